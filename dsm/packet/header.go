@@ -1,0 +1,109 @@
+package packet
+
+import (
+	"encoding/binary"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+)
+
+// Magic and Version open every memory header.
+const (
+	Magic   = 0xB1FD
+	Version = 1
+)
+
+// HeaderSize is the length of a memory header in bytes.
+const HeaderSize = 64
+
+// Kind says what a memory packet is.
+type Kind uint8
+
+// The kinds. A Nack is a request that the switch turned around.
+const (
+	Request Kind = 1
+	Reply   Kind = 2
+	Nack    Kind = 3
+)
+
+// Flags of a memory header.
+const (
+	// FlagApplied (in a reply to OpSettle): the request was applied.
+	FlagApplied uint8 = 1 << 0
+)
+
+// Layout is the header's definition; the P4 program and the docs follow it.
+var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
+	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "1"},
+	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle)"},
+	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
+	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
+	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1"},
+	{Name: "floor", Offset: 16, Size: 8, Doc: "the client's floor: all its requests below are settled"},
+	{Name: "execution", Offset: 24, Size: 16, Doc: "the execution on whose behalf, 0 for none"},
+	{Name: "branch", Offset: 40, Size: 8, Doc: "branch of the execution, 0 for its trunk"},
+	{Name: "index", Offset: 48, Size: 4, Doc: "operation index within the branch"},
+	{Name: "incarnation", Offset: 52, Size: 4, Doc: "incarnation of the node that asks"},
+	{Name: "length", Offset: 56, Size: 8, Doc: "bytes: wanted (alloc, read), carried (write), done (reply); the request id asked about (settle)"},
+}}
+
+// Header is what stands between the UDP header and the data.
+type Header struct {
+	Flags       uint8
+	Kind        Kind
+	Status      fault.Code
+	Request     uint64
+	Floor       uint64
+	Execution   [16]byte
+	Branch      uint64
+	Index       uint32
+	Incarnation uint32
+	Length      uint64
+}
+
+// denial is the word that the switch swaps with the verdict.
+const denial = uint16(Nack)<<8 | uint16(fault.PermissionDenied)
+
+// Append appends the header's wire form to b.
+func (h *Header) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint16(b, Magic)
+	b = append(b, Version, h.Flags, byte(h.Kind), byte(h.Status))
+	b = binary.BigEndian.AppendUint16(b, denial)
+	b = binary.BigEndian.AppendUint64(b, h.Request)
+	b = binary.BigEndian.AppendUint64(b, h.Floor)
+	b = append(b, h.Execution[:]...)
+	b = binary.BigEndian.AppendUint64(b, h.Branch)
+	b = binary.BigEndian.AppendUint32(b, h.Index)
+	b = binary.BigEndian.AppendUint32(b, h.Incarnation)
+	return binary.BigEndian.AppendUint64(b, h.Length)
+}
+
+// Parse reads a header and returns the data behind it, which aliases b. It
+// refuses a foreign, truncated or inconsistent packet with an error that wraps
+// wirefmt.ErrFormat.
+func Parse(b []byte) (h Header, data []byte, err error) {
+	if len(b) < HeaderSize {
+		return h, nil, wirefmt.Errorf("memory header: %d bytes, want %d", len(b), HeaderSize)
+	}
+	if m := binary.BigEndian.Uint16(b); m != Magic {
+		return h, nil, wirefmt.Errorf("memory header: magic %#04x, want %#04x", m, Magic)
+	}
+	if b[2] != Version {
+		return h, nil, wirefmt.Errorf("memory header: version %d, want %d", b[2], Version)
+	}
+	h = Header{
+		Flags: b[3], Kind: Kind(b[4]), Status: fault.Code(b[5]),
+		Request: binary.BigEndian.Uint64(b[8:]), Floor: binary.BigEndian.Uint64(b[16:]),
+		Execution: [16]byte(b[24:40]), Branch: binary.BigEndian.Uint64(b[40:]),
+		Index: binary.BigEndian.Uint32(b[48:]), Incarnation: binary.BigEndian.Uint32(b[52:]),
+		Length: binary.BigEndian.Uint64(b[56:]),
+	}
+	if h.Kind < Request || h.Kind > Nack {
+		return h, nil, wirefmt.Errorf("memory header: kind %d", h.Kind)
+	}
+	if h.Floor > h.Request {
+		return h, nil, wirefmt.Errorf("memory header: request %d lies below its own floor %d", h.Request, h.Floor)
+	}
+	return h, b[HeaderSize:], nil
+}

@@ -1,0 +1,62 @@
+// Package netio is what a node or daemon needs of a network: UDP endpoints that
+// see and choose addresses. The kernel's sockets (package netio/linux) and the
+// virtual wire (package wire) both provide it, so all of Bifröst above it is the
+// same code in either.
+package netio
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Message is one datagram. Remote is the other end; Local is the address on
+// this side: where a received datagram was sent to (it may be a global pointer
+// or a service address), and the source to send from (the zero Addr means the
+// address the endpoint is bound to).
+type Message struct {
+	Buf    []byte
+	Remote netip.AddrPort
+	Local  netip.Addr
+}
+
+// Conn is one UDP endpoint. Methods may be called concurrently, but only one
+// goroutine at a time should read.
+type Conn interface {
+	// ReadBatch blocks until at least one datagram is there, fills ms from the
+	// front and returns how many. Each Buf must have room for a whole datagram
+	// (netio.MaxDatagram) and is cut to the datagram's length; a datagram that
+	// does not fit is dropped, never cut.
+	ReadBatch(ms []Message) (int, error)
+	// WriteBatch sends the datagrams in order and returns how many were handed
+	// to the network. A datagram larger than the rack's MTU is an error.
+	WriteBatch(ms []Message) (int, error)
+	// SetReadDeadline bounds ReadBatch; the error is os.ErrDeadlineExceeded.
+	SetReadDeadline(t time.Time) error
+	// LocalAddr is the address and port bound to.
+	LocalAddr() netip.AddrPort
+	// Close ends blocked reads with net.ErrClosed.
+	Close() error
+}
+
+// Stack opens endpoints on one blade.
+type Stack interface {
+	// ListenUDP binds an endpoint. An unspecified address receives for every
+	// address and prefix that the blade accepts.
+	ListenUDP(local netip.AddrPort) (Conn, error)
+	// AddAddress makes the blade accept (and send from) a node's or service's
+	// address; RemoveAddress undoes it. Both are idempotent.
+	AddAddress(a netip.Addr) error
+	RemoveAddress(a netip.Addr) error
+	// AddLocalPrefix makes the blade accept every address of a prefix, as a
+	// memory blade does for its own.
+	AddLocalPrefix(p netip.Prefix) error
+	// MTU is the largest IPv6 packet in bytes.
+	MTU() int
+}
+
+// MaxDatagram is the largest UDP payload in bytes that IPv6 carries without
+// jumbograms.
+const MaxDatagram = 65535 - 8
+
+// Overhead is what IPv6 and UDP headers take of the MTU, in bytes.
+const Overhead = 40 + 8

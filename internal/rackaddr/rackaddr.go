@@ -1,0 +1,59 @@
+// Package rackaddr is a rack's address plan and the port numbers of its
+// protocols: the one place that says who has which IPv6 address.
+//
+//	fd00:b1f0::1                  the Gatekeeper (behind the switch's CPU port)
+//	fd00:b1f0:0:1::/64            blades
+//	fd00:b1f0:0:2::/64            nodes; an address stays with its node when it moves
+//	fd00:b1f0:0:3::/64            services: the last 64 bits are a hash of the name
+//	0000:0000:PPMM:OOAA:pointer   distributed shared memory (package dsm/packet)
+package rackaddr
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+)
+
+// UDP ports. Both ends of a flow use the same one, so that the switch can tell
+// a protocol by the destination port alone.
+const (
+	PortRPC     = 45100
+	PortDSM     = 45101
+	PortControl = 45102
+)
+
+// DefaultDSMPrefix is byte 4 of every global pointer.
+const DefaultDSMPrefix = 0x10
+
+// DefaultMTU is the largest IPv6 packet in bytes in emulation; on hardware 9000.
+const DefaultMTU = 65535
+
+// Gatekeeper is the control plane's address.
+var Gatekeeper = netip.MustParseAddr("fd00:b1f0::1")
+
+// The prefixes of the plan.
+var (
+	RackPrefix    = netip.MustParsePrefix("fd00:b1f0::/48")
+	BladePrefix   = netip.MustParsePrefix("fd00:b1f0:0:1::/64")
+	NodePrefix    = netip.MustParsePrefix("fd00:b1f0:0:2::/64")
+	ServicePrefix = netip.MustParsePrefix("fd00:b1f0:0:3::/64")
+)
+
+// Blade returns the address of the n-th blade, counting from 1.
+func Blade(n uint64) netip.Addr { return at(BladePrefix, n) }
+
+// Node returns the address of the n-th node, counting from 1.
+func Node(n uint64) netip.Addr { return at(NodePrefix, n) }
+
+// Service returns the address of a service: the first 64 bits of the SHA-256 of
+// its name under the service prefix. Callers and callees derive it alike.
+func Service(name string) netip.Addr {
+	sum := sha256.Sum256([]byte(name))
+	return at(ServicePrefix, binary.BigEndian.Uint64(sum[:8]))
+}
+
+func at(p netip.Prefix, low uint64) netip.Addr {
+	b := p.Addr().As16()
+	binary.BigEndian.PutUint64(b[8:], low)
+	return netip.AddrFrom16(b)
+}
