@@ -1,0 +1,170 @@
+package control
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+)
+
+// Kinds of blades.
+const (
+	Compute = "compute"
+	Memory  = "memory"
+)
+
+// Hello announces a blade (thesis section 5.3: resource type, and capacity or
+// specification). The Gatekeeper learns the switch port from the packet itself.
+type Hello struct {
+	Blade   string `json:"blade"` // name, unique in the rack
+	Kind    string `json:"kind"`  // Compute or Memory
+	MAC     string `json:"mac"`   // of the blade's interface
+	Machine uint8  `json:"machine,omitempty"`
+	// Capacity is bytes of memory (memory blades) or concurrent nodes (compute).
+	Capacity uint64            `json:"capacity"`
+	Spec     map[string]string `json:"spec,omitempty"`
+	Boot     uint64            `json:"boot"` // differs after a restart of the daemon
+}
+
+// Welcome answers Hello: the blade is registered and its rules are in place.
+type Welcome struct {
+	Address netip.Addr `json:"address"`
+	Machine uint8      `json:"machine,omitempty"` // memory blades: the assigned machine id
+	Rack    Rack       `json:"rack"`
+	// HeartbeatMS is how often to send heartbeats, in milliseconds.
+	HeartbeatMS int `json:"heartbeat_ms"`
+}
+
+// Rack is what nodes and daemons have to know of the rack.
+type Rack struct {
+	DSMPrefix uint8 `json:"dsm_prefix"`
+	MTU       int   `json:"mtu"`
+	// Memories are the memory blades in service, with free bytes as of now.
+	Memories []MemoryBlade `json:"memories"`
+}
+
+// MemoryBlade is where a client can allocate.
+type MemoryBlade struct {
+	Machine uint8  `json:"machine"`
+	Free    uint64 `json:"free"`
+}
+
+// Heartbeat says that a blade is alive and what it uses.
+type Heartbeat struct {
+	Blade string       `json:"blade"`
+	Boot  uint64       `json:"boot"`
+	Used  uint64       `json:"used"` // bytes (memory) or nodes (compute)
+	Nodes []netip.Addr `json:"nodes,omitempty"`
+}
+
+// HeartbeatReply brings a blade's view up to date. Known false asks for a new
+// Hello (the Gatekeeper has restarted or had given the blade up).
+type HeartbeatReply struct {
+	Known  bool         `json:"known"`
+	Rack   Rack         `json:"rack"`
+	Leases []NodeLeases `json:"leases,omitempty"`
+}
+
+// NodeLeases is which pointers a node of this blade holds leases on, and how
+// many calls lent each (thesis section 5.4).
+type NodeLeases struct {
+	Node   netip.Addr     `json:"node"`
+	Leases map[string]int `json:"leases"`
+}
+
+// Join asks for a node on behalf of a program that the daemon has accepted.
+type Join struct {
+	Blade string `json:"blade"`
+	Name  string `json:"name"` // what people call it, e.g. "arrays-server"
+	Token uint64 `json:"token"`
+}
+
+// Joined names the new node; its rules are in place.
+type Joined struct {
+	Address     netip.Addr `json:"address"`
+	Incarnation uint32     `json:"incarnation"`
+	Rack        Rack       `json:"rack"`
+}
+
+// Export registers what a node serves. A second Export of a service replaces the first.
+type Export struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+	Service     string     `json:"service"`
+	Methods     []Method   `json:"methods"`
+	Stateful    bool       `json:"stateful,omitempty"`
+}
+
+// Method is one exported method by its full name. Policy is as
+// rpc/packet.Policy writes it; "" is the service's default.
+type Method struct {
+	Name   string `json:"name"`
+	Policy string `json:"policy,omitempty"`
+	Oneway bool   `json:"oneway,omitempty"`
+}
+
+// Leave says that a node has ended; its regions and leases are cleaned up.
+type Leave struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+	Reason      string     `json:"reason,omitempty"`
+	// Crashed tells an end without Close from an orderly one.
+	Crashed bool `json:"crashed,omitempty"`
+}
+
+// Fence makes a memory server refuse everything from a node's incarnations up
+// to and including this one.
+type Fence struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+}
+
+// Reclaim frees regions; one that is gone already is no error.
+type Reclaim struct {
+	Regions []RegionID `json:"regions"`
+}
+
+// Regions asks for a memory blade's regions from an offset on, some at a time.
+type Regions struct {
+	From uint64 `json:"from"`
+	Max  int    `json:"max"`
+}
+
+// RegionList is a part of a memory blade's regions; Next is 0 at the end.
+type RegionList struct {
+	Regions []RegionID `json:"regions"`
+	Next    uint64     `json:"next"`
+}
+
+// RegionID names a region and the node that allocated it.
+type RegionID struct {
+	Offset uint64     `json:"offset"`
+	Class  uint8      `json:"class"`
+	Owner  netip.Addr `json:"owner,omitzero"`
+}
+
+// Region returns the region on machine m.
+func (r RegionID) Region(prefix, m uint8) packet.Region {
+	return packet.Region{Base: packet.Make(prefix, m, r.Offset), Class: r.Class}
+}
+
+// Start runs a program as a node.
+type Start struct {
+	Name string            `json:"name"`
+	Args []string          `json:"args"` // Args[0] is the program
+	Env  map[string]string `json:"env,omitempty"`
+	// Address and Incarnation are given for a node that moves here; else the
+	// program joins anew.
+	Address     netip.Addr `json:"address,omitzero"`
+	Incarnation uint32     `json:"incarnation,omitempty"`
+}
+
+// Started tells the process id.
+type Started struct {
+	PID int `json:"pid"`
+}
+
+// Stop ends a node's program: SIGTERM, then SIGKILL after GraceMS.
+type Stop struct {
+	Name    string `json:"name"`
+	GraceMS int    `json:"grace_ms"`
+}

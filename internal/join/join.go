@@ -1,0 +1,51 @@
+// Package join is the seam between a program and its blade's compute daemon:
+// how a process becomes a node. Package rpc uses it; package daemon serves it,
+// over a Unix socket for real processes and directly in the simulated rack.
+package join
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+)
+
+// SocketName is the abstract Unix socket of a blade's compute daemon. Abstract
+// sockets belong to a network namespace, so every program finds its own blade's.
+const SocketName = "@bifrost/compute"
+
+// Joiner makes nodes.
+type Joiner interface {
+	// Join makes the calling program a node. When it returns, the switch knows
+	// the node's address and lets its packets pass.
+	Join(ctx context.Context, name string) (Session, error)
+}
+
+// Session is one node's tie to its daemon. Methods may be called concurrently.
+type Session interface {
+	// Node tells the node's identity; it does not change.
+	Node() Identity
+	// Stack is the network to open endpoints on.
+	Stack() netio.Stack
+	// Rack is the newest view of the rack that the daemon has.
+	Rack() control.Rack
+	// Export registers a service of this node; it returns when the route is in
+	// place. The node must be ready to receive by then. Node and Incarnation
+	// are filled in by the session.
+	Export(ctx context.Context, e control.Export) error
+	// Done is closed when the node has lost its identity: the daemon is gone, or
+	// the node has been stopped or fenced.
+	Done() <-chan struct{}
+	// Close ends the node in an orderly way: when it returns, its identity,
+	// regions and leases are gone or about to go.
+	Close(ctx context.Context) error
+}
+
+// Identity is who a node is.
+type Identity struct {
+	Name        string
+	Blade       string
+	Address     netip.Addr
+	Incarnation uint32
+}

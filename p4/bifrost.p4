@@ -1,0 +1,502 @@
+// Bifröst's data plane: who may say what to whom on one rack.
+//
+//   parse ── from the CPU port? ──────────────────────────────── yes ─▶ route
+//     │ no
+//     ▼
+//   control? ─▶ hold for the Gatekeeper
+//     │
+//     ▼
+//   identity: does this source live at this port? ── no ─▶ drop
+//     │
+//     ├─ call ────▶ pointer or held flag? ─▶ hold │ else rpc_route ─▶ next_hop
+//     ├─ memory ──▶ dsm_home ─▶ dsm_access? ── no ─▶ deny: answer with a NACK
+//     │                              └─ yes ─▶ next_hop (a free is held)
+//     ├─ memory's reply ─▶ of alloc or free? hold │ else l3 ─▶ next_hop
+//     └─ other ───▶ l3 ─▶ next_hop
+//
+// To hold a packet is to send it out of the CPU port with a packet_in header. It
+// goes on only when the Gatekeeper hands it back by PacketOut, and its output
+// port is looked up then. Nothing here rewrites an IP address, except that a
+// denied request is turned around, which leaves the UDP checksum right: a sum
+// does not see the order of what it adds.
+#include <core.p4>
+#include <v1model.p4>
+
+// Ports of the protocols (package rackaddr).
+const bit<16> PORT_RPC     = 45100;
+const bit<16> PORT_DSM     = 45101;
+const bit<16> PORT_CONTROL = 45102;
+
+// Ports of the switch: bmv2 drops what is sent to 511.
+const bit<9> CPU_PORT = 510;
+
+const bit<16> RPC_MAGIC = 0xB1FC;
+const bit<16> DSM_MAGIC = 0xB1FD;
+const bit<8>  VERSION   = 1;
+
+const bit<8> PROTO_TCP      = 6;
+const bit<8> PROTO_UDP      = 17;
+const bit<8> PROTO_FRAGMENT = 44;
+const bit<8> PROTO_ICMPV6   = 58;
+
+const bit<8> RPC_CALL      = 1;
+const bit<8> RPC_REPLY     = 2;
+const bit<8> RPC_EXCEPTION = 3;
+const bit<8> RPC_ONEWAY    = 4;
+
+// Flags of a call header that only the Gatekeeper may set: released, replay.
+const bit<16> RPC_FLAG_HELD        = 0x0004;
+const bit<16> RPC_FLAGS_GATEKEEPER = 0x0030;
+
+const bit<8> DSM_ALLOC  = 1;
+const bit<8> DSM_READ   = 2;
+const bit<8> DSM_WRITE  = 3;
+const bit<8> DSM_FREE   = 4;
+const bit<8> DSM_SETTLE = 5;
+
+// Verdict words of a memory header: kind and status.
+const bit<16> DSM_REQUEST  = 0x0100;
+const bit<16> DSM_REPLY_OK = 0x0200;
+
+// Why a packet is held; the reason field of packet_in.
+enum bit<8> Reason {
+    CONTROL      = 1, // to the Gatekeeper itself
+    CALL         = 2, // call, reply, exception or one-way that needs the Gatekeeper
+    FREE         = 3, // a permitted free
+    MEMORY_REPLY = 4, // the answer to an alloc or a free
+    NO_HOME      = 5, // memory request to a machine that is not there
+    NO_ROUTE     = 6  // call of a method that nobody exports
+}
+
+// What became of a packet; the index of the verdicts counter.
+enum bit<8> Verdict {
+    FORWARDED   = 0,
+    HELD        = 1,
+    DENIED      = 2, // no permission: answered with a NACK
+    NO_IDENTITY = 3, // the source does not live at this port
+    NO_ROUTE    = 4, // nobody has the destination
+    MALFORMED   = 5, // truncated, or wrong magic, version, type or operation
+    FORGED      = 6, // speaks in the Gatekeeper's name
+    UNSUPPORTED = 7, // not IPv6, or an extension header that could hide one
+    HOP_LIMIT   = 8  // went around too often
+}
+
+@controller_header("packet_in")
+header packet_in_t {
+    bit<16> ingress_port;
+    bit<8>  reason;
+    bit<8>  pad;
+}
+
+// hop 0 asks for the ordinary route; another one is a next_hop key.
+@controller_header("packet_out")
+header packet_out_t {
+    bit<16> hop;
+    bit<16> pad;
+}
+
+header ethernet_t {
+    bit<48> dst;
+    bit<48> src;
+    bit<16> type;
+}
+
+header ipv6_t {
+    bit<4>   version;
+    bit<8>   traffic_class;
+    bit<20>  flow_label;
+    bit<16>  payload_length;
+    bit<8>   next_header;
+    bit<8>   hop_limit;
+    bit<128> src;
+    bit<128> dst;
+}
+
+header fragment_t {
+    bit<8>  next_header;
+    bit<8>  reserved;
+    bit<16> offset;
+    bit<32> id;
+}
+
+header udp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// rpc_t and dsm_t are checked against rpc/packet.Layout and dsm/packet.Layout.
+header rpc_t {
+    bit<16>  magic;
+    bit<8>   version;
+    bit<8>   type;
+    bit<16>  flags;
+    bit<8>   name_length;
+    bit<8>   code;
+    bit<128> method;
+    bit<128> call;
+    bit<128> parent;
+    bit<64>  floor;
+    bit<32>  caller_incarnation;
+    bit<32>  callee_incarnation;
+    bit<64>  order;
+    bit<32>  timeout;
+    bit<32>  branch;
+    bit<32>  index;
+    bit<16>  attempt;
+    bit<16>  pointer_count;
+    bit<32>  payload_length;
+    bit<32>  trailer_length;
+    bit<64>  service;
+    bit<128> pointer;
+}
+
+header dsm_t {
+    bit<16>  magic;
+    bit<8>   version;
+    bit<8>   flags;
+    bit<16>  verdict;
+    bit<16>  denial;
+    bit<64>  request;
+    bit<64>  floor;
+    bit<128> execution;
+    bit<64>  branch;
+    bit<32>  index;
+    bit<32>  incarnation;
+    bit<64>  length;
+}
+
+struct headers_t {
+    packet_out_t packet_out;
+    packet_in_t  packet_in;
+    ethernet_t   ethernet;
+    ipv6_t       ipv6;
+    fragment_t   fragment;
+    udp_t        udp;
+    rpc_t        rpc;
+    dsm_t        dsm;
+}
+
+// A call that was not held: for the call graph only.
+struct call_digest_t {
+    bit<8>   type;
+    bit<128> call;
+    bit<128> parent;
+    bit<128> method;
+    bit<128> src;
+    bit<128> dst;
+}
+
+// A denied access.
+struct denied_digest_t {
+    bit<16>  port;
+    bit<128> src;
+    bit<128> dst; // operation and pointer
+    bit<64>  request;
+}
+
+struct metadata_t {
+    bit<16> hop;     // next_hop key; 0 while none is known
+    bit<1>  memory;  // the source is a memory blade
+    bit<8>  spread;  // which of several nodes of a service
+    bit<8>  machine; // memory machine of a request
+    bit<8>  op;      // memory operation
+    bit<64> address; // pointer's address within the machine
+    // A digest takes its values at the end of ingress, when a denied request has
+    // been turned around already; so they are kept here.
+    denied_digest_t denied;
+}
+
+parser BifrostParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    state start {
+        transition select(std.ingress_port) {
+            CPU_PORT: parse_packet_out;
+            default: parse_ethernet;
+        }
+    }
+    state parse_packet_out {
+        pkt.extract(hdr.packet_out);
+        transition parse_ethernet;
+    }
+    state parse_ethernet {
+        pkt.extract(hdr.ethernet);
+        transition select(hdr.ethernet.type) {
+            0x86DD: parse_ipv6;
+            default: accept;
+        }
+    }
+    state parse_ipv6 {
+        pkt.extract(hdr.ipv6);
+        transition select(hdr.ipv6.next_header) {
+            PROTO_UDP: parse_udp;
+            PROTO_FRAGMENT: parse_fragment;
+            default: accept;
+        }
+    }
+    state parse_fragment {
+        pkt.extract(hdr.fragment);
+        transition accept;
+    }
+    state parse_udp {
+        pkt.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) {
+            PORT_RPC: parse_rpc;
+            PORT_DSM: parse_dsm;
+            default: accept;
+        }
+    }
+    state parse_rpc {
+        pkt.extract(hdr.rpc);
+        transition accept;
+    }
+    state parse_dsm {
+        pkt.extract(hdr.dsm);
+        transition accept;
+    }
+}
+
+control BifrostVerify(inout headers_t hdr, inout metadata_t meta) { apply {} }
+
+control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    counter(16, CounterType.packets_and_bytes) verdicts;
+
+    action drop(Verdict why) {
+        mark_to_drop(std);
+        verdicts.count((bit<32>)(bit<8>)why);
+    }
+
+    action hold(Reason why) {
+        hdr.packet_in.setValid();
+        hdr.packet_in.ingress_port = (bit<16>)std.ingress_port;
+        hdr.packet_in.reason = (bit<8>)why;
+        hdr.packet_in.pad = 0;
+        std.egress_spec = CPU_PORT;
+        verdicts.count((bit<32>)(bit<8>)Verdict.HELD);
+    }
+
+    // deny turns a request around with the verdict that its sender put ready.
+    action deny() {
+        bit<128> address = hdr.ipv6.src;
+        hdr.ipv6.src = hdr.ipv6.dst;
+        hdr.ipv6.dst = address;
+        bit<16> port = hdr.udp.src_port;
+        hdr.udp.src_port = hdr.udp.dst_port;
+        hdr.udp.dst_port = port;
+        bit<48> mac = hdr.ethernet.src;
+        hdr.ethernet.src = hdr.ethernet.dst;
+        hdr.ethernet.dst = mac;
+        bit<16> verdict = hdr.dsm.verdict;
+        hdr.dsm.verdict = hdr.dsm.denial;
+        hdr.dsm.denial = verdict;
+        std.egress_spec = std.ingress_port;
+        verdicts.count((bit<32>)(bit<8>)Verdict.DENIED);
+    }
+
+    // Who lives at a port: nobody speaks for another node.
+    action known(bit<1> memory) { meta.memory = memory; }
+    table identity {
+        key = {
+            std.ingress_port: exact @name("ingress_port");
+            hdr.ipv6.src: lpm @name("source");
+        }
+        actions = { known; NoAction; }
+        const default_action = NoAction();
+        size = 4096;
+    }
+
+    action to_hop(bit<16> hop) { meta.hop = hop; }
+
+    table l3 {
+        key = { hdr.ipv6.dst: lpm @name("destination"); }
+        actions = { to_hop; NoAction; }
+        const default_action = NoAction();
+        size = 4096;
+    }
+
+    // Which blade serves a memory machine: bytes 0-5 of the pointer.
+    table dsm_home {
+        key = { hdr.ipv6.dst[127:80]: exact @name("machine_prefix"); }
+        actions = { to_hop; NoAction; }
+        const default_action = NoAction();
+        size = 256;
+    }
+
+    // Who may do what where; nobody may do anything by default.
+    action permit() {}
+    table dsm_access {
+        key = {
+            hdr.ipv6.src: exact @name("source");
+            meta.op: exact @name("operation");
+            meta.machine: exact @name("machine");
+            meta.address: lpm @name("pointer");
+        }
+        actions = { permit; NoAction; }
+        const default_action = NoAction();
+        size = 2097152;
+    }
+
+    // Which node serves a method. Several nodes share a service by splitting
+    // the 256 values of spread, the call id's last byte, into prefixes.
+    table rpc_route {
+        key = {
+            hdr.ipv6.dst: exact @name("service");
+            hdr.rpc.method: exact @name("method");
+            meta.spread: lpm @name("spread");
+        }
+        actions = { to_hop; NoAction; }
+        const default_action = NoAction();
+        size = 65536;
+    }
+
+    // The one place that knows ports and MAC addresses.
+    action forward(bit<9> port, bit<48> dst, bit<48> src) {
+        std.egress_spec = port;
+        hdr.ethernet.dst = dst;
+        hdr.ethernet.src = src;
+        hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
+        verdicts.count((bit<32>)(bit<8>)Verdict.FORWARDED);
+    }
+    action no_hop() { drop(Verdict.NO_ROUTE); }
+    direct_counter(CounterType.packets_and_bytes) next_hop_counter;
+    table next_hop {
+        key = { meta.hop: exact @name("hop"); }
+        actions = { forward; no_hop; }
+        const default_action = no_hop();
+        counters = next_hop_counter;
+        size = 4096;
+    }
+
+    // split_pointer takes a request's address apart.
+    action split_pointer() {
+        meta.machine = hdr.ipv6.dst[87:80];
+        meta.op = hdr.ipv6.dst[79:72];
+        meta.address = hdr.ipv6.dst[63:0];
+    }
+
+    apply {
+        if (std.parser_error != error.NoError) {
+            drop(Verdict.MALFORMED);
+            exit;
+        }
+        if (!hdr.ipv6.isValid() || hdr.ipv6.version != 6) {
+            drop(Verdict.UNSUPPORTED);
+            exit;
+        }
+        if (hdr.ipv6.hop_limit <= 1 && !hdr.packet_out.isValid()) {
+            drop(Verdict.HOP_LIMIT);
+            exit;
+        }
+
+        bool from_cpu = hdr.packet_out.isValid();
+        if (from_cpu) {
+            meta.hop = hdr.packet_out.hop;
+            hdr.packet_out.setInvalid();
+        } else {
+            if (hdr.udp.isValid() && hdr.udp.dst_port == PORT_CONTROL) {
+                hold(Reason.CONTROL);
+                exit;
+            }
+            if (!identity.apply().hit) {
+                drop(Verdict.NO_IDENTITY);
+                exit;
+            }
+        }
+
+        bool by_address = meta.hop == 0; // look the destination up in l3
+        if (hdr.rpc.isValid()) {
+            if (hdr.rpc.magic != RPC_MAGIC || hdr.rpc.version != VERSION) {
+                drop(Verdict.MALFORMED);
+                exit;
+            }
+            if (!from_cpu) {
+                if (hdr.rpc.type < RPC_CALL || hdr.rpc.type > RPC_ONEWAY || (hdr.rpc.flags & RPC_FLAGS_GATEKEEPER) != 0) {
+                    drop(Verdict.FORGED);
+                    exit;
+                }
+                if (hdr.rpc.pointer_count != 0 || (hdr.rpc.flags & RPC_FLAG_HELD) != 0) {
+                    hold(Reason.CALL);
+                    exit;
+                }
+                digest<call_digest_t>(1, {
+                    hdr.rpc.type, hdr.rpc.call, hdr.rpc.parent, hdr.rpc.method, hdr.ipv6.src, hdr.ipv6.dst });
+            }
+            if (meta.hop == 0 && (hdr.rpc.type == RPC_CALL || hdr.rpc.type == RPC_ONEWAY)) {
+                by_address = false;
+                meta.spread = hdr.rpc.call[7:0];
+                if (!rpc_route.apply().hit) {
+                    hold(Reason.NO_ROUTE);
+                    exit;
+                }
+            }
+        } else if (hdr.dsm.isValid()) {
+            if (hdr.dsm.magic != DSM_MAGIC || hdr.dsm.version != VERSION) {
+                drop(Verdict.MALFORMED);
+                exit;
+            }
+            if (meta.hop == 0 && dsm_home.apply().hit) {
+                by_address = false;
+                split_pointer();
+                if (hdr.dsm.verdict != DSM_REQUEST || meta.op < DSM_ALLOC || meta.op > DSM_SETTLE) {
+                    drop(Verdict.MALFORMED);
+                    exit;
+                }
+                if (!from_cpu && (meta.op == DSM_READ || meta.op == DSM_WRITE || meta.op == DSM_FREE)) {
+                    if (!dsm_access.apply().hit) {
+                        meta.denied = { (bit<16>)std.ingress_port, hdr.ipv6.src, hdr.ipv6.dst, hdr.dsm.request };
+                        digest<denied_digest_t>(2, meta.denied);
+                        deny();
+                        exit;
+                    }
+                    if (meta.op == DSM_FREE) {
+                        hold(Reason.FREE);
+                        exit;
+                    }
+                }
+            } else if (!from_cpu) {
+                if (meta.memory == 1) {
+                    bit<8> op = hdr.ipv6.src[79:72];
+                    if ((op == DSM_ALLOC && hdr.dsm.verdict == DSM_REPLY_OK) || op == DSM_FREE) {
+                        hold(Reason.MEMORY_REPLY);
+                        exit;
+                    }
+                } else if (hdr.ipv6.dst[127:96] == 0) {
+                    hold(Reason.NO_HOME);
+                    exit;
+                } else {
+                    drop(Verdict.MALFORMED);
+                    exit;
+                }
+            }
+        } else if (!from_cpu && !hdr.udp.isValid()
+                && hdr.ipv6.next_header != PROTO_TCP && hdr.ipv6.next_header != PROTO_ICMPV6
+                && (!hdr.fragment.isValid()
+                    || (hdr.fragment.next_header != PROTO_TCP && hdr.fragment.next_header != PROTO_ICMPV6))) {
+            // An extension header or a fragment may hide a call or an access.
+            drop(Verdict.UNSUPPORTED);
+            exit;
+        }
+        if (by_address) {
+            l3.apply();
+        }
+        next_hop.apply();
+    }
+}
+
+control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply {} }
+
+control BifrostCompute(inout headers_t hdr, inout metadata_t meta) { apply {} }
+
+control BifrostDeparser(packet_out pkt, in headers_t hdr) {
+    apply {
+        pkt.emit(hdr.packet_in);
+        pkt.emit(hdr.ethernet);
+        pkt.emit(hdr.ipv6);
+        pkt.emit(hdr.fragment);
+        pkt.emit(hdr.udp);
+        pkt.emit(hdr.rpc);
+        pkt.emit(hdr.dsm);
+    }
+}
+
+V1Switch(BifrostParser(), BifrostVerify(), BifrostIngress(), BifrostEgress(), BifrostCompute(), BifrostDeparser()) main;

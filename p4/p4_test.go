@@ -1,0 +1,82 @@
+package p4
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// TestStamp fails when the compiled program does not belong to the source.
+func TestStamp(t *testing.T) {
+	for name, data := range map[string][]byte{"bifrost.p4": source, "bifrost.json": JSON, "bifrost.p4info.txt": Info} {
+		line := fmt.Sprintf("%x  p4/%s\n", sha256.Sum256(data), name)
+		if !strings.Contains(string(stamp), line) {
+			t.Errorf("p4/%s is not what p4/bifrost.stamp was made for: run `make p4` with p4c on PATH", name)
+		}
+	}
+}
+
+// TestHeadersFollowLayouts holds the P4 headers against the Go codecs' layouts.
+func TestHeadersFollowLayouts(t *testing.T) {
+	var program struct {
+		HeaderTypes []struct {
+			Name   string  `json:"name"`
+			Fields [][]any `json:"fields"`
+		} `json:"header_types"`
+	}
+	if err := json.Unmarshal(JSON, &program); err != nil {
+		t.Fatal(err)
+	}
+	types := map[string][][]any{}
+	for _, h := range program.HeaderTypes {
+		types[h.Name] = h.Fields
+	}
+	for name, layout := range map[string]wirefmt.Layout{"rpc_t": rpc.Layout, "dsm_t": dsm.Layout} {
+		fields := types[name]
+		if len(fields) != len(layout.Fields) {
+			t.Errorf("%s has %d fields, the layout %d", name, len(fields), len(layout.Fields))
+			continue
+		}
+		for i, f := range layout.Fields {
+			if got, bits := fields[i][0], fields[i][1]; got != f.Name || bits != float64(8*f.Size) {
+				t.Errorf("%s: field %d is %v of %v bits, the layout says %s of %d", name, i, got, bits, f.Name, 8*f.Size)
+			}
+		}
+	}
+}
+
+// TestConstants holds the P4 constants against the Go ones.
+func TestConstants(t *testing.T) {
+	for name, want := range map[string]string{
+		"PORT_RPC": fmt.Sprint(rackaddr.PortRPC), "PORT_DSM": fmt.Sprint(rackaddr.PortDSM),
+		"PORT_CONTROL": fmt.Sprint(rackaddr.PortControl), "CPU_PORT": fmt.Sprint(CPUPort),
+		"RPC_MAGIC": fmt.Sprintf("%#X", rpc.Magic), "DSM_MAGIC": fmt.Sprintf("%#X", dsm.Magic),
+		"VERSION": fmt.Sprint(rpc.Version), "RPC_CALL": fmt.Sprint(uint8(rpc.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpc.Oneway)),
+		"RPC_FLAG_HELD":        fmt.Sprintf("0x%04X", uint16(rpc.FlagHeld)),
+		"RPC_FLAGS_GATEKEEPER": fmt.Sprintf("0x%04X", uint16(rpc.FlagReleased|rpc.FlagReplay)),
+		"DSM_ALLOC":            fmt.Sprint(uint8(dsm.OpAlloc)), "DSM_READ": fmt.Sprint(uint8(dsm.OpRead)), "DSM_WRITE": fmt.Sprint(uint8(dsm.OpWrite)),
+		"DSM_FREE": fmt.Sprint(uint8(dsm.OpFree)), "DSM_SETTLE": fmt.Sprint(uint8(dsm.OpSettle)),
+	} {
+		if got := constant(name); !strings.EqualFold(got, want) {
+			t.Errorf("%s = %s in bifrost.p4, %s in Go", name, got, want)
+		}
+	}
+}
+
+// constant returns the text of a `const … NAME = value;` of the source.
+func constant(name string) string {
+	for line := range strings.Lines(string(source)) {
+		f := strings.Fields(line)
+		if len(f) >= 5 && f[0] == "const" && f[2] == name {
+			return strings.TrimSuffix(f[4], ";")
+		}
+	}
+	return ""
+}
