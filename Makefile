@@ -1,8 +1,54 @@
-# Bifröst: `make demo` runs the main job, `make test` passes the tests.
-GO ?= go
-P4C ?= p4c-bm2-ss
+# Bifröst. `make demo` runs the main job, `make test` passes the tests; each sets
+# up what it needs. `make help` lists everything.
+GO      ?= go
+P4C     ?= p4c-bm2-ss
+THRIFT  ?= thrift
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FUZZTIME ?= 10s
 
-.PHONY: p4
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+build: ## build bin/bifrost and the examples
+	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/bifrost ./examples/...
+
+demo: build ## a whole rack in one process: calls by reference, protection, proof
+	bin/bifrost demo
+
+test: setup lint unit race fuzz rack ## everything CI runs
+
+setup: ## install what the tests use (as root), or say what is skipped
+	scripts/setup.sh
+
+lint: ## go vet and the linters
+	$(GO) vet ./...
+	$(GO) run $(LINT) run ./...
+
+unit: build ## tests, those that need root included when root
+	$(GO) test -count=1 ./...
+
+race: ## tests under the race detector
+	$(GO) test -race -count=1 -short ./...
+
+fuzz: ## every fuzz target for FUZZTIME
+	scripts/fuzz.sh $(FUZZTIME)
+
+rack: build ## the namespace rack and Mininet, as root
+	scripts/rack-test.sh
+
+gen: ## regenerate Thrift code with a thrift compiler on PATH
+	cd rpc/idl && $(THRIFT) --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/,skip_remote -out . bifrost.thrift
+	cd examples/arrays && $(THRIFT) --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/,skip_remote -out gen-go arrays.thrift
+	gofmt -w rpc/idl examples/arrays/gen-go
+
 p4: ## recompile the P4 program with a p4c on PATH
 	$(P4C) --arch v1model --std p4-16 -o p4/bifrost.json --p4runtime-files p4/bifrost.p4info.txt p4/bifrost.p4
 	{ sha256sum p4/bifrost.p4 p4/bifrost.json p4/bifrost.p4info.txt; $(P4C) --version 2>&1 | sed -n "s,^Version \([^ ]*\).*,p4c \1,p"; } > p4/bifrost.stamp
+
+clean: ## remove what was built
+	rm -rf bin out
+
+.PHONY: help build demo test setup lint unit race fuzz rack gen p4 clean
