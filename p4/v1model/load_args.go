@@ -1,0 +1,224 @@
+package v1model
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// arg is the next argument, of the kind wanted, or nil after an error.
+func (c *call) arg(want Kind) Expr {
+	raw := c.raw.Params[c.next]
+	c.next++
+	if c.err != nil {
+		return nil
+	}
+	e, err := c.kind(&raw, want, 0)
+	if err != nil {
+		c.err = at(err, "parameter %d", c.next)
+		return nil
+	}
+	return e
+}
+
+func (c *call) number() Expr  { return c.arg(KindData) }
+func (c *call) boolean() Expr { return c.arg(KindBool) }
+
+func (c *call) fail(err error) { c.err = at(err, "parameter %d", c.next) }
+
+// lvalue is a field that a number can be written to.
+func (c *call) lvalue() Expr {
+	e := c.arg(0)
+	if c.err != nil {
+		return nil
+	}
+	// p4c also reads a boolean destination as a boolean.
+	if u, ok := e.(Unary); ok && (u.Op == OpToBool || u.Op == OpToData) {
+		e = u.X
+		if u, ok := e.(Unary); ok && u.Op == OpToBool {
+			e = u.X
+		}
+	}
+	var f Field
+	switch e := e.(type) {
+	case FieldValue:
+		f = e.Ref.Def()
+	case FieldOf:
+		f = e.Type.field(e.Field)
+	default:
+		c.fail(malformed("a %v that cannot be written", e.Kind()))
+		return nil
+	}
+	switch {
+	case f.Varbit:
+		c.fail(malformed("variable-length field where a number belongs"))
+	case f.Name == "$valid$":
+		c.fail(malformed("assignment to a header's validity"))
+	}
+	return e
+}
+
+// varbit is a variable-length field.
+func (c *call) varbit() Expr {
+	e := c.arg(0)
+	if c.err != nil {
+		return nil
+	}
+	switch e := e.(type) {
+	case FieldValue:
+		if e.Ref.Def().Varbit {
+			return e
+		}
+	case FieldOf:
+		if e.Type.field(e.Field).Varbit {
+			return e
+		}
+	}
+	c.fail(malformed("not a variable-length field"))
+	return nil
+}
+
+func (c *call) header() Expr {
+	e := c.arg(KindHeader)
+	if h, ok := e.(HeaderValue); ok && h.Header.Metadata {
+		c.fail(malformed("validity of metadata %q", h.Header.Name))
+	}
+	return e
+}
+
+func (c *call) stack() Expr {
+	e := c.arg(0)
+	if c.err == nil && e.Kind() != KindStack && e.Kind() != KindUnionStack {
+		c.fail(malformed("a %v instead of a stack", e.Kind()))
+	}
+	return e
+}
+
+// constant is a small number known now.
+func (c *call) constant() int {
+	e := c.number()
+	if c.err != nil {
+		return 0
+	}
+	k, ok := e.(Const)
+	if !ok || k.Value.Sign() < 0 || k.Value.BitLen() > 31 {
+		c.fail(unsupported("argument that is not a small constant"))
+		return 0
+	}
+	return int(k.Value.Int64())
+}
+
+// standardMetadata skips mark_to_drop's argument: there is but one.
+func (c *call) standardMetadata() {
+	if h, ok := c.arg(KindHeader).(HeaderValue); ok && !h.Header.Metadata {
+		c.fail(malformed("header %q instead of standard metadata", h.Header.Name))
+	}
+}
+
+func (c *call) fieldList() *FieldList {
+	id := c.constant()
+	if c.err != nil {
+		return nil
+	}
+	l, err := find(c.lists, "field list", id)
+	c.err = err
+	return l
+}
+
+// named is the name in an argument of the type wanted.
+func (c *call) named(want string) string {
+	raw := c.raw.Params[c.next]
+	c.next++
+	if c.err != nil {
+		return ""
+	}
+	var name string
+	if raw.Type != want {
+		c.fail(malformed("type %q instead of %q", raw.Type, want))
+	} else if err := unmarshal(raw.Value, &name); err != nil {
+		c.fail(err)
+	}
+	return name
+}
+
+func (c *call) counter() *Counter {
+	name := c.named("counter_array")
+	if c.err != nil {
+		return nil
+	}
+	x, err := find(c.counters, "counter", name)
+	if err == nil && x.Direct {
+		err = malformed("count in direct counter %q", name)
+	}
+	c.err = err
+	return x
+}
+
+func (c *call) meter() *Meter {
+	name := c.named("meter_array")
+	if c.err != nil {
+		return nil
+	}
+	x, err := find(c.meters, "meter", name)
+	if err == nil && x.Direct {
+		err = malformed("execution of direct meter %q", name)
+	}
+	c.err = err
+	return x
+}
+
+func (c *call) register() *Register {
+	name := c.named("register_array")
+	if c.err != nil {
+		return nil
+	}
+	x, err := c.loader.register(name)
+	c.err = err
+	return x
+}
+
+func (c *call) calculation() *Calculation {
+	name := c.named("calculation")
+	if c.err != nil {
+		return nil
+	}
+	x, err := find(c.calculations, "calculation", name)
+	c.err = err
+	return x
+}
+
+func loadLog(c *call) Stmt {
+	s := Log{Format: c.named("string")}
+	raw := c.raw.Params[1]
+	// Without arguments p4c writes an empty object.
+	if c.err != nil || raw.Type != "parameters_vector" || bytes.HasPrefix(raw.Value, []byte("{")) {
+		return s
+	}
+	var args []json.RawMessage
+	if c.err = unmarshal(raw.Value, &args); c.err != nil {
+		return s
+	}
+	for i, a := range args {
+		e, err := c.operand(a, KindData, 0)
+		if err != nil {
+			c.err = at(err, "argument %d", i)
+			return s
+		}
+		s.Args = append(s.Args, e)
+	}
+	return s
+}
+
+// register resolves a register and notes that the current action touches it.
+func (l *loader) register(name string) (*Register, error) {
+	r, err := find(l.registers, "register", name)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range l.touched {
+		if t == r {
+			return r, nil
+		}
+	}
+	l.touched = append(l.touched, r)
+	return r, nil
+}
