@@ -1,0 +1,106 @@
+package frame
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+)
+
+// ErrChecksum says that a transport checksum is wrong; it wraps
+// wirefmt.ErrFormat.
+var ErrChecksum = fmt.Errorf("%w: wrong checksum", wirefmt.ErrFormat)
+
+// Fix recomputes the UDP or ICMPv6 checksum of a frame that has been edited. The
+// frame's lengths must be right.
+func Fix(b []byte) error {
+	p, err := Parse(b)
+	if err != nil {
+		return err
+	}
+	at, ok := checksumOffset(p.NextHeader)
+	if !ok {
+		return wirefmt.Errorf("frame: next header %d has no checksum that Bifröst knows", p.NextHeader)
+	}
+	if len(p.Payload) < at+2 {
+		return wirefmt.Errorf("frame: payload of %d bytes has no checksum", len(p.Payload))
+	}
+	putChecksum(b[EthernetSize:EthernetSize+IPv6Size+len(p.Payload)], at)
+	return nil
+}
+
+// checksumOffset tells where in a transport header the checksum stands.
+func checksumOffset(proto uint8) (int, bool) {
+	switch proto {
+	case ProtoUDP:
+		return 6, true
+	case ProtoICMPv6:
+		return 2, true
+	}
+	return 0, false
+}
+
+// putChecksum writes the transport checksum of an IPv6 packet at offset at of
+// its payload.
+func putChecksum(ip []byte, at int) {
+	t := ip[IPv6Size:]
+	t[at], t[at+1] = 0, 0
+	s := pseudo(ip[8:40], ip[6], len(t))
+	c := ^fold(sum(s, t))
+	if c == 0 && ip[6] == ProtoUDP {
+		c = 0xFFFF // in UDP, 0 says that there is no checksum
+	}
+	binary.BigEndian.PutUint16(t[at:], c)
+}
+
+// sumsUp reports whether the checksum of transport t of packet p is right.
+func sumsUp(p *Packet, t []byte) bool {
+	src, dst := p.Src.As16(), p.Dst.As16()
+	var addrs [32]byte
+	copy(addrs[:], src[:])
+	copy(addrs[16:], dst[:])
+	return fold(sum(pseudo(addrs[:], p.NextHeader, len(t)), t)) == 0xFFFF
+}
+
+// pseudo sums the pseudo-header of RFC 8200 section 8.1.
+func pseudo(addrs []byte, proto uint8, length int) uint64 {
+	return sum(uint64(length)+uint64(proto), addrs)
+}
+
+// sum adds b to s as big-endian words, eight bytes at a time. A ones'
+// complement sum does not mind the width of the words: 2^16 is 1 modulo 2^16-1,
+// so carries out of the top come back in at the bottom, and fold does the rest.
+func sum(s uint64, b []byte) uint64 {
+	var c uint64
+	for len(b) >= 32 {
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b), 0)
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b[8:]), c)
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b[16:]), c)
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b[24:]), c)
+		s, c = bits.Add64(s, 0, c)
+		s += c
+		b = b[32:]
+	}
+	for len(b) >= 8 {
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(b), 0)
+		s += c
+		b = b[8:]
+	}
+	if len(b) > 0 {
+		var last [8]byte
+		copy(last[:], b)
+		s, c = bits.Add64(s, binary.BigEndian.Uint64(last[:]), 0)
+		s += c
+	}
+	return s
+}
+
+// fold brings a sum down to 16 bits.
+func fold(s uint64) uint16 {
+	s = s>>32 + s&0xFFFFFFFF
+	s = s>>32 + s&0xFFFFFFFF
+	s = s>>16 + s&0xFFFF
+	s = s>>16 + s&0xFFFF
+	return uint16(s>>16 + s&0xFFFF)
+}
