@@ -1,0 +1,97 @@
+// Package config is the description of an emulated rack: which blades it has,
+// which switch joins them, and which programs run on them. It is plain data;
+// Read parses the YAML form (examples/rack.yaml documents every key) and
+// Validate holds the rules, so a rack made in Go obeys the same ones.
+package config
+
+import (
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// Switch names the program that joins the blades.
+type Switch string
+
+// The switches that run Bifröst's P4 program.
+const (
+	Bifrost Switch = "bifrost" // the project's own software switch
+	BMv2    Switch = "bmv2"    // p4lang's simple_switch_grpc, found on PATH
+)
+
+// Limits of a rack.
+const (
+	// MaxBlades leaves room below the CPU port (510) in v1model's 9-bit ports.
+	MaxBlades = 500
+	// MaxMemoryBlades is what the machine byte of a global pointer can tell apart.
+	MaxMemoryBlades = 255
+	// MinMTU is IPv6's own; MaxMTU the longest packet without jumbograms, bytes.
+	MinMTU = 1280
+	MaxMTU = 65535
+	// MinCapacity and MaxCapacity bound a memory blade, bytes.
+	MinCapacity = 1 << 20
+	MaxCapacity = 1 << 40
+	// MaxNodes bounds the concurrent nodes of a compute blade.
+	MaxNodes = 4096
+	// MaxPrograms bounds the programs started with the rack.
+	MaxPrograms = 1000
+)
+
+// Defaults for what a rack file leaves out.
+const (
+	DefaultName     = "thesis"
+	DefaultCapacity = 1 << 30 // bytes of a memory blade
+	DefaultNodes    = 64      // concurrent nodes of a compute blade
+)
+
+// Config describes one rack.
+type Config struct {
+	// Name tells racks on one machine apart; it is part of namespace names.
+	Name string
+	// Switch is the program between the blades.
+	Switch Switch
+	// MTU is the largest IPv6 packet in bytes.
+	MTU int
+	// DSMPrefix is byte 4 of every global pointer.
+	DSMPrefix uint8
+	// Blades in the order of their switch ports, which count from 1.
+	Blades []Blade
+	// Programs started once all blades are registered, in this order.
+	Programs []Program
+}
+
+// Blade is one compute or memory blade.
+type Blade struct {
+	Name string
+	// Kind is control.Compute or control.Memory.
+	Kind string
+	// Capacity is a memory blade's size in bytes.
+	Capacity uint64
+	// Nodes is how many nodes a compute blade runs at a time.
+	Nodes int
+}
+
+// Program is a command that runs on a compute blade from the start.
+type Program struct {
+	// Name is what `rack status` and `rack logs` call it.
+	Name  string
+	Blade string
+	// Command is the program and its arguments. A bare name is looked for
+	// beside the bifrost binary, then on PATH.
+	Command []string
+	// Env is added to the environment of `rack up`.
+	Env map[string]string
+}
+
+// Thesis returns the thesis's rack (its section 7.1): a client, two servers and
+// three memory blades, with the arrays server on s2.
+func Thesis() Config {
+	c := Config{Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix}
+	for _, name := range []string{"c1", "s1", "s2"} {
+		c.Blades = append(c.Blades, Blade{Name: name, Kind: control.Compute, Nodes: DefaultNodes})
+	}
+	for _, name := range []string{"m1", "m2", "m3"} {
+		c.Blades = append(c.Blades, Blade{Name: name, Kind: control.Memory, Capacity: DefaultCapacity})
+	}
+	c.Programs = []Program{{Name: "arrays", Blade: "s2", Command: []string{"arrays", "server"}}}
+	return c
+}

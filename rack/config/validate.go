@@ -1,0 +1,151 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// Error is one mistake in a rack's description: where it is, what is wrong and
+// what to do about it. Several are joined; errors.As finds the first.
+type Error struct {
+	File string // "" for a Config made in Go
+	Line int    // from 1; 0 if unknown
+	// Path names the value, e.g. "blades[2].name".
+	Path string
+	Msg  string
+	// Remedy says what to write instead.
+	Remedy string
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		fmt.Fprintf(&b, "%s:", e.File)
+		if e.Line > 0 {
+			fmt.Fprintf(&b, "%d:", e.Line)
+		}
+		b.WriteByte(' ')
+	}
+	if e.Path != "" {
+		fmt.Fprintf(&b, "%s: ", e.Path)
+	}
+	fmt.Fprintf(&b, "%s: %s", e.Msg, e.Remedy)
+	return b.String()
+}
+
+// Names become parts of namespace names: a rack's has no dash, so that the
+// rack of a namespace is never in doubt.
+var (
+	rackName  = regexp.MustCompile(`^[a-z][a-z0-9]{0,15}$`)
+	bladeName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	envName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// reserved names belong to the rack's own processes.
+var reserved = map[string]bool{"switch": true, "gatekeeper": true}
+
+// Validate reports everything that is wrong with c; the errors are of type
+// *Error, joined.
+func (c *Config) Validate() error { return errors.Join(toErrors(c.problems())...) }
+
+func toErrors(ps []*Error) []error {
+	errs := make([]error, len(ps))
+	for i, p := range ps {
+		errs[i] = p
+	}
+	return errs
+}
+
+// checker collects problems.
+type checker struct{ found []*Error }
+
+func (k *checker) check(ok bool, path, msg, remedy string) {
+	if !ok {
+		k.found = append(k.found, &Error{Path: path, Msg: msg, Remedy: remedy})
+	}
+}
+
+func (c *Config) problems() []*Error {
+	k := &checker{}
+	k.check(rackName.MatchString(c.Name), "name", fmt.Sprintf("%q cannot name a rack", c.Name),
+		"use 1 to 16 lower-case letters and digits, a letter first")
+	k.check(c.Switch == Bifrost || c.Switch == BMv2, "switch", fmt.Sprintf("unknown switch %q", c.Switch),
+		"use bifrost or bmv2")
+	k.check(c.MTU >= MinMTU && c.MTU <= MaxMTU, "mtu", fmt.Sprintf("%d bytes is out of range", c.MTU),
+		fmt.Sprintf("use %d to %d", MinMTU, MaxMTU))
+	k.check(c.DSMPrefix != 0, "dsm_prefix", "0 would make the loopback address a global pointer", "use 1 to 255")
+	names := map[string]string{}
+	kinds := k.blades(c.Blades, names)
+	k.programs(c.Programs, names, kinds)
+	return k.found
+}
+
+// blades checks the blades and returns each one's kind by name; names learns
+// where every name is used.
+func (k *checker) blades(blades []Blade, names map[string]string) map[string]string {
+	kinds := map[string]string{}
+	memories := 0
+	k.check(len(blades) > 0, "blades", "the rack has none", "list at least one blade")
+	k.check(len(blades) <= MaxBlades, "blades", fmt.Sprintf("%d blades are too many", len(blades)),
+		fmt.Sprintf("a switch has ports for %d", MaxBlades))
+	for i, b := range blades {
+		path := fmt.Sprintf("blades[%d]", i)
+		k.name(b.Name, path+".name", names)
+		kinds[b.Name] = b.Kind
+		switch b.Kind {
+		case control.Compute:
+			k.check(b.Nodes >= 1 && b.Nodes <= MaxNodes, path+".nodes", fmt.Sprintf("%d is out of range", b.Nodes),
+				fmt.Sprintf("use 1 to %d", MaxNodes))
+			k.check(b.Capacity == 0, path+".capacity", "a compute blade has none", "remove it, or set kind: memory")
+		case control.Memory:
+			memories++
+			k.check(b.Capacity >= MinCapacity && b.Capacity <= MaxCapacity, path+".capacity",
+				fmt.Sprintf("%d bytes is out of range", b.Capacity), "use 1MiB to 1TiB")
+			k.check(b.Nodes == 0, path+".nodes", "a memory blade runs none", "remove it, or set kind: compute")
+		default:
+			k.check(false, path+".kind", fmt.Sprintf("unknown kind %q", b.Kind), "use compute or memory")
+		}
+	}
+	k.check(memories <= MaxMemoryBlades, "blades", fmt.Sprintf("%d memory blades are too many", memories),
+		fmt.Sprintf("a global pointer tells %d apart", MaxMemoryBlades))
+	return kinds
+}
+
+func (k *checker) programs(programs []Program, names, kinds map[string]string) {
+	k.check(len(programs) <= MaxPrograms, "programs", fmt.Sprintf("%d programs are too many", len(programs)),
+		fmt.Sprintf("at most %d start with the rack", MaxPrograms))
+	for i, p := range programs {
+		path := fmt.Sprintf("programs[%d]", i)
+		k.name(p.Name, path+".name", names)
+		kind, known := kinds[p.Blade]
+		k.check(known, path+".blade", fmt.Sprintf("there is no blade %q", p.Blade), "name a compute blade listed under blades")
+		k.check(!known || kind == control.Compute, path+".blade", fmt.Sprintf("%q is not a compute blade", p.Blade),
+			"programs run on compute blades")
+		k.check(len(p.Command) > 0 && p.Command[0] != "", path+".command", "it is empty",
+			"write the program and its arguments, e.g. [arrays, server]")
+		for _, arg := range p.Command {
+			k.check(!strings.ContainsRune(arg, 0), path+".command", "an argument has a zero byte", "remove it")
+		}
+		for key, value := range p.Env {
+			k.check(envName.MatchString(key) && !strings.ContainsRune(value, 0), path+".env",
+				fmt.Sprintf("%q cannot be an environment variable", key), "use letters, digits and _")
+		}
+	}
+}
+
+// name checks one blade's or program's name; both name processes of the rack.
+func (k *checker) name(name, path string, names map[string]string) {
+	k.check(bladeName.MatchString(name), path, fmt.Sprintf("%q is not a usable name", name),
+		"use 1 to 32 lower-case letters, digits and dashes, a letter first")
+	k.check(!reserved[name], path, fmt.Sprintf("%q is the rack's own", name), "choose another name")
+	first, taken := names[name]
+	k.check(!taken, path, fmt.Sprintf("%q is taken by %s", name, first), "give every blade and program its own name")
+	if !taken {
+		names[name] = path
+	}
+}
