@@ -1,0 +1,31 @@
+// Package p4rt is a P4Runtime server (specification 1.4, protocol buffers 1.5)
+// for one device. It knows nothing of packets or interfaces: a datapath.Datapath
+// runs the program, the server checks, remembers and translates.
+//
+//	controller ══ gRPC ══╗
+//	                     ▼
+//	  StreamChannel ── arbiter (who is primary, per role)
+//	     │    ▲          sender (per stream: bounded, never blocks the wire)
+//	     │    └─────────── packet-in codec, digests ◄── datapath.Sink ◄─┐
+//	     └── packet-out codec ──────────────────────► Datapath.PacketOut│
+//	  Write, Read ── checks (package p4info) ── store ──► Datapath.Apply ┘
+//	  SetForwardingPipelineConfig ── Config.Load, Config.Commit
+//
+// A pipeline is one loaded program: its P4Info, its Datapath, the store of what
+// was written to it and its digest state. Reads and writes refer to the newest
+// pipeline, packets run through the committed one; the two differ only between
+// VERIFY_AND_SAVE and COMMIT.
+//
+// Locking. Server.mu is held for writing by Write and by configuration changes,
+// for reading by Read. The packet path (datapath.Sink) never takes it: a
+// Datapath may wait, inside Apply, for packets in flight to drain. What the
+// packet path needs is immutable (the codec) or has a lock of its own that is
+// held for microseconds (digests, senders).
+//
+// Deviations and choices, where the specification leaves room or contradicts
+// itself: a byte string that does not fit is INVALID_ARGUMENT in match fields,
+// action parameters, packet metadata and register data (their own sections say
+// so, and so does bmv2), OUT_OF_RANGE elsewhere; of the atomicity modes
+// CONTINUE_ON_ERROR is supported for every batch, the others are refused with
+// UNIMPLEMENTED; role configurations are refused, as no scheme is agreed upon.
+package p4rt

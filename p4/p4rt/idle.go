@@ -1,0 +1,80 @@
+package p4rt
+
+import (
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+)
+
+// idleQueue takes idle notifications off the packet path: to tell the
+// controller its own words for an entry, the store must be read, whose lock the
+// packet path must not wait for. One goroutine per pipeline serves it.
+type idleQueue struct {
+	entries chan datapath.Entry
+	quit    chan struct{}
+	done    sync.WaitGroup
+}
+
+func (q *idleQueue) init(report func([]datapath.Entry)) {
+	q.entries, q.quit = make(chan datapath.Entry, maxIdleQueue), make(chan struct{})
+	q.done.Go(func() {
+		for {
+			select {
+			case <-q.quit:
+				return
+			case e := <-q.entries:
+				report(q.more(e))
+			}
+		}
+	})
+}
+
+// more adds what waits already, so that one message tells of all.
+func (q *idleQueue) more(e datapath.Entry) []datapath.Entry {
+	batch := []datapath.Entry{e}
+	for len(batch) < maxIdleQueue {
+		select {
+		case e := <-q.entries:
+			batch = append(batch, e)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (q *idleQueue) stop() {
+	close(q.quit)
+	q.done.Wait()
+}
+
+// Idle implements datapath.Sink.
+func (p *pipeline) Idle(e datapath.Entry) {
+	select {
+	case p.idle.entries <- e:
+	default:
+		p.srv.stats.idleDrops.Add(1)
+	}
+}
+
+// reportIdle sends one notification (section "Table Idle Timeout
+// Notification"). Entries that have been deleted meanwhile are left out.
+func (p *pipeline) reportIdle(batch []datapath.Entry) {
+	m := &p4v1.IdleTimeoutNotification{Timestamp: time.Now().UnixNano()}
+	p.srv.mu.RLock()
+	for _, e := range batch {
+		if stored := p.store.find(e); stored != nil {
+			m.TableEntry = append(m.TableEntry, stored.msg)
+		}
+	}
+	p.srv.mu.RUnlock()
+	if len(m.TableEntry) == 0 {
+		return
+	}
+	msg := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{IdleTimeoutNotification: m}}
+	if !p.srv.tell(msg, 100*len(batch)) {
+		p.srv.stats.idleDrops.Add(uint64(len(batch)))
+	}
+}

@@ -1,0 +1,145 @@
+package p4info
+
+import (
+	"fmt"
+
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Header is a controller header (packet_in or packet_out): fields packed bit by
+// bit, in order, most significant bit first, and padded to a whole byte at the
+// end. The header of a program that declares none is empty, and then a packet
+// is all payload. Padding that the program declares as a field is metadata like
+// any other.
+type Header struct {
+	fields []headerField
+	bits   int
+}
+
+type headerField struct {
+	id     uint32
+	name   string
+	offset int // bits from the header's begin
+	width  int // bits
+}
+
+// Len is the header's length in bytes.
+func (h *Header) Len() int { return byteLen(h.bits) }
+
+// Decode splits a frame into the header's metadata, in canonical form, and the
+// payload, which shares the frame's memory.
+func (h *Header) Decode(frame []byte) ([]*p4v1.PacketMetadata, []byte, error) {
+	n := h.Len()
+	if len(frame) < n {
+		return nil, nil, fmt.Errorf("frame of %d bytes is shorter than its controller header of %d", len(frame), n)
+	}
+	md := make([]*p4v1.PacketMetadata, len(h.fields))
+	for i, f := range h.fields {
+		md[i] = &p4v1.PacketMetadata{MetadataId: f.id, Value: Canonical(getBits(frame, f.offset, f.width))}
+	}
+	return md, frame[n:], nil
+}
+
+// Encode builds the frame for a PacketOut: the header from its metadata, then
+// the payload. Exactly one value per field must be given, in any order (section
+// "Packet I/O"); else the error is INVALID_ARGUMENT.
+func (h *Header) Encode(md []*p4v1.PacketMetadata, payload []byte) ([]byte, error) {
+	frame := make([]byte, h.Len(), h.Len()+len(payload))
+	given := make([]bool, len(h.fields))
+	for _, m := range md {
+		i := h.index(m.GetMetadataId())
+		if i < 0 || given[i] {
+			return nil, status.Errorf(codes.InvalidArgument, "metadata id %d is unknown or given twice", m.GetMetadataId())
+		}
+		given[i] = true
+		f := h.fields[i]
+		if err := CheckWidth(m.GetValue(), f.width); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "metadata %q: %s", f.name, status.Convert(err).Message())
+		}
+		putBits(frame, f.offset, f.width, m.GetValue())
+	}
+	for i, ok := range given {
+		if !ok {
+			return nil, status.Errorf(codes.InvalidArgument, "metadata %q is missing", h.fields[i].name)
+		}
+	}
+	return append(frame, payload...), nil
+}
+
+func (h *Header) index(id uint32) int {
+	for i := range h.fields {
+		if h.fields[i].id == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// getBits copies width bits at offset into a fresh right-aligned byte string.
+func getBits(b []byte, offset, width int) []byte {
+	out := make([]byte, byteLen(width))
+	if offset%8 == 0 && width%8 == 0 {
+		copy(out, b[offset/8:])
+		return out
+	}
+	for i := range width { // from the least significant bit
+		from, to := offset+width-1-i, len(out)*8-1-i
+		out[to/8] |= b[from/8] >> (7 - from%8) & 1 << (7 - to%8)
+	}
+	return out
+}
+
+// putBits stores the low width bits of v at offset; the place must be zero.
+func putBits(b []byte, offset, width int, v []byte) {
+	v = Canonical(v)
+	if offset%8 == 0 && width%8 == 0 {
+		copy(b[(offset+width)/8-len(v):(offset+width)/8], v)
+		return
+	}
+	for i := range min(width, len(v)*8) {
+		from, to := len(v)*8-1-i, offset+width-1-i
+		b[to/8] |= v[from/8] >> (7 - from%8) & 1 << (7 - to%8)
+	}
+}
+
+func (p *parser) headers() error {
+	for _, m := range p.msg.GetControllerPacketMetadata() {
+		o, err := p.object("controller header", m.GetPreamble())
+		if err != nil {
+			return err
+		}
+		h, err := header(o.Name, m)
+		if err != nil {
+			return err
+		}
+		switch o.Name {
+		case "packet_in":
+			p.info.PacketIn = h
+		case "packet_out":
+			p.info.PacketOut = h
+		default:
+			return fmt.Errorf("controller header %q is neither packet_in nor packet_out", o.Name)
+		}
+	}
+	return nil
+}
+
+func header(name string, m *configv1.ControllerPacketMetadata) (*Header, error) {
+	h := &Header{}
+	for _, f := range m.GetMetadata() {
+		where := fmt.Sprintf("metadata %q of %s", f.GetName(), name)
+		w, err := width(where, f.GetBitwidth())
+		if err != nil {
+			return nil, err
+		}
+		if f.GetId() == 0 || h.index(f.GetId()) >= 0 {
+			return nil, fmt.Errorf("%s has the id %d, which is zero or taken", where, f.GetId())
+		}
+		h.fields = append(h.fields, headerField{id: f.GetId(), name: f.GetName(), offset: h.bits, width: w})
+		h.bits += w
+	}
+	return h, nil
+}

@@ -1,0 +1,102 @@
+package p4rt
+
+import (
+	"context"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Write implements the RPC of that name. The updates of a batch are applied in
+// order; when it returns, those that succeeded are in force for every packet.
+func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.mayChange(r.GetDeviceId(), r.GetRole(), r.GetRoleId(), r.GetElectionId()); err != nil { //nolint:staticcheck // deprecated field, refused when set
+		return nil, err
+	}
+	if s.pipe == nil {
+		return nil, status.Error(codes.FailedPrecondition, "no forwarding pipeline is configured")
+	}
+	if err := checkAtomicity(r); err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(r.GetUpdates()))
+	for i, u := range r.GetUpdates() {
+		errs[i] = s.pipe.update(u)
+	}
+	if err := batchError("updates", errs); err != nil {
+		return nil, err
+	}
+	return &p4v1.WriteResponse{}, nil
+}
+
+// mayChange makes the checks that Write and SetForwardingPipelineConfig share,
+// in the specification's order.
+func (s *Server) mayChange(device uint64, role string, roleID uint64, election *p4v1.Uint128) error {
+	if device != s.cfg.DeviceID {
+		return s.wrongDevice(device)
+	}
+	if roleID != 0 {
+		return status.Error(codes.NotFound, "numeric role ids are deprecated since P4Runtime 1.4: use role")
+	}
+	return s.arb.checkPrimary(role, election)
+}
+
+// checkAtomicity refuses the modes that cannot be kept (section "Batch
+// Atomicity").
+func checkAtomicity(r *p4v1.WriteRequest) error {
+	if a := r.GetAtomicity(); a != p4v1.WriteRequest_CONTINUE_ON_ERROR {
+		return status.Errorf(codes.Unimplemented, "atomicity %v is not supported", a)
+	}
+	return nil
+}
+
+// update applies one update.
+func (p *pipeline) update(u *p4v1.Update) error {
+	op := u.GetType()
+	if op < p4v1.Update_INSERT || op > p4v1.Update_DELETE {
+		return status.Errorf(codes.InvalidArgument, "update has the type %v", op)
+	}
+	switch e := u.GetEntity().GetEntity().(type) {
+	case *p4v1.Entity_TableEntry:
+		return p.writeTable(op, e.TableEntry)
+	case *p4v1.Entity_ActionProfileMember:
+		return p.writeMember(op, e.ActionProfileMember)
+	case *p4v1.Entity_ActionProfileGroup:
+		return p.writeGroup(op, e.ActionProfileGroup)
+	case *p4v1.Entity_PacketReplicationEngineEntry:
+		return p.writeReplication(op, e.PacketReplicationEngineEntry)
+	case *p4v1.Entity_DigestEntry:
+		return p.writeDigest(op, e.DigestEntry)
+	case *p4v1.Entity_ExternEntry:
+		return status.Error(codes.InvalidArgument, "the program has no extern of that type")
+	case nil:
+		return status.Error(codes.InvalidArgument, "update has no entity")
+	}
+	if op != p4v1.Update_MODIFY {
+		return status.Errorf(codes.InvalidArgument, "%T can only be modified, not %v", u.GetEntity().GetEntity(), op)
+	}
+	switch e := u.GetEntity().GetEntity().(type) {
+	case *p4v1.Entity_CounterEntry:
+		return p.writeCounter(e.CounterEntry)
+	case *p4v1.Entity_DirectCounterEntry:
+		return p.writeDirectCounter(e.DirectCounterEntry)
+	case *p4v1.Entity_MeterEntry:
+		return p.writeMeter(e.MeterEntry)
+	case *p4v1.Entity_DirectMeterEntry:
+		return p.writeDirectMeter(e.DirectMeterEntry)
+	case *p4v1.Entity_RegisterEntry:
+		return p.writeRegister(e.RegisterEntry)
+	case *p4v1.Entity_ValueSetEntry:
+		return p.writeValueSet(e.ValueSetEntry)
+	}
+	return status.Errorf(codes.Unimplemented, "%T is not supported", u.GetEntity().GetEntity())
+}
+
+// unknown is the error for an id that is not in the P4Info. (NOT_FOUND is for
+// objects that are not there, ids that cannot be are malformed.)
+func unknown(what string, id uint32) error {
+	return status.Errorf(codes.InvalidArgument, "no %s has the id %#x", what, id)
+}
