@@ -1,0 +1,103 @@
+package wire
+
+import (
+	"net/netip"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+)
+
+// queue is an endpoint's receive queue: a ring that grows up to its bound.
+type queue struct {
+	ring  []datagram
+	head  int // of the oldest
+	count int
+	bytes int
+}
+
+type datagram struct {
+	payload *[]byte // from grab
+	remote  netip.AddrPort
+	local   netip.Addr
+}
+
+// push appends a copy of u; false if there is no room.
+func (q *queue) push(u *frame.UDP6) bool {
+	if q.count >= queueDatagrams || q.bytes+len(u.Payload) > queueBytes {
+		return false
+	}
+	if q.count == len(q.ring) {
+		q.grow()
+	}
+	buf := grab(len(u.Payload))
+	*buf = append((*buf)[:0], u.Payload...)
+	q.ring[(q.head+q.count)%len(q.ring)] = datagram{buf, u.Src, u.Dst.Addr()}
+	q.count++
+	q.bytes += len(u.Payload)
+	return true
+}
+
+// pop moves the oldest datagram into m and counts it in n; one that does not fit
+// is dropped. It is false when the queue is empty.
+func (q *queue) pop(m *netio.Message, n *int) bool {
+	if q.count == 0 {
+		return false
+	}
+	d := q.ring[q.head]
+	q.ring[q.head] = datagram{}
+	q.head = (q.head + 1) % len(q.ring)
+	q.count--
+	q.bytes -= len(*d.payload)
+	if len(*d.payload) <= len(m.Buf) {
+		m.Buf = m.Buf[:copy(m.Buf, *d.payload)]
+		m.Remote, m.Local = d.remote, d.local
+		*n++
+	}
+	release(d.payload)
+	return true
+}
+
+func (q *queue) grow() {
+	bigger := make([]datagram, max(16, 2*len(q.ring)))
+	for i := range q.count {
+		bigger[i] = q.ring[(q.head+i)%len(q.ring)]
+	}
+	q.ring, q.head = bigger, 0
+}
+
+func (q *queue) clear() {
+	for i := range q.count {
+		release(q.ring[(q.head+i)%len(q.ring)].payload)
+	}
+	*q = queue{}
+}
+
+// Buffers come in two sizes: most packets are small, and a large one must not
+// pin 64 KiB for each.
+const (
+	smallBuffer = 2 << 10
+	largeBuffer = 66 << 10 // the largest frame: 14 + 40 + 65,535 bytes
+)
+
+var (
+	smallBuffers = sync.Pool{New: func() any { b := make([]byte, 0, smallBuffer); return &b }}
+	largeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, largeBuffer); return &b }}
+)
+
+// grab returns a buffer with room for n bytes.
+func grab(n int) *[]byte {
+	if n <= smallBuffer {
+		return smallBuffers.Get().(*[]byte)
+	}
+	return largeBuffers.Get().(*[]byte)
+}
+
+// release takes a buffer of grab back.
+func release(b *[]byte) {
+	if cap(*b) == smallBuffer {
+		smallBuffers.Put(b)
+	} else {
+		largeBuffers.Put(b)
+	}
+}
