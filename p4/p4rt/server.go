@@ -34,9 +34,9 @@ type Config struct {
 	DeviceID uint64
 	// Load builds a Datapath; required.
 	Load LoadFunc
-	// Commit makes a Datapath that Load built the path of all packets, and
-	// returns when no packet is judged by the previous one any more. The server
-	// closes the previous one afterwards. nil if Load's result needs nothing.
+	// Commit makes a Datapath that Load built the path of all packets from then
+	// on. The server closes the previous one afterwards, and Close returns when
+	// no packet is on its path any more. nil if Load's result needs nothing.
 	Commit func(datapath.Datapath)
 	// TLS secures the connections; nil means plain text.
 	TLS *tls.Config

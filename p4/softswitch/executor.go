@@ -1,0 +1,30 @@
+package softswitch
+
+import (
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// Executor is a Datapath that frames run through. Process may be called
+// concurrently.
+type Executor interface {
+	datapath.Datapath
+	// Process runs one frame that came in at a port to its end, on the caller's
+	// goroutine. It calls emit for every frame that leaves by a port other than
+	// the CPU port. Frame and emitted frames are lent for the call.
+	Process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte))
+}
+
+// Env is what an executor needs of its switch.
+type Env struct {
+	// CPUPort is the port whose frames go to the controller; 0 is none.
+	CPUPort datapath.Port
+	// DropPort is the port whose frames go nowhere.
+	DropPort datapath.Port
+	// Sink receives what the data plane has for the controller.
+	Sink datapath.Sink
+	// Emit is the emit function for frames that come from the controller.
+	Emit func(datapath.Port, []byte)
+}
+
+// Loader builds an executor from a device config, which is p4c's bmv2 JSON.
+type Loader func(deviceConfig []byte, env Env) (Executor, error)

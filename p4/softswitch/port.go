@@ -1,0 +1,140 @@
+package softswitch
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// MaxPort is the largest port number: v1model's ports have 9 bits.
+const MaxPort datapath.Port = 511
+
+// minFrame is the smallest frame that is taken: an Ethernet header.
+const minFrame = 14
+
+// transmitter is the far side of a port: where emitted frames go.
+type transmitter interface {
+	// transmit sends a frame, which is lent for the call, and counts what became
+	// of it. It must not block for long: it is part of the packet path.
+	transmit(frame []byte)
+}
+
+// port is one port of the switch.
+type port struct {
+	num  datapath.Port
+	name string
+	out  transmitter
+	n    counters
+}
+
+// counters are a port's counters. Received means taken off the wire, sent means
+// handed to it.
+type counters struct {
+	rxPackets, rxBytes, txPackets, txBytes atomic.Uint64
+	rxShort, rxOversize, rxOffload         atomic.Uint64
+	txFull, txTooLong, txDown, txOffload   atomic.Uint64
+}
+
+// PortStats is a snapshot of a port's counters.
+type PortStats struct {
+	Port datapath.Port
+	// Name is the interface's name; empty for a port in the same process.
+	Name string
+	// Up is false while the interface behind the port is gone or down.
+	Up                                     bool
+	RxPackets, RxBytes, TxPackets, TxBytes uint64
+
+	RxShort    uint64 // frames shorter than an Ethernet header
+	RxOversize uint64 // frames longer than the switch takes
+	RxOffload  uint64 // offload super-packets that cannot be judged or finished
+	TxFull     uint64 // frames for which the interface's queue had no room
+	TxTooLong  uint64 // frames longer than the interface's MTU
+	TxDown     uint64 // frames for an interface that is down or gone
+	TxOffload  uint64 // super-packets that the program has changed in length
+}
+
+func (p *port) stats() PortStats {
+	n := &p.n
+	return PortStats{
+		Port: p.num, Name: p.name, Up: true,
+		RxPackets: n.rxPackets.Load(), RxBytes: n.rxBytes.Load(), TxPackets: n.txPackets.Load(), TxBytes: n.txBytes.Load(),
+		RxShort: n.rxShort.Load(), RxOversize: n.rxOversize.Load(), RxOffload: n.rxOffload.Load(),
+		TxFull: n.txFull.Load(), TxTooLong: n.txTooLong.Load(), TxDown: n.txDown.Load(), TxOffload: n.txOffload.Load(),
+	}
+}
+
+// receive counts a frame and tells whether it may go on.
+func (p *port) receive(frame []byte) bool {
+	if len(frame) < minFrame {
+		p.n.rxShort.Add(1)
+		return false
+	}
+	p.n.rxPackets.Add(1)
+	p.n.rxBytes.Add(uint64(len(frame)))
+	return true
+}
+
+// function is the transmitter of a port in the same process.
+type function struct {
+	p   *port
+	out func([]byte)
+}
+
+func (f *function) transmit(frame []byte) {
+	f.p.n.txPackets.Add(1)
+	f.p.n.txBytes.Add(uint64(len(frame)))
+	f.out(frame)
+}
+
+// Attach makes port num one whose frames are handed to out, on the goroutine of
+// whoever caused them; the frame is lent for the call. Frames come in by Input.
+func (s *Switch) Attach(num datapath.Port, out func(frame []byte)) error {
+	p := &port{num: num}
+	p.out = &function{p: p, out: out}
+	return s.add(p)
+}
+
+// Detach removes a port; what is under way to it is finished first.
+func (s *Switch) Detach(num datapath.Port) error {
+	s.mu.Lock()
+	p := s.ports[num&MaxPort].Load()
+	if p == nil || num > MaxPort {
+		s.mu.Unlock()
+		return fmt.Errorf("port %d is not attached", num)
+	}
+	s.ports[num].Store(nil)
+	s.mu.Unlock()
+	if c, ok := p.out.(interface{ close() }); ok {
+		c.close()
+	}
+	return nil
+}
+
+// add puts a port into its place.
+func (s *Switch) add(p *port) error {
+	if p.num > MaxPort || p.num == s.cfg.CPUPort && p.num != 0 || p.num == s.cfg.DropPort {
+		return fmt.Errorf("port %d cannot be attached: 0 to %d can, except the CPU port %d and the drop port %d", p.num, MaxPort, s.cfg.CPUPort, s.cfg.DropPort)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.ports[p.num].Load() != nil:
+		return fmt.Errorf("port %d is attached already", p.num)
+	}
+	s.ports[p.num].Store(p)
+	return nil
+}
+
+// Ports are the counters of all ports, by number.
+func (s *Switch) Ports() []PortStats {
+	var out []PortStats
+	for i := range s.ports {
+		if p := s.ports[i].Load(); p != nil {
+			out = append(out, p.stats())
+		}
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package softswitch
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+)
+
+// ErrClosed is returned for a switch that has been closed.
+var ErrClosed = errors.New("softswitch: closed")
+
+// DefaultDropPort is the port that v1model's mark_to_drop sends to.
+const DefaultDropPort datapath.Port = 511
+
+// Config is what a Switch needs.
+type Config struct {
+	// DeviceID is the P4Runtime device id, at least 1.
+	DeviceID uint64
+	// CPUPort is the port whose frames go to the controller as PacketIns; 0
+	// means that there is none.
+	CPUPort datapath.Port
+	// DropPort is the port whose frames go nowhere; 0 means DefaultDropPort.
+	DropPort datapath.Port
+	// Load builds executors.
+	Load Loader
+	// TLS secures P4Runtime; nil means plain text.
+	TLS *tls.Config
+	// Log receives notable events; nil discards them.
+	Log *slog.Logger
+}
+
+// Switch is one software switch. All methods may be called concurrently.
+type Switch struct {
+	cfg Config
+	log *slog.Logger
+	srv *p4rt.Server
+
+	exec  atomic.Pointer[Executor] // nil before the first pipeline is committed
+	ports [MaxPort + 1]atomic.Pointer[port]
+	lost  atomic.Uint64 // frames before there was a pipeline, or at or for no port
+
+	mu     sync.Mutex // makes changes of ports one at a time
+	closed bool
+}
+
+// New makes a switch without ports and without a pipeline.
+func New(cfg Config) (*Switch, error) {
+	if cfg.DropPort == 0 {
+		cfg.DropPort = DefaultDropPort
+	}
+	if cfg.CPUPort > MaxPort || cfg.DropPort > MaxPort || cfg.CPUPort == cfg.DropPort {
+		return nil, fmt.Errorf("softswitch: CPU port %d and drop port %d must differ and be at most %d", cfg.CPUPort, cfg.DropPort, MaxPort)
+	}
+	if cfg.Load == nil {
+		return nil, errors.New("softswitch: Config.Load is required")
+	}
+	s := &Switch{cfg: cfg, log: cfg.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	srv, err := p4rt.New(p4rt.Config{DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, TLS: cfg.TLS, Log: s.log})
+	if err != nil {
+		return nil, err
+	}
+	s.srv = srv
+	return s, nil
+}
+
+// Server is the switch's P4Runtime server.
+func (s *Switch) Server() *p4rt.Server { return s.srv }
+
+// Serve answers controllers on a listener until Close.
+func (s *Switch) Serve(l net.Listener) error { return s.srv.Serve(l) }
+
+// load builds an executor for the P4Runtime server.
+func (s *Switch) load(_ *configv1.P4Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
+	return s.cfg.Load(deviceConfig, Env{CPUPort: s.cfg.CPUPort, DropPort: s.cfg.DropPort, Sink: sink, Emit: s.emit})
+}
+
+// commit makes an executor the path of all frames.
+func (s *Switch) commit(dp datapath.Datapath) {
+	e, ok := dp.(Executor)
+	if !ok {
+		panic(fmt.Sprintf("softswitch: committed a %T, which load did not make", dp))
+	}
+	s.exec.Store(&e)
+}
+
+// Input is a frame that came in at a port. It is run to its end before Input
+// returns. The frame is lent for the call.
+func (s *Switch) Input(num datapath.Port, frame []byte) {
+	p := s.port(num)
+	if p == nil {
+		s.lost.Add(1)
+		return
+	}
+	if p.receive(frame) {
+		s.process(num, frame, s.emit)
+	}
+}
+
+func (s *Switch) process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) {
+	e := s.exec.Load()
+	if e == nil {
+		s.lost.Add(1)
+		return
+	}
+	(*e).Process(in, frame, emit)
+}
+
+// emit sends a frame out of a port at once.
+func (s *Switch) emit(num datapath.Port, frame []byte) {
+	if p := s.port(num); p != nil {
+		p.out.transmit(frame)
+		return
+	}
+	s.lost.Add(1)
+}
+
+func (s *Switch) port(num datapath.Port) *port {
+	if num > MaxPort {
+		return nil
+	}
+	return s.ports[num].Load()
+}
+
+// Lost counts the frames that came before there was a pipeline, and those at or
+// for a port that is not attached.
+func (s *Switch) Lost() uint64 { return s.lost.Load() }
+
+// Close detaches all ports, ends all controllers' connections, and returns when
+// nothing of the switch runs any more.
+func (s *Switch) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	for i := range s.ports {
+		if s.ports[i].Load() != nil {
+			_ = s.Detach(datapath.Port(i)) //nolint:gosec // at most MaxPort
+		}
+	}
+	return s.srv.Close()
+}
