@@ -79,6 +79,16 @@ func FromBytes(b []byte) (Pointer, error) {
 	return p, nil
 }
 
+// ParsePointer reads a stored pointer as String prints it.
+func ParsePointer(s string) (Pointer, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return Pointer{}, fmt.Errorf("%q is not a global pointer: %w", s, err)
+	}
+	b := a.As16()
+	return FromBytes(b[:])
+}
+
 // Addr returns the pointer as an IPv6 address.
 func (p Pointer) Addr() netip.Addr { return netip.AddrFrom16(p) }
 
