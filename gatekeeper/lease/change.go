@@ -1,0 +1,46 @@
+package lease
+
+import "github.com/bifrost-rack/bifrost/dsm/packet"
+
+// change collects what one event changes, so that the rules' exact differences
+// can be told afterwards: whatever may change is touched first.
+type change struct {
+	regions []*region
+	reclaim []packet.Region
+}
+
+// touched is what a node could do with a region before the event.
+type touched struct {
+	node   Node
+	before ops
+}
+
+// touch notes what node n may do with region r now, once for each event.
+func (c *change) touch(r *region, n Node) {
+	if !n.IsValid() {
+		return
+	}
+	for _, t := range r.touched {
+		if t.node == n {
+			return
+		}
+	}
+	if len(r.touched) == 0 {
+		c.regions = append(c.regions, r)
+	}
+	r.touched = append(r.touched, touched{n, r.ops(n)})
+}
+
+// rules returns the differences and forgets the touches.
+func (c *change) rules() (revoke, grant []Rule) {
+	for _, r := range c.regions {
+		for _, t := range r.touched {
+			after := r.ops(t.node)
+			revoke = (t.before &^ after).rules(revoke, t.node, r.id)
+			grant = (after &^ t.before).rules(grant, t.node, r.id)
+		}
+		r.touched = nil
+	}
+	c.regions = nil
+	return revoke, grant
+}

@@ -1,0 +1,20 @@
+// Package lease decides who may do what with which region of memory (thesis
+// section 4.1; design section 7, whose table it implements row by row). It is a
+// pure core: events in, steps out; it does no I/O, starts no goroutine and reads
+// no clock. One goroutine owns a Machine.
+//
+//	Submit(event) ──▶ queue of each region it touches ──▶ judge ──▶ Step
+//	                        ▲                                        │
+//	                        └──── Done(step.ID) ◀── switch ◀─ revoke, then grant
+//
+// A Step says what became of an event and which rules change. The caller makes
+// the switch revoke, waits, makes it grant, waits, and reports Done; only then
+// does it let the packet go that caused the event. Until then the regions of the
+// event are busy and later events that touch one of them wait in order, so the
+// transitions of a region are strictly serial, and an event is judged by the
+// state it really meets.
+//
+// A region has one controller and any number of leases, one for each call that
+// carries it; a lease belongs to the call, the right to read to the call's
+// callee. The rules of a node follow from that alone: see region.ops.
+package lease

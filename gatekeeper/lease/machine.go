@@ -1,0 +1,137 @@
+package lease
+
+import (
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+)
+
+// Machine is the state of all regions and of all calls that carry some or may
+// hand some over.
+type Machine struct {
+	regions map[packet.Region]*region
+	classes [packet.MaxClass + 1]int // regions of each size class
+	calls   map[CallID]*call         // held calls that have not ended
+	nodes   map[Node]*node
+
+	handled map[key]bool    // events that wait, are parked, or are in transition
+	pending int             // how many, those without a key included
+	moving  map[uint64]*job // transitions in progress
+	lastID  uint64
+	ready   []*job
+	steps   []Step // being collected for the caller
+}
+
+// call is a call from its CALL to its reply.
+type call struct {
+	id             CallID
+	caller, callee Node
+	leases         []*leased
+	// under is the call whose lease this one passes on; nested counts those that
+	// pass on this one's.
+	under  *call
+	nested int
+	// parked is the reply, while it waits for the nested calls to end.
+	parked *job
+	// replied tells that a reply was submitted.
+	replied bool
+}
+
+// node is a node that is there, with indexes of what it has a part in.
+type node struct {
+	controls map[*region]struct{}
+	calls    map[*call]struct{} // as caller or callee
+}
+
+// New returns a Machine that knows no node and no region.
+func New() *Machine {
+	return &Machine{
+		regions: map[packet.Region]*region{}, calls: map[CallID]*call{}, nodes: map[Node]*node{},
+		handled: map[key]bool{}, moving: map[uint64]*job{},
+	}
+}
+
+// AddNode makes a node known; events of unknown nodes are refused.
+func (m *Machine) AddNode(n Node) {
+	if m.nodes[n] == nil && n.IsValid() {
+		m.nodes[n] = &node{controls: map[*region]struct{}{}, calls: map[*call]struct{}{}}
+	}
+}
+
+// RemoveNode says that a node is gone for good, and its identity with it: the
+// calls that it serves end, the calls that it has out run on, and the regions it
+// controls go after their last lease.
+func (m *Machine) RemoveNode(n Node) []Step {
+	gone := m.nodes[n]
+	if gone == nil {
+		return nil
+	}
+	delete(m.nodes, n)
+	for _, c := range sortedCalls(gone.calls) {
+		switch {
+		case c.callee != n:
+		case c.parked != nil:
+			m.unpark(c) // it did answer before it went
+		case !c.replied:
+			m.enqueue(Ended{c.id}, nil)
+		}
+	}
+	for _, r := range sortedRegions(gone.controls) {
+		m.enqueue(Orphaned{r.id, n}, nil)
+	}
+	return m.run()
+}
+
+// RemoveMachine says that a memory machine's content is gone: its regions are
+// forgotten, whoever holds them.
+func (m *Machine) RemoveMachine(prefix, machine uint8) []Step {
+	lost := map[*region]struct{}{}
+	for id, r := range m.regions {
+		if id.Base.Prefix() == prefix && id.Base.Machine() == machine {
+			lost[r] = struct{}{}
+		}
+	}
+	for _, r := range sortedRegions(lost) {
+		m.enqueue(Lost{r.id}, nil)
+	}
+	return m.run()
+}
+
+// Submit hands an event in; tag comes back with its Step. The steps are those of
+// all events that could be judged now, which may not include this one: it waits
+// if a region is busy, and a reply waits for the calls that pass its leases on.
+func (m *Machine) Submit(e Event, tag any) []Step {
+	m.enqueue(e, tag)
+	return m.run()
+}
+
+// Done reports that the switch has applied the rules of a Step, and returns the
+// steps that had to wait for it. An unknown id is ignored.
+func (m *Machine) Done(id uint64) []Step {
+	if j := m.moving[id]; j != nil {
+		delete(m.moving, id)
+		m.leave(j)
+	}
+	return m.run()
+}
+
+// Pending is how many events wait or are in transition.
+func (m *Machine) Pending() int { return m.pending }
+
+func sortedCalls(set map[*call]struct{}) []*call {
+	s := make([]*call, 0, len(set))
+	for c := range set {
+		s = append(s, c)
+	}
+	slices.SortFunc(s, func(a, b *call) int { return slices.Compare(a.id[:], b.id[:]) })
+	return s
+}
+
+func sortedRegions(set map[*region]struct{}) []*region {
+	s := make([]*region, 0, len(set))
+	for r := range set {
+		s = append(s, r)
+	}
+	slices.SortFunc(s, func(a, b *region) int { return slices.Compare(a.id.Base[:], b.id.Base[:]) })
+	return s
+}

@@ -1,0 +1,294 @@
+package lease
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
+
+// TestScripts runs testdata/*.txt: commands with the steps that they lead to.
+//
+//	node A B                     nodes A and B are there
+//	alloc A r                    a memory blade allocates region r for A
+//	call c A B p… [under c0]     A calls B with pointers (r, r+8, r-1)
+//	reply c B A p…               B answers A
+//	oneway c A B p…
+//	free A p; freed r [failed]
+//	gone A; lost M               a node, a memory machine is gone
+//	done [all]                   the switch has applied the oldest rules, or all
+//	rules; regions; pending
+//
+// A command ends with & to leave its transitions in progress; otherwise they
+// are done at once. Region rMK is region K of machine M, of 4 KiB.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := newScript().run(t, string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("%s: output differs (go test -update shows how):\n%s", file, got)
+			}
+		})
+	}
+}
+
+// script is the state of one script.
+type script struct {
+	m       *Machine
+	moving  []uint64        // transitions in progress, oldest first
+	printed strings.Builder // by the block's commands
+	out     strings.Builder
+}
+
+func newScript() *script { return &script{m: New()} }
+
+// run executes a script and returns it with its output: blocks of commands, a
+// line ----, and what they print, ended by an empty line.
+func (s *script) run(t *testing.T, text string) string {
+	output, commands := false, false
+	for line := range strings.Lines(text + "\n") {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case line == "":
+			if commands {
+				fmt.Fprintf(&s.out, "----\n%s", s.printed.String())
+			}
+			if commands || !strings.HasSuffix(s.out.String(), "\n\n") {
+				s.out.WriteByte('\n')
+			}
+			s.printed.Reset()
+			output, commands = false, false
+		case line == "----":
+			output = true
+		case output:
+		case strings.HasPrefix(line, "#"):
+			s.out.WriteString(line + "\n")
+		default:
+			commands = true
+			s.out.WriteString(line + "\n")
+			if err := s.command(strings.Fields(line)); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+		}
+	}
+	return strings.TrimSuffix(s.out.String(), "\n")
+}
+
+func (s *script) command(f []string) error {
+	later := f[len(f)-1] == "&"
+	if later {
+		f = f[:len(f)-1]
+	}
+	switch f[0] {
+	case "node":
+		for _, n := range f[1:] {
+			s.m.AddNode(nodeOf(n))
+		}
+	case "rules", "regions", "pending":
+		return s.show(f[0])
+	case "gone":
+		s.print(s.m.RemoveNode(nodeOf(f[1])), later)
+	case "lost":
+		n, err := strconv.Atoi(f[1])
+		s.print(s.m.RemoveMachine(rackaddr.DefaultDSMPrefix, uint8(n)), later)
+		return err
+	case "done":
+		for len(s.moving) > 0 {
+			id := s.moving[0]
+			s.moving = s.moving[1:]
+			s.print(s.m.Done(id), true)
+			if len(f) == 1 {
+				break
+			}
+		}
+	default:
+		e, err := parseEvent(f)
+		if err != nil {
+			return err
+		}
+		s.print(s.m.Submit(e, nil), later)
+	}
+	return nil
+}
+
+func (s *script) print(steps []Step, later bool) {
+	for len(steps) > 0 {
+		step := steps[0]
+		steps = steps[1:]
+		fmt.Fprintf(&s.printed, "%s: %s", eventText(step.Event), step.Outcome)
+		if step.Refusal != nil {
+			fmt.Fprintf(&s.printed, ": %s (%s)", rename(step.Refusal.Error()), step.Refusal.Code())
+		}
+		if later && step.ID != 0 {
+			s.moving = append(s.moving, step.ID)
+			s.printed.WriteString(" …")
+		}
+		s.printed.WriteByte('\n')
+		for _, r := range step.Revoke {
+			fmt.Fprintf(&s.printed, "  revoke %s\n", rename(r.String()))
+		}
+		for _, r := range step.Grant {
+			fmt.Fprintf(&s.printed, "  grant %s\n", rename(r.String()))
+		}
+		for _, r := range step.Reclaim {
+			fmt.Fprintf(&s.printed, "  reclaim %s\n", regionText(r))
+		}
+		if !later && step.ID != 0 {
+			steps = append(steps, s.m.Done(step.ID)...)
+		}
+	}
+}
+
+func (s *script) show(what string) error {
+	var lines []string
+	switch what {
+	case "pending":
+		lines = append(lines, fmt.Sprintf("%d pending, %d calls", s.m.Pending(), s.m.Calls()))
+	case "rules":
+		for r := range s.m.Rules() {
+			lines = append(lines, rename(r.String()))
+		}
+	case "regions":
+		for r := range s.m.Regions() {
+			line := fmt.Sprintf("%s controlled by %s", regionText(r.Region), nodeText(r.Controller))
+			if r.Freeing {
+				line += ", freeing"
+			}
+			var leases []string
+			for _, l := range r.Leases {
+				leases = append(leases, fmt.Sprintf(", leased to %s by %s", nodeText(l.Node), callText(l.Call)))
+			}
+			slices.Sort(leases)
+			lines = append(lines, line+strings.Join(leases, ""))
+		}
+	}
+	slices.Sort(lines)
+	for _, l := range lines {
+		s.printed.WriteString(l + "\n")
+	}
+	return nil
+}
+
+// parseEvent reads an event command.
+func parseEvent(f []string) (Event, error) {
+	if len(f) < 2 {
+		return nil, fmt.Errorf("too few words")
+	}
+	var under CallID
+	if i := slices.Index(f, "under"); i > 0 {
+		under = callOf(f[i+1])
+		f = f[:i]
+	}
+	switch {
+	case f[0] == "alloc":
+		return Alloc{nodeOf(f[1]), regionOf(f[2])}, nil
+	case f[0] == "call":
+		return Call{callOf(f[1]), under, nodeOf(f[2]), nodeOf(f[3]), pointersOf(f[4:])}, nil
+	case f[0] == "reply":
+		return Reply{callOf(f[1]), nodeOf(f[3]), nodeOf(f[2]), pointersOf(f[4:])}, nil
+	case f[0] == "oneway":
+		return Oneway{callOf(f[1]), nodeOf(f[2]), nodeOf(f[3]), pointersOf(f[4:])}, nil
+	case f[0] == "free":
+		return Free{nodeOf(f[1]), pointersOf(f[2:])[0]}, nil
+	case f[0] == "freed":
+		return Freed{regionOf(f[1]), len(f) == 2}, nil
+	}
+	return nil, fmt.Errorf("unknown command")
+}
+
+func nodeOf(s string) Node { return rackaddr.Node(uint64(s[0] - 'A' + 1)) }
+
+func nodeText(n Node) string {
+	if !n.IsValid() {
+		return "nobody"
+	}
+	return string('A' + rune(n.As16()[15]) - 1)
+}
+
+func callOf(s string) (id CallID) { copy(id[:], s); return id }
+
+func callText(id CallID) string { return strings.TrimRight(string(id[:]), "\x00") }
+
+// regionOf reads rMK: region K of machine M.
+func regionOf(s string) packet.Region {
+	return packet.Region{Base: packet.Make(rackaddr.DefaultDSMPrefix, s[1]-'0', uint64(s[2]-'0'+1)<<12), Class: 12}
+}
+
+func regionText(r packet.Region) string {
+	return fmt.Sprintf("r%d%d", r.Base.Machine(), r.Base.Offset()>>12-1)
+}
+
+func pointersOf(words []string) (ps []packet.Pointer) {
+	for _, w := range words {
+		at := strings.IndexAny(w, "+-")
+		if at < 0 {
+			at = len(w)
+		}
+		offset, _ := strconv.ParseInt("0"+strings.Trim(w[at:], "+-"), 10, 64)
+		if strings.Contains(w, "-") {
+			offset = -offset
+		}
+		ps = append(ps, regionOf(w[:at]).Base.Add(offset))
+	}
+	return ps
+}
+
+// rename replaces the addresses of nodes and regions by their names.
+func rename(s string) string {
+	var pairs []string
+	for m := range 4 {
+		for k := range 10 {
+			r := regionOf(fmt.Sprintf("r%d%d", m, k))
+			pairs = append(pairs, r.String(), regionText(r), r.Base.String(), regionText(r))
+		}
+	}
+	for n := 'Z'; n >= 'A'; n-- {
+		pairs = append(pairs, rackaddr.Node(uint64(n-'A'+1)).String(), string(n))
+	}
+	return strings.NewReplacer(pairs...).Replace(s)
+}
+
+func eventText(e Event) string {
+	switch e := e.(type) {
+	case Alloc:
+		return fmt.Sprintf("alloc %s %s", nodeText(e.Node), regionText(e.Region))
+	case Call:
+		return fmt.Sprintf("call %s %s→%s", callText(e.ID), nodeText(e.Caller), nodeText(e.Callee))
+	case Reply:
+		return fmt.Sprintf("reply %s %s→%s", callText(e.ID), nodeText(e.Callee), nodeText(e.Caller))
+	case Oneway:
+		return fmt.Sprintf("oneway %s %s→%s", callText(e.ID), nodeText(e.Caller), nodeText(e.Callee))
+	case Free:
+		return fmt.Sprintf("free %s %s", nodeText(e.Node), rename(e.Pointer.String()))
+	case Freed:
+		return fmt.Sprintf("freed %s", regionText(e.Region))
+	case Ended:
+		return fmt.Sprintf("ended %s", callText(e.ID))
+	case Orphaned:
+		return fmt.Sprintf("orphaned %s", regionText(e.Region))
+	case Lost:
+		return fmt.Sprintf("lost %s", regionText(e.Region))
+	}
+	return "?"
+}
