@@ -1,0 +1,75 @@
+package dsm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+func fill(n int, seed uint64) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	_, _ = r.Read(b)
+	return b
+}
+
+func TestTransfersOfEverySize(t *testing.T) {
+	r := newRack(t, wire.Config{}, 1)
+	c := r.client(1, 1)
+	ctx := context.Background()
+	for _, n := range []int{1, 63, 64, 4096, 65407, 65408, 65409, 1 << 20, 5<<20 + 3} {
+		p, err := c.Alloc(ctx, uint64(n))
+		if err != nil {
+			t.Fatalf("alloc of %d bytes: %v", n, err)
+		}
+		want, got := fill(n, uint64(n)), make([]byte, n)
+		if k, err := c.Read(ctx, p, got); k != n || err != nil || !bytes.Equal(got, make([]byte, n)) {
+			t.Fatalf("fresh read of %d bytes: %d, %v", n, k, err)
+		}
+		if k, err := c.Write(ctx, p, want); k != n || err != nil {
+			t.Fatalf("write of %d bytes: %d, %v", n, k, err)
+		}
+		if k, err := c.Read(ctx, p, got); k != n || err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("read of %d bytes: %d, %v", n, k, err)
+		}
+		if err := c.Free(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Free(ctx, p); fault.CodeOf(err) != fault.NotFound {
+			t.Fatalf("second free: %v", err)
+		}
+	}
+	if used := r.memories[0].Used(); used != 0 {
+		t.Errorf("%d bytes still allocated", used)
+	}
+}
+
+func TestDenialIsTypedAndAtOnce(t *testing.T) {
+	r := newRack(t, wire.Config{}, 1)
+	owner, stranger := r.client(1, 1), r.client(2, 1)
+	ctx := context.Background()
+	p, err := owner.Alloc(ctx, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.deny(func(node, to packet.Pointer) bool {
+		return node[15] == 2 && (to.Op() == packet.OpRead || to.Op() == packet.OpWrite || to.Op() == packet.OpFree)
+	})
+	b := make([]byte, 64)
+	_, readErr := stranger.Read(ctx, p, b)
+	_, writeErr := stranger.Write(ctx, p, b)
+	for _, err := range []error{readErr, writeErr, stranger.Free(ctx, p)} {
+		if !errors.Is(err, &fault.Error{Code: fault.PermissionDenied}) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if n, err := owner.Write(ctx, p, b); n != 64 || err != nil {
+		t.Errorf("owner's write: %d, %v", n, err)
+	}
+}

@@ -1,0 +1,21 @@
+// Package dsm is the client of the distributed shared memory: memory on memory
+// blades, named by global pointers and reached over the network. What a node may
+// do with a region is for the switch to decide; see package rpc for how a call
+// passes regions on.
+//
+//	Client.Read, Write, …        the caller's goroutine sends
+//	   │ Start          ▲ done
+//	   ▼                │
+//	┌─ transport.Endpoint ─┐     the protocol, under the link's mutex
+//	└──────────────────────┘
+//	   │ Send           ▲ Receive, Tick
+//	   ▼                │
+//	netio.Conn      one reader goroutine, one timer
+//
+// A pointer is a byte's address, and arithmetic within its region is allowed. A
+// region's size is its request rounded up to a power of two, at least 64 bytes.
+// Memory is zero when it is allocated.
+//
+// Reads and writes of up to one datagram's data (about 64 KB in emulation) are
+// atomic; larger ones are cut. A read returns what the last completed write left.
+package dsm

@@ -1,0 +1,22 @@
+// Package transport is the client's half of the memory protocol without its
+// network: it cuts transfers into requests, sends each until it is answered, and
+// keeps what was sent within what the receivers can buffer. It does no I/O,
+// starts no goroutine and reads no clock: calls come in with the time, and what
+// is to be sent and who is done stands in Ready afterwards.
+//
+//	Start ──▶ queue ──▶ requests ──▶ Ready.Send ──▶ switch ──▶ memory server
+//	            ▲          │  ▲                                      │
+//	            └── pump ──┘  └── Tick: late? send it again          │
+//	                ▲                                                │
+//	Ready.Done ◀── Receive ◀─────────────────────────────────────────┘
+//
+// Each memory machine is a peer with request ids, a window and a round-trip
+// estimate of its own, so that a slow machine delays only what uses it.
+//
+// A request's fate must be known before its id is settled: the server drops
+// whatever comes below the floor, so nothing can be applied after that. Reads
+// have no fate; their callers just stop listening. A write or free that was
+// denied or given up is resolved by a settle request, which either tells what
+// it did or stops it for ever. An alloc that was given up goes on until it is
+// answered, and then the region is freed.
+package transport

@@ -1,0 +1,152 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Receive takes in one datagram: from is its source address. What does not
+// answer a request of this client is counted and ignored.
+func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Header, data []byte) {
+	p := e.peers[from.Machine()]
+	if p == nil || !from.InPrefix(p.prefix) || h.Incarnation != e.cfg.Incarnation || h.Kind == packet.Request {
+		e.Stats.Stray++
+		return
+	}
+	r := p.find(h.Request)
+	if r == nil || !r.answeredBy(from, h, data) {
+		e.Stats.Stray++
+		return
+	}
+	if h.Kind == packet.Nack {
+		e.Stats.Denied++
+		e.denied(now, p, r)
+	} else {
+		e.Stats.Answered++
+		e.answered(now, p, r, from, h, data)
+	}
+	e.pumpAll(now, p)
+}
+
+// answeredBy reports whether a datagram can be the answer to r.
+func (r *request) answeredBy(from packet.Pointer, h *packet.Header, data []byte) bool {
+	if from == r.to {
+		if h.Kind == packet.Nack || h.Status != fault.OK {
+			return true
+		}
+		switch r.op() {
+		case packet.OpRead:
+			return len(data) == r.n && h.Length == r.length
+		case packet.OpWrite:
+			return h.Length == r.length
+		}
+		return r.op() != packet.OpAlloc
+	}
+	if r.op() != packet.OpAlloc || from.Op() != packet.OpAlloc || h.Kind != packet.Reply || h.Status != fault.OK {
+		return false
+	}
+	reg, err := packet.RegionOf(from)
+	return err == nil && reg.Class == r.to.Arg()
+}
+
+// answered takes in the server's reply to r.
+func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.Pointer, h *packet.Header, data []byte) {
+	if h.Status == fault.Overloaded {
+		p.cc.lost(r.number, e.number) // it was not looked at: the timer sends it again
+		return
+	}
+	e.measure(now, p, r)
+	if r.asks != nil {
+		e.resolved(now, p, r.asks, h)
+		return
+	}
+	switch t := r.transfer; {
+	case h.Status != fault.OK:
+	case r.op() == packet.OpRead:
+		copy(t.Buf[r.off:], data)
+	case r.op() == packet.OpAlloc:
+		reg, _ := packet.RegionOf(from)
+		p.known.learn(reg)
+		if t == nil {
+			e.discard(now, reg)
+		} else {
+			t.Region = reg
+		}
+	}
+	e.finish(p, r, h.Status, false)
+}
+
+// measure takes r's round trip in, and looks for requests that it overtook.
+func (e *Endpoint) measure(now time.Duration, p *peer, r *request) {
+	l := r.lane
+	if l == nil {
+		return // an answer that came after all, while r is being resolved
+	}
+	if r.sends == 1 {
+		l.rtt.sample(now - r.sent)
+		l.answered = max(l.answered, r.number)
+	}
+	p.cc.answered(max(r.cost, overhead))
+	if o := l.oldest; o != r {
+		e.wake = min(e.wake, o.due())
+	}
+}
+
+// denied takes in the switch's NACK to r.
+func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
+	switch r.op() {
+	case packet.OpRead:
+		e.measure(now, p, r)
+		e.finish(p, r, fault.PermissionDenied, false)
+	case packet.OpWrite, packet.OpFree:
+		// Another copy of it may have been let through, or still be.
+		e.resolve(now, p, r, fault.PermissionDenied)
+	}
+}
+
+// finish reports r's fate and settles it.
+func (e *Endpoint) finish(p *peer, r *request, status fault.Code, local bool) {
+	t, off := r.transfer, r.off
+	if r.op() == packet.OpFree && status == fault.OK {
+		p.known.forget(r.to)
+	}
+	if r.settler != nil {
+		e.leave(p, r.settler)
+	}
+	e.leave(p, r)
+	if t == nil {
+		return
+	}
+	t.open--
+	if status != fault.OK {
+		t.fail(off, status, local)
+	}
+	e.conclude(p, t)
+}
+
+// conclude reports a transfer of which nothing is left to do.
+func (e *Endpoint) conclude(p *peer, t *Transfer) {
+	if t.open > 0 || t.more() {
+		return
+	}
+	p.queue.remove(t)
+	t.conclude()
+	if !t.orphan {
+		e.ready.Done = append(e.ready.Done, t)
+	}
+}
+
+// leave ends r: its fate is known.
+func (e *Endpoint) leave(p *peer, r *request) {
+	e.release(p, r)
+	r.unlink()
+	p.leave(r)
+	for _, b := range r.waiting {
+		if b.holds--; b.holds == 0 {
+			e.ready.Passed = append(e.ready.Passed, b)
+		}
+	}
+	e.recycle(r)
+}

@@ -1,0 +1,100 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// resolve asks the server what became of r, which is not sent any more.
+// verdict is what to report if it was not applied.
+func (e *Endpoint) resolve(now time.Duration, p *peer, r *request, verdict fault.Code) {
+	if r.settler != nil {
+		return
+	}
+	e.release(p, r)
+	r.unlink()
+	s := e.newRequest()
+	s.to, s.length = packet.Make(p.prefix, p.machine, 0).With(packet.OpSettle, 0), r.id
+	r.verdict, r.settler, s.asks = verdict, s, r
+	p.enter(s)
+	s.first = now
+	e.transmit(now, p, s)
+}
+
+// resolved takes in the answer to r's settle request.
+func (e *Endpoint) resolved(now time.Duration, p *peer, r *request, h *packet.Header) {
+	switch {
+	case h.Status == fault.Unavailable:
+		// The machine is gone, and its regions with it.
+		e.finish(p, r, fault.Unavailable, false)
+	case h.Flags&packet.FlagApplied != 0:
+		e.finish(p, r, h.Status, false)
+	case h.Status != fault.OK:
+		e.finish(p, r, h.Status, false)
+	default:
+		e.finish(p, r, r.verdict, false)
+	}
+}
+
+// abandon ends the caller's interest in r.
+func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
+	r.transfer = nil
+	switch r.op() {
+	case packet.OpRead:
+		e.leave(p, r)
+	case packet.OpWrite, packet.OpFree:
+		e.resolve(now, p, r, fault.Canceled)
+	}
+}
+
+// discard frees a region whose alloc was answered after its caller had gone.
+func (e *Endpoint) discard(now time.Duration, reg packet.Region) {
+	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: reg.Base, orphan: true})
+}
+
+// Barrier is a wait for requests whose fate is not known.
+type Barrier struct {
+	// Tag is the caller's own.
+	Tag   any
+	holds int
+}
+
+// Barrier returns a barrier that passes when the fate of every write and free
+// of the given pointers' regions that has been sent by now is known; nil if
+// there is none. Where the extent of a region is not known here, everything
+// on its machine counts that may belong to it.
+func (e *Endpoint) Barrier(ptrs []packet.Pointer) *Barrier {
+	b := &Barrier{}
+	for _, p := range e.active {
+		p.each(func(r *request) {
+			if op := r.op(); op != packet.OpWrite && op != packet.OpFree {
+				return
+			}
+			for _, ptr := range ptrs {
+				if p.mayShare(ptr, r.to) {
+					r.waiting = append(r.waiting, b)
+					b.holds++
+					return
+				}
+			}
+		})
+	}
+	if b.holds == 0 {
+		return nil
+	}
+	return b
+}
+
+// mayShare reports whether two pointers may lie in one region of the machine.
+func (p *peer) mayShare(a, b packet.Pointer) bool {
+	if a.Machine() != p.machine || a.Prefix() != p.prefix {
+		return false
+	}
+	if reg, ok := p.known.find(a); ok {
+		return reg.Contains(b)
+	}
+	_, ok := p.known.find(b)
+	return !ok
+}

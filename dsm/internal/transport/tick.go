@@ -1,0 +1,72 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Tick sends again what is due and gives up what was never answered.
+func (e *Endpoint) Tick(now time.Duration) {
+	if now < e.wake {
+		return
+	}
+	e.wake = Never
+	for _, p := range e.active {
+		for _, l := range []*lane{&p.plain, &p.held} {
+			e.tickLane(now, p, l)
+		}
+		e.pumpAll(now, p)
+	}
+}
+
+func (e *Endpoint) tickLane(now time.Duration, p *peer, l *lane) {
+	for r := l.oldest; r != nil; {
+		next := r.next
+		if due := r.due(); due > now {
+			e.wake = min(e.wake, due)
+		} else {
+			e.overdue(now, p, r)
+		}
+		r = next
+	}
+}
+
+// overdue takes in that no answer to r came in time.
+func (e *Endpoint) overdue(now time.Duration, p *peer, r *request) {
+	p.cc.lost(r.number, e.number)
+	if now >= r.deadline {
+		r.lane.rtt.backoff = max(r.lane.rtt.backoff, min(r.doublings+1, 10))
+	}
+	if now-r.first >= giveUp {
+		if e.silent(now, p, r) {
+			return
+		}
+	}
+	e.Stats.Resent++
+	e.transmit(now, p, r)
+}
+
+// silent tells whoever waits for r that the machine does not answer. True means
+// that r is not to be sent again.
+func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
+	waits := r
+	if r.asks != nil {
+		waits = r.asks
+	}
+	t := waits.transfer
+	if t == nil {
+		return false
+	}
+	t.open--
+	t.fail(waits.off, fault.Unavailable, true)
+	op := r.op()
+	if waits == r {
+		e.abandon(now, p, r)
+	} else {
+		waits.transfer = nil
+	}
+	e.conclude(p, t)
+	return waits == r && op != packet.OpAlloc
+}

@@ -1,0 +1,212 @@
+package dsm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// link is the shell around a transport.Endpoint: it owns the socket, the clock
+// and the timer.
+type link struct {
+	conn  netio.Conn
+	rack  func() control.Rack
+	start time.Time
+	done  chan struct{} // closed when the reader has ended
+
+	mu       sync.Mutex
+	endpoint *transport.Endpoint
+	closed   bool
+	timer    *time.Timer
+	alarm    time.Duration // when timer fires; transport.Never when it does not
+	rand     *rand.Rand
+}
+
+func newLink(cfg Config) (*link, error) {
+	maxData := cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize
+	if r := cfg.Rack(); r.MTU > 0 {
+		maxData = min(maxData, r.MTU-netio.Overhead-packet.HeaderSize)
+	}
+	maxData &^= 63 // whole cache lines
+	if maxData <= 0 {
+		return nil, fault.New(fault.BadRequest, "memory client", "MTU of %d bytes", cfg.Stack.MTU())
+	}
+	conn, err := cfg.Stack.ListenUDP(netip.AddrPortFrom(cfg.Address, rackaddr.PortDSM))
+	if err != nil {
+		return nil, fmt.Errorf("memory client of %s: %w", cfg.Address, err)
+	}
+	addr := cfg.Address.As16()
+	l := &link{
+		conn: conn, rack: cfg.Rack, start: time.Now(), done: make(chan struct{}), alarm: transport.Never,
+		endpoint: transport.New(transport.Config{Incarnation: cfg.Incarnation, MaxData: maxData, Window: cfg.Window}),
+		rand:     rand.New(rand.NewPCG(binary.BigEndian.Uint64(addr[8:]), uint64(cfg.Incarnation))),
+	}
+	l.timer = time.AfterFunc(time.Hour, l.tick)
+	l.timer.Stop()
+	go l.read()
+	return l, nil
+}
+
+func (l *link) now() time.Duration { return time.Since(l.start) }
+
+// place returns the machines to try an allocation on, in order.
+func (l *link) place(blades []control.MemoryBlade) []uint8 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return place(l.rand, blades)
+}
+
+// check refuses what need not be sent.
+func (l *link) check(ctx context.Context, op packet.Op, p Pointer) error {
+	if err := ctx.Err(); err != nil {
+		return fault.FromContext(op.String(), err)
+	}
+	if prefix := l.rack().DSMPrefix; !p.Stored() || p.Prefix() != prefix {
+		return fault.New(fault.BadRequest, op.String(), "%s is not a global pointer of this rack (prefix %#x)", p, prefix)
+	}
+	return nil
+}
+
+// run carries an operation out; its outcome stands in it afterwards.
+func (l *link) run(ctx context.Context, o *operation) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		o.Status, o.Local = fault.Canceled, true
+		return
+	}
+	l.endpoint.Start(l.now(), &o.Transfer)
+	l.flush()
+	select {
+	case <-o.done:
+	case <-ctx.Done():
+		l.mu.Lock()
+		cancelled := l.endpoint.Cancel(l.now(), &o.Transfer, fault.FromContext("", ctx.Err()).Code)
+		l.flush()
+		if !cancelled {
+			<-o.done
+		}
+	}
+}
+
+// settle waits for a barrier.
+func (l *link) settle(ctx context.Context, ptrs []Pointer) error {
+	l.mu.Lock()
+	var b *transport.Barrier
+	if !l.closed {
+		b = l.endpoint.Barrier(ptrs)
+	}
+	var passed chan struct{}
+	if b != nil {
+		passed = make(chan struct{})
+		b.Tag = passed
+	}
+	l.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	select {
+	case <-passed:
+		return nil
+	case <-ctx.Done():
+		return fault.FromContext("settle", ctx.Err())
+	case <-l.done:
+		return fault.New(fault.Canceled, "settle", "the client is closed")
+	}
+}
+
+// read is the reader goroutine.
+func (l *link) read() {
+	defer close(l.done)
+	ms := make([]netio.Message, readBatch)
+	bufs := make([]byte, readBatch*netio.MaxDatagram)
+	for {
+		for i := range ms {
+			ms[i].Buf = bufs[i*netio.MaxDatagram : (i+1)*netio.MaxDatagram]
+		}
+		n, err := l.conn.ReadBatch(ms)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		l.mu.Lock()
+		now := l.now()
+		for _, m := range ms[:n] {
+			if h, data, err := packet.Parse(m.Buf); err == nil {
+				l.endpoint.Receive(now, packet.FromAddr(m.Remote.Addr()), &h, data)
+			}
+		}
+		l.flush()
+	}
+}
+
+// readBatch is how many datagrams the reader takes at once: what a window lets
+// come in.
+const readBatch = 4
+
+// tick is the timer's.
+func (l *link) tick() {
+	l.mu.Lock()
+	l.alarm = transport.Never
+	if l.closed {
+		l.mu.Unlock()
+		return
+	}
+	l.endpoint.Tick(l.now())
+	l.flush()
+}
+
+// flush takes what has become ready, unlocks l.mu, and sends and tells it. The
+// caller holds l.mu.
+func (l *link) flush() {
+	ready := l.endpoint.Ready()
+	out := getOutbox()
+	for i := range ready.Send {
+		out.add(&ready.Send[i])
+	}
+	for _, t := range ready.Done {
+		t.Tag.(*operation).done <- struct{}{} // has room for one
+	}
+	for _, b := range ready.Passed {
+		close(b.Tag.(chan struct{}))
+	}
+	l.endpoint.Clear()
+	if wake := l.endpoint.Wake(); wake < l.alarm && !l.closed {
+		l.alarm = wake
+		l.timer.Reset(max(0, wake-l.now()))
+	}
+	l.mu.Unlock()
+	out.send(l.conn)
+	putOutbox(out)
+}
+
+// close ends the link and everything that waits on it.
+func (l *link) close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.timer.Stop()
+	l.endpoint.Close(fault.Canceled)
+	l.flush()
+	err := l.conn.Close()
+	<-l.done
+	return err
+}

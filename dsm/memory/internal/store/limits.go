@@ -1,0 +1,20 @@
+package store
+
+// MaxSpan is how far a client's newest request may lie above its floor. Package
+// transport keeps to half of it for its operations and leaves the rest to the
+// settle requests that move the floor. One record has 32 bytes, so a client
+// costs at most 512 KiB.
+const MaxSpan = 1 << 14
+
+const (
+	// maxRecords bounds the windows of all clients together: 128 MiB.
+	maxRecords = 1 << 22
+	// maxClients bounds the nodes that the store knows, fenced ones included:
+	// 2^18 entries of some 200 bytes. Past it, the node fenced longest ago is
+	// forgotten; the switch has long stopped carrying its packets.
+	maxClients = 1 << 18
+	// minRing is the length of a fresh window's ring.
+	minRing = 16
+	// superblock is log2 of the address range that space cuts regions from.
+	superblock = 30
+)

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// alloc makes a region of the size asked for, rounded up to a size class.
+func (s *Store) alloc(r *Request, rec *record) {
+	class, ok := packet.ClassFor(r.Header.Length)
+	if !ok {
+		rec.status = fault.BadRequest
+		return
+	}
+	block, ok := s.arena.take(class)
+	if !ok {
+		rec.status = fault.NoSpace
+		return
+	}
+	base, ok := s.space.take(class)
+	if !ok {
+		s.arena.give(block, class)
+		rec.status = fault.NoSpace
+		return
+	}
+	s.regions.add(&region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class)})
+	rec.length, rec.address, rec.class = 1<<class, base, class
+}
+
+// bytes returns the n bytes at p, all in one live region.
+func (s *Store) bytes(p packet.Pointer, n uint64) ([]byte, fault.Code) {
+	reg := s.regions.find(p.Offset())
+	if reg == nil {
+		return nil, fault.NotFound
+	}
+	at := p.Offset() - reg.base
+	if n > uint64(len(reg.data))-at {
+		return nil, fault.BadRequest
+	}
+	return reg.data[at : at+n], fault.OK
+}
+
+// read answers with the region's own bytes. Reads change nothing, so they are
+// not recorded: one that comes twice is carried out twice.
+func (s *Store) read(r *Request) Answer {
+	if r.Header.Length > uint64(s.cfg.MaxData) {
+		return refuse(r, fault.BadRequest)
+	}
+	b, status := s.bytes(r.To, r.Header.Length)
+	a := answer(r, status, uint64(len(b)))
+	a.Data = b
+	return a
+}
+
+// write puts the datagram's data where its address says.
+func (s *Store) write(r *Request) (uint64, fault.Code) {
+	if r.Header.Length != uint64(len(r.Data)) {
+		return 0, fault.BadRequest
+	}
+	b, status := s.bytes(r.To, r.Header.Length)
+	if status != fault.OK {
+		return 0, status
+	}
+	return uint64(copy(b, r.Data)), fault.OK
+}
+
+// free ends the region that p is the first byte of.
+func (s *Store) free(p packet.Pointer) fault.Code {
+	reg := s.regions.find(p.Offset())
+	switch {
+	case reg == nil:
+		return fault.NotFound
+	case reg.base != p.Offset():
+		return fault.BadRequest
+	}
+	s.release(reg)
+	return fault.OK
+}
+
+func (s *Store) release(reg *region) {
+	s.regions.remove(reg)
+	s.arena.give(reg.block, reg.class)
+}
+
+// settle makes an earlier request's fate final: what was carried out is
+// reported, what has not come by now never will be.
+func (s *Store) settle(r *Request, c *client) Answer {
+	id := r.Header.Length
+	if id < c.window.floor || id >= r.Header.Request {
+		return refuse(r, fault.BadRequest)
+	}
+	if rec := c.window.find(id); rec != nil && !rec.dead {
+		a := answer(r, rec.status, rec.length)
+		a.Header.Flags = packet.FlagApplied
+		return a
+	}
+	if !s.clients.reserve(&c.window, id) {
+		return refuse(r, fault.Overloaded)
+	}
+	c.window.put(record{id: id, dead: true})
+	return answer(r, fault.OK, 0)
+}

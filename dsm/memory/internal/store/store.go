@@ -1,0 +1,160 @@
+package store
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Config says what a machine has.
+type Config struct {
+	Prefix, Machine uint8 // bytes 4 and 5 of its pointers
+	// Epoch is a lower bound of the addresses handed out. Every boot of a machine
+	// needs one above all addresses of its earlier boots.
+	Epoch uint64
+	// Memory is what the regions live in; its bytes must be zero.
+	Memory []byte
+	// Discard turns a part of Memory into zeros.
+	Discard func([]byte)
+	// MaxData is how many bytes one reply can carry.
+	MaxData int
+}
+
+// Store is the regions and windows of one memory machine.
+type Store struct {
+	cfg     Config
+	space   space
+	arena   *arena
+	regions regions
+	clients clients
+}
+
+// New returns an empty store.
+func New(cfg Config) *Store {
+	return &Store{
+		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard),
+		clients: clients{byNode: make(map[netip.Addr]*client)},
+	}
+}
+
+// Used is how many bytes are allocated.
+func (s *Store) Used() uint64 { return s.arena.used }
+
+// Request is one datagram that came in.
+type Request struct {
+	Node   netip.Addr     // who asks: the source address
+	To     packet.Pointer // what is asked: the destination address
+	Header packet.Header
+	Data   []byte
+}
+
+// Answer is the datagram that goes back to the request's source.
+type Answer struct {
+	From   packet.Pointer
+	Header packet.Header
+	// Data may alias a region: it is good until the next call of a method.
+	Data []byte
+}
+
+// Drop says why a request gets no answer.
+type Drop uint8
+
+// The reasons.
+const (
+	NotDropped  Drop = iota
+	Malformed        // the header could not be parsed (counted by the caller of Handle)
+	Foreign          // not a request, or not for this machine
+	Late             // below its client's floor: settled, so it must not be applied
+	Dead             // settled before it came
+	DropReasons      // how many there are
+)
+
+// String returns the reason in words.
+func (d Drop) String() string {
+	switch d {
+	case NotDropped:
+		return "not dropped"
+	case Malformed:
+		return "malformed"
+	case Foreign:
+		return "foreign"
+	case Late:
+		return "late"
+	case Dead:
+		return "dead"
+	}
+	return fmt.Sprintf("drop %d", uint8(d))
+}
+
+// Handle carries one request out, or answers it from the client's window.
+func (s *Store) Handle(r *Request) (Answer, Drop) {
+	if r.Header.Kind != packet.Request || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
+		return Answer{}, Foreign
+	}
+	c, st := s.clients.admit(r.Node, r.Header.Incarnation, r.Header.Floor)
+	switch {
+	case st == stale:
+		return refuse(r, fault.Stale), NotDropped
+	case st == noRecord:
+		return refuse(r, fault.Overloaded), NotDropped
+	case r.Header.Request < c.window.floor:
+		return Answer{}, Late
+	}
+	if rec := c.window.find(r.Header.Request); rec != nil {
+		if rec.dead {
+			return Answer{}, Dead
+		}
+		return s.replay(r, rec), NotDropped
+	}
+	switch r.To.Op() {
+	case packet.OpRead:
+		return s.read(r), NotDropped
+	case packet.OpSettle:
+		return s.settle(r, c), NotDropped
+	case packet.OpAlloc, packet.OpWrite, packet.OpFree:
+		return s.change(r, c), NotDropped
+	}
+	return refuse(r, fault.BadRequest), NotDropped
+}
+
+// change carries out a request that must not be applied twice, and records it.
+func (s *Store) change(r *Request, c *client) Answer {
+	if !s.clients.reserve(&c.window, r.Header.Request) {
+		return refuse(r, fault.Overloaded)
+	}
+	rec := record{id: r.Header.Request, op: r.To.Op()}
+	switch rec.op {
+	case packet.OpAlloc:
+		s.alloc(r, &rec)
+	case packet.OpWrite:
+		rec.length, rec.status = s.write(r)
+	case packet.OpFree:
+		rec.status = s.free(r.To)
+	}
+	c.window.put(rec)
+	return s.replay(r, &rec)
+}
+
+// replay answers a request from its record.
+func (s *Store) replay(r *Request, rec *record) Answer {
+	if rec.op != r.To.Op() {
+		return refuse(r, fault.BadRequest) // two requests with one id
+	}
+	a := answer(r, rec.status, rec.length)
+	if rec.op == packet.OpAlloc && rec.status == fault.OK {
+		a.From = packet.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(packet.OpAlloc, rec.class)
+	}
+	return a
+}
+
+// answer returns a reply to r from the address that r was sent to.
+func answer(r *Request, status fault.Code, length uint64) Answer {
+	a := Answer{From: r.To, Header: r.Header}
+	a.Header.Kind, a.Header.Flags = packet.Reply, 0
+	a.Header.Status, a.Header.Length = status, length
+	return a
+}
+
+func refuse(r *Request, status fault.Code) Answer { return answer(r, status, 0) }

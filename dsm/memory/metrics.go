@@ -1,0 +1,67 @@
+package memory
+
+import (
+	"sync/atomic"
+
+	"github.com/bifrost-rack/bifrost/dsm/memory/internal/store"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Metrics counts what a server has done since it began.
+type Metrics struct {
+	// Done and Failed count requests answered, by operation name ("alloc", "read",
+	// "write", "free", "settle"): with success, and with an error.
+	Done, Failed map[string]uint64
+	// BytesRead and BytesWritten count data that went to and came from clients.
+	BytesRead, BytesWritten uint64
+	// Dropped counts datagrams without an answer, by reason: "malformed",
+	// "foreign", "late" (a duplicate of a settled request), "dead" (settled
+	// before it came).
+	Dropped map[string]uint64
+	// Unsent counts replies that the network did not take.
+	Unsent uint64
+}
+
+const ops = int(packet.OpSettle) + 1
+
+type metrics struct {
+	done, failed            [ops]atomic.Uint64
+	bytesRead, bytesWritten atomic.Uint64
+	drops                   [store.DropReasons]atomic.Uint64
+	unsent                  atomic.Uint64
+}
+
+func (m *metrics) count(op packet.Op, a *store.Answer) {
+	if int(op) >= ops {
+		op = packet.OpNone
+	}
+	if a.Header.Status != fault.OK {
+		m.failed[op].Add(1)
+		return
+	}
+	m.done[op].Add(1)
+	switch op {
+	case packet.OpRead:
+		m.bytesRead.Add(a.Header.Length)
+	case packet.OpWrite:
+		m.bytesWritten.Add(a.Header.Length)
+	}
+}
+
+// Metrics returns the counters as of now.
+func (s *Server) Metrics() Metrics {
+	m := Metrics{
+		Done: map[string]uint64{}, Failed: map[string]uint64{}, Dropped: map[string]uint64{},
+		BytesRead: s.metrics.bytesRead.Load(), BytesWritten: s.metrics.bytesWritten.Load(),
+		Unsent: s.metrics.unsent.Load(),
+	}
+	for op := range packet.Op(ops) {
+		m.Done[op.String()] = s.metrics.done[op].Load()
+		m.Failed[op.String()] = s.metrics.failed[op].Load()
+	}
+	for d := store.NotDropped + 1; d < store.DropReasons; d++ {
+		m.Dropped[d.String()] = s.metrics.drops[d].Load()
+	}
+	return m
+}

@@ -1,0 +1,122 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/memory/internal/store"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// Config says which machine a server is.
+type Config struct {
+	// Stack is the blade's network.
+	Stack netio.Stack
+	// Prefix and Machine are bytes 4 and 5 of the machine's pointers.
+	Prefix, Machine uint8
+	// Capacity is how many bytes of regions it holds at most. They take real
+	// memory only when they are written to.
+	Capacity uint64
+	// Epoch is a lower bound of the addresses of this boot's regions, and must lie
+	// above all those of earlier boots. 0 means EpochAt(time.Now()).
+	Epoch uint64
+}
+
+// Server is one memory machine. Its methods may be called concurrently.
+type Server struct {
+	cfg     Config
+	conn    netio.Conn
+	arena   *arena
+	metrics metrics
+
+	mu    sync.Mutex
+	store *store.Store
+}
+
+// NewServer returns a server that is bound and accepts its machine's addresses.
+// Whoever gets it must Run it.
+func NewServer(cfg Config) (*Server, error) {
+	if cfg.Epoch == 0 {
+		cfg.Epoch = EpochAt(time.Now())
+	}
+	prefix := packet.MachinePrefix(cfg.Prefix, cfg.Machine)
+	if err := cfg.Stack.AddLocalPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
+	}
+	conn, err := cfg.Stack.ListenUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), rackaddr.PortDSM))
+	if err != nil {
+		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
+	}
+	arena, err := newArena(cfg.Capacity)
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
+	}
+	return &Server{cfg: cfg, conn: conn, arena: arena, store: store.New(store.Config{
+		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
+		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize,
+	})}, nil
+}
+
+// Run serves until ctx ends; then all regions are gone. It returns nil unless
+// the endpoint failed.
+func (s *Server) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
+	defer stop()
+	err := s.serve()
+	_ = s.conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store = nil
+	s.arena.close()
+	if ctx.Err() != nil && errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// errStopped is what commands get after Run has returned.
+var errStopped = fault.New(fault.Unavailable, "memory server", "stopped")
+
+// Fence refuses everything from a node's incarnations up to the given one.
+func (s *Server) Fence(f control.Fence) error {
+	return s.with(func(st *store.Store) error { st.Fence(f); return nil })
+}
+
+// Reclaim frees regions; one that is gone already is no error.
+func (s *Server) Reclaim(r control.Reclaim) error {
+	return s.with(func(st *store.Store) error { return st.Reclaim(r) })
+}
+
+// Regions lists live regions in the order of their addresses.
+func (s *Server) Regions(q control.Regions) (l control.RegionList, err error) {
+	err = s.with(func(st *store.Store) error { l = st.List(q); return nil })
+	return l, err
+}
+
+// Capacity is how many bytes of regions the server holds at most.
+func (s *Server) Capacity() uint64 { return s.cfg.Capacity }
+
+// Used is how many bytes are allocated; 0 after Run has returned.
+func (s *Server) Used() (n uint64) {
+	_ = s.with(func(st *store.Store) error { n = st.Used(); return nil })
+	return n
+}
+
+func (s *Server) with(f func(*store.Store) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store == nil {
+		return errStopped
+	}
+	return f(s.store)
+}
