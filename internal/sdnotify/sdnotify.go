@@ -37,8 +37,8 @@ func Ready() error {
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
-	defer conn.Close()
-	if _, err := conn.Write([]byte(ready)); err != nil {
+	_, err = conn.Write([]byte(ready))
+	if err = errors.Join(err, conn.Close()); err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
 	return nil

@@ -80,6 +80,9 @@ type Program struct {
 	Command []string
 	// Env is added to the environment of `rack up`.
 	Env map[string]string
+	// Notify says that the program tells when it is ready, as systemd's
+	// Type=notify does (package internal/sdnotify); the rack is up only then.
+	Notify bool
 }
 
 // Thesis returns the thesis's rack (its section 7.1): a client, two servers and

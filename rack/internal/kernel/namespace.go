@@ -1,0 +1,173 @@
+// Package kernel is all that the rack asks of Linux: named network namespaces,
+// the wires between them, and the processes inside. Namespaces are named as by
+// iproute2, under /run/netns, so `ip netns` sees them too. Everything here needs
+// root; errors name the namespace, link or process they are about.
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// directory is where named namespaces are kept.
+const directory = "/run/netns"
+
+// Namespace is an open network namespace. Methods may be called concurrently.
+type Namespace struct {
+	name   string
+	handle netns.NsHandle
+	id     netnsID
+}
+
+// netnsID tells namespaces apart: the device and inode of their file.
+type netnsID struct{ dev, ino uint64 }
+
+// CreateNamespace makes a named namespace with its loopback interface up. It
+// fails with fs.ErrExist if the name is taken.
+func CreateNamespace(name string) error {
+	if Exists(name) {
+		return fmt.Errorf("network namespace %s: %w", name, fs.ErrExist)
+	}
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends in the new namespace
+		handle, err := netns.NewNamed(name)
+		if err == nil {
+			err = handle.Close()
+		}
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		return errors.Join(fmt.Errorf("create network namespace %s: %w", name, err), DeleteNamespace(name))
+	}
+	if err := loopbackUp(name); err != nil {
+		return errors.Join(err, DeleteNamespace(name))
+	}
+	return nil
+}
+
+func loopbackUp(name string) error {
+	ns, err := OpenNamespace(name)
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	h, err := netlink.NewHandleAt(ns.handle)
+	if err != nil {
+		return fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	defer h.Close()
+	lo, err := h.LinkByName("lo")
+	if err == nil {
+		err = h.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("loopback of %s: %w", name, err)
+	}
+	return nil
+}
+
+// Exists reports whether the name is taken, be it by what is left of a namespace.
+func Exists(name string) bool {
+	_, err := os.Lstat(filepath.Join(directory, name))
+	return err == nil
+}
+
+// Namespaces returns the names that begin with prefix, sorted.
+func Namespaces(prefix string) ([]string, error) {
+	entries, err := os.ReadDir(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list network namespaces: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// DeleteNamespace removes a name, and with the last process or descriptor in it
+// the namespace and its links. A name that is not there is no error.
+func DeleteNamespace(name string) error {
+	path := filepath.Join(directory, name)
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: only the file was made
+		return fmt.Errorf("delete network namespace %s: %w", name, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// OpenNamespace opens a named namespace; close it after use.
+func OpenNamespace(name string) (*Namespace, error) {
+	handle, err := netns.GetFromName(name)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s: %w", name, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(handle), &st); err != nil {
+		return nil, errors.Join(fmt.Errorf("open network namespace %s: %w", name, err), handle.Close())
+	}
+	return &Namespace{name: name, handle: handle, id: netnsID{st.Dev, st.Ino}}, nil
+}
+
+// Close releases the descriptor; the namespace stays.
+func (n *Namespace) Close() error { return n.handle.Close() }
+
+// close is Close where nothing was written that an error could be about.
+func (n *Namespace) close() { _ = n.handle.Close() }
+
+// Do runs f on a thread that is inside the namespace. Sockets that f opens and
+// processes that it starts belong to the namespace.
+func (n *Namespace) Do(f func() error) error {
+	done := make(chan error)
+	go func() { done <- n.inside(f) }()
+	return <-done
+}
+
+// inside locks the goroutine to its thread and moves the thread. If the thread
+// cannot go back it stays locked, and so ends with the goroutine.
+func (n *Namespace) inside(f func() error) error {
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("this thread's network namespace: %w", err)
+	}
+	defer func() { _ = home.Close() }() // a descriptor that was only looked at
+	if err := netns.Set(n.handle); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace %s: %w", n.name, err)
+	}
+	err = f()
+	if netns.Set(home) == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
+}
+
+// Enter moves the calling process's current thread into the namespace for good;
+// what it executes next runs there.
+func (n *Namespace) Enter() error {
+	runtime.LockOSThread()
+	if err := netns.Set(n.handle); err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", n.name, err)
+	}
+	return nil
+}

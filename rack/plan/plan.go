@@ -1,0 +1,148 @@
+// Package plan says what an emulated rack is made of on Linux: namespaces,
+// wires between them, and processes in them. Make derives it from a rack's
+// description and does nothing else; package rack carries it out.
+//
+//	 bf-thesis-c1        bf-thesis-switch                   bf-thesis-m1
+//	┌────────────┐      ┌──────────────────────────┐      ┌────────────┐
+//	│ compute    │      │       gatekeeper         │      │ memory     │
+//	│ programs   │      │           │ P4Runtime    │      │            │
+//	│       eth0 ├──────┤ port1   switch     port4 ├──────┤ eth0       │
+//	└────────────┘ veth └──────────────────────────┘ veth └────────────┘
+//
+// Nothing of it is in the machine's own network: the switch has a namespace of
+// its own, and a namespace takes its links and addresses with it when it goes.
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rack/config"
+)
+
+// Names that every rack has.
+const (
+	// Switch and Gatekeeper name the processes that are no blade's.
+	Switch     = "switch"
+	Gatekeeper = "gatekeeper"
+	// Interface is a blade's one interface.
+	Interface = "eth0"
+	// SwitchMAC is where blades send everything to. One address serves all
+	// ports, as the switch takes frames for any address.
+	SwitchMAC = "02:b1:f0:00:00:00"
+)
+
+// Gateway stands for the switch in the blades' routes. Nobody has this address;
+// a static neighbour entry gives it the switch's MAC.
+var Gateway = netip.MustParseAddr("fe80::1")
+
+// Plan is everything that a rack consists of. It is plain data, kept as JSON
+// while the rack is up.
+type Plan struct {
+	Rack string `json:"rack"`
+	// Switch is which switch runs.
+	Switch config.Switch `json:"switch"`
+	// Namespaces to make, the switch's first.
+	Namespaces []string `json:"namespaces"`
+	Wires      []Wire   `json:"wires"`
+	// Processes in the order of their stages.
+	Processes []Process `json:"processes"`
+}
+
+// Wire joins a blade to a port of the switch by a pair of virtual interfaces.
+type Wire struct {
+	Blade string `json:"blade"`
+	Port  int    `json:"port"`
+	// Namespace and Interface of the switch's end; its MAC is SwitchMAC.
+	SwitchNamespace string `json:"switch_namespace"`
+	SwitchInterface string `json:"switch_interface"`
+	// Namespace and MAC of the blade's end, which is called Interface.
+	BladeNamespace string `json:"blade_namespace"`
+	BladeMAC       string `json:"blade_mac"`
+	// MTU of both ends in bytes.
+	MTU int `json:"mtu"`
+	// ChecksumOffload says that the switch understands frames whose UDP and TCP
+	// checksums and segmentation are left to the interface.
+	ChecksumOffload bool `json:"checksum_offload"`
+	// Address is the blade's own.
+	Address netip.Addr `json:"address"`
+	// Routes are the prefixes that lie behind the switch.
+	Routes []netip.Prefix `json:"routes"`
+}
+
+// Namespace returns the name of a blade's network namespace, or of the one that
+// switch and Gatekeeper share.
+func Namespace(rack, blade string) string {
+	if blade == Gatekeeper {
+		blade = Switch
+	}
+	return Prefix(rack) + blade
+}
+
+// Prefix is what the names of a rack's namespaces begin with. Rack names have
+// no dash, so no rack's prefix begins another's.
+func Prefix(rack string) string { return "bf-" + rack + "-" }
+
+// SocketPath is the switch's P4Runtime server for a rack that keeps its files
+// in dir.
+func SocketPath(dir string) string { return filepath.Join(dir, "switch.sock") }
+
+// Make returns the plan of a valid rack that keeps its files in dir.
+func Make(c config.Config, dir string) Plan {
+	p := Plan{Rack: c.Name, Switch: c.Switch, Namespaces: []string{Namespace(c.Name, Switch)}}
+	for i, b := range c.Blades {
+		w := wire(c, b, i+1)
+		p.Wires = append(p.Wires, w)
+		p.Namespaces = append(p.Namespaces, w.BladeNamespace)
+	}
+	p.Processes = processes(c, p.Wires, dir)
+	return p
+}
+
+func wire(c config.Config, b config.Blade, port int) Wire {
+	return Wire{
+		Blade:           b.Name,
+		Port:            port,
+		SwitchNamespace: Namespace(c.Name, Switch),
+		SwitchInterface: fmt.Sprintf("port%d", port),
+		BladeNamespace:  Namespace(c.Name, b.Name),
+		BladeMAC:        fmt.Sprintf("02:b1:f0:01:%02x:%02x", port>>8, port&0xff),
+		MTU:             c.MTU,
+		Address:         rackaddr.Blade(uint64(port)),
+		Routes:          []netip.Prefix{rackaddr.RackPrefix, netip.PrefixFrom(packet.Make(c.DSMPrefix, 0, 0).Addr(), 40)},
+	}
+}
+
+// Wire returns the wire of a blade.
+func (p *Plan) Wire(blade string) (Wire, bool) {
+	for _, w := range p.Wires {
+		if w.Blade == blade {
+			return w, true
+		}
+	}
+	return Wire{}, false
+}
+
+// Of returns the processes that belong to a blade, or the switch or Gatekeeper.
+func (p *Plan) Of(blade string) []Process {
+	var own []Process
+	for _, proc := range p.Processes {
+		if proc.Blade == blade {
+			own = append(own, proc)
+		}
+	}
+	return own
+}
+
+// Process returns the process of that name.
+func (p *Plan) Process(name string) (Process, bool) {
+	for _, proc := range p.Processes {
+		if proc.Name == name {
+			return proc, true
+		}
+	}
+	return Process{}, false
+}

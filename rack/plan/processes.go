@@ -1,0 +1,136 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/rack/config"
+)
+
+// Stage orders the start: a stage begins when all of the one before is ready.
+type Stage int
+
+// The stages.
+const (
+	StageSwitch Stage = iota + 1
+	StageGatekeeper
+	StageBlades
+	StagePrograms
+)
+
+// String returns the stage's name.
+func (s Stage) String() string {
+	switch s {
+	case StageSwitch:
+		return "switch"
+	case StageGatekeeper:
+		return "gatekeeper"
+	case StageBlades:
+		return "blades"
+	case StagePrograms:
+		return "programs"
+	}
+	return fmt.Sprintf("stage %d", int(s))
+}
+
+// Readiness is how a process shows that it is ready.
+type Readiness string
+
+// The ways to be ready.
+const (
+	Started  Readiness = "started"  // it runs
+	Notifies Readiness = "notifies" // it says so (package internal/sdnotify)
+	Listens  Readiness = "listens"  // its socket takes connections
+)
+
+// Process is one program to start.
+type Process struct {
+	// Name is unique in the rack: a blade's daemon has the blade's name.
+	Name string `json:"name"`
+	// Blade it belongs to, or Switch or Gatekeeper.
+	Blade string `json:"blade"`
+	// Namespace is the network it runs in.
+	Namespace string `json:"namespace"`
+	Stage     Stage  `json:"stage"`
+	// Args begin with the program, by path or by a name to look for.
+	Args []string `json:"args"`
+	// Env is added to the environment.
+	Env   map[string]string `json:"env,omitempty"`
+	Ready Readiness         `json:"ready"`
+	// Socket is the path that Listens connects to.
+	Socket string `json:"socket,omitempty"`
+}
+
+// The programs that Make names; Locate in package rack finds their files.
+const (
+	BifrostProgram = "bifrost"
+	BMv2Program    = "simple_switch_grpc"
+)
+
+// deviceID is the switch's P4Runtime device id; not 0, which reads like none.
+const deviceID = 1
+
+func processes(c config.Config, wires []Wire, dir string) []Process {
+	ps := []Process{switchProcess(c, wires, dir), gatekeeper(c, dir)}
+	for i, b := range c.Blades {
+		ps = append(ps, daemon(c, b, wires[i]))
+	}
+	for _, p := range c.Programs {
+		ps = append(ps, program(c, p))
+	}
+	return ps
+}
+
+func switchProcess(c config.Config, wires []Wire, dir string) Process {
+	p := Process{
+		Name: Switch, Blade: Switch, Namespace: Namespace(c.Name, Switch), Stage: StageSwitch,
+		Ready: Listens, Socket: SocketPath(dir),
+	}
+	common := []string{"--device-id", strconv.Itoa(deviceID)}
+	for _, w := range wires {
+		common = append(common, "-i", fmt.Sprintf("%d@%s", w.Port, w.SwitchInterface))
+	}
+	server := []string{"--grpc-server-addr", "unix:" + p.Socket, "--cpu-port", strconv.Itoa(p4.CPUPort)}
+	switch c.Switch {
+	case config.BMv2: // a target's own options come behind --
+		p.Args = slices.Concat([]string{BMv2Program, "--no-p4", "--log-console", "--log-level", "warn"}, common, []string{"--"}, server)
+	default:
+		p.Args = slices.Concat([]string{BifrostProgram, "switch"}, common, server)
+	}
+	return p
+}
+
+func gatekeeper(c config.Config, dir string) Process {
+	return Process{
+		Name: Gatekeeper, Blade: Gatekeeper, Namespace: Namespace(c.Name, Switch), Stage: StageGatekeeper, Ready: Notifies,
+		Args: []string{
+			BifrostProgram, "gatekeeper", "--switch", "unix:" + SocketPath(dir), "--device-id", strconv.Itoa(deviceID),
+			"--mtu", strconv.Itoa(c.MTU), "--dsm-prefix", strconv.Itoa(int(c.DSMPrefix)),
+		},
+	}
+}
+
+func daemon(c config.Config, b config.Blade, w Wire) Process {
+	p := Process{Name: b.Name, Blade: b.Name, Namespace: w.BladeNamespace, Stage: StageBlades, Ready: Notifies}
+	switch b.Kind {
+	case control.Memory:
+		p.Args = []string{BifrostProgram, "memory", "--blade", b.Name, "--iface", Interface, "--capacity", strconv.FormatUint(b.Capacity, 10)}
+	default:
+		p.Args = []string{BifrostProgram, "compute", "--blade", b.Name, "--iface", Interface, "--nodes", strconv.Itoa(b.Nodes)}
+	}
+	return p
+}
+
+func program(c config.Config, p config.Program) Process {
+	ready := Started
+	if p.Notify {
+		ready = Notifies
+	}
+	return Process{
+		Name: p.Name, Blade: p.Blade, Namespace: Namespace(c.Name, p.Blade), Stage: StagePrograms,
+		Args: p.Command, Env: p.Env, Ready: ready,
+	}
+}
