@@ -62,6 +62,9 @@ type HeartbeatReply struct {
 	Known  bool         `json:"known"`
 	Rack   Rack         `json:"rack"`
 	Leases []NodeLeases `json:"leases,omitempty"`
+	// Gone are those of the heartbeat's nodes that have no identity here (any
+	// more): they were fenced, or live elsewhere. The daemon ends their programs.
+	Gone []netip.Addr `json:"gone,omitempty"`
 }
 
 // NodeLeases is which pointers a node of this blade holds leases on, and how

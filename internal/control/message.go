@@ -68,10 +68,10 @@ var Layout = wirefmt.Layout{Name: "control", Fields: []wirefmt.Field{
 	{Name: "reply", Offset: 4, Size: 1, Doc: "0 request, 1 reply"},
 	{Name: "status", Offset: 5, Size: 1, Doc: "error code of a reply; its body is then the message"},
 	{Name: "reserved", Offset: 6, Size: 2, Doc: "0"},
-	{Name: "id", Offset: 8, Size: 8, Doc: "request id, counted by the sender from 1"},
-	{Name: "floor", Offset: 16, Size: 8, Doc: "all the sender's requests below are settled"},
-	{Name: "sender", Offset: 24, Size: 8, Doc: "the sender's boot: drawn at random when it starts"},
-	{Name: "election", Offset: 32, Size: 16, Doc: "the Gatekeeper's election id in what it sends; daemons refuse lower ones"},
+	{Name: "id", Offset: 8, Size: 8, Doc: "request id, counted by the asker from 1"},
+	{Name: "floor", Offset: 16, Size: 8, Doc: "all the asker's requests below are settled; 0 in a reply"},
+	{Name: "sender", Offset: 24, Size: 8, Doc: "the asker's boot, drawn at random when it starts; a reply repeats its request's"},
+	{Name: "election", Offset: 32, Size: 16, Doc: "the Gatekeeper's election id; what a daemon sends has the highest it has seen, and it refuses lower ones"},
 }}
 
 // Message is one control packet.
