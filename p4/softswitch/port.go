@@ -20,6 +20,15 @@ type transmitter interface {
 	transmit(frame []byte)
 }
 
+// link is a transmitter with an interface behind it.
+type link interface {
+	// refresh brings counters that others keep up to date, and tells whether the
+	// interface is up.
+	refresh() bool
+	// close ends it and returns when nothing of it runs any more.
+	close()
+}
+
 // port is one port of the switch.
 type port struct {
 	num  datapath.Port
@@ -32,8 +41,9 @@ type port struct {
 // handed to it.
 type counters struct {
 	rxPackets, rxBytes, txPackets, txBytes atomic.Uint64
-	rxShort, rxOversize, rxOffload         atomic.Uint64
+	rxShort, rxOversize, rxOffload, rxFull atomic.Uint64
 	txFull, txTooLong, txDown, txOffload   atomic.Uint64
+	vanished                               atomic.Uint64
 }
 
 // PortStats is a snapshot of a port's counters.
@@ -48,19 +58,25 @@ type PortStats struct {
 	RxShort    uint64 // frames shorter than an Ethernet header
 	RxOversize uint64 // frames longer than the switch takes
 	RxOffload  uint64 // offload super-packets that cannot be judged or finished
+	RxFull     uint64 // frames that the kernel dropped because the switch was busy
 	TxFull     uint64 // frames for which the interface's queue had no room
 	TxTooLong  uint64 // frames longer than the interface's MTU
 	TxDown     uint64 // frames for an interface that is down or gone
-	TxOffload  uint64 // super-packets that the program has changed in length
+	TxOffload  uint64 // super-packets that the program has made something else of
+	Vanished   uint64 // times that the interface was gone
 }
 
 func (p *port) stats() PortStats {
 	n := &p.n
+	up := true
+	if l, ok := p.out.(link); ok {
+		up = l.refresh()
+	}
 	return PortStats{
-		Port: p.num, Name: p.name, Up: true,
+		Port: p.num, Name: p.name, Up: up,
 		RxPackets: n.rxPackets.Load(), RxBytes: n.rxBytes.Load(), TxPackets: n.txPackets.Load(), TxBytes: n.txBytes.Load(),
-		RxShort: n.rxShort.Load(), RxOversize: n.rxOversize.Load(), RxOffload: n.rxOffload.Load(),
-		TxFull: n.txFull.Load(), TxTooLong: n.txTooLong.Load(), TxDown: n.txDown.Load(), TxOffload: n.txOffload.Load(),
+		RxShort: n.rxShort.Load(), RxOversize: n.rxOversize.Load(), RxOffload: n.rxOffload.Load(), RxFull: n.rxFull.Load(),
+		TxFull: n.txFull.Load(), TxTooLong: n.txTooLong.Load(), TxDown: n.txDown.Load(), TxOffload: n.txOffload.Load(), Vanished: n.vanished.Load(),
 	}
 }
 
@@ -105,8 +121,8 @@ func (s *Switch) Detach(num datapath.Port) error {
 	}
 	s.ports[num].Store(nil)
 	s.mu.Unlock()
-	if c, ok := p.out.(interface{ close() }); ok {
-		c.close()
+	if l, ok := p.out.(link); ok {
+		l.close()
 	}
 	return nil
 }

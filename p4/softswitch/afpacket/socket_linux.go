@@ -1,0 +1,143 @@
+package afpacket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/p4/softswitch/offload"
+	"golang.org/x/sys/unix"
+)
+
+// Sizes and times.
+const (
+	// MaxFrame is the longest frame in bytes: an IP packet of 65,535 bytes (a TCP
+	// super-packet is no longer by default) with an Ethernet header and two tags.
+	MaxFrame = 65535 + 14 + 8
+	// BatchSize is how many frames one receive takes at most.
+	BatchSize = 32
+	// Timeout is how long a receive blocks at most.
+	Timeout = 200 * time.Millisecond
+	// socketBuffer is what the kernel may hold for a socket in either direction:
+	// over a hundred of the longest frames.
+	socketBuffer = 16 << 20
+)
+
+// Errors that a caller can do something about; others are the kernel's.
+var (
+	// ErrTimeout: nothing was received for Timeout.
+	ErrTimeout = errors.New("afpacket: timeout")
+	// ErrDown: the interface is down, or gone.
+	ErrDown = errors.New("afpacket: interface is down")
+	// ErrFull: the interface's queue has no room.
+	ErrFull = errors.New("afpacket: queue is full")
+	// ErrTooLong: the frame is longer than the interface's MTU.
+	ErrTooLong = errors.New("afpacket: frame exceeds the MTU")
+	// ErrPermission: packet sockets need CAP_NET_RAW.
+	ErrPermission = errors.New("afpacket: no permission for packet sockets: run as root, or give the program CAP_NET_RAW (setcap cap_net_raw+ep)")
+	// ErrClosed: the socket has been closed.
+	ErrClosed = errors.New("afpacket: closed")
+)
+
+// Frame is an Ethernet frame with what its sender left undone.
+type Frame struct {
+	Data   []byte
+	Header offload.Header
+}
+
+// Socket is a packet socket on one interface. One goroutine at a time may
+// receive; any number may send.
+type Socket struct {
+	name  string
+	index int
+	rx    *batch
+
+	mu sync.RWMutex // held for reading while fd is in use
+	fd int          // -1 when closed
+}
+
+// Open opens a socket on an interface, in promiscuous mode.
+func Open(name string) (*Socket, error) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("interface %q: %w", name, err)
+	}
+	// Protocol 0 receives nothing until bind says what, so no frame comes in
+	// before the options are set.
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return nil, ErrPermission
+	}
+	if err != nil {
+		return nil, fmt.Errorf("packet socket: %w", err)
+	}
+	s := &Socket{name: name, index: ifi.Index, fd: fd, rx: newBatch()}
+	if err := s.configure(); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("packet socket on %q: %w", name, err)
+	}
+	return s, nil
+}
+
+func (s *Socket) configure() error {
+	for _, o := range []struct{ opt, value int }{
+		{unix.PACKET_VNET_HDR, 1}, {unix.PACKET_IGNORE_OUTGOING, 1}, {unix.PACKET_AUXDATA, 1},
+	} {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, o.opt, o.value); err != nil {
+			return fmt.Errorf("option %d: %w", o.opt, err)
+		}
+	}
+	for _, o := range []struct{ forced, plain int }{
+		{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF},
+	} {
+		if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, o.forced, socketBuffer) != nil { // needs CAP_NET_ADMIN
+			_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, o.plain, socketBuffer)
+		}
+	}
+	tv := unix.NsecToTimeval(Timeout.Nanoseconds())
+	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		return err
+	}
+	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: s.index}); err != nil {
+		return err
+	}
+	return unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+		&unix.PacketMreq{Ifindex: int32(s.index), Type: unix.PACKET_MR_PROMISC}) //nolint:gosec // an interface index
+}
+
+// htons is v in network byte order.
+func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+// Gone tells whether the interface that the socket was opened on does not exist
+// any more, though another one may have its name.
+func (s *Socket) Gone() bool {
+	ifi, err := net.InterfaceByName(s.name)
+	return err != nil || ifi.Index != s.index
+}
+
+// KernelDrops counts the frames that the kernel has dropped since the last call
+// because nobody received them fast enough.
+func (s *Socket) KernelDrops() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		return 0
+	}
+	return uint64(st.Drops)
+}
+
+// Close closes the socket, after calls under way have returned (which takes at
+// most Timeout).
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return nil
+	}
+	err := unix.Close(s.fd)
+	s.fd = -1
+	return err
+}

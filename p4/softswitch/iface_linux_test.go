@@ -1,0 +1,192 @@
+package softswitch
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"golang.org/x/sys/unix"
+)
+
+// cable is an executor that joins ports 1 and 2.
+type cable struct{ datapath.Datapath }
+
+func (cable) Process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) {
+	emit(3-in, frame)
+}
+func (cable) PacketOut([]byte) error { return nil }
+func (cable) Close() error           { return nil }
+
+// joined is two hosts on a switch that joins them.
+func joined(t *testing.T, mtu int) (s *Switch, a, b *lab) {
+	t.Helper()
+	needRoot(t)
+	s, err := New(Config{DeviceID: 1, CPUPort: 510, Load: func([]byte, Env) (Executor, error) { return cable{}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b = newLab(t, mtu), newLab(t, mtu)
+	a.knows(b)
+	b.knows(a)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Server().LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: &configv1.P4Info{}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range []*lab{a, b} {
+		if err := s.AttachInterface(datapath.Port(i+1), h.iface); err != nil { //nolint:gosec // small
+			t.Fatal(err)
+		}
+	}
+	return s, a, b
+}
+
+func receive(t *testing.T, c *net.UDPConn, n int) []byte {
+	t.Helper()
+	buf := make([]byte, n)
+	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return buf[:got]
+}
+
+// A kernel leaves UDP checksums to the veth device, which never computes them.
+func TestInterface_UDPWithPartialChecksums(t *testing.T) {
+	_, a, b := joined(t, 65535)
+	ca, cb := a.udp(1000), b.udp(2000)
+	for _, n := range []int{0, 1, 100, 1400, 9000, 62000, 65535 - 48} {
+		data := make([]byte, n)
+		_, _ = rand.Read(data)
+		if _, err := ca.WriteToUDPAddrPort(data, netip.AddrPortFrom(b.addr, 2000)); err != nil {
+			t.Fatal(err)
+		}
+		if got := receive(t, cb, 65535); !bytes.Equal(got, data) {
+			t.Fatalf("datagram of %d bytes came as %d others", n, len(got))
+		}
+	}
+}
+
+// A UDP super-packet is cut into datagrams, each of which the program sees.
+func TestInterface_UDPSegmentation(t *testing.T) {
+	s, a, b := joined(t, 1500)
+	ca, cb := a.udp(1000), b.udp(2000)
+	data := make([]byte, 10*1000+300)
+	_, _ = rand.Read(data)
+	cmsg := make([]byte, unix.CmsgSpace(2))
+	oob := unixSegment(cmsg, 1000)
+	if _, _, err := ca.WriteMsgUDPAddrPort(data, oob, netip.AddrPortFrom(b.addr, 2000)); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for len(got) < len(data) {
+		got = append(got, receive(t, cb, 65535)...)
+	}
+	if !bytes.Equal(got, data) {
+		t.Fatal("the data differs")
+	}
+	if n := s.Ports()[1].TxPackets; n < 11 {
+		t.Errorf("%d packets left, want 11: the program has seen the super-packet", n)
+	}
+}
+
+// TCP super-packets stay whole, or a stream would be ten times the packets.
+func TestInterface_TCPSuperPackets(t *testing.T) {
+	s, a, b := joined(t, 1500)
+	var l net.Listener
+	var c net.Conn
+	var err error
+	within(t, b.ns, func() { l, err = net.Listen("tcp", netip.AddrPortFrom(b.addr, 3000).String()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	within(t, a.ns, func() { c, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 16 << 20
+	sent := sha256.New()
+	go func() {
+		defer c.Close()
+		_, _ = io.CopyN(io.MultiWriter(c, sent), rand.Reader, size)
+	}()
+	in, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := in.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got := sha256.New()
+	n, err := io.Copy(got, in)
+	if err != nil || n != size || !bytes.Equal(got.Sum(nil), sent.Sum(nil)) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	if p := s.Ports()[0]; p.RxBytes/p.RxPackets < 3000 {
+		t.Errorf("%d bytes in %d packets: super-packets were cut", p.RxBytes, p.RxPackets)
+	}
+}
+
+// An interface that vanishes and returns is taken up again.
+func TestInterface_VanishesAndReturns(t *testing.T) {
+	s, a, b := joined(t, 1500)
+	b.unplug()
+	until(t, func() bool { p := s.Ports()[1]; return !p.Up && p.Vanished == 1 })
+	ca := a.udp(1000)
+	if _, err := ca.WriteToUDPAddrPort([]byte("lost"), netip.AddrPortFrom(b.addr, 2000)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return s.Ports()[1].TxDown > 0 })
+	b.plug(1500)
+	b.knows(a)
+	until(t, func() bool { return s.Ports()[1].Up })
+	cb := b.udp(2000)
+	if _, err := ca.WriteToUDPAddrPort([]byte("hello"), netip.AddrPortFrom(b.addr, 2000)); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, cb, 100); string(got) != "hello" {
+		t.Fatalf("got %q", got)
+	}
+}
+
+// until waits for a condition that the kernel brings about.
+func until(t *testing.T, cond func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-deadline:
+			t.Fatal("it has not happened")
+		case <-tick.C:
+		}
+	}
+}
+
+// unixSegment is the control message that makes a send a UDP super-packet.
+func unixSegment(b []byte, size uint16) []byte {
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
+	h.Level, h.Type = unix.SOL_UDP, unix.UDP_SEGMENT
+	h.SetLen(unix.CmsgLen(2))
+	binary.NativeEndian.PutUint16(b[unix.CmsgLen(0):], size)
+	return b
+}

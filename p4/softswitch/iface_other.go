@@ -1,0 +1,14 @@
+//go:build !linux
+
+package softswitch
+
+import (
+	"errors"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// AttachInterface needs Linux's packet sockets.
+func (s *Switch) AttachInterface(datapath.Port, string) error {
+	return errors.New("softswitch: interfaces can be attached on Linux only")
+}
