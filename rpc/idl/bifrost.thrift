@@ -1,11 +1,15 @@
-/** What every Bifröst IDL includes. */
+/**
+ * What application IDL includes to pass references to distributed memory.
+ */
 namespace go bifrost
 
 /**
- * A global pointer: the address of a byte in distributed memory. Wherever one
- * stands in a message, the runtime lends or hands over the region it points to.
+ * A reference to a byte in distributed memory: the 16-byte IPv6 address that a
+ * global pointer is. An empty address is the nil pointer. The runtime finds
+ * every GlobalPointer in what a call or a reply carries, however deep, and puts
+ * it in the packet's header, where the rack sees it: the callee is lent the
+ * region until it returns, and a result's region changes hands.
  */
 struct GlobalPointer {
-  /** 16 bytes, or none for nil. */
   1: binary address
 }

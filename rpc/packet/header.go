@@ -230,6 +230,12 @@ func (m *Message) Append(b []byte) []byte {
 	return append(b, m.Trailer...)
 }
 
+// SetTimeout changes the timeout, in milliseconds, of a datagram that Append
+// made: what is sent again has less time left.
+func SetTimeout(datagram []byte, ms uint32) {
+	binary.BigEndian.PutUint32(datagram[80:], ms)
+}
+
 // Parse takes a datagram apart. It refuses a foreign, truncated, oversized or
 // inconsistent one with an error that wraps wirefmt.ErrFormat.
 func Parse(b []byte) (m Message, err error) {

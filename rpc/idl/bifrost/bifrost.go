@@ -19,11 +19,14 @@ var _ = context.Background
 var _ = time.Now
 var _ = bytes.Equal
 
-// A global pointer: the address of a byte in distributed memory. Wherever one
-// stands in a message, the runtime lends or hands over the region it points to.
+// A reference to a byte in distributed memory: the 16-byte IPv6 address that a
+// global pointer is. An empty address is the nil pointer. The runtime finds
+// every GlobalPointer in what a call or a reply carries, however deep, and puts
+// it in the packet's header, where the rack sees it: the callee is lent the
+// region until it returns, and a result's region changes hands.
 //
 // Attributes:
-//   - Address: 16 bytes, or none for nil.
+//   - Address
 type GlobalPointer struct {
 	Address []byte `thrift:"address,1" db:"address" json:"address"`
 }

@@ -1,0 +1,73 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// decode turns a call's answer into the generated code's result, or into an
+// error: a coded one for a system exception, Thrift's for one that the callee's
+// processor raised.
+func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method, result thrift.TStruct) error {
+	if p.err != nil {
+		return coded(m.op, p.err)
+	}
+	if p.answer.Code != fault.OK {
+		return fault.Remote(p.answer.Code, m.op, "%s", p.answer.Payload)
+	}
+	codec.read(p.answer.Payload)
+	o, err := codec.open(ctx)
+	if err != nil {
+		return badAnswer(m, err)
+	}
+	if !answers(o.name, m.name) {
+		return badAnswer(m, errors.New("answers method "+o.name))
+	}
+	switch {
+	case o.kind == thrift.EXCEPTION && p.answer.Type == packet.Exception:
+		app := thrift.NewTApplicationException(thrift.UNKNOWN_APPLICATION_EXCEPTION, "")
+		if err := app.Read(ctx, codec); err != nil {
+			return badAnswer(m, err)
+		}
+		return app
+	case o.kind == thrift.REPLY && p.answer.Type == packet.Reply:
+		if err := result.Read(ctx, codec); err != nil {
+			return badAnswer(m, err)
+		}
+		return nil
+	}
+	return badAnswer(m, errors.New("message type does not fit the packet's"))
+}
+
+// badAnswer is the error for an answer that is not what the IDL promises.
+func badAnswer(m *method, err error) error {
+	return &Error{Code: BadRequest, Op: m.op, Msg: "malformed answer", Remote: true, Err: err}
+}
+
+// coded makes any error one of a call.
+func coded(op string, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		if e.Op == "" {
+			e = &Error{Code: e.Code, Op: op, Msg: e.Msg, Remote: e.Remote, Err: e.Err}
+		}
+		return e
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fault.FromContext(op, err)
+	}
+	return &Error{Code: Internal, Op: op, Err: err}
+}
+
+// checkSize refuses a message that does not fit one packet.
+func (c *codec) checkSize(op string) error {
+	if n := c.size(); n > c.buf.limit {
+		return fault.New(BadRequest, op, "message of %d bytes, a packet carries %d: pass large values by reference", n, c.buf.limit)
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+package rpc
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// client calls one service.
+type client struct {
+	node    *Node
+	service string
+	to      netio.Message // the service's address
+	hash    uint64        // and its low half
+	config  clientConfig
+
+	mu      sync.RWMutex
+	methods map[string]*method
+}
+
+// method is what a client knows of a method that it has called.
+type method struct {
+	op     string // for errors: "call Arrays.add"
+	name   string
+	wire   packet.Method
+	policy Policy
+	rtt    endpoint.RTT // guarded by the node's outgoing.mu
+}
+
+// Client returns a client for a service of the rack, for the generated code:
+//
+//	arrays.NewArraysClient(node.Client("Arrays"))
+//
+// It sends nothing and may be used by any number of goroutines. (The generated
+// client around it may not, for it stores the last call's metadata; make one for
+// each goroutine, it costs nothing.)
+//
+// A call returns when it is answered or its context ends; without a deadline it
+// waits as long as it takes. After Deadline or Canceled its outcome is unknown: it
+// may have run, but it does not begin to run any more once the callee hears of
+// it. A method without a result (one-way) returns when the call is sent, and is
+// delivered by the runtime.
+func (n *Node) Client(service string, opts ...ClientOption) thrift.TClient {
+	address := rackaddr.Service(service)
+	c := &client{
+		node: n, service: service, hash: serviceHash(address), methods: make(map[string]*method),
+		to: netio.Message{Remote: netip.AddrPortFrom(address, rackaddr.PortRPC)},
+	}
+	for _, o := range opts {
+		o.applyClient(&c.config)
+	}
+	return c
+}
+
+// serviceHash is the low half of a service's address.
+func serviceHash(a netip.Addr) uint64 {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[8:])
+}
+
+// method returns what is known of a method, which is checked when first called.
+func (c *client) method(name string) (*method, error) {
+	c.mu.RLock()
+	m := c.methods[name]
+	c.mu.RUnlock()
+	if m != nil {
+		return m, nil
+	}
+	wire, err := packet.MethodOf(name)
+	if err != nil {
+		return nil, &Error{Code: BadRequest, Op: "call " + c.service, Err: err}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m = c.methods[name]; m == nil {
+		m = &method{op: "call " + c.service + "." + name, name: name, wire: wire, policy: c.config.policy}
+		if p, ok := c.config.policies[name]; ok {
+			m.policy = p
+		}
+		c.methods[name] = m
+	}
+	return m, nil
+}
+
+// Call implements thrift.TClient. A nil result makes the call one-way.
+func (c *client) Call(ctx context.Context, name string, args, result thrift.TStruct) (thrift.ResponseMeta, error) {
+	m, err := c.method(name)
+	if err != nil {
+		return thrift.ResponseMeta{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return thrift.ResponseMeta{}, fault.FromContext(m.op, err)
+	}
+	return thrift.ResponseMeta{}, c.call(ctx, m, args, result)
+}
+
+func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruct) error {
+	e := executionOf(ctx)
+	if err := c.allowed(e, m); err != nil {
+		return err
+	}
+	codec := newCodec(c.node.budget)
+	defer codec.free()
+	kind := thrift.CALL
+	if result == nil {
+		kind = thrift.ONEWAY
+	}
+	if err := c.encode(ctx, codec, m, kind, args); err != nil {
+		return err
+	}
+	if len(codec.pointers) > 0 {
+		if err := c.node.memory.Settle(ctx, codec.pointers...); err != nil {
+			return coded(m.op, err)
+		}
+	}
+	p := pendings.Get().(*pending)
+	if err := c.send(ctx, e, p, m, codec, kind); err != nil {
+		c.node.release(p)
+		return coded(m.op, err)
+	}
+	if result == nil {
+		return nil
+	}
+	if err := c.wait(ctx, e, p, m); err != nil {
+		return err
+	}
+	defer c.node.release(p)
+	return c.decode(ctx, codec, p, m, result)
+}
+
+// encode writes the call's Thrift message and checks that it fits a packet.
+func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrift.TMessageType, args thrift.TStruct) error {
+	err := codec.WriteMessageBegin(ctx, m.name, kind, 0)
+	if err == nil {
+		err = args.Write(ctx, codec)
+	}
+	if err == nil {
+		err = codec.WriteMessageEnd(ctx)
+	}
+	if err != nil {
+		return &Error{Code: BadRequest, Op: m.op, Msg: "arguments", Err: err}
+	}
+	return codec.checkSize(m.op)
+}
+
+// send begins the call and puts it on the wire.
+func (c *client) send(ctx context.Context, e *execution, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
+	n := c.node
+	p.RTT, p.to = &m.rtt, c.to
+	if kind == thrift.ONEWAY || len(codec.pointers) > 0 {
+		if err := n.reserve(ctx, p); err != nil {
+			return err
+		}
+	}
+	h := packet.Header{
+		Type: packet.Type(kind), NameLength: uint8(len(m.name)), Method: m.wire, Service: c.hash,
+		CallerIncarnation: n.self.Incarnation, Timeout: timeoutOf(ctx),
+	}
+	h.Flags = h.Flags.WithPolicy(m.policy)
+	if m.policy != PolicyNone {
+		h.Flags |= packet.FlagHeld
+	}
+	var id packet.ID
+	if e != nil {
+		id = e.child(&h)
+	}
+	if kind == thrift.ONEWAY {
+		return c.sendOneway(ctx, p, codec, &h, id)
+	}
+	datagram, err := n.begin(p, codec, &h, id)
+	if err != nil {
+		return err
+	}
+	p.out[0] = c.to
+	p.out[0].Buf = datagram
+	if _, err := n.conn.WriteBatch(p.out[:]); err != nil && n.end(p) {
+		return &Error{Code: Unavailable, Msg: "send", Err: err}
+	}
+	return nil
+}
+
+// sendOneway leaves a one-way to the runtime, which sends it until its callee
+// has it. What fails here is a loss like any other.
+func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *packet.Header, id packet.ID) error {
+	n := c.node
+	p.detached, p.Expires = true, n.now()+lifetimeOf(ctx)
+	datagram, err := n.begin(p, codec, h, id)
+	if err != nil {
+		return err
+	}
+	m := c.to
+	m.Buf = datagram
+	_, _ = n.conn.WriteBatch([]netio.Message{m})
+	return nil
+}
+
+// wait waits for the answer or the end of the context. On error the pending call
+// is no longer the caller's.
+func (c *client) wait(ctx context.Context, e *execution, p *pending, m *method) error {
+	if e != nil {
+		e.yield()
+		defer e.resume()
+	}
+	select {
+	case <-p.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	if p.token && c.node.detach(p) {
+		return fault.FromContext(m.op, ctx.Err())
+	}
+	if !p.token && c.node.end(p) {
+		c.node.release(p)
+		return fault.FromContext(m.op, ctx.Err())
+	}
+	<-p.ready // answered at the last moment
+	return nil
+}
+
+// timeoutOf is the header's form of a context's deadline, in milliseconds.
+func timeoutOf(ctx context.Context) uint32 {
+	d, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	ms := (time.Until(d) + time.Millisecond - 1) / time.Millisecond
+	return uint32(min(max(ms, 1), math.MaxUint32))
+}
+
+// lifetimeOf is for how long to try to deliver a one-way.
+func lifetimeOf(ctx context.Context) time.Duration {
+	if d, ok := ctx.Deadline(); ok {
+		return max(time.Until(d), time.Millisecond)
+	}
+	return onewayLifetime
+}

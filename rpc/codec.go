@@ -1,0 +1,170 @@
+package rpc
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+const maxDatagram = netio.MaxDatagram
+
+// pointerStruct is the IDL name of the struct that carries a global pointer
+// (rpc/idl/bifrost.thrift). The encoding does not tell a struct's type, but the
+// generated code does while it writes.
+const pointerStruct = "GlobalPointer"
+
+// codec turns one message's Thrift part into bytes and back: a binary protocol
+// over memory that collects the global pointers it sees. A codec serves one
+// message at a time and is used again for the next.
+type codec struct {
+	*thrift.TBinaryProtocol
+	buf buffer
+
+	// Of the message being written.
+	pointers []dsm.Pointer
+	kind     thrift.TMessageType
+	inside   bool  // a GlobalPointer
+	failed   error // why a pointer could not be written
+	// Of the message being read: its opening, taken off before the generated code
+	// asks for it.
+	opening *opening
+}
+
+// opening is how a Thrift message begins.
+type opening struct {
+	name string
+	kind thrift.TMessageType
+	seq  int32
+}
+
+// thriftConfig bounds what a hostile message can make the library allocate.
+var thriftConfig = &thrift.TConfiguration{
+	MaxMessageSize:    maxDatagram,
+	TBinaryStrictRead: thrift.BoolPtr(true),
+}
+
+var codecs = sync.Pool{New: func() any {
+	c := new(codec)
+	c.TBinaryProtocol = thrift.NewTBinaryProtocolConf(&c.buf, thriftConfig)
+	return c
+}}
+
+// newCodec returns a codec whose output starts behind the space for a header and
+// makes datagrams of at most limit bytes.
+func newCodec(limit int) *codec {
+	c := codecs.Get().(*codec)
+	c.buf.limit = limit
+	c.reset()
+	return c
+}
+
+// reset starts the output afresh.
+func (c *codec) reset() {
+	c.buf.out = append(c.buf.out[:0], make([]byte, packet.HeaderSize)...)
+	c.buf.over = 0
+	c.pointers, c.kind, c.inside, c.failed = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil
+}
+
+func (c *codec) free() {
+	c.buf.in, c.opening = nil, nil
+	codecs.Put(c)
+}
+
+// size is the length of the datagram that the output makes, in bytes.
+func (c *codec) size() int {
+	return len(c.buf.out) + c.buf.over + 16*max(0, len(c.pointers)-1)
+}
+
+// datagram completes the output with a header: the result is the whole packet,
+// valid until the codec is reset or freed.
+func (c *codec) datagram(h *packet.Header) []byte {
+	if n := 16 * (len(c.pointers) - 1); n > 0 {
+		c.buf.out = slices.Insert(c.buf.out, packet.HeaderSize, make([]byte, n)...)
+	}
+	start := packet.HeaderSize + 16*max(0, len(c.pointers)-1)
+	m := packet.Message{Header: *h, Pointers: c.pointers, Payload: c.buf.out[start:]}
+	// The payload is in its place already, so appending it copies it onto itself.
+	return m.Append(c.buf.out[:0])
+}
+
+// read makes the codec read a message's payload.
+func (c *codec) read(payload []byte) { c.buf.in = payload }
+
+// WriteMessageBegin notes what the generated code answers with.
+func (c *codec) WriteMessageBegin(ctx context.Context, name string, kind thrift.TMessageType, seq int32) error {
+	c.kind = kind
+	return c.TBinaryProtocol.WriteMessageBegin(ctx, name, kind, seq)
+}
+
+// WriteStructBegin notices the beginning of a global pointer.
+func (c *codec) WriteStructBegin(ctx context.Context, name string) error {
+	c.inside = name == pointerStruct
+	return c.TBinaryProtocol.WriteStructBegin(ctx, name)
+}
+
+// WriteStructEnd notices its end.
+func (c *codec) WriteStructEnd(ctx context.Context) error {
+	c.inside = false
+	return c.TBinaryProtocol.WriteStructEnd(ctx)
+}
+
+// WriteBinary collects the pointer.
+func (c *codec) WriteBinary(ctx context.Context, value []byte) error {
+	if c.inside {
+		if err := c.collect(value); err != nil {
+			c.failed = err
+			return thrift.NewTProtocolException(err)
+		}
+	}
+	return c.TBinaryProtocol.WriteBinary(ctx, value)
+}
+
+func (c *codec) collect(value []byte) error {
+	if len(value) == 0 { // nil, as generated code that never set it writes it
+		return nil
+	}
+	p, err := dsm.FromBytes(value)
+	if err != nil {
+		return err
+	}
+	if p.IsNil() || slices.Contains(c.pointers, p) {
+		return nil
+	}
+	if len(c.pointers) == packet.MaxPointers {
+		return errManyPointers
+	}
+	c.pointers = append(c.pointers, p)
+	return nil
+}
+
+// open takes the opening off the message that is read.
+func (c *codec) open(ctx context.Context) (o opening, err error) {
+	o.name, o.kind, o.seq, err = c.TBinaryProtocol.ReadMessageBegin(ctx)
+	return o, err
+}
+
+// ReadMessageBegin gives out the opening that the runtime has taken off already.
+func (c *codec) ReadMessageBegin(ctx context.Context) (string, thrift.TMessageType, int32, error) {
+	if o := c.opening; o != nil {
+		c.opening = nil
+		return o.name, o.kind, o.seq, nil
+	}
+	return c.TBinaryProtocol.ReadMessageBegin(ctx)
+}
+
+// answers reports whether a reply that names got can answer a call of want: a
+// multiplexed processor ("Service:method") answers with the method alone.
+func answers(got, want string) bool {
+	if got == want {
+		return true
+	}
+	i := strings.LastIndex(want, thrift.MULTIPLEXED_SEPARATOR)
+	return i >= 0 && got == want[i+1:]
+}

@@ -1,0 +1,223 @@
+package endpoint
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Verdict is what to do with a call that has arrived.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Run it: it is new. The shell ends it with Finish or Forget.
+	Run Verdict = iota
+	// Resend the Arrival's reply: the call has been answered before.
+	Resend
+	// Duplicate of a call that is running: drop it, the answer will come.
+	Duplicate
+	// Late duplicate of a call that its caller has settled: drop it.
+	Late
+	// Stale: meant for another incarnation of this node. Drop it.
+	Stale
+	// Gone: the caller insists on an incarnation of this node that is no more.
+	// Refuse it as unavailable.
+	Gone
+	// Lost: it was answered, but the answer had to make room for others. Refuse
+	// it as unavailable; never run it again.
+	Lost
+	// Full: there is no room to remember the call, so it cannot be run at most
+	// once. Drop it; its caller will ask again.
+	Full
+	// Malformed: its id is no id. Drop it.
+	Malformed
+)
+
+// String returns the verdict's name.
+func (v Verdict) String() string {
+	names := [...]string{"run", "resend", "duplicate", "late", "stale", "gone", "lost", "full", "malformed"}
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return "verdict ?"
+}
+
+// Limits bound what a Callee remembers.
+type Limits struct {
+	// Sessions is how many callers' sessions are remembered, and NodeSessions how
+	// many of one node. A session costs some 200 bytes.
+	Sessions, NodeSessions int
+	// Hashed is how many calls with hash ids are remembered, some 200 bytes each.
+	Hashed int
+	// Window is how many calls of one session are remembered above its floor.
+	Window int
+	// ReplyBytes is how many bytes of answers are kept for re-sending.
+	ReplyBytes int
+	// Lifetime is for how long nothing must have been heard of a session, or of a
+	// call that was acknowledged, until it is forgotten. No packet may live as
+	// long in the network.
+	Lifetime time.Duration
+}
+
+// DefaultLimits let a rack's busiest service remember 64 callers with 4096
+// concurrent calls each.
+var DefaultLimits = Limits{
+	Sessions: 1 << 18, NodeSessions: 1 << 16, Hashed: 1 << 16, Window: 1 << 10,
+	ReplyBytes: 64 << 20, Lifetime: 10 * time.Minute,
+}
+
+// Entry is one call that a Callee knows.
+type Entry struct {
+	ID packet.ID
+	// Tag is the shell's; it is cleared by Finish.
+	Tag any
+
+	session *session // nil for a hash id
+	reply   []byte   // the answer, as a datagram; nil while there is none
+	running bool
+	gone    bool // forgotten: its session's floor has passed it
+	since   time.Duration
+	queue   links[*Entry] // in Callee.replies while reply is kept, or in Callee.acked
+}
+
+// Arrival is what became of a call that has arrived.
+type Arrival struct {
+	Verdict Verdict
+	Entry   *Entry // for Run
+	Reply   []byte // for Resend; it does not change any more
+	// Abandoned are running calls that their caller has given up: its floor has
+	// passed them. Valid until the next Receive.
+	Abandoned []*Entry
+}
+
+// Callee is the called side of a node: it decides which calls to run.
+type Callee struct {
+	incarnation uint32
+	limits      Limits
+	sessions    map[sessionKey]*session
+	perNode     map[netip.Addr]int
+	hashed      map[packet.ID]*Entry
+	aging       list[*session] // least recently heard of first
+	replies     list[*Entry]   // answered, the oldest answer first
+	acked       list[*Entry]   // hash ids acknowledged, the oldest first
+	replyBytes  int
+	abandoned   []*Entry
+}
+
+// NewCallee returns the Callee of a node's incarnation.
+func NewCallee(incarnation uint32, limits Limits) *Callee {
+	return &Callee{
+		incarnation: incarnation, limits: limits, sessions: make(map[sessionKey]*session),
+		perNode: make(map[netip.Addr]int), hashed: make(map[packet.ID]*Entry),
+	}
+}
+
+// Receive takes a call or one-way that has arrived from a node.
+func (c *Callee) Receive(now time.Duration, from netip.Addr, m *packet.Message) Arrival {
+	c.forgetOld(now)
+	if m.CalleeIncarnation != 0 && m.CalleeIncarnation != c.incarnation {
+		if m.Flags&packet.FlagReleased != 0 {
+			return Arrival{Verdict: Stale}
+		}
+		return Arrival{Verdict: Gone}
+	}
+	if m.Flags&packet.FlagSession != 0 {
+		return c.receiveSession(now, from, m)
+	}
+	return c.receiveHashed(m)
+}
+
+// known is what to do with a call that is known already.
+func (e *Entry) known() Arrival {
+	switch {
+	case e.reply != nil:
+		return Arrival{Verdict: Resend, Reply: e.reply}
+	case e.running:
+		return Arrival{Verdict: Duplicate}
+	}
+	return Arrival{Verdict: Lost}
+}
+
+// receiveHashed decides by the id alone: such calls are remembered until they
+// are acknowledged, and a lifetime longer.
+func (c *Callee) receiveHashed(m *packet.Message) Arrival {
+	if m.Call.IsZero() {
+		return Arrival{Verdict: Malformed}
+	}
+	if e := c.hashed[m.Call]; e != nil {
+		if e.queue.owner == &c.acked {
+			return Arrival{Verdict: Late}
+		}
+		return e.known()
+	}
+	if len(c.hashed) >= c.limits.Hashed {
+		return Arrival{Verdict: Full}
+	}
+	e := &Entry{ID: m.Call, running: true}
+	e.queue.value = e
+	c.hashed[m.Call] = e
+	return Arrival{Verdict: Run, Entry: e}
+}
+
+// Acknowledge takes an ACK: the Gatekeeper has logged the answer to a call with
+// a hash id, so it need not be kept.
+func (c *Callee) Acknowledge(now time.Duration, id packet.ID) {
+	e := c.hashed[id]
+	if e == nil || e.running || e.queue.owner == &c.acked {
+		return
+	}
+	c.dropReply(e)
+	e.since = now
+	c.acked.push(&e.queue)
+}
+
+// Answer keeps the answer to a call that goes on running, such as the receipt
+// of a one-way: duplicates are answered with it from now on.
+func (c *Callee) Answer(e *Entry, reply []byte) {
+	if e.gone || e.reply != nil {
+		return
+	}
+	e.reply = reply
+	c.replies.push(&e.queue)
+	c.replyBytes += len(reply)
+	for c.replyBytes > c.limits.ReplyBytes && c.replies.len > 1 {
+		c.dropReply(c.replies.first())
+	}
+}
+
+// Finish ends a call. The reply, a whole datagram, is kept until the caller
+// settles the call or the Gatekeeper acknowledges it; it must not change any
+// more. It is nil if the call has an Answer already.
+func (c *Callee) Finish(e *Entry, reply []byte) {
+	e.running, e.Tag = false, nil
+	if reply != nil {
+		c.Answer(e, reply)
+	}
+}
+
+// Forget undoes the Run of a call that was not run after all: when it arrives
+// again it is new. No Answer to it must have been sent.
+func (c *Callee) Forget(e *Entry) {
+	e.running, e.Tag = false, nil
+	c.dropReply(e)
+	switch {
+	case e.gone:
+	case e.session != nil:
+		delete(e.session.calls, e.ID.Sequence())
+	default:
+		delete(c.hashed, e.ID)
+	}
+	e.gone = true
+}
+
+// dropReply forgets an answer, not the call.
+func (c *Callee) dropReply(e *Entry) {
+	if e.reply == nil {
+		return
+	}
+	c.replies.remove(&e.queue)
+	c.replyBytes -= len(e.reply)
+	e.reply = nil
+}

@@ -1,0 +1,191 @@
+package endpoint
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Call is one message that its sender repeats until it is answered. The Caller
+// fills in ID and Floor; the rest that is exported belongs to the shell, which
+// must leave a Call alone from Begin until it comes back from Receive, Tick or
+// End.
+type Call struct {
+	ID      packet.ID
+	Floor   uint64
+	Session bool // ID is (session, sequence): the header's FlagSession
+
+	// RTT is the estimate for the method that is called.
+	RTT *RTT
+	// Expires is when Tick gives the call up; 0 is never. A call that somebody
+	// waits for is ended by the shell instead.
+	Expires time.Duration
+	// Tag is what the shell likes to find again.
+	Tag any
+
+	lane       *lane
+	sent, due  time.Duration
+	interval   time.Duration
+	again      bool
+	prev, next *Call
+}
+
+// Resent reports whether the call was sent more than once.
+func (c *Call) Resent() bool { return c.again }
+
+// Due is when Tick has something to do for the call.
+func (c *Call) Due() time.Duration {
+	if c.Expires != 0 {
+		return min(c.due, c.Expires)
+	}
+	return c.due
+}
+
+// lane is a session in which one call at a time is out.
+type lane struct {
+	session, sequence uint64
+}
+
+// Caller is the calling side of a node.
+type Caller struct {
+	random func() uint64
+	idle   []*lane // the last used first, so that few stay in use
+	calls  map[packet.ID]*Call
+	head   Call // ring of the calls that are out, the oldest first
+}
+
+// NewCaller returns a Caller that draws session numbers from random: they must
+// be unpredictable and never repeat between incarnations of a node.
+func NewCaller(random func() uint64) *Caller {
+	c := &Caller{random: random, calls: make(map[packet.ID]*Call)}
+	c.head.prev, c.head.next = &c.head, &c.head
+	return c
+}
+
+// Outstanding is how many calls are out.
+func (c *Caller) Outstanding() int { return len(c.calls) }
+
+// Begin gives the call its id within a session. The shell sends it at once.
+func (c *Caller) Begin(now time.Duration, call *Call) {
+	l := c.lane()
+	l.sequence++
+	call.lane, call.Session = l, true
+	call.ID, call.Floor = packet.SessionID(l.session, l.sequence), l.sequence
+	c.start(now, call)
+}
+
+// BeginAs begins a call whose id is a hash that the shell has derived (ChildID).
+// It reports false, and nothing has begun, if a call with that id is out.
+func (c *Caller) BeginAs(now time.Duration, call *Call, id packet.ID) bool {
+	if c.calls[id] != nil {
+		return false
+	}
+	call.lane, call.Session = nil, false
+	call.ID, call.Floor = id, 0
+	c.start(now, call)
+	return true
+}
+
+func (c *Caller) lane() *lane {
+	if n := len(c.idle); n > 0 {
+		l := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		return l
+	}
+	// The last byte of the id spreads calls over a service's nodes, so sessions
+	// start at different ones.
+	return &lane{session: c.random(), sequence: c.random() & 0xff}
+}
+
+func (c *Caller) start(now time.Duration, call *Call) {
+	call.interval = call.RTT.Timeout()
+	call.sent, call.due, call.again = now, now+call.interval, false
+	call.prev, call.next = c.head.prev, &c.head
+	call.prev.next, c.head.prev = call, call
+	c.calls[call.ID] = call
+}
+
+// Receive takes a reply or exception and returns the call that it answers, which
+// is thereby ended. It returns nil for what answers no call: a duplicate, an
+// answer to a call given up, or a stranger's packet.
+func (c *Caller) Receive(now time.Duration, m *packet.Message) *Call {
+	if m.Type != packet.Reply && m.Type != packet.Exception {
+		return nil
+	}
+	call := c.calls[m.Call]
+	if call == nil || call.Session != (m.Flags&packet.FlagSession != 0) {
+		return nil
+	}
+	if call.again {
+		call.RTT.answeredLate(now - call.sent)
+	} else {
+		call.RTT.answered(now - call.sent)
+	}
+	c.End(call)
+	return call
+}
+
+// End gives a call up: it is not sent again, and an answer to it is ignored. In a
+// session its sequence number counts as settled. Ending a call that is not out
+// does nothing and reports false.
+func (c *Caller) End(call *Call) bool {
+	if c.calls[call.ID] != call {
+		return false
+	}
+	delete(c.calls, call.ID)
+	call.prev.next, call.next.prev = call.next, call.prev
+	call.prev, call.next = nil, nil
+	if call.lane != nil {
+		c.idle = append(c.idle, call.lane)
+	}
+	return true
+}
+
+// Detach leaves a call to the Caller until it is answered or, unless that is 0,
+// expires: nobody waits for it any more. It reports false if it is not out.
+func (c *Caller) Detach(call *Call, expires time.Duration) bool {
+	if c.calls[call.ID] != call {
+		return false
+	}
+	call.Expires = expires
+	return true
+}
+
+// Due is when Tick has something to do next; false means not before a Begin. It
+// looks at every call that is out.
+func (c *Caller) Due() (at time.Duration, ok bool) {
+	for call := c.head.next; call != &c.head; call = call.next {
+		if due := call.Due(); !ok || due < at {
+			at, ok = due, true
+		}
+	}
+	return at, ok
+}
+
+// Tick appends the calls to send again to resend, and those that have expired,
+// and are thereby ended, to expired.
+func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call) {
+	for call := c.head.next; call != &c.head; {
+		this := call
+		call = call.next
+		switch {
+		case this.Expires != 0 && this.Expires <= now:
+			c.End(this)
+			expired = append(expired, this)
+		case this.due <= now:
+			this.again = true
+			this.interval = min(2*this.interval, MaxTimeout)
+			this.due = now + this.interval
+			resend = append(resend, this)
+		}
+	}
+	return resend, expired
+}
+
+// All appends every call that is out, the oldest first.
+func (c *Caller) All(calls []*Call) []*Call {
+	for call := c.head.next; call != &c.head; call = call.next {
+		calls = append(calls, call)
+	}
+	return calls
+}

@@ -1,0 +1,51 @@
+package endpoint
+
+import "time"
+
+// Bounds of the time until a call is sent again.
+const (
+	// InitialTimeout is how long the first call of a method waits: a rack's round
+	// trip with room for a handler's few milliseconds.
+	InitialTimeout = 20 * time.Millisecond
+	// MinTimeout keeps a scheduler's hiccup from doubling the traffic: it is a
+	// hundred round trips, and still short against a lost packet.
+	MinTimeout = 10 * time.Millisecond
+	// MaxTimeout caps the backoff, so that a callee which is back is noticed
+	// within a second.
+	MaxTimeout = time.Second
+)
+
+// RTT estimates how long the answers to one method take, as TCP does its round
+// trips (RFC 6298): a smoothed mean plus four mean deviations. A handler's time
+// is part of it, so slow methods are not asked again in vain. The zero RTT knows
+// nothing yet.
+type RTT struct {
+	mean, deviation time.Duration
+	timeout         time.Duration
+}
+
+// Timeout is how long to wait before the first re-send.
+func (r *RTT) Timeout() time.Duration {
+	if r.timeout == 0 {
+		return InitialTimeout
+	}
+	return r.timeout
+}
+
+// answered learns from a call that was sent once and answered after d.
+func (r *RTT) answered(d time.Duration) {
+	if r.mean == 0 {
+		r.mean, r.deviation = d, d/2
+	} else {
+		r.deviation += ((r.mean - d).Abs() - r.deviation) / 4
+		r.mean += (d - r.mean) / 8
+	}
+	r.timeout = min(max(r.mean+4*r.deviation, MinTimeout), MaxTimeout)
+}
+
+// answeredLate learns from a call that was sent more than once: whose answer
+// came, nobody knows (Karn's problem), so the timeout only doubles, and no
+// further than the answer took, until a call is answered at once again.
+func (r *RTT) answeredLate(d time.Duration) {
+	r.timeout = max(r.Timeout(), min(2*r.Timeout(), d, MaxTimeout))
+}

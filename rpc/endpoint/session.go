@@ -1,0 +1,143 @@
+package endpoint
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// sessionKey names a session: the node that it is of, and the number it drew.
+type sessionKey struct {
+	node   netip.Addr
+	number uint64
+}
+
+// session is the window of one caller's session: every sequence number below
+// floor is settled and refused for ever; those above are new unless in calls. It
+// is not a high-water mark: a lower number that arrives late is still new.
+type session struct {
+	key   sessionKey
+	floor uint64
+	calls map[uint64]*Entry
+	heard time.Duration
+	queue links[*session]
+}
+
+// receiveSession decides by the session's window.
+func (c *Callee) receiveSession(now time.Duration, from netip.Addr, m *packet.Message) Arrival {
+	seq := m.Call.Sequence()
+	if m.Floor == 0 || m.Floor > seq {
+		return Arrival{Verdict: Malformed}
+	}
+	s := c.session(sessionKey{from, m.Call.Session()})
+	if s == nil {
+		return Arrival{Verdict: Full}
+	}
+	s.heard = now
+	c.aging.remove(&s.queue)
+	c.aging.push(&s.queue)
+	c.raise(s, m.Floor)
+	a := c.decide(s, seq, m.Call)
+	a.Abandoned = c.abandoned
+	return a
+}
+
+// session returns a session, a new one if need be, or nil if there is no room.
+func (c *Callee) session(key sessionKey) *session {
+	if s := c.sessions[key]; s != nil {
+		return s
+	}
+	if len(c.sessions) >= c.limits.Sessions || c.perNode[key.node] >= c.limits.NodeSessions {
+		return nil
+	}
+	s := &session{key: key, calls: make(map[uint64]*Entry)}
+	s.queue.value = s
+	c.sessions[key] = s
+	c.perNode[key.node]++
+	return s
+}
+
+// decide looks a sequence number up in its session's window.
+func (c *Callee) decide(s *session, seq uint64, id packet.ID) Arrival {
+	if seq < s.floor {
+		return Arrival{Verdict: Late}
+	}
+	if e := s.calls[seq]; e != nil {
+		return e.known()
+	}
+	if len(s.calls) >= c.limits.Window {
+		return Arrival{Verdict: Full}
+	}
+	e := &Entry{ID: id, session: s, running: true}
+	e.queue.value = e
+	s.calls[seq] = e
+	return Arrival{Verdict: Run, Entry: e}
+}
+
+// raise moves a session's floor up and forgets what it passes. The calls passed
+// that are still running are left in c.abandoned.
+func (c *Callee) raise(s *session, floor uint64) {
+	c.abandoned = c.abandoned[:0]
+	if floor <= s.floor {
+		return
+	}
+	s.floor = floor
+	for seq, e := range s.calls {
+		if seq >= floor {
+			continue
+		}
+		delete(s.calls, seq)
+		c.dropReply(e)
+		e.gone = true
+		if e.running {
+			c.abandoned = append(c.abandoned, e)
+		}
+	}
+}
+
+// forgetOld forgets sessions and acknowledged calls that have outlived any
+// packet. A session with a call running is kept.
+func (c *Callee) forgetOld(now time.Duration) {
+	for c.acked.len > 0 {
+		e := c.acked.first()
+		if now-e.since <= c.limits.Lifetime {
+			break
+		}
+		c.acked.remove(&e.queue)
+		delete(c.hashed, e.ID)
+	}
+	for c.aging.len > 0 {
+		s := c.aging.first()
+		if now-s.heard <= c.limits.Lifetime {
+			break
+		}
+		c.aging.remove(&s.queue)
+		if s.running() {
+			s.heard = now
+			c.aging.push(&s.queue)
+			continue
+		}
+		c.forget(s)
+	}
+}
+
+func (s *session) running() bool {
+	for _, e := range s.calls {
+		if e.running {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Callee) forget(s *session) {
+	for _, e := range s.calls {
+		c.dropReply(e)
+		e.gone = true
+	}
+	delete(c.sessions, s.key)
+	if c.perNode[s.key.node]--; c.perNode[s.key.node] == 0 {
+		delete(c.perNode, s.key.node)
+	}
+}

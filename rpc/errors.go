@@ -1,0 +1,90 @@
+package rpc
+
+import (
+	"errors"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Error is what every call fails with unless the callee's handler or Thrift
+// itself raised the exception: a coded error that says what was done, what went
+// wrong, and whether it arose here or on the other side (Remote).
+//
+// Exceptions that the IDL declares arrive as the generated types, and errors
+// that it does not declare as thrift.TApplicationException, as in plain Thrift.
+type Error = fault.Error
+
+// Code says what went wrong.
+type Code = fault.Code
+
+// The codes; package fault says what a caller can do about each.
+const (
+	OK               = fault.OK
+	PermissionDenied = fault.PermissionDenied
+	NoSuchMethod     = fault.NoSuchMethod
+	Deadline         = fault.Deadline
+	Canceled         = fault.Canceled
+	Overloaded       = fault.Overloaded
+	Unavailable      = fault.Unavailable
+	BadRequest       = fault.BadRequest
+	NotFound         = fault.NotFound
+	NoSpace          = fault.NoSpace
+	Nondeterminism   = fault.Nondeterminism
+	Deadlock         = fault.Deadlock
+	Stale            = fault.Stale
+	Internal         = fault.Internal
+	Application      = fault.Application
+	Unsupported      = fault.Unsupported
+)
+
+// Errorf returns an error for a handler to fail with: it reaches the caller with
+// its code, as an *Error that is Remote.
+func Errorf(code Code, format string, args ...any) *Error {
+	return fault.New(code, "", format, args...)
+}
+
+// CodeOf returns the code of a call's error: OK for nil, Application for
+// exceptions that the IDL declares and for those that it does not, NoSuchMethod
+// and BadRequest where Thrift says so, Internal for foreign errors.
+func CodeOf(err error) Code {
+	var coded *Error
+	if err == nil || errors.As(err, &coded) {
+		return fault.CodeOf(err)
+	}
+	var app thrift.TApplicationException
+	if errors.As(err, &app) {
+		switch app.TypeId() {
+		case thrift.UNKNOWN_METHOD:
+			return NoSuchMethod
+		case thrift.PROTOCOL_ERROR, thrift.INVALID_MESSAGE_TYPE_EXCEPTION, thrift.WRONG_METHOD_NAME:
+			return BadRequest
+		}
+		return Application
+	}
+	var declared thrift.TException
+	if errors.As(err, &declared) && declared.TExceptionType() == thrift.TExceptionTypeCompiled {
+		return Application
+	}
+	return fault.CodeOf(err)
+}
+
+// Policy is what becomes of a call when a node fails.
+type Policy = packet.Policy
+
+// The policies.
+const (
+	// PolicyNone: at most once. The call is bound to the callee's incarnation.
+	PolicyNone = packet.PolicyNone
+	// PolicyRecover: exactly once. What a failure cut off is run again.
+	PolicyRecover = packet.PolicyRecover
+	// PolicyFateShare takes the other side's unfinished execution back, too.
+	PolicyFateShare = packet.PolicyFateShare
+	// PolicyTainted does so to all unfinished descendants.
+	PolicyTainted = packet.PolicyTainted
+)
+
+// errManyPointers: see packet.MaxPointers.
+var errManyPointers = errors.New("more than 1024 global pointers in one message")

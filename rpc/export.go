@@ -1,0 +1,128 @@
+package rpc
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// export is one service that a node serves.
+type export struct {
+	node      *Node
+	name      string
+	address   netip.Addr
+	hash      uint64
+	processor thrift.TProcessor
+	methods   map[string]struct{}
+	config    exportConfig
+	conn      netio.Conn
+	pool      pool
+}
+
+// Export serves a service with any processor that the Thrift compiler generates
+// (or a thrift.TMultiplexedProcessor). It returns when the rack routes calls to
+// this node. Handlers run concurrently unless the service has state; the context
+// they get carries the caller's deadline and the execution, so they must use it,
+// or one derived from it, for calls of their own. A service is exported until
+// the node is closed, and once.
+//
+// An error that a handler returns and its IDL does not declare reaches the caller
+// as in plain Thrift, as an application exception, except for an *Error, which
+// keeps its code.
+func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, opts ...ExportOption) error {
+	op := "export " + service
+	x := &export{
+		node: n, name: service, address: rackaddr.Service(service), processor: p, methods: make(map[string]struct{}),
+		config: exportConfig{workers: DefaultWorkers, queue: DefaultQueue},
+	}
+	x.hash = serviceHash(x.address)
+	for _, o := range opts {
+		o.applyExport(&x.config)
+	}
+	if x.config.workers < 1 || x.config.queue < 0 {
+		return fault.New(BadRequest, op, "%d workers and a queue of %d", x.config.workers, x.config.queue)
+	}
+	if x.config.stateful {
+		x.config.workers = 1
+	}
+	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue}
+	methods, err := x.methodList()
+	if err != nil {
+		return &Error{Code: BadRequest, Op: op, Err: err}
+	}
+	if err := n.serve(op, x); err != nil {
+		return err
+	}
+	err = n.session.Export(ctx, control.Export{
+		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: service, Methods: methods, Stateful: x.config.stateful,
+	})
+	if err != nil {
+		n.unserve(x)
+		return coded(op, err)
+	}
+	return nil
+}
+
+// methodList lists the processor's methods in order.
+func (x *export) methodList() ([]control.Method, error) {
+	var methods []control.Method
+	for _, name := range slices.Sorted(maps.Keys(x.processor.ProcessorMap())) {
+		if _, err := packet.MethodOf(name); err != nil {
+			return nil, err
+		}
+		x.methods[name] = struct{}{}
+		methods = append(methods, control.Method{Name: name})
+	}
+	return methods, nil
+}
+
+// serve opens a service's endpoint and reads it.
+func (n *Node) serve(op string, x *export) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return n.err
+	}
+	if n.exports[x.name] != nil {
+		return fault.New(BadRequest, op, "exported already")
+	}
+	if err := n.stack.AddAddress(x.address); err != nil {
+		return &Error{Code: Unavailable, Op: op, Msg: "address " + x.address.String(), Err: err}
+	}
+	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(x.address, rackaddr.PortRPC))
+	if err != nil {
+		_ = n.stack.RemoveAddress(x.address)
+		return &Error{Code: Unavailable, Op: op, Msg: "listen", Err: err}
+	}
+	x.conn = conn
+	n.exports[x.name] = x
+	n.readers.Go(x.read)
+	return nil
+}
+
+// unserve takes a service back that the rack has not accepted.
+func (n *Node) unserve(x *export) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.exports[x.name] == x {
+		delete(n.exports, x.name)
+		_ = x.conn.Close()
+		_ = n.stack.RemoveAddress(x.address)
+	}
+}
+
+// serves reports whether the node exports anything.
+func (n *Node) serves() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.exports) > 0
+}

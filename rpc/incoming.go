@@ -1,0 +1,162 @@
+package rpc
+
+import (
+	"bytes"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// incoming is the called side of a node, for all of its services.
+type incoming struct {
+	mu   sync.Mutex
+	core *endpoint.Callee
+}
+
+func (in *incoming) acknowledge(now time.Duration, id packet.ID) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.core.Acknowledge(now, id)
+}
+
+// read is an export's reader: it decides about each call that arrives.
+func (x *export) read() {
+	r := newReader(x.conn)
+	defer r.free()
+	for {
+		count, err := r.next()
+		if err != nil {
+			x.node.readFailed(err)
+			return
+		}
+		for i := range count {
+			x.receive(r, i)
+		}
+	}
+}
+
+func (x *export) receive(r *reader, i int) {
+	n := x.node
+	from := r.messages[i].Remote
+	m, err := packet.Parse(r.messages[i].Buf)
+	if err != nil || m.Type != packet.Call && m.Type != packet.Oneway || m.Service != x.hash {
+		n.stats.malformed.Add(1)
+		return
+	}
+	a, e := x.decide(from, &m)
+	switch a.Verdict {
+	case endpoint.Run:
+		x.accept(e, a.Reply, r, i)
+	case endpoint.Resend:
+		n.stats.resent.Add(1)
+		n.send(from, a.Reply)
+	case endpoint.Duplicate, endpoint.Late:
+		n.stats.duplicates.Add(1)
+	case endpoint.Gone:
+		x.refuse(from, &m, Unavailable, "the node has been restarted since")
+	case endpoint.Lost:
+		x.refuse(from, &m, Unavailable, "the call has run, its answer is no longer kept")
+	case endpoint.Malformed:
+		n.stats.malformed.Add(1)
+	default:
+		n.stats.dropped.Add(1)
+	}
+}
+
+// decide asks the core, and makes the execution of a call to run.
+func (x *export) decide(from netip.AddrPort, m *packet.Message) (endpoint.Arrival, *execution) {
+	n := x.node
+	n.in.mu.Lock()
+	defer n.in.mu.Unlock()
+	a := n.in.core.Receive(n.now(), from.Addr(), m)
+	for _, entry := range a.Abandoned {
+		entry.Tag.(*execution).abandon()
+	}
+	if a.Verdict != endpoint.Run {
+		return a, nil
+	}
+	e := &execution{node: n, export: x, entry: a.Entry, call: *m, from: from}
+	if m.Timeout != 0 {
+		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
+	}
+	a.Entry.Tag = e
+	if e.receipted() {
+		h := x.answerHeader(m)
+		h.Flags |= packet.FlagDone
+		a.Reply = (&packet.Message{Header: h}).Append(nil)
+		n.in.core.Answer(a.Entry, a.Reply)
+	}
+	return a, e
+}
+
+// accept finds a worker for a new call. Of a one-way it tells the caller's
+// runtime that it need not be sent again.
+func (x *export) accept(e *execution, receipt []byte, r *reader, i int) {
+	to := e.from // e may be over before it is acknowledged
+	e.buffer = r.take(i)
+	switch {
+	case !x.pool.admit(e):
+		x.turnAway(e)
+	case receipt != nil:
+		x.node.send(to, receipt)
+	}
+}
+
+// turnAway refuses a call for which there is no room, or no time any more. A
+// one-way, whose caller has nobody to tell, is forgotten instead: it will be sent
+// again.
+func (x *export) turnAway(e *execution) {
+	defer e.freeBuffer()
+	if e.receipted() {
+		x.node.stats.dropped.Add(1)
+		x.node.in.mu.Lock()
+		x.node.in.core.Forget(e.entry)
+		x.node.in.mu.Unlock()
+		return
+	}
+	if x.node.failure() != nil {
+		x.answerException(e, Unavailable, "the node is closing")
+		return
+	}
+	x.answerException(e, Overloaded, "all workers are busy and the queue is full")
+}
+
+// send puts one datagram on the wire; a failure is a loss like any other.
+func (n *Node) send(to netip.AddrPort, datagram []byte) {
+	_, _ = n.conn.WriteBatch([]netio.Message{{Buf: datagram, Remote: to}})
+}
+
+// refuse answers a call that is not run, without remembering it: the core knows
+// the call already.
+func (x *export) refuse(to netip.AddrPort, call *packet.Message, code Code, why string) {
+	x.node.stats.refused.Add(1)
+	x.node.send(to, x.exception(call, code, why))
+}
+
+// exception makes a system exception in answer to a call.
+func (x *export) exception(call *packet.Message, code Code, why string) []byte {
+	h := x.answerHeader(call)
+	h.Type, h.Code = packet.Exception, code
+	m := packet.Message{Header: h, Payload: bytes.ToValidUTF8([]byte(why), []byte("?"))}
+	if room := x.node.budget - packet.HeaderSize; len(m.Payload) > room {
+		m.Payload = m.Payload[:room]
+	}
+	return m.Append(nil)
+}
+
+// answerHeader is the header of an answer to a call. The answer to a call that
+// was held is held, so that the leases end that the call began.
+func (x *export) answerHeader(call *packet.Message) packet.Header {
+	h := call.Header
+	h.Type, h.Timeout, h.Code = packet.Reply, 0, OK
+	h.CalleeIncarnation = x.node.self.Incarnation
+	h.Flags = (h.Flags & packet.FlagSession).WithPolicy(call.Flags.Policy())
+	if call.Flags&packet.FlagHeld != 0 || len(call.Pointers) > 0 && call.Type == packet.Call {
+		h.Flags |= packet.FlagHeld
+	}
+	return h
+}

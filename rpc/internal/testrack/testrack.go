@@ -1,0 +1,115 @@
+// Package testrack is a rack for the runtime's tests and examples: hosts on a
+// virtual wire, and a router in place of switch and Gatekeeper. Calls are routed
+// by service address; nothing is held, lent or denied.
+package testrack
+
+import (
+	"context"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// Rack is one wire and the nodes on it.
+type Rack struct {
+	Net *wire.Net
+
+	mu       sync.Mutex
+	hosts    uint64
+	sessions []*Session
+}
+
+// New returns a rack on a wire of this kind.
+func New(cfg wire.Config) *Rack {
+	r := &Rack{Net: wire.New(cfg)}
+	r.Net.Connect(r.Net.Router())
+	return r
+}
+
+// Host adds a host to the rack.
+func (r *Rack) Host(name string) *wire.Host {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosts++
+	h, err := r.Net.AddHost(wire.HostConfig{Name: name, Port: datapath.Port(r.hosts), Address: rackaddr.Blade(r.hosts)})
+	if err != nil {
+		panic(err) // two hosts of one name: a mistake in the test
+	}
+	return h
+}
+
+// Joiner makes nodes on a host of their own, named as the node.
+func (r *Rack) Joiner() join.Joiner { return joiner{r} }
+
+// Sessions are those made so far.
+func (r *Rack) Sessions() []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]*Session(nil), r.sessions...)
+}
+
+type joiner struct{ rack *Rack }
+
+// Join implements join.Joiner.
+func (j joiner) Join(_ context.Context, name string) (join.Session, error) {
+	h := j.rack.Host(name)
+	j.rack.mu.Lock()
+	defer j.rack.mu.Unlock()
+	s := NewSession(h, join.Identity{Name: name, Blade: name, Address: rackaddr.Node(j.rack.hosts), Incarnation: 1})
+	s.MTU = h.MTU()
+	j.rack.sessions = append(j.rack.sessions, s)
+	return s, h.AddAddress(s.identity.Address)
+}
+
+// Session is one node's tie to the rack, which tests can cut.
+type Session struct {
+	MTU int
+	// OnExport, if set, is asked about each export.
+	OnExport func(control.Export) error
+
+	identity join.Identity
+	stack    netio.Stack
+	done     chan struct{}
+	once     sync.Once
+}
+
+// NewSession returns the session of a node on a stack.
+func NewSession(stack netio.Stack, id join.Identity) *Session {
+	return &Session{identity: id, stack: stack, done: make(chan struct{})}
+}
+
+// Node implements join.Session.
+func (s *Session) Node() join.Identity { return s.identity }
+
+// Stack implements join.Session.
+func (s *Session) Stack() netio.Stack { return s.stack }
+
+// Rack implements join.Session.
+func (s *Session) Rack() control.Rack {
+	return control.Rack{DSMPrefix: rackaddr.DefaultDSMPrefix, MTU: s.MTU}
+}
+
+// Export implements join.Session.
+func (s *Session) Export(_ context.Context, e control.Export) error {
+	if s.OnExport != nil {
+		return s.OnExport(e)
+	}
+	return nil
+}
+
+// Done implements join.Session.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Cut takes the node's identity away.
+func (s *Session) Cut() { s.once.Do(func() { close(s.done) }) }
+
+// Close implements join.Session.
+func (s *Session) Close(context.Context) error {
+	s.Cut()
+	return nil
+}

@@ -1,0 +1,31 @@
+package rpc
+
+import "time"
+
+// Defaults and limits of the runtime, in one place.
+const (
+	// DefaultWorkers is how many handlers of an export run at once. Handlers
+	// mostly wait for memory, so it is far more than there are CPUs; one that
+	// waits for a nested call does not count.
+	DefaultWorkers = 64
+
+	// DefaultQueue is how many calls of an export wait for a worker. At 64
+	// workers and a millisecond a call, the last in the queue waits 16 ms.
+	DefaultQueue = 1024
+
+	// maxStarted bounds the handlers of an export that have begun, those
+	// waiting for nested calls included: 4096 of them are some 64 MiB.
+	maxStarted = 4096
+
+	// onewayLifetime is how long a one-way whose context has no deadline is
+	// re-sent until its callee has it.
+	onewayLifetime = 30 * time.Second
+
+	// maxDetached is how many one-ways, and calls given up that lend memory, are
+	// out at once; a further one waits.
+	maxDetached = 1024
+
+	// readBatch is how many datagrams a reader takes at once. Their buffers are
+	// 64 KiB each.
+	readBatch = 8
+)

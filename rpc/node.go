@@ -1,0 +1,228 @@
+package rpc
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+)
+
+// Node is this program as the rack sees it: a logical processor with an address
+// of its own, which calls services and exports its own. Its methods may be
+// called concurrently.
+type Node struct {
+	session join.Session
+	self    join.Identity
+	stack   netio.Stack
+	conn    netio.Conn // [node]:45100; answers arrive here, and all leaves from here
+	budget  int        // bytes of a datagram at most
+	memory  *dsm.Client
+	log     *slog.Logger
+	start   time.Time
+	stats   counters
+
+	out outgoing
+	in  incoming
+
+	base    context.Context // of handlers
+	cancel  context.CancelFunc
+	done    chan struct{}
+	readers sync.WaitGroup
+
+	mu      sync.Mutex
+	exports map[string]*export
+	err     error // why the node has ended, or is ending
+	ended   bool  // done is closed
+}
+
+// Join makes the program a node of the rack that its machine is a blade of.
+func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
+	config := joinConfig{name: filepath.Base(os.Args[0]), joiner: defaultJoiner(), logger: slog.Default()}
+	for _, o := range opts {
+		o.applyJoin(&config)
+	}
+	session, err := config.joiner.Join(ctx, config.name)
+	if err != nil {
+		return nil, coded("join", err)
+	}
+	n, err := newNode(session, config.logger)
+	if err != nil {
+		_ = session.Close(context.WithoutCancel(ctx))
+		return nil, coded("join", err)
+	}
+	return n, nil
+}
+
+func newNode(session join.Session, log *slog.Logger) (*Node, error) {
+	n := &Node{
+		session: session, self: session.Node(), stack: session.Stack(), log: log, start: time.Now(),
+		out: newOutgoing(), done: make(chan struct{}), exports: make(map[string]*export),
+	}
+	n.in.core = endpoint.NewCallee(n.self.Incarnation, endpoint.DefaultLimits)
+	n.budget = budgetOf(session)
+	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortRPC))
+	if err != nil {
+		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
+	}
+	n.conn = conn
+	n.memory, err = dsm.NewClient(dsm.Config{
+		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack,
+	})
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	n.base, n.cancel = context.WithCancel(context.Background())
+	n.readers.Go(n.readAnswers)
+	n.readers.Go(n.watch)
+	return n, nil
+}
+
+// budgetOf is how large a datagram may be: the rack's word, or the stack's if it
+// is less.
+func budgetOf(s join.Session) int {
+	mtu := s.Stack().MTU()
+	if m := s.Rack().MTU; m > 0 {
+		mtu = min(m, mtu)
+	}
+	return min(mtu-netio.Overhead, maxDatagram)
+}
+
+// now is the time that the cores go by.
+func (n *Node) now() time.Duration { return time.Since(n.start) }
+
+// Name is what people call the node; Address is its own IPv6 address.
+func (n *Node) Name() string { return n.self.Name }
+
+// Address is the node's IPv6 address.
+func (n *Node) Address() netip.Addr { return n.self.Address }
+
+// Done is closed when the node is no longer one: it has been closed, stopped or
+// fenced, or its blade's daemon is gone. Calls then fail as Unavailable.
+func (n *Node) Done() <-chan struct{} { return n.done }
+
+// watch ends the node when its session ends.
+func (n *Node) watch() {
+	select {
+	case <-n.session.Done():
+		n.fail(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "the node has lost its identity"})
+	case <-n.done:
+	}
+}
+
+// failure is why the node has ended.
+func (n *Node) failure() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+// fail ends the node at once: what is out fails, handlers are cancelled, and the
+// endpoints close.
+func (n *Node) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ended {
+		return
+	}
+	n.ended = true
+	if n.err == nil {
+		n.err = err
+	}
+	n.cancel()
+	n.failCalls(n.err)
+	for _, x := range n.exports {
+		_ = x.conn.Close()
+		_ = n.stack.RemoveAddress(x.address)
+	}
+	_ = n.conn.Close()
+	_ = n.memory.Close()
+	close(n.done)
+}
+
+// failCalls ends every call that is out, and all that would begin.
+func (n *Node) failCalls(err error) {
+	o := &n.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+	for _, call := range o.core.All(nil) {
+		o.core.End(call)
+		p := call.Tag.(*pending)
+		if p.detached {
+			n.release(p)
+			continue
+		}
+		p.err = err
+		p.ready <- struct{}{}
+	}
+}
+
+// Close ends the node in an orderly way: it takes no more calls, lets running
+// handlers and one-ways on their way finish until ctx ends, cancels the rest, and
+// leaves the rack. The error says what was cut off. A second Close does nothing.
+func (n *Node) Close(ctx context.Context) error {
+	n.mu.Lock()
+	if n.err != nil {
+		n.mu.Unlock()
+		return nil
+	}
+	n.err = &Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "closed"}
+	exports := make([]*export, 0, len(n.exports))
+	for _, x := range n.exports {
+		exports = append(exports, x)
+	}
+	n.mu.Unlock()
+	for _, x := range exports {
+		for _, e := range x.pool.close() {
+			x.turnAway(e)
+		}
+	}
+	cut := n.quiesce(ctx, exports)
+	n.fail(nil)
+	n.readers.Wait()
+	err := n.session.Close(ctx)
+	if cut != nil {
+		return coded("close", cut)
+	}
+	if err != nil {
+		return coded("close", err)
+	}
+	return nil
+}
+
+// quiesce waits until no handler runs and no one-way is on its way.
+func (n *Node) quiesce(ctx context.Context, exports []*export) error {
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		for _, x := range exports {
+			x.pool.workers.Wait()
+		}
+		for range cap(n.out.detached) {
+			select {
+			case n.out.detached <- struct{}{}:
+			case <-n.done:
+				return
+			}
+		}
+	}()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

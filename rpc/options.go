@@ -1,0 +1,98 @@
+package rpc
+
+import (
+	"log/slog"
+
+	"github.com/bifrost-rack/bifrost/internal/join"
+)
+
+// JoinOption configures Join.
+type JoinOption interface{ applyJoin(*joinConfig) }
+
+// ExportOption configures Node.Export.
+type ExportOption interface{ applyExport(*exportConfig) }
+
+// ClientOption configures Node.Client.
+type ClientOption interface{ applyClient(*clientConfig) }
+
+type (
+	joinFunc   func(*joinConfig)
+	exportFunc func(*exportConfig)
+	clientFunc func(*clientConfig)
+)
+
+func (f joinFunc) applyJoin(c *joinConfig)       { f(c) }
+func (f exportFunc) applyExport(c *exportConfig) { f(c) }
+func (f clientFunc) applyClient(c *clientConfig) { f(c) }
+
+type joinConfig struct {
+	name   string
+	joiner join.Joiner
+	logger *slog.Logger
+}
+
+// WithName says what people call the node, in status pages and logs. The
+// default is the program's name.
+func WithName(name string) JoinOption {
+	return joinFunc(func(c *joinConfig) { c.name = name })
+}
+
+// WithJoiner says how to become a node: a simulated rack brings its own. The
+// default asks the compute daemon of the blade that the program runs on.
+func WithJoiner(j join.Joiner) JoinOption {
+	return joinFunc(func(c *joinConfig) { c.joiner = j })
+}
+
+// WithLogger says where to report what no caller can be told, such as the stack
+// of a handler that panicked. The default is slog.Default().
+func WithLogger(l *slog.Logger) JoinOption {
+	return joinFunc(func(c *joinConfig) { c.logger = l })
+}
+
+type exportConfig struct {
+	workers  int
+	queue    int
+	stateful bool
+}
+
+// WithWorkers says how many of the service's handlers run at once; one that
+// waits for a nested call does not count. The default is DefaultWorkers. A
+// stateful service has one in any case.
+func WithWorkers(n int) ExportOption {
+	return exportFunc(func(c *exportConfig) { c.workers = n })
+}
+
+// WithQueue says how many calls wait for a worker, first come, first served; a
+// call that finds the queue full is refused as Overloaded. 0 means none. The
+// default is DefaultQueue.
+func WithQueue(n int) ExportOption {
+	return exportFunc(func(c *exportConfig) { c.queue = n })
+}
+
+// WithState marks a stateful service: its calls run one at a time, also while
+// one waits for a nested call, in the order that the Gatekeeper has numbered
+// them in, or of arrival. The default is a stateless service.
+func WithState() ExportOption {
+	return exportFunc(func(c *exportConfig) { c.stateful = true })
+}
+
+type clientConfig struct {
+	policy   Policy
+	policies map[string]Policy
+}
+
+// WithPolicy says what becomes of the calls of these methods, or of all others
+// if none is named, when a node fails. The default is PolicyNone.
+func WithPolicy(p Policy, methods ...string) ClientOption {
+	return clientFunc(func(c *clientConfig) {
+		if len(methods) == 0 {
+			c.policy = p
+		}
+		for _, m := range methods {
+			if c.policies == nil {
+				c.policies = make(map[string]Policy)
+			}
+			c.policies[m] = p
+		}
+	})
+}

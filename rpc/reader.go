@@ -1,0 +1,87 @@
+package rpc
+
+import (
+	"errors"
+	"net"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// reader takes datagrams off one endpoint. Its buffers are its own until taken.
+type reader struct {
+	conn     netio.Conn
+	messages [readBatch]netio.Message
+	buffers  [readBatch]*datagram
+}
+
+func newReader(conn netio.Conn) *reader { return &reader{conn: conn} }
+
+// next blocks for datagrams and returns how many there are. It fails with
+// net.ErrClosed when the endpoint has been closed.
+func (r *reader) next() (int, error) {
+	for i := range r.messages {
+		if r.buffers[i] == nil {
+			r.buffers[i] = newDatagram()
+		}
+		r.messages[i].Buf = r.buffers[i][:]
+	}
+	return r.conn.ReadBatch(r.messages[:])
+}
+
+// take gives the i-th buffer away.
+func (r *reader) take(i int) *datagram {
+	d := r.buffers[i]
+	r.buffers[i] = nil
+	return d
+}
+
+func (r *reader) free() {
+	for i, d := range r.buffers {
+		if d != nil {
+			freeDatagram(d)
+			r.buffers[i] = nil
+		}
+	}
+}
+
+// readAnswers is the node's own reader: it takes answers to the node's calls and
+// the Gatekeeper's acknowledgements.
+func (n *Node) readAnswers() {
+	r := newReader(n.conn)
+	defer r.free()
+	for {
+		count, err := r.next()
+		if err != nil {
+			n.readFailed(err)
+			return
+		}
+		for i := range count {
+			n.receiveAnswer(r, i)
+		}
+	}
+}
+
+func (n *Node) receiveAnswer(r *reader, i int) {
+	m, err := packet.Parse(r.messages[i].Buf)
+	if err != nil {
+		n.stats.malformed.Add(1)
+		return
+	}
+	switch m.Type {
+	case packet.Reply, packet.Exception:
+		n.complete(r, i, m)
+	case packet.Ack:
+		n.in.acknowledge(n.now(), m.Call)
+	default:
+		n.stats.malformed.Add(1)
+	}
+}
+
+// readFailed ends the node when an endpoint fails of its own accord.
+func (n *Node) readFailed(err error) {
+	if !errors.Is(err, net.ErrClosed) {
+		n.log.Error("rpc: reading the network", "node", n.self.Name, "error", err)
+		n.fail(&Error{Code: Unavailable, Op: "receive", Err: err})
+	}
+}

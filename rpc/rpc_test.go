@@ -1,0 +1,55 @@
+package rpc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// joinNode makes a node that is closed at the end of the test.
+func joinNode(t testing.TB, r *testrack.Rack, name string) *rpc.Node {
+	t.Helper()
+	n, err := rpc.Join(t.Context(), rpc.WithName(name), rpc.WithJoiner(r.Joiner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// serve makes a node that exports the test service.
+func serve(t testing.TB, r *testrack.Rack, h *testsvc.Handler, opts ...rpc.ExportOption) *rpc.Node {
+	t.Helper()
+	n := joinNode(t, r, "server")
+	if err := n.Export(t.Context(), "Test", testsvc.NewTestProcessor(h), opts...); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestCall(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	serve(t, r, &testsvc.Handler{})
+	client := testsvc.NewTestClient(joinNode(t, r, "client").Client("Test"))
+	if err := client.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := client.Add(t.Context(), 2, 3); n != 5 || err != nil {
+		t.Fatal(n, err)
+	}
+}

@@ -1,0 +1,146 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// run runs a call on a worker and answers it.
+func (x *export) run(e *execution) {
+	ctx := e.context(x.node.base)
+	defer e.close()
+	if !e.deadline.IsZero() && !time.Now().Before(e.deadline) {
+		x.answerException(e, Deadline, "the deadline passed before the handler began")
+		return
+	}
+	in, out := newCodec(x.node.budget), newCodec(x.node.budget)
+	defer in.free()
+	defer out.free()
+	in.read(e.call.Payload)
+	if refusal := x.open(ctx, e, in); refusal != nil {
+		x.answerException(e, refusal.Code, refusal.Msg)
+		return
+	}
+	x.node.stats.served.Add(1)
+	err := x.process(ctx, e, in, out)
+	x.answer(ctx, e, out, err)
+}
+
+// open reads how the call's Thrift message begins and checks it against the
+// header: the rack has routed the call by the method there.
+func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
+	o, err := in.open(ctx)
+	if err != nil {
+		return &Error{Code: BadRequest, Msg: "no Thrift message: " + err.Error()}
+	}
+	wire, err := packet.MethodOf(o.name)
+	if err != nil || wire != e.call.Method {
+		return fault.New(BadRequest, "", "the message calls %q, its header %q", o.name, e.call.Method)
+	}
+	if _, ok := x.methods[o.name]; !ok {
+		return fault.New(NoSuchMethod, "", "service %s has no method %q", x.name, o.name)
+	}
+	if o.kind != thrift.CALL && o.kind != thrift.ONEWAY {
+		return fault.New(BadRequest, "", "Thrift message type %d is no call", o.kind)
+	}
+	in.opening = &o
+	return nil
+}
+
+// process runs the processor. A panic of the handler's becomes an error.
+func (x *export) process(ctx context.Context, e *execution, in, out *codec) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			x.node.log.Error("rpc: handler panicked", "service", x.name, "method", e.call.Method.String(),
+				"call", e.call.Call.String(), "panic", v, "stack", string(debug.Stack()))
+			err = fault.New(Application, "", "handler panicked: %v", v)
+		}
+	}()
+	_, exception := x.processor.Process(ctx, in, out)
+	if exception != nil {
+		return exception
+	}
+	return nil
+}
+
+// answer sends what the processor has written, or says why it cannot.
+func (x *export) answer(ctx context.Context, e *execution, out *codec, err error) {
+	if e.call.Type == packet.Oneway {
+		x.complete(e)
+		return
+	}
+	var coded *Error
+	switch {
+	case errors.As(err, &coded):
+		x.answerException(e, coded.Code, coded.Msg)
+		return
+	case out.kind == thrift.INVALID_TMESSAGE_TYPE && err != nil:
+		x.answerException(e, Application, err.Error())
+		return
+	case out.kind == thrift.INVALID_TMESSAGE_TYPE:
+		x.answerException(e, BadRequest, fmt.Sprintf("method %s is one-way and was called for a result", e.call.Method))
+		return
+	case out.failed != nil:
+		x.answerException(e, Application, "result: "+out.failed.Error())
+		return
+	}
+	if err := out.checkSize(""); err != nil {
+		x.answerException(e, BadRequest, "answer: "+err.Error())
+		return
+	}
+	if len(out.pointers) > 0 {
+		if err := x.node.memory.Settle(ctx, out.pointers...); err != nil {
+			x.answerException(e, fault.CodeOf(err), "settle the result's memory: "+err.Error())
+			return
+		}
+	}
+	h := x.answerHeader(&e.call)
+	h.Type = packet.Type(out.kind)
+	x.reply(e, out.datagram(&h))
+}
+
+// complete ends a one-way call; of one that is logged, it reports so.
+func (x *export) complete(e *execution) {
+	if e.receipted() {
+		x.finish(e, nil)
+		return
+	}
+	h := x.answerHeader(&e.call)
+	h.Flags |= packet.FlagDone
+	x.reply(e, (&packet.Message{Header: h}).Append(nil))
+}
+
+// answerException answers a call with a system exception.
+func (x *export) answerException(e *execution, code Code, why string) {
+	if e.call.Type == packet.Oneway {
+		x.complete(e)
+		return
+	}
+	x.node.stats.refused.Add(1)
+	x.reply(e, x.exception(&e.call, code, why))
+}
+
+// reply sends an answer and then keeps a copy of it. Until then a duplicate of
+// the call counts as one of a running call, which is dropped, so no time is lost
+// before the answer is on its way.
+func (x *export) reply(e *execution, datagram []byte) {
+	e.out[0] = netio.Message{Buf: datagram, Remote: e.from}
+	_, _ = x.node.conn.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
+	x.finish(e, slices.Clone(datagram))
+}
+
+func (x *export) finish(e *execution, reply []byte) {
+	x.node.in.mu.Lock()
+	defer x.node.in.mu.Unlock()
+	x.node.in.core.Finish(e.entry, reply)
+}

@@ -1,0 +1,27 @@
+package rpc
+
+import "sync/atomic"
+
+// Stats counts what a node has done with packets since it joined.
+type Stats struct {
+	Calls      uint64 // calls and one-ways begun by this node
+	Resent     uint64 // datagrams sent again: calls, and answers to duplicates
+	Served     uint64 // handlers run
+	Duplicates uint64 // calls and answers dropped because they are known already or settled
+	Refused    uint64 // calls answered with a system exception
+	Malformed  uint64 // datagrams dropped because they are no message for this node
+	Dropped    uint64 // calls dropped for lack of room, or meant for another incarnation
+}
+
+type counters struct {
+	calls, resent, served, duplicates, refused, malformed, dropped atomic.Uint64
+}
+
+// Stats returns the node's counters.
+func (n *Node) Stats() Stats {
+	c := &n.stats
+	return Stats{
+		Calls: c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
+		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Dropped: c.dropped.Load(),
+	}
+}
