@@ -1,0 +1,57 @@
+package p4rtclient
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Waits between attempts to reach the switch: a restarted switch is found within
+// half a second, a dead one costs two attempts a second.
+const (
+	firstWait = 20 * time.Millisecond
+	lastWait  = 500 * time.Millisecond
+)
+
+// Keep opens a session, calls serve with it and, when the session has ended,
+// begins again. It returns when ctx ends, when serve returns an error although
+// the session lives, or when another controller is primary (ErrNotPrimary). The
+// session is closed when serve returns.
+func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session) error) error {
+	wait := firstWait
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		s, err := c.Open(ctx)
+		if err == nil {
+			wait = firstWait
+			err = serve(ctx, s)
+			lost := s.Err()
+			s.Close()
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case errors.Is(lost, ErrNotPrimary):
+				return lost
+			case err != nil && lost == nil:
+				return err
+			case lost != nil:
+				err = lost
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, ErrNotPrimary) {
+			return err
+		}
+		c.log.Warn("no connection to the switch", "error", err, "next", wait)
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		wait = min(2*wait, lastWait)
+	}
+}

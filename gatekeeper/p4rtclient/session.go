@@ -1,0 +1,248 @@
+package p4rtclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+)
+
+// Bounds of a session's queues. A packet that finds no room is dropped and
+// counted: all that travels through a controller is sent again by its sender.
+const (
+	packetQueue = 1024
+	digestQueue = 1024
+	sendQueue   = 4096
+)
+
+// PacketIn is a packet that the switch has sent to its controller. Metadata is
+// in the order of Program.PacketInField.
+type PacketIn struct {
+	Payload  []byte
+	Metadata []uint64
+}
+
+// PacketOut is a packet for the switch to process. Metadata is in the order of
+// Program.PacketOutField.
+type PacketOut struct {
+	Payload  []byte
+	Metadata []uint64
+}
+
+// Digest is one sample of a digest.
+type Digest struct {
+	Name   string
+	Fields []Value // in the order of declaration
+}
+
+// Session is one stream on which this controller is primary. Methods may be
+// called concurrently.
+type Session struct {
+	program *Program
+	stream  p4v1.P4Runtime_StreamChannelClient
+	cancel  context.CancelFunc
+	packets chan PacketIn
+	digests chan Digest
+	out     chan *p4v1.StreamMessageRequest
+	done    chan struct{}
+	wg      sync.WaitGroup
+	dropped atomic.Uint64
+
+	once sync.Once
+	err  error // valid once done is closed
+}
+
+// Open connects and returns when this controller is primary; the error wraps
+// ErrNotPrimary if another one is. The session lives until Close, until ctx ends
+// or until the connection breaks.
+func (c *Client) Open(ctx context.Context) (*Session, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s, err := c.open(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s.cancel = cancel
+	s.wg.Go(s.receive)
+	s.wg.Go(s.transmit)
+	return s, nil
+}
+
+// open runs the arbitration.
+func (c *Client) open(ctx context.Context) (*Session, error) {
+	stream, err := c.rpc.StreamChannel(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	err = stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
+		Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: c.cfg.DeviceID, ElectionId: c.election()},
+	}})
+	if err != nil && !errors.Is(err, io.EOF) { // after EOF, Recv has the reason
+		return nil, fmt.Errorf("arbitration: %w", err)
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil, fmt.Errorf("arbitration: %w", err)
+		}
+		if a := m.GetArbitration(); a != nil {
+			if err := arbitrated(a); err != nil {
+				return nil, err
+			}
+			break
+		}
+	}
+	return &Session{
+		program: c.cfg.Program, stream: stream, packets: make(chan PacketIn, packetQueue), digests: make(chan Digest, digestQueue),
+		out: make(chan *p4v1.StreamMessageRequest, sendQueue), done: make(chan struct{}),
+	}, nil
+}
+
+// arbitrated tells whether an arbitration update makes us primary.
+func arbitrated(a *p4v1.MasterArbitrationUpdate) error {
+	if codes.Code(a.GetStatus().GetCode()) == codes.OK { //nolint:gosec // canonical codes are small
+		return nil
+	}
+	return fmt.Errorf("%w: election id %d:%d (%s)", ErrNotPrimary, a.GetElectionId().GetHigh(), a.GetElectionId().GetLow(), a.GetStatus().GetMessage())
+}
+
+// Packets delivers PacketIns. It is not closed; see Done.
+func (s *Session) Packets() <-chan PacketIn { return s.packets }
+
+// Digests delivers digest samples, which are acknowledged already.
+func (s *Session) Digests() <-chan Digest { return s.digests }
+
+// Done is closed when the session has ended; Err then tells why.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err is why the session has ended; nil before.
+func (s *Session) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// Dropped counts what found no room in the session's queues.
+func (s *Session) Dropped() uint64 { return s.dropped.Load() }
+
+// Send hands a packet to the switch, in order. It does not block: ErrBusy means
+// that the packet was dropped, ErrClosed that there is no switch any more.
+func (s *Session) Send(p PacketOut) error {
+	meta, err := encodeMetadata(s.program.packetOut, p.Metadata)
+	if err != nil {
+		return err
+	}
+	return s.enqueue(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{
+		Packet: &p4v1.PacketOut{Payload: p.Payload, Metadata: meta},
+	}})
+}
+
+func (s *Session) enqueue(m *p4v1.StreamMessageRequest) error {
+	select {
+	case <-s.done:
+		return ErrClosed
+	default:
+	}
+	select {
+	case s.out <- m:
+		return nil
+	default:
+		s.dropped.Add(1)
+		return ErrBusy
+	}
+}
+
+// Close ends the session and returns when nothing of it runs any more.
+func (s *Session) Close() {
+	s.end(ErrClosed)
+	s.wg.Wait()
+}
+
+// end ends the session; the first reason counts.
+func (s *Session) end(err error) {
+	s.once.Do(func() {
+		s.err = err
+		close(s.done)
+		s.cancel()
+	})
+}
+
+// transmit sends what is queued.
+func (s *Session) transmit() {
+	for {
+		select {
+		case <-s.done:
+			return
+		case m := <-s.out:
+			if err := s.stream.Send(m); err != nil && !errors.Is(err, io.EOF) {
+				s.end(fmt.Errorf("send: %w", err))
+			}
+		}
+	}
+}
+
+// receive takes what the switch sends until the stream ends.
+func (s *Session) receive() {
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			s.end(fmt.Errorf("receive: %w", err))
+			return
+		}
+		switch u := m.GetUpdate().(type) {
+		case *p4v1.StreamMessageResponse_Packet:
+			s.packet(u.Packet)
+		case *p4v1.StreamMessageResponse_Digest:
+			s.digest(u.Digest)
+		case *p4v1.StreamMessageResponse_Arbitration:
+			if err := arbitrated(u.Arbitration); err != nil {
+				s.end(err)
+				return
+			}
+		case *p4v1.StreamMessageResponse_Error:
+			s.dropped.Add(1) // a packet or acknowledgement that the switch refused
+		}
+	}
+}
+
+func (s *Session) packet(p *p4v1.PacketIn) {
+	meta, err := decodeMetadata(s.program.packetIn, p.GetMetadata())
+	if err != nil {
+		s.dropped.Add(1)
+		return
+	}
+	select {
+	case s.packets <- PacketIn{p.GetPayload(), meta}:
+	default:
+		s.dropped.Add(1)
+	}
+}
+
+func (s *Session) digest(l *p4v1.DigestList) {
+	_ = s.enqueue(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
+		DigestAck: &p4v1.DigestListAck{DigestId: l.GetDigestId(), ListId: l.GetListId()},
+	}}) // unacknowledged, the switch only keeps quiet about equal samples
+	for _, d := range l.GetData() {
+		out := Digest{Name: s.program.digestsByID[l.GetDigestId()]}
+		members := d.GetStruct().GetMembers()
+		if members == nil {
+			members = []*p4v1.P4Data{d}
+		}
+		for _, m := range members {
+			out.Fields = append(out.Fields, Bytes(m.GetBitstring()))
+		}
+		select {
+		case s.digests <- out:
+		default:
+			s.dropped.Add(1)
+		}
+	}
+}
