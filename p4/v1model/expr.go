@@ -79,11 +79,6 @@ type (
 		Type   *HeaderType
 		Field  int
 	}
-	// RegisterCell is a register's cell at a computed index.
-	RegisterCell struct {
-		Register *Register
-		Index    Expr
-	}
 )
 
 // Kind implements Expr.
@@ -98,7 +93,6 @@ func (UnionValue) Kind() Kind      { return KindUnion }
 func (UnionStackValue) Kind() Kind { return KindUnionStack }
 func (Member) Kind() Kind          { return KindHeader }
 func (FieldOf) Kind() Kind         { return KindData }
-func (RegisterCell) Kind() Kind    { return KindData }
 func (e Unary) Kind() Kind         { return unaryOps[e.Op].result }
 func (e Binary) Kind() Kind        { return binaryOps[e.Op].result }
 func (e Select) Kind() Kind        { return e.Then.Kind() }

@@ -60,8 +60,6 @@ func (l *loader) exprAt(raw *rawValue, depth int) (Expr, error) {
 		return l.stackField(raw.Value)
 	case "union_stack_field":
 		return l.unionStackField(raw.Value)
-	case "register":
-		return l.registerCell(raw.Value, depth+1)
 	case "lookahead":
 		return lookahead(raw.Value)
 	case "bool":
@@ -178,20 +176,6 @@ func (l *loader) unionStackField(raw json.RawMessage) (Expr, error) {
 		return nil, malformed("no member %q in union type %q", v[1], s.Type.Name)
 	}
 	return fieldOf(Member{Last{UnionStackValue{s}}, m}, v[2])
-}
-
-func (l *loader) registerCell(raw json.RawMessage, depth int) (Expr, error) {
-	var name string
-	var index rawValue
-	if err := pair(raw, &name, &index); err != nil {
-		return nil, malformed("register: %v", err)
-	}
-	r, err := l.register(name)
-	if err != nil {
-		return nil, err
-	}
-	i, err := l.kind(&index, KindData, depth)
-	return RegisterCell{r, i}, err
 }
 
 func lookahead(raw json.RawMessage) (Expr, error) {

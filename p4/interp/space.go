@@ -1,0 +1,195 @@
+package interp
+
+import (
+	"math"
+	"slices"
+)
+
+// words is a packed key of a fixed number of words.
+type words interface {
+	[1]uint64 | [2]uint64 | [4]uint64 | [8]uint64 | [16]uint64 | [32]uint64
+}
+
+// matcher finds the entry that wins for a key.
+type matcher interface {
+	// find returns the winner, or nil.
+	find(key []uint64) *entry
+	// same returns the entry with the same match and priority, or nil.
+	same(w *want, priority int64) *entry
+	insert(e *entry)
+	remove(e *entry)
+}
+
+// newMatcher makes a matcher for keys of n words.
+func newMatcher(n int, ranges bool) matcher {
+	switch {
+	case ranges:
+		return &rangeList{}
+	case n <= 1:
+		return &space[[1]uint64]{}
+	case n <= 2:
+		return &space[[2]uint64]{}
+	case n <= 4:
+		return &space[[4]uint64]{}
+	case n <= 8:
+		return &space[[8]uint64]{}
+	case n <= 16:
+		return &space[[16]uint64]{}
+	}
+	return &space[[32]uint64]{}
+}
+
+// space is a tuple space: entries with the same mask are in a hash table of
+// their own, and a lookup asks the tables in the order of their best entry's
+// precedence, until no other can win. An exact table has one, an LPM table one
+// for every prefix length.
+type space[K words] struct{ tuples []*tuple[K] }
+
+// tuple holds the entries with one mask. Those with the same key are in order
+// of precedence.
+type tuple[K words] struct {
+	mask    K
+	entries map[K][]*entry
+	// ranks counts the entries of each precedence; best is the highest.
+	ranks map[int64]int
+	best  int64
+}
+
+// lowest is below every rank.
+const lowest = int64(math.MinInt64)
+
+func toKey[K words](w []uint64) (k K) {
+	for i, v := range w {
+		k[i] = v
+	}
+	return k
+}
+
+func (s *space[K]) find(key []uint64) *entry {
+	k := toKey[K](key)
+	var won *entry
+	for _, t := range s.tuples {
+		if won != nil && t.best < won.rank {
+			break
+		}
+		m := k
+		for i := 0; i < len(m); i++ {
+			m[i] &= t.mask[i]
+		}
+		if es := t.entries[m]; es != nil && (won == nil || es[0].before(won)) {
+			won = es[0]
+		}
+	}
+	return won
+}
+
+func (s *space[K]) tuple(mask K) *tuple[K] {
+	for _, t := range s.tuples {
+		if t.mask == mask {
+			return t
+		}
+	}
+	return nil
+}
+
+func (s *space[K]) same(w *want, rank int64) *entry {
+	t := s.tuple(toKey[K](w.mask))
+	if t == nil {
+		return nil
+	}
+	for _, e := range t.entries[toKey[K](w.low)] {
+		if e.rank == rank {
+			return e
+		}
+	}
+	return nil
+}
+
+func (s *space[K]) insert(e *entry) {
+	mask := toKey[K](e.want.mask)
+	t := s.tuple(mask)
+	if t == nil {
+		t = &tuple[K]{mask: mask, entries: map[K][]*entry{}, ranks: map[int64]int{}, best: lowest}
+		s.tuples = append(s.tuples, t)
+	}
+	k := toKey[K](e.want.low)
+	t.entries[k] = insertSorted(t.entries[k], e)
+	t.ranks[e.rank]++
+	s.order(t)
+}
+
+func (s *space[K]) remove(e *entry) {
+	t := s.tuple(toKey[K](e.want.mask))
+	k := toKey[K](e.want.low)
+	es := slices.DeleteFunc(t.entries[k], func(x *entry) bool { return x == e })
+	if len(es) > 0 {
+		t.entries[k] = es
+	} else {
+		delete(t.entries, k)
+	}
+	if t.ranks[e.rank]--; t.ranks[e.rank] == 0 {
+		delete(t.ranks, e.rank)
+	}
+	if len(t.entries) == 0 {
+		s.tuples = slices.DeleteFunc(s.tuples, func(x *tuple[K]) bool { return x == t })
+		return
+	}
+	s.order(t)
+}
+
+// order keeps the tuples in the order of their best entries after t has changed.
+func (s *space[K]) order(t *tuple[K]) {
+	best := lowest
+	for r := range t.ranks {
+		best = max(best, r)
+	}
+	if best == t.best {
+		return
+	}
+	t.best = best
+	slices.SortStableFunc(s.tuples, func(a, b *tuple[K]) int {
+		switch {
+		case a.best > b.best:
+			return -1
+		case a.best < b.best:
+			return 1
+		}
+		return 0
+	})
+}
+
+func insertSorted(es []*entry, e *entry) []*entry {
+	i := 0
+	for i < len(es) && es[i].before(e) {
+		i++
+	}
+	return slices.Insert(es, i, e)
+}
+
+// rangeList is for tables with ranges: entries in order of precedence.
+type rangeList struct{ entries []*entry }
+
+func (l *rangeList) find(key []uint64) *entry {
+	for _, e := range l.entries {
+		if e.matches(key) {
+			return e
+		}
+	}
+	return nil
+}
+
+func (l *rangeList) same(w *want, rank int64) *entry {
+	for _, e := range l.entries {
+		if e.rank == rank && slices.Equal(e.want.mask, w.mask) &&
+			slices.Equal(e.want.low, w.low) && slices.Equal(e.want.high, w.high) {
+			return e
+		}
+	}
+	return nil
+}
+
+func (l *rangeList) insert(e *entry) { l.entries = insertSorted(l.entries, e) }
+
+func (l *rangeList) remove(e *entry) {
+	l.entries = slices.DeleteFunc(l.entries, func(x *entry) bool { return x == e })
+}

@@ -1,0 +1,99 @@
+package stf
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// object runs a command on a multicast group, clone session, register or
+// counter.
+func (r *Runner) object(verb string, words []string) error {
+	name := ""
+	if verb == "register_write" || verb == "counter" {
+		if len(words) == 0 {
+			return fmt.Errorf("%s of what?", verb)
+		}
+		name, words = words[0], words[1:]
+	}
+	var n []uint64
+	for _, w := range words {
+		v, err := number(w)
+		if err != nil {
+			return err
+		}
+		n = append(n, v.Uint64())
+	}
+	need := map[string]int{"mc_mgrp_create": 1, "mc_node_create": 1, "counter": 3}
+	if want := max(need[verb], 1); len(n) < want || need[verb] == 0 && len(n) < 2 {
+		return fmt.Errorf("%s with %d numbers", verb, len(n))
+	}
+	switch verb {
+	case "mc_mgrp_create":
+		return nil
+	case "mc_node_create":
+		return r.node(uint32(n[0]), n[1:])
+	case "mc_node_associate":
+		return r.associate(uint32(n[0]), n[1])
+	case "mirroring_add":
+		return r.sw.Clone(uint32(n[0]), []datapath.Replica{{Port: datapath.Port(n[1])}}, 0)
+	case "mirroring_add_mc":
+		r.sessions[uint32(n[0])] = uint32(n[1])
+		return r.sw.Clone(uint32(n[0]), r.groups[uint32(n[1])], 0)
+	case "register_write":
+		return r.writeRegister(name, int(n[0]), n[1])
+	}
+	return r.checkCounter(name, int(n[0]), datapath.Counts{Packets: n[1], Bytes: n[2]})
+}
+
+func (r *Runner) node(rid uint32, ports []uint64) error {
+	var node []datapath.Replica
+	for _, p := range ports {
+		node = append(node, datapath.Replica{Port: datapath.Port(p), Instance: rid})
+	}
+	r.nodes = append(r.nodes, node)
+	return nil
+}
+
+func (r *Runner) associate(group uint32, node uint64) error {
+	if node >= uint64(len(r.nodes)) {
+		return fmt.Errorf("no node %d", node)
+	}
+	r.groups[group] = append(r.groups[group], r.nodes[node]...)
+	if err := r.sw.Multicast(group, r.groups[group]); err != nil {
+		return err
+	}
+	for session, g := range r.sessions {
+		if g == group {
+			if err := r.sw.Clone(session, r.groups[group], 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Runner) writeRegister(name string, index int, v uint64) error {
+	for _, reg := range r.prog.Registers {
+		if strings.HasSuffix(reg.Name, name) {
+			value, _ := number(fmt.Sprint(v))
+			return r.sw.SetRegister(reg.Name, index, fill(value, reg.Width))
+		}
+	}
+	return fmt.Errorf("no register %q", name)
+}
+
+func (r *Runner) checkCounter(name string, index int, want datapath.Counts) error {
+	for _, c := range r.prog.Counters {
+		if !strings.HasSuffix(c.Name, name) {
+			continue
+		}
+		got, err := r.sw.Counter(c.Name, index)
+		if err == nil && got != want {
+			err = fmt.Errorf("counter %s[%d] is %+v, not %+v", c.Name, index, got, want)
+		}
+		return err
+	}
+	return fmt.Errorf("no counter %q", name)
+}
