@@ -3,10 +3,8 @@ package dsm
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -29,7 +27,7 @@ type link struct {
 
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
-	closed   bool
+	ended    fault.Code // OK until then
 	timer    *time.Timer
 	alarm    time.Duration // when timer fires; transport.Never when it does not
 	rand     *rand.Rand
@@ -83,9 +81,9 @@ func (l *link) check(ctx context.Context, op packet.Op, p Pointer) error {
 // run carries an operation out; its outcome stands in it afterwards.
 func (l *link) run(ctx context.Context, o *operation) {
 	l.mu.Lock()
-	if l.closed {
+	if l.ended != fault.OK {
+		o.Status, o.Local = l.ended, true
 		l.mu.Unlock()
-		o.Status, o.Local = fault.Canceled, true
 		return
 	}
 	l.endpoint.Start(l.now(), &o.Transfer)
@@ -104,19 +102,9 @@ func (l *link) run(ctx context.Context, o *operation) {
 
 // settle waits for a barrier.
 func (l *link) settle(ctx context.Context, ptrs []Pointer) error {
-	l.mu.Lock()
-	var b *transport.Barrier
-	if !l.closed {
-		b = l.endpoint.Barrier(ptrs)
-	}
-	var passed chan struct{}
-	if b != nil {
-		passed = make(chan struct{})
-		b.Tag = passed
-	}
-	l.mu.Unlock()
-	if b == nil {
-		return nil
+	passed, err := l.barrier(ptrs)
+	if passed == nil {
+		return err
 	}
 	select {
 	case <-passed:
@@ -126,6 +114,23 @@ func (l *link) settle(ctx context.Context, ptrs []Pointer) error {
 	case <-l.done:
 		return fault.New(fault.Canceled, "settle", "the client is closed")
 	}
+}
+
+// barrier returns a channel that is closed when the pointers' regions are
+// settled; nil if they are.
+func (l *link) barrier(ptrs []Pointer) (chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != fault.OK {
+		return nil, fault.New(l.ended, "settle", "the client is closed")
+	}
+	b := l.endpoint.Barrier(ptrs)
+	if b == nil {
+		return nil, nil
+	}
+	passed := make(chan struct{})
+	b.Tag = passed
+	return passed, nil
 }
 
 // read is the reader goroutine.
@@ -138,11 +143,9 @@ func (l *link) read() {
 			ms[i].Buf = bufs[i*netio.MaxDatagram : (i+1)*netio.MaxDatagram]
 		}
 		n, err := l.conn.ReadBatch(ms)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err != nil {
-			continue
+			l.end(fault.Unavailable)
+			return
 		}
 		l.mu.Lock()
 		now := l.now()
@@ -163,7 +166,7 @@ const readBatch = 4
 func (l *link) tick() {
 	l.mu.Lock()
 	l.alarm = transport.Never
-	if l.closed {
+	if l.ended != fault.OK {
 		l.mu.Unlock()
 		return
 	}
@@ -186,7 +189,7 @@ func (l *link) flush() {
 		close(b.Tag.(chan struct{}))
 	}
 	l.endpoint.Clear()
-	if wake := l.endpoint.Wake(); wake < l.alarm && !l.closed {
+	if wake := l.endpoint.Wake(); wake < l.alarm && l.ended == fault.OK {
 		l.alarm = wake
 		l.timer.Reset(max(0, wake-l.now()))
 	}
@@ -195,18 +198,28 @@ func (l *link) flush() {
 	putOutbox(out)
 }
 
-// close ends the link and everything that waits on it.
-func (l *link) close() error {
+// end fails everything that waits, and whatever comes later, with a status. It
+// is false if the link has ended before.
+func (l *link) end(status fault.Code) bool {
 	l.mu.Lock()
-	if l.closed {
+	if l.ended != fault.OK {
 		l.mu.Unlock()
-		return nil
+		return false
 	}
-	l.closed = true
+	l.ended = status
 	l.timer.Stop()
-	l.endpoint.Close(fault.Canceled)
+	l.endpoint.Close(status)
 	l.flush()
+	return true
+}
+
+// close ends the link and waits for its reader.
+func (l *link) close() error {
+	first := l.end(fault.Canceled)
 	err := l.conn.Close()
 	<-l.done
+	if !first {
+		return nil
+	}
 	return err
 }

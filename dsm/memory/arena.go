@@ -22,16 +22,12 @@ func newArena(capacity uint64) (*arena, error) {
 	return &arena{bytes: b}, nil
 }
 
-// pageSize is the unit in which memory goes back to the kernel.
-const pageSize = 4096
-
-// discard zeroes a part of the arena. Whole pages go back to the kernel, which
-// gives zeroed ones on the next touch.
+// discard gives whole pages back to the kernel, which gives zeroed ones on the
+// next touch.
 func (a *arena) discard(b []byte) {
-	if len(b) >= pageSize && unix.Madvise(b, unix.MADV_DONTNEED) == nil {
-		return
+	if unix.Madvise(b, unix.MADV_DONTNEED) != nil {
+		clear(b)
 	}
-	clear(b)
 }
 
 // close unmaps the arena; nothing may refer to it any more.

@@ -3,7 +3,7 @@ package memory
 import (
 	"sync/atomic"
 
-	"github.com/bifrost-rack/bifrost/dsm/memory/internal/store"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )

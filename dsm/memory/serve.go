@@ -1,7 +1,7 @@
 package memory
 
 import (
-	"github.com/bifrost-rack/bifrost/dsm/memory/internal/store"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 )
@@ -30,7 +30,7 @@ func (s *Server) serve() error {
 				out = append(out, m)
 			}
 		}
-		s.mu.Unlock()
+		s.unlock()
 		s.send(out)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/memory/internal/store"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -37,6 +37,7 @@ type Server struct {
 	conn    netio.Conn
 	arena   *arena
 	metrics metrics
+	dirty   chan struct{} // wakes the cleaner; has room for one
 
 	mu    sync.Mutex
 	store *store.Store
@@ -61,7 +62,7 @@ func NewServer(cfg Config) (*Server, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
-	return &Server{cfg: cfg, conn: conn, arena: arena, store: store.New(store.Config{
+	return &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
 		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize,
 	})}, nil
@@ -70,10 +71,15 @@ func NewServer(cfg Config) (*Server, error) {
 // Run serves until ctx ends; then all regions are gone. It returns nil unless
 // the endpoint failed.
 func (s *Server) Run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
-	defer stop()
+	cleaning, stop := context.WithCancel(ctx)
+	var cleaner sync.WaitGroup
+	cleaner.Go(func() { s.clean(cleaning) })
+	closing := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 	err := s.serve()
+	closing()
 	_ = s.conn.Close()
+	stop()
+	cleaner.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.store = nil
@@ -114,7 +120,7 @@ func (s *Server) Used() (n uint64) {
 
 func (s *Server) with(f func(*store.Store) error) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.store == nil {
 		return errStopped
 	}

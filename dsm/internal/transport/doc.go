@@ -15,8 +15,9 @@
 //
 // A request's fate must be known before its id is settled: the server drops
 // whatever comes below the floor, so nothing can be applied after that. Reads
-// have no fate; their callers just stop listening. A write or free that was
-// denied or given up is resolved by a settle request, which either tells what
-// it did or stops it for ever. An alloc that was given up goes on until it is
-// answered, and then the region is freed.
+// have no fate; their callers just stop listening. A write that was given up,
+// or a write or free that was denied (another copy of it may have got through,
+// or may still), is resolved by a settle request, which either tells what it
+// did or stops it for ever. An alloc or free that was given up goes on until it
+// is answered; a region that nobody waits for any more is then freed.
 package transport

@@ -54,12 +54,12 @@ func (r *request) answeredBy(from packet.Pointer, h *packet.Header, data []byte)
 // answered takes in the server's reply to r.
 func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.Pointer, h *packet.Header, data []byte) {
 	if h.Status == fault.Overloaded {
-		p.cc.lost(r.number, e.number) // it was not looked at: the timer sends it again
+		r.refused = true // it was not looked at: the timer sends it again
 		return
 	}
 	e.measure(now, p, r)
 	if r.asks != nil {
-		e.resolved(now, p, r.asks, h)
+		e.resolved(p, r.asks, h)
 		return
 	}
 	switch t := r.transfer; {

@@ -23,28 +23,25 @@ func (e *Endpoint) resolve(now time.Duration, p *peer, r *request, verdict fault
 	e.transmit(now, p, s)
 }
 
-// resolved takes in the answer to r's settle request.
-func (e *Endpoint) resolved(now time.Duration, p *peer, r *request, h *packet.Header) {
-	switch {
-	case h.Status == fault.Unavailable:
-		// The machine is gone, and its regions with it.
-		e.finish(p, r, fault.Unavailable, false)
-	case h.Flags&packet.FlagApplied != 0:
-		e.finish(p, r, h.Status, false)
-	case h.Status != fault.OK:
-		e.finish(p, r, h.Status, false)
-	default:
+// resolved takes in the answer to r's settle request. An answer with an error
+// is one about all of the client's requests (its incarnation is fenced) or the
+// machine's (it is gone, and its regions with it).
+func (e *Endpoint) resolved(p *peer, r *request, h *packet.Header) {
+	if h.Status == fault.OK && h.Flags&packet.FlagApplied == 0 {
 		e.finish(p, r, r.verdict, false)
+		return
 	}
+	e.finish(p, r, h.Status, false)
 }
 
-// abandon ends the caller's interest in r.
+// abandon ends the caller's interest in r. An alloc or a free goes on: the
+// Gatekeeper may have it in hand already, and must see its end.
 func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	r.transfer = nil
 	switch r.op() {
 	case packet.OpRead:
 		e.leave(p, r)
-	case packet.OpWrite, packet.OpFree:
+	case packet.OpWrite:
 		e.resolve(now, p, r, fault.Canceled)
 	}
 }

@@ -35,14 +35,14 @@ func (e *Endpoint) tickLane(now time.Duration, p *peer, l *lane) {
 
 // overdue takes in that no answer to r came in time.
 func (e *Endpoint) overdue(now time.Duration, p *peer, r *request) {
-	p.cc.lost(r.number, e.number)
+	if r.lane == &p.plain { // a held request may just wait for the Gatekeeper
+		p.cc.lost(r.number, e.number)
+	}
 	if now >= r.deadline {
 		r.lane.rtt.backoff = max(r.lane.rtt.backoff, min(r.doublings+1, 10))
 	}
-	if now-r.first >= giveUp {
-		if e.silent(now, p, r) {
-			return
-		}
+	if now-r.first >= giveUp && e.silent(now, p, r) {
+		return
 	}
 	e.Stats.Resent++
 	e.transmit(now, p, r)
@@ -59,14 +59,17 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	if t == nil {
 		return false
 	}
+	status, op := fault.Unavailable, r.op()
+	if r.refused {
+		status = fault.Overloaded
+	}
 	t.open--
-	t.fail(waits.off, fault.Unavailable, true)
-	op := r.op()
+	t.fail(waits.off, status, !r.refused)
 	if waits == r {
 		e.abandon(now, p, r)
 	} else {
 		waits.transfer = nil
 	}
 	e.conclude(p, t)
-	return waits == r && op != packet.OpAlloc
+	return op == packet.OpRead || op == packet.OpWrite
 }

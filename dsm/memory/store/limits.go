@@ -17,4 +17,13 @@ const (
 	minRing = 16
 	// superblock is log2 of the address range that space cuts regions from.
 	superblock = 30
+
+	// Zeroing freed memory takes some 100 µs a MiB. Up to zeroAtOnce it is done
+	// with the free itself; more is left to Clean. Up to zeroAndKeep the memory
+	// stays: a page that the kernel has to give again costs ten times as much.
+	zeroAtOnce  = 256 << 10
+	zeroAndKeep = 32 << 20
+
+	pageShift = 12
+	pageSize  = 1 << pageShift
 )

@@ -16,7 +16,7 @@ type Config struct {
 	Epoch uint64
 	// Memory is what the regions live in; its bytes must be zero.
 	Memory []byte
-	// Discard turns a part of Memory into zeros.
+	// Discard turns a large part of Memory, made of whole pages, into zeros.
 	Discard func([]byte)
 	// MaxData is how many bytes one reply can carry.
 	MaxData int
@@ -41,6 +41,13 @@ func New(cfg Config) *Store {
 
 // Used is how many bytes are allocated.
 func (s *Store) Used() uint64 { return s.arena.used }
+
+// Dirty reports whether there is something to Clean.
+func (s *Store) Dirty() bool { return len(s.arena.dirty) > 0 }
+
+// Clean zeroes up to n bytes, whole pages, of freed memory. An allocation that
+// needs the memory sooner cleans it itself.
+func (s *Store) Clean(n int) { s.arena.clean(n) }
 
 // Request is one datagram that came in.
 type Request struct {
@@ -100,11 +107,11 @@ func (s *Store) Handle(r *Request) (Answer, Drop) {
 	case st == noRecord:
 		return refuse(r, fault.Overloaded), NotDropped
 	case r.Header.Request < c.window.floor:
-		return Answer{}, Late
+		return tooLate(r, Late)
 	}
 	if rec := c.window.find(r.Header.Request); rec != nil {
 		if rec.dead {
-			return Answer{}, Dead
+			return tooLate(r, Dead)
 		}
 		return s.replay(r, rec), NotDropped
 	}
@@ -117,6 +124,16 @@ func (s *Store) Handle(r *Request) (Answer, Drop) {
 		return s.change(r, c), NotDropped
 	}
 	return refuse(r, fault.BadRequest), NotDropped
+}
+
+// tooLate drops a request that must not be applied any more. A free is
+// answered, though: the Gatekeeper has taken rules away to let it pass, and
+// learns in this way that it has to put them back.
+func tooLate(r *Request, why Drop) (Answer, Drop) {
+	if r.To.Op() == packet.OpFree {
+		return refuse(r, fault.Canceled), NotDropped
+	}
+	return Answer{}, why
 }
 
 // change carries out a request that must not be applied twice, and records it.

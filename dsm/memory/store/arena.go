@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -11,9 +12,18 @@ import (
 // become one again. Every block it hands out reads as zeros.
 type arena struct {
 	mem     []byte
-	discard func([]byte) // turns bytes into zeros, and gives them back if it can
+	discard func([]byte) // gives whole pages back; they read as zeros then
 	free    [packet.MaxClass + 1]blocks
+	dirty   []dirt // given back and not yet zeroed, oldest first
 	used    uint64
+}
+
+// dirt is a block that is zeroed bit by bit before it is free.
+type dirt struct {
+	off     uint64
+	class   uint8
+	touched []byte // what is left to zero
+	keep    bool   // zero it in place, for the next region of its size
 }
 
 // newArena returns an arena over mem, whose bytes must be zero. A tail shorter
@@ -34,6 +44,18 @@ func newArena(mem []byte, discard func([]byte)) *arena {
 
 // take returns the offset of a block of 2^class bytes; false when none is free.
 func (a *arena) take(class uint8) (uint64, bool) {
+	off, ok := a.cut(class)
+	for !ok && a.clean(math.MaxInt) {
+		off, ok = a.cut(class)
+	}
+	if ok {
+		a.used += 1 << class
+	}
+	return off, ok
+}
+
+// cut takes a block off the free lists.
+func (a *arena) cut(class uint8) (uint64, bool) {
 	c := class
 	for c <= packet.MaxClass && a.free[c].empty() {
 		c++
@@ -45,14 +67,43 @@ func (a *arena) take(class uint8) (uint64, bool) {
 	for ; c > class; c-- {
 		a.free[c-1].add(off + 1<<(c-1))
 	}
-	a.used += 1 << class
 	return off, true
 }
 
-// give takes a block back, zeroed.
-func (a *arena) give(off uint64, class uint8) {
-	a.discard(a.bytes(off, class))
+// give takes a block back, of which only the bytes from..to have been written.
+func (a *arena) give(off uint64, class uint8, from, to uint64) {
 	a.used -= 1 << class
+	if to-from <= zeroAtOnce {
+		clear(a.mem[off+from : off+to])
+		a.merge(off, class)
+		return
+	}
+	from, to = from&^(pageSize-1), alignUp(to, pageShift)
+	a.dirty = append(a.dirty, dirt{off, class, a.mem[off+from : off+to], to-from <= zeroAndKeep})
+}
+
+// clean zeroes up to n bytes of the oldest dirt. It is false when there is none.
+func (a *arena) clean(n int) bool {
+	if len(a.dirty) == 0 {
+		return false
+	}
+	d := &a.dirty[0]
+	part := d.touched[:min(n, len(d.touched))]
+	if d.keep {
+		clear(part)
+	} else {
+		a.discard(part)
+	}
+	if d.touched = d.touched[len(part):]; len(d.touched) == 0 {
+		off, class := d.off, d.class
+		a.dirty = append(a.dirty[:0], a.dirty[1:]...)
+		a.merge(off, class)
+	}
+	return true
+}
+
+// merge makes a block free.
+func (a *arena) merge(off uint64, class uint8) {
 	for class < packet.MaxClass && a.free[class].remove(off^1<<class) {
 		off &^= 1 << class
 		class++

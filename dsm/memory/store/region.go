@@ -14,6 +14,18 @@ type region struct {
 	class uint8
 	owner netip.Addr // the node that allocated it
 	data  []byte
+	// Only data[from:to] has been written to; the rest is still zero.
+	from, to uint64
+}
+
+// put writes b at an offset; it must fit.
+func (r *region) put(at uint64, b []byte) {
+	end := at + uint64(copy(r.data[at:], b))
+	if r.from == r.to {
+		r.from, r.to = at, end
+		return
+	}
+	r.from, r.to = min(r.from, at), max(r.to, end)
 }
 
 // regions finds a region by any address in it. Regions are aligned to their

@@ -19,7 +19,7 @@ func (s *Store) alloc(r *Request, rec *record) {
 	}
 	base, ok := s.space.take(class)
 	if !ok {
-		s.arena.give(block, class)
+		s.arena.give(block, class, 0, 0)
 		rec.status = fault.NoSpace
 		return
 	}
@@ -27,41 +27,47 @@ func (s *Store) alloc(r *Request, rec *record) {
 	rec.length, rec.address, rec.class = 1<<class, base, class
 }
 
-// bytes returns the n bytes at p, all in one live region.
-func (s *Store) bytes(p packet.Pointer, n uint64) ([]byte, fault.Code) {
+// find returns the live region that holds the n bytes at p, and where in it.
+func (s *Store) find(p packet.Pointer, n uint64) (*region, uint64, fault.Code) {
 	reg := s.regions.find(p.Offset())
 	if reg == nil {
-		return nil, fault.NotFound
+		return nil, 0, fault.NotFound
 	}
 	at := p.Offset() - reg.base
 	if n > uint64(len(reg.data))-at {
-		return nil, fault.BadRequest
+		return nil, 0, fault.BadRequest
 	}
-	return reg.data[at : at+n], fault.OK
+	return reg, at, fault.OK
 }
 
 // read answers with the region's own bytes. Reads change nothing, so they are
 // not recorded: one that comes twice is carried out twice.
 func (s *Store) read(r *Request) Answer {
-	if r.Header.Length > uint64(s.cfg.MaxData) {
+	n := r.Header.Length
+	if n > uint64(s.cfg.MaxData) {
 		return refuse(r, fault.BadRequest)
 	}
-	b, status := s.bytes(r.To, r.Header.Length)
-	a := answer(r, status, uint64(len(b)))
-	a.Data = b
+	reg, at, status := s.find(r.To, n)
+	if status != fault.OK {
+		return refuse(r, status)
+	}
+	a := answer(r, fault.OK, n)
+	a.Data = reg.data[at : at+n]
 	return a
 }
 
 // write puts the datagram's data where its address says.
 func (s *Store) write(r *Request) (uint64, fault.Code) {
-	if r.Header.Length != uint64(len(r.Data)) {
+	n := r.Header.Length
+	if n != uint64(len(r.Data)) {
 		return 0, fault.BadRequest
 	}
-	b, status := s.bytes(r.To, r.Header.Length)
+	reg, at, status := s.find(r.To, n)
 	if status != fault.OK {
 		return 0, status
 	}
-	return uint64(copy(b, r.Data)), fault.OK
+	reg.put(at, r.Data)
+	return n, fault.OK
 }
 
 // free ends the region that p is the first byte of.
@@ -79,7 +85,7 @@ func (s *Store) free(p packet.Pointer) fault.Code {
 
 func (s *Store) release(reg *region) {
 	s.regions.remove(reg)
-	s.arena.give(reg.block, reg.class)
+	s.arena.give(reg.block, reg.class, reg.from, reg.to)
 }
 
 // settle makes an earlier request's fate final: what was carried out is

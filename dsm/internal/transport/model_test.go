@@ -1,0 +1,290 @@
+package transport_test
+
+import (
+	"encoding/binary"
+	"flag"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "run only this seed")
+	seedsFlag = flag.Uint64("seeds", 300, "how many seeds to run")
+)
+
+// TestModel runs random programs of two clients on two machines through a network
+// that loses, doubles and delays, with denials and cancellations at any moment,
+// and compares what they see with a simple model of memory:
+//
+//   - what a write reports as done is there, what it reports as denied is not;
+//   - after Barrier, nothing that was cancelled changes anything any more, ever;
+//   - every transfer ends, and nothing is left allocated that nobody knows of.
+func TestModel(t *testing.T) {
+	seeds := *seedsFlag
+	if testing.Short() {
+		seeds = 30
+	}
+	if *seedFlag != 0 {
+		newProgram(t, *seedFlag).run()
+		return
+	}
+	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
+		newProgram(t, seed).run()
+	}
+}
+
+// program is one random program and the model that it is checked against.
+type program struct {
+	*sim
+	t       *testing.T
+	seed    uint64
+	regions []*modelRegion
+	seen    map[packet.Pointer]bool
+	stamp   uint64
+}
+
+// modelRegion is what is known of one region: for each 8 bytes, the values that
+// may stand there.
+type modelRegion struct {
+	owner *simClient
+	base  packet.Pointer
+	slots [][]uint64
+	// torn is true if a free was cancelled: the region may be gone.
+	torn bool
+	op   *transport.Transfer // under way
+	data []byte              // what op writes
+}
+
+const slotSize = 8
+
+func newProgram(t *testing.T, seed uint64) *program {
+	p := &program{sim: newSim(seed, 2, 2), t: t, seed: seed, seen: map[packet.Pointer]bool{}}
+	p.loss = chances{lost: p.chance(), doubled: p.chance(), late: p.chance(), lateBy: 5 * time.Second}
+	return p
+}
+
+func (p *program) chance() float64 { return []float64{0, 0.01, 0.05, 0.2}[p.rand.IntN(4)] }
+
+func (p *program) errorf(format string, args ...any) {
+	p.t.Helper()
+	p.t.Errorf("seed %d, at %v: "+format, append([]any{p.seed, p.now}, args...)...)
+}
+
+func (p *program) run() {
+	for range 25 {
+		p.round()
+	}
+	p.denied = map[access]bool{}
+	for _, r := range p.regions {
+		r.owner.settle(r.base)
+		if f := r.owner.do(&transport.Transfer{Op: packet.OpFree, Pointer: r.base}); f.Status != fault.OK && !r.torn {
+			p.errorf("free at the end: %v", f.Status)
+		}
+	}
+	for p.step() { // until nothing is under way
+	}
+	for m, s := range p.stores {
+		if s.Used() != 0 {
+			p.errorf("machine %d still has %d bytes allocated", m+1, s.Used())
+		}
+	}
+}
+
+// round starts an operation on some regions at once, disturbs them, and checks
+// what comes out.
+func (p *program) round() {
+	if len(p.regions) < 8 {
+		p.alloc()
+	}
+	var busy []*modelRegion
+	for _, r := range p.regions {
+		if p.rand.IntN(3) > 0 {
+			p.begin(r)
+			busy = append(busy, r)
+		}
+	}
+	p.disturb(busy)
+	for _, r := range busy {
+		if p.rand.IntN(4) == 0 {
+			p.cancel(r)
+		}
+		if r.op != nil {
+			r.owner.finish(r.op)
+			p.judge(r)
+		}
+	}
+	if p.rand.IntN(4) == 0 {
+		p.sim.run(time.Duration(p.rand.IntN(10_000)) * time.Millisecond)
+	}
+	p.regions = slices.DeleteFunc(p.regions, func(r *modelRegion) bool { return r.slots == nil })
+}
+
+// alloc makes a region, or gives up half-way.
+func (p *program) alloc() {
+	c := p.clients[p.rand.IntN(2)]
+	t := c.start(&transport.Transfer{Op: packet.OpAlloc, Pointer: packet.Make(simPrefix, uint8(1+p.rand.IntN(2)), 0), Size: 1 << simClass})
+	if p.rand.IntN(4) == 0 {
+		p.sim.run(time.Duration(p.rand.IntN(3000)) * time.Microsecond)
+		if c.endpoint.Cancel(p.now, t, fault.Canceled) {
+			c.flush()
+			return
+		}
+	}
+	c.finish(t)
+	if t.Status != fault.OK || t.Region.Class != simClass {
+		p.errorf("alloc: %v, class %d", t.Status, t.Region.Class)
+		return
+	}
+	if p.seen[t.Region.Base] {
+		p.errorf("%v was handed out before", t.Region)
+	}
+	p.seen[t.Region.Base] = true
+	r := &modelRegion{owner: c, base: t.Region.Base, slots: make([][]uint64, (1<<simClass)/slotSize)}
+	for i := range r.slots {
+		r.slots[i] = []uint64{0}
+	}
+	p.regions = append(p.regions, r)
+}
+
+// begin starts an operation on a region.
+func (p *program) begin(r *modelRegion) {
+	if r.torn || p.rand.IntN(3) == 0 {
+		r.owner.settle(r.base)
+		p.read(r)
+		if r.slots == nil {
+			r.op = nil
+			return
+		}
+	}
+	slots := len(r.slots)
+	from := p.rand.IntN(slots)
+	n := 1 + p.rand.IntN(min(slots-from, 200))
+	t := &transport.Transfer{Pointer: r.base.Add(int64(from * slotSize)), Buf: make([]byte, n*slotSize)}
+	switch p.rand.IntN(8) {
+	case 0:
+		t.Op, t.Pointer, t.Buf = packet.OpFree, r.base, nil
+	case 1, 2:
+		t.Op = packet.OpRead
+	default:
+		t.Op = packet.OpWrite
+		for i := range n {
+			p.stamp++
+			binary.BigEndian.PutUint64(t.Buf[i*slotSize:], p.stamp)
+		}
+		r.data = slices.Clone(t.Buf)
+	}
+	if p.rand.IntN(3) == 0 {
+		p.deny(r, true)
+	}
+	r.op = r.owner.start(t)
+}
+
+// disturb changes permissions while operations run.
+func (p *program) disturb(busy []*modelRegion) {
+	for _, r := range busy {
+		if p.rand.IntN(2) == 0 {
+			p.sim.run(time.Duration(p.rand.IntN(300)) * time.Microsecond)
+		}
+		p.deny(r, p.rand.IntN(4) == 0)
+	}
+	for _, r := range busy {
+		p.deny(r, false)
+	}
+}
+
+func (p *program) deny(r *modelRegion, yes bool) {
+	for _, op := range []packet.Op{packet.OpRead, packet.OpWrite, packet.OpFree} {
+		p.denied[access{r.owner.node, r.base.Offset(), op}] = yes
+	}
+}
+
+// cancel gives an operation up and notes what is not known then.
+func (p *program) cancel(r *modelRegion) {
+	if r.op == nil || !r.owner.endpoint.Cancel(p.now, r.op, fault.Canceled) {
+		return
+	}
+	r.owner.flush()
+	if r.op.Status == fault.OK {
+		p.errorf("cancelled %v is OK", r.op.Op)
+	}
+	p.judge(r)
+}
+
+// judge checks an operation's outcome and brings the model up to date.
+func (p *program) judge(r *modelRegion) {
+	t := r.op
+	r.op = nil
+	switch t.Op {
+	case packet.OpRead:
+		p.compare(r, t)
+	case packet.OpFree:
+		switch {
+		case t.Status == fault.OK:
+			r.slots = nil
+		case t.Local:
+			r.torn = true
+		case t.Status != fault.PermissionDenied:
+			p.errorf("free: %v", t.Status)
+		}
+	case packet.OpWrite:
+		p.wrote(r, t)
+	}
+}
+
+func (p *program) wrote(r *modelRegion, t *transport.Transfer) {
+	if t.Status != fault.OK && t.Status != fault.PermissionDenied && !t.Local {
+		p.errorf("write: %v", t.Status)
+	}
+	if t.N > len(t.Buf) || (t.N == len(t.Buf)) != (t.Status == fault.OK) {
+		p.errorf("write of %d bytes: %d done, %v", len(t.Buf), t.N, t.Status)
+	}
+	first := int(t.Pointer.Offset()-r.base.Offset()) / slotSize
+	for i := range len(r.data) / slotSize {
+		slot, v := &r.slots[first+i], binary.BigEndian.Uint64(r.data[i*slotSize:])
+		switch at := i * slotSize; {
+		case at < t.N:
+			*slot = []uint64{v}
+		case !t.Local && at < t.N+simData: // the datagram that was denied
+		default:
+			*slot = append(*slot, v)
+		}
+	}
+}
+
+// compare checks what a read has brought.
+func (p *program) compare(r *modelRegion, t *transport.Transfer) {
+	if t.Status != fault.OK && t.Status != fault.PermissionDenied && !t.Local {
+		p.errorf("read: %v", t.Status)
+	}
+	first := int(t.Pointer.Offset()-r.base.Offset()) / slotSize
+	for i := range t.N / slotSize {
+		got := binary.BigEndian.Uint64(t.Buf[i*slotSize:])
+		if !slices.Contains(r.slots[first+i], got) {
+			p.errorf("%v+%d is %d, may be %d", r.base, (first+i)*slotSize, got, r.slots[first+i])
+			return
+		}
+	}
+}
+
+// read reads a settled region whole: what stands there now stays.
+func (p *program) read(r *modelRegion) {
+	t := r.owner.do(&transport.Transfer{Op: packet.OpRead, Pointer: r.base, Buf: make([]byte, 1<<simClass)})
+	if t.Status == fault.NotFound && r.torn {
+		r.slots = nil
+		return
+	}
+	if t.Status != fault.OK {
+		p.errorf("read of a settled region: %v", t.Status)
+		return
+	}
+	r.torn = false
+	p.compare(r, t)
+	for i := range r.slots {
+		r.slots[i] = []uint64{binary.BigEndian.Uint64(t.Buf[i*slotSize:])}
+	}
+}

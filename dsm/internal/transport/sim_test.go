@@ -1,0 +1,260 @@
+package transport_test
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// sim is both cores and a network between them, in one goroutine and in virtual
+// time: clients, a switch that denies as told, memory machines. What happens is
+// decided by the seed alone.
+type sim struct {
+	rand    *rand.Rand
+	now     time.Duration
+	flying  flying
+	sent    uint64
+	loss    chances
+	stores  []*store.Store // machine i+1
+	clients []*simClient
+	denied  map[access]bool
+	// held is how long the Gatekeeper takes over an alloc or a free.
+	held time.Duration
+}
+
+// chances is what the network does to packets.
+type chances struct {
+	lost, doubled, late float64
+	lateBy              time.Duration
+}
+
+// access is a permission that a node does not have.
+type access struct {
+	node   int
+	region uint64 // base
+	op     packet.Op
+}
+
+const (
+	simPrefix = rackaddr.DefaultDSMPrefix
+	simData   = 256 // small, so that small transfers are cut
+	simWindow = 8 << 10
+)
+
+func newSim(seed uint64, clients, machines int) *sim {
+	s := &sim{rand: rand.New(rand.NewPCG(seed, 1)), denied: map[access]bool{}, held: time.Millisecond}
+	for m := range machines {
+		s.stores = append(s.stores, newStore(uint8(m+1), uint64(m+1)<<40))
+	}
+	for i := range clients {
+		s.clients = append(s.clients, &simClient{sim: s, node: i + 1, done: map[*transport.Transfer]bool{}, passed: map[*transport.Barrier]bool{},
+			endpoint: transport.New(transport.Config{Incarnation: 1, MaxData: simData, Window: simWindow})})
+	}
+	return s
+}
+
+func newStore(machine uint8, epoch uint64) *store.Store {
+	return store.New(store.Config{
+		Prefix: simPrefix, Machine: machine, Epoch: epoch, Memory: make([]byte, 1<<20),
+		Discard: func(b []byte) { clear(b) }, MaxData: simData,
+	})
+}
+
+// simClient is one node.
+type simClient struct {
+	sim      *sim
+	node     int
+	endpoint *transport.Endpoint
+	done     map[*transport.Transfer]bool
+	passed   map[*transport.Barrier]bool
+}
+
+// flush takes what has become ready, as the shell does.
+func (c *simClient) flush() {
+	ready := c.endpoint.Ready()
+	for _, p := range ready.Send {
+		b := append(p.Header.Append(nil), p.Data...)
+		c.sim.send(datagram{client: c.node, addr: p.To, payload: b})
+	}
+	for _, t := range ready.Done {
+		c.done[t] = true
+	}
+	for _, b := range ready.Passed {
+		c.passed[b] = true
+	}
+	c.endpoint.Clear()
+}
+
+// datagram is one on its way: to a server at addr, or from addr to a client.
+type datagram struct {
+	client  int
+	addr    packet.Pointer
+	payload []byte
+	reply   bool
+	at      time.Duration
+	order   uint64
+}
+
+// send lets the network do its worst to a datagram.
+func (s *sim) send(d datagram) {
+	copies := 1
+	if s.rand.Float64() < s.loss.lost {
+		copies--
+	}
+	if s.rand.Float64() < s.loss.doubled {
+		copies++
+	}
+	for range copies {
+		d.at = s.now + 20*time.Microsecond + time.Duration(s.rand.IntN(10_000))
+		if op := d.addr.Op(); d.reply && (op == packet.OpAlloc || op == packet.OpFree) {
+			d.at += s.held
+		}
+		if s.rand.Float64() < s.loss.late {
+			d.at += time.Duration(s.rand.Float64() * float64(s.loss.lateBy))
+		}
+		s.sent++
+		d.order = s.sent
+		heap.Push(&s.flying, d)
+	}
+}
+
+// step lets the next thing happen; false if nothing ever will.
+func (s *sim) step() bool {
+	at, who := transport.Never, (*simClient)(nil)
+	for _, c := range s.clients {
+		if w := c.endpoint.Wake(); w < at {
+			at, who = w, c
+		}
+	}
+	if len(s.flying) > 0 && s.flying[0].at <= at {
+		d := heap.Pop(&s.flying).(datagram)
+		s.now = max(s.now, d.at)
+		s.arrive(d)
+		return true
+	}
+	if who == nil {
+		return false
+	}
+	s.now = max(s.now, at)
+	who.endpoint.Tick(s.now)
+	who.flush()
+	return true
+}
+
+func (s *sim) arrive(d datagram) {
+	h, data, err := packet.Parse(d.payload)
+	if err != nil {
+		panic(err)
+	}
+	if d.reply {
+		c := s.clients[d.client-1]
+		c.endpoint.Receive(s.now, d.addr, &h, data)
+		c.flush()
+		return
+	}
+	if s.denies(d.client, d.addr) {
+		h.Kind, h.Status = packet.Nack, fault.PermissionDenied
+		d.reply, d.payload = true, append(h.Append(nil), data...)
+		s.send(d)
+		return
+	}
+	m := int(d.addr.Machine())
+	if m > len(s.stores) || s.stores[m-1] == nil {
+		return
+	}
+	a, drop := s.stores[m-1].Handle(&store.Request{Node: rackaddr.Node(uint64(d.client)), To: d.addr, Header: h, Data: data})
+	if a.From.Op() == packet.OpFree && a.Header.Status == fault.OK {
+		// The Gatekeeper takes the free rule away: copies are denied from now on.
+		s.denied[access{d.client, d.addr.Offset(), packet.OpFree}] = true
+	}
+	if drop == store.NotDropped {
+		s.send(datagram{client: d.client, addr: a.From, reply: true, payload: append(a.Header.Append(nil), a.Data...)})
+	}
+}
+
+// denies says what the switch's access table does. The simulated regions are of
+// 2^simClass bytes.
+func (s *sim) denies(node int, to packet.Pointer) bool {
+	return s.denied[access{node, to.Offset() &^ (1<<simClass - 1), to.Op()}]
+}
+
+// simClass is the class of all regions in a simulation.
+const simClass = 12
+
+// until runs until f is true. It panics if that never comes, or not within an
+// hour of virtual time.
+func (s *sim) until(what string, f func() bool) {
+	for end := s.now + time.Hour; !f(); {
+		if !s.step() || s.now > end {
+			panic(fmt.Sprintf("at %v: %s does not come about", s.now, what))
+		}
+	}
+}
+
+// run lets d pass.
+func (s *sim) run(d time.Duration) {
+	end := s.now + d
+	for s.now < end {
+		next := transport.Never
+		if len(s.flying) > 0 {
+			next = s.flying[0].at
+		}
+		for _, c := range s.clients {
+			next = min(next, c.endpoint.Wake())
+		}
+		if next > end {
+			s.now = end
+			return
+		}
+		s.step()
+	}
+}
+
+// start begins a transfer of a client.
+func (c *simClient) start(t *transport.Transfer) *transport.Transfer {
+	c.endpoint.Start(c.sim.now, t)
+	c.flush()
+	return t
+}
+
+// finish runs until a transfer is done.
+func (c *simClient) finish(t *transport.Transfer) {
+	c.sim.until(fmt.Sprintf("%s of client %d", t.Op, c.node), func() bool { return c.done[t] })
+	delete(c.done, t)
+}
+
+func (c *simClient) do(t *transport.Transfer) *transport.Transfer {
+	c.finish(c.start(t))
+	return t
+}
+
+// settle runs until nothing of these regions is left to settle.
+func (c *simClient) settle(ptrs ...packet.Pointer) {
+	if b := c.endpoint.Barrier(ptrs); b != nil {
+		c.sim.until("a barrier", func() bool { return c.passed[b] })
+		delete(c.passed, b)
+	}
+}
+
+// flying is a heap of datagrams by arrival.
+type flying []datagram
+
+func (f flying) Len() int { return len(f) }
+func (f flying) Less(i, j int) bool {
+	return f[i].at < f[j].at || f[i].at == f[j].at && f[i].order < f[j].order
+}
+func (f flying) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f *flying) Push(x any)   { *f = append(*f, x.(datagram)) }
+func (f *flying) Pop() any {
+	old := *f
+	last := old[len(old)-1]
+	*f = old[:len(old)-1]
+	return last
+}
