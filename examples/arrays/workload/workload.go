@@ -21,21 +21,20 @@ type Memory interface {
 	Free(ctx context.Context, p dsm.Pointer) error
 }
 
-// Client calls the two services from one node. Its methods may be called
-// concurrently.
+// Client calls the two services from one node. Unlike the generated clients,
+// which store their last call's metadata, it may be used concurrently.
 type Client struct {
-	ping   *arrays.PingClient
-	arrays *arrays.ArraysClient
+	node   *rpc.Node
 	memory Memory
 }
 
 // New returns a client of node.
-func New(node *rpc.Node) *Client {
-	return &Client{
-		ping:   arrays.NewPingClient(node.Client("Ping")),
-		arrays: arrays.NewArraysClient(node.Client("Arrays")),
-		memory: node.Memory(),
-	}
+func New(node *rpc.Node) *Client { return &Client{node: node, memory: node.Memory()} }
+
+func (c *Client) ping() *arrays.PingClient { return arrays.NewPingClient(c.node.Client("Ping")) }
+
+func (c *Client) arrays() *arrays.ArraysClient {
+	return arrays.NewArraysClient(c.node.Client("Arrays"))
 }
 
 // Run performs one workload by name (ping, echo, increment, add) with arrays of
@@ -43,7 +42,7 @@ func New(node *rpc.Node) *Client {
 func (c *Client) Run(ctx context.Context, name string, size int, seed byte, byReference bool) error {
 	switch name {
 	case "ping":
-		return c.ping.Ping(ctx)
+		return c.ping().Ping(ctx)
 	case "echo":
 		return c.Echo(ctx, pattern(size, seed), byReference)
 	case "increment":
@@ -60,11 +59,11 @@ var Names = []string{"ping", "echo", "increment", "add"}
 // Echo sends data and expects it back.
 func (c *Client) Echo(ctx context.Context, data []byte, byReference bool) error {
 	if !byReference {
-		got, err := c.arrays.Echo(ctx, data)
+		got, err := c.arrays().Echo(ctx, data)
 		return verify("echo", got, data, err)
 	}
 	got, err := c.byRef(ctx, func(p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
-		return c.arrays.EchoRef(ctx, p[0], int64(len(data)))
+		return c.arrays().EchoRef(ctx, p[0], int64(len(data)))
 	}, data)
 	return verify("echo", got, data, err)
 }
@@ -76,11 +75,11 @@ func (c *Client) Increment(ctx context.Context, data []byte, delta int8, byRefer
 		want[i] = b + byte(delta)
 	}
 	if !byReference {
-		got, err := c.arrays.Increment(ctx, data, delta)
+		got, err := c.arrays().Increment(ctx, data, delta)
 		return verify("increment", got, want, err)
 	}
 	got, err := c.byRef(ctx, func(p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
-		return c.arrays.IncrementRef(ctx, p[0], int64(len(data)), delta)
+		return c.arrays().IncrementRef(ctx, p[0], int64(len(data)), delta)
 	}, data)
 	return verify("increment", got, want, err)
 }
@@ -92,11 +91,11 @@ func (c *Client) Add(ctx context.Context, a, b []byte, byReference bool) error {
 		want[i] = a[i] + b[i]
 	}
 	if !byReference {
-		got, err := c.arrays.Add(ctx, a, b)
+		got, err := c.arrays().Add(ctx, a, b)
 		return verify("add", got, want, err)
 	}
 	got, err := c.byRef(ctx, func(p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
-		return c.arrays.AddRef(ctx, p[0], int64(len(a)), p[1], int64(len(b)))
+		return c.arrays().AddRef(ctx, p[0], int64(len(a)), p[1], int64(len(b)))
 	}, a, b)
 	return verify("add", got, want, err)
 }
