@@ -1,0 +1,331 @@
+package p4_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/interp"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// The rack of these tests: a client at port 1, a server at 2, a memory blade at 3.
+var (
+	client  = rackaddr.Node(1)
+	server  = rackaddr.Node(2)
+	service = rackaddr.Service("Arrays")
+	region  = dsm.Region{Base: dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0x40000), Class: 12}
+	hostMAC = frame.MAC{2, 0, 0, 0, 0, 1}
+	swMAC   = frame.MAC{2, 0, 0, 0, 0, 0xff}
+)
+
+// plane is the compiled program in the Go executor, with what comes out of it.
+type plane struct {
+	t       *testing.T
+	x       *interp.Executor
+	cpu     [][]byte
+	digests []datapath.Digest
+	out     map[datapath.Port][][]byte
+}
+
+func (p *plane) PacketIn(f []byte)        { p.cpu = append(p.cpu, bytes.Clone(f)) }
+func (p *plane) Digest(d datapath.Digest) { p.digests = append(p.digests, d) }
+func (p *plane) Idle(datapath.Entry)      {}
+func (p *plane) emit(port datapath.Port, f []byte) {
+	p.out[port] = append(p.out[port], bytes.Clone(f))
+}
+
+func newPlane(t *testing.T) *plane {
+	t.Helper()
+	prog, err := v1model.Load(p4.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plane{t: t, out: map[datapath.Port][][]byte{}}
+	if p.x, err = interp.New(prog, interp.Config{CPUPort: p4.CPUPort, Sink: p, Output: p.emit}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.x.Close() })
+	for port, a := range map[uint16]netip.Addr{1: client, 2: server} {
+		p.insert("identity", "known", [][]byte{{0}}, exact(be16(port)), lpm(bytes16(a), 128))
+		p.insert("l3", "to_hop", [][]byte{be16(port)}, lpm(bytes16(a), 128))
+	}
+	home := dsm.MachinePrefix(rackaddr.DefaultDSMPrefix, 1).Addr()
+	p.insert("identity", "known", [][]byte{{1}}, exact(be16(3)), lpm(bytes16(home), 48))
+	p.insert("dsm_home", "to_hop", [][]byte{be16(3)}, exact(bytes16(home)[:6]))
+	for hop := range uint16(4) {
+		if hop > 0 {
+			p.insert("next_hop", "forward", [][]byte{be16(hop), hostMAC[:], swMAC[:]}, exact(be16(hop)))
+		}
+	}
+	return p
+}
+
+func (p *plane) insert(table, action string, params [][]byte, match ...datapath.Match) {
+	p.t.Helper()
+	p.apply(datapath.Insert, table, action, params, match...)
+}
+
+func (p *plane) apply(op datapath.Op, table, action string, params [][]byte, match ...datapath.Match) {
+	p.t.Helper()
+	e := datapath.Entry{Table: "BifrostIngress." + table, Match: match, Action: &datapath.Action{Name: "BifrostIngress." + action, Params: params}}
+	if err := p.x.Apply(op, e); err != nil {
+		p.t.Fatalf("%s: %v", table, err)
+	}
+}
+
+func (p *plane) permit(op datapath.Op, who netip.Addr, what dsm.Op, r dsm.Region) {
+	p.t.Helper()
+	p.apply(op, "dsm_access", "permit", nil, exact(bytes16(who)), exact([]byte{byte(what)}), exact([]byte{r.Base.Machine()}),
+		lpm(binary.BigEndian.AppendUint64(nil, r.Base.Offset()), r.PrefixLen()))
+}
+
+func (p *plane) route(method string) {
+	p.t.Helper()
+	m, _ := rpc.MethodOf(method)
+	p.insert("rpc_route", "to_hop", [][]byte{be16(2)}, exact(bytes16(service)), exact(m[:]), lpm([]byte{0}, 0))
+}
+
+// send runs one frame and returns what came of it, cleared for the next.
+func (p *plane) send(port datapath.Port, f []byte) (out map[datapath.Port][][]byte, cpu [][]byte) {
+	p.x.Process(port, f, p.emit)
+	out, cpu = p.out, p.cpu
+	p.out, p.cpu = map[datapath.Port][][]byte{}, nil
+	return out, cpu
+}
+
+func exact(v []byte) datapath.Match      { return datapath.Match{Value: v} }
+func lpm(v []byte, n int) datapath.Match { return datapath.Match{Value: v, PrefixLen: n} }
+func be16(v uint16) []byte               { return binary.BigEndian.AppendUint16(nil, v) }
+func bytes16(a netip.Addr) []byte        { b := a.As16(); return b[:] }
+
+func udp(src, dst netip.Addr, port uint16, payload []byte) []byte {
+	return frame.UDP6{
+		SrcMAC: hostMAC, DstMAC: swMAC, HopLimit: 64,
+		Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload,
+	}.Append(nil)
+}
+
+func access(src netip.Addr, op dsm.Op, p dsm.Pointer) []byte {
+	h := dsm.Header{Kind: dsm.Request, Request: 7, Length: 8}
+	return udp(src, p.With(op, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+}
+
+func message(edit func(*rpc.Message)) []byte {
+	m := rpc.Message{Header: rpc.Header{Type: rpc.Call, Call: rpc.SessionID(1, 2)}, Payload: []byte("args")}
+	m.Method, _ = rpc.MethodOf("add")
+	edit(&m)
+	return m.Append(nil)
+}
+
+func call(edit func(*rpc.Message)) []byte {
+	return udp(client, service, rackaddr.PortRPC, message(edit))
+}
+
+func (p *plane) verdict(index int) uint64 {
+	p.t.Helper()
+	c, err := p.x.Counter("BifrostIngress.verdicts", index)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return c.Packets
+}
+
+// The indices of the verdicts counter (enum Verdict in bifrost.p4).
+const (
+	forwarded = iota
+	held
+	denied
+	noIdentity
+	noRoute
+	malformed
+	forged
+	unsupported
+	hopLimit
+)
+
+// TestVerdicts sends what each verdict is for and expects exactly that.
+func TestVerdicts(t *testing.T) {
+	plain := func(src, dst netip.Addr) []byte { return udp(src, dst, 9999, []byte("hi")) }
+	short := access(client, dsm.OpRead, region.Base)
+	edit := func(b []byte, i int, v byte) []byte { b = bytes.Clone(b); b[i] = v; return b }
+	ext := edit(plain(client, server), 14+6, 0) // hop-by-hop options
+	cases := []struct {
+		name    string
+		port    datapath.Port
+		frame   []byte
+		verdict int
+		to      datapath.Port // where it comes out; 0 for nowhere
+		reason  byte          // why it is held; 0 for not held
+	}{
+		{"plain", 1, plain(client, server), forwarded, 2, 0},
+		{"unknown destination", 1, plain(client, rackaddr.Node(9)), noRoute, 0, 0},
+		{"another node's source", 2, plain(client, server), noIdentity, 0, 0},
+		{"unknown source", 1, plain(rackaddr.Node(9), server), noIdentity, 0, 0},
+		{"not IPv6", 1, edit(plain(client, server), 13, 0), unsupported, 0, 0},
+		{"extension header", 1, ext, unsupported, 0, 0},
+		{"hop limit", 1, edit(plain(client, server), 14+7, 1), hopLimit, 0, 0},
+		{"control", 1, udp(client, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
+		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), held, 0, 1},
+		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
+		{"call", 1, call(func(*rpc.Message) {}), forwarded, 2, 0},
+		{"call with pointer", 1, call(func(m *rpc.Message) { m.Pointers = []dsm.Pointer{region.Base} }), held, 0, 2},
+		{"held call", 1, call(func(m *rpc.Message) { m.Flags = rpc.FlagHeld }), held, 0, 2},
+		{"held reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpc.Message) { m.Type, m.Flags = rpc.Reply, rpc.FlagHeld })), held, 0, 2},
+		{"reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpc.Message) { m.Type = rpc.Reply })), forwarded, 2, 0},
+		{"unknown method", 1, call(func(m *rpc.Message) { m.Method[0]++ }), held, 0, 6},
+		{"forged release", 1, call(func(m *rpc.Message) { m.Flags = rpc.FlagReleased }), forged, 0, 0},
+		{"forged ack", 1, call(func(m *rpc.Message) { m.Type = rpc.Ack }), forged, 0, 0},
+		{"call, wrong magic", 1, edit(call(func(*rpc.Message) {}), 62, 0), malformed, 0, 0},
+		{"call, wrong version", 1, edit(call(func(*rpc.Message) {}), 64, 9), malformed, 0, 0},
+		{"call, truncated", 1, udp(client, service, rackaddr.PortRPC, []byte("short")), malformed, 0, 0},
+		{"read denied", 1, short, denied, 1, 0},
+		{"read outside", 1, access(client, dsm.OpRead, region.Base.Add(4096)), denied, 1, 0},
+		{"write denied", 1, access(client, dsm.OpWrite, region.Base), denied, 1, 0},
+		{"stranger's free", 1, access(client, dsm.OpFree, region.Base), denied, 1, 0},
+		{"alloc", 1, access(client, dsm.OpAlloc, dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
+		{"settle", 1, access(client, dsm.OpSettle, dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
+		{"unknown operation", 1, access(client, 6, region.Base), malformed, 0, 0},
+		{"no operation", 1, access(client, 0, region.Base), malformed, 0, 0},
+		{"memory, wrong magic", 1, edit(short, 62, 0), malformed, 0, 0},
+		{"memory, truncated", 1, udp(client, region.Base.With(dsm.OpRead, 0).Addr(), rackaddr.PortDSM, []byte("short")), malformed, 0, 0},
+		{"memory, other port", 1, plain(client, region.Base.With(dsm.OpRead, 0).Addr()), noRoute, 0, 0},
+		{"no such machine", 1, access(client, dsm.OpRead, dsm.Make(rackaddr.DefaultDSMPrefix, 9, 0)), held, 0, 5},
+		{"memory protocol to a node", 1, udp(client, server, rackaddr.PortDSM, (&dsm.Header{Kind: dsm.Reply}).Append(nil)), malformed, 0, 0},
+		{"read reply", 3, memoryReply(dsm.OpRead, fault.OK), forwarded, 1, 0},
+		{"alloc reply", 3, memoryReply(dsm.OpAlloc, fault.OK), held, 0, 4},
+		{"failed alloc's reply", 3, memoryReply(dsm.OpAlloc, fault.NoSpace), forwarded, 1, 0},
+		{"free reply", 3, memoryReply(dsm.OpFree, fault.OK), held, 0, 4},
+	}
+	p := newPlane(t)
+	p.route("add")
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			before := p.verdict(c.verdict)
+			out, cpu := p.send(c.port, c.frame)
+			if p.verdict(c.verdict) != before+1 {
+				t.Errorf("verdict %d was not counted", c.verdict)
+			}
+			if len(out) > 1 || c.to != 0 && len(out[c.to]) != 1 || c.to == 0 && len(out) != 0 {
+				t.Errorf("came out at %v, want port %d", out, c.to)
+			}
+			if (c.reason != 0) != (len(cpu) == 1) {
+				t.Fatalf("%d packets were held", len(cpu))
+			}
+			if c.reason != 0 {
+				if cpu[0][1] != byte(c.port) || cpu[0][2] != c.reason || !bytes.Equal(cpu[0][4:], c.frame) {
+					t.Errorf("held as %x, want port %d, reason %d, the frame unchanged", cpu[0][:4], c.port, c.reason)
+				}
+			}
+		})
+	}
+}
+
+func memoryReply(op dsm.Op, status fault.Code) []byte {
+	h := dsm.Header{Kind: dsm.Reply, Status: status, Request: 7}
+	return udp(region.Base.With(op, region.Class).Addr(), client, rackaddr.PortDSM, h.Append(nil))
+}
+
+// TestPermission grants one operation on one region to one node and tries all others.
+func TestPermission(t *testing.T) {
+	p := newPlane(t)
+	p.permit(datapath.Insert, client, dsm.OpRead, region)
+	if out, _ := p.send(1, access(client, dsm.OpRead, region.Base.Add(4095))); len(out[3]) != 1 {
+		t.Error("the granted read does not reach the memory blade")
+	}
+	for name, try := range map[string]struct {
+		port  datapath.Port
+		frame []byte
+	}{
+		"another operation": {1, access(client, dsm.OpWrite, region.Base)},
+		"another node":      {2, access(server, dsm.OpRead, region.Base)},
+		"behind the region": {1, access(client, dsm.OpRead, region.Base.Add(4096))},
+		"before the region": {1, access(client, dsm.OpRead, region.Base.Add(-1))},
+	} {
+		if out, _ := p.send(try.port, try.frame); len(out[3]) != 0 {
+			t.Errorf("%s reaches the memory blade", name)
+		}
+	}
+	p.permit(datapath.Delete, client, dsm.OpRead, region)
+	if out, _ := p.send(1, access(client, dsm.OpRead, region.Base)); len(out[3]) != 0 {
+		t.Error("the revoked read reaches the memory blade")
+	}
+}
+
+// TestPermittedFreeIsHeld: a free goes on only when the Gatekeeper says so.
+func TestPermittedFreeIsHeld(t *testing.T) {
+	p := newPlane(t)
+	p.permit(datapath.Insert, client, dsm.OpFree, region)
+	out, cpu := p.send(1, access(client, dsm.OpFree, region.Base))
+	if len(out) != 0 || len(cpu) != 1 || cpu[0][2] != 3 {
+		t.Fatalf("out %v, held %x", out, cpu)
+	}
+	if err := p.x.PacketOut(append([]byte{0, 0, 0, 0}, cpu[0][4:]...)); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.out[3]) != 1 {
+		t.Error("the released free does not reach the memory blade")
+	}
+}
+
+// TestDenialIsAValidAnswer: the client gets its own packet back as a NACK with
+// a right checksum, and the digest names what was tried.
+func TestDenialIsAValidAnswer(t *testing.T) {
+	p := newPlane(t)
+	out, _ := p.send(1, access(client, dsm.OpWrite, region.Base))
+	u, err := frame.ParseUDP6(out[1][0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _, err := dsm.Parse(u.Payload)
+	if err != nil || h.Kind != dsm.Nack || h.Status != fault.PermissionDenied || h.Request != 7 {
+		t.Errorf("header %+v, %v", h, err)
+	}
+	if u.Dst.Addr() != client || dsm.FromAddr(u.Src.Addr()).Bare() != region.Base || u.DstMAC != hostMAC {
+		t.Errorf("from %s to %s at %s", u.Src, u.Dst, u.DstMAC)
+	}
+	if len(p.digests) != 1 {
+		t.Fatalf("%d digests", len(p.digests))
+	}
+	f := p.digests[0].Fields
+	if !bytes.Equal(f[1], bytes16(client)) || !bytes.Equal(f[2], bytes16(region.Base.With(dsm.OpWrite, 0).Addr())) {
+		t.Errorf("digest %x", f)
+	}
+}
+
+// TestReleaseFindsTheWay: what the Gatekeeper hands back is routed by the
+// tables, or to the hop it names, and is never held or refused again.
+func TestReleaseFindsTheWay(t *testing.T) {
+	p := newPlane(t)
+	p.route("add")
+	lent := func(m *rpc.Message) { m.Pointers, m.Flags = []dsm.Pointer{region.Base}, rpc.FlagReleased }
+	for name, c := range map[string]struct {
+		hop   byte
+		frame []byte
+		to    datapath.Port
+	}{
+		"call by route":   {0, call(lent), 2},
+		"call by hop":     {1, call(lent), 1},
+		"ack":             {0, udp(rackaddr.Gatekeeper, server, rackaddr.PortRPC, message(func(m *rpc.Message) { m.Type = rpc.Ack })), 2},
+		"control":         {0, udp(rackaddr.Gatekeeper, server, rackaddr.PortControl, []byte("x")), 2},
+		"control by hop":  {3, udp(rackaddr.Gatekeeper, rackaddr.Blade(7), rackaddr.PortControl, []byte("x")), 3},
+		"alloc's answer":  {0, memoryReply(dsm.OpAlloc, fault.OK), 1},
+		"refused by name": {0, udp(service, client, rackaddr.PortRPC, message(func(m *rpc.Message) { m.Type = rpc.Exception })), 1},
+	} {
+		p.out = map[datapath.Port][][]byte{}
+		if err := p.x.PacketOut(append([]byte{0, c.hop, 0, 0}, c.frame...)); err != nil {
+			t.Fatal(err)
+		}
+		if len(p.out) != 1 || len(p.out[c.to]) != 1 {
+			t.Errorf("%s: came out at %v, want port %d", name, p.out, c.to)
+		}
+	}
+}
