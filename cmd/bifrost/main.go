@@ -35,6 +35,6 @@ Start with:  bifrost demo`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newVersionCmd())
+	root.AddCommand(newSwitchCmd(), newVersionCmd())
 	return root
 }

@@ -34,13 +34,7 @@ func (s *Server) configure(r *p4v1.SetForwardingPipelineConfigRequest) (unused [
 	if r.GetAction() == p4v1.SetForwardingPipelineConfigRequest_COMMIT {
 		return s.commitSaved(r.GetConfig())
 	}
-	switch r.GetAction() {
-	case p4v1.SetForwardingPipelineConfigRequest_VERIFY,
-		p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE,
-		p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT:
-	case p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
-		return nil, status.Error(codes.Unimplemented, "RECONCILE_AND_COMMIT is not supported")
-	default:
+	if r.GetAction() < p4v1.SetForwardingPipelineConfigRequest_VERIFY || r.GetAction() > p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT {
 		return nil, status.Errorf(codes.InvalidArgument, "action %v", r.GetAction())
 	}
 	if r.GetConfig() == nil {
@@ -55,9 +49,14 @@ func (s *Server) configure(r *p4v1.SetForwardingPipelineConfigRequest) (unused [
 		return []*pipeline{p}, nil
 	case p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_SAVE:
 		return s.save(p), nil
-	default:
-		return s.commit(p), nil
+	case p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT:
+		if old := s.live.Load(); old != nil {
+			if err := p.adopt(old); err != nil {
+				return []*pipeline{p}, err
+			}
+		}
 	}
+	return s.commit(p), nil
 }
 
 // commitSaved commits what VERIFY_AND_SAVE left. The writes since then went to

@@ -25,7 +25,7 @@
 // Deviations and choices, where the specification leaves room or contradicts
 // itself: a byte string that does not fit is INVALID_ARGUMENT in match fields,
 // action parameters, packet metadata and register data (their own sections say
-// so, and so does bmv2), OUT_OF_RANGE elsewhere; of the atomicity modes
-// CONTINUE_ON_ERROR is supported for every batch, the others are refused with
-// UNIMPLEMENTED; role configurations are refused, as no scheme is agreed upon.
+// so, and so does bmv2), OUT_OF_RANGE elsewhere; ROLLBACK_ON_ERROR is supported
+// for every batch (inverse.go), DATAPLANE_ATOMIC only where one step of the data
+// plane does it; role configurations are refused, as no scheme is agreed upon.
 package p4rt

@@ -40,6 +40,7 @@ type store struct {
 type tableStore struct {
 	info    *p4info.Table
 	entries *ordered[string, *entry]
+	presets map[string]*entry // entries that the program declares, as it does
 	// standard is the default entry that the program declares, current the one
 	// in force.
 	standard, current *entry
@@ -68,7 +69,7 @@ func newStore(info *p4info.Info, dp datapath.Datapath) (*store, error) {
 	}
 	pre, _ := dp.(Presetter)
 	for _, t := range info.TableOrder {
-		ts := &tableStore{info: t, entries: newOrdered[string, *entry]()}
+		ts := &tableStore{info: t, entries: newOrdered[string, *entry](), presets: map[string]*entry{}}
 		ts.standard = defaultEntry(info, t, pre)
 		ts.current = ts.standard
 		s.tables[t.ID] = ts
@@ -136,8 +137,15 @@ func (s *store) preset(info *p4info.Info, p Preset) error {
 		return fmt.Errorf("declared entry of table %q has the unknown action %q", t.Name, p.Entry.Action.Name)
 	}
 	msg.Action = directAction(action)
-	e := &entry{msg: msg, dp: p.Entry, fixed: msg.IsConst}
-	s.tables[t.ID].entries.put(entryKey(e.dp), e)
+	ts := s.tables[t.ID]
+	key, err := ts.key(msg)
+	if err != nil {
+		return fmt.Errorf("declared entry of table %q: %w", t.Name, err)
+	}
+	e := &entry{msg: msg, dp: key, fixed: msg.IsConst}
+	e.dp.Action = p.Entry.Action
+	ts.entries.put(entryKey(key), e)
+	ts.presets[entryKey(key)] = e
 	return nil
 }
 

@@ -19,12 +19,9 @@ func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResp
 	if s.pipe == nil {
 		return nil, status.Error(codes.FailedPrecondition, "no forwarding pipeline is configured")
 	}
-	if err := checkAtomicity(r); err != nil {
+	errs, err := s.pipe.batch(r)
+	if err != nil {
 		return nil, err
-	}
-	errs := make([]error, len(r.GetUpdates()))
-	for i, u := range r.GetUpdates() {
-		errs[i] = s.pipe.update(u)
 	}
 	if err := batchError("updates", errs); err != nil {
 		return nil, err
@@ -42,15 +39,6 @@ func (s *Server) mayChange(device uint64, role string, roleID uint64, election *
 		return status.Error(codes.NotFound, "numeric role ids are deprecated since P4Runtime 1.4: use role")
 	}
 	return s.arb.checkPrimary(role, election)
-}
-
-// checkAtomicity refuses the modes that cannot be kept (section "Batch
-// Atomicity").
-func checkAtomicity(r *p4v1.WriteRequest) error {
-	if a := r.GetAtomicity(); a != p4v1.WriteRequest_CONTINUE_ON_ERROR {
-		return status.Errorf(codes.Unimplemented, "atomicity %v is not supported", a)
-	}
-	return nil
 }
 
 // update applies one update.

@@ -1,14 +1,11 @@
 package p4rt
 
 import (
-	"bytes"
-
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // cells is the range of indices that an update or a read of an array means: one
@@ -275,9 +272,4 @@ func replicaPort(m *p4v1.Replica) (datapath.Port, error) {
 		return datapath.Port(k.EgressPort), nil
 	}
 	return 0, status.Error(codes.InvalidArgument, "replica has no port")
-}
-
-// sameConfig tells whether two configurations load the same program.
-func sameConfig(a, b *p4v1.ForwardingPipelineConfig) bool {
-	return bytes.Equal(a.GetP4DeviceConfig(), b.GetP4DeviceConfig()) && proto.Equal(a.GetP4Info(), b.GetP4Info())
 }

@@ -1,6 +1,8 @@
 package softswitch
 
 import (
+	"log/slog"
+
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
 
@@ -24,7 +26,13 @@ type Env struct {
 	Sink datapath.Sink
 	// Emit is the emit function for frames that come from the controller.
 	Emit func(datapath.Port, []byte)
+	// Log receives what the program logs, and a trace of every packet if
+	// LevelTrace is enabled. Never nil.
+	Log *slog.Logger
 }
+
+// LevelTrace is the log level at which every packet's way is told.
+const LevelTrace = slog.LevelDebug - 4
 
 // Loader builds an executor from a device config, which is p4c's bmv2 JSON.
 type Loader func(deviceConfig []byte, env Env) (Executor, error)

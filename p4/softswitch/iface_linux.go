@@ -179,15 +179,14 @@ func (r *receiver) receive(s *afpacket.Socket) error {
 // packet runs one packet through the executor.
 func (r *receiver) packet(h offload.Header, frame []byte) {
 	r.header = h
-	r.f.sw.process(r.f.p.num, frame, r.emit)
+	r.f.sw.process(r.f.p, frame, r.emit)
 }
 
 // collect is the emit function of this goroutine: a frame is lent for the call
 // only, so it is copied until the batch is done.
 func (r *receiver) collect(num datapath.Port, frame []byte) {
-	p := r.f.sw.port(num)
+	p := r.f.sw.leave(num, frame)
 	if p == nil {
-		r.f.sw.lost.Add(1)
 		return
 	}
 	to, ok := p.out.(*iface)

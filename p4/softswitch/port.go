@@ -34,6 +34,7 @@ type port struct {
 	num  datapath.Port
 	name string
 	out  transmitter
+	cap  *capture // nil if nothing is captured
 	n    counters
 }
 
@@ -43,7 +44,7 @@ type counters struct {
 	rxPackets, rxBytes, txPackets, txBytes atomic.Uint64
 	rxShort, rxOversize, rxOffload, rxFull atomic.Uint64
 	txFull, txTooLong, txDown, txOffload   atomic.Uint64
-	vanished                               atomic.Uint64
+	vanished, captureErrors                atomic.Uint64
 }
 
 // PortStats is a snapshot of a port's counters.
@@ -91,6 +92,39 @@ func (p *port) receive(frame []byte) bool {
 	return true
 }
 
+// process runs a packet that came in at the port.
+func (s *Switch) process(p *port, frame []byte, emit func(datapath.Port, []byte)) {
+	if p.cap != nil {
+		s.capture(p, p.cap.in, frame)
+	}
+	e := s.exec.Load()
+	if e == nil {
+		s.lost.Add(1)
+		return
+	}
+	(*e).Process(p.num, frame, emit)
+}
+
+// emit sends a frame out of a port at once.
+func (s *Switch) emit(num datapath.Port, frame []byte) {
+	if p := s.leave(num, frame); p != nil {
+		p.out.transmit(frame)
+	}
+}
+
+// leave is the port that a frame leaves by; nil if there is none.
+func (s *Switch) leave(num datapath.Port, frame []byte) *port {
+	p := s.port(num)
+	if p == nil {
+		s.lost.Add(1)
+		return nil
+	}
+	if p.cap != nil {
+		s.capture(p, p.cap.out, frame)
+	}
+	return p
+}
+
 // function is the transmitter of a port in the same process.
 type function struct {
 	p   *port
@@ -124,6 +158,7 @@ func (s *Switch) Detach(num datapath.Port) error {
 	if l, ok := p.out.(link); ok {
 		l.close()
 	}
+	p.cap.close()
 	return nil
 }
 
@@ -139,6 +174,10 @@ func (s *Switch) add(p *port) error {
 		return ErrClosed
 	case s.ports[p.num].Load() != nil:
 		return fmt.Errorf("port %d is attached already", p.num)
+	}
+	var err error
+	if p.cap, err = s.newCapture(p); err != nil {
+		return fmt.Errorf("port %d: %w", p.num, err)
 	}
 	s.ports[p.num].Store(p)
 	return nil

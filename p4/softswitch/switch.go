@@ -29,8 +29,11 @@ type Config struct {
 	CPUPort datapath.Port
 	// DropPort is the port whose frames go nowhere; 0 means DefaultDropPort.
 	DropPort datapath.Port
-	// Load builds executors.
+	// Load builds executors; nil means LoadGo, the portable executor.
 	Load Loader
+	// CaptureDir, if not empty, is where what each port receives and sends is
+	// captured, in files NAME_in.pcap and NAME_out.pcap. It must exist.
+	CaptureDir string
 	// TLS secures P4Runtime; nil means plain text.
 	TLS *tls.Config
 	// Log receives notable events; nil discards them.
@@ -60,7 +63,7 @@ func New(cfg Config) (*Switch, error) {
 		return nil, fmt.Errorf("softswitch: CPU port %d and drop port %d must differ and be at most %d", cfg.CPUPort, cfg.DropPort, MaxPort)
 	}
 	if cfg.Load == nil {
-		return nil, errors.New("softswitch: Config.Load is required")
+		cfg.Load = LoadGo
 	}
 	s := &Switch{cfg: cfg, log: cfg.Log}
 	if s.log == nil {
@@ -82,7 +85,7 @@ func (s *Switch) Serve(l net.Listener) error { return s.srv.Serve(l) }
 
 // load builds an executor for the P4Runtime server.
 func (s *Switch) load(_ *configv1.P4Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
-	return s.cfg.Load(deviceConfig, Env{CPUPort: s.cfg.CPUPort, DropPort: s.cfg.DropPort, Sink: sink, Emit: s.emit})
+	return s.cfg.Load(deviceConfig, Env{CPUPort: s.cfg.CPUPort, DropPort: s.cfg.DropPort, Sink: sink, Emit: s.emit, Log: s.log})
 }
 
 // commit makes an executor the path of all frames.
@@ -103,26 +106,8 @@ func (s *Switch) Input(num datapath.Port, frame []byte) {
 		return
 	}
 	if p.receive(frame) {
-		s.process(num, frame, s.emit)
+		s.process(p, frame, s.emit)
 	}
-}
-
-func (s *Switch) process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) {
-	e := s.exec.Load()
-	if e == nil {
-		s.lost.Add(1)
-		return
-	}
-	(*e).Process(in, frame, emit)
-}
-
-// emit sends a frame out of a port at once.
-func (s *Switch) emit(num datapath.Port, frame []byte) {
-	if p := s.port(num); p != nil {
-		p.out.transmit(frame)
-		return
-	}
-	s.lost.Add(1)
 }
 
 func (s *Switch) port(num datapath.Port) *port {

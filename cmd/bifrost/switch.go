@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+)
+
+func newSwitchCmd() *cobra.Command {
+	var o switchOptions
+	cmd := &cobra.Command{
+		Use:   "switch [flags] [PROGRAM.json]",
+		Short: "Run the software switch: any v1model program that p4c compiles, behind P4Runtime",
+		Long: `Run a software switch on Linux interfaces. It takes the program from a P4Runtime
+controller, or from the command line: the JSON that p4c (p4c-bm2-ss) writes,
+with its P4Info. Flags are those of bmv2's simple_switch_grpc where they mean
+the same, and target options may follow "--" as there.
+
+Attaching interfaces needs root, or CAP_NET_RAW.`,
+		Example: `  # Two interfaces; a controller will bring the program.
+  sudo bifrost switch -i 0@veth0 -i 1@veth1 --device-id 1 --cpu-port 510
+
+  # A program from the start, P4Runtime on a Unix socket, every packet captured.
+  p4c-bm2-ss --p4runtime-files prog.p4info.txt -o prog.json prog.p4
+  sudo bifrost switch -i 1@eth1 -i 2@eth2 --p4info prog.p4info.txt prog.json \
+      --grpc-server-addr unix:/run/switch.sock --pcap /tmp
+
+  # P4Runtime for other machines, with TLS and client certificates.
+  sudo bifrost switch -i 1@eth1 --grpc-server-addr 0.0.0.0:9559 --grpc-server-ssl \
+      --grpc-server-cert cert.pem --grpc-server-key key.pem \
+      --grpc-server-cacert ca.pem --grpc-server-with-client-auth
+
+  # What happens to each packet: tables, entries, actions.
+  sudo bifrost switch -i 0@veth0 -i 1@veth1 --log-level trace`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// bmv2 wants its target's options behind "--"; so do scripts made for it.
+			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+				if err := cmd.Flags().Parse(args[dash:]); err != nil {
+					return err
+				}
+				args = append(args[:dash:dash], cmd.Flags().Args()...)
+			}
+			if len(args) > 1 {
+				return fmt.Errorf("one program at most, not %s", strings.Join(args, " and "))
+			}
+			if len(args) == 1 {
+				o.program = args[0]
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	o.register(cmd.Flags())
+	return cmd
+}
+
+// run runs the switch until ctx ends.
+func (o *switchOptions) run(ctx context.Context) (err error) {
+	log, closeLog, err := o.logger()
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	cfg, err := o.config(log)
+	if err != nil {
+		return err
+	}
+	sw, err := softswitch.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sw.Close()) }()
+	if err := o.load(sw); err != nil {
+		return err
+	}
+	for _, i := range o.interfaces {
+		if err := sw.AttachInterface(i.port, i.name); err != nil {
+			return err
+		}
+		log.Info("port attached", "port", i.port, "interface", i.name)
+	}
+	l, err := listen(ctx, o.grpcAddr)
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- sw.Serve(l) }()
+	log.Info("P4Runtime is served", "address", l.Addr().String(), "device", o.deviceID, "tls", cfg.TLS != nil)
+	if err := sdnotify.Ready(); err != nil {
+		log.Warn("cannot tell that the switch is ready", "error", err)
+	}
+	select {
+	case <-ctx.Done():
+		logPorts(log, sw)
+		return nil
+	case err := <-served:
+		return err
+	}
+}
+
+// load commits the program named on the command line, if any.
+func (o *switchOptions) load(sw *softswitch.Switch) error {
+	switch {
+	case o.program == "" && o.p4info == "":
+		return nil
+	case o.program == "":
+		return errors.New("--p4info needs a program: name p4c's JSON file as well")
+	case o.noP4:
+		return errors.New("--no-p4 starts without a program: leave it out, or the program")
+	case o.p4info == "":
+		return fmt.Errorf("program %s needs its P4Info: add --p4info FILE, which p4c-bm2-ss --p4runtime-files writes", o.program)
+	}
+	program, err := os.ReadFile(o.program)
+	if err != nil {
+		return err
+	}
+	info, err := readP4Info(o.p4info)
+	if err != nil {
+		return err
+	}
+	if err := sw.Server().LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: program}); err != nil {
+		return fmt.Errorf("%s: %w", o.program, err)
+	}
+	return nil
+}
+
+// readP4Info reads a P4Info in text format or, by its name, in binary.
+func readP4Info(path string) (*configv1.P4Info, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	info := &configv1.P4Info{}
+	unmarshal := prototext.Unmarshal
+	if strings.HasSuffix(path, ".bin") || strings.HasSuffix(path, ".pb") {
+		unmarshal = proto.Unmarshal
+	}
+	if err := unmarshal(b, info); err != nil {
+		return nil, fmt.Errorf("%s is no P4Info: %w", path, err)
+	}
+	return info, nil
+}
+
+// listen opens HOST:PORT or unix:PATH. A socket file that a killed switch has
+// left behind is replaced.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	network, address := "tcp", addr
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		network, address = "unix", "/"+strings.TrimLeft(path, "/")
+		if !strings.HasPrefix(path, "/") {
+			address = path
+		}
+		if conn, err := net.Dial("unix", address); err == nil {
+			_ = conn.Close()
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			_ = os.Remove(address)
+		}
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, network, address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s is in use, perhaps by another switch: stop that one, or choose another --grpc-server-addr", addr)
+	case err != nil:
+		return nil, fmt.Errorf("--grpc-server-addr %s (HOST:PORT or unix:PATH): %w", addr, err)
+	}
+	return l, nil
+}
+
+// logPorts reports what each port has carried.
+func logPorts(log *slog.Logger, sw *softswitch.Switch) {
+	for _, p := range sw.Ports() {
+		log.Info("port", "port", p.Port, "interface", p.Name, "rx", p.RxPackets, "tx", p.TxPackets,
+			"rx_drops", p.RxShort+p.RxOversize+p.RxOffload+p.RxFull, "tx_drops", p.TxFull+p.TxTooLong+p.TxDown+p.TxOffload)
+	}
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"github.com/spf13/pflag"
+)
+
+// switchOptions are the flags of `bifrost switch`.
+type switchOptions struct {
+	interfaces interfaceFlags
+	deviceID   uint64
+	cpuPort    uint16
+	dropPort   uint16
+	program    string
+	p4info     string
+	noP4       bool
+	pcap       string
+
+	grpcAddr             string
+	ssl, clientAuth      bool
+	cacert, cert, keyPEM string
+
+	logLevel, logFile string
+}
+
+func (o *switchOptions) register(f *pflag.FlagSet) {
+	f.VarP(&o.interfaces, "interface", "i", "attach interface NAME as port PORT (repeatable)")
+	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device id; 0 is reserved by P4Runtime")
+	f.Uint16Var(&o.cpuPort, "cpu-port", 0, "port for PacketIn and PacketOut, 1 to 511; without it there are none")
+	f.Uint16Var(&o.dropPort, "drop-port", uint16(softswitch.DefaultDropPort), "port whose packets are dropped")
+	f.StringVar(&o.p4info, "p4info", "", "P4Info of the program on the command line (text; binary if named .bin or .pb)")
+	f.BoolVar(&o.noP4, "no-p4", false, "start without a program (the default if none is named)")
+	f.StringVar(&o.pcap, "pcap", "", "capture each port's packets in `DIR`/NAME_in.pcap and NAME_out.pcap")
+	f.Lookup("pcap").NoOptDefVal = "."
+
+	f.StringVar(&o.grpcAddr, "grpc-server-addr", "127.0.0.1:9559", "serve P4Runtime at `ADDRESS`: HOST:PORT or unix:PATH")
+	f.BoolVar(&o.ssl, "grpc-server-ssl", false, "serve P4Runtime with TLS")
+	f.StringVar(&o.cert, "grpc-server-cert", "", "PEM `FILE` with the server's certificate")
+	f.StringVar(&o.keyPEM, "grpc-server-key", "", "PEM `FILE` with the server's key")
+	f.StringVar(&o.cacert, "grpc-server-cacert", "", "PEM `FILE` with the CA that controllers' certificates come from")
+	f.BoolVar(&o.clientAuth, "grpc-server-with-client-auth", false, "require a certificate from controllers")
+
+	f.StringVarP(&o.logLevel, "log-level", "L", "info", "trace (every packet), debug, info, warn, error or off")
+	f.StringVar(&o.logFile, "log-file", "", "log to `FILE` instead of standard error")
+	f.Bool("log-console", false, "log to standard error (the default)")
+}
+
+// config turns the flags into a switch's configuration.
+func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
+	cfg := softswitch.Config{
+		DeviceID: o.deviceID, CPUPort: datapath.Port(o.cpuPort), DropPort: datapath.Port(o.dropPort),
+		CaptureDir: o.pcap, Log: log,
+	}
+	if o.deviceID == 0 {
+		return cfg, errors.New("--device-id 0 is reserved by P4Runtime: choose another")
+	}
+	if o.pcap != "" {
+		if st, err := os.Stat(o.pcap); err != nil || !st.IsDir() {
+			return cfg, fmt.Errorf("--pcap %s is no directory: create it first", o.pcap)
+		}
+	}
+	var err error
+	cfg.TLS, err = o.tls()
+	return cfg, err
+}
+
+// tls is the TLS configuration; nil without --grpc-server-ssl.
+func (o *switchOptions) tls() (*tls.Config, error) {
+	if !o.ssl {
+		if o.cert != "" || o.keyPEM != "" || o.cacert != "" || o.clientAuth {
+			return nil, errors.New("certificates are given but TLS is off: add --grpc-server-ssl")
+		}
+		return nil, nil //nolint:nilnil // plain text
+	}
+	if o.cert == "" || o.keyPEM == "" {
+		return nil, errors.New("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
+	}
+	pair, err := tls.LoadX509KeyPair(o.cert, o.keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("server certificate: %w", err)
+	}
+	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if o.cacert != "" {
+		pem, err := os.ReadFile(o.cacert)
+		if err != nil {
+			return nil, fmt.Errorf("--grpc-server-cacert: %w", err)
+		}
+		cfg.ClientCAs = x509.NewCertPool()
+		if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--grpc-server-cacert: %s holds no certificate", o.cacert)
+		}
+		cfg.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	if o.clientAuth {
+		if o.cacert == "" {
+			return nil, errors.New("--grpc-server-with-client-auth needs --grpc-server-cacert")
+		}
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return cfg, nil
+}
+
+var logLevels = map[string]slog.Level{
+	"trace": softswitch.LevelTrace, "debug": slog.LevelDebug, "info": slog.LevelInfo,
+	"warn": slog.LevelWarn, "error": slog.LevelError, "off": slog.LevelError + 100,
+}
+
+// logger opens the log.
+func (o *switchOptions) logger() (log *slog.Logger, closeLog func(), err error) {
+	level, ok := logLevels[o.logLevel]
+	if !ok {
+		return nil, nil, fmt.Errorf("--log-level %s: choose trace, debug, info, warn, error or off", o.logLevel)
+	}
+	var w io.Writer = os.Stderr
+	closeLog = func() {}
+	if o.logFile != "" {
+		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // a log, for all to read
+		if err != nil {
+			return nil, nil, fmt.Errorf("--log-file: %w", err)
+		}
+		w, closeLog = f, func() { _ = f.Close() }
+	}
+	replace := func(_ []string, a slog.Attr) slog.Attr {
+		if l, ok := a.Value.Any().(slog.Level); ok && a.Key == slog.LevelKey && l == softswitch.LevelTrace {
+			a.Value = slog.StringValue("TRACE")
+		}
+		return a
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: replace})), closeLog, nil
+}
+
+// interfaceFlags is the value of -i, PORT@NAME.
+type interfaceFlags []portInterface
+
+type portInterface struct {
+	port datapath.Port
+	name string
+}
+
+// String implements pflag.Value.
+func (f *interfaceFlags) String() string {
+	var s []string
+	for _, i := range *f {
+		s = append(s, fmt.Sprintf("%d@%s", i.port, i.name))
+	}
+	return strings.Join(s, ",")
+}
+
+// Type implements pflag.Value.
+func (f *interfaceFlags) Type() string { return "PORT@NAME" }
+
+// Set implements pflag.Value.
+func (f *interfaceFlags) Set(s string) error {
+	num, name, ok := strings.Cut(s, "@")
+	n, err := strconv.ParseUint(num, 10, 9)
+	if !ok || err != nil || name == "" {
+		return fmt.Errorf("%q is not PORT@NAME with a port from 0 to %d, such as 0@veth0", s, softswitch.MaxPort)
+	}
+	for _, i := range *f {
+		if i.port == datapath.Port(n) || i.name == name {
+			return fmt.Errorf("%s: port %d or interface %s is given twice", s, n, name)
+		}
+	}
+	*f = append(*f, portInterface{datapath.Port(n), name})
+	return nil
+}

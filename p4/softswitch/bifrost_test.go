@@ -1,0 +1,232 @@
+package softswitch
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/prototext"
+)
+
+// rack is a switch that runs Bifröst's program, and its controller.
+type rack struct {
+	t      testing.TB
+	sw     *Switch
+	info   *p4info.Info
+	client p4v1.P4RuntimeClient
+	stream p4v1.P4Runtime_StreamChannelClient
+	in     chan *p4v1.StreamMessageResponse
+}
+
+const testDevice = 1
+
+var electionID = &p4v1.Uint128{Low: 1}
+
+// newRack starts a switch with the program loaded through P4Runtime.
+func newRack(t testing.TB) *rack {
+	t.Helper()
+	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := bufconn.Listen(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- sw.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:switch", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rack{t: t, sw: sw, client: p4v1.NewP4RuntimeClient(conn), in: make(chan *p4v1.StreamMessageResponse, 64)}
+	ctx, cancel := context.WithCancel(context.Background())
+	if r.stream, err = r.client.StreamChannel(ctx); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go r.receive(done)
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		_ = conn.Close()
+		if err := sw.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	r.takeOver()
+	return r
+}
+
+func (r *rack) receive(done chan struct{}) {
+	defer close(done)
+	for {
+		m, err := r.stream.Recv()
+		if err != nil {
+			return
+		}
+		r.in <- m
+	}
+}
+
+// takeOver becomes primary and loads the program.
+func (r *rack) takeOver() {
+	r.t.Helper()
+	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
+		Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: testDevice, ElectionId: electionID},
+	}})
+	if m := r.next().GetArbitration(); m == nil || m.GetStatus().GetCode() != 0 {
+		r.t.Fatalf("not primary: %v", m)
+	}
+	info := &configv1.P4Info{}
+	if err := prototext.Unmarshal(p4.Info, info); err != nil {
+		r.t.Fatal(err)
+	}
+	_, err := r.client.SetForwardingPipelineConfig(context.Background(), &p4v1.SetForwardingPipelineConfigRequest{
+		DeviceId: testDevice, ElectionId: electionID, Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
+		Config: &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: p4.JSON},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if r.info, err = p4info.Parse(info); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rack) send(m *p4v1.StreamMessageRequest) {
+	r.t.Helper()
+	if err := r.stream.Send(m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rack) next() *p4v1.StreamMessageResponse {
+	r.t.Helper()
+	select {
+	case m := <-r.in:
+		return m
+	case <-time.After(5 * time.Second):
+		r.t.Fatal("no message has come")
+		return nil
+	}
+}
+
+// entry builds an entry from the data plane's words.
+func (r *rack) entry(table string, action string, params [][]byte, match ...datapath.Match) *p4v1.Entity {
+	r.t.Helper()
+	t := r.info.TableByName("BifrostIngress." + table)
+	a := r.info.ActionMessage(datapath.Action{Name: "BifrostIngress." + action, Params: params})
+	if t == nil || a == nil {
+		r.t.Fatalf("no table %q or action %q", table, action)
+	}
+	return &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{
+		TableId: t.ID, Match: p4info.MatchFields(t.Fields, match),
+		Action: &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}},
+	}}}
+}
+
+func (r *rack) write(op p4v1.Update_Type, es ...*p4v1.Entity) {
+	r.t.Helper()
+	req := &p4v1.WriteRequest{DeviceId: testDevice, ElectionId: electionID}
+	for _, e := range es {
+		req.Updates = append(req.Updates, &p4v1.Update{Type: op, Entity: e})
+	}
+	if _, err := r.client.Write(context.Background(), req); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// host makes port p, with address addr behind it, known to the program.
+func (r *rack) host(p byte, addr netip.Addr, out func([]byte)) {
+	r.t.Helper()
+	if err := r.sw.Attach(datapath.Port(p), out); err != nil {
+		r.t.Fatal(err)
+	}
+	a := addr.As16()
+	whole := datapath.Match{Value: a[:], PrefixLen: 128}
+	mac := func(last byte) []byte { return []byte{2, 0, 0, 0, 0, last} }
+	r.write(p4v1.Update_INSERT,
+		r.entry("identity", "known", [][]byte{{0}}, datapath.Match{Value: []byte{0, p}}, whole),
+		r.entry("l3", "to_hop", [][]byte{{0, p}}, whole),
+		r.entry("next_hop", "forward", [][]byte{{0, p}, mac(p), mac(0xff)}, datapath.Match{Value: []byte{0, p}}))
+}
+
+var (
+	addr1 = netip.MustParseAddr("fd00::1")
+	addr2 = netip.MustParseAddr("fd00::2")
+)
+
+func datagram(port uint16, payload string) []byte {
+	return frame.UDP6{
+		DstMAC: frame.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: frame.MAC{2, 0, 0, 0, 0, 1},
+		Src: netip.AddrPortFrom(addr1, 1000), Dst: netip.AddrPortFrom(addr2, port), Payload: []byte(payload),
+	}.Append(nil)
+}
+
+// The whole way of a held packet: it comes in, goes to the controller, and goes
+// on when the controller says so.
+func TestBifrost_HoldAndRelease(t *testing.T) {
+	r := newRack(t)
+	var got [][]byte
+	r.host(1, addr1, func([]byte) { t.Error("a frame went back") })
+	arrived := make(chan struct{}, 1)
+	r.host(2, addr2, func(b []byte) { got = append(got, bytes.Clone(b)); arrived <- struct{}{} })
+
+	r.sw.Input(1, datagram(7, "plain"))
+	<-arrived
+	u, err := frame.ParseUDP6(got[0])
+	if err != nil || string(u.Payload) != "plain" || u.DstMAC != (frame.MAC{2, 0, 0, 0, 0, 2}) {
+		t.Fatalf("got %+v, %v", u, err)
+	}
+
+	held := datagram(45102, "for the Gatekeeper")
+	r.sw.Input(1, held)
+	in := r.next().GetPacket()
+	if !bytes.Equal(in.GetPayload(), held) || len(in.GetMetadata()) != 3 || !bytes.Equal(in.GetMetadata()[0].GetValue(), []byte{1}) {
+		t.Fatalf("got %v", in)
+	}
+	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{
+		Payload:  in.GetPayload(),
+		Metadata: []*p4v1.PacketMetadata{{MetadataId: 1, Value: []byte{0}}, {MetadataId: 2, Value: []byte{0}}},
+	}}})
+	select {
+	case <-arrived:
+	case m := <-r.in:
+		t.Fatalf("the controller got %v", m)
+	case <-time.After(5 * time.Second):
+		t.Fatal("the packet has not been released")
+	}
+	if u, err := frame.ParseUDP6(got[1]); err != nil || string(u.Payload) != "for the Gatekeeper" {
+		t.Fatalf("got %+v, %v", u, err)
+	}
+}
+
+// A rule that is gone stops the very next packet.
+func TestBifrost_DeletedRuleIsInForce(t *testing.T) {
+	r := newRack(t)
+	got := 0
+	r.host(1, addr1, func([]byte) {})
+	r.host(2, addr2, func([]byte) { got++ })
+	r.sw.Input(1, datagram(7, "x"))
+	a := addr1.As16()
+	r.write(p4v1.Update_DELETE, r.entry("identity", "known", [][]byte{{0}},
+		datapath.Match{Value: []byte{0, 1}}, datapath.Match{Value: a[:], PrefixLen: 128}))
+	r.sw.Input(1, datagram(7, "x"))
+	if got != 1 {
+		t.Errorf("%d packets have arrived, want 1", got)
+	}
+}
