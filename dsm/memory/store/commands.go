@@ -26,7 +26,8 @@ func (s *Store) Reclaim(r control.Reclaim) error {
 			continue
 		}
 		if reg.base != id.Offset || reg.class != id.Class {
-			return fault.New(fault.BadRequest, "reclaim", "%v is no region; the address lies in %#x of class %d", id, reg.base, reg.class)
+			return fault.New(fault.BadRequest, "reclaim", "%#x of class %d is no region; the address lies in %#x of class %d",
+				id.Offset, id.Class, reg.base, reg.class)
 		}
 		doomed = append(doomed, reg)
 	}

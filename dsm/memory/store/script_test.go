@@ -1,0 +1,238 @@
+package store
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
+
+// TestScripts plays testdata/*.txt: command lines, with their output indented
+// below (go test -update writes it).
+//
+//	NODE[/INCARNATION] ID[^FLOOR] OPERATION     a request, and its answer
+//	    alloc SIZE | read P N | write P TEXT | free P | settle ID
+//	fence NODE/INCARNATION     reclaim P:CLASS...     regions [FROM [MAX]]
+//	used     clean N     records
+//
+// Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(want))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(want) {
+				t.Errorf("%s is now:\n%s", file, got)
+			}
+		})
+	}
+}
+
+// play runs a script and returns it with the output it has now.
+func play(t *testing.T, text string) string {
+	s := &script{store: newTestStore(1 << 20)}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  ") {
+			continue // old output
+		}
+		s.out.WriteString(line)
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		if err := s.command(words); err != nil {
+			t.Fatalf("%s: %v", strings.TrimSpace(line), err)
+		}
+	}
+	return s.out.String()
+}
+
+const testMachine = 2
+
+func newTestStore(capacity int) *Store {
+	return New(Config{
+		Prefix: rackaddr.DefaultDSMPrefix, Machine: testMachine, Epoch: 1,
+		Memory: make([]byte, capacity), Discard: func(b []byte) { clear(b) }, MaxData: 4096,
+	})
+}
+
+type script struct {
+	store   *Store
+	regions []packet.Region
+	out     strings.Builder
+}
+
+func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }
+
+func (s *script) command(w []string) error {
+	switch w[0] {
+	case "fence":
+		var n, inc int
+		if _, err := fmt.Sscanf(w[1], "n%d/%d", &n, &inc); err != nil {
+			return err
+		}
+		s.store.Fence(control.Fence{Node: rackaddr.Node(uint64(n)), Incarnation: uint32(inc)})
+	case "reclaim":
+		return s.reclaim(w[1:])
+	case "regions":
+		var q control.Regions
+		if len(w) > 1 {
+			q.From = s.pointer(w[1]).Offset()
+		}
+		if len(w) > 2 {
+			q.Max, _ = strconv.Atoi(w[2])
+		}
+		l := s.store.List(q)
+		for _, r := range l.Regions {
+			s.printf("%#x class %d of %s", r.Offset, r.Class, r.Owner)
+		}
+		s.printf("next %#x", l.Next)
+	case "used":
+		s.printf("%d", s.store.Used())
+	case "clean":
+		n, err := strconv.ParseInt(w[1], 0, 64)
+		s.store.Clean(int(n))
+		s.printf("dirty %v", s.store.Dirty())
+		return err
+	case "records":
+		s.printf("%d", s.store.clients.records)
+	default:
+		return s.request(w)
+	}
+	return nil
+}
+
+func (s *script) reclaim(words []string) error {
+	var body control.Reclaim
+	for _, w := range words {
+		p, class, _ := strings.Cut(w, ":")
+		c, err := strconv.Atoi(class)
+		if err != nil {
+			return err
+		}
+		body.Regions = append(body.Regions, control.RegionID{Offset: s.pointer(p).Offset(), Class: uint8(c)})
+	}
+	if err := s.store.Reclaim(body); err != nil {
+		s.printf("%v", err)
+	}
+	return nil
+}
+
+// request carries out NODE[/INC] ID[^FLOOR] OPERATION.
+func (s *script) request(w []string) error {
+	var node uint64
+	r := Request{Header: packet.Header{Kind: packet.Request, Incarnation: 1, Floor: 1}}
+	who, inc, _ := strings.Cut(w[0], "/")
+	if _, err := fmt.Sscanf(who, "n%d", &node); err != nil {
+		return err
+	}
+	r.Node = rackaddr.Node(node)
+	if inc != "" {
+		n, _ := strconv.Atoi(inc)
+		r.Header.Incarnation = uint32(n)
+	}
+	id, floor, _ := strings.Cut(w[1], "^")
+	r.Header.Request, _ = strconv.ParseUint(id, 0, 64)
+	if floor != "" {
+		r.Header.Floor, _ = strconv.ParseUint(floor, 0, 64)
+	}
+	if err := s.operation(&r, w[2:]); err != nil {
+		return err
+	}
+	a, drop := s.store.Handle(&r)
+	if drop != NotDropped {
+		s.printf("dropped: %v", drop)
+		return nil
+	}
+	s.answer(&r, &a)
+	return nil
+}
+
+func (s *script) operation(r *Request, w []string) error {
+	machine := packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
+	var err error
+	switch w[0] {
+	case "alloc":
+		r.To = machine.With(packet.OpAlloc, 0)
+		r.Header.Length, err = strconv.ParseUint(w[1], 0, 64)
+	case "read":
+		r.To = s.pointer(w[1]).With(packet.OpRead, 0)
+		r.Header.Length, err = strconv.ParseUint(w[2], 0, 64)
+	case "write":
+		r.To, r.Data = s.pointer(w[1]).With(packet.OpWrite, 0), []byte(strings.Join(w[2:], " "))
+		r.Header.Length = uint64(len(r.Data))
+	case "free":
+		r.To = s.pointer(w[1]).With(packet.OpFree, 0)
+	case "settle":
+		r.To = machine.With(packet.OpSettle, 0)
+		r.Header.Length, err = strconv.ParseUint(w[1], 0, 64)
+	default:
+		return fmt.Errorf("unknown command")
+	}
+	return err
+}
+
+// answer prints a reply, and names a region that is new.
+func (s *script) answer(r *Request, a *Answer) {
+	text := a.Header.Status.String()
+	if a.Header.Flags&packet.FlagApplied != 0 {
+		text = "applied: " + text
+	}
+	if a.Header.Length > 0 {
+		text += fmt.Sprintf(", %d bytes", a.Header.Length)
+	}
+	if n := len(a.Data); n > 0 && n <= 32 {
+		text += fmt.Sprintf(", %q", a.Data)
+	}
+	if r.To.Op() == packet.OpAlloc && a.Header.Status == 0 {
+		reg, err := packet.RegionOf(a.From)
+		if err != nil {
+			text += ", " + err.Error()
+		}
+		text += fmt.Sprintf(", r%d = %s", s.name(reg), reg)
+	} else if a.From != r.To {
+		text += ", from " + a.From.String()
+	}
+	s.printf("%s", text)
+}
+
+func (s *script) name(reg packet.Region) int {
+	for i, r := range s.regions {
+		if r == reg {
+			return i + 1
+		}
+	}
+	s.regions = append(s.regions, reg)
+	return len(s.regions)
+}
+
+// pointer reads rK, rK+N or a bare address.
+func (s *script) pointer(word string) packet.Pointer {
+	name, off, _ := strings.Cut(word, "+")
+	n, _ := strconv.ParseInt(off, 0, 64)
+	if k, err := strconv.Atoi(strings.TrimPrefix(name, "r")); err == nil && name[0] == 'r' && k <= len(s.regions) {
+		return s.regions[k-1].Base.Add(n)
+	}
+	addr, _ := strconv.ParseUint(name, 0, 64)
+	return packet.Make(rackaddr.DefaultDSMPrefix, testMachine, addr)
+}
