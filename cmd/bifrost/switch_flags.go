@@ -21,7 +21,6 @@ type switchOptions struct {
 	interfaces interfaceFlags
 	deviceID   uint64
 	cpuPort    uint16
-	dropPort   uint16
 	program    string
 	p4info     string
 	noP4       bool
@@ -37,8 +36,7 @@ type switchOptions struct {
 func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.VarP(&o.interfaces, "interface", "i", "attach interface NAME as port PORT (repeatable)")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device id; 0 is reserved by P4Runtime")
-	f.Uint16Var(&o.cpuPort, "cpu-port", 0, "port for PacketIn and PacketOut, 1 to 511; without it there are none")
-	f.Uint16Var(&o.dropPort, "drop-port", uint16(softswitch.DefaultDropPort), "port whose packets are dropped")
+	f.Uint16Var(&o.cpuPort, "cpu-port", 0, "port for PacketIn and PacketOut, 1 to 510; without it there are none")
 	f.StringVar(&o.p4info, "p4info", "", "P4Info of the program on the command line (text; binary if named .bin or .pb)")
 	f.BoolVar(&o.noP4, "no-p4", false, "start without a program (the default if none is named)")
 	f.StringVar(&o.pcap, "pcap", "", "capture each port's packets in `DIR`/NAME_in.pcap and NAME_out.pcap")
@@ -59,7 +57,7 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 // config turns the flags into a switch's configuration.
 func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 	cfg := softswitch.Config{
-		DeviceID: o.deviceID, CPUPort: datapath.Port(o.cpuPort), DropPort: datapath.Port(o.dropPort),
+		DeviceID: o.deviceID, CPUPort: datapath.Port(o.cpuPort),
 		CaptureDir: o.pcap, Log: log,
 	}
 	if o.deviceID == 0 {
@@ -165,7 +163,7 @@ func (f *interfaceFlags) Set(s string) error {
 	num, name, ok := strings.Cut(s, "@")
 	n, err := strconv.ParseUint(num, 10, 9)
 	if !ok || err != nil || name == "" {
-		return fmt.Errorf("%q is not PORT@NAME with a port from 0 to %d, such as 0@veth0", s, softswitch.MaxPort)
+		return fmt.Errorf("%q is not PORT@NAME with a port from 0 to %d, such as 0@veth0", s, softswitch.DropPort-1)
 	}
 	for _, i := range *f {
 		if i.port == datapath.Port(n) || i.name == name {

@@ -2,14 +2,17 @@ package p4rt
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // arbiter keeps who is primary for which role (section "Client Arbitration and
@@ -21,12 +24,24 @@ type arbiter struct {
 
 	mu    sync.Mutex
 	roles map[string]*role
+
+	// present are the primaries of all roles, for the packet path to read
+	// without a lock.
+	present atomic.Pointer[[]primary]
+}
+
+// primary is a primary as the packet path needs it.
+type primary struct {
+	out   *sender
+	scope *scope
 }
 
 // role is what is remembered for a role; it outlives its controllers.
 type role struct {
 	name    string
 	highest *p4v1.Uint128 // election id ever seen of a primary; nil if none
+	config  *anypb.Any    // the last that a primary has sent
+	scope   *scope        // what config says
 	primary *client       // nil if none
 	clients []*client     // live ones, in order of arrival
 }
@@ -37,6 +52,9 @@ type client struct {
 	out      *sender
 	role     *role // nil before the first arbitration message
 	election *p4v1.Uint128
+	// config and scope are the client's last, which count if it is primary.
+	config *anypb.Any
+	scope  *scope
 }
 
 // notice is an arbitration update for one client.
@@ -47,7 +65,8 @@ type notice struct {
 
 func newArbiter(device uint64) *arbiter {
 	a := &arbiter{device: device, roles: map[string]*role{}}
-	a.roles[""] = &role{} // the default role always exists
+	a.roles[""] = &role{scope: everything} // the default role always exists
+	a.present.Store(&[]primary{})
 	return a
 }
 
@@ -63,11 +82,13 @@ func (a *arbiter) update(c *client, m *p4v1.MasterArbitrationUpdate) (notices []
 	r, wasPrimary := c.role, c.role.primary == c
 	c.election = m.GetElectionId()
 	if c.election != nil && (r.highest == nil || compareIDs(c.election, r.highest) >= 0) {
-		r.primary, r.highest = nil, c.election
+		r.primary, r.highest, r.config, r.scope = nil, c.election, c.config, c.scope
+		a.republish()
 		return a.notices(r, true, func(o *client) bool { return o != c }), true, nil
 	}
 	if wasPrimary {
 		r.primary = nil
+		a.republish()
 		return a.notices(r, false, nil), false, nil
 	}
 	return a.notices(r, r.primary != nil, func(o *client) bool { return o == c }), false, nil
@@ -83,10 +104,14 @@ func (a *arbiter) admit(c *client, m *p4v1.MasterArbitrationUpdate) error {
 		return status.Errorf(codes.FailedPrecondition, "the stream belongs to device %d, not %d", a.device, m.GetDeviceId())
 	case !fresh && name != c.role.name:
 		return status.Errorf(codes.FailedPrecondition, "the stream has the role %q; open another one for %q", c.role.name, name)
-	case m.GetRole().GetConfig() != nil:
-		return status.Error(codes.InvalidArgument, "role configurations are not supported: leave role.config unset for full access")
+	case name == "" && m.GetRole().GetConfig() != nil:
+		return status.Error(codes.InvalidArgument, "the default role has full access: leave role.config unset, or name a role")
 	case numericRole(m.GetRole()) != 0:
 		return status.Error(codes.InvalidArgument, "numeric role ids are deprecated since P4Runtime 1.4: use role.name")
+	}
+	scope, err := parseScope(m.GetRole().GetConfig())
+	if err != nil {
+		return err
 	}
 	r := a.roles[name]
 	if r != nil && m.GetElectionId() != nil && slices.ContainsFunc(r.clients, func(o *client) bool {
@@ -94,17 +119,24 @@ func (a *arbiter) admit(c *client, m *p4v1.MasterArbitrationUpdate) error {
 	}) {
 		return status.Errorf(codes.InvalidArgument, "election id %v is in use by another controller of role %q", m.GetElectionId(), name)
 	}
-	if !fresh {
-		return nil
-	}
-	if r == nil {
-		if len(a.roles) >= maxRoles {
-			return status.Errorf(codes.ResourceExhausted, "there are already %d roles", maxRoles)
+	if fresh {
+		if err := a.join(c, r, name); err != nil {
+			return err
 		}
-		r = &role{name: name}
-		a.roles[name] = r
 	}
-	if len(r.clients) >= maxStreamsPerRole {
+	c.config, c.scope = m.GetRole().GetConfig(), scope
+	return nil
+}
+
+// join adds a new client to role r, which is nil if nobody has had it before.
+func (a *arbiter) join(c *client, r *role, name string) error {
+	switch {
+	case r == nil && len(a.roles) >= maxRoles:
+		return status.Errorf(codes.ResourceExhausted, "there are already %d roles", maxRoles)
+	case r == nil:
+		r = &role{name: name, scope: everything}
+		a.roles[name] = r
+	case len(r.clients) >= maxStreamsPerRole:
 		return status.Errorf(codes.ResourceExhausted, "role %q already has %d streams", name, maxStreamsPerRole)
 	}
 	r.clients = append(r.clients, c)
@@ -117,6 +149,7 @@ func (a *arbiter) promote(c *client) []notice {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.role.primary = c
+	a.republish()
 	return a.notices(c.role, true, func(o *client) bool { return o == c })
 }
 
@@ -133,6 +166,7 @@ func (a *arbiter) leave(c *client) []notice {
 		return nil
 	}
 	r.primary = nil
+	a.republish()
 	return a.notices(r, false, nil)
 }
 
@@ -146,7 +180,7 @@ func (a *arbiter) notices(r *role, havePrimary bool, to func(*client) bool) []no
 		}
 		m := &p4v1.MasterArbitrationUpdate{DeviceId: a.device, ElectionId: r.highest, Status: &spb.Status{}}
 		if r.name != "" {
-			m.Role = &p4v1.Role{Name: r.name}
+			m.Role = &p4v1.Role{Name: r.name, Config: r.config}
 		}
 		switch {
 		case r.primary == c:
@@ -162,45 +196,55 @@ func (a *arbiter) notices(r *role, havePrimary bool, to func(*client) bool) []no
 }
 
 // checkPrimary tells whether (role, election id) names the primary, with the
-// codes of section "Write RPC".
-func (a *arbiter) checkPrimary(name string, id *p4v1.Uint128) error {
+// codes of section "Write RPC", and gives the role's scope.
+func (a *arbiter) checkPrimary(name string, id *p4v1.Uint128) (*scope, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.roles[name]
 	switch {
 	case r == nil:
-		return status.Errorf(codes.NotFound, "role %q is unknown", name)
+		return nil, status.Errorf(codes.NotFound, "role %q is unknown", name)
 	case r.primary == nil:
-		return status.Errorf(codes.PermissionDenied, "role %q has no primary", name)
+		return nil, status.Errorf(codes.PermissionDenied, "role %q has no primary", name)
 	case id == nil || compareIDs(id, r.primary.election) != 0:
-		return status.Errorf(codes.PermissionDenied, "election id %v is not the primary's", id)
+		return nil, status.Errorf(codes.PermissionDenied, "election id %v is not the primary's", id)
+	}
+	return r.scope, nil
+}
+
+// roleScope is a role's scope; NOT_FOUND if nobody has ever had that role.
+func (a *arbiter) roleScope(name string) (*scope, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.roles[name]; r != nil {
+		return r.scope, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "role %q is unknown", name)
+}
+
+// primaries are those of all roles, in the order of the roles' names. It takes
+// no lock.
+func (a *arbiter) primaries() []primary { return *a.present.Load() }
+
+// primaryScope is what c may do as a primary; nil if it is none.
+func (a *arbiter) primaryScope(c *client) *scope {
+	for _, p := range a.primaries() {
+		if p.out == c.out {
+			return p.scope
+		}
 	}
 	return nil
 }
 
-// isPrimary tells whether c is primary for its role.
-func (a *arbiter) isPrimary(c *client) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return c.role != nil && c.role.primary == c
-}
-
-// primaries are the senders of all roles' primaries, in the roles' name order.
-func (a *arbiter) primaries() []*sender {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var cs []*client
-	for _, r := range a.roles {
-		if r.primary != nil {
-			cs = append(cs, r.primary)
+// republish brings what primaries returns up to date.
+func (a *arbiter) republish() {
+	var ps []primary
+	for _, name := range slices.Sorted(maps.Keys(a.roles)) {
+		if r := a.roles[name]; r.primary != nil {
+			ps = append(ps, primary{r.primary.out, r.scope})
 		}
 	}
-	slices.SortFunc(cs, func(x, y *client) int { return cmp.Compare(x.role.name, y.role.name) })
-	out := make([]*sender, len(cs))
-	for i, c := range cs {
-		out[i] = c.out
-	}
-	return out
+	a.present.Store(&ps)
 }
 
 // compareIDs compares 128-bit election ids.

@@ -9,22 +9,22 @@ import (
 // batch applies a batch as its atomicity asks for (section "Batch Atomicity");
 // errs has one element per update. An error of its own means that nothing was
 // attempted.
-func (p *pipeline) batch(r *p4v1.WriteRequest) (errs []error, err error) {
+func (p *pipeline) batch(sc *scope, r *p4v1.WriteRequest) (errs []error, err error) {
 	updates := r.GetUpdates()
 	switch a := r.GetAtomicity(); a {
 	case p4v1.WriteRequest_CONTINUE_ON_ERROR:
 		errs = make([]error, len(updates))
 		for i, u := range updates {
-			errs[i] = p.update(u)
+			errs[i] = p.permitted(sc, u)
 		}
 		return errs, nil
 	case p4v1.WriteRequest_ROLLBACK_ON_ERROR:
-		return p.allOrNone(updates), nil
+		return p.allOrNone(sc, updates), nil
 	case p4v1.WriteRequest_DATAPLANE_ATOMIC:
 		if len(updates) > 1 || len(updates) == 1 && !p.atomic(updates[0]) {
 			return nil, status.Error(codes.Unimplemented, "the data plane changes in single steps: DATAPLANE_ATOMIC is supported for one update that is one step")
 		}
-		return p.allOrNone(updates), nil
+		return p.allOrNone(sc, updates), nil
 	default:
 		return nil, status.Errorf(codes.InvalidArgument, "atomicity %v", a)
 	}
@@ -32,12 +32,12 @@ func (p *pipeline) batch(r *p4v1.WriteRequest) (errs []error, err error) {
 
 // allOrNone applies updates until one fails, and then undoes those before it.
 // Updates that were undone or not attempted fail with ABORTED.
-func (p *pipeline) allOrNone(updates []*p4v1.Update) []error {
+func (p *pipeline) allOrNone(sc *scope, updates []*p4v1.Update) []error {
 	errs := make([]error, len(updates))
 	undo := make([][]*p4v1.Update, 0, len(updates))
 	for i, u := range updates {
 		inverse := p.inverse(u)
-		if errs[i] = p.update(u); errs[i] == nil {
+		if errs[i] = p.permitted(sc, u); errs[i] == nil {
 			undo = append(undo, inverse)
 			continue
 		}

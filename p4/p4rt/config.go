@@ -28,8 +28,12 @@ func (s *Server) SetForwardingPipelineConfig(_ context.Context, r *p4v1.SetForwa
 func (s *Server) configure(r *p4v1.SetForwardingPipelineConfigRequest) (unused []*pipeline, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.mayChange(r.GetDeviceId(), r.GetRole(), r.GetRoleId(), r.GetElectionId()); err != nil { //nolint:staticcheck // deprecated field, refused when set
+	sc, err := s.mayChange(r)
+	if err != nil {
 		return nil, err
+	}
+	if !sc.pipeline {
+		return nil, status.Error(codes.PermissionDenied, "the role may not change the pipeline")
 	}
 	if r.GetAction() == p4v1.SetForwardingPipelineConfigRequest_COMMIT {
 		return s.commitSaved(r.GetConfig())

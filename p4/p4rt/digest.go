@@ -162,6 +162,18 @@ func (c *digestChannel) stop() { c.configure(nil) }
 func (c *digestChannel) reset() {
 	c.stopTimer()
 	c.buffer, c.pending = nil, map[string]bool{}
+	c.clearCache()
+}
+
+// forgetAll forgets all lists, acknowledged or not, as the specification allows
+// when the primary changes.
+func (c *digestChannel) forgetAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clearCache()
+}
+
+func (c *digestChannel) clearCache() {
 	for id := range c.lists {
 		c.forget(id)
 	}
@@ -195,5 +207,6 @@ func (p *pipeline) Digest(d datapath.Digest) {
 
 func (p *pipeline) sendDigests(l *p4v1.DigestList) bool {
 	m := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Digest{Digest: l}}
-	return p.srv.tell(m, proto.Size(l))
+	name := p.info.Name(l.GetDigestId())
+	return p.srv.tell(m, proto.Size(l), func(sc *scope) bool { return sc.object(name) })
 }

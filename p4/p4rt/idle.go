@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // idleQueue takes idle notifications off the packet path: to tell the
@@ -59,22 +60,31 @@ func (p *pipeline) Idle(e datapath.Entry) {
 	}
 }
 
-// reportIdle sends one notification (section "Table Idle Timeout
-// Notification"). Entries that have been deleted meanwhile are left out.
+// reportIdle notifies each primary of its tables' entries (section "Table Idle
+// Timeout Notification"). Entries that have been deleted meanwhile are left out.
 func (p *pipeline) reportIdle(batch []datapath.Entry) {
-	m := &p4v1.IdleTimeoutNotification{Timestamp: time.Now().UnixNano()}
+	var entries []*p4v1.TableEntry
 	p.srv.mu.RLock()
 	for _, e := range batch {
-		if stored := p.store.find(e); stored != nil {
-			m.TableEntry = append(m.TableEntry, stored.msg)
+		if found := p.store.find(e); found != nil {
+			entries = append(entries, found.msg)
 		}
 	}
 	p.srv.mu.RUnlock()
-	if len(m.TableEntry) == 0 {
-		return
-	}
-	msg := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{IdleTimeoutNotification: m}}
-	if !p.srv.tell(msg, 100*len(batch)) {
-		p.srv.stats.idleDrops.Add(uint64(len(batch)))
+	now := time.Now().UnixNano()
+	for _, pr := range p.srv.arb.primaries() {
+		m := &p4v1.IdleTimeoutNotification{Timestamp: now}
+		for _, e := range entries {
+			if pr.scope.object(p.info.Name(e.GetTableId())) {
+				m.TableEntry = append(m.TableEntry, e)
+			}
+		}
+		if len(m.TableEntry) == 0 {
+			continue
+		}
+		msg := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{IdleTimeoutNotification: m}}
+		if !pr.out.offer(msg, proto.Size(m)) {
+			p.srv.stats.idleDrops.Add(uint64(len(m.TableEntry)))
+		}
 	}
 }

@@ -74,16 +74,19 @@ func (p *pipeline) PacketIn(frame []byte) {
 	m := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{
 		Packet: &p4v1.PacketIn{Payload: payload, Metadata: md},
 	}}
-	if !p.srv.tell(m, len(frame)) {
+	if !p.srv.tell(m, len(frame), func(sc *scope) bool { return sc.packetIn }) {
 		p.srv.stats.packetInDrops.Add(1)
 	}
 }
 
-// tell offers a message to every primary; it is false if nobody took it.
-func (s *Server) tell(m *p4v1.StreamMessageResponse, size int) bool {
+// tell offers a message to every primary whose scope includes it; it is false
+// if nobody took it.
+func (s *Server) tell(m *p4v1.StreamMessageResponse, size int, includes func(*scope) bool) bool {
 	taken := false
-	for _, out := range s.arb.primaries() {
-		taken = out.offer(m, size) || taken
+	for _, p := range s.arb.primaries() {
+		if includes(p.scope) {
+			taken = p.out.offer(m, size) || taken
+		}
 	}
 	return taken
 }

@@ -13,7 +13,7 @@ func (s *Server) Read(r *p4v1.ReadRequest, stream p4v1.P4Runtime_ReadServer) err
 	if r.GetDeviceId() != s.cfg.DeviceID {
 		return s.wrongDevice(r.GetDeviceId())
 	}
-	found, errs, err := s.read(r.GetEntities())
+	found, errs, err := s.read(r)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,14 @@ func (s *Server) Read(r *p4v1.ReadRequest, stream p4v1.P4Runtime_ReadServer) err
 }
 
 // read answers a batch (section "Batch Processing").
-func (s *Server) read(requests []*p4v1.Entity) ([]*p4v1.Entity, []error, error) {
+func (s *Server) read(req *p4v1.ReadRequest) ([]*p4v1.Entity, []error, error) {
+	sc, requests := everything, req.GetEntities()
+	if req.GetRole() != "" {
+		var err error
+		if sc, err = s.arb.roleScope(req.GetRole()); err != nil {
+			return nil, nil, err
+		}
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.pipe == nil {
@@ -37,7 +44,7 @@ func (s *Server) read(requests []*p4v1.Entity) ([]*p4v1.Entity, []error, error) 
 	var found []*p4v1.Entity
 	errs := make([]error, len(requests))
 	for i, e := range requests {
-		r := reader{p: s.pipe}
+		r := reader{p: s.pipe, scope: sc}
 		if errs[i] = r.read(e); errs[i] == nil {
 			found = append(found, r.found...)
 		}
@@ -48,6 +55,7 @@ func (s *Server) read(requests []*p4v1.Entity) ([]*p4v1.Entity, []error, error) 
 // reader collects what one request asks for.
 type reader struct {
 	p     *pipeline
+	scope *scope // nil: everything
 	found []*p4v1.Entity
 }
 
@@ -84,7 +92,12 @@ func (r *reader) read(e *p4v1.Entity) error {
 	return status.Error(codes.InvalidArgument, "a read request must name the kind of its entity")
 }
 
-func (r *reader) add(e *p4v1.Entity) { r.found = append(r.found, e) }
+// add adds an entity if the role's scope includes it.
+func (r *reader) add(e *p4v1.Entity) {
+	if r.scope == nil || r.scope.entity(r.p.info, e) {
+		r.found = append(r.found, e)
+	}
+}
 
 // choose is what an id in a request means: one object, or all if it is 0.
 func choose[T any](what string, id uint32, all []*T, byID map[uint32]*T) ([]*T, error) {

@@ -72,6 +72,12 @@ func (s *Server) arbitrate(c *client, m *p4v1.MasterArbitrationUpdate) error {
 		// behind us find that nobody, or somebody else, is primary.
 		s.mu.Lock()
 		then := s.arb.promote(c)
+		if p := s.live.Load(); p != nil {
+			// What the previous primary did not acknowledge, this one wants to hear.
+			for _, d := range p.digests {
+				d.forgetAll()
+			}
+		}
 		s.mu.Unlock()
 		deliver(then)
 		s.log.Info("controller is primary", "role", c.role.name, "election", m.GetElectionId())
@@ -102,11 +108,13 @@ func (s *Server) packetOut(c *client, m *p4v1.PacketOut) {
 }
 
 func (s *Server) inject(c *client, m *p4v1.PacketOut) error {
-	if !s.arb.isPrimary(c) {
+	sc, p := s.arb.primaryScope(c), s.live.Load()
+	switch {
+	case sc == nil:
 		return status.Error(codes.PermissionDenied, "only the primary may send packets")
-	}
-	p := s.live.Load()
-	if p == nil {
+	case !sc.packetOut:
+		return status.Error(codes.PermissionDenied, "the role may not send packets")
+	case p == nil:
 		return status.Error(codes.FailedPrecondition, "no forwarding pipeline is configured")
 	}
 	frame, err := p.info.PacketOut.Encode(m.GetMetadata(), m.GetPayload())
@@ -118,12 +126,14 @@ func (s *Server) inject(c *client, m *p4v1.PacketOut) error {
 
 func (s *Server) digestAck(c *client, m *p4v1.DigestListAck) {
 	var err error
-	p := s.live.Load()
+	sc, p := s.arb.primaryScope(c), s.live.Load()
 	switch {
-	case !s.arb.isPrimary(c):
+	case sc == nil:
 		err = status.Error(codes.PermissionDenied, "only the primary may acknowledge digests")
 	case p == nil || p.info.Digests[m.GetDigestId()] == nil:
 		err = status.Errorf(codes.InvalidArgument, "no digest has the id %#x", m.GetDigestId())
+	case !sc.object(p.info.Name(m.GetDigestId())):
+		err = status.Error(codes.PermissionDenied, "the role has no part in this digest")
 	default:
 		p.digests[m.GetDigestId()].ack(m.GetListId())
 		return

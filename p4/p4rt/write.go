@@ -13,13 +13,14 @@ import (
 func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.mayChange(r.GetDeviceId(), r.GetRole(), r.GetRoleId(), r.GetElectionId()); err != nil { //nolint:staticcheck // deprecated field, refused when set
+	sc, err := s.mayChange(r)
+	if err != nil {
 		return nil, err
 	}
 	if s.pipe == nil {
 		return nil, status.Error(codes.FailedPrecondition, "no forwarding pipeline is configured")
 	}
-	errs, err := s.pipe.batch(r)
+	errs, err := s.pipe.batch(sc, r)
 	if err != nil {
 		return nil, err
 	}
@@ -29,16 +30,32 @@ func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResp
 	return &p4v1.WriteResponse{}, nil
 }
 
+// change is a request that only a primary may make.
+type change interface {
+	GetDeviceId() uint64
+	GetRole() string
+	GetRoleId() uint64
+	GetElectionId() *p4v1.Uint128
+}
+
 // mayChange makes the checks that Write and SetForwardingPipelineConfig share,
-// in the specification's order.
-func (s *Server) mayChange(device uint64, role string, roleID uint64, election *p4v1.Uint128) error {
-	if device != s.cfg.DeviceID {
-		return s.wrongDevice(device)
+// in the specification's order, and gives the role's scope.
+func (s *Server) mayChange(r change) (*scope, error) {
+	if r.GetDeviceId() != s.cfg.DeviceID {
+		return nil, s.wrongDevice(r.GetDeviceId())
 	}
-	if roleID != 0 {
-		return status.Error(codes.NotFound, "numeric role ids are deprecated since P4Runtime 1.4: use role")
+	if r.GetRoleId() != 0 {
+		return nil, status.Error(codes.NotFound, "numeric role ids are deprecated since P4Runtime 1.4: use role")
 	}
-	return s.arb.checkPrimary(role, election)
+	return s.arb.checkPrimary(r.GetRole(), r.GetElectionId())
+}
+
+// permitted applies one update if the role's scope allows it.
+func (p *pipeline) permitted(sc *scope, u *p4v1.Update) error {
+	if !sc.entity(p.info, u.GetEntity()) {
+		return status.Errorf(codes.PermissionDenied, "%q is not in the role's scope", objectOf(p.info, u.GetEntity()))
+	}
+	return p.update(u)
 }
 
 // update applies one update.

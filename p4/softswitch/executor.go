@@ -20,8 +20,6 @@ type Executor interface {
 type Env struct {
 	// CPUPort is the port whose frames go to the controller; 0 is none.
 	CPUPort datapath.Port
-	// DropPort is the port whose frames go nowhere.
-	DropPort datapath.Port
 	// Sink receives what the data plane has for the controller.
 	Sink datapath.Sink
 	// Emit is the emit function for frames that come from the controller.

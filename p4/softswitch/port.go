@@ -7,8 +7,8 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
 
-// MaxPort is the largest port number: v1model's ports have 9 bits.
-const MaxPort datapath.Port = 511
+// numPorts is how many port numbers there are: v1model's have 9 bits.
+const numPorts = 512
 
 // minFrame is the smallest frame that is taken: an Ethernet header.
 const minFrame = 14
@@ -148,8 +148,8 @@ func (s *Switch) Attach(num datapath.Port, out func(frame []byte)) error {
 // Detach removes a port; what is under way to it is finished first.
 func (s *Switch) Detach(num datapath.Port) error {
 	s.mu.Lock()
-	p := s.ports[num&MaxPort].Load()
-	if p == nil || num > MaxPort {
+	p := s.port(num)
+	if p == nil {
 		s.mu.Unlock()
 		return fmt.Errorf("port %d is not attached", num)
 	}
@@ -164,8 +164,8 @@ func (s *Switch) Detach(num datapath.Port) error {
 
 // add puts a port into its place.
 func (s *Switch) add(p *port) error {
-	if p.num > MaxPort || p.num == s.cfg.CPUPort && p.num != 0 || p.num == s.cfg.DropPort {
-		return fmt.Errorf("port %d cannot be attached: 0 to %d can, except the CPU port %d and the drop port %d", p.num, MaxPort, s.cfg.CPUPort, s.cfg.DropPort)
+	if p.num >= DropPort || p.num == s.cfg.CPUPort && p.num != 0 {
+		return fmt.Errorf("port %d cannot be attached: only 0 to %d can, and not the CPU port %d", p.num, DropPort-1, s.cfg.CPUPort)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 // ErrClosed is returned for a switch that has been closed.
 var ErrClosed = errors.New("softswitch: closed")
 
-// DefaultDropPort is the port that v1model's mark_to_drop sends to.
-const DefaultDropPort datapath.Port = 511
+// DropPort is the port that v1model's mark_to_drop sends to: nowhere.
+const DropPort datapath.Port = 511
 
 // Config is what a Switch needs.
 type Config struct {
@@ -27,8 +27,6 @@ type Config struct {
 	// CPUPort is the port whose frames go to the controller as PacketIns; 0
 	// means that there is none.
 	CPUPort datapath.Port
-	// DropPort is the port whose frames go nowhere; 0 means DefaultDropPort.
-	DropPort datapath.Port
 	// Load builds executors; nil means LoadGo, the portable executor.
 	Load Loader
 	// CaptureDir, if not empty, is where what each port receives and sends is
@@ -47,7 +45,7 @@ type Switch struct {
 	srv *p4rt.Server
 
 	exec  atomic.Pointer[Executor] // nil before the first pipeline is committed
-	ports [MaxPort + 1]atomic.Pointer[port]
+	ports [numPorts]atomic.Pointer[port]
 	lost  atomic.Uint64 // frames before there was a pipeline, or at or for no port
 
 	mu     sync.Mutex // makes changes of ports one at a time
@@ -56,11 +54,8 @@ type Switch struct {
 
 // New makes a switch without ports and without a pipeline.
 func New(cfg Config) (*Switch, error) {
-	if cfg.DropPort == 0 {
-		cfg.DropPort = DefaultDropPort
-	}
-	if cfg.CPUPort > MaxPort || cfg.DropPort > MaxPort || cfg.CPUPort == cfg.DropPort {
-		return nil, fmt.Errorf("softswitch: CPU port %d and drop port %d must differ and be at most %d", cfg.CPUPort, cfg.DropPort, MaxPort)
+	if cfg.CPUPort >= DropPort {
+		return nil, fmt.Errorf("softswitch: CPU port %d is not below the drop port %d", cfg.CPUPort, DropPort)
 	}
 	if cfg.Load == nil {
 		cfg.Load = LoadGo
@@ -85,7 +80,7 @@ func (s *Switch) Serve(l net.Listener) error { return s.srv.Serve(l) }
 
 // load builds an executor for the P4Runtime server.
 func (s *Switch) load(_ *configv1.P4Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
-	return s.cfg.Load(deviceConfig, Env{CPUPort: s.cfg.CPUPort, DropPort: s.cfg.DropPort, Sink: sink, Emit: s.emit, Log: s.log})
+	return s.cfg.Load(deviceConfig, Env{CPUPort: s.cfg.CPUPort, Sink: sink, Emit: s.emit, Log: s.log})
 }
 
 // commit makes an executor the path of all frames.
@@ -111,7 +106,7 @@ func (s *Switch) Input(num datapath.Port, frame []byte) {
 }
 
 func (s *Switch) port(num datapath.Port) *port {
-	if num > MaxPort {
+	if num >= numPorts {
 		return nil
 	}
 	return s.ports[num].Load()
@@ -129,7 +124,7 @@ func (s *Switch) Close() error {
 	s.mu.Unlock()
 	for i := range s.ports {
 		if s.ports[i].Load() != nil {
-			_ = s.Detach(datapath.Port(i)) //nolint:gosec // at most MaxPort
+			_ = s.Detach(datapath.Port(i)) //nolint:gosec // below numPorts
 		}
 	}
 	return s.srv.Close()

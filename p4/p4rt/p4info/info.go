@@ -143,10 +143,14 @@ type Info struct {
 	// has a header without fields there.
 	PacketIn, PacketOut *Header
 
+	names       map[uint32]string
 	tableNames  map[string]*Table
 	actionNames map[string]*Action
 	digestNames map[string]*Digest
 }
+
+// Name is the fully qualified name of the object with an id; "" if there is none.
+func (in *Info) Name(id uint32) string { return in.names[id] }
 
 // TableByName finds a table by its fully qualified name; nil if there is none.
 func (in *Info) TableByName(name string) *Table { return in.tableNames[name] }

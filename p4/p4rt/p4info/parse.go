@@ -37,7 +37,7 @@ func newInfo() *Info {
 		Meters: map[uint32]*Meter{}, Registers: map[uint32]*Register{},
 		ValueSets: map[uint32]*ValueSet{}, Digests: map[uint32]*Digest{},
 		PacketIn: &Header{}, PacketOut: &Header{},
-		tableNames: map[string]*Table{}, actionNames: map[string]*Action{}, digestNames: map[string]*Digest{},
+		names: map[uint32]string{}, tableNames: map[string]*Table{}, actionNames: map[string]*Action{}, digestNames: map[string]*Digest{},
 	}
 }
 
@@ -64,6 +64,7 @@ func (p *parser) object(what string, pre *configv1.Preamble) (Object, error) {
 		return o, fmt.Errorf("%s %q has the id %#x of %s", what, o.Name, o.ID, other)
 	}
 	p.seen[o.ID] = fmt.Sprintf("%s %q", what, o.Name)
+	p.info.names[o.ID] = o.Name
 	return o, nil
 }
 

@@ -37,6 +37,8 @@ var (
 	ErrTooLong = errors.New("afpacket: frame exceeds the MTU")
 	// ErrPermission: packet sockets need CAP_NET_RAW.
 	ErrPermission = errors.New("afpacket: no permission for packet sockets: run as root, or give the program CAP_NET_RAW (setcap cap_net_raw+ep)")
+	// ErrNoInterface: there is no such interface in this network namespace.
+	ErrNoInterface = errors.New("afpacket: no such interface")
 	// ErrClosed: the socket has been closed.
 	ErrClosed = errors.New("afpacket: closed")
 )
@@ -62,7 +64,7 @@ type Socket struct {
 func Open(name string) (*Socket, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
-		return nil, fmt.Errorf("interface %q: %w", name, err)
+		return nil, fmt.Errorf("%w: %q (ip link shows those that there are)", ErrNoInterface, name)
 	}
 	// Protocol 0 receives nothing until bind says what, so no frame comes in
 	// before the options are set.
