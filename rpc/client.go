@@ -202,6 +202,7 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *pa
 	m := c.to
 	m.Buf = datagram
 	_, _ = n.conn.WriteBatch([]netio.Message{m})
+	n.wakeSoon()
 	return nil
 }
 
@@ -212,12 +213,11 @@ func (c *client) wait(ctx context.Context, e *execution, p *pending, m *method) 
 		e.yield()
 		defer e.resume()
 	}
-	select {
-	case <-p.ready:
+	if c.node.await(ctx, p) {
 		return nil
-	case <-ctx.Done():
 	}
 	if p.token && c.node.detach(p) {
+		c.node.wakeSoon()
 		return fault.FromContext(m.op, ctx.Err())
 	}
 	if !p.token && c.node.end(p) {

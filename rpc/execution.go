@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type execution struct {
 	// deadline is the caller's; the zero Time is none.
 	deadline time.Time
 	out      [1]netio.Message
+	role     role // of the goroutine that runs it
 
 	life struct { // of the handler's context
 		sync.Mutex
@@ -85,6 +87,7 @@ func (e *execution) child(h *packet.Header) packet.ID {
 // so that calls which come back to this node find one. A stateful service keeps
 // it.
 func (e *execution) yield() {
+	e.promote()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.waiting++
@@ -147,6 +150,13 @@ func (e *execution) abandon() {
 // close ends the handler's context and gives the call's memory back.
 func (e *execution) close() {
 	e.life.cancel()
+	e.freeBuffer()
+}
+
+// keep gives the call memory of its own size, for it has to wait and the buffer
+// that it was received in has room for any datagram.
+func (e *execution) keep() {
+	e.call.Payload, e.call.Trailer = slices.Clone(e.call.Payload), slices.Clone(e.call.Trailer)
 	e.freeBuffer()
 }
 

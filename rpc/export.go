@@ -2,9 +2,11 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
@@ -22,10 +24,17 @@ type export struct {
 	address   netip.Addr
 	hash      uint64
 	processor thrift.TProcessor
-	methods   map[string]struct{}
+	methods   map[packet.Method]*served
 	config    exportConfig
 	conn      netio.Conn
 	pool      pool
+	running   atomic.Pointer[execution] // what the reader runs, if anything
+}
+
+// served is one method of an export.
+type served struct {
+	name string
+	time atomic.Int64 // nanoseconds that a handler runs, smoothed; 0 while unknown
 }
 
 // Export serves a service with any processor that the Thrift compiler generates
@@ -41,7 +50,7 @@ type export struct {
 func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, opts ...ExportOption) error {
 	op := "export " + service
 	x := &export{
-		node: n, name: service, address: rackaddr.Service(service), processor: p, methods: make(map[string]struct{}),
+		node: n, name: service, address: rackaddr.Service(service), processor: p, methods: make(map[packet.Method]*served),
 		config: exportConfig{workers: DefaultWorkers, queue: DefaultQueue},
 	}
 	x.hash = serviceHash(x.address)
@@ -76,10 +85,14 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 func (x *export) methodList() ([]control.Method, error) {
 	var methods []control.Method
 	for _, name := range slices.Sorted(maps.Keys(x.processor.ProcessorMap())) {
-		if _, err := packet.MethodOf(name); err != nil {
+		wire, err := packet.MethodOf(name)
+		if err != nil {
 			return nil, err
 		}
-		x.methods[name] = struct{}{}
+		if other := x.methods[wire]; other != nil {
+			return nil, fmt.Errorf("methods %s and %s have the same short form %s", other.name, name, wire)
+		}
+		x.methods[wire] = &served{name: name}
 		methods = append(methods, control.Method{Name: name})
 	}
 	return methods, nil
@@ -105,7 +118,8 @@ func (n *Node) serve(op string, x *export) error {
 	}
 	x.conn = conn
 	n.exports[x.name] = x
-	n.readers.Go(x.read)
+	n.readers.Add(1)
+	go x.read(newReader(conn))
 	return nil
 }
 

@@ -23,34 +23,20 @@ func (in *incoming) acknowledge(now time.Duration, id packet.ID) {
 	in.core.Acknowledge(now, id)
 }
 
-// read is an export's reader: it decides about each call that arrives.
-func (x *export) read() {
-	r := newReader(x.conn)
-	defer r.free()
-	for {
-		count, err := r.next()
-		if err != nil {
-			x.node.readFailed(err)
-			return
-		}
-		for i := range count {
-			x.receive(r, i)
-		}
-	}
-}
-
-func (x *export) receive(r *reader, i int) {
+// receive takes the i-th datagram that an export's endpoint has received. It
+// returns the execution of a call that the goroutine is to run, or nil.
+func (x *export) receive(r *reader, i int) *execution {
 	n := x.node
 	from := r.messages[i].Remote
 	m, err := packet.Parse(r.messages[i].Buf)
 	if err != nil || m.Type != packet.Call && m.Type != packet.Oneway || m.Service != x.hash {
 		n.stats.malformed.Add(1)
-		return
+		return nil
 	}
 	a, e := x.decide(from, &m)
 	switch a.Verdict {
 	case endpoint.Run:
-		x.accept(e, a.Reply, r, i)
+		return x.accept(e, a.Reply, r, i)
 	case endpoint.Resend:
 		n.stats.resent.Add(1)
 		n.send(from, a.Reply)
@@ -65,6 +51,7 @@ func (x *export) receive(r *reader, i int) {
 	default:
 		n.stats.dropped.Add(1)
 	}
+	return nil
 }
 
 // decide asks the core, and makes the execution of a call to run.
@@ -93,17 +80,23 @@ func (x *export) decide(from netip.AddrPort, m *packet.Message) (endpoint.Arriva
 	return a, e
 }
 
-// accept finds a worker for a new call. Of a one-way it tells the caller's
-// runtime that it need not be sent again.
-func (x *export) accept(e *execution, receipt []byte, r *reader, i int) {
-	to := e.from // e may be over before it is acknowledged
+// accept finds a slot for a new call, and returns the execution if it got one. Of
+// a one-way it tells the caller's runtime that it need not be sent again.
+func (x *export) accept(e *execution, receipt []byte, r *reader, i int) *execution {
+	to := e.from // a call that waits may be over before it is acknowledged
 	e.buffer = r.take(i)
-	switch {
-	case !x.pool.admit(e):
+	admission := x.pool.admit(e)
+	if admission == refused {
 		x.turnAway(e)
-	case receipt != nil:
+		return nil
+	}
+	if receipt != nil {
 		x.node.send(to, receipt)
 	}
+	if admission == begun {
+		return e
+	}
+	return nil
 }
 
 // turnAway refuses a call for which there is no room, or no time any more. A

@@ -25,6 +25,7 @@ func Memory(ctx context.Context) *dsm.Client {
 // memory makes the execution's client when it is first asked for, so that
 // handlers which need none do not pay.
 func (e *execution) memory() *dsm.Client {
+	e.promote() // memory takes its time
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.client == nil {

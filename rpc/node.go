@@ -30,8 +30,10 @@ type Node struct {
 	start   time.Time
 	stats   counters
 
-	out outgoing
-	in  incoming
+	out   outgoing
+	in    incoming
+	chair chair
+	pulse pulse
 
 	base    context.Context // of handlers
 	cancel  context.CancelFunc
@@ -82,7 +84,10 @@ func newNode(session join.Session, log *slog.Logger) (*Node, error) {
 		return nil, err
 	}
 	n.base, n.cancel = context.WithCancel(context.Background())
-	n.readers.Go(n.readAnswers)
+	n.chair = chair{vacant: make(chan struct{}, 1), reader: newReader(conn)}
+	n.chair.vacant <- struct{}{}
+	n.pulse.timer = time.AfterFunc(time.Hour, n.goOff)
+	n.sit()
 	n.readers.Go(n.watch)
 	return n, nil
 }
@@ -144,6 +149,7 @@ func (n *Node) fail(err error) {
 		_ = x.conn.Close()
 		_ = n.stack.RemoveAddress(x.address)
 	}
+	n.pulse.stop()
 	_ = n.conn.Close()
 	_ = n.memory.Close()
 	close(n.done)
@@ -155,9 +161,6 @@ func (n *Node) failCalls(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.err = err
-	if o.timer != nil {
-		o.timer.Stop()
-	}
 	for _, call := range o.core.All(nil) {
 		o.core.End(call)
 		p := call.Tag.(*pending)
@@ -209,7 +212,7 @@ func (n *Node) quiesce(ctx context.Context, exports []*export) error {
 	go func() {
 		defer close(idle)
 		for _, x := range exports {
-			x.pool.workers.Wait()
+			x.pool.calls.Wait()
 		}
 		for range cap(n.out.detached) {
 			select {

@@ -13,13 +13,11 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
-// outgoing is the calling side of a node: the core, and the timer that drives it.
+// outgoing is the calling side of a node.
 type outgoing struct {
-	mu    sync.Mutex
-	core  *endpoint.Caller
-	err   error // why no call can begin any more
-	timer *time.Timer
-	armed time.Duration // when the timer fires; 0 while it does not
+	mu   sync.Mutex
+	core *endpoint.Caller
+	err  error // why no call can begin any more
 	// detached holds a token for each one-way and each call that lends memory:
 	// the runtime may have to finish them when nobody waits any more.
 	detached chan struct{}
@@ -93,7 +91,7 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) ([]by
 	if p.detached {
 		p.datagram = slices.Clone(p.datagram)
 	}
-	o.arm(now, p.Due(), n.tick)
+	n.wakeAt(p.Due())
 	n.stats.calls.Add(1)
 	return p.datagram, nil
 }
@@ -122,22 +120,24 @@ func (n *Node) detach(p *pending) bool {
 	return true
 }
 
-// complete hands an answer to the goroutine that waits for it.
-func (n *Node) complete(r *reader, i int, m packet.Message) {
+// complete hands an answer to the goroutine that waits for it, and reports
+// whether there is one.
+func (n *Node) complete(r *reader, i int, m packet.Message) bool {
 	n.out.mu.Lock()
 	call := n.out.core.Receive(n.now(), &m)
 	n.out.mu.Unlock()
 	if call == nil {
 		n.stats.duplicates.Add(1)
-		return
+		return false
 	}
 	p := call.Tag.(*pending)
 	if p.detached {
 		n.release(p)
-		return
+		return false
 	}
 	p.answer, p.buffer = m, r.take(i)
 	p.ready <- struct{}{}
+	return true
 }
 
 // reserve takes a token for a call that the runtime may have to finish alone.
@@ -153,31 +153,10 @@ func (n *Node) reserve(ctx context.Context, p *pending) error {
 	}
 }
 
-// arm sets the timer to fire at due, unless it fires earlier already. The caller
-// holds the lock. A timer that fires too early finds nothing to do and is set
-// again, so on the fast path, where calls come and go before, this compares.
-func (o *outgoing) arm(now, due time.Duration, tick func()) {
-	if o.armed != 0 && o.armed <= due {
-		return
-	}
-	o.armed = due
-	if o.timer == nil {
-		o.timer = time.AfterFunc(due-now, tick)
-	} else {
-		o.timer.Reset(due - now)
-	}
-}
-
-// tick sends again what is due.
-func (n *Node) tick() {
+// tick sends again what is due, and returns when it has to be called next.
+func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	o := &n.out
 	o.mu.Lock()
-	if o.err != nil {
-		o.mu.Unlock()
-		return
-	}
-	now := n.now()
-	o.armed = 0
 	resend, expired := o.core.Tick(now, nil, nil)
 	var out []netio.Message
 	for _, call := range resend {
@@ -186,9 +165,7 @@ func (n *Node) tick() {
 		m.Buf = slices.Clone(p.datagram) // its owner may be done with it before it is sent
 		out = append(out, m)
 	}
-	if due, ok := o.core.Due(); ok {
-		o.arm(now, due, n.tick)
-	}
+	next, ok = o.core.Due()
 	o.mu.Unlock()
 	for _, call := range expired {
 		n.release(call.Tag.(*pending))
@@ -197,4 +174,5 @@ func (n *Node) tick() {
 		n.stats.resent.Add(uint64(len(out)))
 		_, _ = n.conn.WriteBatch(out) // a failure is a loss: it is sent again
 	}
+	return next, ok
 }

@@ -3,8 +3,9 @@ package rpc
 import "sync"
 
 // pool runs an export's calls on a bounded number of workers, and keeps a bounded
-// number waiting, first come, first served. A worker that comes back from a
-// nested call goes before calls that have not begun: they finish something.
+// number waiting, first come, first served. A worker is whatever goroutine holds
+// one of the slots. One that comes back from a nested call goes before calls that
+// have not begun: it finishes something.
 type pool struct {
 	run func(*execution) // runs one call to its end
 
@@ -15,67 +16,68 @@ type pool struct {
 	limit     int  // of queue
 	closed    bool // nothing more is admitted
 	returning fifo[chan struct{}]
-	workers   sync.WaitGroup
+	calls     sync.WaitGroup // started
 }
 
-// admit runs the call now, or later, or refuses it for want of room.
-func (p *pool) admit(e *execution) bool {
+// admission is what a pool does with a call.
+type admission uint8
+
+const (
+	begun   admission = iota // it has a slot: whoever asked must work on it
+	waiting                  // it will be run by a worker
+	refused                  // there is no room
+)
+
+// admit finds a slot for a call or lets it wait.
+func (p *pool) admit(e *execution) admission {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	if p.free > 0 && p.started < maxStarted {
+	switch {
+	case p.closed:
+		return refused
+	case p.free > 0 && p.started < maxStarted:
 		p.free--
-		p.start(e)
-		return true
+		p.begin()
+		return begun
+	case p.queue.len() >= p.limit:
+		return refused
 	}
-	if p.queue.len() >= p.limit {
-		return false
-	}
+	e.keep()
 	p.queue.push(e)
-	return true
+	return waiting
 }
 
-// start runs a call on a slot taken for it. The caller holds the lock.
-func (p *pool) start(e *execution) {
+// begin counts a call that has a slot. The caller holds the lock.
+func (p *pool) begin() {
 	p.started++
-	p.workers.Add(1)
-	go p.work(e)
+	p.calls.Add(1)
 }
 
-// work runs a call and then, as long as it keeps a slot, those that wait.
+// work runs a call that has a slot and then, on the same slot, those that wait.
 func (p *pool) work(e *execution) {
-	defer p.workers.Done()
 	for e != nil {
 		p.run(e)
-		if e.end() {
-			e = p.next()
-		} else {
-			p.ended()
-			e = nil
-		}
+		e = p.end(e)
 	}
 }
 
-// next ends a call and returns the one to run on its slot.
-func (p *pool) next() *execution {
+// end ends a call and returns the one to run next on its slot, if it has one: a
+// handler may have left a goroutine behind that gave it away.
+func (p *pool) end(e *execution) *execution {
+	slot := e.end()
+	defer p.calls.Done()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.started--
+	if !slot {
+		return nil
+	}
 	if p.returning.len() == 0 && p.queue.len() > 0 {
-		p.started++
+		p.begin()
 		return p.queue.pop()
 	}
 	p.give()
 	return nil
-}
-
-// ended ends a call that has no slot.
-func (p *pool) ended() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.started--
 }
 
 // release gives a slot back while its worker waits.
@@ -91,7 +93,8 @@ func (p *pool) give() {
 	case p.returning.len() > 0:
 		close(p.returning.pop())
 	case p.queue.len() > 0 && p.started < maxStarted:
-		p.start(p.queue.pop())
+		p.begin()
+		go p.work(p.queue.pop())
 	default:
 		p.free++
 	}
@@ -121,31 +124,4 @@ func (p *pool) close() []*execution {
 		calls = append(calls, p.queue.pop())
 	}
 	return calls
-}
-
-// fifo is a queue; the zero fifo is empty.
-type fifo[T any] struct {
-	items []T
-	first int
-}
-
-func (q *fifo[T]) len() int { return len(q.items) - q.first }
-
-func (q *fifo[T]) push(v T) {
-	if q.first > 0 && len(q.items) == cap(q.items) {
-		n := copy(q.items, q.items[q.first:])
-		clear(q.items[n:])
-		q.items, q.first = q.items[:n], 0
-	}
-	q.items = append(q.items, v)
-}
-
-func (q *fifo[T]) pop() T {
-	v := q.items[q.first]
-	clear(q.items[q.first : q.first+1])
-	q.first++
-	if q.first == len(q.items) {
-		q.items, q.first = q.items[:0], 0
-	}
-	return v
 }

@@ -45,37 +45,24 @@ func (r *reader) free() {
 	}
 }
 
-// readAnswers is the node's own reader: it takes answers to the node's calls and
-// the Gatekeeper's acknowledgements.
-func (n *Node) readAnswers() {
-	r := newReader(n.conn)
-	defer r.free()
-	for {
-		count, err := r.next()
-		if err != nil {
-			n.readFailed(err)
-			return
-		}
-		for i := range count {
-			n.receiveAnswer(r, i)
-		}
-	}
-}
-
-func (n *Node) receiveAnswer(r *reader, i int) {
+// receiveAnswer takes the i-th datagram that the node's endpoint has received: an
+// answer to one of its calls, or an acknowledgement. It reports whether a
+// goroutine waits for it.
+func (n *Node) receiveAnswer(r *reader, i int) bool {
 	m, err := packet.Parse(r.messages[i].Buf)
 	if err != nil {
 		n.stats.malformed.Add(1)
-		return
+		return false
 	}
 	switch m.Type {
 	case packet.Reply, packet.Exception:
-		n.complete(r, i, m)
+		return n.complete(r, i, m)
 	case packet.Ack:
 		n.in.acknowledge(n.now(), m.Call)
 	default:
 		n.stats.malformed.Add(1)
 	}
+	return false
 }
 
 // readFailed ends the node when an endpoint fails of its own accord.

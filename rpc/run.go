@@ -19,7 +19,8 @@ import (
 func (x *export) run(e *execution) {
 	ctx := e.context(x.node.base)
 	defer e.close()
-	if !e.deadline.IsZero() && !time.Now().Before(e.deadline) {
+	begun := time.Now()
+	if !e.deadline.IsZero() && !begun.Before(e.deadline) {
 		x.answerException(e, Deadline, "the deadline passed before the handler began")
 		return
 	}
@@ -33,6 +34,7 @@ func (x *export) run(e *execution) {
 	}
 	x.node.stats.served.Add(1)
 	err := x.process(ctx, e, in, out)
+	x.methods[e.call.Method].took(time.Since(begun))
 	x.answer(ctx, e, out, err)
 }
 
@@ -47,7 +49,7 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	if err != nil || wire != e.call.Method {
 		return fault.New(BadRequest, "", "the message calls %q, its header %q", o.name, e.call.Method)
 	}
-	if _, ok := x.methods[o.name]; !ok {
+	if m := x.methods[wire]; m == nil || m.name != o.name {
 		return fault.New(NoSuchMethod, "", "service %s has no method %q", x.name, o.name)
 	}
 	if o.kind != thrift.CALL && o.kind != thrift.ONEWAY {
