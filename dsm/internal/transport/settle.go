@@ -8,12 +8,13 @@ import (
 )
 
 // resolve asks the server what became of r, which is not sent any more.
-// verdict is what to report if it was not applied.
+// verdict is what to report if it was not applied. Until it is known, a denied
+// request keeps its place in the window, so that a large transfer does not run on
+// into the same denial.
 func (e *Endpoint) resolve(now time.Duration, p *peer, r *request, verdict fault.Code) {
 	if r.settler != nil {
 		return
 	}
-	e.release(p, r)
 	r.unlink()
 	s := e.newRequest()
 	s.to, s.length = packet.Make(p.prefix, p.machine, 0).With(packet.OpSettle, 0), r.id
@@ -38,6 +39,7 @@ func (e *Endpoint) resolved(p *peer, r *request, h *packet.Header) {
 // Gatekeeper may have it in hand already, and must see its end.
 func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	r.transfer = nil
+	e.release(p, r)
 	switch r.op() {
 	case packet.OpRead:
 		e.leave(p, r)

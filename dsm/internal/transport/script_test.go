@@ -1,0 +1,303 @@
+package transport
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
+
+// TestScripts plays testdata/*.txt: one endpoint, and a script that is the
+// network and the servers. Command lines have their output indented below (go
+// test -update writes it). Datagrams carry 100 bytes, a window holds three.
+//
+//	NAME read P N | write P N | free P | alloc MACHINE SIZE    start a transfer
+//	cancel NAME [CODE]
+//	answer #K... [CODE] [applied]    the server answers the K-th datagram sent
+//	deny #K...                       the switch turns it around
+//	forge #K FIELD                   an answer with one thing wrong
+//	after D                          time passes, the timer fires when it is due
+//	quiet D                          the same, but what is sent is only counted
+//	barrier NAME P...                close    stats
+//
+// P is MACHINE:ADDRESS. Time is shown when it has passed.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(want))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(want) {
+				t.Errorf("%s is now:\n%s", file, got)
+			}
+		})
+	}
+}
+
+func play(t *testing.T, text string) string {
+	s := &script{names: map[string]*Transfer{}}
+	s.e = New(Config{Incarnation: 7, MaxData: 100, Window: 3 * (100 + overhead)})
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  ") {
+			continue // old output
+		}
+		s.out.WriteString(line)
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		if err := s.command(words); err != nil {
+			t.Fatalf("%s: %v, after:\n%s", strings.TrimSpace(line), err, s.out.String())
+		}
+		s.flush()
+	}
+	return s.out.String()
+}
+
+type script struct {
+	e     *Endpoint
+	now   time.Duration
+	sent  []Packet
+	names map[string]*Transfer
+	quiet bool
+	out   strings.Builder
+}
+
+func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }
+
+func (s *script) command(w []string) error {
+	switch w[0] {
+	case "cancel":
+		code := fault.Canceled
+		if len(w) > 2 {
+			code = codeNamed(w[2:])
+		}
+		if t := s.names[w[1]]; s.e.Cancel(s.now, t, code) {
+			s.done(t)
+		} else {
+			s.printf("%s was done", w[1])
+		}
+	case "answer", "deny", "forge":
+		return s.receive(w)
+	case "after", "quiet":
+		d, err := time.ParseDuration(w[1])
+		before := len(s.sent)
+		s.quiet = w[0] == "quiet"
+		s.pass(d)
+		if s.quiet {
+			s.printf("sent %d datagrams", len(s.sent)-before)
+		}
+		s.quiet = false
+		return err
+	case "barrier":
+		var ptrs []packet.Pointer
+		for _, p := range w[2:] {
+			ptrs = append(ptrs, pointer(p))
+		}
+		if b := s.e.Barrier(ptrs); b != nil {
+			b.Tag = w[1]
+		} else {
+			s.printf("%s has passed", w[1])
+		}
+	case "close":
+		s.e.Close(fault.Canceled)
+	case "stats":
+		s.printf("%+v", s.e.Stats)
+	default:
+		return s.start(w)
+	}
+	return nil
+}
+
+func (s *script) start(w []string) error {
+	t := &Transfer{Tag: w[0], Pointer: pointer(w[2])}
+	s.names[w[0]] = t
+	n := 0
+	if len(w) > 3 {
+		n, _ = strconv.Atoi(w[3])
+	}
+	switch w[1] {
+	case "read":
+		t.Op, t.Buf = packet.OpRead, make([]byte, n)
+	case "write":
+		t.Op, t.Buf = packet.OpWrite, []byte(strings.Repeat("w", n))
+	case "free":
+		t.Op = packet.OpFree
+	case "alloc":
+		t.Op, t.Size = packet.OpAlloc, uint64(n)
+	default:
+		return fmt.Errorf("unknown command")
+	}
+	s.e.Start(s.now, t)
+	return nil
+}
+
+// pass lets time pass, as the shell's timer does.
+func (s *script) pass(d time.Duration) {
+	for end := s.now + d; s.now < end; {
+		s.now = min(end, max(s.e.Wake(), s.now))
+		if s.now == s.e.Wake() {
+			s.e.Tick(s.now)
+			if n := len(s.e.Ready().Done); n > 0 || !s.quiet && len(s.e.Ready().Send) > 0 {
+				s.printf("at %v", s.now)
+			}
+			s.flush()
+		}
+	}
+}
+
+// receive makes answers to datagrams.
+func (s *script) receive(w []string) error {
+	var code fault.Code
+	if rest := w[2:]; len(rest) > 0 && w[0] == "answer" {
+		for len(rest) > 0 && rest[0][0] == '#' {
+			rest = rest[1:]
+		}
+		code = codeNamed(rest)
+	}
+	for _, word := range w[1:] {
+		if word[0] != '#' {
+			break
+		}
+		k, err := strconv.Atoi(word[1:])
+		if err != nil || k < 1 || k > len(s.sent) {
+			return fmt.Errorf("no datagram %s", word)
+		}
+		p := s.sent[k-1]
+		from, h, data := p.To, p.Header, []byte(nil)
+		h.Kind, h.Status = packet.Reply, code
+		switch from.Op() {
+		case packet.OpRead:
+			data = []byte(strings.Repeat("r", int(h.Length)))
+		case packet.OpAlloc:
+			if code == fault.OK {
+				from = packet.Make(from.Prefix(), from.Machine(), uint64(k)<<20).With(packet.OpAlloc, from.Arg())
+			}
+		case packet.OpSettle:
+			h.Length = 0
+		}
+		if w[len(w)-1] == "applied" {
+			h.Flags = packet.FlagApplied
+		}
+		if w[0] == "deny" {
+			h, data = p.Header, p.Data
+			h.Kind, h.Status = packet.Nack, fault.PermissionDenied
+		}
+		if w[0] == "forge" {
+			data = spoil(w[2], &from, &h, data)
+		}
+		s.e.Receive(s.now, from, &h, data)
+	}
+	return nil
+}
+
+// spoil makes one thing of an answer wrong.
+func spoil(what string, from *packet.Pointer, h *packet.Header, data []byte) []byte {
+	switch what {
+	case "incarnation":
+		h.Incarnation++
+	case "id":
+		h.Request += 1000
+	case "kind":
+		h.Kind = packet.Request
+	case "machine":
+		from[5]++
+	case "prefix":
+		from[4]++
+	case "address":
+		*from = from.Add(1)
+	case "operation":
+		*from = from.With(packet.OpSettle, 0)
+	case "class":
+		*from = from.With(packet.OpAlloc, from.Arg()+1)
+	case "length":
+		h.Length--
+	case "short":
+		return data[:len(data)-1]
+	}
+	return data
+}
+
+// flush prints what has become ready.
+func (s *script) flush() {
+	r := s.e.Ready()
+	for _, p := range r.Send {
+		s.sent = append(s.sent, p)
+		if s.quiet {
+			continue
+		}
+		h := p.Header
+		line := fmt.Sprintf("#%d %s", len(s.sent), p.To.Op())
+		switch p.To.Op() {
+		case packet.OpSettle:
+			line += fmt.Sprintf(" of %d", h.Length)
+		case packet.OpAlloc:
+			line += fmt.Sprintf(" of %d bytes", h.Length)
+		case packet.OpRead, packet.OpWrite:
+			line += fmt.Sprintf(" of %d bytes at %#x", h.Length, p.To.Offset())
+		case packet.OpFree:
+			line += fmt.Sprintf(" %#x", p.To.Offset())
+		}
+		s.printf("%s, machine %d: id %d, floor %d", line, p.To.Machine(), h.Request, h.Floor)
+	}
+	for _, t := range r.Done {
+		s.done(t)
+	}
+	for _, b := range r.Passed {
+		s.printf("%s passes", b.Tag)
+	}
+	s.e.Clear()
+}
+
+func (s *script) done(t *Transfer) {
+	line := fmt.Sprintf("%s: %s", t.Tag, t.Status)
+	if t.Buf != nil {
+		line += fmt.Sprintf(", %d bytes", t.N)
+	}
+	if t.Op == packet.OpAlloc && t.Status == fault.OK {
+		line += fmt.Sprintf(", region %s", t.Region)
+	}
+	if t.Local {
+		line += " (local)"
+	}
+	s.printf("%s", line)
+}
+
+// pointer reads MACHINE:ADDRESS.
+func pointer(word string) packet.Pointer {
+	m, a, _ := strings.Cut(word, ":")
+	machine, _ := strconv.ParseUint(m, 0, 8)
+	addr, _ := strconv.ParseUint(a, 0, 64)
+	return packet.Make(rackaddr.DefaultDSMPrefix, uint8(machine), addr)
+}
+
+// codeNamed finds a code by its name, whose words may be followed by others.
+func codeNamed(words []string) fault.Code {
+	text := strings.Join(words, " ")
+	for c := fault.OK + 1; c.Known(); c++ {
+		if strings.HasPrefix(text, c.String()) {
+			return c
+		}
+	}
+	return fault.OK
+}
