@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Waits between attempts to reach the switch: a restarted switch is found within
@@ -14,9 +17,9 @@ const (
 )
 
 // Keep opens a session, calls serve with it and, when the session has ended,
-// begins again. It returns when ctx ends, when serve returns an error although
-// the session lives, or when another controller is primary (ErrNotPrimary). The
-// session is closed when serve returns.
+// begins again. It returns when ctx ends, when serve returns an error that a new
+// session does not cure, or when another controller is primary (ErrNotPrimary).
+// The session is closed when serve returns.
 func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session) error) error {
 	wait := firstWait
 	timer := time.NewTimer(0)
@@ -33,7 +36,7 @@ func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session)
 				return ctx.Err()
 			case errors.Is(lost, ErrNotPrimary):
 				return lost
-			case err != nil && lost == nil:
+			case err != nil && lost == nil && !passing(err):
 				return err
 			case lost != nil:
 				err = lost
@@ -54,4 +57,17 @@ func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session)
 		}
 		wait = min(2*wait, lastWait)
 	}
+}
+
+// passing reports whether an error says that the switch could not be reached, or
+// that somebody else may have become primary, which the next arbitration tells.
+func passing(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, ErrClosed) {
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.Aborted, codes.PermissionDenied:
+		return true
+	}
+	return false
 }

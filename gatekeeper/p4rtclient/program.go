@@ -149,6 +149,9 @@ func (p *Program) PacketOutField(name string) (int, error) {
 	return indexOf(p.packetOut, "packet_out", name)
 }
 
+// PacketOutFields is how many fields PacketOut.Metadata has.
+func (p *Program) PacketOutFields() int { return len(p.packetOut) }
+
 func indexOf(fields []field, header, name string) (int, error) {
 	for i, f := range fields {
 		if f.name == name {

@@ -45,6 +45,7 @@ type Digest struct {
 type Session struct {
 	program *Program
 	stream  p4v1.P4Runtime_StreamChannelClient
+	ctx     context.Context //nolint:containedctx // the session is a lifetime
 	cancel  context.CancelFunc
 	packets chan PacketIn
 	digests chan Digest
@@ -67,7 +68,7 @@ func (c *Client) Open(ctx context.Context) (*Session, error) {
 		cancel()
 		return nil, err
 	}
-	s.cancel = cancel
+	s.ctx, s.cancel = ctx, cancel
 	s.wg.Go(s.receive)
 	s.wg.Go(s.transmit)
 	return s, nil
@@ -119,6 +120,9 @@ func (s *Session) Digests() <-chan Digest { return s.digests }
 
 // Done is closed when the session has ended; Err then tells why.
 func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Context ends with the session.
+func (s *Session) Context() context.Context { return s.ctx }
 
 // Err is why the session has ended; nil before.
 func (s *Session) Err() error {

@@ -1,0 +1,317 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// blade is a physical resource; it is remembered by name, also while it is gone.
+type blade struct {
+	hello   control.Hello
+	address netip.Addr
+	port    *port // nil while it has failed
+	heard   time.Time
+	used    uint64
+	nodes   map[netip.Addr]*node
+	joins   map[uint64]*node // by the daemon's token, so that a join is made once
+	// Memory blades: regions to be freed, those of the command that is out first.
+	reclaims   []control.RegionID
+	reclaiming int
+}
+
+func (b *blade) memory() bool { return b.hello.Kind == control.Memory }
+
+// alive reports whether the blade is in service.
+func (b *blade) alive() bool { return b.port != nil }
+
+// hello registers a blade.
+func (c *controller) hello(p *port, m control.Message) error {
+	var h control.Hello
+	if err := m.Decode(&h); err != nil {
+		return err
+	}
+	b, err := c.admit(p, &h)
+	if err != nil {
+		return err
+	}
+	restarted := b.hello.Boot != 0 && b.hello.Boot != h.Boot
+	if restarted {
+		c.restarted(b)
+	}
+	if b.memory() && h.Machine == 0 {
+		h.Machine = b.hello.Machine
+	}
+	b.hello, b.port, b.heard, p.blade = h, p, c.now, b
+	c.change(func(err error) {
+		if err != nil {
+			c.fail(p, m, fault.New(fault.Internal, "hello", "the switch refuses the blade's rules: %v", err))
+			return
+		}
+		c.event(Event{Kind: BladeUp, Blade: h.Blade, Node: b.address, Message: h.Kind})
+		c.log.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
+		c.answer(p, m, control.Welcome{
+			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()),
+		})
+		c.reclaimMore(b)
+	}, c.bladeRules(b)...)
+	return nil
+}
+
+// admit decides whether a blade may take a port, and which one it is.
+func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
+	if err := checkHello(h); err != nil {
+		return nil, err
+	}
+	if o := p.blade; o != nil && o.port == p && o.hello.Blade != h.Blade {
+		return nil, fault.New(fault.BadRequest, "hello", "port %d belongs to blade %q", p.num, o.hello.Blade)
+	}
+	b := c.blades[h.Blade]
+	if b == nil {
+		b = &blade{nodes: map[netip.Addr]*node{}, joins: map[uint64]*node{}}
+	}
+	switch {
+	case b.alive() && b.port != p:
+		return nil, fault.New(fault.BadRequest, "hello", "blade %q is in service at port %d", h.Blade, b.port.num)
+	case b.hello.Kind != "" && b.hello.Kind != h.Kind:
+		return nil, fault.New(fault.BadRequest, "hello", "blade %q is a %s blade", h.Blade, b.hello.Kind)
+	}
+	if h.Kind == control.Memory {
+		if err := c.chooseMachine(b, h); err != nil {
+			return nil, err
+		}
+	}
+	if !b.address.IsValid() {
+		c.lastBlade++
+		b.address = rackaddr.Blade(c.lastBlade)
+		c.blades[h.Blade] = b
+	}
+	return b, nil
+}
+
+// checkHello refuses what makes no sense in itself.
+func checkHello(h *control.Hello) error {
+	if err := checkName("blade", h.Blade); err != nil {
+		return err
+	}
+	if h.Kind != control.Compute && h.Kind != control.Memory {
+		return fault.New(fault.BadRequest, "hello", "blade %q is of kind %q: must be %s or %s", h.Blade, h.Kind, control.Compute, control.Memory)
+	}
+	if mac, err := frame.ParseMAC(h.MAC); err != nil || mac.Multicast() || mac.IsZero() {
+		return fault.New(fault.BadRequest, "hello", "blade %q: %q is not a blade's Ethernet address", h.Blade, h.MAC)
+	}
+	if h.Boot == 0 {
+		return fault.New(fault.BadRequest, "hello", "blade %q: boot must not be 0", h.Blade)
+	}
+	return nil
+}
+
+// checkName refuses names that people could not read or type.
+func checkName(what, name string) error {
+	bad := func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, bad) {
+		return fault.New(fault.BadRequest, what, "name %.64q: must be 1 to %d bytes of printable characters without spaces", name, maxName)
+	}
+	return nil
+}
+
+// chooseMachine gives a memory blade the machine id that it asks for, had
+// before, or the lowest free one.
+func (c *controller) chooseMachine(b *blade, h *control.Hello) error {
+	taken := map[uint8]string{}
+	for name, o := range c.blades {
+		if o != b && o.memory() {
+			taken[o.hello.Machine] = name
+		}
+	}
+	if h.Machine == 0 {
+		h.Machine = b.hello.Machine
+	}
+	if name := taken[h.Machine]; h.Machine != 0 && name != "" {
+		return fault.New(fault.BadRequest, "hello", "machine id %d belongs to blade %q", h.Machine, name)
+	}
+	if had := b.hello.Machine; had != 0 && had != h.Machine {
+		return fault.New(fault.BadRequest, "hello", "blade %q has machine id %d", h.Blade, had)
+	}
+	for id := 1; h.Machine == 0; id++ {
+		if id > 255 {
+			return fault.New(fault.NoSpace, "hello", "all 255 machine ids are taken")
+		}
+		if taken[uint8(id)] == "" {
+			h.Machine = uint8(id)
+		}
+	}
+	return nil
+}
+
+// bladeRules are the rules of a blade itself.
+func (c *controller) bladeRules(b *blade) []phase {
+	h := hopOf(b.port.num)
+	var u phase
+	u = append(u, c.base.want(identityEntry(b.port.num, host(b.address), false))...)
+	u = append(u, c.base.want(l3Entry(host(b.address), h))...)
+	if b.memory() {
+		prefix := c.machinePrefix(b.hello.Machine)
+		u = append(u, c.base.want(identityEntry(b.port.num, prefix, true))...)
+		u = append(u, c.base.want(homeEntry(prefix, h))...)
+	}
+	return split(u)
+}
+
+// restarted forgets what a blade's daemon had before it restarted.
+func (c *controller) restarted(b *blade) {
+	c.log.Warn("blade restarted", "blade", b.hello.Blade)
+	for _, n := range b.sortedNodes() {
+		c.removeNode(n, "its daemon has restarted", nil)
+	}
+	clear(b.joins)
+	if b.memory() {
+		b.reclaims, b.reclaiming = nil, 0
+		c.steps(c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine))
+	}
+}
+
+// failed takes a blade out of service: its nodes are gone, its memory is
+// unavailable until it is back.
+func (c *controller) failed(b *blade, why string) {
+	c.log.Warn("blade failed", "blade", b.hello.Blade, "reason", why)
+	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
+	p := b.port
+	b.port, b.used, b.reclaiming = nil, 0, 0
+	var u phase
+	u = append(u, c.base.unwant(identityEntry(p.num, host(b.address), false))...)
+	u = append(u, c.base.unwant(l3Entry(host(b.address), 0))...)
+	if b.memory() {
+		prefix := c.machinePrefix(b.hello.Machine)
+		u = append(u, c.base.unwant(identityEntry(p.num, prefix, true))...)
+		u = append(u, c.base.unwant(homeEntry(prefix, 0))...)
+	}
+	for _, n := range b.sortedNodes() {
+		c.removeNode(n, why, nil)
+	}
+	clear(b.joins)
+	c.change(nil, u)
+}
+
+// heartbeat keeps a blade in service and brings it up to date.
+func (c *controller) heartbeat(p *port, m control.Message) error {
+	var h control.Heartbeat
+	if err := m.Decode(&h); err != nil {
+		return err
+	}
+	b := p.blade
+	if b == nil || b.port != p || b.hello.Blade != h.Blade || b.hello.Boot != h.Boot {
+		c.answer(p, m, control.HeartbeatReply{Rack: c.rack()})
+		return nil
+	}
+	b.heard, b.used = c.now, h.Used
+	c.answer(p, m, control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)})
+	return nil
+}
+
+// leasesOf lists the leases that a blade's nodes hold.
+func (c *controller) leasesOf(b *blade) []control.NodeLeases {
+	var out []control.NodeLeases
+	for _, n := range b.sortedNodes() {
+		held := c.leases.LeasesOf(n.address)
+		if len(held) == 0 {
+			continue
+		}
+		l := control.NodeLeases{Node: n.address, Leases: make(map[string]int, len(held))}
+		for r, count := range held {
+			l.Leases[r.Base.String()] = count
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// rack is what nodes and daemons have to know of the rack.
+func (c *controller) rack() control.Rack {
+	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU}
+	for _, b := range c.blades {
+		if b.memory() && b.alive() {
+			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: b.hello.Capacity - min(b.used, b.hello.Capacity)})
+		}
+	}
+	slices.SortFunc(r.Memories, func(x, y control.MemoryBlade) int { return int(x.Machine) - int(y.Machine) })
+	return r
+}
+
+// machine returns the memory blade of a pointer, nil if there is none in service.
+func (c *controller) machine(p packet.Pointer) *blade {
+	if !p.InPrefix(c.cfg.DSMPrefix) {
+		return nil
+	}
+	for _, b := range c.blades {
+		if b.memory() && b.alive() && b.hello.Machine == p.Machine() {
+			return b
+		}
+	}
+	return nil
+}
+
+// sortedNodes returns the blade's nodes in the order of their addresses.
+func (b *blade) sortedNodes() []*node {
+	out := make([]*node, 0, len(b.nodes))
+	for _, n := range b.nodes {
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(x, y *node) int { return x.address.Compare(y.address) })
+	return out
+}
+
+// sortedBlades returns all blades in the order of their addresses.
+func (c *controller) sortedBlades() []*blade {
+	out := make([]*blade, 0, len(c.blades))
+	for _, b := range c.blades {
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(x, y *blade) int { return x.address.Compare(y.address) })
+	return out
+}
+
+// tick does what is due now.
+func (c *controller) tick() {
+	for _, b := range c.sortedBlades() {
+		if b.alive() && c.now.Sub(b.heard) >= missedHeartbeats*c.cfg.Heartbeat {
+			c.failed(b, fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard)))
+		}
+	}
+	for _, p := range c.ports {
+		if at, ok := p.peer.Deadline(); ok && !c.now.Before(at) {
+			p.peer.Tick(c.now)
+			c.converse(p)
+		}
+	}
+}
+
+// deadline is when tick has something to do next; false means not before
+// another input.
+func (c *controller) deadline() (at time.Time, ok bool) {
+	earliest := func(t time.Time) {
+		if !ok || t.Before(at) {
+			at, ok = t, true
+		}
+	}
+	for _, b := range c.blades {
+		if b.alive() {
+			earliest(b.heard.Add(missedHeartbeats * c.cfg.Heartbeat))
+		}
+	}
+	for _, p := range c.ports {
+		if t, due := p.peer.Deadline(); due {
+			earliest(t)
+		}
+	}
+	return at, ok
+}

@@ -1,0 +1,262 @@
+package gatekeeper
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// stage is how far a call has come.
+type stage uint8
+
+const (
+	stageWaiting  stage = iota + 1 // held, until its rules are in place
+	stageRunning                   // with the callee
+	stageReplying                  // its reply is held, until its rules are in place
+	stageFinished                  // the reply has gone on, or an exception of ours
+)
+
+var stageNames = [...]string{"", "waiting", "running", "replying", "finished"}
+
+// call is a held call on record: what makes a second copy of any of its packets
+// harmless. It stays until its caller has settled it or is gone.
+type call struct {
+	header         rpc.Header // of its first copy
+	to             netip.Addr // the service's address; none for a call that was not held
+	caller, callee lease.Node
+	incarnation    uint32 // the callee's, to which the call is bound
+	service        string
+	method         string
+	stage          stage
+	settled        bool // the caller will not ask again
+	// refusal is the exception that the caller got from us instead of a reply.
+	refusal *fault.Error
+}
+
+func (k *call) id() rpc.ID { return k.header.Call }
+
+// oneway reports whether nobody will answer the call.
+func (k *call) oneway() bool { return k.header.Type == rpc.Oneway }
+
+// record puts a new call on record with its caller.
+func (c *controller) record(n *node, k *call) {
+	c.calls[k.id()] = k
+	n.calls++
+	if k.header.Flags&rpc.FlagSession != 0 {
+		s := n.sessionOf(k.id())
+		s.calls = append(s.calls, k)
+	}
+}
+
+// finish ends a call's life on the wire.
+func (c *controller) finish(k *call) {
+	k.stage = stageFinished
+	c.forgetSettled(k)
+}
+
+// forgetSettled drops a call's record if it is finished and nobody can ask for it.
+func (c *controller) forgetSettled(k *call) {
+	if k.stage != stageFinished || !k.settled || c.calls[k.id()] != k {
+		return
+	}
+	delete(c.calls, k.id())
+	n := c.nodes[k.caller]
+	if n == nil {
+		return
+	}
+	n.calls--
+	if s := n.sessions[k.id().Session()]; s != nil {
+		s.calls = slices.DeleteFunc(s.calls, func(o *call) bool { return o == k })
+	}
+}
+
+// forgetCaller settles all calls of a node that is gone; those that run go on.
+func (c *controller) forgetCaller(n *node) {
+	for _, k := range c.calls {
+		if k.caller == n.address {
+			k.settled = true
+			c.forgetSettled(k)
+		}
+	}
+	n.sessions = nil
+}
+
+// heldCall takes a call, reply, exception or one-way that the switch holds.
+func (c *controller) heldCall(h *held) {
+	n := c.caller(h)
+	if n == nil {
+		return
+	}
+	m, err := rpc.Parse(h.payload)
+	if err != nil {
+		c.malformedCall(h, &m.Header, err)
+		return
+	}
+	switch m.Type {
+	case rpc.Call, rpc.Oneway:
+		c.heldRequest(n, h, &m)
+	case rpc.Reply, rpc.Exception:
+		c.heldReply(n, h, &m)
+	default:
+		c.count.Malformed++
+	}
+}
+
+// malformedCall answers what has at least a header; the rest is dropped.
+func (c *controller) malformedCall(h *held, m *rpc.Header, err error) {
+	c.count.Malformed++
+	c.log.Debug("malformed call", "from", h.src, "error", err)
+	if m.Type == rpc.Call || m.Type == rpc.Oneway {
+		c.except(h, m, fault.New(fault.BadRequest, "call", "%v", err))
+	}
+}
+
+// heldRequest takes a call or one-way.
+func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
+	if m.CallerIncarnation != n.incarnation {
+		c.refuse(h, &m.Header, fault.New(fault.Stale, "call", "node %s is in incarnation %d, not %d", n.address, n.incarnation, m.CallerIncarnation))
+		return
+	}
+	if k := c.calls[m.Call]; k != nil {
+		c.knownRequest(k, h, m)
+		return
+	}
+	if m.Flags&rpc.FlagSession != 0 {
+		if m.Floor > m.Call.Sequence() {
+			c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
+			return
+		}
+		if len(n.sessions) >= maxSessions && n.sessions[m.Call.Session()] == nil {
+			c.refuse(h, &m.Header, fault.New(fault.Overloaded, "call", "node %s has %d sessions", n.address, len(n.sessions)))
+			return
+		}
+		s := n.sessionOf(m.Call)
+		c.settle(n, s, m.Floor)
+		if m.Call.Sequence() < s.floor {
+			c.count.Late++
+			return
+		}
+	}
+	if c.leases.Pending() >= maxHeld {
+		c.count.Overload++ // it will be sent again
+		return
+	}
+	callee, why := c.choose(h, &m.Header)
+	if why == nil && n.calls >= maxNodeCalls {
+		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, n.calls)
+	}
+	if why != nil {
+		c.refuse(h, &m.Header, why)
+		return
+	}
+	c.newRequest(n, callee, h, m)
+}
+
+// choose finds the callee of a call that is addressed to a service.
+func (c *controller) choose(h *held, m *rpc.Header) (*node, *fault.Error) {
+	s := c.services[h.dst]
+	if s == nil || len(s.exports) == 0 && len(s.routes) == 0 {
+		if s != nil {
+			return nil, fault.New(fault.Unavailable, "call", "no node exports service %s at present", s.name)
+		}
+		return nil, fault.New(fault.NoSuchMethod, "call", "no node exports the service at %s", h.dst)
+	}
+	n := s.route(m.Method, m.Call)
+	switch {
+	case n == nil:
+		return nil, fault.New(fault.NoSuchMethod, "call", "service %s has no method %q", s.name, m.Method)
+	case m.CalleeIncarnation != 0 && m.CalleeIncarnation != n.incarnation:
+		return nil, fault.New(fault.Unavailable, "call", "node %s is in incarnation %d, not %d", n.address, n.incarnation, m.CalleeIncarnation)
+	}
+	return n, nil
+}
+
+// newRequest lets the lease machine judge a new call.
+func (c *controller) newRequest(n, callee *node, h *held, m *rpc.Message) {
+	s := c.services[h.dst]
+	k := &call{
+		header: m.Header, to: h.dst, caller: n.address, callee: callee.address, incarnation: callee.incarnation,
+		service: s.name, method: m.Method.String(), stage: stageWaiting,
+	}
+	if x := callee.exports[s.address]; x != nil {
+		k.method = x.methods[m.Method].Name
+	}
+	c.record(n, k)
+	c.count.Calls++
+	c.event(k.event(CallHeld))
+	v := verdict(func(st lease.Step, err error) { c.judged(k, h, m, st, err) })
+	if k.oneway() {
+		c.submit(lease.Oneway{ID: k.id(), Caller: k.caller, Callee: k.callee, Pointers: m.Pointers}, v)
+	} else {
+		c.submit(lease.Call{ID: k.id(), Parent: m.Parent, Caller: k.caller, Callee: k.callee, Pointers: m.Pointers}, v)
+	}
+}
+
+// judged goes on with a call whose rules are in place, or which is refused.
+func (c *controller) judged(k *call, h *held, m *rpc.Message, s lease.Step, err error) {
+	switch {
+	case err != nil && !k.oneway():
+		k.refusal = fault.New(fault.Overloaded, "call", "the switch has no room for the lease: %v", err)
+		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}, verdict(func(lease.Step, error) { c.refuseCall(k, h, &m.Header) }))
+	case s.Outcome == lease.Refused:
+		k.refusal = &fault.Error{Code: s.Refusal.Code(), Op: "call", Msg: s.Refusal.Error()}
+		c.refuseCall(k, h, &m.Header)
+	case s.Outcome == lease.Done:
+		k.stage = stageRunning
+		c.releaseRequest(k, h, m)
+		if k.oneway() {
+			c.finish(k)
+		}
+	}
+}
+
+// knownRequest takes another copy of a call on record.
+func (c *controller) knownRequest(k *call, h *held, m *rpc.Message) {
+	switch {
+	case k.caller != h.src:
+		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
+	case k.stage == stageWaiting || k.stage == stageReplying:
+		c.count.Duplicates++
+	case k.refusal != nil:
+		c.count.Duplicates++
+		c.except(h, &m.Header, k.refusal)
+	default:
+		c.count.Duplicates++
+		c.releaseRequest(k, h, m) // a callee that has done it answers from its cache
+	}
+}
+
+// releaseRequest lets a call go on to its callee.
+func (c *controller) releaseRequest(k *call, h *held, m *rpc.Message) {
+	n := c.nodes[k.callee]
+	if n == nil || n.incarnation != k.incarnation || n.blade.port == nil {
+		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "node %s is gone", k.callee))
+		return
+	}
+	rpc.SetReleased(h.payload, k.incarnation)
+	c.release(h, hopOf(n.blade.port.num))
+	c.event(k.event(CallReleased))
+}
+
+// callEnded answers for a callee that is gone.
+func (c *controller) callEnded(id rpc.ID) {
+	k := c.calls[id]
+	if k == nil || k.stage == stageFinished {
+		return
+	}
+	k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", k.callee)
+	c.event(k.event(CallEnded))
+	if c.nodes[k.caller] != nil && k.to.IsValid() {
+		c.send(0, (&held{src: k.caller, dst: k.to, srcPort: rackaddr.PortRPC, dstPort: rackaddr.PortRPC}).reply(exception(&k.header, k.refusal)))
+	}
+	c.finish(k)
+}
+
+// event is an event about the call.
+func (k *call) event(kind EventKind) Event {
+	return Event{Kind: kind, Node: k.caller, Peer: k.callee, Service: k.service, Method: k.method, Call: k.id().String()}
+}

@@ -1,0 +1,75 @@
+package gatekeeper
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"google.golang.org/grpc"
+)
+
+// Config is what a Gatekeeper needs. Only Conn is required.
+type Config struct {
+	// Conn leads to the switch's P4Runtime server.
+	Conn grpc.ClientConnInterface
+	// DeviceID is the switch's P4Runtime device id; 0 means 1.
+	DeviceID uint64
+	// Election decides among several Gatekeepers: the highest one rules. Zero
+	// means the present time in nanoseconds, so the one that started last.
+	Election control.Election
+	// DSMPrefix is byte 4 of every global pointer; 0 means the default plan's.
+	DSMPrefix uint8
+	// MTU is the rack's largest IPv6 packet in bytes; 0 means the default plan's.
+	MTU int
+	// Heartbeat is how often daemons report; one that is silent for three times as
+	// long has failed. 0 means a second.
+	Heartbeat time.Duration
+	// MAC is the source address of the frames that the switch sends to blades; zero
+	// means 02:b1:f0:00:00:01.
+	MAC frame.MAC
+	// Log receives what happens; nil discards it.
+	Log *slog.Logger
+}
+
+// missedHeartbeats is after how many heartbeats' silence a blade has failed.
+const missedHeartbeats = 3
+
+// withDefaults fills in what is left out and checks the rest.
+func (c Config) withDefaults() (Config, error) {
+	if c.Conn == nil {
+		return c, errors.New("gatekeeper: Config.Conn is required")
+	}
+	if c.DeviceID == 0 {
+		c.DeviceID = 1
+	}
+	if c.Election == (control.Election{}) {
+		c.Election.Low = uint64(time.Now().UnixNano()) //nolint:gosec // after 1970
+	}
+	if c.DSMPrefix == 0 {
+		c.DSMPrefix = rackaddr.DefaultDSMPrefix
+	}
+	if c.MTU == 0 {
+		c.MTU = rackaddr.DefaultMTU
+	}
+	if c.MTU < 1280 || c.MTU > netio.MaxDatagram+8 {
+		return c, fmt.Errorf("gatekeeper: MTU of %d bytes: IPv6 needs 1280, and %d is the most", c.MTU, netio.MaxDatagram+8)
+	}
+	if c.Heartbeat == 0 {
+		c.Heartbeat = time.Second
+	}
+	if c.Heartbeat < time.Millisecond {
+		return c, fmt.Errorf("gatekeeper: heartbeat of %s: at least a millisecond", c.Heartbeat)
+	}
+	if c.MAC.IsZero() {
+		c.MAC = frame.MAC{0x02, 0xb1, 0xf0, 0, 0, 1}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}

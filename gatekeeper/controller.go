@@ -1,0 +1,140 @@
+package gatekeeper
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// controller is all state of the Gatekeeper, and what it decides. It is
+// sequential: the loop calls one of its inputs at a time, sets now before, and
+// carries out what it finds in out after.
+type controller struct {
+	cfg Config
+	log *slog.Logger
+	now time.Time
+
+	ports    map[uint16]*port
+	blades   map[string]*blade // by name
+	nodes    map[netip.Addr]*node
+	services map[netip.Addr]*service
+	calls    map[rpc.ID]*call
+	leases   *lease.Machine
+	base     base
+
+	lastBlade, lastNode uint64 // numbers given out
+
+	connected bool // the switch is there, its tables as they should be
+	narrate   bool // somebody listens to events
+	out       output
+	count     Counters
+	denied    []Denial // the latest, oldest first
+}
+
+// output is what the controller wants done, in order.
+type output struct {
+	plans   []*plan
+	packets []packetOut
+	events  []Event
+}
+
+func newController(cfg Config) *controller {
+	return &controller{
+		cfg: cfg, log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
+		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, leases: lease.New(), base: base{},
+	}
+}
+
+// take returns the output and forgets it.
+func (c *controller) take() output {
+	o := c.out
+	c.out = output{}
+	return o
+}
+
+// send queues a frame for the switch.
+func (c *controller) send(h hop, frame []byte) {
+	c.out.packets = append(c.out.packets, packetOut{h, frame})
+}
+
+// event tells subscribers; it costs nothing when there are none.
+func (c *controller) event(e Event) {
+	if c.narrate {
+		e.Time = c.now
+		c.out.events = append(c.out.events, e)
+	}
+}
+
+// change plans updates of the base tables, in the order of all such changes.
+func (c *controller) change(then func(error), phases ...phase) {
+	for _, p := range phases {
+		c.count.RulesWritten += uint64(len(p))
+	}
+	c.out.plans = append(c.out.plans, &plan{phases: phases, ordered: true, then: func(err error) {
+		if err != nil {
+			c.count.Failures++
+			c.log.Error("the switch refuses a rule", "error", err)
+		}
+		if then != nil {
+			then(err)
+		}
+	}})
+}
+
+// packetIn takes a packet that the switch holds.
+func (c *controller) packetIn(port uint16, why reason, b []byte) {
+	c.count.Held++
+	h, err := parseHeld(port, why, b)
+	if err != nil {
+		c.count.Malformed++
+		c.log.Debug("held packet dropped", "port", port, "reason", why, "error", err)
+		return
+	}
+	switch why {
+	case reasonControl:
+		c.heldControl(h)
+	case reasonCall:
+		c.heldCall(h)
+	case reasonNoRoute:
+		c.heldNoRoute(h)
+	case reasonFree:
+		c.heldFree(h)
+	case reasonMemoryReply:
+		c.heldMemoryReply(h)
+	case reasonNoHome:
+		c.heldNoHome(h)
+	default:
+		c.count.Malformed++
+	}
+}
+
+// deniedDigest is the digest of denied accesses.
+const deniedDigest = "denied_digest_t"
+
+// digest takes a sample of a digest.
+func (c *controller) digest(d p4rtclient.Digest) {
+	if d.Name != deniedDigest || len(d.Fields) != 4 {
+		return
+	}
+	port, _ := d.Fields[0].Uint64()
+	src, _ := d.Fields[1].Addr()
+	dst, _ := d.Fields[2].Addr()
+	c.accessDenied(uint16(port), src, dst) //nolint:gosec // 9 bits
+}
+
+// wanted is everything that should be on the switch.
+func (c *controller) wanted() base {
+	w := make(base, len(c.base)+3*c.leases.Len())
+	for k, e := range c.base {
+		w[k] = e
+	}
+	for r := range c.leases.Rules() {
+		e := accessEntry(r)
+		w[e.Key()] = e
+	}
+	return w
+}

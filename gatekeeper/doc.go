@@ -1,0 +1,25 @@
+// Package gatekeeper is the rack's control plane (thesis sections 5.3 and 6.4):
+// it registers blades, nodes and services, and turns every packet that the
+// switch holds into rules before it lets it go on.
+//
+//	   switch                        Gatekeeper.Run
+//	┌──────────┐ PacketIn, digests ┌─────────────────────────────────────┐
+//	│          ├──────────────────▶│ loop: one goroutine owns all state  │
+//	│          │     PacketOut     │   controller ─▶ lease.Machine       │
+//	│          │◀──────────────────┤       │              control.Peer   │
+//	│  tables  │                   │     plans           ...             │
+//	│          │      Write        │       ▼                             │
+//	│          │◀──────────────────┤ writer: revokes │ grants, in batches│
+//	└──────────┘                   └─────────────────────────────────────┘
+//
+// The controller is sequential and does no I/O: an input goes in, and what is to
+// be done (plans of table updates, packets, events) is collected and handed on
+// by the loop, which therefore never waits for the switch. A plan is a row of
+// phases; the writer begins a phase when the switch has answered the one before,
+// and shares batches between plans, but never revokes and grants in one. When a
+// plan is done, its continuation runs in the loop: that is where a held packet
+// is released.
+//
+// When the connection to the switch is lost and found again, its tables are read
+// back and made what they should be before the plans go on.
+package gatekeeper

@@ -1,0 +1,102 @@
+package gatekeeper
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	SwitchConnected EventKind = "switch.connected" // its tables are what they should be
+	SwitchLost      EventKind = "switch.lost"
+	BladeUp         EventKind = "blade.up"
+	BladeFailed     EventKind = "blade.failed"
+	NodeJoined      EventKind = "node.joined"
+	NodeLeft        EventKind = "node.left"
+	ServiceExported EventKind = "service.exported"
+	RegionAllocated EventKind = "region.allocated"
+	RegionFreed     EventKind = "region.freed"
+	RegionReclaimed EventKind = "region.reclaimed" // its controller is gone, and the last lease
+	CallHeld        EventKind = "call.held"
+	CallReleased    EventKind = "call.released"
+	ReplyHeld       EventKind = "reply.held"
+	ReplyReleased   EventKind = "reply.released"
+	CallRefused     EventKind = "call.refused" // the caller gets an exception
+	CallEnded       EventKind = "call.ended"   // its callee is gone
+	RulesRevoked    EventKind = "rules.revoked"
+	RulesGranted    EventKind = "rules.granted"
+	AccessDenied    EventKind = "access.denied" // by the switch
+)
+
+// Event is something that happened in the rack. Fields that do not apply are
+// empty.
+type Event struct {
+	Seq     uint64       `json:"seq"` // counts all events; a gap means that some were lost
+	Time    time.Time    `json:"time"`
+	Kind    EventKind    `json:"kind"`
+	Blade   string       `json:"blade,omitempty"`
+	Node    netip.Addr   `json:"node,omitzero"` // who did it: caller, allocator, …
+	Peer    netip.Addr   `json:"peer,omitzero"` // with whom: callee
+	Name    string       `json:"name,omitempty"`
+	Service string       `json:"service,omitempty"`
+	Method  string       `json:"method,omitempty"`
+	Call    string       `json:"call,omitempty"`
+	Region  string       `json:"region,omitempty"`
+	Op      string       `json:"op,omitempty"`
+	Rules   []lease.Rule `json:"rules,omitempty"`
+	Code    fault.Code   `json:"code,omitempty"`
+	Message string       `json:"message,omitempty"`
+}
+
+// broker hands events to subscribers. Publish never blocks.
+type broker struct {
+	active atomic.Int32 // subscribers; the controller makes no events for nobody
+
+	mu   sync.Mutex
+	seq  uint64
+	subs map[chan Event]struct{}
+}
+
+// publish hands an event to every subscriber that has room.
+func (b *broker) publish(e Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seq++
+	e.Seq = b.seq
+	for ch := range b.subs {
+		select {
+		case ch <- e:
+		default:
+		}
+	}
+}
+
+// subscribe returns a channel of events from now on, closed when ctx ends. A
+// subscriber that falls behind loses events; their sequence numbers tell.
+func (b *broker) subscribe(ctx context.Context) <-chan Event {
+	ch := make(chan Event, eventQueue)
+	b.mu.Lock()
+	if b.subs == nil {
+		b.subs = map[chan Event]struct{}{}
+	}
+	b.subs[ch] = struct{}{}
+	b.active.Add(1)
+	b.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.subs, ch)
+		b.active.Add(-1)
+		close(ch)
+	})
+	return ch
+}

@@ -1,0 +1,123 @@
+package gatekeeper
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/p4"
+)
+
+// ErrStopped is returned by methods that need a running Gatekeeper.
+var ErrStopped = errors.New("the Gatekeeper is not running")
+
+// Gatekeeper controls one rack. Its methods may be called concurrently.
+type Gatekeeper struct {
+	cfg    Config
+	client *p4rtclient.Client
+	meta   metadata
+	ctl    *controller // the loop's own
+	feed   feed        // the loop's own, too
+	writer *writer
+	broker broker
+
+	inbox   chan func() // to be carried out by the loop
+	stopped chan struct{}
+	once    sync.Once
+}
+
+// metadata tells where the fields of the program's packet headers stand.
+type metadata struct {
+	port, reason   int // packet_in
+	hop, outFields int // packet_out
+}
+
+// New makes a Gatekeeper; Run makes it work.
+func New(cfg Config) (*Gatekeeper, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	program, err := p4rtclient.ParseProgram(p4.Info, p4.JSON)
+	if err != nil {
+		return nil, err
+	}
+	client, err := p4rtclient.New(p4rtclient.Config{
+		Conn: cfg.Conn, Program: program, DeviceID: cfg.DeviceID, Log: cfg.Log,
+		Election: p4rtclient.Election{High: cfg.Election.High, Low: cfg.Election.Low},
+	})
+	if err != nil {
+		return nil, err
+	}
+	g := &Gatekeeper{
+		cfg: cfg, client: client, ctl: newController(cfg), writer: newWriter(), inbox: make(chan func(), inboxQueue), stopped: make(chan struct{}),
+	}
+	g.meta.port, err = program.PacketInField("ingress_port")
+	if err == nil {
+		g.meta.reason, err = program.PacketInField("reason")
+	}
+	if err == nil {
+		g.meta.hop, err = program.PacketOutField("hop")
+	}
+	g.meta.outFields = program.PacketOutFields()
+	return g, err
+}
+
+// Run works until ctx ends, and then returns nil. It returns an error if another
+// Gatekeeper is in charge of the switch (p4rtclient.ErrNotPrimary), or if the
+// switch cannot run the P4 program. It must be called once.
+func (g *Gatekeeper) Run(ctx context.Context) error {
+	again := true
+	g.once.Do(func() { again = false })
+	if again {
+		return errors.New("gatekeeper: Run was called before")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { g.loop(ctx) })
+	err := g.client.Keep(ctx, g.serve)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	cancel()
+	wg.Wait()
+	return err
+}
+
+// Subscribe returns a channel of events from now on; it is closed when ctx ends.
+// A subscriber that falls behind loses events, which their sequence numbers tell.
+func (g *Gatekeeper) Subscribe(ctx context.Context) <-chan Event { return g.broker.subscribe(ctx) }
+
+// Snapshot copies the state. It fails with ErrStopped if the Gatekeeper does not
+// run (any more).
+func (g *Gatekeeper) Snapshot(ctx context.Context) (s Snapshot, err error) {
+	err = g.do(ctx, func() { s = g.ctl.snapshot() })
+	return s, err
+}
+
+// post has f carried out by the loop, unless that has stopped.
+func (g *Gatekeeper) post(f func()) {
+	select {
+	case g.inbox <- f:
+	case <-g.stopped:
+	}
+}
+
+// do has f carried out by the loop and waits for it.
+func (g *Gatekeeper) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case g.inbox <- func() { f(); close(done) }:
+	case <-g.stopped:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-g.stopped:
+		return ErrStopped
+	}
+}

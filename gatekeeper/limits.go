@@ -1,0 +1,35 @@
+package gatekeeper
+
+// Every bound of the Gatekeeper, in one place. What goes beyond is refused with
+// an error or, where its sender will try again anyway, dropped and counted.
+const (
+	// maxHeld bounds the packets that wait for rules: at 64 KiB each, 256 MiB.
+	maxHeld = 4096
+	// maxNodeCalls bounds the calls of one caller that are on record, finished
+	// ones included that the caller has not settled yet.
+	maxNodeCalls = 1 << 16
+	// maxSessions bounds the sessions of one caller; a runtime has one for each
+	// call that it has out at a time.
+	maxSessions = 1 << 16
+	// maxNodes bounds the nodes of a rack; the switch's identity table has 4096
+	// rows, of which blades take some.
+	maxNodes = 3500
+	// maxMethods bounds the methods of one service on one node.
+	maxMethods = 1024
+	// maxName bounds the names of blades, programs and services, in bytes.
+	maxName = 255
+	// maxBatch is how many updates the writer puts into one Write, if it can
+	// choose: one P4Runtime message of some 100 KiB.
+	maxBatch = 1024
+	// maxFixes is how often a plan turns insertions into modifications or back,
+	// because the switch says so, until it gives up.
+	maxFixes = 4
+	// maxReclaim is how many regions one reclaim command names.
+	maxReclaim = 256
+	// maxDenied is how many denied accesses are remembered for people.
+	maxDenied = 256
+	// eventQueue is how far a subscriber may lag behind before it loses events.
+	eventQueue = 1024
+	// inboxQueue is how many messages to the loop may wait; senders block.
+	inboxQueue = 256
+)

@@ -1,0 +1,76 @@
+package gatekeeper
+
+import (
+	"context"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+)
+
+// feed is what the loop reads while there is a session with the switch.
+type feed struct {
+	session *p4rtclient.Session
+	packets <-chan p4rtclient.PacketIn
+	digests <-chan p4rtclient.Digest
+}
+
+// loop owns the controller: it hands it one input at a time and carries out what
+// the controller wants.
+func (g *Gatekeeper) loop(ctx context.Context) {
+	defer close(g.stopped)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		g.ctl.now = time.Now()
+		g.ctl.narrate = g.broker.active.Load() > 0
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-g.inbox:
+			g.ctl.now = time.Now()
+			f()
+		case p := <-g.feed.packets:
+			g.ctl.now = time.Now()
+			g.ctl.packetIn(uint16(p.Metadata[g.meta.port]), reason(p.Metadata[g.meta.reason]), p.Payload) //nolint:gosec // 16 and 8 bits wide
+		case d := <-g.feed.digests:
+			g.ctl.now = time.Now()
+			g.ctl.digest(d)
+		case <-timer.C:
+			g.ctl.now = time.Now()
+			g.ctl.tick()
+		}
+		g.perform()
+		if at, ok := g.ctl.deadline(); ok {
+			timer.Reset(time.Until(at))
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// perform carries out what the controller wants done.
+func (g *Gatekeeper) perform() {
+	out := g.ctl.take()
+	if len(out.plans) > 0 {
+		g.writer.submit(out.plans)
+	}
+	for _, p := range out.packets {
+		g.transmit(p)
+	}
+	for _, e := range out.events {
+		g.broker.publish(e)
+	}
+}
+
+// transmit hands a frame to the switch; without one it is lost, like any packet.
+func (g *Gatekeeper) transmit(p packetOut) {
+	if g.feed.session == nil {
+		g.ctl.count.Unsent++
+		return
+	}
+	meta := make([]uint64, g.meta.outFields)
+	meta[g.meta.hop] = uint64(p.hop)
+	if err := g.feed.session.Send(p4rtclient.PacketOut{Payload: p.frame, Metadata: meta}); err != nil {
+		g.ctl.count.Unsent++
+	}
+}

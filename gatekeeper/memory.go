@@ -1,0 +1,183 @@
+package gatekeeper
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// heldMemoryReply takes the answer to an allocation or a free.
+func (c *controller) heldMemoryReply(h *held) {
+	p := packet.FromAddr(h.src)
+	b := c.machine(p)
+	if b == nil || b.port.num != h.port {
+		c.count.Foreign++
+		return
+	}
+	m, _, err := packet.Parse(h.payload)
+	if err != nil || m.Kind != packet.Reply {
+		c.count.Malformed++
+		return
+	}
+	switch p.Op() {
+	case packet.OpAlloc:
+		c.heldAlloc(b, h, p, &m)
+	case packet.OpFree:
+		c.heldFreed(h, p, &m)
+	default:
+		c.count.Malformed++
+	}
+}
+
+// heldAlloc gives a new region to the node that asked for it.
+func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.Header) {
+	r, err := packet.RegionOf(p)
+	if err != nil || m.Status != fault.OK {
+		c.count.Malformed++
+		return
+	}
+	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
+		switch {
+		case err != nil:
+			c.withdrawRegion(b, h, r, m)
+		case s.Outcome == lease.Done:
+			c.count.Allocs++
+			c.event(Event{Kind: RegionAllocated, Blade: b.hello.Blade, Node: h.dst, Region: r.String()})
+			c.release(h, 0)
+		case s.Outcome == lease.Again:
+			c.count.Duplicates++
+			c.release(h, 0)
+		case s.Outcome == lease.Duplicate:
+			c.count.Duplicates++
+		case s.Refusal.Reason == lease.NoNode:
+			c.reclaim([]packet.Region{r}) // nobody can take it any more
+		default:
+			c.count.Foreign++
+			c.log.Error("a memory blade hands out what it had handed out", "blade", b.hello.Blade, "region", r, "error", s.Refusal)
+		}
+	}))
+}
+
+// withdrawRegion takes a region back for whose rules the switch has no room.
+func (c *controller) withdrawRegion(b *blade, h *held, r packet.Region, m *packet.Header) {
+	c.submit(lease.Free{Node: h.dst, Pointer: r.Base}, nil)
+	c.submit(lease.Freed{Region: r, OK: true}, nil)
+	c.reclaim([]packet.Region{r})
+	c.log.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
+	answer := packet.Header{Kind: packet.Reply, Status: fault.NoSpace, Request: m.Request, Floor: m.Floor}
+	c.send(0, (&held{src: h.dst, dst: h.src, srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
+}
+
+// heldFree takes a request to free a region that the switch has permitted.
+func (c *controller) heldFree(h *held) {
+	n := c.caller(h)
+	if n == nil {
+		return
+	}
+	p := packet.FromAddr(h.dst).Bare()
+	c.submit(lease.Free{Node: n.address, Pointer: p}, verdict(func(s lease.Step, err error) {
+		switch {
+		case err != nil || s.Outcome == lease.Refused:
+			c.count.Refused++
+			c.memoryAnswer(h, fault.PermissionDenied)
+		case s.Outcome == lease.Duplicate:
+			c.count.Duplicates++
+		default:
+			c.release(h, 0)
+		}
+	}))
+}
+
+// heldFreed takes the answer to a free: the region's last rule goes, or all come back.
+func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
+	r, ok := c.leases.Find(p.Bare())
+	gone := m.Status == fault.OK || m.Status == fault.NotFound
+	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst {
+		c.release(h, 0) // the answer to a copy, or a refusal: nothing to decide
+		return
+	}
+	c.submit(lease.Freed{Region: r.Region, OK: gone}, verdict(func(s lease.Step, _ error) {
+		if s.Outcome == lease.Duplicate {
+			c.count.Duplicates++
+			return
+		}
+		if s.Outcome == lease.Done && gone {
+			c.count.Frees++
+			c.event(Event{Kind: RegionFreed, Node: h.dst, Region: r.Region.String()})
+		}
+		c.release(h, 0)
+	}))
+}
+
+// heldNoHome answers a request to a memory machine that is not in service.
+func (c *controller) heldNoHome(h *held) {
+	if c.caller(h) != nil {
+		c.memoryAnswer(h, fault.Unavailable)
+	}
+}
+
+// memoryAnswer answers a memory request in the memory blade's place.
+func (c *controller) memoryAnswer(h *held, code fault.Code) {
+	m, _, err := packet.Parse(h.payload)
+	if err != nil || m.Kind != packet.Request {
+		c.count.Malformed++
+		return
+	}
+	answer := packet.Header{Kind: packet.Reply, Status: code, Request: m.Request, Floor: m.Floor}
+	c.send(0, h.reply(answer.Append(nil)))
+}
+
+// reclaim frees regions whose holder is gone. A memory blade that is out of
+// service is told when it is back, if it still has them then.
+func (c *controller) reclaim(regions []packet.Region) {
+	for _, r := range regions {
+		c.count.Reclaims++
+		c.event(Event{Kind: RegionReclaimed, Region: r.String()})
+		for _, b := range c.blades {
+			if b.memory() && b.hello.Machine == r.Base.Machine() {
+				b.reclaims = append(b.reclaims, control.RegionID{Offset: r.Base.Offset(), Class: r.Class})
+				c.reclaimMore(b)
+			}
+		}
+	}
+}
+
+// reclaimMore tells a memory blade what to free; one command is out at a time.
+func (c *controller) reclaimMore(b *blade) {
+	if !b.alive() || b.reclaiming > 0 || len(b.reclaims) == 0 {
+		return
+	}
+	n := min(len(b.reclaims), maxReclaim)
+	boot := b.hello.Boot
+	err := c.ask(b.port, control.KindReclaim, control.Reclaim{Regions: b.reclaims[:n]}, func(m control.Message) {
+		if b.hello.Boot != boot || b.reclaiming == 0 {
+			return // the blade has restarted since
+		}
+		if m.Status != fault.OK {
+			c.count.Failures++
+			c.log.Error("a memory blade does not reclaim", "blade", b.hello.Blade, "error", fault.Remote(m.Status, "reclaim", "%s", m.Body))
+		}
+		b.reclaims, b.reclaiming = b.reclaims[b.reclaiming:], 0
+		c.reclaimMore(b)
+	})
+	if err != nil {
+		c.log.Error("cannot ask a memory blade to reclaim", "blade", b.hello.Blade, "error", err)
+		return
+	}
+	b.reclaiming = n
+}
+
+// accessDenied takes the switch's word that it has denied an access.
+func (c *controller) accessDenied(port uint16, src, dst netip.Addr) {
+	c.count.Denied++
+	p := packet.FromAddr(dst)
+	d := Denial{Time: c.now, Port: port, Node: src, Op: p.Op().String(), Pointer: p.Bare().String()}
+	if len(c.denied) == maxDenied {
+		c.denied = append(c.denied[:0], c.denied[1:]...)
+	}
+	c.denied = append(c.denied, d)
+	c.event(Event{Kind: AccessDenied, Node: src, Op: d.Op, Region: d.Pointer})
+}

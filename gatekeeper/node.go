@@ -1,0 +1,210 @@
+package gatekeeper
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// node is a logical processor: one program with an address and an incarnation.
+type node struct {
+	name        string
+	address     netip.Addr
+	incarnation uint32
+	blade       *blade
+	joined      bool // its rules are in place
+	gone        bool
+	exports     map[netip.Addr]*exported
+	sessions    map[uint64]*session // of calls that it makes
+	calls       int                 // on record, as their caller
+}
+
+// join makes a program a node. The same token again means the same program.
+func (c *controller) join(p *port, m control.Message) error {
+	var j control.Join
+	if err := m.Decode(&j); err != nil {
+		return err
+	}
+	b, err := c.bladeAt(p, "join")
+	if err != nil {
+		return err
+	}
+	if b.hello.Blade != j.Blade || b.memory() {
+		return fault.New(fault.BadRequest, "join", "blade %q cannot have nodes at port %d", j.Blade, p.num)
+	}
+	if err := checkName("join", j.Name); err != nil {
+		return err
+	}
+	if j.Token == 0 {
+		return fault.New(fault.BadRequest, "join", "program %q: the token must not be 0", j.Name)
+	}
+	n := b.joins[j.Token]
+	if n == nil || n.gone {
+		if len(c.nodes) >= maxNodes {
+			return fault.New(fault.Overloaded, "join", "the rack has %d nodes already", len(c.nodes))
+		}
+		c.lastNode++
+		n = &node{
+			name: j.Name, address: rackaddr.Node(c.lastNode), incarnation: 1, blade: b,
+			exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{},
+		}
+		b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
+		c.leases.AddNode(n.address)
+	}
+	var u phase
+	u = append(u, c.base.want(identityEntry(p.num, host(n.address), false))...)
+	u = append(u, c.base.want(l3Entry(host(n.address), hopOf(p.num)))...)
+	c.change(func(err error) {
+		switch {
+		case n.gone:
+			c.fail(p, m, fault.New(fault.Unavailable, "join", "the blade has failed meanwhile"))
+			return
+		case err != nil:
+			c.removeNode(n, "the switch refuses its rules", nil)
+			c.fail(p, m, fault.New(fault.Internal, "join", "the switch refuses the node's rules: %v", err))
+			return
+		}
+		if !n.joined {
+			n.joined = true
+			c.event(Event{Kind: NodeJoined, Blade: b.hello.Blade, Node: n.address, Name: n.name})
+			c.log.Info("node joined", "node", n.address, "name", n.name, "blade", b.hello.Blade)
+		}
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack()})
+	}, u)
+	return nil
+}
+
+// bladeAt returns the blade in service at a port.
+func (c *controller) bladeAt(p *port, op string) (*blade, error) {
+	if p.blade == nil || p.blade.port != p {
+		return nil, fault.New(fault.Stale, op, "no blade is registered at port %d: say hello first", p.num)
+	}
+	return p.blade, nil
+}
+
+// nodeAt returns a node of the blade at a port.
+func (c *controller) nodeAt(p *port, op string, a netip.Addr, incarnation uint32) (*node, error) {
+	b, err := c.bladeAt(p, op)
+	if err != nil {
+		return nil, err
+	}
+	n := b.nodes[a]
+	switch {
+	case n == nil:
+		return nil, fault.New(fault.NotFound, op, "blade %q has no node %s", b.hello.Blade, a)
+	case n.incarnation != incarnation:
+		return nil, fault.New(fault.Stale, op, "node %s is in incarnation %d, not %d", a, n.incarnation, incarnation)
+	}
+	return n, nil
+}
+
+// leave ends a node. A node that is gone already is no error.
+func (c *controller) leave(p *port, m control.Message) error {
+	var l control.Leave
+	if err := m.Decode(&l); err != nil {
+		return err
+	}
+	n, err := c.nodeAt(p, "leave", l.Node, l.Incarnation)
+	if fault.CodeOf(err) == fault.NotFound {
+		c.answer(p, m, nil)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	why := l.Reason
+	if why == "" && l.Crashed {
+		why = "crashed"
+	}
+	c.removeNode(n, why, func() { c.answer(p, m, nil) })
+	return nil
+}
+
+// removeNode cleans up after a node that is gone for good: its identity first, so
+// that nothing of it passes the switch any more; then its routes, and its part in
+// leases and regions. fenced is called when its identity is gone.
+func (c *controller) removeNode(n *node, why string, fenced func()) {
+	if n.gone {
+		return
+	}
+	n.gone = true
+	b := n.blade
+	delete(b.nodes, n.address)
+	delete(c.nodes, n.address)
+	for token, o := range b.joins {
+		if o == n {
+			delete(b.joins, token)
+		}
+	}
+	c.change(func(error) {
+		if fenced != nil {
+			fenced()
+		}
+		c.forgetCaller(n)
+		c.steps(c.leases.RemoveNode(n.address))
+		c.event(Event{Kind: NodeLeft, Blade: b.hello.Blade, Node: n.address, Name: n.name, Message: why})
+		c.log.Info("node left", "node", n.address, "name", n.name, "reason", why)
+	}, c.unidentify(n.address))
+	var u phase
+	u = append(u, c.base.unwant(l3Entry(host(n.address), 0))...)
+	phases := split(u)
+	for _, a := range sortedServices(n.exports) {
+		phases = append(phases, c.withdraw(n, a)...)
+	}
+	c.change(nil, phases...)
+}
+
+// unidentify removes a node's identity, at whatever port it is.
+func (c *controller) unidentify(a netip.Addr) phase {
+	var u phase
+	for num := range c.ports {
+		u = append(u, c.base.unwant(identityEntry(num, host(a), false))...)
+	}
+	return u
+}
+
+// caller returns the node that sent a held packet, nil if the sender is not who
+// the identity table says.
+func (c *controller) caller(h *held) *node {
+	n := c.nodes[h.src]
+	if n == nil || !n.joined || n.blade.port == nil || n.blade.port.num != h.port {
+		c.count.Foreign++
+		return nil
+	}
+	return n
+}
+
+// session is a sequence of calls of one node: those below floor are settled, and
+// refused for ever.
+type session struct {
+	floor uint64
+	calls []*call // on record
+}
+
+// settle raises a session's floor and forgets the calls that it passes.
+func (c *controller) settle(n *node, s *session, floor uint64) {
+	if floor <= s.floor {
+		return
+	}
+	s.floor = floor
+	for _, k := range slices.Clone(s.calls) {
+		if k.id().Sequence() < floor {
+			k.settled = true
+			c.forgetSettled(k)
+		}
+	}
+}
+
+// sessionOf returns the session of a call id, a new one if need be.
+func (n *node) sessionOf(id rpc.ID) *session {
+	s := n.sessions[id.Session()]
+	if s == nil {
+		s = &session{}
+		n.sessions[id.Session()] = s
+	}
+	return s
+}

@@ -1,0 +1,70 @@
+package gatekeeper
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+)
+
+// reason is why the switch held a packet; the enum Reason of p4/bifrost.p4.
+type reason uint8
+
+const (
+	reasonControl     reason = 1
+	reasonCall        reason = 2
+	reasonFree        reason = 3
+	reasonMemoryReply reason = 4
+	reasonNoHome      reason = 5
+	reasonNoRoute     reason = 6
+)
+
+// held is a packet that the switch holds for us. Everything in it aliases frame,
+// which is ours.
+type held struct {
+	port    uint16 // of the switch, where it came in
+	reason  reason
+	frame   []byte
+	srcMAC  frame.MAC
+	src     netip.Addr
+	dst     netip.Addr
+	srcPort uint16
+	dstPort uint16
+	payload []byte // of UDP
+}
+
+// parseHeld takes a held frame apart. The UDP checksum is not looked at: a host
+// may leave it for its network card, and what goes on gets a new one.
+func parseHeld(port uint16, why reason, b []byte) (*held, error) {
+	p, err := frame.Parse(b)
+	if err != nil {
+		return nil, err
+	}
+	if p.NextHeader != frame.ProtoUDP || len(p.Payload) < frame.UDPSize {
+		return nil, wirefmt.Errorf("held packet: next header %d with %d bytes, want UDP", p.NextHeader, len(p.Payload))
+	}
+	length := int(binary.BigEndian.Uint16(p.Payload[4:]))
+	if length != len(p.Payload) {
+		return nil, wirefmt.Errorf("held packet: UDP length %d in an IPv6 payload of %d bytes", length, len(p.Payload))
+	}
+	return &held{
+		port: port, reason: why, frame: b, srcMAC: p.SrcMAC, src: p.Src, dst: p.Dst,
+		srcPort: binary.BigEndian.Uint16(p.Payload), dstPort: binary.BigEndian.Uint16(p.Payload[2:]),
+		payload: p.Payload[frame.UDPSize:],
+	}, nil
+}
+
+// reply builds a frame that answers the held packet: from where it went to where
+// it came from.
+func (h *held) reply(payload []byte) []byte {
+	return frame.UDP6{
+		Src: netip.AddrPortFrom(h.dst, h.dstPort), Dst: netip.AddrPortFrom(h.src, h.srcPort), Payload: payload,
+	}.Append(make([]byte, 0, frame.HeaderSize+len(payload)))
+}
+
+// packetOut is a frame for the switch; hop 0 lets it look the way up.
+type packetOut struct {
+	hop   hop
+	frame []byte
+}

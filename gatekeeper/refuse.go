@@ -1,0 +1,84 @@
+package gatekeeper
+
+import (
+	"strings"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// maxMessage bounds the text of an exception, in bytes.
+const maxMessage = 1024
+
+// release lets a held packet go on, with the checksum that it needs after a
+// change or if its host had left it to the network card.
+func (c *controller) release(h *held, to hop) {
+	if err := frame.Fix(h.frame); err != nil {
+		c.count.Malformed++ // it was parsed before, so this does not happen
+		return
+	}
+	c.count.Released++
+	c.send(to, h.frame)
+}
+
+// exception builds the message that answers a call in its callee's place.
+func exception(m *rpc.Header, why *fault.Error) []byte {
+	h := *m
+	h.Type, h.Code, h.Timeout = rpc.Exception, why.Code, 0
+	h.Flags = m.Flags&rpc.FlagSession | rpc.FlagReleased
+	h.Flags = h.Flags.WithPolicy(m.Flags.Policy())
+	text := why.Msg
+	if len(text) > maxMessage {
+		text = text[:maxMessage]
+	}
+	e := rpc.Message{Header: h, Payload: []byte(strings.ToValidUTF8(text, "?"))}
+	return e.Append(make([]byte, 0, e.Size()))
+}
+
+// except answers a held call with an exception, as from the service's address.
+func (c *controller) except(h *held, m *rpc.Header, why *fault.Error) {
+	c.send(0, h.reply(exception(m, why)))
+}
+
+// refuse is except for a call that never came on record.
+func (c *controller) refuse(h *held, m *rpc.Header, why *fault.Error) {
+	c.count.Refused++
+	c.event(Event{Kind: CallRefused, Node: h.src, Method: m.Method.String(), Call: m.Call.String(), Code: why.Code, Message: why.Msg})
+	c.except(h, m, why)
+}
+
+// refuseCall ends a call on record with its refusal.
+func (c *controller) refuseCall(k *call, h *held, m *rpc.Header) {
+	c.count.Refused++
+	c.event(k.refused())
+	c.except(h, m, k.refusal)
+	c.finish(k)
+}
+
+// refused is the event of a call's refusal.
+func (k *call) refused() Event {
+	e := k.event(CallRefused)
+	e.Code, e.Message = k.refusal.Code, k.refusal.Msg
+	return e
+}
+
+// heldNoRoute answers a call without pointers that found no route, or lets it go
+// on if the route has come up meanwhile.
+func (c *controller) heldNoRoute(h *held) {
+	n := c.caller(h)
+	if n == nil {
+		return
+	}
+	m, err := rpc.Parse(h.payload)
+	if err != nil {
+		c.malformedCall(h, &m.Header, err)
+		return
+	}
+	callee, why := c.choose(h, &m.Header)
+	if why != nil {
+		c.refuse(h, &m.Header, why)
+		return
+	}
+	c.release(h, hopOf(callee.blade.port.num))
+}

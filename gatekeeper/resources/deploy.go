@@ -1,0 +1,140 @@
+package resources
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Deploy makes a deployment what the specification says. A new one is taken as a
+// whole or not at all: if there is no room for all its nodes and spares, it is
+// refused with code Overloaded. For one that exists, numbers, policies and
+// blades may change, and programs may come and go; as many nodes as have room
+// start at once, and Short tells about the rest. A change of what a program runs
+// is refused: undeploy it first.
+func (r *Registry) Deploy(s Spec, now time.Time) ([]Action, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	op := "deploy " + s.Name
+	a := r.apps[s.Name]
+	if a == nil {
+		return r.deployNew(op, s.clone(), now)
+	}
+	if a.Removed {
+		return nil, fault.New(fault.Unavailable, op, "it is still being undeployed")
+	}
+	for _, p := range a.Programs {
+		if q := find(&s, p.spec.Name); q != nil && !q.sameWork(p.spec) {
+			return nil, fault.New(fault.BadRequest, op, "program %s runs something else: undeploy %s first", q.Name, s.Name)
+		}
+		if find(&s, p.spec.Name) == nil && len(p.Instances) > 0 && p.spec.Nodes > 0 {
+			return nil, fault.New(fault.BadRequest, op, "program %s is missing: give it 0 nodes to stop it", p.spec.Name)
+		}
+	}
+	a.update(s.clone())
+	r.version++
+	r.settle(now)
+	return r.flush(), nil
+}
+
+// deployNew places a new deployment, or takes it back; others are not touched.
+func (r *Registry) deployNew(op string, s Spec, now time.Time) ([]Action, error) {
+	a := &deployment{}
+	a.update(s)
+	r.settleApp(r.survey(nil), a, now)
+	for _, p := range a.Programs {
+		if m := p.missing(now); m != [2]int{} {
+			r.out = nil
+			return nil, fault.New(fault.Overloaded, op, "program %s: no blade for %d of %d nodes and %d of %d spares",
+				p.spec.Name, m[0], p.spec.Nodes, m[1], p.spec.Spares)
+		}
+	}
+	r.apps[s.Name] = a
+	r.version++
+	return r.flush(), nil
+}
+
+// update installs a specification and ties its programs to what runs.
+func (a *deployment) update(s Spec) {
+	a.Spec = s
+	var programs []*running
+	for i := range a.Spec.Programs {
+		p := &running{}
+		spec := &a.Spec.Programs[i]
+		if k := slices.IndexFunc(a.Programs, func(o *running) bool { return o.spec.Name == spec.Name }); k >= 0 {
+			p = a.Programs[k]
+		}
+		p.app, p.spec = a, spec
+		programs = append(programs, p)
+	}
+	a.Programs = programs
+}
+
+func find(s *Spec, program string) *Program {
+	for i := range s.Programs {
+		if s.Programs[i].Name == program {
+			return &s.Programs[i]
+		}
+	}
+	return nil
+}
+
+// Undeploy stops a deployment; it is gone when its last node is.
+func (r *Registry) Undeploy(name string, now time.Time) ([]Action, error) {
+	a := r.apps[name]
+	if a == nil {
+		return nil, fault.New(fault.NotFound, "undeploy", "no deployment is called %q", name)
+	}
+	a.Removed = true
+	r.version++
+	r.settle(now)
+	return r.flush(), nil
+}
+
+// StartFailed says that a blade's daemon could not run an instance. It is tried
+// again after a pause, on another blade if there is one.
+func (r *Registry) StartFailed(instance, blade string, now time.Time) []Action {
+	_, i := r.instance(instance)
+	if i == nil || i.Status != Starting || i.Blade != blade {
+		return nil
+	}
+	r.giveUpStart(i, now)
+	r.version++
+	r.settle(now)
+	return r.flush()
+}
+
+func (r *Registry) giveUpStart(i *Instance, now time.Time) {
+	r.failed(i, now)
+	i.Avoid = i.Blade
+	i.set(Waiting, now)
+}
+
+// Deployment is an app as it is now.
+type Deployment struct {
+	Spec      Spec       `json:"spec"`
+	Removed   bool       `json:"removed,omitempty"`
+	Instances []Instance `json:"instances"`
+	// Spares are the blades on which room is kept, by program.
+	Spares map[string][]string `json:"spares,omitempty"`
+}
+
+// Deployments returns all deployments, ordered by name.
+func (r *Registry) Deployments() []Deployment {
+	var all []Deployment
+	for _, a := range r.sortedApps() {
+		d := Deployment{Spec: a.Spec.clone(), Removed: a.Removed, Spares: map[string][]string{}}
+		for _, p := range a.Programs {
+			for _, i := range p.Instances {
+				d.Instances = append(d.Instances, *i)
+			}
+			if len(p.Spares) > 0 {
+				d.Spares[p.spec.Name] = slices.Clone(p.Spares)
+			}
+		}
+		all = append(all, d)
+	}
+	return all
+}

@@ -1,0 +1,34 @@
+// Package resources knows what a rack has and who uses it: blades, nodes,
+// services and the programs that were deployed on it (design sections 9 and 10,
+// thesis section 5.3). It is a pure core: calls in, actions out; it does no I/O,
+// starts no goroutine and reads no clock. One goroutine owns a Registry.
+//
+//	hello, heartbeat ─┐                        ┌─▶ BladeUp, BladeDown, MemoryLost
+//	join, export ─────┤                        ├─▶ NodeUp, EndNode ──▶ Ended ─┐
+//	deploy, undeploy ─┼──▶ Registry ──▶ actions┼─▶ StartNode, StopNode        │
+//	drain, fail ──────┤        ▲               ├─▶ SetRoutes                  │
+//	tick ─────────────┘        └───────────────┼──────────────────────────────┘
+//	                                           └─▶ Short, Drained, Stray
+//
+// An Action is plain data that says what must become true in the rack; the
+// Gatekeeper turns it into switch rules and control messages, in the order given.
+// Each action may be carried out twice without harm. Only one of them is
+// answered: EndNode, by Ended, once the node is fenced and its rules are gone;
+// until then its address and its hop belong to it, and nothing takes its place.
+//
+// Nodes come about in two ways. A program that somebody starts on a blade joins
+// by itself, and is gone for good when it ends. A deployed program (Spec) is
+// started here: placed on a compute blade, started again when it fails, moved
+// when its blade fails or is drained. Each of its nodes is an Instance:
+//
+//	Waiting ─ StartNode ─▶ Starting ─ join ─▶ Running ─ crash, blade gone ─▶ Ending
+//	   ▲                      │ failed                                         │
+//	   └──────────────────────┴───────────────── Ended ────────────────────────┘
+//
+// Placement keeps three promises: a blade never hosts more nodes than its
+// capacity, spares included; no two nodes of a service share a blade; and the
+// spares of a deployment are reserved until one of its nodes needs them.
+//
+// Several nodes may export a method. The switch spreads its calls by the last
+// byte of the call id; see Spread.
+package resources

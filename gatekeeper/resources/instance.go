@@ -1,0 +1,132 @@
+package resources
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// InstanceStatus is where an instance is in its life; see the package's drawing.
+type InstanceStatus string
+
+// The statuses.
+const (
+	Waiting  InstanceStatus = "waiting"  // for a blade, or for the end of a pause after a failure
+	Starting InstanceStatus = "starting" // its blade was told to run it
+	Running  InstanceStatus = "running"  // it has joined
+	Ending   InstanceStatus = "ending"   // its node is being fenced
+	Finished InstanceStatus = "finished" // a job that is done
+)
+
+// Instance is one node's worth of a deployed program.
+type Instance struct {
+	// Name is APP/PROGRAM/NUMBER, the name under which daemons know it.
+	Name    string         `json:"name"`
+	App     string         `json:"app"`
+	Program string         `json:"program"`
+	Number  int            `json:"number"`
+	Status  InstanceStatus `json:"status"`
+	// Blade is where it runs, or ran last.
+	Blade string `json:"blade,omitempty"`
+	// Node is its address while it has one.
+	Node netip.Addr `json:"node,omitzero"`
+	// Keep is what its next node takes over from the last one.
+	Keep Keep `json:"keep,omitzero"`
+	// Failures counts those in a row; Since is when Status last changed;
+	// NotBefore is when it may be started again.
+	Failures  int       `json:"failures,omitempty"`
+	Since     time.Time `json:"since"`
+	NotBefore time.Time `json:"not_before,omitzero"`
+	// Retired: it is not wanted any more. Leaving: another one is to take its
+	// place first, because its blade is being drained. Stopped: its daemon was
+	// told to stop it.
+	Retired bool `json:"retired,omitempty"`
+	Leaving bool `json:"leaving,omitempty"`
+	Stopped bool `json:"stopped,omitempty"`
+	// Done: a job has left in an orderly way.
+	Done bool `json:"done,omitempty"`
+	// Next is a blade on which room is kept for it while it is being stopped.
+	Next string `json:"next,omitempty"`
+	// Avoid is a blade that could not start it.
+	Avoid string `json:"avoid,omitempty"`
+}
+
+// Keep is the identity that a moved node takes along; zero for none.
+type Keep struct {
+	Address     netip.Addr `json:"address,omitzero"`
+	Incarnation uint32     `json:"incarnation,omitempty"`
+	Hop         Hop        `json:"hop,omitempty"`
+}
+
+// deployment is an app and what has become of it. Removed ones go when their
+// last instance has.
+type deployment struct {
+	Spec     Spec       `json:"spec"`
+	Removed  bool       `json:"removed,omitempty"`
+	Programs []*running `json:"programs"`
+}
+
+// running is a program of a deployment: program i of the specification.
+type running struct {
+	app       *deployment
+	spec      *Program
+	Instances []*Instance `json:"instances,omitempty"`
+	// Numbers are never used twice, so that a late join meets no namesake.
+	LastNumber int `json:"last_number"`
+	// Spares are the blades on which room is reserved.
+	Spares []string `json:"spares,omitempty"`
+	// Short is what was last reported as missing.
+	Short [2]int `json:"short,omitzero"`
+}
+
+// add makes one more instance, which waits for a blade.
+func (p *running) add(now time.Time) *Instance {
+	p.LastNumber++
+	i := &Instance{
+		Name: fmt.Sprintf("%s/%s/%d", p.app.Spec.Name, p.spec.Name, p.LastNumber),
+		App:  p.app.Spec.Name, Program: p.spec.Name, Number: p.LastNumber, Status: Waiting, Since: now,
+	}
+	p.Instances = append(p.Instances, i)
+	return i
+}
+
+// instance finds an instance by its name, nil if there is none.
+func (r *Registry) instance(name string) (*running, *Instance) {
+	app, _, ok := strings.Cut(name, "/")
+	a := r.apps[app]
+	if !ok || a == nil {
+		return nil, nil
+	}
+	for _, p := range a.Programs {
+		for _, i := range p.Instances {
+			if i.Name == name {
+				return p, i
+			}
+		}
+	}
+	return nil, nil
+}
+
+// hosted reports whether the instance takes a place on its blade although it has
+// no node there.
+func (i *Instance) hosted() bool { return i.Status == Starting }
+
+// wanted reports whether the instance counts towards the program's nodes.
+func (i *Instance) wanted() bool { return !i.Retired && !i.Leaving }
+
+// goesOn reports whether the instance is to have another node after this one.
+func (i *Instance) goesOn() bool { return i.wanted() && !i.Done }
+
+// set changes the status.
+func (i *Instance) set(s InstanceStatus, now time.Time) { i.Status, i.Since = s, now }
+
+// failed notes that an instance failed by itself and waits until it may be
+// started again. Long after the last failure, the count begins anew.
+func (r *Registry) failed(i *Instance, now time.Time) {
+	if i.Status == Running && now.Sub(i.Since) >= r.cfg.RestartMax {
+		i.Failures = 0
+	}
+	i.Failures++
+	i.NotBefore = now.Add(r.cfg.backoff(i.Failures))
+}

@@ -1,0 +1,185 @@
+package resources
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// Join makes a program on a blade a node. A program that StartNode has started
+// joins under its instance's name and may get its former address back; any other
+// program gets an address that nobody ever had. The token tells a repeated join
+// from a second program: the same one on the same blade gives the same node.
+//
+// A blade that is full, spares counted, refuses with code Overloaded; one that
+// is draining or gone with Unavailable; an instance that is not expected on this
+// blade (any more) is Stale.
+func (r *Registry) Join(blade, name string, token uint64, now time.Time) (Node, []Action, error) {
+	op := "join of " + name
+	b, err := r.known(op, blade)
+	if err != nil {
+		return Node{}, nil, err
+	}
+	if b.Kind != Compute || name == "" || len(name) > 4*MaxName {
+		return Node{}, nil, fault.New(fault.BadRequest, op, "a %s blade, a name of %d bytes", b.Kind, len(name))
+	}
+	if !b.up() {
+		return Node{}, nil, fault.New(fault.Unavailable, op, "blade %s has failed: %s", blade, b.Cause)
+	}
+	if n := r.joined(blade, token); n != nil {
+		r.emit(NodeUp{Node: n.clone(), Blade: r.view(b)})
+		return n.clone(), r.flush(), nil
+	}
+	n := &Node{Name: name, Blade: blade, Joined: now, Token: token}
+	if strings.Contains(name, "/") {
+		err = r.joinInstance(op, n, now)
+	} else {
+		err = r.joinFree(op, n, b)
+	}
+	if err != nil {
+		return Node{}, nil, err
+	}
+	r.nodes[n.Address] = n
+	r.emit(NodeUp{Node: n.clone(), Blade: r.view(b)})
+	r.settle(now)
+	return n.clone(), r.flush(), nil
+}
+
+// joined finds the node that a token already stands for.
+func (r *Registry) joined(blade string, token uint64) *Node {
+	for _, n := range r.nodes {
+		if n.Blade == blade && n.Token == token && token != 0 && !n.Ending {
+			return n
+		}
+	}
+	return nil
+}
+
+// joinInstance ties a node to the instance that was started for it. Its place is
+// taken already.
+func (r *Registry) joinInstance(op string, n *Node, now time.Time) error {
+	_, i := r.instance(n.Name)
+	if i == nil || i.Status != Starting || i.Blade != n.Blade {
+		return fault.New(fault.Stale, op, "blade %s is not to run it", n.Blade)
+	}
+	if i.Keep.Address.IsValid() {
+		n.Address, n.Incarnation, n.Hop = i.Keep.Address, i.Keep.Incarnation, i.Keep.Hop
+	} else if err := r.identify(op, n); err != nil {
+		return err
+	}
+	n.Instance = i.Name
+	i.Node, i.Keep, i.Avoid = n.Address, Keep{}, ""
+	i.set(Running, now)
+	return nil
+}
+
+// joinFree takes a program in that nobody deployed.
+func (r *Registry) joinFree(op string, n *Node, b *Blade) error {
+	if b.Mark == Draining {
+		return fault.New(fault.Unavailable, op, "blade %s is draining: %s", b.Name, b.Cause)
+	}
+	if used := r.survey(nil).rooms[b.Name].used; used >= b.Capacity {
+		return fault.New(fault.Overloaded, op, "blade %s runs or keeps room for %d nodes, its capacity", b.Name, used)
+	}
+	return r.identify(op, n)
+}
+
+// identify gives a new node its address and hop.
+func (r *Registry) identify(op string, n *Node) error {
+	hop, ok := r.hops.take()
+	if !ok {
+		return fault.New(fault.Overloaded, op, "all %d hops are in use", r.cfg.MaxHops)
+	}
+	r.lastNode++
+	n.Address, n.Incarnation, n.Hop = rackaddr.Node(r.lastNode), 1, Hop(hop)
+	return nil
+}
+
+// Leave says that a node has ended, by itself or by a crash. Nothing happens if
+// that incarnation is gone or going already.
+func (r *Registry) Leave(node netip.Addr, incarnation uint32, crashed bool, cause string, now time.Time) []Action {
+	n := r.nodes[node]
+	if n == nil || n.Incarnation != incarnation || n.Ending {
+		return nil
+	}
+	if p, i := r.instance(n.Instance); i != nil {
+		switch {
+		case crashed || !p.spec.Job && !i.Stopped:
+			r.failed(i, now)
+		case p.spec.Job && !i.Stopped:
+			i.Done = true
+		}
+	}
+	r.endNode(n, cause, crashed, now)
+	r.settle(now)
+	return r.flush()
+}
+
+// endNode cuts a node off. Its instance waits for Ended.
+func (r *Registry) endNode(n *Node, cause string, crashed bool, now time.Time) {
+	if n.Ending {
+		return
+	}
+	n.Ending, n.Cause, n.Crashed = true, cause, crashed
+	r.withdraw(n)
+	if _, i := r.instance(n.Instance); i != nil {
+		i.set(Ending, now)
+	}
+	r.emit(EndNode{n.clone()})
+}
+
+// Ended answers EndNode: the node is fenced and its rules are gone. With keep,
+// an instance's next node takes over address and hop with the next incarnation;
+// otherwise it joins anew.
+func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now time.Time) []Action {
+	n := r.nodes[node]
+	if n == nil || n.Incarnation != incarnation || !n.Ending {
+		return nil
+	}
+	r.version++
+	delete(r.nodes, node)
+	p, i := r.instance(n.Instance)
+	if i != nil && keep && i.goesOn() {
+		i.Keep = Keep{Address: n.Address, Incarnation: n.Incarnation + 1, Hop: n.Hop}
+	} else {
+		r.hops.giveBack(uint16(n.Hop))
+	}
+	if i != nil {
+		r.next(p, i, now)
+	}
+	r.settle(now)
+	if b := r.blades[n.Blade]; b != nil {
+		r.checkDrained(b)
+	}
+	return r.flush()
+}
+
+// next is what becomes of an instance whose node is gone.
+func (r *Registry) next(p *running, i *Instance, now time.Time) {
+	i.Node = netip.Addr{}
+	switch {
+	case i.Done && !i.Retired:
+		i.set(Finished, now)
+	case !i.goesOn():
+		r.drop(p, i)
+	default:
+		i.Stopped = false
+		i.set(Waiting, now)
+	}
+}
+
+// nodesOn returns a blade's nodes, ordered by address.
+func (r *Registry) nodesOn(blade string) []*Node {
+	var all []*Node
+	for _, n := range r.nodes {
+		if n.Blade == blade {
+			all = append(all, n)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Node) int { return a.Address.Compare(b.Address) })
+	return all
+}

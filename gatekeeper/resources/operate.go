@@ -1,0 +1,135 @@
+package resources
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Unplugged says that a port of the switch went down: the blade there has failed.
+func (r *Registry) Unplugged(p Port, now time.Time) []Action {
+	for _, b := range r.sortedBlades() {
+		if b.Port == p && b.up() {
+			r.takeDown(b, "port down", now)
+		}
+	}
+	r.settle(now)
+	return r.flush()
+}
+
+// MarkFailed takes a blade out of service until Return, whatever it reports.
+func (r *Registry) MarkFailed(blade, cause string, now time.Time) ([]Action, error) {
+	b, err := r.known("fail", blade)
+	if err != nil {
+		return nil, err
+	}
+	if b.up() {
+		r.takeDown(b, cause, now)
+	}
+	b.Mark, b.Cause = Failed, cause
+	r.version++
+	r.settle(now)
+	return r.flush(), nil
+}
+
+// Drain lets a blade run empty: it takes no new node or region, and deployed
+// programs move elsewhere, stateless ones after their successors are ready.
+// Drained follows when nobody uses it any more.
+func (r *Registry) Drain(blade, cause string, now time.Time) ([]Action, error) {
+	b, err := r.known("drain", blade)
+	if err != nil {
+		return nil, err
+	}
+	if !b.up() {
+		return nil, fault.New(fault.Unavailable, "drain", "blade %s has failed: %s", blade, b.Cause)
+	}
+	if b.Mark == Draining {
+		return nil, nil
+	}
+	b.Mark, b.Cause = Draining, cause
+	r.version++
+	r.settle(now)
+	r.checkDrained(b)
+	return r.flush(), nil
+}
+
+// Return puts a blade back into service, after Drain or MarkFailed. One that has
+// not reported since stays failed until its next hello.
+func (r *Registry) Return(blade string, now time.Time) ([]Action, error) {
+	b, err := r.known("return", blade)
+	if err != nil {
+		return nil, err
+	}
+	if b.Mark == "" {
+		return nil, nil
+	}
+	if b.Mark == Failed { // Down: its daemon may have started anew
+		b.Cause = "returned to service; no hello yet"
+	} else if !b.Down {
+		b.Cause = ""
+	}
+	b.Mark = ""
+	b.Drained = false
+	r.version++
+	r.settle(now)
+	return r.flush(), nil
+}
+
+// Remove forgets a blade that has failed, for good. Its machine id and hop will
+// be used again, so nothing may refer to it any more: nodes that still have to
+// be fenced there are refused with code Unavailable.
+func (r *Registry) Remove(blade string, now time.Time) ([]Action, error) {
+	b, err := r.known("remove", blade)
+	if err != nil {
+		return nil, err
+	}
+	if b.up() {
+		return nil, fault.New(fault.BadRequest, "remove", "blade %s is in service: fail it first", blade)
+	}
+	if n := r.hostedBy(blade); n > 0 {
+		return nil, fault.New(fault.Unavailable, "remove", "%d nodes of blade %s are still being fenced", n, blade)
+	}
+	r.emit(BladeGone{r.view(b)})
+	if b.Kind == Memory {
+		r.emit(MemoryLost{b.Machine})
+		r.machines.giveBack(uint16(b.Machine))
+	}
+	r.hops.giveBack(uint16(b.Hop))
+	delete(r.blades, blade)
+	r.settle(now)
+	return r.flush(), nil
+}
+
+// takeDown is how a blade fails.
+func (r *Registry) takeDown(b *Blade, cause string, now time.Time) {
+	b.Down, b.Cause = true, cause
+	r.emit(BladeDown{r.view(b)})
+	r.clear(b, "blade "+b.Name+": "+cause, now)
+}
+
+// clear ends every node on a blade, and every start.
+func (r *Registry) clear(b *Blade, cause string, now time.Time) {
+	for _, n := range r.nodesOn(b.Name) {
+		r.endNode(n, cause, true, now)
+	}
+	r.eachInstance(func(_ *running, i *Instance) {
+		if i.Status == Starting && i.Blade == b.Name {
+			i.set(Waiting, now)
+		}
+		if i.Next == b.Name {
+			i.Next = ""
+		}
+	})
+}
+
+// checkDrained reports once when a draining blade has run empty.
+func (r *Registry) checkDrained(b *Blade) {
+	if b.Mark != Draining || !b.up() {
+		return
+	}
+	empty := r.view(b).Used == 0
+	if empty && !b.Drained {
+		r.emit(Drained{b.Name})
+	}
+	b.Drained = empty
+}

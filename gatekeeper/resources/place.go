@@ -1,0 +1,145 @@
+package resources
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// survey is what the blades host and keep room for at one moment.
+type survey struct {
+	rooms map[string]*room
+}
+
+// room is one blade's share of it.
+type room struct {
+	blade *Blade
+	// used counts nodes, programs that start, and reservations.
+	used     uint64
+	services map[string]bool
+}
+
+// survey counts anew, without one node (nil for with all).
+func (r *Registry) survey(except *Node) *survey {
+	s := &survey{rooms: map[string]*room{}}
+	for _, b := range r.blades {
+		s.rooms[b.Name] = &room{blade: b, services: map[string]bool{}}
+	}
+	for _, n := range r.nodes {
+		if n == except {
+			continue
+		}
+		s.host(n.Blade, nil)
+		for _, name := range n.Services {
+			s.rooms[n.Blade].services[name] = true
+		}
+	}
+	r.eachInstance(func(p *running, i *Instance) {
+		switch {
+		case i.Status == Starting:
+			s.host(i.Blade, p.spec)
+		case i.Node.IsValid() && (except == nil || except.Address != i.Node):
+			s.offer(i.Blade, p.spec)
+		}
+		if i.Next != "" {
+			s.host(i.Next, p.spec)
+		}
+	})
+	for _, a := range r.apps {
+		for _, p := range a.Programs {
+			for _, name := range p.Spares {
+				s.host(name, nil)
+			}
+		}
+	}
+	return s
+}
+
+// host notes one more node on a blade, with the services of its program.
+func (s *survey) host(blade string, p *Program) {
+	s.rooms[blade].used++
+	s.offer(blade, p)
+}
+
+func (s *survey) offer(blade string, p *Program) {
+	if p == nil {
+		return
+	}
+	for _, service := range p.Services {
+		s.rooms[blade].services[service.Name] = true
+	}
+}
+
+// fits reports whether the blade may run the program, its capacity aside.
+func (m *room) fits(p *Program) bool {
+	return m.blade.Kind == Compute && m.blade.placeable() &&
+		(len(p.Blades) == 0 || slices.Contains(p.Blades, m.blade.Name)) &&
+		!slices.ContainsFunc(p.Services, func(s ServiceSpec) bool { return m.services[s.Name] })
+}
+
+// full reports whether the blade has no place left.
+func (m *room) full() bool { return m.used >= m.blade.Capacity }
+
+// choose returns the best blade for an instance: the one kept for it; else one
+// that did not fail to start it, the one it ran on before, the one with the
+// lowest load; and only if there is no other, one of its program's spares.
+func (s *survey) choose(p *running, i *Instance) (*room, bool) {
+	if m := s.rooms[i.Next]; m != nil {
+		return m, true
+	}
+	var best *room
+	rank := func(m *room) [3]int {
+		return [3]int{num(slices.Contains(p.Spares, m.blade.Name)), num(m.blade.Name == i.Avoid), num(m.blade.Name != i.Blade)}
+	}
+	for _, m := range s.rooms {
+		spare := slices.Contains(p.Spares, m.blade.Name)
+		if !m.fits(p.spec) {
+			_ = spare
+			continue
+		}
+		if best == nil || slices.Compare(sl(rank(m)), sl(rank(best))) < 0 ||
+			rank(m) == rank(best) && m.lighter(best) {
+			best = m
+		}
+	}
+	return best, best != nil
+}
+
+// lighter orders blades by load, then by name.
+func (m *room) lighter(o *room) bool {
+	// used/capacity, compared without rounding
+	mh, ml := bits.Mul64(m.used, o.blade.Capacity)
+	oh, ol := bits.Mul64(o.used, m.blade.Capacity)
+	return cmp.Or(cmp.Compare(mh, oh), cmp.Compare(ml, ol), cmp.Compare(m.blade.Name, o.blade.Name)) < 0
+}
+
+func num(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func sl(a [3]int) []int { return a[:] }
+
+// chooseSpare returns the best blade on which to keep room for a program: none
+// that has a node of it or a spare already.
+func (s *survey) chooseSpare(p *running) (*room, bool) {
+	var best *room
+	for _, m := range s.rooms {
+		if !m.fits(p.spec) || m.full() || slices.Contains(p.Spares, m.blade.Name) || p.on(m.blade.Name) {
+			continue
+		}
+		if best == nil || m.lighter(best) {
+			best = m
+		}
+	}
+	return best, best != nil
+}
+
+// on reports whether the program has a node on a blade, or is to have one.
+func (p *running) on(blade string) bool {
+	return slices.ContainsFunc(p.Instances, func(i *Instance) bool {
+		return i.Blade == blade && (i.Status == Starting || i.Node.IsValid()) || i.Next == blade
+	})
+}

@@ -1,0 +1,475 @@
+package resources
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestProperties runs random operations on a registry, plays the rack that
+// carries its actions out, and checks after each what must always hold.
+func TestProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":         w.check,
+			"tick":     w.tick,
+			"hello":    w.hello,
+			"operate":  w.operate,
+			"join":     w.join,
+			"crash":    w.crash,
+			"end":      w.end,
+			"come up":  w.comeUp,
+			"stop":     w.stopOne,
+			"deploy":   w.deploy,
+			"undeploy": w.undeploy,
+			"restart":  w.restart,
+		})
+		w.recover(t)
+	})
+}
+
+const (
+	worldBlades   = 5
+	worldCapacity = 3
+)
+
+// world is the rack around a registry.
+type world struct {
+	r      *Registry
+	now    time.Time
+	boot   uint64
+	token  uint64
+	down   map[string]bool // blades that do not report
+	ending map[netip.Addr]uint32
+	stops  map[string]bool // instances told to stop
+	seen   map[string]bool // identities handed out
+	routes map[string]map[Prefix]bool
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{
+		now: time.Unix(0, 0).UTC(), down: map[string]bool{}, ending: map[netip.Addr]uint32{}, stops: map[string]bool{},
+		seen: map[string]bool{}, routes: map[string]map[Prefix]bool{},
+	}
+	var err error
+	if w.r, err = New(DefaultConfig()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range worldBlades {
+		w.sayHello(t, i)
+	}
+	return w
+}
+
+func (w *world) sayHello(t *rapid.T, i int) {
+	kind, capacity := Compute, uint64(worldCapacity)
+	if i == worldBlades-1 {
+		kind, capacity = Memory, 1<<20
+	}
+	_, actions, err := w.r.Hello(Hello{Blade: fmt.Sprintf("b%d", i), Kind: kind, Capacity: capacity, Boot: w.boot}, Port(i+1), w.now)
+	if b, ok := w.r.Blade(fmt.Sprintf("b%d", i)); err != nil && !(ok && b.Mark == Failed) {
+		t.Fatal(err)
+	}
+	w.down[fmt.Sprintf("b%d", i)] = false
+	w.do(t, actions)
+}
+
+// do carries actions out.
+func (w *world) do(t *rapid.T, actions []Action) {
+	for _, a := range actions {
+		switch a := a.(type) {
+		case NodeUp:
+			id := fmt.Sprint(a.Node.Address, a.Node.Incarnation)
+			if w.seen[id] {
+				t.Fatalf("%s is handed out twice", id)
+			}
+			w.seen[id] = true
+		case EndNode:
+			w.ending[a.Node.Address] = a.Node.Incarnation
+		case StopNode:
+			w.stops[a.Instance] = true
+		case SetRoutes:
+			w.setRoutes(t, a)
+		}
+	}
+}
+
+func (w *world) setRoutes(t *rapid.T, a SetRoutes) {
+	key := fmt.Sprintf("%s.%s", a.Service, a.Method)
+	table := w.routes[key]
+	if table == nil {
+		table = map[Prefix]bool{}
+		w.routes[key] = table
+	}
+	find := func(p Prefix) (Prefix, bool) {
+		for q := range table {
+			if q.Value == p.Value && q.Len == p.Len {
+				return q, true
+			}
+		}
+		return Prefix{}, false
+	}
+	for _, p := range a.Change.Insert {
+		if _, there := find(p); there {
+			t.Fatalf("%s: %v inserted twice", key, p)
+		}
+		table[p] = true
+	}
+	for _, p := range a.Change.Modify {
+		q, there := find(p)
+		if !there || q == p {
+			t.Fatalf("%s: %v modified, was %v", key, p, q)
+		}
+		delete(table, q)
+		table[p] = true
+	}
+	for _, p := range a.Change.Delete {
+		if !table[p] {
+			t.Fatalf("%s: %v deleted, but it is not there", key, p)
+		}
+		delete(table, p)
+	}
+	if len(table) == 0 {
+		delete(w.routes, key)
+	}
+}
+
+func (w *world) tick(t *rapid.T) {
+	w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{50, 100, 200, 5000, 40000}).Draw(t, "ms")) * time.Millisecond)
+	for _, b := range w.r.Blades() {
+		if !w.down[b.Name] {
+			_, actions := w.r.Heartbeat(b.Name, b.Boot, b.Used, nil, w.now)
+			w.do(t, actions)
+		}
+	}
+	w.do(t, w.r.Tick(w.now))
+}
+
+func (w *world) hello(t *rapid.T) {
+	if rapid.Bool().Draw(t, "restarted") {
+		w.boot++
+	}
+	w.sayHello(t, rapid.IntRange(0, worldBlades-1).Draw(t, "blade"))
+}
+
+func (w *world) operate(t *rapid.T) {
+	blade := fmt.Sprintf("b%d", rapid.IntRange(0, worldBlades-1).Draw(t, "blade"))
+	var actions []Action
+	switch rapid.IntRange(0, 5).Draw(t, "operation") {
+	case 0:
+		actions, _ = w.r.Drain(blade, "", w.now)
+	case 1:
+		actions, _ = w.r.MarkFailed(blade, "", w.now)
+	case 2, 3:
+		actions, _ = w.r.Return(blade, w.now)
+	case 4:
+		actions, _ = w.r.Remove(blade, w.now)
+	case 5:
+		w.down[blade] = true
+	}
+	w.do(t, actions)
+}
+
+func (w *world) join(t *rapid.T) {
+	w.token++
+	n, actions, err := w.r.Join(fmt.Sprintf("b%d", rapid.IntRange(0, worldBlades-1).Draw(t, "blade")), "free", w.token, w.now)
+	w.do(t, actions)
+	if err == nil {
+		w.export(t, n, rapid.SampledFrom([]string{"S0", "S1", "T"}).Draw(t, "service"))
+	}
+}
+
+func (w *world) export(t *rapid.T, n Node, service string) {
+	methods := []Method{{Name: "a"}, {Name: "b"}}[:rapid.IntRange(1, 2).Draw(t, "methods")]
+	actions, _ := w.r.Export(n.Address, n.Incarnation, service, service == "T", methods, w.now)
+	w.do(t, actions)
+}
+
+// crash ends any node, or lets it say goodbye.
+func (w *world) crash(t *rapid.T) {
+	if all := w.r.Nodes(""); len(all) > 0 {
+		n := rapid.SampledFrom(all).Draw(t, "node")
+		w.do(t, w.r.Leave(n.Address, n.Incarnation, rapid.Bool().Draw(t, "crashed"), "", w.now))
+	}
+}
+
+// end answers one EndNode.
+func (w *world) end(t *rapid.T) {
+	if len(w.ending) == 0 {
+		return
+	}
+	a := rapid.SampledFrom(slices.SortedFunc(maps.Keys(w.ending), netip.Addr.Compare)).Draw(t, "node")
+	incarnation := w.ending[a]
+	delete(w.ending, a)
+	w.do(t, w.r.Ended(a, incarnation, rapid.Bool().Draw(t, "keep"), w.now))
+}
+
+// comeUp lets one started program join, or fail to.
+func (w *world) comeUp(t *rapid.T) {
+	for _, d := range w.r.Deployments() {
+		for _, i := range d.Instances {
+			if i.Status != Starting || !rapid.Bool().Draw(t, "this one") {
+				continue
+			}
+			if rapid.IntRange(0, 4).Draw(t, "fails") == 0 {
+				w.do(t, w.r.StartFailed(i.Name, i.Blade, w.now))
+			} else {
+				w.joinInstance(t, i)
+			}
+			return
+		}
+	}
+}
+
+func (w *world) joinInstance(t *rapid.T, i Instance) {
+	w.token++
+	n, actions, err := w.r.Join(i.Blade, i.Name, w.token, w.now)
+	if err != nil {
+		t.Fatalf("%s cannot join where it was started: %v", i.Name, err)
+	}
+	delete(w.stops, i.Name)
+	w.do(t, actions)
+	p, _ := w.r.instance(i.Name)
+	for _, s := range p.spec.Services {
+		actions, err := w.r.Export(n.Address, n.Incarnation, s.Name, s.Stateful, []Method{{Name: "a"}}, w.now)
+		if err != nil && !w.exportedByFree(s.Name) {
+			t.Fatalf("%s cannot export %s: %v", i.Name, s.Name, err)
+		}
+		w.do(t, actions)
+	}
+}
+
+// exportedByFree reports whether a program that nobody deployed has a service,
+// which can keep a stateful one from being exported again.
+func (w *world) exportedByFree(service string) bool {
+	return slices.ContainsFunc(w.r.Nodes(""), func(n Node) bool { return n.Instance == "" && slices.Contains(n.Services, service) })
+}
+
+// stopOne lets a program that was told to stop leave.
+func (w *world) stopOne(t *rapid.T) {
+	for _, name := range slices.Sorted(maps.Keys(w.stops)) {
+		delete(w.stops, name)
+		for _, n := range w.r.Nodes("") {
+			if n.Instance == name {
+				w.do(t, w.r.Leave(n.Address, n.Incarnation, false, "stopped", w.now))
+				return
+			}
+		}
+	}
+}
+
+func (w *world) deploy(t *rapid.T) {
+	k := rapid.IntRange(0, 1).Draw(t, "app")
+	s := Spec{Name: fmt.Sprintf("app%d", k), Programs: []Program{
+		{
+			Name: "p", Args: []string{"p"}, Services: []ServiceSpec{{Name: fmt.Sprintf("S%d", k)}},
+			Nodes: rapid.IntRange(0, 3).Draw(t, "nodes"), Spares: rapid.IntRange(0, 2).Draw(t, "spares"),
+		},
+		{Name: "q", Args: []string{"q"}, Services: []ServiceSpec{{Name: fmt.Sprintf("Q%d", k), Stateful: true}}, Nodes: rapid.IntRange(0, 1).Draw(t, "stateful")},
+	}}
+	actions, err := w.r.Deploy(s, w.now)
+	if err != nil && len(actions) > 0 {
+		t.Fatalf("refused, but acts: %v", actions)
+	}
+	w.do(t, actions)
+}
+
+func (w *world) undeploy(t *rapid.T) {
+	actions, _ := w.r.Undeploy(fmt.Sprintf("app%d", rapid.IntRange(0, 1).Draw(t, "app")), w.now)
+	w.do(t, actions)
+}
+
+func (w *world) restart(t *rapid.T) {
+	data, err := w.r.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Load(w.r.cfg, data, w.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := r.Save()
+	if err != nil || !bytes.Equal(normalise(data), normalise(again)) {
+		t.Fatalf("%s\nbecame\n%s, %v", data, again, err)
+	}
+	w.r = r
+	w.do(t, r.Resume(w.now))
+}
+
+// check is what always holds.
+func (w *world) check(t *rapid.T) {
+	used, hops, machines := map[string]int{}, map[Hop]string{}, map[Machine]string{}
+	claim := func(h Hop, who string) {
+		if hops[h] != "" || h == 0 {
+			t.Fatalf("hop %d is %s's and %s's", h, hops[h], who)
+		}
+		hops[h] = who
+	}
+	hosts := map[string]string{} // blade and service → who
+	offer := func(blade, service, who string) {
+		if other := hosts[blade+" "+service]; other != "" && other != who {
+			t.Fatalf("%s and %s, both of %s, are on %s", other, who, service, blade)
+		}
+		hosts[blade+" "+service] = who
+	}
+	for _, b := range w.r.Blades() {
+		claim(b.Hop, b.Name)
+		if b.Kind == Memory {
+			if machines[b.Machine] != "" || b.Machine == 0 {
+				t.Fatalf("machine id %d is %s's and %s's", b.Machine, machines[b.Machine], b.Name)
+			}
+			machines[b.Machine] = b.Name
+		}
+	}
+	for _, n := range w.r.Nodes("") {
+		claim(n.Hop, n.Address.String())
+		used[n.Blade]++
+		for _, s := range n.Services {
+			offer(n.Blade, s, n.Address.String())
+		}
+		if b, _ := w.r.Blade(n.Blade); b.Status == Failed && !n.Ending {
+			t.Fatalf("%s lives on failed blade %s", n.Address, n.Blade)
+		}
+	}
+	w.checkDeployments(t, used, claim, offer)
+	for blade, n := range used {
+		if n > worldCapacity {
+			t.Fatalf("%s hosts or keeps room for %d of %d nodes", blade, n, worldCapacity)
+		}
+	}
+	if len(w.r.hops.used) != len(hops) || len(w.r.machines.used) != len(machines) {
+		t.Fatalf("%d hops and %d machine ids are taken, %d and %d are in use", len(w.r.hops.used), len(w.r.machines.used), len(hops), len(machines))
+	}
+	w.checkRoutes(t)
+}
+
+func (w *world) checkDeployments(t *rapid.T, used map[string]int, claim func(Hop, string), offer func(blade, service, who string)) {
+	for _, d := range w.r.Deployments() {
+		wanted := map[string]int{}
+		for _, i := range d.Instances {
+			p := find(&d.Spec, i.Program)
+			if i.Keep.Hop != 0 {
+				claim(i.Keep.Hop, i.Name)
+			}
+			if b, ok := w.r.Blade(i.Next); i.Next != "" && (!ok || b.Status == Failed) {
+				t.Fatalf("room for %s is kept on %s, which is not in service", i.Name, i.Next)
+			}
+			if i.wanted() {
+				wanted[i.Program]++
+			}
+			who := i.Name
+			switch {
+			case i.Status == Starting:
+				used[i.Blade]++
+				if b, _ := w.r.Blade(i.Blade); b.Status == Failed {
+					t.Fatalf("%s is started on failed blade %s", i.Name, i.Blade)
+				}
+			case i.Node.IsValid():
+				who = i.Node.String()
+			default:
+				continue
+			}
+			for _, s := range p.Services {
+				offer(i.Blade, s.Name, who)
+			}
+			if i.Next != "" {
+				used[i.Next]++
+			}
+		}
+		for _, p := range d.Spec.Programs {
+			if wanted[p.Name] != p.Nodes && !d.Removed {
+				t.Fatalf("%s/%s has %d instances, wants %d", d.Spec.Name, p.Name, wanted[p.Name], p.Nodes)
+			}
+			for _, s := range d.Spares[p.Name] {
+				used[s]++
+			}
+		}
+	}
+}
+
+// checkRoutes compares what the switch was told with what the registry knows.
+func (w *world) checkRoutes(t *rapid.T) {
+	methods := 0
+	for _, s := range w.r.Services() {
+		for _, m := range s.Methods {
+			methods++
+			table := w.routes[fmt.Sprintf("%s.%s", s.Name, m.Wire)]
+			if len(table) != len(m.Routes) {
+				t.Fatalf("%s.%s has %d entries, should have %d", s.Name, m.Name, len(table), len(m.Routes))
+			}
+			if spread, err := spreadOf(m.Routes); err != nil || !spread.Node(0).IsValid() {
+				t.Fatalf("%s.%s: %v %v", s.Name, m.Name, m.Routes, err)
+			}
+			for _, p := range m.Routes {
+				n, ok := w.r.Node(p.Node)
+				if !table[p] || !ok || n.Ending {
+					t.Fatalf("%s.%s: entry %v of %v: node there %t, ending %t", s.Name, m.Name, p, table, ok, n.Ending)
+				}
+			}
+		}
+	}
+	if methods != len(w.routes) {
+		t.Fatalf("the switch has %d methods, should have %d", len(w.routes), methods)
+	}
+}
+
+// recover makes everything well again: then every deployment must be complete,
+// unless free programs are in its way.
+func (w *world) recover(t *rapid.T) {
+	for i := range worldBlades {
+		blade := fmt.Sprintf("b%d", i)
+		actions, _ := w.r.Return(blade, w.now)
+		w.do(t, actions)
+		w.sayHello(t, i)
+	}
+	for _, n := range w.r.Nodes("") {
+		if n.Instance == "" {
+			w.do(t, w.r.Leave(n.Address, n.Incarnation, false, "", w.now))
+		}
+	}
+	for range 60 { // longer than any pause after a failure
+		for a, incarnation := range maps.Clone(w.ending) {
+			delete(w.ending, a)
+			w.do(t, w.r.Ended(a, incarnation, true, w.now))
+		}
+		w.stopOne(t)
+		for _, d := range w.r.Deployments() {
+			for _, i := range d.Instances {
+				if _, now := w.r.instance(i.Name); now != nil && now.Status == Starting {
+					w.joinInstance(t, *now)
+				}
+			}
+		}
+		w.check(t)
+		w.now = w.now.Add(250 * time.Millisecond)
+		for _, b := range w.r.Blades() {
+			w.r.Heartbeat(b.Name, b.Boot, b.Used, nil, w.now)
+		}
+		w.do(t, w.r.Tick(w.now))
+	}
+	for _, d := range w.r.Deployments() {
+		if d.Removed {
+			t.Fatalf("%s was undeployed, but is there", d.Spec.Name)
+		}
+		for _, i := range d.Instances {
+			if i.Status != Running {
+				t.Fatalf("%s is %s although all blades are back", i.Name, i.Status)
+			}
+		}
+	}
+}
+
+var times = regexp.MustCompile(`"(since|last_seen)":"[^"]*"`)
+
+// normalise removes the times that Load changes.
+func normalise(data []byte) []byte {
+	return times.ReplaceAll(data, nil)
+}

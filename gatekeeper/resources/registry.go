@@ -1,0 +1,167 @@
+package resources
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Registry is the state of a rack's resources. It is not safe for concurrent use.
+type Registry struct {
+	cfg      Config
+	blades   map[string]*Blade
+	nodes    map[netip.Addr]*Node
+	services map[uint64]*service // by the low half of their address
+	apps     map[string]*deployment
+	policies map[policyKey]string // what the operator set
+	hops     pool
+	machines pool
+	lastNode uint64
+	version  uint64
+	out      []Action
+}
+
+// New returns the registry of an empty rack.
+func New(cfg Config) (*Registry, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return &Registry{
+		cfg: cfg, blades: map[string]*Blade{}, nodes: map[netip.Addr]*Node{}, services: map[uint64]*service{},
+		apps: map[string]*deployment{}, policies: map[policyKey]string{}, hops: newPool(cfg.MaxHops, 0), machines: newPool(255, 0),
+	}, nil
+}
+
+// Version grows with every change that State has to preserve; heartbeats cause
+// none.
+func (r *Registry) Version() uint64 { return r.version }
+
+func (r *Registry) emit(a Action) { r.out = append(r.out, a) }
+
+// flush returns the actions of the operation that ends.
+func (r *Registry) flush() []Action {
+	out := r.out
+	r.out = nil
+	if len(out) > 0 {
+		r.version++
+	}
+	return out
+}
+
+// Tick tells the time: silent blades fail, programs that do not join are given
+// up, and those that paused after a failure start again. Call it about as often
+// as blades send heartbeats.
+func (r *Registry) Tick(now time.Time) []Action {
+	for _, b := range r.sortedBlades() {
+		if silent := now.Sub(b.LastSeen); b.up() && silent > r.cfg.silence() {
+			r.takeDown(b, "silent for "+silent.String(), now)
+		}
+	}
+	r.eachInstance(func(_ *running, i *Instance) {
+		if i.Status == Starting && now.Sub(i.Since) > r.cfg.StartTimeout {
+			r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
+			r.giveUpStart(i, now)
+		}
+	})
+	r.settle(now)
+	return r.flush()
+}
+
+// Blades returns all blades, ordered by name.
+func (r *Registry) Blades() []Blade {
+	var all []Blade
+	for _, b := range r.sortedBlades() {
+		all = append(all, r.view(b))
+	}
+	return all
+}
+
+// Blade returns one blade by its name.
+func (r *Registry) Blade(name string) (Blade, bool) {
+	b := r.blades[name]
+	if b == nil {
+		return Blade{}, false
+	}
+	return r.view(b), true
+}
+
+// BladeAt returns the blade in service on a port of the switch.
+func (r *Registry) BladeAt(p Port) (Blade, bool) {
+	for _, b := range r.blades {
+		if b.Port == p && b.up() {
+			return r.view(b), true
+		}
+	}
+	return Blade{}, false
+}
+
+// Memories returns the memory blades on which clients may allocate, ordered by
+// machine id. Clients choose among them with their free bytes as weights.
+func (r *Registry) Memories() []Blade {
+	var all []Blade
+	for _, b := range r.blades {
+		if b.Kind == Memory && b.placeable() {
+			all = append(all, r.view(b))
+		}
+	}
+	slices.SortFunc(all, func(a, b Blade) int { return cmp.Compare(a.Machine, b.Machine) })
+	return all
+}
+
+// Node returns the node with an address.
+func (r *Registry) Node(a netip.Addr) (Node, bool) {
+	n := r.nodes[a]
+	if n == nil {
+		return Node{}, false
+	}
+	return n.clone(), true
+}
+
+// Nodes returns the nodes on a blade, or all for "", ordered by address.
+func (r *Registry) Nodes(blade string) []Node {
+	var all []Node
+	for _, n := range r.nodes {
+		if blade == "" || n.Blade == blade {
+			all = append(all, n.clone())
+		}
+	}
+	slices.SortFunc(all, func(a, b Node) int { return a.Address.Compare(b.Address) })
+	return all
+}
+
+func (n *Node) clone() Node {
+	c := *n
+	c.Services = slices.Clone(n.Services)
+	return c
+}
+
+func (r *Registry) sortedBlades() []*Blade {
+	return slices.SortedFunc(maps.Values(r.blades), func(a, b *Blade) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (r *Registry) sortedApps() []*deployment {
+	return slices.SortedFunc(maps.Values(r.apps), func(a, b *deployment) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+}
+
+// eachInstance visits the instances in a fixed order.
+func (r *Registry) eachInstance(visit func(*running, *Instance)) {
+	for _, a := range r.sortedApps() {
+		for _, p := range a.Programs {
+			for _, i := range p.Instances {
+				visit(p, i)
+			}
+		}
+	}
+}
+
+// known returns a blade, or an error that names it.
+func (r *Registry) known(op, blade string) (*Blade, error) {
+	if b := r.blades[blade]; b != nil {
+		return b, nil
+	}
+	return nil, fault.New(fault.NotFound, op, "no blade is called %q", blade)
+}

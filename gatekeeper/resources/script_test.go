@@ -1,0 +1,418 @@
+package resources
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// TestScripts runs testdata/*.txt. Options are words of the form key=value.
+//
+//	hello BLADE compute|memory port=1 capacity=2 [boot=1] [machine=1]
+//	beat BLADE [boot=1] [used=0] [nodes=n1,n2]; beats: all blades in service
+//	after 1s                      time passes, in heartbeats of all blades in service
+//	silence 1s                    time passes, and no blade reports
+//	join BLADE NAME [token=1]; leave n1 [incarnation=1] [crashed]
+//	ended n1 [incarnation=1] [keep]
+//	export n1 Service[!] method…  ! is stateful
+//	up APP/PROGRAM/NUMBER…        an instance joins and exports what it should
+//	crash APP/PROGRAM/NUMBER      its node crashes and is fenced, keeping its address
+//	deploy APP PROGRAM nodes=1 [spares=1] [service=S!,T] [blades=a,b] [args=x] [policy=p] [job] [; PROGRAM …]
+//	undeploy APP; startfailed INSTANCE BLADE
+//	drain BLADE; fail BLADE; return BLADE; remove BLADE; unplug PORT
+//	policy SERVICE METHOD [POLICY]; target SERVICE METHOD SPREAD
+//	blades; nodes; services; apps; memories
+//	restart                       the Gatekeeper saves, loads, resumes
+func TestScripts(t *testing.T) {
+	script.Run(t, "testdata/*.txt", func() script.Command {
+		cfg := DefaultConfig()
+		r, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&rack{r: r, now: time.Unix(1000, 0).UTC(), tokens: 100}).command
+	})
+}
+
+// rack is the state of one script.
+type rack struct {
+	r      *Registry
+	now    time.Time
+	tokens uint64
+	out    io.Writer
+}
+
+func (k *rack) command(out io.Writer, words []string) error {
+	k.out = out
+	o := parseOptions(words[1:])
+	for _, commands := range []func(string, options) (bool, error){k.bladeCommand, k.nodeCommand, k.appCommand, k.show} {
+		if known, err := commands(words[0], o); known || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("unknown command")
+}
+
+func (k *rack) bladeCommand(name string, o options) (bool, error) {
+	switch name {
+	case "hello":
+		_, actions, err := k.r.Hello(Hello{
+			Blade: o.arg(0), Kind: Kind(o.arg(1)), MAC: MAC{5: byte(o.num("port", 0))}, Machine: Machine(o.num("machine", 0)),
+			Capacity: o.num("capacity", 0), Boot: o.num("boot", 1),
+		}, Port(o.num("port", 0)), k.now)
+		k.print(actions, err)
+	case "beat":
+		var nodes []netip.Addr
+		for _, n := range o.list("nodes") {
+			nodes = append(nodes, nodeOf(n))
+		}
+		known, actions := k.r.Heartbeat(o.arg(0), o.num("boot", 1), o.num("used", 0), nodes, k.now)
+		if !known {
+			fmt.Fprintln(k.out, "unknown: say hello")
+		}
+		k.print(actions, nil)
+	case "after", "silence":
+		return true, k.pass(o.arg(0), name == "after")
+	case "drain":
+		k.print(k.r.Drain(o.arg(0), "by operator", k.now))
+	case "fail":
+		k.print(k.r.MarkFailed(o.arg(0), "by operator", k.now))
+	case "return":
+		k.print(k.r.Return(o.arg(0), k.now))
+	case "remove":
+		k.print(k.r.Remove(o.arg(0), k.now))
+	case "unplug":
+		port, err := strconv.Atoi(o.arg(0))
+		k.print(k.r.Unplugged(Port(port), k.now), err)
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// pass lets time go by in steps of half a heartbeat.
+func (k *rack) pass(text string, beats bool) error {
+	d, err := time.ParseDuration(text)
+	for end := k.now.Add(d); k.now.Before(end); {
+		k.now = k.now.Add(50 * time.Millisecond)
+		for _, b := range k.r.Blades() {
+			if beats && b.Status != Failed {
+				k.r.Heartbeat(b.Name, b.Boot, b.Used, nil, k.now)
+			}
+		}
+		k.print(k.r.Tick(k.now), nil)
+	}
+	return err
+}
+
+func (k *rack) nodeCommand(name string, o options) (bool, error) {
+	switch name {
+	case "join":
+		k.tokens++
+		_, actions, err := k.r.Join(o.arg(0), o.arg(1), o.num("token", k.tokens), k.now)
+		k.print(actions, err)
+	case "leave":
+		k.print(k.r.Leave(nodeOf(o.arg(0)), uint32(o.num("incarnation", 1)), o.flag("crashed"), "left", k.now), nil)
+	case "ended":
+		k.print(k.r.Ended(nodeOf(o.arg(0)), uint32(o.num("incarnation", 1)), o.flag("keep"), k.now), nil)
+	case "export":
+		var methods []Method
+		for _, m := range o.args[2:] {
+			m, oneway := strings.CutSuffix(m, "/oneway")
+			methods = append(methods, Method{Name: m, Oneway: oneway})
+		}
+		service, stateful := strings.CutSuffix(o.arg(1), "!")
+		n := nodeOf(o.arg(0))
+		k.print(k.r.Export(n, uint32(o.num("incarnation", uint64(k.r.nodes[n].incarnation()))), service, stateful, methods, k.now))
+	case "up":
+		for _, i := range o.args {
+			k.up(i)
+		}
+	case "crash":
+		_, i := k.r.instance(o.arg(0))
+		n := *k.r.nodes[i.Node]
+		k.print(k.r.Leave(n.Address, n.Incarnation, true, "crashed", k.now), nil)
+		k.print(k.r.Ended(n.Address, n.Incarnation, true, k.now), nil)
+	case "restart":
+		return true, k.restart()
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+func (n *Node) incarnation() uint32 {
+	if n == nil {
+		return 0
+	}
+	return n.Incarnation
+}
+
+func (k *rack) up(instance string) {
+	p, i := k.r.instance(instance)
+	if i == nil {
+		fmt.Fprintf(k.out, "no instance %s\n", instance)
+		return
+	}
+	k.tokens++
+	n, actions, err := k.r.Join(i.Blade, instance, k.tokens, k.now)
+	k.print(actions, err)
+	if err != nil {
+		return
+	}
+	for _, s := range p.spec.Services {
+		k.print(k.r.Export(n.Address, n.Incarnation, s.Name, s.Stateful, []Method{{Name: "run"}}, k.now))
+	}
+}
+
+func (k *rack) restart() error {
+	data, err := k.r.Save()
+	if err != nil {
+		return err
+	}
+	if k.r, err = Load(k.r.cfg, data, k.now); err != nil {
+		return err
+	}
+	again, err := k.r.Save()
+	if err == nil && len(again) != len(data) {
+		err = fmt.Errorf("saved again, %s became %s", data, again)
+	}
+	k.print(k.r.Resume(k.now), err)
+	return nil
+}
+
+func (k *rack) appCommand(name string, o options) (bool, error) {
+	switch name {
+	case "deploy":
+		s := Spec{Name: o.arg(0)}
+		for _, words := range split(o.words[1:], ";") {
+			s.Programs = append(s.Programs, programOf(parseOptions(words)))
+		}
+		k.print(k.r.Deploy(s, k.now))
+	case "undeploy":
+		k.print(k.r.Undeploy(o.arg(0), k.now))
+	case "startfailed":
+		k.print(k.r.StartFailed(o.arg(0), o.arg(1), k.now), nil)
+	case "policy":
+		k.print(nil, k.r.SetPolicy(o.arg(0), o.arg(1), o.arg(2)))
+	case "target":
+		m, err := packet.MethodOf(o.arg(1))
+		if err != nil {
+			return true, err
+		}
+		spread, err := strconv.Atoi(o.arg(2))
+		if err != nil {
+			return true, err
+		}
+		to, err := k.r.Target(ServiceHash(o.arg(0)), m, uint8(spread))
+		k.print(nil, err)
+		if err == nil {
+			fmt.Fprintf(k.out, "%s serves %s.%s, policy %s, stateful %t, one-way %t\n",
+				nodeText(to.Node.Address), to.Service, to.Method, to.Policy, to.Stateful, to.Oneway)
+		}
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+func programOf(o options) Program {
+	p := Program{
+		Name: o.arg(0), Nodes: int(o.num("nodes", 1)), Spares: int(o.num("spares", 0)), Blades: o.list("blades"),
+		Args: []string{o.text("args", o.arg(0))}, Policy: o.text("policy", ""), Job: o.flag("job"),
+	}
+	for _, s := range o.list("service") {
+		s, stateful := strings.CutSuffix(s, "!")
+		p.Services = append(p.Services, ServiceSpec{Name: s, Stateful: stateful})
+	}
+	return p
+}
+
+func (k *rack) show(what string, _ options) (bool, error) {
+	switch what {
+	case "blades":
+		for _, b := range k.r.Blades() {
+			fmt.Fprintf(k.out, "%s: %s %s, %d of %d%s\n", b.Name, b.Kind, b.Status, b.Used, b.Capacity, because(b.Cause))
+		}
+	case "memories":
+		for _, b := range k.r.Memories() {
+			fmt.Fprintf(k.out, "machine %d: %s, %d bytes free\n", b.Machine, b.Name, b.Free())
+		}
+	case "nodes":
+		for _, n := range k.r.Nodes("") {
+			fmt.Fprintf(k.out, "%s.%d %s on %s, hop %d%s\n", nodeText(n.Address), n.Incarnation, n.Name, n.Blade, n.Hop, because(n.Cause))
+		}
+	case "services":
+		for _, s := range k.r.Services() {
+			for _, m := range s.Methods {
+				fmt.Fprintf(k.out, "%s.%s, policy %s: %s\n", s.Name, m.Name, m.Policy, prefixText(m.Routes))
+			}
+		}
+	case "apps":
+		for _, d := range k.r.Deployments() {
+			for _, i := range d.Instances {
+				fmt.Fprintf(k.out, "%s: %s on %s\n", i.Name, i.Status, i.Blade)
+			}
+			for _, p := range d.Spec.Programs {
+				if spares := d.Spares[p.Name]; len(spares) > 0 {
+					fmt.Fprintf(k.out, "%s/%s: spares on %s\n", d.Spec.Name, p.Name, strings.Join(spares, ", "))
+				}
+			}
+		}
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// print shows what an operation leads to.
+func (k *rack) print(actions []Action, err error) {
+	if err != nil {
+		fmt.Fprintf(k.out, "refused (%s): %s\n", fault.CodeOf(err), shorten(err.Error()))
+	}
+	for _, a := range actions {
+		fmt.Fprintln(k.out, actionText(a))
+	}
+}
+
+func actionText(a Action) string {
+	switch a := a.(type) {
+	case BladeUp:
+		s := fmt.Sprintf("blade up: %s at port %d, %s, hop %d", a.Blade.Name, a.Blade.Port, shorten(a.Blade.Address.String()), a.Blade.Hop)
+		if a.Blade.Kind == Memory {
+			s += fmt.Sprintf(", machine %d", a.Blade.Machine)
+		}
+		return s
+	case BladeDown:
+		return fmt.Sprintf("blade down: %s%s", a.Blade.Name, because(a.Blade.Cause))
+	case BladeGone:
+		return fmt.Sprintf("blade gone: %s", a.Blade.Name)
+	case MemoryLost:
+		return fmt.Sprintf("memory lost: machine %d", a.Machine)
+	case NodeUp:
+		return fmt.Sprintf("node up: %s.%d %s on %s at port %d, hop %d",
+			nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Blade, a.Blade.Port, a.Node.Hop)
+	case EndNode:
+		return fmt.Sprintf("end node: %s.%d %s, crashed %t%s", nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Crashed, because(a.Node.Cause))
+	case StartNode:
+		s := fmt.Sprintf("start: %s on %s: %s", a.Instance, a.Blade, strings.Join(a.Args, " "))
+		if a.Address.IsValid() {
+			s += fmt.Sprintf(" as %s.%d", nodeText(a.Address), a.Incarnation)
+		}
+		return s
+	case StopNode:
+		return fmt.Sprintf("stop: %s on %s within %v", a.Instance, a.Blade, a.Grace)
+	case SetRoutes:
+		return fmt.Sprintf("routes: %s.%s: insert %s; modify %s; delete %s", a.Service, a.Method,
+			prefixText(a.Change.Insert), prefixText(a.Change.Modify), prefixText(a.Change.Delete))
+	case Short:
+		return fmt.Sprintf("short: %s/%s lacks blades for %d nodes, %d spares", a.App, a.Program, a.Nodes, a.Spares)
+	case Drained:
+		return "drained: " + a.Blade
+	case Stray:
+		return fmt.Sprintf("stray: %s on %s", nodeText(a.Node), a.Blade)
+	}
+	return fmt.Sprintf("%T", a)
+}
+
+func because(cause string) string {
+	if cause == "" {
+		return ""
+	}
+	return " (" + shorten(cause) + ")"
+}
+
+func prefixText(all []Prefix) string {
+	var words []string
+	for _, p := range all {
+		words = append(words, fmt.Sprintf("%02x/%d→%s", p.Value, p.Len, nodeText(p.Node)))
+	}
+	return "[" + strings.Join(words, " ") + "]"
+}
+
+func nodeOf(s string) netip.Addr {
+	n, _ := strconv.Atoi(strings.TrimPrefix(s, "n"))
+	return rackaddr.Node(uint64(n))
+}
+
+var address = regexp.MustCompile(`fd00:b1f0:0:([12])::([0-9a-f:]+)`)
+
+func nodeText(a netip.Addr) string { return shorten(a.String()) }
+
+// shorten writes b1 and n1 for the addresses of blades and nodes.
+func shorten(s string) string {
+	return address.ReplaceAllStringFunc(s, func(a string) string {
+		m := address.FindStringSubmatch(a)
+		n, _ := strconv.ParseUint(strings.ReplaceAll(m[2], ":", ""), 16, 64)
+		return fmt.Sprintf("%c%d", "bn"[m[1][0]-'1'], n)
+	})
+}
+
+// options are a command's words, those with = apart.
+type options struct {
+	words, args []string
+	keys        map[string]string
+}
+
+func parseOptions(words []string) options {
+	o := options{words: words, keys: map[string]string{}}
+	for _, w := range words {
+		if k, v, ok := strings.Cut(w, "="); ok {
+			o.keys[k] = v
+		} else {
+			o.args = append(o.args, w)
+		}
+	}
+	return o
+}
+
+func (o options) arg(i int) string {
+	if i < len(o.args) {
+		return o.args[i]
+	}
+	return ""
+}
+
+func (o options) flag(name string) bool { return slices.Contains(o.args, name) }
+
+func (o options) text(key, otherwise string) string {
+	if v, ok := o.keys[key]; ok {
+		return v
+	}
+	return otherwise
+}
+
+func (o options) num(key string, otherwise uint64) uint64 {
+	if v, err := strconv.ParseUint(o.keys[key], 10, 64); err == nil {
+		return v
+	}
+	return otherwise
+}
+
+func (o options) list(key string) []string {
+	if o.keys[key] == "" {
+		return nil
+	}
+	return strings.Split(o.keys[key], ",")
+}
+
+func split(words []string, at string) (parts [][]string) {
+	for {
+		i := slices.Index(words, at)
+		if i < 0 {
+			return append(parts, words)
+		}
+		parts, words = append(parts, words[:i]), words[i+1:]
+	}
+}

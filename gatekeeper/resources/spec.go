@@ -1,0 +1,198 @@
+package resources
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Spec is what `bifrost deploy app.yaml` asks for: programs that belong
+// together, under one name. Programs start in the order given, as far as there
+// is room for them.
+type Spec struct {
+	Name     string    `json:"name"`
+	Programs []Program `json:"programs"`
+}
+
+// Program is one program of a deployment.
+type Program struct {
+	// Name is unique in the deployment.
+	Name string `json:"name"`
+	// Args is what to run; Args[0] is the program's file. Env is added to the
+	// daemon's environment.
+	Args []string          `json:"args"`
+	Env  map[string]string `json:"env,omitempty"`
+	// Services are what the program exports once it has joined. A node counts
+	// as ready when it exports all of them. A program without services only
+	// calls.
+	Services []ServiceSpec `json:"services,omitempty"`
+	// Policy is the policy of methods for which nothing else is said, as
+	// packet.Policy writes it; "" leaves that to the IDL.
+	Policy string `json:"policy,omitempty"`
+	// Nodes is how many nodes run the program; two of them share no blade if it
+	// exports a service. At most 1 if a service is stateful.
+	Nodes int `json:"nodes"`
+	// Spares is on how many further blades room for one node is kept, for nodes
+	// that have to move.
+	Spares int `json:"spares,omitempty"`
+	// Blades are the blades that may run it; empty for any compute blade.
+	Blades []string `json:"blades,omitempty"`
+	// Job says that the program has an end: it is not started again after it
+	// has left in an orderly way.
+	Job bool `json:"job,omitempty"`
+}
+
+// ServiceSpec is one service that a program exports.
+type ServiceSpec struct {
+	Name     string `json:"name"`
+	Stateful bool   `json:"stateful,omitempty"`
+	// Methods lists those that need a policy other than the program's.
+	Methods []MethodSpec `json:"methods,omitempty"`
+}
+
+// MethodSpec is a method's policy, as packet.Policy writes it.
+type MethodSpec struct {
+	Name   string `json:"name"`
+	Policy string `json:"policy"`
+}
+
+// Limits of a deployment.
+const (
+	MaxName     = 64  // bytes of a name
+	MaxPrograms = 100 // programs of a deployment
+)
+
+// Validate reports the first thing that is wrong with the specification, as a
+// *fault.Error with code BadRequest.
+func (s *Spec) Validate() error {
+	if err := checkName("deployment", s.Name); err != nil {
+		return err
+	}
+	if len(s.Programs) == 0 || len(s.Programs) > MaxPrograms {
+		return fault.New(fault.BadRequest, "deploy "+s.Name, "%d programs: must be 1 to %d", len(s.Programs), MaxPrograms)
+	}
+	seen := map[string]bool{}
+	for i := range s.Programs {
+		p := &s.Programs[i]
+		if seen[p.Name] {
+			return fault.New(fault.BadRequest, "deploy "+s.Name, "two programs are called %q", p.Name)
+		}
+		seen[p.Name] = true
+		if err := p.validate(s.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Program) validate(app string) error {
+	op := "deploy " + app
+	if err := checkName("program", p.Name); err != nil {
+		return err
+	}
+	switch {
+	case len(p.Args) == 0 || p.Args[0] == "":
+		return fault.New(fault.BadRequest, op, "program %s: nothing to run", p.Name)
+	case p.Nodes < 0 || p.Nodes > MaxShare || p.Spares < 0 || p.Spares > MaxShare:
+		return fault.New(fault.BadRequest, op, "program %s: %d nodes and %d spares: must be 0 to %d each", p.Name, p.Nodes, p.Spares, MaxShare)
+	case p.Job && len(p.Services) > 0:
+		return fault.New(fault.BadRequest, op, "program %s: a job cannot export services", p.Name)
+	}
+	if _, _, err := ParsePolicy(p.Policy); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, s := range p.Services {
+		if seen[s.Name] {
+			return fault.New(fault.BadRequest, op, "program %s: service %s is listed twice", p.Name, s.Name)
+		}
+		seen[s.Name] = true
+		if s.Stateful && p.Nodes > 1 {
+			return fault.New(fault.BadRequest, op, "program %s: %d nodes: service %s is stateful, so there can be one", p.Name, p.Nodes, s.Name)
+		}
+		if err := s.validate(op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *ServiceSpec) validate(op string) error {
+	if s.Name == "" {
+		return fault.New(fault.BadRequest, op, "a service has no name")
+	}
+	for _, m := range s.Methods {
+		if _, err := packet.MethodOf(m.Name); err != nil {
+			return fault.New(fault.BadRequest, op, "service %s: %v", s.Name, err)
+		}
+		if _, _, err := ParsePolicy(m.Policy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ParsePolicy reads a policy as packet.Policy writes it; "" means that none is given.
+func ParsePolicy(s string) (p packet.Policy, given bool, err error) {
+	if s == "" {
+		return packet.PolicyNone, false, nil
+	}
+	for p = packet.PolicyNone; p <= packet.PolicyTainted; p++ {
+		if p.String() == s {
+			return p, true, nil
+		}
+	}
+	return packet.PolicyNone, false, fault.New(fault.BadRequest, "policy", "%q: must be none, recover, fate-share or tainted", s)
+}
+
+// checkName allows what fits paths, URLs and shell words.
+func checkName(what, s string) error {
+	ok := s != "" && len(s) <= MaxName && strings.IndexFunc(s, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-_.", c)
+	}) < 0
+	if !ok {
+		return fault.New(fault.BadRequest, what, "name %q: must be 1 to %d letters, digits, dashes, dots or underscores", s, MaxName)
+	}
+	return nil
+}
+
+// stateful reports whether the program exports a stateful service.
+func (p *Program) stateful() bool {
+	return slices.ContainsFunc(p.Services, func(s ServiceSpec) bool { return s.Stateful })
+}
+
+// sameWork reports whether q runs the same as p: only numbers of nodes, blades
+// and policies differ.
+func (p *Program) sameWork(q *Program) bool {
+	return slices.Equal(p.Args, q.Args) && maps.Equal(p.Env, q.Env) && p.Job == q.Job &&
+		slices.EqualFunc(p.Services, q.Services, func(a, b ServiceSpec) bool { return a.Name == b.Name && a.Stateful == b.Stateful })
+}
+
+// policy is what the specification says about a method, "" for nothing.
+func (p *Program) policy(service, method string) string {
+	for _, s := range p.Services {
+		for _, m := range s.Methods {
+			if s.Name == service && m.Name == method && m.Policy != "" {
+				return m.Policy
+			}
+		}
+	}
+	return p.Policy
+}
+
+// clone copies the specification, so that nobody shares it.
+func (s *Spec) clone() Spec {
+	c := Spec{Name: s.Name, Programs: slices.Clone(s.Programs)}
+	for i := range c.Programs {
+		p := &c.Programs[i]
+		p.Args, p.Env, p.Blades = slices.Clone(p.Args), maps.Clone(p.Env), slices.Clone(p.Blades)
+		p.Services = slices.Clone(p.Services)
+		for j := range p.Services {
+			p.Services[j].Methods = slices.Clone(p.Services[j].Methods)
+		}
+	}
+	return c
+}

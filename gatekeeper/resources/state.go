@@ -1,0 +1,231 @@
+package resources
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// stateFormat is the version of what Save writes.
+const stateFormat = 1
+
+// state is what outlives the Gatekeeper.
+type state struct {
+	Format      int            `json:"format"`
+	Blades      []*Blade       `json:"blades"`
+	Nodes       []*Node        `json:"nodes"`
+	Services    []savedService `json:"services"`
+	Policies    []savedPolicy  `json:"policies"`
+	Deployments []*deployment  `json:"deployments"`
+	LastNode    uint64         `json:"last_node"`
+	LastHop     uint16         `json:"last_hop"`
+	LastMachine uint16         `json:"last_machine"`
+}
+
+type savedService struct {
+	Name     string        `json:"name"`
+	Stateful bool          `json:"stateful,omitempty"`
+	Methods  []savedMethod `json:"methods"`
+}
+
+type savedMethod struct {
+	Method
+	Nodes  []netip.Addr `json:"nodes"`
+	Routes []Prefix     `json:"routes"`
+}
+
+type savedPolicy struct {
+	Service string `json:"service"`
+	Method  string `json:"method"`
+	Policy  string `json:"policy"`
+}
+
+// Save returns the whole state in a form that Load reads. It needs to be written
+// only when Version has changed.
+func (r *Registry) Save() ([]byte, error) {
+	s := state{
+		Format: stateFormat, Blades: r.sortedBlades(), Deployments: r.sortedApps(),
+		LastNode: r.lastNode, LastHop: r.hops.last, LastMachine: r.machines.last,
+	}
+	for _, n := range r.nodes {
+		s.Nodes = append(s.Nodes, n)
+	}
+	slices.SortFunc(s.Nodes, func(a, b *Node) int { return a.Address.Compare(b.Address) })
+	for _, v := range r.services {
+		out := savedService{Name: v.name, Stateful: v.stateful}
+		for _, w := range v.sorted() {
+			m := v.methods[w]
+			out.Methods = append(out.Methods, savedMethod{Method{m.name, m.oneway, m.policy}, m.nodes, m.spread.Prefixes()})
+		}
+		s.Services = append(s.Services, out)
+	}
+	slices.SortFunc(s.Services, func(a, b savedService) int { return cmp.Compare(a.Name, b.Name) })
+	for k, p := range r.policies {
+		s.Policies = append(s.Policies, savedPolicy{k.service, k.method, p})
+	}
+	slices.SortFunc(s.Policies, func(a, b savedPolicy) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Method, b.Method))
+	})
+	return json.Marshal(s)
+}
+
+// Load returns the registry that Save wrote, as of now: every blade gets a new
+// chance to report. It refuses what another version wrote and what contradicts
+// itself. Resume tells what was under way.
+func Load(cfg Config, data []byte, now time.Time) (*Registry, error) {
+	r, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	var s state
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("resources: saved state: %w", err)
+	}
+	if s.Format != stateFormat {
+		return nil, fmt.Errorf("resources: saved state has format %d, this program reads %d", s.Format, stateFormat)
+	}
+	r.lastNode, r.hops.last, r.machines.last = s.LastNode, s.LastHop, s.LastMachine
+	for _, load := range []func(*state, time.Time) error{r.loadBlades, r.loadNodes, r.loadServices, r.loadDeployments} {
+		if err := load(&s, now); err != nil {
+			return nil, fmt.Errorf("resources: saved state: %w", err)
+		}
+	}
+	for _, p := range s.Policies {
+		if err := r.SetPolicy(p.Service, p.Method, p.Policy); err != nil {
+			return nil, fmt.Errorf("resources: saved state: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func (r *Registry) loadBlades(s *state, now time.Time) error {
+	for _, b := range s.Blades {
+		switch {
+		case b == nil || r.blades[b.Name] != nil:
+			return fmt.Errorf("blade %v twice", b)
+		case !r.hops.claim(uint16(b.Hop)):
+			return fmt.Errorf("blade %s has hop %d, which is not free", b.Name, b.Hop)
+		case b.Kind == Memory && !r.machines.claim(uint16(b.Machine)):
+			return fmt.Errorf("blade %s has machine id %d, which is not free", b.Name, b.Machine)
+		}
+		b.LastSeen = now
+		r.blades[b.Name] = b
+	}
+	return nil
+}
+
+func (r *Registry) loadNodes(s *state, _ time.Time) error {
+	for _, n := range s.Nodes {
+		switch {
+		case n == nil || r.nodes[n.Address] != nil:
+			return fmt.Errorf("node %v twice", n)
+		case r.blades[n.Blade] == nil:
+			return fmt.Errorf("node %s is on blade %q, which is not there", n.Address, n.Blade)
+		case !r.hops.claim(uint16(n.Hop)):
+			return fmt.Errorf("node %s has hop %d, which is not free", n.Address, n.Hop)
+		}
+		r.nodes[n.Address] = n
+	}
+	return nil
+}
+
+func (r *Registry) loadServices(s *state, _ time.Time) error {
+	for _, v := range s.Services {
+		out := &service{name: v.Name, stateful: v.Stateful, methods: map[packet.Method]*method{}}
+		for _, m := range v.Methods {
+			w, err := packet.MethodOf(m.Name)
+			if err != nil {
+				return err
+			}
+			spread, err := spreadOf(m.Routes)
+			if err != nil {
+				return fmt.Errorf("%s.%s: %w", v.Name, m.Name, err)
+			}
+			if again := spread.Share(m.Nodes); len(m.Nodes) == 0 || again != spread {
+				return fmt.Errorf("%s.%s: its nodes %s do not share its routes %v", v.Name, m.Name, m.Nodes, m.Routes)
+			}
+			for _, a := range m.Nodes {
+				if r.nodes[a] == nil {
+					return fmt.Errorf("%s.%s is served by node %s, which is not there", v.Name, m.Name, a)
+				}
+			}
+			out.methods[w] = &method{name: m.Name, oneway: m.Oneway, policy: m.Policy, nodes: m.Nodes, spread: spread}
+		}
+		r.services[ServiceHash(v.Name)] = out
+	}
+	return nil
+}
+
+func (r *Registry) loadDeployments(s *state, now time.Time) error {
+	for _, a := range s.Deployments {
+		if a == nil || r.apps[a.Spec.Name] != nil {
+			return fmt.Errorf("deployment %v twice", a)
+		}
+		if err := a.Spec.Validate(); err != nil {
+			return err
+		}
+		if len(a.Programs) != len(a.Spec.Programs) {
+			return fmt.Errorf("deployment %s has %d programs, specified are %d", a.Spec.Name, len(a.Programs), len(a.Spec.Programs))
+		}
+		r.apps[a.Spec.Name] = a
+		for k, p := range a.Programs {
+			if p == nil {
+				return fmt.Errorf("deployment %s: no program %d", a.Spec.Name, k)
+			}
+			p.app, p.spec = a, &a.Spec.Programs[k]
+			if err := r.loadProgram(p, now); err != nil {
+				return fmt.Errorf("deployment %s: %w", a.Spec.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Registry) loadProgram(p *running, now time.Time) error {
+	for _, i := range p.Instances {
+		n := r.nodes[i.Node]
+		switch {
+		case (i.Status == Running || i.Status == Ending) != (n != nil && n.Instance == i.Name && n.Blade == i.Blade):
+			return fmt.Errorf("instance %s is %s as node %v", i.Name, i.Status, n)
+		case i.Status == Starting && r.blades[i.Blade] == nil, i.Next != "" && r.blades[i.Next] == nil:
+			return fmt.Errorf("instance %s is on blade %q, next %q: not there", i.Name, i.Blade, i.Next)
+		case i.Keep.Hop != 0 && !r.hops.claim(uint16(i.Keep.Hop)):
+			return fmt.Errorf("instance %s keeps hop %d, which is not free", i.Name, i.Keep.Hop)
+		}
+		if i.Status == Starting {
+			i.Since = now
+		}
+	}
+	for _, name := range p.Spares {
+		if r.blades[name] == nil {
+			return fmt.Errorf("a spare on blade %q, which is not there", name)
+		}
+	}
+	return nil
+}
+
+// Resume returns the actions that may not have been carried out before a
+// restart: starts without a join, stops and ends without an answer. What else
+// should be true in the rack is told by Blades, Nodes and Services.
+func (r *Registry) Resume(now time.Time) []Action {
+	r.eachInstance(func(p *running, i *Instance) {
+		switch {
+		case i.Status == Starting:
+			r.emit(p.startNode(i))
+		case i.Status == Running && i.Stopped:
+			r.emit(StopNode{Blade: i.Blade, Instance: i.Name, Grace: r.cfg.StopGrace})
+		}
+	})
+	for _, n := range r.Nodes("") {
+		if n.Ending {
+			r.emit(EndNode{n})
+		}
+	}
+	r.settle(now)
+	return r.flush()
+}

@@ -1,0 +1,88 @@
+package gatekeeper
+
+import (
+	"context"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+)
+
+// serve works with one session: it makes the switch's tables what they should
+// be, and then writes plans until the session ends.
+func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
+	ctx := s.Context()
+	repaired, err := g.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.do(ctx, func() { g.attach(s, repaired) }); err != nil {
+		return err
+	}
+	err = g.writer.run(ctx, g.client.Write, func(plans []*plan) {
+		g.post(func() {
+			for _, p := range plans {
+				if p.then != nil {
+					p.then(p.err)
+				}
+			}
+		})
+	})
+	g.post(g.detach)
+	return err
+}
+
+// prepare makes the switch run the program and gives its tables what they should
+// have, and returns how many entries that took.
+func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
+	fresh, err := g.client.SetPipeline(ctx)
+	if err != nil {
+		return 0, err
+	}
+	g.cfg.Log.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
+	if err := g.client.EnableDigest(ctx, deniedDigest); err != nil {
+		return 0, err
+	}
+	found, err := g.client.Read(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var wanted base
+	if err := g.do(ctx, func() { wanted = g.ctl.wanted() }); err != nil {
+		return 0, err
+	}
+	revoke, grant := reconcile(wanted, found)
+	repaired = len(revoke) + len(grant)
+	var b batcher
+	for _, p := range []phase{revoke, grant} {
+		for len(p) > 0 {
+			n := min(len(p), maxBatch)
+			b.submit(&plan{phases: []phase{p[:n]}, ordered: true})
+			p = p[n:]
+		}
+	}
+	for !b.idle() {
+		if err := b.answer(g.client.Write(ctx, b.next())); err != nil {
+			return repaired, err
+		}
+		for _, p := range b.done() {
+			if p.err != nil {
+				g.cfg.Log.Error("the switch refuses a rule", "error", p.err)
+			}
+		}
+	}
+	return repaired, nil
+}
+
+// attach lets the loop read from a session and write to it.
+func (g *Gatekeeper) attach(s *p4rtclient.Session, repaired int) {
+	g.feed = feed{s, s.Packets(), s.Digests()}
+	g.ctl.connected = true
+	g.ctl.count.Reconciled += uint64(repaired) //nolint:gosec // a length
+	g.ctl.event(Event{Kind: SwitchConnected})
+}
+
+// detach ends that.
+func (g *Gatekeeper) detach() {
+	g.feed = feed{}
+	g.ctl.connected = false
+	g.ctl.event(Event{Kind: SwitchLost})
+}

@@ -1,0 +1,209 @@
+package gatekeeper
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// service is what an IDL declares, and the nodes that export it.
+type service struct {
+	name    string
+	address netip.Addr
+	exports []*exported // in the order of their arrival, which is that of their routes
+	routes  map[routeKey]*node
+}
+
+// exported is one node's export of a service.
+type exported struct {
+	node     *node
+	methods  map[rpc.Method]control.Method
+	stateful bool
+}
+
+// routeKey is a row of rpc_route within a service.
+type routeKey struct {
+	method rpc.Method
+	spread spread
+}
+
+// export registers a service of a node.
+func (c *controller) export(p *port, m control.Message) error {
+	var e control.Export
+	if err := m.Decode(&e); err != nil {
+		return err
+	}
+	n, err := c.nodeAt(p, "export", e.Node, e.Incarnation)
+	if err != nil {
+		return err
+	}
+	methods, err := checkMethods(&e)
+	if err != nil {
+		return err
+	}
+	s, err := c.serviceFor(n, &e)
+	if err != nil {
+		return err
+	}
+	x := n.exports[s.address]
+	if x == nil {
+		x = &exported{node: n}
+		n.exports[s.address] = x
+		s.exports = append(s.exports, x)
+	}
+	x.methods, x.stateful = methods, e.Stateful
+	c.change(func(err error) {
+		if err != nil {
+			c.fail(p, m, fault.New(fault.Internal, "export", "the switch refuses the service's routes: %v", err))
+			return
+		}
+		c.event(Event{Kind: ServiceExported, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Service: s.name})
+		c.log.Info("service exported", "service", s.name, "node", n.address, "methods", len(x.methods))
+		c.answer(p, m, nil)
+	}, c.reroute(s)...)
+	return nil
+}
+
+// checkMethods reads the methods of an export.
+func checkMethods(e *control.Export) (map[rpc.Method]control.Method, error) {
+	if err := checkName("export", e.Service); err != nil {
+		return nil, err
+	}
+	if len(e.Methods) == 0 || len(e.Methods) > maxMethods {
+		return nil, fault.New(fault.BadRequest, "export", "service %s has %d methods: must be 1 to %d", e.Service, len(e.Methods), maxMethods)
+	}
+	methods := make(map[rpc.Method]control.Method, len(e.Methods))
+	for _, m := range e.Methods {
+		wire, err := rpc.MethodOf(m.Name)
+		if err != nil {
+			return nil, &fault.Error{Code: fault.BadRequest, Op: "export " + e.Service, Err: err}
+		}
+		if old, ok := methods[wire]; ok {
+			return nil, fault.New(fault.BadRequest, "export", "service %s: methods %q and %q look alike on the wire", e.Service, old.Name, m.Name)
+		}
+		methods[wire] = m
+	}
+	return methods, nil
+}
+
+// serviceFor finds the service of an export and checks that the node may join it.
+func (c *controller) serviceFor(n *node, e *control.Export) (*service, error) {
+	a := rackaddr.Service(e.Service)
+	s := c.services[a]
+	if s == nil {
+		s = &service{name: e.Service, address: a, routes: map[routeKey]*node{}}
+		c.services[a] = s
+		return s, nil
+	}
+	if s.name != e.Service {
+		return nil, fault.New(fault.BadRequest, "export", "service %s has the same address as %s", e.Service, s.name)
+	}
+	for _, x := range s.exports {
+		switch {
+		case x.node == n:
+		case x.stateful || e.Stateful:
+			return nil, fault.New(fault.BadRequest, "export", "service %s is stateful and runs on node %s: it cannot have two", e.Service, x.node.address)
+		case x.node.blade == n.blade:
+			return nil, fault.New(fault.BadRequest, "export", "blade %q runs service %s on node %s already", n.blade.hello.Blade, e.Service, x.node.address)
+		}
+	}
+	return s, nil
+}
+
+// withdraw takes a node's export away.
+func (c *controller) withdraw(n *node, address netip.Addr) []phase {
+	s := c.services[address]
+	s.exports = slices.DeleteFunc(s.exports, func(x *exported) bool { return x.node == n })
+	delete(n.exports, address)
+	return c.reroute(s)
+}
+
+// reroute makes a service's routes what its exports ask for, and returns the
+// updates: new and changed rows first, so that no call is without a route while
+// the rows that are no longer needed go.
+func (c *controller) reroute(s *service) []phase {
+	routes := map[routeKey]*node{}
+	for method, nodes := range s.serving() {
+		for i, prefixes := range spreads(len(nodes)) {
+			for _, sp := range prefixes {
+				routes[routeKey{method, sp}] = nodes[i]
+			}
+		}
+	}
+	var make, unmake phase
+	for _, k := range sortedRoutes(routes) {
+		n := routes[k]
+		if n.blade.port != nil {
+			make = append(make, c.base.want(routeEntry(s.address, k.method, k.spread, hopOf(n.blade.port.num)))...)
+		}
+	}
+	for _, k := range sortedRoutes(s.routes) {
+		if routes[k] == nil {
+			unmake = append(unmake, c.base.unwant(routeEntry(s.address, k.method, k.spread, 0))...)
+		}
+	}
+	s.routes = routes
+	return append(split(make), unmake)
+}
+
+// serving lists for each method the nodes that serve it.
+func (s *service) serving() map[rpc.Method][]*node {
+	out := map[rpc.Method][]*node{}
+	for _, x := range s.exports {
+		for m := range x.methods {
+			out[m] = append(out[m], x.node)
+		}
+	}
+	return out
+}
+
+// route finds the node that serves a call, as the switch's rpc_route does.
+func (s *service) route(method rpc.Method, id rpc.ID) *node {
+	last := id[len(id)-1]
+	for bits := 8; bits >= 0; bits-- {
+		if n := s.routes[routeKey{method, spread{last &^ (0xff >> bits), bits}}]; n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// spreads splits the values 0 to 255 evenly among n nodes, and each share into
+// prefixes. Of more than 256 nodes the last ones get none.
+func spreads(n int) [][]spread {
+	n = min(n, 256)
+	out := make([][]spread, n)
+	for i := range n {
+		from, to := 256*i/n, 256*(i+1)/n
+		for from < to {
+			size, bits := 1, 8
+			for from&(2*size-1) == 0 && from+2*size <= to {
+				size, bits = 2*size, bits-1
+			}
+			out[i] = append(out[i], spread{uint8(from), bits}) //nolint:gosec // below 256
+			from += size
+		}
+	}
+	return out
+}
+
+func sortedRoutes(m map[routeKey]*node) []routeKey {
+	return slices.SortedFunc(maps.Keys(m), func(a, b routeKey) int {
+		if d := slices.Compare(a.method[:], b.method[:]); d != 0 {
+			return d
+		}
+		if d := int(a.spread.value) - int(b.spread.value); d != 0 {
+			return d
+		}
+		return a.spread.bits - b.spread.bits
+	})
+}
+
+func sortedServices(m map[netip.Addr]*exported) []netip.Addr {
+	return slices.SortedFunc(maps.Keys(m), netip.Addr.Compare)
+}

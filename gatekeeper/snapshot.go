@@ -1,0 +1,229 @@
+package gatekeeper
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Counters count what has happened since the Gatekeeper started.
+type Counters struct {
+	Held         uint64 `json:"held"`          // packets that the switch has held
+	Released     uint64 `json:"released"`      // packets that have gone on
+	Calls        uint64 `json:"calls"`         // held calls and one-ways
+	Allocs       uint64 `json:"allocs"`        // regions that came up
+	Frees        uint64 `json:"frees"`         // regions freed by their controllers
+	Reclaims     uint64 `json:"reclaims"`      // regions freed because nobody had them
+	RulesWritten uint64 `json:"rules_written"` // entries inserted, modified or deleted
+	RulesGranted uint64 `json:"rules_granted"` // of these, accesses granted
+	RulesRevoked uint64 `json:"rules_revoked"` // and revoked
+	Denied       uint64 `json:"denied"`        // accesses denied by the switch
+	Refused      uint64 `json:"refused"`       // calls, frees and requests refused by the Gatekeeper
+	Duplicates   uint64 `json:"duplicates"`    // copies of what was known
+	Late         uint64 `json:"late"`          // calls below their session's floor
+	Malformed    uint64 `json:"malformed"`     // held packets that make no sense
+	Foreign      uint64 `json:"foreign"`       // held packets from somebody who may not say that
+	Overload     uint64 `json:"overload"`      // held packets dropped because too many wait
+	Failures     uint64 `json:"failures"`      // rules or commands refused by switch or blade
+	Unsent       uint64 `json:"unsent"`        // packets that found no room towards the switch
+	Reconciled   uint64 `json:"reconciled"`    // entries repaired when the switch was found
+}
+
+// Denial is an access that the switch has denied.
+type Denial struct {
+	Time    time.Time  `json:"time"`
+	Port    uint16     `json:"port"`
+	Node    netip.Addr `json:"node"`
+	Op      string     `json:"op"`
+	Pointer string     `json:"pointer"`
+}
+
+// Snapshot is the Gatekeeper's state at one moment. Lists are sorted.
+type Snapshot struct {
+	Time     time.Time      `json:"time"`
+	Switch   bool           `json:"switch"` // connected, its tables as they should be
+	Blades   []BladeState   `json:"blades"`
+	Nodes    []NodeState    `json:"nodes"`
+	Services []ServiceState `json:"services"`
+	Regions  []RegionState  `json:"regions"`
+	Calls    []CallState    `json:"calls"`
+	Denied   []Denial       `json:"denied"` // the latest, oldest first
+	Counters Counters       `json:"counters"`
+}
+
+// BladeState is one blade.
+type BladeState struct {
+	Name     string            `json:"name"`
+	Kind     string            `json:"kind"`
+	Status   string            `json:"status"` // free, in use or failed
+	Address  netip.Addr        `json:"address"`
+	Port     uint16            `json:"port"` // of the switch; 0 if it has failed
+	MAC      string            `json:"mac"`
+	Machine  uint8             `json:"machine,omitempty"`
+	Capacity uint64            `json:"capacity"`
+	Used     uint64            `json:"used"`
+	Spec     map[string]string `json:"spec,omitempty"`
+}
+
+// Statuses of a blade (thesis section 5.3).
+const (
+	StatusFree   = "free"
+	StatusInUse  = "in use"
+	StatusFailed = "failed"
+)
+
+// NodeState is one node.
+type NodeState struct {
+	Address     netip.Addr `json:"address"`
+	Name        string     `json:"name"`
+	Blade       string     `json:"blade"`
+	Incarnation uint32     `json:"incarnation"`
+	Services    []string   `json:"services,omitempty"`
+}
+
+// ServiceState is one service with its routes.
+type ServiceState struct {
+	Name    string        `json:"name"`
+	Address netip.Addr    `json:"address"`
+	Methods []MethodState `json:"methods"`
+}
+
+// MethodState is one method and the nodes that serve it, with the values of the
+// call id's last byte that go to each.
+type MethodState struct {
+	Name   string       `json:"name"`
+	Routes []RouteState `json:"routes"`
+}
+
+// RouteState is one row of the route table: calls whose id's last byte begins
+// with the Bits highest bits of Spread go to Node.
+type RouteState struct {
+	Spread uint8      `json:"spread"`
+	Bits   int        `json:"bits"`
+	Node   netip.Addr `json:"node"`
+}
+
+// RegionState is one region.
+type RegionState struct {
+	Region     string       `json:"region"`
+	Size       uint64       `json:"size"`
+	Owner      netip.Addr   `json:"owner"`
+	Controller netip.Addr   `json:"controller,omitzero"` // absent if it is gone
+	Freeing    bool         `json:"freeing,omitempty"`
+	Leases     []LeaseState `json:"leases,omitempty"`
+}
+
+// LeaseState is one lease.
+type LeaseState struct {
+	Call string     `json:"call"`
+	Node netip.Addr `json:"node"`
+}
+
+// CallState is one held call.
+type CallState struct {
+	Call    string     `json:"call"`
+	Parent  string     `json:"parent,omitempty"`
+	Caller  netip.Addr `json:"caller"`
+	Callee  netip.Addr `json:"callee"`
+	Service string     `json:"service,omitempty"`
+	Method  string     `json:"method"`
+	Stage   string     `json:"stage"` // waiting, running, replying or finished
+	Code    fault.Code `json:"code,omitempty"`
+}
+
+// snapshot copies the state.
+func (c *controller) snapshot() Snapshot {
+	s := Snapshot{Time: c.now, Switch: c.connected, Counters: c.count, Denied: slices.Clone(c.denied)}
+	for _, b := range c.sortedBlades() {
+		s.Blades = append(s.Blades, b.state())
+	}
+	for _, n := range c.nodes {
+		s.Nodes = append(s.Nodes, c.nodeState(n))
+	}
+	slices.SortFunc(s.Nodes, func(a, b NodeState) int { return a.Address.Compare(b.Address) })
+	for _, v := range c.services {
+		if len(v.exports) > 0 {
+			s.Services = append(s.Services, v.state())
+		}
+	}
+	slices.SortFunc(s.Services, func(a, b ServiceState) int { return a.Address.Compare(b.Address) })
+	for r := range c.leases.Regions() {
+		s.Regions = append(s.Regions, regionState(r))
+	}
+	slices.SortFunc(s.Regions, func(a, b RegionState) int { return cmp.Compare(a.Region, b.Region) })
+	for _, k := range c.calls {
+		s.Calls = append(s.Calls, k.state())
+	}
+	slices.SortFunc(s.Calls, func(a, b CallState) int { return cmp.Compare(a.Call, b.Call) })
+	return s
+}
+
+func (b *blade) state() BladeState {
+	s := BladeState{
+		Name: b.hello.Blade, Kind: b.hello.Kind, Status: StatusFree, Address: b.address, MAC: b.hello.MAC, Machine: b.hello.Machine,
+		Capacity: b.hello.Capacity, Used: b.used, Spec: maps.Clone(b.hello.Spec),
+	}
+	switch {
+	case !b.alive():
+		s.Status = StatusFailed
+	case len(b.nodes) > 0 || b.used > 0:
+		s.Status = StatusInUse
+	}
+	if b.alive() {
+		s.Port = b.port.num
+	}
+	return s
+}
+
+func (c *controller) nodeState(n *node) NodeState {
+	s := NodeState{Address: n.address, Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation}
+	for _, a := range sortedServices(n.exports) {
+		s.Services = append(s.Services, c.services[a].name)
+	}
+	return s
+}
+
+func (s *service) state() ServiceState {
+	out := ServiceState{Name: s.name, Address: s.address}
+	names := map[string]int{} // index in out.Methods
+	for _, k := range sortedRoutes(s.routes) {
+		n := s.routes[k]
+		name := n.exports[s.address].methods[k.method].Name
+		i, ok := names[name]
+		if !ok {
+			i = len(out.Methods)
+			names[name] = i
+			out.Methods = append(out.Methods, MethodState{Name: name})
+		}
+		m := &out.Methods[i]
+		m.Routes = append(m.Routes, RouteState{k.spread.value, k.spread.bits, n.address})
+	}
+	return out
+}
+
+func regionState(r lease.Region) RegionState {
+	s := RegionState{Region: r.Region.String(), Size: r.Region.Size(), Owner: r.Owner, Controller: r.Controller, Freeing: r.Freeing}
+	for _, l := range r.Leases {
+		s.Leases = append(s.Leases, LeaseState{l.Call.String(), l.Node})
+	}
+	slices.SortFunc(s.Leases, func(a, b LeaseState) int { return cmp.Compare(a.Call, b.Call) })
+	return s
+}
+
+func (k *call) state() CallState {
+	s := CallState{
+		Call: k.id().String(), Caller: k.caller, Callee: k.callee, Service: k.service, Method: k.method, Stage: stageNames[k.stage],
+	}
+	if !k.header.Parent.IsZero() {
+		s.Parent = k.header.Parent.String()
+	}
+	if k.refusal != nil {
+		s.Code = k.refusal.Code
+	}
+	return s
+}
