@@ -35,6 +35,6 @@ Start with:  bifrost demo`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newSwitchCmd(), newVersionCmd())
+	root.AddCommand(newRackCmd(), newSwitchCmd(), newVersionCmd())
 	return root
 }

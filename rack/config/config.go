@@ -80,13 +80,13 @@ type Program struct {
 	Command []string
 	// Env is added to the environment of `rack up`.
 	Env map[string]string
-	// Notify says that the program tells when it is ready, as systemd's
-	// Type=notify does (package internal/sdnotify); the rack is up only then.
-	Notify bool
+	// Ready is text that a line of the program's output holds once it is ready;
+	// the rack is up only then. Without it, having started is enough.
+	Ready string
 }
 
 // Thesis returns the thesis's rack (its section 7.1): a client, two servers and
-// three memory blades, with the arrays server on s2.
+// three memory blades, with ping served on s1 and the arrays on s2.
 func Thesis() Config {
 	c := Config{Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix}
 	for _, name := range []string{"c1", "s1", "s2"} {
@@ -95,6 +95,10 @@ func Thesis() Config {
 	for _, name := range []string{"m1", "m2", "m3"} {
 		c.Blades = append(c.Blades, Blade{Name: name, Kind: control.Memory, Capacity: DefaultCapacity})
 	}
-	c.Programs = []Program{{Name: "arrays", Blade: "s2", Command: []string{"arrays", "server"}}}
+	for _, p := range []struct{ name, blade, service string }{{"ping", "s1", "Ping"}, {"arrays", "s2", "Arrays"}} {
+		c.Programs = append(c.Programs, Program{
+			Name: p.name, Blade: p.blade, Command: []string{"arrays", "server", "--services", p.service}, Ready: p.service + " is served",
+		})
+	}
 	return c
 }

@@ -87,7 +87,7 @@ func TestMistakes(t *testing.T) {
 		{"program without command", blades + "programs:\n- {name: p, blade: c1}\n", 5, "empty"},
 		{"program named as blade", blades + "programs:\n- {name: c1, blade: c1, command: [a]}\n", 5, "taken"},
 		{"program command text", blades + "programs:\n- name: p\n  blade: c1\n  command: arrays server\n", 7, "write a list"},
-		{"bad notify", blades + "programs:\n- {name: p, blade: c1, command: [a], notify: yes}\n", 5, "true or false"},
+		{"ready for nothing", blades + "programs:\n- {name: p, blade: c1, command: [a], ready: \"\"}\n", 5, "empty"},
 		{"bad variable", blades + "programs:\n- {name: p, blade: c1, command: [a], env: {\"A=B\": c}}\n", 5, "environment variable"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

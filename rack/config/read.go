@@ -117,8 +117,8 @@ func (r *reader) program(n *yaml.Node, path string) Program {
 		"command": func(n *yaml.Node, path string) {
 			r.list(n, path, func(n *yaml.Node, path string) { p.Command = append(p.Command, r.text(n, path)) })
 		},
-		"env":    func(n *yaml.Node, path string) { p.Env = r.texts(n, path) },
-		"notify": func(n *yaml.Node, path string) { p.Notify = r.boolean(n, path) },
+		"env":   func(n *yaml.Node, path string) { p.Env = r.texts(n, path) },
+		"ready": func(n *yaml.Node, path string) { p.Ready = r.text(n, path) },
 	})
 	return p
 }
@@ -131,15 +131,6 @@ func (r *reader) integer(n *yaml.Node, path string, bits int) uint64 {
 		r.fail(n, path, fmt.Sprintf("%q is not a number in range", text), "write a plain number, e.g. 9000 or 0x10")
 	}
 	return v
-}
-
-// boolean reads true or false.
-func (r *reader) boolean(n *yaml.Node, path string) bool {
-	text := r.text(n, path)
-	if text != "" && text != "true" && text != "false" {
-		r.fail(n, path, fmt.Sprintf("%q is neither", text), "write true or false")
-	}
-	return text == "true"
 }
 
 // size reads a number of bytes with an optional unit.

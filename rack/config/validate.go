@@ -49,6 +49,10 @@ var (
 // reserved names belong to the rack's own processes.
 var reserved = map[string]bool{"switch": true, "gatekeeper": true}
 
+// ValidName reports whether name can name a rack. What cannot is also no path
+// element to build file names from.
+func ValidName(name string) bool { return rackName.MatchString(name) }
+
 // Validate reports everything that is wrong with c; the errors are of type
 // *Error, joined.
 func (c *Config) Validate() error { return errors.Join(toErrors(c.problems())...) }
@@ -72,7 +76,7 @@ func (k *checker) check(ok bool, path, msg, remedy string) {
 
 func (c *Config) problems() []*Error {
 	k := &checker{}
-	k.check(rackName.MatchString(c.Name), "name", fmt.Sprintf("%q cannot name a rack", c.Name),
+	k.check(ValidName(c.Name), "name", fmt.Sprintf("%q cannot name a rack", c.Name),
 		"use 1 to 16 lower-case letters and digits, a letter first")
 	k.check(c.Switch == Bifrost || c.Switch == BMv2, "switch", fmt.Sprintf("unknown switch %q", c.Switch),
 		"use bifrost or bmv2")

@@ -28,11 +28,13 @@ const (
 	// Switch and Gatekeeper name the processes that are no blade's.
 	Switch     = "switch"
 	Gatekeeper = "gatekeeper"
+	// NamespacePrefix begins the names of all racks' namespaces.
+	NamespacePrefix = "bf-"
 	// Interface is a blade's one interface.
 	Interface = "eth0"
-	// SwitchMAC is where blades send everything to. One address serves all
-	// ports, as the switch takes frames for any address.
-	SwitchMAC = "02:b1:f0:00:00:00"
+	// SwitchMAC is where blades send everything to, and what the Gatekeeper makes
+	// the switch send from. The switch takes frames for any address.
+	SwitchMAC = "02:b1:f0:00:00:01"
 )
 
 // Gateway stands for the switch in the blades' routes. Nobody has this address;
@@ -84,7 +86,7 @@ func Namespace(rack, blade string) string {
 
 // Prefix is what the names of a rack's namespaces begin with. Rack names have
 // no dash, so no rack's prefix begins another's.
-func Prefix(rack string) string { return "bf-" + rack + "-" }
+func Prefix(rack string) string { return NamespacePrefix + rack + "-" }
 
 // SocketPath is the switch's P4Runtime server for a rack that keeps its files
 // in dir.
@@ -111,6 +113,7 @@ func wire(c config.Config, b config.Blade, port int) Wire {
 		BladeNamespace:  Namespace(c.Name, b.Name),
 		BladeMAC:        fmt.Sprintf("02:b1:f0:01:%02x:%02x", port>>8, port&0xff),
 		MTU:             c.MTU,
+		ChecksumOffload: c.Switch == config.Bifrost,
 		Address:         rackaddr.Blade(uint64(port)),
 		Routes:          []netip.Prefix{rackaddr.RackPrefix, netip.PrefixFrom(packet.Make(c.DSMPrefix, 0, 0).Addr(), 40)},
 	}

@@ -44,6 +44,7 @@ const (
 	Started  Readiness = "started"  // it runs
 	Notifies Readiness = "notifies" // it says so (package internal/sdnotify)
 	Listens  Readiness = "listens"  // its socket takes connections
+	Prints   Readiness = "prints"   // a line of its output holds a text
 )
 
 // Process is one program to start.
@@ -60,8 +61,10 @@ type Process struct {
 	// Env is added to the environment.
 	Env   map[string]string `json:"env,omitempty"`
 	Ready Readiness         `json:"ready"`
-	// Socket is the path that Listens connects to.
+	// Socket is the path that it listens on.
 	Socket string `json:"socket,omitempty"`
+	// Text is what Prints looks for.
+	Text string `json:"text,omitempty"`
 }
 
 // The programs that Make names; Locate in package rack finds their files.
@@ -87,7 +90,7 @@ func processes(c config.Config, wires []Wire, dir string) []Process {
 func switchProcess(c config.Config, wires []Wire, dir string) Process {
 	p := Process{
 		Name: Switch, Blade: Switch, Namespace: Namespace(c.Name, Switch), Stage: StageSwitch,
-		Ready: Listens, Socket: SocketPath(dir),
+		Ready: Notifies, Socket: SocketPath(dir),
 	}
 	common := []string{"--device-id", strconv.Itoa(deviceID)}
 	for _, w := range wires {
@@ -96,6 +99,7 @@ func switchProcess(c config.Config, wires []Wire, dir string) Process {
 	server := []string{"--grpc-server-addr", "unix:" + p.Socket, "--cpu-port", strconv.Itoa(p4.CPUPort)}
 	switch c.Switch {
 	case config.BMv2: // a target's own options come behind --
+		p.Ready = Listens
 		p.Args = slices.Concat([]string{BMv2Program, "--no-p4", "--log-console", "--log-level", "warn"}, common, []string{"--"}, server)
 	default:
 		p.Args = slices.Concat([]string{BifrostProgram, "switch"}, common, server)
@@ -126,11 +130,11 @@ func daemon(c config.Config, b config.Blade, w Wire) Process {
 
 func program(c config.Config, p config.Program) Process {
 	ready := Started
-	if p.Notify {
-		ready = Notifies
+	if p.Ready != "" {
+		ready = Prints
 	}
 	return Process{
 		Name: p.Name, Blade: p.Blade, Namespace: Namespace(c.Name, p.Blade), Stage: StagePrograms,
-		Args: p.Command, Env: p.Env, Ready: ready,
+		Args: p.Command, Env: p.Env, Ready: ready, Text: p.Ready,
 	}
 }

@@ -37,16 +37,14 @@ func CreateNamespace(name string) error {
 	if Exists(name) {
 		return fmt.Errorf("network namespace %s: %w", name, fs.ErrExist)
 	}
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends in the new namespace
-		handle, err := netns.NewNamed(name)
+	err := excursion(func() error {
+		handle, err := netns.NewNamed(name) // moves the thread there
 		if err == nil {
 			err = handle.Close()
 		}
-		made <- err
-	}()
-	if err := <-made; err != nil {
+		return err
+	})
+	if err != nil {
 		return errors.Join(fmt.Errorf("create network namespace %s: %w", name, err), DeleteNamespace(name))
 	}
 	if err := loopbackUp(name); err != nil {
@@ -136,30 +134,36 @@ func (n *Namespace) close() { _ = n.handle.Close() }
 // Do runs f on a thread that is inside the namespace. Sockets that f opens and
 // processes that it starts belong to the namespace.
 func (n *Namespace) Do(f func() error) error {
-	done := make(chan error)
-	go func() { done <- n.inside(f) }()
-	return <-done
+	return excursion(func() error {
+		if err := netns.Set(n.handle); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", n.name, err)
+		}
+		return f()
+	})
 }
 
-// inside locks the goroutine to its thread and moves the thread. If the thread
-// cannot go back it stays locked, and so ends with the goroutine.
-func (n *Namespace) inside(f func() error) error {
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("this thread's network namespace: %w", err)
-	}
-	defer func() { _ = home.Close() }() // a descriptor that was only looked at
-	if err := netns.Set(n.handle); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter network namespace %s: %w", n.name, err)
-	}
-	err = f()
-	if netns.Set(home) == nil {
-		runtime.UnlockOSThread()
-	}
-	return err
+// excursion runs f, which may change its thread's namespace, and takes the
+// thread home. That matters most for the process's first thread: it never ends,
+// and where it is the whole process seems to be. If the way home fails, the
+// goroutine ends locked, so that no other runs on that thread.
+func excursion(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- fmt.Errorf("this thread's network namespace: %w", err)
+			return
+		}
+		err = f()
+		back := netns.Set(home)
+		if back == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- errors.Join(err, back, home.Close())
+	}()
+	return <-done
 }
 
 // Enter moves the calling process's current thread into the namespace for good;

@@ -21,16 +21,10 @@ type Process struct {
 	Start uint64 `json:"start"`
 }
 
-// Identify returns the process that has this id now. A zombie does not count.
+// Identify returns the process that has this id now, be it a zombie.
 func Identify(pid int) (Process, error) {
-	state, start, err := readStat(pid)
-	if err != nil {
-		return Process{}, err
-	}
-	if state == "Z" || state == "X" {
-		return Process{}, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
-	}
-	return Process{PID: pid, Start: start}, nil
+	_, start, err := readStat(pid)
+	return Process{PID: pid, Start: start}, err
 }
 
 // State is what a process is doing.

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/rack"
+)
+
+func newRackExecCmd(o *rackOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exec BLADE -- COMMAND [ARG...]",
+		Short: "Run a command on a blade",
+		Long: `Run a command in a blade's network namespace; its input, output, signals and exit
+code are the command's own. BLADE may also be switch or gatekeeper, which share
+a namespace. A bare command name is looked for beside bifrost, then on PATH.`,
+		Example: `  sudo bifrost rack exec c1 -- arrays add --size 2097152 --count 10 --by reference
+  sudo bifrost rack exec c1 -- ping -c 3 fd00:b1f0:0:1::2
+  sudo bifrost rack exec switch -- tcpdump -ni port1`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			h, name, err := o.find()
+			if err != nil {
+				return err
+			}
+			return h.Exec(name, args[0], args[1:])
+		},
+	}	cmd.Flags().SetInterspersed(false) // the command's flags are its own, also without --
+	return cmd
+}
+
+func newRackFailCmd(o *rackOptions) *cobra.Command {
+	var how string
+	cmd := &cobra.Command{
+		Use:   "fail BLADE",
+		Short: "Make a blade fail",
+		Long: `Make a blade fail: kill everything on it (SIGKILL), pause it (SIGSTOP), or pull
+its cable. BLADE may also be switch or gatekeeper. Undo it with rack restore.`,
+		Example: `  sudo bifrost rack fail s2
+  sudo bifrost rack fail m1 --how link`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, name, err := o.find()
+			if err != nil {
+				return err
+			}
+			return h.Fail(cmd.Context(), name, args[0], rack.How(how))
+		},
+	}
+	cmd.Flags().StringVar(&how, "how", string(rack.Kill), "kill, pause or link")
+	return cmd
+}
+
+func newRackRestoreCmd(o *rackOptions) *cobra.Command {
+	return &cobra.Command{
+		Use:   "restore BLADE",
+		Short: "Bring a failed blade back",
+		Long: `Plug a blade's cable in, let its paused processes go on, and start again what has
+ended. Returns when the blade is registered.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, name, err := o.find()
+			if err != nil {
+				return err
+			}
+			return h.Restore(cmd.Context(), name, args[0])
+		},
+	}
+}

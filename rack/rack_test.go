@@ -1,0 +1,465 @@
+package rack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rack/config"
+	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
+	"github.com/bifrost-rack/bifrost/rack/plan"
+)
+
+// testRack is a host with state of its own and the name of a rack on it that no
+// other test uses. When the test ends, nothing of the rack may be left.
+func testRack(t *testing.T) (*Host, string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes network namespaces: run the tests as root")
+	}
+	base, err := os.MkdirTemp("", "bf") // short: the path of a socket has 108 bytes at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{Dir: filepath.Join(base, "r"), Bifrost: executable(t)}
+	name := fmt.Sprintf("t%d%c", os.Getpid(), 'a'+testNumber)
+	testNumber++
+	t.Cleanup(func() {
+		if err := h.Down(context.Background(), name); err != nil && !errors.Is(err, ErrNotUp) {
+			t.Error(err)
+		}
+		checkNothingLeft(t, h, name)
+		os.RemoveAll(base)
+	})
+	return h, name
+}
+
+var testNumber rune
+
+func executable(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func ignoreSignals() context.Context { return context.Background() }
+
+// up brings the small rack up.
+func up(t *testing.T, h *Host, name string) {
+	t.Helper()
+	if err := h.Up(t.Context(), smallRack(name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkNothingLeft looks for whatever a rack can leave behind.
+func checkNothingLeft(t *testing.T, h *Host, name string) {
+	t.Helper()
+	namespaces, err := kernel.Namespaces(plan.Prefix(name))
+	if err != nil || len(namespaces) != 0 {
+		t.Errorf("namespaces left: %v, %v", namespaces, err)
+	}
+	if _, err := os.Stat(h.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("state left: %v", err)
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Name, "port") {
+			t.Errorf("link left on the host: %s", l.Name)
+		}
+	}
+	for _, p := range processesMentioning(t, h.Dir) {
+		t.Errorf("process left: %s", p)
+	}
+}
+
+// processesMentioning returns the command lines and environments that hold text.
+func processesMentioning(t *testing.T, text string) []string {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, dir := range dirs {
+		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
+		args, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if bytes.Contains(env, []byte(text)) || bytes.Contains(args, []byte(text)) {
+			found = append(found, fmt.Sprintf("%s %q", dir, args))
+		}
+	}
+	return found
+}
+
+// states returns the state of every process of the rack by name.
+func states(t *testing.T, h *Host, name string) map[string]string {
+	t.Helper()
+	st, err := h.Status(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string]string{}
+	for _, b := range st.Blades {
+		for _, p := range b.Processes {
+			m[p.Name] = p.State
+		}
+	}
+	return m
+}
+
+func TestUpAndDown(t *testing.T) {
+	h, name := testRack(t)
+	var steps []string
+	h.Progress = func(s string) { steps = append(steps, s) }
+	up(t, h, name)
+	want := []string{"network: 3 namespaces, 2 wires", "switch: ready", "gatekeeper: ready", "blades: ready", "programs: ready"}
+	if !slices.Equal(steps, want) {
+		t.Errorf("steps %q, want %q", steps, want)
+	}
+	for process, state := range states(t, h, name) {
+		if state != "running" {
+			t.Errorf("%s is %s", process, state)
+		}
+	}
+	if racks, err := h.Racks(); err != nil || !slices.Contains(racks, name) {
+		t.Errorf("racks %v, %v", racks, err)
+	}
+	members := rackMembers(t, name)
+	if len(members) != 6 { // switch, Gatekeeper, two daemons, the program and the child it forgot
+		t.Errorf("%d processes in the rack's namespaces: %v", len(members), members)
+	}
+	if err := h.Down(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range members {
+		if p.State() != kernel.Gone {
+			t.Errorf("process %d survived", p.PID)
+		}
+	}
+	if err := h.Down(t.Context(), name); !errors.Is(err, ErrNotUp) {
+		t.Errorf("down twice: %v", err)
+	}
+}
+
+func rackMembers(t *testing.T, name string) []kernel.Process {
+	t.Helper()
+	names, err := kernel.Namespaces(plan.Prefix(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := kernel.OpenGroup(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	members, err := g.Members()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return members
+}
+
+// A command on a blade sees that blade's network and nothing else.
+func TestStartOnBlade(t *testing.T) {
+	h, name := testRack(t)
+	up(t, h, name)
+	cmd := exec.Command("cat", "/proc/net/if_inet6")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := h.Start(name, "m1", cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 2 || !strings.Contains(out.String(), "fd00b1f0000000010000000000000002") {
+		t.Errorf("addresses on m1:\n%s", &out)
+	}
+	if err := h.Start(name, "m9", exec.Command("true")); !errors.Is(err, ErrNoBlade) || !strings.Contains(err.Error(), "c1, m1") {
+		t.Errorf("on a blade that is not there: %v", err)
+	}
+}
+
+func TestUpTwice(t *testing.T) {
+	h, name := testRack(t)
+	up(t, h, name)
+	err := h.Up(t.Context(), smallRack(name))
+	if !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "rack down --rack "+name) {
+		t.Errorf("up twice: %v", err)
+	}
+	for process, state := range states(t, h, name) {
+		if state != "running" {
+			t.Errorf("%s of the first is %s", process, state)
+		}
+	}
+}
+
+// Whatever goes wrong, nothing stays and the error tells what it was.
+func TestRollBack(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		fake  string
+		edit  func(*config.Config)
+		is    error
+		wants []string
+	}{
+		{name: "daemon exits", fake: "exit m1", is: ErrNotReady, wants: []string{"m1 has ended: exit status 3", "no room for m1"}},
+		{name: "daemon is never ready", fake: "silent m1", is: ErrNotReady, wants: []string{"m1 is not ready after 300ms"}},
+		{name: "program exits", edit: func(c *config.Config) { c.Programs[0].Command = []string{"false"} }, is: ErrNotReady, wants: []string{"p1 has ended"}},
+		{name: "program is missing", edit: func(c *config.Config) { c.Programs[0].Command = []string{"no-such-program"} }, is: ErrMissing, wants: []string{"no-such-program", "build it"}},
+		{name: "bmv2 is missing", edit: func(c *config.Config) { c.Switch = config.BMv2 }, is: ErrMissing, wants: []string{"simple_switch_grpc", "--switch bifrost"}},
+		{name: "bad config", edit: func(c *config.Config) { c.MTU = 1 }, wants: []string{"mtu"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, name := testRack(t)
+			h.Timeout = 300 * time.Millisecond
+			t.Setenv(fakeVariable, tc.fake)
+			t.Setenv("PATH", "/usr/bin:/bin") // where no bmv2 is
+			c := smallRack(name)
+			if tc.edit != nil {
+				tc.edit(&c)
+			}
+			err := h.Up(t.Context(), c)
+			if err == nil || tc.is != nil && !errors.Is(err, tc.is) {
+				t.Fatalf("error %v, want %v", err, tc.is)
+			}
+			for _, want := range tc.wants {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+			checkNothingLeft(t, h, name)
+		})
+	}
+}
+
+// An interrupt while blades start undoes everything.
+func TestInterrupt(t *testing.T) {
+	h, name := testRack(t)
+	t.Setenv(fakeVariable, "silent m1")
+	ctx, cancel := context.WithCancel(t.Context())
+	h.Progress = func(step string) {
+		if step == "gatekeeper: ready" {
+			cancel()
+		}
+	}
+	if err := h.Up(ctx, smallRack(name)); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("error %v", err)
+	}
+	checkNothingLeft(t, h, name)
+}
+
+// What a killed start has left is refused by name, and cleared away by Down; no
+// other command interferes while it still runs.
+func TestKilledStart(t *testing.T) {
+	h, name := testRack(t)
+	starter := exec.Command(executable(t), "upfake", h.Dir, name)
+	starter.Env = append(os.Environ(), fakeVariable+"=silent m1")
+	starter.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := starter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := poll(t.Context(), func() bool { return len(rackMembers(t, name)) == 4 }); err != nil { // m1's daemon, too, is there
+		t.Fatal(err)
+	}
+	if err := h.Down(t.Context(), name); !errors.Is(err, ErrBusy) {
+		t.Errorf("down while it starts: %v", err)
+	}
+	if err := starter.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = starter.Wait()
+	err := h.Up(t.Context(), smallRack(name))
+	if !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "half made") {
+		t.Errorf("up on its remains: %v", err)
+	}
+	if st, err := h.Status(name); err != nil || st.Complete {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if err := h.Down(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	checkNothingLeft(t, h, name)
+	up(t, h, name)
+}
+
+// A namespace of the rack's without a record is refused by name, too.
+func TestStaleNamespace(t *testing.T) {
+	h, name := testRack(t)
+	stale := plan.Namespace(name, "c7")
+	if err := kernel.CreateNamespace(stale); err != nil {
+		t.Fatal(err)
+	}
+	err := h.Up(t.Context(), smallRack(name))
+	if !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), stale) || !strings.Contains(err.Error(), "rack down") {
+		t.Errorf("up: %v", err)
+	}
+	if racks, err := h.Racks(); err != nil || !slices.Contains(racks, name) {
+		t.Errorf("racks %v, %v", racks, err)
+	}
+	if err := h.Down(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	up(t, h, name)
+}
+
+func TestFailAndRestore(t *testing.T) {
+	h, name := testRack(t)
+	up(t, h, name)
+	before := states(t, h, name)
+	link := func() bool {
+		st, err := h.Status(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Blades[2].Link // c1, behind switch and Gatekeeper
+	}
+	for _, tc := range []struct {
+		blade string
+		how   How
+		want  map[string]string // what differs meanwhile
+		link  bool
+	}{
+		{"c1", Kill, map[string]string{"c1": "gone", "p1": "gone"}, true},
+		{"c1", Pause, map[string]string{"c1": "paused", "p1": "paused"}, true},
+		{"c1", Link, nil, false},
+		{"gatekeeper", Kill, map[string]string{"gatekeeper": "gone"}, true},
+		{"switch", Kill, map[string]string{"switch": "gone"}, true},
+		{"switch", Pause, map[string]string{"switch": "paused"}, true},
+	} {
+		t.Run(tc.blade+" "+string(tc.how), func(t *testing.T) {
+			if err := h.Fail(t.Context(), name, tc.blade, tc.how); err != nil {
+				t.Fatal(err)
+			}
+			if link() != tc.link {
+				t.Errorf("link is up: %v", !tc.link)
+			}
+			// A stop is carried out when its process next runs.
+			if err := poll(t.Context(), func() bool {
+				now := states(t, h, name)
+				for process, state := range before {
+					if want, ok := tc.want[process]; ok {
+						state = want
+					}
+					if now[process] != state {
+						return false
+					}
+				}
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Restore(t.Context(), name, tc.blade); err != nil {
+				t.Fatal(err)
+			}
+			if !link() {
+				t.Error("the link is down after restore")
+			}
+			for process, state := range states(t, h, name) {
+				if state != "running" {
+					t.Errorf("after restore %s is %s", process, state)
+				}
+			}
+		})
+	}
+}
+
+// A dead program on a living blade is started again, and only it.
+func TestRestoreProgram(t *testing.T) {
+	h, name := testRack(t)
+	up(t, h, name)
+	pids := func() map[string]int {
+		st, err := h.Status(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := map[string]int{}
+		for _, p := range st.Blades[2].Processes {
+			m[p.Name] = p.PID
+		}
+		return m
+	}
+	before := pids()
+	s, err := h.open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.kill(t.Context(), "p1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Restore(t.Context(), name, "c1"); err != nil {
+		t.Fatal(err)
+	}
+	if after := pids(); after["c1"] != before["c1"] || after["p1"] == before["p1"] {
+		t.Errorf("processes %v, before %v", after, before)
+	}
+}
+
+func TestFailWrongly(t *testing.T) {
+	h, name := testRack(t)
+	if err := h.Fail(t.Context(), name, "c1", Kill); !errors.Is(err, ErrNotUp) {
+		t.Errorf("no rack: %v", err)
+	}
+	up(t, h, name)
+	for _, err := range []error{
+		h.Fail(t.Context(), name, "c9", Kill), h.Restore(t.Context(), name, "p1"), h.Fail(t.Context(), name, "switch", Link),
+	} {
+		if !errors.Is(err, ErrNoBlade) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if err := h.Fail(t.Context(), name, "c1", "melt"); err == nil || !strings.Contains(err.Error(), "kill, pause or link") {
+		t.Errorf("error %v", err)
+	}
+	if err := h.Down(t.Context(), "../x"); err == nil || errors.Is(err, ErrNotUp) {
+		t.Errorf("a path as a name: %v", err)
+	}
+}
+
+func TestLogsOfRack(t *testing.T) {
+	h, name := testRack(t)
+	up(t, h, name)
+	logs, err := h.Logs(name, "c1")
+	if err != nil || len(logs) != 2 || logs[0].Process != "c1" || logs[1].Process != "p1" {
+		t.Fatalf("logs %v, %v", logs, err)
+	}
+	var out bytes.Buffer
+	if err := logs[1].Print(t.Context(), &out, 10, false); err != nil || out.String() != "it is served\n" {
+		t.Errorf("printed %q, %v", &out, err)
+	}
+	if _, err := h.Logs(name, "c9"); !errors.Is(err, ErrNoBlade) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Without root everything that needs it says so.
+func TestNotRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if err := (&Host{}).Up(t.Context(), config.Thesis()); !errors.Is(err, ErrNotRoot) {
+			t.Errorf("error %v", err)
+		}
+		return
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestNotRoot$", "-test.v")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("PASS: TestNotRoot")) {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
+}
