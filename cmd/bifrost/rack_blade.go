@@ -24,7 +24,8 @@ a namespace. A bare command name is looked for beside bifrost, then on PATH.`,
 			}
 			return h.Exec(name, args[0], args[1:])
 		},
-	}	cmd.Flags().SetInterspersed(false) // the command's flags are its own, also without --
+	}
+	cmd.Flags().SetInterspersed(false) // the command's flags are its own, also without --
 	return cmd
 }
 
