@@ -34,13 +34,17 @@ func (n *Node) await(ctx context.Context, p *pending) bool {
 		case <-ctx.Done():
 			return false
 		case <-n.chair.vacant:
-			n.lead(ctx, p)
+			if n.lead(ctx, p) {
+				<-p.ready
+				return true
+			}
 		}
 	}
 }
 
-// lead reads the node's endpoint until p is answered, ctx ends or the node does.
-func (n *Node) lead(ctx context.Context, p *pending) {
+// lead reads the node's endpoint until p is answered, ctx ends or the node does,
+// and reports whether p has been answered.
+func (n *Node) lead(ctx context.Context, p *pending) bool {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, n.interrupt)
 		defer stop()
@@ -48,9 +52,10 @@ func (n *Node) lead(ctx context.Context, p *pending) {
 	defer n.leave()
 	for len(p.ready) == 0 && ctx.Err() == nil {
 		if _, err := n.readAnswers(); err != nil {
-			return
+			break
 		}
 	}
+	return len(p.ready) > 0
 }
 
 // interrupt ends the read of whoever sits. It may come late and hit the wrong
