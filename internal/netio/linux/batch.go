@@ -1,0 +1,130 @@
+//go:build linux
+
+package linux
+
+import (
+	"net/netip"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+)
+
+// batchSize is how many datagrams move in one system call at most.
+const batchSize = 32
+
+// controlSize is room for one IPV6_PKTINFO control message: a 16-byte header and
+// 20 bytes, rounded up to 8.
+const controlSize = 40
+
+// mmsghdr is struct mmsghdr (recvmmsg(2)).
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32
+}
+
+// batch is the argument of recvmmsg and sendmmsg, with all it points to. It is
+// filled anew for each call and must not move while in use.
+type batch struct {
+	hdrs     [batchSize]mmsghdr
+	iovs     [batchSize]unix.Iovec
+	names    [batchSize]unix.RawSockaddrInet6
+	controls [batchSize]controlMessage
+}
+
+// controlMessage is an IPV6_PKTINFO control message.
+type controlMessage struct {
+	header unix.Cmsghdr
+	info   unix.Inet6Pktinfo
+	_      [controlSize - unix.SizeofCmsghdr - unix.SizeofInet6Pktinfo]byte
+}
+
+// do makes the system call for the first n messages and returns how many moved.
+func (b *batch) do(call, fd uintptr, n int) (int, syscall.Errno) {
+	for {
+		r, _, errno := unix.Syscall6(call, fd, uintptr(unsafe.Pointer(&b.hdrs[0])), uintptr(n), 0, 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return n, errno
+		}
+		return int(r), 0
+	}
+}
+
+// release lets go of the caller's memory.
+func (b *batch) release() {
+	for i := range b.iovs {
+		b.iovs[i].Base = nil
+	}
+}
+
+// toRead prepares message i to receive into buf.
+func (b *batch) toRead(i int, buf []byte) {
+	h := b.prepare(i, buf)
+	b.controls[i] = controlMessage{}
+	h.Control = (*byte)(unsafe.Pointer(&b.controls[i]))
+	h.SetControllen(controlSize)
+}
+
+// toWrite prepares message i to be sent.
+func (b *batch) toWrite(i int, m *netio.Message) {
+	h := b.prepare(i, m.Buf)
+	name := &b.names[i]
+	name.Family = unix.AF_INET6
+	name.Addr = m.Remote.Addr().As16()
+	port := (*[2]byte)(unsafe.Pointer(&name.Port)) // in network byte order
+	port[0], port[1] = byte(m.Remote.Port()>>8), byte(m.Remote.Port())
+	if !m.Local.IsValid() {
+		return
+	}
+	c := &b.controls[i]
+	*c = controlMessage{info: unix.Inet6Pktinfo{Addr: m.Local.As16()}}
+	c.header.Level, c.header.Type = unix.IPPROTO_IPV6, unix.IPV6_PKTINFO
+	c.header.SetLen(unix.CmsgLen(unix.SizeofInet6Pktinfo))
+	h.Control = (*byte)(unsafe.Pointer(c))
+	h.SetControllen(unix.CmsgSpace(unix.SizeofInet6Pktinfo))
+}
+
+// prepare points header i at buf and at its place for the remote address.
+func (b *batch) prepare(i int, buf []byte) *unix.Msghdr {
+	iov := &b.iovs[i]
+	iov.Base = unsafe.SliceData(buf)
+	iov.SetLen(len(buf))
+	b.names[i] = unix.RawSockaddrInet6{}
+	h := &b.hdrs[i].hdr
+	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&b.names[i])), Namelen: unix.SizeofSockaddrInet6, Iov: iov}
+	h.SetIovlen(1)
+	return h
+}
+
+// collect turns what has been received into messages, in order and without
+// those that did not fit their buffer, and returns how many there are.
+func (b *batch) collect(ms []netio.Message, bound netip.Addr) int {
+	out := 0
+	for i := range ms {
+		h := &b.hdrs[i]
+		if h.hdr.Flags&unix.MSG_TRUNC != 0 {
+			continue
+		}
+		if out != i {
+			ms[out].Buf, ms[i].Buf = ms[i].Buf, ms[out].Buf
+		}
+		m := &ms[out]
+		m.Buf = m.Buf[:h.len]
+		name := &b.names[i]
+		port := (*[2]byte)(unsafe.Pointer(&name.Port))
+		m.Remote = netip.AddrPortFrom(netip.AddrFrom16(name.Addr), uint16(port[0])<<8|uint16(port[1]))
+		m.Local = bound
+		if c := &b.controls[i]; c.header.Level == unix.IPPROTO_IPV6 && c.header.Type == unix.IPV6_PKTINFO {
+			m.Local = netip.AddrFrom16(c.info.Addr)
+		}
+		out++
+	}
+	runtime.KeepAlive(b)
+	return out
+}

@@ -1,0 +1,13 @@
+//go:build linux
+
+// Package linux is a netio.Stack on the kernel: UDP sockets that see and choose
+// addresses, and the addresses of a blade's interface.
+//
+//	program ─▶ Listen                       sockets only: needs no privilege
+//	daemon  ─▶ Open ─▶ AddAddress, ...      the interface, by netlink: CAP_NET_ADMIN
+//	                └▶ SendOwnTrafficOut    nodes of one blade meet at the switch
+//
+// Datagrams move in batches (recvmmsg, sendmmsg) without allocation. What stands
+// around the interface (its routes, and the switch's MAC as a static neighbour)
+// is the work of whoever builds the rack.
+package linux
