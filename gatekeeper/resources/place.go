@@ -88,17 +88,12 @@ func (s *survey) choose(p *running, i *Instance) (*room, bool) {
 		return m, true
 	}
 	var best *room
-	rank := func(m *room) [3]int {
-		return [3]int{num(slices.Contains(p.Spares, m.blade.Name)), num(m.blade.Name == i.Avoid), num(m.blade.Name != i.Blade)}
-	}
 	for _, m := range s.rooms {
 		spare := slices.Contains(p.Spares, m.blade.Name)
-		if !m.fits(p.spec) {
-			_ = spare
+		if !m.fits(p.spec) || m.full() && (!spare || m.used > m.blade.Capacity) {
 			continue
 		}
-		if best == nil || slices.Compare(sl(rank(m)), sl(rank(best))) < 0 ||
-			rank(m) == rank(best) && m.lighter(best) {
+		if best == nil || p.better(i, m, best) {
 			best = m
 		}
 	}
@@ -113,14 +108,20 @@ func (m *room) lighter(o *room) bool {
 	return cmp.Or(cmp.Compare(mh, oh), cmp.Compare(ml, ol), cmp.Compare(m.blade.Name, o.blade.Name)) < 0
 }
 
-func num(b bool) int {
-	if b {
-		return 1
+// better orders blades for an instance, as choose says.
+func (p *running) better(i *Instance, a, b *room) bool {
+	prefer := []func(*room) bool{
+		func(m *room) bool { return !slices.Contains(p.Spares, m.blade.Name) },
+		func(m *room) bool { return m.blade.Name != i.Avoid },
+		func(m *room) bool { return m.blade.Name == i.Blade },
 	}
-	return 0
+	for _, good := range prefer {
+		if good(a) != good(b) {
+			return good(a)
+		}
+	}
+	return a.lighter(b)
 }
-
-func sl(a [3]int) []int { return a[:] }
 
 // chooseSpare returns the best blade on which to keep room for a program: none
 // that has a node of it or a spare already.

@@ -4,16 +4,12 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
-	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -274,145 +270,4 @@ func (k *rack) show(what string, _ options) (bool, error) {
 		return false, nil
 	}
 	return true, nil
-}
-
-// print shows what an operation leads to.
-func (k *rack) print(actions []Action, err error) {
-	if err != nil {
-		fmt.Fprintf(k.out, "refused (%s): %s\n", fault.CodeOf(err), shorten(err.Error()))
-	}
-	for _, a := range actions {
-		fmt.Fprintln(k.out, actionText(a))
-	}
-}
-
-func actionText(a Action) string {
-	switch a := a.(type) {
-	case BladeUp:
-		s := fmt.Sprintf("blade up: %s at port %d, %s, hop %d", a.Blade.Name, a.Blade.Port, shorten(a.Blade.Address.String()), a.Blade.Hop)
-		if a.Blade.Kind == Memory {
-			s += fmt.Sprintf(", machine %d", a.Blade.Machine)
-		}
-		return s
-	case BladeDown:
-		return fmt.Sprintf("blade down: %s%s", a.Blade.Name, because(a.Blade.Cause))
-	case BladeGone:
-		return fmt.Sprintf("blade gone: %s", a.Blade.Name)
-	case MemoryLost:
-		return fmt.Sprintf("memory lost: machine %d", a.Machine)
-	case NodeUp:
-		return fmt.Sprintf("node up: %s.%d %s on %s at port %d, hop %d",
-			nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Blade, a.Blade.Port, a.Node.Hop)
-	case EndNode:
-		return fmt.Sprintf("end node: %s.%d %s, crashed %t%s", nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Crashed, because(a.Node.Cause))
-	case StartNode:
-		s := fmt.Sprintf("start: %s on %s: %s", a.Instance, a.Blade, strings.Join(a.Args, " "))
-		if a.Address.IsValid() {
-			s += fmt.Sprintf(" as %s.%d", nodeText(a.Address), a.Incarnation)
-		}
-		return s
-	case StopNode:
-		return fmt.Sprintf("stop: %s on %s within %v", a.Instance, a.Blade, a.Grace)
-	case SetRoutes:
-		return fmt.Sprintf("routes: %s.%s: insert %s; modify %s; delete %s", a.Service, a.Method,
-			prefixText(a.Change.Insert), prefixText(a.Change.Modify), prefixText(a.Change.Delete))
-	case Short:
-		return fmt.Sprintf("short: %s/%s lacks blades for %d nodes, %d spares", a.App, a.Program, a.Nodes, a.Spares)
-	case Drained:
-		return "drained: " + a.Blade
-	case Stray:
-		return fmt.Sprintf("stray: %s on %s", nodeText(a.Node), a.Blade)
-	}
-	return fmt.Sprintf("%T", a)
-}
-
-func because(cause string) string {
-	if cause == "" {
-		return ""
-	}
-	return " (" + shorten(cause) + ")"
-}
-
-func prefixText(all []Prefix) string {
-	var words []string
-	for _, p := range all {
-		words = append(words, fmt.Sprintf("%02x/%d→%s", p.Value, p.Len, nodeText(p.Node)))
-	}
-	return "[" + strings.Join(words, " ") + "]"
-}
-
-func nodeOf(s string) netip.Addr {
-	n, _ := strconv.Atoi(strings.TrimPrefix(s, "n"))
-	return rackaddr.Node(uint64(n))
-}
-
-var address = regexp.MustCompile(`fd00:b1f0:0:([12])::([0-9a-f:]+)`)
-
-func nodeText(a netip.Addr) string { return shorten(a.String()) }
-
-// shorten writes b1 and n1 for the addresses of blades and nodes.
-func shorten(s string) string {
-	return address.ReplaceAllStringFunc(s, func(a string) string {
-		m := address.FindStringSubmatch(a)
-		n, _ := strconv.ParseUint(strings.ReplaceAll(m[2], ":", ""), 16, 64)
-		return fmt.Sprintf("%c%d", "bn"[m[1][0]-'1'], n)
-	})
-}
-
-// options are a command's words, those with = apart.
-type options struct {
-	words, args []string
-	keys        map[string]string
-}
-
-func parseOptions(words []string) options {
-	o := options{words: words, keys: map[string]string{}}
-	for _, w := range words {
-		if k, v, ok := strings.Cut(w, "="); ok {
-			o.keys[k] = v
-		} else {
-			o.args = append(o.args, w)
-		}
-	}
-	return o
-}
-
-func (o options) arg(i int) string {
-	if i < len(o.args) {
-		return o.args[i]
-	}
-	return ""
-}
-
-func (o options) flag(name string) bool { return slices.Contains(o.args, name) }
-
-func (o options) text(key, otherwise string) string {
-	if v, ok := o.keys[key]; ok {
-		return v
-	}
-	return otherwise
-}
-
-func (o options) num(key string, otherwise uint64) uint64 {
-	if v, err := strconv.ParseUint(o.keys[key], 10, 64); err == nil {
-		return v
-	}
-	return otherwise
-}
-
-func (o options) list(key string) []string {
-	if o.keys[key] == "" {
-		return nil
-	}
-	return strings.Split(o.keys[key], ",")
-}
-
-func split(words []string, at string) (parts [][]string) {
-	for {
-		i := slices.Index(words, at)
-		if i < 0 {
-			return append(parts, words)
-		}
-		parts, words = append(parts, words[:i]), words[i+1:]
-	}
 }

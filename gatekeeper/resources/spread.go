@@ -113,7 +113,7 @@ func (d *division) find(to netip.Addr, size int) (best int, ok bool) {
 			continue
 		}
 		cost := 2 * d.span(v, size)
-		if buddy, whole := d.uniform(v^size, size); !(whole && buddy == to && size < 256) {
+		if buddy, whole := d.uniform(v^size, size); !whole || buddy != to || size == 256 {
 			cost++
 		}
 		if !ok || cost < bestCost {
