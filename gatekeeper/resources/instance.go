@@ -84,11 +84,15 @@ type running struct {
 func (p *running) add(now time.Time) *Instance {
 	p.LastNumber++
 	i := &Instance{
-		Name: fmt.Sprintf("%s/%s/%d", p.app.Spec.Name, p.spec.Name, p.LastNumber),
-		App:  p.app.Spec.Name, Program: p.spec.Name, Number: p.LastNumber, Status: Waiting, Since: now,
+		Name: p.name(p.LastNumber), App: p.app.Spec.Name, Program: p.spec.Name, Number: p.LastNumber,
+		Status: Waiting, Since: now,
 	}
 	p.Instances = append(p.Instances, i)
 	return i
+}
+
+func (p *running) name(number int) string {
+	return fmt.Sprintf("%s/%s/%d", p.app.Spec.Name, p.spec.Name, number)
 }
 
 // instance finds an instance by its name, nil if there is none.

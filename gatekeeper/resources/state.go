@@ -95,6 +95,11 @@ func Load(cfg Config, data []byte, now time.Time) (*Registry, error) {
 			return nil, fmt.Errorf("resources: saved state: %w", err)
 		}
 	}
+	for _, n := range r.nodes {
+		if _, i := r.instance(n.Instance); n.Instance != "" && (i == nil || i.Node != n.Address) {
+			return nil, fmt.Errorf("resources: saved state: node %s runs instance %q, which does not know it", n.Address, n.Instance)
+		}
+	}
 	for _, p := range s.Policies {
 		if err := r.SetPolicy(p.Service, p.Method, p.Policy); err != nil {
 			return nil, fmt.Errorf("resources: saved state: %w", err)
@@ -187,9 +192,16 @@ func (r *Registry) loadDeployments(s *state, now time.Time) error {
 }
 
 func (r *Registry) loadProgram(p *running, now time.Time) error {
+	last := 0
 	for _, i := range p.Instances {
+		if i == nil || i.Number <= last || i.Number > p.LastNumber || i.Name != p.name(i.Number) {
+			return fmt.Errorf("program %s: instance %v out of order", p.spec.Name, i)
+		}
+		last = i.Number
 		n := r.nodes[i.Node]
 		switch {
+		case !slices.Contains([]InstanceStatus{Waiting, Starting, Running, Ending, Finished}, i.Status):
+			return fmt.Errorf("instance %s is %q", i.Name, i.Status)
 		case (i.Status == Running || i.Status == Ending) != (n != nil && n.Instance == i.Name && n.Blade == i.Blade):
 			return fmt.Errorf("instance %s is %s as node %v", i.Name, i.Status, n)
 		case i.Status == Starting && r.blades[i.Blade] == nil, i.Next != "" && r.blades[i.Next] == nil:

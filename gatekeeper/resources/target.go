@@ -80,6 +80,21 @@ func (r *Registry) SetPolicy(service, method, policy string) error {
 // Policy is what holds for a method: what the operator set, else what its
 // deployment says, else what its node said when it exported it, else Config's.
 func (r *Registry) Policy(service, method string) packet.Policy {
+	if r.resolvedAt != r.version {
+		clear(r.resolved)
+		r.resolvedAt = r.version
+	}
+	key := policyKey{service, method}
+	p, known := r.resolved[key]
+	if !known {
+		p = r.resolve(service, method)
+		r.resolved[key] = p
+	}
+	return p
+}
+
+// resolve is Policy without memory.
+func (r *Registry) resolve(service, method string) packet.Policy {
 	for _, text := range []string{r.policies[policyKey{service, method}], r.deployedPolicy(service, method), r.exportedPolicy(service, method)} {
 		if p, known, err := ParsePolicy(text); known && err == nil {
 			return p

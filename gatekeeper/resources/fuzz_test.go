@@ -1,0 +1,86 @@
+package resources
+
+import (
+	"testing"
+	"time"
+)
+
+func FuzzParseMAC(f *testing.F) {
+	f.Add("02:00:00:00:00:01")
+	f.Add("2:0:0:0:0:1")
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := ParseMAC(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseMAC(m.String()); err != nil || again != m {
+			t.Fatalf("%q became %s, then %s, %v", s, m, again, err)
+		}
+	})
+}
+
+// FuzzLoad: what Load accepts can go on, and is what Save writes.
+func FuzzLoad(f *testing.F) {
+	now := time.Unix(1000, 0).UTC()
+	f.Add([]byte(`{"format":1}`))
+	f.Add(busyState(f, now))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := Load(DefaultConfig(), data, now)
+		if err != nil {
+			return
+		}
+		saved, err := r.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(DefaultConfig(), saved, now)
+		if err != nil {
+			t.Fatalf("%s\nsaved: %v", saved, err)
+		}
+		again.Resume(now)
+		for _, n := range again.Nodes("") {
+			again.Leave(n.Address, n.Incarnation, true, "", now)
+			again.Ended(n.Address, n.Incarnation, true, now)
+		}
+		again.Tick(now.Add(time.Hour))
+	})
+}
+
+// busyState is the saved state of a rack with something of everything.
+func busyState(f testing.TB, now time.Time) []byte {
+	r, err := New(DefaultConfig())
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i, name := range []string{"c1", "c2", "m1"} {
+		kind := Compute
+		if name == "m1" {
+			kind = Memory
+		}
+		if _, _, err := r.Hello(Hello{Blade: name, Kind: kind, Capacity: 3, Spec: map[string]string{"cpu": "4"}}, Port(i+1), now); err != nil {
+			f.Fatal(err)
+		}
+	}
+	_, err = r.Deploy(Spec{Name: "app", Programs: []Program{{
+		Name: "p", Args: []string{"p"}, Env: map[string]string{"A": "b"}, Nodes: 1, Spares: 1, Policy: "tainted",
+		Services: []ServiceSpec{{Name: "S", Methods: []MethodSpec{{Name: "m", Policy: "none"}}}},
+	}}}, now)
+	if err != nil {
+		f.Fatal(err)
+	}
+	n, _, err := r.Join("c1", "app/p/1", 1, now)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if _, err := r.Export(n.Address, n.Incarnation, "S", false, []Method{{Name: "m"}, {Name: "log", Oneway: true}}, now); err != nil {
+		f.Fatal(err)
+	}
+	if err := r.SetPolicy("S", "m", "recover"); err != nil {
+		f.Fatal(err)
+	}
+	data, err := r.Save()
+	if err != nil {
+		f.Fatal(err)
+	}
+	return data
+}

@@ -1,0 +1,90 @@
+package resources
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Load refuses what contradicts itself.
+func TestLoadRefuses(t *testing.T) {
+	now := time.Unix(1000, 0).UTC()
+	good := string(busyState(t, now))
+	if _, err := Load(DefaultConfig(), []byte(good), now); err != nil {
+		t.Fatal(err)
+	}
+	for name, edit := range map[string][2]string{
+		"newer format":             {`"format":1`, `"format":2`},
+		"no JSON":                  {`{`, ``},
+		"hop twice":                {`"hop":2`, `"hop":1`},
+		"blade twice":              {`"name":"c2"`, `"name":"c1"`},
+		"machine id 0":             {`"machine":1`, `"machine":0`},
+		"hop beyond the table":     {`"hop":4`, `"hop":5000`},
+		"node nowhere":             {`"blade":"c1","hop":4`, `"blade":"c9","hop":4`},
+		"node unknown to instance": {`"instance":"app/p/1"`, `"instance":"app/p/2"`},
+		"route to nobody":          {`"nodes":["fd00:b1f0:0:2::1"]`, `"nodes":["fd00:b1f0:0:2::9"]`},
+		"route incomplete":         {`"len":0`, `"len":1`},
+		"instance without node":    {`"status":"running"`, `"status":"waiting"`},
+		"instance of no status":    {`"status":"running"`, `"status":"flying"`},
+		"instance number":          {`"number":1`, `"number":2`},
+		"spare nowhere":            {`"spares":["c2"]`, `"spares":["c9"]`},
+		"deployment bad":           {`"args":["p"]`, `"args":[]`},
+		"policy unknown":           {`"policy":"recover"`, `"policy":"perhaps"`},
+	} {
+		bad := strings.Replace(good, edit[0], edit[1], 1)
+		if bad == good {
+			t.Errorf("%s: %s does not occur in %s", name, edit[0], good)
+		}
+		if _, err := Load(DefaultConfig(), []byte(bad), now); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	for name, spoil := range map[string]func(*Config){
+		"no heartbeat":    func(c *Config) { c.Heartbeat = 0 },
+		"none may miss":   func(c *Config) { c.Missed = 0 },
+		"no start time":   func(c *Config) { c.StartTimeout = 0 },
+		"pauses shrink":   func(c *Config) { c.RestartMax = c.RestartMin - 1 },
+		"negative grace":  func(c *Config) { c.StopGrace = -1 },
+		"nowhere to send": func(c *Config) { c.MaxHops = 0 },
+	} {
+		cfg := DefaultConfig()
+		spoil(&cfg)
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	cfg := DefaultConfig()
+	want := []time.Duration{0, 0, 100, 200, 400}
+	for n, w := range want {
+		if got := cfg.backoff(n); got != w*time.Millisecond {
+			t.Errorf("after %d failures %v, want %v", n, got, w*time.Millisecond)
+		}
+	}
+	if got := cfg.backoff(1000); got != cfg.RestartMax {
+		t.Errorf("after 1000 failures %v", got)
+	}
+}
+
+// BenchmarkTarget is what each held call costs here.
+func BenchmarkTarget(b *testing.B) {
+	now := time.Unix(1000, 0).UTC()
+	r, err := Load(DefaultConfig(), busyState(b, now), now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	hash := ServiceHash("S")
+	var m [16]byte
+	m[0] = 'm'
+	b.ReportAllocs()
+	for i := range b.N {
+		if _, err := r.Target(hash, m, uint8(i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
