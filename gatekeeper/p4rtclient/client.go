@@ -33,6 +33,7 @@ type Config struct {
 }
 
 // Client speaks to one switch. All methods may be called concurrently.
+// A request that the switch leaves unanswered fails after ten seconds.
 type Client struct {
 	cfg Config
 	rpc p4v1.P4RuntimeClient
@@ -66,6 +67,8 @@ func (c *Client) election() *p4v1.Uint128 {
 // SetPipeline makes the switch run the program, unless it does already; it
 // reports whether it had to. A new pipeline starts with empty tables.
 func (c *Client) SetPipeline(ctx context.Context) (set bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	has, err := c.rpc.GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{
 		DeviceId: c.cfg.DeviceID, ResponseType: p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY,
 	})
@@ -121,6 +124,8 @@ func (c *Client) Write(ctx context.Context, updates []Update) error {
 		}
 		r.Updates[i] = &p4v1.Update{Type: p4v1.Update_Type(u.Op), Entity: &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: e}}}
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	if _, err := c.rpc.Write(ctx, r); err != nil {
 		return batchError(err, len(updates))
 	}
@@ -133,6 +138,8 @@ func (c *Client) EnableDigest(ctx context.Context, name string) error {
 	if !ok {
 		return fmt.Errorf("the program has no digest %q", name)
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	// A switch that had this controller's session before may have it enabled.
 	for _, op := range []p4v1.Update_Type{p4v1.Update_INSERT, p4v1.Update_MODIFY} {
 		_, err := c.rpc.Write(ctx, &p4v1.WriteRequest{
@@ -166,7 +173,7 @@ func (c *Client) Read(ctx context.Context, tables ...string) ([]Entry, error) {
 		}
 		r.Entities = append(r.Entities, &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{TableId: t.id}}})
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	stream, err := c.rpc.Read(ctx, r)
 	if err != nil {

@@ -66,7 +66,7 @@ func passing(err error) bool {
 		return true
 	}
 	switch status.Code(err) {
-	case codes.Unavailable, codes.Canceled, codes.Aborted, codes.PermissionDenied:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.PermissionDenied:
 		return true
 	}
 	return false

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+)
+
+func newGatekeeperCmd() *cobra.Command {
+	var o gatekeeperOptions
+	cmd := &cobra.Command{
+		Use:   "gatekeeper --switch ADDRESS",
+		Short: "Run the Gatekeeper: the control plane of a rack",
+		Long: `Run the Gatekeeper of one rack. It loads the P4 program into a switch that speaks
+P4Runtime (bifrost switch, bmv2's simple_switch_grpc), registers blades, nodes
+and services, and turns every packet that the switch holds into rules before it
+lets it go on.
+
+If several Gatekeepers run, the one with the highest election id is in charge;
+by default that is the one that was started last, and the others end. A switch
+that is away, or restarts, is waited for; its tables are then made what they
+should be.`,
+		Example: `  # The switch of this machine.
+  bifrost gatekeeper
+
+  # A switch behind a Unix socket, as bifrost rack up starts it.
+  bifrost gatekeeper --switch unix:/run/bifrost/switch.sock --mtu 9000
+
+  # A switch elsewhere, with TLS and a certificate for us.
+  bifrost gatekeeper --switch tor1.example:9559 --tls-ca ca.pem --tls-cert cert.pem --tls-key key.pem
+
+  # Every step in the log.
+  bifrost gatekeeper --log-level debug`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	o.register(cmd.Flags())
+	return cmd
+}
+
+// run runs the Gatekeeper until ctx ends.
+func (o *gatekeeperOptions) run(ctx context.Context) error {
+	level, ok := logLevels[o.logLevel]
+	if !ok {
+		return fmt.Errorf("--log-level %s: choose debug, info, warn, error or off", o.logLevel)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	election, err := parseElection(o.election)
+	if err != nil {
+		return fmt.Errorf("--election-id %s: %w", o.election, err)
+	}
+	credentials, err := o.credentials()
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(target(o.address), append(p4rtclient.DialOptions(), grpc.WithTransportCredentials(credentials))...)
+	if err != nil {
+		return fmt.Errorf("--switch %s (HOST:PORT or unix:PATH): %w", o.address, err)
+	}
+	defer conn.Close()
+	gk, err := gatekeeper.New(gatekeeper.Config{
+		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ready := make(chan struct{})
+	events := gk.Subscribe(ctx)
+	go func() {
+		defer close(ready)
+		tellReady(events, log)
+	}()
+	log.Info("gatekeeper starts", "switch", o.address, "device", o.deviceID)
+	err = gk.Run(ctx)
+	cancel()
+	<-ready
+	if errors.Is(err, p4rtclient.ErrNotPrimary) {
+		return fmt.Errorf("%w: another Gatekeeper is in charge of %s; a higher --election-id takes over", err, o.address)
+	}
+	return err
+}
+
+// tellReady tells whoever started us when the switch obeys for the first time,
+// and then lets events pass until there are no more.
+func tellReady(events <-chan gatekeeper.Event, log *slog.Logger) {
+	told := false
+	for e := range events {
+		if e.Kind != gatekeeper.SwitchConnected || told {
+			continue
+		}
+		told = true
+		if err := sdnotify.Ready(); err != nil {
+			log.Warn("cannot tell that the Gatekeeper is ready", "error", err)
+		}
+	}
+}
+
+// The defaults that the help shows.
+const (
+	defaultSwitch    = "127.0.0.1:9559"
+	defaultHeartbeat = time.Second
+)

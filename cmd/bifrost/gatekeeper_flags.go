@@ -1,0 +1,102 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// gatekeeperOptions are the flags of `bifrost gatekeeper`.
+type gatekeeperOptions struct {
+	address   string
+	deviceID  uint64
+	election  string
+	dsmPrefix uint8
+	mtu       int
+	heartbeat time.Duration
+	logLevel  string
+
+	ca, cert, key string
+}
+
+func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
+	f.StringVar(&o.address, "switch", defaultSwitch, "the switch's P4Runtime `ADDRESS`: HOST:PORT or unix:PATH")
+	f.Uint64Var(&o.deviceID, "device-id", 1, "the switch's P4Runtime device id")
+	f.StringVar(&o.election, "election-id", "", "P4Runtime election id, LOW or HIGH:LOW; the highest is in charge (default: the present time)")
+	f.Uint8Var(&o.dsmPrefix, "dsm-prefix", rackaddr.DefaultDSMPrefix, "byte 4 of every global pointer, 1 to 255")
+	f.IntVar(&o.mtu, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes")
+	f.DurationVar(&o.heartbeat, "heartbeat", defaultHeartbeat, "how often blades report; one that is silent for three times as long has failed")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn, error or off")
+	f.StringVar(&o.ca, "tls-ca", "", "use TLS; PEM `FILE` with the CA that the switch's certificate comes from")
+	f.StringVar(&o.cert, "tls-cert", "", "PEM `FILE` with a certificate for the switch to check")
+	f.StringVar(&o.key, "tls-key", "", "PEM `FILE` with its key")
+}
+
+// credentials are plain text without --tls-ca.
+func (o *gatekeeperOptions) credentials() (credentials.TransportCredentials, error) {
+	if o.ca == "" {
+		if o.cert != "" || o.key != "" {
+			return nil, errors.New("a certificate is given but TLS is off: add --tls-ca")
+		}
+		return insecure.NewCredentials(), nil
+	}
+	pem, err := os.ReadFile(o.ca)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-ca: %w", err)
+	}
+	cfg := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--tls-ca: %s holds no certificate", o.ca)
+	}
+	if (o.cert == "") != (o.key == "") {
+		return nil, errors.New("--tls-cert and --tls-key go together")
+	}
+	if o.cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(cfg), nil
+}
+
+// parseElection reads LOW or HIGH:LOW; "" is the zero id.
+func parseElection(s string) (e control.Election, err error) {
+	if s == "" {
+		return e, nil
+	}
+	high, low, both := strings.Cut(s, ":")
+	if !both {
+		high, low = "0", s
+	}
+	if e.High, err = strconv.ParseUint(high, 10, 64); err != nil {
+		return e, err
+	}
+	if e.Low, err = strconv.ParseUint(low, 10, 64); err != nil {
+		return e, err
+	}
+	if e == (control.Election{}) {
+		return e, errors.New("election id 0 is reserved by P4Runtime")
+	}
+	return e, nil
+}
+
+// target makes a gRPC target of HOST:PORT or unix:PATH.
+func target(address string) string {
+	if strings.HasPrefix(address, "unix:") {
+		return address
+	}
+	return "dns:///" + address
+}
