@@ -25,6 +25,8 @@ type link struct {
 	start time.Time
 	done  chan struct{} // closed when the reader has ended
 
+	operations operations
+
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
 	ended    fault.Code // OK until then

@@ -12,16 +12,21 @@ type operation struct {
 	done chan struct{} // gets one value when the outcome is there
 }
 
-var operations = sync.Pool{New: func() any { return &operation{done: make(chan struct{}, 1)} }}
+// operations keeps operations to use again. It is a client's own, as channels
+// made in a testing/synctest bubble must stay there.
+type operations struct{ pool sync.Pool }
 
-func getOperation() *operation {
-	o := operations.Get().(*operation)
+func (s *operations) get() *operation {
+	o, ok := s.pool.Get().(*operation)
+	if !ok {
+		o = &operation{done: make(chan struct{}, 1)}
+	}
 	o.Tag = o
 	return o
 }
 
-// putOperation takes an operation back that the endpoint does not know any more.
-func putOperation(o *operation) {
+// put takes an operation back that the endpoint does not know any more.
+func (s *operations) put(o *operation) {
 	o.Transfer = transport.Transfer{}
-	operations.Put(o)
+	s.pool.Put(o)
 }

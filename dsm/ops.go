@@ -37,11 +37,11 @@ func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (i
 	if len(b) == 0 && op != packet.OpFree {
 		return 0, nil
 	}
-	t := getOperation()
+	t := c.link.operations.get()
 	t.Op, t.Pointer, t.Buf, t.Scope = op, p, b, scope
 	c.link.run(ctx, t)
 	n, status, local := t.N, t.Status, t.Local
-	putOperation(t)
+	c.link.operations.put(t)
 	if status == fault.OK {
 		return n, nil
 	}
@@ -63,11 +63,11 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 		if err := c.link.check(ctx, packet.OpAlloc, at); err != nil {
 			return Pointer{}, err
 		}
-		t := getOperation()
+		t := c.link.operations.get()
 		t.Op, t.Pointer, t.Size, t.Scope = packet.OpAlloc, at, size, scope
 		c.link.run(ctx, t)
 		region, status, local := t.Region, t.Status, t.Local
-		putOperation(t)
+		c.link.operations.put(t)
 		if status == fault.OK {
 			return region.Base, nil
 		}

@@ -34,12 +34,20 @@ type rack struct {
 	denies   atomic.Pointer[func(node, to packet.Pointer) bool]
 	memories []*memory.Server
 	capacity uint64
+	// impairment is what every link does in both directions; only a scheduled
+	// wire does it.
+	impairment wire.Impairment
 }
 
 func newRack(t testing.TB, cfg wire.Config, machines int) *rack {
 	t.Helper()
+	return newImpairedRack(t, cfg, machines, wire.Impairment{})
+}
+
+func newImpairedRack(t testing.TB, cfg wire.Config, machines int, imp wire.Impairment) *rack {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	r := &rack{t: t, net: wire.New(cfg), ctx: ctx, stop: stop, capacity: 1 << 30}
+	r := &rack{t: t, net: wire.New(cfg), ctx: ctx, stop: stop, capacity: 1 << 30, impairment: imp}
 	r.net.Connect(r.denying(r.net.Router()))
 	r.running.Go(func() { r.net.Run(ctx) })
 	for range machines {
@@ -61,6 +69,7 @@ func (r *rack) host(name string) *wire.Host {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	h.Impair(r.impairment, r.impairment)
 	return h
 }
 

@@ -1,0 +1,87 @@
+package dsm_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// bad is a network on which each packet may be lost, doubled, reordered, and late
+// by seconds, with 5 % each, on every link in every direction.
+var bad = wire.Impairment{
+	Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond,
+	Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.05, LateBy: 5 * time.Second,
+}
+
+// virtual is a wire in virtual time that a seed decides.
+func virtual(seed uint64, mtu int) wire.Config {
+	return wire.Config{MTU: mtu, Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait}}
+}
+
+// Whatever the network does, transfers of any size are right.
+func TestTransfersThroughABadNetwork(t *testing.T) {
+	for _, mtu := range []int{1500, 9000, 65535} {
+		for seed := range uint64(3) {
+			t.Run(fmt.Sprintf("mtu %d, seed %d", mtu, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newImpairedRack(t, virtual(seed, mtu), 2, bad)
+					var running sync.WaitGroup
+					for node := range uint64(2) {
+						c := r.client(node+1, 1)
+						for worker := range uint64(3) {
+							running.Go(func() { shuffle(t, c, seed<<8|node<<4|worker) })
+						}
+					}
+					running.Wait()
+					for i, m := range r.memories {
+						if used := m.Used(); used != 0 {
+							t.Errorf("machine %d: %d bytes still allocated", i+1, used)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// shuffle writes and reads random parts of a region and compares each time.
+func shuffle(t *testing.T, c *dsm.Client, seed uint64) {
+	ctx, rnd := context.Background(), rand.New(rand.NewPCG(seed, 3))
+	size := []int{64, 5000, 1 << 18}[seed%3]
+	p, err := c.Alloc(ctx, uint64(size))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	model := make([]byte, size)
+	for i := range 8 {
+		at := rnd.IntN(size)
+		n := 1 + rnd.IntN(size-at)
+		part := model[at : at+n]
+		if i%2 == 0 {
+			copy(part, fill(n, seed+uint64(i)))
+			if k, err := c.Write(ctx, p.Add(int64(at)), part); k != n || err != nil {
+				t.Errorf("write of %d bytes: %d, %v", n, k, err)
+			}
+		}
+		got := make([]byte, n)
+		if k, err := c.Read(ctx, p.Add(int64(at)), got); k != n || err != nil {
+			t.Errorf("read of %d bytes: %d, %v", n, k, err)
+		}
+		if !bytes.Equal(got, part) {
+			t.Errorf("seed %d, round %d: %d bytes at %d differ", seed, i, n, at)
+			return
+		}
+	}
+	if err := c.Free(ctx, p); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,176 @@
+package dsm_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// access is one operation on one region's first 8 bytes.
+type access struct {
+	region int
+	write  bool
+	value  uint64 // written
+}
+
+// outcome is how it ended. A write that was cancelled is unsure until Settle has
+// returned, which is taken as its end.
+type outcome struct {
+	value  uint64 // read
+	denied bool
+	unsure bool
+}
+
+// register is a region as a model: a read returns the last write's value, a
+// denied write has no effect, an unsure one has its effect before it ends, or
+// never.
+var register = porcupine.NondeterministicModel{
+	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+		for _, op := range history {
+			r := op.Input.(access).region
+			for len(parts) <= r {
+				parts = append(parts, nil)
+			}
+			parts[r] = append(parts[r], op)
+		}
+		return parts
+	},
+	Init: func() []any { return []any{uint64(0)} },
+	Step: func(state, input, output any) []any {
+		in, out := input.(access), output.(outcome)
+		switch {
+		case out.denied || !in.write && out.unsure:
+			return []any{state}
+		case in.write && out.unsure:
+			return []any{state, in.value}
+		case in.write:
+			return []any{in.value}
+		case out.value == state.(uint64):
+			return []any{state}
+		}
+		return nil
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v → %+v", input, output) },
+}
+
+// Reads and writes of several nodes on the same regions are linearizable, through
+// a bad network, with denials that come and go, and with operations cancelled
+// at any moment.
+func TestLinearizable(t *testing.T) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				history := record(t, seed)
+				if len(history) < 200 {
+					t.Fatalf("only %d operations", len(history))
+				}
+				if !porcupine.CheckOperations(register.ToModel(), history) {
+					t.Error("the history is not linearizable")
+				}
+			})
+		})
+	}
+}
+
+// record lets three nodes work on two regions and returns what happened.
+func record(t *testing.T, seed uint64) []porcupine.Operation {
+	r := newImpairedRack(t, virtual(seed, 9000), 1, bad)
+	var clients []*dsm.Client
+	for node := range uint64(3) {
+		clients = append(clients, r.client(node+1, 1))
+	}
+	var ptrs []dsm.Pointer
+	for range 2 {
+		p, err := clients[0].Alloc(context.Background(), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ptrs = append(ptrs, p)
+	}
+	var turn atomic.Uint64
+	r.deny(func(node, to packet.Pointer) bool { // each node has its bad moments
+		return to.Op() == packet.OpWrite && (turn.Add(1)/8+uint64(node[15]))%5 == 0
+	})
+	var running sync.WaitGroup
+	start := time.Now()
+	histories := make([][]porcupine.Operation, 6)
+	for worker := range histories {
+		running.Go(func() {
+			w := accessor{client: clients[worker/2], ptrs: ptrs, id: worker, start: start,
+				rand: rand.New(rand.NewPCG(seed, uint64(worker)))}
+			for range 40 {
+				w.next(t)
+			}
+			histories[worker] = w.history
+		})
+	}
+	running.Wait()
+	var all []porcupine.Operation
+	for _, h := range histories {
+		all = append(all, h...)
+	}
+	return all
+}
+
+// accessor is one worker.
+type accessor struct {
+	client  *dsm.Client
+	ptrs    []dsm.Pointer
+	id      int
+	start   time.Time
+	rand    *rand.Rand
+	history []porcupine.Operation
+	values  uint64
+}
+
+// next carries out and records one operation.
+func (w *accessor) next(t *testing.T) {
+	ctx, cancel := context.Background(), context.CancelFunc(func() {})
+	if w.rand.IntN(4) == 0 {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(w.rand.IntN(300))*time.Microsecond)
+	}
+	defer cancel()
+	in := access{region: w.rand.IntN(len(w.ptrs)), write: w.rand.IntN(2) == 0}
+	p, b := w.ptrs[in.region], make([]byte, 8)
+	op := porcupine.Operation{ClientId: w.id, Call: int64(time.Since(w.start))}
+	var err error
+	if in.write {
+		w.values++
+		in.value = uint64(w.id)<<32 | w.values
+		binary.BigEndian.PutUint64(b, in.value)
+		_, err = w.client.Write(ctx, p, b)
+	} else {
+		_, err = w.client.Read(ctx, p, b)
+	}
+	out := outcome{value: binary.BigEndian.Uint64(b)}
+	switch fault.CodeOf(err) {
+	case fault.OK:
+	case fault.PermissionDenied:
+		out.denied = true
+	case fault.Deadline:
+		out.unsure = true
+		if err := w.client.Settle(context.Background(), p); err != nil {
+			t.Error(err)
+		}
+	default:
+		t.Error(err)
+	}
+	op.Input, op.Output, op.Return = in, out, int64(time.Since(w.start))
+	w.history = append(w.history, op)
+}
