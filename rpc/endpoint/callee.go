@@ -56,8 +56,8 @@ type Limits struct {
 	// ReplyBytes is how many bytes of answers are kept for re-sending.
 	ReplyBytes int
 	// Lifetime is for how long nothing must have been heard of a session, or of a
-	// call that was acknowledged, until it is forgotten. No packet may live as
-	// long in the network.
+	// finished call with a hash id, until it is forgotten. No packet may live as
+	// long in the network, and no caller be silent as long while it waits.
 	Lifetime time.Duration
 }
 
@@ -78,8 +78,16 @@ type Entry struct {
 	reply   []byte   // the answer, as a datagram; nil while there is none
 	running bool
 	gone    bool // forgotten: its session's floor has passed it
-	since   time.Duration
-	queue   links[*Entry] // in Callee.replies while reply is kept, or in Callee.acked
+	settled bool // a hash id that has been acknowledged
+	heard   time.Duration
+	kept    links[*Entry] // in Callee.replies while reply is kept
+	aging   links[*Entry] // in Callee.done: a hash id that no longer runs
+}
+
+func newEntry(id packet.ID, s *session) *Entry {
+	e := &Entry{ID: id, session: s, running: true}
+	e.kept.value, e.aging.value = e, e
+	return e
 }
 
 // Arrival is what became of a call that has arrived.
@@ -100,8 +108,8 @@ type Callee struct {
 	perNode     map[netip.Addr]int
 	hashed      map[packet.ID]*Entry
 	aging       list[*session] // least recently heard of first
-	replies     list[*Entry]   // answered, the oldest answer first
-	acked       list[*Entry]   // hash ids acknowledged, the oldest first
+	replies     list[*Entry]   // answers kept, the oldest first
+	done        list[*Entry]   // hash ids that do not run, least recently heard of first
 	replyBytes  int
 	abandoned   []*Entry
 }
@@ -126,7 +134,7 @@ func (c *Callee) Receive(now time.Duration, from netip.Addr, m *packet.Message) 
 	if m.Flags&packet.FlagSession != 0 {
 		return c.receiveSession(now, from, m)
 	}
-	return c.receiveHashed(m)
+	return c.receiveHashed(now, m)
 }
 
 // known is what to do with a call that is known already.
@@ -140,14 +148,16 @@ func (e *Entry) known() Arrival {
 	return Arrival{Verdict: Lost}
 }
 
-// receiveHashed decides by the id alone: such calls are remembered until they
-// are acknowledged, and a lifetime longer.
-func (c *Callee) receiveHashed(m *packet.Message) Arrival {
+// receiveHashed decides by the id alone.
+func (c *Callee) receiveHashed(now time.Duration, m *packet.Message) Arrival {
 	if m.Call.IsZero() {
 		return Arrival{Verdict: Malformed}
 	}
 	if e := c.hashed[m.Call]; e != nil {
-		if e.queue.owner == &c.acked {
+		if !e.running {
+			c.touch(now, e)
+		}
+		if e.settled {
 			return Arrival{Verdict: Late}
 		}
 		return e.known()
@@ -155,22 +165,28 @@ func (c *Callee) receiveHashed(m *packet.Message) Arrival {
 	if len(c.hashed) >= c.limits.Hashed {
 		return Arrival{Verdict: Full}
 	}
-	e := &Entry{ID: m.Call, running: true}
-	e.queue.value = e
+	e := newEntry(m.Call, nil)
 	c.hashed[m.Call] = e
 	return Arrival{Verdict: Run, Entry: e}
 }
 
+// touch starts the lifetime of a finished call with a hash id afresh.
+func (c *Callee) touch(now time.Duration, e *Entry) {
+	e.heard = now
+	c.done.remove(&e.aging)
+	c.done.push(&e.aging)
+}
+
 // Acknowledge takes an ACK: the Gatekeeper has logged the answer to a call with
-// a hash id, so it need not be kept.
+// a hash id, so the answer need not be kept.
 func (c *Callee) Acknowledge(now time.Duration, id packet.ID) {
 	e := c.hashed[id]
-	if e == nil || e.running || e.queue.owner == &c.acked {
+	if e == nil || e.running {
 		return
 	}
 	c.dropReply(e)
-	e.since = now
-	c.acked.push(&e.queue)
+	e.settled = true
+	c.touch(now, e)
 }
 
 // Answer keeps the answer to a call that goes on running, such as the receipt
@@ -180,7 +196,7 @@ func (c *Callee) Answer(e *Entry, reply []byte) {
 		return
 	}
 	e.reply = reply
-	c.replies.push(&e.queue)
+	c.replies.push(&e.kept)
 	c.replyBytes += len(reply)
 	for c.replyBytes > c.limits.ReplyBytes && c.replies.len > 1 {
 		c.dropReply(c.replies.first())
@@ -188,10 +204,13 @@ func (c *Callee) Answer(e *Entry, reply []byte) {
 }
 
 // Finish ends a call. The reply, a whole datagram, is kept until the caller
-// settles the call or the Gatekeeper acknowledges it; it must not change any
-// more. It is nil if the call has an Answer already.
-func (c *Callee) Finish(e *Entry, reply []byte) {
+// settles the call, or the Gatekeeper acknowledges it, or a lifetime has passed;
+// it must not change any more. It is nil if the call has an Answer already.
+func (c *Callee) Finish(now time.Duration, e *Entry, reply []byte) {
 	e.running, e.Tag = false, nil
+	if e.session == nil && !e.gone {
+		c.touch(now, e)
+	}
 	if reply != nil {
 		c.Answer(e, reply)
 	}
@@ -217,7 +236,7 @@ func (c *Callee) dropReply(e *Entry) {
 	if e.reply == nil {
 		return
 	}
-	c.replies.remove(&e.queue)
+	c.replies.remove(&e.kept)
 	c.replyBytes -= len(e.reply)
 	e.reply = nil
 }

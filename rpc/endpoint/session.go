@@ -1,7 +1,9 @@
 package endpoint
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/rpc/packet"
@@ -69,8 +71,7 @@ func (c *Callee) decide(s *session, seq uint64, id packet.ID) Arrival {
 	if len(s.calls) >= c.limits.Window {
 		return Arrival{Verdict: Full}
 	}
-	e := &Entry{ID: id, session: s, running: true}
-	e.queue.value = e
+	e := newEntry(id, s)
 	s.calls[seq] = e
 	return Arrival{Verdict: Run, Entry: e}
 }
@@ -94,17 +95,20 @@ func (c *Callee) raise(s *session, floor uint64) {
 			c.abandoned = append(c.abandoned, e)
 		}
 	}
+	slices.SortFunc(c.abandoned, func(a, b *Entry) int { return cmp.Compare(a.ID.Sequence(), b.ID.Sequence()) })
 }
 
-// forgetOld forgets sessions and acknowledged calls that have outlived any
-// packet. A session with a call running is kept.
+// forgetOld forgets sessions, and finished calls with hash ids, of which nothing
+// has been heard for longer than a packet lives. What runs is kept.
 func (c *Callee) forgetOld(now time.Duration) {
-	for c.acked.len > 0 {
-		e := c.acked.first()
-		if now-e.since <= c.limits.Lifetime {
+	for c.done.len > 0 {
+		e := c.done.first()
+		if now-e.heard <= c.limits.Lifetime {
 			break
 		}
-		c.acked.remove(&e.queue)
+		c.done.remove(&e.aging)
+		c.dropReply(e)
+		e.gone = true
 		delete(c.hashed, e.ID)
 	}
 	for c.aging.len > 0 {

@@ -1,0 +1,109 @@
+package endpoint
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// calleeMachine drives a Callee of incarnation 3 by script:
+//
+//	call NODE SESSION/SEQ FLOOR [oneway] [callee=N] [released]
+//	hash ID                      a call with a hash id
+//	finish SESSION/SEQ|ID REPLY  the handler has returned; - is no reply
+//	answer SESSION/SEQ REPLY, forget SESSION/SEQ|ID, ack ID
+//	after D, size
+type calleeMachine struct {
+	callee *Callee
+	now    time.Duration
+	runs   map[string]*Entry
+}
+
+var tightLimits = Limits{Sessions: 4, NodeSessions: 3, Hashed: 3, Window: 3, ReplyBytes: 12, Lifetime: time.Minute}
+
+func newCalleeMachine() func([]string) string {
+	m := &calleeMachine{callee: NewCallee(3, tightLimits), runs: map[string]*Entry{}}
+	return m.step
+}
+
+func (m *calleeMachine) step(args []string) string {
+	c := m.callee
+	switch args[0] {
+	case "call":
+		return m.call(args)
+	case "hash":
+		msg := packet.Message{Header: packet.Header{Type: packet.Call, Call: hashID(args[1])}}
+		return m.print(args[1], c.Receive(m.now, netip.Addr{}, &msg))
+	case "finish":
+		c.Finish(m.now, m.runs[args[1]], replyBytes(args[2]))
+	case "answer":
+		c.Answer(m.runs[args[1]], replyBytes(args[2]))
+	case "forget":
+		c.Forget(m.runs[args[1]])
+	case "ack":
+		c.Acknowledge(m.now, hashID(args[1]))
+	case "after":
+		d, _ := time.ParseDuration(args[1])
+		m.now += d
+	case "size":
+		return fmt.Sprintf("%d sessions, %d hashed, %d replies of %d bytes\n", len(c.sessions), len(c.hashed), c.replies.len, c.replyBytes)
+	default:
+		return "what?\n"
+	}
+	return ""
+}
+
+func hashID(s string) packet.ID {
+	n, _ := strconv.Atoi(s)
+	return packet.ID{15: byte(n)}
+}
+
+func replyBytes(s string) []byte {
+	if s == "-" {
+		return nil
+	}
+	return []byte(s)
+}
+
+func (m *calleeMachine) call(args []string) string {
+	node, _ := strconv.Atoi(args[1])
+	var session, seq, floor uint64
+	_, _ = fmt.Sscanf(args[2]+" "+args[3], "%d/%d %d", &session, &seq, &floor)
+	msg := packet.Message{Header: packet.Header{
+		Type: packet.Call, Flags: packet.FlagSession, Call: packet.SessionID(session, seq), Floor: floor,
+	}}
+	for _, a := range args[4:] {
+		switch k, v, _ := strings.Cut(a, "="); k {
+		case "oneway":
+			msg.Type = packet.Oneway
+		case "released":
+			msg.Flags |= packet.FlagReleased
+		case "callee":
+			n, _ := strconv.Atoi(v)
+			msg.CalleeIncarnation = uint32(n)
+		}
+	}
+	return m.print(args[2], m.callee.Receive(m.now, rackaddr.Node(uint64(node)), &msg))
+}
+
+func (m *calleeMachine) print(name string, a Arrival) string {
+	s := a.Verdict.String()
+	switch a.Verdict {
+	case Run:
+		m.runs[name] = a.Entry
+	case Resend:
+		s += " " + string(a.Reply)
+	}
+	for _, e := range a.Abandoned {
+		s += fmt.Sprintf("; %d/%d is given up", e.ID.Session(), e.ID.Sequence())
+	}
+	return s + "\n"
+}
+
+func TestCalleeScripts(t *testing.T) { runScripts(t, "callee-*.txt", newCalleeMachine) }

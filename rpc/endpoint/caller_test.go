@@ -1,0 +1,132 @@
+package endpoint
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// callerMachine drives a Caller by script:
+//
+//	begin NAME [expires=D] [rtt=METHOD]   begin a call in a session
+//	begin-as NAME ID                      begin a call with a hash id
+//	reply NAME|SESSION/SEQ [exception]    an answer arrives
+//	detach NAME D, end NAME, tick, due    as the methods
+//	after D                               time passes
+type callerMachine struct {
+	caller *Caller
+	now    time.Duration
+	calls  map[string]*Call
+	rtts   map[string]*RTT
+	seed   uint64
+}
+
+func newCallerMachine() func([]string) string {
+	m := &callerMachine{calls: map[string]*Call{}, rtts: map[string]*RTT{"": {}}}
+	// Sessions are 1, 2, …; their sequences start at 0.
+	m.caller = NewCaller(func() uint64 {
+		m.seed++
+		if m.seed%2 == 0 {
+			return 0
+		}
+		return (m.seed + 1) / 2
+	})
+	return m.step
+}
+
+func (m *callerMachine) step(args []string) string {
+	switch args[0] {
+	case "begin", "begin-as":
+		return m.begin(args)
+	case "reply":
+		return m.reply(args)
+	case "end":
+		return fmt.Sprintln(m.caller.End(m.calls[args[1]]))
+	case "detach":
+		d, _ := time.ParseDuration(args[2])
+		return fmt.Sprintln(m.caller.Detach(m.calls[args[1]], m.now+d))
+	case "after":
+		d, _ := time.ParseDuration(args[1])
+		m.now += d
+		return ""
+	case "due":
+		at, ok := m.caller.Due()
+		return fmt.Sprintln(at, ok)
+	case "tick":
+		return m.tick()
+	}
+	return "what?\n"
+}
+
+func (m *callerMachine) begin(args []string) string {
+	c := &Call{Tag: args[1]}
+	method := ""
+	for _, a := range args[2:] {
+		k, v, _ := strings.Cut(a, "=")
+		switch k {
+		case "expires":
+			d, _ := time.ParseDuration(v)
+			c.Expires = m.now + d
+		case "rtt":
+			method = v
+		}
+	}
+	if m.rtts[method] == nil {
+		m.rtts[method] = &RTT{}
+	}
+	c.RTT = m.rtts[method]
+	m.calls[args[1]] = c
+	if args[0] == "begin-as" {
+		n, _ := strconv.Atoi(args[2])
+		if !m.caller.BeginAs(m.now, c, packet.ID{15: byte(n)}) {
+			return "refused\n"
+		}
+		return fmt.Sprintf("%s: id %d, due %v\n", c.Tag, n, c.Due())
+	}
+	m.caller.Begin(m.now, c)
+	return fmt.Sprintf("%s: session %d, sequence %d, floor %d, due %v\n", c.Tag, c.ID.Session(), c.ID.Sequence(), c.Floor, c.Due())
+}
+
+func (m *callerMachine) reply(args []string) string {
+	msg := packet.Message{Header: packet.Header{Type: packet.Reply, Flags: packet.FlagSession}}
+	if c := m.calls[args[1]]; c != nil {
+		msg.Call = c.ID
+		if !c.Session {
+			msg.Flags = 0
+		}
+	} else {
+		var session, seq uint64
+		_, _ = fmt.Sscanf(args[1], "%d/%d", &session, &seq)
+		msg.Call = packet.SessionID(session, seq)
+	}
+	if len(args) > 2 {
+		n, _ := map[string]packet.Type{"exception": packet.Exception, "call": packet.Call, "ack": packet.Ack}[args[2]]
+		msg.Type = n
+	}
+	c := m.caller.Receive(m.now, &msg)
+	if c == nil {
+		return "ignored\n"
+	}
+	return fmt.Sprintf("%s is answered; next timeout %v\n", c.Tag, c.RTT.Timeout())
+}
+
+func (m *callerMachine) tick() string {
+	var b strings.Builder
+	resend, expired := m.caller.Tick(m.now, nil, nil)
+	for _, c := range resend {
+		fmt.Fprintf(&b, "%v: resend %s, due %v\n", m.now, c.Tag, c.Due())
+	}
+	for _, c := range expired {
+		fmt.Fprintf(&b, "%v: %s has expired\n", m.now, c.Tag)
+	}
+	if b.Len() == 0 {
+		return fmt.Sprintf("%v: nothing\n", m.now)
+	}
+	return b.String()
+}
+
+func TestCallerScripts(t *testing.T) { runScripts(t, "caller-*.txt", newCallerMachine) }

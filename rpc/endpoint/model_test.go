@@ -1,0 +1,200 @@
+package endpoint
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// world is one caller and two nodes of a service on a bad network, in a time of
+// its own: the whole run follows from the seed.
+type world struct {
+	t       *testing.T
+	rng     *rand.Rand
+	now     time.Duration
+	events  events
+	count   uint64
+	caller  *Caller
+	callees [2]*Callee
+	rtt     RTT
+
+	begun, answered, ended int
+	runs                   map[packet.ID]int
+	open                   map[packet.ID]*Call
+}
+
+type event struct {
+	at  time.Duration
+	seq uint64
+	do  func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].seq < e[j].seq
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+func (w *world) after(d time.Duration, do func()) {
+	w.count++
+	heap.Push(&w.events, event{w.now + d, w.count, do})
+}
+
+// send carries a packet: 5 % are lost, 5 % doubled, 10 % overtaken, and 5 % come
+// seconds late.
+func (w *world) send(deliver func()) {
+	if w.rng.IntN(100) < 5 {
+		return
+	}
+	copies := 1
+	if w.rng.IntN(100) < 5 {
+		copies = 2
+	}
+	for range copies {
+		d := 10*time.Microsecond + time.Duration(w.rng.IntN(5000))
+		switch n := w.rng.IntN(100); {
+		case n < 5:
+			d += time.Duration(w.rng.Int64N(int64(5 * time.Second)))
+		case n < 15:
+			d += time.Duration(w.rng.Int64N(int64(time.Millisecond)))
+		}
+		w.after(d, deliver)
+	}
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), runs: map[packet.ID]int{}, open: map[packet.ID]*Call{},
+	}
+	w.caller = NewCaller(w.rng.Uint64)
+	for i := range w.callees {
+		w.callees[i] = NewCallee(1, DefaultLimits)
+	}
+	return w
+}
+
+// begin makes a call: in a session or with a hash id, sometimes given up.
+func (w *world) begin() {
+	c := &Call{RTT: &w.rtt}
+	if w.rng.IntN(4) == 0 {
+		w.caller.BeginAs(w.now, c, ChildID(packet.ID{1}, 0, uint32(w.begun)))
+	} else {
+		w.caller.Begin(w.now, c)
+	}
+	w.begun++
+	w.open[c.ID] = c
+	w.transmit(c)
+	if w.rng.IntN(10) == 0 {
+		w.after(time.Duration(w.rng.Int64N(int64(100*time.Millisecond))), func() {
+			if w.caller.End(c) {
+				delete(w.open, c.ID)
+				w.ended++
+			}
+		})
+	}
+}
+
+func (w *world) transmit(c *Call) {
+	m := packet.Message{Header: packet.Header{Type: packet.Call, Call: c.ID, Floor: c.Floor}}
+	if c.Session {
+		m.Flags = packet.FlagSession
+	}
+	w.send(func() { w.arrive(&m) })
+}
+
+func (w *world) arrive(m *packet.Message) {
+	callee := w.callees[m.Call[15]%2] // as the switch's route spreads
+	a := callee.Receive(w.now, rackaddr.Node(1), m)
+	switch a.Verdict {
+	case Run:
+		if w.runs[m.Call]++; w.runs[m.Call] > 1 {
+			w.t.Fatalf("%v: call %s is run %d times", w.now, m.Call, w.runs[m.Call])
+		}
+		flags := m.Flags
+		w.after(time.Duration(w.rng.Int64N(int64(50*time.Millisecond))), func() {
+			callee.Finish(w.now, a.Entry, a.Entry.ID[:])
+			w.reply(a.Entry.ID[:], flags)
+		})
+	case Resend:
+		w.reply(a.Reply, m.Flags)
+	case Duplicate, Late:
+	default:
+		w.t.Fatalf("%v: call %s: %v", w.now, m.Call, a.Verdict)
+	}
+}
+
+// reply carries an answer, which is the id of its call.
+func (w *world) reply(payload []byte, flags packet.Flags) {
+	m := packet.Message{Header: packet.Header{Type: packet.Reply, Call: packet.ID(payload), Flags: flags}}
+	w.send(func() {
+		c := w.caller.Receive(w.now, &m)
+		if c == nil {
+			return
+		}
+		if w.open[c.ID] != c || c.ID != packet.ID(payload) {
+			w.t.Fatalf("%v: call %s gets the answer to %x", w.now, c.ID, payload)
+		}
+		if w.runs[c.ID] != 1 {
+			w.t.Fatalf("%v: call %s is answered, and was run %d times", w.now, c.ID, w.runs[c.ID])
+		}
+		delete(w.open, c.ID)
+		w.answered++
+	})
+}
+
+func (w *world) tick() {
+	resend, _ := w.caller.Tick(w.now, nil, nil)
+	for _, c := range resend {
+		w.transmit(c)
+	}
+	if len(w.events) > 0 || w.caller.Outstanding() > 0 {
+		w.after(5*time.Millisecond, w.tick)
+	}
+}
+
+func (w *world) run(calls int) {
+	for i := range calls {
+		w.after(time.Duration(i)*time.Millisecond, w.begin)
+	}
+	w.after(0, w.tick)
+	for len(w.events) > 0 {
+		e := heap.Pop(&w.events).(event)
+		w.now = e.at
+		e.do()
+		if w.now > time.Hour {
+			w.t.Fatalf("%d calls are not answered in an hour", w.caller.Outstanding())
+		}
+	}
+}
+
+// Every call that is not given up is answered, with its own answer, and every
+// call is run at most once, whatever the network does.
+func TestModel(t *testing.T) {
+	for seed := range uint64(50) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			w := newWorld(t, seed)
+			w.run(500)
+			if w.answered+w.ended != w.begun || w.begun != 500 {
+				t.Fatalf("%d calls: %d answered, %d given up", w.begun, w.answered, w.ended)
+			}
+			for i, c := range w.callees {
+				if len(c.sessions) > 100 {
+					t.Errorf("callee %d remembers %d sessions of a caller with few calls at a time", i, len(c.sessions))
+				}
+			}
+		})
+	}
+}
