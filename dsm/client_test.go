@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -21,9 +22,16 @@ func fill(n int, seed uint64) []byte {
 
 func TestTransfersOfEverySize(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
-	c := r.client(1, 1)
+	transfers(t, r.client(1, 1))
+	if used := r.memories[0].Used(); used != 0 {
+		t.Errorf("%d bytes still allocated", used)
+	}
+}
+
+// transfers allocates, reads, writes, reads and frees regions of many sizes.
+func transfers(t *testing.T, c *dsm.Client) {
 	ctx := context.Background()
-	for _, n := range []int{1, 63, 64, 4096, 65407, 65408, 65409, 1 << 20, 5<<20 + 3} {
+	for _, n := range []int{1, 63, 64, 4096, 65407, 65408, 65409, 1 << 20, 5<<20 + 3, 48 << 20} {
 		p, err := c.Alloc(ctx, uint64(n))
 		if err != nil {
 			t.Fatalf("alloc of %d bytes: %v", n, err)
@@ -44,9 +52,6 @@ func TestTransfersOfEverySize(t *testing.T) {
 		if err := c.Free(ctx, p); fault.CodeOf(err) != fault.NotFound {
 			t.Fatalf("second free: %v", err)
 		}
-	}
-	if used := r.memories[0].Used(); used != 0 {
-		t.Errorf("%d bytes still allocated", used)
 	}
 }
 
