@@ -36,7 +36,7 @@ func sample(mac, port string) string {
 	return `struct { members { bitstring: "` + mac + `" } members { bitstring: "` + port + `" } }`
 }
 
-func TestSection9_9_Digest_ListsAndAcknowledgement(t *testing.T) {
+func TestSection9_8_Digest_ListsAndAcknowledgement(t *testing.T) {
 	configured(t, func(b *bench, c *controller) {
 		sink := b.fakes.last(t).sink
 		sink.Digest(learn(1, 1)) // not enabled

@@ -30,8 +30,10 @@ type fake struct {
 	registers map[string][]byte
 	outs      chan []byte // frames of PacketOut
 	room      int         // entries left; 0 is no limit
-	block     chan struct{}
 	closed    bool
+
+	// If set, Apply closes applying and waits for block.
+	applying, block chan struct{}
 }
 
 func newFake(sink datapath.Sink) *fake {
@@ -60,11 +62,9 @@ func exists[V any](op datapath.Op, m map[string]V, key string) error {
 }
 
 func (f *fake) Apply(op datapath.Op, e datapath.Entry) error {
-	f.mu.Lock()
-	block := f.block
-	f.mu.Unlock()
-	if block != nil {
-		<-block
+	if f.block != nil {
+		close(f.applying)
+		<-f.block
 	}
 	defer f.lock()()
 	key := dpKey(e)

@@ -48,7 +48,7 @@ func TestSection16_1_PacketOut(t *testing.T) {
 	})
 }
 
-func TestSection16_7_PacketOutErrors(t *testing.T) {
+func TestSection16_6_PacketOutErrors(t *testing.T) {
 	for name, text := range map[string]string{
 		"missing metadata": `metadata { metadata_id: 1 value: "\x01" }`,
 		"unknown metadata": `metadata { metadata_id: 9 value: "\x01" }`,
