@@ -1,7 +1,6 @@
 package gatekeeper
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -52,6 +51,9 @@ func (c *controller) hello(p *port, m control.Message) error {
 		h.Machine = b.hello.Machine
 	}
 	b.hello, b.port, b.heard, p.blade = h, p, c.now, b
+	if b.memory() {
+		c.machines[h.Machine] = b
+	}
 	c.change(func(err error) {
 		if err != nil {
 			c.fail(p, m, fault.New(fault.Internal, "hello", "the switch refuses the blade's rules: %v", err))
@@ -187,6 +189,9 @@ func (c *controller) failed(b *blade, why string) {
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
 	p := b.port
 	b.port, b.used, b.reclaiming = nil, 0, 0
+	if b.memory() {
+		c.machines[b.hello.Machine] = nil
+	}
 	var u phase
 	u = append(u, c.base.unwant(identityEntry(p.num, host(b.address), false))...)
 	u = append(u, c.base.unwant(l3Entry(host(b.address), 0))...)
@@ -252,12 +257,7 @@ func (c *controller) machine(p packet.Pointer) *blade {
 	if !p.InPrefix(c.cfg.DSMPrefix) {
 		return nil
 	}
-	for _, b := range c.blades {
-		if b.memory() && b.alive() && b.hello.Machine == p.Machine() {
-			return b
-		}
-	}
-	return nil
+	return c.machines[p.Machine()]
 }
 
 // sortedNodes returns the blade's nodes in the order of their addresses.
@@ -278,40 +278,4 @@ func (c *controller) sortedBlades() []*blade {
 	}
 	slices.SortFunc(out, func(x, y *blade) int { return x.address.Compare(y.address) })
 	return out
-}
-
-// tick does what is due now.
-func (c *controller) tick() {
-	for _, b := range c.sortedBlades() {
-		if b.alive() && c.now.Sub(b.heard) >= missedHeartbeats*c.cfg.Heartbeat {
-			c.failed(b, fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard)))
-		}
-	}
-	for _, p := range c.ports {
-		if at, ok := p.peer.Deadline(); ok && !c.now.Before(at) {
-			p.peer.Tick(c.now)
-			c.converse(p)
-		}
-	}
-}
-
-// deadline is when tick has something to do next; false means not before
-// another input.
-func (c *controller) deadline() (at time.Time, ok bool) {
-	earliest := func(t time.Time) {
-		if !ok || t.Before(at) {
-			at, ok = t, true
-		}
-	}
-	for _, b := range c.blades {
-		if b.alive() {
-			earliest(b.heard.Add(missedHeartbeats * c.cfg.Heartbeat))
-		}
-	}
-	for _, p := range c.ports {
-		if t, due := p.peer.Deadline(); due {
-			earliest(t)
-		}
-	}
-	return at, ok
 }

@@ -45,7 +45,7 @@ func (k *call) oneway() bool { return k.header.Type == rpc.Oneway }
 // record puts a new call on record with its caller.
 func (c *controller) record(n *node, k *call) {
 	c.calls[k.id()] = k
-	n.calls++
+	n.calls[k] = struct{}{}
 	if k.header.Flags&rpc.FlagSession != 0 {
 		s := n.sessionOf(k.id())
 		s.calls = append(s.calls, k)
@@ -64,11 +64,12 @@ func (c *controller) forgetSettled(k *call) {
 		return
 	}
 	delete(c.calls, k.id())
+	delete(c.orphans, k)
 	n := c.nodes[k.caller]
 	if n == nil {
 		return
 	}
-	n.calls--
+	delete(n.calls, k)
 	if s := n.sessions[k.id().Session()]; s != nil {
 		s.calls = slices.DeleteFunc(s.calls, func(o *call) bool { return o == k })
 	}
@@ -76,13 +77,15 @@ func (c *controller) forgetSettled(k *call) {
 
 // forgetCaller settles all calls of a node that is gone; those that run go on.
 func (c *controller) forgetCaller(n *node) {
-	for _, k := range c.calls {
-		if k.caller == n.address {
-			k.settled = true
-			c.forgetSettled(k)
+	for k := range n.calls {
+		k.settled = true
+		c.forgetSettled(k)
+		if k.stage == stageRunning && !k.oneway() {
+			c.orphans[k] = c.now.Add(probeInterval)
+			c.timers = true
 		}
 	}
-	n.sessions = nil
+	n.sessions, n.calls = nil, nil
 }
 
 // heldCall takes a call, reply, exception or one-way that the switch holds.
@@ -146,8 +149,8 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
-	if why == nil && n.calls >= maxNodeCalls {
-		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, n.calls)
+	if why == nil && len(n.calls) >= maxNodeCalls {
+		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, len(n.calls))
 	}
 	if why != nil {
 		c.refuse(h, &m.Header, why)
@@ -205,6 +208,8 @@ func (c *controller) judged(k *call, h *held, m *rpc.Message, s lease.Step, err 
 	case s.Outcome == lease.Refused:
 		k.refusal = &fault.Error{Code: s.Refusal.Code(), Op: "call", Msg: s.Refusal.Error()}
 		c.refuseCall(k, h, &m.Header)
+	case s.Outcome == lease.Done && c.nodes[k.caller] == nil && !k.oneway():
+		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}, verdict(func(lease.Step, error) { c.finish(k) }))
 	case s.Outcome == lease.Done:
 		k.stage = stageRunning
 		c.releaseRequest(k, h, m)

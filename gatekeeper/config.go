@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -22,6 +23,9 @@ type Config struct {
 	// Election decides among several Gatekeepers: the highest one rules. Zero
 	// means the present time in nanoseconds, so the one that started last.
 	Election control.Election
+	// Boot tells this start of the Gatekeeper from all others, for the daemons; 0
+	// draws it at random.
+	Boot uint64
 	// DSMPrefix is byte 4 of every global pointer; 0 means the default plan's.
 	DSMPrefix uint8
 	// MTU is the rack's largest IPv6 packet in bytes; 0 means the default plan's.
@@ -49,6 +53,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Election == (control.Election{}) {
 		c.Election.Low = uint64(time.Now().UnixNano()) //nolint:gosec // after 1970
+	}
+	for c.Boot == 0 {
+		c.Boot = rand.Uint64()
 	}
 	if c.DSMPrefix == 0 {
 		c.DSMPrefix = rackaddr.DefaultDSMPrefix

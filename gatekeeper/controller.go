@@ -25,11 +25,14 @@ type controller struct {
 	calls    map[rpc.ID]*call
 	leases   *lease.Machine
 	base     base
+	machines [256]*blade         // memory blades in service, by machine id
+	orphans  map[*call]time.Time // calls that run without a caller, and when to ask for the reply
 
 	lastBlade, lastNode uint64 // numbers given out
 
 	connected bool // the switch is there, its tables as they should be
 	narrate   bool // somebody listens to events
+	timers    bool // deadline may have changed
 	out       output
 	count     Counters
 	denied    []Denial // the latest, oldest first
@@ -45,7 +48,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	return &controller{
 		cfg: cfg, log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, leases: lease.New(), base: base{},
+		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, leases: lease.New(), base: base{}, orphans: map[*call]time.Time{},
 	}
 }
 

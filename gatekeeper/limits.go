@@ -14,6 +14,10 @@ const (
 	// maxNodes bounds the nodes of a rack; the switch's identity table has 4096
 	// rows, of which blades take some.
 	maxNodes = 3500
+	// maxServices is from how many services on those are forgotten that no node
+	// exports any more; calling one that is remembered is Unavailable, not
+	// NoSuchMethod.
+	maxServices = 4096
 	// maxMethods bounds the methods of one service on one node.
 	maxMethods = 1024
 	// maxName bounds the names of blades, programs and services, in bytes.

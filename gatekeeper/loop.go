@@ -40,6 +40,9 @@ func (g *Gatekeeper) loop(ctx context.Context) {
 			g.ctl.tick()
 		}
 		g.perform()
+		if !g.ctl.timers {
+			continue
+		}
 		if at, ok := g.ctl.deadline(); ok {
 			timer.Reset(time.Until(at))
 		} else {

@@ -20,7 +20,7 @@ type node struct {
 	gone        bool
 	exports     map[netip.Addr]*exported
 	sessions    map[uint64]*session // of calls that it makes
-	calls       int                 // on record, as their caller
+	calls       map[*call]struct{}  // on record, as their caller
 }
 
 // join makes a program a node. The same token again means the same program.
@@ -50,7 +50,7 @@ func (c *controller) join(p *port, m control.Message) error {
 		c.lastNode++
 		n = &node{
 			name: j.Name, address: rackaddr.Node(c.lastNode), incarnation: 1, blade: b,
-			exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{},
+			exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
 		}
 		b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
 		c.leases.AddNode(n.address)

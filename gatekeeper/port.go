@@ -2,7 +2,9 @@ package gatekeeper
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -23,16 +25,20 @@ type port struct {
 }
 
 // heldControl takes a control packet. Every one is held, whoever it is from and
-// wherever it goes; those to somebody else than the Gatekeeper end here.
+// wherever it goes. Those that are not for the Gatekeeper end here, and so do
+// those that no daemon has sent: it alone has the control port of its blade, and
+// speaks from a link-local address until it has one of the rack's.
 func (c *controller) heldControl(h *held) {
-	if h.dst != rackaddr.Gatekeeper {
+	daemon := h.src.IsLinkLocalUnicast() || rackaddr.BladePrefix.Contains(h.src)
+	if h.dst != rackaddr.Gatekeeper || h.srcPort != rackaddr.PortControl || !daemon {
 		c.count.Foreign++
 		return
 	}
+	c.timers = true
 	p := c.ports[h.port]
 	if p == nil {
 		p = &port{num: h.port, asked: map[uint64]func(control.Message){}, peer: control.NewPeer(control.PeerConfig{
-			Boot: c.cfg.Election.Low | 1, Election: c.cfg.Election, MaxDatagram: c.cfg.MTU - netio.Overhead,
+			Boot: c.cfg.Boot, Election: c.cfg.Election, MaxDatagram: c.cfg.MTU - netio.Overhead,
 		})}
 		c.ports[h.port] = p
 	}
@@ -108,6 +114,11 @@ func (c *controller) request(p *port, m control.Message) {
 	}
 }
 
+// sortedPorts returns all ports by number.
+func (c *controller) sortedPorts() []*port {
+	return slices.SortedFunc(maps.Values(c.ports), func(a, b *port) int { return int(a.num) - int(b.num) })
+}
+
 // answer replies to a request; body nil is an empty one.
 func (c *controller) answer(p *port, m control.Message, body any) {
 	var b []byte
@@ -139,6 +150,7 @@ func (c *controller) ask(p *port, kind control.Kind, body any, then func(control
 		return err
 	}
 	p.asked[id] = then
+	c.timers = true
 	c.converse(p)
 	return nil
 }

@@ -55,7 +55,7 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 // regions. Its caller must be a node.
 func (c *controller) unheldCall(n *node, h *held, m *rpc.Message) *call {
 	caller := c.nodes[h.dst]
-	if caller == nil || caller.calls >= maxNodeCalls || len(caller.sessions) >= maxSessions {
+	if caller == nil || len(caller.calls) >= maxNodeCalls || len(caller.sessions) >= maxSessions {
 		c.count.Foreign++
 		return nil
 	}

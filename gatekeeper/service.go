@@ -120,7 +120,11 @@ func (c *controller) withdraw(n *node, address netip.Addr) []phase {
 	s := c.services[address]
 	s.exports = slices.DeleteFunc(s.exports, func(x *exported) bool { return x.node == n })
 	delete(n.exports, address)
-	return c.reroute(s)
+	phases := c.reroute(s)
+	if len(s.exports) == 0 && len(c.services) > maxServices {
+		delete(c.services, address)
+	}
+	return phases
 }
 
 // reroute makes a service's routes what its exports ask for, and returns the

@@ -54,6 +54,9 @@ func (o *gatekeeperOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--log-level %s: choose debug, info, warn, error or off", o.logLevel)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if o.deviceID == 0 {
+		return errors.New("--device-id 0 is reserved by P4Runtime: choose another")
+	}
 	election, err := parseElection(o.election)
 	if err != nil {
 		return fmt.Errorf("--election-id %s: %w", o.election, err)

@@ -1,20 +1,17 @@
 package lease
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	scripts "github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
 
 // TestScripts runs testdata/*.txt: commands with the steps that they lead to.
 //
@@ -31,71 +28,18 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 // A command ends with & to leave its transitions in progress; otherwise they
 // are done at once. Region rMK is region K of machine M, of 4 KiB.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := newScript().run(t, string(text))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(text) {
-				t.Errorf("%s: output differs (go test -update shows how):\n%s", file, got)
-			}
-		})
-	}
+	scripts.Run(t, "testdata/*.txt", func() scripts.Command { return (&script{m: New()}).command })
 }
 
 // script is the state of one script.
 type script struct {
-	m       *Machine
-	moving  []uint64        // transitions in progress, oldest first
-	printed strings.Builder // by the block's commands
-	out     strings.Builder
+	m      *Machine
+	moving []uint64 // transitions in progress, oldest first
+	out    io.Writer
 }
 
-func newScript() *script { return &script{m: New()} }
-
-// run executes a script and returns it with its output: blocks of commands, a
-// line ----, and what they print, ended by an empty line.
-func (s *script) run(t *testing.T, text string) string {
-	output, commands := false, false
-	for line := range strings.Lines(text + "\n") {
-		line = strings.TrimSuffix(line, "\n")
-		switch {
-		case line == "":
-			if commands {
-				fmt.Fprintf(&s.out, "----\n%s", s.printed.String())
-			}
-			if commands || !strings.HasSuffix(s.out.String(), "\n\n") {
-				s.out.WriteByte('\n')
-			}
-			s.printed.Reset()
-			output, commands = false, false
-		case line == "----":
-			output = true
-		case output:
-		case strings.HasPrefix(line, "#"):
-			s.out.WriteString(line + "\n")
-		default:
-			commands = true
-			s.out.WriteString(line + "\n")
-			if err := s.command(strings.Fields(line)); err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-		}
-	}
-	return strings.TrimSuffix(s.out.String(), "\n")
-}
-
-func (s *script) command(f []string) error {
+func (s *script) command(out io.Writer, f []string) error {
+	s.out = out
 	later := f[len(f)-1] == "&"
 	if later {
 		f = f[:len(f)-1]
@@ -136,23 +80,23 @@ func (s *script) print(steps []Step, later bool) {
 	for len(steps) > 0 {
 		step := steps[0]
 		steps = steps[1:]
-		fmt.Fprintf(&s.printed, "%s: %s", eventText(step.Event), step.Outcome)
+		fmt.Fprintf(s.out, "%s: %s", eventText(step.Event), step.Outcome)
 		if step.Refusal != nil {
-			fmt.Fprintf(&s.printed, ": %s (%s)", rename(step.Refusal.Error()), step.Refusal.Code())
+			fmt.Fprintf(s.out, ": %s (%s)", rename(step.Refusal.Error()), step.Refusal.Code())
 		}
 		if later && step.ID != 0 {
 			s.moving = append(s.moving, step.ID)
-			s.printed.WriteString(" …")
+			fmt.Fprint(s.out, " …")
 		}
-		s.printed.WriteByte('\n')
+		fmt.Fprintln(s.out)
 		for _, r := range step.Revoke {
-			fmt.Fprintf(&s.printed, "  revoke %s\n", rename(r.String()))
+			fmt.Fprintf(s.out, "  revoke %s\n", rename(r.String()))
 		}
 		for _, r := range step.Grant {
-			fmt.Fprintf(&s.printed, "  grant %s\n", rename(r.String()))
+			fmt.Fprintf(s.out, "  grant %s\n", rename(r.String()))
 		}
 		for _, r := range step.Reclaim {
-			fmt.Fprintf(&s.printed, "  reclaim %s\n", regionText(r))
+			fmt.Fprintf(s.out, "  reclaim %s\n", regionText(r))
 		}
 		if !later && step.ID != 0 {
 			steps = append(steps, s.m.Done(step.ID)...)
@@ -185,7 +129,7 @@ func (s *script) show(what string) error {
 	}
 	slices.Sort(lines)
 	for _, l := range lines {
-		s.printed.WriteString(l + "\n")
+		fmt.Fprintln(s.out, l)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package p4rtclient
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -48,7 +49,11 @@ func (c *Client) Keep(ctx context.Context, serve func(context.Context, *Session)
 		if errors.Is(err, ErrNotPrimary) {
 			return err
 		}
-		c.log.Warn("no connection to the switch", "error", err, "next", wait)
+		level := slog.LevelDebug
+		if wait == firstWait { // once for each outage is enough
+			level = slog.LevelWarn
+		}
+		c.log.Log(ctx, level, "no connection to the switch", "error", err)
 		timer.Reset(wait)
 		select {
 		case <-ctx.Done():

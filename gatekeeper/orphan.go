@@ -1,0 +1,45 @@
+package gatekeeper
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// probeInterval is how often the callee of a call whose caller is gone is asked
+// for its reply: nobody else would ask, and if the reply was lost the leases of
+// the call would never end.
+const probeInterval = time.Second
+
+// probe asks for the replies that are due. It sends what the caller would: the
+// call again. A callee that has not seen it finds no arguments in it, and says so.
+func (c *controller) probe() {
+	orphans := slices.SortedFunc(maps.Keys(c.orphans), func(a, b *call) int {
+		x, y := a.id(), b.id()
+		return slices.Compare(x[:], y[:])
+	})
+	for _, k := range orphans {
+		n := c.nodes[k.callee]
+		if n == nil || n.blade.port == nil || k.stage != stageRunning || !k.to.IsValid() {
+			delete(c.orphans, k) // it ends without our help
+			continue
+		}
+		if c.now.Before(c.orphans[k]) {
+			continue
+		}
+		c.orphans[k] = c.now.Add(probeInterval)
+		m := rpc.Message{Header: k.header}
+		m.Flags |= rpc.FlagReleased | rpc.FlagReplay
+		m.CalleeIncarnation, m.Timeout = k.incarnation, 1 // too late to begin
+		c.count.Probes++
+		c.send(hopOf(n.blade.port.num), frame.UDP6{
+			Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.to, rackaddr.PortRPC),
+			Payload: m.Append(nil),
+		}.Append(nil))
+	}
+}

@@ -1,0 +1,32 @@
+package p4rtclient
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// maxMessage bounds what a switch may send in one message, in bytes: a chunk of
+// a large table.
+const maxMessage = 64 << 20
+
+// answerTimeout is how long a switch may take to answer a request. It is what
+// notices a switch that is wedged, or silently gone; gRPC's own pings are no
+// choice, since bmv2 takes more than one in five minutes for an attack.
+const answerTimeout = 10 * time.Second
+
+// DialOptions are what a connection to a switch should have: it is found again
+// soon after a restart, and many jumbo packets may be under way. Credentials are
+// not among them.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstWait, Multiplier: 2, Jitter: 0.2, MaxDelay: lastWait},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithInitialWindowSize(4 << 20),
+		grpc.WithInitialConnWindowSize(8 << 20),
+	}
+}

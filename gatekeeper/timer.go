@@ -1,0 +1,53 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"time"
+)
+
+// tick does what is due now.
+func (c *controller) tick() {
+	c.timers = true
+	for _, b := range c.sortedBlades() {
+		if b.alive() && !c.now.Before(c.silent(b)) {
+			c.failed(b, fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard)))
+		}
+	}
+	for _, p := range c.sortedPorts() {
+		if at, ok := p.peer.Deadline(); ok && !c.now.Before(at) {
+			p.peer.Tick(c.now)
+			c.converse(p)
+		}
+	}
+	c.probe()
+}
+
+// silent is when a blade has been silent for too long.
+func (c *controller) silent(b *blade) time.Time {
+	return b.heard.Add(missedHeartbeats * c.cfg.Heartbeat)
+}
+
+// deadline is when tick has something to do next; false means not before
+// another input. It changes only when timers is set.
+func (c *controller) deadline() (at time.Time, ok bool) {
+	c.timers = false
+	earliest := func(t time.Time) {
+		if !ok || t.Before(at) {
+			at, ok = t, true
+		}
+	}
+	for _, b := range c.blades {
+		if b.alive() {
+			earliest(c.silent(b))
+		}
+	}
+	for _, p := range c.ports {
+		if t, due := p.peer.Deadline(); due {
+			earliest(t)
+		}
+	}
+	for _, t := range c.orphans {
+		earliest(t)
+	}
+	return at, ok
+}
