@@ -16,8 +16,9 @@ type compiler struct {
 	lay   *layout
 	codes codes
 
-	now func() time.Time
-	log *slog.Logger
+	now      func() time.Time
+	log      *slog.Logger
+	dropPort uint64
 
 	counters  []*counter
 	meters    []*meter
@@ -38,6 +39,12 @@ func newCompiler(p *v1model.Program, now func() time.Time, log *slog.Logger) *co
 		unpackers: map[*typeLayout]func([]uint64, []byte){},
 		digests:   map[*v1model.Digest]*digest{},
 	}
+	return c
+}
+
+// compileObjects makes what statements refer to, and the actions.
+func (c *compiler) compileObjects() {
+	p := c.prog
 	for _, t := range c.lay.types {
 		if t.Varbit < 0 {
 			c.unpackers[t] = t.unpacker()
@@ -69,7 +76,6 @@ func newCompiler(p *v1model.Program, now func() time.Time, log *slog.Logger) *co
 	for _, a := range p.Actions {
 		c.actions = append(c.actions, c.action(a))
 	}
-	return c
 }
 
 // stmt compiles a statement.
@@ -117,7 +123,7 @@ func (c *compiler) stmt(st v1model.Stmt) step {
 func (c *compiler) order(st v1model.Stmt) step {
 	switch st := st.(type) {
 	case v1model.Drop:
-		return c.drop()
+		return c.drop(st)
 	case v1model.SendDigest:
 		d := c.digests[st.Digest]
 		return func(s *state) { s.digest = d }
@@ -153,16 +159,21 @@ func (c *compiler) order(st v1model.Stmt) step {
 	panic(fmt.Sprintf("interp: %T is no statement", st))
 }
 
-// DropPort is the egress port that means to drop, as in simple_switch.
+// DropPort is the egress port that means to drop, unless configured otherwise;
+// simple_switch has the same.
 const DropPort = 511
 
-func (c *compiler) drop() step {
-	spec := c.lay.slot(c.prog.Std.EgressSpec)
-	if !c.prog.Std.MulticastGroup.Valid() {
-		return func(s *state) { s.w[spec.at] = DropPort }
+func (c *compiler) drop(st v1model.Drop) step {
+	spec := c.lay.slot(st.Spec)
+	port := c.dropPort & mask64(spec.width)
+	if !st.Group.Valid() {
+		return func(s *state) { s.w[spec.at] = port }
 	}
-	group := c.lay.slot(c.prog.Std.MulticastGroup)
-	return func(s *state) { s.w[spec.at], s.w[group.at] = DropPort, 0 }
+	group := c.lay.slot(st.Group)
+	return func(s *state) {
+		s.w[spec.at] = port
+		clear(s.w[group.at : group.at+group.n])
+	}
 }
 
 func (c *compiler) hash(st v1model.Hash) step {

@@ -13,13 +13,15 @@ import (
 
 // Emit takes a packet that leaves by a port. It runs on the packet path: it
 // must not call the executor back, and the frame is only valid during the call.
-type Emit func(port datapath.Port, frame []byte)
+type Emit = func(port datapath.Port, frame []byte)
 
 // Config is what an executor needs beside its program. All fields are optional.
 type Config struct {
 	// CPUPort is the port to the control plane: what leaves by it goes to the
 	// sink, what PacketOut hands in comes from it. 0 means there is none.
 	CPUPort datapath.Port
+	// DropPort is the egress port that means to drop; 0 means DropPort.
+	DropPort datapath.Port
 	// Sink gets packets, digests and notifications; nil discards them.
 	Sink datapath.Sink
 	// Output emits packets if Process is given no function, and those that
@@ -93,8 +95,13 @@ func New(prog *v1model.Program, config Config) (*Executor, error) {
 	if err := checkKeys(prog); err != nil {
 		return nil, err
 	}
+	if x.config.DropPort == 0 {
+		x.config.DropPort = DropPort
+	}
 	x.start = now()
 	x.c = newCompiler(prog, now, log)
+	x.c.dropPort = uint64(x.config.DropPort)
+	x.c.compileObjects()
 	x.valueSets = x.c.valueSets
 	x.std = newStandard(x.c)
 	x.parser, x.deparser = x.c.parser(), x.c.deparser()

@@ -111,14 +111,6 @@ func (f *keyField) put(key, v []uint64) {
 	copy(key[f.first:], v)
 }
 
-// get unpacks a field.
-func (f *keyField) get(key []uint64) []uint64 {
-	if f.single {
-		return []uint64{key[f.first] >> f.shift & mask64(f.sl.width)}
-	}
-	return key[f.first : f.first+f.sl.n]
-}
-
 // match packs what an entry wants of all fields.
 func (p *keyPlan) match(t *v1model.Table, ms []datapath.Match) (want, error) {
 	w := want{

@@ -29,7 +29,7 @@ func (w *worker) ingress(s *state) {
 		w.resubmit(s)
 	case group != 0:
 		w.multicast(s, uint32(group))
-	case x.std.egressSpec.get(s) == DropPort:
+	case x.std.egressSpec.get(s) == x.c.dropPort:
 		w.shard.stats.dropped.Add(1)
 		w.drop(s, "ingress")
 	default:
@@ -89,7 +89,7 @@ func (w *worker) egress(s *state, port datapath.Port) {
 	if s.clone {
 		w.cloneEgress(s)
 	}
-	if x.std.egressSpec.get(s) == DropPort {
+	if x.std.egressSpec.get(s) == x.c.dropPort {
 		w.shard.stats.dropped.Add(1)
 		w.drop(s, "egress")
 		return

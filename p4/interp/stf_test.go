@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/interp"
 	"github.com/bifrost-rack/bifrost/p4/interp/stf"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
@@ -20,13 +19,6 @@ var (
 	stfScripts = flag.String("stf", "testdata/*.stf", "scripts to run, a pattern")
 	stfJSON    = flag.String("programs", "testdata", "where the scripts' programs are, NAME.json each")
 )
-
-// sw gives the executor's Process the type that a script wants.
-type sw struct{ *interp.Executor }
-
-func (s sw) Process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) {
-	s.Executor.Process(in, frame, emit)
-}
 
 func TestSTF(t *testing.T) {
 	scripts, err := filepath.Glob(*stfScripts)
@@ -59,7 +51,7 @@ func runScript(t *testing.T, script, program string) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	r.Attach(sw{x})
+	r.Attach(x)
 	if err := r.Run(f); err != nil {
 		t.Error(err)
 	}

@@ -157,7 +157,7 @@ func (t *table) fill(actions []*action) error {
 			return fmt.Errorf("table %q: entry %d: %w", t.def.Name, i, err)
 		}
 		e := &entry{
-			want: w, plan: t.plan, rank: t.rank(&w, -int64(d.Priority)),
+			want: w, plan: t.plan, rank: t.rank(&w, int64(t.def.EntryPriority(i))),
 			do: actions[d.Call.Action.Index].bind(d.Call.Args), next: t.nextOf(d.Call.Action),
 			source: datapath.Entry{Table: t.def.Name, Match: ms},
 		}

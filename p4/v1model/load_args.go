@@ -107,11 +107,28 @@ func (c *call) constant() int {
 	return int(k.Value.Int64())
 }
 
-// standardMetadata skips mark_to_drop's argument: there is but one.
-func (c *call) standardMetadata() {
-	if h, ok := c.arg(KindHeader).(HeaderValue); ok && !h.Header.Metadata {
-		c.fail(malformed("header %q instead of standard metadata", h.Header.Name))
+// drop finds the fields that mark_to_drop sets. Its argument is standard
+// metadata or, if an action takes that as a parameter, a copy of it.
+func (c *call) drop() Stmt {
+	name := c.named("header")
+	if c.err != nil {
+		return nil
 	}
+	h, err := find(c.headers, "header", name)
+	if err != nil {
+		c.fail(err)
+		return nil
+	}
+	spec, ok := h.Type.Field("egress_spec")
+	if !ok || h.Type.Fields[spec].Width > 64 || h.Type.Fields[spec].Varbit {
+		c.fail(malformed("%q instead of standard metadata", name))
+		return nil
+	}
+	d := Drop{Spec: FieldRef{h, spec}}
+	if group, ok := h.Type.Field("mcast_grp"); ok {
+		d.Group = FieldRef{h, group}
+	}
+	return d
 }
 
 func (c *call) fieldList() *FieldList {

@@ -34,7 +34,7 @@ var primitives = map[string]struct {
 	"modify_field_with_hash_based_offset": {4, loadHash},
 	"modify_field_rng_uniform":            {3, func(c *call) Stmt { return Random{c.lvalue(), c.number(), c.number()} }},
 
-	"mark_to_drop":                {1, func(c *call) Stmt { c.standardMetadata(); return Drop{} }},
+	"mark_to_drop":                {1, func(c *call) Stmt { return c.drop() }},
 	"generate_digest":             {2, loadSendDigest},
 	"clone_ingress_pkt_to_egress": {2, func(c *call) Stmt { return Clone{c.number(), c.fieldList()} }},
 	"clone_egress_pkt_to_egress":  {2, func(c *call) Stmt { return Clone{c.number(), c.fieldList()} }},

@@ -102,6 +102,20 @@ func (t *Table) Action(name string) (int, bool) {
 	return 0, false
 }
 
+// EntryPriority is the priority of one of the program's entries as P4Runtime
+// counts, where the highest wins: the last entry's is 1. It is 0 in tables
+// without priorities.
+func (t *Table) EntryPriority(i int) int32 {
+	if t.Kind != MatchTernary && t.Kind != MatchRange {
+		return 0
+	}
+	last := 0
+	for _, e := range t.Entries {
+		last = max(last, e.Priority)
+	}
+	return int32(last + 1 - t.Entries[i].Priority)
+}
+
 // Entry is one of a program's own entries.
 type Entry struct {
 	Match []Match // parallel to the table's key

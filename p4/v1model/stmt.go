@@ -55,8 +55,9 @@ type (
 
 // Statements on the packet's fate. Of each kind the last one executed counts.
 type (
-	// Drop marks the packet to be dropped.
-	Drop struct{}
+	// Drop marks the packet to be dropped, in standard metadata or in a copy of
+	// it: Spec becomes the drop port, and Group, if Valid, 0.
+	Drop struct{ Spec, Group FieldRef }
 	// SendDigest sends a digest when ingress ends.
 	SendDigest struct{ Digest *Digest }
 	// Clone clones the packet when the pipeline that it is called in ends.
