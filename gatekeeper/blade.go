@@ -43,6 +43,10 @@ func (c *controller) hello(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
+	if h.Kind == control.Memory && c.blades[h.Blade] == nil && p.surveyed != h.Boot {
+		return c.survey(p, m, &h)
+	}
+	c.blades[h.Blade] = b
 	restarted := b.hello.Boot != 0 && b.hello.Boot != h.Boot
 	if restarted {
 		c.restarted(b)
@@ -51,6 +55,8 @@ func (c *controller) hello(p *port, m control.Message) error {
 		h.Machine = b.hello.Machine
 	}
 	b.hello, b.port, b.heard, p.blade = h, p, c.now, b
+	b.address = bladeAddress(p.num)
+	b.reclaims, p.strays = append(b.reclaims, p.strays...), nil
 	if b.memory() {
 		c.machines[h.Machine] = b
 	}
@@ -69,21 +75,34 @@ func (c *controller) hello(p *port, m control.Message) error {
 	return nil
 }
 
-// admit decides whether a blade may take a port, and which one it is.
+// bladeAddress is the address of the blade at a port: its number in the address
+// plan is the port's, where 0 counts as the first one beyond all ports.
+func bladeAddress(port uint16) netip.Addr {
+	if port == 0 {
+		port = 512
+	}
+	return rackaddr.Blade(uint64(port))
+}
+
+// admit decides whether a blade may take a port, and which one it is. What time
+// may cure is Unavailable: the daemon tries again.
 func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 	if err := checkHello(h); err != nil {
 		return nil, err
 	}
 	if o := p.blade; o != nil && o.port == p && o.hello.Blade != h.Blade {
-		return nil, fault.New(fault.BadRequest, "hello", "port %d belongs to blade %q", p.num, o.hello.Blade)
+		return nil, fault.New(fault.Unavailable, "hello", "port %d belongs to blade %q", p.num, o.hello.Blade)
 	}
 	b := c.blades[h.Blade]
 	if b == nil {
+		if len(c.blades) >= maxBlades {
+			return nil, fault.New(fault.NoSpace, "hello", "%d blades are known already", len(c.blades))
+		}
 		b = &blade{nodes: map[netip.Addr]*node{}, joins: map[uint64]*node{}}
 	}
 	switch {
 	case b.alive() && b.port != p:
-		return nil, fault.New(fault.BadRequest, "hello", "blade %q is in service at port %d", h.Blade, b.port.num)
+		return nil, fault.New(fault.Unavailable, "hello", "blade %q is in service at port %d", h.Blade, b.port.num)
 	case b.hello.Kind != "" && b.hello.Kind != h.Kind:
 		return nil, fault.New(fault.BadRequest, "hello", "blade %q is a %s blade", h.Blade, b.hello.Kind)
 	}
@@ -91,11 +110,6 @@ func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 		if err := c.chooseMachine(b, h); err != nil {
 			return nil, err
 		}
-	}
-	if !b.address.IsValid() {
-		c.lastBlade++
-		b.address = rackaddr.Blade(c.lastBlade)
-		c.blades[h.Blade] = b
 	}
 	return b, nil
 }
@@ -219,7 +233,13 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		return nil
 	}
 	b.heard, b.used = c.now, h.Used
-	c.answer(p, m, control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)})
+	reply := control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)}
+	for _, a := range h.Nodes {
+		if b.nodes[a] == nil {
+			reply.Gone = append(reply.Gone, a)
+		}
+	}
+	c.answer(p, m, reply)
 	return nil
 }
 

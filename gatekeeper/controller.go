@@ -28,7 +28,7 @@ type controller struct {
 	machines [256]*blade         // memory blades in service, by machine id
 	orphans  map[*call]time.Time // calls that run without a caller, and when to ask for the reply
 
-	lastBlade, lastNode uint64 // numbers given out
+	lastNode uint64 // number given out
 
 	connected bool // the switch is there, its tables as they should be
 	narrate   bool // somebody listens to events

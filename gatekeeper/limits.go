@@ -11,6 +11,10 @@ const (
 	// maxSessions bounds the sessions of one caller; a runtime has one for each
 	// call that it has out at a time.
 	maxSessions = 1 << 16
+	// maxBlades bounds the names of blades ever seen, several for each port.
+	maxBlades = 4096
+	// maxRegionList is how many regions a memory blade is asked for at a time.
+	maxRegionList = 512
 	// maxNodes bounds the nodes of a rack; the switch's identity table has 4096
 	// rows, of which blades take some.
 	maxNodes = 3500

@@ -20,8 +20,13 @@ type port struct {
 	ready  bool           // its next_hop entry is in place
 	remote netip.AddrPort // where the daemon speaks from
 	peer   *control.Peer
-	blade  *blade                           // nil before a hello was accepted
-	asked  map[uint64]func(control.Message) // our requests without reply
+	// Before a memory blade is welcome for the first time, it is asked for its
+	// regions: surveyed is the boot of which that is done, strays are those regions
+	// that no node has.
+	surveyed uint64
+	strays   []control.RegionID
+	blade    *blade                           // nil before a hello was accepted
+	asked    map[uint64]func(control.Message) // our requests without reply
 }
 
 // heldControl takes a control packet. Every one is held, whoever it is from and
