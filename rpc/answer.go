@@ -17,7 +17,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 	if p.err != nil {
 		return coded(m.op, p.err)
 	}
-	if p.answer.Code != fault.OK {
+	if p.answer.Type == packet.Exception && p.answer.Code != fault.OK {
 		return fault.Remote(p.answer.Code, m.op, "%s", p.answer.Payload)
 	}
 	codec.read(p.answer.Payload)

@@ -124,7 +124,7 @@ func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruc
 			return coded(m.op, err)
 		}
 	}
-	p := pendings.Get().(*pending)
+	p := c.node.out.pendings.Get().(*pending)
 	if err := c.send(ctx, e, p, m, codec, kind); err != nil {
 		c.node.release(p)
 		return coded(m.op, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -29,6 +30,10 @@ type export struct {
 	conn      netio.Conn
 	pool      pool
 	running   atomic.Pointer[execution] // what the reader runs, if anything
+
+	// The reader's.
+	order *endpoint.Order[*execution]
+	turns []*execution // scratch
 }
 
 // served is one method of an export.
@@ -64,6 +69,7 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		x.config.workers = 1
 	}
 	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue}
+	x.order = endpoint.NewOrder[*execution](1, x.config.queue+1)
 	methods, err := x.methodList()
 	if err != nil {
 		return &Error{Code: BadRequest, Op: op, Err: err}
@@ -129,8 +135,17 @@ func (n *Node) unserve(x *export) {
 	defer n.mu.Unlock()
 	if n.exports[x.name] == x {
 		delete(n.exports, x.name)
-		_ = x.conn.Close()
-		_ = n.stack.RemoveAddress(x.address)
+		x.close()
+	}
+}
+
+// close closes a service's endpoint. The reader may be running a handler that
+// does not return; then another goroutine becomes the reader, and sees the end.
+func (x *export) close() {
+	_ = x.conn.Close()
+	_ = x.node.stack.RemoveAddress(x.address)
+	if e := x.running.Load(); e != nil {
+		e.promote()
 	}
 }
 

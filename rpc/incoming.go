@@ -1,8 +1,8 @@
 package rpc
 
 import (
-	"bytes"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,37 +80,66 @@ func (x *export) decide(from netip.AddrPort, m *packet.Message) (endpoint.Arriva
 	return a, e
 }
 
-// accept finds a slot for a new call, and returns the execution if it got one. Of
-// a one-way it tells the caller's runtime that it need not be sent again.
-func (x *export) accept(e *execution, receipt []byte, r *reader, i int) *execution {
+// accept finds a slot for a new call, and for those whose turn it is then. It
+// returns the execution that the goroutine is to run, if any. Of a one-way it
+// tells the caller's runtime that it need not be sent again.
+func (x *export) accept(e *execution, receipt []byte, r *reader, i int) (run *execution) {
 	to := e.from // a call that waits may be over before it is acknowledged
 	e.buffer = r.take(i)
-	admission := x.pool.admit(e)
-	if admission == refused {
-		x.turnAway(e)
-		return nil
+	turns, taken := x.inOrder(e)
+	for _, turn := range turns {
+		switch x.pool.admit(turn) {
+		case begun:
+			run = turn
+		case refused:
+			x.turnAway(turn)
+			taken = taken && turn != e
+		}
 	}
-	if receipt != nil {
+	if receipt != nil && taken {
 		x.node.send(to, receipt)
 	}
-	if admission == begun {
-		return e
+	return run
+}
+
+// inOrder returns the calls whose turn it is when e has come: of a stateful
+// service, which has one worker, those that the Gatekeeper has numbered next. It
+// reports false if e cannot be taken.
+func (x *export) inOrder(e *execution) ([]*execution, bool) {
+	x.turns = x.turns[:0]
+	number := e.call.Order
+	if !x.config.stateful {
+		number = 0
 	}
-	return nil
+	turns, ok := x.order.Add(number, e, x.turns)
+	x.turns = turns
+	switch {
+	case !ok:
+		x.drop(e)
+	case len(turns) == 0:
+		e.keep()
+	}
+	return turns, ok
+}
+
+// drop forgets a call that there is no room for; it will come again.
+func (x *export) drop(e *execution) {
+	defer e.freeBuffer()
+	x.node.stats.dropped.Add(1)
+	x.node.in.mu.Lock()
+	defer x.node.in.mu.Unlock()
+	x.node.in.core.Forget(e.entry)
 }
 
 // turnAway refuses a call for which there is no room, or no time any more. A
 // one-way, whose caller has nobody to tell, is forgotten instead: it will be sent
 // again.
 func (x *export) turnAway(e *execution) {
-	defer e.freeBuffer()
 	if e.receipted() {
-		x.node.stats.dropped.Add(1)
-		x.node.in.mu.Lock()
-		x.node.in.core.Forget(e.entry)
-		x.node.in.mu.Unlock()
+		x.drop(e)
 		return
 	}
+	defer e.freeBuffer()
 	if x.node.failure() != nil {
 		x.answerException(e, Unavailable, "the node is closing")
 		return
@@ -134,10 +163,8 @@ func (x *export) refuse(to netip.AddrPort, call *packet.Message, code Code, why 
 func (x *export) exception(call *packet.Message, code Code, why string) []byte {
 	h := x.answerHeader(call)
 	h.Type, h.Code = packet.Exception, code
-	m := packet.Message{Header: h, Payload: bytes.ToValidUTF8([]byte(why), []byte("?"))}
-	if room := x.node.budget - packet.HeaderSize; len(m.Payload) > room {
-		m.Payload = m.Payload[:room]
-	}
+	why = why[:min(len(why), maxMessage, x.node.budget-packet.HeaderSize)]
+	m := packet.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, ""))}
 	return m.Append(nil)
 }
 

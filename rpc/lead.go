@@ -108,6 +108,9 @@ func (x *export) runReading(e *execution, r *reader) bool {
 	e.role.state.Store(reading)
 	x.running.Store(e)
 	x.node.wakeSoon()
+	if x.node.base.Err() != nil {
+		e.promote() // close may have come too early to see e
+	}
 	x.run(e)
 	x.running.Store(nil)
 	still := e.role.state.CompareAndSwap(reading, worker)

@@ -25,6 +25,9 @@ const (
 	// out at once; a further one waits.
 	maxDetached = 1024
 
+	// maxMessage is how many bytes an error's message has at most that travels.
+	maxMessage = 4096
+
 	// readBatch is how many datagrams a reader takes at once. Their buffers are
 	// 64 KiB each.
 	readBatch = 8

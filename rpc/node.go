@@ -3,9 +3,11 @@ package rpc
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +46,7 @@ type Node struct {
 	exports map[string]*export
 	err     error // why the node has ended, or is ending
 	ended   bool  // done is closed
+	closing bool  // Close has been called
 }
 
 // Join makes the program a node of the rack that its machine is a blade of.
@@ -67,8 +70,9 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 func newNode(session join.Session, log *slog.Logger) (*Node, error) {
 	n := &Node{
 		session: session, self: session.Node(), stack: session.Stack(), log: log, start: time.Now(),
-		out: newOutgoing(), done: make(chan struct{}), exports: make(map[string]*export),
+		done: make(chan struct{}), exports: make(map[string]*export),
 	}
+	n.out.init()
 	n.in.core = endpoint.NewCallee(n.self.Incarnation, endpoint.DefaultLimits)
 	n.budget = budgetOf(session)
 	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortRPC))
@@ -146,8 +150,7 @@ func (n *Node) fail(err error) {
 	n.cancel()
 	n.failCalls(n.err)
 	for _, x := range n.exports {
-		_ = x.conn.Close()
-		_ = n.stack.RemoveAddress(x.address)
+		x.close()
 	}
 	n.pulse.stop()
 	_ = n.conn.Close()
@@ -178,15 +181,15 @@ func (n *Node) failCalls(err error) {
 // leaves the rack. The error says what was cut off. A second Close does nothing.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
-	if n.err != nil {
+	if n.closing {
 		n.mu.Unlock()
 		return nil
 	}
-	n.err = &Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "closed"}
-	exports := make([]*export, 0, len(n.exports))
-	for _, x := range n.exports {
-		exports = append(exports, x)
+	n.closing = true
+	if n.err == nil {
+		n.err = &Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "closed"}
 	}
+	exports := slices.Collect(maps.Values(n.exports))
 	n.mu.Unlock()
 	for _, x := range exports {
 		for _, e := range x.pool.close() {
@@ -196,12 +199,11 @@ func (n *Node) Close(ctx context.Context) error {
 	cut := n.quiesce(ctx, exports)
 	n.fail(nil)
 	n.readers.Wait()
-	err := n.session.Close(ctx)
+	if err := n.session.Close(ctx); cut == nil {
+		cut = err
+	}
 	if cut != nil {
 		return coded("close", cut)
-	}
-	if err != nil {
-		return coded("close", err)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type outgoing struct {
 	// detached holds a token for each one-way and each call that lends memory:
 	// the runtime may have to finish them when nobody waits any more.
 	detached chan struct{}
+	pendings sync.Pool // of *pending
 }
 
 // pending is a call that is out. It belongs to the goroutine that waits for it
@@ -39,11 +40,11 @@ type pending struct {
 	err    error
 }
 
-var pendings = sync.Pool{New: func() any {
+func newPending() any {
 	p := &pending{ready: make(chan struct{}, 1)}
 	p.Tag = p
 	return p
-}}
+}
 
 // release ends what a call holds; nobody may use it any more.
 func (n *Node) release(p *pending) {
@@ -56,11 +57,13 @@ func (n *Node) release(p *pending) {
 	ready := p.ready
 	*p = pending{ready: ready}
 	p.Tag = p
-	pendings.Put(p)
+	n.out.pendings.Put(p)
 }
 
-func newOutgoing() outgoing {
-	return outgoing{core: endpoint.NewCaller(randomUint64), detached: make(chan struct{}, maxDetached)}
+func (o *outgoing) init() {
+	o.core = endpoint.NewCaller(randomUint64)
+	o.detached = make(chan struct{}, maxDetached)
+	o.pendings.New = newPending
 }
 
 func randomUint64() uint64 {
@@ -132,12 +135,20 @@ func (n *Node) complete(r *reader, i int, m packet.Message) bool {
 	}
 	p := call.Tag.(*pending)
 	if p.detached {
+		if m.Type == packet.Exception {
+			n.report(call, m.Code.String()+": "+string(m.Payload))
+		}
 		n.release(p)
 		return false
 	}
 	p.answer, p.buffer = m, r.take(i)
 	p.ready <- struct{}{}
 	return true
+}
+
+// report logs what became of a call that nobody waits for.
+func (n *Node) report(call *endpoint.Call, why string) {
+	n.log.Warn("rpc: a call that nobody waits for has failed", "node", n.self.Name, "call", call.ID.String(), "why", why)
 }
 
 // reserve takes a token for a call that the runtime may have to finish alone.
@@ -168,6 +179,7 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	next, ok = o.core.Due()
 	o.mu.Unlock()
 	for _, call := range expired {
+		n.report(call, "nobody has acknowledged it")
 		n.release(call.Tag.(*pending))
 	}
 	if len(out) > 0 {

@@ -114,14 +114,18 @@ func (p *pool) acquire() {
 	<-turn
 }
 
-// close admits no more calls and returns those that have not begun.
-func (p *pool) close() []*execution {
+// close admits no more calls and returns those that have not begun, except
+// one-ways: their callers have been told that they are accepted.
+func (p *pool) close() (calls []*execution) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	var calls []*execution
-	for p.queue.len() > 0 {
-		calls = append(calls, p.queue.pop())
+	for range p.queue.len() {
+		if e := p.queue.pop(); e.receipted() {
+			p.queue.push(e)
+		} else {
+			calls = append(calls, e)
+		}
 	}
 	return calls
 }

@@ -2,12 +2,12 @@ package rpc_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // joinNode makes a node that is closed at the end of the test.
 func joinNode(t testing.TB, r *testrack.Rack, name string) *rpc.Node {
 	t.Helper()
-	n, err := rpc.Join(t.Context(), rpc.WithName(name), rpc.WithJoiner(r.Joiner()))
+	n, err := rpc.Join(t.Context(), rpc.WithName(name), rpc.WithJoiner(r.Joiner()), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,16 +40,4 @@ func serve(t testing.TB, r *testrack.Rack, h *testsvc.Handler, opts ...rpc.Expor
 		t.Fatal(err)
 	}
 	return n
-}
-
-func TestCall(t *testing.T) {
-	r := testrack.New(wire.Config{})
-	serve(t, r, &testsvc.Handler{})
-	client := testsvc.NewTestClient(joinNode(t, r, "client").Client("Test"))
-	if err := client.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := client.Add(t.Context(), 2, 3); n != 5 || err != nil {
-		t.Fatal(n, err)
-	}
 }

@@ -86,6 +86,9 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	case errors.As(err, &coded):
 		x.answerException(e, coded.Code, coded.Msg)
 		return
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		x.answerException(e, fault.CodeOf(err), "the handler gave up: "+err.Error())
+		return
 	case out.kind == thrift.INVALID_TMESSAGE_TYPE && err != nil:
 		x.answerException(e, Application, err.Error())
 		return
@@ -144,5 +147,5 @@ func (x *export) reply(e *execution, datagram []byte) {
 func (x *export) finish(e *execution, reply []byte) {
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
-	x.node.in.core.Finish(e.entry, reply)
+	x.node.in.core.Finish(x.node.now(), e.entry, reply)
 }

@@ -31,6 +31,20 @@ func New(cfg wire.Config) *Rack {
 	return r
 }
 
+// Run drives a scheduled wire until stop is called, which waits for its end.
+func (r *Rack) Run() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Net.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
 // Host adds a host to the rack.
 func (r *Rack) Host(name string) *wire.Host {
 	r.mu.Lock()
