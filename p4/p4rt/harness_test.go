@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,7 +98,13 @@ type controller struct {
 	// err tells how.
 	in  chan *p4v1.StreamMessageResponse
 	err error
+	// gate is held while the controller does not read its stream.
+	gate sync.Mutex
 }
+
+// pause and resume stop and start reading the stream; one message may still come.
+func (c *controller) pause()  { c.gate.Lock() }
+func (c *controller) resume() { c.gate.Unlock() }
 
 // dial connects a controller and opens its stream.
 func (b *bench) dial(opts ...grpc.DialOption) *controller {
@@ -133,6 +140,8 @@ func (b *bench) dial(opts ...grpc.DialOption) *controller {
 func (c *controller) receive() {
 	defer close(c.in)
 	for {
+		c.gate.Lock()
+		c.gate.Unlock() //nolint:staticcheck // waits for resume
 		m, err := c.stream.Recv()
 		if err != nil {
 			c.err = err

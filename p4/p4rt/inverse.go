@@ -1,6 +1,7 @@
 package p4rt
 
 import (
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -69,17 +70,29 @@ func (p *pipeline) inverseTable(op p4v1.Update_Type, m *p4v1.TableEntry) []*p4v1
 		return []*p4v1.Update{{Type: p4v1.Update_INSERT, Entity: tableEntity(old)}}
 	case op != p4v1.Update_MODIFY:
 		return nil
+	case e.fixed:
+		return directUpdates(t.info, old)
+	case e == t.standard: // a reset, which clears the counter
+		reset := &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: tableEntity(keyOf(old))}
+		return append([]*p4v1.Update{reset}, directUpdates(t.info, old)...)
 	}
-	if e.fixed || e == t.standard { // the action is the program's
-		old.Action = nil
-	}
-	undo := []*p4v1.Update{{Type: p4v1.Update_MODIFY, Entity: tableEntity(old)}}
-	if e == t.standard && !e.fixed && old.CounterData != nil { // a reset clears the counter
-		undo = append(undo, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: &p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{
-			DirectCounterEntry: &p4v1.DirectCounterEntry{TableEntry: keyOf(old), Data: old.CounterData},
+	return []*p4v1.Update{{Type: p4v1.Update_MODIFY, Entity: tableEntity(old)}}
+}
+
+// directUpdates write an entry's direct resources and nothing else.
+func directUpdates(t *p4info.Table, m *p4v1.TableEntry) []*p4v1.Update {
+	var us []*p4v1.Update
+	if t.Counter != nil && m.GetCounterData() != nil {
+		us = append(us, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: &p4v1.Entity{Entity: &p4v1.Entity_DirectCounterEntry{
+			DirectCounterEntry: &p4v1.DirectCounterEntry{TableEntry: keyOf(m), Data: m.GetCounterData()},
 		}}})
 	}
-	return undo
+	if t.Meter != nil {
+		us = append(us, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: &p4v1.Entity{Entity: &p4v1.Entity_DirectMeterEntry{
+			DirectMeterEntry: &p4v1.DirectMeterEntry{TableEntry: keyOf(m), Config: m.GetMeterConfig()},
+		}}})
+	}
+	return us
 }
 
 func tableEntity(m *p4v1.TableEntry) *p4v1.Entity {

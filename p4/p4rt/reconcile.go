@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -59,14 +60,40 @@ func (p *pipeline) adoptTables(old *pipeline) error {
 		if err := p.adoptDeletions(t); err != nil {
 			return err
 		}
-		if t.current != t.standard {
-			m := stored(t.current.msg)
-			if t.current.fixed {
-				m.Action = nil // only the direct resources can have changed
-			}
-			if err := p.adoptEntity(p4v1.Update_MODIFY, tableEntity(m)); err != nil {
-				return err
-			}
+		if err := p.adoptDefault(old, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptDefault takes over a default entry that was changed, and its direct
+// resources.
+func (p *pipeline) adoptDefault(old *pipeline, t *tableStore) error {
+	m := stored(t.current.msg)
+	if t.info.Counter != nil {
+		c, err := old.dp.EntryCounts(t.current.dp)
+		if err != nil {
+			return err
+		}
+		if !zero(c) {
+			m.CounterData = counterData(c)
+		}
+	}
+	switch {
+	case t.current == t.standard && m.CounterData == nil:
+		return nil
+	case t.current == t.standard || t.standard.fixed:
+		return p.adoptDirect(t.info, m)
+	}
+	return p.adoptEntity(p4v1.Update_MODIFY, tableEntity(m))
+}
+
+// adoptDirect takes over an entry's direct resources alone.
+func (p *pipeline) adoptDirect(t *p4info.Table, m *p4v1.TableEntry) error {
+	for _, u := range directUpdates(t, m) {
+		if err := p.adoptEntity(u.GetType(), u.GetEntity()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -90,11 +117,11 @@ func (p *pipeline) adoptEntry(old *pipeline, t *tableStore, e *entry) error {
 	if !isPreset {
 		return p.adoptEntity(p4v1.Update_INSERT, tableEntity(m))
 	}
-	if e == declared && m.CounterData == nil {
+	switch {
+	case e == declared && m.CounterData == nil:
 		return nil
-	}
-	if e.fixed || e == declared {
-		m.Action = nil
+	case e == declared || e.fixed:
+		return p.adoptDirect(t.info, m)
 	}
 	return p.adoptEntity(p4v1.Update_MODIFY, tableEntity(m))
 }
