@@ -1,0 +1,78 @@
+package simrack
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// Blade is one blade of the rack; its place in Config.Blades, from 1, is its
+// switch port and the number in its address.
+type Blade struct {
+	Name string
+	Kind string // control.Compute or control.Memory
+	// Capacity is a memory blade's bytes; 0 stands for 256 MiB.
+	Capacity uint64
+}
+
+// Config describes a rack. The zero value is the thesis's rack on a direct wire.
+type Config struct {
+	Blades []Blade // none stands for Thesis()
+	// Schedule, if set, makes the wire scheduled (see package wire).
+	Schedule *wire.Schedule
+	// Impair is what every link does to frames, in both directions; it needs a Schedule.
+	Impair wire.Impairment
+	// OnFrame sees every frame on the wire.
+	OnFrame func(wire.Frame)
+	// Heartbeat is how often daemons report; 0 stands for a second.
+	Heartbeat time.Duration
+	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.
+	MTU int
+	// Log receives what happens; nil discards it.
+	Log *slog.Logger
+}
+
+// Thesis is the topology of the thesis's evaluation (section 7.1): one client,
+// two servers, three memory blades.
+func Thesis() []Blade {
+	var bs []Blade
+	for _, name := range []string{"c1", "s1", "s2"} {
+		bs = append(bs, Blade{Name: name, Kind: control.Compute})
+	}
+	for _, name := range []string{"m1", "m2", "m3"} {
+		bs = append(bs, Blade{Name: name, Kind: control.Memory})
+	}
+	return bs
+}
+
+// withDefaults fills in what is left out and checks the rest.
+func (c Config) withDefaults() (Config, error) {
+	if len(c.Blades) == 0 {
+		c.Blades = Thesis()
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	names := map[string]bool{}
+	for i, b := range c.Blades {
+		switch {
+		case b.Name == "" || names[b.Name]:
+			return c, fmt.Errorf("simrack: blade %d: name %q is empty or not unique", i+1, b.Name)
+		case b.Kind != control.Compute && b.Kind != control.Memory:
+			return c, fmt.Errorf("simrack: blade %s: kind %q", b.Name, b.Kind)
+		case c.Schedule == nil && c.Impair != (wire.Impairment{}):
+			return c, fmt.Errorf("simrack: only a scheduled wire impairs")
+		}
+		names[b.Name] = true
+		if b.Capacity == 0 {
+			c.Blades[i].Capacity = 256 << 20
+		}
+	}
+	return c, nil
+}
+
+// computeNodes is how many nodes a compute blade runs at most.
+const computeNodes = 64
