@@ -1,0 +1,258 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+)
+
+// ComputeConfig describes a compute blade.
+type ComputeConfig struct {
+	Blade
+	// Nodes is how many nodes the blade runs at a time.
+	Nodes int
+	// Runner starts programs; nil refuses to.
+	Runner Runner
+}
+
+// Compute is the daemon of a compute blade. It is a join.Host, and a join.Joiner
+// for programs in its own process. Methods may be called concurrently.
+type Compute struct {
+	cfg      ComputeConfig
+	reg      *registrar
+	work     context.Context //nolint:containedctx // Run's: what outlives its caller, and the programs
+	stopWork context.CancelFunc
+	tasks    sync.WaitGroup // of work
+
+	mu         sync.Mutex
+	address    netip.Addr // as of the welcome
+	rack       control.Rack
+	changed    chan struct{} // closed when rack changes
+	registered chan struct{} // closed while the Gatekeeper knows the blade
+	nodes      map[netip.Addr]*node
+	services   map[netip.Addr]*node // who has a service's address
+	leases     map[netip.Addr]map[string]int
+	programs   map[string]*program
+	tokens     uint64 // of joins
+	ended      bool   // nothing new begins
+}
+
+var (
+	_ join.Host   = (*Compute)(nil)
+	_ join.Joiner = (*Compute)(nil)
+)
+
+// NewCompute returns a daemon whose endpoint is open; whoever gets it must Run it.
+func NewCompute(cfg ComputeConfig) (*Compute, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Nodes < 1 {
+		return nil, fmt.Errorf("compute blade %s runs %d nodes: it must be one at least", cfg.Name, cfg.Nodes)
+	}
+	c := &Compute{
+		cfg: cfg, changed: make(chan struct{}), registered: make(chan struct{}),
+		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{},
+		leases: map[netip.Addr]map[string]int{}, programs: map[string]*program{},
+	}
+	c.work, c.stopWork = context.WithCancel(context.Background())
+	reg, err := newRegistrar(cfg.Blade, c)
+	if err != nil {
+		return nil, fmt.Errorf("compute blade %s: %w", cfg.Name, err)
+	}
+	c.reg = reg
+	return c, nil
+}
+
+// Run serves until ctx ends, then ends the programs and lets the nodes leave. It
+// returns nil unless the blade cannot be registered or its endpoint fails. It
+// must be called once.
+func (c *Compute) Run(ctx context.Context) error {
+	talking, silence := context.WithCancel(context.WithoutCancel(ctx))
+	defer silence()
+	ended := make(chan error, 1)
+	go func() { ended <- c.reg.run(talking) }()
+	var err error
+	select {
+	case err = <-ended:
+		c.refuseNew()
+	case <-ctx.Done():
+		c.refuseNew()
+		c.sayFarewell()
+		silence()
+		err = <-ended
+	}
+	c.mu.Lock()
+	c.stopWork()
+	c.mu.Unlock()
+	for _, n := range c.allNodes() {
+		c.forget(n)
+	}
+	c.tasks.Wait()
+	return err
+}
+
+// refuseNew refuses new nodes and programs from now on.
+func (c *Compute) refuseNew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+}
+
+// sayFarewell stops the programs and lets all nodes leave, within a time.
+func (c *Compute) sayFarewell() {
+	ctx, cancel := context.WithTimeout(c.work, farewell)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, p := range c.allPrograms() {
+		wg.Go(func() { p.stop(ctx) })
+	}
+	wg.Wait()
+	for _, n := range c.allNodes() {
+		wg.Go(func() { _ = n.end(ctx, control.Leave{Reason: "the daemon stops"}) }) // logged there
+	}
+	wg.Wait()
+}
+
+// task runs f as part of the daemon's work, if that goes on.
+func (c *Compute) task(f func(ctx context.Context)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.work.Err() != nil {
+		return false
+	}
+	c.tasks.Go(func() { f(c.work) })
+	return true
+}
+
+// allNodes returns the nodes as of now.
+func (c *Compute) allNodes() []*node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return sortedValues(c.nodes, netip.Addr.Compare)
+}
+
+func (c *Compute) hello() control.Hello {
+	return control.Hello{
+		Blade: c.cfg.Name, Kind: control.Compute, MAC: c.cfg.MAC.String(), Capacity: uint64(c.cfg.Nodes),
+		Spec: c.cfg.Spec, Boot: c.cfg.Boot,
+	}
+}
+
+func (c *Compute) heartbeat() control.Heartbeat {
+	h := control.Heartbeat{Blade: c.cfg.Name, Boot: c.cfg.Boot}
+	for _, n := range c.allNodes() {
+		h.Nodes = append(h.Nodes, n.identity.Address)
+	}
+	h.Used = uint64(len(h.Nodes))
+	return h
+}
+
+// welcomed lets programs join.
+func (c *Compute) welcomed(_ context.Context, w control.Welcome) error {
+	if err := c.cfg.Stack.AddAddress(w.Address); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.address = w.Address
+	c.setRack(w.Rack)
+	close(c.registered)
+	return nil
+}
+
+// updated brings what the nodes know up to date.
+func (c *Compute) updated(r control.HeartbeatReply) {
+	c.mu.Lock()
+	c.setRack(r.Rack)
+	c.leases = map[netip.Addr]map[string]int{}
+	for _, l := range r.Leases {
+		c.leases[l.Node] = l.Leases
+	}
+	var gone []*node
+	for _, a := range r.Gone {
+		if n := c.nodes[a]; n != nil {
+			gone = append(gone, n)
+		}
+	}
+	c.mu.Unlock()
+	for _, n := range gone {
+		c.disown(n, "the Gatekeeper has fenced it")
+	}
+}
+
+// lost ends all nodes: nobody knows them any more.
+func (c *Compute) lost() {
+	c.mu.Lock()
+	c.registered = make(chan struct{})
+	c.leases = map[netip.Addr]map[string]int{}
+	c.mu.Unlock()
+	for _, n := range c.allNodes() {
+		c.disown(n, "the Gatekeeper does not know the blade any more")
+	}
+}
+
+// disown ends a node without a word to the Gatekeeper, and its program if it was
+// started here.
+func (c *Compute) disown(n *node, why string) {
+	c.reg.log.Warn("node has lost its identity", "node", n.identity.Address, "name", n.identity.Name, "reason", why)
+	c.forget(n)
+	if p := c.program(n.program.Instance); p != nil {
+		c.task(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, farewell)
+			defer cancel()
+			p.stop(ctx)
+		})
+	}
+}
+
+// setRack publishes a new view of the rack. The caller holds c.mu.
+func (c *Compute) setRack(r control.Rack) {
+	c.rack = r
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// awaitRegistration waits until the Gatekeeper knows the blade.
+func (c *Compute) awaitRegistration(ctx context.Context) error {
+	c.mu.Lock()
+	registered := c.registered
+	c.mu.Unlock()
+	select {
+	case <-registered:
+		return nil
+	case <-ctx.Done():
+		return fault.FromContext("join", ctx.Err())
+	case <-c.work.Done():
+		return stopping("join")
+	}
+}
+
+// stopping is the error of everything that comes too late.
+func stopping(op string) error {
+	return fault.New(fault.Unavailable, op, "the compute daemon is stopping")
+}
+
+// handle carries out a command of the Gatekeeper's.
+func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
+	switch m.Kind {
+	case control.KindStart:
+		var s control.Start
+		if err := m.Decode(&s); err != nil {
+			return nil, err
+		}
+		return c.start(s)
+	case control.KindStop:
+		var s control.Stop
+		if err := m.Decode(&s); err != nil {
+			return nil, err
+		}
+		return nil, c.stopProgram(ctx, s)
+	}
+	return nil, fault.New(fault.Unsupported, m.Kind.String(), "a compute blade does not do this")
+}

@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
+)
+
+// Exec runs programs as processes. A process gets the daemon's environment, what
+// Start adds to it, and join.ProgramVariable; it leads a process group of its own,
+// which is ended as a whole; and it does not outlive the daemon.
+type Exec struct{}
+
+// Run implements Runner.
+func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
+	cmd := exec.Command(s.Args[0], s.Args[1:]...)
+	cmd.Env = append(os.Environ(), join.ProgramVariable+"="+s.Name)
+	for k, v := range s.Env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.WaitDelay = outputPatience
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go p.live(started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Args[0], err)
+	}
+	return p, nil
+}
+
+// process is a Process of the operating system.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // after done
+
+	mu    sync.Mutex
+	ended bool // its id may belong to another
+}
+
+// live starts the process and waits for its end. The kernel kills the process
+// when the thread that started it ends, so that thread is kept for as long.
+func (p *process) live(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	p.err = p.cmd.Wait()
+	p.Kill() // what it has left behind of its group
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	close(p.done)
+}
+
+func (p *process) PID() int { return p.cmd.Process.Pid }
+
+func (p *process) Terminate() { p.signal(syscall.SIGTERM) }
+
+func (p *process) Kill() { p.signal(syscall.SIGKILL) }
+
+// signal sends a signal to the process group; one that is gone is no error.
+func (p *process) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		_ = syscall.Kill(-p.PID(), s)
+	}
+}
+
+func (p *process) Done() <-chan struct{} { return p.done }
+
+func (p *process) Err() error { return p.err }

@@ -1,0 +1,23 @@
+package daemon
+
+import "time"
+
+// Every time and bound of the daemons, in one place.
+const (
+	// defaultHeartbeat counts if the Gatekeeper's welcome names no interval.
+	defaultHeartbeat = 100 * time.Millisecond
+	// heartbeatPatience is how long a heartbeat waits for its reply. New ones go
+	// out meanwhile, so that one lost packet does not make the blade look dead;
+	// with heartbeats of 100 ms, ten are under way at most.
+	heartbeatPatience = time.Second
+	// helloPause is how long to wait after a hello that was refused for now.
+	helloPause = time.Second
+	// farewell is how long a stopping daemon takes to end its programs and to say
+	// that its nodes have left.
+	farewell = 3 * time.Second
+	// outputPatience is how long a program's output is read after its end, in case
+	// a process that it left behind holds on to it.
+	outputPatience = time.Second
+	// lineLength is where a long line of a program's output is cut.
+	lineLength = 8 << 10
+)

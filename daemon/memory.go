@@ -1,0 +1,156 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/dsm/memory"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// MemoryConfig describes a memory blade.
+type MemoryConfig struct {
+	Blade
+	// Machine is the machine id to ask for; 0 leaves it to the Gatekeeper.
+	Machine uint8
+	// Capacity is how many bytes of regions the blade holds at most.
+	Capacity uint64
+	// Epoch is memory.Config.Epoch.
+	Epoch uint64
+}
+
+// Memory is the daemon of a memory blade.
+type Memory struct {
+	cfg MemoryConfig
+	reg *registrar
+
+	mu      sync.Mutex
+	machine uint8          // assigned; 0 before the first welcome
+	server  *memory.Server // nil before the first welcome
+
+	serving sync.WaitGroup
+	failure error              // the server's; to be read after serving
+	cancel  context.CancelFunc // ends Run
+}
+
+// NewMemory returns a daemon whose endpoint is open; whoever gets it must Run it.
+func NewMemory(cfg MemoryConfig) (*Memory, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Capacity == 0 {
+		return nil, fmt.Errorf("memory blade %s has no capacity", cfg.Name)
+	}
+	m := &Memory{cfg: cfg}
+	reg, err := newRegistrar(cfg.Blade, m)
+	if err != nil {
+		return nil, fmt.Errorf("memory blade %s: %w", cfg.Name, err)
+	}
+	m.reg = reg
+	return m, nil
+}
+
+// Run serves until ctx ends; then all regions are gone. It returns nil unless the
+// blade cannot be registered or its endpoints fail.
+func (m *Memory) Run(ctx context.Context) error {
+	ctx, m.cancel = context.WithCancel(ctx)
+	err := m.reg.run(ctx)
+	m.cancel()
+	m.serving.Wait()
+	if err == nil {
+		err = m.failure
+	}
+	return err
+}
+
+// Server is the blade's memory server, nil before the blade is registered.
+func (m *Memory) Server() *memory.Server {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.server
+}
+
+func (m *Memory) hello() control.Hello {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	machine := m.cfg.Machine
+	if m.machine != 0 {
+		machine = m.machine
+	}
+	return control.Hello{
+		Blade: m.cfg.Name, Kind: control.Memory, MAC: m.cfg.MAC.String(), Machine: machine,
+		Capacity: m.cfg.Capacity, Spec: m.cfg.Spec, Boot: m.cfg.Boot,
+	}
+}
+
+func (m *Memory) heartbeat() control.Heartbeat {
+	h := control.Heartbeat{Blade: m.cfg.Name, Boot: m.cfg.Boot}
+	if s := m.Server(); s != nil {
+		h.Used = s.Used()
+	}
+	return h
+}
+
+// welcomed starts the server, the first time.
+func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
+	if err := m.cfg.Stack.AddAddress(w.Address); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.server != nil {
+		if w.Machine != m.machine {
+			return fault.New(fault.Stale, "welcome", "blade %s serves machine %d and is now told to be %d: restart it", m.cfg.Name, m.machine, w.Machine)
+		}
+		return nil
+	}
+	server, err := memory.NewServer(memory.Config{
+		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: m.cfg.Epoch,
+	})
+	if err != nil {
+		return err
+	}
+	m.serving.Go(func() {
+		m.failure = server.Run(ctx)
+		m.cancel()
+	})
+	m.server, m.machine = server, w.Machine
+	return nil
+}
+
+func (m *Memory) updated(control.HeartbeatReply) {}
+
+// lost keeps everything: the Gatekeeper asks for the regions when it knows the
+// blade again.
+func (m *Memory) lost() {}
+
+// handle carries out a command of the Gatekeeper's.
+func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
+	s := m.Server()
+	if s == nil {
+		return nil, fault.New(fault.Unavailable, msg.Kind.String(), "blade %s does not serve memory yet", m.cfg.Name)
+	}
+	switch msg.Kind {
+	case control.KindFence:
+		var f control.Fence
+		if err := msg.Decode(&f); err != nil {
+			return nil, err
+		}
+		return nil, s.Fence(f)
+	case control.KindReclaim:
+		var r control.Reclaim
+		if err := msg.Decode(&r); err != nil {
+			return nil, err
+		}
+		return nil, s.Reclaim(r)
+	case control.KindRegions:
+		var q control.Regions
+		if err := msg.Decode(&q); err != nil {
+			return nil, err
+		}
+		return s.Regions(q)
+	}
+	return nil, fault.New(fault.Unsupported, msg.Kind.String(), "a memory blade does not do this")
+}

@@ -1,0 +1,228 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+)
+
+// node is one program's tie to the rack: a join.Hosted. It begins with host and
+// ends once: by the program (Close), by its death (Crash), or because the rack
+// has taken its identity away (forget).
+type node struct {
+	daemon   *Compute
+	identity join.Identity
+	program  join.Program
+	stack    *nodeStack
+	done     chan struct{}
+	once     sync.Once
+
+	// Guarded by daemon.mu:
+	exports []string // services, in order
+}
+
+var _ join.Hosted = (*node)(nil)
+
+// Join implements join.Joiner for a program in this process.
+func (c *Compute) Join(ctx context.Context, name string) (join.Session, error) {
+	return c.Host(ctx, join.Program{Name: name})
+}
+
+// Host implements join.Host.
+func (c *Compute) Host(ctx context.Context, p join.Program) (join.Hosted, error) {
+	if err := c.awaitRegistration(ctx); err != nil {
+		return nil, err
+	}
+	if moved := c.program(p.Instance); moved != nil && moved.start.Address.IsValid() {
+		return c.adopt(p, control.Joined{Address: moved.start.Address, Incarnation: moved.start.Incarnation})
+	}
+	type outcome struct {
+		n   *node
+		err error
+	}
+	answer := make(chan outcome)
+	// The join goes on when the caller gives up: only its outcome tells whether
+	// there is a node to be taken back.
+	if !c.task(func(work context.Context) {
+		n, err := c.obtain(work, p)
+		select {
+		case answer <- outcome{n, err}:
+		case <-ctx.Done():
+			if err == nil {
+				n.end(work, control.Leave{Reason: "the program has given up joining"})
+			}
+		}
+	}) {
+		return nil, stopping("join")
+	}
+	select {
+	case o := <-answer:
+		if o.err != nil {
+			return nil, o.err
+		}
+		return o.n, nil
+	case <-ctx.Done():
+		return nil, fault.FromContext("join", ctx.Err())
+	}
+}
+
+// obtain gets a new node from the Gatekeeper.
+func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
+	c.mu.Lock()
+	if len(c.nodes) >= c.cfg.Nodes {
+		c.mu.Unlock()
+		return nil, fault.New(fault.Overloaded, "join", "blade %s runs %d nodes, which is all it can", c.cfg.Name, c.cfg.Nodes)
+	}
+	c.tokens++
+	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.tokens}
+	c.mu.Unlock()
+	var joined control.Joined
+	if err := c.reg.ask.Ask(ctx, control.KindJoin, ask, &joined); err != nil {
+		return nil, err
+	}
+	n, err := c.adopt(p, joined)
+	if err != nil {
+		gone := control.Leave{Node: joined.Address, Incarnation: joined.Incarnation, Reason: err.Error()}
+		if e := c.reg.ask.Ask(ctx, control.KindLeave, gone, nil); e != nil {
+			c.reg.log.Warn("leave", "node", joined.Address, "err", e)
+		}
+	}
+	return n, err
+}
+
+// adopt makes an identity a node of this blade.
+func (c *Compute) adopt(p join.Program, j control.Joined) (*node, error) {
+	if err := c.cfg.Stack.AddAddress(j.Address); err != nil {
+		return nil, &fault.Error{Code: fault.Unavailable, Op: "join", Err: err}
+	}
+	n := &node{
+		daemon: c, program: p, done: make(chan struct{}),
+		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation},
+	}
+	n.stack = &nodeStack{Stack: c.cfg.Stack, node: n}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil, stopping("join")
+	}
+	c.nodes[j.Address] = n
+	c.reg.log.Info("node joined", "node", j.Address, "name", p.Name, "incarnation", j.Incarnation)
+	return n, nil
+}
+
+// forget ends a node on this blade: its addresses go, and its program hears of
+// it. It is false if the node has ended before.
+func (c *Compute) forget(n *node) (first bool) {
+	n.once.Do(func() {
+		first = true
+		c.mu.Lock()
+		addrs := []netip.Addr{n.identity.Address}
+		for a, owner := range c.services {
+			if owner == n {
+				addrs = append(addrs, a)
+				delete(c.services, a)
+			}
+		}
+		if c.nodes[n.identity.Address] == n {
+			delete(c.nodes, n.identity.Address)
+			delete(c.leases, n.identity.Address)
+		}
+		c.mu.Unlock()
+		for _, a := range addrs {
+			if err := c.cfg.Stack.RemoveAddress(a); err != nil {
+				c.reg.log.Warn("address remains", "node", n.identity.Address, "err", err)
+			}
+		}
+		close(n.done)
+	})
+	return first
+}
+
+// end ends the node here and tells the Gatekeeper.
+func (n *node) end(ctx context.Context, l control.Leave) error {
+	c := n.daemon
+	if !c.forget(n) {
+		return nil
+	}
+	l.Node, l.Incarnation = n.identity.Address, n.identity.Incarnation
+	c.reg.log.Info("node leaves", "node", l.Node, "name", n.identity.Name, "reason", l.Reason, "crashed", l.Crashed)
+	err := c.reg.ask.Ask(ctx, control.KindLeave, l, nil)
+	if err != nil {
+		c.reg.log.Warn("leave", "node", l.Node, "err", err)
+	}
+	return err
+}
+
+// Node implements join.Session.
+func (n *node) Node() join.Identity { return n.identity }
+
+// Stack implements join.Session.
+func (n *node) Stack() netio.Stack { return n.stack }
+
+// Done implements join.Session.
+func (n *node) Done() <-chan struct{} { return n.done }
+
+// Rack implements join.Session.
+func (n *node) Rack() control.Rack {
+	n.daemon.mu.Lock()
+	defer n.daemon.mu.Unlock()
+	r := n.daemon.rack
+	r.Memories = slices.Clone(r.Memories)
+	return r
+}
+
+// Changed implements join.Hosted.
+func (n *node) Changed() <-chan struct{} {
+	n.daemon.mu.Lock()
+	defer n.daemon.mu.Unlock()
+	return n.daemon.changed
+}
+
+// Export implements join.Session.
+func (n *node) Export(ctx context.Context, e control.Export) error {
+	select {
+	case <-n.done:
+		return fault.New(fault.Stale, "export "+e.Service, "the node has ended")
+	default:
+	}
+	e.Node, e.Incarnation = n.identity.Address, n.identity.Incarnation
+	if err := n.daemon.reg.ask.Ask(ctx, control.KindExport, e, nil); err != nil {
+		return err
+	}
+	n.daemon.mu.Lock()
+	defer n.daemon.mu.Unlock()
+	if i, found := slices.BinarySearch(n.exports, e.Service); !found {
+		n.exports = slices.Insert(n.exports, i, e.Service)
+	}
+	return nil
+}
+
+// Close implements join.Session. The Gatekeeper is told even if ctx ends first.
+func (n *node) Close(ctx context.Context) error {
+	told := make(chan error, 1)
+	if !n.daemon.task(func(work context.Context) { told <- n.end(work, control.Leave{Reason: "closed"}) }) {
+		n.daemon.forget(n)
+		return nil // the daemon's own end has told, or will not
+	}
+	select {
+	case err := <-told:
+		return err
+	case <-ctx.Done():
+		return fault.FromContext("leave", ctx.Err())
+	}
+}
+
+// Crash implements join.Hosted.
+func (n *node) Crash(reason string) {
+	if !n.daemon.task(func(work context.Context) {
+		_ = n.end(work, control.Leave{Reason: reason, Crashed: true}) // logged there
+	}) {
+		n.daemon.forget(n)
+	}
+}

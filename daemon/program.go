@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Runner starts programs. Exec is the one for processes.
+type Runner interface {
+	// Run starts a program. What the program prints goes to out, in lines.
+	Run(s control.Start, out io.Writer) (Process, error)
+}
+
+// Process is a running program. Methods may be called concurrently, and after
+// its end.
+type Process interface {
+	PID() int
+	// Terminate asks the program to end; Kill ends it.
+	Terminate()
+	Kill()
+	// Done is closed when the program has ended and its output is written; Err
+	// then tells how.
+	Done() <-chan struct{}
+	Err() error
+}
+
+// program is one that the daemon has started.
+type program struct {
+	start   control.Start
+	process Process
+	out     *lines
+}
+
+// stop asks the program to end, and kills it when ctx ends.
+func (p *program) stop(ctx context.Context) {
+	p.process.Terminate()
+	select {
+	case <-p.process.Done():
+		return
+	case <-ctx.Done():
+	}
+	p.process.Kill()
+	<-p.process.Done()
+}
+
+// start runs a program.
+func (c *Compute) start(s control.Start) (control.Started, error) {
+	op := "start " + s.Name
+	switch {
+	case c.cfg.Runner == nil:
+		return control.Started{}, fault.New(fault.Unsupported, op, "blade %s starts no programs", c.cfg.Name)
+	case s.Name == "" || len(s.Args) == 0:
+		return control.Started{}, fault.New(fault.BadRequest, op, "a program needs a name and a command")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return control.Started{}, stopping(op)
+	}
+	if c.programs[s.Name] != nil {
+		return control.Started{}, fault.New(fault.BadRequest, op, "it runs already")
+	}
+	out := &lines{log: c.reg.log, name: s.Name}
+	process, err := c.cfg.Runner.Run(s, out)
+	if err != nil {
+		return control.Started{}, &fault.Error{Code: fault.Unavailable, Op: op, Err: err}
+	}
+	p := &program{start: s, process: process, out: out}
+	c.programs[s.Name] = p
+	c.reg.log.Info("program started", "program", s.Name, "pid", process.PID(), "command", strings.Join(s.Args, " "))
+	c.tasks.Go(func() { c.watch(p) })
+	return control.Started{PID: process.PID()}, nil
+}
+
+// watch takes note of a program's end.
+func (c *Compute) watch(p *program) {
+	select {
+	case <-p.process.Done():
+	case <-c.work.Done(): // the farewell is over
+		p.process.Kill()
+		<-p.process.Done()
+	}
+	p.out.flush()
+	c.reg.log.Info("program ended", "program", p.start.Name, "pid", p.process.PID(), "err", p.process.Err())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.programs[p.start.Name] == p {
+		delete(c.programs, p.start.Name)
+	}
+}
+
+// stopProgram ends a program; one that does not run is no error.
+func (c *Compute) stopProgram(ctx context.Context, s control.Stop) error {
+	p := c.program(s.Name)
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.GraceMS)*time.Millisecond)
+	defer cancel()
+	p.stop(ctx)
+	return nil
+}
+
+// program returns a running program by name, nil if there is none.
+func (c *Compute) program(name string) *program {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.programs[name]
+}
+
+func (c *Compute) allPrograms() []*program {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return sortedValues(c.programs, strings.Compare)
+}
+
+// sortedValues returns a map's values in the order of their keys.
+func sortedValues[K comparable, V any](m map[K]V, compare func(a, b K) int) []V {
+	out := make([]V, 0, len(m))
+	for _, k := range slices.SortedFunc(maps.Keys(m), compare) {
+		out = append(out, m[k])
+	}
+	return out
+}
+
+// lines puts what a program prints into the log, line by line.
+type lines struct {
+	log  *slog.Logger
+	name string
+	rest []byte
+}
+
+// Write implements io.Writer for one goroutine at a time.
+func (l *lines) Write(b []byte) (int, error) {
+	l.rest = append(l.rest, b...)
+	for {
+		end := bytes.IndexByte(l.rest, '\n')
+		switch {
+		case end >= 0 && end <= lineLength:
+			l.print(l.rest[:end])
+			l.rest = l.rest[end+1:]
+		case len(l.rest) >= lineLength:
+			l.print(l.rest[:lineLength])
+			l.rest = l.rest[lineLength:]
+		default:
+			return len(b), nil
+		}
+	}
+}
+
+// flush prints what came without an end of line.
+func (l *lines) flush() {
+	if len(l.rest) > 0 {
+		l.print(l.rest)
+		l.rest = nil
+	}
+}
+
+func (l *lines) print(line []byte) { l.log.Info(string(line), "program", l.name) }

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// nodeStack is the blade's network as one node may use it: it opens endpoints,
+// and adds the addresses of its services. The daemon takes them back when the
+// node ends.
+type nodeStack struct {
+	netio.Stack
+	node *node
+}
+
+// AddAddress implements netio.Stack for addresses of services. A blade hosts one
+// node of a service at most: a call to the service names no node.
+func (s *nodeStack) AddAddress(a netip.Addr) error {
+	if !rackaddr.ServicePrefix.Contains(a) {
+		return fault.New(fault.PermissionDenied, "address", "%s is not a service's", a)
+	}
+	c := s.node.daemon
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nodes[s.node.identity.Address] != s.node {
+		return fault.New(fault.Stale, "address", "node %s has ended", s.node.identity.Address)
+	}
+	if owner := c.services[a]; owner != nil && owner != s.node {
+		return fault.New(fault.Unavailable, "address", "blade %s hosts the service %s already, by node %s (%s)",
+			c.cfg.Name, a, owner.identity.Address, owner.identity.Name)
+	}
+	if err := c.cfg.Stack.AddAddress(a); err != nil {
+		return &fault.Error{Code: fault.Unavailable, Op: "address", Err: err}
+	}
+	c.services[a] = s.node
+	return nil
+}
+
+// RemoveAddress implements netio.Stack for addresses that the node has added.
+func (s *nodeStack) RemoveAddress(a netip.Addr) error {
+	c := s.node.daemon
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.services[a] != s.node {
+		return nil
+	}
+	delete(c.services, a)
+	return c.cfg.Stack.RemoveAddress(a)
+}
+
+// AddLocalPrefix implements netio.Stack: nodes have no prefixes.
+func (s *nodeStack) AddLocalPrefix(p netip.Prefix) error {
+	return fault.New(fault.PermissionDenied, "address", "a node does not receive for prefix %s", p)
+}

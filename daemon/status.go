@@ -1,0 +1,39 @@
+package daemon
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/bifrost-rack/bifrost/internal/join"
+)
+
+// Status implements join.Host.
+func (c *Compute) Status() join.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := join.Status{
+		Blade: c.cfg.Name, Address: c.address, Rack: c.rack,
+		Nodes: []join.NodeStatus{}, Programs: []join.ProgramStatus{},
+	}
+	s.Rack.Memories = slices.Clone(c.rack.Memories)
+	select {
+	case <-c.registered:
+		s.Registered = true
+	default:
+	}
+	for _, n := range sortedValues(c.nodes, netip.Addr.Compare) {
+		s.Nodes = append(s.Nodes, join.NodeStatus{
+			Name: n.identity.Name, Address: n.identity.Address, Incarnation: n.identity.Incarnation,
+			Instance: n.program.Instance, PID: n.program.PID,
+			Services: append([]string{}, n.exports...), Leases: maps.Clone(c.leases[n.identity.Address]),
+		})
+	}
+	for _, p := range sortedValues(c.programs, strings.Compare) {
+		s.Programs = append(s.Programs, join.ProgramStatus{
+			Name: p.start.Name, PID: p.process.PID(), Args: slices.Clone(p.start.Args),
+		})
+	}
+	return s
+}

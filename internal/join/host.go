@@ -1,0 +1,73 @@
+package join
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// Host is a compute daemon as its blade's programs reach it. Package daemon is
+// one; package unixjoin brings programs to it. Methods may be called
+// concurrently.
+type Host interface {
+	// Host makes a program a node; see Joiner.
+	Host(ctx context.Context, p Program) (Hosted, error)
+	// Status tells what the daemon knows.
+	Status() Status
+}
+
+// Program is what a program says of itself when it joins.
+type Program struct {
+	// Name is what people call the node.
+	Name string
+	// Instance is the name under which the daemon has started the program, ""
+	// for one that somebody else has; ProgramVariable tells the program.
+	Instance string
+	// PID is the process, 0 in the simulated rack.
+	PID int
+}
+
+// ProgramVariable is the environment variable that tells a program the name
+// under which its compute daemon has started it.
+const ProgramVariable = "BIFROST_PROGRAM"
+
+// Hosted is a Session seen from the daemon's side.
+type Hosted interface {
+	Session
+	// Changed is closed when Rack has something new to tell; ask again for the
+	// next time.
+	Changed() <-chan struct{}
+	// Crash ends the node as Close does, but says that it ended without an orderly
+	// end, and does not wait.
+	Crash(reason string)
+}
+
+// Status is what a compute daemon knows of its blade, for people.
+type Status struct {
+	Blade      string          `json:"blade"`
+	Address    netip.Addr      `json:"address"`
+	Registered bool            `json:"registered"` // the Gatekeeper knows the blade
+	Rack       control.Rack    `json:"rack"`
+	Nodes      []NodeStatus    `json:"nodes"`
+	Programs   []ProgramStatus `json:"programs"`
+}
+
+// NodeStatus is one node of a blade. Leases is how many calls lent it each
+// region, by the region's pointer, as of the last heartbeat.
+type NodeStatus struct {
+	Name        string         `json:"name"`
+	Address     netip.Addr     `json:"address"`
+	Incarnation uint32         `json:"incarnation"`
+	Instance    string         `json:"instance,omitempty"`
+	PID         int            `json:"pid,omitempty"`
+	Services    []string       `json:"services"`
+	Leases      map[string]int `json:"leases,omitempty"`
+}
+
+// ProgramStatus is one program that the daemon has started.
+type ProgramStatus struct {
+	Name string   `json:"name"`
+	PID  int      `json:"pid"`
+	Args []string `json:"args"`
+}

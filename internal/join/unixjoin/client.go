@@ -1,0 +1,143 @@
+package unixjoin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+)
+
+// client is the program's end of a connection.
+type client struct {
+	conn net.Conn
+	done chan struct{} // the node, or the connection, has ended
+
+	writeMu sync.Mutex
+
+	mu      sync.Mutex
+	next    uint64
+	waiting map[uint64]chan reply
+	rack    control.Rack
+	once    sync.Once // closes done
+	reading chan struct{}
+}
+
+// dial connects to a daemon.
+func dial(ctx context.Context, socket string) (*client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, dialError(socket, err)
+	}
+	c := &client{conn: conn, done: make(chan struct{}), reading: make(chan struct{}), waiting: map[uint64]chan reply{}}
+	go c.read()
+	return c, nil
+}
+
+// dialError says what to do when there is no daemon.
+func dialError(socket string, err error) error {
+	f := &fault.Error{Code: fault.Unavailable, Op: opJoin, Err: err}
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+		f.Msg = fmt.Sprintf("no compute daemon listens on %s in this network namespace: "+
+			"run the program on a compute blade (`bifrost rack exec c1 -- program`) or start `bifrost compute`", socket)
+		f.Err = nil
+	}
+	return f
+}
+
+// ask sends a request and waits for its reply.
+func (c *client) ask(ctx context.Context, r request) (reply, error) {
+	answer := make(chan reply, 1)
+	c.mu.Lock()
+	c.next++
+	r.ID = c.next
+	c.waiting[r.ID] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.waiting, r.ID)
+		c.mu.Unlock()
+	}()
+	c.writeMu.Lock()
+	err := writeLine(c.conn, r)
+	c.writeMu.Unlock()
+	if err != nil {
+		return reply{}, &fault.Error{Code: fault.Unavailable, Op: r.Op, Msg: "the compute daemon is gone", Err: err}
+	}
+	select {
+	case a := <-answer:
+		return a, a.err(r.Op)
+	case <-c.reading:
+		select {
+		case a := <-answer: // it came with the end
+			return a, a.err(r.Op)
+		default:
+			return reply{}, fault.New(fault.Unavailable, r.Op, "the compute daemon is gone")
+		}
+	case <-ctx.Done():
+		return reply{}, fault.FromContext(r.Op, ctx.Err())
+	}
+}
+
+// read takes what the daemon sends until the connection ends.
+func (c *client) read() {
+	defer close(c.reading)
+	defer c.end()
+	in := newReader(c.conn)
+	for {
+		var r reply
+		if readLine(in, &r) != nil {
+			return
+		}
+		c.mu.Lock()
+		if r.Rack != nil {
+			c.rack = *r.Rack
+		}
+		if r.Joined != nil {
+			c.rack = r.Joined.Rack
+		}
+		answer := c.waiting[r.ID]
+		delete(c.waiting, r.ID)
+		c.mu.Unlock()
+		if r.Ended {
+			c.end()
+		}
+		if answer != nil {
+			answer <- r // has room for the one reply
+		}
+	}
+}
+
+// end says that the node is none any more.
+func (c *client) end() { c.once.Do(func() { close(c.done) }) }
+
+// close ends the connection; it returns when nothing reads it any more.
+func (c *client) close() {
+	c.conn.Close()
+	<-c.reading
+}
+
+// AskStatus asks the daemon at a socket what it knows.
+func AskStatus(ctx context.Context, socket string) (join.Status, error) {
+	c, err := dial(ctx, socket)
+	if err != nil {
+		return join.Status{}, err
+	}
+	defer c.close()
+	r, err := c.ask(ctx, request{Op: opStatus})
+	if err != nil {
+		return join.Status{}, err
+	}
+	if r.Status == nil {
+		return join.Status{}, fault.New(fault.Internal, opStatus, "the daemon's reply has no status")
+	}
+	return *r.Status, nil
+}

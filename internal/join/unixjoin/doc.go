@@ -1,0 +1,19 @@
+// Package unixjoin brings programs to their blade's compute daemon over a Unix
+// socket. Joiner is the program's end (a join.Joiner), Serve the daemon's (for a
+// join.Host).
+//
+// A connection is one node: it begins with a join and ends with a leave; a
+// connection that ends without one is a crash. Both sides speak in lines of JSON:
+//
+//	program ▶ {"id":1,"op":"join","name":"arrays"}
+//	daemon  ▶ {"id":1,"joined":{...}}
+//	program ▶ {"id":2,"op":"address","address":"fd00:b1f0:0:3::17"}
+//	daemon  ▶ {"id":2}
+//	program ▶ {"id":3,"op":"export","export":{"service":"Arrays",...}}
+//	daemon  ▶ {"id":3,"code":6,"message":"...","remote":true}
+//	daemon  ▶ {"rack":{...}}                 no id: news, not a reply
+//	program ▶ {"id":4,"op":"leave"}
+//
+// The other operations are "unaddress", and "status", which needs no join. A
+// program's requests are carried out one after the other.
+package unixjoin

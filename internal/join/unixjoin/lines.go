@@ -1,0 +1,117 @@
+package unixjoin
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+)
+
+// maxLine is the longest line in bytes: a service of some thousand methods, or
+// the status of a blade with as many nodes.
+const maxLine = 1 << 20
+
+// maxRequests is how many requests of a connection wait at most while one is
+// carried out; a program that sends more without reading its replies is broken.
+const maxRequests = 64
+
+// The operations.
+const (
+	opJoin      = "join"
+	opAddress   = "address"
+	opUnaddress = "unaddress"
+	opExport    = "export"
+	opLeave     = "leave"
+	opStatus    = "status"
+)
+
+// request is a line from a program.
+type request struct {
+	ID       uint64          `json:"id"` // not 0
+	Op       string          `json:"op"`
+	Name     string          `json:"name,omitempty"`
+	Instance string          `json:"instance,omitempty"`
+	Address  netip.Addr      `json:"address,omitzero"`
+	Export   *control.Export `json:"export,omitempty"`
+}
+
+// reply is a line from the daemon: the answer to the request with its id, or, if
+// that is 0, news.
+type reply struct {
+	ID      uint64        `json:"id,omitempty"`
+	Code    fault.Code    `json:"code,omitempty"` // an error
+	Message string        `json:"message,omitempty"`
+	Remote  bool          `json:"remote,omitempty"` // the error is the Gatekeeper's
+	Joined  *joined       `json:"joined,omitempty"`
+	Status  *join.Status  `json:"status,omitempty"`
+	Rack    *control.Rack `json:"rack,omitempty"`
+	Ended   bool          `json:"ended,omitempty"` // the node has lost its identity
+}
+
+// joined is who the program is now.
+type joined struct {
+	Identity join.Identity `json:"identity"`
+	MTU      int           `json:"mtu"`
+	Rack     control.Rack  `json:"rack"`
+}
+
+// errLine is what every error about the form of a line wraps.
+var errLine = errors.New("malformed line")
+
+// readLine reads one line into v. io.EOF is the end of a connection; other
+// errors but those of the connection itself wrap errLine.
+func readLine(r *bufio.Reader, v any) error {
+	b, err := r.ReadSlice('\n')
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		return fmt.Errorf("%w: longer than %d bytes", errLine, maxLine)
+	case errors.Is(err, io.EOF) && len(b) > 0:
+		return fmt.Errorf("%w: cut off", errLine)
+	case err != nil:
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w: %w", errLine, err)
+	}
+	return nil
+}
+
+// newReader returns a reader for readLine.
+func newReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
+
+// writeLine writes v as one line.
+func writeLine(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// failure is an error in a reply's form.
+func failure(id uint64, err error) reply {
+	r := reply{ID: id, Code: fault.CodeOf(err), Message: err.Error()}
+	var f *fault.Error
+	if errors.As(err, &f) {
+		r.Remote = f.Remote
+		if f.Msg != "" && f.Err == nil {
+			r.Message = f.Msg
+		}
+	}
+	return r
+}
+
+// err is the error that a reply reports, nil for none.
+func (r *reply) err(op string) error {
+	if r.Code == fault.OK {
+		return nil
+	}
+	return &fault.Error{Code: r.Code, Op: op, Msg: r.Message, Remote: r.Remote}
+}

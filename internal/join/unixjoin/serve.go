@@ -1,0 +1,189 @@
+package unixjoin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"golang.org/x/sys/unix"
+)
+
+// Listen opens a daemon's socket; name is usually join.SocketName.
+func Listen(name string) (net.Listener, error) {
+	l, err := net.Listen("unix", name)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("socket %s: a compute daemon runs here already: stop it, or use another network namespace", name)
+	}
+	return l, err
+}
+
+// Serve brings the programs that connect to l to h, until ctx ends. Then it
+// closes l and all connections, whose nodes end as crashed unless h has ended
+// them before, and returns.
+func Serve(ctx context.Context, l net.Listener, h join.Host, log *slog.Logger) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() {
+		<-ctx.Done()
+		l.Close()
+	})
+	for {
+		conn, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("socket %s: %w", l.Addr(), err)
+		}
+		wg.Go(func() {
+			s := &server{host: h, conn: conn, program: peerPID(conn)}
+			if err := s.serve(ctx); err != nil {
+				log.Warn("program's connection", "pid", s.program, "err", err)
+			}
+		})
+	}
+}
+
+// server is one connection.
+type server struct {
+	host    join.Host
+	conn    net.Conn
+	program int // process id, 0 if unknown
+	node    join.Hosted
+	left    bool // in an orderly way
+
+	writeMu sync.Mutex
+}
+
+// serve carries out requests until the connection or ctx ends.
+func (s *server) serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		<-ctx.Done()
+		s.conn.Close()
+	})
+	requests := make(chan request, maxRequests)
+	var broken error
+	wg.Go(func() {
+		defer cancel() // what is being carried out is for nobody any more
+		defer close(requests)
+		broken = s.read(ctx, requests)
+	})
+	for r := range requests {
+		_ = s.write(s.handle(ctx, &wg, r)) // the reader sees the connection's end; a leave behind it still counts
+	}
+	if s.node != nil && !s.left {
+		s.node.Crash("the program's connection has ended without a leave")
+	}
+	return broken
+}
+
+// read takes requests off the connection until it ends; that is no error.
+func (s *server) read(ctx context.Context, to chan<- request) error {
+	in := newReader(s.conn)
+	for {
+		var r request
+		if err := readLine(in, &r); err != nil {
+			if errors.Is(err, errLine) {
+				return err
+			}
+			return nil
+		}
+		if r.ID == 0 {
+			return fmt.Errorf("%w: no id", errLine)
+		}
+		select {
+		case to <- r:
+		case <-ctx.Done():
+			return nil
+		default:
+			return fmt.Errorf("more than %d requests at a time", maxRequests)
+		}
+	}
+}
+
+// write sends a line.
+func (s *server) write(r reply) error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	return writeLine(s.conn, r)
+}
+
+// handle carries out one request.
+func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) reply {
+	switch {
+	case r.Op == opStatus:
+		status := s.host.Status()
+		return reply{ID: r.ID, Status: &status}
+	case r.Op == opJoin && s.node == nil:
+		return s.join(ctx, wg, r)
+	case r.Op == opJoin:
+		return failure(r.ID, fault.New(fault.BadRequest, opJoin, "this connection is node %s already", s.node.Node().Address))
+	case s.node == nil || s.left:
+		return failure(r.ID, fault.New(fault.BadRequest, r.Op, "this connection is no node"))
+	}
+	var err error
+	switch r.Op {
+	case opAddress:
+		err = s.node.Stack().AddAddress(r.Address)
+	case opUnaddress:
+		err = s.node.Stack().RemoveAddress(r.Address)
+	case opExport:
+		if r.Export == nil {
+			err = fault.New(fault.BadRequest, r.Op, "no service")
+			break
+		}
+		err = s.node.Export(ctx, *r.Export)
+	case opLeave:
+		s.left = true
+		err = s.node.Close(ctx)
+	default:
+		err = fault.New(fault.Unsupported, r.Op, "the daemon does not know this operation")
+	}
+	if err != nil {
+		return failure(r.ID, err)
+	}
+	return reply{ID: r.ID}
+}
+
+func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply {
+	node, err := s.host.Host(ctx, join.Program{Name: r.Name, Instance: r.Instance, PID: s.program})
+	if err != nil {
+		return failure(r.ID, err)
+	}
+	s.node = node
+	changed := node.Changed() // before Rack, so that nothing is missed
+	answer := reply{ID: r.ID, Joined: &joined{Identity: node.Node(), MTU: node.Stack().MTU(), Rack: node.Rack()}}
+	wg.Go(func() { s.tell(ctx, node, changed) })
+	return answer
+}
+
+// tell brings the program news of the rack, and that its node has ended.
+func (s *server) tell(ctx context.Context, node join.Hosted, changed <-chan struct{}) {
+	for {
+		news := reply{}
+		select {
+		case <-ctx.Done():
+			return
+		case <-node.Done():
+			news.Ended = true
+		case <-changed:
+			changed = node.Changed()
+			rack := node.Rack()
+			news.Rack = &rack
+		}
+		if s.write(news) != nil || news.Ended {
+			return
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package unixjoin
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+)
+
+// addressPatience bounds how long the daemon may take to add an address, which
+// it does by itself.
+const addressPatience = 10 * time.Second
+
+// Joiner joins by the compute daemon of the blade that the program runs on.
+type Joiner struct {
+	// Socket is the daemon's; "" stands for join.SocketName.
+	Socket string
+}
+
+var _ join.Joiner = Joiner{}
+
+// Join implements join.Joiner. It fails as Unavailable where no daemon listens.
+func (j Joiner) Join(ctx context.Context, name string) (join.Session, error) {
+	if j.Socket == "" {
+		j.Socket = join.SocketName
+	}
+	c, err := dial(ctx, j.Socket)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.ask(ctx, request{Op: opJoin, Name: name, Instance: os.Getenv(join.ProgramVariable)})
+	if err == nil && r.Joined == nil {
+		err = fault.New(fault.Internal, opJoin, "the daemon's reply has no node")
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return &session{client: c, identity: r.Joined.Identity, mtu: r.Joined.MTU}, nil
+}
+
+// session is a join.Session over a connection.
+type session struct {
+	client   *client
+	identity join.Identity
+	mtu      int
+}
+
+// Node implements join.Session.
+func (s *session) Node() join.Identity { return s.identity }
+
+// Stack implements join.Session: endpoints are the program's own, addresses the
+// daemon's, so that a program needs no privilege.
+func (s *session) Stack() netio.Stack { return stack{s} }
+
+// Rack implements join.Session.
+func (s *session) Rack() control.Rack {
+	s.client.mu.Lock()
+	defer s.client.mu.Unlock()
+	r := s.client.rack
+	r.Memories = slices.Clone(r.Memories)
+	return r
+}
+
+// Export implements join.Session.
+func (s *session) Export(ctx context.Context, e control.Export) error {
+	_, err := s.client.ask(ctx, request{Op: opExport, Export: &e})
+	return err
+}
+
+// Done implements join.Session.
+func (s *session) Done() <-chan struct{} { return s.client.done }
+
+// Close implements join.Session.
+func (s *session) Close(ctx context.Context) error {
+	_, err := s.client.ask(ctx, request{Op: opLeave})
+	s.client.close()
+	return err
+}
+
+// stack is the network of a node in a process of its own.
+type stack struct{ s *session }
+
+// ListenUDP implements netio.Stack.
+func (t stack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
+	return linux.Listen(local, t.s.mtu)
+}
+
+// MTU implements netio.Stack.
+func (t stack) MTU() int { return t.s.mtu }
+
+// AddAddress implements netio.Stack.
+func (t stack) AddAddress(a netip.Addr) error { return t.ask(opAddress, a) }
+
+// RemoveAddress implements netio.Stack.
+func (t stack) RemoveAddress(a netip.Addr) error { return t.ask(opUnaddress, a) }
+
+func (t stack) ask(op string, a netip.Addr) error {
+	ctx, cancel := context.WithTimeout(context.Background(), addressPatience)
+	defer cancel()
+	_, err := t.s.client.ask(ctx, request{Op: op, Address: a})
+	return err
+}
+
+// AddLocalPrefix implements netio.Stack: nodes have no prefixes.
+func (t stack) AddLocalPrefix(p netip.Prefix) error {
+	return fault.New(fault.PermissionDenied, "address", "a node does not receive for prefix %s", p)
+}

@@ -1,0 +1,370 @@
+package unixjoin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeHost is a join.Host whose nodes write down what happens to them.
+type fakeHost struct {
+	nodes chan *fakeNode
+	mu    sync.Mutex
+	asked []join.Program
+}
+
+func (h *fakeHost) Host(ctx context.Context, p join.Program) (join.Hosted, error) {
+	h.mu.Lock()
+	h.asked = append(h.asked, p)
+	h.mu.Unlock()
+	switch p.Name {
+	case "refused":
+		return nil, fault.Remote(fault.Overloaded, "join", "the rack is full")
+	case "slow":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	n := &fakeNode{name: p.Name, events: make(chan string, 100), done: make(chan struct{}), changed: make(chan struct{})}
+	h.nodes <- n
+	return n, nil
+}
+
+func (h *fakeHost) Status() join.Status {
+	return join.Status{Blade: "c1", Registered: true, Nodes: []join.NodeStatus{{Name: "n", Leases: map[string]int{"::1": 2}}}}
+}
+
+type fakeNode struct {
+	name   string
+	events chan string
+	once   sync.Once
+	done   chan struct{}
+
+	mu      sync.Mutex
+	rack    control.Rack
+	changed chan struct{}
+}
+
+func (n *fakeNode) Node() join.Identity {
+	return join.Identity{Name: n.name, Blade: "c1", Address: rackaddr.Node(1), Incarnation: 3}
+}
+func (n *fakeNode) Stack() netio.Stack    { return fakeStack{node: n} }
+func (n *fakeNode) Done() <-chan struct{} { return n.done }
+func (n *fakeNode) Crash(reason string)   { n.events <- "crash: " + reason; n.end() }
+func (n *fakeNode) Close(context.Context) error {
+	n.events <- "close"
+	n.end()
+	return nil
+}
+func (n *fakeNode) end() { n.once.Do(func() { close(n.done) }) }
+
+// fakeStack has addresses only.
+type fakeStack struct {
+	netio.Stack
+	node *fakeNode
+}
+
+func (s fakeStack) MTU() int                      { return 9000 }
+func (s fakeStack) AddAddress(a netip.Addr) error { s.node.events <- "add " + a.String(); return nil }
+func (s fakeStack) RemoveAddress(a netip.Addr) error {
+	s.node.events <- "remove " + a.String()
+	return nil
+}
+
+func (n *fakeNode) Export(_ context.Context, e control.Export) error {
+	n.events <- "export " + e.Service
+	if e.Service == "Bad" {
+		return fault.Remote(fault.BadRequest, "export", "no methods")
+	}
+	return nil
+}
+
+func (n *fakeNode) Rack() control.Rack {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rack
+}
+
+func (n *fakeNode) Changed() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed
+}
+
+func (n *fakeNode) setRack(r control.Rack) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rack = r
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// want takes the next event.
+func (n *fakeNode) want(t *testing.T, event string) {
+	t.Helper()
+	select {
+	case got := <-n.events:
+		if !strings.HasPrefix(got, event) {
+			t.Errorf("%s, want %s", got, event)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatalf("no %q", event)
+	}
+}
+
+var sockets atomic.Int64
+
+// start serves a fakeHost and returns its socket.
+func start(t *testing.T) (*fakeHost, string) {
+	t.Helper()
+	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), sockets.Add(1))
+	l, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &fakeHost{nodes: make(chan *fakeNode, 10)}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() { served <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return h, socket
+}
+
+func joinNode(t *testing.T, h *fakeHost, socket string) (join.Session, *fakeNode) {
+	t.Helper()
+	s, err := Joiner{Socket: socket}.Join(t.Context(), "arrays")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, <-h.nodes
+}
+
+func TestLifeOfANode(t *testing.T) {
+	t.Setenv(join.ProgramVariable, "arrays-1")
+	h, socket := start(t)
+	s, n := joinNode(t, h, socket)
+	if p := h.asked[0]; p != (join.Program{Name: "arrays", Instance: "arrays-1", PID: os.Getpid()}) {
+		t.Errorf("joined as %+v", p)
+	}
+	if s.Node() != n.Node() || s.Stack().MTU() != 9000 {
+		t.Errorf("identity %+v, MTU %d", s.Node(), s.Stack().MTU())
+	}
+	service := rackaddr.Service("Arrays")
+	if err := s.Stack().AddAddress(service); err != nil {
+		t.Error(err)
+	}
+	n.want(t, "add "+service.String())
+	if err := s.Export(t.Context(), control.Export{Service: "Arrays"}); err != nil {
+		t.Error(err)
+	}
+	n.want(t, "export Arrays")
+	err := s.Export(t.Context(), control.Export{Service: "Bad"})
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Code != fault.BadRequest || !f.Remote || f.Msg != "no methods" {
+		t.Errorf("refused export: %v", err)
+	}
+	n.want(t, "export Bad")
+	if err := s.Stack().RemoveAddress(service); err != nil {
+		t.Error(err)
+	}
+	n.want(t, "remove")
+	if err := s.Stack().AddLocalPrefix(rackaddr.NodePrefix); fault.CodeOf(err) != fault.PermissionDenied {
+		t.Errorf("prefix: %v", err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	n.want(t, "close")
+	<-s.Done()
+	if len(n.events) != 0 {
+		t.Errorf("after the end: %s", <-n.events)
+	}
+}
+
+func TestNewsOfTheRack(t *testing.T) {
+	h, socket := start(t)
+	s, n := joinNode(t, h, socket)
+	defer s.Close(t.Context())
+	for i := range 3 {
+		n.setRack(control.Rack{MTU: 1000 + i, Memories: []control.MemoryBlade{{Machine: 1, Free: uint64(i)}}})
+	}
+	// The connection keeps order: when a reply is there, older news are.
+	for s.Rack().MTU != 1002 {
+		if err := s.Stack().RemoveAddress(rackaddr.Node(9)); err != nil {
+			t.Fatal(err)
+		}
+		n.want(t, "remove")
+	}
+	if r := s.Rack(); len(r.Memories) != 1 || r.Memories[0].Free != 2 {
+		t.Errorf("rack %+v", r)
+	}
+}
+
+// TestEnds: a program's death crashes its node; a node's end reaches its program.
+func TestEnds(t *testing.T) {
+	h, socket := start(t)
+	s, n := joinNode(t, h, socket)
+	s.(*session).client.conn.Close()
+	n.want(t, "crash: ")
+	<-s.Done()
+	if err := s.Export(t.Context(), control.Export{}); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("export after the daemon is gone: %v", err)
+	}
+
+	s, n = joinNode(t, h, socket)
+	n.end() // fenced
+	<-s.Done()
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	n.want(t, "close")
+}
+
+func TestDaemonStops(t *testing.T) {
+	socket := fmt.Sprintf("@bifrost/test-%d-%d", os.Getpid(), sockets.Add(1))
+	l, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(socket); err == nil || !strings.Contains(err.Error(), "runs here already") {
+		t.Errorf("second daemon: %v", err)
+	}
+	h := &fakeHost{nodes: make(chan *fakeNode, 10)}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() { served <- Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
+	s, n := joinNode(t, h, socket)
+	failed := make(chan error)
+	go func() { // a join under way
+		_, err := Joiner{Socket: socket}.Join(context.Background(), "slow")
+		failed <- err
+	}()
+	for waiting := true; waiting; {
+		h.mu.Lock()
+		waiting = len(h.asked) < 2
+		h.mu.Unlock()
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; fault.CodeOf(err) != fault.Unavailable && fault.CodeOf(err) != fault.Canceled {
+		t.Errorf("join under way: %v", err)
+	}
+	<-s.Done()
+	n.want(t, "crash")
+	s.(*session).client.close()
+	_, err = Joiner{Socket: socket}.Join(t.Context(), "late")
+	if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "bifrost compute") {
+		t.Errorf("no daemon: %v", err)
+	}
+}
+
+func TestJoinErrors(t *testing.T) {
+	_, socket := start(t)
+	_, err := Joiner{Socket: socket}.Join(t.Context(), "refused")
+	if fault.CodeOf(err) != fault.Overloaded || !strings.Contains(err.Error(), "the rack is full") {
+		t.Errorf("refused: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err = (Joiner{Socket: socket}).Join(ctx, "slow"); fault.CodeOf(err) != fault.Deadline {
+		t.Errorf("deadline: %v", err)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	_, socket := start(t)
+	s, err := AskStatus(t.Context(), socket)
+	if err != nil || s.Blade != "c1" || !s.Registered || len(s.Nodes) != 1 || s.Nodes[0].Leases["::1"] != 2 {
+		t.Errorf("status %+v, %v", s, err)
+	}
+}
+
+// TestRawLines: what a broken program sends is refused by name, or ends its
+// connection, and nobody else's.
+func TestRawLines(t *testing.T) {
+	h, socket := start(t)
+	cases := []struct{ name, send, want string }{
+		{"unknown operation", `{"id":1,"op":"join","name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
+		{"export without join", `{"id":1,"op":"export"}` + "\n", "is no node"},
+		{"empty export", `{"id":1,"op":"join","name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
+		{"join twice", `{"id":1,"op":"join","name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
+		{"garbage", "GET / HTTP/1.1\r\n\r\n", ""},
+		{"no id", `{"op":"status"}` + "\n", ""},
+		{"too long", strings.Repeat("x", maxLine+1), ""},
+		{"flood", `{"id":1,"op":"join","name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
+	}
+	for _, tc := range cases {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go conn.Write([]byte(tc.send)) // the other side may hang up meanwhile
+		in, found := bufio.NewScanner(conn), false
+		for !found && in.Scan() {
+			found = tc.want != "" && strings.Contains(in.Text(), tc.want)
+		}
+		if tc.want != "" && !found {
+			t.Errorf("%s: no answer with %q", tc.name, tc.want)
+		}
+		conn.Close()
+	}
+	s, _ := joinNode(t, &fakeHost{nodes: drain(h)}, socket)
+	s.Close(t.Context())
+}
+
+// drain returns a channel with only the last node that joins.
+func drain(h *fakeHost) chan *fakeNode {
+	for len(h.nodes) > 0 {
+		<-h.nodes
+	}
+	return h.nodes
+}
+
+func FuzzReadLine(f *testing.F) {
+	f.Add(`{"id":1,"op":"join","name":"arrays"}`+"\n", `{"id":1,"code":3}`+"\n")
+	f.Add(`{"id":2,"op":"address","address":"::1"}`+"\n", `{"rack":{"mtu":9000}}`+"\n")
+	f.Add("{}", "\n")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		var q request
+		if readLine(newReader(strings.NewReader(a)), &q) == nil {
+			var out strings.Builder
+			var again request
+			if err := writeLine(&out, q); err != nil {
+				t.Fatal(err)
+			}
+			if err := readLine(newReader(strings.NewReader(out.String())), &again); err != nil || again.Op != q.Op || again.ID != q.ID {
+				t.Fatalf("%+v became %+v, %v", q, again, err)
+			}
+		}
+		var r reply
+		if readLine(newReader(strings.NewReader(b)), &r) == nil {
+			_ = r.err("x")
+		}
+	})
+}
