@@ -22,16 +22,19 @@ func fill(n int, seed uint64) []byte {
 
 func TestTransfersOfEverySize(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
-	transfers(t, r.client(1, 1))
+	transfers(t, r.client(1, 1), sizes...)
 	if used := r.memories[0].Used(); used != 0 {
 		t.Errorf("%d bytes still allocated", used)
 	}
 }
 
-// transfers allocates, reads, writes, reads and frees regions of many sizes.
-func transfers(t *testing.T, c *dsm.Client) {
+// sizes is around those at which transfers are cut.
+var sizes = []int{1, 63, 64, 4096, 65407, 65408, 65409, 1 << 20, 5<<20 + 3}
+
+// transfers allocates, reads, writes, reads and frees regions of these sizes.
+func transfers(t *testing.T, c *dsm.Client, sizes ...int) {
 	ctx := context.Background()
-	for _, n := range []int{1, 63, 64, 4096, 65407, 65408, 65409, 1 << 20, 5<<20 + 3, 48 << 20} {
+	for _, n := range sizes {
 		p, err := c.Alloc(ctx, uint64(n))
 		if err != nil {
 			t.Fatalf("alloc of %d bytes: %v", n, err)

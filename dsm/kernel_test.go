@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -29,35 +30,50 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// kernelPair starts a memory server and a client on the kernel's sockets, each in a
-// network namespace of its own, with a cable and no switch between them.
-func kernelPair(t testing.TB) *dsm.Client {
+// cable makes two network namespaces with a cable and no switch between them: a
+// memory blade's and a compute blade's. enter puts the calling thread into one
+// of them; endpoints opened from there stay.
+func cable(t testing.TB) (blade, compute *linux.Stack, enter func(*linux.Stack)) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
 	runtime.LockOSThread() // the thread ends with the test, the namespaces with it
-	server, err := netns.New()
-	must(t, err)
-	t.Cleanup(func() { server.Close() })
-	client, err := netns.New()
-	must(t, err)
-	t.Cleanup(func() { client.Close() })
-
+	var ns [2]netns.NsHandle
+	for i := range ns {
+		var err error
+		ns[i], err = netns.New()
+		must(t, err)
+		t.Cleanup(func() { ns[i].Close() })
+	}
 	macs := [2]net.HardwareAddr{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = "eth0", rackaddr.DefaultMTU, macs[0]
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = "eth0", rackaddr.DefaultMTU, macs[1]
 	must(t, netlink.LinkAdd(&netlink.Veth{
-		LinkAttrs: attrs, PeerName: "eth0", PeerHardwareAddr: macs[1],
-		PeerMTU: rackaddr.DefaultMTU, PeerNamespace: netlink.NsFd(server),
+		LinkAttrs: attrs, PeerName: "eth0", PeerHardwareAddr: macs[0],
+		PeerMTU: rackaddr.DefaultMTU, PeerNamespace: netlink.NsFd(ns[0]),
 	}))
-	node := netip.PrefixFrom(rackaddr.Node(1), 128)
-	stack := up(t, macs[1], packet.MachinePrefix(prefix, 1))
-	must(t, stack.AddAddress(node.Addr()))
-	must(t, netns.Set(server))
-	serve(t, up(t, macs[0], node))
-	must(t, netns.Set(client))
-	return dial(t, stack)
+	compute = up(t, macs[0], packet.MachinePrefix(prefix, 1))
+	must(t, compute.AddAddress(rackaddr.Node(1)))
+	must(t, netns.Set(ns[0]))
+	blade = up(t, macs[1], netip.PrefixFrom(rackaddr.Node(1), 128))
+	return blade, compute, func(s *linux.Stack) {
+		if s == blade {
+			must(t, netns.Set(ns[0]))
+		} else {
+			must(t, netns.Set(ns[1]))
+		}
+	}
+}
+
+// kernelPair starts a memory server and a client on the kernel's sockets.
+func kernelPair(t testing.TB) *dsm.Client {
+	t.Helper()
+	blade, compute, enter := cable(t)
+	enter(blade)
+	serve(t, blade)
+	enter(compute)
+	return dial(t, compute)
 }
 
 // up brings the interfaces of the present namespace up, with everything in a
@@ -108,7 +124,47 @@ func dial(t testing.TB, stack netio.Stack) *dsm.Client {
 	return c
 }
 
-func TestOverTheKernel(t *testing.T) { transfers(t, kernelPair(t)) }
+func TestOverTheKernel(t *testing.T) {
+	c := kernelPair(t)
+	transfers(t, c, append(sizes, 48<<20)...)
+}
 
-// Over the kernel's sockets and a cable.
+// Over the kernel's sockets and a cable, beside a bare echo over the same.
 func BenchmarkCable(b *testing.B) { benchmark(b, kernelPair(b)) }
+
+func BenchmarkCableEcho(b *testing.B) {
+	blade, compute, enter := cable(b)
+	enter(blade)
+	must(b, blade.AddLocalPrefix(packet.MachinePrefix(prefix, 1)))
+	far, err := blade.ListenUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), rackaddr.PortDSM))
+	must(b, err)
+	b.Cleanup(func() { far.Close() })
+	enter(compute)
+	near, err := compute.ListenUDP(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM))
+	must(b, err)
+	b.Cleanup(func() { near.Close() })
+	go func() {
+		in, buf := make([]netio.Message, 1), make([]byte, netio.MaxDatagram)
+		for {
+			in[0].Buf = buf
+			if _, err := far.ReadBatch(in); err != nil {
+				return
+			}
+			_, _ = far.WriteBatch(in)
+		}
+	}()
+	to := netip.AddrPortFrom(packet.Make(prefix, 1, 0).Addr(), rackaddr.PortDSM)
+	for _, size := range []int{8, 4 << 10} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			m, buf := make([]netio.Message, 1), make([]byte, netio.MaxDatagram)
+			for b.Loop() {
+				m[0] = netio.Message{Buf: buf[:packet.HeaderSize+size], Remote: to}
+				_, err := near.WriteBatch(m)
+				must(b, err)
+				m[0] = netio.Message{Buf: buf}
+				_, err = near.ReadBatch(m)
+				must(b, err)
+			}
+		})
+	}
+}

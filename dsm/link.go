@@ -20,16 +20,16 @@ import (
 // link is the shell around a transport.Endpoint: it owns the socket, the clock
 // and the timer.
 type link struct {
-	conn  netio.Conn
-	rack  func() control.Rack
-	start time.Time
-	done  chan struct{} // closed when the reader has ended
-
+	conn       netio.Conn
+	rack       func() control.Rack
+	start      time.Time
 	operations operations
+	chair      *chair
+	over       chan struct{} // closed when the link has ended
 
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
-	ended    fault.Code // OK until then
+	ended    fault.Code // why the link has ended; OK until then
 	timer    *time.Timer
 	alarm    time.Duration // when timer fires; transport.Never when it does not
 	rand     *rand.Rand
@@ -50,13 +50,12 @@ func newLink(cfg Config) (*link, error) {
 	}
 	addr := cfg.Address.As16()
 	l := &link{
-		conn: conn, rack: cfg.Rack, start: time.Now(), done: make(chan struct{}), alarm: transport.Never,
+		conn: conn, rack: cfg.Rack, start: time.Now(), chair: newChair(), over: make(chan struct{}), alarm: transport.Never,
 		endpoint: transport.New(transport.Config{Incarnation: cfg.Incarnation, MaxData: maxData, Window: cfg.Window}),
 		rand:     rand.New(rand.NewPCG(binary.BigEndian.Uint64(addr[8:]), uint64(cfg.Incarnation))),
 	}
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
-	go l.read()
 	return l, nil
 }
 
@@ -90,79 +89,45 @@ func (l *link) run(ctx context.Context, o *operation) {
 	}
 	l.endpoint.Start(l.now(), &o.Transfer)
 	l.flush()
-	select {
-	case <-o.done:
-	case <-ctx.Done():
-		l.mu.Lock()
-		cancelled := l.endpoint.Cancel(l.now(), &o.Transfer, fault.FromContext("", ctx.Err()).Code)
-		l.flush()
-		if !cancelled {
-			<-o.done
-		}
+	if !l.await(ctx, o.done) {
+		l.cancel(ctx, o)
 	}
 }
 
-// settle waits for a barrier.
-func (l *link) settle(ctx context.Context, ptrs []Pointer) error {
-	passed, err := l.barrier(ptrs)
-	if passed == nil {
-		return err
-	}
-	select {
-	case <-passed:
-		return nil
-	case <-ctx.Done():
-		return fault.FromContext("settle", ctx.Err())
-	case <-l.done:
-		return fault.New(fault.Canceled, "settle", "the client is closed")
-	}
-}
-
-// barrier returns a channel that is closed when the pointers' regions are
-// settled; nil if they are.
-func (l *link) barrier(ptrs []Pointer) (chan struct{}, error) {
+// cancel gives an operation up, unless it has been done meanwhile.
+func (l *link) cancel(ctx context.Context, o *operation) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	cancelled := l.endpoint.Cancel(l.now(), &o.Transfer, fault.FromContext("", ctx.Err()).Code)
+	l.flush()
+	if !cancelled {
+		<-o.done
+	}
+	l.sit() // somebody must hear what is left to settle
+}
+
+// settle waits until the pointers' regions are settled.
+func (l *link) settle(ctx context.Context, ptrs []Pointer) error {
+	l.mu.Lock()
 	if l.ended != fault.OK {
-		return nil, fault.New(l.ended, "settle", "the client is closed")
+		l.mu.Unlock()
+		return fault.New(l.ended, "settle", "the client is closed")
 	}
 	b := l.endpoint.Barrier(ptrs)
 	if b == nil {
-		return nil, nil
+		l.mu.Unlock()
+		return nil
 	}
-	passed := make(chan struct{})
+	passed := make(chan struct{}, 1)
 	b.Tag = passed
-	return passed, nil
-}
-
-// read is the reader goroutine.
-func (l *link) read() {
-	defer close(l.done)
-	ms := make([]netio.Message, readBatch)
-	bufs := make([]byte, readBatch*netio.MaxDatagram)
-	for {
-		for i := range ms {
-			ms[i].Buf = bufs[i*netio.MaxDatagram : (i+1)*netio.MaxDatagram]
-		}
-		n, err := l.conn.ReadBatch(ms)
-		if err != nil {
-			l.end(fault.Unavailable)
-			return
-		}
-		l.mu.Lock()
-		now := l.now()
-		for _, m := range ms[:n] {
-			if h, data, err := packet.Parse(m.Buf); err == nil {
-				l.endpoint.Receive(now, packet.FromAddr(m.Remote.Addr()), &h, data)
-			}
-		}
-		l.flush()
+	l.mu.Unlock()
+	if l.await(ctx, passed) {
+		return nil
 	}
+	if err := ctx.Err(); err != nil {
+		return fault.FromContext("settle", err)
+	}
+	return fault.New(fault.Canceled, "settle", "the client is closed")
 }
-
-// readBatch is how many datagrams the reader takes at once: what a window lets
-// come in.
-const readBatch = 4
 
 // tick is the timer's.
 func (l *link) tick() {
@@ -173,7 +138,15 @@ func (l *link) tick() {
 		return
 	}
 	l.endpoint.Tick(l.now())
+	ready, busy := l.endpoint.Ready(), l.endpoint.Busy()
+	told := len(ready.Done)+len(ready.Passed) > 0
 	l.flush()
+	if told {
+		l.interrupt() // whoever reads may have been told just now
+	}
+	if busy {
+		l.sit()
+	}
 }
 
 // flush takes what has become ready, unlocks l.mu, and sends and tells it. The
@@ -188,7 +161,7 @@ func (l *link) flush() {
 		t.Tag.(*operation).done <- struct{}{} // has room for one
 	}
 	for _, b := range ready.Passed {
-		close(b.Tag.(chan struct{}))
+		b.Tag.(chan struct{}) <- struct{}{} // likewise
 	}
 	l.endpoint.Clear()
 	if wake := l.endpoint.Wake(); wake < l.alarm && l.ended == fault.OK {
@@ -211,15 +184,16 @@ func (l *link) end(status fault.Code) bool {
 	l.ended = status
 	l.timer.Stop()
 	l.endpoint.Close(status)
+	close(l.over)
 	l.flush()
 	return true
 }
 
-// close ends the link and waits for its reader.
+// close ends the link and waits for its goroutines.
 func (l *link) close() error {
 	first := l.end(fault.Canceled)
 	err := l.conn.Close()
-	<-l.done
+	l.chair.sitting.Wait()
 	if !first {
 		return nil
 	}

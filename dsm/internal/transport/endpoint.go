@@ -81,6 +81,16 @@ func (e *Endpoint) Clear() {
 // Wake is when Tick is to be called; it may be earlier than needed.
 func (e *Endpoint) Wake() time.Duration { return e.wake }
 
+// Busy reports whether there are requests whose fate is not known.
+func (e *Endpoint) Busy() bool {
+	for _, p := range e.active {
+		if p.floor < p.next {
+			return true
+		}
+	}
+	return false
+}
+
 // Start begins a transfer.
 func (e *Endpoint) Start(now time.Duration, t *Transfer) {
 	p := e.peer(t.Pointer)
