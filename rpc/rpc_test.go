@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
@@ -40,4 +41,11 @@ func serve(t testing.TB, r *testrack.Rack, h *testsvc.Handler, opts ...rpc.Expor
 		t.Fatal(err)
 	}
 	return n
+}
+
+// nobody is a joiner without a daemon.
+type nobody struct{}
+
+func (nobody) Join(context.Context, string) (join.Session, error) {
+	return nil, &rpc.Error{Code: rpc.Unavailable, Msg: "no daemon"}
 }

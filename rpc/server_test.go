@@ -1,0 +1,375 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+)
+
+// calm runs f in virtual time with a server and a client on a good network.
+func calm(t *testing.T, opts []rpc.ExportOption, f func(t *testing.T, p *pair)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newPair(t, opts...)) })
+}
+
+// A full queue refuses calls at once, clearly, and keeps those it has.
+func TestOverload(t *testing.T) {
+	calm(t, []rpc.ExportOption{rpc.WithWorkers(2), rpc.WithQueue(3)}, func(t *testing.T, p *pair) {
+		open := make(chan struct{})
+		p.handler.Gate = func(context.Context, int64) error { <-open; return nil }
+		errs := make(chan error)
+		for i := range int64(8) {
+			go func() {
+				_, err := p.newClient().Count(t.Context(), i)
+				errs <- err
+			}()
+		}
+		var coded *rpc.Error
+		for range 3 {
+			if err := <-errs; !errors.As(err, &coded) || coded.Code != rpc.Overloaded || !coded.Remote {
+				t.Errorf("got %v", err)
+			}
+		}
+		close(open)
+		for range 5 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := len(p.handler.Counts()); n != 5 {
+			t.Errorf("%d calls were run", n)
+		}
+	})
+}
+
+// A one-way that finds the queue full is not lost: its caller's runtime sends it
+// again.
+func TestOnewayWaitsForRoom(t *testing.T) {
+	calm(t, []rpc.ExportOption{rpc.WithWorkers(1), rpc.WithQueue(0)}, func(t *testing.T, p *pair) {
+		p.handler.Gate = func(context.Context, int64) error { time.Sleep(time.Second); return nil }
+		done := make(chan error)
+		go func() {
+			_, err := p.newClient().Count(t.Context(), 1)
+			done <- err
+		}()
+		synctest.Wait()
+		for n := range int64(3) {
+			if err := p.client.Note(t.Context(), n); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if len(p.handler.Notes()) != 0 {
+			t.Error("a one-way was run beside the only worker")
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		closeNode(t, p.caller)
+		closeNode(t, p.server)
+		if n := p.handler.Notes(); len(n) != 3 || n[0]+n[1]+n[2] != 3 {
+			t.Errorf("notes %v", n)
+		}
+	})
+}
+
+// A worker that waits for a nested call gives its slot back: a service with one
+// worker can call itself through the rack, as deep as it likes.
+func TestNestedCalls(t *testing.T) {
+	calm(t, []rpc.ExportOption{rpc.WithWorkers(1)}, func(t *testing.T, p *pair) {
+		self := p.server.Client("Test")
+		p.handler.Next = func(ctx context.Context, depth int64) (int64, error) {
+			return testsvc.NewTestClient(self).Nest(ctx, depth)
+		}
+		if n, err := p.client.Nest(t.Context(), 50); n != 50 || err != nil {
+			t.Error(n, err)
+		}
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if n, err := p.newClient().Nest(t.Context(), 20); n != 20 || err != nil {
+					t.Error(n, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// The deadline of a call is that of the calls it makes.
+func TestNestedDeadline(t *testing.T) {
+	calm(t, nil, func(t *testing.T, p *pair) {
+		self := p.server.Client("Test")
+		left := make(chan time.Duration, 1)
+		p.handler.Next = func(ctx context.Context, depth int64) (int64, error) {
+			if depth > 0 {
+				return testsvc.NewTestClient(self).Nest(ctx, depth)
+			}
+			d, ok := ctx.Deadline()
+			if !ok {
+				t.Error("the innermost call has no deadline")
+			}
+			left <- time.Until(d)
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.client.Nest(ctx, 3); rpc.CodeOf(err) != rpc.Deadline {
+			t.Errorf("got %v", err)
+		}
+		if d := <-left; d < 990*time.Millisecond || d > 1010*time.Millisecond {
+			t.Errorf("the innermost call had %v left of a second", d)
+		}
+	})
+}
+
+// A stateful service that calls itself would wait for itself for ever.
+func TestStatefulCallsItself(t *testing.T) {
+	calm(t, []rpc.ExportOption{rpc.WithState()}, func(t *testing.T, p *pair) {
+		self := p.server.Client("Test")
+		p.handler.Next = func(ctx context.Context, depth int64) (int64, error) {
+			return testsvc.NewTestClient(self).Nest(ctx, depth)
+		}
+		if _, err := p.client.Nest(t.Context(), 1); rpc.CodeOf(err) != rpc.Deadlock {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A call whose deadline passes while it waits for a worker is not begun.
+func TestDeadlineInQueue(t *testing.T) {
+	calm(t, []rpc.ExportOption{rpc.WithWorkers(1)}, func(t *testing.T, p *pair) {
+		p.handler.Gate = func(context.Context, int64) error { time.Sleep(time.Second); return nil }
+		done := make(chan error)
+		go func() {
+			_, err := p.newClient().Count(t.Context(), 1)
+			done <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := p.client.Count(ctx, 2); rpc.CodeOf(err) != rpc.Deadline {
+			t.Errorf("got %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		closeNode(t, p.server)
+		if counts := p.handler.Counts(); counts[1] != 1 || counts[2] != 0 {
+			t.Errorf("counts %v", counts)
+		}
+	})
+}
+
+// A handler that has been quick so far, and so is run by the reader, must not
+// keep other calls waiting when it is not.
+func TestQuickHandlerThatBlocks(t *testing.T) {
+	p := newPair(t)
+	for range 100 { // the runtime learns that the method is quick
+		if _, err := p.client.Count(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open, done := make(chan struct{}), make(chan error)
+	entered := make(chan struct{})
+	p.handler.Gate = func(_ context.Context, n int64) error {
+		if n == 1 {
+			close(entered)
+			<-open
+		}
+		return nil
+	}
+	go func() {
+		_, err := p.newClient().Count(t.Context(), 1)
+		done <- err
+	}()
+	<-entered
+	start := time.Now()
+	for range 100 {
+		if _, err := p.client.Count(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("100 calls beside one that blocks took %v", d)
+	}
+	close(open)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// Close lets running handlers finish and refuses new calls.
+func TestCloseWaitsForHandlers(t *testing.T) {
+	calm(t, nil, func(t *testing.T, p *pair) {
+		p.handler.Gate = func(ctx context.Context, _ int64) error {
+			time.Sleep(time.Second)
+			return ctx.Err()
+		}
+		done := make(chan error)
+		go func() {
+			_, err := p.newClient().Count(t.Context(), 1)
+			done <- err
+		}()
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() {
+			closeNode(t, p.server)
+			close(closed)
+		}()
+		synctest.Wait()
+		var coded *rpc.Error
+		if err := p.client.Ping(t.Context()); !errors.As(err, &coded) || coded.Code != rpc.Unavailable || !coded.Remote {
+			t.Errorf("a call while closing: %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("the running call: %v", err)
+		}
+		<-closed
+		<-p.server.Done()
+	})
+}
+
+// Close cuts handlers off when its context ends, and says so.
+func TestCloseCutsOff(t *testing.T) {
+	calm(t, nil, func(t *testing.T, p *pair) {
+		ended := make(chan struct{})
+		p.handler.Gate = func(ctx context.Context, _ int64) error {
+			defer close(ended)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		callCtx, cancelCall := context.WithCancel(t.Context())
+		defer cancelCall()
+		done := make(chan error)
+		go func() {
+			_, err := p.newClient().Count(callCtx, 1)
+			done <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.server.Close(ctx); rpc.CodeOf(err) != rpc.Deadline {
+			t.Errorf("close: %v", err)
+		}
+		<-ended
+		cancelCall()
+		if err := <-done; rpc.CodeOf(err) != rpc.Canceled {
+			t.Errorf("the call: %v", err)
+		}
+	})
+}
+
+// A node that loses its identity fails its calls at once.
+func TestNodeLosesItsIdentity(t *testing.T) {
+	calm(t, nil, func(t *testing.T, p *pair) {
+		started := make(chan struct{})
+		p.handler.Gate = func(ctx context.Context, _ int64) error {
+			close(started)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		done := make(chan error)
+		go func() {
+			_, err := p.newClient().Count(t.Context(), 1)
+			done <- err
+		}()
+		<-started
+		for _, s := range p.rack.Sessions() {
+			s.Cut()
+		}
+		if err := <-done; rpc.CodeOf(err) != rpc.Unavailable {
+			t.Errorf("the call under way: %v", err)
+		}
+		<-p.caller.Done()
+		if err := p.client.Ping(t.Context()); rpc.CodeOf(err) != rpc.Unavailable {
+			t.Errorf("a later call: %v", err)
+		}
+		if err := p.caller.Export(t.Context(), "Late", testsvc.NewTestProcessor(p.handler)); rpc.CodeOf(err) != rpc.Unavailable {
+			t.Errorf("a later export: %v", err)
+		}
+	})
+}
+
+// A context outlives its handler; calls with it are nobody's.
+func TestExecutionEnds(t *testing.T) {
+	p := newPair(t)
+	var kept context.Context
+	p.handler.Gate = func(ctx context.Context, _ int64) error {
+		kept = context.WithoutCancel(ctx)
+		return nil
+	}
+	if _, err := p.client.Count(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	c := testsvc.NewTestClient(p.server.Client("Test"))
+	if err := c.Ping(kept); rpc.CodeOf(err) != rpc.BadRequest || !strings.Contains(err.Error(), "returned") {
+		t.Errorf("got %v", err)
+	}
+	// A server's call outside of any handler is not part of what exactly-once
+	// could repeat.
+	exact := testsvc.NewTestClient(p.server.Client("Test", rpc.WithPolicy(rpc.PolicyRecover)))
+	if err := exact.Ping(t.Context()); rpc.CodeOf(err) != rpc.BadRequest {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMemoryOutsideOfHandlersPanics(t *testing.T) {
+	defer func() {
+		if v := recover(); v == nil || !strings.Contains(v.(string), "rpc.Memory") {
+			t.Errorf("recovered %v", v)
+		}
+	}()
+	rpc.Memory(t.Context())
+}
+
+func TestExportRefuses(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	n := joinNode(t, r, "server")
+	proc := testsvc.NewTestProcessor(&testsvc.Handler{})
+	for _, opts := range [][]rpc.ExportOption{{rpc.WithWorkers(0)}, {rpc.WithQueue(-1)}} {
+		if err := n.Export(t.Context(), "Test", proc, opts...); rpc.CodeOf(err) != rpc.BadRequest {
+			t.Errorf("got %v", err)
+		}
+	}
+	refuse := true
+	var exported control.Export
+	r.Sessions()[0].OnExport = func(e control.Export) error {
+		exported = e
+		if refuse {
+			return errors.New("not here")
+		}
+		return nil
+	}
+	if err := n.Export(t.Context(), "Test", proc, rpc.WithState()); err == nil || !strings.Contains(err.Error(), "not here") {
+		t.Errorf("got %v", err)
+	}
+	refuse = false
+	if err := n.Export(t.Context(), "Test", proc, rpc.WithState()); err != nil {
+		t.Errorf("after a refusal: %v", err)
+	}
+	if err := n.Export(t.Context(), "Test", proc); rpc.CodeOf(err) != rpc.BadRequest {
+		t.Errorf("twice: %v", err)
+	}
+	if len(exported.Methods) != len(proc.ProcessorMap()) || !exported.Stateful || exported.Service != "Test" || exported.Node != n.Address() {
+		t.Errorf("exported %+v", exported)
+	}
+}
+
+func TestJoinFails(t *testing.T) {
+	_, err := rpc.Join(t.Context(), rpc.WithJoiner(nobody{}))
+	if rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("got %v", err)
+	}
+}
