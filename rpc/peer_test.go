@@ -1,0 +1,113 @@
+package rpc_test
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// peer is a node made by hand, which sends and receives whatever a test likes.
+type peer struct {
+	t    testing.TB
+	conn netio.Conn
+}
+
+// newPeer makes a peer with the address of a node or service.
+func newPeer(t testing.TB, r *testrack.Rack, name string, at netip.Addr) *peer {
+	t.Helper()
+	h := r.Host(name)
+	if err := h.AddAddress(at); err != nil {
+		t.Fatal(err)
+	}
+	c, err := h.ListenUDP(netip.AddrPortFrom(at, rackaddr.PortRPC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &peer{t, c}
+}
+
+func (p *peer) send(to netip.Addr, datagram []byte) {
+	p.t.Helper()
+	m := netio.Message{Buf: datagram, Remote: netip.AddrPortFrom(to, rackaddr.PortRPC)}
+	if _, err := p.conn.WriteBatch([]netio.Message{m}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// receive returns the next message within d and who sent it; ok is false if
+// there is none.
+func (p *peer) receive(d time.Duration) (m packet.Message, from netip.Addr, ok bool) {
+	p.t.Helper()
+	ms := []netio.Message{{Buf: make([]byte, netio.MaxDatagram)}}
+	if err := p.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := p.conn.ReadBatch(ms); err != nil {
+		if os.IsTimeout(err) {
+			return m, from, false
+		}
+		p.t.Fatal(err)
+	}
+	m, err := packet.Parse(ms[0].Buf)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return m, ms[0].Remote.Addr(), true
+}
+
+// must is receive for a message that has to come.
+func (p *peer) must() packet.Message {
+	p.t.Helper()
+	m, _, ok := p.receive(5 * time.Second)
+	if !ok {
+		p.t.Fatal("nothing has come")
+	}
+	return m
+}
+
+// thriftMessage encodes a message with the binary protocol.
+func thriftMessage(t testing.TB, name string, kind thrift.TMessageType, body thrift.TStruct) []byte {
+	t.Helper()
+	buf := thrift.NewTMemoryBuffer()
+	p := thrift.NewTBinaryProtocolConf(buf, nil)
+	ctx := context.Background()
+	if err := p.WriteMessageBegin(ctx, name, kind, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := body.Write(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Clone(buf.Bytes())
+}
+
+// callOf makes a call of the test service's method in session 99.
+func callOf(t testing.TB, method string, sequence uint64, payload []byte) packet.Message {
+	t.Helper()
+	wire, err := packet.MethodOf(method)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := rackaddr.Service("Test").As16()
+	var hash uint64
+	for _, b := range service[8:] {
+		hash = hash<<8 | uint64(b)
+	}
+	return packet.Message{
+		Header: packet.Header{
+			Type: packet.Call, Flags: packet.FlagSession, NameLength: uint8(len(method)), Method: wire,
+			Call: packet.SessionID(99, sequence), Floor: sequence, CallerIncarnation: 1, Service: hash,
+		},
+		Payload: payload,
+	}
+}
