@@ -23,13 +23,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // cable makes two network namespaces with a cable and no switch between them: a
 // memory blade's and a compute blade's. enter puts the calling thread into one
 // of them; endpoints opened from there stay.

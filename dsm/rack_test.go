@@ -22,6 +22,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const prefix = rackaddr.DefaultDSMPrefix
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // rack is memory servers and compute hosts around a router that can deny
 // requests as the switch does.
 type rack struct {

@@ -1,0 +1,282 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const prefix, machine = rackaddr.DefaultDSMPrefix, 3
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bench is a server and a bare socket of a node, joined by a router.
+type bench struct {
+	t      testing.TB
+	server *Server
+	host   *wire.Host
+	conn   netio.Conn
+	stop   func() // ends the server and waits for it
+	next   uint64
+}
+
+func newBench(t testing.TB, capacity uint64) *bench {
+	t.Helper()
+	n := wire.New(wire.Config{})
+	n.Connect(n.Router())
+	blade, err := n.AddHost(wire.HostConfig{Name: "m3", Port: 1, Address: rackaddr.Blade(1)})
+	must(t, err)
+	node, err := n.AddHost(wire.HostConfig{Name: "c1", Port: 2, Address: rackaddr.Blade(2)})
+	must(t, err)
+	must(t, node.AddAddress(rackaddr.Node(1)))
+	b := &bench{t: t, host: blade}
+	b.conn, err = node.ListenUDP(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM))
+	must(t, err)
+	t.Cleanup(func() { b.conn.Close() })
+	b.start(Config{Stack: blade, Prefix: prefix, Machine: machine, Capacity: capacity, Epoch: 1})
+	t.Cleanup(func() { b.stop() })
+	return b
+}
+
+func (b *bench) start(cfg Config) {
+	b.t.Helper()
+	var err error
+	b.server, err = NewServer(cfg)
+	must(b.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.server.Run(ctx) }()
+	b.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.t.Error(err)
+		}
+		b.stop = func() {}
+	}
+}
+
+// send sends a request with the next id.
+func (b *bench) send(to packet.Pointer, length uint64, data []byte) {
+	b.t.Helper()
+	b.next++
+	h := packet.Header{Kind: packet.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: length}
+	b.raw(to, append(h.Append(nil), data...))
+}
+
+func (b *bench) raw(to packet.Pointer, datagram []byte) {
+	b.t.Helper()
+	_, err := b.conn.WriteBatch([]netio.Message{{Buf: datagram, Remote: netip.AddrPortFrom(to.Addr(), rackaddr.PortDSM)}})
+	must(b.t, err)
+}
+
+// receive returns the next reply and where it came from.
+func (b *bench) receive() (packet.Pointer, packet.Header, []byte) {
+	b.t.Helper()
+	m := []netio.Message{{Buf: make([]byte, netio.MaxDatagram)}}
+	must(b.t, b.conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err := b.conn.ReadBatch(m)
+	must(b.t, err)
+	h, data, err := packet.Parse(m[0].Buf)
+	must(b.t, err)
+	if m[0].Remote.Port() != rackaddr.PortDSM {
+		b.t.Errorf("reply from port %d", m[0].Remote.Port())
+	}
+	return packet.FromAddr(m[0].Remote.Addr()), h, data
+}
+
+func (b *bench) alloc(size uint64) packet.Region {
+	b.t.Helper()
+	b.send(packet.Make(prefix, machine, 0).With(packet.OpAlloc, 0), size, nil)
+	from, h, _ := b.receive()
+	reg, err := packet.RegionOf(from)
+	must(b.t, err)
+	if from.Op() != packet.OpAlloc || h.Status != fault.OK || h.Kind != packet.Reply {
+		b.t.Fatalf("alloc of %d bytes: %s, %+v", size, from, h)
+	}
+	return reg
+}
+
+// A reply comes from the address that its request was sent to; an alloc's from
+// the new pointer, so that the switch reads the region off the header.
+func TestRepliesComeFromTheirPointers(t *testing.T) {
+	b := newBench(t, 1<<20)
+	reg := b.alloc(5000)
+	if reg.Class != 13 || reg.Base.Machine() != machine || reg.Base.Prefix() != prefix {
+		t.Fatalf("region %v", reg)
+	}
+	for _, to := range []packet.Pointer{
+		reg.Base.Add(8).With(packet.OpWrite, 0), reg.Base.Add(8).With(packet.OpRead, 0),
+		packet.Make(prefix, machine, 0).With(packet.OpSettle, 0), reg.Base.With(packet.OpFree, 0),
+	} {
+		data := []byte(nil)
+		if to.Op() == packet.OpWrite {
+			data = []byte("four")
+		}
+		b.send(to, 4, data)
+		from, h, got := b.receive()
+		if from != to || h.Request != b.next {
+			t.Errorf("sent to %s, answered from %s: %+v", to, from, h)
+		}
+		if to.Op() == packet.OpRead && !bytes.Equal(got, []byte("four")) {
+			t.Errorf("read %q", got)
+		}
+	}
+}
+
+// What is not a request for this machine is counted, and answered by nobody.
+func TestForeignDatagrams(t *testing.T) {
+	b := newBench(t, 1<<20)
+	at := packet.Make(prefix, machine, 64).With(packet.OpRead, 0)
+	must(t, b.host.AddLocalPrefix(packet.MachinePrefix(prefix, machine+1)))
+	good := (&packet.Header{Kind: packet.Request, Request: 9, Floor: 9, Incarnation: 1, Length: 4}).Append(nil)
+	b.raw(at, nil)
+	b.raw(at, good[:63])
+	b.raw(at, append([]byte{0xff}, good...))
+	reply := bytes.Clone(good)
+	reply[4] = byte(packet.Reply)
+	b.raw(at, reply)
+	b.raw(packet.Make(prefix, machine+1, 64).With(packet.OpRead, 0), good)
+	b.raw(packet.FromAddr(rackaddr.Blade(1)), good)
+	b.next = 9
+	b.alloc(64) // everything before it has been looked at
+	m := b.server.Metrics()
+	if m.Dropped["malformed"] != 3 || m.Dropped["foreign"] != 3 || m.Done["alloc"] != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	b := newBench(t, 1<<20)
+	p := b.alloc(64).Base
+	b.send(p.With(packet.OpWrite, 0), 3, []byte("abc"))
+	b.receive()
+	for range 2 {
+		b.send(p.With(packet.OpRead, 0), 64, nil)
+		b.receive()
+	}
+	b.send(p.With(packet.OpRead, 0), 65, nil)
+	b.receive()
+	b.raw(p.With(packet.OpWrite, 0), append((&packet.Header{Kind: packet.Request, Request: 2, Floor: 2, Incarnation: 1, Length: 1}).Append(nil), 1))
+	b.send(p.With(9, 0), 64, nil)
+	b.receive()
+	m := b.server.Metrics()
+	if m.Done["write"] != 1 || m.Done["read"] != 2 || m.Failed["read"] != 1 || m.Failed["none"] != 1 ||
+		m.BytesRead != 128 || m.BytesWritten != 3 || m.Dropped["late"] != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// The Gatekeeper's commands, while the server runs and afterwards.
+func TestCommands(t *testing.T) {
+	b := newBench(t, 1<<30)
+	reg := b.alloc(64 << 20)
+	b.send(reg.Base.Add(1).With(packet.OpWrite, 0), 1, []byte{7})
+	b.receive()
+	b.send(reg.Base.Add(33<<20).With(packet.OpWrite, 0), 1, []byte{8})
+	b.receive()
+	l, err := b.server.Regions(control.Regions{})
+	if err != nil || len(l.Regions) != 1 || l.Regions[0].Region(prefix, machine) != reg || l.Regions[0].Owner != rackaddr.Node(1) {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	if b.server.Used() != 64<<20 || b.server.Capacity() != 1<<30 {
+		t.Errorf("used %d of %d", b.server.Used(), b.server.Capacity())
+	}
+	for range 2 {
+		must(t, b.server.Reclaim(control.Reclaim{Regions: l.Regions}))
+	}
+	// What the region left behind is cleaned in the background or at need.
+	for range 16 {
+		again := b.alloc(64 << 20)
+		for _, at := range []int64{1, 33 << 20} {
+			b.send(again.Base.Add(at).With(packet.OpRead, 0), 1, nil)
+			if _, _, data := b.receive(); data[0] != 0 {
+				t.Errorf("new memory reads %v", data)
+			}
+		}
+	}
+	must(t, b.server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1}))
+	b.send(reg.Base.With(packet.OpRead, 0), 1, nil)
+	if _, h, _ := b.receive(); h.Status != fault.Stale {
+		t.Errorf("fenced, but %v", h.Status)
+	}
+	b.stop()
+	for _, err := range []error{b.server.Fence(control.Fence{}), b.server.Reclaim(control.Reclaim{})} {
+		if fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("after the end: %v", err)
+		}
+	}
+}
+
+// A server that starts again has other addresses, so old pointers name nothing.
+func TestRestart(t *testing.T) {
+	b := newBench(t, 1<<20)
+	old := b.alloc(64)
+	b.stop()
+	now := time.Now()
+	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: EpochAt(now)})
+	if reg := b.alloc(64); reg.Base.Offset() < EpochAt(now) || reg == old {
+		t.Errorf("region %v after %v", reg, old)
+	}
+	b.send(old.Base.With(packet.OpRead, 0), 1, nil)
+	if _, h, _ := b.receive(); h.Status != fault.NotFound {
+		t.Errorf("old pointer: %v", h.Status)
+	}
+	if EpochAt(now.Add(time.Millisecond)) <= EpochAt(now) || EpochAt(time.Unix(0, 0)) != 0 {
+		t.Error("epochs do not rise")
+	}
+}
+
+func TestBadConfigurations(t *testing.T) {
+	b := newBench(t, 1<<20)
+	if _, err := NewServer(Config{Stack: b.host, Prefix: prefix, Machine: 9, Capacity: 1 << 20}); err == nil {
+		t.Error("two servers on one blade's port")
+	}
+	b.stop()
+	for _, capacity := range []uint64{0, 1 << 50} {
+		if _, err := NewServer(Config{Stack: b.host, Prefix: prefix, Machine: 9, Capacity: capacity}); err == nil {
+			t.Errorf("a capacity of %d bytes", capacity)
+		}
+	}
+}
+
+// FuzzServer sends a server any datagram to any of its addresses. It must go on.
+func FuzzServer(f *testing.F) {
+	b := newBench(f, 1<<20)
+	reg := b.alloc(4096)
+	for op := packet.OpNone; op <= packet.OpSettle+1; op++ {
+		h := packet.Header{Kind: packet.Request, Request: 100, Floor: 1, Incarnation: 1, Length: 4}
+		f.Add(uint16(op)<<8, reg.Base.Offset(), append(h.Append(nil), "data"...))
+	}
+	f.Fuzz(func(t *testing.T, op uint16, addr uint64, datagram []byte) {
+		if len(datagram) > 4096 {
+			return
+		}
+		b.t = t
+		b.raw(packet.Make(prefix, machine, addr).With(packet.Op(op>>8), byte(op)), datagram)
+		h := packet.Header{Kind: packet.Request, Request: 1, Floor: 1, Incarnation: 1 << 31, Length: 1}
+		b.raw(reg.Base.With(packet.OpRead, 0), h.Append(nil))
+		for { // the answer to the good request, after whatever the other one got
+			if _, h, _ := b.receive(); h.Incarnation == 1<<31 {
+				return
+			}
+		}
+	})
+}
