@@ -106,15 +106,17 @@ func (c *Compute) refuseNew() {
 
 // sayFarewell stops the programs and lets all nodes leave, within a time.
 func (c *Compute) sayFarewell() {
-	ctx, cancel := context.WithTimeout(c.work, farewell)
-	defer cancel()
 	var wg sync.WaitGroup
+	stopping, cancel := context.WithTimeout(c.work, programFarewell)
+	defer cancel()
 	for _, p := range c.allPrograms() {
-		wg.Go(func() { p.stop(ctx) })
+		wg.Go(func() { p.stop(stopping) })
 	}
 	wg.Wait()
+	leaving, cancel := context.WithTimeout(c.work, nodeFarewell)
+	defer cancel()
 	for _, n := range c.allNodes() {
-		wg.Go(func() { _ = n.end(ctx, control.Leave{Reason: "the daemon stops"}) }) // logged there
+		wg.Go(func() { _ = n.end(leaving, control.Leave{Reason: "the daemon stops"}) }) // logged there
 	}
 	wg.Wait()
 }
@@ -204,7 +206,7 @@ func (c *Compute) disown(n *node, why string) {
 	c.forget(n)
 	if p := c.program(n.program.Instance); p != nil {
 		c.task(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, farewell)
+			ctx, cancel := context.WithTimeout(ctx, programFarewell)
 			defer cancel()
 			p.stop(ctx)
 		})

@@ -12,9 +12,11 @@ const (
 	heartbeatPatience = time.Second
 	// helloPause is how long to wait after a hello that was refused for now.
 	helloPause = time.Second
-	// farewell is how long a stopping daemon takes to end its programs and to say
-	// that its nodes have left.
-	farewell = 3 * time.Second
+	// programFarewell is what programs get between SIGTERM and SIGKILL when their
+	// daemon stops or their node is gone; nodeFarewell is how long the Gatekeeper
+	// may take to hear that the nodes of a stopping daemon have left.
+	programFarewell = 3 * time.Second
+	nodeFarewell    = time.Second
 	// outputPatience is how long a program's output is read after its end, in case
 	// a process that it left behind holds on to it.
 	outputPatience = time.Second

@@ -55,7 +55,7 @@ func (c *Compute) Host(ctx context.Context, p join.Program) (join.Hosted, error)
 		case answer <- outcome{n, err}:
 		case <-ctx.Done():
 			if err == nil {
-				n.end(work, control.Leave{Reason: "the program has given up joining"})
+				_ = n.end(work, control.Leave{Reason: "the program has given up joining"}) // logged there
 			}
 		}
 	}) {
@@ -112,6 +112,7 @@ func (c *Compute) adopt(p join.Program, j control.Joined) (*node, error) {
 		return nil, stopping("join")
 	}
 	c.nodes[j.Address] = n
+	c.setRack(j.Rack) // newer than the last heartbeat's
 	c.reg.log.Info("node joined", "node", j.Address, "name", p.Name, "incarnation", j.Incarnation)
 	return n, nil
 }

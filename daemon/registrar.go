@@ -72,7 +72,7 @@ func (r *registrar) run(ctx context.Context) error {
 	wg.Go(func() { ended <- r.announce(ctx) })
 	err := <-ended
 	cancel()
-	r.conn.Close()
+	err = errors.Join(err, r.conn.Close())
 	wg.Wait()
 	return err
 }

@@ -32,7 +32,7 @@ func Serve(ctx context.Context, l net.Listener, h join.Host, log *slog.Logger) e
 	defer cancel()
 	wg.Go(func() {
 		<-ctx.Done()
-		l.Close()
+		_ = l.Close() // ends Accept
 	})
 	for {
 		conn, err := l.Accept()
