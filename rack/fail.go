@@ -54,7 +54,7 @@ func (h *Host) Restore(ctx context.Context, rack, blade string) error {
 	return h.change(rack, blade, func(l *lockedRack, s *state) error {
 		wire, isBlade := s.Plan.Wire(blade)
 		if isBlade {
-			if err := kernel.SetPort(wire, true); err != nil {
+			if err := errors.Join(kernel.SetPort(wire, true), awaitLink(ctx, wire)); err != nil {
 				return err
 			}
 		}
@@ -64,7 +64,7 @@ func (h *Host) Restore(ctx context.Context, rack, blade string) error {
 		gone := s.gone(blade)
 		if isBlade && len(gone) > 0 && gone[0].Stage == plan.StageBlades {
 			// The daemon is dead, so the blade starts from nothing, as after a reset.
-			if err := errors.Join(killAll(ctx, wire.BladeNamespace), kernel.Reboot(wire)); err != nil {
+			if err := errors.Join(killAll(ctx, wire.BladeNamespace), kernel.Reboot(wire), awaitLink(ctx, wire)); err != nil {
 				return err
 			}
 			gone = s.Plan.Of(blade)

@@ -32,7 +32,7 @@ func testRack(t *testing.T) (*Host, string) {
 		t.Fatal(err)
 	}
 	h := &Host{Dir: filepath.Join(base, "r"), Bifrost: executable(t)}
-	name := fmt.Sprintf("t%d%c", os.Getpid(), 'a'+testNumber)
+	name := fmt.Sprintf("t%dn%d", os.Getpid(), testNumber)
 	testNumber++
 	t.Cleanup(func() {
 		if err := h.Down(context.Background(), name); err != nil && !errors.Is(err, ErrNotUp) {
@@ -44,7 +44,7 @@ func testRack(t *testing.T) (*Host, string) {
 	return h, name
 }
 
-var testNumber rune
+var testNumber int
 
 func executable(t *testing.T) string {
 	t.Helper()
@@ -105,6 +105,16 @@ func processesMentioning(t *testing.T, text string) []string {
 		}
 	}
 	return found
+}
+
+// eventually waits until done returns true.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := poll(ctx, done); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // states returns the state of every process of the rack by name.
@@ -271,13 +281,11 @@ func TestKilledStart(t *testing.T) {
 	h, name := testRack(t)
 	starter := exec.Command(executable(t), "upfake", h.Dir, name)
 	starter.Env = append(os.Environ(), fakeVariable+"=silent m1")
-	starter.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := starter.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := poll(t.Context(), func() bool { return len(rackMembers(t, name)) == 4 }); err != nil { // m1's daemon, too, is there
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { _ = starter.Process.Kill() })                     // if the test stops before it does so itself
+	eventually(t, func() bool { return len(rackMembers(t, name)) == 4 }) // m1's daemon, too, is there
 	if err := h.Down(t.Context(), name); !errors.Is(err, ErrBusy) {
 		t.Errorf("down while it starts: %v", err)
 	}
@@ -351,7 +359,7 @@ func TestFailAndRestore(t *testing.T) {
 				t.Errorf("link is up: %v", !tc.link)
 			}
 			// A stop is carried out when its process next runs.
-			if err := poll(t.Context(), func() bool {
+			eventually(t, func() bool {
 				now := states(t, h, name)
 				for process, state := range before {
 					if want, ok := tc.want[process]; ok {
@@ -362,9 +370,7 @@ func TestFailAndRestore(t *testing.T) {
 					}
 				}
 				return true
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 			if err := h.Restore(t.Context(), name, tc.blade); err != nil {
 				t.Fatal(err)
 			}

@@ -92,8 +92,22 @@ func (h *Host) build(ctx context.Context, p plan.Plan) error {
 			return err
 		}
 	}
+	for _, w := range p.Wires { // they come up side by side
+		if err := awaitLink(ctx, w); err != nil {
+			return err
+		}
+	}
 	h.progress("network: %d namespaces, %d wires", len(p.Namespaces), len(p.Wires))
 	return nil
+}
+
+// linkTimeout bounds how long a wire may take to come up.
+const linkTimeout = 10 * time.Second
+
+func awaitLink(ctx context.Context, w plan.Wire) error {
+	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
+	defer cancel()
+	return kernel.AwaitLink(ctx, w)
 }
 
 // stages iterates over the stages in order, with the processes of each.

@@ -1,8 +1,10 @@
 package kernel
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -22,6 +24,45 @@ func SetPort(w plan.Wire, up bool) error {
 		}
 		return h.LinkSetDown(link)
 	})
+}
+
+// linkPoll is how often AwaitLink looks.
+const linkPoll = 5 * time.Millisecond
+
+// AwaitLink returns when both ends of a wire carry packets. That is some time
+// after they were brought up, and until then the kernel drops what is sent.
+func AwaitLink(ctx context.Context, w plan.Wire) error {
+	for _, end := range []struct{ namespace, iface string }{{w.SwitchNamespace, w.SwitchInterface}, {w.BladeNamespace, plan.Interface}} {
+		ns, err := OpenNamespace(end.namespace)
+		if err != nil {
+			return err
+		}
+		err = awaitLink(ctx, ns, end.iface)
+		ns.close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func awaitLink(ctx context.Context, ns *Namespace, name string) error {
+	tick := time.NewTicker(linkPoll)
+	defer tick.Stop()
+	for {
+		carries := false
+		if err := withLink(ns, name, func(_ *netlink.Handle, link netlink.Link) error {
+			carries = link.Attrs().OperState == netlink.OperUp
+			return nil
+		}); err != nil || carries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("interface %s of %s does not come up: %w", name, ns.name, ctx.Err())
+		case <-tick.C:
+		}
+	}
 }
 
 // DownPorts returns the interfaces of the switch's namespace that are

@@ -131,12 +131,11 @@ func TestSetPort(t *testing.T) {
 		t.Errorf("ports down: %v, %v", down, err)
 	}
 	fd := capture(t, sw, w.SwitchInterface)
-	var f []byte
-	for deadline := time.Now().Add(5 * time.Second); f == nil && time.Now().Before(deadline); {
-		sendFrom(t, blade, rackaddr.Node(1), 100) // lost until the kernel has noticed the carrier
-		f = frame(t, fd, 50*time.Millisecond)
+	if err := AwaitLink(t.Context(), w); err != nil {
+		t.Fatal(err)
 	}
-	checkFrame(t, f, w, rackaddr.Node(1), 100)
+	sendFrom(t, blade, rackaddr.Node(1), 100) // the first packet arrives
+	checkFrame(t, frame(t, fd, 5*time.Second), w, rackaddr.Node(1), 100)
 }
 
 // After a reboot nothing is left of what processes had added, and all else is there.
