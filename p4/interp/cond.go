@@ -45,7 +45,7 @@ func (c *compiler) condUnary(e v1model.Unary) pred {
 		}
 		return c.compareBig(v1model.OpNotEqual, e.X, v1model.Const{Value: new(big.Int)})
 	}
-	if e.X.Kind() == v1model.KindUnion {
+	if v1model.KindOf(e.X) == v1model.KindUnion {
 		u, _ := c.union(e.X)
 		return func(s *state) bool { i := u(s); return i >= 0 && c.unionHeader(s, i) >= 0 }
 	}
@@ -67,7 +67,7 @@ func (c *compiler) condBinary(e v1model.Binary) pred {
 		x, y := c.cond(e.X), c.cond(e.Y)
 		return func(s *state) bool { return x(s) || y(s) }
 	}
-	switch e.X.Kind() {
+	switch v1model.KindOf(e.X) {
 	case v1model.KindBool:
 		x, y, want := c.cond(e.X), c.cond(e.Y), e.Op == v1model.OpEqual
 		return func(s *state) bool { return (x(s) == y(s)) == want }

@@ -162,8 +162,7 @@ func (x *Executor) Program() *v1model.Program { return x.c.prog }
 // discarded.
 func (x *Executor) Close() error {
 	x.closed.Store(true)
-	x.lock.lock()
-	x.lock.unlock() //nolint:staticcheck // waits for the packets in flight
+	x.lock.drain()
 	x.sweeper.close()
 	return nil
 }

@@ -48,3 +48,9 @@ func (l *pathLock) unlock() {
 		l.shards[i].Unlock()
 	}
 }
+
+// drain waits until the packets that are on their way now are done.
+func (l *pathLock) drain() {
+	l.lock()
+	defer l.unlock()
+}

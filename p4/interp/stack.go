@@ -20,7 +20,7 @@ func (c *compiler) copyStmt(st v1model.Copy) step {
 			groupUnions(dst.Stack.Unions), groupUnions(src.Stack.Unions),
 			c.lay.ustacks[dst.Stack.Index], c.lay.ustacks[src.Stack.Index])
 	}
-	if st.Dst.Kind() == v1model.KindUnion {
+	if v1model.KindOf(st.Dst) == v1model.KindUnion {
 		dst, _ := c.union(st.Dst)
 		src, _ := c.union(st.Src)
 		return func(s *state) {

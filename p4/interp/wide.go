@@ -67,11 +67,11 @@ func (c *compiler) wideField(e v1model.Expr) wide {
 	}
 	find, fixed, sl, _ := c.place(e)
 	skip, width := sl.n-2, sl.width
-	if fixed >= 0 && !(sl.signed && width < 128) {
+	signed := sl.signed && width < 128
+	if fixed >= 0 && !signed {
 		at := fixed + skip
 		return func(s *state) u128 { return u128{s.w[at], s.w[at+1]} }
 	}
-	signed := sl.signed && width < 128
 	return func(s *state) u128 {
 		at := find(s)
 		if at < 0 {

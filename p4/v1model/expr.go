@@ -20,11 +20,8 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "number", "boolean", "header", "header stack", "header union", "header union stack"}[k]
 }
 
-// Expr is a node of an expression tree.
-type Expr interface {
-	// Kind is what the expression yields.
-	Kind() Kind
-}
+// Expr is a node of an expression tree; KindOf tells what it yields.
+type Expr interface{ expr() }
 
 // Leaves.
 type (
@@ -81,26 +78,52 @@ type (
 	}
 )
 
-// Kind implements Expr.
-func (Const) Kind() Kind           { return KindData }
-func (BoolConst) Kind() Kind       { return KindBool }
-func (FieldValue) Kind() Kind      { return KindData }
-func (Param) Kind() Kind           { return KindData }
-func (Lookahead) Kind() Kind       { return KindData }
-func (HeaderValue) Kind() Kind     { return KindHeader }
-func (StackValue) Kind() Kind      { return KindStack }
-func (UnionValue) Kind() Kind      { return KindUnion }
-func (UnionStackValue) Kind() Kind { return KindUnionStack }
-func (Member) Kind() Kind          { return KindHeader }
-func (FieldOf) Kind() Kind         { return KindData }
-func (e Unary) Kind() Kind         { return unaryOps[e.Op].result }
-func (e Binary) Kind() Kind        { return binaryOps[e.Op].result }
-func (e Select) Kind() Kind        { return e.Then.Kind() }
-func (e Element) Kind() Kind       { return elementKind(e.Stack) }
-func (e Last) Kind() Kind          { return elementKind(e.Stack) }
+func (Const) expr()           {}
+func (BoolConst) expr()       {}
+func (FieldValue) expr()      {}
+func (Param) expr()           {}
+func (Lookahead) expr()       {}
+func (HeaderValue) expr()     {}
+func (StackValue) expr()      {}
+func (UnionValue) expr()      {}
+func (UnionStackValue) expr() {}
+func (Unary) expr()           {}
+func (Binary) expr()          {}
+func (Select) expr()          {}
+func (Element) expr()         {}
+func (Last) expr()            {}
+func (Member) expr()          {}
+func (FieldOf) expr()         {}
+
+// KindOf is what an expression yields.
+func KindOf(e Expr) Kind {
+	switch e := e.(type) {
+	case BoolConst:
+		return KindBool
+	case HeaderValue, Member:
+		return KindHeader
+	case StackValue:
+		return KindStack
+	case UnionValue:
+		return KindUnion
+	case UnionStackValue:
+		return KindUnionStack
+	case Unary:
+		return unaryOps[e.Op].result
+	case Binary:
+		return binaryOps[e.Op].result
+	case Select:
+		return KindOf(e.Then)
+	case Element:
+		return elementKind(e.Stack)
+	case Last:
+		return elementKind(e.Stack)
+	}
+	return KindData
+}
 
 func elementKind(stack Expr) Kind {
-	if stack.Kind() == KindUnionStack {
+	if KindOf(stack) == KindUnionStack {
 		return KindUnion
 	}
 	return KindHeader

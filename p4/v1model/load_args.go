@@ -45,7 +45,7 @@ func (c *call) lvalue() Expr {
 	case FieldOf:
 		f = e.Type.field(e.Field)
 	default:
-		c.fail(malformed("a %v that cannot be written", e.Kind()))
+		c.fail(malformed("a %v that cannot be written", KindOf(e)))
 		return nil
 	}
 	switch {
@@ -87,8 +87,8 @@ func (c *call) header() Expr {
 
 func (c *call) stack() Expr {
 	e := c.arg(0)
-	if c.err == nil && e.Kind() != KindStack && e.Kind() != KindUnionStack {
-		c.fail(malformed("a %v instead of a stack", e.Kind()))
+	if c.err == nil && KindOf(e) != KindStack && KindOf(e) != KindUnionStack {
+		c.fail(malformed("a %v instead of a stack", KindOf(e)))
 	}
 	return e
 }

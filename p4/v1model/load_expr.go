@@ -35,7 +35,7 @@ func (l *loader) kind(raw *rawValue, want Kind, depth int) (Expr, error) {
 }
 
 func convert(e Expr, want Kind) (Expr, error) {
-	switch got := e.Kind(); {
+	switch got := KindOf(e); {
 	case want == got || want == 0:
 		return e, nil
 	case want == KindData && got == KindBool:
@@ -131,7 +131,7 @@ func (l *loader) fieldExpr(raw json.RawMessage, depth int) (Expr, error) {
 func fieldOf(h Expr, name string) (Expr, error) {
 	t := typeOf(h)
 	if t == nil {
-		return nil, malformed("field %q of a %v", name, h.Kind())
+		return nil, malformed("field %q of a %v", name, KindOf(h))
 	}
 	i, ok := t.Field(name)
 	if !ok {

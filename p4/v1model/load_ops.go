@@ -64,7 +64,7 @@ func (l *loader) unary(op *rawOp, depth int) (Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch k := x.Kind(); code {
+	switch k := KindOf(x); code {
 	case OpValid:
 		if k != KindHeader && k != KindUnion {
 			return nil, malformed("validity of a %v", k)
@@ -109,7 +109,7 @@ func (l *loader) binary(op *rawOp, depth int) (Expr, error) {
 
 // compare checks that both sides of == or != can be compared.
 func compare(code Op, x, y Expr) (Expr, error) {
-	kx, ky := x.Kind(), y.Kind()
+	kx, ky := KindOf(x), KindOf(y)
 	if kx != ky && (kx == KindData || kx == KindBool) {
 		var err error
 		if y, err = convert(y, kx); err != nil {
@@ -135,18 +135,18 @@ func (l *loader) ternary(op *rawOp, depth int) (Expr, error) {
 	if err != nil {
 		return nil, at(err, "then")
 	}
-	y, err := l.operand(op.Right, x.Kind(), depth)
+	y, err := l.operand(op.Right, KindOf(x), depth)
 	if err != nil {
 		return nil, at(err, "else")
 	}
-	switch x.Kind() {
+	switch KindOf(x) {
 	case KindData, KindBool:
 	case KindHeader:
 		if typeOf(x) != typeOf(y) {
 			return nil, malformed("choice between different headers")
 		}
 	default:
-		return nil, unsupported("choice between %vs", x.Kind())
+		return nil, unsupported("choice between %vs", KindOf(x))
 	}
 	return Select{c, x, y}, nil
 }
@@ -163,14 +163,14 @@ func (l *loader) access(op *rawOp, depth int) (Expr, error) {
 	}
 	if op.Op == "access_union_header" {
 		t := unionTypeOf(x)
-		if x.Kind() != KindUnion || t == nil || i < 0 || i >= len(t.Members) {
-			return nil, malformed("member %d of a %v", i, x.Kind())
+		if KindOf(x) != KindUnion || t == nil || i < 0 || i >= len(t.Members) {
+			return nil, malformed("member %d of a %v", i, KindOf(x))
 		}
 		return Member{x, i}, nil
 	}
 	t := typeOf(x)
 	if t == nil || i < 0 || i > len(t.Fields) {
-		return nil, malformed("field %d of a %v", i, x.Kind())
+		return nil, malformed("field %d of a %v", i, KindOf(x))
 	}
 	if i == len(t.Fields) { // the hidden field comes last
 		i = ValidField
@@ -183,7 +183,7 @@ func (l *loader) element(op *rawOp, depth int) (Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k := s.Kind(); k != KindStack && k != KindUnionStack {
+	if k := KindOf(s); k != KindStack && k != KindUnionStack {
 		return nil, malformed("element of a %v", k)
 	}
 	i, err := l.operand(op.Right, KindData, depth)

@@ -114,7 +114,7 @@ func sameLayout(a, b Expr) bool {
 		sb, ok := b.(UnionStackValue)
 		return ok && sa.Stack.Type == sb.Stack.Type && len(sa.Stack.Unions) == len(sb.Stack.Unions)
 	}
-	if a.Kind() == KindUnion {
+	if KindOf(a) == KindUnion {
 		return unionTypeOf(a) == unionTypeOf(b)
 	}
 	return typeOf(a) == typeOf(b)

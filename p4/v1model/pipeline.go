@@ -34,9 +34,13 @@ type Call struct {
 }
 
 // NodeName implements Node.
-func (t *Table) NodeName() string     { return t.Name }
+func (t *Table) NodeName() string { return t.Name }
+
+// NodeName implements Node.
 func (c *Condition) NodeName() string { return c.Name }
-func (c *Call) NodeName() string      { return c.Name }
+
+// NodeName implements Node.
+func (c *Call) NodeName() string { return c.Name }
 
 // MatchKind is how a key field is matched.
 type MatchKind uint8

@@ -17,9 +17,10 @@ type (
 		Valid  bool
 	}
 	// Push makes Count invalid elements at a stack's front, dropping what falls
-	// out at its end; Pop removes Count elements from its front.
+	// out at its end.
 	Push struct{ Stack, Count Expr }
-	Pop  struct{ Stack, Count Expr }
+	// Pop removes Count elements from a stack's front.
+	Pop struct{ Stack, Count Expr }
 )
 
 // Statements on the program's objects.
@@ -35,11 +36,12 @@ type (
 		Meter      *Meter
 		Index, Dst Expr
 	}
-	// ReadRegister and WriteRegister access a register's cell.
+	// ReadRegister reads a register's cell.
 	ReadRegister struct {
 		Register   *Register
 		Index, Dst Expr
 	}
+	// WriteRegister writes a register's cell, wrapped to its width.
 	WriteRegister struct {
 		Register     *Register
 		Index, Value Expr

@@ -1,0 +1,107 @@
+package v1model_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+)
+
+func program(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile("../interp/testdata/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func load(t testing.TB, data []byte) *v1model.Program {
+	t.Helper()
+	p, err := v1model.Load(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestLoadBifrost(t *testing.T) {
+	p := load(t, p4.JSON)
+	access := p.Table("BifrostIngress.dsm_access")
+	if access == nil {
+		t.Fatal("no table dsm_access")
+	}
+	if access.Kind != v1model.MatchLPM || access.MaxSize != 1<<21 || !access.ByHit {
+		t.Errorf("dsm_access: %+v", access)
+	}
+	var widths []int
+	for _, k := range access.Key {
+		widths = append(widths, k.Field.Width())
+	}
+	if want := []int{128, 8, 8, 64}; !slices.Equal(widths, want) {
+		t.Errorf("dsm_access matches fields of %v bits, not %v", widths, want)
+	}
+	if d := access.Default; d == nil || d.Action.Name != "NoAction" || !access.ConstEntry {
+		t.Errorf("dsm_access has the default %+v", d)
+	}
+	if p.Std.MulticastGroup.String() != "standard_metadata.mcast_grp" {
+		t.Errorf("multicast group in %v", p.Std.MulticastGroup)
+	}
+	if p.Uses(p.Std.IngressTimestamp) || !p.Uses(p.Std.ParserError) {
+		t.Error("the program looks at parser_error and at no timestamp")
+	}
+	if code, ok := p.ErrorCode(v1model.ErrorPacketTooShort); !ok || p.ErrorName(code) != v1model.ErrorPacketTooShort {
+		t.Error("core errors are not known by name and code")
+	}
+}
+
+func TestLoadStacks(t *testing.T) {
+	p := load(t, program(t, "stacks"))
+	if n := len(p.Stacks); n != 1 || len(p.Stacks[0].Headers) != 3 {
+		t.Fatalf("stacks: %+v", p.Stacks)
+	}
+	if n := len(p.UnionStacks); n != 1 || len(p.UnionStacks[0].Unions) != 2 {
+		t.Fatalf("union stacks: %+v", p.UnionStacks)
+	}
+	for _, u := range p.Unions {
+		for _, h := range u.Headers {
+			if h.Union != u {
+				t.Errorf("%s does not know its union", h.Name)
+			}
+		}
+	}
+	var opts *v1model.HeaderType
+	for _, ht := range p.HeaderTypes {
+		if ht.Name == "opts_t" {
+			opts = ht
+		}
+	}
+	if opts == nil || opts.Bits != 16 || opts.Varbit != 1 || opts.Fields[1].MaxWidth != 64 || opts.Fields[2].Offset != 8 {
+		t.Errorf("opts_t: %+v", opts)
+	}
+}
+
+func TestLoadTables(t *testing.T) {
+	p := load(t, program(t, "tables"))
+	for name, want := range map[string]v1model.MatchKind{
+		"exact_two": v1model.MatchExact, "longest": v1model.MatchLPM, "exact_lpm": v1model.MatchLPM,
+		"three": v1model.MatchTernary, "between": v1model.MatchRange, "maybe": v1model.MatchTernary,
+	} {
+		if got := p.Table("I." + name); got == nil || got.Kind != want {
+			t.Errorf("table %s: %+v", name, got)
+		}
+	}
+	own := p.Table("I.program")
+	if len(own.Entries) != 3 || !own.Const || own.EntryPriority(0) != 3 || own.EntryPriority(2) != 1 {
+		t.Errorf("entries: %+v", own.Entries)
+	}
+	chosen := p.Table("I.chosen")
+	if chosen.Profile == nil || chosen.Profile.Selector == nil || len(chosen.Key) != 1 {
+		t.Errorf("chosen: %+v", chosen)
+	}
+	if masked := p.Table("I.masked").Key[0]; masked.Mask == nil || masked.Name != "middle" {
+		t.Errorf("masked key: %+v", masked)
+	}
+}
