@@ -1,0 +1,161 @@
+package rpc
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// silence is a network on which nothing arrives and everything gets lost.
+type silence struct{ closed chan struct{} }
+
+func (s silence) ListenUDP(netip.AddrPort) (netio.Conn, error) {
+	return silence{make(chan struct{})}, nil
+}
+func (silence) AddAddress(netip.Addr) error       { return nil }
+func (silence) RemoveAddress(netip.Addr) error    { return nil }
+func (silence) AddLocalPrefix(netip.Prefix) error { return nil }
+func (silence) MTU() int                          { return 9000 }
+
+func (s silence) ReadBatch([]netio.Message) (int, error) {
+	<-s.closed
+	return 0, net.ErrClosed
+}
+func (silence) WriteBatch(ms []netio.Message) (int, error) { return len(ms), nil }
+func (silence) SetReadDeadline(time.Time) error            { return nil }
+func (silence) LocalAddr() netip.AddrPort                  { return netip.AddrPort{} }
+func (s silence) Close() error                             { close(s.closed); return nil }
+
+// quietNode is a node on a silent network that exports the test service.
+func quietNode(t testing.TB) (*Node, *export) {
+	t.Helper()
+	s := testrack.NewSession(silence{}, join.Identity{Name: "fuzz", Address: rackaddr.Node(1), Incarnation: 1})
+	n, err := Join(t.Context(), WithJoiner(testrack.Fixed(s)), WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close(context.Background()) })
+	if err := n.Export(t.Context(), "Test", testsvc.NewTestProcessor(&testsvc.Handler{})); err != nil {
+		t.Fatal(err)
+	}
+	return n, n.exports["Test"]
+}
+
+// received is a reader that holds one datagram.
+func received(b []byte) *reader {
+	r := newReader(nil)
+	r.buffers[0] = newDatagram()
+	n := copy(r.buffers[0][:], b)
+	r.messages[0] = netio.Message{Buf: r.buffers[0][:n], Remote: netip.AddrPortFrom(rackaddr.Node(2), rackaddr.PortRPC)}
+	return r
+}
+
+// seedCall is a well-formed call, and pieces that lead a fuzzer to more.
+func seedCall(t testing.TB, method string, args thrift.TStruct, service uint64) []byte {
+	t.Helper()
+	c := newCodec(maxDatagram)
+	defer c.free()
+	ctx := context.Background()
+	if err := c.WriteMessageBegin(ctx, method, thrift.CALL, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := args.Write(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	wire, _ := packet.MethodOf(method)
+	h := packet.Header{
+		Type: packet.Call, Flags: packet.FlagSession, NameLength: uint8(len(method)), Method: wire,
+		Call: packet.SessionID(5, 6), Floor: 6, CallerIncarnation: 1, Service: service,
+	}
+	return append([]byte(nil), c.datagram(&h)...)
+}
+
+// thing is the least that the generated code can write.
+func thing() *testsvc.Everything {
+	name := "x"
+	return &testsvc.Everything{Shape: &testsvc.Shape{Name: &name}, Point: &testsvc.Point{}}
+}
+
+// No datagram may do more to a server than be refused: every call that begins
+// ends, with an answer of its own.
+func FuzzCall(f *testing.F) {
+	n, x := quietNode(f)
+	fill := thing()
+	fill.Strings, fill.Shapes, fill.Inner = []string{"a"}, map[string][]*testsvc.Point{"x": {{X: 1}}}, thing()
+	for method, args := range map[string]thrift.TStruct{
+		"ping": &testsvc.BasePingArgs{}, "echo": &testsvc.TestEchoArgs{Thing: fill}, "note": &testsvc.TestNoteArgs{Number: 3},
+		"plant": &testsvc.TestPlantArgs{Tree: &testsvc.Tree{Here: GlobalPointer([16]byte{4: 16, 5: 1, 15: 64})}},
+	} {
+		f.Add(seedCall(f, method, args, x.hash))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > maxDatagram {
+			return
+		}
+		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits)
+		r := received(b)
+		if e := x.receive(r, 0); e != nil {
+			x.pool.work(e)
+			m := e.call
+			a := n.in.core.Receive(0, e.from.Addr(), &m)
+			if a.Verdict != endpoint.Resend {
+				t.Fatalf("a call that has run is now: %v", a.Verdict)
+			}
+			if _, err := packet.Parse(a.Reply); err != nil || len(a.Reply) > n.budget {
+				t.Fatalf("answered with %d bytes, %v", len(a.Reply), err)
+			}
+		}
+		r.free()
+	})
+}
+
+// No datagram may do more to a client than end the call that it names.
+func FuzzAnswer(f *testing.F) {
+	n, x := quietNode(f)
+	method := &method{op: "call Test.echo", name: "echo"}
+	seed := seedCall(f, "echo", &testsvc.TestEchoResult{Success: thing()}, x.hash)
+	seed[3] = byte(packet.Reply)
+	f.Add(seed)
+	exception := append([]byte(nil), seed...)
+	exception[3] = byte(packet.Exception)
+	f.Add(exception)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > maxDatagram {
+			return
+		}
+		p := n.out.pendings.Get().(*pending)
+		p.RTT = &method.rtt
+		codec := newCodec(n.budget)
+		defer codec.free()
+		var id packet.ID
+		if m, err := packet.Parse(b); err == nil {
+			id = m.Call
+		}
+		if _, err := n.begin(p, codec, &packet.Header{Type: packet.Call}, id); err != nil {
+			t.Fatal(err)
+		}
+		r := received(b)
+		defer r.free()
+		if !n.receiveAnswer(r, 0) {
+			n.end(p)
+		} else {
+			<-p.ready
+			client := &client{node: n}
+			_ = client.decode(t.Context(), codec, p, method, &testsvc.TestEchoResult{})
+		}
+		n.release(p)
+	})
+}
