@@ -16,7 +16,8 @@ import (
 // any other.
 type Header struct {
 	fields []headerField
-	bits   int
+	bits   int // all fields together
+	values int // bytes that the fields take one by one
 }
 
 type headerField struct {
@@ -36,9 +37,17 @@ func (h *Header) Decode(frame []byte) ([]*p4v1.PacketMetadata, []byte, error) {
 	if len(frame) < n {
 		return nil, nil, fmt.Errorf("frame of %d bytes is shorter than its controller header of %d", len(frame), n)
 	}
+	// This is the way of every held packet, so all messages and all values are
+	// allocated together.
+	msgs := make([]p4v1.PacketMetadata, len(h.fields))
 	md := make([]*p4v1.PacketMetadata, len(h.fields))
+	values := make([]byte, h.values)
 	for i, f := range h.fields {
-		md[i] = &p4v1.PacketMetadata{MetadataId: f.id, Value: Canonical(getBits(frame, f.offset, f.width))}
+		v := values[:byteLen(f.width):byteLen(f.width)]
+		values = values[len(v):]
+		getBits(v, frame, f.offset, f.width)
+		md[i] = &msgs[i]
+		md[i].MetadataId, md[i].Value = f.id, Canonical(v)
 	}
 	return md, frame[n:], nil
 }
@@ -78,18 +87,16 @@ func (h *Header) index(id uint32) int {
 	return -1
 }
 
-// getBits copies width bits at offset into a fresh right-aligned byte string.
-func getBits(b []byte, offset, width int) []byte {
-	out := make([]byte, byteLen(width))
+// getBits copies width bits at offset into out, right-aligned; out must be zero.
+func getBits(out, b []byte, offset, width int) {
 	if offset%8 == 0 && width%8 == 0 {
 		copy(out, b[offset/8:])
-		return out
+		return
 	}
 	for i := range width { // from the least significant bit
 		from, to := offset+width-1-i, len(out)*8-1-i
 		out[to/8] |= b[from/8] >> (7 - from%8) & 1 << (7 - to%8)
 	}
-	return out
 }
 
 // putBits stores the low width bits of v at offset; the place must be zero.
@@ -140,6 +147,7 @@ func header(name string, m *configv1.ControllerPacketMetadata) (*Header, error) 
 		}
 		h.fields = append(h.fields, headerField{id: f.GetId(), name: f.GetName(), offset: h.bits, width: w})
 		h.bits += w
+		h.values += byteLen(w)
 	}
 	return h, nil
 }

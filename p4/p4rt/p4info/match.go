@@ -161,7 +161,8 @@ func (f *Field) message(k datapath.Match) *p4v1.FieldMatch {
 	case Exact:
 		m.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: v}}
 		return m
-	case Optional:
+	case Optional: // programs declare it as ternary: all of the field or nothing
+		k.Wildcard = k.Wildcard || k.Mask != nil && allZero(k.Mask)
 		m.FieldMatchType = &p4v1.FieldMatch_Optional_{Optional: &p4v1.FieldMatch_Optional{Value: v}}
 	case LPM:
 		k.Wildcard = k.Wildcard || k.PrefixLen == 0

@@ -1,0 +1,191 @@
+package p4info
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+)
+
+func load(t testing.TB, path string) *configv1.P4Info {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &configv1.P4Info{}
+	if err := prototext.Unmarshal(text, m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func parse(t testing.TB, path string) *Info {
+	t.Helper()
+	info, err := Parse(load(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// What p4c makes of Bifröst's own program is accepted.
+func TestParse_Bifrost(t *testing.T) {
+	info := parse(t, "../../bifrost.p4info.txt")
+	access := info.TableByName("BifrostIngress.dsm_access")
+	if access == nil || len(access.Fields) != 4 || access.Fields[3].Kind != LPM || access.NeedsPriority {
+		t.Fatalf("got %+v", access)
+	}
+	if d := info.DigestByName("denied_digest_t"); d == nil || d.Sample.Leaves() != 4 {
+		t.Errorf("got %+v", d)
+	}
+	if info.PacketIn.Len() != 4 || info.Name(access.ID) != access.Name {
+		t.Errorf("packet_in has %d bytes", info.PacketIn.Len())
+	}
+}
+
+func TestParse_ReferencesAndOrder(t *testing.T) {
+	info := parse(t, "../testdata/all.p4info.txt")
+	exact := info.TableByName("ingress.exact")
+	if exact.Counter.Name != "ingress.hits" || exact.Meter.Name != "ingress.rate" || !exact.NotifyIdle {
+		t.Errorf("got %+v", exact)
+	}
+	if p := info.TableByName("ingress.selected").Profile; p == nil || !p.Selector || p.MaxGroupSize != 8 {
+		t.Errorf("got %+v", p)
+	}
+	if len(info.TableOrder) != 7 || info.TableOrder[2].Name != "ingress.acl" || !info.TableOrder[2].NeedsPriority {
+		t.Error("tables are not in P4Info's order")
+	}
+}
+
+// Matches survive the way to the data plane's words and back.
+func TestMatchKey_RoundTrip(t *testing.T) {
+	fields := parse(t, "../testdata/all.p4info.txt").TableByName("ingress.acl").Fields
+	m := &p4v1.TableEntry{}
+	err := prototext.Unmarshal([]byte(`
+		match { field_id: 1 exact { value: "\x06" } } match { field_id: 2 ternary { value: "\x01\x00" mask: "\x0f\x00" } }
+		match { field_id: 3 range { low: "\x10" high: "\x20" } } match { field_id: 4 optional { value: "\x00" } }
+		match { field_id: 5 lpm { value: "\xfd\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" prefix_len: 8 } }`), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := MatchKey(fields, m.GetMatch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(key[1].Mask, []byte{0x0f, 0}) || !slices.Equal(key[2].High, []byte{0, 0x20}) || key[4].PrefixLen != 8 || len(key[4].Value) != 16 {
+		t.Errorf("got %+v", key)
+	}
+	back := &p4v1.TableEntry{Match: MatchFields(fields, key)}
+	if !proto.Equal(back, m) {
+		t.Errorf("got %v, want %v", back, m)
+	}
+}
+
+// Entries that a program declares may spell out what P4Runtime leaves out.
+func TestMatchFields_LeavesOutWhatMatchesAll(t *testing.T) {
+	fields := parse(t, "../testdata/all.p4info.txt").TableByName("ingress.acl").Fields
+	ms := MatchFields(fields, []datapath.Match{
+		{Value: []byte{6}}, {Value: []byte{0, 0}, Mask: []byte{0, 0}}, {Value: []byte{0, 0}, High: []byte{0xff, 0xff}},
+		{Value: []byte{0}, Mask: []byte{0}}, {Value: make([]byte, 16)},
+	})
+	if len(ms) != 1 || ms[0].GetFieldId() != 1 {
+		t.Errorf("got %v", ms)
+	}
+}
+
+func TestType_Compound(t *testing.T) {
+	info := parse(t, "../testdata/all.p4info.txt")
+	d, err := info.DigestByName("other_t").Sample.Data([][]byte{{7}, {1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &p4v1.P4Data{}
+	if err := prototext.Unmarshal([]byte(`tuple { members { bitstring: "\x07" } members { bool: true } }`), want); err != nil || !proto.Equal(d, want) {
+		t.Errorf("got %v, %v", d, err)
+	}
+	if _, err := info.DigestByName("other_t").Sample.Data([][]byte{{7}}); err == nil {
+		t.Error("a field is missing and nobody minds")
+	}
+}
+
+func TestType_SelfContainedStruct(t *testing.T) {
+	m := load(t, "../testdata/all.p4info.txt")
+	m.TypeInfo.Structs["learn_t"].Members[0].TypeSpec = m.Digests[0].TypeSpec
+	if _, err := Parse(m); err == nil {
+		t.Error("a struct that contains itself has been accepted")
+	}
+}
+
+// FuzzParse: no P4Info makes Parse panic, and an accepted one is consistent.
+func FuzzParse(f *testing.F) {
+	for _, path := range []string{"../testdata/all.p4info.txt", "../../bifrost.p4info.txt"} {
+		b, err := proto.Marshal(load(f, path))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := &configv1.P4Info{}
+		if proto.Unmarshal(b, m) != nil {
+			return
+		}
+		info, err := Parse(m)
+		if err != nil {
+			return
+		}
+		for _, table := range info.TableOrder {
+			for id := range table.Actions {
+				if info.Actions[id] == nil {
+					t.Fatalf("table %q refers to the unknown action %d", table.Name, id)
+				}
+			}
+		}
+		if info.PacketIn.Len() > 1<<12 {
+			return
+		}
+		if _, _, err := info.PacketIn.Decode(make([]byte, info.PacketIn.Len())); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzMatchKey: an accepted match is canonical and comes back the same.
+func FuzzMatchKey(f *testing.F) {
+	fields := parse(f, "../testdata/all.p4info.txt").TableByName("ingress.acl").Fields
+	seed := &p4v1.TableEntry{}
+	if err := prototext.Unmarshal([]byte(`match { field_id: 1 exact { value: "\x06" } } match { field_id: 2 ternary { value: "\x00\x01" mask: "\x0f" } }`), seed); err != nil {
+		f.Fatal(err)
+	}
+	b, err := proto.Marshal(seed)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := &p4v1.TableEntry{}
+		if proto.Unmarshal(b, m) != nil {
+			return
+		}
+		key, err := MatchKey(fields, m.GetMatch())
+		if err != nil {
+			return
+		}
+		again, err := MatchKey(fields, MatchFields(fields, key))
+		if err != nil || len(again) != len(key) {
+			t.Fatalf("%v came back as %v, %v", key, again, err)
+		}
+		for i := range key {
+			if !slices.Equal(key[i].Value, again[i].Value) || !slices.Equal(key[i].Mask, again[i].Mask) || !slices.Equal(key[i].High, again[i].High) ||
+				key[i].PrefixLen != again[i].PrefixLen || key[i].Wildcard != again[i].Wildcard {
+				t.Fatalf("field %d: %+v came back as %+v", i, key[i], again[i])
+			}
+		}
+	})
+}
