@@ -39,12 +39,20 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		c.count.Malformed++
 		return
 	}
+	var known *allocs
+	if n := c.nodes[h.dst]; n != nil {
+		if known = n.allocsAt(p, m); known.late(m.Request) {
+			c.allocAgain(h, r)
+			return
+		}
+	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
 		switch {
 		case err != nil:
 			c.withdrawRegion(b, h, r, m)
 		case s.Outcome == lease.Done:
 			c.count.Allocs++
+			known.handled(m.Request)
 			c.event(Event{Kind: RegionAllocated, Blade: b.hello.Blade, Node: h.dst, Region: r.String()})
 			c.release(h, 0)
 		case s.Outcome == lease.Again:
@@ -59,6 +67,17 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 			c.log.Error("a memory blade hands out what it had handed out", "blade", b.hello.Blade, "region", r, "error", s.Refusal)
 		}
 	}))
+}
+
+// allocAgain takes another copy of an allocation's answer, which is of use only
+// while the region is there.
+func (c *controller) allocAgain(h *held, r packet.Region) {
+	if state, ok := c.leases.Find(r.Base); ok && state.Region == r && state.Owner == h.dst {
+		c.count.Duplicates++
+		c.release(h, 0)
+		return
+	}
+	c.count.Late++
 }
 
 // withdrawRegion takes a region back for whose rules the switch has no room.

@@ -21,6 +21,7 @@ type node struct {
 	exports     map[netip.Addr]*exported
 	sessions    map[uint64]*session // of calls that it makes
 	calls       map[*call]struct{}  // on record, as their caller
+	allocs      map[allocKey]*allocs
 }
 
 // join makes a program a node. The same token again means the same program.

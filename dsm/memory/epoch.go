@@ -13,5 +13,5 @@ const epochShift = 24
 // EpochAt returns an epoch for a machine that boots at t. A later boot gets a
 // higher one as long as the clock is not set back.
 func EpochAt(t time.Time) uint64 {
-	return uint64(max(0, t.Sub(epochStart).Milliseconds())) << epochShift
+	return uint64(max(1, t.Sub(epochStart).Milliseconds())) << epochShift
 }

@@ -44,10 +44,7 @@ type Rack struct {
 	memory  map[string]*daemon.Memory
 	ready   map[string]chan struct{} // closed when the blade is registered
 
-	stop context.CancelFunc
-	wg   sync.WaitGroup
-	mu   sync.Mutex
-	errs []error
+	blades, core *group // the blades end first, so that they can say goodbye
 }
 
 // Start brings a rack up and returns when every blade is registered. Whoever
@@ -57,12 +54,11 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 	if err != nil {
 		return nil, err
 	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &Rack{
-		cfg: cfg, stop: stop,
+		cfg: cfg, blades: newGroup(ctx), core: newGroup(ctx),
 		compute: map[string]*daemon.Compute{}, memory: map[string]*daemon.Memory{}, ready: map[string]chan struct{}{},
 	}
-	if err := r.start(running); err != nil {
+	if err := r.start(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	if err := r.registered(ctx); err != nil {
@@ -72,19 +68,19 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 }
 
 // start makes all parts and sets them going.
-func (r *Rack) start(ctx context.Context) error {
+func (r *Rack) start() error {
 	r.wire = wire.New(wire.Config{MTU: r.cfg.MTU, Schedule: r.cfg.Schedule, OnFrame: r.cfg.OnFrame})
 	var err error
 	if r.sw, err = softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Log: r.cfg.Log}); err != nil {
 		return err
 	}
 	r.wire.Connect(r.sw.Input)
-	r.run(ctx, "wire", func(ctx context.Context) error { r.wire.Run(ctx); return nil })
-	if err := r.startGatekeeper(ctx); err != nil {
+	r.core.run("wire", func(ctx context.Context) error { r.wire.Run(ctx); return nil })
+	if err := r.startGatekeeper(); err != nil {
 		return err
 	}
 	for i, b := range r.cfg.Blades {
-		if err := r.startBlade(ctx, i+1, b); err != nil {
+		if err := r.startBlade(i+1, b); err != nil {
 			return fmt.Errorf("blade %s: %w", b.Name, err)
 		}
 	}
@@ -92,9 +88,9 @@ func (r *Rack) start(ctx context.Context) error {
 }
 
 // startGatekeeper serves P4Runtime in memory and puts the Gatekeeper behind it.
-func (r *Rack) startGatekeeper(ctx context.Context) error {
+func (r *Rack) startGatekeeper() error {
 	l := bufconn.Listen(1 << 20)
-	r.run(ctx, "P4Runtime", func(context.Context) error {
+	r.core.run("P4Runtime", func(context.Context) error {
 		if err := r.sw.Serve(l); err != nil && !errors.Is(err, softswitch.ErrClosed) {
 			return err
 		}
@@ -111,12 +107,12 @@ func (r *Rack) startGatekeeper(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.run(ctx, "gatekeeper", r.keeper.Run)
+	r.core.run("gatekeeper", r.keeper.Run)
 	return nil
 }
 
 // startBlade puts a blade on the wire and starts its daemon.
-func (r *Rack) startBlade(ctx context.Context, n int, b Blade) error {
+func (r *Rack) startBlade(n int, b Blade) error {
 	port := datapath.Port(n)
 	host, err := r.wire.AddHost(wire.HostConfig{Name: b.Name, Port: port, Address: rackaddr.Blade(uint64(n))})
 	if err != nil {
@@ -126,11 +122,11 @@ func (r *Rack) startBlade(ctx context.Context, n int, b Blade) error {
 	if err := r.sw.Attach(port, func(frame []byte) { r.wire.Output(port, frame) }); err != nil {
 		return err
 	}
-	ready, once := make(chan struct{}), sync.Once{}
+	ready := make(chan struct{})
 	r.ready[b.Name] = ready
 	blade := daemon.Blade{
 		Name: b.Name, Stack: host, Address: host.Address(), MAC: host.MAC(), Log: r.cfg.Log.With("blade", b.Name),
-		Registered: func() { once.Do(func() { close(ready) }) },
+		Registered: sync.OnceFunc(func() { close(ready) }),
 	}
 	if b.Kind == control.Memory {
 		m, err := daemon.NewMemory(daemon.MemoryConfig{Blade: blade, Capacity: b.Capacity})
@@ -138,7 +134,7 @@ func (r *Rack) startBlade(ctx context.Context, n int, b Blade) error {
 			return err
 		}
 		r.memory[b.Name] = m
-		r.run(ctx, b.Name, m.Run)
+		r.blades.run(b.Name, m.Run)
 		return nil
 	}
 	c, err := daemon.NewCompute(daemon.ComputeConfig{Blade: blade, Nodes: computeNodes})
@@ -146,19 +142,8 @@ func (r *Rack) startBlade(ctx context.Context, n int, b Blade) error {
 		return err
 	}
 	r.compute[b.Name] = c
-	r.run(ctx, b.Name, c.Run)
+	r.blades.run(b.Name, c.Run)
 	return nil
-}
-
-// run starts a part; its error is reported by Close.
-func (r *Rack) run(ctx context.Context, name string, f func(context.Context) error) {
-	r.wg.Go(func() {
-		if err := f(ctx); err != nil {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.errs = append(r.errs, fmt.Errorf("%s: %w", name, err))
-		}
-	})
 }
 
 // registered waits until the Gatekeeper has welcomed every blade.
@@ -193,13 +178,13 @@ func (r *Rack) Switch() *softswitch.Switch { return r.sw }
 
 // Close stops everything and returns what went wrong in any part.
 func (r *Rack) Close() error {
-	r.stop()
+	errs := []error{r.blades.close()}
+	r.core.stop()
 	if r.sw != nil {
-		r.errs = append(r.errs, r.sw.Close())
+		errs = append(errs, r.sw.Close())
 	}
 	if r.conn != nil {
-		r.errs = append(r.errs, r.conn.Close())
+		errs = append(errs, r.conn.Close())
 	}
-	r.wg.Wait()
-	return errors.Join(r.errs...)
+	return errors.Join(append(errs, r.core.close())...)
 }
