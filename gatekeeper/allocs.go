@@ -26,6 +26,9 @@ func (a *allocs) late(request uint64) bool {
 	return known || request < a.floor
 }
 
+// full reports whether the node has settled none of too many allocations.
+func (a *allocs) full() bool { return len(a.above) >= maxAllocs }
+
 // handled notes that an allocation has its rules.
 func (a *allocs) handled(request uint64) {
 	if request >= a.floor {

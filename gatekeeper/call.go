@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -124,6 +125,10 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		c.refuse(h, &m.Header, fault.New(fault.Stale, "call", "node %s is in incarnation %d, not %d", n.address, n.incarnation, m.CallerIncarnation))
 		return
 	}
+	if m.Service != serviceHash(h.dst) {
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "the header names another service than the address %s", h.dst))
+		return
+	}
 	if k := c.calls[m.Call]; k != nil {
 		c.knownRequest(k, h, m)
 		return
@@ -157,6 +162,12 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		return
 	}
 	c.newRequest(n, callee, h, m)
+}
+
+// serviceHash is the part of a service's address that call headers repeat.
+func serviceHash(a netip.Addr) uint64 {
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[8:])
 }
 
 // choose finds the callee of a call that is addressed to a service.
@@ -255,7 +266,7 @@ func (c *controller) callEnded(id rpc.ID) {
 	}
 	k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", k.callee)
 	c.event(k.event(CallEnded))
-	if c.nodes[k.caller] != nil && k.to.IsValid() {
+	if c.nodes[k.caller] != nil && k.to.IsValid() && !k.settled {
 		c.send(0, (&held{src: k.caller, dst: k.to, srcPort: rackaddr.PortRPC, dstPort: rackaddr.PortRPC}).reply(exception(&k.header, k.refusal)))
 	}
 	c.finish(k)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
@@ -25,8 +26,9 @@ type controller struct {
 	calls    map[rpc.ID]*call
 	leases   *lease.Machine
 	base     base
-	machines [256]*blade         // memory blades in service, by machine id
-	orphans  map[*call]time.Time // calls that run without a caller, and when to ask for the reply
+	machines [256]*blade               // memory blades in service, by machine id
+	frees    map[packet.Pointer]uint64 // regions being freed: the request that is out
+	orphans  map[*call]time.Time       // calls that run without a caller, and when to ask for the reply
 
 	lastNode uint64 // number given out
 
@@ -48,7 +50,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	return &controller{
 		cfg: cfg, log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, leases: lease.New(), base: base{}, orphans: map[*call]time.Time{},
+		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, leases: lease.New(), base: base{}, frees: map[packet.Pointer]uint64{}, orphans: map[*call]time.Time{},
 	}
 }
 

@@ -8,6 +8,9 @@ const (
 	// maxNodeCalls bounds the calls of one caller that are on record, finished
 	// ones included that the caller has not settled yet.
 	maxNodeCalls = 1 << 16
+	// maxAllocs bounds the allocations of one node at one memory machine that it
+	// has not settled; a client has far fewer requests out.
+	maxAllocs = 1 << 16
 	// maxSessions bounds the sessions of one caller; a runtime has one for each
 	// call that it has out at a time.
 	maxSessions = 1 << 16

@@ -39,12 +39,19 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		c.count.Malformed++
 		return
 	}
-	var known *allocs
-	if n := c.nodes[h.dst]; n != nil {
-		if known = n.allocsAt(p, m); known.late(m.Request) {
-			c.allocAgain(h, r)
-			return
-		}
+	n := c.nodes[h.dst]
+	if n == nil {
+		c.reclaim([]packet.Region{r}) // nobody can take it any more
+		return
+	}
+	known := n.allocsAt(p, m)
+	switch {
+	case known.late(m.Request):
+		c.allocAgain(h, r)
+		return
+	case known.full():
+		c.count.Overload++
+		return
 	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
 		switch {
@@ -61,7 +68,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
 		case s.Refusal.Reason == lease.NoNode:
-			c.reclaim([]packet.Region{r}) // nobody can take it any more
+			c.reclaim([]packet.Region{r}) // it has just left
 		default:
 			c.count.Foreign++
 			c.log.Error("a memory blade hands out what it had handed out", "blade", b.hello.Blade, "region", r, "error", s.Refusal)
@@ -97,6 +104,11 @@ func (c *controller) heldFree(h *held) {
 		return
 	}
 	p := packet.FromAddr(h.dst).Bare()
+	m, _, err := packet.Parse(h.payload)
+	if err != nil {
+		c.count.Malformed++
+		return
+	}
 	c.submit(lease.Free{Node: n.address, Pointer: p}, verdict(func(s lease.Step, err error) {
 		switch {
 		case err != nil || s.Outcome == lease.Refused:
@@ -105,17 +117,19 @@ func (c *controller) heldFree(h *held) {
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
 		default:
+			c.frees[p] = m.Request
 			c.release(h, 0)
 		}
 	}))
 }
 
-// heldFreed takes the answer to a free: the region's last rule goes, or all come back.
+// heldFreed takes the answer to a free: the region's last rule goes, or all come
+// back. An answer to another request than the free that is out decides nothing.
 func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 	r, ok := c.leases.Find(p.Bare())
 	gone := m.Status == fault.OK || m.Status == fault.NotFound
-	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst {
-		c.release(h, 0) // the answer to a copy, or a refusal: nothing to decide
+	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst || c.frees[p.Bare()] != m.Request {
+		c.release(h, 0)
 		return
 	}
 	c.submit(lease.Freed{Region: r.Region, OK: gone}, verdict(func(s lease.Step, _ error) {
@@ -123,6 +137,7 @@ func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 			c.count.Duplicates++
 			return
 		}
+		delete(c.frees, p.Bare())
 		if s.Outcome == lease.Done && gone {
 			c.count.Frees++
 			c.event(Event{Kind: RegionFreed, Node: h.dst, Region: r.Region.String()})
@@ -154,6 +169,7 @@ func (c *controller) memoryAnswer(h *held, code fault.Code) {
 func (c *controller) reclaim(regions []packet.Region) {
 	for _, r := range regions {
 		c.count.Reclaims++
+		delete(c.frees, r.Base)
 		c.event(Event{Kind: RegionReclaimed, Region: r.String()})
 		for _, b := range c.blades {
 			if b.memory() && b.hello.Machine == r.Base.Machine() {

@@ -184,6 +184,9 @@ func (c *controller) caller(h *held) *node {
 type session struct {
 	floor uint64
 	calls []*call // on record
+	// replied is for calls that were not held, whose callers' floors we do not see:
+	// below it, all calls to that callee are settled.
+	replied map[netip.Addr]uint64
 }
 
 // settle raises a session's floor and forgets the calls that it passes.

@@ -61,7 +61,7 @@ func (c *controller) unheldCall(n *node, h *held, m *rpc.Message) *call {
 	}
 	if m.Flags&rpc.FlagSession != 0 {
 		s := caller.sessionOf(m.Call)
-		if m.Call.Sequence() < s.floor {
+		if m.Call.Sequence() < max(s.floor, s.replied[n.address]) {
 			c.count.Late++
 			return nil
 		}
@@ -76,10 +76,19 @@ func (c *controller) unheldCall(n *node, h *held, m *rpc.Message) *call {
 }
 
 // settleWith forgets what the caller has settled with this very callee, which
-// repeats the caller's floor in its replies.
+// repeats the caller's floor in its replies. A late copy of such a reply must not
+// hand its regions over once more: the callee may have them back by now.
 func (c *controller) settleWith(s *session, callee netip.Addr, m *rpc.Message) {
+	floor := min(m.Floor, m.Call.Sequence())
+	if floor <= s.replied[callee] {
+		return
+	}
+	if s.replied == nil {
+		s.replied = map[netip.Addr]uint64{}
+	}
+	s.replied[callee] = floor
 	for i := len(s.calls) - 1; i >= 0; i-- {
-		if k := s.calls[i]; k.callee == callee && k.id().Sequence() < min(m.Floor, m.Call.Sequence()) {
+		if k := s.calls[i]; k.callee == callee && k.id().Sequence() < floor {
 			k.settled = true
 			c.forgetSettled(k)
 		}

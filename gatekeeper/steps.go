@@ -43,8 +43,12 @@ func (c *controller) steps(steps []lease.Step) {
 func (c *controller) settled(s lease.Step, err error) {
 	if v, ok := s.Tag.(verdict); ok && v != nil {
 		v(s, err)
-	} else if e, ok := s.Event.(lease.Ended); ok {
+	}
+	switch e := s.Event.(type) {
+	case lease.Ended:
 		c.callEnded(e.ID)
+	case lease.Lost:
+		delete(c.frees, e.Region.Base)
 	}
 	c.reclaim(s.Reclaim)
 }

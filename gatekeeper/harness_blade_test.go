@@ -1,0 +1,201 @@
+package gatekeeper
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// testBlade is a blade at a switch port, with the daemon's end of the control
+// protocol.
+type testBlade struct {
+	r    *rack
+	port uint16
+	mac  frame.MAC
+	addr netip.Addr // link-local until it is welcome
+	peer *control.Peer
+	boot uint64
+	name string
+	// What it answers to the Gatekeeper's commands, and what it was told.
+	regions   []control.RegionID
+	mute      bool // it answers no commands
+	reclaimed []control.RegionID
+	tokens    uint64
+
+	mu      sync.Mutex
+	arrived [][]byte
+}
+
+// plug attaches a blade to a port.
+func (r *rack) plug(port uint16) *testBlade {
+	r.t.Helper()
+	b := &testBlade{
+		r: r, port: port, mac: frame.MAC{2, 0, 0, 0, 0, byte(port)}, boot: 1000 + uint64(port),
+		addr: netip.MustParseAddr(fmt.Sprintf("fe80::%x", port)),
+	}
+	b.peer = control.NewPeer(control.PeerConfig{Boot: b.boot, Follow: true})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.blades[port] = b
+	b.attach()
+	return b
+}
+
+func (b *testBlade) attach() {
+	if err := b.r.sw.Attach(datapath.Port(b.port), func(f []byte) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.arrived = append(b.arrived, bytes.Clone(f))
+	}); err != nil {
+		b.r.t.Fatal(err)
+	}
+}
+
+// take returns the frames that have arrived for the blade, except for control
+// packets, which are converse's.
+func (b *testBlade) take() []frame.UDP6 {
+	b.r.t.Helper()
+	b.r.settle()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []frame.UDP6
+	var control [][]byte
+	for _, f := range b.arrived {
+		u, err := frame.ParseUDP6(f)
+		if err != nil {
+			b.r.t.Fatalf("port %d got a bad frame: %v", b.port, err)
+		}
+		if u.DstMAC != b.mac {
+			b.r.t.Fatalf("port %d got a frame for %s", b.port, u.DstMAC)
+		}
+		if u.Dst.Port() == rackaddr.PortControl {
+			control = append(control, f)
+			continue
+		}
+		out = append(out, u)
+	}
+	b.arrived = control
+	return out
+}
+
+// send puts a datagram onto the blade's link and waits until all is quiet.
+func (b *testBlade) send(src, dst netip.Addr, port uint16, payload []byte) {
+	b.r.sw.Input(datapath.Port(b.port), frame.UDP6{
+		SrcMAC: b.mac, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
+		Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload,
+	}.Append(nil))
+	b.r.settle()
+}
+
+// ask sends a control request and returns the reply.
+func (b *testBlade) ask(kind control.Kind, body, reply any) error {
+	b.r.t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		b.r.t.Fatal(err)
+	}
+	id, err := b.peer.Ask(time.Now(), kind, data)
+	if err != nil {
+		b.r.t.Fatal(err)
+	}
+	for _, m := range b.converse() {
+		if m.ID != id {
+			continue
+		}
+		if m.Status != fault.OK {
+			return fault.Remote(m.Status, kind.String(), "%s", m.Body)
+		}
+		if reply != nil {
+			return json.Unmarshal(m.Body, reply)
+		}
+		return nil
+	}
+	return fmt.Errorf("no reply to %s", kind)
+}
+
+// converse exchanges control packets until there are no more, answers the
+// Gatekeeper's commands, and returns the replies to our requests.
+func (b *testBlade) converse() (replies []control.Message) {
+	for {
+		ready := b.peer.Ready()
+		for _, d := range ready.Send {
+			b.send(b.addr, rackaddr.Gatekeeper, rackaddr.PortControl, d)
+		}
+		replies = append(replies, ready.Replies...)
+		for _, m := range ready.Requests {
+			b.command(m)
+		}
+		b.r.settle()
+		b.mu.Lock()
+		var rest [][]byte
+		n := 0
+		for _, f := range b.arrived {
+			u, err := frame.ParseUDP6(f)
+			if err != nil || u.Dst.Port() != rackaddr.PortControl {
+				rest = append(rest, f)
+				continue
+			}
+			n++
+			_ = b.peer.Input(u.Payload)
+		}
+		b.arrived = rest
+		b.mu.Unlock()
+		if n == 0 && len(ready.Send)+len(ready.Requests) == 0 {
+			return replies
+		}
+	}
+}
+
+// command carries out a command of the Gatekeeper's.
+func (b *testBlade) command(m control.Message) {
+	if b.mute {
+		b.peer.Forget(m)
+		return
+	}
+	var body any
+	switch m.Kind {
+	case control.KindReclaim:
+		var r control.Reclaim
+		if err := m.Decode(&r); err != nil {
+			b.r.t.Error(err)
+		}
+		b.reclaimed = append(b.reclaimed, r.Regions...)
+	case control.KindRegions:
+		var q control.Regions
+		if err := m.Decode(&q); err != nil {
+			b.r.t.Error(err)
+		}
+		page := control.RegionList{}
+		if rest := b.regions[q.From:]; len(rest) > 2 { // small pages, so that there are some
+			page.Regions, page.Next = rest[:2], q.From+2
+		} else {
+			page.Regions = rest
+		}
+		body = page
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		b.r.t.Error(err)
+	}
+	b.peer.Answer(m, fault.OK, data)
+}
+
+// hello registers the blade.
+func (b *testBlade) hello(name, kind string) control.Welcome {
+	b.r.t.Helper()
+	var w control.Welcome
+	if err := b.ask(control.KindHello, control.Hello{Blade: name, Kind: kind, MAC: b.mac.String(), Capacity: 1 << 30, Boot: b.boot}, &w); err != nil {
+		b.r.t.Fatal(err)
+	}
+	b.addr, b.name = w.Address, name
+	return w
+}

@@ -1,0 +1,178 @@
+package gatekeeper
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strings"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// testNode is a node on a blade.
+type testNode struct {
+	*testBlade
+	address     netip.Addr
+	incarnation uint32
+	session     uint64
+	sequence    uint64
+	request     uint64
+}
+
+// join makes a node on the blade.
+func (b *testBlade) join(blade, name string) *testNode {
+	b.r.t.Helper()
+	var j control.Joined
+	b.tokens++
+	if err := b.ask(control.KindJoin, control.Join{Blade: blade, Name: name, Token: b.tokens}, &j); err != nil {
+		b.r.t.Fatal(err)
+	}
+	return &testNode{testBlade: b, address: j.Address, incarnation: j.Incarnation, session: 0xABC0 + uint64(b.port)}
+}
+
+// export makes the node serve methods.
+func (n *testNode) export(service string, methods ...string) error {
+	e := control.Export{Node: n.address, Incarnation: n.incarnation, Service: service}
+	for _, m := range methods {
+		e.Methods = append(e.Methods, control.Method{Name: m})
+	}
+	return n.ask(control.KindExport, e, nil)
+}
+
+// message makes a call that lends pointers.
+func (n *testNode) message(service, method string, ps ...packet.Pointer) *rpc.Message {
+	n.sequence++
+	wire, err := rpc.MethodOf(method)
+	if err != nil {
+		n.r.t.Fatal(err)
+	}
+	a := rackaddr.Service(service).As16()
+	return &rpc.Message{Header: rpc.Header{
+		Type: rpc.Call, Flags: rpc.FlagSession, NameLength: uint8(len(method)), Method: wire, Call: rpc.SessionID(n.session, n.sequence),
+		Floor: n.sequence, CallerIncarnation: n.incarnation, Service: binary.BigEndian.Uint64(a[8:]),
+	}, Pointers: ps, Payload: []byte("thrift")}
+}
+
+// call sends a call to a service.
+func (n *testNode) call(service string, m *rpc.Message) {
+	n.send(n.address, rackaddr.Service(service), rackaddr.PortRPC, m.Append(nil))
+}
+
+// reply answers a call that has arrived.
+func (n *testNode) reply(to netip.Addr, call *rpc.Message, results ...packet.Pointer) {
+	m := *call
+	m.Type, m.Flags, m.CalleeIncarnation = rpc.Reply, rpc.FlagSession|rpc.FlagHeld, n.incarnation
+	m.Pointers = results
+	n.send(n.address, to, rackaddr.PortRPC, m.Append(nil))
+}
+
+// message1 returns the one call message that has arrived.
+func (n *testNode) message1() rpc.Message {
+	n.r.t.Helper()
+	ms := n.messages()
+	if len(ms) != 1 {
+		n.r.t.Fatalf("%d messages have arrived at %s, want 1: %+v", len(ms), n.address, ms)
+	}
+	return ms[0]
+}
+
+func (n *testNode) messages() []rpc.Message {
+	n.r.t.Helper()
+	var out []rpc.Message
+	for _, u := range n.take() {
+		if u.Dst.Port() != rackaddr.PortRPC {
+			continue
+		}
+		m, err := rpc.Parse(u.Payload)
+		if err != nil {
+			n.r.t.Fatal(err)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// memory sends a memory request and returns the answers that have arrived.
+func (n *testNode) memory(op packet.Op, p packet.Pointer) []packet.Header {
+	n.r.t.Helper()
+	n.request++
+	h := packet.Header{Kind: packet.Request, Request: n.request, Floor: 1, Incarnation: n.incarnation}
+	n.send(n.address, p.With(op, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+	return n.memoryAnswers()
+}
+
+func (n *testNode) memoryAnswers() []packet.Header {
+	n.r.t.Helper()
+	var out []packet.Header
+	for _, u := range n.take() {
+		if u.Dst.Port() != rackaddr.PortDSM {
+			continue
+		}
+		h, _, err := packet.Parse(u.Payload)
+		if err != nil {
+			n.r.t.Fatal(err)
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+// serve makes a memory blade answer the requests that have arrived, all with ok,
+// and returns their operations.
+func (b *testBlade) serve() (ops []packet.Op) {
+	b.r.t.Helper()
+	for _, u := range b.take() {
+		if u.Dst.Port() != rackaddr.PortDSM {
+			continue
+		}
+		h, _, err := packet.Parse(u.Payload)
+		if err != nil {
+			b.r.t.Fatal(err)
+		}
+		ops = append(ops, packet.FromAddr(u.Dst.Addr()).Op())
+		h.Kind, h.Status = packet.Reply, fault.OK
+		b.send(u.Dst.Addr(), u.Src.Addr(), rackaddr.PortDSM, h.Append(nil))
+	}
+	return ops
+}
+
+// alloc lets a memory blade give a node a region of 4 KiB.
+func (b *testBlade) alloc(n *testNode, machine uint8, k uint64) packet.Pointer {
+	b.r.t.Helper()
+	p := packet.Make(rackaddr.DefaultDSMPrefix, machine, k<<12)
+	b.allocated(n, p)
+	if got := n.memoryAnswers(); len(got) != 1 || got[0].Kind != packet.Reply || got[0].Status != fault.OK {
+		b.r.t.Fatalf("the allocation was answered with %+v", got)
+	}
+	return p
+}
+
+// allocated sends the answer to an allocation.
+func (b *testBlade) allocated(n *testNode, p packet.Pointer) {
+	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096}
+	b.send(p.With(packet.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
+}
+
+// may reports which of read and write the switch lets a node do, by trying them.
+// The requests that pass end at the memory blade unanswered.
+func (n *testNode) may(m *testBlade, p packet.Pointer) string {
+	n.r.t.Helper()
+	var can []string
+	for _, op := range []packet.Op{packet.OpRead, packet.OpWrite} {
+		got := n.memory(op, p)
+		passed := len(m.take()) == 1
+		if passed == (len(got) == 1 && got[0].Kind == packet.Nack && got[0].Status == fault.PermissionDenied) {
+			n.r.t.Fatalf("%s: passed %v, answers %+v", op, passed, got)
+		}
+		if passed {
+			can = append(can, op.String())
+		}
+	}
+	if len(can) == 0 {
+		return "nothing"
+	}
+	return strings.Join(can, "+")
+}

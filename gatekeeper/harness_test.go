@@ -1,0 +1,137 @@
+package gatekeeper
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rack is a Gatekeeper and the real software switch with the real program; the
+// blades are scripts. It lives in a synctest bubble: settle means that all has
+// happened that follows from what was done.
+type rack struct {
+	t      *testing.T // of the bubble
+	sw     *softswitch.Switch
+	listen *bufconn.Listener
+	conn   *grpc.ClientConn
+	gk     *Gatekeeper
+	stop   func() error
+	settle func()
+
+	mu     sync.Mutex
+	blades map[uint16]*testBlade
+}
+
+// inRack runs a test with a rack whose Gatekeeper is connected.
+func inRack(t *testing.T, f func(r *rack)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t)
+		r.settle = synctest.Wait
+		r.start(Config{})
+		f(r)
+	})
+}
+
+func newRack(t *testing.T) *rack {
+	t.Helper()
+	r := &rack{t: t, blades: map[uint16]*testBlade{}}
+	r.startSwitch()
+	var err error
+	r.conn, err = grpc.NewClient("passthrough:switch", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			r.mu.Lock()
+			l := r.listen
+			r.mu.Unlock()
+			return l.DialContext(ctx)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if r.stop != nil {
+			r.stopGatekeeper()
+		}
+		_ = r.conn.Close()
+		r.stopSwitch()
+	})
+	return r
+}
+
+// startSwitch starts a switch without a program, and attaches the blades to it.
+func (r *rack) startSwitch() {
+	r.t.Helper()
+	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Load: softswitch.LoadGo})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	l := bufconn.Listen(1 << 20)
+	go func() { _ = sw.Serve(l) }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sw, r.listen = sw, l
+	for _, b := range r.blades {
+		b.attach()
+	}
+}
+
+func (r *rack) stopSwitch() {
+	if err := r.sw.Close(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// start starts a Gatekeeper and waits until the switch obeys it.
+func (r *rack) start(cfg Config) {
+	r.t.Helper()
+	cfg.Conn = r.conn
+	if testing.Verbose() {
+		cfg.Log = slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	gk, err := New(cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	events := gk.Subscribe(ctx)
+	go func() { ended <- gk.Run(ctx) }()
+	r.gk = gk
+	r.stop = func() error {
+		cancel()
+		return <-ended
+	}
+	for e := range events {
+		if e.Kind == SwitchConnected {
+			return
+		}
+	}
+}
+
+func (r *rack) stopGatekeeper() {
+	if err := r.stop(); err != nil {
+		r.t.Errorf("the Gatekeeper ended: %v", err)
+	}
+	r.stop = nil
+}
+
+func (r *rack) snapshot() Snapshot {
+	r.t.Helper()
+	s, err := r.gk.Snapshot(context.Background())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}

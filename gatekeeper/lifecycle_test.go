@@ -1,0 +1,390 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// leave ends a node.
+func (n *testNode) leave() {
+	n.r.t.Helper()
+	if err := n.ask(control.KindLeave, control.Leave{Node: n.address, Incarnation: n.incarnation}, nil); err != nil {
+		n.r.t.Fatal(err)
+	}
+}
+
+// beat keeps blades alive for a time in steps of a heartbeat.
+func (r *rack) beat(d time.Duration, bs ...*testBlade) {
+	r.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		for _, b := range bs {
+			var reply control.HeartbeatReply
+			if err := b.ask(control.KindHeartbeat, control.Heartbeat{Blade: b.name, Boot: b.boot}, &reply); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		pass(time.Second)
+	}
+}
+
+// pass lets virtual time pass.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func TestHello_Refused(t *testing.T) {
+	inRack(t, func(r *rack) {
+		b, other := r.plug(1), r.plug(2)
+		good := control.Hello{Blade: "c1", Kind: control.Compute, MAC: b.mac.String(), Boot: 1, Capacity: 4}
+		for what, change := range map[string]func(h *control.Hello){
+			"no name":             func(h *control.Hello) { h.Blade = "" },
+			"a name with spaces":  func(h *control.Hello) { h.Blade = "c 1" },
+			"a name without end":  func(h *control.Hello) { h.Blade = strings.Repeat("c", 300) },
+			"an unknown kind":     func(h *control.Hello) { h.Kind = "toaster" },
+			"no Ethernet address": func(h *control.Hello) { h.MAC = "none" },
+			"a group's address":   func(h *control.Hello) { h.MAC = "ff:ff:ff:ff:ff:ff" },
+			"no boot":             func(h *control.Hello) { h.Boot = 0 },
+		} {
+			h := good
+			change(&h)
+			if err := b.ask(control.KindHello, h, nil); fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := b.ask(control.KindHello, "not a hello", nil); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("malformed JSON: %v", err)
+		}
+		if err := b.ask(control.Kind(99), good, nil); fault.CodeOf(err) != fault.Unsupported {
+			t.Errorf("an unknown request: %v", err)
+		}
+		if n := len(r.snapshot().Blades); n != 0 {
+			t.Fatalf("%d blades are registered", n)
+		}
+		b.hello("c1", control.Compute)
+		if err := other.ask(control.KindHello, good, nil); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("a name in service: %v", err)
+		}
+		good.Blade = "c2"
+		if err := b.ask(control.KindHello, good, nil); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("a port in service: %v", err)
+		}
+	})
+}
+
+func TestHello_MachineIDs(t *testing.T) {
+	inRack(t, func(r *rack) {
+		ask := func(port uint16, name string, machine uint8) (control.Welcome, error) {
+			var w control.Welcome
+			b := r.plug(port)
+			return w, b.ask(control.KindHello, control.Hello{Blade: name, Kind: control.Memory, MAC: b.mac.String(), Boot: 1, Machine: machine}, &w)
+		}
+		if w, err := ask(1, "m1", 2); err != nil || w.Machine != 2 {
+			t.Errorf("got machine %d, %v", w.Machine, err)
+		}
+		if w, err := ask(2, "m2", 0); err != nil || w.Machine != 1 {
+			t.Errorf("got machine %d, %v", w.Machine, err)
+		}
+		if w, err := ask(3, "m3", 0); err != nil || w.Machine != 3 || len(w.Rack.Memories) != 3 {
+			t.Errorf("got %+v, %v", w, err)
+		}
+		if _, err := ask(4, "m4", 2); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("a machine id that is taken: %v", err)
+		}
+	})
+}
+
+func TestJoinAndExport_Refused(t *testing.T) {
+	inSmall(t, func(s *small) {
+		stranger := s.plug(9)
+		if err := stranger.ask(control.KindJoin, control.Join{Blade: "c1", Name: "x", Token: 1}, nil); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("join before hello: %v", err)
+		}
+		for what, j := range map[string]control.Join{
+			"another blade's name": {Blade: "s1", Name: "x", Token: 9}, "no name": {Blade: "c1", Token: 9}, "no token": {Blade: "c1", Name: "x"},
+		} {
+			if err := s.a.ask(control.KindJoin, j, nil); fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("join with %s: %v", what, err)
+			}
+		}
+		if err := s.m1.ask(control.KindJoin, control.Join{Blade: "m1", Name: "x", Token: 1}, nil); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("join on a memory blade: %v", err)
+		}
+		again := s.a.testBlade
+		again.tokens-- // the same program again
+		if n := again.join("c1", "program"); n.address != s.a.address {
+			t.Errorf("a repeated join gave %s, not %s", n.address, s.a.address)
+		}
+		alike := []string{"a_very_long_method_name", "a_very_long_method_name"}
+		for what, err := range map[string]error{
+			"no methods":        s.a.export("S"),
+			"no name":           s.a.export("", "m"),
+			"the same twice":    s.a.export("S", alike...),
+			"an empty method":   s.a.export("S", ""),
+			"too long a method": s.a.export("S", strings.Repeat("m", 256)),
+		} {
+			if fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("export of %s: %v", what, err)
+			}
+		}
+		e := control.Export{Node: s.b.address, Incarnation: 1, Service: "S", Methods: []control.Method{{Name: "m"}}}
+		if err := s.a.ask(control.KindExport, e, nil); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("export for another blade's node: %v", err)
+		}
+		e.Node, e.Incarnation = s.a.address, 2
+		if err := s.a.ask(control.KindExport, e, nil); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("export for another incarnation: %v", err)
+		}
+		e = control.Export{Node: s.c.address, Incarnation: 1, Service: "Arrays", Stateful: true, Methods: []control.Method{{Name: "add"}}}
+		if err := s.c.ask(control.KindExport, e, nil); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("a stateful service twice: %v", err)
+		}
+		neighbour := s.b.testBlade.join("s1", "second")
+		if err := neighbour.export("Arrays", "add"); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("a service twice on a blade: %v", err)
+		}
+	})
+}
+
+// Two nodes share a service: each call goes to one of them, the same one each
+// time, and both get their share; when one leaves the other gets all.
+func TestExport_Spread(t *testing.T) {
+	inSmall(t, func(s *small) {
+		if err := s.c.export("Arrays", "add", "make"); err != nil {
+			t.Fatal(err)
+		}
+		p := s.m1.alloc(s.a, 1, 1)
+		got := map[string]int{}
+		for i := range 64 {
+			s.a.sequence += 4
+			var ps []packet.Pointer
+			if i%2 == 0 {
+				ps = append(ps, p) // held: the Gatekeeper routes; else the switch does
+			}
+			m := s.a.message("Arrays", "add", ps...)
+			for range 2 {
+				s.a.call("Arrays", m)
+				b, c := len(s.b.messages()), len(s.c.messages())
+				if b+c != 1 {
+					t.Fatalf("call %d arrived %d times at b and %d times at c", i, b, c)
+				}
+				got[fmt.Sprint(i, b, c)]++
+				got[fmt.Sprint("all", b, c)]++
+			}
+		}
+		for k, n := range got {
+			if strings.HasPrefix(k, "all") != (n != 2) {
+				t.Errorf("%s: %d", k, n)
+			}
+		}
+		if b, c := got["all1 0"]+got["all 1 0"], got["all0 1"]+got["all 0 1"]; b < 40 || c < 40 {
+			t.Errorf("shares %v", got)
+		}
+		s.c.leave()
+		for range 8 {
+			s.a.sequence += 32
+			s.a.call("Arrays", s.a.message("Arrays", "make"))
+			s.b.message1()
+		}
+		s.b.leave()
+		if got := s.a.messages(); len(got) > 1 {
+			t.Errorf("exceptions for calls that the caller has settled: %+v", got)
+		}
+		s.a.call("Arrays", s.a.message("Arrays", "make"))
+		s.a.refused("a service without nodes", fault.Unavailable)
+	})
+}
+
+func TestLeave_CleansUp(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.a, 1, 2)
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		call := s.b.message1()
+		s.a.leave()
+		if got := s.a.memory(packet.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
+			t.Errorf("the dead still reads: %+v", got)
+		}
+		s.m1.converse()
+		if got := s.m1.reclaimed; len(got) != 1 || got[0].Offset != q.Offset() {
+			t.Errorf("reclaimed %+v, want %s alone", got, q)
+		}
+		if got := s.b.may(s.m1, p); got != "read" {
+			t.Errorf("the lessee may %s: its call runs on", got)
+		}
+		s.b.reply(s.a.address, &call)
+		s.m1.converse()
+		if got := s.m1.reclaimed; len(got) != 2 || got[1].Offset != p.Offset() {
+			t.Errorf("reclaimed %+v, want %s too", got, p)
+		}
+		if got := s.b.may(s.m1, p); got != "nothing" {
+			t.Errorf("b may %s", got)
+		}
+		snap := s.snapshot()
+		if len(snap.Calls)+len(snap.Regions) != 0 || len(snap.Nodes) != 2 {
+			t.Errorf("left over: %+v", snap)
+		}
+		if err := s.a.ask(control.KindLeave, control.Leave{Node: s.a.address, Incarnation: 1}, nil); err != nil {
+			t.Errorf("leaving twice: %v", err)
+		}
+	})
+}
+
+// The caller is gone and the reply was lost: nobody but the Gatekeeper asks for it.
+func TestLeave_OrphanedCallIsAskedFor(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		call := s.b.message1()
+		s.a.leave()
+		s.beat(2*time.Second, s.b.testBlade, s.m1)
+		probes := s.b.messages()
+		if len(probes) == 0 || probes[0].Call != call.Call || probes[0].Flags&rpc.FlagReplay == 0 {
+			t.Fatalf("the callee was asked %+v", probes)
+		}
+		s.b.reply(s.a.address, &call)
+		s.m1.converse()
+		if len(s.m1.reclaimed) != 1 || len(s.snapshot().Calls) != 0 {
+			t.Errorf("reclaimed %+v, calls %+v", s.m1.reclaimed, s.snapshot().Calls)
+		}
+		s.beat(3*time.Second, s.b.testBlade, s.m1)
+		quiet("after the reply", s.b)
+	})
+}
+
+func TestLeave_CalleeIsGone(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		m := s.a.message("Arrays", "add", p)
+		s.a.call("Arrays", m)
+		s.b.message1()
+		s.b.leave()
+		s.a.refused("a call to a node that is gone", fault.Unavailable)
+		if got := s.a.may(s.m1, p); got != "read+write" {
+			t.Errorf("a may %s", got)
+		}
+		s.a.call("Arrays", m)
+		s.a.refused("the call again", fault.Unavailable)
+	})
+}
+
+func TestBlade_SilentHasFailed(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		s.b.message1()
+		s.beat(4*time.Second, s.a.testBlade, s.m1)
+		s.a.refused("the callee's blade is silent", fault.Unavailable)
+		if got := s.a.may(s.m1, p); got != "read+write" {
+			t.Errorf("a may %s", got)
+		}
+		if got := s.b.memory(packet.OpRead, p); len(got) != 0 {
+			t.Errorf("the fenced node got %+v", got)
+		}
+		status := map[string]string{}
+		for _, b := range s.snapshot().Blades {
+			status[b.Name] = b.Status
+		}
+		if status["s1"] != StatusFailed || status["c1"] != StatusInUse || status["m1"] != StatusFree {
+			t.Errorf("statuses %v", status)
+		}
+		var reply control.HeartbeatReply
+		if err := s.b.ask(control.KindHeartbeat, control.Heartbeat{Blade: "s1", Boot: s.b.boot}, &reply); err != nil || reply.Known {
+			t.Errorf("heartbeat of a failed blade: %+v, %v", reply, err)
+		}
+		s.b.hello("s1", control.Compute)
+		if err := s.b.ask(control.KindHeartbeat, control.Heartbeat{Blade: "s1", Boot: s.b.boot}, &reply); err != nil || !reply.Known {
+			t.Errorf("heartbeat after hello: %+v, %v", reply, err)
+		}
+	})
+}
+
+func TestBlade_MemoryComesBack(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.beat(4*time.Second, s.a.testBlade, s.b.testBlade)
+		if got := s.a.memory(packet.OpRead, p); len(got) != 1 || got[0].Status != fault.Unavailable {
+			t.Errorf("a lost blade's memory: %+v", got)
+		}
+		if w := s.m1.hello("m1", control.Memory); w.Machine != 1 {
+			t.Errorf("it is now machine %d", w.Machine)
+		}
+		if got := s.a.may(s.m1, p); got != "read+write" {
+			t.Errorf("it was only unreachable: a may %s", got)
+		}
+		s.m1.boot++ // and now it restarts, and has lost its content
+		s.m1.peer = control.NewPeer(control.PeerConfig{Boot: s.m1.boot, Follow: true})
+		s.m1.hello("m1", control.Memory)
+		if got := s.a.may(s.m1, p); got != "nothing" {
+			t.Errorf("a may %s", got)
+		}
+		if n := len(s.snapshot().Regions); n != 0 {
+			t.Errorf("%d regions are left", n)
+		}
+	})
+}
+
+func TestBlade_DaemonRestarts(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		b := s.a.testBlade
+		b.boot++
+		b.peer = control.NewPeer(control.PeerConfig{Boot: b.boot, Follow: true})
+		b.hello("c1", control.Compute)
+		s.m1.converse()
+		if len(s.m1.reclaimed) != 1 || len(s.snapshot().Nodes) != 2 {
+			t.Errorf("reclaimed %+v, nodes %+v", s.m1.reclaimed, s.snapshot().Nodes)
+		}
+		if got := s.a.memory(packet.OpRead, p); len(got) != 0 {
+			t.Errorf("a node of the old daemon got %+v", got)
+		}
+		var reply control.HeartbeatReply
+		h := control.Heartbeat{Blade: "c1", Boot: b.boot}
+		h.Nodes = append(h.Nodes, s.a.address)
+		if err := b.ask(control.KindHeartbeat, h, &reply); err != nil || len(reply.Gone) != 1 || reply.Gone[0] != s.a.address {
+			t.Errorf("heartbeat: %+v, %v", reply, err)
+		}
+	})
+}
+
+// The daemons learn which leases their nodes hold (thesis section 5.4).
+func TestHeartbeat_TellsLeases(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		for range 2 {
+			s.a.session++ // two calls at a time
+			s.a.call("Arrays", s.a.message("Arrays", "add", p))
+			s.b.message1()
+		}
+		var reply control.HeartbeatReply
+		if err := s.b.ask(control.KindHeartbeat, control.Heartbeat{Blade: "s1", Boot: s.b.boot}, &reply); err != nil {
+			t.Fatal(err)
+		}
+		if len(reply.Leases) != 1 || reply.Leases[0].Node != s.b.address || reply.Leases[0].Leases[p.String()] != 2 {
+			t.Errorf("got %+v", reply.Leases)
+		}
+	})
+}
+
+// Control packets that no daemon has sent are nobody's.
+func TestControl_Foreign(t *testing.T) {
+	inSmall(t, func(s *small) {
+		before := s.snapshot().Counters.Foreign
+		m := control.Message{Kind: control.KindLeave, ID: 1, Sender: 9, Body: fmt.Appendf(nil, `{"node":%q,"incarnation":1}`, s.a.address)}
+		s.a.send(s.a.address, rackaddr.Gatekeeper, rackaddr.PortControl, m.Append(nil)) // a node's address
+		s.b.send(s.b.addr, rackaddr.Blade(1), rackaddr.PortControl, m.Append(nil))      // to another daemon
+		quiet("foreign control packets", s.a, s.b)
+		snap := s.snapshot()
+		if got := snap.Counters.Foreign - before; got != 2 || len(snap.Nodes) != 3 {
+			t.Errorf("%d foreign packets, nodes %+v", got, snap.Nodes)
+		}
+	})
+}

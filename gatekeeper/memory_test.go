@@ -1,0 +1,159 @@
+package gatekeeper
+
+import (
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+func TestAlloc_AgainChangesNothing(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.unchanged("the same answer", func() { s.m1.allocated(s.a, p) })
+		if got := s.a.memoryAnswers(); len(got) != 1 || got[0].Status != fault.OK {
+			t.Errorf("the second answer became %+v", got)
+		}
+		s.unchanged("the region for another node", func() { s.m1.allocated(s.b, p) })
+		quiet("the region for another node", s.a, s.b)
+		// Neither a compute blade nor another memory machine can give regions.
+		s.unchanged("somebody else's answer", func() {
+			h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 1}
+			q := packet.Make(rackaddr.DefaultDSMPrefix, 1, 9<<12).With(packet.OpAlloc, 12)
+			s.c.send(q.Addr(), s.c.address, rackaddr.PortDSM, h.Append(nil))
+			q = packet.Make(rackaddr.DefaultDSMPrefix, 2, 9<<12).With(packet.OpAlloc, 12)
+			s.m1.send(q.Addr(), s.c.address, rackaddr.PortDSM, h.Append(nil))
+		})
+		quiet("somebody else's answer", s.c)
+	})
+}
+
+// A copy of an allocation's answer that comes when the region is freed already
+// does not bring it back.
+func TestAlloc_LateCopy(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.memory(packet.OpFree, p)
+		s.m1.serve()
+		s.a.memoryAnswers()
+		s.unchanged("a late copy", func() { s.m1.allocated(s.a, p) })
+		quiet("a late copy", s.a)
+		if n := len(s.snapshot().Regions); n != 0 {
+			t.Errorf("%d regions are back", n)
+		}
+	})
+}
+
+func TestAlloc_ForNobodyIsReclaimed(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := packet.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)
+		gone := *s.a
+		gone.address = rackaddr.Node(77)
+		s.m1.allocated(&gone, p)
+		s.m1.converse()
+		if got := s.m1.reclaimed; len(got) != 1 || got[0] != (control.RegionID{Offset: 3 << 12, Class: 12}) {
+			t.Errorf("reclaimed %+v", got)
+		}
+	})
+}
+
+func TestFree_Refused(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		nack := func(what string, got []packet.Header) {
+			t.Helper()
+			if len(got) != 1 || got[0].Status != fault.PermissionDenied {
+				t.Errorf("%s: answered with %+v", what, got)
+			}
+			if ops := s.m1.serve(); len(ops) != 0 {
+				t.Errorf("%s: the memory blade got %v", what, ops)
+			}
+		}
+		nack("a stranger's free", s.b.memory(packet.OpFree, p))
+		nack("a free in the region's middle", s.a.memory(packet.OpFree, p.Add(64)))
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		call := s.b.message1()
+		nack("a free of what is leased", s.a.memory(packet.OpFree, p))
+		nack("the lessee's free", s.b.memory(packet.OpFree, p))
+		s.b.reply(s.a.address, &call)
+		s.a.message1()
+		if got := s.a.may(s.m1, p); got != "read+write" {
+			t.Errorf("a may %s", got)
+		}
+	})
+}
+
+func TestFree_AnswerLost(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.memory(packet.OpFree, p)
+		if got := len(s.m1.take()); got != 1 { // and its answer is lost
+			t.Fatalf("the memory blade got %d requests", got)
+		}
+		if got := s.a.may(s.m1, p); got != "nothing" {
+			t.Errorf("while it is being freed: a may %s", got)
+		}
+		s.unchanged("the free again", func() { s.a.memory(packet.OpFree, p) })
+		s.m1.serve()
+		if got := s.a.memoryAnswers(); len(got) != 1 || got[0].Status != fault.OK {
+			t.Errorf("answered with %+v", got)
+		}
+		if n := len(s.snapshot().Regions); n != 0 {
+			t.Errorf("%d regions are left", n)
+		}
+	})
+}
+
+func TestFree_FailedAtTheBlade(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.memory(packet.OpFree, p)
+		s.m1.take()
+		h := packet.Header{Kind: packet.Reply, Status: fault.Internal, Request: s.a.request}
+		s.m1.send(p.With(packet.OpFree, 0).Addr(), s.a.address, rackaddr.PortDSM, h.Append(nil))
+		if got := s.a.memoryAnswers(); len(got) != 1 || got[0].Status != fault.Internal {
+			t.Errorf("answered with %+v", got)
+		}
+		if got := s.a.may(s.m1, p); got != "read+write" {
+			t.Errorf("a may %s", got)
+		}
+	})
+}
+
+func TestMemory_NoSuchMachine(t *testing.T) {
+	inSmall(t, func(s *small) {
+		for _, op := range []packet.Op{packet.OpRead, packet.OpAlloc, packet.OpSettle} {
+			got := s.a.memory(op, packet.Make(rackaddr.DefaultDSMPrefix, 9, 64))
+			if len(got) != 1 || got[0].Kind != packet.Reply || got[0].Status != fault.Unavailable || got[0].Request != s.a.request {
+				t.Errorf("%s: answered with %+v", op, got)
+			}
+		}
+	})
+}
+
+func TestDenied_IsReported(t *testing.T) {
+	inSmall(t, func(s *small) {
+		events := s.gk.Subscribe(s.t.Context())
+		p := s.m1.alloc(s.a, 1, 1)
+		for range 3 {
+			s.b.memory(packet.OpWrite, p)
+		}
+		snap := s.snapshot()
+		if snap.Counters.Denied != 3 || len(snap.Denied) != 3 {
+			t.Fatalf("%d denied, remembered %+v", snap.Counters.Denied, snap.Denied)
+		}
+		want := Denial{Time: snap.Denied[0].Time, Port: s.b.port, Node: s.b.address, Op: "write", Pointer: p.String()}
+		if snap.Denied[0] != want {
+			t.Errorf("remembered %+v, want %+v", snap.Denied[0], want)
+		}
+		kinds := map[EventKind]int{}
+		for len(events) > 0 {
+			kinds[(<-events).Kind]++
+		}
+		if kinds[AccessDenied] != 3 || kinds[RegionAllocated] != 1 || kinds[RulesGranted] != 1 {
+			t.Errorf("events %v", kinds)
+		}
+	})
+}
