@@ -1,8 +1,14 @@
 package rpc_test
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,23 +16,16 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 )
 
-// loopback is a network of the kernel's UDP sockets on ::1: a directory tells
-// which socket stands for which address of the rack.
+// loopback is a network of the kernel's UDP sockets on ::1, for two processes: a
+// directory tells which socket stands for which address of the rack.
 type loopback struct {
-	mu    sync.RWMutex
-	real  map[netip.AddrPort]netip.AddrPort
-	rack  map[netip.AddrPort]netip.AddrPort
-	conns []*net.UDPConn
-}
-
-func newLoopback() *loopback {
-	return &loopback{real: map[netip.AddrPort]netip.AddrPort{}, rack: map[netip.AddrPort]netip.AddrPort{}}
+	mu        sync.RWMutex
+	directory map[netip.AddrPort]netip.AddrPort
 }
 
 func (l *loopback) AddAddress(netip.Addr) error       { return nil }
@@ -34,6 +33,7 @@ func (l *loopback) RemoveAddress(netip.Addr) error    { return nil }
 func (l *loopback) AddLocalPrefix(netip.Prefix) error { return nil }
 func (l *loopback) MTU() int                          { return rackaddr.DefaultMTU }
 
+// ListenUDP implements netio.Stack.
 func (l *loopback) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	c, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
 	if err != nil {
@@ -41,16 +41,13 @@ func (l *loopback) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := c.LocalAddr().(*net.UDPAddr).AddrPort()
-	l.real[local], l.rack[at] = at, local
-	l.conns = append(l.conns, c)
-	return &loopConn{c, l, local}, nil
+	l.directory[local] = c.LocalAddr().(*net.UDPAddr).AddrPort()
+	return &loopConn{c, l}, nil
 }
 
 type loopConn struct {
 	*net.UDPConn
-	net   *loopback
-	local netip.AddrPort
+	net *loopback
 }
 
 func (c *loopConn) ReadBatch(ms []netio.Message) (int, error) {
@@ -58,17 +55,17 @@ func (c *loopConn) ReadBatch(ms []netio.Message) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	c.net.mu.RLock()
-	ms[0].Remote = c.net.rack[from]
-	c.net.mu.RUnlock()
-	ms[0].Buf, ms[0].Local = ms[0].Buf[:n], c.local.Addr()
+	ms[0].Buf, ms[0].Remote = ms[0].Buf[:n], from
 	return 1, nil
 }
 
 func (c *loopConn) WriteBatch(ms []netio.Message) (int, error) {
 	for i := range ms {
+		to := ms[i].Remote
 		c.net.mu.RLock()
-		to := c.net.real[ms[i].Remote]
+		if at, ok := c.net.directory[to]; ok {
+			to = at
+		}
 		c.net.mu.RUnlock()
 		if _, err := c.WriteToUDPAddrPort(ms[i].Buf, to); err != nil {
 			return i, err
@@ -77,79 +74,154 @@ func (c *loopConn) WriteBatch(ms []netio.Message) (int, error) {
 	return len(ms), nil
 }
 
-func (c *loopConn) LocalAddr() netip.AddrPort { return c.local }
+func (c *loopConn) LocalAddr() netip.AddrPort { return netip.AddrPort{} }
 
-// BenchmarkRawUDP is the yardstick: one datagram there and back between two
-// goroutines on the loopback device.
-func BenchmarkRawUDP(b *testing.B) {
-	l := newLoopback()
-	here, there := rackaddr.Node(1), rackaddr.Node(2)
-	client, _ := l.ListenUDP(netip.AddrPortFrom(here, 1))
-	server, _ := l.ListenUDP(netip.AddrPortFrom(there, 1))
-	go func() {
-		ms := []netio.Message{{}}
-		buf := make([]byte, netio.MaxDatagram)
-		for {
-			ms[0].Buf = buf
-			if _, err := server.ReadBatch(ms); err != nil {
-				return
-			}
-			if _, err := server.WriteBatch(ms); err != nil {
-				return
-			}
+// rawAddress is where the server echoes bare datagrams: the yardstick.
+var rawAddress = netip.AddrPortFrom(rackaddr.Node(99), 9)
+
+// serverVariable makes the test binary a server for BenchmarkPing.
+const serverVariable = "BIFROST_BENCH_SERVER"
+
+func loopNode(l *loopback, n uint64) (*rpc.Node, error) {
+	s := testrack.NewSession(l, join.Identity{Name: "bench", Address: rackaddr.Node(n), Incarnation: 1})
+	return rpc.Join(context.Background(), rpc.WithJoiner(testrack.Fixed(s)))
+}
+
+// benchServer serves until its process is killed. It prints its directory.
+func benchServer() error {
+	l := &loopback{directory: map[netip.AddrPort]netip.AddrPort{}}
+	n, err := loopNode(l, 2)
+	if err != nil {
+		return err
+	}
+	if err := n.Export(context.Background(), "Test", testsvc.NewTestProcessor(&testsvc.Handler{})); err != nil {
+		return err
+	}
+	raw, err := l.ListenUDP(rawAddress)
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(l.directory); err != nil {
+		return err
+	}
+	buf, ms := make([]byte, netio.MaxDatagram), make([]netio.Message, 1)
+	for {
+		ms[0].Buf = buf
+		if _, err := raw.ReadBatch(ms); err != nil {
+			return err
 		}
-	}()
-	out := []netio.Message{{Buf: make([]byte, 150), Remote: netip.AddrPortFrom(there, 1)}}
-	in := []netio.Message{{}}
-	buf := make([]byte, netio.MaxDatagram)
-	for b.Loop() {
-		_, _ = client.WriteBatch(out)
-		in[0].Buf = buf
-		if _, err := client.ReadBatch(in); err != nil {
-			b.Fatal(err)
+		if _, err := raw.WriteBatch(ms); err != nil {
+			return err
 		}
 	}
-	_, _ = client.Close(), server.Close()
 }
 
-type fixedJoiner struct {
-	stack netio.Stack
-	n     uint64
-}
-
-func joinStack(b *testing.B, s netio.Stack, n uint64) *rpc.Node {
+// startBenchServer runs this binary as a server and returns a network with it.
+func startBenchServer(b *testing.B) *loopback {
 	b.Helper()
-	session := testrack.NewSession(s, join.Identity{Name: "bench", Address: rackaddr.Node(n), Incarnation: 1})
-	node, err := rpc.Join(b.Context(), rpc.WithJoiner(testrack.Fixed(session)))
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), serverVariable+"=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = node.Close(b.Context()) })
-	return node
-}
-
-func BenchmarkPing(b *testing.B) {
-	b.Run("udp", func(b *testing.B) {
-		l := newLoopback()
-		benchmarkPing(b, joinStack(b, l, 1), joinStack(b, l, 2))
-	})
-	b.Run("wire", func(b *testing.B) {
-		r := testrack.New(wire.Config{})
-		benchmarkPing(b, joinNode(b, r, "server"), joinNode(b, r, "client"))
-	})
-}
-
-func benchmarkPing(b *testing.B, server, client *rpc.Node) {
-	if err := server.Export(b.Context(), "Test", testsvc.NewTestProcessor(&testsvc.Handler{})); err != nil {
+	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	c := testsvc.NewTestClient(client.Client("Test"))
-	ctx := b.Context()
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := c.Ping(ctx); err != nil {
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	l := &loopback{}
+	if err := json.NewDecoder(out).Decode(&l.directory); err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+// BenchmarkPing measures an empty call. In "processes" the server is another
+// process on the loopback device, and each call is followed by a bare datagram
+// there and back: "x-raw" is the ratio of the medians, which the machine's load
+// disturbs less than the times. For steady times pin both to two idle CPUs
+// (taskset -c 2,3).
+func BenchmarkPing(b *testing.B) {
+	b.Run("processes", func(b *testing.B) {
+		l := startBenchServer(b)
+		raw, err := l.ListenUDP(netip.AddrPortFrom(rackaddr.Node(98), 9))
+		if err != nil {
 			b.Fatal(err)
 		}
+		n, err := loopNode(l, 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		benchmarkProcesses(b, n, raw)
+		_ = n.Close(b.Context())
+		_ = raw.Close()
+	})
+	b.Run("wire", func(b *testing.B) {
+		p := newPair(b)
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := p.client.Ping(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func benchmarkProcesses(b *testing.B, n *rpc.Node, raw netio.Conn) {
+	client := testsvc.NewTestClient(n.Client("Test"))
+	out := []netio.Message{{Buf: make([]byte, 145), Remote: rawAddress}} // as large as a ping
+	in, buf := make([]netio.Message, 1), make([]byte, netio.MaxDatagram)
+	var pings, raws []time.Duration
+	measure := func(f func() error) time.Duration {
+		start := time.Now()
+		if err := f(); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(start)
 	}
-	_ = time.Now
+	for b.Loop() {
+		pings = append(pings, measure(func() error { return client.Ping(context.Background()) }))
+		raws = append(raws, measure(func() error {
+			if _, err := raw.WriteBatch(out); err != nil {
+				return err
+			}
+			in[0].Buf = buf
+			_, err := raw.ReadBatch(in)
+			return err
+		}))
+	}
+	slices.Sort(pings)
+	slices.Sort(raws)
+	ping, bare := pings[len(pings)/2], raws[len(raws)/2]
+	b.ReportMetric(float64(ping.Nanoseconds()), "ping-ns")
+	b.ReportMetric(float64(bare.Nanoseconds()), "raw-ns")
+	b.ReportMetric(float64(ping)/float64(bare), "x-raw")
+}
+
+// BenchmarkCalls measures throughput: many callers of one service.
+func BenchmarkCalls(b *testing.B) {
+	for _, callers := range []int{1, 16, 256} {
+		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
+			p := newPair(b)
+			var wg sync.WaitGroup
+			share := max(1, b.N/callers)
+			b.ResetTimer()
+			for range callers {
+				wg.Go(func() {
+					c := p.newClient()
+					for range share {
+						if _, err := c.Add(b.Context(), 1, 2); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
 }

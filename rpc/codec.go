@@ -47,7 +47,7 @@ type opening struct {
 // thriftConfig bounds what a hostile message can make the library allocate.
 var thriftConfig = &thrift.TConfiguration{
 	MaxMessageSize:    maxDatagram,
-	TBinaryStrictRead: thrift.BoolPtr(true),
+	TBinaryStrictRead: new(true),
 }
 
 var codecs = sync.Pool{New: func() any {

@@ -1,16 +1,9 @@
 package rpc
 
 import (
-	"context"
-
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 )
 
-// defaultJoiner asks the blade's compute daemon.
-func defaultJoiner() join.Joiner { return noDaemon{} }
-
-type noDaemon struct{}
-
-func (noDaemon) Join(context.Context, string) (join.Session, error) {
-	return nil, &Error{Code: Unavailable, Op: "join", Msg: "no compute daemon at " + join.SocketName}
-}
+// defaultJoiner asks the compute daemon of the blade that the program runs on.
+func defaultJoiner() join.Joiner { return unixjoin.Joiner{} }

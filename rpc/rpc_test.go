@@ -2,7 +2,9 @@ package rpc_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -14,7 +16,13 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(serverVariable) != "" {
+		fmt.Fprintln(os.Stderr, benchServer())
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // joinNode makes a node that is closed at the end of the test.
 func joinNode(t testing.TB, r *testrack.Rack, name string) *rpc.Node {

@@ -56,7 +56,7 @@ func TestOverload(t *testing.T) {
 // again.
 func TestOnewayWaitsForRoom(t *testing.T) {
 	calm(t, []rpc.ExportOption{rpc.WithWorkers(1), rpc.WithQueue(0)}, func(t *testing.T, p *pair) {
-		p.handler.Gate = func(context.Context, int64) error { time.Sleep(time.Second); return nil }
+		p.handler.Gate = func(context.Context, int64) error { pass(time.Second); return nil }
 		done := make(chan error)
 		go func() {
 			_, err := p.newClient().Count(t.Context(), 1)
@@ -150,7 +150,7 @@ func TestStatefulCallsItself(t *testing.T) {
 // A call whose deadline passes while it waits for a worker is not begun.
 func TestDeadlineInQueue(t *testing.T) {
 	calm(t, []rpc.ExportOption{rpc.WithWorkers(1)}, func(t *testing.T, p *pair) {
-		p.handler.Gate = func(context.Context, int64) error { time.Sleep(time.Second); return nil }
+		p.handler.Gate = func(context.Context, int64) error { pass(time.Second); return nil }
 		done := make(chan error)
 		go func() {
 			_, err := p.newClient().Count(t.Context(), 1)
@@ -214,7 +214,7 @@ func TestQuickHandlerThatBlocks(t *testing.T) {
 func TestCloseWaitsForHandlers(t *testing.T) {
 	calm(t, nil, func(t *testing.T, p *pair) {
 		p.handler.Gate = func(ctx context.Context, _ int64) error {
-			time.Sleep(time.Second)
+			pass(time.Second)
 			return ctx.Err()
 		}
 		done := make(chan error)

@@ -1,0 +1,97 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+)
+
+// The examples run on a rack in memory; on a real one rpc.Join needs no joiner.
+var exampleRack = testrack.New(wire.Config{})
+
+func Example() {
+	ctx := context.Background()
+
+	// One program serves.
+	server, err := rpc.Join(ctx, rpc.WithName("greeter"), rpc.WithJoiner(exampleRack.Joiner()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close(ctx)
+	if err := server.Export(ctx, "Test", testsvc.NewTestProcessor(&testsvc.Handler{})); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	// Another one calls.
+	node, err := rpc.Join(ctx, rpc.WithName("caller"), rpc.WithJoiner(exampleRack.Joiner()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer node.Close(ctx)
+	client := testsvc.NewTestClient(node.Client("Test"))
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	greeting, err := client.Greet(ctx, "Heimdall", []string{"watchman"})
+	fmt.Println(greeting, err)
+
+	// An exception that the IDL declares has its own type.
+	_, err = client.Greet(ctx, "", nil)
+	var refused *testsvc.Refused
+	fmt.Println(errors.As(err, &refused), refused.Why)
+	// Output:
+	// hello watchman Heimdall <nil>
+	// true no name
+}
+
+func ExampleCodeOf() {
+	ctx := context.Background()
+	node, err := rpc.Join(ctx, rpc.WithName("impatient"), rpc.WithJoiner(exampleRack.Joiner()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer node.Close(ctx)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	err = testsvc.NewTestClient(node.Client("Nobody")).Ping(ctx)
+	fmt.Println(rpc.CodeOf(err))
+	fmt.Println(err)
+	// Output:
+	// deadline exceeded
+	// call Nobody.ping: deadline exceeded: context deadline exceeded
+}
+
+func ExampleNode_Export() {
+	ctx := context.Background()
+	node, err := rpc.Join(ctx, rpc.WithName("counter"), rpc.WithJoiner(exampleRack.Joiner()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer node.Close(ctx)
+	// A stateful service runs one call at a time.
+	err = node.Export(ctx, "Counter", testsvc.NewTestProcessor(&testsvc.Handler{}), rpc.WithState(), rpc.WithQueue(16))
+	fmt.Println(err)
+
+	count, err := testsvc.NewTestClient(node.Client("Counter")).Count(ctx, 7)
+	fmt.Println(count, err)
+	// Output:
+	// <nil>
+	// 1 <nil>
+}
+
+func ExampleGlobalPointer() {
+	p, err := rpc.PointerOf(rpc.GlobalPointer([16]byte{4: 0x10, 5: 1, 15: 64}))
+	fmt.Println(p, err)
+	// Output:
+	// 0:0:1001::40 <nil>
+}
