@@ -79,7 +79,7 @@ func (o *switchOptions) tls() (*tls.Config, error) {
 		if o.cert != "" || o.keyPEM != "" || o.cacert != "" || o.clientAuth {
 			return nil, errors.New("certificates are given but TLS is off: add --grpc-server-ssl")
 		}
-		return nil, nil //nolint:nilnil // plain text
+		return nil, nil
 	}
 	if o.cert == "" || o.keyPEM == "" {
 		return nil, errors.New("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
@@ -123,7 +123,7 @@ func (o *switchOptions) logger() (log *slog.Logger, closeLog func(), err error) 
 	var w io.Writer = os.Stderr
 	closeLog = func() {}
 	if o.logFile != "" {
-		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // a log, for all to read
+		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
 			return nil, nil, fmt.Errorf("--log-file: %w", err)
 		}

@@ -251,8 +251,3 @@ func (a *arbiter) republish() {
 func compareIDs(a, b *p4v1.Uint128) int {
 	return cmp.Or(cmp.Compare(a.GetHigh(), b.GetHigh()), cmp.Compare(a.GetLow(), b.GetLow()))
 }
-
-// numericRole reads the deprecated id only to refuse it.
-func numericRole(r *p4v1.Role) uint64 {
-	return r.GetId() //nolint:staticcheck // deprecated field, refused when set
-}

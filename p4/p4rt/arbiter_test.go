@@ -41,8 +41,8 @@ func TestSection5_Arbitration_ElectionIDsHave128Bits(t *testing.T) {
 func TestSection5_Arbitration_ZeroIsAnElectionIDUnsetIsNone(t *testing.T) {
 	virtual(t, func(b *bench) {
 		standby, zero := b.dial(), b.dial()
-		standby.arbitrate(0)                                                                                                         // unset
-		if m := standby.next().GetArbitration(); codes.Code(m.GetStatus().GetCode()) != codes.NotFound || m.GetElectionId() != nil { //nolint:gosec // small
+		standby.arbitrate(0) // unset
+		if m := standby.next().GetArbitration(); codes.Code(m.GetStatus().GetCode()) != codes.NotFound || m.GetElectionId() != nil {
 			t.Fatalf("got %v", m)
 		}
 		zero.arbitrateAs(&p4v1.MasterArbitrationUpdate{DeviceId: device, ElectionId: &p4v1.Uint128{}})
@@ -187,7 +187,7 @@ func (c *controller) await(code codes.Code, election uint64) {
 	select {
 	case m := <-c.in:
 		a := m.GetArbitration()
-		if codes.Code(a.GetStatus().GetCode()) != code || a.GetElectionId().GetLow() != election { //nolint:gosec // small
+		if codes.Code(a.GetStatus().GetCode()) != code || a.GetElectionId().GetLow() != election {
 			c.t.Fatalf("got %v, want %v and election %d", m, code, election)
 		}
 	case <-time.After(10 * time.Second):
@@ -246,7 +246,7 @@ func TestSection5_2_RoleConfigLimitsWhatARoleMayDo(t *testing.T) {
 			t.Errorf("pipeline: %v", err)
 		}
 		r.send(packetOut(t, ``))
-		if e := r.next().GetError(); codes.Code(e.GetCanonicalCode()) != codes.PermissionDenied { //nolint:gosec // small
+		if e := r.next().GetError(); codes.Code(e.GetCanonicalCode()) != codes.PermissionDenied {
 			t.Errorf("packet out: %v", e)
 		}
 		b.fakes.last(t).sink.PacketIn([]byte{0, 0, 'x'})

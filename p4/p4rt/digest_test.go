@@ -48,7 +48,7 @@ func TestSection9_8_Digest_ListsAndAcknowledgement(t *testing.T) {
 		sink.Digest(learn(2, 1)) // the list is full
 		c.expectDigest(1, sample(`\x01`, `\x01`), sample(`\x02`, `\x01`))
 		sink.Digest(learn(1, 1)) // not acknowledged yet
-		time.Sleep(2 * time.Millisecond)
+		elapse(2 * time.Millisecond)
 		c.silent()
 		c.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
 			DigestAck: &p4v1.DigestListAck{DigestId: 0x17000001, ListId: 1},
@@ -56,9 +56,9 @@ func TestSection9_8_Digest_ListsAndAcknowledgement(t *testing.T) {
 		c.silent()
 		sink.Digest(learn(1, 1))
 		c.silent() // waits for more, or for its timeout
-		time.Sleep(time.Millisecond)
+		elapse(time.Millisecond)
 		c.expectDigest(2, sample(`\x01`, `\x01`))
-		time.Sleep(1001 * time.Millisecond) // the acknowledgement times out
+		elapse(1001 * time.Millisecond) // the acknowledgement times out
 		sink.Digest(learn(1, 1))
 		sink.Digest(learn(3, 1))
 		c.expectDigest(3, sample(`\x01`, `\x01`), sample(`\x03`, `\x01`))
@@ -67,3 +67,6 @@ func TestSection9_8_Digest_ListsAndAcknowledgement(t *testing.T) {
 		}
 	})
 }
+
+// elapse lets virtual time go by.
+func elapse(d time.Duration) { <-time.After(d) }

@@ -49,7 +49,7 @@ func batchError(what string, errs []error) error {
 		if err != nil {
 			failed++
 			st := status.Convert(err)
-			e.CanonicalCode, e.Message, e.Space = int32(st.Code()), st.Message(), errorSpace //nolint:gosec // canonical codes are small
+			e.CanonicalCode, e.Message, e.Space = int32(st.Code()), st.Message(), errorSpace
 		}
 		packed, perr := anypb.New(e)
 		if perr != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,13 +97,13 @@ type controller struct {
 	// err tells how.
 	in  chan *p4v1.StreamMessageResponse
 	err error
-	// gate is held while the controller does not read its stream.
-	gate sync.Mutex
+	// While the controller does not read its stream, gate is full.
+	gate chan struct{}
 }
 
 // pause and resume stop and start reading the stream; one message may still come.
-func (c *controller) pause()  { c.gate.Lock() }
-func (c *controller) resume() { c.gate.Unlock() }
+func (c *controller) pause()  { c.gate <- struct{}{} }
+func (c *controller) resume() { <-c.gate }
 
 // dial connects a controller and opens its stream.
 func (b *bench) dial(opts ...grpc.DialOption) *controller {
@@ -118,7 +117,7 @@ func (b *bench) dial(opts ...grpc.DialOption) *controller {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &controller{P4RuntimeClient: p4v1.NewP4RuntimeClient(conn), t: b.t, hangUp: cancel, in: make(chan *p4v1.StreamMessageResponse, 1<<16)}
+	c := &controller{P4RuntimeClient: p4v1.NewP4RuntimeClient(conn), t: b.t, hangUp: cancel, in: make(chan *p4v1.StreamMessageResponse, 1<<16), gate: make(chan struct{}, 1)}
 	if c.stream, err = c.StreamChannel(ctx); err != nil {
 		b.t.Fatal(err)
 	}
@@ -140,8 +139,8 @@ func (b *bench) dial(opts ...grpc.DialOption) *controller {
 func (c *controller) receive() {
 	defer close(c.in)
 	for {
-		c.gate.Lock()
-		c.gate.Unlock() //nolint:staticcheck // waits for resume
+		c.gate <- struct{}{}
+		<-c.gate
 		m, err := c.stream.Recv()
 		if err != nil {
 			c.err = err
@@ -234,7 +233,7 @@ func (c *controller) expectArbitration(code codes.Code, election uint64) *p4v1.M
 	switch {
 	case m == nil:
 		c.t.Fatal("not an arbitration update")
-	case codes.Code(m.GetStatus().GetCode()) != code || m.GetElectionId().GetLow() != election: //nolint:gosec // small
+	case codes.Code(m.GetStatus().GetCode()) != code || m.GetElectionId().GetLow() != election:
 		c.t.Fatalf("arbitration update %v, want code %v and election %d", m, code, election)
 	case m.GetDeviceId() != device:
 		c.t.Fatalf("arbitration update for device %d", m.GetDeviceId())
@@ -321,7 +320,7 @@ func codesOf(t testing.TB, err error) []codes.Code {
 		if !ok {
 			t.Fatalf("detail %T is not a p4.v1.Error", d)
 		}
-		out = append(out, codes.Code(e.GetCanonicalCode())) //nolint:gosec // small
+		out = append(out, codes.Code(e.GetCanonicalCode()))
 	}
 	return out
 }

@@ -20,7 +20,7 @@ type actionSet struct {
 // bind puts a table action into e (section "Action Specification"). For an
 // action set it makes the members and the group behind it, which discard undoes.
 //
-//nolint:nilnil // no set is not an error
+
 func (p *pipeline) bind(t *p4info.Table, e *datapath.Entry, m *p4v1.TableAction) (*actionSet, error) {
 	if t.Profile == nil {
 		return nil, p.bindDirect(t, e, m.GetAction())
@@ -104,7 +104,7 @@ func (p *pipeline) makeSet(s *profileStore, m *p4v1.ActionProfileActionSet) (*ac
 		if err != nil {
 			return nil, err
 		}
-		w, size, err := s.weight(am.GetWeight(), am.GetWatchPort(), am.GetWatch()) //nolint:staticcheck // deprecated field, refused when set
+		w, size, err := s.weight(am.GetWeight(), am)
 		if err != nil {
 			return nil, err
 		}

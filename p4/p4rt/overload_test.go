@@ -80,7 +80,7 @@ func TestSender_NoticesAreNeverDropped(t *testing.T) {
 			t.Errorf("%d messages queued, %d dropped", taken, s.dropped.Load())
 		}
 		for i := range 3 {
-			s.notify(&p4v1.MasterArbitrationUpdate{DeviceId: uint64(i)}) //nolint:gosec // small
+			s.notify(&p4v1.MasterArbitrationUpdate{DeviceId: uint64(i)})
 		}
 		synctest.Wait()
 		if len(sent) != 1 {

@@ -61,7 +61,7 @@ func TestSection16_6_PacketOutErrors(t *testing.T) {
 				m := packetOut(t, text)
 				c.send(m)
 				e := c.next().GetError()
-				if codes.Code(e.GetCanonicalCode()) != codes.InvalidArgument || !proto.Equal(e.GetPacketOut().GetPacketOut(), m.GetPacket()) { //nolint:gosec // small
+				if codes.Code(e.GetCanonicalCode()) != codes.InvalidArgument || !proto.Equal(e.GetPacketOut().GetPacketOut(), m.GetPacket()) {
 					t.Fatalf("got %v", e)
 				}
 				if n := b.srv.Stats().PacketOutDrops; n != 1 || len(b.fakes.last(t).outs) != 0 {

@@ -123,9 +123,8 @@ func passes(m, q *p4v1.TableEntry) bool {
 	if id := q.GetAction().GetAction().GetActionId(); id != 0 && m.GetAction().GetAction().GetActionId() != id {
 		return false
 	}
-	cookie := q.GetControllerMetadata() //nolint:staticcheck // deprecated, but valid
 	return (q.GetPriority() == 0 || q.GetPriority() == m.GetPriority()) &&
-		(cookie == 0 || cookie == m.GetControllerMetadata()) && //nolint:staticcheck // deprecated, but valid
+		(cookie(q) == 0 || cookie(q) == cookie(m)) &&
 		(len(q.GetMetadata()) == 0 || bytes.Equal(q.GetMetadata(), m.GetMetadata()))
 }
 

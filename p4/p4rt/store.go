@@ -172,7 +172,7 @@ func entryKey(e datapath.Entry) string {
 			b = append(b, 0)
 			continue
 		}
-		b = binary.AppendUvarint(append(b, 1), uint64(m.PrefixLen)) //nolint:gosec // not negative
+		b = binary.AppendUvarint(append(b, 1), uint64(m.PrefixLen))
 		for _, v := range [][]byte{m.Value, m.Mask, m.High} {
 			b = append(binary.AppendUvarint(b, uint64(len(v))), v...)
 		}

@@ -145,7 +145,7 @@ func (s *Server) digestAck(c *client, m *p4v1.DigestListAck) {
 // Error Reporting"). It gives way when the controller does not keep up.
 func (s *Server) streamError(c *client, err error, m *p4v1.StreamError) {
 	st := status.Convert(err)
-	m.CanonicalCode, m.Message = int32(st.Code()), st.Message() //nolint:gosec // canonical codes are small
+	m.CanonicalCode, m.Message = int32(st.Code()), st.Message()
 	s.log.Debug("stream error", "code", st.Code(), "error", st.Message())
 	c.out.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: m}}, proto.Size(m))
 }

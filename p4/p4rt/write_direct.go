@@ -129,12 +129,12 @@ func counts(m *p4v1.CounterData) (datapath.Counts, error) {
 	if m.GetByteCount() < 0 || m.GetPacketCount() < 0 {
 		return datapath.Counts{}, status.Error(codes.InvalidArgument, "a counter's value must not be negative")
 	}
-	return datapath.Counts{Packets: uint64(m.GetPacketCount()), Bytes: uint64(m.GetByteCount())}, nil //nolint:gosec // not negative
+	return datapath.Counts{Packets: uint64(m.GetPacketCount()), Bytes: uint64(m.GetByteCount())}, nil
 }
 
 // counterData is the inverse of counts.
 func counterData(c datapath.Counts) *p4v1.CounterData {
-	return &p4v1.CounterData{PacketCount: int64(c.Packets), ByteCount: int64(c.Bytes)} //nolint:gosec // wraps after 2^63
+	return &p4v1.CounterData{PacketCount: int64(c.Packets), ByteCount: int64(c.Bytes)}
 }
 
 // checkMeter checks a configuration against the meter's type (section

@@ -254,22 +254,23 @@ func replicas(ms []*p4v1.Replica) ([]datapath.Replica, error) {
 // replicaPort reads either form of a replica's port, which has 9 bits in v1model.
 func replicaPort(m *p4v1.Replica) (datapath.Port, error) {
 	const portBits = 9
-	switch k := m.GetPortKind().(type) {
-	case *p4v1.Replica_Port:
-		if err := p4info.CheckWidth(k.Port, portBits); err != nil {
-			return 0, status.Errorf(status.Code(err), "replica port: %s", status.Convert(err).Message())
+	if port, ok := egressPort(m); ok {
+		if port >= 1<<portBits {
+			return 0, status.Errorf(codes.OutOfRange, "replica port %d needs more than %d bits", port, portBits)
 		}
-		k.Port = p4info.Canonical(k.Port)
-		var n datapath.Port
-		for _, b := range k.Port {
-			n = n<<8 | datapath.Port(b)
-		}
-		return n, nil
-	case *p4v1.Replica_EgressPort: //nolint:staticcheck // deprecated, but valid
-		if k.EgressPort >= 1<<portBits {
-			return 0, status.Errorf(codes.OutOfRange, "replica port %d needs more than %d bits", k.EgressPort, portBits)
-		}
-		return datapath.Port(k.EgressPort), nil
+		return datapath.Port(port), nil
 	}
-	return 0, status.Error(codes.InvalidArgument, "replica has no port")
+	k, ok := m.GetPortKind().(*p4v1.Replica_Port)
+	if !ok {
+		return 0, status.Error(codes.InvalidArgument, "replica has no port")
+	}
+	if err := p4info.CheckWidth(k.Port, portBits); err != nil {
+		return 0, status.Errorf(status.Code(err), "replica port: %s", status.Convert(err).Message())
+	}
+	k.Port = p4info.Canonical(k.Port)
+	var n datapath.Port
+	for _, b := range k.Port {
+		n = n<<8 | datapath.Port(b)
+	}
+	return n, nil
 }

@@ -116,7 +116,7 @@ func mustExist(op p4v1.Update_Type, found bool, what string, id uint32) error {
 	return nil
 }
 
-func dpOp(op p4v1.Update_Type) datapath.Op { return datapath.Op(op) } //nolint:gosec // the same numbers
+func dpOp(op p4v1.Update_Type) datapath.Op { return datapath.Op(op) }
 
 // memberAction checks an action against what the profile's tables allow.
 func (p *pipeline) memberAction(s *profileStore, m *p4v1.Action) (datapath.Action, error) {
@@ -194,7 +194,7 @@ func (s *profileStore) group(old *group, m *p4v1.ActionProfileGroup) (*group, ma
 		if _, ok := s.members.get(gm.GetMemberId()); !ok {
 			return nil, nil, status.Errorf(codes.NotFound, "there is no member %d", gm.GetMemberId())
 		}
-		w, size, err := s.weight(gm.GetWeight(), gm.GetWatchPort(), gm.GetWatch()) //nolint:staticcheck // deprecated field, refused when set
+		w, size, err := s.weight(gm.GetWeight(), gm)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -216,9 +216,9 @@ func (g *group) sizeOf() int64 {
 
 // weight checks a member's weight and watch port; size is what it adds to its
 // group as the selector counts.
-func (s *profileStore) weight(w int32, watchPort []byte, watch int32) (weight int, size int64, err error) {
+func (s *profileStore) weight(w int32, m watched) (weight int, size int64, err error) {
 	switch {
-	case len(watchPort) > 0 || watch != 0:
+	case watches(m):
 		return 0, 0, status.Error(codes.Unimplemented, "watch ports are not supported")
 	case s.info.NoWeights && w != 0:
 		return 0, 0, status.Errorf(codes.InvalidArgument, "weight %d: selector %q has no weights", w, s.info.Name)

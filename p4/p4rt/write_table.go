@@ -237,12 +237,13 @@ func (p *pipeline) resetDefault(t *tableStore) error {
 
 // stored is the part of an entry that reads back as it was written.
 func stored(m *p4v1.TableEntry) *p4v1.TableEntry {
-	return &p4v1.TableEntry{
+	out := &p4v1.TableEntry{
 		TableId: m.GetTableId(), Match: m.GetMatch(), Action: m.GetAction(), Priority: m.GetPriority(),
-		ControllerMetadata: m.GetControllerMetadata(), //nolint:staticcheck // deprecated, but to be returned
-		MeterConfig:        m.GetMeterConfig(), IsDefaultAction: m.GetIsDefaultAction(),
+		MeterConfig: m.GetMeterConfig(), IsDefaultAction: m.GetIsDefaultAction(),
 		IdleTimeoutNs: m.GetIdleTimeoutNs(), Metadata: m.GetMetadata(),
 	}
+	setCookie(out, cookie(m))
+	return out
 }
 
 // withMeter is a copy of m with another meter configuration.

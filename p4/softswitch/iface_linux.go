@@ -120,7 +120,7 @@ func (f *iface) sent(n int, err error) {
 	switch {
 	case err == nil:
 		c.txPackets.Add(1)
-		c.txBytes.Add(uint64(n)) //nolint:gosec // not negative
+		c.txBytes.Add(uint64(n))
 	case errors.Is(err, afpacket.ErrTooLong):
 		c.txTooLong.Add(1)
 	case errors.Is(err, afpacket.ErrFull):
@@ -163,7 +163,7 @@ func (r *receiver) receive(s *afpacket.Socket) error {
 		return err
 	}
 	c := &r.f.p.n
-	c.rxOversize.Add(uint64(got.Oversize)) //nolint:gosec // not negative
+	c.rxOversize.Add(uint64(got.Oversize))
 	for _, fr := range got.Frames {
 		if !r.f.p.receive(fr.Data) {
 			continue

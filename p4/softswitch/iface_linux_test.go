@@ -47,7 +47,7 @@ func joined(t *testing.T, mtu int) (s *Switch, a, b *lab) {
 		t.Fatal(err)
 	}
 	for i, h := range []*lab{a, b} {
-		if err := s.AttachInterface(datapath.Port(i+1), h.iface); err != nil { //nolint:gosec // small
+		if err := s.AttachInterface(datapath.Port(i+1), h.iface); err != nil {
 			t.Fatal(err)
 		}
 	}

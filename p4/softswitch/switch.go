@@ -124,7 +124,7 @@ func (s *Switch) Close() error {
 	s.mu.Unlock()
 	for i := range s.ports {
 		if s.ports[i].Load() != nil {
-			_ = s.Detach(datapath.Port(i)) //nolint:gosec // below numPorts
+			_ = s.Detach(datapath.Port(i))
 		}
 	}
 	return s.srv.Close()

@@ -13,7 +13,7 @@ func headerOf(t testing.TB, widths ...int32) *Header {
 	t.Helper()
 	m := &configv1.ControllerPacketMetadata{}
 	for i, w := range widths {
-		m.Metadata = append(m.Metadata, &configv1.ControllerPacketMetadata_Metadata{Id: uint32(i + 1), Name: "f", Bitwidth: w}) //nolint:gosec // small
+		m.Metadata = append(m.Metadata, &configv1.ControllerPacketMetadata_Metadata{Id: uint32(i + 1), Name: "f", Bitwidth: w})
 	}
 	h, err := header("test", m)
 	if err != nil {
@@ -52,7 +52,7 @@ func FuzzHeader(f *testing.F) {
 			all.Lsh(all, uint(widths[i])).Or(all, new(big.Int).SetBytes(m.GetValue()))
 		}
 		n := (total + 7) / 8
-		pad := uint(n*8 - total) //nolint:gosec // not negative
+		pad := uint(n*8 - total)
 		if want := new(big.Int).Rsh(new(big.Int).SetBytes(frame[:n]), pad); all.Cmp(want) != 0 {
 			t.Fatalf("%x decoded as %x", frame[:n], all)
 		}

@@ -166,7 +166,7 @@ func (f *Field) message(k datapath.Match) *p4v1.FieldMatch {
 		m.FieldMatchType = &p4v1.FieldMatch_Optional_{Optional: &p4v1.FieldMatch_Optional{Value: v}}
 	case LPM:
 		k.Wildcard = k.Wildcard || k.PrefixLen == 0
-		m.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{Value: v, PrefixLen: int32(k.PrefixLen)}} //nolint:gosec // at most MaxWidth
+		m.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{Value: v, PrefixLen: int32(k.PrefixLen)}}
 	case Ternary:
 		k.Wildcard = k.Wildcard || allZero(k.Mask)
 		m.FieldMatchType = &p4v1.FieldMatch_Ternary_{Ternary: &p4v1.FieldMatch_Ternary{Value: v, Mask: Canonical(append([]byte{0}, k.Mask...))}}

@@ -79,7 +79,7 @@ func (s *Socket) sendmmsg(msgs []unix.Mmsghdr) (int, error) {
 		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case 0:
-			return int(n), nil //nolint:gosec // at most BatchSize
+			return int(n), nil
 		case unix.EINTR:
 		case unix.EAGAIN:
 			return 0, ErrFull

@@ -106,7 +106,7 @@ func (s *Socket) configure() error {
 		return err
 	}
 	return unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
-		&unix.PacketMreq{Ifindex: int32(s.index), Type: unix.PACKET_MR_PROMISC}) //nolint:gosec // an interface index
+		&unix.PacketMreq{Ifindex: int32(s.index), Type: unix.PACKET_MR_PROMISC})
 }
 
 // htons is v in network byte order.

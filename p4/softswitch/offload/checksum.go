@@ -34,7 +34,7 @@ func fold(acc uint64) uint16 {
 	acc = acc>>32 + acc&0xffffffff
 	acc = acc>>16 + acc&0xffff
 	acc = acc>>16 + acc&0xffff
-	return uint16(acc>>16 + acc&0xffff) //nolint:gosec // folded
+	return uint16(acc>>16 + acc&0xffff)
 }
 
 // complete turns the pseudo header's sum at b[offset:] into the checksum of b.

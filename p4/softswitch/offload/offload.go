@@ -68,7 +68,7 @@ func segment(h Header, frame, scratch []byte, yield func(Header, []byte)) ([]byt
 		part := payload[:min(size, len(payload))]
 		payload = payload[len(part):]
 		scratch = append(append(scratch[:0], headers...), part...)
-		if !address(scratch, l3, l4, uint16(i)) { //nolint:gosec // at most 65535 segments
+		if !address(scratch, l3, l4, uint16(i)) {
 			return scratch, ErrHeader
 		}
 		yield(Header{}, scratch)
@@ -81,11 +81,11 @@ func segment(h Header, frame, scratch []byte, yield func(Header, []byte)) ([]byt
 // length and checksum.
 func address(b []byte, l3, l4 int, nth uint16) bool {
 	udp := b[l4:]
-	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp))) //nolint:gosec // part of a frame of at most 64 KiB
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
 	switch b[l3] >> 4 {
 	case 4:
 		ip := b[l3:l4]
-		binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-l3)) //nolint:gosec // likewise
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-l3))
 		binary.BigEndian.PutUint16(ip[4:], binary.BigEndian.Uint16(ip[4:])+nth)
 		ip[10], ip[11] = 0, 0
 		binary.BigEndian.PutUint16(ip[10:], ^fold(sum(0, ip)))
@@ -93,7 +93,7 @@ func address(b []byte, l3, l4 int, nth uint16) bool {
 		if l4 < l3+ipv6Len {
 			return false
 		}
-		binary.BigEndian.PutUint16(b[l3+4:], uint16(len(b)-l3-ipv6Len)) //nolint:gosec // likewise
+		binary.BigEndian.PutUint16(b[l3+4:], uint16(len(b)-l3-ipv6Len))
 	}
 	binary.BigEndian.PutUint16(udp[udpChecksum:], pseudo(b, l3, l4, protoUDP))
 	complete(udp, udpChecksum)
@@ -145,5 +145,5 @@ func pseudo(b []byte, l3, l4 int, proto byte) uint16 {
 	if b[l3]>>4 == 6 {
 		addresses = b[l3+8 : l3+ipv6Len]
 	}
-	return fold(sum(uint64(len(b)-l4)+uint64(proto), addresses)) //nolint:gosec // not negative
+	return fold(sum(uint64(len(b)-l4)+uint64(proto), addresses))
 }

@@ -55,10 +55,10 @@ func (w *Writer) Write(at time.Time, packet []byte) error {
 	kept := packet[:min(len(packet), snapLen)]
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := binary.LittleEndian.AppendUint32(w.buf[:0], uint32(at.Unix())) //nolint:gosec // the format ends in 2106
-	b = binary.LittleEndian.AppendUint32(b, uint32(at.Nanosecond()))    //nolint:gosec // below 10^9
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(kept)))          //nolint:gosec // at most snapLen
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(packet)))        //nolint:gosec // a packet's length
+	b := binary.LittleEndian.AppendUint32(w.buf[:0], uint32(at.Unix()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(at.Nanosecond()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(kept)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(packet)))
 	w.buf = append(b, kept...)
 	if _, err := w.file.Write(w.buf); err != nil {
 		return fmt.Errorf("capture %s: %w", w.file.Name(), err)
