@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -20,18 +21,23 @@ type Exec struct{}
 
 // Run implements Runner.
 func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(s.Args[0], s.Args[1:]...)
 	cmd.Env = append(os.Environ(), join.ProgramVariable+"="+s.Name)
 	for k, v := range s.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = outputPatience
+	cmd.Stdout, cmd.Stderr = w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &process{cmd: cmd, done: make(chan struct{})}
+	p := &process{cmd: cmd, output: r, done: make(chan struct{})}
 	started := make(chan error)
-	go p.live(started)
-	if err := <-started; err != nil {
+	go p.live(started, out)
+	err = <-started
+	w.Close() // the process has its own
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Args[0], err)
 	}
 	return p, nil
@@ -39,9 +45,10 @@ func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
 
 // process is a Process of the operating system.
 type process struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-	err  error // after done
+	cmd    *exec.Cmd
+	output *os.File
+	done   chan struct{}
+	err    error // after done
 
 	mu    sync.Mutex
 	ended bool // its id may belong to another
@@ -49,19 +56,27 @@ type process struct {
 
 // live starts the process and waits for its end. The kernel kills the process
 // when the thread that started it ends, so that thread is kept for as long.
-func (p *process) live(started chan<- error) {
+func (p *process) live(started chan<- error, out io.Writer) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer p.output.Close()
 	err := p.cmd.Start()
 	started <- err
 	if err != nil {
 		return
 	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(out, p.output) // ends with the last writer, or the deadline below
+	}()
 	p.err = p.cmd.Wait()
 	p.Kill() // what it has left behind of its group
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
+	_ = p.output.SetReadDeadline(time.Now().Add(outputPatience)) // pipes have deadlines
+	<-copied
 	close(p.done)
 }
 

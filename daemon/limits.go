@@ -18,7 +18,7 @@ const (
 	programFarewell = 3 * time.Second
 	nodeFarewell    = time.Second
 	// outputPatience is how long a program's output is read after its end, in case
-	// a process that it left behind holds on to it.
+	// a process that has left its group holds on to it.
 	outputPatience = time.Second
 	// lineLength is where a long line of a program's output is cut.
 	lineLength = 8 << 10

@@ -147,15 +147,20 @@ func (c *Compute) forget(n *node) (first bool) {
 
 // end ends the node here and tells the Gatekeeper.
 func (n *node) end(ctx context.Context, l control.Leave) error {
-	c := n.daemon
-	if !c.forget(n) {
+	if !n.daemon.forget(n) {
 		return nil
 	}
+	return n.tell(ctx, l)
+}
+
+// tell tells the Gatekeeper that the node has ended.
+func (n *node) tell(ctx context.Context, l control.Leave) error {
+	log := n.daemon.reg.log.With("node", n.identity.Address, "name", n.identity.Name)
 	l.Node, l.Incarnation = n.identity.Address, n.identity.Incarnation
-	c.reg.log.Info("node leaves", "node", l.Node, "name", n.identity.Name, "reason", l.Reason, "crashed", l.Crashed)
-	err := c.reg.ask.Ask(ctx, control.KindLeave, l, nil)
+	log.Info("node leaves", "reason", l.Reason, "crashed", l.Crashed)
+	err := n.daemon.reg.ask.Ask(ctx, control.KindLeave, l, nil)
 	if err != nil {
-		c.reg.log.Warn("leave", "node", l.Node, "err", err)
+		log.Warn("leave", "err", err)
 	}
 	return err
 }
@@ -206,10 +211,9 @@ func (n *node) Export(ctx context.Context, e control.Export) error {
 
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.
 func (n *node) Close(ctx context.Context) error {
-	told := make(chan error, 1)
-	if !n.daemon.task(func(work context.Context) { told <- n.end(work, control.Leave{Reason: "closed"}) }) {
-		n.daemon.forget(n)
-		return nil // the daemon's own end has told, or will not
+	told, first := n.endSoon(control.Leave{Reason: "closed"})
+	if !first {
+		return nil
 	}
 	select {
 	case err := <-told:
@@ -220,10 +224,15 @@ func (n *node) Close(ctx context.Context) error {
 }
 
 // Crash implements join.Hosted.
-func (n *node) Crash(reason string) {
-	if !n.daemon.task(func(work context.Context) {
-		_ = n.end(work, control.Leave{Reason: reason, Crashed: true}) // logged there
-	}) {
-		n.daemon.forget(n)
+func (n *node) Crash(reason string) { n.endSoon(control.Leave{Reason: reason, Crashed: true}) }
+
+// endSoon ends the node here at once, and tells the Gatekeeper as part of the
+// daemon's work. It is false if the node has ended before, or the daemon's work
+// has: then nobody is told.
+func (n *node) endSoon(l control.Leave) (told <-chan error, first bool) {
+	if !n.daemon.forget(n) {
+		return nil, false
 	}
+	result := make(chan error, 1)
+	return result, n.daemon.task(func(work context.Context) { result <- n.tell(work, l) })
 }

@@ -1,0 +1,328 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// bad is a network at its worst.
+var bad = wire.Impairment{Delay: time.Millisecond, Loss: 0.2, Duplicate: 0.2, Reorder: 0.2, Late: 0.1}
+
+func TestLifeOfANode(t *testing.T) {
+	for name, impair := range map[string]wire.Impairment{"good network": {}, "bad network": bad} {
+		t.Run(name, func(t *testing.T) {
+			inRack(t, impair, func(r *rack) {
+				c, _, stop := r.compute(ComputeConfig{})
+				s, err := c.Join(r.ctx, "arrays")
+				if err != nil {
+					t.Fatal(err)
+				}
+				id := s.Node()
+				if id != (join.Identity{Name: "arrays", Blade: "b1", Address: rackaddr.Node(1), Incarnation: 1}) || !r.blade.Accepts(id.Address) {
+					t.Errorf("node %+v, its address accepted: %v", id, r.blade.Accepts(id.Address))
+				}
+				service := rackaddr.Service("Arrays")
+				if err := s.Stack().AddAddress(service); err != nil {
+					t.Error(err)
+				}
+				if err := s.Export(r.ctx, control.Export{Service: "Arrays", Methods: []control.Method{{Name: "add"}}}); err != nil {
+					t.Error(err)
+				}
+				if st := c.Status(); len(st.Nodes) != 1 || !slices.Equal(st.Nodes[0].Services, []string{"Arrays"}) || !st.Registered {
+					t.Errorf("status %+v", st)
+				}
+				if err := s.Close(r.ctx); err != nil {
+					t.Error(err)
+				}
+				<-s.Done()
+				if r.blade.Accepts(id.Address) || r.blade.Accepts(service) {
+					t.Error("addresses remain")
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if e := r.gk.exports; len(e) != 1 || e[0].Node != id.Address || e[0].Incarnation != 1 {
+					t.Errorf("exports %+v", e)
+				}
+				if l := r.gk.left(); len(l) != 1 || l[0].Node != id.Address || l[0].Crashed || len(r.gk.joins) != 1 {
+					t.Errorf("leaves %+v after %d joins", l, len(r.gk.joins))
+				}
+			})
+		})
+	}
+}
+
+// TestHeartbeats: on a bad network, the Gatekeeper hears of the blade at least
+// once every three intervals, for minutes.
+func TestHeartbeats(t *testing.T) {
+	inRack(t, wire.Impairment{Delay: time.Millisecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.05}, func(r *rack) {
+		c, _, stop := r.compute(ComputeConfig{})
+		if _, err := c.Join(r.ctx, "n"); err != nil {
+			t.Fatal(err)
+		}
+		before := 0
+		for i := range 1000 {
+			pass(300 * time.Millisecond)
+			r.gk.set(func() {
+				if r.gk.beats == before {
+					t.Errorf("no heartbeat in interval %d", i)
+				}
+				before = r.gk.beats
+			})
+		}
+		if h := r.gk.last; h.Blade != "b1" || h.Boot != 77 || h.Used != 1 || !slices.Equal(h.Nodes, []netip.Addr{rackaddr.Node(1)}) {
+			t.Errorf("heartbeat %+v", h)
+		}
+		if len(r.gk.hellos) != 1 {
+			t.Errorf("%d hellos", len(r.gk.hellos))
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNewsOfTheRack: leases and memory blades come with the heartbeats.
+func TestNewsOfTheRack(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		c, _, stop := r.compute(ComputeConfig{})
+		h, err := c.Host(r.ctx, join.Program{Name: "n", PID: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := h.Changed()
+		leases := map[string]int{"0:0:1001::40": 2}
+		r.gk.set(func() {
+			r.gk.reply.Rack.Memories = []control.MemoryBlade{{Machine: 3, Free: 7}}
+			r.gk.reply.Leases = []control.NodeLeases{{Node: rackaddr.Node(1), Leases: leases}}
+		})
+		for len(h.Rack().Memories) != 1 || h.Rack().Memories[0].Machine != 3 {
+			<-changed
+			changed = h.Changed()
+		}
+		if n := c.Status().Nodes[0]; n.Leases["0:0:1001::40"] != 2 || n.PID != 5 {
+			t.Errorf("status %+v", n)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		<-h.Done()
+		if l := r.gk.left(); len(l) != 1 || l[0].Crashed {
+			t.Errorf("leaves %+v", l)
+		}
+	})
+}
+
+// TestGatekeeperForgets: nodes end when the Gatekeeper does not know them, or
+// the blade, any more; the blade says hello again.
+func TestGatekeeperForgets(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		c, registered, stop := r.compute(ComputeConfig{})
+		one, err := c.Join(r.ctx, "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := c.Join(r.ctx, "two")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.gk.set(func() { r.gk.reply.Gone = []netip.Addr{one.Node().Address} })
+		<-one.Done()
+		if err := one.Export(r.ctx, control.Export{Service: "S"}); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("export by a fenced node: %v", err)
+		}
+		if err := one.Stack().AddAddress(rackaddr.Service("S")); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("address for a fenced node: %v", err)
+		}
+		select {
+		case <-two.Done():
+			t.Error("both nodes have ended")
+		default:
+		}
+		r.gk.set(func() { r.gk.reply.Known = false })
+		<-two.Done()
+		<-registered
+		if len(r.gk.hellos) != 2 || r.gk.hellos[1].Boot != 77 {
+			t.Errorf("hellos %+v", r.gk.hellos)
+		}
+		if err := one.Close(r.ctx); err != nil {
+			t.Errorf("close after the end: %v", err)
+		}
+		if _, err := c.Join(r.ctx, "three"); err != nil {
+			t.Errorf("after the second hello: %v", err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if l := r.gk.left(); len(l) != 1 || l[0].Node != rackaddr.Node(3) {
+			t.Errorf("leaves %+v", l)
+		}
+	})
+}
+
+func TestCrash(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		c, _, stop := r.compute(ComputeConfig{})
+		h, err := c.Host(r.ctx, join.Program{Name: "n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Crash("segmentation fault")
+		h.Crash("again")
+		<-h.Done()
+		pass(time.Second)
+		if l := r.gk.left(); len(l) != 1 || !l[0].Crashed || l[0].Reason != "segmentation fault" {
+			t.Errorf("leaves %+v", l)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		h.Crash("after the daemon's end")
+	})
+}
+
+func TestJoinErrors(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		c, _, stop := r.compute(ComputeConfig{Nodes: 1})
+		r.gk.set(func() { r.gk.refuse = fault.New(fault.NoSpace, "join", "no addresses left") })
+		if _, err := c.Join(r.ctx, "n"); fault.CodeOf(err) != fault.NoSpace {
+			t.Errorf("refused: %v", err)
+		}
+		r.gk.set(func() { r.gk.refuse = nil })
+		if _, err := c.Join(r.ctx, "n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Join(r.ctx, "m"); fault.CodeOf(err) != fault.Overloaded {
+			t.Errorf("blade full: %v", err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Join(r.ctx, "n"); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("daemon stopped: %v", err)
+		}
+	})
+}
+
+// TestGivenUpJoinLeaves: a join that its program no longer waits for leaves no
+// node behind.
+func TestGivenUpJoinLeaves(t *testing.T) {
+	inRack(t, wire.Impairment{Delay: time.Second}, func(r *rack) {
+		c, _, stop := r.compute(ComputeConfig{})
+		ctx, cancel := context.WithTimeout(r.ctx, 100*time.Millisecond)
+		defer cancel()
+		if _, err := c.Join(ctx, "n"); fault.CodeOf(err) != fault.Deadline {
+			t.Errorf("join: %v", err)
+		}
+		pass(time.Minute)
+		if l := r.gk.left(); len(l) != 1 || len(r.gk.joins) != 1 || len(c.Status().Nodes) != 0 {
+			t.Errorf("%d joins, leaves %+v", len(r.gk.joins), l)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAddressesOfNodes(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		c, _, stop := r.compute(ComputeConfig{})
+		one, err := c.Join(r.ctx, "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := c.Join(r.ctx, "two")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := rackaddr.Service("S")
+		if err := one.Stack().AddAddress(s); err != nil {
+			t.Error(err)
+		}
+		if err := one.Stack().AddAddress(s); err != nil {
+			t.Errorf("twice: %v", err)
+		}
+		if err := two.Stack().AddAddress(s); fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "(one)") {
+			t.Errorf("a service of another node: %v", err)
+		}
+		if err := two.Stack().RemoveAddress(s); err != nil || !r.blade.Accepts(s) {
+			t.Errorf("another node's address was removed: %v", err)
+		}
+		for _, a := range []netip.Addr{one.Node().Address, rackaddr.Blade(1), rackaddr.Gatekeeper} {
+			if err := two.Stack().AddAddress(a); fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("%s: %v", a, err)
+			}
+		}
+		if err := two.Stack().AddLocalPrefix(rackaddr.NodePrefix); fault.CodeOf(err) != fault.PermissionDenied {
+			t.Errorf("prefix: %v", err)
+		}
+		if err := one.Stack().RemoveAddress(s); err != nil || r.blade.Accepts(s) {
+			t.Errorf("the address remains: %v", err)
+		}
+		if err := two.Stack().AddAddress(s); err != nil {
+			t.Errorf("after its owner has gone: %v", err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHelloRefused: what only a person can resolve ends the daemon; what passes
+// does not.
+func TestHelloRefused(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		registered := make(chan struct{}, 1)
+		c, err := NewCompute(ComputeConfig{Blade: r.config(registered), Nodes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.gk.set(func() { r.gk.refuse = fault.New(fault.Internal, "hello", "the switch is not ready") })
+		ended := make(chan error)
+		go func() { ended <- c.Run(r.ctx) }()
+		pass(10 * time.Second)
+		r.gk.set(func() { r.gk.refuse = fault.New(fault.BadRequest, "hello", "another blade has this name") })
+		err = <-ended
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Code != fault.BadRequest || !strings.Contains(f.Msg, "another blade") {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+func TestBadConfiguration(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		good := r.config(nil)
+		edit := func(f func(b *Blade)) Blade { b := good; f(&b); return b }
+		for name, b := range map[string]Blade{
+			"no name":    edit(func(b *Blade) { b.Name = "" }),
+			"no stack":   edit(func(b *Blade) { b.Stack = nil }),
+			"no address": edit(func(b *Blade) { b.Address = netip.Addr{} }),
+			"foreign":    edit(func(b *Blade) { b.Address = rackaddr.Blade(9) }),
+		} {
+			if _, err := NewCompute(ComputeConfig{Blade: b, Nodes: 1}); err == nil {
+				t.Errorf("compute, %s: no error", name)
+			}
+			if _, err := NewMemory(MemoryConfig{Blade: b, Capacity: 1}); err == nil {
+				t.Errorf("memory, %s: no error", name)
+			}
+		}
+		if _, err := NewCompute(ComputeConfig{Blade: good}); err == nil {
+			t.Error("no nodes: no error")
+		}
+		if _, err := NewMemory(MemoryConfig{Blade: good}); err == nil {
+			t.Error("no capacity: no error")
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// memory starts a memory daemon and returns when it is registered.
+func (r *rack) memory() (*Memory, chan struct{}, func() error) {
+	registered := make(chan struct{}, 10)
+	m, err := NewMemory(MemoryConfig{Blade: r.config(registered), Capacity: 1 << 20, Epoch: 1 << 30})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	ended := make(chan error, 1)
+	r.parts.Go(func() { ended <- m.Run(ctx) })
+	<-registered
+	return m, registered, func() error { cancel(); return <-ended }
+}
+
+// TestMemoryBlade: the daemon serves memory and carries the Gatekeeper's commands
+// out.
+func TestMemoryBlade(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		_, registered, stop := r.memory()
+		if h := r.gk.hellos[0]; h.Kind != control.Memory || h.Capacity != 1<<20 || h.Machine != 0 || h.MAC != r.blade.MAC().String() {
+			t.Errorf("hello %+v", h)
+		}
+		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
+		d, err := dsm.NewClient(dsm.Config{
+			Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		var pointers []packet.Pointer
+		for range 3 {
+			p, err := d.Alloc(r.ctx, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pointers = append(pointers, p)
+		}
+		var l control.RegionList
+		if err := r.gk.command(control.KindRegions, control.Regions{Max: 2}, &l); err != nil || len(l.Regions) != 2 || l.Next == 0 {
+			t.Errorf("regions %+v, %v", l, err)
+		}
+		if id := l.Regions[0]; id.Owner != rackaddr.Node(1) || id.Region(rackaddr.DefaultDSMPrefix, 9).Base != pointers[0] {
+			t.Errorf("region %+v, pointer %s", id, pointers[0])
+		}
+		for range 2 {
+			if err := r.gk.command(control.KindReclaim, control.Reclaim{Regions: l.Regions[:1]}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := d.Read(r.ctx, pointers[0], make([]byte, 8)); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("read of a reclaimed region: %v", err)
+		}
+		pass(time.Second)
+		r.gk.set(func() {
+			if r.gk.last.Used != 128 {
+				t.Errorf("heartbeat %+v", r.gk.last)
+			}
+		})
+		// The Gatekeeper restarts: the daemon says hello as what it is, and keeps
+		// its regions.
+		r.gk.set(func() { r.gk.reply.Known = false })
+		<-registered
+		if h := r.gk.hellos[1]; h.Machine != 9 {
+			t.Errorf("second hello %+v", h)
+		}
+		if _, err := d.Write(r.ctx, pointers[1], []byte("kept")); err != nil {
+			t.Error(err)
+		}
+		if err := r.gk.command(control.KindFence, control.Fence{Node: rackaddr.Node(1), Incarnation: 1}, nil); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.Write(r.ctx, pointers[1], []byte("x")); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("write of a fenced incarnation: %v", err)
+		}
+		for kind, body := range map[control.Kind]any{
+			control.KindFence: 1, control.KindReclaim: 2, control.KindRegions: 3, control.KindStart: arrays,
+		} {
+			if err := r.gk.command(kind, body, nil); fault.CodeOf(err) != fault.BadRequest && fault.CodeOf(err) != fault.Unsupported {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMachineChanges: a memory server cannot become another machine.
+func TestMachineChanges(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		registered := make(chan struct{}, 10)
+		m, err := NewMemory(MemoryConfig{Blade: r.config(registered), Capacity: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.handle(r.ctx, control.Message{Kind: control.KindFence}); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("a command before the welcome: %v", err)
+		}
+		ended := make(chan error)
+		go func() { ended <- m.Run(r.ctx) }()
+		<-registered
+		r.gk.set(func() { r.gk.welcome.Machine, r.gk.reply.Known = 8, false })
+		var f *fault.Error
+		if err := <-ended; !errors.As(err, &f) || f.Code != fault.Stale {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}

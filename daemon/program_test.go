@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+var arrays = control.Start{Name: "arrays-1", Args: []string{"arrays", "server"}}
+
+func TestStartAndStop(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		runner := &fakeRunner{started: make(chan *fakeProcess, 10)}
+		c, _, stop := r.compute(ComputeConfig{Runner: runner})
+		var started control.Started
+		if err := r.gk.command(control.KindStart, arrays, &started); err != nil || started.PID != 4711 {
+			t.Fatalf("started %+v, %v", started, err)
+		}
+		first := <-runner.started
+		if p := c.Status().Programs; len(p) != 1 || p[0].Name != "arrays-1" || p[0].PID != 4711 {
+			t.Errorf("programs %+v", p)
+		}
+		for name, tc := range map[string]struct {
+			start control.Start
+			want  fault.Code
+		}{
+			"running": {arrays, fault.BadRequest},
+			"no name": {control.Start{Args: []string{"x"}}, fault.BadRequest},
+			"no args": {control.Start{Name: "x"}, fault.BadRequest},
+			"missing": {control.Start{Name: "x", Args: []string{"missing"}}, fault.Unavailable},
+		} {
+			if err := r.gk.command(control.KindStart, tc.start, nil); fault.CodeOf(err) != tc.want {
+				t.Errorf("%s: %v, want %v", name, err, tc.want)
+			}
+		}
+		for range 2 {
+			if err := r.gk.command(control.KindStop, control.Stop{Name: "arrays-1", GraceMS: 1000}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		<-first.done
+		if first.killed {
+			t.Error("killed though it heard SIGTERM")
+		}
+		// One that does not hear SIGTERM is killed after its grace.
+		runner.deaf = true
+		if err := r.gk.command(control.KindStart, arrays, nil); err != nil {
+			t.Error(err)
+		}
+		deaf, begin := <-runner.started, time.Now()
+		if err := r.gk.command(control.KindStop, control.Stop{Name: "arrays-1", GraceMS: 700}, nil); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); !deaf.killed || took < 700*time.Millisecond || took > time.Second {
+			t.Errorf("killed %v after %v", deaf.killed, took)
+		}
+		// The daemon's own end is the programs'.
+		if err := r.gk.command(control.KindStart, arrays, nil); err != nil {
+			t.Error(err)
+		}
+		last := <-runner.started
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if <-last.done; !last.killed {
+			t.Error("the deaf program outlived the daemon")
+		}
+	})
+}
+
+// TestMovedNode: a program that was started with an identity joins as that.
+func TestMovedNode(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		runner := &fakeRunner{started: make(chan *fakeProcess, 1)}
+		c, _, stop := r.compute(ComputeConfig{Runner: runner})
+		moved := arrays
+		moved.Address, moved.Incarnation = rackaddr.Node(42), 7
+		if err := r.gk.command(control.KindStart, moved, nil); err != nil {
+			t.Fatal(err)
+		}
+		h, err := c.Host(r.ctx, join.Program{Name: "arrays", Instance: "arrays-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := h.Node(); id.Address != rackaddr.Node(42) || id.Incarnation != 7 || len(r.gk.joins) != 0 {
+			t.Errorf("joined as %+v, the Gatekeeper was asked %d times", id, len(r.gk.joins))
+		}
+		// Fenced: the node ends, and its program with it.
+		r.gk.set(func() { r.gk.reply.Gone = []netip.Addr{rackaddr.Node(42)} })
+		<-h.Done()
+		<-(<-runner.started).done
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNoRunner(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		_, _, stop := r.compute(ComputeConfig{})
+		if err := r.gk.command(control.KindStart, arrays, nil); fault.CodeOf(err) != fault.Unsupported {
+			t.Errorf("start: %v", err)
+		}
+		if err := r.gk.command(control.KindFence, control.Fence{}, nil); fault.CodeOf(err) != fault.Unsupported {
+			t.Errorf("a memory blade's command: %v", err)
+		}
+		if err := r.gk.command(control.KindStart, 5, nil); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("malformed: %v", err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOutputInLines(t *testing.T) {
+	long := strings.Repeat("x", lineLength)
+	cases := map[string]struct {
+		writes []string
+		want   []string
+	}{
+		"whole lines":   {[]string{"one\ntwo\n"}, []string{"one", "two"}},
+		"in pieces":     {[]string{"o", "ne\nt", "wo", "\n\n"}, []string{"one", "two", ""}},
+		"without end":   {[]string{"one\ntwo"}, []string{"one", "two"}},
+		"too long":      {[]string{long + "tail\nnext\n"}, []string{long, "tail", "next"}},
+		"just fits":     {[]string{long, "\n"}, []string{long, ""}},
+		"very long":     {[]string{long + long, "\n"}, []string{long, long, ""}},
+		"long and end":  {[]string{"a\n" + long + "b"}, []string{"a", long, "b"}},
+		"nothing":       {nil, nil},
+		"pieces, long":  {[]string{long[:100], long[100:] + "y", "z\n"}, []string{long, "yz"}},
+		"newline alone": {[]string{"\n"}, []string{""}},
+	}
+	for name, tc := range cases {
+		var got []string
+		l := &lines{name: "p", log: slog.New(slog.NewTextHandler(&recorder{&got}, nil))}
+		for _, w := range tc.writes {
+			if n, err := l.Write([]byte(w)); n != len(w) || err != nil {
+				t.Errorf("%s: wrote %d, %v", name, n, err)
+			}
+		}
+		l.flush()
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %.80q, want %.80q", name, got, tc.want)
+		}
+	}
+}
+
+// recorder takes the messages out of a text log.
+type recorder struct{ got *[]string }
+
+func (r *recorder) Write(b []byte) (int, error) {
+	_, msg, _ := bytes.Cut(b, []byte("msg="))
+	msg, _, found := bytes.Cut(msg, []byte(" program=p"))
+	if !found {
+		return 0, fmt.Errorf("no program in %q", b)
+	}
+	*r.got = append(*r.got, strings.Trim(string(msg), `"`))
+	return len(b), nil
+}
