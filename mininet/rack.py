@@ -1,0 +1,226 @@
+#!/usr/bin/python3
+"""The thesis's rack in Mininet: the same daemons as `bifrost rack up`.
+
+    sudo /usr/bin/python3 mininet/rack.py --cli
+    sudo /usr/bin/python3 mininet/rack.py --run 'arrays add --by reference'
+
+Other scripts import RackTopo and Rack from here, and the node classes from
+nodes.py. Needs Debian's mininet (2.3), hence /usr/bin/python3.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import layout
+import process
+
+try:
+    from mininet.cli import CLI
+    from mininet.log import setLogLevel
+    from mininet.net import Mininet
+    from mininet.topo import Topo
+except ImportError as e:
+    sys.exit(
+        "rack.py: %s: run it by /usr/bin/python3, and  apt-get install mininet"
+        " bridge-utils net-tools iputils-ping  if need be" % e
+    )
+
+import nodes
+
+SWITCHES = {
+    "bifrost": nodes.BifrostSwitch,
+    "bmv2": nodes.Bmv2Switch,
+    "ovs": nodes.OvsSwitch,
+    "bridge": nodes.BridgeSwitch,
+}
+
+# Switches that understand checksums left to the interface.
+OFFLOAD = {"bifrost": True, "bmv2": False, "ovs": False, "bridge": True}
+
+
+class RackTopo(Topo):
+    """Blades around one switch, each on a port of its own, from 1 on."""
+
+    def build(
+        self, compute=layout.COMPUTE, memory=layout.MEMORY, switch="bifrost",
+        capacity=layout.CAPACITY, **common
+    ):
+        """compute, memory: names of the blades
+        switch: a key of SWITCHES
+        capacity: bytes of each memory blade
+        common: bifrost, directory and mtu, as in nodes.py"""
+        p4 = switch in layout.P4_SWITCHES
+        if len(compute) + len(memory) > layout.MAX_BLADES:
+            raise layout.LayoutError("at most %d blades" % layout.MAX_BLADES)
+        own = common if p4 else {"mtu": common["mtu"]}
+        self.addSwitch("switch", cls=SWITCHES[switch], **own)
+        common["offload"] = OFFLOAD[switch]
+        for port, name in enumerate((*compute, *memory), 1):
+            cls, extra = nodes.PlainBlade, {}
+            if p4 and name in memory:
+                cls, extra = nodes.MemoryBlade, {"capacity": capacity}
+            elif p4:
+                cls = nodes.ComputeBlade
+            self.addHost(name, cls=cls, port=port, **common, **extra)
+            self.addLink(
+                name, "switch", port1=0, port2=port,
+                addr1=layout.blade_mac(port), addr2=layout.SWITCH_MAC,
+            )
+
+
+class Rack(Mininet):
+    """A whole rack. Use it in a with statement: what it has started, it ends.
+
+        with Rack(switch="bmv2") as rack:
+            rack["c1"].cmdPrint("ping -c 1", rack["s1"].address)
+    """
+
+    def __init__(
+        self, switch="bifrost", bifrost=None, mtu=layout.MTU, compute=layout.COMPUTE,
+        memory=layout.MEMORY, capacity=layout.CAPACITY, programs=layout.PROGRAMS
+    ):
+        """switch: bifrost or bmv2; ovs or bridge for baselines only
+        bifrost: path of the binary (default: ../bin/bifrost, or on PATH)
+        mtu: in bytes
+        compute, memory: names of the blades
+        capacity: bytes of each memory blade
+        programs: what runs from the start, as layout.PROGRAMS"""
+        self.p4 = switch in layout.P4_SWITCHES
+        layout.check_packages(switch)
+        layout.check_mtu(mtu)
+        self.bifrost = layout.find_bifrost(bifrost) if self.p4 else None
+        self.programs = [
+            (blade, [layout.find_program(command[0], self.bifrost), *command[1:]], text)
+            for blade, command, text in (programs if self.p4 else ())
+        ]
+        self.directory = tempfile.mkdtemp(prefix="bifrost-")
+        topo = RackTopo(
+            compute=compute, memory=memory, switch=switch, capacity=capacity,
+            bifrost=self.bifrost, directory=self.directory, mtu=mtu,
+        )
+        super().__init__(topo=topo, controller=None, build=False)
+
+    def start(self):
+        """Builds and starts everything; all blades are registered on return."""
+        super().start()
+        if not self.p4:
+            self._know_each_other()
+        for blade in self.hosts:
+            blade.start_daemon()
+        for blade in self.hosts:
+            blade.wait_ready()
+        for blade, command, text in self.programs:
+            name = "%s-%s" % (blade, os.path.basename(command[0]))
+            self[blade].start_program(name, command, "print", text).wait_ready()
+
+    def _know_each_other(self):
+        """Static neighbours, for switches that only know MAC addresses."""
+        for a in self.hosts:
+            for b in self.hosts:
+                if a is not b:
+                    a.add_neighbour(b.address, layout.blade_mac(b.port))
+
+    def stop(self):
+        """Ends everything and removes every trace of it."""
+        process.stop_all([p for h in self.hosts for p in reversed(h.processes)])
+        super().stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def run_on(self, blade, command):
+        """Runs a shell command on a blade, on this terminal; returns its exit
+        status. Programs beside bifrost are on its PATH."""
+        env = dict(os.environ)
+        if self.bifrost:
+            env["PATH"] = os.path.dirname(self.bifrost) + os.pathsep + env["PATH"]
+        child = self[blade].popen(
+            ["sh", "-c", command], stdin=None, stdout=None, stderr=None, env=env,
+            preexec_fn=process.die_with_parent,
+        )
+        try:
+            return child.wait()
+        finally:
+            if child.poll() is None:  # an interrupt: the command is to end, too
+                child.terminate()
+                try:
+                    child.wait(process.STOP_GRACE)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+
+
+def parse(args):
+    """Reads the command line."""
+    p = argparse.ArgumentParser(
+        description="Run the thesis's rack (c1, s1, s2, m1, m2, m3) in Mininet.",
+        epilog="ovs and bridge carry baselines only: they do not route by pointer"
+        " or method and protect nothing, so no daemons run.",
+    )
+    p.add_argument(
+        "--switch", choices=list(SWITCHES), default="bifrost",
+        help="what joins the blades (default: %(default)s)",
+    )
+    p.add_argument("--bifrost", metavar="PATH", help="the bifrost binary")
+    p.add_argument("--mtu", type=int, default=layout.MTU, help="bytes (default: %(default)s)")
+    p.add_argument("--cli", action="store_true", help="Mininet's command line")
+    p.add_argument("--run", metavar="CMD", help="run CMD on c1; its exit status is ours")
+    p.add_argument("-v", "--verbose", action="store_true", help="show each step")
+    return p.parse_args(args)
+
+
+def main(args):
+    """Runs the rack; returns the exit status."""
+    options = parse(args)
+    if os.geteuid() != 0:
+        print("rack.py: namespaces need root: run it with sudo", file=sys.stderr)
+        return 1
+    setLogLevel("info" if options.verbose else "warning")
+    for sig in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, lambda number, _: sys.exit(128 + number))
+    try:
+        rack = Rack(options.switch, options.bifrost, options.mtu)
+        with rack:
+            return use(rack, options)
+    except KeyboardInterrupt:
+        return 130
+    except (layout.LayoutError, nodes.NodeError, process.ProcessError) as e:
+        print("rack.py:", e, file=sys.stderr)
+        return 1
+
+
+def use(rack, options):
+    """Does what the options ask for with a rack that is up."""
+    if not rack.p4:
+        print(
+            "rack.py: %s carries baselines only: no routing by pointer or method,"
+            " no protection, no daemons" % options.switch,
+            file=sys.stderr,
+        )
+    status = 0
+    if options.run is not None:
+        status = rack.run_on("c1", options.run)
+    if options.cli:
+        CLI(rack)
+    if options.run is None and not options.cli:
+        names = " ".join("%s=%s" % (h.name, h.address) for h in rack.hosts)
+        print("the rack works:", names)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
