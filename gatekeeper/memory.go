@@ -93,8 +93,10 @@ func (c *controller) withdrawRegion(b *blade, h *held, r packet.Region, m *packe
 	c.submit(lease.Freed{Region: r, OK: true}, nil)
 	c.reclaim([]packet.Region{r})
 	c.log.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
-	answer := packet.Header{Kind: packet.Reply, Status: fault.NoSpace, Request: m.Request, Floor: m.Floor}
-	c.send(0, (&held{src: h.dst, dst: h.src, srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
+	answer := *m
+	answer.Kind, answer.Status, answer.Length = packet.Reply, fault.NoSpace, 0
+	asked := packet.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(packet.OpAlloc, r.Class) // as the request was addressed
+	c.send(0, (&held{src: h.dst, dst: asked.Addr(), srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
 }
 
 // heldFree takes a request to free a region that the switch has permitted.
@@ -160,7 +162,8 @@ func (c *controller) memoryAnswer(h *held, code fault.Code) {
 		c.count.Malformed++
 		return
 	}
-	answer := packet.Header{Kind: packet.Reply, Status: code, Request: m.Request, Floor: m.Floor}
+	answer := m // the client knows its own by incarnation and request id
+	answer.Kind, answer.Status, answer.Length = packet.Reply, code, 0
 	c.send(0, h.reply(answer.Append(nil)))
 }
 
