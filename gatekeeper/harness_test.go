@@ -32,6 +32,7 @@ type rack struct {
 
 	mu     sync.Mutex
 	blades map[uint16]*testBlade
+	dialed []net.Conn
 }
 
 // inRack runs a test with a rack whose Gatekeeper is connected.
@@ -55,7 +56,13 @@ func newRack(t *testing.T) *rack {
 			r.mu.Lock()
 			l := r.listen
 			r.mu.Unlock()
-			return l.DialContext(ctx)
+			conn, err := l.DialContext(ctx)
+			if err == nil {
+				r.mu.Lock()
+				r.dialed = append(r.dialed, conn)
+				r.mu.Unlock()
+			}
+			return conn, err
 		}))
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +98,16 @@ func (r *rack) stopSwitch() {
 	if err := r.sw.Close(); err != nil {
 		r.t.Error(err)
 	}
+}
+
+// cut breaks all connections to the switch.
+func (r *rack) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.dialed {
+		_ = c.Close()
+	}
+	r.dialed = nil
 }
 
 // start starts a Gatekeeper and waits until the switch obeys it.

@@ -1,0 +1,240 @@
+package gatekeeper
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// restartSwitch replaces the switch by one that knows nothing, and waits until
+// the Gatekeeper has brought it up to date.
+func (r *rack) restartSwitch(meanwhile func()) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	events := r.gk.Subscribe(ctx)
+	r.stopSwitch()
+	r.settle()
+	if meanwhile != nil {
+		meanwhile()
+	}
+	r.startSwitch()
+	for e := range events {
+		if e.Kind == SwitchConnected {
+			r.settle()
+			return
+		}
+	}
+}
+
+func TestSwitch_RestartLosesNothing(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		m := s.a.message("Arrays", "add", p)
+		s.a.call("Arrays", m)
+		call := s.b.message1()
+		s.restartSwitch(nil)
+		if a, b, c := s.a.may(s.m1, p), s.b.may(s.m1, p), s.c.may(s.m1, p); a != "read" || b != "read" || c != "nothing" {
+			t.Errorf("a may %s, b %s, c %s", a, b, c)
+		}
+		s.b.reply(s.a.address, &call)
+		s.a.message1()
+		if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "read+write" || b != "nothing" {
+			t.Errorf("a may %s, b %s", a, b)
+		}
+		if n := s.snapshot().Counters.Reconciled; n < 10 {
+			t.Errorf("only %d entries were repaired", n)
+		}
+	})
+}
+
+// The connection breaks while rules are being written: they are written in the
+// end, and the packet that its sender sends again goes on.
+func TestSwitch_ConnectionBreaksDuringTransitions(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		settle := s.settle
+		for range 20 {
+			m := s.a.message("Arrays", "add", p)
+			s.settle = func() {}
+			s.a.call("Arrays", m)
+			s.cut()
+			s.settle = settle
+			pass(time.Second)
+			var calls []rpc.Message
+			for calls = s.b.messages(); len(calls) == 0; calls = s.b.messages() {
+				s.a.call("Arrays", m)
+			}
+			if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "read" || b != "read" {
+				t.Fatalf("during the call: a may %s, b %s", a, b)
+			}
+			s.settle = func() {}
+			s.b.reply(s.a.address, &calls[0])
+			s.cut()
+			s.settle = settle
+			pass(time.Second)
+			var replies []rpc.Message
+			for replies = s.a.messages(); len(replies) == 0; replies = s.a.messages() {
+				s.b.reply(s.a.address, &calls[0])
+			}
+			if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "read+write" || b != "nothing" {
+				t.Fatalf("after the reply: a may %s, b %s", a, b)
+			}
+			for _, b := range []*testBlade{s.a.testBlade, s.b.testBlade, s.m1} {
+				s.beatOnce(b)
+			}
+		}
+	})
+}
+
+// What happens while the switch is away is on it when it is back.
+func TestSwitch_ChangesWhileAway(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.c, 1, 2)
+		s.restartSwitch(func() {
+			pass(missedHeartbeats*time.Second + time.Second) // all blades have failed meanwhile
+		})
+		if got := s.a.memory(packet.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
+			t.Errorf("a failed blade's node still reads: %+v", got)
+		}
+		if n := s.snapshot(); len(n.Nodes) != 0 || n.Switch != true {
+			t.Errorf("state %+v", n)
+		}
+		s.m1.hello("m1", control.Memory)
+		s.m1.converse()
+		if len(s.m1.reclaimed) != 2 {
+			t.Errorf("reclaimed %+v, want %s and %s", s.m1.reclaimed, p, q)
+		}
+	})
+}
+
+// A second Gatekeeper takes over: the first ends, and what it had let happen is
+// not known to the second, so it is not on the switch any more.
+func TestGatekeeper_TakesOver(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		first, stop := s.gk, s.stop
+		s.rack.start(Config{Election: control.Election{High: 1}})
+		s.settle()
+		if err := stop(); !errors.Is(err, p4rtclient.ErrNotPrimary) {
+			t.Errorf("the first ended with %v", err)
+		}
+		if _, err := first.Snapshot(context.Background()); !errors.Is(err, ErrStopped) {
+			t.Errorf("its snapshot: %v", err)
+		}
+		if got := s.a.memory(packet.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
+			t.Errorf("a node of the first still reads: %+v", got)
+		}
+		var reply control.HeartbeatReply
+		if err := s.a.ask(control.KindHeartbeat, control.Heartbeat{Blade: "c1", Boot: s.a.boot}, &reply); err != nil || reply.Known {
+			t.Errorf("heartbeat: %+v, %v", reply, err)
+		}
+		// The memory blade's regions belong to nobody any more.
+		s.m1.regions = []control.RegionID{{Offset: 1 << 12, Class: 12}, {Offset: 2 << 12, Class: 12}, {Offset: 3 << 12, Class: 12}}
+		s.m1.hello("m1", control.Memory)
+		s.m1.converse()
+		if len(s.m1.reclaimed) != 3 {
+			t.Errorf("reclaimed %+v", s.m1.reclaimed)
+		}
+		s.a.hello("c1", control.Compute)
+		n := s.a.join("c1", "program")
+		s.m1.alloc(n, 1, 7)
+	})
+}
+
+func TestGatekeeper_LowerElectionIsRefused(t *testing.T) {
+	inSmall(t, func(s *small) {
+		second, err := New(Config{Conn: s.conn, Election: control.Election{Low: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Run(context.Background()); !errors.Is(err, p4rtclient.ErrNotPrimary) {
+			t.Errorf("it ended with %v", err)
+		}
+		s.m1.alloc(s.a, 1, 1) // the first still rules
+	})
+}
+
+// Packets come in while rules are being written: nothing is released before its
+// rules are in place, however many calls meet on one region.
+func TestRelease_NeverBeforeItsRules(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		// No settling between the packets: they all wait in the Gatekeeper at once.
+		settle := s.settle
+		s.settle = func() {}
+		for range 50 {
+			s.a.session++
+			s.a.call("Arrays", s.a.message("Arrays", "add", p))
+			s.b.reply(s.a.address, &rpc.Message{Header: rpc.Header{
+				Type: rpc.Reply, Flags: rpc.FlagSession | rpc.FlagHeld, Call: rpc.SessionID(s.a.session, s.a.sequence),
+				CalleeIncarnation: 1, CallerIncarnation: 1, Floor: s.a.sequence,
+			}})
+		}
+		s.settle = settle
+		calls := s.b.messages()
+		if len(calls) != 50 {
+			t.Fatalf("%d calls arrived, want 50", len(calls))
+		}
+		for _, c := range calls {
+			s.b.reply(s.a.address, &c)
+		}
+		answered := map[rpc.ID]bool{}
+		for _, m := range s.a.messages() {
+			answered[m.Call] = m.Type == rpc.Reply
+		}
+		if len(answered) != 50 {
+			t.Errorf("%d calls are answered, want 50", len(answered))
+		}
+		if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "read+write" || b != "nothing" {
+			t.Errorf("a may %s, b %s", a, b)
+		}
+	})
+}
+
+func TestConfig_Refused(t *testing.T) {
+	inRack(t, func(r *rack) {
+		for what, cfg := range map[string]Config{
+			"no connection": {}, "a small MTU": {Conn: r.conn, MTU: 1000}, "a large MTU": {Conn: r.conn, MTU: 1 << 17},
+			"a hectic heartbeat": {Conn: r.conn, Heartbeat: 1},
+		} {
+			if _, err := New(cfg); err == nil {
+				t.Errorf("%s: no error", what)
+			}
+		}
+		if err := r.gk.Run(context.Background()); err == nil {
+			t.Error("Run twice: no error")
+		}
+	})
+}
+
+// The released copy of a call is the caller's packet but for the marks: same
+// pointers, same payload, right checksum (take verifies it), next hop's address.
+func TestRelease_ChangesOnlyTheMarks(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.a, 1, 2)
+		m := s.a.message("Arrays", "add", p, q, p.Add(16))
+		m.Trailer = []byte("trailer")
+		m.Timeout, m.Branch, m.Index = 1, 2, 3
+		s.a.call("Arrays", m)
+		frames := s.b.take()
+		if len(frames) != 1 {
+			t.Fatalf("%d frames arrived", len(frames))
+		}
+		if dst := frames[0].Dst.Addr(); dst != rackaddr.Service("Arrays") {
+			t.Errorf("it is addressed to %s", dst)
+		}
+		m.Flags |= rpc.FlagReleased
+		m.CalleeIncarnation = s.b.incarnation
+		if got, want := string(frames[0].Payload), string(m.Append(nil)); got != want {
+			t.Errorf("it became\n%x, want\n%x", got, want)
+		}
+	})
+}
