@@ -139,13 +139,3 @@ func (p *Plan) Of(blade string) []Process {
 	}
 	return own
 }
-
-// Process returns the process of that name.
-func (p *Plan) Process(name string) (Process, bool) {
-	for _, proc := range p.Processes {
-		if proc.Name == name {
-			return proc, true
-		}
-	}
-	return Process{}, false
-}
