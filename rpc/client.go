@@ -165,7 +165,11 @@ func (c *client) send(ctx context.Context, e *execution, p *pending, m *method, 
 	}
 	h := packet.Header{
 		Type: packet.Type(kind), NameLength: uint8(len(m.name)), Method: m.wire, Service: c.hash,
-		CallerIncarnation: n.self.Incarnation, Timeout: timeoutOf(ctx),
+		CallerIncarnation: n.self.Incarnation,
+	}
+	if d, ok := ctx.Deadline(); ok {
+		left := time.Until(d)
+		h.Timeout, p.deadline = milliseconds(left), n.now()+left
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
 	if m.policy != PolicyNone {
@@ -228,13 +232,10 @@ func (c *client) wait(ctx context.Context, e *execution, p *pending, m *method) 
 	return nil
 }
 
-// timeoutOf is the header's form of a context's deadline, in milliseconds.
-func timeoutOf(ctx context.Context) uint32 {
-	d, ok := ctx.Deadline()
-	if !ok {
-		return 0
-	}
-	ms := (time.Until(d) + time.Millisecond - 1) / time.Millisecond
+// milliseconds is the header's form of the time that is left: rounded up, for 0
+// means no deadline.
+func milliseconds(left time.Duration) uint32 {
+	ms := (left + time.Millisecond - 1) / time.Millisecond
 	return uint32(min(max(ms, 1), math.MaxUint32))
 }
 

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -32,9 +33,9 @@ type codec struct {
 	kind     thrift.TMessageType
 	inside   bool  // a GlobalPointer
 	failed   error // why a pointer could not be written
-	// Of the message being read: its opening, taken off before the generated code
-	// asks for it.
-	opening *opening
+	// Of the message being read.
+	opening *opening // taken off before the generated code asks for it
+	depth   int      // of the struct that is read
 }
 
 // opening is how a Thrift message begins.
@@ -95,7 +96,7 @@ func (c *codec) datagram(h *packet.Header) []byte {
 }
 
 // read makes the codec read a message's payload.
-func (c *codec) read(payload []byte) { c.buf.in = payload }
+func (c *codec) read(payload []byte) { c.buf.in, c.depth = payload, 0 }
 
 // WriteMessageBegin notes what the generated code answers with.
 func (c *codec) WriteMessageBegin(ctx context.Context, name string, kind thrift.TMessageType, seq int32) error {
@@ -157,6 +158,22 @@ func (c *codec) ReadMessageBegin(ctx context.Context) (string, thrift.TMessageTy
 		return o.name, o.kind, o.seq, nil
 	}
 	return c.TBinaryProtocol.ReadMessageBegin(ctx)
+}
+
+// ReadStructBegin counts how deep the reader is.
+func (c *codec) ReadStructBegin(ctx context.Context) (string, error) {
+	c.depth++
+	return c.TBinaryProtocol.ReadStructBegin(ctx)
+}
+
+// ReadStructEnd refuses a message that goes on behind its outermost struct: it is
+// not what it claims to be, and the handler has not seen it yet.
+func (c *codec) ReadStructEnd(ctx context.Context) error {
+	c.depth--
+	if n := len(c.buf.in); c.depth == 0 && n > 0 {
+		return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("%d bytes behind the message", n))
+	}
+	return c.TBinaryProtocol.ReadStructEnd(ctx)
 }
 
 // answers reports whether a reply that names got can answer a call of want: a

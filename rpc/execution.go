@@ -61,7 +61,10 @@ func (c *client) allowed(e *execution, m *method) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ended || e.node != c.node {
+	if e.node != c.node {
+		return fault.New(BadRequest, m.op, "the context is a handler's of another node, %s", e.node.self.Name)
+	}
+	if e.ended {
 		return fault.New(BadRequest, m.op, "the handler whose context this is has returned")
 	}
 	if e.export.config.stateful && e.export.name == c.service {

@@ -29,6 +29,7 @@ type outgoing struct {
 type pending struct {
 	endpoint.Call
 	datagram []byte
+	deadline time.Duration // of whoever waits, in node time; 0 is none
 	to       netio.Message // scratch for sending: its address
 	out      [1]netio.Message
 	token    bool // holds one of outgoing.detached
@@ -117,7 +118,7 @@ func (n *Node) detach(p *pending) bool {
 	if !o.core.Detach(&p.Call, 0) {
 		return false
 	}
-	p.detached = true
+	p.detached, p.deadline = true, 0
 	p.datagram = slices.Clone(p.datagram)
 	packet.SetTimeout(p.datagram, 1)
 	return true
@@ -146,6 +147,17 @@ func (n *Node) complete(r *reader, i int, m packet.Message) bool {
 	return true
 }
 
+// again is the call's datagram to be sent again, with the time that is left. It is
+// a copy: its owner may be done with it before it is sent.
+func (p *pending) again(now time.Duration) netio.Message {
+	m := p.to
+	m.Buf = slices.Clone(p.datagram)
+	if p.deadline != 0 {
+		packet.SetTimeout(m.Buf, milliseconds(p.deadline-now))
+	}
+	return m
+}
+
 // report logs what became of a call that nobody waits for.
 func (n *Node) report(call *endpoint.Call, why string) {
 	n.log.Warn("rpc: a call that nobody waits for has failed", "node", n.self.Name, "call", call.ID.String(), "why", why)
@@ -172,9 +184,7 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	var out []netio.Message
 	for _, call := range resend {
 		p := call.Tag.(*pending)
-		m := p.to
-		m.Buf = slices.Clone(p.datagram) // its owner may be done with it before it is sent
-		out = append(out, m)
+		out = append(out, p.again(now))
 	}
 	next, ok = o.core.Due()
 	o.mu.Unlock()

@@ -479,3 +479,58 @@ func TestNestedCallOnTheWire(t *testing.T) {
 		t.Errorf("answer: %+v", a)
 	}
 }
+
+// A call that is sent again tells how much time is left.
+func TestTimeoutShrinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n := service(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		done := make(chan error)
+		go func() { done <- testsvc.NewTestClient(n.Client("Test")).Ping(ctx) }()
+		start, last := time.Now(), uint32(1001)
+		for {
+			m, _, ok := s.receive(time.Second)
+			if !ok {
+				break
+			}
+			left := time.Second - time.Since(start)
+			if m.Timeout >= last || time.Duration(m.Timeout)*time.Millisecond-left > time.Millisecond {
+				t.Errorf("timeout %d ms with %v left", m.Timeout, left)
+			}
+			last = m.Timeout
+		}
+		if err := <-done; rpc.CodeOf(err) != rpc.Deadline || last > 700 {
+			t.Errorf("%v, last timeout %d", err, last)
+		}
+	})
+}
+
+// What goes on behind the arguments, or the result, is no message.
+func TestTrailingGarbage(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	h := &testsvc.Handler{}
+	serve(t, r, h)
+	caller := newPeer(t, r, "caller", rackaddr.Node(77))
+	m := callOf(t, "note", 1, append(thriftMessage(t, "note", thrift.ONEWAY, &testsvc.TestNoteArgs{Number: 5}), 0))
+	m.Type = packet.Oneway
+	caller.send(rackaddr.Service("Test"), m.Append(nil))
+	if a := caller.must(); a.Flags&packet.FlagDone == 0 {
+		t.Errorf("receipt %+v", a.Header)
+	}
+	m = callOf(t, "ping", 2, append(thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}), "xyz"...))
+	caller.send(rackaddr.Service("Test"), m.Append(nil))
+	if a := caller.must(); a.Type != packet.Exception || !strings.Contains(string(a.Payload), "3 bytes behind") {
+		t.Errorf("%v %q", a.Type, a.Payload)
+	}
+	if len(h.Notes()) != 0 {
+		t.Error("a handler ran")
+	}
+	s, n := service(t)
+	done := make(chan error)
+	go func() { done <- testsvc.NewTestClient(n.Client("Test")).Ping(t.Context()) }()
+	s.send(n.Address(), answer(s.must(), append(pong(t), 0)))
+	if err := <-done; rpc.CodeOf(err) != rpc.BadRequest {
+		t.Error(err)
+	}
+}
