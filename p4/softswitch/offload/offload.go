@@ -145,5 +145,6 @@ func pseudo(b []byte, l3, l4 int, proto byte) uint16 {
 	if b[l3]>>4 == 6 {
 		addresses = b[l3+8 : l3+ipv6Len]
 	}
-	return fold(sum(uint64(len(b)-l4)+uint64(proto), addresses))
+	length := len(b) - l4 // over 65535 in a super-packet that has more than one
+	return fold(sum(number(length&0xffff)+number(length>>16)+number(int(proto)), addresses))
 }
