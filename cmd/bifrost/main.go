@@ -35,6 +35,6 @@ Start with:  bifrost demo`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newDemoCmd(), newGatekeeperCmd(), newRackCmd(), newSwitchCmd(), newVersionCmd())
+	root.AddCommand(newComputeCmd(), newDemoCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd(), newVersionCmd())
 	return root
 }

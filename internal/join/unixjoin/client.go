@@ -44,7 +44,7 @@ func dial(ctx context.Context, socket string) (*client, error) {
 
 // dialError says what to do when there is no daemon.
 func dialError(socket string, err error) error {
-	f := &fault.Error{Code: fault.Unavailable, Op: opJoin, Err: err}
+	f := &fault.Error{Code: fault.Unavailable, Op: "connect", Err: err}
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
 		f.Msg = fmt.Sprintf("no compute daemon listens on %s in this network namespace: "+
 			"run the program on a compute blade (`bifrost rack exec c1 -- program`) or start `bifrost compute`", socket)

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/spf13/pflag"
+
+	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+)
+
+// bladeOptions are the flags that the daemons of both kinds of blades have.
+type bladeOptions struct {
+	name     string
+	iface    string
+	address  string
+	logLevel string
+}
+
+func (o *bladeOptions) register(f *pflag.FlagSet) {
+	f.StringVar(&o.name, "blade", "", "the blade's `NAME`, unique in the rack (default: the machine's name)")
+	f.StringVar(&o.iface, "iface", "eth0", "the `INTERFACE` that is connected to the switch")
+	f.StringVar(&o.address, "address", "", "the blade's IPv6 `ADDRESS` (default: what the interface has in "+
+		rackaddr.BladePrefix.String()+", or else one made from its MAC address)")
+	f.StringVar(&o.logLevel, "log-level", "info", "`LEVEL` of what is logged to standard error: debug, info, warn, error or off")
+}
+
+// open prepares the interface and describes the blade. Whoever gets the stack must
+// Close it.
+func (o *bladeOptions) open() (daemon.Blade, *linux.Stack, error) {
+	level, ok := logLevels[o.logLevel]
+	if !ok {
+		return daemon.Blade{}, nil, fmt.Errorf("--log-level %s: choose debug, info, warn, error or off", o.logLevel)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if o.name == "" {
+		var err error
+		if o.name, err = os.Hostname(); err != nil {
+			return daemon.Blade{}, nil, fmt.Errorf("%w: name the blade with --blade", err)
+		}
+	}
+	stack, err := linux.Open(o.iface)
+	if err != nil {
+		return daemon.Blade{}, nil, fmt.Errorf("--iface %s: %w", o.iface, err)
+	}
+	b, err := o.describe(stack, log)
+	if err != nil {
+		return daemon.Blade{}, nil, errors.Join(err, stack.Close())
+	}
+	return b, stack, nil
+}
+
+// describe finds the blade's address and makes the interface ready for the rack.
+func (o *bladeOptions) describe(stack *linux.Stack, log *slog.Logger) (daemon.Blade, error) {
+	mac, err := frame.ParseMAC(stack.MAC().String())
+	if err != nil {
+		return daemon.Blade{}, fmt.Errorf("--iface %s: it has no Ethernet address: choose the one towards the switch", o.iface)
+	}
+	address, err := o.bladeAddress(stack, mac)
+	if err != nil {
+		return daemon.Blade{}, err
+	}
+	if err := stack.SendOwnTrafficOut(rackaddr.RackPrefix); err != nil {
+		return daemon.Blade{}, err
+	}
+	return daemon.Blade{
+		Name: o.name, Stack: stack, Address: address, MAC: mac, Log: log, Registered: tellReadyOnce(log),
+		Spec: map[string]string{"cpus": strconv.Itoa(runtime.NumCPU()), "arch": runtime.GOARCH, "mtu": strconv.Itoa(stack.MTU())},
+	}, nil
+}
+
+// bladeAddress returns the address that was asked for, that the interface has
+// already, or that its MAC address makes; the interface has it afterwards.
+func (o *bladeOptions) bladeAddress(stack *linux.Stack, mac frame.MAC) (netip.Addr, error) {
+	present, found := stack.Address(rackaddr.BladePrefix)
+	want := present
+	switch {
+	case o.address != "":
+		a, err := netip.ParseAddr(o.address)
+		if err != nil || !rackaddr.BladePrefix.Contains(a) {
+			return netip.Addr{}, fmt.Errorf("--address %s: want an address in %s, such as %s", o.address, rackaddr.BladePrefix, rackaddr.Blade(1))
+		}
+		want = a
+	case !found:
+		want = addressFromMAC(mac)
+	}
+	if found && want == present {
+		return want, nil
+	}
+	return want, stack.AddAddress(want)
+}
+
+// addressFromMAC is a blade's address when nobody has given it one: unique, as
+// MAC addresses are.
+func addressFromMAC(mac frame.MAC) netip.Addr {
+	var n uint64
+	for _, b := range mac {
+		n = n<<8 | uint64(b)
+	}
+	return rackaddr.Blade(n)
+}
+
+// tellReadyOnce tells whoever started us that the blade is registered, once.
+func tellReadyOnce(log *slog.Logger) func() {
+	return sync.OnceFunc(func() {
+		if err := sdnotify.Ready(); err != nil {
+			log.Warn("cannot tell that the blade is registered", "error", err)
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
+)
+
+// computeOptions are the flags of `bifrost compute`.
+type computeOptions struct {
+	blade bladeOptions
+	nodes int
+}
+
+func newComputeCmd() *cobra.Command {
+	var o computeOptions
+	cmd := &cobra.Command{
+		Use:   "compute",
+		Short: "Run the daemon of a compute blade",
+		Long: `Run the daemon of a compute blade: it announces the blade to the Gatekeeper, makes
+nodes of the programs that run here, and starts and stops programs that the
+Gatekeeper places here. Programs find it by the abstract Unix socket
+` + join.SocketName + ` of their network namespace and need no privilege.
+
+It needs root, or CAP_NET_ADMIN, to give the interface the addresses of its
+nodes. The interface needs a route to the rack by way of the switch's MAC
+address; bifrost rack up makes one, and an error says how to. What nodes of this
+blade send each other leaves by the interface, too: the switch judges it.`,
+		Example: `  # On the interface that is connected to the switch.
+  sudo bifrost compute --blade c1 --iface eth0
+
+  # Who runs here, and what was lent to whom.
+  bifrost compute status`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	o.blade.register(cmd.Flags())
+	cmd.Flags().IntVar(&o.nodes, "nodes", 64, "how many nodes run here at a time at most")
+	cmd.AddCommand(newComputeStatusCmd())
+	return cmd
+}
+
+// run runs the daemon until ctx ends.
+func (o *computeOptions) run(ctx context.Context) (err error) {
+	if o.nodes < 1 {
+		return fmt.Errorf("--nodes %d: want 1 at least", o.nodes)
+	}
+	b, stack, err := o.blade.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stack.Close()) }()
+	l, err := unixjoin.Listen(join.SocketName)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }() // Serve has closed it, if it came to that
+	d, err := daemon.NewCompute(daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{}})
+	if err != nil {
+		return err
+	}
+	b.Log.Info("compute blade starts", "blade", b.Name, "interface", o.blade.iface, "address", b.Address, "nodes", o.nodes)
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx)) // programs hear of the daemon's end after their nodes have left
+	served := make(chan error, 1)
+	running, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		served <- unixjoin.Serve(serving, l, d, b.Log)
+	}()
+	err = d.Run(running)
+	stop()
+	return errors.Join(err, <-served)
+}
+
+// computeStatusOptions are the flags of `bifrost compute status`.
+type computeStatusOptions struct{ json bool }
+
+func newComputeStatusCmd() *cobra.Command {
+	var o computeStatusOptions
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the nodes of this blade, their services and leases",
+		Example: `  bifrost compute status
+  sudo bifrost rack exec s2 -- bifrost compute status --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
+			defer cancel()
+			s, err := unixjoin.AskStatus(ctx, join.SocketName)
+			if err != nil {
+				return err
+			}
+			return o.print(cmd.OutOrStdout(), s)
+		},
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	return cmd
+}
+
+func (o *computeStatusOptions) print(w io.Writer, s join.Status) error {
+	if o.json {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(s)
+	}
+	state := "registered"
+	if !s.Registered {
+		state = "not registered: no Gatekeeper answers"
+	}
+	fmt.Fprintf(w, "blade %s, %s\n", s.Blade, state)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tADDRESS\tINCARNATION\tPID\tPROGRAM\tSERVICES\tLEASES")
+	for _, n := range s.Nodes {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", n.Name, n.Address, n.Incarnation, n.PID,
+			or(n.Instance, "-"), or(strings.Join(n.Services, ","), "-"), or(leaseList(n.Leases), "-"))
+	}
+	for _, p := range s.Programs {
+		fmt.Fprintf(t, "program %s\t\t\t%d\t%s\t\t\n", p.Name, p.PID, strings.Join(p.Args, " "))
+	}
+	return t.Flush()
+}
+
+// leaseList writes pointers with the number of calls that lent them: p×2.
+func leaseList(leases map[string]int) string {
+	var out []string
+	for _, p := range slices.Sorted(maps.Keys(leases)) {
+		out = append(out, fmt.Sprintf("%s×%d", p, leases[p]))
+	}
+	return strings.Join(out, " ")
+}
