@@ -1,6 +1,7 @@
 package rack
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 			os.Exit(run(os.Args[2:]))
 		}
 	}
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else each fake takes a second to end under the race detector
 	goleak.VerifyTestMain(m)
 }
 
@@ -34,6 +36,7 @@ var fakes = map[string]func(args []string) int{
 	"memory":     fakeDaemon,
 	"serve":      fakeProgram,
 	"upfake":     fakeUp,
+	"execfake":   fakeExec,
 }
 
 // fakeVariable makes the daemon of one blade misbehave: "exit m1", "silent m1".
@@ -97,11 +100,18 @@ func fakeProgram(args []string) int {
 // fakeUp starts a rack as the command does; the test kills it.
 func fakeUp(args []string) int {
 	h := &Host{Dir: args[0], Bifrost: "/proc/self/exe"}
-	if err := h.Up(ignoreSignals(), smallRack(args[1])); err != nil {
+	if err := h.Up(context.Background(), smallRack(args[1])); err != nil {
 		fmt.Println(err)
 		return 1
 	}
 	return 0
+}
+
+// fakeExec is `rack exec`.
+func fakeExec(args []string) int {
+	h := &Host{Dir: args[0]}
+	fmt.Println(h.Exec(args[1], args[2], args[3:]))
+	return 1
 }
 
 func untilTerminated() int {

@@ -55,8 +55,6 @@ func executable(t *testing.T) string {
 	return path
 }
 
-func ignoreSignals() context.Context { return context.Background() }
-
 // up brings the small rack up.
 func up(t *testing.T, h *Host, name string) {
 	t.Helper()
@@ -203,6 +201,28 @@ func TestStartOnBlade(t *testing.T) {
 	}
 	if err := h.Start(name, "m9", exec.Command("true")); !errors.Is(err, ErrNoBlade) || !strings.Contains(err.Error(), "c1, m1") {
 		t.Errorf("on a blade that is not there: %v", err)
+	}
+}
+
+// Exec becomes the command: input, output and exit code are the command's own.
+func TestExec(t *testing.T) {
+	h, name := testRack(t)
+	up(t, h, name)
+	cmd := exec.Command(executable(t), "execfake", h.Dir, name, "c1", "sh", "-c", "cat; cat /proc/net/if_inet6; echo wrong >&2; exit 42")
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("given\n"), &out, &errs
+	err := cmd.Run()
+	if cmd.ProcessState.ExitCode() != 42 || errs.String() != "wrong\n" {
+		t.Errorf("exit %v, printed on the side %q", err, &errs)
+	}
+	if !strings.HasPrefix(out.String(), "given\n") || !strings.Contains(out.String(), "fd00b1f0000000010000000000000001") {
+		t.Errorf("printed %q", &out)
+	}
+	for _, args := range [][]string{{"c9", "true"}, {"c1", "no-such-program"}} {
+		cmd := exec.Command(executable(t), append([]string{"execfake", h.Dir, name}, args...)...)
+		if out, err := cmd.CombinedOutput(); err == nil || !bytes.Contains(out, []byte(args[0])) && !bytes.Contains(out, []byte(args[1])) {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
 	}
 }
 
