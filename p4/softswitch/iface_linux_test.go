@@ -5,14 +5,18 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/softswitch/afpacket"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"golang.org/x/sys/unix"
@@ -189,4 +193,127 @@ func unixSegment(b []byte, size uint16) []byte {
 	h.SetLen(unix.CmsgLen(2))
 	binary.NativeEndian.PutUint16(b[unix.CmsgLen(0):], size)
 	return b
+}
+
+// A VLAN tag, which the kernel takes off a frame on its way to a socket, is seen
+// by the program and reaches the other side.
+func TestInterface_VLAN(t *testing.T) {
+	s, a, b := joined(t, 1500)
+	out, in := rawSocket(t, a), rawSocket(t, b)
+	payload := bytes.Repeat([]byte("vlan"), 50)
+	sent := append([]byte{2, 0, 0, 0, 1, 2, 2, 0, 0, 0, 1, 1, 0x81, 0, 0x20, 5, 0x88, 0xb5}, payload...)
+	if err := out.Send(afpacket.Frame{Data: sent}); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]afpacket.Frame, 0, afpacket.BatchSize)
+	deadline := time.Now().Add(5 * time.Second)
+	for time.Now().Before(deadline) {
+		got, err := in.Receive(buf)
+		if errors.Is(err, afpacket.ErrTimeout) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range got.Frames {
+			if bytes.Equal(f.Data, sent) {
+				if n := s.Ports()[0].RxBytes; n < uint64(len(sent)) {
+					t.Errorf("the switch has seen %d bytes", n)
+				}
+				return
+			}
+		}
+	}
+	t.Fatal("the frame has not come")
+}
+
+// rawSocket opens a packet socket on the host's interface.
+func rawSocket(t *testing.T, h *lab) *afpacket.Socket {
+	t.Helper()
+	var s *afpacket.Socket
+	within(t, h.ns, func() {
+		var err error
+		if s, err = afpacket.Open("host"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// Nothing is left behind: no goroutine (TestMain looks), no descriptor.
+func TestInterface_CloseLeavesNothingBehind(t *testing.T) {
+	before := descriptors(t)
+	t.Run("switch", func(t *testing.T) {
+		s, _, b := joined(t, 1500)
+		if err := s.Detach(1); err != nil {
+			t.Fatal(err)
+		}
+		b.unplug()
+		until(t, func() bool { return !s.Ports()[0].Up })
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Attach(3, func([]byte) {}); !errors.Is(err, ErrClosed) {
+			t.Errorf("attached to a closed switch: %v", err)
+		}
+	})
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors are open, %d were", after, before)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	ds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(ds)
+}
+
+func TestAttachInterface_Refuses(t *testing.T) {
+	needRoot(t)
+	s := newHub(t)
+	if err := s.AttachInterface(1, "no-such-thing"); !errors.Is(err, afpacket.ErrNoInterface) {
+		t.Errorf("got %v", err)
+	}
+	h := newLab(t, 1500)
+	if err := s.AttachInterface(1, h.iface); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AttachInterface(1, h.iface); err == nil {
+		t.Error("a port was attached twice")
+	}
+	if err := s.AttachInterface(511, h.iface); err == nil {
+		t.Error("the drop port was attached")
+	}
+}
+
+func TestCapture(t *testing.T) {
+	dir := t.TempDir()
+	s, err := New(Config{DeviceID: 1, Load: loadHub, CaptureDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Server().LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: &configv1.P4Info{}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []datapath.Port{1, 2} {
+		if err := s.Attach(p, func([]byte) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frame := append([]byte{2}, bytes.Repeat([]byte("x"), 30)...)
+	s.Input(1, frame)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range map[string]int{"port1_in": 1, "port1_out": 0, "port2_in": 0, "port2_out": 1} {
+		b, err := os.ReadFile(filepath.Join(dir, name+".pcap"))
+		if err != nil || len(b) != 24+n*(16+len(frame)) || n > 0 && !bytes.HasSuffix(b, frame) {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
+		}
+	}
 }
