@@ -22,7 +22,11 @@ a namespace. A bare command name is looked for beside bifrost, then on PATH.`,
 			if err != nil {
 				return err
 			}
-			return h.Exec(name, args[0], args[1:])
+			command := args[1:]
+			if command[0] == "--" && len(command) > 1 {
+				command = command[1:] // pflag leaves it when it has stopped at BLADE
+			}
+			return h.Exec(name, args[0], command)
 		},
 	}
 	cmd.Flags().SetInterspersed(false) // the command's flags are its own, also without --
