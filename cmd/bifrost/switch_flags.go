@@ -162,7 +162,7 @@ func (f *interfaceFlags) Type() string { return "PORT@NAME" }
 func (f *interfaceFlags) Set(s string) error {
 	num, name, ok := strings.Cut(s, "@")
 	n, err := strconv.ParseUint(num, 10, 9)
-	if !ok || err != nil || name == "" {
+	if !ok || err != nil || name == "" || datapath.Port(n) >= softswitch.DropPort {
 		return fmt.Errorf("%q is not PORT@NAME with a port from 0 to %d, such as 0@veth0", s, softswitch.DropPort-1)
 	}
 	for _, i := range *f {

@@ -36,9 +36,9 @@ var (
 	// ErrTooLong: the frame is longer than the interface's MTU.
 	ErrTooLong = errors.New("afpacket: frame exceeds the MTU")
 	// ErrPermission: packet sockets need CAP_NET_RAW.
-	ErrPermission = errors.New("afpacket: no permission for packet sockets: run as root, or give the program CAP_NET_RAW (setcap cap_net_raw+ep)")
+	ErrPermission = errors.New("no permission for packet sockets: run as root, or give the program CAP_NET_RAW (setcap cap_net_raw+ep)")
 	// ErrNoInterface: there is no such interface in this network namespace.
-	ErrNoInterface = errors.New("afpacket: no such interface")
+	ErrNoInterface = errors.New("there is no interface")
 	// ErrClosed: the socket has been closed.
 	ErrClosed = errors.New("afpacket: closed")
 )
@@ -64,7 +64,7 @@ type Socket struct {
 func Open(name string) (*Socket, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q (ip link shows those that there are)", ErrNoInterface, name)
+		return nil, fmt.Errorf("%w %q in this network namespace: ip link shows those that there are", ErrNoInterface, name)
 	}
 	// Protocol 0 receives nothing until bind says what, so no frame comes in
 	// before the options are set.

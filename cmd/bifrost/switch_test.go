@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/sdnotify"
+	"github.com/bifrost-rack/bifrost/p4"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// runSwitch runs the command until the test ends; its result is then checked.
+func runSwitch(t *testing.T, args ...string) {
+	t.Helper()
+	ready := filepath.Join(t.TempDir(), "ready")
+	l, err := sdnotify.Listen(ready)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv(sdnotify.Variable, ready)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		root := newRoot()
+		root.SetArgs(append([]string{"switch"}, args...))
+		done <- root.ExecuteContext(ctx)
+	}()
+	waitCtx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	if err := l.Wait(waitCtx); err != nil {
+		cancel()
+		t.Fatalf("not ready: %v; the switch: %v", err, <-done)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the switch ended with %v", err)
+		}
+	})
+}
+
+// program writes Bifröst's compiled program to files.
+func program(t *testing.T) (json, info string) {
+	t.Helper()
+	dir := t.TempDir()
+	json, info = filepath.Join(dir, "b.json"), filepath.Join(dir, "b.p4info.txt")
+	for path, b := range map[string][]byte{json: p4.JSON, info: p4.Info} {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return json, info
+}
+
+func TestSwitch_ServesAProgramFromTheCommandLine(t *testing.T) {
+	json, info := program(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	// A killed switch has left its socket behind.
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	_ = dead.Close()
+	// Options as scripts for bmv2 give them, the target's behind "--".
+	runSwitch(t, "--device-id", "3", "--log-level", "off", "--p4info", info, json, "--", "--grpc-server-addr", "unix:"+socket, "--cpu-port", "510")
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	m, err := p4v1.NewP4RuntimeClient(conn).GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(m.GetConfig().GetP4DeviceConfig(), p4.JSON) {
+		t.Error("another program has been loaded")
+	}
+}
+
+// Each mistake is answered with what to do about it.
+func TestSwitch_Mistakes(t *testing.T) {
+	json, info := program(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("no JSON, no P4Info"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"port without interface":  {[]string{"-i", "7"}, "0@veth0"},
+		"port too large":          {[]string{"-i", "511@veth0"}, "0 to 510"},
+		"port twice":              {[]string{"-i", "1@a", "-i", "1@b"}, "given twice"},
+		"no such interface":       {[]string{"-i", "1@no-such-thing"}, "ip link"},
+		"device 0":                {[]string{"--device-id", "0"}, "choose another"},
+		"CPU port too large":      {[]string{"--cpu-port", "511"}, "below the drop port"},
+		"address in use":          {[]string{"--grpc-server-addr", taken.Addr().String()}, "choose another --grpc-server-addr"},
+		"no address":              {[]string{"--grpc-server-addr", "nonsense"}, "HOST:PORT"},
+		"program without P4Info":  {[]string{json}, "--p4info"},
+		"P4Info without program":  {[]string{"--p4info", info}, "JSON"},
+		"program and no-p4":       {[]string{"--no-p4", "--p4info", info, json}, "--no-p4"},
+		"two programs":            {[]string{json, json}, "one program"},
+		"no program there":        {[]string{"--p4info", info, "/no/such/file"}, "/no/such/file"},
+		"garbage as program":      {[]string{"--p4info", info, garbage}, garbage},
+		"garbage as P4Info":       {[]string{"--p4info", garbage, json}, "no P4Info"},
+		"no capture directory":    {[]string{"--pcap=/no/such/dir"}, "create it"},
+		"log level":               {[]string{"--log-level", "loud"}, "trace"},
+		"certificate without TLS": {[]string{"--grpc-server-cert", "c.pem"}, "--grpc-server-ssl"},
+		"TLS without certificate": {[]string{"--grpc-server-ssl"}, "--grpc-server-cert"},
+		"client auth without CA":  {[]string{"--grpc-server-ssl", "--grpc-server-cert", garbage, "--grpc-server-key", garbage}, "certificate"},
+	} {
+		root := newRoot()
+		root.SetArgs(append([]string{"switch", "--log-level", "off"}, tc.args...))
+		root.SetOut(&bytes.Buffer{})
+		root.SetErr(&bytes.Buffer{})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err := root.ExecuteContext(ctx)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v; want it to mention %q", name, err, tc.want)
+		}
+	}
+}
