@@ -39,6 +39,16 @@ func (p *Program) decode(e *p4v1.TableEntry) (Entry, error) {
 	return out, nil
 }
 
+// Normal checks an entry against the program and returns it in the form in which
+// Read does: fields and parameters in the order of their declarations, all there.
+func (p *Program) Normal(e Entry) (Entry, error) {
+	wire, err := p.encode(&e, true)
+	if err != nil {
+		return Entry{}, err
+	}
+	return p.decode(wire)
+}
+
 func (f field) decodeMatch(ms []*p4v1.FieldMatch) (Match, error) {
 	for _, m := range ms {
 		if m.GetFieldId() != f.id {

@@ -1,0 +1,145 @@
+package gatekeeper
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"google.golang.org/grpc"
+)
+
+// solo is a controller with a switch that obeys at once.
+type solo struct {
+	*controller
+	sent  int
+	asked uint64
+}
+
+// nobody is a connection that is never used.
+type nobody struct{ grpc.ClientConnInterface }
+
+// newSolo makes a controller with two compute blades, at ports 1 and 2, with a
+// node each, of which the second serves Arrays.add, and a memory blade at port 3.
+func newSolo(t testing.TB) *solo {
+	t.Helper()
+	cfg, err := (Config{Conn: nobody{}, Boot: 1, Election: control.Election{Low: 1}}).withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &solo{controller: newController(cfg)}
+	s.now = time.Unix(1e9, 0)
+	for i, name := range []string{"c1", "s1"} {
+		p := uint16(i + 1)
+		s.ask(t, p, control.KindHello, control.Hello{Blade: name, Kind: control.Compute, MAC: "02:00:00:00:00:01", Boot: 1})
+		s.ask(t, p, control.KindJoin, control.Join{Blade: name, Name: "program", Token: 1})
+	}
+	s.ask(t, 3, control.KindHello, control.Hello{Blade: "m1", Kind: control.Memory, MAC: "02:00:00:00:00:01", Boot: 1, Machine: 1, Capacity: 1 << 40})
+	s.ask(t, 2, control.KindExport, control.Export{Node: rackaddr.Node(2), Incarnation: 1, Service: "Arrays", Methods: []control.Method{{Name: "add"}}})
+	if len(s.nodes) != 2 || len(s.services) != 1 || s.machines[1] == nil {
+		t.Fatalf("the rack is not up: %+v", s.snapshot())
+	}
+	return s
+}
+
+// obey carries out plans until there are none, and counts what is sent.
+func (s *solo) obey() {
+	for {
+		out := s.take()
+		s.sent += len(out.packets)
+		if len(out.plans) == 0 {
+			return
+		}
+		for _, p := range out.plans {
+			if p.then != nil {
+				p.then(nil)
+			}
+		}
+	}
+}
+
+// ask is a daemon's request; a memory blade's survey finds nothing.
+func (s *solo) ask(t testing.TB, port uint16, kind control.Kind, body any) {
+	t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.asked++
+	m := control.Message{Kind: kind, ID: s.asked, Sender: uint64(port), Body: data}
+	s.in(port, reasonControl, rackaddr.Blade(uint64(port)), rackaddr.Gatekeeper, rackaddr.PortControl, m.Append(nil))
+	for id := range s.ports[port].asked {
+		reply := control.Message{Kind: control.KindRegions, Reply: true, ID: id, Sender: s.cfg.Boot, Body: []byte("{}")}
+		s.in(port, reasonControl, rackaddr.Blade(uint64(port)), rackaddr.Gatekeeper, rackaddr.PortControl, reply.Append(nil))
+	}
+}
+
+// in is a held packet.
+func (s *solo) in(port uint16, why reason, src, dst netip.Addr, udp uint16, payload []byte) {
+	s.packetIn(port, why, frame.UDP6{
+		SrcMAC: frame.MAC{2, 0, 0, 0, 0, byte(port)}, Src: netip.AddrPortFrom(src, udp), Dst: netip.AddrPortFrom(dst, udp), Payload: payload,
+	}.Append(nil))
+	s.obey()
+}
+
+// region lets the memory blade give a node region k.
+func (s *solo) region(n netip.Addr, k uint64) packet.Pointer {
+	p := packet.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
+	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: k}
+	s.in(3, reasonMemoryReply, p.With(packet.OpAlloc, 12).Addr(), n, rackaddr.PortDSM, h.Append(nil))
+	return p
+}
+
+// FuzzPacketIn: whatever the switch holds, nothing panics, and no node but the
+// one that has the region may do anything with it.
+func FuzzPacketIn(f *testing.F) {
+	p := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+	service := rackaddr.Service("Arrays")
+	method, _ := rpc.MethodOf("add")
+	call := rpc.Message{Header: rpc.Header{
+		Type: rpc.Call, Flags: rpc.FlagSession, Method: method, Call: rpc.SessionID(1, 1), Floor: 1, CallerIncarnation: 1, Service: serviceHash(service),
+	}, Pointers: []packet.Pointer{p}}
+	frameOf := func(src, dst netip.Addr, port uint16, payload []byte) []byte {
+		return frame.UDP6{Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload}.Append(nil)
+	}
+	a, b := rackaddr.Node(1), rackaddr.Node(2)
+	request := packet.Header{Kind: packet.Request, Request: 2, Floor: 1}
+	f.Add(uint16(1), uint8(reasonCall), frameOf(a, service, rackaddr.PortRPC, call.Append(nil)))
+	f.Add(uint16(1), uint8(reasonNoRoute), frameOf(a, service, rackaddr.PortRPC, call.Append(nil)))
+	call.Type, call.CalleeIncarnation = rpc.Reply, 1
+	f.Add(uint16(2), uint8(reasonCall), frameOf(b, a, rackaddr.PortRPC, call.Append(nil)))
+	f.Add(uint16(1), uint8(reasonFree), frameOf(a, p.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
+	f.Add(uint16(1), uint8(reasonNoHome), frameOf(a, p.With(packet.OpRead, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
+	request.Kind = packet.Reply
+	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(packet.OpAlloc, 12).Addr(), b, rackaddr.PortDSM, request.Append(nil)))
+	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(packet.OpFree, 0).Addr(), a, rackaddr.PortDSM, request.Append(nil)))
+	join := control.Message{Kind: control.KindJoin, ID: 99, Sender: 1, Body: []byte(`{"blade":"c1","name":"x","token":7}`)}
+	f.Add(uint16(1), uint8(reasonControl), frameOf(rackaddr.Blade(1), rackaddr.Gatekeeper, rackaddr.PortControl, join.Append(nil)))
+	f.Fuzz(func(t *testing.T, port uint16, why uint8, b []byte) {
+		s := newSolo(t)
+		mine := s.region(rackaddr.Node(1), 1)
+		s.narrate = true
+		s.packetIn(port, reason(why), b)
+		s.obey()
+		s.now = s.now.Add(time.Second)
+		s.tick()
+		s.obey()
+		region, ok := s.leases.Find(mine)
+		for r := range s.leases.Rules() {
+			lent := ok && len(region.Leases) > 0 && r.Op == packet.OpRead
+			if r.Region == region.Region && r.Node != region.Controller && !lent {
+				t.Fatalf("the packet gave %s", r)
+			}
+		}
+		if ok && region.Controller != rackaddr.Node(1) && (port != 1 || reason(why) != reasonCall) {
+			t.Fatalf("the packet moved control to %s", region.Controller)
+		}
+		s.snapshot()
+	})
+}
