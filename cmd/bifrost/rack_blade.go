@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/bifrost-rack/bifrost/rack"
@@ -16,21 +18,36 @@ a namespace. A bare command name is looked for beside bifrost, then on PATH.`,
 		Example: `  sudo bifrost rack exec c1 -- arrays add --size 2097152 --count 10 --by reference
   sudo bifrost rack exec c1 -- ping -c 3 fd00:b1f0:0:1::2
   sudo bifrost rack exec switch -- tcpdump -ni port1`,
-		Args: cobra.MinimumNArgs(2),
+		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
+			blade, command, err := splitExec(args)
+			if err != nil {
+				return err
+			}
 			h, name, err := o.find()
 			if err != nil {
 				return err
 			}
-			command := args[1:]
-			if command[0] == "--" && len(command) > 1 {
-				command = command[1:] // pflag leaves it when it has stopped at BLADE
-			}
-			return h.Exec(name, args[0], command)
+			return h.Exec(name, blade, command)
 		},
 	}
 	cmd.Flags().SetInterspersed(false) // the command's flags are its own, also without --
 	return cmd
+}
+
+// splitExec tells the blade from the command; -- between them is optional, since
+// flags behind the blade are the command's anyway.
+func splitExec(args []string) (blade string, command []string, err error) {
+	if len(args) > 0 {
+		blade, command = args[0], args[1:]
+	}
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return "", nil, errors.New("rack exec needs a blade and a command, such as: bifrost rack exec c1 -- ping -c 1 fd00:b1f0:0:1::2")
+	}
+	return blade, command, nil
 }
 
 func newRackFailCmd(o *rackOptions) *cobra.Command {
