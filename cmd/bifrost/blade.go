@@ -30,8 +30,8 @@ type bladeOptions struct {
 func (o *bladeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.name, "blade", "", "the blade's `NAME`, unique in the rack (default: the machine's name)")
 	f.StringVar(&o.iface, "iface", "eth0", "the `INTERFACE` that is connected to the switch")
-	f.StringVar(&o.address, "address", "", "the blade's IPv6 `ADDRESS` (default: what the interface has in "+
-		rackaddr.BladePrefix.String()+", or else one made from its MAC address)")
+	f.StringVar(&o.address, "address", "", "IPv6 `ADDRESS` to say hello from, in "+rackaddr.BladePrefix.String()+
+		"; the Gatekeeper gives the blade its own (default: what the interface has, or else one made from its MAC address)")
 	f.StringVar(&o.logLevel, "log-level", "info", "`LEVEL` of what is logged to standard error: debug, info, warn, error or off")
 }
 
@@ -79,29 +79,25 @@ func (o *bladeOptions) describe(stack *linux.Stack, log *slog.Logger) (daemon.Bl
 	}, nil
 }
 
-// bladeAddress returns the address that was asked for, that the interface has
-// already, or that its MAC address makes; the interface has it afterwards.
+// bladeAddress returns the address to say hello from: the one asked for, one that
+// the interface has already, or one made from its MAC address. The interface has
+// it afterwards.
 func (o *bladeOptions) bladeAddress(stack *linux.Stack, mac frame.MAC) (netip.Addr, error) {
-	present, found := stack.Address(rackaddr.BladePrefix)
-	want := present
+	a, found := stack.Address(rackaddr.BladePrefix)
 	switch {
 	case o.address != "":
-		a, err := netip.ParseAddr(o.address)
-		if err != nil || !rackaddr.BladePrefix.Contains(a) {
+		var err error
+		if a, err = netip.ParseAddr(o.address); err != nil || !rackaddr.BladePrefix.Contains(a) {
 			return netip.Addr{}, fmt.Errorf("--address %s: want an address in %s, such as %s", o.address, rackaddr.BladePrefix, rackaddr.Blade(1))
 		}
-		want = a
 	case !found:
-		want = addressFromMAC(mac)
+		a = addressFromMAC(mac)
 	}
-	if found && want == present {
-		return want, nil
-	}
-	return want, stack.AddAddress(want)
+	return a, stack.AddAddress(a)
 }
 
-// addressFromMAC is a blade's address when nobody has given it one: unique, as
-// MAC addresses are.
+// addressFromMAC is where a blade speaks from that has no address: unique, as MAC
+// addresses are.
 func addressFromMAC(mac frame.MAC) netip.Addr {
 	var n uint64
 	for _, b := range mac {

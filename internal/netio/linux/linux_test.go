@@ -153,14 +153,17 @@ func TestAddressesComeAndGo(t *testing.T) {
 
 func TestCloseTakesBack(t *testing.T) {
 	plug(t, mtu)
+	theirs := rackaddr.Blade(1)
+	eth0, err := netlink.LinkByName("eth0")
+	must(t, err)
+	must(t, netlink.AddrAdd(eth0, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(theirs, 128)), Flags: unix.IFA_F_NODAD}))
 	s, err := Open("eth0")
 	must(t, err)
 	must(t, s.AddAddress(rackaddr.Node(1)))
+	must(t, s.AddAddress(theirs))
 	must(t, s.AddLocalPrefix(netip.MustParsePrefix("0:0:1001::/48")))
 	must(t, s.Close())
-	link, err := netlink.LinkByName("eth0")
-	must(t, err)
-	addrs, err := netlink.AddrList(link, unix.AF_INET6)
+	addrs, err := netlink.AddrList(eth0, unix.AF_INET6)
 	must(t, err)
 	routes, err := netlink.RouteListFiltered(unix.AF_INET6, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
 	must(t, err)
@@ -169,8 +172,8 @@ func TestCloseTakesBack(t *testing.T) {
 			t.Errorf("route %s remains", r.Dst)
 		}
 	}
-	if len(addrs) != 0 {
-		t.Errorf("addresses %v remain", addrs)
+	if len(addrs) != 1 || !addrs[0].IP.Equal(theirs.AsSlice()) {
+		t.Errorf("addresses %v remain, want the one that was there before", addrs)
 	}
 }
 

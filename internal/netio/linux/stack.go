@@ -97,8 +97,11 @@ func (s *Stack) AddAddress(a netip.Addr) error {
 	addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a, 128)), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.nl.AddrReplace(s.link, addr)
-	if err == nil {
+	err := s.nl.AddrAdd(s.link, addr)
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return nil
+	case err == nil:
 		err = s.addLocal(netip.PrefixFrom(a, 128))
 	}
 	if err != nil {
