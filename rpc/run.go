@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -78,44 +77,60 @@ func (x *export) process(ctx context.Context, e *execution, in, out *codec) (err
 // answer sends what the processor has written, or says why it cannot.
 func (x *export) answer(ctx context.Context, e *execution, out *codec, err error) {
 	if e.call.Type == packet.Oneway {
-		x.complete(e)
+		x.complete(e, err)
 		return
 	}
-	var coded *Error
-	switch {
-	case errors.As(err, &coded):
-		x.answerException(e, coded.Code, coded.Msg)
+	if failure := x.check(ctx, e, out, err); failure != nil {
+		x.answerException(e, failure.Code, failure.Msg)
 		return
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		x.answerException(e, fault.CodeOf(err), "the handler gave up: "+err.Error())
-		return
-	case out.kind == thrift.INVALID_TMESSAGE_TYPE && err != nil:
-		x.answerException(e, Application, err.Error())
-		return
-	case out.kind == thrift.INVALID_TMESSAGE_TYPE:
-		x.answerException(e, BadRequest, fmt.Sprintf("method %s is one-way and was called for a result", e.call.Method))
-		return
-	case out.failed != nil:
-		x.answerException(e, Application, "result: "+out.failed.Error())
-		return
-	}
-	if err := out.checkSize(""); err != nil {
-		x.answerException(e, BadRequest, "answer: "+err.Error())
-		return
-	}
-	if len(out.pointers) > 0 {
-		if err := x.node.memory.Settle(ctx, out.pointers...); err != nil {
-			x.answerException(e, fault.CodeOf(err), "settle the result's memory: "+err.Error())
-			return
-		}
 	}
 	h := x.answerHeader(&e.call)
 	h.Type = packet.Type(out.kind)
 	x.reply(e, out.datagram(&h))
 }
 
-// complete ends a one-way call; of one that is logged, it reports so.
-func (x *export) complete(e *execution) {
+// check decides whether what the processor has written can be sent: not if the
+// handler failed with a code of its own, or the result is no message. It returns
+// when the memory that the result points to is settled.
+func (x *export) check(ctx context.Context, e *execution, out *codec, err error) *Error {
+	var coded *Error
+	switch {
+	case errors.As(err, &coded):
+		return &Error{Code: coded.Code, Msg: messageOf(coded)}
+	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return fault.New(fault.CodeOf(err), "", "the handler gave up: %v", err)
+	case out.kind == thrift.INVALID_TMESSAGE_TYPE && err != nil:
+		return fault.New(Application, "", "%v", err)
+	case out.kind == thrift.INVALID_TMESSAGE_TYPE:
+		return fault.New(BadRequest, "", "method %s is one-way and was called for a result", e.call.Method)
+	case out.failed != nil:
+		return fault.New(Application, "", "result: %v", out.failed)
+	case out.size() > out.buf.limit:
+		return fault.New(BadRequest, "", "the answer has %d bytes, a packet carries %d: return large values by reference", out.size(), out.buf.limit)
+	}
+	if len(out.pointers) > 0 {
+		if err := x.node.memory.Settle(ctx, out.pointers...); err != nil {
+			return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)
+		}
+	}
+	return nil
+}
+
+// messageOf is what the caller is told beside the code.
+func messageOf(e *Error) string {
+	if e.Op == "" && e.Err == nil {
+		return e.Msg
+	}
+	return e.Error()
+}
+
+// complete ends a one-way call, which has no caller to tell an error; of one that
+// is logged, it reports that it is over.
+func (x *export) complete(e *execution, err error) {
+	if err != nil {
+		x.node.log.Warn("rpc: a one-way call has failed", "service", x.name, "method", e.call.Method.String(),
+			"call", e.call.Call.String(), "error", err)
+	}
 	if e.receipted() {
 		x.finish(e, nil)
 		return
@@ -128,7 +143,7 @@ func (x *export) complete(e *execution) {
 // answerException answers a call with a system exception.
 func (x *export) answerException(e *execution, code Code, why string) {
 	if e.call.Type == packet.Oneway {
-		x.complete(e)
+		x.complete(e, &Error{Code: code, Msg: why})
 		return
 	}
 	x.node.stats.refused.Add(1)

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/thrift/lib/go/thrift"
+
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -373,3 +375,62 @@ func TestJoinFails(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Memory operations of a handler fail with their code, here for want of memory
+// blades, and so does the call.
+func TestMemoryInHandlers(t *testing.T) {
+	p := newPair(t)
+	p.handler.Gate = func(ctx context.Context, _ int64) error {
+		memory := rpc.Memory(ctx)
+		if memory == p.server.Memory() || memory != rpc.Memory(ctx) {
+			t.Error("an execution has a memory client of its own, and one")
+		}
+		_, err := memory.Alloc(ctx, 64)
+		return err
+	}
+	var coded *rpc.Error
+	if _, err := p.client.Count(t.Context(), 1); !errors.As(err, &coded) || coded.Code != rpc.NoSpace || !coded.Remote || !strings.Contains(coded.Msg, "alloc") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A handler may leave a goroutine behind that waits for a call of its own; the
+// service's slots stay right.
+func TestHandlerLeavesGoroutineBehind(t *testing.T) {
+	calm(t, []rpc.ExportOption{rpc.WithWorkers(1)}, func(t *testing.T, p *pair) {
+		self := p.server.Client("Test")
+		var left sync.WaitGroup
+		p.handler.Gate = func(ctx context.Context, n int64) error {
+			if n > 0 {
+				left.Go(func() { _, _ = testsvc.NewTestClient(self).Count(ctx, 0) })
+				synctest.Wait() // it waits
+			}
+			return nil
+		}
+		for n := range int64(10) {
+			if _, err := p.client.Count(t.Context(), n+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left.Wait()
+		if err := p.client.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestHandlerAbandonsRequest(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	n := joinNode(t, r, "server")
+	if err := n.Export(t.Context(), "Test", testsvc.NewTestProcessor(silent{&testsvc.Handler{}})); err != nil {
+		t.Fatal(err)
+	}
+	client := testsvc.NewTestClient(joinNode(t, r, "client").Client("Test"))
+	if err := client.Ping(t.Context()); rpc.CodeOf(err) != rpc.Application {
+		t.Errorf("got %v", err)
+	}
+}
+
+type silent struct{ *testsvc.Handler }
+
+func (silent) Ping(context.Context) error { return thrift.ErrAbandonRequest }

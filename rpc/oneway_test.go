@@ -1,0 +1,122 @@
+package rpc_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+func noteCall(t *testing.T, sequence uint64, flags packet.Flags) packet.Message {
+	m := callOf(t, "note", sequence, thriftMessage(t, "note", thrift.ONEWAY, &testsvc.TestNoteArgs{Number: 5}))
+	m.Type, m.Flags = packet.Oneway, m.Flags|flags
+	return m
+}
+
+// The receipt of a one-way comes when it is accepted; of one that is held, the
+// completion when it is over, held as well.
+func TestOnewayReceipts(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	h := &testsvc.Handler{}
+	serve(t, r, h)
+	caller := newPeer(t, r, "caller", rackaddr.Node(77))
+	to := rackaddr.Service("Test")
+	plain := noteCall(t, 1, 0)
+	for range 2 {
+		caller.send(to, plain.Append(nil))
+		if a := caller.must(); a.Type != packet.Reply || a.Flags != packet.FlagSession|packet.FlagDone || len(a.Payload) != 0 {
+			t.Errorf("receipt %+v", a.Header)
+		}
+	}
+	held := noteCall(t, 2, packet.FlagHeld.WithPolicy(packet.PolicyRecover))
+	caller.send(to, held.Append(nil))
+	want := (packet.FlagSession | packet.FlagDone | packet.FlagHeld).WithPolicy(packet.PolicyRecover)
+	if a := caller.must(); a.Type != packet.Reply || a.Flags != want {
+		t.Errorf("completion %+v, want flags %x", a.Header, want)
+	}
+	if n := h.Notes()[5]; n != 2 {
+		t.Errorf("two one-ways were run %d times", n)
+	}
+}
+
+// One-ways that have been accepted are run, also when the node closes.
+func TestCloseRunsAcceptedOneways(t *testing.T) {
+	calm(t, []rpc.ExportOption{rpc.WithWorkers(1)}, func(t *testing.T, p *pair) {
+		p.handler.Gate = func(context.Context, int64) error { pass(time.Second); return nil }
+		done := make(chan error, 2)
+		for n := range int64(2) {
+			go func() {
+				_, err := p.newClient().Count(t.Context(), n)
+				done <- err
+			}()
+			synctest.Wait()
+		}
+		for n := range int64(3) {
+			if err := p.client.Note(t.Context(), n); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		closeNode(t, p.server)
+		if n := p.handler.Notes(); len(n) != 3 {
+			t.Errorf("notes %v", n)
+		}
+		codes := map[rpc.Code]int{}
+		for range 2 {
+			codes[rpc.CodeOf(<-done)]++
+		}
+		if codes[rpc.OK] != 1 || codes[rpc.Unavailable] != 1 { // running, and waiting
+			t.Errorf("the calls: %v", codes)
+		}
+	})
+}
+
+// There is a bound to one-ways that nobody has acknowledged; the next one waits.
+func TestManyOneways(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, n := service(t)
+		client := testsvc.NewTestClient(n.Client("Test"))
+		var err error
+		sent := 0
+		for ; err == nil && sent < 10000; sent++ {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err = client.Note(ctx, 1)
+			cancel()
+		}
+		if rpc.CodeOf(err) != rpc.Deadline || sent != 1025 {
+			t.Errorf("one-way %d: %v", sent, err)
+		}
+		// They expire with their deadlines, and there is room again.
+		pass(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := client.Note(ctx, 1); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A one-way that fails is nobody's to hear of; the service goes on.
+func TestOnewayFails(t *testing.T) {
+	p := newPair(t)
+	c := p.caller.Client("Test")
+	if _, err := c.Call(t.Context(), "nothing", &testsvc.TestNoteArgs{}, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Call(t.Context(), "fail", &testsvc.TestFailArgs{How: "panic"}, nil); err != nil {
+		t.Error(err)
+	}
+	if err := p.client.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	closeNode(t, p.caller)
+}
