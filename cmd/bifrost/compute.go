@@ -127,8 +127,12 @@ func (o *computeStatusOptions) print(w io.Writer, s join.Status) error {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", n.Name, n.Address, n.Incarnation, n.PID,
 			or(n.Instance, "-"), or(strings.Join(n.Services, ","), "-"), or(leaseList(n.Leases), "-"))
 	}
+	if err := t.Flush(); err != nil || len(s.Programs) == 0 {
+		return err
+	}
+	fmt.Fprintln(t, "PROGRAM\tPID\tCOMMAND")
 	for _, p := range s.Programs {
-		fmt.Fprintf(t, "program %s\t\t\t%d\t%s\t\t\n", p.Name, p.PID, strings.Join(p.Args, " "))
+		fmt.Fprintf(t, "%s\t%d\t%s\n", p.Name, p.PID, strings.Join(p.Args, " "))
 	}
 	return t.Flush()
 }
