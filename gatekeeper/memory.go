@@ -115,7 +115,7 @@ func (c *controller) heldFree(h *held) {
 		switch {
 		case err != nil || s.Outcome == lease.Refused:
 			c.count.Refused++
-			c.memoryAnswer(h, fault.PermissionDenied)
+			c.memoryAnswer(h, packet.Nack, fault.PermissionDenied)
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
 		default:
@@ -151,19 +151,21 @@ func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 // heldNoHome answers a request to a memory machine that is not in service.
 func (c *controller) heldNoHome(h *held) {
 	if c.caller(h) != nil {
-		c.memoryAnswer(h, fault.Unavailable)
+		c.memoryAnswer(h, packet.Reply, fault.Unavailable)
 	}
 }
 
-// memoryAnswer answers a memory request in the memory blade's place.
-func (c *controller) memoryAnswer(h *held, code fault.Code) {
+// memoryAnswer answers a memory request in the memory blade's place (Reply), or
+// in the switch's (Nack): then the client finds out whether an earlier copy of the
+// request was applied.
+func (c *controller) memoryAnswer(h *held, kind packet.Kind, code fault.Code) {
 	m, _, err := packet.Parse(h.payload)
 	if err != nil || m.Kind != packet.Request {
 		c.count.Malformed++
 		return
 	}
 	answer := m // the client knows its own by incarnation and request id
-	answer.Kind, answer.Status, answer.Length = packet.Reply, code, 0
+	answer.Kind, answer.Status, answer.Length = kind, code, 0
 	c.send(0, h.reply(answer.Append(nil)))
 }
 
