@@ -201,7 +201,7 @@ func (c *controller) newRequest(n, callee *node, h *held, m *rpc.Message) {
 	}
 	c.record(n, k)
 	c.count.Calls++
-	c.event(k.event(CallHeld))
+	c.callEvent(CallHeld, k)
 	v := verdict(func(st lease.Step, err error) { c.judged(k, h, m, st, err) })
 	if k.oneway() {
 		c.submit(lease.Oneway{ID: k.id(), Caller: k.caller, Callee: k.callee, Pointers: m.Pointers}, v)
@@ -255,7 +255,7 @@ func (c *controller) releaseRequest(k *call, h *held, m *rpc.Message) {
 	}
 	rpc.SetReleased(h.payload, k.incarnation)
 	c.release(h, hopOf(n.blade.port.num))
-	c.event(k.event(CallReleased))
+	c.callEvent(CallReleased, k)
 }
 
 // callEnded answers for a callee that is gone.
@@ -265,14 +265,21 @@ func (c *controller) callEnded(id rpc.ID) {
 		return
 	}
 	k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", k.callee)
-	c.event(k.event(CallEnded))
+	c.callEvent(CallEnded, k)
 	if c.nodes[k.caller] != nil && k.to.IsValid() && !k.settled {
 		c.send(0, (&held{src: k.caller, dst: k.to, srcPort: rackaddr.PortRPC, dstPort: rackaddr.PortRPC}).reply(exception(&k.header, k.refusal)))
 	}
 	c.finish(k)
 }
 
-// event is an event about the call.
-func (k *call) event(kind EventKind) Event {
-	return Event{Kind: kind, Node: k.caller, Peer: k.callee, Service: k.service, Method: k.method, Call: k.id().String()}
+// callEvent tells subscribers about a call, with its refusal if it has one.
+func (c *controller) callEvent(kind EventKind, k *call) {
+	if !c.narrate {
+		return
+	}
+	e := Event{Kind: kind, Node: k.caller, Peer: k.callee, Service: k.service, Method: k.method, Call: k.id().String()}
+	if k.refusal != nil {
+		e.Code, e.Message = k.refusal.Code, k.refusal.Msg
+	}
+	c.event(e)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -31,6 +32,7 @@ type testBlade struct {
 	reclaimed []control.RegionID
 	tokens    uint64
 
+	tap     atomic.Pointer[func(frame []byte)] // takes what arrives, if set
 	mu      sync.Mutex
 	arrived [][]byte
 }
@@ -52,6 +54,11 @@ func (r *rack) plug(port uint16) *testBlade {
 
 func (b *testBlade) attach() {
 	if err := b.r.sw.Attach(datapath.Port(b.port), func(f []byte) {
+		b.r.frames.Add(1)
+		if tap := b.tap.Load(); tap != nil {
+			(*tap)(f)
+			return
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.arrived = append(b.arrived, bytes.Clone(f))

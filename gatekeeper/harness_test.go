@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -22,13 +23,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // blades are scripts. It lives in a synctest bubble: settle means that all has
 // happened that follows from what was done.
 type rack struct {
-	t      *testing.T // of the bubble
+	t      testing.TB // of the bubble
 	sw     *softswitch.Switch
 	listen *bufconn.Listener
 	conn   *grpc.ClientConn
 	gk     *Gatekeeper
 	stop   func() error
 	settle func()
+	frames atomic.Int64 // that have arrived at blades
 
 	mu     sync.Mutex
 	blades map[uint16]*testBlade
@@ -46,7 +48,7 @@ func inRack(t *testing.T, f func(r *rack)) {
 	})
 }
 
-func newRack(t *testing.T) *rack {
+func newRack(t testing.TB) *rack {
 	t.Helper()
 	r := &rack{t: t, blades: map[uint16]*testBlade{}}
 	r.startSwitch()

@@ -51,16 +51,9 @@ func (c *controller) refuse(h *held, m *rpc.Header, why *fault.Error) {
 // refuseCall ends a call on record with its refusal.
 func (c *controller) refuseCall(k *call, h *held, m *rpc.Header) {
 	c.count.Refused++
-	c.event(k.refused())
+	c.callEvent(CallRefused, k)
 	c.except(h, m, k.refusal)
 	c.finish(k)
-}
-
-// refused is the event of a call's refusal.
-func (k *call) refused() Event {
-	e := k.event(CallRefused)
-	e.Code, e.Message = k.refusal.Code, k.refusal.Msg
-	return e
 }
 
 // heldNoRoute answers a call without pointers that found no route, or lets it go

@@ -45,7 +45,7 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 		c.releaseReply(k, h, m)
 	case stageRunning:
 		k.stage = stageReplying
-		c.event(k.event(ReplyHeld))
+		c.callEvent(ReplyHeld, k)
 		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee, Results: results},
 			verdict(func(s lease.Step, _ error) { c.replied(k, h, m, s) }))
 	}
@@ -114,12 +114,12 @@ func (c *controller) releaseReply(k *call, h *held, m *rpc.Message) {
 	}
 	if k.refusal != nil {
 		c.count.Refused++
-		c.event(k.refused())
+		c.callEvent(CallRefused, k)
 		b := exception(&m.Header, k.refusal)
 		c.send(0, (&held{src: h.dst, dst: h.src, srcPort: rackaddr.PortRPC, dstPort: rackaddr.PortRPC}).reply(b))
 		return
 	}
 	rpc.SetReleased(h.payload, k.incarnation)
 	c.release(h, 0)
-	c.event(k.event(ReplyReleased))
+	c.callEvent(ReplyReleased, k)
 }

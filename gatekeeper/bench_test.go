@@ -1,0 +1,173 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// heldPair makes the frames of a call with a pointer and of its reply, both held,
+// from node 1 at port 1 to node 2 at port 2.
+func heldPair(session, sequence uint64, index int, p packet.Pointer) (call, reply []byte) {
+	service := rackaddr.Service("Arrays")
+	method, _ := rpc.MethodOf("add")
+	m := rpc.Message{Header: rpc.Header{
+		Type: rpc.Call, Flags: rpc.FlagSession, Method: method, Call: rpc.SessionID(session, sequence), Floor: sequence,
+		CallerIncarnation: 1, Service: serviceHash(service), Index: uint32(index),
+	}, Pointers: []packet.Pointer{p}, Payload: make([]byte, 64)}
+	build := func(src, dst netip.Addr, port byte) []byte {
+		return frame.UDP6{
+			SrcMAC: frame.MAC{2, 0, 0, 0, 0, port}, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
+			Src: netip.AddrPortFrom(src, rackaddr.PortRPC), Dst: netip.AddrPortFrom(dst, rackaddr.PortRPC), Payload: m.Append(nil),
+		}.Append(nil)
+	}
+	call = build(rackaddr.Node(1), service, 1)
+	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpc.Reply, m.Flags|rpc.FlagHeld, 1, nil
+	return call, build(rackaddr.Node(2), rackaddr.Node(1), 2)
+}
+
+// BenchmarkController is a call with a pointer and its reply, without a switch:
+// what the loop itself can do while so many other calls are out, each with a
+// region of its own.
+func BenchmarkController(b *testing.B) {
+	for _, others := range []int{10, 1000, 50_000} {
+		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
+			s := newSolo(b)
+			p := s.region(rackaddr.Node(1), 1)
+			for i := range others {
+				call, _ := heldPair(uint64(i)+2, 1, 0, s.region(rackaddr.Node(1), uint64(i)+2))
+				s.packetIn(1, reasonCall, call)
+				s.obey()
+			}
+			if n := s.leases.Calls(); n != others {
+				b.Fatalf("%d calls are out, want %d: %+v", n, others, s.count)
+			}
+			s.sent = 0
+			b.ReportAllocs()
+			n := uint64(0)
+			for b.Loop() {
+				n++
+				call, reply := heldPair(1, n, 0, p)
+				s.packetIn(1, reasonCall, call)
+				s.obey()
+				s.packetIn(2, reasonCall, reply)
+				s.obey()
+			}
+			if s.sent != 2*int(n) {
+				b.Fatalf("%d packets went on, want %d: %+v", s.sent, 2*n, s.count)
+			}
+			b.ReportMetric(2*float64(n)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkHeldCall is the same through the real switch and P4Runtime, with so
+// many calls out at a time, each on a region of its own.
+func BenchmarkHeldCall(b *testing.B) {
+	for _, parallel := range []int{1, 16, 256} {
+		b.Run(fmt.Sprintf("parallel=%d", parallel), func(b *testing.B) {
+			r := newRack(b)
+			r.settle = r.quiet
+			r.start(Config{})
+			m1 := r.plug(3)
+			m1.hello("m1", control.Memory)
+			var nodes []*testNode
+			for i, name := range []string{"c1", "s1"} {
+				blade := r.plug(uint16(i + 1))
+				blade.hello(name, control.Compute)
+				nodes = append(nodes, blade.join(name, "program"))
+			}
+			if err := nodes[1].export("Arrays", "add"); err != nil {
+				b.Fatal(err)
+			}
+			l := load{b: b, sw: r.sw, calls: uint64(b.N), done: make(chan struct{})}
+			r.settle = func() {}
+			for i := range parallel {
+				p := packet.Make(rackaddr.DefaultDSMPrefix, 1, (uint64(i)+1)<<12)
+				m1.allocated(nodes[0], p)
+				l.pointers = append(l.pointers, p)
+			}
+			for len(r.snapshot().Regions) < parallel {
+				r.quiet()
+			}
+			l.caller, l.callee = l.atCaller, l.atCallee
+			nodes[0].tap.Store(&l.caller)
+			nodes[1].tap.Store(&l.callee)
+			b.ResetTimer()
+			for i := range min(parallel, b.N) {
+				l.next(i)
+			}
+			<-l.done
+			b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// quiet waits until nothing has arrived at any blade for some milliseconds; real
+// time has no better sign that a rack has settled.
+func (r *rack) quiet() {
+	ticks := time.NewTicker(time.Millisecond)
+	defer ticks.Stop()
+	for last, same := -1, 0; same < 20; {
+		<-ticks.C
+		if n := int(r.frames.Load()); n != last {
+			last, same = n, 0
+		} else {
+			same++
+		}
+	}
+}
+
+// load keeps a number of calls going until enough are done.
+type load struct {
+	b        *testing.B
+	sw       *softswitch.Switch
+	pointers []packet.Pointer
+	calls    uint64
+	began    atomic.Uint64
+	ended    atomic.Uint64
+	done     chan struct{}
+
+	caller, callee func([]byte)
+}
+
+// next begins a call on the i-th region, unless enough have begun.
+func (l *load) next(i int) {
+	if n := l.began.Add(1); n <= l.calls {
+		call, _ := heldPair(uint64(i)+1, n, i, l.pointers[i])
+		go l.sw.Input(1, call)
+	}
+}
+
+// atCallee answers a call.
+func (l *load) atCallee(f []byte) {
+	if m, err := rpc.Parse(f[frame.HeaderSize:]); err == nil && m.Type == rpc.Call {
+		_, reply := heldPair(m.Call.Session(), m.Call.Sequence(), int(m.Index), m.Pointers[0])
+		go l.sw.Input(2, reply)
+	}
+}
+
+// atCaller takes a reply and begins the next call.
+func (l *load) atCaller(f []byte) {
+	m, err := rpc.Parse(f[frame.HeaderSize:])
+	if err != nil {
+		return // control
+	}
+	if m.Type != rpc.Reply {
+		l.b.Errorf("got %+v", m)
+	}
+	if l.ended.Add(1) == l.calls {
+		close(l.done)
+		return
+	}
+	l.next(int(m.Index))
+}
