@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -19,6 +20,8 @@ func BenchmarkWire(b *testing.B) {
 // benchmark measures reads and writes of several sizes.
 func benchmark(b *testing.B, c *dsm.Client) {
 	ctx := context.Background()
+	limited, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
 	for _, size := range []int{8, 4 << 10, 64 << 10, 2 << 20} {
 		p, err := c.Alloc(ctx, uint64(size))
 		if err != nil {
@@ -38,6 +41,7 @@ func benchmark(b *testing.B, c *dsm.Client) {
 		}
 		run("write", c.Write)
 		run("read", c.Read)
+		run("readWithDeadline", func(_ context.Context, p dsm.Pointer, b []byte) (int, error) { return c.Read(limited, p, b) })
 		if err := c.Free(ctx, p); err != nil {
 			b.Fatal(err)
 		}

@@ -50,6 +50,9 @@ func cable(t testing.TB) (blade, compute *linux.Stack, enter func(*linux.Stack))
 	must(t, compute.AddAddress(rackaddr.Node(1)))
 	must(t, netns.Set(ns[0]))
 	blade = up(t, macs[1], netip.PrefixFrom(rackaddr.Node(1), 128))
+	waitUp(t)
+	must(t, netns.Set(ns[1]))
+	waitUp(t)
 	return blade, compute, func(s *linux.Stack) {
 		if s == blade {
 			must(t, netns.Set(ns[0]))
@@ -89,6 +92,20 @@ func up(t testing.TB, far net.HardwareAddr, beyond netip.Prefix) *linux.Stack {
 	dst := &net.IPNet{IP: beyond.Addr().AsSlice(), Mask: net.CIDRMask(beyond.Bits(), 128)}
 	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: i, Dst: dst, Gw: gateway}))
 	return stack
+}
+
+// waitUp waits until eth0 carries packets: before that, the kernel drops them
+// without a word.
+func waitUp(t testing.TB) {
+	t.Helper()
+	for range 1_000_000 {
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		if link.Attrs().OperState == netlink.OperUp {
+			return
+		}
+	}
+	t.Fatal("eth0 does not come up")
 }
 
 func serve(t testing.TB, stack netio.Stack) {

@@ -65,23 +65,24 @@ type Barrier struct {
 // there is none. Where the extent of a region is not known here, everything
 // on its machine counts that may belong to it.
 func (e *Endpoint) Barrier(ptrs []packet.Pointer) *Barrier {
-	b := &Barrier{}
+	var b *Barrier
 	for _, p := range e.active {
 		p.each(func(r *request) {
 			if op := r.op(); op != packet.OpWrite && op != packet.OpFree {
 				return
 			}
 			for _, ptr := range ptrs {
-				if p.mayShare(ptr, r.to) {
-					r.waiting = append(r.waiting, b)
-					b.holds++
-					return
+				if !p.mayShare(ptr, r.to) {
+					continue
 				}
+				if b == nil {
+					b = new(Barrier)
+				}
+				r.waiting = append(r.waiting, b)
+				b.holds++
+				return
 			}
 		})
-	}
-	if b.holds == 0 {
-		return nil
 	}
 	return b
 }
