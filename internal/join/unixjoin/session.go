@@ -78,10 +78,20 @@ func (s *session) Export(ctx context.Context, e control.Export) error {
 // Done implements join.Session.
 func (s *session) Done() <-chan struct{} { return s.client.done }
 
-// Close implements join.Session.
+// Close implements join.Session. A node that has ended already has nobody to
+// disappoint.
 func (s *session) Close(ctx context.Context) error {
+	ended := false
+	select {
+	case <-s.Done():
+		ended = true
+	default:
+	}
 	_, err := s.client.ask(ctx, request{Op: opLeave})
 	s.client.close()
+	if ended {
+		return nil
+	}
 	return err
 }
 

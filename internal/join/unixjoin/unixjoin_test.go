@@ -277,7 +277,9 @@ func TestDaemonStops(t *testing.T) {
 	}
 	<-s.Done()
 	n.want(t, "crash")
-	s.(*session).client.close()
+	if err := s.Close(t.Context()); err != nil {
+		t.Errorf("close after the daemon's end: %v", err)
+	}
 	_, err = Joiner{Socket: socket}.Join(t.Context(), "late")
 	if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "bifrost compute") {
 		t.Errorf("no daemon: %v", err)
