@@ -85,18 +85,17 @@ func (l *link) interrupt() { _ = l.conn.SetReadDeadline(time.Unix(1, 0)) }
 
 func (l *link) leave() { l.chair.vacant <- struct{}{} }
 
-// sit has a goroutine read until nothing is left to hear, or until it has served
-// a caller, of whom more may come. It does nothing if somebody sits already.
+// sit has a goroutine read if there is something to hear and nobody sits: until
+// there is nothing, or until it has served a caller, of whom more may come.
 func (l *link) sit() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != fault.OK || !l.endpoint.Busy() {
+		return
+	}
 	select {
 	case <-l.chair.vacant:
 	default:
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended != fault.OK {
-		l.leave()
 		return
 	}
 	l.chair.sitting.Go(func() {

@@ -3,14 +3,14 @@
 // do with a region is for the switch to decide; see package rpc for how a call
 // passes regions on.
 //
-//	Client.Read, Write, …        the caller's goroutine sends
-//	   │ Start          ▲ done
+//	Client.Read, Write, …        the caller's goroutine sends, and while it
+//	   │ Start          ▲ done   waits, it reads for everybody (chair)
 //	   ▼                │
 //	┌─ transport.Endpoint ─┐     the protocol, under the link's mutex
 //	└──────────────────────┘
-//	   │ Send           ▲ Receive, Tick
+//	   │ Send           ▲ Receive, Tick (one timer)
 //	   ▼                │
-//	netio.Conn      one reader goroutine, one timer
+//	      netio.Conn
 //
 // A pointer is a byte's address, and arithmetic within its region is allowed. A
 // region's size is its request rounded up to a power of two, at least 64 bytes.

@@ -102,7 +102,7 @@ func (l *link) cancel(ctx context.Context, o *operation) {
 	if !cancelled {
 		<-o.done
 	}
-	l.sit() // somebody must hear what is left to settle
+	l.sit()
 }
 
 // settle waits until the pointers' regions are settled.
@@ -129,50 +129,6 @@ func (l *link) settle(ctx context.Context, ptrs []Pointer) error {
 	return fault.New(fault.Canceled, "settle", "the client is closed")
 }
 
-// tick is the timer's.
-func (l *link) tick() {
-	l.mu.Lock()
-	l.alarm = transport.Never
-	if l.ended != fault.OK {
-		l.mu.Unlock()
-		return
-	}
-	l.endpoint.Tick(l.now())
-	ready, busy := l.endpoint.Ready(), l.endpoint.Busy()
-	told := len(ready.Done)+len(ready.Passed) > 0
-	l.flush()
-	if told {
-		l.interrupt() // whoever reads may have been told just now
-	}
-	if busy {
-		l.sit()
-	}
-}
-
-// flush takes what has become ready, unlocks l.mu, and sends and tells it. The
-// caller holds l.mu.
-func (l *link) flush() {
-	ready := l.endpoint.Ready()
-	out := getOutbox()
-	for i := range ready.Send {
-		out.add(&ready.Send[i])
-	}
-	for _, t := range ready.Done {
-		t.Tag.(*operation).done <- struct{}{} // has room for one
-	}
-	for _, b := range ready.Passed {
-		b.Tag.(chan struct{}) <- struct{}{} // likewise
-	}
-	l.endpoint.Clear()
-	if wake := l.endpoint.Wake(); wake < l.alarm && l.ended == fault.OK {
-		l.alarm = wake
-		l.timer.Reset(max(0, wake-l.now()))
-	}
-	l.mu.Unlock()
-	out.send(l.conn)
-	putOutbox(out)
-}
-
 // end fails everything that waits, and whatever comes later, with a status. It
 // is false if the link has ended before.
 func (l *link) end(status fault.Code) bool {
@@ -184,8 +140,8 @@ func (l *link) end(status fault.Code) bool {
 	l.ended = status
 	l.timer.Stop()
 	l.endpoint.Close(status)
-	close(l.over)
 	l.flush()
+	close(l.over)
 	return true
 }
 

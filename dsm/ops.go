@@ -22,7 +22,8 @@ func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
 }
 
 // Free ends the region that p is the first byte of. The node must control it,
-// and no lease on it may be out.
+// and no lease on it may be out. A Free whose context ends goes on without its
+// caller.
 func (c *Client) Free(ctx context.Context, p Pointer) error {
 	_, err := c.move(ctx, packet.OpFree, p, nil)
 	return err
@@ -50,7 +51,8 @@ func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (i
 
 // Alloc makes a region of at least size bytes, all zero, that this node
 // controls, and returns the pointer to its first byte. A larger size than any
-// memory blade has room for is NoSpace.
+// memory blade has room for is NoSpace. If the context ends, a region that is
+// allocated nevertheless is freed again.
 func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 	scope := c.nextScope()
 	if _, ok := packet.ClassFor(size); !ok {
@@ -89,8 +91,14 @@ func (c *Client) Settle(ctx context.Context, ptrs ...Pointer) error {
 // failure returns the error that an operation at p ended with.
 func failure(ctx context.Context, op packet.Op, p Pointer, status fault.Code, local bool) error {
 	e := &Error{Code: status, Op: op.String(), Msg: p.String(), Remote: !local}
-	if local && (status == fault.Deadline || status == fault.Canceled) {
+	switch {
+	case !local:
+	case status == fault.Unavailable:
+		e.Msg += ": the memory blade does not answer"
+	case ctx.Err() != nil:
 		e.Err = context.Cause(ctx)
+	default:
+		e.Msg += ": the client is closed"
 	}
 	return e
 }
