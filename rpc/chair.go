@@ -66,7 +66,7 @@ func (n *Node) interrupt() { _ = n.conn.SetReadDeadline(time.Unix(1, 0)) }
 func (n *Node) leave() {
 	n.chair.left.Store(true)
 	n.chair.vacant <- struct{}{}
-	n.wakeSoon()
+	n.wakeAt(n.now() + beat)
 }
 
 // sit is the node's own turn in the chair, if that is vacant; if not, whoever

@@ -206,7 +206,7 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *pa
 	m := c.to
 	m.Buf = datagram
 	_, _ = n.conn.WriteBatch([]netio.Message{m})
-	n.wakeSoon()
+	n.sit() // for the receipt
 	return nil
 }
 
@@ -221,7 +221,7 @@ func (c *client) wait(ctx context.Context, e *execution, p *pending, m *method) 
 		return nil
 	}
 	if p.token && c.node.detach(p) {
-		c.node.wakeSoon()
+		c.node.sit() // for the answer
 		return fault.FromContext(m.op, ctx.Err())
 	}
 	if !p.token && c.node.end(p) {

@@ -30,6 +30,8 @@ type export struct {
 	conn      netio.Conn
 	pool      pool
 	running   atomic.Pointer[execution] // what the reader runs, if anything
+	ready     bool                      // published; guarded by node.mu
+	closed    atomic.Bool               // close has been called
 
 	// The reader's.
 	order *endpoint.Order[*execution]
@@ -74,16 +76,35 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 	if err != nil {
 		return &Error{Code: BadRequest, Op: op, Err: err}
 	}
+	if err := n.claim(op, x); err != nil {
+		return err
+	}
+	if err := n.publish(ctx, op, x, methods); err != nil {
+		n.unclaim(x)
+		return err
+	}
+	return nil
+}
+
+// publish makes the node ready for a service's calls and the rack route them.
+func (n *Node) publish(ctx context.Context, op string, x *export, methods []control.Method) error {
 	if err := n.serve(op, x); err != nil {
 		return err
 	}
-	err = n.session.Export(ctx, control.Export{
-		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: service, Methods: methods, Stateful: x.config.stateful,
+	err := n.session.Export(ctx, control.Export{
+		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: x.name, Methods: methods, Stateful: x.config.stateful,
 	})
 	if err != nil {
-		n.unserve(x)
+		x.close()
 		return coded(op, err)
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ended { // meanwhile, and has not seen x
+		x.close()
+		return n.err
+	}
+	x.ready = true
 	return nil
 }
 
@@ -106,14 +127,6 @@ func (x *export) methodList() ([]control.Method, error) {
 
 // serve opens a service's endpoint and reads it.
 func (n *Node) serve(op string, x *export) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.err != nil {
-		return n.err
-	}
-	if n.exports[x.name] != nil {
-		return fault.New(BadRequest, op, "exported already")
-	}
 	if err := n.stack.AddAddress(x.address); err != nil {
 		return &Error{Code: Unavailable, Op: op, Msg: "address " + x.address.String(), Err: err}
 	}
@@ -123,25 +136,39 @@ func (n *Node) serve(op string, x *export) error {
 		return &Error{Code: Unavailable, Op: op, Msg: "listen", Err: err}
 	}
 	x.conn = conn
-	n.exports[x.name] = x
-	n.readers.Add(1)
+	if !n.enter() {
+		x.close()
+		return n.failure()
+	}
 	go x.read(newReader(conn))
 	return nil
 }
 
-// unserve takes a service back that the rack has not accepted.
-func (n *Node) unserve(x *export) {
+// claim keeps a service's name for one export of the node.
+func (n *Node) claim(op string, x *export) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.exports[x.name] == x {
-		delete(n.exports, x.name)
-		x.close()
+	if n.err != nil {
+		return n.err
 	}
+	if n.exports[x.name] != nil {
+		return fault.New(BadRequest, op, "exported already")
+	}
+	n.exports[x.name] = x
+	return nil
+}
+
+// unclaim gives the name back after an export that has failed.
+func (n *Node) unclaim(x *export) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.exports, x.name)
 }
 
 // close closes a service's endpoint. The reader may be running a handler that
 // does not return; then another goroutine becomes the reader, and sees the end.
 func (x *export) close() {
+	x.closed.Store(true)
 	_ = x.conn.Close()
 	_ = x.node.stack.RemoveAddress(x.address)
 	if e := x.running.Load(); e != nil {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// An export's endpoint is read by one goroutine, which also runs the handlers: to
-// hand a call to another goroutine would cost more than most handlers take. What
-// it must not do is keep later calls waiting.
+// role is what the goroutine is that runs an execution. An export's endpoint is
+// read by one goroutine, which also runs handlers: to hand a call to another
+// goroutine would cost more than most handlers take. What it must not do is keep
+// later calls waiting.
 //
 //	┌──▶ read ── several calls ──▶ a goroutine for each but the last
 //	│     │ one call, or the last
@@ -16,7 +17,19 @@ import (
 //	│     │                          ▼ longer than expected: promote
 //	│     └─ it may be slow ───────▶ another goroutine reads; this one runs the
 //	└──────────── the other ◀─────── call, then those that wait for its slot
-//
+type role struct {
+	state  atomic.Uint32
+	since  time.Duration
+	reader *reader // what it reads with, while it is the reader
+}
+
+// States of a role.
+const (
+	worker   uint32 = iota
+	reading         // it will read on when the handler has returned
+	promoted        // it was, and another one has been made the reader
+)
+
 // quick is how long a method's handlers take at most for its calls to be run by
 // the reader: about what waking another goroutine costs.
 const quick = 50 * time.Microsecond
@@ -45,20 +58,6 @@ func (m *served) quick() bool {
 	return t != 0 && t <= int64(quick)
 }
 
-// role is what the goroutine is that runs an execution.
-type role struct {
-	state  atomic.Uint32
-	since  time.Duration
-	reader *reader // what it reads with, while it is the reader
-}
-
-// States of a role.
-const (
-	worker   uint32 = iota
-	reading         // it will read on when the handler has returned
-	promoted        // it was, and another one has been made the reader
-)
-
 // read takes calls off an export's endpoint until that is closed, or another
 // goroutine has become the reader.
 func (x *export) read(r *reader) {
@@ -66,7 +65,9 @@ func (x *export) read(r *reader) {
 		count, err := r.next()
 		if err != nil {
 			r.free()
-			x.node.readFailed(err)
+			if !x.closed.Load() {
+				x.node.readFailed(err)
+			}
 			x.node.readers.Done()
 			return
 		}
@@ -107,7 +108,7 @@ func (x *export) runReading(e *execution, r *reader) bool {
 	e.role.reader, e.role.since = r, x.node.now()
 	e.role.state.Store(reading)
 	x.running.Store(e)
-	x.node.wakeSoon()
+	x.node.wakeAt(e.role.since + beat)
 	if x.node.base.Err() != nil {
 		e.promote() // close may have come too early to see e
 	}

@@ -25,6 +25,9 @@ const (
 	// out at once; a further one waits.
 	maxDetached = 1024
 
+	// minMTU is the smallest MTU of IPv6 (RFC 8200), in bytes.
+	minMTU = 1280
+
 	// maxMessage is how many bytes an error's message has at most that travels.
 	maxMessage = 4096
 

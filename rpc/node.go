@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -74,7 +75,9 @@ func newNode(session join.Session, log *slog.Logger) (*Node, error) {
 	}
 	n.out.init()
 	n.in.core = endpoint.NewCallee(n.self.Incarnation, endpoint.DefaultLimits)
-	n.budget = budgetOf(session)
+	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
+		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram; IPv6 asks for %d", n.budget, minMTU-netio.Overhead)
+	}
 	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortRPC))
 	if err != nil {
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
@@ -109,7 +112,7 @@ func budgetOf(s join.Session) int {
 // now is the time that the cores go by.
 func (n *Node) now() time.Duration { return time.Since(n.start) }
 
-// Name is what people call the node; Address is its own IPv6 address.
+// Name is what people call the node.
 func (n *Node) Name() string { return n.self.Name }
 
 // Address is the node's IPv6 address.
@@ -139,20 +142,30 @@ func (n *Node) failure() error {
 // endpoints close.
 func (n *Node) fail(err error) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	if n.ended {
+		n.mu.Unlock()
 		return
 	}
 	n.ended = true
 	if n.err == nil {
 		n.err = err
 	}
-	n.cancel()
-	n.failCalls(n.err)
+	if err = n.err; !n.closing {
+		n.log.Error("rpc: the node has ended", "node", n.self.Name, "why", err)
+	}
+	var published []*export
 	for _, x := range n.exports {
+		if x.ready {
+			published = append(published, x)
+		}
+	}
+	n.mu.Unlock()
+	n.cancel()
+	n.failCalls(err)
+	n.pulse.stop()
+	for _, x := range published {
 		x.close()
 	}
-	n.pulse.stop()
 	_ = n.conn.Close()
 	_ = n.memory.Close()
 	close(n.done)
@@ -208,7 +221,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return nil
 }
 
-// quiesce waits until no handler runs and no one-way is on its way.
+// quiesce waits until no handler runs, and no one-way or call that lends memory is
+// on its way.
 func (n *Node) quiesce(ctx context.Context, exports []*export) error {
 	idle := make(chan struct{})
 	go func() {

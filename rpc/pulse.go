@@ -37,13 +37,6 @@ func (n *Node) wakeAt(due time.Duration) {
 	p.timer.Reset(due - n.now())
 }
 
-// wakeSoon makes the pulse go off within a beat or so.
-func (n *Node) wakeSoon() {
-	if n.pulse.at.Load() == 0 {
-		n.wakeAt(n.now() + beat)
-	}
-}
-
 // stop ends the pulse.
 func (p *pulse) stop() {
 	p.mu.Lock()

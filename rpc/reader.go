@@ -1,9 +1,6 @@
 package rpc
 
 import (
-	"errors"
-	"net"
-
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -65,10 +62,9 @@ func (n *Node) receiveAnswer(r *reader, i int) bool {
 	return false
 }
 
-// readFailed ends the node when an endpoint fails of its own accord.
+// readFailed ends the node when one of its endpoints fails of its own accord; also
+// when somebody else has closed it, as a blade that crashes does. What the node
+// itself has closed, because it has ended, is no news.
 func (n *Node) readFailed(err error) {
-	if !errors.Is(err, net.ErrClosed) {
-		n.log.Error("rpc: reading the network", "node", n.self.Name, "error", err)
-		n.fail(&Error{Code: Unavailable, Op: "receive", Err: err})
-	}
+	n.fail(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "receive", Err: err})
 }

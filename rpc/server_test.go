@@ -434,3 +434,29 @@ func TestHandlerAbandonsRequest(t *testing.T) {
 type silent struct{ *testsvc.Handler }
 
 func (silent) Ping(context.Context) error { return thrift.ErrAbandonRequest }
+
+// A blade that crashes takes its nodes with it: calls fail, nothing spins.
+func TestBladeCrashes(t *testing.T) {
+	for _, host := range []string{"client", "server"} {
+		calm(t, nil, func(t *testing.T, p *pair) {
+			p.handler.Gate = func(ctx context.Context, _ int64) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			done := make(chan error)
+			go func() {
+				_, err := p.newClient().Count(ctx, 1)
+				done <- err
+			}()
+			synctest.Wait()
+			p.rack.Net.Host(host).Crash()
+			want := map[string]rpc.Code{"client": rpc.Unavailable, "server": rpc.Deadline}[host]
+			if err := <-done; rpc.CodeOf(err) != want {
+				t.Errorf("%s crashes: %v", host, err)
+			}
+			<-map[string]*rpc.Node{"client": p.caller, "server": p.server}[host].Done()
+		})
+	}
+}
