@@ -120,11 +120,11 @@ def compute_command(binary, blade, iface, nodes=NODES):
     return [binary, "compute", "--blade", blade, "--iface", iface, "--nodes", str(nodes)]
 
 
-def memory_command(binary, blade, iface, capacity=CAPACITY):
-    """Returns the command of a memory blade's daemon."""
+def memory_command(binary, blade, iface, machine, capacity=CAPACITY):
+    """Returns the command of a memory blade's daemon; machine is its id."""
     return [
         binary, "memory", "--blade", blade, "--iface", iface,
-        "--capacity", str(capacity),
+        "--capacity", str(capacity), "--machine", str(machine),
     ]
 
 

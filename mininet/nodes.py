@@ -244,14 +244,18 @@ class ComputeBlade(Blade):
 class MemoryBlade(Blade):
     """A blade with a memory daemon."""
 
-    def __init__(self, name, capacity=layout.CAPACITY, **params):
-        """capacity: bytes of memory; others as for Blade"""
+    def __init__(self, name, machine=0, capacity=layout.CAPACITY, **params):
+        """machine: its id, 1 to 255 (0: the Gatekeeper chooses)
+        capacity: bytes of memory; others as for Blade"""
         super().__init__(name, **params)
+        self.machine = machine
         self.capacity = capacity
 
     def daemon_command(self):
         iface = self.defaultIntf().name
-        return layout.memory_command(self.bifrost, self.name, iface, self.capacity)
+        return layout.memory_command(
+            self.bifrost, self.name, iface, self.machine, self.capacity
+        )
 
 
 class PlainBlade(Blade):

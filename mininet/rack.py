@@ -63,7 +63,8 @@ class RackTopo(Topo):
         for port, name in enumerate((*compute, *memory), 1):
             cls, extra = nodes.PlainBlade, {}
             if p4 and name in memory:
-                cls, extra = nodes.MemoryBlade, {"capacity": capacity}
+                cls = nodes.MemoryBlade
+                extra = {"machine": memory.index(name) + 1, "capacity": capacity}
             elif p4:
                 cls = nodes.ComputeBlade
             self.addHost(name, cls=cls, port=port, **common, **extra)

@@ -52,8 +52,8 @@ class CommandTest(unittest.TestCase):
             "/b compute --blade c1 --iface c1-eth0 --nodes 64",
         )
         self.assertEqual(
-            " ".join(layout.memory_command("/b", "m1", "m1-eth0", 1 << 20)),
-            "/b memory --blade m1 --iface m1-eth0 --capacity 1048576",
+            " ".join(layout.memory_command("/b", "m1", "m1-eth0", 1, 1 << 20)),
+            "/b memory --blade m1 --iface m1-eth0 --capacity 1048576 --machine 1",
         )
 
 

@@ -78,8 +78,12 @@ const deviceID = 1
 
 func processes(c config.Config, wires []Wire, dir string) []Process {
 	ps := []Process{switchProcess(c, wires, dir), gatekeeper(c, dir)}
+	machine := 0
 	for i, b := range c.Blades {
-		ps = append(ps, daemon(c, b, wires[i]))
+		if b.Kind == control.Memory {
+			machine++
+		}
+		ps = append(ps, daemon(b, wires[i], machine))
 	}
 	for _, p := range c.Programs {
 		ps = append(ps, program(c, p))
@@ -117,11 +121,16 @@ func gatekeeper(c config.Config, dir string) Process {
 	}
 }
 
-func daemon(c config.Config, b config.Blade, w Wire) Process {
+// daemon is a blade's own process. Memory blades are given their machine ids, in
+// order, so that those do not depend on who says hello first.
+func daemon(b config.Blade, w Wire, machine int) Process {
 	p := Process{Name: b.Name, Blade: b.Name, Namespace: w.BladeNamespace, Stage: StageBlades, Ready: Notifies}
 	switch b.Kind {
 	case control.Memory:
-		p.Args = []string{BifrostProgram, "memory", "--blade", b.Name, "--iface", Interface, "--capacity", strconv.FormatUint(b.Capacity, 10)}
+		p.Args = []string{
+			BifrostProgram, "memory", "--blade", b.Name, "--iface", Interface,
+			"--capacity", strconv.FormatUint(b.Capacity, 10), "--machine", strconv.Itoa(machine),
+		}
 	default:
 		p.Args = []string{BifrostProgram, "compute", "--blade", b.Name, "--iface", Interface, "--nodes", strconv.Itoa(b.Nodes)}
 	}
