@@ -211,7 +211,7 @@ func TestNodeGone(t *testing.T) {
 		r.expect("write during the lease", rpc.PermissionDenied, r.write(r.caller, p))
 		short, cancel := context.WithTimeout(r.ctx, time.Second)
 		defer cancel()
-		r.callee.Close(short) //nolint:errcheck // its handler is cut off, which is what is wanted
+		r.callee.Close(short) // its handler is cut off, which is what is wanted
 		if err := <-done; err == nil {
 			t.Error("a call whose callee has left succeeded")
 		}
@@ -246,7 +246,7 @@ func TestForgedSource(t *testing.T) {
 		p := r.alloc(r.caller, 64)
 		host := r.Host("s1")
 		r.must(host.AddAddress(r.caller.Address()))
-		defer host.RemoveAddress(r.caller.Address()) //nolint:errcheck // the rack ends
+		defer host.RemoveAddress(r.caller.Address())
 		c, err := host.ListenUDP(netip.AddrPortFrom(r.caller.Address(), rackaddr.PortDSM))
 		r.must(err)
 		defer c.Close()
