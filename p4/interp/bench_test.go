@@ -37,7 +37,7 @@ func newRack(tb testing.TB, rules int) rack {
 	}
 	r.add("dsm_home", "to_hop", [][]byte{{0, 2}}, exact(pointer(0)[:6]...))
 	for i := range rules {
-		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), prefix(regionOf(i), 48))
+		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), prefix(regionOf(i), 40+i%24))
 	}
 	return r
 }
@@ -55,7 +55,7 @@ func exact(v ...byte) datapath.Match        { return datapath.Match{Value: v} }
 func prefix(v []byte, n int) datapath.Match { return datapath.Match{Value: v, PrefixLen: n} }
 func mac(n byte) []byte                     { return []byte{2, 0, 0, 0, 0, n} }
 func address(n byte) []byte                 { return []byte{0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n} }
-func regionOf(i int) []byte                 { return binary.BigEndian.AppendUint64(nil, uint64(i)<<16) }
+func regionOf(i int) []byte                 { return binary.BigEndian.AppendUint64(nil, uint64(i)<<24) }
 func pointer(op byte, tail ...byte) (p []byte) {
 	return append([]byte{0, 0, 0, 0, 0xdd, 7, op, 0}, tail...)
 }
@@ -120,7 +120,7 @@ func BenchmarkApply(b *testing.B) {
 	r := newRack(b, 0)
 	i := 0
 	for b.Loop() {
-		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), prefix(regionOf(i), 48))
+		r.add("dsm_access", "permit", nil, exact(address(1)...), exact(2), exact(7), prefix(regionOf(i), 40+i%24))
 		i++
 	}
 	if got := r.Stats(); got.In != 0 {

@@ -3,7 +3,6 @@ package interp
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/v1model"
@@ -195,47 +194,4 @@ func (c *compiler) random(st v1model.Random) step {
 		}
 		set(s, v)
 	}
-}
-
-// assert compiles an assertion. bmv2 aborts if one fails; here the packet is
-// lost, and the log says why.
-func (c *compiler) assert(st v1model.Assert) step {
-	cond := c.cond(st.Cond)
-	return func(s *state) {
-		if !cond(s) {
-			s.asserted, s.exit = true, true
-			c.log.Error("assertion failed, packet dropped", "assertion", st.Text)
-		}
-	}
-}
-
-func (c *compiler) logMessage(st v1model.Log) step {
-	var args []bigNum
-	for _, a := range st.Args {
-		args = append(args, c.big(a))
-	}
-	pieces := logPieces(st.Format)
-	return func(s *state) {
-		c.log.Info(formatLog(s, pieces, args))
-	}
-}
-
-// logPieces splits a format at its {}; \{ and \} stand for themselves.
-func logPieces(format string) []string {
-	var pieces []string
-	var piece strings.Builder
-	for i := 0; i < len(format); i++ {
-		switch rest := format[i:]; {
-		case strings.HasPrefix(rest, `\{`), strings.HasPrefix(rest, `\}`):
-			i++
-			piece.WriteByte(format[i])
-		case rest[0] == '{' && strings.Contains(rest, "}"):
-			i += strings.Index(rest, "}")
-			pieces = append(pieces, piece.String())
-			piece.Reset()
-		default:
-			piece.WriteByte(format[i])
-		}
-	}
-	return append(pieces, piece.String())
 }

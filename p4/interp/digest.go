@@ -1,10 +1,6 @@
 package interp
 
 import (
-	"fmt"
-	"math/big"
-	"strings"
-
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
@@ -39,23 +35,4 @@ func (d *digest) sample(s *state) datapath.Digest {
 		out.Fields[i] = f(s)
 	}
 	return out
-}
-
-// formatLog puts arguments between a message's pieces; without enough of
-// either the message is still readable.
-func formatLog(s *state, pieces []string, args []bigNum) string {
-	var b strings.Builder
-	for i, p := range pieces {
-		b.WriteString(p)
-		switch {
-		case i == len(pieces)-1:
-		case i < len(args):
-			var z big.Int
-			args[i](s, &z)
-			b.WriteString(z.String())
-		default:
-			fmt.Fprint(&b, "{}")
-		}
-	}
-	return b.String()
 }

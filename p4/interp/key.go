@@ -82,6 +82,27 @@ func (p *keyPlan) place() {
 	p.words = len(room)
 }
 
+// exactMask has the bits of the exact fields of an LPM key set; it is nil if the
+// key is of another kind or has no such fields.
+func (p *keyPlan) exactMask() []uint64 {
+	mask, exact, prefix := make([]uint64, p.words), false, false
+	for i := range p.fields {
+		switch f := &p.fields[i]; f.Kind {
+		case v1model.MatchExact:
+			exact = true
+			f.put(mask, fullMask(f.sl.width))
+		case v1model.MatchLPM:
+			prefix = true
+		default:
+			return nil
+		}
+	}
+	if !exact || !prefix {
+		return nil
+	}
+	return mask
+}
+
 // load packs the packet's key.
 func (p *keyPlan) load(s *state) []uint64 {
 	key := s.key[:p.words]

@@ -62,7 +62,8 @@ func (x *Executor) Process(in datapath.Port, frame []byte, emit Emit) {
 	x.workers.Put(w)
 }
 
-// PacketOut implements datapath.Datapath.
+// PacketOut implements datapath.Datapath. As for Process, the frame may be
+// overwritten.
 func (x *Executor) PacketOut(frame []byte) error {
 	if x.config.CPUPort == 0 {
 		return fmt.Errorf("packet out: %w: the switch has no CPU port", datapath.ErrUnsupported)

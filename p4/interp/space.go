@@ -20,23 +20,30 @@ type matcher interface {
 	remove(e *entry)
 }
 
-// newMatcher makes a matcher for keys of n words.
-func newMatcher(n int, ranges bool) matcher {
-	switch {
-	case ranges:
+// newMatcher makes a matcher for a table's keys.
+func newMatcher(p *keyPlan) matcher {
+	switch n := p.words; {
+	case p.ranges:
 		return &rangeList{}
 	case n <= 1:
-		return &space[[1]uint64]{}
+		return newSpace[[1]uint64](p)
 	case n <= 2:
-		return &space[[2]uint64]{}
+		return newSpace[[2]uint64](p)
 	case n <= 4:
-		return &space[[4]uint64]{}
+		return newSpace[[4]uint64](p)
 	case n <= 8:
-		return &space[[8]uint64]{}
+		return newSpace[[8]uint64](p)
 	case n <= 16:
-		return &space[[16]uint64]{}
+		return newSpace[[16]uint64](p)
 	}
-	return &space[[32]uint64]{}
+	return newSpace[[32]uint64](p)
+}
+
+func newSpace[K words](p *keyPlan) matcher {
+	if exact := p.exactMask(); exact != nil {
+		return &prefixSpace[K]{exact: toKey[K](exact), groups: map[K]*space[K]{}}
+	}
+	return &space[K]{}
 }
 
 // space is a tuple space: entries with the same mask are in a hash table of
@@ -164,32 +171,4 @@ func insertSorted(es []*entry, e *entry) []*entry {
 		i++
 	}
 	return slices.Insert(es, i, e)
-}
-
-// rangeList is for tables with ranges: entries in order of precedence.
-type rangeList struct{ entries []*entry }
-
-func (l *rangeList) find(key []uint64) *entry {
-	for _, e := range l.entries {
-		if e.matches(key) {
-			return e
-		}
-	}
-	return nil
-}
-
-func (l *rangeList) same(w *want, rank int64) *entry {
-	for _, e := range l.entries {
-		if e.rank == rank && slices.Equal(e.want.mask, w.mask) &&
-			slices.Equal(e.want.low, w.low) && slices.Equal(e.want.high, w.high) {
-			return e
-		}
-	}
-	return nil
-}
-
-func (l *rangeList) insert(e *entry) { l.entries = insertSorted(l.entries, e) }
-
-func (l *rangeList) remove(e *entry) {
-	l.entries = slices.DeleteFunc(l.entries, func(x *entry) bool { return x == e })
 }

@@ -106,7 +106,7 @@ func TestTables(t *testing.T) {
 		{kind: r, fields: []v1model.MatchKind{r, te, l, x, r}, widths: []int{7, 9, 66, 2, 100}},
 		{kind: te, fields: []v1model.MatchKind{te, te}, widths: []int{1000, 900}},
 	} {
-		t.Run(fmt.Sprint(m.fields, m.widths), func(t *testing.T) { testTable(t, &m) })
+		t.Run(fmt.Sprintf("%v of %v bits", m.fields, m.widths), func(t *testing.T) { testTable(t, &m) })
 	}
 }
 

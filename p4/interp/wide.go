@@ -24,6 +24,10 @@ func (c *compiler) wide(e v1model.Expr) wide {
 		return func(*state) u128 { return k }
 	case v1model.FieldValue, v1model.FieldOf:
 		return c.wideField(e)
+	case v1model.Lookahead:
+		if e.Width <= 128 {
+			return c.wideLookahead(e)
+		}
 	case v1model.Param:
 		at := c.argAt[e.Index] + wordsFor(e.Width) - 2
 		return func(s *state) u128 { return u128{s.args[at], s.args[at+1]} }
@@ -82,6 +86,19 @@ func (c *compiler) wideField(e v1model.Expr) wide {
 			return signExtend128(v, width)
 		}
 		return v
+	}
+}
+
+// wideLookahead reads 65 to 128 bits.
+func (c *compiler) wideLookahead(e v1model.Lookahead) wide {
+	offset, high, tooShort := e.Offset, e.Width-64, c.codes.packetTooShort
+	return func(s *state) u128 {
+		rest := s.frame[s.pos:]
+		if offset+high+64 > len(rest)*8 {
+			s.fail(tooShort)
+			return u128{}
+		}
+		return u128{loadBits(rest, offset, high), loadBits(rest, offset+high, 64)}
 	}
 }
 

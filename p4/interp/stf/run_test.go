@@ -1,0 +1,68 @@
+package stf_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/p4/interp"
+	"github.com/bifrost-rack/bifrost/p4/interp/stf"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+)
+
+func run(t *testing.T, program, script string) error {
+	t.Helper()
+	data, err := os.ReadFile("../testdata/" + program + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := v1model.Load(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := stf.New(prog)
+	x, err := interp.New(prog, interp.Config{Sink: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	r.Attach(x)
+	return r.Run(strings.NewReader(script))
+}
+
+// A script that expects something else than what happens fails, and says how.
+func TestNotices(t *testing.T) {
+	const send = "packet 1 00 00 aa\n" // the program stacks answers 000000aa 0000aa at port 2
+	for _, c := range []struct{ program, script, says string }{
+		{"stacks", send + "expect 2 00 00 00 aa  00 00 aa$", ""},
+		{"stacks", send + "expect 2 00 ** 00 a*", ""},
+		{"stacks", send + "expect 2", ""},
+		{"stacks", send, ""}, // port 2 is not mentioned
+		{"stacks", send + "expect 2 00 00 00 ab", "got 000000AA0000AA"},
+		{"stacks", send + "expect 2 00 00 00 aa  00 00$", "got 000000AA0000AA"},
+		{"stacks", send + "expect 2 00 00 00 aa 00 00 aa 00", "got 000000AA0000AA"},
+		{"stacks", send + "expect 2 00\nexpect 2 00", "packet 2 of 2 did not come"},
+		{"stacks", send + send + "expect 2 00", "packet 2 where 1 were expected"},
+		{"stacks", send + "expect 3 00", "port 3: packet 1 of 1 did not come"},
+		{"stacks", "packet 1 0", "odd length"},
+		{"stacks", "packet x 00", `port "x"`},
+		{"copies", "packet 1 09 00 00 5c\nexpect 2\ndigest digest_t 00 0000 00", "digests"},
+		{"copies", "mc_node_associate 7 3", "no node 3"},
+		{"state", "packet 1 0302" + strings.Repeat("00", 15) + "\ncounter seen 2 2 17", "is {Packets:1 Bytes:17}"},
+		{"state", "register_write nothing 0 0", `no register "nothing"`},
+		{"tables", "add nothing h.h.a:1 set(r:1)", `no table "nothing"`},
+		{"tables", "add exact_two h.h.a:1 nothing(r:1)", `no action "nothing"`},
+		{"tables", "add exact_two h.h.z:1 set(r:1)", `no key "h.h.z"`},
+		{"tables", "add exact_two h.h.a:1 set()", `without "r"`},
+		{"tables", "add exact_two h.h.a:x set(r:1)", `"x" is no number`},
+		{"tables", "add exact_two set(r:1)\nadd exact_two set(r:1)", "line 2"},
+	} {
+		err := run(t, c.program, c.script)
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%q: %v", c.script, err)
+		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+			t.Errorf("%q: %v does not say %q", c.script, err, c.says)
+		}
+	}
+}
