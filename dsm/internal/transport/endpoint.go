@@ -21,16 +21,15 @@ type Config struct {
 // Endpoint is one client's requests to all memory machines. It has one owner:
 // methods must not be called concurrently. Times are since any fixed moment.
 type Endpoint struct {
-	cfg     Config
-	peers   [256]*peer // by machine
-	active  []*peer    // those that are not nil, in the order of first use
-	reading int        // bytes asked for by reads, of all machines
-	starved bool       // a peer waits for reading to fall
-	number  uint64     // of the next transmission
-	wake    time.Duration
-	ready   Ready
-	pool    *request // requests to use again, linked by next
-	Stats   Stats
+	cfg    Config
+	peers  [256]*peer // by machine
+	active []*peer    // those that are not nil, in the order of first use
+	reads  reads
+	number uint64 // of the next transmission
+	wake   time.Duration
+	ready  Ready
+	pool   *request // requests to use again, linked by next
+	Stats  Stats
 }
 
 // Stats counts what went by.
@@ -64,7 +63,7 @@ func New(cfg Config) *Endpoint {
 	if cfg.Window <= 0 {
 		cfg.Window = DefaultWindow
 	}
-	return &Endpoint{cfg: cfg, wake: Never}
+	return &Endpoint{cfg: cfg, wake: Never, reads: reads{limit: cfg.Window}}
 }
 
 // Ready returns what has come about since it was asked last.

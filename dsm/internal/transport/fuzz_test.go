@@ -85,12 +85,15 @@ func busyEndpoint() (*Endpoint, []*Transfer) {
 
 // audit checks that the endpoint's sums are those of its requests.
 func (e *Endpoint) audit(t *testing.T) {
-	reading := 0
+	reading, waiting := 0, 0
 	for _, p := range e.active {
 		inflight, listed := 0, 0
+		if p.waits {
+			waiting++
+		}
 		p.each(func(r *request) {
 			inflight += r.cost
-			if r.op() == packet.OpRead {
+			if r.charged {
 				reading += r.cost
 			}
 			if r.lane == nil && r.settler == nil {
@@ -115,8 +118,13 @@ func (e *Endpoint) audit(t *testing.T) {
 			t.Fatalf("machine %d: %d requests on no list", p.machine, listed)
 		}
 	}
-	if reading != e.reading {
-		t.Fatalf("%d bytes of reads charged, sum %d", e.reading, reading)
+	for _, p := range e.reads.waiting {
+		if !p.waits {
+			t.Fatalf("machine %d is listed, but does not wait", p.machine)
+		}
+	}
+	if reading != e.reads.used || waiting != len(e.reads.waiting) {
+		t.Fatalf("%d bytes of reads charged, sum %d; %d machines wait, %d listed", e.reads.used, reading, waiting, len(e.reads.waiting))
 	}
 }
 

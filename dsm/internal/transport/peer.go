@@ -8,7 +8,8 @@ type peer struct {
 	next, floor     uint64     // the next request id; all below floor are settled
 	ring            []*request // id i is at i mod len; the length is a power of two
 	queue           queue
-	inflight        int // bytes charged
+	waits           bool // in reads.waiting
+	inflight        int  // bytes charged
 	cc              congestion
 	plain, held     lane
 	known           classes

@@ -17,6 +17,7 @@ type request struct {
 	off, n   int    // the bytes of the transfer's buffer
 	length   uint64 // the header's length field
 	cost     int    // bytes charged to the window
+	charged  bool   // to reads as well
 
 	first, sent time.Duration // first and last transmission
 	deadline    time.Duration // of the last transmission

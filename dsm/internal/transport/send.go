@@ -27,18 +27,6 @@ func (e *Endpoint) pump(now time.Duration, p *peer) {
 	}
 }
 
-// pumpAll pumps p, and whoever else waited for what p has given back.
-func (e *Endpoint) pumpAll(now time.Duration, p *peer) {
-	e.pump(now, p)
-	if !e.starved {
-		return
-	}
-	e.starved = false
-	for _, q := range e.active {
-		e.pump(now, q)
-	}
-}
-
 // next returns the request for a transfer's next bytes.
 func (e *Endpoint) next(t *Transfer) *request {
 	r := e.newRequest()
@@ -58,17 +46,12 @@ func (e *Endpoint) next(t *Transfer) *request {
 }
 
 // fits reports whether r may go out now. Something always may when nothing is
-// under way. Reads share one limit over all machines: their answers meet in
-// this client's receive buffer.
+// under way.
 func (e *Endpoint) fits(p *peer, r *request) bool {
 	if p.inflight > 0 && p.inflight+r.cost > p.cc.window {
 		return false
 	}
-	if r.op() == packet.OpRead && e.reading > 0 && e.reading+r.cost > e.cfg.Window {
-		e.starved = true
-		return false
-	}
-	return true
+	return r.op() != packet.OpRead || e.reads.admit(p, r.cost)
 }
 
 // issue sends r for the first time.
@@ -77,7 +60,7 @@ func (e *Endpoint) issue(now time.Duration, p *peer, t *Transfer, r *request) {
 	t.issued += max(1, r.n)
 	p.inflight += r.cost
 	if r.op() == packet.OpRead {
-		e.reading += r.cost
+		e.reads.take(r)
 	}
 	p.enter(r)
 	r.first = now
@@ -110,8 +93,6 @@ func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 // release gives back what r has charged to the windows.
 func (e *Endpoint) release(p *peer, r *request) {
 	p.inflight -= r.cost
-	if r.op() == packet.OpRead {
-		e.reading -= r.cost
-	}
+	e.reads.give(r)
 	r.cost = 0
 }
