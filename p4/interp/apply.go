@@ -3,6 +3,7 @@ package interp
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
@@ -66,7 +67,7 @@ func (x *Executor) apply(t *table, op datapath.Op, e datapath.Entry) error {
 func (x *Executor) newEntry(t *table, e *datapath.Entry, w want) (*entry, error) {
 	made := &entry{
 		want: w, plan: t.plan, rank: t.rank(&w, int64(e.Priority)),
-		source: clone(e), timeout: 0,
+		source: clone(e),
 	}
 	if t.meter != nil {
 		made.meter = &meterCell{}
@@ -75,7 +76,7 @@ func (x *Executor) newEntry(t *table, e *datapath.Entry, w want) (*entry, error)
 		if !t.def.Timeout {
 			return made, fmt.Errorf("%w: no idle timeout in this table", datapath.ErrUnsupported)
 		}
-		made.timeout = nanoseconds(e.IdleTimeoutNs)
+		made.timeout = time.Duration(e.IdleTimeoutNs)
 		made.hit.Store(x.c.now().UnixNano())
 	}
 	if t.profile != nil || e.Action == nil {

@@ -19,6 +19,22 @@
 // files num*.go), in 128 bits where that is (wide*.go; IPv6 addresses), and in
 // big numbers otherwise (big*.go).
 //
+// Where bmv2 crashes, hangs, or shows what an earlier packet left behind, the
+// executor does something defined instead:
+//
+//   - a field of a header that is not valid is zero if nothing was written to it;
+//   - an element beyond a stack reads as zero and invalid, writes to it are lost;
+//   - a lookahead beyond the packet is a parser error, PacketTooShort;
+//   - division by zero yields zero;
+//   - a parser that makes no progress ends with ParserTimeout;
+//   - a packet that is copied or sent round for ever is dropped and counted;
+//   - a failed assertion drops the packet, not the switch;
+//   - a default entry's direct counter counts misses; bmv2's does not count.
+//
+// As in bmv2, and unlike what one may expect, a resubmitted, recirculated or
+// cloned packet has ingress_port 0 unless the program kept it, a packet has at
+// most one digest (the last one asked for), and queue depths are 0.
+//
 // The packet path holds one of several read locks; the control plane takes them
 // all (lock.go). So when a write returns, no packet is still on the path that
 // was judged by what was there before. Hence emit functions and sinks, which

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
@@ -32,8 +31,6 @@ func clone(e *datapath.Entry) datapath.Entry {
 	}
 	return c
 }
-
-func nanoseconds(n int64) time.Duration { return time.Duration(n) }
 
 // find returns an entry of a table by its match and priority, or the default
 // entry if the match is nil.

@@ -17,7 +17,7 @@ const (
 type standard struct {
 	ingressPort, egressSpec, egressPort, instanceType, packetLength stdField
 	parserError, checksumError, mcastGroup, egressRID               stdField
-	ingressTime, egressTime, enqueueTime, dequeueDelta              stdField
+	ingressTime, egressTime, enqueueTime                            stdField
 }
 
 // stdField is the place of a field of at most 64 bits; nowhere is no place.
@@ -63,6 +63,6 @@ func newStandard(c *compiler) standard {
 		parserError: field(m.ParserError), checksumError: field(m.ChecksumError),
 		mcastGroup: field(m.MulticastGroup), egressRID: field(m.EgressRID),
 		ingressTime: ifUsed(m.IngressTimestamp), egressTime: ifUsed(m.EgressTimestamp),
-		enqueueTime: ifUsed(m.EnqueueTimestamp), dequeueDelta: ifUsed(m.DequeueTimeDelta),
+		enqueueTime: ifUsed(m.EnqueueTimestamp),
 	}
 }
