@@ -75,7 +75,11 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.
 			t.Region = reg
 		}
 	}
-	e.finish(p, r, h.Status, false)
+	status := h.Status
+	if r.settler != nil && status == fault.Canceled {
+		status = r.verdict // the server has it settled, and says so sooner than to the settler
+	}
+	e.finish(p, r, status, false)
 }
 
 // measure takes r's round trip in, and looks for requests that it overtook.
