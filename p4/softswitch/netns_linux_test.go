@@ -11,12 +11,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // lab is a host in a network namespace of its own, behind one end of a veth
 // pair; the other end is the switch's, in the test's own namespace.
 type lab struct {
-	t     *testing.T
+	t     testing.TB
 	ns    netns.NsHandle
 	iface string // the switch's end
 	addr  netip.Addr
@@ -27,7 +28,7 @@ type lab struct {
 var labs atomic.Int32
 
 // needRoot skips where namespaces cannot be made; CI runs as root.
-func needRoot(t *testing.T) {
+func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -35,7 +36,7 @@ func needRoot(t *testing.T) {
 }
 
 // within runs f in the host's namespace.
-func within(t *testing.T, ns netns.NsHandle, f func()) {
+func within(t testing.TB, ns netns.NsHandle, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -55,7 +56,7 @@ func within(t *testing.T, ns netns.NsHandle, f func()) {
 	f()
 }
 
-func newNamespace(t *testing.T) netns.NsHandle {
+func newNamespace(t testing.TB) netns.NsHandle {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -76,7 +77,7 @@ func newNamespace(t *testing.T) netns.NsHandle {
 }
 
 // newLab makes a host with an address and static neighbours for its peers.
-func newLab(t *testing.T, mtu int) *lab {
+func newLab(t testing.TB, mtu int) *lab {
 	t.Helper()
 	n := labs.Add(1)
 	h := &lab{
@@ -117,6 +118,19 @@ func (h *lab) plug(mtu int) {
 		must(err)
 		addr.Flags = 2 // IFA_F_NODAD
 		must(netlink.AddrAdd(link, addr))
+		// The kernel begins to take packets for an address some time after it has
+		// been added, in a work queue.
+		until(h.t, func() bool {
+			rs, err := netlink.RouteGet(h.addr.AsSlice())
+			return err == nil && len(rs) == 1 && rs[0].Type == unix.RTN_LOCAL
+		})
+	})
+	// An end that was up before its peer drops what it is given to send until a
+	// work queue has noticed the carrier; only then is it "up".
+	until(h.t, func() bool {
+		link, err := netlink.LinkByName(h.iface)
+		must(err)
+		return link.Attrs().OperState == netlink.OperUp
 	})
 }
 

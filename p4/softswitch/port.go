@@ -105,8 +105,7 @@ func (s *Switch) process(p *port, frame []byte, emit func(datapath.Port, []byte)
 	(*e).Process(p.num, frame, emit)
 }
 
-// emit sends a frame out of a port at once.
-func (s *Switch) emit(num datapath.Port, frame []byte) {
+func (s *Switch) transmit(num datapath.Port, frame []byte) {
 	if p := s.leave(num, frame); p != nil {
 		p.out.transmit(frame)
 	}

@@ -46,7 +46,8 @@ type Switch struct {
 
 	exec  atomic.Pointer[Executor] // nil before the first pipeline is committed
 	ports [numPorts]atomic.Pointer[port]
-	lost  atomic.Uint64 // frames before there was a pipeline, or at or for no port
+	emit  func(datapath.Port, []byte) // sends a frame out of a port at once
+	lost  atomic.Uint64               // frames before there was a pipeline, or at or for no port
 
 	mu     sync.Mutex // makes changes of ports one at a time
 	closed bool
@@ -61,6 +62,7 @@ func New(cfg Config) (*Switch, error) {
 		cfg.Load = LoadGo
 	}
 	s := &Switch{cfg: cfg, log: cfg.Log}
+	s.emit = s.transmit
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
