@@ -1,0 +1,99 @@
+// Package trailer is the commit trailer's wire format: what a runtime appends to
+// a message for the Gatekeeper's log, and strips from one that it gets (thesis
+// section 5.4). It does no I/O.
+//
+// A trailer is a row of sections: type (1 byte), branch (4), index (4), length
+// (4), content. On a CALL it carries what the calling execution has journalled
+// since its last message; on a REPLY also the service's new state; on a CALL that
+// is delivered again, all that its execution had journalled before.
+package trailer
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+)
+
+// Type says what a section is.
+type Type uint8
+
+// The types. Time to Order are journal entries: what an execution got from
+// outside, or in which order, at a place in its program that Branch and Index name.
+const (
+	Time     Type = 1 // the clock: nanoseconds since 1970, 8 bytes
+	Random   Type = 2 // random bytes
+	Effect   Type = 3 // an outside effect's result: idempotency key, its length (2 bytes) in front, then the result
+	Outcome  Type = 4 // how a call ended that only this side decided: error code (1 byte), message
+	Order    Type = 5 // which branch's completion was observed: its number, 4 bytes
+	Snapshot Type = 6 // the service's whole state
+	Delta    Type = 7 // a change of the service's state, to be applied to what is logged
+	State    Type = 8 // a durable main's checkpoint
+	Spill    Type = 9 // the trailer is in a region: pointer (16 bytes), length (8 bytes)
+)
+
+// Journal reports whether a section of this type is a journal entry.
+func (t Type) Journal() bool { return t >= Time && t <= Order }
+
+var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "state", "spill"}
+
+// String returns the type's name.
+func (t Type) String() string {
+	if t >= Time && int(t) < len(names) {
+		return names[t]
+	}
+	return fmt.Sprintf("section %d", uint8(t))
+}
+
+// Section is one part of a trailer. Data aliases what it was parsed from.
+type Section struct {
+	Type          Type
+	Branch, Index uint32
+	Data          []byte
+}
+
+// headerSize is the bytes of a section before its content.
+const headerSize = 13
+
+// Size is the section's length on the wire in bytes.
+func (s Section) Size() int { return headerSize + len(s.Data) }
+
+// Append appends the section's wire form to b.
+func (s Section) Append(b []byte) []byte {
+	b = append(b, byte(s.Type))
+	b = binary.BigEndian.AppendUint32(b, s.Branch)
+	b = binary.BigEndian.AppendUint32(b, s.Index)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(s.Data)))
+	return append(b, s.Data...)
+}
+
+// Append appends the wire form of all sections to b.
+func Append(b []byte, ss []Section) []byte {
+	for _, s := range ss {
+		b = s.Append(b)
+	}
+	return b
+}
+
+// Parse takes a trailer apart. It refuses a truncated section and an unknown
+// type with an error that wraps wirefmt.ErrFormat.
+func Parse(b []byte) ([]Section, error) {
+	var ss []Section
+	for at := 0; len(b) > 0; {
+		if len(b) < headerSize {
+			return nil, wirefmt.Errorf("trailer at byte %d: %d bytes, a section has at least %d", at, len(b), headerSize)
+		}
+		s := Section{Type: Type(b[0]), Branch: binary.BigEndian.Uint32(b[1:]), Index: binary.BigEndian.Uint32(b[5:])}
+		n := binary.BigEndian.Uint32(b[9:])
+		if s.Type < Time || s.Type > Spill {
+			return nil, wirefmt.Errorf("trailer at byte %d: %s", at, s.Type)
+		}
+		if uint64(n) > uint64(len(b)-headerSize) {
+			return nil, wirefmt.Errorf("trailer at byte %d: %s of %d bytes, %d are left", at, s.Type, n, len(b)-headerSize)
+		}
+		end := headerSize + int(n)
+		s.Data = b[headerSize:end:end]
+		ss, b, at = append(ss, s), b[end:], at+end
+	}
+	return ss, nil
+}
