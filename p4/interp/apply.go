@@ -57,7 +57,7 @@ func (x *Executor) apply(t *table, op datapath.Op, e datapath.Entry) error {
 	}
 	x.release(t, old)
 	old.do, old.next, old.member, old.group = made.do, made.next, made.member, made.group
-	old.source, old.timeout, old.idle = made.source, made.timeout, false
+	old.source, old.timeout, old.told = made.source, made.timeout, 0
 	old.hit.Store(made.hit.Load())
 	x.watch(old)
 	return nil
@@ -77,6 +77,8 @@ func (x *Executor) newEntry(t *table, e *datapath.Entry, w want) (*entry, error)
 			return made, fmt.Errorf("%w: no idle timeout in this table", datapath.ErrUnsupported)
 		}
 		made.timeout = time.Duration(e.IdleTimeoutNs)
+	}
+	if t.def.Timeout {
 		made.hit.Store(x.c.now().UnixNano())
 	}
 	if t.profile != nil || e.Action == nil {

@@ -32,7 +32,7 @@ type entry struct {
 	source  datapath.Entry
 	timeout time.Duration
 	hit     atomic.Int64 // Unix nanoseconds of the last packet
-	idle    bool         // told already; owned by the sweeper
+	told    int64        // Unix nanoseconds of the last notification; owned by the sweeper
 }
 
 // before tells whether e wins over o.

@@ -1,6 +1,7 @@
 package interp
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -82,8 +83,9 @@ func (x *Executor) sweepUntil(stop chan struct{}) {
 	}
 }
 
-// idleEntries are the entries whose timeout has passed since they were hit, each
-// once for every time that it goes idle.
+// idleEntries are the entries whose timeout has passed since they were hit, or
+// since they were last named here: an entry that stays idle is told of once for
+// each timeout that passes, as P4Runtime wants it.
 func (x *Executor) idleEntries() []datapath.Entry {
 	now := x.c.now().UnixNano()
 	w := &x.sweeper
@@ -91,11 +93,25 @@ func (x *Executor) idleEntries() []datapath.Entry {
 	defer w.mu.Unlock()
 	var idle []datapath.Entry
 	for e := range w.watched {
-		expired := now-e.hit.Load() >= int64(e.timeout)
-		if expired && !e.idle {
+		if now-max(e.hit.Load(), e.told) >= int64(e.timeout) {
 			idle = append(idle, clone(&e.source))
+			e.told = now
 		}
-		e.idle = expired
 	}
 	return idle
+}
+
+// SinceHit is how long ago an entry of a table with idle timeouts was hit, or,
+// if it never was, made.
+func (x *Executor) SinceHit(e datapath.Entry) (time.Duration, error) {
+	x.lock.lock()
+	defer x.lock.unlock()
+	t, found, err := x.find(&e)
+	if err != nil {
+		return 0, err
+	}
+	if !t.def.Timeout {
+		return 0, fmt.Errorf("table %q: %w: it has no idle timeouts", e.Table, datapath.ErrUnsupported)
+	}
+	return x.c.now().Sub(time.Unix(0, max(found.hit.Load(), x.start.UnixNano()))), nil
 }

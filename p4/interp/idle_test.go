@@ -8,7 +8,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
 
-// Each time that an entry goes idle the sink is told once; a hit starts over.
+// The sink is told of an entry once for each timeout that passes without a hit.
 func TestIdleTimeout(t *testing.T) {
 	prog := loadFile(t, "tables")
 	prog.Table("I.exact_two").Timeout = true
@@ -41,10 +41,13 @@ func TestIdleTimeout(t *testing.T) {
 		hit()
 		told(900*time.Millisecond, 0)
 		told(time.Second, 1)
-		told(5*time.Second, 1)
+		told(2*time.Second, 3)
+		if since, err := x.SinceHit(e); err != nil || since != 3900*time.Millisecond {
+			t.Errorf("hit %v ago, %v", since, err)
+		}
 		hit()
-		told(500*time.Millisecond, 1)
-		told(5*time.Second, 2)
+		told(500*time.Millisecond, 3)
+		told(time.Second, 4)
 		if got := sink.idle[1]; got.Table != e.Table || got.IdleTimeoutNs != e.IdleTimeoutNs || len(got.Match) != 2 {
 			t.Errorf("told of %+v", got)
 		}
@@ -52,7 +55,10 @@ func TestIdleTimeout(t *testing.T) {
 		if err := x.Apply(datapath.Modify, e); err != nil {
 			t.Fatal(err)
 		}
-		told(5*time.Second, 2)
+		told(5*time.Second, 4)
+		if since, err := x.SinceHit(e); err != nil || since != 5*time.Second {
+			t.Errorf("hit %v ago, %v", since, err)
+		}
 		e.IdleTimeoutNs = int64(time.Second)
 		if err := x.Apply(datapath.Modify, e); err != nil {
 			t.Fatal(err)
@@ -60,6 +66,9 @@ func TestIdleTimeout(t *testing.T) {
 		if err := x.Apply(datapath.Delete, e); err != nil {
 			t.Fatal(err)
 		}
-		told(5*time.Second, 2)
+		told(5*time.Second, 4)
+		if _, err := x.SinceHit(e); err == nil {
+			t.Error("an entry that is gone was hit")
+		}
 	})
 }

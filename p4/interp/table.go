@@ -117,7 +117,7 @@ func (t *table) onEntry(s *state, e *entry) {
 		clear(s.w[at.at : at.at+at.n-1])
 		s.w[at.at+at.n-1] = colour & mask64(at.width)
 	}
-	if e.timeout > 0 {
+	if t.def.Timeout {
 		e.hit.Store(t.now().UnixNano())
 	}
 }
