@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
 )
 
 // rack is a switch that runs Bifröst's program, and its controller.
@@ -228,5 +229,88 @@ func TestBifrost_DeletedRuleIsInForce(t *testing.T) {
 	r.sw.Input(1, datagram(7, "x"))
 	if got != 1 {
 		t.Errorf("%d packets have arrived, want 1", got)
+	}
+}
+
+// A call that nobody holds is told by a digest, once until that is acknowledged.
+func TestBifrost_Digest(t *testing.T) {
+	r := newRack(t)
+	r.host(1, addr1, func([]byte) {})
+	digest := r.info.DigestByName("call_digest_t")
+	r.write(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{
+		DigestId: digest.ID, Config: &p4v1.DigestEntry_Config{MaxListSize: 1, AckTimeoutNs: int64(time.Minute)},
+	}}})
+	call := make([]byte, 128)
+	copy(call, []byte{0xb1, 0xfc, 1, 1}) // magic, version, CALL
+	call[39] = 7                         // the call's id
+	list := func() *p4v1.DigestList {
+		t.Helper()
+		r.sw.Input(1, datagram(45100, string(call)))
+		var list *p4v1.DigestList
+		for {
+			switch m := r.next(); {
+			case m.GetDigest() != nil:
+				list = m.GetDigest()
+			case m.GetPacket() != nil: // nobody exports the method, so the call is held as well
+				return list
+			default:
+				t.Fatalf("got %v", m)
+			}
+		}
+	}
+	first := list()
+	got := first.GetData()[0].GetStruct().GetMembers()
+	a := addr1.As16()
+	if first.GetDigestId() != digest.ID || len(got) != 6 || !bytes.Equal(got[0].GetBitstring(), []byte{1}) ||
+		!bytes.Equal(got[1].GetBitstring(), []byte{7}) || !bytes.Equal(got[4].GetBitstring(), a[:]) {
+		t.Fatalf("got %v", first)
+	}
+	if again := list(); again != nil {
+		t.Errorf("told again before the acknowledgement: %v", again)
+	}
+	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
+		DigestAck: &p4v1.DigestListAck{DigestId: digest.ID, ListId: first.GetListId()},
+	}})
+	// The answer to a packet out tells that the acknowledgement has been read.
+	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{Packet: &p4v1.PacketOut{}}})
+	if e := r.next().GetError(); e == nil {
+		t.Fatal("a packet without metadata has been accepted")
+	}
+	if again := list(); again.GetListId() != first.GetListId()+1 {
+		t.Errorf("after the acknowledgement: %v", again)
+	}
+}
+
+// Counters are read as the program counts.
+func TestBifrost_Counters(t *testing.T) {
+	r := newRack(t)
+	r.host(1, addr1, func([]byte) {})
+	r.host(2, addr2, func([]byte) {})
+	frame := datagram(7, "x")
+	for range 3 {
+		r.sw.Input(1, frame)
+	}
+	read := func(e *p4v1.Entity) *p4v1.Entity {
+		t.Helper()
+		s, err := r.client.Read(context.Background(), &p4v1.ReadRequest{DeviceId: testDevice, Entities: []*p4v1.Entity{e}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Recv()
+		if err != nil || len(m.GetEntities()) == 0 {
+			t.Fatalf("got %v, %v", m, err)
+		}
+		return m.GetEntities()[0]
+	}
+	hop := r.entry("next_hop", "no_hop", nil, datapath.Match{Value: []byte{0, 2}}).GetTableEntry()
+	hop.Action, hop.CounterData = nil, &p4v1.CounterData{}
+	want := &p4v1.CounterData{PacketCount: 3, ByteCount: int64(3 * len(frame))}
+	if got := read(&p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: hop}}).GetTableEntry(); !proto.Equal(got.GetCounterData(), want) {
+		t.Errorf("direct counter: %v, want %v", got.GetCounterData(), want)
+	}
+	verdicts := r.info.CounterOrder[0].ID
+	got := read(&p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: verdicts, Index: &p4v1.Index{}}}})
+	if c := got.GetCounterEntry().GetData(); c.GetPacketCount() != 3 {
+		t.Errorf("forwarded: %v", c)
 	}
 }
