@@ -139,6 +139,20 @@ type CallState struct {
 
 // snapshot copies the state.
 func (c *controller) snapshot() Snapshot {
+	s := c.overview()
+	for r := range c.leases.Regions() {
+		s.Regions = append(s.Regions, regionState(r))
+	}
+	slices.SortFunc(s.Regions, func(a, b RegionState) int { return cmp.Compare(a.Region, b.Region) })
+	for _, k := range c.calls {
+		s.Calls = append(s.Calls, k.state())
+	}
+	slices.SortFunc(s.Calls, func(a, b CallState) int { return cmp.Compare(a.Call, b.Call) })
+	return s
+}
+
+// overview copies the state, but neither regions nor calls.
+func (c *controller) overview() Snapshot {
 	s := Snapshot{Time: c.now, Switch: c.connected, Counters: c.count, Denied: slices.Clone(c.denied)}
 	for _, b := range c.sortedBlades() {
 		s.Blades = append(s.Blades, b.state())
@@ -153,14 +167,6 @@ func (c *controller) snapshot() Snapshot {
 		}
 	}
 	slices.SortFunc(s.Services, func(a, b ServiceState) int { return a.Address.Compare(b.Address) })
-	for r := range c.leases.Regions() {
-		s.Regions = append(s.Regions, regionState(r))
-	}
-	slices.SortFunc(s.Regions, func(a, b RegionState) int { return cmp.Compare(a.Region, b.Region) })
-	for _, k := range c.calls {
-		s.Calls = append(s.Calls, k.state())
-	}
-	slices.SortFunc(s.Calls, func(a, b CallState) int { return cmp.Compare(a.Call, b.Call) })
 	return s
 }
 

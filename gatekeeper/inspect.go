@@ -1,0 +1,169 @@
+package gatekeeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// ErrNoSwitch is returned by methods that need the switch while it is away.
+var ErrNoSwitch = errors.New("the switch is not connected")
+
+// Settings are what a Gatekeeper was started with, defaults filled in.
+type Settings struct {
+	Boot      uint64
+	Election  control.Election
+	DeviceID  uint64
+	DSMPrefix uint8
+	MTU       int // bytes
+	Heartbeat time.Duration
+}
+
+// Settings returns what the Gatekeeper was started with.
+func (g *Gatekeeper) Settings() Settings {
+	return Settings{g.cfg.Boot, g.cfg.Election, g.cfg.DeviceID, g.cfg.DSMPrefix, g.cfg.MTU, g.cfg.Heartbeat}
+}
+
+// Overview is the state at one moment without the lists that grow with the
+// rack's load: how much there is of them instead.
+type Overview struct {
+	Snapshot      // Regions and Calls are nil
+	RegionCount   int
+	CallCount     int // on record, finished ones included
+	EventsWaiting int // in the lease machine: for rules, or for another event
+}
+
+// Overview copies the state, but neither regions nor calls. It fails with
+// ErrStopped if the Gatekeeper does not run.
+func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
+	err = g.do(ctx, func() {
+		o = Overview{
+			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
+			CallCount: len(g.ctl.calls), EventsWaiting: g.ctl.leases.Pending(),
+		}
+	})
+	return o, err
+}
+
+// RegionQuery selects regions; the zero value selects all.
+type RegionQuery struct {
+	// Node controls the region, allocated it or has a lease.
+	Node netip.Addr
+	// Pointer lies in the region; nil for any.
+	Pointer packet.Pointer
+	// After is the base of the last region of the page before.
+	After packet.Pointer
+	// Limit is how many regions a page has at most, at least 1.
+	Limit int
+}
+
+// Regions returns a page of regions in the order of their addresses, and whether
+// more follow. It looks at every region, in the loop.
+func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page []RegionState, more bool, err error) {
+	err = g.do(ctx, func() { page, more = g.ctl.regionPage(q) })
+	return page, more, err
+}
+
+func (c *controller) regionPage(q RegionQuery) (page []RegionState, more bool) {
+	found := lowest[lease.Region]{limit: q.Limit, compare: func(a, b lease.Region) int {
+		return slices.Compare(a.Region.Base[:], b.Region.Base[:])
+	}}
+	if !q.Pointer.IsNil() {
+		if r, ok := c.leases.Find(q.Pointer); ok && q.matches(&r) {
+			found.add(r)
+		}
+	} else {
+		for r := range c.leases.Regions() {
+			if q.matches(&r) {
+				found.add(r)
+			}
+		}
+	}
+	for _, r := range found.sorted() {
+		page = append(page, regionState(r))
+	}
+	return page, found.dropped
+}
+
+func (q *RegionQuery) matches(r *lease.Region) bool {
+	if slices.Compare(r.Region.Base[:], q.After[:]) <= 0 {
+		return false
+	}
+	return !q.Node.IsValid() || r.Controller == q.Node || r.Owner == q.Node ||
+		slices.ContainsFunc(r.Leases, func(l lease.Lease) bool { return l.Node == q.Node })
+}
+
+// CallQuery selects calls; the zero value selects those under way.
+type CallQuery struct {
+	// Node is the caller or the callee.
+	Node netip.Addr
+	// ID selects one call, zero any.
+	ID rpc.ID
+	// Finished selects calls on record that are over, too.
+	Finished bool
+	// After is the last call of the page before.
+	After rpc.ID
+	// Limit is how many calls a page has at most, at least 1.
+	Limit int
+}
+
+// Calls returns a page of calls in the order of their ids, and whether more
+// follow. It looks at every call on record, in the loop.
+func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, more bool, err error) {
+	err = g.do(ctx, func() { page, more = g.ctl.callPage(q) })
+	return page, more, err
+}
+
+func (c *controller) callPage(q CallQuery) (page []CallState, more bool) {
+	found := lowest[*call]{limit: q.Limit, compare: func(a, b *call) int { return compareIDs(a.id(), b.id()) }}
+	if !q.ID.IsZero() {
+		if k := c.calls[q.ID]; k != nil && q.matches(k) {
+			found.add(k)
+		}
+	} else {
+		for _, k := range c.calls {
+			if q.matches(k) {
+				found.add(k)
+			}
+		}
+	}
+	for _, k := range found.sorted() {
+		page = append(page, k.state())
+	}
+	return page, found.dropped
+}
+
+func (q *CallQuery) matches(k *call) bool {
+	return compareIDs(k.id(), q.After) > 0 && (q.Finished || k.stage != stageFinished) &&
+		(!q.Node.IsValid() || k.caller == q.Node || k.callee == q.Node)
+}
+
+func compareIDs(a, b rpc.ID) int { return slices.Compare(a[:], b[:]) }
+
+// Rules reads entries of some of the switch's tables back, of all if none is
+// named, sorted by their keys. It fails with ErrNoSwitch while the switch is
+// away.
+func (g *Gatekeeper) Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error) {
+	connected := false
+	if err := g.do(ctx, func() { connected = g.ctl.connected }); err != nil {
+		return nil, err
+	}
+	if !connected {
+		return nil, ErrNoSwitch
+	}
+	entries, err := g.client.Read(ctx, tables...)
+	slices.SortFunc(entries, func(a, b p4rtclient.Entry) int { return cmp.Compare(a.Key(), b.Key()) })
+	return entries, err
+}
+
+// Tables lists the tables of the program that runs on the switch.
+func (g *Gatekeeper) Tables() []string { return g.client.Program().Tables() }
