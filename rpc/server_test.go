@@ -301,3 +301,34 @@ func TestHandlerAbandonsRequest(t *testing.T) {
 type silent struct{ *testsvc.Handler }
 
 func (silent) Ping(context.Context) error { return thrift.ErrAbandonRequest }
+
+// A stateful service runs one call at a time also while a handler waits for a
+// nested call.
+func TestStatefulKeepsItsSlot(t *testing.T) {
+	calm(t, []rpc.ExportOption{rpc.WithState()}, func(t *testing.T, p *pair) {
+		other := joinNode(t, p.rack, "other")
+		slow := &testsvc.Handler{Gate: func(context.Context, int64) error { pass(time.Second); return nil }}
+		if err := other.Export(t.Context(), "Slow", testsvc.NewTestProcessor(slow)); err != nil {
+			t.Fatal(err)
+		}
+		down := p.server.Client("Slow")
+		running := 0
+		p.handler.Gate = func(ctx context.Context, n int64) error {
+			if running++; running > 1 {
+				t.Error("two handlers of a stateful service run at once")
+			}
+			_, err := testsvc.NewTestClient(down).Count(ctx, n)
+			running--
+			return err
+		}
+		var wg sync.WaitGroup
+		for i := range int64(5) {
+			wg.Go(func() {
+				if _, err := p.newClient().Count(t.Context(), i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
