@@ -14,9 +14,9 @@ func (c *Client) Read(ctx context.Context, p Pointer, b []byte) (int, error) {
 }
 
 // Write puts b at p. It returns how many bytes, from the first on, certainly
-// stand there; less than len(b) only with an error. Of the rest, what had been
-// sent by then may stand there as well, but nothing is written any more once
-// Settle has returned.
+// stand there; less than len(b) only with an error. When the context ends, what
+// has been sent may still be written: Settle waits until that is known, and so
+// do this client's later operations on the same bytes.
 func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
 	return c.move(ctx, packet.OpWrite, p, b)
 }

@@ -20,4 +20,6 @@
 // or may still), is resolved by a settle request, which either tells what it
 // did or stops it for ever. An alloc or free that was given up goes on until it
 // is answered; a region that nobody waits for any more is then freed.
+// Later operations on the bytes of a write that was given up wait until it is
+// resolved, so they are never overtaken by it.
 package transport

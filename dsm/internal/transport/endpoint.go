@@ -93,6 +93,7 @@ func (e *Endpoint) Busy() bool {
 // Start begins a transfer.
 func (e *Endpoint) Start(now time.Duration, t *Transfer) {
 	p := e.peer(t.Pointer)
+	t.begun = now
 	p.queue.push(t)
 	e.pump(now, p)
 }

@@ -1,6 +1,10 @@
 package transport
 
-import "github.com/bifrost-rack/bifrost/dsm/packet"
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+)
 
 // peer is one memory machine as this client sees it.
 type peer struct {
@@ -8,8 +12,10 @@ type peer struct {
 	next, floor     uint64     // the next request id; all below floor are settled
 	ring            []*request // id i is at i mod len; the length is a power of two
 	queue           queue
-	waits           bool // in reads.waiting
-	inflight        int  // bytes charged
+	waits           bool          // in reads.waiting
+	inflight        int           // bytes charged
+	abandoned       int           // writes given up whose fate is not known
+	heard           time.Duration // when it last answered
 	cc              congestion
 	plain, held     lane
 	known           classes
@@ -65,4 +71,18 @@ func (p *peer) each(f func(*request)) {
 			f(r)
 		}
 	}
+}
+
+// mustWait reports whether r touches bytes of a write that was given up and
+// might still be applied: what begins later must not be overtaken by it.
+func (p *peer) mustWait(r *request) (wait bool) {
+	if p.abandoned == 0 {
+		return false
+	}
+	from := r.to.Offset()
+	p.each(func(w *request) {
+		at := w.to.Offset()
+		wait = wait || w.abandoned && from < at+uint64(w.n) && at < from+uint64(r.n)
+	})
+	return wait
 }

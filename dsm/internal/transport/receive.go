@@ -20,6 +20,7 @@ func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Hea
 		e.Stats.Stray++
 		return
 	}
+	p.heard = now
 	if h.Kind == packet.Nack {
 		e.Stats.Denied++
 		e.denied(now, p, r)
@@ -147,6 +148,9 @@ func (e *Endpoint) leave(p *peer, r *request) {
 	e.release(p, r)
 	r.unlink()
 	p.leave(r)
+	if r.abandoned {
+		p.abandoned--
+	}
 	for _, b := range r.waiting {
 		if b.holds--; b.holds == 0 {
 			e.ready.Passed = append(e.ready.Passed, b)

@@ -27,11 +27,12 @@ type request struct {
 	lane        *lane // nil while not to be sent again
 	prev, next  *request
 
-	refused bool       // the server was overloaded
-	settler *request   // asks what became of this one
-	asks    *request   // settler's other end
-	verdict fault.Code // what to report if it turns out not to have been applied
-	waiting []*Barrier
+	refused   bool       // the server was overloaded
+	abandoned bool       // a write that nobody waits for any more
+	settler   *request   // asks what became of this one
+	asks      *request   // settler's other end
+	verdict   fault.Code // what to report if it turns out not to have been applied
+	waiting   []*Barrier
 }
 
 func (r *request) op() packet.Op { return r.to.Op() }

@@ -14,7 +14,7 @@ func (e *Endpoint) pump(now time.Duration, p *peer) {
 		t := p.queue.first
 		if t.more() {
 			r := e.next(t)
-			if p.next-p.floor >= maxSpan || !e.fits(p, r) {
+			if p.next-p.floor >= maxSpan || p.mustWait(r) || !e.fits(p, r) {
 				e.recycle(r)
 				return
 			}

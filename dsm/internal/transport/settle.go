@@ -44,6 +44,8 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	case packet.OpRead:
 		e.leave(p, r)
 	case packet.OpWrite:
+		r.abandoned = true
+		p.abandoned++
 		e.resolve(now, p, r, fault.Canceled)
 	}
 }

@@ -17,6 +17,7 @@ func (e *Endpoint) Tick(now time.Duration) {
 		for _, l := range []*lane{&p.plain, &p.held} {
 			e.tickLane(now, p, l)
 		}
+		e.expire(now, p)
 		e.pumpAll(now, p)
 	}
 }
@@ -73,4 +74,20 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	}
 	e.conclude(p, t)
 	return op == packet.OpRead || op == packet.OpWrite
+}
+
+// expire tells whoever waits to be sent to a machine that has long been silent.
+func (e *Endpoint) expire(now time.Duration, p *peer) {
+	if now-p.heard < giveUp {
+		return
+	}
+	for t := p.queue.first; t != nil; {
+		next := t.next
+		if now-t.begun >= giveUp {
+			p.queue.remove(t)
+			t.fail(t.issued, fault.Unavailable, true)
+			e.conclude(p, t)
+		}
+		t = next
+	}
 }

@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"time"
+
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -36,6 +38,7 @@ type Transfer struct {
 	// Region is what an alloc got.
 	Region packet.Region
 
+	begun      time.Duration
 	issued     int  // bytes that have become requests
 	open       int  // requests whose fate is not known
 	queued     bool // waits in its peer's queue, between prev and next
