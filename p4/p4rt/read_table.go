@@ -187,7 +187,12 @@ func (r *reader) directEntries(q *p4v1.TableEntry, has func(*p4info.Table) bool,
 	if !has(t.info) {
 		return status.Errorf(codes.InvalidArgument, "table %q has no such direct resource", t.info.Name)
 	}
-	return each(t, t.entries.all(), add)
+	return each(t, t.entries.all(), func(t *tableStore, e *entry) error {
+		if q.GetPriority() != 0 && q.GetPriority() != e.msg.GetPriority() {
+			return nil
+		}
+		return add(t, e)
+	})
 }
 
 func each(t *tableStore, entries []*entry, add func(*tableStore, *entry) error) error {

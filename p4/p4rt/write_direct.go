@@ -37,9 +37,10 @@ func checkResources(t *p4info.Table, m *p4v1.TableEntry) error {
 	return nil
 }
 
-// setResources writes the direct resources of an entry that exists. On a MODIFY
-// an unset meter goes back to its default, an unset counter stays.
-func (p *pipeline) setResources(t *p4info.Table, e datapath.Entry, m *p4v1.TableEntry, modify bool) error {
+// setResources writes the direct resources of an entry that exists. An unset
+// counter stays; an unset meter goes back to its default from had, what it is
+// configured with now.
+func (p *pipeline) setResources(t *p4info.Table, e datapath.Entry, m *p4v1.TableEntry, had *p4v1.MeterConfig) error {
 	if m.GetCounterData() != nil {
 		c, err := counts(m.GetCounterData())
 		if err != nil {
@@ -49,7 +50,7 @@ func (p *pipeline) setResources(t *p4info.Table, e datapath.Entry, m *p4v1.Table
 			return datapathError(err)
 		}
 	}
-	if t.Meter != nil && (modify || m.GetMeterConfig() != nil) {
+	if t.Meter != nil && (m.GetMeterConfig() != nil || had != nil) {
 		return datapathError(p.dp.EntryMeter(e, meterConfig(m.GetMeterConfig())))
 	}
 	return nil

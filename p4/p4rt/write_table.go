@@ -93,7 +93,7 @@ func (p *pipeline) insertEntry(t *tableStore, e datapath.Entry, m *p4v1.TableEnt
 		p.discard(set)
 		return datapathError(err)
 	}
-	if err := p.setResources(t.info, e, m, false); err != nil {
+	if err := p.setResources(t.info, e, m, nil); err != nil {
 		_ = p.dp.Apply(datapath.Delete, e)
 		p.discard(set)
 		return err
@@ -125,12 +125,12 @@ func (p *pipeline) modifyEntry(t *tableStore, old *entry, m *p4v1.TableEntry) er
 	}
 	p.release(t.info, old)
 	p.record(t, &entry{msg: stored(m), dp: e, set: set})
-	return p.setResources(t.info, e, m, true)
+	return p.setResources(t.info, e, m, old.msg.GetMeterConfig())
 }
 
 // modifyResources is a MODIFY without an action.
 func (p *pipeline) modifyResources(t *tableStore, old *entry, m *p4v1.TableEntry) error {
-	if err := p.setResources(t.info, old.dp, m, true); err != nil {
+	if err := p.setResources(t.info, old.dp, m, old.msg.GetMeterConfig()); err != nil {
 		return err
 	}
 	if t.info.Meter == nil {
@@ -198,11 +198,16 @@ func (p *pipeline) writeDefault(op p4v1.Update_Type, t *tableStore, m *p4v1.Tabl
 	if err != nil {
 		return err
 	}
+	// A data plane without meters for default entries refuses here, with nothing
+	// changed yet.
+	if err := p.setResources(t.info, t.current.dp, m, t.current.msg.GetMeterConfig()); err != nil {
+		return err
+	}
 	if err := p.dp.SetDefault(t.info.Name, &a); err != nil {
 		return datapathError(err)
 	}
 	t.current = &entry{msg: stored(m), dp: datapath.Entry{Table: t.info.Name}}
-	return p.setResources(t.info, t.current.dp, m, true)
+	return nil
 }
 
 // modifyConstDefault allows what is left when the action is const: the direct
@@ -211,7 +216,7 @@ func (p *pipeline) modifyConstDefault(t *tableStore, m *p4v1.TableEntry) error {
 	if m.GetAction() != nil || m.GetMeterConfig() == nil && m.GetCounterData() == nil {
 		return status.Errorf(codes.PermissionDenied, "the default action of table %q is const", t.info.Name)
 	}
-	if err := p.setResources(t.info, t.current.dp, m, true); err != nil {
+	if err := p.setResources(t.info, t.current.dp, m, t.current.msg.GetMeterConfig()); err != nil {
 		return err
 	}
 	next := *t.current
@@ -225,6 +230,7 @@ func (p *pipeline) resetDefault(t *tableStore) error {
 	if err := p.dp.SetDefault(t.info.Name, nil); err != nil {
 		return datapathError(err)
 	}
+	had := t.current.msg.GetMeterConfig()
 	t.current = t.standard
 	e := t.current.dp
 	if t.info.Counter != nil {
@@ -232,7 +238,7 @@ func (p *pipeline) resetDefault(t *tableStore) error {
 			return datapathError(err)
 		}
 	}
-	return p.setResources(t.info, e, &p4v1.TableEntry{}, true)
+	return p.setResources(t.info, e, &p4v1.TableEntry{}, had)
 }
 
 // stored is the part of an entry that reads back as it was written.

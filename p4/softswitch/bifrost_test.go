@@ -3,6 +3,7 @@ package softswitch
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -26,6 +28,7 @@ type rack struct {
 	t      testing.TB
 	sw     *Switch
 	info   *p4info.Info
+	prefix string // of the program's names
 	client p4v1.P4RuntimeClient
 	stream p4v1.P4Runtime_StreamChannelClient
 	in     chan *p4v1.StreamMessageResponse
@@ -35,8 +38,15 @@ const testDevice = 1
 
 var electionID = &p4v1.Uint128{Low: 1}
 
-// newRack starts a switch with the program loaded through P4Runtime.
+// newRack starts a switch with Bifröst's program.
 func newRack(t testing.TB) *rack {
+	t.Helper()
+	return newSwitch(t, p4.JSON, p4.Info, "BifrostIngress.")
+}
+
+// newSwitch starts a switch with a program loaded through P4Runtime. The CPU
+// port is 510.
+func newSwitch(t testing.TB, program, infoText []byte, prefix string) *rack {
 	t.Helper()
 	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort})
 	if err != nil {
@@ -50,7 +60,7 @@ func newRack(t testing.TB) *rack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rack{t: t, sw: sw, client: p4v1.NewP4RuntimeClient(conn), in: make(chan *p4v1.StreamMessageResponse, 64)}
+	r := &rack{t: t, sw: sw, prefix: prefix, client: p4v1.NewP4RuntimeClient(conn), in: make(chan *p4v1.StreamMessageResponse, 64)}
 	ctx, cancel := context.WithCancel(context.Background())
 	if r.stream, err = r.client.StreamChannel(ctx); err != nil {
 		t.Fatal(err)
@@ -68,7 +78,7 @@ func newRack(t testing.TB) *rack {
 			t.Error(err)
 		}
 	})
-	r.takeOver()
+	r.takeOver(program, infoText)
 	return r
 }
 
@@ -84,7 +94,7 @@ func (r *rack) receive(done chan struct{}) {
 }
 
 // takeOver becomes primary and loads the program.
-func (r *rack) takeOver() {
+func (r *rack) takeOver(program, infoText []byte) {
 	r.t.Helper()
 	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
 		Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: testDevice, ElectionId: electionID},
@@ -93,12 +103,12 @@ func (r *rack) takeOver() {
 		r.t.Fatalf("not primary: %v", m)
 	}
 	info := &configv1.P4Info{}
-	if err := prototext.Unmarshal(p4.Info, info); err != nil {
+	if err := prototext.Unmarshal(infoText, info); err != nil {
 		r.t.Fatal(err)
 	}
 	_, err := r.client.SetForwardingPipelineConfig(context.Background(), &p4v1.SetForwardingPipelineConfigRequest{
 		DeviceId: testDevice, ElectionId: electionID, Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
-		Config: &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: p4.JSON},
+		Config: &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: program},
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -129,8 +139,8 @@ func (r *rack) next() *p4v1.StreamMessageResponse {
 // entry builds an entry from the data plane's words.
 func (r *rack) entry(table string, action string, params [][]byte, match ...datapath.Match) *p4v1.Entity {
 	r.t.Helper()
-	t := r.info.TableByName("BifrostIngress." + table)
-	a := r.info.ActionMessage(datapath.Action{Name: "BifrostIngress." + action, Params: params})
+	t := r.info.TableByName(r.prefix + table)
+	a := r.info.ActionMessage(datapath.Action{Name: r.prefix + action, Params: params})
 	if t == nil || a == nil {
 		r.t.Fatalf("no table %q or action %q", table, action)
 	}
@@ -147,7 +157,7 @@ func (r *rack) write(op p4v1.Update_Type, es ...*p4v1.Entity) {
 		req.Updates = append(req.Updates, &p4v1.Update{Type: op, Entity: e})
 	}
 	if _, err := r.client.Write(context.Background(), req); err != nil {
-		r.t.Fatal(err)
+		r.t.Fatal(err, status.Convert(err).Details())
 	}
 }
 
@@ -313,4 +323,13 @@ func TestBifrost_Counters(t *testing.T) {
 	if c := got.GetCounterEntry().GetData(); c.GetPacketCount() != 3 {
 		t.Errorf("forwarded: %v", c)
 	}
+}
+
+func portOf(i int) datapath.Port { return datapath.Port(i) }
+
+// ids maps the program's names to ids, as text.
+func (r *rack) ids() map[string]string {
+	m := map[string]string{}
+	r.info.Each(func(id uint32, name string) { m[name] = fmt.Sprint(id) })
+	return m
 }

@@ -152,6 +152,13 @@ type Info struct {
 // Name is the fully qualified name of the object with an id; "" if there is none.
 func (in *Info) Name(id uint32) string { return in.names[id] }
 
+// Each calls f for every object, in no particular order.
+func (in *Info) Each(f func(id uint32, name string)) {
+	for id, name := range in.names {
+		f(id, name)
+	}
+}
+
 // TableByName finds a table by its fully qualified name; nil if there is none.
 func (in *Info) TableByName(name string) *Table { return in.tableNames[name] }
 
