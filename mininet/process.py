@@ -2,9 +2,12 @@
 
 import ctypes
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 
 # Seconds.
@@ -122,6 +125,17 @@ class Process:
     def _ready_print(self):
         with open(self.log, "r", errors="replace") as log:
             return any(self._what in line for line in log if line.endswith("\n"))
+
+
+def make_directory():
+    """Makes a directory for sockets and logs, and removes those that killed
+    emulations have left behind: their names tell whose they were."""
+    base = tempfile.gettempdir()
+    for name in os.listdir(base):
+        owner = re.fullmatch(r"bifrost-mn-(\d+)-\w+", name)
+        if owner and not os.path.exists("/proc/" + owner.group(1)):
+            shutil.rmtree(os.path.join(base, name), ignore_errors=True)
+    return tempfile.mkdtemp(prefix="bifrost-mn-%d-" % os.getpid())
 
 
 def stop_all(processes, grace=STOP_GRACE):

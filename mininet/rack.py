@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 
 import layout
 import process
@@ -99,7 +98,7 @@ class Rack(Mininet):
             (blade, [layout.find_program(command[0], self.bifrost), *command[1:]], text)
             for blade, command, text in (programs if self.p4 else ())
         ]
-        self.directory = tempfile.mkdtemp(prefix="bifrost-")
+        self.directory = process.make_directory()
         topo = RackTopo(
             compute=compute, memory=memory, switch=switch, capacity=capacity,
             bifrost=self.bifrost, directory=self.directory, mtu=mtu,
