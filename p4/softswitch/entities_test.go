@@ -139,13 +139,10 @@ func (e *entities) refused(op p4v1.Update_Type, code codes.Code, s string) {
 	_, err := e.client.Write(context.Background(), &p4v1.WriteRequest{
 		DeviceId: testDevice, ElectionId: electionID, Updates: []*p4v1.Update{{Type: op, Entity: e.text(s)}},
 	})
-	for _, d := range status.Convert(err).Details() {
-		if got := codes.Code(d.(*p4v1.Error).GetCanonicalCode()); got != code {
-			e.t.Errorf("%s: %v %v, want %v", s, got, d, code)
-		}
-		return
+	details := status.Convert(err).Details()
+	if len(details) != 1 || codes.Code(details[0].(*p4v1.Error).GetCanonicalCode()) != code {
+		e.t.Errorf("%s: %v %v, want %v", s, err, details, code)
 	}
-	e.t.Errorf("%s: %v, want %v", s, err, code)
 }
 
 func TestEntities_DirectResourcesAndIdleTimeout(t *testing.T) {

@@ -28,7 +28,8 @@ func FuzzSum(f *testing.F) {
 	f.Add([]byte{1, 2, 3})
 	f.Add(bytes.Repeat([]byte{0xff}, 100))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, want := fold(sum(0, b)), slow(b); got != want && !(got == 0 && want == 0xffff) && !(got == 0xffff && want == 0) {
+		// 0 and 0xffff are the same number.
+		if got, want := fold(sum(0, b)), slow(b); got%0xffff != want%0xffff {
 			t.Errorf("%x: %#x, want %#x", b, got, want)
 		}
 	})
