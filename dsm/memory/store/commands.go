@@ -7,9 +7,9 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// MaxList is how many regions one List answers with at most; at 80 bytes each
-// in JSON they fit a control packet.
-const MaxList = 512
+// listBytes is what one region takes of a List's answer at most, in JSON; the
+// whole must fit a datagram.
+const listBytes = 96
 
 // Fence refuses a node's incarnations up to the given one from now on. It is
 // idempotent.
@@ -39,9 +39,10 @@ func (s *Store) Reclaim(r control.Reclaim) error {
 	return nil
 }
 
-// List returns live regions in the order of their addresses.
+// List returns live regions in the order of their addresses, as many as one
+// datagram holds.
 func (s *Store) List(q control.Regions) control.RegionList {
-	limit := MaxList
+	limit := max(1, s.cfg.MaxData/listBytes)
 	if q.Max > 0 {
 		limit = min(limit, q.Max)
 	}
