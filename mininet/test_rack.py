@@ -13,13 +13,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
+import uuid
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = [sys.executable, os.path.join(HERE, "rack.py")]
 BIFROST = os.path.join(HERE, "..", "bin", "bifrost")
 TIMEOUT = 60  # seconds for a whole emulation
-
 
 
 def has_mininet():
@@ -37,37 +38,33 @@ elif os.geteuid() != 0:
     MISSING = "namespaces need root"
 
 
-def rack(*args):
-    """Runs rack.py to its end."""
-    return subprocess.run(
-        [*COMMAND, *args], capture_output=True, text=True, timeout=TIMEOUT
-    )
-
-
 @unittest.skipIf(MISSING, MISSING)
 class RackTest(unittest.TestCase):
-    def left(self):
-        """Returns what an emulation can leave behind: namespaces are held by
-        processes, links are in namespaces, files in one directory each."""
-        listed = subprocess.run(
-            ["lsns", "-t", "net", "-n", "-o", "NS"], capture_output=True, text=True
-        )
-        return set(listed.stdout.split()), set(glob.glob("/tmp/bifrost-mn-*"))
-
     def setUp(self):
-        self.before = self.left()
+        # Whatever an emulation starts inherits this, so it can be found again.
+        self.token = "BIFROST_TEST_%s" % uuid.uuid4().hex
+        self.env = dict(os.environ, **{self.token: "1"})
+        self.pids = []
 
-    def check_nothing_left(self):
-        namespaces, files = self.left()
-        self.assertFalse(namespaces - self.before[0], "namespaces are left")
-        self.assertFalse(files - self.before[1], "files are left")
+    def popen(self, *args, **kwargs):
+        """Starts rack.py."""
+        child = subprocess.Popen(
+            [*COMMAND, *args], stdout=subprocess.PIPE, text=True, env=self.env, **kwargs
+        )
+        self.pids.append(child.pid)
+        return child
+
+    def rack(self, *args):
+        """Runs rack.py to its end."""
+        with self.popen(*args, stderr=subprocess.PIPE) as child:
+            out, err = child.communicate(timeout=TIMEOUT)
+        return subprocess.CompletedProcess(args, child.returncode, out, err)
 
     def start(self, *args):
         """Starts rack.py with a command that waits; returns when that runs."""
-        child = subprocess.Popen(
-            [*COMMAND, *args, "--run", "echo up; exec sleep 1000"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            start_new_session=True,
+        child = self.popen(
+            *args, "--run", "echo up; exec sleep 1000",
+            stderr=subprocess.DEVNULL, start_new_session=True,
         )
         self.addCleanup(child.stdout.close)
         self.addCleanup(child.wait)
@@ -75,14 +72,32 @@ class RackTest(unittest.TestCase):
         self.assertEqual(child.stdout.readline(), "up\n")
         return child
 
+    def processes(self):
+        """Returns the processes of this test's emulations. They hold the
+        namespaces, and namespaces hold the links."""
+        found = []
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(path, "rb") as environ:
+                    if self.token.encode() in environ.read():
+                        found.append(path)
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def check_nothing_left(self):
+        self.assertEqual(self.processes(), [])
+        for pid in self.pids:
+            self.assertEqual(glob.glob("/tmp/bifrost-mn-%d-*" % pid), [])
+
     def test_exit_status_and_output(self):
-        done = rack("--switch", "bridge", "--run", "echo here; exit 7")
+        done = self.rack("--switch", "bridge", "--run", "echo here; exit 7")
         self.assertEqual((done.returncode, done.stdout), (7, "here\n"), done.stderr)
         self.assertIn("baselines only", done.stderr)
         self.check_nothing_left()
 
     def test_blades_meet(self):
-        done = rack("--switch", "bridge", "--run", "ping -c 1 fd00:b1f0:0:1::6")
+        done = self.rack("--switch", "bridge", "--run", "ping -c 1 fd00:b1f0:0:1::6")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_signals(self):
@@ -98,19 +113,19 @@ class RackTest(unittest.TestCase):
             (("--bifrost", "/no/such/file"), "/no/such/file is not there"),
             (("--switch", "hub"), "invalid choice"),
         ):
-            done = rack(*args)
+            done = self.rack(*args)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(want, done.stderr)
         self.check_nothing_left()
 
     def test_missing_program(self):
-        done = rack("--bifrost", shutil.which("false"))
+        done = self.rack("--bifrost", shutil.which("false"))
         self.assertEqual(done.returncode, 1)
         self.assertIn("arrays is not there", done.stderr)
         self.check_nothing_left()
 
     def test_p4_switch(self):
-        done = rack(
+        done = self.rack(
             "--bifrost", BIFROST, "--run",
             "ping -c 1 fd00:b1f0:0:1::2 && arrays add --size 16384 --count 2 --by value",
         )
@@ -123,11 +138,11 @@ class RackTest(unittest.TestCase):
         child = self.start("--bifrost", BIFROST)
         child.kill()
         child.wait()
-        deadline = 200
-        while self.left()[0] - self.before[0] and deadline:
-            deadline -= 1
-            signal.sigtimedwait([], 0.05)  # the kernel ends the processes meanwhile
-        rack("--switch", "bridge", "--run", "true")
+        for _ in range(200):  # the kernel ends the others a moment later
+            if not self.processes():
+                break
+            time.sleep(0.05)
+        self.rack("--switch", "bridge", "--run", "true")
         self.check_nothing_left()
 
 
