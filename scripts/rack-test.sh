@@ -53,7 +53,11 @@ fi
 
 if command -v mn >/dev/null; then
   echo "== rack under Mininet"
-  /usr/bin/python3 mininet/rack.py --run "$PWD/bin/arrays add --size 1048576 --count 3 --by reference" || fail "mininet/rack.py"
+  /usr/bin/python3 -m unittest discover -s mininet || fail "tests of mininet/"
+  for switch in bifrost bmv2; do
+    [ "$switch" = bifrost ] || command -v simple_switch_grpc >/dev/null || continue
+    /usr/bin/python3 mininet/rack.py --switch "$switch" --run "arrays add --size 1048576 --count 3 --by reference" || fail "mininet/rack.py --switch $switch"
+  done
 else
   echo "rack-test: Mininet skipped: apt-get install mininet bridge-utils net-tools iputils-ping"
 fi
