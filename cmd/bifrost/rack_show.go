@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -47,17 +48,19 @@ func (o *rackOptions) printStatus(w io.Writer, h *rack.Host, name string) error 
 	fmt.Fprintln(t, "BLADE\tPORT\tLINK\tADDRESS\tNAMESPACE\tPROCESS\tPID\tSTATE")
 	for _, b := range st.Blades {
 		for _, p := range b.Processes {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", b.Name, port(b), link(b), or(b.Address, "-"), b.Namespace, p.Name, p.PID, p.State)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				b.Name, number(b.Port), link(b), or(b.Address, "-"), b.Namespace, p.Name, number(p.PID), p.State)
 		}
 	}
 	return t.Flush()
 }
 
-func port(b rack.BladeStatus) string {
-	if b.Port == 0 {
+// number writes a port or process id; 0 is none.
+func number(n int) string {
+	if n == 0 {
 		return "-"
 	}
-	return fmt.Sprint(b.Port)
+	return strconv.Itoa(n)
 }
 
 func link(b rack.BladeStatus) string {
