@@ -77,7 +77,7 @@ func BenchmarkHeldCall(b *testing.B) {
 		b.Run(fmt.Sprintf("parallel=%d", parallel), func(b *testing.B) {
 			r := newRack(b)
 			r.settle = r.quiet
-			r.start(Config{})
+			r.start(Config{Heartbeat: time.Hour}) // there is none here
 			m1 := r.plug(3)
 			m1.hello("m1", control.Memory)
 			var nodes []*testNode
@@ -106,7 +106,7 @@ func BenchmarkHeldCall(b *testing.B) {
 			for i := range min(parallel, b.N) {
 				l.next(i)
 			}
-			<-l.done
+			l.wait(r)
 			b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 		})
 	}
@@ -138,6 +138,25 @@ type load struct {
 	done     chan struct{}
 
 	caller, callee func([]byte)
+}
+
+// wait waits for the last reply. Nothing is sent again, so a lost packet would
+// stop the run: it fails when it stands still.
+func (l *load) wait(r *rack) {
+	ticks := time.NewTicker(10 * time.Second)
+	defer ticks.Stop()
+	for last := uint64(0); ; {
+		select {
+		case <-l.done:
+			return
+		case <-ticks.C:
+		}
+		n := l.ended.Load()
+		if n == last {
+			l.b.Fatalf("stands still after %d of %d calls: %+v, switch %+v", n, l.calls, r.snapshot().Counters, r.sw.Server().Stats())
+		}
+		last = n
+	}
 }
 
 // next begins a call on the i-th region, unless enough have begun.
