@@ -33,6 +33,13 @@ func (g *Gatekeeper) Settings() Settings {
 	return Settings{g.cfg.Boot, g.cfg.Election, g.cfg.DeviceID, g.cfg.DSMPrefix, g.cfg.MTU, g.cfg.Heartbeat}
 }
 
+// Connected reports whether the switch obeys, its tables as they should be. It
+// fails with ErrStopped if the Gatekeeper does not run.
+func (g *Gatekeeper) Connected(ctx context.Context) (connected bool, err error) {
+	err = g.do(ctx, func() { connected = g.ctl.connected })
+	return connected, err
+}
+
 // Overview is the state at one moment without the lists that grow with the
 // rack's load: how much there is of them instead.
 type Overview struct {
@@ -153,8 +160,8 @@ func compareIDs(a, b rpc.ID) int { return slices.Compare(a[:], b[:]) }
 // named, sorted by their keys. It fails with ErrNoSwitch while the switch is
 // away.
 func (g *Gatekeeper) Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error) {
-	connected := false
-	if err := g.do(ctx, func() { connected = g.ctl.connected }); err != nil {
+	connected, err := g.Connected(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if !connected {

@@ -151,7 +151,7 @@ func TestJoinAndExport_Refused(t *testing.T) {
 		if err := s.c.ask(control.KindExport, e, nil); fault.CodeOf(err) != fault.BadRequest {
 			t.Errorf("a stateful service twice: %v", err)
 		}
-		neighbour := s.b.testBlade.join("s1", "second")
+		neighbour := s.b.join("s1", "second")
 		if err := neighbour.export("Arrays", "add"); fault.CodeOf(err) != fault.BadRequest {
 			t.Errorf("a service twice on a blade: %v", err)
 		}

@@ -139,20 +139,20 @@ func (c *controller) reroute(s *service) []phase {
 			}
 		}
 	}
-	var make, unmake phase
+	var up, down phase
 	for _, k := range sortedRoutes(routes) {
 		n := routes[k]
 		if n.blade.port != nil {
-			make = append(make, c.base.want(routeEntry(s.address, k.method, k.spread, hopOf(n.blade.port.num)))...)
+			up = append(up, c.base.want(routeEntry(s.address, k.method, k.spread, hopOf(n.blade.port.num)))...)
 		}
 	}
 	for _, k := range sortedRoutes(s.routes) {
 		if routes[k] == nil {
-			unmake = append(unmake, c.base.unwant(routeEntry(s.address, k.method, k.spread, 0))...)
+			down = append(down, c.base.unwant(routeEntry(s.address, k.method, k.spread, 0))...)
 		}
 	}
 	s.routes = routes
-	return append(split(make), unmake)
+	return append(split(up), down)
 }
 
 // serving lists for each method the nodes that serve it.

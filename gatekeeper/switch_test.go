@@ -121,7 +121,7 @@ func TestGatekeeper_TakesOver(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		first, stop := s.gk, s.stop
-		s.rack.start(Config{Election: control.Election{High: 1}})
+		s.start(Config{Election: control.Election{High: 1}})
 		s.settle()
 		if err := stop(); !errors.Is(err, p4rtclient.ErrNotPrimary) {
 			t.Errorf("the first ended with %v", err)

@@ -69,7 +69,7 @@ func (o *gatekeeperOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--switch %s (HOST:PORT or unix:PATH): %w", o.address, err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // nothing is lost by it
 	gk, err := gatekeeper.New(gatekeeper.Config{
 		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Log: log,
 	})

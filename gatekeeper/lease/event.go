@@ -30,13 +30,13 @@ const (
 	kindFreed
 )
 
-// Alloc: a memory blade has allocated a region for a node.
+// Alloc says that a memory blade has allocated a region for a node.
 type Alloc struct {
 	Node   Node
 	Region packet.Region
 }
 
-// Call: a node calls another one and lends it what the pointers name. Parent is
+// Call says that a node calls another one and lends it what the pointers name. Parent is
 // the execution that calls; if it is a call that the caller is just serving and
 // that lends it one of the regions, the new lease is passed on from that one.
 type Call struct {
@@ -45,7 +45,7 @@ type Call struct {
 	Pointers       []packet.Pointer
 }
 
-// Reply: a callee answers. Results are the pointers that it hands over; an
+// Reply says that a callee answers. Results are the pointers that it hands over; an
 // exception is a Reply without any.
 type Reply struct {
 	ID             CallID
@@ -53,20 +53,20 @@ type Reply struct {
 	Results        []packet.Pointer
 }
 
-// Oneway: a node calls another one, which will not answer: control moves.
+// Oneway says that a node calls another one which will not answer: control moves.
 type Oneway struct {
 	ID             CallID
 	Caller, Callee Node
 	Pointers       []packet.Pointer
 }
 
-// Free: a node asks to free the region that begins at Pointer.
+// Free says that a node asks to free the region that begins at Pointer.
 type Free struct {
 	Node    Node
 	Pointer packet.Pointer
 }
 
-// Freed: the memory blade has answered a Free. OK tells whether the region is gone.
+// Freed says that the memory blade has answered a Free. OK tells whether the region is gone.
 type Freed struct {
 	Region packet.Region
 	OK     bool

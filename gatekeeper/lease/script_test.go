@@ -144,18 +144,18 @@ func parseEvent(f []string) (Event, error) {
 		under = callOf(f[i+1])
 		f = f[:i]
 	}
-	switch {
-	case f[0] == "alloc":
+	switch f[0] {
+	case "alloc":
 		return Alloc{nodeOf(f[1]), regionOf(f[2])}, nil
-	case f[0] == "call":
+	case "call":
 		return Call{callOf(f[1]), under, nodeOf(f[2]), nodeOf(f[3]), pointersOf(f[4:])}, nil
-	case f[0] == "reply":
+	case "reply":
 		return Reply{callOf(f[1]), nodeOf(f[3]), nodeOf(f[2]), pointersOf(f[4:])}, nil
-	case f[0] == "oneway":
+	case "oneway":
 		return Oneway{callOf(f[1]), nodeOf(f[2]), nodeOf(f[3]), pointersOf(f[4:])}, nil
-	case f[0] == "free":
+	case "free":
 		return Free{nodeOf(f[1]), pointersOf(f[2:])[0]}, nil
-	case f[0] == "freed":
+	case "freed":
 		return Freed{regionOf(f[1]), len(f) == 2}, nil
 	}
 	return nil, fmt.Errorf("unknown command")
