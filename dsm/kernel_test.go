@@ -4,6 +4,7 @@ package dsm_test
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"os"
@@ -23,15 +24,31 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
-// cable makes two network namespaces with a cable and no switch between them: a
-// memory blade's and a compute blade's. enter puts the calling thread into one
-// of them; endpoints opened from there stay.
-func cable(t testing.TB) (blade, compute *linux.Stack, enter func(*linux.Stack)) {
+// apart runs f on a thread of its own, which may enter network namespaces and
+// ends with f. What f opens stays. (A test that stayed on such a thread itself
+// would pay for every hand-over to another goroutine.)
+func apart(t testing.TB, f func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	runtime.LockOSThread() // the thread ends with the test, the namespaces with it
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		f()
+	}()
+	<-done
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// cable makes two network namespaces with a cable and no switch between them: a
+// memory blade's and a compute blade's. enter puts the calling thread, which is
+// apart, into one of them.
+func cable(t testing.TB) (blade, compute *linux.Stack, enter func(*linux.Stack)) {
+	t.Helper()
 	var ns [2]netns.NsHandle
 	for i := range ns {
 		var err error
@@ -63,13 +80,16 @@ func cable(t testing.TB) (blade, compute *linux.Stack, enter func(*linux.Stack))
 }
 
 // kernelPair starts a memory server and a client on the kernel's sockets.
-func kernelPair(t testing.TB) *dsm.Client {
+func kernelPair(t testing.TB) (c *dsm.Client) {
 	t.Helper()
-	blade, compute, enter := cable(t)
-	enter(blade)
-	serve(t, blade)
-	enter(compute)
-	return dial(t, compute)
+	apart(t, func() {
+		blade, compute, enter := cable(t)
+		enter(blade)
+		serve(t, blade)
+		enter(compute)
+		c = dial(t, compute)
+	})
+	return c
 }
 
 // up brings the interfaces of the present namespace up, with everything in a
@@ -139,20 +159,50 @@ func TestOverTheKernel(t *testing.T) {
 	transfers(t, c, append(sizes, 48<<20)...)
 }
 
+// The largest transfer there is: 1 GiB in one Write and one Read.
+func TestOneGiB(t *testing.T) {
+	size, page := 1<<30, 4096
+	if racing {
+		size = 1 << 26
+	}
+	c := kernelPair(t)
+	p := alloc(t, c, uint64(size))
+	b := make([]byte, size)
+	for at := 0; at < size; at += page {
+		binary.BigEndian.PutUint64(b[at:], uint64(at)+1)
+	}
+	if n, err := c.Write(t.Context(), p, b); n != size || err != nil {
+		t.Fatalf("wrote %d bytes: %v", n, err)
+	}
+	clear(b)
+	if n, err := c.Read(t.Context(), p, b); n != size || err != nil {
+		t.Fatalf("read %d bytes: %v", n, err)
+	}
+	for at := 0; at < size; at += page {
+		if got := binary.BigEndian.Uint64(b[at:]); got != uint64(at)+1 {
+			t.Fatalf("%d at %d", got, at)
+		}
+	}
+}
+
 // Over the kernel's sockets and a cable, beside a bare echo over the same.
 func BenchmarkCable(b *testing.B) { benchmark(b, kernelPair(b)) }
 
 func BenchmarkCableEcho(b *testing.B) {
-	blade, compute, enter := cable(b)
-	enter(blade)
-	must(b, blade.AddLocalPrefix(packet.MachinePrefix(prefix, 1)))
-	far, err := blade.ListenUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), rackaddr.PortDSM))
-	must(b, err)
-	b.Cleanup(func() { far.Close() })
-	enter(compute)
-	near, err := compute.ListenUDP(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM))
-	must(b, err)
-	b.Cleanup(func() { near.Close() })
+	var near, far netio.Conn
+	apart(b, func() {
+		blade, compute, enter := cable(b)
+		var err error
+		enter(blade)
+		must(b, blade.AddLocalPrefix(packet.MachinePrefix(prefix, 1)))
+		far, err = blade.ListenUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), rackaddr.PortDSM))
+		must(b, err)
+		enter(compute)
+		near, err = compute.ListenUDP(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM))
+		must(b, err)
+	})
+	defer far.Close()
+	defer near.Close()
 	go func() {
 		in, buf := make([]netio.Message, 1), make([]byte, netio.MaxDatagram)
 		for {

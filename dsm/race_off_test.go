@@ -1,0 +1,5 @@
+//go:build !race
+
+package dsm_test
+
+const racing = false
