@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
-	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 )
 
 // fake is a datapath that remembers what it was told and carries no packets. It
@@ -246,7 +246,7 @@ type fakes struct {
 	err error
 }
 
-func (l *fakes) load(_ *configv1.P4Info, _ []byte, sink datapath.Sink) (datapath.Datapath, error) {
+func (l *fakes) load(_ *p4info.Info, _ []byte, sink datapath.Sink) (datapath.Datapath, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {

@@ -35,7 +35,7 @@ func (s *Server) newPipeline(m *p4v1.ForwardingPipelineConfig) (*pipeline, error
 		p.digests[d.ID] = newDigestChannel(d, p.sendDigests)
 	}
 	p.idle.init(p.reportIdle)
-	dp, err := s.cfg.Load(m.GetP4Info(), deviceConfig(m.GetP4DeviceConfig()), p)
+	dp, err := s.cfg.Load(info, deviceConfig(m.GetP4DeviceConfig()), p)
 	if err != nil {
 		p.idle.stop()
 		return nil, unrealizable(err)

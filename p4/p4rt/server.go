@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
-	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,7 +26,7 @@ const APIVersion = "1.4.1"
 // LoadFunc builds a Datapath for a program. The datapath is not in the path of
 // any packet until Config.Commit makes it so, but can be written and read. sink
 // receives what the data plane has for the controller.
-type LoadFunc func(info *configv1.P4Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error)
+type LoadFunc func(info *p4info.Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error)
 
 // Config is what a Server needs.
 type Config struct {

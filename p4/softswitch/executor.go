@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 )
 
 // Executor is a Datapath that frames run through. Process may be called
@@ -18,6 +19,8 @@ type Executor interface {
 
 // Env is what an executor needs of its switch.
 type Env struct {
+	// Info is the program's P4Info, to be checked against the device config.
+	Info *p4info.Info
 	// CPUPort is the port whose frames go to the controller; 0 is none.
 	CPUPort datapath.Port
 	// Sink receives what the data plane has for the controller.

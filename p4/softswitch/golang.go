@@ -12,7 +12,7 @@ import (
 
 // LoadGo builds the portable executor, package interp. It is a Loader.
 func LoadGo(deviceConfig []byte, env Env) (Executor, error) {
-	prog, err := v1model.Load(deviceConfig)
+	prog, err := LoadProgram(deviceConfig, env.Info)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/p4rt"
-	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 )
 
 // ErrClosed is returned for a switch that has been closed.
@@ -81,8 +81,8 @@ func (s *Switch) Server() *p4rt.Server { return s.srv }
 func (s *Switch) Serve(l net.Listener) error { return s.srv.Serve(l) }
 
 // load builds an executor for the P4Runtime server.
-func (s *Switch) load(_ *configv1.P4Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
-	return s.cfg.Load(deviceConfig, Env{CPUPort: s.cfg.CPUPort, Sink: sink, Emit: s.emit, Log: s.log})
+func (s *Switch) load(info *p4info.Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
+	return s.cfg.Load(deviceConfig, Env{Info: info, CPUPort: s.cfg.CPUPort, Sink: sink, Emit: s.emit, Log: s.log})
 }
 
 // commit makes an executor the path of all frames.

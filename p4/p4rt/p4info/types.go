@@ -42,6 +42,9 @@ func (t *Type) Leaves() int {
 	return n
 }
 
+// Width is the width in bits of a value that is a single leaf, 0 of others.
+func (t *Type) Width() int { return t.width }
+
 // Data builds the P4Data message for the given leaf values, which are in
 // declaration order and big-endian.
 func (t *Type) Data(leaves [][]byte) (*p4v1.P4Data, error) {

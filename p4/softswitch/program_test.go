@@ -1,0 +1,78 @@
+package softswitch
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	"google.golang.org/protobuf/encoding/prototext"
+)
+
+// P4Info and program of different programs are told apart, down to a width.
+func TestLoadProgram_MismatchedPair(t *testing.T) {
+	program, err := os.ReadFile("testdata/entities.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/entities.p4info.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(program []byte, change func(*configv1.P4Info)) error {
+		m := &configv1.P4Info{}
+		if err := prototext.Unmarshal(text, m); err != nil {
+			t.Fatal(err)
+		}
+		change(m)
+		info, err := p4info.Parse(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = LoadProgram(program, info)
+		return err
+	}
+	if err := load(program, func(*configv1.P4Info) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := load(p4.JSON, func(*configv1.P4Info) {}); err == nil {
+		t.Error("another program has been accepted")
+	}
+	for want, change := range map[string]func(*configv1.P4Info){
+		`"I.other"`:      func(m *configv1.P4Info) { m.Tables[0].Preamble.Name = "I.other" },
+		"key fields":     func(m *configv1.P4Info) { m.Tables[0].MatchFields = nil },
+		"width or kind":  func(m *configv1.P4Info) { m.Tables[0].MatchFields[0].Bitwidth = 47 },
+		"another action": func(m *configv1.P4Info) { m.Tables[0].ImplementationId = m.ActionProfiles[0].Preamble.Id },
+		`action "x"`:     func(m *configv1.P4Info) { action(m, "I.say").Preamble.Name = "x" },
+		"2 parameters": func(m *configv1.P4Info) {
+			a := action(m, "I.say")
+			a.Params = append(a.Params, &configv1.Action_Param{Id: 9, Bitwidth: 1})
+		},
+		`"x" has 9 bits`:        func(m *configv1.P4Info) { a := action(m, "I.say"); a.Params[0].Name, a.Params[0].Bitwidth = "x", 9 },
+		"of another kind":       func(m *configv1.P4Info) { m.ActionProfiles[0].WithSelector = !m.ActionProfiles[0].WithSelector },
+		`counter "I.hits"`:      func(m *configv1.P4Info) { m.Counters[0].Size++ },
+		`meter "I.rate"`:        func(m *configv1.P4Info) { m.Meters[0].Size++ },
+		`register "I.cells" is`: func(m *configv1.P4Info) { m.Registers[0].Size++ },
+		"cells of 13 bits":      func(m *configv1.P4Info) { m.Registers[0].TypeSpec.GetBitstring().GetBit().Bitwidth++ },
+		"not of 17 bits":        func(m *configv1.P4Info) { m.ValueSets[0].Match[0].Bitwidth++ },
+		`digest "x"`:            func(m *configv1.P4Info) { m.Digests[0].Preamble.Name = "x" },
+	} {
+		if err := load(program, change); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want it to mention %s", err, want)
+		}
+	}
+	if _, err := LoadProgram([]byte("{"), &p4info.Info{}); err == nil {
+		t.Error("half a JSON has been accepted")
+	}
+}
+
+func action(m *configv1.P4Info, name string) *configv1.Action {
+	for _, a := range m.GetActions() {
+		if a.GetPreamble().GetName() == name {
+			return a
+		}
+	}
+	panic("no action " + name)
+}
