@@ -21,22 +21,20 @@ func (g *Gatekeeper) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		g.ctl.now = time.Now()
-		g.ctl.narrate = g.broker.active.Load() > 0
 		select {
 		case <-ctx.Done():
 			return
 		case f := <-g.inbox:
-			g.ctl.now = time.Now()
+			g.begin()
 			f()
 		case p := <-g.feed.packets:
-			g.ctl.now = time.Now()
+			g.begin()
 			g.ctl.packetIn(uint16(p.Metadata[g.meta.port]), reason(p.Metadata[g.meta.reason]), p.Payload) //nolint:gosec // 16 and 8 bits wide
 		case d := <-g.feed.digests:
-			g.ctl.now = time.Now()
+			g.begin()
 			g.ctl.digest(d)
 		case <-timer.C:
-			g.ctl.now = time.Now()
+			g.begin()
 			g.ctl.tick()
 		}
 		g.perform()
@@ -49,6 +47,12 @@ func (g *Gatekeeper) loop(ctx context.Context) {
 			timer.Stop()
 		}
 	}
+}
+
+// begin readies the controller for an input, which has just arrived.
+func (g *Gatekeeper) begin() {
+	g.ctl.now = time.Now()
+	g.ctl.narrate = g.broker.active.Load() > 0
 }
 
 // perform carries out what the controller wants done.
