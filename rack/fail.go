@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )
@@ -33,6 +34,12 @@ func (h *Host) Fail(ctx context.Context, rack, blade string, how How) error {
 	return h.change(rack, blade, func(_ *lockedRack, s *state) error {
 		wire, isBlade := s.Plan.Wire(blade)
 		switch {
+		case how == Link && isBlade && s.Plan.Switch == config.BMv2:
+			// Its one receiving thread waits in libpcap for that port to come back.
+			return &Error{
+				Rack: rack, Msg: "bmv2 stops receiving on all ports when one goes down",
+				Remedy: "use --how kill or pause, or a rack with --switch bifrost",
+			}
 		case how == Link && isBlade:
 			return kernel.SetPort(wire, false)
 		case how == Link:

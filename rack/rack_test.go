@@ -108,11 +108,15 @@ func processesMentioning(t *testing.T, text string) []string {
 // eventually waits until done returns true.
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
+	if !eventuallyTrue(t, done) {
+		t.Fatal("it does not come to pass")
+	}
+}
+
+func eventuallyTrue(t *testing.T, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := poll(ctx, done); err != nil {
-		t.Fatal(err)
-	}
+	return poll(ctx, done) == nil
 }
 
 // states returns the state of every process of the rack by name.
