@@ -9,7 +9,9 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 var (
@@ -18,11 +20,13 @@ var (
 )
 
 // TestModel runs random programs of two clients on two machines through a network
-// that loses, doubles and delays, with denials and cancellations at any moment,
-// and compares what they see with a simple model of memory:
+// that loses, doubles and delays, with denials and cancellations at any moment, with
+// crashes and next incarnations, and compares what they see with a simple model
+// of memory:
 //
 //   - what a write reports as done is there, what it reports as denied is not;
 //   - after Barrier, nothing that was cancelled changes anything any more, ever;
+//   - after Fence, nothing that the dead incarnation sent does;
 //   - every transfer ends, and nothing is left allocated that nobody knows of.
 func TestModel(t *testing.T) {
 	seeds := *seedsFlag
@@ -109,6 +113,9 @@ func (p *program) round() {
 		}
 	}
 	p.disturb(busy)
+	if p.rand.IntN(20) == 0 {
+		p.crash(p.clients[p.rand.IntN(2)])
+	}
 	for _, r := range busy {
 		if p.rand.IntN(4) == 0 {
 			p.cancel(r)
@@ -200,6 +207,37 @@ func (p *program) disturb(busy []*modelRegion) {
 func (p *program) deny(r *modelRegion, yes bool) {
 	for _, op := range []packet.Op{packet.OpRead, packet.OpWrite, packet.OpFree} {
 		p.denied[access{r.owner.node, r.base.Offset(), op}] = yes
+	}
+}
+
+// crash ends a node's incarnation at any moment. What it had under way may have
+// happened or not; what it allocated and did not get to know is reclaimed.
+func (p *program) crash(c *simClient) {
+	for _, s := range p.stores {
+		s.Fence(control.Fence{Node: rackaddr.Node(uint64(c.node)), Incarnation: c.incarnation})
+	}
+	c.boot()
+	known := map[uint64]bool{}
+	for _, r := range p.regions {
+		known[r.base.Offset()] = true
+		if t := r.op; r.owner == c && t != nil {
+			t.Status, t.Local, t.N = fault.Canceled, true, 0
+			p.judge(r)
+		}
+	}
+	for _, s := range p.stores {
+		var lost control.Reclaim
+		for page := (control.RegionList{Next: 1}); page.Next != 0; {
+			page = s.List(control.Regions{From: page.Next})
+			for _, id := range page.Regions {
+				if id.Owner == rackaddr.Node(uint64(c.node)) && !known[id.Offset] {
+					lost.Regions = append(lost.Regions, id)
+				}
+			}
+		}
+		if err := s.Reclaim(lost); err != nil {
+			p.errorf("%v", err)
+		}
 	}
 }
 

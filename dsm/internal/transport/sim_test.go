@@ -54,8 +54,8 @@ func newSim(seed uint64, clients, machines int) *sim {
 		s.stores = append(s.stores, newStore(uint8(m+1), uint64(m+1)<<40))
 	}
 	for i := range clients {
-		s.clients = append(s.clients, &simClient{sim: s, node: i + 1, done: map[*transport.Transfer]bool{}, passed: map[*transport.Barrier]bool{},
-			endpoint: transport.New(transport.Config{Incarnation: 1, MaxData: simData, Window: simWindow})})
+		s.clients = append(s.clients, &simClient{sim: s, node: i + 1})
+		s.clients[i].boot()
 	}
 	return s
 }
@@ -69,11 +69,19 @@ func newStore(machine uint8, epoch uint64) *store.Store {
 
 // simClient is one node.
 type simClient struct {
-	sim      *sim
-	node     int
-	endpoint *transport.Endpoint
-	done     map[*transport.Transfer]bool
-	passed   map[*transport.Barrier]bool
+	sim         *sim
+	node        int
+	incarnation uint32
+	endpoint    *transport.Endpoint
+	done        map[*transport.Transfer]bool
+	passed      map[*transport.Barrier]bool
+}
+
+// boot begins the node's next incarnation; nothing is left of the one before.
+func (c *simClient) boot() {
+	c.incarnation++
+	c.done, c.passed = map[*transport.Transfer]bool{}, map[*transport.Barrier]bool{}
+	c.endpoint = transport.New(transport.Config{Incarnation: c.incarnation, MaxData: simData, Window: simWindow})
 }
 
 // flush takes what has become ready, as the shell does.
