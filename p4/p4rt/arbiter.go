@@ -8,10 +8,8 @@ import (
 	"sync/atomic"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
-	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -55,12 +53,6 @@ type client struct {
 	// config and scope are the client's last, which count if it is primary.
 	config *anypb.Any
 	scope  *scope
-}
-
-// notice is an arbitration update for one client.
-type notice struct {
-	to  *client
-	msg *p4v1.MasterArbitrationUpdate
 }
 
 func newArbiter(device uint64) *arbiter {
@@ -144,13 +136,20 @@ func (a *arbiter) join(c *client, r *role, name string) error {
 	return nil
 }
 
-// promote makes c primary after update asked for it.
+// promote makes c primary after update asked for it. The caller sends the notice
+// and then calls publish, so that the notice comes before any packet.
 func (a *arbiter) promote(c *client) []notice {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.role.primary = c
-	a.republish()
 	return a.notices(c.role, true, func(o *client) bool { return o == c })
+}
+
+// publish brings what primaries returns up to date.
+func (a *arbiter) publish() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.republish()
 }
 
 // leave removes a client whose stream has ended.
@@ -168,31 +167,6 @@ func (a *arbiter) leave(c *client) []notice {
 	r.primary = nil
 	a.republish()
 	return a.notices(r, false, nil)
-}
-
-// notices builds the updates for the clients of r that the filter lets through
-// (section "Client Arbitration Notifications").
-func (a *arbiter) notices(r *role, havePrimary bool, to func(*client) bool) []notice {
-	var ns []notice
-	for _, c := range r.clients {
-		if to != nil && !to(c) {
-			continue
-		}
-		m := &p4v1.MasterArbitrationUpdate{DeviceId: a.device, ElectionId: r.highest, Status: &spb.Status{}}
-		if r.name != "" {
-			m.Role = &p4v1.Role{Name: r.name, Config: r.config}
-		}
-		switch {
-		case r.primary == c:
-			m.Status.Message = "you are primary"
-		case havePrimary:
-			m.Status.Code, m.Status.Message = int32(codes.AlreadyExists), "there is another primary"
-		default:
-			m.Status.Code, m.Status.Message = int32(codes.NotFound), "there is no primary"
-		}
-		ns = append(ns, notice{c, proto.Clone(m).(*p4v1.MasterArbitrationUpdate)})
-	}
-	return ns
 }
 
 // checkPrimary tells whether (role, election id) names the primary, with the
@@ -228,15 +202,15 @@ func (a *arbiter) primaries() []primary { return *a.present.Load() }
 
 // primaryScope is what c may do as a primary; nil if it is none.
 func (a *arbiter) primaryScope(c *client) *scope {
-	for _, p := range a.primaries() {
-		if p.out == c.out {
-			return p.scope
-		}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.role == nil || c.role.primary != c {
+		return nil
 	}
-	return nil
+	return c.role.scope
 }
 
-// republish brings what primaries returns up to date.
+// republish is publish for callers that hold the lock.
 func (a *arbiter) republish() {
 	var ps []primary
 	for _, name := range slices.Sorted(maps.Keys(a.roles)) {

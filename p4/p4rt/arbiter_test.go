@@ -320,3 +320,34 @@ func TestSection12_WriteChecksInOrder(t *testing.T) {
 		}
 	})
 }
+
+// The first thing that a new primary hears is that it is primary, however many
+// packets are waiting to be told of.
+func TestSection5_4_NoticeComesBeforePackets(t *testing.T) {
+	b := newBench(t)
+	first := b.dial()
+	first.election = id128(1)
+	first.send(arbitration(1))
+	first.await(codes.OK, 1)
+	first.commit(testInfo(t))
+	sink := b.fakes.last(t).sink
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				sink.PacketIn([]byte{0, 0, 'x'})
+			}
+		}
+	}()
+	for i := range uint64(10) {
+		c := b.dial()
+		c.send(arbitration(i + 2))
+		c.await(codes.OK, i+2)
+	}
+	close(stop)
+	<-done
+}

@@ -80,6 +80,7 @@ func (s *Server) arbitrate(c *client, m *p4v1.MasterArbitrationUpdate) error {
 		}
 		s.mu.Unlock()
 		deliver(then)
+		s.arb.publish()
 		s.log.Info("controller is primary", "role", c.role.name, "election", m.GetElectionId())
 	}
 	return nil
@@ -89,12 +90,6 @@ func (s *Server) depart(c *client) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	deliver(s.arb.leave(c))
-}
-
-func deliver(ns []notice) {
-	for _, n := range ns {
-		n.to.out.notify(n.msg)
-	}
 }
 
 // packetOut injects a controller's packet (section "Packet I/O").

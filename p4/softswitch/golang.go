@@ -2,7 +2,9 @@ package softswitch
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/interp"
@@ -107,7 +109,31 @@ func (t tracer) Trace(e interp.Event) {
 		attrs = append(attrs, slog.String("action", e.Action))
 	}
 	if e.Entry != nil {
-		attrs = append(attrs, slog.Any("match", e.Entry.Match), slog.Any("priority", e.Entry.Priority))
+		attrs = append(attrs, slog.String("match", describe(e.Entry.Match)), slog.Any("priority", e.Entry.Priority))
 	}
 	t.log.LogAttrs(context.Background(), LevelTrace, traced[e.Kind], attrs...)
+}
+
+// describe writes a match as people do: value, value/prefix length, value&mask,
+// low..high, or * for any.
+func describe(ms []datapath.Match) string {
+	var b strings.Builder
+	for i, m := range ms {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		switch {
+		case m.Wildcard:
+			b.WriteByte('*')
+		case m.Mask != nil:
+			fmt.Fprintf(&b, "%x&%x", m.Value, m.Mask)
+		case m.High != nil:
+			fmt.Fprintf(&b, "%x..%x", m.Value, m.High)
+		case m.PrefixLen > 0:
+			fmt.Fprintf(&b, "%x/%d", m.Value, m.PrefixLen)
+		default:
+			fmt.Fprintf(&b, "%x", m.Value)
+		}
+	}
+	return b.String()
 }

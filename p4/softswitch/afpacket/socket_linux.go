@@ -119,6 +119,12 @@ func (s *Socket) Gone() bool {
 	return err != nil || ifi.Index != s.index
 }
 
+// Up tells whether the interface exists and is up.
+func (s *Socket) Up() bool {
+	ifi, err := net.InterfaceByName(s.name)
+	return err == nil && ifi.Index == s.index && ifi.Flags&net.FlagUp != 0
+}
+
 // KernelDrops counts the frames that the kernel has dropped since the last call
 // because nobody received them fast enough.
 func (s *Socket) KernelDrops() uint64 {
