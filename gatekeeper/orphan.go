@@ -19,10 +19,7 @@ const probeInterval = time.Second
 // probe asks for the replies that are due. It sends what the caller would: the
 // call again. A callee that has not seen it finds no arguments in it, and says so.
 func (c *controller) probe() {
-	orphans := slices.SortedFunc(maps.Keys(c.orphans), func(a, b *call) int {
-		x, y := a.id(), b.id()
-		return slices.Compare(x[:], y[:])
-	})
+	orphans := slices.SortedFunc(maps.Keys(c.orphans), func(a, b *call) int { return compareIDs(a.id(), b.id()) })
 	for _, k := range orphans {
 		n := c.nodes[k.callee]
 		if n == nil || n.blade.port == nil || k.stage != stageRunning || !k.to.IsValid() {

@@ -68,7 +68,7 @@ func (m *Machine) reply(j *job, e Reply, c *change) (Outcome, *Refusal) {
 		return refuse(NotTheCall, e.Callee, packet.Pointer{})
 	}
 	if k != nil && k.nested > 0 && m.nodes[k.callee] != nil {
-		k.parked = j
+		m.park(k, j)
 		return parked, nil
 	}
 	bad := m.results(j, e)

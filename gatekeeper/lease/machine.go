@@ -16,6 +16,7 @@ type Machine struct {
 
 	handled map[key]bool    // events that wait, are parked, or are in transition
 	pending int             // how many, those without a key included
+	parked  int             // how many of them are replies that wait for nested calls
 	moving  map[uint64]*job // transitions in progress
 	lastID  uint64
 	ready   []*job
@@ -115,8 +116,12 @@ func (m *Machine) Done(id uint64) []Step {
 	return m.run()
 }
 
-// Pending is how many events wait or are in transition.
-func (m *Machine) Pending() int { return m.pending }
+// Pending is how many events wait for a region or are in transition. Replies that
+// wait for nested calls do not count: only further events let them go on.
+func (m *Machine) Pending() int { return m.pending - m.parked }
+
+// Parked is how many replies wait for nested calls.
+func (m *Machine) Parked() int { return m.parked }
 
 func sortedCalls(set map[*call]struct{}) []*call {
 	s := make([]*call, 0, len(set))

@@ -204,7 +204,7 @@ func (w *world) drain() {
 		w.done()
 		w.check()
 	}
-	if n := len(w.granted) + w.m.Pending() + w.m.Len() + w.m.Calls(); n != 0 {
+	if n := len(w.granted) + w.m.Pending() + w.m.Parked() + w.m.Len() + w.m.Calls(); n != 0 {
 		w.t.Fatalf("left over: rules %v, %d pending, %d regions, %d calls", w.granted, w.m.Pending(), w.m.Len(), w.m.Calls())
 	}
 	if w.alloced != w.ended {

@@ -39,7 +39,7 @@ func (m *Machine) enqueue(e Event, tag any) {
 		if c := m.calls[r.ID]; c != nil && c.callee == r.Callee && c.caller == r.Caller {
 			c.replied = true
 			if c.nested > 0 {
-				c.parked = j
+				m.park(c, j)
 				return
 			}
 		}
@@ -188,9 +188,16 @@ func (m *Machine) unline(j *job) {
 	j.regions = nil
 }
 
+// park keeps a reply until the nested calls have ended.
+func (m *Machine) park(c *call, j *job) {
+	c.parked = j
+	m.parked++
+}
+
 // unpark lines up a reply that has waited for nested calls.
 func (m *Machine) unpark(c *call) {
 	j := c.parked
 	c.parked = nil
+	m.parked--
 	m.line(j)
 }

@@ -108,7 +108,7 @@ func (s *script) show(what string) error {
 	var lines []string
 	switch what {
 	case "pending":
-		lines = append(lines, fmt.Sprintf("%d pending, %d calls", s.m.Pending(), s.m.Calls()))
+		lines = append(lines, fmt.Sprintf("%d pending, %d parked, %d calls", s.m.Pending(), s.m.Parked(), s.m.Calls()))
 	case "rules":
 		for r := range s.m.Rules() {
 			lines = append(lines, rename(r.String()))

@@ -1,0 +1,126 @@
+package gatekeeper
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// stage is how far a call has come.
+type stage uint8
+
+const (
+	stageWaiting  stage = iota + 1 // held, until its rules are in place
+	stageRunning                   // with the callee
+	stageReplying                  // its reply is held, until its rules are in place
+	stageFinished                  // the reply has gone on, or an exception of ours
+)
+
+var stageNames = [...]string{"", "waiting", "running", "replying", "finished"}
+
+// call is a held call on record: what makes a second copy of any of its packets
+// harmless. It stays until its caller has settled it or is gone.
+type call struct {
+	header         rpc.Header // of its first copy
+	to             netip.Addr // the service's address; none for a call that was not held
+	caller, callee lease.Node
+	incarnation    uint32 // the callee's, to which the call is bound
+	service        string
+	method         string
+	stage          stage
+	settled        bool // the caller will not ask again
+	// children are the calls with hash ids that this one's execution has made: its
+	// reply settles them.
+	children []*call
+	// refusal is the exception that the caller got from us instead of a reply.
+	refusal *fault.Error
+}
+
+func (k *call) id() rpc.ID { return k.header.Call }
+
+// oneway reports whether nobody will answer the call.
+func (k *call) oneway() bool { return k.header.Type == rpc.Oneway }
+
+// session reports whether the call is one of a session, whose floor settles it;
+// otherwise its id is a hash, and its parent's reply does.
+func (k *call) session() bool { return k.header.Flags&rpc.FlagSession != 0 }
+
+// record puts a new call on record with its caller.
+func (c *controller) record(n *node, k *call) {
+	c.calls[k.id()] = k
+	n.calls[k] = struct{}{}
+	if k.session() {
+		s := n.sessionOf(k.id())
+		s.calls = append(s.calls, k)
+	} else if p := c.calls[k.header.Parent]; p != nil && p.callee == k.caller {
+		p.children = append(p.children, k)
+	}
+}
+
+// finish ends a call's life on the wire.
+func (c *controller) finish(k *call) {
+	k.stage = stageFinished
+	for _, child := range k.children {
+		child.settled = true
+		c.forgetSettled(child)
+	}
+	k.children = nil
+	c.forgetSettled(k)
+}
+
+// forgetSettled drops a call's record if it is finished and nobody can ask for it.
+func (c *controller) forgetSettled(k *call) {
+	if k.stage != stageFinished || !k.settled || c.calls[k.id()] != k {
+		return
+	}
+	delete(c.calls, k.id())
+	delete(c.orphans, k)
+	if !k.session() {
+		c.acknowledge(k)
+	}
+	n := c.nodes[k.caller]
+	if n == nil {
+		return
+	}
+	delete(n.calls, k)
+	if s := n.sessions[k.id().Session()]; s != nil && k.session() {
+		s.calls = slices.DeleteFunc(s.calls, func(o *call) bool { return o == k })
+	}
+}
+
+// acknowledge tells the callee of a call with a hash id, which has no floor, that
+// nobody will ask for its answer any more.
+func (c *controller) acknowledge(k *call) {
+	if n := c.nodes[k.callee]; n == nil || n.incarnation != k.incarnation {
+		return
+	}
+	m := rpc.Message{Header: k.header}
+	m.Type, m.Flags, m.CalleeIncarnation = rpc.Ack, rpc.FlagReleased, k.incarnation
+	c.send(0, frame.UDP6{
+		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.callee, rackaddr.PortRPC), Payload: m.Append(nil),
+	}.Append(nil))
+}
+
+// forgetCaller settles all calls of a node that is gone; those that run go on.
+func (c *controller) forgetCaller(n *node) {
+	for _, k := range n.records() {
+		k.settled = true
+		c.forgetSettled(k)
+		if k.stage == stageRunning && !k.oneway() {
+			c.orphans[k] = c.now.Add(probeInterval)
+			c.timers = true
+		}
+	}
+	n.sessions, n.calls = nil, nil
+}
+
+// records returns the calls of a node in the order of their ids.
+func (n *node) records() []*call {
+	return slices.SortedFunc(maps.Keys(n.calls), func(a, b *call) int { return compareIDs(a.id(), b.id()) })
+}
