@@ -36,7 +36,8 @@ func (e *Endpoint) tickLane(now time.Duration, p *peer, l *lane) {
 
 // overdue takes in that no answer to r came in time.
 func (e *Endpoint) overdue(now time.Duration, p *peer, r *request) {
-	e.reads.give(r)         // what a slow machine may still send must not hold others up
+	// What a slow machine may still send must not hold others up.
+	e.reads.give(r)
 	if r.lane == &p.plain { // a held request may just wait for the Gatekeeper
 		p.cc.lost(r.number, e.number)
 	}
