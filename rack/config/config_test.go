@@ -112,6 +112,13 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
+func TestManyMistakes(t *testing.T) {
+	_, err := Parse("r", []byte(strings.Repeat("x: 1\n", 1000)))
+	if err == nil || strings.Count(err.Error(), "\n") != maxShown || !strings.Contains(err.Error(), "980 more mistakes") {
+		t.Errorf("1000 mistakes: %v", err)
+	}
+}
+
 func TestTooManyBlades(t *testing.T) {
 	many := func(n int, kind string) string {
 		var b strings.Builder

@@ -50,9 +50,22 @@ func Parse(file string, b []byte) (Config, error) {
 		}
 	}
 	if len(r.found) > 0 {
-		return Config{}, errors.Join(toErrors(r.found)...)
+		return Config{}, r.errors()
 	}
 	return c, nil
+}
+
+// maxShown is how many mistakes are worth reading at once.
+const maxShown = 20
+
+// errors joins what was found.
+func (r *reader) errors() error {
+	rest := len(r.found) - maxShown
+	if rest <= 0 {
+		return errors.Join(toErrors(r.found)...)
+	}
+	more := &Error{File: r.file, Msg: fmt.Sprintf("%d more mistakes", rest), Remedy: "correct those above first"}
+	return errors.Join(append(toErrors(r.found[:maxShown]), more)...)
 }
 
 // document returns the root of the file's one YAML document.
