@@ -1,0 +1,190 @@
+package log
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// BenchmarkAppend is the time from Append until the record is logged, by one
+// caller and by 64 at a time; each call adds a record and deletes an older one,
+// as calls do that come and go. It reports percentiles and records per second.
+// bbolt is here to show why it is not what the log uses.
+func BenchmarkAppend(b *testing.B) {
+	for _, name := range []string{"pebble", "bbolt", "memory"} {
+		for _, sync := range []bool{false, true} {
+			if sync && name == "memory" {
+				continue
+			}
+			for _, size := range []int{300, 4000, 60000} {
+				for _, callers := range []int{1, 64} {
+					mode := map[bool]string{false: "cache", true: "sync"}[sync]
+					b.Run(fmt.Sprintf("%s/%s/size=%d/callers=%d", name, mode, size, callers), func(b *testing.B) {
+						benchmarkAppend(b, openBench(b, name, sync), size, callers)
+					})
+				}
+			}
+		}
+	}
+}
+
+func openBench(b *testing.B, name string, sync bool) *Log {
+	var s store
+	var err error
+	switch dir := b.TempDir(); name {
+	case "pebble":
+		s, err = openPebble(filepath.Join(dir, "log"), sync)
+	case "bbolt":
+		s, err = openBolt(filepath.Join(dir, "db"), sync)
+	default:
+		s = &memoryStore{disk: &Disk{open: true, records: map[uint64][]byte{}}}
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, err := open(s, Options{Sync: sync})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+func benchmarkAppend(b *testing.B, l *Log, size, callers int) {
+	id := func(caller, k int) (id ID) {
+		binary.BigEndian.PutUint32(id[:], uint32(caller))
+		binary.BigEndian.PutUint64(id[8:], uint64(k))
+		return id
+	}
+	packet := make([]byte, size)
+	took := make([][]time.Duration, callers)
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for c := range callers {
+		wg.Go(func() {
+			for k := range (b.N + callers - 1) / callers {
+				at := time.Now()
+				var batch Batch
+				batch.Put(Record{Kind: KindCall, ID: id(c, k), Time: at, Packet: packet})
+				batch.Delete(KindCall, id(c, k-20))
+				if err := l.Append(context.Background(), &batch); err != nil {
+					b.Error(err)
+					return
+				}
+				took[c] = append(took[c], time.Since(at))
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Nanoseconds())/1e3, "p50-µs")
+	b.ReportMetric(float64(all[len(all)*99/100].Nanoseconds())/1e3, "p99-µs")
+	b.ReportMetric(float64(len(all))/b.Elapsed().Seconds(), "records/s")
+}
+
+// BenchmarkOpen is the recovery of 100,000 records of 1,000 bytes.
+func BenchmarkOpen(b *testing.B) {
+	dir := filepath.Join(b.TempDir(), "log")
+	l, err := Open(dir, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var batch Batch
+	for k := range 100_000 {
+		var id ID
+		binary.BigEndian.PutUint64(id[:], uint64(k))
+		batch.Put(Record{Kind: KindCall, ID: id, Packet: make([]byte, 1000)})
+	}
+	if err := errors.Join(l.Append(context.Background(), &batch), l.Close()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		l, err := Open(dir, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		count := 0
+		for _, err := range l.Records() {
+			if err != nil {
+				b.Fatal(err)
+			}
+			count++
+		}
+		if err := l.Close(); err != nil || count != 100_000 {
+			b.Fatal(count, err)
+		}
+	}
+}
+
+// boltStore is the store that bbolt would be.
+type boltStore struct{ db *bbolt.DB }
+
+var bucket = []byte("records")
+
+func openBolt(file string, sync bool) (*boltStore, error) {
+	db, err := bbolt.Open(file, 0o600, &bbolt.Options{
+		NoSync: !sync, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, InitialMmapSize: 1 << 30,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &boltStore{db}, db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists(bucket)
+		return err
+	})
+}
+
+func (s *boltStore) commit(c change) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		records := tx.Bucket(bucket)
+		records.FillPercent = 0.9 // keys only grow
+		for _, p := range c.puts {
+			if err := records.Put(recordKey(p.sequence), p.data); err != nil {
+				return err
+			}
+		}
+		for _, sequence := range c.deletes {
+			if err := records.Delete(recordKey(sequence)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *boltStore) get(sequence uint64) (data []byte, err error) {
+	return data, s.db.View(func(tx *bbolt.Tx) error {
+		data = slices.Clone(tx.Bucket(bucket).Get(recordKey(sequence)))
+		return nil
+	})
+}
+
+func (s *boltStore) scan() iter.Seq2[put, error] {
+	return func(yield func(put, error) bool) {
+		_ = s.db.View(func(tx *bbolt.Tx) error {
+			c := tx.Bucket(bucket).Cursor()
+			for k, v := c.First(); k != nil; k, v = c.Next() {
+				if !yield(put{binary.BigEndian.Uint64(k[len(firstRecord):]), v}, nil) {
+					break
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func (s *boltStore) footprint() uint64 { return 0 }
+func (s *boltStore) close() error      { return s.db.Close() }

@@ -1,0 +1,148 @@
+package log
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// full is a record with every field.
+func full() Record {
+	return Record{
+		Kind: KindCall, ID: ID{1, 15: 2}, Sequence: 7, Time: time.Unix(1700000000, 5).UTC(), Parent: packet.ID{3, 15: 4},
+		Caller: Node{rackaddr.Node(1), 1}, Callee: Node{rackaddr.Node(2), 9}, Order: 11, Attempt: 3,
+		Packet: []byte("a whole datagram"), Data: []byte{0},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRecord(t)
+		r.Sequence = rapid.Uint64().Draw(t, "sequence")
+		b := r.append([]byte("before"))[len("before"):]
+		if len(b) != r.size() {
+			t.Fatalf("size %d, encoded %d bytes", r.size(), len(b))
+		}
+		got, err := parse(b)
+		if err != nil || !reflect.DeepEqual(got, r) {
+			t.Fatalf("%+v\nbecame\n%+v, %v", r, got, err)
+		}
+	})
+}
+
+func drawRecord(t *rapid.T) Record {
+	maybe := func(label string) bool { return rapid.Bool().Draw(t, label) }
+	r := Record{Kind: Kind(rapid.IntRange(1, int(kindEnd)-1).Draw(t, "kind")), ID: ID{15: rapid.Byte().Draw(t, "id")}}
+	if maybe("time") {
+		r.Time = time.Unix(0, rapid.Int64Range(0, 1<<62).Draw(t, "ns")).UTC()
+	}
+	if maybe("parent") {
+		r.Parent = packet.ID{3: rapid.Byte().Draw(t, "parent id"), 15: 1}
+	}
+	if maybe("caller") {
+		r.Caller = Node{rackaddr.Node(rapid.Uint64().Draw(t, "caller")), rapid.Uint32().Draw(t, "incarnation")}
+	}
+	if maybe("callee") {
+		r.Callee = Node{netip.MustParseAddr("::"), rapid.Uint32().Draw(t, "incarnation")}
+	}
+	r.Order, r.Attempt = rapid.Uint64().Draw(t, "order"), rapid.Uint32().Draw(t, "attempt")
+	r.Packet = nonEmpty(rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "packet"))
+	r.Data = nonEmpty(rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data"))
+	return r
+}
+
+func nonEmpty(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+// Every byte counts: no cut or changed record is taken for a record.
+func TestParseRefuses(t *testing.T) {
+	r := full()
+	good := r.append(nil)
+	for n := range good {
+		if _, err := parse(good[:n]); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("cut to %d bytes: %v", n, err)
+		}
+	}
+	for i := range good {
+		for bit := range 8 {
+			bad := bytes.Clone(good)
+			bad[i] ^= 1 << bit
+			want := ErrCorrupt
+			if i == 2 {
+				want = ErrVersion
+			}
+			if _, err := parse(bad); !errors.Is(err, want) {
+				t.Errorf("byte %d, bit %d changed: %v", i, bit, err)
+			}
+		}
+	}
+	if _, err := parse(append(bytes.Clone(good), 0)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a byte too many: %v", err)
+	}
+}
+
+// A record of a later version is told from a broken one.
+func TestParseNewer(t *testing.T) {
+	for name, change := range map[string]func(b []byte){
+		"version": func(b []byte) { b[2] = 2 },
+		"kind":    func(b []byte) { b[3] = byte(kindEnd) },
+		"fields":  func(b []byte) { b[32] = 0x80 },
+	} {
+		r := full()
+		b := r.append(nil)
+		change(b)
+		binary.BigEndian.PutUint32(b[4:], checksum(b))
+		if _, err := parse(b); !errors.Is(err, ErrVersion) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	r := full()
+	f.Add(r.append(nil))
+	f.Add((&Record{Kind: KindRack}).append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parse(b)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+				t.Fatalf("untyped error %v", err)
+			}
+			return
+		}
+		if again := r.append(nil); !bytes.Equal(again, b) {
+			t.Fatalf("%x\nbecame %x", b, again)
+		}
+	})
+}
+
+// FuzzFields gets past the checksum, which random bytes do not.
+func FuzzFields(f *testing.F) {
+	r := full()
+	f.Add(r.append(nil)[8:])
+	f.Fuzz(func(t *testing.T, rest []byte) {
+		b := []byte{recordMagic >> 8, recordMagic & 0xff, recordVersion, byte(KindCall), 0, 0, 0, 0}
+		b = append(b, rest...)
+		binary.BigEndian.PutUint32(b[4:], checksum(b))
+		r, err := parse(b)
+		if err != nil {
+			return
+		}
+		if again := r.append(nil); !bytes.Equal(again, b) {
+			t.Fatalf("%x\nbecame %x", b, again)
+		}
+	})
+}

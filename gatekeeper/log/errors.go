@@ -1,0 +1,38 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The errors of a log; compare with errors.Is.
+var (
+	// ErrFull: the batch would make the log exceed Options.Limit. Deletions are
+	// always taken.
+	ErrFull = errors.New("the log is full")
+	// ErrBusy: too much waits to be logged; try again when some of it is.
+	ErrBusy = errors.New("the log's queue is full")
+	// ErrClosed: the log was closed; the batch is not logged.
+	ErrClosed = errors.New("the log is closed")
+	// ErrFailed: the log could not write and takes nothing any more. Whether the
+	// batch is logged is not known.
+	ErrFailed = errors.New("the log has failed")
+	// ErrLocked: another process, or another Log in this one, has the log open.
+	ErrLocked = errors.New("the log is in use")
+	// ErrTooLarge: the batch exceeds MaxBatch; it can never be logged.
+	ErrTooLarge = errors.New("the batch is too large")
+	// ErrCorrupt: what was read is not what was written.
+	ErrCorrupt = errors.New("the log is corrupt")
+	// ErrVersion: another version of Bifröst wrote the log.
+	ErrVersion = errors.New("the log's version is not known")
+)
+
+// corruptf returns an error that wraps ErrCorrupt and says what and where.
+func corruptf(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
+}
+
+// versionError says which version of what was found.
+func versionError(what string, found, known uint64) error {
+	return fmt.Errorf("%w: %s has version %d, this program knows %d", ErrVersion, what, found, known)
+}

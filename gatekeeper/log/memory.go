@@ -1,0 +1,179 @@
+package log
+
+import (
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Disk is where a log in memory keeps what is logged. It outlives the logs that
+// are opened on it, as a disk does, and fails as one does: see Crash and
+// LosePower. The zero Disk is empty. Its methods may be called concurrently with
+// those of its log.
+type Disk struct {
+	mu         sync.Mutex
+	records    map[uint64][]byte
+	unsynced   []undo // what LosePower takes back, oldest first
+	open       bool
+	generation int
+}
+
+// undo is how to take one commit back.
+type undo struct {
+	put     []uint64
+	deleted map[uint64][]byte
+}
+
+// errCrashed is what a log gets whose Gatekeeper has crashed.
+var errCrashed = errors.New("simulated crash")
+
+// OpenMemory opens the log on a disk in memory. It fails with ErrLocked while
+// another one is open, until Close or Crash.
+func OpenMemory(d *Disk, o Options) (*Log, error) {
+	d.mu.Lock()
+	if d.open {
+		d.mu.Unlock()
+		return nil, ErrLocked
+	}
+	d.open = true
+	if d.records == nil {
+		d.records = map[uint64][]byte{}
+	}
+	s := &memoryStore{disk: d, sync: o.Sync, generation: d.generation}
+	d.mu.Unlock()
+	l, err := open(s, o)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return l, nil
+}
+
+// Crash ends the Gatekeeper that has the log open: nothing more that it submits,
+// or has submitted and was not told is logged, is logged. Its Log only fails
+// from now on, and another can be opened. What is logged stays.
+func (d *Disk) Crash() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.generation++
+	d.open = false
+}
+
+// LosePower crashes the Gatekeeper and takes back the last commits that were not
+// synced: all but the first keep of them. It returns how many it took back. With
+// Options.Sync there are none.
+func (d *Disk) LosePower(keep int) int {
+	d.Crash()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lost := d.unsynced[min(keep, len(d.unsynced)):]
+	for _, u := range slices.Backward(lost) {
+		for _, s := range u.put {
+			delete(d.records, s)
+		}
+		maps.Copy(d.records, u.deleted)
+	}
+	d.unsynced = nil
+	return len(lost)
+}
+
+// Flush syncs the disk: what is logged survives LosePower.
+func (d *Disk) Flush() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unsynced = nil
+}
+
+// maxUnsynced is how many commits a Disk can lose; older ones have reached it by
+// themselves, as an operating system writes back its page cache.
+const maxUnsynced = 1024
+
+// memoryStore is one opening of a Disk.
+type memoryStore struct {
+	disk       *Disk
+	sync       bool
+	generation int
+}
+
+// begin locks the disk if this opening of it is alive.
+func (s *memoryStore) begin() error {
+	s.disk.mu.Lock()
+	if s.generation != s.disk.generation {
+		s.disk.mu.Unlock()
+		return errCrashed
+	}
+	return nil
+}
+
+func (s *memoryStore) commit(c change) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.disk.mu.Unlock()
+	d, u := s.disk, undo{deleted: map[uint64][]byte{}}
+	for _, p := range c.puts {
+		d.records[p.sequence] = p.data
+		u.put = append(u.put, p.sequence)
+	}
+	for _, sequence := range c.deletes {
+		u.deleted[sequence] = d.records[sequence]
+		delete(d.records, sequence)
+	}
+	if s.sync {
+		return nil
+	}
+	if d.unsynced = append(d.unsynced, u); len(d.unsynced) > maxUnsynced {
+		d.unsynced = slices.Delete(d.unsynced, 0, len(d.unsynced)-maxUnsynced)
+	}
+	return nil
+}
+
+func (s *memoryStore) get(sequence uint64) ([]byte, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.disk.mu.Unlock()
+	b, ok := s.disk.records[sequence]
+	if !ok {
+		return nil, corruptf("record %d is not there", sequence)
+	}
+	return slices.Clone(b), nil
+}
+
+func (s *memoryStore) scan() iter.Seq2[put, error] {
+	return func(yield func(put, error) bool) {
+		if err := s.begin(); err != nil {
+			yield(put{}, err)
+			return
+		}
+		var all []put
+		for sequence, data := range s.disk.records {
+			all = append(all, put{sequence, data})
+		}
+		s.disk.mu.Unlock()
+		slices.SortFunc(all, func(a, b put) int { return int(int64(a.sequence - b.sequence)) })
+		for _, p := range all {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *memoryStore) footprint() (n uint64) {
+	s.disk.mu.Lock()
+	defer s.disk.mu.Unlock()
+	for _, b := range s.disk.records {
+		n += uint64(len(b))
+	}
+	return n
+}
+
+func (s *memoryStore) close() error {
+	if s.begin() == nil {
+		s.disk.open = false
+		s.disk.mu.Unlock()
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package log
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Kind says what a record is, and thereby what its ID names. The numbers are on
+// disk, so they stay.
+type Kind uint8
+
+// The kinds. A comment says what ID is and which fields are used.
+const (
+	// KindCall is a held call or one-way as it was released, by call id: Packet,
+	// Parent, Caller, Callee (where it was delivered to), Order, Attempt.
+	KindCall Kind = 1
+	// KindReply is a call's outcome, by call id: Packet (a reply or an exception
+	// with its commit trailer), Callee (who finished it).
+	KindReply Kind = 2
+	// KindCheckpoint is a durable main's last checkpoint, by execution id: Packet
+	// or Data, Caller (the main's node).
+	KindCheckpoint Kind = 3
+	// KindState is the state of a stateful service, by NameID: Data, Order (of
+	// the last call in it).
+	KindState Kind = 4
+	// KindSession is a client's sequence window, by its session (the low half of
+	// the id is zero): Order (the floor), Data.
+	KindSession Kind = 5
+	// KindNode is what must be known of a node, by AddrID: Callee (its last
+	// incarnation), Data.
+	KindNode Kind = 6
+	// KindRegion is what must be known of a region, by its base pointer: Caller
+	// (the controller), Data.
+	KindRegion Kind = 7
+	// KindRack is the saved state of package resources, by the zero id: Data.
+	KindRack Kind = 8
+	// KindRecovery is a recovery under way, by AddrID of the failed node: Data.
+	KindRecovery Kind = 9
+	kindEnd      Kind = 10
+)
+
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery"}
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	if k.valid() {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+func (k Kind) valid() bool { return k > 0 && k < kindEnd }
+
+// ID names what a record is about.
+type ID [16]byte
+
+// AddrID is the ID of an IPv6 address: of a node, or of a region's pointer.
+func AddrID(a netip.Addr) ID { return ID(a.As16()) }
+
+// Key is what a log has at most one record of.
+type Key struct {
+	Kind Kind
+	ID   ID
+}
+
+// String prints the kind and the id in hexadecimal.
+func (k Key) String() string { return fmt.Sprintf("%s %x", k.Kind, k.ID[:]) }
+
+// Node is one incarnation of a node; the zero Node is none.
+type Node struct {
+	Address     netip.Addr
+	Incarnation uint32
+}
+
+// IsZero reports whether n names no node.
+func (n Node) IsZero() bool { return n == Node{} }
+
+// Record is one thing that must not be forgotten. All fields after ID are
+// optional; which ones a Kind has is for the Gatekeeper to know.
+type Record struct {
+	Kind Kind
+	ID   ID
+	// Sequence is the record's place in the log, from 1; Submit sets it.
+	Sequence uint64
+	// Time is when it was made. It is kept to the nanosecond, in UTC.
+	Time time.Time
+	// Parent is the execution that made the call.
+	Parent         packet.ID
+	Caller, Callee Node
+	// Order is a place among the calls of a stateful service or a session.
+	Order uint64
+	// Attempt counts the deliveries before this one.
+	Attempt uint32
+	// Packet is a whole datagram's payload, header included.
+	Packet []byte
+	// Data is what else belongs to it, in a form of its owner's.
+	Data []byte
+}
+
+// Key is what the record is about.
+func (r *Record) Key() Key { return Key{r.Kind, r.ID} }
