@@ -354,6 +354,20 @@ func TestSection9_7_Registers(t *testing.T) {
 	})
 }
 
+// An array that is too large to be read at once is read by index.
+func TestSection9_7_Registers_TooManyForOneRead(t *testing.T) {
+	withPrimary(t, func(_ *bench, c *controller) {
+		info := testInfo(t)
+		info.Registers[0].Size = maxReadCells + 1
+		c.commit(info)
+		_, err := c.read(entity(t, `register_entry { register_id: 0x16000001 }`))
+		if got := codesOf(t, err); len(got) != 1 || got[0] != codes.ResourceExhausted {
+			t.Errorf("got %v", err)
+		}
+		c.expect(`register_entry { register_id: 0x16000001 index { index: 9 } }`, `register_entry { register_id: 0x16000001 index { index: 9 } data { bitstring: "\x00" } }`)
+	})
+}
+
 func TestSection9_8_DigestEntry(t *testing.T) {
 	configured(t, func(_ *bench, c *controller) {
 		c.refuses(refusal{c.modify(digestConfig), codes.NotFound}, refusal{c.del(digestConfig), codes.NotFound})

@@ -27,6 +27,9 @@ const (
 	// readChunk is roughly how many entities go into one ReadResponse: well
 	// below gRPC's default limit of 4 MiB for a client.
 	readChunk = 1024
+	// maxReadCells bounds how many cells of an array one request reads, since all
+	// of an answer is gathered before any of it is sent: some 150 MiB.
+	maxReadCells = 1 << 20
 	// maxDigestList bounds a digest list whose configuration sets no limit.
 	maxDigestList = 1024
 	// maxDigestCache bounds the samples remembered until they are acknowledged;

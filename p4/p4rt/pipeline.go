@@ -42,7 +42,7 @@ func (s *Server) newPipeline(m *p4v1.ForwardingPipelineConfig) (*pipeline, error
 	}
 	p.dp = dp
 	if p.store, err = newStore(info, dp); err != nil {
-		_ = p.close()
+		_ = p.close() // with the lock held: nothing has been written, so nothing is idle
 		return nil, unrealizable(err)
 	}
 	return p, nil

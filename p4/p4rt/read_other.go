@@ -80,6 +80,9 @@ func (r *reader) cells(o p4info.Object, size int64, id uint32, ix *p4v1.Index, f
 	if err != nil {
 		return err
 	}
+	if last-first > maxReadCells {
+		return status.Errorf(codes.ResourceExhausted, "%s has %d cells, more than the %d that one request may read: read them by index", o.Name, size, maxReadCells)
+	}
 	for i := first; i < last; i++ {
 		if err := f(i); err != nil {
 			return err
