@@ -1,0 +1,40 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+)
+
+// List is one page of a list.
+type List[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty" doc:"Cursor of the next page; absent on the last one"`
+}
+
+// Problem is what every error response carries (RFC 9457).
+type Problem struct {
+	Type   string    `json:"type" format:"uri-reference" doc:"about:blank: the status says it all" example:"about:blank"`
+	Title  string    `json:"title" doc:"The status in words" example:"Not Found"`
+	Status int       `json:"status" doc:"The HTTP status" example:"404"`
+	Detail string    `json:"detail,omitempty" doc:"What is wrong, and with what" example:"there is no blade m9"`
+	Errors []Mistake `json:"errors,omitempty" doc:"Every mistake in the request"`
+}
+
+// Mistake is one thing that is wrong with a request.
+type Mistake struct {
+	Message  string `json:"message"`
+	Location string `json:"location,omitempty" doc:"Where, such as query.limit"`
+}
+
+// Error implements error: the detail and all mistakes.
+func (p *Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(p.Title)
+	if p.Detail != "" {
+		b.WriteString(": " + p.Detail)
+	}
+	for _, m := range p.Errors {
+		fmt.Fprintf(&b, "; %s: %s", m.Location, m.Message)
+	}
+	return b.String()
+}

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Status is the Gatekeeper and its rack at a glance.
+type Status struct {
+	Version   string    `json:"version" doc:"Version of the Gatekeeper's program" example:"v0.3.0"`
+	Boot      string    `json:"boot" doc:"Names this run of the Gatekeeper; the first part of every event id" example:"9f86d081884c7d65"`
+	Election  string    `json:"election" doc:"P4Runtime election id, HIGH:LOW; the Gatekeeper with the highest is in charge" example:"0:1790000000000000000"`
+	Time      time.Time `json:"time" doc:"When this was true"`
+	Switch    Switch    `json:"switch"`
+	MTU       int       `json:"mtu" doc:"The rack's largest IPv6 packet in bytes" example:"9000"`
+	DSMPrefix int       `json:"dsm_prefix" minimum:"1" maximum:"255" doc:"Byte 4 of every global pointer" example:"16"`
+	Heartbeat float64   `json:"heartbeat_seconds" doc:"How often blades report; one that is silent three times as long has failed" example:"1"`
+	Counts    Counts    `json:"counts"`
+	Counters  Counters  `json:"counters"`
+}
+
+// Switch is the rack's switch as the Gatekeeper sees it.
+type Switch struct {
+	Connected bool   `json:"connected" doc:"The switch obeys, and its tables are what they should be"`
+	DeviceID  uint64 `json:"device_id" doc:"P4Runtime device id" example:"1"`
+}
+
+// Counts say how much of everything there is now.
+type Counts struct {
+	Blades   BladeCounts `json:"blades"`
+	Nodes    int         `json:"nodes" doc:"Nodes that have joined"`
+	Services int         `json:"services" doc:"Services that at least one node exports"`
+	Regions  int         `json:"regions" doc:"Regions that are allocated, those included that are just being freed"`
+	Calls    int         `json:"calls" doc:"Held calls on record: those under way, and finished ones that their callers have not settled"`
+	Waiting  int         `json:"waiting" doc:"Allocations, calls, replies and frees that wait for their rules or for each other"`
+}
+
+// BladeCounts count blades by status.
+type BladeCounts struct {
+	Free   int `json:"free"`
+	InUse  int `json:"in_use"`
+	Failed int `json:"failed"`
+}
+
+// Counters count what has happened since the Gatekeeper started.
+type Counters struct {
+	Held         uint64 `json:"held" doc:"Packets that the switch has held"`
+	Released     uint64 `json:"released" doc:"Held packets that have gone on"`
+	Calls        uint64 `json:"calls" doc:"Held calls and one-ways"`
+	Allocs       uint64 `json:"allocs" doc:"Regions that came up"`
+	Frees        uint64 `json:"frees" doc:"Regions freed by their controllers"`
+	Reclaims     uint64 `json:"reclaims" doc:"Regions freed because nobody had them any more"`
+	RulesWritten uint64 `json:"rules_written" doc:"Entries inserted, modified or deleted"`
+	RulesGranted uint64 `json:"rules_granted" doc:"Access rules granted, among those written"`
+	RulesRevoked uint64 `json:"rules_revoked" doc:"Access rules revoked, among those written"`
+	Denied       uint64 `json:"denied" doc:"Accesses that the switch has denied"`
+	Refused      uint64 `json:"refused" doc:"Calls, frees and requests that the Gatekeeper has refused"`
+	Duplicates   uint64 `json:"duplicates" doc:"Copies of what was known"`
+	Late         uint64 `json:"late" doc:"Calls below their session's floor"`
+	Malformed    uint64 `json:"malformed" doc:"Held packets that make no sense"`
+	Foreign      uint64 `json:"foreign" doc:"Held packets from somebody who may not say that"`
+	Overload     uint64 `json:"overload" doc:"Held packets dropped because too many waited"`
+	Failures     uint64 `json:"failures" doc:"Rules or commands refused by the switch or a blade"`
+	Unsent       uint64 `json:"unsent" doc:"Packets that found no room towards the switch"`
+	Probes       uint64 `json:"probes" doc:"Replies asked for in the place of callers that are gone"`
+	Reconciled   uint64 `json:"reconciled" doc:"Entries repaired after the switch's tables were read back"`
+}
+
+// Blade is a physical resource of the rack.
+type Blade struct {
+	Name     string            `json:"name" doc:"Unique in the rack" example:"m1"`
+	Kind     string            `json:"kind" enum:"compute,memory"`
+	Status   string            `json:"status" enum:"free,in use,failed" doc:"free: nobody uses it; in use: it runs nodes or holds regions; failed: out of service"`
+	Address  netip.Addr        `json:"address" format:"ipv6" doc:"Its own address" example:"fd00:b1f0:0:1::4"`
+	Port     uint16            `json:"port,omitzero" doc:"Port of the switch; absent while it has failed" example:"4"`
+	MAC      string            `json:"mac" doc:"Ethernet address" example:"02:00:00:00:00:04"`
+	Machine  uint8             `json:"machine,omitzero" doc:"Machine id of a memory blade: byte 5 of its pointers" example:"1"`
+	Capacity uint64            `json:"capacity" doc:"A memory blade's bytes; how many nodes a compute blade may run"`
+	Used     uint64            `json:"used" doc:"How much of the capacity is taken, as the blade last reported"`
+	Nodes    []netip.Addr      `json:"nodes" doc:"Nodes that run here"`
+	Spec     map[string]string `json:"spec,omitempty" doc:"What the blade says about itself"`
+}
+
+// Node is a logical processor: a program with an address of its own.
+type Node struct {
+	Address     netip.Addr `json:"address" format:"ipv6" example:"fd00:b1f0:0:2::1"`
+	Name        string     `json:"name" doc:"The program's name" example:"arrays"`
+	Blade       string     `json:"blade" doc:"Where it runs" example:"s2"`
+	Incarnation uint32     `json:"incarnation" doc:"Counts its starts"`
+	Services    []string   `json:"services" doc:"What it exports"`
+}
+
+// Service is what a Thrift IDL declares, with the routes to it.
+type Service struct {
+	Name    string       `json:"name" example:"Arrays"`
+	Address netip.Addr   `json:"address" format:"ipv6" doc:"Callers send to it; the switch picks the node" example:"fd00:b1f0:0:3:8c5e:1f2a:77d0:4b19"`
+	Nodes   []netip.Addr `json:"nodes" doc:"Nodes that serve it"`
+	Methods []Method     `json:"methods"`
+}
+
+// Method is one method of a service.
+type Method struct {
+	Name   string  `json:"name" example:"addRef"`
+	Routes []Route `json:"routes" doc:"Which calls go where"`
+}
+
+// Route sends some of a method's calls to a node: those whose id's last byte
+// begins with the Bits highest bits of Spread.
+type Route struct {
+	Spread uint8      `json:"spread" doc:"Value of the call id's last byte"`
+	Bits   int        `json:"bits" minimum:"0" maximum:"8" doc:"How many of its bits count"`
+	Node   netip.Addr `json:"node" format:"ipv6"`
+}

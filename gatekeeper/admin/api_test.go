@@ -1,0 +1,173 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+)
+
+// checked makes requests and holds every response against the contract.
+type checked struct {
+	*site
+	contract *contract
+}
+
+func (c *checked) do(path string, status int) []byte {
+	c.t.Helper()
+	r := c.request(http.MethodGet, path)
+	resp, body := c.site.do(r)
+	if resp.StatusCode != status {
+		c.t.Errorf("GET %s: %s, want %d\n%s", path, resp.Status, status, body)
+	}
+	if err := c.contract.check(r, resp, body); err != nil {
+		c.t.Error(err)
+	}
+	return body
+}
+
+// TestContract asks a rack that works for everything, rightly and wrongly, and holds
+// each real answer against the OpenAPI document. No operation may be left out.
+func TestContract(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	c := &checked{s, newContract(t, s.get("/v1/openapi.json"))}
+	call := getAs[api.List[api.Call]](s, "/v1/calls").Items[0].ID
+	for path, status := range map[string]int{
+		"/v1/status": 200, "/v1/counters": 200, "/v1/denied": 200,
+		"/v1/blades": 200, "/v1/blades/m1": 200, "/v1/blades/m9": 404,
+		"/v1/nodes": 200, "/v1/nodes/" + b.caller.Address().String(): 200, "/v1/nodes/fd00::9": 404, "/v1/nodes/c1": 422,
+		"/v1/services": 200, "/v1/services/Arrays": 200, "/v1/services/None": 404,
+		"/v1/regions": 200, "/v1/regions?limit=2": 200, "/v1/regions?pointer=" + b.a.String(): 200, "/v1/regions?node=fd00::9": 200,
+		"/v1/regions?limit=0": 422, "/v1/regions?limit=1001": 422, "/v1/regions?limit=x": 422, "/v1/regions?pointer=x": 422,
+		"/v1/regions?cursor=x": 400, "/v1/regions?size=9": 422,
+		"/v1/calls": 200, "/v1/calls?finished=true": 200, "/v1/calls?limit=1": 200, "/v1/calls?finished=maybe": 422, "/v1/calls?cursor=x": 400,
+		"/v1/calls/" + call: 200, "/v1/calls/" + strings.Repeat("0", 31) + "1": 404, "/v1/calls/x": 422,
+		"/v1/rules": 200, "/v1/rules?table=dsm_access": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
+		"/v1/events/recent": 200, "/v1/events/recent?kind=access.denied&limit=2": 200, "/v1/events/recent?limit=-1": 422,
+		"/v1/events?replay=x": 422,
+	} {
+		c.do(path, status)
+	}
+	c.events()
+	for _, op := range c.contract.operations() {
+		if !c.contract.used[op+" 200"] {
+			t.Errorf("nobody has tried %s", op)
+		}
+	}
+	c.token = ""
+	for _, op := range c.contract.operations() {
+		_, path, _ := strings.Cut(op, " ")
+		path = strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{id}", call).Replace(path)
+		c.do(path, http.StatusUnauthorized)
+	}
+}
+
+// events holds the events of a stream against the document.
+func (c *checked) events() {
+	c.t.Helper()
+	l := c.listen("?replay=3", "0-0")
+	l.next() // the gap before everything: another boot
+	for range 3 {
+		_, data, _ := strings.Cut(l.next(), "\n")
+		if err := c.contract.validate("/components/schemas/Event", []byte(strings.TrimPrefix(data, "data: "))); err != nil {
+			c.t.Errorf("%v\n%s", err, data)
+		}
+	}
+	c.contract.used["GET /v1/events 200"] = true
+}
+
+// When the Gatekeeper has ended, every answer says so as the document has it.
+func TestContract_Stopped(t *testing.T) {
+	s := startSite(t, stopped{})
+	c := &checked{s, newContract(t, s.get("/v1/openapi.json"))}
+	for _, op := range c.contract.operations() {
+		_, path, _ := strings.Cut(op, " ")
+		path = strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path)
+		if !strings.HasPrefix(path, "/v1/events") { // what was told can still be told
+			c.do(path, http.StatusServiceUnavailable)
+		}
+	}
+}
+
+// What the API says is what is so on the rack.
+func TestAnswers(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	status := getAs[api.Status](s, "/v1/status")
+	if !status.Switch.Connected || status.Counts.Nodes != 3 || status.Counts.Regions != 3 || status.Counts.Calls != 2 || status.Counters.Denied != 3 ||
+		status.Counts.Blades.InUse < 3 || status.Version != "test" {
+		t.Errorf("status %+v", status)
+	}
+	regions := getAs[api.List[api.Region]](s, "/v1/regions?pointer="+b.a.Add(100).String()).Items
+	if len(regions) != 1 || regions[0].Controller != b.caller.Address() || regions[0].Size != 4096 || len(regions[0].Leases) != 2 ||
+		!strings.HasPrefix(regions[0].Blade, "m") {
+		t.Fatalf("the lent region: %+v", regions)
+	}
+	calls := getAs[api.List[api.Call]](s, "/v1/calls").Items
+	var inner, outer api.Call
+	for _, k := range calls {
+		if k.Service == "Inner" {
+			inner = k
+		} else {
+			outer = k
+		}
+	}
+	if len(calls) != 2 || inner.Caller != b.callee.Address() || inner.Callee != b.nested.Address() || inner.Method != "incrementRef" ||
+		outer.Caller != b.caller.Address() || outer.Callee != b.callee.Address() || outer.Stage != "running" {
+		t.Errorf("calls %+v", calls)
+	}
+	lessees := []string{regions[0].Leases[0].Call, regions[0].Leases[1].Call}
+	if !slices.Contains(lessees, inner.ID) || !slices.Contains(lessees, outer.ID) {
+		t.Errorf("leases %v are not of calls %s and %s", lessees, inner.ID, outer.ID)
+	}
+	denied := getAs[api.List[api.Denial]](s, "/v1/denied").Items
+	if len(denied) != 3 || denied[0].Node != b.nested.Address() || denied[0].Op != "write" || denied[0].Pointer != b.a.String() {
+		t.Errorf("denied %+v", denied)
+	}
+	var may []string
+	for _, r := range getAs[api.List[api.Rule]](s, "/v1/rules?table=dsm_access").Items {
+		if r.Region == regions[0].Region {
+			may = append(may, fmt.Sprintf("%s %s", r.Match["source"], r.Match["operation"]))
+		}
+	}
+	slices.Sort(may)
+	if want := []string{b.caller.Address().String() + " read", b.callee.Address().String() + " read", b.nested.Address().String() + " read"}; !slices.Equal(may, want) {
+		t.Errorf("the switch lets %v, want %v", may, want)
+	}
+	b.finish()
+	if calls := getAs[api.List[api.Call]](s, "/v1/calls").Items; len(calls) != 0 {
+		t.Errorf("calls after the end: %+v", calls)
+	}
+}
+
+// Pages put together are the whole list.
+func TestPages(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	if whole, parts := getAs[api.List[api.Rule]](s, "/v1/rules?limit=1000"), inPages[api.Rule](s, "/v1/rules?limit=3"); len(parts) < 20 ||
+		!slices.EqualFunc(whole.Items, parts, func(a, b api.Rule) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+		t.Errorf("%d rules in pages, %d at once", len(parts), len(whole.Items))
+	}
+	if parts := inPages[api.Region](s, "/v1/regions?limit=1"); len(parts) != 3 {
+		t.Errorf("regions %+v", parts)
+	}
+	if parts := inPages[api.Call](s, "/v1/calls?limit=1"); len(parts) != 2 || parts[0].ID >= parts[1].ID {
+		t.Errorf("calls %+v", parts)
+	}
+}
+
+func inPages[T any](s *site, path string) (items []T) {
+	s.t.Helper()
+	for next := ""; ; {
+		page := getAs[api.List[T]](s, path+next)
+		items = append(items, page.Items...)
+		if page.Next == "" {
+			return items
+		}
+		next = "&cursor=" + page.Next
+	}
+}

@@ -1,0 +1,24 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+)
+
+// Backend is what the API needs of a Gatekeeper; *gatekeeper.Gatekeeper is one. Its
+// methods may be called concurrently. Those with a context fail with
+// gatekeeper.ErrStopped when the Gatekeeper does not run.
+type Backend interface {
+	Settings() gatekeeper.Settings
+	Connected(ctx context.Context) (bool, error)
+	Overview(ctx context.Context) (gatekeeper.Overview, error)
+	Regions(ctx context.Context, q gatekeeper.RegionQuery) (page []gatekeeper.RegionState, more bool, err error)
+	Calls(ctx context.Context, q gatekeeper.CallQuery) (page []gatekeeper.CallState, more bool, err error)
+	Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error)
+	Tables() []string
+	Subscribe(ctx context.Context) <-chan gatekeeper.Event
+}
+
+var _ Backend = (*gatekeeper.Gatekeeper)(nil)

@@ -1,0 +1,52 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// stopped is a Gatekeeper that does not run any more.
+type stopped struct{}
+
+func (stopped) Settings() gatekeeper.Settings {
+	return gatekeeper.Settings{Boot: 0xb007, Election: control.Election{Low: 7}, DSMPrefix: 0x10}
+}
+func (stopped) Connected(context.Context) (bool, error) { return false, gatekeeper.ErrStopped }
+func (stopped) Overview(context.Context) (gatekeeper.Overview, error) {
+	return gatekeeper.Overview{}, gatekeeper.ErrStopped
+}
+func (stopped) Regions(context.Context, gatekeeper.RegionQuery) ([]gatekeeper.RegionState, bool, error) {
+	return nil, false, gatekeeper.ErrStopped
+}
+func (stopped) Calls(context.Context, gatekeeper.CallQuery) ([]gatekeeper.CallState, bool, error) {
+	return nil, false, gatekeeper.ErrStopped
+}
+func (stopped) Rules(context.Context, ...string) ([]p4rtclient.Entry, error) {
+	return nil, gatekeeper.ErrStopped
+}
+func (stopped) Tables() []string { return []string{"dsm_access", "identity"} }
+func (stopped) Subscribe(ctx context.Context) <-chan gatekeeper.Event {
+	c := make(chan gatekeeper.Event)
+	context.AfterFunc(ctx, func() { close(c) })
+	return c
+}
+
+// narrator is a Gatekeeper that only tells events, those that a test hands it.
+type narrator struct {
+	stopped
+	events chan gatekeeper.Event
+}
+
+func newNarrator() narrator { return narrator{events: make(chan gatekeeper.Event)} }
+
+func (n narrator) Subscribe(context.Context) <-chan gatekeeper.Event { return n.events }
+
+// tell makes events of numbers from to to.
+func (n narrator) tell(from, to uint64) {
+	for seq := from; seq <= to; seq++ {
+		n.events <- gatekeeper.Event{Seq: seq, Kind: gatekeeper.CallHeld}
+	}
+}

@@ -1,0 +1,251 @@
+// Package client is the Go client of the Gatekeeper's admin API, as `bifrost status`
+// and its friends use it.
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+)
+
+// maxAnswer bounds an answer in bytes; the largest page has a few MiB.
+const maxAnswer = 64 << 20
+
+// pageSize is how many items a page has that All asks for.
+const pageSize = 1000
+
+// Config says where the API is.
+type Config struct {
+	// Address is unix:PATH, HOST:PORT (plain text, or TLS if TLS is set), or a URL.
+	Address string
+	// Token is sent with every request; a Unix socket needs none.
+	Token string
+	// TLS is used for https; nil means what the system trusts.
+	TLS *tls.Config
+}
+
+// Client asks one Gatekeeper. Its methods may be called concurrently.
+type Client struct {
+	base  *url.URL
+	token string
+	http  *http.Client
+}
+
+// New returns a Client; it does not connect.
+func New(cfg Config) (*Client, error) {
+	t := &http.Transport{TLSClientConfig: cfg.TLS, ForceAttemptHTTP2: true, ResponseHeaderTimeout: time.Minute}
+	address := cfg.Address
+	path, unix := strings.CutPrefix(address, "unix:")
+	switch {
+	case unix:
+		address = "http://gatekeeper"
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}
+	case strings.Contains(address, "://"):
+	case cfg.TLS != nil:
+		address = "https://" + address
+	default:
+		address = "http://" + address
+	}
+	base, err := url.Parse(address)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("admin address %q: want HOST:PORT, unix:PATH or a URL", cfg.Address)
+	}
+	return &Client{base: base, token: cfg.Token, http: &http.Client{Transport: t}}, nil
+}
+
+// Close ends idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// do makes a request; the caller must close the body of a response. What is not a
+// success is an error: an *api.Problem if the server says what is wrong.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, header http.Header) (*http.Response, error) {
+	u := c.base.JoinPath(path)
+	u.RawQuery = query.Encode()
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("ask the Gatekeeper: %w", err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, problem(resp)
+}
+
+// problem reads an error response.
+func problem(resp *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var p api.Problem
+	if mediaType(resp) == "application/problem+json" && json.Unmarshal(b, &p) == nil && p.Status != 0 {
+		return &p
+	}
+	return &api.Problem{Title: resp.Status, Status: resp.StatusCode, Detail: "this does not seem to be a Gatekeeper"}
+}
+
+func mediaType(resp *http.Response) string {
+	t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return t
+}
+
+// get asks for something.
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (out T, err error) {
+	return ask[T](ctx, c, http.MethodGet, path, query)
+}
+
+func ask[T any](ctx context.Context, c *Client, method, path string, query url.Values) (out T, err error) {
+	resp, err := c.do(ctx, method, path, query, nil)
+	if err != nil {
+		return out, err
+	}
+	defer resp.Body.Close()
+	if t := mediaType(resp); t != "application/json" {
+		return out, fmt.Errorf("%s answers with %q: this does not seem to be a Gatekeeper", c.base, t)
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out); err != nil {
+		return out, fmt.Errorf("answer of the Gatekeeper: %w", err)
+	}
+	return out, nil
+}
+
+// all yields the items of all pages of a list.
+func all[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for more := true; more; {
+			page, err := get[api.List[T]](ctx, c, path, query)
+			if err != nil {
+				var zero T
+				yield(zero, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			query.Set("cursor", page.Next)
+			more = page.Next != ""
+		}
+	}
+}
+
+// Status returns the Gatekeeper and its rack at a glance.
+func (c *Client) Status(ctx context.Context) (api.Status, error) {
+	return get[api.Status](ctx, c, "/v1/status", nil)
+}
+
+// Blades returns all blades.
+func (c *Client) Blades(ctx context.Context) ([]api.Blade, error) {
+	l, err := get[api.List[api.Blade]](ctx, c, "/v1/blades", nil)
+	return l.Items, err
+}
+
+// Nodes returns all nodes.
+func (c *Client) Nodes(ctx context.Context) ([]api.Node, error) {
+	l, err := get[api.List[api.Node]](ctx, c, "/v1/nodes", nil)
+	return l.Items, err
+}
+
+// Services returns all services.
+func (c *Client) Services(ctx context.Context) ([]api.Service, error) {
+	l, err := get[api.List[api.Service]](ctx, c, "/v1/services", nil)
+	return l.Items, err
+}
+
+// Denied returns the latest denied accesses, oldest first.
+func (c *Client) Denied(ctx context.Context) ([]api.Denial, error) {
+	l, err := get[api.List[api.Denial]](ctx, c, "/v1/denied", nil)
+	return l.Items, err
+}
+
+// RegionFilter selects regions; the zero value selects all.
+type RegionFilter struct {
+	Node    netip.Addr // that controls, has allocated or leases them
+	Pointer netip.Addr // that lies in it
+}
+
+// Regions yields regions.
+func (c *Client) Regions(ctx context.Context, f RegionFilter) iter.Seq2[api.Region, error] {
+	return all[api.Region](ctx, c, "/v1/regions", pages("node", text(f.Node), "pointer", text(f.Pointer)))
+}
+
+// CallFilter selects calls; the zero value selects those under way.
+type CallFilter struct {
+	Node     netip.Addr // that makes or serves them
+	Finished bool       // those that are over, too
+}
+
+// Calls yields calls.
+func (c *Client) Calls(ctx context.Context, f CallFilter) iter.Seq2[api.Call, error] {
+	finished := ""
+	if f.Finished {
+		finished = "true"
+	}
+	return all[api.Call](ctx, c, "/v1/calls", pages("node", text(f.Node), "finished", finished))
+}
+
+// Rules yields entries of a table of the switch, of all tables if that is "".
+func (c *Client) Rules(ctx context.Context, table string) iter.Seq2[api.Rule, error] {
+	return all[api.Rule](ctx, c, "/v1/rules", pages("table", table))
+}
+
+// Recent returns the latest events of some kinds, of all if none is named, oldest
+// first, limit at most.
+func (c *Client) Recent(ctx context.Context, limit int, kinds ...string) ([]api.Event, error) {
+	l, err := get[api.List[api.Event]](ctx, c, "/v1/events/recent", values("limit", strconv.Itoa(limit), "kind", strings.Join(kinds, ",")))
+	return l.Items, err
+}
+
+// values makes a query of names and values; those without a value are left out.
+func values(pairs ...string) url.Values {
+	v := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return v
+}
+
+func pages(pairs ...string) url.Values {
+	return values(append(pairs, "limit", strconv.Itoa(pageSize))...)
+}
+
+// text is an address, nothing for none.
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+// IsNotFound reports whether the API says that something does not exist.
+func IsNotFound(err error) bool {
+	var p *api.Problem
+	return errors.As(err, &p) && p.Status == http.StatusNotFound
+}

@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// What the Gatekeeper says, as the API says it. Lists are never nil: that would be
+// null in JSON.
+
+func statusOf(version string, set gatekeeper.Settings, o *gatekeeper.Overview) api.Status {
+	return api.Status{
+		Version: version, Boot: bootOf(set), Election: fmt.Sprintf("%d:%d", set.Election.High, set.Election.Low), Time: o.Time,
+		Switch: api.Switch{Connected: o.Switch, DeviceID: set.DeviceID},
+		MTU:    set.MTU, DSMPrefix: int(set.DSMPrefix), Heartbeat: set.Heartbeat.Seconds(),
+		Counts: countsOf(o), Counters: api.Counters(o.Counters),
+	}
+}
+
+// bootOf names a run of the Gatekeeper.
+func bootOf(set gatekeeper.Settings) string { return fmt.Sprintf("%016x", set.Boot) }
+
+func countsOf(o *gatekeeper.Overview) api.Counts {
+	c := api.Counts{
+		Nodes: len(o.Nodes), Services: len(o.Services), Regions: o.RegionCount, Calls: o.CallCount, Waiting: o.EventsWaiting,
+	}
+	for i := range o.Blades {
+		switch o.Blades[i].Status {
+		case gatekeeper.StatusFree:
+			c.Blades.Free++
+		case gatekeeper.StatusInUse:
+			c.Blades.InUse++
+		case gatekeeper.StatusFailed:
+			c.Blades.Failed++
+		}
+	}
+	return c
+}
+
+func bladesOf(o *gatekeeper.Overview) []api.Blade {
+	nodes := map[string][]netip.Addr{}
+	for i := range o.Nodes {
+		nodes[o.Nodes[i].Blade] = append(nodes[o.Nodes[i].Blade], o.Nodes[i].Address)
+	}
+	return each(o.Blades, func(b *gatekeeper.BladeState) api.Blade {
+		return api.Blade{
+			Name: b.Name, Kind: b.Kind, Status: b.Status, Address: b.Address, Port: b.Port, MAC: b.MAC, Machine: b.Machine,
+			Capacity: b.Capacity, Used: b.Used, Nodes: list(nodes[b.Name]), Spec: b.Spec,
+		}
+	})
+}
+
+func nodesOf(o *gatekeeper.Overview) []api.Node {
+	return each(o.Nodes, func(n *gatekeeper.NodeState) api.Node {
+		return api.Node{Address: n.Address, Name: n.Name, Blade: n.Blade, Incarnation: n.Incarnation, Services: list(n.Services)}
+	})
+}
+
+func servicesOf(o *gatekeeper.Overview) []api.Service {
+	services := each(o.Services, serviceOf)
+	slices.SortFunc(services, func(a, b api.Service) int { return cmp.Compare(a.Name, b.Name) })
+	return services
+}
+
+func serviceOf(s *gatekeeper.ServiceState) api.Service {
+	out := api.Service{Name: s.Name, Address: s.Address, Nodes: []netip.Addr{}, Methods: []api.Method{}}
+	for _, m := range s.Methods {
+		routes := each(m.Routes, func(r *gatekeeper.RouteState) api.Route { return api.Route(*r) })
+		out.Methods = append(out.Methods, api.Method{Name: m.Name, Routes: routes})
+		for _, r := range routes {
+			out.Nodes = append(out.Nodes, r.Node)
+		}
+	}
+	slices.SortFunc(out.Nodes, netip.Addr.Compare)
+	out.Nodes = slices.Compact(out.Nodes)
+	slices.SortFunc(out.Methods, func(a, b api.Method) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// regionsOf needs to know which blades the memory machines are.
+func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.Region {
+	machines := map[uint8]string{}
+	for i := range o.Blades {
+		if b := &o.Blades[i]; b.Machine != 0 {
+			machines[b.Machine] = b.Name
+		}
+	}
+	return each(regions, func(r *gatekeeper.RegionState) api.Region {
+		out := api.Region{
+			Region: r.Region, Size: r.Size, Owner: r.Owner, Controller: r.Controller, Freeing: r.Freeing,
+			Leases: each(r.Leases, func(l *gatekeeper.LeaseState) api.Lease { return api.Lease(*l) }),
+		}
+		if p, err := netip.ParsePrefix(r.Region); err == nil {
+			out.Blade = machines[packet.FromAddr(p.Addr()).Machine()]
+		}
+		return out
+	})
+}
+
+func callOf(k *gatekeeper.CallState) api.Call {
+	return api.Call{
+		ID: k.Call, Parent: k.Parent, Caller: k.Caller, Callee: k.Callee, Service: k.Service, Method: k.Method, Stage: k.Stage, Code: codeOf(k.Code),
+	}
+}
+
+func denialOf(d *gatekeeper.Denial) api.Denial { return api.Denial(*d) }
+
+func eventOf(id string, e *gatekeeper.Event) api.Event {
+	out := api.Event{
+		ID: id, Time: e.Time, Kind: string(e.Kind), Blade: e.Blade, Node: e.Node, Peer: e.Peer, Name: e.Name, Service: e.Service,
+		Method: e.Method, Call: e.Call, Region: e.Region, Op: e.Op, Code: codeOf(e.Code), Message: e.Message,
+	}
+	for _, r := range e.Rules {
+		out.Rules = append(out.Rules, api.AccessRule{Node: r.Node, Op: r.Op.String(), Region: r.Region.String()})
+	}
+	return out
+}
+
+// codeOf is a code's name, nothing for none.
+func codeOf(c fault.Code) string {
+	if c == fault.OK {
+		return ""
+	}
+	return c.String()
+}
+
+// each converts a list.
+func each[A, B any](in []A, convert func(*A) B) []B {
+	out := make([]B, len(in))
+	for i := range in {
+		out[i] = convert(&in[i])
+	}
+	return out
+}
+
+// list is a list that is not nil.
+func list[T any](in []T) []T {
+	if in == nil {
+		return []T{}
+	}
+	return in
+}

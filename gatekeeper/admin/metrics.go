@@ -1,0 +1,171 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+const namespace = "bifrost_gatekeeper"
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+}
+
+var (
+	descUp        = describe("up", "Whether the Gatekeeper's loop answers; if not, only this is there.")
+	descConnected = describe("switch_connected", "Whether the switch obeys, its tables as they should be.")
+	descLoop      = describe("loop_delay_seconds", "How long the Gatekeeper's loop took to answer this scrape.")
+	descBlades    = describe("blades", "Blades, by kind and status.", "kind", "status")
+	descNodes     = describe("nodes", "Nodes that have joined.")
+	descServices  = describe("services", "Services that at least one node exports.")
+	descRegions   = describe("regions", "Regions that are allocated.")
+	descCalls     = describe("calls", "Held calls on record.")
+	descWaiting   = describe("waiting", "Allocations, calls, replies and frees that wait for rules or for each other.")
+	descCapacity  = describe("memory_capacity_bytes", "What memory blades have.", "blade")
+	descUsed      = describe("memory_used_bytes", "What of it is taken, as they last reported.", "blade")
+	descDropped   = describe("dropped_packets_total", "Held packets that went nowhere.", "reason")
+)
+
+// counters are those that are numbers and nothing else.
+var counters = []struct {
+	desc  *prometheus.Desc
+	value func(c *gatekeeper.Counters) uint64
+}{
+	{describe("held_packets_total", "Packets that the switch has held."), func(c *gatekeeper.Counters) uint64 { return c.Held }},
+	{describe("released_packets_total", "Held packets that have gone on."), func(c *gatekeeper.Counters) uint64 { return c.Released }},
+	{describe("duplicate_packets_total", "Copies of what was known."), func(c *gatekeeper.Counters) uint64 { return c.Duplicates }},
+	{describe("held_calls_total", "Held calls and one-ways."), func(c *gatekeeper.Counters) uint64 { return c.Calls }},
+	{describe("allocated_regions_total", "Regions that came up."), func(c *gatekeeper.Counters) uint64 { return c.Allocs }},
+	{describe("freed_regions_total", "Regions freed by their controllers."), func(c *gatekeeper.Counters) uint64 { return c.Frees }},
+	{describe("reclaimed_regions_total", "Regions freed because nobody had them."), func(c *gatekeeper.Counters) uint64 { return c.Reclaims }},
+	{describe("written_rules_total", "Table entries inserted, modified or deleted."), func(c *gatekeeper.Counters) uint64 { return c.RulesWritten }},
+	{describe("granted_access_rules_total", "Access rules granted."), func(c *gatekeeper.Counters) uint64 { return c.RulesGranted }},
+	{describe("revoked_access_rules_total", "Access rules revoked."), func(c *gatekeeper.Counters) uint64 { return c.RulesRevoked }},
+	{describe("reconciled_rules_total", "Table entries repaired after the switch was read back."), func(c *gatekeeper.Counters) uint64 { return c.Reconciled }},
+	{describe("denied_accesses_total", "Memory accesses that the switch has denied."), func(c *gatekeeper.Counters) uint64 { return c.Denied }},
+	{describe("refused_requests_total", "Calls, frees and requests refused by the Gatekeeper."), func(c *gatekeeper.Counters) uint64 { return c.Refused }},
+	{describe("failures_total", "Rules or commands refused by the switch or a blade."), func(c *gatekeeper.Counters) uint64 { return c.Failures }},
+	{describe("probes_total", "Replies asked for in the place of callers that are gone."), func(c *gatekeeper.Counters) uint64 { return c.Probes }},
+}
+
+// dropped are the reasons for which held packets went nowhere.
+var dropped = []struct {
+	reason string
+	value  func(c *gatekeeper.Counters) uint64
+}{
+	{"malformed", func(c *gatekeeper.Counters) uint64 { return c.Malformed }},
+	{"foreign", func(c *gatekeeper.Counters) uint64 { return c.Foreign }},
+	{"late", func(c *gatekeeper.Counters) uint64 { return c.Late }},
+	{"overload", func(c *gatekeeper.Counters) uint64 { return c.Overload }},
+	{"unsent", func(c *gatekeeper.Counters) uint64 { return c.Unsent }},
+}
+
+// newMetrics makes the server's own registry.
+func (s *Server) newMetrics() {
+	s.registry = prometheus.NewRegistry()
+	s.traffic = newTraffic(s.registry)
+	s.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), rackCollector{s.backend},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "build_info", Help: "The program.", ConstLabels: prometheus.Labels{"version": s.version},
+		}, func() float64 { return 1 }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "event_streams", Help: "Readers of events.",
+		}, func() float64 { return float64(len(s.streams)) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: namespace, Name: "lost_events_total", Help: "Events that the admin API was too slow for.",
+		}, s.hub.lostEvents),
+	)
+}
+
+// metricsHandler serves /metrics. Gathering cannot fail: what has no answer from
+// the Gatekeeper is left out.
+func (s *Server) metricsHandler() http.Handler {
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// rackCollector asks the Gatekeeper at every scrape.
+type rackCollector struct{ backend Backend }
+
+// Describe and Collect are prometheus.Collector's.
+func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descWaiting, descCapacity, descUsed, descDropped,
+	} {
+		out <- d
+	}
+	for _, k := range counters {
+		out <- k.desc
+	}
+}
+
+// Collect measures.
+func (c rackCollector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), backendTimeout)
+	defer cancel()
+	start := time.Now()
+	o, err := c.backend.Overview(ctx)
+	delay := time.Since(start)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(descUp, number(err == nil))
+	if err != nil {
+		return
+	}
+	gauge(descLoop, delay.Seconds())
+	gauge(descConnected, number(o.Switch))
+	gauge(descNodes, float64(len(o.Nodes)))
+	gauge(descServices, float64(len(o.Services)))
+	gauge(descRegions, float64(o.RegionCount))
+	gauge(descCalls, float64(o.CallCount))
+	gauge(descWaiting, float64(o.EventsWaiting))
+	bladeGauges(&o, gauge)
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	for _, k := range counters {
+		count(k.desc, k.value(&o.Counters))
+	}
+	for _, k := range dropped {
+		count(descDropped, k.value(&o.Counters), k.reason)
+	}
+}
+
+// bladeGauges tells of blades; their number is bounded by the switch's ports, and
+// that of their names by the Gatekeeper.
+func bladeGauges(o *gatekeeper.Overview, gauge func(*prometheus.Desc, float64, ...string)) {
+	type class struct{ kind, status string }
+	n := map[class]int{}
+	for _, kind := range []string{control.Compute, control.Memory} {
+		for _, status := range []string{gatekeeper.StatusFree, gatekeeper.StatusInUse, gatekeeper.StatusFailed} {
+			n[class{kind, status}] = 0
+		}
+	}
+	for i := range o.Blades {
+		b := &o.Blades[i]
+		n[class{b.Kind, b.Status}]++
+		if b.Kind == control.Memory {
+			gauge(descCapacity, float64(b.Capacity), b.Name)
+			gauge(descUsed, float64(b.Used), b.Name)
+		}
+	}
+	for c, v := range n {
+		gauge(descBlades, float64(v), c.kind, c.status)
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,78 @@
+package admin
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// The metrics follow Prometheus's conventions, and say what the API says.
+func TestMetrics(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	s.get("/v1/status")
+	problems, err := testutil.GatherAndLint(s.server.registry)
+	must(t, err)
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	must(t, testutil.GatherAndCompare(s.server.registry, strings.NewReader(`
+# HELP bifrost_gatekeeper_denied_accesses_total Memory accesses that the switch has denied.
+# TYPE bifrost_gatekeeper_denied_accesses_total counter
+bifrost_gatekeeper_denied_accesses_total 3
+# HELP bifrost_gatekeeper_held_calls_total Held calls and one-ways.
+# TYPE bifrost_gatekeeper_held_calls_total counter
+bifrost_gatekeeper_held_calls_total 2
+# HELP bifrost_gatekeeper_regions Regions that are allocated.
+# TYPE bifrost_gatekeeper_regions gauge
+bifrost_gatekeeper_regions 3
+# HELP bifrost_gatekeeper_switch_connected Whether the switch obeys, its tables as they should be.
+# TYPE bifrost_gatekeeper_switch_connected gauge
+bifrost_gatekeeper_switch_connected 1
+# HELP bifrost_gatekeeper_memory_capacity_bytes What memory blades have.
+# TYPE bifrost_gatekeeper_memory_capacity_bytes gauge
+bifrost_gatekeeper_memory_capacity_bytes{blade="m1"} 2.68435456e+08
+bifrost_gatekeeper_memory_capacity_bytes{blade="m2"} 2.68435456e+08
+bifrost_gatekeeper_memory_capacity_bytes{blade="m3"} 2.68435456e+08
+`), namespace+"_denied_accesses_total", namespace+"_held_calls_total", namespace+"_regions", namespace+"_switch_connected", namespace+"_memory_capacity_bytes"))
+	if text := string(s.get("/metrics")); !strings.Contains(text, "\n"+namespace+"_up 1\n") || !strings.Contains(text, "\ngo_goroutines ") {
+		t.Errorf("/metrics:\n%s", text)
+	}
+}
+
+// A Gatekeeper that has ended is down; that is a measurement, not an error.
+func TestMetrics_Down(t *testing.T) {
+	s := startSite(t, stopped{})
+	text := string(s.get("/metrics"))
+	if !strings.Contains(text, "\n"+namespace+"_up 0\n") || strings.Contains(text, namespace+"_nodes") {
+		t.Errorf("/metrics:\n%s", text)
+	}
+}
+
+// Whatever paths are asked for, the labels are routes.
+func TestMetrics_BoundedLabels(t *testing.T) {
+	s := startSite(t, stopped{})
+	for _, path := range []string{"/v1/blades/a", "/v1/blades/b", "/v1/nodes/::1", "/x", "/y", "/v1/z"} {
+		s.do(s.request(http.MethodGet, path))
+	}
+	s.do(s.request("BREW", "/v1/status"))
+	families, err := s.server.registry.Gather()
+	must(t, err)
+	routes := map[string]bool{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "route" {
+					routes[l.GetValue()] = true
+				}
+			}
+		}
+	}
+	if got := slices.Sorted(maps.Keys(routes)); !slices.Equal(got, []string{"/v1/blades/{name}", "/v1/nodes/{address}", "other"}) {
+		t.Errorf("routes %q", got)
+	}
+}

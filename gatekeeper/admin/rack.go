@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+)
+
+type nameInput struct {
+	Name string `path:"name" maxLength:"255" doc:"Its name" example:"s2"`
+}
+
+type addressInput struct {
+	Address netip.Addr `path:"address" format:"ipv6" doc:"Its address" example:"fd00:b1f0:0:2::1"`
+}
+
+// registerRack serves what the rack consists of.
+func (s *Server) registerRack(h huma.API) {
+	get(h, "/v1/status", "get-status", "Rack", "The Gatekeeper and its rack at a glance", s.status)
+	get(h, "/v1/counters", "get-counters", "Rack", "What has happened since the Gatekeeper started", s.counters)
+	get(h, "/v1/blades", "list-blades", "Rack", "All blades, those included that have failed", s.blades)
+	get(h, "/v1/blades/{name}", "get-blade", "Rack", "One blade", s.blade, http.StatusNotFound)
+	get(h, "/v1/nodes", "list-nodes", "Rack", "All nodes", s.nodes)
+	get(h, "/v1/nodes/{address}", "get-node", "Rack", "One node", s.node, http.StatusNotFound)
+	get(h, "/v1/services", "list-services", "Rack", "All services with their methods and routes", s.services)
+	get(h, "/v1/services/{name}", "get-service", "Rack", "One service", s.service, http.StatusNotFound)
+}
+
+func (s *Server) status(ctx context.Context, _ *none) (api.Status, error) {
+	o, err := s.backend.Overview(ctx)
+	return statusOf(s.version, s.backend.Settings(), &o), err
+}
+
+func (s *Server) counters(ctx context.Context, _ *none) (api.Counters, error) {
+	o, err := s.backend.Overview(ctx)
+	return api.Counters(o.Counters), err
+}
+
+func (s *Server) blades(ctx context.Context, _ *none) (api.List[api.Blade], error) {
+	return whole(ctx, s, bladesOf)
+}
+
+func (s *Server) blade(ctx context.Context, in *nameInput) (api.Blade, error) {
+	return one(ctx, s, bladesOf, func(b *api.Blade) bool { return b.Name == in.Name }, "blade "+in.Name)
+}
+
+func (s *Server) nodes(ctx context.Context, _ *none) (api.List[api.Node], error) {
+	return whole(ctx, s, nodesOf)
+}
+
+func (s *Server) node(ctx context.Context, in *addressInput) (api.Node, error) {
+	return one(ctx, s, nodesOf, func(n *api.Node) bool { return n.Address == in.Address }, "node "+in.Address.String())
+}
+
+func (s *Server) services(ctx context.Context, _ *none) (api.List[api.Service], error) {
+	return whole(ctx, s, servicesOf)
+}
+
+func (s *Server) service(ctx context.Context, in *nameInput) (api.Service, error) {
+	return one(ctx, s, servicesOf, func(v *api.Service) bool { return v.Name == in.Name }, "service "+in.Name)
+}
+
+// whole lists all there is of something that the overview has.
+func whole[T any](ctx context.Context, s *Server, of func(*gatekeeper.Overview) []T) (api.List[T], error) {
+	o, err := s.backend.Overview(ctx)
+	return api.List[T]{Items: of(&o)}, err
+}
+
+// one finds one thing that the overview has.
+func one[T any](ctx context.Context, s *Server, of func(*gatekeeper.Overview) []T, match func(*T) bool, what string) (found T, err error) {
+	o, err := s.backend.Overview(ctx)
+	if err != nil {
+		return found, err
+	}
+	all := of(&o)
+	for i := range all {
+		if match(&all[i]) {
+			return all[i], nil
+		}
+	}
+	return found, newProblem(http.StatusNotFound, fmt.Sprintf("there is no %s", what))
+}

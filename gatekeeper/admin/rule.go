@@ -1,0 +1,80 @@
+package admin
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// ruleOf prints a table entry: every field in the notation that people know it by.
+// An access rule's region is put together with the rack's DSM prefix.
+func ruleOf(e *p4rtclient.Entry, dsmPrefix uint8) api.Rule {
+	r := api.Rule{Table: e.Table, Action: e.Action, Match: map[string]string{}}
+	var machine uint64
+	for _, m := range e.Match {
+		r.Match[m.Field] = show(m.Field, m.Value, m.PrefixLen)
+		switch m.Field {
+		case "machine":
+			machine, _ = m.Value.Uint64()
+		case "pointer":
+			base, _ := m.Value.Uint64()
+			region := packet.Region{Base: packet.Make(dsmPrefix, uint8(machine), base), Class: uint8(64 - m.PrefixLen)} //nolint:gosec // 8 bits; 0 to 64
+			r.Region = region.String()
+		}
+	}
+	for _, p := range e.Params {
+		if r.Params == nil {
+			r.Params = map[string]string{}
+		}
+		r.Params[p.Name] = show(p.Name, p.Value, 0)
+	}
+	return r
+}
+
+// show prints the value of a field of p4/bifrost.p4; prefix is the length of an LPM
+// match, 0 for others. What has no notation of its own is a decimal number, or
+// bits/length.
+func show(field string, v p4rtclient.Value, prefix int) string {
+	switch field {
+	case "source", "destination", "service":
+		if a, ok := v.Addr(); ok && prefix > 0 {
+			return netip.PrefixFrom(a, prefix).String()
+		} else if ok {
+			return a.String()
+		}
+	case "machine_prefix": // the first 48 bits of pointers
+		b := padded(v, 6)
+		return netip.PrefixFrom(netip.AddrFrom16([16]byte(append(b, make([]byte, 10)...))), 48).String()
+	case "method":
+		return rpc.Method(padded(v, len(rpc.Method{}))).String()
+	case "operation":
+		if n, ok := v.Uint64(); ok && n < 256 {
+			return packet.Op(n).String()
+		}
+	case "pointer":
+		if n, ok := v.Uint64(); ok {
+			return fmt.Sprintf("%#x/%d", n, prefix)
+		}
+	case "dst", "src":
+		return frame.MAC(padded(v, 6)).String()
+	}
+	n := new(big.Int).SetBytes([]byte(v))
+	if prefix > 0 {
+		return fmt.Sprintf("%s/%d", n, prefix)
+	}
+	return n.String()
+}
+
+// padded returns a value's bytes with the leading zeros that the canonical form
+// leaves out.
+func padded(v p4rtclient.Value, n int) []byte {
+	b := make([]byte, n)
+	copy(b[max(0, n-len(v)):], v)
+	return b
+}

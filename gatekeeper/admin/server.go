@@ -1,0 +1,166 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config is what a Server needs. Only Backend is required.
+type Config struct {
+	Backend Backend
+	// Token is what requests over TCP have to carry; without one, only trusted
+	// listeners can be served.
+	Token string
+	// Version of the program, for people.
+	Version string
+	// Log receives what happens; nil discards it.
+	Log *slog.Logger
+}
+
+// Server serves the admin API of one Gatekeeper.
+type Server struct {
+	backend Backend
+	token   string
+	version string
+	log     *slog.Logger
+
+	hub      *hub
+	streams  semaphore
+	reading  chan struct{} // holds one who reads the switch's rules
+	document []byte        // the OpenAPI document
+	registry *prometheus.Registry
+	traffic  *traffic
+	handler  http.Handler // behind authentication
+}
+
+// New makes a Server; Run makes it work.
+func New(cfg Config) (*Server, error) {
+	if cfg.Backend == nil {
+		return nil, errors.New("admin: Config.Backend is required")
+	}
+	if cfg.Token != "" {
+		if err := CheckToken(cfg.Token); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{
+		backend: cfg.Backend, token: cfg.Token, version: cfg.Version, log: cfg.Log,
+		hub: &hub{boot: bootOf(cfg.Backend.Settings())}, streams: make(semaphore, maxStreams), reading: make(chan struct{}, 1),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.newMetrics()
+	mux := http.NewServeMux()
+	if err := s.register(mux); err != nil {
+		return nil, err
+	}
+	s.handler = s.traffic.count(problems(mux))
+	return s, nil
+}
+
+// register puts everything on the mux.
+func (s *Server) register(mux *http.ServeMux) (err error) {
+	h := newHuma(mux)
+	for _, register := range []func(huma.API){s.registerRack, s.registerWork, s.registerStream} {
+		register(h)
+	}
+	if s.document, err = h.OpenAPI().MarshalJSON(); err != nil {
+		return fmt.Errorf("admin: OpenAPI document: %w", err)
+	}
+	mux.HandleFunc("GET /v1/openapi.json", s.openapi)
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle("GET /metrics", s.metricsHandler())
+	registerPage(mux)
+	return nil
+}
+
+// Handler serves one kind of listener: with trusted, nobody is asked for the token.
+// Events are there only while Run runs.
+func (s *Server) Handler(trusted bool) http.Handler {
+	h := s.handler
+	if !trusted {
+		h = RequireToken(s.token, h)
+	}
+	return harden(h)
+}
+
+// Run serves listeners, which it closes, until ctx ends or one of them fails. It
+// must be called once.
+func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make(chan error, len(listeners))
+	var servers []*http.Server
+	var wg sync.WaitGroup
+	wg.Go(func() { s.hub.run(s.backend.Subscribe(ctx)) })
+	for _, l := range listeners {
+		if !l.Trusted && s.token == "" {
+			errs <- fmt.Errorf("admin: %s needs a token", l.Addr())
+			_ = l.Close()
+			continue
+		}
+		server := NewHTTPServer(ctx, s.Handler(l.Trusted), s.log)
+		servers = append(servers, server)
+		wg.Go(func() {
+			if err := server.Serve(l.Listener); !errors.Is(err, http.ErrServerClosed) {
+				errs <- fmt.Errorf("admin API at %s: %w", l.Addr(), err)
+			}
+		})
+		s.log.Info("admin API", "address", l.Addr().String(), "tls", l.TLS, "token", !l.Trusted)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-errs:
+	}
+	cancel() // ends the streams
+	for _, server := range servers {
+		err = errors.Join(err, shutdown(server))
+	}
+	wg.Wait()
+	return err
+}
+
+// NewHTTPServer returns a server with the admin API's bounds. The contexts of its
+// requests end with ctx.
+func NewHTTPServer(ctx context.Context, h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, BaseContext: func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// shutdown lets requests under way end, but not for ever.
+func shutdown(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	return nil
+}
+
+// semaphore counts up to its capacity.
+type semaphore chan struct{}
+
+func (s semaphore) acquire() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s semaphore) release() { <-s }

@@ -1,0 +1,197 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+)
+
+// listener reads a stream of events from a site.
+type listener struct {
+	t     testing.TB
+	lines *bufio.Scanner
+	stop  func()
+}
+
+// listen opens a stream.
+func (s *site) listen(query, last string) *listener {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := s.request(http.MethodGet, "/v1/events"+query).WithContext(ctx)
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := s.client.Do(r)
+	must(s.t, err)
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		s.t.Fatalf("stream of events: %s, %s", resp.Status, resp.Header.Get("Content-Type"))
+	}
+	l := &listener{t: s.t, lines: bufio.NewScanner(resp.Body), stop: func() {
+		cancel()
+		resp.Body.Close()
+	}}
+	s.t.Cleanup(l.stop)
+	if m := l.next(); m != "retry: 2000" {
+		s.t.Errorf("the stream begins with %q", m)
+	}
+	return l
+}
+
+// next returns the next message, "" at the end.
+func (l *listener) next() string {
+	l.t.Helper()
+	var m []string
+	for l.lines.Scan() {
+		if l.lines.Text() == "" {
+			return strings.Join(m, "\n")
+		}
+		m = append(m, l.lines.Text())
+	}
+	return ""
+}
+
+// event returns the next message, which must be an event of a number.
+func (l *listener) event(boot string, seq uint64) {
+	l.t.Helper()
+	m := l.next()
+	id, data, ok := strings.Cut(m, "\n")
+	want := fmt.Sprintf("%s-%d", boot, seq)
+	var e api.Event
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(data, "data: ")), &e); !ok || err != nil || id != "id: "+want || e.ID != want || e.Kind != "call.held" {
+		l.t.Fatalf("message %q, want event %s", m, want)
+	}
+}
+
+// gap expects the note that events were missed.
+func (l *listener) gap(missed uint64) {
+	l.t.Helper()
+	if m, want := l.next(), fmt.Sprintf("event: gap\ndata: {\"missed\":%d}", missed); m != want {
+		l.t.Fatalf("message %q, want %q", m, want)
+	}
+}
+
+func TestStream_ResumesWhereItEnded(t *testing.T) {
+	n := newNarrator()
+	s := startSite(t, n)
+	defer close(n.events)
+	boot := s.server.hub.boot
+	first := s.listen("", "")
+	n.tell(1, 3)
+	for seq := range uint64(3) {
+		first.event(boot, seq+1)
+	}
+	first.stop()
+	n.tell(4, 10)
+	second := s.listen("", boot+"-3")
+	for seq := uint64(4); seq <= 10; seq++ {
+		second.event(boot, seq)
+	}
+	n.tell(11, 11)
+	second.event(boot, 11)
+	// Somebody who was away for too long, or saw another Gatekeeper.
+	n.tell(12, 11+history+5)
+	oldest := uint64(12 + 5)
+	late := s.listen("", boot+"-3")
+	late.gap(oldest - 4)
+	late.event(boot, oldest)
+	other := s.listen("", "0123456789abcdef-3")
+	other.gap(0)
+	other.event(boot, oldest)
+	replayed := s.listen("?replay=2", "")
+	replayed.event(boot, 11+history+4)
+	replayed.event(boot, 11+history+5)
+	// What the Gatekeeper's own queue had no room for is a gap, too.
+	n.tell(11+history+9, 11+history+9)
+	replayed.gap(3)
+	replayed.event(boot, 11+history+9)
+}
+
+func TestStream_Refuses(t *testing.T) {
+	n := newNarrator()
+	s := startSite(t, n)
+	defer close(n.events)
+	s.refused(s.request(http.MethodGet, "/v1/events", "Last-Event-ID", "nonsense"), http.StatusBadRequest)
+	s.refused(s.request(http.MethodGet, "/v1/events", "Last-Event-ID", strings.Repeat("1", 100)), http.StatusUnprocessableEntity)
+	s.refused(s.request(http.MethodGet, "/v1/events?replay=-1"), http.StatusUnprocessableEntity)
+	for range maxStreams {
+		s.listen("", "")
+	}
+	r := s.request(http.MethodGet, "/v1/events")
+	if resp, _ := s.do(r); resp.Header.Get("Retry-After") == "" {
+		t.Error("nobody is told when to try again")
+	}
+	s.refused(r, http.StatusServiceUnavailable)
+}
+
+// A reader that does not read holds up neither the others nor the Gatekeeper, and
+// is dropped when its connection is full for too long. Virtual time; the
+// connection is a pipe without room.
+func TestStream_SlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNarrator()
+		server, err := New(Config{Backend: n})
+		must(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		pipes := newPipes()
+		ended := make(chan error, 1)
+		go func() { ended <- server.Run(ctx, Listener{Listener: pipes, Trusted: true}) }()
+		slow, quick := pipes.dial(), pipes.dial()
+		for _, c := range []*pipe{slow, quick} {
+			_, err := fmt.Fprintf(c, "GET /v1/events HTTP/1.1\r\nHost: gatekeeper\r\n\r\n")
+			must(t, err)
+		}
+		read := make(chan int, 1)
+		go func() { read <- strings.Count(quick.readAll(), "call.held") }()
+		synctest.Wait()
+		n.tell(1, 2*history)
+		synctest.Wait() // told; nobody has waited for the slow one
+		if got := len(server.streams); got != 2 {
+			t.Fatalf("%d streams", got)
+		}
+		<-time.After(2 * requestTimeout)
+		synctest.Wait()
+		if got := len(server.streams); got != 1 {
+			t.Errorf("%d streams are left, want the quick one", got)
+		}
+		close(n.events)
+		if got := <-read; got < history || got > 2*history {
+			t.Errorf("the quick reader got %d events", got)
+		}
+		cancel()
+		must(t, <-ended)
+		slow.Close()
+	})
+}
+
+func TestStream_Heartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNarrator()
+		server, err := New(Config{Backend: n})
+		must(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		pipes := newPipes()
+		ended := make(chan error, 1)
+		go func() { ended <- server.Run(ctx, Listener{Listener: pipes, Trusted: true}) }()
+		c := pipes.dial()
+		_, err = fmt.Fprintf(c, "GET /v1/events HTTP/1.1\r\nHost: gatekeeper\r\n\r\n")
+		must(t, err)
+		read := make(chan string, 1)
+		go func() { read <- c.readAll() }()
+		<-time.After(time.Hour)
+		close(n.events)
+		got := strings.Count(<-read, ": alive\n")
+		if want := int(time.Hour / heartbeat); got < want-1 || got > want {
+			t.Errorf("%d signs of life in an hour, want %d", got, want)
+		}
+		cancel()
+		must(t, <-ended)
+	})
+}

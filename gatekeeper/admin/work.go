@@ -1,0 +1,175 @@
+package admin
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// PageInput is what lists take that grow with the rack's load. It is exported so that
+// huma finds its fields.
+type PageInput struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many items a page has at most"`
+	Cursor string `query:"cursor" maxLength:"4096" doc:"Where to go on: next of the page before"`
+}
+
+type regionsInput struct {
+	PageInput
+	Node    netip.Addr `query:"node" format:"ipv6" doc:"Only regions that this node controls, has allocated or leases"`
+	Pointer netip.Addr `query:"pointer" format:"ipv6" doc:"Only the region that this global pointer lies in"`
+}
+
+type callsInput struct {
+	PageInput
+	Node     netip.Addr `query:"node" format:"ipv6" doc:"Only calls that this node makes or serves"`
+	Finished bool       `query:"finished" doc:"Also calls that are over, but that their callers have not settled"`
+}
+
+type callInput struct {
+	ID string `path:"id" pattern:"^[0-9a-f]{32}$" patternDescription:"32 hexadecimal digits" doc:"The call's id"`
+}
+
+type rulesInput struct {
+	PageInput
+	Table string `query:"table" maxLength:"64" doc:"Only entries of this table" example:"dsm_access"`
+}
+
+// registerWork serves what the rack is working at.
+func (s *Server) registerWork(h huma.API) {
+	get(h, "/v1/regions", "list-regions", "Work", "Regions with their controllers and leases", s.regions, http.StatusBadRequest)
+	get(h, "/v1/calls", "list-calls", "Work", "Held calls under way: the call graph", s.calls, http.StatusBadRequest)
+	get(h, "/v1/calls/{id}", "get-call", "Work", "One call on record", s.call, http.StatusNotFound)
+	get(h, "/v1/rules", "list-rules", "Work", "The switch's table entries, read back from the switch now", s.rules, http.StatusBadRequest, http.StatusNotFound)
+	get(h, "/v1/denied", "list-denied", "Work", "The latest memory accesses that the switch has denied, oldest first", s.denied)
+	get(h, "/v1/events/recent", "list-events", "Events", "The latest events, oldest first", s.recent)
+}
+
+func (s *Server) regions(ctx context.Context, in *regionsInput) (out api.List[api.Region], err error) {
+	q := gatekeeper.RegionQuery{Node: in.Node, Limit: in.Limit}
+	if in.Pointer.IsValid() {
+		q.Pointer = packet.FromAddr(in.Pointer).Bare()
+	}
+	if in.Cursor != "" {
+		if q.After, err = packet.ParsePointer(in.Cursor); err != nil {
+			return out, badCursor(err)
+		}
+	}
+	page, more, err := s.backend.Regions(ctx, q)
+	if err != nil {
+		return out, err
+	}
+	o, err := s.backend.Overview(ctx)
+	out.Items = regionsOf(page, &o)
+	if more {
+		last := netip.MustParsePrefix(page[len(page)-1].Region)
+		out.Next = last.Addr().String()
+	}
+	return out, err
+}
+
+func (s *Server) calls(ctx context.Context, in *callsInput) (out api.List[api.Call], err error) {
+	q := gatekeeper.CallQuery{Node: in.Node, Finished: in.Finished, Limit: in.Limit}
+	if in.Cursor != "" {
+		if q.After, err = parseID(in.Cursor); err != nil {
+			return out, badCursor(err)
+		}
+	}
+	page, more, err := s.backend.Calls(ctx, q)
+	out.Items = each(page, callOf)
+	if more {
+		out.Next = page[len(page)-1].Call
+	}
+	return out, err
+}
+
+func (s *Server) call(ctx context.Context, in *callInput) (api.Call, error) {
+	id, err := parseID(in.ID)
+	if err != nil {
+		return api.Call{}, newProblem(http.StatusUnprocessableEntity, err.Error())
+	}
+	page, _, err := s.backend.Calls(ctx, gatekeeper.CallQuery{ID: id, Finished: true, Limit: 1})
+	if err == nil && len(page) == 0 {
+		err = newProblem(http.StatusNotFound, "there is no call "+in.ID+" on record")
+	}
+	if err != nil {
+		return api.Call{}, err
+	}
+	return callOf(&page[0]), nil
+}
+
+// parseID reads a call's id as String prints it.
+func parseID(text string) (id rpc.ID, err error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(id) {
+		return id, fmt.Errorf("%q is no call id", text)
+	}
+	return rpc.ID(b), nil
+}
+
+func badCursor(err error) error { return newProblem(http.StatusBadRequest, "cursor: "+err.Error()) }
+
+// rules reads whole tables for each page; one request at a time, so that nobody
+// keeps the switch busy.
+func (s *Server) rules(ctx context.Context, in *rulesInput) (out api.List[api.Rule], err error) {
+	var tables []string
+	if in.Table != "" {
+		if !slices.Contains(s.backend.Tables(), in.Table) {
+			return out, newProblem(http.StatusNotFound, fmt.Sprintf("there is no table %s: there are %v", in.Table, s.backend.Tables()))
+		}
+		tables = []string{in.Table}
+	}
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
+	entries, err := s.backend.Rules(ctx, tables...)
+	if err != nil {
+		return out, err
+	}
+	from := 0
+	if in.Cursor != "" {
+		key, err := base64.RawURLEncoding.DecodeString(in.Cursor)
+		if err != nil {
+			return out, badCursor(err)
+		}
+		for from < len(entries) && entries[from].Key() <= string(key) {
+			from++
+		}
+	}
+	to := min(from+in.Limit, len(entries))
+	prefix := s.backend.Settings().DSMPrefix
+	out.Items = each(entries[from:to], func(e *p4rtclient.Entry) api.Rule { return ruleOf(e, prefix) })
+	if to < len(entries) {
+		out.Next = base64.RawURLEncoding.EncodeToString([]byte(entries[to-1].Key()))
+	}
+	return out, nil
+}
+
+func (s *Server) denied(ctx context.Context, _ *none) (api.List[api.Denial], error) {
+	return whole(ctx, s, func(o *gatekeeper.Overview) []api.Denial { return each(o.Denied, denialOf) })
+}
+
+type recentInput struct {
+	Limit int      `query:"limit" minimum:"1" maximum:"4096" default:"100" doc:"How many events at most"`
+	Kinds []string `query:"kind" maxItems:"32" doc:"Only events of these kinds, separated by commas"`
+}
+
+func (s *Server) recent(_ context.Context, in *recentInput) (api.List[api.Event], error) {
+	return api.List[api.Event]{Items: each(s.hub.recent(in.Kinds, in.Limit), func(e *gatekeeper.Event) api.Event {
+		return eventOf(s.hub.id(e.Seq), e)
+	})}, nil
+}
