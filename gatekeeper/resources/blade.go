@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -13,8 +14,8 @@ import (
 type Hello struct {
 	Blade string
 	Kind  Kind
-	MAC   MAC
-	// Machine is the id that a memory blade had before, 0 for none.
+	MAC   frame.MAC
+	// Machine is the id that a memory blade asks for, 0 for any.
 	Machine  Machine
 	Capacity uint64
 	Spec     map[string]string
@@ -25,16 +26,17 @@ type Hello struct {
 // daemon (another Boot), on another port, or after it had been given up. What it
 // ran or held before a restart is gone. The port is where the hello came in.
 //
-// A name belongs to the blade that has it, until that one is silent: another
-// boot on another port is refused with code Stale. A blade that the operator
-// marked failed is refused with code Unavailable.
+// Names and ports belong to the blades that have them until those are silent, and
+// a blade that the operator marked failed stays so: until then the hello is
+// refused with code Unavailable. A machine id that another blade has is refused
+// with BadRequest.
 func (r *Registry) Hello(h Hello, port Port, now time.Time) (Blade, []Action, error) {
 	op := "hello of " + h.Blade
-	if err := checkName("blade", h.Blade); err != nil {
+	if err := checkHello(op, &h); err != nil {
 		return Blade{}, nil, err
 	}
-	if (h.Kind != Compute && h.Kind != Memory) || h.Capacity == 0 || port == 0 {
-		return Blade{}, nil, fault.New(fault.BadRequest, op, "kind %q, capacity %d, port %d", h.Kind, h.Capacity, port)
+	if o, taken := r.BladeAt(port); taken && o.Name != h.Blade {
+		return Blade{}, nil, fault.New(fault.Unavailable, op, "port %d belongs to blade %s", port, o.Name)
 	}
 	b := r.blades[h.Blade]
 	switch {
@@ -45,15 +47,16 @@ func (r *Registry) Hello(h Hello, port Port, now time.Time) (Blade, []Action, er
 		}
 	case b.Kind != h.Kind:
 		return Blade{}, nil, fault.New(fault.BadRequest, op, "it is a %s blade, not %s", b.Kind, h.Kind)
+	case h.Machine != 0 && h.Machine != b.Machine:
+		return Blade{}, nil, fault.New(fault.BadRequest, op, "it has machine id %d, not %d", b.Machine, h.Machine)
 	case b.Mark == Failed:
 		b.LastSeen = now
 		return Blade{}, nil, fault.New(fault.Unavailable, op, "marked failed: %s", b.Cause)
-	case b.Boot != h.Boot && b.Port != port && b.up():
-		return Blade{}, nil, fault.New(fault.Stale, op, "port %d has a blade of that name", b.Port)
+	case b.Port != port && b.up():
+		return Blade{}, nil, fault.New(fault.Unavailable, op, "port %d has a blade of that name", b.Port)
 	case b.Boot != h.Boot:
 		r.restarted(b, now)
 	}
-	r.displace(b, port, now)
 	b.Port, b.MAC, b.Capacity, b.Spec, b.Boot = port, h.MAC, h.Capacity, maps.Clone(h.Spec), h.Boot
 	b.Down, b.LastSeen = false, now
 	if b.Mark == "" {
@@ -62,6 +65,24 @@ func (r *Registry) Hello(h Hello, port Port, now time.Time) (Blade, []Action, er
 	r.emit(BladeUp{r.view(b)})
 	r.settle(now)
 	return r.view(b), r.flush(), nil
+}
+
+// checkHello refuses what makes no sense in itself.
+func checkHello(op string, h *Hello) error {
+	if err := checkName("blade", h.Blade); err != nil {
+		return err
+	}
+	switch {
+	case h.Kind != Compute && h.Kind != Memory:
+		return fault.New(fault.BadRequest, op, "kind %q: must be %s or %s", h.Kind, Compute, Memory)
+	case h.Kind == Compute && h.Machine != 0:
+		return fault.New(fault.BadRequest, op, "a compute blade has no machine id")
+	case h.MAC.IsZero() || h.MAC.Multicast():
+		return fault.New(fault.BadRequest, op, "%s is not a blade's Ethernet address", h.MAC)
+	case h.Boot == 0:
+		return fault.New(fault.BadRequest, op, "boot must not be 0")
+	}
+	return nil
 }
 
 // newBlade gives a blade its address, hop and machine id.
@@ -73,12 +94,16 @@ func (r *Registry) newBlade(op string, h Hello, port Port) (*Blade, error) {
 	}
 	b.Hop = Hop(hop)
 	if h.Kind == Memory {
-		id := uint16(h.Machine)
-		if !r.machines.claim(id) {
-			if id, ok = r.machines.take(); !ok {
-				r.hops.giveBack(hop)
-				return nil, fault.New(fault.Overloaded, op, "all 255 machine ids are in use")
-			}
+		id, ok := uint16(h.Machine), true
+		if id == 0 {
+			id, ok = r.machines.take()
+		} else if !r.machines.claim(id) {
+			r.hops.giveBack(hop)
+			return nil, fault.New(fault.BadRequest, op, "machine id %d belongs to another blade", id)
+		}
+		if !ok {
+			r.hops.giveBack(hop)
+			return nil, fault.New(fault.Overloaded, op, "all 255 machine ids are in use")
 		}
 		b.Machine = Machine(id)
 	}
@@ -86,15 +111,15 @@ func (r *Registry) newBlade(op string, h Hello, port Port) (*Blade, error) {
 	return b, nil
 }
 
-// bladeAddress is the one with the port's number if nobody has it, else one
-// beyond all ports.
+// bladeAddress is the one with the port's number, unless that is 0 or somebody
+// has it: then one beyond all ports.
 func (r *Registry) bladeAddress(port Port) netip.Addr {
 	taken := map[netip.Addr]bool{}
 	for _, b := range r.blades {
 		taken[b.Address] = true
 	}
 	n := uint64(port)
-	for taken[rackaddr.Blade(n)] {
+	for n == 0 || taken[rackaddr.Blade(n)] {
 		n = max(n+1, 1<<16)
 	}
 	return rackaddr.Blade(n)
@@ -106,16 +131,6 @@ func (r *Registry) restarted(b *Blade, now time.Time) {
 	if b.Kind == Memory {
 		b.Used = 0
 		r.emit(MemoryLost{b.Machine})
-	}
-}
-
-// displace takes down whatever was on a port before: there is one blade at the
-// end of a cable.
-func (r *Registry) displace(b *Blade, port Port, now time.Time) {
-	for _, other := range r.sortedBlades() {
-		if other != b && other.Port == port && other.up() {
-			r.takeDown(other, "its port has blade "+b.Name, now)
-		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/internal/frame"
 )
 
 // TestProperties runs random operations on a registry, plays the rack that
@@ -57,7 +59,7 @@ type world struct {
 func newWorld(t *rapid.T) *world {
 	w := &world{
 		now: time.Unix(0, 0).UTC(), down: map[string]bool{}, ending: map[netip.Addr]uint32{}, stops: map[string]bool{},
-		seen: map[string]bool{}, routes: map[string]map[Prefix]bool{},
+		boot: 1, seen: map[string]bool{}, routes: map[string]map[Prefix]bool{},
 	}
 	var err error
 	if w.r, err = New(DefaultConfig()); err != nil {
@@ -74,7 +76,7 @@ func (w *world) sayHello(t *rapid.T, i int) {
 	if i == worldBlades-1 {
 		kind, capacity = Memory, 1<<20
 	}
-	_, actions, err := w.r.Hello(Hello{Blade: fmt.Sprintf("b%d", i), Kind: kind, Capacity: capacity, Boot: w.boot}, Port(i+1), w.now)
+	_, actions, err := w.r.Hello(Hello{Blade: fmt.Sprintf("b%d", i), Kind: kind, MAC: frame.MAC{2, 5: byte(i)}, Capacity: capacity, Boot: w.boot}, Port(i+1), w.now)
 	if b, ok := w.r.Blade(fmt.Sprintf("b%d", i)); err != nil && (!ok || b.Mark != Failed) {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -64,7 +65,7 @@ func (k *rack) bladeCommand(name string, o options) (bool, error) {
 	switch name {
 	case "hello":
 		_, actions, err := k.r.Hello(Hello{
-			Blade: o.arg(0), Kind: Kind(o.arg(1)), MAC: MAC{5: byte(o.num("port", 0))}, Machine: Machine(o.num("machine", 0)),
+			Blade: o.arg(0), Kind: Kind(o.arg(1)), MAC: frame.MAC{2, 5: byte(o.num("port", 0))}, Machine: Machine(o.num("machine", 0)),
 			Capacity: o.num("capacity", 0), Boot: o.num("boot", 1),
 		}, Port(o.num("port", 0)), k.now)
 		k.print(actions, err)

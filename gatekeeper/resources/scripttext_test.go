@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -82,16 +83,15 @@ func nodeOf(s string) netip.Addr {
 	return rackaddr.Node(uint64(n))
 }
 
-var address = regexp.MustCompile(`fd00:b1f0:0:([12])::([0-9a-f:]+)`)
+var address = regexp.MustCompile(`fd00:b1f0:0:([12])::[0-9a-f:]+`)
 
 func nodeText(a netip.Addr) string { return shorten(a.String()) }
 
 // shorten writes b1 and n1 for the addresses of blades and nodes.
 func shorten(s string) string {
 	return address.ReplaceAllStringFunc(s, func(a string) string {
-		m := address.FindStringSubmatch(a)
-		n, _ := strconv.ParseUint(strings.ReplaceAll(m[2], ":", ""), 16, 64)
-		return fmt.Sprintf("%c%d", "bn"[m[1][0]-'1'], n)
+		b := netip.MustParseAddr(a).As16()
+		return fmt.Sprintf("%c%d", "?bn"[b[7]], binary.BigEndian.Uint64(b[8:]))
 	})
 }
 

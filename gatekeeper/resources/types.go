@@ -1,13 +1,11 @@
 package resources
 
 import (
-	"fmt"
 	"net/netip"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
 )
 
 // Kind is what a blade is.
@@ -39,45 +37,12 @@ type Hop uint16
 // Machine is a memory blade's machine id, byte 5 of its pointers; 0 names none.
 type Machine uint8
 
-// MAC is an Ethernet address.
-type MAC [6]byte
-
-// ParseMAC reads the form aa:bb:cc:dd:ee:ff.
-func ParseMAC(s string) (m MAC, err error) {
-	parts := strings.Split(s, ":")
-	if len(parts) != len(m) {
-		return m, fmt.Errorf("%q is no MAC address", s)
-	}
-	for i, p := range parts {
-		b, err := strconv.ParseUint(p, 16, 8)
-		if err != nil || len(p) != 2 {
-			return MAC{}, fmt.Errorf("%q is no MAC address", s)
-		}
-		m[i] = byte(b)
-	}
-	return m, nil
-}
-
-// String prints the address as ParseMAC reads it.
-func (m MAC) String() string {
-	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
-}
-
-// MarshalText and UnmarshalText give the address its usual form in JSON.
-func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText reads what MarshalText wrote.
-func (m *MAC) UnmarshalText(b []byte) (err error) {
-	*m, err = ParseMAC(string(b))
-	return err
-}
-
 // Blade is one resource of the rack.
 type Blade struct {
 	Name    string     `json:"name"`
 	Kind    Kind       `json:"kind"`
 	Port    Port       `json:"port"`
-	MAC     MAC        `json:"mac"`
+	MAC     frame.MAC  `json:"mac"`
 	Address netip.Addr `json:"address"`
 	Hop     Hop        `json:"hop"`
 	// Machine is a memory blade's machine id.

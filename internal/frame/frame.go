@@ -44,6 +44,15 @@ func ParseMAC(s string) (MAC, error) {
 // String prints the address as 02:00:00:00:00:01.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
+// MarshalText gives the address its usual form in JSON.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (m *MAC) UnmarshalText(b []byte) (err error) {
+	*m, err = ParseMAC(string(b))
+	return err
+}
+
 // IsZero reports whether m is no address at all.
 func (m MAC) IsZero() bool { return m == MAC{} }
 
