@@ -169,11 +169,13 @@ func TestDeadlinesAndCancellation(t *testing.T) {
 		c := r.client(1, 1)
 		p, b := alloc(t, c, 64), make([]byte, 8)
 		lost := packet.Make(prefix, 9, 0) // nobody is there
+		_, err := c.Read(t.Context(), lost, b)
+		want(t, err, fault.Unavailable, false)
 
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err := c.Write(ctx, lost, b)
+		_, err = c.Write(ctx, lost, b)
 		want(t, err, fault.Deadline, false)
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 70*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(start))
