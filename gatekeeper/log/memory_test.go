@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 )
@@ -104,4 +105,28 @@ func TestUnsyncedIsBounded(t *testing.T) {
 	if lost := disk.LosePower(0); lost != maxUnsynced {
 		t.Errorf("lost %d", lost)
 	}
+}
+
+// In a bubble of virtual time the log settles when all else does.
+func TestInBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var disk Disk
+		l, err := OpenMemory(&disk, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var logged []byte
+		for id := range byte(3) {
+			if err := l.Submit(one(Record{Kind: KindCall, ID: ID{id}}), func(error) { logged = append(logged, id) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if !slices.Equal(logged, []byte{0, 1, 2}) {
+			t.Errorf("logged %v", logged)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
