@@ -209,6 +209,13 @@ func (n *node) Export(ctx context.Context, e control.Export) error {
 	return nil
 }
 
+// StatePart implements join.Session.
+func (n *node) StatePart(ctx context.Context, s control.State) (part control.StatePart, err error) {
+	s.Node, s.Incarnation = n.identity.Address, n.identity.Incarnation
+	err = n.daemon.reg.ask.Ask(ctx, control.KindState, s, &part)
+	return part, err
+}
+
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.
 func (n *node) Close(ctx context.Context) error {
 	told, first := n.endSoon(control.Leave{Reason: "closed"})

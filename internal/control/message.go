@@ -36,6 +36,7 @@ const (
 	KindJoin      Kind = 3 // a program wants to be a node: Join, Joined
 	KindExport    Kind = 4 // a node exports a service: Export, empty
 	KindLeave     Kind = 5 // a node has ended: Leave, empty
+	KindState     Kind = 6 // a node asks what is logged for it: State, StatePart
 )
 
 // From the Gatekeeper to a daemon.
@@ -56,7 +57,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop",
 }
 

@@ -34,6 +34,10 @@ type Session interface {
 	// place. The node must be ready to receive by then. Node and Incarnation
 	// are filled in by the session.
 	Export(ctx context.Context, e control.Export) error
+	// StatePart hands over a part of what is logged of a service's state or of a
+	// durable main; see FetchState and FetchMain. Node and Incarnation are filled
+	// in by the session.
+	StatePart(ctx context.Context, s control.State) (control.StatePart, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or
 	// the node has been stopped or fenced.
 	Done() <-chan struct{}

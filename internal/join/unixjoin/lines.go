@@ -29,6 +29,7 @@ const (
 	opExport    = "export"
 	opLeave     = "leave"
 	opStatus    = "status"
+	opState     = "state"
 )
 
 // request is a line from a program.
@@ -39,19 +40,21 @@ type request struct {
 	Instance string          `json:"instance,omitempty"`
 	Address  netip.Addr      `json:"address,omitzero"`
 	Export   *control.Export `json:"export,omitempty"`
+	State    *control.State  `json:"state,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if
 // that is 0, news.
 type reply struct {
-	ID      uint64        `json:"id,omitempty"`
-	Code    fault.Code    `json:"code,omitempty"` // an error
-	Message string        `json:"message,omitempty"`
-	Remote  bool          `json:"remote,omitempty"` // the error is the Gatekeeper's
-	Joined  *joined       `json:"joined,omitempty"`
-	Status  *join.Status  `json:"status,omitempty"`
-	Rack    *control.Rack `json:"rack,omitempty"`
-	Ended   bool          `json:"ended,omitempty"` // the node has lost its identity
+	ID      uint64             `json:"id,omitempty"`
+	Code    fault.Code         `json:"code,omitempty"` // an error
+	Message string             `json:"message,omitempty"`
+	Remote  bool               `json:"remote,omitempty"` // the error is the Gatekeeper's
+	Joined  *joined            `json:"joined,omitempty"`
+	Status  *join.Status       `json:"status,omitempty"`
+	State   *control.StatePart `json:"state,omitempty"`
+	Rack    *control.Rack      `json:"rack,omitempty"`
+	Ended   bool               `json:"ended,omitempty"` // the node has lost its identity
 }
 
 // joined is who the program is now.

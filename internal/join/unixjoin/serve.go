@@ -131,6 +131,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		return failure(r.ID, fault.New(fault.BadRequest, opJoin, "this connection is node %s already", s.node.Node().Address))
 	case s.node == nil || s.left:
 		return failure(r.ID, fault.New(fault.BadRequest, r.Op, "this connection is no node"))
+	case r.Op == opState && r.State != nil:
+		part, err := s.node.StatePart(ctx, *r.State)
+		if err != nil {
+			return failure(r.ID, err)
+		}
+		return reply{ID: r.ID, State: &part}
 	}
 	var err error
 	switch r.Op {

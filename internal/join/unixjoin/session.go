@@ -75,6 +75,18 @@ func (s *session) Export(ctx context.Context, e control.Export) error {
 	return err
 }
 
+// StatePart implements join.Session.
+func (s *session) StatePart(ctx context.Context, ask control.State) (control.StatePart, error) {
+	r, err := s.client.ask(ctx, request{Op: opState, State: &ask})
+	if err == nil && r.State == nil {
+		err = fault.New(fault.Internal, opState, "the daemon's reply has no state")
+	}
+	if err != nil {
+		return control.StatePart{}, err
+	}
+	return *r.State, nil
+}
+
 // Done implements join.Session.
 func (s *session) Done() <-chan struct{} { return s.client.done }
 

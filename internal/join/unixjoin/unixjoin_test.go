@@ -69,6 +69,9 @@ func (n *fakeNode) Node() join.Identity {
 }
 func (n *fakeNode) Stack() netio.Stack    { return fakeStack{node: n} }
 func (n *fakeNode) Done() <-chan struct{} { return n.done }
+func (n *fakeNode) StatePart(_ context.Context, s control.State) (control.StatePart, error) {
+	return control.PartOf([]byte("what is logged of "+s.Name), s.Offset, 7), nil
+}
 func (n *fakeNode) Crash(reason string)   { n.events <- "crash: " + reason; n.end() }
 func (n *fakeNode) Close(context.Context) error {
 	n.events <- "close"
@@ -182,7 +185,11 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	n.want(t, "export Arrays")
-	err := s.Export(t.Context(), control.Export{Service: "Bad"})
+	part, err := s.StatePart(t.Context(), control.State{Name: "Arrays", Offset: 5})
+	if want := control.PartOf([]byte("what is logged of Arrays"), 5, 7); err != nil || string(part.Data) != string(want.Data) || part.Total != want.Total || part.Next != 7 {
+		t.Errorf("state: %+v, %v", part, err)
+	}
+	err = s.Export(t.Context(), control.Export{Service: "Bad"})
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Code != fault.BadRequest || !f.Remote || f.Msg != "no methods" {
 		t.Errorf("refused export: %v", err)

@@ -85,6 +85,8 @@ type Session struct {
 	MTU int
 	// OnExport, if set, is asked about each export.
 	OnExport func(control.Export) error
+	// OnState, if set, tells what is logged; the default is nothing.
+	OnState func(control.State) (control.StatePart, error)
 
 	identity join.Identity
 	stack    netio.Stack
@@ -114,6 +116,14 @@ func (s *Session) Export(_ context.Context, e control.Export) error {
 		return s.OnExport(e)
 	}
 	return nil
+}
+
+// StatePart implements join.Session.
+func (s *Session) StatePart(_ context.Context, ask control.State) (control.StatePart, error) {
+	if s.OnState != nil {
+		return s.OnState(ask)
+	}
+	return control.StatePart{}, nil
 }
 
 // Done implements join.Session.

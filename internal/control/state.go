@@ -1,0 +1,39 @@
+package control
+
+import "net/netip"
+
+// StatePartSize is how many bytes a StatePart carries at most: with JSON around
+// them they fit the packets of hardware.
+const StatePartSize = 4 << 10
+
+// State asks for a part of what is logged: of a service's state, before the node
+// exports it, or of a durable main. To ask for a main's first part registers the
+// node as the one that runs it.
+type State struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+	Name        string     `json:"name"` // of the service or main
+	Main        bool       `json:"main,omitempty"`
+	Offset      uint64     `json:"offset"`
+}
+
+// StatePart is the part from an offset on of what is logged, which is a row of
+// sections as rpc/trailer writes them: of a service a snapshot and the deltas
+// since; of a main the checkpoint's state and the journal since. It does not
+// change while a node fetches it, for the node runs nothing meanwhile.
+type StatePart struct {
+	Data  []byte `json:"data"`
+	Total uint64 `json:"total"` // bytes of all parts
+	// Next is the order number of the service's next call, or the index of the
+	// main's last checkpoint.
+	Next uint64 `json:"next"`
+}
+
+// PartOf returns the part of the sections that a State asks for.
+func PartOf(sections []byte, offset, next uint64) StatePart {
+	p := StatePart{Total: uint64(len(sections)), Next: next}
+	if offset < p.Total {
+		p.Data = sections[offset:min(offset+StatePartSize, p.Total)]
+	}
+	return p
+}

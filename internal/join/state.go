@@ -1,0 +1,117 @@
+package join
+
+import (
+	"context"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// MaxState bounds what FetchState and FetchMain take in, in bytes.
+const MaxState = 1 << 30
+
+// State is what is logged of a service's state.
+type State struct {
+	// Base is the last snapshot; nil if there is none. Deltas are the changes
+	// since, the oldest first.
+	Base   []byte
+	Deltas [][]byte
+	// Next is the order number of the next call to run; 0 stands for 1.
+	Next uint64
+}
+
+// Main is what is logged of a durable main.
+type Main struct {
+	// State is its last checkpoint; nil if there is none. Index is the place of
+	// that among its operations, 0 if there is none.
+	State []byte
+	Index uint32
+	// Journal is what it has journalled since, as a trailer (rpc/trailer).
+	Journal []byte
+}
+
+// Append appends the state's form on the wire, the sections of a trailer.
+func (s State) Append(b []byte) []byte {
+	if s.Base != nil {
+		b = trailer.Section{Type: trailer.Snapshot, Data: s.Base}.Append(b)
+	}
+	for _, d := range s.Deltas {
+		b = trailer.Section{Type: trailer.Delta, Data: d}.Append(b)
+	}
+	return b
+}
+
+// Append appends the main's form on the wire.
+func (m Main) Append(b []byte) []byte {
+	if m.State != nil {
+		b = trailer.Section{Type: trailer.State, Data: m.State}.Append(b)
+	}
+	return append(b, m.Journal...)
+}
+
+// FetchState fetches a service's state; the zero State is that of a service
+// without a past, and of a Gatekeeper that does not log.
+func FetchState(ctx context.Context, s Session, service string) (State, error) {
+	const op = "fetch state"
+	sections, next, err := fetch(ctx, op, s, control.State{Name: service})
+	if fault.CodeOf(err) == fault.Unsupported {
+		return State{}, nil // what cannot tell a state has not logged one
+	}
+	state := State{Next: next}
+	for _, section := range sections {
+		switch section.Type {
+		case trailer.Snapshot:
+			state.Base, state.Deltas = section.Data, nil
+		case trailer.Delta:
+			state.Deltas = append(state.Deltas, section.Data)
+		default:
+			return State{}, fault.New(fault.Internal, op, "service %s: a section %s", service, section.Type)
+		}
+	}
+	return state, err
+}
+
+// FetchMain registers the session's node as the one that runs a durable main, and
+// fetches what is logged of that.
+func FetchMain(ctx context.Context, s Session, name string) (Main, error) {
+	const op = "fetch main"
+	sections, next, err := fetch(ctx, op, s, control.State{Name: name, Main: true})
+	m := Main{Index: uint32(next)}
+	for _, section := range sections {
+		switch {
+		case section.Type == trailer.State:
+			m.State = section.Data
+		case section.Type.Journal():
+			m.Journal = section.Append(m.Journal)
+		default:
+			return Main{}, fault.New(fault.Internal, op, "main %s: a section %s", name, section.Type)
+		}
+	}
+	return m, err
+}
+
+// fetch asks for all parts.
+func fetch(ctx context.Context, op string, s Session, ask control.State) ([]trailer.Section, uint64, error) {
+	var b []byte
+	for {
+		ask.Offset = uint64(len(b))
+		part, err := s.StatePart(ctx, ask)
+		if err != nil {
+			return nil, 0, err
+		}
+		b = append(b, part.Data...)
+		switch n := uint64(len(b)); {
+		case part.Total > MaxState || n > part.Total:
+			return nil, 0, fault.New(fault.Internal, op, "%s: %d bytes of %d", ask.Name, n, part.Total)
+		case n == part.Total:
+			sections, err := trailer.Parse(b)
+			if err != nil {
+				return nil, 0, &fault.Error{Code: fault.Internal, Op: op, Msg: ask.Name, Err: err}
+			}
+			return sections, part.Next, nil
+		case len(part.Data) == 0:
+			return nil, 0, fault.New(fault.Internal, op, "%s: nothing at byte %d of %d", ask.Name, n, part.Total)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package join
+
+import (
+	"bytes"
+	"context"
+	"reflect"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// keeper is a session that has logged these bytes, or fails.
+type keeper struct {
+	Session
+	logged []byte
+	next   uint64
+	err    error
+	spoil  func(*control.StatePart)
+}
+
+func (k keeper) StatePart(_ context.Context, s control.State) (control.StatePart, error) {
+	p := control.PartOf(k.logged, s.Offset, k.next)
+	if k.spoil != nil {
+		k.spoil(&p)
+	}
+	return p, k.err
+}
+
+func TestFetchState(t *testing.T) {
+	for name, want := range map[string]State{
+		"none": {Next: 3}, "empty": {Base: []byte{}}, "large": {Base: bytes.Repeat([]byte("x"), 3*control.StatePartSize), Next: 9},
+		"deltas": {Base: []byte("a"), Deltas: [][]byte{[]byte("b"), make([]byte, control.StatePartSize)}, Next: 1},
+	} {
+		got, err := FetchState(t.Context(), keeper{logged: want.Append(nil), next: want.Next}, "S")
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %d, %d deltas, %d; %v", name, len(got.Base), len(got.Deltas), got.Next, err)
+		}
+	}
+	got, err := FetchState(t.Context(), keeper{err: fault.New(fault.Unsupported, "", "")}, "S")
+	if err != nil || got.Base != nil {
+		t.Errorf("from a Gatekeeper that does not log: %+v, %v", got, err)
+	}
+}
+
+func TestFetchMain(t *testing.T) {
+	want := Main{State: []byte("s"), Index: 7, Journal: trailer.Section{Type: trailer.Time, Index: 8, Data: make([]byte, 8)}.Append(nil)}
+	got, err := FetchMain(t.Context(), keeper{logged: want.Append(nil), next: 7}, "m")
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := FetchMain(t.Context(), keeper{err: fault.New(fault.Unsupported, "", "")}, "m"); fault.CodeOf(err) != fault.Unsupported {
+		t.Errorf("a main that nobody logs: %v", err)
+	}
+}
+
+func TestFetchRefuses(t *testing.T) {
+	logged := State{Base: make([]byte, 2*control.StatePartSize)}.Append(nil)
+	for name, spoil := range map[string]func(*control.StatePart){
+		"shrinks": func(p *control.StatePart) { p.Total = 1 },
+		"huge":    func(p *control.StatePart) { p.Total = MaxState + 1 },
+		"stops":   func(p *control.StatePart) { p.Data = nil },
+		"spoilt":  func(p *control.StatePart) { p.Data = bytes.Repeat([]byte{99}, len(p.Data)) },
+	} {
+		if _, err := FetchState(t.Context(), keeper{logged: logged, spoil: spoil}, "S"); fault.CodeOf(err) != fault.Internal {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	wrong := Main{State: []byte("s")}.Append(nil)
+	if _, err := FetchState(t.Context(), keeper{logged: wrong}, "S"); fault.CodeOf(err) != fault.Internal {
+		t.Errorf("a main's state for a service: %v", err)
+	}
+	if _, err := FetchMain(t.Context(), keeper{logged: logged}, "m"); fault.CodeOf(err) != fault.Internal {
+		t.Errorf("a service's state for a main: %v", err)
+	}
+}
