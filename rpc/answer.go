@@ -11,7 +11,7 @@ import (
 )
 
 // decode turns a call's answer into the generated code's result, or into an
-// error: a coded one for a system exception, Thrift's for one that the callee's
+// error (a nil result is a one-way's): a coded one for a system exception, Thrift's for one that the callee's
 // processor raised.
 func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method, result thrift.TStruct) error {
 	if p.err != nil {
@@ -19,6 +19,9 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 	}
 	if p.answer.Type == packet.Exception && p.answer.Code != fault.OK {
 		return fault.Remote(p.answer.Code, m.op, "%s", p.answer.Payload)
+	}
+	if result == nil {
+		return nil // a one-way that has been logged
 	}
 	codec.read(p.answer.Payload)
 	o, err := codec.open(ctx)

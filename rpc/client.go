@@ -50,12 +50,15 @@ type method struct {
 // waits as long as it takes. After Deadline or Canceled its outcome is unknown: it
 // may have run, but it does not begin to run any more once the callee hears of
 // it. A method without a result (one-way) returns when the call is sent, and is
-// delivered by the runtime.
+// delivered by the runtime; with another policy than PolicyNone it returns when
+// the call is logged, and is delivered when the execution that makes it has
+// committed.
 func (n *Node) Client(service string, opts ...ClientOption) thrift.TClient {
 	address := rackaddr.Service(service)
 	c := &client{
 		node: n, service: service, hash: serviceHash(address), methods: make(map[string]*method),
-		to: netio.Message{Remote: netip.AddrPortFrom(address, rackaddr.PortRPC)},
+		config: clientConfig{policy: DefaultPolicy},
+		to:     netio.Message{Remote: netip.AddrPortFrom(address, rackaddr.PortRPC)},
 	}
 	for _, o := range opts {
 		o.applyClient(&c.config)
@@ -99,15 +102,16 @@ func (c *client) Call(ctx context.Context, name string, args, result thrift.TStr
 	if err != nil {
 		return thrift.ResponseMeta{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return thrift.ResponseMeta{}, fault.FromContext(m.op, err)
-	}
 	return thrift.ResponseMeta{}, c.call(ctx, m, args, result)
 }
 
 func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruct) error {
-	e := executionOf(ctx)
-	if err := c.allowed(e, m); err != nil {
+	b := branchOf(ctx)
+	exactly := b.journalled()
+	if err := ctx.Err(); err != nil && !exactly {
+		return fault.FromContext(m.op, err)
+	}
+	if err := c.allowed(b, m); err != nil {
 		return err
 	}
 	codec := newCodec(c.node.budget)
@@ -119,23 +123,33 @@ func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruc
 	if err := c.encode(ctx, codec, m, kind, args); err != nil {
 		return err
 	}
+	if exactly {
+		return c.callJournalled(ctx, b, m, codec, kind, result)
+	}
+	return c.perform(ctx, b, nil, m, codec, kind, result)
+}
+
+// perform makes a call; o is its operation in an exactly-once execution, or nil.
+func (c *client) perform(ctx context.Context, b *Branch, o *operation, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
 	if len(codec.pointers) > 0 {
 		if err := c.node.memory.Settle(ctx, codec.pointers...); err != nil {
-			return coded(m.op, err)
+			return o.decided(coded(m.op, err))
 		}
 	}
 	p := c.node.out.pendings.Get().(*pending)
-	if err := c.send(ctx, e, p, m, codec, kind); err != nil {
+	if err := c.send(ctx, b, o, p, m, codec, kind); err != nil {
 		c.node.release(p)
-		return coded(m.op, err)
+		return o.decided(coded(m.op, err))
 	}
-	if result == nil {
+	if result == nil && m.policy == PolicyNone {
+		o.answered(m, nil)
 		return nil
 	}
-	if err := c.wait(ctx, e, p, m); err != nil {
-		return err
+	if err := c.wait(ctx, b, p, m); err != nil {
+		return o.decided(err)
 	}
 	defer c.node.release(p)
+	o.answered(m, p)
 	return c.decode(ctx, codec, p, m, result)
 }
 
@@ -155,10 +169,10 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 }
 
 // send begins the call and puts it on the wire.
-func (c *client) send(ctx context.Context, e *execution, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
+func (c *client) send(ctx context.Context, b *Branch, o *operation, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
 	n := c.node
 	p.RTT, p.to = &m.rtt, c.to
-	if kind == thrift.ONEWAY || len(codec.pointers) > 0 {
+	if kind == thrift.ONEWAY && m.policy == PolicyNone || len(codec.pointers) > 0 {
 		if err := n.reserve(ctx, p); err != nil {
 			return err
 		}
@@ -176,12 +190,18 @@ func (c *client) send(ctx context.Context, e *execution, p *pending, m *method, 
 		h.Flags |= packet.FlagHeld
 	}
 	var id packet.ID
-	if e != nil {
-		id = e.child(&h)
+	if b != nil {
+		id = b.child(&h, o)
 	}
-	if kind == thrift.ONEWAY {
+	switch {
+	case kind == thrift.ONEWAY && m.policy == PolicyNone:
 		return c.sendOneway(ctx, p, codec, &h, id)
+	case o != nil && m.policy != PolicyNone:
+		if err := o.attach(p, codec); err != nil {
+			return err
+		}
 	}
+	p.Logged = kind == thrift.ONEWAY
 	datagram, err := n.begin(p, codec, &h, id)
 	if err != nil {
 		return err
@@ -212,10 +232,10 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *pa
 
 // wait waits for the answer or the end of the context. On error the pending call
 // is no longer the caller's.
-func (c *client) wait(ctx context.Context, e *execution, p *pending, m *method) error {
-	if e != nil {
-		e.yield()
-		defer e.resume()
+func (c *client) wait(ctx context.Context, b *Branch, p *pending, m *method) error {
+	if b != nil {
+		b.e.yield()
+		defer b.e.resume()
 	}
 	if c.node.await(ctx, p) {
 		return nil

@@ -31,8 +31,9 @@ type codec struct {
 	// Of the message being written.
 	pointers []dsm.Pointer
 	kind     thrift.TMessageType
-	inside   bool  // a GlobalPointer
-	failed   error // why a pointer could not be written
+	inside   bool   // a GlobalPointer
+	failed   error  // why a pointer could not be written
+	trailer  []byte // goes behind the message
 	// Of the message being read.
 	opening *opening // taken off before the generated code asks for it
 	depth   int      // of the struct that is read
@@ -70,7 +71,7 @@ func newCodec(limit int) *codec {
 func (c *codec) reset() {
 	c.buf.out = append(c.buf.out[:0], make([]byte, packet.HeaderSize)...)
 	c.buf.over = 0
-	c.pointers, c.kind, c.inside, c.failed = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil
+	c.pointers, c.kind, c.inside, c.failed, c.trailer = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil, nil
 }
 
 func (c *codec) free() {
@@ -80,7 +81,7 @@ func (c *codec) free() {
 
 // size is the length of the datagram that the output makes, in bytes.
 func (c *codec) size() int {
-	return len(c.buf.out) + c.buf.over + 16*max(0, len(c.pointers)-1)
+	return len(c.buf.out) + c.buf.over + 16*max(0, len(c.pointers)-1) + len(c.trailer)
 }
 
 // datagram completes the output with a header: the result is the whole packet,
@@ -90,7 +91,7 @@ func (c *codec) datagram(h *packet.Header) []byte {
 		c.buf.out = slices.Insert(c.buf.out, packet.HeaderSize, make([]byte, n)...)
 	}
 	start := packet.HeaderSize + 16*max(0, len(c.pointers)-1)
-	m := packet.Message{Header: *h, Pointers: c.pointers, Payload: c.buf.out[start:]}
+	m := packet.Message{Header: *h, Pointers: c.pointers, Payload: c.buf.out[start:], Trailer: c.trailer}
 	// The payload is in its place already, so appending it copies it onto itself.
 	return m.Append(c.buf.out[:0])
 }

@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -78,8 +79,9 @@ func ExampleNode_Export() {
 		return
 	}
 	defer node.Close(ctx)
-	// A stateful service runs one call at a time.
-	err = node.Export(ctx, "Counter", testsvc.NewTestProcessor(&testsvc.Handler{}), rpc.WithState(), rpc.WithQueue(16))
+	// A stateful service runs one call at a time, and its state outlives the node.
+	var tally Tally
+	err = node.Export(ctx, "Counter", testsvc.NewTestProcessor(&testsvc.Handler{}), rpc.WithState(&tally), rpc.WithQueue(16))
 	fmt.Println(err)
 
 	count, err := testsvc.NewTestClient(node.Client("Counter")).Count(ctx, 7)
@@ -87,6 +89,18 @@ func ExampleNode_Export() {
 	// Output:
 	// <nil>
 	// 1 <nil>
+}
+
+// Tally is a counter that a service keeps between calls.
+type Tally struct{ n uint64 }
+
+// Snapshot implements rpc.State.
+func (t *Tally) Snapshot() ([]byte, error) { return binary.AppendUvarint(nil, t.n), nil }
+
+// Restore implements rpc.State.
+func (t *Tally) Restore(b []byte) error {
+	t.n, _ = binary.Uvarint(b)
+	return nil
 }
 
 func ExampleGlobalPointer() {

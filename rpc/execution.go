@@ -7,18 +7,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
-// execution is one run of a handler for one call. It travels in the handler's
-// context: calls made with that context name it as their parent.
+// execution is one run of a handler for one call, or of a durable main. Its trunk
+// travels in the handler's context: calls made with that context name it as their
+// parent.
 type execution struct {
-	node   *Node
-	export *export
+	node    *Node
+	id      packet.ID
+	trunk   Branch
+	journal *journal // nil unless it is exactly-once
+	// Of a handler's.
+	export *export // nil for a main
 	entry  *endpoint.Entry
 	call   packet.Message
 	buffer *datagram // what call lies in; nil if it has memory of its own
@@ -34,56 +38,61 @@ type execution struct {
 		abandoned bool
 	}
 
+	branches sync.WaitGroup // those opened
+	main     *main          // of a main
+
 	mu      sync.Mutex
-	client  *dsm.Client // for its memory operations; nil until asked for
-	index   uint32      // of the last call made
-	waiting int         // nested calls being waited for; the slot is given back while > 0
+	numbers map[uint32]bool // of the branches opened, of an exactly-once execution
+	open    int             // branches that have not ended
+	epoch   uint32          // index of the last checkpoint, of a main
+	waiting int             // nested calls being waited for; the slot is given back while > 0
+	begun   bool            // it has had a worker's slot
+	keeps   bool            // its slot, until its answer is logged
 	ended   bool
-}
-
-// executionKey is where a context keeps its execution.
-type executionKey struct{}
-
-// executionOf returns the execution that a context belongs to, or nil.
-func executionOf(ctx context.Context) *execution {
-	e, _ := ctx.Value(executionKey{}).(*execution)
-	return e
 }
 
 // allowed refuses calls that would escape the execution's order: after its end,
 // to itself, and, with exactly-once, outside of any execution of a server.
-func (c *client) allowed(e *execution, m *method) error {
-	if e == nil {
+func (c *client) allowed(b *Branch, m *method) error {
+	if b == nil {
 		if m.policy != PolicyNone && c.node.serves() {
 			return fault.New(BadRequest, m.op, "policy %s in a server asks for the handler's context", m.policy)
 		}
 		return nil
 	}
+	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.node != c.node {
 		return fault.New(BadRequest, m.op, "the context is a handler's of another node, %s", e.node.self.Name)
 	}
-	if e.ended {
-		return fault.New(BadRequest, m.op, "the handler whose context this is has returned")
+	if e.ended || b.ended {
+		return errEnded(m.op)
 	}
-	if e.export.config.stateful && e.export.name == c.service {
+	if e.export != nil && e.export.config.stateful() && e.export.name == c.service {
 		return fault.New(Deadlock, m.op, "a stateful service calls itself, and runs one call at a time")
 	}
 	return nil
 }
 
 // child fills in whose call a header is and returns the id that it must have;
-// zero, for one of a session, with policy none.
-func (e *execution) child(h *packet.Header) packet.ID {
-	e.mu.Lock()
-	e.index++
-	h.Parent, h.Branch, h.Index = e.call.Call, 0, e.index
-	e.mu.Unlock()
-	if h.Flags.Policy() == PolicyNone {
+// zero, for one of a session. Only an execution that the Gatekeeper has logged can
+// be the parent of exactly-once calls; those of others are its node's own.
+func (b *Branch) child(h *packet.Header, o *operation) packet.ID {
+	if o != nil {
+		h.Parent, h.Branch, h.Index = b.e.id, o.at.branch, o.at.index
+		if h.Flags.Exact() {
+			return endpoint.ChildID(h.Parent, h.Branch, h.Index)
+		}
 		return packet.ID{}
 	}
-	return endpoint.ChildID(h.Parent, h.Branch, h.Index)
+	if !h.Flags.Exact() {
+		b.e.mu.Lock()
+		b.index++
+		h.Parent, h.Branch, h.Index = b.e.id, b.number, b.index
+		b.e.mu.Unlock()
+	}
+	return packet.ID{}
 }
 
 // yield gives the worker's slot back while the handler waits for a nested call,
@@ -94,7 +103,7 @@ func (e *execution) yield() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.waiting++
-	if e.waiting == 1 && !e.ended && !e.export.config.stateful {
+	if e.waiting == 1 && e.shares() {
 		e.export.pool.release()
 	}
 }
@@ -104,23 +113,29 @@ func (e *execution) resume() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.waiting--
-	if e.waiting == 0 && !e.ended && !e.export.config.stateful {
+	if e.waiting == 0 && e.shares() {
 		e.export.pool.acquire()
 	}
 }
 
+// shares reports whether the execution has a slot that others may have meanwhile.
+func (e *execution) shares() bool {
+	return !e.ended && e.export != nil && !e.export.config.stateful()
+}
+
 // end closes the execution and reports whether it still has a slot to give back:
-// not if the handler has left a goroutine behind that waits for a nested call.
+// not if the handler has left a goroutine behind that waits for a nested call, or
+// if it keeps the slot until its answer is logged.
 func (e *execution) end() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ended = true
-	return e.waiting == 0 || e.export.config.stateful
+	return !e.keeps && (e.waiting == 0 || e.export.config.stateful())
 }
 
 // context derives the handler's context.
 func (e *execution) context(parent context.Context) context.Context {
-	ctx := context.WithValue(parent, executionKey{}, e)
+	ctx := context.WithValue(parent, branchKey{}, &e.trunk)
 	var cancel context.CancelFunc
 	if e.deadline.IsZero() {
 		ctx, cancel = context.WithCancel(ctx)
@@ -136,12 +151,16 @@ func (e *execution) context(parent context.Context) context.Context {
 	return ctx
 }
 
-// abandon cancels the handler's context, for its caller has given the call up.
-// One-ways are not given up: nobody waits for them anyway.
-func (e *execution) abandon() {
-	if e.call.Type == packet.Oneway {
-		return
+// giveUp abandons the execution of a call that its caller has given up. One-ways
+// are not: nobody waits for them anyway.
+func (e *execution) giveUp() {
+	if e.call.Type != packet.Oneway {
+		e.abandon()
 	}
+}
+
+// abandon cancels the handler's context: its answer will be of no use.
+func (e *execution) abandon() {
 	e.life.Lock()
 	defer e.life.Unlock()
 	e.life.abandoned = true

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
@@ -27,6 +28,8 @@ type export struct {
 	processor thrift.TProcessor
 	methods   map[packet.Method]*served
 	config    exportConfig
+	keeper    *keeper       // of the service's state; nil if it has none
+	since     time.Duration // when the service began here
 	conn      netio.Conn
 	pool      pool
 	running   atomic.Pointer[execution] // what the reader runs, if anything
@@ -48,7 +51,9 @@ type served struct {
 // (or a thrift.TMultiplexedProcessor). It returns when the rack routes calls to
 // this node. Handlers run concurrently unless the service has state; the context
 // they get carries the caller's deadline and the execution, so they must use it,
-// or one derived from it, for calls of their own. A service is exported until
+// or one derived from it, for calls of their own. Handlers of exactly-once calls may
+// be run again after a crash and must then do the same: see Now, Random, Effect and
+// Go for what they need of the world. A service is exported until
 // the node is closed, and once.
 //
 // An error that a handler returns and its IDL does not declare reaches the caller
@@ -67,8 +72,11 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 	if x.config.workers < 1 || x.config.queue < 0 {
 		return fault.New(BadRequest, op, "%d workers and a queue of %d", x.config.workers, x.config.queue)
 	}
-	if x.config.stateful {
-		x.config.workers = 1
+	if x.config.stateful() {
+		if x.config.state == nil {
+			return fault.New(BadRequest, op, "WithState without a state")
+		}
+		x.config.workers, x.keeper = 1, newKeeper(x.config.state)
 	}
 	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue}
 	x.order = endpoint.NewOrder[*execution](1, x.config.queue+1)
@@ -88,11 +96,17 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 
 // publish makes the node ready for a service's calls and the rack route them.
 func (n *Node) publish(ctx context.Context, op string, x *export, methods []control.Method) error {
+	if x.keeper != nil {
+		if err := x.recover(ctx, op); err != nil {
+			return err
+		}
+	}
+	x.since = n.now()
 	if err := n.serve(op, x); err != nil {
 		return err
 	}
 	err := n.session.Export(ctx, control.Export{
-		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: x.name, Methods: methods, Stateful: x.config.stateful,
+		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: x.name, Methods: methods, Stateful: x.config.stateful(),
 	})
 	if err != nil {
 		x.close()

@@ -110,7 +110,7 @@ func FuzzCall(f *testing.F) {
 		if e := x.receive(r, 0); e != nil {
 			x.pool.work(e)
 			m := e.call
-			a := n.in.core.Receive(0, e.from.Addr(), &m)
+			a := n.in.core.Receive(0, 0, e.from.Addr(), &m)
 			if a.Verdict != endpoint.Resend {
 				t.Fatalf("a call that has run is now: %v", a.Verdict)
 			}

@@ -13,14 +13,9 @@ import (
 
 // incoming is the called side of a node, for all of its services.
 type incoming struct {
-	mu   sync.Mutex
-	core *endpoint.Callee
-}
-
-func (in *incoming) acknowledge(now time.Duration, id packet.ID) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.core.Acknowledge(now, id)
+	mu      sync.Mutex
+	core    *endpoint.Callee
+	drained chan struct{} // gets a token when no answer waits to be acknowledged
 }
 
 // receive takes the i-th datagram that an export's endpoint has received. It
@@ -33,7 +28,12 @@ func (x *export) receive(r *reader, i int) *execution {
 		n.stats.malformed.Add(1)
 		return nil
 	}
-	a, e := x.decide(from, &m)
+	journal, err := journalOf(&m)
+	if err != nil {
+		n.stats.malformed.Add(1)
+		return nil
+	}
+	a, e := x.decide(from, &m, journal)
 	switch a.Verdict {
 	case endpoint.Run:
 		return x.accept(e, a.Reply, r, i)
@@ -43,7 +43,7 @@ func (x *export) receive(r *reader, i int) *execution {
 	case endpoint.Duplicate, endpoint.Late:
 		n.stats.duplicates.Add(1)
 	case endpoint.Gone:
-		x.refuse(from, &m, Unavailable, "the node has been restarted since")
+		x.refuse(from, &m, Unavailable, "the service has been restarted since, the call may have run before")
 	case endpoint.Lost:
 		x.refuse(from, &m, Unavailable, "the call has run, its answer is no longer kept")
 	case endpoint.Malformed:
@@ -55,18 +55,19 @@ func (x *export) receive(r *reader, i int) *execution {
 }
 
 // decide asks the core, and makes the execution of a call to run.
-func (x *export) decide(from netip.AddrPort, m *packet.Message) (endpoint.Arrival, *execution) {
+func (x *export) decide(from netip.AddrPort, m *packet.Message, j *journal) (endpoint.Arrival, *execution) {
 	n := x.node
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
-	a := n.in.core.Receive(n.now(), from.Addr(), m)
+	a := n.in.core.Receive(n.now(), x.since, from.Addr(), m)
 	for _, entry := range a.Abandoned {
-		entry.Tag.(*execution).abandon()
+		entry.Tag.(*execution).giveUp()
 	}
 	if a.Verdict != endpoint.Run {
 		return a, nil
 	}
-	e := &execution{node: n, export: x, entry: a.Entry, call: *m, from: from}
+	e := &execution{node: n, id: m.Call, journal: j, export: x, entry: a.Entry, call: *m, from: from}
+	e.trunk.e = e
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
 	}
@@ -108,7 +109,7 @@ func (x *export) accept(e *execution, receipt []byte, r *reader, i int) (run *ex
 func (x *export) inOrder(e *execution) ([]*execution, bool) {
 	x.turns = x.turns[:0]
 	number := e.call.Order
-	if !x.config.stateful {
+	if !x.config.stateful() {
 		number = 0
 	}
 	turns, ok := x.order.Add(number, e, x.turns)
@@ -132,15 +133,16 @@ func (x *export) drop(e *execution) {
 }
 
 // turnAway refuses a call for which there is no room, or no time any more. A
-// one-way, whose caller has nobody to tell, is forgotten instead: it will be sent
-// again.
+// one-way, whose caller has nobody to tell, is forgotten instead, as is what the
+// Gatekeeper can deliver to the next node: it will be sent again.
 func (x *export) turnAway(e *execution) {
-	if e.receipted() {
+	closing := x.node.failure() != nil
+	if e.receipted() || closing && e.journal != nil {
 		x.drop(e)
 		return
 	}
 	defer e.freeBuffer()
-	if x.node.failure() != nil {
+	if closing {
 		x.answerException(e, Unavailable, "the node is closing")
 		return
 	}
@@ -156,15 +158,15 @@ func (n *Node) send(to netip.AddrPort, datagram []byte) {
 // the call already.
 func (x *export) refuse(to netip.AddrPort, call *packet.Message, code Code, why string) {
 	x.node.stats.refused.Add(1)
-	x.node.send(to, x.exception(call, code, why))
+	x.node.send(to, x.exception(call, code, why, nil))
 }
 
 // exception makes a system exception in answer to a call.
-func (x *export) exception(call *packet.Message, code Code, why string) []byte {
+func (x *export) exception(call *packet.Message, code Code, why string, trailer []byte) []byte {
 	h := x.answerHeader(call)
 	h.Type, h.Code = packet.Exception, code
-	why = why[:min(len(why), maxMessage, x.node.budget-packet.HeaderSize)]
-	m := packet.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, ""))}
+	why = why[:min(len(why), maxMessage, x.node.budget-packet.HeaderSize-len(trailer))]
+	m := packet.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, "")), Trailer: trailer}
 	return m.Append(nil)
 }
 
@@ -173,6 +175,9 @@ func (x *export) exception(call *packet.Message, code Code, why string) []byte {
 func (x *export) answerHeader(call *packet.Message) packet.Header {
 	h := call.Header
 	h.Type, h.Timeout, h.Code = packet.Reply, 0, OK
+	if h.Flags.Policy() == PolicyNone {
+		h.Attempt = 0 // it told the call's age
+	}
 	h.CalleeIncarnation = x.node.self.Incarnation
 	h.Flags = (h.Flags & packet.FlagSession).WithPolicy(call.Flags.Policy())
 	if call.Flags&packet.FlagHeld != 0 || len(call.Pointers) > 0 && call.Type == packet.Call {

@@ -151,11 +151,11 @@ func TestExportRefuses(t *testing.T) {
 		}
 		return nil
 	}
-	if err := n.Export(t.Context(), "Test", proc, rpc.WithState()); err == nil || !strings.Contains(err.Error(), "not here") {
+	if err := n.Export(t.Context(), "Test", proc, rpc.WithState(noState{})); err == nil || !strings.Contains(err.Error(), "not here") {
 		t.Errorf("got %v", err)
 	}
 	refuse = false
-	if err := n.Export(t.Context(), "Test", proc, rpc.WithState()); err != nil {
+	if err := n.Export(t.Context(), "Test", proc, rpc.WithState(noState{})); err != nil {
 		t.Errorf("after a refusal: %v", err)
 	}
 	if err := n.Export(t.Context(), "Test", proc); rpc.CodeOf(err) != rpc.BadRequest {

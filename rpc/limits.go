@@ -4,6 +4,9 @@ import "time"
 
 // Defaults and limits of the runtime, in one place.
 const (
+	// DefaultPolicy is that of calls whose client has not been told another.
+	DefaultPolicy = PolicyNone
+
 	// DefaultWorkers is how many handlers of an export run at once. Handlers
 	// mostly wait for memory, so it is far more than there are CPUs; one that
 	// waits for a nested call does not count.

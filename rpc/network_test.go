@@ -120,7 +120,7 @@ func TestDeadlinesOnBadNetwork(t *testing.T) {
 
 // A stateful service runs one call at a time.
 func TestStatefulRunsOneAtATime(t *testing.T) {
-	virtual(t, 3, []rpc.ExportOption{rpc.WithState()}, func(t *testing.T, p *pair) {
+	virtual(t, 3, []rpc.ExportOption{rpc.WithState(noState{})}, func(t *testing.T, p *pair) {
 		var running, most atomic.Int32
 		p.handler.Gate = func(context.Context, int64) error {
 			if n := running.Add(1); n > most.Load() {

@@ -45,9 +45,10 @@ type Node struct {
 
 	mu      sync.Mutex
 	exports map[string]*export
-	err     error // why the node has ended, or is ending
-	ended   bool  // done is closed
-	closing bool  // Close has been called
+	mains   map[string]bool // durable mains that run
+	err     error           // why the node has ended, or is ending
+	ended   bool            // done is closed
+	closing bool            // Close has been called
 }
 
 // Join makes the program a node of the rack that its machine is a blade of.
@@ -71,10 +72,11 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 func newNode(session join.Session, log *slog.Logger) (*Node, error) {
 	n := &Node{
 		session: session, self: session.Node(), stack: session.Stack(), log: log, start: time.Now(),
-		done: make(chan struct{}), exports: make(map[string]*export),
+		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool),
 	}
 	n.out.init()
 	n.in.core = endpoint.NewCallee(n.self.Incarnation, endpoint.DefaultLimits)
+	n.in.drained = make(chan struct{}, 1)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram; IPv6 asks for %d", n.budget, minMTU-netio.Overhead)
 	}
@@ -221,8 +223,8 @@ func (n *Node) Close(ctx context.Context) error {
 	return nil
 }
 
-// quiesce waits until no handler runs, and no one-way or call that lends memory is
-// on its way.
+// quiesce waits until no handler runs, every answer that has to be is logged, and
+// no one-way or call that lends memory is on its way.
 func (n *Node) quiesce(ctx context.Context, exports []*export) error {
 	idle := make(chan struct{})
 	go func() {
@@ -230,6 +232,7 @@ func (n *Node) quiesce(ctx context.Context, exports []*export) error {
 		for _, x := range exports {
 			x.pool.calls.Wait()
 		}
+		n.drain()
 		for range cap(n.out.detached) {
 			select {
 			case n.out.detached <- struct{}{}:

@@ -27,7 +27,7 @@ func noteCall(t *testing.T, sequence uint64, flags packet.Flags) packet.Message 
 func TestOnewayReceipts(t *testing.T) {
 	r := testrack.New(wire.Config{})
 	h := &testsvc.Handler{}
-	serve(t, r, h)
+	server := serve(t, r, h)
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	to := rackaddr.Service("Test")
 	plain := noteCall(t, 1, 0)
@@ -40,9 +40,11 @@ func TestOnewayReceipts(t *testing.T) {
 	held := noteCall(t, 2, packet.FlagHeld.WithPolicy(packet.PolicyRecover))
 	caller.send(to, held.Append(nil))
 	want := (packet.FlagSession | packet.FlagDone | packet.FlagHeld).WithPolicy(packet.PolicyRecover)
-	if a := caller.must(); a.Type != packet.Reply || a.Flags != want {
+	a := caller.must()
+	if a.Type != packet.Reply || a.Flags != want {
 		t.Errorf("completion %+v, want flags %x", a.Header, want)
 	}
+	ack(caller, server, a)
 	if n := h.Notes()[5]; n != 2 {
 		t.Errorf("two one-ways were run %d times", n)
 	}

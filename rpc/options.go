@@ -50,10 +50,13 @@ func WithLogger(l *slog.Logger) JoinOption {
 }
 
 type exportConfig struct {
-	workers  int
-	queue    int
-	stateful bool
+	workers int
+	queue   int
+	state   State
+	kept    bool // WithState was given
 }
+
+func (c *exportConfig) stateful() bool { return c.kept }
 
 // WithWorkers says how many of the service's handlers run at once; one that
 // waits for a nested call does not count. The default is DefaultWorkers. A
@@ -69,11 +72,13 @@ func WithQueue(n int) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.queue = n })
 }
 
-// WithState marks a stateful service: its calls run one at a time, also while
-// one waits for a nested call, in the order that the Gatekeeper has numbered
-// them in, or of arrival. The default is a stateless service.
-func WithState() ExportOption {
-	return exportFunc(func(c *exportConfig) { c.stateful = true })
+// WithState gives a service its state. Its calls run one at a time, also while one
+// waits for a nested call, in the order that the Gatekeeper has numbered them in,
+// or of arrival; the next exactly-once call begins when the answer to the one
+// before is logged. Export restores what the rack has kept of the state. The
+// default is a stateless service.
+func WithState(s State) ExportOption {
+	return exportFunc(func(c *exportConfig) { c.state, c.kept = s, true })
 }
 
 type clientConfig struct {
@@ -82,7 +87,7 @@ type clientConfig struct {
 }
 
 // WithPolicy says what becomes of the calls of these methods, or of all others
-// if none is named, when a node fails. The default is PolicyNone.
+// if none is named, when a node fails. The default is DefaultPolicy.
 func WithPolicy(p Policy, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) {
 		if len(methods) == 0 {

@@ -32,8 +32,9 @@ type pending struct {
 	deadline time.Duration // of whoever waits, in node time; 0 is none
 	to       netio.Message // scratch for sending: its address
 	out      [1]netio.Message
-	token    bool // holds one of outgoing.detached
-	detached bool // nobody waits
+	token    bool   // holds one of outgoing.detached
+	detached bool   // nobody waits
+	mark     uint64 // of the journal entries that it carries
 	// The answer, valid once ready has been received from.
 	ready  chan struct{}
 	answer packet.Message
@@ -134,6 +135,11 @@ func (n *Node) complete(r *reader, i int, m packet.Message) bool {
 		n.stats.duplicates.Add(1)
 		return false
 	}
+	return n.deliver(call, r, i, m)
+}
+
+// deliver hands over the answer to a call that the core has ended.
+func (n *Node) deliver(call *endpoint.Call, r *reader, i int, m packet.Message) bool {
 	p := call.Tag.(*pending)
 	if p.detached {
 		if m.Type == packet.Exception {
@@ -155,6 +161,7 @@ func (p *pending) again(now time.Duration) netio.Message {
 	if p.deadline != 0 {
 		packet.SetTimeout(m.Buf, milliseconds(p.deadline-now))
 	}
+	packet.SetAge(m.Buf, p.Age(now))
 	return m
 }
 

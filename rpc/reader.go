@@ -55,7 +55,7 @@ func (n *Node) receiveAnswer(r *reader, i int) bool {
 	case packet.Reply, packet.Exception:
 		return n.complete(r, i, m)
 	case packet.Ack:
-		n.in.acknowledge(n.now(), m.Call)
+		return n.acknowledged(r, i, m)
 	default:
 		n.stats.malformed.Add(1)
 	}

@@ -18,6 +18,7 @@ import (
 func (x *export) run(e *execution) {
 	ctx := e.context(x.node.base)
 	defer e.close()
+	e.begun = true
 	begun := time.Now()
 	if !e.deadline.IsZero() && !begun.Before(e.deadline) {
 		x.answerException(e, Deadline, "the deadline passed before the handler began")
@@ -33,6 +34,7 @@ func (x *export) run(e *execution) {
 	}
 	x.node.stats.served.Add(1)
 	err := x.process(ctx, e, in, out)
+	e.branches.Wait()
 	x.methods[e.call.Method].took(time.Since(begun))
 	x.answer(ctx, e, out, err)
 }
@@ -76,17 +78,41 @@ func (x *export) process(ctx context.Context, e *execution, in, out *codec) (err
 
 // answer sends what the processor has written, or says why it cannot.
 func (x *export) answer(ctx context.Context, e *execution, out *codec, err error) {
+	if e.journal != nil {
+		if diverged := e.journal.close(); diverged != nil {
+			x.abandoned(e, diverged)
+			return
+		}
+	}
 	if e.call.Type == packet.Oneway {
 		x.complete(e, err)
 		return
 	}
-	if failure := x.check(ctx, e, out, err); failure != nil {
+	failure := x.check(ctx, e, out, err)
+	if failure == nil && e.journal != nil {
+		out.trailer, failure = x.seal(e, x.node.budget-out.size())
+	}
+	if failure != nil {
 		x.answerException(e, failure.Code, failure.Msg)
 		return
 	}
 	h := x.answerHeader(&e.call)
 	h.Type = packet.Type(out.kind)
 	x.reply(e, out.datagram(&h))
+}
+
+// abandoned ends an execution that has not done what it did before. What it has
+// made of the service's state is not logged.
+func (x *export) abandoned(e *execution, diverged *Error) {
+	if x.keeper != nil {
+		if err := x.keeper.undo(); err != nil {
+			x.node.log.Error("rpc: a diverged execution has touched its service's state", "service", x.name, "error", err)
+		}
+	}
+	x.node.log.Error("rpc: a re-run has diverged", "service", x.name, "method", e.call.Method.String(),
+		"call", e.call.Call.String(), "attempt", e.call.Attempt, "why", diverged)
+	e.begun = false // there is nothing to be logged of the state
+	x.answerException(e, Nondeterminism, messageOf(diverged))
 }
 
 // check decides whether what the processor has written can be sent: not if the
@@ -135,10 +161,26 @@ func (x *export) complete(e *execution, err error) {
 		x.finish(e, nil)
 		return
 	}
-	h := x.answerHeader(&e.call)
-	h.Flags |= packet.FlagDone
-	x.reply(e, (&packet.Message{Header: h}).Append(nil))
+	m := packet.Message{Header: x.answerHeader(&e.call), Trailer: x.lastWords(e)}
+	m.Flags |= packet.FlagDone
+	x.reply(e, m.Append(nil))
 }
+
+// lastWords is the trailer of an exception or a completion. What a handler that
+// failed has made of the state is logged with its failure.
+func (x *export) lastWords(e *execution) []byte {
+	if e.journal == nil {
+		return nil
+	}
+	b, err := x.seal(e, x.node.budget-packet.HeaderSize-lastWordsRoom)
+	if err != nil {
+		x.node.log.Error("rpc: a change of state is not logged yet", "service", x.name, "error", err)
+	}
+	return b
+}
+
+// lastWordsRoom is what a trailer leaves for an exception's message, in bytes.
+const lastWordsRoom = 256
 
 // answerException answers a call with a system exception.
 func (x *export) answerException(e *execution, code Code, why string) {
@@ -147,13 +189,17 @@ func (x *export) answerException(e *execution, code Code, why string) {
 		return
 	}
 	x.node.stats.refused.Add(1)
-	x.reply(e, x.exception(&e.call, code, why))
+	x.reply(e, x.exception(&e.call, code, why, x.lastWords(e)))
 }
 
 // reply sends an answer and then keeps a copy of it. Until then a duplicate of
 // the call counts as one of a running call, which is dropped, so no time is lost
 // before the answer is on its way.
 func (x *export) reply(e *execution, datagram []byte) {
+	if e.journal != nil {
+		x.commit(e, datagram)
+		return
+	}
 	e.out[0] = netio.Message{Buf: datagram, Remote: e.from}
 	_, _ = x.node.conn.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
 	x.finish(e, slices.Clone(datagram))

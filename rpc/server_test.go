@@ -137,7 +137,7 @@ func TestNestedDeadline(t *testing.T) {
 
 // A stateful service that calls itself would wait for itself for ever.
 func TestStatefulCallsItself(t *testing.T) {
-	calm(t, []rpc.ExportOption{rpc.WithState()}, func(t *testing.T, p *pair) {
+	calm(t, []rpc.ExportOption{rpc.WithState(noState{})}, func(t *testing.T, p *pair) {
 		self := p.server.Client("Test")
 		p.handler.Next = func(ctx context.Context, depth int64) (int64, error) {
 			return testsvc.NewTestClient(self).Nest(ctx, depth)
@@ -305,7 +305,7 @@ func (silent) Ping(context.Context) error { return thrift.ErrAbandonRequest }
 // A stateful service runs one call at a time also while a handler waits for a
 // nested call.
 func TestStatefulKeepsItsSlot(t *testing.T) {
-	calm(t, []rpc.ExportOption{rpc.WithState()}, func(t *testing.T, p *pair) {
+	calm(t, []rpc.ExportOption{rpc.WithState(noState{})}, func(t *testing.T, p *pair) {
 		other := joinNode(t, p.rack, "other")
 		slow := &testsvc.Handler{Gate: func(context.Context, int64) error { pass(time.Second); return nil }}
 		if err := other.Export(t.Context(), "Slow", testsvc.NewTestProcessor(slow)); err != nil {
@@ -332,3 +332,9 @@ func TestStatefulKeepsItsSlot(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// noState is the state of a service that only wants to run one call at a time.
+type noState struct{}
+
+func (noState) Snapshot() ([]byte, error) { return nil, nil }
+func (noState) Restore([]byte) error      { return nil }

@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
@@ -148,8 +149,6 @@ func TestPointersInTheReply(t *testing.T) {
 	}
 }
 
-func dsmpacketBytes(p dsm.Pointer) []byte { return p[:] }
-
 // A pointer waits until the node's own requests on its region are settled: here
 // a write that no memory blade answers.
 func TestPointerWaitsForMemory(t *testing.T) {
@@ -247,7 +246,7 @@ func TestNumberedCalls(t *testing.T) {
 	r := testrack.New(wire.Config{})
 	var order []int64
 	h := &testsvc.Handler{Gate: func(_ context.Context, n int64) error { order = append(order, n); return nil }}
-	serve(t, r, h, rpc.WithState())
+	serve(t, r, h, rpc.WithState(noState{}))
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	for _, n := range []int64{3, 1, 4, 2, 5} {
 		m := callOf(t, "count", uint64(n), thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: n}))
@@ -262,7 +261,8 @@ func TestNumberedCalls(t *testing.T) {
 	}
 }
 
-// A nested call names its parent; with a policy its id follows from the parent's.
+// A nested call names its parent; if both are exactly-once, its id follows from the
+// parent's.
 func TestNestedCallOnTheWire(t *testing.T) {
 	r := testrack.New(wire.Config{})
 	h := &testsvc.Handler{}
@@ -278,6 +278,7 @@ func TestNestedCallOnTheWire(t *testing.T) {
 	}
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	call := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
+	call.Flags = (call.Flags | packet.FlagHeld).WithPolicy(packet.PolicyRecover)
 	caller.send(rackaddr.Service("Test"), call.Append(nil))
 	first := downstream.must()
 	downstream.send(server.Address(), answer(first, pong(t)))
@@ -289,9 +290,40 @@ func TestNestedCallOnTheWire(t *testing.T) {
 	if second.Parent != call.Call || second.Index != 2 || second.Flags&packet.FlagSession != 0 || second.Floor != 0 {
 		t.Errorf("second: %+v", second.Header)
 	}
-	if a := caller.must(); a.Type != packet.Reply {
+	if second.Call != endpoint.ChildID(call.Call, 0, 2) {
+		t.Errorf("second: id %s", second.Call)
+	}
+	a := caller.must()
+	if a.Type != packet.Reply {
 		t.Errorf("answer: %+v", a)
 	}
+	ack(caller, server, a)
+}
+
+// ack acknowledges an answer as the Gatekeeper does when it has logged it.
+func ack(p *peer, n *rpc.Node, a packet.Message) {
+	h := packet.Header{Type: packet.Ack, Flags: a.Flags & packet.FlagDone, Call: a.Call}
+	p.send(n.Address(), (&packet.Message{Header: h}).Append(nil))
+}
+
+// An execution that nobody logs cannot be the parent of exactly-once calls: they
+// are of its node's sessions.
+func TestExactCallOfPlainHandler(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	h := &testsvc.Handler{}
+	server := serve(t, r, h)
+	downstream := newPeer(t, r, "downstream", rackaddr.Service("Down"))
+	exact := testsvc.NewTestClient(server.Client("Down", rpc.WithPolicy(rpc.PolicyRecover)))
+	h.Gate = func(ctx context.Context, _ int64) error { return exact.Ping(ctx) }
+	caller := newPeer(t, r, "caller", rackaddr.Node(77))
+	call := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
+	caller.send(rackaddr.Service("Test"), call.Append(nil))
+	m := downstream.must()
+	downstream.send(server.Address(), answer(m, pong(t)))
+	if !m.Parent.IsZero() || m.Index != 0 || m.Flags != (packet.FlagSession|packet.FlagHeld).WithPolicy(packet.PolicyRecover) {
+		t.Errorf("%+v", m.Header)
+	}
+	caller.must()
 }
 
 // A call that is sent again tells how much time is left.
@@ -319,3 +351,5 @@ func TestTimeoutShrinks(t *testing.T) {
 		}
 	})
 }
+
+func dsmpacketBytes(p dsm.Pointer) []byte { return p[:] }

@@ -22,8 +22,8 @@ const (
 	Late
 	// Stale: meant for another incarnation of this node. Drop it.
 	Stale
-	// Gone: the caller insists on an incarnation of this node that is no more.
-	// Refuse it as unavailable.
+	// Gone: it is bound to an incarnation that is no more, by name or because it
+	// is older than this one: another may have run it. Refuse it as unavailable.
 	Gone
 	// Lost: it was answered, but the answer had to make room for others. Refuse
 	// it as unavailable; never run it again.
@@ -49,7 +49,8 @@ type Limits struct {
 	// Sessions is how many callers' sessions are remembered, and NodeSessions how
 	// many of one node. A session costs some 200 bytes.
 	Sessions, NodeSessions int
-	// Hashed is how many calls with hash ids are remembered, some 200 bytes each.
+	// Hashed is how many calls with hash ids, and exactly-once ones, are
+	// remembered, some 200 bytes each.
 	Hashed int
 	// Window is how many calls of one session are remembered above its floor.
 	Window int
@@ -74,13 +75,15 @@ type Entry struct {
 	// Tag is the shell's; it is cleared by Finish.
 	Tag any
 
-	session *session // nil for a hash id
+	session *session // nil for a call that is known by its id alone
 	reply   []byte   // the answer, as a datagram; nil while there is none
 	running bool
 	gone    bool // forgotten: its session's floor has passed it
-	settled bool // a hash id that has been acknowledged
+	settled bool // the answer has been acknowledged
 	heard   time.Duration
-	kept    links[*Entry] // in Callee.replies while reply is kept
+	due     time.Duration // when to send the answer again; 0 unless it has to be acknowledged
+	wait    time.Duration // and how long after that
+	kept    links[*Entry] // in Callee.replies or uncommitted while reply is kept
 	aging   links[*Entry] // in Callee.done: a hash id that no longer runs
 }
 
@@ -109,6 +112,7 @@ type Callee struct {
 	hashed      map[packet.ID]*Entry
 	aging       list[*session] // least recently heard of first
 	replies     list[*Entry]   // answers kept, the oldest first
+	uncommitted list[*Entry]   // answers to be acknowledged, the oldest first
 	done        list[*Entry]   // hash ids that do not run, least recently heard of first
 	replyBytes  int
 	abandoned   []*Entry
@@ -122,8 +126,9 @@ func NewCallee(incarnation uint32, limits Limits) *Callee {
 	}
 }
 
-// Receive takes a call or one-way that has arrived from a node.
-func (c *Callee) Receive(now time.Duration, from netip.Addr, m *packet.Message) Arrival {
+// Receive takes a call or one-way that has arrived from a node, for a service that
+// runs here since then.
+func (c *Callee) Receive(now, since time.Duration, from netip.Addr, m *packet.Message) Arrival {
 	c.forgetOld(now)
 	if m.CalleeIncarnation != 0 && m.CalleeIncarnation != c.incarnation {
 		if m.Flags&packet.FlagReleased != 0 {
@@ -131,7 +136,18 @@ func (c *Callee) Receive(now time.Duration, from netip.Addr, m *packet.Message) 
 		}
 		return Arrival{Verdict: Gone}
 	}
-	if m.Flags&packet.FlagSession != 0 {
+	a := c.lookUp(now, from, m)
+	if a.Verdict == Run && m.Older(now-since) {
+		c.Forget(a.Entry)
+		return Arrival{Verdict: Gone, Abandoned: a.Abandoned}
+	}
+	return a
+}
+
+// lookUp decides by what is known of the call. The window of a caller's session
+// does not bear on exactly-once calls: the Gatekeeper tells which of those run.
+func (c *Callee) lookUp(now time.Duration, from netip.Addr, m *packet.Message) Arrival {
+	if m.Flags&packet.FlagSession != 0 && !m.Flags.Exact() {
 		return c.receiveSession(now, from, m)
 	}
 	return c.receiveHashed(now, m)
@@ -140,6 +156,8 @@ func (c *Callee) Receive(now time.Duration, from netip.Addr, m *packet.Message) 
 // known is what to do with a call that is known already.
 func (e *Entry) known() Arrival {
 	switch {
+	case e.settled:
+		return Arrival{Verdict: Late}
 	case e.reply != nil:
 		return Arrival{Verdict: Resend, Reply: e.reply}
 	case e.running:
@@ -154,11 +172,8 @@ func (c *Callee) receiveHashed(now time.Duration, m *packet.Message) Arrival {
 		return Arrival{Verdict: Malformed}
 	}
 	if e := c.hashed[m.Call]; e != nil {
-		if !e.running {
+		if !e.running && e.due == 0 {
 			c.touch(now, e)
-		}
-		if e.settled {
-			return Arrival{Verdict: Late}
 		}
 		return e.known()
 	}
@@ -175,18 +190,6 @@ func (c *Callee) touch(now time.Duration, e *Entry) {
 	e.heard = now
 	c.done.remove(&e.aging)
 	c.done.push(&e.aging)
-}
-
-// Acknowledge takes an ACK: the Gatekeeper has logged the answer to a call with
-// a hash id, so the answer need not be kept.
-func (c *Callee) Acknowledge(now time.Duration, id packet.ID) {
-	e := c.hashed[id]
-	if e == nil || e.running {
-		return
-	}
-	c.dropReply(e)
-	e.settled = true
-	c.touch(now, e)
 }
 
 // Answer keeps the answer to a call that goes on running, such as the receipt
@@ -233,10 +236,15 @@ func (c *Callee) Forget(e *Entry) {
 
 // dropReply forgets an answer, not the call.
 func (c *Callee) dropReply(e *Entry) {
-	if e.reply == nil {
+	switch {
+	case e.reply == nil:
 		return
+	case e.due != 0:
+		c.uncommitted.remove(&e.kept)
+		e.due = 0
+	default:
+		c.replies.remove(&e.kept)
+		c.replyBytes -= len(e.reply)
 	}
-	c.replies.remove(&e.kept)
-	c.replyBytes -= len(e.reply)
 	e.reply = nil
 }

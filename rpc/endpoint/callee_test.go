@@ -14,14 +14,17 @@ import (
 
 // calleeMachine drives a Callee of incarnation 3 by script:
 //
-//	call NODE SESSION/SEQ FLOOR [oneway] [callee=N] [released]
+//	call NODE SESSION/SEQ FLOOR [oneway] [callee=N] [released] [age=D] [exact]
 //	hash ID                      a call with a hash id
 //	finish SESSION/SEQ|ID REPLY  the handler has returned; - is no reply
+//	commit ID REPLY              it has, and the Gatekeeper must log the reply
 //	answer SESSION/SEQ REPLY, forget SESSION/SEQ|ID, ack ID
-//	after D, size
+//	after D, size, tick, due
+//	serve                        the service begins now
 type calleeMachine struct {
 	callee *Callee
 	now    time.Duration
+	since  time.Duration
 	runs   map[string]*Entry
 }
 
@@ -39,15 +42,29 @@ func (m *calleeMachine) step(args []string) string {
 		return m.call(args)
 	case "hash":
 		msg := packet.Message{Header: packet.Header{Type: packet.Call, Call: hashID(args[1])}}
-		return m.print(args[1], c.Receive(m.now, netip.Addr{}, &msg))
+		return m.print(args[1], c.Receive(m.now, m.since, netip.Addr{}, &msg))
 	case "finish":
 		c.Finish(m.now, m.runs[args[1]], replyBytes(args[2]))
 	case "answer":
 		c.Answer(m.runs[args[1]], replyBytes(args[2]))
 	case "forget":
 		c.Forget(m.runs[args[1]])
+	case "commit":
+		c.Commit(m.now, m.runs[args[1]], replyBytes(args[2]), args[1])
 	case "ack":
-		c.Acknowledge(m.now, hashID(args[1]))
+		if tag := c.Acknowledge(m.now, hashID(args[1])); tag != nil {
+			return fmt.Sprintln(tag, "is committed")
+		}
+	case "serve":
+		m.since = m.now
+	case "due":
+		return fmt.Sprintln(c.Due())
+	case "tick":
+		var s string
+		for _, e := range c.Tick(m.now, nil) {
+			s += fmt.Sprintf("send %s\n", e.Reply())
+		}
+		return s
 	case "after":
 		d, _ := time.ParseDuration(args[1])
 		m.now += d
@@ -82,6 +99,13 @@ func (m *calleeMachine) call(args []string) string {
 		switch k, v, _ := strings.Cut(a, "="); k {
 		case "oneway":
 			msg.Type = packet.Oneway
+		case "exact":
+			msg.Flags = (msg.Flags | packet.FlagHeld).WithPolicy(packet.PolicyRecover)
+		case "age":
+			d, _ := time.ParseDuration(v)
+			b := msg.Append(nil)
+			packet.SetAge(b, d)
+			msg, _ = packet.Parse(b)
 		case "released":
 			msg.Flags |= packet.FlagReleased
 		case "callee":
@@ -89,7 +113,7 @@ func (m *calleeMachine) call(args []string) string {
 			msg.CalleeIncarnation = uint32(n)
 		}
 	}
-	return m.print(args[2], m.callee.Receive(m.now, rackaddr.Node(uint64(node)), &msg))
+	return m.print(args[2], m.callee.Receive(m.now, m.since, rackaddr.Node(uint64(node)), &msg))
 }
 
 func (m *calleeMachine) print(name string, a Arrival) string {

@@ -14,6 +14,9 @@ type Call struct {
 	ID      packet.ID
 	Floor   uint64
 	Session bool // ID is (session, sequence): the header's FlagSession
+	// Logged makes an ACK end the call: the Gatekeeper has logged it, and that is
+	// all its sender wants to know. The shell sets it before Begin.
+	Logged bool
 
 	// RTT is the estimate for the method that is called.
 	RTT *RTT
@@ -116,14 +119,32 @@ func (c *Caller) Receive(now time.Duration, m *packet.Message) *Call {
 	if call == nil || call.Session != (m.Flags&packet.FlagSession != 0) {
 		return nil
 	}
+	c.answered(now, call)
+	return call
+}
+
+// Acknowledge takes an ACK and returns the call that is thereby ended, or nil.
+func (c *Caller) Acknowledge(now time.Duration, id packet.ID) *Call {
+	call := c.calls[id]
+	if call == nil || !call.Logged {
+		return nil
+	}
+	c.answered(now, call)
+	return call
+}
+
+// answered learns from a call's answer and ends it.
+func (c *Caller) answered(now time.Duration, call *Call) {
 	if call.again {
 		call.RTT.answeredLate(now - call.sent)
 	} else {
 		call.RTT.answered(now - call.sent)
 	}
 	c.End(call)
-	return call
 }
+
+// Age is for how long the call has been out.
+func (c *Call) Age(now time.Duration) time.Duration { return now - c.sent }
 
 // End gives a call up: it is not sent again, and an answer to it is ignored. In a
 // session its sequence number counts as settled. Ending a call that is not out

@@ -117,7 +117,7 @@ func (w *world) transmit(c *Call) {
 
 func (w *world) arrive(m *packet.Message) {
 	callee := w.callees[m.Call[15]%2] // as the switch's route spreads
-	a := callee.Receive(w.now, rackaddr.Node(1), m)
+	a := callee.Receive(w.now, 0, rackaddr.Node(1), m)
 	switch a.Verdict {
 	case Run:
 		if w.runs[m.Call]++; w.runs[m.Call] > 1 {

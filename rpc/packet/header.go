@@ -113,6 +113,10 @@ const (
 // Policy returns the policy bits.
 func (f Flags) Policy() Policy { return Policy(f & flagPolicy) }
 
+// Exact reports whether a call is an exactly-once one: logged by the Gatekeeper
+// before it runs, as its answer is.
+func (f Flags) Exact() bool { return f&FlagHeld != 0 && f.Policy() != PolicyNone }
+
 // WithPolicy returns f with the policy bits set to p.
 func (f Flags) WithPolicy(p Policy) Flags { return f&^flagPolicy | Flags(p)&flagPolicy }
 
@@ -157,7 +161,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "timeout", Offset: 80, Size: 4, Doc: "milliseconds until the caller's deadline; 0 for none"},
 	{Name: "branch", Offset: 84, Size: 4, Doc: "the caller's branch (rpc.Go); 0 for the trunk"},
 	{Name: "index", Offset: 88, Size: 4, Doc: "the call's index within its branch"},
-	{Name: "attempt", Offset: 92, Size: 2, Doc: "how often the callee's execution was started before"},
+	{Name: "attempt", Offset: 92, Size: 2, Doc: "how often the callee's execution was started before; of a call of policy none that is sent again, its age in units of 10 ms"},
 	{Name: "pointer_count", Offset: 94, Size: 2, Doc: "pointers carried, the first included"},
 	{Name: "payload_length", Offset: 96, Size: 4, Doc: "bytes of the Thrift message"},
 	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the commit trailer"},

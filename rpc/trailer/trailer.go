@@ -23,8 +23,8 @@ type Type uint8
 const (
 	Time     Type = 1 // the clock: nanoseconds since 1970, 8 bytes
 	Random   Type = 2 // random bytes
-	Effect   Type = 3 // an outside effect's result: idempotency key, its length (2 bytes) in front, then the result
-	Outcome  Type = 4 // how a call ended that only this side decided: error code (1 byte), message
+	Effect   Type = 3 // an outside effect's result: idempotency key, its length (2 bytes) in front, error code (1 byte), then the result or the error's message
+	Outcome  Type = 4 // how a call ended: error code (1 byte), the call's fingerprint (8), then the message of an error that this side decided; after code 0 nothing, or the answer of a call that nobody logs
 	Order    Type = 5 // which branch's completion was observed: its number, 4 bytes
 	Snapshot Type = 6 // the service's whole state
 	Delta    Type = 7 // a change of the service's state, to be applied to what is logged

@@ -1,0 +1,193 @@
+package rpc
+
+import (
+	"context"
+	"runtime/debug"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// Branch is a part of an execution that runs beside others; see Go. The trunk,
+// which is what the handler itself does, is one, too: it travels in the handler's
+// context, and operations with that context are numbered in it.
+type Branch struct {
+	e      *execution // nil outside of any
+	number uint32     // 0 for the trunk
+	done   chan struct{}
+	err    error // valid once done is closed
+
+	// Guarded by e.mu.
+	index  uint32 // of the last operation
+	busy   bool   // one is under way
+	ended  bool
+	client *dsm.Client // for memory operations; nil until asked for
+}
+
+// branchKey is where a context keeps its branch.
+type branchKey struct{}
+
+// branchOf returns the branch that a context belongs to, or nil.
+func branchOf(ctx context.Context) *Branch {
+	b, _ := ctx.Value(branchKey{}).(*Branch)
+	return b
+}
+
+// journalled reports whether what the branch does is part of an exactly-once
+// execution.
+func (b *Branch) journalled() bool { return b != nil && b.e != nil && b.e.journal != nil }
+
+// Go runs f beside the rest of the execution that ctx belongs to. An execution
+// that has to be deterministic may do several things at a time only in branches:
+// each has a context of its own, whose calls are numbered apart. The order in
+// which branches end is seen by WaitAny alone, which journals it.
+//
+// A handler's answer waits until its branches have ended. A panic of f becomes an
+// error. Outside of any execution Go is just a goroutine with a result.
+func Go(ctx context.Context, f func(ctx context.Context) error) *Branch {
+	parent := branchOf(ctx)
+	b := &Branch{done: make(chan struct{})}
+	if parent == nil || parent.e == nil {
+		go func() {
+			defer close(b.done)
+			b.err = f(ctx)
+		}()
+		return b
+	}
+	b.e = parent.e
+	if b.err = parent.fork(b); b.err != nil {
+		close(b.done)
+		return b
+	}
+	b.e.promote() // the reader must not run a handler that waits for branches
+	go b.run(context.WithValue(ctx, branchKey{}, b), f)
+	return b
+}
+
+// fork numbers a new branch of b.
+func (b *Branch) fork(child *Branch) error {
+	e := b.e
+	if e.journal != nil {
+		o, err := b.begin("rpc.Go")
+		if err != nil {
+			return err
+		}
+		child.number = endpoint.ChildBranch(b.number, o.at.index)
+		o.end()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return errEnded("rpc.Go")
+	}
+	if e.journal != nil {
+		if e.numbers[child.number] {
+			return e.journal.fail("rpc.Go", "two branches of the execution have number %#x; open them from the trunk", child.number)
+		}
+		if e.numbers == nil {
+			e.numbers = make(map[uint32]bool)
+		}
+		e.numbers[child.number] = true
+	}
+	e.open++
+	e.branches.Add(1)
+	return nil
+}
+
+// run is the branch's goroutine.
+func (b *Branch) run(ctx context.Context, f func(context.Context) error) {
+	defer b.e.branches.Done()
+	defer close(b.done)
+	defer func() {
+		if v := recover(); v != nil {
+			b.e.node.log.Error("rpc: branch panicked", "execution", b.e.id.String(), "panic", v, "stack", string(debug.Stack()))
+			b.err = fault.New(Application, "", "branch panicked: %v", v)
+		}
+		b.e.mu.Lock()
+		defer b.e.mu.Unlock()
+		b.ended = true
+		b.e.open--
+	}()
+	b.err = f(ctx)
+}
+
+// Wait waits until the branch has ended and returns what its function returned.
+// It may be called as often as one likes.
+func (b *Branch) Wait() error {
+	<-b.done
+	return b.err
+}
+
+// operation is one step of an exactly-once execution: a call, a look at the
+// clock.
+type operation struct {
+	b  *Branch
+	op string // for errors
+	at place
+	// known is what a former attempt has journalled for it, or nil.
+	known       *trailer.Section
+	fingerprint uint64 // of a call
+}
+
+// begin begins an operation that makes journal entries of the types wanted. The
+// branch must be journalled, and the operation be ended.
+func (b *Branch) begin(op string, wanted ...trailer.Type) (*operation, error) {
+	at, err := b.next(op)
+	if err != nil {
+		return nil, err
+	}
+	o := &operation{b: b, op: op, at: at}
+	known, diverged := b.e.journal.recall(op, at, wanted...)
+	if diverged != nil {
+		o.end()
+		b.e.abandon()
+		return nil, diverged
+	}
+	o.known = known
+	return o, nil
+}
+
+// next finds the operation's place. Two at a time in one branch would have their
+// places by chance.
+func (b *Branch) next(op string) (place, error) {
+	e := b.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended || b.ended {
+		return place{}, errEnded(op)
+	}
+	if b.busy {
+		err := e.journal.fail(op, "two goroutines use one context of an exactly-once execution at a time: start them with rpc.Go")
+		e.abandon()
+		return place{}, err
+	}
+	b.busy = true
+	b.index++
+	return place{b.number, b.index}, nil
+}
+
+func (o *operation) end() {
+	o.b.e.mu.Lock()
+	defer o.b.e.mu.Unlock()
+	o.b.busy = false
+}
+
+// record journals what came out of the operation, unless that is known.
+func (o *operation) record(t trailer.Type, data []byte) {
+	if o.known == nil {
+		o.b.e.journal.add(t, o.at, data)
+	}
+}
+
+// diverged fails the execution: the operation is not the one it was before.
+func (o *operation) diverged(format string, args ...any) error {
+	err := o.b.e.journal.fail(o.op, format, args...)
+	o.b.e.abandon()
+	return err
+}
+
+func errEnded(op string) error {
+	return fault.New(BadRequest, op, "the handler or branch whose context this is has returned")
+}

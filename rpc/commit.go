@@ -1,0 +1,143 @@
+package rpc
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// commitment is an exactly-once call whose handler has returned, until the
+// Gatekeeper has acknowledged its answer.
+type commitment struct {
+	export *export
+	to     netip.AddrPort
+	slot   bool // the service's, which the next call waits for
+}
+
+// replays reports whether a call is delivered again because its execution was cut
+// off. Its trailer is then the execution's own journal; that of other calls is the
+// caller's, and for the log alone.
+func replays(h *packet.Header) bool {
+	return h.Flags.Exact() && h.Flags&packet.FlagReplay != 0 && h.Attempt > 0
+}
+
+// journalOf is the journal that a call's execution begins with; nil if it is not
+// exactly-once.
+func journalOf(m *packet.Message) (*journal, error) {
+	switch {
+	case !m.Flags.Exact():
+		return nil, nil
+	case replays(&m.Header):
+		return newJournal(m.Trailer)
+	}
+	return newJournal(nil)
+}
+
+// seal makes the trailer of an exactly-once answer with so much room: how the
+// service's state has changed and, if there is room for it, the journal, which the
+// log does not need any more.
+func (x *export) seal(e *execution, room int) ([]byte, *Error) {
+	var b []byte
+	if x.keeper != nil && e.begun {
+		change, err := x.keeper.change(room)
+		if err != nil {
+			return nil, err
+		}
+		b = change
+	}
+	if entries, _ := e.journal.pending(); len(b)+len(entries) <= room {
+		b = append(b, entries...)
+	}
+	return b, nil
+}
+
+// commit sends an answer that the Gatekeeper has to log, and goes on sending it
+// until that has happened. A stateful service begins no other call before.
+func (x *export) commit(e *execution, datagram []byte) {
+	n := x.node
+	datagram = slices.Clone(datagram)
+	c := &commitment{export: x, to: e.from, slot: e.begun && x.keeper != nil}
+	e.keeps = c.slot
+	n.in.mu.Lock()
+	now := n.now()
+	n.in.core.Commit(now, e.entry, datagram, c)
+	n.in.mu.Unlock()
+	n.send(c.to, datagram)
+	n.wakeAt(now + endpoint.InitialTimeout)
+	n.sit() // for the acknowledgement
+}
+
+// acknowledged takes an ACK: the Gatekeeper has logged a call of this node, or an
+// answer. It reports whether a goroutine waits for it.
+func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
+	if m.Flags&packet.FlagDone == 0 {
+		n.out.mu.Lock()
+		call := n.out.core.Acknowledge(n.now(), m.Call)
+		n.out.mu.Unlock()
+		if call != nil {
+			return n.deliver(call, r, i, m)
+		}
+	}
+	c, empty := n.in.acknowledge(n.now(), m.Call)
+	if c != nil && c.slot {
+		c.export.pool.release()
+	}
+	if empty {
+		n.in.tellDrained()
+	}
+	return false
+}
+
+// acknowledge returns the call that has been committed, if any, and whether it was
+// the last.
+func (in *incoming) acknowledge(now time.Duration, id packet.ID) (c *commitment, empty bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	c, _ = in.core.Acknowledge(now, id).(*commitment)
+	return c, in.core.Uncommitted() == 0
+}
+
+func (in *incoming) tellDrained() {
+	select {
+	case in.drained <- struct{}{}:
+	default:
+	}
+}
+
+// drain waits until every answer has been acknowledged, or the node has ended.
+func (n *Node) drain() {
+	for {
+		n.in.mu.Lock()
+		left := n.in.core.Uncommitted()
+		n.in.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-n.in.drained:
+		case <-n.done:
+			return
+		}
+	}
+}
+
+// tickAnswers sends again the answers that wait to be acknowledged, and returns
+// when it has to be called next.
+func (n *Node) tickAnswers(now time.Duration) (next time.Duration, ok bool) {
+	n.in.mu.Lock()
+	var out []netio.Message
+	for _, e := range n.in.core.Tick(now, nil) {
+		out = append(out, netio.Message{Buf: e.Reply(), Remote: e.Tag.(*commitment).to})
+	}
+	next, ok = n.in.core.Due()
+	n.in.mu.Unlock()
+	if len(out) > 0 {
+		n.stats.resent.Add(uint64(len(out)))
+		_, _ = n.conn.WriteBatch(out) // a failure is a loss: it is sent again
+	}
+	return next, ok
+}

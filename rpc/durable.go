@@ -1,0 +1,166 @@
+package rpc
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// main is what a durable main has beside an execution.
+type main struct {
+	name string
+	rtt  endpoint.RTT // of checkpoints; guarded by the node's outgoing.mu
+}
+
+// Main runs a durable main: an execution that no call has begun, and that goes on
+// when its program is started again after a crash. f gets the state of the last
+// Checkpoint, nil if there is none, and repeats what came after it: exactly-once
+// calls find their answers in the log, and Now, Random, Effect, WaitAny and calls
+// of PolicyNone give what they gave. The name must be unique in the rack, and one
+// Main of it run at a time.
+//
+// When f returns nil the main is over: all that it did is committed, and a later
+// Main of the name begins afresh. When it returns an error, so does Main, and the
+// next Main goes on from the last checkpoint. A re-run that does something else
+// than before fails as Nondeterminism.
+func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
+	op := "main " + name
+	if err := node.claimMain(op, name); err != nil {
+		return err
+	}
+	defer node.unclaimMain(name)
+	was, err := join.FetchMain(ctx, node.session, name)
+	if err != nil {
+		return coded(op, err)
+	}
+	e := &execution{node: node, id: endpoint.MainID(name), main: &main{name: name}, epoch: was.Index}
+	e.trunk = Branch{e: e, index: was.Index}
+	if e.journal, err = newJournal(was.Journal); err != nil {
+		return &Error{Code: Internal, Op: op, Msg: "the journal", Err: err}
+	}
+	return e.runMain(ctx, op, was.State, f)
+}
+
+// runMain runs f as the trunk of e.
+func (e *execution) runMain(ctx context.Context, op string, state []byte, f func(context.Context, []byte) error) error {
+	running, cancel := context.WithCancel(context.WithValue(ctx, branchKey{}, &e.trunk))
+	defer cancel()
+	defer context.AfterFunc(e.node.base, cancel)()
+	e.life.cancel = cancel
+	err := f(running, state)
+	e.branches.Wait()
+	if err == nil && ctx.Err() == nil {
+		if diverged := e.journal.close(); diverged == nil {
+			err = e.checkpoint(running, &e.trunk, packet.FlagDone, nil)
+		}
+	}
+	e.end()
+	if diverged := e.journal.failure(); diverged != nil {
+		return &Error{Code: Nondeterminism, Op: op, Msg: messageOf(diverged)}
+	}
+	if err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// Checkpoint makes a state the one from which a durable main goes on after a
+// crash, and commits all that it has done so far: its one-ways leave, what it has
+// freed is reclaimed. It returns when that is logged. Only the main's own context
+// will do, and no branches may be open. On error the state may or may not be the
+// new one.
+func Checkpoint(ctx context.Context, state []byte) error {
+	const op = "checkpoint"
+	b := branchOf(ctx)
+	if b == nil || b.e.main == nil {
+		return fault.New(BadRequest, op, "the context is not a durable main's")
+	}
+	return b.e.checkpoint(ctx, b, 0, trailer.Section{Type: trailer.State, Data: state}.Append(nil))
+}
+
+// checkpoint sends a checkpoint and waits until it is logged.
+func (e *execution) checkpoint(ctx context.Context, b *Branch, flags packet.Flags, state []byte) error {
+	const op = "checkpoint"
+	e.mu.Lock()
+	open := e.open
+	e.mu.Unlock()
+	if open > 0 {
+		return fault.New(BadRequest, op, "%d branches are open", open)
+	}
+	o, err := b.begin(op)
+	if err != nil {
+		return err
+	}
+	defer o.end()
+	mark, err := e.sendCheckpoint(ctx, o, flags, state)
+	if err != nil {
+		return err
+	}
+	e.journal.confirm(mark)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.epoch, e.trunk.client = o.at.index, nil
+	return nil
+}
+
+// sendCheckpoint returns the mark of the journal entries that are logged with it.
+func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags packet.Flags, state []byte) (uint64, error) {
+	n := e.node
+	codec := newCodec(n.budget)
+	defer codec.free()
+	entries, mark := e.journal.pending()
+	codec.trailer = append(state, entries...)
+	if err := codec.checkSize(o.op); err != nil {
+		return 0, err
+	}
+	p := n.out.pendings.Get().(*pending)
+	p.RTT, p.Logged, p.to = &e.main.rtt, true, netio.Message{Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
+	h := packet.Header{
+		Type: packet.Call, CallerIncarnation: n.self.Incarnation, Parent: e.id, Branch: o.at.branch, Index: o.at.index,
+		Flags: (packet.FlagHeld | packet.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
+	}
+	datagram, err := n.begin(p, codec, &h, endpoint.ChildID(h.Parent, h.Branch, h.Index))
+	if err != nil {
+		n.release(p)
+		return 0, coded(o.op, err)
+	}
+	n.send(p.to.Remote, datagram)
+	if err := (&client{node: n}).wait(ctx, o.b, p, &method{op: o.op}); err != nil {
+		return 0, err
+	}
+	defer n.release(p)
+	switch {
+	case p.err != nil:
+		return 0, coded(o.op, p.err)
+	case p.answer.Type == packet.Exception:
+		return 0, fault.Remote(p.answer.Code, o.op, "%s", p.answer.Payload)
+	}
+	return mark, nil
+}
+
+// claimMain keeps a main's name for one run.
+func (n *Node) claimMain(op, name string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return n.err
+	}
+	if n.mains[name] {
+		return fault.New(BadRequest, op, "it runs already")
+	}
+	n.mains[name] = true
+	return nil
+}
+
+func (n *Node) unclaimMain(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.mains, name)
+}

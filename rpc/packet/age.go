@@ -1,0 +1,31 @@
+package packet
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+)
+
+// ageUnit is the unit of a call's age in the attempt field: 16 bits reach eleven
+// minutes.
+const ageUnit = 10 * time.Millisecond
+
+// SetAge tells in a datagram that Append made how long ago a call of policy none
+// was first sent. Other messages stay as they are. A callee refuses what began
+// before itself: its predecessor may have run it.
+func SetAge(datagram []byte, age time.Duration) {
+	if Flags(binary.BigEndian.Uint16(datagram[4:])).Policy() != PolicyNone {
+		return
+	}
+	units := min(int64(age+ageUnit-1)/int64(ageUnit), math.MaxUint16)
+	binary.BigEndian.PutUint16(datagram[92:], uint16(max(units, 1)))
+}
+
+// Older reports whether a call of policy none was first sent longer ago than d,
+// as far as it tells; one whose age is beyond the field's range was.
+func (h *Header) Older(d time.Duration) bool {
+	if h.Flags.Policy() != PolicyNone || h.Attempt == 0 {
+		return false
+	}
+	return h.Attempt == math.MaxUint16 || time.Duration(h.Attempt-1)*ageUnit > d
+}
