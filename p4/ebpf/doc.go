@@ -1,0 +1,56 @@
+// Package ebpf is the kernel executor of compiled v1model programs: it generates
+// eBPF from a v1model.Program, without a compiler, and attaches it to the
+// ingress of each port's interface. It does what package interp does, and is
+// tested against it packet by packet.
+//
+//	               ┌─────────────── kernel, one softirq ────────────────┐
+//	port's         │  stub ──tail call──▶ load ▶ parse ▶ ingress ▶ egress │
+//	interface ────▶│ (port number)         │      tables: LPM tries        │
+//	               │                       ▼                              │
+//	               │   drop ◀── deparse: in place, or grown and shrunk     │
+//	               └────────────┬──────────────┬────────────────┬─────────┘
+//	                   redirect ▼     redirect ▼                ▼ ring
+//	                other port's interface    TAP ──▶ PacketIn   digests
+//	                                           ▲
+//	                                           └──── PacketOut
+//
+// A packet's state (state.go) lies in a per-CPU map: the first bytes of the
+// frame, every header as it is on the wire, and metadata in words. Nothing of
+// it is on the 512 bytes of stack, and the verifier need not follow it.
+//
+// # Tables
+//
+// Every entry is a node of an LPM trie, also in tables without a prefix: a trie
+// replaces a node in one step and frees it only after a grace period, whereas a
+// hash map hands a deleted element to the next insertion at once, so that a
+// lookup may end up with another entry's value. The default action is the
+// trie's root. Ternary and range matches are not supported.
+//
+// # Updates
+//
+// A packet that has found an entry may act on it after the entry has been
+// removed. So Apply returns only after a thread has run on every CPU
+// (barrier.go): packets run with bottom halves disabled, which no thread can
+// interrupt. Concurrent updates share a visit.
+//
+// # The control plane's packets
+//
+// Frames for the CPU port go to a TAP device, where the kernel finishes partial
+// checksums. The deparsed packet may be longer than the frame that came, and
+// frames are up to 64 KiB long, which only VLAN tags can be pushed onto: tags
+// make the room, and a last one tells how much of it is padding (tap.go).
+//
+// # Offload
+//
+// TCP super-packets pass whole. A super-packet of which the program has parsed
+// more than its transport header is dropped and counted, since that part of the
+// other segments would not be judged; so UDP super-packets of calls and memory
+// requests are dropped.
+//
+// # What is missing
+//
+// New refuses a program that uses more, with an *UnsupportedError that names
+// every place: stacks, unions, varbits, value sets, ternary and range matches,
+// action profiles, meters, registers, hashes, checksums, clones, multicast,
+// resubmission, recirculation, truncation, idle timeouts, log messages.
+package ebpf

@@ -1,0 +1,225 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// DropPort is the egress port that means to drop.
+const DropPort datapath.Port = 511
+
+// Config is what an executor needs beside its program.
+type Config struct {
+	// CPUPort is the port to the control plane; 0 means there is none.
+	CPUPort datapath.Port
+	// Sink gets packets and digests; nil discards them.
+	Sink datapath.Sink
+	// Log receives notable events; nil discards them.
+	Log *slog.Logger
+}
+
+// Executor runs a program in the kernel. All methods may be called
+// concurrently.
+type Executor struct {
+	prog   *v1model.Program
+	sink   datapath.Sink
+	log    *slog.Logger
+	cpu    datapath.Port
+	prefix int // of a frame from the CPU port
+
+	objs    objects
+	main    *ebpf.Program
+	slot    *ebpf.Map // program array that the stubs call through
+	tables  map[string]*table
+	barrier barrier
+
+	tap    *tap
+	digest *digestReader
+
+	mu     sync.Mutex // guards what follows
+	ports  map[datapath.Port]*Port
+	closed bool
+
+	testing sync.Mutex    // one test packet at a time
+	tests   atomic.Uint64 // digests that tests have sent
+}
+
+var _ datapath.Datapath = (*Executor)(nil)
+
+// New generates and loads a program. It refuses what it cannot run with an
+// *UnsupportedError, and a program that is too large for the kernel's verifier
+// with datapath.ErrUnsupported.
+func New(prog *v1model.Program, cfg Config) (*Executor, error) {
+	x := &Executor{
+		prog: prog, sink: cfg.Sink, log: cfg.Log, cpu: cfg.CPUPort,
+		tables: map[string]*table{}, ports: map[datapath.Port]*Port{},
+	}
+	if x.sink == nil {
+		x.sink = discard{}
+	}
+	if x.log == nil {
+		x.log = slog.New(slog.DiscardHandler)
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("ebpf: %w", err)
+	}
+	if err := x.load(); err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
+// load makes everything in the kernel.
+func (x *Executor) load() error {
+	g := newGen(x.prog, x.cpu)
+	x.prefix = g.st.prefix
+	if err := g.check(); err != nil {
+		return err
+	}
+	if err := x.makeMaps(g); err != nil {
+		return err
+	}
+	g.objs = &x.objs
+	g.program(g.walk, g.head)
+	if len(g.lacks) > 0 {
+		return &UnsupportedError{g.lacks}
+	}
+	if err := x.loadMain(g.finish()); err != nil {
+		return err
+	}
+	if err := x.fillTables(); err != nil {
+		return err
+	}
+	if len(x.prog.Digests) > 0 {
+		var err error
+		if x.digest, err = newDigestReader(x); err != nil {
+			return err
+		}
+	}
+	if x.cpu == 0 {
+		return nil
+	}
+	var err error
+	x.tap, err = newTap(x)
+	return err
+}
+
+func (x *Executor) loadMain(code asm.Instructions) error {
+	spec := &ebpf.ProgramSpec{Name: "bifrost", Type: ebpf.SchedCLS, Instructions: code, License: "Apache-2.0"}
+	var err error
+	if x.main, err = ebpf.NewProgram(spec); err != nil {
+		var v *ebpf.VerifierError
+		if errors.As(err, &v) {
+			return fmt.Errorf("%w: the kernel refuses the program: %w", datapath.ErrUnsupported, err)
+		}
+		return fmt.Errorf("ebpf: load program: %w", err)
+	}
+	return x.slot.Put(uint32(0), x.main)
+}
+
+// newGen makes a generator for a program.
+func newGen(p *v1model.Program, cpu datapath.Port) *gen {
+	g := &gen{
+		prog: p, cpu: cpu, drop: uint64(DropPort),
+		alias: map[string]string{}, emits: map[*v1model.Header]bool{},
+	}
+	for _, h := range p.Deparser.Order {
+		g.emits[h] = true
+	}
+	g.codes.none, _ = p.ErrorCode("NoError")
+	g.codes.tooShort, _ = p.ErrorCode("PacketTooShort")
+	prefix := prefixOf(p, cpu)
+	g.walk = walkParser(p, prefix)
+	g.head = align8(max(g.walk.end, minWindow))
+	digest := 0
+	for _, d := range p.Digests {
+		digest = max(digest, digestBytes(d))
+	}
+	g.st = newState(p, prefix, g.head, digest)
+	return g
+}
+
+// minWindow is enough for the headers of a super-packet.
+const minWindow = 128
+
+// maxState is how far the code can address.
+const maxState = 32000
+
+// check finds what can be found before anything is made.
+func (g *gen) check() error {
+	p := g.prog
+	for _, h := range p.Headers {
+		g.place = fmt.Sprintf("header %q", h.Name)
+		if h.Type.Varbit >= 0 {
+			g.lack("variable-length field")
+		}
+		if !h.Metadata && h.Type.Bits/8 > maxHeader {
+			g.lack("header of more than %d bytes", maxHeader)
+		}
+	}
+	for _, t := range p.Tables {
+		if !constant(t) {
+			g.checkTable(t)
+		}
+	}
+	for _, c := range p.Checksums {
+		g.place = fmt.Sprintf("checksum %q", c.Name)
+		g.lack("checksum")
+	}
+	g.place = "program"
+	if g.st.size > maxState {
+		g.lack("headers and metadata of more than %d bytes", maxState)
+	}
+	if len(g.lacks) == 0 {
+		return nil
+	}
+	// The rest of the program may lack more; find that too.
+	g.objs = &objects{counters: make([]*ebpf.Map, len(p.Counters)), tables: map[*v1model.Table]*tableMaps{}}
+	return &UnsupportedError{g.lacks}
+}
+
+// Program is the program that the executor runs.
+func (x *Executor) Program() *v1model.Program { return x.prog }
+
+// Close detaches all ports and removes everything from the kernel.
+func (x *Executor) Close() error {
+	x.mu.Lock()
+	if x.closed {
+		x.mu.Unlock()
+		return nil
+	}
+	x.closed = true
+	ports := x.ports
+	x.ports = nil
+	x.mu.Unlock()
+	var errs []error
+	for _, p := range ports {
+		errs = append(errs, p.detach())
+	}
+	if x.tap != nil {
+		errs = append(errs, x.tap.close())
+	}
+	if x.digest != nil {
+		errs = append(errs, x.digest.close())
+	}
+	errs = append(errs, x.closeMaps())
+	return errors.Join(errs...)
+}
+
+// discard is the sink of an executor without one.
+type discard struct{}
+
+func (discard) PacketIn([]byte)        {}
+func (discard) Digest(datapath.Digest) {}
+func (discard) Idle(datapath.Entry)    {}

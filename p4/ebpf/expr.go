@@ -1,0 +1,346 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"math/big"
+
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf/asm"
+)
+
+// pool are the registers that an expression's parts are computed in, by depth.
+var pool = []asm.Register{asm.R0, asm.R1, asm.R2, asm.R3, asm.R4, asm.R5, rTemp}
+
+// args are the arguments of the action being generated: constants, or words of
+// the table entry that rEntry points to.
+type args struct {
+	consts []*big.Int
+	at     []int // offset in the entry of each argument
+}
+
+// reg is the register of a depth.
+func (g *gen) reg(d int) asm.Register {
+	if d >= len(pool) {
+		g.lack("expression nested too deeply")
+		return pool[0]
+	}
+	return pool[d]
+}
+
+// num computes a number modulo 2^64 in the register of depth d, changing none
+// of lower depth. It is exact if the number's span is.
+func (g *gen) num(e v1model.Expr, d int) { g.word(e, 0, d) }
+
+// word computes the i-th word of a number.
+func (g *gen) word(e v1model.Expr, i, d int) {
+	r := g.reg(d)
+	switch e := e.(type) {
+	case v1model.Const:
+		g.set(r, constWord(e.Value, i))
+	case v1model.FieldValue:
+		g.fieldWord(e.Ref, i, r)
+	case v1model.FieldOf:
+		if ref, ok := g.fixed(e); ok {
+			g.fieldWord(ref, i, r)
+		}
+	case v1model.Param:
+		g.param(e, i, r)
+	case v1model.Lookahead:
+		g.lookahead(e, i, r)
+	case v1model.Select:
+		g.choose(e, i, d)
+	case v1model.Unary:
+		g.unary(e, i, d)
+	case v1model.Binary:
+		g.binary(e, i, d)
+	default:
+		g.lack("%T", e)
+	}
+}
+
+// fixed is the field of a header that is known now.
+func (g *gen) fixed(e v1model.FieldOf) (v1model.FieldRef, bool) {
+	h, ok := e.Header.(v1model.HeaderValue)
+	if !ok {
+		g.lack("header stack or union")
+		return v1model.FieldRef{}, false
+	}
+	return v1model.FieldRef{Header: h.Header, Field: e.Field}, true
+}
+
+// constWord is a word of a number in two's complement.
+func constWord(v *big.Int, i int) uint64 {
+	w := new(big.Int).Rsh(v, uint(64*i)) // rounds down, so signs extend
+	return w.And(w, new(big.Int).SetUint64(^uint64(0))).Uint64()
+}
+
+func (g *gen) fieldWord(ref v1model.FieldRef, i int, r asm.Register) {
+	d := ref.Def()
+	if d.Varbit {
+		g.lack("variable-length field %v", ref)
+		return
+	}
+	g.read(r, wordOf(ref, i))
+	if !d.Signed {
+		return
+	}
+	if d.Width > 64 {
+		g.lack("signed field of more than 64 bits %v", ref)
+		return
+	}
+	if i == 0 {
+		g.extend(r, d.Width)
+	}
+}
+
+// extend extends the sign of a number of n bits.
+func (g *gen) extend(r asm.Register, n int) {
+	if n < 64 {
+		g.emit(asm.LSh.Imm(r, int32(64-n)), asm.ArSh.Imm(r, int32(64-n)))
+	}
+}
+
+func (g *gen) param(e v1model.Param, i int, r asm.Register) {
+	switch {
+	case g.args.consts != nil:
+		g.set(r, constWord(g.args.consts[e.Index], i))
+	case i < words(e.Width):
+		g.emit(asm.LoadMem(r, rEntry, int16(g.args.at[e.Index]+8*i), asm.DWord))
+	default:
+		g.set(r, 0)
+	}
+}
+
+func (g *gen) choose(e v1model.Select, i, d int) {
+	yes, no, end := g.label("then"), g.label("else"), g.label("chosen")
+	g.condAt(e.Cond, d, yes, no)
+	g.mark(yes)
+	g.word(e.Then, i, d)
+	g.jump(end)
+	g.mark(no)
+	g.word(e.Else, i, d)
+	g.mark(end)
+}
+
+func (g *gen) unary(e v1model.Unary, i, d int) {
+	r := g.reg(d)
+	switch e.Op {
+	case v1model.OpNot:
+		g.word(e.X, i, d)
+		g.emit(asm.Xor.Imm(r, -1))
+	case v1model.OpNeg:
+		if i > 0 {
+			g.lack("negation of more than 64 bits")
+		}
+		g.num(e.X, d)
+		g.emit(asm.Neg.Imm(r, 0))
+	case v1model.OpToData:
+		if i > 0 {
+			g.set(r, 0)
+			return
+		}
+		yes, no, end := g.label("true"), g.label("false"), g.label("bool")
+		g.condAt(e.X, d, yes, no)
+		g.mark(yes)
+		g.set(r, 1)
+		g.jump(end)
+		g.mark(no)
+		g.set(r, 0)
+		g.mark(end)
+	default:
+		g.lack("operator on a header stack")
+	}
+}
+
+var bitwise = map[v1model.Op]asm.ALUOp{v1model.OpAnd: asm.And, v1model.OpOr: asm.Or, v1model.OpXor: asm.Xor}
+var ring = map[v1model.Op]asm.ALUOp{v1model.OpAdd: asm.Add, v1model.OpSub: asm.Sub, v1model.OpMul: asm.Mul}
+
+func (g *gen) binary(e v1model.Binary, i, d int) {
+	if op, ok := bitwise[e.Op]; ok {
+		g.bitwise(op, e, i, d)
+		return
+	}
+	switch e.Op {
+	case v1model.OpShl, v1model.OpShr:
+		if k, ok := smallConst(e.Y); ok {
+			g.shiftConst(e, k, i, d)
+			return
+		}
+	}
+	// What follows computes one word. The high words of a number that fits the
+	// low one follow from its sign.
+	if i > 0 {
+		if p := spanOf(e); p.exact() && !p.signed {
+			g.set(g.reg(d), 0)
+			return
+		}
+		g.lack("arithmetic with more than 64 bits")
+		return
+	}
+	if op, ok := ring[e.Op]; ok {
+		g.operands(e, d)
+		g.emit(op.Reg(g.reg(d), g.reg(d+1)))
+		return
+	}
+	g.exactBinary(e, d)
+}
+
+func (g *gen) operands(e v1model.Binary, d int) {
+	g.num(e.X, d)
+	g.num(e.Y, d+1)
+}
+
+func (g *gen) bitwise(op asm.ALUOp, e v1model.Binary, i, d int) {
+	r := g.reg(d)
+	if k, ok := e.Y.(v1model.Const); ok {
+		w := constWord(k.Value, i)
+		if op == asm.And && w == 0 {
+			g.set(r, 0)
+			return
+		}
+		g.word(e.X, i, d)
+		switch {
+		case op == asm.And && w == ^uint64(0), op != asm.And && w == 0:
+		case op == asm.And && w&(w+1) == 0:
+			g.maskUnless(e.X, i, r, w)
+		case int64(w) == int64(int32(w)):
+			g.emit(op.Imm(r, int32(w)))
+		default:
+			g.emit(asm.LoadImm(g.reg(d+1), int64(w), asm.DWord), op.Reg(r, g.reg(d+1)))
+		}
+		return
+	}
+	g.word(e.X, i, d)
+	g.word(e.Y, i, d+1)
+	g.emit(op.Reg(r, g.reg(d+1)))
+}
+
+// maskUnless masks low bits unless the number has no others.
+func (g *gen) maskUnless(x v1model.Expr, i int, r asm.Register, w uint64) {
+	n := 0
+	for w>>n&1 == 1 && n < 64 {
+		n++
+	}
+	if p := spanOf(x); i == 0 && !p.signed && p.bits <= n {
+		return
+	}
+	g.mask(r, n)
+}
+
+// shiftConst shifts by a constant, words of a number of any width.
+func (g *gen) shiftConst(e v1model.Binary, k, i, d int) {
+	r := g.reg(d)
+	p := spanOf(e.X)
+	skip, rest := k/64, int32(k%64)
+	if e.Op == v1model.OpShl {
+		if i < skip {
+			g.set(r, 0)
+			return
+		}
+		g.word(e.X, i-skip, d)
+		if rest == 0 {
+			return
+		}
+		g.emit(asm.LSh.Imm(r, rest))
+		if i > skip {
+			t := g.reg(d + 1)
+			g.word(e.X, i-skip-1, d+1)
+			g.emit(asm.RSh.Imm(t, 64-rest), asm.Or.Reg(r, t))
+		}
+		return
+	}
+	if p.signed {
+		g.shiftSigned(e, k, i, d)
+		return
+	}
+	if p.bits <= 64*(i+skip) {
+		g.set(r, 0)
+		return
+	}
+	g.word(e.X, i+skip, d)
+	if rest == 0 {
+		return
+	}
+	g.emit(asm.RSh.Imm(r, rest))
+	if p.bits > 64*(i+skip+1) {
+		t := g.reg(d + 1)
+		g.word(e.X, i+skip+1, d+1)
+		g.emit(asm.LSh.Imm(t, 64-rest), asm.Or.Reg(r, t))
+	}
+}
+
+func (g *gen) shiftSigned(e v1model.Binary, k, i, d int) {
+	if !spanOf(e.X).exact() || i > 0 {
+		g.lack("shift of a signed number of more than 64 bits")
+		return
+	}
+	g.num(e.X, d)
+	g.emit(asm.ArSh.Imm(g.reg(d), int32(min(k, 63))))
+}
+
+// exactBinary computes operators that need exact operands.
+func (g *gen) exactBinary(e v1model.Binary, d int) {
+	x, y, r := spanOf(e.X), spanOf(e.Y), g.reg(d)
+	switch e.Op {
+	case v1model.OpWrap:
+		k, _ := smallConst(e.Y)
+		g.num(e.X, d)
+		g.extend(r, max(k, 1))
+		return
+	case v1model.OpShl, v1model.OpShr:
+		if e.Op == v1model.OpShr && !x.exact() || !y.exact() || y.signed {
+			g.lack("shift of more than 64 bits by a number that is not constant")
+			return
+		}
+		g.shiftBy(e, x, d)
+		return
+	case v1model.OpDiv, v1model.OpMod:
+		if x.signed || y.signed || !x.exact() || !y.exact() {
+			g.lack("division of signed numbers or of more than 64 bits")
+			return
+		}
+		g.divide(e, d)
+		return
+	}
+	g.lack("saturating arithmetic")
+}
+
+func (g *gen) shiftBy(e v1model.Binary, x span, d int) {
+	r, n := g.reg(d), g.reg(d+1)
+	big, end := g.label("far"), g.label("shifted")
+	g.operands(e, d)
+	g.emit(asm.JGT.Imm(n, 63, big))
+	switch {
+	case e.Op == v1model.OpShl:
+		g.emit(asm.LSh.Reg(r, n))
+	case x.signed:
+		g.emit(asm.ArSh.Reg(r, n))
+	default:
+		g.emit(asm.RSh.Reg(r, n))
+	}
+	g.jump(end)
+	g.mark(big)
+	if e.Op == v1model.OpShr && x.signed {
+		g.emit(asm.ArSh.Imm(r, 63))
+	} else {
+		g.set(r, 0)
+	}
+	g.mark(end)
+}
+
+// divide divides; as everywhere, division by zero yields zero.
+func (g *gen) divide(e v1model.Binary, d int) {
+	r, by := g.reg(d), g.reg(d+1)
+	g.operands(e, d)
+	if e.Op == v1model.OpDiv {
+		g.emit(asm.Div.Reg(r, by)) // the kernel's own rule for zero is the same
+		return
+	}
+	zero, end := g.label("by_zero"), g.label("modulo")
+	g.emit(asm.JEq.Imm(by, 0, zero), asm.Mod.Reg(r, by))
+	g.jump(end)
+	g.mark(zero)
+	g.set(r, 0)
+	g.mark(end)
+}

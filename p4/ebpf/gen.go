@@ -1,0 +1,175 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// Registers with a fixed use. R0 to R5 and rTemp hold numbers.
+const (
+	rCtx   = asm.R6 // the packet: struct __sk_buff
+	rState = asm.R7
+	rTemp  = asm.R8 // survives calls
+	rEntry = asm.R9 // the table entry whose action runs
+)
+
+// gen generates the code of one program. What it cannot generate it notes as a
+// lack, and goes on, so that all lacks are known at the end.
+type gen struct {
+	prog *v1model.Program
+	st   *state
+	cpu  datapath.Port
+	drop uint64
+	objs *objects
+
+	code    asm.Instructions
+	pending string            // label of the next instruction
+	alias   map[string]string // labels of the same instruction
+	labels  int
+
+	place string // what is being generated, for lacks
+	lacks []Lack
+
+	args    args
+	endpipe string // where exit leads
+	pos     int    // of the parser, in the state being generated
+	emits   map[*v1model.Header]bool
+	nodes   map[v1model.Node]string
+	todo    []v1model.Node
+	codes   errorCodes
+
+	walk walk
+	head int // how many bytes of a frame are fetched
+}
+
+type errorCodes struct{ none, tooShort, timeout int }
+
+// objects are the maps that the code refers to.
+type objects struct {
+	state, ports, stats, prefix, digests *ebpf.Map
+	tables                               map[*v1model.Table]*tableMaps
+	counters                             []*ebpf.Map // by Counter.Index; nil if direct
+}
+
+// lack notes that the program uses something that cannot be generated.
+func (g *gen) lack(format string, a ...any) {
+	l := Lack{Place: g.place, Feature: fmt.Sprintf(format, a...)}
+	for _, have := range g.lacks {
+		if have == l {
+			return
+		}
+	}
+	g.lacks = append(g.lacks, l)
+}
+
+// emit appends instructions.
+func (g *gen) emit(ins ...asm.Instruction) {
+	for _, i := range ins {
+		if g.pending != "" {
+			i = i.WithSymbol(g.pending)
+			g.pending = ""
+		}
+		g.code = append(g.code, i)
+	}
+}
+
+// label makes a new label.
+func (g *gen) label(what string) string {
+	g.labels++
+	return fmt.Sprintf("%s_%d", what, g.labels)
+}
+
+// mark puts a label before the next instruction.
+func (g *gen) mark(l string) {
+	if g.pending == "" {
+		g.pending = l
+		return
+	}
+	g.alias[l] = g.pending
+}
+
+func (g *gen) jump(l string) { g.emit(asm.Ja.Label(l)) }
+
+// set loads a constant.
+func (g *gen) set(r asm.Register, v uint64) {
+	if int64(v) >= math.MinInt32 && int64(v) <= math.MaxInt32 {
+		g.emit(asm.Mov.Imm(r, int32(v)))
+		return
+	}
+	g.emit(asm.LoadImm(r, int64(v), asm.DWord))
+}
+
+// load and store move a word of the state.
+func (g *gen) load(r asm.Register, at int) {
+	g.emit(asm.LoadMem(r, rState, int16(at), asm.DWord))
+}
+
+func (g *gen) store(at int, r asm.Register) {
+	g.emit(asm.StoreMem(rState, int16(at), r, asm.DWord))
+}
+
+func (g *gen) storeImm(at int, v int32, size asm.Size) {
+	// asm.StoreImm refuses double words, which the kernel takes.
+	op := asm.OpCode(asm.StClass).SetMode(asm.MemMode).SetSize(size)
+	g.emit(asm.Instruction{OpCode: op, Dst: rState, Offset: int16(at), Constant: int64(v)})
+}
+
+// context loads a 32-bit field of the packet's context.
+func (g *gen) context(r asm.Register, at int16) {
+	g.emit(asm.LoadMem(r, rCtx, at, asm.Word))
+}
+
+// finish resolves labels and leaves out what nothing leads to, which the
+// verifier would refuse.
+func (g *gen) finish() asm.Instructions {
+	for i := range g.code {
+		l := g.code[i].Reference()
+		for to, ok := g.alias[l]; ok; to, ok = g.alias[l] {
+			l = to
+		}
+		if l != g.code[i].Reference() {
+			g.code[i] = g.code[i].WithReference(l)
+		}
+	}
+	return reachable(g.code)
+}
+
+func reachable(code asm.Instructions) asm.Instructions {
+	at := map[string]int{}
+	for i := range code {
+		if s := code[i].Symbol(); s != "" {
+			at[s] = i
+		}
+	}
+	seen := make([]bool, len(code))
+	todo := []int{0}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for i < len(code) && !seen[i] {
+			seen[i] = true
+			op := code[i].OpCode.JumpOp()
+			if to, ok := at[code[i].Reference()]; ok && code[i].OpCode.Class().IsJump() {
+				todo = append(todo, to)
+			}
+			if code[i].OpCode.Class().IsJump() && (op == asm.Ja || op == asm.Exit) {
+				break
+			}
+			i++
+		}
+	}
+	var out asm.Instructions
+	for i := range code {
+		if seen[i] {
+			out = append(out, code[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf"
+)
+
+const (
+	// numPorts is how many port numbers there are.
+	numPorts = 512
+	// digestRing is the room for digests that have not been read yet, in bytes.
+	digestRing = 1 << 20
+	// defaultTable is the size of a table that does not tell.
+	defaultTable = 1 << 20
+	// perCPUCells is the most cells of a counter that every CPU has of its own;
+	// larger ones are shared.
+	perCPUCells = 1 << 12
+	// bpfNoPrealloc is BPF_F_NO_PREALLOC, which LPM tries need.
+	bpfNoPrealloc = 1
+)
+
+// makeMaps makes the maps of a program.
+func (x *Executor) makeMaps(g *gen) error {
+	array := func(name string, typ ebpf.MapType, value, n int) (*ebpf.Map, error) {
+		return newMap(&ebpf.MapSpec{Name: name, Type: typ, KeySize: 4, ValueSize: uint32(value), MaxEntries: uint32(n)})
+	}
+	o := &x.objs
+	var err [6]error
+	o.state, err[0] = array("state", ebpf.PerCPUArray, align8(g.st.size), 1)
+	o.ports, err[1] = array("ports", ebpf.Array, portSize, numPorts)
+	o.stats, err[2] = array("port_stats", ebpf.PerCPUArray, statSize, numPorts)
+	o.prefix, err[3] = array("prefix", ebpf.Array, align8(max(g.st.prefix, 8)), 1)
+	o.digests, err[4] = newMap(&ebpf.MapSpec{Name: "digests", Type: ebpf.RingBuf, MaxEntries: digestRing})
+	x.slot, err[5] = newMap(&ebpf.MapSpec{Name: "program", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if e := errors.Join(err[:]...); e != nil {
+		return e
+	}
+	for _, c := range x.prog.Counters {
+		m := (*ebpf.Map)(nil)
+		if !c.Direct {
+			var e error
+			if m, e = array("counter", counterType(c.Size), 16, c.Size); e != nil {
+				return fmt.Errorf("counter %q: %w", c.Name, e)
+			}
+		}
+		o.counters = append(o.counters, m)
+	}
+	o.tables = map[*v1model.Table]*tableMaps{}
+	for _, t := range x.prog.Tables {
+		if constant(t) {
+			continue
+		}
+		made, e := newTable(t)
+		if e != nil {
+			return fmt.Errorf("table %q: %w", t.Name, e)
+		}
+		x.tables[t.Name] = made
+		o.tables[t] = &made.maps
+	}
+	return nil
+}
+
+func counterType(cells int) ebpf.MapType {
+	if cells <= perCPUCells {
+		return ebpf.PerCPUArray
+	}
+	return ebpf.Array
+}
+
+// newMap makes a map.
+func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("ebpf: map %s: %w", spec.Name, err)
+	}
+	return m, nil
+}
+
+// closeMaps removes maps and programs.
+func (x *Executor) closeMaps() error {
+	o := &x.objs
+	var errs []error
+	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.prefix, o.digests, x.slot}, o.counters...)
+	for _, t := range x.tables {
+		all = append(all, t.maps.entries, t.maps.counters)
+	}
+	for _, m := range all {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	if x.main != nil {
+		errs = append(errs, x.main.Close())
+	}
+	return errors.Join(errs...)
+}

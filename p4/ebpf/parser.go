@@ -1,0 +1,385 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf/asm"
+)
+
+// visit is a parser state at a position of the packet. The parser is generated
+// once for every visit, so that each position is a constant, which the verifier
+// and the code like better than a variable.
+type visit struct {
+	state *v1model.State
+	pos   int // in bytes from the Ethernet header on
+}
+
+func (v visit) label() string { return fmt.Sprintf("parse_%d_%d", v.state.Index, v.pos) }
+
+// maxVisits bounds how often states are generated.
+const maxVisits = 512
+
+// prefixOf is the length of the header that the parser extracts first from
+// frames from the CPU port, and from no others: packet_out.
+func prefixOf(p *v1model.Program, cpu datapath.Port) int {
+	st := p.Parser.Start
+	if st == nil || cpu == 0 || len(st.Key) != 1 || len(st.Body) != 0 {
+		return 0
+	}
+	if k, ok := st.Key[0].Value.(v1model.FieldValue); !ok || k.Ref != p.Std.IngressPort {
+		return 0
+	}
+	for _, c := range st.Cases {
+		if c.Set != nil || c.Next == nil || len(c.Values) != 1 || c.Masks != nil || number(c.Values[0]) != uint64(cpu) {
+			continue
+		}
+		if len(c.Next.Body) > 0 {
+			if x, ok := c.Next.Body[0].(v1model.Extract); ok && x.Header != nil && x.VarbitBits == nil {
+				return x.Header.Type.Bits / 8
+			}
+		}
+	}
+	return 0
+}
+
+// number reads at most 8 bytes, big-endian.
+func number(b []byte) uint64 {
+	var v uint64
+	for _, x := range b {
+		v = v<<8 | uint64(x)
+	}
+	return v
+}
+
+// walk is what one pass over the parser's visits finds.
+type walk struct {
+	visits []visit
+	end    int // how far the parser looks
+	lack   string
+}
+
+// walkParser finds all visits, without generating anything.
+func walkParser(p *v1model.Program, prefix int) walk {
+	w := walk{}
+	seen := map[visit]bool{}
+	add := func(v visit) {
+		if v.state != nil && !seen[v] {
+			seen[v] = true
+			w.visits = append(w.visits, v)
+		}
+	}
+	add(visit{p.Parser.Start, 0})
+	if prefix > 0 {
+		add(visit{p.Parser.Start, -prefix})
+	}
+	for i := 0; i < len(w.visits); i++ {
+		v := w.visits[i]
+		end, ahead := advance(v)
+		w.end = max(w.end, end, ahead)
+		if w.end > maxParse || len(w.visits) > maxVisits {
+			w.lack = fmt.Sprintf("a parser that loops, or looks at more than %d bytes", maxParse)
+			return w
+		}
+		for _, c := range v.state.Cases {
+			add(visit{c.Next, end})
+		}
+		add(visit{v.state.Default, end})
+	}
+	if loops(w.visits) {
+		w.lack = "a parser that loops"
+	}
+	return w
+}
+
+// advance tells where a state leaves the parser, and how far ahead it looks.
+func advance(v visit) (end, ahead int) {
+	end = v.pos
+	for _, s := range v.state.Body {
+		switch s := s.(type) {
+		case v1model.Extract:
+			if s.Header != nil {
+				end += s.Header.Type.Bits / 8
+			}
+		case v1model.Advance:
+			if k, ok := smallConst(s.Bits); ok {
+				end += k / 8
+			}
+		}
+	}
+	for _, k := range v.state.Key {
+		if l, ok := k.Value.(v1model.Lookahead); ok {
+			ahead = max(ahead, end+(l.Offset+l.Width+7)/8)
+		}
+	}
+	return end, max(ahead, end+32) // room for lookaheads in statements
+}
+
+// loops tells whether a visit leads to itself: a state that consumes nothing.
+func loops(visits []visit) bool {
+	const grey, black = 1, 2
+	colour := map[visit]int{}
+	var dfs func(v visit) bool
+	dfs = func(v visit) bool {
+		if v.state == nil || colour[v] == black {
+			return false
+		}
+		if colour[v] == grey {
+			return true
+		}
+		colour[v] = grey
+		end, _ := advance(v)
+		for _, c := range v.state.Cases {
+			if dfs(visit{c.Next, end}) {
+				return true
+			}
+		}
+		if dfs(visit{v.state.Default, end}) {
+			return true
+		}
+		colour[v] = black
+		return false
+	}
+	for _, v := range visits {
+		if dfs(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// parser generates all visits. It goes on at the label done.
+func (g *gen) parser(w walk, done string) {
+	if w.lack != "" {
+		g.place = fmt.Sprintf("parser %q", g.prog.Parser.Name)
+		g.lack("%s", w.lack)
+		return
+	}
+	if g.prog.Parser.Start == nil {
+		g.accept(0, g.codes.none, done)
+		return
+	}
+	if g.st.prefix > 0 {
+		g.load(asm.R0, stPort)
+		g.emit(asm.JEq.Imm(asm.R0, int32(g.cpu), visit{g.prog.Parser.Start, -g.st.prefix}.label()))
+	}
+	g.jump(visit{g.prog.Parser.Start, 0}.label())
+	for _, v := range w.visits {
+		g.mark(v.label())
+		g.visit(v, done)
+	}
+}
+
+// accept ends the parser at a position with an error code.
+func (g *gen) accept(pos, code int, done string) {
+	g.storeImm(stParsed, int32(pos), asm.DWord)
+	g.storeImm(stError, int32(code), asm.DWord)
+	g.jump(done)
+}
+
+func (g *gen) visit(v visit, done string) {
+	g.place, g.pos = fmt.Sprintf("parser state %q", v.state.Name), v.pos
+	for _, s := range v.state.Body {
+		g.parserStmt(s, done)
+	}
+	if len(v.state.Cases) > 0 {
+		g.selectNext(v.state, done)
+	}
+	g.follow(v.state.Default, done)
+}
+
+// follow goes to a state, or accepts.
+func (g *gen) follow(to *v1model.State, done string) {
+	if to == nil {
+		g.accept(g.pos, g.codes.none, done)
+		return
+	}
+	g.jump(visit{to, g.pos}.label())
+}
+
+func (g *gen) parserStmt(s v1model.Stmt, done string) {
+	switch s := s.(type) {
+	case v1model.Extract:
+		g.extract(s, done)
+	case v1model.Advance:
+		k, ok := smallConst(s.Bits)
+		if !ok || k%8 != 0 {
+			g.lack("advance by a number that is not constant")
+			return
+		}
+		g.need(g.pos+k/8, done)
+		g.pos += k / 8
+	case v1model.Verify:
+		g.verify(s, done)
+	default:
+		g.storeImm(stError, int32(g.codes.none), asm.DWord)
+		g.stmt(s)
+		if assign, ok := s.(v1model.Assign); ok && looksAhead(assign.Src) {
+			g.failIfShort(done)
+		}
+	}
+}
+
+// need fails unless the packet is so long.
+func (g *gen) need(length int, done string) {
+	if length <= 0 {
+		return
+	}
+	enough := g.label("enough")
+	g.load(asm.R0, stWireLen)
+	g.emit(asm.JGE.Imm(asm.R0, int32(length), enough))
+	g.accept(g.pos, g.codes.tooShort, done)
+	g.mark(enough)
+}
+
+func (g *gen) extract(s v1model.Extract, done string) {
+	switch {
+	case s.Header == nil || s.Header.Union != nil:
+		g.lack("header stack or union")
+		return
+	case s.VarbitBits != nil:
+		g.lack("variable-length field")
+		return
+	}
+	n := s.Header.Type.Bits / 8
+	g.need(g.pos+n, done)
+	i := s.Header.Index
+	g.copyState(g.st.headers[i].base, g.st.ethernet()+g.pos, n)
+	g.storeImm(g.st.valid+i, 1, asm.Byte)
+	g.storeImm(g.st.at+2*i, int32(g.pos+atBias), asm.Half)
+	g.pos += n
+}
+
+// atBias makes every position positive; 0 means that the header has none.
+const atBias = 256
+
+func (g *gen) verify(s v1model.Verify, done string) {
+	holds, fails := g.label("holds"), g.label("fails")
+	code, ok := s.Code.(v1model.Const)
+	if !ok {
+		g.lack("verify with an error that is not constant")
+		return
+	}
+	g.cond(s.Cond, holds, fails)
+	g.mark(fails)
+	g.accept(g.pos, int(code.Value.Int64()), done)
+	g.mark(holds)
+}
+
+// looksAhead tells whether an expression reads ahead.
+func looksAhead(e v1model.Expr) bool {
+	switch e := e.(type) {
+	case v1model.Lookahead:
+		return true
+	case v1model.Unary:
+		return looksAhead(e.X)
+	case v1model.Binary:
+		return looksAhead(e.X) || looksAhead(e.Y)
+	case v1model.Select:
+		return looksAhead(e.Cond) || looksAhead(e.Then) || looksAhead(e.Else)
+	}
+	return false
+}
+
+// lookahead reads ahead. Beyond the packet it reads 0 and notes the error.
+func (g *gen) lookahead(e v1model.Lookahead, i int, r asm.Register) {
+	first := g.pos*8 + e.Offset + e.Width - min(e.Width, 64*(i+1))
+	width := min(64, e.Width-64*i)
+	if width <= 0 {
+		g.set(r, 0)
+		return
+	}
+	n := (first+width+7)/8 - first/8
+	if n > 8 || (first+width)/8+8 > maxParse || first < 0 {
+		g.lack("lookahead that does not begin at a byte")
+		return
+	}
+	short, end := g.label("short"), g.label("ahead")
+	g.load(r, stWireLen)
+	g.emit(asm.JLT.Imm(r, int32((g.pos*8+e.Offset+e.Width+7)/8), short))
+	g.load(r, g.st.ethernet()+first/8)
+	g.emit(asm.HostTo(asm.BE, r, asm.DWord))
+	if drop := 64 - first%8 - width; drop > 0 {
+		g.emit(asm.RSh.Imm(r, int32(drop)))
+	}
+	g.mask(r, width)
+	g.jump(end)
+	g.mark(short)
+	g.storeImm(stError, int32(g.codes.tooShort), asm.DWord)
+	g.set(r, 0)
+	g.mark(end)
+}
+
+func (g *gen) failIfShort(done string) {
+	fine := g.label("fine")
+	g.load(asm.R0, stError)
+	g.emit(asm.JEq.Imm(asm.R0, int32(g.codes.none), fine))
+	g.accept(g.pos, g.codes.tooShort, done)
+	g.mark(fine)
+}
+
+// selectNext tries a state's cases in order.
+func (g *gen) selectNext(st *v1model.State, done string) {
+	g.storeImm(stError, int32(g.codes.none), asm.DWord)
+	slots, ahead := 0, false
+	for _, k := range st.Key {
+		ahead = ahead || looksAhead(k.Value)
+		for i := range words(k.Width) {
+			if slots++; slots > maxSpill {
+				g.lack("transition key of more than %d bits", maxSpill*64)
+				return
+			}
+			g.word(k.Value, i, 0)
+			g.mask(asm.R0, min(64, k.Width-64*i))
+			g.emit(asm.StoreMem(asm.R10, int16(-8*slots), asm.R0, asm.DWord))
+		}
+	}
+	if ahead {
+		g.failIfShort(done)
+	}
+	for _, c := range st.Cases {
+		g.tryCase(st, c, done)
+	}
+}
+
+func (g *gen) tryCase(st *v1model.State, c v1model.Case, done string) {
+	if c.Set != nil {
+		g.lack("parser value set")
+		return
+	}
+	next, slot := g.label("case"), 0
+	for k, part := range st.Key {
+		for i := range words(part.Width) {
+			slot++
+			value, m := wordAt(c.Values[k], i), mask64(min(64, part.Width-64*i))
+			if c.Masks != nil {
+				m &= wordAt(c.Masks[k], i)
+			}
+			g.tryWord(slot, value&m, m, part.Width-64*i, next)
+		}
+	}
+	g.follow(c.Next, done)
+	g.mark(next)
+}
+
+func (g *gen) tryWord(slot int, value, mask uint64, width int, next string) {
+	if mask == 0 {
+		return
+	}
+	g.emit(asm.LoadMem(asm.R0, asm.R10, int16(-8*slot), asm.DWord))
+	if mask != mask64(min(64, width)) {
+		g.set(asm.R1, mask)
+		g.emit(asm.And.Reg(asm.R0, asm.R1))
+	}
+	g.set(asm.R1, value)
+	g.emit(asm.JNE.Reg(asm.R0, asm.R1, next))
+}
+
+// wordAt is the i-th word, from the low end, of a big-endian number.
+func wordAt(b []byte, i int) uint64 {
+	end := len(b) - 8*i
+	return number(b[max(end-8, 0):max(end, 0)])
+}

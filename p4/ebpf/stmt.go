@@ -1,0 +1,265 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf/asm"
+)
+
+// action generates an action's body; it goes on behind it.
+func (g *gen) action(a *v1model.Action, with args) {
+	saved, place := g.args, g.place
+	g.args, g.place = with, fmt.Sprintf("action %q", a.Name)
+	targets := map[int]string{}
+	target := func(i int) string {
+		if targets[i] == "" {
+			targets[i] = g.label("line")
+		}
+		return targets[i]
+	}
+	for i, s := range a.Body {
+		if l := targets[i]; l != "" {
+			g.mark(l)
+		}
+		switch s := s.(type) {
+		case v1model.Jump:
+			g.jump(target(s.Target))
+		case v1model.JumpIfZero:
+			on := g.label("on")
+			g.cond(v1model.Unary{Op: v1model.OpToBool, X: s.Cond}, on, target(s.Target))
+			g.mark(on)
+		default:
+			g.stmt(s)
+		}
+	}
+	if l := targets[len(a.Body)]; l != "" {
+		g.mark(l)
+	}
+	g.args, g.place = saved, place
+}
+
+func (g *gen) stmt(s v1model.Stmt) {
+	switch s := s.(type) {
+	case v1model.Assign:
+		g.assign(s)
+	case v1model.SetValid:
+		g.setValid(s)
+	case v1model.Copy:
+		g.copyHeader(s)
+	case v1model.CountPacket:
+		g.count(s)
+	case v1model.Drop:
+		g.setField(s.Spec, g.drop)
+		if s.Group.Valid() {
+			g.setField(s.Group, 0)
+		}
+	case v1model.SendDigest:
+		for i, d := range g.prog.Digests {
+			if d == s.Digest {
+				g.storeImm(stDigest, int32(i+1), asm.DWord)
+			}
+		}
+	case v1model.Exit:
+		g.jump(g.endpipe)
+		// What follows is left out unless something jumps there.
+	default:
+		g.lack("%s", featureOf(s))
+	}
+}
+
+// featureOf is what a user calls a statement that cannot be generated.
+func featureOf(s v1model.Stmt) string {
+	switch s.(type) {
+	case v1model.AssignVarbit:
+		return "variable-length field"
+	case v1model.Push, v1model.Pop:
+		return "header stack"
+	case v1model.ExecuteMeter:
+		return "meter"
+	case v1model.ReadRegister, v1model.WriteRegister:
+		return "register"
+	case v1model.Hash:
+		return "hash"
+	case v1model.Random:
+		return "random number"
+	case v1model.Clone:
+		return "clone"
+	case v1model.Resubmit:
+		return "resubmit"
+	case v1model.Recirculate:
+		return "recirculate"
+	case v1model.Truncate:
+		return "truncate"
+	case v1model.Assert:
+		return "assert or assume"
+	case v1model.Log:
+		return "log message"
+	}
+	return fmt.Sprintf("%T", s)
+}
+
+// setField writes a constant of at most 64 bits.
+func (g *gen) setField(ref v1model.FieldRef, v uint64) {
+	g.set(asm.R0, v)
+	g.setReg(ref)
+}
+
+// setReg writes R0 to a field, if the program has it.
+func (g *gen) setReg(ref v1model.FieldRef) {
+	if !ref.Valid() {
+		return
+	}
+	for i := words(ref.Width()) - 1; i > 0; i-- {
+		g.set(asm.R1, 0)
+		g.write(wordOf(ref, i), asm.R1, asm.R2)
+	}
+	g.write(wordOf(ref, 0), asm.R0, asm.R1)
+}
+
+// target is the field that an assignment goes to.
+func (g *gen) target(e v1model.Expr) (v1model.FieldRef, bool) {
+	switch e := e.(type) {
+	case v1model.FieldValue:
+		return e.Ref, true
+	case v1model.FieldOf:
+		return g.fixed(e)
+	}
+	g.lack("%T as a destination", e)
+	return v1model.FieldRef{}, false
+}
+
+func (g *gen) assign(s v1model.Assign) {
+	to, ok := g.target(s.Dst)
+	if !ok {
+		return
+	}
+	if to == g.prog.Std.MulticastGroup {
+		g.lack("multicast")
+		return
+	}
+	n := words(to.Width())
+	if n <= 2 {
+		for i := range n {
+			g.word(s.Src, i, i)
+		}
+		for i := range n {
+			g.write(wordOf(to, i), g.reg(i), asm.R2)
+		}
+		return
+	}
+	// All words first, since the destination may be part of the source.
+	if n > maxSpill {
+		g.lack("field %v of more than %d bits", to, maxSpill*64)
+		return
+	}
+	for i := range n {
+		g.word(s.Src, i, 0)
+		g.emit(asm.StoreMem(asm.R10, int16(-8*(i+1)), asm.R0, asm.DWord))
+	}
+	for i := range n {
+		g.emit(asm.LoadMem(asm.R0, asm.R10, int16(-8*(i+1)), asm.DWord))
+		g.write(wordOf(to, i), asm.R0, asm.R1)
+	}
+}
+
+// maxSpill is how many words may lie on the stack.
+const maxSpill = 32
+
+func (g *gen) setValid(s v1model.SetValid) {
+	hv, ok := s.Header.(v1model.HeaderValue)
+	if !ok {
+		g.lack("header stack or union")
+		return
+	}
+	h := hv.Header
+	if h.Metadata {
+		return
+	}
+	end := g.label("set")
+	g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte))
+	if !s.Valid {
+		g.emit(asm.JEq.Imm(asm.R0, 0, end))
+		g.storeImm(g.validAt(h), 0, asm.Byte)
+		g.grow(-h.Type.Bits / 8)
+		g.mark(end)
+		return
+	}
+	g.emit(asm.JNE.Imm(asm.R0, 0, end))
+	g.set(asm.R0, 0)
+	pl := g.st.headers[h.Index]
+	for i := 0; i < pl.size; i += 8 {
+		g.store(pl.base+i, asm.R0)
+	}
+	g.storeImm(g.validAt(h), 1, asm.Byte)
+	g.touch(h)
+	g.grow(h.Type.Bits / 8)
+	g.mark(end)
+}
+
+// grow changes what packet_length will be in egress.
+func (g *gen) grow(n int) {
+	if g.prog.Uses(g.prog.Std.PacketLength) {
+		g.load(asm.R0, stLength)
+		g.emit(asm.Add.Imm(asm.R0, int32(n)))
+		g.store(stLength, asm.R0)
+	}
+}
+
+func (g *gen) copyHeader(s v1model.Copy) {
+	to, ok1 := s.Dst.(v1model.HeaderValue)
+	from, ok2 := s.Src.(v1model.HeaderValue)
+	if !ok1 || !ok2 || to.Header.Metadata || from.Header.Metadata {
+		g.lack("copy of a header stack, union or struct")
+		return
+	}
+	invalid, end := g.label("invalid"), g.label("copied")
+	g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(from.Header)), asm.Byte))
+	g.emit(asm.JEq.Imm(asm.R0, 0, invalid))
+	g.copyState(g.st.headers[to.Header.Index].base, g.st.headers[from.Header.Index].base, g.st.headers[to.Header.Index].size)
+	g.storeImm(g.validAt(to.Header), 1, asm.Byte)
+	g.touch(to.Header)
+	g.jump(end)
+	g.mark(invalid)
+	g.storeImm(g.validAt(to.Header), 0, asm.Byte)
+	g.mark(end)
+}
+
+// count counts the packet in a cell of an indirect counter.
+func (g *gen) count(s v1model.CountPacket) {
+	if !spanOf(s.Index).exact() {
+		g.lack("counter index of more than 64 bits")
+		return
+	}
+	end := g.label("counted")
+	g.num(s.Index, 0)
+	g.emit(asm.JGE.Imm(asm.R0, int32(s.Counter.Size), end))
+	g.countCell(g.objs.counters[s.Counter.Index], end)
+	g.mark(end)
+}
+
+// countCell counts the packet in the cell R0 of a map of counts.
+func (g *gen) countCell(m fder, end string) {
+	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word))
+	g.lookup(m, asm.R10, -4)
+	g.emit(
+		asm.JEq.Imm(asm.R0, 0, end),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
+	g.load(asm.R1, stInLen)
+	g.emit(asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 8))
+}
+
+// fder is a map.
+type fder interface{ FD() int }
+
+// lookup looks up the key at an address; R0 is the value or 0.
+func (g *gen) lookup(m fder, base asm.Register, offset int) {
+	g.emit(
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.Mov.Reg(asm.R2, base),
+		asm.Add.Imm(asm.R2, int32(offset)),
+		asm.FnMapLookupElem.Call())
+}

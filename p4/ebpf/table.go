@@ -1,0 +1,269 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// maxKey is the most bytes of an LPM trie's key.
+const maxKey = 256
+
+// An entry's value in the kernel. Its layout:
+//
+//	0  action's place in the table, plus one; 0 is none   u32
+//	4  cell of the table's counter                        u32
+//	8  1 if found by its key, 0 for the default entry     u32
+//	16 arguments, in words of host order, low word first
+const (
+	entryAction  = 0
+	entryCounter = 4
+	entryHit     = 8
+	entryArgs    = 16
+)
+
+// tableMaps are a table's maps.
+type tableMaps struct {
+	entries  *ebpf.Map
+	counters *ebpf.Map // nil if the table does not count
+}
+
+// keyField is a field of a table's key and where it lies in the trie's key.
+type keyField struct {
+	v1model.Key
+	index int // in the table's key
+	at    int // first byte, behind the prefix length
+	bytes int
+	width int
+}
+
+// keyPlan is how a table's key is laid out: a byte that tells entries from the
+// default one, which is the empty prefix, the exact fields, and the field to
+// match the longest prefix of, which begins at its first bit.
+type keyPlan struct {
+	fields []keyField
+	lpm    *keyField // the last of fields, or nil
+	bytes  int
+}
+
+func planKey(t *v1model.Table) (*keyPlan, string) {
+	p := &keyPlan{bytes: 1}
+	var last []keyField
+	for i, k := range t.Key {
+		w := k.Field.Width()
+		f := keyField{Key: k, index: i, width: w, bytes: (w + 7) / 8}
+		switch {
+		case k.Kind == v1model.MatchTernary || k.Kind == v1model.MatchRange:
+			return nil, "ternary, optional or range match"
+		case k.Field.Def().Varbit:
+			return nil, "match on a variable-length field"
+		case k.Kind == v1model.MatchLPM:
+			last = append(last, f)
+			continue
+		}
+		f.at = p.bytes
+		p.bytes += f.bytes
+		p.fields = append(p.fields, f)
+	}
+	if len(last) > 1 {
+		return nil, "more than one LPM field"
+	}
+	if len(last) == 1 {
+		last[0].at = p.bytes
+		p.bytes += last[0].bytes
+		p.fields = append(p.fields, last[0])
+		p.lpm = &p.fields[len(p.fields)-1]
+	}
+	if p.bytes > maxKey {
+		return nil, fmt.Sprintf("key of more than %d bytes", maxKey-1)
+	}
+	return p, ""
+}
+
+// argsAt tells where an action's arguments lie in an entry, and its size.
+func argsAt(a *v1model.Action) (at []int, size int) {
+	size = entryArgs
+	for _, p := range a.Params {
+		at = append(at, size)
+		size += 8 * words(p.Width)
+	}
+	return at, size
+}
+
+// entrySize is the size of a table's entries.
+func entrySize(t *v1model.Table) int {
+	n := entryArgs
+	for _, a := range t.Actions {
+		_, k := argsAt(a)
+		n = max(n, k)
+	}
+	return n
+}
+
+// constant tells whether a table is but a call of an action.
+func constant(t *v1model.Table) bool {
+	return len(t.Key) == 0 && t.ConstEntry && t.Profile == nil && !t.Counters && t.Meter == nil
+}
+
+// checkTable notes what of a table is not supported, and returns its key's plan.
+func (g *gen) checkTable(t *v1model.Table) *keyPlan {
+	g.place = fmt.Sprintf("table %q", t.Name)
+	switch {
+	case t.Profile != nil:
+		g.lack("action profile")
+	case t.Meter != nil:
+		g.lack("direct meter")
+	case t.Timeout:
+		g.lack("idle timeout")
+	}
+	p, lack := planKey(t)
+	if lack != "" {
+		g.lack("%s", lack)
+	}
+	return p
+}
+
+// table generates a table: look up, act, go on.
+func (g *gen) table(t *v1model.Table) {
+	if constant(t) {
+		g.action(t.Default.Action, args{consts: t.Default.Args})
+		if t.ByHit {
+			g.jump(g.node(t.Miss))
+		} else {
+			g.jump(g.node(g.after(t, t.Default.Action)))
+		}
+		return
+	}
+	maps := g.objs.tables[t]
+	g.place = fmt.Sprintf("table %q", t.Name)
+	if maps == nil {
+		return // it is a lack
+	}
+	plan, _ := planKey(t)
+	g.buildKey(plan)
+	g.lookup(maps.entries, rState, g.st.key)
+	none := g.label("none")
+	g.emit(asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rEntry, asm.R0))
+	if maps.counters != nil {
+		counted := g.label("counted")
+		g.emit(asm.LoadMem(asm.R0, rEntry, entryCounter, asm.Word))
+		g.countCell(maps.counters, counted)
+		g.mark(counted)
+	}
+	g.dispatch(t, none)
+	g.mark(none)
+	g.idle(t, false)
+}
+
+// dispatch runs the entry's action.
+func (g *gen) dispatch(t *v1model.Table, none string) {
+	labels := make([]string, len(t.Actions))
+	g.emit(asm.LoadMem(asm.R0, rEntry, entryAction, asm.Word))
+	for i := range t.Actions {
+		labels[i] = g.label("act")
+		g.emit(asm.JEq.Imm(asm.R0, int32(i+1), labels[i]))
+	}
+	if t.ByHit {
+		g.byHit(t)
+	} else {
+		g.jump(none)
+	}
+	for i, a := range t.Actions {
+		g.mark(labels[i])
+		at, _ := argsAt(a)
+		g.action(a, args{at: at})
+		if t.ByHit {
+			g.byHit(t)
+		} else {
+			g.jump(g.node(t.Next[i]))
+		}
+	}
+}
+
+func (g *gen) byHit(t *v1model.Table) {
+	g.emit(asm.LoadMem(asm.R0, rEntry, entryHit, asm.Word), asm.JNE.Imm(asm.R0, 0, g.node(t.Hit)))
+	g.jump(g.node(t.Miss))
+}
+
+// idle goes where the table leads if it has no action to run.
+func (g *gen) idle(t *v1model.Table, hit bool) {
+	switch {
+	case !t.ByHit:
+		g.jump(g.node(t.BaseNext))
+	case hit:
+		g.jump(g.node(t.Hit))
+	default:
+		g.jump(g.node(t.Miss))
+	}
+}
+
+// after is where an action of a table leads unless that depends on the hit.
+func (g *gen) after(t *v1model.Table, a *v1model.Action) v1model.Node {
+	for i, next := range t.Next {
+		if t.Actions[i] == a {
+			return next
+		}
+	}
+	return t.BaseNext
+}
+
+// buildKey writes the packet's key.
+func (g *gen) buildKey(p *keyPlan) {
+	g.storeImm(g.st.key, int32(p.bytes*8), asm.Word)
+	g.storeImm(g.st.key+4, 1, asm.Byte)
+	for i := range p.fields {
+		g.buildField(&p.fields[i])
+	}
+}
+
+// buildField writes a field of the key, from its first byte to its last; what a
+// word has too much the next field overwrites.
+func (g *gen) buildField(f *keyField) {
+	zero, done := g.label("zero"), g.label("key")
+	h := f.Field.Header
+	check := !h.Metadata && f.Field.Field != v1model.ValidField
+	if check {
+		g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte), asm.JEq.Imm(asm.R0, 0, zero))
+	}
+	at, left := g.st.key+4+f.at, 0
+	if f.Kind == v1model.MatchLPM {
+		left = f.bytes*8 - f.width
+	}
+	for i := words(f.width) - 1; i >= 0; i-- {
+		at += g.keyWord(f, i, left, at)
+	}
+	if !check {
+		return
+	}
+	g.jump(done)
+	g.mark(zero)
+	g.set(asm.R0, 0)
+	for i := 0; i < f.bytes; i += 8 {
+		g.store(g.st.key+4+f.at+i, asm.R0)
+	}
+	g.mark(done)
+}
+
+// keyWord writes a word of a field and returns how many bytes it takes.
+func (g *gen) keyWord(f *keyField, i, left, at int) int {
+	b := wordOf(f.Field, i)
+	n := (b.width + 7) / 8
+	g.read(asm.R0, b)
+	if f.Mask != nil {
+		g.andConst(asm.R0, wordAt(f.Mask, i), asm.R0)
+	}
+	if left > 0 && f.width > 64 {
+		g.lack("LPM field of more than 64 bits that is no whole number of bytes")
+		return n
+	}
+	if shift := 64 - 8*n + left; shift > 0 {
+		g.emit(asm.LSh.Imm(asm.R0, int32(shift)))
+	}
+	g.emit(asm.HostTo(asm.BE, asm.R0, asm.DWord))
+	g.store(at, asm.R0)
+	return n
+}

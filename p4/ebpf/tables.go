@@ -1,0 +1,251 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/big"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// table is a table's entries: those in the kernel, and what is known of them.
+type table struct {
+	def  *v1model.Table
+	plan *keyPlan
+	maps tableMaps
+	size int // of an entry's value
+
+	mu      sync.Mutex        // makes updates one at a time; guards what follows
+	entries map[string]uint32 // counter cell by the trie's key
+	free    []uint32          // counter cells that were used and are free
+	next    uint32            // the first cell never used
+}
+
+func newTable(def *v1model.Table) (*table, error) {
+	plan, _ := planKey(def)
+	t := &table{def: def, plan: plan, size: entrySize(def), entries: map[string]uint32{}}
+	limit := def.MaxSize
+	if limit <= 0 {
+		limit = defaultTable
+	}
+	limit = max(limit, len(def.Entries))
+	var err error
+	t.maps.entries, err = newMap(&ebpf.MapSpec{
+		Name: "table", Type: ebpf.LPMTrie, Flags: bpfNoPrealloc,
+		KeySize: uint32(4 + plan.bytes), ValueSize: uint32(t.size), MaxEntries: uint32(limit + 1), // and the default
+	})
+	if err != nil || !def.Counters {
+		return t, err
+	}
+	t.maps.counters, err = newMap(&ebpf.MapSpec{
+		Name: "direct_counter", Type: counterType(limit + 1), KeySize: 4, ValueSize: 16, MaxEntries: uint32(limit + 1),
+	})
+	t.next = 1 // the default entry's cell is 0
+	return t, err
+}
+
+// fillTables puts the program's own entries and default actions in.
+func (x *Executor) fillTables() error {
+	for _, t := range x.tables {
+		if err := t.setDefault(nil); err != nil {
+			return fmt.Errorf("table %q: %w", t.def.Name, err)
+		}
+		for i := range t.def.Entries {
+			d := &t.def.Entries[i]
+			var ms []datapath.Match
+			for _, m := range d.Match {
+				ms = append(ms, datapath.Match{Value: m.Value, PrefixLen: m.PrefixLen})
+			}
+			key, err := t.key(ms)
+			if err == nil {
+				err = t.write(datapath.Insert, key, &d.Call)
+			}
+			if err != nil {
+				return fmt.Errorf("table %q: entry %d: %w", t.def.Name, i, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Apply implements datapath.Datapath.
+func (x *Executor) Apply(op datapath.Op, e datapath.Entry) error {
+	t, err := x.table(e.Table)
+	if err == nil {
+		err = t.apply(op, &e)
+	}
+	if err == nil {
+		err = x.barrier.wait()
+	}
+	if err != nil {
+		return fmt.Errorf("table %q: %w", e.Table, err)
+	}
+	return nil
+}
+
+func (x *Executor) table(name string) (*table, error) {
+	if t := x.tables[name]; t != nil && (len(t.def.Key) > 0 || !t.def.ConstEntry) {
+		return t, nil
+	}
+	return nil, datapath.ErrNotFound
+}
+
+func (t *table) apply(op datapath.Op, e *datapath.Entry) error {
+	switch {
+	case t.def.Const:
+		return fmt.Errorf("%w: its entries are constant", datapath.ErrUnsupported)
+	case e.IdleTimeoutNs > 0:
+		return fmt.Errorf("%w: no idle timeout in this table", datapath.ErrUnsupported)
+	}
+	key, err := t.key(e.Match)
+	if err != nil {
+		return err
+	}
+	var call *v1model.ActionCall
+	if op != datapath.Delete {
+		if e.Action == nil || e.Member != nil || e.Group != nil {
+			return fmt.Errorf("%w: the table needs another kind of action", datapath.ErrUnsupported)
+		}
+		if call, err = t.bind(e.Action); err != nil {
+			return err
+		}
+	}
+	return t.write(op, key, call)
+}
+
+// write makes an update in the kernel.
+func (t *table) write(op datapath.Op, key []byte, call *v1model.ActionCall) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	cell, found := t.entries[string(key)]
+	switch {
+	case op == datapath.Insert && found:
+		return datapath.ErrExists
+	case op != datapath.Insert && !found:
+		return datapath.ErrNotFound
+	case op == datapath.Delete:
+		return t.remove(key, cell)
+	case op == datapath.Insert && t.def.MaxSize > 0 && len(t.entries) >= t.def.MaxSize:
+		return datapath.ErrFull
+	}
+	if !found {
+		var err error
+		if cell, err = t.newCell(); err != nil {
+			return err
+		}
+	}
+	if err := t.maps.entries.Put(key, t.value(call, cell, true)); err != nil {
+		if !found {
+			t.free = append(t.free, cell)
+		}
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM) {
+			return fmt.Errorf("%w: %w", datapath.ErrFull, err)
+		}
+		return err
+	}
+	t.entries[string(key)] = cell
+	return nil
+}
+
+func (t *table) remove(key []byte, cell uint32) error {
+	if err := t.maps.entries.Delete(key); err != nil {
+		return err
+	}
+	delete(t.entries, string(key))
+	t.free = append(t.free, cell)
+	return nil
+}
+
+// newCell takes a cell of the direct counter for a new entry and clears it.
+func (t *table) newCell() (uint32, error) {
+	cell := t.next
+	if n := len(t.free); n > 0 {
+		cell = t.free[n-1]
+		t.free = t.free[:n-1]
+	} else {
+		t.next++
+	}
+	if t.maps.counters == nil {
+		return cell, nil
+	}
+	return cell, setCell(t.maps.counters, cell, datapath.Counts{})
+}
+
+// value is an entry's value in the kernel; a nil call is no action.
+func (t *table) value(call *v1model.ActionCall, cell uint32, hit bool) []byte {
+	b := make([]byte, t.size)
+	ne := binary.NativeEndian
+	ne.PutUint32(b[entryCounter:], cell)
+	if hit {
+		ne.PutUint32(b[entryHit:], 1)
+	}
+	if call == nil {
+		return b
+	}
+	i, _ := t.def.Action(call.Action.Name)
+	ne.PutUint32(b[entryAction:], uint32(i+1))
+	at, _ := argsAt(call.Action)
+	for k, v := range call.Args {
+		for w := range words(call.Action.Params[k].Width) {
+			ne.PutUint64(b[at[k]+8*w:], constWord(v, w))
+		}
+	}
+	return b
+}
+
+// bind makes an action of the table from its name and parameters.
+func (t *table) bind(a *datapath.Action) (*v1model.ActionCall, error) {
+	i, ok := t.def.Action(a.Name)
+	if !ok {
+		return nil, fmt.Errorf("action %q: %w", a.Name, datapath.ErrNotFound)
+	}
+	c := &v1model.ActionCall{Action: t.def.Actions[i]}
+	if len(a.Params) != len(c.Action.Params) {
+		return nil, fmt.Errorf("action %q: %d parameters instead of %d", a.Name, len(a.Params), len(c.Action.Params))
+	}
+	for k, p := range c.Action.Params {
+		if err := checkWidth(a.Params[k], p.Width); err != nil {
+			return nil, fmt.Errorf("action %q: parameter %q: %w", a.Name, p.Name, err)
+		}
+		c.Args = append(c.Args, new(big.Int).SetBytes(a.Params[k]))
+	}
+	return c, nil
+}
+
+// SetDefault implements datapath.Datapath.
+func (x *Executor) SetDefault(name string, a *datapath.Action) error {
+	t, err := x.table(name)
+	if err == nil {
+		err = t.setDefault(a)
+	}
+	if err == nil {
+		err = x.barrier.wait()
+	}
+	if err != nil {
+		return fmt.Errorf("table %q: %w", name, err)
+	}
+	return nil
+}
+
+func (t *table) setDefault(a *datapath.Action) error {
+	call := t.def.Default
+	if a != nil {
+		var err error
+		if call, err = t.bind(a); err != nil {
+			return err
+		}
+		if t.def.ConstEntry || t.def.ConstAction && call.Action.Name != t.def.Default.Action.Name {
+			return fmt.Errorf("%w: its default action is constant", datapath.ErrUnsupported)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.maps.entries.Put(make([]byte, 4+t.plan.bytes), t.value(call, 0, false))
+}
