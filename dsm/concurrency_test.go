@@ -76,7 +76,7 @@ func TestSettledInTheBackground(t *testing.T) {
 		defer cancel()
 		_, err = c.Alloc(ctx, 64)
 		want(t, err, fault.Deadline, false)
-		<-time.After(9 * time.Millisecond) // two round trips, and no timeout
+		<-time.After(6500 * time.Microsecond) // a round trip and a half, and no timer
 		if used := r.memories[0].Used(); used != 64 {
 			t.Errorf("%d bytes are allocated: the cancelled allocation was not given back", used)
 		}
