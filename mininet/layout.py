@@ -112,6 +112,7 @@ def gatekeeper_command(binary, socket, mtu=MTU):
         binary, "gatekeeper", "--switch", "unix:" + socket,
         "--device-id", str(DEVICE_ID), "--mtu", str(mtu),
         "--dsm-prefix", str(DSM_PREFIX),
+        "--admin-addr", "unix:" + os.path.join(os.path.dirname(socket), "admin.sock"),
     ]
 
 

@@ -45,7 +45,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(
             " ".join(layout.gatekeeper_command("/b", "/s.sock", 9000)),
             "/b gatekeeper --switch unix:/s.sock --device-id 1 --mtu 9000"
-            " --dsm-prefix 16",
+            " --dsm-prefix 16 --admin-addr unix:/admin.sock",
         )
         self.assertEqual(
             " ".join(layout.compute_command("/b", "c1", "c1-eth0")),

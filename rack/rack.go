@@ -12,6 +12,7 @@
 //	log/         what each process prints
 //	notify/      where daemons say that they are ready, while the rack starts
 //	switch.sock  the switch's P4Runtime server
+//	admin.sock   the Gatekeeper's admin API
 //
 // The namespaces are the truth: whatever runs in a rack's namespaces belongs to
 // it, so Down needs no record to find every process, and a process id that has
@@ -69,6 +70,9 @@ func (h *Host) dir(rack string) string {
 	}
 	return filepath.Join(base, rack)
 }
+
+// AdminSocket is the path of the admin API's socket of a rack that is up.
+func (h *Host) AdminSocket(rack string) string { return plan.AdminPath(h.dir(rack)) }
 
 func (h *Host) timeout() time.Duration {
 	if h.Timeout <= 0 {

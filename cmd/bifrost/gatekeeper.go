@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -28,7 +29,11 @@ lets it go on.
 If several Gatekeepers run, the one with the highest election id is in charge;
 by default that is the one that was started last, and the others end. A switch
 that is away, or restarts, is waited for; its tables are then made what they
-should be.`,
+should be.
+
+It serves an admin API with a page to watch the rack; bifrost status and its
+friends are clients of it, and bifrost page opens the page. Over TCP the API asks
+for a token; a Unix socket is for the user who started the Gatekeeper.`,
 		Example: `  # The switch of this machine.
   bifrost gatekeeper
 
@@ -37,6 +42,9 @@ should be.`,
 
   # A switch elsewhere, with TLS and a certificate for us.
   bifrost gatekeeper --switch tor1.example:9559 --tls-ca ca.pem --tls-cert cert.pem --tls-key key.pem
+
+  # The admin API for others, with TLS, and for this machine.
+  bifrost gatekeeper --admin-addr :8045,unix:/run/bifrost.sock --admin-tls-cert cert.pem --admin-tls-key key.pem
 
   # Every step in the log.
   bifrost gatekeeper --log-level debug`,
@@ -76,17 +84,19 @@ func (o *gatekeeperOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	server, listeners, err := o.admin.open(gk, log)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	ready := make(chan struct{})
+	var wg sync.WaitGroup
 	events := gk.Subscribe(ctx)
-	go func() {
-		defer close(ready)
-		tellReady(events, log)
-	}()
+	wg.Go(func() { tellReady(events, log) })
+	wg.Go(func() { serveAdmin(ctx, server, listeners, log) })
 	log.Info("gatekeeper starts", "switch", o.address, "device", o.deviceID)
 	err = gk.Run(ctx)
 	cancel()
-	<-ready
+	wg.Wait()
 	if errors.Is(err, p4rtclient.ErrNotPrimary) {
 		return fmt.Errorf("%w: another Gatekeeper is in charge of %s; a higher --election-id takes over", err, o.address)
 	}

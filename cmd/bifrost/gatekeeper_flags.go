@@ -28,6 +28,7 @@ type gatekeeperOptions struct {
 	logLevel  string
 
 	ca, cert, key string
+	admin         adminOptions
 }
 
 func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
@@ -41,6 +42,7 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.ca, "tls-ca", "", "use TLS; PEM `FILE` with the CA that the switch's certificate comes from")
 	f.StringVar(&o.cert, "tls-cert", "", "PEM `FILE` with a certificate for the switch to check")
 	f.StringVar(&o.key, "tls-key", "", "PEM `FILE` with its key")
+	o.admin.register(f)
 }
 
 // credentials are plain text without --tls-ca.

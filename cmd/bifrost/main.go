@@ -35,6 +35,18 @@ Start with:  bifrost demo`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newComputeCmd(), newDemoCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd(), newVersionCmd())
+	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run a rack:"}, &cobra.Group{ID: groupWatch, Title: "Watch a rack:"})
+	for _, cmd := range []*cobra.Command{newComputeCmd(), newDemoCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd()} {
+		cmd.GroupID = groupRun
+		root.AddCommand(cmd)
+	}
+	root.AddCommand(newStatusCmd(), newVersionCmd())
+	root.AddCommand(newShowCmds()...)
 	return root
 }
+
+// The groups of subcommands in the help.
+const (
+	groupRun   = "run"
+	groupWatch = "watch"
+)

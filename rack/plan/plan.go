@@ -92,6 +92,10 @@ func Prefix(rack string) string { return NamespacePrefix + rack + "-" }
 // in dir.
 func SocketPath(dir string) string { return filepath.Join(dir, "switch.sock") }
 
+// AdminPath is the Gatekeeper's admin API: a Unix socket, because the Gatekeeper is
+// in a network of its own.
+func AdminPath(dir string) string { return filepath.Join(dir, "admin.sock") }
+
 // Make returns the plan of a valid rack that keeps its files in dir.
 func Make(c config.Config, dir string) Plan {
 	p := Plan{Rack: c.Name, Switch: c.Switch, Namespaces: []string{Namespace(c.Name, Switch)}}

@@ -116,7 +116,7 @@ func gatekeeper(c config.Config, dir string) Process {
 		Name: Gatekeeper, Blade: Gatekeeper, Namespace: Namespace(c.Name, Switch), Stage: StageGatekeeper, Ready: Notifies,
 		Args: []string{
 			BifrostProgram, "gatekeeper", "--switch", "unix:" + SocketPath(dir), "--device-id", strconv.Itoa(deviceID),
-			"--mtu", strconv.Itoa(c.MTU), "--dsm-prefix", strconv.Itoa(int(c.DSMPrefix)),
+			"--mtu", strconv.Itoa(c.MTU), "--dsm-prefix", strconv.Itoa(int(c.DSMPrefix)), "--admin-addr", "unix:" + AdminPath(dir),
 		},
 	}
 }

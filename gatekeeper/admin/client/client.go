@@ -249,3 +249,9 @@ func IsNotFound(err error) bool {
 	var p *api.Problem
 	return errors.As(err, &p) && p.Status == http.StatusNotFound
 }
+
+// IsUnauthorized reports whether the API wants another token.
+func IsUnauthorized(err error) bool {
+	var p *api.Problem
+	return errors.As(err, &p) && p.Status == http.StatusUnauthorized
+}

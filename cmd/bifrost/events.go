@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+)
+
+// eventsOptions are the flags of `bifrost events`.
+type eventsOptions struct {
+	clientOptions
+	follow bool
+	last   int
+	kinds  []string
+}
+
+func newEventsCmd() *cobra.Command {
+	var o eventsOptions
+	cmd := o.command(&cobra.Command{
+		Use:   "events",
+		Short: "Show what happens on the rack",
+		Example: `  bifrost events -f
+  bifrost events --kind access.denied,call.refused --last 1000
+  bifrost events -f --json | jq -r 'select(.blade == "s2").kind'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd, func(c *client.Client) error { return o.list(cmd, c) })
+		},
+	})
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on as things happen, until Ctrl-C")
+	cmd.Flags().IntVar(&o.last, "last", 20, "how many of the latest events, 4096 at most")
+	cmd.Flags().StringSliceVar(&o.kinds, "kind", nil, "only events of these `KINDS`, such as call.held,access.denied")
+	return cmd
+}
+
+func (o *eventsOptions) list(cmd *cobra.Command, c *client.Client) error {
+	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	n := names{}
+	if !o.json {
+		var err error
+		if n, err = nodeNames(ctx, c); err != nil {
+			return err
+		}
+	}
+	if !o.follow {
+		events, err := c.Recent(ctx, o.last, o.kinds...)
+		for i := 0; i < len(events) && err == nil; i++ {
+			err = o.print(w, &events[i], n)
+		}
+		return err
+	}
+	lost := func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "bifrost: connecting again:", err) }
+	err := c.Follow(ctx, client.FollowOptions{Replay: o.last, Kinds: o.kinds, Lost: lost}, func(m client.Message) error {
+		if m.Event != nil {
+			n.learn(m.Event)
+			return o.print(w, m.Event, n)
+		}
+		if m.Gap.Missed == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "bifrost: the Gatekeeper has restarted")
+		} else {
+			fmt.Fprintf(cmd.ErrOrStderr(), "bifrost: %d events were missed\n", m.Gap.Missed)
+		}
+		return nil
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// learn keeps names up to date with what happens.
+func (n names) learn(e *api.Event) {
+	if e.Kind == "node.joined" {
+		n[e.Node] = e.Blade + "/" + e.Name
+	}
+}
+
+func (o *eventsOptions) print(w io.Writer, e *api.Event, n names) error {
+	if o.json {
+		return jsonLines(w, []*api.Event{e})
+	}
+	_, err := fmt.Fprintf(w, "%s  %-17s %s\n", clock(e.Time), e.Kind, strings.Join(describe(e, n), "  "))
+	return err
+}
+
+// describe says what an event is about.
+func describe(e *api.Event, n names) (parts []string) {
+	add := func(text string) {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	switch {
+	case e.Node.IsValid() && e.Peer.IsValid():
+		add(n.of(e.Node) + " → " + n.of(e.Peer))
+	case e.Node.IsValid() && !strings.HasPrefix(e.Kind, "blade."):
+		add(n.of(e.Node))
+	case e.Blade != "":
+		add(e.Blade)
+	}
+	add(strings.TrimPrefix(e.Service+"."+e.Method, "."))
+	add(strings.TrimSpace(e.Op + " " + e.Region))
+	for _, r := range e.Rules {
+		add(n.of(r.Node) + ": " + r.Op + " " + r.Region)
+	}
+	add(e.Code)
+	add(e.Message)
+	return parts
+}

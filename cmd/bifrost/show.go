@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+)
+
+// newShowCmds are the commands that list one kind of thing each.
+func newShowCmds() []*cobra.Command {
+	return []*cobra.Command{
+		newBladesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
+	}
+}
+
+// show makes a command that lists what ask returns, in rows or as JSON.
+func show[T any](o *clientOptions, use, short, example string, ask func(context.Context, *client.Client) ([]T, error), rows func([]T, names) []string) *cobra.Command {
+	return o.command(&cobra.Command{
+		Use: use, Short: short, Example: example, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd, func(c *client.Client) error {
+				items, err := ask(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				if o.json {
+					return jsonLines(cmd.OutOrStdout(), items)
+				}
+				n, err := nodeNames(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				return table(cmd.OutOrStdout(), rows(items, n)...)
+			})
+		},
+	})
+}
+
+// names are those of nodes, for people: BLADE/NAME.
+type names map[netip.Addr]string
+
+// nodeNames asks for the names of all nodes, also of those that are gone, as far as
+// their joining is remembered.
+func nodeNames(ctx context.Context, c *client.Client) (names, error) {
+	joined, err := c.Recent(ctx, 4096, "node.joined")
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := c.Nodes(ctx)
+	n := names{}
+	for i := range joined {
+		n.learn(&joined[i])
+	}
+	for i := range nodes {
+		n[nodes[i].Address] = nodes[i].Blade + "/" + nodes[i].Name
+	}
+	return n, err
+}
+
+// of is a node's name, or the address of one that is gone.
+func (n names) of(a netip.Addr) string {
+	switch {
+	case !a.IsValid():
+		return "-"
+	case n[a] == "":
+		return a.String()
+	}
+	return n[a]
+}
+
+func (n names) all(as []netip.Addr) string {
+	var out []string
+	for _, a := range as {
+		out = append(out, n.of(a))
+	}
+	return or(strings.Join(out, ","), "-")
+}
+
+func newBladesCmd() *cobra.Command {
+	return show(&clientOptions{}, "blades", "List the blades", "  bifrost blades --json | jq 'select(.status == \"failed\").name'",
+		func(ctx context.Context, c *client.Client) ([]api.Blade, error) { return c.Blades(ctx) },
+		bladeRows)
+}
+
+func newNodesCmd() *cobra.Command {
+	return show(&clientOptions{}, "nodes", "List the nodes", "",
+		func(ctx context.Context, c *client.Client) ([]api.Node, error) { return c.Nodes(ctx) },
+		func(ns []api.Node, _ names) []string {
+			rows := []string{"NODE\tNAME\tBLADE\tINCARNATION\tSERVICES"}
+			for i := range ns {
+				n := &ns[i]
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s", n.Address, n.Name, n.Blade, n.Incarnation, or(strings.Join(n.Services, ","), "-")))
+			}
+			return rows
+		})
+}
+
+func newServicesCmd() *cobra.Command {
+	return show(&clientOptions{}, "services", "List the services, their methods and where their calls go", "",
+		func(ctx context.Context, c *client.Client) ([]api.Service, error) { return c.Services(ctx) },
+		func(ss []api.Service, n names) []string {
+			rows := []string{"SERVICE\tMETHOD\tNODES\tROUTES"}
+			for i := range ss {
+				for _, m := range ss[i].Methods {
+					var nodes []netip.Addr
+					for _, r := range m.Routes {
+						if !slices.Contains(nodes, r.Node) {
+							nodes = append(nodes, r.Node)
+						}
+					}
+					rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d", ss[i].Name, m.Name, n.all(nodes), len(m.Routes)))
+				}
+			}
+			return rows
+		})
+}
+
+// clock prints the time of day here, to the millisecond.
+func clock(t time.Time) string { return t.Local().Format("15:04:05.000") }
+
+// collect takes all items, or fails.
+func collect[T any](items iter.Seq2[T, error]) (all []T, err error) {
+	for item, err := range items {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, item)
+	}
+	return all, nil
+}
