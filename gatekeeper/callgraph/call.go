@@ -79,6 +79,7 @@ type call struct {
 	id, parent packet.ID
 	sequence   uint64
 	times      [3]int64 // of a1, b1, b2, nanoseconds of Unix time; 0 is none
+	heard      int64    // when a loose call was last sent, likewise
 	links      [lists]link
 	caller     int32 // node
 	server     int32

@@ -135,16 +135,13 @@ func (g *Graph) merge(k int32, to Node) {
 	g.nodes.release(t)
 }
 
-// Expire removes the loose calls that were sent before a time, and returns their
-// ids: the digest that told of their end was probably lost.
+// Expire removes the loose calls that were last sent before a time, and returns
+// their ids, that of the longest silence first: a caller that waits sends its call
+// again and again, so the digest that told of the end was probably lost.
 func (g *Graph) Expire(before time.Time) (expired []packet.ID) {
-	for i := g.age.first; i != 0 && g.calls.at(i).times[A1] < before.UnixNano(); {
-		c, next := g.calls.at(i), g.calls.at(i).links[byAge].next
-		if c.is(loose) {
-			expired = append(expired, c.id)
-			g.remove(i)
-		}
-		i = next
+	for i := g.heard.first; i != 0 && g.calls.at(i).heard < before.UnixNano(); i = g.heard.first {
+		expired = append(expired, g.calls.at(i).id)
+		g.remove(i)
 	}
 	return expired
 }
@@ -154,6 +151,9 @@ func (g *Graph) remove(i int32) {
 	c := g.calls.at(i)
 	delete(g.index, c.id)
 	g.unlink(byAge, &g.age, i)
+	if c.is(loose) {
+		g.unlink(byHeard, &g.heard, i)
+	}
 	g.unlink(byCaller, &g.nodes.value(c.caller).sent, i)
 	if siblings, ok := g.parents[c.parent]; ok && !c.parent.IsZero() {
 		g.unlink(byParent, &siblings, i)

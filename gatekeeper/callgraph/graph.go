@@ -18,6 +18,7 @@ type Graph struct {
 	index    map[packet.ID]int32
 	parents  map[packet.ID]ends // of byParent, for executions that have calls out
 	age      ends               // byAge
+	heard    ends               // byHeard
 	nodes    interned[nodeKey, node]
 	services interned[string, struct{}]
 	servers  interned[serverKey, server]
@@ -43,10 +44,12 @@ func New(limit int) *Graph {
 var ErrKnown = errors.New("the call is known")
 
 // Sent adds a call (a1). It is refused, and the graph stays as it was, with
-// ErrKnown if it is there already, with a *Deadlock if it would wait for itself,
+// ErrKnown if it is there already (one that is Loose has then been heard of
+// again, for Expire), with a *Deadlock if it would wait for itself,
 // and with a *fault.Error of code Overloaded if the graph is full.
 func (g *Graph) Sent(c Call, at time.Time) error {
-	if g.index[c.ID] != 0 {
+	if i := g.index[c.ID]; i != 0 {
+		g.hear(i, at)
 		return ErrKnown
 	}
 	if g.calls.len >= g.limit {
@@ -72,7 +75,20 @@ func (g *Graph) Sent(c Call, at time.Time) error {
 	}
 	g.enqueue(i, c.Callee, c.Service, c.Serial)
 	g.carry(i, c.Pointers)
+	if c.Loose {
+		r.heard = nanos(at)
+		g.push(byHeard, &g.heard, i)
+	}
 	return nil
+}
+
+// hear notes that a loose call is still being sent.
+func (g *Graph) hear(i int32, at time.Time) {
+	if c := g.calls.at(i); c.is(loose) {
+		c.heard = nanos(at)
+		g.unlink(byHeard, &g.heard, i)
+		g.push(byHeard, &g.heard, i)
+	}
 }
 
 func flagsOf(c *Call) (f flags) {

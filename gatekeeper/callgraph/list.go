@@ -8,6 +8,7 @@ const (
 	byCaller             // a node's calls that have not returned
 	byServer             // the calls that a service on a node runs or has queued
 	byParent             // the calls that an execution has made
+	byHeard              // the loose calls, that of which nothing was heard for longest first
 	lists
 )
 

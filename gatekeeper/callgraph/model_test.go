@@ -16,6 +16,7 @@ type model struct {
 	calls    []*View
 	queue    []packet.ID
 	sequence uint64
+	heard    map[packet.ID]time.Time // when a call was last sent
 }
 
 func (m *model) find(id packet.ID) *View {

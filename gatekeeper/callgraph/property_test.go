@@ -20,12 +20,13 @@ import (
 // answer.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{g: New(1000), m: &model{}, now: time.Unix(100, 0).UTC()}
+		w := &world{g: New(1000), m: &model{heard: map[packet.ID]time.Time{}}, now: time.Unix(100, 0).UTC()}
 		t.Repeat(map[string]func(*rapid.T){
 			"":        w.check,
 			"sent":    w.sent,
 			"sent 2":  w.sent,
 			"sent 3":  w.sent,
+			"again":   w.sendAgain,
 			"advance": w.advance,
 			"remove":  w.remove,
 			"gone":    w.gone,
@@ -44,7 +45,7 @@ func TestModel(t *testing.T) {
 // TestDeadlocks makes many nested calls between few stateful services.
 func TestDeadlocks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{g: New(1000), m: &model{}, now: time.Unix(100, 0).UTC()}
+		w := &world{g: New(1000), m: &model{heard: map[packet.ID]time.Time{}}, now: time.Unix(100, 0).UTC()}
 		t.Repeat(map[string]func(*rapid.T){
 			"client": func(t *rapid.T) { w.send(t, w.serialCall(t)) },
 			"nested": func(t *rapid.T) {
@@ -128,8 +129,21 @@ func (w *world) send(t *rapid.T, c Call) {
 		t.Fatal(err)
 	}
 	w.m.sent(c, at)
+	w.again(t, c)
+}
+
+// again sends a call once more.
+func (w *world) again(t *rapid.T, c Call) {
+	at := w.tick()
 	if err := w.g.Sent(c, at); !errors.Is(err, ErrKnown) {
 		t.Fatalf("sent again: %v", err)
+	}
+	w.m.heard[c.ID] = at
+}
+
+func (w *world) sendAgain(t *rapid.T) {
+	if v := w.m.find(w.pick(t)); v != nil {
+		w.again(t, v.Call)
 	}
 }
 
@@ -212,11 +226,12 @@ func (w *world) expire(t *rapid.T) {
 	before := w.now.Add(-time.Duration(rapid.IntRange(5, 100).Draw(t, "age")) * time.Millisecond)
 	var want []packet.ID
 	for _, v := range slices.Clone(w.m.calls) {
-		if v.Loose && v.Times[A1].Before(before) {
+		if v.Loose && w.m.heard[v.ID].Before(before) {
 			want = append(want, v.ID)
 			w.m.remove(v.ID)
 		}
 	}
+	slices.SortFunc(want, func(a, b packet.ID) int { return w.m.heard[a].Compare(w.m.heard[b]) })
 	if got := w.g.Expire(before); !slices.Equal(got, want) {
 		t.Fatalf("expired %v, want %v", got, want)
 	}
@@ -304,7 +319,7 @@ func (w *world) checkEmpty(t *rapid.T) {
 	g := w.g
 	left := []int{
 		g.calls.len, g.carried.len, g.nodes.slab.len, g.services.slab.len, g.servers.slab.len, g.methods.slab.len,
-		len(g.index), len(g.parents), len(g.pointers), len(g.nodes.index), len(g.servers.index), int(g.age.first), int(g.age.last),
+		len(g.index), len(g.parents), len(g.pointers), len(g.nodes.index), len(g.servers.index), int(g.age.first), int(g.age.last), int(g.heard.first), int(g.heard.last),
 	}
 	if slices.Max(left) > 0 {
 		t.Fatalf("left over: %v", left)
