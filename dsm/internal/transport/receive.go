@@ -20,11 +20,11 @@ func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Hea
 		e.Stats.Stray++
 		return
 	}
-	p.heard = now
 	if h.Kind == packet.Nack {
 		e.Stats.Denied++
 		e.denied(now, p, r)
 	} else {
+		p.heard = now
 		e.Stats.Answered++
 		e.answered(now, p, r, from, h, data)
 	}
@@ -80,7 +80,7 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.
 	if r.settler != nil && status == fault.Canceled {
 		status = r.verdict // the server has it settled, and says so sooner than to the settler
 	}
-	e.finish(p, r, status, false)
+	e.finish(p, r, status)
 }
 
 // measure takes r's round trip in, and looks for requests that it overtook.
@@ -104,7 +104,7 @@ func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
 	switch r.op() {
 	case packet.OpRead:
 		e.measure(now, p, r)
-		e.finish(p, r, fault.PermissionDenied, false)
+		e.finish(p, r, fault.PermissionDenied)
 	case packet.OpWrite, packet.OpFree:
 		// Another copy of it may have been let through, or still be.
 		e.resolve(now, p, r, fault.PermissionDenied)
@@ -112,7 +112,7 @@ func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
 }
 
 // finish reports r's fate and settles it.
-func (e *Endpoint) finish(p *peer, r *request, status fault.Code, local bool) {
+func (e *Endpoint) finish(p *peer, r *request, status fault.Code) {
 	t, off := r.transfer, r.off
 	if r.op() == packet.OpFree && status == fault.OK {
 		p.known.forget(r.to)
@@ -126,7 +126,7 @@ func (e *Endpoint) finish(p *peer, r *request, status fault.Code, local bool) {
 	}
 	t.open--
 	if status != fault.OK {
-		t.fail(off, status, local)
+		t.fail(off, status, false)
 	}
 	e.conclude(p, t)
 }

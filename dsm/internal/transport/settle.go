@@ -29,10 +29,10 @@ func (e *Endpoint) resolve(now time.Duration, p *peer, r *request, verdict fault
 // machine's (it is gone, and its regions with it).
 func (e *Endpoint) resolved(p *peer, r *request, h *packet.Header) {
 	if h.Status == fault.OK && h.Flags&packet.FlagApplied == 0 {
-		e.finish(p, r, r.verdict, false)
+		e.finish(p, r, r.verdict)
 		return
 	}
-	e.finish(p, r, h.Status, false)
+	e.finish(p, r, h.Status)
 }
 
 // abandon ends the caller's interest in r. An alloc or a free goes on: the

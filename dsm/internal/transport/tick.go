@@ -68,11 +68,7 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	}
 	t.open--
 	t.fail(waits.off, status, !r.refused)
-	if waits == r {
-		e.abandon(now, p, r)
-	} else {
-		waits.transfer = nil
-	}
+	e.abandon(now, p, waits)
 	e.conclude(p, t)
 	return op == packet.OpRead || op == packet.OpWrite
 }
