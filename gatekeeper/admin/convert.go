@@ -20,7 +20,16 @@ func statusOf(version string, set gatekeeper.Settings, o *gatekeeper.Overview) a
 		Version: version, Boot: bootOf(set), Election: fmt.Sprintf("%d:%d", set.Election.High, set.Election.Low), Time: o.Time,
 		Switch: api.Switch{Connected: o.Switch, DeviceID: set.DeviceID},
 		MTU:    set.MTU, DSMPrefix: int(set.DSMPrefix), Heartbeat: set.Heartbeat.Seconds(),
-		Counts: countsOf(o), Counters: api.Counters(o.Counters),
+		Counts: countsOf(o), Counters: countersOf(&o.Counters),
+	}
+}
+
+func countersOf(c *gatekeeper.Counters) api.Counters {
+	return api.Counters{
+		Held: c.Held, Released: c.Released, Calls: c.Calls, Allocs: c.Allocs, Frees: c.Frees, Reclaims: c.Reclaims,
+		RulesWritten: c.RulesWritten, RulesGranted: c.RulesGranted, RulesRevoked: c.RulesRevoked,
+		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign,
+		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Probes: c.Probes, Reconciled: c.Reconciled,
 	}
 }
 
@@ -72,7 +81,7 @@ func servicesOf(o *gatekeeper.Overview) []api.Service {
 func serviceOf(s *gatekeeper.ServiceState) api.Service {
 	out := api.Service{Name: s.Name, Address: s.Address, Nodes: []netip.Addr{}, Methods: []api.Method{}}
 	for _, m := range s.Methods {
-		routes := each(m.Routes, func(r *gatekeeper.RouteState) api.Route { return api.Route(*r) })
+		routes := each(m.Routes, func(r *gatekeeper.RouteState) api.Route { return api.Route{Spread: r.Spread, Bits: r.Bits, Node: r.Node} })
 		out.Methods = append(out.Methods, api.Method{Name: m.Name, Routes: routes})
 		for _, r := range routes {
 			out.Nodes = append(out.Nodes, r.Node)
@@ -95,7 +104,7 @@ func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.R
 	return each(regions, func(r *gatekeeper.RegionState) api.Region {
 		out := api.Region{
 			Region: r.Region, Size: r.Size, Owner: r.Owner, Controller: r.Controller, Freeing: r.Freeing,
-			Leases: each(r.Leases, func(l *gatekeeper.LeaseState) api.Lease { return api.Lease(*l) }),
+			Leases: each(r.Leases, func(l *gatekeeper.LeaseState) api.Lease { return api.Lease{Call: l.Call, Node: l.Node} }),
 		}
 		if p, err := netip.ParsePrefix(r.Region); err == nil {
 			out.Blade = machines[packet.FromAddr(p.Addr()).Machine()]
@@ -110,7 +119,9 @@ func callOf(k *gatekeeper.CallState) api.Call {
 	}
 }
 
-func denialOf(d *gatekeeper.Denial) api.Denial { return api.Denial(*d) }
+func denialOf(d *gatekeeper.Denial) api.Denial {
+	return api.Denial{Time: d.Time, Port: d.Port, Node: d.Node, Op: d.Op, Pointer: d.Pointer}
+}
 
 func eventOf(id string, e *gatekeeper.Event) api.Event {
 	out := api.Event{

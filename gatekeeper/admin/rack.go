@@ -39,7 +39,7 @@ func (s *Server) status(ctx context.Context, _ *none) (api.Status, error) {
 
 func (s *Server) counters(ctx context.Context, _ *none) (api.Counters, error) {
 	o, err := s.backend.Overview(ctx)
-	return api.Counters(o.Counters), err
+	return countersOf(&o.Counters), err
 }
 
 func (s *Server) blades(ctx context.Context, _ *none) (api.List[api.Blade], error) {
