@@ -117,12 +117,14 @@ func (c *controller) newRequest(n, callee *node, h *held, m *rpc.Message) {
 		header: m.Header, to: h.dst, caller: n.address, callee: callee.address, incarnation: callee.incarnation,
 		service: s.name, method: m.Method.String(), stage: stageWaiting,
 	}
-	if x := callee.exports[s.address]; x != nil {
-		k.method = x.methods[m.Method].Name
-	}
+	k.method = s.methodName(callee, m.Method)
 	c.record(n, k)
 	c.count.Calls++
 	c.callEvent(CallHeld, k)
+	if k.refusal = c.atA1(k, m.Pointers); k.refusal != nil {
+		c.refuseCall(k, h, &m.Header)
+		return
+	}
 	v := verdict(func(st lease.Step, err error) { c.judged(k, h, m, st, err) })
 	if k.oneway() {
 		c.submit(lease.Oneway{ID: k.id(), Caller: k.caller, Callee: k.callee, Pointers: m.Pointers}, v)
@@ -144,6 +146,7 @@ func (c *controller) judged(k *call, h *held, m *rpc.Message, s lease.Step, err 
 		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee}, verdict(func(lease.Step, error) { c.finish(k) }))
 	case s.Outcome == lease.Done:
 		k.stage = stageRunning
+		c.atB1(k)
 		c.releaseRequest(k, h, m)
 		if k.oneway() {
 			c.finish(k)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
@@ -24,6 +25,7 @@ type controller struct {
 	nodes    map[netip.Addr]*node
 	services map[netip.Addr]*service
 	calls    map[rpc.ID]*call
+	graph    *callgraph.Graph // of the calls under way, those included that are not held
 	leases   *lease.Machine
 	base     base
 	machines [256]*blade               // memory blades in service, by machine id
@@ -50,7 +52,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	return &controller{
 		cfg: cfg, log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, leases: lease.New(), base: base{}, frees: map[packet.Pointer]uint64{}, orphans: map[*call]time.Time{},
+		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), base: base{}, frees: map[packet.Pointer]uint64{}, orphans: map[*call]time.Time{},
 	}
 }
 
@@ -122,6 +124,9 @@ const deniedDigest = "denied_digest_t"
 
 // digest takes a sample of a digest.
 func (c *controller) digest(d p4rtclient.Digest) {
+	if d.Name == callDigest {
+		c.callSeen(d.Fields)
+	}
 	if d.Name != deniedDigest || len(d.Fields) != 4 {
 		return
 	}

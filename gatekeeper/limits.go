@@ -8,6 +8,8 @@ const (
 	// maxNodeCalls bounds the calls of one caller that are on record, finished
 	// ones included that the caller has not settled yet.
 	maxNodeCalls = 1 << 16
+	// maxCalls bounds the calls in the call graph: some 300 MiB.
+	maxCalls = 1 << 20
 	// maxAllocs bounds the allocations of one node at one memory machine that it
 	// has not settled; a client has far fewer requests out.
 	maxAllocs = 1 << 16

@@ -147,6 +147,7 @@ func (c *controller) removeNode(n *node, why string, fenced func()) {
 		}
 		c.forgetCaller(n)
 		c.steps(c.leases.RemoveNode(n.address))
+		c.graph.NodeGone(n.identity())
 		c.event(Event{Kind: NodeLeft, Blade: b.hello.Blade, Node: n.address, Name: n.name, Message: why})
 		c.log.Info("node left", "node", n.address, "name", n.name, "reason", why)
 	}, c.unidentify(n.address))

@@ -66,6 +66,7 @@ func (c *controller) record(n *node, k *call) {
 // finish ends a call's life on the wire.
 func (c *controller) finish(k *call) {
 	k.stage = stageFinished
+	c.atA2(k)
 	for _, child := range k.children {
 		child.settled = true
 		c.forgetSettled(child)

@@ -56,8 +56,9 @@ func (c *controller) refuseCall(k *call, h *held, m *rpc.Header) {
 	c.finish(k)
 }
 
-// heldNoRoute answers a call without pointers that found no route, or lets it go
-// on if the route has come up meanwhile.
+// heldNoRoute takes a call without pointers that found no route: there is none to
+// a stateful service, and one to another may have come up meanwhile. It goes on
+// if it may, or is answered.
 func (c *controller) heldNoRoute(h *held) {
 	n := c.caller(h)
 	if n == nil {
@@ -69,6 +70,9 @@ func (c *controller) heldNoRoute(h *held) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
+	if why == nil {
+		why = c.unheld(n, callee, c.services[h.dst], &m.Header)
+	}
 	if why != nil {
 		c.refuse(h, &m.Header, why)
 		return

@@ -38,8 +38,10 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 		return 0, err
 	}
 	g.cfg.Log.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
-	if err := g.client.EnableDigest(ctx, deniedDigest); err != nil {
-		return 0, err
+	for _, digest := range []string{deniedDigest, callDigest} {
+		if err := g.client.EnableDigest(ctx, digest); err != nil {
+			return 0, err
+		}
 	}
 	found, err := g.client.Read(ctx)
 	if err != nil {

@@ -129,7 +129,8 @@ func (c *controller) withdraw(n *node, address netip.Addr) []phase {
 
 // reroute makes a service's routes what its exports ask for, and returns the
 // updates: new and changed rows first, so that no call is without a route while
-// the rows that are no longer needed go.
+// the rows that are no longer needed go. The switch gets none for a stateful
+// service, so that it holds every call into it: see graph.go.
 func (c *controller) reroute(s *service) []phase {
 	routes := map[routeKey]*node{}
 	for method, nodes := range s.serving() {
@@ -142,12 +143,12 @@ func (c *controller) reroute(s *service) []phase {
 	var up, down phase
 	for _, k := range sortedRoutes(routes) {
 		n := routes[k]
-		if n.blade.port != nil {
+		if n.blade.port != nil && !s.stateful() {
 			up = append(up, c.base.want(routeEntry(s.address, k.method, k.spread, hopOf(n.blade.port.num)))...)
 		}
 	}
 	for _, k := range sortedRoutes(s.routes) {
-		if routes[k] == nil {
+		if routes[k] == nil || s.stateful() {
 			down = append(down, c.base.unwant(routeEntry(s.address, k.method, k.spread, 0))...)
 		}
 	}

@@ -23,6 +23,7 @@ type Counters struct {
 	RulesGranted uint64 `json:"rules_granted"` // of these, accesses granted
 	RulesRevoked uint64 `json:"rules_revoked"` // and revoked
 	Denied       uint64 `json:"denied"`        // accesses denied by the switch
+	Deadlocks    uint64 `json:"deadlocks"`     // calls refused because they would have waited for themselves
 	Refused      uint64 `json:"refused"`       // calls, frees and requests refused by the Gatekeeper
 	Duplicates   uint64 `json:"duplicates"`    // copies of what was known
 	Late         uint64 `json:"late"`          // calls below their session's floor

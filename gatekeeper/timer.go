@@ -20,6 +20,7 @@ func (c *controller) tick() {
 		}
 	}
 	c.probe()
+	c.graph.Expire(c.now.Add(-looseAge))
 }
 
 // silent is when a blade has been silent for too long.
@@ -48,6 +49,9 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	}
 	for _, t := range c.orphans {
 		earliest(t)
+	}
+	if last, any := c.graph.Quietest(); any {
+		earliest(last.Add(looseAge + 1))
 	}
 	return at, ok
 }

@@ -52,6 +52,7 @@ var counters = []struct {
 	{describe("reconciled_rules_total", "Table entries repaired after the switch was read back."), func(c *gatekeeper.Counters) uint64 { return c.Reconciled }},
 	{describe("denied_accesses_total", "Memory accesses that the switch has denied."), func(c *gatekeeper.Counters) uint64 { return c.Denied }},
 	{describe("refused_requests_total", "Calls, frees and requests refused by the Gatekeeper."), func(c *gatekeeper.Counters) uint64 { return c.Refused }},
+	{describe("deadlocked_calls_total", "Calls refused because they would have waited for themselves."), func(c *gatekeeper.Counters) uint64 { return c.Deadlocks }},
 	{describe("failures_total", "Rules or commands refused by the switch or a blade."), func(c *gatekeeper.Counters) uint64 { return c.Failures }},
 	{describe("probes_total", "Replies asked for in the place of callers that are gone."), func(c *gatekeeper.Counters) uint64 { return c.Probes }},
 }

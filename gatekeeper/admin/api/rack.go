@@ -54,6 +54,7 @@ type Counters struct {
 	RulesGranted uint64 `json:"rules_granted" doc:"Access rules granted, among those written"`
 	RulesRevoked uint64 `json:"rules_revoked" doc:"Access rules revoked, among those written"`
 	Denied       uint64 `json:"denied" doc:"Accesses that the switch has denied"`
+	Deadlocks    uint64 `json:"deadlocks" doc:"Calls refused because they would have waited for themselves"`
 	Refused      uint64 `json:"refused" doc:"Calls, frees and requests that the Gatekeeper has refused"`
 	Duplicates   uint64 `json:"duplicates" doc:"Copies of what was known"`
 	Late         uint64 `json:"late" doc:"Calls below their session's floor"`

@@ -1,0 +1,179 @@
+package gatekeeper
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// exportStateful makes the node serve one call at a time.
+func (n *testNode) exportStateful(service, method string) {
+	n.r.t.Helper()
+	e := control.Export{Node: n.address, Incarnation: n.incarnation, Service: service, Stateful: true, Methods: []control.Method{{Name: method}}}
+	if err := n.ask(control.KindExport, e, nil); err != nil {
+		n.r.t.Fatal(err)
+	}
+}
+
+// nested is a call made by the execution that serves another.
+func (n *testNode) nested(parent rpc.ID, service, method string, ps ...packet.Pointer) *rpc.Message {
+	m := n.message(service, method, ps...)
+	m.Parent = parent
+	return m
+}
+
+// underWay returns the calls in the graph, oldest first.
+func (r *rack) underWay() (all []callgraph.View) {
+	r.t.Helper()
+	r.settle()
+	if err := r.gk.do(context.Background(), func() { all = slices.Collect(r.gk.ctl.graph.All()) }); err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// TestGraph_DeadlockIsRefused is A → S, which runs one call at a time, → B → S: it
+// would wait for itself, and is refused; whether the calls are held or not.
+func TestGraph_DeadlockIsRefused(t *testing.T) {
+	for name, held := range map[string]rpc.Flags{"held": rpc.FlagHeld, "not held": 0} {
+		t.Run(name, func(t *testing.T) {
+			inSmall(t, func(s *small) {
+				s.b.exportStateful("S", "do")
+				if err := s.c.export("B", "do"); err != nil {
+					t.Fatal(err)
+				}
+				call := func(from, to *testNode, parent rpc.ID, service string) rpc.Message {
+					m := from.nested(parent, service, "do")
+					m.Flags |= held
+					from.call(service, m)
+					return to.message1()
+				}
+				first := call(s.a, s.b, rpc.ID{}, "S")
+				second := call(s.b, s.c, first.Call, "B")
+				bad := s.c.nested(second.Call, "S", "do")
+				bad.Flags |= held
+				for range 2 { // and again
+					s.c.call("S", bad)
+					ms := s.c.messages()
+					if len(ms) != 1 || ms[0].Type != rpc.Exception || ms[0].Code != fault.Deadlock || !strings.Contains(string(ms[0].Payload), "S.do") {
+						t.Fatalf("the call that waits for itself: got %+v", ms)
+					}
+				}
+				quiet("a refused call", s.b)
+				if all := s.underWay(); len(all) != 2 || all[1].Parent != first.Call || !all[0].Serial {
+					t.Errorf("under way: %+v", all)
+				}
+
+				// Another client's call only waits; and what waits for nobody is let through.
+				other := call(s.a, s.b, rpc.ID{}, "S")
+				if v, _ := s.view(other.Call); v.Behind != first.Call {
+					t.Errorf("the other call: %+v", v)
+				}
+				answer := func(from, to *testNode, m rpc.Message) {
+					from.replyFlags(to.address, &m, held)
+					if got := to.message1(); got.Type != rpc.Reply || got.Call != m.Call {
+						t.Errorf("the reply: %+v", got)
+					}
+				}
+				answer(s.c, s.b, second)
+				answer(s.b, s.a, first)
+				answer(s.b, s.a, other)
+				third := call(s.c, s.b, second.Call, "S") // its parent is over
+				answer(s.b, s.c, third)
+				if all := s.underWay(); len(all) != 0 {
+					t.Errorf("in the end: %+v", all)
+				}
+				if n := s.snapshot().Counters.Deadlocks; n == 0 {
+					t.Error("no deadlock was counted")
+				}
+			})
+		})
+	}
+}
+
+// replyFlags answers a call, held or not.
+func (n *testNode) replyFlags(to netip.Addr, call *rpc.Message, held rpc.Flags) {
+	m := *call
+	m.Type, m.Flags, m.CalleeIncarnation = rpc.Reply, rpc.FlagSession|held, n.incarnation
+	n.send(n.address, to, rackaddr.PortRPC, m.Append(nil))
+}
+
+func (r *rack) view(id rpc.ID) (v callgraph.View, ok bool) {
+	r.t.Helper()
+	r.settle()
+	if err := r.gk.do(context.Background(), func() { v, ok = r.gk.ctl.graph.Call(id) }); err != nil {
+		r.t.Fatal(err)
+	}
+	return v, ok
+}
+
+// TestGraph_StagesOfHeldCall follows a call with a pointer from a1 to a2.
+func TestGraph_StagesOfHeldCall(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		m := s.a.message("Arrays", "add", p)
+		m.Flags = m.Flags.WithPolicy(rpc.PolicyRecover)
+		sent := time.Now()
+		s.a.call("Arrays", m)
+		call := s.b.message1()
+		v, ok := s.view(m.Call)
+		if !ok || v.Stage != callgraph.B1 || v.Caller.Address != s.a.address || v.Callee != (callgraph.Node{Address: s.b.address, Incarnation: 1}) ||
+			v.Service != "Arrays" || v.Method != "add" || v.Policy != rpc.PolicyRecover || len(v.Pointers) != 1 || v.Pointers[0] != p || v.Loose {
+			t.Errorf("with the callee: %+v", v)
+		}
+		if v.Times[callgraph.A1].Before(sent) || v.Times[callgraph.B1].Before(v.Times[callgraph.A1]) {
+			t.Errorf("times %v, sent at %v", v.Times, sent)
+		}
+		s.b.reply(s.a.address, &call)
+		s.a.message1()
+		if v, ok := s.view(m.Call); ok {
+			t.Errorf("after the reply: %+v", v)
+		}
+
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		s.b.message1()
+		s.b.leave()
+		s.a.refused("the callee is gone", fault.Unavailable)
+		if all := s.underWay(); len(all) != 0 {
+			t.Errorf("after the callee's end: %+v", all)
+		}
+	})
+}
+
+// TestGraph_LooseCallsAge loses the end of a call that is not held: it stays while
+// its caller sends it again, and no longer.
+func TestGraph_LooseCallsAge(t *testing.T) {
+	inSmall(t, func(s *small) {
+		m := s.a.message("Arrays", "add")
+		held := s.a.message("Arrays", "add", s.m1.alloc(s.a, 1, 1))
+		s.a.call("Arrays", held)
+		for range 15 {
+			s.a.call("Arrays", m)
+			s.beat(time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade, s.m1)
+		}
+		v, ok := s.view(m.Call)
+		if !ok || !v.Loose || v.Method != "add" || v.Caller.Address != s.a.address || v.Callee.Address != s.b.address {
+			t.Fatalf("while it is sent: %+v, %t", v, ok)
+		}
+		oneway := s.a.message("Arrays", "add")
+		oneway.Type = rpc.Oneway
+		s.a.call("Arrays", oneway)
+		if v, ok := s.view(oneway.Call); !ok || !v.Oneway {
+			t.Errorf("a one-way: %+v", v)
+		}
+		s.beat(looseAge+time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade, s.m1)
+		if all := s.underWay(); len(all) != 1 || all[0].ID != held.Call {
+			t.Errorf("after a silence: %+v", all)
+		}
+	})
+}
