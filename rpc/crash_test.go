@@ -1,0 +1,316 @@
+package rpc_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/internal/model"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+)
+
+// ledger is a service whose state is a list, which tells its changes.
+type ledger struct {
+	*testsvc.Handler
+	entries, fresh []int64
+}
+
+func (l *ledger) write(n int64) { l.entries, l.fresh = append(l.entries, n), append(l.fresh, n) }
+
+// Add writes a down and returns its place, and b.
+func (l *ledger) Add(_ context.Context, a, b int64) (int64, error) {
+	l.write(a)
+	return int64(len(l.entries))*1000 + b%1000, nil
+}
+
+func (l *ledger) Note(_ context.Context, n int64) error {
+	l.write(-n)
+	return nil
+}
+
+func (l *ledger) Snapshot() ([]byte, error) {
+	l.fresh = nil
+	return json.Marshal(l.entries)
+}
+func (l *ledger) Restore(b []byte) error { return json.Unmarshal(b, &l.entries) }
+func (l *ledger) Delta() ([]byte, error) {
+	defer func() { l.fresh = nil }()
+	if len(l.fresh) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(l.fresh)
+}
+
+func (l *ledger) Apply(b []byte) error {
+	var more []int64
+	err := json.Unmarshal(b, &more)
+	l.entries = append(l.entries, more...)
+	return err
+}
+
+// clerk is a service that has state, and does in a call all that an execution may
+// do. What it gets from outside goes into its calls, so the Gatekeeper would see
+// a re-run that gets something else.
+type clerk struct {
+	*testsvc.Handler
+	world   *world
+	node    *rpc.Node
+	Results map[int64]int64
+}
+
+func (c *clerk) Snapshot() ([]byte, error) { return json.Marshal(c.Results) }
+func (c *clerk) Restore(b []byte) error    { return json.Unmarshal(b, &c.Results) }
+
+func (c *clerk) Add(ctx context.Context, a, _ int64) (int64, error) {
+	result, err := c.world.work(ctx, c.node, a)
+	if err == nil {
+		c.Results[a] = result
+	}
+	return result, err
+}
+
+// work is the program of an execution, named a.
+func (w *world) work(ctx context.Context, n *rpc.Node, a int64) (int64, error) {
+	down := func() *testsvc.TestClient {
+		return testsvc.NewTestClient(n.Client("Ledger", rpc.WithPolicy(rpc.PolicyRecover)))
+	}
+	random := make([]byte, 8)
+	if err := rpc.Random(ctx, random); err != nil {
+		return 0, err
+	}
+	chance, err := testsvc.NewTestClient(n.Client("Chance")).Count(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	effect, err := rpc.Effect(ctx, fmt.Sprint("effect ", a), func(context.Context) ([]byte, error) {
+		return fmt.Append(nil, w.effects.Add(1)), nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	h := fnv.New32a()
+	fmt.Fprint(h, rpc.Now(ctx), random, chance, string(effect))
+	seen := int64(h.Sum32())
+	place, err := down().Add(ctx, 100*a, seen)
+	if err != nil {
+		return 0, err
+	}
+	if err := down().Note(ctx, 100*a+9); err != nil {
+		return 0, err
+	}
+	first, err := w.race(ctx, down, a, place)
+	if err != nil {
+		return 0, err
+	}
+	return down().Add(ctx, 100*a+3, place*10+int64(first))
+}
+
+// race does two calls at a time and tells which was seen first.
+func (w *world) race(ctx context.Context, down func() *testsvc.TestClient, a, place int64) (int, error) {
+	var branches []*rpc.Branch
+	for i := range int64(2) {
+		branches = append(branches, rpc.Go(ctx, func(ctx context.Context) error {
+			_, err := down().Add(ctx, 100*a+1+i, place)
+			return err
+		}))
+	}
+	first, err := rpc.WaitAny(ctx, branches...)
+	if err != nil {
+		return 0, err
+	}
+	return first, branches[1-first].Wait()
+}
+
+// world is a rack with a model Gatekeeper, nodes that are started again when they
+// crash, and a client.
+type world struct {
+	t       *testing.T
+	rack    *testrack.Rack
+	gk      *model.Gatekeeper
+	effects atomic.Int64
+	ended   chan struct{}
+	group   sync.WaitGroup
+
+	mu      sync.Mutex
+	hosts   map[string]*wire.Host
+	ledger  *ledger
+	clerk   *clerk
+	crashes int
+}
+
+// inWorld runs f in a world in which onFrame sees every frame.
+func inWorld(t *testing.T, seed uint64, onFrame func(*world, wire.Frame), f func(*world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, ended: make(chan struct{}), hosts: map[string]*wire.Host{}}
+		w.rack = testrack.New(wire.Config{
+			Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait},
+			OnFrame:  func(f wire.Frame) { onFrame(w, f) },
+		})
+		defer w.rack.Run()()
+		w.gk = model.New(w.rack)
+		w.keep("chance", 1, func(ctx context.Context, n *rpc.Node) error {
+			return n.Export(ctx, "Chance", testsvc.NewTestProcessor(&testsvc.Handler{}))
+		})
+		w.keep("ledger", 2, func(ctx context.Context, n *rpc.Node) error {
+			l := &ledger{Handler: &testsvc.Handler{}}
+			w.mu.Lock()
+			w.ledger = l
+			w.mu.Unlock()
+			return n.Export(ctx, "Ledger", testsvc.NewTestProcessor(l), rpc.WithState(l))
+		})
+		w.keep("clerk", 3, func(ctx context.Context, n *rpc.Node) error {
+			c := &clerk{Handler: &testsvc.Handler{}, world: w, node: n, Results: map[int64]int64{}}
+			w.mu.Lock()
+			w.clerk = c
+			w.mu.Unlock()
+			return n.Export(ctx, "Clerk", testsvc.NewTestProcessor(c), rpc.WithState(c))
+		})
+		pass(10 * time.Millisecond) // all are there
+		f(w)
+		for w.gk.Unfinished() > 0 { // one-ways of the last
+			pass(time.Second)
+		}
+		close(w.ended)
+		w.group.Wait()
+		for _, c := range w.gk.Complaints() {
+			t.Error(c)
+		}
+	})
+}
+
+// crash ends a node's blade.
+func (w *world) crash(name string) {
+	w.mu.Lock()
+	h := w.hosts[name]
+	w.crashes++
+	w.mu.Unlock()
+	h.Crash()
+}
+
+// join makes the next incarnation of a node.
+func (w *world) join(name string, number uint64) *rpc.Node {
+	s, host, err := w.gk.Session(name, rackaddr.Node(number))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.hosts[name] = host
+	w.mu.Unlock()
+	n, err := rpc.Join(context.Background(), rpc.WithName(name), rpc.WithJoiner(testrack.Fixed(s)), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+// keep runs a node until the world ends, starting it again when it crashes.
+func (w *world) keep(name string, number uint64, start func(context.Context, *rpc.Node) error) {
+	w.group.Go(func() {
+		for {
+			n := w.join(name, number)
+			err := start(context.Background(), n)
+			select {
+			case <-n.Done():
+			case <-w.ended:
+				if err != nil {
+					w.t.Error(name, err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			err = n.Close(ctx)
+			cancel()
+			select {
+			case <-w.ended:
+				if err != nil {
+					w.t.Error(name, err)
+				}
+				return
+			default:
+				pass(time.Millisecond) // to find the spare
+			}
+		}
+	})
+}
+
+// check compares the ledger with what should be in it.
+func (w *world) check(works ...int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var want []int64
+	for _, a := range works {
+		want = append(want, 100*a, 100*a+1, 100*a+2, 100*a+3, -(100*a + 9))
+	}
+	got := slices.Sorted(slices.Values(w.ledger.entries))
+	if slices.Sort(want); !slices.Equal(got, want) {
+		w.t.Errorf("ledger: %v, want %v", got, want)
+	}
+	if n := w.effects.Load(); n < int64(len(works)) || n > int64(len(works)+w.crashes) {
+		w.t.Errorf("%d effects for %d works and %d crashes", n, len(works), w.crashes)
+	}
+}
+
+// clientWorks calls the clerk.
+func (w *world) clientWorks(total int64) {
+	n := w.join("client", 9)
+	c := testsvc.NewTestClient(n.Client("Clerk", rpc.WithPolicy(rpc.PolicyRecover)))
+	results := map[int64]int64{}
+	var works []int64
+	for a := int64(1); a <= total; a++ {
+		got, err := c.Add(w.t.Context(), a, 0)
+		if err != nil {
+			w.t.Errorf("call %d: %v", a, err)
+		}
+		results[a] = got
+		works = append(works, a)
+	}
+	for w.gk.Unfinished() > 0 {
+		pass(time.Second)
+	}
+	w.check(works...)
+	w.mu.Lock()
+	if !maps.Equal(results, w.clerk.Results) {
+		w.t.Errorf("the client has got %v, the clerk's state is %v", results, w.clerk.Results)
+	}
+	w.mu.Unlock()
+	closeNode(w.t, n)
+}
+
+// A callee, or a caller in the middle, that dies before or after any packet: each
+// call is run exactly once as far as anybody can tell.
+func TestCrashAtEveryPacket(t *testing.T) {
+	var frames uint64
+	count := func(_ *world, f wire.Frame) { frames = max(frames, f.Seq) }
+	inWorld(t, 1, count, func(w *world) { w.clientWorks(2) })
+	if frames < 60 {
+		t.Fatalf("only %d packets", frames)
+	}
+	for _, victim := range []string{"clerk", "ledger"} {
+		for _, stage := range []wire.Stage{wire.Arriving, wire.Arrived} {
+			t.Run(fmt.Sprint(victim, " ", stage), func(t *testing.T) {
+				for at := uint64(1); at <= frames; at++ {
+					inWorld(t, 1, func(w *world, f wire.Frame) {
+						if f.Seq == at && f.Stage == stage {
+							w.crash(victim)
+						}
+					}, func(w *world) { w.clientWorks(2) })
+					if t.Failed() {
+						t.Fatalf("crash of %s at packet %d, %s", victim, at, stage)
+					}
+				}
+			})
+		}
+	}
+}

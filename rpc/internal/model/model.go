@@ -1,0 +1,219 @@
+// Package model is a small Gatekeeper for the runtime's tests, in place of switch
+// and Gatekeeper on a virtual wire: it holds exactly-once messages, logs and
+// releases them, and delivers them again when a node has been replaced, as design
+// section 9 says. It keeps everything in memory, for ever, and knows no regions.
+//
+//	CALL ──▶ arrive ──▶ log ──▶ release ──▶ callee
+//	caller ◀── answer ◀── log ◀── settle ◀── REPLY; ACK to the callee
+//	Export of a new incarnation ──▶ release again what runs, with its journal
+package model
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// Gatekeeper is the model. Methods may be called concurrently.
+type Gatekeeper struct {
+	rack    *testrack.Rack
+	forward func(datapath.Port, []byte)
+
+	mu         sync.Mutex
+	nodes      map[netip.Addr]uint32 // the incarnation that counts
+	services   map[uint64]*service
+	calls      map[packet.ID]*call
+	log        []*call
+	mains      map[packet.ID]*main
+	complaints []string
+}
+
+// execution is what the log has of a handler or main.
+type execution struct {
+	node    netip.Addr
+	journal []byte
+	oneways []*call // to be released when it commits
+}
+
+// call is one logged call.
+type call struct {
+	execution
+	message  packet.Message
+	caller   netip.Addr
+	service  *service
+	order    uint64
+	attempt  uint16
+	ready    bool // may be released
+	released bool
+	done     bool
+	reply    []byte
+	from     netip.Addr // who has replied
+}
+
+type service struct {
+	name     string
+	node     netip.Addr
+	up       bool
+	stateful bool
+	last     uint64 // order number given
+	done     uint64 // order number committed
+	state    join.State
+}
+
+type main struct {
+	execution
+	logged join.Main
+}
+
+// New puts a Gatekeeper in the place of the rack's router.
+func New(r *testrack.Rack) *Gatekeeper {
+	g := &Gatekeeper{
+		rack: r, forward: r.Net.Router(), nodes: map[netip.Addr]uint32{}, services: map[uint64]*service{},
+		calls: map[packet.ID]*call{}, mains: map[packet.ID]*main{},
+	}
+	r.Net.Connect(g.input)
+	return g
+}
+
+// Session makes the next incarnation of a node, on a host of its own.
+func (g *Gatekeeper) Session(name string, address netip.Addr) (*testrack.Session, *wire.Host, error) {
+	g.mu.Lock()
+	g.nodes[address]++
+	id := join.Identity{Name: name, Address: address, Incarnation: g.nodes[address]}
+	for _, s := range g.services {
+		if s.node == address {
+			s.up = false
+		}
+	}
+	g.mu.Unlock()
+	h := g.rack.Host(fmt.Sprint(name, ".", id.Incarnation))
+	s := testrack.NewSession(h, id)
+	s.MTU = h.MTU()
+	s.OnExport = func(e control.Export) error { return g.export(id, e) }
+	s.OnState = func(ask control.State) (control.StatePart, error) { return g.state(id, ask) }
+	return s, h, h.AddAddress(address)
+}
+
+// Complaints are what a right runtime gives no reason for.
+func (g *Gatekeeper) Complaints() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.complaints)
+}
+
+// Unfinished is how many logged calls have no outcome.
+func (g *Gatekeeper) Unfinished() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.log {
+		if !c.done {
+			n++
+		}
+	}
+	return n
+}
+
+func (g *Gatekeeper) service(name string) *service {
+	b := rackaddr.Service(name).As16()
+	hash := binary.BigEndian.Uint64(b[8:])
+	s := g.services[hash]
+	if s == nil {
+		s = &service{name: name}
+		g.services[hash] = s
+	}
+	return s
+}
+
+// export routes a service to a node and delivers again what runs.
+func (g *Gatekeeper) export(id join.Identity, e control.Export) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.nodes[id.Address] != id.Incarnation {
+		return fault.New(fault.Stale, "export", "%s", id.Name)
+	}
+	s := g.service(e.Service)
+	s.node, s.up, s.stateful = id.Address, true, e.Stateful
+	for _, c := range g.log {
+		if c.service != s || c.done {
+			continue
+		}
+		if c.released {
+			c.attempt++
+		}
+		g.release(c, c.released)
+	}
+	return nil
+}
+
+func (g *Gatekeeper) state(id join.Identity, ask control.State) (control.StatePart, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !ask.Main {
+		s := g.service(ask.Name)
+		return control.PartOf(s.state.Append(nil), ask.Offset, s.done+1), nil
+	}
+	key := endpoint.MainID(ask.Name)
+	m := g.mains[key]
+	if m == nil {
+		m = new(main)
+		g.mains[key] = m
+	}
+	m.node, m.logged.Journal = id.Address, m.journal
+	return control.PartOf(m.logged.Append(nil), ask.Offset, uint64(m.logged.Index)), nil
+}
+
+// input is the switch.
+func (g *Gatekeeper) input(port datapath.Port, b []byte) {
+	u, err := frame.ParseUDP6(b)
+	if err == nil && u.Dst.Port() == rackaddr.PortRPC {
+		m, err := packet.Parse(bytes.Clone(u.Payload))
+		if err == nil && m.Flags&packet.FlagHeld != 0 {
+			g.hold(u.Src.Addr(), m)
+			return
+		}
+	}
+	g.forward(port, b)
+}
+
+func (g *Gatekeeper) complain(format string, args ...any) {
+	g.complaints = append(g.complaints, fmt.Sprintf(format, args...))
+}
+
+// send sends a message as if it came from there.
+func (g *Gatekeeper) send(from, to netip.Addr, m *packet.Message) {
+	u := frame.UDP6{
+		Src: netip.AddrPortFrom(from, rackaddr.PortRPC), Dst: netip.AddrPortFrom(to, rackaddr.PortRPC), Payload: m.Append(nil),
+	}
+	g.forward(0, u.Append(nil))
+}
+
+// entries are the journal entries of a trailer.
+func entries(b []byte) (journal []byte, rest []trailer.Section) {
+	sections, err := trailer.Parse(b)
+	if err != nil {
+		panic(err) // the runtime's own
+	}
+	for _, s := range sections {
+		if s.Type.Journal() {
+			journal = s.Append(journal)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	return journal, rest
+}
