@@ -9,6 +9,15 @@ type change struct {
 	reclaim []packet.Region
 }
 
+// custody is what of a region must outlive a restart: its leases follow from the
+// calls.
+type custody struct {
+	controller    Node
+	freeing, dead bool
+}
+
+func (r *region) custody() custody { return custody{r.controller, r.freeing, r.dead} }
+
 // touched is what a node could do with a region before the event.
 type touched struct {
 	node   Node
@@ -27,8 +36,19 @@ func (c *change) touch(r *region, n Node) {
 	}
 	if len(r.touched) == 0 {
 		c.regions = append(c.regions, r)
+		r.was = r.custody()
 	}
 	r.touched = append(r.touched, touched{n, r.ops(n)})
+}
+
+// changed returns the regions that are in other hands than before.
+func (c *change) changed() (out []packet.Region) {
+	for _, r := range c.regions {
+		if r.custody() != r.was {
+			out = append(out, r.id)
+		}
+	}
+	return out
 }
 
 // rules returns the differences and forgets the touches.

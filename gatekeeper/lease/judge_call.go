@@ -36,11 +36,16 @@ func (m *Machine) call(j *job, e Call, c *change) (Outcome, *Refusal) {
 		c.touch(r, e.Callee)
 		r.lend(k)
 	}
+	m.follow(k, e.Parent)
+	return Done, nil
+}
+
+// follow makes a call known, under its parent.
+func (m *Machine) follow(k *call, parent CallID) {
 	m.calls[k.id] = k
 	m.nodes[k.caller].calls[k] = struct{}{}
 	m.nodes[k.callee].calls[k] = struct{}{}
-	m.nest(k, e.Parent)
-	return Done, nil
+	m.nest(k, parent)
 }
 
 // nest notes that call k passes on a lease of the call that its caller is

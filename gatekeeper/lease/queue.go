@@ -150,6 +150,7 @@ func (m *Machine) start(j *job) {
 		m.unline(j)
 		return
 	}
+	step.Changed = c.changed()
 	step.Revoke, step.Grant = c.rules()
 	step.Reclaim = c.reclaim
 	if len(step.Revoke)+len(step.Grant) > 0 {

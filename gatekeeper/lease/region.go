@@ -18,6 +18,7 @@ type region struct {
 	readers    []reader  // the leases' callees, each once
 	queue      []*job    // events on this region; the first one is being handled
 	touched    []touched // by the event being judged: see change
+	was        custody   // before that event, once it has touched the region
 }
 
 // leased is one lease: a call that carries a region.

@@ -48,6 +48,9 @@ type Step struct {
 	// and Machine.Done(ID) must follow when the switch has applied them.
 	Revoke, Grant []Rule
 	ID            uint64
+	// Changed are the regions that have come up, are gone or being freed, or have
+	// another controller: what must be logged of an event but its call.
+	Changed []packet.Region
 	// Reclaim are regions that nobody has any more. Their memory can be freed
 	// when the rules are gone; the Machine has forgotten them.
 	Reclaim []packet.Region

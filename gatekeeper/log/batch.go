@@ -29,5 +29,11 @@ func (b *Batch) Delete(kind Kind, id ID) {
 	b.ops = append(b.ops, op{key: Key{kind, id}})
 }
 
+// Append adds the changes of another batch behind this one's.
+func (b *Batch) Append(o *Batch) {
+	b.ops = append(b.ops, o.ops...)
+	b.size += o.size
+}
+
 // Len is the number of changes.
 func (b *Batch) Len() int { return len(b.ops) }

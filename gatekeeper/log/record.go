@@ -1,6 +1,7 @@
 package log
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"time"
@@ -26,23 +27,29 @@ const (
 	// KindState is the state of a stateful service, by NameID: Data, Order (of
 	// the last call in it).
 	KindState Kind = 4
-	// KindSession is a client's sequence window, by its session (the low half of
-	// the id is zero): Order (the floor), Data.
+	// KindSession is a client's sequence window, by its session and the low half of
+	// its node's address: Order (the floor), Caller (the node), Data.
 	KindSession Kind = 5
 	// KindNode is what must be known of a node, by AddrID: Callee (its last
 	// incarnation), Data.
 	KindNode Kind = 6
 	// KindRegion is what must be known of a region, by its base pointer: Caller
-	// (the controller), Data.
+	// (the controller), Callee (whose allocation it was), Order (of the request
+	// that frees it), Data.
 	KindRegion Kind = 7
-	// KindRack is the saved state of package resources, by the zero id: Data.
+	// KindRack is what must be known of the rack as a whole, by the zero id: Data.
 	KindRack Kind = 8
 	// KindRecovery is a recovery under way, by AddrID of the failed node: Data.
 	KindRecovery Kind = 9
-	kindEnd      Kind = 10
+	// KindBlade is what must be known of a blade, by NameID: Data.
+	KindBlade Kind = 10
+	// KindAllocs is a node's window of allocations at a memory machine, by AddrID
+	// of the node with the machine in place of byte 0: Order (the floor), Data.
+	KindAllocs Kind = 11
+	kindEnd    Kind = 12
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery"}
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs"}
 
 // String returns the kind's name.
 func (k Kind) String() string {
@@ -59,6 +66,12 @@ type ID [16]byte
 
 // AddrID is the ID of an IPv6 address: of a node, or of a region's pointer.
 func AddrID(a netip.Addr) ID { return ID(a.As16()) }
+
+// NameID is the ID of a name: the first half of its SHA-256.
+func NameID(name string) ID {
+	h := sha256.Sum256([]byte(name))
+	return ID(h[:16])
+}
 
 // Key is what a log has at most one record of.
 type Key struct {

@@ -1,0 +1,34 @@
+package lease
+
+// Adopt makes a region known as it was before a restart, Leases aside: these come
+// back with their calls. A controller that is no known node counts as gone. It
+// reports false if the region's place is taken.
+//
+// Adopt and Resume are for a Machine that has not judged anything yet; their
+// rules are part of Rules, and they cause no Step.
+func (m *Machine) Adopt(v Region) bool {
+	if m.find(v.Region.Base) != nil {
+		return false
+	}
+	r := &region{id: v.Region, owner: v.Owner, freeing: v.Freeing}
+	m.regions[r.id] = r
+	m.classes[r.id.Class]++
+	m.control(r, v.Controller)
+	return true
+}
+
+// Resume makes a call known that was under way before a restart, with its leases.
+// Its nodes must be known, and its parent, if that is under way too, must have
+// been resumed before; a region that is gone is left out. It reports false if a
+// node is missing.
+func (m *Machine) Resume(e Call) bool {
+	if m.calls[e.ID] != nil || m.nodes[e.Caller] == nil || m.nodes[e.Callee] == nil {
+		return false
+	}
+	k := &call{id: e.ID, caller: e.Caller, callee: e.Callee}
+	for _, r := range m.named(nil, e.Pointers) {
+		r.lend(k)
+	}
+	m.follow(k, e.Parent)
+	return true
+}
