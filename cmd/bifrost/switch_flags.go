@@ -25,6 +25,7 @@ type switchOptions struct {
 	p4info     string
 	noP4       bool
 	pcap       string
+	datapath   string
 
 	grpcAddr             string
 	ssl, clientAuth      bool
@@ -41,6 +42,7 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.noP4, "no-p4", false, "start without a program (the default if none is named)")
 	f.StringVar(&o.pcap, "pcap", "", "capture each port's packets in `DIR`/NAME_in.pcap and NAME_out.pcap")
 	f.Lookup("pcap").NoOptDefVal = "."
+	f.StringVar(&o.datapath, "datapath", "auto", "what moves packets: ebpf (in the kernel), go (portable), or auto (ebpf if it can run the program)")
 
 	f.StringVar(&o.grpcAddr, "grpc-server-addr", "127.0.0.1:9559", "serve P4Runtime at `ADDRESS`: HOST:PORT or unix:PATH")
 	f.BoolVar(&o.ssl, "grpc-server-ssl", false, "serve P4Runtime with TLS")
@@ -54,11 +56,19 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.Bool("log-console", false, "log to standard error (the default)")
 }
 
+var loaders = map[string]softswitch.Loader{
+	"auto": softswitch.LoadAuto, "ebpf": softswitch.LoadEBPF, "go": softswitch.LoadGo,
+}
+
 // config turns the flags into a switch's configuration.
 func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 	cfg := softswitch.Config{
 		DeviceID: o.deviceID, CPUPort: datapath.Port(o.cpuPort),
 		CaptureDir: o.pcap, Log: log,
+	}
+	var ok bool
+	if cfg.Load, ok = loaders[o.datapath]; !ok {
+		return cfg, fmt.Errorf("--datapath %s: choose auto, ebpf or go", o.datapath)
 	}
 	if o.deviceID == 0 {
 		return cfg, errors.New("--device-id 0 is reserved by P4Runtime: choose another")

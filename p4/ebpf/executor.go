@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 )
 
 // DropPort is the egress port that means to drop.
@@ -44,11 +45,13 @@ type Executor struct {
 	tables  map[string]*table
 	barrier barrier
 
-	tap    *tap
-	digest *digestReader
+	tap     *tap
+	digest  *digestReader
+	links   links
+	watcher watcher
 
 	mu     sync.Mutex // guards what follows
-	ports  map[datapath.Port]*Port
+	ports  map[datapath.Port]*port
 	closed bool
 
 	testing sync.Mutex    // one test packet at a time
@@ -63,7 +66,7 @@ var _ datapath.Datapath = (*Executor)(nil)
 func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	x := &Executor{
 		prog: prog, sink: cfg.Sink, log: cfg.Log, cpu: cfg.CPUPort,
-		tables: map[string]*table{}, ports: map[datapath.Port]*Port{},
+		tables: map[string]*table{}, ports: map[datapath.Port]*port{},
 	}
 	if x.sink == nil {
 		x.sink = discard{}
@@ -72,6 +75,10 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 		x.log = slog.New(slog.DiscardHandler)
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("ebpf: %w", err)
+	}
+	var err error
+	if x.links, err = newLinks(); err != nil {
 		return nil, fmt.Errorf("ebpf: %w", err)
 	}
 	if err := x.load(); err != nil {
@@ -203,6 +210,7 @@ func (x *Executor) Close() error {
 	ports := x.ports
 	x.ports = nil
 	x.mu.Unlock()
+	x.watcher.stop()
 	var errs []error
 	for _, p := range ports {
 		errs = append(errs, p.detach())
@@ -213,7 +221,7 @@ func (x *Executor) Close() error {
 	if x.digest != nil {
 		errs = append(errs, x.digest.close())
 	}
-	errs = append(errs, x.closeMaps())
+	errs = append(errs, x.closeMaps(), unix.Close(x.links.fd))
 	return errors.Join(errs...)
 }
 

@@ -5,42 +5,128 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Port is the program attached to one interface, and the interface as a place
+// port is the program attached to one interface, and the interface as a place
 // to send to.
-type Port struct {
+type port struct {
 	x     *Executor
 	num   datapath.Port
 	name  string
-	index int // of the interface
+	index int // of the interface; 0 while it is gone
+	mtu   int
 
 	stub    *ebpf.Program
 	link    link.Link
-	promisc int // a packet socket that keeps the interface promiscuous
+	promisc int // a packet socket that keeps the interface promiscuous, or -1
+
+	up       atomic.Bool
+	vanished atomic.Uint64
 }
 
-// newPort attaches the program to an interface.
-func (x *Executor) newPort(num datapath.Port, name string) (*Port, error) {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return nil, fmt.Errorf("port %d: interface %s: %w", num, name, err)
+// PortCounts are a port's counters since it was attached first.
+type PortCounts struct {
+	// Up is false while the interface is gone or down.
+	Up                                     bool
+	RxPackets, RxBytes, TxPackets, TxBytes uint64
+
+	RxOffload uint64 // super-packets that cannot be judged, or not be sent to the CPU port
+	TxTooLong uint64 // frames longer than the interface's MTU
+	TxResize  uint64 // frames whose headers could not be made longer or shorter
+	Vanished  uint64 // times that the interface was gone
+}
+
+// AttachPort makes a port one on an interface of the namespace that the
+// executor was made in. When the interface vanishes, the port takes up the one
+// that comes back under its name. With wait, it need not be there yet.
+func (x *Executor) AttachPort(num datapath.Port, name string, wait bool) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.closed:
+		return errors.New("ebpf: the executor is closed")
+	case x.ports[num] != nil:
+		return fmt.Errorf("port %d is attached already", num)
+	case num >= DropPort || num == x.cpu && x.cpu != 0:
+		return fmt.Errorf("port %d cannot be attached", num)
 	}
-	p := &Port{x: x, num: num, name: name, index: l.Attrs().Index, promisc: -1}
-	if err := p.attach(l); err != nil {
-		return nil, errors.Join(fmt.Errorf("port %d: interface %s: %w", num, name, err), p.detach())
+	p, err := x.newPort(num, name)
+	if err != nil && !wait {
+		return err
+	}
+	x.ports[num] = p
+	x.watcher.start(x)
+	return nil
+}
+
+// DetachPort takes the program off a port's interface.
+func (x *Executor) DetachPort(num datapath.Port) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.ports[num]
+	if p == nil {
+		return fmt.Errorf("port %d is not attached", num)
+	}
+	delete(x.ports, num)
+	return p.detach()
+}
+
+// PortCounts tells a port's counters; they are 0 if it is not attached.
+func (x *Executor) PortCounts(num datapath.Port) PortCounts {
+	x.mu.Lock()
+	p := x.ports[num]
+	x.mu.Unlock()
+	if p == nil {
+		return PortCounts{}
+	}
+	v := x.stats(num)
+	return PortCounts{
+		Up:        p.up.Load(),
+		RxPackets: v[nRxPackets/8], RxBytes: v[nRxBytes/8], TxPackets: v[nTxPackets/8], TxBytes: v[nTxBytes/8],
+		RxOffload: v[nRxOffload/8], TxTooLong: v[nTxTooLong/8], TxResize: v[nTxResize/8], Vanished: p.vanished.Load(),
+	}
+}
+
+// Lost counts the packets for a port that was not attached.
+func (x *Executor) Lost() uint64 { return x.stats(lostPort)[nLost/8] }
+
+// stats adds up what all CPUs have counted of a port.
+func (x *Executor) stats(num datapath.Port) (sum [statSize / 8]uint64) {
+	var all [][statSize / 8]uint64
+	if err := x.objs.stats.Lookup(uint32(num), &all); err != nil {
+		return sum
+	}
+	for _, v := range all {
+		for i := range v {
+			sum[i] += v[i]
+		}
+	}
+	return sum
+}
+
+// newPort attaches the program to an interface. With an error, the port is one
+// whose interface is gone.
+func (x *Executor) newPort(num datapath.Port, name string) (*port, error) {
+	p := &port{x: x, num: num, name: name, promisc: -1}
+	if err := p.attach(); err != nil {
+		return p, errors.Join(fmt.Errorf("port %d: interface %s: %w", num, name, err), p.detach())
 	}
 	return p, nil
 }
 
-func (p *Port) attach(l netlink.Link) error {
-	var err error
+func (p *port) attach() error {
+	at, err := p.x.links.find(p.name)
+	if err != nil {
+		return err
+	}
+	p.index, p.mtu = at.index, at.mtu
+	p.up.Store(at.up)
 	p.stub, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "bifrost_port", Type: ebpf.SchedCLS, Instructions: stub(uint32(p.num), p.x.slot), License: "Apache-2.0",
 	})
@@ -53,14 +139,43 @@ func (p *Port) attach(l netlink.Link) error {
 	if p.promisc, err = promiscuous(p.index); err != nil {
 		return err
 	}
-	longest := uint32(l.Attrs().MTU + minEthernet + 4)
+	return p.describe()
+}
+
+// describe tells the program where the port's packets go.
+func (p *port) describe() error {
+	longest := uint32(p.mtu + minEthernet + vlanLen)
 	if p.num == p.x.cpu && p.x.cpu != 0 {
 		longest = maxFrame
 	}
-	return p.x.objs.ports.Put(uint32(p.num), describe(uint32(p.index), 0, longest))
+	return p.x.objs.ports.Put(uint32(p.num), description(uint32(p.index), 0, longest))
 }
 
-// attachIngress attaches a program to what an interface receives.
+// vlanLen is the length of a VLAN tag, which the MTU does not count.
+const vlanLen = 4
+
+// detach takes the program off the interface; nothing is sent there any more.
+func (p *port) detach() error {
+	if p == nil {
+		return nil
+	}
+	errs := []error{p.x.objs.ports.Put(uint32(p.num), description(0, 0, 0))}
+	if p.link != nil {
+		errs = append(errs, p.link.Close())
+	}
+	if p.stub != nil {
+		errs = append(errs, p.stub.Close())
+	}
+	if p.promisc >= 0 {
+		errs = append(errs, unix.Close(p.promisc))
+	}
+	p.link, p.stub, p.promisc, p.index = nil, nil, -1, 0
+	p.up.Store(false)
+	return errors.Join(errs...)
+}
+
+// attachIngress attaches a program to what an interface receives, until the
+// link is closed or the process ends.
 func attachIngress(index int, prog *ebpf.Program) (link.Link, error) {
 	return link.AttachTCX(link.TCXOptions{Interface: index, Program: prog, Attach: ebpf.AttachTCXIngress})
 }
@@ -78,23 +193,4 @@ func promiscuous(index int) (int, error) {
 		return -1, errors.Join(err, unix.Close(fd))
 	}
 	return fd, nil
-}
-
-// detach takes the program off the interface; nothing is sent there any more.
-func (p *Port) detach() error {
-	if p == nil {
-		return nil
-	}
-	errs := []error{p.x.objs.ports.Put(uint32(p.num), describe(0, 0, 0))}
-	if p.link != nil {
-		errs = append(errs, p.link.Close())
-	}
-	if p.stub != nil {
-		errs = append(errs, p.stub.Close())
-	}
-	if p.promisc >= 0 {
-		errs = append(errs, unix.Close(p.promisc))
-		p.promisc = -1
-	}
-	return errors.Join(errs...)
 }

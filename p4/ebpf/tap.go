@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,8 +36,7 @@ const maxFrame = 1<<16 + 256
 type tap struct {
 	x    *Executor
 	f    *os.File
-	link netlink.Link
-	port *Port
+	port *port
 	done chan struct{}
 	out  sync.Mutex // one PacketOut at a time: its prefix lies in a map
 }
@@ -80,14 +78,10 @@ func (t *tap) configure(name string) error {
 	if err := os.WriteFile(path, []byte("1"), 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	link, err := netlink.LinkByName(name)
-	if err != nil {
+	if err := t.x.links.raise(name); err != nil {
 		return err
 	}
-	t.link = link
-	if err := netlink.LinkSetUp(link); err != nil {
-		return err
-	}
+	var err error
 	t.port, err = t.x.newPort(t.x.cpu, name)
 	return err
 }
@@ -162,8 +156,8 @@ func (x *Executor) setPrefix(b []byte) error {
 	return x.objs.prefix.Put(uint32(0), v)
 }
 
-// describe is a port's description in the kernel (gen.findPort).
-func describe(index, flags, longest uint32) []byte {
+// description is a port's description in the kernel (gen.findPort).
+func description(index, flags, longest uint32) []byte {
 	b := make([]byte, portSize)
 	binary.NativeEndian.PutUint32(b[portIndex:], index)
 	binary.NativeEndian.PutUint32(b[portFlags:], flags)

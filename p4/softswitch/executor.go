@@ -27,6 +27,9 @@ type Env struct {
 	Sink datapath.Sink
 	// Emit is the emit function for frames that come from the controller.
 	Emit func(datapath.Port, []byte)
+	// Local tells that the switch has ports in the same process, Capture that it
+	// captures what they carry; a kernel executor can do neither.
+	Local, Capture bool
 	// Log receives what the program logs, and a trace of every packet if
 	// LevelTrace is enabled. Never nil.
 	Log *slog.Logger

@@ -23,30 +23,61 @@ type iface struct {
 	sock atomic.Pointer[afpacket.Socket]
 	up   atomic.Bool
 	stop context.CancelFunc
-	done sync.WaitGroup
+	// begins starts the goroutine.
+	begins func()
+	done   sync.WaitGroup
 }
 
 // AttachInterface makes port num one on a Linux interface, in promiscuous mode.
 // When the interface vanishes, the port stays and takes up the one that comes
 // back under its name.
 func (s *Switch) AttachInterface(num datapath.Port, name string) error {
+	var (
+		p   *port
+		err error
+	)
+	// An executor may be committed meanwhile, which moves the ports that are there.
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	if k := s.kernel(); k != nil {
+		if s.port(num) != nil {
+			return fmt.Errorf("port %d is attached already", num)
+		}
+		p, err = s.attachKernel(k, num, name, false)
+	} else {
+		p, err = s.openInterface(num, name)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.add(p); err != nil {
+		p.out.(link).close()
+		return err
+	}
+	p.out.(link).begin()
+	return nil
+}
+
+// openInterface makes a port on a packet socket, which receives once it begins.
+func (s *Switch) openInterface(num datapath.Port, name string) (*port, error) {
 	sock, err := afpacket.Open(name)
 	if err != nil {
-		return fmt.Errorf("port %d: %w", num, err)
+		return nil, fmt.Errorf("port %d: %w", num, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	f := &iface{sw: s, p: &port{num: num, name: name}, stop: stop}
 	f.p.out = f
 	f.sock.Store(sock)
 	f.up.Store(true)
-	if err := s.add(f.p); err != nil {
-		stop()
-		_ = sock.Close()
-		return err
-	}
-	f.done.Go(func() { f.run(ctx) })
-	return nil
+	f.begins = func() { f.done.Go(func() { f.run(ctx) }) }
+	return f.p, nil
 }
+
+// begin implements link.
+func (f *iface) begin() { f.begins() }
+
+// end implements link.
+func (f *iface) end() { f.stop() }
 
 // close stops the port and returns when its goroutine has ended.
 func (f *iface) close() {

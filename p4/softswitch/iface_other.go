@@ -12,3 +12,7 @@ import (
 func (s *Switch) AttachInterface(datapath.Port, string) error {
 	return errors.New("softswitch: interfaces can be attached on Linux only")
 }
+
+func (s *Switch) openInterface(num datapath.Port, name string) (*port, error) {
+	return nil, s.AttachInterface(num, name)
+}

@@ -25,6 +25,10 @@ type link interface {
 	// refresh brings counters that others keep up to date, and tells whether the
 	// interface is up.
 	refresh() bool
+	// begin makes it receive; the port is in its place.
+	begin()
+	// end asks it to receive no more, and does not wait.
+	end()
 	// close ends it and returns when nothing of it runs any more.
 	close()
 }
@@ -146,6 +150,8 @@ func (s *Switch) Attach(num datapath.Port, out func(frame []byte)) error {
 
 // Detach removes a port; what is under way to it is finished first.
 func (s *Switch) Detach(num datapath.Port) error {
+	s.moving.Lock()
+	defer s.moving.Unlock()
 	s.mu.Lock()
 	p := s.port(num)
 	if p == nil {
@@ -173,6 +179,8 @@ func (s *Switch) add(p *port) error {
 		return ErrClosed
 	case s.ports[p.num].Load() != nil:
 		return fmt.Errorf("port %d is attached already", p.num)
+	case p.name == "" && s.kernel() != nil:
+		return fmt.Errorf("port %d: %w", p.num, errLocal)
 	}
 	var err error
 	if p.cap, err = s.newCapture(p); err != nil {

@@ -27,7 +27,8 @@ type Config struct {
 	// CPUPort is the port whose frames go to the controller as PacketIns; 0
 	// means that there is none.
 	CPUPort datapath.Port
-	// Load builds executors; nil means LoadGo, the portable executor.
+	// Load builds executors: LoadGo, LoadEBPF or LoadAuto. nil means LoadGo, the
+	// portable executor.
 	Load Loader
 	// CaptureDir, if not empty, is where what each port receives and sends is
 	// captured, in files NAME_in.pcap and NAME_out.pcap. It must exist.
@@ -49,6 +50,7 @@ type Switch struct {
 	emit  func(datapath.Port, []byte) // sends a frame out of a port at once
 	lost  atomic.Uint64               // frames before there was a pipeline, or at or for no port
 
+	moving sync.Mutex // held while interfaces are attached or change executors; before mu
 	mu     sync.Mutex // makes changes of ports one at a time
 	closed bool
 }
@@ -82,7 +84,10 @@ func (s *Switch) Serve(l net.Listener) error { return s.srv.Serve(l) }
 
 // load builds an executor for the P4Runtime server.
 func (s *Switch) load(info *p4info.Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
-	return s.cfg.Load(deviceConfig, Env{Info: info, CPUPort: s.cfg.CPUPort, Sink: sink, Emit: s.emit, Log: s.log})
+	return s.cfg.Load(deviceConfig, Env{
+		Info: info, CPUPort: s.cfg.CPUPort, Sink: sink, Emit: s.emit,
+		Local: s.local(), Capture: s.cfg.CaptureDir != "", Log: s.log,
+	})
 }
 
 // commit makes an executor the path of all frames.
@@ -91,7 +96,13 @@ func (s *Switch) commit(dp datapath.Datapath) {
 	if !ok {
 		panic(fmt.Sprintf("softswitch: committed a %T, which load did not make", dp))
 	}
-	s.exec.Store(&e)
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	var old Executor
+	if p := s.exec.Swap(&e); p != nil {
+		old = *p
+	}
+	s.move(old, e)
 }
 
 // Input is a frame that came in at a port. It is run to its end before Input
@@ -116,7 +127,13 @@ func (s *Switch) port(num datapath.Port) *port {
 
 // Lost counts the frames that came before there was a pipeline, and those at or
 // for a port that is not attached.
-func (s *Switch) Lost() uint64 { return s.lost.Load() }
+func (s *Switch) Lost() uint64 {
+	n := s.lost.Load()
+	if k := s.kernel(); k != nil {
+		n += k.lost()
+	}
+	return n
+}
 
 // Close detaches all ports, ends all controllers' connections, and returns when
 // nothing of the switch runs any more.

@@ -1,0 +1,142 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// links asks the kernel about interfaces of the namespace it was made in.
+type links struct{ fd int }
+
+// linkState is what matters of an interface.
+type linkState struct {
+	index, mtu int
+	up         bool
+}
+
+func newLinks() (links, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	return links{fd}, err
+}
+
+func (l links) find(name string) (linkState, error) {
+	var s linkState
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return s, err
+	}
+	if err := unix.IoctlIfreq(l.fd, unix.SIOCGIFINDEX, req); err != nil {
+		return s, err
+	}
+	s.index = int(req.Uint32())
+	if err := unix.IoctlIfreq(l.fd, unix.SIOCGIFMTU, req); err != nil {
+		return s, err
+	}
+	s.mtu = int(req.Uint32())
+	if err := unix.IoctlIfreq(l.fd, unix.SIOCGIFFLAGS, req); err != nil {
+		return s, err
+	}
+	s.up = req.Uint16()&unix.IFF_RUNNING != 0
+	return s, nil
+}
+
+// raise brings an interface up.
+func (l links) raise(name string) error {
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(l.fd, unix.SIOCGIFFLAGS, req); err != nil {
+		return err
+	}
+	req.SetUint16(req.Uint16() | unix.IFF_UP)
+	return unix.IoctlIfreq(l.fd, unix.SIOCSIFFLAGS, req)
+}
+
+// watchEvery is how often ports' interfaces are looked at.
+const watchEvery = 200 * time.Millisecond
+
+// watcher follows interfaces that vanish, come back and change.
+type watcher struct {
+	once sync.Once
+	quit chan struct{}
+	done sync.WaitGroup
+}
+
+// start begins to watch an executor's ports, if that has not begun.
+func (w *watcher) start(x *Executor) {
+	w.once.Do(func() {
+		w.quit = make(chan struct{})
+		w.done.Go(func() { w.run(x) })
+	})
+}
+
+// stop ends it; it must not be started any more.
+func (w *watcher) stop() {
+	w.once.Do(func() {})
+	if w.quit != nil {
+		close(w.quit)
+		w.done.Wait()
+	}
+}
+
+func (w *watcher) run(x *Executor) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.quit:
+			return
+		case <-tick.C:
+			x.look()
+		}
+	}
+}
+
+// look brings all ports in line with their interfaces.
+func (x *Executor) look() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, p := range x.ports {
+		if err := p.follow(); err != nil {
+			x.log.Warn("port cannot follow its interface", "port", p.num, "interface", p.name, "error", err)
+		}
+	}
+}
+
+// follow brings a port in line with its interface.
+func (p *port) follow() error {
+	at, err := p.x.links.find(p.name)
+	gone := errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
+	switch {
+	case err != nil && !gone:
+		return err
+	case p.index != 0 && (gone || at.index != p.index):
+		p.vanished.Add(1)
+		p.x.log.Warn("interface has vanished", "port", p.num, "interface", p.name)
+		// The link is gone with the interface; closing it may say so.
+		_ = p.detach()
+		fallthrough
+	case p.index == 0:
+		if gone {
+			return nil
+		}
+		if err := p.attach(); err != nil {
+			return errors.Join(fmt.Errorf("attach again: %w", err), p.detach())
+		}
+		p.x.log.Info("interface is back", "port", p.num, "interface", p.name)
+		return nil
+	}
+	p.up.Store(at.up)
+	if at.mtu == p.mtu {
+		return nil
+	}
+	p.mtu = at.mtu
+	return p.describe()
+}

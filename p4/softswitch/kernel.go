@@ -1,0 +1,162 @@
+package softswitch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// kernelExecutor is an executor that takes frames from interfaces by itself,
+// before they come to this process.
+type kernelExecutor interface {
+	Executor
+	// AttachPort makes a port one on an interface; with wait, it need not be
+	// there yet.
+	AttachPort(num datapath.Port, name string, wait bool) error
+	DetachPort(num datapath.Port) error
+	// portStats fills in the counters of a port and tells whether it is up.
+	portStats(num datapath.Port, c *counters) bool
+	// lost counts frames for ports that are not attached.
+	lost() uint64
+}
+
+// errLocal: a kernel executor never sees the frames of ports in this process.
+var errLocal = errors.New("ports in the same process need the Go executor")
+
+// kernelPort is a port whose frames the executor handles in the kernel.
+type kernelPort struct {
+	x kernelExecutor
+	p *port
+}
+
+// attachKernel makes a port one of a kernel executor.
+func (s *Switch) attachKernel(x kernelExecutor, num datapath.Port, name string, wait bool) (*port, error) {
+	if err := x.AttachPort(num, name, wait); err != nil {
+		return nil, err
+	}
+	p := &port{num: num, name: name}
+	p.out = &kernelPort{x, p}
+	return p, nil
+}
+
+// transmit implements transmitter. Nobody has a frame for such a port but the
+// executor, which does not ask.
+func (k *kernelPort) transmit([]byte) { k.p.n.txDown.Add(1) }
+
+// refresh implements link.
+func (k *kernelPort) refresh() bool { return k.x.portStats(k.p.num, &k.p.n) }
+
+// begin implements link: the port receives since it was attached.
+func (k *kernelPort) begin() {}
+
+// end implements link: another executor takes the frames over first.
+func (k *kernelPort) end() {}
+
+// close implements link.
+func (k *kernelPort) close() { _ = k.x.DetachPort(k.p.num) }
+
+// move gives all interfaces to the executor that is committed. Between two
+// kernel executors no frame is lost; otherwise those of the moment in between
+// are. Callers hold s.moving.
+func (s *Switch) move(old, now Executor) {
+	from, wasKernel := old.(kernelExecutor)
+	to, isKernel := now.(kernelExecutor)
+	if !wasKernel && !isKernel {
+		return
+	}
+	for i := range s.ports {
+		if p := s.ports[i].Load(); p != nil && isKernel {
+			if l, ok := p.out.(link); ok {
+				l.end() // all at once: each takes its time
+			}
+		}
+	}
+	for i := range s.ports {
+		p := s.ports[i].Load()
+		if p == nil || p.name == "" {
+			continue
+		}
+		if err := s.movePort(p, from, to); err != nil {
+			s.log.Error("port lost", "port", p.num, "interface", p.name, "error", err)
+		}
+	}
+}
+
+// movePort gives one interface from an executor to another; nil is one that does
+// not run in the kernel.
+func (s *Switch) movePort(p *port, from, to kernelExecutor) error {
+	if to == nil {
+		if err := from.DetachPort(p.num); err != nil {
+			return err
+		}
+		next, err := s.openInterface(p.num, p.name)
+		if err == nil {
+			next.cap = p.cap
+			s.ports[p.num].Store(next)
+			next.out.(link).begin()
+		}
+		return err
+	}
+	if from == nil {
+		p.out.(link).close()
+	}
+	next, err := s.attachKernel(to, p.num, p.name, true)
+	if err != nil {
+		return err
+	}
+	next.cap = p.cap
+	s.ports[p.num].Store(next)
+	if from != nil {
+		return from.DetachPort(p.num)
+	}
+	return nil
+}
+
+// local tells whether some port is in this process.
+func (s *Switch) local() bool {
+	for i := range s.ports {
+		if p := s.ports[i].Load(); p != nil && p.name == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// kernel is the executor if it runs in the kernel, else nil.
+func (s *Switch) kernel() kernelExecutor {
+	if e := s.exec.Load(); e != nil {
+		k, _ := (*e).(kernelExecutor)
+		return k
+	}
+	return nil
+}
+
+// LoadAuto builds a kernel executor where that can run the program, and else the
+// portable one, saying why. It is a Loader.
+func LoadAuto(deviceConfig []byte, env Env) (Executor, error) {
+	x, err := LoadEBPF(deviceConfig, env)
+	if err == nil {
+		return x, nil
+	}
+	g, goErr := LoadGo(deviceConfig, env)
+	if goErr != nil {
+		return nil, goErr // the program is at fault, not the executor
+	}
+	env.Log.Warn("datapath: the Go executor, not eBPF", "because", err.Error())
+	return g, nil
+}
+
+// suits tells whether a kernel executor can do what is asked of the switch.
+func (e *Env) suits() error {
+	switch {
+	case e.Local:
+		return errLocal
+	case e.Capture:
+		return fmt.Errorf("capturing packets needs the Go executor")
+	case e.Log.Enabled(context.Background(), LevelTrace):
+		return fmt.Errorf("tracing packets needs the Go executor")
+	}
+	return nil
+}

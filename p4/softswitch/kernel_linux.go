@@ -1,0 +1,46 @@
+package softswitch
+
+import (
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/ebpf"
+)
+
+// LoadEBPF builds the kernel executor, package ebpf. It is a Loader.
+func LoadEBPF(deviceConfig []byte, env Env) (Executor, error) {
+	if err := env.suits(); err != nil {
+		return nil, err
+	}
+	prog, err := LoadProgram(deviceConfig, env.Info)
+	if err != nil {
+		return nil, err
+	}
+	x, err := ebpf.New(prog, ebpf.Config{CPUPort: env.CPUPort, Sink: env.Sink, Log: env.Log})
+	if err != nil {
+		return nil, err
+	}
+	env.Log.Info("datapath: eBPF")
+	return &ebpfExecutor{Executor: x, declared: declared{prog}}, nil
+}
+
+// ebpfExecutor fits ebpf.Executor to this package's interfaces.
+type ebpfExecutor struct {
+	*ebpf.Executor
+	declared
+}
+
+// portStats implements kernelExecutor.
+func (x *ebpfExecutor) portStats(num datapath.Port, c *counters) bool {
+	n := x.PortCounts(num)
+	c.rxPackets.Store(n.RxPackets)
+	c.rxBytes.Store(n.RxBytes)
+	c.txPackets.Store(n.TxPackets)
+	c.txBytes.Store(n.TxBytes)
+	c.rxOffload.Store(n.RxOffload)
+	c.txTooLong.Store(n.TxTooLong)
+	c.txOffload.Store(n.TxResize)
+	c.vanished.Store(n.Vanished)
+	return n.Up
+}
+
+// lost implements kernelExecutor.
+func (x *ebpfExecutor) lost() uint64 { return x.Lost() }

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package softswitch
+
+import (
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// LoadEBPF needs Linux.
+func LoadEBPF([]byte, Env) (Executor, error) {
+	return nil, fmt.Errorf("eBPF needs Linux: %w", datapath.ErrUnsupported)
+}
