@@ -177,3 +177,63 @@ func TestGraph_LooseCallsAge(t *testing.T) {
 		}
 	})
 }
+
+// TestGraph_Answers asks the graph about a chain of three calls over four nodes.
+func TestGraph_Answers(t *testing.T) {
+	inSmall(t, func(s *small) {
+		ctx := context.Background()
+		if err := s.c.export("Inner", "sum"); err != nil {
+			t.Fatal(err)
+		}
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		outer := s.b.message1()
+		s.b.call("Inner", s.b.nested(outer.Call, "Inner", "sum", p))
+		inner := s.c.message1()
+		ids := func(calls []CallState) (all []string) {
+			for _, k := range calls {
+				all = append(all, k.Method)
+			}
+			return all
+		}
+		for what, q := range map[string]struct {
+			ask  func() ([]CallState, error)
+			want []string
+		}{
+			"a waits for": {func() ([]CallState, error) { n, err := s.gk.NodeCalls(ctx, s.a.address); return n.Waits, err }, []string{"add"}},
+			"b waits for": {func() ([]CallState, error) { n, err := s.gk.NodeCalls(ctx, s.b.address); return n.Waits, err }, []string{"sum"}},
+			"b serves":    {func() ([]CallState, error) { n, err := s.gk.NodeCalls(ctx, s.b.address); return n.Serves, err }, []string{"add"}},
+			"c waits for": {func() ([]CallState, error) { n, err := s.gk.NodeCalls(ctx, s.c.address); return n.Waits, err }, nil},
+			"the chain":   {func() ([]CallState, error) { return s.gk.Chain(ctx, inner.Call) }, []string{"sum", "add"}},
+			"p is in":     {func() ([]CallState, error) { h, err := s.gk.Holders(ctx, p); return h.Calls, err }, []string{"sum", "add"}},
+			"c's blade":   {func() ([]CallState, error) { d, err := s.gk.FailureDomain(ctx, "s2"); return d.Cut, err }, []string{"sum"}},
+			"behind it":   {func() ([]CallState, error) { d, err := s.gk.FailureDomain(ctx, "s2"); return d.Waiting, err }, []string{"add"}},
+			"b's blade":   {func() ([]CallState, error) { d, err := s.gk.FailureDomain(ctx, "s1"); return d.Out, err }, []string{"sum"}},
+		} {
+			if got, err := q.ask(); err != nil || !slices.Equal(ids(got), q.want) {
+				t.Errorf("%s: %v, %v; want %v", what, ids(got), err, q.want)
+			}
+		}
+		h, err := s.gk.Holders(ctx, p.Add(8))
+		if err != nil || h.Region.Controller != s.a.address || len(h.Region.Leases) != 2 || len(h.Calls) != 0 {
+			t.Errorf("into the middle: %+v, %v", h, err)
+		}
+		if d, err := s.gk.FailureDomain(ctx, "m1"); err != nil || len(d.Regions) != 1 || len(d.Nodes) != 0 {
+			t.Errorf("a memory blade: %+v, %v", d, err)
+		}
+		for _, f := range []func() error{
+			func() error { _, err := s.gk.NodeCalls(ctx, rackaddr.Node(77)); return err },
+			func() error { _, err := s.gk.Chain(ctx, rpc.ID{1}); return err },
+			func() error { _, err := s.gk.Holders(ctx, p.Add(1<<30)); return err },
+			func() error { _, err := s.gk.FailureDomain(ctx, "x9"); return err },
+		} {
+			if err := f(); fault.CodeOf(err) != fault.NotFound {
+				t.Errorf("about nothing: %v", err)
+			}
+		}
+		calls := s.snapshot().Calls
+		if len(calls) != 2 || calls[0].Checkpoint != "b1" || len(calls[0].Pointers) != 1 || calls[0].A1.IsZero() || !calls[0].B2.IsZero() {
+			t.Errorf("the snapshot's calls: %+v", calls)
+		}
+	})
+}

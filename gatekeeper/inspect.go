@@ -46,6 +46,7 @@ type Overview struct {
 	Snapshot      // Regions and Calls are nil
 	RegionCount   int
 	CallCount     int // on record, finished ones included
+	CallsUnderWay int // in the call graph, those included that are not held
 	EventsWaiting int // in the lease machine: for rules, or for another event
 }
 
@@ -55,7 +56,7 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
-			CallCount: len(g.ctl.calls), EventsWaiting: g.ctl.leases.Pending(),
+			CallCount: len(g.ctl.calls), CallsUnderWay: g.ctl.graph.Len(), EventsWaiting: g.ctl.leases.Pending(),
 		}
 	})
 	return o, err
@@ -107,51 +108,6 @@ func (q *RegionQuery) matches(r *lease.Region) bool {
 	}
 	return !q.Node.IsValid() || r.Controller == q.Node || r.Owner == q.Node ||
 		slices.ContainsFunc(r.Leases, func(l lease.Lease) bool { return l.Node == q.Node })
-}
-
-// CallQuery selects calls; the zero value selects those under way.
-type CallQuery struct {
-	// Node is the caller or the callee.
-	Node netip.Addr
-	// ID selects one call, zero any.
-	ID rpc.ID
-	// Finished selects calls on record that are over, too.
-	Finished bool
-	// After is the last call of the page before.
-	After rpc.ID
-	// Limit is how many calls a page has at most, at least 1.
-	Limit int
-}
-
-// Calls returns a page of calls in the order of their ids, and whether more
-// follow. It looks at every call on record, in the loop.
-func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, more bool, err error) {
-	err = g.do(ctx, func() { page, more = g.ctl.callPage(q) })
-	return page, more, err
-}
-
-func (c *controller) callPage(q CallQuery) (page []CallState, more bool) {
-	found := lowest[*call]{limit: q.Limit, compare: func(a, b *call) int { return compareIDs(a.id(), b.id()) }}
-	if !q.ID.IsZero() {
-		if k := c.calls[q.ID]; k != nil && q.matches(k) {
-			found.add(k)
-		}
-	} else {
-		for _, k := range c.calls {
-			if q.matches(k) {
-				found.add(k)
-			}
-		}
-	}
-	for _, k := range found.sorted() {
-		page = append(page, k.state())
-	}
-	return page, found.dropped
-}
-
-func (q *CallQuery) matches(k *call) bool {
-	return compareIDs(k.id(), q.After) > 0 && (q.Finished || k.stage != stageFinished) &&
-		(!q.Node.IsValid() || k.caller == q.Node || k.callee == q.Node)
 }
 
 func compareIDs(a, b rpc.ID) int { return slices.Compare(a[:], b[:]) }

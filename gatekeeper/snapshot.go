@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // Counters count what has happened since the Gatekeeper started.
@@ -126,18 +125,6 @@ type LeaseState struct {
 	Node netip.Addr `json:"node"`
 }
 
-// CallState is one held call.
-type CallState struct {
-	Call    string     `json:"call"`
-	Parent  string     `json:"parent,omitempty"`
-	Caller  netip.Addr `json:"caller"`
-	Callee  netip.Addr `json:"callee"`
-	Service string     `json:"service,omitempty"`
-	Method  string     `json:"method"`
-	Stage   string     `json:"stage"` // waiting, running, replying or finished
-	Code    fault.Code `json:"code,omitempty"`
-}
-
 // snapshot copies the state.
 func (c *controller) snapshot() Snapshot {
 	s := c.overview()
@@ -145,8 +132,8 @@ func (c *controller) snapshot() Snapshot {
 		s.Regions = append(s.Regions, regionState(r))
 	}
 	slices.SortFunc(s.Regions, func(a, b RegionState) int { return cmp.Compare(a.Region, b.Region) })
-	for _, k := range c.calls {
-		s.Calls = append(s.Calls, k.state())
+	for k := range c.knownCalls() {
+		s.Calls = append(s.Calls, c.callState(k))
 	}
 	slices.SortFunc(s.Calls, func(a, b CallState) int { return cmp.Compare(a.Call, b.Call) })
 	return s
@@ -220,18 +207,5 @@ func regionState(r lease.Region) RegionState {
 		s.Leases = append(s.Leases, LeaseState{l.Call.String(), l.Node})
 	}
 	slices.SortFunc(s.Leases, func(a, b LeaseState) int { return cmp.Compare(a.Call, b.Call) })
-	return s
-}
-
-func (k *call) state() CallState {
-	s := CallState{
-		Call: k.id().String(), Caller: k.caller, Callee: k.callee, Service: k.service, Method: k.method, Stage: stageNames[k.stage],
-	}
-	if !k.header.Parent.IsZero() {
-		s.Parent = k.header.Parent.String()
-	}
-	if k.refusal != nil {
-		s.Code = k.refusal.Code
-	}
 	return s
 }

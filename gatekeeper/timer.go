@@ -50,7 +50,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	for _, t := range c.orphans {
 		earliest(t)
 	}
-	if last, any := c.graph.Quietest(); any {
+	if last, loose := c.graph.Quietest(); loose {
 		earliest(last.Add(looseAge + 1))
 	}
 	return at, ok

@@ -1,0 +1,169 @@
+package gatekeeper
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// CallState is one call: a held one that is on record, or one under way.
+type CallState struct {
+	Call    string     `json:"call"`
+	Parent  string     `json:"parent,omitempty"` // the execution that made it
+	Caller  netip.Addr `json:"caller"`
+	Callee  netip.Addr `json:"callee"`
+	Service string     `json:"service,omitempty"`
+	Method  string     `json:"method"`
+	// Stage is waiting, running, replying or finished; one that is not held is
+	// running as far as anybody knows.
+	Stage string     `json:"stage"`
+	Code  fault.Code `json:"code,omitempty"`
+	// The rest is known of calls under way.
+	Policy   string   `json:"policy,omitempty"`
+	Pointers []string `json:"pointers,omitempty"`
+	// Checkpoint is the last one reached of a1, b1, b2 (thesis figure 5.3); A1, B1
+	// and B2 are when they were.
+	Checkpoint string    `json:"checkpoint,omitempty"`
+	A1         time.Time `json:"a1,omitzero"`
+	B1         time.Time `json:"b1,omitzero"`
+	B2         time.Time `json:"b2,omitzero"`
+	Oneway     bool      `json:"oneway,omitempty"`
+	// Loose: its end is known from a digest only, which may be lost, or not at all.
+	Loose bool `json:"loose,omitempty"`
+	// Behind is the call that a stateful service runs while this one waits there.
+	Behind string `json:"behind,omitempty"`
+	// Orphan: its caller is gone.
+	Orphan bool `json:"orphan,omitempty"`
+	// Attempts is how often it was delivered to another node after the first.
+	Attempts int `json:"attempts,omitempty"`
+}
+
+// CallQuery selects calls; the zero value selects those under way.
+type CallQuery struct {
+	// Node is the caller or the callee.
+	Node netip.Addr
+	// ID selects one call, zero any.
+	ID rpc.ID
+	// Finished selects calls on record that are over, too.
+	Finished bool
+	// After is the last call of the page before.
+	After rpc.ID
+	// Limit is how many calls a page has at most, at least 1.
+	Limit int
+}
+
+// Calls returns a page of calls in the order of their ids, and whether more
+// follow. It looks at every call that is known, in the loop.
+func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, more bool, err error) {
+	err = g.do(ctx, func() { page, more = g.ctl.callPage(q) })
+	return page, more, err
+}
+
+// knownCall is a call on record, in the call graph, or in both.
+type knownCall struct {
+	id     rpc.ID
+	record *call          // nil for one that is not held
+	view   callgraph.View // of one without a record
+}
+
+// knownCalls yields every call, in no order.
+func (c *controller) knownCalls() iter.Seq[knownCall] {
+	return func(yield func(knownCall) bool) {
+		for id, k := range c.calls {
+			if !yield(knownCall{id: id, record: k}) {
+				return
+			}
+		}
+		for v := range c.graph.All() {
+			if c.calls[v.ID] == nil && !yield(knownCall{id: v.ID, view: v}) {
+				return
+			}
+		}
+	}
+}
+
+func (c *controller) callPage(q CallQuery) (page []CallState, more bool) {
+	found := lowest[knownCall]{limit: q.Limit, compare: func(a, b knownCall) int { return compareIDs(a.id, b.id) }}
+	if !q.ID.IsZero() {
+		if k, ok := c.knownCall(q.ID); ok && q.matches(&k) {
+			found.add(k)
+		}
+	} else {
+		for k := range c.knownCalls() {
+			if q.matches(&k) {
+				found.add(k)
+			}
+		}
+	}
+	for _, k := range found.sorted() {
+		page = append(page, c.callState(k))
+	}
+	return page, found.dropped
+}
+
+func (c *controller) knownCall(id rpc.ID) (k knownCall, ok bool) {
+	if r := c.calls[id]; r != nil {
+		return knownCall{id: id, record: r}, true
+	}
+	v, ok := c.graph.Call(id)
+	return knownCall{id: id, view: v}, ok
+}
+
+func (q *CallQuery) matches(k *knownCall) bool {
+	caller, callee, finished := k.view.Caller.Address, k.view.Callee.Address, false
+	if k.record != nil {
+		caller, callee, finished = k.record.caller, k.record.callee, k.record.stage == stageFinished
+	}
+	return compareIDs(k.id, q.After) > 0 && (q.Finished || !finished) &&
+		(!q.Node.IsValid() || caller == q.Node || callee == q.Node)
+}
+
+// callState puts together what the record and the graph know.
+func (c *controller) callState(k knownCall) CallState {
+	v := k.view
+	if k.record != nil {
+		v, _ = c.graph.Call(k.id)
+	}
+	s := viewState(&v)
+	r := k.record
+	if r == nil {
+		return s
+	}
+	s.Call, s.Caller, s.Callee, s.Service, s.Method = k.id.String(), r.caller, r.callee, r.service, r.method
+	s.Stage, s.Oneway = stageNames[r.stage], r.oneway()
+	if !r.header.Parent.IsZero() {
+		s.Parent = r.header.Parent.String()
+	}
+	if r.refusal != nil {
+		s.Code = r.refusal.Code
+	}
+	return s
+}
+
+// viewState is a call as the graph alone knows it; the zero View gives nothing.
+func viewState(v *callgraph.View) CallState {
+	if v.ID.IsZero() {
+		return CallState{}
+	}
+	s := CallState{
+		Call: v.ID.String(), Caller: v.Caller.Address, Callee: v.Callee.Address, Service: v.Service, Method: v.Method,
+		Stage: stageNames[stageRunning], Policy: v.Policy.String(), Checkpoint: v.Stage.String(),
+		A1: v.Times[callgraph.A1], B1: v.Times[callgraph.B1], B2: v.Times[callgraph.B2],
+		Oneway: v.Oneway, Loose: v.Loose, Orphan: v.Orphan, Attempts: v.Attempts,
+	}
+	if !v.Parent.IsZero() {
+		s.Parent = v.Parent.String()
+	}
+	if !v.Behind.IsZero() {
+		s.Behind = v.Behind.String()
+	}
+	for _, p := range v.Pointers {
+		s.Pointers = append(s.Pointers, p.String())
+	}
+	return s
+}
