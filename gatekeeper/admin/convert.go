@@ -81,7 +81,9 @@ func servicesOf(o *gatekeeper.Overview) []api.Service {
 func serviceOf(s *gatekeeper.ServiceState) api.Service {
 	out := api.Service{Name: s.Name, Address: s.Address, Nodes: []netip.Addr{}, Methods: []api.Method{}}
 	for _, m := range s.Methods {
-		routes := each(m.Routes, func(r *gatekeeper.RouteState) api.Route { return api.Route{Spread: r.Spread, Bits: r.Bits, Node: r.Node} })
+		routes := each(m.Routes, func(r *gatekeeper.RouteState) api.Route {
+			return api.Route{Spread: r.Spread, Bits: r.Bits, Node: r.Node}
+		})
 		out.Methods = append(out.Methods, api.Method{Name: m.Name, Routes: routes})
 		for _, r := range routes {
 			out.Nodes = append(out.Nodes, r.Node)

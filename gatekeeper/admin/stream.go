@@ -22,6 +22,7 @@ type streamInput struct {
 	Last   string   `header:"Last-Event-ID" maxLength:"64" doc:"Go on behind this event"`
 	Replay int      `query:"replay" minimum:"0" maximum:"4096" default:"0" doc:"Without Last-Event-ID: begin with so many of the latest events"`
 	Kinds  []string `query:"kind" maxItems:"32" doc:"Only events of these kinds, separated by commas; all if none is named"`
+	Rate   int      `query:"rate" minimum:"0" maximum:"10000" default:"0" doc:"At most so many events a second, the latest ones; a gap tells how many others there were. 0 sends all"`
 }
 
 const streamDoc = `Server-sent events: each message is an Event in JSON, its SSE id the event's id. Send that as Last-Event-ID to go on behind it; the latest 4096 events are kept. In the place of events that are lost comes a message of SSE type "gap" with a Gap. A comment shows every 15 seconds that the stream is alive.`
@@ -52,7 +53,7 @@ func (s *Server) registerStream(h huma.API) {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) {
 			defer s.streams.release()
 			r, w := humago.Unwrap(ctx)
-			st := &stream{hub: s.hub, kinds: in.Kinds, w: w, control: http.NewResponseController(w)}
+			st := &stream{hub: s.hub, kinds: in.Kinds, rate: in.Rate, w: w, control: http.NewResponseController(w)}
 			if err := st.run(r.Context(), p, restarted); err != nil {
 				s.log.Debug("event stream ended", "remote", r.RemoteAddr, "error", err)
 			}
@@ -64,6 +65,7 @@ func (s *Server) registerStream(h huma.API) {
 type stream struct {
 	hub     *hub
 	kinds   []string
+	rate    int // events a second; 0 is all
 	w       http.ResponseWriter
 	control *http.ResponseController
 }
@@ -87,51 +89,102 @@ func (s *stream) run(ctx context.Context, p position, restarted bool) error {
 	alive := time.NewTicker(heartbeat)
 	defer alive.Stop()
 	for ctx.Err() == nil {
-		events, more := s.hub.read(p, streamBatch)
+		events, more := s.hub.read(p, s.batch())
+		if len(events) == 0 && more == nil {
+			return nil
+		}
 		text, err := s.format(events, &p)
+		if err == nil && text != "" {
+			err = s.send(text)
+		}
 		if err != nil {
 			return err
 		}
-		if len(events) == 0 {
-			if more == nil {
-				return nil
+		select {
+		case <-ctx.Done():
+		case <-more: // nil after events: then only a pause
+		case <-alive.C:
+			if err := s.send(": alive\n\n"); err != nil {
+				return err
 			}
-			select {
-			case <-ctx.Done():
-			case <-more:
-			case <-alive.C:
-				text = ": alive\n\n"
-			}
-		}
-		if text == "" {
-			continue
-		}
-		if err := s.send(text); err != nil {
-			return err
+		case <-s.pause(len(events) > 0):
 		}
 	}
 	return nil
 }
 
-// format writes events as SSE, with gaps where some are missing, and moves the
-// position behind them.
-func (s *stream) format(events []gatekeeper.Event, p *position) (string, error) {
-	var out []byte
+// pace is how often a stream with a rate writes.
+const pace = 250 * time.Millisecond
+
+// batch is how many events are read at a time: with a rate all there are, to choose
+// the latest.
+func (s *stream) batch() int {
+	if s.rate > 0 {
+		return history
+	}
+	return streamBatch
+}
+
+// pause is ready when the stream may go on after events: at once, or as its rate
+// has it. It never is while there is nothing to write.
+func (s *stream) pause(events bool) <-chan time.Time {
+	switch {
+	case !events:
+		return nil
+	case s.rate > 0:
+		return time.After(pace)
+	}
+	return time.After(0)
+}
+
+// told is an event that goes to the reader, and how many it has missed before.
+type told struct {
+	event  *gatekeeper.Event
+	missed uint64
+}
+
+// choose picks from events behind a position what goes to the reader, and moves the
+// position behind them. missed is how many were lost after the last one.
+func (s *stream) choose(events []gatekeeper.Event, p *position) (all []told, missed uint64) {
 	for i := range events {
 		e := &events[i]
-		if p.known && e.Seq > p.seq+1 {
-			out = append(out, gap(e.Seq-p.seq-1)...)
+		if p.known {
+			missed += e.Seq - p.seq - 1
 		}
 		*p = position{e.Seq, true}
-		if !chosen(s.kinds, e) {
-			continue
+		if chosen(s.kinds, e) {
+			all = append(all, told{e, missed})
+			missed = 0
 		}
-		id := s.hub.id(e.Seq)
-		data, err := json.Marshal(eventOf(id, e))
+	}
+	if s.rate == 0 {
+		return all, missed
+	}
+	most := max(1, int(time.Duration(s.rate)*pace/time.Second))
+	for len(all) > most {
+		all[1].missed += all[0].missed + 1
+		all = all[1:]
+	}
+	return all, missed
+}
+
+// format writes events as SSE, with gaps where some are missing.
+func (s *stream) format(events []gatekeeper.Event, p *position) (string, error) {
+	all, missed := s.choose(events, p)
+	var out []byte
+	for _, t := range all {
+		if t.missed > 0 {
+			out = append(out, gap(t.missed)...)
+		}
+		id := s.hub.id(t.event.Seq)
+		data, err := json.Marshal(eventOf(id, t.event))
 		if err != nil {
 			return "", err
 		}
 		out = fmt.Appendf(out, "id: %s\ndata: %s\n\n", id, data)
+	}
+	if missed > 0 {
+		out = append(out, gap(missed)...)
 	}
 	return string(out), nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 )
 
@@ -190,6 +191,95 @@ func TestStream_Heartbeat(t *testing.T) {
 		got := strings.Count(<-read, ": alive\n")
 		if want := int(time.Hour / heartbeat); got < want-1 || got > want {
 			t.Errorf("%d signs of life in an hour, want %d", got, want)
+		}
+		cancel()
+		must(t, <-ended)
+	})
+}
+
+// A reader who asks for few events gets the latest, and learns of the others; a
+// filter's events are not missed.
+func TestStream_Choose(t *testing.T) {
+	var events []gatekeeper.Event
+	for seq := uint64(1); seq <= 20; seq++ {
+		if seq == 5 || seq == 20 {
+			continue // lost on the way to the hub
+		}
+		kind := gatekeeper.CallHeld
+		if seq%2 == 0 {
+			kind = gatekeeper.RulesGranted
+		}
+		events = append(events, gatekeeper.Event{Seq: seq, Kind: kind})
+	}
+	events = append(events, gatekeeper.Event{Seq: 22, Kind: gatekeeper.RulesGranted})
+	for what, tc := range map[string]struct {
+		kinds []string
+		rate  int
+		known bool
+		want  string
+		left  uint64
+	}{
+		"all":                    {nil, 0, true, "1 2 3 4 1+6 7 8 9 10 11 12 13 14 15 16 17 18 19 2+22", 0},
+		"a kind":                 {[]string{"call.held"}, 0, true, "1 3 1+7 9 11 13 15 17 19", 2},
+		"few":                    {nil, 12, true, "17+18 19 2+22", 0},
+		"one":                    {nil, 1, true, "21+22", 0},
+		"few of a kind":          {[]string{"call.held"}, 8, true, "8+17 19", 2},
+		"before nothing is lost": {[]string{"rules.granted"}, 4, false, "12+22", 0},
+	} {
+		s := &stream{kinds: tc.kinds, rate: tc.rate}
+		p := position{known: tc.known}
+		all, left := s.choose(events, &p)
+		var got []string
+		for _, x := range all {
+			text := fmt.Sprint(x.event.Seq)
+			if x.missed > 0 {
+				text = fmt.Sprintf("%d+%s", x.missed, text)
+			}
+			got = append(got, text)
+		}
+		if strings.Join(got, " ") != tc.want || left != tc.left || p != (position{22, true}) {
+			t.Errorf("%s: %q and %d, position %+v; want %q and %d", what, got, left, p, tc.want, tc.left)
+		}
+	}
+}
+
+// With a rate the stream keeps to it.
+func TestStream_Rate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNarrator()
+		server, err := New(Config{Backend: n})
+		must(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		pipes := newPipes()
+		ended := make(chan error, 1)
+		go func() { ended <- server.Run(ctx, Listener{Listener: pipes, Trusted: true}) }()
+		c := pipes.dial()
+		_, err = fmt.Fprintf(c, "GET /v1/events?rate=20 HTTP/1.1\r\nHost: gatekeeper\r\n\r\n")
+		must(t, err)
+		read := make(chan string, 1)
+		go func() { read <- c.readAll() }()
+		const seconds, perSecond = 10, 1000
+		synctest.Wait()
+		for i := range uint64(seconds * perSecond) {
+			n.tell(i+1, i+1)
+			<-time.After(time.Second / perSecond)
+		}
+		synctest.Wait()
+		close(n.events)
+		got := <-read
+		sent := strings.Count(got, "call.held")
+		if sent < 20*seconds-20 || sent > 20*seconds+10 {
+			t.Errorf("%d events in %d s", sent, seconds)
+		}
+		missed := 0
+		for _, m := range strings.Split(got, "missed\":")[1:] {
+			var k int
+			_, err := fmt.Sscanf(m, "%d}", &k)
+			must(t, err)
+			missed += k
+		}
+		if missed+sent != seconds*perSecond {
+			t.Errorf("%d sent and %d missed, together not %d", sent, missed, seconds*perSecond)
 		}
 		cancel()
 		must(t, <-ended)
