@@ -13,3 +13,14 @@ namespace go bifrost
 struct GlobalPointer {
   1: binary address
 }
+
+/**
+ * What travels in place of an argument or result that is marked (bifrost.ref):
+ * where its bytes stand, and how many there are. Binary stands as it is, a list
+ * of numbers one after the other in little-endian order, a struct in Thrift's
+ * binary protocol. Nothing of length 0 needs memory: its pointer is nil.
+ */
+struct Reference {
+  1: GlobalPointer pointer
+  2: i64 length
+}

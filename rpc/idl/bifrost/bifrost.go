@@ -135,3 +135,171 @@ func (p *GlobalPointer) String() string {
 	}
 	return fmt.Sprintf("GlobalPointer(%+v)", *p)
 }
+
+// What travels in place of an argument or result that is marked (bifrost.ref):
+// where its bytes stand, and how many there are. Binary stands as it is, a list
+// of numbers one after the other in little-endian order, a struct in Thrift's
+// binary protocol. Nothing of length 0 needs memory: its pointer is nil.
+//
+// Attributes:
+//   - Pointer
+//   - Length
+type Reference struct {
+	Pointer *GlobalPointer `thrift:"pointer,1" db:"pointer" json:"pointer"`
+	Length  int64          `thrift:"length,2" db:"length" json:"length"`
+}
+
+func NewReference() *Reference {
+	return &Reference{}
+}
+
+var Reference_Pointer_DEFAULT *GlobalPointer
+
+func (p *Reference) GetPointer() *GlobalPointer {
+	if !p.IsSetPointer() {
+		return Reference_Pointer_DEFAULT
+	}
+	return p.Pointer
+}
+
+func (p *Reference) GetLength() int64 {
+	return p.Length
+}
+func (p *Reference) IsSetPointer() bool {
+	return p.Pointer != nil
+}
+
+func (p *Reference) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 1:
+			if fieldTypeId == thrift.STRUCT {
+				if err := p.ReadField1(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 2:
+			if fieldTypeId == thrift.I64 {
+				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *Reference) ReadField1(ctx context.Context, iprot thrift.TProtocol) error {
+	p.Pointer = &GlobalPointer{}
+	if err := p.Pointer.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Pointer), err)
+	}
+	return nil
+}
+
+func (p *Reference) ReadField2(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI64(ctx); err != nil {
+		return thrift.PrependError("error reading field 2: ", err)
+	} else {
+		p.Length = v
+	}
+	return nil
+}
+
+func (p *Reference) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "Reference"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField1(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *Reference) writeField1(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "pointer", thrift.STRUCT, 1); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 1:pointer: ", p), err)
+	}
+	if err := p.Pointer.Write(ctx, oprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Pointer), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 1:pointer: ", p), err)
+	}
+	return err
+}
+
+func (p *Reference) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if err := oprot.WriteFieldBegin(ctx, "length", thrift.I64, 2); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:length: ", p), err)
+	}
+	if err := oprot.WriteI64(ctx, int64(p.Length)); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T.length (2) field write error: ", p), err)
+	}
+	if err := oprot.WriteFieldEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 2:length: ", p), err)
+	}
+	return err
+}
+
+func (p *Reference) Equals(other *Reference) bool {
+	if p == other {
+		return true
+	} else if p == nil || other == nil {
+		return false
+	}
+	if !p.Pointer.Equals(other.Pointer) {
+		return false
+	}
+	if p.Length != other.Length {
+		return false
+	}
+	return true
+}
+
+func (p *Reference) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("Reference(%+v)", *p)
+}

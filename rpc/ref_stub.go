@@ -1,0 +1,171 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+)
+
+// What follows is for the code that "bifrost gen" writes.
+
+// RefCaller makes the calls of a generated client.
+type RefCaller struct{ home *dsm.Client }
+
+// NewRefCaller returns what calls by reference through c need.
+func NewRefCaller(c thrift.TClient) RefCaller {
+	if c, ok := c.(*client); ok {
+		return RefCaller{home: c.node.memory}
+	}
+	return RefCaller{}
+}
+
+// ByReference reports whether the other side can be reached by reference: not
+// over plain Thrift.
+func (c RefCaller) ByReference() bool { return c.home != nil }
+
+// LendRef is what a call carries for an argument: it puts the value into memory
+// unless it stands there.
+func LendRef[T any](ctx context.Context, c RefCaller, name string, r *Ref[T]) (bifrost.Reference, error) {
+	op := "argument " + name
+	if err := r.take(ctx, op); err != nil {
+		return bifrost.Reference{}, err
+	}
+	defer r.put()
+	if err := r.store(ctx, op, c.home); err != nil {
+		return bifrost.Reference{}, err
+	}
+	return r.place.reference(), nil
+}
+
+// store puts a local reference's value into memory.
+func (r *Ref[T]) store(ctx context.Context, op string, home *dsm.Client) error {
+	if err := r.place.usable(op); err != nil || r.place.state != refLocal {
+		return err
+	}
+	b, err := r.form.encode(r.value)
+	if err != nil {
+		return &Error{Code: BadRequest, Op: op, Err: err}
+	}
+	return r.place.write(ctx, op, home, b)
+}
+
+func (p *refPlace) reference() bifrost.Reference {
+	return bifrost.Reference{Pointer: GlobalPointer(p.pointer), Length: p.length}
+}
+
+// GaveRef ends a reference that a one-way call has carried away.
+func GaveRef[T any](r *Ref[T]) {
+	<-r.turn
+	defer r.put()
+	r.place.state = refEnded
+}
+
+// ResultRef makes the reference that a call has returned.
+func ResultRef[T any](ctx context.Context, c RefCaller, f Form[T], w *bifrost.Reference) (*Ref[T], error) {
+	r, err := arrivedRef(f, "result", w)
+	if err != nil {
+		err.Remote = true
+		return nil, err
+	}
+	r.place.state = refOwned
+	r.place.belong(ctx, c.home)
+	return r, nil
+}
+
+// DoneRef ends a reference that a client stub has made for a plain value, and sets
+// err if nothing else has failed.
+func DoneRef[T any](ctx context.Context, r *Ref[T], err *error) {
+	if r.take(ctx, "free reference") != nil {
+		return // whoever has it is not done, which only a program's mistake brings about
+	}
+	defer r.put()
+	if r.place.state == refEnded {
+		return
+	}
+	if ferr := r.free(ctx, "free reference"); ferr != nil && *err == nil {
+		*err = ferr
+	}
+}
+
+// LentRef makes the reference that a handler gets for an argument; owned says that
+// it is a one-way's, whose caller has let go of it.
+func LentRef[T any](ctx context.Context, f Form[T], name string, w *bifrost.Reference, owned bool) (*Ref[T], error) {
+	op := "argument " + name
+	b := branchOf(ctx)
+	if b == nil || b.e == nil {
+		return nil, fault.New(Unsupported, op, "references travel over Bifröst only")
+	}
+	r, err := arrivedRef(f, op, w)
+	if err != nil {
+		return nil, err
+	}
+	r.place.state, r.place.bound = refLent, b.e
+	if owned {
+		r.place.state = refOwned
+	}
+	return r, nil
+}
+
+// arrivedRef checks what a message carries.
+func arrivedRef[T any](f Form[T], op string, w *bifrost.Reference) (*Ref[T], *Error) {
+	if w == nil {
+		return nil, fault.New(BadRequest, op, "the message carries none")
+	}
+	r := emptyRef(f)
+	if g := w.Pointer; g != nil && len(g.Address) > 0 {
+		p, err := packet.FromBytes(g.Address)
+		if err != nil {
+			return nil, &Error{Code: BadRequest, Op: op, Err: err}
+		}
+		r.place.pointer = p
+	}
+	r.place.length = w.Length
+	if w.Length < 0 || w.Length > MaxRef || (w.Length == 0) != r.place.pointer.IsNil() {
+		return nil, fault.New(BadRequest, op, "%d bytes at %s", w.Length, r.place.pointer)
+	}
+	return r, nil
+}
+
+// ReturnRef is what an answer carries for a handler's result: it puts the value
+// into memory unless it stands there. What the handler was lent is copied, for it
+// is not the handler's to hand over. The reference ends.
+func ReturnRef[T any](ctx context.Context, r *Ref[T]) (*bifrost.Reference, error) {
+	const op = "result"
+	if err := r.take(ctx, op); err != nil {
+		return nil, err
+	}
+	defer r.put()
+	place := &r.place
+	if place.state == refLent {
+		value, err := r.load(ctx, op)
+		if err != nil {
+			return nil, err
+		}
+		r = newRef(r.form, value)
+		place = &r.place
+	}
+	if err := r.store(ctx, op, nil); err != nil {
+		return nil, err
+	}
+	w := place.reference()
+	place.state = refEnded
+	return &w, nil
+}
+
+// EndRef ends a handler's argument; one that it owns and has not passed on is
+// freed.
+func EndRef[T any](ctx context.Context, r *Ref[T]) {
+	if r.take(ctx, "") != nil {
+		return
+	}
+	defer r.put()
+	if r.place.state == refOwned {
+		_ = r.free(ctx, "") // the region goes with the node at the latest
+	}
+	r.place.state = refEnded
+}
