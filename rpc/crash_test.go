@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -144,11 +145,14 @@ type world struct {
 	ended   chan struct{}
 	group   sync.WaitGroup
 
-	mu      sync.Mutex
-	hosts   map[string]*wire.Host
-	ledger  *ledger
-	clerk   *clerk
-	crashes int
+	armed atomic.Bool // crashes may come
+
+	mu         sync.Mutex
+	hosts      map[string]*wire.Host
+	impairment wire.Impairment
+	ledger     *ledger
+	clerk      *clerk
+	crashes    int
 }
 
 // inWorld runs f in a world in which onFrame sees every frame.
@@ -180,9 +184,7 @@ func inWorld(t *testing.T, seed uint64, onFrame func(*world, wire.Frame), f func
 		})
 		pass(10 * time.Millisecond) // all are there
 		f(w)
-		for w.gk.Unfinished() > 0 { // one-ways of the last
-			pass(time.Second)
-		}
+		w.finish()
 		close(w.ended)
 		w.group.Wait()
 		for _, c := range w.gk.Complaints() {
@@ -191,13 +193,25 @@ func inWorld(t *testing.T, seed uint64, onFrame func(*world, wire.Frame), f func
 	})
 }
 
+// finish waits until all that is logged has an outcome.
+func (w *world) finish() {
+	for n := 0; w.gk.Unfinished() > 0; n++ {
+		if n == 1000 {
+			w.t.Fatalf("%d calls are not answered", w.gk.Unfinished())
+		}
+		pass(time.Second)
+		w.gk.Remind()
+	}
+}
+
 // crash ends a node's blade.
 func (w *world) crash(name string) {
 	w.mu.Lock()
-	h := w.hosts[name]
-	w.crashes++
-	w.mu.Unlock()
-	h.Crash()
+	defer w.mu.Unlock()
+	if h := w.hosts[name]; h != nil {
+		w.crashes++
+		h.Crash()
+	}
 }
 
 // join makes the next incarnation of a node.
@@ -208,6 +222,7 @@ func (w *world) join(name string, number uint64) *rpc.Node {
 	}
 	w.mu.Lock()
 	w.hosts[name] = host
+	host.Impair(w.impairment, w.impairment)
 	w.mu.Unlock()
 	n, err := rpc.Join(context.Background(), rpc.WithName(name), rpc.WithJoiner(testrack.Fixed(s)), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -276,9 +291,7 @@ func (w *world) clientWorks(total int64) {
 		results[a] = got
 		works = append(works, a)
 	}
-	for w.gk.Unfinished() > 0 {
-		pass(time.Second)
-	}
+	w.finish()
 	w.check(works...)
 	w.mu.Lock()
 	if !maps.Equal(results, w.clerk.Results) {
@@ -313,4 +326,88 @@ func TestCrashAtEveryPacket(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Crashes at random, several in a run and of both at a time, on a bad network.
+func TestCrashAtRandom(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			inWorld(t, seed, func(w *world, f wire.Frame) {
+				if w.armed.Load() && f.Stage != wire.Lost && rng.IntN(150) == 0 {
+					for _, victim := range [][]string{{"clerk"}, {"ledger"}, {"clerk", "ledger"}}[rng.IntN(3)] {
+						w.crash(victim)
+					}
+				}
+			}, func(w *world) {
+				w.impair(bad)
+				w.armed.Store(true)
+				defer w.armed.Store(false)
+				w.clientWorks(5)
+			})
+		})
+	}
+}
+
+// impair makes the network bad, also for nodes to come.
+func (w *world) impair(i wire.Impairment) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.impairment = i
+	for _, h := range w.hosts {
+		h.Impair(i, i)
+	}
+}
+
+// A durable main that dies before or after any packet goes on from its last
+// checkpoint, and the rest is repeated without effect.
+func TestMainCrashesAtEveryPacket(t *testing.T) {
+	var frames uint64
+	inWorld(t, 1, func(_ *world, f wire.Frame) { frames = max(frames, f.Seq) }, func(w *world) { w.mainWorks(2) })
+	for _, stage := range []wire.Stage{wire.Arriving, wire.Arrived} {
+		for at := uint64(1); at <= frames; at++ {
+			inWorld(t, 1, func(w *world, f wire.Frame) {
+				if f.Seq == at && f.Stage == stage {
+					w.crash("main")
+				}
+			}, func(w *world) { w.mainWorks(2) })
+			if t.Failed() {
+				t.Fatalf("crash at packet %d, %s", at, stage)
+			}
+		}
+	}
+}
+
+// mainWorks runs a main to its end, on as many nodes as it takes.
+func (w *world) mainWorks(total byte) {
+	var want []int64
+	for a := byte(1); a <= total; a++ {
+		want = append(want, int64(a))
+	}
+	for over := false; !over; {
+		n := w.join("main", 8)
+		err := rpc.Main(context.Background(), n, "accounts", func(ctx context.Context, state []byte) error {
+			done := byte(0)
+			if len(state) > 0 {
+				done = state[0]
+			}
+			for a := done + 1; a <= total; a++ {
+				if _, err := w.work(ctx, n, int64(a)); err != nil {
+					return err
+				}
+				if err := rpc.Checkpoint(ctx, []byte{a}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		over = err == nil
+		if code := rpc.CodeOf(err); !over && code != rpc.Unavailable && code != rpc.Canceled {
+			w.t.Error(err)
+			over = true
+		}
+		closeNode(w.t, n)
+	}
+	w.finish()
+	w.check(want...)
 }

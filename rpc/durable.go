@@ -26,8 +26,9 @@ type main struct {
 // of PolicyNone give what they gave. The name must be unique in the rack, and one
 // Main of it run at a time.
 //
-// When f returns nil the main is over: all that it did is committed, and a later
-// Main of the name begins afresh. When it returns an error, so does Main, and the
+// When f returns nil the main is over: all that it did is committed, and a Main of
+// the name returns nil at once, until the node has been closed; so a crash at the
+// very end repeats nothing. When f returns an error, so does Main, and the
 // next Main goes on from the last checkpoint. A re-run that does something else
 // than before fails as Nondeterminism.
 func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
@@ -39,6 +40,9 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	was, err := join.FetchMain(ctx, node.session, name)
 	if err != nil {
 		return coded(op, err)
+	}
+	if was.Done {
+		return nil
 	}
 	e := &execution{node: node, id: endpoint.MainID(name), main: &main{name: name}, epoch: was.Index}
 	e.trunk = Branch{e: e, index: was.Index}

@@ -27,6 +27,9 @@ type StatePart struct {
 	// Next is the order number of the service's next call, or the index of the
 	// main's last checkpoint.
 	Next uint64 `json:"next"`
+	// Done: the main has come to its end, and must not run again. The record of
+	// it goes when its node has left in an orderly way.
+	Done bool `json:"done,omitempty"`
 }
 
 // PartOf returns the part of the sections that a State asks for.

@@ -29,6 +29,8 @@ type Main struct {
 	Index uint32
 	// Journal is what it has journalled since, as a trailer (rpc/trailer).
 	Journal []byte
+	// Done: it has come to its end, and must not run again.
+	Done bool
 }
 
 // Append appends the state's form on the wire, the sections of a trailer.
@@ -54,11 +56,11 @@ func (m Main) Append(b []byte) []byte {
 // without a past, and of a Gatekeeper that does not log.
 func FetchState(ctx context.Context, s Session, service string) (State, error) {
 	const op = "fetch state"
-	sections, next, err := fetch(ctx, op, s, control.State{Name: service})
+	sections, last, err := fetch(ctx, op, s, control.State{Name: service})
 	if fault.CodeOf(err) == fault.Unsupported {
 		return State{}, nil // what cannot tell a state has not logged one
 	}
-	state := State{Next: next}
+	state := State{Next: last.Next}
 	for _, section := range sections {
 		switch section.Type {
 		case trailer.Snapshot:
@@ -76,8 +78,8 @@ func FetchState(ctx context.Context, s Session, service string) (State, error) {
 // fetches what is logged of that.
 func FetchMain(ctx context.Context, s Session, name string) (Main, error) {
 	const op = "fetch main"
-	sections, next, err := fetch(ctx, op, s, control.State{Name: name, Main: true})
-	m := Main{Index: uint32(next)}
+	sections, last, err := fetch(ctx, op, s, control.State{Name: name, Main: true})
+	m := Main{Index: uint32(last.Next), Done: last.Done}
 	for _, section := range sections {
 		switch {
 		case section.Type == trailer.State:
@@ -91,27 +93,26 @@ func FetchMain(ctx context.Context, s Session, name string) (Main, error) {
 	return m, err
 }
 
-// fetch asks for all parts.
-func fetch(ctx context.Context, op string, s Session, ask control.State) ([]trailer.Section, uint64, error) {
+// fetch asks for all parts; it returns the last as well.
+func fetch(ctx context.Context, op string, s Session, ask control.State) (sections []trailer.Section, part control.StatePart, err error) {
 	var b []byte
 	for {
 		ask.Offset = uint64(len(b))
-		part, err := s.StatePart(ctx, ask)
+		part, err = s.StatePart(ctx, ask)
 		if err != nil {
-			return nil, 0, err
+			return nil, part, err
 		}
 		b = append(b, part.Data...)
 		switch n := uint64(len(b)); {
 		case part.Total > MaxState || n > part.Total:
-			return nil, 0, fault.New(fault.Internal, op, "%s: %d bytes of %d", ask.Name, n, part.Total)
+			return nil, part, fault.New(fault.Internal, op, "%s: %d bytes of %d", ask.Name, n, part.Total)
 		case n == part.Total:
-			sections, err := trailer.Parse(b)
-			if err != nil {
-				return nil, 0, &fault.Error{Code: fault.Internal, Op: op, Msg: ask.Name, Err: err}
+			if sections, err = trailer.Parse(b); err != nil {
+				return nil, part, &fault.Error{Code: fault.Internal, Op: op, Msg: ask.Name, Err: err}
 			}
-			return sections, part.Next, nil
+			return sections, part, nil
 		case len(part.Data) == 0:
-			return nil, 0, fault.New(fault.Internal, op, "%s: nothing at byte %d of %d", ask.Name, n, part.Total)
+			return nil, part, fault.New(fault.Internal, op, "%s: nothing at byte %d of %d", ask.Name, n, part.Total)
 		}
 	}
 }

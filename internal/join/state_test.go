@@ -45,8 +45,8 @@ func TestFetchState(t *testing.T) {
 }
 
 func TestFetchMain(t *testing.T) {
-	want := Main{State: []byte("s"), Index: 7, Journal: trailer.Section{Type: trailer.Time, Index: 8, Data: make([]byte, 8)}.Append(nil)}
-	got, err := FetchMain(t.Context(), keeper{logged: want.Append(nil), next: 7}, "m")
+	want := Main{State: []byte("s"), Index: 7, Done: true, Journal: trailer.Section{Type: trailer.Time, Index: 8, Data: make([]byte, 8)}.Append(nil)}
+	got, err := FetchMain(t.Context(), keeper{logged: want.Append(nil), next: 7, spoil: func(p *control.StatePart) { p.Done = true }}, "m")
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -72,7 +72,7 @@ func (n *fakeNode) Done() <-chan struct{} { return n.done }
 func (n *fakeNode) StatePart(_ context.Context, s control.State) (control.StatePart, error) {
 	return control.PartOf([]byte("what is logged of "+s.Name), s.Offset, 7), nil
 }
-func (n *fakeNode) Crash(reason string)   { n.events <- "crash: " + reason; n.end() }
+func (n *fakeNode) Crash(reason string) { n.events <- "crash: " + reason; n.end() }
 func (n *fakeNode) Close(context.Context) error {
 	n.events <- "close"
 	n.end()

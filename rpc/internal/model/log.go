@@ -182,7 +182,7 @@ func (g *Gatekeeper) checkpoint(from netip.Addr, m packet.Message) {
 		return
 	}
 	if m.Index > p.logged.Index {
-		p.journal, p.logged = nil, join.Main{Index: m.Index}
+		p.journal, p.logged = nil, join.Main{Index: m.Index, Done: m.Flags&packet.FlagDone != 0}
 		if _, rest := entries(m.Trailer); len(rest) > 0 {
 			p.logged.State = rest[0].Data
 		}
@@ -193,4 +193,16 @@ func (g *Gatekeeper) checkpoint(from netip.Addr, m packet.Message) {
 
 func (g *Gatekeeper) ack(to netip.Addr, id packet.ID, flags packet.Flags) {
 	g.send(rackaddr.Gatekeeper, to, &packet.Message{Header: packet.Header{Type: packet.Ack, Call: id, Flags: flags}})
+}
+
+// Remind releases again what runs: the network may have lost it, and nobody else
+// asks for one-ways, or for calls that their callers have given up.
+func (g *Gatekeeper) Remind() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.log {
+		if c.released {
+			g.release(c, true)
+		}
+	}
 }

@@ -174,7 +174,9 @@ func (g *Gatekeeper) state(id join.Identity, ask control.State) (control.StatePa
 		g.mains[key] = m
 	}
 	m.node, m.logged.Journal = id.Address, m.journal
-	return control.PartOf(m.logged.Append(nil), ask.Offset, uint64(m.logged.Index)), nil
+	part := control.PartOf(m.logged.Append(nil), ask.Offset, uint64(m.logged.Index))
+	part.Done = m.logged.Done
+	return part, nil
 }
 
 // input is the switch.

@@ -1,0 +1,29 @@
+// Package gen is the code generator behind "bifrost gen": it reads Thrift IDL in
+// which arguments and results are marked (bifrost.ref), and writes Go stubs that
+// pass them by reference, into the package that "thrift --gen go" makes of the
+// same file. It is pure: files come from a function, and go to the caller.
+//
+//	IDL text ─ lex ─ complete ─ thriftgo's parser ─ load (includes) ─▶ unit (AST, tokens)
+//	                                                                     │ resolve
+//	   File ◀─ render (template) ◀─ plan (Go names, wire forms) ◀─ check ◀┘
+//
+// The marks:
+//
+//	service Lab {
+//	  // an argument, behind its name; the result, behind the method:
+//	  binary develop(1: binary raw (bifrost.ref)) throws (1: Corrupt c) (bifrost.ref)
+//	  i64 size(1: binary raw (bifrost.ref)) (bifrost.policy = "recover")
+//	} (bifrost.state)
+//
+// By reference go binary, lists of fixed-size numbers, and structs without global
+// pointers inside. bifrost.policy (recover, none, fate-share or tainted) says what
+// becomes of a method's calls when a node fails, bifrost.state (snapshot, the
+// default, or incremental) that the service has state.
+//
+// On the wire a marked method has two forms. Under its own name it is what plain
+// Thrift makes of the IDL, by value, and the stubs serve it as well: so plain
+// clients and transports work. Under its name with ".ref" behind it, a
+// bifrost.Reference stands wherever the IDL has a mark. That is a method of its own,
+// so that a server which knows nothing of references refuses it by name instead of
+// taking a reference for an empty value.
+package gen
