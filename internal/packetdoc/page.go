@@ -1,0 +1,60 @@
+// Package packetdoc writes docs/packets.md from the headers' definitions, so that
+// the page cannot differ from the code.
+package packetdoc
+
+import (
+	"fmt"
+	"strings"
+
+	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+const intro = `# Packets
+
+Generated from the code by ` + "`go test ./internal/packetdoc -update`" + `; do not edit.
+
+Every packet is Ethernet / IPv6 / UDP. All fields are byte-aligned and in network byte order. A foreign, truncated,
+oversized or inconsistent packet is an ordinary input everywhere: it is counted and dropped, or refused with an error.
+
+## Addresses
+
+| address | whose |
+| --- | --- |
+`
+
+// Page returns the page as Markdown.
+func Page() string {
+	var b strings.Builder
+	b.WriteString(intro)
+	fmt.Fprintf(&b, "| `%s` | the Gatekeeper, behind the switch's CPU port |\n", rackaddr.Gatekeeper)
+	fmt.Fprintf(&b, "| `%s` | blades |\n", rackaddr.BladePrefix)
+	fmt.Fprintf(&b, "| `%s` | nodes; an address stays with its node when it moves |\n", rackaddr.NodePrefix)
+	fmt.Fprintf(&b, "| `%s` | services; the low half is the start of the SHA-256 of the name |\n", rackaddr.ServicePrefix)
+	fmt.Fprintf(&b, "| `%s` | memory machine 1, by default: bytes 0-3 zero, 4 DSM prefix, 5 machine, 6 operation, 7 argument, 8-15 address |\n",
+		dsm.MachinePrefix(rackaddr.DefaultDSMPrefix, 1))
+	b.WriteString("\nMemory operations (byte 6):")
+	for op := dsm.OpAlloc; op <= dsm.OpSettle; op++ {
+		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsm.OpSettle])
+	}
+	b.WriteString(" A stored pointer has 0 there. The argument of an alloc is log2 of the region's size.\n")
+	section(&b, "Calls", rackaddr.PortRPC, rpc.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the commit trailer.")
+	section(&b, "Memory", rackaddr.PortDSM, dsm.Layout, "Behind the header: the data of a write, or of a read's reply.")
+	section(&b, "Control", rackaddr.PortControl, control.Layout, "Behind the header: a JSON body (package internal/control), or the message of an error.")
+	return b.String()
+}
+
+// section is one header's table.
+func section(b *strings.Builder, title string, port int, l wirefmt.Layout, rest string) {
+	fmt.Fprintf(b, "\n## %s\n\nUDP port %d, header of %d bytes. %s\n\n| bytes | field | meaning |\n| --- | --- | --- |\n", title, port, l.Size(), rest)
+	for _, f := range l.Fields {
+		at := fmt.Sprint(f.Offset)
+		if f.Size > 1 {
+			at = fmt.Sprintf("%d-%d", f.Offset, f.Offset+f.Size-1)
+		}
+		fmt.Fprintf(b, "| %s | `%s` | %s |\n", at, f.Name, f.Doc)
+	}
+}
