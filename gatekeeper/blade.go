@@ -60,6 +60,7 @@ func (c *controller) hello(p *port, m control.Message) error {
 	if b.memory() {
 		c.machines[h.Machine] = b
 	}
+	c.keepBlade(b, p)
 	c.change(func(err error) {
 		if err != nil {
 			c.fail(p, m, fault.New(fault.Internal, "hello", "the switch refuses the blade's rules: %v", err))
@@ -191,6 +192,7 @@ func (c *controller) restarted(b *blade) {
 	}
 	clear(b.joins)
 	if b.memory() {
+		c.dropReclaims(b, b.reclaims)
 		b.reclaims, b.reclaiming = nil, 0
 		c.steps(c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine))
 	}
@@ -203,6 +205,7 @@ func (c *controller) failed(b *blade, why string) {
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
 	p := b.port
 	b.port, b.used, b.reclaiming = nil, 0, 0
+	c.keepBlade(b, p)
 	if b.memory() {
 		c.machines[b.hello.Machine] = nil
 	}

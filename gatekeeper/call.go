@@ -70,7 +70,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 			return
 		}
 	}
-	if c.leases.Pending() >= maxHeld {
+	if c.leases.Pending() >= maxHeld || c.pressed {
 		c.count.Overload++ // it will be sent again
 		return
 	}
@@ -118,6 +118,7 @@ func (c *controller) newRequest(n, callee *node, h *held, m *rpc.Message) {
 		service: s.name, method: m.Method.String(), stage: stageWaiting,
 	}
 	k.method = s.methodName(callee, m.Method)
+	k.unlogged = h.payload
 	c.record(n, k)
 	c.count.Calls++
 	c.callEvent(CallHeld, k)
@@ -149,6 +150,7 @@ func (c *controller) judged(k *call, h *held, m *rpc.Message, s lease.Step, err 
 		c.atB1(k)
 		c.releaseRequest(k, h, m)
 		if k.oneway() {
+			c.acknowledgeOneway(k)
 			c.finish(k)
 		}
 	}
@@ -164,9 +166,13 @@ func (c *controller) knownRequest(k *call, h *held, m *rpc.Message) {
 	case k.refusal != nil:
 		c.count.Duplicates++
 		c.except(h, &m.Header, k.refusal)
+	case c.logging() && k.stage == stageFinished && !k.oneway():
+		c.count.Duplicates++
+		c.releaseLogged(k)
 	default:
 		c.count.Duplicates++
 		c.releaseRequest(k, h, m) // a callee that has done it answers from its cache
+		c.acknowledgeOneway(k)
 	}
 }
 
@@ -189,6 +195,7 @@ func (c *controller) callEnded(id rpc.ID) {
 		return
 	}
 	k.refusal = fault.New(fault.Unavailable, "call", "node %s is gone", k.callee)
+	c.keepRefusal(k, k.refusal)
 	c.callEvent(CallEnded, k)
 	if c.nodes[k.caller] != nil && k.to.IsValid() && !k.settled {
 		c.send(0, (&held{src: k.caller, dst: k.to, srcPort: rackaddr.PortRPC, dstPort: rackaddr.PortRPC}).reply(exception(&k.header, k.refusal)))

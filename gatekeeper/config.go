@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -36,6 +37,11 @@ type Config struct {
 	// MAC is the source address of the frames that the switch sends to blades; zero
 	// means 02:b1:f0:00:00:01.
 	MAC frame.MAC
+	// Store is the log: what the Gatekeeper decides is on it before anybody is told,
+	// and a Gatekeeper that begins with it goes on where another one was cut off. It
+	// must not be closed before Run has returned. Nil means no log: what the
+	// Gatekeeper knows ends with it, and blades and nodes begin anew.
+	Store *log.Log
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }

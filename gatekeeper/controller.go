@@ -8,6 +8,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -17,7 +18,7 @@ import (
 // carries out what it finds in out after.
 type controller struct {
 	cfg Config
-	log *slog.Logger
+	log *slog.Logger // for people
 	now time.Time
 
 	ports    map[uint16]*port
@@ -32,9 +33,12 @@ type controller struct {
 	frees    map[packet.Pointer]uint64 // regions being freed: the request that is out
 	orphans  map[*call]time.Time       // calls that run without a caller, and when to ask for the reply
 
-	lastNode uint64 // number given out
+	lastNode   uint64     // number given out
+	lastExport uint64     // number given out
+	resuming   resumption // what is left to do after a restart
 
 	connected bool // the switch is there, its tables as they should be
+	pressed   bool // the log wants no new work
 	narrate   bool // somebody listens to events
 	timers    bool // deadline may have changed
 	out       output
@@ -47,6 +51,7 @@ type output struct {
 	plans   []*plan
 	packets []packetOut
 	events  []Event
+	batch   log.Batch // to be logged before the packets go
 }
 
 func newController(cfg Config) *controller {

@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
@@ -20,11 +21,14 @@ type Gatekeeper struct {
 	ctl    *controller // the loop's own
 	feed   feed        // the loop's own, too
 	writer *writer
+	outbox *outbox // nil without a log
 	broker broker
 
 	inbox   chan func() // to be carried out by the loop
 	stopped chan struct{}
 	once    sync.Once
+	cancel  context.CancelFunc // ends Run
+	failure error              // of the log; set before the loop ends
 }
 
 // metadata tells where the fields of the program's packet headers stand.
@@ -33,11 +37,18 @@ type metadata struct {
 	hop, outFields int // packet_out
 }
 
-// New makes a Gatekeeper; Run makes it work.
+// New makes a Gatekeeper; Run makes it work. With a log it knows what is on it.
 func New(cfg Config) (*Gatekeeper, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	ctl := newController(cfg)
+	if cfg.Store != nil {
+		if err := ctl.restore(cfg.Store); err != nil {
+			return nil, fmt.Errorf("gatekeeper: begin with the log: %w", err)
+		}
+		cfg = ctl.cfg
 	}
 	program, err := p4rtclient.ParseProgram(p4.Info, p4.JSON)
 	if err != nil {
@@ -51,7 +62,10 @@ func New(cfg Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	g := &Gatekeeper{
-		cfg: cfg, client: client, ctl: newController(cfg), writer: newWriter(), inbox: make(chan func(), inboxQueue), stopped: make(chan struct{}),
+		cfg: cfg, client: client, ctl: ctl, writer: newWriter(), inbox: make(chan func(), inboxQueue), stopped: make(chan struct{}),
+	}
+	if cfg.Store != nil {
+		g.outbox = newOutbox(cfg.Store, g.transmit)
 	}
 	g.meta.port, err = program.PacketInField("ingress_port")
 	if err == nil {
@@ -66,7 +80,8 @@ func New(cfg Config) (*Gatekeeper, error) {
 
 // Run works until ctx ends, and then returns nil. It returns an error if another
 // Gatekeeper is in charge of the switch (p4rtclient.ErrNotPrimary), or if the
-// switch cannot run the P4 program. It must be called once.
+// switch cannot run the P4 program, or if the log fails (log.ErrFailed): what is
+// not logged must not happen. It must be called once.
 func (g *Gatekeeper) Run(ctx context.Context) error {
 	again := true
 	g.once.Do(func() { again = false })
@@ -74,6 +89,7 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 		return errors.New("gatekeeper: Run was called before")
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	g.cancel = cancel
 	var wg sync.WaitGroup
 	wg.Go(func() { g.loop(ctx) })
 	err := g.client.Keep(ctx, g.serve)
@@ -82,6 +98,9 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 	}
 	cancel()
 	wg.Wait()
+	if g.failure != nil {
+		return g.failure
+	}
 	return err
 }
 

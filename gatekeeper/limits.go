@@ -41,6 +41,11 @@ const (
 	maxReclaim = 256
 	// maxDenied is how many denied accesses are remembered for people.
 	maxDenied = 256
+	// logReserve is which part of the log, one in so many bytes, is not for new
+	// calls and allocations: what is under way must be able to end.
+	logReserve = 8
+	// maxResume is how many calls are released again at a time after a restart.
+	maxResume = 256
 	// eventQueue is how far a subscriber may lag behind before it loses events.
 	eventQueue = 1024
 	// inboxQueue is how many messages to the loop may wait; senders block.

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
@@ -20,6 +21,10 @@ func (g *Gatekeeper) loop(ctx context.Context) {
 	defer close(g.stopped)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var logged <-chan struct{}
+	if g.outbox != nil {
+		logged = g.outbox.wake
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -36,8 +41,15 @@ func (g *Gatekeeper) loop(ctx context.Context) {
 		case <-timer.C:
 			g.begin()
 			g.ctl.tick()
+		case <-logged:
+			if !g.logs(g.outbox.confirmed()) {
+				return
+			}
+			continue
 		}
-		g.perform()
+		if !g.perform() {
+			return
+		}
 		if !g.ctl.timers {
 			continue
 		}
@@ -53,20 +65,36 @@ func (g *Gatekeeper) loop(ctx context.Context) {
 func (g *Gatekeeper) begin() {
 	g.ctl.now = time.Now()
 	g.ctl.narrate = g.broker.active.Load() > 0
+	g.ctl.pressed = g.outbox != nil && g.outbox.pressed()
 }
 
-// perform carries out what the controller wants done.
-func (g *Gatekeeper) perform() {
+// perform carries out what the controller wants done. It reports false if the
+// Gatekeeper has to stop.
+func (g *Gatekeeper) perform() bool {
 	out := g.ctl.take()
 	if len(out.plans) > 0 {
 		g.writer.submit(out.plans)
 	}
-	for _, p := range out.packets {
-		g.transmit(p)
-	}
 	for _, e := range out.events {
 		g.broker.publish(e)
 	}
+	if g.outbox != nil {
+		return g.logs(g.outbox.put(&out.batch, out.packets))
+	}
+	for _, p := range out.packets {
+		g.transmit(p)
+	}
+	return true
+}
+
+// logs stops the Gatekeeper if the log has failed.
+func (g *Gatekeeper) logs(err error) bool {
+	if err == nil {
+		return true
+	}
+	g.failure = fmt.Errorf("gatekeeper: %w", err)
+	g.cancel()
+	return false
 }
 
 // transmit hands a frame to the switch; without one it is lost, like any packet.

@@ -45,11 +45,15 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		return
 	}
 	known := n.allocsAt(p, m)
+	handled := func() {
+		known.handled(m.Request)
+		c.keepAllocs(n, p.Machine())
+	}
 	switch {
 	case known.late(m.Request):
 		c.allocAgain(h, r)
 		return
-	case known.full():
+	case known.full() || c.pressed:
 		c.count.Overload++
 		return
 	}
@@ -59,11 +63,12 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 			c.withdrawRegion(b, h, r, m)
 		case s.Outcome == lease.Done:
 			c.count.Allocs++
-			known.handled(m.Request)
+			handled()
 			c.event(Event{Kind: RegionAllocated, Blade: b.hello.Blade, Node: h.dst, Region: r.String()})
 			c.release(h, 0)
 		case s.Outcome == lease.Again:
 			c.count.Duplicates++
+			handled() // it was not yet, if we were cut off
 			c.release(h, 0)
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
@@ -120,6 +125,9 @@ func (c *controller) heldFree(h *held) {
 			c.count.Duplicates++
 		default:
 			c.frees[p] = m.Request
+			if r, ok := c.leases.Find(p); ok {
+				c.keepRegion(r.Region)
+			}
 			c.release(h, 0)
 		}
 	}))
@@ -174,6 +182,7 @@ func (c *controller) memoryAnswer(h *held, kind packet.Kind, code fault.Code) {
 func (c *controller) reclaim(regions []packet.Region) {
 	for _, r := range regions {
 		c.count.Reclaims++
+		c.keepReclaim(r)
 		delete(c.frees, r.Base)
 		c.event(Event{Kind: RegionReclaimed, Region: r.String()})
 		for _, b := range c.blades {
@@ -200,6 +209,7 @@ func (c *controller) reclaimMore(b *blade) {
 			c.count.Failures++
 			c.log.Error("a memory blade does not reclaim", "blade", b.hello.Blade, "error", fault.Remote(m.Status, "reclaim", "%s", m.Body))
 		}
+		c.dropReclaims(b, b.reclaims[:b.reclaiming])
 		b.reclaims, b.reclaiming = b.reclaims[b.reclaiming:], 0
 		c.reclaimMore(b)
 	})

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -15,6 +17,7 @@ type node struct {
 	name        string
 	address     netip.Addr
 	incarnation uint32
+	token       uint64 // of the join
 	blade       *blade
 	joined      bool // its rules are in place
 	gone        bool
@@ -22,6 +25,7 @@ type node struct {
 	sessions    map[uint64]*session // of calls that it makes
 	calls       map[*call]struct{}  // on record, as their caller
 	allocs      map[allocKey]*allocs
+	strays      []packet.Region // its allocations that were not known after a restart
 }
 
 // join makes a program a node. The same token again means the same program.
@@ -50,11 +54,13 @@ func (c *controller) join(p *port, m control.Message) error {
 		}
 		c.lastNode++
 		n = &node{
-			name: j.Name, address: rackaddr.Node(c.lastNode), incarnation: 1, blade: b,
+			name: j.Name, address: rackaddr.Node(c.lastNode), incarnation: 1, blade: b, token: j.Token,
 			exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
 		}
 		b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
 		c.leases.AddNode(n.address)
+		c.keepRack()
+		c.keepNode(n)
 	}
 	var u phase
 	u = append(u, c.base.want(identityEntry(p.num, host(n.address), false))...)
@@ -136,6 +142,7 @@ func (c *controller) removeNode(n *node, why string, fenced func()) {
 	b := n.blade
 	delete(b.nodes, n.address)
 	delete(c.nodes, n.address)
+	c.drop(log.KindNode, log.AddrID(n.address))
 	for token, o := range b.joins {
 		if o == n {
 			delete(b.joins, token)
@@ -183,6 +190,7 @@ func (c *controller) caller(h *held) *node {
 // session is a sequence of calls of one node: those below floor are settled, and
 // refused for ever.
 type session struct {
+	id    uint64
 	floor uint64
 	calls []*call // on record
 	// replied is for calls that were not held, whose callers' floors we do not see:
@@ -196,6 +204,7 @@ func (c *controller) settle(n *node, s *session, floor uint64) {
 		return
 	}
 	s.floor = floor
+	c.keepSession(n, s)
 	for _, k := range slices.Clone(s.calls) {
 		if k.id().Sequence() < floor {
 			k.settled = true
@@ -208,7 +217,7 @@ func (c *controller) settle(n *node, s *session, floor uint64) {
 func (n *node) sessionOf(id rpc.ID) *session {
 	s := n.sessions[id.Session()]
 	if s == nil {
-		s = &session{}
+		s = &session{id: id.Session()}
 		n.sessions[id.Session()] = s
 	}
 	return s

@@ -42,10 +42,7 @@ func (c *controller) heldControl(h *held) {
 	c.timers = true
 	p := c.ports[h.port]
 	if p == nil {
-		p = &port{num: h.port, asked: map[uint64]func(control.Message){}, peer: control.NewPeer(control.PeerConfig{
-			Boot: c.cfg.Boot, Election: c.cfg.Election, MaxDatagram: c.cfg.MTU - netio.Overhead,
-		})}
-		c.ports[h.port] = p
+		p = c.newPort(h.port)
 	}
 	p.remote = netip.AddrPortFrom(h.src, h.srcPort)
 	if p.mac != h.srcMAC {
@@ -59,6 +56,15 @@ func (c *controller) heldControl(h *held) {
 	if p.ready { // else the daemon will say it again
 		c.deliver(p, h)
 	}
+}
+
+// newPort makes a port known, with nothing said.
+func (c *controller) newPort(num uint16) *port {
+	p := &port{num: num, asked: map[uint64]func(control.Message){}, peer: control.NewPeer(control.PeerConfig{
+		Boot: c.cfg.Boot, Election: c.cfg.Election, MaxDatagram: c.cfg.MTU - netio.Overhead,
+	})}
+	c.ports[num] = p
+	return p
 }
 
 // deliver hands a control packet to its port's end of the conversation.

@@ -7,8 +7,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -35,11 +33,14 @@ type call struct {
 	method         string
 	stage          stage
 	settled        bool // the caller will not ask again
+	done           bool // of a one-way: the callee has said so
 	// children are the calls with hash ids that this one's execution has made: its
 	// reply settles them.
 	children []*call
 	// refusal is the exception that the caller got from us instead of a reply.
 	refusal *fault.Error
+	// unlogged is the packet that is being judged, until that is logged.
+	unlogged []byte
 }
 
 func (k *call) id() rpc.ID { return k.header.Call }
@@ -82,7 +83,8 @@ func (c *controller) forgetSettled(k *call) {
 	}
 	delete(c.calls, k.id())
 	delete(c.orphans, k)
-	if !k.session() {
+	c.dropCall(k)
+	if !k.session() && !c.logging() { // else it was told when its answer was logged
 		c.acknowledge(k)
 	}
 	n := c.nodes[k.caller]
@@ -95,17 +97,14 @@ func (c *controller) forgetSettled(k *call) {
 	}
 }
 
-// acknowledge tells the callee of a call with a hash id, which has no floor, that
-// nobody will ask for its answer any more.
+// acknowledge tells a callee that it need not keep an answer any longer: it is
+// logged or, of a call with a hash id, which has no floor, nobody will ask for it.
 func (c *controller) acknowledge(k *call) {
-	if n := c.nodes[k.callee]; n == nil || n.incarnation != k.incarnation {
+	n := c.nodes[k.callee]
+	if n == nil || n.incarnation != k.incarnation {
 		return
 	}
-	m := rpc.Message{Header: k.header}
-	m.Type, m.Flags, m.CalleeIncarnation = rpc.Ack, rpc.FlagReleased, k.incarnation
-	c.send(0, frame.UDP6{
-		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.callee, rackaddr.PortRPC), Payload: m.Append(nil),
-	}.Append(nil))
+	c.ack(n, k.header, 0, k.incarnation)
 }
 
 // forgetCaller settles all calls of a node that is gone; those that run go on.
@@ -118,6 +117,8 @@ func (c *controller) forgetCaller(n *node) {
 			c.timers = true
 		}
 	}
+	c.dropNode(n)
+	c.reclaimStrays(n)
 	n.sessions, n.calls = nil, nil
 }
 

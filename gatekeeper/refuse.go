@@ -52,6 +52,7 @@ func (c *controller) refuse(h *held, m *rpc.Header, why *fault.Error) {
 func (c *controller) refuseCall(k *call, h *held, m *rpc.Header) {
 	c.count.Refused++
 	c.callEvent(CallRefused, k)
+	c.keepRefusal(k, k.refusal)
 	c.except(h, m, k.refusal)
 	c.finish(k)
 }

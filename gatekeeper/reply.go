@@ -22,6 +22,9 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 		results = m.Pointers
 	}
 	k := c.calls[m.Call]
+	if c.settledReply(k, n, h, m) {
+		return
+	}
 	switch {
 	case k == nil && len(results) == 0:
 		// A reply to a call that was settled, or held by another Gatekeeper: there
@@ -43,8 +46,9 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 	case stageFinished:
 		c.count.Duplicates++
 		c.releaseReply(k, h, m)
+		c.acknowledgeReply(k)
 	case stageRunning:
-		k.stage = stageReplying
+		k.stage, k.unlogged = stageReplying, h.payload
 		c.atB2(k)
 		c.callEvent(ReplyHeld, k)
 		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee, Results: results},
@@ -105,6 +109,7 @@ func (c *controller) replied(k *call, h *held, m *rpc.Message, s lease.Step) {
 		k.refusal = &fault.Error{Code: s.Refusal.Code(), Op: "reply", Msg: s.Refusal.Error()}
 	}
 	c.releaseReply(k, h, m)
+	c.acknowledgeReply(k)
 	c.finish(k)
 }
 

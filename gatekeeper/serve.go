@@ -77,7 +77,7 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 // attach lets the loop read from a session and write to it.
 func (g *Gatekeeper) attach(s *p4rtclient.Session, repaired int) {
 	g.feed = feed{s, s.Packets(), s.Digests()}
-	g.ctl.connected = true
+	g.ctl.connected, g.ctl.timers = true, true
 	g.ctl.count.Reconciled += uint64(repaired) //nolint:gosec // a length
 	g.ctl.event(Event{Kind: SwitchConnected})
 }

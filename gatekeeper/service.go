@@ -24,6 +24,7 @@ type exported struct {
 	node     *node
 	methods  map[rpc.Method]control.Method
 	stateful bool
+	order    uint64 // of its arrival
 }
 
 // routeKey is a row of rpc_route within a service.
@@ -52,11 +53,13 @@ func (c *controller) export(p *port, m control.Message) error {
 	}
 	x := n.exports[s.address]
 	if x == nil {
-		x = &exported{node: n}
+		c.lastExport++
+		x = &exported{node: n, order: c.lastExport}
 		n.exports[s.address] = x
 		s.exports = append(s.exports, x)
 	}
 	x.methods, x.stateful = methods, e.Stateful
+	c.keepNode(n)
 	c.change(func(err error) {
 		if err != nil {
 			c.fail(p, m, fault.New(fault.Internal, "export", "the switch refuses the service's routes: %v", err))

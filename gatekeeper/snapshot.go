@@ -33,6 +33,9 @@ type Counters struct {
 	Unsent       uint64 `json:"unsent"`        // packets that found no room towards the switch
 	Probes       uint64 `json:"probes"`        // replies asked for in a gone caller's place
 	Reconciled   uint64 `json:"reconciled"`    // entries repaired when the switch was found
+	Logged       uint64 `json:"logged"`        // records put on the log
+	Recalled     uint64 `json:"recalled"`      // replies sent again from the log
+	Resumed      uint64 `json:"resumed"`       // calls released again after a restart
 }
 
 // Denial is an access that the switch has denied.

@@ -20,6 +20,7 @@ func (c *controller) tick() {
 		}
 	}
 	c.probe()
+	c.resume()
 	c.graph.Expire(c.now.Add(-looseAge))
 }
 
@@ -49,6 +50,9 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	}
 	for _, t := range c.orphans {
 		earliest(t)
+	}
+	if c.resuming.due() && c.connected {
+		earliest(c.now)
 	}
 	if last, loose := c.graph.Quietest(); loose {
 		earliest(last.Add(looseAge + 1))

@@ -1,0 +1,276 @@
+package gatekeeper
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// What the controller changes it writes down here, in the batch of the input that
+// it handles. The batch is logged before any packet goes out that the input, or a
+// later one, causes. So a Gatekeeper that begins with the log knows at least all
+// that anybody has been told; what it does not know, its sender sends again.
+
+// logging reports whether there is a log.
+func (c *controller) logging() bool { return c.cfg.Store != nil }
+
+// put writes a record down.
+func (c *controller) put(r log.Record) {
+	if c.logging() {
+		c.count.Logged++
+		c.out.batch.Put(r)
+	}
+}
+
+// drop strikes a record out.
+func (c *controller) drop(kind log.Kind, id log.ID) {
+	if c.logging() {
+		c.out.batch.Delete(kind, id)
+	}
+}
+
+// putData writes a record down whose data is JSON.
+func (c *controller) putData(r log.Record, data any) {
+	if !c.logging() {
+		return
+	}
+	var err error
+	if r.Data, err = json.Marshal(data); err != nil {
+		panic(err) // plain structures only
+	}
+	c.put(r)
+}
+
+// rackRecord is the data of KindRack.
+type rackRecord struct {
+	LastNode uint64           `json:"last_node"` // number given out
+	Election control.Election `json:"election"`  // under which the Gatekeeper rules
+}
+
+func (c *controller) keepRack() {
+	c.putData(log.Record{Kind: log.KindRack}, rackRecord{c.lastNode, c.cfg.Election})
+}
+
+// bladeRecord is the data of KindBlade.
+type bladeRecord struct {
+	Hello control.Hello `json:"hello"`
+	// Port is where it is, or was last, and MAC from which it speaks there.
+	Port  uint16 `json:"port"`
+	MAC   string `json:"mac"`
+	Alive bool   `json:"alive"`
+}
+
+// keepBlade writes down a blade that is, or was last, at a port.
+func (c *controller) keepBlade(b *blade, p *port) {
+	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, p.num, p.mac.String(), b.alive()})
+}
+
+// nodeRecord is the data of KindNode.
+type nodeRecord struct {
+	Name    string         `json:"name"`
+	Blade   string         `json:"blade"`
+	Token   uint64         `json:"token"` // of its join
+	Exports []exportRecord `json:"exports,omitempty"`
+}
+
+// exportRecord is one service of a node. Order is its place among all exports,
+// since a service's routes depend on it.
+type exportRecord struct {
+	Service  string           `json:"service"`
+	Methods  []control.Method `json:"methods"`
+	Stateful bool             `json:"stateful,omitempty"`
+	Order    uint64           `json:"order"`
+}
+
+func (c *controller) keepNode(n *node) {
+	if !c.logging() {
+		return
+	}
+	r := nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token}
+	for _, a := range sortedServices(n.exports) {
+		x := n.exports[a]
+		methods := slices.SortedFunc(maps.Values(x.methods), func(a, b control.Method) int {
+			return slices.Compare([]byte(a.Name), []byte(b.Name))
+		})
+		r.Exports = append(r.Exports, exportRecord{c.services[a].name, methods, x.stateful, x.order})
+	}
+	c.putData(log.Record{Kind: log.KindNode, ID: log.AddrID(n.address), Callee: log.Node{Address: n.address, Incarnation: n.incarnation}}, r)
+}
+
+// dropNode strikes out the windows of a node that is gone.
+func (c *controller) dropNode(n *node) {
+	for _, s := range n.sessions {
+		c.drop(log.KindSession, sessionID(n.address, s.id))
+	}
+	for machine := range n.allocs {
+		c.drop(log.KindAllocs, allocsID(n.address, machine))
+	}
+}
+
+// sessionID names a session of a node.
+func sessionID(n netip.Addr, session uint64) (id log.ID) {
+	a := n.As16()
+	binary.BigEndian.PutUint64(id[:], session)
+	copy(id[8:], a[8:])
+	return id
+}
+
+func (c *controller) keepSession(n *node, s *session) {
+	if n.gone {
+		return
+	}
+	c.put(log.Record{Kind: log.KindSession, ID: sessionID(n.address, s.id), Caller: log.Node{Address: n.address, Incarnation: n.incarnation}, Order: s.floor})
+}
+
+// allocsID names a node's window at a memory machine.
+func allocsID(n netip.Addr, machine allocKey) log.ID {
+	id := log.AddrID(n)
+	id[0] = byte(machine)
+	return id
+}
+
+// keepAllocs writes a window down: the requests above the floor are its data.
+func (c *controller) keepAllocs(n *node, machine uint8) {
+	if !c.logging() || n.gone {
+		return
+	}
+	a := n.allocs[allocKey(machine)]
+	data := make([]byte, 0, 8*len(a.above))
+	for _, request := range slices.Sorted(maps.Keys(a.above)) {
+		data = binary.BigEndian.AppendUint64(data, request)
+	}
+	c.put(log.Record{
+		Kind: log.KindAllocs, ID: allocsID(n.address, allocKey(machine)), Caller: log.Node{Address: n.address, Incarnation: n.incarnation},
+		Order: a.floor, Data: data,
+	})
+}
+
+// The states of a region's record, byte 1 of its data; byte 0 is its size class.
+const (
+	regionKept      = 0
+	regionFreeing   = 1
+	regionReclaimed = 2 // nobody has it, but its memory blade may
+)
+
+// keepRegion writes down in whose hands a region is, if anybody's.
+func (c *controller) keepRegion(r packet.Region) {
+	id := log.AddrID(r.Base.Addr())
+	v, ok := c.leases.Find(r.Base)
+	if !ok || v.Region != r {
+		c.drop(log.KindRegion, id)
+		return
+	}
+	state := byte(regionKept)
+	if v.Freeing {
+		state = regionFreeing
+	}
+	c.put(log.Record{
+		Kind: log.KindRegion, ID: id, Caller: log.Node{Address: v.Controller}, Callee: log.Node{Address: v.Owner},
+		Order: c.frees[r.Base], Data: []byte{r.Class, state},
+	})
+}
+
+// keepReclaim writes down that a memory blade has to free a region.
+func (c *controller) keepReclaim(r packet.Region) {
+	c.put(log.Record{Kind: log.KindRegion, ID: log.AddrID(r.Base.Addr()), Data: []byte{r.Class, regionReclaimed}})
+}
+
+// dropReclaims strikes out regions that a memory blade has freed or lost.
+func (c *controller) dropReclaims(b *blade, regions []control.RegionID) {
+	for _, r := range regions {
+		c.drop(log.KindRegion, log.AddrID(r.Region(c.cfg.DSMPrefix, b.hello.Machine).Base.Addr()))
+	}
+}
+
+// keepStep writes down what an event has changed, when it has been judged: its
+// rules may still be on their way to the switch, but it will not be judged again.
+func (c *controller) keepStep(s lease.Step) {
+	if !c.logging() {
+		return
+	}
+	for _, r := range s.Changed {
+		c.keepRegion(r)
+	}
+	for _, r := range s.Reclaim {
+		c.keepReclaim(r)
+	}
+	switch e := s.Event.(type) {
+	case lease.Call:
+		c.keepRequest(c.calls[e.ID], s.Outcome)
+	case lease.Oneway:
+		c.keepRequest(c.calls[e.ID], s.Outcome)
+	case lease.Reply:
+		c.keepReply(c.calls[e.ID], s)
+	}
+}
+
+// keepRequest writes a call or one-way down that may go on.
+func (c *controller) keepRequest(k *call, o lease.Outcome) {
+	if k == nil || k.unlogged == nil || o != lease.Done {
+		return
+	}
+	rpc.SetReleased(k.unlogged, k.incarnation)
+	c.put(c.callRecord(log.KindCall, k, k.unlogged))
+	k.unlogged = nil
+}
+
+// keepReply writes down how a call has ended.
+func (c *controller) keepReply(k *call, s lease.Step) {
+	if k == nil || k.stage == stageFinished || s.Outcome == lease.Duplicate {
+		return
+	}
+	b := k.unlogged
+	k.unlogged = nil
+	why := k.refusal
+	if s.Refusal != nil {
+		why = &fault.Error{Code: s.Refusal.Code(), Op: "reply", Msg: s.Refusal.Error()}
+	}
+	if why != nil || b == nil {
+		c.keepRefusal(k, why)
+		return
+	}
+	rpc.SetReleased(b, k.incarnation)
+	c.keepOutcome(k, b)
+}
+
+// keepRefusal writes down that a call has ended with our exception. A call
+// without either has no caller any more.
+func (c *controller) keepRefusal(k *call, why *fault.Error) {
+	if c.logging() && why != nil {
+		c.keepOutcome(k, exception(&k.header, why))
+	}
+}
+
+// keepOutcome puts a call's outcome in the call's place.
+func (c *controller) keepOutcome(k *call, packet []byte) {
+	c.drop(log.KindCall, log.ID(k.id()))
+	c.put(c.callRecord(log.KindReply, k, packet))
+}
+
+// callRecord makes a record of a call. Its data is the service's address.
+func (c *controller) callRecord(kind log.Kind, k *call, packet []byte) log.Record {
+	r := log.Record{
+		Kind: kind, ID: log.ID(k.id()), Time: c.now, Parent: k.header.Parent,
+		Caller: log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}, Callee: log.Node{Address: k.callee, Incarnation: k.incarnation},
+		Packet: packet,
+	}
+	if k.to.IsValid() {
+		r.Data = k.to.AsSlice()
+	}
+	return r
+}
+
+// dropCall strikes a call out that nobody can ask for any more.
+func (c *controller) dropCall(k *call) {
+	c.drop(log.KindCall, log.ID(k.id()))
+	c.drop(log.KindReply, log.ID(k.id()))
+}

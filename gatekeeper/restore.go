@@ -1,0 +1,252 @@
+package gatekeeper
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// saved is the log's records by what they need to be restored after.
+type saved struct {
+	blades, nodes, windows, regions []log.Record
+	calls                           []savedCall
+}
+
+// restore makes a new controller know what is on the log. What other inputs would
+// have followed from those on it, follows now: nodes that were being removed are.
+func (c *controller) restore(l *log.Log) error {
+	c.now = time.Now()
+	var s saved
+	for r, err := range l.Records() {
+		if err == nil {
+			err = c.sort(&s, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	steps := []struct {
+		records []log.Record
+		restore func(*log.Record) error
+	}{{s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}}
+	for i, step := range steps {
+		for k := range step.records {
+			if err := step.restore(&step.records[k]); err != nil {
+				return err
+			}
+		}
+		if i == 1 {
+			c.restoreRoutes()
+		}
+	}
+	c.restoreCalls(s.calls)
+	c.restoreGone(&s)
+	c.keepRack()
+	return nil
+}
+
+// sort puts a record with its like.
+func (c *controller) sort(s *saved, r log.Record) error {
+	switch r.Kind {
+	case log.KindRack:
+		return c.restoreRack(&r)
+	case log.KindBlade:
+		s.blades = append(s.blades, r)
+	case log.KindNode:
+		s.nodes = append(s.nodes, r)
+	case log.KindSession, log.KindAllocs:
+		s.windows = append(s.windows, r)
+	case log.KindRegion:
+		s.regions = append(s.regions, r)
+	case log.KindCall, log.KindReply:
+		k, err := readCall(&r)
+		if err != nil {
+			return err
+		}
+		s.calls = append(s.calls, k)
+	}
+	return nil
+}
+
+// restoreRack also makes sure that the switch and the daemons see a later
+// Gatekeeper than the one before.
+func (c *controller) restoreRack(r *log.Record) error {
+	var rack rackRecord
+	if err := data(r, &rack); err != nil {
+		return err
+	}
+	c.lastNode = rack.LastNode
+	if e := rack.Election; !e.Less(c.cfg.Election) {
+		if e.Low++; e.Low == 0 {
+			e.High++
+		}
+		c.cfg.Election = e
+	}
+	return nil
+}
+
+// restoreBlade brings a blade back with its port. If it has failed meanwhile, its
+// silence will tell.
+func (c *controller) restoreBlade(r *log.Record) error {
+	var s bladeRecord
+	if err := data(r, &s); err != nil {
+		return err
+	}
+	mac, err := frame.ParseMAC(s.MAC)
+	if err != nil {
+		return corrupt(r, "%v", err)
+	}
+	b := &blade{hello: s.Hello, address: bladeAddress(s.Port), heard: c.now, nodes: map[netip.Addr]*node{}, joins: map[uint64]*node{}}
+	c.blades[s.Hello.Blade] = b
+	if !s.Alive {
+		return nil
+	}
+	p := c.newPort(s.Port)
+	p.mac, p.ready, p.blade, b.port = mac, true, b, p
+	p.remote = netip.AddrPortFrom(b.address, rackaddr.PortControl)
+	if b.memory() {
+		c.machines[s.Hello.Machine] = b
+		c.resuming.blades = append(c.resuming.blades, b)
+	}
+	c.base.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC))
+	c.bladeRules(b)
+	return nil
+}
+
+// restoreNode brings a node back with its exports.
+func (c *controller) restoreNode(r *log.Record) error {
+	var s nodeRecord
+	if err := data(r, &s); err != nil {
+		return err
+	}
+	b := c.blades[s.Blade]
+	if b == nil || !b.alive() {
+		return corrupt(r, "node %s is on blade %q, which is not in service", r.Callee.Address, s.Blade)
+	}
+	n := &node{
+		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true,
+		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
+	}
+	b.joins[n.token], b.nodes[n.address], c.nodes[n.address] = n, n, n
+	c.leases.AddNode(n.address)
+	c.base.want(identityEntry(b.port.num, host(n.address), false))
+	c.base.want(l3Entry(host(n.address), hopOf(b.port.num)))
+	for _, e := range s.Exports {
+		if err := c.restoreExport(n, e); err != nil {
+			return corrupt(r, "%v", err)
+		}
+	}
+	return nil
+}
+
+func (c *controller) restoreExport(n *node, e exportRecord) error {
+	request := control.Export{Node: n.address, Incarnation: n.incarnation, Service: e.Service, Methods: e.Methods, Stateful: e.Stateful}
+	methods, err := checkMethods(&request)
+	if err != nil {
+		return err
+	}
+	s, err := c.serviceFor(n, &request)
+	if err != nil {
+		return err
+	}
+	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order}
+	n.exports[s.address] = x
+	s.exports = append(s.exports, x)
+	c.lastExport = max(c.lastExport, e.Order)
+	return nil
+}
+
+// restoreRoutes gives the services the routes that they had: those follow from
+// the order in which the exports came.
+func (c *controller) restoreRoutes() {
+	for _, s := range c.services {
+		slices.SortFunc(s.exports, func(a, b *exported) int { return cmp.Compare(a.order, b.order) })
+		c.reroute(s)
+	}
+}
+
+// restoreWindow brings a session's floor or a window of allocations back.
+func (c *controller) restoreWindow(r *log.Record) error {
+	n := c.nodes[r.Caller.Address]
+	if n == nil || n.incarnation != r.Caller.Incarnation {
+		c.drop(r.Kind, r.ID)
+		return nil
+	}
+	if r.Kind == log.KindSession {
+		id := binary.BigEndian.Uint64(r.ID[:])
+		n.sessions[id] = &session{id: id, floor: r.Order}
+		return nil
+	}
+	if len(r.Data)%8 != 0 {
+		return corrupt(r, "%d bytes", len(r.Data))
+	}
+	a := &allocs{floor: r.Order, above: map[uint64]struct{}{}}
+	for b := r.Data; len(b) > 0; b = b[8:] {
+		a.above[binary.BigEndian.Uint64(b)] = struct{}{}
+	}
+	if n.allocs == nil {
+		n.allocs = map[allocKey]*allocs{}
+	}
+	n.allocs[allocKey(r.ID[0])] = a
+	return nil
+}
+
+// restoreRegion gives a region back to whom it belonged, or to its memory blade.
+func (c *controller) restoreRegion(r *log.Record) error {
+	if len(r.Data) != 2 || r.Data[1] > regionReclaimed {
+		return corrupt(r, "% x", r.Data)
+	}
+	region := packet.Region{Base: packet.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
+	if r.Data[1] == regionReclaimed {
+		for _, b := range c.blades {
+			if b.memory() && b.hello.Machine == region.Base.Machine() {
+				b.reclaims = append(b.reclaims, control.RegionID{Offset: region.Base.Offset(), Class: region.Class})
+				return nil
+			}
+		}
+		c.drop(r.Kind, r.ID)
+		return nil
+	}
+	if a := r.Caller.Address; a.IsValid() {
+		c.leases.AddNode(a)
+	}
+	v := lease.Region{Region: region, Owner: r.Callee.Address, Controller: r.Caller.Address, Freeing: r.Data[1] == regionFreeing}
+	if !c.leases.Adopt(v) {
+		return corrupt(r, "another region is there")
+	}
+	if v.Freeing && r.Order != 0 {
+		c.frees[region.Base] = r.Order
+	}
+	return nil
+}
+
+// restoreGone does what follows from the absence of nodes that regions and calls
+// still speak of: they were being removed.
+func (c *controller) restoreGone(s *saved) {
+	gone := map[netip.Addr]bool{}
+	note := func(a netip.Addr) {
+		if a.IsValid() && c.nodes[a] == nil {
+			gone[a] = true
+		}
+	}
+	for _, r := range s.regions {
+		note(r.Caller.Address)
+	}
+	for _, k := range s.calls {
+		note(k.caller.Address)
+		note(k.callee.Address)
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(gone), netip.Addr.Compare) {
+		c.steps(c.leases.RemoveNode(a))
+	}
+}

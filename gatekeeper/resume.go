@@ -1,0 +1,154 @@
+package gatekeeper
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// resumption is what a Gatekeeper has to do when it has begun with a log, once
+// the switch is as it should be.
+type resumption struct {
+	calls  []rpc.ID // to be released again, in the order of the log
+	blades []*blade // memory blades to be asked for what they have
+}
+
+// due reports whether there is something left.
+func (r *resumption) due() bool { return len(r.calls)+len(r.blades) > 0 }
+
+// resume does a part of what is left. A call that was logged may not have been
+// released, so it is now; one that was is a duplicate to its callee. Replies wait
+// for their callers to ask.
+func (c *controller) resume() {
+	if !c.connected {
+		return
+	}
+	n := min(len(c.resuming.calls), maxResume)
+	for _, id := range c.resuming.calls[:n] {
+		if err := c.releaseAgain(id); err != nil {
+			c.count.Failures++
+			c.log.Error("the log does not give a call back", "call", id, "error", err)
+		}
+	}
+	if c.resuming.calls = c.resuming.calls[n:]; len(c.resuming.calls) == 0 {
+		c.resuming.calls = nil
+	}
+	for _, b := range c.resuming.blades {
+		c.audit(b)
+	}
+	c.resuming.blades = nil
+}
+
+// releaseAgain releases a logged call, unless it has ended since.
+func (c *controller) releaseAgain(id rpc.ID) error {
+	k := c.calls[id]
+	if k == nil || k.stage != stageRunning && !k.oneway() || k.done {
+		return nil
+	}
+	n := c.nodes[k.callee]
+	if n == nil || n.incarnation != k.incarnation || n.blade.port == nil {
+		return nil // it ends with its callee
+	}
+	r, ok, err := c.cfg.Store.Get(log.KindCall, log.ID(id))
+	if !ok || err != nil {
+		return err
+	}
+	m, err := rpc.Parse(r.Packet)
+	if err != nil {
+		return err
+	}
+	m.Flags |= rpc.FlagReleased | rpc.FlagReplay
+	c.count.Resumed++
+	c.send(hopOf(n.blade.port.num), frame.UDP6{
+		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.to, rackaddr.PortRPC), Payload: m.Append(nil),
+	}.Append(nil))
+	c.callEvent(CallReleased, k)
+	c.acknowledgeOneway(k)
+	return nil
+}
+
+// audit asks a memory blade for its regions and looks after those that are not on
+// the log: their allocation was not answered before we were cut off. While their
+// owner is there it may still ask; after that they are reclaimed.
+func (c *controller) audit(b *blade) {
+	c.reclaimMore(b)
+	if err := c.auditFrom(b, 0); err != nil {
+		c.count.Failures++
+		c.log.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
+	}
+}
+
+func (c *controller) auditFrom(b *blade, from uint64) error {
+	if !b.alive() {
+		return nil
+	}
+	boot := b.hello.Boot
+	return c.ask(b.port, control.KindRegions, control.Regions{From: from, Max: maxRegionList}, func(m control.Message) {
+		if b.hello.Boot != boot {
+			return // it has lost them
+		}
+		page, err := regionList(m)
+		for _, r := range page.Regions {
+			c.stray(r.Region(c.cfg.DSMPrefix, b.hello.Machine), r.Owner)
+		}
+		if err == nil && page.Next > from {
+			err = c.auditFrom(b, page.Next)
+		}
+		if err != nil {
+			c.count.Failures++
+			c.log.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
+		}
+	})
+}
+
+// stray looks after a region that a memory blade has.
+func (c *controller) stray(r packet.Region, owner netip.Addr) {
+	if _, known := c.leases.Find(r.Base); known {
+		return
+	}
+	if n := c.nodes[owner]; n != nil {
+		n.strays = append(n.strays, r)
+		return
+	}
+	c.reclaim([]packet.Region{r})
+}
+
+// reclaimStrays reclaims what a node that is gone has never been given. What it
+// was given and has freed is not there any more, and never will be.
+func (c *controller) reclaimStrays(n *node) {
+	for _, r := range n.strays {
+		if _, known := c.leases.Find(r.Base); !known {
+			c.reclaim([]packet.Region{r})
+		}
+	}
+	n.strays = nil
+}
+
+// corrupt says which record makes no sense.
+func corrupt(r *log.Record, format string, args ...any) error {
+	return fmt.Errorf("%w: record %d, %s: %s", log.ErrCorrupt, r.Sequence, r.Key(), fmt.Sprintf(format, args...))
+}
+
+// data reads a record's JSON.
+func data(r *log.Record, v any) error {
+	if err := json.Unmarshal(r.Data, v); err != nil {
+		return corrupt(r, "%v", err)
+	}
+	return nil
+}
+
+// refusalOf reads our own exception back, nil if it is another outcome.
+func refusalOf(m *rpc.Message) *fault.Error {
+	if m.Type != rpc.Exception || m.Code == fault.OK {
+		return nil
+	}
+	return &fault.Error{Code: m.Code, Op: "call", Msg: string(m.Payload)}
+}
