@@ -63,6 +63,12 @@ func (r *rack) plugIn(port byte, h *lab) {
 	if err := r.sw.AttachInterface(datapath.Port(port), h.iface); err != nil {
 		r.t.Fatal(err)
 	}
+	r.tell(port, h)
+}
+
+// tell tells the program who is behind a port.
+func (r *rack) tell(port byte, h *lab) {
+	r.t.Helper()
 	a := h.addr.As16()
 	whole := datapath.Match{Value: a[:], PrefixLen: 128}
 	r.write(p4v1.Update_INSERT,

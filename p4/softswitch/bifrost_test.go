@@ -32,6 +32,7 @@ type rack struct {
 	client p4v1.P4RuntimeClient
 	stream p4v1.P4Runtime_StreamChannelClient
 	in     chan *p4v1.StreamMessageResponse
+	config *p4v1.SetForwardingPipelineConfigRequest // what was loaded
 }
 
 const testDevice = 1
@@ -44,11 +45,16 @@ func newRack(t testing.TB) *rack {
 	return newSwitch(t, p4.JSON, p4.Info, "BifrostIngress.")
 }
 
-// newSwitch starts a switch with a program loaded through P4Runtime. The CPU
-// port is 510.
+// newSwitch starts a switch with a program loaded through P4Runtime, on the Go
+// executor. The CPU port is 510.
 func newSwitch(t testing.TB, program, infoText []byte, prefix string) *rack {
 	t.Helper()
-	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort})
+	return newSwitchOn(t, LoadGo, program, infoText, prefix)
+}
+
+func newSwitchOn(t testing.TB, load Loader, program, infoText []byte, prefix string) *rack {
+	t.Helper()
+	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort, Load: load})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,10 +112,11 @@ func (r *rack) takeOver(program, infoText []byte) {
 	if err := prototext.Unmarshal(infoText, info); err != nil {
 		r.t.Fatal(err)
 	}
-	_, err := r.client.SetForwardingPipelineConfig(context.Background(), &p4v1.SetForwardingPipelineConfigRequest{
+	r.config = &p4v1.SetForwardingPipelineConfigRequest{
 		DeviceId: testDevice, ElectionId: electionID, Action: p4v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		Config: &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: program},
-	})
+	}
+	_, err := r.client.SetForwardingPipelineConfig(context.Background(), r.config)
 	if err != nil {
 		r.t.Fatal(err)
 	}
