@@ -32,6 +32,10 @@ type Welcome struct {
 	Rack    Rack       `json:"rack"`
 	// HeartbeatMS is how often to send heartbeats, in milliseconds.
 	HeartbeatMS int `json:"heartbeat_ms"`
+	// Undo (memory blades) says that this Gatekeeper commits executions: the
+	// memory server keeps what they change until then. Without it, each change is
+	// final at once, for nobody would ever say so.
+	Undo bool `json:"undo,omitempty"`
 }
 
 // Rack is what nodes and daemons have to know of the rack.

@@ -46,6 +46,10 @@ const (
 	KindRegions Kind = 18 // memory: list regions, for reconciliation: Regions, RegionList
 	KindStart   Kind = 19 // compute: run a program as a node: Start, Started
 	KindStop    Kind = 20 // compute: end a node's program: Stop, empty
+	// KindCommit, KindRollback and KindExecutions are for memory blades.
+	KindCommit     Kind = 21 // what executions did is final: Commit, empty
+	KindRollback   Kind = 22 // what executions did is taken back: Rollback, empty
+	KindExecutions Kind = 23 // list what can be taken back, for reconciliation: Executions, ExecutionList
 )
 
 // String returns the kind's name.
@@ -59,6 +63,7 @@ func (k Kind) String() string {
 var kindNames = map[Kind]string{
 	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop",
+	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 }
 
 // Layout is the header's definition.

@@ -1,0 +1,41 @@
+package control
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+)
+
+// A batch of the size recommended fits the packets of hardware.
+func TestExecutionsOnTheWire(t *testing.T) {
+	var c Commit
+	for i := range MaxExecutions {
+		c.Executions = append(c.Executions, ExecutionID{0: byte(i), 15: 0xfe})
+	}
+	b, err := json.Marshal(c)
+	if err != nil || HeaderSize+len(b) > 9000-48 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	var got Commit
+	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, c) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if b, err := json.Marshal(Executions{}); err != nil || string(b) != "{}" {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
+func FuzzExecutionID(f *testing.F) {
+	f.Add("000102030405060708090a0b0c0d0e0f")
+	f.Add("0001")
+	f.Add("zz0102030405060708090a0b0c0d0e0f")
+	f.Fuzz(func(t *testing.T, s string) {
+		var id, again ExecutionID
+		if id.UnmarshalText([]byte(s)) != nil {
+			return
+		}
+		if err := again.UnmarshalText([]byte(id.String())); err != nil || again != id {
+			t.Fatalf("%q became %s, %s: %v", s, id, again, err)
+		}
+	})
+}
