@@ -1,0 +1,269 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// after is a branch that ends after d.
+func after(ctx context.Context, d time.Duration, err error) *rpc.Branch {
+	return rpc.Go(ctx, func(context.Context) error { pass(d); return err })
+}
+
+// The branch that was seen first is seen first again, whichever is faster now.
+func TestOrderOfBranches(t *testing.T) {
+	var saw []int
+	slow := 0
+	onBench(t, func(ctx context.Context, _ *rpc.Node) error {
+		delays := []time.Duration{time.Second, time.Second}
+		delays[slow] += time.Second
+		branches := []*rpc.Branch{after(ctx, delays[0], nil), after(ctx, delays[1], nil)}
+		i, err := rpc.WaitAny(ctx, branches...)
+		saw = append(saw, i)
+		return err
+	}, func(b *bench) {
+		_, journal := b.run(b.call())
+		if len(journal) != 1 || journal[0].Type != trailer.Order {
+			b.t.Fatal(journal)
+		}
+		slow = 1
+		if a, _ := b.rerun(journal); a.Type != packet.Reply || saw[0] != 1 || saw[1] != 1 {
+			b.t.Errorf("%v, saw %v", a.Type, saw)
+		}
+		journal[0].Data[3] = 77 // no such branch
+		if a, _ := b.rerun(journal); a.Code != rpc.Nondeterminism {
+			b.t.Errorf("%v: %s", a.Code, a.Payload)
+		}
+	})
+}
+
+// A wait that was given up is given up again.
+func TestWaitAnyGivenUp(t *testing.T) {
+	var got []error
+	onBench(t, func(ctx context.Context, _ *rpc.Node) error {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		i, err := rpc.WaitAny(short, after(ctx, time.Minute, nil))
+		if i != -1 {
+			return errors.New("seen")
+		}
+		got = append(got, err)
+		return nil
+	}, func(b *bench) {
+		b.send(b.call())
+		pass(2 * time.Minute)
+		a := b.gk.must()
+		ack(b.gk, b.server, a)
+		journal, err := trailer.Parse(a.Trailer)
+		if err != nil || len(journal) != 1 {
+			b.t.Fatal(journal, err)
+		}
+		m := b.call()
+		m.Flags |= packet.FlagReplay
+		m.Attempt, m.Trailer = 1, a.Trailer
+		b.send(m)
+		pass(2 * time.Minute)
+		for a = b.gk.must(); a.Call != m.Call; a = b.gk.must() { // behind what was under way
+		}
+		ack(b.gk, b.server, a)
+		if a.Type != packet.Reply || len(got) != 2 || rpc.CodeOf(got[0]) != rpc.Deadline || got[0].Error() != got[1].Error() {
+			b.t.Errorf("%v, %v", a.Type, got)
+		}
+	})
+}
+
+// Calls of branches are numbered apart, and an answer waits for all branches.
+func TestBranchIDs(t *testing.T) {
+	onBench(t, func(ctx context.Context, n *rpc.Node) error {
+		ping := func(ctx context.Context) error {
+			return testsvc.NewTestClient(n.Client("Down", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
+		}
+		rpc.Go(ctx, func(ctx context.Context) error {
+			return errors.Join(rpc.Go(ctx, ping).Wait(), ping(ctx))
+		})
+		return nil // with the branch open
+	}, func(b *bench) {
+		down := newPeer(b.t, b.rack, "down", rackaddr.Service("Down"))
+		call := b.call()
+		b.send(call)
+		nested := endpoint.ChildBranch(1, 1)
+		for _, want := range []struct{ branch, index uint32 }{{nested, 1}, {1, 2}} {
+			m := down.must()
+			if m.Branch != want.branch || m.Index != want.index || m.Parent != call.Call || m.Call != endpoint.ChildID(call.Call, m.Branch, m.Index) {
+				b.t.Errorf("%+v, want %v", m.Header, want)
+			}
+			if _, _, early := b.gk.receive(time.Millisecond); early {
+				b.t.Error("answered while a branch is open")
+			}
+			down.send(b.server.Address(), answer(m, pong(b.t)))
+		}
+		ack(b.gk, b.server, b.gk.must())
+	})
+}
+
+// A branch that panics, or is opened when its execution is over, fails.
+func TestBranchFailures(t *testing.T) {
+	var kept context.Context
+	var failed error
+	onBench(t, func(ctx context.Context, _ *rpc.Node) error {
+		kept = ctx
+		failed = rpc.Go(ctx, func(context.Context) error { panic("as asked") }).Wait()
+		_, none := rpc.WaitAny(ctx)
+		if rpc.CodeOf(none) != rpc.BadRequest {
+			t.Errorf("waited for none: %v", none)
+		}
+		return nil
+	}, func(b *bench) {
+		b.run(b.call())
+		if rpc.CodeOf(failed) != rpc.Application {
+			b.t.Errorf("panicked: %v", failed)
+		}
+		if err := after(kept, 0, nil).Wait(); rpc.CodeOf(err) != rpc.BadRequest {
+			b.t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+// Outside of executions all of it just does the thing.
+func TestOutsideOfExecutions(t *testing.T) {
+	ctx := t.Context()
+	if d := time.Since(rpc.Now(ctx)); d < 0 || d > time.Minute {
+		t.Errorf("the time is off by %v", d)
+	}
+	var a, b [16]byte
+	if err := errors.Join(rpc.Random(ctx, a[:]), rpc.Random(ctx, b[:])); err != nil || a == b {
+		t.Errorf("random: %x, %x, %v", a, b, err)
+	}
+	own := errors.New("own")
+	if _, err := rpc.Effect(ctx, "key", func(context.Context) ([]byte, error) { return nil, own }); err != own {
+		t.Errorf("effect: %v", err)
+	}
+	slow, quick := make(chan struct{}), rpc.Go(ctx, func(context.Context) error { return own })
+	other := rpc.Go(ctx, func(context.Context) error { <-slow; return nil })
+	if i, err := rpc.WaitAny(ctx, other, quick); i != 1 || err != own {
+		t.Errorf("saw %d, %v", i, err)
+	}
+	close(slow)
+	if err := other.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := rpc.Checkpoint(ctx, nil); rpc.CodeOf(err) != rpc.BadRequest {
+		t.Errorf("checkpoint: %v", err)
+	}
+}
+
+// A main that has open branches, or runs already, cannot do what it asks for; one
+// whose checkpoints nobody acknowledges waits.
+func TestMainRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testrack.New(wire.Config{})
+		n := joinNode(t, r, "main")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		gk := newPeer(t, r, "gk", rackaddr.Gatekeeper)
+		failed := errors.New("failed")
+		err := rpc.Main(ctx, n, "m", func(ctx context.Context, state []byte) error {
+			if err := rpc.Main(ctx, n, "m", nil); rpc.CodeOf(err) != rpc.BadRequest {
+				t.Errorf("a second run: %v", err)
+			}
+			b := after(ctx, time.Second, nil)
+			if err := rpc.Checkpoint(ctx, nil); rpc.CodeOf(err) != rpc.BadRequest {
+				t.Errorf("with an open branch: %v", err)
+			}
+			if err := rpc.Go(ctx, func(ctx context.Context) error { return rpc.Checkpoint(ctx, nil) }).Wait(); rpc.CodeOf(err) != rpc.BadRequest {
+				t.Errorf("in a branch: %v", err)
+			}
+			if err := b.Wait(); err != nil || state != nil {
+				t.Error(err, state)
+			}
+			short, stop := context.WithTimeout(ctx, time.Second)
+			defer stop()
+			if err := rpc.Checkpoint(short, []byte("s")); rpc.CodeOf(err) != rpc.Deadline {
+				t.Errorf("without a Gatekeeper: %v", err)
+			}
+			return failed
+		})
+		if err != failed {
+			t.Errorf("main: %v", err)
+		}
+		m := gk.must()
+		ss, err := trailer.Parse(m.Trailer)
+		if err != nil || len(ss) != 1 || ss[0].Type != trailer.State || string(ss[0].Data) != "s" {
+			t.Errorf("trailer %v, %v", ss, err)
+		}
+		if m.Flags != (packet.FlagHeld|packet.FlagCheckpoint).WithPolicy(packet.PolicyRecover) || m.Parent != endpoint.MainID("m") {
+			t.Errorf("%+v", m.Header)
+		}
+	})
+}
+
+// A one-way that has to be logged returns when it is.
+func TestHeldOneway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n := service(t)
+		note := testsvc.NewTestClient(n.Client("Test", rpc.WithPolicy(rpc.PolicyRecover)))
+		done := make(chan error)
+		go func() { done <- note.Note(t.Context(), 1) }()
+		m := s.must()
+		s.must() // again
+		select {
+		case err := <-done:
+			t.Errorf("returned unlogged: %v", err)
+		default:
+		}
+		ack(s, n, m)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		go func() { done <- note.Note(t.Context(), 2) }()
+		refusal := s.must()
+		refusal.Type, refusal.Code, refusal.Payload = packet.Exception, rpc.NoSuchMethod, nil
+		s.send(n.Address(), refusal.Append(nil))
+		if err := <-done; rpc.CodeOf(err) != rpc.NoSuchMethod {
+			t.Errorf("refused: %v", err)
+		}
+	})
+}
+
+// A call of policy none that was first sent before the service began here may have
+// been run by the node before: it is refused. One sent since is not, however often.
+func TestCallOlderThanItsCallee(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testrack.New(wire.Config{})
+		client := joinNode(t, r, "client")
+		call := func() chan error {
+			done := make(chan error, 1)
+			go func() { done <- testsvc.NewTestClient(client.Client("Test")).Ping(t.Context()) }()
+			return done
+		}
+		old := call()
+		pass(100 * time.Millisecond)
+		serve(t, r, &testsvc.Handler{})
+		if err := <-old; rpc.CodeOf(err) != rpc.Unavailable {
+			t.Errorf("an old call: %v", err)
+		}
+		pass(time.Second)
+		peer := newPeer(t, r, "caller", rackaddr.Node(77))
+		m := callOf(t, "ping", 1, thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}))
+		b := m.Append(nil)
+		packet.SetAge(b, 500*time.Millisecond)
+		peer.send(rackaddr.Service("Test"), b)
+		if a := peer.must(); a.Type != packet.Reply || a.Attempt != 0 {
+			t.Errorf("a call that was lost at first: %+v", a.Header)
+		}
+	})
+}
