@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"go.uber.org/goleak"
@@ -31,6 +32,8 @@ type rack struct {
 	stop   func() error
 	settle func()
 	frames atomic.Int64 // that have arrived at blades
+	disk   *log.Disk    // of the Gatekeeper's log, if it has one
+	fuse   *fuse        // crashes it, if set
 
 	mu     sync.Mutex
 	blades map[uint16]*testBlade
@@ -116,6 +119,16 @@ func (r *rack) cut() {
 func (r *rack) start(cfg Config) {
 	r.t.Helper()
 	cfg.Conn = r.conn
+	if r.fuse != nil {
+		cfg.Conn = r.fuse
+	}
+	if r.disk != nil {
+		store, err := log.OpenMemory(r.disk, log.Options{})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		cfg.Store = store
+	}
 	if testing.Verbose() {
 		cfg.Log = slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -124,13 +137,20 @@ func (r *rack) start(cfg Config) {
 		r.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	if r.fuse != nil {
+		r.fuse.light(cancel)
+	}
 	ended := make(chan error, 1)
 	events := gk.Subscribe(ctx)
 	go func() { ended <- gk.Run(ctx) }()
 	r.gk = gk
 	r.stop = func() error {
 		cancel()
-		return <-ended
+		err := <-ended
+		if cfg.Store != nil {
+			_ = cfg.Store.Close() // it may have crashed
+		}
+		return err
 	}
 	for e := range events {
 		if e.Kind == SwitchConnected {

@@ -18,21 +18,24 @@ type small struct {
 
 func inSmall(t *testing.T, f func(s *small)) {
 	t.Helper()
-	inRack(t, func(r *rack) {
-		s := &small{rack: r, m1: r.plug(4)}
-		s.m1.hello("m1", control.Memory)
-		var nodes []*testNode
-		for i, name := range []string{"c1", "s1", "s2"} {
-			b := r.plug(uint16(i + 1))
-			b.hello(name, control.Compute)
-			nodes = append(nodes, b.join(name, "program"))
-		}
-		s.a, s.b, s.c = nodes[0], nodes[1], nodes[2]
-		if err := s.b.export("Arrays", "add", "make"); err != nil {
-			t.Fatal(err)
-		}
-		f(s)
-	})
+	inRack(t, func(r *rack) { f(newSmall(r)) })
+}
+
+func newSmall(r *rack) *small {
+	r.t.Helper()
+	s := &small{rack: r, m1: r.plug(4)}
+	s.m1.hello("m1", control.Memory)
+	var nodes []*testNode
+	for i, name := range []string{"c1", "s1", "s2"} {
+		b := r.plug(uint16(i + 1))
+		b.hello(name, control.Compute)
+		nodes = append(nodes, b.join(name, "program"))
+	}
+	s.a, s.b, s.c = nodes[0], nodes[1], nodes[2]
+	if err := s.b.export("Arrays", "add", "make"); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
 }
 
 // TestPath is the way of a call with a pointer, from the first hello to the last free.

@@ -28,13 +28,7 @@ func TestRandom(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			inSmall(t, func(s *small) {
-				m := &model{small: s, rng: rand.New(rand.NewPCG(seed, 0)), regions: map[packet.Pointer]*modelRegion{}}
-				m.nodes = []*testNode{s.a, s.b, s.c}
-				for i, n := range m.nodes {
-					if err := n.export(serviceName(i), "m"); err != nil {
-						t.Fatal(err)
-					}
-				}
+				m := newModel(s, rand.New(rand.NewPCG(seed, 0)))
 				for range 60 {
 					m.step()
 					if s.t.Failed() {
@@ -61,6 +55,16 @@ type model struct {
 	order   []packet.Pointer // of their allocation
 	calls   []*modelCall     // that have arrived and are not answered
 	last    uint64
+}
+
+func newModel(s *small, rng *rand.Rand) *model {
+	m := &model{small: s, rng: rng, regions: map[packet.Pointer]*modelRegion{}, nodes: []*testNode{s.a, s.b, s.c}}
+	for i, n := range m.nodes {
+		if err := n.export(serviceName(i), "m"); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return m
 }
 
 type modelRegion struct {

@@ -1,0 +1,111 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// A Gatekeeper that is started again finds the switch as it should be, knows the
+// blades and nodes, and releases what is unfinished.
+func TestRestore(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		q := s.m1.alloc(s.b, 1, 2)
+		m := s.a.message("Arrays", "add", p)
+		s.a.call("Arrays", m)
+		call := s.b.message1()
+		before := s.snapshot()
+		s.restart()
+		after := s.snapshot()
+		if n := after.Counters.Reconciled; n != 0 {
+			t.Errorf("%d entries were repaired", n)
+		}
+		for what, pair := range map[string][2]any{
+			"nodes": {before.Nodes, after.Nodes}, "services": {before.Services, after.Services},
+			"regions": {before.Regions, after.Regions}, "calls": {before.Calls, after.Calls}, "blades": {before.Blades, after.Blades},
+		} {
+			if a, b := fmt.Sprintf("%+v", pair[0]), fmt.Sprintf("%+v", pair[1]); a != b {
+				t.Errorf("%s: before\n%s\nafter\n%s", what, a, b)
+			}
+		}
+		again := s.b.message1()
+		if again.Call != call.Call || again.Flags&(rpc.FlagReleased|rpc.FlagReplay) != rpc.FlagReleased|rpc.FlagReplay || again.CalleeIncarnation != 1 {
+			t.Errorf("released again: %+v", again.Header)
+		}
+		for _, b := range []*testBlade{s.m1, s.a.testBlade, s.b.testBlade, s.c.testBlade} {
+			var reply control.HeartbeatReply
+			if err := b.ask(control.KindHeartbeat, control.Heartbeat{Blade: b.name, Boot: b.boot}, &reply); err != nil || !reply.Known || len(reply.Gone) > 0 {
+				t.Errorf("blade %s: %+v, %v", b.name, reply, err)
+			}
+		}
+		s.b.reply(s.a.address, &call, q)
+		if got := s.a.message1(); got.Type != rpc.Reply || got.Call != call.Call {
+			t.Errorf("the caller got %+v", got.Header)
+		}
+		for _, r := range []packet.Pointer{p, q} {
+			if a, b := s.a.may(s.m1, r), s.b.may(s.m1, r); a != "read+write" || b != "nothing" {
+				t.Errorf("%s: a may %s, b %s", r, a, b)
+			}
+		}
+	})
+}
+
+// TestRandom_Restarts is TestRandom with a Gatekeeper that crashes now and then.
+func TestRandom_Restarts(t *testing.T) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := uint64(1); seed <= seeds; seed++ {
+		if *seedFlag != 0 {
+			seed = *seedFlag
+		}
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			inLogged(t, func(s *small) {
+				m := newModel(s, rand.New(rand.NewPCG(seed, 1)))
+				for range 60 {
+					m.step()
+					if m.rng.IntN(4) == 0 {
+						m.restart()
+						m.replayed()
+					}
+					if s.t.Failed() {
+						return
+					}
+				}
+				m.check()
+			})
+		})
+		if *seedFlag != 0 {
+			return
+		}
+	}
+}
+
+// replayed takes what was released again: calls that are not answered, and
+// one-ways, and nothing else; and the switch had nothing wrong.
+func (m *model) replayed() {
+	if n := m.snapshot().Counters.Reconciled; n != 0 {
+		m.t.Errorf("%d entries were repaired", n)
+	}
+	open := map[rpc.ID]bool{}
+	for _, c := range m.calls {
+		open[c.message.Call] = true
+	}
+	for _, n := range m.nodes {
+		for _, got := range n.messages() {
+			if got.Flags&rpc.FlagReplay == 0 || got.Type == rpc.Call && !open[got.Call] {
+				m.t.Errorf("released after a restart: %+v", got.Header)
+			}
+			delete(open, got.Call)
+		}
+	}
+	if len(open) > 0 {
+		m.t.Errorf("%d calls were not released again", len(open))
+	}
+}
