@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,7 +76,7 @@ func visitCPUs() error {
 	if preemptibleBottomHalves() {
 		return globalBarrier()
 	}
-	cpus, err := onlineCPUs()
+	cpus, err := possibleCPUs()
 	if err != nil {
 		return globalBarrier()
 	}
@@ -91,7 +92,7 @@ func visitCPUs() error {
 	for _, c := range cpus {
 		var one unix.CPUSet
 		one.Set(c)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
+		if err := unix.SchedSetaffinity(0, &one); err != nil && online(c) {
 			return globalBarrier() // outside of the process's cpuset
 		}
 	}
@@ -128,10 +129,18 @@ var preemptibleBottomHalves = sync.OnceValue(func() bool {
 	return err == nil && strings.TrimSpace(string(b)) == "1"
 })
 
-// onlineCPUs are the CPUs on which packets may run. It is read every time, since
-// CPUs come and go.
-func onlineCPUs() ([]int, error) {
-	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+// possibleCPUs are all CPUs that this kernel may ever use.
+var possibleCPUs = sync.OnceValues(func() ([]int, error) { return readCPUs("possible") })
+
+// online tells whether packets may run on a CPU. CPUs come and go, so it is read
+// every time.
+func online(cpu int) bool {
+	cpus, err := readCPUs("online")
+	return err != nil || slices.Contains(cpus, cpu)
+}
+
+func readCPUs(which string) ([]int, error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/" + which)
 	if err != nil {
 		return nil, err
 	}

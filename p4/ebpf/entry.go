@@ -16,13 +16,13 @@ const (
 	ctxGSOSize     = 176
 )
 
-// The words of the packet's control block: in, the port and whether it is a
-// test; out, where a test's packet goes.
+// The words of the packet's control block.
 const (
-	cbPort   = ctxCB     // ingress port, testFlag; out: egress port plus one, 0 if dropped
-	cbDigest = ctxCB + 4 // 1 if a digest was sent, 2 if it found no room
-	cbPad    = ctxCB + 8 // padding before a packet to the CPU port
-	testFlag = 1 << 16   // in cbPort
+	cbPort   = ctxCB      // in: ingress port, and testFlag
+	cbDigest = ctxCB + 4  // out: 1 if a digest was sent, 2 if it found no room
+	cbPad    = ctxCB + 8  // out: padding before a packet to the CPU port
+	cbOut    = ctxCB + 12 // out: egress port plus one, 0 if the packet was dropped
+	testFlag = 1 << 16
 )
 
 // verdict is the label of the code that drops the packet.
@@ -89,7 +89,7 @@ func (g *gen) begin(window int) {
 	for at := g.st.zeroFrom; at < g.st.zeroTo; at += 8 {
 		g.store(at, asm.R0)
 	}
-	g.emit(asm.StoreMem(rCtx, cbPort, asm.R0, asm.Word), asm.StoreMem(rCtx, cbDigest, asm.R0, asm.Word))
+	g.emit(asm.StoreMem(rCtx, cbOut, asm.R0, asm.Word), asm.StoreMem(rCtx, cbDigest, asm.R0, asm.Word))
 	g.fetch(window)
 	g.lengths()
 	g.superPacket()

@@ -28,6 +28,8 @@ type Config struct {
 	Sink datapath.Sink
 	// Log receives notable events; nil discards them.
 	Log *slog.Logger
+
+	edit func(asm.Instructions) asm.Instructions // a test's change of the code
 }
 
 // Executor runs a program in the kernel. All methods may be called
@@ -81,14 +83,14 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	if x.links, err = newLinks(); err != nil {
 		return nil, fmt.Errorf("ebpf: %w", err)
 	}
-	if err := x.load(); err != nil {
+	if err := x.load(cfg.edit); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil
 }
 
 // load makes everything in the kernel.
-func (x *Executor) load() error {
+func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 	g := newGen(x.prog, x.cpu)
 	x.prefix = g.st.prefix
 	if err := g.check(); err != nil {
@@ -102,7 +104,11 @@ func (x *Executor) load() error {
 	if len(g.lacks) > 0 {
 		return &UnsupportedError{g.lacks}
 	}
-	if err := x.loadMain(g.finish()); err != nil {
+	code := g.finish()
+	if edit != nil {
+		code = edit(code)
+	}
+	if err := x.loadMain(code); err != nil {
 		return err
 	}
 	if err := x.fillTables(); err != nil {

@@ -263,7 +263,7 @@ func (g *gen) testOut() {
 	g.load(asm.R0, stOutPort)
 	g.emit(
 		asm.Add.Imm(asm.R0, 1),
-		asm.StoreMem(rCtx, cbPort, asm.R0, asm.Word),
+		asm.StoreMem(rCtx, cbOut, asm.R0, asm.Word),
 		asm.Mov.Imm(asm.R0, actOK),
 		asm.Return())
 }

@@ -70,7 +70,7 @@ func (x *Executor) test(in datapath.Port, frame []byte, gso uint32, emit func(da
 	if after.CB[1] == 1 {
 		x.digest.await(x.tests.Add(1))
 	}
-	to := datapath.Port(after.CB[0])
+	to := datapath.Port(after.CB[3])
 	if to == 0 {
 		return nil
 	}
