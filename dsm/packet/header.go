@@ -30,13 +30,20 @@ const (
 const (
 	// FlagApplied (in a reply to OpSettle): the request was applied.
 	FlagApplied uint8 = 1 << 0
+	// FlagRecall (in an alloc): answer only with the region that an earlier run of
+	// the execution got for this operation, NotFound if there is none.
+	FlagRecall uint8 = 1 << 1
+	// FlagDeferred (in the reply to a free, and to a settle that asks about one):
+	// the region is freed when the execution is committed, and comes back if it is
+	// rolled back. Until then it answers NotFound to everybody.
+	FlagDeferred uint8 = 1 << 2
 )
 
 // Layout is the header's definition; the P4 program and the docs follow it.
 var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "1"},
-	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle)"},
+	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle); bit 1: recall (alloc); bit 2: deferred (reply to free or settle)"},
 	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
 	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
 	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1"},

@@ -82,6 +82,15 @@ func (a *arena) give(off uint64, class uint8, from, to uint64) {
 	a.dirty = append(a.dirty, dirt{off, class, a.mem[off+from : off+to], to-from <= zeroAndKeep})
 }
 
+// zero makes a block's bytes from..to zeros again, at once.
+func (a *arena) zero(off, from, to uint64) {
+	if to-from <= zeroAtOnce {
+		clear(a.mem[off+from : off+to])
+		return
+	}
+	a.discard(a.mem[off+from&^(pageSize-1) : off+alignUp(to, pageShift)])
+}
+
 // clean zeroes up to n bytes of the oldest dirt. It is false when there is none.
 func (a *arena) clean(n int) bool {
 	if len(a.dirty) == 0 {

@@ -26,4 +26,13 @@ const (
 
 	pageShift = 12
 	pageSize  = 1 << pageShift
+
+	// What the undo of an execution, of a region and of a page is charged with,
+	// beside the page's copy: about what they take.
+	executionCost = 512
+	regionCost    = 256
+	pageCost      = 48
+	// sparePages is how many free pages are kept to be used again: 4 MiB, two
+	// large writes. A page used lately is in the cache, so it costs half as much.
+	sparePages = 1 << 10
 )

@@ -5,32 +5,52 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// alloc makes a region of the size asked for, rounded up to a size class.
+// alloc makes a region of the size asked for, rounded up to a size class, or
+// finds the one that an earlier run of the execution got.
 func (s *Store) alloc(r *Request, rec *record) {
 	class, ok := packet.ClassFor(r.Header.Length)
 	if !ok {
 		rec.status = fault.BadRequest
 		return
 	}
+	reg, status := s.recall(r)
+	if reg == nil && status == fault.OK {
+		reg, status = s.allocate(r, class)
+	}
+	if rec.status = status; status == fault.OK {
+		rec.length, rec.address, rec.class = 1<<reg.class, reg.base, reg.class
+	}
+}
+
+// allocate makes a region.
+func (s *Store) allocate(r *Request, class uint8) (*region, fault.Code) {
+	undone := s.undo.concerns(r)
+	if undone {
+		if status := s.undo.admit(r); status != fault.OK {
+			return nil, status
+		}
+	}
 	block, ok := s.arena.take(class)
 	if !ok {
-		rec.status = fault.NoSpace
-		return
+		return nil, fault.NoSpace
 	}
 	base, ok := s.space.take(class)
 	if !ok {
 		s.arena.give(block, class, 0, 0)
-		rec.status = fault.NoSpace
-		return
+		return nil, fault.NoSpace
 	}
-	s.regions.add(&region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class)})
-	rec.length, rec.address, rec.class = 1<<class, base, class
+	reg := &region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class)}
+	s.regions.add(reg)
+	if undone {
+		s.undo.own(r, reg)
+	}
+	return reg, fault.OK
 }
 
 // find returns the live region that holds the n bytes at p, and where in it.
 func (s *Store) find(p packet.Pointer, n uint64) (*region, uint64, fault.Code) {
 	reg := s.regions.find(p.Offset())
-	if reg == nil {
+	if reg == nil || reg.changes != nil && reg.changes.freed {
 		return nil, 0, fault.NotFound
 	}
 	at := p.Offset() - reg.base
@@ -66,24 +86,38 @@ func (s *Store) write(r *Request) (uint64, fault.Code) {
 	if status != fault.OK {
 		return 0, status
 	}
+	if status := s.protect(r, reg, at, n); status != fault.OK {
+		return 0, status
+	}
 	reg.put(at, r.Data)
 	return n, fault.OK
 }
 
-// free ends the region that p is the first byte of.
-func (s *Store) free(p packet.Pointer) fault.Code {
-	reg := s.regions.find(p.Offset())
+// free ends the region whose first byte is asked for: for an execution when it
+// is committed, unless it takes its own allocation back that it has not seen the
+// end of.
+func (s *Store) free(r *Request) (flags uint8, status fault.Code) {
+	reg, at, status := s.find(r.To, 0)
 	switch {
-	case reg == nil:
-		return fault.NotFound
-	case reg.base != p.Offset():
-		return fault.BadRequest
+	case status != fault.OK:
+		return 0, status
+	case at != 0:
+		return 0, fault.BadRequest
 	}
-	s.release(reg)
-	return fault.OK
+	c, status := s.change(r, reg)
+	if status != fault.OK {
+		return 0, status
+	}
+	if c == nil || c.own && c.key == keyOf(r) {
+		s.release(reg)
+		return 0, fault.OK
+	}
+	c.freed = true
+	return packet.FlagDeferred, fault.OK
 }
 
 func (s *Store) release(reg *region) {
+	s.undo.settle(reg)
 	s.regions.remove(reg)
 	s.arena.give(reg.block, reg.class, reg.from, reg.to)
 }
@@ -97,7 +131,7 @@ func (s *Store) settle(r *Request, c *client) Answer {
 	}
 	if rec := c.window.find(id); rec != nil && !rec.dead {
 		a := answer(r, rec.status, rec.length)
-		a.Header.Flags = packet.FlagApplied
+		a.Header.Flags = packet.FlagApplied | rec.flags
 		return a
 	}
 	if !s.clients.reserve(&c.window, id) {

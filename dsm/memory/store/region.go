@@ -16,6 +16,7 @@ type region struct {
 	data  []byte
 	// Only data[from:to] has been written to; the rest is still zero.
 	from, to uint64
+	changes  *changes // what can be taken back; nil if everything is final
 }
 
 // put writes b at an offset; it must fit.

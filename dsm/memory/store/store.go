@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -20,6 +21,8 @@ type Config struct {
 	Discard func([]byte)
 	// MaxData is how many bytes one reply can carry.
 	MaxData int
+	// Undo is as for KeepUndo.
+	Undo uint64
 }
 
 // Store is the regions and windows of one memory machine.
@@ -29,6 +32,7 @@ type Store struct {
 	arena   *arena
 	regions regions
 	clients clients
+	undo    undo
 }
 
 // New returns an empty store.
@@ -36,6 +40,7 @@ func New(cfg Config) *Store {
 	return &Store{
 		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard),
 		clients: clients{byNode: make(map[netip.Addr]*client)},
+		undo:    undo{limit: cfg.Undo, byID: make(map[control.ExecutionID]*execution)},
 	}
 }
 
@@ -121,7 +126,7 @@ func (s *Store) Handle(r *Request) (Answer, Drop) {
 	case packet.OpSettle:
 		return s.settle(r, c), NotDropped
 	case packet.OpAlloc, packet.OpWrite, packet.OpFree:
-		return s.change(r, c), NotDropped
+		return s.apply(r, c), NotDropped
 	}
 	return refuse(r, fault.BadRequest), NotDropped
 }
@@ -136,8 +141,8 @@ func tooLate(r *Request, why Drop) (Answer, Drop) {
 	return Answer{}, why
 }
 
-// change carries out a request that must not be applied twice, and records it.
-func (s *Store) change(r *Request, c *client) Answer {
+// apply carries out a request that must not be applied twice, and records it.
+func (s *Store) apply(r *Request, c *client) Answer {
 	if !s.clients.reserve(&c.window, r.Header.Request) {
 		return refuse(r, fault.Overloaded)
 	}
@@ -148,7 +153,10 @@ func (s *Store) change(r *Request, c *client) Answer {
 	case packet.OpWrite:
 		rec.length, rec.status = s.write(r)
 	case packet.OpFree:
-		rec.status = s.free(r.To)
+		rec.flags, rec.status = s.free(r)
+	}
+	if rec.status == fault.Overloaded {
+		return refuse(r, rec.status) // not done, and not recorded: it will be sent again
 	}
 	c.window.put(rec)
 	return s.replay(r, &rec)
@@ -160,6 +168,7 @@ func (s *Store) replay(r *Request, rec *record) Answer {
 		return refuse(r, fault.BadRequest) // two requests with one id
 	}
 	a := answer(r, rec.status, rec.length)
+	a.Header.Flags = rec.flags
 	if rec.op == packet.OpAlloc && rec.status == fault.OK {
 		a.From = packet.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(packet.OpAlloc, rec.class)
 	}

@@ -13,6 +13,7 @@ type record struct {
 	op      packet.Op
 	status  fault.Code
 	class   uint8 // alloc: the new region's
+	flags   uint8 // of the reply
 	dead    bool  // settled before it came: it must never be applied
 }
 

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// UndoStats is what the undo holds now and has done so far.
+type UndoStats struct {
+	// Executions have something to commit or to roll back; it takes Bytes.
+	Executions int
+	Bytes      uint64
+	// Pages have been kept; Commits and Rollbacks carried out, each of an
+	// execution that there was something of.
+	Pages, Commits, Rollbacks uint64
+}
+
+// KeepUndo sets how many bytes the undo of executions may take. A write, free or
+// allocation that would need more is Overloaded, which its client repeats for
+// some time, as others may be committed meanwhile. With 0 none is kept, and what
+// executions change from now on is final at once.
+func (s *Store) KeepUndo(limit uint64) { s.undo.limit = limit }
+
+// Undo returns the undo's numbers.
+func (s *Store) Undo() UndoStats {
+	u := &s.undo
+	return UndoStats{Executions: len(u.byID), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks}
+}
+
+// Commit makes final what executions have done. It is idempotent.
+func (s *Store) Commit(c control.Commit) {
+	for _, id := range c.Executions {
+		if e := s.undo.byID[id]; e != nil {
+			s.undo.commits++
+			s.commit(e)
+		}
+	}
+}
+
+func (s *Store) commit(e *execution) {
+	for _, reg := range e.regions {
+		switch c := reg.changes; {
+		case c == nil: // gone
+		case c.freed:
+			s.release(reg)
+		default:
+			s.undo.settle(reg)
+		}
+	}
+}
+
+// Rollback takes back what executions have done. It is idempotent.
+func (s *Store) Rollback(r control.Rollback) {
+	for _, id := range r.Executions {
+		if e := s.undo.byID[id]; e != nil {
+			s.undo.rollbacks++
+			s.rollback(e)
+		}
+	}
+}
+
+// rollback leaves of the execution the regions that it allocated, for its re-run
+// to find.
+func (s *Store) rollback(e *execution) {
+	e.by = runner{}
+	var own []*region
+	for _, reg := range e.regions {
+		switch c := reg.changes; {
+		case c == nil: // gone
+		case c.own:
+			s.arena.zero(reg.block, reg.from, reg.to)
+			reg.from, reg.to, c.freed, c.used = 0, 0, false, false
+			own = append(own, reg)
+		default:
+			c.restore()
+			s.undo.settle(reg)
+		}
+	}
+	e.regions = own
+}
+
+// Executions lists the executions that there is something of to commit or to
+// roll back, in the order of their ids, as many as one datagram holds.
+func (s *Store) Executions(q control.Executions) (l control.ExecutionList) {
+	limit := max(1, s.cfg.MaxData/listBytes)
+	if q.Max > 0 {
+		limit = min(limit, q.Max)
+	}
+	ids := slices.SortedFunc(maps.Keys(s.undo.byID), func(a, b control.ExecutionID) int { return bytes.Compare(a[:], b[:]) })
+	for _, id := range ids {
+		if bytes.Compare(id[:], q.From[:]) < 0 {
+			continue
+		}
+		if len(l.Executions) == limit {
+			l.Next = id
+			break
+		}
+		l.Executions = append(l.Executions, id)
+	}
+	return l
+}
