@@ -151,6 +151,9 @@ func (c *Compute) heartbeat() control.Heartbeat {
 	for _, n := range c.allNodes() {
 		h.Nodes = append(h.Nodes, n.identity.Address)
 	}
+	for _, p := range c.allPrograms() {
+		h.Programs = append(h.Programs, p.start.Name)
+	}
 	h.Used = uint64(len(h.Nodes))
 	return h
 }

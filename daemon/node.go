@@ -80,7 +80,7 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 		return nil, fault.New(fault.Overloaded, "join", "blade %s runs %d nodes, which is all it can", c.cfg.Name, c.cfg.Nodes)
 	}
 	c.tokens++
-	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.tokens}
+	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.tokens, Instance: p.Instance}
 	c.mu.Unlock()
 	var joined control.Joined
 	if err := c.reg.ask.Ask(ctx, control.KindJoin, ask, &joined); err != nil {

@@ -46,6 +46,9 @@ func (c *controller) hello(p *port, m control.Message) error {
 	if h.Kind == control.Memory && c.blades[h.Blade] == nil && p.surveyed != h.Boot {
 		return c.survey(p, m, &h)
 	}
+	if err := c.place(&h, p.num); err != nil {
+		return err
+	}
 	c.blades[h.Blade] = b
 	restarted := b.hello.Boot != 0 && b.hello.Boot != h.Boot
 	if restarted {
@@ -222,6 +225,7 @@ func (c *controller) failed(b *blade, why string) {
 	}
 	clear(b.joins)
 	c.change(nil, u)
+	c.act(c.fleet.Lost(b.hello.Blade, why, c.now))
 }
 
 // machine returns the memory blade of a pointer, nil if there is none in service.

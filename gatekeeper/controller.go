@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -28,6 +29,7 @@ type controller struct {
 	calls    map[rpc.ID]*call
 	graph    *callgraph.Graph // of the calls under way, those included that are not held
 	leases   *lease.Machine
+	fleet    *resources.Registry // who runs where, and deployments
 	base     base
 	machines [256]*blade               // memory blades in service, by machine id
 	frees    map[packet.Pointer]uint64 // regions being freed: the request that is out
@@ -57,7 +59,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	return &controller{
 		cfg: cfg, log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), base: base{}, frees: map[packet.Pointer]uint64{}, orphans: map[*call]time.Time{},
+		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, frees: map[packet.Pointer]uint64{}, orphans: map[*call]time.Time{},
 	}
 }
 

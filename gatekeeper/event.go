@@ -20,6 +20,14 @@ const (
 	SwitchLost      EventKind = "switch.lost"
 	BladeUp         EventKind = "blade.up"
 	BladeFailed     EventKind = "blade.failed"
+	BladeDraining   EventKind = "blade.draining" // an operator wants it empty
+	BladeDrained    EventKind = "blade.drained"  // and it is
+	BladeReturned   EventKind = "blade.returned" // an operator puts it back into service
+	AppDeployed     EventKind = "app.deployed"
+	AppUndeployed   EventKind = "app.undeployed"
+	AppShort        EventKind = "app.short" // there are not enough blades for a program, or there are again
+	ProgramStarted  EventKind = "program.started"
+	ProgramFailed   EventKind = "program.failed" // a blade could not start it
 	NodeJoined      EventKind = "node.joined"
 	NodeLeft        EventKind = "node.left"
 	ServiceExported EventKind = "service.exported"

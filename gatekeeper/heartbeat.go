@@ -18,6 +18,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		return nil
 	}
 	b.heard, b.used = c.now, h.Used
+	c.reported(b, &h)
 	reply := control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)}
 	for _, a := range h.Nodes {
 		if b.nodes[a] == nil {
@@ -49,7 +50,7 @@ func (c *controller) leasesOf(b *blade) []control.NodeLeases {
 func (c *controller) rack() control.Rack {
 	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU}
 	for _, b := range c.blades {
-		if b.memory() && b.alive() {
+		if b.memory() && c.open(b) {
 			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: b.hello.Capacity - min(b.used, b.hello.Capacity)})
 		}
 	}

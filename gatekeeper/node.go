@@ -21,6 +21,7 @@ type node struct {
 	blade       *blade
 	joined      bool // its rules are in place
 	gone        bool
+	crashed     bool // it has ended without a word
 	exports     map[netip.Addr]*exported
 	sessions    map[uint64]*session // of calls that it makes
 	calls       map[*call]struct{}  // on record, as their caller
@@ -51,6 +52,9 @@ func (c *controller) join(p *port, m control.Message) error {
 	if n == nil || n.gone {
 		if len(c.nodes) >= maxNodes {
 			return fault.New(fault.Overloaded, "join", "the rack has %d nodes already", len(c.nodes))
+		}
+		if err := c.placeNode(b, &j); err != nil {
+			return err
 		}
 		c.lastNode++
 		n = &node{
@@ -127,6 +131,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 	if why == "" && l.Crashed {
 		why = "crashed"
 	}
+	n.crashed = l.Crashed
 	c.removeNode(n, why, func() { c.answer(p, m, nil) })
 	return nil
 }
@@ -142,6 +147,7 @@ func (c *controller) removeNode(n *node, why string, fenced func()) {
 	b := n.blade
 	delete(b.nodes, n.address)
 	delete(c.nodes, n.address)
+	c.displaced(n, why)
 	c.drop(log.KindNode, log.AddrID(n.address))
 	for token, o := range b.joins {
 		if o == n {
@@ -155,6 +161,7 @@ func (c *controller) removeNode(n *node, why string, fenced func()) {
 		c.forgetCaller(n)
 		c.steps(c.leases.RemoveNode(n.address))
 		c.graph.NodeGone(n.identity())
+		c.vacated(n)
 		c.event(Event{Kind: NodeLeft, Blade: b.hello.Blade, Node: n.address, Name: n.name, Message: why})
 		c.log.Info("node left", "node", n.address, "name", n.name, "reason", why)
 	}, c.unidentify(n.address))

@@ -51,6 +51,9 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
+	if err := c.placeService(n, &e); err != nil {
+		return err
+	}
 	x := n.exports[s.address]
 	if x == nil {
 		c.lastExport++

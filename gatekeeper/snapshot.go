@@ -64,7 +64,8 @@ type Snapshot struct {
 type BladeState struct {
 	Name     string            `json:"name"`
 	Kind     string            `json:"kind"`
-	Status   string            `json:"status"` // free, in use or failed
+	Status   string            `json:"status"`          // free, in use, draining or failed
+	Cause    string            `json:"cause,omitempty"` // why it is draining or has failed
 	Address  netip.Addr        `json:"address"`
 	Port     uint16            `json:"port"` // of the switch; 0 if it has failed
 	MAC      string            `json:"mac"`
@@ -76,9 +77,10 @@ type BladeState struct {
 
 // Statuses of a blade (thesis section 5.3).
 const (
-	StatusFree   = "free"
-	StatusInUse  = "in use"
-	StatusFailed = "failed"
+	StatusFree     = "free"
+	StatusInUse    = "in use"
+	StatusDraining = "draining" // takes nothing new; what is there may finish
+	StatusFailed   = "failed"
 )
 
 // NodeState is one node.
@@ -146,7 +148,7 @@ func (c *controller) snapshot() Snapshot {
 func (c *controller) overview() Snapshot {
 	s := Snapshot{Time: c.now, Switch: c.connected, Counters: c.count, Denied: slices.Clone(c.denied)}
 	for _, b := range c.sortedBlades() {
-		s.Blades = append(s.Blades, b.state())
+		s.Blades = append(s.Blades, c.bladeState(b))
 	}
 	for _, n := range c.nodes {
 		s.Nodes = append(s.Nodes, c.nodeState(n))
@@ -161,17 +163,12 @@ func (c *controller) overview() Snapshot {
 	return s
 }
 
-func (b *blade) state() BladeState {
+func (c *controller) bladeState(b *blade) BladeState {
 	s := BladeState{
-		Name: b.hello.Blade, Kind: b.hello.Kind, Status: StatusFree, Address: b.address, MAC: b.hello.MAC, Machine: b.hello.Machine,
+		Name: b.hello.Blade, Kind: b.hello.Kind, Address: b.address, MAC: b.hello.MAC, Machine: b.hello.Machine,
 		Capacity: b.hello.Capacity, Used: b.used, Spec: maps.Clone(b.hello.Spec),
 	}
-	switch {
-	case !b.alive():
-		s.Status = StatusFailed
-	case len(b.nodes) > 0 || b.used > 0:
-		s.Status = StatusInUse
-	}
+	s.Status, s.Cause = c.bladeStatus(b)
 	if b.alive() {
 		s.Port = b.port.num
 	}

@@ -20,6 +20,7 @@ func (c *controller) tick() {
 		}
 	}
 	c.probe()
+	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.graph.Expire(c.now.Add(-looseAge))
 }
@@ -53,6 +54,9 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	}
 	if c.resuming.due() && c.connected {
 		earliest(c.now)
+	}
+	if due, waits := c.fleet.Deadline(c.now); waits {
+		earliest(due)
 	}
 	if last, loose := c.graph.Quietest(); loose {
 		earliest(last.Add(looseAge + 1))

@@ -38,6 +38,8 @@ type Instance struct {
 	Failures  int       `json:"failures,omitempty"`
 	Since     time.Time `json:"since"`
 	NotBefore time.Time `json:"not_before,omitzero"`
+	// Begun: its daemon runs the program, which has not joined yet.
+	Begun bool `json:"begun,omitempty"`
 	// Retired: it is not wanted any more. Leaving: another one is to take its
 	// place first, because its blade is being drained. Stopped: its daemon was
 	// told to stop it.
@@ -123,7 +125,7 @@ func (i *Instance) wanted() bool { return !i.Retired && !i.Leaving }
 func (i *Instance) goesOn() bool { return i.wanted() && !i.Done }
 
 // set changes the status.
-func (i *Instance) set(s InstanceStatus, now time.Time) { i.Status, i.Since = s, now }
+func (i *Instance) set(s InstanceStatus, now time.Time) { i.Status, i.Since, i.Begun = s, now, false }
 
 // failed notes that an instance failed by itself and waits until it may be
 // started again. Long after the last failure, the count begins anew.

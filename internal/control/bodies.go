@@ -58,6 +58,8 @@ type Heartbeat struct {
 	Boot  uint64       `json:"boot"`
 	Used  uint64       `json:"used"` // bytes (memory) or nodes (compute)
 	Nodes []netip.Addr `json:"nodes,omitempty"`
+	// Programs are those that the Gatekeeper has started here and that run.
+	Programs []string `json:"programs,omitempty"`
 }
 
 // HeartbeatReply brings a blade's view up to date. Known false asks for a new
@@ -83,6 +85,9 @@ type Join struct {
 	Blade string `json:"blade"`
 	Name  string `json:"name"` // what people call it, e.g. "arrays-server"
 	Token uint64 `json:"token"`
+	// Instance is the name under which the Gatekeeper has started the program,
+	// empty for one that somebody else has.
+	Instance string `json:"instance,omitempty"`
 }
 
 // Joined names the new node; its rules are in place.

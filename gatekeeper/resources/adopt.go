@@ -1,0 +1,98 @@
+package resources
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// What follows is for an owner that judges by itself which blades are silent, and
+// that numbers the nodes.
+
+// Knows reports whether a blade has said hello.
+func (r *Registry) Knows(blade string) bool { return r.blades[blade] != nil }
+
+// Numbered says that nodes up to this number have been given out: the next one
+// that joins gets the number after it at least.
+func (r *Registry) Numbered(last uint64) { r.lastNode = max(r.lastNode, last) }
+
+// Adopt takes over a node that is there already, from a time before this Registry:
+// address, incarnation, name, blade and token are taken as they are. It belongs to
+// no deployment.
+func (r *Registry) Adopt(n Node, now time.Time) error {
+	op := "adopt " + n.Name
+	if _, err := r.known(op, n.Blade); err != nil {
+		return err
+	}
+	if r.nodes[n.Address] != nil {
+		return nil
+	}
+	hop, ok := r.hops.take()
+	if !ok {
+		return fault.New(fault.Overloaded, op, "all %d hops are in use", r.cfg.MaxHops)
+	}
+	r.nodes[n.Address] = &Node{
+		Address: n.Address, Incarnation: n.Incarnation, Name: n.Name, Blade: n.Blade, Token: n.Token, Hop: Hop(hop), Joined: now,
+	}
+	r.version++
+	return nil
+}
+
+// HasNode reports whether a node is there, those included that are ending.
+func (r *Registry) HasNode(a netip.Addr) bool { return r.nodes[a] != nil }
+
+// Lost says that a blade has failed, and why. One that is unknown or has failed
+// before is no error.
+func (r *Registry) Lost(blade, cause string, now time.Time) []Action {
+	if b := r.blades[blade]; b != nil && b.up() {
+		r.takeDown(b, cause, now)
+	}
+	r.settle(now)
+	return r.flush()
+}
+
+// Started says that a blade's daemon runs an instance now, though it has not
+// joined yet.
+func (r *Registry) Started(instance, blade string) {
+	if _, i := r.instance(instance); i != nil && i.Status == Starting && i.Blade == blade {
+		i.Begun = true
+	}
+}
+
+// Programs says which programs a blade runs, as its daemon reports: an instance
+// that was started there, has not joined, and is not among them, has ended.
+func (r *Registry) Programs(blade string, names []string, now time.Time) []Action {
+	changed := false
+	r.eachInstance(func(_ *running, i *Instance) {
+		if i.Status == Starting && i.Begun && i.Blade == blade && !slices.Contains(names, i.Name) {
+			r.giveUpStart(i, now)
+			changed = true
+		}
+	})
+	if !changed {
+		return nil
+	}
+	r.version++
+	r.settle(now)
+	return r.flush()
+}
+
+// Deadline is when Tick has something to do next, silent blades aside; false means
+// not before something else happens.
+func (r *Registry) Deadline(now time.Time) (at time.Time, ok bool) {
+	r.eachInstance(func(_ *running, i *Instance) {
+		due := i.NotBefore
+		switch {
+		case i.Status == Starting:
+			due = i.Since.Add(r.cfg.StartTimeout + 1)
+		case i.Status != Waiting || !due.After(now):
+			return
+		}
+		if !ok || due.Before(at) {
+			at, ok = due, true
+		}
+	})
+	return at, ok
+}
