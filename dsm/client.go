@@ -2,9 +2,7 @@ package dsm
 
 import (
 	"net/netip"
-	"sync/atomic"
 
-	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -39,18 +37,6 @@ type Client struct {
 	scope *scope // nil: on behalf of no execution
 }
 
-// Scope names the execution on whose behalf a client's operations are.
-type Scope struct {
-	Execution [16]byte
-	Branch    uint64 // branch of the execution; 0 for its trunk
-}
-
-// scope counts the operations of one branch.
-type scope struct {
-	Scope
-	next atomic.Uint32
-}
-
 // NewClient returns a node's client. It binds the node's address on the memory
 // port, so a node has one client at a time.
 func NewClient(cfg Config) (*Client, error) {
@@ -61,22 +47,7 @@ func NewClient(cfg Config) (*Client, error) {
 	return &Client{link: l}, nil
 }
 
-// With returns a client whose operations are on behalf of an execution. It
-// shares everything else with c. Its operations are numbered from 0 in the order
-// in which they begin, which a re-run must repeat; so one goroutine uses it.
-func (c *Client) With(s Scope) *Client {
-	return &Client{link: c.link, scope: &scope{Scope: s}}
-}
-
 // Close ends the client and all clients made from it With a scope. Operations
 // under way fail with Canceled. What became of the node's unsettled requests
 // is then for whoever ends the node.
 func (c *Client) Close() error { return c.link.close() }
-
-// nextScope returns the header fields of the next operation.
-func (c *Client) nextScope() transport.Scope {
-	if c.scope == nil {
-		return transport.Scope{}
-	}
-	return transport.Scope{Execution: c.scope.Execution, Branch: c.scope.Branch, Index: c.scope.next.Add(1) - 1}
-}

@@ -105,28 +105,29 @@ func (l *link) cancel(ctx context.Context, o *operation) {
 	l.sit()
 }
 
-// settle waits until the pointers' regions are settled.
-func (l *link) settle(ctx context.Context, ptrs []Pointer) error {
+// wait waits until the barrier that f sets, under the link's mutex, has passed;
+// false if f sets none.
+func (l *link) wait(ctx context.Context, f func(*transport.Endpoint) *transport.Barrier) (bool, error) {
 	l.mu.Lock()
 	if l.ended != fault.OK {
 		l.mu.Unlock()
-		return fault.New(l.ended, "settle", "the client is closed")
+		return false, fault.New(l.ended, "settle", "the client is closed")
 	}
-	b := l.endpoint.Barrier(ptrs)
+	b := f(l.endpoint)
 	if b == nil {
 		l.mu.Unlock()
-		return nil
+		return false, nil
 	}
 	passed := make(chan struct{}, 1)
 	b.Tag = passed
 	l.mu.Unlock()
 	if l.await(ctx, passed) {
-		return nil
+		return true, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return fault.FromContext("settle", err)
+		return false, fault.FromContext("settle", err)
 	}
-	return fault.New(fault.Canceled, "settle", "the client is closed")
+	return false, fault.New(fault.Canceled, "settle", "the client is closed")
 }
 
 // end fails everything that waits, and whatever comes later, with a status. It

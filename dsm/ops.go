@@ -3,6 +3,7 @@ package dsm
 import (
 	"context"
 
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -31,7 +32,11 @@ func (c *Client) Free(ctx context.Context, p Pointer) error {
 
 // move carries out an operation on a pointer.
 func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (int, error) {
-	scope := c.nextScope()
+	scope, err := c.scope.begin(op)
+	if err != nil {
+		return 0, err
+	}
+	defer c.scope.end()
 	if err := c.link.check(ctx, op, p); err != nil {
 		return 0, err
 	}
@@ -49,43 +54,12 @@ func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (i
 	return n, failure(ctx, op, p.Add(int64(n)), status, local)
 }
 
-// Alloc makes a region of at least size bytes, all zero, that this node
-// controls, and returns the pointer to its first byte. A larger size than any
-// memory blade has room for is NoSpace. If the context ends, a region that is
-// allocated nevertheless is freed again.
-func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
-	scope := c.nextScope()
-	if _, ok := packet.ClassFor(size); !ok {
-		return Pointer{}, fault.New(fault.BadRequest, "alloc", "%d bytes; a region has 1 to 2^%d", size, packet.MaxClass)
-	}
-	rack := c.link.rack()
-	err := error(fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service"))
-	for _, machine := range c.link.place(rack.Memories) {
-		at := packet.Make(rack.DSMPrefix, machine, 0)
-		if err := c.link.check(ctx, packet.OpAlloc, at); err != nil {
-			return Pointer{}, err
-		}
-		t := c.link.operations.get()
-		t.Op, t.Pointer, t.Size, t.Scope = packet.OpAlloc, at, size, scope
-		c.link.run(ctx, t)
-		region, status, local := t.Region, t.Status, t.Local
-		c.link.operations.put(t)
-		if status == fault.OK {
-			return region.Base, nil
-		}
-		err = failure(ctx, packet.OpAlloc, at, status, local)
-		if status != fault.NoSpace && status != fault.Unavailable {
-			break // another blade would say the same
-		}
-	}
-	return Pointer{}, err
-}
-
 // Settle returns when it is known what became of each write and free of the
 // pointers' regions that this node has begun, cancelled ones included: none
 // can take effect any more. A runtime settles a region before it passes it on.
 func (c *Client) Settle(ctx context.Context, ptrs ...Pointer) error {
-	return c.link.settle(ctx, ptrs)
+	_, err := c.link.wait(ctx, func(e *transport.Endpoint) *transport.Barrier { return e.Barrier(ptrs) })
+	return err
 }
 
 // failure returns the error that an operation at p ended with.

@@ -71,7 +71,7 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.
 		reg, _ := packet.RegionOf(from)
 		p.known.learn(reg)
 		if t == nil {
-			e.discard(now, reg)
+			e.discard(now, reg, r.scope)
 		} else {
 			t.Region = reg
 		}

@@ -16,6 +16,7 @@ type request struct {
 	scope    Scope
 	off, n   int    // the bytes of the transfer's buffer
 	length   uint64 // the header's length field
+	flags    uint8  // the header's
 	cost     int    // bytes charged to the window
 	charged  bool   // to reads as well
 

@@ -35,6 +35,9 @@ func (e *Endpoint) next(t *Transfer) *request {
 	case packet.OpAlloc:
 		class, _ := packet.ClassFor(t.Size)
 		r.to, r.length = packet.Make(t.Pointer.Prefix(), t.Pointer.Machine(), 0).With(t.Op, class), t.Size
+		if t.Recall {
+			r.flags = packet.FlagRecall
+		}
 	case packet.OpFree:
 		r.to = t.Pointer.With(t.Op, 0)
 	default:
@@ -81,7 +84,7 @@ func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 	e.Stats.Sent++
 
 	pkt := Packet{To: r.to, Header: packet.Header{
-		Kind: packet.Request, Request: r.id, Floor: p.floor, Length: r.length, Incarnation: e.cfg.Incarnation,
+		Kind: packet.Request, Flags: r.flags, Request: r.id, Floor: p.floor, Length: r.length, Incarnation: e.cfg.Incarnation,
 		Execution: r.scope.Execution, Branch: r.scope.Branch, Index: r.scope.Index,
 	}}
 	if r.op() == packet.OpWrite {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -50,9 +51,10 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	}
 }
 
-// discard frees a region whose alloc was answered after its caller had gone.
-func (e *Endpoint) discard(now time.Duration, reg packet.Region) {
-	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: reg.Base, orphan: true})
+// discard frees a region whose alloc was answered after its caller had gone. The
+// alloc's scope tells the server that this takes the alloc back.
+func (e *Endpoint) discard(now time.Duration, reg packet.Region, s Scope) {
+	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: reg.Base, Scope: s, orphan: true})
 }
 
 // Barrier is a wait for requests whose fate is not known.
@@ -67,23 +69,32 @@ type Barrier struct {
 // there is none. Where the extent of a region is not known here, everything
 // on its machine counts that may belong to it.
 func (e *Endpoint) Barrier(ptrs []packet.Pointer) *Barrier {
-	var b *Barrier
+	return e.barrier(func(p *peer, r *request) bool {
+		if op := r.op(); op != packet.OpWrite && op != packet.OpFree {
+			return false
+		}
+		return slices.ContainsFunc(ptrs, func(ptr packet.Pointer) bool { return p.mayShare(ptr, r.to) })
+	})
+}
+
+// BarrierOf is like Barrier for everything that has been sent in a branch of an
+// execution, whatever its index.
+func (e *Endpoint) BarrierOf(s Scope) *Barrier {
+	return e.barrier(func(_ *peer, r *request) bool { return r.asks == nil && r.op() != packet.OpRead && r.scope.in(s) })
+}
+
+// barrier returns a barrier that is held by the requests that f picks.
+func (e *Endpoint) barrier(f func(*peer, *request) bool) (b *Barrier) {
 	for _, p := range e.active {
 		p.each(func(r *request) {
-			if op := r.op(); op != packet.OpWrite && op != packet.OpFree {
+			if !f(p, r) {
 				return
 			}
-			for _, ptr := range ptrs {
-				if !p.mayShare(ptr, r.to) {
-					continue
-				}
-				if b == nil {
-					b = new(Barrier)
-				}
-				r.waiting = append(r.waiting, b)
-				b.holds++
-				return
+			if b == nil {
+				b = new(Barrier)
 			}
+			r.waiting = append(r.waiting, b)
+			b.holds++
 		})
 	}
 	return b

@@ -14,6 +14,9 @@ type Scope struct {
 	Index     uint32
 }
 
+// in reports whether two operations are in the same branch of an execution.
+func (s Scope) in(o Scope) bool { return s.Execution == o.Execution && s.Branch == o.Branch }
+
 // Transfer is one operation of any size. Fill in the first part, Start it, and
 // read the outcome when Ready.Done names it or Cancel has returned; until then
 // the endpoint owns it, Buf included.
@@ -23,9 +26,11 @@ type Transfer struct {
 	Pointer packet.Pointer
 	// Buf is read into or written from; it must not be empty then.
 	Buf []byte
-	// Size is how many bytes to allocate.
-	Size  uint64
-	Scope Scope
+	// Size is how many bytes to allocate. With Recall it must have been done by an
+	// earlier run of the execution; else NotFound.
+	Size   uint64
+	Recall bool
+	Scope  Scope
 	// Tag is the caller's own.
 	Tag any
 

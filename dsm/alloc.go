@@ -1,0 +1,80 @@
+package dsm
+
+import (
+	"context"
+
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Alloc makes a region of at least size bytes, all zero, that this node
+// controls, and returns the pointer to its first byte. A larger size than any
+// memory blade has room for is NoSpace. If the context ends, a region that is
+// allocated nevertheless is freed again.
+//
+// The re-run of an execution gets the pointers that it got before. One that asks
+// for another size than before fails as Nondeterminism.
+func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
+	scope, err := c.scope.begin(packet.OpAlloc)
+	if err != nil {
+		return Pointer{}, err
+	}
+	defer c.scope.end()
+	if _, ok := packet.ClassFor(size); !ok {
+		return Pointer{}, fault.New(fault.BadRequest, "alloc", "%d bytes; a region has 1 to 2^%d", size, packet.MaxClass)
+	}
+	rack := c.link.rack()
+	if c.scope.replays() {
+		p, err := c.recall(ctx, rack, size, scope)
+		if fault.CodeOf(err) != fault.NotFound {
+			return p, err
+		}
+	}
+	err = fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service")
+	for _, machine := range c.link.place(rack.Memories) {
+		var p Pointer
+		p, err = c.allocAt(ctx, packet.Make(rack.DSMPrefix, machine, 0), size, scope, false)
+		if err == nil || !c.elsewhere(fault.CodeOf(err)) {
+			return p, err
+		}
+	}
+	return Pointer{}, err
+}
+
+// elsewhere reports whether an allocation that failed is to be tried on another
+// blade. An execution's is not if the blade has not answered: it may have made
+// the region, and then a re-run would find one there and one elsewhere.
+func (c *Client) elsewhere(status fault.Code) bool {
+	return status == fault.NoSpace || status == fault.Unavailable && !c.scope.counts()
+}
+
+// recall looks for what an earlier run of the execution got: on every blade, as
+// free space and the blades in service may have been others then. A blade that
+// is gone has taken its regions with it.
+func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
+	for _, m := range rack.Memories {
+		p, err := c.allocAt(ctx, packet.Make(rack.DSMPrefix, m.Machine, 0), size, scope, true)
+		if code := fault.CodeOf(err); code != fault.NotFound && code != fault.Unavailable {
+			return p, err
+		}
+	}
+	return Pointer{}, fault.New(fault.NotFound, "alloc", "no earlier run got here")
+}
+
+// allocAt allocates on one machine.
+func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope transport.Scope, recall bool) (Pointer, error) {
+	if err := c.link.check(ctx, packet.OpAlloc, at); err != nil {
+		return Pointer{}, err
+	}
+	t := c.link.operations.get()
+	t.Op, t.Pointer, t.Size, t.Recall, t.Scope = packet.OpAlloc, at, size, recall, scope
+	c.link.run(ctx, t)
+	region, status, local := t.Region, t.Status, t.Local
+	c.link.operations.put(t)
+	if status != fault.OK {
+		return Pointer{}, failure(ctx, packet.OpAlloc, at, status, local)
+	}
+	return region.Base, nil
+}

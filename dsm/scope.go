@@ -1,0 +1,105 @@
+package dsm
+
+import (
+	"context"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// Scope names the branch of an execution on whose behalf a client's operations
+// are. The zero Scope is none.
+type Scope struct {
+	Execution [16]byte
+	Branch    uint64 // 0 for the trunk
+	// Replay says that an incarnation before this one may have run the execution,
+	// so that allocations look for what they got then.
+	Replay bool
+}
+
+// With returns a client whose operations are on behalf of an execution: memory
+// blades can take them back until the execution is committed. It shares
+// everything else with c.
+//
+// Its operations are numbered from 0 in the order in which they begin, failed
+// ones included, which a re-run must repeat: by its number an allocation gets the
+// region that it got before. So there is one client for each branch, which does
+// one operation at a time; another that begins meanwhile fails as
+// Nondeterminism. Who has made it must Finish it before the execution is
+// committed.
+//
+// With the zero Scope it returns a client without these rules.
+func (c *Client) With(s Scope) *Client {
+	if s.Execution == [16]byte{} {
+		return &Client{link: c.link}
+	}
+	return &Client{link: c.link, scope: &scope{Scope: s}}
+}
+
+// Finish ends a client made With a scope. It waits until it is known what became
+// of each allocation, write and free that the client has begun, cancelled ones
+// included: none takes effect later, when the execution may have been committed.
+// Operations that begin later fail. Of a client without a scope it does nothing.
+func (c *Client) Finish(ctx context.Context) error {
+	if !c.scope.counts() {
+		return nil
+	}
+	c.scope.finish()
+	branch := transport.Scope{Execution: c.scope.Execution, Branch: c.scope.Branch}
+	for { // again, as what was cancelled may have been taken back since
+		more, err := c.link.wait(ctx, func(e *transport.Endpoint) *transport.Barrier { return e.BarrierOf(branch) })
+		if !more || err != nil {
+			return err
+		}
+	}
+}
+
+// scope counts the operations of one branch; nil is that of no execution.
+type scope struct {
+	Scope
+
+	mu       sync.Mutex
+	next     uint32
+	busy     bool // an operation is under way
+	finished bool
+}
+
+func (s *scope) counts() bool { return s != nil }
+
+func (s *scope) replays() bool { return s != nil && s.Replay }
+
+// begin returns the header fields of an operation, which end must follow.
+func (s *scope) begin(op packet.Op) (transport.Scope, error) {
+	if s == nil {
+		return transport.Scope{}, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finished {
+		return transport.Scope{}, fault.New(fault.BadRequest, op.String(), "the execution or branch has ended")
+	}
+	if s.busy {
+		return transport.Scope{}, fault.New(fault.Nondeterminism, op.String(),
+			"another operation of the branch is under way: do them one after the other, or in branches (rpc.Go)")
+	}
+	s.busy = true
+	s.next++
+	return transport.Scope{Execution: s.Execution, Branch: s.Branch, Index: s.next - 1}, nil
+}
+
+func (s *scope) end() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
+}
+
+func (s *scope) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = true
+}
