@@ -53,7 +53,7 @@ func printStatus(w io.Writer, s *api.Status, blades []api.Blade, n names) error 
 	}
 	now, sum := &s.Counts, &s.Counters
 	fmt.Fprintf(w, "gatekeeper %s, switch %s\n", s.Version, sw)
-	fmt.Fprintf(w, "%d nodes, %d services, %d regions, %d calls on record, %d waiting\n", now.Nodes, now.Services, now.Regions, now.Calls, now.Waiting)
+	fmt.Fprintf(w, "%d nodes, %d services, %d regions, %d calls under way, %d waiting for rules\n", now.Nodes, now.Services, now.Regions, now.Calls, now.Waiting)
 	fmt.Fprintf(w, "held %d packets, released %d; wrote %d rules; denied %d accesses, refused %d requests\n",
 		sum.Held, sum.Released, sum.RulesWritten, sum.Denied, sum.Refused)
 	return table(w, bladeRows(blades, n)...)

@@ -1,12 +1,17 @@
 package admin
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 )
 
@@ -45,6 +50,10 @@ func TestContract(t *testing.T) {
 		"/v1/regions?limit=0": 422, "/v1/regions?limit=1001": 422, "/v1/regions?limit=x": 422, "/v1/regions?pointer=x": 422,
 		"/v1/regions?cursor=x": 400, "/v1/regions?size=9": 422,
 		"/v1/calls": 200, "/v1/calls?finished=true": 200, "/v1/calls?limit=1": 200, "/v1/calls?finished=maybe": 422, "/v1/calls?cursor=x": 400,
+		"/v1/calls/" + call + "/chain": 200, "/v1/calls/" + strings.Repeat("0", 31) + "1/chain": 404,
+		"/v1/nodes/" + b.callee.Address().String() + "/calls": 200, "/v1/nodes/fd00::9/calls": 404,
+		"/v1/pointers/" + b.a.String(): 200, "/v1/pointers/fd00::9": 404, "/v1/pointers/m1": 422,
+		"/v1/blades/s2/domain": 200, "/v1/blades/m1/domain": 200, "/v1/blades/m9/domain": 404,
 		"/v1/calls/" + call: 200, "/v1/calls/" + strings.Repeat("0", 31) + "1": 404, "/v1/calls/x": 422,
 		"/v1/rules": 200, "/v1/rules?table=dsm_access": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
 		"/v1/events/recent": 200, "/v1/events/recent?kind=access.denied&limit=2": 200, "/v1/events/recent?limit=-1": 422,
@@ -61,7 +70,7 @@ func TestContract(t *testing.T) {
 	c.token = ""
 	for _, op := range c.contract.operations() {
 		_, path, _ := strings.Cut(op, " ")
-		path = strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{id}", call).Replace(path)
+		path = strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", call).Replace(path)
 		c.do(path, http.StatusUnauthorized)
 	}
 }
@@ -86,7 +95,7 @@ func TestContract_Stopped(t *testing.T) {
 	c := &checked{s, newContract(t, s.get("/v1/openapi.json"))}
 	for _, op := range c.contract.operations() {
 		_, path, _ := strings.Cut(op, " ")
-		path = strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path)
+		path = strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path)
 		if !strings.HasPrefix(path, "/v1/events") { // what was told can still be told
 			c.do(path, http.StatusServiceUnavailable)
 		}
@@ -138,9 +147,60 @@ func TestAnswers(t *testing.T) {
 	if want := []string{b.caller.Address().String() + " read", b.callee.Address().String() + " read", b.nested.Address().String() + " read"}; !slices.Equal(may, want) {
 		t.Errorf("the switch lets %v, want %v", may, want)
 	}
+	questions(b, s, &inner, &outer)
 	b.finish()
 	if calls := getAs[api.List[api.Call]](s, "/v1/calls").Items; len(calls) != 0 {
 		t.Errorf("calls after the end: %+v", calls)
+	}
+}
+
+// questions asks the call graph about what startBusy has made.
+func questions(b *busy, s *site, inner, outer *api.Call) {
+	b.t.Helper()
+	ids := func(calls []api.Call) (all []string) {
+		for _, k := range calls {
+			all = append(all, k.ID)
+		}
+		return all
+	}
+	chain := getAs[api.List[api.Call]](s, "/v1/calls/"+inner.ID+"/chain").Items
+	if !slices.Equal(ids(chain), []string{inner.ID, outer.ID}) {
+		b.t.Errorf("chain %+v", chain)
+	}
+	middle := getAs[api.NodeCalls](s, "/v1/nodes/"+b.callee.Address().String()+"/calls")
+	if !slices.Equal(ids(middle.Waits), []string{inner.ID}) || !slices.Equal(ids(middle.Serves), []string{outer.ID}) {
+		b.t.Errorf("the node in the middle: %+v", middle)
+	}
+	held := getAs[api.Holders](s, "/v1/pointers/"+b.a.String())
+	if held.Region.Controller != b.caller.Address() || len(held.Calls) != 2 || outer.Checkpoint != "b1" || outer.A1.After(outer.B1) {
+		b.t.Errorf("who holds %s: %+v; the call %+v", b.a, held, outer)
+	}
+	domain := getAs[api.FailureDomain](s, "/v1/blades/s2/domain")
+	if !slices.Equal(domain.Nodes, []netip.Addr{b.callee.Address()}) || !slices.Equal(ids(append(domain.Cut, domain.Rerun...)), []string{outer.ID}) ||
+		!slices.Equal(ids(domain.Out), []string{inner.ID}) {
+		b.t.Errorf("what fails with s2: %+v", domain)
+	}
+	if d := getAs[api.FailureDomain](s, "/v1/blades/"+held.Region.Blade+"/domain"); len(d.Regions) == 0 {
+		b.t.Errorf("what fails with %s: %+v", held.Region.Blade, d)
+	}
+}
+
+// Every counter of the Gatekeeper is there, by the same name.
+func TestCounters_Complete(t *testing.T) {
+	var c gatekeeper.Counters
+	v := reflect.ValueOf(&c).Elem()
+	for i := range v.NumField() {
+		v.Field(i).SetUint(uint64(i) + 1)
+	}
+	want, err := json.Marshal(c)
+	must(t, err)
+	got, err := json.Marshal(countersOf(&c))
+	must(t, err)
+	var a, b map[string]uint64
+	must(t, json.Unmarshal(want, &a))
+	must(t, json.Unmarshal(got, &b))
+	if !maps.Equal(a, b) {
+		t.Errorf("the API has %s, the Gatekeeper %s", got, want)
 	}
 }
 

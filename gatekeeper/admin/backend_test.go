@@ -2,10 +2,13 @@ package admin
 
 import (
 	"context"
+	"net/netip"
 
+	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // stopped is a Gatekeeper that does not run any more.
@@ -23,6 +26,18 @@ func (stopped) Regions(context.Context, gatekeeper.RegionQuery) ([]gatekeeper.Re
 }
 func (stopped) Calls(context.Context, gatekeeper.CallQuery) ([]gatekeeper.CallState, bool, error) {
 	return nil, false, gatekeeper.ErrStopped
+}
+func (stopped) NodeCalls(context.Context, netip.Addr) (gatekeeper.NodeCalls, error) {
+	return gatekeeper.NodeCalls{}, gatekeeper.ErrStopped
+}
+func (stopped) Chain(context.Context, rpc.ID) ([]gatekeeper.CallState, error) {
+	return nil, gatekeeper.ErrStopped
+}
+func (stopped) Holders(context.Context, packet.Pointer) (gatekeeper.Holders, error) {
+	return gatekeeper.Holders{}, gatekeeper.ErrStopped
+}
+func (stopped) FailureDomain(context.Context, string) (gatekeeper.FailureDomain, error) {
+	return gatekeeper.FailureDomain{}, gatekeeper.ErrStopped
 }
 func (stopped) Rules(context.Context, ...string) ([]p4rtclient.Entry, error) {
 	return nil, gatekeeper.ErrStopped

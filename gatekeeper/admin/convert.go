@@ -30,6 +30,7 @@ func countersOf(c *gatekeeper.Counters) api.Counters {
 		RulesWritten: c.RulesWritten, RulesGranted: c.RulesGranted, RulesRevoked: c.RulesRevoked,
 		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign,
 		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Probes: c.Probes, Reconciled: c.Reconciled,
+		Deadlocks: c.Deadlocks, Logged: c.Logged, Recalled: c.Recalled, Resumed: c.Resumed,
 	}
 }
 
@@ -38,7 +39,8 @@ func bootOf(set gatekeeper.Settings) string { return fmt.Sprintf("%016x", set.Bo
 
 func countsOf(o *gatekeeper.Overview) api.Counts {
 	c := api.Counts{
-		Nodes: len(o.Nodes), Services: len(o.Services), Regions: o.RegionCount, Calls: o.CallCount, Waiting: o.EventsWaiting,
+		Nodes: len(o.Nodes), Services: len(o.Services), Regions: o.RegionCount,
+		Calls: o.CallsUnderWay, Recorded: o.CallCount, Waiting: o.EventsWaiting,
 	}
 	for i := range o.Blades {
 		switch o.Blades[i].Status {
@@ -118,6 +120,8 @@ func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.R
 func callOf(k *gatekeeper.CallState) api.Call {
 	return api.Call{
 		ID: k.Call, Parent: k.Parent, Caller: k.Caller, Callee: k.Callee, Service: k.Service, Method: k.Method, Stage: k.Stage, Code: codeOf(k.Code),
+		Policy: k.Policy, Pointers: k.Pointers, Checkpoint: k.Checkpoint, A1: k.A1, B1: k.B1, B2: k.B2,
+		Oneway: k.Oneway, Sampled: k.Loose, Behind: k.Behind, Orphan: k.Orphan, Attempts: k.Attempts,
 	}
 }
 

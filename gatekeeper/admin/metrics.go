@@ -27,7 +27,8 @@ var (
 	descNodes     = describe("nodes", "Nodes that have joined.")
 	descServices  = describe("services", "Services that at least one node exports.")
 	descRegions   = describe("regions", "Regions that are allocated.")
-	descCalls     = describe("calls", "Held calls on record.")
+	descCalls     = describe("calls", "Calls under way, those included that are not held.")
+	descRecorded  = describe("recorded_calls", "Held calls on record: under way, or not settled by their callers.")
 	descWaiting   = describe("waiting", "Allocations, calls, replies and frees that wait for rules or for each other.")
 	descCapacity  = describe("memory_capacity_bytes", "What memory blades have.", "blade")
 	descUsed      = describe("memory_used_bytes", "What of it is taken, as they last reported.", "blade")
@@ -54,6 +55,9 @@ var counters = []struct {
 	{describe("refused_requests_total", "Calls, frees and requests refused by the Gatekeeper."), func(c *gatekeeper.Counters) uint64 { return c.Refused }},
 	{describe("deadlocked_calls_total", "Calls refused because they would have waited for themselves."), func(c *gatekeeper.Counters) uint64 { return c.Deadlocks }},
 	{describe("failures_total", "Rules or commands refused by the switch or a blade."), func(c *gatekeeper.Counters) uint64 { return c.Failures }},
+	{describe("logged_records_total", "Records put on the log."), func(c *gatekeeper.Counters) uint64 { return c.Logged }},
+	{describe("recalled_replies_total", "Replies sent again from the log."), func(c *gatekeeper.Counters) uint64 { return c.Recalled }},
+	{describe("resumed_calls_total", "Calls released again after a restart."), func(c *gatekeeper.Counters) uint64 { return c.Resumed }},
 	{describe("probes_total", "Replies asked for in the place of callers that are gone."), func(c *gatekeeper.Counters) uint64 { return c.Probes }},
 }
 
@@ -99,7 +103,8 @@ type rackCollector struct{ backend Backend }
 // Describe and Collect are prometheus.Collector's.
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descWaiting, descCapacity, descUsed, descDropped,
+		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed,
+		descDropped,
 	} {
 		out <- d
 	}
@@ -127,7 +132,8 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descNodes, float64(len(o.Nodes)))
 	gauge(descServices, float64(len(o.Services)))
 	gauge(descRegions, float64(o.RegionCount))
-	gauge(descCalls, float64(o.CallCount))
+	gauge(descCalls, float64(o.CallsUnderWay))
+	gauge(descRecorded, float64(o.CallCount))
 	gauge(descWaiting, float64(o.EventsWaiting))
 	bladeGauges(&o, gauge)
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {

@@ -49,8 +49,9 @@ type rulesInput struct {
 // registerWork serves what the rack is working at.
 func (s *Server) registerWork(h huma.API) {
 	get(h, "/v1/regions", "list-regions", "Work", "Regions with their controllers and leases", s.regions, http.StatusBadRequest)
-	get(h, "/v1/calls", "list-calls", "Work", "Held calls under way: the call graph", s.calls, http.StatusBadRequest)
+	get(h, "/v1/calls", "list-calls", "Work", "Calls under way: the call graph", s.calls, http.StatusBadRequest)
 	get(h, "/v1/calls/{id}", "get-call", "Work", "One call on record", s.call, http.StatusNotFound)
+	s.registerQuestions(h)
 	get(h, "/v1/rules", "list-rules", "Work", "The switch's table entries, read back from the switch now", s.rules, http.StatusBadRequest, http.StatusNotFound)
 	get(h, "/v1/denied", "list-denied", "Work", "The latest memory accesses that the switch has denied, oldest first", s.denied)
 	get(h, "/v1/events/recent", "list-events", "Events", "The latest events, oldest first", s.recent)
@@ -70,8 +71,7 @@ func (s *Server) regions(ctx context.Context, in *regionsInput) (out api.List[ap
 	if err != nil {
 		return out, err
 	}
-	o, err := s.backend.Overview(ctx)
-	out.Items = regionsOf(page, &o)
+	out.Items, err = s.regionsOf(ctx, page)
 	if more {
 		last := netip.MustParsePrefix(page[len(page)-1].Region)
 		out.Next = last.Addr().String()

@@ -31,7 +31,8 @@ type Counts struct {
 	Nodes    int         `json:"nodes" doc:"Nodes that have joined"`
 	Services int         `json:"services" doc:"Services that at least one node exports"`
 	Regions  int         `json:"regions" doc:"Regions that are allocated, those included that are just being freed"`
-	Calls    int         `json:"calls" doc:"Held calls on record: those under way, and finished ones that their callers have not settled"`
+	Calls    int         `json:"calls" doc:"Calls under way, those included that are not held"`
+	Recorded int         `json:"recorded" doc:"Held calls on record: those under way, and finished ones that their callers have not settled"`
 	Waiting  int         `json:"waiting" doc:"Allocations, calls, replies and frees that wait for their rules or for each other"`
 }
 
@@ -65,6 +66,9 @@ type Counters struct {
 	Unsent       uint64 `json:"unsent" doc:"Packets that found no room towards the switch"`
 	Probes       uint64 `json:"probes" doc:"Replies asked for in the place of callers that are gone"`
 	Reconciled   uint64 `json:"reconciled" doc:"Entries repaired after the switch's tables were read back"`
+	Logged       uint64 `json:"logged" doc:"Records put on the log"`
+	Recalled     uint64 `json:"recalled" doc:"Replies sent again from the log"`
+	Resumed      uint64 `json:"resumed" doc:"Calls released again after a restart of the Gatekeeper"`
 }
 
 // Blade is a physical resource of the rack.

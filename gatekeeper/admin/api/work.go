@@ -22,16 +22,52 @@ type Lease struct {
 	Node netip.Addr `json:"node" format:"ipv6" doc:"Who may read"`
 }
 
-// Call is a held call: one that carries a pointer or asks for exactly-once.
+// Call is one call: a held one on record, or one under way. Calls that carry no
+// pointer and ask for no guarantee are not held; they are known from samples that may
+// get lost.
 type Call struct {
 	ID      string     `json:"id" doc:"128 bits in hexadecimal" example:"00f3a6c41b9e7d5200000000000000a7"`
-	Parent  string     `json:"parent,omitempty" doc:"The execution that made it; absent for a plain client"`
+	Parent  string     `json:"parent,omitempty" doc:"The execution that made it: a call's id, or a durable main's; absent for a plain client"`
 	Caller  netip.Addr `json:"caller" format:"ipv6"`
 	Callee  netip.Addr `json:"callee" format:"ipv6"`
 	Service string     `json:"service,omitempty"`
 	Method  string     `json:"method"`
 	Stage   string     `json:"stage" enum:"waiting,running,replying,finished" doc:"waiting: held until its rules are in place; running: with its callee; replying: its reply is held; finished: over, but not settled by its caller yet"`
 	Code    string     `json:"code,omitempty" doc:"Why it failed" example:"permission denied"`
+
+	Policy     string    `json:"policy,omitempty" doc:"What becomes of it when a side fails" example:"recover"`
+	Pointers   []string  `json:"pointers,omitempty" doc:"What it lends"`
+	Checkpoint string    `json:"checkpoint,omitempty" enum:"a1,b1,b2,a2" doc:"The last one reached: a1 sent, b1 received by the callee, b2 finished there, a2 reply received"`
+	A1         time.Time `json:"a1,omitzero" doc:"When it was sent"`
+	B1         time.Time `json:"b1,omitzero" doc:"When its callee got it"`
+	B2         time.Time `json:"b2,omitzero" doc:"When its callee had finished it"`
+	Oneway     bool      `json:"oneway,omitempty" doc:"Nobody waits for it"`
+	Sampled    bool      `json:"sampled,omitempty" doc:"It is not held: that it is under way is known from samples only"`
+	Behind     string    `json:"behind,omitempty" doc:"The call that a stateful service runs while this one waits there"`
+	Orphan     bool      `json:"orphan,omitempty" doc:"Its caller is gone"`
+	Attempts   int       `json:"attempts,omitempty" doc:"How often it was delivered to another node after the first"`
+}
+
+// NodeCalls is what a node has to do with other nodes' calls, oldest first.
+type NodeCalls struct {
+	Waits  []Call `json:"waits" doc:"Calls that it has made and that have not returned"`
+	Serves []Call `json:"serves" doc:"Calls to it that it has not finished"`
+}
+
+// Holders is who has to do with a pointer.
+type Holders struct {
+	Region Region `json:"region" doc:"The region that it lies in, with its controller and leases"`
+	Calls  []Call `json:"calls" doc:"Calls under way that lend exactly this pointer"`
+}
+
+// FailureDomain is what the failure of a blade would take back.
+type FailureDomain struct {
+	Nodes   []netip.Addr `json:"nodes" doc:"The blade's nodes, and those that share their fate"`
+	Regions []Region     `json:"regions" doc:"Regions on it that could not be reached, if it holds memory"`
+	Rerun   []Call       `json:"rerun" doc:"Unfinished calls that would run again, the innermost first"`
+	Cut     []Call       `json:"cut" doc:"Unfinished calls that would fail"`
+	Out     []Call       `json:"out" doc:"Calls that the nodes have made elsewhere, and that run on"`
+	Waiting []Call       `json:"waiting" doc:"Calls elsewhere that wait for one of rerun or cut"`
 }
 
 // Rule is an entry of one of the switch's tables, as it was read back.
