@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	gklog "github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 	"github.com/spf13/cobra"
@@ -31,6 +32,10 @@ by default that is the one that was started last, and the others end. A switch
 that is away, or restarts, is waited for; its tables are then made what they
 should be.
 
+With --log, what the Gatekeeper decides is logged before anybody is told. Started
+again with the same directory it knows the blades, nodes, services, regions and
+calls, and the rack goes on; without, all of them begin anew.
+
 It serves an admin API with a page to watch the rack; bifrost status and its
 friends are clients of it, and bifrost page opens the page. Over TCP the API asks
 for a token; a Unix socket is for the user who started the Gatekeeper.`,
@@ -46,7 +51,10 @@ for a token; a Unix socket is for the user who started the Gatekeeper.`,
   # The admin API for others, with TLS, and for this machine.
   bifrost gatekeeper --admin-addr :8045,unix:/run/bifrost.sock --admin-tls-cert cert.pem --admin-tls-key key.pem
 
-  # Every step in the log.
+  # A Gatekeeper that goes on where it was when it is started again.
+  bifrost gatekeeper --log /var/lib/bifrost/log
+
+  # Every step in the messages.
   bifrost gatekeeper --log-level debug`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
@@ -56,7 +64,7 @@ for a token; a Unix socket is for the user who started the Gatekeeper.`,
 }
 
 // run runs the Gatekeeper until ctx ends.
-func (o *gatekeeperOptions) run(ctx context.Context) error {
+func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	level, ok := logLevels[o.logLevel]
 	if !ok {
 		return fmt.Errorf("--log-level %s: choose debug, info, warn, error or off", o.logLevel)
@@ -78,8 +86,15 @@ func (o *gatekeeperOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--switch %s (HOST:PORT or unix:PATH): %w", o.address, err)
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost by it
+	store, err := o.openLog()
+	if err != nil {
+		return err
+	}
+	if store != nil {
+		defer func() { err = errors.Join(err, store.Close()) }()
+	}
 	gk, err := gatekeeper.New(gatekeeper.Config{
-		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Log: log,
+		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Store: store, Log: log,
 	})
 	if err != nil {
 		return err
@@ -101,6 +116,21 @@ func (o *gatekeeperOptions) run(ctx context.Context) error {
 		return fmt.Errorf("%w: another Gatekeeper is in charge of %s; a higher --election-id takes over", err, o.address)
 	}
 	return err
+}
+
+// openLog opens the log, if there is to be one.
+func (o *gatekeeperOptions) openLog() (*gklog.Log, error) {
+	if o.log == "" {
+		if o.logSync {
+			return nil, errors.New("--log-sync without a log: add --log")
+		}
+		return nil, nil
+	}
+	store, err := gklog.Open(o.log, gklog.Options{Sync: o.logSync})
+	if err != nil {
+		return nil, fmt.Errorf("--log %s: %w", o.log, err)
+	}
+	return store, nil
 }
 
 // tellReady tells whoever started us when the switch obeys for the first time,

@@ -26,6 +26,8 @@ type gatekeeperOptions struct {
 	mtu       int
 	heartbeat time.Duration
 	logLevel  string
+	log       string
+	logSync   bool
 
 	ca, cert, key string
 	admin         adminOptions
@@ -38,6 +40,8 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.Uint8Var(&o.dsmPrefix, "dsm-prefix", rackaddr.DefaultDSMPrefix, "byte 4 of every global pointer, 1 to 255")
 	f.IntVar(&o.mtu, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes")
 	f.DurationVar(&o.heartbeat, "heartbeat", defaultHeartbeat, "how often blades report; one that is silent for three times as long has failed")
+	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log from which a Gatekeeper that is started again goes on (default: none)")
+	f.BoolVar(&o.logSync, "log-sync", false, "what is logged survives the loss of power, too: wait for the disk")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn, error or off")
 	f.StringVar(&o.ca, "tls-ca", "", "use TLS; PEM `FILE` with the CA that the switch's certificate comes from")
 	f.StringVar(&o.cert, "tls-cert", "", "PEM `FILE` with a certificate for the switch to check")

@@ -96,6 +96,9 @@ func SocketPath(dir string) string { return filepath.Join(dir, "switch.sock") }
 // in a network of its own.
 func AdminPath(dir string) string { return filepath.Join(dir, "admin.sock") }
 
+// LogPath is the directory of the Gatekeeper's log, which outlives it.
+func LogPath(dir string) string { return filepath.Join(dir, "gatekeeper-log") }
+
 // Make returns the plan of a valid rack that keeps its files in dir.
 func Make(c config.Config, dir string) Plan {
 	p := Plan{Rack: c.Name, Switch: c.Switch, Namespaces: []string{Namespace(c.Name, Switch)}}

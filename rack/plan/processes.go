@@ -117,6 +117,7 @@ func gatekeeper(c config.Config, dir string) Process {
 		Args: []string{
 			BifrostProgram, "gatekeeper", "--switch", "unix:" + SocketPath(dir), "--device-id", strconv.Itoa(deviceID),
 			"--mtu", strconv.Itoa(c.MTU), "--dsm-prefix", strconv.Itoa(int(c.DSMPrefix)), "--admin-addr", "unix:" + AdminPath(dir),
+			"--log", LogPath(dir),
 		},
 	}
 }
