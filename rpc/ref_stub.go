@@ -30,14 +30,14 @@ func (c RefCaller) ByReference() bool { return c.home != nil }
 
 // LendRef is what a call carries for an argument: it puts the value into memory
 // unless it stands there.
-func LendRef[T any](ctx context.Context, c RefCaller, name string, r *Ref[T]) (bifrost.Reference, error) {
+func LendRef[T any](ctx context.Context, c RefCaller, name string, r *Ref[T]) (*bifrost.Reference, error) {
 	op := "argument " + name
 	if err := r.take(ctx, op); err != nil {
-		return bifrost.Reference{}, err
+		return nil, err
 	}
 	defer r.put()
 	if err := r.store(ctx, op, c.home); err != nil {
-		return bifrost.Reference{}, err
+		return nil, err
 	}
 	return r.place.reference(), nil
 }
@@ -54,8 +54,8 @@ func (r *Ref[T]) store(ctx context.Context, op string, home *dsm.Client) error {
 	return r.place.write(ctx, op, home, b)
 }
 
-func (p *refPlace) reference() bifrost.Reference {
-	return bifrost.Reference{Pointer: GlobalPointer(p.pointer), Length: p.length}
+func (p *refPlace) reference() *bifrost.Reference {
+	return &bifrost.Reference{Pointer: GlobalPointer(p.pointer), Length: p.length}
 }
 
 // GaveRef ends a reference that a one-way call has carried away.
@@ -154,7 +154,7 @@ func ReturnRef[T any](ctx context.Context, r *Ref[T]) (*bifrost.Reference, error
 	}
 	w := place.reference()
 	place.state = refEnded
-	return &w, nil
+	return w, nil
 }
 
 // EndRef ends a handler's argument; one that it owns and has not passed on is

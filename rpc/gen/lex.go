@@ -40,7 +40,10 @@ func skipped(s string) int {
 	case s[0] == '#' || strings.HasPrefix(s, "//"):
 		return until(s, "\n")
 	case strings.HasPrefix(s, "/*"):
-		return until(s[2:], "*/") + 4 - closing(s[2:], "*/")
+		if i := strings.Index(s[2:], "*/"); i >= 0 {
+			return i + 4
+		}
+		return len(s)
 	}
 	return 0
 }
@@ -51,14 +54,6 @@ func until(s, end string) int {
 		return i
 	}
 	return len(s)
-}
-
-// closing is how many bytes of an end are missing, which there is then none of.
-func closing(s, end string) int {
-	if strings.Contains(s, end) {
-		return 0
-	}
-	return len(end)
 }
 
 // tokenLength is the length of the token that s begins with.

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/rpc/gen"
+)
+
+// newGenCmd builds "bifrost gen": Thrift IDL in, stubs that pass values by
+// reference out.
+func newGenCmd() *cobra.Command {
+	f := genFlags{}
+	cmd := &cobra.Command{
+		Use:   "gen FILE.thrift...",
+		Short: "Generate Go stubs that pass values by reference",
+		Long: `Read Thrift IDL and write Go stubs for the services in which something is marked,
+into the packages that "thrift --gen go" makes of the same files:
+
+  service Lab {
+    binary develop(1: binary raw (bifrost.ref)) throws (1: Corrupt c) (bifrost.ref)
+  }
+
+A mark behind an argument's name makes the argument a reference, one behind the
+method its result. Binary, lists of numbers and structs can be references.
+(bifrost.policy = "recover") behind a method says what becomes of its calls when a
+node fails; (bifrost.state) behind a service that it has state.`,
+		Example: `  thrift --gen go -out gen-go lab.thrift
+  bifrost gen lab.thrift --out gen-go
+
+  //go:generate bifrost gen lab.thrift --out gen-go`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			return f.run(cmd.OutOrStdout(), files)
+		},
+	}
+	cmd.Flags().StringVarP(&f.out, "out", "o", "gen-go", "directory that thrift writes to")
+	cmd.Flags().StringArrayVarP(&f.options.Include, "include", "I", nil, "directory to look for included files in (repeatable)")
+	cmd.Flags().StringVar(&f.options.PackagePrefix, "package-prefix", "", "in front of included packages' import paths, as thrift's package_prefix")
+	return cmd
+}
+
+type genFlags struct {
+	out     string
+	options gen.Options
+}
+
+// run generates for every file before it writes any.
+func (f genFlags) run(out io.Writer, files []string) error {
+	var all []gen.File
+	var errs []error
+	for _, file := range files {
+		generated, err := gen.Generate(file, os.ReadFile, f.options)
+		all, errs = append(all, generated...), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, g := range all {
+		name := filepath.Join(f.out, filepath.FromSlash(g.Name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, g.Content, 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintln(out, name)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package gen
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/cloudwego/thriftgo/parser"
+
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// marks is what a method's annotations say.
+type marks struct {
+	args   []bool // by reference, by index
+	result bool
+	policy string // the runtime's constant, or ""
+}
+
+// byRef reports whether anything travels by reference.
+func (m marks) byRef() bool {
+	for _, a := range m.args {
+		if a {
+			return true
+		}
+	}
+	return m.result
+}
+
+// method checks a method's annotations.
+func (c *checker) method(u *unit, s *parser.Service, f *parser.Function) marks {
+	line, on := u.methodLine(s.Name, f.Name), "method "+f.Name
+	c.only(u, line, on, f.Annotations, markRef, markPolicy)
+	c.only(u, line, "the type of "+on, f.FunctionType.Annotations)
+	m := marks{args: make([]bool, len(f.Arguments))}
+	m.policy = c.choice(u, line, on, markPolicy, c.mark(u, line, on, f.Annotations, markPolicy), policies)
+	for i, a := range f.Arguments {
+		m.args[i] = c.argument(u, s, f, a)
+	}
+	for _, x := range f.Throws {
+		if line := u.fieldLine(s.Name, f.Name, x.Name); len(x.Annotations.Get(markRef)) > 0 {
+			c.add(u, line, "an exception ends the call and all that it lent: return the value as a result",
+				"exception %s of %s: cannot be a reference", x.Name, on)
+		}
+	}
+	m.result = c.result(u, line, on, f)
+	if m.byRef() {
+		c.numbered(u, s, f)
+	}
+	return m
+}
+
+// result checks the mark of a method's result.
+func (c *checker) result(u *unit, line int, on string, f *parser.Function) bool {
+	switch values := f.Annotations.Get(markRef); {
+	case len(values) == 0:
+		return false
+	case len(values) > 1:
+		c.add(u, line, "return one struct that has both", "%s: two results are marked %s, and a method has one", on, markRef)
+	case values[0] != bare && values[0] != "out":
+		c.add(u, line, "write (bifrost.ref)", "%s: %s has the unknown value %q", on, markRef, values[0])
+	case f.Void || f.Oneway:
+		c.add(u, line, "declare a type for the result, or mark an argument behind its name", "%s: has no result that could be a reference", on)
+	default:
+		return c.passable(u, line, "the result of "+on, f.FunctionType)
+	}
+	return true
+}
+
+// argument checks an argument's mark.
+func (c *checker) argument(u *unit, s *parser.Service, f *parser.Function, a *parser.Field) bool {
+	line, on := u.fieldLine(s.Name, f.Name, a.Name), fmt.Sprintf("argument %s of method %s", a.Name, f.Name)
+	c.only(u, line, on, a.Annotations, markRef)
+	c.only(u, line, "the type of "+on, a.Type.Annotations)
+	switch value := c.mark(u, line, on, a.Annotations, markRef); {
+	case value == "":
+		return false
+	case value == "out" && !f.Void:
+		c.add(u, line, "return one struct that has both, and mark the method", "%s: makes two results, and a method has one", on)
+	case value == "out":
+		c.add(u, line, "make it the method's result, and mark that behind the method", "%s: an argument goes in only", on)
+	case value == "inout":
+		c.add(u, line, "take it as an argument and return what becomes of it", "%s: what is lent cannot be written", on)
+	case value != bare && value != "in":
+		c.add(u, line, "write (bifrost.ref)", "%s: %s has the unknown value %q", on, markRef, value)
+	default:
+		return c.passable(u, line, on, a.Type)
+	}
+	return true
+}
+
+// passable checks that a type can travel by reference.
+func (c *checker) passable(u *unit, line int, on string, at *parser.Type) bool {
+	t, err := c.scope.resolve(u, at)
+	if err != nil {
+		c.add(u, line, "define it or include the file that does", "%s: %v", on, err)
+		return false
+	}
+	if why, remedy := refusal(t); why != "" {
+		c.add(u, line, remedy, "%s: %s cannot be a reference", on, why)
+		return false
+	}
+	if t.kind != "struct" {
+		return true
+	}
+	if path := c.pointer(t, nil); path != "" {
+		c.add(u, line, "pass the pointer as an argument or a result of its own",
+			"%s: struct %s cannot be a reference: %s is a global pointer, which is lent only inside a message", on, t.def.Name, path)
+		return false
+	}
+	return true
+}
+
+// refusal says why a type cannot travel by reference, "" if it can, and what to do
+// instead.
+func refusal(t *typ) (why, remedy string) {
+	switch t.kind {
+	case "binary":
+		return "", ""
+	case "struct":
+		if t.def.Category == "exception" {
+			return "an exception", "throw it, or pass a struct with the same fields"
+		}
+		return "", ""
+	case "map", "set":
+		return "a " + t.kind, fmt.Sprintf("put it into a struct (struct Values { 1: %s<…> values }) and pass that", t.kind)
+	case "string":
+		return "a string", "declare it binary"
+	case "list":
+		return listRefusal(t.elem)
+	}
+	return "a value of type " + t.kind, "it is small: pass it by value"
+}
+
+func listRefusal(e *typ) (why, remedy string) {
+	switch e.kind {
+	case "i8", "i16", "i32", "i64", "double":
+		if e.alias {
+			return "a list of a typedef", "write list<" + e.kind + ">"
+		}
+		return "", ""
+	case "bool", "enum":
+		return "a list of " + e.kind, "its elements have no fixed size: use list<i8> or list<i32>"
+	}
+	return "a list of " + e.kind, "its elements have no fixed size: put it into a struct and pass that"
+}
+
+// pointerStruct is the IDL name of what the runtime takes for a global pointer.
+const pointerStruct = "GlobalPointer"
+
+// pointer returns the path to a global pointer within a type, or "".
+func (c *checker) pointer(t *typ, seen []*parser.StructLike) string {
+	for t.elem != nil {
+		t = t.elem
+	}
+	if t.def == nil {
+		return ""
+	}
+	if t.def.Name == pointerStruct {
+		return "itself"
+	}
+	for _, d := range seen {
+		if d == t.def {
+			return ""
+		}
+	}
+	for _, f := range t.def.Fields {
+		ft, err := c.scope.resolve(t.unit, f.Type)
+		if err != nil {
+			continue // Thrift's compiler tells
+		}
+		switch path := c.pointer(ft, append(seen, t.def)); path {
+		case "":
+		case "itself":
+			return f.Name
+		default:
+			return f.Name + "." + path
+		}
+	}
+	return ""
+}
+
+// numbered refuses arguments without a number: the forms of a method must agree.
+func (c *checker) numbered(u *unit, s *parser.Service, f *parser.Function) {
+	at := u.methodAt(s.Name, f.Name)
+	for _, list := range [][]*parser.Field{f.Arguments, f.Throws} {
+		for _, a := range list {
+			if at >= 0 && (a.ID < 1 || !u.has(at, strconv.Itoa(int(a.ID)), ":", a.Name)) {
+				c.add(u, u.fieldLine(s.Name, f.Name, a.Name), "write a number from 1 in front, as in \"1: "+a.Type.Name+" "+a.Name+"\"",
+					"%s of method %s has no number", a.Name, f.Name)
+			}
+		}
+	}
+}
+
+// has reports whether a number and a colon come before a name, from a token on.
+func (u *unit) has(from int, number, colon, name string) bool {
+	for i := from; i+1 < len(u.tokens); i++ {
+		if u.tokens[i].text == name && u.tokens[i+1].text != "." && i > from+1 {
+			return false
+		}
+		if u.tokens[i].text == number && u.tokens[i+1].text == colon {
+			return true
+		}
+	}
+	return false
+}
+
+// names refuses methods of a service that are the same in a packet's header.
+func (c *checker) names(u *unit, s *parser.Service, methods []method, wire func(string) (packet.Method, error)) {
+	known := map[packet.Method]string{}
+	for _, m := range methods {
+		names := []string{m.fn.Name}
+		if m.marks.byRef() {
+			names = append(names, rpc.RefMethod(m.fn.Name))
+		}
+		for _, name := range names {
+			line := u.methodLine(s.Name, m.fn.Name)
+			w, err := wire(name)
+			switch other := known[w]; {
+			case err != nil:
+				c.add(u, line, "shorten it", "method %s: %v", m.fn.Name, err)
+			case other != "":
+				c.add(u, line, "rename one of them", "methods %s and %s of service %s are both %s in the 16 bytes of a packet's header",
+					other, name, s.Name, w)
+			}
+			known[w] = name
+		}
+	}
+}

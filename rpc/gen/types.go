@@ -1,0 +1,197 @@
+package gen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cloudwego/thriftgo/parser"
+)
+
+// typ is what an IDL type comes to.
+type typ struct {
+	kind   string             // base type, "enum", "struct", "map", "set" or "list"; typedefs are seen through
+	elem   *typ               // of a list, set or map
+	def    *parser.StructLike // of a struct, union or exception
+	unit   *unit              // that defines it
+	alias  bool               // it is named by a typedef
+	goType string             // as Thrift's Go has it in a signature
+}
+
+// wire is the type's constant in Thrift's Go library.
+func (t *typ) wire() string {
+	switch t.kind {
+	case "i8":
+		return "BYTE"
+	case "binary":
+		return "STRING"
+	case "enum":
+		return "I32"
+	}
+	return strings.ToUpper(t.kind)
+}
+
+// scalar reports whether Go has no nil for the type.
+func (t *typ) scalar() bool {
+	switch t.kind {
+	case "binary", "struct", "map", "set", "list":
+		return false
+	}
+	return true
+}
+
+// scope resolves the types of one program, and notes what its Go code imports.
+type scope struct {
+	prefix  string // of import paths
+	self    *unit
+	imports map[string]string // path → name
+}
+
+// maxTypedefs is how many typedefs may stand one behind the other.
+const maxTypedefs = 64
+
+// resolve finds out what a type that stands in u comes to.
+func (s *scope) resolve(u *unit, t *parser.Type) (*typ, error) { return s.resolveDeep(u, t, 0) }
+
+func (s *scope) resolveDeep(u *unit, t *parser.Type, depth int) (*typ, error) {
+	if depth > maxTypedefs {
+		return nil, fmt.Errorf("type %s is defined by itself", t.Name)
+	}
+	switch t.Name {
+	case "list", "set", "map":
+		return s.container(u, t, depth+1)
+	case "byte":
+		return &typ{kind: "i8", goType: "int8"}, nil
+	}
+	if g := baseTypes[t.Name]; g != "" {
+		return &typ{kind: t.Name, goType: g}, nil
+	}
+	def, name := u, t.Name
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		def, name = u.includes[name[:i]], name[i+1:]
+		if def == nil {
+			return nil, fmt.Errorf("type %s: nothing that is included is called %q", t.Name, t.Name[:i])
+		}
+	}
+	return s.named(def, name, depth)
+}
+
+// baseTypes are the types that IDL has by itself, and Go's.
+var baseTypes = map[string]string{
+	"bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+	"double": "float64", "string": "string", "binary": "[]byte",
+}
+
+// container resolves a list, set or map.
+func (s *scope) container(u *unit, t *parser.Type, depth int) (*typ, error) {
+	elem, err := s.resolveDeep(u, t.ValueType, depth)
+	if err != nil {
+		return nil, err
+	}
+	r := &typ{kind: t.Name, elem: elem, goType: "[]" + elem.goType}
+	if t.Name != "map" {
+		return r, nil
+	}
+	key, err := s.resolveDeep(u, t.KeyType, depth)
+	if err != nil {
+		return nil, err
+	}
+	if key.kind == "binary" {
+		key.goType = "string" // Go has no maps by slices
+	}
+	r.goType = "map[" + key.goType + "]" + elem.goType
+	return r, nil
+}
+
+// named resolves a type that u defines.
+func (s *scope) named(u *unit, name string, depth int) (*typ, error) {
+	goName := s.qualify(u) + publicName(name)
+	for _, d := range u.ast.Typedefs {
+		if d.Alias == name {
+			t, err := s.resolveDeep(u, d.Type, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			r := *t
+			r.alias, r.goType = true, goName
+			return &r, nil
+		}
+	}
+	for _, d := range u.ast.Enums {
+		if d.Name == name {
+			return &typ{kind: "enum", goType: goName}, nil
+		}
+	}
+	if d := structOf(u, name); d != nil {
+		return &typ{kind: "struct", def: d, unit: u, goType: "*" + goName}, nil
+	}
+	return nil, fmt.Errorf("type %s is not defined in %s", name, u.path)
+}
+
+// structOf returns u's struct, union or exception of a name, or nil.
+func structOf(u *unit, name string) *parser.StructLike {
+	for _, list := range [][]*parser.StructLike{u.ast.Structs, u.ast.Unions, u.ast.Exceptions} {
+		for _, d := range list {
+			if d.Name == name {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// namespace is where u's Go code lies, as Thrift has it: "a.b" is package b in a/b.
+func (u *unit) namespace() string {
+	for _, lang := range []string{"go", "*"} {
+		for _, n := range u.ast.Namespaces {
+			if n.Language == lang {
+				return n.Name
+			}
+		}
+	}
+	return strings.ToLower(u.name)
+}
+
+func (u *unit) packageName() string {
+	n := u.namespace()
+	return n[strings.LastIndexByte(n, '.')+1:]
+}
+
+// qualify returns what a name of u's carries in front in Go, and notes the import.
+func (s *scope) qualify(u *unit) string {
+	if u == s.self || u.namespace() == s.self.namespace() {
+		return ""
+	}
+	path := s.prefix + strings.ReplaceAll(u.namespace(), ".", "/")
+	if name := s.imports[path]; name != "" {
+		return name + "."
+	}
+	name := u.packageName()
+	for n := 1; s.taken(name); n++ {
+		name = fmt.Sprint(u.packageName(), n)
+	}
+	s.imports[path] = name
+	return name + "."
+}
+
+// taken reports whether a package of that name is imported already.
+func (s *scope) taken(name string) bool {
+	if name == "context" || name == "thrift" || name == "rpc" || name == "bifrost" {
+		return true
+	}
+	for _, n := range s.imports {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// variable is an argument's name as a stub's parameter, which must not hide what
+// the stub uses.
+func (s *scope) variable(name string) string {
+	v := variableName(name)
+	if v == "ctx" || s.taken(v) {
+		return v + "_"
+	}
+	return v
+}
