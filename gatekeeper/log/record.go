@@ -46,10 +46,13 @@ const (
 	// KindAllocs is a node's window of allocations at a memory machine, by AddrID
 	// of the node with the machine in place of byte 0: Order (the floor), Data.
 	KindAllocs Kind = 11
-	kindEnd    Kind = 12
+	// KindCut is which executions a node's failures have cut off, by AddrID: Callee
+	// (its last incarnation that failed), Attempt (1 if there will be no other), Data.
+	KindCut Kind = 12
+	kindEnd Kind = 13
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs"}
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

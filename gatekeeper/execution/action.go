@@ -1,0 +1,129 @@
+package execution
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Output is what an input leads to: first the records, as one batch, then the
+// actions in their order.
+type Output struct {
+	Put     []log.Record
+	Delete  []log.Key
+	Actions []Action
+}
+
+// Action is something to do. It is one of the types below; carrying one out twice
+// does no harm.
+type Action interface{ action() }
+
+// Admit asks the call graph and the lease machine about a new call. Admitted
+// answers, when the rules of its leases are in place. (Before the call is logged:
+// one that is refused must take no number in a stateful service.)
+type Admit struct{ Call packet.ID }
+
+// Drop takes back what Admit led to: the caller is gone.
+type Drop struct{ Call packet.ID }
+
+// Deliver releases a logged call or one-way to its callee.
+type Deliver struct {
+	Call packet.ID
+	To   log.Node
+	// Order is its number in a stateful service, else 0.
+	Order uint64
+	// Attempt is how often its execution was cut off; if it was, Journal takes the
+	// place of the packet's trailer.
+	Attempt uint16
+	Journal []byte
+	// Replay: it may have been delivered before.
+	Replay bool
+}
+
+// Answer sends the caller the logged outcome of a call (KindReply).
+type Answer struct {
+	Call packet.ID
+	To   netip.Addr
+}
+
+// Except sends the caller an exception that is not logged.
+type Except struct {
+	Call packet.ID
+	To   netip.Addr
+	Why  *fault.Error
+}
+
+// Ack tells a node that the call, answer, completion or checkpoint with this call
+// id is logged.
+type Ack struct {
+	Call packet.ID
+	To   netip.Addr
+	// Done: it acknowledges an answer, not a call of To's own.
+	Done bool
+}
+
+// Commit makes the memory servers keep what an execution did. Committed answers.
+type Commit struct{ Execution packet.ID }
+
+// Return ends the leases of a call and hands its results over; an aborted one has
+// none. Returned answers, when the rules are in place; if the leases have ended
+// before (the action was repeated), without an error.
+type Return struct {
+	Call    packet.ID
+	Aborted bool
+}
+
+// Rollback makes the memory servers take back what an execution did since its
+// last commit. RolledBack answers.
+type Rollback struct{ Execution packet.ID }
+
+// Begun says that a durable main may go on: its Begin can be answered.
+type Begun struct{ Main packet.ID }
+
+// Whole says that nothing of a failed node is left to be rolled back.
+type Whole struct{ Node netip.Addr }
+
+// Diverged says that an execution has repeated a call with another method or other
+// arguments. It is told so (Except); the operator is to be told, too.
+type Diverged struct{ Call, Parent packet.ID }
+
+// Aborted says that an execution was given up.
+type Aborted struct {
+	Call packet.ID
+	Why  *fault.Error
+}
+
+func (Admit) action()    {}
+func (Drop) action()     {}
+func (Deliver) action()  {}
+func (Answer) action()   {}
+func (Except) action()   {}
+func (Ack) action()      {}
+func (Commit) action()   {}
+func (Return) action()   {}
+func (Rollback) action() {}
+func (Begun) action()    {}
+func (Whole) action()    {}
+func (Diverged) action() {}
+func (Aborted) action()  {}
+
+// Verdict says what a held message is.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Fresh    Verdict = iota + 1 // not known before
+	Waiting                     // a copy is still being handled; this one is dropped
+	Running                     // with its callee: released to it again
+	Done                        // its outcome is logged: answered or acknowledged again
+	Refused                     // answered with an exception, never executed
+	Stale                       // from an incarnation or execution that does not count, or settled: dropped
+	Diverges                    // a known id with other content
+)
+
+var verdicts = [...]string{"", "fresh", "waiting", "running", "done", "refused", "stale", "diverges"}
+
+// String returns the verdict's name.
+func (v Verdict) String() string { return verdicts[v&7] }

@@ -1,0 +1,286 @@
+package execution
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// Request is a held CALL, ONEWAY or checkpoint.
+type Request struct {
+	Message *packet.Message
+	// Datagram is what Message was parsed from; the record keeps it.
+	Datagram []byte
+	// Caller is who the identity table says sent it, in its present incarnation.
+	Caller log.Node
+	// Callee is where the routes lead; Refusal, if set, why they lead nowhere. Both
+	// are used if the call is new.
+	Callee  log.Node
+	Refusal *fault.Error
+	// Serial: the callee runs the service's calls one at a time, in order.
+	Serial bool
+	Now    time.Time
+}
+
+// request is what of a Request is needed until it is logged.
+type request struct {
+	datagram []byte
+	journal  []byte
+	caller   log.Node
+	serial   bool
+	now      time.Time
+}
+
+// fingerprint stands for what a call asks: a replay must ask the same.
+type fingerprint [16]byte
+
+func printOf(m *packet.Message) fingerprint {
+	h := sha256.New()
+	h.Write([]byte{byte(m.Type)})
+	h.Write(m.Method[:])
+	h.Write(binary.BigEndian.AppendUint64(nil, m.Service))
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(m.Pointers))))
+	for _, p := range m.Pointers {
+		h.Write(p[:])
+	}
+	h.Write(m.Payload)
+	return fingerprint(h.Sum(nil))
+}
+
+// Call takes a held CALL or ONEWAY of a policy other than none.
+func (t *Table) Call(r Request) (Verdict, Output) {
+	h := &r.Message.Header
+	if h.CallerIncarnation != r.Caller.Incarnation || r.Caller.Incarnation <= t.node(r.Caller.Address).dead {
+		return Stale, t.take()
+	}
+	if k := t.calls[h.Call]; k != nil {
+		return t.again(k, r), t.take()
+	}
+	if h.Flags&packet.FlagSession != 0 {
+		return t.fromSession(r), t.take()
+	}
+	if !t.runs(h.Parent, r.Caller) {
+		t.except(&r, fault.New(fault.Stale, "call", "execution %s does not run here", h.Parent))
+		return Refused, t.take()
+	}
+	return t.begin(r, nil), t.take()
+}
+
+// runs reports whether an execution is logged as running at just that node and
+// incarnation.
+func (t *Table) runs(id packet.ID, at log.Node) bool {
+	if k := t.calls[id]; k != nil {
+		return k.stage == running && !k.cut && k.at.address == at.Address && k.incarnation == at.Incarnation
+	}
+	m := t.mains[id]
+	return m != nil && !m.cut && !m.committing && m.at.address == at.Address && m.incarnation == at.Incarnation
+}
+
+func (t *Table) except(r *Request, why *fault.Error) {
+	t.do(Except{r.Message.Call, r.Caller.Address, why})
+}
+
+// again takes another copy of a known call.
+func (t *Table) again(k *call, r Request) Verdict {
+	switch {
+	case k.caller != r.Caller.Address:
+		t.except(&r, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
+		return Refused
+	case k.print != printOf(r.Message):
+		t.except(&r, fault.New(fault.Nondeterminism, "call", "call %s was another when it was logged", k.id))
+		t.do(Diverged{k.id, k.parent})
+		return Diverges
+	case k.stage == admitting:
+		return Waiting
+	case k.oneway:
+		t.do(Ack{Call: k.id, To: k.caller}) // it is logged, which is all that the caller waits for
+		return Done
+	case k.stage == done:
+		t.do(Answer{k.id, k.caller})
+		return Done
+	case t.deliverable(k):
+		t.deliver(k, true)
+		return Running
+	}
+	return Waiting
+}
+
+// begin puts a new call on record.
+func (t *Table) begin(r Request, s *session) Verdict {
+	h := &r.Message.Header
+	n := t.node(r.Callee.Address)
+	k := &call{
+		execution: execution{id: h.Call, at: n, children: map[*call]struct{}{}},
+		header:    *h, parent: h.Parent, caller: r.Caller.Address, service: h.Service, print: printOf(r.Message),
+		oneway: h.Type == packet.Oneway, leases: lends(r.Message), stage: admitting, session: s,
+		request: &request{r.Datagram, journalOf(r.Message.Trailer), r.Caller, r.Serial, r.Now},
+	}
+	t.adopt(k)
+	if r.Refusal != nil {
+		t.admitted(k, r.Refusal)
+		return Refused
+	}
+	t.do(Admit{k.id})
+	return Fresh
+}
+
+// lends reports whether a call lends its callee regions. (A one-way hands them over.)
+func lends(m *packet.Message) bool { return m.Type == packet.Call && len(m.Pointers) > 0 }
+
+// adopt files a call under whom it belongs to.
+func (t *Table) adopt(k *call) {
+	t.sequence++
+	k.sequence = t.sequence
+	t.calls[k.id] = k
+	k.at.calls[k] = struct{}{}
+	if k.session != nil {
+		k.session.calls[k] = struct{}{}
+	} else if p := t.owner(k.parent); p != nil {
+		p.children[k] = struct{}{}
+	} else {
+		k.settled = true
+	}
+}
+
+// journalOf returns the entries of a trailer that an execution replays by.
+func journalOf(b []byte) (journal []byte) {
+	sections, err := trailer.Parse(b)
+	if err != nil {
+		return nil // the runtime that sent it would find nothing in it either
+	}
+	for _, s := range sections {
+		if s.Type.Journal() {
+			journal = s.Append(journal)
+		}
+	}
+	return journal
+}
+
+// Admitted answers Admit. Why, if not nil, is the refusal: it is logged as the
+// outcome, so that a replay gets the same.
+func (t *Table) Admitted(id packet.ID, why *fault.Error) Output {
+	k := t.calls[id]
+	switch {
+	case k == nil || k.stage != admitting:
+	case k.discarded:
+		if why == nil {
+			t.do(Drop{id})
+		}
+		p := t.owner(k.parent)
+		t.remove(k)
+		if p != nil {
+			t.tryRollback(p)
+		}
+	default:
+		t.admitted(k, why)
+	}
+	return t.take()
+}
+
+// admitted logs a call, and lets it go if it may.
+func (t *Table) admitted(k *call, why *fault.Error) {
+	q := k.request
+	k.request, k.stage = nil, running
+	if p := t.owner(k.parent); p != nil && k.session == nil {
+		p.journal = append(p.journal, q.journal...)
+	}
+	k.record = &log.Record{
+		Kind: log.KindCall, ID: log.ID(k.id), Time: q.now, Parent: k.parent, Caller: q.caller, Callee: k.at.next(), Packet: q.datagram,
+	}
+	if q.serial && why == nil {
+		k.record.Attempt = unnumbered
+	}
+	t.number(k)
+	if k.oneway {
+		t.do(Ack{Call: k.id, To: k.caller})
+	}
+	switch {
+	case why != nil:
+		t.outcome(k, exception(&k.header, why), 0, q.now)
+		t.finish(k)
+	case k.at.gone:
+		t.abort(k, goneError(k.at), q.now)
+	default:
+		t.release(k)
+	}
+}
+
+// unnumbered is the Attempt of a call of a stateful service that has no number.
+const unnumbered = 1
+
+// number logs a call; for a stateful service with its number. A one-way gets that
+// only when its parent has committed, lest the service's next calls wait for it.
+func (t *Table) number(k *call) {
+	if k.record.Attempt == unnumbered && !t.held(k) {
+		k.order = t.service(k.service).take()
+		k.record.Attempt, k.record.Order = 0, k.order
+	}
+	t.put(*k.record)
+	if k.record.Attempt != unnumbered {
+		k.record = nil
+	}
+}
+
+// held reports whether a one-way waits for its parent's commit.
+func (t *Table) held(k *call) bool {
+	return k.oneway && !k.settled && k.session == nil
+}
+
+// deliverable reports whether a call may be with its callee now. Those of a
+// stateful service wait for those before them.
+func (t *Table) deliverable(k *call) bool {
+	if k.stage != running || k.cut || t.held(k) || !k.at.up[k.service] {
+		return false
+	}
+	if k.order > 0 && k.at.cuts > 0 {
+		for o := range k.at.calls {
+			if o.service == k.service && o.cut && o.order > 0 && o.order < k.order {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// release delivers a call if it may be with its callee now, and is not.
+func (t *Table) release(k *call) {
+	if !k.sent && t.deliverable(k) {
+		t.deliver(k, k.incarnation != 0)
+	}
+}
+
+func (t *Table) deliver(k *call, replay bool) {
+	k.incarnation, k.sent = k.at.incarnation, true
+	d := Deliver{Call: k.id, To: k.at.id(), Order: k.order, Attempt: k.attempts, Replay: replay}
+	if k.attempts > 0 {
+		d.Journal = k.journal[:len(k.journal):len(k.journal)]
+	}
+	t.do(d)
+}
+
+// exception is the outcome of a call that the Gatekeeper decides.
+func exception(h *packet.Header, why *fault.Error) []byte {
+	e := packet.Message{Header: *h, Payload: []byte(why.Msg)}
+	e.Type, e.Code, e.Timeout = packet.Exception, why.Code, 0
+	e.Flags = (h.Flags&packet.FlagSession | packet.FlagReleased).WithPolicy(h.Flags.Policy())
+	return e.Append(nil)
+}
+
+func goneError(n *node) *fault.Error {
+	return fault.New(fault.Unavailable, "call", "node %s is gone", n.address)
+}
+
+// Callee returns where a call is, false if it is not known.
+func (t *Table) Callee(id packet.ID) (netip.Addr, bool) {
+	k := t.calls[id]
+	if k == nil {
+		return netip.Addr{}, false
+	}
+	return k.at.address, true
+}

@@ -1,0 +1,259 @@
+package execution
+
+import (
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// loader makes a Table of a log.
+type loader struct {
+	t       *Table
+	replies map[packet.ID]log.Record
+	order   []packet.ID // of replies
+	cuts    []log.Record
+	marks   map[packet.ID]uint64 // main's checkpoint: sequence
+}
+
+// Load returns the Table whose records a log has; those of other kinds are passed
+// over. Attempts is as for New. It fails if the records contradict each other.
+func Load(attempts uint16, records iter.Seq2[log.Record, error]) (*Table, error) {
+	l := &loader{t: New(attempts), replies: map[packet.ID]log.Record{}, marks: map[packet.ID]uint64{}}
+	var calls []log.Record
+	for r, err := range records {
+		if err != nil {
+			return nil, err
+		}
+		switch r.Kind {
+		case log.KindCall:
+			calls = append(calls, r)
+		case log.KindReply:
+			l.replies[packet.ID(r.ID)] = r
+			l.order = append(l.order, packet.ID(r.ID))
+		case log.KindCheckpoint:
+			err = l.main(r)
+		case log.KindState:
+			s := l.t.service(serviceHash(r.ID))
+			s.last, s.folded, s.state, s.base = r.Order, r.Order, r.Data, len(r.Data)
+		case log.KindSession:
+			s := l.t.session(r.Caller.Address, sessionNumber(r.ID))
+			s.floor, s.logged = r.Order, true
+		case log.KindCut:
+			l.cuts = append(l.cuts, r)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return l.t, l.finish(calls)
+}
+
+func (l *loader) finish(calls []log.Record) error {
+	for _, r := range l.cuts {
+		n := l.t.node(r.Callee.Address)
+		n.dead, n.gone, n.logged = r.Callee.Incarnation, r.Attempt != 0, true
+	}
+	for _, r := range calls {
+		if err := l.call(r); err != nil {
+			return err
+		}
+	}
+	for _, r := range calls { // now that all parents are known
+		l.place(l.t.calls[packet.ID(r.ID)], r)
+	}
+	for _, id := range l.order {
+		if err := l.reply(l.replies[id]); err != nil {
+			return err
+		}
+	}
+	for _, r := range l.cuts {
+		if err := l.cut(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *loader) main(r log.Record) error {
+	n := l.t.node(r.Caller.Address)
+	m := &main{
+		execution: execution{id: packet.ID(r.ID), at: n, children: map[*call]struct{}{}}, name: string(r.Data),
+		incarnation: r.Caller.Incarnation, index: uint32(r.Order), datagram: r.Packet, committing: r.Attempt != 0, //nolint:gosec // it was one
+	}
+	if len(r.Packet) > 0 {
+		p, err := packet.Parse(r.Packet)
+		if err != nil {
+			return fmt.Errorf("execution: %s: %w", r.Key(), err)
+		}
+		m.header, m.state, m.over = p.Header, stateOf(p.Trailer), p.Flags&packet.FlagDone != 0
+	}
+	l.marks[m.id] = r.Sequence
+	l.t.mains[m.id] = m
+	n.mains[m] = struct{}{}
+	return nil
+}
+
+// call takes a call's record; whose child it is follows later.
+func (l *loader) call(r log.Record) error {
+	p, err := packet.Parse(r.Packet)
+	if err != nil || p.Call != packet.ID(r.ID) {
+		return fmt.Errorf("execution: %s: a call that does not fit: %w", r.Key(), err)
+	}
+	n := l.t.node(r.Callee.Address)
+	k := &call{
+		execution: execution{id: p.Call, at: n, children: map[*call]struct{}{}},
+		header:    p.Header, parent: p.Parent, caller: r.Caller.Address, service: p.Service, order: r.Order, print: printOf(&p),
+		oneway: p.Type == packet.Oneway, leases: lends(&p), stage: running,
+		incarnation: max(r.Callee.Incarnation, n.dead+1),
+	}
+	if p.Flags&packet.FlagSession != 0 {
+		k.session = l.t.session(k.caller, p.Call.Session())
+	}
+	if r.Attempt == unnumbered {
+		k.record = &r
+	}
+	s := l.t.service(k.service)
+	s.last = max(s.last, k.order)
+	l.t.calls[k.id] = k
+	return nil
+}
+
+// place files a call under whom it belongs to, with its part of the journal.
+func (l *loader) place(k *call, r log.Record) {
+	p, _ := packet.Parse(r.Packet) // it was parsed before
+	if _, answered := l.replies[k.id]; answered {
+		k.stage = done
+	}
+	e := l.running(k.parent)
+	l.t.sequence++
+	k.sequence = l.t.sequence
+	switch {
+	case k.session != nil:
+		k.session.calls[k] = struct{}{}
+		k.settled = k.id.Sequence() < k.session.floor
+	case e == nil:
+		k.settled = true
+	case r.Sequence < l.marks[k.parent] && !l.t.mains[k.parent].committing:
+		k.settled = true // the checkpoint came later
+	default:
+		e.children[k] = struct{}{}
+		if r.Sequence > l.marks[k.parent] {
+			e.journal = append(e.journal, journalOf(p.Trailer)...)
+		}
+	}
+	if k.stage != done {
+		k.at.calls[k] = struct{}{}
+	}
+}
+
+// running finds an execution that may still commit its children.
+func (l *loader) running(id packet.ID) *execution {
+	if k := l.t.calls[id]; k != nil {
+		return &k.execution
+	}
+	if m := l.t.mains[id]; m != nil {
+		return &m.execution
+	}
+	return nil
+}
+
+// reply takes an outcome's record. Without its call it is there for the state.
+func (l *loader) reply(r log.Record) error {
+	p, err := packet.Parse(r.Packet)
+	if err != nil || p.Call != packet.ID(r.ID) {
+		return fmt.Errorf("execution: %s: an outcome that does not fit: %w", r.Key(), err)
+	}
+	k := l.t.calls[p.Call]
+	if r.Order > 0 {
+		l.change(p, r, k == nil)
+	}
+	if k == nil {
+		return nil
+	}
+	k.incarnation = r.Callee.Incarnation
+	// Whether its effects have left is not known, so they leave again.
+	switch {
+	case r.Attempt == abortedMark:
+		k.stage = aborting
+	case r.Callee.Incarnation == 0:
+		k.stage = done // refused: nothing ran
+		return nil
+	default:
+		k.stage = committing
+	}
+	k.at.calls[k] = struct{}{}
+	return nil
+}
+
+func (l *loader) change(p packet.Message, r log.Record, alone bool) {
+	s := l.t.service(p.Service)
+	s.last = max(s.last, r.Order)
+	if r.Order > s.folded {
+		s.apply(p.Trailer)
+	}
+	switch {
+	case alone:
+		s.kept = append(s.kept, r.ID)
+		s.bytes += len(r.Packet)
+	default:
+		s.sizes[p.Call] = len(r.Packet)
+	}
+}
+
+// cut takes what a node's failures have cut off.
+func (l *loader) cut(r log.Record) error {
+	if len(r.Data)%cutSize != 0 {
+		return fmt.Errorf("execution: %s: %d bytes", r.Key(), len(r.Data))
+	}
+	for b := r.Data; len(b) > 0; b = b[cutSize:] {
+		e := l.running(packet.ID(b[:16]))
+		if e == nil {
+			continue // it has ended since
+		}
+		e.attempts = uint16(b[16])<<8 | uint16(b[17])
+		if b[18] != 0 {
+			l.t.cut(e)
+		}
+	}
+	return nil
+}
+
+// Resume emits again what a Gatekeeper that was killed may not have got done. It
+// follows Load. Failures that were under way are for Fail and Fenced, as package
+// recovery repeats them, and Up must be called for what is exported now.
+func (t *Table) Resume(now time.Time) Output {
+	all := map[*call]struct{}{}
+	for _, k := range t.calls {
+		all[k] = struct{}{}
+	}
+	for _, k := range sorted(all) {
+		switch {
+		case k.stage == committing:
+			t.do(Commit{k.id})
+		case k.stage == aborting && !k.cut:
+			k.stage = returning
+			t.do(Return{k.id, true})
+		case k.stage == running && k.at.gone:
+			t.abort(k, goneError(k.at), now)
+		case k.stage == done:
+			t.forget(k)
+		}
+	}
+	mains := map[*main]struct{}{}
+	for _, m := range t.mains {
+		mains[m] = struct{}{}
+	}
+	for _, m := range sortedMains(mains) {
+		if m.committing {
+			t.do(Commit{m.id})
+		}
+	}
+	return t.take()
+}
+
+func serviceHash(id log.ID) uint64 { return packet.ID(id).Sequence() }
+
+func sessionNumber(id log.ID) uint64 { return packet.ID(id).Session() }

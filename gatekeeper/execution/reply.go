@@ -1,0 +1,142 @@
+package execution
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Response is a held REPLY, EXCEPTION or completion of a one-way.
+type Response struct {
+	Message  *packet.Message
+	Datagram []byte
+	// Callee is who the identity table says sent it.
+	Callee log.Node
+	Now    time.Time
+}
+
+// Reply takes the answer to a call. It counts only from the node and incarnation
+// to which the call was delivered; then it is logged with its trailer, which is
+// the commit of the execution (b2).
+func (t *Table) Reply(r Response) (Verdict, Output) {
+	h := &r.Message.Header
+	k := t.calls[h.Call]
+	switch {
+	case k == nil: // nobody can ask for it any more, so it was logged
+		t.do(Ack{Call: h.Call, To: r.Callee.Address, Done: true})
+		return Done, t.take()
+	case k.at.address != r.Callee.Address || h.CalleeIncarnation != r.Callee.Incarnation || r.Callee.Incarnation != k.incarnation || k.cut:
+		return Stale, t.take()
+	case k.stage == done:
+		t.do(Ack{Call: k.id, To: k.at.address, Done: true})
+		return Done, t.take()
+	case k.stage != running:
+		return Waiting, t.take()
+	}
+	if k.order > 0 {
+		t.changed(k, r.Message.Trailer, len(r.Datagram))
+	}
+	k.stage = committing
+	t.outcome(k, r.Datagram, 0, r.Now)
+	t.do(Commit{k.id})
+	return Fresh, t.take()
+}
+
+// abortedMark is the Attempt of an outcome whose execution is rolled back.
+const abortedMark = 1
+
+// outcome logs how a call has ended.
+func (t *Table) outcome(k *call, datagram []byte, mark uint32, now time.Time) {
+	t.put(log.Record{
+		Kind: log.KindReply, ID: log.ID(k.id), Time: now, Parent: k.parent, Caller: log.Node{Address: k.caller},
+		Callee: log.Node{Address: k.at.address, Incarnation: k.incarnation}, Order: k.order, Attempt: mark, Packet: datagram,
+	})
+}
+
+// Committed answers Commit.
+func (t *Table) Committed(id packet.ID) Output {
+	if k := t.calls[id]; k != nil && k.stage == committing {
+		k.stage = returning
+		t.do(Return{Call: id})
+	} else if m := t.mains[id]; m != nil && m.committing {
+		t.checkpointed(m)
+	}
+	return t.take()
+}
+
+// Returned answers Return. Why says that the results could not be handed over: an
+// exception takes the answer's place.
+func (t *Table) Returned(id packet.ID, why *fault.Error, now time.Time) Output {
+	k := t.calls[id]
+	if k == nil || k.stage != returning {
+		return t.take()
+	}
+	if why != nil {
+		t.outcome(k, exception(&k.header, why), 0, now)
+	}
+	t.finish(k)
+	return t.take()
+}
+
+// finish lets out what the end of a call lets out: its one-ways, its answer, the
+// acknowledgement; and it forgets the calls that nobody will repeat any more.
+func (t *Table) finish(k *call) {
+	k.stage = done
+	delete(k.at.calls, k)
+	t.settleChildren(&k.execution)
+	if !k.settled && !k.oneway {
+		t.do(Answer{k.id, k.caller})
+	}
+	if k.incarnation > k.at.dead {
+		t.do(Ack{Call: k.id, To: k.at.address, Done: true})
+	}
+	if k.attempts > 0 || k.at.logged && len(k.at.calls) == 0 {
+		t.touch(k.at)
+	}
+	parent := t.owner(k.parent)
+	t.forget(k)
+	if parent != nil {
+		t.tryRollback(parent)
+	}
+}
+
+// settleChildren says that an execution has committed: its one-ways leave, and
+// nobody asks for the outcomes of its calls any more.
+func (t *Table) settleChildren(e *execution) {
+	for _, child := range sorted(e.children) {
+		child.settled = true
+		if child.record != nil {
+			t.number(child)
+		}
+		t.release(child)
+		t.forget(child)
+	}
+	e.children, e.journal = map[*call]struct{}{}, nil
+}
+
+// forget strikes a call out that is done and that nobody will ask for.
+func (t *Table) forget(k *call) {
+	if k.stage != done || !k.settled || t.calls[k.id] != k {
+		return
+	}
+	t.remove(k)
+	t.strike(log.KindCall, log.ID(k.id))
+	if k.order > 0 && t.service(k.service).keep(t, k) {
+		return
+	}
+	t.strike(log.KindReply, log.ID(k.id))
+}
+
+// remove takes a call out of the Table.
+func (t *Table) remove(k *call) {
+	delete(t.calls, k.id)
+	delete(k.at.calls, k)
+	if k.session != nil {
+		t.leaveSession(k)
+	}
+	if p := t.owner(k.parent); p != nil {
+		delete(p.children, k)
+	}
+}

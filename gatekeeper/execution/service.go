@@ -1,0 +1,141 @@
+package execution
+
+import (
+	"encoding/binary"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// leastFold is how many bytes of answers are not worth writing a state anew.
+const leastFold = 4 << 10
+
+// service is a stateful service: the numbers of its calls, and its state.
+type service struct {
+	id     uint64
+	last   uint64 // number given out
+	state  []byte // sections: the last snapshot and the changes since
+	folded uint64 // number of the last call in the state's record
+	base   int    // bytes of the record's state
+	// kept are the answers that stay for the changes in them, though nobody asks for
+	// them any more.
+	kept  []log.ID
+	bytes int // of kept
+	sizes map[packet.ID]int
+}
+
+func serviceID(id uint64) (k log.ID) {
+	binary.BigEndian.PutUint64(k[8:], id)
+	return k
+}
+
+func (t *Table) service(id uint64) *service {
+	s := t.services[id]
+	if s == nil {
+		s = &service{id: id, sizes: map[packet.ID]int{}}
+		t.services[id] = s
+	}
+	return s
+}
+
+// take gives out the next number.
+func (s *service) take() uint64 {
+	s.last++
+	return s.last
+}
+
+// changed takes in what an answer says of its service's state. A snapshot is
+// written down as such; changes stay in the answer's record until they are many.
+func (t *Table) changed(k *call, b []byte, size int) {
+	s := t.service(k.service)
+	s.sizes[k.id] = size
+	if s.apply(b) {
+		t.fold(s, k.order)
+	}
+}
+
+// apply brings the state up to date. It reports whether it is a new snapshot.
+func (s *service) apply(b []byte) (snapshot bool) {
+	sections, err := trailer.Parse(b)
+	if err != nil {
+		return false // its own runtime wrote it; the state stays as it was
+	}
+	for _, section := range sections {
+		switch section.Type {
+		case trailer.Snapshot:
+			s.state, snapshot = section.Append(nil), true
+		case trailer.Delta:
+			s.state = section.Append(s.state)
+		}
+	}
+	return snapshot
+}
+
+// keep reports whether the record of an answer has to stay: the state's record
+// does not know of it. When there are many, they are folded.
+func (s *service) keep(t *Table, k *call) bool {
+	size := s.sizes[k.id]
+	delete(s.sizes, k.id)
+	if k.order <= s.folded {
+		return false
+	}
+	s.kept = append(s.kept, log.ID(k.id))
+	s.bytes += size
+	if s.bytes > max(s.base, leastFold) {
+		t.fold(s, s.decided(t))
+	}
+	return true
+}
+
+// decided is the highest number up to which all calls have been decided.
+func (s *service) decided(t *Table) uint64 { return t.next(s) - 1 }
+
+// fold writes the state down as it is after a call, and strikes out the answers
+// that are no longer needed.
+func (t *Table) fold(s *service, order uint64) {
+	s.folded, s.base = order, len(s.state)
+	t.put(log.Record{Kind: log.KindState, ID: serviceID(s.id), Order: order, Data: s.state[:len(s.state):len(s.state)]})
+	for _, id := range s.kept {
+		t.strike(log.KindReply, id)
+	}
+	s.kept, s.bytes = nil, 0
+}
+
+// State returns what is logged of a stateful service, by its hash: its last
+// snapshot with the changes since, as sections of a trailer, and the number of
+// the call that a new node of it has to run first.
+func (t *Table) State(service uint64) (sections []byte, next uint64) {
+	s := t.services[service]
+	if s == nil {
+		return nil, 1
+	}
+	return s.state, t.next(s)
+}
+
+// next is the lowest number that is not decided.
+func (t *Table) next(s *service) uint64 {
+	next := s.last + 1
+	for _, n := range t.nodes {
+		for k := range n.calls {
+			if k.service == s.id && k.order > 0 && k.order < next && k.stage == running {
+				next = k.order
+			}
+		}
+	}
+	return next
+}
+
+// stateOf returns a checkpoint's state, as a section.
+func stateOf(b []byte) []byte {
+	sections, err := trailer.Parse(b)
+	if err != nil {
+		return nil
+	}
+	for _, s := range sections {
+		if s.Type == trailer.State {
+			return s.Append(nil)
+		}
+	}
+	return nil
+}

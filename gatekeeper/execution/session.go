@@ -1,0 +1,105 @@
+package execution
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+)
+
+// session is a plain client's sequence of calls: those below floor are settled,
+// and dropped for ever.
+type session struct {
+	id     log.ID
+	client netip.Addr
+	floor  uint64
+	calls  map[*call]struct{}
+	logged bool
+}
+
+// sessionID names a session of a node in the log.
+func sessionID(n netip.Addr, number uint64) (id log.ID) {
+	a := n.As16()
+	binary.BigEndian.PutUint64(id[:], number)
+	copy(id[8:], a[8:])
+	return id
+}
+
+func (t *Table) session(client netip.Addr, number uint64) *session {
+	id := sessionID(client, number)
+	s := t.sessions[id]
+	if s == nil {
+		s = &session{id: id, client: client, calls: map[*call]struct{}{}}
+		t.sessions[id] = s
+	}
+	return s
+}
+
+// fromSession takes a new call of a plain client.
+func (t *Table) fromSession(r Request) Verdict {
+	h := &r.Message.Header
+	s := t.session(r.Caller.Address, h.Call.Session())
+	t.settle(s, min(h.Floor, h.Call.Sequence()))
+	if h.Call.Sequence() < s.floor {
+		return Stale
+	}
+	return t.begin(r, s)
+}
+
+// settle raises a session's floor: nobody asks for the calls below any more.
+func (t *Table) settle(s *session, floor uint64) {
+	if floor <= s.floor {
+		return
+	}
+	s.floor = floor
+	for _, k := range sorted(s.calls) {
+		if k.id.Sequence() < floor {
+			k.settled = true
+			t.forget(k)
+		}
+	}
+}
+
+// keepSession writes a floor down. Only what is struck out makes that necessary.
+func (t *Table) keepSession(s *session) {
+	s.logged = true
+	t.put(log.Record{Kind: log.KindSession, ID: s.id, Caller: log.Node{Address: s.client}, Order: s.floor})
+}
+
+// ended is the floor of a session whose client is gone.
+const ended = math.MaxUint64
+
+// endSessions settles all calls of a plain client that is gone. They run on.
+func (t *Table) endSessions(client netip.Addr) {
+	for _, s := range t.sessions {
+		if s.client != client {
+			continue
+		}
+		t.settle(s, ended)
+		if len(s.calls) > 0 {
+			t.keepSession(s)
+		} else {
+			t.dropSession(s)
+		}
+	}
+}
+
+// leaveSession takes a call out of its session.
+func (t *Table) leaveSession(k *call) {
+	s := k.session
+	delete(s.calls, k)
+	switch {
+	case s.floor == ended && len(s.calls) == 0:
+		t.dropSession(s)
+	case k.stage == done:
+		t.keepSession(s)
+	}
+}
+
+func (t *Table) dropSession(s *session) {
+	delete(t.sessions, s.id)
+	if s.logged {
+		t.strike(log.KindSession, s.id)
+	}
+}

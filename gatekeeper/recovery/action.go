@@ -1,0 +1,75 @@
+package recovery
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+)
+
+// Output is what an input leads to: records, as one batch, then actions in their
+// order.
+type Output struct {
+	Put     []log.Record
+	Delete  []log.Key
+	Actions []Action
+}
+
+// Action is something to do. It is one of the types below; carrying one out twice
+// does no harm.
+type Action interface{ action() }
+
+// Cut says that nothing an incarnation sends counts from now on: execution.Fail.
+type Cut struct {
+	Node log.Node
+	Gone bool
+}
+
+// FailCalls answers the calls of policy none that the node has received
+// (callgraph.Domain.Cut) with Unavailable, and ends their leases.
+type FailCalls struct{ Node log.Node }
+
+// Unidentify takes the node's identity out of the switch and has its program
+// ended, if that still runs. Unidentified answers, when the switch has.
+type Unidentify struct{ Node log.Node }
+
+// Fence makes a memory server refuse an incarnation of a node and all before it.
+// Machine.Fenced answers.
+type Fence struct {
+	Server Server
+	Node   log.Node
+}
+
+// Fenced says that nothing of the node's failed incarnations can happen any more:
+// execution.Fenced.
+type Fenced struct{ Node netip.Addr }
+
+// Place hands the node over to package resources (Registry.Ended): with Keep, its
+// program is started on a spare, with its address and the next incarnation.
+// Machine.Joined answers, however long that takes.
+type Place struct {
+	Node log.Node
+	Keep bool
+}
+
+// Recovered says that a recovery has ended. Took is since the failure was told.
+type Recovered struct {
+	Node log.Node
+	Took time.Duration
+}
+
+func (Cut) action()        {}
+func (FailCalls) action()  {}
+func (Unidentify) action() {}
+func (Fence) action()      {}
+func (Fenced) action()     {}
+func (Place) action()      {}
+func (Recovered) action()  {}
+
+func (m *Machine) do(a Action) { m.out.Actions = append(m.out.Actions, a) }
+
+func (m *Machine) take() Output {
+	o := m.out
+	m.out = Output{}
+	return o
+}
