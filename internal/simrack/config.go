@@ -25,6 +25,8 @@ type Config struct {
 	Schedule *wire.Schedule
 	// Impair is what every link does to frames, in both directions; it needs a Schedule.
 	Impair wire.Impairment
+	// Programs are what compute blades can start, by the name of the program's file.
+	Programs map[string]Program
 	// OnFrame sees every frame on the wire.
 	OnFrame func(wire.Frame)
 	// Heartbeat is how often daemons report; 0 stands for a second.

@@ -43,6 +43,7 @@ type Rack struct {
 	compute map[string]*daemon.Compute
 	memory  map[string]*daemon.Memory
 	ready   map[string]chan struct{} // closed when the blade is registered
+	runners map[string]*runner       // of compute blades
 
 	blades, core *group // the blades end first, so that they can say goodbye
 }
@@ -56,7 +57,7 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 	}
 	r := &Rack{
 		cfg: cfg, blades: newGroup(ctx), core: newGroup(ctx),
-		compute: map[string]*daemon.Compute{}, memory: map[string]*daemon.Memory{}, ready: map[string]chan struct{}{},
+		compute: map[string]*daemon.Compute{}, memory: map[string]*daemon.Memory{}, ready: map[string]chan struct{}{}, runners: map[string]*runner{},
 	}
 	if err := r.start(); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -137,11 +138,13 @@ func (r *Rack) startBlade(n int, b Blade) error {
 		r.blades.run(b.Name, m.Run)
 		return nil
 	}
-	c, err := daemon.NewCompute(daemon.ComputeConfig{Blade: blade, Nodes: computeNodes})
+	run := &runner{programs: r.cfg.Programs, group: r.blades, running: map[string]*process{}}
+	c, err := daemon.NewCompute(daemon.ComputeConfig{Blade: blade, Nodes: computeNodes, Runner: run})
 	if err != nil {
 		return err
 	}
-	r.compute[b.Name] = c
+	run.host = c
+	r.compute[b.Name], r.runners[b.Name] = c, run
 	r.blades.run(b.Name, c.Run)
 	return nil
 }
