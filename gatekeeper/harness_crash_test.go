@@ -34,6 +34,17 @@ func (r *rack) crash() {
 	r.settle()
 }
 
+// died reports whether the Gatekeeper has ended.
+func (r *rack) died() bool {
+	r.settle()
+	select {
+	case <-r.gk.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
 // restart crashes the Gatekeeper and starts one with the same log.
 func (r *rack) restart() {
 	r.t.Helper()
@@ -56,13 +67,14 @@ type fuse struct {
 	before int // the log crashes when so few are left
 	blow   func()
 	blown  bool
+	used   bool // at least the log has crashed
 }
 
 // light readies the fuse for a Gatekeeper.
 func (f *fuse) light(cancel func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.blow, f.blown = cancel, false
+	f.blow, f.blown, f.lit = cancel, false, f.lit && !f.used
 }
 
 // arm lets so many messages through.
@@ -72,16 +84,23 @@ func (f *fuse) arm(after, before int) {
 	f.lit, f.after, f.before = true, after, before
 }
 
+// disarm lets all through.
+func (f *fuse) disarm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lit = false
+}
+
 // pass lets a message through, or not.
 func (f *fuse) pass() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.lit && !f.blown && f.after == f.before {
+	if f.lit && f.after == f.before {
 		f.r.disk.Crash()
+		f.used = true
 	}
-	if f.lit && !f.blown && f.after == 0 {
+	if f.lit && f.after == 0 {
 		f.lit, f.blown = false, true
-		f.r.disk.Crash()
 		f.blow()
 	}
 	if f.blown {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -33,6 +34,9 @@ type Config struct {
 	Heartbeat time.Duration
 	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.
 	MTU int
+	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper
+	// (see CrashGatekeeper).
+	Disk *log.Disk
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/examples/arrays/workload"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -28,11 +29,17 @@ var bad = wire.Impairment{
 // inVirtualTime runs f on a rack of its own in a bubble.
 func inVirtualTime(t *testing.T, seed uint64, impair wire.Impairment, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
 	t.Helper()
+	inVirtualTimeOn(t, nil, seed, impair, f)
+}
+
+// inVirtualTimeOn is that with a log on a disk.
+func inVirtualTimeOn(t *testing.T, disk *log.Disk, seed uint64, impair wire.Impairment, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		r, err := simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait}, Impair: impair, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait}, Impair: impair, Disk: disk, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -34,11 +34,13 @@ import (
 
 // Rack is a running rack. Its methods may be called concurrently.
 type Rack struct {
-	cfg    Config
-	wire   *wire.Net
-	sw     *softswitch.Switch
-	conn   *grpc.ClientConn
-	keeper *gatekeeper.Gatekeeper
+	cfg  Config
+	wire *wire.Net
+	sw   *softswitch.Switch
+	conn *grpc.ClientConn
+
+	mu     sync.Mutex
+	keeper *keeper // nil when it has crashed
 
 	compute map[string]*daemon.Compute
 	memory  map[string]*daemon.Memory
@@ -104,12 +106,8 @@ func (r *Rack) startGatekeeper() error {
 	if err != nil {
 		return err
 	}
-	r.keeper, err = gatekeeper.New(gatekeeper.Config{Conn: r.conn, Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Log: r.cfg.Log})
-	if err != nil {
-		return err
-	}
-	r.core.run("gatekeeper", r.keeper.Run)
-	return nil
+	r.keeper, err = r.startKeeper()
+	return err
 }
 
 // startBlade puts a blade on the wire and starts its daemon.
@@ -170,8 +168,15 @@ func (r *Rack) Join(ctx context.Context, blade, name string) (*rpc.Node, error) 
 	return rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(d), rpc.WithLogger(r.cfg.Log))
 }
 
-// Gatekeeper is the rack's controller.
-func (r *Rack) Gatekeeper() *gatekeeper.Gatekeeper { return r.keeper }
+// Gatekeeper is the rack's controller; nil if it has crashed.
+func (r *Rack) Gatekeeper() *gatekeeper.Gatekeeper {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keeper == nil {
+		return nil
+	}
+	return r.keeper.Gatekeeper
+}
 
 // Host is a blade's place on the wire.
 func (r *Rack) Host(blade string) *wire.Host { return r.wire.Host(blade) }
@@ -182,6 +187,9 @@ func (r *Rack) Switch() *softswitch.Switch { return r.sw }
 // Close stops everything and returns what went wrong in any part.
 func (r *Rack) Close() error {
 	errs := []error{r.blades.close()}
+	if r.keeper != nil {
+		errs = append(errs, r.keeper.end())
+	}
 	r.core.stop()
 	if r.sw != nil {
 		errs = append(errs, r.sw.Close())

@@ -1,0 +1,180 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// TestCrash_AtEveryStep crashes the Gatekeeper before each message that it sends
+// to the switch in the life of a region (allocated, lent, a result handed over,
+// freed), with the log going at the same time or some messages earlier. Senders
+// send again, as they do. At every rest the switch permits what the table says,
+// and each call has run once.
+func TestCrash_AtEveryStep(t *testing.T) {
+	for before := range 4 {
+		for after := before; ; after++ {
+			blown := false
+			t.Run(fmt.Sprintf("after=%d,log=%d", after, before), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRack(t)
+					r.settle = synctest.Wait
+					r.disk = new(log.Disk)
+					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
+					r.start(Config{})
+					l := &life{small: newSmall(r), ran: map[rpc.ID]int{}}
+					r.fuse.arm(after, before)
+					l.live()
+					blown = r.fuse.used
+				})
+			})
+			if t.Failed() || !blown {
+				break
+			}
+		}
+	}
+}
+
+// life is the life of a region.
+type life struct {
+	*small
+	ran map[rpc.ID]int // how often the callee has run a call
+}
+
+// until repeats an action, with a new Gatekeeper if it has crashed, until the
+// action has had its effect.
+func (l *life) until(what string, try func() bool) {
+	l.t.Helper()
+	for range 5 {
+		if try() {
+			return
+		}
+		if l.died() {
+			l.restart()
+		}
+	}
+	l.t.Fatalf("%s: no effect", what)
+}
+
+// expect checks the switch when no Gatekeeper is about to crash.
+func (l *life) expect(when string, p packet.Pointer, a, b string) {
+	l.t.Helper()
+	if l.died() {
+		l.restart() // what it had done is done
+	}
+	if ga, gb, gc := l.a.may(l.m1, p), l.b.may(l.m1, p), l.c.may(l.m1, p); ga != a || gb != b || gc != "nothing" {
+		l.t.Errorf("%s: a may %s, b %s, c %s; want %s, %s, nothing", when, ga, gb, gc, a, b)
+	}
+}
+
+// allocate allocates a region; the memory server answers again when asked again.
+func (l *life) allocate(n *testNode, k uint64) packet.Pointer {
+	p := packet.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
+	l.until("allocation", func() bool {
+		l.m1.allocated(n, p)
+		got := n.memoryAnswers()
+		return len(got) > 0 && got[0].Status == fault.OK
+	})
+	return p
+}
+
+func (l *life) live() {
+	p := l.allocate(l.a, 1)
+	l.expect("allocated", p, "read+write", "nothing")
+	q := l.allocate(l.b, 2)
+
+	m := l.a.message("Arrays", "add", p)
+	var call rpc.Message
+	l.until("call", func() bool {
+		l.a.call("Arrays", m)
+		return l.receive(&call)
+	})
+	l.expect("lent", p, "read", "read")
+
+	l.until("reply", func() bool {
+		l.receive(&call) // a copy causes no second run
+		l.b.reply(l.a.address, &call, q)
+		if l.died() {
+			l.restart()
+		}
+		l.a.call("Arrays", m) // the caller asks again
+		for _, got := range l.a.messages() {
+			if got.Type == rpc.Reply && got.Call == m.Call {
+				return true
+			}
+		}
+		return false
+	})
+	l.expect("returned", p, "read+write", "nothing")
+	l.expect("result", q, "read+write", "nothing")
+	l.receive(&call)
+	if l.ran[m.Call] != 1 {
+		l.t.Errorf("the call has run %d times", l.ran[m.Call])
+	}
+	for _, r := range []packet.Pointer{p, q} {
+		l.free(r)
+		l.expect("freed", r, "nothing", "nothing")
+	}
+	l.leftOver()
+}
+
+// receive takes what has arrived at the callee, which knows calls by their ids.
+func (l *life) receive(call *rpc.Message) bool {
+	for _, got := range l.b.messages() {
+		if got.Type != rpc.Call {
+			continue
+		}
+		if l.ran[got.Call] == 0 {
+			l.ran[got.Call]++
+			*call = got
+		}
+	}
+	return !call.Call.IsZero()
+}
+
+// free frees a region: the client sends the same request until it is answered.
+func (l *life) free(p packet.Pointer) {
+	l.a.request++
+	h := packet.Header{Kind: packet.Request, Request: l.a.request, Floor: 1, Incarnation: l.a.incarnation}
+	served := false
+	l.until("free", func() bool {
+		l.a.send(l.a.address, p.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+		if len(l.m1.serve()) > 0 {
+			served = true
+		}
+		for _, got := range l.a.memoryAnswers() {
+			if got.Request == h.Request && (got.Status == fault.OK || got.Kind == packet.Nack && served) {
+				return true // denied after it was served: settling tells that it was applied
+			}
+		}
+		return false
+	})
+}
+
+// leftOver checks that nothing is left: no region, no rule, and on the log only
+// what the session's floor has not passed.
+func (l *life) leftOver() {
+	l.fuse.disarm()
+	l.restart() // also if the log alone has crashed
+	s := l.snapshot()
+	found, err := l.gk.client.Read(l.t.Context(), "dsm_access")
+	if err != nil || len(s.Regions)+len(found) != 0 || len(s.Calls) != 1 {
+		l.t.Errorf("left: regions %v, calls %v, rules %v, %v", s.Regions, s.Calls, found, err)
+	}
+	records := map[log.Kind]int{}
+	for r, err := range l.gk.cfg.Store.Records() {
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		records[r.Kind]++
+	}
+	if records[log.KindRegion]+records[log.KindCall] != 0 || records[log.KindReply] != 1 || records[log.KindNode] != 3 {
+		l.t.Errorf("the log has %v", records)
+	}
+}

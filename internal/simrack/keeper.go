@@ -1,0 +1,96 @@
+package simrack
+
+import (
+	"context"
+	"errors"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+)
+
+// keeper is a Gatekeeper that runs.
+type keeper struct {
+	*gatekeeper.Gatekeeper
+	store *log.Log // nil without Config.Disk
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// startKeeper starts a Gatekeeper with what the disk holds.
+func (r *Rack) startKeeper() (*keeper, error) {
+	k := &keeper{ended: make(chan error, 1)}
+	var err error
+	if r.cfg.Disk != nil {
+		if k.store, err = log.OpenMemory(r.cfg.Disk, log.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	k.Gatekeeper, err = gatekeeper.New(gatekeeper.Config{
+		Conn: r.conn, Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Log: r.cfg.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, k.closeLog())
+	}
+	ctx, stop := context.WithCancel(r.core.ctx)
+	k.stop = stop
+	r.core.run("gatekeeper", func(context.Context) error {
+		k.ended <- k.Run(ctx)
+		return nil
+	})
+	return k, nil
+}
+
+// end stops the Gatekeeper and returns why it ended, if not for that.
+func (k *keeper) end() error {
+	k.stop()
+	return errors.Join(<-k.ended, k.closeLog())
+}
+
+func (k *keeper) closeLog() error {
+	if k.store == nil {
+		return nil
+	}
+	return k.store.Close()
+}
+
+// CrashGatekeeper ends the Gatekeeper as SIGKILL would: what it had not logged is
+// lost, and so is what the switch hands up until RestartGatekeeper. It is for a
+// rack with Config.Disk.
+func (r *Rack) CrashGatekeeper() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keeper == nil {
+		return
+	}
+	r.cfg.Disk.Crash()
+	_ = r.keeper.end() // the log's failure
+	r.keeper = nil
+}
+
+// RestartGatekeeper starts a Gatekeeper after CrashGatekeeper, and returns when
+// the switch obeys it.
+func (r *Rack) RestartGatekeeper(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, err := r.startKeeper()
+	if err != nil {
+		return err
+	}
+	r.keeper = k
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for events := k.Subscribe(ctx); ; {
+		s, err := k.Snapshot(ctx)
+		if err != nil || s.Switch {
+			return err
+		}
+		select {
+		case <-events:
+		case err := <-k.ended:
+			k.ended <- err
+			return errors.Join(errors.New("simrack: the Gatekeeper has ended"), err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
