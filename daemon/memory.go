@@ -104,12 +104,15 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		if w.Machine != m.machine {
 			return fault.New(fault.Stale, "welcome", "blade %s serves machine %d and is now told to be %d: restart it", m.cfg.Name, m.machine, w.Machine)
 		}
-		return nil
+		return m.server.KeepUndo(w.Undo)
 	}
 	server, err := memory.NewServer(memory.Config{
 		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: m.cfg.Epoch,
 	})
 	if err != nil {
+		return err
+	}
+	if err := server.KeepUndo(w.Undo); err != nil {
 		return err
 	}
 	m.serving.Go(func() {
@@ -134,23 +137,35 @@ func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
 	}
 	switch msg.Kind {
 	case control.KindFence:
-		var f control.Fence
-		if err := msg.Decode(&f); err != nil {
-			return nil, err
-		}
-		return nil, s.Fence(f)
+		return nil, command(msg, s.Fence)
 	case control.KindReclaim:
-		var r control.Reclaim
-		if err := msg.Decode(&r); err != nil {
-			return nil, err
-		}
-		return nil, s.Reclaim(r)
+		return nil, command(msg, s.Reclaim)
+	case control.KindCommit:
+		return nil, command(msg, s.Commit)
+	case control.KindRollback:
+		return nil, command(msg, s.Rollback)
 	case control.KindRegions:
-		var q control.Regions
-		if err := msg.Decode(&q); err != nil {
-			return nil, err
-		}
-		return s.Regions(q)
+		return query(msg, s.Regions)
+	case control.KindExecutions:
+		return query(msg, s.Executions)
 	}
 	return nil, fault.New(fault.Unsupported, msg.Kind.String(), "a memory blade does not do this")
+}
+
+// command carries out what a message asks.
+func command[B any](msg control.Message, do func(B) error) error {
+	var body B
+	if err := msg.Decode(&body); err != nil {
+		return err
+	}
+	return do(body)
+}
+
+// query answers what a message asks.
+func query[B, A any](msg control.Message, ask func(B) (A, error)) (any, error) {
+	var body B
+	if err := msg.Decode(&body); err != nil {
+		return nil, err
+	}
+	return ask(body)
 }

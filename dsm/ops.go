@@ -57,7 +57,12 @@ func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (i
 // Settle returns when it is known what became of each write and free of the
 // pointers' regions that this node has begun, cancelled ones included: none
 // can take effect any more. A runtime settles a region before it passes it on.
+// Without pointers, a client made With a scope waits for all that it has begun
+// itself, allocations included.
 func (c *Client) Settle(ctx context.Context, ptrs ...Pointer) error {
+	if len(ptrs) == 0 && c.scope.counts() {
+		return c.settleBranch(ctx)
+	}
 	_, err := c.link.wait(ctx, func(e *transport.Endpoint) *transport.Barrier { return e.Barrier(ptrs) })
 	return err
 }

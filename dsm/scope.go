@@ -38,17 +38,23 @@ func (c *Client) With(s Scope) *Client {
 	return &Client{link: c.link, scope: &scope{Scope: s}}
 }
 
-// Finish ends a client made With a scope. It waits until it is known what became
-// of each allocation, write and free that the client has begun, cancelled ones
-// included: none takes effect later, when the execution may have been committed.
-// Operations that begin later fail. Of a client without a scope it does nothing.
+// Finish ends a client made With a scope: operations that begin later fail. It
+// waits like Settle, without which an operation that was cancelled could take
+// effect after the execution has been committed. Of a client without a scope it
+// does nothing.
 func (c *Client) Finish(ctx context.Context) error {
 	if !c.scope.counts() {
 		return nil
 	}
 	c.scope.finish()
+	return c.settleBranch(ctx)
+}
+
+// settleBranch waits until it is known what became of each allocation, write and
+// free that the branch has begun.
+func (c *Client) settleBranch(ctx context.Context) error {
 	branch := transport.Scope{Execution: c.scope.Execution, Branch: c.scope.Branch}
-	for { // again, as what was cancelled may have been taken back since
+	for { // again, as an allocation that was cancelled is then taken back
 		more, err := c.link.wait(ctx, func(e *transport.Endpoint) *transport.Barrier { return e.BarrierOf(branch) })
 		if !more || err != nil {
 			return err

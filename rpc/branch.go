@@ -111,6 +111,9 @@ func (b *Branch) run(ctx context.Context, f func(context.Context) error) {
 		b.e.open--
 	}()
 	b.err = f(ctx)
+	if unknown := b.finishMemory(); unknown != nil && b.err == nil {
+		b.err = unknown
+	}
 }
 
 // Wait waits until the branch has ended and returns what its function returned.

@@ -103,6 +103,11 @@ func (e *execution) checkpoint(ctx context.Context, b *Branch, flags packet.Flag
 		return err
 	}
 	defer o.end()
+	if e.trunk.client != nil {
+		if err := e.trunk.client.Settle(ctx); err != nil {
+			return coded(op, err)
+		}
+	}
 	mark, err := e.sendCheckpoint(ctx, o, flags, state)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 )
@@ -31,7 +32,37 @@ func (b *Branch) memory() *dsm.Client {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b.client == nil {
-		b.client = e.node.memory.With(dsm.Scope{Execution: e.id, Branch: uint64(e.epoch)<<32 | uint64(b.number)})
+		b.client = e.node.memory.With(b.scope())
 	}
 	return b.client
+}
+
+// scope is on whose behalf the branch's memory operations are. Those of an
+// execution that is not exactly-once are final at once: nobody will commit it.
+func (b *Branch) scope() dsm.Scope {
+	e := b.e
+	if e.journal == nil {
+		return dsm.Scope{}
+	}
+	return dsm.Scope{
+		Execution: e.id, Branch: uint64(e.epoch)<<32 | uint64(b.number), Replay: e.main != nil || e.call.Attempt > 0,
+	}
+}
+
+// finishTime bounds the wait for the fate of a branch's last memory operations. A
+// blade that says nothing for so long has failed, and its regions with it.
+const finishTime = 5 * time.Second
+
+// finishMemory ends the branch's memory operations: after it none takes effect,
+// so the execution can be committed.
+func (b *Branch) finishMemory() error {
+	b.e.mu.Lock()
+	client := b.client
+	b.e.mu.Unlock()
+	if client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(b.e.node.base, finishTime)
+	defer cancel()
+	return client.Finish(ctx)
 }

@@ -35,6 +35,9 @@ func (x *export) run(e *execution) {
 	x.node.stats.served.Add(1)
 	err := x.process(ctx, e, in, out)
 	e.branches.Wait()
+	if unknown := e.trunk.finishMemory(); unknown != nil && err == nil {
+		err = unknown
+	}
 	x.methods[e.call.Method].took(time.Since(begun))
 	x.answer(ctx, e, out, err)
 }

@@ -4,7 +4,7 @@
 //
 //	ReadBatch ─▶ parse ─▶ store.Handle ─▶ reply ─▶ WriteBatch      one goroutine
 //	                          ▲
-//	Fence, Reclaim, Regions ──┘  under the mutex                   the daemon's
+//	Fence, Reclaim, Commit ───┘  under the mutex                   the daemon's
 //
 // One endpoint receives for every address of the machine, and a reply's source
 // is the address that its request was sent to; the reply to an alloc comes from

@@ -21,6 +21,8 @@ type Metrics struct {
 	Dropped map[string]uint64
 	// Unsent counts replies that the network did not take.
 	Unsent uint64
+	// Undo is about what can be taken back; zero after Run has returned.
+	Undo store.UndoStats
 }
 
 const ops = int(packet.OpSettle) + 1
@@ -56,6 +58,7 @@ func (s *Server) Metrics() Metrics {
 		BytesRead: s.metrics.bytesRead.Load(), BytesWritten: s.metrics.bytesWritten.Load(),
 		Unsent: s.metrics.unsent.Load(),
 	}
+	_ = s.with(func(st *store.Store) error { m.Undo = st.Undo(); return nil })
 	for op := range packet.Op(ops) {
 		m.Done[op.String()] = s.metrics.done[op].Load()
 		m.Failed[op.String()] = s.metrics.failed[op].Load()

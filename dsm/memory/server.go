@@ -109,6 +109,38 @@ func (s *Server) Regions(q control.Regions) (l control.RegionList, err error) {
 	return l, err
 }
 
+// KeepUndo says whether changes of executions can be taken back until they are
+// committed; at first they cannot. The undo then takes up to undoLimit bytes.
+func (s *Server) KeepUndo(on bool) error {
+	limit := uint64(0)
+	if on {
+		limit = undoLimit(s.cfg.Capacity)
+	}
+	return s.with(func(st *store.Store) error { st.KeepUndo(limit); return nil })
+}
+
+// undoLimit is a quarter of the capacity, and at least 16 MiB: as much again as
+// executions that end at about the same time overwrite.
+func undoLimit(capacity uint64) uint64 { return max(16<<20, capacity/4) }
+
+// Commit makes what executions have done final; those without changes here are
+// no error.
+func (s *Server) Commit(c control.Commit) error {
+	return s.with(func(st *store.Store) error { st.Commit(c); return nil })
+}
+
+// Rollback takes back what executions have done; those without changes here are
+// no error.
+func (s *Server) Rollback(r control.Rollback) error {
+	return s.with(func(st *store.Store) error { st.Rollback(r); return nil })
+}
+
+// Executions lists the executions with changes to commit or to take back.
+func (s *Server) Executions(q control.Executions) (l control.ExecutionList, err error) {
+	err = s.with(func(st *store.Store) error { l = st.Executions(q); return nil })
+	return l, err
+}
+
 // Capacity is how many bytes of regions the server holds at most.
 func (s *Server) Capacity() uint64 { return s.cfg.Capacity }
 

@@ -18,10 +18,11 @@ type UndoStats struct {
 	Pages, Commits, Rollbacks uint64
 }
 
-// KeepUndo sets how many bytes the undo of executions may take. A write, free or
+// KeepUndo sets how many bytes the undo of executions may take; at first it is 0.
+// A write, free or
 // allocation that would need more is Overloaded, which its client repeats for
 // some time, as others may be committed meanwhile. With 0 none is kept, and what
-// executions change from now on is final at once.
+// executions change from then on is final at once.
 func (s *Store) KeepUndo(limit uint64) { s.undo.limit = limit }
 
 // Undo returns the undo's numbers.

@@ -21,8 +21,6 @@ type Config struct {
 	Discard func([]byte)
 	// MaxData is how many bytes one reply can carry.
 	MaxData int
-	// Undo is as for KeepUndo.
-	Undo uint64
 }
 
 // Store is the regions and windows of one memory machine.
@@ -40,7 +38,7 @@ func New(cfg Config) *Store {
 	return &Store{
 		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard),
 		clients: clients{byNode: make(map[netip.Addr]*client)},
-		undo:    undo{limit: cfg.Undo, byID: make(map[control.ExecutionID]*execution)},
+		undo:    undo{byID: make(map[control.ExecutionID]*execution)},
 	}
 }
 
