@@ -93,8 +93,7 @@ func (c *checker) argument(u *unit, s *parser.Service, f *parser.Function, a *pa
 func (c *checker) passable(u *unit, line int, on string, at *parser.Type) bool {
 	t, err := c.scope.resolve(u, at)
 	if err != nil {
-		c.add(u, line, "define it or include the file that does", "%s: %v", on, err)
-		return false
+		return true // what uses the type tells
 	}
 	if why, remedy := refusal(t); why != "" {
 		c.add(u, line, remedy, "%s: %s cannot be a reference", on, why)
@@ -103,12 +102,16 @@ func (c *checker) passable(u *unit, line int, on string, at *parser.Type) bool {
 	if t.kind != "struct" {
 		return true
 	}
-	if path := c.pointer(t, nil); path != "" {
+	switch path := c.pointer(t, nil); path {
+	case "":
+		return true
+	case "itself":
+		c.add(u, line, "leave the mark out", "%s: a global pointer is a reference already", on)
+	default:
 		c.add(u, line, "pass the pointer as an argument or a result of its own",
 			"%s: struct %s cannot be a reference: %s is a global pointer, which is lent only inside a message", on, t.def.Name, path)
-		return false
 	}
-	return true
+	return false
 }
 
 // refusal says why a type cannot travel by reference, "" if it can, and what to do
@@ -220,6 +223,8 @@ func (c *checker) names(u *unit, s *parser.Service, methods []method, wire func(
 			switch other := known[w]; {
 			case err != nil:
 				c.add(u, line, "shorten it", "method %s: %v", m.fn.Name, err)
+			case other == m.fn.Name:
+				c.add(u, line, "rename one of them", "service %s has two methods %s", s.Name, m.fn.Name)
 			case other != "":
 				c.add(u, line, "rename one of them", "methods %s and %s of service %s are both %s in the 16 bytes of a packet's header",
 					other, name, s.Name, w)

@@ -90,7 +90,7 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	for _, d := range u.ast.Services {
 		c.only(u, u.lineOf("service", d.Name), "service "+d.Name, d.Annotations, markState)
 		own := c.methods(u, d)
-		all := append(slices.Clone(own), c.inherited(u, d, 0)...)
+		all := append(slices.Clone(own), c.inherited(u, d)...)
 		c.names(u, d, all, wire)
 		if marked(u, d) {
 			v.Services = append(v.Services, c.service(s, u, d, own, all))
@@ -121,17 +121,20 @@ func (c *checker) methods(u *unit, s *parser.Service) []method {
 
 // inherited returns what a service has from those that it extends. Their mistakes
 // are told when stubs are made of their own files.
-func (c *checker) inherited(u *unit, s *parser.Service, depth int) []method {
-	pu, parent := extends(u, s)
-	if parent == nil || depth > maxTypedefs {
-		if s.Extends != "" {
-			c.add(u, u.lineOf("service", s.Name), "define it or include the file that does",
-				"service %s extends %s, which is not known or extends itself", s.Name, s.Extends)
+func (c *checker) inherited(u *unit, s *parser.Service) []method {
+	quiet := checker{scope: scope{self: u, imports: map[string]string{}}}
+	var list []method
+	at, seen := u, []*parser.Service{s}
+	for d := s; d.Extends != ""; seen = append(seen, d) {
+		var parent *parser.Service
+		if at, parent = extends(at, d); parent == nil || slices.Contains(seen, parent) {
+			c.add(u, u.lineOf("service", s.Name), "define it, or include the file that does",
+				"service %s extends %s, which is not known or extends itself", d.Name, d.Extends)
+			return nil
 		}
-		return nil
+		list, d = append(list, quiet.methods(at, parent)...), parent
 	}
-	quiet := checker{scope: scope{self: pu, imports: map[string]string{}}}
-	return append(quiet.methods(pu, parent), c.inherited(pu, parent, depth+1)...)
+	return list
 }
 
 // extends finds the service that s extends.

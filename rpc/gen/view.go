@@ -81,7 +81,7 @@ func (c *checker) param(s *scope, m method, f *parser.Field, ref bool) paramView
 	p := paramView{Name: f.Name, Var: s.variable(f.Name), Field: publicName(f.Name), ID: f.ID, Ref: ref}
 	t, err := s.resolve(m.unit, f.Type)
 	if err != nil {
-		c.add(m.unit, m.unit.methodLine(m.service.Name, m.fn.Name), "define it or include the file that does",
+		c.add(m.unit, m.unit.fieldLine(m.service.Name, m.fn.Name, f.Name), "define it, or include the file that does",
 			"%s of method %s: %v", f.Name, m.fn.Name, err)
 		return p
 	}
