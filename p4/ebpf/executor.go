@@ -187,8 +187,7 @@ func (g *gen) check() error {
 		}
 	}
 	for _, c := range p.Checksums {
-		g.place = fmt.Sprintf("checksum %q", c.Name)
-		g.lack("checksum")
+		g.checkChecksum(c)
 	}
 	g.place = "program"
 	if g.st.size > maxState {

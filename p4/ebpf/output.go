@@ -23,6 +23,7 @@ func (g *gen) program(w walk, window int) {
 	g.place = "parser"
 	g.load(asm.R0, stError)
 	g.setReg(std.ParserError)
+	g.verifyChecksums()
 	g.pipeline(g.prog.Ingress, "ingress")
 	g.place = "ingress"
 	g.digests()
@@ -34,6 +35,7 @@ func (g *gen) program(w walk, window int) {
 		g.pipeline(g.prog.Egress, "egress")
 		g.dropIfAsked()
 	}
+	g.updateChecksums()
 	g.deparse(send, verdict)
 	g.send(send)
 	g.mark(verdict)
@@ -266,63 +268,6 @@ func (g *gen) testOut() {
 		asm.StoreMem(rCtx, cbOut, asm.R0, asm.Word),
 		asm.Mov.Imm(asm.R0, actOK),
 		asm.Return())
-}
-
-// resize grows or shrinks a packet and writes its headers, if they were laid out
-// anew. Frames above 16 KiB cannot grow, and only IP can shrink.
-func (g *gen) resize() {
-	done, same, shrink, fail := g.label("sized"), g.label("same"), g.label("shrink"), g.label("no_resize")
-	g.load(asm.R0, stBuilt)
-	g.emit(asm.JEq.Imm(asm.R0, 0, done))
-	g.retag(fail)
-	g.load(asm.R0, stDelta)
-	g.emit(asm.JEq.Imm(asm.R0, 0, same))
-	g.load(asm.R1, stGSOLen)
-	g.emit(asm.JNE.Imm(asm.R1, 0, fail))
-	g.emit(
-		asm.Mov.Reg(asm.R1, rCtx),
-		asm.JSLT.Imm(asm.R0, 0, shrink),
-		asm.Mov.Reg(asm.R2, asm.R0), asm.Mov.Imm(asm.R3, 0),
-		asm.FnSkbChangeHead.Call(),
-		asm.JNE.Imm(asm.R0, 0, fail))
-	g.jump(same)
-	g.mark(shrink)
-	g.emit(
-		asm.Mov.Reg(asm.R2, asm.R0),
-		asm.Mov.Imm(asm.R3, 1), // BPF_ADJ_ROOM_MAC
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnSkbAdjustRoom.Call(),
-		asm.JNE.Imm(asm.R0, 0, fail))
-	g.jump(same)
-	g.mark(fail)
-	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxResize, -1)
-	g.jump(verdict)
-	g.mark(same)
-	g.set(asm.R2, 0)
-	g.storeOut(fail)
-	g.mark(done)
-}
-
-// retag handles a frame whose VLAN tag the kernel keeps beside it.
-func (g *gen) retag(fail string) {
-	g.load(asm.R0, stTag)
-	g.emit(asm.JNE.Imm(asm.R0, 0, fail))
-}
-
-// storeOut writes the laid out headers at the offset in R2.
-func (g *gen) storeOut(fail string) {
-	none := g.label("no_headers")
-	g.load(asm.R4, stOutLen)
-	g.emit(
-		asm.And.Imm(asm.R4, int32(g.st.outMask)),
-		asm.JEq.Imm(asm.R4, 0, none),
-		asm.Mov.Reg(asm.R1, rCtx),
-		asm.Mov.Reg(asm.R3, rState), asm.Add.Imm(asm.R3, int32(g.st.out)),
-		asm.Mov.Imm(asm.R5, recompute),
-		asm.FnSkbStoreBytes.Call(),
-		asm.JNE.Imm(asm.R0, 0, fail))
-	g.mark(none)
 }
 
 // toCPU sends the packet to the control plane (tap.go tells the form).
