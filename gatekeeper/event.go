@@ -18,31 +18,33 @@ type EventKind string
 const (
 	SwitchConnected EventKind = "switch.connected" // its tables are what they should be
 	SwitchLost      EventKind = "switch.lost"
-	BladeUp         EventKind = "blade.up"
-	BladeFailed     EventKind = "blade.failed"
-	BladeDraining   EventKind = "blade.draining" // an operator wants it empty
-	BladeDrained    EventKind = "blade.drained"  // and it is
-	BladeReturned   EventKind = "blade.returned" // an operator puts it back into service
-	AppDeployed     EventKind = "app.deployed"
-	AppUndeployed   EventKind = "app.undeployed"
-	AppShort        EventKind = "app.short" // there are not enough blades for a program, or there are again
-	ProgramStarted  EventKind = "program.started"
-	ProgramFailed   EventKind = "program.failed" // a blade could not start it
-	NodeJoined      EventKind = "node.joined"
-	NodeLeft        EventKind = "node.left"
-	ServiceExported EventKind = "service.exported"
-	RegionAllocated EventKind = "region.allocated"
-	RegionFreed     EventKind = "region.freed"
-	RegionReclaimed EventKind = "region.reclaimed" // its controller is gone, and the last lease
-	CallHeld        EventKind = "call.held"
-	CallReleased    EventKind = "call.released"
-	ReplyHeld       EventKind = "reply.held"
-	ReplyReleased   EventKind = "reply.released"
-	CallRefused     EventKind = "call.refused" // the caller gets an exception
-	CallEnded       EventKind = "call.ended"   // its callee is gone
-	RulesRevoked    EventKind = "rules.revoked"
-	RulesGranted    EventKind = "rules.granted"
-	AccessDenied    EventKind = "access.denied" // by the switch
+	// SwitchReconciled says that somebody has had the switch's tables read back.
+	SwitchReconciled EventKind = "switch.reconciled"
+	BladeUp          EventKind = "blade.up"
+	BladeFailed      EventKind = "blade.failed"
+	BladeDraining    EventKind = "blade.draining" // an operator wants it empty
+	BladeDrained     EventKind = "blade.drained"  // and it is
+	BladeReturned    EventKind = "blade.returned" // an operator puts it back into service
+	AppDeployed      EventKind = "app.deployed"
+	AppUndeployed    EventKind = "app.undeployed"
+	AppShort         EventKind = "app.short" // there are not enough blades for a program, or there are again
+	ProgramStarted   EventKind = "program.started"
+	ProgramFailed    EventKind = "program.failed" // a blade could not start it
+	NodeJoined       EventKind = "node.joined"
+	NodeLeft         EventKind = "node.left"
+	ServiceExported  EventKind = "service.exported"
+	RegionAllocated  EventKind = "region.allocated"
+	RegionFreed      EventKind = "region.freed"
+	RegionReclaimed  EventKind = "region.reclaimed" // its controller is gone, and the last lease
+	CallHeld         EventKind = "call.held"
+	CallReleased     EventKind = "call.released"
+	ReplyHeld        EventKind = "reply.held"
+	ReplyReleased    EventKind = "reply.released"
+	CallRefused      EventKind = "call.refused" // the caller gets an exception
+	CallEnded        EventKind = "call.ended"   // its callee is gone
+	RulesRevoked     EventKind = "rules.revoked"
+	RulesGranted     EventKind = "rules.granted"
+	AccessDenied     EventKind = "access.denied" // by the switch
 )
 
 // Event is something that happened in the rack. Fields that do not apply are

@@ -43,35 +43,7 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 			return 0, err
 		}
 	}
-	found, err := g.client.Read(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var wanted base
-	if err := g.do(ctx, func() { wanted = g.ctl.wanted() }); err != nil {
-		return 0, err
-	}
-	revoke, grant := reconcile(wanted, found)
-	repaired = len(revoke) + len(grant)
-	var b batcher
-	for _, p := range []phase{revoke, grant} {
-		for len(p) > 0 {
-			n := min(len(p), maxBatch)
-			b.submit(&plan{phases: []phase{p[:n]}, ordered: true})
-			p = p[n:]
-		}
-	}
-	for !b.idle() {
-		if err := b.answer(g.client.Write(ctx, b.next())); err != nil {
-			return repaired, err
-		}
-		for _, p := range b.done() {
-			if p.err != nil {
-				g.cfg.Log.Error("the switch refuses a rule", "error", p.err)
-			}
-		}
-	}
-	return repaired, nil
+	return g.repair(ctx, nil) // plans that were cut off are written again
 }
 
 // attach lets the loop read from a session and write to it.

@@ -10,13 +10,14 @@ import (
 // writer writes plans to the switch. It outlives sessions: what a session did
 // not get answered, the next one writes again.
 type writer struct {
-	wake chan struct{} // there may be something to write
+	wake    chan struct{} // there may be something to write
+	errands chan errand   // to be done between batches
 
 	mu sync.Mutex
 	b  batcher
 }
 
-func newWriter() *writer { return &writer{wake: make(chan struct{}, 1)} }
+func newWriter() *writer { return &writer{wake: make(chan struct{}, 1), errands: make(chan errand)} }
 
 // submit takes plans; it does not block. Their number is bounded by the
 // controller, which begins a new transition only if few are under way.
@@ -36,6 +37,13 @@ func (w *writer) submit(plans []*plan) {
 // plans to done.
 func (w *writer) run(ctx context.Context, write func(context.Context, []p4rtclient.Update) error, done func([]*plan)) error {
 	for {
+		select {
+		case e := <-w.errands:
+			if err := w.carryOut(ctx, e); err != nil {
+				return err
+			}
+		default:
+		}
 		w.mu.Lock()
 		finished := w.b.done()
 		idle := w.b.idle()
@@ -52,6 +60,10 @@ func (w *writer) run(ctx context.Context, write func(context.Context, []p4rtclie
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-w.wake:
+			case e := <-w.errands:
+				if err := w.carryOut(ctx, e); err != nil {
+					return err
+				}
 			}
 			continue
 		}
@@ -63,4 +75,11 @@ func (w *writer) run(ctx context.Context, write func(context.Context, []p4rtclie
 			return err
 		}
 	}
+}
+
+// carryOut does an errand. Its failure ends the session, which then begins anew.
+func (w *writer) carryOut(ctx context.Context, e errand) error {
+	err := e.do(ctx)
+	e.done <- err
+	return err
 }
