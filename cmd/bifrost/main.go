@@ -40,7 +40,7 @@ Start with:  bifrost demo`,
 		cmd.GroupID = groupRun
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(newGenCmd(), newStatusCmd(), newVersionCmd())
+	root.AddCommand(newGenCmd(), newStatusCmd(), newPageCmd(), newVersionCmd())
 	root.AddCommand(newShowCmds()...)
 	return root
 }

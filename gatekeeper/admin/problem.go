@@ -57,6 +57,9 @@ func (p *problem) write(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(p.Problem) // the client is gone: nobody to tell
 }
 
+// Fail answers a request with a problem document.
+func Fail(w http.ResponseWriter, status int, detail string) { newProblem(status, detail).write(w) }
+
 // statuses maps the Gatekeeper's codes to HTTP's.
 var statuses = map[fault.Code]int{
 	fault.PermissionDenied: http.StatusForbidden,

@@ -30,7 +30,7 @@ type ServeConfig struct {
 var busyRack = []simrack.Blade{
 	{Name: "c1", Kind: control.Compute}, {Name: "c2", Kind: control.Compute},
 	{Name: "s1", Kind: control.Compute}, {Name: "s2", Kind: control.Compute}, {Name: "s3", Kind: control.Compute},
-	{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory}, {Name: "m3", Kind: control.Memory},
+	{Name: "m1", Kind: control.Memory, Capacity: 16 << 20}, {Name: "m2", Kind: control.Memory, Capacity: 16 << 20}, {Name: "m3", Kind: control.Memory, Capacity: 16 << 20},
 }
 
 // Serve keeps a rack in this process busy, with its page served, until ctx ends.

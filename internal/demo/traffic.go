@@ -102,7 +102,7 @@ func customer(ctx context.Context, rack *simrack.Rack, blade, name string) error
 			return err
 		}
 		for range 8 + rand.IntN(8) {
-			if err := order(ctx, n, 1<<(12+rand.IntN(9))); err != nil {
+			if err := order(ctx, n, 1<<(14+rand.IntN(8))); err != nil {
 				return fmt.Errorf("%s on %s: %w", name, blade, err)
 			}
 			if err := pause(ctx, 0, 2*time.Second); err != nil {

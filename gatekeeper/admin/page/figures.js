@@ -15,13 +15,13 @@ function rate(state, counter) {
 }
 
 const figures = [
-  { key: 'nodes', label: 'nodes', value: (st) => st.status.counts.nodes },
-  { key: 'regions', label: 'regions', value: (st) => st.status.counts.regions },
-  { key: 'calls', label: 'calls under way', value: (st) => st.status.counts.calls },
-  { key: 'waiting', label: 'waiting for rules', value: (st) => st.status.counts.waiting },
-  { key: 'held', label: 'packets held / s', value: (st) => rate(st, 'held'), past: [] },
-  { key: 'rules', label: 'rules written / s', value: (st) => rate(st, 'rules_written'), past: [] },
-  { key: 'denied', label: 'accesses denied', value: (st) => st.status.counters.denied, alarm: true },
+  { key: 'nodes', label: 'nodes', title: 'programs that have joined', value: (st) => st.status.counts.nodes },
+  { key: 'regions', label: 'regions', title: 'regions that are allocated', value: (st) => st.status.counts.regions },
+  { key: 'calls', label: 'calls', title: 'calls under way', value: (st) => st.status.counts.calls },
+  { key: 'waiting', label: 'waiting', title: 'allocations, calls, replies and frees that wait for rules', value: (st) => st.status.counts.waiting },
+  { key: 'held', label: 'held / s', title: 'packets that the switch holds, a second', value: (st) => rate(st, 'held'), past: [] },
+  { key: 'rules', label: 'rules / s', title: 'rules written to the switch, a second', value: (st) => rate(st, 'rules_written'), past: [] },
+  { key: 'denied', label: 'denied', title: 'memory accesses that the switch has denied', value: (st) => st.status.counters.denied, alarm: true },
 ];
 
 let sampled = '';
@@ -41,7 +41,7 @@ export function drawFigures(state) {
 }
 
 function makeFigure(f) {
-  return h('div', { class: 'figure', 'data-figure': f.key }, h('dt', {}, f.label), h('dd'),
+  return h('div', { class: 'figure', 'data-figure': f.key, title: f.title }, h('dt', {}, f.label), h('dd'),
     f.past && s('svg', { class: 'spark', viewBox: '0 0 100 24', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, s('polyline')));
 }
 

@@ -61,32 +61,48 @@ function edges(state) {
       found.set(key, { key, from, to, count: 0, methods: new Map(), stages: new Map() });
     }
   }
-  return [...found.values()].sort((a, b) => b.count - a.count || a.key.localeCompare(b.key));
+  const all = [...found.values()].sort((a, b) => b.count - a.count || a.key.localeCompare(b.key));
+  for (const e of all) e.early = all.filter((o) => o.from === e.from).length < all.filter((o) => o.to === e.to).length;
+  return all;
 }
 
 const makeEdge = () => s('g', {}, s('path'), s('text'));
 
 function drawEdge(g, e, at, box) {
-  const from = at.get(e.from);
-  const to = at.get(e.to);
   const stage = [...e.stages].sort((a, b) => b[1] - a[1])[0]?.[0] ?? 'past';
   set(g, { class: `edge ${stage}`, 'data-edge': e.key, 'data-count': e.count });
-  const x1 = from.x + box.w;
-  const y1 = from.y + box.h / 2;
-  const x2 = to.x;
-  const y2 = to.y + box.h / 2;
-  const bend = Math.max(24, (x2 - x1) / 2);
-  const back = x2 <= x1; // a circle, or a node that calls itself
-  const d = back ? `M${x1} ${y1}C${x1 + 40} ${y1 + 50} ${x2 - 40} ${y2 + 50} ${x2} ${y2}` : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+  const c = curve(at.get(e.from), at.get(e.to), box);
   const [path, label] = g.children;
-  set(path, { d, 'stroke-width': Math.min(6, 1.5 + Math.log2(Math.max(1, e.count))) });
-  // Nearer to the end with fewer lines there is more room; the middle is a fair guess.
-  set(text(label, describe(e, x2 - x1)), { x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 6 + (back ? 40 : 0) });
+  set(path, {
+    d: `M${c[0].x} ${c[0].y}C${c[1].x} ${c[1].y} ${c[2].x} ${c[2].y} ${c[3].x} ${c[3].y}`,
+    'stroke-width': Math.min(6, 1.5 + Math.log2(Math.max(1, e.count))),
+  });
+  const p = point(c, e.early ? 0.3 : 0.7); // where lines are farther apart
+  set(text(label, describe(e, c[3].x - c[0].x)), { x: p.x, y: p.y - 5 });
+}
+
+// curve is the Bezier curve from a node's right side to another's left. A call that
+// goes back, or to its own node, leads around below.
+function curve(from, to, box) {
+  const a = { x: from.x + box.w, y: from.y + box.h / 2 };
+  const b = { x: to.x, y: to.y + box.h / 2 };
+  const back = b.x <= a.x;
+  const bend = back ? 40 : (b.x - a.x) / 2;
+  const down = back ? 50 : 0;
+  return [a, { x: a.x + bend, y: a.y + down }, { x: b.x - bend, y: b.y + down }, b];
+}
+
+// point is where a Bezier curve is after a part of its way.
+function point([a, b, c, d], t) {
+  const u = 1 - t;
+  const mix = (k) => u ** 3 * a[k] + 3 * u * u * t * b[k] + 3 * u * t * t * c[k] + t ** 3 * d[k];
+  return { x: mix('x'), y: mix('y') };
 }
 
 // describe says what is called, as far as there is room.
 function describe(e, room) {
   if (e.count === 0) return '';
   const methods = [...e.methods].sort((a, b) => b[1] - a[1]).map(([name, n]) => (n > 1 ? `${name} ×${n}` : name)).join(', ');
-  return methods.length * 7 < room ? methods : `×${e.count}`;
+  if (methods.length * 6.5 < room * 0.8) return methods;
+  return e.count > 1 ? `×${e.count}` : '';
 }

@@ -47,7 +47,7 @@ function drawBlade(e, b, state, busy) {
     const share = b.capacity ? Math.min(1, b.used / b.capacity) : 0;
     set(e.querySelector('.meter'), { 'aria-valuemax': b.capacity, 'aria-valuenow': b.used, 'aria-valuetext': `${bytes(b.used)} of ${bytes(b.capacity)}` });
     e.querySelector('.meter span').style.width = `${b.used ? Math.max(2, 100 * share) : 0}%`;
-    text(e.querySelector('.used'), `${bytes(b.used)} of ${bytes(b.capacity)}`);
+    text(e.querySelector('.used'), `${bytes(b.used)} / ${bytes(b.capacity)}`);
     return;
   }
   const nodes = state.nodes.filter((n) => n.blade === b.name);

@@ -149,13 +149,17 @@ function take(m) {
       break;
     case 'message':
       last = m.id;
-      state.feed.unshift(m.data);
+      if (!again(m.data)) state.feed.unshift(m.data);
       note(m.data);
       break;
   }
   state.feed.length = Math.min(state.feed.length, most);
   changed();
 }
+
+// again tells that a packet was only let through once more, because it was sent once
+// more. Nobody wants to read that.
+const again = (e) => e.kind.endsWith('.released') && state.feed.slice(0, 60).some((o) => o.kind === e.kind && o.call === e.call);
 
 // note draws conclusions from an event.
 function note(e) {

@@ -12,7 +12,9 @@ function body(section, items, key, make, change, nothing) {
     (tr, item) => { if (!item.nothing) change(tr, item); });
 }
 
-const code = (value) => h('code', { title: value }, value);
+// code is something to be read letter by letter. Where there is no room for all of it,
+// its end is what tells it from others.
+const code = (value) => h('code', { title: value }, h('span', {}, value.slice(0, -9)), h('span', {}, value.slice(-9)));
 
 // who is a node as a button that chooses it.
 const who = (address) => (address
@@ -90,7 +92,7 @@ export function drawNodes(state) {
 
 // drawServices lists services, and how the switch spreads their calls.
 export function drawServices(state) {
-  body('#services', state.services, (v) => v.name, () => row('', '', ''), (tr, v) => {
+  body('#services', state.services, (v) => v.name, () => row('', 'prose', ''), (tr, v) => {
     set(tr, { 'data-service': v.name });
     same(tr, 0, v.name, () => [h('b', { title: v.address }, v.name)]);
     const methods = v.methods.map((m) => m.name).join(', ');
