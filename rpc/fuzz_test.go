@@ -1,7 +1,9 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -17,6 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
 // silence is a network on which nothing arrives and everything gets lost.
@@ -47,11 +50,38 @@ func quietNode(t testing.TB) (*Node, *export) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = n.Close(context.Background()) })
-	if err := n.Export(t.Context(), "Test", testsvc.NewTestProcessor(&testsvc.Handler{})); err != nil {
+	t.Cleanup(func() { // nobody acknowledges what is to be
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = n.Close(ended)
+	})
+	h := &testsvc.Handler{Gate: everythingOutside}
+	if err := n.Export(t.Context(), "Test", testsvc.NewTestProcessor(h)); err != nil {
 		t.Fatal(err)
 	}
 	return n, n.exports["Test"]
+}
+
+// everythingOutside does each thing that an execution journals, for count.
+func everythingOutside(ctx context.Context, _ int64) error {
+	Now(ctx)
+	_, failed := Effect(ctx, "key", func(context.Context) ([]byte, error) { return []byte("done"), nil })
+	a, b := Go(ctx, func(context.Context) error { return nil }), Go(ctx, func(context.Context) error { return nil })
+	_, lost := WaitAny(ctx, a, b)
+	return errors.Join(Random(ctx, make([]byte, 4)), failed, lost)
+}
+
+// journalSeeds are trailers of re-runs of count.
+func journalSeeds() [][]byte {
+	full := []trailer.Section{
+		{Type: trailer.Time, Index: 1, Data: make([]byte, 8)}, {Type: trailer.Effect, Index: 2, Data: []byte("\x00\x03key\x00done")},
+		{Type: trailer.Order, Index: 5, Data: []byte{0, 0, 0, 4}}, {Type: trailer.Random, Index: 6, Data: make([]byte, 4)},
+	}
+	failed := trailer.Section{Type: trailer.Outcome, Index: 5, Data: outcome{code: Deadline, message: "late"}.append(nil)}
+	return [][]byte{
+		trailer.Append(nil, full), trailer.Append(nil, full[:1]), trailer.Append(nil, full[1:]),
+		trailer.Append(nil, []trailer.Section{full[0], full[1], failed}),
+	}
 }
 
 // received is a reader that holds one datagram.
@@ -101,11 +131,22 @@ func FuzzCall(f *testing.F) {
 	} {
 		f.Add(seedCall(f, method, args, x.hash))
 	}
+	for _, journal := range journalSeeds() {
+		m, err := packet.Parse(seedCall(f, "count", &testsvc.TestCountArgs{Number: 1}, x.hash))
+		if err != nil {
+			f.Fatal(err)
+		}
+		m.Flags = (m.Flags | packet.FlagHeld | packet.FlagReplay).WithPolicy(PolicyRecover)
+		m.Attempt, m.Trailer = 1, journal
+		f.Add(m.Append(nil))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > maxDatagram {
 			return
 		}
+		n.in.mu.Lock()
 		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits)
+		n.in.mu.Unlock()
 		r := received(b)
 		if e := x.receive(r, 0); e != nil {
 			x.pool.work(e)
@@ -157,5 +198,49 @@ func FuzzAnswer(f *testing.F) {
 			_ = client.decode(t.Context(), codec, p, method, &testsvc.TestEchoResult{})
 		}
 		n.release(p)
+	})
+}
+
+// A journal is refused or lasts: what it holds is found in its places, and only
+// there.
+func FuzzJournal(f *testing.F) {
+	for _, b := range journalSeeds() {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		j, err := newJournal(b)
+		if err != nil {
+			return
+		}
+		sections, err := trailer.Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[place]bool)
+		for _, s := range sections {
+			at := place{s.Branch, s.Index}
+			got, diverged := j.recall("", at, s.Type)
+			if again := seen[at]; !again && (got == nil || !bytes.Equal(got.Data, s.Data)) || again && diverged == nil {
+				t.Fatalf("operation %v: %v, %v", at, got, diverged)
+			} else if again {
+				return
+			}
+			seen[at] = true
+		}
+		if diverged := j.close(); diverged != nil {
+			t.Fatal(diverged)
+		}
+	})
+}
+
+// An outcome is what it was.
+func FuzzOutcome(f *testing.F) {
+	f.Add(outcome{fingerprint: 7}.append(nil))
+	f.Add(outcome{code: Deadline, message: "late"}.append(nil))
+	f.Add(outcome{answer: &packet.Message{Header: packet.Header{Type: packet.Reply}, Payload: []byte("x")}}.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if o, err := parseOutcome(b); err == nil && !bytes.Equal(o.append(nil), b) {
+			t.Fatalf("%x became %x", b, o.append(nil))
+		}
 	})
 }
