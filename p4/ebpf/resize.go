@@ -12,7 +12,7 @@ func (g *gen) resize() {
 	g.emit(asm.JEq.Imm(asm.R0, 0, done))
 	g.load(asm.R0, stTag)
 	g.emit(asm.JNE.Imm(asm.R0, 0, tagged))
-	g.resizeBy(true, fail)
+	g.resizeBy(fail)
 	g.set(asm.R2, 0)
 	g.storeOut(fail)
 	g.jump(done)
@@ -27,9 +27,8 @@ func (g *gen) resize() {
 
 // resizeBy grows or shrinks a packet by stDelta bytes, in front of what the
 // parser has left. The helpers made for it grow frames of up to 16 KiB, and
-// shrink IP; where they refuse, tags are pushed and popped, unless the kernel
-// keeps a tag of the frame itself.
-func (g *gen) resizeBy(plain bool, fail string) {
+// shrink IP; where they refuse, tags are pushed and popped.
+func (g *gen) resizeBy(fail string) {
 	same, shrink, other := g.label("same"), g.label("shrink"), g.label("other_way")
 	g.load(asm.R0, stDelta)
 	g.emit(asm.JEq.Imm(asm.R0, 0, same))
@@ -50,11 +49,7 @@ func (g *gen) resizeBy(plain bool, fail string) {
 		asm.FnSkbAdjustRoom.Call(),
 		asm.JEq.Imm(asm.R0, 0, same))
 	g.mark(other)
-	if plain {
-		g.resizeByTags(fail)
-	} else {
-		g.jump(fail)
-	}
+	g.resizeByTags(fail)
 	g.mark(same)
 }
 
@@ -64,7 +59,7 @@ const maxTagged = 64
 // resizeByTags changes the length by pushing and popping VLAN tags, four bytes at
 // a time. Popping a tag that lies in the frame makes the kernel read the next
 // EtherType; what is written there makes it take the next four bytes for a tag,
-// or not.
+// or not. Frames above 16 KiB change by multiples of four only.
 func (g *gen) resizeByTags(fail string) {
 	shrink, done := g.label("cut"), g.label("cut_done")
 	g.load(rTemp, stDelta)
@@ -152,74 +147,62 @@ func (g *gen) storeFrom(skip int, fail string) {
 	g.mark(none)
 }
 
-// Offset of the protocol in the packet's context, and of the tag in a frame.
+// Where a tag is in a frame, and how much of it decides about its tag: the
+// addresses and two EtherTypes.
 const (
-	ctxProtocol = 16
-	tagAt       = 12
-	tagEnd      = tagAt + vlanLen
+	tagAt    = 12
+	tagEnd   = tagAt + vlanLen
+	minImage = tagEnd + 4
 )
-
-// resizeTagged does so for a frame whose VLAN tag the kernel keeps beside it.
-// The first 16 bytes of the frame that the program has made decide whether it
-// has a tag, and which.
-func (g *gen) resizeTagged(done, fail string) {
-	untag, same := g.label("untag"), g.label("same_tag")
-	g.extendImage(fail)
-	eth := g.st.out
-	g.emit(
-		asm.LoadMem(asm.R0, rState, int16(eth+tagAt), asm.Word),
-		asm.LoadMem(asm.R1, rState, stTag, asm.Word),
-		asm.JEq.Reg(asm.R0, asm.R1, same))
-	// Another tag, or none. A tag within must not come out by itself.
-	g.context(asm.R0, ctxProtocol)
-	g.emit(
-		asm.HostTo(asm.BE, asm.R0, asm.Half),
-		asm.JEq.Imm(asm.R0, etherVLAN, fail), asm.JEq.Imm(asm.R0, etherQinQ, fail),
-		asm.Mov.Reg(asm.R1, rCtx), asm.FnSkbVlanPop.Call(),
-		asm.JNE.Imm(asm.R0, 0, fail))
-	push := g.label("push_tag")
-	g.emit(
-		asm.LoadMem(asm.R0, rState, int16(eth+tagAt), asm.Half),
-		asm.HostTo(asm.BE, asm.R0, asm.Half),
-		asm.JEq.Imm(asm.R0, etherVLAN, push), asm.JNE.Imm(asm.R0, etherQinQ, untag))
-	g.mark(push)
-	g.emit(
-		asm.LoadMem(asm.R2, rState, int16(eth+tagAt), asm.Half),
-		asm.LoadMem(asm.R3, rState, int16(eth+tagAt+2), asm.Half),
-		asm.HostTo(asm.BE, asm.R3, asm.Half),
-		asm.Mov.Reg(asm.R1, rCtx), asm.FnSkbVlanPush.Call(),
-		asm.JNE.Imm(asm.R0, 0, fail))
-	g.mark(same)
-	g.storeImage(tagEnd, done, fail)
-	g.mark(untag)
-	g.load(asm.R0, stDelta)
-	g.emit(asm.Add.Imm(asm.R0, vlanLen))
-	g.store(stDelta, asm.R0)
-	g.storeImage(tagAt, done, fail)
-}
 
 const (
 	etherVLAN = 0x8100
 	etherQinQ = 0x88a8
 )
 
-// storeImage resizes the frame and writes the addresses, and what follows the
-// laid out bytes before behind.
-func (g *gen) storeImage(behind int, done, fail string) {
-	g.resizeBy(false, fail)
+// resizeTagged does so for a frame whose VLAN tag the kernel keeps beside it: the
+// tag is removed, the rest resized and written, and the tag that the program has
+// made, if any, put beside it again.
+func (g *gen) resizeTagged(done, fail string) {
+	bare, tag := g.label("bare"), g.label("tag")
+	out := g.st.out
+	g.extendImage(fail)
+	g.pushTags(1, fail) // the tag goes into the frame
+	g.etherType(tagEnd, etherOther, fail)
+	g.popTags(2, fail)
+	g.emit(
+		asm.LoadMem(asm.R0, rState, int16(out+tagAt), asm.Half),
+		asm.HostTo(asm.BE, asm.R0, asm.Half),
+		asm.JEq.Imm(asm.R0, etherVLAN, tag), asm.JEq.Imm(asm.R0, etherQinQ, tag))
+	g.mark(bare)
+	g.load(asm.R0, stDelta)
+	g.emit(asm.Add.Imm(asm.R0, vlanLen))
+	g.store(stDelta, asm.R0)
+	g.resizeBy(fail)
+	g.set(asm.R2, 0)
+	g.storeOut(fail)
+	g.jump(done)
+	g.mark(tag)
+	g.resizeBy(fail)
 	g.emit(
 		asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R2, 0),
-		asm.Mov.Reg(asm.R3, rState), asm.Add.Imm(asm.R3, int32(g.st.out)),
+		asm.Mov.Reg(asm.R3, rState), asm.Add.Imm(asm.R3, int32(out)),
 		asm.Mov.Imm(asm.R4, tagAt), asm.Mov.Imm(asm.R5, recompute),
 		asm.FnSkbStoreBytes.Call(),
 		asm.JNE.Imm(asm.R0, 0, fail))
 	g.set(asm.R2, tagAt)
-	g.storeFrom(behind, fail)
+	g.storeFrom(tagEnd, fail)
+	g.emit(
+		asm.LoadMem(asm.R2, rState, int16(out+tagAt), asm.Half),
+		asm.LoadMem(asm.R3, rState, int16(out+tagAt+2), asm.Half),
+		asm.HostTo(asm.BE, asm.R3, asm.Half),
+		asm.Mov.Reg(asm.R1, rCtx), asm.FnSkbVlanPush.Call(),
+		asm.JNE.Imm(asm.R0, 0, fail))
 	g.jump(done)
 }
 
 // extendImage appends what follows the parsed part of the frame to the laid out
-// headers, if either is shorter than Ethernet header and tag.
+// headers, if either is shorter than what decides about the tag.
 func (g *gen) extendImage(fail string) {
 	enough, out := g.label("enough"), g.label("out_shorter")
 	g.load(asm.R1, stParsed)
@@ -228,12 +211,17 @@ func (g *gen) extendImage(fail string) {
 	g.emit(asm.Mov.Reg(asm.R3, asm.R2), asm.JSLE.Reg(asm.R2, asm.R1, out), asm.Mov.Reg(asm.R3, asm.R1))
 	g.mark(out)
 	g.emit(
-		asm.JSGE.Imm(asm.R3, tagEnd, enough),
-		asm.JSLT.Imm(asm.R1, 0, fail), asm.JSGT.Imm(asm.R1, int32(g.head-tagEnd), fail),
-		asm.Mov.Imm(asm.R4, tagEnd), asm.Sub.Reg(asm.R4, asm.R3),
+		asm.JSGE.Imm(asm.R3, minImage, enough),
+		asm.JSLT.Imm(asm.R1, 0, fail), asm.JSGT.Imm(asm.R1, int32(g.head-minImage), fail),
+		asm.Mov.Imm(asm.R4, minImage), asm.Sub.Reg(asm.R4, asm.R3))
+	g.load(asm.R5, stWireLen) // there may be less
+	less := g.label("less")
+	g.emit(asm.Sub.Reg(asm.R5, asm.R1), asm.JSLE.Reg(asm.R4, asm.R5, less), asm.Mov.Reg(asm.R4, asm.R5))
+	g.mark(less)
+	g.emit(
 		asm.Add.Reg(asm.R1, rState),
 		asm.Mov.Reg(asm.R5, asm.R2), asm.And.Imm(asm.R5, int32(g.st.outMask)), asm.Add.Reg(asm.R5, rState))
-	for i := 0; i < tagEnd; i += 8 {
+	for i := 0; i < minImage; i += 8 {
 		g.emit(
 			asm.LoadMem(asm.R0, asm.R1, int16(g.st.ethernet()+i), asm.DWord),
 			asm.StoreMem(asm.R5, int16(g.st.out+i), asm.R0, asm.DWord))
