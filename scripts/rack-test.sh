@@ -22,6 +22,26 @@ trap cleanup EXIT
 fail() { echo "rack-test: FAILED: $*" >&2; exit 1; }
 run() { "$bifrost" rack exec --rack "$name" "$@"; }
 
+# restarts COUNT: the Gatekeeper is killed again and again while a client works;
+# every result is right, and nothing is left: no region, no rule, no call.
+restarts() {
+  run c1 -- arrays add --size 65536 --count "$1" --by reference &
+  hold=$!
+  kills=0
+  while sleep 0.3; kill -0 "$hold" 2>/dev/null; do
+    "$bifrost" rack fail gatekeeper --rack "$name" >/dev/null || fail "rack fail gatekeeper"
+    sleep 0.2
+    "$bifrost" rack restore gatekeeper --rack "$name" >/dev/null || fail "rack restore gatekeeper"
+    kills=$((kills + 1))
+  done
+  wait "$hold" || fail "a call failed while the Gatekeeper was restarted"
+  hold=
+  [ "$kills" -ge 3 ] || fail "only $kills restarts while the client worked"
+  left=$("$bifrost" regions --rack "$name" --json; "$bifrost" rules --rack "$name" --table dsm_access --json; "$bifrost" calls --rack "$name" --json)
+  [ -z "$left" ] || fail "left after $kills restarts of the Gatekeeper: $left"
+  echo "$kills restarts of the Gatekeeper changed no result and left nothing"
+}
+
 # one_rack SWITCH COUNT: the main job on one kind of switch.
 one_rack() {
   echo "== rack in namespaces, switch $1"
@@ -30,6 +50,7 @@ one_rack() {
   run c1 -- arrays ping --count 100
   run c1 -- arrays add --size 2097152 --count "$2" --by reference
   run c1 -- arrays increment --size 16384 --count "$2" --by value
+  restarts "$((20 * $2))"
   run c1 -- arrays hold >"$config.pointer" &
   hold=$!
   until [ -s "$config.pointer" ]; do kill -0 "$hold" || fail "arrays hold"; sleep 0.05; done
