@@ -79,8 +79,15 @@ type Return struct {
 // last commit. RolledBack answers.
 type Rollback struct{ Execution packet.ID }
 
-// Begun says that a durable main may go on: its Begin can be answered.
-type Begun struct{ Main packet.ID }
+// Begun says that a durable main may go on: the Begin that asked for this run can
+// be answered, with what Table.Main tells.
+type Begun struct {
+	Main packet.ID
+	At   log.Node
+	Run  uint64
+	// Over: it had come to its end before its node failed. There is nothing to do.
+	Over bool
+}
 
 // Whole says that nothing of a failed node is left to be rolled back.
 type Whole struct{ Node netip.Addr }

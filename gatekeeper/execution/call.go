@@ -65,6 +65,9 @@ func (t *Table) Call(r Request) (Verdict, Output) {
 	if h.Flags&packet.FlagSession != 0 {
 		return t.fromSession(r), t.take()
 	}
+	if m := t.mains[h.Parent]; m != nil && m.settled(h) {
+		return Stale, t.take() // a late copy: its checkpoint has struck it out
+	}
 	if !t.runs(h.Parent, r.Caller) {
 		t.except(&r, fault.New(fault.Stale, "call", "execution %s does not run here", h.Parent))
 		return Refused, t.take()
@@ -79,7 +82,7 @@ func (t *Table) runs(id packet.ID, at log.Node) bool {
 		return k.stage == running && !k.cut && k.at.address == at.Address && k.incarnation == at.Incarnation
 	}
 	m := t.mains[id]
-	return m != nil && !m.cut && !m.committing && m.at.address == at.Address && m.incarnation == at.Incarnation
+	return m != nil && !m.cut && !m.committing && !m.over && m.at.address == at.Address && m.incarnation == at.Incarnation
 }
 
 func (t *Table) except(r *Request, why *fault.Error) {
@@ -256,12 +259,27 @@ func (t *Table) release(k *call) {
 }
 
 func (t *Table) deliver(k *call, replay bool) {
+	if p := t.owner(k.parent); k.oneway || k.settled || p != nil && p.cut {
+		t.lonely[k] = struct{}{}
+	}
 	k.incarnation, k.sent = k.at.incarnation, true
 	d := Deliver{Call: k.id, To: k.at.id(), Order: k.order, Attempt: k.attempts, Replay: replay}
 	if k.attempts > 0 {
 		d.Journal = k.journal[:len(k.journal):len(k.journal)]
 	}
 	t.do(d)
+}
+
+// Again delivers once more the calls that nobody else sends again: one-ways, and
+// those whose callers are cut, gone, or wait no more. It is to be called every second or
+// so while there are any; each call counts as known to its callee.
+func (t *Table) Again() Output {
+	for _, k := range sorted(t.lonely) {
+		if k.sent && t.deliverable(k) {
+			t.deliver(k, true)
+		}
+	}
+	return t.take()
 }
 
 // exception is the outcome of a call that the Gatekeeper decides.

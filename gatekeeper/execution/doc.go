@@ -27,7 +27,8 @@
 //
 //	KindCall        a call, from Admitted until its parent has committed
 //	KindReply       its outcome; Attempt 1 marks one that is aborted
-//	KindCheckpoint  a main and its last checkpoint; Attempt 1 while that commits
+//	KindCheckpoint  a main and its last checkpoint; Attempt 1 while that commits.
+//	                It stays when the main is over
 //	KindState       a service's state and the number of the last call in it
 //	KindSession     a client's floor
 //	KindCut         what a node's failures have cut off

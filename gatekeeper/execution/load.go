@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"time"
@@ -78,9 +79,13 @@ func (l *loader) finish(calls []log.Record) error {
 }
 
 func (l *loader) main(r log.Record) error {
+	if len(r.Data) < 8 {
+		return fmt.Errorf("execution: %s: %d bytes", r.Key(), len(r.Data))
+	}
 	n := l.t.node(r.Caller.Address)
 	m := &main{
-		execution: execution{id: packet.ID(r.ID), at: n, children: map[*call]struct{}{}}, name: string(r.Data),
+		execution: execution{id: packet.ID(r.ID), at: n, children: map[*call]struct{}{}},
+		name:      string(r.Data[8:]), run: binary.BigEndian.Uint64(r.Data),
 		incarnation: r.Caller.Incarnation, index: uint32(r.Order), datagram: r.Packet, committing: r.Attempt != 0, //nolint:gosec // it was one
 	}
 	if len(r.Packet) > 0 {
@@ -240,6 +245,11 @@ func (t *Table) Resume(now time.Time) Output {
 			t.abort(k, goneError(k.at), now)
 		case k.stage == done:
 			t.forget(k)
+		}
+	}
+	for _, n := range t.nodes {
+		if n.logged && len(n.calls) == 0 {
+			t.touch(n)
 		}
 	}
 	mains := map[*main]struct{}{}

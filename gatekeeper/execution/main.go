@@ -1,6 +1,8 @@
 package execution
 
 import (
+	"encoding/binary"
+
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
@@ -10,22 +12,35 @@ import (
 type main struct {
 	execution
 	name        string
-	incarnation uint32 // of its node, in which it runs; 0 while it is to be begun
+	incarnation uint32 // of its node, in which it runs
+	run         uint64 // number there
 	index       uint32 // of its last checkpoint among its operations
 	datagram    []byte // of the last checkpoint
 	state       []byte // in it
 	committing  bool   // the last checkpoint
-	over        bool   // that is its end
+	over        bool   // that was its end
 	header      packet.Header
-	asked       uint32 // incarnation of asker that waits to begin
-	asker       *node
+	asked       begin // that waits
+}
+
+// begin is a Begin that waits for its answer; no node for none.
+type begin struct {
+	at          *node
+	incarnation uint32
+	run         uint64
 }
 
 // Begin says that a program asks for what is logged of a durable main, which is
 // how it begins, or begins again. Begun answers, when what the former run did
 // since the last checkpoint is rolled back; the error is for a main that runs
-// elsewhere. id must be endpoint.MainID(name).
-func (t *Table) Begin(id packet.ID, name string, at log.Node) (Output, error) {
+// elsewhere. Run tells one run of a program from the next, so that a question
+// which is repeated rolls nothing back: the id of the control request will do. id
+// must be endpoint.MainID(name).
+//
+// A main that was over when its node failed stays so: its program may have died
+// before it could know. Any other run after that begins afresh, but its numbers go
+// on, so that its calls are not taken for former ones.
+func (t *Table) Begin(id packet.ID, name string, at log.Node, run uint64) (Output, error) {
 	n := t.node(at.Address)
 	if at.Incarnation <= n.dead {
 		return t.take(), fault.New(fault.Stale, "main "+name, "incarnation %d of node %s has failed", at.Incarnation, at.Address)
@@ -37,13 +52,13 @@ func (t *Table) Begin(id packet.ID, name string, at log.Node) (Output, error) {
 		m = &main{execution: execution{id: id, at: n, children: map[*call]struct{}{}}, name: name}
 		t.mains[id] = m
 		n.mains[m] = struct{}{}
-	case m.at != n && m.incarnation > m.at.dead:
+	case m.at != n && m.incarnation > m.at.dead && !m.over:
 		return t.take(), fault.New(fault.BadRequest, "main "+name, "it runs at node %s", m.at.address)
-	case m.incarnation == at.Incarnation && m.at == n && !m.cut:
+	case m.incarnation == at.Incarnation && m.at == n && m.run != run && !m.cut && !m.over:
 		t.cut(&m.execution) // its function has returned an error, and runs once more
 		t.touch(n)
 	}
-	m.asked, m.asker = at.Incarnation, n
+	m.asked = begin{n, at.Incarnation, run}
 	t.tryRollback(&m.execution)
 	t.readmit(m)
 	return t.take(), nil
@@ -51,16 +66,22 @@ func (t *Table) Begin(id packet.ID, name string, at log.Node) (Output, error) {
 
 // readmit lets a main begin that has asked, if nothing is in its way.
 func (t *Table) readmit(m *main) {
-	if m.asked == 0 || m.cut || m.committing {
+	if m.asked.at != nil && m.asked.incarnation <= m.asked.at.dead {
+		m.asked = begin{} // whoever asked has failed
+	}
+	if m.asked.at == nil || m.cut || m.committing {
 		return
 	}
-	if n := m.asker; n != m.at { // it has moved
-		delete(m.at.mains, m)
-		m.at, n.mains[m] = n, struct{}{}
+	n := m.asked.at
+	delete(m.at.mains, m)
+	n.mains[m] = struct{}{}
+	again := m.asked.run == m.run || m.asked.incarnation > m.incarnation
+	if m.over && !(m.at == n && again) {
+		m.over, m.datagram, m.state = false, nil, nil // a new run, whose numbers go on
 	}
-	m.incarnation, m.asked = m.asked, 0
+	m.at, m.incarnation, m.run, m.asked = n, m.asked.incarnation, m.asked.run, begin{}
 	t.keepMain(m)
-	t.do(Begun{m.id})
+	t.do(Begun{m.id, log.Node{Address: m.at.address, Incarnation: m.incarnation}, m.run, m.over})
 }
 
 // Main returns what is logged of a main: the section of its last checkpoint's
@@ -83,9 +104,6 @@ func (t *Table) Checkpoint(r Request) (Verdict, Output) {
 	switch {
 	case h.CallerIncarnation != r.Caller.Incarnation || r.Caller.Incarnation <= t.node(r.Caller.Address).dead:
 		return Stale, t.take()
-	case m == nil && over: // it is struck out already
-		t.do(Ack{Call: h.Call, To: r.Caller.Address})
-		return Done, t.take()
 	case m == nil, m.cut, m.at.address != r.Caller.Address, m.incarnation != r.Caller.Incarnation:
 		return Stale, t.take()
 	case m.committing:
@@ -102,6 +120,21 @@ func (t *Table) Checkpoint(r Request) (Verdict, Output) {
 	return Fresh, t.take()
 }
 
+// settled reports whether a call belongs to what a main did before its last
+// checkpoint. The trunk's branches have the numbers of the operations that opened
+// them; those of nested ones (endpoint.ChildBranch) say nothing, so the runtime
+// tells in Floor after which checkpoint it sends.
+func (m *main) settled(h *packet.Header) bool {
+	const nested = 1 << 31
+	switch {
+	case h.Branch == 0:
+		return h.Index <= m.index
+	case h.Branch < nested:
+		return h.Branch <= m.index
+	}
+	return h.Floor < uint64(m.index)
+}
+
 // checkpointed ends a checkpoint.
 func (t *Table) checkpointed(m *main) {
 	m.committing = false
@@ -109,27 +142,22 @@ func (t *Table) checkpointed(m *main) {
 	if m.incarnation > m.at.dead {
 		t.do(Ack{Call: m.header.Call, To: m.at.address})
 	}
-	if !m.over {
-		t.keepMain(m)
-		t.tryRollback(&m.execution)
-		t.readmit(m)
-		return
-	}
-	delete(t.mains, m.id)
-	delete(m.at.mains, m)
-	if m.cut {
+	t.keepMain(m)
+	if m.over && m.cut {
+		m.cut, m.rolling = false, false
 		m.at.cuts--
 		t.touch(m.at)
 		t.whole(m.at)
 	}
-	t.strike(log.KindCheckpoint, log.ID(m.id))
+	t.tryRollback(&m.execution)
+	t.readmit(m)
 }
 
 // keepMain writes a main down.
 func (t *Table) keepMain(m *main) {
 	r := log.Record{
 		Kind: log.KindCheckpoint, ID: log.ID(m.id), Caller: log.Node{Address: m.at.address, Incarnation: m.incarnation},
-		Order: uint64(m.index), Packet: m.datagram, Data: []byte(m.name),
+		Order: uint64(m.index), Packet: m.datagram, Data: append(binary.BigEndian.AppendUint64(nil, m.run), m.name...),
 	}
 	if m.committing {
 		r.Attempt = 1

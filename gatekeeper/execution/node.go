@@ -82,8 +82,9 @@ func (t *Table) cutAll(n *node, now time.Time) {
 		}
 	}
 	for m := range n.mains {
-		m.rolling = false
-		t.cut(&m.execution)
+		if m.rolling = false; !m.over || m.committing {
+			t.cut(&m.execution)
+		}
 	}
 }
 
@@ -91,6 +92,11 @@ func (t *Table) cut(e *execution) {
 	if !e.cut {
 		e.cut = true
 		e.at.cuts++
+		for child := range e.children {
+			if child.sent {
+				t.lonely[child] = struct{}{}
+			}
+		}
 	}
 }
 

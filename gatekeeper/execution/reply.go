@@ -85,6 +85,7 @@ func (t *Table) Returned(id packet.ID, why *fault.Error, now time.Time) Output {
 func (t *Table) finish(k *call) {
 	k.stage = done
 	delete(k.at.calls, k)
+	delete(t.lonely, k)
 	t.settleChildren(&k.execution)
 	if !k.settled && !k.oneway {
 		t.do(Answer{k.id, k.caller})
@@ -106,7 +107,7 @@ func (t *Table) finish(k *call) {
 // nobody asks for the outcomes of its calls any more.
 func (t *Table) settleChildren(e *execution) {
 	for _, child := range sorted(e.children) {
-		child.settled = true
+		t.settled(child)
 		if child.record != nil {
 			t.number(child)
 		}
@@ -114,6 +115,14 @@ func (t *Table) settleChildren(e *execution) {
 		t.forget(child)
 	}
 	e.children, e.journal = map[*call]struct{}{}, nil
+}
+
+// settled says that nobody asks for a call's outcome any more.
+func (t *Table) settled(k *call) {
+	k.settled = true
+	if k.sent {
+		t.lonely[k] = struct{}{}
+	}
 }
 
 // forget strikes a call out that is done and that nobody will ask for.
@@ -133,6 +142,10 @@ func (t *Table) forget(k *call) {
 func (t *Table) remove(k *call) {
 	delete(t.calls, k.id)
 	delete(k.at.calls, k)
+	delete(t.lonely, k)
+	if k.at.logged && len(k.at.calls) == 0 {
+		t.touch(k.at)
+	}
 	if k.session != nil {
 		t.leaveSession(k)
 	}

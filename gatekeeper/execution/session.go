@@ -55,7 +55,7 @@ func (t *Table) settle(s *session, floor uint64) {
 	s.floor = floor
 	for _, k := range sorted(s.calls) {
 		if k.id.Sequence() < floor {
-			k.settled = true
+			t.settled(k)
 			t.forget(k)
 		}
 	}

@@ -21,6 +21,9 @@ type Table struct {
 	nodes    map[netip.Addr]*node
 	sessions map[log.ID]*session
 	services map[uint64]*service
+	// lonely are logged calls that nobody sends again: one-ways, and those whose
+	// callers are cut, or wait no more.
+	lonely   map[*call]struct{}
 	sequence uint64
 	out      Output
 	dirty    []*node // whose records have changed
@@ -34,7 +37,7 @@ func New(attempts uint16) *Table {
 	}
 	return &Table{
 		attempts: attempts, calls: map[packet.ID]*call{}, mains: map[packet.ID]*main{}, nodes: map[netip.Addr]*node{},
-		sessions: map[log.ID]*session{}, services: map[uint64]*service{},
+		sessions: map[log.ID]*session{}, services: map[uint64]*service{}, lonely: map[*call]struct{}{},
 	}
 }
 

@@ -38,6 +38,7 @@ func (p Phase) String() string { return [...]string{"", "fencing", "restoring", 
 type Machine struct {
 	servers    map[Server]struct{}
 	recoveries map[netip.Addr]*recovery
+	present    map[netip.Addr]uint32 // incarnations that have joined, the latest
 	out        Output
 }
 
@@ -54,7 +55,7 @@ type recovery struct {
 
 // New returns a Machine without recoveries and memory servers.
 func New() *Machine {
-	return &Machine{servers: map[Server]struct{}{}, recoveries: map[netip.Addr]*recovery{}}
+	return &Machine{servers: map[Server]struct{}{}, recoveries: map[netip.Addr]*recovery{}, present: map[netip.Addr]uint32{}}
 }
 
 // AddServer says that a memory server is in service. What is being fenced has to
@@ -90,6 +91,8 @@ func (m *Machine) Fail(now time.Time, failures ...Failure) Output {
 	for _, f := range failures {
 		r := m.recoveries[f.Node.Address]
 		switch {
+		case f.Node.Incarnation < m.present[f.Node.Address]:
+			continue // its place is taken
 		case r == nil:
 			r = &recovery{since: now}
 			m.recoveries[f.Node.Address] = r
@@ -168,6 +171,7 @@ func (m *Machine) Whole(a netip.Addr, now time.Time) Output {
 
 // Joined says that an incarnation of a node has joined.
 func (m *Machine) Joined(n log.Node, now time.Time) Output {
+	m.present[n.Address] = max(m.present[n.Address], n.Incarnation)
 	if r := m.recoveries[n.Address]; r != nil && r.phase == Restoring && n.Incarnation > r.Node.Incarnation {
 		r.joined = true
 		m.end(r, now)
@@ -180,6 +184,9 @@ func (m *Machine) end(r *recovery, now time.Time) {
 		return
 	}
 	delete(m.recoveries, r.Node.Address)
+	if r.Gone {
+		delete(m.present, r.Node.Address)
+	}
 	m.out.Delete = append(m.out.Delete, key(r.Node.Address))
 	m.do(Recovered{r.Node, now.Sub(r.since)})
 }
