@@ -79,7 +79,7 @@ func (b *Branch) fork(child *Branch) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ended {
+	if e.ended || b.ended {
 		return errEnded("rpc.Go")
 	}
 	if e.journal != nil {
@@ -114,6 +114,14 @@ func (b *Branch) run(ctx context.Context, f func(context.Context) error) {
 	if unknown := b.finishMemory(); unknown != nil && b.err == nil {
 		b.err = unknown
 	}
+}
+
+// join waits until all branches have ended. The trunk can open no more meanwhile.
+func (e *execution) join() {
+	e.mu.Lock()
+	e.trunk.ended = true
+	e.mu.Unlock()
+	e.branches.Wait()
 }
 
 // Wait waits until the branch has ended and returns what its function returned.

@@ -42,7 +42,7 @@ func journalOf(m *packet.Message) (*journal, error) {
 // log does not need any more.
 func (x *export) seal(e *execution, room int) ([]byte, *Error) {
 	var b []byte
-	if x.keeper != nil && e.begun {
+	if x.keeper != nil && e.begun && !e.spoilt {
 		change, err := x.keeper.change(room)
 		if err != nil {
 			return nil, err

@@ -31,6 +31,24 @@
 // timer (pulse).
 //
 // Calls fail with an *Error unless the callee's handler or Thrift itself raised
-// the exception; see Error. At this stage every call is at most once (PolicyNone)
-// unless a client asks for more, which the Gatekeeper then provides.
+// the exception; see Error.
+//
+// # Exactly once
+//
+// A call with another policy than PolicyNone is logged by the Gatekeeper before it
+// runs, and so is its answer before anybody sees it. When a node dies, what it had
+// begun is run again elsewhere, and must then do the same: handlers get the time
+// from Now, randomness from Random, what is outside of the rack through Effect, and
+// do several things at a time with Go and WaitAny. What these gave is journalled.
+// A service's State is logged with its answers. A program that is itself to go on
+// after a crash runs as a durable Main.
+//
+//	handler ─ operation ─▶ journal ── trailer of the next CALL ──▶ log
+//	   │                      ▲                                     │ a crash
+//	   ▼                      └── trailer of the redelivered CALL ◀─┘
+//	answer, state ── commit: sent again until the Gatekeeper's ACK
+//
+// The parts: an execution (execution.go) has branches (branch.go), whose operations
+// have places; journal.go knows what each gave, exactly.go and outside.go ask it;
+// commit.go and state.go see to answers; durable.go is the durable main.
 package rpc

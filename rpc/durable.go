@@ -59,7 +59,10 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	defer context.AfterFunc(e.node.base, cancel)()
 	e.life.cancel = cancel
 	err := f(running, state)
-	e.branches.Wait()
+	e.join()
+	e.mu.Lock()
+	e.trunk.ended = false // for the last checkpoint
+	e.mu.Unlock()
 	if err == nil && ctx.Err() == nil {
 		if diverged := e.journal.close(); diverged == nil {
 			err = e.checkpoint(running, &e.trunk, packet.FlagDone, nil)

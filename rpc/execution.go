@@ -48,6 +48,7 @@ type execution struct {
 	waiting int             // nested calls being waited for; the slot is given back while > 0
 	begun   bool            // it has had a worker's slot
 	keeps   bool            // its slot, until its answer is logged
+	spoilt  bool            // what it has made of the service's state must not be logged
 	ended   bool
 }
 

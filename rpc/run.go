@@ -16,10 +16,13 @@ import (
 
 // run runs a call on a worker and answers it.
 func (x *export) run(e *execution) {
+	begun := time.Now()
+	if replays(&e.call.Header) && e.call.Timeout != 0 {
+		e.deadline = begun.Add(time.Duration(e.call.Timeout) * time.Millisecond) // it had begun in time
+	}
 	ctx := e.context(x.node.base)
 	defer e.close()
 	e.begun = true
-	begun := time.Now()
 	if !e.deadline.IsZero() && !begun.Before(e.deadline) {
 		x.answerException(e, Deadline, "the deadline passed before the handler began")
 		return
@@ -34,7 +37,7 @@ func (x *export) run(e *execution) {
 	}
 	x.node.stats.served.Add(1)
 	err := x.process(ctx, e, in, out)
-	e.branches.Wait()
+	e.join()
 	if unknown := e.trunk.finishMemory(); unknown != nil && err == nil {
 		err = unknown
 	}
@@ -114,7 +117,7 @@ func (x *export) abandoned(e *execution, diverged *Error) {
 	}
 	x.node.log.Error("rpc: a re-run has diverged", "service", x.name, "method", e.call.Method.String(),
 		"call", e.call.Call.String(), "attempt", e.call.Attempt, "why", diverged)
-	e.begun = false // there is nothing to be logged of the state
+	e.spoilt = true
 	x.answerException(e, Nondeterminism, messageOf(diverged))
 }
 
