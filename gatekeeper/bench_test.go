@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -71,45 +72,59 @@ func BenchmarkController(b *testing.B) {
 }
 
 // BenchmarkHeldCall is the same through the real switch and P4Runtime, with so
-// many calls out at a time, each on a region of its own.
+// many calls out at a time, each on a region of its own; without a log, with one
+// in the page cache, and with one on disk.
 func BenchmarkHeldCall(b *testing.B) {
-	for _, parallel := range []int{1, 16, 256} {
-		b.Run(fmt.Sprintf("parallel=%d", parallel), func(b *testing.B) {
-			r := newRack(b)
-			r.settle = r.quiet
-			r.start(Config{Heartbeat: time.Hour}) // there is none here
-			m1 := r.plug(3)
-			m1.hello("m1", control.Memory)
-			var nodes []*testNode
-			for i, name := range []string{"c1", "s1"} {
-				blade := r.plug(uint16(i + 1))
-				blade.hello(name, control.Compute)
-				nodes = append(nodes, blade.join(name, "program"))
-			}
-			if err := nodes[1].export("Arrays", "add"); err != nil {
-				b.Fatal(err)
-			}
-			l := load{b: b, sw: r.sw, calls: uint64(b.N), done: make(chan struct{})}
-			r.settle = func() {}
-			for i := range parallel {
-				p := packet.Make(rackaddr.DefaultDSMPrefix, 1, (uint64(i)+1)<<12)
-				m1.allocated(nodes[0], p)
-				l.pointers = append(l.pointers, p)
-			}
-			for len(r.snapshot().Regions) < parallel {
-				r.quiet()
-			}
-			l.caller, l.callee = l.atCaller, l.atCallee
-			nodes[0].tap.Store(&l.caller)
-			nodes[1].tap.Store(&l.callee)
-			b.ResetTimer()
-			for i := range min(parallel, b.N) {
-				l.next(i)
-			}
-			l.wait(r)
-			b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "events/s")
-		})
+	for _, logged := range []string{"none", "cache", "sync"} {
+		for _, parallel := range []int{1, 16, 256} {
+			b.Run(fmt.Sprintf("log=%s/parallel=%d", logged, parallel), func(b *testing.B) {
+				cfg := Config{Heartbeat: time.Hour} // there is none here
+				if logged != "none" {
+					var err error
+					if cfg.Store, err = log.Open(b.TempDir(), log.Options{Sync: logged == "sync"}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				benchmarkHeldCall(b, cfg, parallel)
+			})
+		}
 	}
+}
+
+func benchmarkHeldCall(b *testing.B, cfg Config, parallel int) {
+	r := newRack(b)
+	r.settle = r.quiet
+	r.start(cfg)
+	m1 := r.plug(3)
+	m1.hello("m1", control.Memory)
+	var nodes []*testNode
+	for i, name := range []string{"c1", "s1"} {
+		blade := r.plug(uint16(i + 1))
+		blade.hello(name, control.Compute)
+		nodes = append(nodes, blade.join(name, "program"))
+	}
+	if err := nodes[1].export("Arrays", "add"); err != nil {
+		b.Fatal(err)
+	}
+	l := load{b: b, sw: r.sw, calls: uint64(b.N), done: make(chan struct{})}
+	r.settle = func() {}
+	for i := range parallel {
+		p := packet.Make(rackaddr.DefaultDSMPrefix, 1, (uint64(i)+1)<<12)
+		m1.allocated(nodes[0], p)
+		l.pointers = append(l.pointers, p)
+	}
+	for len(r.snapshot().Regions) < parallel {
+		r.quiet()
+	}
+	l.caller, l.callee = l.atCaller, l.atCallee
+	nodes[0].tap.Store(&l.caller)
+	nodes[1].tap.Store(&l.callee)
+	b.ResetTimer()
+	for i := range min(parallel, b.N) {
+		l.next(i)
+	}
+	l.wait(r)
+	b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
 // quiet waits until nothing has arrived at any blade for some milliseconds; real
