@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/bifrost-rack/bifrost/rpc/gen"
 	"github.com/bifrost-rack/bifrost/rpc/internal/fresh"
 )
@@ -38,3 +40,5 @@ func TestStubsAreFresh(t *testing.T) {
 func TestThriftCodeIsFresh(t *testing.T) {
 	fresh.Check(t, "gen-go/shared", "shared.thrift", options)
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,0 +1,11 @@
+package crosstest
+
+import (
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/rpc/internal/fresh"
+)
+
+func TestGeneratedCodeIsFresh(t *testing.T) {
+	fresh.Check(t, "gen-go/crosstest", "crosstest.thrift", "go:skip_remote")
+}
