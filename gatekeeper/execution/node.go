@@ -34,7 +34,11 @@ func (t *Table) releaseAll(n *node) {
 // incarnation: its calls fail, and those that it has out run on, for nobody.
 func (t *Table) Fail(id log.Node, gone bool, now time.Time) Output {
 	n := t.node(id.Address)
-	if id.Incarnation > n.dead {
+	switch {
+	case id.Incarnation <= n.dead:
+	case id.Incarnation < n.incarnation: // known before, and its place is taken
+		n.dead = id.Incarnation
+	default:
 		n.dead, n.incarnation, n.fenced = id.Incarnation, 0, false
 		clear(n.up)
 		t.discard(n)
@@ -64,13 +68,13 @@ func (t *Table) cutAll(n *node, now time.Time) {
 	first := map[uint64]*call{}
 	calls := sorted(n.calls)
 	for _, k := range calls {
-		if f := first[k.service]; k.stage == running && k.order > 0 && k.incarnation != 0 && (f == nil || k.order < f.order) {
+		if f := first[k.service]; k.stage == running && k.order > 0 && n.failed(k.incarnation) && (f == nil || k.order < f.order) {
 			first[k.service] = k
 		}
 	}
 	for _, k := range calls {
 		k.sent = false
-		if k.rolling = false; k.stage != running || k.incarnation == 0 {
+		if k.rolling = false; k.stage != running || !n.failed(k.incarnation) {
 			continue
 		}
 		t.cut(&k.execution)
@@ -82,11 +86,14 @@ func (t *Table) cutAll(n *node, now time.Time) {
 		}
 	}
 	for m := range n.mains {
-		if m.rolling = false; !m.over || m.committing {
+		if m.rolling = false; n.failed(m.incarnation) && (!m.over || m.committing) {
 			t.cut(&m.execution)
 		}
 	}
 }
+
+// failed reports whether what was delivered to an incarnation, if any, is lost.
+func (n *node) failed(incarnation uint32) bool { return incarnation > 0 && incarnation <= n.dead }
 
 func (t *Table) cut(e *execution) {
 	if !e.cut {
