@@ -1,0 +1,210 @@
+package gatekeeper
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// exact makes a held call with a hash id.
+func (n *testNode) exact(service, method string, id byte, ps ...packet.Pointer) *rpc.Message {
+	m := n.message(service, method, ps...)
+	m.Flags, m.Call, m.Floor = rpc.FlagHeld.WithPolicy(rpc.PolicyRecover), rpc.ID{15: id}, 0
+	return m
+}
+
+// exactReply answers one.
+func (n *testNode) exactReply(to *testNode, call *rpc.Message, results ...packet.Pointer) {
+	m := *call
+	m.Type, m.Flags, m.CalleeIncarnation = rpc.Reply, rpc.FlagHeld.WithPolicy(rpc.PolicyRecover), n.incarnation
+	m.Pointers, m.Payload = results, []byte("the answer")
+	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
+}
+
+// A reply with a hash id is acknowledged when it is logged, each time it comes,
+// and a call that is sent again is answered from the log: the callee, which has
+// forgotten it, is not asked.
+func TestLogged_Reply(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		q := s.m1.alloc(s.b, 1, 2)
+		m := s.a.exact("Arrays", "add", 1, p)
+		s.a.call("Arrays", m)
+		call := s.b.message1()
+		for range 2 {
+			s.b.exactReply(s.a, &call, q)
+			if got := s.b.message1(); got.Type != rpc.Ack || got.Call != m.Call || got.Flags&rpc.FlagReleased == 0 {
+				t.Errorf("the callee got %+v", got.Header)
+			}
+			if got := s.a.message1(); got.Type != rpc.Reply || got.Call != m.Call {
+				t.Errorf("the caller got %+v", got.Header)
+			}
+		}
+		for _, again := range []func(){func() {}, s.restart, s.restart} {
+			again()
+			s.a.call("Arrays", m)
+			if got := s.a.message1(); got.Type != rpc.Reply || got.Call != m.Call || string(got.Payload) != "the answer" || len(got.Pointers) != 1 {
+				t.Errorf("the caller got %+v", got)
+			}
+			if got := s.b.messages(); len(got) != 0 {
+				t.Errorf("the callee got %+v", got)
+			}
+			if n := s.snapshot().Counters.Recalled; n != 1 {
+				t.Errorf("%d replies came from the log", n)
+			}
+		}
+		s.a.leave() // nobody can ask any more
+		s.restart()
+		s.b.exactReply(s.a, &call, q)
+		if got := s.b.message1(); got.Type != rpc.Ack {
+			t.Errorf("the callee of a settled call got %+v", got.Header)
+		}
+		if state := s.snapshot(); len(state.Calls)+len(state.Regions) != 0 {
+			t.Errorf("left: %+v, %+v", state.Calls, state.Regions)
+		}
+	})
+}
+
+// A refusal stays one, and a late copy of a settled call is dropped, also by the
+// next Gatekeeper.
+func TestLogged_RefusalAndFloor(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.m1.alloc(s.b, 1, 1)
+		m := s.a.message("Arrays", "add", p) // not the caller's
+		for range 2 {
+			s.a.call("Arrays", m)
+			if got := s.a.message1(); got.Type != rpc.Exception || got.Code != fault.PermissionDenied {
+				t.Errorf("the caller got %+v", got.Header)
+			}
+			s.restart()
+		}
+		q := s.m1.alloc(s.a, 1, 2)
+		next := s.a.message("Arrays", "add", q) // its floor is its own number
+		s.a.call("Arrays", next)
+		s.b.message1()
+		s.restart()
+		s.b.take()
+		s.a.call("Arrays", m)
+		if a, b := s.a.messages(), s.b.messages(); len(a)+len(b) != 0 || s.snapshot().Counters.Late != 1 {
+			t.Errorf("a late copy: caller %+v, callee %+v", a, b)
+		}
+	})
+}
+
+// A copy of an allocation's answer that comes when the region is freed gives
+// nobody anything, also when another Gatekeeper has seen the first one.
+func TestLogged_LateAllocation(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.memory(packet.OpFree, p)
+		s.m1.serve()
+		s.a.take()
+		s.restart()
+		s.m1.allocated(s.a, p)
+		if got := s.a.memoryAnswers(); len(got) != 0 {
+			t.Errorf("the node got %+v", got)
+		}
+		if may := s.a.may(s.m1, p); may != "nothing" {
+			t.Errorf("the node may %s", may)
+		}
+	})
+}
+
+// What a memory blade has allocated and nobody was given while the Gatekeeper
+// was away goes when its owner does; what is on the log stays.
+func TestLogged_Strays(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		late := packet.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)
+		s.m1.regions = []control.RegionID{
+			{Offset: p.Offset(), Class: 12, Owner: s.a.address},
+			{Offset: 2 << 12, Class: 12, Owner: s.b.address},
+			{Offset: late.Offset(), Class: 12, Owner: s.a.address},
+			{Offset: 4 << 12, Class: 12, Owner: rackaddr.Node(99)},
+		}
+		s.restart()
+		s.m1.converse()
+		s.m1.expectReclaimed("nobody's", 4<<12)
+		s.m1.allocated(s.a, late) // its owner has asked again
+		if got := s.a.memoryAnswers(); len(got) != 1 || s.a.may(s.m1, late) != "read+write" {
+			t.Errorf("the owner got %+v, and may %s", got, s.a.may(s.m1, late))
+		}
+		s.b.leave()
+		s.m1.converse()
+		s.m1.expectReclaimed("its owner has gone", 4<<12, 2<<12)
+		s.a.leave()
+		s.m1.converse()
+		s.m1.expectReclaimed("the rest", 4<<12, 2<<12, 1<<12, 3<<12)
+	})
+}
+
+// A reclaim that a memory blade has not answered is asked for again.
+func TestLogged_Reclaim(t *testing.T) {
+	inLogged(t, func(s *small) {
+		s.m1.alloc(s.a, 1, 1)
+		s.m1.mute = true
+		s.a.leave()
+		s.m1.converse()
+		s.restart()
+		s.m1.mute = false
+		s.m1.converse()
+		s.m1.expectReclaimed("after the restart", 1<<12)
+		s.restart()
+		s.m1.converse()
+		s.m1.expectReclaimed("after the next one", 1<<12)
+	})
+}
+
+func (b *testBlade) expectReclaimed(when string, offsets ...uint64) {
+	b.r.t.Helper()
+	ok := len(b.reclaimed) == len(offsets)
+	for i := 0; ok && i < len(offsets); i++ {
+		ok = b.reclaimed[i].Offset == offsets[i]
+	}
+	if !ok {
+		b.r.t.Errorf("%s: reclaimed %+v, want offsets %#x", when, b.reclaimed, offsets)
+	}
+}
+
+// A log that fails stops the Gatekeeper, before anybody learns what is not on it.
+func TestLogged_Failure(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.disk.Crash()
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		if got := s.b.messages(); len(got) != 0 {
+			t.Errorf("the callee got %+v", got)
+		}
+		if err := s.stop(); !errors.Is(err, log.ErrFailed) {
+			t.Errorf("the Gatekeeper ended with %v", err)
+		}
+		s.stop = nil
+	})
+}
+
+// A later Gatekeeper rules under a higher election id, and node addresses are
+// never given out twice.
+func TestLogged_NumbersRise(t *testing.T) {
+	inLogged(t, func(s *small) {
+		last := s.gk.cfg.Election
+		gone := s.c.address
+		s.c.leave()
+		for range 3 { // within the same nanosecond, here
+			s.restart()
+			now := s.gk.cfg.Election
+			if !last.Less(now) {
+				t.Errorf("election id %v after %v", now, last)
+			}
+			last = now
+		}
+		if n := s.c.join("s2", "next"); n.address == gone || n.address == s.a.address || n.address == s.b.address {
+			t.Errorf("address %s was given out before", n.address)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package gatekeeper
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+)
+
+// boxed is an outbox on a log in memory, and the hops of the packets that left.
+type boxed struct {
+	*outbox
+	t    *testing.T
+	disk *log.Disk
+	left []hop
+}
+
+func inBox(t *testing.T, o log.Options, f func(b *boxed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &boxed{t: t, disk: new(log.Disk)}
+		store, err := log.OpenMemory(b.disk, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.outbox = newOutbox(store, func(p packetOut) { b.left = append(b.left, p.hop) })
+		f(b)
+		_ = store.Close()
+	})
+}
+
+// give puts so many bytes to be logged, 0 for none, and a packet.
+func (b *boxed) give(size int, id byte, h hop) {
+	b.t.Helper()
+	var batch log.Batch
+	if size > 0 {
+		batch.Put(log.Record{Kind: log.KindState, ID: log.ID{id}, Data: make([]byte, size)})
+	}
+	if err := b.put(&batch, []packetOut{{hop: h}}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *boxed) expect(when string, left ...hop) {
+	b.t.Helper()
+	if !slices.Equal(b.left, left) {
+		b.t.Errorf("%s: %v have left, want %v", when, b.left, left)
+	}
+}
+
+func (b *boxed) confirmAll() {
+	b.t.Helper()
+	synctest.Wait()
+	if err := b.confirmed(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A packet leaves when all that was put before it is logged, and in its order.
+func TestOutbox_Order(t *testing.T) {
+	inBox(t, log.Options{}, func(b *boxed) {
+		b.give(0, 0, 1)
+		b.expect("nothing to log", 1)
+		b.give(10, 1, 2)
+		b.give(0, 0, 3)
+		b.give(10, 2, 4)
+		b.expect("not confirmed", 1)
+		b.confirmAll()
+		b.expect("confirmed", 1, 2, 3, 4)
+		b.give(0, 0, 5)
+		b.expect("nothing waits", 1, 2, 3, 4, 5)
+		if b.held != 0 || b.pressed() {
+			t.Errorf("%d held, pressed %v", b.held, b.pressed())
+		}
+	})
+}
+
+// A log that is full keeps new work away, and what is there waits until
+// something is deleted.
+func TestOutbox_Full(t *testing.T) {
+	inBox(t, log.Options{Limit: 1000}, func(b *boxed) {
+		b.give(700, 1, 1)
+		b.confirmAll()
+		if b.pressed() {
+			t.Error("pressed at 70 %")
+		}
+		b.give(180, 2, 2)
+		b.confirmAll()
+		b.give(180, 3, 3)
+		b.give(0, 0, 4)
+		b.confirmAll()
+		b.expect("full", 1, 2)
+		if !b.pressed() {
+			t.Error("not pressed")
+		}
+		var batch log.Batch
+		batch.Delete(log.KindState, log.ID{1})
+		if err := b.put(&batch, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.confirmAll()
+		b.expect("with room", 1, 2, 3, 4)
+		if b.pressed() {
+			t.Error("still pressed")
+		}
+	})
+}
+
+// When the log fails, what it has not confirmed never leaves.
+func TestOutbox_Failure(t *testing.T) {
+	inBox(t, log.Options{}, func(b *boxed) {
+		b.give(10, 1, 1)
+		b.confirmAll()
+		b.disk.Crash()
+		b.give(10, 2, 2)
+		synctest.Wait()
+		if err := b.confirmed(); !errors.Is(err, log.ErrFailed) {
+			t.Errorf("got %v", err)
+		}
+		b.expect("failed", 1)
+	})
+}
