@@ -5,7 +5,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,7 +27,7 @@ func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(s.Args[0], s.Args[1:]...)
+	cmd := exec.Command(locate(s.Args[0]), s.Args[1:]...)
 	cmd.Env = append(os.Environ(), join.ProgramVariable+"="+s.Name)
 	for k, v := range s.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
@@ -41,6 +43,20 @@ func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
 		return nil, fmt.Errorf("%s: %w", s.Args[0], err)
 	}
 	return p, nil
+}
+
+// locate finds a program: a path as it is, a bare name beside the daemon's own
+// binary, where the examples are built, else on PATH.
+func locate(program string) string {
+	if strings.Contains(program, "/") {
+		return program
+	}
+	if self, err := os.Executable(); err == nil {
+		if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), program)); err == nil {
+			return path
+		}
+	}
+	return program
 }
 
 // process is a Process of the operating system.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -143,5 +144,18 @@ func TestExecMissing(t *testing.T) {
 	_, err := Exec{}.Run(control.Start{Name: "x", Args: []string{"/no/such/program"}}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestExecLocates: a bare name is a program beside the daemon's binary first.
+func TestExecLocates(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for program, want := range map[string]string{filepath.Base(self): self, "./x": "./x", "/bin/sh": "/bin/sh", "sh": "sh"} {
+		if got := locate(program); got != want {
+			t.Errorf("%s: %s, want %s", program, got, want)
+		}
 	}
 }

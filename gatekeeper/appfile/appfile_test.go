@@ -1,0 +1,110 @@
+package appfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+)
+
+const example = "../../examples/arrays/app.yaml"
+
+func TestRead_Example(t *testing.T) {
+	got, err := Read(example)
+	want := resources.Spec{Name: "arrays", Programs: []resources.Program{{
+		Name: "server", Args: []string{"arrays", "server", "--services", "Arrays"}, Policy: "none", Nodes: 2, Spares: 1,
+		Services: []resources.ServiceSpec{{Name: "Arrays"}},
+	}}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// Every key that the example shows, also those that it leaves as comments.
+func TestParse_EveryKey(t *testing.T) {
+	got, err := Parse("app.yaml", []byte(`
+name: all
+programs:
+  - name: p
+    command: [a, "1"]
+    env: {K: v}
+    services:
+      - name: S
+        stateful: true
+        methods: [{name: m, policy: recover}]
+    policy: tainted
+    spares: 2
+    blades: [s1, s2]
+  - {name: q, command: [b], job: true, nodes: 0}
+`))
+	want := resources.Spec{Name: "all", Programs: []resources.Program{
+		{
+			Name: "p", Args: []string{"a", "1"}, Env: map[string]string{"K": "v"}, Policy: "tainted", Nodes: 1, Spares: 2, Blades: []string{"s1", "s2"},
+			Services: []resources.ServiceSpec{{Name: "S", Stateful: true, Methods: []resources.MethodSpec{{Name: "m", Policy: "recover"}}}},
+		},
+		{Name: "q", Args: []string{"b"}, Job: true},
+	}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestParse_Mistakes(t *testing.T) {
+	const good = "name: a\nprograms:\n  - name: p\n    command: [x]\n"
+	for what, q := range map[string]struct{ text, want string }{
+		"an unknown key":      {good + "    nodez: 2\n", `app.yaml: unknown key "nodez" at line 5`},
+		"one above":           {"nam: a\n" + good, `unknown key "nam" at line 1`},
+		"two mistakes":        {good + "    nodez: 2\n    spare: 1\n", "app.yaml: unknown key \"nodez\" at line 5\napp.yaml: unknown key \"spare\" at line 6"},
+		"a repeated key":      {good + "    name: q\n", `key "name" is repeated at line 5`},
+		"a text for a number": {good + "    nodes: many\n", `"many" at line 5 is not a whole number`},
+		"a text for a list":   {strings.Replace(good, "[x]", "x", 1), `"x" at line 4 is not a list`},
+		"a list for a text":   {strings.Replace(good, "name: a", "name: [a]", 1), `at line 1 is not a text`},
+		"a text for a bool":   {good + "    job: maybe\n", `"maybe" at line 5 is not true or false`},
+		"no YAML":             {"name: [", "line 1"},
+		"nothing":             {"", "the file is empty"},
+		"two documents":       {good + "---\n" + good, "a second document"},
+		"no program":          {"name: a\n", "0 programs"},
+		"nothing to run":      {"name: a\nprograms: [{name: p}]\n", "program p: nothing to run"},
+		"an unknown policy":   {good + "    policy: some\n", "must be none, recover, fate-share or tainted"},
+		"too long":            {good + strings.Repeat("#", MaxFile), "longer than"},
+	} {
+		_, err := Parse("app.yaml", []byte(q.text))
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), q.want) {
+			t.Errorf("%s: %v, want %q", what, err, q.want)
+		}
+	}
+}
+
+func TestRead_NoFile(t *testing.T) {
+	if _, err := Read(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// FuzzParse: whatever a file holds, there is either a valid specification or an
+// *Error that names the file.
+func FuzzParse(f *testing.F) {
+	b, err := os.ReadFile(example)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte("name: a\nprograms:\n  - &x {name: p, command: [x], nodez: 1}\n  - *x\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := Parse("app.yaml", b)
+		var e *Error
+		switch {
+		case err == nil:
+			if err := s.Validate(); err != nil {
+				t.Errorf("accepted, but %v", err)
+			}
+		case !errors.As(err, &e) || len(e.Mistakes) == 0 || !strings.HasPrefix(err.Error(), "app.yaml: "):
+			t.Errorf("error %v", err)
+		}
+	})
+}
