@@ -35,7 +35,7 @@ func (x *Executor) counter(name string, index int) (*ebpf.Map, error) {
 		if index < 0 || index >= c.Size {
 			return nil, fmt.Errorf("counter %q: cell %d of %d: %w", name, index, c.Size, datapath.ErrNotFound)
 		}
-		return x.objs.counters[i], nil
+		return x.maps.counters[i], nil
 	}
 	return nil, fmt.Errorf("counter %q: %w", name, datapath.ErrNotFound)
 }

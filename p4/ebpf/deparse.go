@@ -48,6 +48,9 @@ func (g *gen) deparse(send, fail string) {
 
 // writeBack writes a header to where it was, if it has changed.
 func (g *gen) writeBack(h *v1model.Header, fail string) {
+	if h.Type.Bits == 0 {
+		return
+	}
 	clean := g.label("clean")
 	g.emit(
 		asm.LoadMem(asm.R0, rState, int16(g.st.dirty+h.Index), asm.Byte),

@@ -25,7 +25,7 @@ type digestReader struct {
 }
 
 func newDigestReader(x *Executor) (*digestReader, error) {
-	r, err := ringbuf.NewReader(x.objs.digests)
+	r, err := ringbuf.NewReader(x.maps.digests)
 	if err != nil {
 		return nil, fmt.Errorf("ebpf: digests: %w", err)
 	}

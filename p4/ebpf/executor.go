@@ -41,7 +41,7 @@ type Executor struct {
 	cpu    datapath.Port
 	prefix int // of a frame from the CPU port
 
-	objs    objects
+	maps    maps
 	main    *ebpf.Program
 	slot    *ebpf.Map // program array that the stubs call through
 	tables  map[string]*table
@@ -93,17 +93,14 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 	g := newGen(x.prog, x.cpu)
 	x.prefix = g.st.prefix
-	if err := g.check(); err != nil {
-		return err
+	if lacks := Lacks(x.prog, x.cpu); len(lacks) > 0 {
+		return &UnsupportedError{lacks}
 	}
 	if err := x.makeMaps(g); err != nil {
 		return err
 	}
-	g.objs = &x.objs
-	g.program(g.walk, g.head)
-	if len(g.lacks) > 0 {
-		return &UnsupportedError{g.lacks}
-	}
+	g.objs = x.objects()
+	g.program()
 	code := g.finish()
 	if edit != nil {
 		code = edit(code)
@@ -169,8 +166,18 @@ const minWindow = 128
 // maxState is how far the code can address.
 const maxState = 32000
 
-// check finds what can be found before anything is made.
-func (g *gen) check() error {
+// Lacks tells everything that a program uses and eBPF lacks, without loading
+// anything.
+func Lacks(p *v1model.Program, cpu datapath.Port) []Lack {
+	g := newGen(p, cpu)
+	g.objs = none(p)
+	g.check()
+	g.program()
+	return g.lacks
+}
+
+// check notes lacks that generating the code does not come by.
+func (g *gen) check() {
 	p := g.prog
 	for _, h := range p.Headers {
 		g.place = fmt.Sprintf("header %q", h.Name)
@@ -181,11 +188,6 @@ func (g *gen) check() error {
 			g.lack("header of more than %d bytes", maxHeader)
 		}
 	}
-	for _, t := range p.Tables {
-		if !constant(t) {
-			g.checkTable(t)
-		}
-	}
 	for _, c := range p.Checksums {
 		g.checkChecksum(c)
 	}
@@ -193,12 +195,6 @@ func (g *gen) check() error {
 	if g.st.size > maxState {
 		g.lack("headers and metadata of more than %d bytes", maxState)
 	}
-	if len(g.lacks) == 0 {
-		return nil
-	}
-	// The rest of the program may lack more; find that too.
-	g.objs = &objects{counters: make([]*ebpf.Map, len(p.Counters)), tables: map[*v1model.Table]*tableMaps{}}
-	return &UnsupportedError{g.lacks}
 }
 
 // Program is the program that the executor runs.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
 
@@ -53,10 +52,21 @@ type errorCodes struct{ none, tooShort, timeout int }
 
 // objects are the maps that the code refers to.
 type objects struct {
-	state, ports, stats, prefix, digests *ebpf.Map
-	tables                               map[*v1model.Table]*tableMaps
-	counters                             []*ebpf.Map // by Counter.Index; nil if direct
+	state, ports, stats, prefix, digests fder
+	tables                               map[*v1model.Table]tableObjects
+	counters                             []fder // by Counter.Index; nil if direct
 }
+
+// tableObjects are a table's maps; counters is nil if the table does not count.
+type tableObjects struct{ entries, counters fder }
+
+// fder is a map.
+type fder interface{ FD() int }
+
+// noMap stands for maps that are not made, while a program is only looked at.
+type noMap struct{}
+
+func (noMap) FD() int { return 0 }
 
 // lack notes that the program uses something that cannot be generated.
 func (g *gen) lack(format string, a ...any) {

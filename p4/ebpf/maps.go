@@ -29,7 +29,7 @@ func (x *Executor) makeMaps(g *gen) error {
 	array := func(name string, typ ebpf.MapType, value, n int) (*ebpf.Map, error) {
 		return newMap(&ebpf.MapSpec{Name: name, Type: typ, KeySize: 4, ValueSize: uint32(value), MaxEntries: uint32(n)})
 	}
-	o := &x.objs
+	o := &x.maps
 	var err [6]error
 	o.state, err[0] = array("state", ebpf.PerCPUArray, align8(g.st.size), 1)
 	o.ports, err[1] = array("ports", ebpf.Array, portSize, numPorts)
@@ -50,7 +50,6 @@ func (x *Executor) makeMaps(g *gen) error {
 		}
 		o.counters = append(o.counters, m)
 	}
-	o.tables = map[*v1model.Table]*tableMaps{}
 	for _, t := range x.prog.Tables {
 		if constant(t) {
 			continue
@@ -60,9 +59,47 @@ func (x *Executor) makeMaps(g *gen) error {
 			return fmt.Errorf("table %q: %w", t.Name, e)
 		}
 		x.tables[t.Name] = made
-		o.tables[t] = &made.maps
 	}
 	return nil
+}
+
+// maps are the kernel's maps, but for those of the tables.
+type maps struct {
+	state, ports, stats, prefix, digests *ebpf.Map
+	counters                             []*ebpf.Map // by Counter.Index; nil if direct
+}
+
+// objects are the maps for the generator.
+func (x *Executor) objects() *objects {
+	m := &x.maps
+	o := &objects{
+		state: m.state, ports: m.ports, stats: m.stats, prefix: m.prefix, digests: m.digests,
+		tables: map[*v1model.Table]tableObjects{},
+	}
+	for _, c := range m.counters {
+		o.counters = append(o.counters, c)
+	}
+	for _, t := range x.tables {
+		of := tableObjects{entries: t.maps.entries}
+		if t.maps.counters != nil {
+			of.counters = t.maps.counters
+		}
+		o.tables[t.def] = of
+	}
+	return o
+}
+
+// none is a set of maps that are not made.
+func none(p *v1model.Program) *objects {
+	m := noMap{}
+	o := &objects{state: m, ports: m, stats: m, prefix: m, digests: m, tables: map[*v1model.Table]tableObjects{}}
+	for range p.Counters {
+		o.counters = append(o.counters, m)
+	}
+	for _, t := range p.Tables {
+		o.tables[t] = tableObjects{m, m}
+	}
+	return o
 }
 
 func counterType(cells int) ebpf.MapType {
@@ -83,7 +120,7 @@ func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 
 // closeMaps removes maps and programs.
 func (x *Executor) closeMaps() error {
-	o := &x.objs
+	o := &x.maps
 	var errs []error
 	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.prefix, o.digests, x.slot}, o.counters...)
 	for _, t := range x.tables {

@@ -13,11 +13,11 @@ import (
 const maxGrow = 64
 
 // program generates the whole program.
-func (g *gen) program(w walk, window int) {
+func (g *gen) program() {
 	std := &g.prog.Std
 	parsed, send := g.label("parsed"), g.label("send")
-	g.begin(window)
-	g.parser(w, parsed)
+	g.begin(g.head)
+	g.parser(g.walk, parsed)
 	g.mark(parsed)
 	g.judgeable()
 	g.place = "parser"
@@ -273,9 +273,13 @@ func (g *gen) testOut() {
 // toCPU sends the packet to the control plane (tap.go tells the form).
 func (g *gen) toCPU(lost string) {
 	fail, test, small := g.label("cpu_fail"), g.label("cpu_test"), g.label("cpu_same")
-	pushed := g.label("pushed")
+	pushed, laidOut := g.label("pushed"), g.label("laid_out")
 	g.load(asm.R0, stGSOLen)
 	g.emit(asm.JNE.Imm(asm.R0, 0, fail))
+	g.load(asm.R0, stBuilt)
+	g.emit(asm.JEq.Imm(asm.R0, 0, laidOut))
+	g.extendImage(fail)
+	g.mark(laidOut)
 	// rTemp counts the tags to push, rEntry is the padding.
 	g.load(asm.R0, stDelta)
 	g.set(rTemp, 0)

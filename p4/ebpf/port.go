@@ -99,7 +99,7 @@ func (x *Executor) Lost() uint64 { return x.stats(lostPort)[nLost/8] }
 // stats adds up what all CPUs have counted of a port.
 func (x *Executor) stats(num datapath.Port) (sum [statSize / 8]uint64) {
 	var all [][statSize / 8]uint64
-	if err := x.objs.stats.Lookup(uint32(num), &all); err != nil {
+	if err := x.maps.stats.Lookup(uint32(num), &all); err != nil {
 		return sum
 	}
 	for _, v := range all {
@@ -148,7 +148,7 @@ func (p *port) describe() error {
 	if p.num == p.x.cpu && p.x.cpu != 0 {
 		longest = maxFrame
 	}
-	return p.x.objs.ports.Put(uint32(p.num), description(uint32(p.index), 0, longest))
+	return p.x.maps.ports.Put(uint32(p.num), description(uint32(p.index), 0, longest))
 }
 
 // vlanLen is the length of a VLAN tag, which the MTU does not count.
@@ -159,7 +159,7 @@ func (p *port) detach() error {
 	if p == nil {
 		return nil
 	}
-	errs := []error{p.x.objs.ports.Put(uint32(p.num), description(0, 0, 0))}
+	errs := []error{p.x.maps.ports.Put(uint32(p.num), description(0, 0, 0))}
 	if p.link != nil {
 		errs = append(errs, p.link.Close())
 	}

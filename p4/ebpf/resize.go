@@ -12,7 +12,12 @@ func (g *gen) resize() {
 	g.emit(asm.JEq.Imm(asm.R0, 0, done))
 	g.load(asm.R0, stTag)
 	g.emit(asm.JNE.Imm(asm.R0, 0, tagged))
+	unchanged := g.label("unchanged")
+	g.load(asm.R0, stDelta)
+	g.emit(asm.JEq.Imm(asm.R0, 0, unchanged))
+	g.extendImage(fail)
 	g.resizeBy(fail)
+	g.mark(unchanged)
 	g.set(asm.R2, 0)
 	g.storeOut(fail)
 	g.jump(done)
@@ -147,8 +152,8 @@ func (g *gen) storeFrom(skip int, fail string) {
 	g.mark(none)
 }
 
-// Where a tag is in a frame, and how much of it decides about its tag: the
-// addresses and two EtherTypes.
+// Where a tag is in a frame, and how much of the frame helpers that change its
+// length move about or look at: the addresses, a tag and two EtherTypes.
 const (
 	tagAt    = 12
 	tagEnd   = tagAt + vlanLen
@@ -202,7 +207,7 @@ func (g *gen) resizeTagged(done, fail string) {
 }
 
 // extendImage appends what follows the parsed part of the frame to the laid out
-// headers, if either is shorter than what decides about the tag.
+// headers, if either is shorter than what helpers move about.
 func (g *gen) extendImage(fail string) {
 	enough, out := g.label("enough"), g.label("out_shorter")
 	g.load(asm.R1, stParsed)

@@ -79,7 +79,7 @@ func newState(p *v1model.Program, prefix, window, digest int) *state {
 	s.key = end
 	s.frame = align8(s.key + 4 + maxKey + 16)
 	s.out = align8(s.frame + align8(prefix) + window + 32)
-	total := 16
+	total := minImage
 	for _, h := range p.Deparser.Order {
 		total += h.Type.Bits / 8
 	}

@@ -252,9 +252,6 @@ func (g *gen) countCell(m fder, end string) {
 	g.emit(asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 8))
 }
 
-// fder is a map.
-type fder interface{ FD() int }
-
 // lookup looks up the key at an address; R0 is the value or 0.
 func (g *gen) lookup(m fder, base asm.Register, offset int) {
 	g.emit(

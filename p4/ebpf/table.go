@@ -139,11 +139,10 @@ func (g *gen) table(t *v1model.Table) {
 		return
 	}
 	maps := g.objs.tables[t]
-	g.place = fmt.Sprintf("table %q", t.Name)
-	if maps == nil {
-		return // it is a lack
+	plan := g.checkTable(t)
+	if plan == nil {
+		return
 	}
-	plan, _ := planKey(t)
 	g.buildKey(plan)
 	g.lookup(maps.entries, rState, g.st.key)
 	none := g.label("none")

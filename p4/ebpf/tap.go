@@ -153,7 +153,7 @@ func (x *Executor) PacketOut(frame []byte) error {
 func (x *Executor) setPrefix(b []byte) error {
 	v := make([]byte, align8(x.prefix))
 	copy(v[len(v)-len(b):], b)
-	return x.objs.prefix.Put(uint32(0), v)
+	return x.maps.prefix.Put(uint32(0), v)
 }
 
 // description is a port's description in the kernel (gen.findPort).

@@ -1,0 +1,135 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/interp/stf"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// To look at other programs, and run those that eBPF can run by their scripts:
+//
+//	go test ./p4/ebpf -run TestPrograms -programs 'compiled/*.json' -scripts p4_16_samples
+var (
+	programs = flag.String("programs", "../interp/testdata/*.json", "programs to look at, a pattern")
+	scripts  = flag.String("scripts", "../interp/testdata", "where the programs' scripts are, NAME.stf each")
+)
+
+// padded makes the scripts' packets as long as Ethernet's: what comes out is
+// longer then, which most scripts allow.
+type padded struct{ *Executor }
+
+func (p padded) Process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) {
+	if len(frame) < 60 {
+		frame = append(frame, make([]byte, 60-len(frame))...)
+	}
+	p.Executor.Process(in, frame, emit)
+}
+
+// Every program is either run, and then does what its script says, or refused
+// with the places that use what eBPF lacks.
+func TestPrograms(t *testing.T) {
+	needRoot(t)
+	files, err := filepath.Glob(*programs)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no programs %s: %v", *programs, err)
+	}
+	run := 0
+	for _, f := range files {
+		name := strings.TrimSuffix(filepath.Base(f), ".json")
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			prog, err := v1model.Load(data)
+			if err != nil {
+				t.Skip(err) // package v1model's tests tell whether that is right
+			}
+			r := stf.New(prog)
+			x, err := New(prog, Config{Sink: r})
+			var lacks *UnsupportedError
+			switch {
+			case errors.As(err, &lacks):
+				t.Log(err)
+				return
+			case err != nil:
+				t.Fatal(err)
+			}
+			defer x.Close()
+			run++
+			script, err := os.Open(filepath.Join(*scripts, name+".stf"))
+			if err != nil {
+				return
+			}
+			defer script.Close()
+			r.Attach(padded{x})
+			if err := r.Run(script); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Logf("%d of %d programs run", run, len(files))
+}
+
+// A program is refused with every place, not only the first.
+func TestLacks_NamesEveryPlace(t *testing.T) {
+	prog := load(t, "../interp/testdata/state.json")
+	var features []string
+	for _, l := range Lacks(prog, 0) {
+		features = append(features, l.Feature)
+		if l.Place == "" {
+			t.Errorf("no place: %+v", l)
+		}
+	}
+	for _, want := range []string{"register", "meter"} {
+		if !slices.Contains(features, want) {
+			t.Errorf("%s is missing from %v", want, features)
+		}
+	}
+	_, err := New(prog, Config{})
+	if !errors.Is(err, datapath.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLacks_Nothing(t *testing.T) {
+	if l := Lacks(bifrost(t), p4.CPUPort); len(l) > 0 {
+		t.Errorf("bifrost.p4: %v", l)
+	}
+	if l := Lacks(load(t, "testdata/router.json"), 0); len(l) > 0 {
+		t.Errorf("router.p4: %v", l)
+	}
+}
+
+// TestProgramsAreCurrent fails when a test program was not recompiled.
+func TestProgramsAreCurrent(t *testing.T) {
+	sums, err := os.ReadFile("testdata/SHA256SUMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"router.p4", "router.json"} {
+		data, err := os.ReadFile("testdata/" + f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(sums), fmt.Sprintf("%x  %s\n", sha256.Sum256(data), f)) {
+			t.Errorf("%s is not what testdata/SHA256SUMS was made for: run testdata/compile.sh with p4c on PATH", f)
+		}
+	}
+}
