@@ -2,11 +2,13 @@ package gatekeeper
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
@@ -176,5 +178,77 @@ func (l *life) leftOver() {
 	}
 	if records[log.KindRegion]+records[log.KindCall] != 0 || records[log.KindReply] != 1 || records[log.KindNode] != 3 {
 		l.t.Errorf("the log has %v", records)
+	}
+}
+
+// TestCrash_WhileANodeGoes crashes the Gatekeeper before each message in the end
+// of a node that serves a call, has one out, and controls regions. Whenever that
+// is, the next Gatekeeper sees it through.
+func TestCrash_WhileANodeGoes(t *testing.T) {
+	for before := range 3 {
+		for after := before; ; after++ {
+			used := false
+			t.Run(fmt.Sprintf("after=%d,log=%d", after, before), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRack(t)
+					r.settle = synctest.Wait
+					r.disk = new(log.Disk)
+					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
+					r.start(Config{})
+					l := &life{small: newSmall(r), ran: map[rpc.ID]int{}}
+					l.lose(func() { r.fuse.arm(after, before) })
+					used = r.fuse.used
+				})
+			})
+			if t.Failed() || !used {
+				break
+			}
+		}
+	}
+}
+
+// lose lets node b go. a has called it with p, and it has called c with q.
+func (l *life) lose(arm func()) {
+	if err := l.c.export("Third", "do"); err != nil {
+		l.t.Fatal(err)
+	}
+	p, q, idle := l.m1.alloc(l.a, 1, 1), l.m1.alloc(l.b, 1, 2), l.m1.alloc(l.b, 1, 3)
+	m := l.a.message("Arrays", "add", p)
+	l.a.call("Arrays", m)
+	l.b.message1()
+	nested := l.b.message("Third", "do", q)
+	l.b.call("Third", nested)
+	call := l.c.message1()
+	l.m1.take()
+	arm()
+	l.until("leave", func() bool {
+		if l.died() {
+			return false
+		}
+		// The daemon asks until it is answered, that the node is gone included.
+		return l.b.ask(control.KindLeave, control.Leave{Node: l.b.address, Incarnation: l.b.incarnation}, nil) == nil
+	})
+	l.fuse.disarm()
+	l.restart()
+	l.m1.converse()
+	// The caller asks again and learns that the callee is gone.
+	l.a.call("Arrays", m)
+	got := l.a.messages()
+	if len(got) == 0 || got[0].Type != rpc.Exception || got[0].Code != fault.Unavailable {
+		l.t.Errorf("the caller got %+v", got)
+	}
+	if a, c, rest := l.a.may(l.m1, p), l.c.may(l.m1, q), l.c.may(l.m1, idle); a != "read+write" || c != "read" || rest != "nothing" {
+		l.t.Errorf("a may %s with its region; c may %s with what it was lent, %s with what it was not", a, c, rest)
+	}
+	l.c.take()
+	l.c.reply(l.b.address, &call)
+	l.m1.converse()
+	if may := l.c.may(l.m1, q); may != "nothing" {
+		l.t.Errorf("after the nested call c may %s", may)
+	}
+	l.m1.reclaimed = slices.Compact(l.m1.reclaimed) // two Gatekeepers may have asked
+	l.m1.expectReclaimed("the regions of the node that is gone", idle.Offset(), q.Offset())
+	if s := l.snapshot(); len(s.Nodes) != 2 || len(s.Regions) != 1 {
+		l.t.Errorf("nodes %+v, regions %+v", s.Nodes, s.Regions)
 	}
 }
