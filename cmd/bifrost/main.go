@@ -35,18 +35,21 @@ Start with:  bifrost demo`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run a rack:"}, &cobra.Group{ID: groupWatch, Title: "Watch a rack:"})
+	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run a rack:"}, &cobra.Group{ID: groupWatch, Title: "Watch a rack:"},
+		&cobra.Group{ID: groupOperate, Title: "Operate a rack:"})
 	for _, cmd := range []*cobra.Command{newComputeCmd(), newDemoCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd()} {
 		cmd.GroupID = groupRun
 		root.AddCommand(cmd)
 	}
 	root.AddCommand(newGenCmd(), newStatusCmd(), newPageCmd(), newVersionCmd())
 	root.AddCommand(newShowCmds()...)
+	root.AddCommand(newOperateCmds()...)
 	return root
 }
 
 // The groups of subcommands in the help.
 const (
-	groupRun   = "run"
-	groupWatch = "watch"
+	groupRun     = "run"
+	groupWatch   = "watch"
+	groupOperate = "operate"
 )

@@ -19,6 +19,7 @@ import (
 func newShowCmds() []*cobra.Command {
 	return []*cobra.Command{
 		newBladesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
+		newAppsCmd(), newWhoCmd(), newDomainCmd(),
 	}
 }
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // checked makes requests and holds every response against the contract.
@@ -23,15 +25,34 @@ type checked struct {
 
 func (c *checked) do(path string, status int) []byte {
 	c.t.Helper()
-	r := c.request(http.MethodGet, path)
-	resp, body := c.site.do(r)
-	if resp.StatusCode != status {
-		c.t.Errorf("GET %s: %s, want %d\n%s", path, resp.Status, status, body)
+	return c.ask(http.MethodGet, path, "", status)
+}
+
+// ask makes a request with a body.
+func (c *checked) ask(method, path, body string, status int) []byte {
+	c.t.Helper()
+	r := c.request(method, path)
+	if body != "" {
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		r.Header.Set("Content-Type", "application/json")
 	}
-	if err := c.contract.check(r, resp, body); err != nil {
+	resp, answer := c.site.do(r)
+	if resp.StatusCode != status {
+		c.t.Errorf("%s %s: %s, want %d\n%s", method, path, resp.Status, status, answer)
+	}
+	if err := c.contract.check(r, resp, answer); err != nil {
 		c.t.Error(err)
 	}
-	return body
+	return answer
+}
+
+// each makes a request for every operation, in the order of the document.
+func (c *checked) each(f func(method, path string)) {
+	c.t.Helper()
+	for _, op := range c.contract.operations() {
+		method, path, _ := strings.Cut(op, " ")
+		f(method, strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path))
+	}
 }
 
 // TestContract asks a rack that works for everything, rightly and wrongly, and holds
@@ -62,16 +83,41 @@ func TestContract(t *testing.T) {
 		c.do(path, status)
 	}
 	c.events()
+	c.actions()
 	for _, op := range c.contract.operations() {
 		if !c.contract.used[op+" 200"] {
 			t.Errorf("nobody has tried %s", op)
 		}
 	}
 	c.token = ""
-	for _, op := range c.contract.operations() {
-		_, path, _ := strings.Cut(op, " ")
-		path = strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", call).Replace(path)
-		c.do(path, http.StatusUnauthorized)
+	c.each(func(method, path string) { c.ask(method, path, "", http.StatusUnauthorized) })
+}
+
+const oneProgram = `{"programs":[{"name":"arrays","args":["arrays","server"],"nodes":1,"policy":"recover","services":[{"name":"More","methods":[{"name":"m","policy":"none"}]}]}]}`
+
+// actions does everything to the rack, rightly and wrongly.
+func (c *checked) actions() {
+	c.t.Helper()
+	for _, a := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"POST", "/v1/blades/c1/drain", `{"cause":"new fans"}`, 200}, {"POST", "/v1/blades/c1/drain", "", 200},
+		{"POST", "/v1/blades/m9/drain", "", 404}, {"POST", "/v1/blades/c1/drain", `{"cause":1}`, 422},
+		{"POST", "/v1/blades/c1/drain", `{"because":"x"}`, 422}, {"POST", "/v1/blades/c1/drain", `{`, 400},
+		{"POST", "/v1/blades/c1/drain", `{"cause":"` + strings.Repeat("x", 300) + `"}`, 422},
+		{"POST", "/v1/blades/c1/drain", `{"cause":"` + strings.Repeat("x", 2*maxBody) + `"}`, 413},
+		{"POST", "/v1/blades/c1/return", "", 200}, {"POST", "/v1/blades/m9/return", "", 404},
+		{"POST", "/v1/blades/m3/fail", `{"cause":"it smells"}`, 200}, {"POST", "/v1/blades/m3/drain", "", 409},
+		{"POST", "/v1/blades/m9/fail", "", 404}, {"POST", "/v1/blades/m3/return", "", 200},
+		{"POST", "/v1/reconcile", "", 200},
+		{"PUT", "/v1/apps/shop", oneProgram, 200}, {"GET", "/v1/apps", "", 200}, {"GET", "/v1/apps/shop", "", 200},
+		{"PUT", "/v1/apps/shop", strings.Replace(oneProgram, `"server"`, `"client"`, 1), 400},
+		{"PUT", "/v1/apps/shop", `{"programs":[]}`, 422}, {"PUT", "/v1/apps/shop", "", 400}, {"PUT", "/v1/apps/shop", `{"programs":[{}]}`, 422},
+		{"PUT", "/v1/apps/s%20p", oneProgram, 400}, {"PUT", "/v1/apps/big", strings.Replace(oneProgram, `"nodes":1`, `"nodes":200`, 1), 409},
+		{"DELETE", "/v1/apps/shop", "", 200}, {"DELETE", "/v1/apps/none", "", 404}, {"GET", "/v1/apps/none", "", 404},
+	} {
+		c.ask(a.method, a.path, a.body, a.status)
 	}
 }
 
@@ -93,13 +139,15 @@ func (c *checked) events() {
 func TestContract_Stopped(t *testing.T) {
 	s := startSite(t, stopped{})
 	c := &checked{s, newContract(t, s.get("/v1/openapi.json"))}
-	for _, op := range c.contract.operations() {
-		_, path, _ := strings.Cut(op, " ")
-		path = strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path)
-		if !strings.HasPrefix(path, "/v1/events") { // what was told can still be told
-			c.do(path, http.StatusServiceUnavailable)
+	c.each(func(method, path string) {
+		body := ""
+		if method == http.MethodPut {
+			body = oneProgram
 		}
-	}
+		if !strings.HasPrefix(path, "/v1/events") { // what was told can still be told
+			c.ask(method, path, body, http.StatusServiceUnavailable)
+		}
+	})
 }
 
 // What the API says is what is so on the rack.
@@ -151,6 +199,44 @@ func TestAnswers(t *testing.T) {
 	b.finish()
 	if calls := getAs[api.List[api.Call]](s, "/v1/calls").Items; len(calls) != 0 {
 		t.Errorf("calls after the end: %+v", calls)
+	}
+}
+
+// What is done to blades is so on the rack.
+func TestActions(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	post := func(path string) (blade api.Blade) {
+		t.Helper()
+		resp, body := s.do(s.request(http.MethodPost, path))
+		must(t, json.Unmarshal(body, &blade))
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s\n%s", path, resp.Status, body)
+		}
+		return blade
+	}
+	if got := post("/v1/blades/s1/drain"); got.Status != "draining" || got.Cause == "" || len(got.Nodes) != 1 {
+		t.Errorf("s1 is %+v", got)
+	}
+	if _, err := b.Join(b.ctx, "s1", "late"); rpc.CodeOf(err) != rpc.Unavailable {
+		t.Errorf("a node joins a blade that is drained: %v", err)
+	}
+	if got := post("/v1/blades/s1/return"); got.Status != "in use" || got.Cause != "" {
+		t.Errorf("s1 is %+v", got)
+	}
+	if got := post("/v1/blades/m1/fail"); got.Status != "failed" || got.Port != 0 {
+		t.Errorf("m1 is %+v", got)
+	}
+	counts := getAs[api.Status](s, "/v1/status").Counts.Blades
+	if counts.Failed != 1 || counts.Draining != 0 {
+		t.Errorf("blades %+v", counts)
+	}
+	var kinds []string
+	for _, e := range getAs[api.List[api.Event]](s, "/v1/events/recent?kind=blade.draining,blade.returned,blade.failed").Items {
+		kinds = append(kinds, e.Kind+" "+e.Blade)
+	}
+	if !slices.Equal(kinds, []string{"blade.draining s1", "blade.returned s1", "blade.failed m1"}) {
+		t.Errorf("events %q", kinds)
 	}
 }
 

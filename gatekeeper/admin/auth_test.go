@@ -15,16 +15,17 @@ func TestToken_IsRequired(t *testing.T) {
 	must(t, err)
 	h := s.Handler(false)
 	paths := []string{"/v1/status", "/v1/events", "/v1/regions", "/metrics", "/v1/none", "/none", "/v1/../v1/status", "//v1/status"}
-	for _, op := range newContract(t, s.document).operations() {
-		_, path, _ := strings.Cut(op, " ")
-		paths = append(paths, path)
+	for i, path := range paths {
+		paths[i] = "GET " + path
 	}
-	for _, path := range paths {
+	paths = append(paths, newContract(t, s.document).operations()...)
+	for _, op := range paths {
+		method, path, _ := strings.Cut(op, " ")
 		for what, header := range map[string]string{
 			"no token": "", "a wrong token": "Bearer " + testToken + "x", "an empty token": "Bearer ", "no scheme": testToken,
 			"another scheme": "Basic " + testToken, "a prefix of the token": "Bearer " + testToken[:20],
 		} {
-			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r := httptest.NewRequest(method, path, nil)
 			r.Header.Set("Authorization", header)
 			w := handle(h, r)
 			if w.Code != http.StatusUnauthorized || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Bearer realm="bifrost"`) ||

@@ -7,6 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -25,6 +26,13 @@ type Backend interface {
 	FailureDomain(ctx context.Context, blade string) (gatekeeper.FailureDomain, error)
 	Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error)
 	Tables() []string
+	Drain(ctx context.Context, blade, cause string) error
+	MarkFailed(ctx context.Context, blade, cause string) error
+	ReturnToService(ctx context.Context, blade string) error
+	Reconcile(ctx context.Context) (repaired int, err error)
+	Deploy(ctx context.Context, s resources.Spec) error
+	Undeploy(ctx context.Context, name string) error
+	Deployments(ctx context.Context) ([]resources.Deployment, error)
 	Subscribe(ctx context.Context) <-chan gatekeeper.Event
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -40,6 +41,17 @@ func (stopped) FailureDomain(context.Context, string) (gatekeeper.FailureDomain,
 	return gatekeeper.FailureDomain{}, gatekeeper.ErrStopped
 }
 func (stopped) Rules(context.Context, ...string) ([]p4rtclient.Entry, error) {
+	return nil, gatekeeper.ErrStopped
+}
+func (stopped) Drain(context.Context, string, string) error { return gatekeeper.ErrStopped }
+func (stopped) MarkFailed(context.Context, string, string) error {
+	return gatekeeper.ErrStopped
+}
+func (stopped) ReturnToService(context.Context, string) error { return gatekeeper.ErrStopped }
+func (stopped) Reconcile(context.Context) (int, error)        { return 0, gatekeeper.ErrStopped }
+func (stopped) Deploy(context.Context, resources.Spec) error  { return gatekeeper.ErrStopped }
+func (stopped) Undeploy(context.Context, string) error        { return gatekeeper.ErrStopped }
+func (stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 	return nil, gatekeeper.ErrStopped
 }
 func (stopped) Tables() []string { return []string{"dsm_access", "identity"} }

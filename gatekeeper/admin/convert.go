@@ -48,6 +48,8 @@ func countsOf(o *gatekeeper.Overview) api.Counts {
 			c.Blades.Free++
 		case gatekeeper.StatusInUse:
 			c.Blades.InUse++
+		case gatekeeper.StatusDraining:
+			c.Blades.Draining++
 		case gatekeeper.StatusFailed:
 			c.Blades.Failed++
 		}
@@ -62,7 +64,7 @@ func bladesOf(o *gatekeeper.Overview) []api.Blade {
 	}
 	return each(o.Blades, func(b *gatekeeper.BladeState) api.Blade {
 		return api.Blade{
-			Name: b.Name, Kind: b.Kind, Status: b.Status, Address: b.Address, Port: b.Port, MAC: b.MAC, Machine: b.Machine,
+			Name: b.Name, Kind: b.Kind, Status: b.Status, Cause: b.Cause, Address: b.Address, Port: b.Port, MAC: b.MAC, Machine: b.Machine,
 			Capacity: b.Capacity, Used: b.Used, Nodes: list(nodes[b.Name]), Spec: b.Spec,
 		}
 	})

@@ -153,7 +153,7 @@ func bladeGauges(o *gatekeeper.Overview, gauge func(*prometheus.Desc, float64, .
 	type class struct{ kind, status string }
 	n := map[class]int{}
 	for _, kind := range []string{control.Compute, control.Memory} {
-		for _, status := range []string{gatekeeper.StatusFree, gatekeeper.StatusInUse, gatekeeper.StatusFailed} {
+		for _, status := range []string{gatekeeper.StatusFree, gatekeeper.StatusInUse, gatekeeper.StatusDraining, gatekeeper.StatusFailed} {
 			n[class{kind, status}] = 0
 		}
 	}

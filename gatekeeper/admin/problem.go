@@ -65,7 +65,7 @@ var statuses = map[fault.Code]int{
 	fault.PermissionDenied: http.StatusForbidden,
 	fault.Deadline:         http.StatusGatewayTimeout,
 	fault.Canceled:         http.StatusServiceUnavailable,
-	fault.Overloaded:       http.StatusServiceUnavailable,
+	fault.Overloaded:       http.StatusConflict,
 	fault.Unavailable:      http.StatusConflict,
 	fault.BadRequest:       http.StatusBadRequest,
 	fault.NotFound:         http.StatusNotFound,

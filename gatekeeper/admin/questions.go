@@ -52,7 +52,7 @@ func (s *Server) holders(ctx context.Context, in *pointerInput) (out api.Holders
 	return api.Holders{Region: regions[0], Calls: each(found.Calls, callOf)}, nil
 }
 
-func (s *Server) domain(ctx context.Context, in *nameInput) (out api.FailureDomain, err error) {
+func (s *Server) domain(ctx context.Context, in *NameInput) (out api.FailureDomain, err error) {
 	d, err := s.backend.FailureDomain(ctx, in.Name)
 	if err != nil {
 		return out, err

@@ -12,7 +12,9 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 )
 
-type nameInput struct {
+// NameInput names what an operation is about. It is exported so that huma finds its
+// field.
+type NameInput struct {
 	Name string `path:"name" maxLength:"255" doc:"Its name" example:"s2"`
 }
 
@@ -46,7 +48,7 @@ func (s *Server) blades(ctx context.Context, _ *none) (api.List[api.Blade], erro
 	return whole(ctx, s, bladesOf)
 }
 
-func (s *Server) blade(ctx context.Context, in *nameInput) (api.Blade, error) {
+func (s *Server) blade(ctx context.Context, in *NameInput) (api.Blade, error) {
 	return one(ctx, s, bladesOf, func(b *api.Blade) bool { return b.Name == in.Name }, "blade "+in.Name)
 }
 
@@ -62,7 +64,7 @@ func (s *Server) services(ctx context.Context, _ *none) (api.List[api.Service], 
 	return whole(ctx, s, servicesOf)
 }
 
-func (s *Server) service(ctx context.Context, in *nameInput) (api.Service, error) {
+func (s *Server) service(ctx context.Context, in *NameInput) (api.Service, error) {
 	return one(ctx, s, servicesOf, func(v *api.Service) bool { return v.Name == in.Name }, "service "+in.Name)
 }
 

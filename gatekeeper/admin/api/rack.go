@@ -38,9 +38,10 @@ type Counts struct {
 
 // BladeCounts count blades by status.
 type BladeCounts struct {
-	Free   int `json:"free"`
-	InUse  int `json:"in_use"`
-	Failed int `json:"failed"`
+	Free     int `json:"free"`
+	InUse    int `json:"in_use"`
+	Draining int `json:"draining"`
+	Failed   int `json:"failed"`
 }
 
 // Counters count what has happened since the Gatekeeper started.
@@ -75,7 +76,8 @@ type Counters struct {
 type Blade struct {
 	Name     string            `json:"name" doc:"Unique in the rack" example:"m1"`
 	Kind     string            `json:"kind" enum:"compute,memory"`
-	Status   string            `json:"status" enum:"free,in use,failed" doc:"free: nobody uses it; in use: it runs nodes or holds regions; failed: out of service"`
+	Status   string            `json:"status" enum:"free,in use,draining,failed" doc:"free: nobody uses it; in use: it runs nodes or holds regions; draining: it takes nothing new, what is there may finish; failed: out of service"`
+	Cause    string            `json:"cause,omitempty" doc:"Why it is draining or has failed"`
 	Address  netip.Addr        `json:"address" format:"ipv6" doc:"Its own address" example:"fd00:b1f0:0:1::4"`
 	Port     uint16            `json:"port,omitzero" doc:"Port of the switch; absent while it has failed" example:"4"`
 	MAC      string            `json:"mac" doc:"Ethernet address" example:"02:00:00:00:00:04"`

@@ -3,6 +3,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -74,12 +75,15 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // do makes a request; the caller must close the body of a response. What is not a
 // success is an error: an *api.Problem if the server says what is wrong.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, header http.Header) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, header http.Header, body io.Reader) (*http.Response, error) {
 	u := c.base.JoinPath(path)
 	u.RawQuery = query.Encode()
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
 		return nil, err
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
 	}
 	for k, v := range header {
 		r.Header[k] = v
@@ -115,11 +119,20 @@ func mediaType(resp *http.Response) string {
 
 // get asks for something.
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (out T, err error) {
-	return ask[T](ctx, c, http.MethodGet, path, query)
+	return ask[T](ctx, c, http.MethodGet, path, query, nil)
 }
 
-func ask[T any](ctx context.Context, c *Client, method, path string, query url.Values) (out T, err error) {
-	resp, err := c.do(ctx, method, path, query, nil)
+// ask makes a request, with in as its body unless that is nil.
+func ask[T any](ctx context.Context, c *Client, method, path string, query url.Values, in any) (out T, err error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return out, err
+		}
+		body = bytes.NewReader(b)
+	}
+	resp, err := c.do(ctx, method, path, query, nil, body)
 	if err != nil {
 		return out, err
 	}

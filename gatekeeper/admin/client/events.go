@@ -83,7 +83,7 @@ func (s *follower) read(ctx context.Context) error {
 		header.Set("Last-Event-ID", s.last)
 	}
 	query := values("replay", strconv.Itoa(s.o.Replay), "kind", strings.Join(s.o.Kinds, ","))
-	resp, err := s.c.do(ctx, http.MethodGet, "/v1/events", query, header)
+	resp, err := s.c.do(ctx, http.MethodGet, "/v1/events", query, header, nil)
 	if err != nil {
 		return err
 	}

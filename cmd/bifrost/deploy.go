@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+)
+
+func newDeployCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "deploy FILE",
+		Short: "Have programs run on the rack",
+		Long: `Make a deployment what a file says: its programs are started on free compute blades,
+watched, started again when they end, and moved when their blades fail. Deploying
+it again changes numbers, blades and policies, and adds programs.
+
+A program is a path, or a name that lies beside bifrost or on the PATH of the
+blades' daemons. examples/app.yaml shows every key.`,
+		Example: `  bifrost deploy examples/app.yaml
+  bifrost apps`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, spec, err := readApp(args[0])
+			if err != nil {
+				return err
+			}
+			return o.run(cmd, func(c *client.Client) error {
+				app, err := c.Deploy(cmd.Context(), name, spec)
+				if err != nil {
+					return err
+				}
+				return o.printApps(cmd, c, []api.App{app})
+			})
+		},
+	})
+}
+
+func newUndeployCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "undeploy NAME",
+		Short: "Stop a deployment",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, func(c *client.Client) error {
+				app, err := c.Undeploy(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return o.printApps(cmd, c, []api.App{app})
+			})
+		},
+	})
+}
+
+func newAppsCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "apps",
+		Short: "List the deployments and how they do",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd, func(c *client.Client) error {
+				apps, err := c.Apps(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return o.printApps(cmd, c, apps)
+			})
+		},
+	})
+}
+
+func (o *clientOptions) printApps(cmd *cobra.Command, c *client.Client, apps []api.App) error {
+	if o.json {
+		return jsonLines(cmd.OutOrStdout(), apps)
+	}
+	n, err := nodeNames(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	return table(cmd.OutOrStdout(), appRows(apps, n)...)
+}
+
+func appRows(apps []api.App, n names) []string {
+	rows := []string{"APP\tPROGRAM\tWANTED\tINSTANCE\tSTATUS\tBLADE\tNODE\tFAILURES"}
+	for i := range apps {
+		a := &apps[i]
+		for _, p := range a.Programs {
+			there := 0
+			for _, in := range a.Instances {
+				if in.Program == p.Name {
+					there++
+					rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d",
+						a.Name, p.Name, p.Nodes, in.Name, in.Status, or(in.Blade, "-"), n.of(in.Node), in.Failures))
+				}
+			}
+			if there == 0 {
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t-\t-\t-\t-\t-", a.Name, p.Name, p.Nodes))
+			}
+		}
+	}
+	return rows
+}
+
+// readApp reads the file of a deployment.
+func readApp(path string) (name string, spec api.AppSpec, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", spec, fmt.Errorf("deploy: %w", err)
+	}
+	if name, spec, err = parseApp(b); err != nil {
+		return "", spec, fmt.Errorf("%s: %w", path, err)
+	}
+	host, err := (&rackOptions{}).host()
+	if err != nil {
+		return "", spec, err
+	}
+	for i := range spec.Programs {
+		args := spec.Programs[i].Args
+		if len(args) == 0 {
+			continue // the Gatekeeper says what is wrong
+		}
+		if strings.Contains(args[0], "/") && !filepath.IsAbs(args[0]) {
+			args[0] = filepath.Join(filepath.Dir(path), args[0])
+		}
+		if found, err := host.Locate(args[0]); err == nil {
+			args[0] = found // else it may be there on the blades
+		}
+	}
+	return name, spec, nil
+}
+
+// parseApp reads the specification of a deployment; one node is what a program has
+// for which no number is given.
+func parseApp(b []byte) (string, api.AppSpec, error) {
+	var app struct {
+		Name        string `yaml:"name"`
+		api.AppSpec `yaml:",inline"`
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&app); err != nil && !errors.Is(err, io.EOF) {
+		return "", api.AppSpec{}, err
+	}
+	var given struct {
+		Programs []struct {
+			Nodes *int `yaml:"nodes"`
+		} `yaml:"programs"`
+	}
+	if err := yaml.Unmarshal(b, &given); err != nil {
+		return "", api.AppSpec{}, err
+	}
+	for i := range app.Programs {
+		if given.Programs[i].Nodes == nil {
+			app.Programs[i].Nodes = 1
+		}
+	}
+	switch {
+	case app.Name == "":
+		return "", api.AppSpec{}, errors.New("the deployment has no name: add name: NAME")
+	case len(app.Programs) == 0:
+		return "", api.AppSpec{}, errors.New("the deployment has no programs")
+	}
+	return app.Name, app.AppSpec, nil
+}

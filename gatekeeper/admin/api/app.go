@@ -1,0 +1,61 @@
+package api
+
+import (
+	"net/netip"
+	"time"
+)
+
+// App is a deployment: programs that belong together, and what has become of them.
+type App struct {
+	Name      string              `json:"name" example:"shop"`
+	Programs  []Program           `json:"programs" doc:"What is wanted"`
+	Removed   bool                `json:"removed,omitempty" doc:"It is being undeployed"`
+	Instances []Instance          `json:"instances" doc:"What there is"`
+	Spares    map[string][]string `json:"spares,omitempty" doc:"Blades on which room is kept, by program"`
+}
+
+// AppSpec is what a deployment is to be.
+type AppSpec struct {
+	_        struct{}  `additionalProperties:"false"`
+	Programs []Program `json:"programs" yaml:"programs" minItems:"1" maxItems:"100" doc:"They start in this order"`
+}
+
+// Program is one program of a deployment.
+type Program struct {
+	_        struct{}          `additionalProperties:"false"`
+	Name     string            `json:"name" yaml:"name" maxLength:"64" doc:"Unique in the deployment" example:"arrays"`
+	Args     []string          `json:"args" yaml:"args" minItems:"1" doc:"What to run; the first is a path, or a name on the PATH of the blades' daemons"`
+	Env      map[string]string `json:"env,omitempty" yaml:"env" doc:"Added to the daemon's environment"`
+	Services []ProgramService  `json:"services,omitempty" yaml:"services" doc:"What it exports; a node is ready when it exports all of them"`
+	Policy   string            `json:"policy,omitempty" yaml:"policy" enum:"none,recover,fate-share,tainted" doc:"Of methods for which nothing else is said; the IDL's if absent"`
+	Nodes    int               `json:"nodes" yaml:"nodes" minimum:"0" maximum:"256" doc:"How many nodes run it; those that export a service are on blades of their own"`
+	Spares   int               `json:"spares,omitempty" yaml:"spares" minimum:"0" maximum:"256" doc:"On how many further blades room for one node is kept"`
+	Blades   []string          `json:"blades,omitempty" yaml:"blades" doc:"Which blades may run it; any compute blade if absent"`
+	Job      bool              `json:"job,omitempty" yaml:"job" doc:"It has an end: it is not started again after it has ended well"`
+}
+
+// ProgramService is a service that a program exports.
+type ProgramService struct {
+	_        struct{}       `additionalProperties:"false"`
+	Name     string         `json:"name" yaml:"name" example:"Arrays"`
+	Stateful bool           `json:"stateful,omitempty" yaml:"stateful" doc:"It runs one call at a time, on one node"`
+	Methods  []MethodPolicy `json:"methods,omitempty" yaml:"methods" doc:"Methods with a policy of their own"`
+}
+
+// MethodPolicy is the policy of a method.
+type MethodPolicy struct {
+	_      struct{} `additionalProperties:"false"`
+	Name   string   `json:"name" yaml:"name"`
+	Policy string   `json:"policy" yaml:"policy" enum:"none,recover,fate-share,tainted"`
+}
+
+// Instance is one node's worth of a program.
+type Instance struct {
+	Name     string     `json:"name" doc:"APP/PROGRAM/NUMBER" example:"shop/arrays/1"`
+	Program  string     `json:"program"`
+	Status   string     `json:"status" enum:"waiting,starting,running,ending,finished" doc:"waiting: for a blade, or after a failure; starting: its blade runs it; running: it has joined; ending: its node is being fenced; finished: a job that is done"`
+	Since    time.Time  `json:"since" doc:"When the status last changed"`
+	Blade    string     `json:"blade,omitempty" doc:"Where it runs, or ran last"`
+	Node     netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Its address while it has one"`
+	Failures int        `json:"failures,omitempty" doc:"How often it has failed in a row"`
+}

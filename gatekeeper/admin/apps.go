@@ -1,0 +1,106 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+)
+
+type deployInput struct {
+	NameInput
+	Body api.AppSpec
+}
+
+// registerApps serves deployments.
+func (s *Server) registerApps(h huma.API) {
+	get(h, "/v1/apps", "list-apps", "Deployments", "All deployments", s.apps)
+	get(h, "/v1/apps/{name}", "get-app", "Deployments", "One deployment", s.app, http.StatusNotFound)
+	act(h, http.MethodPut, "/v1/apps/{name}", "deploy-app", "Make a deployment what the specification says", s.deploy)
+	act(h, http.MethodDelete, "/v1/apps/{name}", "undeploy-app", "Stop a deployment; it is gone when its last node is", s.undeploy)
+}
+
+func (s *Server) apps(ctx context.Context, _ *none) (api.List[api.App], error) {
+	all, err := s.backend.Deployments(ctx)
+	return api.List[api.App]{Items: each(all, appOf)}, err
+}
+
+func (s *Server) app(ctx context.Context, in *NameInput) (api.App, error) {
+	all, err := s.backend.Deployments(ctx)
+	if err != nil {
+		return api.App{}, err
+	}
+	for i := range all {
+		if all[i].Spec.Name == in.Name {
+			return appOf(&all[i]), nil
+		}
+	}
+	return api.App{}, newProblem(http.StatusNotFound, fmt.Sprintf("there is no deployment %s", in.Name))
+}
+
+func (s *Server) deploy(ctx context.Context, in *deployInput) (api.App, error) {
+	spec := resources.Spec{Name: in.Name, Programs: each(in.Body.Programs, programSpec)}
+	if err := s.backend.Deploy(ctx, spec); err != nil {
+		return api.App{}, err
+	}
+	return s.app(ctx, &in.NameInput)
+}
+
+// undeploy returns what is left, which is nothing if no program ran.
+func (s *Server) undeploy(ctx context.Context, in *NameInput) (api.App, error) {
+	if err := s.backend.Undeploy(ctx, in.Name); err != nil {
+		return api.App{}, err
+	}
+	left, err := s.app(ctx, in)
+	if err == nil {
+		return left, nil
+	}
+	if p, ok := err.(*problem); ok && p.Status == http.StatusNotFound { //nolint:errorlint // app's own
+		return api.App{Name: in.Name, Removed: true, Programs: []api.Program{}, Instances: []api.Instance{}}, nil
+	}
+	return left, err
+}
+
+func appOf(d *resources.Deployment) api.App {
+	out := api.App{
+		Name: d.Spec.Name, Removed: d.Removed, Programs: each(d.Spec.Programs, programOf), Spares: d.Spares,
+		Instances: each(d.Instances, func(i *resources.Instance) api.Instance {
+			return api.Instance{
+				Name: i.Name, Program: i.Program, Status: string(i.Status), Since: i.Since, Blade: i.Blade, Node: i.Node, Failures: i.Failures,
+			}
+		}),
+	}
+	return out
+}
+
+func programOf(p *resources.Program) api.Program {
+	out := api.Program{
+		Name: p.Name, Args: list(p.Args), Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
+	}
+	for _, s := range p.Services {
+		service := api.ProgramService{Name: s.Name, Stateful: s.Stateful}
+		for _, m := range s.Methods {
+			service.Methods = append(service.Methods, api.MethodPolicy{Name: m.Name, Policy: m.Policy})
+		}
+		out.Services = append(out.Services, service)
+	}
+	return out
+}
+
+func programSpec(p *api.Program) resources.Program {
+	out := resources.Program{
+		Name: p.Name, Args: p.Args, Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
+	}
+	for _, s := range p.Services {
+		service := resources.ServiceSpec{Name: s.Name, Stateful: s.Stateful}
+		for _, m := range s.Methods {
+			service.Methods = append(service.Methods, resources.MethodSpec{Name: m.Name, Policy: m.Policy})
+		}
+		out.Services = append(out.Services, service)
+	}
+	return out
+}

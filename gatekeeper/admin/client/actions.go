@@ -1,0 +1,64 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+)
+
+// blade is the path of an action on a blade.
+func blade(name, action string) string { return "/v1/blades/" + url.PathEscape(name) + "/" + action }
+
+// Drain lets a blade run empty. The cause is for people.
+func (c *Client) Drain(ctx context.Context, name, cause string) (api.Blade, error) {
+	return ask[api.Blade](ctx, c, http.MethodPost, blade(name, "drain"), nil, api.Cause{Cause: cause})
+}
+
+// Fail takes a blade out of service at once.
+func (c *Client) Fail(ctx context.Context, name, cause string) (api.Blade, error) {
+	return ask[api.Blade](ctx, c, http.MethodPost, blade(name, "fail"), nil, api.Cause{Cause: cause})
+}
+
+// Return puts a blade back into service, after Drain or Fail.
+func (c *Client) Return(ctx context.Context, name string) (api.Blade, error) {
+	return ask[api.Blade](ctx, c, http.MethodPost, blade(name, "return"), nil, nil)
+}
+
+// FailureDomain tells what would fail with a blade.
+func (c *Client) FailureDomain(ctx context.Context, name string) (api.FailureDomain, error) {
+	return get[api.FailureDomain](ctx, c, blade(name, "domain"), nil)
+}
+
+// Reconcile makes the switch's tables what they should be.
+func (c *Client) Reconcile(ctx context.Context) (api.Reconciled, error) {
+	return ask[api.Reconciled](ctx, c, http.MethodPost, "/v1/reconcile", nil, nil)
+}
+
+// Holders tells who holds a pointer.
+func (c *Client) Holders(ctx context.Context, pointer netip.Addr) (api.Holders, error) {
+	return get[api.Holders](ctx, c, "/v1/pointers/"+pointer.String(), nil)
+}
+
+// Apps returns all deployments.
+func (c *Client) Apps(ctx context.Context) ([]api.App, error) {
+	l, err := get[api.List[api.App]](ctx, c, "/v1/apps", nil)
+	return l.Items, err
+}
+
+// App returns one deployment.
+func (c *Client) App(ctx context.Context, name string) (api.App, error) {
+	return get[api.App](ctx, c, "/v1/apps/"+url.PathEscape(name), nil)
+}
+
+// Deploy makes a deployment what the specification says.
+func (c *Client) Deploy(ctx context.Context, name string, spec api.AppSpec) (api.App, error) {
+	return ask[api.App](ctx, c, http.MethodPut, "/v1/apps/"+url.PathEscape(name), nil, spec)
+}
+
+// Undeploy stops a deployment.
+func (c *Client) Undeploy(ctx context.Context, name string) (api.App, error) {
+	return ask[api.App](ctx, c, http.MethodDelete, "/v1/apps/"+url.PathEscape(name), nil, nil)
+}
