@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"runtime/debug"
+	"sync"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -10,34 +11,38 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// Branch is a part of an execution that runs beside others; see Go. The trunk,
-// which is what the handler itself does, is one, too: it travels in the handler's
-// context, and operations with that context are numbered in it.
+// Branch is a part of an execution that runs beside others; see Go.
 type Branch struct {
-	e      *execution // nil outside of any
-	number uint32     // 0 for the trunk
-	done   chan struct{}
-	err    error // valid once done is closed
-
-	// Guarded by e.mu.
-	index  uint32 // of the last operation
-	busy   bool   // one is under way
-	ended  bool
-	client *dsm.Client // for memory operations; nil until asked for
+	strand
+	done chan struct{}
+	err  error // valid once done is closed
 }
 
-// branchKey is where a context keeps its branch.
+// strand is a branch's line of operations, which are numbered in it. The trunk,
+// which is what the handler itself does, is one as well. It travels in contexts.
+type strand struct {
+	e      *execution // nil outside of any
+	number uint32     // 0 for the trunk
+
+	// Guarded by e.mu.
+	index  uint32      // of the last operation
+	client *dsm.Client // for memory operations; nil until asked for
+	busy   bool        // an operation is under way
+	ended  bool
+}
+
+// branchKey is where a context keeps its strand.
 type branchKey struct{}
 
-// branchOf returns the branch that a context belongs to, or nil.
-func branchOf(ctx context.Context) *Branch {
-	b, _ := ctx.Value(branchKey{}).(*Branch)
+// branchOf returns the strand that a context belongs to, or nil.
+func branchOf(ctx context.Context) *strand {
+	b, _ := ctx.Value(branchKey{}).(*strand)
 	return b
 }
 
-// journalled reports whether what the branch does is part of an exactly-once
+// journalled reports whether what the strand does is part of an exactly-once
 // execution.
-func (b *Branch) journalled() bool { return b != nil && b.e != nil && b.e.journal != nil }
+func (b *strand) journalled() bool { return b != nil && b.e.journal != nil }
 
 // Go runs f beside the rest of the execution that ctx belongs to. An execution
 // that has to be deterministic may do several things at a time only in branches:
@@ -49,7 +54,7 @@ func (b *Branch) journalled() bool { return b != nil && b.e != nil && b.e.journa
 func Go(ctx context.Context, f func(ctx context.Context) error) *Branch {
 	parent := branchOf(ctx)
 	b := &Branch{done: make(chan struct{})}
-	if parent == nil || parent.e == nil {
+	if parent == nil {
 		go func() {
 			defer close(b.done)
 			b.err = f(ctx)
@@ -62,12 +67,12 @@ func Go(ctx context.Context, f func(ctx context.Context) error) *Branch {
 		return b
 	}
 	b.e.promote() // the reader must not run a handler that waits for branches
-	go b.run(context.WithValue(ctx, branchKey{}, b), f)
+	go b.run(context.WithValue(ctx, branchKey{}, &b.strand), f)
 	return b
 }
 
 // fork numbers a new branch of b.
-func (b *Branch) fork(child *Branch) error {
+func (b *strand) fork(child *Branch) error {
 	e := b.e
 	if e.journal != nil {
 		o, err := b.begin("rpc.Go")
@@ -82,14 +87,11 @@ func (b *Branch) fork(child *Branch) error {
 	if e.ended || b.ended {
 		return errEnded("rpc.Go")
 	}
-	if e.journal != nil {
-		if e.numbers[child.number] {
-			return e.journal.fail("rpc.Go", "two branches of the execution have number %#x; open them from the trunk", child.number)
-		}
-		if e.numbers == nil {
-			e.numbers = make(map[uint32]bool)
-		}
-		e.numbers[child.number] = true
+	if e.journal != nil && !e.journal.claim(child.number) {
+		return e.journal.fail("rpc.Go", "two branches of the execution have number %#x; open them from the trunk", child.number)
+	}
+	if e.branches == nil {
+		e.branches = new(sync.WaitGroup)
 	}
 	e.open++
 	e.branches.Add(1)
@@ -102,7 +104,7 @@ func (b *Branch) run(ctx context.Context, f func(context.Context) error) {
 	defer close(b.done)
 	defer func() {
 		if v := recover(); v != nil {
-			b.e.node.log.Error("rpc: branch panicked", "execution", b.e.id.String(), "panic", v, "stack", string(debug.Stack()))
+			b.e.node.log.Error("rpc: branch panicked", "execution", b.e.call.Call.String(), "panic", v, "stack", string(debug.Stack()))
 			b.err = fault.New(Application, "", "branch panicked: %v", v)
 		}
 		b.e.mu.Lock()
@@ -120,8 +122,11 @@ func (b *Branch) run(ctx context.Context, f func(context.Context) error) {
 func (e *execution) join() {
 	e.mu.Lock()
 	e.trunk.ended = true
+	branches := e.branches
 	e.mu.Unlock()
-	e.branches.Wait()
+	if branches != nil {
+		branches.Wait()
+	}
 }
 
 // Wait waits until the branch has ended and returns what its function returned.
@@ -134,7 +139,7 @@ func (b *Branch) Wait() error {
 // operation is one step of an exactly-once execution: a call, a look at the
 // clock.
 type operation struct {
-	b  *Branch
+	b  *strand
 	op string // for errors
 	at place
 	// known is what a former attempt has journalled for it, or nil.
@@ -144,7 +149,7 @@ type operation struct {
 
 // begin begins an operation that makes journal entries of the types wanted. The
 // branch must be journalled, and the operation be ended.
-func (b *Branch) begin(op string, wanted ...trailer.Type) (*operation, error) {
+func (b *strand) begin(op string, wanted ...trailer.Type) (*operation, error) {
 	at, err := b.next(op)
 	if err != nil {
 		return nil, err
@@ -162,7 +167,7 @@ func (b *Branch) begin(op string, wanted ...trailer.Type) (*operation, error) {
 
 // next finds the operation's place. Two at a time in one branch would have their
 // places by chance.
-func (b *Branch) next(op string) (place, error) {
+func (b *strand) next(op string) (place, error) {
 	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()

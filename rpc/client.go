@@ -130,7 +130,7 @@ func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruc
 }
 
 // perform makes a call; o is its operation in an exactly-once execution, or nil.
-func (c *client) perform(ctx context.Context, b *Branch, o *operation, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
+func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
 	if len(codec.pointers) > 0 {
 		if err := c.node.memory.Settle(ctx, codec.pointers...); err != nil {
 			return o.decided(coded(m.op, err))
@@ -169,7 +169,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 }
 
 // send begins the call and puts it on the wire.
-func (c *client) send(ctx context.Context, b *Branch, o *operation, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
+func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
 	n := c.node
 	p.RTT, p.to = &m.rtt, c.to
 	if kind == thrift.ONEWAY && m.policy == PolicyNone || len(codec.pointers) > 0 {
@@ -232,7 +232,7 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *pa
 
 // wait waits for the answer or the end of the context. On error the pending call
 // is no longer the caller's.
-func (c *client) wait(ctx context.Context, b *Branch, p *pending, m *method) error {
+func (c *client) wait(ctx context.Context, b *strand, p *pending, m *method) error {
 	if b != nil {
 		b.e.yield()
 		defer b.e.resume()

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -15,8 +16,16 @@ import (
 
 // main is what a durable main has beside an execution.
 type main struct {
-	name string
-	rtt  endpoint.RTT // of checkpoints; guarded by the node's outgoing.mu
+	rtt   endpoint.RTT  // of checkpoints; guarded by the node's outgoing.mu
+	epoch atomic.Uint32 // index of the last checkpoint
+}
+
+// lastCheckpoint is 0 for what is no main.
+func (m *main) lastCheckpoint() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.epoch.Load()
 }
 
 // Main runs a durable main: an execution that no call has begun, and that goes on
@@ -44,8 +53,10 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	if was.Done {
 		return nil
 	}
-	e := &execution{node: node, id: endpoint.MainID(name), main: &main{name: name}, epoch: was.Index}
-	e.trunk = Branch{e: e, index: was.Index}
+	e := &execution{node: node, main: new(main)}
+	e.call.Call = endpoint.MainID(name)
+	e.main.epoch.Store(was.Index)
+	e.trunk = strand{e: e, index: was.Index}
 	if e.journal, err = newJournal(was.Journal); err != nil {
 		return &Error{Code: Internal, Op: op, Msg: "the journal", Err: err}
 	}
@@ -93,7 +104,7 @@ func Checkpoint(ctx context.Context, state []byte) error {
 }
 
 // checkpoint sends a checkpoint and waits until it is logged.
-func (e *execution) checkpoint(ctx context.Context, b *Branch, flags packet.Flags, state []byte) error {
+func (e *execution) checkpoint(ctx context.Context, b *strand, flags packet.Flags, state []byte) error {
 	const op = "checkpoint"
 	e.mu.Lock()
 	open := e.open
@@ -118,7 +129,8 @@ func (e *execution) checkpoint(ctx context.Context, b *Branch, flags packet.Flag
 	e.journal.confirm(mark)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.epoch, e.trunk.client = o.at.index, nil
+	e.main.epoch.Store(o.at.index)
+	e.trunk.client = nil
 	return nil
 }
 
@@ -135,7 +147,7 @@ func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags pack
 	p := n.out.pendings.Get().(*pending)
 	p.RTT, p.Logged, p.to = &e.main.rtt, true, netio.Message{Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
 	h := packet.Header{
-		Type: packet.Call, CallerIncarnation: n.self.Incarnation, Parent: e.id, Branch: o.at.branch, Index: o.at.index,
+		Type: packet.Call, CallerIncarnation: n.self.Incarnation, Parent: e.call.Call, Branch: o.at.branch, Index: o.at.index,
 		Flags: (packet.FlagHeld | packet.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
 	}
 	datagram, err := n.begin(p, codec, &h, endpoint.ChildID(h.Parent, h.Branch, h.Index))

@@ -14,7 +14,7 @@ import (
 // has journalled how it ended. The id of a call that the Gatekeeper logs is the
 // same in each attempt, so its answer is found in the log; all else is answered
 // from the journal: errors that arose here, and what calls of policy none brought.
-func (c *client) callJournalled(ctx context.Context, b *Branch, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
+func (c *client) callJournalled(ctx context.Context, b *strand, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
 	o, err := b.begin(m.op, trailer.Outcome)
 	if err != nil {
 		return err

@@ -18,11 +18,11 @@ import (
 // parent.
 type execution struct {
 	node    *Node
-	id      packet.ID
-	trunk   Branch
+	trunk   strand
 	journal *journal // nil unless it is exactly-once
-	// Of a handler's.
-	export *export // nil for a main
+	main    *main    // nil for a handler's
+	// Of a handler's; of a main, call has only the id.
+	export *export
 	entry  *endpoint.Entry
 	call   packet.Message
 	buffer *datagram // what call lies in; nil if it has memory of its own
@@ -38,23 +38,19 @@ type execution struct {
 		abandoned bool
 	}
 
-	branches sync.WaitGroup // those opened
-	main     *main          // of a main
-
-	mu      sync.Mutex
-	numbers map[uint32]bool // of the branches opened, of an exactly-once execution
-	open    int             // branches that have not ended
-	epoch   uint32          // index of the last checkpoint, of a main
-	waiting int             // nested calls being waited for; the slot is given back while > 0
-	begun   bool            // it has had a worker's slot
-	keeps   bool            // its slot, until its answer is logged
-	spoilt  bool            // what it has made of the service's state must not be logged
-	ended   bool
+	mu       sync.Mutex
+	branches *sync.WaitGroup // those opened; nil while there are none
+	waiting  int             // nested calls being waited for; the slot is given back while > 0
+	open     int32           // branches that have not ended
+	begun    bool            // it has had a worker's slot
+	keeps    bool            // its slot, until its answer is logged
+	spoilt   bool            // what it has made of the service's state must not be logged
+	ended    bool
 }
 
 // allowed refuses calls that would escape the execution's order: after its end,
 // to itself, and, with exactly-once, outside of any execution of a server.
-func (c *client) allowed(b *Branch, m *method) error {
+func (c *client) allowed(b *strand, m *method) error {
 	if b == nil {
 		if m.policy != PolicyNone && c.node.serves() {
 			return fault.New(BadRequest, m.op, "policy %s in a server asks for the handler's context", m.policy)
@@ -79,10 +75,13 @@ func (c *client) allowed(b *Branch, m *method) error {
 // child fills in whose call a header is and returns the id that it must have;
 // zero, for one of a session. Only an execution that the Gatekeeper has logged can
 // be the parent of exactly-once calls; those of others are its node's own.
-func (b *Branch) child(h *packet.Header, o *operation) packet.ID {
+func (b *strand) child(h *packet.Header, o *operation) packet.ID {
 	if o != nil {
-		h.Parent, h.Branch, h.Index = b.e.id, o.at.branch, o.at.index
+		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
 		if h.Flags.Exact() {
+			b.e.mu.Lock()
+			h.Floor = uint64(b.e.epoch) // a copy that comes after the next checkpoint is too late
+			b.e.mu.Unlock()
 			return endpoint.ChildID(h.Parent, h.Branch, h.Index)
 		}
 		return packet.ID{}
@@ -90,7 +89,7 @@ func (b *Branch) child(h *packet.Header, o *operation) packet.ID {
 	if !h.Flags.Exact() {
 		b.e.mu.Lock()
 		b.index++
-		h.Parent, h.Branch, h.Index = b.e.id, b.number, b.index
+		h.Parent, h.Branch, h.Index = b.e.call.Call, b.number, b.index
 		b.e.mu.Unlock()
 	}
 	return packet.ID{}

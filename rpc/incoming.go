@@ -66,7 +66,7 @@ func (x *export) decide(from netip.AddrPort, m *packet.Message, j *journal) (end
 	if a.Verdict != endpoint.Run {
 		return a, nil
 	}
-	e := &execution{node: n, id: m.Call, journal: j, export: x, entry: a.Entry, call: *m, from: from}
+	e := &execution{node: n, journal: j, export: x, entry: a.Entry, call: *m, from: from}
 	e.trunk.e = e
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)

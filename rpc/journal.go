@@ -30,6 +30,7 @@ type journal struct {
 	fresh  []trailer.Section         // not known to be logged
 	logged uint64                    // entries that were fresh and are known to be
 	failed *Error                    // the re-run has diverged
+	taken  map[uint32]bool           // numbers of branches
 }
 
 // newJournal returns the journal of an execution that is run again, from its
@@ -86,6 +87,20 @@ func (j *journal) add(t trailer.Type, at place, data []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.fresh = append(j.fresh, trailer.Section{Type: t, Branch: at.branch, Index: at.index, Data: data})
+}
+
+// claim takes a number for a branch. It reports false if another has it.
+func (j *journal) claim(branch uint32) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.taken[branch] {
+		return false
+	}
+	if j.taken == nil {
+		j.taken = make(map[uint32]bool)
+	}
+	j.taken[branch] = true
+	return true
 }
 
 // pending returns, as a trailer, what the next message of the execution has to

@@ -26,7 +26,7 @@ func Memory(ctx context.Context) *dsm.Client {
 
 // memory makes the branch's client when it is first asked for, so that handlers
 // which need none do not pay.
-func (b *Branch) memory() *dsm.Client {
+func (b *strand) memory() *dsm.Client {
 	e := b.e
 	e.promote() // memory takes its time
 	e.mu.Lock()
@@ -39,13 +39,14 @@ func (b *Branch) memory() *dsm.Client {
 
 // scope is on whose behalf the branch's memory operations are. Those of an
 // execution that is not exactly-once are final at once: nobody will commit it.
-func (b *Branch) scope() dsm.Scope {
+func (b *strand) scope() dsm.Scope {
 	e := b.e
 	if e.journal == nil {
 		return dsm.Scope{}
 	}
 	return dsm.Scope{
-		Execution: e.id, Branch: uint64(e.epoch)<<32 | uint64(b.number), Replay: e.main != nil || e.call.Attempt > 0,
+		Execution: e.call.Call, Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
+		Replay: e.main != nil || e.call.Attempt > 0,
 	}
 }
 
@@ -55,7 +56,7 @@ const finishTime = 5 * time.Second
 
 // finishMemory ends the branch's memory operations: after it none takes effect,
 // so the execution can be committed.
-func (b *Branch) finishMemory() error {
+func (b *strand) finishMemory() error {
 	b.e.mu.Lock()
 	client := b.client
 	b.e.mu.Unlock()

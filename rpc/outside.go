@@ -72,7 +72,7 @@ func Random(ctx context.Context, b []byte) error {
 // with its code (Application if it has none) and message.
 func Effect(ctx context.Context, key string, f func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	b := branchOf(ctx)
-	outside := context.WithValue(ctx, branchKey{}, (*Branch)(nil))
+	outside := context.WithValue(ctx, branchKey{}, (*strand)(nil))
 	if !b.journalled() {
 		return f(outside)
 	}

@@ -78,13 +78,15 @@ type Entry struct {
 	session *session // nil for a call that is known by its id alone
 	reply   []byte   // the answer, as a datagram; nil while there is none
 	running bool
-	gone    bool // forgotten: its session's floor has passed it
-	settled bool // the answer has been acknowledged
-	heard   time.Duration
-	due     time.Duration // when to send the answer again; 0 unless it has to be acknowledged
-	wait    time.Duration // and how long after that
-	kept    links[*Entry] // in Callee.replies or uncommitted while reply is kept
-	aging   links[*Entry] // in Callee.done: a hash id that no longer runs
+	gone    bool  // forgotten: its session's floor has passed it
+	settled bool  // the answer has been acknowledged
+	waits   bool  // for the answer to be acknowledged
+	resent  uint8 // how often the answer has been sent again, then
+	// heard is when it was last asked for or, while the answer waits to be
+	// acknowledged, when to send that again.
+	heard time.Duration
+	kept  links[*Entry] // in Callee.replies or uncommitted while reply is kept
+	aging links[*Entry] // in Callee.done: a hash id that no longer runs
 }
 
 func newEntry(id packet.ID, s *session) *Entry {
@@ -172,7 +174,7 @@ func (c *Callee) receiveHashed(now time.Duration, m *packet.Message) Arrival {
 		return Arrival{Verdict: Malformed}
 	}
 	if e := c.hashed[m.Call]; e != nil {
-		if !e.running && e.due == 0 {
+		if !e.running && !e.waits {
 			c.touch(now, e)
 		}
 		return e.known()
@@ -239,9 +241,9 @@ func (c *Callee) dropReply(e *Entry) {
 	switch {
 	case e.reply == nil:
 		return
-	case e.due != 0:
+	case e.waits:
 		c.uncommitted.remove(&e.kept)
-		e.due = 0
+		e.waits = false
 	default:
 		c.replies.remove(&e.kept)
 		c.replyBytes -= len(e.reply)

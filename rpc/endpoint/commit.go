@@ -11,9 +11,12 @@ import (
 // logged; it is kept whatever the limits. The tag replaces the entry's.
 func (c *Callee) Commit(now time.Duration, e *Entry, reply []byte, tag any) {
 	e.running, e.Tag, e.reply = false, tag, reply
-	e.wait, e.due = InitialTimeout, now+InitialTimeout
+	e.waits, e.heard = true, now+InitialTimeout
 	c.uncommitted.push(&e.kept)
 }
+
+// maxDoublings of InitialTimeout are more than MaxTimeout.
+const maxDoublings = 8
 
 // Acknowledge takes an ACK: the Gatekeeper has logged the answer to a call, so it
 // need not be kept. It returns the tag of a call that has thereby been committed,
@@ -37,9 +40,9 @@ func (c *Callee) Uncommitted() int { return c.uncommitted.len }
 // change any more.
 func (c *Callee) Tick(now time.Duration, resend []*Entry) []*Entry {
 	for l := c.uncommitted.head.next; l != nil && l != &c.uncommitted.head; l = l.next {
-		if e := l.value; e.due <= now {
-			e.wait = min(2*e.wait, MaxTimeout)
-			e.due = now + e.wait
+		if e := l.value; e.heard <= now {
+			e.resent = min(e.resent+1, maxDoublings)
+			e.heard = now + min(InitialTimeout<<e.resent, MaxTimeout)
 			resend = append(resend, e)
 		}
 	}
@@ -49,8 +52,8 @@ func (c *Callee) Tick(now time.Duration, resend []*Entry) []*Entry {
 // Due is when Tick has something to do next; false means not before a Commit.
 func (c *Callee) Due() (at time.Duration, ok bool) {
 	for l := c.uncommitted.head.next; l != nil && l != &c.uncommitted.head; l = l.next {
-		if e := l.value; !ok || e.due < at {
-			at, ok = e.due, true
+		if e := l.value; !ok || e.heard < at {
+			at, ok = e.heard, true
 		}
 	}
 	return at, ok
