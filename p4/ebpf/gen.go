@@ -48,7 +48,7 @@ type gen struct {
 	head int // how many bytes of a frame are fetched
 }
 
-type errorCodes struct{ none, tooShort, timeout int }
+type errorCodes struct{ none, tooShort int }
 
 // objects are the maps that the code refers to.
 type objects struct {

@@ -21,7 +21,7 @@ type skBuff struct {
 	_       [3]uint32
 }
 
-// ErrTestSize: a frame is too long to be run with Process.
+// ErrTestSize tells that a frame is too long to be run with Process.
 var ErrTestSize = errors.New("ebpf: frame does not fit a test run")
 
 // maxTest is the longest frame that the kernel takes for a test, about a page.
