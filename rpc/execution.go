@@ -79,9 +79,7 @@ func (b *strand) child(h *packet.Header, o *operation) packet.ID {
 	if o != nil {
 		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
 		if h.Flags.Exact() {
-			b.e.mu.Lock()
-			h.Floor = uint64(b.e.epoch) // a copy that comes after the next checkpoint is too late
-			b.e.mu.Unlock()
+			h.Floor = uint64(b.e.main.lastCheckpoint()) // a copy that comes after the next checkpoint is too late
 			return endpoint.ChildID(h.Parent, h.Branch, h.Index)
 		}
 		return packet.ID{}

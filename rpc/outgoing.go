@@ -91,7 +91,10 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) ([]by
 	} else if !o.core.BeginAs(now, &p.Call, id) {
 		return nil, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + id.String()}
 	}
-	h.Call, h.Floor = p.ID, p.Floor
+	h.Call = p.ID
+	if id.IsZero() {
+		h.Floor = p.Floor
+	}
 	p.datagram = c.datagram(h)
 	if p.detached {
 		p.datagram = slices.Clone(p.datagram)
