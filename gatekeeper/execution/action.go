@@ -64,7 +64,8 @@ type Ack struct {
 	Done bool
 }
 
-// Commit makes the memory servers keep what an execution did. Committed answers.
+// Commit makes the memory servers keep what an execution did. Committed answers,
+// when all that are in service have.
 type Commit struct{ Execution packet.ID }
 
 // Return ends the leases of a call and hands its results over; an aborted one has
@@ -76,7 +77,8 @@ type Return struct {
 }
 
 // Rollback makes the memory servers take back what an execution did since its
-// last commit. RolledBack answers.
+// last commit. RolledBack answers, when all that are in service have. It is not
+// asked twice, except by another Gatekeeper; a server must not obey an old one.
 type Rollback struct{ Execution packet.ID }
 
 // Begun says that a durable main may go on: the Begin that asked for this run can

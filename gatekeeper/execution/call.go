@@ -95,6 +95,8 @@ func (t *Table) again(k *call, r Request) Verdict {
 	case k.caller != r.Caller.Address:
 		t.except(&r, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
 		return Refused
+	case k.discarded:
+		return Waiting // it never was; this one comes again
 	case k.print != printOf(r.Message):
 		t.except(&r, fault.New(fault.Nondeterminism, "call", "call %s was another when it was logged", k.id))
 		t.do(Diverged{k.id, k.parent})

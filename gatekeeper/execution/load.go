@@ -16,13 +16,12 @@ type loader struct {
 	replies map[packet.ID]log.Record
 	order   []packet.ID // of replies
 	cuts    []log.Record
-	marks   map[packet.ID]uint64 // main's checkpoint: sequence
 }
 
 // Load returns the Table whose records a log has; those of other kinds are passed
 // over. Attempts is as for New. It fails if the records contradict each other.
 func Load(attempts uint16, records iter.Seq2[log.Record, error]) (*Table, error) {
-	l := &loader{t: New(attempts), replies: map[packet.ID]log.Record{}, marks: map[packet.ID]uint64{}}
+	l := &loader{t: New(attempts), replies: map[packet.ID]log.Record{}}
 	var calls []log.Record
 	for r, err := range records {
 		if err != nil {
@@ -95,7 +94,6 @@ func (l *loader) main(r log.Record) error {
 		}
 		m.header, m.state, m.over = p.Header, stateOf(p.Trailer), p.Flags&packet.FlagDone != 0
 	}
-	l.marks[m.id] = r.Sequence
 	l.t.mains[m.id] = m
 	n.mains[m] = struct{}{}
 	return nil
@@ -132,7 +130,7 @@ func (l *loader) place(k *call, r log.Record) {
 	if _, answered := l.replies[k.id]; answered {
 		k.stage = done
 	}
-	e := l.running(k.parent)
+	e, m := l.running(k.parent), l.t.mains[k.parent]
 	l.t.sequence++
 	k.sequence = l.t.sequence
 	switch {
@@ -141,13 +139,11 @@ func (l *loader) place(k *call, r log.Record) {
 		k.settled = k.id.Sequence() < k.session.floor
 	case e == nil:
 		k.settled = true
-	case r.Sequence < l.marks[k.parent] && !l.t.mains[k.parent].committing:
+	case m != nil && m.settled(&k.header) && !m.committing:
 		k.settled = true // the checkpoint came later
 	default:
 		e.children[k] = struct{}{}
-		if r.Sequence > l.marks[k.parent] {
-			e.journal = append(e.journal, journalOf(p.Trailer)...)
-		}
+		e.journal = append(e.journal, journalOf(p.Trailer)...)
 	}
 	if k.stage != done {
 		k.at.calls[k] = struct{}{}

@@ -74,8 +74,8 @@ func (t *Table) cutAll(n *node, now time.Time) {
 	}
 	for _, k := range calls {
 		k.sent = false
-		if k.rolling = false; k.stage != running || !n.failed(k.incarnation) {
-			continue
+		if k.cut || k.stage != running || !n.failed(k.incarnation) {
+			continue // what is cut already has not been delivered since
 		}
 		t.cut(&k.execution)
 		if k.order == 0 || first[k.service] == k {
@@ -86,7 +86,7 @@ func (t *Table) cutAll(n *node, now time.Time) {
 		}
 	}
 	for m := range n.mains {
-		if m.rolling = false; n.failed(m.incarnation) && (!m.over || m.committing) {
+		if n.failed(m.incarnation) && (!m.over || m.committing) {
 			t.cut(&m.execution)
 		}
 	}
