@@ -21,6 +21,7 @@ type world struct {
 	alloced int // regions that came up
 	ended   int // regions that went: freed, reclaimed or lost
 	lastID  int
+	notes   notes
 }
 
 // TestNoRuleBeyondTheTable: whatever happens in whatever order, the rules given
@@ -105,6 +106,7 @@ func (w *world) submit(e Event) { w.take(w.m.Submit(e, nil)) }
 
 // take applies steps to the model of the switch.
 func (w *world) take(steps []Step) {
+	w.notes.take(w.m, steps)
 	for _, s := range steps {
 		if s.Outcome == parked {
 			w.t.Fatalf("%s: parked is not for outside", eventText(s.Event))
@@ -183,6 +185,7 @@ func (w *world) check() {
 	if !maps.Equal(derived, w.granted) {
 		w.t.Fatalf("the switch has %v\nthe state gives %v", w.granted, derived)
 	}
+	same(w.t, w.notes.restore(w.t, w.nodes), w.m)
 	for r := range w.granted {
 		if r.Op != packet.OpWrite {
 			continue
