@@ -22,7 +22,8 @@ type Config struct {
 	// DeviceID is the switch's P4Runtime device id; 0 means 1.
 	DeviceID uint64
 	// Election decides among several Gatekeepers: the highest one rules. Zero
-	// means the present time in nanoseconds, so the one that started last.
+	// means the present time in nanoseconds, so the one that started last. With a
+	// log, one that is not above the last one's becomes the next one after it.
 	Election control.Election
 	// Boot tells this start of the Gatekeeper from all others, for the daemons; 0
 	// draws it at random.

@@ -20,6 +20,11 @@
 // plan is done, its continuation runs in the loop: that is where a held packet
 // is released.
 //
+// With a log, each input also has a batch of records (journal.go), and packets wait
+// until the batches of their own and all earlier inputs are logged (outbox.go). So
+// a Gatekeeper that begins with the log (restore.go, resume.go) knows at least
+// what anybody was told.
+//
 // When the connection to the switch is lost and found again, its tables are read
 // back and made what they should be before the plans go on.
 package gatekeeper
