@@ -1,17 +1,17 @@
 package store
 
 import (
-	"encoding/binary"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // FuzzHandle gives a store any sequence of requests: 16 bytes of address and one
-// datagram each, behind a length byte. It must answer or drop each, and keep its
-// books.
+// datagram each, behind a length byte; what is shorter is a command about an
+// execution. It must answer or drop each, and keep its books.
 func FuzzHandle(f *testing.F) {
 	machine := packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
 	script := func(rs ...Request) (b []byte) {
@@ -32,13 +32,29 @@ func FuzzHandle(f *testing.F) {
 		Request{To: machine.With(packet.OpSettle, 0), Header: h(4, 2)},
 		Request{To: at.With(packet.OpFree, 0), Header: h(5, 0)},
 	))
+	e := func(id, length uint64) packet.Header {
+		h := h(id, length)
+		h.Execution = control.ExecutionID{15: 7}
+		return h
+	}
+	for command := range byte(3) {
+		f.Add(append(script(
+			Request{To: machine.With(packet.OpAlloc, 6), Header: h(1, 64)},
+			Request{To: at.With(packet.OpWrite, 0), Header: e(2, 3), Data: []byte("abc")},
+			Request{To: machine.With(packet.OpAlloc, 6), Header: e(3, 64)},
+			Request{To: at.With(packet.OpFree, 0), Header: e(4, 0)},
+		), 2, command, 7))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newTestStore(1 << 16)
+		s.KeepUndo(1 << 14)
 		for len(b) > 0 {
 			n := min(int(b[0]), len(b)-1)
 			d := b[1 : 1+n]
 			b = b[1+n:]
 			if len(d) < 16 {
+				command(s, d)
+				checkUndo(t, s)
 				continue
 			}
 			h, data, err := packet.Parse(d[16:])
@@ -48,8 +64,25 @@ func FuzzHandle(f *testing.F) {
 			r := Request{Node: rackaddr.Node(h.Branch % 4), To: packet.Pointer(d[:16]), Header: h, Data: data}
 			a, drop := s.Handle(&r)
 			check(t, s, &r, &a, drop)
+			checkUndo(t, s)
 		}
 	})
+}
+
+// command commits an execution, rolls it back, or limits the undo.
+func command(s *Store, d []byte) {
+	if len(d) < 2 {
+		return
+	}
+	ids := []control.ExecutionID{{15: d[1]}}
+	switch d[0] % 3 {
+	case 0:
+		s.Commit(control.Commit{Executions: ids})
+	case 1:
+		s.Rollback(control.Rollback{Executions: ids})
+	case 2:
+		s.KeepUndo(uint64(d[1]) << 8)
+	}
 }
 
 func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop) {
@@ -68,24 +101,5 @@ func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop) {
 	}
 	if used != s.Used() || used > uint64(len(s.arena.mem)) {
 		t.Fatalf("%d bytes in regions, %d counted", used, s.Used())
-	}
-}
-
-// BenchmarkWrite64 is what the store itself costs a small write.
-func BenchmarkWrite64(b *testing.B) {
-	s := newTestStore(1 << 20)
-	r := Request{Node: rackaddr.Node(1), Data: make([]byte, 64)}
-	r.Header = packet.Header{Kind: packet.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 64}
-	r.To = packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(packet.OpAlloc, 6)
-	a, _ := s.Handle(&r)
-	r.To = a.From.Bare().With(packet.OpWrite, 0)
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Header.Request++
-		r.Header.Floor = r.Header.Request
-		binary.BigEndian.PutUint64(r.Data, r.Header.Request)
-		if a, drop := s.Handle(&r); drop != NotDropped || a.Header.Status != fault.OK {
-			b.Fatal(a.Header.Status, drop)
-		}
 	}
 }

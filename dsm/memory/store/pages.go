@@ -9,8 +9,11 @@ type page struct {
 }
 
 // keep copies those pages of n bytes at an offset that have no copy yet; all or,
-// if there is no room for them, none. n must not be 0.
+// if there is no room for them, none.
 func (u *undo) keep(c *changes, at, n uint64) fault.Code {
+	if n == 0 {
+		return fault.OK
+	}
 	first, last := at>>pageShift, (at+n-1)>>pageShift
 	cost := uint64(0)
 	for i := first; i <= last; i++ {

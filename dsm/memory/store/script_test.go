@@ -19,8 +19,10 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 // TestScripts plays testdata/*.txt: command lines, with their output indented
 // below (go test -update writes it).
 //
-//	NODE[/INCARNATION] ID[^FLOOR] OPERATION     a request, and its answer
-//	    alloc SIZE | read P N | write P TEXT | free P | settle ID
+//	NODE[/INCARNATION] ID[^FLOOR] [eN[.INDEX]] OPERATION     a request, and its answer
+//	    alloc SIZE | recall SIZE | read P N | write P TEXT | fill P N BYTE | free P | settle ID
+//	    eN: on behalf of execution N, as operation INDEX of its trunk
+//	undo LIMIT     undo     commit eN...     rollback eN...     executions [eN [MAX]]
 //	fence NODE/INCARNATION     reclaim P:CLASS...     regions [FROM [MAX]]
 //	used     clean N     records
 //
@@ -116,6 +118,8 @@ func (s *script) command(w []string) error {
 		return err
 	case "records":
 		s.printf("%d", s.store.clients.records)
+	case "undo", "commit", "rollback", "executions":
+		return s.undo(w)
 	default:
 		return s.request(w)
 	}
@@ -138,7 +142,48 @@ func (s *script) reclaim(words []string) error {
 	return nil
 }
 
-// request carries out NODE[/INC] ID[^FLOOR] OPERATION.
+// executionID reads eN.
+func executionID(word string) control.ExecutionID {
+	n, _ := strconv.ParseUint(strings.TrimPrefix(word, "e"), 10, 8)
+	return control.ExecutionID{15: byte(n)}
+}
+
+// undo carries out the commands about executions.
+func (s *script) undo(w []string) error {
+	var ids []control.ExecutionID
+	for _, word := range w[1:] {
+		ids = append(ids, executionID(word))
+	}
+	switch {
+	case w[0] == "commit":
+		s.store.Commit(control.Commit{Executions: ids})
+	case w[0] == "rollback":
+		s.store.Rollback(control.Rollback{Executions: ids})
+	case w[0] == "executions":
+		var q control.Executions
+		if len(w) > 1 {
+			q.From = ids[0]
+		}
+		if len(w) > 2 {
+			q.Max, _ = strconv.Atoi(w[2])
+		}
+		l := s.store.Executions(q)
+		for _, id := range l.Executions {
+			s.printf("e%d", id[15])
+		}
+		s.printf("next e%d", l.Next[15])
+	case len(w) > 1:
+		limit, err := strconv.ParseUint(w[1], 0, 64)
+		s.store.KeepUndo(limit)
+		return err
+	default:
+		u := s.store.Undo()
+		s.printf("%d executions, %d bytes; %d pages, %d commits, %d rollbacks", u.Executions, u.Bytes, u.Pages, u.Commits, u.Rollbacks)
+	}
+	return nil
+}
+
+// request carries out NODE[/INC] ID[^FLOOR] [eN[.INDEX]] OPERATION.
 func (s *script) request(w []string) error {
 	var node uint64
 	r := Request{Header: packet.Header{Kind: packet.Request, Incarnation: 1, Floor: 1}}
@@ -156,7 +201,14 @@ func (s *script) request(w []string) error {
 	if floor != "" {
 		r.Header.Floor, _ = strconv.ParseUint(floor, 0, 64)
 	}
-	if err := s.operation(&r, w[2:]); err != nil {
+	w = w[2:]
+	if w[0][0] == 'e' {
+		id, index, _ := strings.Cut(w[0], ".")
+		n, _ := strconv.ParseUint(index, 10, 32)
+		r.Header.Execution, r.Header.Index = executionID(id), uint32(n)
+		w = w[1:]
+	}
+	if err := s.operation(&r, w); err != nil {
 		return err
 	}
 	a, drop := s.store.Handle(&r)
@@ -172,15 +224,21 @@ func (s *script) operation(r *Request, w []string) error {
 	machine := packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
 	var err error
 	switch w[0] {
-	case "alloc":
+	case "alloc", "recall":
 		r.To = machine.With(packet.OpAlloc, 0)
 		r.Header.Length, err = strconv.ParseUint(w[1], 0, 64)
+		if w[0] == "recall" {
+			r.Header.Flags = packet.FlagRecall
+		}
 	case "read":
 		r.To = s.pointer(w[1]).With(packet.OpRead, 0)
 		r.Header.Length, err = strconv.ParseUint(w[2], 0, 64)
 	case "write":
 		r.To, r.Data = s.pointer(w[1]).With(packet.OpWrite, 0), []byte(strings.Join(w[2:], " "))
 		r.Header.Length = uint64(len(r.Data))
+	case "fill":
+		n, _ := strconv.ParseUint(w[2], 0, 64)
+		r.To, r.Data, r.Header.Length = s.pointer(w[1]).With(packet.OpWrite, 0), []byte(strings.Repeat(w[3], int(n))), n
 	case "free":
 		r.To = s.pointer(w[1]).With(packet.OpFree, 0)
 	case "settle":
@@ -197,6 +255,9 @@ func (s *script) answer(r *Request, a *Answer) {
 	text := a.Header.Status.String()
 	if a.Header.Flags&packet.FlagApplied != 0 {
 		text = "applied: " + text
+	}
+	if a.Header.Flags&packet.FlagDeferred != 0 {
+		text += ", deferred"
 	}
 	if a.Header.Length > 0 {
 		text += fmt.Sprintf(", %d bytes", a.Header.Length)

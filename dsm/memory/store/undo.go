@@ -95,10 +95,14 @@ func (s *Store) change(r *Request, reg *region) (*changes, fault.Code) {
 // protect makes sure that n bytes at an offset can be brought back.
 func (s *Store) protect(r *Request, reg *region, at, n uint64) fault.Code {
 	c, status := s.change(r, reg)
-	if c == nil || c.own || n == 0 {
+	if c == nil || c.own {
 		return status
 	}
-	return s.undo.keep(c, at, n)
+	status = s.undo.keep(c, at, n)
+	if !c.freed && len(c.pages) == 0 {
+		s.undo.settle(reg) // nothing is changed
+	}
+	return status
 }
 
 // recall finds the region that an earlier run of the execution allocated in the

@@ -1,0 +1,277 @@
+package store
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// The undo against a model that copies a whole region before an execution's first
+// change: any writes, frees and allocations of several executions and of a plain
+// client, commits, and crashes with re-runs, which find their regions again.
+func TestUndoModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &model{store: newTestStore(1 << 20)}
+		m.limited = rapid.IntRange(0, 2).Draw(t, "limited") == 0
+		m.store.KeepUndo(1 << 30)
+		if m.limited {
+			m.store.KeepUndo(20_000)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"alloc":    m.alloc,
+			"write":    m.write,
+			"free":     m.free,
+			"commit":   m.commit,
+			"rollback": m.rollback,
+			"reclaim":  m.reclaim,
+			"":         m.check,
+		})
+		for e := range m.runs {
+			if e > 0 {
+				m.end(e)
+			}
+		}
+		m.check(t)
+		if u := m.store.Undo(); u.Executions != 0 || u.Bytes != 0 {
+			t.Fatalf("%+v is left", u)
+		}
+	})
+}
+
+// model is what the regions must hold.
+type model struct {
+	store   *Store
+	limited bool
+	regions []*modelRegion
+	runs    [4]run // by execution; 0 is a plain client
+}
+
+type run struct {
+	crashes  uint32
+	requests uint64
+	allocs   uint32 // of this run
+}
+
+type modelRegion struct {
+	packet.Region
+	asked  uint64
+	data   []byte
+	before []byte // a copy of everything, from before holder's first change
+	holder int    // execution with changes; 0: none
+	own    bool   // holder has allocated it,
+	index  uint32 // as this operation
+	freed  bool
+}
+
+// ask carries out an operation of an execution. It reports whether it was refused
+// for want of room.
+func (m *model) ask(t *rapid.T, e int, to packet.Pointer, index uint32, length uint64, data []byte) (Answer, bool) {
+	r := &m.runs[e]
+	r.requests++
+	req := Request{Node: rackaddr.Node(uint64(e + 1)), To: to, Data: data, Header: packet.Header{
+		Kind: packet.Request, Request: r.requests, Floor: r.requests, Incarnation: r.crashes + 1, Length: length, Index: index,
+	}}
+	req.Header.Execution[15] = byte(e)
+	a, drop := m.store.Handle(&req)
+	if drop != NotDropped {
+		t.Fatalf("dropped: %v", drop)
+	}
+	full := a.Header.Status == fault.Overloaded
+	if full && (!m.limited || e == 0) {
+		t.Fatal("overloaded without a limit")
+	}
+	return a, full
+}
+
+func (m *model) pick(t *rapid.T) *modelRegion {
+	if len(m.regions) == 0 {
+		t.Skip()
+	}
+	return rapid.SampledFrom(m.regions).Draw(t, "region")
+}
+
+// refusal is what a change of the region by e must be answered with.
+func (reg *modelRegion) refusal(e int) fault.Code {
+	switch {
+	case reg.freed:
+		return fault.NotFound
+	case reg.holder != 0 && reg.holder != e:
+		return fault.Internal
+	}
+	return fault.OK
+}
+
+// hold notes e's first change.
+func (reg *modelRegion) hold(e int) {
+	if reg.holder == 0 && e != 0 {
+		reg.holder, reg.before = e, bytes.Clone(reg.data)
+	}
+}
+
+func (m *model) alloc(t *rapid.T) {
+	e := rapid.IntRange(0, 3).Draw(t, "execution")
+	index := m.runs[e].allocs
+	asked := rapid.SampledFrom([]uint64{64, 100, 4096, 10_000, 300_000}).Draw(t, "size")
+	again := slices.IndexFunc(m.regions, func(r *modelRegion) bool { return r.own && r.holder == e && r.index == index })
+	if again >= 0 {
+		asked = m.regions[again].asked
+	}
+	a, full := m.ask(t, e, packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(packet.OpAlloc, 0), index, asked, nil)
+	if full || a.Header.Status == fault.NoSpace && again < 0 {
+		return
+	}
+	m.runs[e].allocs++
+	reg, err := packet.RegionOf(a.From)
+	if err != nil || a.Header.Status != fault.OK {
+		t.Fatalf("alloc: %v, %v", a.Header.Status, err)
+	}
+	if again >= 0 {
+		if old := m.regions[again]; old.Region != reg {
+			t.Fatalf("the re-run gets %v, had %v", reg, old.Region)
+		}
+		return
+	}
+	m.regions = append(m.regions, &modelRegion{
+		Region: reg, asked: asked, data: make([]byte, reg.Size()), before: make([]byte, reg.Size()),
+		holder: e, own: e != 0, index: index,
+	})
+}
+
+func (m *model) write(t *rapid.T) {
+	reg, e := m.pick(t), rapid.IntRange(0, 3).Draw(t, "execution")
+	at := rapid.Uint64Range(0, reg.Size()-1).Draw(t, "at")
+	n := rapid.Uint64Range(0, min(10_000, reg.Size()-at)).Draw(t, "n")
+	data := bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, int(n))
+	a, full := m.ask(t, e, reg.Base.Add(int64(at)).With(packet.OpWrite, 0), 0, n, data)
+	if full {
+		return
+	}
+	if want := reg.refusal(e); a.Header.Status != want {
+		t.Fatalf("write: %v, want %v", a.Header.Status, want)
+	}
+	if a.Header.Status == fault.OK && n > 0 {
+		reg.hold(e)
+		copy(reg.data[at:], data)
+	}
+}
+
+func (m *model) free(t *rapid.T) {
+	reg, e := m.pick(t), rapid.IntRange(0, 3).Draw(t, "execution")
+	index := rapid.SampledFrom([]uint32{reg.index, 1 << 30}).Draw(t, "index")
+	a, full := m.ask(t, e, reg.Base.With(packet.OpFree, 0), index, 0, nil)
+	if full {
+		return
+	}
+	if want := reg.refusal(e); a.Header.Status != want {
+		t.Fatalf("free: %v, want %v", a.Header.Status, want)
+	}
+	back := reg.own && index == reg.index
+	switch {
+	case a.Header.Status != fault.OK:
+		return
+	case (a.Header.Flags&packet.FlagDeferred == 0) != (e == 0 || back):
+		t.Fatalf("free: flags %#x", a.Header.Flags)
+	case e == 0 || back:
+		m.drop(reg)
+	default:
+		reg.hold(e)
+		reg.freed = true
+	}
+}
+
+func (m *model) drop(reg *modelRegion) {
+	m.regions = slices.DeleteFunc(m.regions, func(r *modelRegion) bool { return r == reg })
+}
+
+func (m *model) reclaim(t *rapid.T) {
+	reg := m.pick(t)
+	if err := m.store.Reclaim(control.Reclaim{Regions: []control.RegionID{{Offset: reg.Base.Offset(), Class: reg.Class}}}); err != nil {
+		t.Fatal(err)
+	}
+	m.drop(reg)
+}
+
+func (m *model) commit(t *rapid.T) { m.end(rapid.IntRange(1, 3).Draw(t, "execution")) }
+
+// end commits an execution. Another one takes its id, with places of its own.
+func (m *model) end(e int) {
+	for range 2 {
+		m.store.Commit(control.Commit{Executions: []control.ExecutionID{{15: byte(e)}}})
+	}
+	for _, reg := range slices.Clone(m.regions) {
+		switch {
+		case reg.holder != e:
+		case reg.freed:
+			m.drop(reg)
+		default:
+			reg.holder, reg.own = 0, false
+		}
+	}
+}
+
+// rollback is a crash.
+func (m *model) rollback(t *rapid.T) {
+	e := rapid.IntRange(1, 3).Draw(t, "execution")
+	r := &m.runs[e]
+	m.store.Fence(control.Fence{Node: rackaddr.Node(uint64(e + 1)), Incarnation: r.crashes + 1})
+	for range 2 {
+		m.store.Rollback(control.Rollback{Executions: []control.ExecutionID{{15: byte(e)}}})
+	}
+	*r = run{crashes: r.crashes + 1}
+	for _, reg := range m.regions {
+		if reg.holder == e {
+			copy(reg.data, reg.before)
+			reg.freed = false
+			if !reg.own {
+				reg.holder = 0
+			}
+		}
+	}
+}
+
+// check compares everything.
+func (m *model) check(t *rapid.T) {
+	live := m.store.List(control.Regions{}).Regions
+	for _, reg := range m.regions {
+		got := m.store.regions.byBase[reg.Base.Offset()]
+		if got == nil || !bytes.Equal(got.data, reg.data) {
+			t.Fatalf("%v is not what it should be", reg.Region)
+		}
+	}
+	if len(live) != min(len(m.regions), 4096/listBytes) || len(m.store.regions.byBase) != len(m.regions) {
+		t.Fatalf("%d regions, want %d", len(m.store.regions.byBase), len(m.regions))
+	}
+	checkUndo(t, m.store)
+}
+
+// checkUndo checks the undo's books.
+func checkUndo(t interface{ Fatalf(string, ...any) }, s *Store) {
+	used, live := uint64(0), map[*execution]int{}
+	for _, reg := range s.regions.byBase {
+		c := reg.changes
+		if c == nil {
+			continue
+		}
+		used += c.cost
+		live[c.by]++
+		if c.region != reg || s.undo.byID[c.by.id] != c.by || !slices.Contains(c.by.regions, reg) || c.own != (c.by.allocs[c.key] == c) {
+			t.Fatalf("the changes of %#x by %v are not in order", reg.base, c.by.id)
+		}
+	}
+	for id, e := range s.undo.byID {
+		used += executionCost
+		if e.live != live[e] || e.live == 0 || len(e.allocs) > e.live {
+			t.Fatalf("execution %v has %d regions and %d allocations, want %d", id, e.live, len(e.allocs), live[e])
+		}
+	}
+	if used != s.undo.used {
+		t.Fatalf("%d bytes are charged, want %d", s.undo.used, used)
+	}
+}
