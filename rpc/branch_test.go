@@ -149,12 +149,12 @@ func TestOutsideOfExecutions(t *testing.T) {
 		t.Errorf("random: %x, %x, %v", a, b, err)
 	}
 	own := errors.New("own")
-	if _, err := rpc.Effect(ctx, "key", func(context.Context) ([]byte, error) { return nil, own }); err != own {
+	if _, err := rpc.Effect(ctx, "key", func(context.Context) ([]byte, error) { return nil, own }); !errors.Is(err, own) {
 		t.Errorf("effect: %v", err)
 	}
 	slow, quick := make(chan struct{}), rpc.Go(ctx, func(context.Context) error { return own })
 	other := rpc.Go(ctx, func(context.Context) error { <-slow; return nil })
-	if i, err := rpc.WaitAny(ctx, other, quick); i != 1 || err != own {
+	if i, err := rpc.WaitAny(ctx, other, quick); i != 1 || !errors.Is(err, own) {
 		t.Errorf("saw %d, %v", i, err)
 	}
 	close(slow)
@@ -197,7 +197,7 @@ func TestMainRefusals(t *testing.T) {
 			}
 			return failed
 		})
-		if err != failed {
+		if !errors.Is(err, failed) {
 			t.Errorf("main: %v", err)
 		}
 		m := gk.must()

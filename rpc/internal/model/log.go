@@ -36,7 +36,7 @@ func (g *Gatekeeper) parent(from netip.Addr, m *packet.Message) (e *execution, o
 		return nil, m.Flags&packet.FlagSession != 0
 	}
 	if p := g.mains[m.Parent]; p != nil {
-		return &p.execution, p.node == from
+		return &p.execution, p.node == from && m.Floor == uint64(p.logged.Index)
 	}
 	p := g.calls[m.Parent]
 	if p == nil || p.done || p.service.node != from || !p.released {
