@@ -44,7 +44,7 @@ func (s *Store) Commit(c control.Commit) {
 func (s *Store) commit(e *execution) {
 	for _, reg := range e.regions {
 		switch c := reg.changes; {
-		case c == nil: // gone
+		case c == nil || c.by != e: // gone, or given back unchanged
 		case c.freed:
 			s.release(reg)
 		default:
@@ -70,7 +70,7 @@ func (s *Store) rollback(e *execution) {
 	var own []*region
 	for _, reg := range e.regions {
 		switch c := reg.changes; {
-		case c == nil: // gone
+		case c == nil || c.by != e: // gone, or given back unchanged
 		case c.own:
 			s.arena.zero(reg.block, reg.from, reg.to)
 			reg.from, reg.to, c.freed, c.used = 0, 0, false, false

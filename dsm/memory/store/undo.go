@@ -27,8 +27,8 @@ type undo struct {
 type execution struct {
 	id      control.ExecutionID
 	by      runner                // who runs it; zero after a rollback, until it is run again
-	regions []*region             // that it has changed; some may be gone
-	live    int                   // those that are not
+	regions []*region             // that it has changed, and some that it has not any more
+	live    int                   // of the former
 	allocs  map[allocKey]*changes // in those that it allocated
 }
 
@@ -192,6 +192,9 @@ func (u *undo) settle(reg *region) {
 	}
 	u.used -= c.cost
 	reg.changes = nil
+	if last := len(c.by.regions) - 1; last >= 0 && c.by.regions[last] == reg {
+		c.by.regions = c.by.regions[:last] // it does not grow with what is refused or taken back
+	}
 	if c.by.live--; c.by.live == 0 {
 		delete(u.byID, c.by.id)
 		u.used -= executionCost
