@@ -1,0 +1,102 @@
+package lab_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/gen/internal/lab/gen-go/labtest/lab"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+)
+
+// forged is a call's arguments made by hand, and takes any answer.
+type forged struct{ fields []rpc.WriteFunc }
+
+func (f forged) Write(ctx context.Context, out thrift.TProtocol) error {
+	return rpc.WriteRefStruct(ctx, out, "forged", f.fields...)
+}
+
+func (f forged) Read(ctx context.Context, in thrift.TProtocol) error {
+	return rpc.ReadRefStruct(ctx, in, func(int16, thrift.TType) rpc.ReadFunc { return nil })
+}
+
+// call makes a call of count.ref with forged arguments.
+func (w *world) call(fields ...rpc.WriteFunc) error {
+	_, err := w.thrift.Call(w.ctx, rpc.RefMethod("count"), forged{fields}, forged{})
+	return err
+}
+
+func reference(p dsmpacket.Pointer, length int64) rpc.WriteFunc {
+	return rpc.WriteRef("film", 1, &bifrost.Reference{Pointer: rpc.GlobalPointer(p), Length: length})
+}
+
+// TestForgedReferences: what no stub would send is refused with a code, and costs
+// neither memory nor the server its life.
+func TestForgedReferences(t *testing.T) {
+	onRack(t, func(w *world) {
+		p, err := w.node.Memory().Alloc(w.ctx, 64)
+		w.must(err)
+		foreign := dsmpacket.Make(rackaddr.DefaultDSMPrefix, p.Machine(), 1<<40)
+		for name, c := range map[string]struct {
+			err  error
+			want rpc.Code
+		}{
+			"right":              {w.call(reference(p, 64)), rpc.OK},
+			"none":               {w.call(), rpc.BadRequest},
+			"negative length":    {w.call(reference(p, -1)), rpc.BadRequest},
+			"no length":          {w.call(reference(p, 0)), rpc.BadRequest},
+			"no pointer":         {w.call(reference(dsmpacket.Pointer{}, 5)), rpc.BadRequest},
+			"immense length":     {w.call(reference(p, 1<<62)), rpc.BadRequest},
+			"more than there is": {w.call(reference(p, 65)), rpc.BadRequest},
+			"far more":           {w.call(reference(p, rpc.MaxRef)), rpc.PermissionDenied},
+			"somebody else's":    {w.call(reference(foreign, 5)), rpc.PermissionDenied},
+			"by value": {w.call(func(ctx context.Context, out thrift.TProtocol) error {
+				if err := out.WriteFieldBegin(ctx, "film", thrift.STRING, 1); err != nil {
+					return err
+				}
+				return out.WriteBinary(ctx, []byte("film"))
+			}), rpc.BadRequest},
+		} {
+			if rpc.CodeOf(c.err) != c.want {
+				t.Errorf("%s: %v, want %v", name, c.err, c.want)
+			}
+		}
+		w.must(w.node.Memory().Free(w.ctx, p))
+	})
+}
+
+// TestReferenceOverTCP: there is nothing that it could refer to.
+func TestReferenceOverTCP(t *testing.T) {
+	overTCP(t, func(w *world) {
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 64)
+		if err := w.call(reference(p, 64)); err == nil || !strings.Contains(err.Error(), "over Bifröst only") {
+			t.Error(err)
+		}
+		if n, err := w.client.Count(w.ctx, rpc.RefOf([]byte("abc"))); n != 3 || err != nil {
+			t.Error("the connection is out of order:", n, err)
+		}
+	})
+}
+
+// TestPlainServer: a server that knows nothing of references refuses the name.
+func TestPlainServer(t *testing.T) {
+	onRack(t, func(w *world) {
+		server, err := w.rack.Join(w.ctx, "s1", "plain")
+		w.must(err)
+		w.must(server.Export(w.ctx, "Plain", lab.NewKeeperProcessor(plainKeeper{})))
+		_, err = lab.NewKeeperRefClient(w.node.Client("Plain")).Keep(w.ctx, rpc.RefOf([]byte("film")))
+		if rpc.CodeOf(err) != rpc.NoSuchMethod {
+			t.Error(err)
+		}
+		w.must(server.Close(w.ctx))
+	})
+}
+
+type plainKeeper struct{}
+
+func (plainKeeper) Keep(_ context.Context, film []byte) (int64, error) { return int64(len(film)), nil }
