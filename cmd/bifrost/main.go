@@ -41,7 +41,7 @@ Start with:  bifrost demo`,
 		cmd.GroupID = groupRun
 		root.AddCommand(cmd)
 	}
-	root.AddCommand(newGenCmd(), newStatusCmd(), newPageCmd(), newVersionCmd())
+	root.AddCommand(newBenchCmd(), newGenCmd(), newStatusCmd(), newPageCmd(), newVersionCmd())
 	root.AddCommand(newShowCmds()...)
 	root.AddCommand(newOperateCmds()...)
 	return root
