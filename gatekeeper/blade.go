@@ -194,6 +194,7 @@ func (c *controller) restarted(b *blade) {
 		c.removeNode(n, "its daemon has restarted", nil)
 	}
 	clear(b.joins)
+	c.unfenced(b)
 	if b.memory() {
 		c.dropReclaims(b, b.reclaims)
 		b.reclaims, b.reclaiming = nil, 0
@@ -225,6 +226,7 @@ func (c *controller) failed(b *blade, why string) {
 	}
 	clear(b.joins)
 	c.change(nil, u)
+	c.unfenced(b)
 	c.act(c.fleet.Lost(b.hello.Blade, why, c.now))
 }
 

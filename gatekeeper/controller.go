@@ -34,6 +34,7 @@ type controller struct {
 	machines [256]*blade               // memory blades in service, by machine id
 	frees    map[packet.Pointer]uint64 // regions being freed: the request that is out
 	orphans  map[*call]time.Time       // calls that run without a caller, and when to ask for the reply
+	fences   []*fence                  // of nodes that are being removed
 
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out

@@ -32,6 +32,9 @@ type testBlade struct {
 	reclaimed []control.RegionID
 	tokens    uint64
 
+	unfencing bool            // it answers no fences
+	fenced    []control.Fence // what it was told, under mu
+
 	tap     atomic.Pointer[func(frame []byte)] // takes what arrives, if set
 	mu      sync.Mutex
 	arrived [][]byte
@@ -61,10 +64,40 @@ func (b *testBlade) attach() {
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
+		if b.fence(f) {
+			return
+		}
 		b.arrived = append(b.arrived, bytes.Clone(f))
 	}); err != nil {
 		b.r.t.Fatal(err)
 	}
+}
+
+// fence answers the Gatekeeper's command to fence a node at once, as a daemon does;
+// other commands wait for converse. The caller holds mu.
+func (b *testBlade) fence(f []byte) bool {
+	u, err := frame.ParseUDP6(f)
+	if err != nil || u.Dst.Port() != rackaddr.PortControl {
+		return false
+	}
+	m, err := control.Parse(u.Payload)
+	if err != nil || m.Kind != control.KindFence || m.Reply {
+		return false
+	}
+	if b.unfencing {
+		return true
+	}
+	var told control.Fence
+	if err := m.Decode(&told); err != nil {
+		b.r.t.Error(err)
+	}
+	b.fenced = append(b.fenced, told)
+	m.Reply, m.Floor, m.Body = true, 0, nil
+	answer := frame.UDP6{
+		SrcMAC: b.mac, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1}, Src: u.Dst, Dst: u.Src, Payload: m.Append(nil),
+	}.Append(nil)
+	go b.r.sw.Input(datapath.Port(b.port), answer) // the switch is busy with us
+	return true
 }
 
 // take returns the frames that have arrived for the blade, except for control

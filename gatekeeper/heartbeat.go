@@ -19,6 +19,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	b.heard, b.used = c.now, h.Used
 	c.reported(b, &h)
+	c.askFences(b)
 	reply := control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)}
 	for _, a := range h.Nodes {
 		if b.nodes[a] == nil {

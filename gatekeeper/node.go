@@ -137,8 +137,8 @@ func (c *controller) leave(p *port, m control.Message) error {
 }
 
 // removeNode cleans up after a node that is gone for good: its identity first, so
-// that nothing of it passes the switch any more; then its routes, and its part in
-// leases and regions. fenced is called when its identity is gone.
+// that nothing of it passes the switch any more; then its routes and, when the
+// memory blades refuse it, its part in leases and regions. fenced is called when its identity is gone.
 func (c *controller) removeNode(n *node, why string, fenced func()) {
 	if n.gone {
 		return
@@ -158,12 +158,7 @@ func (c *controller) removeNode(n *node, why string, fenced func()) {
 		if fenced != nil {
 			fenced()
 		}
-		c.forgetCaller(n)
-		c.steps(c.leases.RemoveNode(n.address))
-		c.graph.NodeGone(n.identity())
-		c.vacated(n)
-		c.event(Event{Kind: NodeLeft, Blade: b.hello.Blade, Node: n.address, Name: n.name, Message: why})
-		c.log.Info("node left", "node", n.address, "name", n.name, "reason", why)
+		c.fenceOff(n, func() { c.cleanUp(n, why) })
 	}, c.unidentify(n.address))
 	var u phase
 	u = append(u, c.base.unwant(l3Entry(host(n.address), 0))...)
@@ -172,6 +167,16 @@ func (c *controller) removeNode(n *node, why string, fenced func()) {
 		phases = append(phases, c.withdraw(n, a)...)
 	}
 	c.change(nil, phases...)
+}
+
+// cleanUp ends a fenced node's part in everything.
+func (c *controller) cleanUp(n *node, why string) {
+	c.forgetCaller(n)
+	c.steps(c.leases.RemoveNode(n.address))
+	c.graph.NodeGone(n.identity())
+	c.vacated(n)
+	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: why})
+	c.log.Info("node left", "node", n.address, "name", n.name, "reason", why)
 }
 
 // unidentify removes a node's identity, at whatever port it is.

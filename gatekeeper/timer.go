@@ -19,6 +19,7 @@ func (c *controller) tick() {
 			c.converse(p)
 		}
 	}
+	c.giveUpFences()
 	c.probe()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
@@ -54,6 +55,9 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	}
 	if c.resuming.due() && c.connected {
 		earliest(c.now)
+	}
+	for _, f := range c.fences {
+		earliest(f.until)
 	}
 	if due, waits := c.fleet.Deadline(c.now); waits {
 		earliest(due)

@@ -1,0 +1,71 @@
+package gatekeeper
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// fences returns what a memory blade was told to fence.
+func (b *testBlade) fences() []control.Fence {
+	b.r.settle()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.fenced)
+}
+
+// The regions of a node that is gone are handed on only when the memory blades
+// refuse it; what it has sent may be on its way to them until then.
+func TestFence_BeforeRegionsAreHandedOn(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.m1.unfencing = true
+		s.a.leave()
+		s.m1.converse()
+		if len(s.m1.reclaimed) != 0 || len(s.snapshot().Regions) != 1 {
+			t.Errorf("not fenced yet: reclaimed %+v, regions %+v", s.m1.reclaimed, s.snapshot().Regions)
+		}
+		if s.a.memory(packet.OpRead, p); len(s.m1.take()) != 0 {
+			t.Error("the node still reaches its region")
+		}
+		s.m1.mu.Lock()
+		s.m1.unfencing = false
+		s.m1.mu.Unlock()
+		pass(time.Second) // it is asked again
+		if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.a.address, Incarnation: 1}) {
+			t.Errorf("fenced %+v", got)
+		}
+		s.m1.converse()
+		if len(s.m1.reclaimed) != 1 || len(s.snapshot().Regions) != 0 {
+			t.Errorf("fenced: reclaimed %+v, regions %+v", s.m1.reclaimed, s.snapshot().Regions)
+		}
+	})
+}
+
+// A memory blade that does not answer holds nobody up for ever: neither one that
+// fails, nor one that goes on reporting.
+func TestFence_WithoutAnswer(t *testing.T) {
+	inSmall(t, func(s *small) {
+		s.m1.alloc(s.a, 1, 1)
+		s.m1.unfencing = true
+		s.a.leave()
+		s.beat(fencePatience*time.Second-time.Second, s.b.testBlade, s.c.testBlade, s.m1)
+		if n := len(s.snapshot().Regions); n != 1 {
+			t.Errorf("after some heartbeats there are %d regions", n)
+		}
+		s.beat(2*time.Second, s.b.testBlade, s.c.testBlade, s.m1)
+		if n := len(s.snapshot().Regions); n != 0 || s.snapshot().Counters.Failures == 0 {
+			t.Errorf("the blade reports but does not answer: %d regions", n)
+		}
+
+		s.m1.alloc(s.b, 1, 2)
+		s.b.leave()
+		pass(missedHeartbeats*time.Second + time.Second) // now it is silent, too
+		if n := len(s.snapshot().Regions); n != 0 {
+			t.Errorf("the blade has failed: %d regions", n)
+		}
+	})
+}
