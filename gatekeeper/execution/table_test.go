@@ -1,0 +1,238 @@
+package execution
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// The scripts and the model of package recovery test the Table together with the
+// recovery of nodes. Here is what they do not reach.
+
+const arrays = 7
+
+var (
+	client = log.Node{Address: rackaddr.Node(1), Incarnation: 1}
+	server = log.Node{Address: rackaddr.Node(2), Incarnation: 1}
+	now    = time.Unix(1, 0).UTC()
+)
+
+// bench is a Table with its log.
+type bench struct {
+	*Table
+	t    *testing.T
+	disk map[log.Key]log.Record
+	seq  uint64
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{Table: New(0), t: t, disk: map[log.Key]log.Record{}}
+	b.keep(b.Up(server, arrays))
+	return b
+}
+
+func (b *bench) keep(o Output) []Action {
+	for _, r := range o.Put {
+		b.seq++
+		r.Sequence = b.seq
+		b.disk[r.Key()] = r
+	}
+	for _, k := range o.Delete {
+		delete(b.disk, k)
+	}
+	return o.Actions
+}
+
+func (b *bench) reload() {
+	b.t.Helper()
+	var err error
+	if b.Table, err = Load(0, sequence(b.disk)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func sequence(disk map[log.Key]log.Record) iter.Seq2[log.Record, error] {
+	all := make([]log.Record, 0, len(disk))
+	for _, r := range disk {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b log.Record) int { return int(a.Sequence) - int(b.Sequence) })
+	return func(yield func(log.Record, error) bool) {
+		for _, r := range all {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// message is the client's n-th call.
+func message(n uint64) packet.Message {
+	return packet.Message{Header: packet.Header{
+		Type: packet.Call, Flags: (packet.FlagHeld | packet.FlagSession).WithPolicy(packet.PolicyRecover),
+		Call: packet.SessionID(3, n), Floor: n, CallerIncarnation: 1, Service: arrays,
+	}}
+}
+
+func (b *bench) send(m packet.Message, serial bool) (Verdict, []Action) {
+	v, o := b.Call(Request{Message: &m, Datagram: m.Append(nil), Caller: client, Callee: server, Serial: serial, Now: now})
+	return v, b.keep(o)
+}
+
+// serve has a serial call done, with sections in its answer.
+func (b *bench) serve(n uint64, sections ...trailer.Section) {
+	b.t.Helper()
+	m := message(n)
+	if v, _ := b.send(m, true); v != Fresh {
+		b.t.Fatalf("call %d is %s", n, v)
+	}
+	b.keep(b.Admitted(m.Call, nil))
+	m.Type, m.CalleeIncarnation, m.Trailer = packet.Reply, 1, trailer.Append(nil, sections)
+	v, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
+	if v != Fresh {
+		b.t.Fatalf("reply %d is %s", n, v)
+	}
+	b.keep(o)
+	b.keep(b.Committed(m.Call))
+	b.keep(b.Returned(m.Call, nil, now))
+}
+
+func TestRefusalIsLogged(t *testing.T) {
+	b := newBench(t)
+	m := message(1)
+	b.send(m, true)
+	why := fault.New(fault.PermissionDenied, "call", "not yours")
+	if got := b.keep(b.Admitted(m.Call, why)); !slices.Equal(got, []Action{Answer{m.Call, client.Address}}) {
+		t.Errorf("refused: %v", got)
+	}
+	for range 2 { // the same again, also after a restart
+		if v, got := b.send(m, true); v != Done || !slices.Equal(got, []Action{Answer{m.Call, client.Address}}) {
+			t.Errorf("sent again: %s, %v", v, got)
+		}
+		p, err := packet.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)
+		if err != nil || p.Type != packet.Exception || p.Code != fault.PermissionDenied || string(p.Payload) != "not yours" {
+			t.Errorf("logged is %+v, %v", p, err)
+		}
+		b.reload()
+	}
+	if _, next := b.State(arrays); next != 1 {
+		t.Errorf("the refused call has taken a number: the next is %d", next)
+	}
+}
+
+func TestWhoMayCall(t *testing.T) {
+	b := newBench(t)
+	late := message(4)
+	b.send(message(5), false)
+	if v, got := b.send(late, false); v != Stale || got != nil {
+		t.Errorf("below the floor: %s, %v", v, got)
+	}
+	orphan := message(6)
+	orphan.Flags &^= packet.FlagSession
+	orphan.Parent = packet.ID{9}
+	if v, got := b.send(orphan, false); v != Refused || len(got) != 1 || got[0].(Except).Why.Code != fault.Stale {
+		t.Errorf("of an unknown execution: %s, %v", v, got)
+	}
+	old := message(7)
+	old.CallerIncarnation = 0
+	if v, got := b.send(old, false); v != Stale || got != nil {
+		t.Errorf("of another incarnation: %s, %v", v, got)
+	}
+	m := message(5)
+	v, o := b.Call(Request{Message: &m, Datagram: m.Append(nil), Caller: log.Node{Address: rackaddr.Node(9), Incarnation: 1}, Now: now})
+	if v != Refused || len(o.Actions) != 1 || o.Actions[0].(Except).Why.Code != fault.BadRequest {
+		t.Errorf("of another node: %s, %v", v, o.Actions)
+	}
+	if len(b.disk) != 0 {
+		t.Errorf("%d records of calls that were not admitted", len(b.disk))
+	}
+}
+
+// TestFold runs calls with small changes: their answers stay until the state's
+// record has them, and the records stay few.
+func TestFold(t *testing.T) {
+	b := newBench(t)
+	var want []byte
+	most := 0
+	for n := range uint64(500) {
+		data := fmt.Appendf(nil, "%03d,", n)
+		want = append(want, data...)
+		b.serve(n+1, trailer.Section{Type: trailer.Delta, Data: data})
+		most = max(most, len(b.disk))
+		if n%50 == 7 {
+			b.reload()
+			b.keep(b.Up(server, arrays))
+			for id := range b.calls {
+				b.keep(b.Committed(id))
+				b.keep(b.Returned(id, nil, now))
+			}
+		}
+	}
+	// Each answer has a header and 17 bytes of sections, of which the state has all.
+	if limit := max(leastFold, len(want)/4*17)/(packet.HeaderSize+17) + 5; most > limit {
+		t.Errorf("up to %d records, want at most %d", most, limit)
+	}
+	b.reload()
+	sections, next := b.State(arrays)
+	ss, err := trailer.Parse(sections)
+	var got []byte
+	for _, s := range ss {
+		got = append(got, s.Data...)
+	}
+	if err != nil || !bytes.Equal(got, want) || next != 501 {
+		t.Errorf("state %q, next %d, %v", got, next, err)
+	}
+	b.keep(b.Up(server, arrays))
+	b.serve(501, trailer.Section{Type: trailer.Snapshot, Data: []byte("new")})
+	if sections, _ := b.State(arrays); !bytes.HasSuffix(sections, []byte("new")) || len(sections) > 20 {
+		t.Errorf("after a snapshot: %q", sections)
+	}
+}
+
+// TestResultRefused: what the callee hands over is not its own.
+func TestResultRefused(t *testing.T) {
+	b := newBench(t)
+	m := message(1)
+	b.send(m, false)
+	b.keep(b.Admitted(m.Call, nil))
+	m.Type, m.CalleeIncarnation = packet.Reply, 1
+	_, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
+	b.keep(o)
+	b.keep(b.Committed(m.Call))
+	b.keep(b.Returned(m.Call, fault.New(fault.PermissionDenied, "reply", "no"), now))
+	p, err := packet.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)
+	if err != nil || p.Code != fault.PermissionDenied {
+		t.Errorf("the outcome is %+v, %v", p.Header, err)
+	}
+}
+
+// FuzzLoad loads records of any content.
+func FuzzLoad(f *testing.F) {
+	m := message(1)
+	b := m.Append(nil)
+	for kind := log.KindCall; kind <= log.KindCut; kind++ {
+		f.Add(uint8(kind), m.Call[:], uint64(1), uint32(1), b, make([]byte, cutSize))
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, id []byte, order uint64, attempt uint32, datagram, data []byte) {
+		r := log.Record{Kind: log.Kind(kind), Sequence: 2, Caller: client, Callee: server, Order: order, Attempt: attempt, Packet: datagram, Data: data}
+		copy(r.ID[:], id)
+		call := log.Record{Kind: log.KindCall, ID: log.ID(m.Call), Sequence: 1, Caller: client, Callee: server, Packet: b}
+		table, err := Load(0, sequence(map[log.Key]log.Record{call.Key(): call, r.Key(): r}))
+		if err != nil {
+			return
+		}
+		table.Resume(now)
+		table.Fail(server, false, now)
+		table.Fenced(server.Address)
+		table.Again()
+	})
+}
