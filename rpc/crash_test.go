@@ -103,7 +103,7 @@ func (w *world) work(ctx context.Context, n *rpc.Node, a int64) (int64, error) {
 		return 0, err
 	}
 	h := fnv.New32a()
-	fmt.Fprint(h, rpc.Now(ctx), random, chance, effect)
+	fmt.Fprintf(h, "%d %x %d %s", rpc.Now(ctx).UnixNano(), random, chance, effect)
 	seen := int64(h.Sum32())
 	place, err := down().Add(ctx, 100*a, seen)
 	if err != nil {

@@ -100,7 +100,7 @@ func outside(effects *atomic.Int64, saw *[]string) func(context.Context, *rpc.No
 		_, failed := rpc.Effect(ctx, "fail", func(context.Context) ([]byte, error) {
 			return nil, fmt.Errorf("attempt %d", effects.Add(1))
 		})
-		*saw = append(*saw, fmt.Sprint(now.UnixNano(), random, effect, failed))
+		*saw = append(*saw, fmt.Sprintf("%d %x %s %v", now.UnixNano(), random, effect, failed))
 		return nil
 	}
 }
