@@ -102,6 +102,74 @@ func TestMemoryBlade(t *testing.T) {
 	})
 }
 
+// TestMemoryUndo: a memory blade keeps undo if the Gatekeeper commits, and does as
+// it is told with what executions have done.
+func TestMemoryUndo(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		r.gk.set(func() { r.gk.welcome.Undo = true })
+		m, registered, stop := r.memory()
+		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
+		d, err := dsm.NewClient(dsm.Config{
+			Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		p, err := d.Alloc(r.ctx, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, second := control.ExecutionID{1}, control.ExecutionID{2}
+		write := func(id control.ExecutionID, text string) {
+			t.Helper()
+			if _, err := d.With(dsm.Scope{Execution: id}).Write(r.ctx, p, []byte(text)); err != nil {
+				t.Error(err)
+			}
+		}
+		read := func(want string) {
+			t.Helper()
+			b := make([]byte, len(want))
+			if _, err := d.Read(r.ctx, p, b); err != nil || string(b) != want {
+				t.Errorf("read %q, %v, want %q", b, err, want)
+			}
+		}
+		write(first, "one")
+		for range 2 {
+			if err := r.gk.command(control.KindCommit, control.Commit{Executions: []control.ExecutionID{first}}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		write(second, "two")
+		var l control.ExecutionList
+		if err := r.gk.command(control.KindExecutions, control.Executions{}, &l); err != nil || len(l.Executions) != 1 || l.Executions[0] != second {
+			t.Errorf("%+v, %v", l, err)
+		}
+		read("two")
+		for range 2 {
+			if err := r.gk.command(control.KindRollback, control.Rollback{Executions: l.Executions}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		read("one")
+		for _, kind := range []control.Kind{control.KindCommit, control.KindRollback, control.KindExecutions} {
+			if err := r.gk.command(kind, 1, nil); fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+		// A Gatekeeper that does not commit takes over.
+		r.gk.set(func() { r.gk.welcome.Undo, r.gk.reply.Known = false, false })
+		<-registered
+		write(first, "six")
+		if u := m.Server().Metrics().Undo; u.Executions != 0 || u.Commits != 1 || u.Rollbacks != 1 {
+			t.Errorf("%+v", u)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestMachineChanges: a memory server cannot become another machine.
 func TestMachineChanges(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {

@@ -218,7 +218,11 @@ func TestCommands(t *testing.T) {
 		t.Errorf("fenced, but %v", h.Status)
 	}
 	b.stop()
-	for _, err := range []error{b.server.Fence(control.Fence{}), b.server.Reclaim(control.Reclaim{})} {
+	_, listing := b.server.Executions(control.Executions{})
+	for _, err := range []error{
+		b.server.Fence(control.Fence{}), b.server.Reclaim(control.Reclaim{}), b.server.Commit(control.Commit{}),
+		b.server.Rollback(control.Rollback{}), b.server.KeepUndo(true), listing,
+	} {
 		if fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("after the end: %v", err)
 		}
