@@ -1,0 +1,41 @@
+package gen_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bifrost-rack/bifrost/rpc/gen"
+)
+
+func ExampleGenerate() {
+	idl := `namespace go photos
+struct Photo { 1: i32 width, 2: binary pixels }
+service Lab {
+  Photo develop(1: binary raw (bifrost.ref)) (bifrost.ref, bifrost.policy = "recover")
+}`
+	read := func(string) ([]byte, error) { return []byte(idl), nil }
+	files, err := gen.Generate("lab.thrift", read, gen.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(files[0].Name)
+	for line := range strings.Lines(string(files[0].Content)) {
+		if strings.HasPrefix(line, "\tDevelop(") || strings.Contains(line, "WithPolicy") {
+			fmt.Println(strings.TrimSpace(line))
+		}
+	}
+	// Output:
+	// photos/lab-bifrost.go
+	// Develop(ctx context.Context, raw *rpc.Ref[[]byte]) (*rpc.Ref[*Photo], error)
+	// rpc.WithPolicy(rpc.PolicyRecover, "develop", "develop.ref"),
+}
+
+// What cannot be a reference is refused with its line and what to do.
+func ExampleGenerate_error() {
+	idl := "service Counts {\n  void put(1: map<string, i64> counts (bifrost.ref))\n}\n"
+	_, err := gen.Generate("counts.thrift", func(string) ([]byte, error) { return []byte(idl), nil }, gen.Options{})
+	fmt.Println(err)
+	// Output:
+	// counts.thrift:2: argument counts of method put: a map cannot be a reference; put it into a struct (struct Values { 1: map<…> values }) and pass that
+}
