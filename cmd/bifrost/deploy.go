@@ -1,19 +1,16 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"gopkg.in/yaml.v3"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/gatekeeper/appfile"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 )
 
 func newDeployCmd() *cobra.Command {
@@ -26,8 +23,8 @@ watched, started again when they end, and moved when their blades fail. Deployin
 it again changes numbers, blades and policies, and adds programs.
 
 A program is a path, or a name that lies beside bifrost or on the PATH of the
-blades' daemons. examples/app.yaml shows every key.`,
-		Example: `  bifrost deploy examples/app.yaml
+blades' daemons. examples/arrays/app.yaml shows every key.`,
+		Example: `  bifrost deploy examples/arrays/app.yaml
   bifrost apps`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -114,24 +111,19 @@ func appRows(apps []api.App, n names) []string {
 	return rows
 }
 
-// readApp reads the file of a deployment.
+// readApp reads the file of a deployment, and finds the programs that are on this
+// machine.
 func readApp(path string) (name string, spec api.AppSpec, err error) {
-	b, err := os.ReadFile(path)
+	app, err := appfile.Read(path)
 	if err != nil {
-		return "", spec, fmt.Errorf("deploy: %w", err)
-	}
-	if name, spec, err = parseApp(b); err != nil {
-		return "", spec, fmt.Errorf("%s: %w", path, err)
+		return "", spec, err
 	}
 	host, err := (&rackOptions{}).host()
 	if err != nil {
 		return "", spec, err
 	}
-	for i := range spec.Programs {
-		args := spec.Programs[i].Args
-		if len(args) == 0 {
-			continue // the Gatekeeper says what is wrong
-		}
+	for i := range app.Programs {
+		args := app.Programs[i].Args
 		if strings.Contains(args[0], "/") && !filepath.IsAbs(args[0]) {
 			args[0] = filepath.Join(filepath.Dir(path), args[0])
 		}
@@ -139,39 +131,24 @@ func readApp(path string) (name string, spec api.AppSpec, err error) {
 			args[0] = found // else it may be there on the blades
 		}
 	}
-	return name, spec, nil
+	return app.Name, appSpec(&app), nil
 }
 
-// parseApp reads the specification of a deployment; one node is what a program has
-// for which no number is given.
-func parseApp(b []byte) (string, api.AppSpec, error) {
-	var app struct {
-		Name        string `yaml:"name"`
-		api.AppSpec `yaml:",inline"`
-	}
-	d := yaml.NewDecoder(bytes.NewReader(b))
-	d.KnownFields(true)
-	if err := d.Decode(&app); err != nil && !errors.Is(err, io.EOF) {
-		return "", api.AppSpec{}, err
-	}
-	var given struct {
-		Programs []struct {
-			Nodes *int `yaml:"nodes"`
-		} `yaml:"programs"`
-	}
-	if err := yaml.Unmarshal(b, &given); err != nil {
-		return "", api.AppSpec{}, err
-	}
-	for i := range app.Programs {
-		if given.Programs[i].Nodes == nil {
-			app.Programs[i].Nodes = 1
+// appSpec is a specification as the API takes it.
+func appSpec(s *resources.Spec) (out api.AppSpec) {
+	for i := range s.Programs {
+		p := &s.Programs[i]
+		program := api.Program{
+			Name: p.Name, Args: p.Args, Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 		}
+		for _, v := range p.Services {
+			service := api.ProgramService{Name: v.Name, Stateful: v.Stateful}
+			for _, m := range v.Methods {
+				service.Methods = append(service.Methods, api.MethodPolicy{Name: m.Name, Policy: m.Policy})
+			}
+			program.Services = append(program.Services, service)
+		}
+		out.Programs = append(out.Programs, program)
 	}
-	switch {
-	case app.Name == "":
-		return "", api.AppSpec{}, errors.New("the deployment has no name: add name: NAME")
-	case len(app.Programs) == 0:
-		return "", api.AppSpec{}, errors.New("the deployment has no programs")
-	}
-	return app.Name, app.AppSpec, nil
+	return out
 }
