@@ -174,7 +174,7 @@ func (l *loader) reply(r log.Record) error {
 	if k == nil {
 		return nil
 	}
-	k.incarnation = r.Callee.Incarnation
+	k.incarnation, k.record = r.Callee.Incarnation, nil
 	// Whether its effects have left is not known, so they leave again.
 	switch {
 	case r.Attempt == abortedMark:

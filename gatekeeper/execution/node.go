@@ -74,8 +74,8 @@ func (t *Table) cutAll(n *node, now time.Time) {
 	}
 	for _, k := range calls {
 		k.sent = false
-		if k.cut || k.stage != running || !n.failed(k.incarnation) {
-			continue // what is cut already has not been delivered since
+		if k.cut || t.held(k) || k.stage != running || !n.failed(k.incarnation) {
+			continue // what is cut already has not been delivered since, nor has what is held
 		}
 		t.cut(&k.execution)
 		if k.order == 0 || first[k.service] == k {
@@ -120,7 +120,7 @@ func (t *Table) abandon(n *node, now time.Time) {
 // abort gives a call up: an exception is its outcome, and what its execution did
 // is rolled back once its node is fenced. Its one-ways never leave.
 func (t *Table) abort(k *call, why *fault.Error, now time.Time) {
-	k.stage = aborting
+	k.stage, k.record = aborting, nil
 	t.outcome(k, exception(&k.header, why), abortedMark, now)
 	t.do(Aborted{k.id, why})
 	for _, child := range sorted(k.children) {

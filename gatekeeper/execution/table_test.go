@@ -236,3 +236,42 @@ func FuzzLoad(f *testing.F) {
 		table.Again()
 	})
 }
+
+// TestWhoMayAnswer: only the node and incarnation that the call was delivered to.
+func TestWhoMayAnswer(t *testing.T) {
+	b := newBench(t)
+	m := message(1)
+	b.send(m, false)
+	b.keep(b.Admitted(m.Call, nil))
+	answer := func(from log.Node) Verdict {
+		r := m
+		r.Type, r.CalleeIncarnation = packet.Reply, from.Incarnation
+		v, o := b.Reply(Response{Message: &r, Datagram: r.Append(nil), Callee: from, Now: now})
+		b.keep(o)
+		return v
+	}
+	other := log.Node{Address: rackaddr.Node(9), Incarnation: 1}
+	next := log.Node{Address: server.Address, Incarnation: 2}
+	if v := answer(other); v != Stale {
+		t.Errorf("another node's answer is %s", v)
+	}
+	if v := answer(next); v != Stale {
+		t.Errorf("the answer of an incarnation that was not given the call is %s", v)
+	}
+	b.keep(b.Fail(server, false, now))
+	if v := answer(server); v != Stale {
+		t.Errorf("the failed incarnation's answer is %s", v)
+	}
+	b.keep(b.Fenced(server.Address))
+	b.keep(b.RolledBack(m.Call))
+	if v := answer(next); v != Stale {
+		t.Errorf("the answer before the call is delivered again is %s", v)
+	}
+	b.keep(b.Up(next, arrays))
+	if v := answer(server); v != Stale {
+		t.Errorf("the failed incarnation's late answer is %s", v)
+	}
+	if v := answer(next); v != Fresh {
+		t.Errorf("the next incarnation's answer is %s", v)
+	}
+}

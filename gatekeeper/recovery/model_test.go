@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
@@ -202,9 +203,6 @@ func (r *rack) check(client bool) {
 	if client {
 		r.expect(packet.ID{}, clientProgram(r), 0, 3, true, true)
 	}
-	if n := len(r.memory.open); n > 0 {
-		r.fatalf("%d executions have written what is neither kept nor undone", n)
-	}
 	sections, _ := r.table.State(servers - 1)
 	seen := map[packet.ID]int{}
 	ss, _ := trailer.Parse(sections)
@@ -220,6 +218,14 @@ func (r *rack) check(client bool) {
 	}
 	if client && len(seen) != r.serials {
 		r.fatalf("the state has %d calls, want %d", len(seen), r.serials)
+	}
+	r.checkEmpty()
+}
+
+// checkEmpty checks that nothing is left of calls and recoveries.
+func (r *rack) checkEmpty() {
+	if n := len(r.memory.open); n > 0 {
+		r.fatalf("%d executions have written what is neither kept nor undone", n)
 	}
 	if calls, _ := r.table.Calls(); calls > 0 {
 		r.fatalf("%d calls are left", calls)
@@ -241,6 +247,43 @@ func TestExactlyOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		runSeed(t, seed, rapid.IntRange(0, 12).Draw(rt, "crashes"))
+	})
+}
+
+// TestAllOrNothing is the same with nodes that nobody starts again, and calls that
+// fail when they were cut off twice: what each call did is there as a whole, or not
+// at all.
+func TestAllOrNothing(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newRack(t, rapid.Uint64().Draw(rt, "seed"))
+		r.limit, r.table, r.aborts = 2, execution.New(2), true
+		for i := range servers {
+			r.homes[serverAddr(i)] = r.rnd.IntN(2) == 0
+			r.execution(r.table.Up(log.Node{Address: serverAddr(i), Incarnation: 1}, uint64(i)))
+		}
+		crashes := 12
+		r.seed, r.mains, r.clients, r.trouble = r.rnd.Uint64(), 2, 3, 0.2*r.rnd.Float64()
+		r.workload()
+		for range 200 + r.rnd.IntN(1500) {
+			r.act(&crashes)
+		}
+		r.settle()
+		if p := r.identity[clientAddr]; p != nil {
+			p.suspect, p.alive = true, false
+			r.settle()
+		}
+		for id, ops := range r.ops {
+			var want []string
+			for pc, o := range ops {
+				if o.kind == write && r.memory.ended[id] {
+					want = append(want, fmt.Sprint(pc))
+				}
+			}
+			if got := r.memory.kept[id]; !slices.Equal(got, want) {
+				r.fatalf("%s has written %v for good, want %v", id, got, want)
+			}
+		}
+		r.checkEmpty()
 	})
 }
 

@@ -105,6 +105,7 @@ func (p *process) begin(m packet.Message, d execution.Deliver) {
 		past: map[uint32]byte{}, answers: map[packet.ID]bool{}, lent: len(m.Pointers) > 0 && m.Type == packet.Call,
 	}
 	e.ops = program(binary.BigEndian.Uint64(m.Payload), e.depth, e.serial)
+	p.r.ops[e.id] = e.ops
 	if d.Attempt > 0 {
 		e.recall(d.Journal)
 	}

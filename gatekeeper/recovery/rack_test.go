@@ -39,8 +39,10 @@ type rack struct {
 	unplaced []log.Node          // that wait for a spare
 	memory   memory
 
-	trouble float64 // how often packets are lost or doubled
-	aborts  bool    // are expected
+	trouble float64            // how often packets are lost or doubled
+	limit   uint16             // of attempts
+	aborts  bool               // are expected
+	ops     map[packet.ID][]op // of all calls that were ever begun
 
 	seed           uint64 // of the programs
 	mains, clients int    // how much the durable main and the plain client do
@@ -84,7 +86,7 @@ var (
 func newRack(t *testing.T, seed uint64) *rack {
 	r := &rack{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), disk: map[log.Key]log.Record{}, identity: map[netip.Addr]*process{},
-		homes: map[netip.Addr]bool{mainAddr: true}, life: 1, table: execution.New(1000), machine: New(),
+		homes: map[netip.Addr]bool{mainAddr: true}, life: 1, limit: 1000, table: execution.New(1000), machine: New(), ops: map[packet.ID][]op{},
 		memory: memory{map[packet.ID][]string{}, map[packet.ID][]string{}, map[netip.Addr]uint32{}, map[packet.ID]bool{}},
 	}
 	r.recovery(r.machine.AddServer("m1"))
@@ -277,7 +279,7 @@ func (r *rack) killGatekeeper() {
 	r.queue = nil
 	r.events = slices.DeleteFunc(r.events, func(e event) bool { return e.life != 0 })
 	var err error
-	if r.table, err = execution.Load(1000, r.records()); err != nil {
+	if r.table, err = execution.Load(r.limit, r.records()); err != nil {
 		r.fatalf("load: %v", err)
 	}
 	if r.machine, err = Load(r.records()); err != nil {
