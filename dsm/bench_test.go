@@ -3,10 +3,14 @@ package dsm_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/memory"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -15,6 +19,76 @@ import (
 func BenchmarkWire(b *testing.B) {
 	r := newRack(b, wire.Config{}, 1)
 	benchmark(b, r.client(1, 1))
+}
+
+// What undo costs an execution's writes: medians of writes done in turn, so that
+// a busy machine does to all of them the same. "again" is where the execution
+// has written before; before "first", it has been committed.
+func BenchmarkUndo(b *testing.B) {
+	r := newRack(b, wire.Config{}, 1)
+	r.keepUndo()
+	benchmarkUndo(b, r.client(1, 1), r.memories[0])
+}
+
+func benchmarkUndo(b *testing.B, c *dsm.Client, server *memory.Server) {
+	for _, size := range []int{8, 4 << 10, 64 << 10, 2 << 20} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			plain, again, first := newTimed(b, c, size, 0), newTimed(b, c, size, 1), newTimed(b, c, size, 2)
+			commit := func(n byte) {
+				must(b, server.Commit(control.Commit{Executions: []control.ExecutionID{{n}}}))
+			}
+			again.write(b)
+			b.ResetTimer()
+			for range b.N {
+				plain.write(b)
+				again.write(b)
+				first.write(b)
+				commit(2)
+			}
+			b.StopTimer()
+			off := plain.median()
+			b.ReportMetric(0, "ns/op") // of three writes: says nothing
+			b.ReportMetric(float64(off.Nanoseconds()), "off-ns")
+			b.ReportMetric(float64(again.median())/float64(off), "again/off")
+			b.ReportMetric(float64(first.median())/float64(off), "first/off")
+			commit(1)
+			for _, t := range []*timed{plain, again, first} {
+				must(b, c.Free(context.Background(), t.at))
+			}
+		})
+	}
+}
+
+// timed is writes to a region of their own on behalf of an execution, 0 for none.
+type timed struct {
+	client *dsm.Client
+	at     dsm.Pointer
+	buf    []byte
+	took   []time.Duration
+}
+
+func newTimed(b *testing.B, c *dsm.Client, size int, execution byte) *timed {
+	t := &timed{buf: make([]byte, size)}
+	var err error
+	t.at, err = c.Alloc(context.Background(), uint64(size))
+	must(b, err)
+	_, err = c.Write(context.Background(), t.at, t.buf) // so that there is something to keep
+	must(b, err)
+	t.client = c.With(dsm.Scope{Execution: [16]byte{execution}})
+	return t
+}
+
+func (t *timed) write(b *testing.B) {
+	start := time.Now()
+	if _, err := t.client.Write(context.Background(), t.at, t.buf); err != nil {
+		b.Fatal(err)
+	}
+	t.took = append(t.took, time.Since(start))
+}
+
+func (t *timed) median() time.Duration {
+	slices.Sort(t.took)
+	return t.took[len(t.took)/2]
 }
 
 // benchmark measures reads and writes of several sizes.

@@ -80,16 +80,16 @@ func cable(t testing.TB) (blade, compute *linux.Stack, enter func(*linux.Stack))
 }
 
 // kernelPair starts a memory server and a client on the kernel's sockets.
-func kernelPair(t testing.TB) (c *dsm.Client) {
+func kernelPair(t testing.TB) (c *dsm.Client, s *memory.Server) {
 	t.Helper()
 	apart(t, func() {
 		blade, compute, enter := cable(t)
 		enter(blade)
-		serve(t, blade)
+		s = serve(t, blade)
 		enter(compute)
 		c = dial(t, compute)
 	})
-	return c
+	return c, s
 }
 
 // up brings the interfaces of the present namespace up, with everything in a
@@ -128,7 +128,7 @@ func waitUp(t testing.TB) {
 	t.Fatal("eth0 does not come up")
 }
 
-func serve(t testing.TB, stack netio.Stack) {
+func serve(t testing.TB, stack netio.Stack) *memory.Server {
 	t.Helper()
 	s, err := memory.NewServer(memory.Config{Stack: stack, Prefix: prefix, Machine: 1, Capacity: 4 << 30, Epoch: 1})
 	must(t, err)
@@ -141,6 +141,7 @@ func serve(t testing.TB, stack netio.Stack) {
 			t.Error(err)
 		}
 	})
+	return s
 }
 
 func dial(t testing.TB, stack netio.Stack) *dsm.Client {
@@ -155,7 +156,7 @@ func dial(t testing.TB, stack netio.Stack) *dsm.Client {
 }
 
 func TestOverTheKernel(t *testing.T) {
-	c := kernelPair(t)
+	c, _ := kernelPair(t)
 	transfers(t, c, append(sizes, 48<<20)...)
 }
 
@@ -165,7 +166,7 @@ func TestOneGiB(t *testing.T) {
 	if racing {
 		size = 1 << 26
 	}
-	c := kernelPair(t)
+	c, _ := kernelPair(t)
 	p := alloc(t, c, uint64(size))
 	b := make([]byte, size)
 	for at := 0; at < size; at += page {
@@ -186,7 +187,16 @@ func TestOneGiB(t *testing.T) {
 }
 
 // Over the kernel's sockets and a cable, beside a bare echo over the same.
-func BenchmarkCable(b *testing.B) { benchmark(b, kernelPair(b)) }
+func BenchmarkCable(b *testing.B) {
+	c, _ := kernelPair(b)
+	benchmark(b, c)
+}
+
+func BenchmarkCableUndo(b *testing.B) {
+	c, s := kernelPair(b)
+	must(b, s.KeepUndo(true))
+	benchmarkUndo(b, c, s)
+}
 
 func BenchmarkCableEcho(b *testing.B) {
 	var near, far netio.Conn
