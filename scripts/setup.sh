@@ -4,6 +4,7 @@
 set -eu
 declare -A need=(
   [thrift]=thrift-compiler [mn]=mininet [brctl]=bridge-utils [ifconfig]=net-tools [ping]=iputils-ping [ip]=iproute2
+  [chromium]=chromium
 )
 missing=()
 for cmd in "${!need[@]}"; do

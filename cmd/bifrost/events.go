@@ -105,6 +105,9 @@ func describe(e *api.Event, n names) (parts []string) {
 	case e.Blade != "":
 		add(e.Blade)
 	}
+	if !e.Node.IsValid() {
+		add(e.Name) // of a deployment or program; nodes have been named
+	}
 	add(strings.TrimPrefix(e.Service+"."+e.Method, "."))
 	add(strings.TrimSpace(e.Op + " " + e.Region))
 	for _, r := range e.Rules {

@@ -154,9 +154,15 @@ type site struct {
 // startSite serves a backend until the test ends.
 func startSite(t testing.TB, backend Backend) *site {
 	t.Helper()
-	server, err := New(Config{Backend: backend, Token: testToken, Version: "test", Log: slog.New(slog.DiscardHandler)})
-	must(t, err)
 	l, err := Listen("127.0.0.1:0", nil)
+	must(t, err)
+	return serveSite(t, backend, l)
+}
+
+// serveSite is startSite at a listener.
+func serveSite(t testing.TB, backend Backend, l Listener) *site {
+	t.Helper()
+	server, err := New(Config{Backend: backend, Token: testToken, Version: "test", Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

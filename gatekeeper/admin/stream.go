@@ -53,7 +53,7 @@ func (s *Server) registerStream(h huma.API) {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) {
 			defer s.streams.release()
 			r, w := humago.Unwrap(ctx)
-			st := &stream{hub: s.hub, kinds: in.Kinds, rate: in.Rate, w: w, control: http.NewResponseController(w)}
+			st := &stream{hub: s.hub, kinds: in.Kinds, rate: in.Rate, replay: in.Replay, w: w, control: http.NewResponseController(w)}
 			if err := st.run(r.Context(), p, restarted); err != nil {
 				s.log.Debug("event stream ended", "remote", r.RemoteAddr, "error", err)
 			}
@@ -66,6 +66,7 @@ type stream struct {
 	hub     *hub
 	kinds   []string
 	rate    int // events a second; 0 is all
+	replay  int // events that do not count, at first
 	w       http.ResponseWriter
 	control *http.ResponseController
 }
@@ -160,7 +161,8 @@ func (s *stream) choose(events []gatekeeper.Event, p *position) (all []told, mis
 	if s.rate == 0 {
 		return all, missed
 	}
-	most := max(1, int(time.Duration(s.rate)*pace/time.Second))
+	most := max(1, s.replay, int(time.Duration(s.rate)*pace/time.Second))
+	s.replay = 0
 	for len(all) > most {
 		all[1].missed += all[0].missed + 1
 		all = all[1:]

@@ -3,12 +3,12 @@
 import { token } from './api.js';
 import { ask, run, start, state } from './store.js';
 import { $, set, text } from './dom.js';
-import { nodeName } from './format.js';
+import { isAddress, nodeName } from './format.js';
 import { drawFigures, drawCounters } from './figures.js';
 import { drawRack } from './rack.js';
 import { drawGraph } from './graph.js';
 import { drawFeed } from './feed.js';
-import { drawCalls, drawDenied, drawNodes, drawRegions, drawServices } from './tables.js';
+import { drawApps, drawCalls, drawDenied, drawNodes, drawRegions, drawServices } from './tables.js';
 import { drawNews } from './news.js';
 
 const links = { connecting: 'connecting…', live: 'live', lost: 'connection lost', refused: 'no token' };
@@ -22,8 +22,8 @@ function draw() {
   const s = state.status;
   text($('#gatekeeper'), s ? `Gatekeeper ${s.version}` : '');
   drawSelection();
-  if (!s) return;
-  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawCounters, drawNews]) view(state);
+  if (!state.ready) return; // names of nodes, say, would be missing
+  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawApps, drawCounters, drawNews]) view(state);
 }
 
 // drawSelection tells what is chosen, and lets it go.
@@ -87,7 +87,9 @@ document.addEventListener('visibilitychange', () => { if (!document.hidden) ask(
 new ResizeObserver(change).observe($('#main'));
 $('#find').addEventListener('submit', (e) => e.preventDefault());
 $('#pointer').addEventListener('input', (e) => {
-  state.pointer = e.target.value.trim();
+  const given = e.target.value.trim();
+  e.target.toggleAttribute('aria-invalid', given !== '' && !isAddress(given));
+  state.pointer = isAddress(given) ? given : '';
   ask('regions');
 });
 $('#regions .more').addEventListener('click', (e) => {

@@ -35,7 +35,7 @@ function make(e) {
 
 function tone(kind) {
   if (kind === 'access.denied' || kind === 'blade.failed' || kind === 'switch.lost' || kind === 'call.ended') return 'bad';
-  if (kind === 'call.refused') return 'warn';
+  if (['call.refused', 'app.short', 'program.failed', 'blade.draining'].includes(kind)) return 'warn';
   if (kind.startsWith('rules.')) return 'dim';
   return '';
 }
@@ -49,6 +49,15 @@ function words(e) {
     case 'switch.lost': return ['The switch is lost'];
     case 'blade.up': return [`Blade ${e.blade} is up`, e.message];
     case 'blade.failed': return [`Blade ${e.blade} has failed`, e.message];
+    case 'switch.reconciled': return ['The switch was read back and put right'];
+    case 'blade.draining': return [`Blade ${e.blade} is being drained`, e.message];
+    case 'blade.drained': return [`Blade ${e.blade} has run empty`];
+    case 'blade.returned': return [`Blade ${e.blade} is put back into service`];
+    case 'app.deployed': return [`Deployment ${e.name} changed`];
+    case 'app.undeployed': return [`Deployment ${e.name} is being stopped`];
+    case 'app.short': return [`Deployment ${e.name} lacks blades`, e.message];
+    case 'program.started': return [`${e.name} started on ${e.blade}`];
+    case 'program.failed': return [`${e.name} did not start on ${e.blade}`, e.message];
     case 'node.joined': return [`${e.blade}/${e.name} joined`, e.node];
     case 'node.left': return [`${e.blade}/${e.name} left`, e.message];
     case 'service.exported': return [`${who} exports ${e.service}`];
@@ -65,12 +74,12 @@ function words(e) {
     case 'rules.granted': return [rules('Granted', e.rules)];
     case 'rules.revoked': return [rules('Revoked', e.rules)];
   }
-  return [e.kind, e.message];
+  return [[e.kind, e.blade, e.name].filter(Boolean).join(' '), e.message];
 }
 
 // rules tells of rules by node: "Granted s2/arrays: read".
 function rules(verb, list = []) {
   const by = new Map();
   for (const r of list) by.set(r.node, (by.get(r.node) ?? new Set()).add(r.op));
-  return [...by].map(([node, ops]) => `${verb} ${nodeName(node)}: ${[...ops].join(', ')}`).join('; ');
+  return [...by].map(([node, ops]) => `${verb} ${nodeName(node)}: ${['read', 'write', 'free'].filter((op) => ops.has(op)).join(', ')}`).join('; ');
 }

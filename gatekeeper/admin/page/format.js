@@ -18,6 +18,9 @@ export function bytes(n) {
 // clock writes the time of day, to the second.
 export const clock = (time) => new Date(time).toLocaleTimeString('en-GB');
 
+// isAddress tells an IPv6 address, such as a global pointer.
+export const isAddress = (value) => value.includes(':') && URL.canParse(`http://[${value}]`);
+
 // plural writes a number of things.
 export const plural = (n, thing) => `${number(n)} ${thing}${n === 1 ? '' : 's'}`;
 

@@ -37,12 +37,13 @@ function makeBlade(b) {
     ? [h('div', { class: 'meter', role: 'meter', 'aria-label': `memory of ${b.name}`, 'aria-valuemin': 0 }, h('span')), h('p', { class: 'used quiet' })]
     : [h('ul', { class: 'chips', 'aria-label': `nodes on ${b.name}` }), h('p', { class: 'used quiet' })];
   return h('li', { class: 'blade', 'data-blade': b.name },
-    h('header', {}, h('h3', {}, b.name), h('span', { class: 'pill' })), ...inner);
+    h('header', {}, h('h3', {}, b.name), h('span', { class: 'pill' })), ...inner, h('p', { class: 'cause' }));
 }
 
 function drawBlade(e, b, state, busy) {
   set(e, { 'data-status': b.status, title: `${b.kind} blade ${b.name}, ${b.address}${b.port ? `, port ${b.port}` : ''}` });
   text(e.querySelector('.pill'), b.status);
+  text(e.querySelector('.cause'), b.cause ?? '');
   if (b.kind === 'memory') {
     const share = b.capacity ? Math.min(1, b.used / b.capacity) : 0;
     set(e.querySelector('.meter'), { 'aria-valuemax': b.capacity, 'aria-valuenow': b.used, 'aria-valuetext': `${bytes(b.used)} of ${bytes(b.capacity)}` });

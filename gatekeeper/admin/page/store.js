@@ -10,10 +10,11 @@ export const state = {
   trouble: '', // why it is not live
   status: null,
   before: null, // the status before, for rates
-  blades: [], nodes: [], services: [], denied: [],
+  blades: [], nodes: [], services: [], denied: [], apps: [],
   regions: { items: [] }, calls: { items: [] },
   feed: [], // the latest events, newest first, and gaps
   recent: new Map(), // calls that were under way a moment ago: edge to time
+  ready: false, // everything was asked for once
   selected: '', // a node's address: only its regions and calls
   pointer: '', // only its region
   limit: 100, // of regions
@@ -30,6 +31,7 @@ const resources = {
   blades: { path: '/v1/blades', keep: (l) => { state.blades = l.items; }, least: 500, most: 2000 },
   nodes: { path: '/v1/nodes', keep: (l) => { state.nodes = l.items; l.items.forEach(know); }, least: 500, most: 15_000 },
   services: { path: '/v1/services', keep: (l) => { state.services = l.items; }, least: 500, most: 15_000 },
+  apps: { path: '/v1/apps', keep: (l) => { state.apps = l.items; }, least: 500, most: 15_000 },
   denied: { path: '/v1/denied', keep: (l) => { state.denied = l.items; }, least: 500, most: 15_000 },
   calls: { path: '/v1/calls', parameters: () => ({ limit: 300, node: state.selected }), keep: (l) => { state.calls = l; }, least: 300, most: 3000 },
   regions: {
@@ -40,7 +42,8 @@ const resources = {
 
 // touched lists what an event of a kind may have changed, by the kind's beginning.
 const touched = {
-  'switch.': ['status'], 'blade.': ['blades', 'nodes', 'services', 'regions'], 'node.': ['nodes', 'blades', 'services', 'regions'],
+  'switch.': ['status'], 'blade.': ['blades', 'nodes', 'services', 'regions'], 'node.': ['nodes', 'blades', 'services', 'regions', 'apps'],
+  'app.': ['apps'], 'program.': ['apps'],
   'service.': ['services', 'nodes'], 'region.': ['regions', 'blades'], 'call.': ['calls', 'regions'], 'reply.': ['calls', 'regions'],
   'rules.': ['regions'], 'access.': ['denied'],
 };
@@ -78,23 +81,19 @@ async function refresh(r, now) {
   Object.assign(r, { asking: true, dirty: false, asked: now });
   try {
     r.keep(await get(r.path, r.parameters?.()));
-    r.fresh = true;
+    r.known = true;
+    state.ready ||= Object.values(resources).every((o) => o.known);
   } catch (error) {
-    failed(error, r);
+    failed(error);
   }
   r.asking = false;
   changed();
 }
 
 // failed tells why something could not be asked.
-function failed(error, r) {
-  if (error instanceof Problem && error.status === 401) {
-    refuse(error.message);
-  } else if (error instanceof Problem && (error.status === 422 || error.status === 400)) {
-    r?.keep({ items: [] }); // a pointer that is none yet
-  } else {
-    lost(error.message);
-  }
+function failed(error) {
+  if (error instanceof Problem && error.status === 401) refuse(error.message);
+  else lost(error.message);
 }
 
 function refuse(why) {

@@ -90,6 +90,21 @@ export function drawNodes(state) {
   }, 'No node has joined.');
 }
 
+// drawApps lists the programs that are deployed; without any, nobody is told.
+export function drawApps(state) {
+  $('#apps').hidden = state.apps.length === 0;
+  const programs = state.apps.flatMap((a) => a.programs.map((p) => ({
+    key: `${a.name}/${p.name}`, wanted: a.removed ? 0 : p.nodes, instances: a.instances.filter((i) => i.program === p.name),
+  })));
+  body('#apps', programs, (p) => p.key, () => row('', 'number', ''), (tr, p) => {
+    set(tr, { 'data-program': p.key });
+    same(tr, 0, p.key, () => [p.key]);
+    same(tr, 1, String(p.wanted), () => [number(p.wanted)]);
+    same(tr, 2, p.instances.map((i) => `${i.name} ${i.status} ${i.blade}`).join(), () => p.instances.map((i) => h('div', {},
+      `${i.name.split('/').pop()} on ${i.blade || 'no blade yet'} `, h('span', { class: `stage ${i.status}` }, i.status))));
+  }, 'Nothing is deployed.');
+}
+
 // drawServices lists services, and how the switch spreads their calls.
 export function drawServices(state) {
   body('#services', state.services, (v) => v.name, () => row('', 'prose', ''), (tr, v) => {

@@ -1,0 +1,349 @@
+package admin
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+)
+
+// shown is what the page shows, read out of its elements.
+type shown struct {
+	Blades   map[string]string `json:"blades"` // name to status
+	Nodes    []string          `json:"nodes"`
+	Chips    []string          `json:"chips"`
+	Services []string          `json:"services"`
+	Regions  map[string]string `json:"regions"` // region to controller and readers
+	Calls    []string          `json:"calls"`
+	Edges    map[string]string `json:"edges"` // caller and callee to number
+	Denied   []string          `json:"denied"`
+	Figures  map[string]string `json:"figures"`
+	Counters map[string]string `json:"counters"`
+}
+
+const readPage = `(() => {
+  const all = (selector, f) => [...document.querySelectorAll(selector)].map(f);
+  const map = (selector, f) => Object.fromEntries(all(selector, f));
+  const cell = (tr, i) => tr.children[i].textContent;
+  return {
+    blades: map('.blade', (e) => [e.dataset.blade, e.querySelector('.pill').textContent]),
+    nodes: all('#nodes tr[data-address]', (e) => e.dataset.address),
+    chips: all('.chip', (e) => e.dataset.node),
+    services: all('#services tr[data-service]', (e) => e.dataset.service + ': ' + cell(e, 1)),
+    regions: map('#regions tr[data-region]', (e) => [cell(e, 0), cell(e, 3) + ' > ' + [...e.children[4].children].map((c) => c.textContent).sort().join(' ')]),
+    calls: all('#calls tr[data-call]', (e) => cell(e, 0) + ' ' + cell(e, 1) + ' ' + cell(e, 4)),
+    edges: map('.graph .edge:not(.past)', (e) => [e.dataset.edge, e.dataset.count]),
+    denied: all('#denied tr[data-pointer]', (e) => [cell(e, 1), cell(e, 2), cell(e, 3)].join(' ')),
+    figures: map('[data-figure]', (e) => [e.dataset.figure, e.querySelector('dd').dataset.value]),
+    counters: map('[data-counter]', (e) => [e.dataset.counter, e.querySelector('dd').dataset.value]),
+  };
+})()`
+
+// expected is what the page should show, by the API.
+func expected(s *site) (want shown) {
+	nodes := getAs[api.List[api.Node]](s, "/v1/nodes").Items
+	name := map[string]string{}
+	for _, n := range nodes {
+		name[n.Address.String()] = n.Blade + "/" + n.Name
+		want.Nodes = append(want.Nodes, n.Address.String())
+	}
+	want.Chips = want.Nodes
+	want.Blades, want.Regions, want.Edges = map[string]string{}, map[string]string{}, map[string]string{}
+	for _, b := range getAs[api.List[api.Blade]](s, "/v1/blades").Items {
+		want.Blades[b.Name] = b.Status
+	}
+	for _, v := range getAs[api.List[api.Service]](s, "/v1/services").Items {
+		var methods []string
+		for _, m := range v.Methods {
+			methods = append(methods, m.Name)
+		}
+		want.Services = append(want.Services, v.Name+": "+strings.Join(methods, ", "))
+	}
+	for _, r := range getAs[api.List[api.Region]](s, "/v1/regions").Items {
+		readers := map[string]bool{}
+		for _, l := range r.Leases {
+			readers[name[l.Node.String()]] = true
+		}
+		want.Regions[r.Region] = name[r.Controller.String()] + " > " + strings.Join(slices.Sorted(maps.Keys(readers)), " ")
+	}
+	edges := map[string]int{}
+	for _, k := range getAs[api.List[api.Call]](s, "/v1/calls").Items {
+		want.Calls = append(want.Calls, k.ID+" "+k.Service+"."+k.Method+" "+k.Stage)
+		edges[k.Caller.String()+" "+k.Callee.String()]++
+	}
+	for e, n := range edges {
+		want.Edges[e] = strconv.Itoa(n)
+	}
+	for _, d := range getAs[api.List[api.Denial]](s, "/v1/denied").Items {
+		want.Denied = append(want.Denied, name[d.Node.String()]+" "+d.Op+" "+d.Pointer)
+	}
+	counts := getAs[api.Status](s, "/v1/status")
+	want.Figures = map[string]string{
+		"nodes": strconv.Itoa(counts.Counts.Nodes), "regions": strconv.Itoa(counts.Counts.Regions), "calls": strconv.Itoa(counts.Counts.Calls),
+		"waiting": strconv.Itoa(counts.Counts.Waiting), "denied": strconv.FormatUint(counts.Counters.Denied, 10),
+	}
+	return want
+}
+
+// normal puts in order what has none.
+func (v *shown) normal() {
+	for _, list := range [][]string{v.Nodes, v.Chips, v.Services, v.Calls, v.Denied} {
+		slices.Sort(list)
+	}
+	for _, figure := range []string{"held", "rules"} { // rates have no counterpart in the API
+		delete(v.Figures, figure)
+	}
+	v.Counters = nil // they go on
+}
+
+// same expects that the page shows what the API says. The rack is at rest; the page
+// follows within moments.
+func (b *browser) same(s *site) {
+	b.t.Helper()
+	var got, want string
+	for range 100 {
+		page, api := value[shown](b, readPage), expected(s)
+		page.normal()
+		api.normal()
+		if got, want = fmt.Sprintf("%+v", page), fmt.Sprintf("%+v", api); got == want {
+			return
+		}
+		b.do(chromedp.Sleep(100 * time.Millisecond)) // the page's own intervals pass
+	}
+	b.t.Errorf("the page shows\n%s\nand the API says\n%s", got, want)
+}
+
+func openPage(t *testing.T, s *site) *browser {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	b := openBrowser(t)
+	b.size(1280, 800, false)
+	b.do(chromedp.Navigate(s.url + "/#token=" + testToken))
+	b.until(`document.documentElement.dataset.link === 'live' && document.querySelectorAll('[data-counter]').length > 0`)
+	return b
+}
+
+// What the page shows is what the API says, and stays so as things happen.
+func TestPage_ShowsTheRack(t *testing.T) {
+	rack := startBusy(t)
+	s := startSite(t, rack.Gatekeeper())
+	b := openPage(t, s)
+	b.same(s)
+	if hash := value[string](b, "location.hash + location.search"); hash != "" {
+		t.Errorf("the token is still in the address: %s", hash)
+	}
+	before := getAs[map[string]uint64](s, "/v1/counters")
+	b.do(chromedp.Sleep(1200 * time.Millisecond)) // counters are asked for once a second
+	got := value[shown](b, readPage).Counters
+	after := getAs[map[string]uint64](s, "/v1/counters")
+	for name := range after {
+		n, err := strconv.ParseUint(got[name], 10, 64)
+		if err != nil || n < before[name] || n > after[name] {
+			t.Errorf("counter %s is shown as %q, it was %d to %d", name, got[name], before[name], after[name])
+		}
+	}
+	if len(got) != len(after) {
+		t.Errorf("counters shown %v, there are %v", got, after)
+	}
+	rack.deny(2)
+	b.until(`document.querySelectorAll('#denied tr[data-pointer]').length === 5`)
+	b.same(s)
+	rack.finish()
+	b.until(`document.querySelectorAll('.graph .edge:not(.past)').length === 0`)
+	b.same(s)
+	feed := value[string](b, `document.querySelector('.feed').textContent`)
+	for _, want := range []string{
+		"s1/back may not write", "Reply of Inner.incrementRef held", "Reply of Arrays.addRef goes on to c1/client", "Revoked s2/front: ", "c1/client: read, write, free",
+	} {
+		if !strings.Contains(feed, want) {
+			t.Errorf("the feed does not say %q: %s", want, feed)
+		}
+	}
+	must(t, rack.Gatekeeper().MarkFailed(rack.ctx, "m2", "a test"))
+	b.until(`document.querySelector('[data-blade="m2"]').dataset.status === 'failed'`)
+	b.same(s)
+}
+
+// A node is chosen by keyboard; the page then shows what is that node's.
+func TestPage_Keyboard(t *testing.T) {
+	rack := startBusy(t)
+	s := startSite(t, rack.Gatekeeper())
+	b := openPage(t, s)
+	back := rack.nested.Address().String()
+	b.until(fmt.Sprintf(`document.querySelector('.chip[data-node="%s"]')`, back) + ` !== null`)
+	for range 50 {
+		b.do(chromedp.KeyEvent("\t"))
+		if value[string](b, `document.activeElement.dataset.node ?? ''`) == back {
+			break
+		}
+	}
+	b.do(chromedp.KeyEvent("\r"))
+	b.until(fmt.Sprintf(`document.activeElement.dataset.node === '%s' && document.activeElement.getAttribute('aria-pressed') === 'true'`, back))
+	b.until(`document.querySelectorAll('#regions tr[data-region]').length === 2 && document.querySelectorAll('#calls tr[data-call]').length === 1`)
+	b.do(chromedp.KeyEvent("\x1b"))
+	b.until(`document.querySelectorAll('#regions tr[data-region]').length === 3`)
+	b.do(chromedp.SendKeys(chromedp.CSS("#pointer"), rack.a.Add(7).String()))
+	b.until(`document.querySelectorAll('#regions tr[data-region]').length === 1`)
+}
+
+func TestPage_AsksForTheToken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	rack := startBusy(t)
+	s := startSite(t, rack.Gatekeeper())
+	b := openBrowser(t)
+	b.expect("401")
+	b.do(chromedp.Navigate(s.url + "/"))
+	b.until(`document.querySelector('#ask').open`)
+	b.do(chromedp.SendKeys(chromedp.CSS("#token"), "a-token-that-is-wrong\r"))
+	b.until(`document.querySelector('#ask').open && document.querySelector('#ask-wrong').textContent.includes('wrong')`)
+	b.do(chromedp.SendKeys(chromedp.CSS("#token"), testToken+"\r"))
+	b.until(`!document.querySelector('#ask').open && document.documentElement.dataset.link === 'live'`)
+	b.do(chromedp.Reload())
+	b.until(`document.documentElement.dataset.link === 'live'`)
+	b.same(s)
+	b.do(chromedp.Click(chromedp.CSS("#forget")))
+	b.do(chromedp.WaitVisible(chromedp.CSS("#ask[open]"))) // the page is loaded anew
+	if n := value[int](b, "sessionStorage.length"); n != 0 {
+		t.Error("the token is kept")
+	}
+}
+
+// When the Gatekeeper is away the page says so, and goes on when it is back.
+func TestPage_ConnectsAgain(t *testing.T) {
+	rack := startBusy(t)
+	first, err := New(Config{Backend: rack.Gatekeeper(), Token: testToken})
+	must(t, err)
+	l, err := Listen("127.0.0.1:0", nil)
+	must(t, err)
+	address := l.Addr().String()
+	ended := make(chan error, 1)
+	ctx, cancel := contextUntil(t)
+	go func() { ended <- first.Run(ctx, l) }()
+	b := openPage(t, &site{t: t, url: "http://" + address})
+	b.expect("net::ERR")
+	cancel()
+	must(t, <-ended)
+	b.until(`document.documentElement.dataset.link === 'lost' && !document.querySelector('#trouble').hidden`)
+	rack.deny(2)
+	l, err = Listen(address, nil)
+	must(t, err)
+	again := serveSite(t, rack.Gatekeeper(), l)
+	b.until(`document.documentElement.dataset.link === 'live' && document.querySelector('#trouble').hidden`)
+	b.same(again)
+}
+
+// On a laptop and on a phone, nothing is wider than the screen, and everything has a
+// name for those who do not see it.
+func TestPage_Fits(t *testing.T) {
+	rack := startBusy(t)
+	s := startSite(t, rack.Gatekeeper())
+	b := openPage(t, s)
+	b.do(chromedp.Click(chromedp.CSS("#calls summary")))
+	for _, width := range []int64{1280, 1024, 768, 390, 320} {
+		b.size(width, 844, width < 500)
+		b.until(fmt.Sprintf(`innerWidth <= %d`, width))
+		b.until(`document.documentElement.scrollWidth <= innerWidth`)
+	}
+	nameless := value[[]string](b, `[...document.querySelectorAll('button, input:not(.hidden), select, [role], img, table')]
+	  .filter((e) => !(e.textContent.trim() || e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.labels?.length || e.hasAttribute('alt') || e.closest('[hidden]') || ['status', 'alert'].includes(e.getAttribute('role'))))
+	  .map((e) => e.outerHTML)`)
+	if len(nameless) > 0 {
+		t.Errorf("without a name: %q", nameless)
+	}
+	if n := value[int](b, `document.querySelectorAll('th:not([scope])').length`); n > 0 {
+		t.Errorf("%d headers of tables without a scope", n)
+	}
+}
+
+const svgNamespace = "http://www.w3.org/2000/svg"
+
+var elsewhere = regexp.MustCompile(`\b(https?|wss?):/?/?[a-z0-9]|["'(]//`)
+
+// The page can use nothing but its own files and the API.
+func TestPage_Policy(t *testing.T) {
+	s := startSite(t, stopped{})
+	resp, body := s.do(s.request(http.MethodGet, "/"))
+	policy := resp.Header.Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("policy %q lacks %q", policy, want)
+		}
+	}
+	if strings.Contains(policy, "unsafe") {
+		t.Errorf("policy %q", policy)
+	}
+	if elsewhere.Match(body) {
+		t.Error("the page names something elsewhere")
+	}
+	entries, err := os.ReadDir("page")
+	must(t, err)
+	for _, e := range entries {
+		if e.Name() == "index.html" {
+			continue
+		}
+		resp, body := s.do(s.request(http.MethodGet, "/page/"+e.Name()))
+		if resp.StatusCode != http.StatusOK || len(body) == 0 {
+			t.Errorf("%s: %s", e.Name(), resp.Status)
+		}
+		if text := strings.ReplaceAll(string(body), svgNamespace, ""); elsewhere.MatchString(text) || strings.Contains(text, "innerHTML") {
+			t.Errorf("%s reaches elsewhere, or makes HTML of text", e.Name())
+		}
+	}
+}
+
+// Text can be read on its background, in both schemes (WCAG AA: 4.5 to 1).
+func TestPage_Contrast(t *testing.T) {
+	css, err := os.ReadFile("page/style.css")
+	must(t, err)
+	schemes := regexp.MustCompile(`:root \{([^}]*)\}`).FindAllStringSubmatch(string(css), -1)
+	if len(schemes) != 2 {
+		t.Fatalf("%d schemes", len(schemes))
+	}
+	for i, scheme := range schemes {
+		colour := map[string][3]float64{}
+		for _, m := range regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`).FindAllStringSubmatch(scheme[1], -1) {
+			n, err := strconv.ParseUint(m[2], 16, 32)
+			must(t, err)
+			colour[m[1]] = [3]float64{float64(n >> 16), float64(n >> 8 & 255), float64(n & 255)}
+		}
+		for _, pair := range [][2]string{
+			{"ink", "card"}, {"ink", "paper"}, {"ink", "soft"}, {"quiet", "card"}, {"quiet", "paper"}, {"quiet", "soft"},
+			{"accent", "card"}, {"accent", "accent-soft"}, {"bad", "card"}, {"bad", "bad-soft"}, {"good", "card"}, {"waiting", "card"},
+			{"waiting", "waiting-soft"}, {"running", "running-soft"}, {"replying", "replying-soft"},
+		} {
+			a, b := luminance(colour[pair[0]]), luminance(colour[pair[1]])
+			if ratio := (max(a, b) + 0.05) / (min(a, b) + 0.05); ratio < 4.5 {
+				t.Errorf("scheme %d: %s on %s has a contrast of %.2f", i, pair[0], pair[1], ratio)
+			}
+		}
+	}
+}
+
+// luminance is a colour's relative luminance, as WCAG defines it.
+func luminance(c [3]float64) (l float64) {
+	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+		v := c[i] / 255
+		if v <= 0.04045 {
+			v /= 12.92
+		} else {
+			v = math.Pow((v+0.055)/1.055, 2.4)
+		}
+		l += weight * v
+	}
+	return l
+}
