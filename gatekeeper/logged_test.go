@@ -208,3 +208,42 @@ func TestLogged_NumbersRise(t *testing.T) {
 		}
 	})
 }
+
+// An exactly-once one-way is acknowledged to its caller when it is logged, and
+// released again after a restart until its callee has completed it.
+func TestLogged_Oneway(t *testing.T) {
+	inLogged(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		m := s.a.exact("Arrays", "add", 1, p)
+		m.Type = rpc.Oneway
+		s.a.call("Arrays", m)
+		if got := s.a.message1(); got.Type != rpc.Ack || got.Call != m.Call || got.Flags&rpc.FlagDone != 0 {
+			t.Errorf("the caller got %+v", got.Header)
+		}
+		s.b.message1()
+		s.restart()
+		call := s.b.message1()
+		if call.Type != rpc.Oneway || call.Call != m.Call || call.Flags&rpc.FlagReplay == 0 {
+			t.Errorf("after a restart the callee got %+v", call.Header)
+		}
+		s.a.take()
+		done := call
+		done.Type, done.Flags, done.Pointers, done.Payload = rpc.Reply, rpc.FlagHeld.WithPolicy(rpc.PolicyRecover)|rpc.FlagDone, nil, nil
+		for range 2 {
+			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, done.Append(nil))
+			if got := s.b.message1(); got.Type != rpc.Ack || got.Flags&rpc.FlagDone == 0 {
+				t.Errorf("the callee got %+v", got.Header)
+			}
+			if got := s.a.messages(); len(got) != 0 {
+				t.Errorf("the caller got %+v", got)
+			}
+			s.restart()
+			if got := s.b.messages(); len(got) != 0 {
+				t.Errorf("released again: %+v", got)
+			}
+		}
+		if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "nothing" || b != "read+write" {
+			t.Errorf("a may %s, b %s", a, b)
+		}
+	})
+}
