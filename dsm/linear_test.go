@@ -67,7 +67,7 @@ var register = porcupine.NondeterministicModel{
 
 // Reads and writes of several nodes on the same regions are linearizable, through
 // a bad network, with denials that come and go, and with operations cancelled
-// at any moment.
+// at any moment; with every other seed on behalf of executions that are committed.
 func TestLinearizable(t *testing.T) {
 	seeds := uint64(6)
 	if testing.Short() {
@@ -76,7 +76,7 @@ func TestLinearizable(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				history := record(t, seed)
+				history := record(t, seed, seed%2 == 1)
 				if len(history) < 200 {
 					t.Fatalf("only %d operations", len(history))
 				}
@@ -89,7 +89,7 @@ func TestLinearizable(t *testing.T) {
 }
 
 // record lets three nodes work on two regions and returns what happened.
-func record(t *testing.T, seed uint64) []porcupine.Operation {
+func record(t *testing.T, seed uint64, undo bool) []porcupine.Operation {
 	r := newImpairedRack(t, virtual(seed, 9000), 1, bad)
 	var clients []*dsm.Client
 	for node := range uint64(3) {
@@ -107,12 +107,19 @@ func record(t *testing.T, seed uint64) []porcupine.Operation {
 	r.deny(func(node, to packet.Pointer) bool { // each node has its bad moments
 		return to.Op() == packet.OpWrite && (turn.Add(1)/8+uint64(node[15]))%5 == 0
 	})
+	if undo {
+		r.keepUndo()
+	}
+	control := make([]chan struct{}, len(ptrs)) // of each region; goes on with each commit
+	for i := range control {
+		control[i] = make(chan struct{}, 1)
+	}
 	var running sync.WaitGroup
 	start := time.Now()
 	histories := make([][]porcupine.Operation, 6)
 	for worker := range histories {
 		running.Go(func() {
-			w := accessor{client: clients[worker/2], ptrs: ptrs, id: worker, start: start,
+			w := accessor{rack: r, undo: undo, control: control, client: clients[worker/2], ptrs: ptrs, id: worker, start: start,
 				rand: rand.New(rand.NewPCG(seed, uint64(worker)))}
 			for range 40 {
 				w.next(t)
@@ -121,6 +128,7 @@ func record(t *testing.T, seed uint64) []porcupine.Operation {
 		})
 	}
 	running.Wait()
+	r.undone()
 	var all []porcupine.Operation
 	for _, h := range histories {
 		all = append(all, h...)
@@ -130,6 +138,9 @@ func record(t *testing.T, seed uint64) []porcupine.Operation {
 
 // accessor is one worker.
 type accessor struct {
+	rack    *rack
+	undo    bool // writes are executions'
+	control []chan struct{}
 	client  *dsm.Client
 	ptrs    []dsm.Pointer
 	id      int
@@ -154,7 +165,7 @@ func (w *accessor) next(t *testing.T) {
 		w.values++
 		in.value = uint64(w.id)<<32 | w.values
 		binary.BigEndian.PutUint64(b, in.value)
-		_, err = w.client.Write(ctx, p, b)
+		err = w.write(ctx, in, b)
 	} else {
 		_, err = w.client.Read(ctx, p, b)
 	}
@@ -173,4 +184,24 @@ func (w *accessor) next(t *testing.T) {
 	}
 	op.Input, op.Output, op.Return = in, out, int64(time.Since(w.start))
 	w.history = append(w.history, op)
+}
+
+// write writes as the node or, with undo, as an execution that is committed.
+func (w *accessor) write(ctx context.Context, in access, b []byte) error {
+	c, p := w.client, w.ptrs[in.region]
+	if !w.undo {
+		_, err := c.Write(ctx, p, b)
+		return err
+	}
+	w.control[in.region] <- struct{}{}
+	defer func() { <-w.control[in.region] }()
+	id := [16]byte{byte(w.id + 1)}
+	binary.BigEndian.PutUint64(id[8:], in.value)
+	c = c.With(dsm.Scope{Execution: id})
+	_, err := c.Write(ctx, p, b)
+	if err := c.Finish(context.Background()); err != nil {
+		w.rack.t.Error(err)
+	}
+	w.rack.commit(id)
+	return err
 }
