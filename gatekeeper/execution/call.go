@@ -1,8 +1,8 @@
 package execution
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
+	"hash/maphash"
 	"net/netip"
 	"time"
 
@@ -37,20 +37,24 @@ type request struct {
 	now      time.Time
 }
 
-// fingerprint stands for what a call asks: a replay must ask the same.
-type fingerprint [16]byte
+// fingerprint stands for what a call asks: a replay must ask the same. It is not
+// logged but made anew of the packets that are, so its seed is this process's own.
+type fingerprint uint64
+
+var seed = maphash.MakeSeed()
 
 func printOf(m *packet.Message) fingerprint {
-	h := sha256.New()
-	h.Write([]byte{byte(m.Type)})
-	h.Write(m.Method[:])
-	h.Write(binary.BigEndian.AppendUint64(nil, m.Service))
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(m.Pointers))))
+	var h maphash.Hash
+	h.SetSeed(seed)
+	_ = h.WriteByte(byte(m.Type)) // maphash has no errors
+	_, _ = h.Write(m.Method[:])
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, m.Service))
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(m.Pointers))))
 	for _, p := range m.Pointers {
-		h.Write(p[:])
+		_, _ = h.Write(p[:])
 	}
-	h.Write(m.Payload)
-	return fingerprint(h.Sum(nil))
+	_, _ = h.Write(m.Payload)
+	return fingerprint(h.Sum64())
 }
 
 // Call takes a held CALL or ONEWAY of a policy other than none.

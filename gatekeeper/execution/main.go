@@ -76,7 +76,7 @@ func (t *Table) readmit(m *main) {
 	delete(m.at.mains, m)
 	n.mains[m] = struct{}{}
 	again := m.asked.run == m.run || m.asked.incarnation > m.incarnation
-	if m.over && !(m.at == n && again) {
+	if m.over && (m.at != n || !again) {
 		m.over, m.datagram, m.state = false, nil, nil // a new run, whose numbers go on
 	}
 	m.at, m.incarnation, m.run, m.asked = n, m.asked.incarnation, m.asked.run, begin{}

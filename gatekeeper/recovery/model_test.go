@@ -250,6 +250,43 @@ func TestExactlyOnce(t *testing.T) {
 	})
 }
 
+// TestKillEverywhere kills the Gatekeeper at each step of some runs in which a
+// process fails, its spare, and the durable main.
+func TestKillEverywhere(t *testing.T) {
+	for seed := range uint64(4) {
+		for at := 0; at < 900; at += 6 {
+			r := newRack(t, seed)
+			r.seed, r.mains, r.clients = seed, 2, 2
+			r.workload()
+			crashes := 0
+			for step := range 900 {
+				switch step {
+				case at:
+					r.killGatekeeper()
+				case 150, 350:
+					r.suspect(r.identity[serverAddr(int(seed)%servers)])
+				case 250:
+					r.suspect(r.identity[mainAddr])
+				}
+				r.act(&crashes)
+			}
+			r.settle()
+			p := r.identity[clientAddr]
+			p.suspect, p.alive = true, false // it leaves
+			r.settle()
+			r.check(true)
+		}
+	}
+}
+
+// suspect has the Gatekeeper believe that a process has died; it goes on.
+func (r *rack) suspect(p *process) {
+	if p != nil {
+		p.suspect = true
+		r.detect()
+	}
+}
+
 // TestAllOrNothing is the same with nodes that nobody starts again, and calls that
 // fail when they were cut off twice: what each call did is there as a whole, or not
 // at all.

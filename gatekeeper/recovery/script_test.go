@@ -97,7 +97,7 @@ func (s *script) command(out io.Writer, f []string) error {
 		s.reply(f)
 	case "begin":
 		o, err := s.table.Begin(idOf("M"), "M", s.node(f[1]), 1)
-		s.perform(execution.Output(o))
+		s.perform(o)
 		return err
 	case "checkpoint":
 		s.checkpoint(f)
@@ -345,9 +345,10 @@ func (s *script) show(f []string) error {
 	case "log":
 		for r := range s.records() {
 			id := idText(packet.ID(r.ID))
-			if r.Kind == log.KindRecovery || r.Kind == log.KindCut {
+			switch r.Kind {
+			case log.KindRecovery, log.KindCut:
 				id = s.text(r.Callee)
-			} else if r.Kind == log.KindState || r.Kind == log.KindSession {
+			case log.KindState, log.KindSession:
 				id = fmt.Sprint(r.Order)
 			}
 			fmt.Fprintf(s.out, "%s %s\n", r.Kind, id)
