@@ -98,10 +98,19 @@ func addVeth(t *testing.T, near, far string) {
 			t.Fatal(err)
 		}
 	}
+	// An end that was up before the other drops what it is given to send until a
+	// work queue has noticed the carrier; only then is it "up".
+	for _, name := range []string{near, far} {
+		awaitUp(t, name)
+	}
+}
+
+func awaitUp(t *testing.T, name string) {
+	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; {
-		link, err := netlink.LinkByName(far)
+		link, err := netlink.LinkByName(name)
 		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("%s does not come up: %v", far, err)
+			t.Fatalf("%s does not come up: %v", name, err)
 		}
 		if link.Attrs().OperState == netlink.OperUp {
 			return
