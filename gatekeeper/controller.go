@@ -30,11 +30,13 @@ type controller struct {
 	graph    *callgraph.Graph // of the calls under way, those included that are not held
 	leases   *lease.Machine
 	fleet    *resources.Registry // who runs where, and deployments
-	base     base
-	machines [256]*blade               // memory blades in service, by machine id
-	frees    map[packet.Pointer]uint64 // regions being freed: the request that is out
-	orphans  map[*call]time.Time       // calls that run without a caller, and when to ask for the reply
-	fences   []*fence                  // of nodes that are being removed
+	// fleetKept is the version of the registry that is on the log.
+	fleetKept uint64
+	base      base
+	machines  [256]*blade               // memory blades in service, by machine id
+	frees     map[packet.Pointer]uint64 // regions being freed: the request that is out
+	orphans   map[*call]time.Time       // calls that run without a caller, and when to ask for the reply
+	fences    []*fence                  // of nodes that are being removed
 
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out

@@ -60,9 +60,10 @@ func (g *Gatekeeper) ReturnToService(ctx context.Context, blade string) error {
 	})
 }
 
-// operate has the registry asked in the loop, and what it wants carried out.
+// operate has the registry asked in the loop, and what it wants carried out. It
+// returns when what was decided is logged.
 func (g *Gatekeeper) operate(ctx context.Context, e Event, f func(*controller) ([]resources.Action, error)) error {
-	return g.query(ctx, func(c *controller) error {
+	err := g.query(ctx, func(c *controller) error {
 		actions, err := f(c)
 		if err != nil {
 			return err
@@ -74,6 +75,10 @@ func (g *Gatekeeper) operate(ctx context.Context, e Event, f func(*controller) (
 		c.act(actions)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return g.logged(ctx)
 }
 
 // missing says what a deployment lacks.

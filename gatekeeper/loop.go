@@ -71,6 +71,7 @@ func (g *Gatekeeper) begin() {
 // perform carries out what the controller wants done. It reports false if the
 // Gatekeeper has to stop.
 func (g *Gatekeeper) perform() bool {
+	g.ctl.keepFleet()
 	out := g.ctl.take()
 	if len(out.plans) > 0 {
 		g.writer.submit(out.plans)

@@ -19,12 +19,17 @@ import (
 //	hello, heartbeat, join, export, leave, failed ──▶ Registry ──▶ act: start and stop programs,
 //	deploy, undeploy, drain, fail, return, tick ────▶            end nodes, fail blades, tell people
 
-// newRegistry returns the registry of an empty rack.
-func newRegistry() *resources.Registry {
+// fleetConfig is how the registry works here.
+func fleetConfig() resources.Config {
 	cfg := resources.DefaultConfig()
 	cfg.Heartbeat, cfg.Missed = time.Hour, 1<<20 // the controller judges silence
 	cfg.MaxHops = math.MaxUint16
-	r, err := resources.New(cfg)
+	return cfg
+}
+
+// newRegistry returns the registry of an empty rack.
+func newRegistry() *resources.Registry {
+	r, err := resources.New(fleetConfig())
 	if err != nil {
 		panic(err) // constants
 	}

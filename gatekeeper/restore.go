@@ -20,6 +20,7 @@ import (
 type saved struct {
 	blades, nodes, windows, regions []log.Record
 	calls                           []savedCall
+	fleet                           *log.Record // nil for none
 }
 
 // restore makes a new controller know what is on the log. What other inputs would
@@ -52,13 +53,17 @@ func (c *controller) restore(l *log.Log) error {
 	c.restoreCalls(s.calls)
 	c.restoreGone(&s)
 	c.keepRack()
-	return nil
+	return c.restoreFleet(s.fleet)
 }
 
 // sort puts a record with its like.
 func (c *controller) sort(s *saved, r log.Record) error {
 	switch r.Kind {
 	case log.KindRack:
+		if r.ID == fleetID {
+			s.fleet = &r
+			return nil
+		}
 		return c.restoreRack(&r)
 	case log.KindBlade:
 		s.blades = append(s.blades, r)

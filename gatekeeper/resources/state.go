@@ -241,3 +241,14 @@ func (r *Registry) Resume(now time.Time) []Action {
 	r.settle(now)
 	return r.flush()
 }
+
+// Plain reports whether the registry holds nothing but blades and nodes as they
+// have announced themselves: no deployment, and nothing that an operator decided.
+func (r *Registry) Plain() bool {
+	for _, b := range r.blades {
+		if b.Mark != "" {
+			return false
+		}
+	}
+	return len(r.apps) == 0 && len(r.policies) == 0
+}

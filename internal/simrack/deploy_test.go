@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -41,7 +42,7 @@ func withFleet(t *testing.T, f func(r *fleet)) {
 		r := &fleet{t: t, ctx: ctx, served: map[string]int{}}
 		var err error
 		r.Rack, err = simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk),
 			Programs: map[string]simrack.Program{
 				"server": r.server,
 				"broken": func(context.Context, join.Joiner, control.Start) error { return errors.New("broken") },
@@ -290,5 +291,43 @@ func TestDeploy_BrokenProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("the end", func(d *resources.Deployment) bool { return d.Spec.Name == "" })
+	})
+}
+
+// TestDeploy_OutlivesTheGatekeeper restarts the Gatekeeper: the deployment is there,
+// its nodes have not been touched, and one that is killed then is replaced.
+func TestDeploy_OutlivesTheGatekeeper(t *testing.T) {
+	withFleet(t, func(r *fleet) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(r.Gatekeeper().Deploy(r.ctx, arraysApp(2, 0)))
+		r.running("two nodes", 2)
+		must(r.Gatekeeper().Drain(r.ctx, "m1", "a test"))
+		before, err := r.Gatekeeper().Deployments(r.ctx)
+		must(err)
+		r.CrashGatekeeper()
+		must(r.RestartGatekeeper(r.ctx))
+		r.events = r.Gatekeeper().Subscribe(r.ctx)
+		r.running("after the restart", 2)
+		after, err := r.Gatekeeper().Deployments(r.ctx)
+		must(err)
+		for i := range after[0].Instances {
+			if a, b := after[0].Instances[i], before[0].Instances[i]; a.Node != b.Node || a.Blade != b.Blade {
+				t.Errorf("was %+v, is %+v", b, a)
+			}
+		}
+		if s := r.status("m1"); s != gatekeeper.StatusDraining {
+			t.Errorf("the drained blade is %s", s)
+		}
+		victim := after[0].Instances[1]
+		must(r.Kill(victim.Blade, victim.Name))
+		r.until("it is replaced", func(d *resources.Deployment) bool {
+			return d.Instances[1].Status == resources.Running && d.Instances[1].Node != victim.Node
+		})
+		r.running("in the end", 2)
 	})
 }
