@@ -72,14 +72,20 @@ func (l *lab) in(ns netns.NsHandle, f func() error) error {
 
 // cables joins each host to the middle, or the hosts to each other.
 func (l *lab) cables(direct bool) error {
-	if direct {
-		return errors.Join(l.cable(0, l.hosts[1], "host"), l.configure(0), l.configure(1))
-	}
 	var err error
-	for i := range hosts {
-		err = errors.Join(err, l.cable(i, l.mid, near(i)), l.configure(i))
+	if direct {
+		err = l.cable(0, l.hosts[1], "host")
+	} else {
+		err = errors.Join(l.cable(0, l.mid, near(0)), l.cable(1, l.mid, near(1)))
 	}
-	return errors.Join(err, l.in(l.mid, func() error { return l.settle(near(0), near(1)) }))
+	err = errors.Join(err, l.configure(0), l.configure(1))
+	if !direct {
+		err = errors.Join(err, l.in(l.mid, func() error { return raise(near(0), near(1)) }))
+	}
+	for i := range hosts {
+		err = errors.Join(err, l.in(l.hosts[i], func() error { return awaitUp("host") }))
+	}
+	return err
 }
 
 func (l *lab) cable(i int, to netns.NsHandle, name string) error {
@@ -116,9 +122,8 @@ func (l *lab) configure(i int) error {
 	})
 }
 
-// settle brings interfaces up, which the kernel uses for nothing of its own, and
-// waits until they are.
-func (l *lab) settle(names ...string) error {
+// raise brings interfaces up, which the kernel uses for nothing of its own.
+func raise(names ...string) error {
 	for _, name := range names {
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
 		link, err := netlink.LinkByName(name)
@@ -129,18 +134,24 @@ func (l *lab) settle(names ...string) error {
 			return err
 		}
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	var err error
 	for _, name := range names {
-		for {
-			link, err := netlink.LinkByName(name)
-			if err != nil || time.Now().After(deadline) {
-				return errors.Join(fmt.Errorf("interface %s does not come up", name), err)
-			}
-			if link.Attrs().OperState == netlink.OperUp {
-				break
-			}
-			runtime.Gosched()
-		}
+		err = errors.Join(err, awaitUp(name))
 	}
-	return nil
+	return err
+}
+
+// awaitUp waits until an interface carries packets: one that was up before the
+// cable's other end drops them until the kernel has noticed.
+func awaitUp(name string) error {
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		link, err := netlink.LinkByName(name)
+		if err != nil || time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("interface %s does not come up", name), err)
+		}
+		if link.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		runtime.Gosched()
+	}
 }

@@ -51,6 +51,12 @@
 //
 // New refuses a program that uses more, with an *UnsupportedError that names
 // every place: stacks, unions, varbits, value sets, ternary and range matches,
-// action profiles, meters, registers, hashes, checksums, clones, multicast,
-// resubmission, recirculation, truncation, idle timeouts, log messages.
+// action profiles, meters, registers, hashes, checksums over more than fields of
+// one header, clones, multicast, resubmission, recirculation, truncation, idle
+// timeouts, assertions and log messages. Of p4c's 304 sample programs for v1model
+// that package v1model loads, 192 run.
+//
+// A frame of more than 16 KiB whose headers become longer or shorter by other
+// than a multiple of four bytes is dropped and counted, and so is a super-packet
+// whose headers change their length, or that is for the CPU port.
 package ebpf
