@@ -18,4 +18,7 @@
 //
 // Reads and writes of up to one datagram's data (about 64 KB in emulation) are
 // atomic; larger ones are cut. A read returns what the last completed write left.
+//
+// What is done on behalf of an execution (Client.With) can be taken back by the
+// memory blades until it is committed, and a re-run gets the same pointers.
 package dsm

@@ -6,13 +6,15 @@
 //	                                             │ seen: the recorded outcome        ▲
 //	                                             └───────────────────────────────────┘
 //
-// Three parts hold what a machine has:
+// Four parts hold what a machine has:
 //
 //   - space hands out addresses, each once for ever, so that a stale pointer
 //     never names a new region;
 //   - arena hands out the bytes behind them, which are used again;
 //   - windows remember what became of each client's unsettled requests, so that
-//     no request is applied twice and none after it was settled.
+//     no request is applied twice and none after it was settled;
+//   - undo remembers what executions have changed, until they are committed or
+//     taken back.
 //
 // A Store has one owner: its methods must not be called concurrently.
 package store

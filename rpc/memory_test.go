@@ -1,0 +1,32 @@
+package rpc
+
+import (
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Memory operations are an execution's only if somebody will commit it, and look
+// for what an earlier run got only if there may have been one.
+func TestScopeOfMemory(t *testing.T) {
+	first := packet.Message{Header: packet.Header{Call: packet.ID{1, 2}}}
+	again := first
+	again.Attempt = 1
+	id := [16]byte{1, 2}
+	for _, c := range []struct {
+		e      *execution
+		branch uint32
+		want   dsm.Scope
+	}{
+		{&execution{call: first}, 0, dsm.Scope{}},
+		{&execution{call: first, journal: new(journal)}, 0, dsm.Scope{Execution: id}},
+		{&execution{call: first, journal: new(journal)}, 7, dsm.Scope{Execution: id, Branch: 7}},
+		{&execution{call: again, journal: new(journal)}, 0, dsm.Scope{Execution: id, Replay: true}},
+		{&execution{call: first, journal: new(journal), main: new(main)}, 7, dsm.Scope{Execution: id, Branch: 7, Replay: true}},
+	} {
+		if got := (&strand{e: c.e, number: c.branch}).scope(); got != c.want {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
+	}
+}
