@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4"
@@ -36,18 +37,25 @@ func needRoot(t testing.TB) {
 }
 
 // log of what leaves an executor, for comparison.
-type log struct{ lines []string }
+type log struct {
+	mu    sync.Mutex
+	lines []string
+}
 
-func (l *log) emit(port datapath.Port, b []byte) {
-	l.lines = append(l.lines, fmt.Sprintf("out %d: %x", port, b))
+func (l *log) add(format string, a ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf(format, a...))
 }
-func (l *log) PacketIn(b []byte) { l.lines = append(l.lines, fmt.Sprintf("cpu: %x", b)) }
-func (l *log) Digest(d datapath.Digest) {
-	l.lines = append(l.lines, fmt.Sprintf("digest %s %x", d.Name, d.Fields))
-}
-func (l *log) Idle(datapath.Entry) {}
+
+func (l *log) emit(port datapath.Port, b []byte) { l.add("out %d: %x", port, b) }
+func (l *log) PacketIn(b []byte)                 { l.add("cpu: %x", b) }
+func (l *log) Digest(d datapath.Digest)          { l.add("digest %s %x", d.Name, d.Fields) }
+func (l *log) Idle(datapath.Entry)               {}
 
 func (l *log) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	s := l.lines
 	l.lines = nil
 	return s
@@ -95,7 +103,7 @@ func (p *pair) apply(t testing.TB, op datapath.Op, e datapath.Entry) bool {
 // differs runs a packet on both.
 func (p *pair) differs(in datapath.Port, frame []byte) (kernel, golang []string, differ bool) {
 	if err := p.kernel.test(in, bytes.Clone(frame), 0, p.k.emit); err != nil {
-		p.k.lines = append(p.k.lines, err.Error())
+		p.k.add("%v", err)
 	}
 	p.golang.Process(in, bytes.Clone(frame), p.g.emit)
 	kernel, golang = p.k.take(), p.g.take()
