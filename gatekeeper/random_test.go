@@ -74,6 +74,7 @@ type modelRegion struct {
 
 type modelCall struct {
 	caller, callee int
+	parent         *modelCall // whose execution made it, nil for none
 	message        rpc.Message // as it arrived
 	lent           []packet.Pointer
 }
@@ -152,6 +153,10 @@ func (m *model) call(kind rpc.Type) {
 	n.session++ // so that no call settles another
 	msg := n.message(serviceName(to), "m", ps...)
 	msg.Type = kind
+	outer := m.executing(from)
+	if outer != nil { // it is made by the execution of another call
+		msg.Parent = outer.message.Call
+	}
 	msg.Flags |= rpc.FlagHeld
 	for range 1 + m.rng.IntN(2) { // sent twice now and then
 		n.call(serviceName(to), msg)
@@ -171,6 +176,7 @@ func (m *model) call(kind rpc.Type) {
 	c := &modelCall{caller: from, callee: to, message: arrived[0], lent: bases(ps)}
 	if kind == rpc.Call {
 		m.calls = append(m.calls, c)
+		c.parent = outer
 	}
 	for _, p := range c.lent {
 		if r := m.regions[p]; kind == rpc.Call {
@@ -181,6 +187,16 @@ func (m *model) call(kind rpc.Type) {
 	}
 }
 
+// executing picks, half of the time, a call that a node serves.
+func (m *model) executing(n int) *modelCall {
+	for _, c := range m.calls {
+		if c.callee == n && m.rng.IntN(2) == 0 {
+			return c
+		}
+	}
+	return nil
+}
+
 // answer answers a call with results that are the callee's, or not.
 func (m *model) answer() {
 	if len(m.calls) == 0 {
@@ -188,6 +204,9 @@ func (m *model) answer() {
 	}
 	i := m.rng.IntN(len(m.calls))
 	c := m.calls[i]
+	if slices.ContainsFunc(m.calls, func(o *modelCall) bool { return o.parent == c }) {
+		return // the execution waits for its nested calls
+	}
 	results := m.pointers()
 	if stranger := m.pick(); stranger != c.callee { // does not count
 		m.nodes[stranger].reply(m.nodes[c.caller].address, &c.message, results...)
