@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -81,11 +82,23 @@ func (p *refPlace) write(ctx context.Context, op string, home *dsm.Client, b []b
 		return err
 	}
 	if _, err := memory.Write(ctx, pointer, b); err != nil {
-		_ = memory.Free(context.WithoutCancel(ctx), pointer) // the write's error tells more
+		late, cancel := afterwards(ctx)
+		defer cancel()
+		_ = memory.Free(late, pointer) // the write's error tells more
 		return err
 	}
 	p.state, p.pointer, p.length = refOwned, pointer, int64(len(b))
 	return nil
+}
+
+// afterwards is a context to free memory in when a call is over: if the call's own
+// has ended, one that lasts just long enough to begin with it, for a Free goes on
+// without its caller.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
 }
 
 // belong says whose the place is: the execution's that ctx is of, or the node's.

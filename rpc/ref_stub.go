@@ -16,7 +16,9 @@ import (
 // RefCaller makes the calls of a generated client.
 type RefCaller struct{ home *dsm.Client }
 
-// NewRefCaller returns what calls by reference through c need.
+// NewRefCaller returns what calls by reference through c need. A client that is not
+// Node.Client's own, such as one that a middleware is wrapped around, counts as
+// plain Thrift.
 func NewRefCaller(c thrift.TClient) RefCaller {
 	if c, ok := c.(*client); ok {
 		return RefCaller{home: c.node.memory}
@@ -87,7 +89,9 @@ func DoneRef[T any](ctx context.Context, r *Ref[T], err *error) {
 	if r.place.state == refEnded {
 		return
 	}
-	if ferr := r.free(ctx, "free reference"); ferr != nil && *err == nil {
+	late, cancel := afterwards(ctx)
+	defer cancel()
+	if ferr := r.free(late, "free reference"); ferr != nil && *err == nil {
 		*err = ferr
 	}
 }
@@ -165,7 +169,9 @@ func EndRef[T any](ctx context.Context, r *Ref[T]) {
 	}
 	defer r.put()
 	if r.place.state == refOwned {
-		_ = r.free(ctx, "") // the region goes with the node at the latest
+		late, cancel := afterwards(ctx)
+		defer cancel()
+		_ = r.free(late, "") // the region goes with the node at the latest
 	}
 	r.place.state = refEnded
 }

@@ -64,7 +64,8 @@ func ExportStage(ctx context.Context, node *rpc.Node, service string, h StageRef
 }
 
 // StageValues is the service as plain Thrift has it: its values travel by
-// reference none the less, in memory that is freed when the call is over.
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
 func StageValues(c *StageRefClient) Stage { return refValuesStage{c} }
 
 type refValuesStage struct{ *StageRefClient }

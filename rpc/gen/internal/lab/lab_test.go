@@ -283,3 +283,25 @@ func TestNestedCallPassesOn(t *testing.T) {
 		w.empty()
 	})
 }
+
+// TestGivenUp: the memory of a call whose context ends is its caller's again when
+// the handler has returned.
+func TestGivenUp(t *testing.T) {
+	onRack(t, func(w *world) {
+		ctx, cancel := context.WithCancel(w.ctx)
+		hold := make(chan struct{})
+		w.must(lab.ExportKeeper(w.ctx, w.node, "Slow", &keeper{entered: cancel, hold: hold}))
+		caller, err := w.rack.Join(w.ctx, "s1", "caller")
+		w.must(err)
+		film := rpc.RefOf(film)
+		_, err = lab.OpenKeeper(caller, "Slow").Keep(ctx, film)
+		if rpc.CodeOf(err) != rpc.Canceled {
+			t.Errorf("given up: %v", err)
+		}
+		close(hold)
+		for rpc.CodeOf(film.Free(w.ctx)) == rpc.PermissionDenied { // lent until the handler has returned
+		}
+		w.empty()
+		w.must(caller.Close(w.ctx))
+	})
+}

@@ -10,7 +10,11 @@ import (
 )
 
 // keeper is a handler with state, as its IDL's mark asks for: it counts bytes.
-type keeper struct{ sum uint64 }
+type keeper struct {
+	sum     uint64
+	entered func()        // called first, if set
+	hold    chan struct{} // waited for then
+}
 
 func (k *keeper) Snapshot() ([]byte, error) { return binary.BigEndian.AppendUint64(nil, k.sum), nil }
 
@@ -20,6 +24,10 @@ func (k *keeper) Restore(b []byte) error {
 }
 
 func (k *keeper) Keep(ctx context.Context, film *rpc.Ref[[]byte]) (int64, error) {
+	if k.entered != nil {
+		k.entered()
+		<-k.hold
+	}
 	b, err := film.Load(ctx)
 	k.sum += uint64(len(b))
 	return int64(k.sum), err

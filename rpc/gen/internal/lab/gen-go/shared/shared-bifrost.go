@@ -65,7 +65,8 @@ func ExportStore(ctx context.Context, node *rpc.Node, service string, h StoreRef
 }
 
 // StoreValues is the service as plain Thrift has it: its values travel by
-// reference none the less, in memory that is freed when the call is over.
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
 func StoreValues(c *StoreRefClient) Store { return refValuesStore{c} }
 
 type refValuesStore struct{ *StoreRefClient }

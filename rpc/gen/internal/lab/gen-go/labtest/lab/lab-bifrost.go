@@ -93,7 +93,8 @@ func ExportLab(ctx context.Context, node *rpc.Node, service string, h LabRefHand
 }
 
 // LabValues is the service as plain Thrift has it: its values travel by
-// reference none the less, in memory that is freed when the call is over.
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
 func LabValues(c *LabRefClient) Lab { return refValuesLab{c} }
 
 type refValuesLab struct{ *LabRefClient }
@@ -1305,7 +1306,8 @@ func ExportKeeper(ctx context.Context, node *rpc.Node, service string, h KeeperR
 }
 
 // KeeperValues is the service as plain Thrift has it: its values travel by
-// reference none the less, in memory that is freed when the call is over.
+// reference none the less, in memory that is freed when the call is over. (What a
+// callee still reads when its caller gives up stays until the caller's node ends.)
 func KeeperValues(c *KeeperRefClient) Keeper { return refValuesKeeper{c} }
 
 type refValuesKeeper struct{ *KeeperRefClient }
