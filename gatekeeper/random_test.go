@@ -74,7 +74,7 @@ type modelRegion struct {
 
 type modelCall struct {
 	caller, callee int
-	parent         *modelCall // whose execution made it, nil for none
+	parent         *modelCall  // whose execution made it, nil for none
 	message        rpc.Message // as it arrived
 	lent           []packet.Pointer
 }
