@@ -17,36 +17,36 @@ type App struct {
 // AppSpec is what a deployment is to be.
 type AppSpec struct {
 	_        struct{}  `additionalProperties:"false"`
-	Programs []Program `json:"programs" yaml:"programs" minItems:"1" maxItems:"100" doc:"They start in this order"`
+	Programs []Program `json:"programs" minItems:"1" maxItems:"100" doc:"They start in this order"`
 }
 
 // Program is one program of a deployment.
 type Program struct {
 	_        struct{}          `additionalProperties:"false"`
-	Name     string            `json:"name" yaml:"name" maxLength:"64" doc:"Unique in the deployment" example:"arrays"`
-	Args     []string          `json:"args" yaml:"args" minItems:"1" doc:"What to run; the first is a path, or a name on the PATH of the blades' daemons"`
-	Env      map[string]string `json:"env,omitempty" yaml:"env" doc:"Added to the daemon's environment"`
-	Services []ProgramService  `json:"services,omitempty" yaml:"services" doc:"What it exports; a node is ready when it exports all of them"`
-	Policy   string            `json:"policy,omitempty" yaml:"policy" enum:"none,recover,fate-share,tainted" doc:"Of methods for which nothing else is said; the IDL's if absent"`
-	Nodes    int               `json:"nodes" yaml:"nodes" minimum:"0" maximum:"256" doc:"How many nodes run it; those that export a service are on blades of their own"`
-	Spares   int               `json:"spares,omitempty" yaml:"spares" minimum:"0" maximum:"256" doc:"On how many further blades room for one node is kept"`
-	Blades   []string          `json:"blades,omitempty" yaml:"blades" doc:"Which blades may run it; any compute blade if absent"`
-	Job      bool              `json:"job,omitempty" yaml:"job" doc:"It has an end: it is not started again after it has ended well"`
+	Name     string            `json:"name" maxLength:"64" doc:"Unique in the deployment" example:"arrays"`
+	Args     []string          `json:"args" minItems:"1" doc:"What to run; the first is a path, or a name on the PATH of the blades' daemons"`
+	Env      map[string]string `json:"env,omitempty" doc:"Added to the daemon's environment"`
+	Services []ProgramService  `json:"services,omitempty" doc:"What it exports; a node is ready when it exports all of them"`
+	Policy   string            `json:"policy,omitempty" enum:"none,recover,fate-share,tainted" doc:"Of methods for which nothing else is said; the IDL's if absent"`
+	Nodes    int               `json:"nodes" minimum:"0" maximum:"256" doc:"How many nodes run it; those that export a service are on blades of their own"`
+	Spares   int               `json:"spares,omitempty" minimum:"0" maximum:"256" doc:"On how many further blades room for one node is kept"`
+	Blades   []string          `json:"blades,omitempty" doc:"Which blades may run it; any compute blade if absent"`
+	Job      bool              `json:"job,omitempty" doc:"It has an end: it is not started again after it has ended well"`
 }
 
 // ProgramService is a service that a program exports.
 type ProgramService struct {
 	_        struct{}       `additionalProperties:"false"`
-	Name     string         `json:"name" yaml:"name" example:"Arrays"`
-	Stateful bool           `json:"stateful,omitempty" yaml:"stateful" doc:"It runs one call at a time, on one node"`
-	Methods  []MethodPolicy `json:"methods,omitempty" yaml:"methods" doc:"Methods with a policy of their own"`
+	Name     string         `json:"name" example:"Arrays"`
+	Stateful bool           `json:"stateful,omitempty" doc:"It runs one call at a time, on one node"`
+	Methods  []MethodPolicy `json:"methods,omitempty" doc:"Methods with a policy of their own"`
 }
 
 // MethodPolicy is the policy of a method.
 type MethodPolicy struct {
 	_      struct{} `additionalProperties:"false"`
-	Name   string   `json:"name" yaml:"name"`
-	Policy string   `json:"policy" yaml:"policy" enum:"none,recover,fate-share,tainted"`
+	Name   string   `json:"name"`
+	Policy string   `json:"policy" enum:"none,recover,fate-share,tainted"`
 }
 
 // Instance is one node's worth of a program.

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+)
+
+// watched is a rack with its admin API on a Unix socket, and a node on c1 with a
+// region of 4 KiB.
+func watched(t *testing.T) (address, pointer string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	rack, err := simrack.Start(ctx, simrack.Config{})
+	must(t, err)
+	t.Cleanup(func() { must(t, rack.Close()) })
+	address = "unix:" + filepath.Join(t.TempDir(), "admin.sock")
+	l, err := admin.Listen(address, nil)
+	must(t, err)
+	s, err := admin.New(admin.Config{Backend: rack.Gatekeeper(), Version: "v1.2.3"})
+	must(t, err)
+	serving, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(serving, l) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+	n, err := rack.Join(ctx, "c1", "client")
+	must(t, err)
+	must(t, n.Export(ctx, "Ping", arrays.NewPingProcessor(service.Ping{})))
+	p, err := n.Memory().Alloc(ctx, 4096)
+	must(t, err)
+	return address, p.String()
+}
+
+// bifrost runs a command and returns what it prints.
+func bifrost(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := root.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+// The commands print what the API says, for people and as JSON.
+func TestWatch(t *testing.T) {
+	address, pointer := watched(t)
+	for command, want := range map[string]string{
+		"status":                   `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +64 nodes +c1/client\n`,
+		"blades":                   `\nm3 +memory +\S+( use)? +6 +\S+ +\S+ \S+ +256 MiB +-\n$`,
+		"nodes":                    `\nfd00:b1f0:0:2::1 +client +c1 +1 +Ping\n$`,
+		"services":                 `\nPing +ping +c1/client +1\n$`,
+		"regions":                  `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
+		"regions --node fd00::9":   `^REGION.*STATE\n$`,
+		"who " + pointer:           `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
+		"calls":                    `^CALL.*\n$`,
+		"rules --table dsm_access": `\ndsm_access +machine=\d operation=free pointer=0x[0-9a-f]+/52 source=fd00:b1f0:0:2::1 +permit`,
+		"denied":                   `^TIME +NODE.*\n$`,
+		"events --last 100":        `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n$`,
+		"apps":                     `^APP.*\n$`,
+		"domain c1":                `^nodes: c1/client\n$`,
+		"reconcile":                `^0 entries repaired\n$`,
+		"drain s1 --cause dust":    `^s1 is draining: dust\n$`,
+		"fail s2":                  `^s2 is failed: marked failed by an operator\n$`,
+	} {
+		got, err := bifrost(t, append(strings.Fields(command), "--admin-addr", address)...)
+		if err != nil || !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("bifrost %s: %v\n%swant %s", command, err, got, want)
+		}
+	}
+	if got, err := bifrost(t, "return", "s1", "--admin-addr", address); err != nil || got != "s1 is free\n" {
+		t.Errorf("bifrost return s1: %q, %v", got, err)
+	}
+	for _, command := range []string{"status", "blades", "nodes", "services", "regions", "rules", "events", "who " + pointer, "domain m1", "reconcile", "drain s1"} {
+		got, err := bifrost(t, append(strings.Fields(command), "--json", "--admin-addr", address)...)
+		lines := strings.Split(strings.TrimSpace(got), "\n")
+		if err != nil || got == "" || slices.ContainsFunc(lines, func(l string) bool { return !json.Valid([]byte(l)) || l[0] != '{' }) {
+			t.Errorf("bifrost %s --json: %v\n%s", command, err, got)
+		}
+	}
+	for command, want := range map[string]string{
+		"drain m9": "no blade is called", "domain m9": "there is no blade", "who fd00::1": "lies in no region", "who m1": "global pointer",
+		"regions --node x": "want an IPv6 address", "rules --table none": "there is no table none", "undeploy none": "no deployment",
+		"events --last 9999": "query.limit",
+	} {
+		if got, err := bifrost(t, append(strings.Fields(command), "--admin-addr", address)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("bifrost %s: %q, %v, want %q", command, got, err, want)
+		}
+	}
+}
+
+// bifrost events -f goes on until it is stopped.
+func TestEvents_Follow(t *testing.T) {
+	address, _ := watched(t)
+	r, w := io.Pipe()
+	root := newRoot()
+	root.SetArgs([]string{"events", "-f", "--last", "1000", "--kind", "node.joined", "--admin-addr", address})
+	root.SetOut(w)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- root.ExecuteContext(ctx)
+		w.Close()
+	}()
+	line := make([]byte, 100)
+	n, err := r.Read(line)
+	if err != nil || !strings.Contains(string(line[:n]), "node.joined       c1/client") {
+		t.Errorf("the first event: %q, %v", line[:n], err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("when stopped: %v", err)
+	}
+}
+
+// Which Gatekeeper is meant, with which token.
+func TestClientTarget(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv(tokenVariable, "")
+	t.Setenv(addressVariable, "")
+	file := filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(file, []byte("a-token-in-a-file\n"), 0o600))
+	for what, tc := range map[string]struct {
+		o              clientOptions
+		env, tokenEnv  string
+		address, token string
+		wrong          string
+	}{
+		"an address":             {clientOptions{address: "a:1"}, "b:2", "", "a:1", "", ""},
+		"an address and a token": {clientOptions{address: "a:1", tokenFile: file}, "", "elsewhere", "a:1", "a-token-in-a-file", ""},
+		"a socket":               {clientOptions{address: "unix:/x", tokenFile: file}, "", "", "unix:/x", "", ""},
+		"a rack":                 {clientOptions{rack: "demo"}, "b:2", "x", "unix:/run/bifrost/demo/admin.sock", "", ""},
+		"the environment":        {clientOptions{}, "b:2", "from-the-environment", "b:2", "from-the-environment", ""},
+		"both":                   {clientOptions{rack: "demo", address: "a:1"}, "", "", "", "", "both say"},
+		"no such file":           {clientOptions{address: "a:1", tokenFile: file + "x"}, "", "", "", "", "no such file"},
+		"no such CA":             {clientOptions{address: "a:1", ca: file + "x"}, "", "", "", "", "--admin-ca"},
+		"a CA that is none":      {clientOptions{address: "a:1", ca: file}, "", "", "", "", "holds no certificate"},
+		"a rack's name":          {clientOptions{rack: "../x"}, "", "", "", "", "lower-case letters"},
+	} {
+		t.Setenv(addressVariable, tc.env)
+		t.Setenv(tokenVariable, tc.tokenEnv)
+		cfg, err := tc.o.target()
+		if tc.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.wrong) {
+				t.Errorf("%s: %+v, %v", what, cfg, err)
+			}
+			continue
+		}
+		if err != nil || cfg.Address != tc.address || cfg.Token != tc.token {
+			t.Errorf("%s: %+v, %v", what, cfg, err)
+		}
+	}
+}
+
+// Who cannot be reached or says no is answered with what to do.
+func TestClientErrors(t *testing.T) {
+	if _, err := bifrost(t, "status", "--admin-addr", "unix:"+t.TempDir()+"/none"); err == nil || !strings.Contains(err.Error(), "is a Gatekeeper running there?") {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
+// noGatekeeper is enough to make a server of.
+type noGatekeeper struct{ admin.Backend }
+
+func (noGatekeeper) Settings() (s gatekeeper.Settings) { return s }
+
+// The Gatekeeper's side: what its flags give, and what they refuse.
+func TestAdminOptions(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv(tokenVariable, "")
+	log := slog.New(slog.DiscardHandler)
+	o := adminOptions{addresses: []string{"127.0.0.1:0", "unix:" + dir + "/s"}}
+	token, err := o.token(log)
+	must(t, err)
+	if again, err := o.token(log); err != nil || again != token || admin.CheckToken(token) != nil {
+		t.Errorf("tokens %q and %q, %v", token, again, err)
+	}
+	if found, err := (&clientOptions{}).token(); err != nil || found != token {
+		t.Errorf("the client finds %q, %v", found, err)
+	}
+	if token, err := (&adminOptions{addresses: []string{"unix:/x"}}).token(log); token != "" || err != nil {
+		t.Errorf("a socket needs no token, but %q, %v", token, err)
+	}
+	for what, tc := range map[string]struct {
+		o    adminOptions
+		want string
+	}{
+		"a certificate without a key": {adminOptions{addresses: []string{"127.0.0.1:0"}, cert: "x"}, "go together"},
+		"no such certificate":         {adminOptions{addresses: []string{"127.0.0.1:0"}, cert: "x", key: "y"}, "--admin-tls-cert"},
+		"an address for everybody":    {adminOptions{addresses: []string{"127.0.0.1:0", "0.0.0.0:0"}}, "needs TLS"},
+	} {
+		if _, _, err := tc.o.open(noGatekeeper{}, log); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if s, l, err := (&adminOptions{addresses: []string{"none"}}).open(nil, log); s != nil || l != nil || err != nil {
+		t.Errorf("turned off: %v, %v, %v", s, l, err)
+	}
+}
