@@ -275,3 +275,70 @@ func TestWhoMayAnswer(t *testing.T) {
 		t.Errorf("the next incarnation's answer is %s", v)
 	}
 }
+
+// TestFoldOnce: an answer that is still asked for has its change in the folded
+// state, and brings it in no second time.
+func TestFoldOnce(t *testing.T) {
+	b := newBench(t)
+	delta := trailer.Section{Type: trailer.Delta, Data: make([]byte, 100)}
+	first := message(1)
+	first.Call = packet.SessionID(4, 1) // its session's floor stays
+	done := func(m packet.Message) {
+		b.send(m, true)
+		b.keep(b.Admitted(m.Call, nil))
+		m.Type, m.CalleeIncarnation, m.Trailer = packet.Reply, 1, delta.Append(nil)
+		_, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
+		b.keep(o)
+		b.keep(b.Committed(m.Call))
+		b.keep(b.Returned(m.Call, nil, now))
+	}
+	done(first)
+	for n := range uint64(60) {
+		done(message(n + 1))
+	}
+	if _, ok := b.disk[log.Key{Kind: log.KindState, ID: serviceID(arrays)}]; !ok {
+		t.Fatal("nothing was folded")
+	}
+	before, _ := b.State(arrays)
+	b.reload()
+	if after, next := b.State(arrays); !bytes.Equal(before, after) || next != 62 {
+		t.Errorf("the state has %d bytes, was %d; next %d", len(after), len(before), next)
+	}
+}
+
+// TestDiscarded: a call that was not logged when its caller failed is nobody's; the
+// re-run may ask something else.
+func TestDiscarded(t *testing.T) {
+	b := newBench(t)
+	m := message(1)
+	b.send(m, false)
+	b.keep(b.Admitted(m.Call, nil))
+	child := packet.Message{Header: packet.Header{
+		Type: packet.Call, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
+		CallerIncarnation: 1, Service: arrays,
+	}}
+	ask := func(from log.Node, arg string) Verdict {
+		c := child
+		c.CallerIncarnation, c.Payload = from.Incarnation, []byte(arg)
+		v, o := b.Call(Request{Message: &c, Datagram: c.Append(nil), Caller: from, Callee: server, Now: now})
+		b.keep(o)
+		return v
+	}
+	if v := ask(server, "a"); v != Fresh {
+		t.Fatalf("the call is %s", v)
+	}
+	b.keep(b.Fail(server, false, now))
+	b.keep(b.Fenced(server.Address))
+	b.keep(b.RolledBack(m.Call))
+	next := log.Node{Address: server.Address, Incarnation: 2}
+	b.keep(b.Up(next, arrays))
+	if v := ask(next, "b"); v != Waiting {
+		t.Errorf("while the former is being admitted: %s", v)
+	}
+	if got := b.keep(b.Admitted(child.Call, nil)); !slices.Equal(got, []Action{Drop{child.Call}}) {
+		t.Errorf("the former is admitted: %v", got)
+	}
+	if v := ask(next, "b"); v != Fresh {
+		t.Errorf("after that: %s", v)
+	}
+}
