@@ -78,7 +78,8 @@ func (c *controller) keepBlade(b *blade, p *port) {
 type nodeRecord struct {
 	Name    string         `json:"name"`
 	Blade   string         `json:"blade"`
-	Token   uint64         `json:"token"` // of its join
+	Token   uint64         `json:"token"`          // of its join
+	Gone    bool           `json:"gone,omitempty"` // its end has begun
 	Exports []exportRecord `json:"exports,omitempty"`
 }
 
@@ -95,7 +96,7 @@ func (c *controller) keepNode(n *node) {
 	if !c.logging() {
 		return
 	}
-	r := nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token}
+	r := nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone}
 	for _, a := range sortedServices(n.exports) {
 		x := n.exports[a]
 		methods := slices.SortedFunc(maps.Values(x.methods), func(a, b control.Method) int {
@@ -106,8 +107,9 @@ func (c *controller) keepNode(n *node) {
 	c.putData(log.Record{Kind: log.KindNode, ID: log.AddrID(n.address), Callee: log.Node{Address: n.address, Incarnation: n.incarnation}}, r)
 }
 
-// dropNode strikes out the windows of a node that is gone.
+// dropNode strikes out a node after which everything is cleaned up.
 func (c *controller) dropNode(n *node) {
+	c.drop(log.KindNode, log.AddrID(n.address))
 	for _, s := range n.sessions {
 		c.drop(log.KindSession, sessionID(n.address, s.id))
 	}

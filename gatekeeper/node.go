@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -148,7 +147,7 @@ func (c *controller) removeNode(n *node, why string, fenced func()) {
 	delete(b.nodes, n.address)
 	delete(c.nodes, n.address)
 	c.displaced(n, why)
-	c.drop(log.KindNode, log.AddrID(n.address))
+	c.keepNode(n) // as one that is to be fenced and cleaned up after
 	for token, o := range b.joins {
 		if o == n {
 			delete(b.joins, token)

@@ -134,6 +134,10 @@ func (c *controller) restoreNode(r *log.Record) error {
 	if err := data(r, &s); err != nil {
 		return err
 	}
+	if s.Gone {
+		c.resuming.gone = append(c.resuming.gone, &node{address: r.Callee.Address, incarnation: r.Callee.Incarnation, gone: true})
+		return nil
+	}
 	b := c.blades[s.Blade]
 	if b == nil || !b.alive() {
 		return corrupt(r, "node %s is on blade %q, which is not in service", r.Callee.Address, s.Blade)
@@ -251,7 +255,10 @@ func (c *controller) restoreGone(s *saved) {
 		note(k.caller.Address)
 		note(k.callee.Address)
 	}
+	for _, n := range c.resuming.gone {
+		delete(gone, n.address) // it is not fenced yet
+	}
 	for _, a := range slices.SortedFunc(maps.Keys(gone), netip.Addr.Compare) {
-		c.steps(c.leases.RemoveNode(a))
+		c.steps(c.leases.RemoveNode(a)) // it was fenced before
 	}
 }

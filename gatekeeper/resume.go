@@ -19,10 +19,11 @@ import (
 type resumption struct {
 	calls  []rpc.ID // to be released again, in the order of the log
 	blades []*blade // memory blades to be asked for what they have
+	gone   []*node  // whose end had begun, to be fenced
 }
 
 // due reports whether there is something left.
-func (r *resumption) due() bool { return len(r.calls)+len(r.blades) > 0 }
+func (r *resumption) due() bool { return len(r.calls)+len(r.blades)+len(r.gone) > 0 }
 
 // resume does a part of what is left. A call that was logged may not have been
 // released, so it is now; one that was is a duplicate to its callee. Replies wait
@@ -31,6 +32,13 @@ func (c *controller) resume() {
 	if !c.connected {
 		return
 	}
+	for _, n := range c.resuming.gone {
+		c.fenceOff(n, func() {
+			c.dropNode(n)
+			c.steps(c.leases.RemoveNode(n.address))
+		})
+	}
+	c.resuming.gone = nil
 	n := min(len(c.resuming.calls), maxResume)
 	for _, id := range c.resuming.calls[:n] {
 		if err := c.releaseAgain(id); err != nil {
