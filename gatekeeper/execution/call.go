@@ -3,7 +3,6 @@ package execution
 import (
 	"encoding/binary"
 	"hash/maphash"
-	"net/netip"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
@@ -234,77 +233,4 @@ func (t *Table) number(k *call) {
 	if k.record.Attempt != unnumbered {
 		k.record = nil
 	}
-}
-
-// held reports whether a one-way waits for its parent's commit.
-func (t *Table) held(k *call) bool {
-	return k.oneway && !k.settled && k.session == nil
-}
-
-// deliverable reports whether a call may be with its callee now. Those of a
-// stateful service wait for those before them.
-func (t *Table) deliverable(k *call) bool {
-	if k.stage != running || k.cut || t.held(k) || !k.at.up[k.service] {
-		return false
-	}
-	if k.order > 0 && k.at.cuts > 0 {
-		for o := range k.at.calls {
-			if o.service == k.service && o.cut && o.order > 0 && o.order < k.order {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// release delivers a call if it may be with its callee now, and is not.
-func (t *Table) release(k *call) {
-	if !k.sent && t.deliverable(k) {
-		t.deliver(k, k.incarnation != 0)
-	}
-}
-
-func (t *Table) deliver(k *call, replay bool) {
-	if p := t.owner(k.parent); k.oneway || k.settled || p != nil && p.cut {
-		t.lonely[k] = struct{}{}
-	}
-	k.incarnation, k.sent = k.at.incarnation, true
-	d := Deliver{Call: k.id, To: k.at.id(), Order: k.order, Attempt: k.attempts, Replay: replay}
-	if k.attempts > 0 {
-		d.Journal = k.journal[:len(k.journal):len(k.journal)]
-	}
-	t.do(d)
-}
-
-// Again delivers once more the calls that nobody else sends again: one-ways, and
-// those whose callers are cut, gone, or wait no more. It is to be called every second or
-// so while there are any; each call counts as known to its callee.
-func (t *Table) Again() Output {
-	for _, k := range sorted(t.lonely) {
-		if k.sent && t.deliverable(k) {
-			t.deliver(k, true)
-		}
-	}
-	return t.take()
-}
-
-// exception is the outcome of a call that the Gatekeeper decides.
-func exception(h *packet.Header, why *fault.Error) []byte {
-	e := packet.Message{Header: *h, Payload: []byte(why.Msg)}
-	e.Type, e.Code, e.Timeout = packet.Exception, why.Code, 0
-	e.Flags = (h.Flags&packet.FlagSession | packet.FlagReleased).WithPolicy(h.Flags.Policy())
-	return e.Append(nil)
-}
-
-func goneError(n *node) *fault.Error {
-	return fault.New(fault.Unavailable, "call", "node %s is gone", n.address)
-}
-
-// Callee returns where a call is, false if it is not known.
-func (t *Table) Callee(id packet.ID) (netip.Addr, bool) {
-	k := t.calls[id]
-	if k == nil {
-		return netip.Addr{}, false
-	}
-	return k.at.address, true
 }
