@@ -83,6 +83,7 @@ func TestContract(t *testing.T) {
 		c.do(path, status)
 	}
 	c.events()
+	b.broken.Store(true)
 	c.actions()
 	for _, op := range c.contract.operations() {
 		if !c.contract.used[op+" 200"] {
@@ -224,6 +225,7 @@ func TestActions(t *testing.T) {
 	if got := post("/v1/blades/s1/return"); got.Status != "in use" || got.Cause != "" {
 		t.Errorf("s1 is %+v", got)
 	}
+	b.broken.Store(true)
 	if got := post("/v1/blades/m1/fail"); got.Status != "failed" || got.Port != 0 {
 		t.Errorf("m1 is %+v", got)
 	}
