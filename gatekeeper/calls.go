@@ -43,25 +43,63 @@ type CallState struct {
 	Attempts int `json:"attempts,omitempty"`
 }
 
-// CallQuery selects calls; the zero value selects those under way.
+// CallQuery selects calls under way; the zero value selects all.
 type CallQuery struct {
 	// Node is the caller or the callee.
 	Node netip.Addr
-	// ID selects one call, zero any.
-	ID rpc.ID
-	// Finished selects calls on record that are over, too.
-	Finished bool
-	// After is the last call of the page before.
-	After rpc.ID
+	// From is the cursor that the page before has returned.
+	From callgraph.Cursor
 	// Limit is how many calls a page has at most, at least 1.
 	Limit int
 }
 
-// Calls returns a page of calls in the order of their ids, and whether more
-// follow. It looks at every call that is known, in the loop.
-func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, more bool, err error) {
-	err = g.do(ctx, func() { page, more = g.ctl.callPage(q) })
-	return page, more, err
+// Calls returns a page of calls under way, oldest first, and the cursor of the next
+// page, which is zero on the last one. The loop does other things in between.
+func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, next callgraph.Cursor, err error) {
+	for more := true; more && len(page) <= q.Limit; {
+		err = g.do(ctx, func() { more = g.ctl.scanCalls(&q, &page, &next) })
+		if err != nil {
+			return nil, callgraph.Cursor{}, err
+		}
+	}
+	if len(page) <= q.Limit {
+		return page, callgraph.Cursor{}, nil
+	}
+	return page[:q.Limit], next, nil
+}
+
+// scanCalls looks at some calls, adds those that are meant to the page until that
+// has one too many, and reports whether there is more to look at. next is the
+// cursor behind the page.
+func (c *controller) scanCalls(q *CallQuery, page *[]CallState, next *callgraph.Cursor) bool {
+	views, from, more := c.graph.List(q.From, maxScan)
+	q.From = from
+	for i := range views {
+		v := &views[i]
+		if q.Node.IsValid() && v.Caller.Address != q.Node && v.Callee.Address != q.Node {
+			continue
+		}
+		*page = append(*page, c.callState(knownCall{id: v.ID, record: c.calls[v.ID], view: *v}))
+		switch len(*page) - q.Limit {
+		case 0:
+			*next = v.Cursor()
+		case 1:
+			return false
+		}
+	}
+	return more
+}
+
+// Call returns one call: one that is under way, or a held one on record that its
+// caller has not settled yet. It reports false if there is none.
+func (g *Gatekeeper) Call(ctx context.Context, id rpc.ID) (s CallState, ok bool, err error) {
+	err = g.do(ctx, func() {
+		var k knownCall
+		if k, ok = g.ctl.knownCall(id); ok {
+			s = g.ctl.callState(k)
+		}
+	})
+	return s, ok, err
 }
 
 // knownCall is a call on record, in the call graph, or in both.
@@ -87,40 +125,12 @@ func (c *controller) knownCalls() iter.Seq[knownCall] {
 	}
 }
 
-func (c *controller) callPage(q CallQuery) (page []CallState, more bool) {
-	found := lowest[knownCall]{limit: q.Limit, compare: func(a, b knownCall) int { return compareIDs(a.id, b.id) }}
-	if !q.ID.IsZero() {
-		if k, ok := c.knownCall(q.ID); ok && q.matches(&k) {
-			found.add(k)
-		}
-	} else {
-		for k := range c.knownCalls() {
-			if q.matches(&k) {
-				found.add(k)
-			}
-		}
-	}
-	for _, k := range found.sorted() {
-		page = append(page, c.callState(k))
-	}
-	return page, found.dropped
-}
-
 func (c *controller) knownCall(id rpc.ID) (k knownCall, ok bool) {
 	if r := c.calls[id]; r != nil {
 		return knownCall{id: id, record: r}, true
 	}
 	v, ok := c.graph.Call(id)
 	return knownCall{id: id, view: v}, ok
-}
-
-func (q *CallQuery) matches(k *knownCall) bool {
-	caller, callee, finished := k.view.Caller.Address, k.view.Callee.Address, false
-	if k.record != nil {
-		caller, callee, finished = k.record.caller, k.record.callee, k.record.stage == stageFinished
-	}
-	return compareIDs(k.id, q.After) > 0 && (q.Finished || !finished) &&
-		(!q.Node.IsValid() || caller == q.Node || callee == q.Node)
 }
 
 // callState puts together what the record and the graph know.
@@ -135,7 +145,9 @@ func (c *controller) callState(k knownCall) CallState {
 		return s
 	}
 	s.Call, s.Caller, s.Callee, s.Service, s.Method = k.id.String(), r.caller, r.callee, r.service, r.method
-	s.Stage, s.Oneway = stageNames[r.stage], r.oneway()
+	if s.Oneway = r.oneway(); !s.Oneway || v.ID.IsZero() { // a one-way's record is finished when it has gone on
+		s.Stage = stageNames[r.stage]
+	}
 	if !r.header.Parent.IsZero() {
 		s.Parent = r.header.Parent.String()
 	}

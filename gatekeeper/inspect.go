@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -75,37 +76,42 @@ type RegionQuery struct {
 }
 
 // Regions returns a page of regions in the order of their addresses, and whether
-// more follow. It looks at every region, in the loop.
+// more follow. The loop does other things in between.
 func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page []RegionState, more bool, err error) {
-	err = g.do(ctx, func() { page, more = g.ctl.regionPage(q) })
-	return page, more, err
+	for left := true; left && len(page) <= q.Limit; {
+		if err := g.do(ctx, func() { left = g.ctl.scanRegions(&q, &page) }); err != nil {
+			return nil, false, err
+		}
+	}
+	if len(page) <= q.Limit {
+		return page, false, nil
+	}
+	return page[:q.Limit], true, nil
 }
 
-func (c *controller) regionPage(q RegionQuery) (page []RegionState, more bool) {
-	found := lowest[lease.Region]{limit: q.Limit, compare: func(a, b lease.Region) int {
-		return slices.Compare(a.Region.Base[:], b.Region.Base[:])
-	}}
+// scanRegions looks at some regions, adds those that are meant to the page until
+// that has one too many, and reports whether there is more to look at.
+func (c *controller) scanRegions(q *RegionQuery, page *[]RegionState) (left bool) {
 	if !q.Pointer.IsNil() {
-		if r, ok := c.leases.Find(q.Pointer); ok && q.matches(&r) {
-			found.add(r)
+		if r, ok := c.leases.Find(q.Pointer); ok && q.matches(&r) && bytes.Compare(r.Region.Base[:], q.After[:]) > 0 {
+			*page = append(*page, regionState(r))
 		}
-	} else {
-		for r := range c.leases.Regions() {
-			if q.matches(&r) {
-				found.add(r)
-			}
+		return false
+	}
+	seen := 0
+	for r := range c.leases.After(q.After) {
+		if seen++; seen > maxScan || len(*page) > q.Limit {
+			return true
+		}
+		q.After = r.Region.Base
+		if q.matches(&r) {
+			*page = append(*page, regionState(r))
 		}
 	}
-	for _, r := range found.sorted() {
-		page = append(page, regionState(r))
-	}
-	return page, found.dropped
+	return false
 }
 
 func (q *RegionQuery) matches(r *lease.Region) bool {
-	if slices.Compare(r.Region.Base[:], q.After[:]) <= 0 {
-		return false
-	}
 	return !q.Node.IsValid() || r.Controller == q.Node || r.Owner == q.Node ||
 		slices.ContainsFunc(r.Leases, func(l lease.Lease) bool { return l.Node == q.Node })
 }

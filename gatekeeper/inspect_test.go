@@ -1,32 +1,15 @@
 package gatekeeper
 
 import (
-	"cmp"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
-	"pgregory.net/rapid"
 )
-
-func TestLowest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		in := rapid.SliceOf(rapid.IntRange(-50, 50)).Draw(t, "in")
-		limit := rapid.IntRange(0, 20).Draw(t, "limit")
-		l := lowest[int]{limit: limit, compare: cmp.Compare[int]}
-		for _, v := range in {
-			l.add(v)
-		}
-		want := slices.Sorted(slices.Values(in))
-		want = want[:min(limit, len(want))]
-		if got := l.sorted(); !slices.Equal(got, want) || l.dropped != (len(in) > limit) {
-			t.Fatalf("the lowest %d of %v are %v, dropped %v", limit, in, got, l.dropped)
-		}
-	})
-}
 
 // Pages put together are the whole list, and filters choose from it.
 func TestRegions_Pages(t *testing.T) {
@@ -83,18 +66,25 @@ func TestCalls_Pages(t *testing.T) {
 		s.b.reply(s.a.address, &calls[1])
 		synctest.Wait()
 		ctx := s.t.Context()
-		under, _, err := s.gk.Calls(ctx, CallQuery{Limit: 9})
-		if err != nil || len(under) != 4 {
-			t.Fatalf("under way: %+v, %v", under, err)
+		var under []CallState
+		q := CallQuery{Limit: 3}
+		for range 2 {
+			page, next, err := s.gk.Calls(ctx, q)
+			if err != nil || len(page) == 0 || len(page) > 3 || (next == callgraph.Cursor{}) != (len(under) == 3) {
+				t.Fatalf("page %+v, next %s, %v", page, next, err)
+			}
+			under, q.From = append(under, page...), next
 		}
-		first, more, _ := s.gk.Calls(ctx, CallQuery{Finished: true, Limit: 3})
-		rest, end, _ := s.gk.Calls(ctx, CallQuery{Finished: true, Limit: 3, After: calls[2].Call})
-		if !more || end || len(first) != 3 || len(rest) != 2 || first[1].Stage != "finished" {
-			t.Errorf("pages %+v and %+v", first, rest)
+		if len(under) != 4 || under[0].Call != calls[0].Call.String() || under[1].Call != calls[2].Call.String() || under[0].Checkpoint != "b1" {
+			t.Errorf("under way: %+v", under)
 		}
-		one, _, _ := s.gk.Calls(ctx, CallQuery{ID: calls[3].Call, Limit: 1})
-		if len(one) != 1 || one[0].Call != calls[3].Call.String() || one[0].Callee != s.b.address {
-			t.Errorf("call %s is %+v", calls[3].Call, one)
+		for id, stage := range map[rpc.ID]string{calls[3].Call: "running", calls[1].Call: "finished"} {
+			if k, ok, err := s.gk.Call(ctx, id); err != nil || !ok || k.Call != id.String() || k.Callee != s.b.address || k.Stage != stage {
+				t.Errorf("call %s is %+v, %v, %v", id, k, ok, err)
+			}
+		}
+		if k, ok, err := s.gk.Call(ctx, rpc.ID{9}); ok || err != nil {
+			t.Errorf("a call that is not: %+v, %v", k, err)
 		}
 		if none, _, _ := s.gk.Calls(ctx, CallQuery{Node: s.c.address, Limit: 9}); len(none) != 0 {
 			t.Errorf("calls of a node that has none: %+v", none)

@@ -39,6 +39,9 @@ const (
 	maxFixes = 4
 	// maxReclaim is how many regions one reclaim command names.
 	maxReclaim = 256
+	// maxScan is how many regions or calls the loop looks at for somebody who lists
+	// them, until it does something else: some hundred microseconds.
+	maxScan = 1024
 	// maxDenied is how many denied accesses are remembered for people.
 	maxDenied = 256
 	// logReserve is which part of the log, one in so many bytes, is not for new

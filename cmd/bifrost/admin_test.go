@@ -78,7 +78,7 @@ func TestWatch(t *testing.T) {
 		"calls":                    `^CALL.*\n$`,
 		"rules --table dsm_access": `\ndsm_access +machine=\d operation=free pointer=0x[0-9a-f]+/52 source=fd00:b1f0:0:2::1 +permit`,
 		"denied":                   `^TIME +NODE.*\n$`,
-		"events --last 100":        `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n$`,
+		"events --last 100":        `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,
 		"apps":                     `^APP.*\n$`,
 		"domain c1":                `^nodes: c1/client\n$`,
 		"reconcile":                `^0 entries repaired\n$`,

@@ -108,7 +108,7 @@ func describe(e *api.Event, n names) (parts []string) {
 	if !e.Node.IsValid() {
 		add(e.Name) // of a deployment or program; nodes have been named
 	}
-	add(strings.TrimPrefix(e.Service+"."+e.Method, "."))
+	add(strings.Trim(e.Service+"."+e.Method, "."))
 	add(strings.TrimSpace(e.Op + " " + e.Region))
 	for _, r := range e.Rules {
 		add(n.of(r.Node) + ": " + r.Op + " " + r.Region)

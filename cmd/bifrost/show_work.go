@@ -72,7 +72,6 @@ func regionRows(rs []api.Region, n names) []string {
 
 func newCallsCmd() *cobra.Command {
 	var node string
-	var finished bool
 	cmd := show(&clientOptions{}, "calls", "List the calls under way: the call graph",
 		"  bifrost calls --node fd00:b1f0:0:2::2    # what does this node make and serve?",
 		func(ctx context.Context, c *client.Client) ([]api.Call, error) {
@@ -80,10 +79,9 @@ func newCallsCmd() *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			return collect(c.Calls(ctx, client.CallFilter{Node: a, Finished: finished}))
+			return collect(c.Calls(ctx, a))
 		}, callRows)
 	cmd.Flags().StringVar(&node, "node", "", "only those that the node at this `ADDRESS` makes or serves")
-	cmd.Flags().BoolVar(&finished, "finished", false, "also those that are over, but that their callers have not settled")
 	return cmd
 }
 

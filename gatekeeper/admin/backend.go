@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
@@ -19,7 +20,8 @@ type Backend interface {
 	Connected(ctx context.Context) (bool, error)
 	Overview(ctx context.Context) (gatekeeper.Overview, error)
 	Regions(ctx context.Context, q gatekeeper.RegionQuery) (page []gatekeeper.RegionState, more bool, err error)
-	Calls(ctx context.Context, q gatekeeper.CallQuery) (page []gatekeeper.CallState, more bool, err error)
+	Calls(ctx context.Context, q gatekeeper.CallQuery) (page []gatekeeper.CallState, next callgraph.Cursor, err error)
+	Call(ctx context.Context, id rpc.ID) (call gatekeeper.CallState, ok bool, err error)
 	NodeCalls(ctx context.Context, node netip.Addr) (gatekeeper.NodeCalls, error)
 	Chain(ctx context.Context, call rpc.ID) ([]gatekeeper.CallState, error)
 	Holders(ctx context.Context, p packet.Pointer) (gatekeeper.Holders, error)

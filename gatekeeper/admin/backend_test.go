@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -25,8 +26,11 @@ func (stopped) Overview(context.Context) (gatekeeper.Overview, error) {
 func (stopped) Regions(context.Context, gatekeeper.RegionQuery) ([]gatekeeper.RegionState, bool, error) {
 	return nil, false, gatekeeper.ErrStopped
 }
-func (stopped) Calls(context.Context, gatekeeper.CallQuery) ([]gatekeeper.CallState, bool, error) {
-	return nil, false, gatekeeper.ErrStopped
+func (stopped) Calls(context.Context, gatekeeper.CallQuery) ([]gatekeeper.CallState, callgraph.Cursor, error) {
+	return nil, callgraph.Cursor{}, gatekeeper.ErrStopped
+}
+func (stopped) Call(context.Context, rpc.ID) (gatekeeper.CallState, bool, error) {
+	return gatekeeper.CallState{}, false, gatekeeper.ErrStopped
 }
 func (stopped) NodeCalls(context.Context, netip.Addr) (gatekeeper.NodeCalls, error) {
 	return gatekeeper.NodeCalls{}, gatekeeper.ErrStopped

@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -33,8 +34,7 @@ type regionsInput struct {
 
 type callsInput struct {
 	PageInput
-	Node     netip.Addr `query:"node" format:"ipv6" doc:"Only calls that this node makes or serves"`
-	Finished bool       `query:"finished" doc:"Also calls that are over, but that their callers have not settled"`
+	Node netip.Addr `query:"node" format:"ipv6" doc:"Only calls that this node makes or serves"`
 }
 
 type callInput struct {
@@ -49,8 +49,8 @@ type rulesInput struct {
 // registerWork serves what the rack is working at.
 func (s *Server) registerWork(h huma.API) {
 	get(h, "/v1/regions", "list-regions", "Work", "Regions with their controllers and leases", s.regions, http.StatusBadRequest)
-	get(h, "/v1/calls", "list-calls", "Work", "Calls under way: the call graph", s.calls, http.StatusBadRequest)
-	get(h, "/v1/calls/{id}", "get-call", "Work", "One call on record", s.call, http.StatusNotFound)
+	get(h, "/v1/calls", "list-calls", "Work", "Calls under way, oldest first: the call graph", s.calls, http.StatusBadRequest)
+	get(h, "/v1/calls/{id}", "get-call", "Work", "One call that is under way or, if it is held, on record until its caller has settled it", s.call, http.StatusNotFound)
 	s.registerQuestions(h)
 	get(h, "/v1/rules", "list-rules", "Work", "The switch's table entries, read back from the switch now", s.rules, http.StatusBadRequest, http.StatusNotFound)
 	get(h, "/v1/denied", "list-denied", "Work", "The latest memory accesses that the switch has denied, oldest first", s.denied)
@@ -80,18 +80,12 @@ func (s *Server) regions(ctx context.Context, in *regionsInput) (out api.List[ap
 }
 
 func (s *Server) calls(ctx context.Context, in *callsInput) (out api.List[api.Call], err error) {
-	q := gatekeeper.CallQuery{Node: in.Node, Finished: in.Finished, Limit: in.Limit}
-	if in.Cursor != "" {
-		if q.After, err = parseID(in.Cursor); err != nil {
-			return out, badCursor(err)
-		}
+	q := gatekeeper.CallQuery{Node: in.Node, Limit: in.Limit}
+	if q.From, err = callgraph.ParseCursor(in.Cursor); err != nil {
+		return out, badCursor(err)
 	}
-	page, more, err := s.backend.Calls(ctx, q)
-	out.Items = each(page, callOf)
-	if more {
-		out.Next = page[len(page)-1].Call
-	}
-	return out, err
+	page, next, err := s.backend.Calls(ctx, q)
+	return api.List[api.Call]{Items: each(page, callOf), Next: next.String()}, err
 }
 
 func (s *Server) call(ctx context.Context, in *callInput) (api.Call, error) {
@@ -99,14 +93,11 @@ func (s *Server) call(ctx context.Context, in *callInput) (api.Call, error) {
 	if err != nil {
 		return api.Call{}, newProblem(http.StatusUnprocessableEntity, err.Error())
 	}
-	page, _, err := s.backend.Calls(ctx, gatekeeper.CallQuery{ID: id, Finished: true, Limit: 1})
-	if err == nil && len(page) == 0 {
-		err = newProblem(http.StatusNotFound, "there is no call "+in.ID+" on record")
+	k, ok, err := s.backend.Call(ctx, id)
+	if err == nil && !ok {
+		err = newProblem(http.StatusNotFound, "there is no call "+in.ID+" under way or on record")
 	}
-	if err != nil {
-		return api.Call{}, err
-	}
-	return callOf(&page[0]), nil
+	return callOf(&k), err
 }
 
 // parseID reads a call's id as String prints it.

@@ -38,6 +38,9 @@ func ParseCursor(s string) (c Cursor, err error) {
 	return c, nil
 }
 
+// Cursor is where a listing goes on behind this call.
+func (v *View) Cursor() Cursor { return Cursor{v.Sequence, v.ID} }
+
 // List returns up to max calls, oldest first, from where a Cursor stands, and
 // the Cursor for the next ones; more is false at the end. Calls that come and go
 // between two pages may be missing; all others are listed once.

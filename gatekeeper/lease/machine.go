@@ -3,6 +3,8 @@ package lease
 import (
 	"slices"
 
+	"github.com/google/btree"
+
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 )
 
@@ -10,6 +12,7 @@ import (
 // hand some over.
 type Machine struct {
 	regions map[packet.Region]*region
+	order   *btree.BTreeG[*region]   // the same by address, for people to page through
 	classes [packet.MaxClass + 1]int // regions of each size class
 	calls   map[CallID]*call         // held calls that have not ended
 	nodes   map[Node]*node
@@ -47,7 +50,7 @@ type node struct {
 // New returns a Machine that knows no node and no region.
 func New() *Machine {
 	return &Machine{
-		regions: map[packet.Region]*region{}, calls: map[CallID]*call{}, nodes: map[Node]*node{},
+		regions: map[packet.Region]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{},
 		handled: map[key]bool{}, moving: map[uint64]*job{},
 	}
 }

@@ -120,11 +120,17 @@ func (m *Machine) add(j *job, id packet.Region) *region {
 	if r == nil {
 		r = &region{id: id, queue: []*job{j}}
 		j.regions = append(j.regions, r)
-		m.regions[id] = r
-		m.classes[id.Class]++
+		m.index(r)
 	}
 	r.dead = false
 	return r
+}
+
+// index makes a region one that can be found.
+func (m *Machine) index(r *region) {
+	m.regions[r.id] = r
+	m.order.ReplaceOrInsert(r)
+	m.classes[r.id.Class]++
 }
 
 // forget makes a region unknown. Its leases must have ended.
@@ -137,6 +143,7 @@ func (m *Machine) forget(r *region) {
 func (m *Machine) bury(r *region) {
 	if r.dead && len(r.queue) == 0 {
 		delete(m.regions, r.id)
+		m.order.Delete(r)
 		m.classes[r.id.Class]--
 	}
 }

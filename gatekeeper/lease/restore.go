@@ -11,8 +11,7 @@ func (m *Machine) Adopt(v Region) bool {
 		return false
 	}
 	r := &region{id: v.Region, owner: v.Owner, freeing: v.Freeing}
-	m.regions[r.id] = r
-	m.classes[r.id.Class]++
+	m.index(r)
 	m.control(r, v.Controller)
 	return true
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"bytes"
 	"iter"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -31,6 +32,23 @@ func (m *Machine) Regions() iter.Seq[Region] {
 			}
 		}
 	}
+}
+
+// After yields the regions behind an address in the order of their addresses.
+func (m *Machine) After(p packet.Pointer) iter.Seq[Region] {
+	return func(yield func(Region) bool) {
+		m.order.AscendGreaterOrEqual(&region{id: packet.Region{Base: p}}, func(r *region) bool {
+			return r.dead || r.id.Base == p || yield(r.view())
+		})
+	}
+}
+
+// before is the order of regions by address.
+func before(a, b *region) bool {
+	if d := bytes.Compare(a.id.Base[:], b.id.Base[:]); d != 0 {
+		return d < 0
+	}
+	return a.id.Class < b.id.Class
 }
 
 // Find returns the region that a pointer lies in.

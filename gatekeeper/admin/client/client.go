@@ -207,19 +207,10 @@ func (c *Client) Regions(ctx context.Context, f RegionFilter) iter.Seq2[api.Regi
 	return all[api.Region](ctx, c, "/v1/regions", pages("node", text(f.Node), "pointer", text(f.Pointer)))
 }
 
-// CallFilter selects calls; the zero value selects those under way.
-type CallFilter struct {
-	Node     netip.Addr // that makes or serves them
-	Finished bool       // those that are over, too
-}
-
-// Calls yields calls.
-func (c *Client) Calls(ctx context.Context, f CallFilter) iter.Seq2[api.Call, error] {
-	finished := ""
-	if f.Finished {
-		finished = "true"
-	}
-	return all[api.Call](ctx, c, "/v1/calls", pages("node", text(f.Node), "finished", finished))
+// Calls yields the calls under way, oldest first; only those of a node if one is
+// given.
+func (c *Client) Calls(ctx context.Context, node netip.Addr) iter.Seq2[api.Call, error] {
+	return all[api.Call](ctx, c, "/v1/calls", pages("node", text(node)))
 }
 
 // Rules yields entries of a table of the switch, of all tables if that is "".
