@@ -169,7 +169,7 @@ func TestFollow_Ends(t *testing.T) {
 	}
 	c := &Client{base: mustURL(t), http: &http.Client{Transport: roundTripper(stream)}}
 	enough := errors.New("enough")
-	if err := c.Follow(t.Context(), FollowOptions{}, func(Message) error { return enough }); err != enough {
+	if err := c.Follow(t.Context(), FollowOptions{}, func(Message) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("a reader that has enough: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
