@@ -79,6 +79,18 @@ func (l *listener) gap(missed uint64) {
 	}
 }
 
+// heard waits until the hub has an event, so that a reader that begins now finds it.
+func (s *site) heard(seq uint64) {
+	s.t.Helper()
+	for {
+		events, more := s.server.hub.read(position{seq - 1, true}, 1)
+		if len(events) > 0 {
+			return
+		}
+		<-more
+	}
+}
+
 func TestStream_ResumesWhereItEnded(t *testing.T) {
 	n := newNarrator()
 	s := startSite(t, n)
@@ -91,6 +103,7 @@ func TestStream_ResumesWhereItEnded(t *testing.T) {
 	}
 	first.stop()
 	n.tell(4, 10)
+	s.heard(10)
 	second := s.listen("", boot+"-3")
 	for seq := uint64(4); seq <= 10; seq++ {
 		second.event(boot, seq)
@@ -99,6 +112,7 @@ func TestStream_ResumesWhereItEnded(t *testing.T) {
 	second.event(boot, 11)
 	// Somebody who was away for too long, or saw another Gatekeeper.
 	n.tell(12, 11+history+5)
+	s.heard(11 + history + 5)
 	oldest := uint64(12 + 5)
 	late := s.listen("", boot+"-3")
 	late.gap(oldest - 4)
