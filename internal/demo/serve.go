@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,6 +25,11 @@ type ServeConfig struct {
 	Version string
 	// Out receives the page's address when the rack works.
 	Out io.Writer
+}
+
+// page is the address of the page, with its token.
+func page(address net.Addr, token string) string {
+	return fmt.Sprintf("http://%s/#token=%s", address, token)
 }
 
 // busyRack is larger than the thesis's, so that there is something to look at.
@@ -55,7 +61,7 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return server.Run(running, listener) })
 	g.Go(func() error { return traffic(running, rack) })
-	fmt.Fprintf(cfg.Out, "a rack is at work; watch it at\n\n  http://%s/#token=%s\n\nuntil Ctrl-C\n", listener.Addr(), cfg.Token)
+	fmt.Fprintf(cfg.Out, "a rack is at work; watch it at\n\n  %s\n\nuntil Ctrl-C\n", page(listener.Addr(), cfg.Token))
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}

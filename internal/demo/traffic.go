@@ -93,21 +93,20 @@ func (r *relay) AddRef(ctx context.Context, a *bifrost.GlobalPointer, n int64, b
 	return sum, rpc.Memory(ctx).Free(ctx, p)
 }
 
-// customer calls Pipeline again and again with arrays of its own. Now and then it
-// ends, and another one takes its place.
+// customer calls Pipeline again and again with arrays of its own, two calls at a
+// time. Now and then it ends, and another one takes its place.
 func customer(ctx context.Context, rack *simrack.Rack, blade, name string) error {
 	for {
 		n, err := rack.Join(ctx, blade, name)
 		if err != nil {
 			return err
 		}
-		for range 8 + rand.IntN(8) {
-			if err := order(ctx, n, 1<<(14+rand.IntN(8))); err != nil {
-				return fmt.Errorf("%s on %s: %w", name, blade, err)
-			}
-			if err := pause(ctx, 0, 2*time.Second); err != nil {
-				return err
-			}
+		g, working := errgroup.WithContext(ctx)
+		for range 2 {
+			g.Go(func() error { return orders(working, n, 6+rand.IntN(8)) })
+		}
+		if err := g.Wait(); err != nil {
+			return fmt.Errorf("%s on %s: %w", name, blade, err)
 		}
 		if err := n.Close(ctx); err != nil {
 			return err
@@ -116,6 +115,19 @@ func customer(ctx context.Context, rack *simrack.Rack, blade, name string) error
 			return err
 		}
 	}
+}
+
+// orders makes calls one after the other, of all sizes.
+func orders(ctx context.Context, n *rpc.Node, count int) error {
+	for range count {
+		if err := order(ctx, n, 1<<(14+rand.IntN(8))); err != nil {
+			return err
+		}
+		if err := pause(ctx, 0, 1500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // order is one call of a customer with arrays of size bytes, whose result must be

@@ -65,7 +65,7 @@ function words(e) {
     case 'region.freed': return [`${who} freed`, e.region];
     case 'region.reclaimed': return ['Nobody had it any more: reclaimed', e.region];
     case 'call.held': return [`${who} calls ${method}: held`];
-    case 'call.released': return [`${method} goes on to ${nodeName(e.peer)}`];
+    case 'call.released': return [`${who} → ${nodeName(e.peer)}: ${method}`];
     case 'reply.held': return [`Reply of ${method} held`];
     case 'reply.released': return [`Reply of ${method} goes on to ${who}`];
     case 'call.refused': return [`${who}: call ${method ? `of ${method} ` : ''}refused`, e.code];
