@@ -4,14 +4,20 @@
 import { $, h, s, set, sync, text } from './dom.js';
 import { bytes, nodeName, plural } from './format.js';
 
-const shownNodes = 6; // of a blade; the table has all
+const manyBlades = 18; // from here on they are small, scroll, and share one cable
+const shownNodes = (many) => (many ? 3 : 6); // of a blade; the table has all
 
 // drawRack draws blades, cables and calls.
 export function drawRack(state) {
   const of = (kind) => state.blades.filter((b) => b.kind === kind);
   const busy = calls(state);
-  sync($('.blades.compute'), of('compute'), (b) => b.name, makeBlade, (e, b) => drawBlade(e, b, state, busy));
-  sync($('.blades.memory'), of('memory'), (b) => b.name, makeBlade, (e, b) => drawBlade(e, b, state, busy));
+  for (const kind of ['compute', 'memory']) {
+    const list = $(`.blades.${kind}`);
+    const blades = of(kind);
+    const many = blades.length > manyBlades;
+    list.classList.toggle('many', many);
+    sync(list, blades, (b) => b.name, makeBlade, (e, b) => drawBlade(e, b, state, busy, shownNodes(many)));
+  }
   const sw = state.status.switch;
   set(text($('#switch'), sw.connected ? 'connected' : 'not connected'), { 'data-connected': sw.connected });
   drawCables(state);
@@ -40,7 +46,7 @@ function makeBlade(b) {
     h('header', {}, h('h3', {}, b.name), h('span', { class: 'pill' })), ...inner, h('p', { class: 'cause' }));
 }
 
-function drawBlade(e, b, state, busy) {
+function drawBlade(e, b, state, busy, most) {
   set(e, { 'data-status': b.status, title: `${b.kind} blade ${b.name}, ${b.address}${b.port ? `, port ${b.port}` : ''}` });
   text(e.querySelector('.pill'), b.status);
   text(e.querySelector('.cause'), b.cause ?? '');
@@ -52,7 +58,7 @@ function drawBlade(e, b, state, busy) {
     return;
   }
   const nodes = state.nodes.filter((n) => n.blade === b.name);
-  sync(e.querySelector('.chips'), nodes.slice(0, shownNodes), (n) => n.address, makeChip, (li, n) => {
+  sync(e.querySelector('.chips'), nodes.slice(0, most), (n) => n.address, makeChip, (li, n) => {
     const c = busy.get(n.address) ?? { makes: 0, serves: 0 };
     const button = li.firstElementChild;
     set(button, {
@@ -61,7 +67,7 @@ function drawBlade(e, b, state, busy) {
     });
     text(button, n.name);
   });
-  const more = nodes.length - shownNodes;
+  const more = nodes.length - most;
   text(e.querySelector('.used'), more > 0 ? `and ${more} more` : nodes.length ? '' : 'no node');
 }
 
@@ -76,14 +82,16 @@ function drawCables(state) {
   };
   const sw = place($('.switch'));
   const lines = [];
-  for (const e of document.querySelectorAll('.blade')) {
+  for (const e of document.querySelectorAll('.blades.many, .blades:not(.many) .blade')) {
     const p = place(e);
     const above = p.bottom <= sw.top;
-    lines.push({ key: e.dataset.blade, status: e.dataset.status, d: above ? `M${p.x} ${p.bottom}V${sw.top}` : `M${p.x} ${p.top}V${sw.bottom}` });
+    lines.push({
+      key: e.dataset.blade ?? e.className, status: e.dataset.status ?? 'trunk', d: above ? `M${p.x} ${p.bottom}V${sw.top}` : `M${p.x} ${p.top}V${sw.bottom}`,
+    });
   }
   const svg = $('.cables');
   set(svg, { viewBox: `0 0 ${area.width} ${area.height}`, width: area.width, height: area.height });
-  const chips = new Map(Array.from(document.querySelectorAll('.chip'), (c) => [c.dataset.node, place(c)]));
+  const chips = new Map(Array.from(document.querySelectorAll('.blades:not(.many) .chip'), (c) => [c.dataset.node, place(c)]));
   const ways = new Map();
   for (const k of state.calls.items) {
     const from = chips.get(k.caller);
