@@ -47,6 +47,7 @@ one_rack() {
   echo "== rack in namespaces, switch $1"
   "$bifrost" rack up -c "$config" --switch "$1" >/dev/null || fail "rack up --switch $1"
   run c1 -- ping -c 3 -i 0.2 -q fd00:b1f0:0:1::2 >/dev/null || fail "ping c1 to s1"
+  "$bifrost" status --rack "$name" | grep -q "switch connected" || fail "bifrost status"
   run c1 -- arrays ping --count 100
   run c1 -- arrays add --size 2097152 --count "$2" --by reference
   run c1 -- arrays increment --size 16384 --count "$2" --by value

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -61,6 +62,9 @@ func (o *adminOptions) open(gk admin.Backend, log *slog.Logger) (*admin.Server, 
 		if err != nil {
 			for _, open := range all {
 				err = errors.Join(err, open.Close())
+			}
+			if errors.Is(err, syscall.EADDRINUSE) {
+				err = fmt.Errorf("%w: another Gatekeeper may run there; choose another address, or none", err)
 			}
 			return nil, nil, fmt.Errorf("--admin-addr: %w", err)
 		}

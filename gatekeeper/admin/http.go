@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"strings"
@@ -40,11 +39,10 @@ func problems(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// answer keeps what a handler writes.
+// answer keeps the status and header that a handler writes.
 type answer struct {
 	header http.Header
 	status int
-	body   bytes.Buffer
 }
 
 // Header, WriteHeader and Write are http.ResponseWriter's.
@@ -58,5 +56,5 @@ func (a *answer) Header() http.Header {
 // WriteHeader keeps the status.
 func (a *answer) WriteHeader(status int) { a.status = status }
 
-// Write keeps the body.
-func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
+// Write drops the body.
+func (a *answer) Write(b []byte) (int, error) { return len(b), nil }
