@@ -18,6 +18,12 @@ func LoadGo(deviceConfig []byte, env Env) (Executor, error) {
 	if err != nil {
 		return nil, err
 	}
+	return RunGo(prog, env)
+}
+
+// RunGo builds the portable executor for a program of LoadProgram, which any
+// number of executors may share.
+func RunGo(prog *v1model.Program, env Env) (Executor, error) {
 	cfg := interp.Config{CPUPort: env.CPUPort, Sink: env.Sink, Output: env.Emit, Logger: env.Log}
 	if env.Log.Enabled(context.Background(), LevelTrace) {
 		cfg.Tracer = tracer{env.Log}
