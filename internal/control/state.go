@@ -7,20 +7,32 @@ import "net/netip"
 const StatePartSize = 4 << 10
 
 // State asks for a part of what is logged: of a service's state, before the node
-// exports it, or of a durable main. To ask for a main's first part registers the
-// node as the one that runs it.
+// exports it, of a durable main, or of the journal of an execution that was
+// delivered to the node again. To ask for a main's first part registers the node
+// as the one that runs it.
 type State struct {
 	Node        netip.Addr `json:"node"`
 	Incarnation uint32     `json:"incarnation"`
 	Name        string     `json:"name"` // of the service or main
 	Main        bool       `json:"main,omitempty"`
-	Offset      uint64     `json:"offset"`
+	// Execution asks for its journal, which must be logged as running at just this
+	// node and incarnation; Name is not used then.
+	Execution ExecutionID `json:"execution,omitzero"`
+	Offset    uint64      `json:"offset"`
+}
+
+// Of names what is asked for, for people.
+func (s State) Of() string {
+	if s.Execution != (ExecutionID{}) {
+		return "execution " + s.Execution.String()
+	}
+	return s.Name
 }
 
 // StatePart is the part from an offset on of what is logged, which is a row of
 // sections as rpc/trailer writes them: of a service a snapshot and the deltas
-// since; of a main the checkpoint's state and the journal since. It does not
-// change while a node fetches it, for the node runs nothing meanwhile.
+// since; of a main the checkpoint's state and the journal since; of an execution
+// the journal. It does not change while a node fetches it, for the node runs nothing meanwhile.
 type StatePart struct {
 	Data  []byte `json:"data"`
 	Total uint64 `json:"total"` // bytes of all parts

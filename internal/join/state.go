@@ -93,6 +93,22 @@ func FetchMain(ctx context.Context, s Session, name string) (Main, error) {
 	return m, err
 }
 
+// FetchJournal fetches the journal of an execution that was delivered again with
+// more than its packet has room for (rpc/trailer.Spill).
+func FetchJournal(ctx context.Context, s Session, execution [16]byte) ([]byte, error) {
+	const op = "fetch journal"
+	ask := control.State{Execution: execution}
+	sections, _, err := fetch(ctx, op, s, ask)
+	var journal []byte
+	for _, section := range sections {
+		if !section.Type.Journal() {
+			return nil, fault.New(fault.Internal, op, "execution %s: a section %s", ask.Execution, section.Type)
+		}
+		journal = section.Append(journal)
+	}
+	return journal, err
+}
+
 // fetch asks for all parts; it returns the last as well.
 func fetch(ctx context.Context, op string, s Session, ask control.State) (sections []trailer.Section, part control.StatePart, err error) {
 	var b []byte
@@ -105,14 +121,14 @@ func fetch(ctx context.Context, op string, s Session, ask control.State) (sectio
 		b = append(b, part.Data...)
 		switch n := uint64(len(b)); {
 		case part.Total > MaxState || n > part.Total:
-			return nil, part, fault.New(fault.Internal, op, "%s: %d bytes of %d", ask.Name, n, part.Total)
+			return nil, part, fault.New(fault.Internal, op, "%s: %d bytes of %d", ask.Of(), n, part.Total)
 		case n == part.Total:
 			if sections, err = trailer.Parse(b); err != nil {
-				return nil, part, &fault.Error{Code: fault.Internal, Op: op, Msg: ask.Name, Err: err}
+				return nil, part, &fault.Error{Code: fault.Internal, Op: op, Msg: ask.Of(), Err: err}
 			}
 			return sections, part, nil
 		case len(part.Data) == 0:
-			return nil, part, fault.New(fault.Internal, op, "%s: nothing at byte %d of %d", ask.Name, n, part.Total)
+			return nil, part, fault.New(fault.Internal, op, "%s: nothing at byte %d of %d", ask.Of(), n, part.Total)
 		}
 	}
 }

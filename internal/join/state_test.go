@@ -55,6 +55,20 @@ func TestFetchMain(t *testing.T) {
 	}
 }
 
+func TestFetchJournal(t *testing.T) {
+	var want []byte
+	for i := range uint32(500) {
+		want = trailer.Section{Type: trailer.Effect, Index: i, Data: make([]byte, 100)}.Append(want)
+	}
+	got, err := FetchJournal(t.Context(), keeper{logged: want}, [16]byte{1})
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
+	}
+	if _, err := FetchJournal(t.Context(), keeper{logged: State{Base: []byte("s")}.Append(nil)}, [16]byte{1}); fault.CodeOf(err) != fault.Internal {
+		t.Errorf("a state for a journal: %v", err)
+	}
+}
+
 func TestFetchRefuses(t *testing.T) {
 	logged := State{Base: make([]byte, 2*control.StatePartSize)}.Append(nil)
 	for name, spoil := range map[string]func(*control.StatePart){

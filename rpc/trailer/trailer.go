@@ -29,7 +29,7 @@ const (
 	Snapshot Type = 6 // the service's whole state
 	Delta    Type = 7 // a change of the service's state, to be applied to what is logged
 	State    Type = 8 // a durable main's checkpoint
-	Spill    Type = 9 // the trailer is in a region: pointer (16 bytes), length (8 bytes)
+	Spill    Type = 9 // a redelivered call's journal does not fit the packet: its length, 8 bytes; the callee fetches it (internal/join.FetchJournal)
 )
 
 // Journal reports whether a section of this type is a journal entry.
@@ -66,6 +66,15 @@ func (s Section) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(s.Data)))
 	return append(b, s.Data...)
 }
+
+// Spilled is the trailer of a call that is delivered again when its journal, of so
+// many bytes, does not fit the packet.
+func Spilled(length int) []byte {
+	return Section{Type: Spill, Data: binary.BigEndian.AppendUint64(nil, uint64(length))}.Append(nil)
+}
+
+// IsSpilled reports whether a trailer is one that Spilled has made.
+func IsSpilled(b []byte) bool { return len(b) == headerSize+8 && Type(b[0]) == Spill }
 
 // Append appends the wire form of all sections to b.
 func Append(b []byte, ss []Section) []byte {
