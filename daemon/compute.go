@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -149,7 +150,7 @@ func (c *Compute) hello() control.Hello {
 func (c *Compute) heartbeat() control.Heartbeat {
 	h := control.Heartbeat{Blade: c.cfg.Name, Boot: c.cfg.Boot}
 	for _, n := range c.allNodes() {
-		h.Nodes = append(h.Nodes, n.identity.Address)
+		h.Nodes, h.Incarnations = append(h.Nodes, n.identity.Address), append(h.Incarnations, n.identity.Incarnation)
 	}
 	for _, p := range c.allPrograms() {
 		h.Programs = append(h.Programs, p.start.Name)
@@ -171,8 +172,9 @@ func (c *Compute) welcomed(_ context.Context, w control.Welcome) error {
 	return nil
 }
 
-// updated brings what the nodes know up to date.
-func (c *Compute) updated(r control.HeartbeatReply) {
+// updated brings what the nodes know up to date. Those that the Gatekeeper does not
+// know end; the next incarnation of one may have joined since.
+func (c *Compute) updated(sent control.Heartbeat, r control.HeartbeatReply) {
 	c.mu.Lock()
 	c.setRack(r.Rack)
 	c.leases = map[netip.Addr]map[string]int{}
@@ -181,7 +183,8 @@ func (c *Compute) updated(r control.HeartbeatReply) {
 	}
 	var gone []*node
 	for _, a := range r.Gone {
-		if n := c.nodes[a]; n != nil {
+		k := slices.Index(sent.Nodes, a)
+		if n := c.nodes[a]; n != nil && k >= 0 && n.identity.Incarnation == sent.Incarnations[k] {
 			gone = append(gone, n)
 		}
 	}
@@ -207,7 +210,7 @@ func (c *Compute) lost() {
 func (c *Compute) disown(n *node, why string) {
 	c.reg.log.Warn("node has lost its identity", "node", n.identity.Address, "name", n.identity.Name, "reason", why)
 	c.forget(n)
-	if p := c.program(n.program.Instance); p != nil {
+	if p := n.started; p != nil {
 		c.task(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, programFarewell)
 			defer cancel()
@@ -251,7 +254,7 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 		if err := m.Decode(&s); err != nil {
 			return nil, err
 		}
-		return c.start(s)
+		return c.start(ctx, s)
 	case control.KindStop:
 		var s control.Stop
 		if err := m.Decode(&s); err != nil {

@@ -106,6 +106,7 @@ type gatekeeperFake struct {
 	beats   int
 	last    control.Heartbeat
 	joins   map[uint64]control.Joined // by token
+	moved   map[string]control.Joined // what joins as a node that was before, by instance
 	leaves  []control.Leave
 	exports []control.Export
 	reply   control.HeartbeatReply // to heartbeats
@@ -116,7 +117,7 @@ type gatekeeperFake struct {
 func newGatekeeperFake(r *rack, h *wire.Host) *gatekeeperFake {
 	memories := []control.MemoryBlade{{Machine: 9, Free: 100}}
 	g := &gatekeeperFake{
-		r: r, joins: map[uint64]control.Joined{},
+		r: r, joins: map[uint64]control.Joined{}, moved: map[string]control.Joined{},
 		welcome: control.Welcome{
 			Address: rackaddr.Blade(1), Machine: 9, HeartbeatMS: 100,
 			Rack: control.Rack{DSMPrefix: rackaddr.DefaultDSMPrefix, MTU: rackaddr.DefaultMTU, Memories: memories},
@@ -174,6 +175,9 @@ func (g *gatekeeperFake) handle(_ context.Context, m control.Message) (any, erro
 		var j control.Join
 		if err := m.Decode(&j); err != nil {
 			return nil, err
+		}
+		if moved, ok := g.moved[j.Instance]; ok {
+			g.joins[j.Token] = moved
 		}
 		if _, known := g.joins[j.Token]; !known {
 			g.joins[j.Token] = control.Joined{Address: rackaddr.Node(uint64(len(g.joins) + 1)), Incarnation: 1, Rack: g.welcome.Rack}

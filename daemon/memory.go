@@ -123,7 +123,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	return nil
 }
 
-func (m *Memory) updated(control.HeartbeatReply) {}
+func (m *Memory) updated(control.Heartbeat, control.HeartbeatReply) {}
 
 // lost keeps everything: the Gatekeeper asks for the regions when it knows the
 // blade again.

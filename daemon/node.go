@@ -19,6 +19,7 @@ type node struct {
 	daemon   *Compute
 	identity join.Identity
 	program  join.Program
+	started  *program // nil for one that was not started here
 	stack    *nodeStack
 	done     chan struct{}
 	once     sync.Once
@@ -38,9 +39,6 @@ func (c *Compute) Join(ctx context.Context, name string) (join.Session, error) {
 func (c *Compute) Host(ctx context.Context, p join.Program) (join.Hosted, error) {
 	if err := c.awaitRegistration(ctx); err != nil {
 		return nil, err
-	}
-	if moved := c.program(p.Instance); moved != nil && moved.start.Address.IsValid() {
-		return c.adopt(p, control.Joined{Address: moved.start.Address, Incarnation: moved.start.Incarnation})
 	}
 	type outcome struct {
 		n   *node
@@ -96,10 +94,12 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	return n, err
 }
 
-// adopt makes an identity a node of this blade.
+// adopt makes an identity a node of this blade. What still has the address here was
+// an incarnation before, which the Gatekeeper has fenced.
 func (c *Compute) adopt(p join.Program, j control.Joined) (*node, error) {
-	if err := c.cfg.Stack.AddAddress(j.Address); err != nil {
-		return nil, &fault.Error{Code: fault.Unavailable, Op: "join", Err: err}
+	if old := c.node(j.Address); old != nil {
+		c.reg.log.Warn("node has lost its identity", "node", j.Address, "name", old.identity.Name, "reason", "its next incarnation has joined")
+		c.forget(old)
 	}
 	n := &node{
 		daemon: c, program: p, done: make(chan struct{}),
@@ -111,6 +111,10 @@ func (c *Compute) adopt(p join.Program, j control.Joined) (*node, error) {
 	if c.ended {
 		return nil, stopping("join")
 	}
+	if err := c.cfg.Stack.AddAddress(j.Address); err != nil {
+		return nil, &fault.Error{Code: fault.Unavailable, Op: "join", Err: err}
+	}
+	n.started = c.programs[p.Instance]
 	c.nodes[j.Address] = n
 	c.setRack(j.Rack) // newer than the last heartbeat's
 	c.reg.log.Info("node joined", "node", j.Address, "name", p.Name, "incarnation", j.Incarnation)
@@ -123,6 +127,7 @@ func (c *Compute) forget(n *node) (first bool) {
 	n.once.Do(func() {
 		first = true
 		c.mu.Lock()
+		defer c.mu.Unlock()
 		addrs := []netip.Addr{n.identity.Address}
 		for a, owner := range c.services {
 			if owner == n {
@@ -130,19 +135,26 @@ func (c *Compute) forget(n *node) (first bool) {
 				delete(c.services, a)
 			}
 		}
-		if c.nodes[n.identity.Address] == n {
-			delete(c.nodes, n.identity.Address)
-			delete(c.leases, n.identity.Address)
-		}
-		c.mu.Unlock()
-		for _, a := range addrs {
+		delete(c.nodes, n.identity.Address)
+		delete(c.leases, n.identity.Address)
+		for _, a := range addrs { // under the lock: the next incarnation may be waiting to add them
 			if err := c.cfg.Stack.RemoveAddress(a); err != nil {
 				c.reg.log.Warn("address remains", "node", n.identity.Address, "err", err)
 			}
 		}
+		if n.started != nil {
+			n.started.spent = true
+		}
 		close(n.done)
 	})
 	return first
+}
+
+// node returns the node with an address, nil if there is none here.
+func (c *Compute) node(a netip.Addr) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[a]
 }
 
 // end ends the node here and tells the Gatekeeper.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -38,6 +39,15 @@ type program struct {
 	start   control.Start
 	process Process
 	out     *lines
+	gone    chan struct{} // closed when nothing of it is left here
+
+	// Guarded by Compute.mu:
+	spent bool // its node has ended, so it is about to
+}
+
+// goesOn reports whether the program is what a command to start it wants.
+func (p *program) goesOn(s control.Start) bool {
+	return !p.spent && p.start.Address == s.Address && p.start.Incarnation == s.Incarnation
 }
 
 // stop asks the program to end, and kills it when ctx ends.
@@ -52,8 +62,8 @@ func (p *program) stop(ctx context.Context) {
 	<-p.process.Done()
 }
 
-// start runs a program.
-func (c *Compute) start(s control.Start) (control.Started, error) {
+// start runs a program, after what is left of one of the same name has ended.
+func (c *Compute) start(ctx context.Context, s control.Start) (control.Started, error) {
 	op := "start " + s.Name
 	switch {
 	case c.cfg.Runner == nil:
@@ -61,24 +71,43 @@ func (c *Compute) start(s control.Start) (control.Started, error) {
 	case s.Name == "" || len(s.Args) == 0:
 		return control.Started{}, fault.New(fault.BadRequest, op, "a program needs a name and a command")
 	}
+	for {
+		pid, old, err := c.startOrGet(op, s)
+		if old == nil {
+			return control.Started{PID: pid}, err
+		}
+		old.process.Kill()
+		select {
+		case <-old.gone:
+		case <-ctx.Done():
+			return control.Started{}, fault.FromContext(op, ctx.Err())
+		}
+	}
+}
+
+// startOrGet starts a program that does not run, or returns the one that has to end
+// before.
+func (c *Compute) startOrGet(op string, s control.Start) (pid int, old *program, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
-		return control.Started{}, stopping(op)
+		return 0, nil, stopping(op)
 	}
-	if c.programs[s.Name] != nil {
-		return control.Started{}, fault.New(fault.BadRequest, op, "it runs already")
+	if old := c.programs[s.Name]; old != nil && old.goesOn(s) {
+		return old.process.PID(), nil, nil
+	} else if old != nil {
+		return 0, old, nil
 	}
 	out := &lines{log: c.reg.log, name: s.Name}
 	process, err := c.cfg.Runner.Run(s, out)
 	if err != nil {
-		return control.Started{}, &fault.Error{Code: fault.Unavailable, Op: op, Err: err}
+		return 0, nil, &fault.Error{Code: fault.Unavailable, Op: op, Err: err}
 	}
-	p := &program{start: s, process: process, out: out}
+	p := &program{start: s, process: process, out: out, gone: make(chan struct{})}
 	c.programs[s.Name] = p
 	c.reg.log.Info("program started", "program", s.Name, "pid", process.PID(), "command", strings.Join(s.Args, " "))
 	c.tasks.Go(func() { c.watch(p) })
-	return control.Started{PID: process.PID()}, nil
+	return process.PID(), nil, nil
 }
 
 // watch takes note of a program's end.
@@ -92,10 +121,29 @@ func (c *Compute) watch(p *program) {
 	p.out.flush()
 	c.reg.log.Info("program ended", "program", p.start.Name, "pid", p.process.PID(), "err", p.process.Err())
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.programs[p.start.Name] == p {
 		delete(c.programs, p.start.Name)
 	}
+	close(p.gone)
+	c.mu.Unlock()
+	c.bury(p)
+}
+
+// bury ends the node of a program that has ended without a leave.
+func (c *Compute) bury(p *program) {
+	for _, n := range c.allNodes() {
+		if n.started == p {
+			n.Crash(fmt.Sprintf("program %s has ended: %s", p.start.Name, ending(p.process.Err())))
+		}
+	}
+}
+
+// ending says how a program has ended.
+func ending(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
 }
 
 // stopProgram ends a program; one that does not run is no error.

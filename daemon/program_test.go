@@ -35,7 +35,6 @@ func TestStartAndStop(t *testing.T) {
 			start control.Start
 			want  fault.Code
 		}{
-			"running": {arrays, fault.BadRequest},
 			"no name": {control.Start{Args: []string{"x"}}, fault.BadRequest},
 			"no args": {control.Start{Name: "x"}, fault.BadRequest},
 			"missing": {control.Start{Name: "x", Args: []string{"missing"}}, fault.Unavailable},
@@ -43,6 +42,10 @@ func TestStartAndStop(t *testing.T) {
 			if err := r.gk.command(control.KindStart, tc.start, nil); fault.CodeOf(err) != tc.want {
 				t.Errorf("%s: %v, want %v", name, err, tc.want)
 			}
+		}
+		var again control.Started
+		if err := r.gk.command(control.KindStart, arrays, &again); err != nil || again != started || len(runner.started) > 0 {
+			t.Errorf("started twice: %+v, %v", again, err)
 		}
 		for range 2 {
 			if err := r.gk.command(control.KindStop, control.Stop{Name: "arrays-1", GraceMS: 1000}, nil); err != nil {
@@ -79,27 +82,96 @@ func TestStartAndStop(t *testing.T) {
 	})
 }
 
-// TestMovedNode: a program that was started with an identity joins as that.
+// TestMovedNode: a program goes on as a node that was before. Its next incarnation
+// on the same blade meets nothing of it: process, node and addresses are gone, and
+// what is said of the old one does not touch the new one.
 func TestMovedNode(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
-		runner := &fakeRunner{started: make(chan *fakeProcess, 1)}
+		runner := &fakeRunner{started: make(chan *fakeProcess, 10), deaf: true}
 		c, _, stop := r.compute(ComputeConfig{Runner: runner})
-		moved := arrays
-		moved.Address, moved.Incarnation = rackaddr.Node(42), 7
-		if err := r.gk.command(control.KindStart, moved, nil); err != nil {
-			t.Fatal(err)
+		start := func(incarnation uint32) (*fakeProcess, join.Hosted) {
+			t.Helper()
+			moved := arrays
+			moved.Address, moved.Incarnation = rackaddr.Node(42), incarnation
+			r.gk.set(func() {
+				r.gk.moved[moved.Name] = control.Joined{Address: moved.Address, Incarnation: incarnation, Rack: r.gk.welcome.Rack}
+			})
+			if err := r.gk.command(control.KindStart, moved, nil); err != nil {
+				t.Fatal(err)
+			}
+			h, err := c.Host(r.ctx, join.Program{Name: "arrays", Instance: moved.Name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id := h.Node(); id.Address != moved.Address || id.Incarnation != incarnation || !r.blade.Accepts(id.Address) {
+				t.Errorf("joined as %+v", id)
+			}
+			return <-runner.started, h
 		}
-		h, err := c.Host(r.ctx, join.Program{Name: "arrays", Instance: "arrays-1"})
-		if err != nil {
-			t.Fatal(err)
+		first, old := start(7)
+		service := rackaddr.Service("S")
+		if err := old.Stack().AddAddress(service); err != nil {
+			t.Error(err)
 		}
-		if id := h.Node(); id.Address != rackaddr.Node(42) || id.Incarnation != 7 || len(r.gk.joins) != 0 {
-			t.Errorf("joined as %+v, the Gatekeeper was asked %d times", id, len(r.gk.joins))
+		second, next := start(8)
+		<-old.Done()
+		if <-first.done; !first.killed {
+			t.Error("the old process was not killed")
+		}
+		if err := next.Stack().AddAddress(service); err != nil {
+			t.Errorf("the old incarnation's service: %v", err)
+		}
+		old.Crash("late news")
+		if !r.blade.Accepts(rackaddr.Node(42)) || !r.blade.Accepts(service) {
+			t.Error("the new incarnation's addresses went with the old one")
+		}
+		// An answer to a heartbeat from before.
+		c.updated(
+			control.Heartbeat{Nodes: []netip.Addr{rackaddr.Node(42)}, Incarnations: []uint32{7}},
+			control.HeartbeatReply{Known: true, Gone: []netip.Addr{rackaddr.Node(42)}},
+		)
+		select {
+		case <-next.Done():
+			t.Error("the new incarnation ended with the old one")
+		default:
 		}
 		// Fenced: the node ends, and its program with it.
 		r.gk.set(func() { r.gk.reply.Gone = []netip.Addr{rackaddr.Node(42)} })
-		<-h.Done()
-		<-(<-runner.started).done
+		<-next.Done()
+		<-second.done
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestProgramCrashes: when a program ends, its node has crashed, and the Gatekeeper
+// hears of it at once; the next start finds the place empty.
+func TestProgramCrashes(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		runner := &fakeRunner{started: make(chan *fakeProcess, 10)}
+		c, _, stop := r.compute(ComputeConfig{Runner: runner})
+		for n := range 3 {
+			if err := r.gk.command(control.KindStart, arrays, nil); err != nil {
+				t.Fatal(err)
+			}
+			h, err := c.Host(r.ctx, join.Program{Name: "arrays", Instance: arrays.Name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			(<-runner.started).end()
+			<-h.Done()
+			for len(r.gk.left()) <= n {
+				pass(time.Millisecond)
+			}
+			if took := time.Since(began); took > 10*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			if l := r.gk.left()[n]; !l.Crashed || !strings.Contains(l.Reason, arrays.Name) {
+				t.Errorf("leave %+v", l)
+			}
+		}
 		if err := stop(); err != nil {
 			t.Error(err)
 		}

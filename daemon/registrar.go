@@ -33,7 +33,7 @@ type duty interface {
 	// welcomed is called for each welcome; an error ends the daemon.
 	welcomed(ctx context.Context, w control.Welcome) error
 	// updated is called for each reply to a heartbeat while the blade is known.
-	updated(r control.HeartbeatReply)
+	updated(sent control.Heartbeat, r control.HeartbeatReply)
 	// lost is called when the Gatekeeper does not know the blade any more.
 	lost()
 	// handle carries out a command; it may be called concurrently.
@@ -179,21 +179,22 @@ func (r *registrar) beat(ctx context.Context, w control.Welcome) {
 			if !reply.Known {
 				return
 			}
-			r.duty.updated(reply.HeartbeatReply)
+			r.duty.updated(reply.sent, reply.HeartbeatReply)
 		}
 	}
 }
 
 // numbered is the reply to the n-th heartbeat.
 type numbered struct {
-	n int
+	n    int
+	sent control.Heartbeat
 	control.HeartbeatReply
 }
 
 func (r *registrar) heartbeat(ctx context.Context, n int, h control.Heartbeat, replies chan<- numbered) {
 	asking, cancel := context.WithTimeout(ctx, heartbeatPatience)
 	defer cancel()
-	reply := numbered{n: n}
+	reply := numbered{n: n, sent: h}
 	if err := r.ask.Ask(asking, control.KindHeartbeat, h, &reply.HeartbeatReply); err != nil {
 		r.log.Debug("heartbeat", "err", err)
 		return

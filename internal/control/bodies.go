@@ -58,6 +58,8 @@ type Heartbeat struct {
 	Boot  uint64       `json:"boot"`
 	Used  uint64       `json:"used"` // bytes (memory) or nodes (compute)
 	Nodes []netip.Addr `json:"nodes,omitempty"`
+	// Incarnations are those of Nodes, in the same order.
+	Incarnations []uint32 `json:"incarnations,omitempty"`
 	// Programs are those that the Gatekeeper has started here and that run.
 	Programs []string `json:"programs,omitempty"`
 }
@@ -159,13 +161,14 @@ func (r RegionID) Region(prefix, m uint8) packet.Region {
 	return packet.Region{Base: packet.Make(prefix, m, r.Offset), Class: r.Class}
 }
 
-// Start runs a program as a node.
+// Start runs a program as a node. One that runs already is left as it is, unless
+// its node has ended, or Start gives another incarnation: then it is killed first.
 type Start struct {
 	Name string            `json:"name"`
 	Args []string          `json:"args"` // Args[0] is the program
 	Env  map[string]string `json:"env,omitempty"`
-	// Address and Incarnation are given for a node that moves here; else the
-	// program joins anew.
+	// Address and Incarnation say which node the program will be when it joins, if
+	// it goes on as one that was before; else it gets a new address.
 	Address     netip.Addr `json:"address,omitzero"`
 	Incarnation uint32     `json:"incarnation,omitempty"`
 }
