@@ -101,10 +101,14 @@ type Sink interface {
 }
 
 // Datapath is one loaded program's tables and packet path. All methods may be
-// called concurrently. Apply and the other writers return only when the change
-// is committed: from then on no packet, also none in flight, is judged by what
-// was there before.
+// called concurrently. Apply and the other writers return when the change is
+// made: packets that come from then on are judged by it. Settle, called once
+// after any number of changes, waits for those that came before.
 type Datapath interface {
+	// Settle returns when no packet is in flight any more that was, or may yet be,
+	// judged by what was there before the changes made so far.
+	Settle()
+
 	// Apply makes one update to a table's entries.
 	Apply(op Op, e Entry) error
 	// SetDefault sets a table's default action; nil restores the program's own.

@@ -29,9 +29,10 @@
 // # Updates
 //
 // A packet that has found an entry may act on it after the entry has been
-// removed. So Apply returns only after a thread has run on every CPU
-// (barrier.go): packets run with bottom halves disabled, which no thread can
-// interrupt. Concurrent updates share a visit.
+// removed. So every CPU counts the packets that come in and leave, in memory that
+// this process shares, and Settle waits for those that were inside (barrier.go).
+// P4Runtime's Write calls it once, whatever it has changed: also an insertion may
+// hide what was there.
 //
 // # The control plane's packets
 //

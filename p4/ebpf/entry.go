@@ -76,6 +76,7 @@ func (g *gen) begin(window int) {
 	g.emit(asm.Mov.Imm(asm.R0, actDrop), asm.Return())
 	g.mark(start)
 	g.emit(asm.Mov.Reg(rState, asm.R0))
+	g.enter(dropped)
 	g.context(asm.R0, cbPort)
 	g.emit(
 		asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 16),

@@ -41,11 +41,11 @@ type Executor struct {
 	cpu    datapath.Port
 	prefix int // of a frame from the CPU port
 
-	maps    maps
-	main    *ebpf.Program
-	slot    *ebpf.Map // program array that the stubs call through
-	tables  map[string]*table
-	barrier barrier
+	maps   maps
+	main   *ebpf.Program
+	slot   *ebpf.Map // program array that the stubs call through
+	tables map[string]*table
+	epochs *epochs
 
 	tap     *tap
 	digest  *digestReader

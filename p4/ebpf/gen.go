@@ -52,9 +52,9 @@ type errorCodes struct{ none, tooShort int }
 
 // objects are the maps that the code refers to.
 type objects struct {
-	state, ports, stats, prefix, digests fder
-	tables                               map[*v1model.Table]tableObjects
-	counters                             []fder // by Counter.Index; nil if direct
+	state, ports, stats, prefix, digests, epochs fder
+	tables                                       map[*v1model.Table]tableObjects
+	counters                                     []fder // by Counter.Index; nil if direct
 }
 
 // tableObjects are a table's maps; counters is nil if the table does not count.

@@ -30,13 +30,14 @@ func (x *Executor) makeMaps(g *gen) error {
 		return newMap(&ebpf.MapSpec{Name: name, Type: typ, KeySize: 4, ValueSize: uint32(value), MaxEntries: uint32(n)})
 	}
 	o := &x.maps
-	var err [6]error
+	var err [7]error
 	o.state, err[0] = array("state", ebpf.PerCPUArray, align8(g.st.size), 1)
 	o.ports, err[1] = array("ports", ebpf.Array, portSize, numPorts)
 	o.stats, err[2] = array("port_stats", ebpf.PerCPUArray, statSize, numPorts)
 	o.prefix, err[3] = array("prefix", ebpf.Array, align8(max(g.st.prefix, 8)), 1)
 	o.digests, err[4] = newMap(&ebpf.MapSpec{Name: "digests", Type: ebpf.RingBuf, MaxEntries: digestRing})
 	x.slot, err[5] = newMap(&ebpf.MapSpec{Name: "program", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	x.epochs, err[6] = newEpochs()
 	if e := errors.Join(err[:]...); e != nil {
 		return e
 	}
@@ -73,7 +74,7 @@ type maps struct {
 func (x *Executor) objects() *objects {
 	m := &x.maps
 	o := &objects{
-		state: m.state, ports: m.ports, stats: m.stats, prefix: m.prefix, digests: m.digests,
+		state: m.state, ports: m.ports, stats: m.stats, prefix: m.prefix, digests: m.digests, epochs: x.epochs.cells,
 		tables: map[*v1model.Table]tableObjects{},
 	}
 	for _, c := range m.counters {
@@ -92,7 +93,7 @@ func (x *Executor) objects() *objects {
 // none is a set of maps that are not made.
 func none(p *v1model.Program) *objects {
 	m := noMap{}
-	o := &objects{state: m, ports: m, stats: m, prefix: m, digests: m, tables: map[*v1model.Table]tableObjects{}}
+	o := &objects{state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, tables: map[*v1model.Table]tableObjects{}}
 	for range p.Counters {
 		o.counters = append(o.counters, m)
 	}
@@ -130,6 +131,9 @@ func (x *Executor) closeMaps() error {
 		if m != nil {
 			errs = append(errs, m.Close())
 		}
+	}
+	if x.epochs != nil {
+		errs = append(errs, x.epochs.close())
 	}
 	if x.main != nil {
 		errs = append(errs, x.main.Close())

@@ -39,6 +39,7 @@ func (g *gen) program() {
 	g.deparse(send, verdict)
 	g.send(send)
 	g.mark(verdict)
+	g.leave()
 	g.emit(asm.Mov.Imm(asm.R0, actDrop), asm.Return())
 }
 
@@ -248,6 +249,7 @@ func (g *gen) countOut() {
 // redirect hands the packet to the interface of rEntry.
 func (g *gen) redirect() {
 	peer := g.label("peer")
+	g.leave()
 	g.emit(
 		asm.LoadMem(asm.R1, rEntry, portIndex, asm.Word),
 		asm.Mov.Imm(asm.R2, 0),
@@ -262,6 +264,7 @@ func (g *gen) redirect() {
 
 // testOut tells a test where the packet goes, instead of sending it.
 func (g *gen) testOut() {
+	g.leave()
 	g.load(asm.R0, stOutPort)
 	g.emit(
 		asm.Add.Imm(asm.R0, 1),

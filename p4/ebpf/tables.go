@@ -75,14 +75,14 @@ func (x *Executor) fillTables() error {
 	return nil
 }
 
+// Settle implements datapath.Datapath.
+func (x *Executor) Settle() { x.epochs.wait() }
+
 // Apply implements datapath.Datapath.
 func (x *Executor) Apply(op datapath.Op, e datapath.Entry) error {
 	t, err := x.table(e.Table)
 	if err == nil {
 		err = t.apply(op, &e)
-	}
-	if err == nil {
-		err = x.barrier.wait()
 	}
 	if err != nil {
 		return fmt.Errorf("table %q: %w", e.Table, err)
@@ -224,9 +224,6 @@ func (x *Executor) SetDefault(name string, a *datapath.Action) error {
 	t, err := x.table(name)
 	if err == nil {
 		err = t.setDefault(a)
-	}
-	if err == nil {
-		err = x.barrier.wait()
 	}
 	if err != nil {
 		return fmt.Errorf("table %q: %w", name, err)

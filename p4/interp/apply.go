@@ -8,6 +8,10 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
 
+// Settle implements datapath.Datapath. There is nothing to wait for: a change
+// takes the path's lock, so it is made between packets.
+func (x *Executor) Settle() {}
+
 // Apply implements datapath.Datapath.
 func (x *Executor) Apply(op datapath.Op, e datapath.Entry) error {
 	t, err := x.table(e.Table)

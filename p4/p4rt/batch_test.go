@@ -28,6 +28,24 @@ func TestSection12_3_ErrorsPerUpdate(t *testing.T) {
 	})
 }
 
+// However many updates a Write has, and whether they fail, it waits once for the
+// packets that are in flight, before it is answered.
+func TestSection12_AnAnsweredWriteIsInForce(t *testing.T) {
+	configured(t, func(b *bench, c *controller) {
+		f := b.fakes.all[0]
+		for want, updates := range [][]*p4v1.Update{
+			1: {c.insert(exact1), c.insert(lpm1)}, 2: {c.del(exact1), c.del(lpm1)}, 3: {c.del(exact1)},
+		} {
+			if want > 0 {
+				_ = c.write(updates...)
+			}
+			if got := int(f.settled.Load()); got != want {
+				t.Errorf("after %d Writes it has settled %d times", want, got)
+			}
+		}
+	})
+}
+
 // writeAs is write with an atomicity.
 func (c *controller) writeAs(a p4v1.WriteRequest_Atomicity, updates ...*p4v1.Update) error {
 	_, err := c.Write(context.Background(), &p4v1.WriteRequest{DeviceId: device, ElectionId: c.election, Atomicity: a, Updates: updates})

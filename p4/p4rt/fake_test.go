@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ type fake struct {
 	outs      chan []byte // frames of PacketOut
 	room      int         // entries left; 0 is no limit
 	closed    bool
+
+	settled atomic.Int32
 
 	// If set, Apply closes applying and waits for block.
 	applying, block chan struct{}
@@ -60,6 +63,8 @@ func exists[V any](op datapath.Op, m map[string]V, key string) error {
 	}
 	return nil
 }
+
+func (f *fake) Settle() { f.settled.Add(1) }
 
 func (f *fake) Apply(op datapath.Op, e datapath.Entry) error {
 	if f.block != nil {

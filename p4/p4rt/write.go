@@ -9,7 +9,8 @@ import (
 )
 
 // Write implements the RPC of that name. The updates of a batch are applied in
-// order; when it returns, those that succeeded are in force for every packet.
+// order; when it returns, those that succeeded are in force for every packet, also
+// for those that were in flight.
 func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,6 +25,7 @@ func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResp
 	if err != nil {
 		return nil, err
 	}
+	s.pipe.dp.Settle()
 	if err := batchError("updates", errs); err != nil {
 		return nil, err
 	}
