@@ -81,8 +81,9 @@ func (m *room) fits(p *Program) bool {
 func (m *room) full() bool { return m.used >= m.blade.Capacity }
 
 // choose returns the best blade for an instance: the one kept for it; else one
-// that did not fail to start it, the one it ran on before, the one with the
-// lowest load; and only if there is no other, one of its program's spares.
+// that did not fail to start it, the one it ran on before, the first that the
+// specification names, the one with the lowest load; and only if there is no
+// other, one of its program's spares.
 func (s *survey) choose(p *running, i *Instance) (*room, bool) {
 	if m := s.rooms[i.Next]; m != nil {
 		return m, true
@@ -119,6 +120,9 @@ func (p *running) better(i *Instance, a, b *room) bool {
 		if good(a) != good(b) {
 			return good(a)
 		}
+	}
+	if x, y := slices.Index(p.spec.Blades, a.blade.Name), slices.Index(p.spec.Blades, b.blade.Name); x != y {
+		return x < y
 	}
 	return a.lighter(b)
 }

@@ -38,7 +38,8 @@ type Program struct {
 	// Spares is on how many further blades room for one node is kept, for nodes
 	// that have to move.
 	Spares int `json:"spares,omitempty"`
-	// Blades are the blades that may run it; empty for any compute blade.
+	// Blades are the blades that may run it, the preferred first; empty for any
+	// compute blade.
 	Blades []string `json:"blades,omitempty"`
 	// Job says that the program has an end: it is not started again after it
 	// has left in an orderly way.
