@@ -1,0 +1,156 @@
+// Command wordcount counts words with map and reduce over memory blades. The job is
+// a durable main: killed at any point and started again, it goes on, and counts no
+// word twice. Run it on a rack that is up:
+//
+//	sudo bifrost deploy examples/wordcount/app.yaml
+//	sudo bifrost rack exec c1 -- wordcount count README.md ARCHITECTURE.md
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/examples/wordcount/words"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "wordcount:", err)
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "wordcount",
+		Short:         "Count words with map and reduce over memory blades",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newServeCmd(), newCountCmd())
+	return root
+}
+
+func newServeCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:       "serve SERVICE...",
+		Short:     "Serve " + words.MapperName + ", " + words.ReducerName + " or both on this blade until interrupted",
+		Args:      cobra.MinimumNArgs(1),
+		ValidArgs: []string{words.MapperName, words.ReducerName},
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return serve(cmd.Context(), names)
+		},
+	}
+}
+
+// serve is a node that exports services until ctx ends or the node is lost.
+func serve(ctx context.Context, names []string) error {
+	node, err := rpc.Join(ctx, rpc.WithName("wordcount"))
+	if err != nil {
+		return err
+	}
+	defer leave(node)
+	for _, name := range names {
+		if err := words.Serve(ctx, node, name); err != nil {
+			return err
+		}
+		fmt.Printf("%s is served by %s\n", name, node.Address())
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-node.Done():
+		return fmt.Errorf("node %s has lost its place in the rack", node.Address())
+	}
+}
+
+// countFlags are the flags of `wordcount count`.
+type countFlags struct {
+	job words.Job
+	top int
+}
+
+func newCountCmd() *cobra.Command {
+	var f countFlags
+	cmd := &cobra.Command{
+		Use:   "count FILE...",
+		Short: "Count the words of files and print the most frequent",
+		Long: `Count the words of files and print the most frequent ones. If the program dies
+before it is done, the same command goes on from its last checkpoint.`,
+		Example: "  wordcount count README.md\n  wordcount count --top 100 --parallel 16 --part 4194304 *.txt",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(cmd *cobra.Command, files []string) error { return f.run(cmd.Context(), cmd.OutOrStdout(), files) },
+	}
+	cmd.Flags().IntVar(&f.top, "top", 10, "how many words to print")
+	cmd.Flags().IntVar(&f.job.Part, "part", 1<<20, "bytes of text that a call gets")
+	cmd.Flags().IntVar(&f.job.Parallel, "parallel", 4, "how many calls to make at a time, and between two checkpoints")
+	cmd.Flags().StringVar(&f.job.Name, "job", "", "name of the job (default: one for these files)")
+	return cmd
+}
+
+func (f *countFlags) run(ctx context.Context, w io.Writer, files []string) error {
+	if f.job.Part < 1 || f.job.Parallel < 1 {
+		return fmt.Errorf("--part %d --parallel %d: want 1 at least", f.job.Part, f.job.Parallel)
+	}
+	for _, file := range files {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return err
+		}
+		f.job.Files = append(f.job.Files, path)
+	}
+	if f.job.Name == "" {
+		f.job.Name = "wordcount " + strings.Join(f.job.Files, " ")
+	}
+	node, err := rpc.Join(ctx, rpc.WithName("wordcount-job"))
+	if err != nil {
+		return err
+	}
+	defer leave(node)
+	total, err := f.job.Run(ctx, node)
+	if err != nil {
+		return err
+	}
+	if total == nil {
+		return errors.New("this job has just been done; its result was printed by the program that did it")
+	}
+	return printTop(w, total, f.top)
+}
+
+// printTop prints the most frequent words, and of those that are equally frequent
+// the first in the alphabet.
+func printTop(w io.Writer, total map[string]int64, top int) error {
+	list := slices.Sorted(maps.Keys(total))
+	slices.SortStableFunc(list, func(a, b string) int { return int(total[b] - total[a]) })
+	for _, word := range list[:min(top, len(list))] {
+		if _, err := fmt.Fprintf(w, "%7d %s\n", total[word], word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave ends the node in an orderly way, also after an interrupt.
+func leave(node *rpc.Node) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := node.Close(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "leaving:", err)
+	}
+}
