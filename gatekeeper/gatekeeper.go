@@ -37,6 +37,9 @@ type metadata struct {
 	hop, outFields int // packet_out
 }
 
+// program is Bifröst's P4 program, parsed once.
+var program = sync.OnceValues(func() (*p4rtclient.Program, error) { return p4rtclient.ParseProgram(p4.Info, p4.JSON) })
+
 // New makes a Gatekeeper; Run makes it work. With a log it knows what is on it.
 func New(cfg Config) (*Gatekeeper, error) {
 	cfg, err := cfg.withDefaults()
@@ -50,7 +53,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 		}
 		cfg = ctl.cfg
 	}
-	program, err := p4rtclient.ParseProgram(p4.Info, p4.JSON)
+	program, err := program()
 	if err != nil {
 		return nil, err
 	}

@@ -55,28 +55,27 @@ func (k *keeper) closeLog() error {
 
 // CrashGatekeeper ends the Gatekeeper as SIGKILL would: what it had not logged is
 // lost, and so is what the switch hands up until RestartGatekeeper. It is for a
-// rack with Config.Disk.
+// rack with Config.Disk. OnFrame may call it.
 func (r *Rack) CrashGatekeeper() {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.keeper == nil {
-		return
-	}
-	r.cfg.Disk.Crash()
-	_ = r.keeper.end() // the log's failure
+	k := r.keeper
 	r.keeper = nil
+	r.mu.Unlock()
+	if k != nil {
+		r.cfg.Disk.Crash()
+		_ = k.end() // the log's failure
+	}
 }
 
 // RestartGatekeeper starts a Gatekeeper after CrashGatekeeper, and returns when
 // the switch obeys it.
 func (r *Rack) RestartGatekeeper(ctx context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	k, err := r.startKeeper()
-	if err != nil {
+	k, err := r.newKeeper()
+	if k == nil {
 		return err
 	}
-	r.keeper = k
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for events := k.Subscribe(ctx); ; {
@@ -93,4 +92,20 @@ func (r *Rack) RestartGatekeeper(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// newKeeper starts a Gatekeeper unless one runs.
+func (r *Rack) newKeeper() (*keeper, error) {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keeper != nil {
+		return nil, nil
+	}
+	k, err := r.startKeeper()
+	if err == nil {
+		r.keeper = k
+	}
+	return k, err
 }

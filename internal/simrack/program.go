@@ -34,20 +34,35 @@ func (r *runner) Run(s control.Start, _ io.Writer) (daemon.Process, error) {
 	if f == nil {
 		return nil, fmt.Errorf("there is no program %q", s.Args[0])
 	}
+	return r.run(f, s, s.Name), nil
+}
+
+// run starts a program; instance is the name under which the daemon has started
+// it, "" if somebody else has.
+func (r *runner) run(f Program, s control.Start, instance string) *process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastPID++
-	p := &process{pid: r.lastPID, host: r.host, instance: s.Name, done: make(chan struct{})}
+	p := &process{pid: r.lastPID, host: r.host, instance: instance, done: make(chan struct{})}
 	ctx, stop := context.WithCancelCause(r.group.ctx)
 	p.stop = stop
 	r.running[s.Name] = p
-	go func() {
+	r.group.wg.Go(func() {
 		defer close(p.done)
 		p.err = f(ctx, p, s)
 		stop(nil)
 		p.crash("the program has ended")
-	}()
-	return p, nil
+	})
+	return p
+}
+
+// killAll kills what runs.
+func (r *runner) killAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.running {
+		p.Kill()
+	}
 }
 
 // ErrKilled is the cause of a killed program's context.
@@ -101,20 +116,44 @@ func (p *process) Done() <-chan struct{} { return p.done }
 
 func (p *process) Err() error { return p.err }
 
+// Run runs a program on a compute blade as a person does, under a name that no
+// other program of the blade has. The Gatekeeper does not start it again.
+func (r *Rack) Run(blade, name string, f Program) (daemon.Process, error) {
+	l, err := r.compute(blade)
+	if err != nil {
+		return nil, err
+	}
+	return l.runner.run(f, control.Start{Name: name}, ""), nil
+}
+
 // Kill kills the program that a blade runs under a name, as kill -9 does, and
 // waits for its end.
 func (r *Rack) Kill(blade, name string) error {
-	run := r.runners[blade]
-	if run == nil {
-		return fmt.Errorf("simrack: no compute blade %q", blade)
+	p, err := r.kill(blade, name)
+	if err != nil {
+		return err
 	}
-	run.mu.Lock()
-	p := run.running[name]
-	run.mu.Unlock()
-	if p == nil {
-		return fmt.Errorf("simrack: blade %s runs no %q", blade, name)
-	}
-	p.Kill()
 	<-p.done
 	return nil
+}
+
+// KillSoon is Kill without waiting, so OnFrame may call it.
+func (r *Rack) KillSoon(blade, name string) error {
+	_, err := r.kill(blade, name)
+	return err
+}
+
+func (r *Rack) kill(blade, name string) (*process, error) {
+	l, err := r.compute(blade)
+	if err != nil {
+		return nil, err
+	}
+	l.runner.mu.Lock()
+	p := l.runner.running[name]
+	l.runner.mu.Unlock()
+	if p == nil {
+		return nil, fmt.Errorf("simrack: blade %s runs no %q", blade, name)
+	}
+	p.Kill()
+	return p, nil
 }

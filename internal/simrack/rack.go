@@ -21,13 +21,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/p4"
-	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -39,15 +37,13 @@ type Rack struct {
 	sw   *softswitch.Switch
 	conn *grpc.ClientConn
 
+	turn   chan struct{} // who holds its token crashes or restarts the Gatekeeper
 	mu     sync.Mutex
 	keeper *keeper // nil when it has crashed
 
-	compute map[string]*daemon.Compute
-	memory  map[string]*daemon.Memory
-	ready   map[string]chan struct{} // closed when the blade is registered
-	runners map[string]*runner       // of compute blades
+	blades map[string]*blade // does not change
 
-	blades, core *group // the blades end first, so that they can say goodbye
+	running, core *group // what blades run ends first, so that it can say goodbye
 }
 
 // Start brings a rack up and returns when every blade is registered. Whoever
@@ -58,8 +54,7 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 		return nil, err
 	}
 	r := &Rack{
-		cfg: cfg, blades: newGroup(ctx), core: newGroup(ctx),
-		compute: map[string]*daemon.Compute{}, memory: map[string]*daemon.Memory{}, ready: map[string]chan struct{}{}, runners: map[string]*runner{},
+		cfg: cfg, running: newGroup(ctx), core: newGroup(ctx), blades: map[string]*blade{}, turn: make(chan struct{}, 1),
 	}
 	if err := r.start(); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -74,7 +69,7 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 func (r *Rack) start() error {
 	r.wire = wire.New(wire.Config{MTU: r.cfg.MTU, Schedule: r.cfg.Schedule, OnFrame: r.cfg.OnFrame})
 	var err error
-	if r.sw, err = softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Log: r.cfg.Log}); err != nil {
+	if r.sw, err = softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Load: load, Log: r.cfg.Log}); err != nil {
 		return err
 	}
 	r.wire.Connect(r.sw.Input)
@@ -83,7 +78,7 @@ func (r *Rack) start() error {
 		return err
 	}
 	for i, b := range r.cfg.Blades {
-		if err := r.startBlade(i+1, b); err != nil {
+		if err := r.plug(i+1, b); err != nil {
 			return fmt.Errorf("blade %s: %w", b.Name, err)
 		}
 	}
@@ -92,7 +87,7 @@ func (r *Rack) start() error {
 
 // startGatekeeper serves P4Runtime in memory and puts the Gatekeeper behind it.
 func (r *Rack) startGatekeeper() error {
-	l := bufconn.Listen(1 << 20)
+	l := bufconn.Listen(64 << 10)
 	r.core.run("P4Runtime", func(context.Context) error {
 		if err := r.sw.Serve(l); err != nil && !errors.Is(err, softswitch.ErrClosed) {
 			return err
@@ -110,48 +105,11 @@ func (r *Rack) startGatekeeper() error {
 	return err
 }
 
-// startBlade puts a blade on the wire and starts its daemon.
-func (r *Rack) startBlade(n int, b Blade) error {
-	port := datapath.Port(n)
-	host, err := r.wire.AddHost(wire.HostConfig{Name: b.Name, Port: port, Address: rackaddr.Blade(uint64(n))})
-	if err != nil {
-		return err
-	}
-	host.Impair(r.cfg.Impair, r.cfg.Impair)
-	if err := r.sw.Attach(port, func(frame []byte) { r.wire.Output(port, frame) }); err != nil {
-		return err
-	}
-	ready := make(chan struct{})
-	r.ready[b.Name] = ready
-	blade := daemon.Blade{
-		Name: b.Name, Stack: host, Address: host.Address(), MAC: host.MAC(), Log: r.cfg.Log.With("blade", b.Name),
-		Registered: sync.OnceFunc(func() { close(ready) }),
-	}
-	if b.Kind == control.Memory {
-		m, err := daemon.NewMemory(daemon.MemoryConfig{Blade: blade, Capacity: b.Capacity})
-		if err != nil {
-			return err
-		}
-		r.memory[b.Name] = m
-		r.blades.run(b.Name, m.Run)
-		return nil
-	}
-	run := &runner{programs: r.cfg.Programs, group: r.blades, running: map[string]*process{}}
-	c, err := daemon.NewCompute(daemon.ComputeConfig{Blade: blade, Nodes: computeNodes, Runner: run})
-	if err != nil {
-		return err
-	}
-	run.host = c
-	r.compute[b.Name], r.runners[b.Name] = c, run
-	r.blades.run(b.Name, c.Run)
-	return nil
-}
-
 // registered waits until the Gatekeeper has welcomed every blade.
 func (r *Rack) registered(ctx context.Context) error {
 	for _, b := range r.cfg.Blades {
 		select {
-		case <-r.ready[b.Name]:
+		case <-r.blades[b.Name].now().ready:
 		case <-ctx.Done():
 			return fmt.Errorf("simrack: blade %s is not registered: %w", b.Name, ctx.Err())
 		}
@@ -161,11 +119,11 @@ func (r *Rack) registered(ctx context.Context) error {
 
 // Join makes a node on a compute blade.
 func (r *Rack) Join(ctx context.Context, blade, name string) (*rpc.Node, error) {
-	d := r.compute[blade]
-	if d == nil {
-		return nil, fmt.Errorf("simrack: no compute blade %q", blade)
+	l, err := r.compute(blade)
+	if err != nil {
+		return nil, err
 	}
-	return rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(d), rpc.WithLogger(r.cfg.Log))
+	return rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(l.compute), rpc.WithLogger(r.cfg.Log))
 }
 
 // Gatekeeper is the rack's controller; nil if it has crashed.
@@ -181,12 +139,20 @@ func (r *Rack) Gatekeeper() *gatekeeper.Gatekeeper {
 // Host is a blade's place on the wire.
 func (r *Rack) Host(blade string) *wire.Host { return r.wire.Host(blade) }
 
+// MemoryServer is the memory server of a blade; nil if it is none.
+func (r *Rack) MemoryServer(name string) *memory.Server {
+	if b := r.blades[name]; b != nil && b.Kind == control.Memory {
+		return b.now().memory.Server()
+	}
+	return nil
+}
+
 // Switch is the rack's switch.
 func (r *Rack) Switch() *softswitch.Switch { return r.sw }
 
 // Close stops everything and returns what went wrong in any part.
 func (r *Rack) Close() error {
-	errs := []error{r.blades.close()}
+	errs := []error{r.running.close()}
 	if r.keeper != nil {
 		errs = append(errs, r.keeper.end())
 	}

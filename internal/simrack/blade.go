@@ -1,0 +1,138 @@
+package simrack
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// blade is one blade of a rack from its first boot on.
+type blade struct {
+	Blade
+	number int
+	host   *wire.Host
+
+	mu   sync.Mutex
+	life *life // since the last boot
+}
+
+// life is what a blade does from boot to crash.
+type life struct {
+	ready   chan struct{} // closed when the blade is registered
+	crashed bool          // guarded by blade.mu
+	ended   chan struct{} // closed when the daemon and its programs have ended
+	compute *daemon.Compute
+	memory  *daemon.Memory
+	runner  *runner // of a compute blade
+}
+
+// plug puts a blade on the wire and boots it.
+func (r *Rack) plug(n int, b Blade) error {
+	port := datapath.Port(n)
+	host, err := r.wire.AddHost(wire.HostConfig{Name: b.Name, Port: port, Address: rackaddr.Blade(uint64(n))})
+	if err != nil {
+		return err
+	}
+	host.Impair(r.cfg.Impair, r.cfg.Impair)
+	if err := r.sw.Attach(port, func(frame []byte) { r.wire.Output(port, frame) }); err != nil {
+		return err
+	}
+	r.blades[b.Name] = &blade{Blade: b, number: n, host: host}
+	return r.boot(r.blades[b.Name])
+}
+
+// boot starts the blade's daemon.
+func (r *Rack) boot(b *blade) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := &life{ready: make(chan struct{}), ended: make(chan struct{})}
+	cfg := daemon.Blade{
+		Name: b.Name, Stack: b.host, Address: b.host.Address(), MAC: b.host.MAC(), Log: r.cfg.Log.With("blade", b.Name),
+		Registered: sync.OnceFunc(func() { close(l.ready) }),
+	}
+	run, err := r.daemonOf(l, cfg, b.Blade)
+	if err != nil {
+		return err
+	}
+	b.life = l
+	r.running.run(b.Name, func(ctx context.Context) error {
+		defer close(l.ended)
+		err := run(ctx)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if l.crashed {
+			return nil // it has lost its network, and nobody hears what it has to say
+		}
+		return err
+	})
+	return nil
+}
+
+// daemonOf makes the daemon of a kind of blade.
+func (r *Rack) daemonOf(l *life, cfg daemon.Blade, b Blade) (run func(context.Context) error, err error) {
+	if b.Kind == control.Memory {
+		if l.memory, err = daemon.NewMemory(daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity}); err != nil {
+			return nil, err
+		}
+		return l.memory.Run, nil
+	}
+	l.runner = &runner{programs: r.cfg.Programs, group: r.running, running: map[string]*process{}}
+	l.compute, err = daemon.NewCompute(daemon.ComputeConfig{Blade: cfg, Nodes: computeNodes, Runner: l.runner})
+	if err != nil {
+		return nil, err
+	}
+	l.runner.host = l.compute
+	return l.compute.Run, nil
+}
+
+// now is the blade's life.
+func (b *blade) now() *life {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.life
+}
+
+// compute returns the life of a compute blade.
+func (r *Rack) compute(name string) (*life, error) {
+	b := r.blades[name]
+	if b == nil || b.Kind != control.Compute {
+		return nil, fmt.Errorf("simrack: no compute blade %q", name)
+	}
+	return b.now(), nil
+}
+
+// CrashBlade ends a compute blade with all that runs on it, as a power cut does:
+// nobody is told. It does not wait for anything, so OnFrame may call it. A blade
+// that has crashed stays as it is.
+func (r *Rack) CrashBlade(name string) error {
+	b := r.blades[name]
+	if b == nil || b.Kind != control.Compute {
+		return fmt.Errorf("simrack: no compute blade %q", name)
+	}
+	b.mu.Lock()
+	l := b.life
+	l.crashed = true
+	b.mu.Unlock()
+	b.host.Crash()
+	l.runner.killAll()
+	return nil
+}
+
+// BootBlade boots a compute blade that has crashed: its daemon says hello, and
+// nothing runs on it. It returns before the Gatekeeper knows the blade.
+func (r *Rack) BootBlade(name string) error {
+	l, err := r.compute(name)
+	if err != nil {
+		return err
+	}
+	<-l.ended
+	b := r.blades[name]
+	b.host.SetLink(true)
+	return r.boot(b)
+}
