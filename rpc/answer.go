@@ -67,6 +67,15 @@ func coded(op string, err error) error {
 	return &Error{Code: Internal, Op: op, Err: err}
 }
 
+// checkWhole refuses a message that cannot be logged: its trailer is too large.
+func (c *codec) checkWhole(op string) error {
+	if n := c.size(); n > packet.MaxWhole {
+		return fault.New(NoSpace, op, "a message of %d bytes, %d of them state and journal; a message that is logged has %d at most: keep large data in distributed memory",
+			n, len(c.trailer), packet.MaxWhole)
+	}
+	return nil
+}
+
 // checkSize refuses a message that does not fit one packet.
 func (c *codec) checkSize(op string) error {
 	if n := c.size(); n > c.buf.limit {

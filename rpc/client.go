@@ -208,7 +208,7 @@ func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, 
 	}
 	p.out[0] = c.to
 	p.out[0].Buf = datagram
-	if _, err := n.conn.WriteBatch(p.out[:]); err != nil && n.end(p) {
+	if _, err := n.conn.WriteBatch(n.pieces(p.out[:0], p.out[0])); err != nil && n.end(p) {
 		return &Error{Code: Unavailable, Msg: "send", Err: err}
 	}
 	return nil

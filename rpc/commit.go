@@ -5,9 +5,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
 // commitment is an exactly-once call whose handler has returned, until the
@@ -26,30 +28,55 @@ func replays(h *packet.Header) bool {
 }
 
 // journalOf is the journal that a call's execution begins with; nil if it is not
-// exactly-once.
+// exactly-once. One that the packet had no room for is empty so far.
 func journalOf(m *packet.Message) (*journal, error) {
 	switch {
 	case !m.Flags.Exact():
 		return nil, nil
-	case replays(&m.Header):
+	case replays(&m.Header) && !trailer.IsSpilled(m.Trailer):
 		return newJournal(m.Trailer)
 	}
 	return newJournal(nil)
 }
 
-// seal makes the trailer of an exactly-once answer with so much room: how the
-// service's state has changed and, if there is room for it, the journal, which the
-// log does not need any more.
-func (x *export) seal(e *execution, room int) ([]byte, *Error) {
+// fetchJournal gets the journal of a call that is run again, if the packet had no
+// room for it. It tries until the node ends, and reports false then: without what
+// it did before the execution must do nothing.
+func (e *execution) fetchJournal() bool {
+	if !replays(&e.call.Header) || !trailer.IsSpilled(e.call.Trailer) {
+		return true
+	}
+	e.promote()
+	for e.node.base.Err() == nil {
+		b, err := join.FetchJournal(e.node.base, e.node.session, e.call.Call)
+		if err == nil {
+			e.journal, err = newJournal(b)
+		}
+		if err == nil {
+			return true
+		}
+		e.node.log.Warn("rpc: the journal of a call that is run again", "call", e.call.Call.String(), "error", err)
+		select {
+		case <-time.After(journalRetry):
+		case <-e.node.base.Done():
+		}
+	}
+	return false
+}
+
+// seal makes the trailer of an exactly-once answer that has so many bytes without
+// it: how the service's state has changed and, if the datagram has room for it, the
+// journal, which the log does not need any more.
+func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 	var b []byte
 	if x.keeper != nil && e.begun && !e.spoilt {
-		change, err := x.keeper.change(room)
+		change, err := x.keeper.change(packet.MaxWhole - size)
 		if err != nil {
 			return nil, err
 		}
 		b = change
 	}
-	if entries, _ := e.journal.pending(); len(b)+len(entries) <= room {
+	if entries, _ := e.journal.pending(); size+len(b)+len(entries) <= x.node.budget {
 		b = append(b, entries...)
 	}
 	return b, nil
@@ -131,7 +158,7 @@ func (n *Node) tickAnswers(now time.Duration) (next time.Duration, ok bool) {
 	n.in.mu.Lock()
 	var out []netio.Message
 	for _, e := range n.in.core.Tick(now, nil) {
-		out = append(out, netio.Message{Buf: e.Reply(), Remote: e.Tag.(*commitment).to})
+		out = n.pieces(out, netio.Message{Buf: e.Reply(), Remote: e.Tag.(*commitment).to})
 	}
 	next, ok = n.in.core.Due()
 	n.in.mu.Unlock()

@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,12 +16,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/model"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // ledger is a service whose state is a list, which tells its changes.
@@ -72,8 +75,11 @@ type clerk struct {
 	Results map[int64]int64
 }
 
-func (c *clerk) Snapshot() ([]byte, error) { return json.Marshal(c.Results) }
-func (c *clerk) Restore(b []byte) error    { return json.Unmarshal(b, &c.Results) }
+func (c *clerk) Snapshot() ([]byte, error) {
+	b, err := json.Marshal(c.Results)
+	return append(b, bytes.Repeat([]byte(" "), c.world.weight)...), err
+}
+func (c *clerk) Restore(b []byte) error { return json.Unmarshal(b, &c.Results) }
 
 func (c *clerk) Add(ctx context.Context, a, _ int64) (int64, error) {
 	result, err := c.world.work(ctx, c.node, a)
@@ -97,7 +103,7 @@ func (w *world) work(ctx context.Context, n *rpc.Node, a int64) (int64, error) {
 		return 0, err
 	}
 	effect, err := rpc.Effect(ctx, fmt.Sprint("effect ", a), func(context.Context) ([]byte, error) {
-		return fmt.Append(nil, w.effects.Add(1)), nil
+		return fmt.Appendf(nil, "%*d", w.weight, w.effects.Add(1)), nil
 	})
 	if err != nil {
 		return 0, err
@@ -135,10 +141,18 @@ func (w *world) race(ctx context.Context, down func() *testsvc.TestClient, a, pl
 	return first, branches[1-first].Wait()
 }
 
+// lot is how a world is set up.
+type lot struct {
+	seed   uint64
+	mtu    int // 0 is the default
+	weight int // bytes of ballast in effects, states and checkpoints
+}
+
 // world is a rack with a model Gatekeeper, nodes that are started again when they
 // crash, and a client.
 type world struct {
 	t       *testing.T
+	weight  int
 	rack    *testrack.Rack
 	gk      *model.Gatekeeper
 	effects atomic.Int64
@@ -156,11 +170,12 @@ type world struct {
 }
 
 // inWorld runs f in a world in which onFrame sees every frame.
-func inWorld(t *testing.T, seed uint64, onFrame func(*world, wire.Frame), f func(*world)) {
+func inWorld(t *testing.T, l lot, onFrame func(*world, wire.Frame), f func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, ended: make(chan struct{}), hosts: map[string]*wire.Host{}}
+		w := &world{t: t, weight: l.weight, ended: make(chan struct{}), hosts: map[string]*wire.Host{}}
 		w.rack = testrack.New(wire.Config{
-			Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait},
+			MTU:      l.mtu,
+			Schedule: &wire.Schedule{Seed: l.seed, Settle: synctest.Wait},
 			OnFrame:  func(f wire.Frame) { onFrame(w, f) },
 		})
 		defer w.rack.Run()()
@@ -303,22 +318,40 @@ func (w *world) clientWorks(total int64) {
 
 // A callee, or a caller in the middle, that dies before or after any packet: each
 // call is run exactly once as far as anybody can tell.
-func TestCrashAtEveryPacket(t *testing.T) {
+func TestCrashAtEveryPacket(t *testing.T) { crashAtEveryPacket(t, lot{seed: 1}, 2, 60) }
+
+// The same with messages that do not fit a packet.
+func TestCrashAtEveryPart(t *testing.T) {
+	l, parts := lot{seed: 1, mtu: 1280, weight: 3000}, 0
+	inWorld(t, l, func(_ *world, f wire.Frame) {
+		if u, err := frame.ParseUDP6(f.Data); err == nil {
+			if m, err := packet.Parse(u.Payload); err == nil && m.Flags&packet.FlagPart != 0 {
+				parts++
+			}
+		}
+	}, func(w *world) { w.clientWorks(1) })
+	if parts < 8 {
+		t.Fatalf("%d parts", parts)
+	}
+	crashAtEveryPacket(t, l, 1, 30)
+}
+
+func crashAtEveryPacket(t *testing.T, l lot, works int64, least uint64) {
 	var frames uint64
 	count := func(_ *world, f wire.Frame) { frames = max(frames, f.Seq) }
-	inWorld(t, 1, count, func(w *world) { w.clientWorks(2) })
-	if frames < 60 {
+	inWorld(t, l, count, func(w *world) { w.clientWorks(works) })
+	if frames < least {
 		t.Fatalf("only %d packets", frames)
 	}
 	for _, victim := range []string{"clerk", "ledger"} {
 		for _, stage := range []wire.Stage{wire.Arriving, wire.Arrived} {
 			t.Run(fmt.Sprint(victim, " ", stage), func(t *testing.T) {
 				for at := uint64(1); at <= frames; at++ {
-					inWorld(t, 1, func(w *world, f wire.Frame) {
+					inWorld(t, l, func(w *world, f wire.Frame) {
 						if f.Seq == at && f.Stage == stage {
 							w.crash(victim)
 						}
-					}, func(w *world) { w.clientWorks(2) })
+					}, func(w *world) { w.clientWorks(works) })
 					if t.Failed() {
 						t.Fatalf("crash of %s at packet %d, %s", victim, at, stage)
 					}
@@ -333,7 +366,11 @@ func TestCrashAtRandom(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
-			inWorld(t, seed, func(w *world, f wire.Frame) {
+			l := lot{seed: seed}
+			if seed%4 == 3 {
+				l.mtu, l.weight = 1280, 2000
+			}
+			inWorld(t, l, func(w *world, f wire.Frame) {
 				if w.armed.Load() && f.Stage != wire.Lost && rng.IntN(150) == 0 {
 					for _, victim := range [][]string{{"clerk"}, {"ledger"}, {"clerk", "ledger"}}[rng.IntN(3)] {
 						w.crash(victim)
@@ -363,10 +400,10 @@ func (w *world) impair(i wire.Impairment) {
 // checkpoint, and the rest is repeated without effect.
 func TestMainCrashesAtEveryPacket(t *testing.T) {
 	var frames uint64
-	inWorld(t, 1, func(_ *world, f wire.Frame) { frames = max(frames, f.Seq) }, func(w *world) { w.mainWorks(2) })
+	inWorld(t, lot{seed: 1}, func(_ *world, f wire.Frame) { frames = max(frames, f.Seq) }, func(w *world) { w.mainWorks(2) })
 	for _, stage := range []wire.Stage{wire.Arriving, wire.Arrived} {
 		for at := uint64(1); at <= frames; at++ {
-			inWorld(t, 1, func(w *world, f wire.Frame) {
+			inWorld(t, lot{seed: 1}, func(w *world, f wire.Frame) {
 				if f.Seq == at && f.Stage == stage {
 					w.crash("main")
 				}
@@ -395,7 +432,7 @@ func (w *world) mainWorks(total byte) {
 				if _, err := w.work(ctx, n, int64(a)); err != nil {
 					return err
 				}
-				if err := rpc.Checkpoint(ctx, []byte{a}); err != nil {
+				if err := rpc.Checkpoint(ctx, append([]byte{a}, make([]byte, w.weight)...)); err != nil {
 					return err
 				}
 			}

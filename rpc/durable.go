@@ -141,7 +141,7 @@ func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags pack
 	defer codec.free()
 	entries, mark := e.journal.pending()
 	codec.trailer = append(state, entries...)
-	if err := codec.checkSize(o.op); err != nil {
+	if err := codec.checkWhole(o.op); err != nil {
 		return 0, err
 	}
 	p := n.out.pendings.Get().(*pending)

@@ -80,8 +80,5 @@ func (o *operation) answered(m *method, p *pending) {
 // attach puts what the execution has journalled behind a call.
 func (o *operation) attach(p *pending, codec *codec) error {
 	codec.trailer, p.mark = o.b.e.journal.pending()
-	if n := codec.size(); n > codec.buf.limit {
-		return fault.New(BadRequest, o.op, "message of %d bytes with a journal of %d, a packet carries %d", n, len(codec.trailer), codec.buf.limit)
-	}
-	return nil
+	return codec.checkWhole(o.op)
 }

@@ -345,7 +345,7 @@ func TestRestoredState(t *testing.T) {
 func TestStateTooLarge(t *testing.T) {
 	l := &list{}
 	onBench(t, func(context.Context, *rpc.Node) error { l.add(1); return nil }, func(b *bench) {
-		l.items = make([]byte, 70_000)
+		l.items = make([]byte, packet.MaxWhole)
 		l.fresh = l.items
 		a, _ := b.run(b.call())
 		if a.Type != packet.Exception || a.Code != rpc.NoSpace {

@@ -149,9 +149,22 @@ func (x *export) turnAway(e *execution) {
 	x.answerException(e, Overloaded, "all workers are busy and the queue is full")
 }
 
-// send puts one datagram on the wire; a failure is a loss like any other.
+// send puts one message on the wire; a failure is a loss like any other.
 func (n *Node) send(to netip.AddrPort, datagram []byte) {
-	_, _ = n.conn.WriteBatch([]netio.Message{{Buf: datagram, Remote: to}})
+	_, _ = n.conn.WriteBatch(n.pieces(nil, netio.Message{Buf: datagram, Remote: to}))
+}
+
+// pieces appends the datagrams that a message takes: one, unless it is to be
+// logged and has a large trailer.
+func (n *Node) pieces(out []netio.Message, m netio.Message) []netio.Message {
+	if len(m.Buf) <= n.budget {
+		return append(out, m)
+	}
+	for _, b := range packet.Split(m.Buf, n.budget) {
+		m.Buf = b
+		out = append(out, m)
+	}
+	return out
 }
 
 // refuse answers a call that is not run, without remembering it: the core knows
@@ -165,7 +178,7 @@ func (x *export) refuse(to netip.AddrPort, call *packet.Message, code Code, why 
 func (x *export) exception(call *packet.Message, code Code, why string, trailer []byte) []byte {
 	h := x.answerHeader(call)
 	h.Type, h.Code = packet.Exception, code
-	why = why[:min(len(why), maxMessage, x.node.budget-packet.HeaderSize-len(trailer))]
+	why = why[:min(len(why), maxMessage, x.node.budget-packet.HeaderSize)]
 	m := packet.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, "")), Trailer: trailer}
 	return m.Append(nil)
 }

@@ -28,6 +28,9 @@ const (
 	// out at once; a further one waits.
 	maxDetached = 1024
 
+	// journalRetry is how long to wait after a journal could not be fetched.
+	journalRetry = 100 * time.Millisecond
+
 	// minMTU is the smallest MTU of IPv6 (RFC 8200), in bytes.
 	minMTU = 1280
 

@@ -194,7 +194,7 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	var out []netio.Message
 	for _, call := range resend {
 		p := call.Tag.(*pending)
-		out = append(out, p.again(now))
+		out = n.pieces(out, p.again(now))
 	}
 	next, ok = o.core.Due()
 	o.mu.Unlock()

@@ -22,6 +22,9 @@ func (x *export) run(e *execution) {
 	}
 	ctx := e.context(x.node.base)
 	defer e.close()
+	if !e.fetchJournal() {
+		return // the node has ended
+	}
 	e.begun = true
 	if !e.deadline.IsZero() && !begun.Before(e.deadline) {
 		x.answerException(e, Deadline, "the deadline passed before the handler began")
@@ -96,7 +99,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	}
 	failure := x.check(ctx, e, out, err)
 	if failure == nil && e.journal != nil {
-		out.trailer, failure = x.seal(e, x.node.budget-out.size())
+		out.trailer, failure = x.seal(e, out.size())
 	}
 	if failure != nil {
 		x.answerException(e, failure.Code, failure.Msg)
@@ -178,15 +181,12 @@ func (x *export) lastWords(e *execution) []byte {
 	if e.journal == nil {
 		return nil
 	}
-	b, err := x.seal(e, x.node.budget-packet.HeaderSize-lastWordsRoom)
+	b, err := x.seal(e, packet.HeaderSize+maxMessage)
 	if err != nil {
 		x.node.log.Error("rpc: a change of state is not logged yet", "service", x.name, "error", err)
 	}
 	return b
 }
-
-// lastWordsRoom is what a trailer leaves for an exception's message, in bytes.
-const lastWordsRoom = 256
 
 // answerException answers a call with a system exception.
 func (x *export) answerException(e *execution, code Code, why string) {

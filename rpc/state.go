@@ -19,8 +19,8 @@ import (
 // The methods are called one at a time, and not while a handler runs; handlers of
 // the service run one at a time as well.
 type State interface {
-	// Snapshot returns the whole state. It travels behind an answer, so both
-	// together must fit a packet.
+	// Snapshot returns the whole state. It is logged with an answer: both together
+	// have at most a megabyte (packet.MaxWhole).
 	Snapshot() ([]byte, error)
 	// Restore replaces the state by one that Snapshot returned.
 	Restore(snapshot []byte) error
@@ -93,7 +93,7 @@ func (k *keeper) change(room int) ([]byte, *Error) {
 		if k.incremental == nil {
 			k.unsent = nil // the next snapshot has it all
 		}
-		return nil, fault.New(NoSpace, "", "the service's state has changed by %d bytes, the packet has room for %d", len(b), room)
+		return nil, fault.New(NoSpace, "", "the service's state has changed by %d bytes, an answer has room for %d: keep large data in distributed memory", len(b), room)
 	}
 	k.unsent = nil
 	return b, nil

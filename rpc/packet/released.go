@@ -10,3 +10,33 @@ func SetReleased(datagram []byte, callee uint32) {
 	binary.BigEndian.PutUint16(datagram[4:], uint16(flags))
 	binary.BigEndian.PutUint32(datagram[68:], callee)
 }
+
+// Delivery is what the Gatekeeper writes into a datagram that it releases from its
+// log.
+type Delivery struct {
+	Callee  uint32 // incarnation of the called node
+	Order   uint64 // place among a stateful service's calls, or 0
+	Attempt uint16 // how often the callee's execution was begun before
+	Replay  bool
+	Trailer []byte // in place of the logged one
+}
+
+// AppendReleased appends a logged datagram, which Append has made, to b as it is
+// released: marked, and with another trailer, for the logged one is for the log.
+func AppendReleased(b, datagram []byte, d Delivery) []byte {
+	be := binary.BigEndian
+	at := len(b)
+	b = append(b, datagram[:len(datagram)-int(be.Uint32(datagram[100:]))]...)
+	b = append(b, d.Trailer...)
+	h := b[at:]
+	flags := Flags(be.Uint16(h[4:])) | FlagReleased
+	if d.Replay {
+		flags |= FlagReplay
+	}
+	be.PutUint16(h[4:], uint16(flags))
+	be.PutUint32(h[68:], d.Callee)
+	be.PutUint64(h[72:], d.Order)
+	be.PutUint16(h[92:], d.Attempt)
+	be.PutUint32(h[100:], uint32(len(d.Trailer))) //nolint:gosec // a datagram's part
+	return b
+}

@@ -91,8 +91,11 @@ func (g *Gatekeeper) release(c *call, replay bool) {
 	if replay {
 		m.Flags |= packet.FlagReplay
 	}
+	m.Trailer = nil
 	if c.attempt > 0 {
-		m.Trailer = c.journal
+		if m.Trailer = c.journal; m.Size() > g.budget {
+			m.Trailer = trailer.Spilled(len(c.journal))
+		}
 	}
 	m.CalleeIncarnation, m.Order, m.Attempt = g.nodes[c.service.node], c.order, c.attempt
 	c.released = true

@@ -11,6 +11,7 @@ package model
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -35,6 +37,8 @@ type Gatekeeper struct {
 	forward func(datapath.Port, []byte)
 
 	mu         sync.Mutex
+	parts      *packet.Assembler
+	budget     int                   // bytes of a datagram at most
 	nodes      map[netip.Addr]uint32 // the incarnation that counts
 	services   map[uint64]*service
 	calls      map[packet.ID]*call
@@ -83,7 +87,7 @@ type main struct {
 // New puts a Gatekeeper in the place of the rack's router.
 func New(r *testrack.Rack) *Gatekeeper {
 	g := &Gatekeeper{
-		rack: r, forward: r.Net.Router(), nodes: map[netip.Addr]uint32{}, services: map[uint64]*service{},
+		rack: r, forward: r.Net.Router(), parts: packet.NewAssembler(packet.MaxWhole), nodes: map[netip.Addr]uint32{}, services: map[uint64]*service{},
 		calls: map[packet.ID]*call{}, mains: map[packet.ID]*main{},
 	}
 	r.Net.Connect(g.input)
@@ -104,6 +108,9 @@ func (g *Gatekeeper) Session(name string, address netip.Addr) (*testrack.Session
 	h := g.rack.Host(fmt.Sprint(name, ".", id.Incarnation))
 	s := testrack.NewSession(h, id)
 	s.MTU = h.MTU()
+	g.mu.Lock()
+	g.budget = min(h.MTU()-netio.Overhead, netio.MaxDatagram)
+	g.mu.Unlock()
 	s.OnExport = func(e control.Export) error { return g.export(id, e) }
 	s.OnState = func(ask control.State) (control.StatePart, error) { return g.state(id, ask) }
 	return s, h, h.AddAddress(address)
@@ -163,6 +170,13 @@ func (g *Gatekeeper) export(id join.Identity, e control.Export) error {
 func (g *Gatekeeper) state(id join.Identity, ask control.State) (control.StatePart, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if ask.Execution != (control.ExecutionID{}) {
+		c := g.calls[packet.ID(ask.Execution)]
+		if c == nil || c.service.node != id.Address || g.nodes[id.Address] != id.Incarnation {
+			return control.StatePart{}, fault.New(fault.Stale, "journal", "%s", ask.Of())
+		}
+		return control.PartOf(c.journal, ask.Offset, 0), nil
+	}
 	if !ask.Main {
 		s := g.service(ask.Name)
 		return control.PartOf(s.state.Append(nil), ask.Offset, s.done+1), nil
@@ -184,6 +198,11 @@ func (g *Gatekeeper) input(port datapath.Port, b []byte) {
 	u, err := frame.ParseUDP6(b)
 	if err == nil && u.Dst.Port() == rackaddr.PortRPC {
 		m, err := packet.Parse(bytes.Clone(u.Payload))
+		if err == nil && m.Flags&packet.FlagPart != 0 {
+			if m, err = g.assemble(u, &m); err != nil {
+				return
+			}
+		}
 		if err == nil && m.Flags&packet.FlagHeld != 0 {
 			g.hold(u.Src.Addr(), m)
 			return
@@ -192,12 +211,33 @@ func (g *Gatekeeper) input(port datapath.Port, b []byte) {
 	g.forward(port, b)
 }
 
+// errPart: more of the message has to come.
+var errPart = errors.New("a part")
+
+// assemble returns the message that a part completes.
+func (g *Gatekeeper) assemble(u frame.UDP6, m *packet.Message) (packet.Message, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	whole, err := g.parts.Add(u.Src.Addr(), m, u.Payload)
+	switch {
+	case err != nil:
+		g.complain("%s sends parts that do not fit: %v", u.Src, err)
+		return packet.Message{}, err
+	case whole == nil:
+		return packet.Message{}, errPart
+	}
+	return packet.Parse(whole)
+}
+
 func (g *Gatekeeper) complain(format string, args ...any) {
 	g.complaints = append(g.complaints, fmt.Sprintf(format, args...))
 }
 
 // send sends a message as if it came from there.
 func (g *Gatekeeper) send(from, to netip.Addr, m *packet.Message) {
+	if n := m.Size(); n > g.budget {
+		g.complain("%s to %s would have %d bytes", m.Type, to, n)
+	}
 	u := frame.UDP6{
 		Src: netip.AddrPortFrom(from, rackaddr.PortRPC), Dst: netip.AddrPortFrom(to, rackaddr.PortRPC), Payload: m.Append(nil),
 	}
