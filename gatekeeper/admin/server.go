@@ -102,7 +102,8 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	errs := make(chan error, len(listeners))
 	var servers []*http.Server
 	var wg sync.WaitGroup
-	wg.Go(func() { s.hub.run(s.backend.Subscribe(ctx)) })
+	events := s.backend.Subscribe(ctx) // before anybody is answered: who has had an answer misses nothing that happens later
+	wg.Go(func() { s.hub.run(events) })
 	for _, l := range listeners {
 		if !l.Trusted && s.token == "" {
 			errs <- fmt.Errorf("admin: %s needs a token", l.Addr())

@@ -18,8 +18,12 @@ import (
 // maxEvent bounds one event, in bytes: with 4096 rules it has half a MiB.
 const maxEvent = 4 << 20
 
-// reconnect is how long Follow waits until it connects again.
-const reconnect = time.Second
+// How long Follow waits until it connects again: twice as long each time, until it
+// has connected.
+const (
+	firstReconnect = time.Second
+	lastReconnect  = 16 * time.Second
+)
 
 // Message is one message of a stream of events: an event, or the note that some
 // were missed.
@@ -32,7 +36,8 @@ type Message struct {
 type FollowOptions struct {
 	Replay int      // begin with so many of the latest events
 	Kinds  []string // none means all
-	// Lost is told why the stream broke, before it is opened again; nil ignores it.
+	// Lost is told why the stream broke, before it is opened again; once for each
+	// outage. Nil ignores it.
 	Lost func(error)
 }
 
@@ -41,8 +46,8 @@ type FollowOptions struct {
 // one is opened behind the last event.
 func (c *Client) Follow(ctx context.Context, o FollowOptions, f func(Message) error) error {
 	s := follower{c: c, o: o, f: f}
-	for {
-		err := s.read(ctx)
+	for wait := time.Duration(0); ; {
+		connected, err := s.read(ctx)
 		var p *api.Problem
 		var stop stopped
 		switch {
@@ -53,13 +58,17 @@ func (c *Client) Follow(ctx context.Context, o FollowOptions, f func(Message) er
 		case !s.opened, errors.As(err, &p) && p.Status < http.StatusInternalServerError:
 			return err
 		}
-		if o.Lost != nil {
-			o.Lost(err)
+		if connected {
+			wait = 0
+			if o.Lost != nil {
+				o.Lost(err)
+			}
 		}
+		wait = min(max(2*wait, firstReconnect), lastReconnect)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(reconnect):
+		case <-time.After(wait):
 		}
 	}
 }
@@ -76,8 +85,8 @@ type follower struct {
 	last   string // id of the last event
 }
 
-// read reads one stream to its end.
-func (s *follower) read(ctx context.Context) error {
+// read reads one stream to its end, if there is one.
+func (s *follower) read(ctx context.Context) (connected bool, err error) {
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if s.last != "" {
 		header.Set("Last-Event-ID", s.last)
@@ -85,11 +94,11 @@ func (s *follower) read(ctx context.Context) error {
 	query := values("replay", strconv.Itoa(s.o.Replay), "kind", strings.Join(s.o.Kinds, ","))
 	resp, err := s.c.do(ctx, http.MethodGet, "/v1/events", query, header, nil)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer resp.Body.Close()
 	s.opened = true
-	return readStream(resp.Body, &s.last, s.f)
+	return true, readStream(resp.Body, &s.last, s.f)
 }
 
 // readStream reads server-sent events, as the HTML standard defines them; what it
