@@ -26,7 +26,12 @@ func TestMain(m *testing.M) {
 		}
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else each fake takes a second to end under the race detector
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if buildDir != "" {
+			_ = os.RemoveAll(buildDir)
+		}
+		os.Exit(code)
+	}))
 }
 
 var fakes = map[string]func(args []string) int{

@@ -39,12 +39,22 @@ func remedyFor(program string) string {
 // locateAll replaces the programs of a plan by their files.
 func (h *Host) locateAll(p *plan.Plan) error {
 	for i := range p.Processes {
-		args := p.Processes[i].Args
-		path, err := h.Locate(args[0])
-		if err != nil {
+		if err := h.locateFirst(&p.Processes[i].Args); err != nil {
 			return err
 		}
-		p.Processes[i].Args = append([]string{path}, args[1:]...)
+	}
+	for i := range p.Deployed {
+		if err := h.locateFirst(&p.Deployed[i].Args); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func (h *Host) locateFirst(args *[]string) error {
+	path, err := h.Locate((*args)[0])
+	if err == nil {
+		*args = append([]string{path}, (*args)[1:]...)
+	}
+	return err
 }

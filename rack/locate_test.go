@@ -76,14 +76,16 @@ func TestFind(t *testing.T) {
 
 func TestStages(t *testing.T) {
 	var got []string
-	for stage, ps := range stages(plan.Make(config.Thesis(), "/d").Processes) {
+	c := config.Thesis()
+	c.Programs = append(c.Programs, config.Program{Name: "load", Blade: "c1", Command: []string{"arrays", "add"}})
+	for stage, ps := range stages(plan.Make(c, "/d").Processes) {
 		var names []string
 		for _, p := range ps {
 			names = append(names, p.Name)
 		}
 		got = append(got, stage.String()+": "+strings.Join(names, " "))
 	}
-	want := []string{"switch: switch", "gatekeeper: gatekeeper", "blades: c1 s1 s2 m1 m2 m3", "programs: ping arrays"}
+	want := []string{"switch: switch", "gatekeeper: gatekeeper", "blades: c1 s1 s2 m1 m2 m3", "programs: load"}
 	if !slices.Equal(got, want) {
 		t.Errorf("stages %q, want %q", got, want)
 	}

@@ -16,7 +16,8 @@ type Log struct {
 	Path    string
 }
 
-// Logs returns the logs of a blade's processes, or of the process of that name.
+// Logs returns the logs of a blade's processes, or of the process of that name. A
+// program's has all that it has printed, on whichever blades.
 func (h *Host) Logs(rack, name string) ([]Log, error) {
 	s, err := h.open(rack)
 	if err != nil {
@@ -26,6 +27,11 @@ func (h *Host) Logs(rack, name string) ([]Log, error) {
 	for _, p := range s.Plan.Processes {
 		if p.Blade == name || p.Name == name {
 			logs = append(logs, Log{Process: p.Name, Path: logPath(h.dir(rack), p.Name)})
+		}
+	}
+	for _, d := range s.Plan.Deployed {
+		if d.Name == name || d.Blades[0] == name {
+			logs = append(logs, Log{Process: d.Name, Path: programLog(h.dir(rack), &d)})
 		}
 	}
 	if len(logs) == 0 {

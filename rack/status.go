@@ -29,11 +29,13 @@ type BladeStatus struct {
 	Processes []ProcessStatus `json:"processes"`
 }
 
-// ProcessStatus is one process that the rack has started.
+// ProcessStatus is one process that the rack has started, or one of its programs
+// that the Gatekeeper has, on the blade where that is now.
 type ProcessStatus struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid,omitempty"`
-	// State is running, paused or gone.
+	// State is running, paused or gone; of a program, waiting, starting, running or
+	// ending, or unknown if the Gatekeeper does not answer.
 	State string `json:"state"`
 }
 
@@ -52,10 +54,11 @@ func (h *Host) Status(rack string) (Status, error) {
 			Name: name, Namespace: plan.Namespace(rack, name), Link: there, Processes: s.processes(name),
 		})
 	}
+	programs := h.whereabouts(&s.Plan)
 	for _, w := range s.Plan.Wires {
 		st.Blades = append(st.Blades, BladeStatus{
 			Name: w.Blade, Namespace: w.BladeNamespace, Port: w.Port, Address: w.Address.String(),
-			Link: there && !down[w.SwitchInterface], Processes: s.processes(w.Blade),
+			Link: there && !down[w.SwitchInterface], Processes: append(s.processes(w.Blade), programs[w.Blade]...),
 		})
 	}
 	return st, nil

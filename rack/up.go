@@ -70,6 +70,9 @@ func (h *Host) make(ctx context.Context, l *lockedRack, s *state) error {
 		}
 		h.progress("%s: ready", stage)
 	}
+	if err := h.deploy(ctx, &s.Plan); err != nil {
+		return err
+	}
 	s.Complete = true
 	return l.save(s)
 }

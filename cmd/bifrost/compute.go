@@ -23,6 +23,7 @@ import (
 type computeOptions struct {
 	blade bladeOptions
 	nodes int
+	logs  string
 }
 
 func newComputeCmd() *cobra.Command {
@@ -49,6 +50,7 @@ blade send each other leaves by the interface, too: the switch judges it.`,
 	}
 	o.blade.register(cmd.Flags())
 	cmd.Flags().IntVar(&o.nodes, "nodes", 64, "how many nodes run here at a time at most")
+	cmd.Flags().StringVar(&o.logs, "program-logs", "", "`DIRECTORY` for what the programs print that are started here (default: into the daemon's log)")
 	cmd.AddCommand(newComputeStatusCmd())
 	return cmd
 }
@@ -68,7 +70,7 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = l.Close() }() // Serve has closed it, if it came to that
-	d, err := daemon.NewCompute(daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{}})
+	d, err := daemon.NewCompute(daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{Logs: o.logs}})
 	if err != nil {
 		return err
 	}
@@ -93,6 +95,8 @@ func newComputeStatusCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the nodes of this blade, their services and leases",
+		Long: `Show what the daemon of this blade knows: its nodes, the services that they export,
+the regions lent to them, and the programs that the Gatekeeper has placed here.`,
 		Example: `  bifrost compute status
   sudo bifrost rack exec s2 -- bifrost compute status --json`,
 		Args: cobra.NoArgs,

@@ -5,6 +5,8 @@
 package config
 
 import (
+	"time"
+
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -32,8 +34,13 @@ const (
 	MaxCapacity = 1 << 40
 	// MaxNodes bounds the concurrent nodes of a compute blade.
 	MaxNodes = 4096
-	// MaxPrograms bounds the programs started with the rack.
+	// MaxPrograms bounds the programs started with the rack, and MaxServing those
+	// of them that serve, which are one deployment.
 	MaxPrograms = 1000
+	MaxServing  = 100
+	// MinHeartbeat and MaxHeartbeat bound the interval of reports.
+	MinHeartbeat = 10 * time.Millisecond
+	MaxHeartbeat = time.Minute
 )
 
 // Defaults for what a rack file leaves out.
@@ -41,6 +48,8 @@ const (
 	DefaultName     = "thesis"
 	DefaultCapacity = 1 << 30 // bytes of a memory blade
 	DefaultNodes    = 64      // concurrent nodes of a compute blade
+	// DefaultHeartbeat leaves a loaded machine room: no blade that works seems dead.
+	DefaultHeartbeat = time.Second
 )
 
 // Config describes one rack.
@@ -53,6 +62,9 @@ type Config struct {
 	MTU int
 	// DSMPrefix is byte 4 of every global pointer.
 	DSMPrefix uint8
+	// Heartbeat is how often blades report; one that is silent for three times as
+	// long has failed.
+	Heartbeat time.Duration
 	// Blades in the order of their switch ports, which count from 1.
 	Blades []Blade
 	// Programs started once all blades are registered, in this order.
@@ -70,7 +82,9 @@ type Blade struct {
 	Nodes int
 }
 
-// Program is a command that runs on a compute blade from the start.
+// Program is a command that runs on a compute blade from the start. One that
+// serves is deployed: the Gatekeeper has it started again when it ends, and on a
+// spare when its blade fails. Any other is a process of its blade, and ends with it.
 type Program struct {
 	// Name is what `rack status` and `rack logs` call it.
 	Name  string
@@ -81,14 +95,27 @@ type Program struct {
 	// Env is added to the environment of `rack up`.
 	Env map[string]string
 	// Ready is text that a line of the program's output holds once it is ready;
-	// the rack is up only then. Without it, having started is enough.
+	// the rack is up only then. Without it, having started is enough. One that
+	// serves is ready when it does.
 	Ready string
+	// Services are what the program exports; Stateful says that they keep state.
+	Services []string
+	Stateful bool
+	// Spares are the blades where it goes on when its own has failed, the preferred
+	// first. None stand for all other compute blades, those without programs first.
+	Spares []string
+}
+
+func defaults() Config {
+	return Config{
+		Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix, Heartbeat: DefaultHeartbeat,
+	}
 }
 
 // Thesis returns the thesis's rack (its section 7.1): a client, two servers and
 // three memory blades, with ping served on s1 and the arrays on s2.
 func Thesis() Config {
-	c := Config{Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix}
+	c := defaults()
 	for _, name := range []string{"c1", "s1", "s2"} {
 		c.Blades = append(c.Blades, Blade{Name: name, Kind: control.Compute, Nodes: DefaultNodes})
 	}
@@ -97,7 +124,7 @@ func Thesis() Config {
 	}
 	for _, p := range []struct{ name, blade, service string }{{"ping", "s1", "Ping"}, {"arrays", "s2", "Arrays"}} {
 		c.Programs = append(c.Programs, Program{
-			Name: p.name, Blade: p.blade, Command: []string{"arrays", "server", "--services", p.service}, Ready: p.service + " is served",
+			Name: p.name, Blade: p.blade, Command: []string{"arrays", "server", "--services", p.service}, Services: []string{p.service},
 		})
 	}
 	return c

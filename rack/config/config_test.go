@@ -88,6 +88,15 @@ func TestMistakes(t *testing.T) {
 		{"program named as blade", blades + "programs:\n- {name: c1, blade: c1, command: [a]}\n", 5, "taken"},
 		{"program command text", blades + "programs:\n- name: p\n  blade: c1\n  command: arrays server\n", 7, "write a list"},
 		{"ready for nothing", blades + "programs:\n- {name: p, blade: c1, command: [a], ready: \"\"}\n", 5, "empty"},
+		{"heartbeat too short", blades + "heartbeat: 1ms\n", 4, "10ms to 1m0s"},
+		{"heartbeat without unit", blades + "heartbeat: 100\n", 4, "200ms"},
+		{"spares of a client", blades + "programs:\n- {name: p, blade: c1, command: [a], spares: [c1]}\n", 5, "under services"},
+		{"state of a client", blades + "programs:\n- {name: p, blade: c1, command: [a], stateful: true}\n", 5, "under services"},
+		{"stateful how", blades + "programs:\n- {name: p, blade: c1, command: [a], services: [S], stateful: yes}\n", 5, "true or false"},
+		{"its own spare", blades + "programs:\n- {name: p, blade: c1, command: [a], services: [S], spares: [c1]}\n", 5, "no other compute blade"},
+		{"memory as spare", blades + "programs:\n- {name: p, blade: c1, command: [a], services: [S], spares: [m1]}\n", 5, "no other compute blade"},
+		{"service twice", blades + "programs:\n- {name: p, blade: c1, command: [a], services: [S, S]}\n", 5, "listed twice"},
+		{"served and ready", blades + "programs:\n- {name: p, blade: c1, command: [a], services: [S], ready: x}\n", 5, "remove it"},
 		{"bad variable", blades + "programs:\n- {name: p, blade: c1, command: [a], env: {\"A=B\": c}}\n", 5, "environment variable"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

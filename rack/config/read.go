@@ -7,11 +7,11 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // MaxFile is the longest rack file in bytes; 500 blades take some 30 KiB.
@@ -89,12 +89,13 @@ func (r *reader) document(b []byte) (*yaml.Node, error) {
 }
 
 func (r *reader) config(n *yaml.Node) Config {
-	c := Config{Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix}
+	c := defaults()
 	r.mapping(n, "", fields{
 		"name":       func(n *yaml.Node, path string) { c.Name = r.text(n, path) },
 		"switch":     func(n *yaml.Node, path string) { c.Switch = Switch(r.text(n, path)) },
 		"mtu":        func(n *yaml.Node, path string) { c.MTU = int(r.integer(n, path, 31)) },
 		"dsm_prefix": func(n *yaml.Node, path string) { c.DSMPrefix = uint8(r.integer(n, path, 8)) },
+		"heartbeat":  func(n *yaml.Node, path string) { c.Heartbeat = r.duration(n, path) },
 		"blades": func(n *yaml.Node, path string) {
 			r.list(n, path, func(n *yaml.Node, path string) { c.Blades = append(c.Blades, r.blade(n, path)) })
 		},
@@ -125,15 +126,39 @@ func (r *reader) blade(n *yaml.Node, path string) Blade {
 func (r *reader) program(n *yaml.Node, path string) Program {
 	var p Program
 	r.mapping(n, path, fields{
-		"name":  func(n *yaml.Node, path string) { p.Name = r.text(n, path) },
-		"blade": func(n *yaml.Node, path string) { p.Blade = r.text(n, path) },
-		"command": func(n *yaml.Node, path string) {
-			r.list(n, path, func(n *yaml.Node, path string) { p.Command = append(p.Command, r.text(n, path)) })
-		},
-		"env":   func(n *yaml.Node, path string) { p.Env = r.texts(n, path) },
-		"ready": func(n *yaml.Node, path string) { p.Ready = r.text(n, path) },
+		"name":     func(n *yaml.Node, path string) { p.Name = r.text(n, path) },
+		"blade":    func(n *yaml.Node, path string) { p.Blade = r.text(n, path) },
+		"command":  func(n *yaml.Node, path string) { p.Command = r.words(n, path) },
+		"env":      func(n *yaml.Node, path string) { p.Env = r.texts(n, path) },
+		"ready":    func(n *yaml.Node, path string) { p.Ready = r.text(n, path) },
+		"services": func(n *yaml.Node, path string) { p.Services = r.words(n, path) },
+		"stateful": func(n *yaml.Node, path string) { p.Stateful = r.boolean(n, path) },
+		"spares":   func(n *yaml.Node, path string) { p.Spares = r.words(n, path) },
 	})
 	return p
+}
+
+// words reads a list of texts.
+func (r *reader) words(n *yaml.Node, path string) (words []string) {
+	r.list(n, path, func(n *yaml.Node, path string) { words = append(words, r.text(n, path)) })
+	return words
+}
+
+func (r *reader) boolean(n *yaml.Node, path string) bool {
+	text := r.text(n, path)
+	if text != "true" && text != "false" && text != "" {
+		r.fail(n, path, fmt.Sprintf("it is the text %q", text), "write true or false")
+	}
+	return text == "true"
+}
+
+func (r *reader) duration(n *yaml.Node, path string) time.Duration {
+	text := r.text(n, path)
+	d, err := time.ParseDuration(text)
+	if err != nil && text != "" {
+		r.fail(n, path, fmt.Sprintf("%q is not a time", text), "write e.g. 200ms or 1s")
+	}
+	return d
 }
 
 // integer reads an unsigned number of at most so many bits.

@@ -82,6 +82,8 @@ func (c *Config) problems() []*Error {
 		"use bifrost or bmv2")
 	k.check(c.MTU >= MinMTU && c.MTU <= MaxMTU, "mtu", fmt.Sprintf("%d bytes is out of range", c.MTU),
 		fmt.Sprintf("use %d to %d", MinMTU, MaxMTU))
+	k.check(c.Heartbeat >= MinHeartbeat && c.Heartbeat <= MaxHeartbeat, "heartbeat", fmt.Sprintf("%v is out of range", c.Heartbeat),
+		fmt.Sprintf("use %v to %v", MinHeartbeat, MaxHeartbeat))
 	k.check(c.DSMPrefix != 0, "dsm_prefix", "0 would make the loopback address a global pointer", "use 1 to 255")
 	names := map[string]string{}
 	kinds := k.blades(c.Blades, names)
@@ -123,6 +125,7 @@ func (k *checker) blades(blades []Blade, names map[string]string) map[string]str
 func (k *checker) programs(programs []Program, names, kinds map[string]string) {
 	k.check(len(programs) <= MaxPrograms, "programs", fmt.Sprintf("%d programs are too many", len(programs)),
 		fmt.Sprintf("at most %d start with the rack", MaxPrograms))
+	serving := 0
 	for i, p := range programs {
 		path := fmt.Sprintf("programs[%d]", i)
 		k.name(p.Name, path+".name", names)
@@ -139,6 +142,30 @@ func (k *checker) programs(programs []Program, names, kinds map[string]string) {
 			k.check(envName.MatchString(key) && !strings.ContainsRune(value, 0), path+".env",
 				fmt.Sprintf("%q cannot be an environment variable", key), "use letters, digits and _")
 		}
+		if len(p.Services) > 0 {
+			serving++
+		}
+		k.serves(p, path, kinds)
+	}
+	k.check(serving <= MaxServing, "programs", fmt.Sprintf("%d of them serve", serving), fmt.Sprintf("at most %d do", MaxServing))
+}
+
+// serves checks what is about programs that serve.
+func (k *checker) serves(p Program, path string, kinds map[string]string) {
+	if len(p.Services) == 0 {
+		k.check(!p.Stateful, path+".stateful", "the program has no services", "list them under services")
+		k.check(len(p.Spares) == 0, path+".spares", "only programs that serve go on elsewhere", "list what it exports under services")
+		return
+	}
+	k.check(p.Ready == "", path+".ready", "a program that serves is ready when it does", "remove it")
+	seen := map[string]bool{}
+	for _, s := range p.Services {
+		k.check(s != "" && !seen[s], path+".services", fmt.Sprintf("%q is empty or listed twice", s), "list each service once")
+		seen[s] = true
+	}
+	for _, b := range p.Spares {
+		k.check(kinds[b] == control.Compute && b != p.Blade, path+".spares", fmt.Sprintf("%q is no other compute blade", b),
+			"name compute blades listed under blades")
 	}
 }
 

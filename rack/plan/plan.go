@@ -52,6 +52,9 @@ type Plan struct {
 	Wires      []Wire   `json:"wires"`
 	// Processes in the order of their stages.
 	Processes []Process `json:"processes"`
+	// Deployed are the programs that the Gatekeeper has started, in order, when all
+	// processes are ready.
+	Deployed []Deployed `json:"deployed,omitempty"`
 }
 
 // Wire joins a blade to a port of the switch by a pair of virtual interfaces.
@@ -99,6 +102,9 @@ func AdminPath(dir string) string { return filepath.Join(dir, "admin.sock") }
 // LogPath is the directory of the Gatekeeper's log, which outlives it.
 func LogPath(dir string) string { return filepath.Join(dir, "gatekeeper-log") }
 
+// LogDir is where processes and programs write what they print.
+func LogDir(dir string) string { return filepath.Join(dir, "log") }
+
 // Make returns the plan of a valid rack that keeps its files in dir.
 func Make(c config.Config, dir string) Plan {
 	p := Plan{Rack: c.Name, Switch: c.Switch, Namespaces: []string{Namespace(c.Name, Switch)}}
@@ -107,7 +113,7 @@ func Make(c config.Config, dir string) Plan {
 		p.Wires = append(p.Wires, w)
 		p.Namespaces = append(p.Namespaces, w.BladeNamespace)
 	}
-	p.Processes = processes(c, p.Wires, dir)
+	p.Processes, p.Deployed = processes(c, p.Wires, dir), deployed(c)
 	return p
 }
 

@@ -58,7 +58,32 @@ func render(p Plan) string {
 	for _, q := range p.Processes {
 		fmt.Fprintf(&b, "  %s (%s, in %s) when it %s\n    %s\n", q.Name, q.Stage, q.Namespace, strings.TrimSpace(string(q.Ready)+" "+q.Text+q.Socket), strings.Join(q.Args, " "))
 	}
+	b.WriteString("\ndeployed\n")
+	for _, d := range p.Deployed {
+		fmt.Fprintf(&b, "  %s on the first of %v, exports %v, stateful %v\n    %s\n", d.Instance(), d.Blades, d.Services, d.Stateful, strings.Join(d.Args, " "))
+	}
 	return b.String()
+}
+
+// Programs that serve go on where they are told to, or on the other compute blades,
+// the idle ones first; any other is a process of its blade.
+func TestSpares(t *testing.T) {
+	c := config.Thesis()
+	c.Blades = append(c.Blades, config.Blade{Name: "x1", Kind: control.Compute, Nodes: 1})
+	c.Programs = append(c.Programs,
+		config.Program{Name: "chosen", Blade: "c1", Command: []string{"p"}, Services: []string{"S"}, Stateful: true, Spares: []string{"s2", "x1"}},
+		config.Program{Name: "client", Blade: "c1", Command: []string{"q"}})
+	p := Make(c, "/d")
+	want := map[string][]string{"ping": {"s1", "x1", "c1", "s2"}, "arrays": {"s2", "x1", "c1", "s1"}, "chosen": {"c1", "s2", "x1"}}
+	for _, d := range p.Deployed {
+		if !slices.Equal(d.Blades, want[d.Name]) || d.Stateful != (d.Name == "chosen") {
+			t.Errorf("%+v, want blades %v", d, want[d.Name])
+		}
+		delete(want, d.Name)
+	}
+	if own := p.Of("c1"); len(want) != 0 || len(own) != 2 || own[1].Name != "client" {
+		t.Errorf("not deployed: %v; c1 runs %v", want, own)
+	}
 }
 
 // big is the largest rack there can be.
@@ -153,8 +178,7 @@ func TestLookUp(t *testing.T) {
 	if _, ok := p.Wire(Switch); ok {
 		t.Error("the switch has a wire to itself")
 	}
-	own := p.Of("s2")
-	if len(own) != 2 || own[0].Name != "s2" || own[1].Name != "arrays" {
+	if own := p.Of("s2"); len(own) != 1 || own[0].Name != "s2" {
 		t.Errorf("s2 runs %v", own)
 	}
 	if len(p.Of("arrays")) != 0 {

@@ -83,10 +83,12 @@ func processes(c config.Config, wires []Wire, dir string) []Process {
 		if b.Kind == control.Memory {
 			machine++
 		}
-		ps = append(ps, daemon(b, wires[i], machine))
+		ps = append(ps, daemon(b, wires[i], machine, dir))
 	}
 	for _, p := range c.Programs {
-		ps = append(ps, program(c, p))
+		if len(p.Services) == 0 {
+			ps = append(ps, program(c, p))
+		}
 	}
 	return ps
 }
@@ -117,14 +119,14 @@ func gatekeeper(c config.Config, dir string) Process {
 		Args: []string{
 			BifrostProgram, "gatekeeper", "--switch", "unix:" + SocketPath(dir), "--device-id", strconv.Itoa(deviceID),
 			"--mtu", strconv.Itoa(c.MTU), "--dsm-prefix", strconv.Itoa(int(c.DSMPrefix)), "--admin-addr", "unix:" + AdminPath(dir),
-			"--log", LogPath(dir),
+			"--log", LogPath(dir), "--heartbeat", c.Heartbeat.String(),
 		},
 	}
 }
 
 // daemon is a blade's own process. Memory blades are given their machine ids, in
 // order, so that those do not depend on who says hello first.
-func daemon(b config.Blade, w Wire, machine int) Process {
+func daemon(b config.Blade, w Wire, machine int, dir string) Process {
 	p := Process{Name: b.Name, Blade: b.Name, Namespace: w.BladeNamespace, Stage: StageBlades, Ready: Notifies}
 	switch b.Kind {
 	case control.Memory:
@@ -133,7 +135,10 @@ func daemon(b config.Blade, w Wire, machine int) Process {
 			"--capacity", strconv.FormatUint(b.Capacity, 10), "--machine", strconv.Itoa(machine),
 		}
 	default:
-		p.Args = []string{BifrostProgram, "compute", "--blade", b.Name, "--iface", Interface, "--nodes", strconv.Itoa(b.Nodes)}
+		p.Args = []string{
+			BifrostProgram, "compute", "--blade", b.Name, "--iface", Interface, "--nodes", strconv.Itoa(b.Nodes),
+			"--program-logs", LogDir(dir),
+		}
 	}
 	return p
 }
