@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/bench/agent"
+	"github.com/bifrost-rack/bifrost/bench/peer"
+	"github.com/bifrost-rack/bifrost/bench/topology"
+)
+
+// Blades that experiments use.
+const (
+	clientBlade = "c1"
+	serverBlade = "s1"
+	otherBlade  = "s2"
+	memoryBlade = "m1"
+)
+
+// Lab is where experiments run.
+type Lab struct {
+	topology.Topology
+	// Bifrost is the path of the bifrost binary, which is the agents', too.
+	Bifrost string
+	CPUs    CPUs
+	Pace    Pace
+	// Progress is told what is being done.
+	Progress func(format string, args ...any)
+}
+
+// Pace is how long to measure.
+type Pace struct {
+	// Warmup and Measure are of every point, contender and repeat.
+	Warmup, Measure time.Duration
+	Repeats         int
+	// Fewer has experiments leave out points.
+	Fewer bool
+}
+
+// Paces to choose from.
+var (
+	Thorough = Pace{Warmup: 100 * time.Millisecond, Measure: 250 * time.Millisecond, Repeats: 5}
+	Quick    = Pace{Warmup: 10 * time.Millisecond, Measure: 30 * time.Millisecond, Repeats: 2, Fewer: true}
+)
+
+// start starts an agent on a blade.
+func (l *Lab) start(name, blade string) (*agent.Process, error) {
+	cmd := exec.Command(l.Bifrost, agent.Args(l.CPUs.of(blade))...)
+	return agent.Start(name+" on "+blade, cmd, func(c *exec.Cmd) error { return l.Start(blade, c) })
+}
+
+// pair is a contender's client and servers.
+type pair struct {
+	peer    peer.Peer
+	client  *agent.Process
+	servers []*agent.Process
+}
+
+// pair starts a peer's servers on blades and its client.
+func (l *Lab) pair(ctx context.Context, p peer.Peer, chain bool, blades ...string) (_ *pair, err error) {
+	c := &pair{peer: p}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	site := peer.Site{Chain: chain}
+	for _, b := range blades {
+		a, err := l.Address(b)
+		if err != nil {
+			return nil, err
+		}
+		site.Servers = append(site.Servers, a)
+	}
+	for i, b := range blades {
+		server, err := l.start(p.Name+"'s server", b)
+		if err != nil {
+			return nil, err
+		}
+		c.servers = append(c.servers, server)
+		site.Index = i
+		if _, err := server.Ask(ctx, agent.Request{Serve: &agent.Role{Peer: p.Name, Site: site}}); err != nil {
+			return nil, err
+		}
+	}
+	if c.client, err = l.start(p.Name+"'s client", clientBlade); err != nil {
+		return nil, err
+	}
+	site.Index = 0
+	_, err = c.client.Ask(ctx, agent.Request{Dial: &agent.Role{Peer: p.Name, Site: site}})
+	return c, err
+}
+
+// close ends all processes, the client first.
+func (c *pair) close() {
+	if c.client != nil {
+		c.client.Close()
+	}
+	for _, s := range c.servers {
+		s.Close()
+	}
+}
+
+// errUnprotected is why something is not measured over a switch without P4.
+var errUnprotected = errors.New("this switch carries baselines only: no routing by pointer or method, no protection")
+
+// able returns the peers that this rack can carry, and says which it cannot.
+func (l *Lab) able(names []string) (peers []peer.Peer, notes []string, err error) {
+	for _, name := range names {
+		p, err := peer.Find(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if p.Managed && !l.Describe().Protected {
+			notes = append(notes, fmt.Sprintf("%s was not measured: %v", p.Title, errUnprotected))
+			continue
+		}
+		peers = append(peers, p)
+	}
+	return peers, notes, nil
+}
+
+// address returns a blade's address for use in text.
+func (l *Lab) address(blade string) netip.Addr {
+	a, _ := l.Address(blade) // the zero address reads as what it is
+	return a
+}

@@ -1,0 +1,126 @@
+package peer
+
+import (
+	"context"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/bench/idl/gen-go/hop"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// Bifröst in its ways of making a call; the runtime is the same in all of them,
+// and so is the protection in the switch.
+var (
+	bifrostPeer = bifrostKind{name: "bifrost", reference: true, policy: rpc.PolicyNone}.peer("Bifröst", "arguments and results by reference, policy none")
+	// bifrostExact is what a program gets that asks for exactly-once calls.
+	bifrostExact = bifrostKind{name: "bifrost-exact", reference: true, policy: rpc.PolicyRecover}.peer("Bifröst, exactly once", "by reference, policy recover: each call and answer is logged before it goes on")
+	// thriftUDP is the thesis's "Thrift UDP implementation, but no Bifröst
+	// management": the switch routes calls by itself and nothing is held.
+	thriftUDP = bifrostKind{name: "thrift-udp", policy: rpc.PolicyNone}.peer("Thrift over our UDP", "Bifröst's UDP runtime, arguments and results by value, policy none: the Gatekeeper sees nothing of it")
+)
+
+type bifrostKind struct {
+	name      string
+	reference bool
+	policy    rpc.Policy
+}
+
+func (k bifrostKind) peer(title, setup string) Peer {
+	return Peer{Name: k.name, Title: title, Managed: true, Setup: setup, Serve: k.serve, Dial: k.dial}
+}
+
+// service names a service of this kind, so that kinds do not serve each other.
+func (k bifrostKind) service(name string) string { return "bench." + k.name + "." + name }
+
+// joinTime bounds how long a program waits for its node.
+const joinTime = 15 * time.Second
+
+func (k bifrostKind) join(ctx context.Context, role string) (*rpc.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTime)
+	defer cancel()
+	return rpc.Join(ctx, rpc.WithName("bench-"+k.name+"-"+role))
+}
+
+// bifrostNode closes a node in an orderly way.
+type bifrostNode struct {
+	*rpc.Node
+	hops []*hopHandler
+}
+
+// leaveTime bounds how long a node may take to leave the rack.
+const leaveTime = 5 * time.Second
+
+// Close ends the node.
+func (n bifrostNode) Close() error {
+	for _, h := range n.hops {
+		h.close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	return n.Node.Close(ctx)
+}
+
+func (k bifrostKind) serve(ctx context.Context, s Site) (Server, error) {
+	node, err := k.join(ctx, "server")
+	if err != nil {
+		return nil, err
+	}
+	n := bifrostNode{Node: node}
+	if err := k.export(ctx, &n, s); err != nil {
+		_ = n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (k bifrostKind) export(ctx context.Context, n *bifrostNode, s Site) error {
+	services := map[string]thrift.TProcessor{}
+	if s.Index == 0 {
+		services["Arrays"] = processor(refHandler{})
+	}
+	for _, number := range s.own() {
+		h := newHop(number, k.dialer(n.Node))
+		n.hops = append(n.hops, h)
+		services[hopName(number)] = hop.NewHopProcessor(h)
+	}
+	for name, p := range services {
+		if err := n.Export(ctx, k.service(name), p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dialer returns what makes clients of a node. Ping is served with the arrays.
+func (k bifrostKind) dialer(node *rpc.Node) dialer {
+	return func(_ context.Context, service string, _ int) (thrift.TClient, func(), error) {
+		if service == "Ping" {
+			service = "Arrays"
+		}
+		return node.Client(k.service(service), rpc.WithPolicy(k.policy)), func() {}, nil
+	}
+}
+
+func (k bifrostKind) dial(ctx context.Context, _ Site) (Client, error) {
+	node, err := k.join(ctx, "client")
+	if err != nil {
+		return nil, err
+	}
+	return bifrostClient{bifrostNode{Node: node}, k}, nil
+}
+
+// bifrostClient is a node that calls.
+type bifrostClient struct {
+	bifrostNode
+	kind bifrostKind
+}
+
+// Prepare implements Client.
+func (c bifrostClient) Prepare(ctx context.Context, w Work) (Operation, func(), error) {
+	if w.Op == Ping || !c.kind.reference {
+		return byValue(ctx, c.kind.dialer(c.Node), w)
+	}
+	return c.byReference(ctx, w)
+}

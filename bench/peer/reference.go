@@ -1,0 +1,177 @@
+package peer
+
+import (
+	"context"
+
+	"github.com/bifrost-rack/bifrost/bench/idl/gen-go/hop"
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+)
+
+// byReference makes the operations whose arrays stand in distributed memory. An
+// increment or add is all that a program does for one: allocate and write the
+// arguments, call, read the result, free everything.
+func (c bifrostClient) byReference(ctx context.Context, w Work) (Operation, func(), error) {
+	if err := w.check(); err != nil {
+		return nil, nil, err
+	}
+	switch w.Op {
+	case Read, Write:
+		return c.access(ctx, w)
+	case Chain:
+		return c.chain(ctx, w)
+	case Increment, Add:
+		op, release, err := c.arrays(ctx, w)
+		return op, release, err
+	}
+	return nil, nil, cannot("Bifröst", w)
+}
+
+func (c bifrostClient) arrays(ctx context.Context, w Work) (Operation, func(), error) {
+	raw, release, err := c.kind.dialer(c.Node)(ctx, "Arrays", 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	client := &timedClient{inner: raw}
+	calls := arrays.NewArraysClient(client)
+	a, size := pattern(w.Size, 1), int64(w.Size)
+	if w.Op == Increment {
+		op := c.lending(func(ctx context.Context, p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
+			return calls.IncrementRef(ctx, p[0], size, delta)
+		}, incremented(a), a)
+		return client.watch(op), release, nil
+	}
+	b := pattern(w.Size, 2)
+	op := c.lending(func(ctx context.Context, p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
+		return calls.AddRef(ctx, p[0], size, p[1], size)
+	}, added(a, b), a, b)
+	return client.watch(op), release, nil
+}
+
+// call is a call by reference; its result is handed over.
+type call func(ctx context.Context, args []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error)
+
+// lending makes an operation of a call.
+func (c bifrostClient) lending(call call, v *verifier, args ...[]byte) Operation {
+	result := make([]byte, len(args[0]))
+	return func(ctx context.Context, k *Clock) error {
+		l := loan{memory: c.Memory(), phases: k.Phases}
+		err := l.make(ctx, args)
+		if err == nil {
+			err = l.call(ctx, call, result)
+		}
+		if freed := l.end(ctx); err == nil {
+			err = freed
+		}
+		return v.check(k, result, err)
+	}
+}
+
+// loan is the regions of one call.
+type loan struct {
+	memory  *dsm.Client
+	phases  *Phases
+	regions []dsm.Pointer
+	args    []*bifrost.GlobalPointer
+}
+
+// make puts the arguments into memory.
+func (l *loan) make(ctx context.Context, args [][]byte) error {
+	defer l.phases.Time(Pre)()
+	for _, data := range args {
+		done := l.phases.Time(Alloc)
+		p, err := l.memory.Alloc(ctx, uint64(max(1, len(data))))
+		done()
+		if err != nil {
+			return err
+		}
+		l.regions = append(l.regions, p)
+		l.args = append(l.args, rpc.GlobalPointer(p))
+		if _, err := l.memory.Write(ctx, p, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call makes the call and reads its result.
+func (l *loan) call(ctx context.Context, f call, result []byte) error {
+	g, err := f(ctx, l.args)
+	if err != nil {
+		return err
+	}
+	p, err := rpc.PointerOf(g)
+	if err != nil {
+		return err
+	}
+	l.regions = append(l.regions, p)
+	defer l.phases.Time(Post)()
+	_, err = l.memory.Read(ctx, p, result)
+	return err
+}
+
+// end frees the regions.
+func (l *loan) end(ctx context.Context) (err error) {
+	defer l.phases.Time(Post)()
+	for _, p := range l.regions {
+		done := l.phases.Time(Free)
+		if freed := l.memory.Free(ctx, p); err == nil {
+			err = freed
+		}
+		done()
+	}
+	return err
+}
+
+// chain makes the operation of passing one array through a chain: it is put into
+// memory, passed, and freed.
+func (c bifrostClient) chain(ctx context.Context, w Work) (Operation, func(), error) {
+	raw, release, err := c.kind.dialer(c.Node)(ctx, hopName(1), 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	data := pattern(w.Size, 1)
+	want, stage := sum(data), hop.NewHopClient(raw)
+	return func(ctx context.Context, k *Clock) error {
+		l := loan{memory: c.Memory(), phases: k.Phases}
+		err := l.make(ctx, [][]byte{data})
+		if err == nil {
+			var got int64
+			if got, err = stage.ForwardRef(ctx, l.args[0], int64(len(data)), int32(w.Hops-1)); err == nil && got != want {
+				err = errWrong
+			}
+		}
+		if freed := l.end(ctx); err == nil {
+			err = freed
+		}
+		return err
+	}, release, nil
+}
+
+// access makes the operation of reading or writing memory.
+func (c bifrostClient) access(ctx context.Context, w Work) (Operation, func(), error) {
+	memory := c.Memory()
+	p, err := memory.Alloc(ctx, uint64(max(1, w.Size)))
+	if err != nil {
+		return nil, nil, err
+	}
+	data := pattern(w.Size, 1)
+	release := func() { _ = memory.Free(context.WithoutCancel(ctx), p) } // the node's end frees it, too
+	if _, err := memory.Write(ctx, p, data); err != nil {
+		release()
+		return nil, nil, err
+	}
+	if w.Op == Write {
+		return func(ctx context.Context, _ *Clock) error {
+			_, err := memory.Write(ctx, p, data)
+			return err
+		}, release, nil
+	}
+	got, v := make([]byte, w.Size), &verifier{want: data}
+	return func(ctx context.Context, k *Clock) error {
+		_, err := memory.Read(ctx, p, got)
+		return v.check(k, got, err)
+	}, release, nil
+}
