@@ -38,7 +38,6 @@ func (o *clientOptions) command(cmd *cobra.Command) *cobra.Command {
 		"(default: $"+tokenVariable+", or where a Gatekeeper of this user keeps it)")
 	f.StringVar(&o.ca, "admin-ca", "", "PEM `FILE` with the CA of the Gatekeeper's certificate; without it a HOST:PORT speaks plain text")
 	f.BoolVar(&o.json, "json", false, "print JSON, one value on a line")
-	cmd.GroupID = groupWatch
 	return cmd
 }
 

@@ -14,8 +14,10 @@ import (
 func newWhoCmd() *cobra.Command {
 	var o clientOptions
 	return o.command(&cobra.Command{
-		Use:     "who POINTER",
-		Short:   "Show who holds a pointer",
+		Use:   "who POINTER",
+		Short: "Show who holds a pointer",
+		Long: `Show the region that a global pointer lies in: who controls it, and the calls that
+have lent it.`,
 		Example: "  bifrost who 0:0:1001::40",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +54,8 @@ func newDomainCmd() *cobra.Command {
 		Long: `Show the failure domain of a blade: its nodes and those that share their fate, the
 calls that would run again or fail, and who waits for them; of a memory blade, the
 regions that could not be reached.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  bifrost domain s2     # before: bifrost drain s2",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, func(c *client.Client) error {
 				d, err := c.FailureDomain(cmd.Context(), args[0])

@@ -48,7 +48,10 @@ func newUndeployCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "undeploy NAME",
 		Short: "Stop a deployment",
-		Args:  cobra.ExactArgs(1),
+		Long: `Stop a deployment: its programs are told to end, and killed if they do not. It is gone
+when bifrost apps does not list it any more.`,
+		Example: "  bifrost undeploy arrays",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, func(c *client.Client) error {
 				app, err := c.Undeploy(cmd.Context(), args[0])
@@ -66,7 +69,10 @@ func newAppsCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "apps",
 		Short: "List the deployments and how they do",
-		Args:  cobra.NoArgs,
+		Long: `List the deployments: how many instances of each program are wanted, where they
+run, and how often each has failed.`,
+		Example: "  bifrost apps\n  bifrost apps --json | jq '.instances[] | select(.status != \"running\")'",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd, func(c *client.Client) error {
 				apps, err := c.Apps(cmd.Context())

@@ -26,6 +26,9 @@ func newEventsCmd() *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use:   "events",
 		Short: "Show what happens on the rack",
+		Long: `Show what happens on the rack: blades and nodes that come and go, regions, calls that
+are held, accesses that are denied, and what operators do. Without --follow it is
+what has happened of late; the Gatekeeper remembers the last few thousand events.`,
 		Example: `  bifrost events -f
   bifrost events --kind access.denied,call.refused --last 1000
   bifrost events -f --json | jq -r 'select(.blade == "s2").kind'`,

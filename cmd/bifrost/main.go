@@ -32,19 +32,43 @@ programmable as one machine: procedure calls that pass arguments by global
 pointer, and a P4 switch that drops every memory access nobody granted.
 
 Start with:  bifrost demo`,
+		Example: `  bifrost demo                         # a whole rack in this process
+  sudo bifrost rack up                 # one of processes, in network namespaces
+  sudo bifrost deploy app.yaml         # programs on it
+  sudo bifrost status                  # how it does
+  sudo bifrost rack down`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run a rack:"}, &cobra.Group{ID: groupWatch, Title: "Watch a rack:"},
-		&cobra.Group{ID: groupOperate, Title: "Operate a rack:"})
-	for _, cmd := range []*cobra.Command{newComputeCmd(), newDemoCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd()} {
-		cmd.GroupID = groupRun
-		root.AddCommand(cmd)
+	for _, g := range groups() {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, cmd := range g.commands {
+			cmd.GroupID = g.id
+			root.AddCommand(cmd)
+		}
 	}
-	root.AddCommand(newBenchCmd(), newGenCmd(), newStatusCmd(), newPageCmd(), newVersionCmd())
-	root.AddCommand(newShowCmds()...)
-	root.AddCommand(newOperateCmds()...)
+	root.SetHelpCommandGroupID(groupAbout)
+	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCmd has examples
+	complete(root)
 	return root
+}
+
+// group is some subcommands that the help shows together.
+type group struct {
+	id, title string
+	commands  []*cobra.Command
+}
+
+func groups() []group {
+	return []group{
+		{groupRun, "Run a rack:", []*cobra.Command{
+			newComputeCmd(), newDemoCmd(), newGatekeeperCmd(), newMemoryCmd(), newRackCmd(), newSwitchCmd(),
+		}},
+		{groupWatch, "Watch a rack:", append(newShowCmds(), newStatusCmd(), newPageCmd())},
+		{groupOperate, "Operate a rack:", newOperateCmds()},
+		{groupBuild, "Build applications, and measure:", []*cobra.Command{newBenchCmd(), newGenCmd()}},
+		{groupAbout, "About bifrost:", []*cobra.Command{newCompletionCmd(), newManCmd(), newVersionCmd()}},
+	}
 }
 
 // The groups of subcommands in the help.
@@ -52,4 +76,6 @@ const (
 	groupRun     = "run"
 	groupWatch   = "watch"
 	groupOperate = "operate"
+	groupBuild   = "build"
+	groupAbout   = "about"
 )

@@ -141,7 +141,8 @@ func newRackDownCmd(o *rackOptions) *cobra.Command {
 		Short: "End a rack and remove every trace of it",
 		Long: `End every process in the rack's namespaces, whoever started it, and remove
 namespaces, links, sockets and files; also those that a killed run left behind.`,
-		Args: cobra.NoArgs,
+		Example: "  sudo bifrost rack down\n  sudo bifrost rack down --rack demo",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, name, err := o.find()
 			if err != nil {

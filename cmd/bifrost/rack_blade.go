@@ -78,7 +78,8 @@ func newRackRestoreCmd(o *rackOptions) *cobra.Command {
 		Short: "Bring a failed blade back",
 		Long: `Plug a blade's cable in, let its paused processes go on, and start again what has
 ended. Returns when the blade is registered.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  sudo bifrost rack fail s2 && sudo bifrost rack restore s2",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, name, err := o.find()
 			if err != nil {

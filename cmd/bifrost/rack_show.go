@@ -17,7 +17,10 @@ func newRackStatusCmd(o *rackOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show blades, processes and links",
-		Args:  cobra.NoArgs,
+		Long: `Show the namespaces, processes and links of a rack on this machine. (What the
+Gatekeeper knows of a rack, bifrost status shows.)`,
+		Example: "  sudo bifrost rack status\n  sudo bifrost rack status --json | jq '.blades[].name'",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, name, err := o.find()
 			if err != nil {
@@ -88,7 +91,8 @@ func newRackLogsCmd(o *rackOptions) *cobra.Command {
 		Short: "Show what a blade's processes print",
 		Long: `Show what the processes of a blade have printed: its daemon's log and its
 programs'. BLADE may also be switch, gatekeeper, or a program's name.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  sudo bifrost rack logs gatekeeper -n 20\n  sudo bifrost rack logs s2 -f",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, name, err := o.find()
 			if err != nil {

@@ -23,10 +23,13 @@ func newShowCmds() []*cobra.Command {
 	}
 }
 
+// helpText is what the help of a command says.
+type helpText struct{ use, short, long, example string }
+
 // show makes a command that lists what ask returns, in rows or as JSON.
-func show[T any](o *clientOptions, use, short, example string, ask func(context.Context, *client.Client) ([]T, error), rows func([]T, names) []string) *cobra.Command {
+func show[T any](o *clientOptions, h helpText, ask func(context.Context, *client.Client) ([]T, error), rows func([]T, names) []string) *cobra.Command {
 	return o.command(&cobra.Command{
-		Use: use, Short: short, Example: example, Args: cobra.NoArgs,
+		Use: h.use, Short: h.short, Long: h.long, Example: h.example, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd, func(c *client.Client) error {
 				items, err := ask(cmd.Context(), c)
@@ -87,13 +90,19 @@ func (n names) all(as []netip.Addr) string {
 }
 
 func newBladesCmd() *cobra.Command {
-	return show(&clientOptions{}, "blades", "List the blades", "  bifrost blades --json | jq 'select(.status == \"failed\").name'",
+	return show(&clientOptions{}, helpText{"blades", "List the blades",
+		`List the blades: free, in use, draining or failed, at which port of the switch, how
+much of each is in use, and by whom.`,
+		"  bifrost blades\n  bifrost blades --json | jq 'select(.status == \"failed\").name'"},
 		func(ctx context.Context, c *client.Client) ([]api.Blade, error) { return c.Blades(ctx) },
 		bladeRows)
 }
 
 func newNodesCmd() *cobra.Command {
-	return show(&clientOptions{}, "nodes", "List the nodes", "",
+	return show(&clientOptions{}, helpText{"nodes", "List the nodes",
+		`List the nodes: the programs that take part in the rack, with their addresses, the
+blades that they run on, and the services that they export.`,
+		"  bifrost nodes\n  bifrost nodes --json | jq -r 'select(.blade == \"s2\").address'"},
 		func(ctx context.Context, c *client.Client) ([]api.Node, error) { return c.Nodes(ctx) },
 		func(ns []api.Node, _ names) []string {
 			rows := []string{"NODE\tNAME\tBLADE\tINCARNATION\tSERVICES"}
@@ -106,7 +115,10 @@ func newNodesCmd() *cobra.Command {
 }
 
 func newServicesCmd() *cobra.Command {
-	return show(&clientOptions{}, "services", "List the services, their methods and where their calls go", "",
+	return show(&clientOptions{}, helpText{"services", "List the services, their methods and where their calls go",
+		`List the services and their methods. The switch sends a call to one of the nodes by
+as many routes; a stateful service has none, for the Gatekeeper hands on its calls.`,
+		"  bifrost services\n  bifrost services --json | jq -r .name"},
 		func(ctx context.Context, c *client.Client) ([]api.Service, error) { return c.Services(ctx) },
 		func(ss []api.Service, n names) []string {
 			rows := []string{"SERVICE\tMETHOD\tNODES\tROUTES"}

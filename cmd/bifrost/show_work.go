@@ -15,8 +15,10 @@ import (
 
 func newRegionsCmd() *cobra.Command {
 	var node, pointer string
-	cmd := show(&clientOptions{}, "regions", "List the regions with their controllers and leases",
-		"  bifrost regions --node fd00:b1f0:0:2::1\n  bifrost regions --pointer 0:0:1001::1040   # who holds this pointer?",
+	cmd := show(&clientOptions{}, helpText{"regions", "List the regions with their controllers and leases",
+		`List the regions of the distributed memory: where each is, which node controls it,
+and to whom calls have lent it.`,
+		"  bifrost regions --node fd00:b1f0:0:2::1\n  bifrost regions --pointer 0:0:1001::1040   # who holds this pointer?"},
 		func(ctx context.Context, c *client.Client) ([]api.Region, error) {
 			f, err := regionFilter(node, pointer)
 			if err != nil {
@@ -72,8 +74,10 @@ func regionRows(rs []api.Region, n names) []string {
 
 func newCallsCmd() *cobra.Command {
 	var node string
-	cmd := show(&clientOptions{}, "calls", "List the calls under way: the call graph",
-		"  bifrost calls --node fd00:b1f0:0:2::2    # what does this node make and serve?",
+	cmd := show(&clientOptions{}, helpText{"calls", "List the calls under way: the call graph",
+		`List the calls under way: who calls whom, on behalf of which call, and how far each
+has got.`,
+		"  bifrost calls --node fd00:b1f0:0:2::2    # what does this node make and serve?"},
 		func(ctx context.Context, c *client.Client) ([]api.Call, error) {
 			a, err := optional("--node", node)
 			if err != nil {
@@ -102,8 +106,10 @@ func callRows(ks []api.Call, n names) []string {
 
 func newRulesCmd() *cobra.Command {
 	var tableName string
-	cmd := show(&clientOptions{}, "rules", "List the switch's table entries, read back from the switch",
-		"  bifrost rules --table dsm_access   # who may do what where",
+	cmd := show(&clientOptions{}, helpText{"rules", "List the switch's table entries, read back from the switch",
+		`List the entries of the switch's tables as the switch has them, not as the
+Gatekeeper remembers them.`,
+		"  bifrost rules --table dsm_access   # who may do what where"},
 		func(ctx context.Context, c *client.Client) ([]api.Rule, error) {
 			return collect(c.Rules(ctx, tableName))
 		},
@@ -129,7 +135,10 @@ func pairs(m map[string]string) string {
 }
 
 func newDeniedCmd() *cobra.Command {
-	return show(&clientOptions{}, "denied", "List the latest memory accesses that the switch has denied", "",
+	return show(&clientOptions{}, helpText{"denied", "List the latest memory accesses that the switch has denied",
+		`List the latest memory accesses that the switch has denied, as far as it told: the
+counter in bifrost status has them all.`,
+		"  bifrost denied\n  bifrost denied --json | jq -r .node | sort | uniq -c"},
 		func(ctx context.Context, c *client.Client) ([]api.Denial, error) { return c.Denied(ctx) },
 		func(ds []api.Denial, n names) []string {
 			rows := []string{"TIME\tNODE\tOPERATION\tPOINTER\tPORT"}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func newCompletionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print a script that completes commands in a shell",
+		Long: `Print a script that makes a shell complete bifrost's commands and flags, and the
+names of blades, nodes, apps, tables and racks as they are at that moment.`,
+		Example: `  source <(bifrost completion bash)                                  # this shell
+  bifrost completion bash | sudo tee /etc/bash_completion.d/bifrost   # all to come
+  bifrost completion zsh >"${fpath[1]}/_bifrost"
+  bifrost completion fish >~/.config/fish/completions/bifrost.fish`,
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, w := cmd.Root(), cmd.OutOrStdout()
+			switch args[0] {
+			case "zsh":
+				return root.GenZshCompletion(w)
+			case "fish":
+				return root.GenFishCompletion(w, true)
+			}
+			return root.GenBashCompletionV2(w, true)
+		},
+	}
+}
+
+// lister returns the names that may stand somewhere.
+type lister func(cmd *cobra.Command) ([]cobra.Completion, error)
+
+// completeArgs are the names that a command's first argument may be.
+var completeArgs = map[string]lister{
+	"bifrost drain": listBlades, "bifrost fail": listBlades, "bifrost return": listBlades, "bifrost domain": listBlades,
+	"bifrost undeploy": listApps, "bifrost who": listRegions,
+	"bifrost rack exec": listRackBlades, "bifrost rack fail": listRackBlades, "bifrost rack restore": listRackBlades, "bifrost rack logs": listRackBlades,
+}
+
+// completeFlags are the values of flags: of one command's, or of all of that name.
+var completeFlags = map[string]lister{
+	"--rack": listRacks, "--node": listNodes, "--pointer": listRegions,
+	"--table":     listed("identity", "l3", "dsm_home", "dsm_access", "rpc_route", "next_hop"),
+	"--log-level": listed("debug", "info", "warn", "error", "off"),
+	"--datapath":  listed("auto", "ebpf", "go"),
+
+	"bifrost switch --log-level": listed("trace", "debug", "info", "warn", "error", "off"),
+	"bifrost rack up --switch":   listed("bifrost", "bmv2"),
+	"bifrost rack fail --how":    listed("kill", "pause", "link"),
+}
+
+// complete gives a command and those below it their completions.
+func complete(cmd *cobra.Command) {
+	if list := completeArgs[cmd.CommandPath()]; list != nil {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return list.ask(cmd)
+		}
+	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		list := completeFlags[cmd.CommandPath()+" --"+f.Name]
+		if list == nil {
+			list = completeFlags["--"+f.Name]
+		}
+		if list != nil {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				return list.ask(cmd)
+			})
+		}
+	})
+	for _, sub := range cmd.Commands() {
+		complete(sub)
+	}
+}
+
+// completionTime bounds how long a shell waits for names.
+const completionTime = 2 * time.Second
+
+// ask lists names for a shell; none if the rack cannot be asked.
+func (l lister) ask(cmd *cobra.Command) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
+	defer cancel()
+	cmd.SetContext(ctx)
+	all, err := l(cmd)
+	if err != nil {
+		cobra.CompDebugln(err.Error(), false)
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+// listed is a lister of names that are always the same.
+func listed(all ...cobra.Completion) lister {
+	return func(*cobra.Command) ([]cobra.Completion, error) { return all, nil }
+}
