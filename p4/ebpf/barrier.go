@@ -101,7 +101,7 @@ func pause(try int) {
 	case try < spins+yields:
 		runtime.Gosched()
 	default:
-		time.Sleep(20 * time.Microsecond)
+		time.Sleep(20 * time.Microsecond) //nolint:forbidigo // the kernel counts, and wakes nobody
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
 )
 
 // DropPort is the egress port that means to drop.
@@ -212,17 +211,28 @@ func (x *Executor) Close() error {
 	x.ports = nil
 	x.mu.Unlock()
 	x.watcher.stop()
-	var errs []error
+	var todo []func() error
 	for _, p := range ports {
-		errs = append(errs, p.detach())
+		todo = append(todo, p.detach)
 	}
 	if x.tap != nil {
-		errs = append(errs, x.tap.close())
+		todo = append(todo, x.tap.close)
 	}
 	if x.digest != nil {
-		errs = append(errs, x.digest.close())
+		todo = append(todo, x.digest.close)
 	}
-	errs = append(errs, x.closeMaps(), unix.Close(x.links.fd))
+	return errors.Join(together(todo), x.closeMaps(), x.links.close())
+}
+
+// together calls functions at the same time: what they ask of the kernel makes it
+// wait for all CPUs, and it can wait for several at once.
+func together(fs []func() error) error {
+	errs := make([]error, len(fs))
+	var all sync.WaitGroup
+	for i, f := range fs {
+		all.Go(func() { errs[i] = f() })
+	}
+	all.Wait()
 	return errors.Join(errs...)
 }
 

@@ -11,8 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links asks the kernel about interfaces of the namespace it was made in.
-type links struct{ fd int }
+// links asks the kernel about interfaces of the namespace it was made in, and
+// makes them promiscuous while it is open.
+type links struct {
+	fd     int
+	packet int // a packet socket that receives nothing
+}
 
 // linkState is what matters of an interface.
 type linkState struct {
@@ -22,7 +26,28 @@ type linkState struct {
 
 func newLinks() (links, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	return links{fd}, err
+	if err != nil {
+		return links{}, err
+	}
+	packet, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return links{}, errors.Join(err, unix.Close(fd))
+	}
+	return links{fd, packet}, nil
+}
+
+func (l links) close() error { return errors.Join(unix.Close(l.fd), unix.Close(l.packet)) }
+
+// promiscuous makes an interface take frames for any address, or no longer. One
+// socket does it for all of them: closing one takes the kernel some ten
+// milliseconds.
+func (l links) promiscuous(index int, on bool) error {
+	option := unix.PACKET_DROP_MEMBERSHIP
+	if on {
+		option = unix.PACKET_ADD_MEMBERSHIP
+	}
+	return unix.SetsockoptPacketMreq(l.packet, unix.SOL_PACKET, option,
+		&unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC})
 }
 
 func (l links) find(name string) (linkState, error) {

@@ -10,7 +10,6 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 )
 
 // port is the program attached to one interface, and the interface as a place
@@ -22,9 +21,8 @@ type port struct {
 	index int // of the interface; 0 while it is gone
 	mtu   int
 
-	stub    *ebpf.Program
-	link    link.Link
-	promisc int // a packet socket that keeps the interface promiscuous, or -1
+	stub *ebpf.Program
+	link link.Link
 
 	up       atomic.Bool
 	vanished atomic.Uint64
@@ -113,7 +111,7 @@ func (x *Executor) stats(num datapath.Port) (sum [statSize / 8]uint64) {
 // newPort attaches the program to an interface. With an error, the port is one
 // whose interface is gone.
 func (x *Executor) newPort(num datapath.Port, name string) (*port, error) {
-	p := &port{x: x, num: num, name: name, promisc: -1}
+	p := &port{x: x, num: num, name: name}
 	if err := p.attach(); err != nil {
 		return p, errors.Join(fmt.Errorf("port %d: interface %s: %w", num, name, err), p.detach())
 	}
@@ -136,7 +134,7 @@ func (p *port) attach() error {
 	if p.link, err = attachIngress(p.index, p.stub); err != nil {
 		return err
 	}
-	if p.promisc, err = promiscuous(p.index); err != nil {
+	if err := p.x.links.promiscuous(p.index, true); err != nil {
 		return err
 	}
 	return p.describe()
@@ -166,10 +164,11 @@ func (p *port) detach() error {
 	if p.stub != nil {
 		errs = append(errs, p.stub.Close())
 	}
-	if p.promisc >= 0 {
-		errs = append(errs, unix.Close(p.promisc))
+	if p.index != 0 {
+		// An interface that has vanished is not promiscuous any more.
+		_ = p.x.links.promiscuous(p.index, false)
 	}
-	p.link, p.stub, p.promisc, p.index = nil, nil, -1, 0
+	p.link, p.stub, p.index = nil, nil, 0
 	p.up.Store(false)
 	return errors.Join(errs...)
 }
@@ -178,19 +177,4 @@ func (p *port) detach() error {
 // link is closed or the process ends.
 func attachIngress(index int, prog *ebpf.Program) (link.Link, error) {
 	return link.AttachTCX(link.TCXOptions{Interface: index, Program: prog, Attach: ebpf.AttachTCXIngress})
-}
-
-// promiscuous makes an interface take frames for any address, as long as the
-// socket that it returns is open. The socket itself receives nothing.
-func promiscuous(index int) (int, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
-		&unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC})
-	if err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
 }

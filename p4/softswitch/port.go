@@ -160,11 +160,16 @@ func (s *Switch) Detach(num datapath.Port) error {
 	}
 	s.ports[num].Store(nil)
 	s.mu.Unlock()
+	p.close()
+	return nil
+}
+
+// close returns when what is under way to the port has been finished.
+func (p *port) close() {
 	if l, ok := p.out.(link); ok {
 		l.close()
 	}
 	p.cap.close()
-	return nil
 }
 
 // add puts a port into its place.

@@ -141,10 +141,17 @@ func (s *Switch) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	// A kernel executor lets go of all its interfaces at the same time, and so do
+	// the ports that are left: one takes the kernel some ten milliseconds.
+	err := s.srv.Close()
+	s.moving.Lock()
+	defer s.moving.Unlock()
+	var left sync.WaitGroup
 	for i := range s.ports {
-		if s.ports[i].Load() != nil {
-			_ = s.Detach(datapath.Port(i))
+		if p := s.ports[i].Swap(nil); p != nil {
+			left.Go(p.close)
 		}
 	}
-	return s.srv.Close()
+	left.Wait()
+	return err
 }
