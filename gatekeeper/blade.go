@@ -26,6 +26,10 @@ type blade struct {
 	// Memory blades: regions to be freed, those of the command that is out first.
 	reclaims   []control.RegionID
 	reclaiming int
+	commands   []*command            // without answer
+	commits    undoQueue             // memory blades
+	rollbacks  undoQueue             // likewise
+	missed     []control.ExecutionID // rollbacks that it was out of service for
 }
 
 func (b *blade) memory() bool { return b.hello.Kind == control.Memory }
@@ -61,7 +65,7 @@ func (c *controller) hello(p *port, m control.Message) error {
 	b.address = bladeAddress(p.num)
 	b.reclaims, p.strays = append(b.reclaims, p.strays...), nil
 	if b.memory() {
-		c.machines[h.Machine] = b
+		c.serveMemory(b)
 	}
 	c.keepBlade(b, p)
 	c.change(func(err error) {
@@ -72,11 +76,17 @@ func (c *controller) hello(p *port, m control.Message) error {
 		c.event(Event{Kind: BladeUp, Blade: h.Blade, Node: b.address, Message: h.Kind})
 		c.log.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
-			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()),
+			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(),
 		})
 		c.reclaimMore(b)
 	}, c.bladeRules(b)...)
 	return nil
+}
+
+func newBlade() *blade {
+	b := &blade{nodes: map[netip.Addr]*node{}, joins: map[uint64]*node{}}
+	b.commits, b.rollbacks = newUndoQueues()
+	return b
 }
 
 // bladeAddress is the address of the blade at a port: its number in the address
@@ -102,7 +112,7 @@ func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 		if len(c.blades) >= maxBlades {
 			return nil, fault.New(fault.NoSpace, "hello", "%d blades are known already", len(c.blades))
 		}
-		b = &blade{nodes: map[netip.Addr]*node{}, joins: map[uint64]*node{}}
+		b = newBlade()
 	}
 	switch {
 	case b.alive() && b.port != p:
@@ -190,12 +200,12 @@ func (c *controller) bladeRules(b *blade) []phase {
 // restarted forgets what a blade's daemon had before it restarted.
 func (c *controller) restarted(b *blade) {
 	c.log.Warn("blade restarted", "blade", b.hello.Blade)
-	for _, n := range b.sortedNodes() {
-		c.removeNode(n, "its daemon has restarted", nil)
-	}
+	c.removeNodes("its daemon has restarted", b.sortedNodes()...)
 	clear(b.joins)
-	c.unfenced(b)
+	b.commands = nil
 	if b.memory() {
+		c.unserve(b)
+		b.missed = nil
 		c.dropReclaims(b, b.reclaims)
 		b.reclaims, b.reclaiming = nil, 0
 		c.steps(c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine))
@@ -221,13 +231,30 @@ func (c *controller) failed(b *blade, why string) {
 		u = append(u, c.base.unwant(identityEntry(p.num, prefix, true))...)
 		u = append(u, c.base.unwant(homeEntry(prefix, 0))...)
 	}
-	for _, n := range b.sortedNodes() {
-		c.removeNode(n, why, nil)
-	}
+	c.removeNodes(why, b.sortedNodes()...)
 	clear(b.joins)
+	b.commands = nil
 	c.change(nil, u)
-	c.unfenced(b)
+	if b.memory() {
+		c.unserve(b)
+	}
 	c.act(c.fleet.Lost(b.hello.Blade, why, c.now))
+}
+
+// serveMemory takes a memory blade into service.
+func (c *controller) serveMemory(b *blade) {
+	c.machines[b.hello.Machine] = b
+	if !slices.Contains(c.servers, b) {
+		c.servers = append(c.servers, b)
+		c.recover(c.recoveries.AddServer(b.server()))
+	}
+}
+
+// unserve takes a memory blade out of service: nobody waits for it any more.
+func (c *controller) unserve(b *blade) {
+	c.servers = slices.DeleteFunc(c.servers, func(o *blade) bool { return o == b })
+	c.excuse(b)
+	c.recover(c.recoveries.RemoveServer(b.server()))
 }
 
 // machine returns the memory blade of a pointer, nil if there is none in service.

@@ -21,10 +21,22 @@ func (c *controller) heldCall(h *held) {
 		c.malformedCall(h, &m.Header, err)
 		return
 	}
+	if !c.whole(h, &m) {
+		return
+	}
+	exact := m.Flags.Policy() != rpc.PolicyNone
 	switch m.Type {
 	case rpc.Call, rpc.Oneway:
+		if exact {
+			c.exactRequest(n, h, &m)
+			return
+		}
 		c.heldRequest(n, h, &m)
 	case rpc.Reply, rpc.Exception:
+		if exact {
+			c.exactReply(n, h, &m)
+			return
+		}
 		c.heldReply(n, h, &m)
 	default:
 		c.count.Malformed++
@@ -180,6 +192,10 @@ func (c *controller) knownRequest(k *call, h *held, m *rpc.Message) {
 func (c *controller) releaseRequest(k *call, h *held, m *rpc.Message) {
 	n := c.nodes[k.callee]
 	if n == nil || n.incarnation != k.incarnation || n.blade.port == nil {
+		if k.stage == stageRunning && !k.oneway() {
+			c.steps(c.leases.Cut(k.id())) // it failed while the rules were being written
+			return
+		}
 		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "node %s is gone", k.callee))
 		return
 	}

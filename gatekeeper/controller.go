@@ -7,9 +7,11 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -33,10 +35,25 @@ type controller struct {
 	// fleetKept is the version of the registry that is on the log.
 	fleetKept uint64
 	base      base
-	machines  [256]*blade               // memory blades in service, by machine id
-	frees     map[packet.Pointer]uint64 // regions being freed: the request that is out
-	orphans   map[*call]time.Time       // calls that run without a caller, and when to ask for the reply
-	fences    []*fence                  // of nodes that are being removed
+	machines  [256]*blade                // memory blades in service, by machine id
+	frees     map[packet.Pointer]freeing // regions being freed
+	orphans   map[*call]time.Time        // calls that run without a caller, and when to ask for the reply
+
+	// Exactly-once calls, and nodes that have failed: exactly.go, recover.go, undo.go.
+	table      *execution.Table
+	recoveries *recovery.Machine
+	todo       []any // actions of both that are to be carried out
+	working    bool  // and are being
+	parts      *rpc.Assembler
+	arriving   *arrival             // the call that is being judged
+	fresh      map[log.Key][]byte   // packets of records that are not with the log yet
+	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
+	beginnings map[rpc.ID]beginning // durable mains that wait
+	deferred   map[rpc.ID][]packet.Region
+	resumed    map[rpc.ID]bool // calls whose results may have been handed over before a restart
+	servers    []*blade        // memory blades in service, by address
+	lastAgain  time.Time       // when calls that nobody sends again were delivered again
+	tracer     func(TraceRecord)
 
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out
@@ -62,7 +79,9 @@ type output struct {
 func newController(cfg Config) *controller {
 	return &controller{
 		cfg: cfg, log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, frees: map[packet.Pointer]uint64{}, orphans: map[*call]time.Time{},
+		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
+		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(maxParts), fresh: map[log.Key][]byte{},
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, deferred: map[rpc.ID][]packet.Region{}, resumed: map[rpc.ID]bool{},
 	}
 }
 

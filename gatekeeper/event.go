@@ -32,19 +32,26 @@ const (
 	ProgramFailed    EventKind = "program.failed" // a blade could not start it
 	NodeJoined       EventKind = "node.joined"
 	NodeLeft         EventKind = "node.left"
-	ServiceExported  EventKind = "service.exported"
-	RegionAllocated  EventKind = "region.allocated"
-	RegionFreed      EventKind = "region.freed"
-	RegionReclaimed  EventKind = "region.reclaimed" // its controller is gone, and the last lease
-	CallHeld         EventKind = "call.held"
-	CallReleased     EventKind = "call.released"
-	ReplyHeld        EventKind = "reply.held"
-	ReplyReleased    EventKind = "reply.released"
-	CallRefused      EventKind = "call.refused" // the caller gets an exception
-	CallEnded        EventKind = "call.ended"   // its callee is gone
-	RulesRevoked     EventKind = "rules.revoked"
-	RulesGranted     EventKind = "rules.granted"
-	AccessDenied     EventKind = "access.denied" // by the switch
+	NodeFailed       EventKind = "node.failed"    // it has ended, and is being fenced
+	NodeFenced       EventKind = "node.fenced"    // switch and memory blades refuse what may still come of it
+	NodeRecovered    EventKind = "node.recovered" // its next incarnation serves
+	// ExecutionRolledBack says that what an execution did to memory is taken back.
+	ExecutionRolledBack EventKind = "execution.rolledback"
+	ServiceExported     EventKind = "service.exported"
+	RegionAllocated     EventKind = "region.allocated"
+	RegionFreed         EventKind = "region.freed"
+	RegionReclaimed     EventKind = "region.reclaimed" // its controller is gone, and the last lease
+	CallHeld            EventKind = "call.held"
+	CallReleased        EventKind = "call.released"
+	CallReplayed        EventKind = "call.replayed" // released again
+	CallDiverged        EventKind = "call.diverged" // an execution has repeated it with other arguments
+	ReplyHeld           EventKind = "reply.held"
+	ReplyReleased       EventKind = "reply.released"
+	CallRefused         EventKind = "call.refused" // the caller gets an exception
+	CallEnded           EventKind = "call.ended"   // its callee is gone
+	RulesRevoked        EventKind = "rules.revoked"
+	RulesGranted        EventKind = "rules.granted"
+	AccessDenied        EventKind = "access.denied" // by the switch
 )
 
 // Event is something that happened in the rack. Fields that do not apply are
@@ -60,6 +67,7 @@ type Event struct {
 	Service string       `json:"service,omitempty"`
 	Method  string       `json:"method,omitempty"`
 	Call    string       `json:"call,omitempty"`
+	Attempt uint16       `json:"attempt,omitempty"` // how often the call's execution was cut off
 	Region  string       `json:"region,omitempty"`
 	Op      string       `json:"op,omitempty"`
 	Rules   []lease.Rule `json:"rules,omitempty"`

@@ -52,7 +52,7 @@ func TestFence_WithoutAnswer(t *testing.T) {
 		s.m1.alloc(s.a, 1, 1)
 		s.m1.unfencing = true
 		s.a.leave()
-		s.beat(fencePatience*time.Second-time.Second, s.b.testBlade, s.c.testBlade, s.m1)
+		s.beat(commandPatience*time.Second-time.Second, s.b.testBlade, s.c.testBlade, s.m1)
 		if n := len(s.snapshot().Regions); n != 1 {
 			t.Errorf("after some heartbeats there are %d regions", n)
 		}
@@ -61,6 +61,7 @@ func TestFence_WithoutAnswer(t *testing.T) {
 			t.Errorf("the blade reports but does not answer: %d regions", n)
 		}
 
+		s.m1.hello("m1", control.Memory) // it was out of service
 		s.m1.alloc(s.b, 1, 2)
 		s.b.leave()
 		pass(missedHeartbeats*time.Second + time.Second) // now it is silent, too

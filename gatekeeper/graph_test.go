@@ -121,8 +121,7 @@ func (r *rack) view(id rpc.ID) (v callgraph.View, ok bool) {
 func TestGraph_StagesOfHeldCall(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		m := s.a.message("Arrays", "add", p)
-		m.Flags = m.Flags.WithPolicy(rpc.PolicyRecover)
+		m := s.a.exact("Arrays", "add", p)
 		sent := time.Now()
 		s.a.call("Arrays", m)
 		call := s.b.message1()
@@ -134,8 +133,9 @@ func TestGraph_StagesOfHeldCall(t *testing.T) {
 		if v.Times[callgraph.A1].Before(sent) || v.Times[callgraph.B1].Before(v.Times[callgraph.A1]) {
 			t.Errorf("times %v, sent at %v", v.Times, sent)
 		}
-		s.b.reply(s.a.address, &call)
+		s.b.exactReply(s.a, &call)
 		s.a.message1()
+		s.b.message1() // the acknowledgement
 		if v, ok := s.view(m.Call); ok {
 			t.Errorf("after the reply: %+v", v)
 		}

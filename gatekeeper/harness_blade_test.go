@@ -34,6 +34,7 @@ type testBlade struct {
 
 	unfencing bool            // it answers no fences
 	fenced    []control.Fence // what it was told, under mu
+	undone    []control.Kind  // commits and rollbacks that it was told
 
 	tap     atomic.Pointer[func(frame []byte)] // takes what arrives, if set
 	mu      sync.Mutex
@@ -64,7 +65,7 @@ func (b *testBlade) attach() {
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.fence(f) {
+		if b.obey(f) {
 			return
 		}
 		b.arrived = append(b.arrived, bytes.Clone(f))
@@ -73,25 +74,32 @@ func (b *testBlade) attach() {
 	}
 }
 
-// fence answers the Gatekeeper's command to fence a node at once, as a daemon does;
+// obey answers the Gatekeeper's commands to fence, commit and roll back at once, as a daemon does;
 // other commands wait for converse. The caller holds mu.
-func (b *testBlade) fence(f []byte) bool {
+func (b *testBlade) obey(f []byte) bool {
 	u, err := frame.ParseUDP6(f)
 	if err != nil || u.Dst.Port() != rackaddr.PortControl {
 		return false
 	}
 	m, err := control.Parse(u.Payload)
-	if err != nil || m.Kind != control.KindFence || m.Reply {
+	if err != nil || m.Reply {
 		return false
 	}
-	if b.unfencing {
-		return true
+	switch m.Kind {
+	case control.KindFence:
+		if b.unfencing {
+			return true
+		}
+		var told control.Fence
+		if err := m.Decode(&told); err != nil {
+			b.r.t.Error(err)
+		}
+		b.fenced = append(b.fenced, told)
+	case control.KindCommit, control.KindRollback:
+		b.undone = append(b.undone, m.Kind)
+	default:
+		return false
 	}
-	var told control.Fence
-	if err := m.Decode(&told); err != nil {
-		b.r.t.Error(err)
-	}
-	b.fenced = append(b.fenced, told)
 	m.Reply, m.Floor, m.Body = true, 0, nil
 	answer := frame.UDP6{
 		SrcMAC: b.mac, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1}, Src: u.Dst, Dst: u.Src, Payload: m.Append(nil),

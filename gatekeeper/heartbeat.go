@@ -19,10 +19,10 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	b.heard, b.used = c.now, h.Used
 	c.reported(b, &h)
-	c.askFences(b)
+	c.askCommands(b)
 	reply := control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)}
-	for _, a := range h.Nodes {
-		if b.nodes[a] == nil {
+	for i, a := range h.Nodes {
+		if n := b.nodes[a]; n == nil || i < len(h.Incarnations) && n.incarnation != h.Incarnations[i] {
 			reply.Gone = append(reply.Gone, a)
 		}
 	}

@@ -76,11 +76,13 @@ func (c *controller) keepBlade(b *blade, p *port) {
 
 // nodeRecord is the data of KindNode.
 type nodeRecord struct {
-	Name    string         `json:"name"`
-	Blade   string         `json:"blade"`
-	Token   uint64         `json:"token"`          // of its join
-	Gone    bool           `json:"gone,omitempty"` // its end has begun
-	Exports []exportRecord `json:"exports,omitempty"`
+	Name  string `json:"name"`
+	Blade string `json:"blade"`
+	Token uint64 `json:"token"`          // of its join
+	Gone  bool   `json:"gone,omitempty"` // its end has begun
+	// Instance is what it runs of a deployment.
+	Instance string         `json:"instance,omitempty"`
+	Exports  []exportRecord `json:"exports,omitempty"`
 }
 
 // exportRecord is one service of a node. Order is its place among all exports,
@@ -90,28 +92,29 @@ type exportRecord struct {
 	Methods  []control.Method `json:"methods"`
 	Stateful bool             `json:"stateful,omitempty"`
 	Order    uint64           `json:"order"`
+	// Away: the node has failed, and its next incarnation has not exported it yet.
+	Away bool `json:"away,omitempty"`
 }
 
 func (c *controller) keepNode(n *node) {
 	if !c.logging() {
 		return
 	}
-	r := nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone}
+	r := nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance}
 	for _, a := range sortedServices(n.exports) {
 		x := n.exports[a]
 		methods := slices.SortedFunc(maps.Values(x.methods), func(a, b control.Method) int {
 			return slices.Compare([]byte(a.Name), []byte(b.Name))
 		})
-		r.Exports = append(r.Exports, exportRecord{c.services[a].name, methods, x.stateful, x.order})
+		r.Exports = append(r.Exports, exportRecord{c.services[a].name, methods, x.stateful, x.order, x.away})
 	}
 	c.putData(log.Record{Kind: log.KindNode, ID: log.AddrID(n.address), Callee: log.Node{Address: n.address, Incarnation: n.incarnation}}, r)
 }
 
-// dropNode strikes out a node after which everything is cleaned up.
-func (c *controller) dropNode(n *node) {
-	c.drop(log.KindNode, log.AddrID(n.address))
+// dropWindows strikes out what is logged of a node's sessions and allocations.
+func (c *controller) dropWindows(n *node) {
 	for _, s := range n.sessions {
-		c.drop(log.KindSession, sessionID(n.address, s.id))
+		c.drop(log.KindWindow, sessionID(n.address, s.id))
 	}
 	for machine := range n.allocs {
 		c.drop(log.KindAllocs, allocsID(n.address, machine))
@@ -130,7 +133,7 @@ func (c *controller) keepSession(n *node, s *session) {
 	if n.gone {
 		return
 	}
-	c.put(log.Record{Kind: log.KindSession, ID: sessionID(n.address, s.id), Caller: log.Node{Address: n.address, Incarnation: n.incarnation}, Order: s.floor})
+	c.put(log.Record{Kind: log.KindWindow, ID: sessionID(n.address, s.id), Caller: log.Node{Address: n.address, Incarnation: n.incarnation}, Order: s.floor})
 }
 
 // allocsID names a node's window at a memory machine.
@@ -177,7 +180,7 @@ func (c *controller) keepRegion(r packet.Region) {
 	}
 	c.put(log.Record{
 		Kind: log.KindRegion, ID: id, Caller: log.Node{Address: v.Controller}, Callee: log.Node{Address: v.Owner},
-		Order: c.frees[r.Base], Data: []byte{r.Class, state},
+		Order: c.frees[r.Base].request, Parent: c.frees[r.Base].execution, Data: []byte{r.Class, state},
 	})
 }
 

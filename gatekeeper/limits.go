@@ -47,6 +47,8 @@ const (
 	// logReserve is which part of the log, one in so many bytes, is not for new
 	// calls and allocations: what is under way must be able to end.
 	logReserve = 8
+	// maxParts bounds the bytes of messages that have come in parts and are not whole.
+	maxParts = 64 << 20
 	// maxResume is how many calls are released again at a time after a restart.
 	maxResume = 256
 	// eventQueue is how far a subscriber may lag behind before it loses events.

@@ -80,7 +80,11 @@ func (g *Gatekeeper) perform() bool {
 		g.broker.publish(e)
 	}
 	if g.outbox != nil {
-		return g.logs(g.outbox.put(&out.batch, out.packets))
+		err := g.outbox.put(&out.batch, out.packets)
+		if g.outbox.tail.batch.Len() == 0 {
+			g.ctl.submitted()
+		}
+		return g.logs(err)
 	}
 	for _, p := range out.packets {
 		g.transmit(p)

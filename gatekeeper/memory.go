@@ -7,7 +7,15 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
+
+// freeing is a request to free a region that is out: who asks, on behalf of which
+// execution, none for a plain client.
+type freeing struct {
+	request   uint64
+	execution rpc.ID
+}
 
 // heldMemoryReply takes the answer to an allocation or a free.
 func (c *controller) heldMemoryReply(h *held) {
@@ -44,6 +52,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		c.reclaim([]packet.Region{r}) // nobody can take it any more
 		return
 	}
+	n.writes = true
 	known := n.allocsAt(p, m)
 	handled := func() {
 		known.handled(m.Request)
@@ -124,7 +133,7 @@ func (c *controller) heldFree(h *held) {
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
 		default:
-			c.frees[p] = m.Request
+			c.frees[p] = freeing{m.Request, rpc.ID(m.Execution)}
 			if r, ok := c.leases.Find(p); ok {
 				c.keepRegion(r.Region)
 			}
@@ -138,7 +147,12 @@ func (c *controller) heldFree(h *held) {
 func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 	r, ok := c.leases.Find(p.Bare())
 	gone := m.Status == fault.OK || m.Status == fault.NotFound
-	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst || c.frees[p.Bare()] != m.Request {
+	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst || c.frees[p.Bare()].request != m.Request {
+		c.release(h, 0)
+		return
+	}
+	if f := c.frees[p.Bare()]; gone && m.Flags&packet.FlagDeferred != 0 && !f.execution.IsZero() {
+		c.deferFree(f.execution, r.Region) // it goes when the execution has committed
 		c.release(h, 0)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -24,6 +25,10 @@ type node struct {
 	exports     map[netip.Addr]*exported
 	sessions    map[uint64]*session // of calls that it makes
 	calls       map[*call]struct{}  // on record, as their caller
+	instance    string              // of a deployment, "" for none
+	writes      bool                // it has had control of a region
+	why         string              // it has ended
+	farewell    func()              // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	strays      []packet.Region // its allocations that were not known after a restart
 }
@@ -52,18 +57,11 @@ func (c *controller) join(p *port, m control.Message) error {
 		if len(c.nodes) >= maxNodes {
 			return fault.New(fault.Overloaded, "join", "the rack has %d nodes already", len(c.nodes))
 		}
-		if err := c.placeNode(b, &j); err != nil {
+		place, err := c.placeNode(b, &j)
+		if err != nil {
 			return err
 		}
-		c.lastNode++
-		n = &node{
-			name: j.Name, address: rackaddr.Node(c.lastNode), incarnation: 1, blade: b, token: j.Token,
-			exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
-		}
-		b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
-		c.leases.AddNode(n.address)
-		c.keepRack()
-		c.keepNode(n)
+		n = c.newNode(b, &j, place)
 	}
 	var u phase
 	u = append(u, c.base.want(identityEntry(p.num, host(n.address), false))...)
@@ -74,18 +72,38 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.fail(p, m, fault.New(fault.Unavailable, "join", "the blade has failed meanwhile"))
 			return
 		case err != nil:
-			c.removeNode(n, "the switch refuses its rules", nil)
+			c.removeNode(n, "the switch refuses its rules")
 			c.fail(p, m, fault.New(fault.Internal, "join", "the switch refuses the node's rules: %v", err))
 			return
 		}
 		if !n.joined {
 			n.joined = true
 			c.event(Event{Kind: NodeJoined, Blade: b.hello.Blade, Node: n.address, Name: n.name})
-			c.log.Info("node joined", "node", n.address, "name", n.name, "blade", b.hello.Blade)
+			c.log.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
+			c.recover(c.recoveries.Joined(n.logged(), c.now))
 		}
 		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack()})
 	}, u)
 	return nil
+}
+
+// newNode makes a program a node: a new one, or the next incarnation of one that has
+// fallen.
+func (c *controller) newNode(b *blade, j *control.Join, place resources.Node) *node {
+	n := &node{
+		name: j.Name, address: place.Address, incarnation: place.Incarnation, blade: b, token: j.Token, instance: place.Instance,
+		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
+	}
+	if n.incarnation <= 1 {
+		c.lastNode++
+		n.address, n.incarnation = rackaddr.Node(c.lastNode), 1
+	}
+	c.succeed(n)
+	b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
+	c.leases.AddNode(n.address)
+	c.keepRack()
+	c.keepNode(n)
+	return n
 }
 
 // bladeAt returns the blade in service at a port.
@@ -130,52 +148,9 @@ func (c *controller) leave(p *port, m control.Message) error {
 	if why == "" && l.Crashed {
 		why = "crashed"
 	}
-	n.crashed = l.Crashed
-	c.removeNode(n, why, func() { c.answer(p, m, nil) })
+	n.crashed, n.farewell = l.Crashed, func() { c.answer(p, m, nil) }
+	c.removeNode(n, why)
 	return nil
-}
-
-// removeNode cleans up after a node that is gone for good: its identity first, so
-// that nothing of it passes the switch any more; then its routes and, when the
-// memory blades refuse it, its part in leases and regions. fenced is called when its identity is gone.
-func (c *controller) removeNode(n *node, why string, fenced func()) {
-	if n.gone {
-		return
-	}
-	n.gone = true
-	b := n.blade
-	delete(b.nodes, n.address)
-	delete(c.nodes, n.address)
-	c.displaced(n, why)
-	c.keepNode(n) // as one that is to be fenced and cleaned up after
-	for token, o := range b.joins {
-		if o == n {
-			delete(b.joins, token)
-		}
-	}
-	c.change(func(error) {
-		if fenced != nil {
-			fenced()
-		}
-		c.fenceOff(n, func() { c.cleanUp(n, why) })
-	}, c.unidentify(n.address))
-	var u phase
-	u = append(u, c.base.unwant(l3Entry(host(n.address), 0))...)
-	phases := split(u)
-	for _, a := range sortedServices(n.exports) {
-		phases = append(phases, c.withdraw(n, a)...)
-	}
-	c.change(nil, phases...)
-}
-
-// cleanUp ends a fenced node's part in everything.
-func (c *controller) cleanUp(n *node, why string) {
-	c.forgetCaller(n)
-	c.steps(c.leases.RemoveNode(n.address))
-	c.graph.NodeGone(n.identity())
-	c.vacated(n)
-	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: why})
-	c.log.Info("node left", "node", n.address, "name", n.name, "reason", why)
 }
 
 // unidentify removes a node's identity, at whatever port it is.

@@ -16,6 +16,16 @@ import (
 // the call would never end.
 const probeInterval = time.Second
 
+// deliverAgain delivers the exactly-once calls again that nobody else sends again.
+func (c *controller) deliverAgain() {
+	if !c.table.Lonely() {
+		c.lastAgain = time.Time{}
+	} else if !c.lastAgain.IsZero() && !c.now.Before(c.lastAgain.Add(probeInterval)) {
+		c.lastAgain = c.now
+		c.execute(c.table.Again())
+	}
+}
+
 // probe asks for the replies that are due. It sends what the caller would: the
 // call again. A callee that has not seen it finds no arguments in it, and says so.
 func (c *controller) probe() {

@@ -77,16 +77,16 @@ func (c *controller) adopt(n *node) {
 
 // placeNode registers a node that joins, and refuses one that has no place on its
 // blade. It gets the next number.
-func (c *controller) placeNode(b *blade, j *control.Join) error {
+func (c *controller) placeNode(b *blade, j *control.Join) (resources.Node, error) {
 	c.placed(b)
 	name := j.Instance
 	if name == "" { // names with a slash are for programs that were deployed
 		name = strings.ReplaceAll(j.Name, "/", "_")
 	}
 	c.fleet.Numbered(c.lastNode)
-	_, actions, err := c.fleet.Join(b.hello.Blade, name, j.Token, c.now)
+	n, actions, err := c.fleet.Join(b.hello.Blade, name, j.Token, c.now)
 	c.act(actions)
-	return err
+	return n, err
 }
 
 // placeService registers what a node exports.
@@ -114,13 +114,9 @@ func (c *controller) reported(b *blade, h *control.Heartbeat) {
 	}
 }
 
-// displaced says that a node is about to go; vacated, that nothing of it is left.
+// displaced says that a node is about to go.
 func (c *controller) displaced(n *node, why string) {
 	c.act(c.fleet.Leave(n.address, n.incarnation, n.crashed, why, c.now))
-}
-
-func (c *controller) vacated(n *node) {
-	c.act(c.fleet.Ended(n.address, n.incarnation, false, c.now))
 }
 
 // act carries out what the registry wants done. Rules follow from the controller's
@@ -134,7 +130,7 @@ func (c *controller) act(actions []resources.Action) {
 			}
 		case resources.EndNode:
 			if n := c.nodes[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
-				c.removeNode(n, a.Node.Cause, nil)
+				c.removeNode(n, a.Node.Cause)
 			}
 		case resources.StartNode:
 			c.startProgram(a)
@@ -162,7 +158,7 @@ func (c *controller) startProgram(a resources.StartNode) {
 		failed(fault.New(fault.Unavailable, "start "+a.Instance, "blade %s is gone", a.Blade))
 		return
 	}
-	err := c.ask(b.port, control.KindStart, control.Start{Name: a.Instance, Args: a.Args, Env: a.Env}, func(m control.Message) {
+	err := c.ask(b.port, control.KindStart, control.Start{Name: a.Instance, Args: a.Args, Env: a.Env, Address: a.Address, Incarnation: a.Incarnation}, func(m control.Message) {
 		if m.Status != fault.OK {
 			failed(fault.Remote(m.Status, "start "+a.Instance, "%s", m.Body))
 			return

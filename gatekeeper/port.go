@@ -115,6 +115,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.export(p, m)
 	case control.KindLeave:
 		err = c.leave(p, m)
+	case control.KindState:
+		err = c.state(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

@@ -117,9 +117,14 @@ func (c *controller) forgetCaller(n *node) {
 			c.timers = true
 		}
 	}
-	c.dropNode(n)
+	c.dropWindows(n)
 	c.reclaimStrays(n)
 	n.sessions, n.calls = nil, nil
+}
+
+// sortedCalls returns the calls on record in the order of their ids.
+func (c *controller) sortedCalls() []*call {
+	return slices.SortedFunc(maps.Values(c.calls), func(a, b *call) int { return compareIDs(a.id(), b.id()) })
 }
 
 // records returns the calls of a node in the order of their ids.

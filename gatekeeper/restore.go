@@ -19,7 +19,8 @@ import (
 // saved is the log's records by what they need to be restored after.
 type saved struct {
 	blades, nodes, windows, regions []log.Record
-	calls                           []savedCall
+	calls                           []savedCall // of either kind
+	exact, recoveries               []log.Record
 	fleet                           *log.Record // nil for none
 }
 
@@ -50,9 +51,13 @@ func (c *controller) restore(l *log.Log) error {
 			c.restoreRoutes()
 		}
 	}
+	if err := c.loadCores(&s); err != nil {
+		return err
+	}
 	c.restoreCalls(s.calls)
 	c.restoreGone(&s)
 	c.keepRack()
+	c.resuming.cores = true
 	return c.restoreFleet(s.fleet)
 }
 
@@ -69,14 +74,24 @@ func (c *controller) sort(s *saved, r log.Record) error {
 		s.blades = append(s.blades, r)
 	case log.KindNode:
 		s.nodes = append(s.nodes, r)
-	case log.KindSession, log.KindAllocs:
+	case log.KindWindow, log.KindAllocs:
 		s.windows = append(s.windows, r)
 	case log.KindRegion:
 		s.regions = append(s.regions, r)
+	case log.KindCheckpoint, log.KindState, log.KindSession, log.KindCut:
+		s.exact = append(s.exact, r)
+	case log.KindRecovery:
+		s.recoveries = append(s.recoveries, r)
 	case log.KindCall, log.KindReply:
 		k, err := readCall(&r)
 		if err != nil {
 			return err
+		}
+		if k.exact {
+			s.exact = append(s.exact, r)
+			if r.Kind == log.KindReply {
+				return nil
+			}
 		}
 		s.calls = append(s.calls, k)
 	}
@@ -111,7 +126,8 @@ func (c *controller) restoreBlade(r *log.Record) error {
 	if err != nil {
 		return corrupt(r, "%v", err)
 	}
-	b := &blade{hello: s.Hello, address: bladeAddress(s.Port), heard: c.now, nodes: map[netip.Addr]*node{}, joins: map[uint64]*node{}}
+	b := newBlade()
+	b.hello, b.address, b.heard = s.Hello, bladeAddress(s.Port), c.now
 	c.blades[s.Hello.Blade] = b
 	if !s.Alive {
 		return nil
@@ -120,7 +136,7 @@ func (c *controller) restoreBlade(r *log.Record) error {
 	p.mac, p.ready, p.blade, b.port = mac, true, b, p
 	p.remote = netip.AddrPortFrom(b.address, rackaddr.PortControl)
 	if b.memory() {
-		c.machines[s.Hello.Machine] = b
+		c.serveMemory(b)
 		c.resuming.blades = append(c.resuming.blades, b)
 	}
 	c.base.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC))
@@ -134,27 +150,28 @@ func (c *controller) restoreNode(r *log.Record) error {
 	if err := data(r, &s); err != nil {
 		return err
 	}
-	if s.Gone {
-		c.resuming.gone = append(c.resuming.gone, &node{address: r.Callee.Address, incarnation: r.Callee.Incarnation, gone: true})
-		return nil
-	}
 	b := c.blades[s.Blade]
-	if b == nil || !b.alive() {
+	if b == nil || !b.alive() && !s.Gone {
 		return corrupt(r, "node %s is on blade %q, which is not in service", r.Callee.Address, s.Blade)
 	}
 	n := &node{
-		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true,
+		name: s.Name, address: r.Callee.Address, incarnation: r.Callee.Incarnation, token: s.Token, blade: b, joined: true, gone: s.Gone,
+		instance: s.Instance, writes: true, // as far as we know
 		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
 	}
-	b.joins[n.token], b.nodes[n.address], c.nodes[n.address] = n, n, n
 	c.leases.AddNode(n.address)
-	c.base.want(identityEntry(b.port.num, host(n.address), false))
-	c.base.want(l3Entry(host(n.address), hopOf(b.port.num)))
 	for _, e := range s.Exports {
 		if err := c.restoreExport(n, e); err != nil {
 			return corrupt(r, "%v", err)
 		}
 	}
+	if n.gone {
+		c.fallen[n.address] = n
+		return nil
+	}
+	b.joins[n.token], b.nodes[n.address], c.nodes[n.address] = n, n, n
+	c.base.want(identityEntry(b.port.num, host(n.address), false))
+	c.base.want(l3Entry(host(n.address), hopOf(b.port.num)))
 	return nil
 }
 
@@ -168,7 +185,7 @@ func (c *controller) restoreExport(n *node, e exportRecord) error {
 	if err != nil {
 		return err
 	}
-	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order}
+	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone}
 	n.exports[s.address] = x
 	s.exports = append(s.exports, x)
 	c.lastExport = max(c.lastExport, e.Order)
@@ -191,7 +208,7 @@ func (c *controller) restoreWindow(r *log.Record) error {
 		c.drop(r.Kind, r.ID)
 		return nil
 	}
-	if r.Kind == log.KindSession {
+	if r.Kind == log.KindWindow {
 		id := binary.BigEndian.Uint64(r.ID[:])
 		n.sessions[id] = &session{id: id, floor: r.Order}
 		return nil
@@ -234,7 +251,10 @@ func (c *controller) restoreRegion(r *log.Record) error {
 		return corrupt(r, "another region is there")
 	}
 	if v.Freeing && r.Order != 0 {
-		c.frees[region.Base] = r.Order
+		c.frees[region.Base] = freeing{r.Order, r.Parent}
+	}
+	if v.Freeing && !r.Parent.IsZero() {
+		c.deferFree(r.Parent, region) // at the latest: it was answered, or is rolled back
 	}
 	return nil
 }
@@ -244,7 +264,7 @@ func (c *controller) restoreRegion(r *log.Record) error {
 func (c *controller) restoreGone(s *saved) {
 	gone := map[netip.Addr]bool{}
 	note := func(a netip.Addr) {
-		if a.IsValid() && c.nodes[a] == nil {
+		if a.IsValid() && c.nodes[a] == nil && c.fallen[a] == nil {
 			gone[a] = true
 		}
 	}
@@ -254,9 +274,6 @@ func (c *controller) restoreGone(s *saved) {
 	for _, k := range s.calls {
 		note(k.caller.Address)
 		note(k.callee.Address)
-	}
-	for _, n := range c.resuming.gone {
-		delete(gone, n.address) // it is not fenced yet
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(gone), netip.Addr.Compare) {
 		c.steps(c.leases.RemoveNode(a)) // it was fenced before

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -15,6 +16,7 @@ type savedCall struct {
 	call           *call
 	caller, callee log.Node
 	pointers       []packet.Pointer // that it lends
+	exact          bool             // the Table of executions knows it
 }
 
 // readCall reads the record of a call, or of its outcome.
@@ -23,10 +25,17 @@ func readCall(r *log.Record) (s savedCall, err error) {
 	if err != nil {
 		return s, corrupt(r, "%v", err)
 	}
-	if m.Call != rpc.ID(r.ID) || !r.Caller.Address.IsValid() || !r.Callee.Address.IsValid() {
+	if m.Call != rpc.ID(r.ID) {
 		return s, corrupt(r, "call %s from %v to %v", m.Call, r.Caller, r.Callee)
 	}
-	s = savedCall{caller: r.Caller, callee: r.Callee}
+	s = savedCall{caller: r.Caller, callee: r.Callee, exact: m.Flags.Policy() != rpc.PolicyNone}
+	if s.exact {
+		s.call, s.pointers = &call{header: m.Header}, m.Pointers
+		return s, nil
+	}
+	if !r.Caller.Address.IsValid() || !r.Callee.Address.IsValid() {
+		return s, corrupt(r, "call %s from %v to %v", m.Call, r.Caller, r.Callee)
+	}
 	k := &call{
 		header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, incarnation: r.Callee.Incarnation,
 		method: m.Method.String(), stage: stageFinished,
@@ -54,6 +63,10 @@ func readCall(r *log.Record) (s savedCall, err error) {
 // makes, but an outcome after; so all are known before any is tied to another.
 func (c *controller) restoreCalls(all []savedCall) {
 	for _, s := range all {
+		if s.exact {
+			c.resumeExact(s)
+			continue
+		}
 		k := s.call
 		c.calls[k.id()] = k
 		if v := c.services[k.to]; v != nil {
@@ -73,6 +86,7 @@ func (c *controller) restoreCalls(all []savedCall) {
 			c.resuming.calls = append(c.resuming.calls, k.id())
 		}
 	}
+	all = slices.DeleteFunc(all, func(s savedCall) bool { return s.exact })
 	for _, s := range all {
 		c.restoreCall(s.call)
 	}

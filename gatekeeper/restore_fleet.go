@@ -49,7 +49,7 @@ func (c *controller) restoreFleet(r *log.Record) error {
 		}
 	}
 	for _, n := range fleet.Nodes("") {
-		if c.nodes[n.Address] == nil {
+		if c.nodes[n.Address] == nil && c.fallen[n.Address] == nil {
 			c.act(fleet.Leave(n.Address, n.Incarnation, true, "gone after a restart of the Gatekeeper", c.now))
 			c.act(fleet.Ended(n.Address, n.Incarnation, false, c.now))
 		}

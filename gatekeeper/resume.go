@@ -19,11 +19,11 @@ import (
 type resumption struct {
 	calls  []rpc.ID // to be released again, in the order of the log
 	blades []*blade // memory blades to be asked for what they have
-	gone   []*node  // whose end had begun, to be fenced
+	cores  bool     // what is left to do of exactly-once calls and recoveries
 }
 
 // due reports whether there is something left.
-func (r *resumption) due() bool { return len(r.calls)+len(r.blades)+len(r.gone) > 0 }
+func (r *resumption) due() bool { return len(r.calls)+len(r.blades) > 0 || r.cores }
 
 // resume does a part of what is left. A call that was logged may not have been
 // released, so it is now; one that was is a duplicate to its callee. Replies wait
@@ -32,13 +32,10 @@ func (c *controller) resume() {
 	if !c.connected {
 		return
 	}
-	for _, n := range c.resuming.gone {
-		c.fenceOff(n, func() {
-			c.dropNode(n)
-			c.steps(c.leases.RemoveNode(n.address))
-		})
+	if c.resuming.cores {
+		c.resuming.cores = false
+		c.resumeCores()
 	}
-	c.resuming.gone = nil
 	n := min(len(c.resuming.calls), maxResume)
 	for _, id := range c.resuming.calls[:n] {
 		if err := c.releaseAgain(id); err != nil {

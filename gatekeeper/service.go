@@ -25,6 +25,7 @@ type exported struct {
 	methods  map[rpc.Method]control.Method
 	stateful bool
 	order    uint64 // of its arrival
+	away     bool   // the node has failed, and its next incarnation has not exported it yet
 }
 
 // routeKey is a row of rpc_route within a service.
@@ -61,7 +62,7 @@ func (c *controller) export(p *port, m control.Message) error {
 		n.exports[s.address] = x
 		s.exports = append(s.exports, x)
 	}
-	x.methods, x.stateful = methods, e.Stateful
+	x.methods, x.stateful, x.away = methods, e.Stateful, false
 	c.keepNode(n)
 	c.change(func(err error) {
 		if err != nil {
@@ -71,6 +72,9 @@ func (c *controller) export(p *port, m control.Message) error {
 		c.event(Event{Kind: ServiceExported, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Service: s.name})
 		c.log.Info("service exported", "service", s.name, "node", n.address, "methods", len(x.methods))
 		c.answer(p, m, nil)
+		if !n.gone {
+			c.up(n, s.address)
+		}
 	}, c.reroute(s)...)
 	return nil
 }
@@ -114,7 +118,7 @@ func (c *controller) serviceFor(n *node, e *control.Export) (*service, error) {
 		case x.node == n:
 		case x.stateful || e.Stateful:
 			return nil, fault.New(fault.BadRequest, "export", "service %s is stateful and runs on node %s: it cannot have two", e.Service, x.node.address)
-		case x.node.blade == n.blade:
+		case x.node.blade == n.blade && !x.away:
 			return nil, fault.New(fault.BadRequest, "export", "blade %q runs service %s on node %s already", n.blade.hello.Blade, e.Service, x.node.address)
 		}
 	}
@@ -167,6 +171,9 @@ func (s *service) serving() map[rpc.Method][]*node {
 	out := map[rpc.Method][]*node{}
 	for _, x := range s.exports {
 		for m := range x.methods {
+			if x.away {
+				continue
+			}
 			out[m] = append(out[m], x.node)
 		}
 	}
@@ -182,6 +189,20 @@ func (s *service) route(method rpc.Method, id rpc.ID) *node {
 		}
 	}
 	return nil
+}
+
+// awaited finds a node that has failed, serves the method, and is to come back.
+func (s *service) awaited(method rpc.Method, id rpc.ID) *node {
+	var all []*node
+	for _, x := range s.exports {
+		if _, ok := x.methods[method]; ok && x.away {
+			all = append(all, x.node)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[int(id[len(id)-1])%len(all)]
 }
 
 // spreads splits the values 0 to 255 evenly among n nodes, and each share into

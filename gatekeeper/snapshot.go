@@ -35,7 +35,10 @@ type Counters struct {
 	Reconciled   uint64 `json:"reconciled"`    // entries repaired when the switch was found
 	Logged       uint64 `json:"logged"`        // records put on the log
 	Recalled     uint64 `json:"recalled"`      // replies sent again from the log
-	Resumed      uint64 `json:"resumed"`       // calls released again after a restart
+	Resumed      uint64 `json:"resumed"`       // calls released again
+	Rollbacks    uint64 `json:"rollbacks"`     // executions whose nodes have failed, taken back
+	Aborted      uint64 `json:"aborted"`       // calls given up: their nodes are gone, or failed too often
+	Diverged     uint64 `json:"diverged"`      // executions that did something else when they were run again
 }
 
 // Denial is an access that the switch has denied.
@@ -178,6 +181,9 @@ func (c *controller) bladeState(b *blade) BladeState {
 func (c *controller) nodeState(n *node) NodeState {
 	s := NodeState{Address: n.address, Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation}
 	for _, a := range sortedServices(n.exports) {
+		if n.exports[a].away {
+			continue
+		}
 		s.Services = append(s.Services, c.services[a].name)
 	}
 	return s

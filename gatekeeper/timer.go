@@ -19,7 +19,8 @@ func (c *controller) tick() {
 			c.converse(p)
 		}
 	}
-	c.giveUpFences()
+	c.giveUpCommands()
+	c.deliverAgain()
 	c.probe()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
@@ -56,8 +57,15 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	if c.resuming.due() && c.connected {
 		earliest(c.now)
 	}
-	for _, f := range c.fences {
-		earliest(f.until)
+	for _, b := range c.blades {
+		for _, m := range b.commands {
+			if b.alive() {
+				earliest(m.until)
+			}
+		}
+	}
+	if !c.lastAgain.IsZero() {
+		earliest(c.lastAgain.Add(probeInterval))
 	}
 	if due, waits := c.fleet.Deadline(c.now); waits {
 		earliest(due)

@@ -25,7 +25,8 @@ type Action interface{ action() }
 // one that is refused must take no number in a stateful service.)
 type Admit struct{ Call packet.ID }
 
-// Drop takes back what Admit led to: the caller is gone.
+// Drop takes back what Admit led to: the caller is gone, or the execution that
+// made the call was given up before it let it go.
 type Drop struct{ Call packet.ID }
 
 // Deliver releases a logged call or one-way to its callee.

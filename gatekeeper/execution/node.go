@@ -126,6 +126,7 @@ func (t *Table) abort(k *call, why *fault.Error, now time.Time) {
 	for _, child := range sorted(k.children) {
 		if child.stage == running && t.held(child) {
 			child.stage, child.settled = done, true
+			t.do(Drop{child.id})
 			t.forget(child)
 		}
 	}
@@ -198,11 +199,23 @@ func (t *Table) RolledBack(id [16]byte) Output {
 	return t.take()
 }
 
-// whole tells when nothing of a failed node is left to be rolled back.
+// whole tells when nothing of a failed node is left to be rolled back, nor, if
+// there will be no other, to be handed over.
 func (t *Table) whole(n *node) {
-	if n.cuts == 0 && n.fenced {
+	if n.cuts == 0 && n.fenced && !(n.gone && n.ending()) {
 		t.do(Whole{n.address})
 	}
+}
+
+// ending reports whether the outcomes of some of its calls are logged, but their
+// results have not been handed over yet.
+func (n *node) ending() bool {
+	for k := range n.calls {
+		if k.stage == committing || k.stage == returning {
+			return true
+		}
+	}
+	return false
 }
 
 // touch notes that a node's record has to be written.

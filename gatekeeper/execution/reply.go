@@ -101,6 +101,9 @@ func (t *Table) finish(k *call) {
 	if parent != nil {
 		t.tryRollback(parent)
 	}
+	if k.at.gone {
+		t.whole(k.at)
+	}
 }
 
 // settleChildren says that an execution has committed: its one-ways leave, and

@@ -101,6 +101,19 @@ func (m *Machine) RemoveMachine(prefix, machine uint8) []Step {
 	return m.run()
 }
 
+// Cut ends a call whose callee has failed, and its leases, as RemoveNode does. One
+// that has been answered runs on.
+func (m *Machine) Cut(id CallID) []Step {
+	c := m.calls[id]
+	switch {
+	case c == nil:
+		m.enqueue(Ended{id}, nil) // it lends nothing
+	case !c.replied:
+		m.enqueue(Ended{id}, nil)
+	}
+	return m.run()
+}
+
 // Submit hands an event in; tag comes back with its Step. The steps are those of
 // all events that could be judged now, which may not include this one: it waits
 // if a region is busy, and a reply waits for the calls that pass its leases on.

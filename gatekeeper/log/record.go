@@ -27,15 +27,15 @@ const (
 	// KindState is the state of a stateful service, by NameID: Data, Order (of
 	// the last call in it).
 	KindState Kind = 4
-	// KindSession is a client's sequence window, by its session and the low half of
-	// its node's address: Order (the floor), Caller (the node), Data.
+	// KindSession is a client's sequence window of exactly-once calls, by its session
+	// and the low half of its node's address: Order (the floor), Caller (the node).
 	KindSession Kind = 5
 	// KindNode is what must be known of a node, by AddrID: Callee (its last
 	// incarnation), Data.
 	KindNode Kind = 6
 	// KindRegion is what must be known of a region, by its base pointer: Caller
 	// (the controller), Callee (whose allocation it was), Order (of the request
-	// that frees it), Data.
+	// that frees it), Parent (the execution that frees it), Data.
 	KindRegion Kind = 7
 	// KindRack is what must be known of the rack as a whole, by the zero id: Data.
 	KindRack Kind = 8
@@ -49,10 +49,12 @@ const (
 	// KindCut is which executions a node's failures have cut off, by AddrID: Callee
 	// (its last incarnation that failed), Attempt (1 if there will be no other), Data.
 	KindCut Kind = 12
-	kindEnd Kind = 13
+	// KindWindow is what KindSession is, of calls of policy none.
+	KindWindow Kind = 13
+	kindEnd    Kind = 14
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut"}
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

@@ -43,6 +43,17 @@ func (r *Registry) Adopt(n Node, now time.Time) error {
 // HasNode reports whether a node is there, those included that are ending.
 func (r *Registry) HasNode(a netip.Addr) bool { return r.nodes[a] != nil }
 
+// GoesOn reports whether a node that is ending is to have a successor with its
+// address: it belongs to a deployment that still wants it.
+func (r *Registry) GoesOn(a netip.Addr) bool {
+	n := r.nodes[a]
+	if n == nil {
+		return false
+	}
+	_, i := r.instance(n.Instance)
+	return i != nil && i.goesOn()
+}
+
 // Lost says that a blade has failed, and why. One that is unknown or has failed
 // before is no error.
 func (r *Registry) Lost(blade, cause string, now time.Time) []Action {

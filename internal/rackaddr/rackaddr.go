@@ -52,6 +52,10 @@ func Service(name string) netip.Addr {
 	return at(ServicePrefix, binary.BigEndian.Uint64(sum[:8]))
 }
 
+// ServiceOf is the address of the service with a hash: the low half of the address,
+// as call headers have it.
+func ServiceOf(hash uint64) netip.Addr { return at(ServicePrefix, hash) }
+
 func at(p netip.Prefix, low uint64) netip.Addr {
 	b := p.Addr().As16()
 	binary.BigEndian.PutUint64(b[8:], low)

@@ -1,0 +1,130 @@
+package gatekeeper
+
+import (
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// What the switch holds of calls with a policy other than none is judged by the
+// execution.Table, and by nobody else: this file hands it in, and
+// perform_exactly.go carries out what the Table wants. Calls of policy none, which
+// are held for their pointers only, go the way of call.go and reply.go.
+//
+//	held packet ─▶ Table ─▶ Output: records ─▶ batch ─▶ log
+//	                          └─▶ actions ─▶ leases, memory blades, packets (which wait for the log)
+//	                                            └─▶ answers ─▶ Table
+
+// arrival is a held call while the Table decides about it, and while its leases
+// are judged.
+type arrival struct {
+	from, to *node
+	h        *held
+	m        *rpc.Message
+}
+
+// identity is a node as the log knows it.
+func (n *node) logged() log.Node { return log.Node{Address: n.address, Incarnation: n.incarnation} }
+
+// whole puts held messages together that have come in parts. It reports false
+// while parts are missing.
+func (c *controller) whole(h *held, m *rpc.Message) bool {
+	if m.Flags&rpc.FlagPart == 0 {
+		return true
+	}
+	b, err := c.parts.Add(h.src, m, h.payload)
+	if err == nil && b != nil {
+		h.payload = b
+		*m, err = rpc.Parse(b)
+	}
+	if err != nil {
+		c.count.Malformed++
+		c.log.Debug("part of a call dropped", "from", h.src, "error", err)
+	}
+	return err == nil && b != nil
+}
+
+// exactRequest takes a call, one-way or checkpoint.
+func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
+	q := execution.Request{Message: m, Datagram: h.payload, Caller: n.logged(), Now: c.now}
+	c.arriving = &arrival{from: n, h: h, m: m}
+	defer func() { c.arriving = nil }()
+	if m.Flags&rpc.FlagCheckpoint != 0 && h.dst == rackaddr.Gatekeeper {
+		v, o := c.table.Checkpoint(q)
+		c.judgedExact(v)
+		c.execute(o)
+		return
+	}
+	switch {
+	case m.Service != serviceHash(h.dst):
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "the header names another service than the address %s", h.dst))
+		return
+	case m.Flags&rpc.FlagHeld == 0:
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "policy %s of a call that does not ask to be held", m.Flags.Policy()))
+		return
+	case m.Flags&rpc.FlagSession != 0 && m.Floor > m.Call.Sequence():
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
+		return
+	}
+	if _, known := c.table.Where(m.Call); !known {
+		if c.leases.Pending() >= maxHeld || c.pressed {
+			c.count.Overload++ // it will be sent again
+			return
+		}
+		to, why := c.chooseExact(h, &m.Header)
+		if why != nil {
+			q.Refusal = why
+		} else {
+			c.arriving.to = to
+			q.Callee, q.Serial = to.logged(), c.services[h.dst].stateful()
+		}
+	}
+	v, o := c.table.Call(q)
+	c.judgedExact(v)
+	if v == execution.Done && m.Type == rpc.Call {
+		c.count.Recalled++
+	}
+	c.execute(o)
+}
+
+// chooseExact finds the callee of an exactly-once call. If all that served the
+// method have failed and are to come back, it is one of these: the call waits.
+func (c *controller) chooseExact(h *held, m *rpc.Header) (*node, *fault.Error) {
+	n, why := c.choose(h, m)
+	if why == nil {
+		return n, nil
+	}
+	if s := c.services[h.dst]; s != nil {
+		if n := s.awaited(m.Method, m.Call); n != nil {
+			return n, nil
+		}
+	}
+	return nil, why
+}
+
+// exactReply takes the answer to a call, or the completion of a one-way.
+func (c *controller) exactReply(n *node, h *held, m *rpc.Message) {
+	v, o := c.table.Reply(execution.Response{Message: m, Datagram: h.payload, Callee: n.logged(), Now: c.now})
+	c.judgedExact(v)
+	if v == execution.Fresh {
+		c.graph.Finished(m.Call, c.now)
+		c.trace(TraceReplied, m.Call, n.logged(), 0)
+	}
+	c.execute(o)
+}
+
+// judgedExact counts what became of a held message.
+func (c *controller) judgedExact(v execution.Verdict) {
+	switch v {
+	case execution.Fresh:
+		c.count.Calls++
+	case execution.Refused, execution.Diverges:
+		c.count.Refused++
+	case execution.Stale:
+		c.count.Late++
+	default:
+		c.count.Duplicates++
+	}
+}

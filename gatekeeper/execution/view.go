@@ -1,0 +1,81 @@
+package execution
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// View is one call as it is now.
+type View struct {
+	Header packet.Header
+	Caller netip.Addr
+	// Callee is to which incarnation of which node it was delivered last; incarnation
+	// 0 means to none yet.
+	Callee log.Node
+	Order  uint64 // its number in a stateful service, else 0
+	// Attempts is how often its execution was cut off.
+	Attempts uint16
+	Stage    string // admitting, running, aborting, committing, returning or done
+	// Held: a one-way that waits for its parent's commit. Cut: its node has failed, and
+	// what it did is not rolled back yet. Lends: it lends its callee regions.
+	Held, Cut, Lends bool
+}
+
+var stages = [...]string{"", "admitting", "running", "aborting", "committing", "returning", "done", ""}
+
+// String returns the stage's name.
+func (s stage) String() string { return stages[s&7] }
+
+// View returns a call that is on record, done ones included.
+func (t *Table) View(id packet.ID) (View, bool) {
+	k := t.calls[id]
+	if k == nil {
+		return View{}, false
+	}
+	return t.view(k), true
+}
+
+func (t *Table) view(k *call) View {
+	return View{
+		Header: k.header, Caller: k.caller, Callee: log.Node{Address: k.at.address, Incarnation: k.incarnation}, Order: k.order,
+		Attempts: k.attempts, Stage: k.stage.String(), Held: k.stage == running && t.held(k), Cut: k.cut, Lends: k.leases,
+	}
+}
+
+// All calls yield for every call on record, in no order, until that returns false.
+func (t *Table) All(yield func(View) bool) {
+	for _, k := range t.calls {
+		if !yield(t.view(k)) {
+			return
+		}
+	}
+}
+
+// Where returns the node that runs an execution, or ran it last; false if the
+// execution is not known.
+func (t *Table) Where(id packet.ID) (netip.Addr, bool) {
+	if k := t.calls[id]; k != nil {
+		return k.at.address, true
+	}
+	if m := t.mains[id]; m != nil {
+		return m.at.address, true
+	}
+	return netip.Addr{}, false
+}
+
+// Journal returns what an execution has journalled, if it is logged as running at
+// just that node and incarnation.
+func (t *Table) Journal(id packet.ID, at log.Node) (journal []byte, ok bool) {
+	if !t.runs(id, at) {
+		return nil, false
+	}
+	if k := t.calls[id]; k != nil {
+		return k.journal, true
+	}
+	return t.mains[id].journal, true
+}
+
+// Lonely reports whether there are calls that Again has to deliver once more.
+func (t *Table) Lonely() bool { return len(t.lonely) > 0 }

@@ -1,0 +1,221 @@
+package gatekeeper
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// A node that has ended, for whatever reason, is the recovery.Machine's: it has the
+// node fenced, first of all, and then either brought back, if it belongs to a
+// deployment that goes on, or cleaned up after.
+//
+//	leave, silence, port, operator ─▶ removeNodes ─▶ Machine ─▶ Unidentify, Fence each memory blade
+//	                                                    │              │ all have answered
+//	                                                    └──────────────┴─▶ Fenced, Place ─▶ Joined, Whole ─▶ Recovered
+//
+// Until then it is in fallen: its calls wait, and its address and regions are its
+// own.
+
+// recover writes down what the recovery Machine has changed, and carries out what
+// it wants.
+func (c *controller) recover(o recovery.Output) {
+	c.keepAll(o.Put, o.Delete)
+	for _, a := range o.Actions {
+		c.todo = append(c.todo, a)
+	}
+	c.work()
+}
+
+func (c *controller) performRecovery(a recovery.Action) {
+	switch a := a.(type) {
+	case recovery.Cut:
+		c.execute(c.table.Fail(a.Node, a.Gone, c.now))
+	case recovery.FailCalls: // when it is fenced: see placeAgain
+	case recovery.Unidentify:
+		c.unidentifyNode(a.Node)
+	case recovery.Fence:
+		c.fence(a)
+	case recovery.Fenced:
+		c.event(Event{Kind: NodeFenced, Node: a.Node})
+		c.execute(c.table.Fenced(a.Node))
+	case recovery.Place:
+		c.placeAgain(a)
+	case recovery.Recovered:
+		c.recovered(a)
+	}
+}
+
+// removeNode is removeNodes for one.
+func (c *controller) removeNode(n *node, why string) { c.removeNodes(why, n) }
+
+// removeNodes ends nodes that have failed together, or left, and those that share
+// their fate.
+func (c *controller) removeNodes(why string, nodes ...*node) {
+	var failures []recovery.Failure
+	for _, n := range c.failing(nodes) {
+		if !slices.Contains(nodes, n) {
+			c.stopInstance(n)
+			why = "it shares the fate of " + nodes[0].address.String()
+		}
+		c.fall(n, why)
+		failures = append(failures, recovery.Failure{Node: n.logged(), Gone: !c.fleet.GoesOn(n.address), Cause: why})
+	}
+	for _, f := range failures {
+		c.keepNode(c.fallen[f.Node.Address]) // as one that is to be brought back, or cleaned up after
+	}
+	c.recover(c.recoveries.Fail(c.now, failures...))
+}
+
+// failing returns nodes and those that share their fate: an unfinished call between
+// two of them says so.
+func (c *controller) failing(nodes []*node) (all []*node) {
+	var failed []callgraph.Node
+	for _, n := range nodes {
+		if !n.gone {
+			failed, all = append(failed, n.identity()), append(all, n)
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	for _, k := range c.graph.Domain(failed...).Nodes {
+		if n := c.nodes[k.Address]; n != nil && n.incarnation == k.Incarnation && !slices.Contains(all, n) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// fall takes a node out of service.
+func (c *controller) fall(n *node, why string) {
+	n.gone, n.why = true, why
+	b := n.blade
+	delete(b.nodes, n.address)
+	delete(c.nodes, n.address)
+	c.fallen[n.address] = n
+	c.displaced(n, why)
+	for token, o := range b.joins {
+		if o == n {
+			delete(b.joins, token)
+		}
+	}
+	for _, x := range n.exports {
+		x.away = true
+	}
+	c.event(Event{Kind: NodeFailed, Blade: b.hello.Blade, Node: n.address, Name: n.name, Message: why})
+	c.log.Info("node has ended", "node", n.address, "name", n.name, "incarnation", n.incarnation, "reason", why)
+}
+
+// unidentifyNode takes a node's identity away, so that nothing of it passes the
+// switch any more; then its routes.
+func (c *controller) unidentifyNode(id log.Node) {
+	n := c.fallen[id.Address]
+	if n == nil || n.incarnation != id.Incarnation {
+		return
+	}
+	c.change(func(error) {
+		if n.farewell != nil {
+			n.farewell()
+			n.farewell = nil
+		}
+		c.recover(c.recoveries.Unidentified(id))
+	}, c.unidentify(n.address))
+	phases := split(c.base.unwant(l3Entry(host(n.address), 0)))
+	for _, a := range sortedServices(n.exports) {
+		phases = append(phases, c.reroute(c.services[a])...)
+	}
+	c.change(nil, phases...)
+}
+
+// fence has a memory blade refuse a node.
+func (c *controller) fence(a recovery.Fence) {
+	b := c.blades[string(a.Server)]
+	if b == nil || !b.alive() {
+		return // RemoveServer follows, or has been
+	}
+	c.command(b, control.KindFence, control.Fence{Node: a.Node.Address, Incarnation: a.Node.Incarnation}, func() {
+		c.recover(c.recoveries.Fenced(a.Server, a.Node))
+	})
+}
+
+// placeAgain goes on after a fence: calls of policy none to the node end, and the
+// registry has it started elsewhere, if it is to be.
+func (c *controller) placeAgain(a recovery.Place) {
+	if n := c.fallen[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
+		c.cutCalls(a.Node)
+		c.forgetCaller(n)
+		if !a.Keep {
+			var phases []phase
+			for _, s := range sortedServices(n.exports) {
+				phases = append(phases, c.withdraw(n, s)...)
+			}
+			c.change(nil, phases...)
+		}
+	}
+	c.act(c.fleet.Ended(a.Node.Address, a.Node.Incarnation, a.Keep, c.now))
+}
+
+// cutCalls ends the calls of policy none that a node has got.
+func (c *controller) cutCalls(id log.Node) {
+	for _, k := range c.sortedCalls() {
+		if k.callee == id.Address && k.incarnation <= id.Incarnation && k.stage == stageRunning {
+			c.steps(c.leases.Cut(k.id()))
+		}
+	}
+	for _, v := range c.graph.Domain(callgraph.Node(id)).Cut {
+		if c.calls[v.ID] == nil {
+			c.graph.Remove(v.ID)
+		}
+	}
+}
+
+// recovered ends a recovery. Of a node that is gone for good, the regions go after
+// their last leases.
+func (c *controller) recovered(a recovery.Recovered) {
+	n := c.fallen[a.Node.Address]
+	if n == nil || n.incarnation != a.Node.Incarnation {
+		c.event(Event{Kind: NodeRecovered, Node: a.Node.Address, Message: "took " + a.Took.String()})
+		c.log.Info("node recovered", "node", a.Node.Address, "took", a.Took)
+		return
+	}
+	delete(c.fallen, n.address)
+	c.drop(log.KindNode, log.AddrID(n.address))
+	c.steps(c.leases.RemoveNode(n.address))
+	c.graph.NodeGone(n.identity())
+	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
+	c.log.Info("node left", "node", n.address, "name", n.name, "reason", n.why)
+}
+
+// succeed makes a node that joins the next incarnation of one that has fallen.
+func (c *controller) succeed(n *node) {
+	old := c.fallen[n.address]
+	if old == nil {
+		return
+	}
+	delete(c.fallen, n.address)
+	n.exports, n.writes = old.exports, old.writes
+	for _, x := range n.exports {
+		x.node = n
+	}
+	c.graph.NodeMoved(old.identity(), n.identity())
+}
+
+// up says that a node can run the calls of what it has exported.
+func (c *controller) up(n *node, service netip.Addr) {
+	c.execute(c.table.Up(n.logged(), serviceHash(service)))
+}
+
+// stopInstance ends a program that runs, but must begin again.
+func (c *controller) stopInstance(n *node) {
+	if n.blade.alive() && n.instance != "" {
+		c.command(n.blade, control.KindStop, control.Stop{Name: n.instance}, nil)
+	}
+}
+
+// server names a memory blade as the recovery Machine knows it.
+func (b *blade) server() recovery.Server { return recovery.Server(b.hello.Blade) }

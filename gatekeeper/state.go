@@ -1,0 +1,75 @@
+package gatekeeper
+
+import (
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// beginning is a question for a durable main that waits until what the former run
+// did is rolled back.
+type beginning struct {
+	port *port
+	ask  control.Message
+}
+
+// state tells a node what is logged for it.
+func (c *controller) state(p *port, m control.Message) error {
+	var q control.State
+	if err := m.Decode(&q); err != nil {
+		return err
+	}
+	n, err := c.nodeAt(p, "state", q.Node, q.Incarnation)
+	if err != nil {
+		return err
+	}
+	switch {
+	case q.Execution != control.ExecutionID{}:
+		journal, ok := c.table.Journal(rpc.ID(q.Execution), n.logged())
+		if !ok {
+			return fault.New(fault.Stale, "state", "execution %s does not run at node %s", q.Execution, n.address)
+		}
+		c.answer(p, m, control.PartOf(journal, q.Offset, 0))
+		return nil
+	case !q.Main:
+		sections, next := c.table.State(serviceHash(rackaddr.Service(q.Name)))
+		c.answer(p, m, control.PartOf(sections, q.Offset, next))
+		return nil
+	}
+	if err := checkName("main", q.Name); err != nil {
+		return err
+	}
+	id := endpoint.MainID(q.Name)
+	if q.Offset > 0 { // it has begun
+		c.answerMain(beginning{p, m}, id, q.Offset, false)
+		return nil
+	}
+	o, err := c.table.Begin(id, q.Name, n.logged(), m.ID)
+	c.beginnings[id] = beginning{p, m}
+	if err != nil {
+		delete(c.beginnings, id)
+		return err
+	}
+	c.execute(o)
+	return nil
+}
+
+// begun answers the question for a main that may go on.
+func (c *controller) begun(a execution.Begun) {
+	q, ok := c.beginnings[a.Main]
+	if !ok || q.ask.ID != a.Run {
+		return // it asks again
+	}
+	delete(c.beginnings, a.Main)
+	c.answerMain(q, a.Main, 0, a.Over)
+}
+
+func (c *controller) answerMain(q beginning, id rpc.ID, offset uint64, over bool) {
+	state, journal, index := c.table.Main(id)
+	part := control.PartOf(append(state[:len(state):len(state)], journal...), offset, uint64(index))
+	part.Done = over
+	c.answer(q.port, q.ask, part)
+}

@@ -1,0 +1,197 @@
+package gatekeeper
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// What executions do to memory is kept or taken back by the memory blades, all of
+// those in service, on our word (dsm/memory/store). One command with many
+// executions is out to a blade at a time; what comes up meanwhile goes with the
+// next.
+//
+//	commit(E), rollback(E) ─▶ errand ─▶ each blade's queue ─▶ command ─▶ answered, or the blade has failed
+//	                                                                        └─ by all ─▶ then
+
+// undoErrand is an execution that blades are to commit or roll back.
+type undoErrand struct {
+	execution control.ExecutionID
+	waiting   int // blades that have not answered
+	then      func()
+}
+
+// undoQueue is what one blade is to commit, or to roll back.
+type undoQueue struct {
+	kind  control.Kind
+	queue []*undoErrand
+	out   int // of the queue, how many are in the command that is out
+}
+
+// commit makes the memory blades keep what an execution did, and then goes on.
+func (c *controller) commit(id rpc.ID) {
+	c.trace(TraceCommitting, id, c.whereabouts(id), 0)
+	c.settleMemory(id, func(b *blade) *undoQueue { return &b.commits }, func() {
+		c.freeDeferred(id, true, func() { c.execute(c.table.Committed(id)) })
+	})
+}
+
+// rollback makes the memory blades take back what an execution did, and then goes on.
+func (c *controller) rollback(id rpc.ID) {
+	c.count.Rollbacks++
+	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
+	c.settleMemory(id, func(b *blade) *undoQueue { return &b.rollbacks }, func() {
+		c.freeDeferred(id, false, func() {
+			c.event(Event{Kind: ExecutionRolledBack, Call: id.String()})
+			c.trace(TraceRolledBack, id, c.whereabouts(id), 0)
+			c.execute(c.table.RolledBack(id))
+		})
+	})
+}
+
+// settleMemory queues an errand with all memory blades in service. A node that
+// never had control of a region could write nowhere, and has nothing to settle.
+func (c *controller) settleMemory(id rpc.ID, queue func(*blade) *undoQueue, then func()) {
+	if a, ok := c.table.Where(id); ok && !c.couldWrite(a) {
+		then()
+		return
+	}
+	e := &undoErrand{execution: control.ExecutionID(id), then: then}
+	for _, b := range c.servers {
+		q := queue(b)
+		q.queue = append(q.queue, e)
+		e.waiting++
+	}
+	if e.waiting == 0 {
+		then()
+		return
+	}
+	for _, b := range c.servers {
+		c.askUndo(b, queue(b))
+	}
+}
+
+// askUndo gives a blade its next command, if none is out.
+func (c *controller) askUndo(b *blade, q *undoQueue) {
+	if q.out > 0 || len(q.queue) == 0 || !b.alive() {
+		return
+	}
+	q.out = min(len(q.queue), control.MaxExecutions)
+	ids := make([]control.ExecutionID, q.out)
+	for i, e := range q.queue[:q.out] {
+		ids[i] = e.execution
+	}
+	var body any = control.Commit{Executions: ids}
+	if q.kind == control.KindRollback {
+		body = control.Rollback{Executions: ids}
+	}
+	c.command(b, q.kind, body, func() { c.undone(b, q) })
+}
+
+// undone takes a blade's answer.
+func (c *controller) undone(b *blade, q *undoQueue) {
+	done := q.queue[:q.out]
+	q.queue, q.out = q.queue[q.out:], 0
+	if len(q.queue) == 0 {
+		q.queue = nil
+	}
+	c.askUndo(b, q)
+	for _, e := range done {
+		e.answered()
+	}
+}
+
+func (e *undoErrand) answered() {
+	if e.waiting--; e.waiting == 0 {
+		e.then()
+	}
+}
+
+// excuse waits no longer for a memory blade that has failed or begun anew: what it
+// had of executions is gone, or is settled when it is back.
+func (c *controller) excuse(b *blade) {
+	commits, rollbacks := b.commits.queue, b.rollbacks.queue
+	b.commits, b.rollbacks = newUndoQueues()
+	for _, e := range commits {
+		e.answered()
+	}
+	for _, e := range rollbacks {
+		b.missed = append(b.missed, e.execution)
+		e.answered()
+	}
+}
+
+func newUndoQueues() (commits, rollbacks undoQueue) {
+	return undoQueue{kind: control.KindCommit}, undoQueue{kind: control.KindRollback}
+}
+
+// mayWrite notes that a node has, or is about to have, control of a region.
+func (c *controller) mayWrite(a netip.Addr) {
+	if n := c.nodeOrFallen(a); n != nil {
+		n.writes = true
+	}
+}
+
+// couldWrite reports whether a node has had control of a region.
+func (c *controller) couldWrite(a netip.Addr) bool {
+	n := c.nodeOrFallen(a)
+	return n == nil || n.writes
+}
+
+func (c *controller) nodeOrFallen(a netip.Addr) *node {
+	if n := c.nodes[a]; n != nil {
+		return n
+	}
+	return c.fallen[a]
+}
+
+// deferFree notes that a memory blade has marked a region to be freed when an
+// execution commits.
+func (c *controller) deferFree(id rpc.ID, r packet.Region) {
+	c.deferred[id] = append(c.deferred[id], r)
+}
+
+// freeDeferred ends the frees of an execution that was committed or rolled back:
+// the regions go with their last rules, or get their rules back. Then it goes on.
+func (c *controller) freeDeferred(id rpc.ID, gone bool, then func()) {
+	regions := c.deferred[id]
+	delete(c.deferred, id)
+	if !gone {
+		for p, f := range c.frees { // also those whose answer has not come
+			if f.execution == id {
+				if r, ok := c.leases.Find(p); ok && r.Freeing {
+					regions = appendRegion(regions, r.Region)
+				}
+			}
+		}
+	}
+	left := len(regions)
+	if left == 0 {
+		then()
+		return
+	}
+	for _, r := range regions {
+		delete(c.frees, r.Base)
+		c.submit(lease.Freed{Region: r, OK: gone}, verdict(func(s lease.Step, _ error) {
+			if s.Outcome == lease.Done && gone {
+				c.count.Frees++
+				c.event(Event{Kind: RegionFreed, Region: r.String()})
+			}
+			if left--; left == 0 {
+				then()
+			}
+		}))
+	}
+}
+
+func appendRegion(all []packet.Region, r packet.Region) []packet.Region {
+	for _, o := range all {
+		if o == r {
+			return all
+		}
+	}
+	return append(all, r)
+}
