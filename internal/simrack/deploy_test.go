@@ -194,7 +194,7 @@ func TestDeploy(t *testing.T) {
 		do(r.Kill(victim.Blade, victim.Name))
 		r.until("a killed program is started again", func(d *resources.Deployment) bool {
 			i := d.Instances[0]
-			return i.Status == resources.Running && i.Node != victim.Node && i.Failures == 1
+			return i.Status == resources.Running && i.Node == victim.Node && i.Since.After(victim.Since) && i.Failures == 1 // its next incarnation
 		})
 		r.running("two nodes again", 2)
 		r.calls(client, 50)
@@ -326,7 +326,8 @@ func TestDeploy_OutlivesTheGatekeeper(t *testing.T) {
 		victim := after[0].Instances[1]
 		must(r.Kill(victim.Blade, victim.Name))
 		r.until("it is replaced", func(d *resources.Deployment) bool {
-			return d.Instances[1].Status == resources.Running && d.Instances[1].Node != victim.Node
+			i := d.Instances[1]
+			return i.Status == resources.Running && i.Node == victim.Node && i.Since.After(victim.Since)
 		})
 		r.running("in the end", 2)
 	})
