@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 )
@@ -93,6 +95,7 @@ type process struct {
 func (p *process) live(started chan<- error, out io.Writer) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) // programs need none of the daemon's privileges
 	err := p.cmd.Start()
 	started <- err
 	if err != nil {
