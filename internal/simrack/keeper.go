@@ -53,6 +53,16 @@ func (k *keeper) closeLog() error {
 	return k.store.Close()
 }
 
+// Log is the log of the Gatekeeper that runs; nil without Config.Disk.
+func (r *Rack) Log() *log.Log {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keeper == nil {
+		return nil
+	}
+	return r.keeper.store
+}
+
 // CrashGatekeeper ends the Gatekeeper as SIGKILL would: what it had not logged is
 // lost, and so is what the switch hands up until RestartGatekeeper. It is for a
 // rack with Config.Disk. OnFrame may call it.

@@ -1,0 +1,126 @@
+package crash
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// crasher crashes what it is told to, at the packets that it is told.
+type crasher struct {
+	run    *Run
+	due    map[int][]Crash // by packet
+	begin  sync.WaitGroup  // comebacks under way
+	cancel context.CancelFunc
+	ctx    context.Context //nolint:containedctx // of comebacks
+
+	mu      sync.Mutex
+	armed   bool
+	packets int
+	hit     int
+}
+
+func newCrasher(r *Run, cs Crashes) *crasher {
+	c := &crasher{run: r, due: map[int][]Crash{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	for _, one := range cs {
+		c.due[one.At] = append(c.due[one.At], one)
+	}
+	return c
+}
+
+// arm begins to count packets, disarm ends it.
+func (c *crasher) arm() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = true
+}
+
+func (c *crasher) disarm() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = false
+}
+
+func (c *crasher) hits() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hit
+}
+
+// wait waits until all that comes back is back.
+func (c *crasher) wait() { c.begin.Wait() }
+
+// onFrame is the wire's.
+func (c *crasher) onFrame(f wire.Frame) {
+	c.mu.Lock()
+	if !c.armed || f.Stage == wire.Lost {
+		c.mu.Unlock()
+		return
+	}
+	at := c.packets
+	if f.Stage == wire.Arrived {
+		c.packets++
+	}
+	c.mu.Unlock()
+	for _, one := range c.due[at] {
+		if one.After == (f.Stage == wire.Arrived) {
+			c.strike(one)
+		}
+	}
+}
+
+// strike carries a crash out.
+func (c *crasher) strike(one Crash) {
+	rack := c.run.rack
+	if one.How == Restart {
+		c.count()
+		rack.CrashGatekeeper()
+		c.later(one.Back, func() error { return rack.RestartGatekeeper(c.ctx) })
+		return
+	}
+	at, ok := c.run.where(one.Victim)
+	if !ok {
+		return
+	}
+	switch one.How {
+	case Kill:
+		if rack.KillSoon(at.blade, at.instance) == nil {
+			c.count()
+		}
+	case Cut:
+		c.count()
+		c.cut(rack, at.blade, one.Back)
+	case Pause:
+		c.count()
+		host := rack.Host(at.blade)
+		host.SetLink(false)
+		c.later(one.Back, func() error { host.SetLink(true); return nil })
+	}
+}
+
+// cut cuts a blade's power; it comes back after a time, or with the end of the run.
+func (c *crasher) cut(rack *simrack.Rack, blade string, back time.Duration) {
+	if rack.CrashBlade(blade) == nil {
+		c.later(back, func() error { return rack.BootBlade(blade) })
+	}
+}
+
+func (c *crasher) count() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hit++
+}
+
+// later does something after a time.
+func (c *crasher) later(after time.Duration, f func() error) {
+	c.begin.Go(func() {
+		<-time.After(after)
+		if err := f(); err != nil {
+			c.run.ledger.complain("coming back: %v", err)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package crash
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Case is one run of a program: how the network is, and what crashes.
+type Case struct {
+	Network string
+	Crashes Crashes
+}
+
+// Victims are the names of what can crash in a program's run: its services, its
+// mains, and the Gatekeeper.
+func (p *Program) Victims() []string {
+	vs := []string{Gatekeeper}
+	for i := range p.Services {
+		vs = append(vs, ServiceName(i))
+	}
+	for i, c := range p.Clients {
+		if c.Main {
+			vs = append(vs, p.clientName(i))
+		}
+	}
+	return vs
+}
+
+// Every returns the cases in which each victim crashes before and after each packet
+// of a run of so many, on a good network.
+func Every(p *Program, packets int) (cs []Case) {
+	for at := range packets {
+		for _, after := range []bool{false, true} {
+			for _, v := range p.Victims() {
+				one := Crash{At: at, After: after, Victim: v, How: Kill}
+				if v == Gatekeeper {
+					one.How, one.Back = Restart, time.Millisecond
+				}
+				cs = append(cs, Case{"good", Crashes{one}})
+			}
+		}
+	}
+	return cs
+}
+
+// Draw returns the n-th of the total random cases of a program whose run has so
+// many packets: the first crash goes through all of them, the others are anywhere
+// later.
+func Draw(p *Program, seed uint64, packets, n, total int) Case {
+	r := rand.New(rand.NewPCG(seed, uint64(n)))
+	c := Case{Network: "good"}
+	switch d := r.IntN(100); {
+	case d < 10:
+		c.Network = "lossy"
+	case d < 15:
+		c.Network = "late"
+	}
+	at := n * packets / max(1, total)
+	at += r.IntN(max(1, (n+1)*packets/max(1, total)-at))
+	c.Crashes = Crashes{draw(p, r, at)}
+	for r.IntN(3) == 0 && len(c.Crashes) < 4 {
+		at += r.IntN(max(2, packets))
+		c.Crashes = append(c.Crashes, draw(p, r, at))
+	}
+	return c
+}
+
+// draw draws what crashes at a packet.
+func draw(p *Program, r *rand.Rand, at int) Crash {
+	vs := p.Victims()
+	c := Crash{At: at, After: r.IntN(2) == 0, Victim: vs[r.IntN(len(vs))], How: Kill}
+	upTo := func(d time.Duration) time.Duration { return 1 + time.Duration(r.Int64N(int64(d))) }
+	switch d := r.IntN(100); {
+	case c.Victim == Gatekeeper:
+		c.How, c.Back = Restart, upTo([]time.Duration{time.Microsecond, time.Millisecond, 100 * time.Millisecond, 2 * time.Second}[d%4])
+	case d < 25:
+		c.How, c.Back = Cut, upTo(10*time.Second)
+	case d < 40:
+		c.How, c.Back = Pause, upTo(6*time.Second)
+	}
+	return c
+}

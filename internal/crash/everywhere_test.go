@@ -1,0 +1,203 @@
+package crash
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+var (
+	flagSeed    = flag.Uint64("crash.seed", 0, "only the program of this seed (0: all)")
+	flagPoint   = flag.String("crash.point", "", "with these crashes only, as a failure prints them; none for no crash")
+	flagNetwork = flag.String("crash.net", "good", "with -crash.point: on this network")
+	flagFor     = flag.Duration("crash.for", 0, "go on with new seeds for so long")
+	flagSeeds   = flag.Int("crash.seeds", 0, "how many seeds (0: what CI runs)")
+	flagCases   = flag.Int("crash.cases", 0, "how many random cases for each seed (0: what CI runs)")
+	flagPolicy  = flag.String("crash.policy", "recover", "of all calls")
+	flagVerbose = flag.Bool("crash.v", false, "print the program and the rack's log")
+)
+
+// What CI runs: seeds × cases random ones, and every packet of some programs.
+const (
+	seeds, cases    = 210, 50
+	everySeeds      = 1
+	shortCases      = 4 // under -short, with the race detector
+	shortSeeds      = 12
+	failuresPerSeed = 3
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	debug.SetGCPercent(400) // each case makes a rack of 10 MiB and drops it
+	goleak.VerifyTestMain(m)
+}
+
+func policy(t *testing.T) rpc.Policy {
+	for p := rpc.PolicyNone; p <= rpc.PolicyTainted; p++ {
+		if p.String() == *flagPolicy {
+			return p
+		}
+	}
+	t.Fatalf("no policy %q", *flagPolicy)
+	return 0
+}
+
+// perform runs one case.
+func perform(t *testing.T, p *Program, want *Expectation, opt Options) (report *Report) {
+	t.Helper()
+	if *flagVerbose {
+		opt.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	opt.Policy = policy(t)
+	var err error
+	synctest.Test(t, func(t *testing.T) {
+		opt.Settle = synctest.Wait
+		report, err = Perform(t.Context(), p, want, opt)
+	})
+	if report == nil {
+		report = &Report{}
+	}
+	if err != nil {
+		report.Wrong = append(report.Wrong, err.Error())
+	}
+	return report
+}
+
+// tally is what a test has done, for its last line.
+type tally struct {
+	sync.Mutex
+	cases, hits, failed int
+	busy                time.Duration
+}
+
+func (c *tally) add(r *Report, took time.Duration) {
+	c.Lock()
+	defer c.Unlock()
+	c.cases++
+	c.hits += min(1, r.Crashes)
+	c.failed += min(1, len(r.Wrong))
+	c.busy += took
+}
+
+// program makes a seed's program.
+func program(t *testing.T, seed uint64) (*Program, *Expectation) {
+	t.Helper()
+	p := Generate(seed)
+	if *flagPolicy == "none" { // of which no main can be
+		for i := range p.Clients {
+			p.Clients[i].Main = false
+		}
+	}
+	want, err := Model(p)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p)
+	}
+	if *flagVerbose {
+		t.Logf("\n%s", p)
+	}
+	return p, want
+}
+
+// check runs a case and reports what is wrong with it.
+func check(t *testing.T, p *Program, want *Expectation, seed uint64, c Case, sum *tally) *Report {
+	t.Helper()
+	began := time.Now()
+	r := perform(t, p, want, Options{Seed: seed, Network: c.Network, Crashes: c.Crashes})
+	sum.add(r, time.Since(began))
+	if len(r.Wrong) > 0 {
+		point := c.Crashes.String()
+		if point == "" {
+			point = "none"
+		}
+		t.Errorf("%s\nto see it again: go test ./internal/crash -run TestCrashEverywhere -crash.seed=%d -crash.net=%s -crash.point=%s -crash.v",
+			strings.Join(r.Wrong, "\n"), seed, c.Network, point)
+	}
+	return r
+}
+
+// TestCrashEverywhere: see the package's documentation.
+func TestCrashEverywhere(t *testing.T) {
+	sum := new(tally)
+	t.Cleanup(func() {
+		t.Logf("%d cases, %d of them with a crash that hit somebody, %d failed; %s each",
+			sum.cases, sum.hits, sum.failed, (sum.busy / time.Duration(max(1, sum.cases))).Round(time.Microsecond))
+	})
+	if *flagPoint != "" {
+		replay(t, sum)
+		return
+	}
+	first, count := uint64(1), seeds
+	perSeed := cases
+	if testing.Short() {
+		count, perSeed = shortSeeds, shortCases
+	}
+	if *flagSeeds > 0 {
+		count = *flagSeeds
+	}
+	if *flagCases > 0 {
+		perSeed = *flagCases
+	}
+	if *flagSeed != 0 {
+		first, count = *flagSeed, 1
+	}
+	until := time.Now().Add(*flagFor)
+	for seed := first; seed < first+uint64(count) || time.Now().Before(until); seed++ {
+		every := seed <= everySeeds && !testing.Short() || *flagFor > 0 && seed%8 == 0
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			if *flagFor == 0 {
+				t.Parallel()
+			}
+			oneSeed(t, seed, perSeed, every, sum)
+		})
+	}
+}
+
+// replay runs one case.
+func replay(t *testing.T, sum *tally) {
+	if *flagPoint == "none" {
+		*flagPoint = ""
+	}
+	cs, err := ParseCrashes(*flagPoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, want := program(t, *flagSeed)
+	r := check(t, p, want, *flagSeed, Case{*flagNetwork, cs}, sum)
+	t.Logf("%d packets, %d crashes, %s of virtual time", r.Packets, r.Crashes, r.Took)
+}
+
+// oneSeed runs a program without crashes and then with.
+func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
+	p, want := program(t, seed)
+	calm := check(t, p, want, seed, Case{Network: "good"}, sum)
+	if t.Failed() {
+		return
+	}
+	var all []Case
+	if every {
+		all = Every(p, calm.Packets)
+	}
+	for n := range total {
+		all = append(all, Draw(p, seed, calm.Packets, n, total))
+	}
+	failures := 0
+	for _, c := range all {
+		if r := check(t, p, want, seed, c, sum); len(r.Wrong) > 0 {
+			if failures++; failures == failuresPerSeed {
+				t.Logf("no more of seed %d", seed)
+				return
+			}
+		}
+	}
+}

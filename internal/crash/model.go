@@ -1,0 +1,127 @@
+package crash
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+)
+
+// Expectation is what a program must come to.
+type Expectation struct {
+	Values  []uint64      // of the clients' scripts
+	Refused []bool        // nobody refuses a client's script; kept for the oracle's sake
+	Adds    []map[int]int // by service: how often each operation has made an entry
+	Bumps   []uint64      // by service
+	Effects map[int]int   // how often each operation does something outside
+}
+
+// Model carries a program out without a rack: one thing after the other, nothing
+// fails. It shares the interpreter with the rack, and nothing else.
+func Model(p *Program) (*Expectation, error) {
+	e := &Expectation{Effects: map[int]int{}}
+	for range p.Services {
+		e.Adds = append(e.Adds, map[int]int{})
+		e.Bumps = append(e.Bumps, 0)
+	}
+	mem := &modelMemory{regions: map[dsm.Pointer][]byte{}}
+	for i := range p.Clients {
+		s := &p.Clients[i].Script
+		out, err := newMachine(s, 0, nil).run(context.Background(), &modelWorld{e, mem, -1}, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.clientName(i), err)
+		}
+		e.Values = append(e.Values, out.Value)
+		e.Refused = append(e.Refused, out.Refused)
+	}
+	return e, nil
+}
+
+type modelMemory struct {
+	regions map[dsm.Pointer][]byte // by their first bytes' pointers
+	last    int64
+}
+
+// modelWorld is an execution in the model.
+type modelWorld struct {
+	*Expectation
+	mem     *modelMemory
+	service int
+}
+
+// regionSpace is how far apart the model's regions lie.
+const regionSpace = 1 << 20
+
+// find returns n bytes from p on.
+func (m *modelMemory) find(p dsm.Pointer, n int) ([]byte, error) {
+	at := int64(binary.BigEndian.Uint64(p[8:]) % regionSpace)
+	b, ok := m.regions[p.Add(-at)]
+	if !ok || at+int64(n) > int64(len(b)) {
+		return nil, fmt.Errorf("crash: the program touches %d bytes at %s, which are nobody's", n, p)
+	}
+	return b[at : at+int64(n)], nil
+}
+
+func (w *modelWorld) Alloc(size int) (dsm.Pointer, error) {
+	w.mem.last += regionSpace
+	p := dsm.Pointer{}.Add(w.mem.last)
+	w.mem.regions[p] = make([]byte, size)
+	return p, nil
+}
+
+func (w *modelWorld) Write(p dsm.Pointer, b []byte) error {
+	to, err := w.mem.find(p, len(b))
+	copy(to, b)
+	return err
+}
+
+func (w *modelWorld) Read(p dsm.Pointer, b []byte) error {
+	from, err := w.mem.find(p, len(b))
+	copy(b, from)
+	return err
+}
+
+func (w *modelWorld) Free(p dsm.Pointer) error {
+	_, err := w.mem.find(p, 0)
+	delete(w.mem.regions, p)
+	return err
+}
+
+func (w *modelWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error) {
+	s := &op.Body[0]
+	m := newMachine(s, noise, lent)
+	m.Out.Value = uint64(op.N)
+	return m.run(context.Background(), &modelWorld{w.Expectation, w.mem, op.Service}, s)
+}
+
+func (w *modelWorld) Post(op *Op, noise uint64, given []dsm.Pointer) error {
+	_, err := w.Call(op, noise, given)
+	return err
+}
+
+func (w *modelWorld) Go(f func(world) error) branch { return modelBranch{f(w)} }
+
+type modelBranch struct{ err error }
+
+func (b modelBranch) Wait() error { return b.err }
+
+func (w *modelWorld) Any([]branch) (int, error) { return 0, nil }
+
+func (w *modelWorld) Add(op *Op, _ uint64) (int, error) {
+	w.Adds[w.service][op.N]++
+	return 0, nil
+}
+
+func (w *modelWorld) Bump() (uint64, error) {
+	w.Bumps[w.service]++
+	return w.Bumps[w.service], nil
+}
+
+func (w *modelWorld) Effect(op *Op) (uint64, error) {
+	w.Effects[op.N]++
+	return 0, nil
+}
+
+func (w *modelWorld) Look() (uint64, error)     { return 0, nil }
+func (w *modelWorld) Checkpoint(*machine) error { return nil }

@@ -1,0 +1,181 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// judge compares what has happened with what should have.
+func (r *Run) judge(ctx context.Context, want *Expectation) error {
+	if err := r.idle(ctx, "calls are under way", func(s *gatekeeper.Snapshot) bool {
+		return !slices.ContainsFunc(s.Calls, func(c gatekeeper.CallState) bool { return c.Stage != "finished" })
+	}); err != nil {
+		return err
+	}
+	if err := r.audit(ctx, want); err != nil {
+		return err
+	}
+	r.judgeClients(want)
+	r.judgeEffects(want)
+	return r.clean(ctx)
+}
+
+// judgeClients compares results.
+func (r *Run) judgeClients(want *Expectation) {
+	for i := range r.p.Clients {
+		out, ok := r.ledger.outcome(i)
+		if !ok {
+			r.ledger.complain("%s has no result", r.p.clientName(i))
+		} else if out.Value != want.Values[i] {
+			r.ledger.complain("%s has come to %#x, want %#x", r.p.clientName(i), out.Value, want.Values[i])
+		}
+	}
+}
+
+// judgeEffects compares side effects: each once, and again at most for each crash.
+func (r *Run) judgeEffects(want *Expectation) {
+	got, most := r.ledger.sideEffects(), 1+r.crash.hits()
+	for _, op := range slices.Sorted(maps.Keys(want.Effects)) {
+		if got[op] < 1 || got[op] > most {
+			r.ledger.complain("operation %d has had %d effects, with %d crashes", op, got[op], most-1)
+		}
+		delete(got, op)
+	}
+	if len(got) > 0 {
+		r.ledger.complain("effects of operations that have none: %v", got)
+	}
+}
+
+// audit compares the services' states, and what their callers have seen of them.
+func (r *Run) audit(ctx context.Context, want *Expectation) error {
+	n, err := r.rack.Join(ctx, "c1", "auditor")
+	if err != nil {
+		return fmt.Errorf("auditor: %w", err)
+	}
+	w := &rackWorld{run: r, ctx: ctx, node: n}
+	seen := map[int]uint64{}
+	for i := range r.p.Clients {
+		out, _ := r.ledger.outcome(i)
+		for _, m := range out.Marks {
+			seen[m.Op] = m.Value
+		}
+	}
+	for i, s := range r.p.Services {
+		if !s.Stateful {
+			continue
+		}
+		books, err := w.client(i).Audit(ctx)
+		if err != nil {
+			return fmt.Errorf("audit of %s: %w", ServiceName(i), err)
+		}
+		r.judgeMarks(i, marksOf(books.Marks), want.Adds[i], seen)
+		if uint64(books.Bumps) != want.Bumps[i] {
+			r.ledger.complain("service %s: the counter in memory is %d, want %d", ServiceName(i), books.Bumps, want.Bumps[i])
+		}
+	}
+	return n.Close(ctx)
+}
+
+// judgeMarks compares a service's entries with those that should be there, and with
+// what the callers were told.
+func (r *Run) judgeMarks(service int, got []Mark, want map[int]int, seen map[int]uint64) {
+	counts := map[int]int{}
+	for _, m := range got {
+		counts[m.Op]++
+		if v, ok := seen[m.Op]; ok && v != m.Value {
+			r.ledger.complain("service %s: operation %d has entered %#x, and its caller was told %#x", ServiceName(service), m.Op, m.Value, v)
+		}
+	}
+	if !maps.Equal(counts, want) {
+		r.ledger.complain("service %s has entries of operations (by count) %v, want %v", ServiceName(service), counts, want)
+	}
+}
+
+// idle waits until the Gatekeeper's state is as it should be.
+func (r *Run) idle(ctx context.Context, what string, good func(s *gatekeeper.Snapshot) bool) error {
+	pause := time.Millisecond
+	for total := time.Duration(0); ; total += pause {
+		s, err := r.rack.Gatekeeper().Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		if good(&s) {
+			return nil
+		}
+		if total > time.Minute {
+			return fmt.Errorf("%w: after a minute %s: %s", errStuck, what, r.describe())
+		}
+		<-time.After(pause)
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// clean undeploys everything and looks for what is left.
+func (r *Run) clean(ctx context.Context) error {
+	gk := r.rack.Gatekeeper()
+	if _, any := r.mains(); any {
+		if err := gk.Undeploy(ctx, appName+"-mains"); err != nil {
+			return err
+		}
+	}
+	if err := gk.Undeploy(ctx, appName); err != nil {
+		return err
+	}
+	err := r.idle(ctx, "nodes, regions or calls are left", func(s *gatekeeper.Snapshot) bool {
+		return len(s.Nodes) == 0 && len(s.Services) == 0 && len(s.Regions) == 0 && len(s.Calls) == 0 && r.memoryLeft() == ""
+	})
+	if err != nil {
+		r.ledger.complain("%v; %s", err, r.memoryLeft())
+		return nil
+	}
+	rules, err := gk.Rules(ctx, "dsm_access")
+	if err != nil {
+		return err
+	}
+	if len(rules) > 0 {
+		r.ledger.complain("access rules are left: %v", rules)
+	}
+	if left := r.recordsLeft(); left != "" {
+		r.ledger.complain("records are left: %s", left)
+	}
+	return nil
+}
+
+// memoryLeft tells what memory servers keep, "" if nothing.
+func (r *Run) memoryLeft() string {
+	for _, name := range []string{"m1", "m2"} {
+		s := r.rack.MemoryServer(name)
+		if used, undo := s.Used(), s.Metrics().Undo; used > 0 || undo.Executions > 0 {
+			return fmt.Sprintf("%s: %d bytes in use, undo of %d executions", name, used, undo.Executions)
+		}
+	}
+	return ""
+}
+
+// recordsLeft tells which records of calls and regions the log holds, "" if none.
+func (r *Run) recordsLeft() string {
+	counts := map[string]int{}
+	for rec, err := range r.rack.Log().Records() {
+		if err != nil {
+			return err.Error()
+		}
+		switch rec.Kind {
+		case log.KindCall, log.KindReply, log.KindRegion, log.KindCut, log.KindNode, log.KindSession:
+			counts[fmt.Sprint(rec.Kind)]++
+		}
+	}
+	if len(counts) == 0 {
+		return ""
+	}
+	return fmt.Sprint(counts)
+}
+
+// DefaultPolicy is the policy under test.
+const DefaultPolicy = rpc.PolicyRecover

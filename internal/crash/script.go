@@ -1,0 +1,177 @@
+package crash
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Kind is what an operation of a script does.
+type Kind string
+
+// The kinds of operations. "Folded" means that what is seen goes into the
+// script's value.
+const (
+	Alloc      Kind = "alloc"      // a region of Size bytes, in Slot
+	Write      Kind = "write"      // Size bytes at At of the region in Slot, made of the value
+	Read       Kind = "read"       // those bytes, folded
+	Free       Kind = "free"       // the region in Slot
+	Call       Kind = "call"       // Service runs Body[0], is lent Lend; folded; its result region in Slot
+	Post       Kind = "post"       // Service runs Body[0] one-way, is given Lend
+	Fork       Kind = "fork"       // Body beside each other, each may read Lend; folded in order
+	Race       Kind = "race"       // as Fork, but who ends first goes into the noise
+	Add        Kind = "add"        // an entry in the service's state
+	Bump       Kind = "bump"       // the counter in distributed memory that the service keeps
+	Effect     Kind = "effect"     // something outside, counted by the operation's number
+	Look       Kind = "look"       // at clock and dice; goes into the noise
+	Checkpoint Kind = "checkpoint" // of a durable main
+	Fail       Kind = "fail"       // the call ends with a declared exception
+)
+
+// Op is one operation. N is its number, unique in the program.
+type Op struct {
+	N       int      `json:"n"`
+	Kind    Kind     `json:"k"`
+	Slot    int      `json:"s,omitempty"` // of a region; −1 for none
+	Size    int      `json:"z,omitempty"`
+	At      int      `json:"a,omitempty"`
+	Service int      `json:"c,omitempty"`
+	Lend    []int    `json:"l,omitempty"` // slots
+	Body    []Script `json:"b,omitempty"`
+}
+
+// Script is what one execution, or one branch of it, does. Its first slots are the
+// regions that it was lent or given.
+type Script struct {
+	Ops    []Op `json:"o"`
+	Slots  int  `json:"n,omitempty"` // how many it has
+	Result int  `json:"r"`           // the slot that it returns; −1 for none
+}
+
+// encode is a script's form in a call.
+func (s *Script) encode() []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // nothing in it can fail
+	}
+	return b
+}
+
+func decode(b []byte) (*Script, error) {
+	s := new(Script)
+	return s, json.Unmarshal(b, s)
+}
+
+// each calls f for every operation, with the service that carries it out, −1 for
+// the client.
+func (s *Script) each(service int, f func(service int, op *Op)) {
+	for i := range s.Ops {
+		op := &s.Ops[i]
+		f(service, op)
+		in := service
+		if op.Kind == Call || op.Kind == Post {
+			in = op.Service
+		}
+		for j := range op.Body {
+			op.Body[j].each(in, f)
+		}
+	}
+}
+
+// write prints the script, indented.
+func (s *Script) write(b *strings.Builder, indent string) {
+	for _, op := range s.Ops {
+		fmt.Fprintf(b, "%s%d %s", indent, op.N, op.Kind)
+		switch op.Kind {
+		case Alloc:
+			fmt.Fprintf(b, " r%d = %d bytes", op.Slot, op.Size)
+		case Write, Read:
+			fmt.Fprintf(b, " r%d[%d:%d]", op.Slot, op.At, op.At+op.Size)
+		case Free:
+			fmt.Fprintf(b, " r%d", op.Slot)
+		case Call, Post:
+			fmt.Fprintf(b, " %s%s", ServiceName(op.Service), slots(op.Lend))
+			if op.Kind == Call && op.Slot >= 0 {
+				fmt.Fprintf(b, " → r%d", op.Slot)
+			}
+		case Fork, Race:
+			b.WriteString(slots(op.Lend))
+		}
+		b.WriteByte('\n')
+		for i := range op.Body {
+			if len(op.Body) > 1 {
+				fmt.Fprintf(b, "%s  branch %d\n", indent, i)
+			}
+			op.Body[i].write(b, indent+"    ")
+		}
+	}
+	if s.Result >= 0 {
+		fmt.Fprintf(b, "%sreturn r%d\n", indent, s.Result)
+	}
+}
+
+func slots(s []int) string {
+	var b strings.Builder
+	b.WriteByte('(')
+	for i, n := range s {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "r%d", n)
+	}
+	return b.String() + ")"
+}
+
+// ServiceName is what a service is called, and the program that exports it.
+func ServiceName(i int) string { return string(rune('A' + i)) }
+
+// Service is one service of a program.
+type Service struct {
+	Stateful bool
+	Deltas   bool // tells its changes, not only snapshots
+}
+
+// Client is one who calls: a durable main, or a plain client.
+type Client struct {
+	Main   bool
+	Script Script
+}
+
+// Name is the client's.
+func (p *Program) clientName(i int) string {
+	if p.Clients[i].Main {
+		return fmt.Sprint("main", i)
+	}
+	return fmt.Sprint("client", i)
+}
+
+// Program is services and those who call them.
+type Program struct {
+	Services []Service
+	Clients  []Client
+	Ops      int  // numbers given
+	Apart    bool // each service runs on a blade of its own; else they share
+}
+
+// String prints the program for people.
+func (p *Program) String() string {
+	var b strings.Builder
+	if p.Apart {
+		b.WriteString("services apart\n")
+	}
+	for i, s := range p.Services {
+		fmt.Fprintf(&b, "service %s", ServiceName(i))
+		switch {
+		case s.Deltas:
+			b.WriteString(", stateful with deltas")
+		case s.Stateful:
+			b.WriteString(", stateful")
+		}
+		b.WriteByte('\n')
+	}
+	for i := range p.Clients {
+		fmt.Fprintf(&b, "%s\n", p.clientName(i))
+		p.Clients[i].Script.write(&b, "    ")
+	}
+	return b.String()
+}

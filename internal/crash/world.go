@@ -1,0 +1,179 @@
+package crash
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/crash/gen-go/actor"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+)
+
+// rackWorld is an execution on a rack, a branch of one, or a plain client.
+type rackWorld struct {
+	run    *Run
+	ctx    context.Context //nolint:containedctx // the execution's, or the branch's
+	node   *rpc.Node
+	memory func(context.Context) *dsm.Client
+	actor  *performer // nil for a client
+	// durable says that it is a durable main.
+	durable bool
+}
+
+func (w *rackWorld) Alloc(size int) (dsm.Pointer, error) {
+	return w.memory(w.ctx).Alloc(w.ctx, uint64(size))
+}
+
+func (w *rackWorld) Write(p dsm.Pointer, b []byte) error {
+	_, err := w.memory(w.ctx).Write(w.ctx, p, b)
+	return err
+}
+
+func (w *rackWorld) Read(p dsm.Pointer, b []byte) error {
+	_, err := w.memory(w.ctx).Read(w.ctx, p, b)
+	return err
+}
+
+func (w *rackWorld) Free(p dsm.Pointer) error { return w.memory(w.ctx).Free(w.ctx, p) }
+
+// client returns stubs for a service. They may be used by one goroutine.
+func (w *rackWorld) client(service int) *actor.ActorClient {
+	return actor.NewActorClient(w.node.Client(ServiceName(service), rpc.WithPolicy(w.run.opt.Policy)))
+}
+
+// encode is what a call carries.
+func (op *Op) encode() []byte {
+	b, err := json.Marshal(op)
+	if err != nil {
+		panic(err) // nothing in it can fail
+	}
+	return b
+}
+
+func references(ptrs []dsm.Pointer) []*bifrost.GlobalPointer {
+	out := []*bifrost.GlobalPointer{}
+	for _, p := range ptrs {
+		out = append(out, rpc.GlobalPointer(p))
+	}
+	return out
+}
+
+func (w *rackWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error) {
+	answer, err := w.client(op.Service).Act(w.ctx, op.encode(), int64(noise), references(lent))
+	var refused *actor.Refused
+	if errors.As(err, &refused) {
+		out := Outcome{Value: uint64(refused.Value), Noise: uint64(refused.Noise), Marks: marksOf(refused.Marks), Refused: true}
+		return out, w.run.ledger.observe(op.N, out)
+	}
+	if err != nil {
+		return Outcome{}, fmt.Errorf("operation %d: %w", op.N, err)
+	}
+	out := Outcome{Value: uint64(answer.Value), Noise: uint64(answer.Noise), Marks: marksOf(answer.Marks)}
+	if out.Region, err = rpc.PointerOf(answer.Region); err != nil {
+		return out, err
+	}
+	return out, w.run.ledger.observe(op.N, out)
+}
+
+func (w *rackWorld) Post(op *Op, noise uint64, given []dsm.Pointer) error {
+	err := w.client(op.Service).Post(w.ctx, op.encode(), int64(noise), references(given))
+	if err != nil {
+		return fmt.Errorf("operation %d: %w", op.N, err)
+	}
+	return nil
+}
+
+func (w *rackWorld) Go(f func(world) error) branch {
+	return rpc.Go(w.ctx, func(ctx context.Context) error {
+		inner := *w
+		inner.ctx = ctx
+		return f(&inner)
+	})
+}
+
+func (w *rackWorld) Any(branches []branch) (int, error) {
+	var all []*rpc.Branch
+	for _, b := range branches {
+		all = append(all, b.(*rpc.Branch))
+	}
+	return rpc.WaitAny(w.ctx, all...)
+}
+
+// errNoState is a mistake in the program.
+var errNoState = errors.New("crash: the script changes the state of what has none")
+
+func (w *rackWorld) Add(op *Op, noise uint64) (int, error) {
+	if w.actor == nil || w.actor.books == nil {
+		return 0, errNoState
+	}
+	b := w.actor.books
+	n := len(b.Marks) + 1
+	b.Marks = append(b.Marks, Mark{op.N, markOf(noise, n)})
+	return n, nil
+}
+
+func (w *rackWorld) Bump() (uint64, error) {
+	if w.actor == nil || w.actor.books == nil {
+		return 0, errNoState
+	}
+	b := w.actor.books
+	if b.Region.IsNil() {
+		p, err := w.Alloc(64)
+		if err != nil {
+			return 0, err
+		}
+		b.Region = p
+	}
+	n, err := w.counter()
+	if err != nil {
+		return 0, err
+	}
+	return n + 1, w.Write(b.Region, binary.BigEndian.AppendUint64(nil, n+1))
+}
+
+// counter reads the service's counter in distributed memory.
+func (w *rackWorld) counter() (uint64, error) {
+	b := make([]byte, 8)
+	err := w.Read(w.actor.books.Region, b)
+	return binary.BigEndian.Uint64(b), err
+}
+
+func (w *rackWorld) Effect(op *Op) (uint64, error) {
+	b, err := rpc.Effect(w.ctx, fmt.Sprint("operation ", op.N), func(context.Context) ([]byte, error) {
+		return binary.BigEndian.AppendUint64(nil, w.run.ledger.effect(op.N)), nil
+	})
+	if err == nil && len(b) != 8 {
+		err = fmt.Errorf("crash: operation %d: an effect returned %d bytes", op.N, len(b))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint64(b), nil
+}
+
+func (w *rackWorld) Look() (uint64, error) {
+	b := make([]byte, 8)
+	err := rpc.Random(w.ctx, b)
+	return mix(uint64(rpc.Now(w.ctx).UnixNano()), binary.BigEndian.Uint64(b)), err
+}
+
+func (w *rackWorld) Checkpoint(m *machine) error {
+	if !w.durable {
+		return nil
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return rpc.Checkpoint(w.ctx, b)
+}
+
+// same reports whether two outcomes are one.
+func (o Outcome) same(p Outcome) bool {
+	return o.Value == p.Value && o.Noise == p.Noise && o.Refused == p.Refused && o.Region == p.Region && slices.Equal(o.Marks, p.Marks)
+}
