@@ -26,7 +26,14 @@ type client struct {
 	config  clientConfig
 
 	mu      sync.RWMutex
-	methods map[string]*method
+	methods map[methodKey]*method
+}
+
+// methodKey tells apart what a client knows of methods: the policy may change from
+// one call to the next.
+type methodKey struct {
+	name   string
+	policy Policy
 }
 
 // method is what a client knows of a method that it has called.
@@ -56,9 +63,8 @@ type method struct {
 func (n *Node) Client(service string, opts ...ClientOption) thrift.TClient {
 	address := rackaddr.Service(service)
 	c := &client{
-		node: n, service: service, hash: serviceHash(address), methods: make(map[string]*method),
-		config: clientConfig{policy: DefaultPolicy},
-		to:     netio.Message{Remote: netip.AddrPortFrom(address, rackaddr.PortRPC)},
+		node: n, service: service, hash: serviceHash(address), methods: make(map[methodKey]*method),
+		to: netio.Message{Remote: netip.AddrPortFrom(address, rackaddr.PortRPC)},
 	}
 	for _, o := range opts {
 		o.applyClient(&c.config)
@@ -74,8 +80,9 @@ func serviceHash(a netip.Addr) uint64 {
 
 // method returns what is known of a method, which is checked when first called.
 func (c *client) method(name string) (*method, error) {
+	key := methodKey{name, c.config.policy(name)}
 	c.mu.RLock()
-	m := c.methods[name]
+	m := c.methods[key]
 	c.mu.RUnlock()
 	if m != nil {
 		return m, nil
@@ -86,12 +93,9 @@ func (c *client) method(name string) (*method, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m = c.methods[name]; m == nil {
-		m = &method{op: "call " + c.service + "." + name, name: name, wire: wire, policy: c.config.policy}
-		if p, ok := c.config.policies[name]; ok {
-			m.policy = p
-		}
-		c.methods[name] = m
+	if m = c.methods[key]; m == nil {
+		m = &method{op: "call " + c.service + "." + name, name: name, wire: wire, policy: key.policy}
+		c.methods[key] = m
 	}
 	return m, nil
 }

@@ -134,7 +134,16 @@ func (x *export) methodList() ([]control.Method, error) {
 			return nil, fmt.Errorf("methods %s and %s have the same short form %s", other.name, name, wire)
 		}
 		x.methods[wire] = &served{name: name}
-		methods = append(methods, control.Method{Name: name})
+		method := control.Method{Name: name}
+		if p, ok := x.config.policies.of(name); ok {
+			method.Policy = p.String()
+		}
+		methods = append(methods, method)
+	}
+	for name := range x.config.policies.methods {
+		if x.processor.ProcessorMap()[name] == nil {
+			return nil, fmt.Errorf("a policy for method %s, which the service does not have", name)
+		}
 	}
 	return methods, nil
 }

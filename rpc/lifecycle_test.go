@@ -137,7 +137,7 @@ func TestExportRefuses(t *testing.T) {
 	r := testrack.New(wire.Config{})
 	n := joinNode(t, r, "server")
 	proc := testsvc.NewTestProcessor(&testsvc.Handler{})
-	for _, opts := range [][]rpc.ExportOption{{rpc.WithWorkers(0)}, {rpc.WithQueue(-1)}} {
+	for _, opts := range [][]rpc.ExportOption{{rpc.WithWorkers(0)}, {rpc.WithQueue(-1)}, {rpc.WithMethodPolicy(rpc.PolicyNone, "no such")}} {
 		if err := n.Export(t.Context(), "Test", proc, opts...); rpc.CodeOf(err) != rpc.BadRequest {
 			t.Errorf("got %v", err)
 		}
@@ -155,11 +155,16 @@ func TestExportRefuses(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	refuse = false
-	if err := n.Export(t.Context(), "Test", proc, rpc.WithState(noState{})); err != nil {
+	if err := n.Export(t.Context(), "Test", proc, rpc.WithState(noState{}), rpc.WithMethodPolicy(rpc.PolicyTainted, "add")); err != nil {
 		t.Errorf("after a refusal: %v", err)
 	}
 	if err := n.Export(t.Context(), "Test", proc); rpc.CodeOf(err) != rpc.BadRequest {
 		t.Errorf("twice: %v", err)
+	}
+	for _, m := range exported.Methods {
+		if (m.Name == "add") != (m.Policy == "tainted") || m.Name != "add" && m.Policy != "" {
+			t.Errorf("method %+v", m)
+		}
 	}
 	if len(exported.Methods) != len(proc.ProcessorMap()) || !exported.Stateful || exported.Service != "Test" || exported.Node != n.Address() {
 		t.Errorf("exported %+v", exported)

@@ -50,10 +50,11 @@ func WithLogger(l *slog.Logger) JoinOption {
 }
 
 type exportConfig struct {
-	workers int
-	queue   int
-	state   State
-	kept    bool // WithState was given
+	workers  int
+	queue    int
+	state    State
+	kept     bool // WithState was given
+	policies policies
 }
 
 func (c *exportConfig) stateful() bool { return c.kept }
@@ -81,23 +82,67 @@ func WithState(s State) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.state, c.kept = s, true })
 }
 
+// WithMethodPolicy tells the rack what these methods of the service, or all others
+// if none is named, ask for when a node fails. Callers that know the service's IDL
+// go by it unless they are told otherwise; see WithPolicy. The default is
+// DefaultPolicy.
+func WithMethodPolicy(p Policy, methods ...string) ExportOption {
+	return exportFunc(func(c *exportConfig) { c.policies.set(p, methods) })
+}
+
 type clientConfig struct {
-	policy   Policy
-	policies map[string]Policy
+	chosen   policies // by the caller
+	declared policies // by the service's IDL
+}
+
+// policy is that of a method as far as this side knows.
+func (c *clientConfig) policy(method string) Policy {
+	if p, ok := c.chosen.of(method); ok {
+		return p
+	}
+	if p, ok := c.declared.of(method); ok {
+		return p
+	}
+	return DefaultPolicy
 }
 
 // WithPolicy says what becomes of the calls of these methods, or of all others
-// if none is named, when a node fails. The default is DefaultPolicy.
+// if none is named, when a node fails. It goes before what the service's IDL asks
+// for, but an operator's word or the deployment's goes before it. The default is
+// the IDL's, and DefaultPolicy if that says nothing.
 func WithPolicy(p Policy, methods ...string) ClientOption {
-	return clientFunc(func(c *clientConfig) {
-		if len(methods) == 0 {
-			c.policy = p
+	return clientFunc(func(c *clientConfig) { c.chosen.set(p, methods) })
+}
+
+// WithDeclaredPolicy is how the code that "bifrost gen" writes passes on what the
+// IDL says of these methods, or of all others if none is named.
+func WithDeclaredPolicy(p Policy, methods ...string) ClientOption {
+	return clientFunc(func(c *clientConfig) { c.declared.set(p, methods) })
+}
+
+// policies are one source's word on the methods of a service. The zero policies
+// say nothing.
+type policies struct {
+	general *Policy // of the methods that have none of their own
+	methods map[string]Policy
+}
+
+func (s *policies) set(p Policy, methods []string) {
+	if len(methods) == 0 {
+		s.general = &p
+	}
+	for _, m := range methods {
+		if s.methods == nil {
+			s.methods = make(map[string]Policy)
 		}
-		for _, m := range methods {
-			if c.policies == nil {
-				c.policies = make(map[string]Policy)
-			}
-			c.policies[m] = p
-		}
-	})
+		s.methods[m] = p
+	}
+}
+
+// of is the policy of a method, false if nothing is said.
+func (s *policies) of(method string) (Policy, bool) {
+	if p, ok := s.methods[method]; ok || s.general == nil {
+		return p, ok
+	}
+	return *s.general, true
 }

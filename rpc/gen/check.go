@@ -33,7 +33,7 @@ func (c *checker) method(u *unit, s *parser.Service, f *parser.Function) marks {
 	c.only(u, line, on, f.Annotations, markRef, markPolicy)
 	c.only(u, line, "the type of "+on, f.FunctionType.Annotations)
 	m := marks{args: make([]bool, len(f.Arguments))}
-	m.policy = c.choice(u, line, on, markPolicy, c.mark(u, line, on, f.Annotations, markPolicy), policies)
+	m.policy = c.policy(u, line, on, f.Annotations)
 	for i, a := range f.Arguments {
 		m.args[i] = c.argument(u, s, f, a)
 	}
@@ -48,6 +48,12 @@ func (c *checker) method(u *unit, s *parser.Service, f *parser.Function) marks {
 		c.numbered(u, s, f)
 	}
 	return m
+}
+
+// policy returns the runtime's name of the policy that annotations ask for, "" if
+// they do not say.
+func (c *checker) policy(u *unit, line int, on string, list parser.Annotations) string {
+	return c.choice(u, line, on, markPolicy, c.mark(u, line, on, list, markPolicy), policies)
 }
 
 // result checks the mark of a method's result.

@@ -17,7 +17,8 @@
 //
 // By reference go binary, lists of fixed-size numbers, and structs without global
 // pointers inside. bifrost.policy (recover, none, fate-share or tainted) says what
-// becomes of a method's calls when a node fails, bifrost.state (snapshot, the
+// becomes of a method's calls when a node fails, behind a service that it does so for
+// all of its methods; bifrost.state (snapshot, the
 // default, or incremental) that the service has state.
 //
 // On the wire a marked method has two forms. Under its own name it is what plain

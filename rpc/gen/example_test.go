@@ -21,14 +21,15 @@ service Lab {
 	}
 	fmt.Println(files[0].Name)
 	for line := range strings.Lines(string(files[0].Content)) {
-		if strings.HasPrefix(line, "\tDevelop(") || strings.Contains(line, "WithPolicy") {
+		if strings.HasPrefix(line, "\tDevelop(") || strings.Contains(line, "Policy(") {
 			fmt.Println(strings.TrimSpace(line))
 		}
 	}
 	// Output:
 	// photos/lab-bifrost.go
 	// Develop(ctx context.Context, raw *rpc.Ref[[]byte]) (*rpc.Ref[*Photo], error)
-	// rpc.WithPolicy(rpc.PolicyRecover, "develop", "develop.ref"),
+	// rpc.WithDeclaredPolicy(rpc.PolicyRecover, "develop", "develop.ref"),
+	// rpc.WithMethodPolicy(rpc.PolicyRecover, "develop", "develop.ref"),
 }
 
 // What cannot be a reference is refused with its line and what to do.

@@ -20,7 +20,7 @@ const (
 // places says where each annotation belongs.
 var places = map[string]string{
 	markRef:    "it belongs behind an argument's name, or, for the result, behind the method",
-	markPolicy: "it belongs behind a method",
+	markPolicy: "it belongs behind a method or, for all of its methods, behind a service",
 	markState:  "it belongs behind a service",
 }
 

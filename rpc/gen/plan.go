@@ -88,7 +88,7 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	s := &scope{prefix: prefix, self: u, imports: map[string]string{}}
 	v := &fileView{Source: path.Base(u.path), Package: u.packageName()}
 	for _, d := range u.ast.Services {
-		c.only(u, u.lineOf("service", d.Name), "service "+d.Name, d.Annotations, markState)
+		c.only(u, u.lineOf("service", d.Name), "service "+d.Name, d.Annotations, markState, markPolicy)
 		own := c.methods(u, d)
 		all := append(slices.Clone(own), c.inherited(u, d)...)
 		c.names(u, d, all, wire)
@@ -110,11 +110,17 @@ func (c *checker) plan(u *unit, prefix string, wire wireFunc) *fileView {
 	return v
 }
 
-// methods checks a service's own methods.
+// methods checks a service's own methods. Those that do not say have the service's
+// policy.
 func (c *checker) methods(u *unit, s *parser.Service) []method {
+	general := c.policy(u, u.lineOf("service", s.Name), "service "+s.Name, s.Annotations)
 	var list []method
 	for _, f := range s.Functions {
-		list = append(list, method{u, s, f, c.method(u, s, f)})
+		m := method{u, s, f, c.method(u, s, f)}
+		if m.marks.policy == "" {
+			m.marks.policy = general
+		}
+		list = append(list, m)
 	}
 	return list
 }

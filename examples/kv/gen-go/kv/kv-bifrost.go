@@ -54,7 +54,7 @@ func NewStoreRefClient(c thrift.TClient) *StoreRefClient {
 // name of service.
 func OpenStore(node *rpc.Node, service string, opts ...rpc.ClientOption) *StoreRefClient {
 	policies := []rpc.ClientOption{
-		rpc.WithPolicy(rpc.PolicyRecover, "get", "get.ref", "put", "put.ref", "compareAndSet", "compareAndSet.ref", "append", "append.ref", "increment", "remove", "keys"),
+		rpc.WithDeclaredPolicy(rpc.PolicyRecover, "get", "get.ref", "put", "put.ref", "compareAndSet", "compareAndSet.ref", "append", "append.ref", "increment", "remove", "keys"),
 	}
 	return NewStoreRefClient(node.Client(service, append(policies, opts...)...))
 }
@@ -79,7 +79,11 @@ func AddStoreRefs(p interface {
 
 // ExportStore serves the handler on a node.
 func ExportStore(ctx context.Context, node *rpc.Node, service string, h StoreRefHandler, opts ...rpc.ExportOption) error {
-	opts = append([]rpc.ExportOption{rpc.WithState(h)}, opts...)
+	marks := []rpc.ExportOption{
+		rpc.WithState(h),
+		rpc.WithMethodPolicy(rpc.PolicyRecover, "get", "get.ref", "put", "put.ref", "compareAndSet", "compareAndSet.ref", "append", "append.ref", "increment", "remove", "keys"),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewStoreRefProcessor(h), opts...)
 }
 

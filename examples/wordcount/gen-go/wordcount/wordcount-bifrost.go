@@ -41,7 +41,7 @@ func NewMapperRefClient(c thrift.TClient) *MapperRefClient {
 // name of service.
 func OpenMapper(node *rpc.Node, service string, opts ...rpc.ClientOption) *MapperRefClient {
 	policies := []rpc.ClientOption{
-		rpc.WithPolicy(rpc.PolicyRecover, "count", "count.ref"),
+		rpc.WithDeclaredPolicy(rpc.PolicyRecover, "count", "count.ref"),
 	}
 	return NewMapperRefClient(node.Client(service, append(policies, opts...)...))
 }
@@ -63,6 +63,10 @@ func AddMapperRefs(p interface {
 
 // ExportMapper serves the handler on a node.
 func ExportMapper(ctx context.Context, node *rpc.Node, service string, h MapperRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithMethodPolicy(rpc.PolicyRecover, "count", "count.ref"),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewMapperRefProcessor(h), opts...)
 }
 
@@ -221,7 +225,7 @@ func NewReducerRefClient(c thrift.TClient) *ReducerRefClient {
 // name of service.
 func OpenReducer(node *rpc.Node, service string, opts ...rpc.ClientOption) *ReducerRefClient {
 	policies := []rpc.ClientOption{
-		rpc.WithPolicy(rpc.PolicyRecover, "merge", "merge.ref"),
+		rpc.WithDeclaredPolicy(rpc.PolicyRecover, "merge", "merge.ref"),
 	}
 	return NewReducerRefClient(node.Client(service, append(policies, opts...)...))
 }
@@ -243,6 +247,10 @@ func AddReducerRefs(p interface {
 
 // ExportReducer serves the handler on a node.
 func ExportReducer(ctx context.Context, node *rpc.Node, service string, h ReducerRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithMethodPolicy(rpc.PolicyRecover, "merge", "merge.ref"),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewReducerRefProcessor(h), opts...)
 }
 

@@ -100,3 +100,4 @@ func TestPlainServer(t *testing.T) {
 type plainKeeper struct{}
 
 func (plainKeeper) Keep(_ context.Context, film []byte) (int64, error) { return int64(len(film)), nil }
+func (plainKeeper) Kept(context.Context) (int64, error)                { return 0, nil }

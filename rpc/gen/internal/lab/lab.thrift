@@ -51,7 +51,8 @@ service Lab extends shared.Store {
 
 service Keeper {
   i64 keep(1: binary film (bifrost.ref))
-} (bifrost.state)
+  i64 kept() (bifrost.policy = "recover")
+} (bifrost.state, bifrost.policy = "none")
 
 /** No stubs are made for it. */
 service Untouched { void nothing() }

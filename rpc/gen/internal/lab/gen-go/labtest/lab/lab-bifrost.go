@@ -57,8 +57,8 @@ func NewLabRefClient(c thrift.TClient) *LabRefClient {
 // name of service.
 func OpenLab(node *rpc.Node, service string, opts ...rpc.ClientOption) *LabRefClient {
 	policies := []rpc.ClientOption{
-		rpc.WithPolicy(rpc.PolicyNone, "histogram", "histogram.ref"),
-		rpc.WithPolicy(rpc.PolicyRecover, "greet"),
+		rpc.WithDeclaredPolicy(rpc.PolicyNone, "histogram", "histogram.ref"),
+		rpc.WithDeclaredPolicy(rpc.PolicyRecover, "greet"),
 	}
 	return NewLabRefClient(node.Client(service, append(policies, opts...)...))
 }
@@ -89,6 +89,11 @@ func AddLabRefs(p interface {
 
 // ExportLab serves the handler on a node.
 func ExportLab(ctx context.Context, node *rpc.Node, service string, h LabRefHandler, opts ...rpc.ExportOption) error {
+	marks := []rpc.ExportOption{
+		rpc.WithMethodPolicy(rpc.PolicyNone, "histogram", "histogram.ref"),
+		rpc.WithMethodPolicy(rpc.PolicyRecover, "greet"),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewLabRefProcessor(h), opts...)
 }
 
@@ -1263,6 +1268,7 @@ func (a *refLabArchiveArgs) Read(ctx context.Context, in thrift.TProtocol) error
 type KeeperRefHandler interface {
 	rpc.State
 	Keep(ctx context.Context, film *rpc.Ref[[]byte]) (int64, error)
+	Kept(ctx context.Context) (int64, error)
 }
 
 // KeeperRefClient calls the service Keeper by reference; over plain Thrift, where
@@ -1281,7 +1287,11 @@ func NewKeeperRefClient(c thrift.TClient) *KeeperRefClient {
 // OpenKeeper makes a client of a service of the rack, which is exported under the
 // name of service.
 func OpenKeeper(node *rpc.Node, service string, opts ...rpc.ClientOption) *KeeperRefClient {
-	return NewKeeperRefClient(node.Client(service, opts...))
+	policies := []rpc.ClientOption{
+		rpc.WithDeclaredPolicy(rpc.PolicyNone, "keep", "keep.ref"),
+		rpc.WithDeclaredPolicy(rpc.PolicyRecover, "kept"),
+	}
+	return NewKeeperRefClient(node.Client(service, append(policies, opts...)...))
 }
 
 // NewKeeperRefProcessor makes a processor that serves the handler by reference, and
@@ -1301,7 +1311,12 @@ func AddKeeperRefs(p interface {
 
 // ExportKeeper serves the handler on a node.
 func ExportKeeper(ctx context.Context, node *rpc.Node, service string, h KeeperRefHandler, opts ...rpc.ExportOption) error {
-	opts = append([]rpc.ExportOption{rpc.WithState(h)}, opts...)
+	marks := []rpc.ExportOption{
+		rpc.WithState(h),
+		rpc.WithMethodPolicy(rpc.PolicyNone, "keep", "keep.ref"),
+		rpc.WithMethodPolicy(rpc.PolicyRecover, "kept"),
+	}
+	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewKeeperRefProcessor(h), opts...)
 }
 

@@ -5478,6 +5478,7 @@ type Keeper interface {
 	// Parameters:
 	//  - Film
 	Keep(ctx context.Context, film []byte) (_r int64, _err error)
+	Kept(ctx context.Context) (_r int64, _err error)
 }
 
 type KeeperClient struct {
@@ -5530,6 +5531,18 @@ func (p *KeeperClient) Keep(ctx context.Context, film []byte) (_r int64, _err er
 	return _result73.GetSuccess(), nil
 }
 
+func (p *KeeperClient) Kept(ctx context.Context) (_r int64, _err error) {
+	var _args74 KeeperKeptArgs
+	var _result76 KeeperKeptResult
+	var _meta75 thrift.ResponseMeta
+	_meta75, _err = p.Client_().Call(ctx, "kept", &_args74, &_result76)
+	p.SetLastResponseMeta_(_meta75)
+	if _err != nil {
+		return
+	}
+	return _result76.GetSuccess(), nil
+}
+
 type KeeperProcessor struct {
 	processorMap map[string]thrift.TProcessorFunction
 	handler      Keeper
@@ -5550,9 +5563,10 @@ func (p *KeeperProcessor) ProcessorMap() map[string]thrift.TProcessorFunction {
 
 func NewKeeperProcessor(handler Keeper) *KeeperProcessor {
 
-	self74 := &KeeperProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self74.processorMap["keep"] = &keeperProcessorKeep{handler: handler}
-	return self74
+	self77 := &KeeperProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self77.processorMap["keep"] = &keeperProcessorKeep{handler: handler}
+	self77.processorMap["kept"] = &keeperProcessorKept{handler: handler}
+	return self77
 }
 
 func (p *KeeperProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -5565,12 +5579,12 @@ func (p *KeeperProcessor) Process(ctx context.Context, iprot, oprot thrift.TProt
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x75 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x78 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x75.Write(ctx, oprot)
+	x78.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x75
+	return false, x78
 
 }
 
@@ -5579,7 +5593,7 @@ type keeperProcessorKeep struct {
 }
 
 func (p *keeperProcessorKeep) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err76 error
+	var _write_err79 error
 	args := KeeperKeepArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -5625,21 +5639,21 @@ func (p *keeperProcessorKeep) Process(ctx context.Context, seqId int32, iprot, o
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc77 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing keep: "+err2.Error())
+		_exc80 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing keep: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "keep", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err76 = thrift.WrapTException(err2)
+			_write_err79 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc77.Write(ctx, oprot); _write_err76 == nil && err2 != nil {
-			_write_err76 = thrift.WrapTException(err2)
+		if err2 := _exc80.Write(ctx, oprot); _write_err79 == nil && err2 != nil {
+			_write_err79 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err76 == nil && err2 != nil {
-			_write_err76 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err79 == nil && err2 != nil {
+			_write_err79 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err76 == nil && err2 != nil {
-			_write_err76 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err79 == nil && err2 != nil {
+			_write_err79 = thrift.WrapTException(err2)
 		}
-		if _write_err76 != nil {
-			return false, thrift.WrapTException(_write_err76)
+		if _write_err79 != nil {
+			return false, thrift.WrapTException(_write_err79)
 		}
 		return true, err
 	} else {
@@ -5647,19 +5661,109 @@ func (p *keeperProcessorKeep) Process(ctx context.Context, seqId int32, iprot, o
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "keep", thrift.REPLY, seqId); err2 != nil {
-		_write_err76 = thrift.WrapTException(err2)
+		_write_err79 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err76 == nil && err2 != nil {
-		_write_err76 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err79 == nil && err2 != nil {
+		_write_err79 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err76 == nil && err2 != nil {
-		_write_err76 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err79 == nil && err2 != nil {
+		_write_err79 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err76 == nil && err2 != nil {
-		_write_err76 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err79 == nil && err2 != nil {
+		_write_err79 = thrift.WrapTException(err2)
 	}
-	if _write_err76 != nil {
-		return false, thrift.WrapTException(_write_err76)
+	if _write_err79 != nil {
+		return false, thrift.WrapTException(_write_err79)
+	}
+	return true, err
+}
+
+type keeperProcessorKept struct {
+	handler Keeper
+}
+
+func (p *keeperProcessorKept) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
+	var _write_err81 error
+	args := KeeperKeptArgs{}
+	if err2 := args.Read(ctx, iprot); err2 != nil {
+		iprot.ReadMessageEnd(ctx)
+		x := thrift.NewTApplicationException(thrift.PROTOCOL_ERROR, err2.Error())
+		oprot.WriteMessageBegin(ctx, "kept", thrift.EXCEPTION, seqId)
+		x.Write(ctx, oprot)
+		oprot.WriteMessageEnd(ctx)
+		oprot.Flush(ctx)
+		return false, thrift.WrapTException(err2)
+	}
+	iprot.ReadMessageEnd(ctx)
+
+	tickerCancel := func() {}
+	// Start a goroutine to do server side connectivity check.
+	if thrift.ServerConnectivityCheckInterval > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		var tickerCtx context.Context
+		tickerCtx, tickerCancel = context.WithCancel(context.Background())
+		defer tickerCancel()
+		go func(ctx context.Context, cancel context.CancelFunc) {
+			ticker := time.NewTicker(thrift.ServerConnectivityCheckInterval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+					if !iprot.Transport().IsOpen() {
+						cancel()
+						return
+					}
+				}
+			}
+		}(tickerCtx, cancel)
+	}
+
+	result := KeeperKeptResult{}
+	if retval, err2 := p.handler.Kept(ctx); err2 != nil {
+		tickerCancel()
+		err = thrift.WrapTException(err2)
+		if errors.Is(err2, thrift.ErrAbandonRequest) {
+			return false, thrift.WrapTException(err2)
+		}
+		_exc82 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing kept: "+err2.Error())
+		if err2 := oprot.WriteMessageBegin(ctx, "kept", thrift.EXCEPTION, seqId); err2 != nil {
+			_write_err81 = thrift.WrapTException(err2)
+		}
+		if err2 := _exc82.Write(ctx, oprot); _write_err81 == nil && err2 != nil {
+			_write_err81 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err81 == nil && err2 != nil {
+			_write_err81 = thrift.WrapTException(err2)
+		}
+		if err2 := oprot.Flush(ctx); _write_err81 == nil && err2 != nil {
+			_write_err81 = thrift.WrapTException(err2)
+		}
+		if _write_err81 != nil {
+			return false, thrift.WrapTException(_write_err81)
+		}
+		return true, err
+	} else {
+		result.Success = &retval
+	}
+	tickerCancel()
+	if err2 := oprot.WriteMessageBegin(ctx, "kept", thrift.REPLY, seqId); err2 != nil {
+		_write_err81 = thrift.WrapTException(err2)
+	}
+	if err2 := result.Write(ctx, oprot); _write_err81 == nil && err2 != nil {
+		_write_err81 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err81 == nil && err2 != nil {
+		_write_err81 = thrift.WrapTException(err2)
+	}
+	if err2 := oprot.Flush(ctx); _write_err81 == nil && err2 != nil {
+		_write_err81 = thrift.WrapTException(err2)
+	}
+	if _write_err81 != nil {
+		return false, thrift.WrapTException(_write_err81)
 	}
 	return true, err
 }
@@ -5875,6 +5979,171 @@ func (p *KeeperKeepResult) String() string {
 	return fmt.Sprintf("KeeperKeepResult(%+v)", *p)
 }
 
+type KeeperKeptArgs struct {
+}
+
+func NewKeeperKeptArgs() *KeeperKeptArgs {
+	return &KeeperKeptArgs{}
+}
+
+func (p *KeeperKeptArgs) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+			return err
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *KeeperKeptArgs) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "kept_args"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *KeeperKeptArgs) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("KeeperKeptArgs(%+v)", *p)
+}
+
+// Attributes:
+//   - Success
+type KeeperKeptResult struct {
+	Success *int64 `thrift:"success,0" db:"success" json:"success,omitempty"`
+}
+
+func NewKeeperKeptResult() *KeeperKeptResult {
+	return &KeeperKeptResult{}
+}
+
+var KeeperKeptResult_Success_DEFAULT int64
+
+func (p *KeeperKeptResult) GetSuccess() int64 {
+	if !p.IsSetSuccess() {
+		return KeeperKeptResult_Success_DEFAULT
+	}
+	return *p.Success
+}
+func (p *KeeperKeptResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *KeeperKeptResult) Read(ctx context.Context, iprot thrift.TProtocol) error {
+	if _, err := iprot.ReadStructBegin(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
+	}
+
+	for {
+		_, fieldTypeId, fieldId, err := iprot.ReadFieldBegin(ctx)
+		if err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T field %d read error: ", p, fieldId), err)
+		}
+		if fieldTypeId == thrift.STOP {
+			break
+		}
+		switch fieldId {
+		case 0:
+			if fieldTypeId == thrift.I64 {
+				if err := p.ReadField0(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+				return err
+			}
+		}
+		if err := iprot.ReadFieldEnd(ctx); err != nil {
+			return err
+		}
+	}
+	if err := iprot.ReadStructEnd(ctx); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T read struct end error: ", p), err)
+	}
+	return nil
+}
+
+func (p *KeeperKeptResult) ReadField0(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadI64(ctx); err != nil {
+		return thrift.PrependError("error reading field 0: ", err)
+	} else {
+		p.Success = &v
+	}
+	return nil
+}
+
+func (p *KeeperKeptResult) Write(ctx context.Context, oprot thrift.TProtocol) error {
+	if err := oprot.WriteStructBegin(ctx, "kept_result"); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
+	}
+	if p != nil {
+		if err := p.writeField0(ctx, oprot); err != nil {
+			return err
+		}
+	}
+	if err := oprot.WriteFieldStop(ctx); err != nil {
+		return thrift.PrependError("write field stop error: ", err)
+	}
+	if err := oprot.WriteStructEnd(ctx); err != nil {
+		return thrift.PrependError("write struct stop error: ", err)
+	}
+	return nil
+}
+
+func (p *KeeperKeptResult) writeField0(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetSuccess() {
+		if err := oprot.WriteFieldBegin(ctx, "success", thrift.I64, 0); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 0:success: ", p), err)
+		}
+		if err := oprot.WriteI64(ctx, int64(*p.Success)); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.success (0) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 0:success: ", p), err)
+		}
+	}
+	return err
+}
+
+func (p *KeeperKeptResult) String() string {
+	if p == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("KeeperKeptResult(%+v)", *p)
+}
+
 type Untouched interface { //No stubs are made for it.
 
 	Nothing(ctx context.Context) (_err error)
@@ -5917,11 +6186,11 @@ func (p *UntouchedClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
 }
 
 func (p *UntouchedClient) Nothing(ctx context.Context) (_err error) {
-	var _args78 UntouchedNothingArgs
-	var _result80 UntouchedNothingResult
-	var _meta79 thrift.ResponseMeta
-	_meta79, _err = p.Client_().Call(ctx, "nothing", &_args78, &_result80)
-	p.SetLastResponseMeta_(_meta79)
+	var _args83 UntouchedNothingArgs
+	var _result85 UntouchedNothingResult
+	var _meta84 thrift.ResponseMeta
+	_meta84, _err = p.Client_().Call(ctx, "nothing", &_args83, &_result85)
+	p.SetLastResponseMeta_(_meta84)
 	if _err != nil {
 		return
 	}
@@ -5948,9 +6217,9 @@ func (p *UntouchedProcessor) ProcessorMap() map[string]thrift.TProcessorFunction
 
 func NewUntouchedProcessor(handler Untouched) *UntouchedProcessor {
 
-	self81 := &UntouchedProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
-	self81.processorMap["nothing"] = &untouchedProcessorNothing{handler: handler}
-	return self81
+	self86 := &UntouchedProcessor{handler: handler, processorMap: make(map[string]thrift.TProcessorFunction)}
+	self86.processorMap["nothing"] = &untouchedProcessorNothing{handler: handler}
+	return self86
 }
 
 func (p *UntouchedProcessor) Process(ctx context.Context, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
@@ -5963,12 +6232,12 @@ func (p *UntouchedProcessor) Process(ctx context.Context, iprot, oprot thrift.TP
 	}
 	iprot.Skip(ctx, thrift.STRUCT)
 	iprot.ReadMessageEnd(ctx)
-	x82 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
+	x87 := thrift.NewTApplicationException(thrift.UNKNOWN_METHOD, "Unknown function "+name)
 	oprot.WriteMessageBegin(ctx, name, thrift.EXCEPTION, seqId)
-	x82.Write(ctx, oprot)
+	x87.Write(ctx, oprot)
 	oprot.WriteMessageEnd(ctx)
 	oprot.Flush(ctx)
-	return false, x82
+	return false, x87
 
 }
 
@@ -5977,7 +6246,7 @@ type untouchedProcessorNothing struct {
 }
 
 func (p *untouchedProcessorNothing) Process(ctx context.Context, seqId int32, iprot, oprot thrift.TProtocol) (success bool, err thrift.TException) {
-	var _write_err83 error
+	var _write_err88 error
 	args := UntouchedNothingArgs{}
 	if err2 := args.Read(ctx, iprot); err2 != nil {
 		iprot.ReadMessageEnd(ctx)
@@ -6023,39 +6292,39 @@ func (p *untouchedProcessorNothing) Process(ctx context.Context, seqId int32, ip
 		if errors.Is(err2, thrift.ErrAbandonRequest) {
 			return false, thrift.WrapTException(err2)
 		}
-		_exc84 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing nothing: "+err2.Error())
+		_exc89 := thrift.NewTApplicationException(thrift.INTERNAL_ERROR, "Internal error processing nothing: "+err2.Error())
 		if err2 := oprot.WriteMessageBegin(ctx, "nothing", thrift.EXCEPTION, seqId); err2 != nil {
-			_write_err83 = thrift.WrapTException(err2)
+			_write_err88 = thrift.WrapTException(err2)
 		}
-		if err2 := _exc84.Write(ctx, oprot); _write_err83 == nil && err2 != nil {
-			_write_err83 = thrift.WrapTException(err2)
+		if err2 := _exc89.Write(ctx, oprot); _write_err88 == nil && err2 != nil {
+			_write_err88 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.WriteMessageEnd(ctx); _write_err83 == nil && err2 != nil {
-			_write_err83 = thrift.WrapTException(err2)
+		if err2 := oprot.WriteMessageEnd(ctx); _write_err88 == nil && err2 != nil {
+			_write_err88 = thrift.WrapTException(err2)
 		}
-		if err2 := oprot.Flush(ctx); _write_err83 == nil && err2 != nil {
-			_write_err83 = thrift.WrapTException(err2)
+		if err2 := oprot.Flush(ctx); _write_err88 == nil && err2 != nil {
+			_write_err88 = thrift.WrapTException(err2)
 		}
-		if _write_err83 != nil {
-			return false, thrift.WrapTException(_write_err83)
+		if _write_err88 != nil {
+			return false, thrift.WrapTException(_write_err88)
 		}
 		return true, err
 	}
 	tickerCancel()
 	if err2 := oprot.WriteMessageBegin(ctx, "nothing", thrift.REPLY, seqId); err2 != nil {
-		_write_err83 = thrift.WrapTException(err2)
+		_write_err88 = thrift.WrapTException(err2)
 	}
-	if err2 := result.Write(ctx, oprot); _write_err83 == nil && err2 != nil {
-		_write_err83 = thrift.WrapTException(err2)
+	if err2 := result.Write(ctx, oprot); _write_err88 == nil && err2 != nil {
+		_write_err88 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.WriteMessageEnd(ctx); _write_err83 == nil && err2 != nil {
-		_write_err83 = thrift.WrapTException(err2)
+	if err2 := oprot.WriteMessageEnd(ctx); _write_err88 == nil && err2 != nil {
+		_write_err88 = thrift.WrapTException(err2)
 	}
-	if err2 := oprot.Flush(ctx); _write_err83 == nil && err2 != nil {
-		_write_err83 = thrift.WrapTException(err2)
+	if err2 := oprot.Flush(ctx); _write_err88 == nil && err2 != nil {
+		_write_err88 = thrift.WrapTException(err2)
 	}
-	if _write_err83 != nil {
-		return false, thrift.WrapTException(_write_err83)
+	if _write_err88 != nil {
+		return false, thrift.WrapTException(_write_err88)
 	}
 	return true, err
 }
