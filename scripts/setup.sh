@@ -4,7 +4,7 @@
 set -eu
 declare -A need=(
   [thrift]=thrift-compiler [mn]=mininet [brctl]=bridge-utils [ifconfig]=net-tools [ping]=iputils-ping [ip]=iproute2
-  [chromium]=chromium
+  [chromium]=chromium [sysctl]=procps [systemd-analyze]=systemd [groff]=groff-base
 )
 missing=()
 for cmd in "${!need[@]}"; do

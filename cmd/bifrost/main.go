@@ -4,12 +4,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 )
 
 func main() {
@@ -18,8 +21,19 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bifrost:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
+}
+
+// exitNotPrimary is the exit code of a Gatekeeper that another one has taken over
+// from, for service managers not to start it again.
+const exitNotPrimary = 3
+
+func exitCode(err error) int {
+	if errors.Is(err, p4rtclient.ErrNotPrimary) {
+		return exitNotPrimary
+	}
+	return 1
 }
 
 // newRoot builds the command tree; each subcommand lives in the file of its name.
