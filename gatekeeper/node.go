@@ -21,7 +21,7 @@ type node struct {
 	blade       *blade
 	joined      bool // its rules are in place
 	gone        bool
-	crashed     bool // it has ended without a word
+	orderly     bool // it has said goodbye
 	exports     map[netip.Addr]*exported
 	sessions    map[uint64]*session // of calls that it makes
 	calls       map[*call]struct{}  // on record, as their caller
@@ -148,7 +148,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 	if why == "" && l.Crashed {
 		why = "crashed"
 	}
-	n.crashed, n.farewell = l.Crashed, func() { c.answer(p, m, nil) }
+	n.orderly, n.farewell = !l.Crashed, func() { c.answer(p, m, nil) }
 	c.removeNode(n, why)
 	return nil
 }

@@ -116,7 +116,7 @@ func (c *controller) reported(b *blade, h *control.Heartbeat) {
 
 // displaced says that a node is about to go.
 func (c *controller) displaced(n *node, why string) {
-	c.act(c.fleet.Leave(n.address, n.incarnation, n.crashed, why, c.now))
+	c.act(c.fleet.Leave(n.address, n.incarnation, !n.orderly, why, c.now))
 }
 
 // act carries out what the registry wants done. Rules follow from the controller's
