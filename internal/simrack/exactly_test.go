@@ -35,6 +35,9 @@ type bank struct {
 	answered func(instance string) // when the Front's call has been answered
 	runs     atomic.Int64          // Adds that the Counter has begun
 	began    map[string]int        // programs, by instance
+	crashes  int                   // of the teller
+	told     atomic.Int64          // what the teller's account has
+	over     chan struct{}         // closed when the teller has returned
 }
 
 func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
@@ -42,10 +45,10 @@ func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		b := &bank{t: t, ctx: ctx, began: map[string]int{}}
+		b := &bank{t: t, ctx: ctx, began: map[string]int{}, over: make(chan struct{})}
 		cfg := simrack.Config{
 			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk),
-			Programs: map[string]simrack.Program{"counter": b.program, "front": b.program},
+			Programs: map[string]simrack.Program{"counter": b.program, "front": b.program, "teller": b.program},
 		}
 		if testing.Verbose() {
 			cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -81,14 +84,18 @@ func (b *bank) program(ctx context.Context, j join.Joiner, s control.Start) erro
 			}
 		}
 	}
-	if s.Args[0] == "counter" {
+	switch s.Args[0] {
+	case "counter":
 		count := hook(&b.entered)
 		c := &tally.Counter{Entered: func(ctx context.Context) { b.runs.Add(1); count(ctx) }}
 		err = counter.ExportCounter(ctx, node, tally.CounterName, c)
-	} else {
+	case "front":
 		front := tally.NewFront(node)
 		front.Answered = hook(&b.answered)
 		err = counter.ExportFront(ctx, node, tally.FrontName, front)
+	}
+	if err == nil && s.Args[0] == "teller" {
+		err = b.tell(ctx, node, s.Name)
 	}
 	if err != nil {
 		return err
@@ -100,6 +107,32 @@ func (b *bank) program(ctx context.Context, j join.Joiner, s control.Start) erro
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return node.Close(closing)
+}
+
+// tell is a durable main that makes twelve calls, with a checkpoint after each third.
+func (b *bank) tell(ctx context.Context, node *rpc.Node, instance string) error {
+	to, err := tally.Open(node, tally.FrontName, rpc.WithPolicy(rpc.PolicyRecover))
+	if err != nil {
+		return err
+	}
+	t := tally.Teller{Name: "teller", Account: 7, Calls: 12, Every: 3, To: to, Answered: func(ctx context.Context, calls, total int64) {
+		b.told.Store(total)
+		b.mu.Lock()
+		crash := calls == 5 && b.crashes < 3
+		if crash {
+			b.crashes++
+		}
+		b.mu.Unlock()
+		if crash {
+			go b.crash(instance) // which waits for the end of this
+			<-ctx.Done()
+		}
+	}}
+	if err := t.Run(ctx, node); err != nil {
+		return err
+	}
+	close(b.over)
+	return nil
 }
 
 func (b *bank) must(err error) {
@@ -140,26 +173,23 @@ func (b *bank) where(instance string) string {
 	return ""
 }
 
-// crash kills an instance's program in its tracks; whoever calls is part of it.
-func (b *bank) crash(instance string) {
-	at := b.where(instance)
-	go func() { _ = b.Kill(at, instance) }()
-	synctest.Wait()
-}
+// crash kills an instance's program in its tracks; a handler of it may call.
+func (b *bank) crash(instance string) { b.must(b.Kill(b.where(instance), instance)) }
 
-// deploy runs the counter, and a front if asked for.
+// deploy runs programs, and waits until they serve.
 func (b *bank) deploy(programs ...string) {
 	b.t.Helper()
+	services := map[string]resources.ServiceSpec{"counter": {Name: tally.CounterName, Stateful: true}, "front": {Name: tally.FrontName}}
 	for _, name := range programs {
-		service := tally.CounterName
-		if name == "front" {
-			service = tally.FrontName
+		p := resources.Program{Name: "p", Args: []string{name}, Nodes: 1}
+		if s, serves := services[name]; serves {
+			p.Services = []resources.ServiceSpec{s}
+		} else {
+			p.Job = true
 		}
-		b.must(b.Gatekeeper().Deploy(b.ctx, resources.Spec{Name: name, Programs: []resources.Program{{
-			Name: "p", Args: []string{name}, Nodes: 1, Services: []resources.ServiceSpec{{Name: service, Stateful: name == "counter"}},
-		}}}))
-		for e := range b.events {
-			if e.Kind == gatekeeper.ServiceExported && e.Service == service {
+		b.must(b.Gatekeeper().Deploy(b.ctx, resources.Spec{Name: name, Programs: []resources.Program{p}}))
+		for len(p.Services) > 0 {
+			if e := <-b.events; e.Kind == gatekeeper.ServiceExported && e.Service == p.Services[0].Name {
 				break
 			}
 		}
@@ -204,5 +234,132 @@ func TestExactly_CalleeCrashes(t *testing.T) {
 		if n := b.runs.Load(); n != 6 {
 			t.Errorf("%d runs, want 6", n)
 		}
+	})
+}
+
+// TestExactly_Nested kills the front when the call that it had out has been answered,
+// the counter in the middle of that call, and both: the caller of the front sees
+// nothing, and the counter's Add has one effect.
+func TestExactly_Nested(t *testing.T) {
+	for name, set := range map[string]func(b *bank){
+		"caller":       func(b *bank) { b.on(&b.answered, b.crash) },
+		"callee":       func(b *bank) { b.on(&b.entered, b.crash) },
+		"both":         func(b *bank) { b.on(&b.entered, func(i string) { b.crash("front/p/1"); b.crash(i) }) },
+		"one by one":   func(b *bank) { b.on(&b.entered, b.crash); b.on(&b.answered, b.crash) },
+		"caller first": func(b *bank) { b.on(&b.entered, func(string) { b.crash("front/p/1") }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withBank(t, nil, func(b *bank) {
+				b.deploy("counter", "front")
+				to, _ := b.client("c1", tally.FrontName)
+				b.add(to, 1)
+				for n := int64(2); n <= 6; n++ {
+					if n%2 == 0 {
+						set(b)
+					}
+					b.add(to, n)
+				}
+			})
+		})
+	}
+}
+
+// TestExactly_Main kills a durable main between two checkpoints: it goes on from the
+// last one, and its calls since then find their answers in the log.
+func TestExactly_Main(t *testing.T) {
+	withBank(t, nil, func(b *bank) {
+		b.deploy("counter", "front")
+		b.deploy("teller")
+		<-b.over
+		var want int64
+		for n := range int64(12) {
+			want += 1 + 7 + n
+		}
+		if b.crashes != 3 || b.told.Load() != want || b.runs.Load() != 12 {
+			t.Errorf("%d crashes; the account has %d, want %d; %d runs of the counter, want 12", b.crashes, b.told.Load(), want, b.runs.Load())
+		}
+	})
+}
+
+// TestExactly_Gatekeeper kills the counter, and the Gatekeeper some time later: the
+// next one sees the recovery through.
+func TestExactly_Gatekeeper(t *testing.T) {
+	for _, after := range []time.Duration{0, 10 * time.Microsecond, 50 * time.Microsecond, 200 * time.Microsecond, time.Millisecond, 10 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			withBank(t, nil, func(b *bank) {
+				b.deploy("counter", "front")
+				to, _ := b.client("c1", tally.FrontName)
+				b.add(to, 1)
+				for n := int64(2); n <= 4; n++ {
+					done := make(chan struct{})
+					b.on(&b.entered, func(instance string) {
+						at := b.where(instance)
+						go func() {
+							defer close(done)
+							_ = b.Kill(at, instance)
+							time.Sleep(after) // of virtual time: this is when, not whether
+							b.CrashGatekeeper()
+							time.Sleep(20 * time.Millisecond)
+							if err := b.RestartGatekeeper(b.ctx); err != nil {
+								t.Error(err)
+							}
+						}()
+					})
+					b.add(to, n)
+					<-done
+				}
+			})
+		})
+	}
+}
+
+// TestExactly_NoSpare fails the only blade that can run the counter: calls wait until
+// it is back.
+func TestExactly_NoSpare(t *testing.T) {
+	blades := []simrack.Blade{{Name: "c1", Kind: control.Compute}, {Name: "s1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}}
+	withBank(t, blades, func(b *bank) {
+		to, _ := b.client("c1", tally.CounterName)
+		b.must(b.Gatekeeper().Drain(b.ctx, "c1", "for clients only"))
+		b.deploy("counter")
+		b.add(to, 1)
+		b.on(&b.entered, func(string) {
+			go func() {
+				b.must(b.Gatekeeper().MarkFailed(b.ctx, "s1", "pulled"))
+				time.Sleep(time.Minute)
+				b.must(b.Gatekeeper().ReturnToService(b.ctx, "s1"))
+			}()
+		})
+		began := time.Now()
+		b.add(to, 2)
+		if waited := time.Since(began); waited < time.Minute {
+			t.Errorf("it took %v; there was no blade for a minute", waited)
+		}
+		b.add(to, 3)
+	})
+}
+
+// TestExactly_SpareCrashes crashes the blade of the counter, and then the one to
+// which it has moved, as it joins.
+func TestExactly_SpareCrashes(t *testing.T) {
+	withBank(t, nil, func(b *bank) {
+		to, _ := b.client("c1", tally.CounterName)
+		b.must(b.Gatekeeper().Drain(b.ctx, "c1", "for clients only"))
+		b.deploy("counter")
+		b.add(to, 1)
+		b.on(&b.entered, func(instance string) {
+			go func() {
+				first := b.where(instance)
+				b.must(b.CrashBlade(first))
+				for e := range b.events {
+					if e.Kind == gatekeeper.NodeJoined && e.Blade != first {
+						b.must(b.CrashBlade(e.Blade))
+						b.must(b.BootBlade(first))
+						return
+					}
+				}
+			}()
+		})
+		b.add(to, 2)
+		b.add(to, 3)
 	})
 }
