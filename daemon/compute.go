@@ -40,7 +40,8 @@ type Compute struct {
 	leases     map[netip.Addr]map[string]int
 	programs   map[string]*program
 	tokens     uint64 // of joins
-	ended      bool   // nothing new begins
+	policies   policies
+	ended      bool // nothing new begins
 }
 
 var (
@@ -60,6 +61,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 		cfg: cfg, changed: make(chan struct{}), registered: make(chan struct{}),
 		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{},
 		leases: map[netip.Addr]map[string]int{}, programs: map[string]*program{},
+		policies: policies{asking: make(chan struct{}, 1)},
 	}
 	c.work, c.stopWork = context.WithCancel(context.Background())
 	reg, err := newRegistrar(cfg.Blade, c)
@@ -221,7 +223,7 @@ func (c *Compute) disown(n *node, why string) {
 
 // setRack publishes a new view of the rack. The caller holds c.mu.
 func (c *Compute) setRack(r control.Rack) {
-	c.rack = r
+	c.rack = c.withPolicies(r)
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

@@ -112,6 +112,10 @@ type gatekeeperFake struct {
 	reply   control.HeartbeatReply // to heartbeats
 	welcome control.Welcome
 	refuse  error // of the next requests other than heartbeats
+
+	policies []control.MethodPolicy
+	version  uint64 // of the policies
+	asked    int    // how often for a part of them
 }
 
 func newGatekeeperFake(r *rack, h *wire.Host) *gatekeeperFake {
@@ -168,6 +172,11 @@ func (g *gatekeeperFake) handle(_ context.Context, m control.Message) (any, erro
 		g.hellos = append(g.hellos, h)
 		g.reply.Known = true
 		return g.welcome, err
+	case control.KindPolicies:
+		var ask control.Policies
+		err := m.Decode(&ask)
+		g.asked++
+		return control.PolicyPart(g.policies, g.version, ask.From, 100), err
 	case control.KindHeartbeat:
 		g.beats++
 		return g.reply, m.Decode(&g.last)

@@ -84,7 +84,12 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	if err := c.reg.ask.Ask(ctx, control.KindJoin, ask, &joined); err != nil {
 		return nil, err
 	}
-	n, err := c.adopt(p, joined)
+	// Its first call has to go by the policies of now.
+	err := c.learnPolicies(ctx, joined.Rack.PolicyVersion)
+	var n *node
+	if err == nil {
+		n, err = c.adopt(p, joined)
+	}
 	if err != nil {
 		gone := control.Leave{Node: joined.Address, Incarnation: joined.Incarnation, Reason: err.Error()}
 		if e := c.reg.ask.Ask(ctx, control.KindLeave, gone, nil); e != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // Registry is the state of a rack's resources. It is not safe for concurrent use.
@@ -19,14 +18,12 @@ type Registry struct {
 	services map[uint64]*service // by the low half of their address
 	apps     map[string]*deployment
 	policies map[policyKey]string // what the operator set
-	// resolved remembers what Policy found while the version was resolvedAt.
-	resolved   map[policyKey]packet.Policy
-	resolvedAt uint64
-	hops       pool
-	machines   pool
-	lastNode   uint64
-	version    uint64
-	out        []Action
+	found    found                // by Policy and ExplicitPolicies
+	hops     pool
+	machines pool
+	lastNode uint64
+	version  uint64
+	out      []Action
 }
 
 // New returns the registry of an empty rack.
@@ -36,7 +33,7 @@ func New(cfg Config) (*Registry, error) {
 	}
 	return &Registry{
 		cfg: cfg, blades: map[string]*Blade{}, nodes: map[netip.Addr]*Node{}, services: map[uint64]*service{},
-		apps: map[string]*deployment{}, policies: map[policyKey]string{}, resolved: map[policyKey]packet.Policy{}, hops: newPool(cfg.MaxHops, 0), machines: newPool(255, 0),
+		apps: map[string]*deployment{}, policies: map[policyKey]string{}, hops: newPool(cfg.MaxHops, 0), machines: newPool(255, 0),
 	}, nil
 }
 

@@ -141,12 +141,11 @@ func ParsePolicy(s string) (p packet.Policy, given bool, err error) {
 	if s == "" {
 		return packet.PolicyNone, false, nil
 	}
-	for p = packet.PolicyNone; p <= packet.PolicyTainted; p++ {
-		if p.String() == s {
-			return p, true, nil
-		}
+	p, known := packet.ParsePolicy(s)
+	if !known {
+		return packet.PolicyNone, false, fault.New(fault.BadRequest, "policy", "%q: must be none, recover, fate-share or tainted", s)
 	}
-	return packet.PolicyNone, false, fault.New(fault.BadRequest, "policy", "%q: must be none, recover, fate-share or tainted", s)
+	return p, true, nil
 }
 
 // checkName allows what fits paths, URLs and shell words.

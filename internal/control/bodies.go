@@ -44,6 +44,12 @@ type Rack struct {
 	MTU       int   `json:"mtu"`
 	// Memories are the memory blades in service, with free bytes as of now.
 	Memories []MemoryBlade `json:"memories"`
+	// PolicyVersion differs when the explicit policies do (KindPolicies); 0 stands
+	// for none.
+	PolicyVersion uint64 `json:"policy_version,omitempty"`
+	// Policies are these, as of PolicyVersion. The Gatekeeper leaves them out; daemons
+	// ask for them and add them for their programs.
+	Policies []MethodPolicy `json:"policies,omitempty"`
 }
 
 // MemoryBlade is where a client can allocate.

@@ -37,6 +37,7 @@ const (
 	KindExport    Kind = 4 // a node exports a service: Export, empty
 	KindLeave     Kind = 5 // a node has ended: Leave, empty
 	KindState     Kind = 6 // a node asks what is logged for it: State, StatePart
+	KindPolicies  Kind = 7 // what operators and deployments say of methods: Policies, PolicyList
 )
 
 // From the Gatekeeper to a daemon.
@@ -61,7 +62,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 }

@@ -30,6 +30,9 @@ type Session interface {
 	Stack() netio.Stack
 	// Rack is the newest view of the rack that the daemon has.
 	Rack() control.Rack
+	// Policies is what operators and deployments say about methods, as of now: they
+	// hold for calls that are sent from now on. It costs little.
+	Policies() *Policies
 	// Export registers a service of this node; it returns when the route is in
 	// place. The node must be ready to receive by then. Node and Incarnation
 	// are filled in by the session.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,18 @@ type client struct {
 	rack    control.Rack
 	once    sync.Once // closes done
 	reading chan struct{}
+
+	policies atomic.Pointer[join.Policies]
+}
+
+// setRack takes a new view of the rack. Policies come only when they are others than
+// before. The caller holds c.mu.
+func (c *client) setRack(r control.Rack) {
+	if r.PolicyVersion != c.rack.PolicyVersion {
+		c.policies.Store(join.NewPolicies(r.Policies))
+	}
+	r.Policies = nil
+	c.rack = r
 }
 
 // dial connects to a daemon.
@@ -99,10 +112,10 @@ func (c *client) read() {
 		}
 		c.mu.Lock()
 		if r.Rack != nil {
-			c.rack = *r.Rack
+			c.setRack(*r.Rack)
 		}
 		if r.Joined != nil {
-			c.rack = r.Joined.Rack
+			c.setRack(r.Joined.Rack)
 		}
 		answer := c.waiting[r.ID]
 		delete(c.waiting, r.ID)

@@ -169,13 +169,15 @@ func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply 
 	}
 	s.node = node
 	changed := node.Changed() // before Rack, so that nothing is missed
-	answer := reply{ID: r.ID, Joined: &joined{Identity: node.Node(), MTU: node.Stack().MTU(), Rack: node.Rack()}}
-	wg.Go(func() { s.tell(ctx, node, changed) })
+	rack := node.Rack()
+	answer := reply{ID: r.ID, Joined: &joined{Identity: node.Node(), MTU: node.Stack().MTU(), Rack: rack}}
+	wg.Go(func() { s.tell(ctx, node, changed, rack.PolicyVersion) })
 	return answer
 }
 
-// tell brings the program news of the rack, and that its node has ended.
-func (s *server) tell(ctx context.Context, node join.Hosted, changed <-chan struct{}) {
+// tell brings the program news of the rack, and that its node has ended. Of the
+// policies it has those of a version, and gets others only when they have changed.
+func (s *server) tell(ctx context.Context, node join.Hosted, changed <-chan struct{}, version uint64) {
 	for {
 		news := reply{}
 		select {
@@ -186,6 +188,10 @@ func (s *server) tell(ctx context.Context, node join.Hosted, changed <-chan stru
 		case <-changed:
 			changed = node.Changed()
 			rack := node.Rack()
+			if rack.PolicyVersion == version {
+				rack.Policies = nil
+			}
+			version = rack.PolicyVersion
 			news.Rack = &rack
 		}
 		if s.write(news) != nil || news.Ended {

@@ -69,6 +69,9 @@ func (s *session) Rack() control.Rack {
 	return r
 }
 
+// Policies implements join.Session.
+func (s *session) Policies() *join.Policies { return s.client.policies.Load() }
+
 // Export implements join.Session.
 func (s *session) Export(ctx context.Context, e control.Export) error {
 	_, err := s.client.ask(ctx, request{Op: opExport, Export: &e})

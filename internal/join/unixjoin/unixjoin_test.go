@@ -101,6 +101,8 @@ func (n *fakeNode) Export(_ context.Context, e control.Export) error {
 	return nil
 }
 
+func (n *fakeNode) Policies() *join.Policies { return join.NewPolicies(n.Rack().Policies) }
+
 func (n *fakeNode) Rack() control.Rack {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -228,6 +230,31 @@ func TestNewsOfTheRack(t *testing.T) {
 	}
 	if r := s.Rack(); len(r.Memories) != 1 || r.Memories[0].Free != 2 {
 		t.Errorf("rack %+v", r)
+	}
+}
+
+// TestPolicies: a program knows them when it has joined, and others when they have
+// changed.
+func TestPolicies(t *testing.T) {
+	h, socket := start(t)
+	s, n := joinNode(t, h, socket)
+	defer s.Close(t.Context())
+	for i, policy := range []string{"recover", "recover", "tainted", ""} {
+		r := control.Rack{MTU: 1000 + i}
+		if policy != "" {
+			r.Policies = []control.MethodPolicy{{Service: "S", Policy: policy}}
+			r.PolicyVersion = map[string]uint64{"recover": 7, "tainted": 9}[policy]
+		}
+		n.setRack(r)
+		for s.Rack().MTU != 1000+i {
+			if err := s.Stack().RemoveAddress(rackaddr.Node(9)); err != nil {
+				t.Fatal(err)
+			}
+			n.want(t, "remove")
+		}
+		if p, said := s.Policies().Of("S", "m"); said != (policy != "") || said && p.String() != policy {
+			t.Errorf("policy %q is %s, %t", policy, p, said)
+		}
 	}
 }
 

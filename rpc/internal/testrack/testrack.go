@@ -6,6 +6,7 @@ package testrack
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -87,6 +88,8 @@ type Session struct {
 	OnExport func(control.Export) error
 	// OnState, if set, tells what is logged; the default is nothing.
 	OnState func(control.State) (control.StatePart, error)
+	// Explicit is what operators and deployments say of methods.
+	Explicit atomic.Pointer[join.Policies]
 
 	identity join.Identity
 	stack    netio.Stack
@@ -109,6 +112,9 @@ func (s *Session) Stack() netio.Stack { return s.stack }
 func (s *Session) Rack() control.Rack {
 	return control.Rack{DSMPrefix: rackaddr.DefaultDSMPrefix, MTU: s.MTU}
 }
+
+// Policies implements join.Session.
+func (s *Session) Policies() *join.Policies { return s.Explicit.Load() }
 
 // Export implements join.Session.
 func (s *Session) Export(_ context.Context, e control.Export) error {

@@ -1,0 +1,204 @@
+package resources
+
+import (
+	"cmp"
+	"hash/fnv"
+	"io"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// MaxPolicies bounds the policies that operators have set, and MaxExplicit those
+// that ExplicitPolicies returns: with the longest names half a MiB, which every
+// compute blade keeps.
+const (
+	MaxPolicies = 512
+	MaxExplicit = 1024
+)
+
+// policyKey names a method, or with method "" all methods of a service.
+type policyKey struct{ service, method string }
+
+// Origin is who has said what a method's policy is.
+type Origin string
+
+// The origins, in the order in which they count. What a caller asks for goes before
+// Exported, which is what its IDL says.
+const (
+	Operator Origin = "operator"
+	Deployed Origin = "deployment"
+	Exported Origin = "service"
+	Default  Origin = "default"
+)
+
+// MethodPolicy is the policy of a method, or with Method "" of all methods of a
+// service for which nothing else is said.
+type MethodPolicy struct {
+	Service, Method string
+	Policy          packet.Policy
+	Origin          Origin
+}
+
+// found remembers what was found while the registry had a version.
+type found struct {
+	version  uint64
+	methods  map[policyKey]MethodPolicy
+	explicit []MethodPolicy
+	hash     uint64 // of explicit
+	listed   bool   // explicit and hash are there
+}
+
+// SetPolicy lets the operator overrule the policy of a method, or with method "" of
+// all methods of a service for which nothing else is set, as packet.Policy writes it; ""
+// undoes that. It holds for calls sent from now on.
+func (r *Registry) SetPolicy(service, method, policy string) error {
+	const op = "set policy"
+	_, known, err := ParsePolicy(policy)
+	if err != nil {
+		return err
+	}
+	if service == "" || len(service) > MaxServiceName {
+		return fault.New(fault.BadRequest, op, "a service name of %d bytes", len(service))
+	}
+	if method != "" {
+		if _, err := packet.MethodOf(method); err != nil {
+			return fault.New(fault.BadRequest, op, "%v", err)
+		}
+	}
+	key := policyKey{service, method}
+	if _, again := r.policies[key]; known && !again && len(r.policies) >= MaxPolicies {
+		return fault.New(fault.Overloaded, op, "%d policies are set already: undo one", len(r.policies))
+	}
+	r.version++
+	if known {
+		r.policies[key] = policy
+	} else {
+		delete(r.policies, key)
+	}
+	return nil
+}
+
+// Policy is what holds for a method, as far as the rack knows: what the operator set
+// for it, or for its service, else what its deployment says, else what its node said
+// when it exported it, else Config's.
+func (r *Registry) Policy(service, method string) packet.Policy {
+	return r.PolicyOf(service, method).Policy
+}
+
+// PolicyOf is Policy, with who has said so.
+func (r *Registry) PolicyOf(service, method string) MethodPolicy {
+	r.refresh()
+	key := policyKey{service, method}
+	p, known := r.found.methods[key]
+	if !known {
+		p = r.resolve(service, method)
+		r.found.methods[key] = p
+	}
+	return p
+}
+
+// refresh forgets what was found of an earlier version.
+func (r *Registry) refresh() {
+	if r.found.methods == nil || r.found.version != r.version {
+		r.found = found{version: r.version, methods: map[policyKey]MethodPolicy{}}
+	}
+}
+
+// resolve is PolicyOf without memory.
+func (r *Registry) resolve(service, method string) MethodPolicy {
+	for _, word := range []struct {
+		text   string
+		origin Origin
+	}{
+		{r.policies[policyKey{service, method}], Operator}, {r.policies[policyKey{service, ""}], Operator},
+		{r.deployedPolicy(service, method), Deployed}, {r.exportedPolicy(service, method), Exported},
+	} {
+		if p, known, err := ParsePolicy(word.text); known && err == nil {
+			return MethodPolicy{service, method, p, word.origin}
+		}
+	}
+	return MethodPolicy{service, method, r.cfg.Policy, Default}
+}
+
+func (r *Registry) deployedPolicy(service, method string) string {
+	for _, a := range r.sortedApps() {
+		for _, p := range a.Programs {
+			exports := slices.ContainsFunc(p.spec.Services, func(s ServiceSpec) bool { return s.Name == service })
+			if exports && !a.Removed {
+				return p.spec.policy(service, method)
+			}
+		}
+	}
+	return ""
+}
+
+func (r *Registry) exportedPolicy(service, name string) string {
+	w, err := packet.MethodOf(name)
+	if s := r.services[ServiceHash(service)]; err == nil && s != nil && s.methods[w] != nil {
+		return s.methods[w].policy
+	}
+	return ""
+}
+
+// ExplicitPolicies returns what goes before a caller's own wish: what operators and
+// deployments have said, sorted, no method of a service twice. The first MaxExplicit
+// of them count. version differs when they do; 0 stands for none. The caller must
+// not change the list.
+func (r *Registry) ExplicitPolicies() (list []MethodPolicy, version uint64) {
+	r.refresh()
+	if !r.found.listed {
+		r.found.explicit = r.listExplicit()
+		r.found.hash, r.found.listed = hashOf(r.found.explicit), true
+	}
+	return r.found.explicit, r.found.hash
+}
+
+func (r *Registry) listExplicit() (list []MethodPolicy) {
+	said := map[policyKey]bool{}
+	add := func(service, method, policy string, origin Origin) {
+		key := policyKey{service, method}
+		if p, known, err := ParsePolicy(policy); known && err == nil && !said[key] && len(list) < MaxExplicit {
+			said[key] = true
+			list = append(list, MethodPolicy{service, method, p, origin})
+		}
+	}
+	for k, p := range r.policies {
+		add(k.service, k.method, p, Operator)
+	}
+	settled := map[string]bool{} // services: the first deployment counts, and an operator's word on all of one
+	for k := range r.policies {
+		settled[k.service] = settled[k.service] || k.method == ""
+	}
+	for _, a := range r.sortedApps() {
+		for _, p := range a.Programs {
+			for _, s := range p.spec.Services {
+				if a.Removed || settled[s.Name] {
+					continue
+				}
+				settled[s.Name] = true
+				for _, m := range s.Methods {
+					add(s.Name, m.Name, m.Policy, Deployed)
+				}
+				add(s.Name, "", p.spec.Policy, Deployed)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b MethodPolicy) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Method, b.Method))
+	})
+	return list
+}
+
+// hashOf tells lists apart, in this run of the Gatekeeper and the next.
+func hashOf(list []MethodPolicy) uint64 {
+	if len(list) == 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	for _, p := range list {
+		_, _ = io.WriteString(h, p.Service+"\x00"+p.Method+"\x00"+p.Policy.String()+"\x00")
+	}
+	return h.Sum64() | 1
+}
