@@ -23,9 +23,6 @@ var hosts = [2]struct {
 	{netip.MustParseAddr("fd00:b1::2"), net.HardwareAddr{2, 0, 0, 0, 0, 2}},
 }
 
-// mtu is the hosts' MTU, Ethernet's own.
-const mtu = 1500
-
 // lab is three namespaces: of the hosts, and of what joins them.
 type lab struct {
 	home  netns.NsHandle
@@ -154,4 +151,14 @@ func awaitUp(name string) error {
 		}
 		runtime.Gosched()
 	}
+}
+
+// withoutOffload makes the hosts finish checksums and segments themselves, for
+// what only takes whole packets.
+func (l *lab) withoutOffload() error {
+	var err error
+	for i := range hosts {
+		err = errors.Join(err, l.in(l.hosts[i], func() error { return call("ethtool", "-K", "host", "tx", "off") }))
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package switches
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"sync"
 	"time"
@@ -10,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// datagramSize is the payload of a round trip in bytes, streamChunk of a TCP
-// write; benchPort is the server's port.
+// streamChunk is how many bytes are written to TCP at once; benchPort is the
+// server's port.
 const (
-	datagramSize = 64
-	streamChunk  = 1 << 18
-	benchPort    = 7000
+	streamChunk = 1 << 18
+	benchPort   = 7000
 )
 
 // pin keeps the thread on one of the machine's CPUs, counted from the last.
@@ -38,20 +38,25 @@ func again[T any](f func() (T, error)) (T, error) {
 
 // socket opens a blocking socket of a host.
 func (l *lab) socket(host, kind int) (fd int, err error) {
+	port := uint16(benchPort)
+	if host == 0 && kind == unix.SOCK_STREAM {
+		port = 0 // another one for every connection
+	}
+	return l.bound(host, kind, hosts[host].addr, port)
+}
+
+// bound opens a blocking socket with an address.
+func (l *lab) bound(host, kind int, addr netip.Addr, port uint16) (fd int, err error) {
 	err = l.in(l.hosts[host], func() error {
 		if fd, err = unix.Socket(unix.AF_INET6, kind|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
 		timeout := &unix.Timeval{Sec: 5}
-		port := benchPort
-		if host == 0 && kind == unix.SOCK_STREAM {
-			port = 0 // another one for every connection
-		}
 		return errors.Join(
 			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, timeout),
 			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, timeout),
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-			unix.Bind(fd, &unix.SockaddrInet6{Port: port, Addr: hosts[host].addr.As16()}))
+			unix.Bind(fd, &unix.SockaddrInet6{Port: int(port), Addr: addr.As16()}))
 	})
 	return fd, err
 }
@@ -85,7 +90,7 @@ func (l *lab) roundTrips(d time.Duration) (took []time.Duration, err error) {
 // echo sends datagrams back until it gets one of a byte, or nothing for long.
 func echo(fd int) {
 	pin(1)
-	buf := make([]byte, 2*datagramSize)
+	buf := make([]byte, 2*smallDatagram)
 	var from unix.Sockaddr
 	for {
 		n, err := again(func() (n int, err error) { n, from, err = unix.Recvfrom(fd, buf, 0); return n, err })
@@ -99,10 +104,10 @@ func echo(fd int) {
 func ping(fd int, d time.Duration) (took []time.Duration, err error) {
 	pin(0)
 	to := &unix.SockaddrInet6{Port: benchPort, Addr: hosts[1].addr.As16()}
-	buf := make([]byte, 2*datagramSize)
+	buf := make([]byte, 2*smallDatagram)
 	for start := time.Now(); time.Since(start) < d; {
 		sent := time.Now()
-		if err := unix.Sendto(fd, buf[:datagramSize], 0, to); err != nil {
+		if err := unix.Sendto(fd, buf[:smallDatagram], 0, to); err != nil {
 			return took, fmt.Errorf("send: %w", err)
 		}
 		_, err := again(func() (n int, err error) { n, _, err = unix.Recvfrom(fd, buf, 0); return n, err })

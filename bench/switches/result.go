@@ -12,25 +12,35 @@ type Options struct {
 	// Rules are how many access rules are loaded beside those in use.
 	Rules int
 	// Rounds is how often each contender has its turn; in a round it has RoundTrip
-	// for round trips and Stream for TCP.
-	Rounds            int
-	RoundTrip, Stream time.Duration
+	// for round trips, Stream for TCP, twice Flood for datagrams, and four times
+	// Write for updates of rules.
+	Rounds                          int
+	RoundTrip, Stream, Flood, Write time.Duration
 	// Progress, if not nil, is told what is being done.
 	Progress io.Writer
 }
 
-// Result is what was measured. Times are in microseconds, rates in gigabits a
-// second.
+// Result is what was measured, by contender. Times are in microseconds, rates in
+// gigabits, packets or updates a second; all are medians unless they tell.
 type Result struct {
 	Rules     int                 `json:"rules"`
 	RoundTrip map[string]Quantile `json:"round_trip_us"`
 	TCP       map[string]float64  `json:"tcp_gbit_s"`
-	// Updates is how many rules a second are inserted or deleted one by one, each
-	// in force when it is answered.
-	Updates map[string]float64 `json:"updates_s"`
-	// Ratio is of the round trips' medians, TCPRatio of the TCP rates' medians.
-	Ratio    map[string]float64 `json:"ratio"`
-	TCPRatio map[string]float64 `json:"tcp_ratio"`
+	// UDP is of datagrams that fill a frame, Packets of small ones. Both count what
+	// arrives while one CPU sends as fast as it can.
+	UDP     map[string]float64 `json:"udp_gbit_s"`
+	Packets map[string]float64 `json:"packets_s"`
+	// Updates is how many rules a second come into force by Writes of one each,
+	// Batched by Writes of a hundred. Revoke is the time of a Write that deletes
+	// three.
+	Updates map[string]float64  `json:"updates_s"`
+	Batched map[string]float64  `json:"batched_updates_s"`
+	Revoke  map[string]Quantile `json:"revoke_us"`
+	Effect  map[string]Effect   `json:"effect"`
+	// Ratio is of the round trips' medians, the others of what they name.
+	Ratio       map[string]float64 `json:"ratio"`
+	TCPRatio    map[string]float64 `json:"tcp_ratio"`
+	PacketRatio map[string]float64 `json:"packet_ratio"`
 }
 
 // Quantile is the median and the 99th percentile.
@@ -40,71 +50,148 @@ type Quantile struct {
 }
 
 // names are the contenders in the order in which they are told of.
-var names = []string{"cable", "bridge", "ebpf", "go"}
+var names = []string{"cable", "bridge", "ebpf", "go", "ovs", "bmv2"}
 
 // compared are the pairs whose ratios are told.
-var compared = [][2]string{{"ebpf", "bridge"}, {"ebpf", "cable"}, {"go", "bridge"}, {"go", "ebpf"}, {"bridge", "cable"}}
+var compared = [][2]string{
+	{"ebpf", "bridge"}, {"ebpf", "cable"}, {"ebpf", "ovs"}, {"go", "bridge"}, {"go", "ebpf"}, {"go", "ovs"}, {"go", "bmv2"}, {"bridge", "cable"},
+}
 
 // samples is what a contender has measured in all rounds.
 type samples struct {
-	trips   []time.Duration
-	rates   []float64
-	updates float64
+	trips             []time.Duration
+	tcp, udp, packets []float64 // bytes, datagrams and datagrams a second
+	writes            []writes
 }
+
+// writes is what was measured of P4Runtime's Write in a round.
+type writes struct {
+	single, batched float64 // updates a second, one and many in a Write
+	revoke          []time.Duration
+	effect          Effect
+}
+
+// Effect tells whether answered deletions were in force.
+type Effect struct {
+	// Deletions were answered while a host sent as fast as it could. Late is how
+	// many packets were forwarded by the deleted rule after its answer, of Packets
+	// that were judged in all.
+	Deletions int   `json:"deletions"`
+	Packets   int64 `json:"packets"`
+	Late      int64 `json:"late"`
+}
+
+// The payloads of datagrams in bytes: small ones, for round trips and packets a
+// second, and such as fill a frame.
+const (
+	smallDatagram = 64
+	fullDatagram  = mtu - 48
+)
+
+// mtu is the hosts' MTU, Ethernet's own.
+const mtu = 1500
 
 // summary computes the result.
 func summary(rules int, all map[string]*samples) Result {
 	r := Result{
-		Rules: rules, RoundTrip: map[string]Quantile{}, TCP: map[string]float64{}, Updates: map[string]float64{},
-		Ratio: map[string]float64{}, TCPRatio: map[string]float64{},
+		Rules: rules, RoundTrip: map[string]Quantile{}, TCP: map[string]float64{}, UDP: map[string]float64{}, Packets: map[string]float64{},
+		Updates: map[string]float64{}, Batched: map[string]float64{}, Revoke: map[string]Quantile{}, Effect: map[string]Effect{},
 	}
 	for name, s := range all {
-		slices.Sort(s.trips)
-		slices.Sort(s.rates)
-		if n := len(s.trips); n > 0 {
-			r.RoundTrip[name] = Quantile{micros(s.trips[n/2]), micros(s.trips[n*99/100])}
-		}
-		if n := len(s.rates); n > 0 {
-			r.TCP[name] = s.rates[n/2] * 8 / 1e9
-		}
-		if s.updates > 0 {
-			r.Updates[name] = s.updates
+		r.RoundTrip[name] = quantile(s.trips)
+		r.TCP[name] = median(s.tcp) * 8 / 1e9
+		r.UDP[name] = median(s.udp) * 8 * fullDatagram / 1e9
+		r.Packets[name] = median(s.packets)
+		if len(s.writes) > 0 {
+			r.addWrites(name, s.writes)
 		}
 	}
-	for _, c := range compared {
-		key := c[0] + "/" + c[1]
-		if of := r.RoundTrip[c[1]].P50; of > 0 {
-			r.Ratio[key] = r.RoundTrip[c[0]].P50 / of
-		}
-		if of := r.TCP[c[1]]; of > 0 {
-			r.TCPRatio[key] = r.TCP[c[0]] / of
-		}
+	trips := map[string]float64{}
+	for name, q := range r.RoundTrip {
+		trips[name] = q.P50
 	}
+	r.Ratio, r.TCPRatio, r.PacketRatio = ratios(trips), ratios(r.TCP), ratios(r.Packets)
 	return r
+}
+
+func (r *Result) addWrites(name string, rounds []writes) {
+	var single, batched []float64
+	var revoke []time.Duration
+	var e Effect
+	for _, w := range rounds {
+		single, batched, revoke = append(single, w.single), append(batched, w.batched), append(revoke, w.revoke...)
+		e.Deletions += w.effect.Deletions
+		e.Packets += w.effect.Packets
+		e.Late += w.effect.Late
+	}
+	r.Updates[name], r.Batched[name], r.Revoke[name], r.Effect[name] = median(single), median(batched), quantile(revoke), e
+}
+
+// ratios are of all pairs that are compared and there.
+func ratios(v map[string]float64) map[string]float64 {
+	out := map[string]float64{}
+	for _, c := range compared {
+		if v[c[0]] > 0 && v[c[1]] > 0 {
+			out[c[0]+"/"+c[1]] = v[c[0]] / v[c[1]]
+		}
+	}
+	return out
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}
+
+func quantile(d []time.Duration) Quantile {
+	n := len(d)
+	if n == 0 {
+		return Quantile{}
+	}
+	slices.Sort(d)
+	return Quantile{micros(d[n/2]), micros(d[n*99/100])}
 }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// Print writes the result as a table.
+// Print writes the result as tables.
 func (r Result) Print(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%-8s %10s %10s %12s %12s\n", "", "p50 µs", "p99 µs", "TCP Gbit/s", "updates/s"); err != nil {
-		return err
-	}
+	p := &printer{w: w}
+	p.line("%-8s %9s %9s %11s %11s %11s", "", "p50 µs", "p99 µs", "TCP Gbit/s", "UDP Gbit/s", "packets/s")
 	for _, name := range names {
-		updates := "-"
-		if u := r.Updates[name]; u > 0 {
-			updates = fmt.Sprintf("%.0f", u)
-		}
-		q := r.RoundTrip[name]
-		if _, err := fmt.Fprintf(w, "%-8s %10.1f %10.1f %12.2f %12s\n", name, q.P50, q.P99, r.TCP[name], updates); err != nil {
-			return err
+		if q, ok := r.RoundTrip[name]; ok {
+			p.line("%-8s %9.1f %9.1f %11.2f %11.2f %11.0f", name, q.P50, q.P99, r.TCP[name], r.UDP[name], r.Packets[name])
 		}
 	}
+	p.line("")
+	p.line("%-8s %9s %9s %11s %11s %22s", "P4Runtime", "revoke µs", "p99 µs", "updates/s", "by hundreds", "late packets")
+	for _, name := range names {
+		if e, ok := r.Effect[name]; ok {
+			p.line("%-8s %9.0f %9.0f %11.0f %11.0f %22s", name, r.Revoke[name].P50, r.Revoke[name].P99, r.Updates[name], r.Batched[name],
+				fmt.Sprintf("%d of %d deletions", e.Late, e.Deletions))
+		}
+	}
+	p.line("")
 	for _, c := range compared {
 		key := c[0] + "/" + c[1]
-		if _, err := fmt.Fprintf(w, "%-14s round trip %.2f, TCP %.2f\n", key, r.Ratio[key], r.TCPRatio[key]); err != nil {
-			return err
+		if _, ok := r.Ratio[key]; ok {
+			p.line("%-14s round trip %.2f, TCP %.2f, packets %.2f", key, r.Ratio[key], r.TCPRatio[key], r.PacketRatio[key])
 		}
 	}
-	return nil
+	return p.err
+}
+
+// printer keeps the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, a ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", a...)
+	}
 }

@@ -4,66 +4,68 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
-	"time"
-
-	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
 
 // running is a contender that joins the hosts of its own lab.
 type running struct {
 	*contender
 	*lab
-	exec datapath.Datapath
-	stop func() error
+	*joint
+	dir     string
+	control *controller // nil without P4Runtime
 	samples
 }
 
-// Run measures all contenders. It needs root.
+// Run measures all contenders that are installed. It needs root.
 func Run(ctx context.Context, o Options) (r Result, err error) {
-	// Namespaces belong to threads. This one is never unlocked, so it ends with
-	// its goroutine whatever namespace it is in.
+	err = inThread(func() (err error) { r, err = run(ctx, o); return err })
+	return r, err
+}
+
+// inThread runs f on a thread of its own. Namespaces belong to threads: this one
+// is never unlocked, so it ends with its goroutine whatever namespace it is in.
+func inThread(f func() error) (err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		r, err = run(ctx, o)
+		err = f()
 	}()
 	<-done
-	return r, err
+	return err
 }
 
 func run(ctx context.Context, o Options) (r Result, err error) {
-	var all []*running
+	var started []*running
 	defer func() {
-		for _, c := range all {
+		for _, c := range started {
 			err = errors.Join(err, c.end())
 		}
 	}()
-	for i := range contenders {
-		o.tell("setting up %s", contenders[i].name)
-		c, err := start(&contenders[i], o.Rules)
-		if err != nil {
-			return r, fmt.Errorf("%s: %w", contenders[i].name, err)
+	for _, c := range all() {
+		if name := c.missing(); name != "" {
+			o.tell("%s is left out: %s is not installed", c.name, name)
+			continue
 		}
-		all = append(all, c)
+		o.tell("setting up %s", c.name)
+		r, err := start(ctx, &c, o.Rules)
+		if err != nil {
+			return Result{}, fmt.Errorf("%s: %w", c.name, err)
+		}
+		started = append(started, r)
 	}
 	for n := range o.Rounds {
-		for _, c := range all {
+		for _, c := range started {
 			o.tell("round %d of %d: %s", n+1, o.Rounds, c.name)
-			if err := ctx.Err(); err != nil {
-				return r, err
-			}
-			if err := c.round(o); err != nil {
+			if err := errors.Join(ctx.Err(), c.round(ctx, o)); err != nil {
 				return r, fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
 	}
 	results := map[string]*samples{}
-	for _, c := range all {
-		if err := c.measureUpdates(o); err != nil {
-			return r, fmt.Errorf("%s: %w", c.name, err)
-		}
+	for _, c := range started {
 		results[c.name] = &c.samples
 	}
 	return summary(o.Rules, results), nil
@@ -75,57 +77,81 @@ func (o *Options) tell(format string, a ...any) {
 	}
 }
 
-func start(c *contender, rules int) (*running, error) {
+// start sets a contender up in a lab of its own.
+func start(ctx context.Context, c *contender, rules int) (*running, error) {
 	l, err := newLab()
 	if err != nil {
 		return nil, err
 	}
-	r := &running{contender: c, lab: l, stop: func() error { return nil }}
-	if err = l.cables(c.direct); err == nil {
-		err = l.in(l.mid, func() error {
-			exec, stop, err := c.start(rules)
-			if err == nil {
-				r.exec, r.stop = exec, stop
-			}
-			return err
-		})
-	}
-	if err != nil {
+	r := &running{contender: c, lab: l, joint: &joint{stop: nothing}}
+	if err := r.setUp(ctx, rules); err != nil {
 		return nil, errors.Join(err, r.end())
 	}
 	return r, nil
 }
 
-func (r *running) end() error { return errors.Join(r.stop(), r.close()) }
-
-// round is one turn of a contender.
-func (r *running) round(o Options) error {
-	trips, err := r.roundTrips(o.RoundTrip)
-	if err != nil {
+func (r *running) setUp(ctx context.Context, rules int) (err error) {
+	if r.dir, err = os.MkdirTemp("", "bifrost-bench"); err != nil {
 		return err
 	}
-	rate, err := r.stream(o.Stream)
+	if err := r.cables(r.direct); err != nil {
+		return err
+	}
+	if r.plain {
+		if err := r.withoutOffload(); err != nil {
+			return err
+		}
+	}
+	err = r.in(r.mid, func() error {
+		j, err := r.start(r.dir)
+		if err == nil {
+			r.joint = j
+		}
+		return err
+	})
+	if err != nil || r.addr == "" {
+		return err
+	}
+	r.control, err = connect(ctx, r.joint, rules)
+	return err
+}
+
+func (r *running) end() error {
+	return errors.Join(r.control.close(), r.stop(), r.close(), os.RemoveAll(r.dir))
+}
+
+// round is one turn of a contender.
+func (r *running) round(ctx context.Context, o Options) error {
+	trips, err := r.roundTrips(o.RoundTrip)
 	if err != nil {
 		return err
 	}
 	// The first round trips find cold caches.
 	r.trips = append(r.trips, trips[len(trips)/10:]...)
-	r.rates = append(r.rates, rate)
-	return nil
-}
-
-// measureUpdates measures how fast rules come and go.
-func (r *running) measureUpdates(o Options) error {
-	if r.exec == nil {
-		return nil
-	}
-	n, begin := 0, time.Now()
-	for ; time.Since(begin) < o.RoundTrip; n += 2 {
-		e := rule(o.Rules)
-		if err := errors.Join(r.exec.Apply(datapath.Insert, e), r.exec.Apply(datapath.Delete, e)); err != nil {
+	for _, m := range []struct {
+		to      *[]float64
+		measure func() (float64, error)
+	}{
+		{&r.tcp, func() (float64, error) { return r.stream(o.Stream) }},
+		{&r.udp, func() (float64, error) { return r.flood(fullDatagram, o.Flood) }},
+		{&r.packets, func() (float64, error) { return r.flood(smallDatagram, o.Flood) }},
+	} {
+		v, err := m.measure()
+		if err != nil {
 			return err
 		}
+		*m.to = append(*m.to, v)
 	}
-	r.updates = float64(n) / time.Since(begin).Seconds()
+	if r.control == nil {
+		return nil
+	}
+	w := writes{}
+	if err := r.control.measureWrites(ctx, o.Rules, o.Write, &w); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if w.effect, err = r.effect(ctx, o.Write); err != nil {
+		return fmt.Errorf("effect of a write: %w", err)
+	}
+	r.writes = append(r.writes, w)
 	return nil
 }

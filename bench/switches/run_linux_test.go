@@ -2,6 +2,7 @@ package switches
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -12,27 +13,56 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A run of a second or so: every contender carries packets, and the numbers make
-// sense.
+// A short run: every contender carries packets, and the numbers make sense.
 func TestRun(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
 	}
-	r, err := Run(t.Context(), Options{Rules: 100, Rounds: 1, RoundTrip: 50 * time.Millisecond, Stream: 50 * time.Millisecond})
+	const short = 50 * time.Millisecond
+	r, err := Run(t.Context(), Options{Rules: 100, Rounds: 1, RoundTrip: short, Stream: short, Flood: short, Write: short})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range names {
-		if q := r.RoundTrip[name]; q.P50 <= 0 || q.P99 < q.P50 || r.TCP[name] <= 0 {
-			t.Errorf("%s: %+v, TCP %v", name, q, r.TCP[name])
+	for _, c := range all() {
+		if c.missing() != "" {
+			continue
+		}
+		if q := r.RoundTrip[c.name]; q.P50 <= 0 || q.P99 < q.P50 || r.TCP[c.name] <= 0 || r.UDP[c.name] <= 0 || r.Packets[c.name] <= 0 {
+			t.Errorf("%s: %+v, TCP %v, UDP %v, %v packets", c.name, q, r.TCP[c.name], r.UDP[c.name], r.Packets[c.name])
+		}
+	}
+	for _, name := range []string{"ebpf", "go"} {
+		if e := r.Effect[name]; e.Deletions == 0 || e.Packets == 0 || e.Late > 0 {
+			t.Errorf("%s: effect of deletions: %+v", name, e)
+		}
+		if r.Updates[name] <= 0 || r.Batched[name] <= 0 || r.Revoke[name].P50 <= 0 {
+			t.Errorf("%s: %v updates a second, %v in batches, revocation %+v", name, r.Updates[name], r.Batched[name], r.Revoke[name])
 		}
 	}
 	var out bytes.Buffer
-	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "ebpf/bridge") {
+	if err := r.Print(&out); err != nil || !strings.Contains(out.String(), "ebpf/bridge") || r.Ratio["ebpf/bridge"] <= 0 {
 		t.Errorf("%v: %s", err, out.String())
 	}
-	if r.Ratio["ebpf/bridge"] <= 0 || r.Updates["ebpf"] <= 0 {
-		t.Errorf("%+v", r)
+}
+
+// To soak for longer: go test ./bench/switches -run TestSoak -soak 10m
+var soakFor = flag.Duration("soak", 2*time.Second, "how long TestSoak soaks each executor")
+
+func TestSoak(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	for _, name := range []string{"ebpf", "go"} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Soak(t.Context(), SoakOptions{Rules: 1000, Duration: *soakFor, Datapath: name})
+			if err == nil {
+				err = r.Wrong()
+			}
+			if err != nil {
+				t.Errorf("%v\n%+v", err, r)
+			}
+			t.Logf("%d packets, %d verdicts checked, %d updates", r.Packets, r.Checked, r.Updates)
+		})
 	}
 }
 
@@ -44,11 +74,16 @@ func TestSummary(t *testing.T) {
 		return d
 	}
 	r := summary(7, map[string]*samples{
-		"ebpf":   {trips: trips(30, 10, 20), rates: []float64{1e9}, updates: 5},
-		"bridge": {trips: trips(40, 40, 40), rates: []float64{2e9}},
+		"ebpf": {trips: trips(30, 10, 20), tcp: []float64{1e9}, packets: []float64{3, 1, 2}, writes: []writes{
+			{single: 5, effect: Effect{1, 10, 0}}, {single: 6, effect: Effect{2, 20, 1}},
+		}},
+		"bridge": {trips: trips(40, 40, 40), tcp: []float64{2e9}, packets: []float64{4}},
 	})
 	if r.Rules != 7 || r.RoundTrip["ebpf"].P50 != 20 || r.Ratio["ebpf/bridge"] != 0.5 || r.TCPRatio["ebpf/bridge"] != 0.5 ||
-		r.TCP["ebpf"] != 8 || r.Updates["ebpf"] != 5 {
+		r.PacketRatio["ebpf/bridge"] != 0.5 || r.TCP["ebpf"] != 8 || r.Updates["ebpf"] != 6 || r.Effect["ebpf"] != (Effect{3, 30, 1}) {
 		t.Errorf("%+v", r)
+	}
+	if _, ok := r.Ratio["go/bmv2"]; ok {
+		t.Error("a ratio of contenders that were not there")
 	}
 }

@@ -1,0 +1,176 @@
+package switches
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/p4"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/prototext"
+)
+
+// deviceID is that of every switch under test.
+const deviceID = 1
+
+// batch is how many rules are loaded with one Write.
+const batch = 1000
+
+// controller controls a switch through P4Runtime.
+type controller struct {
+	conn    *grpc.ClientConn
+	client  *p4rtclient.Client
+	session *p4rtclient.Session
+	counter uint32 // id of the verdicts
+}
+
+// connect makes the switch run Bifröst's program, with the hosts and rules.
+func connect(ctx context.Context, j *joint, rules int) (*controller, error) {
+	opts := append(p4rtclient.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	conn, err := grpc.NewClient(j.addr, opts...)
+	if err != nil {
+		return nil, err
+	}
+	c := &controller{conn: conn}
+	if err := c.setUp(ctx, j.loaded, rules); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+func (c *controller) setUp(ctx context.Context, loaded bool, rules int) error {
+	prog, err := p4rtclient.ParseProgram(p4.Info, p4.JSON)
+	if err != nil {
+		return err
+	}
+	if c.counter, err = counterID(); err != nil {
+		return err
+	}
+	c.client, err = p4rtclient.New(p4rtclient.Config{
+		Conn: c.conn, Program: prog, DeviceID: deviceID, Election: p4rtclient.Election{Low: 1},
+	})
+	if err != nil {
+		return err
+	}
+	if c.session, err = c.client.Open(ctx); err != nil {
+		return err
+	}
+	if !loaded {
+		if _, err := c.client.SetPipeline(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.client.Write(ctx, inserts(hostEntries()...)); err != nil {
+		return fmt.Errorf("hosts: %w", err)
+	}
+	for from := 0; from < rules; from += batch {
+		var us []p4rtclient.Update
+		for i := from; i < min(from+batch, rules); i++ {
+			us = append(us, p4rtclient.Update{Op: p4rtclient.Insert, Entry: rule(i)})
+		}
+		if err := c.client.Write(ctx, us); err != nil {
+			return fmt.Errorf("rules from %d on: %w", from, err)
+		}
+	}
+	return nil
+}
+
+func (c *controller) close() error {
+	if c == nil {
+		return nil
+	}
+	if c.session != nil {
+		c.session.Close()
+	}
+	return c.conn.Close()
+}
+
+// Verdicts of the program.
+const (
+	forwarded  = 0
+	noIdentity = 3
+)
+
+// verdicts tells how many packets had each verdict.
+func (c *controller) verdicts(ctx context.Context) (v [16]int64, err error) {
+	stream, err := p4v1.NewP4RuntimeClient(c.conn).Read(ctx, &p4v1.ReadRequest{DeviceId: deviceID, Entities: []*p4v1.Entity{
+		{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: c.counter}}},
+	}})
+	for err == nil {
+		var m *p4v1.ReadResponse
+		if m, err = stream.Recv(); err == nil {
+			for _, e := range m.GetEntities() {
+				v[e.GetCounterEntry().GetIndex().GetIndex()&15] = e.GetCounterEntry().GetData().GetPacketCount()
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return v, err
+}
+
+func counterID() (uint32, error) {
+	info := &configv1.P4Info{}
+	if err := prototext.Unmarshal(p4.Info, info); err != nil {
+		return 0, err
+	}
+	for _, c := range info.GetCounters() {
+		if c.GetPreamble().GetName() == "BifrostIngress.verdicts" {
+			return c.GetPreamble().GetId(), nil
+		}
+	}
+	return 0, errors.New("the program does not count verdicts")
+}
+
+func inserts(es ...p4rtclient.Entry) []p4rtclient.Update { return updates(p4rtclient.Insert, es) }
+
+func updates(op p4rtclient.Op, es []p4rtclient.Entry) []p4rtclient.Update {
+	us := make([]p4rtclient.Update, len(es))
+	for i, e := range es {
+		us[i] = p4rtclient.Update{Op: op, Entry: e}
+	}
+	return us
+}
+
+// hostEntries tell Bifröst's program of the hosts.
+func hostEntries() (es []p4rtclient.Entry) {
+	for i, h := range hosts {
+		port := p4rtclient.Uint(uint64(i + 1))
+		addr := p4rtclient.Addr(h.addr)
+		es = append(es, identity(i),
+			entry("l3", "to_hop", []p4rtclient.Param{{Name: "hop", Value: port}}, p4rtclient.Match{Field: "destination", Value: addr, PrefixLen: 128}),
+			entry("next_hop", "forward", []p4rtclient.Param{
+				{Name: "port", Value: port}, {Name: "dst", Value: p4rtclient.Bytes(h.mac)}, {Name: "src", Value: p4rtclient.Bytes([]byte{2, 0, 0, 0, 0, 0xff})},
+			}, p4rtclient.Match{Field: "hop", Value: port}))
+	}
+	return es
+}
+
+// identity lets a host speak.
+func identity(i int) p4rtclient.Entry {
+	return entry("identity", "known", []p4rtclient.Param{{Name: "memory", Value: p4rtclient.Uint(0)}},
+		p4rtclient.Match{Field: "ingress_port", Value: p4rtclient.Uint(uint64(i + 1))},
+		p4rtclient.Match{Field: "source", Value: p4rtclient.Addr(hosts[i].addr), PrefixLen: 128})
+}
+
+// rule is one of many access rules: of a hundred nodes, to regions of 64 KiB.
+func rule(i int) p4rtclient.Entry {
+	node := binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i%100))
+	return entry("dsm_access", "permit", nil,
+		p4rtclient.Match{Field: "source", Value: p4rtclient.Bytes(node)},
+		p4rtclient.Match{Field: "operation", Value: p4rtclient.Uint(2)},
+		p4rtclient.Match{Field: "machine", Value: p4rtclient.Uint(1)},
+		p4rtclient.Match{Field: "pointer", Value: p4rtclient.Uint(uint64(i) << 16), PrefixLen: 48})
+}
+
+func entry(table, action string, params []p4rtclient.Param, match ...p4rtclient.Match) p4rtclient.Entry {
+	return p4rtclient.Entry{Table: table, Match: match, Action: action, Params: params}
+}

@@ -1,0 +1,93 @@
+package switches
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// SoakOptions say how to soak.
+type SoakOptions struct {
+	Rules    int           // access rules beside those that change
+	Duration time.Duration // how long rules change
+	Datapath string        // the executor: ebpf or go
+	Progress io.Writer     // if not nil, is told what is being done
+}
+
+func (o *SoakOptions) tell(format string, a ...any) {
+	if o.Progress != nil {
+		_, _ = fmt.Fprintf(o.Progress, format+"\n", a...)
+	}
+}
+
+// SoakResult is what a soak has found.
+type SoakResult struct {
+	Datapath string  `json:"datapath"`
+	Rules    int     `json:"rules"`
+	Seconds  float64 `json:"seconds"`
+	Packets  int64   `json:"packets"` // judged by the switch
+	Writes   int     `json:"writes"`
+	Updates  int     `json:"updates"` // of rules, in these Writes
+	// Checked verdicts were of packets sent and seen while their rule stayed as it
+	// was; WrongVerdicts of them contradicted it, Example tells the first.
+	Checked       int64  `json:"checked"`
+	WrongVerdicts int64  `json:"wrong"`
+	Example       string `json:"example,omitempty"`
+	// RulesLost is how many rules the switch has too few at the end, LeftOver how
+	// many descriptors were open after it was closed. Early and Late are of the
+	// process, which includes the switch, when it was warm and at the end.
+	RulesLost int       `json:"rules_lost"`
+	LeftOver  int       `json:"left_over"`
+	Early     footprint `json:"early"`
+	Late      footprint `json:"late"`
+}
+
+// footprint is what a process holds.
+type footprint struct {
+	Descriptors int    `json:"descriptors"`
+	Goroutines  int    `json:"goroutines"`
+	Heap        uint64 `json:"heap"` // bytes in use
+	Maps        uint64 `json:"maps"` // bytes of the kernel's maps
+}
+
+// What may grow without being a leak, in bytes: garbage, and the rules that
+// happen to be there.
+const (
+	heapSlack = 16 << 20
+	mapsSlack = 1 << 20
+)
+
+// Wrong is an error if the soak has found anything wrong.
+func (r *SoakResult) Wrong() error {
+	switch {
+	case r.WrongVerdicts > 0:
+		return fmt.Errorf("%d wrong verdicts: %s", r.WrongVerdicts, r.Example)
+	case r.Checked == 0:
+		return fmt.Errorf("no verdict was checked")
+	case r.RulesLost != 0:
+		return fmt.Errorf("%d rules are lost", r.RulesLost)
+	case r.LeftOver > 0:
+		return fmt.Errorf("%d descriptors are left open", r.LeftOver)
+	case r.Late.Descriptors > r.Early.Descriptors || r.Late.Goroutines > r.Early.Goroutines:
+		return fmt.Errorf("descriptors or goroutines have grown: %+v, then %+v", r.Early, r.Late)
+	case r.Late.Heap > r.Early.Heap+heapSlack || r.Late.Maps > r.Early.Maps+mapsSlack:
+		return fmt.Errorf("memory has grown: %+v, then %+v", r.Early, r.Late)
+	}
+	return nil
+}
+
+// Print writes the result for people.
+func (r SoakResult) Print(w io.Writer) error {
+	p := &printer{w: w}
+	p.line("%s, %d rules, %.0f s: %d packets judged (%.0f a second), %d updates in %d Writes (%.0f a second)",
+		r.Datapath, r.Rules, r.Seconds, r.Packets, float64(r.Packets)/r.Seconds, r.Updates, r.Writes, float64(r.Writes)/r.Seconds)
+	p.line("verdicts checked %d, wrong %d; rules lost %d; descriptors left open %d", r.Checked, r.WrongVerdicts, r.RulesLost, r.LeftOver)
+	p.line("%-12s %12s %12s %12s %12s", "", "descriptors", "goroutines", "heap KiB", "maps KiB")
+	for _, f := range []struct {
+		name string
+		footprint
+	}{{"warm", r.Early}, {"at the end", r.Late}} {
+		p.line("%-12s %12d %12d %12d %12d", f.name, f.Descriptors, f.Goroutines, f.Heap>>10, f.Maps>>10)
+	}
+	return p.err
+}
