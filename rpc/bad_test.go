@@ -46,7 +46,7 @@ func TestBadAnswers(t *testing.T) {
 		"unknown code":    {func(m packet.Message) []byte { return exception(m, 200, []byte("?")) }, 200},
 	} {
 		done := make(chan error)
-		go func() { done <- testsvc.NewTestClient(n.Client("Test")).Ping(t.Context()) }()
+		go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(t.Context()) }()
 		s.send(n.Address(), c.answer(s.must()))
 		err := <-done
 		var coded *rpc.Error
@@ -55,7 +55,7 @@ func TestBadAnswers(t *testing.T) {
 		}
 	}
 	call := func() packet.Message {
-		go func() { _ = testsvc.NewTestClient(n.Client("Test")).Ping(t.Context()) }()
+		go func() { _ = testsvc.NewTestClient(plain(n, "Test")).Ping(t.Context()) }()
 		return s.must()
 	}()
 	before := n.Stats()
@@ -68,7 +68,7 @@ func TestBadAnswers(t *testing.T) {
 	s.send(n.Address(), call.Append(nil)) // a call to a node's own address
 	s.send(n.Address(), good)
 	s.send(n.Address(), good)
-	if err := testsvc.NewTestClient(n.Client("Test")).Ping(cancelled(t)); rpc.CodeOf(err) != rpc.Canceled {
+	if err := testsvc.NewTestClient(plain(n, "Test")).Ping(cancelled(t)); rpc.CodeOf(err) != rpc.Canceled {
 		t.Error(err)
 	}
 	waitFor(t, func() bool {
@@ -199,7 +199,7 @@ func TestTrailingGarbage(t *testing.T) {
 	}
 	s, n := service(t)
 	done := make(chan error)
-	go func() { done <- testsvc.NewTestClient(n.Client("Test")).Ping(t.Context()) }()
+	go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(t.Context()) }()
 	s.send(n.Address(), answer(s.must(), append(pong(t), 0)))
 	if err := <-done; rpc.CodeOf(err) != rpc.BadRequest {
 		t.Error(err)
@@ -208,7 +208,7 @@ func TestTrailingGarbage(t *testing.T) {
 
 func TestWrongPointers(t *testing.T) {
 	s, n := service(t)
-	client := testsvc.NewTestClient(n.Client("Test"))
+	client := testsvc.NewTestClient(plain(n, "Test"))
 	for _, b := range [][]byte{{1, 2, 3}, make([]byte, 17), {15: 1}, dsmpacketBytes(dsmpacket.Make(16, 1, 64).With(dsmpacket.OpWrite, 0))} {
 		if _, err := client.Swap(t.Context(), &bifrost.GlobalPointer{Address: b}); rpc.CodeOf(err) != rpc.BadRequest {
 			t.Errorf("%x: %v", b, err)

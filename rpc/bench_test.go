@@ -172,7 +172,7 @@ func BenchmarkPing(b *testing.B) {
 }
 
 func benchmarkProcesses(b *testing.B, n *rpc.Node, raw netio.Conn) {
-	client := testsvc.NewTestClient(n.Client("Test"))
+	client := testsvc.NewTestClient(plain(n, "Test"))
 	out := []netio.Message{{Buf: make([]byte, 145), Remote: rawAddress}} // as large as a ping
 	in, buf := make([]netio.Message, 1), make([]byte, netio.MaxDatagram)
 	var pings, raws []time.Duration

@@ -247,7 +247,7 @@ func TestCallOlderThanItsCallee(t *testing.T) {
 		client := joinNode(t, r, "client")
 		call := func() chan error {
 			done := make(chan error, 1)
-			go func() { done <- testsvc.NewTestClient(client.Client("Test")).Ping(t.Context()) }()
+			go func() { done <- testsvc.NewTestClient(plain(client, "Test")).Ping(t.Context()) }()
 			return done
 		}
 		old := call()

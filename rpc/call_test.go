@@ -38,7 +38,7 @@ func newPair(t testing.TB, opts ...rpc.ExportOption) *pair {
 }
 
 // newClient returns a generated client: each goroutine needs its own.
-func (p *pair) newClient() *testsvc.TestClient { return testsvc.NewTestClient(p.caller.Client("Test")) }
+func (p *pair) newClient() *testsvc.TestClient { return testsvc.NewTestClient(plain(p.caller, "Test")) }
 
 func point(x, y float64) *testsvc.Point { return &testsvc.Point{X: x, Y: y} }
 
@@ -172,7 +172,7 @@ func TestLongMethodName(t *testing.T) {
 
 func TestUnknownMethodAndService(t *testing.T) {
 	p := newPair(t)
-	c := p.caller.Client("Test")
+	c := plain(p.caller, "Test")
 	_, err := c.Call(t.Context(), "nothing", &testsvc.BasePingArgs{}, &testsvc.BasePingResult{})
 	if rpc.CodeOf(err) != rpc.NoSuchMethod {
 		t.Errorf("got %v", err)
@@ -208,7 +208,7 @@ func TestMultiplexedProcessor(t *testing.T) {
 	if err := joinNode(t, r, "server").Export(t.Context(), "Mux", mux); err != nil {
 		t.Fatal(err)
 	}
-	c := joinNode(t, r, "client").Client("Mux")
+	c := plain(joinNode(t, r, "client"), "Mux")
 	if n, err := testsvc.NewSmallClient(prefixed{c, "Small"}).Twice(t.Context(), 21); n != 42 || err != nil {
 		t.Error(n, err)
 	}
@@ -224,7 +224,7 @@ func TestTooLarge(t *testing.T) {
 	r := testrack.New(wire.Config{MTU: 1500})
 	h := &testsvc.Handler{}
 	serve(t, r, h)
-	client := testsvc.NewTestClient(joinNode(t, r, "client").Client("Test"))
+	client := testsvc.NewTestClient(plain(joinNode(t, r, "client"), "Test"))
 	var coded *rpc.Error
 	_, err := client.Blob(t.Context(), make([]byte, 1500))
 	if !errors.As(err, &coded) || coded.Code != rpc.BadRequest || coded.Remote || !strings.Contains(err.Error(), "reference") {
@@ -240,7 +240,7 @@ func TestAnswerTooLarge(t *testing.T) {
 	if err := joinNode(t, r, "server").Export(t.Context(), "Test", testsvc.NewTestProcessor(verbose{&testsvc.Handler{}})); err != nil {
 		t.Fatal(err)
 	}
-	client := testsvc.NewTestClient(joinNode(t, r, "client").Client("Test"))
+	client := testsvc.NewTestClient(plain(joinNode(t, r, "client"), "Test"))
 	var coded *rpc.Error
 	_, err := client.Blob(t.Context(), nil)
 	if !errors.As(err, &coded) || coded.Code != rpc.BadRequest || !coded.Remote || !strings.Contains(err.Error(), "100") {

@@ -98,7 +98,7 @@ func (w *world) work(ctx context.Context, n *rpc.Node, a int64) (int64, error) {
 	if err := rpc.Random(ctx, random); err != nil {
 		return 0, err
 	}
-	chance, err := testsvc.NewTestClient(n.Client("Chance")).Count(ctx, 0)
+	chance, err := testsvc.NewTestClient(plain(n, "Chance")).Count(ctx, 0)
 	if err != nil {
 		return 0, err
 	}

@@ -175,7 +175,7 @@ func TestTrailerOfFirstAttempt(t *testing.T) {
 // have their operations numbered by chance.
 func TestUndeclaredConcurrency(t *testing.T) {
 	onBench(t, func(ctx context.Context, n *rpc.Node) error {
-		c := testsvc.NewTestClient(n.Client("Nobody"))
+		c := testsvc.NewTestClient(plain(n, "Nobody"))
 		done := make(chan struct{})
 		go func() { defer close(done); _ = c.Ping(ctx) }()
 		pass(time.Millisecond) // it waits
@@ -374,7 +374,7 @@ func TestDivergedState(t *testing.T) {
 func TestLocalOutcomes(t *testing.T) {
 	var got []error
 	handler := func(ctx context.Context, n *rpc.Node) error {
-		c := testsvc.NewTestClient(n.Client("Down", rpc.WithPolicy(rpc.PolicyRecover, "ping")))
+		c := testsvc.NewTestClient(n.Client("Down", rpc.WithPolicy(rpc.PolicyNone), rpc.WithPolicy(rpc.PolicyRecover, "ping")))
 		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 		defer cancel()
 		err := c.Ping(short)

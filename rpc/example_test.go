@@ -9,12 +9,13 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/internal/model"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 )
 
 // The examples run on a rack in memory; on a real one rpc.Join needs no joiner.
-var exampleRack = testrack.New(wire.Config{})
+var exampleRack = model.New(testrack.New(wire.Config{}))
 
 func Example() {
 	ctx := context.Background()
@@ -84,7 +85,13 @@ func ExampleNode_Export() {
 	err = node.Export(ctx, "Counter", testsvc.NewTestProcessor(&testsvc.Handler{}), rpc.WithState(&tally), rpc.WithQueue(16))
 	fmt.Println(err)
 
-	count, err := testsvc.NewTestClient(node.Client("Counter")).Count(ctx, 7)
+	caller, err := rpc.Join(ctx, rpc.WithJoiner(exampleRack.Joiner()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer caller.Close(ctx)
+	count, err := testsvc.NewTestClient(caller.Client("Counter")).Count(ctx, 7)
 	fmt.Println(count, err)
 	// Output:
 	// <nil>

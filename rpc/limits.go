@@ -4,8 +4,9 @@ import "time"
 
 // Defaults and limits of the runtime, in one place.
 const (
-	// DefaultPolicy is that of calls whose client has not been told another.
-	DefaultPolicy = PolicyNone
+	// DefaultPolicy is that of calls of which nobody has said another: not the
+	// operator, the caller, nor the service's IDL.
+	DefaultPolicy = PolicyRecover
 
 	// DefaultWorkers is how many handlers of an export run at once. Handlers
 	// mostly wait for memory, so it is far more than there are CPUs; one that

@@ -86,7 +86,7 @@ func TestCloseRunsAcceptedOneways(t *testing.T) {
 func TestManyOneways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, n := service(t)
-		client := testsvc.NewTestClient(n.Client("Test"))
+		client := testsvc.NewTestClient(plain(n, "Test"))
 		for range 1024 {
 			if err := client.Note(t.Context(), 1); err != nil {
 				t.Fatal(err)
@@ -110,7 +110,7 @@ func TestManyOneways(t *testing.T) {
 // A one-way that fails is nobody's to hear of; the service goes on.
 func TestOnewayFails(t *testing.T) {
 	p := newPair(t)
-	c := p.caller.Client("Test")
+	c := plain(p.caller, "Test")
 	if _, err := c.Call(t.Context(), "nothing", &testsvc.TestNoteArgs{}, nil); err != nil {
 		t.Error(err)
 	}

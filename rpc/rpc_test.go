@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/apache/thrift/lib/go/thrift"
+
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
@@ -39,6 +41,11 @@ func joinNode(t testing.TB, r *testrack.Rack, name string) *rpc.Node {
 		}
 	})
 	return n
+}
+
+// plain is a client whose calls nobody logs: a testrack has no Gatekeeper.
+func plain(n *rpc.Node, service string) thrift.TClient {
+	return n.Client(service, rpc.WithPolicy(rpc.PolicyNone))
 }
 
 // serve makes a node that exports the test service.

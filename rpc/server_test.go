@@ -88,7 +88,7 @@ func TestOnewayWaitsForRoom(t *testing.T) {
 // worker can call itself through the rack, as deep as it likes.
 func TestNestedCalls(t *testing.T) {
 	calm(t, []rpc.ExportOption{rpc.WithWorkers(1)}, func(t *testing.T, p *pair) {
-		self := p.server.Client("Test")
+		self := plain(p.server, "Test")
 		p.handler.Next = func(ctx context.Context, depth int64) (int64, error) {
 			return testsvc.NewTestClient(self).Nest(ctx, depth)
 		}
@@ -110,7 +110,7 @@ func TestNestedCalls(t *testing.T) {
 // The deadline of a call is that of the calls it makes.
 func TestNestedDeadline(t *testing.T) {
 	calm(t, nil, func(t *testing.T, p *pair) {
-		self := p.server.Client("Test")
+		self := plain(p.server, "Test")
 		left := make(chan time.Duration, 1)
 		p.handler.Next = func(ctx context.Context, depth int64) (int64, error) {
 			if depth > 0 {
@@ -138,7 +138,7 @@ func TestNestedDeadline(t *testing.T) {
 // A stateful service that calls itself would wait for itself for ever.
 func TestStatefulCallsItself(t *testing.T) {
 	calm(t, []rpc.ExportOption{rpc.WithState(noState{})}, func(t *testing.T, p *pair) {
-		self := p.server.Client("Test")
+		self := plain(p.server, "Test")
 		p.handler.Next = func(ctx context.Context, depth int64) (int64, error) {
 			return testsvc.NewTestClient(self).Nest(ctx, depth)
 		}
@@ -222,7 +222,7 @@ func TestExecutionEnds(t *testing.T) {
 	if _, err := p.client.Count(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	c := testsvc.NewTestClient(p.server.Client("Test"))
+	c := testsvc.NewTestClient(plain(p.server, "Test"))
 	if err := c.Ping(kept); rpc.CodeOf(err) != rpc.BadRequest || !strings.Contains(err.Error(), "returned") {
 		t.Errorf("got %v", err)
 	}
@@ -265,7 +265,7 @@ func TestMemoryInHandlers(t *testing.T) {
 // service's slots stay right.
 func TestHandlerLeavesGoroutineBehind(t *testing.T) {
 	calm(t, []rpc.ExportOption{rpc.WithWorkers(1)}, func(t *testing.T, p *pair) {
-		self := p.server.Client("Test")
+		self := plain(p.server, "Test")
 		var left sync.WaitGroup
 		p.handler.Gate = func(ctx context.Context, n int64) error {
 			if n > 0 {
@@ -292,7 +292,7 @@ func TestHandlerAbandonsRequest(t *testing.T) {
 	if err := n.Export(t.Context(), "Test", testsvc.NewTestProcessor(silent{&testsvc.Handler{}})); err != nil {
 		t.Fatal(err)
 	}
-	client := testsvc.NewTestClient(joinNode(t, r, "client").Client("Test"))
+	client := testsvc.NewTestClient(plain(joinNode(t, r, "client"), "Test"))
 	if err := client.Ping(t.Context()); rpc.CodeOf(err) != rpc.Application {
 		t.Errorf("got %v", err)
 	}
@@ -311,7 +311,7 @@ func TestStatefulKeepsItsSlot(t *testing.T) {
 		if err := other.Export(t.Context(), "Slow", testsvc.NewTestProcessor(slow)); err != nil {
 			t.Fatal(err)
 		}
-		down := p.server.Client("Slow")
+		down := plain(p.server, "Slow")
 		running := 0
 		p.handler.Gate = func(ctx context.Context, n int64) error {
 			if running++; running > 1 {

@@ -45,7 +45,7 @@ func TestCallHeader(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan error)
-	go func() { done <- testsvc.NewTestClient(n.Client("Test")).Ping(ctx) }()
+	go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(ctx) }()
 	call, from, _ := s.receive(5 * time.Second)
 	want, _ := packet.MethodOf("ping")
 	if call.Type != packet.Call || call.Flags != packet.FlagSession || call.Method != want || call.NameLength != 4 {
@@ -109,7 +109,7 @@ func TestPointersInTheHeader(t *testing.T) {
 	}
 	done := make(chan *testsvc.Tree)
 	go func() {
-		got, err := testsvc.NewTestClient(n.Client("Test")).Plant(t.Context(), tree)
+		got, err := testsvc.NewTestClient(plain(n, "Test")).Plant(t.Context(), tree)
 		if err != nil {
 			t.Error(err)
 		}
@@ -164,7 +164,7 @@ func TestPointerWaitsForMemory(t *testing.T) {
 		synctest.Wait()
 		short, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		if _, err := testsvc.NewTestClient(n.Client("Test")).Swap(short, gp(p)); rpc.CodeOf(err) != rpc.Deadline {
+		if _, err := testsvc.NewTestClient(plain(n, "Test")).Swap(short, gp(p)); rpc.CodeOf(err) != rpc.Deadline {
 			t.Errorf("got %v", err)
 		}
 		if m, _, ok := s.receive(time.Minute); ok {
@@ -182,7 +182,7 @@ func TestGivenUpCallThatLends(t *testing.T) {
 		s, n := service(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
-		if _, err := testsvc.NewTestClient(n.Client("Test")).Swap(ctx, gp(dsmpacket.Make(16, 1, 64))); rpc.CodeOf(err) != rpc.Deadline {
+		if _, err := testsvc.NewTestClient(plain(n, "Test")).Swap(ctx, gp(dsmpacket.Make(16, 1, 64))); rpc.CodeOf(err) != rpc.Deadline {
 			t.Errorf("got %v", err)
 		}
 		call := s.must()
@@ -202,7 +202,7 @@ func TestGivenUpCallThatLends(t *testing.T) {
 func TestOnewayWithoutCallee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, n := service(t)
-		if err := testsvc.NewTestClient(n.Client("Test")).Note(t.Context(), 1); err != nil {
+		if err := testsvc.NewTestClient(plain(n, "Test")).Note(t.Context(), 1); err != nil {
 			t.Error(err)
 		}
 		start, copies := time.Now(), 0
@@ -268,7 +268,7 @@ func TestNestedCallOnTheWire(t *testing.T) {
 	h := &testsvc.Handler{}
 	server := serve(t, r, h)
 	downstream := newPeer(t, r, "downstream", rackaddr.Service("Down"))
-	plain := testsvc.NewTestClient(server.Client("Down"))
+	plain := testsvc.NewTestClient(plain(server, "Down"))
 	exact := testsvc.NewTestClient(server.Client("Down", rpc.WithPolicy(rpc.PolicyRecover)))
 	h.Gate = func(ctx context.Context, _ int64) error {
 		if err := plain.Ping(ctx); err != nil {
@@ -333,7 +333,7 @@ func TestTimeoutShrinks(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		done := make(chan error)
-		go func() { done <- testsvc.NewTestClient(n.Client("Test")).Ping(ctx) }()
+		go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(ctx) }()
 		start, last := time.Now(), uint32(1001)
 		for {
 			m, _, ok := s.receive(time.Second)

@@ -10,6 +10,7 @@ package model
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -114,6 +115,23 @@ func (g *Gatekeeper) Session(name string, address netip.Addr) (*testrack.Session
 	s.OnExport = func(e control.Export) error { return g.export(id, e) }
 	s.OnState = func(ask control.State) (control.StatePart, error) { return g.state(id, ask) }
 	return s, h, h.AddAddress(address)
+}
+
+// Joiner makes nodes, each with an address of its own.
+func (g *Gatekeeper) Joiner() join.Joiner { return joiner{g} }
+
+type joiner struct{ g *Gatekeeper }
+
+// firstJoined is the number of the first node that a Joiner makes.
+const firstJoined = 1000
+
+// Join implements join.Joiner.
+func (j joiner) Join(_ context.Context, name string) (join.Session, error) {
+	j.g.mu.Lock()
+	number := firstJoined + uint64(len(j.g.nodes))
+	j.g.mu.Unlock()
+	s, _, err := j.g.Session(name, rackaddr.Node(number))
+	return s, err
 }
 
 // Complaints are what a right runtime gives no reason for.
