@@ -51,8 +51,8 @@ service Lab extends shared.Store {
 
 service Keeper {
   i64 keep(1: binary film (bifrost.ref))
-  i64 kept() (bifrost.policy = "recover")
-} (bifrost.state, bifrost.policy = "none")
+  i64 kept() (bifrost.policy = "none")
+} (bifrost.state, bifrost.policy = "recover")
 
 /** No stubs are made for it. */
 service Untouched { void nothing() }

@@ -35,7 +35,8 @@ func (k *keeper) Keep(ctx context.Context, film *rpc.Ref[[]byte]) (int64, error)
 
 func (k *keeper) Kept(context.Context) (int64, error) { return int64(k.sum), nil }
 
-// TestState: stubs and state work together.
+// TestState: stubs, state and the policies of the IDL work together: keep is
+// exactly-once, kept is not logged.
 func TestState(t *testing.T) {
 	onRack(t, func(w *world) {
 		server, err := w.rack.Join(w.ctx, "s1", "keeper")
@@ -47,6 +48,9 @@ func TestState(t *testing.T) {
 			if n, err := client.Keep(w.ctx, film); n != 7*(i+1) || err != nil {
 				t.Errorf("call %d: %d, %v", i, n, err)
 			}
+		}
+		if n, err := client.Kept(w.ctx); n != 21 || err != nil {
+			t.Errorf("kept: %d, %v", n, err)
 		}
 		w.must(film.Free(w.ctx))
 		w.must(server.Close(w.ctx))

@@ -1288,8 +1288,8 @@ func NewKeeperRefClient(c thrift.TClient) *KeeperRefClient {
 // name of service.
 func OpenKeeper(node *rpc.Node, service string, opts ...rpc.ClientOption) *KeeperRefClient {
 	policies := []rpc.ClientOption{
-		rpc.WithDeclaredPolicy(rpc.PolicyNone, "keep", "keep.ref"),
-		rpc.WithDeclaredPolicy(rpc.PolicyRecover, "kept"),
+		rpc.WithDeclaredPolicy(rpc.PolicyNone, "kept"),
+		rpc.WithDeclaredPolicy(rpc.PolicyRecover, "keep", "keep.ref"),
 	}
 	return NewKeeperRefClient(node.Client(service, append(policies, opts...)...))
 }
@@ -1313,8 +1313,8 @@ func AddKeeperRefs(p interface {
 func ExportKeeper(ctx context.Context, node *rpc.Node, service string, h KeeperRefHandler, opts ...rpc.ExportOption) error {
 	marks := []rpc.ExportOption{
 		rpc.WithState(h),
-		rpc.WithMethodPolicy(rpc.PolicyNone, "keep", "keep.ref"),
-		rpc.WithMethodPolicy(rpc.PolicyRecover, "kept"),
+		rpc.WithMethodPolicy(rpc.PolicyNone, "kept"),
+		rpc.WithMethodPolicy(rpc.PolicyRecover, "keep", "keep.ref"),
 	}
 	opts = append(marks, opts...)
 	return node.Export(ctx, service, NewKeeperRefProcessor(h), opts...)
