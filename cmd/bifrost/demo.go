@@ -4,47 +4,98 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bifrost-rack/bifrost/internal/demo"
+	"github.com/bifrost-rack/bifrost/internal/demo/failure"
 )
 
+// demoOptions are the flags of `bifrost demo`.
+type demoOptions struct {
+	demo  demo.Config
+	serve demo.ServeConfig
+	fail  failure.Config
+	json  bool
+}
+
 func newDemoCmd() *cobra.Command {
-	var asJSON bool
-	var cfg demo.Config
-	var serve demo.ServeConfig
+	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "A whole rack in this process: a call by reference, and what is denied",
+		Short: "A whole rack in this process: a call by reference, what is denied, and a crash",
 		Long: `Bring up the thesis's rack (c1, s1, s2, m1, m2, m3) in one unprivileged process, on
 a virtual wire that carries the same packets through the same P4 program as any
-other rack, and show a call by reference step by step. Every result is checked.
+other rack, and show a call by reference step by step. Every result is checked. In
+the end a blade dies in the middle of a call, which happens once all the same.
+
+With --fail, show only that: a call that must happen exactly once, on a rack with
+two spare blades, and blades that lose their power (thesis, figures 4.2 and 5.3):
+
+` + failures() + `
+The picture says what the Gatekeeper does about it: the checkpoints a1 (called), b1
+(received), b2 (answered) and a2 (answer received), the fence, the rollback, and the
+next incarnation. In the end, the counter must have counted once.
 
 With --serve, keep a somewhat larger rack busy instead, and serve the page to watch
 it, until Ctrl-C.`,
-		Example: "  bifrost demo\n  bifrost demo --json | tail -1\n  bifrost demo --serve 127.0.0.1:8045",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg.Out, serve.Out, serve.Version = cmd.OutOrStdout(), cmd.OutOrStdout(), versionString()
-			if serve.Address != "" {
-				serve.Token = os.Getenv(tokenVariable)
-				return demo.Serve(cmd.Context(), serve)
-			}
-			if asJSON {
-				cfg.Out = io.Discard
-			}
-			report, err := demo.Run(cmd.Context(), cfg)
-			if asJSON {
-				line, _ := json.Marshal(report)
-				fmt.Fprintln(cmd.OutOrStdout(), string(line))
-			}
-			return err
-		},
+		Example: `  bifrost demo
+  bifrost demo --json | tail -1
+  bifrost demo --fail f4
+  bifrost demo --fail random --seed 7
+  bifrost demo --serve 127.0.0.1:8045`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
-	cmd.Flags().StringVar(&serve.Address, "serve", "", "keep a rack busy and serve its page at `HOST:PORT`")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print nothing but the result, as one JSON line")
-	cmd.Flags().IntVar(&cfg.Size, "size", 1<<20, "bytes of each array of the call that is looked at")
+	cmd.Flags().StringVar(&o.serve.Address, "serve", "", "keep a rack busy and serve its page at `HOST:PORT`")
+	cmd.Flags().StringVar(&o.fail.Name, "fail", "", "show a failure: "+strings.Join(failure.Names(), ", "))
+	cmd.Flags().Uint64Var(&o.fail.Seed, "seed", 0, "of --fail random: the same one kills the same blades (default: drawn)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print nothing but the result, as one JSON line")
+	cmd.Flags().IntVar(&o.demo.Size, "size", 1<<20, "bytes of each array of the call that is looked at")
+	cmd.MarkFlagsMutuallyExclusive("serve", "fail")
 	return cmd
+}
+
+// failures lists what --fail knows.
+func failures() string {
+	var b strings.Builder
+	for _, s := range failure.Scenarios {
+		fmt.Fprintf(&b, "  %-8s%s.\n", s.Name, s.Title)
+	}
+	fmt.Fprintf(&b, "  %-8s%s.\n", failure.Random, "One, two or three blades die at any packet, as --seed says")
+	return b.String()
+}
+
+func (o *demoOptions) run(cmd *cobra.Command) error {
+	out := cmd.OutOrStdout()
+	if o.serve.Address != "" {
+		o.serve.Out, o.serve.Version, o.serve.Token = out, versionString(), os.Getenv(tokenVariable)
+		return demo.Serve(cmd.Context(), o.serve)
+	}
+	told := out
+	if o.json {
+		told = io.Discard
+	}
+	o.demo.Out, o.fail.Out = told, told
+	if o.fail.Name == "" {
+		report, err := demo.Run(cmd.Context(), o.demo)
+		return o.end(out, report, err)
+	}
+	for o.fail.Name == failure.Random && o.fail.Seed == 0 {
+		o.fail.Seed = rand.Uint64N(1e6)
+	}
+	report, err := failure.Run(cmd.Context(), o.fail)
+	return o.end(out, report, err)
+}
+
+// end prints the report, if that is asked for.
+func (o *demoOptions) end(out io.Writer, report any, err error) error {
+	if o.json {
+		line, _ := json.Marshal(report)
+		fmt.Fprintln(out, string(line))
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 // Package demo is what `bifrost demo` shows: a whole rack in one process, on
 // which a call by reference takes its way, step by step, and where what nobody
-// granted is refused.
+// granted is refused; and a callee that dies, and a call that happens once all the
+// same (package failure, which shows every other way to die).
 package demo
 
 import (
@@ -12,6 +13,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/internal/demo/failure"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -26,14 +28,18 @@ type Config struct {
 
 // Report is the demo's result, the last line of `bifrost demo --json`.
 type Report struct {
-	OK      bool    `json:"ok"`
-	Calls   int     `json:"calls"`  // calls whose results were verified
-	Held    uint64  `json:"held"`   // packets that the switch held for the Gatekeeper
-	Rules   uint64  `json:"rules"`  // rules that the Gatekeeper wrote
-	Denied  uint64  `json:"denied"` // accesses that the switch denied
-	Bytes   int64   `json:"bytes"`  // bytes of results verified
-	Seconds float64 `json:"seconds"`
-	Error   string  `json:"error,omitempty"`
+	OK     bool   `json:"ok"`
+	Calls  int    `json:"calls"`  // calls whose results were verified
+	Held   uint64 `json:"held"`   // packets that the switch held for the Gatekeeper
+	Rules  uint64 `json:"rules"`  // rules that the Gatekeeper wrote
+	Denied uint64 `json:"denied"` // accesses that the switch denied
+	Bytes  int64  `json:"bytes"`  // bytes of results verified
+	// Executions is how often a call had its effect whose callee lost its power in the
+	// middle; RecoverMS how long it took, in milliseconds, until that served again.
+	Executions int64   `json:"executions"`
+	RecoverMS  float64 `json:"recover_ms"`
+	Seconds    float64 `json:"seconds"`
+	Error      string  `json:"error,omitempty"`
 }
 
 // Run performs the demo. The report is filled in as far as it got, also when it
@@ -45,6 +51,9 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	start := time.Now()
 	s := &stage{cfg: cfg, tell: newTeller(cfg.Out)}
 	err := s.play(ctx)
+	if err == nil {
+		err = s.crash(ctx)
+	}
 	s.report.Seconds = time.Since(start).Seconds()
 	s.report.OK = err == nil
 	if err != nil {
@@ -140,6 +149,15 @@ func (s *stage) account(ctx context.Context) error {
 		return fmt.Errorf("%d regions are left: something leaks", len(snap.Regions))
 	}
 	return nil
+}
+
+// crash shows on another rack, which has spares, that a call happens exactly once
+// though its callee dies in the middle of it.
+func (s *stage) crash(ctx context.Context) error {
+	s.tell.act("A rack with spare blades, and a call that must happen exactly once")
+	r, err := failure.Run(ctx, failure.Config{Out: s.cfg.Out, Name: "f4"})
+	s.report.Executions, s.report.RecoverMS = r.Executions, r.RecoverMS
+	return err
 }
 
 // leave ends the nodes in an orderly way.

@@ -21,13 +21,13 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	if !report.OK || report.Calls < 20 || report.Held < 50 || report.Rules < 50 || report.Denied < 4 {
+	if !report.OK || report.Calls < 20 || report.Held < 50 || report.Rules < 50 || report.Denied < 4 || report.Executions != 1 {
 		t.Errorf("report %+v", report)
 	}
 	story := out.String()
 	for _, want := range []string{
 		"the switch holds c1's call of Arrays.addRef", "revokes c1: write+free a", "grants s2: read a",
-		"permission denied", "every byte is right",
+		"permission denied", "every byte is right", "s2 loses its power", "effect once",
 	} {
 		if !strings.Contains(story, want) {
 			t.Errorf("the story does not say %q:\n%s", want, story)

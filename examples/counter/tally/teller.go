@@ -54,7 +54,7 @@ func (t *Teller) main(ctx context.Context, state []byte) error {
 		calls, total = int64(binary.BigEndian.Uint64(state)), int64(binary.BigEndian.Uint64(state[8:]))
 	}
 	for calls < t.Calls {
-		amounts := t.amounts(calls)
+		amounts := t.Amounts(calls)
 		got, err := t.add(ctx, amounts)
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (t *Teller) add(ctx context.Context, amounts []byte) (int64, error) {
 	return total, ref.Free(ctx)
 }
 
-// amounts are those of the teller's next call: no two sums are alike soon.
-func (t *Teller) amounts(calls int64) []byte {
+// Amounts are those of the teller's next call: no two sums are alike soon.
+func (t *Teller) Amounts(calls int64) []byte {
 	return []byte{1, byte(t.Account), byte(calls), byte(calls >> 8)}
 }
