@@ -20,7 +20,7 @@ type Experiment struct {
 
 // Experiments are all there are, in the order in which they run.
 func Experiments() []Experiment {
-	return []Experiment{pingOverhead, udpOrTCP, incrementArray, addArrays, callChain, callers, memoryOrRedis}
+	return []Experiment{pingOverhead, udpOrTCP, incrementArray, addArrays, whereTimeGoes, callChain, callers, memoryOrRedis}
 }
 
 // Choose returns the experiments of the given names; all if there are none.

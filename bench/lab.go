@@ -68,14 +68,15 @@ func (l *Lab) pair(ctx context.Context, p peer.Peer, chain bool, blades ...strin
 			c.close()
 		}
 	}()
-	site := peer.Site{Chain: chain}
+	var servers []netip.Addr
 	for _, b := range blades {
 		a, err := l.Address(b)
 		if err != nil {
 			return nil, err
 		}
-		site.Servers = append(site.Servers, a)
+		servers = append(servers, a)
 	}
+	site := peer.NewSite(p.Name, chain, servers...)
 	for i, b := range blades {
 		server, err := l.start(p.Name+"'s server", b)
 		if err != nil {

@@ -108,8 +108,7 @@ func (o *Options) topology(ctx context.Context) (topology.Topology, error) {
 	}
 	c := config.Thesis()
 	c.Name, c.Switch = o.Rack, o.Switch
-	o.Progress("making the rack %s", c.Name)
-	n, err := topology.Up(ctx, &rack.Host{Bifrost: o.Bifrost}, c)
+	n, err := topology.Up(ctx, &rack.Host{Bifrost: o.Bifrost, Dir: topology.DefaultDir}, c, o.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -38,8 +38,9 @@ const (
 	MaxSize = 8 << 20
 	// MaxHops is the longest chain.
 	MaxHops = 8
-	// Port is where peers other than Bifröst serve; hop n of a chain has Port+n.
-	Port = 7100
+	// firstPort is where the first peer serves; each has as many ports as a chain
+	// needs, and the main one.
+	firstPort = 7100
 )
 
 // Work is one operation, to be repeated.
@@ -58,14 +59,22 @@ type Site struct {
 	Index int `json:"index,omitempty"`
 	// Chain is whether the hops of a chain are served, too.
 	Chain bool `json:"chain,omitempty"`
+	// Port is where everything but hops is served; hop n has Port+n.
+	Port uint16 `json:"port"`
+}
+
+// NewSite returns a peer's site, on ports of its own.
+func NewSite(peer string, chain bool, servers ...netip.Addr) Site {
+	i := slices.IndexFunc(All, func(p Peer) bool { return p.Name == peer })
+	return Site{Servers: servers, Chain: chain, Port: uint16(firstPort + (i+1)*(MaxHops+1))}
 }
 
 // main is the address of everything but hops.
-func (s Site) main() netip.AddrPort { return netip.AddrPortFrom(s.Servers[0], Port) }
+func (s Site) main() netip.AddrPort { return netip.AddrPortFrom(s.Servers[0], s.Port) }
 
 // hop is the address of hop n of a chain, from 1 on.
 func (s Site) hop(n int) netip.AddrPort {
-	return netip.AddrPortFrom(s.Servers[(n-1)%len(s.Servers)], Port+uint16(n))
+	return netip.AddrPortFrom(s.Servers[(n-1)%len(s.Servers)], s.Port+uint16(n))
 }
 
 // own lists the hops that this server serves.

@@ -3,6 +3,8 @@ package peer
 import (
 	"context"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/bifrost-rack/bifrost/bench/idl/gen-go/hop"
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
@@ -69,7 +71,8 @@ func (c bifrostClient) lending(call call, v *verifier, args ...[]byte) Operation
 	}
 }
 
-// loan is the regions of one call.
+// loan is the regions of one call. What does not depend on each other is done at
+// once, as a program that wants speed does it.
 type loan struct {
 	memory  *dsm.Client
 	phases  *Phases
@@ -80,20 +83,38 @@ type loan struct {
 // make puts the arguments into memory.
 func (l *loan) make(ctx context.Context, args [][]byte) error {
 	defer l.phases.Time(Pre)()
-	for _, data := range args {
-		done := l.phases.Time(Alloc)
-		p, err := l.memory.Alloc(ctx, uint64(max(1, len(data))))
-		done()
-		if err != nil {
-			return err
-		}
-		l.regions = append(l.regions, p)
-		l.args = append(l.args, rpc.GlobalPointer(p))
-		if _, err := l.memory.Write(ctx, p, data); err != nil {
-			return err
+	regions := make([]dsm.Pointer, len(args))
+	done := l.phases.Time(Alloc)
+	err := together(len(args), func(i int) (err error) {
+		regions[i], err = l.memory.Alloc(ctx, uint64(max(1, len(args[i]))))
+		return err
+	})
+	done()
+	for _, p := range regions {
+		if !p.IsNil() {
+			l.regions = append(l.regions, p)
+			l.args = append(l.args, rpc.GlobalPointer(p))
 		}
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	return together(len(args), func(i int) error {
+		_, err := l.memory.Write(ctx, regions[i], args[i])
+		return err
+	})
+}
+
+// together does n things at once and returns the first error of any.
+func together(n int, f func(i int) error) error {
+	if n == 1 {
+		return f(0)
+	}
+	var g errgroup.Group
+	for i := range n {
+		g.Go(func() error { return f(i) })
+	}
+	return g.Wait()
 }
 
 // call makes the call and reads its result.
@@ -113,16 +134,10 @@ func (l *loan) call(ctx context.Context, f call, result []byte) error {
 }
 
 // end frees the regions.
-func (l *loan) end(ctx context.Context) (err error) {
+func (l *loan) end(ctx context.Context) error {
 	defer l.phases.Time(Post)()
-	for _, p := range l.regions {
-		done := l.phases.Time(Free)
-		if freed := l.memory.Free(ctx, p); err == nil {
-			err = freed
-		}
-		done()
-	}
-	return err
+	defer l.phases.Time(Free)()
+	return together(len(l.regions), func(i int) error { return l.memory.Free(ctx, l.regions[i]) })
 }
 
 // chain makes the operation of passing one array through a chain: it is put into

@@ -111,3 +111,12 @@ func Mean(values []float64) float64 {
 	}
 	return sum / float64(len(values))
 }
+
+// Spread returns the median, the least and the largest of values; zeros if there
+// are none.
+func Spread(values []float64) (median, low, high float64) {
+	if len(values) == 0 {
+		return 0, 0, 0
+	}
+	return Median(values), slices.Min(values), slices.Max(values)
+}

@@ -17,18 +17,34 @@ type Namespaces struct {
 	Host   *rack.Host
 	Config config.Config
 
+	claim     *claim
 	addresses map[string]netip.Addr
 }
 
 // Up makes a rack by a description, without its programs: they would only take
-// part in what is measured. What is there already under the name, also of a killed
-// run, is refused by name.
-func Up(ctx context.Context, h *rack.Host, c config.Config) (*Namespaces, error) {
+// part in what is measured. What a killed run of the same name has left is removed
+// first, which progress is told; what is not a run's is refused by name.
+func Up(ctx context.Context, h *rack.Host, c config.Config, progress func(format string, args ...any)) (*Namespaces, error) {
 	c.Programs = nil
-	if err := h.Up(ctx, c); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Namespaces{Host: h, Config: c, addresses: map[string]netip.Addr{}}
+	claim, err := claimName(h.Dir, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	cleared, err := clear(ctx, h, c.Name)
+	if cleared {
+		progress("removed what a killed run had left of the rack %s", c.Name)
+	}
+	if err == nil {
+		progress("making the rack %s", c.Name)
+		err = h.Up(ctx, c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, claim.release())
+	}
+	n := &Namespaces{Host: h, Config: c, claim: claim, addresses: map[string]netip.Addr{}}
 	st, err := h.Status(c.Name)
 	for _, b := range st.Blades {
 		if a, perr := netip.ParseAddr(b.Address); perr == nil {
@@ -48,7 +64,7 @@ const downTimeout = time.Minute
 func (n *Namespaces) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), downTimeout)
 	defer cancel()
-	return n.Host.Down(ctx, n.Config.Name)
+	return errors.Join(n.Host.Down(ctx, n.Config.Name), n.claim.release())
 }
 
 // Start implements Topology.

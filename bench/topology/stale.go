@@ -1,0 +1,59 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/rack"
+)
+
+// DefaultDir is where a run's rack keeps its files: in memory, so that the disk
+// below the Gatekeeper's log is not what is measured.
+const DefaultDir = "/dev/shm/bifrost-bench"
+
+// claim keeps a rack's name for one run at a time. It is given up when the file is
+// closed, by a kill as well.
+type claim struct {
+	file *os.File
+	path string
+}
+
+func claimName(dir, name string) (*claim, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("files of the rack: %w", err)
+	}
+	path := filepath.Join(dir, name+".lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("files of the rack: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another run is on the rack %s: wait until it has ended, or choose another name with --rack", name)
+	}
+	return &claim{f, path}, nil
+}
+
+// release gives the name back.
+func (c *claim) release() error {
+	err := os.Remove(c.path)
+	_ = os.Remove(filepath.Dir(c.path)) // fails while there are others
+	return errors.Join(err, c.file.Close())
+}
+
+// clear removes what a killed run has left of a rack. Who has claimed the name
+// knows that its rack is nobody's any more.
+func clear(ctx context.Context, h *rack.Host, name string) (cleared bool, err error) {
+	if _, err := os.Stat(filepath.Join(h.Dir, name)); err != nil {
+		return false, nil
+	}
+	if err := h.Down(ctx, name); err != nil {
+		return false, fmt.Errorf("what a killed run has left of the rack %s: %w", name, err)
+	}
+	return true, nil
+}
