@@ -24,7 +24,5 @@ struct Progress {
   /** The files before this one are counted, and so many bytes of it. */
   1: i32 file
   2: i64 offset
-  /** Where the counts so far stand, as a Counts of so many bytes. */
-  3: binary pointer
-  4: i64 length
+  3: Counts total
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/wordcount/gen-go/wordcount"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -25,7 +24,6 @@ type Job struct {
 	mapper  *wordcount.MapperRefClient
 	reducer *wordcount.ReducerRefClient
 	at      wordcount.Progress
-	total   map[string]int64
 }
 
 // Run counts and returns how often each word occurs; nil if the job is over
@@ -33,7 +31,7 @@ type Job struct {
 func (j *Job) Run(ctx context.Context, node *rpc.Node) (map[string]int64, error) {
 	j.mapper, j.reducer = wordcount.OpenMapper(node, MapperName), wordcount.OpenReducer(node, ReducerName)
 	err := rpc.Main(ctx, node, j.Name, j.main)
-	return j.total, err
+	return j.at.GetTotal().GetWords(), err
 }
 
 // main is what is run again after a crash, with the last checkpoint's state.
@@ -48,7 +46,7 @@ func (j *Job) main(ctx context.Context, state []byte) error {
 			return err
 		}
 		if len(parts) == 0 {
-			return j.forget(ctx)
+			return nil
 		}
 		if err := j.add(ctx, parts); err != nil {
 			return err
@@ -81,7 +79,7 @@ func (j *Job) add(ctx context.Context, parts [][]byte) error {
 		return err
 	}
 	for w, n := range sum.Words {
-		j.total[w] += n
+		j.at.Total.Words[w] += n
 	}
 	return nil
 }
@@ -121,64 +119,20 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 	return err
 }
 
-// checkpoint puts the counts into memory and makes them, and how far the job has
-// come, what it goes on from. The former counts go when the checkpoint is logged.
+// checkpoint makes what is done so far what the job goes on from.
 func (j *Job) checkpoint(ctx context.Context) error {
-	if err := j.forget(ctx); err != nil {
-		return err
-	}
-	serializer := thrift.NewTSerializer()
-	b, err := serializer.Write(ctx, &wordcount.Counts{Words: j.total})
-	if err != nil {
-		return err
-	}
-	memory := rpc.Memory(ctx)
-	p, err := memory.Alloc(ctx, uint64(len(b)))
-	if err != nil {
-		return err
-	}
-	if _, err := memory.Write(ctx, p, b); err != nil {
-		return err
-	}
-	j.at.Pointer, j.at.Length = p[:], int64(len(b))
-	state, err := serializer.Write(ctx, &j.at)
+	state, err := thrift.NewTSerializer().Write(ctx, &j.at)
 	if err != nil {
 		return err
 	}
 	return rpc.Checkpoint(ctx, state)
 }
 
-// resume reads what the last checkpoint says; nil is the beginning.
+// resume goes on from a checkpoint's state; nil is the beginning.
 func (j *Job) resume(ctx context.Context, state []byte) error {
-	j.total = map[string]int64{}
-	j.at = *wordcount.NewProgress()
+	j.at = wordcount.Progress{Total: &wordcount.Counts{Words: map[string]int64{}}}
 	if state == nil {
 		return nil
 	}
-	if err := thrift.NewTDeserializer().Read(ctx, &j.at, state); err != nil {
-		return err
-	}
-	b := make([]byte, j.at.Length)
-	if _, err := rpc.Memory(ctx).Read(ctx, j.pointer(), b); err != nil {
-		return err
-	}
-	var counts wordcount.Counts
-	if err := thrift.NewTDeserializer().Read(ctx, &counts, b); err != nil {
-		return err
-	}
-	j.total = counts.Words
-	return nil
-}
-
-// forget frees the counts of the last checkpoint.
-func (j *Job) forget(ctx context.Context) error {
-	if j.at.Length == 0 {
-		return nil
-	}
-	return rpc.Memory(ctx).Free(ctx, j.pointer())
-}
-
-func (j *Job) pointer() (p dsm.Pointer) {
-	copy(p[:], j.at.Pointer)
-	return p
+	return thrift.NewTDeserializer().Read(ctx, &j.at, state)
 }

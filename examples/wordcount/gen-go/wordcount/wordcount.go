@@ -173,13 +173,11 @@ func (p *Counts) String() string {
 // Attributes:
 //   - File: The files before this one are counted, and so many bytes of it.
 //   - Offset
-//   - Pointer: Where the counts so far stand, as a Counts of so many bytes.
-//   - Length
+//   - Total
 type Progress struct {
-	File    int32  `thrift:"file,1" db:"file" json:"file"`
-	Offset  int64  `thrift:"offset,2" db:"offset" json:"offset"`
-	Pointer []byte `thrift:"pointer,3" db:"pointer" json:"pointer"`
-	Length  int64  `thrift:"length,4" db:"length" json:"length"`
+	File   int32   `thrift:"file,1" db:"file" json:"file"`
+	Offset int64   `thrift:"offset,2" db:"offset" json:"offset"`
+	Total  *Counts `thrift:"total,3" db:"total" json:"total"`
 }
 
 func NewProgress() *Progress {
@@ -194,13 +192,18 @@ func (p *Progress) GetOffset() int64 {
 	return p.Offset
 }
 
-func (p *Progress) GetPointer() []byte {
-	return p.Pointer
+var Progress_Total_DEFAULT *Counts
+
+func (p *Progress) GetTotal() *Counts {
+	if !p.IsSetTotal() {
+		return Progress_Total_DEFAULT
+	}
+	return p.Total
+}
+func (p *Progress) IsSetTotal() bool {
+	return p.Total != nil
 }
 
-func (p *Progress) GetLength() int64 {
-	return p.Length
-}
 func (p *Progress) Read(ctx context.Context, iprot thrift.TProtocol) error {
 	if _, err := iprot.ReadStructBegin(ctx); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T read error: ", p), err)
@@ -236,18 +239,8 @@ func (p *Progress) Read(ctx context.Context, iprot thrift.TProtocol) error {
 				}
 			}
 		case 3:
-			if fieldTypeId == thrift.STRING {
+			if fieldTypeId == thrift.STRUCT {
 				if err := p.ReadField3(ctx, iprot); err != nil {
-					return err
-				}
-			} else {
-				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
-					return err
-				}
-			}
-		case 4:
-			if fieldTypeId == thrift.I64 {
-				if err := p.ReadField4(ctx, iprot); err != nil {
 					return err
 				}
 			} else {
@@ -289,19 +282,9 @@ func (p *Progress) ReadField2(ctx context.Context, iprot thrift.TProtocol) error
 }
 
 func (p *Progress) ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
-	if v, err := iprot.ReadBinary(ctx); err != nil {
-		return thrift.PrependError("error reading field 3: ", err)
-	} else {
-		p.Pointer = v
-	}
-	return nil
-}
-
-func (p *Progress) ReadField4(ctx context.Context, iprot thrift.TProtocol) error {
-	if v, err := iprot.ReadI64(ctx); err != nil {
-		return thrift.PrependError("error reading field 4: ", err)
-	} else {
-		p.Length = v
+	p.Total = &Counts{}
+	if err := p.Total.Read(ctx, iprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error reading struct: ", p.Total), err)
 	}
 	return nil
 }
@@ -318,9 +301,6 @@ func (p *Progress) Write(ctx context.Context, oprot thrift.TProtocol) error {
 			return err
 		}
 		if err := p.writeField3(ctx, oprot); err != nil {
-			return err
-		}
-		if err := p.writeField4(ctx, oprot); err != nil {
 			return err
 		}
 	}
@@ -360,27 +340,14 @@ func (p *Progress) writeField2(ctx context.Context, oprot thrift.TProtocol) (err
 }
 
 func (p *Progress) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
-	if err := oprot.WriteFieldBegin(ctx, "pointer", thrift.STRING, 3); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:pointer: ", p), err)
+	if err := oprot.WriteFieldBegin(ctx, "total", thrift.STRUCT, 3); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:total: ", p), err)
 	}
-	if err := oprot.WriteBinary(ctx, p.Pointer); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T.pointer (3) field write error: ", p), err)
-	}
-	if err := oprot.WriteFieldEnd(ctx); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T write field end error 3:pointer: ", p), err)
-	}
-	return err
-}
-
-func (p *Progress) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
-	if err := oprot.WriteFieldBegin(ctx, "length", thrift.I64, 4); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:length: ", p), err)
-	}
-	if err := oprot.WriteI64(ctx, int64(p.Length)); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T.length (4) field write error: ", p), err)
+	if err := p.Total.Write(ctx, oprot); err != nil {
+		return thrift.PrependError(fmt.Sprintf("%T error writing struct: ", p.Total), err)
 	}
 	if err := oprot.WriteFieldEnd(ctx); err != nil {
-		return thrift.PrependError(fmt.Sprintf("%T write field end error 4:length: ", p), err)
+		return thrift.PrependError(fmt.Sprintf("%T write field end error 3:total: ", p), err)
 	}
 	return err
 }
@@ -397,10 +364,7 @@ func (p *Progress) Equals(other *Progress) bool {
 	if p.Offset != other.Offset {
 		return false
 	}
-	if bytes.Compare(p.Pointer, other.Pointer) != 0 {
-		return false
-	}
-	if p.Length != other.Length {
+	if !p.Total.Equals(other.Total) {
 		return false
 	}
 	return true
