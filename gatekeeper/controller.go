@@ -51,6 +51,7 @@ type controller struct {
 	beginnings map[rpc.ID]beginning // durable mains that wait
 	deferred   map[rpc.ID][]packet.Region
 	resumed    map[rpc.ID]bool // calls whose results may have been handed over before a restart
+	holdings   holdings        // on whose behalf regions are controlled
 	servers    []*blade        // memory blades in service, by address
 	lastAgain  time.Time       // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
@@ -81,7 +82,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(maxParts), fresh: map[log.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, deferred: map[rpc.ID][]packet.Region{}, resumed: map[rpc.ID]bool{},
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, deferred: map[rpc.ID][]packet.Region{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
 	}
 }
 

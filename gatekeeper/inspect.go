@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -49,6 +50,12 @@ type Overview struct {
 	CallCount     int // on record, finished ones included
 	CallsUnderWay int // in the call graph, those included that are not held
 	EventsWaiting int // in the lease machine: for rules, or for another event
+	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
+	// yet.
+	Recoveries []recovery.View
+	// LogRecords and LogBytes are what the log holds; 0 without one.
+	LogRecords int
+	LogBytes   uint64
 }
 
 // Overview copies the state, but neither regions nor calls. It fails with
@@ -57,9 +64,15 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	err = g.do(ctx, func() {
 		o = Overview{
 			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
-			CallCount: len(g.ctl.calls), CallsUnderWay: g.ctl.graph.Len(), EventsWaiting: g.ctl.leases.Pending(),
+			CallsUnderWay: g.ctl.graph.Len(), EventsWaiting: g.ctl.leases.Pending(), Recoveries: g.ctl.recoveries.Recoveries(),
 		}
+		exact, _ := g.ctl.table.Calls()
+		o.CallCount = len(g.ctl.calls) + exact
 	})
+	if g.cfg.Store != nil {
+		s := g.cfg.Store.Stats()
+		o.LogRecords, o.LogBytes = s.Records, s.Bytes
+	}
 	return o, err
 }
 

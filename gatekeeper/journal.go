@@ -159,7 +159,8 @@ func (c *controller) keepAllocs(n *node, machine uint8) {
 	})
 }
 
-// The states of a region's record, byte 1 of its data; byte 0 is its size class.
+// The states of a region's record, byte 1 of its data; byte 0 is its size class. The
+// execution on whose behalf it is controlled follows, if there is one.
 const (
 	regionKept      = 0
 	regionFreeing   = 1
@@ -174,13 +175,16 @@ func (c *controller) keepRegion(r packet.Region) {
 		c.drop(log.KindRegion, id)
 		return
 	}
-	state := byte(regionKept)
+	data := []byte{r.Class, regionKept}
 	if v.Freeing {
-		state = regionFreeing
+		data[1] = regionFreeing
+	}
+	if e := c.heldBy(r); !e.IsZero() {
+		data = append(data, e[:]...)
 	}
 	c.put(log.Record{
 		Kind: log.KindRegion, ID: id, Caller: log.Node{Address: v.Controller}, Callee: log.Node{Address: v.Owner},
-		Order: c.frees[r.Base].request, Parent: c.frees[r.Base].execution, Data: []byte{r.Class, state},
+		Order: c.frees[r.Base].request, Parent: c.frees[r.Base].execution, Data: data,
 	})
 }
 

@@ -52,7 +52,6 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		c.reclaim([]packet.Region{r}) // nobody can take it any more
 		return
 	}
-	n.writes = true
 	known := n.allocsAt(p, m)
 	handled := func() {
 		known.handled(m.Request)
@@ -65,6 +64,11 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 	case known.full() || c.pressed:
 		c.count.Overload++
 		return
+	}
+	if e := rpc.ID(m.Execution); !e.IsZero() {
+		if _, known := c.leases.Find(r.Base); !known {
+			c.holdings.hold(r, e)
+		}
 	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
 		switch {

@@ -149,6 +149,9 @@ func (c *controller) leave(p *port, m control.Message) error {
 		why = "crashed"
 	}
 	n.orderly, n.farewell = !l.Crashed, func() { c.answer(p, m, nil) }
+	if n.orderly {
+		c.execute(c.table.Leave(n.logged()))
+	}
 	c.removeNode(n, why)
 	return nil
 }

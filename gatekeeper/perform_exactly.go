@@ -141,7 +141,6 @@ func (c *controller) admitCall(id rpc.ID) {
 		}
 	})
 	if call.Oneway {
-		c.mayWrite(k.to.address)
 		c.submit(lease.Oneway{ID: id, Caller: k.from.address, Callee: k.to.address, Pointers: k.m.Pointers}, v)
 	} else {
 		c.submit(lease.Call{ID: id, Parent: k.m.Parent, Caller: k.from.address, Callee: k.to.address, Pointers: k.m.Pointers}, v)
@@ -241,14 +240,12 @@ func (c *controller) returnCall(a execution.Return) {
 	}
 	returned := func(why *fault.Error) {
 		c.graph.Returned(a.Call, c.now)
+		c.endHoldings(a.Call, v.Callee.Address, !a.Aborted && c.keepsState(v.Header.Service))
 		c.execute(c.table.Returned(a.Call, why, c.now))
 	}
 	if !v.Lends && len(results) == 0 {
 		returned(nil)
 		return
-	}
-	if len(results) > 0 {
-		c.mayWrite(v.Caller)
 	}
 	c.submit(lease.Reply{ID: a.Call, Caller: v.Caller, Callee: v.Callee.Address, Results: results}, verdict(func(s lease.Step, _ error) {
 		if s.Refusal != nil {

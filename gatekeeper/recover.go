@@ -149,7 +149,9 @@ func (c *controller) placeAgain(a recovery.Place) {
 	if n := c.fallen[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
 		c.cutCalls(a.Node)
 		c.forgetCaller(n)
-		if !a.Keep {
+		if a.Keep {
+			c.forsake(n)
+		} else {
 			var phases []phase
 			for _, s := range sortedServices(n.exports) {
 				phases = append(phases, c.withdraw(n, s)...)

@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // saved is the log's records by what they need to be restored after.
@@ -229,7 +230,7 @@ func (c *controller) restoreWindow(r *log.Record) error {
 
 // restoreRegion gives a region back to whom it belonged, or to its memory blade.
 func (c *controller) restoreRegion(r *log.Record) error {
-	if len(r.Data) != 2 || r.Data[1] > regionReclaimed {
+	if len(r.Data) != 2 && len(r.Data) != 2+16 || r.Data[1] > regionReclaimed {
 		return corrupt(r, "% x", r.Data)
 	}
 	region := packet.Region{Base: packet.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
@@ -249,6 +250,9 @@ func (c *controller) restoreRegion(r *log.Record) error {
 	v := lease.Region{Region: region, Owner: r.Callee.Address, Controller: r.Caller.Address, Freeing: r.Data[1] == regionFreeing}
 	if !c.leases.Adopt(v) {
 		return corrupt(r, "another region is there")
+	}
+	if len(r.Data) > 2 {
+		c.holdings.hold(region, rpc.ID(r.Data[2:]))
 	}
 	if v.Freeing && r.Order != 0 {
 		c.frees[region.Base] = freeing{r.Order, r.Parent}

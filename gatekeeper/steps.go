@@ -15,6 +15,7 @@ func (c *controller) submit(e lease.Event, v verdict) { c.steps(c.leases.Submit(
 // steps carries out steps of the lease machine: revoke, wait, grant, wait, go on.
 func (c *controller) steps(steps []lease.Step) {
 	for _, s := range steps {
+		c.controlled(s)
 		c.keepStep(s)
 		if s.ID == 0 {
 			c.settled(s, nil)

@@ -35,7 +35,12 @@ type undoQueue struct {
 func (c *controller) commit(id rpc.ID) {
 	c.trace(TraceCommitting, id, c.whereabouts(id), 0)
 	c.settleMemory(id, func(b *blade) *undoQueue { return &b.commits }, func() {
-		c.freeDeferred(id, true, func() { c.execute(c.table.Committed(id)) })
+		c.freeDeferred(id, true, func() {
+			c.execute(c.table.Committed(id))
+			if at, over := c.table.Over(id); over {
+				c.endHoldings(id, at, false)
+			}
+		})
 	})
 }
 

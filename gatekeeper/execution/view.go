@@ -77,5 +77,30 @@ func (t *Table) Journal(id packet.ID, at log.Node) (journal []byte, ok bool) {
 	return t.mains[id].journal, true
 }
 
+// Over reports whether an execution is a durable main that has come to its end,
+// and where.
+func (t *Table) Over(id packet.ID) (at netip.Addr, over bool) {
+	m := t.mains[id]
+	if m == nil || !m.over || m.committing {
+		return netip.Addr{}, false
+	}
+	return m.at.address, true
+}
+
+// Leave says that a node leaves in an orderly way: nobody asks for its mains that
+// are over any more. Fail follows.
+func (t *Table) Leave(at log.Node) Output {
+	if n := t.nodes[at.Address]; n != nil && at.Incarnation > n.dead {
+		for _, m := range sortedMains(n.mains) {
+			if m.over && !m.committing && !m.cut && m.incarnation == at.Incarnation {
+				delete(n.mains, m)
+				delete(t.mains, m.id)
+				t.strike(log.KindCheckpoint, log.ID(m.id))
+			}
+		}
+	}
+	return t.take()
+}
+
 // Lonely reports whether there are calls that Again has to deliver once more.
 func (t *Table) Lonely() bool { return len(t.lonely) > 0 }

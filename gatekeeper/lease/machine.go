@@ -101,6 +101,24 @@ func (m *Machine) RemoveMachine(prefix, machine uint8) []Step {
 	return m.run()
 }
 
+// Abandon says that nobody needs a region any more that a node controls: it goes
+// after its last lease.
+func (m *Machine) Abandon(r packet.Region, n Node) []Step {
+	m.enqueue(Orphaned{r, n}, nil)
+	return m.run()
+}
+
+// ControlledBy returns the regions that a node controls, in the order of their
+// addresses.
+func (m *Machine) ControlledBy(n Node) (all []packet.Region) {
+	if o := m.nodes[n]; o != nil {
+		for _, r := range sortedRegions(o.controls) {
+			all = append(all, r.id)
+		}
+	}
+	return all
+}
+
 // Cut ends a call whose callee has failed, and its leases, as RemoveNode does. One
 // that has been answered runs on.
 func (m *Machine) Cut(id CallID) []Step {

@@ -59,10 +59,31 @@ func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
 		}
 		b.events = b.Gatekeeper().Subscribe(ctx)
 		f(b)
+		b.nothingLeft()
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// nothingLeft checks that no region, undo, call or log record is left that nobody
+// needs: the counter keeps its accounts in one region and in its state.
+func (b *bank) nothingLeft() {
+	b.t.Helper()
+	time.Sleep(10 * time.Second) // of virtual time: what is sent again has been
+	o, err := b.Gatekeeper().Overview(b.ctx)
+	b.must(err)
+	if o.RegionCount != 1 || o.CallsUnderWay != 0 || len(o.Recoveries) != 0 {
+		b.t.Errorf("%d regions, %d calls under way, recoveries %+v", o.RegionCount, o.CallsUnderWay, o.Recoveries)
+	}
+	for _, m := range []string{"m1", "m2", "m3"} {
+		if server := b.MemoryServer(m); server != nil && server.Metrics().Undo.Executions != 0 {
+			b.t.Errorf("blade %s keeps undo: %+v", m, server.Metrics().Undo)
+		}
+	}
+	if o.CallCount > 2 { // the last ones of two sessions: nobody has said that their answers came
+		b.t.Errorf("%d calls on record", o.CallCount)
+	}
 }
 
 // program is what the rack runs: one of the example's services.
