@@ -27,7 +27,8 @@ const (
 	BladeReturned    EventKind = "blade.returned" // an operator puts it back into service
 	AppDeployed      EventKind = "app.deployed"
 	AppUndeployed    EventKind = "app.undeployed"
-	AppShort         EventKind = "app.short" // there are not enough blades for a program, or there are again
+	AppShort         EventKind = "app.short"  // there are not enough blades for a program, or there are again
+	PolicySet        EventKind = "policy.set" // by an operator: Message is the policy
 	ProgramStarted   EventKind = "program.started"
 	ProgramFailed    EventKind = "program.failed" // a blade could not start it
 	NodeJoined       EventKind = "node.joined"

@@ -49,7 +49,8 @@ func (c *controller) leasesOf(b *blade) []control.NodeLeases {
 
 // rack is what nodes and daemons have to know of the rack.
 func (c *controller) rack() control.Rack {
-	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU}
+	_, policies := c.fleet.ExplicitPolicies()
+	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU, PolicyVersion: policies}
 	for _, b := range c.blades {
 		if b.memory() && c.open(b) {
 			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: b.hello.Capacity - min(b.used, b.hello.Capacity)})

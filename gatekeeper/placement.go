@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // Who runs where is decided by the resources.Registry. The controller tells it
@@ -24,6 +25,7 @@ func fleetConfig() resources.Config {
 	cfg := resources.DefaultConfig()
 	cfg.Heartbeat, cfg.Missed = time.Hour, 1<<20 // the controller judges silence
 	cfg.MaxHops = math.MaxUint16
+	cfg.Policy = rpc.PolicyRecover // rpc.DefaultPolicy
 	return cfg
 }
 

@@ -117,6 +117,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.leave(p, m)
 	case control.KindState:
 		err = c.state(p, m)
+	case control.KindPolicies:
+		err = c.policies(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

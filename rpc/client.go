@@ -79,8 +79,8 @@ func serviceHash(a netip.Addr) uint64 {
 }
 
 // method returns what is known of a method, which is checked when first called.
-func (c *client) method(name string) (*method, error) {
-	key := methodKey{name, c.config.policy(name)}
+func (c *client) method(name string, policy Policy) (*method, error) {
+	key := methodKey{name, policy}
 	c.mu.RLock()
 	m := c.methods[key]
 	c.mu.RUnlock()
@@ -102,7 +102,11 @@ func (c *client) method(name string) (*method, error) {
 
 // Call implements thrift.TClient. A nil result makes the call one-way.
 func (c *client) Call(ctx context.Context, name string, args, result thrift.TStruct) (thrift.ResponseMeta, error) {
-	m, err := c.method(name)
+	policy, err := c.policy(branchOf(ctx), name)
+	if err != nil {
+		return thrift.ResponseMeta{}, err
+	}
+	m, err := c.method(name, policy)
 	if err != nil {
 		return thrift.ResponseMeta{}, err
 	}

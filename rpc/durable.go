@@ -18,6 +18,7 @@ import (
 type main struct {
 	rtt   endpoint.RTT  // of checkpoints; guarded by the node's outgoing.mu
 	epoch atomic.Uint32 // index of the last checkpoint
+	begun atomic.Bool   // there was a checkpoint since the program began
 }
 
 // lastCheckpoint is 0 for what is no main.
@@ -130,6 +131,7 @@ func (e *execution) checkpoint(ctx context.Context, b *strand, flags packet.Flag
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.main.epoch.Store(o.at.index)
+	e.main.begun.Store(true)
 	e.trunk.client = nil
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // RefMethod is what a method's form by reference is called on the wire: a method
@@ -14,7 +15,7 @@ import (
 // the method stays what plain Thrift makes of it.
 func RefMethod(name string) string { return name + refSuffix }
 
-const refSuffix = ".ref"
+const refSuffix = packet.RefSuffix
 
 // WriteFunc writes a field of a struct, as the code that Thrift generates does.
 type WriteFunc = func(context.Context, thrift.TProtocol) error

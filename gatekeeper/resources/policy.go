@@ -67,6 +67,7 @@ func (r *Registry) SetPolicy(service, method, policy string) error {
 			return fault.New(fault.BadRequest, op, "%v", err)
 		}
 	}
+	method = packet.PlainMethod(method)
 	key := policyKey{service, method}
 	if _, again := r.policies[key]; known && !again && len(r.policies) >= MaxPolicies {
 		return fault.New(fault.Overloaded, op, "%d policies are set already: undo one", len(r.policies))
@@ -87,9 +88,11 @@ func (r *Registry) Policy(service, method string) packet.Policy {
 	return r.PolicyOf(service, method).Policy
 }
 
-// PolicyOf is Policy, with who has said so.
+// PolicyOf is Policy, with who has said so. A method's form by reference goes by the
+// method's name.
 func (r *Registry) PolicyOf(service, method string) MethodPolicy {
 	r.refresh()
+	method = packet.PlainMethod(method)
 	key := policyKey{service, method}
 	p, known := r.found.methods[key]
 	if !known {
@@ -179,7 +182,7 @@ func (r *Registry) listExplicit() (list []MethodPolicy) {
 				}
 				settled[s.Name] = true
 				for _, m := range s.Methods {
-					add(s.Name, m.Name, m.Policy, Deployed)
+					add(s.Name, packet.PlainMethod(m.Name), m.Policy, Deployed)
 				}
 				add(s.Name, "", p.spec.Policy, Deployed)
 			}
@@ -189,6 +192,22 @@ func (r *Registry) listExplicit() (list []MethodPolicy) {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Method, b.Method))
 	})
 	return list
+}
+
+// AllPolicies returns the policy of every method that is exported, and all explicit
+// ones, sorted, no method twice.
+func (r *Registry) AllPolicies() []MethodPolicy {
+	explicit, _ := r.ExplicitPolicies()
+	all := slices.Clone(explicit)
+	for _, s := range r.services {
+		for _, m := range s.methods {
+			all = append(all, r.PolicyOf(s.name, m.name))
+		}
+	}
+	slices.SortFunc(all, func(a, b MethodPolicy) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Method, b.Method))
+	})
+	return slices.CompactFunc(all, func(a, b MethodPolicy) bool { return a.Service == b.Service && a.Method == b.Method })
 }
 
 // hashOf tells lists apart, in this run of the Gatekeeper and the next.

@@ -18,24 +18,25 @@ import (
 // Type says what a section is.
 type Type uint8
 
-// The types. Time to Order are journal entries: what an execution got from
-// outside, or in which order, at a place in its program that Branch and Index name.
+// The types. Time to Order, and Policy, are journal entries: what an execution got
+// from outside, or in which order, at a place in its program that Branch and Index name.
 const (
-	Time     Type = 1 // the clock: nanoseconds since 1970, 8 bytes
-	Random   Type = 2 // random bytes
-	Effect   Type = 3 // an outside effect's result: idempotency key, its length (2 bytes) in front, error code (1 byte), then the result or the error's message
-	Outcome  Type = 4 // how a call ended: error code (1 byte), the call's fingerprint (8), then the message of an error that this side decided; after code 0 nothing, or the answer of a call that nobody logs
-	Order    Type = 5 // which branch's completion was observed: its number, 4 bytes
-	Snapshot Type = 6 // the service's whole state
-	Delta    Type = 7 // a change of the service's state, to be applied to what is logged
-	State    Type = 8 // a durable main's checkpoint
-	Spill    Type = 9 // a redelivered call's journal does not fit the packet: its length, 8 bytes; the callee fetches it (internal/join.FetchJournal)
+	Time     Type = 1  // the clock: nanoseconds since 1970, 8 bytes
+	Random   Type = 2  // random bytes
+	Effect   Type = 3  // an outside effect's result: idempotency key, its length (2 bytes) in front, error code (1 byte), then the result or the error's message
+	Outcome  Type = 4  // how a call ended: error code (1 byte), the call's fingerprint (8), then the message of an error that this side decided; after code 0 nothing, or the answer of a call that nobody logs
+	Order    Type = 5  // which branch's completion was observed: its number, 4 bytes
+	Snapshot Type = 6  // the service's whole state
+	Delta    Type = 7  // a change of the service's state, to be applied to what is logged
+	State    Type = 8  // a durable main's checkpoint
+	Spill    Type = 9  // a redelivered call's journal does not fit the packet: its length, 8 bytes; the callee fetches it (internal/join.FetchJournal)
+	Policy   Type = 10 // the policy of the call that follows, 1 byte, where it was not the caller's own choice
 )
 
 // Journal reports whether a section of this type is a journal entry.
-func (t Type) Journal() bool { return t >= Time && t <= Order }
+func (t Type) Journal() bool { return t >= Time && t <= Order || t == Policy }
 
-var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "state", "spill"}
+var names = [...]string{"", "time", "random", "effect", "outcome", "order", "snapshot", "delta", "state", "spill", "policy"}
 
 // String returns the type's name.
 func (t Type) String() string {
@@ -94,7 +95,7 @@ func Parse(b []byte) ([]Section, error) {
 		}
 		s := Section{Type: Type(b[0]), Branch: binary.BigEndian.Uint32(b[1:]), Index: binary.BigEndian.Uint32(b[5:])}
 		n := binary.BigEndian.Uint32(b[9:])
-		if s.Type < Time || s.Type > Spill {
+		if s.Type < Time || s.Type > Policy {
 			return nil, wirefmt.Errorf("trailer at byte %d: %s", at, s.Type)
 		}
 		if uint64(n) > uint64(len(b)-headerSize) {

@@ -1,0 +1,65 @@
+package gatekeeper
+
+import (
+	"context"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+)
+
+// What operators and deployments say of methods goes before what callers ask for.
+// The daemons learn its version with all that they are told of the rack, and ask for
+// the rest when that changes; so a runtime goes by it within a heartbeat.
+
+// SetPolicy sets the policy of a method, or with method "" of all methods of a service
+// for which nothing else is set, for calls that are sent from when their nodes know,
+// within a heartbeat. The policy is as packet.Policy writes it; "" undoes what was set.
+// Nobody needs to export the method yet. It outlives the Gatekeeper.
+func (g *Gatekeeper) SetPolicy(ctx context.Context, service, method, policy string) error {
+	text := policy
+	if text == "" {
+		text = "default"
+	}
+	return g.operate(ctx, Event{Kind: PolicySet, Service: service, Method: method, Message: text}, func(c *controller) ([]resources.Action, error) {
+		return nil, c.fleet.SetPolicy(service, method, policy)
+	})
+}
+
+// Policies returns the policy of every method that somebody exports, or about which
+// an operator or a deployment has said something, by service and method; entries
+// without a method are for all others of a service.
+func (g *Gatekeeper) Policies(ctx context.Context) (all []resources.MethodPolicy, err error) {
+	err = g.do(ctx, func() { all = g.ctl.fleet.AllPolicies() })
+	return all, err
+}
+
+// Policy is that of one method, which somebody exports or has spoken of; it fails with
+// fault.NotFound if not.
+func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p resources.MethodPolicy, err error) {
+	err = g.query(ctx, func(c *controller) error {
+		for _, p = range c.fleet.AllPolicies() {
+			if p.Service == service && p.Method == method {
+				return nil
+			}
+		}
+		return fault.New(fault.NotFound, "policy", "nobody exports %s.%s, and no policy is set for it", service, method)
+	})
+	return p, err
+}
+
+// policies tells a daemon the explicit policies.
+func (c *controller) policies(p *port, m control.Message) error {
+	var ask control.Policies
+	if err := m.Decode(&ask); err != nil {
+		return err
+	}
+	explicit, version := c.fleet.ExplicitPolicies()
+	list := make([]control.MethodPolicy, 0, len(explicit))
+	for _, p := range explicit {
+		list = append(list, control.MethodPolicy{Service: p.Service, Method: p.Method, Policy: p.Policy.String()})
+	}
+	c.answer(p, m, control.PolicyPart(list, version, ask.From, c.cfg.MTU-netio.Overhead-control.HeaderSize-100))
+	return nil
+}
