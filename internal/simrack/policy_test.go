@@ -1,0 +1,83 @@
+package simrack_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	rpcpacket "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// A policy that an operator sets is on the next calls, also on those of a node that
+// joins later, and after the Gatekeeper was killed; undone, the caller's own counts.
+func TestSetPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var sent atomic.Int64 // flags of the last call on the wire
+		disk := new(log.Disk)
+		r, err := simrack.Start(ctx, simrack.Config{
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: disk,
+			OnFrame: func(f wire.Frame) {
+				p, err := frame.Parse(f.Data)
+				if err != nil || len(p.Payload) < frame.UDPSize || !rackaddr.ServicePrefix.Contains(p.Dst) {
+					return
+				}
+				if m, err := rpcpacket.Parse(p.Payload[frame.UDPSize:]); err == nil && m.Type == rpcpacket.Call {
+					sent.Store(int64(m.Flags))
+				}
+			},
+		})
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(err)
+		defer func() { must(r.Close()) }()
+		export(t, ctx, r, "s1")
+		join := func(blade string) *rpc.Node {
+			n, err := r.Join(ctx, blade, "client")
+			must(err)
+			return n
+		}
+		pings := func(when string, n *rpc.Node, want rpc.Policy) {
+			t.Helper()
+			must(arrays.NewPingClient(n.Client("Ping", rpc.WithPolicy(rpc.PolicyNone))).Ping(ctx))
+			if got := rpcpacket.Flags(sent.Load()); got.Policy() != want || got.Exact() != (want != rpc.PolicyNone) {
+				t.Errorf("%s: sent as %s, flags %x", when, got.Policy(), got)
+			}
+		}
+		heartbeat := func() { time.Sleep(2 * time.Second) } // of the rack's time
+		old := join("c1")
+		pings("before", old, rpc.PolicyNone)
+		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "ping", "tainted"))
+		pings("of a node that joins then", join("s2"), rpc.PolicyTainted)
+		heartbeat()
+		pings("of a node that was there", old, rpc.PolicyTainted)
+		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "", "recover"))
+		heartbeat()
+		pings("with a word on the service", old, rpc.PolicyTainted)
+		r.CrashGatekeeper()
+		must(r.RestartGatekeeper(ctx))
+		heartbeat()
+		pings("after a crash of the Gatekeeper", old, rpc.PolicyTainted)
+		pings("and of a new node", join("c1"), rpc.PolicyTainted)
+		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "ping", ""))
+		heartbeat()
+		pings("with a word on the service only", old, rpc.PolicyRecover)
+		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "", ""))
+		heartbeat()
+		pings("undone", old, rpc.PolicyNone)
+	})
+}
