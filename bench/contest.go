@@ -20,6 +20,8 @@ type contest struct {
 	memory bool
 	chain  bool
 	points []point
+	// suffix is added to the names of series, for experiments of several contests.
+	suffix string
 	// unable says which peer a point means nothing to.
 	unable func(p peer.Peer, at point) bool
 	// value is what is drawn; default: the median latency.
@@ -115,6 +117,9 @@ func (c contest) measure(ctx context.Context, l *Lab, x *entrant, i int, at poin
 func (c contest) series(entrants []*entrant) (all []report.Series) {
 	for _, x := range entrants {
 		s := report.Series{Name: x.peer.Name, Title: x.peer.Title}
+		if c.suffix != "" {
+			s.Name, s.Title = s.Name+"-"+c.suffix, s.Title+", "+c.suffix
+		}
 		for i, at := range c.points {
 			if len(x.repeats[i]) == 0 {
 				continue

@@ -20,7 +20,9 @@ type Experiment struct {
 
 // Experiments are all there are, in the order in which they run.
 func Experiments() []Experiment {
-	return []Experiment{pingOverhead, udpOrTCP, incrementArray, addArrays, whereTimeGoes, callChain, callers, memoryOrRedis}
+	return []Experiment{
+		switchRoundTrip, pingOverhead, udpOrTCP, incrementArray, addArrays, whereTimeGoes, exactlyOnce, callChain, callers, memoryOrRedis,
+	}
 }
 
 // Choose returns the experiments of the given names; all if there are none.

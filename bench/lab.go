@@ -109,15 +109,23 @@ func (c *pair) close() {
 // errUnprotected is why something is not measured over a switch without P4.
 var errUnprotected = errors.New("this switch carries baselines only: no routing by pointer or method, no protection")
 
-// able returns the peers that this rack can carry, and says which it cannot.
+// able returns the peers that can be measured here, and says why others cannot.
 func (l *Lab) able(names []string) (peers []peer.Peer, notes []string, err error) {
 	for _, name := range names {
 		p, err := peer.Find(name)
 		if err != nil {
 			return nil, nil, err
 		}
-		if p.Managed && !l.Describe().Protected {
-			notes = append(notes, fmt.Sprintf("%s was not measured: %v", p.Title, errUnprotected))
+		err = nil
+		switch {
+		case p.Managed && !l.Describe().Protected:
+			err = errUnprotected
+		case p.Missing != nil:
+			err = p.Missing()
+		}
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("%s was not measured: %v", p.Title, err))
+			l.Progress("%s", notes[len(notes)-1])
 			continue
 		}
 		peers = append(peers, p)

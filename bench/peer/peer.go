@@ -133,8 +133,10 @@ type Peer struct {
 	Managed bool
 	// Setup says how it is set up, for the report.
 	Setup string
-	Serve func(ctx context.Context, s Site) (Server, error)
-	Dial  func(ctx context.Context, s Site) (Client, error)
+	// Missing, if not nil, says what has to be installed first.
+	Missing func() error
+	Serve   func(ctx context.Context, s Site) (Server, error)
+	Dial    func(ctx context.Context, s Site) (Client, error)
 }
 
 // All are the peers in the order in which they are told of.

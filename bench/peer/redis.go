@@ -20,15 +20,19 @@ import (
 // it comes. The client speaks its protocol directly on a connection of its own for
 // each caller, which is less work than a client library does.
 var redis = Peer{
-	Name: "redis", Title: "Redis", Serve: serveRedis, Dial: dialRedis,
+	Name: "redis", Title: "Redis", Serve: serveRedis, Dial: dialRedis, Missing: redisMissing,
 	Setup: "redis-server without persistence, RESP on a TCP connection with NODELAY, GET and SET",
 }
 
-// RedisInstall says how to install Redis.
-const RedisInstall = "apt-get install redis-server"
-
 // ErrNoRedis is that redis-server is not installed.
-var ErrNoRedis = errors.New("redis-server is not installed: " + RedisInstall)
+var ErrNoRedis = errors.New("redis-server is not installed: apt-get install redis-server")
+
+func redisMissing() error {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return ErrNoRedis
+	}
+	return nil
+}
 
 // redisServer is a redis-server that ends with this process.
 type redisServer struct {

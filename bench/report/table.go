@@ -75,7 +75,7 @@ func (p Point) name() string {
 	if p.Label != "" {
 		return p.Label
 	}
-	return size(p.X)
+	return Size(p.X)
 }
 
 func (a Axis) named() string {
@@ -85,8 +85,8 @@ func (a Axis) named() string {
 	return a.Title + ", " + a.Unit
 }
 
-// size writes a count with binary units.
-func size(x float64) string {
+// Size writes a count with binary units.
+func Size(x float64) string {
 	switch {
 	case x >= 1<<20 && float64(int64(x)) == x && int64(x)%(1<<20) == 0:
 		return fmt.Sprintf("%gMi", x/(1<<20))

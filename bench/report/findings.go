@@ -1,0 +1,155 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/bifrost-rack/bifrost/bench/stats"
+)
+
+// Finding is a ratio that the run has come to, beside the thesis's and the aim.
+type Finding struct {
+	Measure string `json:"measure"`
+	// Thesis is what the thesis reports, as text: it compares with other things.
+	Thesis string `json:"thesis"`
+	// Aim is the ratio to reach; 0 if there is none. More says that it is to be
+	// reached from above.
+	Aim  float64 `json:"aim,omitempty"`
+	More bool    `json:"more,omitempty"`
+	// Value is the ratio; NaN, and absent in JSON, if it was not measured.
+	Value float64 `json:"-"`
+}
+
+// Measured is whether the run has come to a value.
+func (f Finding) Measured() bool { return !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) }
+
+// Reached is whether the aim is.
+func (f Finding) Reached() bool {
+	if f.More {
+		return f.Measured() && f.Value >= f.Aim
+	}
+	return f.Measured() && f.Value <= f.Aim
+}
+
+// Findings are the measures that have an aim, in the order of the issue.
+func (r *Report) Findings() []Finding {
+	ping, inc, add := r.Experiment("ping-overhead"), r.Experiment("increment-array"), r.Experiment("add-arrays")
+	memory, chain, callers := r.Experiment("memory-or-redis"), r.Experiment("call-chain"), r.Experiment("concurrent-callers")
+	const large, page, two = 64 << 10, 4 << 10, 2 << 20
+	return []Finding{
+		{Measure: "ping, policy none / raw UDP", Thesis: "3.78 (no protection on)", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp")},
+		{Measure: "ping, exactly once / raw UDP", Thesis: "not built", Aim: 3, Value: ping.ratioOf("bifrost-exact", "udp")},
+		{Measure: "increment array by reference / raw TCP, mean over sizes", Thesis: "28 (raw UDP)", Aim: 3, Value: inc.meanRatio("bifrost", "tcp", 0)},
+		{Measure: "add arrays by reference / raw TCP, mean over sizes", Thesis: "41 (raw UDP)", Aim: 3, Value: add.meanRatio("bifrost", "tcp", 0)},
+		{Measure: "increment array by reference / the faster Thrift TCP, mean from 64 KiB on", Thesis: "1.3 to 1.9", Aim: 1, Value: inc.meanRatio("bifrost", fasterThrift, large)},
+		{Measure: "add arrays by reference / the faster Thrift TCP, mean from 64 KiB on", Thesis: "1.3 to 1.9", Aim: 1, Value: add.meanRatio("bifrost", fasterThrift, large)},
+		{Measure: "1 MiB through 4 chained calls, by reference / the faster Thrift TCP by value", Thesis: "–", Aim: 1, Value: chain.ratioAt("bifrost", fasterThrift, 4)},
+		{Measure: "read of 4 KiB / Redis GET", Thesis: "–", Aim: 0.7, Value: memory.ratioAt("bifrost-read", "redis-read", page)},
+		{Measure: "bandwidth of a 2 MiB read / TCP on the same path", Thesis: "–", Aim: 1.5, More: true, Value: memory.ratioAt("tcp-read", "bifrost-read", two)},
+		{Measure: "bandwidth of a 2 MiB write / TCP on the same path", Thesis: "–", Aim: 1.5, More: true, Value: memory.ratioAt("tcp-write", "bifrost-write", two)},
+		{Measure: "ping throughput, 64 callers / gRPC-Go", Thesis: "–", Aim: 1, More: true, Value: callers.ratioAt("thrift-udp", "grpc", 64)},
+	}
+}
+
+// Comparisons are the thesis's other numbers, and this run's.
+func (r *Report) Comparisons() []Finding {
+	sw, ping, sizes := r.Experiment("switch-round-trip"), r.Experiment("ping-overhead"), r.Experiment("udp-or-tcp")
+	inc, add := r.Experiment("increment-array"), r.Experiment("add-arrays")
+	return []Finding{
+		{Measure: "7.3: P4 switch / Open vSwitch, UDP round trip", Thesis: "16 (bmv2)", Value: labelRatio(sw, "Bifröst, eBPF", "Open vSwitch")},
+		{Measure: "7.3: bmv2 / Open vSwitch, UDP round trip", Thesis: "16", Value: labelRatio(sw, "bmv2", "Open vSwitch")},
+		{Measure: "7.4: Thrift's ping over TCP / raw TCP", Thesis: "3.09", Value: ping.ratioOf(fasterThrift, "tcp")},
+		{Measure: "7.4: Bifröst's ping / raw UDP", Thesis: "3.78", Value: ping.ratioOf("thrift-udp", "udp")},
+		{Measure: "7.5: Thrift's ping over our UDP / over TCP", Thesis: "1.46 (54 µs / 37 µs)", Value: ping.ratioOf("thrift-udp", fasterThrift)},
+		{Measure: "7.5: Thrift over our UDP / over TCP, arrays up to 16 KiB, mean", Thesis: "–", Value: sizes.meanRatioUpTo("thrift-udp", fasterThrift, 16<<10)},
+		{Measure: "7.6: increment array, Thrift over TCP / raw TCP, mean over sizes", Thesis: "21 (with Nagle's algorithm)", Value: inc.meanRatio(fasterThrift, "tcp", 0)},
+		{Measure: "7.7: add arrays, Thrift over TCP / raw TCP, mean over sizes", Thesis: "22 (with Nagle's algorithm)", Value: add.meanRatio(fasterThrift, "tcp", 0)},
+	}
+}
+
+// fasterThrift stands for the faster one of Thrift's transports at each point.
+const fasterThrift = "thrift-framed|thrift-buffered"
+
+// value is a series' value at x; NaN if it was not measured.
+func (e *Experiment) value(name string, x float64) float64 {
+	if name == fasterThrift {
+		return least(e.value("thrift-framed", x), e.value("thrift-buffered", x))
+	}
+	if p, ok := e.series(name).at(x); ok {
+		return p.Value
+	}
+	return math.NaN()
+}
+
+// least returns the lesser value that is one.
+func least(a, b float64) float64 {
+	switch {
+	case math.IsNaN(a):
+		return b
+	case math.IsNaN(b):
+		return a
+	}
+	return min(a, b)
+}
+
+func (e *Experiment) ratioAt(name, of string, x float64) float64 {
+	return e.value(name, x) / e.value(of, x)
+}
+
+// ratioOf is for experiments of one point.
+func (e *Experiment) ratioOf(name, of string) float64 { return e.ratioAt(name, of, 0) }
+
+// meanRatio is the mean of the ratios at all sizes from least on that both have.
+func (e *Experiment) meanRatio(name, of string, least float64) float64 {
+	return e.meanOf(name, of, func(x float64) bool { return x >= least })
+}
+
+func (e *Experiment) meanRatioUpTo(name, of string, most float64) float64 {
+	return e.meanOf(name, of, func(x float64) bool { return x <= most })
+}
+
+func (e *Experiment) meanOf(name, of string, counts func(x float64) bool) float64 {
+	var ratios []float64
+	for _, p := range e.series(name).Points {
+		if r := e.ratioAt(name, of, p.X); counts(p.X) && !math.IsNaN(r) {
+			ratios = append(ratios, r)
+		}
+	}
+	if name == fasterThrift {
+		for _, p := range e.series(of).Points {
+			if r := e.ratioAt(name, of, p.X); counts(p.X) && !math.IsNaN(r) {
+				ratios = append(ratios, r)
+			}
+		}
+	}
+	return stats.Mean(ratios)
+}
+
+// labelRatio is the ratio of two labels of an experiment's first series.
+func labelRatio(e *Experiment, label, of string) float64 {
+	if e == nil || len(e.Series) == 0 {
+		return math.NaN()
+	}
+	a, ok := e.Series[0].labelled(label)
+	b, also := e.Series[0].labelled(of)
+	if !ok || !also {
+		return math.NaN()
+	}
+	return a.Value / b.Value
+}
+
+// text writes a ratio.
+func (f Finding) text() string {
+	if !f.Measured() {
+		return "not measured"
+	}
+	return number(f.Value)
+}
+
+// aim writes what is to be reached.
+func (f Finding) aim() string {
+	if f.More {
+		return fmt.Sprintf("at least %g", f.Aim)
+	}
+	return fmt.Sprintf("at most %g", f.Aim)
+}

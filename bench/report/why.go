@@ -1,0 +1,67 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Why says, from what was measured, what the time goes to where an aim is missed;
+// "" if nothing was measured that would tell.
+func (r *Report) Why(f Finding) string {
+	switch {
+	case f.Reached() || !f.Measured():
+		return ""
+	case strings.Contains(f.Measure, "by reference / raw TCP"), strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
+		workload := "increment"
+		if strings.HasPrefix(f.Measure, "add") {
+			workload = "add"
+		}
+		return r.whyTraps(workload)
+	case strings.HasPrefix(f.Measure, "ping, exactly once"):
+		return r.whyExactly()
+	case strings.HasPrefix(f.Measure, "ping, policy none"):
+		return "Nothing is held. Beyond the datagrams themselves there are Thrift's work on both sides and Go's network poller, through which each end waits: " +
+			"raw UDP blocks in the kernel instead."
+	case strings.HasPrefix(f.Measure, "1 MiB through"):
+		return "Each hop by reference is a held call and a held answer, as each passes on the lease; by value it is one copy of the array more."
+	case strings.HasPrefix(f.Measure, "read of 4 KiB"):
+		return "Both are one request and one answer. Redis answers from the kernel's TCP and a single thread in C; the memory daemon is a Go program that waits by its network poller."
+	case strings.HasPrefix(f.Measure, "bandwidth"):
+		return "The transfer is cut into datagrams of the rack's MTU, each with a request of its own in a window of four; TCP leaves its segments to the kernel."
+	case strings.HasPrefix(f.Measure, "ping throughput"):
+		return "With one CPU on each side, throughput is the CPU's time for a call; gRPC packs the calls of many callers into few segments."
+	}
+	return ""
+}
+
+// whyTraps tells of the breakdown of a workload by reference.
+func (r *Report) whyTraps(workload string) string {
+	e := r.Experiment("where-time-goes")
+	if e == nil {
+		return ""
+	}
+	label := workload + "\nBifröst"
+	total := 0.0
+	part := map[string]float64{}
+	for _, s := range e.Series {
+		if p, ok := s.labelled(label); ok {
+			part[s.Name] = p.Value
+			total += p.Value
+		}
+	}
+	if total == 0 {
+		return ""
+	}
+	return fmt.Sprintf("At 16 KiB, %.0f %% of %s µs are traps and rules: the switch holds the answers to allocations, the call, its answer and the frees until the "+
+		"Gatekeeper has judged them, and rules are revoked before others are granted. Reads and writes of memory take %.0f %%, the network of the call %.0f %%. "+
+		"The traps do not grow with the arrays, so the ratio falls with size.",
+		100*part["traps and rules"]/total, number(total), 100*part["DSM"]/total, 100*part["network"]/total)
+}
+
+// whyExactly tells of the pings with and without exactly-once.
+func (r *Report) whyExactly() string {
+	e := r.Experiment("ping-overhead")
+	none, exact := e.value("thrift-udp", 0), e.value("bifrost-exact", 0)
+	return fmt.Sprintf("The same call takes %s µs with policy none. The other %s µs are two traps: call and answer go from the switch to the Gatekeeper over P4Runtime, "+
+		"are logged there, and come back.", number(none), number(exact-none))
+}
