@@ -26,10 +26,11 @@ type blade struct {
 	// Memory blades: regions to be freed, those of the command that is out first.
 	reclaims   []control.RegionID
 	reclaiming int
-	commands   []*command            // without answer
-	commits    undoQueue             // memory blades
-	rollbacks  undoQueue             // likewise
-	missed     []control.ExecutionID // rollbacks that it was out of service for
+	commands   []*command // without answer
+	commits    undoQueue  // memory blades
+	rollbacks  undoQueue  // likewise
+	missed     missed     // what it was out of service for
+	at         place      // where it is, or was last
 }
 
 func (b *blade) memory() bool { return b.hello.Kind == control.Memory }
@@ -49,6 +50,9 @@ func (c *controller) hello(p *port, m control.Message) error {
 	}
 	if h.Kind == control.Memory && c.blades[h.Blade] == nil && p.surveyed != h.Boot {
 		return c.survey(p, m, &h)
+	}
+	if b.memory() && !b.alive() && b.hello.Boot == h.Boot && p.caughtUp != h.Boot {
+		return c.catchUp(p, m, b)
 	}
 	if err := c.place(&h, p.num); err != nil {
 		return err
@@ -205,7 +209,7 @@ func (c *controller) restarted(b *blade) {
 	b.commands = nil
 	if b.memory() {
 		c.unserve(b)
-		b.missed = nil
+		b.missed = missed{}
 		c.dropReclaims(b, b.reclaims)
 		b.reclaims, b.reclaiming = nil, 0
 		c.steps(c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine))
@@ -218,7 +222,7 @@ func (c *controller) failed(b *blade, why string) {
 	c.log.Warn("blade failed", "blade", b.hello.Blade, "reason", why)
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
 	p := b.port
-	b.port, b.used, b.reclaiming = nil, 0, 0
+	b.port, b.used, b.reclaiming, p.caughtUp = nil, 0, 0, 0
 	c.keepBlade(b, p)
 	if b.memory() {
 		c.machines[b.hello.Machine] = nil

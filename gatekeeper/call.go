@@ -114,6 +114,8 @@ func (c *controller) choose(h *held, m *rpc.Header) (*node, *fault.Error) {
 	}
 	n := s.route(m.Method, m.Call)
 	switch {
+	case n == nil && s.awaited(m.Method, m.Call) != nil:
+		return nil, fault.New(fault.Unavailable, "call", "the node of service %s has failed, and is not back yet", s.name)
 	case n == nil:
 		return nil, fault.New(fault.NoSuchMethod, "call", "service %s has no method %q", s.name, m.Method)
 	case m.CalleeIncarnation != 0 && m.CalleeIncarnation != n.incarnation:

@@ -43,6 +43,9 @@ func (c *controller) askCommands(b *blade) {
 			if i < 0 || b.hello.Boot != boot {
 				return // the blade was out of service since
 			}
+			if reply.Status == fault.Stale {
+				return // there is another Gatekeeper: we do not count any more
+			}
 			b.commands = slices.Delete(b.commands, i, i+1)
 			if reply.Status != fault.OK {
 				c.count.Failures++

@@ -70,3 +70,26 @@ func TestFence_WithoutAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A memory blade that was out of service while a node failed is told the fence when
+// it is back, before the node's late requests can reach it; also by the next
+// Gatekeeper.
+func TestFence_MissedByABlade(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		inLogged(t, func(s *small) {
+			s.m1.alloc(s.b, 1, 1)
+			s.beat(missedHeartbeats*time.Second+time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade) // m1 is silent
+			s.b.leave()
+			if got := s.m1.fences(); len(got) != 0 {
+				t.Fatalf("out of service, and told %+v", got)
+			}
+			if restart {
+				s.restart()
+			}
+			s.m1.hello("m1", control.Memory)
+			if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.b.address, Incarnation: 1}) {
+				t.Errorf("restart %v: back, and told %+v", restart, got)
+			}
+		})
+	}
+}

@@ -67,11 +67,19 @@ type bladeRecord struct {
 	Port  uint16 `json:"port"`
 	MAC   string `json:"mac"`
 	Alive bool   `json:"alive"`
+	// Missed is what a memory blade was out of service for.
+	Missed missed `json:"missed,omitzero"`
 }
 
 // keepBlade writes down a blade that is, or was last, at a port.
 func (c *controller) keepBlade(b *blade, p *port) {
-	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, p.num, p.mac.String(), b.alive()})
+	b.at = place{p.num, p.mac.String()}
+	c.keepMissed(b)
+}
+
+// keepMissed writes a blade down that may be out of service.
+func (c *controller) keepMissed(b *blade) {
+	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed})
 }
 
 // nodeRecord is the data of KindNode.

@@ -136,6 +136,10 @@ func (c *controller) heldFree(h *held) {
 			c.memoryAnswer(h, packet.Nack, fault.PermissionDenied)
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
+		case n.gone:
+			if r, ok := c.leases.Find(p); ok && c.frees[p] == (freeing{}) {
+				c.submit(lease.Freed{Region: r.Region}, nil) // it failed while it waited
+			}
 		default:
 			c.frees[p] = freeing{m.Request, rpc.ID(m.Execution)}
 			if r, ok := c.leases.Find(p); ok {

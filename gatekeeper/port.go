@@ -25,6 +25,7 @@ type port struct {
 	// that no node has.
 	surveyed uint64
 	strays   []control.RegionID
+	caughtUp uint64                           // boot of a memory blade that has been told what it had missed
 	blade    *blade                           // nil before a hello was accepted
 	asked    map[uint64]func(control.Message) // our requests without reply
 }

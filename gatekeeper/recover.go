@@ -118,6 +118,7 @@ func (c *controller) unidentifyNode(id log.Node) {
 	if n == nil || n.incarnation != id.Incarnation {
 		return
 	}
+	c.missFence(id)
 	c.change(func(error) {
 		if n.farewell != nil {
 			n.farewell()

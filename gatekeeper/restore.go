@@ -128,7 +128,7 @@ func (c *controller) restoreBlade(r *log.Record) error {
 		return corrupt(r, "%v", err)
 	}
 	b := newBlade()
-	b.hello, b.address, b.heard = s.Hello, bladeAddress(s.Port), c.now
+	b.hello, b.address, b.heard, b.missed, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, place{s.Port, s.MAC}
 	c.blades[s.Hello.Blade] = b
 	if !s.Alive {
 		return nil
@@ -182,9 +182,11 @@ func (c *controller) restoreExport(n *node, e exportRecord) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.serviceFor(n, &request)
-	if err != nil {
-		return err
+	s := c.services[rackaddr.Service(e.Service)]
+	if s == nil || !e.Away { // one that is away may be where another one is, for a while
+		if s, err = c.serviceFor(n, &request); err != nil {
+			return err
+		}
 	}
 	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone}
 	n.exports[s.address] = x

@@ -115,7 +115,7 @@ func (c *controller) serviceFor(n *node, e *control.Export) (*service, error) {
 	}
 	for _, x := range s.exports {
 		switch {
-		case x.node == n:
+		case x.node == n || x.node.address == n.address:
 		case x.stateful || e.Stateful:
 			return nil, fault.New(fault.BadRequest, "export", "service %s is stateful and runs on node %s: it cannot have two", e.Service, x.node.address)
 		case x.node.blade == n.blade && !x.away:

@@ -47,6 +47,7 @@ func (c *controller) commit(id rpc.ID) {
 // rollback makes the memory blades take back what an execution did, and then goes on.
 func (c *controller) rollback(id rpc.ID) {
 	c.count.Rollbacks++
+	c.missRollback(id)
 	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
 	c.settleMemory(id, func(b *blade) *undoQueue { return &b.rollbacks }, func() {
 		c.freeDeferred(id, false, func() {
@@ -124,7 +125,7 @@ func (c *controller) excuse(b *blade) {
 		e.answered()
 	}
 	for _, e := range rollbacks {
-		b.missed = append(b.missed, e.execution)
+		b.missed.Rollbacks = append(b.missed.Rollbacks, e.execution)
 		e.answered()
 	}
 }

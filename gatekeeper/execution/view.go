@@ -104,3 +104,12 @@ func (t *Table) Leave(at log.Node) Output {
 
 // Lonely reports whether there are calls that Again has to deliver once more.
 func (t *Table) Lonely() bool { return len(t.lonely) > 0 }
+
+// Open reports whether what an execution did is neither committed nor rolled back.
+func (t *Table) Open(id packet.ID) bool {
+	if k := t.calls[id]; k != nil {
+		return k.stage == running || k.stage == aborting || k.stage == committing
+	}
+	m := t.mains[id]
+	return m != nil && (!m.over || m.committing)
+}
