@@ -17,10 +17,10 @@ import (
 // How a blade fails.
 type How string
 
-// The failures. Switch and Gatekeeper have no cable of their own, so they know
-// only the first two.
+// The failures. Switch, Gatekeeper and programs have no cable of their own, so they
+// know only the first two.
 const (
-	Kill  How = "kill"  // SIGKILL to everything on the blade
+	Kill  How = "kill"  // SIGKILL to everything on the blade, or to the program
 	Pause How = "pause" // SIGSTOP to everything: it hangs, and may come back
 	Link  How = "link"  // the cable is pulled, the blade runs on
 )
@@ -28,12 +28,16 @@ const (
 // killTimeout bounds how long the kernel may take to end killed processes.
 const killTimeout = 10 * time.Second
 
-// Fail makes a blade fail, or the switch or the Gatekeeper. When it returns,
-// the failure has happened: killed processes have ended.
+// Fail makes a blade fail, the switch, the Gatekeeper, or one of the programs that
+// the Gatekeeper has started with the rack. When it returns, the failure has
+// happened: killed processes of a blade have ended.
 func (h *Host) Fail(ctx context.Context, rack, blade string, how How) error {
 	return h.change(rack, blade, func(_ *lockedRack, s *state) error {
 		wire, isBlade := s.Plan.Wire(blade)
+		d, isProgram := s.deployed(blade)
 		switch {
+		case isProgram && how != Link:
+			return s.failProgram(d.Instance(), how)
 		case how == Link && isBlade && s.Plan.Switch == config.BMv2:
 			// Its one receiving thread waits in libpcap for that port to come back.
 			return &Error{
@@ -55,10 +59,28 @@ func (h *Host) Fail(ctx context.Context, rack, blade string, how How) error {
 	})
 }
 
+// failProgram kills or pauses a program, wherever it runs.
+func (s *state) failProgram(instance string, how How) error {
+	sig := unix.SIGKILL
+	if how == Pause {
+		sig = unix.SIGSTOP
+	}
+	count, err := s.signalProgram(instance, sig)
+	if err == nil && count == 0 {
+		err = &Error{Rack: s.Plan.Rack, Msg: instance + " does not run now", Remedy: "`bifrost apps` tells what becomes of it", Err: ErrNotReady}
+	}
+	return err
+}
+
 // Restore undoes every failure of a blade: plugs the cable in, lets paused
 // processes go on, and starts again what is gone. It returns when that is ready.
+// What the Gatekeeper has started is left to it, but for a pause.
 func (h *Host) Restore(ctx context.Context, rack, blade string) error {
 	return h.change(rack, blade, func(l *lockedRack, s *state) error {
+		if d, isProgram := s.deployed(blade); isProgram {
+			_, err := s.signalProgram(d.Instance(), unix.SIGCONT)
+			return err
+		}
 		wire, isBlade := s.Plan.Wire(blade)
 		if isBlade {
 			if err := errors.Join(kernel.SetPort(wire, true), awaitLink(ctx, wire)); err != nil {
@@ -95,7 +117,7 @@ func (h *Host) change(rack, blade string, f func(*lockedRack, *state) error) err
 	if err != nil {
 		return err
 	}
-	if len(s.Plan.Of(blade)) == 0 {
+	if _, isProgram := s.deployed(blade); !isProgram && len(s.Plan.Of(blade)) == 0 {
 		return noBlade(rack, blade, s.Plan)
 	}
 	l, err := h.lock(rack)
@@ -113,6 +135,9 @@ func noBlade(rack, blade string, p plan.Plan) error {
 	names := []string{plan.Switch, plan.Gatekeeper}
 	for _, w := range p.Wires {
 		names = append(names, w.Blade)
+	}
+	for _, d := range p.Deployed {
+		names = append(names, d.Name)
 	}
 	return &Error{
 		Rack: rack, Msg: fmt.Sprintf("there is no blade %q", blade), Remedy: "there are " + strings.Join(names, ", "), Err: ErrNoBlade,

@@ -119,12 +119,24 @@ func (r realRack) run(limit time.Duration, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// moves kills a program's blade: the program goes on on another one, and stays there
-// when the blade is back.
+// moves kills a program, which goes on where it was, and then its blade: the program
+// goes on on another one, and stays there when the blade is back.
 func (r realRack) moves(program, blade string) {
 	r.t.Helper()
 	if at := r.at(program); at != blade {
 		r.t.Fatalf("%s runs on %s, not on %s", program, at, blade)
+	}
+	for _, how := range []How{Pause, Kill} {
+		if err := r.h.Fail(r.t.Context(), r.name, program, how); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := r.h.Restore(r.t.Context(), r.name, program); err != nil {
+			r.t.Fatal(err)
+		}
+		r.worksAgain(program)
+	}
+	if at := r.at(program); at != blade {
+		r.t.Errorf("%s was killed on %s, and goes on on %s", program, blade, at)
 	}
 	if err := r.h.Fail(r.t.Context(), r.name, blade, Kill); err != nil {
 		r.t.Fatal(err)
@@ -142,7 +154,7 @@ func (r realRack) moves(program, blade string) {
 		r.t.Fatalf("logs %v, %v", logs, err)
 	}
 	var out bytes.Buffer
-	if err := logs[0].Print(r.t.Context(), &out, 10, false); err != nil || strings.Count(out.String(), " is served") != 2 {
+	if err := logs[0].Print(r.t.Context(), &out, 10, false); err != nil || strings.Count(out.String(), " is served") != 3 {
 		r.t.Errorf("%s printed %q, %v", program, &out, err)
 	}
 }

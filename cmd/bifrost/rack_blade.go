@@ -56,8 +56,13 @@ func newRackFailCmd(o *rackOptions) *cobra.Command {
 		Use:   "fail BLADE",
 		Short: "Make a blade fail",
 		Long: `Make a blade fail: kill everything on it (SIGKILL), pause it (SIGSTOP), or pull
-its cable. BLADE may also be switch or gatekeeper. Undo it with rack restore.`,
+its cable. BLADE may also be switch or gatekeeper, or one of the rack's programs.
+Undo it with rack restore. A program that serves needs no help: it goes on at once
+if only it was killed, and on a spare when its blade has been silent for three
+heartbeats. Calls that must happen exactly once wait for it.`,
 		Example: `  sudo bifrost rack fail s2
+  sudo bifrost rack fail arrays
+  sudo bifrost rack fail s2 --how pause
   sudo bifrost rack fail m1 --how link`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,7 +82,8 @@ func newRackRestoreCmd(o *rackOptions) *cobra.Command {
 		Use:   "restore BLADE",
 		Short: "Bring a failed blade back",
 		Long: `Plug a blade's cable in, let its paused processes go on, and start again what has
-ended. Returns when the blade is registered.`,
+ended. Returns when the blade is registered. A program that has gone on elsewhere
+stays there: the blade is a spare now.`,
 		Example: "  sudo bifrost rack fail s2 && sudo bifrost rack restore s2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -91,7 +91,8 @@ func newTellerCmd() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&t.Name, "name", "teller", "tells tellers of a rack apart")
 	cmd.Flags().Int32Var(&t.Account, "account", 0, "account to add to, which must be nobody else's")
-	cmd.Flags().Int64Var(&t.Calls, "count", 1000, "how many calls to make, in all")
+	cmd.Flags().Int64Var(&t.Calls, "count", 1000, "how many calls to make, in all; 0 for as many as --for allows")
+	cmd.Flags().DurationVar(&t.For, "for", time.Minute, "with --count 0: how long to make calls, in all")
 	cmd.Flags().Int64Var(&t.Every, "every", 8, "calls between two checkpoints")
 	cmd.Flags().StringVar(&to, "to", tally.CounterName, "whom to call: Counter, or Front, which calls Counter")
 	return cmd

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -32,8 +33,9 @@ type Teller struct {
 	// Name tells tellers of a rack apart.
 	Name    string
 	Account int32
-	// Calls is how many to make, in all.
+	// Calls is how many to make, in all; or, if it is 0, For is how long to make some.
 	Calls int64
+	For   time.Duration
 	// Every is how many calls there are between two checkpoints; 0 stands for 1.
 	Every int64
 	// To is who is called.
@@ -49,32 +51,66 @@ func (t *Teller) Run(ctx context.Context, node *rpc.Node) error {
 }
 
 func (t *Teller) main(ctx context.Context, state []byte) error {
-	var calls, total int64
-	if len(state) == 16 {
-		calls, total = int64(binary.BigEndian.Uint64(state)), int64(binary.BigEndian.Uint64(state[8:]))
+	at, err := t.resume(ctx, state)
+	if err != nil {
+		return err
 	}
-	for calls < t.Calls {
-		amounts := t.Amounts(calls)
+	for !t.enough(ctx, at) {
+		amounts := t.Amounts(at.calls)
 		got, err := t.add(ctx, amounts)
 		if err != nil {
 			return err
 		}
-		calls++
-		if total += Sum(amounts); got != total {
-			return fmt.Errorf("teller %s: after %d calls account %d has %d, must have %d", t.Name, calls, t.Account, got, total)
+		at.calls++
+		if at.total += Sum(amounts); got != at.total {
+			return fmt.Errorf("teller %s: after %d calls account %d has %d, must have %d", t.Name, at.calls, t.Account, got, at.total)
 		}
 		if t.Answered != nil {
-			t.Answered(ctx, calls, total)
+			t.Answered(ctx, at.calls, at.total)
 		}
-		if calls%max(t.Every, 1) != 0 && calls < t.Calls {
-			continue
-		}
-		state = binary.BigEndian.AppendUint64(nil, uint64(calls))
-		if err := rpc.Checkpoint(ctx, binary.BigEndian.AppendUint64(state, uint64(total))); err != nil {
-			return err
+		if at.calls%max(t.Every, 1) == 0 {
+			if err := rpc.Checkpoint(ctx, at.append(nil)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// progress is what a teller goes on from after a crash.
+type progress struct {
+	calls, total int64
+	until        int64 // Unix nanoseconds; of one that has a time
+}
+
+func (p progress) append(b []byte) []byte {
+	for _, v := range []int64{p.calls, p.total, p.until} {
+		b = binary.BigEndian.AppendUint64(b, uint64(v))
+	}
+	return b
+}
+
+// resume is where the last checkpoint was. The time is the journal's: a re-run ends
+// when the first run would have.
+func (t *Teller) resume(ctx context.Context, state []byte) (at progress, err error) {
+	switch len(state) {
+	case 0:
+		at.until = rpc.Now(ctx).Add(t.For).UnixNano()
+	case 24:
+		word := func(k int) int64 { return int64(binary.BigEndian.Uint64(state[8*k:])) }
+		at = progress{word(0), word(1), word(2)}
+	default:
+		err = rpc.Errorf(rpc.Internal, "a teller's state of %d bytes", len(state))
+	}
+	return at, err
+}
+
+// enough reports whether all calls have been made.
+func (t *Teller) enough(ctx context.Context, at progress) bool {
+	if t.Calls > 0 {
+		return at.calls >= t.Calls
+	}
+	return rpc.Now(ctx).UnixNano() >= at.until
 }
 
 // add makes one call.
