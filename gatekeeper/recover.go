@@ -58,6 +58,7 @@ func (c *controller) removeNode(n *node, why string) { c.removeNodes(why, n) }
 func (c *controller) removeNodes(why string, nodes ...*node) {
 	var failures []recovery.Failure
 	for _, n := range c.failing(nodes) {
+		why := why
 		if !slices.Contains(nodes, n) {
 			c.stopInstance(n)
 			why = "it shares the fate of " + nodes[0].address.String()
@@ -71,8 +72,9 @@ func (c *controller) removeNodes(why string, nodes ...*node) {
 	c.recover(c.recoveries.Fail(c.now, failures...))
 }
 
-// failing returns nodes and those that share their fate: an unfinished call between
-// two of them says so.
+// failing returns nodes and those that share their fate, because an unfinished call
+// between two of them says so. Who shares it is started anew, which only a deployed
+// program can be.
 func (c *controller) failing(nodes []*node) (all []*node) {
 	var failed []callgraph.Node
 	for _, n := range nodes {
@@ -84,7 +86,7 @@ func (c *controller) failing(nodes []*node) (all []*node) {
 		return nil
 	}
 	for _, k := range c.graph.Domain(failed...).Nodes {
-		if n := c.nodes[k.Address]; n != nil && n.incarnation == k.Incarnation && !slices.Contains(all, n) {
+		if n := c.nodes[k.Address]; n != nil && n.incarnation == k.Incarnation && !slices.Contains(all, n) && c.fleet.GoesOn(n.address) {
 			all = append(all, n)
 		}
 	}

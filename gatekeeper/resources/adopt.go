@@ -43,8 +43,8 @@ func (r *Registry) Adopt(n Node, now time.Time) error {
 // HasNode reports whether a node is there, those included that are ending.
 func (r *Registry) HasNode(a netip.Addr) bool { return r.nodes[a] != nil }
 
-// GoesOn reports whether a node that is ending is to have a successor with its
-// address: it belongs to a deployment that still wants it.
+// GoesOn reports whether a node is to have a successor with its address when it
+// ends: it belongs to a deployment that still wants it.
 func (r *Registry) GoesOn(a netip.Addr) bool {
 	n := r.nodes[a]
 	if n == nil {

@@ -384,3 +384,27 @@ func TestExactly_SpareCrashes(t *testing.T) {
 		b.add(to, 3)
 	})
 }
+
+// TestExactly_FateShare kills the counter in a call that shares its caller's fate: the
+// front is started anew, too, and the call still happens once.
+func TestExactly_FateShare(t *testing.T) {
+	for policy, fronts := range map[string]int{"recover": 1, "fate-share": 2, "tainted": 2} {
+		t.Run(policy, func(t *testing.T) {
+			withBank(t, nil, func(b *bank) {
+				b.deploy("counter", "front")
+				b.must(b.Gatekeeper().SetPolicy(b.ctx, tally.CounterName, "", policy))
+				time.Sleep(3 * time.Second) // the blades are told with a heartbeat
+				to, _ := b.client("c1", tally.FrontName)
+				b.add(to, 1)
+				b.on(&b.entered, b.crash)
+				b.add(to, 2)
+				b.add(to, 3)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.began["counter/p/1"] != 2 || b.began["front/p/1"] != fronts {
+					t.Errorf("programs were started %v times", b.began)
+				}
+			})
+		})
+	}
+}
