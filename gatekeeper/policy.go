@@ -5,7 +5,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 )
 
@@ -35,17 +34,9 @@ func (g *Gatekeeper) Policies(ctx context.Context) (all []resources.MethodPolicy
 	return all, err
 }
 
-// Policy is that of one method, which somebody exports or has spoken of; it fails with
-// fault.NotFound if not.
+// Policy is that of one method, or with method "" of all others of a service.
 func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p resources.MethodPolicy, err error) {
-	err = g.query(ctx, func(c *controller) error {
-		for _, p = range c.fleet.AllPolicies() {
-			if p.Service == service && p.Method == method {
-				return nil
-			}
-		}
-		return fault.New(fault.NotFound, "policy", "nobody exports %s.%s, and no policy is set for it", service, method)
-	})
+	err = g.do(ctx, func() { p = g.ctl.fleet.PolicyOf(service, method) })
 	return p, err
 }
 

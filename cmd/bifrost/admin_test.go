@@ -94,6 +94,10 @@ func TestWatch(t *testing.T) {
 		"denied":                   `^TIME +NODE.*\n$`,
 		"events --last 100":        `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,
 		"apps":                     `^APP.*\n$`,
+		"policy":                   `\nPing +ping +recover +default\n$`,
+		"policy Ping.ping":         `\nPing +ping +recover +default\n$`,
+		"policy Later tainted":     `\nLater +\(others\) +tainted +operator\n$`,
+		"policy None.m default":    `\nNone +m +recover +default\n$`,
 		"domain c1":                `^nodes: c1/client\n$`,
 		"reconcile":                `^0 entries repaired\n$`,
 		"drain s1 --cause dust":    `^s1 is draining: dust\n$`,
@@ -107,7 +111,7 @@ func TestWatch(t *testing.T) {
 	if got, err := bifrost(t, "return", "s1", "--admin-addr", address); err != nil || got != "s1 is free\n" {
 		t.Errorf("bifrost return s1: %q, %v", got, err)
 	}
-	for _, command := range []string{"status", "blades", "nodes", "services", "regions", "rules", "events", "who " + pointer, "domain m1", "reconcile", "drain s1"} {
+	for _, command := range []string{"status", "blades", "nodes", "services", "regions", "rules", "events", "who " + pointer, "domain m1", "reconcile", "drain s1", "policy", "policy Later none"} {
 		got, err := bifrost(t, append(strings.Fields(command), "--json", "--admin-addr", address)...)
 		lines := strings.Split(strings.TrimSpace(got), "\n")
 		if err != nil || got == "" || slices.ContainsFunc(lines, func(l string) bool { return !json.Valid([]byte(l)) || l[0] != '{' }) {
@@ -117,7 +121,7 @@ func TestWatch(t *testing.T) {
 	for command, want := range map[string]string{
 		"drain m9": "no blade is called", "domain m9": "there is no blade", "who fd00::1": "lies in no region", "who m1": "global pointer",
 		"regions --node x": "want an IPv6 address", "rules --table none": "there is no table none", "undeploy none": "no deployment",
-		"events --last 9999": "query.limit",
+		"events --last 9999": "query.limit", "policy Ping often": "body.policy", "policy Nobody": "nobody exports it", "policy Ping.": "want SERVICE",
 	} {
 		if got, err := bifrost(t, append(strings.Fields(command), "--admin-addr", address)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("bifrost %s: %q, %v, want %q", command, got, err, want)

@@ -112,6 +112,9 @@ func (c *checked) actions() {
 		{"POST", "/v1/blades/m3/fail", `{"cause":"it smells"}`, 200}, {"POST", "/v1/blades/m3/drain", "", 409},
 		{"POST", "/v1/blades/m9/fail", "", 404}, {"POST", "/v1/blades/m3/return", "", 200},
 		{"POST", "/v1/reconcile", "", 200},
+		{"GET", "/v1/policies", "", 200}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":"tainted"}`, 200}, {"PUT", "/v1/policies/Arrays", `{"policy":"none"}`, 200},
+		{"PUT", "/v1/policies/Arrays/addRef", `{"policy":"often"}`, 422}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":""}`, 422}, {"PUT", "/v1/policies/Arrays", `{}`, 422},
+		{"GET", "/v1/policies", "", 200}, {"DELETE", "/v1/policies/Arrays/addRef", "", 200}, {"DELETE", "/v1/policies/Arrays", "", 200}, {"DELETE", "/v1/policies/Nobody", "", 200},
 		{"PUT", "/v1/apps/shop", oneProgram, 200}, {"GET", "/v1/apps", "", 200}, {"GET", "/v1/apps/shop", "", 200},
 		{"PUT", "/v1/apps/shop", strings.Replace(oneProgram, `"server"`, `"client"`, 1), 400},
 		{"PUT", "/v1/apps/shop", `{"programs":[]}`, 422}, {"PUT", "/v1/apps/shop", "", 400}, {"PUT", "/v1/apps/shop", `{"programs":[{}]}`, 422},
@@ -142,7 +145,10 @@ func TestContract_Stopped(t *testing.T) {
 	c := &checked{s, newContract(t, s.get("/v1/openapi.json"))}
 	c.each(func(method, path string) {
 		body := ""
-		if method == http.MethodPut {
+		switch {
+		case method == http.MethodPut && strings.HasPrefix(path, "/v1/policies"):
+			body = `{"policy":"none"}`
+		case method == http.MethodPut:
 			body = oneProgram
 		}
 		if !strings.HasPrefix(path, "/v1/events") { // what was told can still be told
@@ -317,5 +323,50 @@ func inPages[T any](s *site, path string) (items []T) {
 			return items
 		}
 		next = "&cursor=" + page.Next
+	}
+}
+
+// What an operator says of a method holds, and is shown with who said so.
+func TestPolicies(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	of := func(method string) string {
+		t.Helper()
+		for _, p := range getAs[api.List[api.Policy]](s, "/v1/policies").Items {
+			if p.Service == "Arrays" && p.Method == method {
+				return p.Policy + " " + p.Origin
+			}
+		}
+		return "nothing"
+	}
+	do := func(method, path, body, want string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(b.ctx, method, s.url+path, strings.NewReader(body))
+		must(t, err)
+		r.Header.Set("Authorization", "Bearer "+s.token)
+		r.Header.Set("Content-Type", "application/json")
+		resp, answer := s.do(r)
+		var p api.Policy
+		must(t, json.Unmarshal(answer, &p))
+		if got := p.Policy + " " + p.Origin; resp.StatusCode != http.StatusOK || got != want {
+			t.Errorf("%s %s: %s, %s; want %s", method, path, resp.Status, answer, want)
+		}
+	}
+	if got := of("addRef"); got != "recover default" {
+		t.Errorf("at first: %s", got)
+	}
+	do("PUT", "/v1/policies/Arrays", `{"policy":"fate-share"}`, "fate-share operator")
+	do("PUT", "/v1/policies/Arrays/addRef", `{"policy":"none"}`, "none operator")
+	if add, other, all := of("addRef"), of("incrementRef"), of(""); add != "none operator" || other != "fate-share operator" || all != "fate-share operator" {
+		t.Errorf("addRef %s, incrementRef %s, all %s", add, other, all)
+	}
+	do("DELETE", "/v1/policies/Arrays/addRef", "", "fate-share operator")
+	do("DELETE", "/v1/policies/Arrays", "", "recover default")
+	var said []string
+	for _, e := range getAs[api.List[api.Event]](s, "/v1/events/recent?kind=policy.set").Items {
+		said = append(said, e.Service+"."+e.Method+" "+e.Message)
+	}
+	if !slices.Equal(said, []string{"Arrays. fate-share", "Arrays.addRef none", "Arrays.addRef default", "Arrays. default"}) {
+		t.Errorf("events %q", said)
 	}
 }

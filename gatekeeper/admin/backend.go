@@ -26,6 +26,9 @@ type Backend interface {
 	Chain(ctx context.Context, call rpc.ID) ([]gatekeeper.CallState, error)
 	Holders(ctx context.Context, p packet.Pointer) (gatekeeper.Holders, error)
 	FailureDomain(ctx context.Context, blade string) (gatekeeper.FailureDomain, error)
+	SetPolicy(ctx context.Context, service, method, policy string) error
+	Policies(ctx context.Context) ([]resources.MethodPolicy, error)
+	Policy(ctx context.Context, service, method string) (resources.MethodPolicy, error)
 	Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error)
 	Tables() []string
 	Drain(ctx context.Context, blade, cause string) error

@@ -47,6 +47,15 @@ func (stopped) FailureDomain(context.Context, string) (gatekeeper.FailureDomain,
 func (stopped) Rules(context.Context, ...string) ([]p4rtclient.Entry, error) {
 	return nil, gatekeeper.ErrStopped
 }
+func (stopped) SetPolicy(context.Context, string, string, string) error {
+	return gatekeeper.ErrStopped
+}
+func (stopped) Policies(context.Context) ([]resources.MethodPolicy, error) {
+	return nil, gatekeeper.ErrStopped
+}
+func (stopped) Policy(context.Context, string, string) (resources.MethodPolicy, error) {
+	return resources.MethodPolicy{}, gatekeeper.ErrStopped
+}
 func (stopped) Drain(context.Context, string, string) error { return gatekeeper.ErrStopped }
 func (stopped) MarkFailed(context.Context, string, string) error {
 	return gatekeeper.ErrStopped

@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -20,8 +21,26 @@ func statusOf(version string, set gatekeeper.Settings, o *gatekeeper.Overview) a
 		Version: version, Boot: bootOf(set), Election: fmt.Sprintf("%d:%d", set.Election.High, set.Election.Low), Time: o.Time,
 		Switch: api.Switch{Connected: o.Switch, DeviceID: set.DeviceID},
 		MTU:    set.MTU, DSMPrefix: int(set.DSMPrefix), Heartbeat: set.Heartbeat.Seconds(),
-		Counts: countsOf(o), Counters: countersOf(&o.Counters),
+		Counts: countsOf(o), Counters: countersOf(&o.Counters), Recoveries: each(o.Recoveries, recoveryOf),
 	}
+}
+
+func recoveryOf(v *recovery.View) api.Recovery {
+	r := api.Recovery{
+		Node: v.Node.Address, Incarnation: v.Node.Incarnation, Gone: v.Gone, Cause: v.Cause, Phase: v.Phase.String(), Since: v.Since, Waits: []string{},
+	}
+	for _, s := range v.Waits.Servers {
+		r.Waits = append(r.Waits, string(s))
+	}
+	for _, w := range []struct {
+		what string
+		is   bool
+	}{{"switch", v.Waits.Switch}, {"rollback", v.Waits.Rollback}, {"spare", v.Waits.Spare}} {
+		if w.is {
+			r.Waits = append(r.Waits, w.what)
+		}
+	}
+	return r
 }
 
 func countersOf(c *gatekeeper.Counters) api.Counters {
@@ -31,6 +50,7 @@ func countersOf(c *gatekeeper.Counters) api.Counters {
 		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign,
 		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Probes: c.Probes, Reconciled: c.Reconciled,
 		Deadlocks: c.Deadlocks, Logged: c.Logged, Recalled: c.Recalled, Resumed: c.Resumed,
+		Rollbacks: c.Rollbacks, Aborted: c.Aborted, Diverged: c.Diverged,
 	}
 }
 
@@ -41,6 +61,7 @@ func countsOf(o *gatekeeper.Overview) api.Counts {
 	c := api.Counts{
 		Nodes: len(o.Nodes), Services: len(o.Services), Regions: o.RegionCount,
 		Calls: o.CallsUnderWay, Recorded: o.CallCount, Waiting: o.EventsWaiting,
+		LogRecords: o.LogRecords, LogBytes: o.LogBytes,
 	}
 	for i := range o.Blades {
 		switch o.Blades[i].Status {

@@ -32,6 +32,9 @@ var (
 	descWaiting   = describe("waiting", "Allocations, calls, replies and frees that wait for rules or for each other.")
 	descCapacity  = describe("memory_capacity_bytes", "What memory blades have.", "blade")
 	descUsed      = describe("memory_used_bytes", "What of it is taken, as they last reported.", "blade")
+	descLogBytes  = describe("log_bytes", "Bytes of the records on the log.")
+	descLogged    = describe("log_records", "Records on the log.")
+	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
 	descDropped   = describe("dropped_packets_total", "Held packets that went nowhere.", "reason")
 )
 
@@ -58,6 +61,9 @@ var counters = []struct {
 	{describe("logged_records_total", "Records put on the log."), func(c *gatekeeper.Counters) uint64 { return c.Logged }},
 	{describe("recalled_replies_total", "Replies sent again from the log."), func(c *gatekeeper.Counters) uint64 { return c.Recalled }},
 	{describe("resumed_calls_total", "Calls released again after a restart."), func(c *gatekeeper.Counters) uint64 { return c.Resumed }},
+	{describe("rolled_back_executions_total", "Executions whose nodes have failed, taken back."), func(c *gatekeeper.Counters) uint64 { return c.Rollbacks }},
+	{describe("aborted_calls_total", "Calls given up: their nodes are gone, or failed too often."), func(c *gatekeeper.Counters) uint64 { return c.Aborted }},
+	{describe("diverged_executions_total", "Executions that did something else when they were run again."), func(c *gatekeeper.Counters) uint64 { return c.Diverged }},
 	{describe("probes_total", "Replies asked for in the place of callers that are gone."), func(c *gatekeeper.Counters) uint64 { return c.Probes }},
 }
 
@@ -104,7 +110,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed,
-		descDropped,
+		descLogBytes, descLogged, descFallen, descDropped,
 	} {
 		out <- d
 	}
@@ -135,6 +141,9 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descCalls, float64(o.CallsUnderWay))
 	gauge(descRecorded, float64(o.CallCount))
 	gauge(descWaiting, float64(o.EventsWaiting))
+	gauge(descLogBytes, float64(o.LogBytes))
+	gauge(descLogged, float64(o.LogRecords))
+	gauge(descFallen, float64(len(o.Recoveries)))
 	bladeGauges(&o, gauge)
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)

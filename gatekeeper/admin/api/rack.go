@@ -17,6 +17,19 @@ type Status struct {
 	Heartbeat float64   `json:"heartbeat_seconds" doc:"How often blades report; one that is silent three times as long has failed" example:"1"`
 	Counts    Counts    `json:"counts"`
 	Counters  Counters  `json:"counters"`
+	// Recoveries are few: one for each node that has failed just now.
+	Recoveries []Recovery `json:"recoveries" doc:"Nodes that have failed, and are not back or cleaned up after yet"`
+}
+
+// Recovery is what becomes of a node that has failed.
+type Recovery struct {
+	Node        netip.Addr `json:"node" format:"ipv6"`
+	Incarnation uint32     `json:"incarnation" doc:"The one that has failed"`
+	Gone        bool       `json:"gone,omitempty" doc:"It does not come back: nobody has deployed its program"`
+	Cause       string     `json:"cause,omitempty"`
+	Phase       string     `json:"phase" enum:"fencing,restoring" doc:"fencing: it is being cut off; restoring: what it did is taken back, and it may start elsewhere"`
+	Since       time.Time  `json:"since"`
+	Waits       []string   `json:"waits" doc:"For what: switch, rollback, spare, or a memory blade by its name" example:"[\"m2\"]"`
 }
 
 // Switch is the rack's switch as the Gatekeeper sees it.
@@ -27,13 +40,15 @@ type Switch struct {
 
 // Counts say how much of everything there is now.
 type Counts struct {
-	Blades   BladeCounts `json:"blades"`
-	Nodes    int         `json:"nodes" doc:"Nodes that have joined"`
-	Services int         `json:"services" doc:"Services that at least one node exports"`
-	Regions  int         `json:"regions" doc:"Regions that are allocated, those included that are just being freed"`
-	Calls    int         `json:"calls" doc:"Calls under way, those included that are not held"`
-	Recorded int         `json:"recorded" doc:"Held calls on record: those under way, and finished ones that their callers have not settled"`
-	Waiting  int         `json:"waiting" doc:"Allocations, calls, replies and frees that wait for their rules or for each other"`
+	Blades     BladeCounts `json:"blades"`
+	Nodes      int         `json:"nodes" doc:"Nodes that have joined"`
+	Services   int         `json:"services" doc:"Services that at least one node exports"`
+	Regions    int         `json:"regions" doc:"Regions that are allocated, those included that are just being freed"`
+	Calls      int         `json:"calls" doc:"Calls under way, those included that are not held"`
+	Recorded   int         `json:"recorded" doc:"Held calls on record: those under way, and finished ones that their callers have not settled"`
+	LogRecords int         `json:"log_records" doc:"Records on the log; 0 without one"`
+	LogBytes   uint64      `json:"log_bytes" doc:"Bytes of these"`
+	Waiting    int         `json:"waiting" doc:"Allocations, calls, replies and frees that wait for their rules or for each other"`
 }
 
 // BladeCounts count blades by status.
@@ -70,6 +85,9 @@ type Counters struct {
 	Logged       uint64 `json:"logged" doc:"Records put on the log"`
 	Recalled     uint64 `json:"recalled" doc:"Replies sent again from the log"`
 	Resumed      uint64 `json:"resumed" doc:"Calls released again after a restart of the Gatekeeper"`
+	Rollbacks    uint64 `json:"rollbacks" doc:"Executions whose nodes have failed, taken back"`
+	Aborted      uint64 `json:"aborted" doc:"Calls given up: their nodes are gone, or failed too often"`
+	Diverged     uint64 `json:"diverged" doc:"Executions that did something else when they were run again"`
 }
 
 // Blade is a physical resource of the rack.

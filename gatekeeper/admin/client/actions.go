@@ -32,6 +32,25 @@ func (c *Client) FailureDomain(ctx context.Context, name string) (api.FailureDom
 	return get[api.FailureDomain](ctx, c, blade(name, "domain"), nil)
 }
 
+// Policies returns what becomes of calls when nodes fail, by method.
+func (c *Client) Policies(ctx context.Context) ([]api.Policy, error) {
+	l, err := get[api.List[api.Policy]](ctx, c, "/v1/policies", nil)
+	return l.Items, err
+}
+
+// SetPolicy sets the policy of a method, or with method "" of all others of a service; policy
+// "" undoes it. It returns what holds now.
+func (c *Client) SetPolicy(ctx context.Context, service, method, policy string) (api.Policy, error) {
+	path := "/v1/policies/" + url.PathEscape(service)
+	if method != "" {
+		path += "/" + url.PathEscape(method)
+	}
+	if policy == "" {
+		return ask[api.Policy](ctx, c, http.MethodDelete, path, nil, nil)
+	}
+	return ask[api.Policy](ctx, c, http.MethodPut, path, nil, api.SetPolicy{Policy: policy})
+}
+
 // Reconcile makes the switch's tables what they should be.
 func (c *Client) Reconcile(ctx context.Context) (api.Reconciled, error) {
 	return ask[api.Reconciled](ctx, c, http.MethodPost, "/v1/reconcile", nil, nil)

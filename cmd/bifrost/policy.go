@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+)
+
+// defaultPolicy is what undoes an operator's word.
+const defaultPolicy = "default"
+
+var policies = []string{"recover", "fate-share", "tainted", "none", defaultPolicy}
+
+func newPolicyCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "policy [SERVICE[.METHOD] [recover|fate-share|tainted|none|default]]",
+		Short: "List or set what becomes of calls when nodes fail",
+		Long: `List, or set, what becomes of the calls of a method when a node fails:
+
+  recover      exactly once: what the failure cut off is run again
+  fate-share   so, and the other side's unfinished execution is taken back, too
+  tainted      so, and all that this has called and that is not finished
+  none         at most once: it fails as unavailable
+  default      undo what was set
+
+An operator's word goes before a deployment's, that before a caller's own, and that
+before what the service's IDL says. A word on a service is for its methods for
+which none is set. It holds for calls that are sent from within a heartbeat; what
+is under way goes on as it was sent. Callers may ask for others than are listed
+as of the service or by default.`,
+		Example: "  bifrost policy\n  bifrost policy Counter.add\n  bifrost policy Counter.add tainted\n  bifrost policy Counter default",
+		Args:    cobra.MaximumNArgs(2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return policies, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, func(c *client.Client) error {
+				list, err := policy(cmd, c, args)
+				if err != nil {
+					return err
+				}
+				if o.json {
+					return jsonLines(cmd.OutOrStdout(), list)
+				}
+				return table(cmd.OutOrStdout(), policyRows(list)...)
+			})
+		},
+	})
+}
+
+// policy sets a policy if there is one, and returns those that are asked about.
+func policy(cmd *cobra.Command, c *client.Client, args []string) ([]api.Policy, error) {
+	service, method := "", ""
+	if len(args) > 0 {
+		service, method, _ = strings.Cut(args[0], ".")
+		if service == "" || strings.HasSuffix(args[0], ".") {
+			return nil, fmt.Errorf("%s: want SERVICE or SERVICE.METHOD", args[0])
+		}
+	}
+	if len(args) == 2 {
+		want := args[1]
+		if want == defaultPolicy {
+			want = ""
+		}
+		p, err := c.SetPolicy(cmd.Context(), service, method, want)
+		return []api.Policy{p}, err
+	}
+	all, err := c.Policies(cmd.Context())
+	if err != nil || service == "" {
+		return all, err
+	}
+	var some []api.Policy
+	for _, p := range all {
+		if p.Service == service && (method == "" || p.Method == method) {
+			some = append(some, p)
+		}
+	}
+	if len(some) == 0 {
+		return nil, fmt.Errorf("%s: nobody exports it, and no policy is set for it", args[0])
+	}
+	return some, nil
+}
+
+func policyRows(list []api.Policy) []string {
+	rows := []string{"SERVICE\tMETHOD\tPOLICY\tSET BY"}
+	for _, p := range list {
+		rows = append(rows, strings.Join([]string{p.Service, or(p.Method, "(others)"), p.Policy, p.Origin}, "\t"))
+	}
+	return rows
+}

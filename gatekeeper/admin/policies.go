@@ -1,0 +1,72 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+)
+
+// ServiceInput and MethodInput name what a policy is for. They are exported so that
+// huma finds their fields.
+type ServiceInput struct {
+	Service string `path:"service" minLength:"1" maxLength:"255" doc:"The service's name" example:"Arrays"`
+}
+
+// MethodInput names a method.
+type MethodInput struct {
+	ServiceInput
+	Method string `path:"method" minLength:"1" maxLength:"255" doc:"The method's name" example:"addRef"`
+}
+
+type setServicePolicy struct {
+	ServiceInput
+	Body api.SetPolicy
+}
+
+type setMethodPolicy struct {
+	MethodInput
+	Body api.SetPolicy
+}
+
+// registerPolicies serves what becomes of calls when nodes fail.
+func (s *Server) registerPolicies(h huma.API) {
+	get(h, "/v1/policies", "list-policies", "Policies", "What becomes of calls when nodes fail, by method: of all that are exported, and all that somebody has spoken of", s.policies)
+	act(h, http.MethodPut, "/v1/policies/{service}", "set-service-policy", "Set the policy of all methods of a service for which no other is set",
+		func(ctx context.Context, in *setServicePolicy) (api.Policy, error) {
+			return s.setPolicy(ctx, in.Service, "", in.Body.Policy)
+		})
+	act(h, http.MethodPut, "/v1/policies/{service}/{method}", "set-policy", "Set the policy of a method",
+		func(ctx context.Context, in *setMethodPolicy) (api.Policy, error) {
+			return s.setPolicy(ctx, in.Service, in.Method, in.Body.Policy)
+		})
+	act(h, http.MethodDelete, "/v1/policies/{service}", "undo-service-policy", "Undo what was set for a service; the answer is what holds then",
+		func(ctx context.Context, in *ServiceInput) (api.Policy, error) {
+			return s.setPolicy(ctx, in.Service, "", "")
+		})
+	act(h, http.MethodDelete, "/v1/policies/{service}/{method}", "undo-policy", "Undo what was set for a method; the answer is what holds then",
+		func(ctx context.Context, in *MethodInput) (api.Policy, error) {
+			return s.setPolicy(ctx, in.Service, in.Method, "")
+		})
+}
+
+func (s *Server) policies(ctx context.Context, _ *none) (api.List[api.Policy], error) {
+	all, err := s.backend.Policies(ctx)
+	return api.List[api.Policy]{Items: each(all, policyOf)}, err
+}
+
+// setPolicy sets a policy, or with "" undoes it, and returns what holds now.
+func (s *Server) setPolicy(ctx context.Context, service, method, policy string) (api.Policy, error) {
+	if err := s.backend.SetPolicy(ctx, service, method, policy); err != nil {
+		return api.Policy{}, err
+	}
+	p, err := s.backend.Policy(ctx, service, method)
+	return policyOf(&p), err
+}
+
+func policyOf(p *resources.MethodPolicy) api.Policy {
+	return api.Policy{Service: p.Service, Method: p.Method, Policy: p.Policy.String(), Origin: string(p.Origin)}
+}
