@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -21,21 +22,22 @@ type chair struct {
 	vacant   chan struct{} // holds a token while nobody sits
 	messages [readBatch]netio.Message
 	buffers  [readBatch][netio.MaxDatagram]byte
-	sitting  sync.WaitGroup // the client's own goroutines
+	places   []transport.Place // where the next messages are expected to belong
+	sitting  sync.WaitGroup    // the client's own goroutines
 }
 
 // readBatch is how many datagrams are read at once: what a window lets come in.
 const readBatch = 4
 
 func newChair() *chair {
-	c := &chair{vacant: make(chan struct{}, 1)}
+	c := &chair{vacant: make(chan struct{}, 1), places: make([]transport.Place, 0, readBatch)}
 	c.vacant <- struct{}{}
 	return c
 }
 
-// await waits for done to hold a value. It is false if ctx or the link ended
-// first.
-func (l *link) await(ctx context.Context, done <-chan struct{}) bool {
+// await waits for done to hold a value, which is a transfer's end, unless t is nil.
+// It is false if ctx or the link ended first.
+func (l *link) await(ctx context.Context, done <-chan struct{}, t *transport.Transfer) bool {
 	for {
 		select {
 		case <-done:
@@ -45,7 +47,7 @@ func (l *link) await(ctx context.Context, done <-chan struct{}) bool {
 		case <-l.over:
 			return l.endedWith(done)
 		case <-l.chair.vacant:
-			if l.lead(ctx, done) {
+			if l.lead(ctx, done, t) {
 				<-done
 				return true
 			}
@@ -65,14 +67,14 @@ func (l *link) endedWith(done <-chan struct{}) bool {
 
 // lead reads until done holds a value, and reports whether it does; false
 // when ctx or the link has ended before.
-func (l *link) lead(ctx context.Context, done <-chan struct{}) bool {
+func (l *link) lead(ctx context.Context, done <-chan struct{}, t *transport.Transfer) bool {
 	defer l.leave()
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, l.interrupt)
 		defer stop()
 	}
 	for len(done) == 0 && ctx.Err() == nil {
-		if _, ok := l.receive(); !ok {
+		if _, ok := l.receive(t); !ok {
 			break
 		}
 	}
@@ -101,7 +103,7 @@ func (l *link) sit() {
 	l.chair.sitting.Go(func() {
 		defer l.leave()
 		for l.busy() {
-			if served, ok := l.receive(); served || !ok {
+			if served, ok := l.receive(nil); served || !ok {
 				return
 			}
 		}
@@ -115,12 +117,11 @@ func (l *link) busy() bool {
 }
 
 // receive reads the socket once. It reports whether somebody's wait is over;
-// ok is false when there is nothing more to read. The caller sits in the chair.
-func (l *link) receive() (served, ok bool) {
+// ok is false when there is nothing more to read. The caller sits in the chair. If
+// it is the one that waits for a read, the answers are received where they belong.
+func (l *link) receive(t *transport.Transfer) (served, ok bool) {
 	c := l.chair
-	for i := range c.messages {
-		c.messages[i].Buf = c.buffers[i][:]
-	}
+	l.prepare(t)
 	n, err := l.conn.ReadBatch(c.messages[:])
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false, l.conn.SetReadDeadline(time.Time{}) == nil
@@ -131,13 +132,60 @@ func (l *link) receive() (served, ok bool) {
 	}
 	l.mu.Lock()
 	now := l.now()
-	for _, m := range c.messages[:n] {
-		if h, data, err := packet.Parse(m.Buf); err == nil {
-			l.endpoint.Receive(now, packet.FromAddr(m.Remote.Addr()), &h, data)
+	c.gather(n)
+	for i, m := range c.messages[:n] {
+		h, data, err := packet.Parse(m.Buf)
+		if err != nil {
+			continue
 		}
+		if i < len(c.places) && len(m.More[0]) > 0 {
+			data = m.More[0]
+		}
+		l.endpoint.Receive(now, packet.FromAddr(m.Remote.Addr()), &h, data)
 	}
 	ready := l.endpoint.Ready()
 	served = len(ready.Done)+len(ready.Passed) > 0
 	l.flush()
 	return served, true
+}
+
+// expectFrom is from how many bytes on it pays to receive an answer where it
+// belongs.
+const expectFrom = 16 << 10
+
+// prepare makes the messages ready to be received into: the header and what is not
+// expected in the chair's own buffers, the data of answers to t, which the caller
+// waits for, in its buffer.
+func (l *link) prepare(t *transport.Transfer) {
+	c := l.chair
+	c.places = c.places[:0]
+	if t != nil && t.Op == packet.OpRead && len(t.Buf) >= expectFrom {
+		l.mu.Lock()
+		c.places = l.endpoint.Expect(t, expectFrom, c.places)
+		l.mu.Unlock()
+	}
+	for i := range c.messages {
+		m := &c.messages[i]
+		*m = netio.Message{Buf: c.buffers[i][:]}
+		if i < len(c.places) {
+			b := c.places[i].Buf
+			m.Buf = c.buffers[i][:packet.HeaderSize]
+			m.More = [netio.MaxMore][]byte{b, c.buffers[i][packet.HeaderSize+min(len(b), netio.MaxDatagram-packet.HeaderSize):]}
+		}
+	}
+}
+
+// gather puts those of n messages together that are not what was expected, before
+// anything else is done with them: others' data may stand in their places.
+func (c *chair) gather(n int) {
+	for i := range c.messages[:min(n, len(c.places))] {
+		m, p := &c.messages[i], &c.places[i]
+		if h, _, err := packet.Parse(m.Buf); err == nil && h.Kind == packet.Reply && h.Request == p.Request &&
+			packet.FromAddr(m.Remote.Addr()).Machine() == p.Machine && len(m.More[0]) == len(p.Buf) && len(m.More[1]) == 0 {
+			continue
+		}
+		size := m.Size()
+		copy(c.buffers[i][len(m.Buf):], m.More[0])
+		*m = netio.Message{Buf: c.buffers[i][:size], Remote: m.Remote, Local: m.Local}
+	}
 }

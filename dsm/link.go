@@ -89,9 +89,10 @@ func (l *link) run(ctx context.Context, o *operation) {
 	}
 	l.endpoint.Start(l.now(), &o.Transfer)
 	l.flush()
-	if !l.await(ctx, o.done) {
+	if !l.await(ctx, o.done, &o.Transfer) {
 		l.cancel(ctx, o)
 	}
+	o.sending.Wait()
 }
 
 // cancel gives an operation up, unless it has been done meanwhile.
@@ -121,7 +122,7 @@ func (l *link) wait(ctx context.Context, f func(*transport.Endpoint) *transport.
 	passed := make(chan struct{}, 1)
 	b.Tag = passed
 	l.mu.Unlock()
-	if l.await(ctx, passed) {
+	if l.await(ctx, passed, nil) {
 		return true, nil
 	}
 	if err := ctx.Err(); err != nil {

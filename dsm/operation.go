@@ -10,6 +10,9 @@ import (
 type operation struct {
 	transport.Transfer
 	done chan struct{} // gets one value when the outcome is there
+	// sending is datagrams under way to the network that refer to Buf. It is added
+	// to under the link's mutex, while the outcome is not there.
+	sending sync.WaitGroup
 }
 
 // operations keeps operations to use again. It is a client's own, as channels

@@ -13,29 +13,35 @@ const batch = 8
 // serve answers requests until the endpoint is closed.
 func (s *Server) serve() error {
 	in, out := make([]netio.Message, batch), make([]netio.Message, 0, batch)
-	inBuf, outBuf := make([]byte, batch*netio.MaxDatagram), make([]byte, batch*netio.MaxDatagram)
+	inBuf, outBuf := make([]byte, batch*netio.MaxDatagram), make([]byte, batch*packet.HeaderSize)
 	for {
 		for i := range in {
-			in[i].Buf = inBuf[i*netio.MaxDatagram : (i+1)*netio.MaxDatagram]
+			in[i] = netio.Message{Buf: inBuf[i*netio.MaxDatagram : (i+1)*netio.MaxDatagram]}
 		}
 		n, err := s.conn.ReadBatch(in)
 		if err != nil {
 			return err
 		}
-		out = out[:0]
 		s.mu.Lock()
+		out, refers := out[:0], false
 		for i := range in[:n] {
-			buf := outBuf[i*netio.MaxDatagram : i*netio.MaxDatagram : (i+1)*netio.MaxDatagram]
+			if refers && packet.FromAddr(in[i].Local).Op() != packet.OpRead {
+				s.send(out) // before what they refer to changes
+				out, refers = out[:0], false
+			}
+			buf := outBuf[i*packet.HeaderSize : i*packet.HeaderSize : (i+1)*packet.HeaderSize]
 			if m, ok := s.handle(&in[i], buf); ok {
 				out = append(out, m)
+				refers = refers || len(m.More[0]) > 0
 			}
 		}
-		s.unlock()
 		s.send(out)
+		s.unlock()
 	}
 }
 
-// handle answers one datagram, into buf.
+// handle answers one datagram, with a header in buf. The answer refers to the memory
+// that was read, so it has to be sent before that changes.
 func (s *Server) handle(m *netio.Message, buf []byte) (netio.Message, bool) {
 	h, data, err := packet.Parse(m.Buf)
 	if err != nil {
@@ -49,8 +55,9 @@ func (s *Server) handle(m *netio.Message, buf []byte) (netio.Message, bool) {
 		return netio.Message{}, false
 	}
 	s.metrics.count(r.To.Op(), &a)
-	buf = append(a.Header.Append(buf), a.Data...)
-	return netio.Message{Buf: buf, Remote: m.Remote, Local: a.From.Addr()}, true
+	return netio.Message{
+		Buf: a.Header.Append(buf), More: [netio.MaxMore][]byte{a.Data}, Remote: m.Remote, Local: a.From.Addr(),
+	}, true
 }
 
 // send hands replies to the network. One that it does not take is lost like any

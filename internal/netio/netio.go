@@ -14,18 +14,66 @@ import (
 // or a service address), and the source to send from (the zero Addr means the
 // address the endpoint is bound to).
 type Message struct {
-	Buf    []byte
+	Buf []byte
+	// More continues Buf, so that a datagram's contents need not stand together:
+	// what is sent is all of them in a row, what is received fills them in turn.
+	More   [MaxMore][]byte
 	Remote netip.AddrPort
 	Local  netip.Addr
+}
+
+// MaxMore is how many pieces a datagram has at most behind its first one.
+const MaxMore = 2
+
+// Size is how many bytes the pieces have together.
+func (m *Message) Size() int {
+	n := len(m.Buf)
+	for _, b := range m.More {
+		n += len(b)
+	}
+	return n
+}
+
+// Cut shortens the pieces to those of a datagram of n bytes that fills them.
+func (m *Message) Cut(n int) {
+	k := min(n, len(m.Buf))
+	m.Buf, n = m.Buf[:k], n-k
+	for i, b := range m.More {
+		k := min(n, len(b))
+		m.More[i], n = b[:k], n-k
+	}
+}
+
+// Fill puts a received datagram into the pieces and cuts them to it. It reports
+// false if it does not fit.
+func (m *Message) Fill(datagram []byte) bool {
+	if len(datagram) > m.Size() {
+		return false
+	}
+	m.Cut(len(datagram))
+	n := copy(m.Buf, datagram)
+	for _, b := range m.More {
+		n += copy(b, datagram[n:])
+	}
+	return true
+}
+
+// Append appends the pieces to b.
+func (m *Message) Append(b []byte) []byte {
+	b = append(b, m.Buf...)
+	for _, more := range m.More {
+		b = append(b, more...)
+	}
+	return b
 }
 
 // Conn is one UDP endpoint. Methods may be called concurrently, but only one
 // goroutine at a time should read.
 type Conn interface {
 	// ReadBatch blocks until at least one datagram is there, fills ms from the
-	// front and returns how many. Each Buf must have room for a whole datagram
+	// front and returns how many. Each message must have room for a whole datagram
 	// (netio.MaxDatagram) and is cut to the datagram's length; a datagram that
-	// does not fit is dropped, never cut.
+	// does not fit is dropped, never cut. The bytes behind it may have changed.
 	ReadBatch(ms []Message) (int, error)
 	// WriteBatch sends the datagrams in order and returns how many were handed
 	// to the network. A datagram larger than the rack's MTU is an error.

@@ -108,8 +108,8 @@ func (c *conn) write(m *netio.Message) error {
 	if !m.Remote.Addr().Is6() {
 		return fmt.Errorf("send to %s: not an IPv6 address: %w", m.Remote, syscall.EINVAL)
 	}
-	if most := c.host.net.maxDatagram(); len(m.Buf) > most {
-		return fmt.Errorf("send %d bytes to %s: at most %d fit the MTU: %w", len(m.Buf), m.Remote, most, syscall.EMSGSIZE)
+	if most := c.host.net.maxDatagram(); m.Size() > most {
+		return fmt.Errorf("send %d bytes to %s: at most %d fit the MTU: %w", m.Size(), m.Remote, most, syscall.EMSGSIZE)
 	}
 	c.mu.Lock()
 	closed := c.closed
@@ -124,9 +124,16 @@ func (c *conn) write(m *netio.Message) error {
 	if src.IsUnspecified() {
 		src = c.host.address
 	}
+	payload := m.Buf
+	if m.Size() > len(payload) {
+		joined := grab(m.Size())
+		defer release(joined)
+		*joined = m.Append((*joined)[:0])
+		payload = *joined
+	}
 	u := frame.UDP6{
 		DstMAC: c.host.net.cfg.SwitchMAC, SrcMAC: c.host.mac,
-		Src: netip.AddrPortFrom(src, c.local.Port()), Dst: m.Remote, Payload: m.Buf,
+		Src: netip.AddrPortFrom(src, c.local.Port()), Dst: m.Remote, Payload: payload,
 	}
 	buf := grab(u.Size())
 	defer release(buf)

@@ -49,8 +49,7 @@ func (q *queue) pop(m *netio.Message, n *int) bool {
 	q.head = (q.head + 1) % len(q.ring)
 	q.count--
 	q.bytes -= len(*d.payload)
-	if len(*d.payload) <= len(m.Buf) {
-		m.Buf = m.Buf[:copy(m.Buf, *d.payload)]
+	if m.Fill(*d.payload) {
 		m.Remote, m.Local = d.remote, d.local
 		*n++
 	}

@@ -53,6 +53,9 @@ type Packet struct {
 	To     packet.Pointer
 	Header packet.Header
 	Data   []byte
+	// First is the transfer whose buffer Data is a part of, if it is sent for the
+	// first time: its caller waits, so the bytes do not change until they are sent.
+	First *Transfer
 }
 
 // Never is the time that does not come.

@@ -66,7 +66,9 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.
 	switch t := r.transfer; {
 	case h.Status != fault.OK:
 	case r.op() == packet.OpRead:
-		copy(t.Buf[r.off:], data)
+		if to := t.Buf[r.off:]; &to[0] != &data[0] { // else it was received there
+			copy(to, data)
+		}
 	case r.op() == packet.OpAlloc:
 		reg, _ := packet.RegionOf(from)
 		p.known.learn(reg)

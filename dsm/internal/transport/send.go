@@ -89,6 +89,9 @@ func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 	}}
 	if r.op() == packet.OpWrite {
 		pkt.Data = r.transfer.Buf[r.off : r.off+r.n]
+		if r.sends == 1 {
+			pkt.First = r.transfer
+		}
 	}
 	e.ready.Send = append(e.ready.Send, pkt)
 }

@@ -16,6 +16,9 @@ import (
 // batchSize is how many datagrams move in one system call at most.
 const batchSize = 32
 
+// pieces is how many buffers a datagram lies in at most.
+const pieces = 1 + netio.MaxMore
+
 // controlSize is room for one IPV6_PKTINFO control message: a 16-byte header and
 // 20 bytes, rounded up to 8.
 const controlSize = 40
@@ -30,7 +33,7 @@ type mmsghdr struct {
 // filled anew for each call and must not move while in use.
 type batch struct {
 	hdrs     [batchSize]mmsghdr
-	iovs     [batchSize]unix.Iovec
+	iovs     [batchSize][pieces]unix.Iovec
 	names    [batchSize]unix.RawSockaddrInet6
 	controls [batchSize]controlMessage
 }
@@ -56,16 +59,14 @@ func (b *batch) do(call, fd uintptr, n int) (int, syscall.Errno) {
 	}
 }
 
-// release lets go of the caller's memory.
-func (b *batch) release() {
-	for i := range b.iovs {
-		b.iovs[i].Base = nil
-	}
+// release lets go of the caller's memory, in the first n messages.
+func (b *batch) release(n int) {
+	clear(b.iovs[:n])
 }
 
-// toRead prepares message i to receive into buf.
-func (b *batch) toRead(i int, buf []byte) {
-	h := b.prepare(i, buf)
+// toRead prepares message i to be received into.
+func (b *batch) toRead(i int, m *netio.Message) {
+	h := b.prepare(i, m)
 	b.controls[i] = controlMessage{}
 	h.Control = (*byte)(unsafe.Pointer(&b.controls[i]))
 	h.SetControllen(controlSize)
@@ -73,7 +74,7 @@ func (b *batch) toRead(i int, buf []byte) {
 
 // toWrite prepares message i to be sent.
 func (b *batch) toWrite(i int, m *netio.Message) {
-	h := b.prepare(i, m.Buf)
+	h := b.prepare(i, m)
 	name := &b.names[i]
 	name.Family = unix.AF_INET6
 	name.Addr = m.Remote.Addr().As16()
@@ -90,15 +91,23 @@ func (b *batch) toWrite(i int, m *netio.Message) {
 	h.SetControllen(unix.CmsgSpace(unix.SizeofInet6Pktinfo))
 }
 
-// prepare points header i at buf and at its place for the remote address.
-func (b *batch) prepare(i int, buf []byte) *unix.Msghdr {
-	iov := &b.iovs[i]
-	iov.Base = unsafe.SliceData(buf)
-	iov.SetLen(len(buf))
+// prepare points header i at the message's pieces and at its place for the remote
+// address.
+func (b *batch) prepare(i int, m *netio.Message) *unix.Msghdr {
+	iovs, n := &b.iovs[i], 1
+	iovs[0].Base = unsafe.SliceData(m.Buf)
+	iovs[0].SetLen(len(m.Buf))
+	for _, more := range m.More {
+		if len(more) > 0 {
+			iovs[n].Base = unsafe.SliceData(more)
+			iovs[n].SetLen(len(more))
+			n++
+		}
+	}
 	b.names[i] = unix.RawSockaddrInet6{}
 	h := &b.hdrs[i].hdr
-	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&b.names[i])), Namelen: unix.SizeofSockaddrInet6, Iov: iov}
-	h.SetIovlen(1)
+	*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&b.names[i])), Namelen: unix.SizeofSockaddrInet6, Iov: &iovs[0]}
+	h.SetIovlen(n)
 	return h
 }
 
@@ -113,9 +122,10 @@ func (b *batch) collect(ms []netio.Message, bound netip.Addr) int {
 		}
 		if out != i {
 			ms[out].Buf, ms[i].Buf = ms[i].Buf, ms[out].Buf
+			ms[out].More, ms[i].More = ms[i].More, ms[out].More
 		}
 		m := &ms[out]
-		m.Buf = m.Buf[:h.len]
+		m.Cut(int(h.len))
 		name := &b.names[i]
 		port := (*[2]byte)(unsafe.Pointer(&name.Port))
 		m.Remote = netip.AddrPortFrom(netip.AddrFrom16(name.Addr), uint16(port[0])<<8|uint16(port[1]))

@@ -78,7 +78,7 @@ func (c *conn) ReadBatch(ms []netio.Message) (int, error) {
 	ms = ms[:min(len(ms), batchSize)]
 	for {
 		for i := range ms {
-			c.in.batch.toRead(i, ms[i].Buf)
+			c.in.batch.toRead(i, &ms[i])
 		}
 		c.in.n = len(ms)
 		if err := c.run(c.raw.Read, c.tryRead, &c.in); err != nil {
@@ -134,16 +134,17 @@ func (c *conn) check(m *netio.Message) error {
 	switch {
 	case !m.Remote.Addr().Is6():
 		return fmt.Errorf("send to %s: not an IPv6 address: %w", m.Remote, unix.EINVAL)
-	case len(m.Buf) > c.most:
-		return fmt.Errorf("send %d bytes to %s: at most %d fit the MTU: %w", len(m.Buf), m.Remote, c.most, unix.EMSGSIZE)
+	case m.Size() > c.most:
+		return fmt.Errorf("send %d bytes to %s: at most %d fit the MTU: %w", m.Size(), m.Remote, c.most, unix.EMSGSIZE)
 	}
 	return nil
 }
 
 // run waits until the socket is ready and makes the system call.
 func (c *conn) run(wait func(func(uintptr) bool) error, try func(uintptr) bool, t *transfer) error {
+	n := t.n
 	err := wait(try)
-	t.batch.release()
+	t.batch.release(n)
 	if err != nil {
 		return err // closed, or the deadline
 	}

@@ -90,6 +90,39 @@ func TestNodesOfOneBladeMeetAtTheSwitch(t *testing.T) {
 	}
 }
 
+// TestPieces: datagrams are sent from several buffers and received into several,
+// side by side with others in a batch.
+func TestPieces(t *testing.T) {
+	one, two := rackaddr.Node(1), rackaddr.Node(2)
+	c, s := blade(t, one, two)
+	c.reflect(t)
+	from, to := listen(t, s, one, 7), listen(t, s, two, 9)
+	sizes := [][3]int{{64, 60_000, 0}, {64, 0, 500}, {0, 0, 9}, {30, 20, 10}, {100, 0, 0}}
+	var out []netio.Message
+	for i, n := range sizes {
+		b := func(k int) []byte { return bytes.Repeat([]byte{byte(16*i + k)}, n[k]) }
+		out = append(out, netio.Message{Buf: b(0), More: [netio.MaxMore][]byte{b(1), b(2)}, Remote: to.LocalAddr()})
+	}
+	if n, err := from.WriteBatch(out); n != len(out) || err != nil {
+		t.Fatalf("sent %d of %d: %v", n, len(out), err)
+	}
+	in, room := make([]netio.Message, len(sizes)), make([]byte, netio.MaxDatagram)
+	for got := 0; got < len(sizes); {
+		for i := range in {
+			in[i] = netio.Message{Buf: make([]byte, 64), More: [netio.MaxMore][]byte{make([]byte, 1000), bytes.Clone(room)}}
+		}
+		must(t, to.SetReadDeadline(time.Now().Add(10*time.Second)))
+		n, err := to.ReadBatch(in)
+		must(t, err)
+		for i := range in[:n] {
+			if want := out[got].Append(nil); !bytes.Equal(in[i].Append(nil), want) || len(in[i].Buf) != min(64, len(want)) {
+				t.Errorf("datagram %d: %d bytes of %d, %d in front", got, in[i].Size(), len(want), len(in[i].Buf))
+			}
+			got++
+		}
+	}
+}
+
 // TestMemoryBlade receives for a prefix and answers from the address that was
 // asked; the frames are ours, so kernel and package frame check each other.
 func TestMemoryBlade(t *testing.T) {
