@@ -17,7 +17,8 @@ type Config struct {
 	StartTimeout time.Duration
 	// A program that fails again and again is started again after RestartMin,
 	// then twice as long each time, up to RestartMax. The first time it is
-	// started at once; after RestartMax of trouble-free running, so again.
+	// started at once; so it is again after it has run without trouble for a second,
+	// and for four times as long as it paused before.
 	RestartMin, RestartMax time.Duration
 	// StopGrace is what a program gets between SIGTERM and SIGKILL.
 	StopGrace time.Duration

@@ -127,10 +127,18 @@ func (i *Instance) goesOn() bool { return i.wanted() && !i.Done }
 // set changes the status.
 func (i *Instance) set(s InstanceStatus, now time.Time) { i.Status, i.Since, i.Begun = s, now, false }
 
+// How long an instance must have run for its former failures not to count: so many
+// times as long as it paused before, but this long at least.
+const (
+	calmFactor = 4
+	leastCalm  = time.Second
+)
+
 // failed notes that an instance failed by itself and waits until it may be
-// started again. Long after the last failure, the count begins anew.
+// started again. After it has run for much longer than it paused before, the count
+// begins anew: what fails once in a while is started at once.
 func (r *Registry) failed(i *Instance, now time.Time) {
-	if i.Status == Running && now.Sub(i.Since) >= r.cfg.RestartMax {
+	if i.Status == Running && now.Sub(i.Since) >= max(calmFactor*r.cfg.backoff(i.Failures), leastCalm) {
 		i.Failures = 0
 	}
 	i.Failures++
