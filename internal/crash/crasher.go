@@ -11,20 +11,23 @@ import (
 
 // crasher crashes what it is told to, at the packets that it is told.
 type crasher struct {
-	run    *Run
-	due    map[int][]Crash // by packet
-	begin  sync.WaitGroup  // comebacks under way
-	cancel context.CancelFunc
-	ctx    context.Context //nolint:containedctx // of comebacks
+	run     *Run
+	flooded func()          // called when there are too many packets
+	due     map[int][]Crash // by packet
+	begin   sync.WaitGroup  // comebacks under way
+	cancel  context.CancelFunc
+	began   time.Time
+	ctx     context.Context //nolint:containedctx // of comebacks
 
 	mu      sync.Mutex
 	armed   bool
-	packets int
+	packets int // while armed
+	all     int
 	hit     int
 }
 
 func newCrasher(r *Run, cs Crashes) *crasher {
-	c := &crasher{run: r, due: map[int][]Crash{}}
+	c := &crasher{run: r, due: map[int][]Crash{}, began: time.Now()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, one := range cs {
 		c.due[one.At] = append(c.due[one.At], one)
@@ -56,21 +59,38 @@ func (c *crasher) wait() { c.begin.Wait() }
 
 // onFrame is the wire's.
 func (c *crasher) onFrame(f wire.Frame) {
-	c.mu.Lock()
-	if !c.armed || f.Stage == wire.Lost {
-		c.mu.Unlock()
+	if f.Stage == wire.Lost {
 		return
 	}
-	at := c.packets
-	if f.Stage == wire.Arrived {
-		c.packets++
+	at, armed := c.see(f)
+	if !armed {
+		return
 	}
-	c.mu.Unlock()
 	for _, one := range c.due[at] {
 		if one.After == (f.Stage == wire.Arrived) {
 			c.strike(one)
 		}
 	}
+}
+
+// see counts a packet and tells which one it is.
+func (c *crasher) see(f wire.Frame) (at int, armed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at = c.packets
+	if f.Stage != wire.Arrived {
+		return at, c.armed
+	}
+	if c.armed {
+		c.packets++
+	}
+	if c.all++; c.all > maxPackets && c.all < maxPackets+20 {
+		c.run.ledger.complain("after %s, one packet too many: %s", time.Since(c.began), describe(f))
+	}
+	if c.all == maxPackets+20 {
+		c.flooded()
+	}
+	return at, c.armed
 }
 
 // strike carries a crash out.

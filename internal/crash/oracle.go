@@ -159,7 +159,9 @@ func (r *Run) memoryLeft() string {
 	return ""
 }
 
-// recordsLeft tells which records of calls and regions the log holds, "" if none.
+// recordsLeft tells which records the log holds that nobody will ask for, "" if
+// none. What must stay is a service's state (in answers, too, until they are folded)
+// and a main's last checkpoint; blades and the rack itself go on.
 func (r *Run) recordsLeft() string {
 	counts := map[string]int{}
 	for rec, err := range r.rack.Log().Records() {
@@ -167,8 +169,13 @@ func (r *Run) recordsLeft() string {
 			return err.Error()
 		}
 		switch rec.Kind {
-		case log.KindCall, log.KindReply, log.KindRegion, log.KindCut, log.KindNode, log.KindSession:
-			counts[fmt.Sprint(rec.Kind)]++
+		case log.KindState, log.KindCheckpoint, log.KindBlade, log.KindRack:
+		case log.KindReply:
+			if rec.Order == 0 {
+				counts["replies of stateless services"]++
+			}
+		default:
+			counts[rec.Kind.String()]++
 		}
 	}
 	if len(counts) == 0 {

@@ -43,8 +43,13 @@ type Report struct {
 	Took    time.Duration
 }
 
-// patience is how long a run may take, in virtual time.
-const patience = 10 * time.Minute
+// Bounds of a run; what reaches them is stuck. The longest that must be waited for is
+// four blades away for ten seconds each, and a program that is started again with
+// growing pauses.
+const (
+	patience   = 3 * time.Minute // of virtual time
+	maxPackets = 30_000          // some hundred times what a program takes
+)
 
 // appName is the deployment of a program's services and mains.
 const appName = "program"
@@ -83,6 +88,12 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	r.crash.flooded = func() {
+		cancel()
+		for _, b := range r.blades() {
+			r.rack.Host(b.Name).SetLink(false)
+		}
+	}
 	var err error
 	r.rack, err = simrack.Start(ctx, simrack.Config{
 		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Settle: opt.Settle}, Impair: Networks["good"],
@@ -97,7 +108,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	return &Report{Packets: r.crash.packets, Crashes: r.crash.hits(), Wrong: r.ledger.complaints(), Took: time.Since(began)}, err
 }
 
-// blades are one for clients, one for each service, one for mains, and a spare.
+// blades are one for plain clients, one for each service, and a spare.
 func (r *Run) blades() []simrack.Blade {
 	bs := []simrack.Blade{{Name: "c1", Kind: control.Compute}}
 	n := len(r.p.Services)
@@ -126,6 +137,16 @@ func (r *Run) spec() resources.Spec {
 	return spec
 }
 
+// serving are the blades that run programs of deployments.
+func (r *Run) serving() (names []string) {
+	for _, b := range r.blades() {
+		if b.Kind == control.Compute && b.Name != "c1" {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
 // bladesOf are the blades that may run a service.
 func (r *Run) bladesOf(service int) (names []string) {
 	n := len(r.p.Services)
@@ -145,7 +166,7 @@ func (r *Run) mains() (spec resources.Spec, any bool) {
 	spec.Name = appName + "-mains"
 	for i, c := range r.p.Clients {
 		if name := r.p.clientName(i); c.Main {
-			spec.Programs = append(spec.Programs, resources.Program{Name: name, Args: []string{name}, Nodes: 1, Job: true})
+			spec.Programs = append(spec.Programs, resources.Program{Name: name, Args: []string{name}, Nodes: 1, Job: true, Blades: r.serving()})
 		}
 	}
 	return spec, len(spec.Programs) > 0

@@ -43,14 +43,16 @@ func (r *Rack) plug(n int, b Blade) error {
 	if err := r.sw.Attach(port, func(frame []byte) { r.wire.Output(port, frame) }); err != nil {
 		return err
 	}
-	r.blades[b.Name] = &blade{Blade: b, number: n, host: host}
-	return r.boot(r.blades[b.Name])
+	placed := &blade{Blade: b, number: n, host: host}
+	r.blades[b.Name] = placed
+	placed.mu.Lock()
+	defer placed.mu.Unlock()
+	return r.boot(placed)
 }
 
 // boot starts the blade's daemon.
+// The caller holds b.mu.
 func (r *Rack) boot(b *blade) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	l := &life{ready: make(chan struct{}), ended: make(chan struct{})}
 	cfg := daemon.Blade{
 		Name: b.Name, Stack: b.host, Address: b.host.Address(), MAC: b.host.MAC(), Log: r.cfg.Log.With("blade", b.Name),
@@ -125,14 +127,26 @@ func (r *Rack) CrashBlade(name string) error {
 }
 
 // BootBlade boots a compute blade that has crashed: its daemon says hello, and
-// nothing runs on it. It returns before the Gatekeeper knows the blade.
+// nothing runs on it. It returns before the Gatekeeper knows the blade. For a blade
+// that is up it does nothing.
 func (r *Rack) BootBlade(name string) error {
 	l, err := r.compute(name)
 	if err != nil {
 		return err
 	}
-	<-l.ended
 	b := r.blades[name]
+	b.mu.Lock()
+	crashed := l.crashed
+	b.mu.Unlock()
+	if !crashed {
+		return nil
+	}
+	<-l.ended
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life != l { // booted meanwhile
+		return nil
+	}
 	b.host.SetLink(true)
 	return r.boot(b)
 }

@@ -1,0 +1,47 @@
+package crash
+
+import (
+	"fmt"
+
+	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	rpcpacket "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// describe says what a frame is, for people.
+func describe(f wire.Frame) string {
+	arrow := "→"
+	if f.ToSwitch {
+		arrow = "←"
+	}
+	at := fmt.Sprintf("%s %s %s", f.Host, arrow, f.Stage)
+	u, err := frame.ParseUDP6(f.Data)
+	if err != nil {
+		return fmt.Sprintf("%s: %v", at, err)
+	}
+	at += fmt.Sprintf(", %s → %s", u.Src.Addr(), u.Dst.Addr())
+	switch u.Dst.Port() {
+	case rackaddr.PortRPC:
+		m, err := rpcpacket.Parse(u.Payload)
+		if err != nil {
+			return fmt.Sprintf("%s: %v", at, err)
+		}
+		return fmt.Sprintf("%s: %s %s of %s, flags %#x, order %d", at, m.Type, m.Call, m.Parent, m.Flags, m.Order)
+	case rackaddr.PortDSM:
+		h, _, err := dsmpacket.Parse(u.Payload)
+		if err != nil {
+			return fmt.Sprintf("%s: %v", at, err)
+		}
+		return fmt.Sprintf("%s: memory, %+v", at, h)
+	case rackaddr.PortControl:
+		m, err := control.Parse(u.Payload)
+		if err != nil {
+			return fmt.Sprintf("%s: %v", at, err)
+		}
+		return fmt.Sprintf("%s: control %s %s", at, m.Kind, m.Body)
+	}
+	return at
+}
