@@ -14,6 +14,10 @@ import (
 // and so is the protection in the switch.
 var (
 	bifrostPeer = bifrostKind{name: "bifrost", reference: true, policy: rpc.PolicyNone}.peer("Bifröst", "arguments and results by reference, policy none")
+	// bifrostKept is a program that calls again and again: it keeps the regions of
+	// its arguments, and does not wait until a result is freed.
+	bifrostKept = bifrostKind{name: "bifrost-kept", reference: true, kept: true, policy: rpc.PolicyNone}.peer("Bifröst, regions kept",
+		"by reference, policy none; the arguments' regions stay for the next call, results are freed in the background")
 	// bifrostExact is what a program gets that asks for exactly-once calls.
 	bifrostExact = bifrostKind{name: "bifrost-exact", reference: true, policy: rpc.PolicyRecover}.peer("Bifröst, exactly once", "by reference, policy recover: each call and answer is logged before it goes on")
 	// thriftUDP is the thesis's "Thrift UDP implementation, but no Bifröst
@@ -24,6 +28,7 @@ var (
 type bifrostKind struct {
 	name      string
 	reference bool
+	kept      bool
 	policy    rpc.Policy
 }
 

@@ -9,7 +9,8 @@
 //	grpc              gRPC-Go
 //	thrift-udp        Thrift over Bifröst's UDP runtime, arguments by value
 //	bifrost           the same, arguments by reference
-//	bifrost-exact     the same, and every call executes exactly once
+//	bifrost-kept      the same, by a program that keeps its arguments' regions
+//	bifrost-exact     by reference, and every call executes exactly once
 //	redis             GET and SET
 package peer
 
@@ -140,7 +141,7 @@ type Peer struct {
 }
 
 // All are the peers in the order in which they are told of.
-var All = []Peer{udp, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostExact, redis}
+var All = []Peer{udp, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostKept, bifrostExact, redis}
 
 // Find returns a peer.
 func Find(name string) (Peer, error) {

@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bifrost-rack/bifrost/bench/idl/gen-go/hop"
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -39,24 +38,33 @@ func (c bifrostClient) arrays(ctx context.Context, w Work) (Operation, func(), e
 	client := &timedClient{inner: raw}
 	calls := arrays.NewArraysClient(client)
 	a, size := pattern(w.Size, 1), int64(w.Size)
-	if w.Op == Increment {
-		op := c.lending(func(ctx context.Context, p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
-			return calls.IncrementRef(ctx, p[0], size, delta)
-		}, incremented(a), a)
-		return client.watch(op), release, nil
+	args, v := [][]byte{a}, incremented(a)
+	f := func(ctx context.Context, p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
+		return calls.IncrementRef(ctx, p[0], size, delta)
 	}
-	b := pattern(w.Size, 2)
-	op := c.lending(func(ctx context.Context, p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
-		return calls.AddRef(ctx, p[0], size, p[1], size)
-	}, added(a, b), a, b)
-	return client.watch(op), release, nil
+	if w.Op == Add {
+		b := pattern(w.Size, 2)
+		args, v = [][]byte{a, b}, added(a, b)
+		f = func(ctx context.Context, p []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error) {
+			return calls.AddRef(ctx, p[0], size, p[1], size)
+		}
+	}
+	if !c.kind.kept {
+		return client.watch(c.lending(f, v, args)), release, nil
+	}
+	op, free, err := c.keeping(ctx, f, v, args)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return client.watch(op), func() { free(); release() }, nil
 }
 
 // call is a call by reference; its result is handed over.
 type call func(ctx context.Context, args []*bifrost.GlobalPointer) (*bifrost.GlobalPointer, error)
 
 // lending makes an operation of a call.
-func (c bifrostClient) lending(call call, v *verifier, args ...[]byte) Operation {
+func (c bifrostClient) lending(call call, v *verifier, args [][]byte) Operation {
 	result := make([]byte, len(args[0]))
 	return func(ctx context.Context, k *Clock) error {
 		l := loan{memory: c.Memory(), phases: k.Phases}
@@ -99,8 +107,13 @@ func (l *loan) make(ctx context.Context, args [][]byte) error {
 	if err != nil {
 		return err
 	}
+	return l.write(ctx, args)
+}
+
+// write writes the arguments.
+func (l *loan) write(ctx context.Context, args [][]byte) error {
 	return together(len(args), func(i int) error {
-		_, err := l.memory.Write(ctx, regions[i], args[i])
+		_, err := l.memory.Write(ctx, l.regions[i], args[i])
 		return err
 	})
 }
@@ -138,55 +151,4 @@ func (l *loan) end(ctx context.Context) error {
 	defer l.phases.Time(Post)()
 	defer l.phases.Time(Free)()
 	return together(len(l.regions), func(i int) error { return l.memory.Free(ctx, l.regions[i]) })
-}
-
-// chain makes the operation of passing one array through a chain: it is put into
-// memory, passed, and freed.
-func (c bifrostClient) chain(ctx context.Context, w Work) (Operation, func(), error) {
-	raw, release, err := c.kind.dialer(c.Node)(ctx, hopName(1), 1)
-	if err != nil {
-		return nil, nil, err
-	}
-	data := pattern(w.Size, 1)
-	want, stage := sum(data), hop.NewHopClient(raw)
-	return func(ctx context.Context, k *Clock) error {
-		l := loan{memory: c.Memory(), phases: k.Phases}
-		err := l.make(ctx, [][]byte{data})
-		if err == nil {
-			var got int64
-			if got, err = stage.ForwardRef(ctx, l.args[0], int64(len(data)), int32(w.Hops-1)); err == nil && got != want {
-				err = errWrong
-			}
-		}
-		if freed := l.end(ctx); err == nil {
-			err = freed
-		}
-		return err
-	}, release, nil
-}
-
-// access makes the operation of reading or writing memory.
-func (c bifrostClient) access(ctx context.Context, w Work) (Operation, func(), error) {
-	memory := c.Memory()
-	p, err := memory.Alloc(ctx, uint64(max(1, w.Size)))
-	if err != nil {
-		return nil, nil, err
-	}
-	data := pattern(w.Size, 1)
-	release := func() { _ = memory.Free(context.WithoutCancel(ctx), p) } // the node's end frees it, too
-	if _, err := memory.Write(ctx, p, data); err != nil {
-		release()
-		return nil, nil, err
-	}
-	if w.Op == Write {
-		return func(ctx context.Context, _ *Clock) error {
-			_, err := memory.Write(ctx, p, data)
-			return err
-		}, release, nil
-	}
-	got, v := make([]byte, w.Size), &verifier{want: data}
-	return func(ctx context.Context, k *Clock) error {
-		_, err := memory.Read(ctx, p, got)
-		return v.check(k, got, err)
-	}, release, nil
 }

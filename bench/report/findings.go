@@ -41,6 +41,8 @@ func (r *Report) Findings() []Finding {
 		{Measure: "ping, exactly once / raw UDP", Thesis: "not built", Aim: 3, Value: ping.ratioOf("bifrost-exact", "udp")},
 		{Measure: "increment array by reference / raw TCP, mean over sizes", Thesis: "28 (raw UDP)", Aim: 3, Value: inc.meanRatio("bifrost", "tcp", 0)},
 		{Measure: "add arrays by reference / raw TCP, mean over sizes", Thesis: "41 (raw UDP)", Aim: 3, Value: add.meanRatio("bifrost", "tcp", 0)},
+		{Measure: "increment array by reference, regions kept / raw TCP, mean over sizes", Thesis: "–", Aim: 3, Value: inc.meanRatio("bifrost-kept", "tcp", 0)},
+		{Measure: "add arrays by reference, regions kept / raw TCP, mean over sizes", Thesis: "–", Aim: 3, Value: add.meanRatio("bifrost-kept", "tcp", 0)},
 		{Measure: "increment array by reference / the faster Thrift TCP, mean from 64 KiB on", Thesis: "1.3 to 1.9", Aim: 1, Value: inc.meanRatio("bifrost", fasterThrift, large)},
 		{Measure: "add arrays by reference / the faster Thrift TCP, mean from 64 KiB on", Thesis: "1.3 to 1.9", Aim: 1, Value: add.meanRatio("bifrost", fasterThrift, large)},
 		{Measure: "1 MiB through 4 chained calls, by reference / the faster Thrift TCP by value", Thesis: "–", Aim: 1, Value: chain.ratioAt("bifrost", fasterThrift, 4)},

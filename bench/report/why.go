@@ -11,6 +11,8 @@ func (r *Report) Why(f Finding) string {
 	switch {
 	case f.Reached() || !f.Measured():
 		return ""
+	case strings.Contains(f.Measure, "regions kept"):
+		return "Of the traps, those of the call, of the handler's allocation and of the answer are left; the breakdown below has all of them."
 	case strings.Contains(f.Measure, "by reference / raw TCP"), strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
 		workload := "increment"
 		if strings.HasPrefix(f.Measure, "add") {
