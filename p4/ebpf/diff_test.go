@@ -4,7 +4,6 @@ package ebpf
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/hex"
 	"flag"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/difftest"
 	"github.com/bifrost-rack/bifrost/p4/interp"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
@@ -171,128 +171,8 @@ func (p *pair) compareCounters(t testing.TB, entries []datapath.Entry, replay st
 	}
 }
 
-// maker makes packets and entries of Bifröst's program. Values come from small
-// sets, so that packets and entries meet.
-type maker struct{ *rand.Rand }
-
-func (m maker) pick(vs ...uint64) uint64 { return vs[m.IntN(len(vs))] }
-
-// address is one of few nodes, blades, services and pointers.
-func (m maker) address() []byte {
-	b := make([]byte, 16)
-	if m.IntN(3) == 0 {
-		b[4], b[5], b[6], b[7] = 1, byte(m.IntN(2)), byte(m.IntN(7)), byte(m.IntN(3))
-		binary.BigEndian.PutUint64(b[8:], m.pick(0, 0x1000, 0x1fff, 0x2000, 1<<63))
-		return b
-	}
-	copy(b, []byte{0xfd, 0, 0xb1, 0xf0, 0, 0, 0, byte(m.IntN(4))})
-	b[15] = byte(m.IntN(4))
-	return b
-}
-
-func (m maker) port() byte { return byte(1 + m.IntN(4)) }
-
-// packet is a frame, mostly sensible.
-func (m maker) packet(in datapath.Port) []byte {
-	var b []byte
-	put := func(v uint64, n int) {
-		for i := n - 1; i >= 0; i-- {
-			b = append(b, byte(v>>(8*i)))
-		}
-	}
-	if in == p4.CPUPort {
-		put(m.pick(0, 0, 1, 2, 9), 2)
-		put(m.Uint64(), 2)
-	}
-	put(m.Uint64(), 6)
-	put(m.Uint64(), 6)
-	put(m.pick(0x86dd, 0x86dd, 0x86dd, 0x86dd, 0x86dd, 0x86dd, 0x0800, 0x8100), 2)
-	put(m.pick(6, 6, 6, 6, 6, 6, 4)<<28|m.Uint64()&0xfffffff, 4)
-	put(m.Uint64(), 2)
-	put(m.pick(17, 17, 17, 17, 6, 58, 44, 0), 1)
-	put(m.pick(64, 64, 64, 2, 1, 0), 1)
-	b = append(b, m.address()...)
-	b = append(b, m.address()...)
-	put(m.pick(1000, 45100, 45101), 2)
-	port := m.pick(45100, 45100, 45101, 45101, 45101, 45102, 7)
-	put(port, 2)
-	put(m.Uint64(), 4)
-	switch port {
-	case 45100:
-		put(m.pick(0xb1fc, 0xb1fc, 0xb1fc, 0xb1fc, 0xb1fd), 2)
-		put(m.pick(1, 1, 1, 1, 2), 1)
-		put(m.pick(1, 1, 2, 3, 4, 5, 0), 1)
-		put(m.pick(0, 0, 0, 4, 0x10, 0x20, 0xffff), 2)
-		put(m.Uint64(), 2)
-		put(0, 8)
-		put(m.pick(1, 2), 8)
-		for range 15 {
-			put(m.Uint64(), 8)
-		}
-		b[len(b)-120-1+16+16] = 0
-		binary.BigEndian.PutUint16(b[len(b)-8*15-24-8+106:], uint16(m.pick(0, 0, 0, 1)))
-	case 45101:
-		put(m.pick(0xb1fd, 0xb1fd, 0xb1fd, 0xb1fd, 0xb1fc), 2)
-		put(m.pick(1, 1, 1, 1, 2), 1)
-		put(m.Uint64(), 1)
-		put(m.pick(0x0100, 0x0100, 0x0100, 0x0200, 0x0300), 2)
-		for range 9 {
-			put(m.Uint64(), 8)
-		}
-	}
-	for range m.IntN(40) {
-		b = append(b, byte(m.Uint64()))
-	}
-	// The kernel refuses to test frames that are shorter than their IP header;
-	// the tests on real interfaces send those.
-	if least := 18 + 40; m.IntN(8) == 0 {
-		b = b[:least+m.IntN(len(b)-least)]
-	}
-	return b
-}
-
-// entry is an entry of one of the program's tables.
-func (m maker) entry() datapath.Entry {
-	num := func(v uint64, n int) []byte {
-		b := make([]byte, 8)
-		binary.BigEndian.PutUint64(b, v)
-		return b[8-n:]
-	}
-	hop := func() *datapath.Action {
-		return &datapath.Action{Name: "BifrostIngress.to_hop", Params: [][]byte{num(m.pick(0, 1, 2, 3, 4, 9), 2)}}
-	}
-	exact := func(b []byte) datapath.Match { return datapath.Match{Value: b} }
-	lpm := func(b []byte, n ...uint64) datapath.Match {
-		return datapath.Match{Value: b, PrefixLen: int(m.pick(n...))}
-	}
-	e := datapath.Entry{}
-	switch m.IntN(6) {
-	case 0:
-		e.Table = "BifrostIngress.identity"
-		e.Match = []datapath.Match{exact([]byte{0, m.port()}), lpm(m.address(), 128, 128, 64, 48, 0)}
-		e.Action = &datapath.Action{Name: "BifrostIngress.known", Params: [][]byte{{byte(m.IntN(2))}}}
-	case 1:
-		e.Table, e.Action = "BifrostIngress.l3", hop()
-		e.Match = []datapath.Match{lpm(m.address(), 128, 64, 48, 0)}
-	case 2:
-		e.Table, e.Action = "BifrostIngress.dsm_home", hop()
-		e.Match = []datapath.Match{exact(m.address()[:6])}
-	case 3:
-		e.Table, e.Action = "BifrostIngress.dsm_access", &datapath.Action{Name: "BifrostIngress.permit"}
-		e.Match = []datapath.Match{exact(m.address()), exact([]byte{byte(2 + m.IntN(3))}), exact([]byte{byte(m.IntN(2))}),
-			lpm(num(m.pick(0, 0x1000, 0x2000), 8), 64, 52, 51, 0)}
-	case 4:
-		e.Table, e.Action = "BifrostIngress.rpc_route", hop()
-		e.Match = []datapath.Match{exact(m.address()), exact(append(make([]byte, 15), byte(1+m.IntN(2)))),
-			lpm([]byte{byte(m.Uint64())}, 0, 1, 2, 8)}
-	default:
-		e.Table = "BifrostIngress.next_hop"
-		e.Match = []datapath.Match{exact(num(m.pick(0, 1, 2, 3, 4), 2))}
-		e.Action = &datapath.Action{Name: "BifrostIngress.forward",
-			Params: [][]byte{num(m.pick(1, 2, 3, 4, 510, 511), 2), num(m.Uint64()>>16, 6), num(m.Uint64()>>16, 6)}}
-	}
-	return e
-}
+// maker makes packets and entries of Bifröst's program, and of the router.
+type maker = difftest.Bifrost
 
 func bifrost(t testing.TB) *v1model.Program {
 	t.Helper()
@@ -308,10 +188,10 @@ func TestDifferential_Bifrost(t *testing.T) {
 		s := *seed + uint64(n)
 		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Bifrost -seed %d -rounds 1", s)
 		p := newPair(t, bifrost(t), p4.CPUPort)
-		m := maker{rand.New(rand.NewPCG(s, 0))}
+		m := maker{Rand: rand.New(rand.NewPCG(s, 0))}
 		var entries []datapath.Entry
 		for range 200 {
-			switch e := m.entry(); m.IntN(8) {
+			switch e := m.Entry(); m.IntN(8) {
 			case 0:
 				p.apply(t, datapath.Delete, e)
 			case 1:
@@ -323,9 +203,35 @@ func TestDifferential_Bifrost(t *testing.T) {
 			}
 		}
 		for range 200 {
-			in := datapath.Port(m.pick(1, 2, 3, 4, 1, 2, 3, 4, p4.CPUPort))
-			p.check(t, in, m.packet(in), replay)
+			in := datapath.Port(m.Pick(1, 2, 3, 4, 1, 2, 3, 4, p4.CPUPort))
+			p.check(t, in, m.Packet(in), replay)
 		}
 		p.compareCounters(t, entries, replay)
+	}
+}
+
+// Packets and entries that are derived from the program meet other corners than
+// those made by somebody who knows it.
+func TestDifferential_Any(t *testing.T) {
+	for name, prog := range map[string]*v1model.Program{"bifrost": bifrost(t), "router": load(t, "testdata/router.json")} {
+		for n := range max(*rounds/2, 1) {
+			s := *seed + uint64(n)
+			replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Any -seed %d -rounds 1 # %s", s, name)
+			p := newPair(t, prog, 0)
+			a := difftest.NewAny(prog, s)
+			for range 60 {
+				if e, ok := a.Entry(); ok {
+					p.apply(t, []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[a.IntN(4)], e)
+				}
+			}
+			for range 200 {
+				in, frame := a.Packet()
+				if least := 18 + 40; len(frame) < least { // shorter ones cannot be tested
+					frame = append(frame, make([]byte, least-len(frame))...)
+				}
+				p.check(t, datapath.Port(in), frame, replay)
+			}
+			p.compareCounters(t, nil, replay)
+		}
 	}
 }

@@ -179,12 +179,12 @@ func TestReal_Router(t *testing.T) {
 		replay := fmt.Sprintf("go test ./p4/ebpf -run TestReal_Router -seed %d -rounds 1", s)
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			b := newBench(t, load(t, "testdata/router.json"), 0)
-			m := maker{rand.New(rand.NewPCG(s, 2))}
+			m := maker{Rand: rand.New(rand.NewPCG(s, 2))}
 			for range 60 {
-				b.apply(t, datapath.Insert, m.routerEntry())
+				b.apply(t, datapath.Insert, routerEntry(m))
 			}
 			for range 200 {
-				frame := m.routed()
+				frame := routed(m)
 				// Jumbo frames cannot grow or shrink by other than multiples of 4.
 				if m.IntN(10) == 0 && (etherType(frame, 12) == 0x0800 || etherType(frame, 16) == 0x0800) {
 					frame = append(frame, make([]byte, 20000+m.IntN(40000))...)
@@ -192,7 +192,7 @@ func TestReal_Router(t *testing.T) {
 				if m.IntN(10) == 0 {
 					frame = frame[:min(len(frame), shortest+m.IntN(30))]
 				}
-				b.check(t, datapath.Port(m.pick(1, 2, 3)), frame, replay)
+				b.check(t, datapath.Port(m.Pick(1, 2, 3)), frame, replay)
 			}
 			b.quiet(t, replay)
 			b.compareCounters(t, nil, replay)
@@ -206,13 +206,13 @@ func TestReal_Bifrost(t *testing.T) {
 		replay := fmt.Sprintf("go test ./p4/ebpf -run TestReal_Bifrost -seed %d -rounds 1", s)
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			b := newBench(t, bifrost(t), p4.CPUPort)
-			m := maker{rand.New(rand.NewPCG(s, 3))}
+			m := maker{Rand: rand.New(rand.NewPCG(s, 3))}
 			for range 200 {
-				b.apply(t, datapath.Insert, m.entry())
+				b.apply(t, datapath.Insert, m.Entry())
 			}
 			for range 200 {
-				in := datapath.Port(m.port())
-				frame := m.packet(in)
+				in := datapath.Port(m.Port())
+				frame := m.Packet(in)
 				if m.IntN(10) == 0 {
 					frame = frame[:min(len(frame), shortest+m.IntN(60))]
 				}

@@ -28,34 +28,34 @@ func load(t testing.TB, path string) *v1model.Program {
 }
 
 // routed is a frame for the router.
-func (m maker) routed() []byte {
+func routed(m maker) []byte {
 	var b []byte
 	put := func(v uint64, n int) {
 		for i := n - 1; i >= 0; i-- {
 			b = append(b, byte(v>>(8*i)))
 		}
 	}
-	put(m.pick(1, 2, 3), 6)
+	put(m.Pick(1, 2, 3), 6)
 	put(m.Uint64(), 6)
-	kind := m.pick(0x0800, 0x0800, 0x0800, 0x1234, 0x1234, 0x1235, 0x88b5)
+	kind := m.Pick(0x0800, 0x0800, 0x0800, 0x1234, 0x1234, 0x1235, 0x88b5)
 	if m.IntN(3) == 0 {
 		put(0x8100, 2)
-		put(m.pick(0, 1)<<13|m.pick(0, 5, 100, 0xfff), 2)
+		put(m.Pick(0, 1)<<13|m.Pick(0, 5, 100, 0xfff), 2)
 	}
 	put(kind, 2)
 	switch kind {
 	case 0x0800:
-		b = append(b, m.ipv4()...)
+		b = append(b, ipv4(m)...)
 	case 0x1234, 0x1235:
 		for range 4 {
-			put(m.pick(0, 1, m.Uint64()), 8)
+			put(m.Pick(0, 1, m.Uint64()), 8)
 		}
-		put(m.pick(0, 100, 5000, 0x8000, 0xfff0), 2)
+		put(m.Pick(0, 100, 5000, 0x8000, 0xfff0), 2)
 		put(m.Uint64(), 2)
 		put(m.Uint64(), 8)
 		put(m.Uint64(), 1)
 		put(m.Uint64(), 4)
-		put(m.pick(0xffff, m.Uint64()), 2)
+		put(m.Pick(0xffff, m.Uint64()), 2)
 	}
 	for range m.IntN(60) {
 		b = append(b, byte(m.Uint64()))
@@ -70,14 +70,14 @@ func (m maker) routed() []byte {
 }
 
 // ipv4 is a packet, its checksum mostly right.
-func (m maker) ipv4() []byte {
+func ipv4(m maker) []byte {
 	b := make([]byte, 24)
 	for i := range b {
 		b[i] = byte(m.Uint64())
 	}
-	b[0] = byte(m.pick(0x45, 0x45, 0x45, 0x45, 0x46, 0x65))
-	b[8] = byte(m.pick(0, 1, 64, 255))
-	b[9] = byte(m.pick(17, 6, 0xfd, 0xfd))
+	b[0] = byte(m.Pick(0x45, 0x45, 0x45, 0x45, 0x46, 0x65))
+	b[8] = byte(m.Pick(0, 1, 64, 255))
+	b[9] = byte(m.Pick(17, 6, 0xfd, 0xfd))
 	copy(b[12:], []byte{10, 0, 0, 1, 10, byte(m.IntN(3)), 0, byte(m.IntN(3))})
 	b[10], b[11] = 0, 0
 	if m.IntN(5) > 0 {
@@ -92,33 +92,33 @@ func (m maker) ipv4() []byte {
 	return b
 }
 
-func (m maker) routerEntry() datapath.Entry {
+func routerEntry(m maker) datapath.Entry {
 	num := func(v uint64, n int) []byte { return binary.BigEndian.AppendUint64(nil, v)[8-n:] }
 	act := func(name string, params ...[]byte) *datapath.Action {
 		return &datapath.Action{Name: name, Params: params}
 	}
-	port := func() []byte { return num(m.pick(1, 2, 3, 4, 511), 2) }
+	port := func() []byte { return num(m.Pick(1, 2, 3, 4, 511), 2) }
 	switch m.IntN(4) {
 	case 0:
 		do := []*datapath.Action{act("I.allow", num(uint64(m.IntN(4)), 1)), act("I.allow", num(1, 1)), act("I.drop")}[m.IntN(3)]
 		return datapath.Entry{Table: "I.port_vlan", Action: do, Match: []datapath.Match{
-			{Value: num(m.pick(1, 2, 3), 2)}, {Value: num(m.pick(0, 1), 1)}, {Value: num(m.pick(0, 5, 100, 0xfff), 2), PrefixLen: m.IntN(13)},
+			{Value: num(m.Pick(1, 2, 3), 2)}, {Value: num(m.Pick(0, 1), 1)}, {Value: num(m.Pick(0, 5, 100, 0xfff), 2), PrefixLen: m.IntN(13)},
 		}}
 	case 1:
 		do := []*datapath.Action{
 			act("I.hop", num(m.Uint64()>>16, 6), port()), act("I.encap", num(m.Uint64(), 2), port()), act("I.decap", port()), act("I.drop"),
 		}[m.IntN(4)]
 		return datapath.Entry{Table: "I.route", Action: do, Match: []datapath.Match{
-			{Value: []byte{10, byte(m.IntN(3)), 0, byte(m.IntN(3))}, PrefixLen: int(m.pick(0, 8, 15, 16, 32))},
+			{Value: []byte{10, byte(m.IntN(3)), 0, byte(m.IntN(3))}, PrefixLen: int(m.Pick(0, 8, 15, 16, 32))},
 		}}
 	case 2:
 		return datapath.Entry{
 			Table: "I.sums", Action: act("I.compute", num(m.Uint64(), 1), append(num(m.Uint64(), 8), num(m.Uint64(), 8)...)),
-			Match: []datapath.Match{{Value: append(num(m.pick(0, 1), 8), num(m.pick(0, 1), 8)...)}, {Value: num(m.Uint64()&0x7ff, 2), PrefixLen: m.IntN(4)}},
+			Match: []datapath.Match{{Value: append(num(m.Pick(0, 1), 8), num(m.Pick(0, 1), 8)...)}, {Value: num(m.Uint64()&0x7ff, 2), PrefixLen: m.IntN(4)}},
 		}
 	default:
 		do := []*datapath.Action{act("E.rewrite", num(m.Uint64()>>16, 6)), act("E.drop")}[m.IntN(2)]
-		return datapath.Entry{Table: "E.leave", Match: []datapath.Match{{Value: num(m.pick(2, 3, 4), 2)}}, Action: do}
+		return datapath.Entry{Table: "E.leave", Match: []datapath.Match{{Value: num(m.Pick(2, 3, 4), 2)}}, Action: do}
 	}
 }
 
@@ -128,10 +128,10 @@ func TestDifferential_Router(t *testing.T) {
 		s := *seed + uint64(n)
 		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Router -seed %d -rounds 1", s)
 		p := newPair(t, prog, 0)
-		m := maker{rand.New(rand.NewPCG(s, 1))}
+		m := maker{Rand: rand.New(rand.NewPCG(s, 1))}
 		var entries []datapath.Entry
 		for range 60 {
-			e := m.routerEntry()
+			e := routerEntry(m)
 			if p.apply(t, datapath.Insert, e) {
 				entries = append(entries, e)
 			} else {
@@ -139,7 +139,7 @@ func TestDifferential_Router(t *testing.T) {
 			}
 		}
 		for range 300 {
-			p.check(t, datapath.Port(m.pick(1, 2, 3)), m.routed(), replay)
+			p.check(t, datapath.Port(m.Pick(1, 2, 3)), routed(m), replay)
 		}
 		p.compareCounters(t, append(entries, datapath.Entry{Table: "I.route"}), replay)
 	}

@@ -64,12 +64,12 @@ control I(inout headers_t h, inout meta_t m, inout standard_metadata_t std) {
     table chosen {
         key = { h.h.a: exact; h.h.c: selector; }
         actions = { set; add; }
-        implementation = action_selector(HashAlgorithm.crc16, 16, 8);
+        @name("chosen_profile") implementation = action_selector(HashAlgorithm.crc16, 16, 8);
     }
     table shared {
         key = { h.h.a: exact; }
         actions = { set; add; }
-        implementation = action_profile(4);
+        @name("shared_profile") implementation = action_profile(4);
     }
     apply {
         std.egress_spec = 2;

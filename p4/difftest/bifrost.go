@@ -1,0 +1,134 @@
+package difftest
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// Bifrost makes packets and entries of Bifröst's program. Values come from small
+// sets, so that packets and entries meet.
+type Bifrost struct{ *rand.Rand }
+
+// Pick is one of some values.
+func (m Bifrost) Pick(vs ...uint64) uint64 { return vs[m.IntN(len(vs))] }
+
+// address is one of few nodes, blades, services and pointers.
+func (m Bifrost) address() []byte {
+	b := make([]byte, 16)
+	if m.IntN(3) == 0 {
+		b[4], b[5], b[6], b[7] = 1, byte(m.IntN(2)), byte(m.IntN(7)), byte(m.IntN(3))
+		binary.BigEndian.PutUint64(b[8:], m.Pick(0, 0x1000, 0x1fff, 0x2000, 1<<63))
+		return b
+	}
+	copy(b, []byte{0xfd, 0, 0xb1, 0xf0, 0, 0, 0, byte(m.IntN(4))})
+	b[15] = byte(m.IntN(4))
+	return b
+}
+
+// Port is a port, 1 to 4.
+func (m Bifrost) Port() byte { return byte(1 + m.IntN(4)) }
+
+// Packet is a frame, mostly sensible.
+func (m Bifrost) Packet(in datapath.Port) []byte {
+	var b []byte
+	put := func(v uint64, n int) {
+		for i := n - 1; i >= 0; i-- {
+			b = append(b, byte(v>>(8*i)))
+		}
+	}
+	if in == p4.CPUPort {
+		put(m.Pick(0, 0, 1, 2, 9), 2)
+		put(m.Uint64(), 2)
+	}
+	put(m.Uint64(), 6)
+	put(m.Uint64(), 6)
+	put(m.Pick(0x86dd, 0x86dd, 0x86dd, 0x86dd, 0x86dd, 0x86dd, 0x0800, 0x8100), 2)
+	put(m.Pick(6, 6, 6, 6, 6, 6, 4)<<28|m.Uint64()&0xfffffff, 4)
+	put(m.Uint64(), 2)
+	put(m.Pick(17, 17, 17, 17, 6, 58, 44, 0), 1)
+	put(m.Pick(64, 64, 64, 2, 1, 0), 1)
+	b = append(b, m.address()...)
+	b = append(b, m.address()...)
+	put(m.Pick(1000, 45100, 45101), 2)
+	port := m.Pick(45100, 45100, 45101, 45101, 45101, 45102, 7)
+	put(port, 2)
+	put(m.Uint64(), 4)
+	switch port {
+	case 45100:
+		put(m.Pick(0xb1fc, 0xb1fc, 0xb1fc, 0xb1fc, 0xb1fd), 2)
+		put(m.Pick(1, 1, 1, 1, 2), 1)
+		put(m.Pick(1, 1, 2, 3, 4, 5, 0), 1)
+		put(m.Pick(0, 0, 0, 4, 0x10, 0x20, 0xffff), 2)
+		put(m.Uint64(), 2)
+		put(0, 8)
+		put(m.Pick(1, 2), 8)
+		for range 15 {
+			put(m.Uint64(), 8)
+		}
+		b[len(b)-120-1+16+16] = 0
+		binary.BigEndian.PutUint16(b[len(b)-8*15-24-8+106:], uint16(m.Pick(0, 0, 0, 1)))
+	case 45101:
+		put(m.Pick(0xb1fd, 0xb1fd, 0xb1fd, 0xb1fd, 0xb1fc), 2)
+		put(m.Pick(1, 1, 1, 1, 2), 1)
+		put(m.Uint64(), 1)
+		put(m.Pick(0x0100, 0x0100, 0x0100, 0x0200, 0x0300), 2)
+		for range 9 {
+			put(m.Uint64(), 8)
+		}
+	}
+	for range m.IntN(40) {
+		b = append(b, byte(m.Uint64()))
+	}
+	// The kernel refuses to test frames that are shorter than their IP header;
+	// the tests on real interfaces send those.
+	if least := 18 + 40; m.IntN(8) == 0 {
+		b = b[:least+m.IntN(len(b)-least)]
+	}
+	return b
+}
+
+// Entry is an entry of one of the program's tables.
+func (m Bifrost) Entry() datapath.Entry {
+	num := func(v uint64, n int) []byte {
+		b := make([]byte, 8)
+		binary.BigEndian.PutUint64(b, v)
+		return b[8-n:]
+	}
+	hop := func() *datapath.Action {
+		return &datapath.Action{Name: "BifrostIngress.to_hop", Params: [][]byte{num(m.Pick(0, 1, 2, 3, 4, 9), 2)}}
+	}
+	exact := func(b []byte) datapath.Match { return datapath.Match{Value: b} }
+	lpm := func(b []byte, n ...uint64) datapath.Match {
+		return datapath.Match{Value: b, PrefixLen: int(m.Pick(n...))}
+	}
+	e := datapath.Entry{}
+	switch m.IntN(6) {
+	case 0:
+		e.Table = "BifrostIngress.identity"
+		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), lpm(m.address(), 128, 128, 64, 48, 0)}
+		e.Action = &datapath.Action{Name: "BifrostIngress.known", Params: [][]byte{{byte(m.IntN(2))}}}
+	case 1:
+		e.Table, e.Action = "BifrostIngress.l3", hop()
+		e.Match = []datapath.Match{lpm(m.address(), 128, 64, 48, 0)}
+	case 2:
+		e.Table, e.Action = "BifrostIngress.dsm_home", hop()
+		e.Match = []datapath.Match{exact(m.address()[:6])}
+	case 3:
+		e.Table, e.Action = "BifrostIngress.dsm_access", &datapath.Action{Name: "BifrostIngress.permit"}
+		e.Match = []datapath.Match{exact(m.address()), exact([]byte{byte(2 + m.IntN(3))}), exact([]byte{byte(m.IntN(2))}),
+			lpm(num(m.Pick(0, 0x1000, 0x2000), 8), 64, 52, 51, 0)}
+	case 4:
+		e.Table, e.Action = "BifrostIngress.rpc_route", hop()
+		e.Match = []datapath.Match{exact(m.address()), exact(append(make([]byte, 15), byte(1+m.IntN(2)))),
+			lpm([]byte{byte(m.Uint64())}, 0, 1, 2, 8)}
+	default:
+		e.Table = "BifrostIngress.next_hop"
+		e.Match = []datapath.Match{exact(num(m.Pick(0, 1, 2, 3, 4), 2))}
+		e.Action = &datapath.Action{Name: "BifrostIngress.forward",
+			Params: [][]byte{num(m.Pick(1, 2, 3, 4, 510, 511), 2), num(m.Uint64()>>16, 6), num(m.Uint64()>>16, 6)}}
+	}
+	return e
+}
