@@ -4,11 +4,12 @@
 //
 //	sudo bifrost deploy examples/wordcount/app.yaml
 //	sudo bifrost rack exec c1 -- wordcount count README.md ARCHITECTURE.md
+//	sudo bifrost deploy examples/wordcount/job.yaml    # or as a job of the rack
 package main
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -84,6 +85,7 @@ func serve(ctx context.Context, names []string) error {
 type countFlags struct {
 	job words.Job
 	top int
+	out string
 }
 
 func newCountCmd() *cobra.Command {
@@ -92,7 +94,8 @@ func newCountCmd() *cobra.Command {
 		Use:   "count FILE...",
 		Short: "Count the words of files and print the most frequent",
 		Long: `Count the words of files and print the most frequent ones. If the program dies
-before it is done, the same command goes on from its last checkpoint.`,
+before it is done, the same command goes on from its last checkpoint; deployed as a
+job (examples/wordcount/job.yaml), it is started again by the rack.`,
 		Example: "  wordcount count README.md\n  wordcount count --top 100 --parallel 16 --part 4194304 *.txt",
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    func(cmd *cobra.Command, files []string) error { return f.run(cmd.Context(), cmd.OutOrStdout(), files) },
@@ -100,6 +103,7 @@ before it is done, the same command goes on from its last checkpoint.`,
 	cmd.Flags().IntVar(&f.top, "top", 10, "how many words to print")
 	cmd.Flags().IntVar(&f.job.Part, "part", 1<<20, "bytes of text that a call gets")
 	cmd.Flags().IntVar(&f.job.Parallel, "parallel", 4, "how many calls to make at a time, and between two checkpoints")
+	cmd.Flags().StringVar(&f.out, "out", "", "`FILE` to write to instead of standard output")
 	cmd.Flags().StringVar(&f.job.Name, "job", "", "name of the job (default: one for these files)")
 	return cmd
 }
@@ -123,14 +127,25 @@ func (f *countFlags) run(ctx context.Context, w io.Writer, files []string) error
 		return err
 	}
 	defer leave(node)
-	total, err := f.job.Run(ctx, node)
-	if err != nil {
+	f.job.Deliver = func(total map[string]int64) error {
+		if f.out == "" {
+			return printTop(w, total, f.top)
+		}
+		return f.write(total)
+	}
+	return f.job.Run(ctx, node)
+}
+
+// write makes the file what it should be, in one step: to do it twice does no harm.
+func (f *countFlags) write(total map[string]int64) error {
+	var b bytes.Buffer
+	if err := printTop(&b, total, f.top); err != nil {
 		return err
 	}
-	if total == nil {
-		return errors.New("this job has just been done; its result was printed by the program that did it")
+	if err := os.WriteFile(f.out+".part", b.Bytes(), 0o644); err != nil {
+		return err
 	}
-	return printTop(w, total, f.top)
+	return os.Rename(f.out+".part", f.out)
 }
 
 // printTop prints the most frequent words, and of those that are equally frequent

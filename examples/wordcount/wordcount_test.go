@@ -10,53 +10,39 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/wordcount/words"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
-	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/applab"
 	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/gen"
 )
 
-// bad loses, doubles, reorders and delays packets.
-var bad = wire.Impairment{
-	Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond, Loss: 0.03, Duplicate: 0.03, Reorder: 0.03, Late: 0.03,
-}
-
-// world is a rack with the services on s1 and s2.
-type world struct {
-	*testing.T
-	*simrack.Rack
-	ctx context.Context
-}
-
-func onRack(t *testing.T, seed uint64, impair wire.Impairment, f func(w *world)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		r, err := simrack.Start(ctx, simrack.Config{
-			Disk: new(log.Disk), Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait}, Impair: impair,
-		})
-		w := &world{T: t, Rack: r, ctx: ctx}
-		w.must(err)
-		for _, blade := range []string{"s1", "s2"} {
-			n, err := r.Join(ctx, blade, "workers")
-			w.must(err)
-			w.must(words.Serve(ctx, n, words.MapperName))
-			w.must(words.Serve(ctx, n, words.ReducerName))
-		}
-		f(w)
-		w.must(r.Close())
-	})
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
+// programs are those of app.yaml and a job, which tells when it is over, by a channel
+// that has to be made in the test's virtual time.
+func programs(job words.Job, over *chan map[string]int64) map[string]applab.Main {
+	return map[string]applab.Main{
+		"wordcount": func(ctx context.Context, node *rpc.Node, args []string) error {
+			for _, name := range args[1:] { // serve SERVICE...
+				if err := words.Serve(ctx, node, name); err != nil {
+					return err
+				}
+			}
+			return applab.Until(ctx, nil)
+		},
+		"job": func(ctx context.Context, node *rpc.Node, _ []string) error {
+			job := job // as it is when the program starts
+			job.Deliver = func(total map[string]int64) error {
+				select {
+				case *over <- total:
+				default: // once more
+				}
+				return nil
+			}
+			return job.Run(ctx, node)
+		},
 	}
 }
 
@@ -86,24 +72,70 @@ func texts(t *testing.T, files, length int) (names []string, want map[string]int
 
 func TestWordcount(t *testing.T) {
 	files, want := texts(t, 3, 2000)
-	for seed, impair := range []wire.Impairment{{}, bad, bad} {
+	job := words.Job{Name: "job", Files: files, Part: 4096, Parallel: 3}
+	for seed, impair := range []wire.Impairment{{}, applab.Bad, applab.Bad} {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			onRack(t, uint64(seed), impair, func(w *world) {
-				n, err := w.Join(w.ctx, "c1", "job")
-				w.must(err)
-				job := words.Job{Name: "job", Files: files, Part: 4096, Parallel: 3}
-				got, err := job.Run(w.ctx, n)
-				if err != nil || !maps.Equal(got, want) {
-					t.Errorf("%v, %v; want %v", got, err, want)
+			applab.Run(t, uint64(seed), impair, programs(job, nil), func(l *applab.Lab) {
+				l.Deploy("app.yaml")
+				n := l.Client()
+				job := job
+				delivered := 0
+				job.Deliver = func(got map[string]int64) error {
+					if delivered++; !maps.Equal(got, want) {
+						t.Errorf("%v, want %v", got, want)
+					}
+					return nil
 				}
-				w.must(n.Close(w.ctx))
-				<-time.After(time.Minute) // virtual
-				s, err := w.Gatekeeper().Snapshot(w.ctx)
-				if err != nil || len(s.Regions) != 0 {
-					t.Errorf("left behind: %+v, %v", s.Regions, err)
+				l.Must(job.Run(l.Context, n))
+				if delivered != 1 {
+					t.Errorf("delivered %d times", delivered)
+				}
+				l.Must(n.Close(l.Context))
+				if n := l.Regions(); n != 0 {
+					t.Errorf("%d regions are left", n)
 				}
 			})
 		})
+	}
+}
+
+// TestCrashes: the job's main, the workers, their blades and the Gatekeeper crash again
+// and again, and no word is lost or counted twice.
+func TestCrashes(t *testing.T) {
+	files, want := texts(t, 3, 6000)
+	all := map[string]int{}
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			var over chan map[string]int64
+			job := words.Job{Name: "job", Files: files, Part: 2048, Parallel: 3}
+			applab.Run(t, seed, wire.Impairment{Delay: 20 * time.Microsecond}, programs(job, &over), func(l *applab.Lab) {
+				over = make(chan map[string]int64, 1)
+				l.Deploy("app.yaml")
+				l.Must(l.Gatekeeper().Deploy(l.Context, resources.Spec{Name: "job", Programs: []resources.Program{
+					{Name: "job", Args: []string{"job"}, Nodes: 1, Job: true, Blades: []string{"s1", "s2"}},
+				}}))
+				done, did := make(chan struct{}), make(chan map[string]int, 1)
+				go func() { did <- l.Trouble(10, done) }()
+				select {
+				case got := <-over:
+					if !maps.Equal(got, want) {
+						t.Errorf("%v, want %v", got, want)
+					}
+				case <-l.Context.Done():
+					t.Error("the job does not end")
+				}
+				close(done)
+				for what, n := range <-did {
+					all[what] += n
+				}
+				if n := l.Regions(); n != 0 {
+					t.Errorf("%d regions are left", n)
+				}
+			})
+		})
+	}
+	if t.Log(all); len(all) < 3 {
+		t.Errorf("too little has gone wrong to show anything")
 	}
 }
 

@@ -20,18 +20,20 @@ type Job struct {
 	// Part is how many bytes of text a call gets; Parallel how many are made at a
 	// time, and between two checkpoints.
 	Part, Parallel int
+	// Deliver gets the counts when all are there. After a crash at the very end it is
+	// called once more, so it should do no harm twice.
+	Deliver func(total map[string]int64) error
 
 	mapper  *wordcount.MapperRefClient
 	reducer *wordcount.ReducerRefClient
 	at      wordcount.Progress
 }
 
-// Run counts and returns how often each word occurs; nil if the job is over
-// already, and its node has not been closed since.
-func (j *Job) Run(ctx context.Context, node *rpc.Node) (map[string]int64, error) {
+// Run runs the job on a node. If it is over already, which a program that died at the
+// very end does not know, it returns at once.
+func (j *Job) Run(ctx context.Context, node *rpc.Node) error {
 	j.mapper, j.reducer = wordcount.OpenMapper(node, MapperName), wordcount.OpenReducer(node, ReducerName)
-	err := rpc.Main(ctx, node, j.Name, j.main)
-	return j.at.GetTotal().GetWords(), err
+	return rpc.Main(ctx, node, j.Name, j.main)
 }
 
 // main is what is run again after a crash, with the last checkpoint's state.
@@ -46,7 +48,7 @@ func (j *Job) main(ctx context.Context, state []byte) error {
 			return err
 		}
 		if len(parts) == 0 {
-			return nil
+			return j.Deliver(j.at.Total.Words)
 		}
 		if err := j.add(ctx, parts); err != nil {
 			return err
