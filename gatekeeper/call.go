@@ -66,21 +66,22 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		c.knownRequest(k, h, m)
 		return
 	}
-	if m.Flags&rpc.FlagSession != 0 {
-		if m.Floor > m.Call.Sequence() {
-			c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
-			return
-		}
-		if len(n.sessions) >= maxSessions && n.sessions[m.Call.Session()] == nil {
-			c.refuse(h, &m.Header, fault.New(fault.Overloaded, "call", "node %s has %d sessions", n.address, len(n.sessions)))
-			return
-		}
-		s := n.sessionOf(m.Call)
-		c.settle(n, s, m.Floor)
-		if m.Call.Sequence() < s.floor {
-			c.count.Late++
-			return
-		}
+	switch {
+	case m.Flags&rpc.FlagSession == 0:
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "policy none, and an id that no session has given"))
+		return
+	case m.Floor > m.Call.Sequence():
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
+		return
+	case len(n.sessions) >= maxSessions && n.sessions[m.Call.Session()] == nil:
+		c.refuse(h, &m.Header, fault.New(fault.Overloaded, "call", "node %s has %d sessions", n.address, len(n.sessions)))
+		return
+	}
+	s := n.sessionOf(m.Call)
+	c.settle(n, s, m.Floor)
+	if m.Call.Sequence() < s.floor {
+		c.count.Late++
+		return
 	}
 	if c.leases.Pending() >= maxHeld || c.pressed {
 		c.count.Overload++ // it will be sent again
@@ -164,7 +165,6 @@ func (c *controller) judged(k *call, h *held, m *rpc.Message, s lease.Step, err 
 		c.atB1(k)
 		c.releaseRequest(k, h, m)
 		if k.oneway() {
-			c.acknowledgeOneway(k)
 			c.finish(k)
 		}
 	}
@@ -186,7 +186,6 @@ func (c *controller) knownRequest(k *call, h *held, m *rpc.Message) {
 	default:
 		c.count.Duplicates++
 		c.releaseRequest(k, h, m) // a callee that has done it answers from its cache
-		c.acknowledgeOneway(k)
 	}
 }
 

@@ -330,40 +330,6 @@ func TestCall_StoppedBySwitch(t *testing.T) {
 	})
 }
 
-// A call with a hash id has no floor: its parent's reply settles it, and its
-// callee learns so.
-func TestCall_HashID(t *testing.T) {
-	inSmall(t, func(s *small) {
-		if err := s.c.export("Inner", "sum"); err != nil {
-			t.Fatal(err)
-		}
-		s.a.call("Arrays", s.a.message("Arrays", "add", s.m1.alloc(s.a, 1, 1)))
-		outer := s.b.message1()
-		nested := s.b.message("Inner", "sum")
-		nested.Call, nested.Parent, nested.Floor, nested.Flags = rpc.ID{1, 2, 3}, outer.Call, 0, rpc.FlagHeld
-		s.b.call("Inner", nested)
-		inner := s.c.message1()
-		answer := inner
-		answer.Type, answer.Flags = rpc.Reply, rpc.FlagHeld
-		send := func() { s.c.send(s.c.address, s.b.address, rackaddr.PortRPC, answer.Append(nil)) }
-		send()
-		s.b.message1()
-		s.unchanged("the call again", func() { s.b.call("Inner", nested) })
-		s.c.message1() // from its cache
-		send()
-		s.b.message1()
-		quiet("before the parent's reply", s.c)
-		s.b.reply(s.a.address, &outer)
-		s.a.message1()
-		if ack := s.c.message1(); ack.Type != rpc.Ack || ack.Call != nested.Call {
-			t.Errorf("the callee got %+v", ack)
-		}
-		if calls := s.snapshot().Calls; len(calls) != 1 {
-			t.Errorf("on record: %+v", calls)
-		}
-	})
-}
-
 func TestCall_IDOfAnother(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.c, 1, 2)

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -79,7 +81,7 @@ func (c *controller) scanCalls(q *CallQuery, page *[]CallState, next *callgraph.
 		if q.Node.IsValid() && v.Caller.Address != q.Node && v.Callee.Address != q.Node {
 			continue
 		}
-		*page = append(*page, c.callState(knownCall{id: v.ID, record: c.calls[v.ID], view: *v}))
+		*page = append(*page, c.callState(c.known(v)))
 		switch len(*page) - q.Limit {
 		case 0:
 			*next = v.Cursor()
@@ -105,8 +107,18 @@ func (g *Gatekeeper) Call(ctx context.Context, id rpc.ID) (s CallState, ok bool,
 // knownCall is a call on record, in the call graph, or in both.
 type knownCall struct {
 	id     rpc.ID
-	record *call          // nil for one that is not held
-	view   callgraph.View // of one without a record
+	record *call           // of a held one of policy none
+	exact  *execution.View // of an exactly-once one
+	view   callgraph.View  // of one without a record
+}
+
+// known finds what is on record of a call in the graph.
+func (c *controller) known(v *callgraph.View) knownCall {
+	k := knownCall{id: v.ID, record: c.calls[v.ID], view: *v}
+	if e, ok := c.table.View(v.ID); ok {
+		k.exact = &e
+	}
+	return k
 }
 
 // knownCalls yields every call, in no order.
@@ -117,8 +129,13 @@ func (c *controller) knownCalls() iter.Seq[knownCall] {
 				return
 			}
 		}
+		for v := range c.table.All {
+			if !yield(knownCall{id: v.Header.Call, exact: &v}) {
+				return
+			}
+		}
 		for v := range c.graph.All() {
-			if c.calls[v.ID] == nil && !yield(knownCall{id: v.ID, view: v}) {
+			if _, exact := c.table.View(v.ID); !exact && c.calls[v.ID] == nil && !yield(knownCall{id: v.ID, view: v}) {
 				return
 			}
 		}
@@ -129,6 +146,9 @@ func (c *controller) knownCall(id rpc.ID) (k knownCall, ok bool) {
 	if r := c.calls[id]; r != nil {
 		return knownCall{id: id, record: r}, true
 	}
+	if v, ok := c.table.View(id); ok {
+		return knownCall{id: id, exact: &v}, true
+	}
 	v, ok := c.graph.Call(id)
 	return knownCall{id: id, view: v}, ok
 }
@@ -136,12 +156,16 @@ func (c *controller) knownCall(id rpc.ID) (k knownCall, ok bool) {
 // callState puts together what the record and the graph know.
 func (c *controller) callState(k knownCall) CallState {
 	v := k.view
-	if k.record != nil {
+	if k.record != nil || k.exact != nil {
 		v, _ = c.graph.Call(k.id)
 	}
 	s := viewState(&v)
 	r := k.record
-	if r == nil {
+	switch {
+	case k.exact != nil:
+		c.exactState(&s, k.exact)
+		return s
+	case r == nil:
 		return s
 	}
 	s.Call, s.Caller, s.Callee, s.Service, s.Method = k.id.String(), r.caller, r.callee, r.service, r.method
@@ -155,6 +179,40 @@ func (c *controller) callState(k knownCall) CallState {
 		s.Code = r.refusal.Code
 	}
 	return s
+}
+
+// exactStages are the names of an exactly-once call's stages as people see them.
+var exactStages = map[string]stage{
+	"admitting": stageWaiting, "running": stageRunning, "aborting": stageReplying, "committing": stageReplying,
+	"returning": stageReplying, "done": stageFinished,
+}
+
+// exactState adds what the Table knows of an exactly-once call.
+func (c *controller) exactState(s *CallState, v *execution.View) {
+	s.Call, s.Caller, s.Callee, s.Policy = v.Header.Call.String(), v.Caller, v.Callee.Address, v.Header.Flags.Policy().String()
+	s.Stage, s.Attempts, s.Oneway = stageNames[exactStages[v.Stage]], int(v.Attempts), v.Header.Type == rpc.Oneway
+	if v.Held {
+		s.Stage = stageNames[stageWaiting]
+	}
+	if s.Method == "" { // it is not under way any more
+		s.Service, s.Method = c.namesOf(v)
+	}
+	if !v.Header.Parent.IsZero() {
+		s.Parent = v.Header.Parent.String()
+	}
+}
+
+// namesOf are the names of an exactly-once call's service and method.
+func (c *controller) namesOf(v *execution.View) (service, method string) {
+	method = v.Header.Method.String()
+	s := c.services[rackaddr.ServiceOf(v.Header.Service)]
+	if s == nil {
+		return "", method
+	}
+	if n := c.nodeOrFallen(v.Callee.Address); n != nil {
+		method = s.methodName(n, v.Header.Method)
+	}
+	return s.name, method
 }
 
 // viewState is a call as the graph alone knows it; the zero View gives nothing.

@@ -83,6 +83,9 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 	}
 	v, o := c.table.Call(q)
 	c.judgedExact(v)
+	if v == execution.Refused && q.Refusal != nil {
+		c.exactEvent(CallRefused, m.Call, 0, q.Refusal)
+	}
 	if v == execution.Done && m.Type == rpc.Call {
 		c.count.Recalled++
 	}

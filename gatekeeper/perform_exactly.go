@@ -104,7 +104,7 @@ func (c *controller) performExact(a execution.Action) {
 		c.log.Error("an execution has diverged", "execution", a.Parent, "call", a.Call)
 	case execution.Aborted:
 		c.count.Aborted++
-		c.event(Event{Kind: CallEnded, Call: a.Call.String(), Code: a.Why.Code, Message: a.Why.Msg})
+		c.exactEvent(CallEnded, a.Call, 0, a.Why)
 		c.log.Warn("call given up", "call", a.Call, "error", a.Why)
 	}
 }
@@ -117,8 +117,13 @@ func (c *controller) admitCall(id rpc.ID) {
 		ID: id, Parent: k.m.Parent, Policy: k.m.Flags.Policy(), Pointers: k.m.Pointers, Caller: k.from.identity(), Callee: k.to.identity(),
 		Service: s.name, Method: s.methodName(k.to, k.m.Method), Serial: s.stateful(), Oneway: k.m.Type == rpc.Oneway,
 	}
-	if why := c.enter(call); why != nil {
+	refuse := func(why *fault.Error) {
+		c.count.Refused++
+		c.exactEvent(CallRefused, id, 0, why)
 		c.execute(c.table.Admitted(id, why))
+	}
+	if why := c.enter(call); why != nil {
+		refuse(why)
 		return
 	}
 	c.traceSent(&call)
@@ -132,10 +137,10 @@ func (c *controller) admitCall(id rpc.ID) {
 		switch {
 		case err != nil:
 			c.dropAdmitted(id)
-			c.execute(c.table.Admitted(id, fault.New(fault.Overloaded, "call", "the switch has no room for the lease: %v", err)))
+			refuse(fault.New(fault.Overloaded, "call", "the switch has no room for the lease: %v", err))
 		case st.Outcome == lease.Refused:
 			c.graph.Remove(id)
-			c.execute(c.table.Admitted(id, &fault.Error{Code: st.Refusal.Code(), Op: "call", Msg: st.Refusal.Error()}))
+			refuse(&fault.Error{Code: st.Refusal.Code(), Op: "call", Msg: st.Refusal.Error()})
 		default:
 			c.execute(c.table.Admitted(id, nil))
 		}

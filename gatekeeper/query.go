@@ -114,7 +114,7 @@ func (c *controller) failureDomain(b *blade) (out FailureDomain) {
 // states are the calls of views.
 func (c *controller) states(views []callgraph.View) (all []CallState) {
 	for i := range views {
-		all = append(all, c.callState(knownCall{id: views[i].ID, record: c.calls[views[i].ID], view: views[i]}))
+		all = append(all, c.callState(c.known(&views[i])))
 	}
 	return all
 }

@@ -22,7 +22,7 @@ const (
 
 var stageNames = [...]string{"", "waiting", "running", "replying", "finished"}
 
-// call is a held call on record: what makes a second copy of any of its packets
+// call is a held call of policy none on record: what makes a second copy of any of its packets
 // harmless. It stays until its caller has settled it or is gone.
 type call struct {
 	header         rpc.Header // of its first copy
@@ -33,10 +33,6 @@ type call struct {
 	method         string
 	stage          stage
 	settled        bool // the caller will not ask again
-	done           bool // of a one-way: the callee has said so
-	// children are the calls with hash ids that this one's execution has made: its
-	// reply settles them.
-	children []*call
 	// refusal is the exception that the caller got from us instead of a reply.
 	refusal *fault.Error
 	// unlogged is the packet that is being judged, until that is logged.
@@ -48,31 +44,18 @@ func (k *call) id() rpc.ID { return k.header.Call }
 // oneway reports whether nobody will answer the call.
 func (k *call) oneway() bool { return k.header.Type == rpc.Oneway }
 
-// session reports whether the call is one of a session, whose floor settles it;
-// otherwise its id is a hash, and its parent's reply does.
-func (k *call) session() bool { return k.header.Flags&rpc.FlagSession != 0 }
-
 // record puts a new call on record with its caller.
 func (c *controller) record(n *node, k *call) {
 	c.calls[k.id()] = k
 	n.calls[k] = struct{}{}
-	if k.session() {
-		s := n.sessionOf(k.id())
-		s.calls = append(s.calls, k)
-	} else if p := c.calls[k.header.Parent]; p != nil && p.callee == k.caller {
-		p.children = append(p.children, k)
-	}
+	s := n.sessionOf(k.id())
+	s.calls = append(s.calls, k)
 }
 
 // finish ends a call's life on the wire.
 func (c *controller) finish(k *call) {
 	k.stage = stageFinished
 	c.atA2(k)
-	for _, child := range k.children {
-		child.settled = true
-		c.forgetSettled(child)
-	}
-	k.children = nil
 	c.forgetSettled(k)
 }
 
@@ -84,27 +67,14 @@ func (c *controller) forgetSettled(k *call) {
 	delete(c.calls, k.id())
 	delete(c.orphans, k)
 	c.dropCall(k)
-	if !k.session() && !c.logging() { // else it was told when its answer was logged
-		c.acknowledge(k)
-	}
 	n := c.nodes[k.caller]
 	if n == nil {
 		return
 	}
 	delete(n.calls, k)
-	if s := n.sessions[k.id().Session()]; s != nil && k.session() {
+	if s := n.sessions[k.id().Session()]; s != nil {
 		s.calls = slices.DeleteFunc(s.calls, func(o *call) bool { return o == k })
 	}
-}
-
-// acknowledge tells a callee that it need not keep an answer any longer: it is
-// logged or, of a call with a hash id, which has no floor, nobody will ask for it.
-func (c *controller) acknowledge(k *call) {
-	n := c.nodes[k.callee]
-	if n == nil || n.incarnation != k.incarnation {
-		return
-	}
-	c.ack(n, k.header, 0, k.incarnation)
 }
 
 // forgetCaller settles all calls of a node that is gone; those that run go on.

@@ -22,9 +22,6 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 		results = m.Pointers
 	}
 	k := c.calls[m.Call]
-	if c.settledReply(k, n, h, m) {
-		return
-	}
 	switch {
 	case k == nil && len(results) == 0:
 		// A reply to a call that was settled, or held by another Gatekeeper: there
@@ -46,7 +43,6 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 	case stageFinished:
 		c.count.Duplicates++
 		c.releaseReply(k, h, m)
-		c.acknowledgeReply(k)
 	case stageRunning:
 		k.stage, k.unlogged = stageReplying, h.payload
 		c.atB2(k)
@@ -60,18 +56,16 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 // regions. Its caller must be a node.
 func (c *controller) unheldCall(n *node, h *held, m *rpc.Message) *call {
 	caller := c.nodes[h.dst]
-	if caller == nil || len(caller.calls) >= maxNodeCalls || len(caller.sessions) >= maxSessions {
+	if caller == nil || m.Flags&rpc.FlagSession == 0 || len(caller.calls) >= maxNodeCalls || len(caller.sessions) >= maxSessions {
 		c.count.Foreign++
 		return nil
 	}
-	if m.Flags&rpc.FlagSession != 0 {
-		s := caller.sessionOf(m.Call)
-		if m.Call.Sequence() < max(s.floor, s.replied[n.address]) {
-			c.count.Late++
-			return nil
-		}
-		c.settleWith(s, n.address, m)
+	s := caller.sessionOf(m.Call)
+	if m.Call.Sequence() < max(s.floor, s.replied[n.address]) {
+		c.count.Late++
+		return nil
 	}
+	c.settleWith(s, n.address, m)
 	k := &call{
 		header: m.Header, caller: caller.address, callee: n.address, incarnation: n.incarnation,
 		method: m.Method.String(), stage: stageRunning,
@@ -109,7 +103,6 @@ func (c *controller) replied(k *call, h *held, m *rpc.Message, s lease.Step) {
 		k.refusal = &fault.Error{Code: s.Refusal.Code(), Op: "reply", Msg: s.Refusal.Error()}
 	}
 	c.releaseReply(k, h, m)
-	c.acknowledgeReply(k)
 	c.finish(k)
 }
 

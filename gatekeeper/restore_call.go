@@ -46,8 +46,6 @@ func readCall(r *log.Record) (s savedCall, err error) {
 	}
 	k.header.Parent, k.header.CallerIncarnation = r.Parent, r.Caller.Incarnation
 	switch {
-	case r.Kind == log.KindReply && m.Flags&rpc.FlagDone != 0:
-		k.header.Type, k.done = rpc.Oneway, true
 	case r.Kind == log.KindReply:
 		k.header.Type, k.refusal = rpc.Call, refusalOf(&m)
 	case m.Type == rpc.Oneway: // it was over when it was released
@@ -82,7 +80,7 @@ func (c *controller) restoreCalls(all []savedCall) {
 			_ = c.atA1(k, s.pointers) // it was let in before
 			c.atB1(k)
 		}
-		if k.stage == stageRunning || k.oneway() && !k.done {
+		if k.stage == stageRunning || k.oneway() {
 			c.resuming.calls = append(c.resuming.calls, k.id())
 		}
 	}
@@ -95,8 +93,7 @@ func (c *controller) restoreCalls(all []savedCall) {
 	}
 }
 
-// restoreCall ties a call to its caller and its parent, and finds out whether it
-// is settled.
+// restoreCall ties a call to its caller, and finds out whether it is settled.
 func (c *controller) restoreCall(k *call) {
 	n := c.nodes[k.caller]
 	if n == nil {
@@ -107,11 +104,6 @@ func (c *controller) restoreCall(k *call) {
 		return
 	}
 	c.record(n, k)
-	if !k.session() {
-		p := c.calls[k.header.Parent]
-		k.settled = p != nil && p != k && p.callee == k.caller && p.stage == stageFinished
-		return
-	}
 	s, sequence := n.sessionOf(k.id()), k.id().Sequence()
 	k.settled = sequence < s.floor
 	if floor := min(k.header.Floor, sequence); !k.to.IsValid() && floor > s.replied[k.callee] {

@@ -55,7 +55,7 @@ func (c *controller) resume() {
 // releaseAgain releases a logged call, unless it has ended since.
 func (c *controller) releaseAgain(id rpc.ID) error {
 	k := c.calls[id]
-	if k == nil || k.stage != stageRunning && !k.oneway() || k.done {
+	if k == nil || k.stage != stageRunning && !k.oneway() {
 		return nil
 	}
 	n := c.nodes[k.callee]
@@ -76,7 +76,6 @@ func (c *controller) releaseAgain(id rpc.ID) error {
 		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.to, rackaddr.PortRPC), Payload: m.Append(nil),
 	}.Append(nil))
 	c.callEvent(CallReleased, k)
-	c.acknowledgeOneway(k)
 	return nil
 }
 

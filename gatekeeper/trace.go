@@ -5,6 +5,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -23,6 +24,8 @@ const (
 	TraceReplayed    TraceStage = "replayed"     // delivered again; Attempt tells after how many failures
 	TraceRollingBack TraceStage = "rolling back" // its node has failed and is fenced
 	TraceRolledBack  TraceStage = "rolled back"  // what it did to memory is taken back
+	TraceRefused     TraceStage = "refused"      // the caller gets an exception of ours; Code says which
+	TraceEnded       TraceStage = "ended"        // given up, with Code
 )
 
 // TraceRecord is one step of a call. Service and the fields after it are set with
@@ -33,12 +36,14 @@ type TraceRecord struct {
 	Call    rpc.ID
 	Node    log.Node // where it happens: callee, or who gets the answer
 	Attempt uint16
+	Code    fault.Code // of a refusal, or of an exception that is the answer
 	Parent  rpc.ID
 	Caller  log.Node
 	Service string
 	Method  string
 	Policy  rpc.Policy
 	Oneway  bool
+	Sampled bool // it is not held: known from a digest
 }
 
 // trace tells whoever follows calls what has become of one. It costs nothing when
@@ -49,9 +54,26 @@ func (c *controller) trace(stage TraceStage, id rpc.ID, at log.Node, attempt uin
 	}
 	if c.narrate {
 		if kind, ok := traceEvents[stage]; ok {
-			c.event(Event{Kind: kind, Call: id.String(), Node: at.Address, Attempt: attempt})
+			c.exactEvent(kind, id, attempt, nil)
 		}
 	}
+}
+
+// exactEvent tells subscribers about an exactly-once call.
+func (c *controller) exactEvent(kind EventKind, id rpc.ID, attempt uint16, why *fault.Error) {
+	c.traceFailure(kind, id, why)
+	if !c.narrate {
+		return
+	}
+	e := Event{Kind: kind, Call: id.String(), Attempt: attempt}
+	if v, ok := c.table.View(id); ok {
+		e.Node, e.Peer = v.Caller, v.Callee.Address
+		e.Service, e.Method = c.namesOf(&v)
+	}
+	if why != nil {
+		e.Code, e.Message = why.Code, why.Msg
+	}
+	c.event(e)
 }
 
 var traceEvents = map[TraceStage]EventKind{

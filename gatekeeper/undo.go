@@ -51,7 +51,7 @@ func (c *controller) rollback(id rpc.ID) {
 	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
 	c.settleMemory(id, func(b *blade) *undoQueue { return &b.rollbacks }, func() {
 		c.freeDeferred(id, false, func() {
-			c.event(Event{Kind: ExecutionRolledBack, Call: id.String()})
+			c.exactEvent(ExecutionRolledBack, id, 0, nil)
 			c.trace(TraceRolledBack, id, c.whereabouts(id), 0)
 			c.execute(c.table.RolledBack(id))
 		})
