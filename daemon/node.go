@@ -53,7 +53,7 @@ func (c *Compute) Host(ctx context.Context, p join.Program) (join.Hosted, error)
 		case answer <- outcome{n, err}:
 		case <-ctx.Done():
 			if err == nil {
-				_ = n.end(work, control.Leave{Reason: "the program has given up joining"}) // logged there
+				_ = n.end(work, control.Leave{Reason: "the program has given up joining", Crashed: true}) // logged there
 			}
 		}
 	}) {
