@@ -25,7 +25,7 @@ import (
 // To run a difference again: go test ./p4/ebpf -run TestDifferential_Bifrost -seed N -rounds 1
 var (
 	seed   = flag.Uint64("seed", 1, "first seed of the generated packets and entries")
-	rounds = flag.Int("rounds", 20, "seeds to try, each with entries of its own and 200 packets")
+	rounds = flag.Int("rounds", 10, "seeds to try, each with entries of its own and 200 packets")
 )
 
 // needRoot fails where CI must be able to load programs, and skips elsewhere.
@@ -71,10 +71,17 @@ type pair struct {
 
 func newPair(t testing.TB, prog *v1model.Program, cpu datapath.Port) *pair {
 	t.Helper()
+	return newPairWith(t, prog, Config{CPUPort: cpu})
+}
+
+// newPairWith is newPair with a configuration, but for the sink.
+func newPairWith(t testing.TB, prog *v1model.Program, cfg Config) *pair {
+	t.Helper()
 	needRoot(t)
 	p := &pair{prog: prog}
+	cfg.Sink = &p.k
 	var err error
-	if p.kernel, err = New(prog, Config{CPUPort: cpu, Sink: &p.k}); err != nil {
+	if p.kernel, err = New(prog, cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -83,7 +90,7 @@ func newPair(t testing.TB, prog *v1model.Program, cpu datapath.Port) *pair {
 		}
 	})
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	if p.golang, err = interp.New(prog, interp.Config{CPUPort: cpu, Sink: &p.g, Logger: quiet}); err != nil {
+	if p.golang, err = interp.New(prog, interp.Config{CPUPort: cfg.CPUPort, Sink: &p.g, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.golang.Close() })

@@ -29,6 +29,8 @@ type Config struct {
 	Log *slog.Logger
 
 	edit func(asm.Instructions) asm.Instructions // a test's change of the code
+	// noTCX makes a test attach programs as on kernels before 6.6.
+	noTCX bool
 }
 
 // Executor runs a program in the kernel. All methods may be called
@@ -50,6 +52,7 @@ type Executor struct {
 	digest  *digestReader
 	links   links
 	watcher watcher
+	tcx     atomic.Bool // the kernel has it, as far as is known
 
 	mu     sync.Mutex // guards what follows
 	ports  map[datapath.Port]*port
@@ -75,6 +78,7 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	if x.log == nil {
 		x.log = slog.New(slog.DiscardHandler)
 	}
+	x.tcx.Store(!cfg.noTCX)
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("ebpf: %w", err)
 	}

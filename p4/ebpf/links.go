@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,6 +17,8 @@ import (
 type links struct {
 	fd     int
 	packet int // a packet socket that receives nothing
+	// netlink changes what programs are attached to, where there is no tcx.
+	netlink *netlink.Handle
 }
 
 // linkState is what matters of an interface.
@@ -33,10 +36,17 @@ func newLinks() (links, error) {
 	if err != nil {
 		return links{}, errors.Join(err, unix.Close(fd))
 	}
-	return links{fd, packet}, nil
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return links{}, errors.Join(err, unix.Close(fd), unix.Close(packet))
+	}
+	return links{fd, packet, h}, nil
 }
 
-func (l links) close() error { return errors.Join(unix.Close(l.fd), unix.Close(l.packet)) }
+func (l links) close() error {
+	l.netlink.Close()
+	return errors.Join(unix.Close(l.fd), unix.Close(l.packet))
+}
 
 // promiscuous makes an interface take frames for any address, or no longer. One
 // socket does it for all of them: closing one takes the kernel some ten

@@ -5,11 +5,11 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 )
 
 // port is the program attached to one interface, and the interface as a place
@@ -22,7 +22,7 @@ type port struct {
 	mtu   int
 
 	stub *ebpf.Program
-	link link.Link
+	link io.Closer // the program's attachment
 
 	up       atomic.Bool
 	vanished atomic.Uint64
@@ -131,7 +131,7 @@ func (p *port) attach() error {
 	if err != nil {
 		return err
 	}
-	if p.link, err = attachIngress(p.index, p.stub); err != nil {
+	if p.link, err = p.x.attachIngress(p.index, p.stub); err != nil {
 		return err
 	}
 	if err := p.x.links.promiscuous(p.index, true); err != nil {
@@ -171,10 +171,4 @@ func (p *port) detach() error {
 	p.link, p.stub, p.index = nil, nil, 0
 	p.up.Store(false)
 	return errors.Join(errs...)
-}
-
-// attachIngress attaches a program to what an interface receives, until the
-// link is closed or the process ends.
-func attachIngress(index int, prog *ebpf.Program) (link.Link, error) {
-	return link.AttachTCX(link.TCXOptions{Interface: index, Program: prog, Attach: ebpf.AttachTCXIngress})
 }

@@ -60,10 +60,10 @@ func inNamespace(t *testing.T) {
 	})
 }
 
-func newBench(t *testing.T, prog *v1model.Program, cpu datapath.Port) *bench {
+func newBench(t *testing.T, prog *v1model.Program, cfg Config) *bench {
 	t.Helper()
 	inNamespace(t)
-	b := &bench{pair: newPair(t, prog, cpu), buf: make([]afpacket.Frame, 0, afpacket.BatchSize)}
+	b := &bench{pair: newPairWith(t, prog, cfg), buf: make([]afpacket.Frame, 0, afpacket.BatchSize)}
 	for i := 1; i <= realPorts; i++ {
 		near, far := fmt.Sprintf("near%d", i), fmt.Sprintf("far%d", i)
 		addVeth(t, near, far)
@@ -178,7 +178,7 @@ func TestReal_Router(t *testing.T) {
 		s := *seed + uint64(n)
 		replay := fmt.Sprintf("go test ./p4/ebpf -run TestReal_Router -seed %d -rounds 1", s)
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
-			b := newBench(t, load(t, "testdata/router.json"), 0)
+			b := newBench(t, load(t, "testdata/router.json"), Config{})
 			m := maker{Rand: rand.New(rand.NewPCG(s, 2))}
 			for range 60 {
 				b.apply(t, datapath.Insert, routerEntry(m))
@@ -205,7 +205,7 @@ func TestReal_Bifrost(t *testing.T) {
 		s := *seed + uint64(n)
 		replay := fmt.Sprintf("go test ./p4/ebpf -run TestReal_Bifrost -seed %d -rounds 1", s)
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
-			b := newBench(t, bifrost(t), p4.CPUPort)
+			b := newBench(t, bifrost(t), Config{CPUPort: p4.CPUPort})
 			m := maker{Rand: rand.New(rand.NewPCG(s, 3))}
 			for range 200 {
 				b.apply(t, datapath.Insert, m.Entry())
@@ -221,5 +221,50 @@ func TestReal_Bifrost(t *testing.T) {
 			b.quiet(t, replay)
 			b.compareCounters(t, nil, replay)
 		})
+	}
+}
+
+// On kernels before 6.6 the programs are attached with clsact. It leaves what it
+// finds, takes the place of what a killed switch has left, and removes itself.
+func TestReal_Clsact(t *testing.T) {
+	b := newBench(t, bifrost(t), Config{CPUPort: p4.CPUPort, noTCX: true})
+	m := maker{Rand: rand.New(rand.NewPCG(*seed, 4))}
+	for range 100 {
+		b.apply(t, datapath.Insert, m.Entry())
+	}
+	for range 50 {
+		in := datapath.Port(m.Port())
+		b.check(t, in, m.Packet(in), "go test ./p4/ebpf -run TestReal_Clsact")
+	}
+	b.quiet(t, "")
+	near, err := netlink.LinkByName("near1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	filters := func() int {
+		fs, err := netlink.FilterList(near, netlink.HANDLE_MIN_INGRESS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(fs)
+	}
+	port := b.kernel.ports[1]
+	if again, err := port.x.attachIngress(port.index, port.stub); err != nil || filters() != 1 {
+		t.Fatalf("%v, %v: %d filters after attaching twice", again, err, filters())
+	}
+	if err := b.kernel.DetachPort(1); err != nil {
+		t.Fatal(err)
+	}
+	if n := filters(); n != 0 {
+		t.Errorf("%d filters are left", n)
+	}
+	qs, err := netlink.QdiscList(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range qs {
+		if q.Type() == "clsact" {
+			t.Error("clsact is left")
+		}
 	}
 }
