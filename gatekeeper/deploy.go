@@ -73,6 +73,7 @@ func (g *Gatekeeper) operate(ctx context.Context, e Event, f func(*controller) (
 			c.log.Info("operator", "action", e.Kind, "blade", e.Blade, "app", e.Name, "cause", e.Message)
 		}
 		c.act(actions)
+		c.giveUpFallen()
 		return nil
 	})
 	if err != nil {

@@ -210,6 +210,16 @@ func (c *controller) succeed(n *node) {
 	c.graph.NodeMoved(old.identity(), n.identity())
 }
 
+// giveUpFallen ends the recovery of nodes that nobody wants back: they belong to a
+// deployment that has been taken back, or made smaller.
+func (c *controller) giveUpFallen() {
+	for _, n := range c.sortedFallen() {
+		if id, awaited := c.recoveries.Awaits(n.address); awaited && !c.fleet.Keeps(n.address) {
+			c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: id, Gone: true, Cause: "it is not wanted any more"}))
+		}
+	}
+}
+
 // up says that a node can run the calls of what it has exported.
 func (c *controller) up(n *node, service netip.Addr) {
 	c.execute(c.table.Up(n.logged(), serviceHash(service)))

@@ -87,6 +87,7 @@ func (c *controller) resumeCores() {
 			c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: n.logged(), Gone: !c.fleet.GoesOn(n.address), Cause: n.why}))
 		}
 	}
+	c.giveUpFallen()
 	for _, b := range c.sortedBlades() {
 		for _, n := range b.sortedNodes() {
 			c.recover(c.recoveries.Joined(n.logged(), c.now))

@@ -24,6 +24,7 @@ func (c *controller) tick() {
 	c.probe()
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
+	c.giveUpFallen()
 	c.graph.Expire(c.now.Add(-looseAge))
 }
 

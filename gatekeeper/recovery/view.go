@@ -1,8 +1,11 @@
 package recovery
 
 import (
+	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 )
 
 // View is one recovery as it is now.
@@ -20,6 +23,16 @@ type Waits struct {
 	Servers  []Server // to confirm the fence
 	Rollback bool     // of what it executed
 	Spare    bool     // a blade, or the program to join there
+}
+
+// Awaits returns the incarnation that has failed of a node that is to come back;
+// false if it is not.
+func (m *Machine) Awaits(a netip.Addr) (n log.Node, ok bool) {
+	r := m.recoveries[a]
+	if r == nil || r.Gone {
+		return n, false
+	}
+	return r.Node, true
 }
 
 // Recoveries returns those under way, ordered by address.

@@ -54,6 +54,16 @@ func (r *Registry) GoesOn(a netip.Addr) bool {
 	return i != nil && i.goesOn()
 }
 
+// Keeps reports whether an address belongs to a node, or is kept for the next node of
+// an instance.
+func (r *Registry) Keeps(a netip.Addr) (kept bool) {
+	if r.nodes[a] != nil {
+		return r.GoesOn(a)
+	}
+	r.eachInstance(func(_ *running, i *Instance) { kept = kept || i.Keep.Address == a && i.goesOn() })
+	return kept
+}
+
 // Lost says that a blade has failed, and why. One that is unknown or has failed
 // before is no error.
 func (r *Registry) Lost(blade, cause string, now time.Time) []Action {

@@ -36,6 +36,7 @@ type bank struct {
 	runs     atomic.Int64          // Adds that the Counter has begun
 	began    map[string]int        // programs, by instance
 	crashes  int                   // of the teller
+	regions  int                   // that must be left in the end
 	told     atomic.Int64          // what the teller's account has
 	over     chan struct{}         // closed when the teller has returned
 }
@@ -45,7 +46,7 @@ func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		b := &bank{t: t, ctx: ctx, began: map[string]int{}, over: make(chan struct{})}
+		b := &bank{t: t, ctx: ctx, began: map[string]int{}, over: make(chan struct{}), regions: 1}
 		cfg := simrack.Config{
 			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk),
 			Programs: map[string]simrack.Program{"counter": b.program, "front": b.program, "teller": b.program},
@@ -73,7 +74,7 @@ func (b *bank) nothingLeft() {
 	time.Sleep(10 * time.Second) // of virtual time: what is sent again has been
 	o, err := b.Gatekeeper().Overview(b.ctx)
 	b.must(err)
-	if o.RegionCount != 1 || o.CallsUnderWay != 0 || len(o.Recoveries) != 0 {
+	if o.RegionCount != b.regions || o.CallsUnderWay != 0 || len(o.Recoveries) != 0 {
 		b.t.Errorf("%d regions, %d calls under way, recoveries %+v", o.RegionCount, o.CallsUnderWay, o.Recoveries)
 	}
 	for _, m := range []string{"m1", "m2", "m3"} {
@@ -407,4 +408,35 @@ func TestExactly_FateShare(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestExactly_Undeploy takes a deployment back while its node is being recovered, and
+// there is no blade for it: nothing of it is left.
+func TestExactly_Undeploy(t *testing.T) {
+	withBank(t, nil, func(b *bank) {
+		to, _ := b.client("c1", tally.CounterName)
+		b.must(b.Gatekeeper().Drain(b.ctx, "c1", "for clients only"))
+		b.deploy("counter")
+		b.add(to, 1)
+		b.on(&b.entered, func(string) {
+			go func() {
+				for _, blade := range []string{"s1", "s2"} {
+					b.must(b.Gatekeeper().MarkFailed(b.ctx, blade, "pulled"))
+				}
+				time.Sleep(time.Second)
+				b.must(b.Gatekeeper().Undeploy(b.ctx, "counter"))
+			}()
+		})
+		ref := rpc.RefOf([]byte{1})
+		if _, err := to.Add(b.ctx, 3, ref); rpc.CodeOf(err) != rpc.Unavailable {
+			t.Errorf("the call of a counter that is gone: %v", err)
+		}
+		b.must(ref.Free(b.ctx))
+		b.regions = 0
+		s, err := b.Gatekeeper().Snapshot(b.ctx)
+		b.must(err)
+		if len(s.Nodes) != 1 || len(s.Services) != 0 {
+			t.Errorf("left: nodes %+v, services %+v", s.Nodes, s.Services)
+		}
+	})
 }
