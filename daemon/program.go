@@ -45,9 +45,11 @@ type program struct {
 	spent bool // its node has ended, so it is about to
 }
 
-// goesOn reports whether the program is what a command to start it wants.
+// goesOn reports whether the program is what a command to start it wants, or wanted:
+// one that was overtaken by the start of a later incarnation must not end that.
 func (p *program) goesOn(s control.Start) bool {
-	return !p.spent && p.start.Address == s.Address && p.start.Incarnation == s.Incarnation
+	same := p.start.Address == s.Address && p.start.Incarnation == s.Incarnation
+	return !p.spent && (same || s.Incarnation < p.start.Incarnation)
 }
 
 // stop asks the program to end, and kills it when ctx ends.
