@@ -150,8 +150,8 @@ func (c *controller) heldFree(h *held) {
 	}))
 }
 
-// heldFreed takes the answer to a free: the region's last rule goes, or all come
-// back. An answer to another request than the free that is out decides nothing.
+// heldFreed takes the answer to a free: the region's last rule goes, for which nobody
+// has to wait, as there is nothing behind it any more; or all come back. An answer to another request than the free that is out decides nothing.
 func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 	r, ok := c.leases.Find(p.Bare())
 	gone := m.Status == fault.OK || m.Status == fault.NotFound
@@ -164,6 +164,7 @@ func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 		c.release(h, 0)
 		return
 	}
+	released := false
 	c.submit(lease.Freed{Region: r.Region, OK: gone}, verdict(func(s lease.Step, _ error) {
 		if s.Outcome == lease.Duplicate {
 			c.count.Duplicates++
@@ -174,8 +175,15 @@ func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 			c.count.Frees++
 			c.event(Event{Kind: RegionFreed, Node: h.dst, Region: r.Region.String()})
 		}
-		c.release(h, 0)
+		if !released {
+			released = true
+			c.release(h, 0)
+		}
 	}))
+	if _, there := c.leases.Find(p.Bare()); gone && !there && !released { // it is judged, and written down
+		released = true
+		c.release(h, 0)
+	}
 }
 
 // heldNoHome answers a request to a memory machine that is not in service.
