@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -43,6 +44,9 @@ type Config struct {
 	// must not be closed before Run has returned. Nil means no log: what the
 	// Gatekeeper knows ends with it, and blades and nodes begin anew.
 	Store *log.Log
+	// Over, if set, is told of every call that is over, by the loop, which it must not
+	// hold up.
+	Over func(trace.Call)
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -55,6 +56,7 @@ type controller struct {
 	servers    []*blade        // memory blades in service, by address
 	lastAgain  time.Time       // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
+	timeline   *trace.Recorder
 
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out
@@ -78,12 +80,14 @@ type output struct {
 }
 
 func newController(cfg Config) *controller {
-	return &controller{
-		cfg: cfg, log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
+	c := &controller{
+		cfg: cfg, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(maxParts), fresh: map[log.Key][]byte{},
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, deferred: map[rpc.ID][]packet.Region{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
 	}
+	c.tracer = c.remember
+	return c
 }
 
 // take returns the output and forgets it.

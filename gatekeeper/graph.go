@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
@@ -44,6 +45,7 @@ func (s *service) methodName(n *node, wire rpc.Method) string {
 // atA1 enters a held call that its caller has sent. It is refused if it would wait
 // for itself, or if there are too many.
 func (c *controller) atA1(k *call, pointers []packet.Pointer) *fault.Error {
+	c.traceCall(TraceSent, k)
 	s := c.services[k.to]
 	return c.enter(callgraph.Call{
 		ID: k.id(), Parent: k.header.Parent, Policy: k.header.Flags.Policy(), Pointers: pointers,
@@ -74,25 +76,32 @@ func (c *controller) enter(k callgraph.Call) *fault.Error {
 // atB1 notes that a held call has gone on to its callee.
 func (c *controller) atB1(k *call) {
 	c.graph.Delivered(k.id(), callgraph.Node{Address: k.callee, Incarnation: k.incarnation}, c.now)
+	c.traceCall(TraceDelivered, k)
 }
 
 // atB2 notes that the callee of a held call has finished it.
-func (c *controller) atB2(k *call) { c.graph.Finished(k.id(), c.now) }
+func (c *controller) atB2(k *call) {
+	c.graph.Finished(k.id(), c.now)
+	c.traceCall(TraceReplied, k)
+}
 
 // atA2 takes a held call out: its reply has gone on, or an exception in its place.
 // A one-way that has gone on is being executed still.
 func (c *controller) atA2(k *call) {
 	if !k.oneway() || k.refusal != nil {
 		c.graph.Returned(k.id(), c.now)
+		c.traceCall(TraceAnswered, k)
 	}
 }
 
 // unheld enters a call that carries nothing for which it would be held.
 func (c *controller) unheld(from, to *node, s *service, m *rpc.Header) *fault.Error {
-	return c.enter(callgraph.Call{
+	k := callgraph.Call{
 		ID: m.Call, Parent: m.Parent, Policy: m.Flags.Policy(), Caller: from.identity(), Callee: to.identity(),
 		Service: s.name, Method: s.methodName(to, m.Method), Serial: s.stateful(), Oneway: m.Type == rpc.Oneway, Loose: true,
-	})
+	}
+	c.traceLoose(&k)
+	return c.enter(k)
 }
 
 // callDigest is the digest of calls and replies that are not held.
@@ -124,6 +133,9 @@ func (c *controller) callSeen(fields []p4rtclient.Value) {
 		v, ok := c.graph.Call(m.Call)
 		if ok && v.Loose && v.Callee.Address == src && v.Caller.Address == dst {
 			c.graph.Returned(m.Call, c.now)
+			if c.tracer != nil {
+				c.tracer(TraceRecord{Time: c.now, Stage: TraceAnswered, Call: m.Call, Node: log.Node{Address: dst}})
+			}
 		}
 	}
 }

@@ -44,6 +44,7 @@ func (c *controller) except(h *held, m *rpc.Header, why *fault.Error) {
 // refuse is except for a call that never came on record.
 func (c *controller) refuse(h *held, m *rpc.Header, why *fault.Error) {
 	c.count.Refused++
+	c.traceRefused(h, m, why)
 	c.event(Event{Kind: CallRefused, Node: h.src, Method: m.Method.String(), Call: m.Call.String(), Code: why.Code, Message: why.Msg})
 	c.except(h, m, why)
 }

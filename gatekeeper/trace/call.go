@@ -1,0 +1,138 @@
+package trace
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Node is one incarnation of a node.
+type Node struct {
+	Address     netip.Addr
+	Incarnation uint32
+}
+
+// Kind says what has happened to a call.
+type Kind uint8
+
+// The kinds, in the order in which a call goes through them that nothing happens to.
+const (
+	Sent        Kind = iota // a1: its caller has sent it
+	Delivered               // b1: its callee has it
+	Replied                 // b2: its callee has finished it
+	Committing              // what it did to memory is being made final
+	Answered                // a2: its caller has the answer
+	Refused                 // its caller gets an exception of the Gatekeeper's
+	Ended                   // it was given up: its callee is gone for good, or fails again and again
+	Replayed                // delivered again
+	RollingBack             // its node has failed and is cut off; what it did is being taken back
+	RolledBack              // and is
+	Recalled                // its answer was asked for again, and is the same
+)
+
+var kinds = [...]string{
+	"sent", "delivered", "replied", "committing", "answered", "refused", "ended", "replayed", "rolling back", "rolled back", "recalled",
+}
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	if int(k) < len(kinds) {
+		return kinds[k]
+	}
+	return "unknown"
+}
+
+// Step is something that has happened to a call.
+type Step struct {
+	Time    time.Time
+	Kind    Kind
+	Node    Node   // where: the callee, or who gets the answer; zero if that does not matter
+	Attempt uint16 // how often its execution was begun before
+}
+
+// Event is a step, with what is known of the call.
+type Event struct {
+	Call packet.ID
+	Step
+	Code fault.Code // of a refusal or exception
+	// About is set with Sent.
+	About
+}
+
+// About is what does not change about a call.
+type About struct {
+	// Parent is the execution that made it; zero for a plain client.
+	Parent          packet.ID
+	Caller, Callee  Node
+	Service, Method string
+	Policy          packet.Policy
+	Oneway          bool
+	// Sampled: it is not held. Its times are those of the switch's digests, which come
+	// some moments late, or not at all; when its callee has finished it nobody knows.
+	Sampled bool
+}
+
+// MaxSteps bounds the steps of a call that are kept: of one that fails again and
+// again the first ones, and the last.
+const MaxSteps = 24
+
+// Call is one call as far as it got.
+type Call struct {
+	ID packet.ID
+	About
+	// A1, B1, B2 and A2 are when it was first sent, received, finished and answered;
+	// zero for what has not happened, or is not known.
+	A1, B1, B2, A2 time.Time
+	// Attempts is how often its execution was begun after the first time.
+	Attempts int
+	// Code is that of the exception that it ended with.
+	Code fault.Code
+	// Over: nothing will happen to it any more but that it is asked for again.
+	Over  bool
+	Steps []Step
+	// Skipped is how many steps there were besides.
+	Skipped int
+	// Sequence orders calls by when they became known.
+	Sequence uint64
+}
+
+// Failed reports whether something went wrong: it was refused, ended with an
+// exception, or had to be run again.
+func (c *Call) Failed() bool { return c.Code != fault.OK || c.Attempts > 0 }
+
+// note adds a step.
+func (c *Call) note(e *Event) {
+	s := e.Step
+	if s.Kind == Answered && !c.A2.IsZero() {
+		s.Kind = Recalled
+	}
+	first := func(at *time.Time) {
+		if at.IsZero() {
+			*at = s.Time
+		}
+	}
+	switch s.Kind {
+	case Delivered:
+		first(&c.B1)
+	case Replied:
+		first(&c.B2)
+		c.Over = c.Oneway
+	case Answered:
+		first(&c.A2)
+		c.Over = true
+	case Refused, Ended:
+		c.Over = true
+	}
+	if s.Kind != Recalled && e.Code != fault.OK {
+		c.Code = e.Code
+	}
+	c.Attempts = max(c.Attempts, int(s.Attempt))
+	if len(c.Steps) < MaxSteps {
+		c.Steps = append(c.Steps, s)
+		return
+	}
+	c.Steps[MaxSteps-1] = s
+	c.Skipped++
+}

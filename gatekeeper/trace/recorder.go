@@ -1,0 +1,204 @@
+package trace
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// DefaultCalls is how many calls a Recorder of the Gatekeeper's keeps.
+const DefaultCalls = 8192
+
+// Recorder keeps the latest calls. It is not safe for concurrent use.
+type Recorder struct {
+	ring     []entry // of sequence s at (s-1) % size; it grows up to that
+	size     int
+	index    map[packet.ID]uint64
+	children map[packet.ID]family // by parent, whether that is kept or not
+	next     uint64               // sequence number of the next call
+	dropped  uint64               // steps of calls that were not kept
+}
+
+// entry is a call, with its brothers: the sequence numbers of those that the same
+// parent has made before and after it; 0 is none.
+type entry struct {
+	Call
+	older, newer uint64
+}
+
+// family is the first and the last child of a parent that are kept.
+type family struct{ first, last uint64 }
+
+// New returns a Recorder of so many calls, 1 at least.
+func New(calls int) *Recorder {
+	return &Recorder{size: max(calls, 1), index: make(map[packet.ID]uint64), children: make(map[packet.ID]family), next: 1}
+}
+
+// Note tells what has happened to a call. A Sent of a call that is not known makes it
+// so; another step of one that is not known is dropped. It reports whether the call is
+// over with this step.
+func (r *Recorder) Note(e *Event) (over bool) {
+	seq, known := r.index[e.Call]
+	switch {
+	case known && e.Kind == Sent:
+		return false // again
+	case !known && e.Kind != Sent:
+		r.dropped++
+		return false
+	case !known:
+		seq = r.add(e)
+	}
+	k := r.at(seq)
+	was := k.Over
+	k.note(e)
+	return k.Over && !was
+}
+
+// Knows reports whether a call is kept.
+func (r *Recorder) Knows(id packet.ID) bool {
+	_, known := r.index[id]
+	return known
+}
+
+// Len is how many calls are kept.
+func (r *Recorder) Len() int { return len(r.index) }
+
+func (r *Recorder) at(seq uint64) *entry { return &r.ring[(seq-1)%uint64(r.size)] }
+
+// add makes a call known in the place of the oldest.
+func (r *Recorder) add(e *Event) uint64 {
+	seq := r.next
+	r.next++
+	if len(r.ring) < r.size {
+		r.ring = append(r.ring, entry{})
+	}
+	k := r.at(seq)
+	if k.Sequence != 0 {
+		r.forget(k)
+	}
+	steps := k.Steps[:0]
+	*k = entry{Call: Call{ID: e.Call, About: e.About, A1: e.Time, Steps: steps, Sequence: seq}}
+	r.index[e.Call] = seq
+	if !e.Parent.IsZero() {
+		f := r.children[e.Parent]
+		if k.older = f.last; k.older != 0 {
+			r.at(k.older).newer = seq
+		} else {
+			f.first = seq
+		}
+		f.last = seq
+		r.children[e.Parent] = f
+	}
+	return seq
+}
+
+// forget drops a call. It is the oldest, and so of its brothers.
+func (r *Recorder) forget(k *entry) {
+	delete(r.index, k.ID)
+	if k.Parent.IsZero() {
+		return
+	}
+	if k.newer == 0 {
+		delete(r.children, k.Parent)
+		return
+	}
+	r.at(k.newer).older = 0
+	f := r.children[k.Parent]
+	f.first = k.newer
+	r.children[k.Parent] = f
+}
+
+// copy returns a call that nobody shares.
+func (k *entry) copy() Call {
+	c := k.Call
+	c.Steps = slices.Clone(c.Steps)
+	return c
+}
+
+// Call returns a call.
+func (r *Recorder) Call(id packet.ID) (Call, bool) {
+	seq, known := r.index[id]
+	if !known {
+		return Call{}, false
+	}
+	return r.at(seq).copy(), true
+}
+
+// Leaf is a call in a Tree.
+type Leaf struct {
+	Call
+	Depth int // 0 for the root
+}
+
+// Tree returns the calls that belong together with one: from the outermost call on
+// whose behalf it was made, as far as that is kept, all that were made on its behalf,
+// each in front of those that it has made itself, which are in the order of their
+// beginning. Limit bounds them; more tells that there are others. It is empty if the
+// call is not known.
+func (r *Recorder) Tree(id packet.ID, limit int) (tree []Leaf, more bool) {
+	seq, known := r.index[id]
+	if !known {
+		return nil, false
+	}
+	for range r.ring { // a parent is older than its child; but ids come from nodes
+		up, ok := r.index[r.at(seq).Parent]
+		if !ok || r.at(seq).Parent.IsZero() || up >= seq {
+			break
+		}
+		seq = up
+	}
+	type place struct {
+		seq   uint64
+		depth int
+	}
+	for todo := []place{{seq, 0}}; len(todo) > 0; {
+		p := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if len(tree) >= limit {
+			return tree, true
+		}
+		k := r.at(p.seq)
+		tree = append(tree, Leaf{k.copy(), p.depth})
+		for child := r.children[k.ID].last; child != 0; child = r.at(child).older {
+			if child > p.seq {
+				todo = append(todo, place{child, p.depth + 1})
+			}
+		}
+	}
+	return tree, false
+}
+
+// Query selects calls; the zero value selects all.
+type Query struct {
+	Node   netip.Addr // caller or callee
+	Failed bool       // only those that Failed
+	Roots  bool       // only those that no other call that is kept has made
+	// Before, if not 0, is the sequence number of the last call of the page before.
+	Before uint64
+	Limit  int
+}
+
+// Recent returns calls, the latest first, after a look at scan of them at most; next is
+// the Before of the page that follows, 0 if there is none.
+func (r *Recorder) Recent(q Query, scan int) (page []Call, next uint64) {
+	seq := r.next - 1
+	if q.Before != 0 {
+		seq = min(seq, q.Before-1)
+	}
+	for ; seq > 0 && seq+uint64(r.size) >= r.next; seq-- {
+		if len(page) >= q.Limit || scan == 0 {
+			return page, seq + 1
+		}
+		scan--
+		if k := r.at(seq); k.Sequence == seq && q.matches(&k.Call) && !(q.Roots && r.Knows(k.Parent)) {
+			page = append(page, k.copy())
+		}
+	}
+	return page, 0
+}
+
+func (q *Query) matches(c *Call) bool {
+	return (!q.Node.IsValid() || c.Caller.Address == q.Node || c.Callee.Address == q.Node) &&
+		(!q.Failed || c.Failed())
+}
