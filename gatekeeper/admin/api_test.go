@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -75,6 +77,8 @@ func TestContract(t *testing.T) {
 		"/v1/nodes/" + b.callee.Address().String() + "/calls": 200, "/v1/nodes/fd00::9/calls": 404,
 		"/v1/pointers/" + b.a.String(): 200, "/v1/pointers/fd00::9": 404, "/v1/pointers/m1": 422,
 		"/v1/blades/s2/domain": 200, "/v1/blades/m1/domain": 200, "/v1/blades/m9/domain": 404,
+		"/v1/timelines": 200, "/v1/timelines?failed=true&roots=true&limit=2": 200, "/v1/timelines?node=fd00::9": 200, "/v1/timelines?cursor=x": 400, "/v1/timelines?failed=x": 422,
+		"/v1/calls/" + call + "/timeline": 200, "/v1/calls/" + strings.Repeat("0", 31) + "1/timeline": 404, "/v1/calls/x/timeline": 422,
 		"/v1/calls/" + call: 200, "/v1/calls/" + strings.Repeat("0", 31) + "1": 404, "/v1/calls/x": 422,
 		"/v1/rules": 200, "/v1/rules?table=dsm_access": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
 		"/v1/events/recent": 200, "/v1/events/recent?kind=access.denied&limit=2": 200, "/v1/events/recent?limit=-1": 422,
@@ -368,5 +372,51 @@ func TestPolicies(t *testing.T) {
 	}
 	if !slices.Equal(said, []string{"Arrays. fate-share", "Arrays.addRef none", "Arrays.addRef default", "Arrays. default"}) {
 		t.Errorf("events %q", said)
+	}
+}
+
+// What became of calls is told while they run, and when they are over.
+func TestTimelines(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	calls := map[string]string{} // by service
+	for _, k := range getAs[api.List[api.Call]](s, "/v1/calls").Items {
+		calls[k.Service] = k.ID
+	}
+	of := func(id string) api.Trace { return getAs[api.Trace](s, "/v1/calls/"+id+"/timeline") }
+	running := of(calls["Inner"])
+	if len(running.Calls) != 2 || running.Calls[0].ID != calls["Arrays"] || running.Calls[1].ID != calls["Inner"] || running.Calls[1].Depth != 1 ||
+		running.Calls[1].Parent != calls["Arrays"] || running.Calls[0].Over || running.Calls[0].B1.IsZero() || !running.Calls[0].B2.IsZero() {
+		t.Errorf("while they run: %+v", running)
+	}
+	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
+		c := arrays.NewArraysClient(b.caller.Client("Arrays", rpc.WithPolicy(policy)))
+		if _, err := c.IncrementRef(b.ctx, rpc.GlobalPointer(b.own), 64, 1); rpc.CodeOf(err) != rpc.PermissionDenied {
+			t.Errorf("a call with a pointer that somebody else has: %v", err)
+		}
+	}
+	for i, k := range getAs[api.List[api.Timeline]](s, "/v1/timelines?failed=true").Items {
+		if i > 1 || k.Code != "permission denied" || k.Method != "incrementRef" || !k.Over || k.Policy != []string{"recover", "none"}[i] {
+			t.Errorf("failed: %+v", k)
+		}
+	}
+	b.finish()
+	over := of(calls["Arrays"])
+	if len(over.Calls) != 2 {
+		t.Fatalf("when they are over: %+v", over)
+	}
+	outer, inner := over.Calls[0], over.Calls[1]
+	times := []time.Time{outer.A1, outer.B1, inner.A1, inner.B1, inner.B2, inner.A2, outer.B2, outer.A2}
+	if !slices.IsSortedFunc(times, time.Time.Compare) || outer.A1.IsZero() || !outer.Over || !inner.Over || outer.Code != "" || outer.Method != "addRef" ||
+		outer.Caller != b.caller.Address() || inner.Callee != b.nested.Address() || outer.Steps[0].Kind != "sent" {
+		t.Errorf("when they are over: %+v, times %v", over, times)
+	}
+	roots := getAs[api.List[api.Timeline]](s, "/v1/timelines?roots=true&node="+b.callee.Address().String()).Items
+	if len(roots) != 3 || roots[2].ID != calls["Arrays"] {
+		t.Errorf("calls that nobody else has made: %+v", roots)
+	}
+	all := getAs[api.List[api.Timeline]](s, "/v1/timelines").Items
+	if pages := inPages[api.Timeline](s, "/v1/timelines?limit=1"); !slices.EqualFunc(all, pages, func(a, b api.Timeline) bool { return a.ID == b.ID }) || len(all) < 2 {
+		t.Errorf("%d calls, in pages %d", len(all), len(pages))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -29,6 +30,8 @@ type Backend interface {
 	SetPolicy(ctx context.Context, service, method, policy string) error
 	Policies(ctx context.Context) ([]resources.MethodPolicy, error)
 	Policy(ctx context.Context, service, method string) (resources.MethodPolicy, error)
+	Timeline(ctx context.Context, call rpc.ID, limit int) (tree []trace.Leaf, more bool, err error)
+	Timelines(ctx context.Context, q trace.Query) (page []trace.Call, next uint64, err error)
 	Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error)
 	Tables() []string
 	Drain(ctx context.Context, blade, cause string) error

@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -55,6 +56,12 @@ func (stopped) Policies(context.Context) ([]resources.MethodPolicy, error) {
 }
 func (stopped) Policy(context.Context, string, string) (resources.MethodPolicy, error) {
 	return resources.MethodPolicy{}, gatekeeper.ErrStopped
+}
+func (stopped) Timeline(context.Context, rpc.ID, int) ([]trace.Leaf, bool, error) {
+	return nil, false, gatekeeper.ErrStopped
+}
+func (stopped) Timelines(context.Context, trace.Query) ([]trace.Call, uint64, error) {
+	return nil, 0, gatekeeper.ErrStopped
 }
 func (stopped) Drain(context.Context, string, string) error { return gatekeeper.ErrStopped }
 func (stopped) MarkFailed(context.Context, string, string) error {

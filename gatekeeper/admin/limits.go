@@ -31,6 +31,8 @@ const (
 	heartbeat = 15 * time.Second
 	// streamBatch is how many events a stream writes before it flushes.
 	streamBatch = 256
+	// maxTrace bounds the calls of one trace: with their steps, some 4 MiB.
+	maxTrace = 1000
 	// healthTimeout is how long the loop may take to prove that it is alive.
 	healthTimeout = 2 * time.Second
 	// minToken is the shortest token accepted, in bytes; generated ones have 43,

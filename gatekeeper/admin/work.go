@@ -52,6 +52,7 @@ func (s *Server) registerWork(h huma.API) {
 	get(h, "/v1/calls", "list-calls", "Work", "Calls under way, oldest first: the call graph", s.calls, http.StatusBadRequest)
 	get(h, "/v1/calls/{id}", "get-call", "Work", "One call that is under way or, if it is held, on record until its caller has settled it", s.call, http.StatusNotFound)
 	s.registerQuestions(h)
+	s.registerTimelines(h)
 	get(h, "/v1/rules", "list-rules", "Work", "The switch's table entries, read back from the switch now", s.rules, http.StatusBadRequest, http.StatusNotFound)
 	get(h, "/v1/denied", "list-denied", "Work", "The latest memory accesses that the switch has denied, oldest first", s.denied)
 	get(h, "/v1/events/recent", "list-events", "Events", "The latest events, oldest first", s.recent)

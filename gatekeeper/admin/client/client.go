@@ -213,6 +213,30 @@ func (c *Client) Calls(ctx context.Context, node netip.Addr) iter.Seq2[api.Call,
 	return all[api.Call](ctx, c, "/v1/calls", pages("node", text(node)))
 }
 
+// TimelineFilter selects calls; the zero value selects all.
+type TimelineFilter struct {
+	Node   netip.Addr // that made or served them
+	Failed bool       // refused, ended with an exception, or run again
+	Roots  bool       // made by no other call that is remembered
+}
+
+// Timelines yields the latest calls with all that has happened to them, the last one
+// first.
+func (c *Client) Timelines(ctx context.Context, f TimelineFilter) iter.Seq2[api.Timeline, error] {
+	flag := func(on bool) string {
+		if on {
+			return "true"
+		}
+		return ""
+	}
+	return all[api.Timeline](ctx, c, "/v1/timelines", pages("node", text(f.Node), "failed", flag(f.Failed), "roots", flag(f.Roots)))
+}
+
+// Timeline tells what became of a call, and of those that belong together with it.
+func (c *Client) Timeline(ctx context.Context, id string) (api.Trace, error) {
+	return get[api.Trace](ctx, c, "/v1/calls/"+url.PathEscape(id)+"/timeline", nil)
+}
+
 // Rules yields entries of a table of the switch, of all tables if that is "".
 func (c *Client) Rules(ctx context.Context, table string) iter.Seq2[api.Rule, error] {
 	return all[api.Rule](ctx, c, "/v1/rules", pages("table", table))

@@ -1,0 +1,45 @@
+package api
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Timeline is what became of one call, also after it is over.
+type Timeline struct {
+	ID      string     `json:"id" doc:"128 bits in hexadecimal" example:"00f3a6c41b9e7d5200000000000000a7"`
+	Parent  string     `json:"parent,omitempty" doc:"The execution that made it: a call's id, or a durable main's; absent for a plain client"`
+	Depth   int        `json:"depth" doc:"In a trace: how many of the calls before it wait for it; else 0"`
+	Caller  netip.Addr `json:"caller,omitzero" format:"ipv6"`
+	Callee  netip.Addr `json:"callee,omitzero" format:"ipv6" doc:"Absent if it was refused before it had one"`
+	Service string     `json:"service,omitempty"`
+	Method  string     `json:"method"`
+	Policy  string     `json:"policy" example:"recover"`
+	Oneway  bool       `json:"oneway,omitempty" doc:"Nobody waits for it"`
+	Sampled bool       `json:"sampled,omitempty" doc:"It was not held: its times are those of the switch's samples, which come late or get lost, and b1 and b2 are not known"`
+
+	A1       time.Time `json:"a1" doc:"When it was sent"`
+	B1       time.Time `json:"b1,omitzero" doc:"When its callee first got it"`
+	B2       time.Time `json:"b2,omitzero" doc:"When its callee had finished it"`
+	A2       time.Time `json:"a2,omitzero" doc:"When its reply went to the caller"`
+	Over     bool      `json:"over" doc:"It has been answered, refused or given up"`
+	Code     string    `json:"code,omitempty" doc:"Of the exception that it ended with" example:"permission denied"`
+	Attempts int       `json:"attempts,omitempty" doc:"How often its execution was begun again after a failure"`
+	Steps    []Step    `json:"steps" doc:"Everything that has happened to it"`
+	Skipped  int       `json:"skipped,omitempty" doc:"How many steps there were before the last one besides"`
+}
+
+// Step is something that has happened to a call.
+type Step struct {
+	Time    time.Time  `json:"time"`
+	Kind    string     `json:"kind" enum:"sent,delivered,replied,committing,answered,refused,ended,replayed,rolling back,rolled back,recalled" doc:"sent a1; delivered b1; replied b2; committing: its memory is being made final; answered a2; refused or ended: with an exception; rolling back, rolled back: its node has failed, and what it did is taken back; replayed: delivered again; recalled: the same answer again"`
+	Node    netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Where"`
+	Attempt int        `json:"attempt,omitempty" doc:"How often its execution had been begun before"`
+}
+
+// Trace is the calls that belong together.
+type Trace struct {
+	Call  string     `json:"call" doc:"The one that was asked about"`
+	Calls []Timeline `json:"calls" doc:"From the outermost call on whose behalf it was made, as far as that is remembered, all that were made on its behalf; each in front of those that it has made itself"`
+	More  bool       `json:"more,omitempty" doc:"There are others"`
+}

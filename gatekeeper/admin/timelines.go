@@ -1,0 +1,68 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+)
+
+type timelinesInput struct {
+	PageInput
+	Node   netip.Addr `query:"node" format:"ipv6" doc:"Only calls that this node has made or served"`
+	Failed bool       `query:"failed" doc:"Only calls that were refused, ended with an exception, or had to be run again"`
+	Roots  bool       `query:"roots" doc:"Only calls that no other remembered call has made"`
+}
+
+// registerTimelines serves what became of the latest calls.
+func (s *Server) registerTimelines(h huma.API) {
+	get(h, "/v1/timelines", "list-timelines", "Work", "The latest calls with all that has happened to them, also when they are over; the last one first", s.timelines, http.StatusBadRequest)
+	get(h, "/v1/calls/{id}/timeline", "get-timeline", "Questions", "What became of a call, and of those that belong together with it", s.timeline, http.StatusNotFound)
+}
+
+func (s *Server) timelines(ctx context.Context, in *timelinesInput) (out api.List[api.Timeline], err error) {
+	q := trace.Query{Node: in.Node, Failed: in.Failed, Roots: in.Roots, Limit: in.Limit}
+	if in.Cursor != "" {
+		if q.Before, err = strconv.ParseUint(in.Cursor, 10, 64); err != nil || q.Before == 0 {
+			return out, newProblem(http.StatusBadRequest, "cursor: "+strconv.Quote(in.Cursor)+" is none")
+		}
+	}
+	page, next, err := s.backend.Timelines(ctx, q)
+	out.Items = each(page, func(c *trace.Call) api.Timeline { return timelineOf(c, 0) })
+	if next != 0 {
+		out.Next = strconv.FormatUint(next, 10)
+	}
+	return out, err
+}
+
+func (s *Server) timeline(ctx context.Context, in *callInput) (out api.Trace, err error) {
+	id, err := parseID(in.ID)
+	if err != nil {
+		return out, newProblem(http.StatusUnprocessableEntity, err.Error())
+	}
+	tree, more, err := s.backend.Timeline(ctx, id, maxTrace)
+	if err == nil && len(tree) == 0 {
+		err = newProblem(http.StatusNotFound, "call "+in.ID+" is not among those that are remembered")
+	}
+	return api.Trace{Call: in.ID, More: more, Calls: each(tree, func(l *trace.Leaf) api.Timeline { return timelineOf(&l.Call, l.Depth) })}, err
+}
+
+func timelineOf(c *trace.Call, depth int) api.Timeline {
+	t := api.Timeline{
+		ID: c.ID.String(), Depth: depth, Caller: c.Caller.Address, Callee: c.Callee.Address, Service: c.Service, Method: c.Method,
+		Policy: c.Policy.String(), Oneway: c.Oneway, Sampled: c.Sampled, A1: c.A1, B1: c.B1, B2: c.B2, A2: c.A2,
+		Over: c.Over, Code: codeOf(c.Code), Attempts: c.Attempts, Skipped: c.Skipped,
+		Steps: each(c.Steps, func(s *trace.Step) api.Step {
+			return api.Step{Time: s.Time, Kind: s.Kind.String(), Node: s.Node.Address, Attempt: int(s.Attempt)}
+		}),
+	}
+	if !c.Parent.IsZero() {
+		t.Parent = c.Parent.String()
+	}
+	return t
+}
