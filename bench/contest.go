@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/bench/agent"
 	"github.com/bifrost-rack/bifrost/bench/peer"
@@ -47,6 +48,9 @@ func (c contest) run(ctx context.Context, l *Lab, e *report.Experiment) error {
 	peers, notes, err := l.able(c.peers)
 	if err != nil {
 		return err
+	}
+	if len(peers) == 0 {
+		return fmt.Errorf("nothing of it can be measured here: %s", strings.Join(notes, "; "))
 	}
 	e.Notes = append(e.Notes, notes...)
 	var entrants []*entrant

@@ -6,7 +6,9 @@ internal/rackaddr and rack/plan.
 """
 
 import ipaddress
+import json
 import os
+import re
 import shutil
 
 BLADE_PREFIX = ipaddress.IPv6Network("fd00:b1f0:0:1::/64")
@@ -21,7 +23,10 @@ CPU_PORT = 510
 DEVICE_ID = 1
 MTU = 65535
 MIN_MTU, MAX_MTU = 1280, 65535
+OVS_MTU = 9000  # the thesis's
 MAX_BLADES = 500  # switch ports below the CPU port
+MAX_MEMORY = 255  # what the machine byte of a pointer tells apart
+MAX_MBIT = 1000000  # bandwidth of a link, Mbit/s
 CAPACITY = 1 << 30  # bytes of a memory blade
 NODES = 64  # concurrent nodes of a compute blade
 
@@ -113,7 +118,57 @@ def gatekeeper_command(binary, socket, mtu=MTU):
         "--device-id", str(DEVICE_ID), "--mtu", str(mtu),
         "--dsm-prefix", str(DSM_PREFIX),
         "--admin-addr", "unix:" + os.path.join(os.path.dirname(socket), "admin.sock"),
+        "--log", os.path.join(os.path.dirname(socket), "gatekeeper-log"),
     ]
+
+
+OVS_SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
+
+
+def ovs_paths(directory):
+    """Returns where an Open vSwitch of its own keeps its things."""
+    return {
+        "conf": os.path.join(directory, "conf.db"),
+        "db": os.path.join(directory, "db.sock"),
+        "control": os.path.join(directory, "ovs.ctl"),
+    }
+
+
+def ovs_create_command(at):
+    """Returns the command that makes the database."""
+    return ["ovsdb-tool", "create", at["conf"], OVS_SCHEMA]
+
+
+def ovs_database_command(at):
+    """Returns the command of the database's server."""
+    return [
+        "ovsdb-server", at["conf"], "--remote=punix:" + at["db"],
+        "--unixctl=" + at["db"] + ".ctl", "--no-chdir",
+    ]
+
+
+def ovs_init_command(at):
+    """Returns the command that begins the configuration. Super-packets stay whole."""
+    return [
+        "ovs-vsctl", "--db=unix:" + at["db"], "--timeout=10", "--no-wait", "--", "init",
+        "--", "set", "Open_vSwitch", ".", "other_config:userspace-tso-enable=true",
+    ]
+
+
+def ovs_switch_command(at):
+    """Returns the command of the switch."""
+    return ["ovs-vswitchd", "unix:" + at["db"], "--unixctl=" + at["control"], "--no-chdir"]
+
+
+def ovs_ports_command(at, ports):
+    """Returns the command that makes the bridge and gives it its ports."""
+    command = [
+        "ovs-vsctl", "--db=unix:" + at["db"], "--timeout=10", "add-br", "br0",
+        "--", "set", "bridge", "br0", "datapath_type=netdev",
+    ]
+    for port in ports:
+        command += ["--", "add-port", "br0", port]
+    return command
 
 
 def compute_command(binary, blade, iface, nodes=NODES):
@@ -146,6 +201,78 @@ def quiet_settings():
     }
 
 
+def names(kind, number):
+    """Returns the names of a number of blades of a kind: c1, s1, s2, … as in the
+    thesis for compute, m1, m2, … for memory."""
+    if not 1 <= number <= MAX_BLADES:
+        raise LayoutError("--%s %d: use 1 to %d" % (kind, number, MAX_BLADES))
+    if kind == "memory":
+        if number > MAX_MEMORY:
+            raise LayoutError("--memory %d: a pointer tells %d apart" % (number, MAX_MEMORY))
+        return tuple("m%d" % n for n in range(1, number + 1))
+    return ("c1",) + tuple("s%d" % n for n in range(1, number))
+
+
+def programs(compute):
+    """Returns the programs of PROGRAMS whose blades are there."""
+    return tuple(p for p in PROGRAMS if p[0] in compute)
+
+
+def delay(text):
+    """Checks a link delay such as 1ms or 200us; returns it."""
+    if not re.fullmatch(r"[1-9][0-9]{0,6}(us|ms|s)", text):
+        raise LayoutError("--delay %s: use a number and us, ms or s, such as 500us" % text)
+    return text
+
+
+def bandwidth(text):
+    """Checks a link bandwidth in Mbit/s; returns it as a number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value <= MAX_MBIT:
+        raise LayoutError("--bandwidth %s: use Mbit/s, up to %d" % (text, MAX_MBIT))
+    return value
+
+
+def shaping(link_delay, link_bandwidth, mtu):
+    """Returns the tc commands, without the interface's name, that shape a link.
+
+    The token bucket holds at least two packets of the MTU, as it must.
+    """
+    commands = []
+    if link_bandwidth:
+        burst = max(2 * mtu, int(link_bandwidth * 1e6 / 8 / 250))
+        commands.append((
+            "tbf",
+            ["rate", "%gmbit" % link_bandwidth, "burst", str(burst), "latency", "50ms"],
+        ))
+    if link_delay:
+        commands.append(("netem", ["delay", link_delay]))
+    return commands
+
+
+def rack_cpus(count):
+    """Returns the CPUs of everything but clients and servers of an experiment, as
+    bench.AssignCPUs in Go."""
+    return set(range(max(1, count - 2)))
+
+
+def describe(switch, mtu, blades):
+    """Returns what `bifrost bench --mininet` reads, as JSON; blades are tuples of
+    name, process id and address."""
+    return json.dumps({
+        "switch": switch, "mtu": mtu, "protected": switch in P4_SWITCHES,
+        "blades": [{"name": n, "pid": pid, "address": a} for n, pid, a in blades],
+    })
+
+
+def bench_command(binary, description, experiment, more=()):
+    """Returns the command of an experiment."""
+    return [binary, "bench", experiment, "--mininet", description, *more]
+
+
 def missing_packages(switch, which=shutil.which):
     """Returns the Debian packages that a switch needs and that are missing."""
     needed = dict(PACKAGES, **SWITCH_PACKAGES.get(switch, {}))
@@ -161,10 +288,17 @@ def check_packages(switch, which=shutil.which):
         )
 
 
-def check_mtu(mtu):
-    """Raises LayoutError if an MTU is out of range; returns it otherwise."""
-    if not MIN_MTU <= mtu <= MAX_MTU:
-        raise LayoutError("--mtu %d: use %d to %d" % (mtu, MIN_MTU, MAX_MTU))
+def default_mtu(switch):
+    """Returns the MTU that a switch gets, in bytes."""
+    return OVS_MTU if switch == "ovs" else MTU
+
+
+def check_mtu(mtu, switch="bifrost"):
+    """Raises LayoutError if an MTU is out of range; returns it otherwise. Open
+    vSwitch in user space loses packets as large as the others carry."""
+    largest = OVS_MTU if switch == "ovs" else MAX_MTU
+    if not MIN_MTU <= mtu <= largest:
+        raise LayoutError("--mtu %d: use %d to %d with %s" % (mtu, MIN_MTU, largest, switch))
     return mtu
 
 

@@ -8,7 +8,7 @@ They can be used in other scripts, alone or by the classes of rack.py:
 import os
 
 from mininet.log import info
-from mininet.node import Host, OVSSwitch, Switch
+from mininet.node import Host, Switch
 from mininet.nodelib import LinuxBridge
 
 import layout
@@ -33,6 +33,25 @@ def set_mtu(node, mtu):
     for intf in node.intfList():
         if intf.name != "lo":
             run(node, "ip", "link", "set", "dev", intf.name, "mtu", mtu)
+
+
+def shape(node, intf, commands):
+    """Shapes what leaves by an interface with layout.shaping's commands.
+
+    A kind that this kernel does not have is named in the error.
+    """
+    parent = ["root", "handle", "1:"]
+    for kind, options in commands:
+        command = ["tc", "qdisc", "add", "dev", intf, *parent, kind, *options]
+        out, err, status = node.pexec([str(c) for c in command])
+        if status and "kind is unknown" in out + err:
+            raise NodeError(
+                "this kernel has no %s (CONFIG_NET_SCH_%s): it cannot give links %s"
+                % (kind, kind.upper(), {"netem": "a delay", "tbf": "a bandwidth"}[kind])
+            )
+        if status:
+            raise NodeError("%s: %s: %s" % (node.name, " ".join(command), out + err))
+        parent = ["parent", "1:1", "handle", "2:"]
 
 
 class P4Switch(Switch):
@@ -131,17 +150,57 @@ class BridgeSwitch(LinuxBridge):
         super().start(controllers)
 
 
-class OvsSwitch(OVSSwitch):
-    """Open vSwitch as a learning switch in user space: a baseline, no P4."""
+class OvsSwitch(Switch):
+    """Open vSwitch as a learning switch in user space: a baseline, no P4.
 
-    def __init__(self, name, mtu=layout.MTU, **params):
+    It is one of its own, with its database, in a namespace of its own: it needs
+    no service of the machine and leaves nothing in one.
+    """
+
+    controlIntf = None
+
+    def __init__(self, name, mtu=layout.MTU, directory=None, **params):
+        """name: of the switch
+        mtu: of all ports, in bytes
+        directory: where database, sockets and logs go"""
+        params.update(inNamespace=True)
         params.setdefault("dpid", "1")
-        super().__init__(name, datapath="user", failMode="standalone", **params)
+        super().__init__(name, **params)
         self.mtu = mtu
+        self.directory = directory
+        self.processes = []
+        run(self, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
 
     def start(self, controllers):
+        """Starts database and switch, and gives it its ports."""
         set_mtu(self, self.mtu)
-        super().start(controllers)
+        at = layout.ovs_paths(self.directory)
+        run(self, *layout.ovs_create_command(at))
+        self._start("ovsdb", layout.ovs_database_command(at), at["db"])
+        run(self, *layout.ovs_init_command(at))
+        self._start("ovs", layout.ovs_switch_command(at), at["control"])
+        ports = [i.name for i in self.intfList() if i.name != "lo"]
+        run(self, *layout.ovs_ports_command(at, ports))
+
+    def _start(self, what, command, socket):
+        p = process.Process(
+            self, "%s-%s" % (self.name, what), command, self.directory, "listen", socket,
+            env={"OVS_RUNDIR": self.directory, "OVS_LOGDIR": self.directory},
+        )
+        self.processes.append(p)
+        p.wait_ready()
+
+    def stop(self, deleteIntfs=True):
+        """Stops switch and database."""
+        while self.processes:
+            self.processes.pop().stop()
+        super().stop(deleteIntfs)
+
+    def terminate(self):
+        """Ends whatever else was started here, and the node."""
+        if self.shell:
+            process.kill_members(self.pid)
+        super().terminate()
 
 
 class Blade(Host):

@@ -42,13 +42,15 @@ class Process:
     connections), a line of its output that holds a text ("print"), or "start".
     """
 
-    def __init__(self, node, name, command, directory, ready="start", what=None):
+    def __init__(
+        self, node, name, command, directory, ready="start", what=None, env=None
+    ):
         self.name = name
         self.log = os.path.join(directory, name + ".log")
         self._ready = getattr(self, "_ready_" + ready)
         self._what = what
         self._notify = None
-        env = dict(os.environ)
+        env = dict(os.environ, **(env or {}))
         env.pop("NOTIFY_SOCKET", None)
         if ready == "notify":
             path = os.path.join(directory, name + ".notify")
@@ -125,6 +127,29 @@ class Process:
     def _ready_print(self):
         with open(self.log, "r", errors="replace") as log:
             return any(self._what in line for line in log if line.endswith("\n"))
+
+
+def run(command, popen=subprocess.Popen, env=None):
+    """Runs a command on this terminal; returns its exit status. It ends with
+    this program, also when that is interrupted."""
+    child = popen(
+        command, stdin=None, stdout=None, stderr=None, env=env, preexec_fn=die_with_parent
+    )
+    try:
+        return child.wait()
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            try:
+                child.wait(STOP_GRACE)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def keep_to(cpus):
+    """Keeps this program, and what it starts, on some of the machine's CPUs."""
+    os.sched_setaffinity(0, cpus)
 
 
 def make_directory():

@@ -3,6 +3,9 @@
 
     sudo /usr/bin/python3 mininet/rack.py --cli
     sudo /usr/bin/python3 mininet/rack.py --run 'arrays add --by reference'
+    sudo /usr/bin/python3 mininet/rack.py --experiment ping-overhead --quick
+    sudo /usr/bin/python3 mininet/rack.py --switch ovs --experiment ping-overhead
+    sudo /usr/bin/python3 mininet/rack.py --compute 8 --memory 2 --bandwidth 10000 --cli
 
 Other scripts import RackTopo and Rack from here, and the node classes from
 nodes.py. Needs Debian's mininet (2.3), hence /usr/bin/python3.
@@ -12,7 +15,6 @@ import argparse
 import os
 import shutil
 import signal
-import subprocess
 import sys
 
 import layout
@@ -39,7 +41,7 @@ SWITCHES = {
 }
 
 # Switches that understand checksums left to the interface.
-OFFLOAD = {"bifrost": True, "bmv2": False, "ovs": False, "bridge": True}
+OFFLOAD = {"bifrost": True, "bmv2": False, "ovs": True, "bridge": True}
 
 
 class RackTopo(Topo):
@@ -57,6 +59,8 @@ class RackTopo(Topo):
         if len(compute) + len(memory) > layout.MAX_BLADES:
             raise layout.LayoutError("at most %d blades" % layout.MAX_BLADES)
         own = common if p4 else {"mtu": common["mtu"]}
+        if switch == "ovs":
+            own["directory"] = common["directory"]
         self.addSwitch("switch", cls=SWITCHES[switch], **own)
         common["offload"] = OFFLOAD[switch]
         for port, name in enumerate((*compute, *memory), 1):
@@ -82,17 +86,24 @@ class Rack(Mininet):
 
     def __init__(
         self, switch="bifrost", bifrost=None, mtu=layout.MTU, compute=layout.COMPUTE,
-        memory=layout.MEMORY, capacity=layout.CAPACITY, programs=layout.PROGRAMS
+        memory=layout.MEMORY, capacity=layout.CAPACITY, programs=layout.PROGRAMS,
+        delay=None, bandwidth=None
     ):
         """switch: bifrost or bmv2; ovs or bridge for baselines only
         bifrost: path of the binary (default: ../bin/bifrost, or on PATH)
         mtu: in bytes
         compute, memory: names of the blades
         capacity: bytes of each memory blade
-        programs: what runs from the start, as layout.PROGRAMS"""
+        programs: what runs from the start, as layout.PROGRAMS
+        delay: of each link and direction, such as "1ms"
+        bandwidth: of each link and direction, in Mbit/s"""
+        self.switch_kind = switch
+        self.mtu = mtu
+        self.shaping = layout.shaping(delay, bandwidth, mtu)
         self.p4 = switch in layout.P4_SWITCHES
         layout.check_packages(switch)
-        layout.check_mtu(mtu)
+        layout.check_mtu(mtu, switch)
+        self.bench_binary = bifrost
         self.bifrost = layout.find_bifrost(bifrost) if self.p4 else None
         self.programs = [
             (blade, [layout.find_program(command[0], self.bifrost), *command[1:]], text)
@@ -108,6 +119,7 @@ class Rack(Mininet):
     def start(self):
         """Builds and starts everything; all blades are registered on return."""
         super().start()
+        self._shape()
         if not self.p4:
             self._know_each_other()
         for blade in self.hosts:
@@ -117,6 +129,25 @@ class Rack(Mininet):
         for blade, command, text in self.programs:
             name = "%s-%s" % (blade, os.path.basename(command[0]))
             self[blade].start_program(name, command, "print", text).wait_ready()
+
+    def _shape(self):
+        """Gives every link its delay and bandwidth, in both directions."""
+        switch = self["switch"]
+        for port, blade in enumerate(self.hosts, 1):
+            nodes.shape(blade, blade.defaultIntf().name, self.shaping)
+            nodes.shape(switch, switch.intfs[port].name, self.shaping)
+
+    def experiment(self, name, more=()):
+        """Runs an experiment of `bifrost bench` on this rack; returns its exit
+        status. It runs in the machine's own network and starts what it needs on
+        the blades."""
+        description = os.path.join(self.directory, "topology.json")
+        with open(description, "w") as out:
+            out.write(layout.describe(
+                self.switch_kind, self.mtu, [(h.name, h.pid, h.address) for h in self.hosts]
+            ))
+        command = layout.bench_command(self.bench_binary, description, name, more)
+        return process.run(command)
 
     def _know_each_other(self):
         """Static neighbours, for switches that only know MAC addresses."""
@@ -148,20 +179,7 @@ class Rack(Mininet):
         env = dict(os.environ)
         if self.bifrost:
             env["PATH"] = os.path.dirname(self.bifrost) + os.pathsep + env["PATH"]
-        child = self[blade].popen(
-            ["sh", "-c", command], stdin=None, stdout=None, stderr=None, env=env,
-            preexec_fn=process.die_with_parent,
-        )
-        try:
-            return child.wait()
-        finally:
-            if child.poll() is None:  # an interrupt: the command is to end, too
-                child.terminate()
-                try:
-                    child.wait(process.STOP_GRACE)
-                except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.wait()
+        return process.run(["sh", "-c", command], self[blade].popen, env)
 
 
 def parse(args):
@@ -176,9 +194,23 @@ def parse(args):
         help="what joins the blades (default: %(default)s)",
     )
     p.add_argument("--bifrost", metavar="PATH", help="the bifrost binary")
-    p.add_argument("--mtu", type=int, default=layout.MTU, help="bytes (default: %(default)s)")
+    p.add_argument(
+        "--mtu", type=int, help="bytes (default: %d, with ovs %d)" % (layout.MTU, layout.OVS_MTU)
+    )
     p.add_argument("--cli", action="store_true", help="Mininet's command line")
     p.add_argument("--run", metavar="CMD", help="run CMD on c1; its exit status is ours")
+    p.add_argument(
+        "--experiment", metavar="NAME",
+        help="run an experiment of `bifrost bench` (its help lists them); its exit status is ours",
+    )
+    p.add_argument("--quick", action="store_true", help="a short form of the experiment")
+    p.add_argument("--out", metavar="DIR", help="where the experiment's report and pictures go")
+    p.add_argument(
+        "--compute", type=int, metavar="N", help="compute blades: c1, s1, s2, … (default: 3)"
+    )
+    p.add_argument("--memory", type=int, metavar="N", help="memory blades: m1, … (default: 3)")
+    p.add_argument("--delay", metavar="TIME", help="of each link and direction, such as 500us")
+    p.add_argument("--bandwidth", metavar="MBIT", help="of each link and direction, in Mbit/s")
     p.add_argument("-v", "--verbose", action="store_true", help="show each step")
     return p.parse_args(args)
 
@@ -193,14 +225,36 @@ def main(args):
     for sig in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, lambda number, _: sys.exit(128 + number))
     try:
-        rack = Rack(options.switch, options.bifrost, options.mtu)
-        with rack:
+        with make(options) as rack:
             return use(rack, options)
     except KeyboardInterrupt:
         return 130
     except (layout.LayoutError, nodes.NodeError, process.ProcessError) as e:
         print("rack.py:", e, file=sys.stderr)
         return 1
+
+
+def make(options):
+    """Returns the rack that the options describe, not started."""
+    compute, memory = layout.COMPUTE, layout.MEMORY
+    if options.compute is not None:
+        compute = layout.names("compute", options.compute)
+    if options.memory is not None:
+        memory = layout.names("memory", options.memory)
+    programs = layout.programs(compute)
+    bifrost = options.bifrost
+    if options.experiment is not None:
+        programs = ()  # they would only take part in what is measured
+        bifrost = layout.find_bifrost(bifrost)
+        process.keep_to(layout.rack_cpus(os.cpu_count()))
+    mtu = options.mtu
+    if mtu is None:
+        mtu = layout.default_mtu(options.switch)
+    return Rack(
+        options.switch, bifrost, mtu, compute, memory, programs=programs,
+        delay=layout.delay(options.delay) if options.delay else None,
+        bandwidth=layout.bandwidth(options.bandwidth) if options.bandwidth else None,
+    )
 
 
 def use(rack, options):
@@ -214,9 +268,14 @@ def use(rack, options):
     status = 0
     if options.run is not None:
         status = rack.run_on("c1", options.run)
+    if options.experiment is not None:
+        more = ["--quick"] if options.quick else []
+        if options.out:
+            more += ["--out", options.out]
+        status = status or rack.experiment(options.experiment, more)
     if options.cli:
         CLI(rack)
-    if options.run is None and not options.cli:
+    if options.run is None and options.experiment is None and not options.cli:
         names = " ".join("%s=%s" % (h.name, h.address) for h in rack.hosts)
         print("the rack works:", names)
     return status

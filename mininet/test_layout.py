@@ -1,5 +1,6 @@
 """Tests of layout.py: python3 -m unittest discover -s mininet"""
 
+import json
 import os
 import unittest
 
@@ -45,7 +46,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(
             " ".join(layout.gatekeeper_command("/b", "/s.sock", 9000)),
             "/b gatekeeper --switch unix:/s.sock --device-id 1 --mtu 9000"
-            " --dsm-prefix 16 --admin-addr unix:/admin.sock",
+            " --dsm-prefix 16 --admin-addr unix:/admin.sock --log /gatekeeper-log",
         )
         self.assertEqual(
             " ".join(layout.compute_command("/b", "c1", "c1-eth0")),
@@ -54,6 +55,67 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(
             " ".join(layout.memory_command("/b", "m1", "m1-eth0", 1, 1 << 20)),
             "/b memory --blade m1 --iface m1-eth0 --capacity 1048576 --machine 1",
+        )
+
+
+class TopologyTest(unittest.TestCase):
+    """Other racks than the thesis's, and what an experiment is told of one."""
+
+    def test_names(self):
+        self.assertEqual(layout.names("compute", 3), layout.COMPUTE)
+        self.assertEqual(layout.names("memory", 3), layout.MEMORY)
+        self.assertEqual(layout.names("compute", 1), ("c1",))
+        self.assertEqual(len(set(layout.names("compute", 500))), 500)
+        self.assertEqual(layout.names("memory", 255)[-1], "m255")
+
+    def test_programs(self):
+        self.assertEqual(layout.programs(layout.COMPUTE), layout.PROGRAMS)
+        self.assertEqual([p[0] for p in layout.programs(("c1", "s1"))], ["s1"])
+
+    def test_shaping(self):
+        self.assertEqual(layout.shaping(None, None, 9000), [])
+        self.assertEqual(
+            layout.shaping("1ms", 1000, 65535),
+            [
+                ("tbf", ["rate", "1000mbit", "burst", "500000", "latency", "50ms"]),
+                ("netem", ["delay", "1ms"]),
+            ],
+        )
+        # The bucket holds two packets, however slow the link.
+        self.assertEqual(layout.shaping(None, 1, 65535)[0][1][3], "131070")
+
+    def test_description(self):
+        got = json.loads(layout.describe("ovs", 9000, [("c1", 7, "fd00:b1f0:0:1::1")]))
+        self.assertEqual(got, {
+            "switch": "ovs", "mtu": 9000, "protected": False,
+            "blades": [{"name": "c1", "pid": 7, "address": "fd00:b1f0:0:1::1"}],
+        })
+        self.assertTrue(json.loads(layout.describe("bmv2", 9000, []))["protected"])
+
+    def test_experiment(self):
+        self.assertEqual(
+            " ".join(layout.bench_command("/b", "/d.json", "call-chain", ["--quick"])),
+            "/b bench call-chain --mininet /d.json --quick",
+        )
+        self.assertEqual(layout.rack_cpus(1), {0})
+        self.assertEqual(layout.rack_cpus(2), {0})
+        self.assertEqual(layout.rack_cpus(4), {0, 1})
+
+
+class OvsTest(unittest.TestCase):
+    """An Open vSwitch of its own keeps everything in the emulation's directory."""
+
+    def test_commands(self):
+        at = layout.ovs_paths("/d")
+        for command in (
+            layout.ovs_create_command(at), layout.ovs_database_command(at),
+            layout.ovs_init_command(at), layout.ovs_switch_command(at),
+            layout.ovs_ports_command(at, ["p1", "p2"]),
+        ):
+            self.assertIn("/d/", " ".join(command))
+        self.assertEqual(
+            layout.ovs_ports_command(at, ["p1", "p2"])[-6:],
+            ["--", "add-port", "br0", "p1", "--", "add-port", "br0", "p2"][-6:],
         )
 
 
@@ -66,6 +128,27 @@ class BadInputTest(unittest.TestCase):
         for mtu in (-1, 0, 1279, 65536):
             with self.assertRaisesRegex(layout.LayoutError, "1280 to 65535"):
                 layout.check_mtu(mtu)
+        self.assertEqual(layout.check_mtu(layout.default_mtu("ovs"), "ovs"), 9000)
+        with self.assertRaisesRegex(layout.LayoutError, "1280 to 9000 with ovs"):
+            layout.check_mtu(9001, "ovs")
+
+    def test_blades(self):
+        for kind, number in (
+            ("compute", 0), ("compute", -1), ("compute", 501), ("memory", 0), ("memory", 256)
+        ):
+            with self.assertRaisesRegex(layout.LayoutError, "--%s %d" % (kind, number)):
+                layout.names(kind, number)
+
+    def test_links(self):
+        for text in ("1ms", "200us", "2s"):
+            self.assertEqual(layout.delay(text), text)
+        for text in ("", "0ms", "-1ms", "1.5ms", "1", "1m", "1ms; rm"):
+            with self.assertRaisesRegex(layout.LayoutError, "--delay"):
+                layout.delay(text)
+        self.assertEqual(layout.bandwidth("2.5"), 2.5)
+        for text in ("", "x", "0", "-1", "nan", "inf", "1e9"):
+            with self.assertRaisesRegex(layout.LayoutError, "--bandwidth"):
+                layout.bandwidth(text)
 
     def test_packages(self):
         def only(*there):

@@ -110,6 +110,11 @@ class RackTest(unittest.TestCase):
     def test_bad_input(self):
         for args, want in (
             (("--mtu", "100"), "1280 to 65535"),
+            (("--mtu", "65535", "--switch", "ovs"), "1280 to 9000"),
+            (("--compute", "0"), "--compute 0"),
+            (("--memory", "256"), "--memory 256"),
+            (("--delay", "soon"), "--delay soon"),
+            (("--bandwidth", "-1"), "--bandwidth -1"),
             (("--bifrost", "/no/such/file"), "/no/such/file is not there"),
             (("--switch", "hub"), "invalid choice"),
         ):
@@ -131,6 +136,58 @@ class RackTest(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("2 calls with 16384 bytes verified", done.stdout)
+        self.check_nothing_left()
+
+    def test_experiment(self):
+        """An experiment runs on the blades, and only what a bridge carries."""
+        done = self.rack(
+            "--switch", "bridge", "--bifrost", BIFROST, "--experiment", "ping-overhead", "--quick"
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("raw UDP", done.stdout)
+        self.assertIn("gRPC-Go", done.stdout)
+        self.assertIn("baselines only", done.stdout)
+        self.check_nothing_left()
+
+    def test_experiment_that_fails(self):
+        for name, want in (
+            ("no-such-thing", "no experiment"), ("exactly-once", "baselines only")
+        ):
+            done = self.rack(
+                "--switch", "bridge", "--bifrost", BIFROST, "--experiment", name, "--quick"
+            )
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(want, done.stderr)
+            self.check_nothing_left()
+
+    def test_other_topology(self):
+        """Blades by number, links with a bandwidth that the kernel enforces."""
+        done = self.rack(
+            "--switch", "bridge", "--compute", "2", "--memory", "1", "--bandwidth", "100",
+            "--run", "ping -c 1 fd00:b1f0:0:1::3 >&2 && tc qdisc show dev c1-eth0",
+        )
+        if "no tbf" in done.stderr:
+            self.assertEqual(done.returncode, 1)
+        else:
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("rate 100Mbit", done.stdout)
+        self.check_nothing_left()
+
+    def test_delay(self):
+        """A delay is there, or refused by the name of what the kernel lacks."""
+        done = self.rack(
+            "--switch", "bridge", "--delay", "20ms", "--run", "tc qdisc show dev c1-eth0"
+        )
+        if done.returncode:
+            self.assertIn("this kernel has no netem", done.stderr)
+        else:
+            self.assertIn("delay 20ms", done.stdout)
+        self.check_nothing_left()
+
+    @unittest.skipUnless(shutil.which("ovs-vswitchd"), "apt-get install openvswitch-switch")
+    def test_ovs(self):
+        done = self.rack("--switch", "ovs", "--run", "ping -c 1 fd00:b1f0:0:1::6")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.check_nothing_left()
 
     def test_killed(self):
