@@ -51,7 +51,7 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.cacert, "grpc-server-cacert", "", "PEM `FILE` with the CA that controllers' certificates come from")
 	f.BoolVar(&o.clientAuth, "grpc-server-with-client-auth", false, "require a certificate from controllers")
 
-	f.StringVarP(&o.logLevel, "log-level", "L", "info", "trace (every packet), debug, info, warn, error or off")
+	f.StringVarP(&o.logLevel, "log-level", "L", "info", "trace (every packet: tables, entries, actions; by the Go executor), debug, info, warn, error or off")
 	f.StringVar(&o.logFile, "log-file", "", "log to `FILE` instead of standard error")
 	f.Bool("log-console", false, "log to standard error (the default)")
 }

@@ -123,7 +123,7 @@ func TestSwitch_Mistakes(t *testing.T) {
 		"no capture directory":    {[]string{"--pcap=/no/such/dir"}, "create it"},
 		"log level":               {[]string{"--log-level", "loud"}, "trace"},
 		"datapath":                {[]string{"--datapath", "fast"}, "auto, ebpf or go"},
-		"capture without Go":      {[]string{"--datapath", "ebpf", "--pcap=.", "--p4info", info, json}, "needs the Go executor"},
+		"trace without Go":        {[]string{"--datapath", "ebpf", "--log-level", "trace", "--p4info", info, json}, "needs the Go executor"},
 		"certificate without TLS": {[]string{"--grpc-server-cert", "c.pem"}, "--grpc-server-ssl"},
 		"TLS without certificate": {[]string{"--grpc-server-ssl"}, "--grpc-server-cert"},
 		"client auth without CA":  {[]string{"--grpc-server-ssl", "--grpc-server-cert", garbage, "--grpc-server-key", garbage}, "certificate"},

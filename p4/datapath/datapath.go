@@ -71,6 +71,9 @@ const (
 // Counts is a counter's value.
 type Counts struct{ Packets, Bytes uint64 }
 
+// TableCounts are a table's lookups: those that found an entry, and the others.
+type TableCounts struct{ Hits, Misses uint64 }
+
 // MeterConfig is a two-rate three-colour meter (RFC 2698): rates per second in
 // the meter's unit (bytes or packets), bursts in that unit.
 type MeterConfig struct{ CIR, CBurst, PIR, PBurst int64 }

@@ -3,6 +3,7 @@
 package ebpf
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -114,4 +115,27 @@ func setCell(m *ebpf.Map, i uint32, c datapath.Counts) error {
 	vs := make([][2]uint64, n)
 	vs[0] = v
 	return m.Put(i, vs)
+}
+
+// TableStats counts the lookups in every table with a key, by its name.
+func (x *Executor) TableStats() map[string]datapath.TableCounts {
+	all := map[string]datapath.TableCounts{}
+	var states [][]byte // of every CPU
+	if err := x.maps.state.Lookup(uint32(0), &states); err != nil {
+		x.log.Warn("reading the tables' counters", "error", err)
+		return all
+	}
+	for _, def := range x.prog.Tables {
+		if len(def.Key) == 0 {
+			continue
+		}
+		var c datapath.TableCounts
+		for _, st := range states {
+			b := st[x.counted+tableStat*def.Index:]
+			c.Misses += binary.NativeEndian.Uint64(b)
+			c.Hits += binary.NativeEndian.Uint64(b[8:])
+		}
+		all[def.Name] = c
+	}
+	return all
 }

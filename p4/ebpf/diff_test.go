@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -165,6 +166,9 @@ func (p *pair) compareCounters(t testing.TB, entries []datapath.Entry, replay st
 				t.Fatalf("counter %s[%d]: kernel %+v %v, Go %+v %v\nreplay: %s", c.Name, i, a, err1, b, err2, replay)
 			}
 		}
+	}
+	if a, b := p.kernel.TableStats(), p.golang.TableStats(); !reflect.DeepEqual(a, b) {
+		t.Fatalf("lookups: kernel %+v, Go %+v\nreplay: %s", a, b, replay)
 	}
 	for _, e := range entries {
 		if !p.prog.Table(e.Table).Counters {

@@ -36,11 +36,12 @@ type Config struct {
 // Executor runs a program in the kernel. All methods may be called
 // concurrently.
 type Executor struct {
-	prog   *v1model.Program
-	sink   datapath.Sink
-	log    *slog.Logger
-	cpu    datapath.Port
-	prefix int // of a frame from the CPU port
+	prog    *v1model.Program
+	sink    datapath.Sink
+	log     *slog.Logger
+	cpu     datapath.Port
+	prefix  int // of a frame from the CPU port
+	counted int // where the tables' counters lie in the state
 
 	maps   maps
 	main   *ebpf.Program
@@ -95,7 +96,7 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 // load makes everything in the kernel.
 func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 	g := newGen(x.prog, x.cpu)
-	x.prefix = g.st.prefix
+	x.prefix, x.counted = g.st.prefix, g.st.tables
 	if lacks := Lacks(x.prog, x.cpu); len(lacks) > 0 {
 		return &UnsupportedError{lacks}
 	}

@@ -7,7 +7,7 @@ import "github.com/bifrost-rack/bifrost/p4/v1model"
 // Where things lie in a packet's state. All of it is in one value of a per-CPU
 // map, which the generated code addresses by constant offsets.
 //
-//	words │ zeroed: valid, dirty, at, headers, metadata │ key │ frame │ out │ digest
+//	words │ zeroed: valid, dirty, at, headers, metadata │ key │ frame │ out │ digest │ tables
 const (
 	stPort    = 0   // ingress port
 	stInLen   = 8   // length that counters count, packet_out header included
@@ -27,6 +27,9 @@ const (
 	stWords   = 120
 )
 
+// tableStat is the size of a table's counters: misses, then hits.
+const tableStat = 16
+
 // maxParse bounds how many bytes a parser may look at.
 const maxParse = 1024
 
@@ -42,6 +45,7 @@ type state struct {
 	key, frame       int
 	out, outMask     int
 	digest           int
+	tables           int // misses and hits of every table, counted up
 	size             int
 }
 
@@ -88,7 +92,8 @@ func newState(p *v1model.Program, prefix, window, digest int) *state {
 		s.outMask = s.outMask<<1 | 1
 	}
 	s.digest = align8(s.out + s.outMask + 1 + maxHeader + 32)
-	s.size = align8(s.digest + digest + 16)
+	s.tables = align8(s.digest + digest + 16)
+	s.size = s.tables + tableStat*len(p.Tables)
 	return s
 }
 

@@ -147,6 +147,7 @@ func (g *gen) table(t *v1model.Table) {
 	g.lookup(maps.entries, rState, g.st.key)
 	none := g.label("none")
 	g.emit(asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rEntry, asm.R0))
+	g.countLookup(t)
 	if maps.counters != nil {
 		counted := g.label("counted")
 		g.emit(asm.LoadMem(asm.R0, rEntry, entryCounter, asm.Word))
@@ -156,6 +157,22 @@ func (g *gen) table(t *v1model.Table) {
 	g.dispatch(t, none)
 	g.mark(none)
 	g.idle(t, false)
+}
+
+// countLookup counts a lookup that found rEntry, the default entry or another. The
+// counters are this CPU's own, as is all of the state.
+func (g *gen) countLookup(t *v1model.Table) {
+	if len(t.Key) == 0 {
+		return
+	}
+	at := int16(g.st.tables + tableStat*t.Index)
+	g.emit(
+		asm.LoadMem(asm.R1, rEntry, entryHit, asm.Word),
+		asm.And.Imm(asm.R1, 1), asm.LSh.Imm(asm.R1, 3), // hits lie behind misses
+		asm.Add.Reg(asm.R1, rState),
+		asm.LoadMem(asm.R0, asm.R1, at, asm.DWord),
+		asm.Add.Imm(asm.R0, 1),
+		asm.StoreMem(asm.R1, at, asm.R0, asm.DWord))
 }
 
 // dispatch runs the entry's action.

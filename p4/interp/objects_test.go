@@ -124,7 +124,7 @@ func TestDirect(t *testing.T) {
 	if got, _ := x.EntryCounts(e); got != (datapath.Counts{Packets: 11, Bytes: 117}) {
 		t.Errorf("counted %+v after a modification", got)
 	}
-	if got := x.TableStats()["I.direct"]; got != (TableStats{Hits: 4, Misses: 1}) {
+	if got := x.TableStats()["I.direct"]; got != (datapath.TableCounts{Hits: 4, Misses: 1}) {
 		t.Errorf("table statistics %+v", got)
 	}
 }

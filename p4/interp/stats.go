@@ -1,6 +1,10 @@
 package interp
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
 
 // Stats counts what has become of packets.
 type Stats struct {
@@ -39,20 +43,17 @@ func (x *Executor) Stats() Stats {
 	return t
 }
 
-// TableStats counts a table's lookups.
-type TableStats struct{ Hits, Misses uint64 }
-
-// tableCount is TableStats for a shard.
+// tableCount is datapath.TableCounts for a shard.
 type tableCount struct{ hits, misses atomic.Uint64 }
 
 // TableStats counts the lookups in every table with a key, by its name.
-func (x *Executor) TableStats() map[string]TableStats {
-	all := map[string]TableStats{}
+func (x *Executor) TableStats() map[string]datapath.TableCounts {
+	all := map[string]datapath.TableCounts{}
 	for _, def := range x.c.prog.Tables {
 		if len(def.Key) == 0 {
 			continue
 		}
-		var t TableStats
+		var t datapath.TableCounts
 		for i := range x.lock.shards {
 			n := &x.lock.shards[i].tables[def.Index]
 			t.Hits += n.hits.Load()

@@ -54,7 +54,14 @@ func newSwitch(t testing.TB, program, infoText []byte, prefix string) *rack {
 
 func newSwitchOn(t testing.TB, load Loader, program, infoText []byte, prefix string) *rack {
 	t.Helper()
-	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort, Load: load})
+	return newSwitchWith(t, Config{Load: load}, program, infoText, prefix)
+}
+
+// newSwitchWith starts a switch with more of a configuration.
+func newSwitchWith(t testing.TB, cfg Config, program, infoText []byte, prefix string) *rack {
+	t.Helper()
+	cfg.DeviceID, cfg.CPUPort = testDevice, p4.CPUPort
+	sw, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,12 +27,17 @@ type Env struct {
 	Sink datapath.Sink
 	// Emit is the emit function for frames that come from the controller.
 	Emit func(datapath.Port, []byte)
-	// Local tells that the switch has ports in the same process, Capture that it
-	// captures what they carry; a kernel executor can do neither.
-	Local, Capture bool
+	// Local tells that the switch has ports in the same process, whose frames a
+	// kernel executor never sees.
+	Local bool
 	// Log receives what the program logs, and a trace of every packet if
 	// LevelTrace is enabled. Never nil.
 	Log *slog.Logger
+}
+
+// tableCounter is an Executor that counts lookups by table.
+type tableCounter interface {
+	TableStats() map[string]datapath.TableCounts
 }
 
 // LevelTrace is the log level at which every packet's way is told.

@@ -3,6 +3,7 @@
 package softswitch
 
 import (
+	"context"
 	"errors"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -12,6 +13,8 @@ import (
 func (s *Switch) AttachInterface(datapath.Port, string) error {
 	return errors.New("softswitch: interfaces can be attached on Linux only")
 }
+
+func (s *Switch) captureInterface(context.Context, *port) {}
 
 func (s *Switch) openInterface(num datapath.Port, name string) (*port, error) {
 	return nil, s.AttachInterface(num, name)

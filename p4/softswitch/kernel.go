@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
@@ -27,8 +28,11 @@ var errLocal = errors.New("ports in the same process need the Go executor")
 
 // kernelPort is a port whose frames the executor handles in the kernel.
 type kernelPort struct {
-	x kernelExecutor
-	p *port
+	sw     *Switch
+	x      kernelExecutor
+	p      *port
+	tap    context.CancelFunc // ends the capture; nil if there is none
+	tapped sync.WaitGroup
 }
 
 // attachKernel makes a port one of a kernel executor.
@@ -37,7 +41,7 @@ func (s *Switch) attachKernel(x kernelExecutor, num datapath.Port, name string, 
 		return nil, err
 	}
 	p := &port{num: num, name: name}
-	p.out = &kernelPort{x, p}
+	p.out = &kernelPort{sw: s, x: x, p: p}
 	return p, nil
 }
 
@@ -48,14 +52,30 @@ func (k *kernelPort) transmit([]byte) { k.p.n.txDown.Add(1) }
 // refresh implements link.
 func (k *kernelPort) refresh() bool { return k.x.portStats(k.p.num, &k.p.n) }
 
-// begin implements link: the port receives since it was attached.
-func (k *kernelPort) begin() {}
+// begin implements link: the port receives since it was attached, and is captured
+// from now on.
+func (k *kernelPort) begin() {
+	if k.p.cap == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k.tap = cancel
+	k.tapped.Go(func() { k.sw.captureInterface(ctx, k.p) })
+}
 
 // end implements link: another executor takes the frames over first.
-func (k *kernelPort) end() {}
+func (k *kernelPort) end() {
+	if k.tap != nil {
+		k.tap()
+	}
+}
 
 // close implements link.
-func (k *kernelPort) close() { _ = k.x.DetachPort(k.p.num) }
+func (k *kernelPort) close() {
+	k.end()
+	_ = k.x.DetachPort(k.p.num)
+	k.tapped.Wait()
+}
 
 // move gives all interfaces to the executor that is committed. Between two
 // kernel executors no frame is lost; otherwise those of the moment in between
@@ -88,6 +108,10 @@ func (s *Switch) move(old, now Executor) {
 // not run in the kernel.
 func (s *Switch) movePort(p *port, from, to kernelExecutor) error {
 	if to == nil {
+		if k, ok := p.out.(*kernelPort); ok {
+			k.end()
+			k.tapped.Wait()
+		}
 		if err := from.DetachPort(p.num); err != nil {
 			return err
 		}
@@ -107,7 +131,11 @@ func (s *Switch) movePort(p *port, from, to kernelExecutor) error {
 		return err
 	}
 	next.cap = p.cap
+	if k, ok := p.out.(*kernelPort); ok {
+		k.tapped.Wait() // move has ended it
+	}
 	s.ports[p.num].Store(next)
+	next.out.(link).begin()
 	if from != nil {
 		return from.DetachPort(p.num)
 	}
@@ -153,8 +181,6 @@ func (e *Env) suits() error {
 	switch {
 	case e.Local:
 		return errLocal
-	case e.Capture:
-		return fmt.Errorf("capturing packets needs the Go executor")
 	case e.Log.Enabled(context.Background(), LevelTrace):
 		return fmt.Errorf("tracing packets needs the Go executor")
 	}

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +27,14 @@ import (
 // newKernelRack is Bifröst's program on the kernel executor between two hosts.
 func newKernelRack(t testing.TB, mtu int) (r *rack, a, b *lab) {
 	t.Helper()
+	return newKernelRackWith(t, Config{}, mtu)
+}
+
+func newKernelRackWith(t testing.TB, cfg Config, mtu int) (r *rack, a, b *lab) {
+	t.Helper()
 	needRoot(t)
-	r = newSwitchOn(t, LoadEBPF, p4.JSON, p4.Info, "BifrostIngress.")
+	cfg.Load = LoadEBPF
+	r = newSwitchWith(t, cfg, p4.JSON, p4.Info, "BifrostIngress.")
 	a, b = newLab(t, mtu), newLab(t, mtu)
 	a.knows(b)
 	b.knows(a)
@@ -223,6 +231,45 @@ func TestKernel_TooLong(t *testing.T) {
 		sendUDP(t, ca, make([]byte, 5000), b, 7)
 		return r.sw.Ports()[1].TxTooLong > 0
 	})
+}
+
+// What a port of the kernel executor receives and sends is captured, also when
+// its interface has been gone, and lookups are counted by table.
+func TestKernel_Capture(t *testing.T) {
+	dir := t.TempDir()
+	r, a, b := newKernelRackWith(t, Config{CaptureDir: dir}, 1500)
+	ca := a.udp(1000)
+	holds := func(iface, dir2 string, want []byte) bool {
+		got, err := os.ReadFile(filepath.Join(dir, iface+dir2+".pcap"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Contains(got, want)
+	}
+	crosses := func(data string, port uint16) {
+		t.Helper()
+		b.udp(port) // or an error with the data in it would come back
+		until(t, func() bool {
+			sendUDP(t, ca, []byte(data), b, port)
+			return holds(a.iface, "_in", []byte(data)) && holds(b.iface, "_out", []byte(data))
+		})
+		if holds(a.iface, "_out", []byte(data)) || holds(b.iface, "_in", []byte(data)) {
+			t.Error("captured in the wrong direction")
+		}
+	}
+	crosses("before it vanished", 7)
+	b.unplug()
+	until(t, func() bool { return r.sw.Ports()[1].Vanished == 1 })
+	b.plug(1500)
+	b.knows(a)
+	until(t, func() bool { return r.sw.Ports()[1].Up })
+	crosses("after it returned", 8)
+	for _, n := range r.sw.Tables() {
+		if n.Table == "BifrostIngress.next_hop" && n.Hits > 0 && n.Misses == 0 {
+			return
+		}
+	}
+	t.Errorf("lookups: %+v", r.sw.Tables())
 }
 
 // Nothing is left behind: no goroutine (TestMain looks), no descriptor, no TAP

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -31,7 +33,9 @@ type Config struct {
 	// portable executor.
 	Load Loader
 	// CaptureDir, if not empty, is where what each port receives and sends is
-	// captured, in files NAME_in.pcap and NAME_out.pcap. It must exist.
+	// captured, in files NAME_in.pcap and NAME_out.pcap. It must exist. Where the
+	// executor runs in the kernel, these are frames as the kernel has them:
+	// super-packets are whole, and checksums may be left to the hardware.
 	CaptureDir string
 	// TLS secures P4Runtime; nil means plain text.
 	TLS *tls.Config
@@ -86,7 +90,7 @@ func (s *Switch) Serve(l net.Listener) error { return s.srv.Serve(l) }
 func (s *Switch) load(info *p4info.Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
 	return s.cfg.Load(deviceConfig, Env{
 		Info: info, CPUPort: s.cfg.CPUPort, Sink: sink, Emit: s.emit,
-		Local: s.local(), Capture: s.cfg.CaptureDir != "", Log: s.log,
+		Local: s.local(), Log: s.log,
 	})
 }
 
@@ -133,6 +137,26 @@ func (s *Switch) Lost() uint64 {
 		n += k.lost()
 	}
 	return n
+}
+
+// TableStats is a table's name and counters.
+type TableStats struct {
+	Table string
+	datapath.TableCounts
+}
+
+// Tables counts the lookups in every table with a key, by name.
+func (s *Switch) Tables() []TableStats {
+	var out []TableStats
+	if e := s.exec.Load(); e != nil {
+		if c, ok := (*e).(tableCounter); ok {
+			for name, n := range c.TableStats() {
+				out = append(out, TableStats{name, n})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b TableStats) int { return strings.Compare(a.Table, b.Table) })
+	return out
 }
 
 // Close detaches all ports, ends all controllers' connections, and returns when

@@ -26,6 +26,7 @@ type batch struct {
 	control [BatchSize][control]byte
 	iovs    [BatchSize][parts]unix.Iovec
 	msgs    [BatchSize]unix.Mmsghdr
+	from    [BatchSize]unix.RawSockaddrLinklayer
 	data    []byte
 }
 
@@ -55,6 +56,8 @@ func (b *batch) reset(n int) {
 		h.Control = &b.control[i][0]
 		h.SetControllen(control)
 		h.Flags = 0
+		h.Name = (*byte)(unsafe.Pointer(&b.from[i]))
+		h.Namelen = unix.SizeofSockaddrLinklayer
 	}
 }
 
@@ -67,6 +70,7 @@ func (b *batch) frame(i int) (f Frame, ok bool) {
 		return Frame{}, false
 	}
 	f.Header = offload.Parse(b.headers[i][:])
+	f.Outgoing = b.from[i].Pkttype == unix.PACKET_OUTGOING
 	if n <= macs {
 		f.Data = d[:n]
 		return f, true

@@ -47,6 +47,8 @@ var (
 type Frame struct {
 	Data   []byte
 	Header offload.Header
+	// Outgoing tells that the interface sends the frame (OpenTap).
+	Outgoing bool
 }
 
 // Socket is a packet socket on one interface. One goroutine at a time may
@@ -54,6 +56,7 @@ type Frame struct {
 type Socket struct {
 	name  string
 	index int
+	tap   bool
 	rx    *batch
 
 	mu sync.RWMutex // held for reading while fd is in use
@@ -61,7 +64,12 @@ type Socket struct {
 }
 
 // Open opens a socket on an interface, in promiscuous mode.
-func Open(name string) (*Socket, error) {
+func Open(name string) (*Socket, error) { return open(name, false) }
+
+// OpenTap opens a socket that receives what the interface sends as well.
+func OpenTap(name string) (*Socket, error) { return open(name, true) }
+
+func open(name string, tap bool) (*Socket, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w %q in this network namespace: ip link shows those that there are", ErrNoInterface, name)
@@ -75,7 +83,7 @@ func Open(name string) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("packet socket: %w", err)
 	}
-	s := &Socket{name: name, index: ifi.Index, fd: fd, rx: newBatch()}
+	s := &Socket{name: name, index: ifi.Index, fd: fd, tap: tap, rx: newBatch()}
 	if err := s.configure(); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("packet socket on %q: %w", name, err)
@@ -84,8 +92,12 @@ func Open(name string) (*Socket, error) {
 }
 
 func (s *Socket) configure() error {
+	ignore := 1
+	if s.tap {
+		ignore = 0
+	}
 	for _, o := range []struct{ opt, value int }{
-		{unix.PACKET_VNET_HDR, 1}, {unix.PACKET_IGNORE_OUTGOING, 1}, {unix.PACKET_AUXDATA, 1},
+		{unix.PACKET_VNET_HDR, 1}, {unix.PACKET_IGNORE_OUTGOING, ignore}, {unix.PACKET_AUXDATA, 1},
 	} {
 		if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, o.opt, o.value); err != nil {
 			return fmt.Errorf("option %d: %w", o.opt, err)
