@@ -28,6 +28,7 @@ type conn struct {
 	// The functions that raw calls are made once: a closure per call would be an
 	// allocation per call.
 	tryRead func(fd uintptr) bool
+	spinner spinner
 
 	writeMu  sync.Mutex
 	out      transfer
@@ -48,7 +49,12 @@ func newConn(udp *net.UDPConn, mtu int) (*conn, error) {
 	}
 	at := udp.LocalAddr().(*net.UDPAddr).AddrPort()
 	c := &conn{udp: udp, raw: raw, local: at, most: min(mtu-netio.Overhead, netio.MaxDatagram)}
-	c.tryRead = func(fd uintptr) bool { return c.in.try(unix.SYS_RECVMMSG, fd) }
+	var fd uintptr
+	again := func() bool { return c.in.try(unix.SYS_RECVMMSG, fd) }
+	c.tryRead = func(f uintptr) bool {
+		fd = f
+		return again() || c.spinner.spin(again)
+	}
 	c.tryWrite = func(fd uintptr) bool { return c.out.try(unix.SYS_SENDMMSG, fd) }
 	return c, nil
 }
