@@ -36,7 +36,7 @@ Bifröst's P4 program. Nothing touches the machine's own network. Needs root.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.PersistentFlags().StringVar(&o.name, "rack", "", "the rack's name (default: the one that is up)")
-	cmd.AddCommand(newRackUpCmd(o), newRackExecCmd(o), newRackStatusCmd(o), newRackLogsCmd(o), newRackFailCmd(o), newRackRestoreCmd(o), newRackDownCmd(o))
+	cmd.AddCommand(newRackUpCmd(o), newRackExecCmd(o), newRackStatusCmd(o), newRackLogsCmd(o), newRackFailCmd(o), newRackRestoreCmd(o), newRackTortureCmd(o), newRackOutageCmd(o), newRackDownCmd(o))
 	return cmd
 }
 

@@ -20,6 +20,7 @@ type addFlags struct {
 	to      string
 	timeout time.Duration
 	verbose bool
+	stamps  bool
 }
 
 func newAddCmd() *cobra.Command {
@@ -41,6 +42,7 @@ Every other one has happened once.`,
 	cmd.Flags().StringVar(&f.to, "to", tally.CounterName, "whom to call: Counter, or Front, which calls Counter")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "deadline of each call, also while the service recovers")
 	cmd.Flags().BoolVar(&f.verbose, "verbose", false, "print what the account has after each call")
+	cmd.Flags().BoolVar(&f.stamps, "stamps", false, "print when each answer came, in nanoseconds since 1970, and what the account has then")
 	return cmd
 }
 
@@ -60,7 +62,10 @@ func (f *addFlags) run(ctx context.Context, node *rpc.Node) error {
 			return fmt.Errorf("call %d of %d: account %d has %d, must have %d", n+1, f.count, f.account, got, total+int64(f.amount))
 		}
 		total, slowest = got, max(slowest, time.Since(began).Microseconds())
-		if f.verbose {
+		switch {
+		case f.stamps:
+			fmt.Println(time.Now().UnixNano(), total)
+		case f.verbose:
 			fmt.Println(total)
 		}
 	}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/rack/config"
+	"github.com/bifrost-rack/bifrost/rack/outage"
+)
+
+func newRackOutageCmd(o *rackOptions) *cobra.Command {
+	var cfg outage.Config
+	cmd := &cobra.Command{
+		Use:    "outage",
+		Hidden: true, // for those who work on Bifröst
+		Short:  "Measure how long a service is away when its program or its blade dies",
+		Long: `Make a rack of its own with a service that keeps state, a client that calls it all
+the time, and two spares; kill the service's process, and then its whole blade, some
+times each, and print how long it took until the next right answer.`,
+		Example: "  sudo bifrost rack outage --rounds 20\n  sudo bifrost rack outage --heartbeat 100ms --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := o.host()
+			if err != nil {
+				return err
+			}
+			h.Progress = nil
+			cfg.Host, cfg.Name = h, or(o.name, "outage")
+			if !o.json {
+				cfg.Out = cmd.OutOrStdout()
+			}
+			r, err := outage.Measure(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(r)
+			}
+			beats := 3 * r.Heartbeat
+			fmt.Fprintf(cmd.OutOrStdout(), "median of %d: program %v; blade %v, which is three heartbeats (%v) and %v; usually an answer comes after %v\n",
+				cfg.Rounds, round(outage.Median(r.Program)), round(outage.Median(r.Blade)), beats, round(outage.Median(r.Blade)-beats), round(outage.Median(r.Usual)))
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&cfg.Rounds, "rounds", 10, "how often to kill each")
+	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", config.DefaultHeartbeat, "how often blades report")
+	return o.withJSON(cmd)
+}
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }

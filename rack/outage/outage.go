@@ -1,0 +1,170 @@
+// Package outage measures how long a service that keeps state is not there when its
+// program dies, and when its blade does, on a rack of real processes: from the kill to
+// the first right answer that comes after it, as a client sees it who calls all the
+// time.
+package outage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rack"
+	"github.com/bifrost-rack/bifrost/rack/config"
+	"github.com/bifrost-rack/bifrost/rack/plan"
+)
+
+// Config says what to measure.
+type Config struct {
+	// Host is where the rack is made, and Name what it is called.
+	Host *rack.Host
+	Name string
+	// Rounds is how often each is killed.
+	Rounds int
+	// Heartbeat is how often blades report; 0 stands for config.DefaultHeartbeat.
+	Heartbeat time.Duration
+	// Out receives each result as it comes; nil for nothing.
+	Out io.Writer
+}
+
+// Result has the outages, shortest first.
+type Result struct {
+	Heartbeat time.Duration
+	// Program is after SIGKILL to the service's process; Blade after the death of all
+	// of its blade, which nobody but a missing heartbeat tells of.
+	Program, Blade []time.Duration
+	// Usual are the times between two answers when nobody dies.
+	Usual []time.Duration
+}
+
+// Median of durations in order; 0 of none.
+func Median(sorted []time.Duration) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[len(sorted)/2]
+}
+
+// calm is how long the service runs between two deaths: what dies more often is not
+// started again at once.
+const calm = 1200 * time.Millisecond
+
+// patience bounds an outage.
+const patience = 30 * time.Second
+
+// service is the instance that is killed.
+const service = "rack/counter/1"
+
+// Measure makes a rack, measures, and removes it.
+func Measure(ctx context.Context, cfg Config) (r Result, err error) {
+	c := rackOf(cfg)
+	r.Heartbeat = c.Heartbeat
+	if err := cfg.Host.Up(ctx, c); err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, cfg.Host.Down(context.WithoutCancel(ctx), c.Name)) }()
+	admin, err := client.New(client.Config{Address: "unix:" + cfg.Host.AdminSocket(c.Name)})
+	if err != nil {
+		return r, err
+	}
+	defer admin.Close()
+	caller, err := startCaller(cfg.Host, c.Name)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, caller.stop()) }()
+	m := &measurement{cfg: cfg, rack: c.Name, admin: admin, caller: caller}
+	for range cfg.Rounds {
+		if err := m.round(ctx, "program", m.killProgram, &r.Program); err != nil {
+			return r, err
+		}
+	}
+	for range cfg.Rounds {
+		if err := m.round(ctx, "blade", m.killBlade, &r.Blade); err != nil {
+			return r, err
+		}
+		if err := cfg.Host.Restore(ctx, c.Name, m.dead); err != nil {
+			return r, err
+		}
+	}
+	r.Usual = m.usual
+	for _, all := range [][]time.Duration{r.Program, r.Blade, r.Usual} {
+		slices.Sort(all)
+	}
+	return r, nil
+}
+
+// rackOf has one service, and two spares for it.
+func rackOf(cfg Config) config.Config {
+	c := config.Thesis()
+	c.Name, c.Blades = cfg.Name, nil
+	if cfg.Heartbeat > 0 {
+		c.Heartbeat = cfg.Heartbeat
+	}
+	for _, name := range []string{"c1", "s2", "x1", "x2"} {
+		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Compute, Nodes: config.DefaultNodes})
+	}
+	c.Blades = append(c.Blades, config.Blade{Name: "m1", Kind: control.Memory, Capacity: 64 << 20})
+	c.Programs = []config.Program{{
+		Name: "counter", Blade: "s2", Command: []string{"counter", "serve", "Counter"}, Services: []string{"Counter"}, Stateful: true, Spares: []string{"x1", "x2"},
+	}}
+	return c
+}
+
+// measurement is one run.
+type measurement struct {
+	cfg    Config
+	rack   string
+	admin  *client.Client
+	caller *caller
+	dead   string // the blade that was killed last
+	usual  []time.Duration
+}
+
+// round lets the service run for a while, kills, and waits for the next answers.
+func (m *measurement) round(ctx context.Context, what string, kill func(context.Context) error, into *[]time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	gaps, err := m.caller.calm(ctx, calm)
+	if err != nil {
+		return err
+	}
+	m.usual = append(m.usual, gaps...)
+	began := time.Now()
+	if err := kill(ctx); err != nil {
+		return err
+	}
+	took, err := m.caller.after(ctx, began)
+	if err != nil {
+		return fmt.Errorf("after the death of the %s: %w", what, err)
+	}
+	*into = append(*into, took)
+	if m.cfg.Out != nil {
+		fmt.Fprintf(m.cfg.Out, "%s dies: an answer after %v\n", what, took.Round(10*time.Microsecond))
+	}
+	return nil
+}
+
+func (m *measurement) killProgram(context.Context) error {
+	n, err := m.cfg.Host.SignalProgram(m.rack, service, unix.SIGKILL)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%d processes of %s", n, service)
+	}
+	return err
+}
+
+func (m *measurement) killBlade(ctx context.Context) error {
+	app, err := m.admin.App(ctx, plan.App)
+	if err != nil {
+		return err
+	}
+	m.dead = app.Instances[0].Blade
+	return m.cfg.Host.Fail(ctx, m.rack, m.dead, rack.Kill)
+}

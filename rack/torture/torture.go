@@ -1,0 +1,161 @@
+// Package torture holds a rack of real processes to its word: a service that must
+// not count anything twice is called by durable mains and plain clients, while
+// programs, blades and the Gatekeeper are killed and paused at random. In the end
+// every account must have exactly what was added to it, and nothing may be left.
+//
+//	c1  tellers: durable mains ─┐                 ┌─ s1  Front ─▶ Counter
+//	c2  clients: die for good ──┴──▶ switch ──────┴─ s2  Counter: state and memory
+//	                                              x1, x2  spares
+//
+// The seed decides who is hit, how, and what comes next; what happens meanwhile is
+// the machine's.
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rack"
+	"github.com/bifrost-rack/bifrost/rack/config"
+)
+
+// Config says how to torture.
+type Config struct {
+	// Host is where the rack is made, and Name what it is called.
+	Host *rack.Host
+	Name string
+	// Switch joins the blades; "" stands for config.Bifrost.
+	Switch config.Switch
+	// For is how long, and Seed what happens.
+	For  time.Duration
+	Seed uint64
+	// Heartbeat is how often blades report; 0 stands for DefaultHeartbeat.
+	Heartbeat time.Duration
+	// Keep leaves a rack that has failed up, to look at.
+	Keep bool
+	// Out receives what is done to whom; io.Discard for nothing.
+	Out io.Writer
+}
+
+// DefaultHeartbeat leaves a loaded machine some room.
+const DefaultHeartbeat = 200 * time.Millisecond
+
+// settleTimeout bounds how long the rack may take to come to rest in the end.
+const settleTimeout = 2 * time.Minute
+
+// Report is what came of it.
+type Report struct {
+	OK   bool   `json:"ok"`
+	Seed uint64 `json:"seed"`
+	// Done counts what was done, by what it was.
+	Done map[string]int `json:"done"`
+	// Calls is how many calls the accounts say have been made: of durable mains all,
+	// of plain clients those that were acknowledged, and Unknown, which had been made
+	// when their client was killed.
+	Calls   int64   `json:"calls"`
+	Unknown int64   `json:"unknown"`
+	Clients int     `json:"clients"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// Run makes a rack, tortures it, looks at what is left, and removes it. The report is
+// filled in as far as it got, also when it fails.
+func Run(ctx context.Context, cfg Config) (Report, error) {
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = DefaultHeartbeat
+	}
+	start := time.Now()
+	t := &torture{cfg: cfg, done: map[string]int{}}
+	err := t.run(ctx)
+	r := t.report
+	r.Seed, r.Done, r.Seconds, r.OK = cfg.Seed, t.done, time.Since(start).Seconds(), err == nil
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r, err
+}
+
+// torture is one run.
+type torture struct {
+	cfg     Config
+	report  Report
+	done    map[string]int // of the executioner
+	start   time.Time
+	admin   *client.Client
+	clients []*plainClient // of their keeper
+}
+
+// run brings the rack up and down.
+func (t *torture) run(ctx context.Context) (err error) {
+	c := rackOf(t.cfg)
+	if err := t.cfg.Host.Up(ctx, c); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil || !t.cfg.Keep {
+			err = errors.Join(err, t.cfg.Host.Down(context.WithoutCancel(ctx), c.Name))
+		}
+	}()
+	if t.admin, err = client.New(client.Config{Address: "unix:" + t.cfg.Host.AdminSocket(c.Name)}); err != nil {
+		return err
+	}
+	defer t.admin.Close()
+	if err := t.deployTellers(ctx); err != nil {
+		return err
+	}
+	t.start = time.Now()
+	if err := t.hurt(ctx); err != nil {
+		return err
+	}
+	resting, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	return t.verify(resting)
+}
+
+// hurt lets the executioner and the clients loose until the time is over.
+func (t *torture) hurt(ctx context.Context) error {
+	until, cancel := context.WithTimeout(ctx, t.cfg.For)
+	defer cancel()
+	g, until := errgroup.WithContext(until)
+	x := newExecutioner(t)
+	g.Go(func() error { return x.work(until) })
+	g.Go(func() error { return t.keepClients(until) })
+	err := g.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.Join(err, x.heal(ctx))
+}
+
+// rackOf is the rack: two blades for callers, two for services, two spares.
+func rackOf(cfg Config) config.Config {
+	c := config.Thesis()
+	c.Name, c.Heartbeat, c.Blades, c.Programs = cfg.Name, cfg.Heartbeat, nil, nil
+	if cfg.Switch != "" {
+		c.Switch = cfg.Switch
+	}
+	for _, name := range []string{"c1", "c2", "s1", "s2", "x1", "x2"} {
+		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Compute, Nodes: config.DefaultNodes})
+	}
+	for _, name := range []string{"m1", "m2"} {
+		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Memory, Capacity: 64 << 20})
+	}
+	c.Programs = []config.Program{
+		{Name: "counter", Blade: "s2", Command: []string{"counter", "serve", "Counter"}, Services: []string{"Counter"}, Stateful: true, Spares: []string{"x1", "x2", "s1"}},
+		{Name: "front", Blade: "s1", Command: []string{"counter", "serve", "Front"}, Services: []string{"Front"}, Spares: []string{"x2", "x1", "s2"}},
+	}
+	return c
+}
+
+// say tells what is done.
+func (t *torture) say(format string, args ...any) {
+	fmt.Fprintf(t.cfg.Out, "%7.2f s  %s\n", time.Since(t.start).Seconds(), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,164 @@
+package torture
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/counter/tally"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/rack/plan"
+)
+
+// verify waits until all callers have come to their end, holds the accounts against
+// what they must have, undeploys everything, and looks for what is left.
+func (t *torture) verify(ctx context.Context) error {
+	t.say("all blades are restored; the tellers come to their end")
+	if err := t.until(ctx, t.tellersDone); err != nil {
+		return fmt.Errorf("the durable mains do not come to their end: %w", err)
+	}
+	totals, err := t.totals(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.judge(totals); err != nil {
+		return err
+	}
+	for _, app := range []string{tellersApp, plan.App} {
+		if _, err := t.admin.Undeploy(ctx, app); err != nil {
+			return err
+		}
+	}
+	if err := t.until(ctx, t.nothingLeft); err != nil {
+		return fmt.Errorf("something is left: %w", err)
+	}
+	t.say("%d calls, each counted once; nothing is left", t.report.Calls)
+	return nil
+}
+
+// until waits until a question has no objection.
+func (t *torture) until(ctx context.Context, question func(context.Context) error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := question(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (t *torture) tellersDone(ctx context.Context) error {
+	app, err := t.admin.App(ctx, tellersApp)
+	if err != nil {
+		return err
+	}
+	for _, i := range app.Instances {
+		if i.Status != "finished" {
+			return fmt.Errorf("%s is %s on %s, after %d failures", i.Name, i.Status, i.Blade, i.Failures)
+		}
+	}
+	return nil
+}
+
+// totals asks the counter.
+func (t *torture) totals(ctx context.Context) (totals [tally.Accounts]int64, err error) {
+	program, err := t.cfg.Host.Locate("counter")
+	if err != nil {
+		return totals, err
+	}
+	cmd := exec.Command(program, "totals")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := t.cfg.Host.Start(t.cfg.Name, "c2", cmd); err != nil {
+		return totals, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
+	if err := cmd.Wait(); err != nil {
+		return totals, fmt.Errorf("counter totals: %w: %s", err, errs.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		var account, total int64
+		if _, err := fmt.Sscan(line, &account, &total); err != nil || account < 0 || account >= tally.Accounts {
+			return totals, fmt.Errorf("counter totals printed %q", line)
+		}
+		totals[account] = total
+	}
+	return totals, nil
+}
+
+// judge holds the accounts against what must be in them. A teller checks each answer
+// itself; here, its account must have what some number of calls adds. A plain client
+// that was killed may have had one call out.
+func (t *torture) judge(totals [tally.Accounts]int64) (err error) {
+	for n := range tellers {
+		calls, sum := int64(0), int64(0)
+		for m := (&tally.Teller{Account: int32(n)}); sum < totals[n]; calls++ {
+			sum += tally.Sum(m.Amounts(calls))
+		}
+		if sum != totals[n] || calls == 0 {
+			err = errors.Join(err, fmt.Errorf("teller %d: account %d has %d: %d calls would add %d", n, n, totals[n], calls, sum))
+		}
+		t.report.Calls += calls
+	}
+	for _, c := range t.clients {
+		extra := totals[c.account] - c.acknowledged
+		if extra < 0 || extra > 1 {
+			err = errors.Join(err, fmt.Errorf("client %d: %d calls were acknowledged, %d counted", c.account, c.acknowledged, totals[c.account]))
+		}
+		if c.failure != "" {
+			err = errors.Join(err, fmt.Errorf("client %d: %s", c.account, c.failure))
+		}
+		t.report.Calls += c.acknowledged
+		t.report.Unknown += extra
+	}
+	t.report.Clients = len(t.clients)
+	return err
+}
+
+// ownRecords is how many records the log of an idle rack has beside those of its
+// blades: what it has given out so far, its deployments, and its policies.
+const ownRecords = 3
+
+// nothingLeft objects to nodes, regions, calls, records of the log, rules about
+// regions, and to bytes in use at the memory blades.
+func (t *torture) nothingLeft(ctx context.Context) error {
+	s, err := t.admin.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if c := s.Counts; c.Nodes+c.Services+c.Regions+c.Calls+c.Recorded+c.Waiting > 0 {
+		return fmt.Errorf("%+v", c)
+	}
+	if n := s.Counts.LogRecords; n > len(rackOf(t.cfg).Blades)+ownRecords {
+		return fmt.Errorf("the log has %d records", n)
+	}
+	for r, err := range t.admin.Rules(ctx, "dsm_access") {
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("rule %+v", r)
+	}
+	for r, err := range t.admin.Regions(ctx, client.RegionFilter{}) {
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("region %+v", r)
+	}
+	blades, err := t.admin.Blades(ctx)
+	for _, b := range blades {
+		if b.Used > 0 {
+			return fmt.Errorf("%d of blade %s are in use", b.Used, b.Name)
+		}
+	}
+	return err
+}
