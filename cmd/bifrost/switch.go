@@ -92,6 +92,13 @@ func (o *switchOptions) run(ctx context.Context) (err error) {
 		}
 		log.Info("port attached", "port", i.port, "interface", i.name)
 	}
+	if o.metrics != "" {
+		stop, err := serveMetrics(ctx, o.metrics, sw)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	l, err := listen(ctx, o.grpcAddr)
 	if err != nil {
 		return err
@@ -104,7 +111,7 @@ func (o *switchOptions) run(ctx context.Context) (err error) {
 	}
 	select {
 	case <-ctx.Done():
-		logPorts(log, sw)
+		logCounters(log, sw)
 		return nil
 	case err := <-served:
 		return err
@@ -180,10 +187,13 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// logPorts reports what each port has carried.
-func logPorts(log *slog.Logger, sw *softswitch.Switch) {
+// logCounters reports what each port has carried, and of the tables the lookups.
+func logCounters(log *slog.Logger, sw *softswitch.Switch) {
 	for _, p := range sw.Ports() {
 		log.Info("port", "port", p.Port, "interface", p.Name, "rx", p.RxPackets, "tx", p.TxPackets,
 			"rx_drops", p.RxShort+p.RxOversize+p.RxOffload+p.RxFull, "tx_drops", p.TxFull+p.TxTooLong+p.TxDown+p.TxOffload)
+	}
+	for _, t := range sw.Tables() {
+		log.Info("table", "table", t.Table, "hits", t.Hits, "misses", t.Misses)
 	}
 }

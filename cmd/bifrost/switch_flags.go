@@ -26,6 +26,7 @@ type switchOptions struct {
 	noP4       bool
 	pcap       string
 	datapath   string
+	metrics    string
 
 	grpcAddr             string
 	ssl, clientAuth      bool
@@ -43,6 +44,8 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.pcap, "pcap", "", "capture each port's packets in `DIR`/NAME_in.pcap and NAME_out.pcap")
 	f.Lookup("pcap").NoOptDefVal = "."
 	f.StringVar(&o.datapath, "datapath", "auto", "what moves packets: ebpf (in the kernel), go (portable), or auto (ebpf if it can run the program)")
+
+	f.StringVar(&o.metrics, "metrics-addr", "", "serve counters of ports and tables to Prometheus at `HOST:PORT`, path /metrics")
 
 	f.StringVar(&o.grpcAddr, "grpc-server-addr", "127.0.0.1:9559", "serve P4Runtime at `ADDRESS`: HOST:PORT or unix:PATH")
 	f.BoolVar(&o.ssl, "grpc-server-ssl", false, "serve P4Runtime with TLS")

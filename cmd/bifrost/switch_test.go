@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,6 +91,28 @@ func TestSwitch_ServesAProgramFromTheCommandLine(t *testing.T) {
 	}
 }
 
+// Counters of ports and tables are there for Prometheus.
+func TestSwitch_Metrics(t *testing.T) {
+	json, info := program(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	runSwitch(t, "--log-level", "off", "--datapath", "go", "--p4info", info, json,
+		"--grpc-server-addr", "unix:"+filepath.Join(t.TempDir(), "s"), "--metrics-addr", addr)
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if want := `bifrost_switch_table_lookups_total{result="hit",table="BifrostIngress.identity"} 0`; err != nil || !bytes.Contains(body, []byte(want)) {
+		t.Errorf("%v: no %s in\n%s", err, want, body)
+	}
+}
+
 // Each mistake is answered with what to do about it.
 func TestSwitch_Mistakes(t *testing.T) {
 	json, info := program(t)
@@ -111,6 +135,7 @@ func TestSwitch_Mistakes(t *testing.T) {
 		"no such interface":       {[]string{"-i", "1@no-such-thing"}, "ip link"},
 		"device 0":                {[]string{"--device-id", "0"}, "choose another"},
 		"CPU port too large":      {[]string{"--cpu-port", "511"}, "below the drop port"},
+		"metrics address":         {[]string{"--metrics-addr", "nonsense"}, "--metrics-addr"},
 		"address in use":          {[]string{"--grpc-server-addr", taken.Addr().String()}, "choose another --grpc-server-addr"},
 		"no address":              {[]string{"--grpc-server-addr", "nonsense"}, "HOST:PORT"},
 		"program without P4Info":  {[]string{json}, "--p4info"},
