@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -18,13 +19,13 @@ import (
 
 // heldPair makes the frames of a call with a pointer and of its reply, both held,
 // from node 1 at port 1 to node 2 at port 2.
-func heldPair(session, sequence uint64, index int, p packet.Pointer) (call, reply []byte) {
+func heldPair(session, sequence uint64, index int, ps ...packet.Pointer) (call, reply []byte) {
 	service := rackaddr.Service("Arrays")
 	method, _ := rpc.MethodOf("add")
 	m := rpc.Message{Header: rpc.Header{
 		Type: rpc.Call, Flags: rpc.FlagSession, Method: method, Call: rpc.SessionID(session, sequence), Floor: sequence,
 		CallerIncarnation: 1, Service: serviceHash(service), Index: uint32(index),
-	}, Pointers: []packet.Pointer{p}, Payload: make([]byte, 64)}
+	}, Pointers: ps, Payload: make([]byte, 64)}
 	build := func(src, dst netip.Addr, port byte) []byte {
 		return frame.UDP6{
 			SrcMAC: frame.MAC{2, 0, 0, 0, 0, port}, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
@@ -71,7 +72,51 @@ func BenchmarkController(b *testing.B) {
 	}
 }
 
-// BenchmarkHeldCall is the same through the real switch and P4Runtime, with so
+// BenchmarkExactly is an exactly-once call without a pointer and its reply, without a
+// switch and a log: what the Table of executions costs the loop while so many other
+// calls are out.
+func BenchmarkExactly(b *testing.B) {
+	exact := func(f []byte) []byte {
+		flags := (rpc.FlagSession | rpc.FlagHeld).WithPolicy(rpc.PolicyRecover)
+		binary.BigEndian.PutUint16(f[frame.HeaderSize+4:], uint16(flags))
+		return f
+	}
+	pair := func(session, n uint64) (call, reply []byte) {
+		call, reply = heldPair(session, n, 0)
+		return exact(call), exact(reply)
+	}
+	for _, others := range []int{10, 1000, 50_000} {
+		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
+			s := newSolo(b)
+			s.up(s.nodes[rackaddr.Node(2)], rackaddr.Service("Arrays"))
+			for i := range others {
+				call, _ := pair(uint64(i)+2, 1)
+				s.packetIn(1, reasonCall, call)
+				s.obey()
+			}
+			if _, open := s.table.Calls(); open != others {
+				b.Fatalf("%d calls are out, want %d: %+v", open, others, s.count)
+			}
+			s.sent = 0
+			b.ReportAllocs()
+			n := uint64(0)
+			for b.Loop() {
+				n++
+				call, reply := pair(1, n)
+				s.packetIn(1, reasonCall, call)
+				s.obey()
+				s.packetIn(2, reasonCall, reply)
+				s.obey()
+			}
+			if s.sent != 3*int(n) { // with the acknowledgement
+				b.Fatalf("%d packets went on, want %d: %+v", s.sent, 3*n, s.count)
+			}
+			b.ReportMetric(2*float64(n)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkHeldCall is BenchmarkController through the real switch and P4Runtime, with so
 // many calls out at a time, each on a region of its own; without a log, with one
 // in the page cache, and with one on disk.
 func BenchmarkHeldCall(b *testing.B) {

@@ -117,11 +117,11 @@ func (c *controller) traceCall(stage TraceStage, k *call) {
 		return
 	}
 	t := TraceRecord{Time: c.now, Stage: stage, Call: k.id(), Node: log.Node{Address: k.callee, Incarnation: k.incarnation}}
-	switch {
-	case stage == TraceSent:
+	switch stage {
+	case TraceSent:
 		t.Parent, t.Caller = k.header.Parent, log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
 		t.Service, t.Method, t.Policy, t.Oneway = k.service, k.method, k.header.Flags.Policy(), k.oneway()
-	case stage == TraceAnswered:
+	case TraceAnswered:
 		t.Node = log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
 		if k.refusal != nil {
 			t.Stage, t.Code = TraceRefused, k.refusal.Code

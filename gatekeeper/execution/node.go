@@ -202,7 +202,7 @@ func (t *Table) RolledBack(id [16]byte) Output {
 // whole tells when nothing of a failed node is left to be rolled back, nor, if
 // there will be no other, to be handed over.
 func (t *Table) whole(n *node) {
-	if n.cuts == 0 && n.fenced && !(n.gone && n.ending()) {
+	if n.cuts == 0 && n.fenced && (!n.gone || !n.ending()) {
 		t.do(Whole{n.address})
 	}
 }

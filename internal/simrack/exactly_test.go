@@ -71,7 +71,7 @@ func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
 // needs: the counter keeps its accounts in one region and in its state.
 func (b *bank) nothingLeft() {
 	b.t.Helper()
-	time.Sleep(10 * time.Second) // of virtual time: what is sent again has been
+	<-time.After(10 * time.Second) // virtual: what is sent again has been
 	o, err := b.Gatekeeper().Overview(b.ctx)
 	b.must(err)
 	if o.RegionCount != b.regions || o.CallsUnderWay != 0 || len(o.Recoveries) != 0 {
@@ -319,9 +319,9 @@ func TestExactly_Gatekeeper(t *testing.T) {
 						go func() {
 							defer close(done)
 							_ = b.Kill(at, instance)
-							time.Sleep(after) // of virtual time: this is when, not whether
+							<-time.After(after) // virtual: this is when, not whether
 							b.CrashGatekeeper()
-							time.Sleep(20 * time.Millisecond)
+							<-time.After(20 * time.Millisecond)
 							if err := b.RestartGatekeeper(b.ctx); err != nil {
 								t.Error(err)
 							}
@@ -347,7 +347,7 @@ func TestExactly_NoSpare(t *testing.T) {
 		b.on(&b.entered, func(string) {
 			go func() {
 				b.must(b.Gatekeeper().MarkFailed(b.ctx, "s1", "pulled"))
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				b.must(b.Gatekeeper().ReturnToService(b.ctx, "s1"))
 			}()
 		})
@@ -394,7 +394,7 @@ func TestExactly_FateShare(t *testing.T) {
 			withBank(t, nil, func(b *bank) {
 				b.deploy("counter", "front")
 				b.must(b.Gatekeeper().SetPolicy(b.ctx, tally.CounterName, "", policy))
-				time.Sleep(3 * time.Second) // the blades are told with a heartbeat
+				<-time.After(3 * time.Second) // virtual: the blades are told with a heartbeat
 				to, _ := b.client("c1", tally.FrontName)
 				b.add(to, 1)
 				b.on(&b.entered, b.crash)
@@ -423,7 +423,7 @@ func TestExactly_Undeploy(t *testing.T) {
 				for _, blade := range []string{"s1", "s2"} {
 					b.must(b.Gatekeeper().MarkFailed(b.ctx, blade, "pulled"))
 				}
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				b.must(b.Gatekeeper().Undeploy(b.ctx, "counter"))
 			}()
 		})
