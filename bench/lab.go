@@ -26,8 +26,10 @@ type Lab struct {
 	topology.Topology
 	// Bifrost is the path of the bifrost binary, which is the agents', too.
 	Bifrost string
-	CPUs    CPUs
-	Pace    Pace
+	// Rack is the name that experiments with a rack of their own may use.
+	Rack string
+	CPUs CPUs
+	Pace Pace
 	// Progress is told what is being done.
 	Progress func(format string, args ...any)
 }
@@ -43,7 +45,7 @@ type Pace struct {
 
 // Paces to choose from.
 var (
-	Thorough = Pace{Warmup: 100 * time.Millisecond, Measure: 250 * time.Millisecond, Repeats: 5}
+	Thorough = Pace{Warmup: 50 * time.Millisecond, Measure: 200 * time.Millisecond, Repeats: 3}
 	Quick    = Pace{Warmup: 10 * time.Millisecond, Measure: 30 * time.Millisecond, Repeats: 2, Fewer: true}
 )
 

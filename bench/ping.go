@@ -18,7 +18,7 @@ var pingOverhead = Experiment{
 	},
 	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
 		return contest{
-			peers:  []string{"udp", "tcp", "thrift-udp", "bifrost-exact", "thrift-framed", "thrift-buffered", "grpc"},
+			peers:  []string{"udp", "udp-spin", "tcp", "thrift-udp", "bifrost-exact", "thrift-framed", "thrift-buffered", "grpc"},
 			points: []point{{label: "ping", work: peer.Work{Op: peer.Ping}}},
 		}.run(ctx, l, e)
 	},

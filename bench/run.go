@@ -20,6 +20,9 @@ import (
 // DefaultRack is the name of the rack that a run makes.
 const DefaultRack = "bench"
 
+// ownSuffix makes of a run's rack name that of a second rack.
+const ownSuffix = "x"
+
 // Options say what to measure, and on what.
 type Options struct {
 	Experiments []Experiment
@@ -55,7 +58,7 @@ func Run(ctx context.Context, o Options) (r report.Report, err error) {
 	if err := agent.Pin(cpus.Rack); err != nil { // what is started from here on, too
 		return r, err
 	}
-	l := &Lab{Bifrost: o.Bifrost, CPUs: cpus, Pace: o.Pace, Progress: o.Progress}
+	l := &Lab{Bifrost: o.Bifrost, Rack: o.Rack + ownSuffix, CPUs: cpus, Pace: o.Pace, Progress: o.Progress}
 	defer func() {
 		if l.Topology != nil {
 			err = errors.Join(err, l.Close())
@@ -81,6 +84,9 @@ func (o *Options) one(ctx context.Context, l *Lab, r *report.Report, x *Experime
 			return err
 		}
 		r.Topology = l.Describe()
+	}
+	if x.NoRack && o.Mininet != "" {
+		return fmt.Errorf("%s makes network namespaces of its own: it is not for Mininet", x.Name)
 	}
 	e := x.Experiment
 	start := time.Now()
@@ -108,9 +114,14 @@ func (o *Options) topology(ctx context.Context) (topology.Topology, error) {
 	}
 	c := config.Thesis()
 	c.Name, c.Switch = o.Rack, o.Switch
-	n, err := topology.Up(ctx, &rack.Host{Bifrost: o.Bifrost, Dir: topology.DefaultDir}, c, o.Progress)
+	n, err := topology.Up(ctx, host(o.Bifrost), c, o.Progress)
 	if err != nil {
 		return nil, err
 	}
 	return n, nil
+}
+
+// host is this machine, with racks in memory.
+func host(bifrost string) *rack.Host {
+	return &rack.Host{Bifrost: bifrost, Dir: topology.DefaultDir}
 }

@@ -4,6 +4,7 @@
 // comment of each file, and in docs/evaluation.md.
 //
 //	udp, tcp          bare sockets and blocking system calls, as netperf does it
+//	udp-spin          the same, and no end sleeps
 //	thrift-framed     Apache Thrift for Go over TCP
 //	thrift-buffered
 //	grpc              gRPC-Go
@@ -141,7 +142,7 @@ type Peer struct {
 }
 
 // All are the peers in the order in which they are told of.
-var All = []Peer{udp, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostKept, bifrostExact, redis}
+var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostKept, bifrostExact, redis}
 
 // Find returns a peer.
 func Find(name string) (Peer, error) {

@@ -17,7 +17,7 @@ type Namespaces struct {
 	Host   *rack.Host
 	Config config.Config
 
-	claim     *claim
+	release   func() error // gives the name back
 	addresses map[string]netip.Addr
 }
 
@@ -29,22 +29,15 @@ func Up(ctx context.Context, h *rack.Host, c config.Config, progress func(format
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	claim, err := claimName(h.Dir, c.Name)
+	release, err := Claim(ctx, h, c.Name, progress)
 	if err != nil {
 		return nil, err
 	}
-	cleared, err := clear(ctx, h, c.Name)
-	if cleared {
-		progress("removed what a killed run had left of the rack %s", c.Name)
+	progress("making the rack %s", c.Name)
+	if err := h.Up(ctx, c); err != nil {
+		return nil, errors.Join(err, release())
 	}
-	if err == nil {
-		progress("making the rack %s", c.Name)
-		err = h.Up(ctx, c)
-	}
-	if err != nil {
-		return nil, errors.Join(err, claim.release())
-	}
-	n := &Namespaces{Host: h, Config: c, claim: claim, addresses: map[string]netip.Addr{}}
+	n := &Namespaces{Host: h, Config: c, release: release, addresses: map[string]netip.Addr{}}
 	st, err := h.Status(c.Name)
 	for _, b := range st.Blades {
 		if a, perr := netip.ParseAddr(b.Address); perr == nil {
@@ -64,7 +57,7 @@ const downTimeout = time.Minute
 func (n *Namespaces) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), downTimeout)
 	defer cancel()
-	return errors.Join(n.Host.Down(ctx, n.Config.Name), n.claim.release())
+	return errors.Join(n.Host.Down(ctx, n.Config.Name), n.release())
 }
 
 // Start implements Topology.

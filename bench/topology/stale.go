@@ -46,6 +46,23 @@ func (c *claim) release() error {
 	return errors.Join(err, c.file.Close())
 }
 
+// Claim keeps a rack's name for this run until it is released, and removes what a
+// killed run has left under it, which progress is told.
+func Claim(ctx context.Context, h *rack.Host, name string, progress func(format string, args ...any)) (release func() error, err error) {
+	c, err := claimName(h.Dir, name)
+	if err != nil {
+		return nil, err
+	}
+	cleared, err := clear(ctx, h, name)
+	if err != nil {
+		return nil, errors.Join(err, c.release())
+	}
+	if cleared {
+		progress("removed what a killed run had left of the rack %s", name)
+	}
+	return c.release, nil
+}
+
 // clear removes what a killed run has left of a rack. Who has claimed the name
 // knows that its rack is nobody's any more.
 func clear(ctx context.Context, h *rack.Host, name string) (cleared bool, err error) {
