@@ -131,7 +131,9 @@ func readApp(path string) (name string, spec api.AppSpec, err error) {
 	for i := range app.Programs {
 		args := app.Programs[i].Args
 		if strings.Contains(args[0], "/") && !filepath.IsAbs(args[0]) {
-			args[0] = filepath.Join(filepath.Dir(path), args[0])
+			if args[0], err = filepath.Abs(filepath.Join(filepath.Dir(path), args[0])); err != nil {
+				return "", spec, err
+			}
 		}
 		if found, err := host.Locate(args[0]); err == nil {
 			args[0] = found // else it may be there on the blades

@@ -30,7 +30,7 @@ A mark behind an argument's name makes the argument a reference, one behind the
 method its result. Binary, lists of numbers and structs can be references.
 (bifrost.policy = "recover") behind a method says what becomes of its calls when a
 node fails; (bifrost.state) behind a service that it has state.`,
-		Example: `  thrift --gen go -out gen-go lab.thrift
+		Example: `  thrift --gen go lab.thrift
   bifrost gen lab.thrift --out gen-go
 
   //go:generate bifrost gen lab.thrift --out gen-go`,
