@@ -69,6 +69,7 @@ Attaching interfaces needs root, or CAP_NET_RAW.`,
 
 // run runs the switch until ctx ends.
 func (o *switchOptions) run(ctx context.Context) (err error) {
+	collectRarely()
 	log, closeLog, err := o.logger()
 	if err != nil {
 		return err

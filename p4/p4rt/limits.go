@@ -3,6 +3,10 @@ package p4rt
 // The limits of the server, with their reasons. They bound what a controller
 // (or a crowd of them) can make the switch hold.
 const (
+	// streamWorkers are the goroutines that wait for calls; beyond them, each call
+	// gets one of its own, with a stack that has to grow first.
+	streamWorkers = 8
+
 	// maxStreamsPerRole bounds the controllers of one role: a primary and its
 	// standbys, generously.
 	maxStreamsPerRole = 64

@@ -86,6 +86,8 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.InitialWindowSize(receiveWindow),
 		grpc.InitialConnWindowSize(receiveWindow),
 		grpc.WaitForHandlers(true),
+		// A Write runs on a goroutine that has a stack already.
+		grpc.NumStreamWorkers(streamWorkers),
 		// A controller whose host has died silently is noticed within a minute.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 40 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
