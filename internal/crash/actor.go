@@ -71,7 +71,7 @@ func (a *performer) Audit(ctx context.Context) (*actor.Books, error) {
 		return out, nil
 	}
 	w := &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a}
-	n, err := w.counter()
+	n, err := w.counter(-1 - a.service)
 	if err != nil {
 		return nil, err
 	}

@@ -108,9 +108,8 @@ func (c *crasher) strike(one Crash) {
 	}
 	switch one.How {
 	case Kill:
-		if rack.KillSoon(at.blade, at.instance) == nil {
-			c.count()
-		}
+		c.count()
+		_ = rack.KillSoon(at.blade, at.instance) // which may have ended
 	case Cut:
 		c.count()
 		c.cut(rack, at.blade, one.Back)

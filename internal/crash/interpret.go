@@ -12,8 +12,10 @@ import (
 // script.
 type world interface {
 	Alloc(size int) (dsm.Pointer, error)
-	Write(p dsm.Pointer, b []byte) error
-	Read(p dsm.Pointer, b []byte) error
+	// Write and Read are at a byte of the region that p begins. op is the
+	// operation's number.
+	Write(op int, p dsm.Pointer, at int, b []byte) error
+	Read(op int, p dsm.Pointer, at int, b []byte) error
 	Free(p dsm.Pointer) error
 	Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error)
 	Post(op *Op, noise uint64, given []dsm.Pointer) error
@@ -23,7 +25,7 @@ type world interface {
 	Any([]branch) (int, error)
 	// Add makes an entry in the service's state and returns how many there are.
 	Add(op *Op, noise uint64) (int, error)
-	Bump() (uint64, error)
+	Bump(op *Op) (uint64, error)
 	Effect(op *Op) (uint64, error)
 	Look() (uint64, error)
 	Checkpoint(*machine) error
@@ -121,15 +123,15 @@ func (m *machine) step(ctx context.Context, w world, op *Op) error {
 // memory carries out what is done to regions.
 func (m *machine) memory(w world, op *Op) (err error) {
 	b := make([]byte, op.Size)
-	p := m.Slots[op.Slot].Add(int64(op.At))
+	p := m.Slots[op.Slot]
 	switch op.Kind {
 	case Alloc:
 		m.Slots[op.Slot], err = w.Alloc(op.Size)
 	case Write:
 		fill(b, mix(m.Out.Value, uint64(op.N)))
-		err = w.Write(p, b)
+		err = w.Write(op.N, p, op.At, b)
 	case Read:
-		if err = w.Read(p, b); err == nil {
+		if err = w.Read(op.N, p, op.At, b); err == nil {
 			m.Out.Value = mix(m.Out.Value, digest(b))
 		}
 	case Free:
@@ -151,7 +153,7 @@ func (m *machine) other(w world, op *Op) error {
 			m.Out.Marks = append(m.Out.Marks, Mark{op.N, markOf(m.Out.Noise, n)})
 		}
 	case Bump:
-		seen, err = w.Bump()
+		seen, err = w.Bump(op)
 	case Effect:
 		seen, err = w.Effect(op)
 	case Look:

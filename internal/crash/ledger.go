@@ -3,8 +3,12 @@ package crash
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
 )
 
 // ledger is what is known outside of the rack, where nothing crashes: side
@@ -12,13 +16,100 @@ import (
 type ledger struct {
 	mu       sync.Mutex
 	effects  map[int]int      // by operation
-	observed map[int]Outcome  // of calls, by operation
+	observed map[int]Outcome  // of calls and one-ways, by operation
+	spans    map[int]*span    // of calls, one-ways and memory operations
 	finished map[int]*Outcome // of clients
 	wrong    []string
+	began    time.Time
+	memory   []*access
+}
+
+// span is the time from when an operation was first begun until it was first seen
+// to be over, in nanoseconds of the run.
+type span struct{ from, to int64 }
+
+// never is the end of what was not seen to be over.
+const never = math.MaxInt64
+
+// access is one operation on a region, of one run of its execution.
+type access struct {
+	span
+	op     int
+	region dsm.Pointer // its first byte
+	at     int
+	write  bool
+	data   []byte
 }
 
 func newLedger() *ledger {
-	return &ledger{effects: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}}
+	return &ledger{
+		effects: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
+	}
+}
+
+func (l *ledger) now() int64 { return int64(time.Since(l.began)) }
+
+// issue notes that a call or one-way is about to be made.
+func (l *ledger) issue(op int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spans[op] == nil {
+		l.spans[op] = &span{l.now(), never}
+	}
+}
+
+// span is when an operation was under way; false if it was never begun.
+func (l *ledger) span(op int) (span, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.spans[op]
+	if s == nil {
+		return span{}, false
+	}
+	return *s, true
+}
+
+// seen reports whether an operation's end was seen.
+func (l *ledger) seen(op int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.observed[op]
+	return ok
+}
+
+// touch notes that an operation on memory begins; done must be called when it has
+// succeeded.
+func (l *ledger) touch(a *access) (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.span = span{l.now(), never}
+	l.memory = append(l.memory, a)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		a.to = l.now()
+	}
+}
+
+// accesses are the operations on memory that count: of an operation that was
+// repeated, the last run, for the others were rolled back.
+func (l *ledger) accesses() (all []access) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := map[[2]int]*access{}
+	for _, a := range l.memory {
+		key := [2]int{a.op, 0}
+		if a.write {
+			key[1] = 1
+		}
+		if was := last[key]; was == nil || a.from >= was.from {
+			last[key] = a
+		}
+	}
+	for _, a := range last {
+		all = append(all, *a)
+	}
+	return all
 }
 
 // complain notes that something is wrong with the run.
@@ -44,14 +135,23 @@ func (l *ledger) effect(op int) uint64 {
 
 // observe notes what a call has brought. However often its caller runs, it must
 // see the same.
-func (l *ledger) observe(op int, o Outcome) error {
+func (l *ledger) observe(op int, o Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if was, ok := l.observed[op]; ok && !was.same(o) {
 		l.wrong = append(l.wrong, fmt.Sprintf("operation %d has brought %+v, and when it was repeated %+v", op, was, o))
 	}
 	l.observed[op] = o
-	return nil
+	if s := l.spans[op]; s != nil && s.to == never {
+		s.to = l.now()
+	}
+}
+
+// sent notes that a one-way is logged. When it ran, nobody sees.
+func (l *ledger) sent(op int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.observed[op] = Outcome{}
 }
 
 // finish notes what came out of a client's script. A durable main that crashes

@@ -70,14 +70,14 @@ func (w *modelWorld) Alloc(size int) (dsm.Pointer, error) {
 	return p, nil
 }
 
-func (w *modelWorld) Write(p dsm.Pointer, b []byte) error {
-	to, err := w.mem.find(p, len(b))
+func (w *modelWorld) Write(_ int, p dsm.Pointer, at int, b []byte) error {
+	to, err := w.mem.find(p.Add(int64(at)), len(b))
 	copy(to, b)
 	return err
 }
 
-func (w *modelWorld) Read(p dsm.Pointer, b []byte) error {
-	from, err := w.mem.find(p, len(b))
+func (w *modelWorld) Read(_ int, p dsm.Pointer, at int, b []byte) error {
+	from, err := w.mem.find(p.Add(int64(at)), len(b))
 	copy(b, from)
 	return err
 }
@@ -113,7 +113,7 @@ func (w *modelWorld) Add(op *Op, _ uint64) (int, error) {
 	return 0, nil
 }
 
-func (w *modelWorld) Bump() (uint64, error) {
+func (w *modelWorld) Bump(*Op) (uint64, error) {
 	w.Bumps[w.service]++
 	return w.Bumps[w.service], nil
 }

@@ -23,6 +23,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 		return err
 	}
 	r.judgeClients(want)
+	r.judgeHistories()
 	r.judgeEffects(want)
 	return r.clean(ctx)
 }
@@ -75,7 +76,8 @@ func (r *Run) audit(ctx context.Context, want *Expectation) error {
 		if err != nil {
 			return fmt.Errorf("audit of %s: %w", ServiceName(i), err)
 		}
-		r.judgeMarks(i, marksOf(books.Marks), want.Adds[i], seen)
+		r.audited[i] = marksOf(books.Marks)
+		r.judgeMarks(i, r.audited[i], want.Adds[i], seen)
 		if uint64(books.Bumps) != want.Bumps[i] {
 			r.ledger.complain("service %s: the counter in memory is %d, want %d", ServiceName(i), books.Bumps, want.Bumps[i])
 		}
@@ -128,24 +130,36 @@ func (r *Run) clean(ctx context.Context) error {
 	if err := gk.Undeploy(ctx, appName); err != nil {
 		return err
 	}
-	err := r.idle(ctx, "nodes, regions or calls are left", func(s *gatekeeper.Snapshot) bool {
-		return len(s.Nodes) == 0 && len(s.Services) == 0 && len(s.Regions) == 0 && len(s.Calls) == 0 && r.memoryLeft() == ""
+	left := ""
+	err := r.idle(ctx, "something is left", func(s *gatekeeper.Snapshot) bool {
+		left = r.left(ctx, s)
+		return left == ""
 	})
 	if err != nil {
-		r.ledger.complain("%v; %s", err, r.memoryLeft())
-		return nil
-	}
-	rules, err := gk.Rules(ctx, "dsm_access")
-	if err != nil {
-		return err
-	}
-	if len(rules) > 0 {
-		r.ledger.complain("access rules are left: %v", rules)
-	}
-	if left := r.recordsLeft(); left != "" {
-		r.ledger.complain("records are left: %s", left)
+		r.ledger.complain("%s: %v", left, err)
 	}
 	return nil
+}
+
+// left tells what is left when all programs have ended, "" if nothing.
+func (r *Run) left(ctx context.Context, s *gatekeeper.Snapshot) string {
+	if len(s.Nodes) > 0 || len(s.Services) > 0 || len(s.Regions) > 0 || len(s.Calls) > 0 {
+		return fmt.Sprintf("%d nodes, %d services, %d regions, %d calls", len(s.Nodes), len(s.Services), len(s.Regions), len(s.Calls))
+	}
+	if left := r.memoryLeft(); left != "" {
+		return left
+	}
+	if left := r.recordsLeft(); left != "" {
+		return "records " + left
+	}
+	rules, err := r.rack.Gatekeeper().Rules(ctx, "dsm_access")
+	switch {
+	case err != nil:
+		return err.Error()
+	case len(rules) > 0:
+		return fmt.Sprintf("access rules %v", rules)
+	}
+	return ""
 }
 
 // memoryLeft tells what memory servers keep, "" if nothing.

@@ -66,6 +66,8 @@ type Run struct {
 	places map[string]place // of programs that have joined
 	up     map[string]chan struct{}
 	over   []chan struct{} // closed when a client has come to its end
+
+	audited map[int][]Mark // what the services' books say in the end
 }
 
 // place is where a program runs.
@@ -77,7 +79,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Run{p: p, opt: opt, ledger: newLedger(), places: map[string]place{}, up: map[string]chan struct{}{}}
+	r := &Run{p: p, opt: opt, ledger: newLedger(), places: map[string]place{}, up: map[string]chan struct{}{}, audited: map[int][]Mark{}}
 	r.crash = newCrasher(r, opt.Crashes)
 	began := time.Now()
 	for range p.Clients {
@@ -380,16 +382,22 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 		return err
 	})
 	if err != nil {
-		select {
-		case <-n.Done():
-		default:
-			if ctx.Err() == nil {
-				r.ledger.complain("%s: %v", name, err)
-			}
-		}
+		r.mainFailed(name, err)
 		return err
 	}
 	err = leave(ctx, n)
 	r.once(r.over[i])
 	return err
+}
+
+// mainFailed judges the error of a durable main. Its program is started again after
+// any, so only the end counts; but there are errors that no crash explains.
+func (r *Run) mainFailed(name string, err error) {
+	switch rpc.CodeOf(err) {
+	case rpc.Unavailable, rpc.Canceled, rpc.Stale, rpc.NotFound: // the node is gone, and may not know it yet
+		if r.crash.hits() > 0 {
+			return
+		}
+	}
+	r.ledger.complain("%s: %v", name, err)
 }

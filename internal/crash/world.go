@@ -29,13 +29,21 @@ func (w *rackWorld) Alloc(size int) (dsm.Pointer, error) {
 	return w.memory(w.ctx).Alloc(w.ctx, uint64(size))
 }
 
-func (w *rackWorld) Write(p dsm.Pointer, b []byte) error {
-	_, err := w.memory(w.ctx).Write(w.ctx, p, b)
+func (w *rackWorld) Write(op int, p dsm.Pointer, at int, b []byte) error {
+	done := w.run.ledger.touch(&access{op: op, region: p, at: at, write: true, data: b})
+	_, err := w.memory(w.ctx).Write(w.ctx, p.Add(int64(at)), b)
+	if err == nil {
+		done()
+	}
 	return err
 }
 
-func (w *rackWorld) Read(p dsm.Pointer, b []byte) error {
-	_, err := w.memory(w.ctx).Read(w.ctx, p, b)
+func (w *rackWorld) Read(op int, p dsm.Pointer, at int, b []byte) error {
+	done := w.run.ledger.touch(&access{op: op, region: p, at: at, data: b})
+	_, err := w.memory(w.ctx).Read(w.ctx, p.Add(int64(at)), b)
+	if err == nil {
+		done()
+	}
 	return err
 }
 
@@ -64,11 +72,13 @@ func references(ptrs []dsm.Pointer) []*bifrost.GlobalPointer {
 }
 
 func (w *rackWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error) {
+	w.run.ledger.issue(op.N)
 	answer, err := w.client(op.Service).Act(w.ctx, op.encode(), int64(noise), references(lent))
 	var refused *actor.Refused
 	if errors.As(err, &refused) {
 		out := Outcome{Value: uint64(refused.Value), Noise: uint64(refused.Noise), Marks: marksOf(refused.Marks), Refused: true}
-		return out, w.run.ledger.observe(op.N, out)
+		w.run.ledger.observe(op.N, out)
+		return out, nil
 	}
 	if err != nil {
 		return Outcome{}, fmt.Errorf("operation %d: %w", op.N, err)
@@ -77,14 +87,17 @@ func (w *rackWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, err
 	if out.Region, err = rpc.PointerOf(answer.Region); err != nil {
 		return out, err
 	}
-	return out, w.run.ledger.observe(op.N, out)
+	w.run.ledger.observe(op.N, out)
+	return out, nil
 }
 
 func (w *rackWorld) Post(op *Op, noise uint64, given []dsm.Pointer) error {
+	w.run.ledger.issue(op.N)
 	err := w.client(op.Service).Post(w.ctx, op.encode(), int64(noise), references(given))
 	if err != nil {
 		return fmt.Errorf("operation %d: %w", op.N, err)
 	}
+	w.run.ledger.sent(op.N)
 	return nil
 }
 
@@ -117,7 +130,7 @@ func (w *rackWorld) Add(op *Op, noise uint64) (int, error) {
 	return n, nil
 }
 
-func (w *rackWorld) Bump() (uint64, error) {
+func (w *rackWorld) Bump(op *Op) (uint64, error) {
 	if w.actor == nil || w.actor.books == nil {
 		return 0, errNoState
 	}
@@ -129,17 +142,17 @@ func (w *rackWorld) Bump() (uint64, error) {
 		}
 		b.Region = p
 	}
-	n, err := w.counter()
+	n, err := w.counter(op.N)
 	if err != nil {
 		return 0, err
 	}
-	return n + 1, w.Write(b.Region, binary.BigEndian.AppendUint64(nil, n+1))
+	return n + 1, w.Write(op.N, b.Region, 0, binary.BigEndian.AppendUint64(nil, n+1))
 }
 
 // counter reads the service's counter in distributed memory.
-func (w *rackWorld) counter() (uint64, error) {
+func (w *rackWorld) counter(op int) (uint64, error) {
 	b := make([]byte, 8)
-	err := w.Read(w.actor.books.Region, b)
+	err := w.Read(op, w.actor.books.Region, 0, b)
 	return binary.BigEndian.Uint64(b), err
 }
 
