@@ -1,0 +1,3 @@
+// Package docs has the documentation for people; its tests run what the documentation
+// says.
+package docs

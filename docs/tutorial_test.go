@@ -1,0 +1,148 @@
+package docs_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shell is a shell that runs a page's commands one after the other.
+type shell struct {
+	*testing.T
+	dir    string
+	script *os.File
+	lines  chan string // what it prints; closed at its end
+}
+
+// isolated has a command see no other racks, and nothing of it outlive the test: it
+// gets namespaces of its own for mounts and processes.
+var isolated = []string{
+	"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+	`mount -t tmpfs none /run && exec "$@"`, "sh",
+}
+
+// newShell starts a shell in an empty directory outside of the repository.
+func newShell(t *testing.T, root bool) *shell {
+	t.Helper()
+	checkout, err := filepath.Abs("..")
+	must(t, err)
+	s := &shell{T: t, dir: t.TempDir(), lines: make(chan string, 1000)}
+	tools := t.TempDir()
+	args := []string{"bash", "/dev/fd/3"}
+	if root {
+		args = append(append([]string{}, isolated...), args...)
+		must(t, os.WriteFile(filepath.Join(tools, "sudo"), []byte("#!/bin/sh\nexec \"$@\"\n"), 0o755))
+	}
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "BIFROST="+checkout, "PATH="+tools+":"+os.Getenv("PATH"), "GOWORK=off")
+	script, scriptEnd, err := os.Pipe()
+	must(t, err)
+	out, outEnd, err := os.Pipe()
+	must(t, err)
+	s.script = scriptEnd
+	cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = []*os.File{script}, outEnd, outEnd
+	must(t, cmd.Start())
+	script.Close()
+	outEnd.Close()
+	go func() {
+		defer close(s.lines)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			s.lines <- in.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		scriptEnd.Close()
+		_ = cmd.Process.Kill() // and with it all that it has started
+		_ = cmd.Wait()
+		out.Close()
+	})
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// patience bounds how long a command may take on a machine that is busy with other
+// tests.
+const patience = 2 * time.Minute
+
+// run runs a command and returns what it prints.
+func (s *shell) run(command string) (out string, err error) {
+	const mark = "@@ end of command, status "
+	if _, err := fmt.Fprintf(s.script, "%s\nprintf '\\n%s%%d\\n' $?\n", command, mark); err != nil {
+		return "", err
+	}
+	late := time.After(patience)
+	for {
+		select {
+		case line, more := <-s.lines:
+			if !more {
+				return out, fmt.Errorf("the shell has ended")
+			}
+			if status, ok := strings.CutPrefix(line, mark); ok {
+				if status != "0" {
+					return out, fmt.Errorf("status %s", status)
+				}
+				return strings.TrimSuffix(out, "\n"), nil
+			}
+			out += line + "\n"
+		case <-late:
+			return out, fmt.Errorf("still running after %v", patience)
+		}
+	}
+}
+
+// follow does what a page says until the first command that needs root, if that is
+// not allowed. It reports whether it came to the end.
+func (s *shell) follow(page string, root bool) (all bool) {
+	s.Helper()
+	dir := s.dir
+	for _, b := range blocks(s.T, page) {
+		if b.file != "" {
+			must(s.T, os.WriteFile(filepath.Join(dir, b.file), []byte(b.content), 0o600))
+			continue
+		}
+		for _, step := range b.steps() {
+			if strings.Contains(step.command, "sudo") && !root {
+				return false
+			}
+			began := time.Now()
+			out, err := s.run(step.command)
+			if err != nil {
+				s.Fatalf("%s:%d: $ %s\n%s%v", page, step.line, step.command, out, err)
+			}
+			s.Logf("%5.1fs $ %s", time.Since(began).Seconds(), step.command)
+			if err := step.check(out); err != nil {
+				s.Fatalf("%s: %v", page, err)
+			}
+		}
+		at, err := s.run("pwd")
+		must(s.T, err)
+		dir = strings.TrimSpace(at)
+	}
+	return true
+}
+
+// TestTutorial is a new user who does what the tutorial says, in an empty directory.
+func TestTutorial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program, and runs a rack for half a minute")
+	}
+	if _, err := exec.LookPath("thrift"); err != nil {
+		t.Skip("NOT CHECKED: there is no Thrift compiler: apt-get install thrift-compiler")
+	}
+	root := os.Getuid() == 0
+	if !newShell(t, root).follow("tutorial.md", root) {
+		t.Log("NOT CHECKED from the first sudo on: not root")
+	}
+}
