@@ -25,8 +25,8 @@ import (
 )
 
 // watched is a rack with its admin API on a Unix socket, and a node on c1 with a
-// region of 4 KiB; the API has been told of all of it. No blade of it is ever taken
-// for dead, however long this machine makes us wait.
+// region of 4 KiB, which has been called by another one that has gone. The API has
+// been told of all of it. No blade is taken for dead, however slow this machine is.
 func watched(t *testing.T) (address, pointer string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -54,6 +54,10 @@ func watched(t *testing.T) (address, pointer string) {
 	n, err := rack.Join(ctx, "c1", "client")
 	must(t, err)
 	must(t, n.Export(ctx, "Ping", arrays.NewPingProcessor(service.Ping{})))
+	caller, err := rack.Join(ctx, "c1", "caller")
+	must(t, err)
+	must(t, arrays.NewPingClient(caller.Client("Ping")).Ping(ctx))
+	must(t, caller.Close(ctx))
 	p, err := n.Memory().Alloc(ctx, 4096)
 	must(t, err)
 	arrived := errors.New("arrived")
@@ -93,6 +97,9 @@ func TestWatch(t *testing.T) {
 		"rules --table dsm_access": `\ndsm_access +machine=\d operation=free pointer=0x[0-9a-f]+/52 source=fd00:b1f0:0:2::1 +permit`,
 		"denied":                   `^TIME +NODE.*\n$`,
 		"events --last 100":        `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,
+		"trace":                    `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client +\d+\.\d+ ms +ok\n$`,
+		"trace last":               `^\S+ \S+, 1 calls in \d+\.\d+ ms\n\n\* Ping.ping  c1/caller → c1/client │.*▒│ \d+.\d+ ms  recover  ok\n`,
+		"trace --failed":           `^SENT.*\n$`,
 		"apps":                     `^APP.*\n$`,
 		"policy":                   `\nPing +ping +recover +default\n$`,
 		"policy Ping.ping":         `\nPing +ping +recover +default\n$`,
@@ -111,7 +118,7 @@ func TestWatch(t *testing.T) {
 	if got, err := bifrost(t, "return", "s1", "--admin-addr", address); err != nil || got != "s1 is free\n" {
 		t.Errorf("bifrost return s1: %q, %v", got, err)
 	}
-	for _, command := range []string{"status", "blades", "nodes", "services", "regions", "rules", "events", "who " + pointer, "domain m1", "reconcile", "drain s1", "policy", "policy Later none"} {
+	for _, command := range []string{"status", "blades", "nodes", "services", "regions", "rules", "events", "who " + pointer, "domain m1", "reconcile", "drain s1", "trace", "trace last", "policy", "policy Later none"} {
 		got, err := bifrost(t, append(strings.Fields(command), "--json", "--admin-addr", address)...)
 		lines := strings.Split(strings.TrimSpace(got), "\n")
 		if err != nil || got == "" || slices.ContainsFunc(lines, func(l string) bool { return !json.Valid([]byte(l)) || l[0] != '{' }) {
@@ -121,7 +128,7 @@ func TestWatch(t *testing.T) {
 	for command, want := range map[string]string{
 		"drain m9": "no blade is called", "domain m9": "there is no blade", "who fd00::1": "lies in no region", "who m1": "global pointer",
 		"regions --node x": "want an IPv6 address", "rules --table none": "there is no table none", "undeploy none": "no deployment",
-		"events --last 9999": "query.limit", "policy Ping often": "body.policy", "policy Nobody": "nobody exports it", "policy Ping.": "want SERVICE",
+		"events --last 9999": "query.limit", "policy Ping often": "body.policy", "trace xyz": "none of the latest calls", "trace " + strings.Repeat("0", 32): "not among those", "trace --node x": "want an IPv6", "policy Nobody": "nobody exports it", "policy Ping.": "want SERVICE",
 	} {
 		if got, err := bifrost(t, append(strings.Fields(command), "--admin-addr", address)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("bifrost %s: %q, %v, want %q", command, got, err, want)
@@ -143,11 +150,13 @@ func TestEvents_Follow(t *testing.T) {
 		ended <- root.ExecuteContext(ctx)
 		w.Close()
 	}()
-	line, err := bufio.NewReader(r).ReadString('\n')
+	lines := bufio.NewReader(r)
+	line, err := lines.ReadString('\n')
 	if err != nil || !strings.Contains(line, "node.joined       c1/client") {
 		t.Errorf("the first event: %q, %v", line, err)
 	}
 	cancel()
+	go func() { _, _ = io.Copy(io.Discard, lines) }() // what it was about to print
 	if err := <-ended; err != nil {
 		t.Errorf("when stopped: %v", err)
 	}

@@ -19,7 +19,7 @@ import (
 func newShowCmds() []*cobra.Command {
 	return []*cobra.Command{
 		newBladesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
-		newAppsCmd(), newWhoCmd(), newDomainCmd(),
+		newTraceCmd(), newAppsCmd(), newWhoCmd(), newDomainCmd(),
 	}
 }
 

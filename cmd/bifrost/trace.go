@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+)
+
+// traceOptions are the flags of `bifrost trace`.
+type traceOptions struct {
+	clientOptions
+	last          int
+	failed, roots bool
+	node          string
+}
+
+func newTraceCmd() *cobra.Command {
+	var o traceOptions
+	cmd := o.command(&cobra.Command{
+		Use:   "trace [CALL]",
+		Short: "Show what became of a call, and when",
+		Long: `Show what became of a call and of those that belong together with it, as bars over
+time: when each was sent (a1), received by its callee (b1), finished there (b2) and
+answered (a2), and what failed and was run again meanwhile. The Gatekeeper
+remembers the latest calls, also when they are over. Of calls that it did not hold
+it knows less, and not exactly when; they are marked with ~.
+
+Without a call, list the latest ones, the last one first. CALL may be the beginning
+of an id that no other of the latest has, or "last".`,
+		Example: "  bifrost trace\n  bifrost trace --failed --last 100\n  bifrost trace 00f3a6c4\n  bifrost trace last --json | jq '.calls[].steps'",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, func(c *client.Client) error {
+				if len(args) == 1 {
+					return o.one(cmd, c, args[0])
+				}
+				return o.list(cmd, c)
+			})
+		},
+	})
+	cmd.Flags().IntVar(&o.last, "last", 20, "how many of the latest calls")
+	cmd.Flags().BoolVar(&o.failed, "failed", false, "only calls that were refused, ended with an exception, or had to be run again")
+	cmd.Flags().BoolVar(&o.roots, "roots", false, "only calls that no other call has made")
+	cmd.Flags().StringVar(&o.node, "node", "", "only calls that the node at this `ADDRESS` has made or served")
+	return cmd
+}
+
+// list prints the latest calls.
+func (o *traceOptions) list(cmd *cobra.Command, c *client.Client) error {
+	f := client.TimelineFilter{Failed: o.failed, Roots: o.roots}
+	var err error
+	if f.Node, err = optional("--node", o.node); err != nil {
+		return err
+	}
+	calls, err := firsts(cmd.Context(), c, f, o.last)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return jsonLines(cmd.OutOrStdout(), calls)
+	}
+	n, err := nodeNames(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	rows := []string{"SENT\tCALL\tMETHOD\tCALLER\tCALLEE\tTOOK\tOUTCOME"}
+	for i := range calls {
+		k := &calls[i]
+		rows = append(rows, strings.Join([]string{
+			clock(k.A1), k.ID, methodOf(k), n.of(k.Caller), n.of(k.Callee), tookText(k), outcomeOf(k),
+		}, "\t"))
+	}
+	return table(cmd.OutOrStdout(), rows...)
+}
+
+// firsts returns the first of the latest calls.
+func firsts(ctx context.Context, c *client.Client, f client.TimelineFilter, limit int) (calls []api.Timeline, err error) {
+	for k, err := range c.Timelines(ctx, f) {
+		if err != nil || len(calls) >= limit {
+			return calls, err
+		}
+		calls = append(calls, k)
+	}
+	return calls, nil
+}
+
+// one prints the picture of a call.
+func (o *traceOptions) one(cmd *cobra.Command, c *client.Client, text string) error {
+	id, err := callID(cmd.Context(), c, text)
+	if err != nil {
+		return err
+	}
+	t, err := c.Timeline(cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return jsonLines(cmd.OutOrStdout(), []api.Trace{t})
+	}
+	n, err := nodeNames(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	return printTrace(cmd.OutOrStdout(), &t, n)
+}
+
+// callID finds the call that somebody means.
+func callID(ctx context.Context, c *client.Client, text string) (string, error) {
+	if len(text) == 32 {
+		return text, nil
+	}
+	found := ""
+	for k, err := range c.Timelines(ctx, client.TimelineFilter{}) {
+		switch {
+		case err != nil:
+			return "", err
+		case text == "last":
+			return k.ID, nil
+		case !strings.HasPrefix(k.ID, text):
+		case found != "":
+			return "", fmt.Errorf("%s: calls %s and %s begin so", text, found, k.ID)
+		default:
+			found = k.ID
+		}
+	}
+	if found == "" {
+		return "", fmt.Errorf("%s: none of the latest calls begins so: bifrost trace lists them", text)
+	}
+	return found, nil
+}
+
+func methodOf(k *api.Timeline) string { return strings.TrimPrefix(k.Service+"."+k.Method, ".") }
+
+// endOf is the last that is known of a call.
+func endOf(k *api.Timeline) time.Time {
+	if n := len(k.Steps); n > 0 && k.A2.IsZero() {
+		return k.Steps[n-1].Time
+	}
+	return k.A2
+}
+
+func tookText(k *api.Timeline) string {
+	if !k.Over {
+		return "-"
+	}
+	return millis(endOf(k).Sub(k.A1))
+}
+
+// millis prints a time in milliseconds.
+func millis(d time.Duration) string { return fmt.Sprintf("%.3f ms", float64(d)/1e6) }
+
+// outcomeOf says how a call has ended, or how far it has got.
+func outcomeOf(k *api.Timeline) string {
+	text := "ok"
+	switch {
+	case k.Code != "":
+		text = k.Code
+	case !k.Over && !k.B2.IsZero():
+		text = "finished"
+	case !k.Over && !k.B1.IsZero():
+		text = "running"
+	case !k.Over:
+		text = "sent"
+	}
+	if k.Attempts > 0 {
+		text += fmt.Sprintf(", run again %d times", k.Attempts)
+	}
+	if k.Sampled {
+		text += " ~"
+	}
+	return text
+}
+
+// where is a step's node, for people.
+func where(n names, a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return " at " + n.of(a)
+}
