@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,20 +83,27 @@ func (o *demoOptions) run(cmd *cobra.Command) error {
 	o.demo.Out, o.fail.Out = told, told
 	if o.fail.Name == "" {
 		report, err := demo.Run(cmd.Context(), o.demo)
-		return o.end(out, report, err)
+		return o.end(out, report, err, "other ways to die: bifrost demo --fail f1, f2, f3, nested, both or random")
 	}
 	for o.fail.Name == failure.Random && o.fail.Seed == 0 {
 		o.fail.Seed = rand.Uint64N(1e6)
 	}
 	report, err := failure.Run(cmd.Context(), o.fail)
-	return o.end(out, report, err)
+	more := "others: " + strings.Join(slices.DeleteFunc(failure.Names(), func(n string) bool { return n == o.fail.Name }), ", ")
+	if o.fail.Name == failure.Random {
+		more = fmt.Sprintf("the same again: bifrost demo --fail random --seed %d; %s", o.fail.Seed, more)
+	}
+	return o.end(out, report, err, more)
 }
 
-// end prints the report, if that is asked for.
-func (o *demoOptions) end(out io.Writer, report any, err error) error {
-	if o.json {
+// end prints the report, if that is asked for, or what else there is to see.
+func (o *demoOptions) end(out io.Writer, report any, err error, more string) error {
+	switch {
+	case o.json:
 		line, _ := json.Marshal(report)
 		fmt.Fprintln(out, string(line))
+	case err == nil:
+		fmt.Fprintf(out, "\n  (%s; a rack at work: bifrost demo --serve 127.0.0.1:8045)\n", more)
 	}
 	return err
 }

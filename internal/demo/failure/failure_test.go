@@ -64,7 +64,10 @@ func TestScenarios(t *testing.T) {
 			if r.DetectMS < 200 || r.DetectMS > 420 || r.RecoverMS < r.DetectMS || r.RecoverMS > r.DetectMS+50 || r.AnswerMS < r.DetectMS {
 				t.Errorf("blades report every 100 ms, and the times are %+v", r)
 			}
-			for _, want := range []string{s.Title, s.victims[0] + " loses its power", "fence: ", "rollback: ", "effect once", "starts on x"} {
+			for _, want := range []string{
+				s.Title, s.victims[0] + " loses its power", "fence: ", "rollback: ", "effect once", "starts on x",
+				"a1  teller calls", "b1  the call goes on to counter", "b2  counter has answered", "a2  teller gets the answer", "teller has done its work",
+			} {
 				if !strings.Contains(story, want) {
 					t.Errorf("the picture does not say %q", want)
 				}
