@@ -91,7 +91,7 @@ func (s *solo) in(port uint16, why reason, src, dst netip.Addr, udp uint16, payl
 // region lets the memory blade give a node region k.
 func (s *solo) region(n netip.Addr, k uint64) packet.Pointer {
 	p := packet.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
-	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: k}
+	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: k, Incarnation: 1}
 	s.in(3, reasonMemoryReply, p.With(packet.OpAlloc, 12).Addr(), n, rackaddr.PortDSM, h.Append(nil))
 	return p
 }
@@ -109,7 +109,7 @@ func FuzzPacketIn(f *testing.F) {
 		return frame.UDP6{Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload}.Append(nil)
 	}
 	a, b := rackaddr.Node(1), rackaddr.Node(2)
-	request := packet.Header{Kind: packet.Request, Request: 2, Floor: 1}
+	request := packet.Header{Kind: packet.Request, Request: 2, Floor: 1, Incarnation: 1}
 	f.Add(uint16(1), uint8(reasonCall), frameOf(a, service, rackaddr.PortRPC, call.Append(nil)))
 	f.Add(uint16(1), uint8(reasonNoRoute), frameOf(a, service, rackaddr.PortRPC, call.Append(nil)))
 	call.Type, call.CalleeIncarnation = rpc.Reply, 1

@@ -152,7 +152,7 @@ func (b *testBlade) alloc(n *testNode, machine uint8, k uint64) packet.Pointer {
 
 // allocated sends the answer to an allocation.
 func (b *testBlade) allocated(n *testNode, p packet.Pointer) {
-	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096}
+	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096, Incarnation: n.incarnation}
 	b.send(p.With(packet.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
 }
 

@@ -48,8 +48,15 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		return
 	}
 	n := c.nodes[h.dst]
-	if n == nil {
+	switch _, known := c.leases.Find(r.Base); {
+	case n == nil && c.fallen[h.dst] == nil && !known:
 		c.reclaim([]packet.Region{r}) // nobody can take it any more
+		return
+	case n == nil || m.Incarnation != n.incarnation: // of one that has failed: a re-run asks for the region again
+		c.count.Late++
+		if execution := rpc.ID(m.Execution); execution.IsZero() && !known {
+			c.reclaim([]packet.Region{r})
+		}
 		return
 	}
 	known := n.allocsAt(p, m)
@@ -127,6 +134,10 @@ func (c *controller) heldFree(h *held) {
 	m, _, err := packet.Parse(h.payload)
 	if err != nil {
 		c.count.Malformed++
+		return
+	}
+	if m.Incarnation != n.incarnation {
+		c.count.Late++ // of one that has failed
 		return
 	}
 	c.submit(lease.Free{Node: n.address, Pointer: p}, verdict(func(s lease.Step, err error) {

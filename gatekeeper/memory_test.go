@@ -20,7 +20,7 @@ func TestAlloc_AgainChangesNothing(t *testing.T) {
 		quiet("the region for another node", s.a, s.b)
 		// Neither a compute blade nor another memory machine can give regions.
 		s.unchanged("somebody else's answer", func() {
-			h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 1}
+			h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 1, Incarnation: s.a.incarnation}
 			q := packet.Make(rackaddr.DefaultDSMPrefix, 1, 9<<12).With(packet.OpAlloc, 12)
 			s.c.send(q.Addr(), s.c.address, rackaddr.PortDSM, h.Append(nil))
 			q = packet.Make(rackaddr.DefaultDSMPrefix, 2, 9<<12).With(packet.OpAlloc, 12)

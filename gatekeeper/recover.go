@@ -78,12 +78,16 @@ func (c *controller) removeNodes(why string, nodes ...*node) {
 func (c *controller) failing(nodes []*node) (all []*node) {
 	var failed []callgraph.Node
 	for _, n := range nodes {
-		if !n.gone {
-			failed, all = append(failed, n.identity()), append(all, n)
+		if n.gone {
+			continue
+		}
+		all = append(all, n)
+		if !n.orderly { // who has said goodbye has failed nobody
+			failed = append(failed, n.identity())
 		}
 	}
 	if len(failed) == 0 {
-		return nil
+		return all
 	}
 	for _, k := range c.graph.Domain(failed...).Nodes {
 		if n := c.nodes[k.Address]; n != nil && n.incarnation == k.Incarnation && !slices.Contains(all, n) && c.fleet.GoesOn(n.address) {

@@ -34,14 +34,28 @@ type undoQueue struct {
 // commit makes the memory blades keep what an execution did, and then goes on.
 func (c *controller) commit(id rpc.ID) {
 	c.trace(TraceCommitting, id, c.whereabouts(id), 0)
-	c.settleMemory(id, func(b *blade) *undoQueue { return &b.commits }, func() {
+	then := func() {
 		c.freeDeferred(id, true, func() {
 			c.execute(c.table.Committed(id))
 			if at, over := c.table.Over(id); over {
 				c.endHoldings(id, at, false)
 			}
 		})
-	})
+	}
+	if c.changedNothing(id) {
+		then()
+		return
+	}
+	c.settleMemory(id, func(b *blade) *undoQueue { return &b.commits }, then)
+}
+
+// changedNothing reports whether an execution that has ended cannot have changed any
+// memory: it is a call's, and its node has never had control of a region. (The
+// runtime knows what became of all its requests when it answers, so each allocation's
+// answer has come by here.)
+func (c *controller) changedNothing(id rpc.ID) bool {
+	v, call := c.table.View(id)
+	return call && !c.couldWrite(v.Callee.Address)
 }
 
 // rollback makes the memory blades take back what an execution did, and then goes on.
@@ -58,13 +72,8 @@ func (c *controller) rollback(id rpc.ID) {
 	})
 }
 
-// settleMemory queues an errand with all memory blades in service. A node that
-// never had control of a region could write nowhere, and has nothing to settle.
+// settleMemory queues an errand with all memory blades in service.
 func (c *controller) settleMemory(id rpc.ID, queue func(*blade) *undoQueue, then func()) {
-	if a, ok := c.table.Where(id); ok && !c.couldWrite(a) {
-		then()
-		return
-	}
 	e := &undoErrand{execution: control.ExecutionID(id), then: then}
 	for _, b := range c.servers {
 		q := queue(b)

@@ -30,7 +30,8 @@ type Domain struct {
 // grows by the policies of unfinished calls between two executions (design
 // section 9): recover and none spread nothing; with fate-share, the failure of
 // one side takes the other back; with tainted, all unfinished descendants of the
-// call besides.
+// call besides. A one-way runs when the execution that made it has committed, so it
+// shares nobody's fate.
 func (g *Graph) Domain(failed ...Node) Domain {
 	d := domain{g: g, in: map[int32]bool{}}
 	var all Domain
@@ -72,7 +73,7 @@ func (d *domain) add(node int32) {
 func (d *domain) spread(k int32) {
 	visit := func(i int32) {
 		c := d.g.calls.at(i)
-		if c.finished() || c.policy != packet.PolicyFateShare && c.policy != packet.PolicyTainted {
+		if c.finished() || c.is(oneway) || c.policy != packet.PolicyFateShare && c.policy != packet.PolicyTainted {
 			return
 		}
 		if !c.is(orphan) {
@@ -97,7 +98,7 @@ func (d *domain) taint(execution packet.ID) {
 		stack = stack[:len(stack)-1]
 		d.g.each(byParent, d.g.parents[id], func(i int32) {
 			c := d.g.calls.at(i)
-			if c.mark == d.g.mark || c.finished() {
+			if c.mark == d.g.mark || c.finished() || c.is(oneway) {
 				return
 			}
 			c.mark = d.g.mark

@@ -197,6 +197,9 @@ func (m *model) chain(id packet.ID) (all []View) {
 // descendant of an execution.
 func (m *model) descendant(v *View, of packet.ID) bool {
 	for seen := map[packet.ID]bool{}; v != nil && !finished(v) && !seen[v.ID]; v = m.find(v.Parent) {
+		if v.Oneway {
+			return false
+		}
 		if v.Parent == of {
 			return true
 		}
@@ -215,7 +218,7 @@ func (m *model) domain(failed []Node) Domain {
 		before = len(in)
 		for _, v := range m.calls {
 			shares := v.Policy == packet.PolicyFateShare || v.Policy == packet.PolicyTainted
-			if finished(v) || !shares || !in[v.Callee] && (!in[v.Caller]) {
+			if finished(v) || v.Oneway || !shares || !in[v.Callee] && (!in[v.Caller]) {
 				continue
 			}
 			in[v.Callee] = true

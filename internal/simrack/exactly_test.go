@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -438,5 +439,53 @@ func TestExactly_Undeploy(t *testing.T) {
 		if len(s.Nodes) != 1 || len(s.Services) != 0 {
 			t.Errorf("left: nodes %+v, services %+v", s.Nodes, s.Services)
 		}
+	})
+}
+
+// TestExactly_KillsItsNodes makes a call that kills every node that runs it: it fails
+// after some attempts, leaves nothing behind, and the service goes on.
+func TestExactly_KillsItsNodes(t *testing.T) {
+	withBank(t, nil, func(b *bank) {
+		b.deploy("counter")
+		to, _ := b.client("c1", tally.CounterName)
+		b.add(to, 1)
+		b.mu.Lock()
+		b.entered = b.crash
+		b.mu.Unlock()
+		ref := rpc.RefOf([]byte{1})
+		if _, err := to.Add(b.ctx, 3, ref); rpc.CodeOf(err) != rpc.Unavailable {
+			t.Errorf("a call that kills its nodes: %v", err)
+		}
+		b.must(ref.Free(b.ctx))
+		b.on(&b.entered, nil)
+		if n := b.runs.Load() - 1; n != execution.DefaultAttempts {
+			t.Errorf("it ran %d times", n)
+		}
+		b.add(to, 2)
+		b.add(to, 3)
+	})
+}
+
+// TestExactly_Client kills a plain client while its call runs: the call ends for
+// nobody, and what it had lent is freed.
+func TestExactly_Client(t *testing.T) {
+	withBank(t, nil, func(b *bank) {
+		b.deploy("counter", "front")
+		_, node := b.client("c1", tally.FrontName)
+		to, err := tally.Open(node, tally.FrontName, rpc.WithPolicy(rpc.PolicyRecover))
+		b.must(err)
+		b.on(&b.entered, func(string) {
+			go func() {
+				closing, cancel := context.WithCancel(b.ctx)
+				cancel() // at once: what is out is cut off
+				_ = node.Close(closing)
+			}()
+		})
+		if _, err := to.Add(b.ctx, 3, rpc.RefOf([]byte{1})); err == nil {
+			t.Error("a node that has been closed has got an answer")
+		}
+		<-time.After(10 * time.Second)
+		other, _ := b.client("c1", tally.FrontName)
+		b.add(other, 2) // the first one has happened
 	})
 }
