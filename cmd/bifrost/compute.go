@@ -57,6 +57,7 @@ blade send each other leaves by the interface, too: the switch judges it.`,
 
 // run runs the daemon until ctx ends.
 func (o *computeOptions) run(ctx context.Context) (err error) {
+	collectRarely()
 	if o.nodes < 1 {
 		return fmt.Errorf("--nodes %d: want 1 at least", o.nodes)
 	}

@@ -46,6 +46,7 @@ bifrost rack up makes one, and an error says how to.`,
 
 // run runs the daemon until ctx ends.
 func (o *memoryOptions) run(ctx context.Context) (err error) {
+	collectRarely()
 	capacity, err := config.ParseSize(o.capacity)
 	if err != nil || capacity == 0 {
 		return fmt.Errorf("--capacity %s: want a number of bytes, such as 512MiB", o.capacity)
