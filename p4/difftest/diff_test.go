@@ -30,9 +30,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // To run a difference again: go test ./p4/difftest -run TestBMv2/NAME -seed N -rounds 1
 var (
-	seed    = flag.Uint64("seed", 1, "first seed of the generated packets and entries")
-	rounds  = flag.Int("rounds", 2, "seeds to try with each program, each with entries of its own")
-	packets = flag.Int("packets", 150, "packets to try with each seed")
+	seed   = flag.Uint64("seed", 1, "first seed of the generated packets and entries")
+	rounds = flag.Int("rounds", 2, "seeds to try with each program, each with entries of its own")
+	// To find differences with other programs, such as p4c's samples: compile them
+	// as testdata/compile.sh does, and name the directory.
+	programs = flag.String("programs", "", "compare these programs instead, NAME.json and NAME.p4info.txt each")
+	packets  = flag.Int("packets", 150, "packets to try with each seed")
 )
 
 // patience is how long an answer that must come may take on a busy machine;
@@ -62,6 +65,9 @@ func subjects(t *testing.T) []subject {
 		}
 		return b
 	}
+	if *programs != "" {
+		return strangers(t, *programs, read)
+	}
 	out := []subject{
 		{name: "bifrost", json: p4.JSON, info: p4.Info, cpu: p4.CPUPort, updates: 200, make: forBifrost},
 		{name: "bifrost-any", json: p4.JSON, info: p4.Info, cpu: p4.CPUPort, updates: 100, make: forAny},
@@ -78,6 +84,22 @@ func subjects(t *testing.T) []subject {
 			s.skip = func(frame []byte) bool { return frame[0] == 11 } // asks for a random number
 		}
 		out = append(out, s)
+	}
+	return out
+}
+
+// strangers are programs of which nothing is known.
+func strangers(t *testing.T, dir string, read func(string) []byte) (out []subject) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no programs in %s: %v", dir, err)
+	}
+	for _, f := range files {
+		base := strings.TrimSuffix(f, ".json")
+		out = append(out, subject{
+			name: filepath.Base(base), json: read(f), info: read(base + ".p4info.txt"), updates: 40, whole: true, make: forWhole,
+		})
 	}
 	return out
 }

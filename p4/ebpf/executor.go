@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 )
 
 // DropPort is the egress port that means to drop.
@@ -134,7 +135,7 @@ func (x *Executor) loadMain(code asm.Instructions) error {
 	var err error
 	if x.main, err = ebpf.NewProgram(spec); err != nil {
 		var v *ebpf.VerifierError
-		if errors.As(err, &v) {
+		if errors.As(err, &v) || errors.Is(err, unix.E2BIG) {
 			return fmt.Errorf("%w: the kernel refuses the program: %w", datapath.ErrUnsupported, err)
 		}
 		return fmt.Errorf("ebpf: load program: %w", err)

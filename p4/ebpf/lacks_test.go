@@ -17,6 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/interp/stf"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf/asm"
 	"go.uber.org/goleak"
 )
 
@@ -131,5 +132,21 @@ func TestProgramsAreCurrent(t *testing.T) {
 		if !strings.Contains(string(sums), fmt.Sprintf("%x  %s\n", sha256.Sum256(data), f)) {
 			t.Errorf("%s is not what testdata/SHA256SUMS was made for: run testdata/compile.sh with p4c on PATH", f)
 		}
+	}
+}
+
+// A program that the kernel finds too large is not supported; so another executor
+// can take it.
+func TestTooLargeForTheVerifier(t *testing.T) {
+	needRoot(t)
+	const most = 1_000_000 // instructions: BPF_COMPLEXITY_LIMIT_INSNS
+	_, err := New(bifrost(t), Config{CPUPort: p4.CPUPort, edit: func(code asm.Instructions) asm.Instructions {
+		for len(code) <= most {
+			code = append(code, asm.Mov.Reg(asm.R5, asm.R5))
+		}
+		return code
+	}})
+	if !errors.Is(err, datapath.ErrUnsupported) {
+		t.Errorf("%v", err)
 	}
 }
