@@ -24,9 +24,9 @@ func TestTrace_Picture(t *testing.T) {
 	must(t, printTrace(&out, &trace, names{c: "c1/client", s: "s1/front", x: "s2/counter"}))
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range map[int]string{
-		2: "  Front.add  c1/client → s1/front       │░░░░████████████████████████████████▒▒▒▒│ 100.000 ms  recover  ok",
-		3: "*   Counter.add  s1/front → s2/counter  │        ░░██████!███████████████▒▒▒     │ 65.000 ms  recover  ok, run again 1 times",
-		7: "    log  s1/front → s2/counter          │                                  ░░░░░░│ -  none  sent ~",
+		2: "  Front.add  c1/client → s1/front      │░░░░████████████████████████████████▒▒▒▒│ 100.000 ms  recover  ok",
+		3: "*   Counter.add  s1/front → s2/counter │        ░░██████!███████████████▒▒▒     │ 65.000 ms  recover  ok, run again 1 times",
+		7: "    log  s1/front → s2/counter         │                                  ░░░░░░│ -  none  sent ~",
 	} {
 		if lines[i] != want {
 			t.Errorf("line %d:\n%s\nwant\n%s", i, lines[i], want)
