@@ -1,0 +1,144 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	byvalue "github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/examples/kv/gen-go/kv"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+)
+
+// A program joins, has an identity, and is told when it loses its place.
+func ExampleJoin() {
+	ctx := context.Background()
+	node, err := rpc.Join(ctx, rpc.WithName("sentinel"), rpc.WithLogger(slog.New(slog.DiscardHandler)),
+		rpc.WithJoiner(exampleRack.Joiner())) // on a real rack: no joiner
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(node.Name(), node.Address().Is6(), node.Stats().Resent)
+	fmt.Println(node.Close(ctx)) // lets what runs finish
+	<-node.Done()
+	err = testsvc.NewTestClient(node.Client("Test")).Ping(ctx)
+	fmt.Println(rpc.CodeOf(err))
+	// Output:
+	// sentinel true 0
+	// <nil>
+	// unavailable
+}
+
+// How many handlers run at once, and which of the methods are exactly-once, is said
+// when the service is exported; "bifrost gen" takes the policies from the IDL.
+func ExampleWithMethodPolicy() {
+	ctx := context.Background()
+	node, err := rpc.Join(ctx, rpc.WithName("clerk"), rpc.WithJoiner(exampleRack.Joiner()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer node.Close(ctx)
+	err = node.Export(ctx, "Clerk", testsvc.NewTestProcessor(&testsvc.Handler{}), rpc.WithWorkers(8), rpc.WithQueue(64),
+		rpc.WithMethodPolicy(rpc.PolicyRecover), rpc.WithMethodPolicy(rpc.PolicyNone, "ping"))
+	fmt.Println(err)
+
+	client := testsvc.NewTestClient(node.Client("Clerk", rpc.WithDeclaredPolicy(rpc.PolicyNone)))
+	fmt.Println(client.Ping(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+// reverser is a handler that does by hand what the stubs of "bifrost gen" do: it reads
+// what it was lent, and hands over memory of its own.
+type reverser struct{ byvalue.Arrays }
+
+func (reverser) EchoRef(ctx context.Context, lent *bifrost.GlobalPointer, length int64) (*bifrost.GlobalPointer, error) {
+	p, err := rpc.PointerOf(lent)
+	if err != nil || length > 1<<20 {
+		return nil, rpc.Errorf(rpc.BadRequest, "%d bytes at %v", length, p) // the caller gets the code
+	}
+	memory, b := rpc.Memory(ctx), make([]byte, length) // on behalf of this call: taken back with it after a crash
+	if _, err := memory.Read(ctx, p, b); err != nil {
+		return nil, err
+	}
+	slices.Reverse(b)
+	if p, err = memory.Alloc(ctx, uint64(length)); err != nil {
+		return nil, err
+	}
+	_, err = memory.Write(ctx, p, b)
+	return rpc.GlobalPointer(p), err
+}
+
+// Global pointers in arguments and results, by hand.
+func ExampleMemory() {
+	ctx := context.Background()
+	rack, err := simrack.Start(ctx, simrack.Config{}) // on a real rack: rpc.Join
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	server, _ := rack.Join(ctx, "s1", "server")
+	caller, _ := rack.Join(ctx, "c1", "caller")
+	if err := server.Export(ctx, "Reverser", arrays.NewArraysProcessor(reverser{})); err != nil {
+		fmt.Println(err)
+		return
+	}
+	memory := caller.Memory()
+	p, err := memory.Alloc(ctx, 64)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := memory.Write(ctx, p, []byte("abc")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := arrays.NewArraysClient(caller.Client("Reverser"))
+	result, err := client.EchoRef(ctx, rpc.GlobalPointer(p), 3) // lends p until the call returns
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	q, err := rpc.PointerOf(result)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	b := make([]byte, 3)
+	_, err = memory.Read(ctx, q, b)
+	fmt.Println(string(b), err)
+	fmt.Println(memory.Free(ctx, p), memory.Free(ctx, q)) // both are the caller's
+	_, err = client.EchoRef(ctx, rpc.GlobalPointer(p), 1<<21)
+	fmt.Println(rpc.CodeOf(err))
+	// Output:
+	// cba <nil>
+	// <nil> <nil>
+	// permission denied
+}
+
+// An error of a handler that keeps its code on the way to the caller.
+func ExampleErrorf() {
+	err := rpc.Errorf(rpc.NoSpace, "the wall is full after %d pictures", 7)
+	fmt.Println(rpc.CodeOf(err))
+	fmt.Println(err)
+	// Output:
+	// no space
+	// no space: the wall is full after 7 pictures
+}
+
+// A struct goes by reference as well.
+func ExampleRefOfStruct() {
+	ref := rpc.RefOfStruct(&kv.Entry{Version: 1, Value: []byte("by reference")})
+	entry, err := ref.Load(context.Background()) // it has not been passed yet, so nothing is read
+	fmt.Println(string(entry.Value), err)
+	// Output: by reference <nil>
+}
