@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -24,10 +23,11 @@ type crasher struct {
 	packets int // while armed
 	all     int
 	hit     int
+	struck  map[string]bool // programs that were hit
 }
 
 func newCrasher(r *Run, cs Crashes) *crasher {
-	c := &crasher{run: r, due: map[int][]Crash{}, began: time.Now()}
+	c := &crasher{run: r, struck: map[string]bool{}, due: map[int][]Crash{}, began: time.Now()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, one := range cs {
 		c.due[one.At] = append(c.due[one.At], one)
@@ -108,30 +108,36 @@ func (c *crasher) strike(one Crash) {
 	}
 	switch one.How {
 	case Kill:
-		c.count()
+		c.count(one.Victim)
 		_ = rack.KillSoon(at.blade, at.instance) // which may have ended
 	case Cut:
-		c.count()
-		c.cut(rack, at.blade, one.Back)
+		c.count(c.run.on(at.blade)...)
+		if rack.CrashBlade(at.blade) == nil {
+			c.later(one.Back, func() error { return rack.BootBlade(at.blade) })
+		}
 	case Pause:
-		c.count()
+		c.count(c.run.on(at.blade)...)
 		host := rack.Host(at.blade)
 		host.SetLink(false)
 		c.later(one.Back, func() error { host.SetLink(true); return nil })
 	}
 }
 
-// cut cuts a blade's power; it comes back after a time, or with the end of the run.
-func (c *crasher) cut(rack *simrack.Rack, blade string, back time.Duration) {
-	if rack.CrashBlade(blade) == nil {
-		c.later(back, func() error { return rack.BootBlade(blade) })
-	}
-}
-
-func (c *crasher) count() {
+// count notes a crash, and whom it has hit.
+func (c *crasher) count(names ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hit++
+	for _, name := range names {
+		c.struck[name] = true
+	}
+}
+
+// wasHit reports whether a crash has hit a program.
+func (c *crasher) wasHit(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.struck[name]
 }
 
 // later does something after a time.

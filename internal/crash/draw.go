@@ -12,16 +12,14 @@ type Case struct {
 }
 
 // Victims are the names of what can crash in a program's run: its services, its
-// mains, and the Gatekeeper.
+// clients, and the Gatekeeper.
 func (p *Program) Victims() []string {
 	vs := []string{Gatekeeper}
 	for i := range p.Services {
 		vs = append(vs, ServiceName(i))
 	}
-	for i, c := range p.Clients {
-		if c.Main {
-			vs = append(vs, p.clientName(i))
-		}
+	for i := range p.Clients {
+		vs = append(vs, p.clientName(i))
 	}
 	return vs
 }

@@ -74,7 +74,7 @@ var counter = porcupine.Model{
 
 // bookHistory are a service's entries in the times of the calls that made them.
 func (r *Run) bookHistory(service int) (history []porcupine.Operation) {
-	for n, m := range r.audited[service] {
+	for n, m := range r.audited[service].marks {
 		s, ok := r.ledger.span(r.p.callOf(m.Op))
 		if !ok {
 			r.ledger.complain("service %s: nobody has made the call of operation %d", ServiceName(service), m.Op)

@@ -10,12 +10,15 @@ import (
 
 // Expectation is what a program must come to.
 type Expectation struct {
-	Values  []uint64      // of the clients' scripts
-	Refused []bool        // nobody refuses a client's script; kept for the oracle's sake
-	Adds    []map[int]int // by service: how often each operation has made an entry
-	Bumps   []uint64      // by service
-	Effects map[int]int   // how often each operation does something outside
+	Values  []uint64       // of the clients' scripts
+	Refused []bool         // nobody refuses a client's script; kept for the oracle's sake
+	Adds    []map[int]int  // by service: how often each operation has made an entry
+	Bumps   []uint64       // by service
+	Effects map[int]int    // how often each operation does something outside, at least
+	unsure  map[int]uint64 // of Bumps, by service: that many more may be
 }
+
+func (e *Expectation) spare(service int) uint64 { return e.unsure[service] }
 
 // Model carries a program out without a rack: one thing after the other, nothing
 // fails. It shares the interpreter with the rack, and nothing else.

@@ -67,7 +67,13 @@ type Run struct {
 	up     map[string]chan struct{}
 	over   []chan struct{} // closed when a client has come to its end
 
-	audited map[int][]Mark // what the services' books say in the end
+	audited map[int]audited // what the services' books say in the end
+}
+
+// audited is a service's state in the end.
+type audited struct {
+	marks []Mark
+	bumps uint64
 }
 
 // place is where a program runs.
@@ -79,7 +85,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Run{p: p, opt: opt, ledger: newLedger(), places: map[string]place{}, up: map[string]chan struct{}{}, audited: map[int][]Mark{}}
+	r := &Run{p: p, opt: opt, ledger: newLedger(), places: map[string]place{}, up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	r.crash = newCrasher(r, opt.Crashes)
 	began := time.Now()
 	for range p.Clients {
@@ -289,6 +295,18 @@ func (r *Run) where(name string) (place, bool) {
 	return p, ok
 }
 
+// on are the programs that run on a blade, or have run there last.
+func (r *Run) on(blade string) (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, p := range r.places {
+		if p.blade == blade {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // join makes a program a node.
 func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (*rpc.Node, error) {
 	return rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(joiner{j, r, name, s}), rpc.WithLogger(r.opt.Log))
@@ -340,23 +358,29 @@ func (r *Run) once(c chan struct{}) {
 	}
 }
 
-// plain is the program of a plain client.
+// plain is the program of a plain client. It runs once.
 func (r *Run) plain(ctx context.Context, i int, j join.Joiner, s control.Start) error {
+	defer r.once(r.over[i])
 	name := r.p.clientName(i)
 	n, err := r.join(ctx, name, j, s)
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.calls(ctx, i, n)
+		err = errors.Join(err, leave(ctx, n))
 	}
+	if err != nil && !r.crash.wasHit(name) {
+		r.ledger.complain("%s: %v", name, err)
+	}
+	return nil // for the rack, it has ended
+}
+
+// calls is what a plain client does.
+func (r *Run) calls(ctx context.Context, i int, n *rpc.Node) error {
 	script := &r.p.Clients[i].Script
 	w := &rackWorld{run: r, ctx: ctx, node: n, memory: func(context.Context) *dsm.Client { return n.Memory() }}
 	out, err := newMachine(script, 0, nil).run(ctx, w, script)
 	if err == nil {
 		r.ledger.finish(i, out)
-	} else if ctx.Err() == nil {
-		r.ledger.complain("%s: %v", name, err)
 	}
-	err = leave(ctx, n)
-	r.once(r.over[i])
 	return err
 }
 
