@@ -73,6 +73,11 @@ func (a *arena) cut(class uint8) (uint64, bool) {
 // give takes a block back, of which only the bytes from..to have been written.
 func (a *arena) give(off uint64, class uint8, from, to uint64) {
 	a.used -= 1 << class
+	a.giveBack(off, class, from, to)
+}
+
+// giveBack is give for a block that does not count as used.
+func (a *arena) giveBack(off uint64, class uint8, from, to uint64) {
 	if to-from <= zeroAtOnce {
 		clear(a.mem[off+from : off+to])
 		a.merge(off, class)

@@ -48,7 +48,7 @@ func (s *Store) commit(e *execution) {
 		case c.freed:
 			s.release(reg)
 		default:
-			s.undo.settle(reg)
+			s.settleChanges(reg)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (s *Store) rollback(e *execution) {
 			own = append(own, reg)
 		default:
 			c.restore()
-			s.undo.settle(reg)
+			s.settleChanges(reg)
 		}
 	}
 	e.regions = own

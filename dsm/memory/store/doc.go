@@ -14,7 +14,8 @@
 //   - windows remember what became of each client's unsettled requests, so that
 //     no request is applied twice and none after it was settled;
 //   - undo remembers what executions have changed, until they are committed or
-//     taken back.
+//     taken back: copies of pages or, where executions overwrite much of a region,
+//     a second block for it (shadow.go), so that nothing is copied.
 //
 // A Store has one owner: its methods must not be called concurrently.
 package store

@@ -35,4 +35,12 @@ const (
 	// sparePages is how many free pages are kept to be used again: 4 MiB, two
 	// large writes. A page used lately is in the cache, so it costs half as much.
 	sparePages = 1 << 10
+
+	// leastShadow is the smallest region that may have a shadow, and leastWhole how
+	// many whole pages a write must bring for it: for less, copying costs as little.
+	leastShadow = 64 << 10
+	leastWhole  = 8
+	// idleShadows is how many bytes of shadows that no execution needs are kept for
+	// the next one.
+	idleShadows = 16 << 20
 )

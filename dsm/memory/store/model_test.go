@@ -18,20 +18,21 @@ import (
 // client, commits, and crashes with re-runs, which find their regions again.
 func TestUndoModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{store: newTestStore(1 << 20)}
+		m := &model{store: newTestStore(4 << 20)}
 		m.limited = rapid.IntRange(0, 2).Draw(t, "limited") == 0
 		m.store.KeepUndo(1 << 30)
 		if m.limited {
 			m.store.KeepUndo(20_000)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"alloc":    m.alloc,
-			"write":    m.write,
-			"free":     m.free,
-			"commit":   m.commit,
-			"rollback": m.rollback,
-			"reclaim":  m.reclaim,
-			"":         m.check,
+			"alloc":     m.alloc,
+			"write":     m.write,
+			"overwrite": m.overwrite,
+			"free":      m.free,
+			"commit":    m.commit,
+			"rollback":  m.rollback,
+			"reclaim":   m.reclaim,
+			"":          m.check,
 		})
 		for e := range m.runs {
 			if e > 0 {
@@ -148,6 +149,21 @@ func (m *model) write(t *rapid.T) {
 	reg, e := m.pick(t), rapid.IntRange(0, 3).Draw(t, "execution")
 	at := rapid.Uint64Range(0, reg.Size()-1).Draw(t, "at")
 	n := rapid.Uint64Range(0, min(10_000, reg.Size()-at)).Draw(t, "n")
+	m.put(t, reg, e, at, n)
+}
+
+// overwrite writes much of a region in large pieces, which turns its pages.
+func (m *model) overwrite(t *rapid.T) {
+	reg, e := m.pick(t), rapid.IntRange(0, 3).Draw(t, "execution")
+	at := rapid.Uint64Range(0, min(10_000, reg.Size()-1)).Draw(t, "at")
+	end := reg.Size() - rapid.Uint64Range(0, reg.Size()-at).Draw(t, "left")
+	for ; at < end && slices.Contains(m.regions, reg); at += 60_000 {
+		m.put(t, reg, e, at, min(60_000, end-at))
+	}
+}
+
+// put writes n bytes.
+func (m *model) put(t *rapid.T, reg *modelRegion, e int, at, n uint64) {
 	data := bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, int(n))
 	a, full := m.ask(t, e, reg.Base.Add(int64(at)).With(packet.OpWrite, 0), 0, n, data)
 	if full {
@@ -241,7 +257,7 @@ func (m *model) check(t *rapid.T) {
 	live := m.store.List(control.Regions{}).Regions
 	for _, reg := range m.regions {
 		got := m.store.regions.byBase[reg.Base.Offset()]
-		if got == nil || !bytes.Equal(got.data, reg.data) {
+		if got == nil || !bytes.Equal(got.view(0, uint64(len(got.data))), reg.data) {
 			t.Fatalf("%v is not what it should be", reg.Region)
 		}
 	}

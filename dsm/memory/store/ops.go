@@ -31,6 +31,10 @@ func (s *Store) allocate(r *Request, class uint8) (*region, fault.Code) {
 		}
 	}
 	block, ok := s.arena.take(class)
+	for !ok && len(s.shadows.list) > 0 {
+		s.unshade(s.shadows.list[0])
+		block, ok = s.arena.take(class)
+	}
 	if !ok {
 		return nil, fault.NoSpace
 	}
@@ -72,7 +76,7 @@ func (s *Store) read(r *Request) Answer {
 		return refuse(r, status)
 	}
 	a := answer(r, fault.OK, n)
-	a.Data = reg.data[at : at+n]
+	a.Data = reg.view(at, n)
 	return a
 }
 
@@ -118,6 +122,7 @@ func (s *Store) free(r *Request) (flags uint8, status fault.Code) {
 
 func (s *Store) release(reg *region) {
 	s.undo.settle(reg)
+	s.dropShadow(reg)
 	s.regions.remove(reg)
 	s.arena.give(reg.block, reg.class, reg.from, reg.to)
 }

@@ -8,12 +8,22 @@ type page struct {
 	old []byte // nil: zeros
 }
 
-// keep copies those pages of n bytes at an offset that have no copy yet; all or,
-// if there is no room for them, none.
-func (u *undo) keep(c *changes, at, n uint64) fault.Code {
-	if n == 0 {
+// keep makes sure that n bytes at an offset, which are to be written then, can be
+// brought back: of those of their pages that have not been kept yet, all or, if
+// there is no room for them, none.
+func (s *Store) keep(c *changes, at, n uint64) fault.Code {
+	switch {
+	case n == 0:
+		return fault.OK
+	case s.turns(c, at, n):
+		s.turnPages(c, at, n)
 		return fault.OK
 	}
+	return s.undo.copyPages(c, at, n)
+}
+
+// copyPages copies those pages of n bytes at an offset that have not been kept.
+func (u *undo) copyPages(c *changes, at, n uint64) fault.Code {
 	first, last := at>>pageShift, (at+n-1)>>pageShift
 	cost := uint64(0)
 	for i := first; i <= last; i++ {
@@ -40,11 +50,14 @@ func (u *undo) keep(c *changes, at, n uint64) fault.Code {
 
 // restore brings the old content back.
 func (c *changes) restore() {
+	for i, pages := range c.turned {
+		c.region.shadow.there[i] ^= pages
+	}
 	for _, p := range c.pages {
 		if p.old == nil {
 			clear(c.region.page(p.at >> pageShift))
 		} else {
-			copy(c.region.data[p.at:], p.old)
+			copy(c.region.page(p.at>>pageShift), p.old)
 		}
 	}
 }
@@ -52,7 +65,7 @@ func (c *changes) restore() {
 // page returns the i-th page of the region.
 func (r *region) page(i uint64) []byte {
 	from := i << pageShift
-	return r.data[from:min(from+pageSize, uint64(len(r.data)))]
+	return r.run(from, min(pageSize, uint64(len(r.data))-from))
 }
 
 // old returns what of the i-th page there is to copy: nil if it is all zeros.

@@ -13,20 +13,11 @@ type region struct {
 	block uint64 // where its bytes are in the arena
 	class uint8
 	owner netip.Addr // the node that allocated it
-	data  []byte
-	// Only data[from:to] has been written to; the rest is still zero.
+	data  []byte     // the block's
+	// Only from..to has been written to; the rest is still zero.
 	from, to uint64
 	changes  *changes // what can be taken back; nil if everything is final
-}
-
-// put writes b at an offset; it must fit.
-func (r *region) put(at uint64, b []byte) {
-	end := at + uint64(copy(r.data[at:], b))
-	if r.from == r.to {
-		r.from, r.to = at, end
-		return
-	}
-	r.from, r.to = min(r.from, at), max(r.to, end)
+	shadow   *shadow  // nil unless there is one
 }
 
 // regions finds a region by any address in it. Regions are aligned to their

@@ -31,6 +31,7 @@ type Store struct {
 	regions regions
 	clients clients
 	undo    undo
+	shadows idle
 }
 
 // New returns an empty store.

@@ -10,7 +10,7 @@ import (
 
 // undo is what executions have changed and nobody has committed.
 //
-//	byID ─▶ execution ─▶ regions ─▶ changes ─▶ copies of pages
+//	byID ─▶ execution ─▶ regions ─▶ changes ─▶ copies of pages, turned pages
 //
 // Control of a region leaves an execution only by commit, so at most one
 // execution has changes in a region, and they are on top of everything else
@@ -54,6 +54,7 @@ type changes struct {
 	freed  bool   // to be freed by the commit
 	saved  pageSet
 	pages  []page
+	turned []uint64 // like shadow.there, the pages that were turned; nil while it does without
 
 	own  bool // by has allocated the region: its old content is zeros
 	key  allocKey
@@ -98,9 +99,9 @@ func (s *Store) protect(r *Request, reg *region, at, n uint64) fault.Code {
 	if c == nil || c.own {
 		return status
 	}
-	status = s.undo.keep(c, at, n)
-	if !c.freed && len(c.pages) == 0 {
-		s.undo.settle(reg) // nothing is changed
+	status = s.keep(c, at, n)
+	if !c.freed && len(c.pages) == 0 && c.turned == nil {
+		s.settleChanges(reg) // nothing is changed
 	}
 	return status
 }
@@ -177,8 +178,17 @@ func (u *undo) own(r *Request, reg *region) {
 	c.by.allocs[c.key] = c
 }
 
-// settle forgets the changes of a region: they are final, undone, or gone with
-// it.
+// settleChanges forgets the changes of a region: they are final, undone, or gone
+// with it.
+func (s *Store) settleChanges(reg *region) {
+	turned := reg.changes != nil && reg.changes.turned != nil
+	s.undo.settle(reg)
+	if turned {
+		s.rest(reg)
+	}
+}
+
+// settle does what settleChanges says, without the shadow.
 func (u *undo) settle(reg *region) {
 	c := reg.changes
 	if c == nil {
