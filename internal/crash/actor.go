@@ -46,6 +46,7 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 	if err := json.Unmarshal(script, &op); err != nil {
 		return Outcome{}, err
 	}
+	by := a.run.ledger.begin(op.N, 0)
 	var ptrs []dsm.Pointer
 	for _, g := range lent {
 		p, err := rpc.PointerOf(g)
@@ -57,7 +58,7 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 	s := &op.Body[0]
 	m := newMachine(s, uint64(noise), ptrs)
 	m.Out.Value = uint64(op.N)
-	return m.run(ctx, &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a}, s)
+	return m.run(ctx, &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a, by: by}, s)
 }
 
 // Audit implements actor.Actor: it tells the books and gives up the region that
@@ -70,7 +71,7 @@ func (a *performer) Audit(ctx context.Context) (*actor.Books, error) {
 	if a.books.Region.IsNil() {
 		return out, nil
 	}
-	w := &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a}
+	w := &rackWorld{run: a.run, ctx: ctx, node: a.node, memory: rpc.Memory, actor: a, by: attempt{execution: never, run: a.service}}
 	n, err := w.counter(-1 - a.service)
 	if err != nil {
 		return nil, err

@@ -26,10 +26,10 @@ type crasher struct {
 	struck  map[string]bool // programs that were hit
 }
 
-func newCrasher(r *Run, cs Crashes) *crasher {
+func newCrasher(r *Run) *crasher {
 	c := &crasher{run: r, struck: map[string]bool{}, due: map[int][]Crash{}, began: time.Now()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	for _, one := range cs {
+	for _, one := range r.opt.Crashes {
 		c.due[one.At] = append(c.due[one.At], one)
 	}
 	return c
@@ -69,6 +69,12 @@ func (c *crasher) onFrame(f wire.Frame) {
 	for _, one := range c.due[at] {
 		if one.After == (f.Stage == wire.Arrived) {
 			c.strike(one)
+		}
+	}
+	for _, m := range c.run.opt.When {
+		if !m.Came && m.Crash.After == (f.Stage == wire.Arrived) && m.Is(f) {
+			m.Came = true
+			c.strike(m.Crash)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/bifrost-rack/bifrost/dsm"
 )
 
 // judgeHistories checks what was seen of memory and of services' states for
@@ -21,44 +23,87 @@ func (r *Run) judgeHistories() {
 	}
 }
 
-// registers is the model of memory: a region's bytes, which are zero at first.
+// contents is a region's state in the model: its bytes, as far as they are not zero,
+// and what they were before the attempt by wrote.
+type contents struct {
+	now, before string
+	by          attempt
+}
+
+// registers is the model of memory. An attempt's rollback brings back what was
+// there before its first write; it is always the last that wrote.
 var registers = porcupine.Model{
-	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
-		index := map[any]int{}
-		for _, op := range history {
-			region := op.Input.(access).region
-			i, ok := index[region]
-			if !ok {
-				i = len(parts)
-				index[region] = i
-				parts = append(parts, nil)
-			}
-			parts[i] = append(parts[i], op)
-		}
-		return parts
-	},
-	Init: func() any { return "" },
+	Partition: partition,
+	Init:      func() any { return contents{} },
 	Step: func(state, input, _ any) (bool, any) {
-		s, a := state.(string), input.(access)
-		end := a.at + len(a.data)
-		if len(s) < end {
-			s += strings.Repeat("\x00", end-len(s))
+		s, a := state.(contents), input.(access)
+		if a.rollback {
+			if s.by == a.by {
+				s = contents{now: s.before}
+			}
+			return true, s
 		}
-		if a.write {
-			return true, s[:a.at] + string(a.data) + s[end:]
+		if !a.write {
+			return padded(s.now, a)[a.at:a.end()] == string(a.data), s
 		}
-		return s[a.at:end] == string(a.data), s
+		if s.by != a.by {
+			s.by, s.before = a.by, s.now
+		}
+		b := padded(s.now, a)
+		s.now = b[:a.at] + string(a.data) + b[a.end():]
+		return true, s
 	},
 	DescribeOperation: func(input, _ any) string {
 		a := input.(access)
-		return fmt.Sprintf("operation %d: write %t [%d:%d]", a.op, a.write, a.at, a.at+len(a.data))
+		return fmt.Sprintf("operation %d of %+v: write %t [%d:%d], rollback %t", a.op, a.by, a.write, a.at, a.end(), a.rollback)
 	},
+}
+
+func (a *access) end() int { return a.at + len(a.data) }
+
+// padded is a region's bytes, with zeros up to where an access ends.
+func padded(s string, a access) string {
+	return s + strings.Repeat("\x00", max(0, a.end()-len(s)))
+}
+
+// partition parts a history by regions. A rollback concerns all regions that its
+// attempt has written to.
+func partition(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+	index := map[dsm.Pointer]int{}
+	wrote := map[attempt]map[int]bool{} // parts
+	for _, op := range history {
+		a := op.Input.(access)
+		if a.rollback {
+			continue
+		}
+		i, ok := index[a.region]
+		if !ok {
+			i = len(parts)
+			index[a.region] = i
+			parts = append(parts, nil)
+		}
+		parts[i] = append(parts[i], op)
+		if a.write && wrote[a.by] == nil {
+			wrote[a.by] = map[int]bool{}
+		}
+		if a.write {
+			wrote[a.by][i] = true
+		}
+	}
+	for _, op := range history {
+		if a := op.Input.(access); a.rollback {
+			for i := range wrote[a.by] {
+				parts[i] = append(parts[i], op)
+			}
+		}
+	}
+	return parts
 }
 
 // memoryHistory leaves out reads whose end nobody saw: they say nothing.
 func memoryHistory(all []access) (history []porcupine.Operation) {
 	for _, a := range all {
-		if a.write || a.to != never {
+		if a.write || a.rollback || a.to != never {
 			history = append(history, porcupine.Operation{Input: a, Call: a.from, Return: a.to})
 		}
 	}

@@ -19,6 +19,7 @@ type ledger struct {
 	observed map[int]Outcome  // of calls and one-ways, by operation
 	spans    map[int]*span    // of calls, one-ways and memory operations
 	finished map[int]*Outcome // of clients
+	runs     map[int]int      // of calls' and one-ways' scripts
 	wrong    []string
 	began    time.Time
 	memory   []*access
@@ -31,19 +32,21 @@ type span struct{ from, to int64 }
 // never is the end of what was not seen to be over.
 const never = math.MaxInt64
 
-// access is one operation on a region, of one run of its execution.
+// access is one operation on a region, or the rollback of what an attempt did.
 type access struct {
 	span
-	op     int
-	region dsm.Pointer // its first byte
-	at     int
-	write  bool
-	data   []byte
+	by       attempt
+	op       int
+	region   dsm.Pointer // its first byte
+	at       int
+	write    bool
+	rollback bool
+	data     []byte
 }
 
 func newLedger() *ledger {
 	return &ledger{
-		effects: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
+		effects: map[int]int{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
 	}
 }
 
@@ -69,6 +72,40 @@ func (l *ledger) span(op int) (span, bool) {
 	return *s, true
 }
 
+// attempt is one run of an execution, since its last commit. An execution is a
+// call's, by its operation, a main's or a client's, by −1 and less.
+type attempt struct{ execution, run, since int }
+
+// begin notes that an execution's script is begun, or goes on after the operation
+// since, which has committed it. The run before it was rolled back to there.
+func (l *ledger) begin(execution, since int) attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs[execution]++
+	a := attempt{execution, l.runs[execution], since}
+	if a.run > 1 {
+		before := attempt{execution, a.run - 1, since}
+		l.memory = append(l.memory, &access{span: span{l.first(before), l.now()}, by: before, rollback: true})
+	}
+	return a
+}
+
+// first is when an attempt first did something to memory. The caller holds l.mu.
+func (l *ledger) first(by attempt) int64 {
+	for _, a := range l.memory {
+		if a.by == by {
+			return a.from
+		}
+	}
+	return l.now()
+}
+
+func (l *ledger) begun() map[int]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.runs)
+}
+
 // seen reports whether an operation's end was seen.
 func (l *ledger) seen(op int) bool {
 	l.mu.Lock()
@@ -91,22 +128,11 @@ func (l *ledger) touch(a *access) (done func()) {
 	}
 }
 
-// accesses are the operations on memory that count: of an operation that was
-// repeated, the last run, for the others were rolled back.
+// accesses are all operations on memory.
 func (l *ledger) accesses() (all []access) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	last := map[[2]int]*access{}
 	for _, a := range l.memory {
-		key := [2]int{a.op, 0}
-		if a.write {
-			key[1] = 1
-		}
-		if was := last[key]; was == nil || a.from >= was.from {
-			last[key] = a
-		}
-	}
-	for _, a := range last {
 		all = append(all, *a)
 	}
 	return all

@@ -25,21 +25,37 @@ type Options struct {
 	Seed    uint64 // of the network's dice
 	Network string // one of Networks
 	Crashes Crashes
+	// When are crashes that wait for a moment, each of which comes once.
+	When []*Moment
 	// Policy is that of all calls.
 	Policy rpc.Policy
 	// Settle is synctest.Wait: runs are in virtual time.
 	Settle func()
+	// Linger is how much longer than the clients the run lasts, for what comes late.
+	Linger time.Duration
 	// NoSpare leaves out the blades that nothing needs while nothing fails.
 	NoSpare bool
 	// Log receives what the rack says; nil discards it.
 	Log *slog.Logger
 }
 
+// Moment is when to crash what.
+type Moment struct {
+	// Crash is what crashes; its At counts for nothing.
+	Crash Crash
+	// Is reports whether a packet is the one; it is asked before it arrives, or
+	// after with Crash.After, in one goroutine.
+	Is func(wire.Frame) bool
+	// Came is set when the moment has come, and is read after the run.
+	Came bool
+}
+
 // Report is what a run has come to.
 type Report struct {
-	Packets int      // that arrived on a link, from the moment when all services were up until all clients had ended
-	Crashes int      // that hit somebody
-	Wrong   []string // what the oracle complains of; none is right
+	Packets int         // that arrived on a link, from the moment when all services were up until all clients had ended
+	Crashes int         // that hit somebody
+	Runs    map[int]int // how often the script of each call and one-way was begun
+	Wrong   []string    // what the oracle complains of; none is right
 	Took    time.Duration
 }
 
@@ -86,7 +102,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Run{p: p, opt: opt, ledger: newLedger(), places: map[string]place{}, up: map[string]chan struct{}{}, audited: map[int]audited{}}
-	r.crash = newCrasher(r, opt.Crashes)
+	r.crash = newCrasher(r)
 	began := time.Now()
 	for range p.Clients {
 		r.over = append(r.over, make(chan struct{}))
@@ -113,7 +129,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	err = r.perform(ctx, want)
 	r.crash.wait()
 	err = errors.Join(err, r.rack.Close())
-	return &Report{Packets: r.crash.packets, Crashes: r.crash.hits(), Wrong: r.ledger.complaints(), Took: time.Since(began)}, err
+	return &Report{Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Wrong: r.ledger.complaints(), Took: time.Since(began)}, err
 }
 
 // blades are one for plain clients, one for each service, and a spare.
@@ -227,6 +243,7 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 			return err
 		}
 	}
+	<-time.After(r.opt.Linger)
 	r.crash.disarm()
 	r.impair(Networks["good"])
 	r.crash.wait()
@@ -376,7 +393,7 @@ func (r *Run) plain(ctx context.Context, i int, j join.Joiner, s control.Start) 
 // calls is what a plain client does.
 func (r *Run) calls(ctx context.Context, i int, n *rpc.Node) error {
 	script := &r.p.Clients[i].Script
-	w := &rackWorld{run: r, ctx: ctx, node: n, memory: func(context.Context) *dsm.Client { return n.Memory() }}
+	w := &rackWorld{run: r, ctx: ctx, node: n, memory: func(context.Context) *dsm.Client { return n.Memory() }, by: r.ledger.begin(-1-i, 0)}
 	out, err := newMachine(script, 0, nil).run(ctx, w, script)
 	if err == nil {
 		r.ledger.finish(i, out)
@@ -399,7 +416,8 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 				return err
 			}
 		}
-		out, err := m.run(ctx, &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, durable: true}, script)
+		w := &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, by: r.ledger.begin(-1-i, m.Next), durable: true}
+		out, err := m.run(ctx, w, script)
 		if err == nil {
 			r.ledger.finish(i, out)
 		}

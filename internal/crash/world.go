@@ -21,6 +21,7 @@ type rackWorld struct {
 	node   *rpc.Node
 	memory func(context.Context) *dsm.Client
 	actor  *performer // nil for a client
+	by     attempt
 	// durable says that it is a durable main.
 	durable bool
 }
@@ -30,7 +31,7 @@ func (w *rackWorld) Alloc(size int) (dsm.Pointer, error) {
 }
 
 func (w *rackWorld) Write(op int, p dsm.Pointer, at int, b []byte) error {
-	done := w.run.ledger.touch(&access{op: op, region: p, at: at, write: true, data: b})
+	done := w.run.ledger.touch(&access{by: w.by, op: op, region: p, at: at, write: true, data: b})
 	_, err := w.memory(w.ctx).Write(w.ctx, p.Add(int64(at)), b)
 	if err == nil {
 		done()
@@ -39,7 +40,7 @@ func (w *rackWorld) Write(op int, p dsm.Pointer, at int, b []byte) error {
 }
 
 func (w *rackWorld) Read(op int, p dsm.Pointer, at int, b []byte) error {
-	done := w.run.ledger.touch(&access{op: op, region: p, at: at, data: b})
+	done := w.run.ledger.touch(&access{by: w.by, op: op, region: p, at: at, data: b})
 	_, err := w.memory(w.ctx).Read(w.ctx, p.Add(int64(at)), b)
 	if err == nil {
 		done()
@@ -179,6 +180,7 @@ func (w *rackWorld) Checkpoint(m *machine) error {
 	if !w.durable {
 		return nil
 	}
+	defer func() { w.by.since = m.Next }()
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
