@@ -145,7 +145,11 @@ func TestBadNetwork(t *testing.T) {
 // Gatekeeper crashes.
 func TestCrashes(t *testing.T) {
 	all := map[string]int{}
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed+1), func(t *testing.T) {
 			onRack(t, seed+1, wire.Impairment{Delay: 20 * time.Microsecond}, func(l *applab.Lab, _ kv.Store) {
 				const clients, rounds = 3, 60
