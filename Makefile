@@ -32,7 +32,7 @@ unit: build ## tests, those that need root included when root
 
 # The cores start no goroutine (depguard and forbidigo hold them to it), so there is
 # nothing for the race detector in their own tests.
-CORES := p4/v1model p4/interp p4/interp/stf gatekeeper/lease gatekeeper/callgraph gatekeeper/execution \
+CORES := gatekeeper/lease gatekeeper/callgraph gatekeeper/execution \
 	gatekeeper/recovery gatekeeper/resources dsm/internal/transport dsm/memory/store rpc/endpoint
 
 race: ## tests under the race detector
