@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 	"google.golang.org/grpc"
 )
 
@@ -44,9 +45,9 @@ type Config struct {
 	// must not be closed before Run has returned. Nil means no log: what the
 	// Gatekeeper knows ends with it, and blades and nodes begin anew.
 	Store *log.Log
-	// Over, if set, is told of every call that is over, by the loop, which it must not
-	// hold up.
-	Over func(trace.Call)
+	// Over, if set, is told of every call that is over, and of the outermost call on
+	// whose behalf it was made, by the loop, which it must not hold up.
+	Over func(call trace.Call, root rpc.ID)
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }

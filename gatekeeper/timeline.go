@@ -58,7 +58,7 @@ func (c *controller) remember(t TraceRecord) {
 	}
 	if over := c.timeline.Note(&e); over && c.cfg.Over != nil {
 		call, _ := c.timeline.Call(t.Call)
-		c.cfg.Over(call)
+		c.cfg.Over(call, c.timeline.Root(t.Call))
 	}
 }
 

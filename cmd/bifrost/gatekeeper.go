@@ -54,6 +54,9 @@ for a token; a Unix socket is for the user who started the Gatekeeper.`,
   # A Gatekeeper that goes on where it was when it is started again.
   bifrost gatekeeper --log /var/lib/bifrost/log
 
+  # Every call as a span, for Jaeger or another collector of OpenTelemetry.
+  bifrost gatekeeper --otlp-endpoint http://localhost:4318
+
   # Every step in the messages.
   bifrost gatekeeper --log-level debug`,
 		Args: cobra.NoArgs,
@@ -94,9 +97,14 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	if store != nil {
 		defer func() { err = errors.Join(err, store.Close()) }()
 	}
-	gk, err := gatekeeper.New(gatekeeper.Config{
+	cfg := gatekeeper.Config{
 		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Store: store, Log: log,
-	})
+	}
+	export, err := exportSpans(ctx, o.otlp, &cfg)
+	if err != nil {
+		return fmt.Errorf("--otlp-endpoint: %w", err)
+	}
+	gk, err := gatekeeper.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -108,6 +116,7 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	var wg sync.WaitGroup
 	events := gk.Subscribe(ctx)
 	wg.Go(func() { tellReady(events, log) })
+	export(ctx, &wg)
 	wg.Go(func() { serveAdmin(ctx, server, listeners, log) })
 	log.Info("gatekeeper starts", "switch", o.address, "device", o.deviceID)
 	err = gk.Run(ctx)

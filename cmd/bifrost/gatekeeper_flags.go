@@ -30,6 +30,7 @@ type gatekeeperOptions struct {
 	logSync   bool
 
 	ca, cert, key string
+	otlp          string
 	admin         adminOptions
 }
 
@@ -46,6 +47,8 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.ca, "tls-ca", "", "use TLS; PEM `FILE` with the CA that the switch's certificate comes from")
 	f.StringVar(&o.cert, "tls-cert", "", "PEM `FILE` with a certificate for the switch to check")
 	f.StringVar(&o.key, "tls-key", "", "PEM `FILE` with its key")
+	f.StringVar(&o.otlp, "otlp-endpoint", "", "export every call as an OpenTelemetry span by OTLP over HTTP to this `URL`, such as http://localhost:4318 "+
+		"(default: $OTEL_EXPORTER_OTLP_ENDPOINT, else none; other OTEL_ variables count, too)")
 	o.admin.register(f)
 }
 

@@ -125,6 +125,28 @@ func (r *Recorder) Call(id packet.ID) (Call, bool) {
 	return r.at(seq).copy(), true
 }
 
+// Root is the outermost call on whose behalf a call was made, as far as that is kept;
+// the call itself if it is not.
+func (r *Recorder) Root(id packet.ID) packet.ID {
+	if seq, known := r.root(id); known {
+		return r.at(seq).ID
+	}
+	return id
+}
+
+func (r *Recorder) root(id packet.ID) (seq uint64, known bool) {
+	if seq, known = r.index[id]; !known {
+		return 0, false
+	}
+	for { // ends: a parent is older than its child; what ids from nodes say else does not count
+		up, ok := r.index[r.at(seq).Parent]
+		if !ok || up >= seq {
+			return seq, true
+		}
+		seq = up
+	}
+}
+
 // Leaf is a call in a Tree.
 type Leaf struct {
 	Call
@@ -137,16 +159,9 @@ type Leaf struct {
 // beginning. Limit bounds them; more tells that there are others. It is empty if the
 // call is not known.
 func (r *Recorder) Tree(id packet.ID, limit int) (tree []Leaf, more bool) {
-	seq, known := r.index[id]
+	seq, known := r.root(id)
 	if !known {
 		return nil, false
-	}
-	for range r.ring { // a parent is older than its child; but ids come from nodes
-		up, ok := r.index[r.at(seq).Parent]
-		if !ok || r.at(seq).Parent.IsZero() || up >= seq {
-			break
-		}
-		seq = up
 	}
 	type place struct {
 		seq   uint64

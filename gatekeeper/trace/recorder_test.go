@@ -115,6 +115,9 @@ func TestTree(t *testing.T) {
 	if got := shape(id(6), 4); got != "m6 >m10 >m11 >m12 true" {
 		t.Errorf("later: %s", got)
 	}
+	if root, none := r.Root(id(18)), r.Root(id(99)); root != id(6) || none != id(99) {
+		t.Errorf("roots %s and %s", root, none)
+	}
 	r.Note(sent(19, 19, 19)) // nonsense of a node
 	if got := shape(id(19), 100); got != "m19 false" {
 		t.Errorf("its own parent: %s", got)

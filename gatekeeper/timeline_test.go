@@ -1,0 +1,75 @@
+package gatekeeper
+
+import (
+	"context"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// TestTimeline follows a call, one made on its behalf, and one that is refused: what
+// is remembered of them, and who is told when they are over.
+func TestTimeline(t *testing.T) {
+	inSmall(t, func(s *small) {
+		type over struct {
+			call trace.Call
+			root rpc.ID
+		}
+		var told []over
+		if err := s.gk.do(context.Background(), func() {
+			s.gk.ctl.cfg.Over = func(c trace.Call, root rpc.ID) { told = append(told, over{c, root}) }
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.c.export("Inner", "sum"); err != nil {
+			t.Fatal(err)
+		}
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		outer := s.b.message1()
+		s.b.call("Inner", s.b.nested(outer.Call, "Inner", "sum", p))
+		inner := s.c.message1()
+		bad := s.c.message("Arrays", "add", p.Add(1<<20))
+		s.c.call("Arrays", bad)
+		s.c.refused("a pointer into nothing", fault.PermissionDenied)
+		s.c.reply(s.b.address, &inner)
+		s.b.message1()
+		s.b.reply(s.a.address, &outer)
+		s.a.message1()
+		s.settle()
+		tree, more, err := s.gk.Timeline(context.Background(), inner.Call, 10)
+		if err != nil || more || len(tree) != 2 || tree[0].ID != outer.Call || tree[1].ID != inner.Call || tree[1].Depth != 1 || tree[0].Method != "add" || tree[1].Service != "Inner" {
+			t.Fatalf("the tree: %+v, %v", tree, err)
+		}
+		for _, k := range tree {
+			if k.A1.IsZero() || k.B1.Before(k.A1) || k.B2.Before(k.B1) || k.A2.Before(k.B2) || !k.Over || k.Sampled || k.Failed() || len(k.Steps) != 4 {
+				t.Errorf("call %s: %+v", k.Method, k.Call)
+			}
+		}
+		failed, next, err := s.gk.Timelines(context.Background(), trace.Query{Failed: true, Limit: 10})
+		if err != nil || next != 0 || len(failed) != 1 || failed[0].ID != bad.Call || failed[0].Code != fault.PermissionDenied || !failed[0].Over {
+			t.Errorf("what has failed: %+v, %v", failed, err)
+		}
+		if len(told) != 3 || told[0].call.ID != bad.Call || told[1].call.ID != inner.Call || told[1].root != outer.Call || told[2].root != outer.Call {
+			t.Errorf("told %+v", told)
+		}
+	})
+}
+
+// Of a call that is not held the digests tell, and it is marked.
+func TestTimeline_Sampled(t *testing.T) {
+	inSmall(t, func(s *small) {
+		m := s.a.message("Arrays", "add")
+		s.a.call("Arrays", m)
+		call := s.b.message1()
+		s.b.replyFlags(s.a.address, &call, 0)
+		s.a.message1()
+		s.settle()
+		tree, _, err := s.gk.Timeline(context.Background(), m.Call, 10)
+		if err != nil || len(tree) != 1 || !tree[0].Sampled || !tree[0].Over || tree[0].A2.Before(tree[0].A1) || !tree[0].B1.IsZero() {
+			t.Errorf("the call: %+v, %v", tree, err)
+		}
+	})
+}
