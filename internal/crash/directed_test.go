@@ -248,29 +248,29 @@ func TestGatekeeperDiesInRecovery(t *testing.T) {
 
 // TestPaused takes B's blade off the network in the middle of a call, until B has
 // been fenced and has been run elsewhere, and puts it back: the old incarnation goes
-// on where it was, and nothing changes.
+// on where it was, until its daemon hears of the fence, and nothing changes.
 func TestPaused(t *testing.T) {
-	for n := 1; n <= 3; n++ {
-		var came time.Time
-		late := 0
+	late := 0
+	for n := range 40 {
+		var back time.Time
 		m := &Moment{
-			Crash: Crash{Victim: "B", How: Pause, After: true, Back: 8 * time.Second}, Is: memoryIs(1, dsmpacket.OpWrite, n),
+			Crash: Crash{Victim: "B", How: Pause, After: true, Back: 8*time.Second + time.Duration(n)*23*time.Millisecond},
+			Is:    memoryIs(1, dsmpacket.OpWrite, 1+n%3),
 		}
 		watch := &Moment{Is: func(f wire.Frame) bool {
 			switch {
-			case m.Came && came.IsZero():
-				came = time.Now()
-			case m.Came && f.Host == "s2" && f.ToSwitch && time.Since(came) > 7*time.Second && !heartbeat(f):
+			case m.Came && back.IsZero():
+				back = time.Now().Add(m.Crash.Back)
+			case m.Came && !time.Now().Before(back) && f.Host == "s2" && f.ToSwitch && !heartbeat(f):
 				late++
 			}
 			return false
 		}}
-		r := run(t, Options{When: []*Moment{m, watch}, Linger: 10 * time.Second})
-		if r.Runs[callB] != 2 {
+		if r := run(t, Options{When: []*Moment{m, watch}, Linger: 10 * time.Second}); r.Runs[callB] != 2 {
 			t.Errorf("B has run %d times", r.Runs[callB])
 		}
-		if late == 0 {
-			t.Error("the old incarnation has sent nothing when it was back")
-		}
+	}
+	if t.Logf("%d packets of old incarnations", late); late < 3 {
+		t.Error("that is too few to show anything")
 	}
 }
