@@ -89,7 +89,9 @@ func (p Process) open() (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open process %d: %w", p.PID, err)
 	}
-	if p.State() == Gone {
+	// A process whose first thread has ended counts as a zombie, though the others
+	// may still hold its files: it is there until its descriptor says otherwise.
+	if _, start, err := readStat(p.PID); err != nil || start != p.Start {
 		return -1, unix.Close(fd)
 	}
 	return fd, nil
