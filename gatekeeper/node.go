@@ -28,6 +28,7 @@ type node struct {
 	instance    string              // of a deployment, "" for none
 	writes      bool                // it has had control of a region
 	why         string              // it has ended
+	states      []uint64            // services of a deployment that has been taken back, whose states go with it
 	farewell    func()              // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	strays      []packet.Region // its allocations that were not known after a restart

@@ -161,6 +161,9 @@ func (c *controller) placeAgain(a recovery.Place) {
 		} else {
 			var phases []phase
 			for _, s := range sortedServices(n.exports) {
+				if n.exports[s].stateful && n.instance != "" {
+					n.states = append(n.states, serviceHash(s))
+				}
 				phases = append(phases, c.withdraw(n, s)...)
 			}
 			c.change(nil, phases...)
@@ -196,6 +199,10 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.drop(log.KindNode, log.AddrID(n.address))
 	c.steps(c.leases.RemoveNode(n.address))
 	c.graph.NodeGone(n.identity())
+	c.table.Forget(n.address)
+	for _, s := range n.states { // its regions are gone, and nobody has deployed it any more
+		c.execute(c.table.Reset(s))
+	}
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
 	c.log.Info("node left", "node", n.address, "name", n.name, "reason", n.why)
 }

@@ -166,7 +166,7 @@ func (c *controller) nodeOrFallen(a netip.Addr) *node {
 // deferFree notes that a memory blade has marked a region to be freed when an
 // execution commits.
 func (c *controller) deferFree(id rpc.ID, r packet.Region) {
-	c.deferred[id] = append(c.deferred[id], r)
+	c.deferred[id] = appendRegion(c.deferred[id], r)
 }
 
 // freeDeferred ends the frees of an execution that was committed or rolled back:

@@ -139,3 +139,13 @@ func stateOf(b []byte) []byte {
 	}
 	return nil
 }
+
+// Reset forgets the state of a service that nobody deploys any more; numbers go on.
+// Its calls must have ended.
+func (t *Table) Reset(service uint64) Output {
+	if s := t.services[service]; s != nil && s.last > 0 {
+		s.state = nil
+		t.fold(s, s.last)
+	}
+	return t.take()
+}

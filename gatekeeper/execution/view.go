@@ -102,6 +102,14 @@ func (t *Table) Leave(at log.Node) Output {
 	return t.take()
 }
 
+// Forget forgets a node that is gone for good, if nothing of it is on record any
+// more. Its address must never be used again.
+func (t *Table) Forget(a netip.Addr) {
+	if n := t.nodes[a]; n != nil && n.gone && len(n.calls) == 0 && len(n.mains) == 0 {
+		delete(t.nodes, a)
+	}
+}
+
 // Lonely reports whether there are calls that Again has to deliver once more.
 func (t *Table) Lonely() bool { return len(t.lonely) > 0 }
 
