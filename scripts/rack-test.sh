@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The rack as real processes, as root: in network namespaces with the software
 # switch (and bmv2 where simple_switch_grpc is on PATH), then under Mininet.
-# Nothing may be left behind.
+# Programs, blades and the Gatekeeper are killed; TORTURE says how long at random
+# (15s). Nothing may be left behind.
 set -eu
 cd "$(dirname "$0")/.."
 if [ "$(id -u)" -ne 0 ]; then
@@ -42,6 +43,22 @@ restarts() {
   echo "$kills restarts of the Gatekeeper changed no result and left nothing"
 }
 
+# failover: the program that serves is killed, and then its blade, while a client
+# works: every result is right. The blade comes back as a spare.
+failover() {
+  run c1 -- arrays echo --size 1024 --count 1200 --by value &
+  hold=$!
+  sleep 0.2
+  "$bifrost" rack fail arrays --rack "$name" || fail "rack fail arrays"
+  sleep 0.5
+  "$bifrost" rack fail s2 --rack "$name" || fail "rack fail s2"
+  wait "$hold" || fail "a call failed while its callee was killed, or its blade"
+  hold=
+  run c1 -- arrays echo --size 1024 --count 10 --by value || fail "the spare does not serve"
+  "$bifrost" rack status --rack "$name" | grep arrays
+  "$bifrost" rack restore s2 --rack "$name" || fail "rack restore s2"
+}
+
 # one_rack SWITCH COUNT: the main job on one kind of switch.
 one_rack() {
   echo "== rack in namespaces, switch $1"
@@ -52,6 +69,7 @@ one_rack() {
   run c1 -- arrays add --size 2097152 --count "$2" --by reference
   run c1 -- arrays increment --size 16384 --count "$2" --by value
   restarts "$((20 * $2))"
+  failover
   run c1 -- arrays hold >"$config.pointer" &
   hold=$!
   until [ -s "$config.pointer" ]; do kill -0 "$hold" || fail "arrays hold"; sleep 0.05; done
@@ -67,6 +85,8 @@ one_rack() {
 }
 
 one_rack bifrost 10
+echo "== everything is killed at random, for a while"
+"$bifrost" rack torture --rack "$name" --for "${TORTURE:-15s}" --json || fail "rack torture"
 if command -v simple_switch_grpc >/dev/null; then
   one_rack bmv2 3
 else
