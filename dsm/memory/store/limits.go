@@ -41,6 +41,6 @@ const (
 	leastShadow = 64 << 10
 	leastWhole  = 8
 	// idleShadows is how many bytes of shadows that no execution needs are kept for
-	// the next one.
+	// the next one; a single one may be larger. A region that needs the memory gets it.
 	idleShadows = 16 << 20
 )

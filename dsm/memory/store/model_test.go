@@ -119,7 +119,7 @@ func (reg *modelRegion) hold(e int) {
 func (m *model) alloc(t *rapid.T) {
 	e := rapid.IntRange(0, 3).Draw(t, "execution")
 	index := m.runs[e].allocs
-	asked := rapid.SampledFrom([]uint64{64, 100, 4096, 10_000, 300_000}).Draw(t, "size")
+	asked := rapid.SampledFrom([]uint64{64, 100, 4096, 10_000, 1 << 16, 300_000}).Draw(t, "size")
 	again := slices.IndexFunc(m.regions, func(r *modelRegion) bool { return r.own && r.holder == e && r.index == index })
 	if again >= 0 {
 		asked = m.regions[again].asked

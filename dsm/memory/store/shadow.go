@@ -1,5 +1,7 @@
 package store
 
+import "math/bits"
+
 // shadow is a second block for a region that executions overwrite in large pieces.
 // Each page's content stands in one of the two blocks. What overwrites a whole page
 // for the first time goes into the other one, and what the page held stays where it
@@ -98,7 +100,7 @@ func (s *Store) rest(reg *region) {
 		return
 	}
 	s.shadows.add(reg)
-	for s.shadows.bytes > idleShadows {
+	for s.shadows.bytes > idleShadows && len(s.shadows.list) > 1 {
 		s.unshade(s.shadows.list[0])
 	}
 }
@@ -107,15 +109,18 @@ func (s *Store) rest(reg *region) {
 func (s *Store) unshade(reg *region) {
 	s.shadows.remove(reg)
 	sh := reg.shadow
-	pages, there := uint64(len(reg.data))>>pageShift, uint64(0)
-	for i := range pages {
-		if reg.inShadow(i) {
-			there++
-		}
+	pages, there := len(reg.data)>>pageShift, 0
+	for _, word := range sh.there {
+		there += bits.OnesCount64(word)
 	}
 	stay := there > pages/2 // in the shadow
-	for i := range pages {
-		if reg.inShadow(i) != stay {
+	for n := range sh.there {
+		word := sh.there[n] // of the pages to move
+		if stay {
+			word = ^word & (1<<min(pages, 64) - 1)
+		}
+		for ; word != 0; word &= word - 1 {
+			i := uint64(n)<<6 + uint64(bits.TrailingZeros64(word))
 			b := reg.page(i)
 			reg.turn(i)
 			copy(reg.page(i), b)

@@ -127,6 +127,7 @@ func TestShadowsMakeRoom(t *testing.T) {
 	for _, p := range regions {
 		s.holds(p, 2)
 	}
+	s.small()
 	for s.store.Used() < memory {
 		regions = append(regions, s.alloc())
 	}
@@ -140,4 +141,24 @@ func TestShadowsMakeRoom(t *testing.T) {
 		s.ask(packet.OpFree, p, 0, 0, nil)
 	}
 	s.whole(memory)
+}
+
+// small has an execution overwrite all but one page of a region that has fewer than
+// 64, and then gives its shadow back.
+func (s *shaded) small() {
+	s.t.Helper()
+	const size = leastShadow
+	p := s.ask(packet.OpAlloc, packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, size, nil).From.Bare()
+	s.ask(packet.OpWrite, p, 0, size, bytes.Repeat([]byte{3}, size))
+	s.ask(packet.OpWrite, p, 9, size-pageSize, bytes.Repeat([]byte{4}, size-pageSize))
+	s.store.Commit(control.Commit{Executions: []control.ExecutionID{{15: 9}}})
+	reg := s.store.regions.find(p.Offset())
+	if reg.shadow == nil {
+		s.t.Fatal("no shadow")
+	}
+	s.store.unshade(reg)
+	if b := reg.view(0, size); bytes.Count(b, []byte{4}) != size-pageSize || bytes.Count(b[size-pageSize:], []byte{3}) != pageSize {
+		s.t.Error("the region has changed")
+	}
+	s.ask(packet.OpFree, p, 0, 0, nil)
 }
