@@ -34,6 +34,7 @@ type testBlade struct {
 
 	unfencing bool            // it answers no fences
 	fenced    []control.Fence // what it was told, under mu
+	undoing   bool            // it answers no commits and rollbacks
 	undone    []control.Kind  // commits and rollbacks that it was told
 
 	tap     atomic.Pointer[func(frame []byte)] // takes what arrives, if set
@@ -96,6 +97,9 @@ func (b *testBlade) obey(f []byte) bool {
 		}
 		b.fenced = append(b.fenced, told)
 	case control.KindCommit, control.KindRollback:
+		if b.undoing {
+			return true
+		}
 		b.undone = append(b.undone, m.Kind)
 	default:
 		return false
