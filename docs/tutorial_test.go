@@ -74,7 +74,7 @@ func must(t *testing.T, err error) {
 
 // patience bounds how long a command may take on a machine that is busy with other
 // tests.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // run runs a command and returns what it prints.
 func (s *shell) run(command string) (out string, err error) {
