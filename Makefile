@@ -44,6 +44,9 @@ fuzz: ## every fuzz target for FUZZTIME
 rack: build ## the namespace rack and Mininet, as root
 	scripts/rack-test.sh
 
+eval: build ## measure everything beside its peers, as root, in about 7 minutes; writes docs/evaluation.md and docs/eval
+	bin/bifrost bench --out docs/eval --document docs/evaluation.md
+
 gen: ## regenerate Thrift code with a thrift compiler on PATH
 	cd rpc/idl && $(THRIFT) --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/,skip_remote -out . bifrost.thrift
 	cd examples/arrays && $(THRIFT) --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/,skip_remote -out gen-go arrays.thrift
@@ -57,4 +60,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build demo test setup lint unit race fuzz rack gen p4 clean
+.PHONY: help build demo test setup lint unit race fuzz rack eval gen p4 clean

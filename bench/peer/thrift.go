@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
@@ -26,6 +27,10 @@ var (
 		Setup: "Apache Thrift for Go, TSocket with NODELAY, TBufferedTransport of 64 KiB, TBinaryProtocol, TSimpleServer, no connectivity check",
 	}
 )
+
+// A server that ends does not wait for clients that stay connected, as the stages
+// of a chain do with each other. (The library has one setting for all servers.)
+func init() { thrift.ServerStopTimeout = 100 * time.Millisecond }
 
 // thriftBuffer is the size of TBufferedTransport's buffers in bytes.
 const thriftBuffer = 64 << 10
@@ -78,6 +83,7 @@ func (t *thriftServer) add(k thriftKind, at netip.AddrPort, p thrift.TProcessor)
 	}
 	server := thrift.NewTSimpleServer4(p, socket, k.transport, thriftProtocol())
 	server.SetLogger(thrift.NopLogger) // connections that end are no news
+	server.SetLogContext(context.Background())
 	t.servers = append(t.servers, server)
 	t.running.Go(func() { _ = server.AcceptLoop() })
 	return nil
