@@ -16,7 +16,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run only this seed")
-	seedsFlag = flag.Uint64("seeds", 300, "how many seeds to run")
+	seedsFlag = flag.Uint64("seeds", 120, "how many seeds to run")
 )
 
 // TestModel runs random programs of two clients on two machines through a network
