@@ -39,7 +39,8 @@ const (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	debug.SetGCPercent(400) // each case makes a rack of 10 MiB and drops it
+	debug.SetGCPercent(400)         // each case makes a rack of some 10 MiB and drops it
+	debug.SetMemoryLimit(512 << 20) // but many may be dropped before the collector comes
 	goleak.VerifyTestMain(m)
 }
 

@@ -28,6 +28,7 @@ func (r *Run) judgeHistories() {
 type contents struct {
 	now, before string
 	by          attempt
+	dead        attempt // was rolled back last
 }
 
 // registers is the model of memory. An attempt's rollback brings back what was
@@ -41,10 +42,14 @@ var registers = porcupine.Model{
 			if s.by == a.by {
 				s = contents{now: s.before}
 			}
+			s.dead = a.by
 			return true, s
 		}
 		if !a.write {
 			return padded(s.now, a)[a.at:a.end()] == string(a.data), s
+		}
+		if s.dead == a.by {
+			return true, s // it was fenced
 		}
 		if s.by != a.by {
 			s.by, s.before = a.by, s.now

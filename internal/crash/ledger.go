@@ -84,20 +84,25 @@ func (l *ledger) begin(execution, since int) attempt {
 	l.runs[execution]++
 	a := attempt{execution, l.runs[execution], since}
 	if a.run > 1 {
-		before := attempt{execution, a.run - 1, since}
-		l.memory = append(l.memory, &access{span: span{l.first(before), l.now()}, by: before, rollback: true})
+		l.rollback(attempt{execution, a.run - 1, since})
 	}
 	return a
 }
 
-// first is when an attempt first did something to memory. The caller holds l.mu.
-func (l *ledger) first(by attempt) int64 {
+// rollback notes that an attempt was rolled back by now: after all that it was told
+// is done. The rest of it was done before, or never. The caller holds l.mu.
+func (l *ledger) rollback(by attempt) {
+	r := &access{span: span{0, l.now()}, by: by, rollback: true}
 	for _, a := range l.memory {
-		if a.by == by {
-			return a.from
+		switch {
+		case a.by != by:
+		case a.to == never && a.write:
+			a.to, r.from = r.to, max(r.from, a.from)
+		default:
+			r.from = max(r.from, a.to)
 		}
 	}
-	return l.now()
+	l.memory = append(l.memory, r)
 }
 
 func (l *ledger) begun() map[int]int {

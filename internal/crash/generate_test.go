@@ -1,0 +1,69 @@
+package crash
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestGenerate looks at many programs: they are the same for a seed, make sense to
+// the model, and together do all that there is.
+func TestGenerate(t *testing.T) {
+	kinds, deep, lent, mains, plain := map[Kind]int{}, 0, 0, 0, 0
+	for seed := range uint64(300) {
+		p := Generate(seed)
+		if again := Generate(seed); !reflect.DeepEqual(p, again) {
+			t.Fatalf("seed %d: two programs:\n%s\n%s", seed, p, again)
+		}
+		if _, err := Model(p); err != nil {
+			t.Errorf("seed %d: %v\n%s", seed, err, p)
+		}
+		for _, c := range p.Clients {
+			mains += btoi(c.Main)
+			plain += btoi(!c.Main)
+			c.Script.each(-1, func(service int, op *Op) {
+				kinds[op.Kind]++
+				lent += len(op.Lend)
+				deep += btoi(op.Kind == Call && service >= 0)
+			})
+		}
+	}
+	for _, k := range []Kind{Alloc, Write, Read, Free, Call, Post, Fork, Race, Add, Bump, Effect, Look, Checkpoint, Fail} {
+		if kinds[k] < 50 {
+			t.Errorf("%d operations %s", kinds[k], k)
+		}
+	}
+	if deep < 100 || lent < 100 || mains < 50 || plain < 50 {
+		t.Errorf("%d nested calls, %d regions lent, %d mains, %d plain clients", deep, lent, mains, plain)
+	}
+}
+
+// TestDraw: the first crashes of a program's cases go through all its packets.
+func TestDraw(t *testing.T) {
+	p := Generate(1)
+	hows, networks, at := map[How]int{}, map[string]int{}, map[int]bool{}
+	const packets, total = 80, 400
+	for n := range total {
+		c := Draw(p, 1, packets, n, total)
+		networks[c.Network]++
+		at[c.Crashes[0].At] = true
+		for _, one := range c.Crashes {
+			hows[one.How]++
+		}
+	}
+	if len(at) != packets || len(hows) != 4 || len(networks) != len(Networks) {
+		t.Errorf("%d packets, ways %v, networks %v", len(at), hows, networks)
+	}
+	if n := len(Every(p, packets)); n != packets*2*len(p.Victims()) {
+		t.Errorf("%d cases", n)
+	}
+}
+
+func TestProgram_String(t *testing.T) {
+	got := chain().String()
+	for _, want := range []string{"services apart", "service C, stateful with deltas", "main0", "102 call C(r0) → r1", "103 post C(r0)", "return r1", "12 alloc r0 = 300 bytes"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+}

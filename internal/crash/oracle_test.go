@@ -1,0 +1,142 @@
+package crash
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// TestOracle_PolicyNone: of a rack that recovers nothing, the oracle says so. Calls of
+// policy none are lost with their nodes.
+func TestOracle_PolicyNone(t *testing.T) {
+	found := 0
+	for seed := uint64(1); seed <= 6; seed++ {
+		p := Generate(seed)
+		for i := range p.Clients {
+			p.Clients[i].Main = false
+		}
+		want, err := Model(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			r, err := Perform(t.Context(), p, want, Options{
+				Seed: seed, Network: "good", Policy: rpc.PolicyNone, Settle: synctest.Wait,
+				Crashes: Crashes{
+					{At: 14, Victim: "A", How: Kill}, {At: 24, Victim: "B", How: Kill}, {At: 34, Victim: "A", How: Kill}, {At: 44, Victim: "B", How: Kill},
+				},
+			})
+			if err != nil || len(r.Wrong) > 0 {
+				found++
+			}
+		})
+	}
+	if found < 3 {
+		t.Errorf("of 6 runs whose services were killed, only %d are wrong", found)
+	}
+}
+
+// TestOracle_Finds shows the oracle what must not be.
+func TestOracle_Finds(t *testing.T) {
+	p := chain()
+	want, err := Model(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func() *Run {
+		r := &Run{p: p, ledger: newLedger(), audited: map[int]audited{}}
+		r.crash = newCrasher(r)
+		for _, call := range []int{callA, callB, callC, postC} {
+			r.ledger.issue(call)
+		}
+		r.ledger.finish(0, Outcome{Value: want.Values[0], Marks: []Mark{{11, 7}, {2, 8}}})
+		for op := range want.Effects {
+			r.ledger.effect(op)
+		}
+		r.audited[1] = audited{[]Mark{{11, 7}}, 2}
+		r.audited[2] = audited{[]Mark{{2, 8}, {35, 9}}, 1}
+		return r
+	}
+	judge := func(r *Run) string {
+		r.judgeBooks(want)
+		r.judgeClients(want)
+		r.judgeEffects(want)
+		r.judgeHistories()
+		return strings.Join(r.ledger.complaints(), "; ")
+	}
+	if wrong := judge(good()); wrong != "" {
+		t.Fatalf("of a good run: %s", wrong)
+	}
+	for what, spoil := range map[string]func(r *Run){
+		"has come to":               func(r *Run) { r.ledger.finished[0].Value++ },
+		"has no result":             func(r *Run) { delete(r.ledger.finished, 0) },
+		"when it was repeated":      func(r *Run) { r.ledger.observe(5, Outcome{}); r.ledger.observe(5, Outcome{Noise: 1}) },
+		"has entries of operations": func(r *Run) { r.audited[1] = audited{[]Mark{{11, 7}, {11, 7}}, 2} },
+		"entries of operations":     func(r *Run) { r.audited[2] = audited{[]Mark{{2, 8}}, 1} },
+		"its caller was told":       func(r *Run) { r.audited[1] = audited{[]Mark{{11, 6}}, 2} },
+		"the counter in memory":     func(r *Run) { r.audited[1] = audited{[]Mark{{11, 7}}, 3} },
+		"has had 2 effects":         func(r *Run) { r.ledger.effect(6) },
+		"has had 0 effects":         func(r *Run) { delete(r.ledger.effects, 6) },
+		"operations that have none": func(r *Run) { r.ledger.effect(99) },
+		"from memory is not": func(r *Run) {
+			at := dsm.Pointer{1}
+			r.ledger.touch(&access{op: 3, region: at, write: true, data: []byte{1}})()
+			r.ledger.touch(&access{op: 4, region: at, data: []byte{0}})()
+		},
+		"order of its entries": func(r *Run) {
+			r.ledger.spans[callC], r.ledger.spans[postC] = &span{5, 6}, &span{1, 2}
+		},
+	} {
+		r := good()
+		spoil(r)
+		if wrong := judge(r); !strings.Contains(wrong, what) {
+			t.Errorf("%s: %q", what, wrong)
+		}
+	}
+}
+
+// TestHistory_Rollback: what an attempt has written is seen until it is rolled back,
+// and not after.
+func TestHistory_Rollback(t *testing.T) {
+	at := dsm.Pointer{1}
+	for _, c := range []struct {
+		late byte // what is read after the rollback
+		good bool
+	}{{0, true}, {5, false}} {
+		l := newLedger()
+		r := &Run{p: &Program{}, ledger: l}
+		first := l.begin(9, 0)
+		l.touch(&access{by: first, region: at, write: true, data: []byte{5}})()
+		l.touch(&access{by: attempt{8, 1, 0}, region: at, data: []byte{5}})() // a lessee
+		second := l.begin(9, 0)
+		l.touch(&access{by: second, region: at, data: []byte{c.late}})()
+		if r.judgeHistories(); (len(l.complaints()) == 0) != c.good {
+			t.Errorf("%d is read after the rollback: %v", c.late, l.complaints())
+		}
+	}
+}
+
+// TestInterpret_BadProgram: programs that make no sense are errors.
+func TestInterpret_BadProgram(t *testing.T) {
+	for name, ops := range map[string][]Op{
+		"slot":  {{Kind: Read, Slot: 7, Size: 1}},
+		"freed": {{Kind: Alloc, Size: 8}, {Kind: Free}, {Kind: Read, Size: 1}},
+		"bound": {{Kind: Alloc, Size: 8}, {Kind: Write, At: 8, Size: 1}},
+		"kind":  {{Kind: "dance"}},
+	} {
+		p := &Program{Clients: []Client{{Script: Script{Slots: 1, Result: -1, Ops: ops}}}}
+		if _, err := Model(p); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	s := &Script{Result: -1, Ops: []Op{{Kind: Look}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := newMachine(s, 0, nil).run(ctx, &modelWorld{}, s); err == nil {
+		t.Error("a script goes on when its context has ended")
+	}
+}
