@@ -18,8 +18,8 @@ func (l *Lab) Trouble(gap int, done <-chan struct{}) (did map[string]int) {
 			return did
 		case <-time.After(time.Duration(1+l.rng.IntN(gap)) * time.Millisecond):
 		}
-		what, breakIt := "", []func() string{l.killProgram, l.killProgram, l.crashBlade, l.crashGatekeeper}[l.rng.IntN(4)]
-		if what = breakIt(); what != "" {
+		breakSomething := []func() string{l.killProgram, l.killProgram, l.crashBlade, l.crashGatekeeper}[l.rng.IntN(4)]
+		if what := breakSomething(); what != "" {
 			did[what]++
 		}
 		l.wait(func() bool { return closed(done) || l.allRun() })
