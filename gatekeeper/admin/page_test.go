@@ -177,6 +177,48 @@ func TestPage_ShowsTheRack(t *testing.T) {
 	b.same(s)
 }
 
+// The timelines that the page shows are the API's, and a policy that is chosen there
+// is set.
+func TestPage_TimelinesAndPolicies(t *testing.T) {
+	rack := startBusy(t)
+	s := startSite(t, rack.Gatekeeper())
+	b := openPage(t, s)
+	root := getAs[api.List[api.Timeline]](s, "/v1/timelines?roots=true").Items[0]
+	b.until(fmt.Sprintf(`document.querySelector('#timelines tr[data-call="%s"]') !== null`, root.ID))
+	b.do(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#timelines tr[data-call="%s"] td`, root.ID))))
+	shape := `[...document.querySelectorAll('#trace li')].map((e) => e.dataset.call + ' ' + e.dataset.depth + ' ' + e.dataset.outcome).join()`
+	of := func() string {
+		var lines []string
+		for _, k := range getAs[api.Trace](s, "/v1/calls/"+root.ID+"/timeline").Calls {
+			outcome := "running"
+			if k.Over {
+				outcome = "ok"
+			}
+			lines = append(lines, fmt.Sprintf("%s %d %s", k.ID, k.Depth, outcome))
+		}
+		return strings.Join(lines, ",")
+	}
+	b.until(fmt.Sprintf(`%s === %q`, shape, of()))
+	rack.finish()
+	b.until(fmt.Sprintf(`%s === %q`, shape, of()))
+	if bars := value[int](b, `document.querySelectorAll('#trace li:first-child rect').length`); bars != 3 || !strings.HasSuffix(of(), " 1 ok") {
+		t.Errorf("%d bars of %s", bars, of())
+	}
+	row := `document.querySelector('[data-policy-of="Arrays.addRef"]')`
+	b.until(row + ` !== null && ` + row + `.children[3].textContent === 'default'`)
+	set := func(policy string) {
+		b.do(chromedp.Focus(chromedp.CSS(`[data-policy-of="Arrays.addRef"] select`)))
+		value[bool](b, fmt.Sprintf(`(() => { const s = %s.querySelector('select'); s.value = %q; s.dispatchEvent(new Event('change', { bubbles: true })); return true; })()`, row, policy))
+	}
+	set("tainted")
+	b.until(row + `.children[3].textContent === 'operator' && ` + row + `.querySelector('select').value === 'tainted'`)
+	if p, err := rack.Gatekeeper().Policy(rack.ctx, "Arrays", "addRef"); err != nil || p.Policy.String() != "tainted" {
+		t.Errorf("the policy is %+v, %v", p, err)
+	}
+	set("default")
+	b.until(row + `.children[3].textContent === 'default' && ` + row + `.querySelector('select').value === 'recover'`)
+}
+
 // A node is chosen by keyboard; the page then shows what is that node's.
 func TestPage_Keyboard(t *testing.T) {
 	rack := startBusy(t)

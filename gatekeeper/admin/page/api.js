@@ -25,10 +25,10 @@ export class Problem extends Error {
   }
 }
 
-async function request(path, headers, signal) {
+async function request(path, headers, signal, more = {}) {
   const given = token.get();
   if (given) headers.Authorization = `Bearer ${given}`;
-  const response = await fetch(path, { headers, signal, cache: 'no-store' });
+  const response = await fetch(path, { headers, signal, cache: 'no-store', ...more });
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
   throw new Problem(response.status, problem.detail ?? response.statusText);
@@ -38,6 +38,13 @@ async function request(path, headers, signal) {
 export async function get(path, parameters = {}) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, v]) => v));
   const response = await request(query.size ? `${path}?${query}` : path, {}, AbortSignal.timeout(20_000));
+  return response.json();
+}
+
+// send changes something: PUT with a body, or DELETE.
+export async function send(method, path, body) {
+  const headers = body ? { 'Content-Type': 'application/json' } : {};
+  const response = await request(path, headers, AbortSignal.timeout(20_000), { method, body: body && JSON.stringify(body) });
   return response.json();
 }
 

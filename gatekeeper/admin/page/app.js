@@ -10,6 +10,8 @@ import { drawGraph } from './graph.js';
 import { drawFeed } from './feed.js';
 import { drawApps, drawCalls, drawDenied, drawNodes, drawRegions, drawServices } from './tables.js';
 import { drawNews } from './news.js';
+import { drawTimelines, drawTrace } from './timelines.js';
+import { drawPolicies } from './policies.js';
 
 const links = { connecting: 'connecting…', live: 'live', lost: 'connection lost', refused: 'no token' };
 
@@ -23,7 +25,7 @@ function draw() {
   text($('#gatekeeper'), s ? `Gatekeeper ${s.version}` : '');
   drawSelection();
   if (!state.ready) return; // names of nodes, say, would be missing
-  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawApps, drawCounters, drawNews]) view(state);
+  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawApps, drawTimelines, drawTrace, drawPolicies, drawCounters, drawNews]) view(state);
 }
 
 // drawSelection tells what is chosen, and lets it go.
@@ -44,7 +46,7 @@ function drawSelection() {
 
 function select(address) {
   state.selected = state.selected === address ? '' : address;
-  ask('calls', 'regions');
+  ask('calls', 'regions', 'timelines');
   change();
 }
 
@@ -96,6 +98,19 @@ $('#regions .more').addEventListener('click', (e) => {
   if (e.target.tagName !== 'BUTTON') return;
   state.limit = 1000;
   ask('regions');
+});
+
+$('#failed').addEventListener('change', (e) => {
+  state.failed = e.target.checked;
+  ask('timelines');
+});
+$('#timelines tbody').addEventListener('click', (e) => {
+  const chosen = e.target.closest('tr[data-call]');
+  if (!chosen || e.target.closest('[data-select]')) return;
+  state.call = state.call === chosen.dataset.call ? '' : chosen.dataset.call;
+  state.trace = null;
+  ask('trace');
+  change();
 });
 
 $('#pause').addEventListener('click', change);

@@ -18,11 +18,15 @@ export const state = {
   selected: '', // a node's address: only its regions and calls
   pointer: '', // only its region
   limit: 100, // of regions
+  timelines: [], policies: [],
+  failed: false, // only timelines of calls that have failed
+  call: '', // whose trace is shown
+  trace: null,
 };
 
 // most is how many events the page keeps, and rate how many a second it asks for.
 const most = 300;
-const rate = 40;
+const rate = 100;
 
 // resources are what is asked for: path and parameters, how to keep the answer,
 // milliseconds between requests at least (after an event) and at most.
@@ -33,6 +37,15 @@ const resources = {
   services: { path: '/v1/services', keep: (l) => { state.services = l.items; }, least: 500, most: 15_000 },
   apps: { path: '/v1/apps', keep: (l) => { state.apps = l.items; }, least: 500, most: 15_000 },
   denied: { path: '/v1/denied', keep: (l) => { state.denied = l.items; }, least: 500, most: 15_000 },
+  policies: { path: '/v1/policies', keep: (l) => { state.policies = l.items; }, least: 300, most: 15_000 },
+  timelines: {
+    path: '/v1/timelines', parameters: () => ({ limit: 50, node: state.selected, failed: state.failed ? 'true' : '', roots: state.failed ? '' : 'true' }),
+    keep: (l) => { state.timelines = l.items; }, least: 1000, most: 5000,
+  },
+  trace: {
+    path: () => `/v1/calls/${state.call}/timeline`, keep: (t) => { state.trace = t.call === state.call ? t : state.trace; },
+    unless: () => !state.call, gone: () => { state.trace = null; }, least: 500, most: 5000,
+  },
   calls: { path: '/v1/calls', parameters: () => ({ limit: 300, node: state.selected }), keep: (l) => { state.calls = l; }, least: 300, most: 3000 },
   regions: {
     path: '/v1/regions', parameters: () => ({ limit: state.limit, node: state.selected, pointer: state.pointer }),
@@ -43,8 +56,8 @@ const resources = {
 // touched lists what an event of a kind may have changed, by the kind's beginning.
 const touched = {
   'switch.': ['status'], 'blade.': ['blades', 'nodes', 'services', 'regions'], 'node.': ['nodes', 'blades', 'services', 'regions', 'apps'],
-  'app.': ['apps'], 'program.': ['apps'],
-  'service.': ['services', 'nodes'], 'region.': ['regions', 'blades'], 'call.': ['calls', 'regions'], 'reply.': ['calls', 'regions'],
+  'app.': ['apps', 'policies'], 'program.': ['apps'], 'policy.': ['policies'],
+  'service.': ['services', 'nodes', 'policies'], 'region.': ['regions', 'blades'], 'call.': ['calls', 'regions', 'timelines', 'trace'], 'reply.': ['calls', 'regions', 'timelines', 'trace'], 'execution.': ['timelines', 'trace'],
   'rules.': ['regions'], 'access.': ['denied'],
 };
 
@@ -73,6 +86,7 @@ function tick() {
   const now = performance.now();
   for (const r of Object.values(resources)) {
     const age = now - r.asked;
+    if (r.unless?.()) continue;
     if (!r.asking && (age >= r.most || r.dirty && age >= r.least)) refresh(r, now);
   }
 }
@@ -80,11 +94,12 @@ function tick() {
 async function refresh(r, now) {
   Object.assign(r, { asking: true, dirty: false, asked: now });
   try {
-    r.keep(await get(r.path, r.parameters?.()));
+    r.keep(await get(typeof r.path === 'function' ? r.path() : r.path, r.parameters?.()));
     r.known = true;
-    state.ready ||= Object.values(resources).every((o) => o.known);
+    state.ready ||= Object.values(resources).every((o) => o.known || o.unless?.());
   } catch (error) {
-    failed(error);
+    if (error instanceof Problem && error.status === 404 && r.gone) r.gone();
+    else failed(error);
   }
   r.asking = false;
   changed();
@@ -158,7 +173,7 @@ function take(m) {
 
 // again tells that a packet was only let through once more, because it was sent once
 // more. Nobody wants to read that.
-const again = (e) => e.kind.endsWith('.released') && state.feed.slice(0, 60).some((o) => o.kind === e.kind && o.call === e.call);
+const again = (e) => (e.kind.endsWith('.released') || (e.kind === 'call.replayed' && !e.attempt)) && state.feed.slice(0, 60).some((o) => o.kind === e.kind && o.call === e.call);
 
 // note draws conclusions from an event.
 function note(e) {

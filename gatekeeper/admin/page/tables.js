@@ -4,7 +4,7 @@ import { $, h, row, set, sync } from './dom.js';
 import { bytes, clock, nodeName, number } from './format.js';
 
 // body draws a table's rows, or that there is nothing.
-function body(section, items, key, make, change, nothing) {
+export function body(section, items, key, make, change, nothing) {
   const tbody = $(`${section} tbody`);
   const rows = items.length ? items : [{ nothing }];
   sync(tbody, rows, (item) => (item.nothing ? '' : key(item)),
@@ -14,14 +14,14 @@ function body(section, items, key, make, change, nothing) {
 
 // code is something to be read letter by letter. Where there is no room for all of it,
 // its end is what tells it from others.
-const code = (value) => h('code', { title: value }, h('span', {}, value.slice(0, -9)), h('span', {}, value.slice(-9)));
+export const code = (value) => h('code', { title: value }, h('span', {}, value.slice(0, -9)), h('span', {}, value.slice(-9)));
 
 // who is a node as a button that chooses it.
-const who = (address) => (address
+export const who = (address) => (address
   ? h('button', { type: 'button', class: 'plain', 'data-select': address, title: address }, nodeName(address)) : h('span', { class: 'quiet' }, 'gone'));
 
 // same keeps a cell's elements, and the focus in them, while they say the same.
-function same(tr, i, says, make) {
+export function same(tr, i, says, make) {
   const cell = tr.children[i];
   if (cell.dataset.says === says) return;
   cell.dataset.says = says;
