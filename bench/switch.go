@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/bench/report"
 	"github.com/bifrost-rack/bifrost/bench/switches"
@@ -39,7 +40,7 @@ func runSwitches(ctx context.Context, l *Lab, e *report.Experiment) error {
 	}
 	e.MeasureSeconds = (2 * l.Pace.Measure).Seconds()
 	trips := report.Series{Name: "udp", Title: "UDP round trip"}
-	tcp := report.Series{Name: "tcp-us-per-mib", Title: "TCP, 1 MiB"}
+	var tcp []string
 	for i, s := range switchTitles {
 		q, ok := r.RoundTrip[s.name]
 		if !ok {
@@ -48,17 +49,13 @@ func runSwitches(ctx context.Context, l *Lab, e *report.Experiment) error {
 		}
 		trips.Points = append(trips.Points, report.Point{X: float64(i), Label: s.title, Value: q.P50, Low: q.P50, High: q.P99})
 		if rate := r.TCP[s.name]; rate > 0 {
-			us := mib * 8 / (rate * 1e9) * 1e6
-			tcp.Points = append(tcp.Points, report.Point{X: float64(i), Label: s.title, Value: us, Low: us, High: us})
+			tcp = append(tcp, fmt.Sprintf("%s %.2f", s.title, rate))
 		}
 	}
-	e.Series = append(e.Series, trips, tcp)
-	e.Notes = append(e.Notes, fmt.Sprintf("%d access rules; the upper end of a round trip's bar is its 99th percentile; TCP is the time of 1 MiB in a stream", o.Rules))
+	e.Series = append(e.Series, trips)
+	e.Notes = append(e.Notes, fmt.Sprintf("%d access rules beside those in use", o.Rules), "TCP, one stream, Gbit/s: "+strings.Join(tcp, ", "))
 	return nil
 }
-
-// mib is a mebibyte in bytes.
-const mib = 1 << 20
 
 // progressWriter takes lines of progress.
 type progressWriter struct{ tell func(line string) }

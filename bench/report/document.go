@@ -145,13 +145,7 @@ func (d *document) experiment(e *Experiment, pictures func(string) string) {
 		d.say("*The thesis:* %s\n", says)
 	}
 	d.say("![%s](%s)\n", e.Name, pictures(e.Name))
-	rows := e.rows()
-	for _, row := range rows {
-		for i := range row {
-			row[i] = strings.ReplaceAll(row[i], "\n", ", ")
-		}
-	}
-	d.table(rows)
+	d.table(e.rows())
 	d.say("In %s; %d repeats of %g s after %g s of warm-up; load %.1f to %.1f.\n", e.Y.Unit, e.Repeats, e.MeasureSeconds, e.WarmupSeconds, e.LoadBefore, e.LoadAfter)
 	d.spread(e)
 	for _, n := range e.Notes {
@@ -165,7 +159,7 @@ func (d *document) spread(e *Experiment) {
 	for _, s := range e.Series {
 		for _, p := range s.Points {
 			if p.Value > 0 && p.Detail != nil && (p.High-p.Low)/p.Value > worst {
-				worst, where = (p.High-p.Low)/p.Value, s.Title+" at "+strings.ReplaceAll(p.name(), "\n", ", ")
+				worst, where = (p.High-p.Low)/p.Value, s.Title+" at "+p.name()
 			}
 		}
 	}

@@ -73,7 +73,7 @@ func (e *Experiment) xs() (points []Point) {
 
 func (p Point) name() string {
 	if p.Label != "" {
-		return p.Label
+		return strings.ReplaceAll(p.Label, "\n", ", ")
 	}
 	return Size(p.X)
 }
