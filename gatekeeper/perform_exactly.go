@@ -213,16 +213,28 @@ func (c *controller) answerCall(a execution.Answer) {
 	}
 	c.send(0, frame.UDP6{
 		Src: netip.AddrPortFrom(from, rackaddr.PortRPC), Dst: netip.AddrPortFrom(a.To, rackaddr.PortRPC),
-		Payload: rpc.AppendReleased(nil, b, rpc.Delivery{Callee: v.Callee.Incarnation, Order: v.Order}),
+		Payload: rpc.AppendReleased(nil, b, rpc.Delivery{
+			Callee: v.Callee.Incarnation, Order: v.Order, Replay: a.Replay || c.anotherCaller(&v),
+		}),
 	}.Append(nil))
 	c.trace(TraceAnswered, a.Call, log.Node{Address: a.To}, v.Attempts)
+}
+
+// anotherCaller reports whether a call was logged when its caller was in another
+// incarnation: the answer is then no receipt for the trailer that the present one has
+// sent with it.
+func (c *controller) anotherCaller(v *execution.View) bool {
+	n := c.nodes[v.Caller]
+	return n != nil && n.incarnation != v.Header.CallerIncarnation
 }
 
 // ackCall tells a node that a message of its own is logged.
 func (c *controller) ackCall(a execution.Ack) {
 	m := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Call: a.Call, Flags: rpc.FlagReleased}}
-	if a.Done {
+	if v, known := c.table.View(a.Call); a.Done {
 		m.Flags |= rpc.FlagDone
+	} else if a.Replay || known && c.anotherCaller(&v) {
+		m.Flags |= rpc.FlagReplay
 	}
 	c.send(0, frame.UDP6{
 		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(a.To, rackaddr.PortRPC), Payload: m.Append(nil),

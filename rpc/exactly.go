@@ -71,6 +71,7 @@ func (o *operation) answered(m *method, p *pending) {
 	case p == nil:
 	case m.policy == PolicyNone:
 		out.answer = &p.answer
+	case p.answer.Flags&packet.FlagReplay != 0: // what is logged is the call as a former run sent it
 	case p.answer.Type != packet.Exception || p.answer.Code == OK:
 		o.b.e.journal.confirm(p.mark) // an answer of the callee's: the call was logged
 	}

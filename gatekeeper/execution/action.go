@@ -47,6 +47,9 @@ type Deliver struct {
 type Answer struct {
 	Call packet.ID
 	To   netip.Addr
+	// Replay: the caller has sent the call again with another trailer than the one that
+	// is logged, so the answer is no receipt for that.
+	Replay bool
 }
 
 // Except sends the caller an exception that is not logged.
@@ -63,6 +66,8 @@ type Ack struct {
 	To   netip.Addr
 	// Done: it acknowledges an answer, not a call of To's own.
 	Done bool
+	// Replay is as for Answer.
+	Replay bool
 }
 
 // Commit makes the memory servers keep what an execution did. Committed answers,

@@ -104,13 +104,16 @@ func (t *Table) again(k *call, r Request) Verdict {
 		t.except(&r, fault.New(fault.Nondeterminism, "call", "call %s was another when it was logged", k.id))
 		t.do(Diverged{k.id, k.parent})
 		return Diverges
+	}
+	k.astray = k.astray || k.trail != trailOf(r.Message)
+	switch {
 	case k.stage == admitting:
 		return Waiting
 	case k.oneway:
-		t.do(Ack{Call: k.id, To: k.caller}) // it is logged, which is all that the caller waits for
+		t.do(Ack{Call: k.id, To: k.caller, Replay: k.astray}) // it is logged, which is all that the caller waits for
 		return Done
 	case k.stage == done:
-		t.do(Answer{k.id, k.caller})
+		t.do(Answer{k.id, k.caller, k.astray})
 		return Done
 	case t.deliverable(k):
 		t.deliver(k, true)
@@ -119,13 +122,16 @@ func (t *Table) again(k *call, r Request) Verdict {
 	return Waiting
 }
 
+// trailOf stands for a message's trailer.
+func trailOf(m *packet.Message) fingerprint { return fingerprint(maphash.Bytes(seed, m.Trailer)) }
+
 // begin puts a new call on record.
 func (t *Table) begin(r Request, s *session) Verdict {
 	h := &r.Message.Header
 	n := t.node(r.Callee.Address)
 	k := &call{
 		execution: execution{id: h.Call, at: n, children: map[*call]struct{}{}},
-		header:    *h, parent: h.Parent, caller: r.Caller.Address, service: h.Service, print: printOf(r.Message),
+		header:    *h, parent: h.Parent, caller: r.Caller.Address, service: h.Service, print: printOf(r.Message), trail: trailOf(r.Message),
 		oneway: h.Type == packet.Oneway, leases: lends(r.Message), stage: admitting, session: s,
 		request: &request{r.Datagram, journalOf(r.Message.Trailer), r.Caller, r.Serial, r.Now},
 	}
@@ -206,7 +212,7 @@ func (t *Table) admitted(k *call, why *fault.Error) {
 	}
 	t.number(k)
 	if k.oneway {
-		t.do(Ack{Call: k.id, To: k.caller})
+		t.do(Ack{Call: k.id, To: k.caller, Replay: k.astray})
 	}
 	switch {
 	case why != nil:

@@ -108,7 +108,7 @@ func (l *loader) call(r log.Record) error {
 	n := l.t.node(r.Callee.Address)
 	k := &call{
 		execution: execution{id: p.Call, at: n, children: map[*call]struct{}{}},
-		header:    p.Header, parent: p.Parent, caller: r.Caller.Address, service: p.Service, order: r.Order, print: printOf(&p),
+		header:    p.Header, parent: p.Parent, caller: r.Caller.Address, service: p.Service, order: r.Order, print: printOf(&p), trail: trailOf(&p),
 		oneway: p.Type == packet.Oneway, leases: lends(&p), stage: running,
 		incarnation: max(r.Callee.Incarnation, n.dead+1),
 	}

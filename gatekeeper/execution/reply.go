@@ -88,7 +88,7 @@ func (t *Table) finish(k *call) {
 	delete(t.lonely, k)
 	t.settleChildren(&k.execution)
 	if !k.settled && !k.oneway {
-		t.do(Answer{k.id, k.caller})
+		t.do(Answer{k.id, k.caller, k.astray})
 	}
 	if k.incarnation > k.at.dead {
 		t.do(Ack{Call: k.id, To: k.at.address, Done: true})

@@ -74,9 +74,11 @@ type call struct {
 	service     uint64
 	order       uint64
 	print       fingerprint
-	sequence    uint64 // by when it became known
-	incarnation uint32 // of its node, to which it was delivered last; 0: to none
-	sent        bool   // to the node's present incarnation, by this Gatekeeper
+	trail       fingerprint // of the trailer that is logged
+	astray      bool        // it has come again with another one
+	sequence    uint64      // by when it became known
+	incarnation uint32      // of its node, to which it was delivered last; 0: to none
+	sent        bool        // to the node's present incarnation, by this Gatekeeper
 	stage       stage
 	oneway      bool
 	leases      bool

@@ -111,11 +111,11 @@ func TestRefusalIsLogged(t *testing.T) {
 	m := message(1)
 	b.send(m, true)
 	why := fault.New(fault.PermissionDenied, "call", "not yours")
-	if got := b.keep(b.Admitted(m.Call, why)); !slices.Equal(got, []Action{Answer{m.Call, client.Address}}) {
+	if got := b.keep(b.Admitted(m.Call, why)); !slices.Equal(got, []Action{Answer{Call: m.Call, To: client.Address}}) {
 		t.Errorf("refused: %v", got)
 	}
 	for range 2 { // the same again, also after a restart
-		if v, got := b.send(m, true); v != Done || !slices.Equal(got, []Action{Answer{m.Call, client.Address}}) {
+		if v, got := b.send(m, true); v != Done || !slices.Equal(got, []Action{Answer{Call: m.Call, To: client.Address}}) {
 			t.Errorf("sent again: %s, %v", v, got)
 		}
 		p, err := packet.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)

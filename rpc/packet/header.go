@@ -102,7 +102,9 @@ const (
 	FlagSession Flags = 1 << 3
 	// FlagReleased: the Gatekeeper has released this message. It alone sets it.
 	FlagReleased Flags = 1 << 4
-	// FlagReplay: released again; the callee runs it only if it has not yet.
+	// FlagReplay: released again; the callee runs it only if it has not yet. Of an
+	// answer or Ack: what is logged is the call as a former run of its caller sent it,
+	// without the trailer of the present one.
 	FlagReplay Flags = 1 << 5
 	// FlagDone: the completion of a one-way call, as a Reply without payload.
 	FlagDone Flags = 1 << 6
