@@ -95,6 +95,9 @@ func TestScenarios_BadNetwork(t *testing.T) {
 
 // TestRandom: one, two or three blades die at any packet.
 func TestRandom(t *testing.T) {
+	if testing.Short() {
+		*seeds = min(*seeds, 10)
+	}
 	fewest, most := int64(1), int64(0)
 	stride := uint64(1)
 	if testing.Short() {
