@@ -48,6 +48,10 @@
 //	   ▼                      └── trailer of the redelivered CALL ◀─┘
 //	answer, state ── commit: sent again until the Gatekeeper's ACK
 //
+// State, journal and checkpoints may be larger than a datagram, up to a megabyte a
+// message (packet.MaxWhole): then they go to the Gatekeeper in parts, and a re-run
+// fetches its journal. More is refused as NoSpace.
+//
 // The parts: an execution (execution.go) has branches (branch.go), whose operations
 // have places; journal.go knows what each gave, exactly.go and outside.go ask it;
 // commit.go and state.go see to answers; durable.go is the durable main.
