@@ -134,9 +134,3 @@ func (l *Lab) able(names []string) (peers []peer.Peer, notes []string, err error
 	}
 	return peers, notes, nil
 }
-
-// address returns a blade's address for use in text.
-func (l *Lab) address(blade string) netip.Addr {
-	a, _ := l.Address(blade) // the zero address reads as what it is
-	return a
-}

@@ -96,7 +96,7 @@ func lastLine(b []byte) []byte {
 // Close ends the server.
 func (r *redisServer) Close() error {
 	_ = r.cmd.Process.Kill() // it keeps nothing; if it has ended, all the better
-	<-r.ended
+	_ = <-r.ended // killed
 	return nil
 }
 

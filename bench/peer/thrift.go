@@ -82,7 +82,6 @@ func (t *thriftServer) add(k thriftKind, at netip.AddrPort, p thrift.TProcessor)
 		return fmt.Errorf("listen at %s: %w", at, err)
 	}
 	server := thrift.NewTSimpleServer4(p, socket, k.transport, thriftProtocol())
-	server.SetLogger(thrift.NopLogger) // connections that end are no news
 	server.SetLogContext(context.Background())
 	t.servers = append(t.servers, server)
 	t.running.Go(func() { _ = server.AcceptLoop() })

@@ -112,14 +112,14 @@ func (d *document) findings(r *Report) {
 	}
 	d.table(rows)
 	d.say("Where it is missed, and why:\n")
-	any := false
+	missed := false
 	for _, f := range r.Findings() {
 		if why := r.Why(f); why != "" {
-			any = true
+			missed = true
 			d.say("- *%s* (%s, %s): %s", f.Measure, f.text(), f.aim(), why)
 		}
 	}
-	if !any {
+	if !missed {
 		d.say("- nowhere.")
 	}
 	d.say("")

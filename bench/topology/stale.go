@@ -53,7 +53,7 @@ func Claim(ctx context.Context, h *rack.Host, name string, progress func(format 
 	if err != nil {
 		return nil, err
 	}
-	cleared, err := clear(ctx, h, name)
+	cleared, err := clearAway(ctx, h, name)
 	if err != nil {
 		return nil, errors.Join(err, c.release())
 	}
@@ -63,9 +63,9 @@ func Claim(ctx context.Context, h *rack.Host, name string, progress func(format 
 	return c.release, nil
 }
 
-// clear removes what a killed run has left of a rack. Who has claimed the name
+// clearAway removes what a killed run has left of a rack. Who has claimed the name
 // knows that its rack is nobody's any more.
-func clear(ctx context.Context, h *rack.Host, name string) (cleared bool, err error) {
+func clearAway(ctx context.Context, h *rack.Host, name string) (cleared bool, err error) {
 	if _, err := os.Stat(filepath.Join(h.Dir, name)); err != nil {
 		return false, nil
 	}
