@@ -1,0 +1,115 @@
+package execution
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// An answer is a receipt for a copy's trailer only if that is what was logged, also
+// after a restart.
+func TestReceipt(t *testing.T) {
+	for _, oneway := range []bool{false, true} {
+		b := newBench(t)
+		m := message(1)
+		if oneway {
+			m.Type = packet.Oneway
+		}
+		m.Trailer = trailer.Section{Type: trailer.Order, Data: []byte{0, 0, 0, 1}}.Append(nil)
+		b.send(m, false)
+		b.keep(b.Admitted(m.Call, nil))
+		if !oneway {
+			answer := m
+			answer.Type, answer.CalleeIncarnation, answer.Trailer = packet.Reply, 1, nil
+			_, o := b.Reply(Response{Message: &answer, Datagram: answer.Append(nil), Callee: server, Now: now})
+			b.keep(o)
+			b.keep(b.Committed(m.Call))
+			b.keep(b.Returned(m.Call, nil, now))
+		}
+		want := func(replay bool) Action {
+			if oneway {
+				return Ack{Call: m.Call, To: client.Address, Replay: replay}
+			}
+			return Answer{Call: m.Call, To: client.Address, Replay: replay}
+		}
+		if _, got := b.send(m, false); !slices.Equal(got, []Action{want(false)}) {
+			t.Errorf("the same again: %v", got)
+		}
+		b.reload()
+		b.keep(b.Up(server, arrays))
+		b.keep(b.Resume(now))
+		if !oneway {
+			b.keep(b.Committed(m.Call))
+			b.keep(b.Returned(m.Call, nil, now))
+		}
+		other := m
+		other.Trailer = append(other.Trailer, trailer.Section{Type: trailer.Order, Index: 7, Data: []byte{0, 0, 0, 2}}.Append(nil)...)
+		if _, got := b.send(other, false); !slices.Equal(got, []Action{want(true)}) {
+			t.Errorf("with more in the trailer: %v", got)
+		}
+	}
+}
+
+// A main that is over is on record until its node says goodbye; and a node that is
+// gone leaves nothing.
+func TestLeave(t *testing.T) {
+	b := newBench(t)
+	id := endpoint.MainID("m")
+	if o, err := b.Begin(id, "m", server, 1); err != nil || len(b.keep(o)) != 1 {
+		t.Fatalf("begin: %v, %v", o, err)
+	}
+	if at, ok := b.Where(id); !ok || at != server.Address || !b.Open(id) {
+		t.Errorf("the main is at %v, %v, open %v", at, ok, b.Open(id))
+	}
+	if journal, ok := b.Journal(id, server); !ok || len(journal) != 0 {
+		t.Errorf("its journal: %q, %v", journal, ok)
+	}
+	if _, ok := b.Journal(id, log.Node{Address: server.Address, Incarnation: 2}); ok {
+		t.Error("the journal for another incarnation")
+	}
+	b.keep(b.Leave(server))
+	if b.mains[id] == nil {
+		t.Fatal("a main that is not over is forgotten")
+	}
+	end := packet.Message{Header: packet.Header{
+		Type: packet.Call, Flags: (packet.FlagHeld | packet.FlagCheckpoint | packet.FlagDone).WithPolicy(packet.PolicyRecover),
+		Call: endpoint.ChildID(id, 0, 1), Parent: id, Index: 1, CallerIncarnation: 1,
+	}}
+	_, o := b.Checkpoint(Request{Message: &end, Datagram: end.Append(nil), Caller: server, Now: now})
+	b.keep(o)
+	b.keep(b.Leave(server))
+	if _, over := b.Over(id); over || b.mains[id] == nil {
+		t.Error("its end is not committed, and it counts as over")
+	}
+	b.keep(b.Committed(id))
+	if at, over := b.Over(id); !over || at != server.Address {
+		t.Errorf("over: %v at %v", over, at)
+	}
+	b.keep(b.Leave(server))
+	b.keep(b.Fail(server, true, now))
+	b.keep(b.Fenced(server.Address))
+	b.Forget(server.Address)
+	if len(b.nodes) != 0 || len(b.mains) != 0 || len(b.disk) != 0 {
+		t.Errorf("left: nodes %v, mains %v, log %v", b.nodes, b.mains, b.disk)
+	}
+}
+
+// The state of a service goes with its deployment; its numbers go on.
+func TestReset(t *testing.T) {
+	b := newBench(t)
+	for n := range uint64(3) {
+		b.serve(n+1, trailer.Section{Type: trailer.Delta, Data: []byte("x")})
+	}
+	b.keep(b.Reset(arrays))
+	b.keep(b.Reset(arrays + 1)) // of which nobody knows
+	for range 2 {
+		if sections, next := b.State(arrays); len(sections) != 0 || next != 4 {
+			t.Errorf("state %q, next %d", sections, next)
+		}
+		b.reload()
+	}
+}
