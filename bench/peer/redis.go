@@ -36,8 +36,9 @@ func redisMissing() error {
 
 // redisServer is a redis-server that ends with this process.
 type redisServer struct {
-	cmd   *exec.Cmd
-	ended chan error
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed when it has ended
+	status error         // how, then
 }
 
 func serveRedis(ctx context.Context, s Site) (Server, error) {
@@ -51,7 +52,7 @@ func serveRedis(ctx context.Context, s Site) (Server, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	r := &redisServer{cmd: cmd, ended: make(chan error, 1)}
+	r := &redisServer{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() { r.run(started) }()
 	if err := <-started; err != nil {
@@ -78,9 +79,8 @@ func (r *redisServer) await(ctx context.Context, at netip.AddrPort) error {
 			return conn.Close()
 		}
 		select {
-		case err := <-r.ended:
-			r.ended <- err
-			return fmt.Errorf("redis-server has ended: %w", err)
+		case <-r.ended:
+			return fmt.Errorf("redis-server has ended: %w", r.status)
 		case <-ctx.Done():
 			return errors.New("redis-server does not answer")
 		case <-tick.C:
@@ -96,7 +96,7 @@ func lastLine(b []byte) []byte {
 // Close ends the server.
 func (r *redisServer) Close() error {
 	_ = r.cmd.Process.Kill() // it keeps nothing; if it has ended, all the better
-	_ = <-r.ended // killed
+	<-r.ended
 	return nil
 }
 
@@ -184,6 +184,7 @@ func (r *redisServer) run(started chan<- error) {
 	err := r.cmd.Start()
 	started <- err
 	if err == nil {
-		r.ended <- r.cmd.Wait()
+		r.status = r.cmd.Wait()
+		close(r.ended)
 	}
 }
