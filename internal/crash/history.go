@@ -1,8 +1,11 @@
 package crash
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -13,8 +16,10 @@ import (
 // linearizability: each operation could have happened at one instant between its
 // beginning and its end.
 func (r *Run) judgeHistories() {
-	if !porcupine.CheckOperations(registers, memoryHistory(r.ledger.accesses())) {
-		r.ledger.complain("what was read from memory is not linearizable")
+	for _, part := range partition(memoryHistory(r.ledger.accesses())) {
+		if !porcupine.CheckOperations(registers, part) {
+			r.ledger.complain("what was read from memory is not linearizable:%s", table(part))
+		}
 	}
 	for i := range r.p.Services {
 		if !porcupine.CheckOperations(counter, r.bookHistory(i)) {
@@ -62,6 +67,17 @@ var registers = porcupine.Model{
 		a := input.(access)
 		return fmt.Sprintf("operation %d of %+v: write %t [%d:%d], rollback %t", a.op, a.by, a.write, a.at, a.end(), a.rollback)
 	},
+}
+
+// table prints a history for people.
+func table(history []porcupine.Operation) string {
+	var b strings.Builder
+	slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	for _, op := range history {
+		a := op.Input.(access)
+		fmt.Fprintf(&b, "\n\t%s to %s: %s, digest %x", time.Duration(op.Call), time.Duration(op.Return), registers.DescribeOperation(op.Input, nil), digest(a.data))
+	}
+	return b.String()
 }
 
 func (a *access) end() int { return a.at + len(a.data) }

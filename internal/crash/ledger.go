@@ -95,8 +95,8 @@ func (l *ledger) rollback(by attempt) {
 	r := &access{span: span{0, l.now()}, by: by, rollback: true}
 	for _, a := range l.memory {
 		switch {
-		case a.by != by:
-		case a.to == never && a.write:
+		case a.by != by, a.to == never && !a.write:
+		case a.to == never:
 			a.to, r.from = r.to, max(r.from, a.from)
 		default:
 			r.from = max(r.from, a.to)
