@@ -88,6 +88,9 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
+	if why == nil && c.park(h, m) {
+		return
+	}
 	if why == nil && len(n.calls) >= maxNodeCalls {
 		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, len(n.calls))
 	}

@@ -57,6 +57,8 @@ type controller struct {
 	lastAgain  time.Time       // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
+	parked     []parked // calls that wait for a digest, oldest first
+	unparking  bool
 
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out

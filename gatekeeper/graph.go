@@ -18,6 +18,13 @@ import (
 // call into a stateful service. There is no route to one, so every call into it is
 // held (reasonNoRoute), and is refused if it would wait for itself.
 
+// Digests of calls come some at a time, or each would cost a rack as much as the call
+// does: digestSize of them, or those of digestWait.
+const (
+	digestSize = 64
+	digestWait = time.Millisecond
+)
+
 // looseAge is after how much silence a call that was not held is taken for over.
 // Its caller sends it again every second while it waits.
 const looseAge = 10 * time.Second
@@ -66,6 +73,8 @@ func (c *controller) enter(k callgraph.Call) *fault.Error {
 	switch {
 	case err == nil, errors.Is(err, callgraph.ErrKnown):
 		return nil
+	case errors.As(err, &deadlock) && deadlock.Loose && k.Loose && !c.unparking:
+		return doubtful
 	case errors.As(err, &deadlock):
 		c.count.Deadlocks++
 		return &fault.Error{Code: deadlock.Code(), Op: "call", Msg: deadlock.Error()}
@@ -128,6 +137,7 @@ func (c *controller) callSeen(fields []p4rtclient.Value) {
 		}
 		if to := s.route(m.Method, m.Call); to != nil {
 			_ = c.unheld(from, to, s, &m)
+			c.parentSeen(m.Call)
 		}
 	case rpc.Reply, rpc.Exception:
 		v, ok := c.graph.Call(m.Call)

@@ -35,7 +35,7 @@ func (n *testNode) nested(parent rpc.ID, service, method string, ps ...packet.Po
 // underWay returns the calls in the graph, oldest first.
 func (r *rack) underWay() (all []callgraph.View) {
 	r.t.Helper()
-	r.settle()
+	r.digested()
 	if err := r.gk.do(context.Background(), func() { all = slices.Collect(r.gk.ctl.graph.All()) }); err != nil {
 		r.t.Fatal(err)
 	}
@@ -64,6 +64,7 @@ func TestGraph_DeadlockIsRefused(t *testing.T) {
 				bad.Flags |= held
 				for range 2 { // and again
 					s.c.call("S", bad)
+					s.digested()
 					ms := s.c.messages()
 					if len(ms) != 1 || ms[0].Type != rpc.Exception || ms[0].Code != fault.Deadlock || !strings.Contains(string(ms[0].Payload), "S.do") {
 						t.Fatalf("the call that waits for itself: got %+v", ms)
@@ -88,7 +89,11 @@ func TestGraph_DeadlockIsRefused(t *testing.T) {
 				answer(s.c, s.b, second)
 				answer(s.b, s.a, first)
 				answer(s.b, s.a, other)
-				third := call(s.c, s.b, second.Call, "S") // its parent is over
+				over := s.c.nested(second.Call, "S", "do") // its parent is over
+				over.Flags |= held
+				s.c.call("S", over)
+				s.digested()
+				third := s.b.message1()
 				answer(s.b, s.c, third)
 				if all := s.underWay(); len(all) != 0 {
 					t.Errorf("in the end: %+v", all)
@@ -108,9 +113,17 @@ func (n *testNode) replyFlags(to netip.Addr, call *rpc.Message, held rpc.Flags) 
 	n.send(n.address, to, rackaddr.PortRPC, m.Append(nil))
 }
 
-func (r *rack) view(id rpc.ID) (v callgraph.View, ok bool) {
+// digested lets the time pass that a digest may take, and a call that waits for one.
+func (r *rack) digested() {
 	r.t.Helper()
 	r.settle()
+	time.Sleep(2 * digestPatience) // of the rack's time
+	r.settle()
+}
+
+func (r *rack) view(id rpc.ID) (v callgraph.View, ok bool) {
+	r.t.Helper()
+	r.digested()
 	if err := r.gk.do(context.Background(), func() { v, ok = r.gk.ctl.graph.Call(id) }); err != nil {
 		r.t.Fatal(err)
 	}

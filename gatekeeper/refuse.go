@@ -72,8 +72,14 @@ func (c *controller) heldNoRoute(h *held) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
+	if why == nil && c.park(h, &m) {
+		return
+	}
 	if why == nil {
 		why = c.unheld(n, callee, c.services[h.dst], &m.Header)
+	}
+	if why == doubtful && c.wait(h, &m, rpc.ID{}) {
+		return
 	}
 	if why != nil {
 		c.refuse(h, &m.Header, why)

@@ -38,10 +38,11 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 		return 0, err
 	}
 	g.cfg.Log.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
-	for _, digest := range []string{deniedDigest, callDigest} {
-		if err := g.client.EnableDigest(ctx, digest); err != nil {
-			return 0, err
-		}
+	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{}); err != nil {
+		return 0, err
+	}
+	if err := g.client.EnableDigest(ctx, callDigest, p4rtclient.Batch{Size: digestSize, Wait: digestWait}); err != nil {
+		return 0, err
 	}
 	return g.repair(ctx, nil) // plans that were cut off are written again
 }

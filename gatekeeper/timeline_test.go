@@ -66,7 +66,7 @@ func TestTimeline_Sampled(t *testing.T) {
 		call := s.b.message1()
 		s.b.replyFlags(s.a.address, &call, 0)
 		s.a.message1()
-		s.settle()
+		s.digested()
 		tree, _, err := s.gk.Timeline(context.Background(), m.Call, 10)
 		if err != nil || len(tree) != 1 || !tree[0].Sampled || !tree[0].Over || tree[0].A2.Before(tree[0].A1) || !tree[0].B1.IsZero() {
 			t.Errorf("the call: %+v, %v", tree, err)

@@ -25,6 +25,7 @@ func (c *controller) tick() {
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.giveUpFallen()
+	c.giveUpParents()
 	c.graph.Expire(c.now.Add(-looseAge))
 }
 
@@ -54,6 +55,9 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	}
 	for _, t := range c.orphans {
 		earliest(t)
+	}
+	if len(c.parked) > 0 {
+		earliest(c.parked[0].until)
 	}
 	if c.resuming.due() && c.connected {
 		earliest(c.now)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
@@ -132,8 +133,15 @@ func (c *Client) Write(ctx context.Context, updates []Update) error {
 	return nil
 }
 
-// EnableDigest asks for a digest, each sample at once and by itself.
-func (c *Client) EnableDigest(ctx context.Context, name string) error {
+// Batch says how the samples of a digest come: Size at a time, or those that there are
+// when the first has waited for Wait. The zero value is each at once and by itself.
+type Batch struct {
+	Size int
+	Wait time.Duration
+}
+
+// EnableDigest asks for a digest.
+func (c *Client) EnableDigest(ctx context.Context, name string, b Batch) error {
 	id, ok := c.cfg.Program.digests[name]
 	if !ok {
 		return fmt.Errorf("the program has no digest %q", name)
@@ -145,7 +153,9 @@ func (c *Client) EnableDigest(ctx context.Context, name string) error {
 		_, err := c.rpc.Write(ctx, &p4v1.WriteRequest{
 			DeviceId: c.cfg.DeviceID, ElectionId: c.election(),
 			Updates: []*p4v1.Update{{Type: op, Entity: &p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: &p4v1.DigestEntry{
-				DigestId: id, Config: &p4v1.DigestEntry_Config{MaxListSize: 1},
+				DigestId: id, Config: &p4v1.DigestEntry_Config{
+					MaxListSize: int32(max(b.Size, 1)), MaxTimeoutNs: b.Wait.Nanoseconds(), //nolint:gosec // a few
+				},
 			}}}}},
 		})
 		var batch *BatchError

@@ -267,11 +267,11 @@ func TestPacketsAndDigests(t *testing.T) {
 				t.Errorf("metadata %v: no error", bad)
 			}
 		}
-		if err := c.EnableDigest(b.ctx, "nothing"); err == nil {
+		if err := c.EnableDigest(b.ctx, "nothing", Batch{}); err == nil {
 			t.Error("an unknown digest: no error")
 		}
 		for range 2 { // the second time modifies
-			if err := c.EnableDigest(b.ctx, "denied_digest_t"); err != nil {
+			if err := c.EnableDigest(b.ctx, "denied_digest_t", Batch{}); err != nil {
 				t.Fatal(err)
 			}
 		}
