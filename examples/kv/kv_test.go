@@ -164,7 +164,7 @@ func TestCrashes(t *testing.T) {
 			})
 		})
 	}
-	if t.Log(all); len(all) < 3 {
+	if t.Log(all); len(all) < 3 && !testing.Short() {
 		t.Errorf("too little has gone wrong to show anything")
 	}
 }

@@ -104,7 +104,11 @@ func TestWordcount(t *testing.T) {
 func TestCrashes(t *testing.T) {
 	files, want := texts(t, 3, 6000)
 	all := map[string]int{}
-	for seed := range uint64(3) {
+	seeds := uint64(3)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			var over chan map[string]int64
 			job := words.Job{Name: "job", Files: files, Part: 2048, Parallel: 3}
@@ -134,7 +138,7 @@ func TestCrashes(t *testing.T) {
 			})
 		})
 	}
-	if t.Log(all); len(all) < 3 {
+	if t.Log(all); len(all) < 3 && !testing.Short() {
 		t.Errorf("too little has gone wrong to show anything")
 	}
 }
