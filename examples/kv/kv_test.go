@@ -130,7 +130,7 @@ func TestManyKeys(t *testing.T) {
 // TestBadNetwork: clients change one key at a time over a network that loses,
 // doubles and reorders, and each change counts once.
 func TestBadNetwork(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range few(3) {
 		t.Run(fmt.Sprint("seed=", seed+1), func(t *testing.T) {
 			onRack(t, seed+1, applab.Bad, func(l *applab.Lab, _ kv.Store) {
 				const clients, rounds = 4, 10
@@ -139,6 +139,14 @@ func TestBadNetwork(t *testing.T) {
 			})
 		})
 	}
+}
+
+// few is so many seeds, or one in a short test.
+func few(seeds uint64) uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return seeds
 }
 
 // TestCrashes: the same, while the service's program and its blade are killed, and the
