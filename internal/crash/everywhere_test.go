@@ -32,8 +32,8 @@ var (
 const (
 	seeds, cases    = 210, 50
 	everySeeds      = 1
-	shortCases      = 4 // under -short, with the race detector
-	shortSeeds      = 12
+	shortCases      = 3 // under -short, with the race detector
+	shortSeeds      = 8
 	failuresPerSeed = 3
 )
 

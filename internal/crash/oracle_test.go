@@ -84,8 +84,9 @@ func TestOracle_Finds(t *testing.T) {
 		"operations that have none": func(r *Run) { r.ledger.effect(99) },
 		"from memory is not": func(r *Run) {
 			at := dsm.Pointer{1}
-			r.ledger.touch(&access{op: 3, region: at, write: true, data: []byte{1}})()
-			r.ledger.touch(&access{op: 4, region: at, data: []byte{0}})()
+			by := r.ledger.begin(callB, 0)
+			r.ledger.touch(&access{by: by, op: 3, region: at, write: true, data: []byte{1}})()
+			r.ledger.touch(&access{by: by, op: 4, region: at, data: []byte{0}})()
 		},
 		"order of its entries": func(r *Run) {
 			r.ledger.spans[callC], r.ledger.spans[postC] = &span{5, 6}, &span{1, 2}
