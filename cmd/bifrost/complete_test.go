@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -12,6 +13,8 @@ import (
 
 // Names are completed from what is there.
 func TestComplete(t *testing.T) {
+	defer func(was time.Duration) { completionTime = was }(completionTime)
+	completionTime = time.Minute
 	address, pointer := watched(t)
 	ask := func(args ...string) string {
 		got, err := bifrost(t, append([]string{cobra.ShellCompRequestCmd}, args...)...)

@@ -69,7 +69,7 @@ func (m *machines) start(machine, name string, change func(env map[string]string
 	cmd.Env = append(os.Environ(), runAsBifrost+"=1", sdnotify.Variable+"="+notify)
 	must(m.T, cmd.Start())
 	ended := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	go func() {
 		ended <- cmd.Wait()
