@@ -187,5 +187,7 @@ func nominal(p *plot.Plot, labels []string) {
 		p.X.Tick.Label.Rotation = math.Pi / 8
 		p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = text.XRight, text.YTop
 	}
+	p.X.Min, p.X.Max = -0.5, float64(len(labels))-0.5
 	p.Y.Max *= 1.25 // room for the legend
+	p.Legend.Left = false
 }

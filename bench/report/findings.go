@@ -38,6 +38,7 @@ func (r *Report) Findings() []Finding {
 	const large, page, two = 64 << 10, 4 << 10, 2 << 20
 	return []Finding{
 		{Measure: "ping, policy none / raw UDP", Thesis: "3.78 (no protection on)", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp")},
+		{Measure: "ping, policy none / raw UDP that spins, too", Thesis: "–", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp-spin")},
 		{Measure: "ping, exactly once / raw UDP", Thesis: "not built", Aim: 3, Value: ping.ratioOf("bifrost-exact", "udp")},
 		{Measure: "increment array by reference / raw TCP, mean over sizes", Thesis: "28 (raw UDP)", Aim: 3, Value: inc.meanRatio("bifrost", "tcp", 0)},
 		{Measure: "add arrays by reference / raw TCP, mean over sizes", Thesis: "41 (raw UDP)", Aim: 3, Value: add.meanRatio("bifrost", "tcp", 0)},

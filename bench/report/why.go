@@ -22,14 +22,13 @@ func (r *Report) Why(f Finding) string {
 	case strings.HasPrefix(f.Measure, "ping, exactly once"):
 		return r.whyExactly()
 	case strings.HasPrefix(f.Measure, "ping, policy none"):
-		return "Nothing is held. Beyond the datagrams themselves there are Thrift's work on both sides and Go's network poller, through which each end waits: " +
-			"raw UDP blocks in the kernel instead."
+		return "Nothing is held, and both sides wait alike. Beyond the datagrams there are Thrift's work on both sides and the runtime's: ids, windows for duplicates, time-outs."
 	case strings.HasPrefix(f.Measure, "1 MiB through"):
 		return "Each hop by reference is a held call and a held answer, as each passes on the lease; by value it is one copy of the array more."
 	case strings.HasPrefix(f.Measure, "read of 4 KiB"):
 		return "Both are one request and one answer. Redis answers from the kernel's TCP and a single thread in C; the memory daemon is a Go program that waits by its network poller."
 	case strings.HasPrefix(f.Measure, "bandwidth"):
-		return "The transfer is cut into datagrams of the rack's MTU, each with a request of its own in a window of four; TCP leaves its segments to the kernel."
+		return "The transfer is cut into datagrams of the rack's MTU, each with a request of its own in a bounded window, and the memory server copies each of them; TCP leaves its segments to the kernel."
 	case strings.HasPrefix(f.Measure, "ping throughput"):
 		return "With one CPU on each side, throughput is the CPU's time for a call; gRPC packs the calls of many callers into few segments."
 	}
