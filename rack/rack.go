@@ -14,6 +14,10 @@
 //	switch.sock  the switch's P4Runtime server
 //	admin.sock   the Gatekeeper's admin API
 //
+// Programs that serve are the Gatekeeper's as soon as they are deployed: it has them
+// started again when they end, and on a spare when their blade fails. Everything
+// else that runs on a blade ends with it.
+//
 // The namespaces are the truth: whatever runs in a rack's namespaces belongs to
 // it, so Down needs no record to find every process, and a process id that has
 // been recycled since is never signalled.

@@ -13,7 +13,7 @@ import (
 )
 
 // Up makes a rack and returns when every blade is registered and every program
-// has started. It is all or nothing: on an error, also on the end of ctx,
+// has started, or serves what it is to. It is all or nothing: on an error, also on the end of ctx,
 // whatever had been made is gone when Up returns.
 func (h *Host) Up(ctx context.Context, c config.Config) error {
 	if err := needRoot(); err != nil {

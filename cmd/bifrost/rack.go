@@ -82,9 +82,10 @@ func newRackUpCmd(o *rackOptions) *cobra.Command {
 		Use:   "up",
 		Short: "Make a rack and start everything on it",
 		Long: `Make a rack and return when every blade is registered and every program has
-started. Without -c it is the thesis's rack: c1, s1 and s2 compute, m1, m2 and m3
-hold memory, and the arrays example is served (examples/rack.yaml says the same
-in writing). It is all or nothing: if anything fails, nothing stays.`,
+started, or serves what it is to. Without -c it is the thesis's rack: c1, s1 and s2
+compute, m1, m2 and m3 hold memory, and the arrays example is served
+(examples/rack.yaml says the same in writing, and where a program goes on when its
+blade fails). It is all or nothing: if anything fails, nothing stays.`,
 		Example: `  sudo bifrost rack up
   sudo bifrost rack up -c examples/rack.yaml --switch bmv2
   sudo bifrost rack up --detach=false    # until Ctrl-C, then down`,

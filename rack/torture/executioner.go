@@ -2,7 +2,9 @@ package torture
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -123,8 +125,8 @@ func (x *executioner) fail(ctx context.Context, how rack.How) (bool, error) {
 // restore brings blades back that are due.
 func (x *executioner) restore(ctx context.Context, now time.Time) error {
 	ctx = context.WithoutCancel(ctx)
-	for b, due := range x.hurt {
-		if now.Before(due) {
+	for _, b := range slices.Sorted(maps.Keys(x.hurt)) {
+		if now.Before(x.hurt[b]) {
 			continue
 		}
 		delete(x.hurt, b)
