@@ -18,10 +18,16 @@ func s(name string, xy ...float64) Series {
 	return series
 }
 
-func labelled(name string, points map[string]float64) Series {
+// bar is a labelled point.
+type bar struct {
+	label string
+	value float64
+}
+
+func labelled(name string, bars ...bar) Series {
 	series := Series{Name: name, Title: name}
-	for label, v := range points {
-		series.Points = append(series.Points, Point{Label: label, Value: v, Low: v, High: v})
+	for _, b := range bars {
+		series.Points = append(series.Points, Point{Label: b.label, Value: b.value, Low: b.value, High: b.value})
 	}
 	return series
 }
@@ -40,10 +46,10 @@ func sample() *Report {
 			{Name: "increment-array", Question: "Increment?", Y: Axis{Unit: "µs"}, Notes: []string{"something was missing."},
 				Series: []Series{s("tcp", 1, 10, k64, 20, m2, 100), s("bifrost", 1, 100, k64, 120, m2, 500), s("thrift-framed", 1, 10, k64, 60, m2, 1000), s("thrift-buffered", 1, 11, k64, 70, m2, 900)}},
 			{Name: "where-time-goes", X: Axis{Scale: Parts}, Series: []Series{
-				labelled("traps and rules", map[string]float64{"increment\nBifröst": 75}), labelled("DSM", map[string]float64{"increment\nBifröst": 15}),
-				labelled("network", map[string]float64{"increment\nBifröst": 10})}},
+				labelled("traps and rules", bar{"increment\nBifröst", 75}), labelled("DSM", bar{"increment\nBifröst", 15}),
+				labelled("network", bar{"increment\nBifröst", 10})}},
 			{Name: "memory-or-redis", Series: []Series{s("bifrost-read", 4<<10, 14, m2, 50), s("redis-read", 4<<10, 70), s("tcp-read", m2, 100), s("bifrost-write", m2, 100), s("tcp-write", m2, 120)}},
-			{Name: "switch-round-trip", Series: []Series{labelled("udp", map[string]float64{"Bifröst, eBPF": 20, "Open vSwitch": 40, "bmv2": 640})}},
+			{Name: "switch-round-trip", Series: []Series{labelled("udp", bar{"Bifröst, eBPF", 20}, bar{"Open vSwitch", 40}, bar{"bmv2", 640})}},
 		},
 	}
 }
