@@ -11,6 +11,9 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
 
+//go:generate thrift -nowarn -out gen-go --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/,skip_remote actor.thrift
+//go:generate gofmt -w gen-go
+
 // performer serves one service of a program: an actor.Actor.
 type performer struct {
 	run     *Run

@@ -14,9 +14,8 @@ type crasher struct {
 	flooded func()          // called when there are too many packets
 	due     map[int][]Crash // by packet
 	begin   sync.WaitGroup  // comebacks under way
-	cancel  context.CancelFunc
+	hand    chan struct{}   // holds a token while a packet is looked at
 	began   time.Time
-	ctx     context.Context //nolint:containedctx // of comebacks
 
 	mu      sync.Mutex
 	armed   bool
@@ -27,15 +26,15 @@ type crasher struct {
 }
 
 func newCrasher(r *Run) *crasher {
-	c := &crasher{run: r, struck: map[string]bool{}, due: map[int][]Crash{}, began: time.Now()}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c := &crasher{run: r, hand: make(chan struct{}, 1), struck: map[string]bool{}, due: map[int][]Crash{}, began: time.Now()}
 	for _, one := range r.opt.Crashes {
 		c.due[one.At] = append(c.due[one.At], one)
 	}
 	return c
 }
 
-// arm begins to count packets, disarm ends it.
+// arm begins to count packets. disarm ends it: when it returns, nothing more
+// crashes.
 func (c *crasher) arm() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,6 +42,8 @@ func (c *crasher) arm() {
 }
 
 func (c *crasher) disarm() {
+	c.hand <- struct{}{}
+	defer func() { <-c.hand }()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = false
@@ -62,6 +63,8 @@ func (c *crasher) onFrame(f wire.Frame) {
 	if f.Stage == wire.Lost {
 		return
 	}
+	c.hand <- struct{}{}
+	defer func() { <-c.hand }()
 	at, armed := c.see(f)
 	if !armed {
 		return
@@ -105,7 +108,7 @@ func (c *crasher) strike(one Crash) {
 	if one.How == Restart {
 		c.count()
 		rack.CrashGatekeeper()
-		c.later(one.Back, func() error { return rack.RestartGatekeeper(c.ctx) })
+		c.later(one.Back, func() error { return rack.RestartGatekeeper(context.Background()) })
 		return
 	}
 	at, ok := c.run.where(one.Victim)

@@ -30,7 +30,8 @@ var (
 
 // What CI runs: seeds × cases random ones, and every packet of some programs.
 const (
-	seeds, cases    = 210, 50
+	seeds, cases    = 192, 50
+	leastCases      = 10_000
 	everySeeds      = 1
 	shortCases      = 3 // under -short, with the race detector
 	shortSeeds      = 8
@@ -152,16 +153,28 @@ func TestCrashEverywhere(t *testing.T) {
 	if *flagSeed != 0 {
 		first, count = *flagSeed, 1
 	}
-	until := time.Now().Add(*flagFor)
-	for seed := first; seed < first+uint64(count) || time.Now().Before(until); seed++ {
-		every := seed <= everySeeds && !testing.Short() || *flagFor > 0 && seed%8 == 0
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			if *flagFor == 0 {
-				t.Parallel()
-			}
-			oneSeed(t, seed, perSeed, every, sum)
-		})
+	every := func(seed uint64) bool { return seed <= everySeeds && !testing.Short() || *flagFor > 0 && seed%8 == 0 }
+	batch(t, first, count, perSeed, every, sum)
+	for began := time.Now(); time.Since(began) < *flagFor; {
+		first += uint64(count)
+		count = 32
+		batch(t, first, count, perSeed, every, sum)
 	}
+	if !testing.Short() && *flagSeeds+*flagCases == 0 && *flagSeed == 0 && !t.Failed() && sum.cases < leastCases {
+		t.Errorf("only %d cases", sum.cases)
+	}
+}
+
+// batch runs some seeds beside each other.
+func batch(t *testing.T, first uint64, count, perSeed int, every func(uint64) bool, sum *tally) {
+	t.Run(fmt.Sprintf("from=%d", first), func(t *testing.T) {
+		for seed := first; seed < first+uint64(count); seed++ {
+			t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+				t.Parallel()
+				oneSeed(t, seed, perSeed, every(seed), sum)
+			})
+		}
+	})
 }
 
 // replay runs one case.
@@ -200,5 +213,26 @@ func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 				return
 			}
 		}
+	}
+}
+
+// TestPolicies: with the policies that take back more than they must, results are the
+// same.
+func TestPolicies(t *testing.T) {
+	total := 12
+	if testing.Short() {
+		total = 2
+	}
+	for _, name := range []string{"fate-share", "tainted"} {
+		t.Run(name, func(t *testing.T) {
+			was := *flagPolicy
+			*flagPolicy = name
+			defer func() { *flagPolicy = was }()
+			sum := new(tally)
+			for seed := range uint64(total) {
+				oneSeed(t, 1001+seed, 6, false, sum)
+			}
+			t.Logf("%d cases, %d with a crash", sum.cases, sum.hits)
+		})
 	}
 }

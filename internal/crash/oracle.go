@@ -202,20 +202,16 @@ func (r *Run) memoryLeft() string {
 }
 
 // recordsLeft tells which records the log holds that nobody will ask for, "" if
-// none. What must stay is a service's state (in answers, too, until they are folded)
-// and a main's last checkpoint; blades and the rack itself go on.
+// none: all but those of blades and the rack itself, which go on, and the numbers that
+// services have given to calls, which never begin anew; their states are gone.
 func (r *Run) recordsLeft() string {
 	counts := map[string]int{}
 	for rec, err := range r.rack.Log().Records() {
 		if err != nil {
 			return err.Error()
 		}
-		switch rec.Kind {
-		case log.KindState, log.KindCheckpoint, log.KindBlade, log.KindRack:
-		case log.KindReply:
-			if rec.Order == 0 {
-				counts["replies of stateless services"]++
-			}
+		switch {
+		case rec.Kind == log.KindBlade, rec.Kind == log.KindRack, rec.Kind == log.KindState && len(rec.Data) == 0:
 		default:
 			counts[rec.Kind.String()]++
 		}

@@ -127,6 +127,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 		return nil, err
 	}
 	err = r.perform(ctx, want)
+	r.crash.disarm()
 	r.crash.wait()
 	err = errors.Join(err, r.rack.Close())
 	return &Report{Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Wrong: r.ledger.complaints(), Took: time.Since(began)}, err

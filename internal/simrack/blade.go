@@ -15,8 +15,7 @@ import (
 // blade is one blade of a rack from its first boot on.
 type blade struct {
 	Blade
-	number int
-	host   *wire.Host
+	host *wire.Host
 
 	mu   sync.Mutex
 	life *life // since the last boot
@@ -43,7 +42,7 @@ func (r *Rack) plug(n int, b Blade) error {
 	if err := r.sw.Attach(port, func(frame []byte) { r.wire.Output(port, frame) }); err != nil {
 		return err
 	}
-	placed := &blade{Blade: b, number: n, host: host}
+	placed := &blade{Blade: b, host: host}
 	r.blades[b.Name] = placed
 	placed.mu.Lock()
 	defer placed.mu.Unlock()

@@ -1,0 +1,53 @@
+// Package crash shows that calls are exactly-once: it runs random programs on the
+// simulated rack, crashes everything at every packet, and compares with what the
+// programs come to when nothing crashes.
+//
+//	seed ─▶ Generate ─▶ Program ─┬─▶ Model ─────────────▶ Expectation ─┐
+//	                             └─▶ Perform (a rack, ─▶ ledger ───────┴▶ oracle ─▶ Report
+//	                  Case ─────────▶ crasher on it)
+//
+// A program is data: services, with state or without, and those who call them, which
+// are durable mains and plain clients; what each execution does is a Script of
+// operations: allocate, write, read, free, call by value and by reference, nested and
+// beside each other, one-way, change the state, count in distributed memory, do
+// something outside, look at clock and dice, fail. The interpreter is the same on the
+// rack and in the model.
+//
+// What an execution sees is of two kinds. Its value depends on the program alone and
+// must be the model's. Its noise depends on all that is left to chance as well, and
+// goes into every call it makes and every answer it gives; so a re-run that sees
+// something else than the run before sends another call than is logged, which the
+// Gatekeeper refuses, or returns something else than its caller has seen already, which
+// the ledger notices.
+//
+// The oracle asks, when the clients have ended:
+//
+//   - Do results, and with them all that was read from memory, equal the model's?
+//   - Has each operation made its entries in the services' states and its counts in
+//     distributed memory once, and its side effects at least once, and no more often
+//     than there were crashes?
+//   - Does each entry say what its caller was told, and did every call bring the same,
+//     however often its caller was run again?
+//   - Are the histories of each region and of each service's state linearizable?
+//     (Executions that were rolled back included.)
+//   - Of a plain client that died: has each of its calls run as a whole or not at all?
+//   - When all has ended: is no node, region, undo, call, access rule or log record left,
+//     but states and mains' checkpoints?
+//
+// A crash is a program's kill (which its daemon notices), its blade's power cut or its
+// link's failure (which only silence tells), or the Gatekeeper's kill and restart,
+// before or after any packet, alone or up to four in a run, on a good, a lossy and a
+// late network. Time is virtual (testing/synctest), so seconds of silence cost
+// nothing, and a seed with its crashes replays.
+//
+// # Running it
+//
+//	go test ./internal/crash                                  what CI runs
+//	go test ./internal/crash -run TestCrashEverywhere -crash.for=1h -timeout 2h
+//	go test ./internal/crash -run TestCrashEverywhere -crash.seeds=1000 -crash.cases=20
+//	go test ./internal/crash -run TestCrashEverywhere -crash.seed=7 -crash.net=lossy -crash.point=57-B:kill -crash.v
+//
+// The last one is what a failure prints: it runs one case again, with -crash.v with the
+// program and all that the rack says. -crash.policy=tainted gives all calls another
+// policy. A case takes some 20 ms of CPU and 10 MiB.
+package crash
