@@ -220,7 +220,7 @@ func TestNoSpare(t *testing.T) {
 // TestGatekeeperDiesInRecovery kills B, and then the Gatekeeper before and after
 // each packet from then on until all is over.
 func TestGatekeeperDiesInRecovery(t *testing.T) {
-	begin, end := 0, 0
+	begin := 0
 	mark := func() *Moment { return kill("B", true, memoryIs(1, dsmpacket.OpWrite, 1)) }
 	m := mark()
 	packets := 0
@@ -234,7 +234,7 @@ func TestGatekeeperDiesInRecovery(t *testing.T) {
 			return false
 		}
 	}(m.Is)
-	end = run(t, Options{When: []*Moment{m}}).Packets
+	end := run(t, Options{When: []*Moment{m}}).Packets
 	if begin == 0 || end < begin+20 {
 		t.Fatalf("packets %d to %d", begin, end)
 	}

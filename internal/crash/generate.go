@@ -67,8 +67,8 @@ func (c *composer) compose(lent []int, given bool) Script {
 
 // put appends an operation.
 func (c *composer) put(op Op) {
-	c.generator.ops++
-	op.N = c.generator.ops
+	c.ops++
+	op.N = c.ops
 	c.out.Ops = append(c.out.Ops, op)
 	c.budget--
 }

@@ -150,7 +150,7 @@ func (r *Run) idle(ctx context.Context, what string, good func(s *gatekeeper.Sna
 // clean undeploys everything and looks for what is left.
 func (r *Run) clean(ctx context.Context) error {
 	gk := r.rack.Gatekeeper()
-	if _, any := r.mains(); any {
+	if _, some := r.mains(); some {
 		if err := gk.Undeploy(ctx, appName+"-mains"); err != nil {
 			return err
 		}
@@ -221,6 +221,3 @@ func (r *Run) recordsLeft() string {
 	}
 	return fmt.Sprint(counts)
 }
-
-// DefaultPolicy is the policy under test.
-const DefaultPolicy = rpc.PolicyRecover

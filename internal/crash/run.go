@@ -187,7 +187,7 @@ func (r *Run) bladesOf(service int) (names []string) {
 }
 
 // mains is the deployment of the durable mains.
-func (r *Run) mains() (spec resources.Spec, any bool) {
+func (r *Run) mains() (spec resources.Spec, some bool) {
 	spec.Name = appName + "-mains"
 	for i, c := range r.p.Clients {
 		if name := r.p.clientName(i); c.Main {
@@ -221,7 +221,7 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 			return err
 		}
 	}
-	if spec, any := r.mains(); any {
+	if spec, some := r.mains(); some {
 		if err := r.rack.Gatekeeper().Deploy(ctx, spec); err != nil {
 			return err
 		}

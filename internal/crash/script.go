@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -46,20 +45,6 @@ type Script struct {
 	Ops    []Op `json:"o"`
 	Slots  int  `json:"n,omitempty"` // how many it has
 	Result int  `json:"r"`           // the slot that it returns; −1 for none
-}
-
-// encode is a script's form in a call.
-func (s *Script) encode() []byte {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // nothing in it can fail
-	}
-	return b
-}
-
-func decode(b []byte) (*Script, error) {
-	s := new(Script)
-	return s, json.Unmarshal(b, s)
 }
 
 // each calls f for every operation, with the service that carries it out, −1 for
