@@ -64,7 +64,7 @@ func (c *caller) stop() error {
 	err := c.cmd.Process.Kill()
 	for range c.answers { // so that the reader does not wait
 	}
-	_ = <-c.ended // killed
+	<-c.ended //nolint:errcheck // killed
 	return err
 }
 
@@ -99,25 +99,16 @@ func (c *caller) calm(ctx context.Context, d time.Duration) (gaps []time.Duratio
 	return gaps, err
 }
 
-// after returns how long after a death the service was there again. Answers that
-// were on their way may still come after it: the outage ends with the longest pause.
-func (c *caller) after(ctx context.Context, death time.Time) (time.Duration, error) {
-	const enough = 20 // answers after the death
-	var took, longest time.Duration
-	last := death
-	for n := 0; n < enough; {
-		at, err := c.next(ctx)
-		if err != nil {
-			return 0, err
+// late is until when answers of the dead may still come: they had been logged, and
+// were on their way. No program starts and answers in less.
+const late = 10 * time.Millisecond
+
+// after returns when the first answer of a new incarnation came, if the old one was
+// dead by a time.
+func (c *caller) after(ctx context.Context, dead time.Time) (time.Time, error) {
+	for {
+		if at, err := c.next(ctx); err != nil || at.Sub(dead) > late {
+			return at, err
 		}
-		if at.Before(death) {
-			continue
-		}
-		n++
-		if pause := at.Sub(last); pause >= longest {
-			longest, took = pause, at.Sub(death)
-		}
-		last = at
 	}
-	return took, nil
 }

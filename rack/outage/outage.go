@@ -141,10 +141,11 @@ func (m *measurement) round(ctx context.Context, what string, kill func(context.
 	if err := kill(ctx); err != nil {
 		return err
 	}
-	took, err := m.caller.after(ctx, began)
+	at, err := m.caller.after(ctx, time.Now())
 	if err != nil {
 		return fmt.Errorf("after the death of the %s: %w", what, err)
 	}
+	took := at.Sub(began)
 	*into = append(*into, took)
 	if m.cfg.Out != nil {
 		fmt.Fprintf(m.cfg.Out, "%s dies: an answer after %v\n", what, took.Round(10*time.Microsecond))
