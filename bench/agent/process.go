@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -90,12 +89,10 @@ func (p *Process) Ask(ctx context.Context, r Request) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	line, err := json.Marshal(r)
-	if err == nil {
-		_, err = p.in.Write(append(line, '\n'))
-	}
-	if err != nil && !errors.Is(err, io.ErrClosedPipe) && !strings.Contains(err.Error(), "broken pipe") {
+	if err != nil {
 		return Answer{}, fmt.Errorf("%s: %w", p.Name, err)
 	}
+	_, _ = p.in.Write(append(line, '\n')) // fails when the agent has ended, which is told below
 	select {
 	case a, ok := <-p.answers:
 		if !ok {
