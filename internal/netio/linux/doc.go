@@ -8,7 +8,7 @@
 //	                └▶ SendOwnTrafficOut    nodes of one blade meet at the switch
 //
 // Datagrams move in batches (recvmmsg, sendmmsg) without allocation. A reader asks
-// again for some 50 µs before it sleeps, as long as that pays. What stands
+// again for some 100 µs before it sleeps, as long as that pays. What stands
 // around the interface (its routes, and the switch's MAC as a static neighbour)
 // is the work of whoever builds the rack.
 package linux

@@ -8,12 +8,14 @@ import (
 )
 
 // spinTime is for how long a reader that finds no datagram asks again before it
-// sleeps. To be woken costs some 10 µs, and several times as much where an idle CPU
-// has to be woken with it; a round trip in a rack takes 10 to 40 µs.
-const spinTime = 50 * time.Microsecond
+// sleeps. To be woken costs some 10 µs, and 50 where an idle CPU has to be woken with
+// it, so a round trip takes 10 to 20 µs where both sides spin, and 100 where neither
+// does. It must pay for one side alone, or the two would never find together.
+const spinTime = 120 * time.Microsecond
 
-// maxSkip is how many reads in a row do without spinning at most.
-const maxSkip = 1 << 10
+// maxSkip is how many reads in a row do without spinning at most: where it never
+// pays, it costs a quarter of a microsecond a read.
+const maxSkip = 1 << 9
 
 // spinner decides whether a reader spins: as long as it pays. Where it does not,
 // because nothing comes so soon or whoever would send waits for this CPU, it is

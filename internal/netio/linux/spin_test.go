@@ -8,7 +8,7 @@ import "testing"
 // it has paid.
 func TestSpinner(t *testing.T) {
 	var s spinner
-	for i, want := range []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024} {
+	for i, want := range []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512} {
 		tried := 0
 		if s.spin(func() bool { tried++; return false }) || tried == 0 {
 			t.Fatalf("failure %d: %d tries", i, tried)
