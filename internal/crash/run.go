@@ -315,10 +315,16 @@ func (r *Run) where(name string) (place, bool) {
 	return p, ok
 }
 
-// on are the programs that run on a blade, or have run there last.
+// on are the programs that run on a blade, or have run there last, or may be about
+// to join there.
 func (r *Run) on(blade string) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for i, c := range r.p.Clients {
+		if !c.Main && blade == "c1" {
+			names = append(names, r.p.clientName(i))
+		}
+	}
 	for name, p := range r.places {
 		if p.blade == blade {
 			names = append(names, name)
