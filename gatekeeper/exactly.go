@@ -113,7 +113,7 @@ func (c *controller) exactReply(n *node, h *held, m *rpc.Message) {
 	c.judgedExact(v)
 	if v == execution.Fresh {
 		c.graph.Finished(m.Call, c.now)
-		c.trace(TraceReplied, m.Call, n.logged(), 0)
+		c.traceCode(TraceReplied, m.Call, n.logged(), 0, codeOf(m))
 	}
 	c.execute(o)
 }

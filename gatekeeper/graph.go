@@ -52,7 +52,7 @@ func (s *service) methodName(n *node, wire rpc.Method) string {
 // atA1 enters a held call that its caller has sent. It is refused if it would wait
 // for itself, or if there are too many.
 func (c *controller) atA1(k *call, pointers []packet.Pointer) *fault.Error {
-	c.traceCall(TraceSent, k)
+	c.traceCall(TraceSent, k, fault.OK)
 	s := c.services[k.to]
 	return c.enter(callgraph.Call{
 		ID: k.id(), Parent: k.header.Parent, Policy: k.header.Flags.Policy(), Pointers: pointers,
@@ -85,13 +85,13 @@ func (c *controller) enter(k callgraph.Call) *fault.Error {
 // atB1 notes that a held call has gone on to its callee.
 func (c *controller) atB1(k *call) {
 	c.graph.Delivered(k.id(), callgraph.Node{Address: k.callee, Incarnation: k.incarnation}, c.now)
-	c.traceCall(TraceDelivered, k)
+	c.traceCall(TraceDelivered, k, fault.OK)
 }
 
 // atB2 notes that the callee of a held call has finished it.
-func (c *controller) atB2(k *call) {
+func (c *controller) atB2(k *call, m *rpc.Message) {
 	c.graph.Finished(k.id(), c.now)
-	c.traceCall(TraceReplied, k)
+	c.traceCall(TraceReplied, k, codeOf(m))
 }
 
 // atA2 takes a held call out: its reply has gone on, or an exception in its place.
@@ -99,7 +99,7 @@ func (c *controller) atB2(k *call) {
 func (c *controller) atA2(k *call) {
 	if !k.oneway() || k.refusal != nil {
 		c.graph.Returned(k.id(), c.now)
-		c.traceCall(TraceAnswered, k)
+		c.traceCall(TraceAnswered, k, fault.OK)
 	}
 }
 

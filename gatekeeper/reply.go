@@ -45,7 +45,7 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 		c.releaseReply(k, h, m)
 	case stageRunning:
 		k.stage, k.unlogged = stageReplying, h.payload
-		c.atB2(k)
+		c.atB2(k, m)
 		c.callEvent(ReplyHeld, k)
 		c.submit(lease.Reply{ID: k.id(), Caller: k.caller, Callee: k.callee, Results: results},
 			verdict(func(s lease.Step, _ error) { c.replied(k, h, m, s) }))

@@ -112,11 +112,11 @@ func (c *controller) traceRefused(h *held, m *rpc.Header, why *fault.Error) {
 }
 
 // traceCall follows a call of policy none that is held.
-func (c *controller) traceCall(stage TraceStage, k *call) {
+func (c *controller) traceCall(stage TraceStage, k *call, code fault.Code) {
 	if c.tracer == nil {
 		return
 	}
-	t := TraceRecord{Time: c.now, Stage: stage, Call: k.id(), Node: log.Node{Address: k.callee, Incarnation: k.incarnation}}
+	t := TraceRecord{Time: c.now, Stage: stage, Call: k.id(), Code: code, Node: log.Node{Address: k.callee, Incarnation: k.incarnation}}
 	switch stage {
 	case TraceSent:
 		t.Parent, t.Caller = k.header.Parent, log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
@@ -128,6 +128,14 @@ func (c *controller) traceCall(stage TraceStage, k *call) {
 		}
 	}
 	c.tracer(t)
+}
+
+// codeOf is the code of an answer, OK of one that is no exception.
+func codeOf(m *rpc.Message) fault.Code {
+	if m.Type == rpc.Exception {
+		return m.Code
+	}
+	return fault.OK
 }
 
 // traceLoose follows a call that is not held, from a digest.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -54,6 +55,23 @@ func TestTimeline(t *testing.T) {
 		}
 		if len(told) != 3 || told[0].call.ID != bad.Call || told[1].call.ID != inner.Call || told[1].root != outer.Call || told[2].root != outer.Call {
 			t.Errorf("told %+v", told)
+		}
+	})
+}
+
+// An exception of the callee's is a failure, too.
+func TestTimeline_Exception(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		call := s.b.message1()
+		call.Type, call.Code, call.Pointers = rpc.Exception, fault.Overloaded, nil
+		call.Flags, call.CalleeIncarnation = rpc.FlagSession|rpc.FlagHeld, s.b.incarnation
+		s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, call.Append(nil))
+		s.a.message1()
+		failed, _, err := s.gk.Timelines(context.Background(), trace.Query{Failed: true, Limit: 10})
+		if err != nil || len(failed) != 1 || failed[0].ID != call.Call || failed[0].Code != fault.Overloaded || !failed[0].Over {
+			t.Errorf("what has failed: %+v, %v", failed, err)
 		}
 	})
 }

@@ -49,8 +49,13 @@ type TraceRecord struct {
 // trace tells whoever follows calls what has become of one. It costs nothing when
 // nobody does.
 func (c *controller) trace(stage TraceStage, id rpc.ID, at log.Node, attempt uint16) {
+	c.traceCode(stage, id, at, attempt, fault.OK)
+}
+
+// traceCode is trace of an answer that is an exception.
+func (c *controller) traceCode(stage TraceStage, id rpc.ID, at log.Node, attempt uint16, code fault.Code) {
 	if c.tracer != nil {
-		c.tracer(TraceRecord{Time: c.now, Stage: stage, Call: id, Node: at, Attempt: attempt})
+		c.tracer(TraceRecord{Time: c.now, Stage: stage, Call: id, Node: at, Attempt: attempt, Code: code})
 	}
 	if c.narrate {
 		if kind, ok := traceEvents[stage]; ok {

@@ -56,6 +56,9 @@ func printStatus(w io.Writer, s *api.Status, blades []api.Blade, n names) error 
 	fmt.Fprintf(w, "%d nodes, %d services, %d regions, %d calls under way, %d waiting for rules\n", now.Nodes, now.Services, now.Regions, now.Calls, now.Waiting)
 	fmt.Fprintf(w, "held %d packets, released %d; wrote %d rules; denied %d accesses, refused %d requests\n",
 		sum.Held, sum.Released, sum.RulesWritten, sum.Denied, sum.Refused)
+	for _, r := range s.Recoveries {
+		fmt.Fprintf(w, "%s has failed: %s, waits for %s: %s\n", n.of(r.Node), r.Phase, or(strings.Join(r.Waits, ", "), "nothing"), r.Cause)
+	}
 	return table(w, bladeRows(blades, n)...)
 }
 

@@ -155,7 +155,7 @@ func denialOf(d *gatekeeper.Denial) api.Denial {
 func eventOf(id string, e *gatekeeper.Event) api.Event {
 	out := api.Event{
 		ID: id, Time: e.Time, Kind: string(e.Kind), Blade: e.Blade, Node: e.Node, Peer: e.Peer, Name: e.Name, Service: e.Service,
-		Method: e.Method, Call: e.Call, Region: e.Region, Op: e.Op, Code: codeOf(e.Code), Message: e.Message,
+		Method: e.Method, Call: e.Call, Region: e.Region, Op: e.Op, Code: codeOf(e.Code), Message: e.Message, Attempt: int(e.Attempt),
 	}
 	for _, r := range e.Rules {
 		out.Rules = append(out.Rules, api.AccessRule{Node: r.Node, Op: r.Op.String(), Region: r.Region.String()})

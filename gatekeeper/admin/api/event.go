@@ -23,6 +23,7 @@ type Event struct {
 	Rules   []AccessRule `json:"rules,omitempty" doc:"Rules that were granted or revoked"`
 	Code    string       `json:"code,omitempty" doc:"Why something was refused" example:"permission denied"`
 	Message string       `json:"message,omitempty"`
+	Attempt int          `json:"attempt,omitempty" doc:"Of a call that is delivered again: how often its execution was begun before"`
 }
 
 // AccessRule permits one node one operation on one region.
