@@ -20,6 +20,11 @@ import (
 // heldPair makes the frames of a call with a pointer and of its reply, both held,
 // from node 1 at port 1 to node 2 at port 2.
 func heldPair(session, sequence uint64, index int, ps ...packet.Pointer) (call, reply []byte) {
+	return heldPairOf(rackaddr.Node(1), session, sequence, index, ps...)
+}
+
+// heldPairOf is heldPair of another caller.
+func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...packet.Pointer) (call, reply []byte) {
 	service := rackaddr.Service("Arrays")
 	method, _ := rpc.MethodOf("add")
 	m := rpc.Message{Header: rpc.Header{
@@ -32,21 +37,29 @@ func heldPair(session, sequence uint64, index int, ps ...packet.Pointer) (call, 
 			Src: netip.AddrPortFrom(src, rackaddr.PortRPC), Dst: netip.AddrPortFrom(dst, rackaddr.PortRPC), Payload: m.Append(nil),
 		}.Append(nil)
 	}
-	call = build(rackaddr.Node(1), service, 1)
+	call = build(caller, service, 1)
 	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpc.Reply, m.Flags|rpc.FlagHeld, 1, nil
-	return call, build(rackaddr.Node(2), rackaddr.Node(1), 2)
+	return call, build(rackaddr.Node(2), caller, 2)
 }
 
 // BenchmarkController is a call with a pointer and its reply, without a switch:
 // what the loop itself can do while so many other calls are out, each with a
 // region of its own.
 func BenchmarkController(b *testing.B) {
-	for _, others := range []int{10, 1000, 50_000} {
+	for _, others := range []int{10, 1000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
+			if testing.Short() && others > 100_000 {
+				b.Skip("takes a minute and some GiB")
+			}
 			s := newSolo(b)
 			p := s.region(rackaddr.Node(1), 1)
+			const each = 50_000 // a node has maxNodeCalls at most
 			for i := range others {
-				call, _ := heldPair(uint64(i)+2, 1, 0, s.region(rackaddr.Node(1), uint64(i)+2))
+				caller := rackaddr.Node(uint64(i/each) + 3)
+				if i%each == 0 {
+					s.ask(b, 1, control.KindJoin, control.Join{Blade: "c1", Name: "program", Token: uint64(i/each) + 2})
+				}
+				call, _ := heldPairOf(caller, uint64(i)+2, 1, 0, s.region(caller, uint64(i)+2))
 				s.packetIn(1, reasonCall, call)
 				s.obey()
 			}

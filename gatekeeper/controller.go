@@ -59,6 +59,7 @@ type controller struct {
 	timeline   *trace.Recorder
 	parked     []parked // calls that wait for a digest, oldest first
 	unparking  bool
+	granted    grantedFrees
 
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out
@@ -169,7 +170,8 @@ func (c *controller) digest(d p4rtclient.Digest) {
 	port, _ := d.Fields[0].Uint64()
 	src, _ := d.Fields[1].Addr()
 	dst, _ := d.Fields[2].Addr()
-	c.accessDenied(uint16(port), src, dst) //nolint:gosec // 9 bits
+	request, _ := d.Fields[3].Uint64()
+	c.accessDenied(uint16(port), src, dst, request) //nolint:gosec // 9 bits
 }
 
 // wanted is everything that should be on the switch.

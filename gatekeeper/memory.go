@@ -153,6 +153,7 @@ func (c *controller) heldFree(h *held) {
 			}
 		default:
 			c.frees[p] = freeing{m.Request, rpc.ID(m.Execution)}
+			c.granted.note(grantedFree{n.address, p, m.Request})
 			if r, ok := c.leases.Find(p); ok {
 				c.keepRegion(r.Region)
 			}
@@ -262,9 +263,13 @@ func (c *controller) reclaimMore(b *blade) {
 }
 
 // accessDenied takes the switch's word that it has denied an access.
-func (c *controller) accessDenied(port uint16, src, dst netip.Addr) {
-	c.count.Denied++
+func (c *controller) accessDenied(port uint16, src, dst netip.Addr, request uint64) {
 	p := packet.FromAddr(dst)
+	if p.Op() == packet.OpFree && c.granted.has(grantedFree{src, p.Bare(), request}) {
+		c.count.Duplicates++
+		return
+	}
+	c.count.Denied++
 	d := Denial{Time: c.now, Port: port, Node: src, Op: p.Op().String(), Pointer: p.Bare().String()}
 	if len(c.denied) == maxDenied {
 		c.denied = append(c.denied[:0], c.denied[1:]...)
