@@ -10,6 +10,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"maps"
@@ -120,20 +121,29 @@ func (f *countFlags) run(ctx context.Context, w io.Writer, files []string) error
 		f.job.Files = append(f.job.Files, path)
 	}
 	if f.job.Name == "" {
-		f.job.Name = "wordcount " + strings.Join(f.job.Files, " ")
+		f.job.Name = jobName(f.job.Files)
 	}
 	node, err := rpc.Join(ctx, rpc.WithName("wordcount-job"))
 	if err != nil {
 		return err
 	}
-	defer leave(node)
 	f.job.Deliver = func(total map[string]int64) error {
 		if f.out == "" {
 			return printTop(w, total, f.top)
 		}
 		return f.write(total)
 	}
-	return f.job.Run(ctx, node)
+	if err := f.job.Run(ctx, node); err != nil {
+		return err // without taking leave, which would tell the rack that the job is done
+	}
+	leave(node)
+	return nil
+}
+
+// jobName is the name of a job for these files: the same each time, and one that a
+// durable main may have.
+func jobName(files []string) string {
+	return fmt.Sprintf("wordcount-%x", sha256.Sum256([]byte(strings.Join(files, "\n"))))
 }
 
 // write makes the file what it should be, in one step: to do it twice does no harm.

@@ -72,7 +72,7 @@ func texts(t *testing.T, files, length int) (names []string, want map[string]int
 
 func TestWordcount(t *testing.T) {
 	files, want := texts(t, 3, 2000)
-	job := words.Job{Name: "job", Files: files, Part: 4096, Parallel: 3}
+	job := words.Job{Name: jobName(files), Files: files, Part: 4096, Parallel: 3}
 	for seed, impair := range []wire.Impairment{{}, applab.Bad, applab.Bad} {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			applab.Run(t, uint64(seed), impair, programs(job, nil), func(l *applab.Lab) {
