@@ -100,6 +100,7 @@ if command -v mn >/dev/null; then
     [ "$switch" = bifrost ] || command -v simple_switch_grpc >/dev/null || continue
     /usr/bin/python3 mininet/rack.py --switch "$switch" --run "arrays add --size 1048576 --count 3 --by reference" || fail "mininet/rack.py --switch $switch"
   done
+  /usr/bin/python3 mininet/rack.py --experiment ping-overhead --quick >/dev/null || fail "mininet/rack.py --experiment"
 else
   echo "rack-test: Mininet skipped: apt-get install mininet bridge-utils net-tools iputils-ping"
 fi
