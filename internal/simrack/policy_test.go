@@ -58,7 +58,7 @@ func TestSetPolicy(t *testing.T) {
 				t.Errorf("%s: sent as %s, flags %x", when, got.Policy(), got)
 			}
 		}
-		heartbeat := func() { time.Sleep(2 * time.Second) } // of the rack's time
+		heartbeat := func() { <-time.After(2 * time.Second) } // of the rack's time
 		old := join("c1")
 		pings("before", old, rpc.PolicyNone)
 		must(r.Gatekeeper().SetPolicy(ctx, "Ping", "ping", "tainted"))
