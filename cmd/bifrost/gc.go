@@ -6,7 +6,7 @@ import "os"
 const ballastSize = 32 << 20
 
 // ballast is never touched, so it takes no memory.
-var ballast []byte
+var ballast []byte //nolint:unused // it is there to be there
 
 // collectRarely makes the garbage collector of a process with a small heap run
 // less often. It runs when the heap has doubled, and that of a switch or a
