@@ -117,7 +117,7 @@ func (n *testNode) replyFlags(to netip.Addr, call *rpc.Message, held rpc.Flags) 
 func (r *rack) digested() {
 	r.t.Helper()
 	r.settle()
-	time.Sleep(2 * digestPatience) // of the rack's time
+	<-time.After(2 * digestPatience) // of the rack's time
 	r.settle()
 }
 

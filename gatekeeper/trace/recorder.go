@@ -206,7 +206,7 @@ func (r *Recorder) Recent(q Query, scan int) (page []Call, next uint64) {
 			return page, seq + 1
 		}
 		scan--
-		if k := r.at(seq); k.Sequence == seq && q.matches(&k.Call) && !(q.Roots && r.Knows(k.Parent)) {
+		if k := r.at(seq); k.Sequence == seq && q.matches(&k.Call) && (!q.Roots || !r.Knows(k.Parent)) {
 			page = append(page, k.copy())
 		}
 	}

@@ -15,8 +15,8 @@ export function drawPolicies(state) {
     same(tr, 1, p.method ?? '(others)', () => [p.method ?? '(others)']);
     const select = tr.children[2].firstElementChild;
     set(select, { 'aria-label': `Policy of ${p.service}.${p.method ?? ''}` });
-    if (document.activeElement !== select || select.dataset.sent) select.value = p.policy;
-    delete select.dataset.sent;
+    if (select.dataset.shown !== p.policy) select.value = p.policy; // else somebody may be choosing
+    select.dataset.shown = p.policy;
     same(tr, 3, p.origin, () => [p.origin]);
   }, 'No service is exported.');
 }
@@ -38,6 +38,6 @@ async function choose(tr, select) {
   } catch (error) {
     text($('#policies-wrong'), `The policy was not set: ${error.message}`);
   }
-  select.dataset.sent = 'yes';
+  delete select.dataset.shown;
   ask('policies');
 }
