@@ -5,7 +5,7 @@ P4C     ?= p4c-bm2-ss
 THRIFT  ?= thrift
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-FUZZTIME ?= 4s
+FUZZTIME ?= 3s
 
 .DEFAULT_GOAL := help
 

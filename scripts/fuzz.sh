@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every fuzz target of the module: those of wire formats for the time given
-# (default 10s), those of files, flags and programs for 2s. Two at a time; the
+# (default 10s), those of files, flags and programs for 1s. Two at a time; the
 # first failure stops it.
 set -eu
 export FUZZTIME=${1:-10s}
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 # says nothing, so it is made again; a real failure names its input.
 one() {
   local time=$FUZZTIME
-  case $1 in ./gatekeeper/* | ./rack/* | ./rpc/gen* | ./p4/interp* | ./p4/v1model | ./p4/ebpf) time=2s ;; esac
+  case $1 in ./gatekeeper/* | ./rack/* | ./rpc/gen* | ./p4/interp* | ./p4/v1model | ./p4/ebpf) time=1s ;; esac
   for try in 1 2 3; do
     if out=$(go test "$1" -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 10x -parallel 1 2>&1); then
       echo "fuzz $1 $2: $(echo "$out" | tail -1)"
