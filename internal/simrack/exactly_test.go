@@ -492,60 +492,6 @@ func TestExactly_Client(t *testing.T) {
 	})
 }
 
-// TestExactly_Drain drains the blade of one of two nodes while calls run on both: none
-// of them fails, and the node has moved.
-func TestExactly_Drain(t *testing.T) {
-	blades := []simrack.Blade{{Name: "m1", Kind: control.Memory}}
-	for _, name := range []string{"c1", "s1", "s2", "s3", "s4"} {
-		blades = append(blades, simrack.Blade{Name: name, Kind: control.Compute})
-	}
-	withBank(t, blades, func(b *bank) {
-		client, _ := b.client("c1", tally.FrontName)
-		b.must(b.Gatekeeper().Drain(b.ctx, "c1", "for clients only"))
-		b.deploy("counter")
-		b.must(b.Gatekeeper().Deploy(b.ctx, resources.Spec{Name: "fronts", Programs: []resources.Program{{
-			Name: "p", Args: []string{"front"}, Nodes: 2, Services: []resources.ServiceSpec{{Name: tally.FrontName}},
-		}}}))
-		<-time.After(time.Second)
-		var wg sync.WaitGroup
-		var added atomic.Int64
-		stop := make(chan struct{})
-		for range 4 {
-			wg.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					ref := rpc.RefOf([]byte{1})
-					if _, err := client.Add(b.ctx, 3, ref); err != nil {
-						t.Errorf("while a blade drains: %v", err)
-						return
-					}
-					added.Add(1)
-					b.must(ref.Free(b.ctx))
-				}
-			})
-		}
-		b.mu.Lock()
-		b.answered = func(string) { <-time.After(10 * time.Millisecond) } // so that there are always some
-		b.mu.Unlock()
-		for range 3 {
-			at := b.where("fronts/p/" + b.newest("fronts"))
-			b.must(b.Gatekeeper().Drain(b.ctx, at, "a test"))
-			for b.status(at) != gatekeeper.StatusDraining || b.hosts(at) > 0 {
-				<-time.After(100 * time.Millisecond)
-			}
-			b.must(b.Gatekeeper().ReturnToService(b.ctx, at))
-		}
-		close(stop)
-		wg.Wait()
-		b.add(client, added.Load()+1)
-		b.t.Logf("%d calls", added.Load())
-	})
-}
-
 // newest is the number of an app's newest instance that runs.
 func (b *bank) newest(app string) (number string) {
 	all, err := b.Gatekeeper().Deployments(b.ctx)
