@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -490,41 +489,4 @@ func TestExactly_Client(t *testing.T) {
 		other, _ := b.client("c1", tally.FrontName)
 		b.add(other, 2) // the first one has happened
 	})
-}
-
-// newest is the number of an app's newest instance that runs.
-func (b *bank) newest(app string) (number string) {
-	all, err := b.Gatekeeper().Deployments(b.ctx)
-	b.must(err)
-	for _, d := range all {
-		for _, i := range d.Instances {
-			if i.App == app && i.Status == resources.Running {
-				number = strconv.Itoa(i.Number)
-			}
-		}
-	}
-	return number
-}
-
-func (b *bank) status(blade string) string {
-	s, err := b.Gatekeeper().Snapshot(b.ctx)
-	b.must(err)
-	for _, v := range s.Blades {
-		if v.Name == blade {
-			return v.Status
-		}
-	}
-	return ""
-}
-
-// hosts is how many nodes of the fronts a blade has.
-func (b *bank) hosts(blade string) (n int) {
-	s, err := b.Gatekeeper().Snapshot(b.ctx)
-	b.must(err)
-	for _, v := range s.Nodes {
-		if v.Blade == blade && strings.HasPrefix(v.Name, "fronts/") {
-			n++
-		}
-	}
-	return n
 }
