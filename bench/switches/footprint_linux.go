@@ -5,40 +5,56 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 )
 
 // measureFootprint measures this process.
 func measureFootprint() (f footprint, err error) {
 	var m runtime.MemStats
-	runtime.GC()
+	debug.FreeOSMemory() // or resident would count garbage
 	runtime.ReadMemStats(&m)
 	f.Heap, f.Goroutines = m.HeapAlloc, runtime.NumGoroutine()
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return f, err
+	}
+	if _, err := fmt.Sscan(string(statm), new(uint64), &f.Resident); err != nil {
+		return f, fmt.Errorf("/proc/self/statm: %w", err)
+	}
+	f.Resident *= uint64(os.Getpagesize())
 	fds, err := os.ReadDir("/proc/self/fdinfo")
 	if err != nil {
 		return f, err
 	}
 	f.Descriptors = len(fds)
 	for _, fd := range fds {
-		f.Maps += mapBytes("/proc/self/fdinfo/" + fd.Name())
+		f.addKernel("/proc/self/fdinfo/" + fd.Name())
 	}
 	return f, nil
 }
 
-// mapBytes is the memory of the kernel's map behind a descriptor, 0 if it is
-// something else.
-func mapBytes(path string) uint64 {
+// addKernel adds what a descriptor keeps in the kernel, if that is BPF's.
+func (f *footprint) addKernel(path string) {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0 // closed meanwhile
+		return // closed meanwhile
 	}
 	defer file.Close()
+	isMap := false
 	for s := bufio.NewScanner(file); s.Scan(); {
-		if v, ok := strings.CutPrefix(s.Text(), "memlock:"); ok {
+		switch name, v, _ := strings.Cut(s.Text(), ":"); {
+		case name == "prog_type":
+			f.Programs++
+			return
+		case name == "map_type":
+			isMap = true
+			f.MapCount++
+		case name == "memlock" && isMap:
 			var n uint64
 			_, _ = fmt.Sscan(v, &n)
-			return n
+			f.Maps += n
+			return
 		}
 	}
-	return 0
 }

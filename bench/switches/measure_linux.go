@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,11 +19,28 @@ const (
 	benchPort   = 7000
 )
 
-// pin keeps the thread on one of the machine's CPUs, counted from the last.
-func pin(n int) {
-	runtime.LockOSThread() // and never unlocked: the thread ends with its goroutine
+// allowed are the CPUs that this process was given when it began.
+var allowed = sync.OnceValue(func() (cpus []int) {
 	var s unix.CPUSet
-	s.Set(runtime.NumCPU() - 1 - n%runtime.NumCPU())
+	_ = unix.SchedGetaffinity(unix.Getpid(), &s) // of none, nothing is pinned
+	for i := range 8 * int(unsafe.Sizeof(s)) {
+		if s.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	return cpus
+})
+
+// pin keeps the thread on one of the CPUs that the process has, counted from the
+// last.
+func pin(n int) {
+	cpus := allowed()
+	runtime.LockOSThread() // and never unlocked: the thread ends with its goroutine
+	if len(cpus) == 0 {
+		return
+	}
+	var s unix.CPUSet
+	s.Set(cpus[len(cpus)-1-n%len(cpus)])
 	_ = unix.SchedSetaffinity(0, &s) // unpinned is worse, but no error
 }
 

@@ -46,15 +46,35 @@ type SoakResult struct {
 type footprint struct {
 	Descriptors int    `json:"descriptors"`
 	Goroutines  int    `json:"goroutines"`
-	Heap        uint64 `json:"heap"` // bytes in use
-	Maps        uint64 `json:"maps"` // bytes of the kernel's maps
+	Programs    int    `json:"programs"`  // of BPF
+	MapCount    int    `json:"map_count"` // of BPF
+	Heap        uint64 `json:"heap"`      // bytes in use
+	Resident    uint64 `json:"resident"`  // bytes of the process in memory
+	Maps        uint64 `json:"maps"`      // bytes of the kernel's maps
+}
+
+// grown is the first thing that there is more of in late than a leak's absence
+// explains, empty if there is none.
+func (f footprint) grown(late footprint) string {
+	switch {
+	case late.Descriptors > f.Descriptors:
+		return "descriptors"
+	case late.Goroutines > f.Goroutines:
+		return "goroutines"
+	case late.Programs > f.Programs || late.MapCount > f.MapCount:
+		return "BPF programs or maps"
+	case late.Heap > f.Heap+heapSlack || late.Resident > f.Resident+residentSlack || late.Maps > f.Maps+mapsSlack:
+		return "memory"
+	}
+	return ""
 }
 
 // What may grow without being a leak, in bytes: garbage, and the rules that
 // happen to be there.
 const (
-	heapSlack = 16 << 20
-	mapsSlack = 1 << 20
+	heapSlack     = 16 << 20
+	residentSlack = 32 << 20
+	mapsSlack     = 1 << 20
 )
 
 // Wrong is an error if the soak has found anything wrong.
@@ -68,10 +88,9 @@ func (r *SoakResult) Wrong() error {
 		return fmt.Errorf("%d rules are lost", r.RulesLost)
 	case r.LeftOver > 0:
 		return fmt.Errorf("%d descriptors are left open", r.LeftOver)
-	case r.Late.Descriptors > r.Early.Descriptors || r.Late.Goroutines > r.Early.Goroutines:
-		return fmt.Errorf("descriptors or goroutines have grown: %+v, then %+v", r.Early, r.Late)
-	case r.Late.Heap > r.Early.Heap+heapSlack || r.Late.Maps > r.Early.Maps+mapsSlack:
-		return fmt.Errorf("memory has grown: %+v, then %+v", r.Early, r.Late)
+	}
+	if what := r.Early.grown(r.Late); what != "" {
+		return fmt.Errorf("%s have grown: %+v, then %+v", what, r.Early, r.Late)
 	}
 	return nil
 }
@@ -82,12 +101,12 @@ func (r SoakResult) Print(w io.Writer) error {
 	p.line("%s, %d rules, %.0f s: %d packets judged (%.0f a second), %d updates in %d Writes (%.0f a second)",
 		r.Datapath, r.Rules, r.Seconds, r.Packets, float64(r.Packets)/r.Seconds, r.Updates, r.Writes, float64(r.Writes)/r.Seconds)
 	p.line("verdicts checked %d, wrong %d; rules lost %d; descriptors left open %d", r.Checked, r.WrongVerdicts, r.RulesLost, r.LeftOver)
-	p.line("%-12s %12s %12s %12s %12s", "", "descriptors", "goroutines", "heap KiB", "maps KiB")
+	p.line("%-12s %12s %12s %12s %12s %12s %12s %12s", "", "descriptors", "goroutines", "programs", "maps", "heap KiB", "resident KiB", "maps KiB")
 	for _, f := range []struct {
 		name string
 		footprint
 	}{{"warm", r.Early}, {"at the end", r.Late}} {
-		p.line("%-12s %12d %12d %12d %12d", f.name, f.Descriptors, f.Goroutines, f.Heap>>10, f.Maps>>10)
+		p.line("%-12s %12d %12d %12d %12d %12d %12d %12d", f.name, f.Descriptors, f.Goroutines, f.Programs, f.MapCount, f.Heap>>10, f.Resident>>10, f.Maps>>10)
 	}
 	return p.err
 }

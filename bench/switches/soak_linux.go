@@ -14,6 +14,9 @@ import (
 // go at once.
 const churnEvery = 64
 
+// tellEvery is how often progress is told.
+const tellEvery = 30 * time.Second
+
 // Soak carries memory requests at full rate while their access rules change, and
 // checks every verdict (traffic). It needs root.
 func Soak(ctx context.Context, o SoakOptions) (r SoakResult, err error) {
@@ -132,9 +135,13 @@ func (s *soaking) change(ctx context.Context, t *traffic) error {
 				return err
 			}
 		}
-		if time.Since(told) > 10*time.Second {
+		if time.Since(told) > tellEvery {
 			told = time.Now()
-			s.o.tell("%.0f s: %d verdicts checked, %d wrong; %d updates", time.Since(begin).Seconds(), t.checked.Load(), t.wrong.Load(), s.result.Updates)
+			now, err := measureFootprint()
+			if err != nil {
+				return err
+			}
+			s.o.tell("%.0f s: %d verdicts checked, %d wrong; %d updates; %+v", time.Since(begin).Seconds(), t.checked.Load(), t.wrong.Load(), s.result.Updates, now)
 		}
 	}
 	return nil
