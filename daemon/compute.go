@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -39,7 +40,8 @@ type Compute struct {
 	services   map[netip.Addr]*node // who has a service's address
 	leases     map[netip.Addr]map[string]int
 	programs   map[string]*program
-	tokens     uint64 // of joins
+	token      uint64              // of the last join
+	unsettled  map[uint64]struct{} // joins and leaves that are under way, by token
 	policies   policies
 	ended      bool // nothing new begins
 }
@@ -60,7 +62,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 	c := &Compute{
 		cfg: cfg, changed: make(chan struct{}), registered: make(chan struct{}),
 		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{},
-		leases: map[netip.Addr]map[string]int{}, programs: map[string]*program{},
+		leases: map[netip.Addr]map[string]int{}, programs: map[string]*program{}, unsettled: map[uint64]struct{}{},
 		policies: policies{asking: make(chan struct{}, 1)},
 	}
 	c.work, c.stopWork = context.WithCancel(context.Background())
@@ -94,7 +96,7 @@ func (c *Compute) Run(ctx context.Context) error {
 	c.stopWork()
 	c.mu.Unlock()
 	for _, n := range c.allNodes() {
-		c.forget(n)
+		c.forget(n, false)
 	}
 	c.tasks.Wait()
 	return err
@@ -151,13 +153,16 @@ func (c *Compute) hello() control.Hello {
 
 func (c *Compute) heartbeat() control.Heartbeat {
 	h := control.Heartbeat{Blade: c.cfg.Name, Boot: c.cfg.Boot}
-	for _, n := range c.allNodes() {
-		h.Nodes, h.Incarnations = append(h.Nodes, n.identity.Address), append(h.Incarnations, n.identity.Incarnation)
-	}
 	for _, p := range c.allPrograms() {
 		h.Programs = append(h.Programs, p.start.Name)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range sortedValues(c.nodes, netip.Addr.Compare) {
+		h.Nodes, h.Incarnations = append(h.Nodes, n.identity.Address), append(h.Incarnations, n.identity.Incarnation)
+	}
 	h.Used = uint64(len(h.Nodes))
+	h.Token, h.Unsettled = c.token, slices.Sorted(maps.Keys(c.unsettled))
 	return h
 }
 
@@ -211,7 +216,7 @@ func (c *Compute) lost() {
 // started here.
 func (c *Compute) disown(n *node, why string) {
 	c.reg.log.Warn("node has lost its identity", "node", n.identity.Address, "name", n.identity.Name, "reason", why)
-	c.forget(n)
+	c.forget(n, false)
 	if p := n.started; p != nil {
 		c.task(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, programFarewell)

@@ -235,6 +235,39 @@ func TestGivenUpJoinLeaves(t *testing.T) {
 	})
 }
 
+// TestUnsettled: whatever a heartbeat says, a node that the Gatekeeper knows is among
+// its nodes or unsettled, from before its join until its leave is answered.
+func TestUnsettled(t *testing.T) {
+	inRack(t, wire.Impairment{Delay: time.Second}, func(r *rack) { // four to an answer
+		c, _, stop := r.compute(ComputeConfig{})
+		joined := make(chan join.Hosted, 1)
+		go func() {
+			h, err := c.Host(r.ctx, join.Program{Name: "n"})
+			if err != nil {
+				t.Error(err)
+			}
+			joined <- h
+		}()
+		says := func(nodes, unsettled int) {
+			t.Helper()
+			pass(time.Second / 2)
+			if h := c.heartbeat(); h.Token != 1 || len(h.Nodes) != nodes || len(h.Unsettled) != unsettled {
+				t.Errorf("heartbeat %+v, want %d nodes, %d unsettled", h, nodes, unsettled)
+			}
+		}
+		says(0, 1)
+		h := <-joined
+		says(1, 0)
+		h.Crash("test")
+		says(0, 1)
+		pass(4 * time.Second)
+		says(0, 0)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAddressesOfNodes(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		c, _, stop := r.compute(ComputeConfig{})

@@ -19,6 +19,7 @@ type node struct {
 	daemon   *Compute
 	identity join.Identity
 	program  join.Program
+	token    uint64   // of its join
 	started  *program // nil for one that was not started here
 	stack    *nodeStack
 	done     chan struct{}
@@ -77,9 +78,11 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 		c.mu.Unlock()
 		return nil, fault.New(fault.Overloaded, "join", "blade %s runs %d nodes, which is all it can", c.cfg.Name, c.cfg.Nodes)
 	}
-	c.tokens++
-	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.tokens, Instance: p.Instance}
+	c.token++
+	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.token, Instance: p.Instance}
+	c.unsettled[ask.Token] = struct{}{}
 	c.mu.Unlock()
+	defer c.settle(ask.Token)
 	var joined control.Joined
 	if err := c.reg.ask.Ask(ctx, control.KindJoin, ask, &joined); err != nil {
 		return nil, err
@@ -88,7 +91,7 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	err := c.learnPolicies(ctx, joined.Rack.PolicyVersion)
 	var n *node
 	if err == nil {
-		n, err = c.adopt(p, joined)
+		n, err = c.adopt(p, ask.Token, joined)
 	}
 	if err != nil {
 		gone := control.Leave{Node: joined.Address, Incarnation: joined.Incarnation, Reason: err.Error()}
@@ -99,15 +102,22 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	return n, err
 }
 
+// settle says that a join or leave is over.
+func (c *Compute) settle(token uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unsettled, token)
+}
+
 // adopt makes an identity a node of this blade. What still has the address here was
 // an incarnation before, which the Gatekeeper has fenced.
-func (c *Compute) adopt(p join.Program, j control.Joined) (*node, error) {
+func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, error) {
 	if old := c.node(j.Address); old != nil {
 		c.reg.log.Warn("node has lost its identity", "node", j.Address, "name", old.identity.Name, "reason", "its next incarnation has joined")
-		c.forget(old)
+		c.forget(old, false)
 	}
 	n := &node{
-		daemon: c, program: p, done: make(chan struct{}),
+		daemon: c, program: p, token: token, done: make(chan struct{}),
 		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation},
 	}
 	n.stack = &nodeStack{Stack: c.cfg.Stack, node: n}
@@ -127,8 +137,9 @@ func (c *Compute) adopt(p join.Program, j control.Joined) (*node, error) {
 }
 
 // forget ends a node on this blade: its addresses go, and its program hears of
-// it. It is false if the node has ended before.
-func (c *Compute) forget(n *node) (first bool) {
+// it. If the Gatekeeper is to be told, that follows (tell). It is false if the node has
+// ended before.
+func (c *Compute) forget(n *node, telling bool) (first bool) {
 	n.once.Do(func() {
 		first = true
 		c.mu.Lock()
@@ -142,6 +153,9 @@ func (c *Compute) forget(n *node) (first bool) {
 		}
 		delete(c.nodes, n.identity.Address)
 		delete(c.leases, n.identity.Address)
+		if telling {
+			c.unsettled[n.token] = struct{}{}
+		}
 		for _, a := range addrs { // under the lock: the next incarnation may be waiting to add them
 			if err := c.cfg.Stack.RemoveAddress(a); err != nil {
 				c.reg.log.Warn("address remains", "node", n.identity.Address, "err", err)
@@ -164,7 +178,7 @@ func (c *Compute) node(a netip.Addr) *node {
 
 // end ends the node here and tells the Gatekeeper.
 func (n *node) end(ctx context.Context, l control.Leave) error {
-	if !n.daemon.forget(n) {
+	if !n.daemon.forget(n, true) {
 		return nil
 	}
 	return n.tell(ctx, l)
@@ -172,6 +186,7 @@ func (n *node) end(ctx context.Context, l control.Leave) error {
 
 // tell tells the Gatekeeper that the node has ended.
 func (n *node) tell(ctx context.Context, l control.Leave) error {
+	defer n.daemon.settle(n.token)
 	log := n.daemon.reg.log.With("node", n.identity.Address, "name", n.identity.Name)
 	l.Node, l.Incarnation = n.identity.Address, n.identity.Incarnation
 	log.Info("node leaves", "reason", l.Reason, "crashed", l.Crashed)
@@ -254,7 +269,7 @@ func (n *node) Crash(reason string) { n.endSoon(control.Leave{Reason: reason, Cr
 // daemon's work. It is false if the node has ended before, or the daemon's work
 // has: then nobody is told.
 func (n *node) endSoon(l control.Leave) (told <-chan error, first bool) {
-	if !n.daemon.forget(n) {
+	if !n.daemon.forget(n, true) {
 		return nil, false
 	}
 	result := make(chan error, 1)

@@ -19,6 +19,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	b.heard, b.used = c.now, h.Used
 	c.reported(b, &h)
+	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)
 	reply := control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)}
 	for i, a := range h.Nodes {
@@ -28,6 +29,20 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	}
 	c.answer(p, m, reply)
 	return nil
+}
+
+// ghosts are the nodes that a blade does not have, by its heartbeat: of a program that
+// has ended long since, a copy of whose join has come to a Gatekeeper which did not
+// know that one.
+func (b *blade) ghosts(h *control.Heartbeat) (ghosts []*node) {
+	for _, n := range b.sortedNodes() {
+		i := slices.Index(h.Nodes, n.address)
+		here := i >= 0 && i < len(h.Incarnations) && h.Incarnations[i] == n.incarnation
+		if !here && n.token <= h.Token && !slices.Contains(h.Unsettled, n.token) {
+			ghosts = append(ghosts, n)
+		}
+	}
+	return ghosts
 }
 
 // leasesOf lists the leases that a blade's nodes hold.

@@ -66,6 +66,13 @@ type Heartbeat struct {
 	Nodes []netip.Addr `json:"nodes,omitempty"`
 	// Incarnations are those of Nodes, in the same order.
 	Incarnations []uint32 `json:"incarnations,omitempty"`
+	// Token is that of the last Join so far. The nodes of this and earlier tokens
+	// that are neither among Nodes nor in Unsettled are no more, or never were: a
+	// Gatekeeper that began after a Join may take a late copy of it for a new one.
+	Token uint64 `json:"token,omitempty"`
+	// Unsettled are the tokens of nodes that are about to begin here, or have ended
+	// and are about to leave.
+	Unsettled []uint64 `json:"unsettled,omitempty"`
 	// Programs are those that the Gatekeeper has started here and that run.
 	Programs []string `json:"programs,omitempty"`
 }
