@@ -128,6 +128,9 @@ func (c *controller) controlled(s lease.Step) {
 	}
 	for _, r := range s.Changed {
 		v, ok := c.leases.Find(r.Base)
+		if e, is := s.Event.(lease.Withdrawn); is {
+			c.holdings.hold(r, e.Parent)
+		}
 		switch {
 		case !ok || v.Region != r:
 			c.holdings.release(r)

@@ -78,6 +78,8 @@ func (c *controller) performExact(a execution.Action) {
 		c.admitCall(a.Call)
 	case execution.Drop:
 		c.dropAdmitted(a.Call)
+	case execution.Hand:
+		c.handOver(a.Call)
 	case execution.Deliver:
 		c.deliverCall(a)
 	case execution.Answer:
@@ -161,9 +163,36 @@ func (c *controller) dropAdmitted(id rpc.ID) {
 	}
 	from, to := v.Caller.Address, v.Callee.Address
 	if v.Oneway {
-		c.submit(lease.Oneway{ID: id, Caller: to, Callee: from, Pointers: v.Pointers}, nil)
+		c.submit(lease.Withdrawn{ID: id, Parent: v.Parent, Caller: from, Callee: to, Pointers: v.Pointers}, nil)
 	} else {
 		c.submit(lease.Reply{ID: id, Caller: from, Callee: to}, nil)
+	}
+}
+
+// handOver moves control of what a one-way hands over, unless it has moved.
+func (c *controller) handOver(id rpc.ID) {
+	v, _ := c.table.View(id)
+	e := lease.Oneway{ID: id, Caller: v.Caller, Callee: v.Callee.Address, Pointers: c.pointersOf(log.KindCall, id)}
+	c.submit(e, verdict(func(lease.Step, error) { c.execute(c.table.Handed(id)) }))
+}
+
+// takeBack gives an execution that was rolled back again what it has handed over by
+// one-ways that have not left, and then goes on.
+func (c *controller) takeBack(parent rpc.ID, then func()) {
+	ids := c.table.Withheld(parent)
+	left := len(ids)
+	if left == 0 {
+		then()
+		return
+	}
+	for _, id := range ids {
+		v, _ := c.table.View(id)
+		e := lease.Withdrawn{ID: id, Parent: parent, Caller: v.Caller, Callee: v.Callee.Address, Pointers: c.pointersOf(log.KindCall, id)}
+		c.submit(e, verdict(func(lease.Step, error) {
+			if left--; left == 0 {
+				then()
+			}
+		}))
 	}
 }
 
@@ -251,11 +280,15 @@ func (c *controller) returnCall(a execution.Return) {
 	if !a.Aborted {
 		results = c.resultsOf(a.Call)
 	}
+	moves := len(results) > 0
 	if c.resumed[a.Call] { // it may have been handed over before
 		results = c.stillOf(v.Callee.Address, v.Caller, results)
 		delete(c.resumed, a.Call)
 	}
 	returned := func(why *fault.Error) {
+		if b, ok := c.packetOf(log.KindReply, a.Call); ok && moves && why == nil {
+			c.execute(c.table.Moved(a.Call, b, c.now))
+		}
 		c.graph.Returned(a.Call, c.now)
 		c.endHoldings(a.Call, v.Callee.Address, !a.Aborted && c.keepsState(v.Header.Service))
 		c.execute(c.table.Returned(a.Call, why, c.now))
@@ -273,14 +306,19 @@ func (c *controller) returnCall(a execution.Return) {
 	}))
 }
 
-// resultsOf returns the pointers of a logged reply.
+// resultsOf returns the pointers of a logged reply; an exception hands nothing over.
 func (c *controller) resultsOf(id rpc.ID) []packet.Pointer {
-	b, ok := c.packetOf(log.KindReply, id)
+	return c.pointersOf(log.KindReply, id)
+}
+
+// pointersOf returns the pointers of a call's or a reply's record.
+func (c *controller) pointersOf(kind log.Kind, id rpc.ID) []packet.Pointer {
+	b, ok := c.packetOf(kind, id)
 	if !ok {
 		return nil
 	}
 	m, err := rpc.Parse(b)
-	if err != nil || m.Type != rpc.Reply {
+	if err != nil || m.Type == rpc.Exception {
 		return nil
 	}
 	return m.Pointers

@@ -65,9 +65,11 @@ func (c *controller) rollback(id rpc.ID) {
 	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
 	c.settleMemory(id, func(b *blade) *undoQueue { return &b.rollbacks }, func() {
 		c.freeDeferred(id, false, func() {
-			c.exactEvent(ExecutionRolledBack, id, 0, nil)
-			c.trace(TraceRolledBack, id, c.whereabouts(id), 0)
-			c.execute(c.table.RolledBack(id))
+			c.takeBack(id, func() {
+				c.exactEvent(ExecutionRolledBack, id, 0, nil)
+				c.trace(TraceRolledBack, id, c.whereabouts(id), 0)
+				c.execute(c.table.RolledBack(id))
+			})
 		})
 	})
 }

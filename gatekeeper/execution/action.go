@@ -29,6 +29,11 @@ type Admit struct{ Call packet.ID }
 // made the call was given up before it let it go.
 type Drop struct{ Call packet.ID }
 
+// Hand moves control of what a one-way hands over, which waits for its parent's commit:
+// its caller has sent it again, perhaps after a rollback that took it back. Handed
+// answers, when the rules are in place.
+type Hand struct{ Call packet.ID }
+
 // Deliver releases a logged call or one-way to its callee.
 type Deliver struct {
 	Call packet.ID
@@ -112,6 +117,7 @@ type Aborted struct {
 
 func (Admit) action()    {}
 func (Drop) action()     {}
+func (Hand) action()     {}
 func (Deliver) action()  {}
 func (Answer) action()   {}
 func (Except) action()   {}

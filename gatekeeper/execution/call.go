@@ -109,6 +109,11 @@ func (t *Table) again(k *call, r Request) Verdict {
 	switch {
 	case k.stage == admitting:
 		return Waiting
+	case k.hands && t.held(k):
+		if p := t.owner(k.parent); p == nil || !p.cut {
+			t.do(Hand{k.id})
+		}
+		return Waiting
 	case k.oneway:
 		t.do(Ack{Call: k.id, To: k.caller, Replay: k.astray}) // it is logged, which is all that the caller waits for
 		return Done
@@ -132,7 +137,7 @@ func (t *Table) begin(r Request, s *session) Verdict {
 	k := &call{
 		execution: execution{id: h.Call, at: n, children: map[*call]struct{}{}},
 		header:    *h, parent: h.Parent, caller: r.Caller.Address, service: h.Service, print: printOf(r.Message), trail: trailOf(r.Message),
-		oneway: h.Type == packet.Oneway, leases: lends(r.Message), stage: admitting, session: s,
+		oneway: h.Type == packet.Oneway, leases: lends(r.Message), hands: hands(r.Message), stage: admitting, session: s,
 		request: &request{r.Datagram, journalOf(r.Message.Trailer), r.Caller, r.Serial, r.Now},
 	}
 	t.adopt(k)
@@ -146,6 +151,9 @@ func (t *Table) begin(r Request, s *session) Verdict {
 
 // lends reports whether a call lends its callee regions. (A one-way hands them over.)
 func lends(m *packet.Message) bool { return m.Type == packet.Call && len(m.Pointers) > 0 }
+
+// hands reports whether a one-way hands its callee regions.
+func hands(m *packet.Message) bool { return m.Type == packet.Oneway && len(m.Pointers) > 0 }
 
 // adopt files a call under whom it belongs to.
 func (t *Table) adopt(k *call) {
@@ -195,6 +203,29 @@ func (t *Table) Admitted(id packet.ID, why *fault.Error) Output {
 		t.admitted(k, why)
 	}
 	return t.take()
+}
+
+// Handed answers Hand.
+func (t *Table) Handed(id packet.ID) Output {
+	if k := t.calls[id]; k != nil && k.oneway {
+		t.do(Ack{Call: k.id, To: k.caller, Replay: k.astray})
+	}
+	return t.take()
+}
+
+// Withheld are the one-ways of an execution that wait for its commit and hand regions
+// over. When it is rolled back, it has these again.
+func (t *Table) Withheld(parent packet.ID) (ids []packet.ID) {
+	e := t.owner(parent)
+	if e == nil {
+		return nil
+	}
+	for _, k := range sorted(e.children) {
+		if k.hands && k.stage == running && t.held(k) {
+			ids = append(ids, k.id)
+		}
+	}
+	return ids
 }
 
 // admitted logs a call, and lets it go if it may.

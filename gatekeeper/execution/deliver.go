@@ -13,7 +13,8 @@ func (t *Table) held(k *call) bool {
 }
 
 // deliverable reports whether a call may be with its callee now. Those of a
-// stateful service wait for those before them.
+// stateful service wait for those before them; if their node is in the incarnation that
+// runs these, it knows the order itself.
 func (t *Table) deliverable(k *call) bool {
 	if k.stage != running || k.cut || t.held(k) || !k.at.up[k.service] {
 		return false
@@ -21,6 +22,13 @@ func (t *Table) deliverable(k *call) bool {
 	if k.order > 0 && k.at.cuts > 0 {
 		for o := range k.at.calls {
 			if o.service == k.service && o.cut && o.order > 0 && o.order < k.order {
+				return false
+			}
+		}
+	}
+	if k.order > 0 {
+		for o := range t.service(k.service).settling {
+			if o.at == k.at && o.order < k.order && o.incarnation != k.at.incarnation {
 				return false
 			}
 		}

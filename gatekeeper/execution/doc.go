@@ -26,7 +26,8 @@
 // # Records
 //
 //	KindCall        a call, from Admitted until its parent has committed
-//	KindReply       its outcome; Attempt 1 marks one that is aborted
+//	KindReply       its outcome; Attempt 1 marks one that is aborted, 2 one whose
+//	                results were handed over
 //	KindCheckpoint  a main and its last checkpoint; Attempt 1 while that commits.
 //	                It stays when the main is over
 //	KindState       a service's state and the number of the last call in it

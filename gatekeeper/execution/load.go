@@ -109,7 +109,7 @@ func (l *loader) call(r log.Record) error {
 	k := &call{
 		execution: execution{id: p.Call, at: n, children: map[*call]struct{}{}},
 		header:    p.Header, parent: p.Parent, caller: r.Caller.Address, service: p.Service, order: r.Order, print: printOf(&p), trail: trailOf(&p),
-		oneway: p.Type == packet.Oneway, leases: lends(&p), stage: running,
+		oneway: p.Type == packet.Oneway, leases: lends(&p), hands: hands(&p), stage: running,
 		incarnation: max(r.Callee.Incarnation, n.dead+1),
 	}
 	if p.Flags&packet.FlagSession != 0 {
@@ -179,6 +179,13 @@ func (l *loader) reply(r log.Record) error {
 	switch {
 	case r.Attempt == abortedMark:
 		k.stage = aborting
+	case r.Attempt == movedMark:
+		k.stage = done // the rest was in the same batch
+		for child := range k.children {
+			child.settled = true
+		}
+		k.children, k.journal = map[*call]struct{}{}, nil
+		return nil
 	case r.Callee.Incarnation == 0:
 		k.stage = done // refused: nothing ran
 		return nil
@@ -186,6 +193,7 @@ func (l *loader) reply(r log.Record) error {
 		k.stage = committing
 	}
 	k.at.calls[k] = struct{}{}
+	l.t.settling(k)
 	return nil
 }
 

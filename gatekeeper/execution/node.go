@@ -121,6 +121,7 @@ func (t *Table) abandon(n *node, now time.Time) {
 // is rolled back once its node is fenced. Its one-ways never leave.
 func (t *Table) abort(k *call, why *fault.Error, now time.Time) {
 	k.stage, k.record = aborting, nil
+	t.settling(k)
 	t.outcome(k, exception(&k.header, why), abortedMark, now)
 	t.do(Aborted{k.id, why})
 	for _, child := range sorted(k.children) {
@@ -161,7 +162,7 @@ func (t *Table) tryRollback(e *execution) {
 		return
 	}
 	for child := range e.children {
-		if child.leases && child.stage != done {
+		if child.leases && child.stage != done || child.hands && child.stage == admitting {
 			return
 		}
 	}

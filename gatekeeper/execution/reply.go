@@ -39,13 +39,18 @@ func (t *Table) Reply(r Response) (Verdict, Output) {
 		t.changed(k, r.Message.Trailer, len(r.Datagram))
 	}
 	k.stage = committing
+	t.settling(k)
 	t.outcome(k, r.Datagram, 0, r.Now)
 	t.do(Commit{k.id})
 	return Fresh, t.take()
 }
 
-// abortedMark is the Attempt of an outcome whose execution is rolled back.
-const abortedMark = 1
+// The Attempts of an outcome: abortedMark says that the execution is rolled back,
+// movedMark that the results were handed over.
+const (
+	abortedMark = 1
+	movedMark   = 2
+)
 
 // outcome logs how a call has ended.
 func (t *Table) outcome(k *call, datagram []byte, mark uint32, now time.Time) {
@@ -62,6 +67,16 @@ func (t *Table) Committed(id packet.ID) Output {
 		t.do(Return{Call: id})
 	} else if m := t.mains[id]; m != nil && m.committing {
 		t.checkpointed(m)
+	}
+	return t.take()
+}
+
+// Moved says, just before Returned does, that the results of a call were handed over;
+// datagram is its answer. From now on the caller passes them on, perhaps to where they
+// came from, so a Gatekeeper that begins later must not repeat it.
+func (t *Table) Moved(id packet.ID, datagram []byte, now time.Time) Output {
+	if k := t.calls[id]; k != nil && k.stage == returning {
+		t.outcome(k, datagram, movedMark, now)
 	}
 	return t.take()
 }
@@ -96,6 +111,7 @@ func (t *Table) finish(k *call) {
 	if k.attempts > 0 || k.at.logged && len(k.at.calls) == 0 {
 		t.touch(k.at)
 	}
+	t.effective(k)
 	parent := t.owner(k.parent)
 	t.forget(k)
 	if parent != nil {

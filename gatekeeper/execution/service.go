@@ -23,6 +23,9 @@ type service struct {
 	kept  []log.ID
 	bytes int // of kept
 	sizes map[packet.ID]int
+	// settling are the calls whose outcomes are logged, but not in effect yet: the
+	// memory servers have not committed, or leases have not ended.
+	settling map[*call]struct{}
 }
 
 func serviceID(id uint64) (k log.ID) {
@@ -33,7 +36,7 @@ func serviceID(id uint64) (k log.ID) {
 func (t *Table) service(id uint64) *service {
 	s := t.services[id]
 	if s == nil {
-		s = &service{id: id, sizes: map[packet.ID]int{}}
+		s = &service{id: id, sizes: map[packet.ID]int{}, settling: map[*call]struct{}{}}
 		t.services[id] = s
 	}
 	return s
@@ -43,6 +46,26 @@ func (t *Table) service(id uint64) *service {
 func (s *service) take() uint64 {
 	s.last++
 	return s.last
+}
+
+// settling notes that a call's outcome is logged, whose effects the next calls of its
+// service may have to wait for.
+func (t *Table) settling(k *call) {
+	if k.order > 0 {
+		t.service(k.service).settling[k] = struct{}{}
+	}
+}
+
+// effective says that a call's outcome is in effect. Its node begins the service's next
+// call when that is acknowledged; another incarnation of it is given that call only now.
+func (t *Table) effective(k *call) {
+	if k.order == 0 {
+		return
+	}
+	delete(t.service(k.service).settling, k)
+	if k.incarnation != k.at.incarnation {
+		t.releaseAll(k.at)
+	}
 }
 
 // changed takes in what an answer says of its service's state. A snapshot is

@@ -82,6 +82,7 @@ type call struct {
 	stage       stage
 	oneway      bool
 	leases      bool
+	hands       bool
 	settled     bool // nobody will ask for its outcome
 	discarded   bool // while admitting: its caller is gone
 	session     *session

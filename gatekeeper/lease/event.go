@@ -26,6 +26,7 @@ const (
 	kindCall
 	kindReply
 	kindOneway
+	kindWithdrawn
 	kindFree
 	kindFreed
 )
@@ -60,6 +61,14 @@ type Oneway struct {
 	Pointers       []packet.Pointer
 }
 
+// Withdrawn says that a one-way does not count, which was not delivered: its caller's
+// execution, Parent, is taken back. Control of what the callee still has returns.
+type Withdrawn struct {
+	ID, Parent     CallID
+	Caller, Callee Node
+	Pointers       []packet.Pointer
+}
+
 // Free says that a node asks to free the region that begins at Pointer.
 type Free struct {
 	Node    Node
@@ -85,12 +94,13 @@ type Orphaned struct {
 // Lost is submitted by the Machine itself: a region's memory is gone.
 type Lost struct{ Region packet.Region }
 
-func (e Alloc) key() key  { return key{kind: kindAlloc, region: e.Region} }
-func (e Call) key() key   { return key{kind: kindCall, call: e.ID} }
-func (e Reply) key() key  { return key{kind: kindReply, call: e.ID} }
-func (e Oneway) key() key { return key{kind: kindOneway, call: e.ID} }
-func (e Free) key() key   { return key{kind: kindFree, region: packet.Region{Base: e.Pointer}} }
-func (e Freed) key() key  { return key{kind: kindFreed, region: e.Region} }
+func (e Alloc) key() key     { return key{kind: kindAlloc, region: e.Region} }
+func (e Call) key() key      { return key{kind: kindCall, call: e.ID} }
+func (e Reply) key() key     { return key{kind: kindReply, call: e.ID} }
+func (e Oneway) key() key    { return key{kind: kindOneway, call: e.ID} }
+func (e Withdrawn) key() key { return key{kind: kindWithdrawn, call: e.ID} }
+func (e Free) key() key      { return key{kind: kindFree, region: packet.Region{Base: e.Pointer}} }
+func (e Freed) key() key     { return key{kind: kindFreed, region: e.Region} }
 
 func (Ended) key() key    { return key{} }
 func (Orphaned) key() key { return key{} }

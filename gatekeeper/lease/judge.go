@@ -19,6 +19,8 @@ func (m *Machine) judge(j *job, c *change) (Outcome, *Refusal) {
 		return m.reply(j, e, c)
 	case Oneway:
 		return m.oneway(j, e, c)
+	case Withdrawn:
+		return m.withdrawn(j, e, c)
 	case Free:
 		return m.free(j, e, c)
 	case Freed:

@@ -132,6 +132,21 @@ func (m *Machine) oneway(j *job, e Oneway, c *change) (Outcome, *Refusal) {
 	return Done, nil
 }
 
+// withdrawn undoes a oneway, as far as it has happened.
+func (m *Machine) withdrawn(j *job, e Withdrawn, c *change) (Outcome, *Refusal) {
+	if m.nodes[e.Caller] == nil {
+		return refuse(NoNode, e.Caller, packet.Pointer{})
+	}
+	for _, r := range j.regions {
+		if r.controller == e.Callee && !r.dead {
+			c.touch(r, e.Caller)
+			c.touch(r, e.Callee)
+			m.control(r, e.Caller)
+		}
+	}
+	return Done, nil
+}
+
 // end ends a call and its leases.
 func (m *Machine) end(k *call, c *change) {
 	for _, l := range k.leases {

@@ -38,6 +38,7 @@ func TestNoRuleBeyondTheTable(t *testing.T) {
 			"alloc":  func(*rapid.T) { w.submit(Alloc{w.node(), w.region()}) },
 			"call":   func(*rapid.T) { w.call() },
 			"oneway": func(*rapid.T) { w.submit(Oneway{w.id(), w.node(), w.node(), w.pointers()}) },
+			"back":   func(*rapid.T) { w.submit(Withdrawn{w.id(), CallID{}, w.node(), w.node(), w.pointers()}) },
 			"reply":  func(*rapid.T) { w.reply() },
 			"stray":  func(*rapid.T) { w.submit(Reply{w.id(), w.node(), w.node(), w.pointers()}) },
 			"free":   func(*rapid.T) { w.submit(Free{w.node(), w.region().Base}) },

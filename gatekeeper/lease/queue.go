@@ -72,6 +72,8 @@ func (m *Machine) touches(e Event) []*region {
 		return m.named(m.calls[e.ID], e.Results)
 	case Oneway:
 		return m.named(nil, e.Pointers)
+	case Withdrawn:
+		return m.named(nil, e.Pointers)
 	case Free:
 		return m.named(nil, []packet.Pointer{e.Pointer})
 	case Freed:

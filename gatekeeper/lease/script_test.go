@@ -19,7 +19,7 @@ import (
 //	alloc A r                    a memory blade allocates region r for A
 //	call c A B p… [under c0]     A calls B with pointers (r, r+8, r-1)
 //	reply c B A p…               B answers A
-//	oneway c A B p…
+//	oneway c A B p…; withdrawn c A B p…
 //	free A p; freed r [failed]
 //	gone A; lost M               a node, a memory machine is gone
 //	done [all]                   the switch has applied the oldest rules, or all
@@ -153,6 +153,8 @@ func parseEvent(f []string) (Event, error) {
 		return Reply{callOf(f[1]), nodeOf(f[3]), nodeOf(f[2]), pointersOf(f[4:])}, nil
 	case "oneway":
 		return Oneway{callOf(f[1]), nodeOf(f[2]), nodeOf(f[3]), pointersOf(f[4:])}, nil
+	case "withdrawn":
+		return Withdrawn{callOf(f[1]), under, nodeOf(f[2]), nodeOf(f[3]), pointersOf(f[4:])}, nil
 	case "free":
 		return Free{nodeOf(f[1]), pointersOf(f[2:])[0]}, nil
 	case "freed":
@@ -223,6 +225,8 @@ func eventText(e Event) string {
 		return fmt.Sprintf("reply %s %s→%s", callText(e.ID), nodeText(e.Callee), nodeText(e.Caller))
 	case Oneway:
 		return fmt.Sprintf("oneway %s %s→%s", callText(e.ID), nodeText(e.Caller), nodeText(e.Callee))
+	case Withdrawn:
+		return fmt.Sprintf("withdrawn %s %s→%s", callText(e.ID), nodeText(e.Caller), nodeText(e.Callee))
 	case Free:
 		return fmt.Sprintf("free %s %s", nodeText(e.Node), rename(e.Pointer.String()))
 	case Freed:

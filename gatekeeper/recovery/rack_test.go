@@ -160,6 +160,8 @@ func (r *rack) carryOut(a any) {
 	switch a := a.(type) {
 	case execution.Admit:
 		r.later("admitted", func() { r.execution(r.table.Admitted(a.Call, nil)) })
+	case execution.Hand:
+		r.later("handed", func() { r.execution(r.table.Handed(a.Call)) })
 	case execution.Deliver:
 		rec := r.disk[log.Key{Kind: log.KindCall, ID: log.ID(a.Call)}]
 		r.send("deliver", func() { r.deliver(a, rec) })

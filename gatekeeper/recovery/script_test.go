@@ -278,6 +278,8 @@ func (s *script) perform(o execution.Output) {
 		switch a := a.(type) {
 		case execution.Admit:
 			s.perform(s.table.Admitted(a.Call, nil))
+		case execution.Hand:
+			s.perform(s.table.Handed(a.Call))
 		case execution.Deliver:
 			fmt.Fprintf(s.out, "deliver %s to %s%s\n", idText(a.Call), s.text(a.To), s.detail(a))
 		case execution.Answer:

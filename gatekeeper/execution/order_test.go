@@ -1,0 +1,128 @@
+package execution
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// TestMovedOnce: results that were handed over are not handed over again by a later
+// Gatekeeper, for they may have gone on since; one-ways of the execution leave.
+func TestMovedOnce(t *testing.T) {
+	for name, moved := range map[string]bool{"moved": true, "not moved": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			m := message(1)
+			b.send(m, false)
+			b.keep(b.Admitted(m.Call, nil))
+			post := packet.Message{Header: packet.Header{
+				Type: packet.Oneway, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
+				CallerIncarnation: 1, Service: arrays,
+			}}
+			_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: server, Callee: client, Now: now})
+			b.keep(o)
+			b.keep(b.Admitted(post.Call, nil))
+			m.Type, m.CalleeIncarnation = packet.Reply, 1
+			_, o = b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
+			b.keep(o)
+			b.keep(b.Committed(m.Call))
+			if moved {
+				b.keep(b.Moved(m.Call, m.Append(nil), now))
+				b.keep(b.Returned(m.Call, nil, now))
+			}
+			b.reload()
+			repeated := b.keep(b.Resume(now))
+			left := b.keep(b.Up(client, arrays))
+			if want := []Action{Commit{m.Call}}; moved && len(repeated) > 0 || !moved && !slices.Equal(repeated, want) {
+				t.Errorf("the next Gatekeeper repeats %v", repeated)
+			}
+			leaves := slices.ContainsFunc(left, func(a Action) bool { return reflect.TypeOf(a) == reflect.TypeFor[Deliver]() })
+			if leaves != moved {
+				t.Errorf("the one-way has left: %v, want %v: %v", leaves, moved, left)
+			}
+		})
+	}
+}
+
+// TestHandedBack: a one-way that waits for its parent's commit is repeated by the parent's
+// re-run, and acknowledged when what it hands over has moved once more.
+func TestHandedBack(t *testing.T) {
+	b := newBench(t)
+	m := message(1)
+	b.send(m, false)
+	b.keep(b.Admitted(m.Call, nil))
+	post := packet.Message{Header: packet.Header{
+		Type: packet.Oneway, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
+		CallerIncarnation: 1, Service: arrays,
+	}, Pointers: []dsm.Pointer{{1}}}
+	send := func(incarnation uint32) []Action {
+		post.CallerIncarnation = incarnation
+		at := log.Node{Address: server.Address, Incarnation: incarnation}
+		_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: at, Callee: client, Now: now})
+		return b.keep(o)
+	}
+	send(1)
+	b.keep(b.Admitted(post.Call, nil))
+	b.keep(b.Fail(server, false, now))
+	b.keep(b.Fenced(server.Address))
+	if got := b.Withheld(m.Call); !slices.Equal(got, []packet.ID{post.Call}) {
+		t.Fatalf("withheld: %v", got)
+	}
+	next := log.Node{Address: server.Address, Incarnation: 2}
+	b.keep(b.Up(next, arrays))
+	if got := send(2); len(got) > 0 {
+		t.Errorf("before the rollback: %v", got)
+	}
+	b.keep(b.RolledBack(m.Call))
+	if got := send(2); !slices.Equal(got, []Action{Hand{post.Call}}) {
+		t.Errorf("repeated: %v", got)
+	}
+	if got := b.keep(b.Handed(post.Call)); len(got) != 1 || reflect.TypeOf(got[0]) != reflect.TypeFor[Ack]() {
+		t.Errorf("handed: %v", got)
+	}
+}
+
+// TestNextWaitsForEffects: a stateful service's node fails when a call's outcome is
+// logged, but not yet in effect. Its next incarnation gets the next call only when it is,
+// for that works on the same memory.
+func TestNextWaitsForEffects(t *testing.T) {
+	for name, restart := range map[string]bool{"the Gatekeeper stays": false, "the Gatekeeper restarts": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			first, second := message(1), message(2)
+			second.Floor = 1
+			for _, m := range []packet.Message{first, second} {
+				b.send(m, true)
+				b.keep(b.Admitted(m.Call, nil))
+			}
+			first.Type, first.CalleeIncarnation = packet.Reply, 1
+			_, o := b.Reply(Response{Message: &first, Datagram: first.Append(nil), Callee: server, Now: now})
+			b.keep(o)
+			b.keep(b.Fail(server, false, now))
+			b.keep(b.Fenced(server.Address))
+			b.keep(b.RolledBack(second.Call))
+			next := log.Node{Address: server.Address, Incarnation: 2}
+			if restart {
+				b.reload()
+				b.keep(b.Resume(now))
+			}
+			delivered := func(actions []Action) bool {
+				return slices.ContainsFunc(actions, func(a Action) bool { d, is := a.(Deliver); return is && d.Call == second.Call && d.To == next })
+			}
+			early := b.keep(b.Up(next, arrays))
+			_, again := b.send(second, true)
+			early = append(early, again...)
+			early = append(early, b.keep(b.Committed(first.Call))...)
+			if delivered(early) {
+				t.Errorf("delivered before the first is in effect: %v", early)
+			}
+			if late := b.keep(b.Returned(first.Call, nil, now)); !delivered(late) {
+				t.Errorf("not delivered when the first is in effect: %v", late)
+			}
+		})
+	}
+}
