@@ -2,6 +2,7 @@ package crash
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -66,6 +67,9 @@ func (c *crasher) onFrame(f wire.Frame) {
 	c.hand <- struct{}{}
 	defer func() { <-c.hand }()
 	at, armed := c.see(f)
+	if log := c.run.opt.Log; log.Enabled(context.Background(), slog.LevelDebug) {
+		log.Debug(describe(f), "packet", at)
+	}
 	if !armed {
 		return
 	}

@@ -100,6 +100,12 @@ func replyOf(service int) func(wire.Frame) bool {
 	}
 }
 
+// oneway tells a one-way as it leaves its caller's blade.
+func oneway(f wire.Frame) bool {
+	m, ok := message(f)
+	return ok && f.ToSwitch && m.Type == rpcpacket.Oneway
+}
+
 // nodeOf is the address of a service's node: services join in order.
 func nodeOf(service int) netip.Addr { return rackaddr.Node(uint64(service + 1)) }
 
@@ -138,6 +144,7 @@ func TestFigures(t *testing.T) {
 		{"f2, after a nested call", []*Moment{kill("B", true, memoryIs(1, dsmpacket.OpFree, 1))}, 1, 2, 1},
 		{"f3: the callee dies after its reply is logged", []*Moment{kill("B", false, replyToA)}, 1, 1, 1},
 		{"f4: the caller dies before it takes the reply", []*Moment{kill("A", false, replyToA)}, 2, 1, 1},
+		{"a one-way is logged, and hands over what its caller's re-run needs again", []*Moment{kill("A", true, oneway)}, 2, 1, 1},
 		{"nested: the one in the middle dies while the innermost executes", []*Moment{kill("B", true, memoryIs(2, dsmpacket.OpWrite, 1))}, 1, 2, 1},
 		{"both: caller and callee die together", []*Moment{
 			kill("A", true, memoryIs(1, dsmpacket.OpWrite, 1)), kill("B", true, memoryIs(1, dsmpacket.OpWrite, 1)),

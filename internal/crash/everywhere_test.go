@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -20,7 +21,9 @@ import (
 var (
 	flagSeed    = flag.Uint64("crash.seed", 0, "only the program of this seed (0: all)")
 	flagPoint   = flag.String("crash.point", "", "with these crashes only, as a failure prints them; none for no crash")
-	flagNetwork = flag.String("crash.net", "good", "with -crash.point: on this network")
+	flagNetwork = flag.String("crash.net", "", "on this network only (default: on all; with -crash.point: good)")
+	flagEvery   = flag.Bool("crash.every", false, "everything, before and after every packet, instead of random cases")
+	flagFrom    = flag.Uint64("crash.from", 1, "the first seed")
 	flagFor     = flag.Duration("crash.for", 0, "go on with new seeds for so long")
 	flagSeeds   = flag.Int("crash.seeds", 0, "how many seeds (0: what CI runs)")
 	flagCases   = flag.Int("crash.cases", 0, "how many random cases for each seed (0: what CI runs)")
@@ -141,7 +144,7 @@ func TestCrashEverywhere(t *testing.T) {
 		replay(t, sum)
 		return
 	}
-	first, count := uint64(1), seeds
+	first, count := *flagFrom, seeds
 	perSeed := cases
 	if testing.Short() {
 		count, perSeed = shortSeeds, shortCases
@@ -155,7 +158,12 @@ func TestCrashEverywhere(t *testing.T) {
 	if *flagSeed != 0 {
 		first, count = *flagSeed, 1
 	}
-	every := func(seed uint64) bool { return seed <= everySeeds && !testing.Short() || *flagFor > 0 && seed%8 == 0 }
+	every := func(seed uint64) bool {
+		return *flagEvery || seed <= everySeeds && !testing.Short() || *flagFor > 0 && seed%8 == 0
+	}
+	if *flagEvery {
+		perSeed = 0
+	}
 	batch(t, first, count, perSeed, every, sum)
 	for began := time.Now(); time.Since(began) < *flagFor; {
 		first += uint64(count)
@@ -189,7 +197,7 @@ func replay(t *testing.T, sum *tally) {
 		t.Fatal(err)
 	}
 	p, want := program(t, *flagSeed)
-	r := check(t, p, want, *flagSeed, Case{*flagNetwork, cs}, sum)
+	r := check(t, p, want, *flagSeed, Case{cmp.Or(*flagNetwork, "good"), cs}, sum)
 	t.Logf("%d packets, %d crashes, %s of virtual time", r.Packets, r.Crashes, r.Took)
 }
 
@@ -209,6 +217,7 @@ func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 	}
 	failures := 0
 	for _, c := range all {
+		c.Network = cmp.Or(*flagNetwork, c.Network)
 		if r := check(t, p, want, seed, c, sum); len(r.Wrong) > 0 {
 			if failures++; failures == failuresPerSeed {
 				t.Logf("no more of seed %d", seed)

@@ -14,9 +14,7 @@ import (
 
 // judge compares what has happened with what should have.
 func (r *Run) judge(ctx context.Context, want *Expectation) error {
-	if err := r.idle(ctx, "calls are under way", func(s *gatekeeper.Snapshot) bool {
-		return !slices.ContainsFunc(s.Calls, func(c gatekeeper.CallState) bool { return c.Stage != "finished" })
-	}); err != nil {
+	if err := r.idle(ctx, "callers or calls are left", r.atRest); err != nil {
 		return err
 	}
 	if err := r.audit(ctx); err != nil {
@@ -28,6 +26,17 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	r.judgeHistories()
 	r.judgeEffects(want)
 	return r.clean(ctx)
+}
+
+// atRest reports whether nothing can happen any more. A call of a client that has died may
+// be on its way to the Gatekeeper until its node is gone.
+func (r *Run) atRest(s *gatekeeper.Snapshot) bool {
+	for i := range r.p.Clients {
+		if slices.ContainsFunc(s.Nodes, func(n gatekeeper.NodeState) bool { return n.Name == r.p.clientName(i) }) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Calls, func(c gatekeeper.CallState) bool { return c.Stage != "finished" })
 }
 
 // judgeClients compares results.

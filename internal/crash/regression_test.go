@@ -1,0 +1,42 @@
+package crash
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestRegressions runs cases that have failed once. (A change of the generator makes
+// other programs of their seeds; what they have shown has tests of its own, which are
+// named.)
+func TestRegressions(t *testing.T) {
+	sum := new(tally)
+	for _, c := range []struct {
+		seed           uint64
+		network, point string
+	}{
+		// The oracle asked while a dead client's call was on its way.
+		{100185, "good", "33-client0:kill"},
+		// A late copy of a join made a node that nobody was: gatekeeper.TestHeartbeat_Ghosts.
+		{101490, "late", "4+B:kill,10-gk:restart:987ns"},
+		{103978, "late", "17+gk:restart:600ns"},
+		// A new incarnation of a stateful service began a call while the effects of the
+		// one before were not yet final: execution.TestNextWaitsForEffects.
+		{103340, "late", "62+A:kill"},
+		// A re-run did not have what it had handed over by a one-way: execution.TestHandedBack.
+		{107755, "good", "27+A:kill"},
+		// A restarted Gatekeeper handed a result over once more, which had gone on:
+		// execution.TestMovedOnce.
+		{107824, "good", "51-B:cut:3.203171775s,162+gk:restart:550.097714ms"},
+		{107824, "good", "70-A:cut:5.497904438s,89-gk:restart:1.181546579s"},
+		{107528, "good", "33-gk:restart:588.485µs"},
+	} {
+		t.Run(fmt.Sprintf("%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
+			crashes, err := ParseCrashes(c.point)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, want := program(t, c.seed)
+			check(t, p, want, c.seed, Case{c.network, crashes}, sum)
+		})
+	}
+}
