@@ -238,8 +238,12 @@ func (t *Table) admitted(k *call, why *fault.Error) {
 	k.record = &log.Record{
 		Kind: log.KindCall, ID: log.ID(k.id), Time: q.now, Parent: k.parent, Caller: q.caller, Callee: k.at.next(), Packet: q.datagram,
 	}
-	if q.serial && why == nil {
+	switch {
+	case why != nil:
+	case q.serial:
 		k.record.Attempt = unnumbered
+	case t.held(k):
+		k.record.Attempt = withheld
 	}
 	t.number(k)
 	if k.oneway {
@@ -256,18 +260,25 @@ func (t *Table) admitted(k *call, why *fault.Error) {
 	}
 }
 
-// unnumbered is the Attempt of a call of a stateful service that has no number.
-const unnumbered = 1
+// The Attempts of a one-way that waits for its parent's commit: unnumbered if it goes to
+// a stateful service, else withheld. Other calls have 0.
+const (
+	unnumbered = 1
+	withheld   = 2
+)
 
 // number logs a call; for a stateful service with its number. A one-way gets that
-// only when its parent has committed, lest the service's next calls wait for it.
+// only when its parent has committed, lest the service's next calls wait for it, and is
+// then logged once more: it has left.
 func (t *Table) number(k *call) {
-	if k.record.Attempt == unnumbered && !t.held(k) {
+	if t.held(k) {
+		t.put(*k.record)
+		return
+	}
+	if k.record.Attempt == unnumbered {
 		k.order = t.service(k.service).take()
-		k.record.Attempt, k.record.Order = 0, k.order
 	}
+	k.record.Attempt, k.record.Order, k.record.Callee = 0, k.order, k.at.next()
 	t.put(*k.record)
-	if k.record.Attempt != unnumbered {
-		k.record = nil
-	}
+	k.record = nil
 }

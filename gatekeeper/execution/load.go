@@ -115,8 +115,8 @@ func (l *loader) call(r log.Record) error {
 	if p.Flags&packet.FlagSession != 0 {
 		k.session = l.t.session(k.caller, p.Call.Session())
 	}
-	if r.Attempt == unnumbered {
-		k.record = &r
+	if r.Attempt != 0 {
+		k.record, k.incarnation = &r, 0
 	}
 	s := l.t.service(k.service)
 	s.last = max(s.last, k.order)
@@ -137,7 +137,7 @@ func (l *loader) place(k *call, r log.Record) {
 	case k.session != nil:
 		k.session.calls[k] = struct{}{}
 		k.settled = k.id.Sequence() < k.session.floor
-	case e == nil:
+	case e == nil, k.oneway && k.record == nil: // its parent has committed
 		k.settled = true
 	case m != nil && m.settled(&k.header) && !m.committing:
 		k.settled = true // the checkpoint came later

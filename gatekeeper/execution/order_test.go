@@ -7,6 +7,7 @@ import (
 
 	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -83,6 +84,45 @@ func TestHandedBack(t *testing.T) {
 	}
 	if got := b.keep(b.Handed(post.Call)); len(got) != 1 || reflect.TypeOf(got[0]) != reflect.TypeFor[Ack]() {
 		t.Errorf("handed: %v", got)
+	}
+}
+
+// TestLeftOneway: a one-way has left with its parent's commit, and its node fails while a
+// later Gatekeeper repeats that commit. What it has done is rolled back before it runs again.
+func TestLeftOneway(t *testing.T) {
+	for name, serial := range map[string]bool{"of a service with state": true, "of one without": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			m := message(1)
+			b.send(m, false)
+			b.keep(b.Admitted(m.Call, nil))
+			post := packet.Message{Header: packet.Header{
+				Type: packet.Oneway, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
+				CallerIncarnation: 1, Service: arrays + 1,
+			}}
+			other := log.Node{Address: rackaddr.Node(3), Incarnation: 1}
+			b.keep(b.Up(other, arrays+1))
+			_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: server, Callee: other, Serial: serial, Now: now})
+			b.keep(o)
+			b.keep(b.Admitted(post.Call, nil))
+			b.reload() // it has not left
+			b.keep(b.Resume(now))
+			b.keep(b.Up(server, arrays))
+			if got := b.keep(b.Up(other, arrays+1)); len(got) > 0 {
+				t.Errorf("before its parent's commit: %v", got)
+			}
+			m.Type, m.CalleeIncarnation = packet.Reply, 1
+			_, o = b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
+			b.keep(o)
+			b.keep(b.Committed(m.Call))
+			b.keep(b.Returned(m.Call, nil, now))
+			b.reload()
+			b.keep(b.Resume(now))
+			b.keep(b.Fail(other, false, now))
+			if got := b.keep(b.Fenced(other.Address)); !slices.Equal(got, []Action{Rollback{post.Call}}) {
+				t.Errorf("when its node has failed: %v", got)
+			}
+		})
 	}
 }
 

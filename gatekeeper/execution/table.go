@@ -87,7 +87,7 @@ type call struct {
 	discarded   bool // while admitting: its caller is gone
 	session     *session
 	request     *request // while admitting
-	// record is its record while it has no number yet.
+	// record is that of a one-way which has not left.
 	record *log.Record
 }
 
