@@ -3,7 +3,7 @@ package crosstest
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/rpc/internal/fresh"
+	"github.com/bifrost-rack/bifrost/internal/fresh"
 )
 
 func TestGeneratedCodeIsFresh(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/rpc/internal/fresh"
+	"github.com/bifrost-rack/bifrost/internal/fresh"
 )
 
 func TestGeneratedCodeIsFresh(t *testing.T) {

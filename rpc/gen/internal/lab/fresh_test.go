@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/bifrost-rack/bifrost/internal/fresh"
 	"github.com/bifrost-rack/bifrost/rpc/gen"
-	"github.com/bifrost-rack/bifrost/rpc/internal/fresh"
 )
 
 const (
