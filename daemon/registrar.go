@@ -82,7 +82,7 @@ func (r *registrar) read() error {
 	ms := make([]netio.Message, 4)
 	bufs := make([][]byte, len(ms))
 	for i := range bufs {
-		bufs[i] = make([]byte, netio.MaxDatagram)
+		bufs[i] = make([]byte, min(r.blade.Stack.MTU()-netio.Overhead, netio.MaxDatagram))
 	}
 	for {
 		for i := range ms {

@@ -21,7 +21,7 @@ import (
 type chair struct {
 	vacant   chan struct{} // holds a token while nobody sits
 	messages [readBatch]netio.Message
-	buffers  [readBatch][netio.MaxDatagram]byte
+	buffers  [readBatch][]byte // each with room for any datagram
 	places   []transport.Place // where the next messages are expected to belong
 	sitting  sync.WaitGroup    // the client's own goroutines
 }
@@ -29,8 +29,13 @@ type chair struct {
 // readBatch is how many datagrams are read at once: what a window lets come in.
 const readBatch = 4
 
-func newChair() *chair {
+// newChair returns a vacant one, for datagrams of so many bytes.
+func newChair(most int) *chair {
 	c := &chair{vacant: make(chan struct{}, 1), places: make([]transport.Place, 0, readBatch)}
+	all := make([]byte, readBatch*most)
+	for i := range c.buffers {
+		c.buffers[i] = all[i*most : (i+1)*most]
+	}
 	c.vacant <- struct{}{}
 	return c
 }
@@ -170,7 +175,7 @@ func (l *link) prepare(t *transport.Transfer) {
 		if i < len(c.places) {
 			b := c.places[i].Buf
 			m.Buf = c.buffers[i][:packet.HeaderSize]
-			m.More = [netio.MaxMore][]byte{b, c.buffers[i][packet.HeaderSize+min(len(b), netio.MaxDatagram-packet.HeaderSize):]}
+			m.More = [netio.MaxMore][]byte{b, c.buffers[i][min(packet.HeaderSize+len(b), len(c.buffers[i])):]}
 		}
 	}
 }

@@ -50,7 +50,7 @@ func newLink(cfg Config) (*link, error) {
 	}
 	addr := cfg.Address.As16()
 	l := &link{
-		conn: conn, rack: cfg.Rack, start: time.Now(), chair: newChair(), over: make(chan struct{}), alarm: transport.Never,
+		conn: conn, rack: cfg.Rack, start: time.Now(), chair: newChair(min(cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)), over: make(chan struct{}), alarm: transport.Never,
 		endpoint: transport.New(transport.Config{Incarnation: cfg.Incarnation, MaxData: maxData, Window: cfg.Window}),
 		rand:     rand.New(rand.NewPCG(binary.BigEndian.Uint64(addr[8:]), uint64(cfg.Incarnation))),
 	}

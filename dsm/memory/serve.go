@@ -13,10 +13,11 @@ const batch = 8
 // serve answers requests until the endpoint is closed.
 func (s *Server) serve() error {
 	in, out := make([]netio.Message, batch), make([]netio.Message, 0, batch)
-	inBuf, outBuf := make([]byte, batch*netio.MaxDatagram), make([]byte, batch*packet.HeaderSize)
+	most := min(s.cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)
+	inBuf, outBuf := make([]byte, batch*most), make([]byte, batch*packet.HeaderSize)
 	for {
 		for i := range in {
-			in[i] = netio.Message{Buf: inBuf[i*netio.MaxDatagram : (i+1)*netio.MaxDatagram]}
+			in[i] = netio.Message{Buf: inBuf[i*most : (i+1)*most]}
 		}
 		n, err := s.conn.ReadBatch(in)
 		if err != nil {

@@ -14,8 +14,8 @@ type cell[T any] struct {
 	next  int32 // of the free cells
 }
 
-// chunkSize is how many cells are allocated at a time: some hundred KiB of calls.
-const chunkSize = 1 << 12
+// chunkSize is how many cells are allocated at a time: some ten KiB of calls.
+const chunkSize = 1 << 8
 
 // at returns the value at an index, which stays where it is.
 func (s *slab[T]) at(i int32) *T { return &s.cell(i).value }
