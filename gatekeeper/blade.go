@@ -206,13 +206,14 @@ func (c *controller) restarted(b *blade) {
 	c.log.Warn("blade restarted", "blade", b.hello.Blade)
 	c.removeNodes("its daemon has restarted", b.sortedNodes()...)
 	clear(b.joins)
-	b.commands = nil
 	if b.memory() {
 		c.unserve(b)
 		b.missed = missed{}
 		c.dropReclaims(b, b.reclaims)
 		b.reclaims, b.reclaiming = nil, 0
 		c.steps(c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine))
+	} else {
+		b.commands = nil
 	}
 }
 
@@ -237,10 +238,11 @@ func (c *controller) failed(b *blade, why string) {
 	}
 	c.removeNodes(why, b.sortedNodes()...)
 	clear(b.joins)
-	b.commands = nil
 	c.change(nil, u)
 	if b.memory() {
 		c.unserve(b)
+	} else {
+		b.commands = nil
 	}
 	c.act(c.fleet.Lost(b.hello.Blade, why, c.now))
 }

@@ -18,15 +18,15 @@ type command struct {
 	then  func() // nil for none
 }
 
-// commandPatience is for how many heartbeats a blade that reports may leave a
-// command unanswered. By then something is wrong with it, and whatever depends on
-// the command cannot wait.
-const commandPatience = missedHeartbeats
+// commandPatience is for how long a blade that reports may leave a command
+// unanswered, or for as long as it may be silent if that is longer. By then something
+// is wrong with it, and whatever depends on the command cannot wait.
+const commandPatience = 5 * time.Second
 
 // command has a blade do something, and then goes on. What finds no room among the
 // messages under way waits for the blade's next one.
 func (c *controller) command(b *blade, kind control.Kind, body any, then func()) {
-	b.commands = append(b.commands, &command{kind: kind, body: body, then: then, until: c.now.Add(commandPatience * c.cfg.Heartbeat)})
+	b.commands = append(b.commands, &command{kind: kind, body: body, then: then, until: c.now.Add(max(commandPatience, missedHeartbeats*c.cfg.Heartbeat))})
 	c.timers = true
 	c.askCommands(b)
 }

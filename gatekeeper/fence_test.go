@@ -52,7 +52,7 @@ func TestFence_WithoutAnswer(t *testing.T) {
 		s.m1.alloc(s.a, 1, 1)
 		s.m1.unfencing = true
 		s.a.leave()
-		s.beat(commandPatience*time.Second-time.Second, s.b.testBlade, s.c.testBlade, s.m1)
+		s.beat(commandPatience-time.Second, s.b.testBlade, s.c.testBlade, s.m1)
 		if n := len(s.snapshot().Regions); n != 1 {
 			t.Errorf("after some heartbeats there are %d regions", n)
 		}
@@ -61,8 +61,15 @@ func TestFence_WithoutAnswer(t *testing.T) {
 			t.Errorf("the blade reports but does not answer: %d regions", n)
 		}
 
+		answer := func(fences bool) {
+			s.m1.mu.Lock()
+			defer s.m1.mu.Unlock()
+			s.m1.unfencing = !fences
+		}
+		answer(true)
 		s.m1.hello("m1", control.Memory) // it was out of service
 		s.m1.alloc(s.b, 1, 2)
+		answer(false)
 		s.b.leave()
 		pass(missedHeartbeats*time.Second + time.Second) // now it is silent, too
 		if n := len(s.snapshot().Regions); n != 0 {
@@ -86,6 +93,29 @@ func TestFence_MissedByABlade(t *testing.T) {
 			if restart {
 				s.restart()
 			}
+			s.m1.hello("m1", control.Memory)
+			if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.b.address, Incarnation: 1}) {
+				t.Errorf("restart %v: back, and told %+v", restart, got)
+			}
+		})
+	}
+}
+
+// So is one that failed before it had answered: it may not have heard, or may have
+// forgotten.
+func TestFence_UnansweredByABlade(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		inLogged(t, func(s *small) {
+			s.m1.alloc(s.b, 1, 1)
+			s.m1.unfencing = true
+			s.b.leave()
+			s.beat(missedHeartbeats*time.Second+time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade) // m1 is silent
+			if restart {
+				s.restart()
+			}
+			s.m1.mu.Lock()
+			s.m1.unfencing = false
+			s.m1.mu.Unlock()
 			s.m1.hello("m1", control.Memory)
 			if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.b.address, Incarnation: 1}) {
 				t.Errorf("restart %v: back, and told %+v", restart, got)

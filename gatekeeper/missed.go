@@ -20,6 +20,18 @@ type missed struct {
 	Rollbacks []control.ExecutionID `json:"rollbacks,omitempty"`
 }
 
+// add adds what a blade had been told and has not answered.
+func (m *missed) add(commands []*command, rollbacks []*undoErrand) {
+	for _, o := range commands {
+		if f, ok := o.body.(control.Fence); ok {
+			m.Fences = append(m.Fences, f)
+		}
+	}
+	for _, e := range rollbacks {
+		m.Rollbacks = append(m.Rollbacks, e.execution)
+	}
+}
+
 // place is a blade's switch port, and from which address it speaks there.
 type place struct {
 	port uint16

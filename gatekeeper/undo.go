@@ -1,7 +1,9 @@
 package gatekeeper
 
 import (
+	"bytes"
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -135,8 +137,10 @@ func (c *controller) excuse(b *blade) {
 	for _, e := range commits {
 		e.answered()
 	}
+	b.missed.add(b.commands, rollbacks)
+	b.commands = nil
+	c.keepMissed(b)
 	for _, e := range rollbacks {
-		b.missed.Rollbacks = append(b.missed.Rollbacks, e.execution)
 		e.answered()
 	}
 }
@@ -184,6 +188,7 @@ func (c *controller) freeDeferred(id rpc.ID, gone bool, then func()) {
 				}
 			}
 		}
+		slices.SortFunc(regions, func(a, b packet.Region) int { return bytes.Compare(a.Base[:], b.Base[:]) })
 	}
 	left := len(regions)
 	if left == 0 {
@@ -205,10 +210,8 @@ func (c *controller) freeDeferred(id rpc.ID, gone bool, then func()) {
 }
 
 func appendRegion(all []packet.Region, r packet.Region) []packet.Region {
-	for _, o := range all {
-		if o == r {
-			return all
-		}
+	if slices.Contains(all, r) {
+		return all
 	}
 	return append(all, r)
 }
