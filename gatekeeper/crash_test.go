@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
@@ -255,4 +256,89 @@ func (l *life) lose(arm func()) {
 	if s := l.snapshot(); len(s.Nodes) != 2 || len(s.Regions) != 1 {
 		l.t.Errorf("nodes %+v, regions %+v", s.Nodes, s.Regions)
 	}
+}
+
+// TestCrash_AtTheEnd crashes the Gatekeeper before each message in the end of an
+// exactly-once execution that controls a region, which nobody is told of, and has
+// freed another one: whenever that is, neither is left, also if the caller has
+// settled the call by then.
+func TestCrash_AtTheEnd(t *testing.T) {
+	for before := range 3 {
+		for after := before; ; after++ {
+			used := false
+			t.Run(fmt.Sprintf("after=%d,log=%d", after, before), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRack(t)
+					r.settle = synctest.Wait
+					r.disk = new(log.Disk)
+					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
+					r.start(Config{})
+					l := &life{small: newSmall(r), ran: map[rpc.ID]int{}}
+					l.end(func() { r.fuse.arm(after, before) })
+					used = r.fuse.used
+				})
+			})
+			if t.Failed() || !used {
+				break
+			}
+		}
+	}
+}
+
+// end lets an execution of node b end.
+func (l *life) end(arm func()) {
+	m := l.a.exact("Arrays", "add")
+	l.a.call("Arrays", m)
+	call := l.b.message1()
+	for k := range uint64(2) {
+		l.m1.allocatedFor(l.b, packet.Make(rackaddr.DefaultDSMPrefix, 1, (k+1)<<12), m.Call)
+	}
+	l.freeFor(packet.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12), m.Call)
+	arm()
+	l.until("reply", func() bool {
+		l.b.exactReply(l.a, &call)
+		for _, got := range l.a.messages() {
+			if got.Type == rpc.Reply {
+				return true
+			}
+		}
+		l.a.call("Arrays", m)
+		return slices.ContainsFunc(l.a.messages(), func(got rpc.Message) bool { return got.Type == rpc.Reply })
+	})
+	if !l.died() {
+		l.b.call("Nobody", l.b.exact("Nobody", "asks")) // something to crash at
+		l.a.call("Arrays", l.a.exact("Arrays", "add"))  // its floor settles the first
+	}
+	l.fuse.disarm()
+	l.restart()
+	pass(2 * time.Second) // what is sent again has been
+	l.m1.converse()
+	if s := l.snapshot(); len(s.Regions) != 0 {
+		l.t.Errorf("left: %+v", s.Regions)
+	}
+	if len(l.m1.reclaimed) == 0 {
+		l.t.Error("the memory blade still has the region that nobody knows")
+	}
+}
+
+// allocatedFor sends the answer to an allocation of an execution.
+func (b *testBlade) allocatedFor(n *testNode, p packet.Pointer, e rpc.ID) {
+	h := packet.Header{
+		Kind: packet.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096, Incarnation: n.incarnation, Execution: e,
+	}
+	b.send(p.With(packet.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
+	n.memoryAnswers()
+}
+
+// freeFor lets node b free a region on behalf of an execution: the memory blade marks
+// it.
+func (l *life) freeFor(p packet.Pointer, e rpc.ID) {
+	l.b.request++
+	h := packet.Header{Kind: packet.Request, Request: l.b.request, Floor: 1, Incarnation: l.b.incarnation, Execution: e}
+	l.b.send(l.b.address, p.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+	for _, u := range l.m1.take() {
+		h.Kind, h.Status, h.Flags = packet.Reply, fault.OK, h.Flags|packet.FlagDeferred
+		l.m1.send(u.Dst.Addr(), u.Src.Addr(), rackaddr.PortDSM, h.Append(nil))
+	}
+	l.b.memoryAnswers()
 }
