@@ -50,6 +50,15 @@ type StartNode struct {
 	Incarnation uint32
 }
 
+// EmptyNode lets a node finish its calls without getting new ones; then call Emptied.
+// If it Moves, those wait for the next node with its address; otherwise they are
+// others'. StopNode follows, after Config.DrainPatience at the latest if its blade
+// drains.
+type EmptyNode struct {
+	Node  Node
+	Moves bool
+}
+
 // StopNode makes a blade's daemon end a program, by force after Grace.
 type StopNode struct {
 	Blade, Instance string
@@ -87,6 +96,7 @@ func (MemoryLost) action() {}
 func (NodeUp) action()     {}
 func (EndNode) action()    {}
 func (StartNode) action()  {}
+func (EmptyNode) action()  {}
 func (StopNode) action()   {}
 func (SetRoutes) action()  {}
 func (Short) action()      {}

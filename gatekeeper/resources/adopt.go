@@ -44,14 +44,15 @@ func (r *Registry) Adopt(n Node, now time.Time) error {
 func (r *Registry) HasNode(a netip.Addr) bool { return r.nodes[a] != nil }
 
 // GoesOn reports whether a node is to have a successor with its address when it
-// ends: it belongs to a deployment that still wants it.
+// ends: it belongs to a deployment that still wants it, or has calls to finish as far
+// as the registry knows.
 func (r *Registry) GoesOn(a netip.Addr) bool {
 	n := r.nodes[a]
 	if n == nil {
 		return false
 	}
-	_, i := r.instance(n.Instance)
-	return i != nil && i.goesOn()
+	p, i := r.instance(n.Instance)
+	return i != nil && (i.goesOn() || p.owes(i))
 }
 
 // Keeps reports whether an address belongs to a node, or is kept for the next node of
@@ -60,7 +61,7 @@ func (r *Registry) Keeps(a netip.Addr) (kept bool) {
 	if r.nodes[a] != nil {
 		return r.GoesOn(a)
 	}
-	r.eachInstance(func(_ *running, i *Instance) { kept = kept || i.Keep.Address == a && i.goesOn() })
+	r.eachInstance(func(p *running, i *Instance) { kept = kept || i.Keep.Address == a && (i.goesOn() || p.owes(i)) })
 	return kept
 }
 
@@ -103,9 +104,12 @@ func (r *Registry) Programs(blade string, names []string, now time.Time) []Actio
 // Deadline is when Tick has something to do next, silent blades aside; false means
 // not before something else happens.
 func (r *Registry) Deadline(now time.Time) (at time.Time, ok bool) {
-	r.eachInstance(func(_ *running, i *Instance) {
+	r.eachInstance(func(p *running, i *Instance) {
 		due := i.NotBefore
+		until, impatient := r.patience(p, i)
 		switch {
+		case impatient:
+			due = until
 		case i.Status == Starting:
 			due = i.Since.Add(r.cfg.StartTimeout + 1)
 		case i.Status != Waiting || !due.After(now):

@@ -22,6 +22,10 @@ type Config struct {
 	RestartMin, RestartMax time.Duration
 	// StopGrace is what a program gets between SIGTERM and SIGKILL.
 	StopGrace time.Duration
+	// DrainPatience is how long a program may take to finish its calls when its blade
+	// is drained, or its deployment taken back. After that it is stopped; on a draining
+	// blade it is recovered elsewhere, as after a crash.
+	DrainPatience time.Duration
 	// MaxHops is the size of the switch's next_hop table, at most 65535.
 	MaxHops uint16
 	// Policy holds for methods about which nobody said anything.
@@ -31,13 +35,14 @@ type Config struct {
 // DefaultConfig returns the limits of a rack that nobody configured.
 func DefaultConfig() Config {
 	return Config{
-		Heartbeat:    100 * time.Millisecond,
-		Missed:       3,
-		StartTimeout: 30 * time.Second,
-		RestartMin:   100 * time.Millisecond,
-		RestartMax:   10 * time.Second,
-		StopGrace:    5 * time.Second,
-		MaxHops:      4096,
+		Heartbeat:     100 * time.Millisecond,
+		Missed:        3,
+		StartTimeout:  30 * time.Second,
+		RestartMin:    100 * time.Millisecond,
+		RestartMax:    10 * time.Second,
+		StopGrace:     5 * time.Second,
+		DrainPatience: 30 * time.Second,
+		MaxHops:       4096,
 	}
 }
 
@@ -46,9 +51,9 @@ func (c *Config) check() error {
 	switch {
 	case c.Heartbeat <= 0 || c.Missed < 1:
 		return fault.New(fault.BadRequest, "resources", "heartbeat %v, missed %d: both must be positive", c.Heartbeat, c.Missed)
-	case c.StartTimeout <= 0 || c.RestartMin <= 0 || c.RestartMax < c.RestartMin || c.StopGrace < 0:
-		return fault.New(fault.BadRequest, "resources", "start timeout %v, restart %v to %v, grace %v: not usable",
-			c.StartTimeout, c.RestartMin, c.RestartMax, c.StopGrace)
+	case c.StartTimeout <= 0 || c.RestartMin <= 0 || c.RestartMax < c.RestartMin || c.StopGrace < 0 || c.DrainPatience < 0:
+		return fault.New(fault.BadRequest, "resources", "start timeout %v, restart %v to %v, grace %v, patience %v: not usable",
+			c.StartTimeout, c.RestartMin, c.RestartMax, c.StopGrace, c.DrainPatience)
 	case c.MaxHops == 0:
 		return fault.New(fault.BadRequest, "resources", "no hops")
 	}

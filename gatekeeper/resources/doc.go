@@ -6,20 +6,24 @@
 //	hello, heartbeat ─┐                        ┌─▶ BladeUp, BladeDown, MemoryLost
 //	join, export ─────┤                        ├─▶ NodeUp, EndNode ──▶ Ended ─┐
 //	deploy, undeploy ─┼──▶ Registry ──▶ actions┼─▶ StartNode, StopNode        │
+//	                  │                        ├─▶ EmptyNode ──▶ Emptied ─────┤
 //	drain, fail ──────┤        ▲               ├─▶ SetRoutes                  │
 //	tick ─────────────┘        └───────────────┼──────────────────────────────┘
 //	                                           └─▶ Short, Drained, Stray
 //
 // An Action is plain data that says what must become true in the rack; the
 // Gatekeeper turns it into switch rules and control messages, in the order given.
-// Each action may be carried out twice without harm. Only one of them is
-// answered: EndNode, by Ended, once the node is fenced and its rules are gone;
-// until then its address and its hop belong to it, and nothing takes its place.
+// Each action may be carried out twice without harm. Two of them are answered:
+// EndNode, by Ended, once the node is fenced and its rules are gone; until then its
+// address and its hop belong to it, and nothing takes its place. And EmptyNode, by
+// Emptied, once a node that is to be stopped has finished its calls. If such a node
+// ends before that, its instance goes on elsewhere until they are finished.
 //
 // Nodes come about in two ways. A program that somebody starts on a blade joins
 // by itself, and is gone for good when it ends. A deployed program (Spec) is
 // started here: placed on a compute blade, started again when it fails, moved
-// when its blade fails or is drained. Each of its nodes is an Instance:
+// when its blade fails or is drained, emptied before it is stopped. Each of its nodes
+// is an Instance:
 //
 //	Waiting ─ StartNode ─▶ Starting ─ join ─▶ Running ─ crash, blade gone ─▶ Ending
 //	   ▲                      │ failed                                         │

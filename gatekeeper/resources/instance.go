@@ -41,11 +41,13 @@ type Instance struct {
 	// Begun: its daemon runs the program, which has not joined yet.
 	Begun bool `json:"begun,omitempty"`
 	// Retired: it is not wanted any more. Leaving: another one is to take its
-	// place first, because its blade is being drained. Stopped: its daemon was
-	// told to stop it.
-	Retired bool `json:"retired,omitempty"`
-	Leaving bool `json:"leaving,omitempty"`
-	Stopped bool `json:"stopped,omitempty"`
+	// place first, because its blade is being drained. Emptying: since when it gets
+	// no new calls, and finishes those that it has. Stopped: its daemon was told to
+	// stop it.
+	Retired  bool      `json:"retired,omitempty"`
+	Leaving  bool      `json:"leaving,omitempty"`
+	Emptying time.Time `json:"emptying,omitzero"`
+	Stopped  bool      `json:"stopped,omitempty"`
 	// Done: a job has left in an orderly way.
 	Done bool `json:"done,omitempty"`
 	// Next is a blade on which room is kept for it while it is being stopped.
@@ -123,6 +125,14 @@ func (i *Instance) wanted() bool { return !i.Retired && !i.Leaving }
 
 // goesOn reports whether the instance is to have another node after this one.
 func (i *Instance) goesOn() bool { return i.wanted() && !i.Done }
+
+// empties reports whether the instance ends, or has another node, as soon as it has
+// finished its calls.
+func (i *Instance) empties() bool { return !i.Emptying.IsZero() }
+
+// owes reports whether an instance that is not wanted any more has to finish calls: if
+// its node ends before, another one goes on with them.
+func (p *running) owes(i *Instance) bool { return i.empties() && !i.wanted() && !p.app.Removed }
 
 // set changes the status.
 func (i *Instance) set(s InstanceStatus, now time.Time) { i.Status, i.Since, i.Begun = s, now, false }

@@ -45,6 +45,9 @@ func (r *Registry) Join(blade, name string, token uint64, now time.Time) (Node, 
 	}
 	r.nodes[n.Address] = n
 	r.emit(NodeUp{Node: n.clone(), Blade: r.view(b)})
+	if _, i := r.instance(n.Instance); i != nil && i.empties() {
+		r.emptyNode(i)
+	}
 	r.settle(now)
 	return n.clone(), r.flush(), nil
 }
@@ -143,7 +146,7 @@ func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now tim
 	r.version++
 	delete(r.nodes, node)
 	p, i := r.instance(n.Instance)
-	if i != nil && keep && i.goesOn() {
+	if i != nil && keep && (i.goesOn() || p.owes(i)) {
 		i.Keep = Keep{Address: n.Address, Incarnation: n.Incarnation + 1, Hop: n.Hop}
 	} else {
 		r.hops.giveBack(uint16(n.Hop))
@@ -161,10 +164,13 @@ func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now tim
 // next is what becomes of an instance whose node is gone.
 func (r *Registry) next(p *running, i *Instance, now time.Time) {
 	i.Node = netip.Addr{}
+	if !p.owes(i) {
+		i.Emptying = time.Time{} // it was to move, and does; or it is over
+	}
 	switch {
 	case i.Done && !i.Retired:
 		i.set(Finished, now)
-	case !i.goesOn():
+	case !i.goesOn() && !i.Keep.Address.IsValid():
 		r.drop(p, i)
 	default:
 		i.Stopped = false

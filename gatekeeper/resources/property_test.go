@@ -30,6 +30,7 @@ func TestProperties(t *testing.T) {
 			"end":      w.end,
 			"come up":  w.comeUp,
 			"stop":     w.stopOne,
+			"emptied":  w.emptied,
 			"deploy":   w.deploy,
 			"undeploy": w.undeploy,
 			"restart":  w.restart,
@@ -52,13 +53,14 @@ type world struct {
 	down   map[string]bool // blades that do not report
 	ending map[netip.Addr]uint32
 	stops  map[string]bool // instances told to stop
+	empty  map[netip.Addr]uint32
 	seen   map[string]bool // identities handed out
 	routes map[string]map[Prefix]bool
 }
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
-		now: time.Unix(0, 0).UTC(), down: map[string]bool{}, ending: map[netip.Addr]uint32{}, stops: map[string]bool{},
+		now: time.Unix(0, 0).UTC(), down: map[string]bool{}, ending: map[netip.Addr]uint32{}, stops: map[string]bool{}, empty: map[netip.Addr]uint32{},
 		boot: 1, seen: map[string]bool{}, routes: map[string]map[Prefix]bool{},
 	}
 	var err error
@@ -96,6 +98,8 @@ func (w *world) do(t *rapid.T, actions []Action) {
 			w.seen[id] = true
 		case EndNode:
 			w.ending[a.Node.Address] = a.Node.Incarnation
+		case EmptyNode:
+			w.empty[a.Node.Address] = a.Node.Incarnation
 		case StopNode:
 			w.stops[a.Instance] = true
 		case SetRoutes:
@@ -268,6 +272,16 @@ func (w *world) stopOne(t *rapid.T) {
 	}
 }
 
+// emptied answers one EmptyNode.
+func (w *world) emptied(t *rapid.T) {
+	for _, a := range slices.SortedFunc(maps.Keys(w.empty), netip.Addr.Compare) {
+		incarnation := w.empty[a]
+		delete(w.empty, a)
+		w.do(t, w.r.Emptied(a, incarnation, w.now))
+		return
+	}
+}
+
 func (w *world) deploy(t *rapid.T) {
 	k := rapid.IntRange(0, 1).Draw(t, "app")
 	s := Spec{Name: fmt.Sprintf("app%d", k), Programs: []Program{
@@ -325,6 +339,7 @@ func (w *world) recover(t *rapid.T) {
 			delete(w.ending, a)
 			w.do(t, w.r.Ended(a, incarnation, true, w.now))
 		}
+		w.emptied(t)
 		w.stopOne(t)
 		for _, d := range w.r.Deployments() {
 			for _, i := range d.Instances {

@@ -68,6 +68,7 @@ func (r *Registry) Tick(now time.Time) []Action {
 			r.giveUpStart(i, now)
 		}
 	})
+	r.impatient(now)
 	r.settle(now)
 	return r.flush()
 }

@@ -21,7 +21,7 @@ import (
 //	after 1s                      time passes, in heartbeats of all blades in service
 //	silence 1s                    time passes, and no blade reports
 //	join BLADE NAME [token=1]; leave n1 [incarnation=1] [crashed]
-//	ended n1 [incarnation=1] [keep]
+//	ended n1 [incarnation=1] [keep]; emptied n1 [incarnation=1]
 //	export n1 Service[!] method…  ! is stateful
 //	up APP/PROGRAM/NUMBER…        an instance joins and exports what it should
 //	crash APP/PROGRAM/NUMBER      its node crashes and is fenced, keeping its address
@@ -123,6 +123,8 @@ func (k *rack) nodeCommand(name string, o options) (bool, error) {
 		k.print(k.r.Leave(nodeOf(o.arg(0)), uint32(o.num("incarnation", 1)), o.flag("crashed"), "left", k.now), nil)
 	case "ended":
 		k.print(k.r.Ended(nodeOf(o.arg(0)), uint32(o.num("incarnation", 1)), o.flag("keep"), k.now), nil)
+	case "emptied":
+		k.print(k.r.Emptied(nodeOf(o.arg(0)), uint32(o.num("incarnation", 1)), k.now), nil)
 	case "export":
 		var methods []Method
 		for _, m := range o.args[2:] {
@@ -259,7 +261,11 @@ func (k *rack) show(what string, _ options) (bool, error) {
 	case "apps":
 		for _, d := range k.r.Deployments() {
 			for _, i := range d.Instances {
-				fmt.Fprintf(k.out, "%s: %s on %s\n", i.Name, i.Status, i.Blade)
+				state := ""
+				if i.empties() {
+					state = ", emptying"
+				}
+				fmt.Fprintf(k.out, "%s: %s on %s%s\n", i.Name, i.Status, i.Blade, state)
 			}
 			for _, p := range d.Spec.Programs {
 				if spares := d.Spares[p.Name]; len(spares) > 0 {

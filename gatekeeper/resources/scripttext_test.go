@@ -48,6 +48,8 @@ func actionText(a Action) string {
 			s += fmt.Sprintf(" as %s.%d", nodeText(a.Address), a.Incarnation)
 		}
 		return s
+	case EmptyNode:
+		return fmt.Sprintf("empty: %s.%d %s on %s, moves %t", nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Blade, a.Moves)
 	case StopNode:
 		return fmt.Sprintf("stop: %s on %s within %v", a.Instance, a.Blade, a.Grace)
 	case SetRoutes:

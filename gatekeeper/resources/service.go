@@ -67,6 +67,12 @@ func (r *Registry) Export(node netip.Addr, incarnation uint32, name string, stat
 	if err := r.checkService(op, n, name, stateful); err != nil {
 		return nil, err
 	}
+	if _, i := r.instance(n.Instance); i != nil && i.empties() {
+		n.offer(name)
+		r.version++
+		r.settle(now)
+		return r.flush(), nil // it finishes its calls, and gets no others
+	}
 	hash := ServiceHash(name)
 	s := r.services[hash]
 	if s == nil {
@@ -74,10 +80,7 @@ func (r *Registry) Export(node netip.Addr, incarnation uint32, name string, stat
 		r.services[hash] = s
 	}
 	s.stateful = stateful
-	if !slices.Contains(n.Services, name) {
-		n.Services = append(n.Services, name)
-		slices.Sort(n.Services)
-	}
+	n.offer(name)
 	for w, m := range wire {
 		s.add(w, m, node)
 	}
@@ -90,6 +93,14 @@ func (r *Registry) Export(node netip.Addr, incarnation uint32, name string, stat
 	r.version++
 	r.settle(now)
 	return r.flush(), nil
+}
+
+// offer notes that a node has a service.
+func (n *Node) offer(service string) {
+	if !slices.Contains(n.Services, service) {
+		n.Services = append(n.Services, service)
+		slices.Sort(n.Services)
+	}
 }
 
 // checkExport returns the methods by their wire form.

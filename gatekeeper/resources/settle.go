@@ -2,6 +2,7 @@ package resources
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -25,7 +26,7 @@ func (r *Registry) settleApp(s *survey, a *deployment, now time.Time) {
 		r.evacuate(s, p, now)
 		r.adjust(p, now)
 		r.start(s, p, now)
-		r.relieve(p)
+		r.relieve(p, now)
 		r.reserve(s, p)
 		r.tellShort(p, now)
 	}
@@ -39,29 +40,30 @@ func (a *deployment) empty() bool {
 	return !slices.ContainsFunc(a.Programs, func(p *running) bool { return len(p.Instances) > 0 })
 }
 
-// evacuate makes nodes on draining blades leave. A stateless one waits for its
-// successor (relieve); a stateful one, of which there can be only one, is
-// stopped as soon as there is room elsewhere, which is kept for it.
+// evacuate makes nodes on draining blades leave. One that others can stand in for
+// waits for its successor (relieve); another one, of which there can be only one, is
+// emptied as soon as there is room elsewhere, which is kept for it.
 func (r *Registry) evacuate(s *survey, p *running, now time.Time) {
 	for _, i := range slices.Clone(p.Instances) {
 		b := r.blades[i.Blade]
 		draining := b != nil && b.up() && b.Mark == Draining
 		switch {
-		case i.Stopped || i.Retired || i.Done:
-		case !draining:
-			i.Leaving = false
-		case i.Status == Starting:
+		case i.Stopped || i.Done:
+		case draining && i.Status == Starting:
 			r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
 			i.set(Waiting, now)
+		case i.empties() || i.Retired:
+		case !draining:
+			i.Leaving = false
 		case i.Status != Running:
-		case !p.spec.stateful():
+		case !p.spec.moves():
 			i.Leaving = true
 		default:
 			if m, ok := s.choose(p, i); ok {
 				p.unreserve(m)
 				i.Next = m.blade.Name
 				s.host(i.Next, p.spec)
-				r.stop(i)
+				r.empty(i, now)
 			}
 		}
 	}
@@ -83,39 +85,53 @@ func (r *Registry) adjust(p *running, now time.Time) {
 		p.add(now)
 	}
 	for ; count > want; count-- {
-		r.retire(p, p.surplus())
+		r.retire(p, p.surplus(), now)
 	}
 	if p.app.Removed {
 		for _, i := range slices.Clone(p.Instances) {
-			if i.Leaving && !i.Retired {
-				r.retire(p, i)
+			if i.Leaving && !i.Retired || i.Status == Waiting || i.Status == Starting {
+				r.retire(p, i, now)
 			}
 		}
 	}
 }
 
-// surplus is the instance that is missed least: one without a node, else the
-// newest.
+// surplus is the instance that is missed least: one that never had a node, else the
+// newest that runs, else one that comes back from a failure, for which calls may wait.
 func (p *running) surplus() (least *Instance) {
+	rank := func(i *Instance) int {
+		switch {
+		case i.Status == Running:
+			return 1
+		case i.Keep.Address.IsValid() || i.Status == Ending:
+			return 2
+		}
+		return 0
+	}
 	for _, i := range p.Instances {
-		if i.wanted() && (least == nil || i.Status != Running || least.Status == Running) {
+		if i.wanted() && (least == nil || rank(i) <= rank(least)) {
 			least = i
 		}
 	}
 	return least
 }
 
-// retire ends an instance that is not wanted any more.
-func (r *Registry) retire(p *running, i *Instance) {
+// retire ends an instance that is not wanted any more. One that has to finish calls
+// does that first, also if its node has failed.
+func (r *Registry) retire(p *running, i *Instance, now time.Time) {
 	i.Retired = true
-	switch i.Status {
-	case Waiting, Finished:
-		r.drop(p, i)
-	case Starting:
+	switch {
+	case i.Status == Running:
+		r.empty(i, now)
+	case i.Status == Ending, i.Keep.Address.IsValid() && !p.app.Removed:
+		if !i.empties() {
+			i.Emptying = now
+		}
+	case i.Status == Starting:
 		r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
 		r.drop(p, i)
-	case Running:
-		r.stop(i)
+	default:
+		r.drop(p, i)
 	}
 }
 
@@ -128,16 +144,65 @@ func (r *Registry) drop(p *running, i *Instance) {
 	r.version++
 }
 
-// stop tells a running instance's daemon to stop it, after its routes are gone.
-func (r *Registry) stop(i *Instance) {
-	if i.Stopped {
+// empty lets a running instance finish its calls, without new ones.
+func (r *Registry) empty(i *Instance, now time.Time) {
+	if i.empties() || i.Stopped {
 		return
 	}
-	i.Stopped = true
+	i.Emptying = now
+	r.emptyNode(i)
+}
+
+func (r *Registry) emptyNode(i *Instance) {
 	if n := r.nodes[i.Node]; n != nil {
 		r.withdraw(n)
+		r.emit(EmptyNode{Node: n.clone(), Moves: i.goesOn()})
 	}
+}
+
+// Emptied answers EmptyNode: the node has finished its calls.
+func (r *Registry) Emptied(node netip.Addr, incarnation uint32, now time.Time) []Action {
+	n := r.nodes[node]
+	if n == nil || n.Incarnation != incarnation || n.Ending {
+		return nil
+	}
+	if _, i := r.instance(n.Instance); i != nil && i.empties() && !i.Stopped {
+		i.Emptying = time.Time{}
+		r.stop(i)
+		r.settle(now)
+	}
+	return r.flush()
+}
+
+// stop tells a running instance's daemon to stop it.
+func (r *Registry) stop(i *Instance) {
+	i.Stopped = true
 	r.emit(StopNode{Blade: i.Blade, Instance: i.Name, Grace: r.cfg.StopGrace})
+}
+
+// impatient stops the instances that have not finished their calls in time, if there
+// is somebody who waits for that: a blade that drains, or a deployment that was taken
+// back.
+func (r *Registry) impatient(now time.Time) {
+	r.eachInstance(func(p *running, i *Instance) {
+		if due, ok := r.patience(p, i); ok && !now.Before(due) {
+			r.stop(i)
+		}
+	})
+}
+
+// patience is until when a running instance may finish its calls; false for as long as
+// that takes.
+func (r *Registry) patience(p *running, i *Instance) (until time.Time, ok bool) {
+	b := r.blades[i.Blade]
+	if i.Status != Running || i.Stopped || !i.empties() || !p.app.Removed && (b == nil || b.Mark != Draining) {
+		return until, false
+	}
+	since := i.Emptying
+	if i.Since.After(since) {
+		since = i.Since // it goes on with the calls of a node that has failed
+	}
+	return since.Add(r.cfg.DrainPatience), true
 }
 
 // start places what waits and may be started.
@@ -167,8 +232,8 @@ func (p *running) startNode(i *Instance) StartNode {
 	}
 }
 
-// relieve stops instances on draining blades whose successors are ready.
-func (r *Registry) relieve(p *running) {
+// relieve empties instances on draining blades whose successors are ready.
+func (r *Registry) relieve(p *running, now time.Time) {
 	ready := 0
 	for _, i := range p.Instances {
 		if i.wanted() && r.ready(p, i) {
@@ -176,19 +241,25 @@ func (r *Registry) relieve(p *running) {
 		}
 	}
 	for _, i := range p.Instances {
-		if i.Leaving && !i.Stopped && i.Status == Running {
+		if i.leaves() {
 			if ready+p.leaving() <= p.spec.Nodes {
 				return
 			}
-			r.stop(i)
+			r.empty(i, now)
 		}
 	}
 }
 
-// leaving counts the instances that still run on draining blades.
+// leaves reports whether the instance serves on a draining blade until its successor
+// does.
+func (i *Instance) leaves() bool {
+	return i.Leaving && !i.empties() && !i.Stopped && i.Status == Running
+}
+
+// leaving counts the instances that still serve on draining blades.
 func (p *running) leaving() (count int) {
 	for _, i := range p.Instances {
-		if i.Leaving && !i.Stopped && i.Status == Running {
+		if i.leaves() {
 			count++
 		}
 	}

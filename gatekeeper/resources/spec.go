@@ -164,6 +164,10 @@ func (p *Program) stateful() bool {
 	return slices.ContainsFunc(p.Services, func(s ServiceSpec) bool { return s.Stateful })
 }
 
+// moves reports whether a node of the program keeps its address when its blade is
+// drained: nobody else can stand in for one that has state, or calls only.
+func (p *Program) moves() bool { return len(p.Services) == 0 || p.stateful() }
+
 // sameWork reports whether q runs the same as p: only numbers of nodes, blades
 // and policies differ.
 func (p *Program) sameWork(q *Program) bool {

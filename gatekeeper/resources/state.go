@@ -231,6 +231,8 @@ func (r *Registry) Resume(now time.Time) []Action {
 			r.emit(p.startNode(i))
 		case i.Status == Running && i.Stopped:
 			r.emit(StopNode{Blade: i.Blade, Instance: i.Name, Grace: r.cfg.StopGrace})
+		case i.Status == Running && i.empties():
+			r.emptyNode(i)
 		}
 	})
 	for _, n := range r.Nodes("") {
