@@ -88,8 +88,8 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
-	if why == nil && c.park(h, m) {
-		return
+	if why == moving || why == nil && c.park(h, m) {
+		return // it will be sent again, or is judged later
 	}
 	if why == nil && len(n.calls) >= maxNodeCalls {
 		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, len(n.calls))
@@ -118,8 +118,13 @@ func (c *controller) choose(h *held, m *rpc.Header) (*node, *fault.Error) {
 	}
 	n := s.route(m.Method, m.Call)
 	switch {
-	case n == nil && s.awaited(m.Method, m.Call) != nil:
+	case n == nil && s.waits(m.Method, m.Call) != nil:
+		if s.waits(m.Method, m.Call).moves {
+			return nil, moving
+		}
 		return nil, fault.New(fault.Unavailable, "call", "the node of service %s has failed, and is not back yet", s.name)
+	case n == nil && s.has(m.Method):
+		return nil, fault.New(fault.Unavailable, "call", "the nodes of service %s are being stopped", s.name)
 	case n == nil:
 		return nil, fault.New(fault.NoSuchMethod, "call", "service %s has no method %q", s.name, m.Method)
 	case m.CalleeIncarnation != 0 && m.CalleeIncarnation != n.incarnation:

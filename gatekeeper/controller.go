@@ -51,6 +51,7 @@ type controller struct {
 	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
 	beginnings map[rpc.ID]beginning // durable mains that wait
 	deferred   map[rpc.ID][]packet.Region
+	emptying   []*emptying     // nodes that are stopped when they have finished their calls
 	resumed    map[rpc.ID]bool // calls whose results may have been handed over before a restart
 	holdings   holdings        // on whose behalf regions are controlled
 	servers    []*blade        // memory blades in service, by address

@@ -93,15 +93,15 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 }
 
 // chooseExact finds the callee of an exactly-once call. If all that served the
-// method have failed and are to come back, it is one of these: the call waits.
+// method have failed and are to come back, or move, it is one of these: the call waits.
 func (c *controller) chooseExact(h *held, m *rpc.Header) (*node, *fault.Error) {
 	n, why := c.choose(h, m)
 	if why == nil {
 		return n, nil
 	}
 	if s := c.services[h.dst]; s != nil {
-		if n := s.awaited(m.Method, m.Call); n != nil {
-			return n, nil
+		if x := s.waits(m.Method, m.Call); x != nil {
+			return x.node, nil
 		}
 	}
 	return nil, why

@@ -102,6 +102,8 @@ type exportRecord struct {
 	Order    uint64           `json:"order"`
 	// Away: the node has failed, and its next incarnation has not exported it yet.
 	Away bool `json:"away,omitempty"`
+	// Moves: the node is on its way to another blade.
+	Moves bool `json:"moves,omitempty"`
 }
 
 func (c *controller) keepNode(n *node) {
@@ -114,7 +116,7 @@ func (c *controller) keepNode(n *node) {
 		methods := slices.SortedFunc(maps.Values(x.methods), func(a, b control.Method) int {
 			return slices.Compare([]byte(a.Name), []byte(b.Name))
 		})
-		r.Exports = append(r.Exports, exportRecord{c.services[a].name, methods, x.stateful, x.order, x.away})
+		r.Exports = append(r.Exports, exportRecord{c.services[a].name, methods, x.stateful, x.order, x.away, x.moves})
 	}
 	c.putData(log.Record{Kind: log.KindNode, ID: log.AddrID(n.address), Callee: log.Node{Address: n.address, Incarnation: n.incarnation}}, r)
 }

@@ -28,6 +28,8 @@ type node struct {
 	instance    string              // of a deployment, "" for none
 	writes      bool                // it has had control of a region
 	why         string              // it has ended
+	empties     bool                // it gets no new calls, and is stopped when it has none
+	moves       bool                // and goes on elsewhere then
 	states      []uint64            // services of a deployment that has been taken back, whose states go with it
 	farewell    func()              // called when its identity is gone
 	allocs      map[allocKey]*allocs
@@ -58,11 +60,13 @@ func (c *controller) join(p *port, m control.Message) error {
 		if len(c.nodes) >= maxNodes {
 			return fault.New(fault.Overloaded, "join", "the rack has %d nodes already", len(c.nodes))
 		}
-		place, err := c.placeNode(b, &j)
+		place, actions, err := c.placeNode(b, &j)
 		if err != nil {
+			c.act(actions)
 			return err
 		}
 		n = c.newNode(b, &j, place)
+		c.act(actions)
 	}
 	var u phase
 	u = append(u, c.base.want(identityEntry(p.num, host(n.address), false))...)

@@ -78,17 +78,15 @@ func (c *controller) adopt(n *node) {
 }
 
 // placeNode registers a node that joins, and refuses one that has no place on its
-// blade. It gets the next number.
-func (c *controller) placeNode(b *blade, j *control.Join) (resources.Node, error) {
+// blade. It gets the next number. The actions are for when it is a node.
+func (c *controller) placeNode(b *blade, j *control.Join) (resources.Node, []resources.Action, error) {
 	c.placed(b)
 	name := j.Instance
 	if name == "" { // names with a slash are for programs that were deployed
 		name = strings.ReplaceAll(j.Name, "/", "_")
 	}
 	c.fleet.Numbered(c.lastNode)
-	n, actions, err := c.fleet.Join(b.hello.Blade, name, j.Token, c.now)
-	c.act(actions)
-	return n, err
+	return c.fleet.Join(b.hello.Blade, name, j.Token, c.now)
 }
 
 // placeService registers what a node exports.
@@ -136,6 +134,8 @@ func (c *controller) act(actions []resources.Action) {
 			}
 		case resources.StartNode:
 			c.startProgram(a)
+		case resources.EmptyNode:
+			c.emptyNode(a)
 		case resources.StopNode:
 			c.stopProgram(a)
 		case resources.Short:
@@ -181,15 +181,7 @@ func (c *controller) stopProgram(a resources.StopNode) {
 	if b == nil || !b.alive() {
 		return // its nodes have ended with it
 	}
-	stop := control.Stop{Name: a.Instance, GraceMS: int(a.Grace.Milliseconds())}
-	err := c.ask(b.port, control.KindStop, stop, func(m control.Message) {
-		if m.Status != fault.OK {
-			c.log.Error("program does not stop", "program", a.Instance, "error", fault.Remote(m.Status, "stop", "%s", m.Body))
-		}
-	})
-	if err != nil {
-		c.log.Error("cannot ask a blade to stop a program", "program", a.Instance, "error", err)
-	}
+	c.command(b, control.KindStop, control.Stop{Name: a.Instance, GraceMS: int(a.Grace.Milliseconds())}, nil)
 }
 
 // short tells people that a deployment lacks blades, or no longer does.

@@ -64,7 +64,7 @@ func (c *controller) removeNodes(why string, nodes ...*node) {
 			why = "it shares the fate of " + nodes[0].address.String()
 		}
 		c.fall(n, why)
-		failures = append(failures, recovery.Failure{Node: n.logged(), Gone: !c.fleet.GoesOn(n.address), Cause: why})
+		failures = append(failures, recovery.Failure{Node: n.logged(), Gone: !c.goesOn(n), Cause: why})
 	}
 	for _, f := range failures {
 		c.keepNode(c.fallen[f.Node.Address]) // as one that is to be brought back, or cleaned up after

@@ -72,7 +72,7 @@ func (c *controller) heldNoRoute(h *held) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
-	if why == nil && c.park(h, &m) {
+	if why == moving || why == nil && c.park(h, &m) {
 		return
 	}
 	if why == nil {

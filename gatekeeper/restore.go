@@ -188,7 +188,7 @@ func (c *controller) restoreExport(n *node, e exportRecord) error {
 			return err
 		}
 	}
-	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone}
+	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone, moves: e.Moves}
 	n.exports[s.address] = x
 	s.exports = append(s.exports, x)
 	c.lastExport = max(c.lastExport, e.Order)

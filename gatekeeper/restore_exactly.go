@@ -84,7 +84,7 @@ func (c *controller) resumeCores() {
 	}
 	for _, n := range c.sortedFallen() {
 		if !slices.ContainsFunc(known, func(f recovery.Failure) bool { return f.Node.Address == n.address }) {
-			c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: n.logged(), Gone: !c.fleet.GoesOn(n.address), Cause: n.why}))
+			c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: n.logged(), Gone: !c.goesOn(n), Cause: n.why}))
 		}
 	}
 	c.giveUpFallen()
@@ -99,6 +99,9 @@ func (c *controller) resumeCores() {
 				if !n.exports[s].away {
 					c.up(n, s)
 				}
+			}
+			if n.empties && n.moves {
+				c.table.Empty(n.logged())
 			}
 		}
 	}

@@ -26,7 +26,11 @@ type exported struct {
 	stateful bool
 	order    uint64 // of its arrival
 	away     bool   // the node has failed, and its next incarnation has not exported it yet
+	moves    bool   // the node finishes its calls; the next ones are for its next incarnation
 }
+
+// serves reports whether the node takes new calls.
+func (x *exported) serves() bool { return !x.away && !x.node.empties }
 
 // routeKey is a row of rpc_route within a service.
 type routeKey struct {
@@ -62,7 +66,7 @@ func (c *controller) export(p *port, m control.Message) error {
 		n.exports[s.address] = x
 		s.exports = append(s.exports, x)
 	}
-	x.methods, x.stateful, x.away = methods, e.Stateful, false
+	x.methods, x.stateful, x.away, x.moves = methods, e.Stateful, false, false
 	c.keepNode(n)
 	c.change(func(err error) {
 		if err != nil {
@@ -171,7 +175,7 @@ func (s *service) serving() map[rpc.Method][]*node {
 	out := map[rpc.Method][]*node{}
 	for _, x := range s.exports {
 		for m := range x.methods {
-			if x.away {
+			if !x.serves() {
 				continue
 			}
 			out[m] = append(out[m], x.node)
@@ -189,20 +193,6 @@ func (s *service) route(method rpc.Method, id rpc.ID) *node {
 		}
 	}
 	return nil
-}
-
-// awaited finds a node that has failed, serves the method, and is to come back.
-func (s *service) awaited(method rpc.Method, id rpc.ID) *node {
-	var all []*node
-	for _, x := range s.exports {
-		if _, ok := x.methods[method]; ok && x.away {
-			all = append(all, x.node)
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all[int(id[len(id)-1])%len(all)]
 }
 
 // spreads splits the values 0 to 255 evenly among n nodes, and each share into

@@ -25,6 +25,7 @@ func (c *controller) tick() {
 	c.act(c.fleet.Tick(c.now))
 	c.resume()
 	c.giveUpFallen()
+	c.emptied()
 	c.giveUpParents()
 	c.graph.Expire(c.now.Add(-looseAge))
 }
@@ -67,6 +68,11 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 			if b.alive() {
 				earliest(m.until)
 			}
+		}
+	}
+	for _, e := range c.emptying {
+		if c.connected {
+			earliest(e.next)
 		}
 	}
 	if !c.lastAgain.IsZero() {

@@ -16,7 +16,7 @@ func (t *Table) held(k *call) bool {
 // stateful service wait for those before them; if their node is in the incarnation that
 // runs these, it knows the order itself.
 func (t *Table) deliverable(k *call) bool {
-	if k.stage != running || k.cut || t.held(k) || !k.at.up[k.service] {
+	if k.stage != running || k.cut || t.held(k) || !k.at.up[k.service] || k.at.empties && !k.sent {
 		return false
 	}
 	if k.order > 0 && k.at.cuts > 0 {

@@ -22,6 +22,29 @@ func (t *Table) Up(id log.Node, service uint64) Output {
 	return t.take()
 }
 
+// Empty says that a node's present incarnation is to end when it has finished the calls
+// that it has got: those that it has not wait for its next one.
+func (t *Table) Empty(id log.Node) {
+	if n := t.node(id.Address); id.Incarnation > n.dead && !n.gone {
+		n.empties = true
+	}
+}
+
+// Busy reports whether a node has calls to finish: those that it has got, if it
+// empties, else all that are logged for it.
+func (t *Table) Busy(a netip.Addr) bool {
+	n := t.nodes[a]
+	if n == nil {
+		return false
+	}
+	for k := range n.calls {
+		if !n.empties || k.sent {
+			return true
+		}
+	}
+	return false
+}
+
 func (t *Table) releaseAll(n *node) {
 	for _, k := range sorted(n.calls) {
 		t.release(k)
@@ -41,6 +64,7 @@ func (t *Table) Fail(id log.Node, gone bool, now time.Time) Output {
 	default:
 		n.dead, n.incarnation, n.fenced = id.Incarnation, 0, false
 		clear(n.up)
+		n.empties = false
 		t.discard(n)
 		t.cutAll(n, now)
 		t.touch(n)

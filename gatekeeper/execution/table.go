@@ -98,6 +98,7 @@ type node struct {
 	dead        uint32 // all up to this one have failed
 	gone        bool   // there will be no other
 	fenced      bool   // nothing of the dead ones can happen any more
+	empties     bool   // the present one gets no more calls
 	up          map[uint64]bool
 	cuts        int                // executions that are cut
 	calls       map[*call]struct{} // to it, not done

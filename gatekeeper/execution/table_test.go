@@ -342,3 +342,56 @@ func TestDiscarded(t *testing.T) {
 		t.Errorf("after that: %s", v)
 	}
 }
+
+// A node that is to be stopped finishes the calls that it has got, and they can be
+// sent to it again; the next ones wait for its next incarnation, in their order.
+func TestEmpty(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		b := newBench(t)
+		first, second := message(1), message(2)
+		b.send(first, true)
+		b.keep(b.Admitted(first.Call, nil))
+		b.Empty(server)
+		b.send(second, true)
+		if got := b.keep(b.Admitted(second.Call, nil)); len(got) != 0 {
+			t.Errorf("a call to a node that empties: %v", got)
+		}
+		if v, got := b.send(first, true); v != Running || len(got) != 1 {
+			t.Errorf("sent again: %s, %v", v, got)
+		}
+		if v, got := b.send(second, true); v != Waiting || len(got) != 0 {
+			t.Errorf("sent again: %s, %v", v, got)
+		}
+		if !b.Busy(server.Address) {
+			t.Error("it has a call, and is not busy")
+		}
+		answer := first
+		answer.Type, answer.CalleeIncarnation = packet.Reply, 1
+		_, o := b.Reply(Response{Message: &answer, Datagram: answer.Append(nil), Callee: server, Now: now})
+		b.keep(o)
+		b.keep(b.Committed(first.Call))
+		if !b.Busy(server.Address) {
+			t.Error("its last answer is on its way, and it is not busy")
+		}
+		b.keep(b.Returned(first.Call, nil, now))
+		if b.Busy(server.Address) {
+			t.Error("it has finished its calls, and is busy")
+		}
+		b.keep(b.Leave(server))
+		b.keep(b.Fail(server, false, now))
+		if restart {
+			b.reload()
+			b.keep(b.Resume(now))
+			b.keep(b.Fail(server, false, now))
+		}
+		b.keep(b.Fenced(server.Address))
+		next := log.Node{Address: server.Address, Incarnation: 2}
+		got := b.keep(b.Up(next, arrays))
+		if len(got) != 1 || got[0].(Deliver).Call != second.Call || got[0].(Deliver).Attempt != 0 || got[0].(Deliver).Order != 2 {
+			t.Errorf("restart %v: its next incarnation gets %v", restart, got)
+		}
+		if !b.Busy(server.Address) {
+			t.Error("it has a call to finish, and is not busy")
+		}
+	}
+}
