@@ -137,7 +137,7 @@ func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
 	}
 	switch msg.Kind {
 	case control.KindFence:
-		return nil, command(msg, s.Fence)
+		return query(msg, s.Fence)
 	case control.KindReclaim:
 		return nil, command(msg, s.Reclaim)
 	case control.KindCommit:

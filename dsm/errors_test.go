@@ -149,7 +149,8 @@ func TestIncarnationsAndFences(t *testing.T) {
 	want(t, err, fault.Stale, true)
 	must(t, old.Close())
 
-	must(t, r.memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 5}))
+	_, err = r.memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 5})
+	must(t, err)
 	fenced := r.client(1, 5)
 	_, err = fenced.Read(ctx, p, b)
 	want(t, err, fault.Stale, true)

@@ -34,7 +34,8 @@ func (r *rack) commit(id [16]byte) {
 // crash does what the Gatekeeper does when a node has died: fence, roll back.
 func (r *rack) crash(node uint64, incarnation uint32, id [16]byte) {
 	for _, m := range r.memories {
-		must(r.t, m.Fence(control.Fence{Node: rackaddr.Node(node), Incarnation: incarnation}))
+		_, err := m.Fence(control.Fence{Node: rackaddr.Node(node), Incarnation: incarnation})
+		must(r.t, err)
 		must(r.t, m.Rollback(control.Rollback{Executions: []control.ExecutionID{id}}))
 	}
 }

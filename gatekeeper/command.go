@@ -15,7 +15,7 @@ type command struct {
 	body  any
 	until time.Time // the blade has failed if it has not answered by then
 	asked bool
-	then  func() // nil for none
+	then  func(reply control.Message) // nil for none
 }
 
 // commandPatience is for how long a blade that reports may leave a command
@@ -25,7 +25,7 @@ const commandPatience = 5 * time.Second
 
 // command has a blade do something, and then goes on. What finds no room among the
 // messages under way waits for the blade's next one.
-func (c *controller) command(b *blade, kind control.Kind, body any, then func()) {
+func (c *controller) command(b *blade, kind control.Kind, body any, then func(control.Message)) {
 	b.commands = append(b.commands, &command{kind: kind, body: body, then: then, until: c.now.Add(max(commandPatience, missedHeartbeats*c.cfg.Heartbeat))})
 	c.timers = true
 	c.askCommands(b)
@@ -52,7 +52,7 @@ func (c *controller) askCommands(b *blade) {
 				c.log.Error("a blade does not obey", "blade", b.hello.Blade, "command", m.kind, "error", fault.Remote(reply.Status, m.kind.String(), "%s", reply.Body))
 			}
 			if m.then != nil {
-				m.then()
+				m.then(reply)
 			}
 			c.askCommands(b)
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // fences returns what a memory blade was told to fence.
@@ -119,6 +120,33 @@ func TestFence_UnansweredByABlade(t *testing.T) {
 			s.m1.hello("m1", control.Memory)
 			if got := s.m1.fences(); len(got) != 1 || got[0] != (control.Fence{Node: s.b.address, Incarnation: 1}) {
 				t.Errorf("restart %v: back, and told %+v", restart, got)
+			}
+		})
+	}
+}
+
+// A memory blade's answer to a fence names regions that the node may not have heard of.
+// Those that nobody else has heard of either are freed, also when the blade was out of
+// service and is told later.
+func TestFence_UnsettledAllocations(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		inLogged(t, func(s *small) {
+			known := s.m1.alloc(s.a, 1, 1)
+			lost := packet.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12)
+			for _, p := range []packet.Pointer{known, lost} {
+				s.m1.unsettled.Regions = append(s.m1.unsettled.Regions, control.RegionID{Offset: p.Offset(), Class: 12, Owner: s.b.address})
+			}
+			if late {
+				s.beat(missedHeartbeats*time.Second+time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade) // m1 is silent
+			}
+			s.b.leave()
+			if late {
+				s.m1.hello("m1", control.Memory)
+			}
+			s.m1.converse()
+			s.m1.expectReclaimed("what nobody has heard of", lost.Offset())
+			if may := s.a.may(s.m1, known); may != "read+write" {
+				t.Errorf("the owner of a known region may %s", may)
 			}
 		})
 	}

@@ -34,6 +34,7 @@ type testBlade struct {
 
 	unfencing bool            // it answers no fences
 	fenced    []control.Fence // what it was told, under mu
+	unsettled control.Fenced  // what it answers to that
 	undoing   bool            // it answers no commits and rollbacks
 	undone    []control.Kind  // commits and rollbacks that it was told
 
@@ -86,8 +87,10 @@ func (b *testBlade) obey(f []byte) bool {
 	if err != nil || m.Reply {
 		return false
 	}
+	var body []byte
 	switch m.Kind {
 	case control.KindFence:
+		body, _ = json.Marshal(b.unsettled)
 		if b.unfencing {
 			return true
 		}
@@ -104,7 +107,7 @@ func (b *testBlade) obey(f []byte) bool {
 	default:
 		return false
 	}
-	m.Reply, m.Floor, m.Body = true, 0, nil
+	m.Reply, m.Floor, m.Body = true, 0, body
 	answer := frame.UDP6{
 		SrcMAC: b.mac, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1}, Src: u.Dst, Dst: u.Src, Payload: m.Append(nil),
 	}.Append(nil)

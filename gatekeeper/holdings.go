@@ -79,6 +79,7 @@ func (c *controller) holdAll(pointers []packet.Pointer, e rpc.ID) {
 // endHoldings frees what an execution controls at its end, or leaves it to the
 // node's service if that has state.
 func (c *controller) endHoldings(e rpc.ID, at netip.Addr, keep bool) {
+	c.endUnclaimed(e)
 	for _, r := range c.holdings.end(e) {
 		if v, ok := c.leases.Find(r.Base); !ok || v.Region != r || v.Controller != at {
 			continue

@@ -49,13 +49,10 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 	}
 	n := c.nodes[h.dst]
 	switch _, known := c.leases.Find(r.Base); {
-	case n == nil && c.fallen[h.dst] == nil && !known:
-		c.reclaim([]packet.Region{r}) // nobody can take it any more
-		return
-	case n == nil || m.Incarnation != n.incarnation: // of one that has failed: a re-run asks for the region again
+	case n == nil || m.Incarnation != n.incarnation: // of one that has ended: a re-run asks for the region again
 		c.count.Late++
-		if execution := rpc.ID(m.Execution); execution.IsZero() && !known {
-			c.reclaim([]packet.Region{r})
+		if !known {
+			c.lost(stray{r, rpc.ID(m.Execution)}, h.dst)
 		}
 		return
 	}

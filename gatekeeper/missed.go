@@ -83,7 +83,10 @@ func (c *controller) catchUp(p *port, hello control.Message, b *blade) error {
 		case len(b.missed.Fences) > 0:
 			f := b.missed.Fences[0]
 			b.missed.Fences = b.missed.Fences[1:]
-			err = c.ask(p, control.KindFence, f, next)
+			err = c.ask(p, control.KindFence, f, func(m control.Message) {
+				c.fenced(b, f, m)
+				next(m)
+			})
 		case len(b.missed.Rollbacks) > 0:
 			n := min(len(b.missed.Rollbacks), control.MaxExecutions)
 			r := control.Rollback{Executions: b.missed.Rollbacks[:n]}

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -33,7 +32,7 @@ type node struct {
 	states      []uint64            // services of a deployment that has been taken back, whose states go with it
 	farewell    func()              // called when its identity is gone
 	allocs      map[allocKey]*allocs
-	strays      []packet.Region // its allocations that were not known after a restart
+	strays      []stray // its allocations that were not known after a restart
 }
 
 // join makes a program a node. The same token again means the same program.

@@ -145,7 +145,9 @@ func (c *controller) fence(a recovery.Fence) {
 	if b == nil || !b.alive() {
 		return // RemoveServer follows, or has been
 	}
-	c.command(b, control.KindFence, control.Fence{Node: a.Node.Address, Incarnation: a.Node.Incarnation}, func() {
+	f := control.Fence{Node: a.Node.Address, Incarnation: a.Node.Incarnation}
+	c.command(b, control.KindFence, f, func(reply control.Message) {
+		c.fenced(b, f, reply)
 		c.recover(c.recoveries.Fenced(a.Server, a.Node))
 	})
 }

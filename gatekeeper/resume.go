@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -101,7 +100,7 @@ func (c *controller) auditFrom(b *blade, from uint64) error {
 		}
 		page, err := regionList(m)
 		for _, r := range page.Regions {
-			c.stray(r.Region(c.cfg.DSMPrefix, b.hello.Machine), r.Owner)
+			c.stray(stray{r.Region(c.cfg.DSMPrefix, b.hello.Machine), rpc.ID(r.Execution)}, r.Owner)
 		}
 		if err == nil && page.Next > from {
 			err = c.auditFrom(b, page.Next)
@@ -114,24 +113,22 @@ func (c *controller) auditFrom(b *blade, from uint64) error {
 }
 
 // stray looks after a region that a memory blade has.
-func (c *controller) stray(r packet.Region, owner netip.Addr) {
-	if _, known := c.leases.Find(r.Base); known {
+func (c *controller) stray(s stray, owner netip.Addr) {
+	if _, known := c.leases.Find(s.region.Base); known {
 		return
 	}
 	if n := c.nodes[owner]; n != nil {
-		n.strays = append(n.strays, r)
+		n.strays = append(n.strays, s)
 		return
 	}
-	c.reclaim([]packet.Region{r})
+	c.lost(s, owner)
 }
 
 // reclaimStrays reclaims what a node that is gone has never been given. What it
 // was given and has freed is not there any more, and never will be.
 func (c *controller) reclaimStrays(n *node) {
-	for _, r := range n.strays {
-		if _, known := c.leases.Find(r.Base); !known {
-			c.reclaim([]packet.Region{r})
-		}
+	for _, s := range n.strays {
+		c.lost(s, n.address)
 	}
 	n.strays = nil
 }

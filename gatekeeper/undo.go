@@ -107,7 +107,7 @@ func (c *controller) askUndo(b *blade, q *undoQueue) {
 	if q.kind == control.KindRollback {
 		body = control.Rollback{Executions: ids}
 	}
-	c.command(b, q.kind, body, func() { c.undone(b, q) })
+	c.command(b, q.kind, body, func(control.Message) { c.undone(b, q) })
 }
 
 // undone takes a blade's answer.

@@ -93,9 +93,11 @@ func (s *Server) Run(ctx context.Context) error {
 // errStopped is what commands get after Run has returned.
 var errStopped = fault.New(fault.Unavailable, "memory server", "stopped")
 
-// Fence refuses everything from a node's incarnations up to the given one.
-func (s *Server) Fence(f control.Fence) error {
-	return s.with(func(st *store.Store) error { st.Fence(f); return nil })
+// Fence refuses everything from a node's incarnations up to the given one, and
+// returns the regions that these may have got without knowing it.
+func (s *Server) Fence(f control.Fence) (answer control.Fenced, err error) {
+	err = s.with(func(st *store.Store) error { answer = st.Fence(f); return nil })
+	return answer, err
 }
 
 // Reclaim frees regions; one that is gone already is no error.

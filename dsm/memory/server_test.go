@@ -212,15 +212,20 @@ func TestCommands(t *testing.T) {
 			}
 		}
 	}
-	must(t, b.server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1}))
+	fenced, err := b.server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
+	must(t, err)
+	if len(fenced.Regions) > 0 || fenced.More {
+		t.Errorf("fenced, and all is settled: %+v", fenced)
+	}
 	b.send(reg.Base.With(packet.OpRead, 0), 1, nil)
 	if _, h, _ := b.receive(); h.Status != fault.Stale {
 		t.Errorf("fenced, but %v", h.Status)
 	}
 	b.stop()
 	_, listing := b.server.Executions(control.Executions{})
+	_, fencing := b.server.Fence(control.Fence{})
 	for _, err := range []error{
-		b.server.Fence(control.Fence{}), b.server.Reclaim(control.Reclaim{}), b.server.Commit(control.Commit{}),
+		fencing, b.server.Reclaim(control.Reclaim{}), b.server.Commit(control.Commit{}),
 		b.server.Rollback(control.Rollback{}), b.server.KeepUndo(true), listing,
 	} {
 		if fault.CodeOf(err) != fault.Unavailable {

@@ -145,6 +145,15 @@ type Fence struct {
 	Incarnation uint32     `json:"incarnation"`
 }
 
+// Fenced answers Fence: the regions that those incarnations have allocated by
+// requests that they had not settled. Their answers may be lost, and nobody is left
+// who would ask for them again, but for a re-run of the execution.
+type Fenced struct {
+	Regions []RegionID `json:"regions,omitempty"`
+	// More says that not all of them fit the packet.
+	More bool `json:"more,omitempty"`
+}
+
 // Reclaim frees regions; one that is gone already is no error.
 type Reclaim struct {
 	Regions []RegionID `json:"regions"`
@@ -162,11 +171,13 @@ type RegionList struct {
 	Next    uint64     `json:"next"`
 }
 
-// RegionID names a region and the node that allocated it.
+// RegionID names a region, the node that allocated it, and on behalf of which
+// execution, if that has not been committed.
 type RegionID struct {
-	Offset uint64     `json:"offset"`
-	Class  uint8      `json:"class"`
-	Owner  netip.Addr `json:"owner,omitzero"`
+	Offset    uint64      `json:"offset"`
+	Class     uint8       `json:"class"`
+	Owner     netip.Addr  `json:"owner,omitzero"`
+	Execution ExecutionID `json:"execution,omitzero"`
 }
 
 // Region returns the region on machine m.

@@ -42,7 +42,7 @@ const (
 
 // From the Gatekeeper to a daemon.
 const (
-	KindFence   Kind = 16 // memory: refuse an incarnation from now on: Fence, empty
+	KindFence   Kind = 16 // memory: refuse an incarnation from now on: Fence, Fenced
 	KindReclaim Kind = 17 // memory: free regions whose holder is gone: Reclaim, empty
 	KindRegions Kind = 18 // memory: list regions, for reconciliation: Regions, RegionList
 	KindStart   Kind = 19 // compute: run a program as a node: Start, Started

@@ -50,7 +50,7 @@ func TestExactly_Drain(t *testing.T) {
 			for _, blade := range []string{"s1", "s2", "s3", "s4"} {
 				f.must(f.Gatekeeper().Drain(f.ctx, blade, "a test"))
 			}
-			f.pause.Store(int64(300 * time.Millisecond))
+			f.pause.Store(int64(time.Second))
 			began := f.added.Load()
 			<-time.After(5 * time.Second)
 			if f.added.Load() == began {
@@ -222,7 +222,7 @@ func (f *office) newest(app string) string {
 // hold makes one call wait at a hook; whoever runs it again does not. The others take
 // their time, too, so that there are not too many. It returns who waits.
 func (f *office) hold(hook *func(string), d time.Duration) string {
-	f.pause.Store(int64(300 * time.Millisecond))
+	f.pause.Store(int64(time.Second))
 	held := make(chan string, 1)
 	f.mu.Lock()
 	then := *hook

@@ -47,8 +47,9 @@ func (t *clients) admit(node netip.Addr, incarnation uint32, floor uint64) (*cli
 	return c, current
 }
 
-// fence refuses the node's incarnations up to this one from now on.
-func (t *clients) fence(node netip.Addr, incarnation uint32) {
+// fence refuses the node's incarnations up to this one from now on, and returns the
+// records of the requests that they had not settled.
+func (t *clients) fence(node netip.Addr, incarnation uint32) []record {
 	c := t.byNode[node]
 	if c == nil {
 		t.makeRoom() // a fence is never refused
@@ -56,11 +57,13 @@ func (t *clients) fence(node netip.Addr, incarnation uint32) {
 		t.byNode[node] = c
 	}
 	if c.incarnation > incarnation || c.incarnation == incarnation && c.fenced {
-		return
+		return nil
 	}
+	unsettled := c.window.unsettled()
 	t.drop(c)
 	*c = client{incarnation: incarnation, fenced: true}
 	t.fenced = append(t.fenced, node)
+	return unsettled
 }
 
 // makeRoom forgets the node fenced longest ago when the table is full.

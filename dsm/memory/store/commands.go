@@ -3,17 +3,42 @@ package store
 import (
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// listBytes is what one region takes of a List's answer at most, in JSON; the
-// whole must fit a datagram.
-const listBytes = 96
+// listBytes is what one region takes of an answer at most, in JSON; the whole must fit
+// a datagram.
+const listBytes = 160
 
 // Fence refuses a node's incarnations up to the given one from now on. It is
-// idempotent.
-func (s *Store) Fence(f control.Fence) { s.clients.fence(f.Node, f.Incarnation) }
+// idempotent, but only the first time returns what they had allocated by requests
+// that they had not settled.
+func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
+	limit := max(1, s.cfg.MaxData/listBytes)
+	for _, rec := range s.clients.fence(f.Node, f.Incarnation) {
+		reg := s.regions.byBase[rec.address]
+		if rec.op != packet.OpAlloc || rec.status != fault.OK || reg == nil {
+			continue // it is no region, or not any more
+		}
+		if len(answer.Regions) == limit {
+			answer.More = true
+			break
+		}
+		answer.Regions = append(answer.Regions, reg.id())
+	}
+	return answer
+}
+
+// id is how the Gatekeeper is told of a region.
+func (r *region) id() control.RegionID {
+	id := control.RegionID{Offset: r.base, Class: r.class, Owner: r.owner}
+	if c := r.changes; c != nil && c.own {
+		id.Execution = c.by.id
+	}
+	return id
+}
 
 // Reclaim frees regions whose holder is gone. A region that does not live any
 // more is no error. An id that does not match a live region's base and class is
@@ -59,8 +84,7 @@ func (s *Store) List(q control.Regions) control.RegionList {
 			l.Next = base
 			break
 		}
-		reg := s.regions.byBase[base]
-		l.Regions = append(l.Regions, control.RegionID{Offset: base, Class: reg.class, Owner: reg.owner})
+		l.Regions = append(l.Regions, s.regions.byBase[base].id())
 	}
 	return l
 }

@@ -93,7 +93,9 @@ func (s *script) command(w []string) error {
 		if _, err := fmt.Sscanf(w[1], "n%d/%d", &n, &inc); err != nil {
 			return err
 		}
-		s.store.Fence(control.Fence{Node: rackaddr.Node(uint64(n)), Incarnation: uint32(inc)})
+		for _, r := range s.store.Fence(control.Fence{Node: rackaddr.Node(uint64(n)), Incarnation: uint32(inc)}).Regions {
+			s.printf("unsettled: %#x class %d of %s, execution e%d", r.Offset, r.Class, r.Owner, r.Execution[15])
+		}
 	case "reclaim":
 		return s.reclaim(w[1:])
 	case "regions":

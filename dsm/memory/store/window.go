@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -37,6 +39,11 @@ func (w *window) find(id uint64) *record {
 		return r
 	}
 	return nil
+}
+
+// unsettled returns the records that still count, in no order.
+func (w *window) unsettled() []record {
+	return slices.DeleteFunc(slices.Clone(w.ring), func(r record) bool { return r.id == 0 || r.id < w.floor })
 }
 
 // want returns the ring length for a record of id: 0 if id lies too far above
