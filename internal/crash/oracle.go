@@ -172,28 +172,10 @@ func (r *Run) clean(ctx context.Context) error {
 		left = r.left(ctx, s)
 		return left == ""
 	})
-	if err != nil && !r.orphans(ctx) {
+	if err != nil {
 		r.ledger.complain("%s: %v", left, err)
 	}
 	return nil
-}
-
-// orphans looks into a failure that is known (docs/exactly-once.md): if the answer to
-// an allocation is lost, and its node is fenced before it asks again, the Gatekeeper
-// hears of the region only when it next starts and asks the memory blades. It
-// reports whether that, and nothing else, was left, and is reclaimed then.
-func (r *Run) orphans(ctx context.Context) bool {
-	s, err := r.rack.Gatekeeper().Snapshot(ctx)
-	lossy := Networks[r.opt.Network].Loss > 0 && r.crash.hits() > 0
-	if err != nil || !lossy || len(s.Nodes)+len(s.Services)+len(s.Regions)+len(s.Calls) > 0 || r.memoryLeft() == "" || r.recordsLeft() != "" {
-		return false
-	}
-	r.rack.CrashGatekeeper()
-	if err := r.rack.RestartGatekeeper(ctx); err != nil {
-		return false
-	}
-	r.orphaned = true
-	return r.idle(ctx, "regions are left after a restart", func(s *gatekeeper.Snapshot) bool { return r.left(ctx, s) == "" }) == nil
 }
 
 // left tells what is left when all programs have ended, "" if nothing.

@@ -56,7 +56,6 @@ type Report struct {
 	Crashes int         // that hit somebody
 	Runs    map[int]int // how often the script of each call and one-way was begun
 	Wrong   []string    // what the oracle complains of; none is right
-	Orphans bool        // a region was left that only a restart of the Gatekeeper reclaims: a known failure
 	Took    time.Duration
 }
 
@@ -84,8 +83,7 @@ type Run struct {
 	up     map[string]chan struct{}
 	over   []chan struct{} // closed when a client has come to its end
 
-	audited  map[int]audited // what the services' books say in the end
-	orphaned bool            // a region's allocation was lost with its node; see orphans
+	audited map[int]audited // what the services' books say in the end
 }
 
 // audited is a service's state in the end.
@@ -132,7 +130,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	r.crash.disarm()
 	r.crash.wait()
 	err = errors.Join(err, r.rack.Close())
-	return &Report{Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Orphans: r.orphaned, Wrong: r.ledger.complaints(), Took: time.Since(began)}, err
+	return &Report{Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Wrong: r.ledger.complaints(), Took: time.Since(began)}, err
 }
 
 // blades are one for plain clients, one for each service, and a spare.
