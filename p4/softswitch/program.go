@@ -36,8 +36,10 @@ func checkTables(info *p4info.Info, prog *v1model.Program) error {
 			return fmt.Errorf("table %q has %d key fields in the P4Info, %d in the program", t.Name, len(t.Fields), len(def.Key))
 		}
 		for i, f := range t.Fields {
-			if k := def.Key[i]; k.Field.Width() != f.Width || k.Kind != kindOf[f.Kind] {
-				return fmt.Errorf("table %q: key field %q differs in width or kind", t.Name, f.Name)
+			if k := def.Key[i]; k.Field.Width() != f.Width {
+				return fmt.Errorf("table %q: key field %q has %d bits in the P4Info, %d in the program", t.Name, f.Name, f.Width, k.Field.Width())
+			} else if k.Kind != kindOf[f.Kind] {
+				return fmt.Errorf("table %q: key field %q is of another kind in the program", t.Name, f.Name)
 			}
 		}
 		if (t.Profile != nil) != (def.Profile != nil) || t.Profile != nil && t.Profile.Name != def.Profile.Name {

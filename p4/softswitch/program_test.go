@@ -41,9 +41,12 @@ func TestLoadProgram_MismatchedPair(t *testing.T) {
 		t.Error("another program has been accepted")
 	}
 	for want, change := range map[string]func(*configv1.P4Info){
-		`"I.other"`:      func(m *configv1.P4Info) { m.Tables[0].Preamble.Name = "I.other" },
-		"key fields":     func(m *configv1.P4Info) { m.Tables[0].MatchFields = nil },
-		"width or kind":  func(m *configv1.P4Info) { m.Tables[0].MatchFields[0].Bitwidth = 47 },
+		`"I.other"`:   func(m *configv1.P4Info) { m.Tables[0].Preamble.Name = "I.other" },
+		"key fields":  func(m *configv1.P4Info) { m.Tables[0].MatchFields = nil },
+		"has 47 bits": func(m *configv1.P4Info) { m.Tables[0].MatchFields[0].Bitwidth = 47 },
+		"another kind in the program": func(m *configv1.P4Info) {
+			m.Tables[0].MatchFields[0].Match = &configv1.MatchField_MatchType_{MatchType: configv1.MatchField_RANGE}
+		},
 		"another action": func(m *configv1.P4Info) { m.Tables[0].ImplementationId = m.ActionProfiles[0].Preamble.Id },
 		`action "x"`:     func(m *configv1.P4Info) { action(m, "I.say").Preamble.Name = "x" },
 		"2 parameters": func(m *configv1.P4Info) {

@@ -118,7 +118,7 @@ func (p *parser) headers() error {
 		if err != nil {
 			return err
 		}
-		h, err := header(o.Name, m)
+		h, err := p.header(o.Name, m)
 		if err != nil {
 			return err
 		}
@@ -134,11 +134,11 @@ func (p *parser) headers() error {
 	return nil
 }
 
-func header(name string, m *configv1.ControllerPacketMetadata) (*Header, error) {
+func (p *parser) header(name string, m *configv1.ControllerPacketMetadata) (*Header, error) {
 	h := &Header{}
 	for _, f := range m.GetMetadata() {
 		where := fmt.Sprintf("metadata %q of %s", f.GetName(), name)
-		w, err := width(where, f.GetBitwidth())
+		w, err := p.fieldWidth(where, f.GetBitwidth(), f.GetTypeName())
 		if err != nil {
 			return nil, err
 		}

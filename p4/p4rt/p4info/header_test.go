@@ -15,7 +15,7 @@ func headerOf(t testing.TB, widths ...int32) *Header {
 	for i, w := range widths {
 		m.Metadata = append(m.Metadata, &configv1.ControllerPacketMetadata_Metadata{Id: uint32(i + 1), Name: "f", Bitwidth: w})
 	}
-	h, err := header("test", m)
+	h, err := (&parser{}).header("test", m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,10 @@ const MaxWidth = 1 << 16
 // unique, every reference must lead somewhere, every width must make sense;
 // else the error is INVALID_ARGUMENT and names the object. What P4Info can say
 // but no target of ours can do (string translation, foreign externs) is refused
-// the same way, because the configuration "cannot be realized".
+// the same way, because the configuration "cannot be realized". (Of types that
+// P4Runtime translates, those to integers are taken if the program's field has
+// the controller's width: number for number. What a string is to stand for would
+// have to be told the switch by somebody, and P4Info does not tell it.)
 func Parse(m *configv1.P4Info) (*Info, error) {
 	p := &parser{msg: m, seen: map[uint32]string{}, info: newInfo()}
 	for _, step := range []func() error{
@@ -68,12 +71,25 @@ func (p *parser) object(what string, pre *configv1.Preamble) (Object, error) {
 	return o, nil
 }
 
-// width checks a bit width. Width 0 goes with a type that is translated to a
-// string, which needs a mapping that nobody gave us.
+// fieldWidth checks the bit width of something that may be of a named type. It
+// is 0 where the type is translated to strings.
+func (p *parser) fieldWidth(where string, w int32, named *configv1.P4NamedType) (int, error) {
+	if t := p.msg.GetTypeInfo().GetNewTypes()[named.GetName()].GetTranslatedType(); t.GetSdnString() != nil {
+		return 0, fmt.Errorf("%s: %w", where, stringType(named.GetName(), t))
+	}
+	return width(where, w)
+}
+
+// stringType refuses a type that is translated to strings.
+func stringType(name string, t *configv1.P4NewTypeTranslation) error {
+	return fmt.Errorf("type %q is translated to strings (uri %q), and the switch has no mapping for them: give it a bit width in @p4runtime_translation", name, t.GetUri())
+}
+
+// width checks a bit width.
 func width(where string, w int32) (int, error) {
 	switch {
 	case w == 0:
-		return 0, fmt.Errorf("%s has no bit width (translation to strings is not supported)", where)
+		return 0, fmt.Errorf("%s has no bit width", where)
 	case w < 0 || w > MaxWidth:
 		return 0, fmt.Errorf("%s has the bit width %d; 1 to %d is allowed", where, w, MaxWidth)
 	}
@@ -90,7 +106,7 @@ func (p *parser) actions() error {
 		ids := map[uint32]bool{}
 		for _, pm := range m.GetParams() {
 			where := fmt.Sprintf("parameter %q of action %q", pm.GetName(), o.Name)
-			w, err := width(where, pm.GetBitwidth())
+			w, err := p.fieldWidth(where, pm.GetBitwidth(), pm.GetTypeName())
 			if err != nil {
 				return err
 			}
@@ -129,7 +145,7 @@ func (p *parser) valueSets() error {
 		if err != nil {
 			return err
 		}
-		fields, err := matchFields(fmt.Sprintf("value set %q", o.Name), m.GetMatch())
+		fields, err := p.matchFields(fmt.Sprintf("value set %q", o.Name), m.GetMatch())
 		if err != nil {
 			return err
 		}

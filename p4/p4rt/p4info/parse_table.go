@@ -31,7 +31,7 @@ func (p *parser) table(m *configv1.Table) (*Table, error) {
 		NotifyIdle: m.GetIdleTimeoutBehavior() == configv1.Table_NOTIFY_CONTROL,
 		Const:      m.GetIsConstTable(),
 	}
-	if t.Fields, err = matchFields(where, m.GetMatchFields()); err != nil {
+	if t.Fields, err = p.matchFields(where, m.GetMatchFields()); err != nil {
 		return nil, err
 	}
 	for _, f := range t.Fields {
@@ -83,12 +83,12 @@ var kinds = map[configv1.MatchField_MatchType]Kind{
 	configv1.MatchField_RANGE: Range, configv1.MatchField_OPTIONAL: Optional,
 }
 
-func matchFields(where string, ms []*configv1.MatchField) ([]Field, error) {
+func (p *parser) matchFields(where string, ms []*configv1.MatchField) ([]Field, error) {
 	var fields []Field
 	ids := map[uint32]bool{}
 	for _, m := range ms {
 		name := fmt.Sprintf("field %q of %s", m.GetName(), where)
-		w, err := width(name, m.GetBitwidth())
+		w, err := p.fieldWidth(name, m.GetBitwidth(), m.GetTypeName())
 		if err != nil {
 			return nil, err
 		}

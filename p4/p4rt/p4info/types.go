@@ -185,6 +185,9 @@ func (p *parser) newType(name string, depth int) (*Type, error) {
 	case *configv1.P4NewTypeSpec_OriginalType:
 		return p.typeSpec(v.OriginalType, depth+1)
 	case *configv1.P4NewTypeSpec_TranslatedType:
+		if v.TranslatedType.GetSdnString() != nil {
+			return nil, stringType(name, v.TranslatedType)
+		}
 		w, err := width("type "+name, v.TranslatedType.GetSdnBitwidth())
 		return &Type{form: bitstring, width: w}, err
 	}
