@@ -4,9 +4,16 @@ package ebpf
 
 import (
 	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/cilium/ebpf"
 )
 
 func home(i int) datapath.Entry {
@@ -39,6 +46,75 @@ func TestApply_FullTable(t *testing.T) {
 			t.Fatalf("entry %d is gone: %v", i, err)
 		}
 	}
+}
+
+// A packet that has found an entry keeps it as it was, whatever becomes of the
+// entry: while routes and hops come and go, each packet is dropped or goes where
+// its own address leads, never where another's does. (With a hash map for a table,
+// whose elements are used again at once, this fails.)
+func TestApply_NoLookupFindsAnothersValue(t *testing.T) {
+	needRoot(t)
+	x, err := New(bifrost(t), Config{CPUPort: p4.CPUPort, edit: slow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if err := x.Apply(datapath.Insert, known()); err != nil {
+		t.Fatal(err)
+	}
+	const destinations, packets = 6, 4000
+	var load sync.WaitGroup
+	var left atomic.Int32 // goroutines that send
+	for range 2 {
+		left.Add(1)
+		load.Go(func() {
+			defer left.Add(-1)
+			for n := range packets {
+				if to := byte(n%destinations) + 1; !sendTo(t, x, to) {
+					return
+				}
+			}
+		})
+	}
+	defer load.Wait()
+	there := map[int]bool{}
+	for left.Load() > 0 && !t.Failed() {
+		i := rand.IntN(2 * destinations)
+		op := map[bool]datapath.Op{false: datapath.Insert, true: datapath.Delete}[there[i]]
+		if err := x.Apply(op, wayTo(byte(i/2) + 1)[i%2]); err != nil {
+			t.Fatal(err)
+		}
+		there[i] = !there[i]
+	}
+}
+
+// wayTo is the route and the hop to node fd00::b00+n, at port n.
+func wayTo(n byte) [2]datapath.Entry {
+	r, h := route(), hop()
+	r.Match = []datapath.Match{whole(node(n))}
+	r.Action.Params = [][]byte{{0, n}}
+	h.Match = []datapath.Match{{Value: []byte{0, n}}}
+	h.Action.Params = [][]byte{{0, n}, {0, 0, 0, 0, 0, n}, make([]byte, 6)}
+	return [2]datapath.Entry{r, h}
+}
+
+func node(n byte) netip.Addr { return netip.AddrFrom16([16]byte{0: 0xfd, 14: 0x0b, 15: n}) }
+
+// sendTo runs a packet to a node, and is false if it went where it must not.
+func sendTo(t *testing.T, x *Executor, n byte) bool {
+	data := frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(node(n), 7), Payload: []byte("x")}.Append(nil)
+	run := &ebpf.RunOptions{Data: data, DataOut: make([]byte, 512), Context: &skBuff{CB: [5]uint32{1 | testFlag}}}
+	var after skBuff
+	run.ContextOut = &after
+	if _, err := x.main.Run(run); err != nil {
+		t.Error(err)
+		return false
+	}
+	if port := after.CB[3]; port != 0 && (port != uint32(n)+1 || run.DataOut[5] != n) {
+		t.Errorf("a packet to node %d left by port %d to %x", n, port-1, run.DataOut[:6])
+		return false
+	}
+	return true
 }
 
 func TestApply_Refuses(t *testing.T) {

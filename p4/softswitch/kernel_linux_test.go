@@ -20,6 +20,8 @@ import (
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/softswitch/afpacket"
+	"github.com/cilium/ebpf"
+	ebpflink "github.com/cilium/ebpf/link"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"github.com/vishvananda/netlink"
 )
@@ -272,20 +274,46 @@ func TestKernel_Capture(t *testing.T) {
 	t.Errorf("lookups: %+v", r.sw.Tables())
 }
 
-// Nothing is left behind: no goroutine (TestMain looks), no descriptor, no TAP
-// device, no program.
+// Nothing is left behind: no goroutine (TestMain looks), no program, no descriptor
+// and with it no TAP device.
 func TestKernel_CloseLeavesNothingBehind(t *testing.T) {
 	needRoot(t)
 	before := descriptors(t)
 	t.Run("switch", func(t *testing.T) {
-		_, a, b := newKernelRack(t, 1500)
+		r, a, b := newKernelRack(t, 1500)
 		ca, cb := a.udp(1000), b.udp(7)
 		sendUDP(t, ca, []byte("x"), b, 7)
 		receive(t, cb, 10)
+		if n := attached(t, a, b); n != 2 {
+			t.Fatalf("%d programs while it runs", n)
+		}
+		if err := r.sw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := attached(t, a, b); n != 0 {
+			t.Errorf("%d programs are left", n)
+		}
 	})
 	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors are open, %d were", after, before)
 	}
+}
+
+// attached counts the programs on the interfaces of hosts' cables.
+func attached(t *testing.T, hosts ...*lab) (programs int) {
+	t.Helper()
+	for _, h := range hosts {
+		l, err := netlink.LinkByName(h.iface)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := ebpflink.QueryPrograms(ebpflink.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs += len(q.Programs)
+	}
+	return programs
 }
 
 // The pipeline can be replaced under traffic; ports move from executor to
