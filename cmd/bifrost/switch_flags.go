@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -60,7 +61,23 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 }
 
 var loaders = map[string]softswitch.Loader{
-	"auto": softswitch.LoadAuto, "ebpf": softswitch.LoadEBPF, "go": softswitch.LoadGo,
+	"auto": roomy(softswitch.LoadAuto), "ebpf": softswitch.LoadEBPF, "go": roomy(softswitch.LoadGo),
+}
+
+// roomy gives Go's scheduler room for the Go executor: flooded ports keep a
+// processor of Go's each, and what controllers ask for would wait some 10 ms for
+// one at every step. With more processors than CPUs the kernel shares these out.
+func roomy(load softswitch.Loader) softswitch.Loader {
+	return func(deviceConfig []byte, env softswitch.Env) (softswitch.Executor, error) {
+		x, err := load(deviceConfig, env)
+		_, kernel := x.(interface {
+			AttachPort(num datapath.Port, name string, wait bool) error
+		})
+		if err == nil && !kernel && os.Getenv("GOMAXPROCS") == "" {
+			runtime.GOMAXPROCS(3 * runtime.NumCPU())
+		}
+		return x, err
+	}
 }
 
 // config turns the flags into a switch's configuration.

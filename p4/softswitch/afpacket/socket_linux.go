@@ -20,9 +20,11 @@ const (
 	BatchSize = 32
 	// Timeout is how long a receive blocks at most.
 	Timeout = 200 * time.Millisecond
-	// socketBuffer is what the kernel may hold for a socket in either direction:
-	// over a hundred of the longest frames.
-	socketBuffer = 16 << 20
+	// socketBuffer is what the kernel may hold for a socket in either direction (it
+	// takes twice that, with its own overhead): a hundred of the longest frames, or
+	// ten thousand small ones. At a port that gets more than can be worked off,
+	// every packet waits behind a full buffer, some 0.1 s.
+	socketBuffer = 4 << 20
 )
 
 // Errors that a caller can do something about; others are the kernel's.
