@@ -19,7 +19,9 @@ type performer struct {
 	run     *Run
 	service int
 	node    *rpc.Node
-	books   *books // nil if the service has no state
+	// incarnation is the node's.
+	incarnation uint32
+	books       *books // nil if the service has no state
 }
 
 // Act implements actor.Actor.
@@ -49,7 +51,7 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 	if err := json.Unmarshal(script, &op); err != nil {
 		return Outcome{}, err
 	}
-	by := a.run.ledger.begin(op.N, 0)
+	by := a.run.ledger.begin(op.N, 0, a.incarnation)
 	var ptrs []dsm.Pointer
 	for _, g := range lent {
 		p, err := rpc.PointerOf(g)

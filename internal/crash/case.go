@@ -17,6 +17,7 @@ const (
 	Kill    How = "kill"    // the program, as kill -9 does; its daemon notices
 	Cut     How = "cut"     // the power of the blade that it runs on; nobody notices
 	Pause   How = "pause"   // the blade's link goes down: all runs on, unheard
+	Stop    How = "stop"    // the blade's processes are stopped and go on later, as by SIGSTOP and SIGCONT: what they send and get arrives then
 	Restart How = "restart" // the Gatekeeper is killed; the one way for it
 )
 
@@ -29,7 +30,7 @@ type Crash struct {
 	// counted on each link from 0, from the moment when all services are up.
 	At    int
 	After bool
-	// Victim is a program's name, or Gatekeeper.
+	// Victim is a program's name, a blade's, or Gatekeeper.
 	Victim string
 	How    How
 	// Back is how long the blade or the Gatekeeper stays away.
@@ -66,7 +67,7 @@ func ParseCrash(s string) (c Crash, err error) {
 	}
 	c.Victim, c.How = parts[0], How(parts[1])
 	switch c.How {
-	case Kill, Cut, Pause, Restart:
+	case Kill, Cut, Pause, Stop, Restart:
 	default:
 		return c, fmt.Errorf("crash %q: no way %q", s, parts[1])
 	}

@@ -3,6 +3,8 @@ package crash
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,10 +26,12 @@ type crasher struct {
 	all     int
 	hit     int
 	struck  map[string]bool // programs that were hit
+	down    map[string]bool // of them, and the Gatekeeper, those that are not back
+	nested  int             // crashes while somebody was down
 }
 
 func newCrasher(r *Run) *crasher {
-	c := &crasher{run: r, hand: make(chan struct{}, 1), struck: map[string]bool{}, due: map[int][]Crash{}, began: time.Now()}
+	c := &crasher{run: r, hand: make(chan struct{}, 1), struck: map[string]bool{}, down: map[string]bool{}, due: map[int][]Crash{}, began: time.Now()}
 	for _, one := range r.opt.Crashes {
 		c.due[one.At] = append(c.due[one.At], one)
 	}
@@ -48,6 +52,13 @@ func (c *crasher) disarm() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = false
+}
+
+// nestedHits is how many crashes came while somebody was down.
+func (c *crasher) nestedHits() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nested
 }
 
 func (c *crasher) hits() int {
@@ -110,12 +121,18 @@ func (c *crasher) see(f wire.Frame) (at int, armed bool) {
 func (c *crasher) strike(one Crash) {
 	rack := c.run.rack
 	if one.How == Restart {
-		c.count()
+		c.count(Gatekeeper)
 		rack.CrashGatekeeper()
-		c.later(one.Back, func() error { return rack.RestartGatekeeper(context.Background()) })
+		c.later(one.Back, func() error {
+			defer c.back(Gatekeeper)
+			return rack.RestartGatekeeper(context.Background())
+		})
 		return
 	}
 	at, ok := c.run.where(one.Victim)
+	if !ok {
+		at, ok = place{blade: one.Victim}, slices.Contains(c.run.serving(), one.Victim)
+	}
 	if !ok {
 		return
 	}
@@ -132,7 +149,18 @@ func (c *crasher) strike(one Crash) {
 		c.count(c.run.on(at.blade)...)
 		host := rack.Host(at.blade)
 		host.SetLink(false)
-		c.later(one.Back, func() error { host.SetLink(true); return nil })
+		c.later(one.Back, func() error { host.SetLink(true); c.back(c.run.on(at.blade)...); return nil })
+	case Stop:
+		c.count(c.run.on(at.blade)...)
+		host := rack.Host(at.blade)
+		late := wire.Impairment{Delay: one.Back}
+		host.Impair(late, late)
+		c.later(one.Back, func() error {
+			now := c.run.network()
+			host.Impair(now, now)
+			c.back(c.run.on(at.blade)...)
+			return nil
+		})
 	}
 }
 
@@ -141,8 +169,21 @@ func (c *crasher) count(names ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hit++
+	c.nested += min(1, len(c.down))
 	for _, name := range names {
 		c.struck[name] = true
+		if !strings.HasPrefix(name, "client") { // which does not come back
+			c.down[name] = true
+		}
+	}
+}
+
+// back notes that programs have joined again, or go on.
+func (c *crasher) back(names ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		delete(c.down, name)
 	}
 }
 

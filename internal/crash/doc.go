@@ -34,20 +34,25 @@
 //   - When all has ended: is no node, region, undo, call, access rule or log record left,
 //     but states and mains' checkpoints?
 //
-// A crash is a program's kill (which its daemon notices), its blade's power cut or its
-// link's failure (which only silence tells), or the Gatekeeper's kill and restart,
-// before or after any packet, alone or up to four in a run, on a good, a lossy and a
-// late network. Time is virtual (testing/synctest), so seconds of silence cost
+// A crash is a program's kill (which its daemon notices), its blade's power cut, its
+// link's failure (which only silence tells), a stop of its blade, which then goes on with
+// what it was about to say, or the Gatekeeper's kill and restart, before or after any
+// packet, alone or up to four in a run, on a good, a lossy and a late network. Half of
+// those that follow come soon, and hit whoever is being recovered, the spare that
+// takes over, or the Gatekeeper. Most calls have policy recover; some have others, and
+// between them are calls of policy none, of which the oracle asks that they have
+// failed, or have run as a whole. Time is virtual (testing/synctest), so seconds of silence cost
 // nothing, and a seed with its crashes replays.
 //
 // # Running it
 //
 //	go test ./internal/crash                                  what CI runs
 //	go test ./internal/crash -run TestCrashEverywhere -crash.for=1h -timeout 2h
-//	go test ./internal/crash -run TestCrashEverywhere -crash.seeds=1000 -crash.cases=20
+//	go test ./internal/crash -run TestCrashEverywhere -crash.from=5000 -crash.seeds=1000 -crash.cases=20
+//	go test ./internal/crash -run TestCrashEverywhere -crash.seed=11 -crash.net=late -crash.every
 //	go test ./internal/crash -run TestCrashEverywhere -crash.seed=7 -crash.net=lossy -crash.point=57-B:kill -crash.v
 //
 // The last one is what a failure prints: it runs one case again, with -crash.v with the
-// program and all that the rack says. -crash.policy=tainted gives all calls another
-// policy. A case takes some 20 ms of CPU and 10 MiB.
+// program, every packet, and all that the rack says. -crash.policy=tainted gives all calls
+// that policy. A case takes some 20 ms of CPU and 3 MiB.
 package crash

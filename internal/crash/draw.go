@@ -1,7 +1,9 @@
 package crash
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -55,26 +57,45 @@ func Draw(p *Program, seed uint64, packets, n, total int) Case {
 	}
 	at := n * packets / max(1, total)
 	at += r.IntN(max(1, (n+1)*packets/max(1, total)-at))
-	c.Crashes = Crashes{draw(p, r, at)}
-	for r.IntN(3) == 0 && len(c.Crashes) < 4 {
-		at += r.IntN(max(2, packets))
-		c.Crashes = append(c.Crashes, draw(p, r, at))
+	vs := p.Victims()
+	c.Crashes = Crashes{draw(r, at, vs)}
+	for r.IntN(5) < 2 && len(c.Crashes) < 4 {
+		if r.IntN(2) == 0 {
+			at += r.IntN(max(2, packets))
+			c.Crashes = append(c.Crashes, draw(r, at, vs))
+			continue
+		}
+		// In the middle of the recovery, perhaps: whoever was hit, who takes over, or
+		// the Gatekeeper.
+		at += 1 + r.IntN(recoveryPackets)
+		last := c.Crashes[len(c.Crashes)-1].Victim
+		c.Crashes = append(c.Crashes, draw(r, at, []string{last, p.spare(), Gatekeeper}))
 	}
 	return c
 }
 
+// recoveryPackets is about how many packets a recovery takes.
+const recoveryPackets = 40
+
+// spare is the blade that runs nothing before something fails.
+func (p *Program) spare() string { return fmt.Sprint("s", len(p.Services)+1) }
+
 // draw draws what crashes at a packet.
-func draw(p *Program, r *rand.Rand, at int) Crash {
-	vs := p.Victims()
-	c := Crash{At: at, After: r.IntN(2) == 0, Victim: vs[r.IntN(len(vs))], How: Kill}
+func draw(r *rand.Rand, at int, victims []string) Crash {
+	c := Crash{At: at, After: r.IntN(2) == 0, Victim: victims[r.IntN(len(victims))], How: Kill}
 	upTo := func(d time.Duration) time.Duration { return 1 + time.Duration(r.Int64N(int64(d))) }
 	switch d := r.IntN(100); {
 	case c.Victim == Gatekeeper:
 		c.How, c.Back = Restart, upTo([]time.Duration{time.Microsecond, time.Millisecond, 100 * time.Millisecond, 2 * time.Second}[d%4])
-	case d < 25:
+	case d < 20:
 		c.How, c.Back = Cut, upTo(10*time.Second)
-	case d < 40:
+	case d < 32:
 		c.How, c.Back = Pause, upTo(6*time.Second)
+	case d < 44:
+		c.How, c.Back = Stop, upTo(6*time.Second)
+	}
+	if strings.HasPrefix(c.Victim, "s") && c.How == Kill { // a blade
+		c.How, c.Back = Cut, upTo(10*time.Second)
 	}
 	return c
 }

@@ -38,6 +38,7 @@ type composer struct {
 	main    bool
 	branch  bool // of a script; no state there
 	post    bool // nobody gets its outcome
+	try     bool // of policy none: whatever it does may happen, or not, or again
 	budget  int  // operations, those of nested scripts included
 
 	out  Script
@@ -81,6 +82,9 @@ func (c *composer) next() {
 	}
 	if c.main && !c.branch {
 		kinds = append(kinds, Checkpoint, Checkpoint)
+	}
+	if c.try {
+		kinds = []Kind{Alloc, Look, Effect, Effect, Write, Read, Read, Free}
 	}
 	switch k := kinds[c.r.IntN(len(kinds))]; k {
 	case Alloc:
@@ -213,12 +217,13 @@ func (c *composer) fork(k Kind) {
 // nothing; a stateless one may, for the rack to free. A client looks at all that it
 // has.
 func (c *composer) end() {
-	if c.service >= 0 && !c.branch && !c.post && c.chance(1, 2) {
+	answers := c.service >= 0 && !c.branch && !c.post && !c.try
+	if answers && c.chance(1, 2) {
 		if s := c.some(true); s >= 0 {
 			c.out.Result = s
 		}
 	}
-	leave := c.service >= 0 && !c.stateful() && c.chance(1, 2)
+	leave := c.service >= 0 && !c.stateful() && !c.try && c.chance(1, 2)
 	for s := range c.have {
 		if !c.have[s].own || c.have[s].size == 0 || s == c.out.Result {
 			continue
@@ -230,7 +235,7 @@ func (c *composer) end() {
 			c.free(s)
 		}
 	}
-	if c.service >= 0 && !c.branch && !c.post && c.out.Result < 0 && c.chance(1, 8) {
+	if answers && c.out.Result < 0 && c.chance(1, 8) {
 		c.put(Op{Kind: Fail})
 	}
 	if c.post && c.stateful() {

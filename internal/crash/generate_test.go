@@ -4,15 +4,18 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // TestGenerate looks at many programs: they are the same for a seed, make sense to
 // the model, and together do all that there is.
 func TestGenerate(t *testing.T) {
+	policies := map[rpc.Policy]int{}
 	kinds, deep, lent, mains, plain := map[Kind]int{}, 0, 0, 0, 0
 	for seed := range uint64(300) {
-		p := Generate(seed)
-		if again := Generate(seed); !reflect.DeepEqual(p, again) {
+		p := mixedProgram(seed)
+		if again := mixedProgram(seed); !reflect.DeepEqual(p, again) {
 			t.Fatalf("seed %d: two programs:\n%s\n%s", seed, p, again)
 		}
 		if _, err := Model(p); err != nil {
@@ -23,19 +26,29 @@ func TestGenerate(t *testing.T) {
 			plain += btoi(!c.Main)
 			c.Script.each(-1, func(service int, op *Op) {
 				kinds[op.Kind]++
+				policies[op.Policy]++
 				lent += len(op.Lend)
 				deep += btoi(op.Kind == Call && service >= 0)
 			})
 		}
 	}
-	for _, k := range []Kind{Alloc, Write, Read, Free, Call, Post, Fork, Race, Add, Bump, Effect, Look, Checkpoint, Fail} {
+	for _, k := range []Kind{Try, Alloc, Write, Read, Free, Call, Post, Fork, Race, Add, Bump, Effect, Look, Checkpoint, Fail} {
 		if kinds[k] < 50 {
 			t.Errorf("%d operations %s", kinds[k], k)
 		}
 	}
+	if policies[rpc.PolicyFateShare] < 100 || policies[rpc.PolicyTainted] < 100 {
+		t.Errorf("policies %v", policies)
+	}
 	if deep < 100 || lent < 100 || mains < 50 || plain < 50 {
 		t.Errorf("%d nested calls, %d regions lent, %d mains, %d plain clients", deep, lent, mains, plain)
 	}
+}
+
+func mixedProgram(seed uint64) *Program {
+	p := Generate(seed)
+	p.Mix(seed)
+	return p
 }
 
 // TestDraw: the first crashes of a program's cases go through all its packets.
@@ -51,7 +64,7 @@ func TestDraw(t *testing.T) {
 			hows[one.How]++
 		}
 	}
-	if len(at) != packets || len(hows) != 4 || len(networks) != len(Networks) {
+	if len(at) != packets || len(hows) != 5 || len(networks) != len(Networks) {
 		t.Errorf("%d packets, ways %v, networks %v", len(at), hows, networks)
 	}
 	if n := len(Every(p, packets)); n != packets*2*len(p.Victims()) {

@@ -161,7 +161,7 @@ func (p *Program) callOf(n int) (call int) {
 				call = of
 			}
 			of := of
-			if op.Kind == Call || op.Kind == Post {
+			if op.executes() {
 				of = op.N
 			}
 			for j := range op.Body {

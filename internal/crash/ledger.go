@@ -17,9 +17,11 @@ type ledger struct {
 	mu       sync.Mutex
 	effects  map[int]int      // by operation
 	observed map[int]Outcome  // of calls and one-ways, by operation
+	trial    map[int]uint64   // values of tries that have not failed, by operation
 	spans    map[int]*span    // of calls, one-ways and memory operations
 	finished map[int]*Outcome // of clients
 	runs     map[int]int      // of calls' and one-ways' scripts
+	latest   map[int]uint32   // incarnations that have begun them
 	wrong    []string
 	began    time.Time
 	memory   []*access
@@ -46,7 +48,7 @@ type access struct {
 
 func newLedger() *ledger {
 	return &ledger{
-		effects: map[int]int{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
+		effects: map[int]int{}, trial: map[int]uint64{}, latest: map[int]uint32{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
 	}
 }
 
@@ -74,17 +76,26 @@ func (l *ledger) span(op int) (span, bool) {
 
 // attempt is one run of an execution, since its last commit. An execution is a
 // call's, by its operation, a main's or a client's, by −1 and less.
-type attempt struct{ execution, run, since int }
+type attempt struct {
+	execution, run, since int
+	// fenced: a later incarnation of its node has run the execution before.
+	fenced bool
+}
 
 // begin notes that an execution's script is begun, or goes on after the operation
-// since, which has committed it. The run before it was rolled back to there.
-func (l *ledger) begin(execution, since int) attempt {
+// since, which has committed it. The run before it was rolled back to there. An
+// incarnation that has been fenced, and goes on later, may begin one, too.
+func (l *ledger) begin(execution, since int, incarnation uint32) attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if incarnation < l.latest[execution] {
+		return attempt{execution: execution, fenced: true}
+	}
+	l.latest[execution] = incarnation
 	l.runs[execution]++
-	a := attempt{execution, l.runs[execution], since}
+	a := attempt{execution: execution, run: l.runs[execution], since: since}
 	if a.run > 1 {
-		l.rollback(attempt{execution, a.run - 1, since})
+		l.rollback(attempt{execution: execution, run: a.run - 1, since: since})
 	}
 	return a
 }
@@ -124,6 +135,9 @@ func (l *ledger) seen(op int) bool {
 func (l *ledger) touch(a *access) (done func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if a.by.fenced {
+		return func() { l.complain("operation %d of an incarnation that was fenced, has had access to memory", a.op) }
+	}
 	a.span = span{l.now(), never}
 	l.memory = append(l.memory, a)
 	return func() {
@@ -176,6 +190,22 @@ func (l *ledger) observe(op int, o Outcome) {
 	if s := l.spans[op]; s != nil && s.to == never {
 		s.to = l.now()
 	}
+}
+
+// tried notes what a try has come to.
+func (l *ledger) tried(op int, value uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if was, ok := l.trial[op]; ok && was != value {
+		l.wrong = append(l.wrong, fmt.Sprintf("operation %d has come to %#x, and when it was repeated to %#x", op, was, value))
+	}
+	l.trial[op] = value
+}
+
+func (l *ledger) trials() map[int]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.trial)
 }
 
 // sent notes that a one-way is logged. When it ran, nobody sees.

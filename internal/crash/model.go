@@ -15,7 +15,14 @@ type Expectation struct {
 	Adds    []map[int]int  // by service: how often each operation has made an entry
 	Bumps   []uint64       // by service
 	Effects map[int]int    // how often each operation does something outside, at least
+	Tries   map[int]Trial  // by operation
 	unsure  map[int]uint64 // of Bumps, by service: that many more may be
+}
+
+// Trial is what a Try must come to, if it does not fail.
+type Trial struct {
+	Value   uint64
+	Effects []int // the operations in it that do something outside
 }
 
 func (e *Expectation) spare(service int) uint64 { return e.unsure[service] }
@@ -23,7 +30,7 @@ func (e *Expectation) spare(service int) uint64 { return e.unsure[service] }
 // Model carries a program out without a rack: one thing after the other, nothing
 // fails. It shares the interpreter with the rack, and nothing else.
 func Model(p *Program) (*Expectation, error) {
-	e := &Expectation{Effects: map[int]int{}}
+	e := &Expectation{Effects: map[int]int{}, Tries: map[int]Trial{}}
 	for range p.Services {
 		e.Adds = append(e.Adds, map[int]int{})
 		e.Bumps = append(e.Bumps, 0)
@@ -101,6 +108,19 @@ func (w *modelWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, er
 func (w *modelWorld) Post(op *Op, noise uint64, given []dsm.Pointer) error {
 	_, err := w.Call(op, noise, given)
 	return err
+}
+
+func (w *modelWorld) Try(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error) {
+	out, err := w.Call(op, noise, lent)
+	t := Trial{Value: out.Value}
+	op.Body[0].each(op.Service, func(_ int, in *Op) {
+		if in.Kind == Effect {
+			t.Effects = append(t.Effects, in.N)
+			w.Effects[in.N] = 0
+		}
+	})
+	w.Tries[op.N] = t
+	return 0, err
 }
 
 func (w *modelWorld) Go(f func(world) error) branch { return modelBranch{f(w)} }

@@ -24,6 +24,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	r.judgeBooks(want)
 	r.judgeClients(want)
 	r.judgeHistories()
+	r.judgeTries(want)
 	r.judgeEffects(want)
 	return r.clean(ctx)
 }
@@ -54,6 +55,19 @@ func (r *Run) judgeClients(want *Expectation) {
 	}
 }
 
+// judgeTries compares what calls of policy none have come to. One that has not failed has
+// run as a whole.
+func (r *Run) judgeTries(want *Expectation) {
+	for op, value := range r.ledger.trials() {
+		if value != want.Tries[op].Value {
+			r.ledger.complain("operation %d has come to %#x, want %#x", op, value, want.Tries[op].Value)
+		}
+		for _, in := range want.Tries[op].Effects {
+			want.Effects[in] = 1
+		}
+	}
+}
+
 // judgeEffects compares side effects: each once, and again at most for each crash.
 func (r *Run) judgeEffects(want *Expectation) {
 	got, most := r.ledger.sideEffects(), 1+r.crash.hits()
@@ -79,7 +93,7 @@ func (r *Run) audit(ctx context.Context) error {
 		if !s.Stateful {
 			continue
 		}
-		books, err := w.client(i).Audit(ctx)
+		books, err := w.client(i, r.opt.Policy).Audit(ctx)
 		if err != nil {
 			return fmt.Errorf("audit of %s: %w", ServiceName(i), err)
 		}

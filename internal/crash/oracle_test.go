@@ -84,9 +84,14 @@ func TestOracle_Finds(t *testing.T) {
 		"operations that have none": func(r *Run) { r.ledger.effect(99) },
 		"from memory is not": func(r *Run) {
 			at := dsm.Pointer{1}
-			by := r.ledger.begin(callB, 0)
+			by := r.ledger.begin(callB, 0, 1)
 			r.ledger.touch(&access{by: by, op: 3, region: at, write: true, data: []byte{1}})()
 			r.ledger.touch(&access{by: by, op: 4, region: at, data: []byte{0}})()
+		},
+		"was fenced, has": func(r *Run) {
+			r.ledger.begin(callB, 0, 2)
+			by := r.ledger.begin(callB, 0, 1)
+			r.ledger.touch(&access{by: by, op: 3, region: dsm.Pointer{1}, write: true, data: []byte{1}})()
 		},
 		"order of its entries": func(r *Run) {
 			r.ledger.spans[callC], r.ledger.spans[postC] = &span{5, 6}, &span{1, 2}
@@ -110,10 +115,10 @@ func TestHistory_Rollback(t *testing.T) {
 	}{{0, true}, {5, false}} {
 		l := newLedger()
 		r := &Run{p: &Program{}, ledger: l}
-		first := l.begin(9, 0)
+		first := l.begin(9, 0, 1)
 		l.touch(&access{by: first, region: at, write: true, data: []byte{5}})()
-		l.touch(&access{by: attempt{8, 1, 0}, region: at, data: []byte{5}})() // a lessee
-		second := l.begin(9, 0)
+		l.touch(&access{by: attempt{execution: 8, run: 1}, region: at, data: []byte{5}})() // a lessee
+		second := l.begin(9, 0, 2)
 		l.touch(&access{by: second, region: at, data: []byte{c.late}})()
 		if r.judgeHistories(); (len(l.complaints()) == 0) != c.good {
 			t.Errorf("%d is read after the rollback: %v", c.late, l.complaints())

@@ -10,6 +10,8 @@ import (
 // named.)
 func TestRegressions(t *testing.T) {
 	sum := new(tally)
+	defer func(was string) { *flagPolicy = was }(*flagPolicy)
+	*flagPolicy = "recover"
 	for _, c := range []struct {
 		seed           uint64
 		network, point string
@@ -29,6 +31,9 @@ func TestRegressions(t *testing.T) {
 		{107824, "good", "51-B:cut:3.203171775s,162+gk:restart:550.097714ms"},
 		{107824, "good", "70-A:cut:5.497904438s,89-gk:restart:1.181546579s"},
 		{107528, "good", "33-gk:restart:588.485µs"},
+		// A one-way that had left was not rolled back when its node failed, while a restarted
+		// Gatekeeper repeated its parent's commit: execution.TestLeftOneway.
+		{113015, "good", "17-B:kill,69-gk:restart:406.858µs,79-A:kill"},
 	} {
 		t.Run(fmt.Sprintf("%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)

@@ -54,6 +54,7 @@ type Moment struct {
 type Report struct {
 	Packets int         // that arrived on a link, from the moment when all services were up until all clients had ended
 	Crashes int         // that hit somebody
+	Nested  int         // of them, those while somebody was not back from another one
 	Runs    map[int]int // how often the script of each call and one-way was begun
 	Wrong   []string    // what the oracle complains of; none is right
 	Took    time.Duration
@@ -80,6 +81,7 @@ type Run struct {
 
 	mu     sync.Mutex
 	places map[string]place // of programs that have joined
+	wire   wire.Impairment  // what links do
 	up     map[string]chan struct{}
 	over   []chan struct{} // closed when a client has come to its end
 
@@ -130,7 +132,10 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	r.crash.disarm()
 	r.crash.wait()
 	err = errors.Join(err, r.rack.Close())
-	return &Report{Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Wrong: r.ledger.complaints(), Took: time.Since(began)}, err
+	return &Report{
+		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
+		Wrong: r.ledger.complaints(), Took: time.Since(began),
+	}, err
 }
 
 // blades are one for plain clients, one for each service, and a spare.
@@ -253,9 +258,19 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 
 // impair makes the network such a one.
 func (r *Run) impair(i wire.Impairment) {
+	r.mu.Lock()
+	r.wire = i
+	r.mu.Unlock()
 	for _, b := range r.blades() {
 		r.rack.Host(b.Name).Impair(i, i)
 	}
+}
+
+// network is what impair has made of it.
+func (r *Run) network() wire.Impairment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wire
 }
 
 // errStuck says that something has not come to its end.
@@ -292,6 +307,7 @@ type joiner struct {
 	run  *Run
 	name string
 	at   control.Start
+	as   *uint32 // the incarnation that it gets
 }
 
 // Join implements join.Joiner.
@@ -300,7 +316,9 @@ func (j joiner) Join(ctx context.Context, name string) (join.Session, error) {
 	if err == nil {
 		j.run.mu.Lock()
 		defer j.run.mu.Unlock()
+		*j.as = s.Node().Incarnation
 		j.run.places[j.name] = place{s.Node().Blade, j.at.Name}
+		j.run.crash.back(j.name)
 	}
 	return s, err
 }
@@ -331,9 +349,10 @@ func (r *Run) on(blade string) (names []string) {
 	return names
 }
 
-// join makes a program a node.
-func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (*rpc.Node, error) {
-	return rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(joiner{j, r, name, s}), rpc.WithLogger(r.opt.Log))
+// join makes a program a node, and tells which incarnation.
+func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, incarnation uint32, err error) {
+	n, err = rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(joiner{j, r, name, s, &incarnation}), rpc.WithLogger(r.opt.Log))
+	return n, incarnation, err
 }
 
 // leave ends a node in an orderly way, unless its program was killed.
@@ -349,11 +368,11 @@ func leave(ctx context.Context, n *rpc.Node) error {
 // serve is the program of a service.
 func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.Start) error {
 	name := ServiceName(service)
-	n, err := r.join(ctx, name, j, s)
+	n, incarnation, err := r.join(ctx, name, j, s)
 	if err != nil {
 		return err
 	}
-	a := &performer{run: r, service: service, node: n}
+	a := &performer{run: r, service: service, node: n, incarnation: incarnation}
 	var opts []rpc.ExportOption
 	if kind := r.p.Services[service]; kind.Stateful {
 		a.books = new(books)
@@ -386,7 +405,7 @@ func (r *Run) once(c chan struct{}) {
 func (r *Run) plain(ctx context.Context, i int, j join.Joiner, s control.Start) error {
 	defer r.once(r.over[i])
 	name := r.p.clientName(i)
-	n, err := r.join(ctx, name, j, s)
+	n, _, err := r.join(ctx, name, j, s)
 	if err == nil {
 		err = r.calls(ctx, i, n)
 		err = errors.Join(err, leave(ctx, n))
@@ -400,7 +419,7 @@ func (r *Run) plain(ctx context.Context, i int, j join.Joiner, s control.Start) 
 // calls is what a plain client does.
 func (r *Run) calls(ctx context.Context, i int, n *rpc.Node) error {
 	script := &r.p.Clients[i].Script
-	w := &rackWorld{run: r, ctx: ctx, node: n, memory: func(context.Context) *dsm.Client { return n.Memory() }, by: r.ledger.begin(-1-i, 0)}
+	w := &rackWorld{run: r, ctx: ctx, node: n, memory: func(context.Context) *dsm.Client { return n.Memory() }, by: r.ledger.begin(-1-i, 0, 1)}
 	out, err := newMachine(script, 0, nil).run(ctx, w, script)
 	if err == nil {
 		r.ledger.finish(i, out)
@@ -411,7 +430,7 @@ func (r *Run) calls(ctx context.Context, i int, n *rpc.Node) error {
 // durable is the program of a durable main.
 func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start) error {
 	name := r.p.clientName(i)
-	n, err := r.join(ctx, name, j, s)
+	n, incarnation, err := r.join(ctx, name, j, s)
 	if err != nil {
 		return err
 	}
@@ -423,7 +442,7 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 				return err
 			}
 		}
-		w := &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, by: r.ledger.begin(-1-i, m.Next), durable: true}
+		w := &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, by: r.ledger.begin(-1-i, m.Next, incarnation), durable: true}
 		out, err := m.run(ctx, w, script)
 		if err == nil {
 			r.ledger.finish(i, out)

@@ -3,6 +3,8 @@ package crash
 import (
 	"fmt"
 	"strings"
+
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // Kind is what an operation of a script does.
@@ -17,6 +19,7 @@ const (
 	Free       Kind = "free"       // the region in Slot
 	Call       Kind = "call"       // Service runs Body[0], is lent Lend; folded; its result region in Slot
 	Post       Kind = "post"       // Service runs Body[0] one-way, is given Lend
+	Try        Kind = "try"        // as Call, with policy none and no result: whether it fails goes into the noise
 	Fork       Kind = "fork"       // Body beside each other, each may read Lend; folded in order
 	Race       Kind = "race"       // as Fork, but who ends first goes into the noise
 	Add        Kind = "add"        // an entry in the service's state
@@ -37,7 +40,12 @@ type Op struct {
 	Service int      `json:"c,omitempty"`
 	Lend    []int    `json:"l,omitempty"` // slots
 	Body    []Script `json:"b,omitempty"`
+	// Policy is that of a Call or Post, PolicyNone for the run's (Options.Policy).
+	Policy rpc.Policy `json:"p,omitempty"`
 }
+
+// executes reports whether the body of an operation is an execution of Service.
+func (op *Op) executes() bool { return op.Kind == Call || op.Kind == Post || op.Kind == Try }
 
 // Script is what one execution, or one branch of it, does. Its first slots are the
 // regions that it was lent or given.
@@ -54,7 +62,7 @@ func (s *Script) each(service int, f func(service int, op *Op)) {
 		op := &s.Ops[i]
 		f(service, op)
 		in := service
-		if op.Kind == Call || op.Kind == Post {
+		if op.executes() {
 			in = op.Service
 		}
 		for j := range op.Body {
@@ -74,8 +82,11 @@ func (s *Script) write(b *strings.Builder, indent string) {
 			fmt.Fprintf(b, " r%d[%d:%d]", op.Slot, op.At, op.At+op.Size)
 		case Free:
 			fmt.Fprintf(b, " r%d", op.Slot)
-		case Call, Post:
+		case Call, Post, Try:
 			fmt.Fprintf(b, " %s%s", ServiceName(op.Service), slots(op.Lend))
+			if op.Policy != rpc.PolicyNone {
+				fmt.Fprintf(b, ", %s", op.Policy)
+			}
 			if op.Kind == Call && op.Slot >= 0 {
 				fmt.Fprintf(b, " → r%d", op.Slot)
 			}

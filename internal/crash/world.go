@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -51,9 +52,12 @@ func (w *rackWorld) Read(op int, p dsm.Pointer, at int, b []byte) error {
 func (w *rackWorld) Free(p dsm.Pointer) error { return w.memory(w.ctx).Free(w.ctx, p) }
 
 // client returns stubs for a service. They may be used by one goroutine.
-func (w *rackWorld) client(service int) *actor.ActorClient {
-	return actor.NewActorClient(w.node.Client(ServiceName(service), rpc.WithPolicy(w.run.opt.Policy)))
+func (w *rackWorld) client(service int, p rpc.Policy) *actor.ActorClient {
+	return actor.NewActorClient(w.node.Client(ServiceName(service), rpc.WithPolicy(p)))
 }
+
+// policy is that of an operation's call.
+func (w *rackWorld) policy(op *Op) rpc.Policy { return cmp.Or(op.Policy, w.run.opt.Policy) }
 
 // encode is what a call carries.
 func (op *Op) encode() []byte {
@@ -74,7 +78,7 @@ func references(ptrs []dsm.Pointer) []*bifrost.GlobalPointer {
 
 func (w *rackWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error) {
 	w.run.ledger.issue(op.N)
-	answer, err := w.client(op.Service).Act(w.ctx, op.encode(), int64(noise), references(lent))
+	answer, err := w.client(op.Service, w.policy(op)).Act(w.ctx, op.encode(), int64(noise), references(lent))
 	var refused *actor.Refused
 	if errors.As(err, &refused) {
 		out := Outcome{Value: uint64(refused.Value), Noise: uint64(refused.Noise), Marks: marksOf(refused.Marks), Refused: true}
@@ -94,12 +98,24 @@ func (w *rackWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, err
 
 func (w *rackWorld) Post(op *Op, noise uint64, given []dsm.Pointer) error {
 	w.run.ledger.issue(op.N)
-	err := w.client(op.Service).Post(w.ctx, op.encode(), int64(noise), references(given))
+	err := w.client(op.Service, w.policy(op)).Post(w.ctx, op.encode(), int64(noise), references(given))
 	if err != nil {
 		return fmt.Errorf("operation %d: %w", op.N, err)
 	}
 	w.run.ledger.sent(op.N)
 	return nil
+}
+
+func (w *rackWorld) Try(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error) {
+	answer, err := w.client(op.Service, rpc.PolicyNone).Act(w.ctx, op.encode(), int64(noise), references(lent))
+	switch {
+	case err == nil:
+		w.run.ledger.tried(op.N, uint64(answer.Value))
+		return uint64(answer.Noise), nil
+	case rpc.CodeOf(err) == rpc.Unavailable && w.run.crash.hits() > 0:
+		return 1, nil
+	}
+	return 0, fmt.Errorf("operation %d: %w", op.N, err)
 }
 
 func (w *rackWorld) Go(f func(world) error) branch {
