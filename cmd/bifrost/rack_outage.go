@@ -47,6 +47,7 @@ times each, and print how long it took until the next right answer.`,
 	}
 	cmd.Flags().IntVar(&cfg.Rounds, "rounds", 10, "how often to kill each")
 	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", config.DefaultHeartbeat, "how often blades report")
+	cmd.Flags().DurationVar(&cfg.Explain, "explain", 0, "tell what happened in outages of so long or longer (default: never)")
 	return o.withJSON(cmd)
 }
 

@@ -99,16 +99,26 @@ func (c *caller) calm(ctx context.Context, d time.Duration) (gaps []time.Duratio
 	return gaps, err
 }
 
-// late is until when answers of the dead may still come: they had been logged, and
-// were on their way. No program starts and answers in less.
-const late = 10 * time.Millisecond
+// settled is for how long answers must have come without a longer pause, until the
+// longest one counts as the outage.
+const settled = 300 * time.Millisecond
 
 // after returns when the first answer of a new incarnation came, if the old one was
-// dead by a time.
+// dead by a time: at the end of the longest pause. (Before it, answers of the old one may
+// come, which had been logged and were on their way.)
 func (c *caller) after(ctx context.Context, dead time.Time) (time.Time, error) {
+	var longest time.Duration
+	last, end := dead, dead
 	for {
-		if at, err := c.next(ctx); err != nil || at.Sub(dead) > late {
+		at, err := c.next(ctx)
+		if err != nil {
 			return at, err
+		}
+		if gap := at.Sub(last); gap > longest {
+			longest, end = gap, at
+		}
+		if last = at; at.Sub(end) > settled {
+			return end, nil
 		}
 	}
 }

@@ -32,6 +32,9 @@ type Config struct {
 	Heartbeat time.Duration
 	// Out receives each result as it comes; nil for nothing.
 	Out io.Writer
+	// Explain is from which outage on of a program Out also receives what the Gatekeeper
+	// says about it; 0 for never.
+	Explain time.Duration
 }
 
 // Result has the outages, shortest first.
@@ -149,6 +152,9 @@ func (m *measurement) round(ctx context.Context, what string, kill func(context.
 	*into = append(*into, took)
 	if m.cfg.Out != nil {
 		fmt.Fprintf(m.cfg.Out, "%s dies: an answer after %v\n", what, took.Round(10*time.Microsecond))
+		if m.cfg.Explain > 0 && took >= m.cfg.Explain {
+			return m.explain(ctx, began, at)
+		}
 	}
 	return nil
 }
