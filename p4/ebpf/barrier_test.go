@@ -85,11 +85,13 @@ func verdicts(t testing.TB, x *Executor, i int) uint64 {
 
 // slow makes packets take their time between finding an entry and acting on it:
 // in front of every access to a table, the clock is read many times.
-func slow(code asm.Instructions) asm.Instructions {
+func slow(code asm.Instructions) asm.Instructions { return slower(code, 40) }
+
+func slower(code asm.Instructions, times int) asm.Instructions {
 	var out asm.Instructions
 	for _, i := range code {
 		if i.IsLoadFromMap() && i.Symbol() == "" && i.Dst == asm.R1 {
-			for range 40 {
+			for range times {
 				out = append(out, asm.FnKtimeGetNs.Call())
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 )
 
 func home(i int) datapath.Entry {
@@ -54,7 +55,8 @@ func TestApply_FullTable(t *testing.T) {
 // whose elements are used again at once, this fails.)
 func TestApply_NoLookupFindsAnothersValue(t *testing.T) {
 	needRoot(t)
-	x, err := New(bifrost(t), Config{CPUPort: p4.CPUPort, edit: slow})
+	long := func(code asm.Instructions) asm.Instructions { return slower(code, 400) } // time to delete and insert
+	x, err := New(bifrost(t), Config{CPUPort: p4.CPUPort, edit: long})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func TestApply_NoLookupFindsAnothersValue(t *testing.T) {
 	if err := x.Apply(datapath.Insert, known()); err != nil {
 		t.Fatal(err)
 	}
-	const destinations, packets = 6, 4000
+	const destinations, packets = 6, 1500
 	var load sync.WaitGroup
 	var left atomic.Int32 // goroutines that send
 	for range 2 {
