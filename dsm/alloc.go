@@ -26,13 +26,35 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 		return Pointer{}, fault.New(fault.BadRequest, "alloc", "%d bytes; a region has 1 to 2^%d", size, packet.MaxClass)
 	}
 	rack := c.link.rack()
+	if !c.scope.counts() {
+		class, _ := packet.ClassFor(size)
+		if p, ok := c.link.keeper.take(class, &rack); ok {
+			return p, nil
+		}
+	}
 	if c.scope.replays() {
 		p, err := c.recall(ctx, rack, size, scope)
 		if fault.CodeOf(err) != fault.NotFound {
 			return p, err
 		}
 	}
-	err = fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service")
+	p, err := c.allocate(ctx, &rack, size, scope)
+	if fault.CodeOf(err) != fault.NoSpace {
+		return p, err
+	}
+	kept := c.link.keeper.drain()
+	for _, p := range kept {
+		_, _ = c.carryOut(ctx, packet.OpFree, p, nil, transport.Scope{})
+	}
+	if len(kept) == 0 {
+		return p, err
+	}
+	return c.allocate(ctx, &rack, size, scope)
+}
+
+// allocate tries one memory blade after the other.
+func (c *Client) allocate(ctx context.Context, rack *control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
+	err := error(fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service"))
 	for _, machine := range c.link.place(rack.Memories) {
 		var p Pointer
 		p, err = c.allocAt(ctx, packet.Make(rack.DSMPrefix, machine, 0), size, scope, false)
@@ -75,6 +97,9 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 	c.link.operations.put(t)
 	if status != fault.OK {
 		return Pointer{}, failure(ctx, packet.OpAlloc, at, status, local)
+	}
+	if !c.scope.counts() {
+		c.link.keeper.fresh(region)
 	}
 	return region.Base, nil
 }

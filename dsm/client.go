@@ -28,6 +28,12 @@ type Config struct {
 	// Window is how many bytes may be under way with one memory blade; 0 means
 	// four full datagrams, which fit a default socket buffer.
 	Window int
+	// Keep makes the client keep freed regions for a second, for allocations of
+	// their size: they stay under the node's control, and neither their free nor the
+	// next allocation waits for the Gatekeeper. Sizes that are allocated again and
+	// again without coming back are allocated ahead. Whoever passes regions on must
+	// then say so (Lend, Returned, HandOver, Gained).
+	Keep bool
 }
 
 // Client is one node's access to the distributed memory. Its methods may be

@@ -14,7 +14,7 @@ func (l *link) flush() {
 		out.add(&ready.Send[i])
 	}
 	for _, t := range ready.Done {
-		t.Tag.(*operation).done <- struct{}{} // has room for one
+		t.Tag.(waiter).ended()
 	}
 	for _, b := range ready.Passed {
 		b.Tag.(chan struct{}) <- struct{}{} // likewise

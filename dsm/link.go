@@ -26,6 +26,7 @@ type link struct {
 	operations operations
 	chair      *chair
 	over       chan struct{} // closed when the link has ended
+	keeper     *keeper       // nil if freed regions are not kept
 
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
@@ -56,6 +57,9 @@ func newLink(cfg Config) (*link, error) {
 	}
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
+	if cfg.Keep {
+		l.keeper = newKeeper(l)
+	}
 	return l, nil
 }
 
@@ -93,6 +97,25 @@ func (l *link) run(ctx context.Context, o *operation) {
 		l.cancel(ctx, o)
 	}
 	o.sending.Wait()
+}
+
+// background begins transfers, and frees, that nobody waits for. It is false if the
+// link has ended.
+func (l *link) background(transfers []*transport.Transfer, frees []Pointer) bool {
+	l.mu.Lock()
+	if l.ended != fault.OK {
+		l.mu.Unlock()
+		return false
+	}
+	now := l.now()
+	for _, t := range transfers {
+		l.endpoint.Start(now, t)
+	}
+	for _, p := range frees {
+		l.endpoint.Drop(now, p)
+	}
+	l.flush()
+	return true
 }
 
 // cancel gives an operation up, unless it has been done meanwhile.
@@ -134,6 +157,7 @@ func (l *link) wait(ctx context.Context, f func(*transport.Endpoint) *transport.
 // end fails everything that waits, and whatever comes later, with a status. It
 // is false if the link has ended before.
 func (l *link) end(status fault.Code) bool {
+	l.keeper.close()
 	l.mu.Lock()
 	if l.ended != fault.OK {
 		l.mu.Unlock()

@@ -6,6 +6,10 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 )
 
+// waiter is what a transfer's Tag is: ended is called when the outcome is there, with
+// the link's mutex held.
+type waiter interface{ ended() }
+
 // operation is a transfer whose caller waits.
 type operation struct {
 	transport.Transfer
@@ -14,6 +18,9 @@ type operation struct {
 	// to under the link's mutex, while the outcome is not there.
 	sending sync.WaitGroup
 }
+
+// ended implements waiter.
+func (o *operation) ended() { o.done <- struct{}{} } // has room for one
 
 // operations keeps operations to use again. It is a client's own, as channels
 // made in a testing/synctest bubble must stay there.

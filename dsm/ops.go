@@ -3,6 +3,7 @@ package dsm
 import (
 	"context"
 
+	"github.com/bifrost-rack/bifrost/dsm/internal/pool"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -24,7 +25,8 @@ func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
 
 // Free ends the region that p is the first byte of. The node must control it,
 // and no lease on it may be out. A Free whose context ends goes on without its
-// caller.
+// caller. If the client Keeps regions, and knows that the node controls this one and
+// that nobody else has it, Free waits for nobody; else for the Gatekeeper.
 func (c *Client) Free(ctx context.Context, p Pointer) error {
 	_, err := c.move(ctx, packet.OpFree, p, nil)
 	return err
@@ -43,6 +45,41 @@ func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (i
 	if len(b) == 0 && op != packet.OpFree {
 		return 0, nil
 	}
+	if op == packet.OpFree {
+		return 0, c.free(ctx, p, scope)
+	}
+	u, err := c.link.keeper.begin(ctx, op, p, len(b))
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.carryOut(ctx, op, p, b, scope)
+	u.end(err)
+	if c.scope.counts() {
+		c.link.keeper.note([]Pointer{p}, (*keeper).gone) // the write may be taken back
+	}
+	return n, err
+}
+
+// free frees a region, or keeps it to be used again.
+func (c *Client) free(ctx context.Context, p Pointer, scope transport.Scope) error {
+	k := c.link.keeper
+	if c.scope.counts() {
+		k.note([]Pointer{p}, (*keeper).gone) // for the execution to commit
+	} else {
+		switch k.free(p) {
+		case pool.Kept, pool.Deferred:
+			return nil
+		case pool.Twice:
+			return fault.New(fault.PermissionDenied, packet.OpFree.String(), "%s has been freed", p)
+		case pool.Unknown:
+		}
+	}
+	_, err := c.carryOut(ctx, packet.OpFree, p, nil, scope)
+	return err
+}
+
+// carryOut has the memory blade carry out an operation.
+func (c *Client) carryOut(ctx context.Context, op packet.Op, p Pointer, b []byte, scope transport.Scope) (int, error) {
 	t := c.link.operations.get()
 	t.Op, t.Pointer, t.Buf, t.Scope = op, p, b, scope
 	c.link.run(ctx, t)

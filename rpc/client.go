@@ -139,12 +139,14 @@ func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruc
 
 // perform makes a call; o is its operation in an exactly-once execution, or nil.
 func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
-	if len(codec.pointers) > 0 {
-		if err := c.node.memory.Settle(ctx, codec.pointers...); err != nil {
-			return o.decided(coded(m.op, err))
-		}
+	lends := o == nil && kind == thrift.CALL
+	if err := c.node.pass(ctx, codec.pointers, lends); err != nil {
+		return o.decided(coded(m.op, err))
 	}
 	p := c.node.out.pendings.Get().(*pending)
+	if lends {
+		p.lent = append(p.lent, codec.pointers...)
+	}
 	if err := c.send(ctx, b, o, p, m, codec, kind); err != nil {
 		c.node.release(p)
 		return o.decided(coded(m.op, err))
@@ -158,6 +160,9 @@ func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method
 	}
 	defer c.node.release(p)
 	o.answered(m, p)
+	if lends && p.err == nil && p.answer.Type == packet.Reply {
+		c.node.memory.Gained(p.answer.Pointers...)
+	}
 	return c.decode(ctx, codec, p, m, result)
 }
 

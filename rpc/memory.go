@@ -50,6 +50,17 @@ func (b *strand) scope() dsm.Scope {
 	}
 }
 
+// pass makes regions ready to be passed on: lent to a call, or given away.
+func (n *Node) pass(ctx context.Context, ptrs []dsm.Pointer, lent bool) error {
+	switch {
+	case len(ptrs) == 0:
+		return nil
+	case lent:
+		return n.memory.Lend(ctx, ptrs...)
+	}
+	return n.memory.HandOver(ctx, ptrs...)
+}
+
 // finishTime bounds the wait for the fate of a branch's last memory operations. A
 // blade that says nothing for so long has failed, and its regions with it.
 const finishTime = 5 * time.Second

@@ -86,7 +86,7 @@ func newNode(session join.Session, log *slog.Logger) (*Node, error) {
 	}
 	n.conn = conn
 	n.memory, err = dsm.NewClient(dsm.Config{
-		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack,
+		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true,
 	})
 	if err != nil {
 		_ = conn.Close()

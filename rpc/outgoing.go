@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
@@ -32,9 +33,10 @@ type pending struct {
 	deadline time.Duration // of whoever waits, in node time; 0 is none
 	to       netio.Message // scratch for sending: its address
 	out      [1]netio.Message
-	token    bool   // holds one of outgoing.detached
-	detached bool   // nobody waits
-	mark     uint64 // of the journal entries that it carries
+	token    bool          // holds one of outgoing.detached
+	detached bool          // nobody waits
+	mark     uint64        // of the journal entries that it carries
+	lent     []dsm.Pointer // what it carries, if the memory client is to know when they are back
 	// The answer, valid once ready has been received from.
 	ready  chan struct{}
 	answer packet.Message
@@ -56,8 +58,7 @@ func (n *Node) release(p *pending) {
 	if p.buffer != nil {
 		freeDatagram(p.buffer)
 	}
-	ready := p.ready
-	*p = pending{ready: ready}
+	*p = pending{ready: p.ready, lent: p.lent[:0]}
 	p.Tag = p
 	n.out.pendings.Put(p)
 }
@@ -144,6 +145,10 @@ func (n *Node) complete(r *reader, i int, m packet.Message) bool {
 // deliver hands over the answer to a call that the core has ended.
 func (n *Node) deliver(call *endpoint.Call, r *reader, i int, m packet.Message) bool {
 	p := call.Tag.(*pending)
+	if len(p.lent) > 0 && m.Code == OK {
+		// Of a call that the rack has refused another copy might yet be let through.
+		n.memory.Returned(p.lent...)
+	}
 	if p.detached {
 		if m.Type == packet.Exception {
 			n.report(call, m.Code.String()+": "+string(m.Payload))

@@ -143,10 +143,8 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 	case out.size() > out.buf.limit:
 		return fault.New(BadRequest, "", "the answer has %d bytes, a packet carries %d: return large values by reference", out.size(), out.buf.limit)
 	}
-	if len(out.pointers) > 0 {
-		if err := x.node.memory.Settle(ctx, out.pointers...); err != nil {
-			return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)
-		}
+	if err := x.node.pass(ctx, out.pointers, false); err != nil {
+		return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)
 	}
 	return nil
 }

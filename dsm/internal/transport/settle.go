@@ -57,6 +57,11 @@ func (e *Endpoint) discard(now time.Duration, reg packet.Region, s Scope) {
 	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: reg.Base, Scope: s, orphan: true})
 }
 
+// Drop frees a region; nobody waits for it.
+func (e *Endpoint) Drop(now time.Duration, p packet.Pointer) {
+	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: p, orphan: true})
+}
+
 // Barrier is a wait for requests whose fate is not known.
 type Barrier struct {
 	// Tag is the caller's own.

@@ -1,0 +1,43 @@
+package pool
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+)
+
+// Region is one that the node controls.
+type Region struct {
+	packet.Region
+	// Stale is what earlier users have left in it, to be zeroed before it is seen.
+	Stale Span
+	// Turn is the caller's own: whoever changes Stale.
+	Turn chan struct{}
+
+	written Span // by the one who has it now
+	under   int  // operations under way
+	out     int  // calls that it is lent to
+	idle    bool
+	since   time.Duration // idle since then
+}
+
+// Idle reports whether the region has been freed.
+func (r *Region) Idle() bool { return r.idle }
+
+// Lent reports whether a call has the region out.
+func (r *Region) Lent() bool { return r.out > 0 }
+
+// Span is the n bytes at p.
+func (r *Region) Span(p packet.Pointer, n int) Span {
+	from := p.Offset() - r.Base.Offset()
+	return Span{from, from + uint64(n)}
+}
+
+// Enter begins an operation; write is what it writes, or empty.
+func (r *Region) Enter(write Span) {
+	r.under++
+	r.written = r.written.Hull(write)
+}
+
+// Leave ends it.
+func (r *Region) Leave() { r.under-- }

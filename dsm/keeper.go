@@ -1,0 +1,237 @@
+package dsm
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/internal/pool"
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// keeper is the shell around a pool.Pool. What it has to send, frees and allocations
+// that nobody waits for, goes out by the link; what comes back is read by whoever reads
+// next. A nil keeper keeps nothing. Its mutex is taken after the link's.
+type keeper struct {
+	link *link
+
+	mu       sync.Mutex
+	pool     *pool.Pool
+	deferred []Pointer // to be freed
+	timer    *time.Timer
+	alarm    time.Duration // when timer fires; transport.Never when it does not
+	unheard  bool          // something was sent since the timer last fired
+	over     bool
+}
+
+const (
+	// deferAt is how many deferred frees are sent at once: the Gatekeeper is woken
+	// once for all of them. Those that are fewer go after deferTime.
+	deferAt   = 8
+	deferTime = 2 * time.Millisecond
+	// keepPart is which part of the rack's free memory, one in so many bytes, one
+	// client may keep idle.
+	keepPart = 16
+)
+
+func newKeeper(l *link) *keeper {
+	k := &keeper{link: l, pool: pool.New(), alarm: transport.Never}
+	k.timer = time.AfterFunc(time.Hour, k.tick)
+	k.timer.Stop()
+	return k
+}
+
+// take returns a region of the class that has been freed before, if there is one.
+func (k *keeper) take(class uint8, rack *control.Rack) (Pointer, bool) {
+	if k == nil {
+		return Pointer{}, false
+	}
+	k.mu.Lock()
+	p, ok := k.pool.Take(k.link.now(), class, func(machine uint8) bool { return offers(rack, machine) })
+	n := 0
+	if !k.over {
+		n = k.pool.Ahead(class, keepable(rack))
+	}
+	k.mu.Unlock()
+	if n > 0 {
+		k.ahead(class, n, rack)
+	}
+	return p, ok
+}
+
+// offers reports whether a memory blade is in service.
+func offers(rack *control.Rack, machine uint8) bool {
+	for i := range rack.Memories {
+		if rack.Memories[i].Machine == machine {
+			return true
+		}
+	}
+	return false
+}
+
+// keepable is how many bytes the client may keep idle.
+func keepable(rack *control.Rack) (n uint64) {
+	for i := range rack.Memories {
+		n += rack.Memories[i].Free / keepPart
+	}
+	return n
+}
+
+// coming is an allocation that nobody waits for.
+type coming struct {
+	transport.Transfer
+	keeper *keeper
+	class  uint8
+}
+
+// ended implements waiter; the link's mutex is held.
+func (c *coming) ended() {
+	k := c.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.Status == fault.OK {
+		k.pool.Came(k.link.now(), c.Region)
+		k.arm()
+		return
+	}
+	k.pool.Failed(c.class)
+}
+
+// ahead begins n allocations.
+func (k *keeper) ahead(class uint8, n int, rack *control.Rack) {
+	l := k.link
+	transfers := make([]*transport.Transfer, 0, n)
+	for range n {
+		machine := l.place(rack.Memories)[0]
+		c := &coming{keeper: k, class: class}
+		c.Op, c.Pointer, c.Size, c.Tag = packet.OpAlloc, packet.Make(rack.DSMPrefix, machine, 0), 1<<class, c
+		transfers = append(transfers, &c.Transfer)
+	}
+	if l.background(transfers, nil) {
+		k.hearken()
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for range n {
+		k.pool.Failed(class)
+	}
+}
+
+// hearken sees to it that answers are read if nobody else does.
+func (k *keeper) hearken() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unheard = true
+	k.arm()
+}
+
+// fresh takes note of a new region.
+func (k *keeper) fresh(r packet.Region) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pool.Fresh(r)
+}
+
+// free judges a free; see pool.Verdict.
+func (k *keeper) free(p Pointer) pool.Verdict {
+	if k == nil {
+		return pool.Unknown
+	}
+	rack := k.link.rack()
+	k.mu.Lock()
+	if k.over {
+		k.mu.Unlock()
+		return pool.Unknown
+	}
+	v := pool.Twice
+	if !slices.Contains(k.deferred, p.Bare()) {
+		v = k.pool.Free(k.link.now(), p, keepable(&rack))
+	}
+	var doomed []Pointer
+	if v == pool.Deferred {
+		if k.deferred = append(k.deferred, p.Bare()); len(k.deferred) >= deferAt {
+			doomed, k.deferred, k.unheard = k.deferred, nil, true
+		}
+	}
+	k.arm()
+	k.mu.Unlock()
+	if doomed != nil {
+		k.link.background(nil, doomed)
+	}
+	return v
+}
+
+// suspect takes in how an operation on a region of the node's own has failed on a
+// machine. If it says that the region is not there, the machine may have lost others,
+// too, and none is to be used again. The caller holds the lock.
+func (k *keeper) suspect(machine uint8, code fault.Code) {
+	switch code {
+	case fault.NotFound, fault.Unavailable, fault.PermissionDenied:
+		k.deferred = append(k.deferred, k.pool.Recall(machine)...)
+		k.arm()
+	default:
+	}
+}
+
+// arm sets the timer. The caller holds the lock.
+func (k *keeper) arm() {
+	now := k.link.now()
+	due, ok := k.pool.Due()
+	if !ok {
+		due = transport.Never
+	}
+	if len(k.deferred) > 0 || k.unheard {
+		due = min(due, now+deferTime)
+	}
+	if due < k.alarm && !k.over {
+		k.alarm = due
+		k.timer.Reset(max(0, due-now))
+	}
+}
+
+// tick is the timer's.
+func (k *keeper) tick() {
+	k.mu.Lock()
+	k.alarm = transport.Never
+	doomed := append(k.deferred, k.pool.Trim(k.link.now(), false)...)
+	k.deferred, k.unheard = nil, false
+	if k.over {
+		doomed = nil
+	}
+	k.arm()
+	k.mu.Unlock()
+	if len(doomed) > 0 {
+		k.link.background(nil, doomed)
+	}
+	k.link.sit()
+}
+
+// drain takes out everything that is idle: it is to be freed.
+func (k *keeper) drain() []Pointer {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	doomed := append(k.deferred, k.pool.Trim(0, true)...)
+	k.deferred = nil
+	return doomed
+}
+
+// close ends the keeper: the node's end frees what it has.
+func (k *keeper) close() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	k.timer.Stop()
+}
