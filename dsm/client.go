@@ -26,7 +26,8 @@ type Config struct {
 	// operation and must not block.
 	Rack func() control.Rack
 	// Window is how many bytes may be under way with one memory blade; 0 means
-	// four full datagrams, which fit a default socket buffer.
+	// four full datagrams, which fit a default socket buffer, or more if the
+	// client's own is large and no datagram is lost.
 	Window int
 	// Keep makes the client keep freed regions for a second, for allocations of
 	// their size: they stay under the node's control, and neither their free nor the

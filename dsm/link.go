@@ -36,6 +36,10 @@ type link struct {
 	rand     *rand.Rand
 }
 
+// bufferShare is how much larger than a large window a receive buffer has to be: others
+// send, too.
+const bufferShare = 4
+
 func newLink(cfg Config) (*link, error) {
 	maxData := cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize
 	if r := cfg.Rack(); r.MTU > 0 {
@@ -48,6 +52,9 @@ func newLink(cfg Config) (*link, error) {
 	conn, err := cfg.Stack.ListenUDP(netip.AddrPortFrom(cfg.Address, rackaddr.PortDSM))
 	if err != nil {
 		return nil, fmt.Errorf("memory client of %s: %w", cfg.Address, err)
+	}
+	if b, ok := conn.(netio.Buffered); ok && cfg.Window == 0 && b.ReceiveBuffer() >= bufferShare*transport.LargeWindow {
+		cfg.Window = transport.LargeWindow
 	}
 	addr := cfg.Address.As16()
 	l := &link{

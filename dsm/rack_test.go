@@ -111,6 +111,12 @@ func (r *rack) view() control.Rack {
 // client adds a host with a node of its own; node numbers count from 1.
 func (r *rack) client(node uint64, incarnation uint32) *dsm.Client {
 	r.t.Helper()
+	return r.clientWith(node, dsm.Config{Incarnation: incarnation})
+}
+
+// clientWith is client with more to say about it.
+func (r *rack) clientWith(node uint64, cfg dsm.Config) *dsm.Client {
+	r.t.Helper()
 	addr := rackaddr.Node(node)
 	h := r.net.Host("c" + addr.String())
 	if h == nil {
@@ -120,9 +126,8 @@ func (r *rack) client(node uint64, incarnation uint32) *dsm.Client {
 		r.t.Fatal(err)
 	}
 	view := r.view()
-	c, err := dsm.NewClient(dsm.Config{
-		Stack: h, Address: addr, Incarnation: incarnation, Rack: func() control.Rack { return view },
-	})
+	cfg.Stack, cfg.Address, cfg.Rack = h, addr, func() control.Rack { return view }
+	c, err := dsm.NewClient(cfg)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -10,19 +10,24 @@ import (
 // a system call is shared by this many, and cost latency.
 const batch = 8
 
+// Datagrams from large on are taken fewer at once: while the server copies some, the
+// client makes the next ones.
+const large, largeBatch = 16 << 10, 2
+
 // serve answers requests until the endpoint is closed.
 func (s *Server) serve() error {
 	in, out := make([]netio.Message, batch), make([]netio.Message, 0, batch)
-	most := min(s.cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)
-	inBuf, outBuf := make([]byte, batch*most), make([]byte, batch*packet.HeaderSize)
-	for {
-		for i := range in {
-			in[i] = netio.Message{Buf: inBuf[i*most : (i+1)*most]}
+	size := min(s.cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)
+	inBuf, outBuf := make([]byte, batch*size), make([]byte, batch*packet.HeaderSize)
+	for most := batch; ; {
+		for i := range in[:most] {
+			in[i] = netio.Message{Buf: inBuf[i*size : (i+1)*size]}
 		}
-		n, err := s.conn.ReadBatch(in)
+		n, err := s.conn.ReadBatch(in[:most])
 		if err != nil {
 			return err
 		}
+		most = nextBatch(in[:n])
 		s.mu.Lock()
 		out, refers := out[:0], false
 		for i := range in[:n] {
@@ -39,6 +44,16 @@ func (s *Server) serve() error {
 		s.send(out)
 		s.unlock()
 	}
+}
+
+// nextBatch is how many datagrams to take after these.
+func nextBatch(ms []netio.Message) int {
+	for i := range ms {
+		if len(ms[i].Buf) >= large {
+			return largeBatch
+		}
+	}
+	return batch
 }
 
 // handle answers one datagram, with a header in buf. The answer refers to the memory

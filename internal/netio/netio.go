@@ -86,6 +86,10 @@ type Conn interface {
 	Close() error
 }
 
+// Buffered is a Conn that knows how many bytes of datagrams wait for ReadBatch at most,
+// the kernel's own record of them included; those beyond are lost.
+type Buffered interface{ ReceiveBuffer() int }
+
 // Stack opens endpoints on one blade.
 type Stack interface {
 	// ListenUDP binds an endpoint. An unspecified address receives for every

@@ -13,8 +13,8 @@ type Config struct {
 	Incarnation uint32
 	// MaxData is how many bytes of data one datagram carries.
 	MaxData int
-	// Window is how many bytes may be under way with one machine; 0 means
-	// DefaultWindow.
+	// Window is how many bytes may be under way with one machine, as long as none is
+	// lost; 0 means DefaultWindow.
 	Window int
 }
 
@@ -125,7 +125,7 @@ func (e *Endpoint) Cancel(now time.Duration, t *Transfer, status fault.Code) boo
 func (e *Endpoint) peer(ptr packet.Pointer) *peer {
 	m := ptr.Machine()
 	if e.peers[m] == nil {
-		e.peers[m] = newPeer(ptr.Prefix(), m, newCongestion(e.cfg.Window, overhead+e.cfg.MaxData))
+		e.peers[m] = newPeer(ptr.Prefix(), m, newCongestion(e.cfg.Window, DefaultWindow, overhead+e.cfg.MaxData))
 		e.active = append(e.active, e.peers[m])
 	}
 	return e.peers[m]

@@ -7,6 +7,9 @@ const (
 	// machine: four full datagrams fit a default Linux socket buffer (212,992
 	// bytes, and the datagram that passes the limit is still taken).
 	DefaultWindow = 4 * (64<<10 + overhead)
+	// LargeWindow keeps both ends at work at the same time: while the machine copies
+	// one half, the client copies the other.
+	LargeWindow = 3 * DefaultWindow
 	// overhead is what a datagram takes of a socket buffer beside its data:
 	// headers, and the kernel's own record of it.
 	overhead = 1 << 10

@@ -68,6 +68,12 @@ func (t *transfer) try(call, fd uintptr) bool {
 // LocalAddr implements netio.Conn.
 func (c *conn) LocalAddr() netip.AddrPort { return c.local }
 
+// ReceiveBuffer implements netio.Buffered.
+func (c *conn) ReceiveBuffer() (n int) {
+	_ = c.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
+	return n
+}
+
 // SetReadDeadline implements netio.Conn.
 func (c *conn) SetReadDeadline(t time.Time) error { return c.udp.SetReadDeadline(t) }
 
