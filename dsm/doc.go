@@ -19,6 +19,10 @@
 // Reads and writes of up to one datagram's data (about 64 KB in emulation) are
 // atomic; larger ones are cut. A read returns what the last completed write left.
 //
+// A client that Keeps regions gives out again what the program has freed, as long as
+// nobody else can have a right to it, so that neither an allocation nor a free waits for
+// the Gatekeeper (keeper.go, internal/pool; docs/by-reference.md says why that is safe).
+//
 // What is done on behalf of an execution (Client.With) can be taken back by the
 // memory blades until it is committed, and a re-run gets the same pointers.
 package dsm

@@ -178,6 +178,26 @@ func TestCancelledWriteOverKept(t *testing.T) {
 	}
 }
 
+// TestBeyondKept: what reaches beyond a region's end is refused as ever, and leaves no
+// trace.
+func TestBeyondKept(t *testing.T) {
+	r := newRack(t, wire.Config{}, 1)
+	c, ctx := r.keeping(), context.Background()
+	p := kept(t, c, 4096)
+	if _, err := c.Write(ctx, p.Add(4000), make([]byte, 200)); fault.CodeOf(err) != fault.BadRequest {
+		t.Errorf("write across the end: %v", err)
+	}
+	must(t, c.Free(ctx, p))
+	q, err := c.Alloc(ctx, 4096)
+	must(t, err)
+	b := []byte{1}
+	_, err = c.Read(ctx, q, b)
+	must(t, err)
+	if p != q || b[0] != 0 {
+		t.Errorf("%s holds %d, want 0 in %s", q, b[0], p)
+	}
+}
+
 // TestKeptRegionsAreGivenBack after a while, and when memory is short.
 func TestKeptRegionsAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

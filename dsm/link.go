@@ -183,6 +183,9 @@ func (l *link) close() error {
 	first := l.end(fault.Canceled)
 	err := l.conn.Close()
 	l.chair.sitting.Wait()
+	<-l.chair.vacant // whoever sat has been told
+	l.chair.forget()
+	l.leave()
 	if !first {
 		return nil
 	}

@@ -35,8 +35,9 @@ type codec struct {
 	failed   error  // why a pointer could not be written
 	trailer  []byte // goes behind the message
 	// Of the message being read.
-	opening *opening // taken off before the generated code asks for it
-	depth   int      // of the struct that is read
+	opening opening // taken off before the generated code asks for it, if opened
+	opened  bool
+	depth   int // of the struct that is read
 }
 
 // opening is how a Thrift message begins.
@@ -75,7 +76,7 @@ func (c *codec) reset() {
 }
 
 func (c *codec) free() {
-	c.buf.in, c.opening = nil, nil
+	c.buf.in, c.opened = nil, false
 	codecs.Put(c)
 }
 
@@ -154,8 +155,8 @@ func (c *codec) open(ctx context.Context) (o opening, err error) {
 
 // ReadMessageBegin gives out the opening that the runtime has taken off already.
 func (c *codec) ReadMessageBegin(ctx context.Context) (string, thrift.TMessageType, int32, error) {
-	if o := c.opening; o != nil {
-		c.opening = nil
+	if o := &c.opening; c.opened {
+		c.opened = false
 		return o.name, o.kind, o.seq, nil
 	}
 	return c.TBinaryProtocol.ReadMessageBegin(ctx)

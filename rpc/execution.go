@@ -32,11 +32,7 @@ type execution struct {
 	out      [1]netio.Message
 	role     role // of the goroutine that runs it
 
-	life struct { // of the handler's context
-		sync.Mutex
-		cancel    context.CancelFunc
-		abandoned bool
-	}
+	life life // the handler's context
 
 	mu       sync.Mutex
 	branches *sync.WaitGroup // those opened; nil while there are none
@@ -131,22 +127,10 @@ func (e *execution) end() bool {
 	return !e.keeps && (e.waiting == 0 || e.export.config.stateful())
 }
 
-// context derives the handler's context.
-func (e *execution) context(parent context.Context) context.Context {
-	ctx := context.WithValue(parent, branchKey{}, &e.trunk)
-	var cancel context.CancelFunc
-	if e.deadline.IsZero() {
-		ctx, cancel = context.WithCancel(ctx)
-	} else {
-		ctx, cancel = context.WithDeadline(ctx, e.deadline)
-	}
-	e.life.Lock()
-	defer e.life.Unlock()
-	e.life.cancel = cancel
-	if e.life.abandoned {
-		cancel()
-	}
-	return ctx
+// context is the handler's context.
+func (e *execution) context(base context.Context) context.Context {
+	e.life.strand, e.life.base, e.life.deadline = &e.trunk, base, e.deadline
+	return &e.life
 }
 
 // giveUp abandons the execution of a call that its caller has given up. One-ways
@@ -158,18 +142,11 @@ func (e *execution) giveUp() {
 }
 
 // abandon cancels the handler's context: its answer will be of no use.
-func (e *execution) abandon() {
-	e.life.Lock()
-	defer e.life.Unlock()
-	e.life.abandoned = true
-	if e.life.cancel != nil {
-		e.life.cancel()
-	}
-}
+func (e *execution) abandon() { e.life.end() }
 
 // close ends the handler's context and gives the call's memory back.
 func (e *execution) close() {
-	e.life.cancel()
+	e.life.end()
 	e.freeBuffer()
 }
 

@@ -214,6 +214,9 @@ func (n *Node) Close(ctx context.Context) error {
 	cut := n.quiesce(ctx, exports)
 	n.fail(nil)
 	n.readers.Wait()
+	<-n.chair.vacant // whoever sat has been told
+	n.chair.forget()
+	n.chair.vacant <- struct{}{}
 	if err := n.session.Close(ctx); cut == nil {
 		cut = err
 	}

@@ -1,8 +1,8 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"reflect"
 
@@ -32,42 +32,6 @@ type Form[T any] struct {
 // PlainForm is the form of bytes and numbers.
 func PlainForm[T Plain]() Form[T] { return Form[T]{encode: encodePlain[T], decode: decodePlain[T]} }
 
-func encodePlain[T Plain](v T) ([]byte, error) {
-	if b, ok := any(v).([]byte); ok {
-		return b, nil
-	}
-	return binary.Append(nil, binary.LittleEndian, v)
-}
-
-func decodePlain[T Plain](b []byte) (v T, err error) {
-	switch p := any(&v).(type) {
-	case *[]byte:
-		*p = b
-	case *[]int8:
-		err = decodeNumbers(p, b)
-	case *[]int16:
-		err = decodeNumbers(p, b)
-	case *[]int32:
-		err = decodeNumbers(p, b)
-	case *[]int64:
-		err = decodeNumbers(p, b)
-	case *[]float64:
-		err = decodeNumbers(p, b)
-	}
-	return v, err
-}
-
-func decodeNumbers[E int8 | int16 | int32 | int64 | float64](p *[]E, b []byte) error {
-	var e E
-	size := binary.Size(e)
-	if len(b)%size != 0 {
-		return fmt.Errorf("%d bytes are no list of %T", len(b), e)
-	}
-	*p = make([]E, len(b)/size)
-	_, err := binary.Decode(b, binary.LittleEndian, *p)
-	return err
-}
-
 // refConfig bounds what bytes in memory can make the library allocate.
 var refConfig = &thrift.TConfiguration{MaxMessageSize: MaxRef, MaxFrameSize: MaxRef}
 
@@ -96,10 +60,7 @@ func encodeStruct[T Struct](v T) ([]byte, error) {
 }
 
 func decodeStruct(v thrift.TStruct, b []byte) error {
-	buf := thrift.NewTMemoryBuffer()
-	if _, err := buf.Write(b); err != nil {
-		return err
-	}
+	buf := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(b)}
 	if err := v.Read(context.Background(), thrift.NewTBinaryProtocolConf(buf, refConfig)); err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	if o.kind != thrift.CALL && o.kind != thrift.ONEWAY {
 		return fault.New(BadRequest, "", "Thrift message type %d is no call", o.kind)
 	}
-	in.opening = &o
+	in.opening, in.opened = o, true
 	return nil
 }
 
@@ -128,9 +128,9 @@ func (x *export) abandoned(e *execution, diverged *Error) {
 // handler failed with a code of its own, or the result is no message. It returns
 // when the memory that the result points to is settled.
 func (x *export) check(ctx context.Context, e *execution, out *codec, err error) *Error {
-	var coded *Error
+	coded := codedIn(err)
 	switch {
-	case errors.As(err, &coded):
+	case coded != nil:
 		return &Error{Code: coded.Code, Msg: messageOf(coded)}
 	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return fault.New(fault.CodeOf(err), "", "the handler gave up: %v", err)
@@ -147,6 +147,16 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 		return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)
 	}
 	return nil
+}
+
+// codedIn returns the coded error in err, or nil.
+func codedIn(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	errors.As(err, &e)
+	return e
 }
 
 // messageOf is what the caller is told beside the code.

@@ -27,10 +27,10 @@ func (r *Region) Idle() bool { return r.idle }
 // Lent reports whether a call has the region out.
 func (r *Region) Lent() bool { return r.out > 0 }
 
-// Span is the n bytes at p.
+// Span is the n bytes at p, as far as they are in the region.
 func (r *Region) Span(p packet.Pointer, n int) Span {
 	from := p.Offset() - r.Base.Offset()
-	return Span{from, from + uint64(n)}
+	return Span{from, min(from+uint64(n), r.Size())}
 }
 
 // Enter begins an operation; write is what it writes, or empty.

@@ -50,10 +50,10 @@ func newConn(udp *net.UDPConn, mtu int) (*conn, error) {
 	at := udp.LocalAddr().(*net.UDPAddr).AddrPort()
 	c := &conn{udp: udp, raw: raw, local: at, most: min(mtu-netio.Overhead, netio.MaxDatagram)}
 	var fd uintptr
-	again := func() bool { return c.in.try(unix.SYS_RECVMMSG, fd) }
+	first := func() bool { return c.in.tryFirst(unix.SYS_RECVMMSG, fd) }
 	c.tryRead = func(f uintptr) bool {
 		fd = f
-		return again() || c.spinner.spin(again)
+		return c.in.try(unix.SYS_RECVMMSG, fd) || c.spinner.spin(first)
 	}
 	c.tryWrite = func(fd uintptr) bool { return c.out.try(unix.SYS_SENDMMSG, fd) }
 	return c, nil
@@ -63,6 +63,17 @@ func newConn(udp *net.UDPConn, mtu int) (*conn, error) {
 func (t *transfer) try(call, fd uintptr) bool {
 	t.n, t.errno = t.batch.do(call, fd, t.n)
 	return t.errno != unix.EAGAIN
+}
+
+// tryFirst is try for the first message alone, which the kernel then returns without
+// looking for another.
+func (t *transfer) tryFirst(call, fd uintptr) bool {
+	n, errno := t.batch.do(call, fd, 1)
+	if errno == unix.EAGAIN {
+		return false
+	}
+	t.n, t.errno = n, errno
+	return true
 }
 
 // LocalAddr implements netio.Conn.

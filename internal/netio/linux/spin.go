@@ -17,6 +17,10 @@ const spinTime = 120 * time.Microsecond
 // pays, it costs a quarter of a microsecond a read.
 const maxSkip = 1 << 9
 
+// triesAtOnce is how often a reader that spins asks before it lets others run again,
+// which takes about as long as asking, and may wake another thread.
+const triesAtOnce = 4
+
 // spinner decides whether a reader spins: as long as it pays. Where it does not,
 // because nothing comes so soon or whoever would send waits for this CPU, it is
 // tried less and less often.
@@ -31,13 +35,15 @@ func (s *spinner) spin(try func() bool) bool {
 		s.left--
 		return false
 	}
-	for start := time.Now(); ; {
-		runtime.Gosched() // what else there is to do in this program goes first
+	for start, n := time.Now(), 0; ; n++ {
+		if n%triesAtOnce == 0 {
+			runtime.Gosched() // what else there is to do in this program goes first
+		}
 		if try() {
 			s.skip = 0
 			return true
 		}
-		if time.Since(start) >= spinTime {
+		if n%triesAtOnce == 0 && time.Since(start) >= spinTime {
 			break
 		}
 	}
