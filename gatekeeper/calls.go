@@ -56,7 +56,7 @@ type CallQuery struct {
 }
 
 // Calls returns a page of calls under way, oldest first, and the cursor of the next
-// page, which is zero on the last one. The loop does other things in between.
+// page, which is zero on the last one. Other inputs come in between.
 func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, next callgraph.Cursor, err error) {
 	for more := true; more && len(page) <= q.Limit; {
 		err = g.do(ctx, func() { more = g.ctl.scanCalls(&q, &page, &next) })

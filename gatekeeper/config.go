@@ -46,7 +46,7 @@ type Config struct {
 	// Gatekeeper knows ends with it, and blades and nodes begin anew.
 	Store *log.Log
 	// Over, if set, is told of every call that is over, and of the outermost call on
-	// whose behalf it was made, by the loop, which it must not hold up.
+	// whose behalf it was made, in the middle of an input, which it must not hold up.
 	Over func(call trace.Call, root rpc.ID)
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger

@@ -18,7 +18,7 @@ import (
 )
 
 // controller is all state of the Gatekeeper, and what it decides. It is
-// sequential: the loop calls one of its inputs at a time, sets now before, and
+// sequential: who has the turn calls one of its inputs, sets now before, and
 // carries out what it finds in out after.
 type controller struct {
 	cfg Config

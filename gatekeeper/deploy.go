@@ -60,7 +60,7 @@ func (g *Gatekeeper) ReturnToService(ctx context.Context, blade string) error {
 	})
 }
 
-// operate has the registry asked in the loop, and what it wants carried out. It
+// operate has the registry asked in a turn, and what it wants carried out. It
 // returns when what was decided is logged.
 func (g *Gatekeeper) operate(ctx context.Context, e Event, f func(*controller) ([]resources.Action, error)) error {
 	err := g.query(ctx, func(c *controller) error {

@@ -4,7 +4,7 @@
 //
 //	   switch                        Gatekeeper.Run
 //	┌──────────┐ PacketIn, digests ┌─────────────────────────────────────┐
-//	│          ├──────────────────▶│ loop: one goroutine owns all state  │
+//	│          ├──────────────────▶│ turn: one input after the other     │
 //	│          │     PacketOut     │   controller ─▶ lease.Machine       │
 //	│          │◀──────────────────┤       │              control.Peer   │
 //	│  tables  │                   │     plans           ...             │
@@ -14,11 +14,11 @@
 //
 // The controller is sequential and does no I/O: an input goes in, and what is to
 // be done (plans of table updates, packets, events) is collected and handed on
-// by the loop, which therefore never waits for the switch. A plan is a row of
-// phases; the writer begins a phase when the switch has answered the one before,
-// and shares batches between plans, but never revokes and grants in one. When a
-// plan is done, its continuation runs in the loop: that is where a held packet
-// is released.
+// before the next one. Whoever brings an input takes the turn for it (turn.go), and
+// never waits for the switch or the log meanwhile. A plan is a row of phases; the
+// writer begins a phase when the switch has answered the one before, and shares
+// batches between plans, but never revokes and grants in one. When a plan is done,
+// its continuation is an input, too: that is where a held packet is released.
 //
 // With a log, each input also has a batch of records (journal.go), and packets wait
 // until the batches of their own and all earlier inputs are logged (outbox.go). So

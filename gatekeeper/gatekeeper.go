@@ -18,17 +18,15 @@ type Gatekeeper struct {
 	cfg    Config
 	client *p4rtclient.Client
 	meta   metadata
-	ctl    *controller // the loop's own
-	feed   feed        // the loop's own, too
+	turn   turn
+	ctl    *controller // of who has the turn
+	outbox *outbox     // as well; nil without a log
 	writer *writer
-	outbox *outbox // nil without a log
 	broker broker
 
-	inbox   chan func() // to be carried out by the loop
-	stopped chan struct{}
+	stopped chan struct{} // closed when Run ends
 	once    sync.Once
 	cancel  context.CancelFunc // ends Run
-	failure error              // of the log; set before the loop ends
 }
 
 // metadata tells where the fields of the program's packet headers stand.
@@ -65,10 +63,10 @@ func New(cfg Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	g := &Gatekeeper{
-		cfg: cfg, client: client, ctl: ctl, writer: newWriter(), inbox: make(chan func(), inboxQueue), stopped: make(chan struct{}),
+		cfg: cfg, client: client, ctl: ctl, writer: newWriter(), cancel: func() {}, stopped: make(chan struct{}),
 	}
 	if cfg.Store != nil {
-		g.outbox = newOutbox(cfg.Store, g.transmit)
+		g.outbox = newOutbox(cfg.Store, g.transmit, g.confirm)
 	}
 	g.meta.port, err = program.PacketInField("ingress_port")
 	if err == nil {
@@ -93,16 +91,14 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	g.cancel = cancel
-	var wg sync.WaitGroup
-	wg.Go(func() { g.loop(ctx) })
+	defer cancel()
+	g.begin()
 	err := g.client.Keep(ctx, g.serve)
 	if ctx.Err() != nil {
 		err = nil
 	}
-	cancel()
-	wg.Wait()
-	if g.failure != nil {
-		return g.failure
+	if failure := g.end(); failure != nil {
+		return failure
 	}
 	return err
 }
@@ -116,30 +112,4 @@ func (g *Gatekeeper) Subscribe(ctx context.Context) <-chan Event { return g.brok
 func (g *Gatekeeper) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	err = g.do(ctx, func() { s = g.ctl.snapshot() })
 	return s, err
-}
-
-// post has f carried out by the loop, unless that has stopped.
-func (g *Gatekeeper) post(f func()) {
-	select {
-	case g.inbox <- f:
-	case <-g.stopped:
-	}
-}
-
-// do has f carried out by the loop and waits for it.
-func (g *Gatekeeper) do(ctx context.Context, f func()) error {
-	done := make(chan struct{})
-	select {
-	case g.inbox <- func() { f(); close(done) }:
-	case <-g.stopped:
-		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case <-done:
-		return nil
-	case <-g.stopped:
-		return ErrStopped
-	}
 }

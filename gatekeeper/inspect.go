@@ -89,7 +89,7 @@ type RegionQuery struct {
 }
 
 // Regions returns a page of regions in the order of their addresses, and whether
-// more follow. The loop does other things in between.
+// more follow. Other inputs come in between.
 func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page []RegionState, more bool, err error) {
 	for left := true; left && len(page) <= q.Limit; {
 		if err := g.do(ctx, func() { left = g.ctl.scanRegions(&q, &page) }); err != nil {

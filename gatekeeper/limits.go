@@ -39,7 +39,7 @@ const (
 	maxFixes = 4
 	// maxReclaim is how many regions one reclaim command names.
 	maxReclaim = 256
-	// maxScan is how many regions or calls the loop looks at for somebody who lists
+	// maxScan is how many regions or calls are looked at in a turn for somebody who lists
 	// them, until it does something else: some hundred microseconds.
 	maxScan = 1024
 	// maxDenied is how many denied accesses are remembered for people.
@@ -53,6 +53,4 @@ const (
 	maxResume = 256
 	// eventQueue is how far a subscriber may lag behind before it loses events.
 	eventQueue = 1024
-	// inboxQueue is how many messages to the loop may wait; senders block.
-	inboxQueue = 256
 )

@@ -2,32 +2,23 @@ package gatekeeper
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 )
 
 // outbox keeps packets back until all that led to them is logged: what an input
-// has changed, and what inputs before it have. It is the loop's own, except for
-// confirm. Without a log nothing waits.
+// has changed, and what inputs before it have. Without a log nothing waits.
 //
 //	batch, packets ─▶ tail ─ Submit ─▶ waiting ─ logged ─▶ the switch
 //	                    └─ the log is busy: it grows until that takes it
 type outbox struct {
 	store    *log.Log
 	transmit func(packetOut)
+	confirm  func(error) // called by the log for each batch, in order
 
 	waiting []parcel // submitted, oldest first
 	tail    parcel   // not yet submitted
 	held    int      // packets in all of them
-
-	wake    chan struct{} // the log has confirmed something
-	logged  atomic.Int64  // batches confirmed since the last look
-	failure struct {
-		sync.Mutex
-		err error
-	}
 }
 
 // parcel is a batch and the packets that wait for it.
@@ -36,8 +27,8 @@ type parcel struct {
 	packets []packetOut
 }
 
-func newOutbox(store *log.Log, transmit func(packetOut)) *outbox {
-	return &outbox{store: store, transmit: transmit, tail: parcel{batch: new(log.Batch)}, wake: make(chan struct{}, 1)}
+func newOutbox(store *log.Log, transmit func(packetOut), confirm func(error)) *outbox {
+	return &outbox{store: store, transmit: transmit, confirm: confirm, tail: parcel{batch: new(log.Batch)}}
 }
 
 // put takes what an input has changed, and the packets that it caused.
@@ -71,35 +62,17 @@ func (o *outbox) flush() error {
 	return nil
 }
 
-// confirm is called by the log for each batch, in order.
-func (o *outbox) confirm(err error) {
-	if err != nil {
-		o.failure.Lock()
-		if o.failure.err == nil {
-			o.failure.err = err
-		}
-		o.failure.Unlock()
-	} else {
-		o.logged.Add(1)
-	}
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
-// confirmed lets go on what is logged by now.
-func (o *outbox) confirmed() error {
-	o.failure.Lock()
-	err := o.failure.err
-	o.failure.Unlock()
-	for n := o.logged.Swap(0); n > 0; n-- {
-		o.deliver(o.waiting[0].packets)
-		o.waiting[0] = parcel{}
-		o.waiting = o.waiting[1:]
-	}
+// confirmed takes the log's word about the oldest batch, and lets go on what has
+// waited for it.
+func (o *outbox) confirmed(err error) error {
 	if err != nil {
 		return err
+	}
+	o.deliver(o.waiting[0].packets)
+	o.waiting[0] = parcel{}
+	o.waiting = o.waiting[1:]
+	if o.tail.batch.Len() == 0 {
+		return nil
 	}
 	return o.flush()
 }

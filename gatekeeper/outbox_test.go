@@ -15,17 +15,18 @@ type boxed struct {
 	t    *testing.T
 	disk *log.Disk
 	left []hop
+	said chan error // by the log
 }
 
 func inBox(t *testing.T, o log.Options, f func(b *boxed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &boxed{t: t, disk: new(log.Disk)}
+		b := &boxed{t: t, disk: new(log.Disk), said: make(chan error, 16)}
 		store, err := log.OpenMemory(b.disk, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.outbox = newOutbox(store, func(p packetOut) { b.left = append(b.left, p.hop) })
+		b.outbox = newOutbox(store, func(p packetOut) { b.left = append(b.left, p.hop) }, func(err error) { b.said <- err })
 		f(b)
 		_ = store.Close()
 	})
@@ -52,9 +53,16 @@ func (b *boxed) expect(when string, left ...hop) {
 
 func (b *boxed) confirmAll() {
 	b.t.Helper()
-	synctest.Wait()
-	if err := b.confirmed(); err != nil {
-		b.t.Fatal(err)
+	for {
+		synctest.Wait()
+		select {
+		case err := <-b.said:
+			if err := b.confirmed(err); err != nil {
+				b.t.Fatal(err)
+			}
+		default:
+			return
+		}
 	}
 }
 
@@ -115,8 +123,7 @@ func TestOutbox_Failure(t *testing.T) {
 		b.confirmAll()
 		b.disk.Crash()
 		b.give(10, 2, 2)
-		synctest.Wait()
-		if err := b.confirmed(); !errors.Is(err, log.ErrFailed) {
+		if err := b.confirmed(<-b.said); !errors.Is(err, log.ErrFailed) {
 			t.Errorf("got %v", err)
 		}
 		b.expect("failed", 1)

@@ -10,7 +10,7 @@ import (
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
-// Questions to the call graph. Each is answered by the loop, from the state at one
+// Questions to the call graph. Each is answered in a turn, from the state at one
 // moment, and fails with ErrStopped if the Gatekeeper does not run; what is asked
 // about has to exist (fault.NotFound).
 
@@ -119,7 +119,7 @@ func (c *controller) states(views []callgraph.View) (all []CallState) {
 	return all
 }
 
-// query has f asked in the loop.
+// query has f asked in a turn.
 func (g *Gatekeeper) query(ctx context.Context, f func(*controller) error) error {
 	var err error
 	if stopped := g.do(ctx, func() { err = f(g.ctl) }); stopped != nil {

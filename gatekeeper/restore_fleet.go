@@ -58,11 +58,11 @@ func (c *controller) restoreFleet(r *log.Record) error {
 	return nil
 }
 
-// logged waits until all that the loop has handled by now is on the log, if there
+// logged waits until all that has been handled by now is on the log, if there
 // is one.
 func (g *Gatekeeper) logged(ctx context.Context) error {
 	for taken := g.cfg.Store == nil; !taken; {
-		// The loop has handed on what it handled before, unless the log was busy.
+		// A turn has handed on what was handled before, unless the log was busy.
 		if err := g.do(ctx, func() { taken = g.outbox.tail.batch.Len() == 0 }); err != nil {
 			return err
 		}

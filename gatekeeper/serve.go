@@ -17,16 +17,9 @@ func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
 	if err := g.do(ctx, func() { g.attach(s, repaired) }); err != nil {
 		return err
 	}
-	err = g.writer.run(ctx, g.client.Write, func(plans []*plan) {
-		g.post(func() {
-			for _, p := range plans {
-				if p.then != nil {
-					p.then(p.err)
-				}
-			}
-		})
-	})
-	g.post(g.detach)
+	s.Receive(g.packetIn, g.digest)
+	err = g.writer.run(ctx, g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
+	_ = g.input(g.detach)
 	return err
 }
 
@@ -47,9 +40,18 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 	return g.repair(ctx, nil) // plans that were cut off are written again
 }
 
-// attach lets the loop read from a session and write to it.
+// conclude goes on with what has waited for plans.
+func conclude(plans []*plan) {
+	for _, p := range plans {
+		if p.then != nil {
+			p.then(p.err)
+		}
+	}
+}
+
+// attach lets packets go to a session.
 func (g *Gatekeeper) attach(s *p4rtclient.Session, repaired int) {
-	g.feed = feed{s, s.Packets(), s.Digests()}
+	g.turn.session = s
 	g.ctl.connected, g.ctl.timers = true, true
 	g.ctl.count.Reconciled += uint64(repaired) //nolint:gosec // a length
 	g.ctl.event(Event{Kind: SwitchConnected})
@@ -57,7 +59,7 @@ func (g *Gatekeeper) attach(s *p4rtclient.Session, repaired int) {
 
 // detach ends that.
 func (g *Gatekeeper) detach() {
-	g.feed = feed{}
+	g.turn.session = nil
 	g.ctl.connected = false
 	g.ctl.event(Event{Kind: SwitchLost})
 }

@@ -21,7 +21,7 @@ func (g *Gatekeeper) Timeline(ctx context.Context, id rpc.ID, limit int) (tree [
 }
 
 // Timelines returns the latest calls, the last one first, and the Before of the page
-// that follows, 0 if there is none. The loop does other things in between.
+// that follows, 0 if there is none. Other inputs come in between.
 func (g *Gatekeeper) Timelines(ctx context.Context, q trace.Query) (page []trace.Call, next uint64, err error) {
 	for want := q.Limit; ; {
 		var part []trace.Call

@@ -104,6 +104,13 @@ func (b *bench) primary(election uint64) (*Client, *Session) {
 	return c, s
 }
 
+// receive takes all that comes on a session.
+func receive(s *Session) (packets chan PacketIn, digests chan Digest) {
+	packets, digests = make(chan PacketIn, 16), make(chan Digest, 16)
+	s.Receive(func(p PacketIn) { packets <- p }, func(d Digest) { digests <- d })
+	return packets, digests
+}
+
 func TestNew_Refused(t *testing.T) {
 	p := program(t)
 	conn := struct{ grpc.ClientConnInterface }{}
@@ -209,6 +216,7 @@ func TestElection(t *testing.T) {
 	virtual(t, func(b *bench) {
 		c5, s5 := b.primary(5)
 		defer s5.Close()
+		receive(s5)
 		if _, err := b.client(4).Open(b.ctx); !errors.Is(err, ErrNotPrimary) {
 			t.Errorf("a lower id: %v", err)
 		}
@@ -245,7 +253,8 @@ func TestPacketsAndDigests(t *testing.T) {
 		}
 		held := datagram(netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fd00:b1f0::1"), 45102, []byte("hello"))
 		b.sw.Input(2, bytes.Clone(held)) // the switch may work in place
-		in := <-s.Packets()
+		packets, digests := receive(s)
+		in := <-packets
 		if string(in.Payload) != string(held) || len(in.Metadata) != 3 || in.Metadata[0] != 2 || in.Metadata[1] != 1 {
 			t.Errorf("PacketIn with metadata %v", in.Metadata)
 		}
@@ -288,7 +297,7 @@ func TestPacketsAndDigests(t *testing.T) {
 		h := packet.Header{Kind: packet.Request, Request: 1, Floor: 1}
 		for range 2 { // each is told, since each is acknowledged
 			b.sw.Input(2, datagram(node, pointer.With(packet.OpWrite, 0).Addr(), 45101, h.Append(nil)))
-			d := <-s.Digests()
+			d := <-digests
 			if d.Name != "denied_digest_t" || len(d.Fields) != 4 || d.Fields[0] != Uint(2) {
 				t.Errorf("digest %+v", d)
 			}
@@ -297,21 +306,24 @@ func TestPacketsAndDigests(t *testing.T) {
 	})
 }
 
-// A queue that nobody reads drops what is too much, and counts it.
-func TestSession_Bounded(t *testing.T) {
+// What is on its way when a session ends is not handed over afterwards.
+func TestSession_CloseEndsReceiving(t *testing.T) {
 	virtual(t, func(b *bench) {
 		_, s := b.primary(1)
-		defer s.Close()
 		if err := b.sw.Attach(2, func([]byte) {}); err != nil {
 			t.Fatal(err)
 		}
+		got := 0
+		s.Receive(func(PacketIn) { got++ }, func(Digest) {})
 		held := datagram(netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fd00:b1f0::1"), 45102, []byte("hello"))
-		for range packetQueue + 10 {
-			b.sw.Input(2, bytes.Clone(held))
-			synctest.Wait()
-		}
-		if n := s.Dropped(); n != 10 {
-			t.Errorf("%d packets were dropped, want 10", n)
+		b.sw.Input(2, bytes.Clone(held))
+		synctest.Wait()
+		s.Close()
+		before := got
+		b.sw.Input(2, bytes.Clone(held))
+		synctest.Wait()
+		if before != 1 || got != 1 {
+			t.Errorf("%d packets before the end, %d afterwards", before, got-before)
 		}
 	})
 }
@@ -325,6 +337,7 @@ func TestKeep(t *testing.T) {
 		ended := make(chan error)
 		go func() {
 			ended <- c.Keep(ctx, func(_ context.Context, s *Session) error {
+				receive(s)
 				sessions <- s
 				<-s.Done()
 				return nil
@@ -358,6 +371,7 @@ func TestKeep_EndsForGood(t *testing.T) {
 		ready := make(chan struct{})
 		go func() {
 			ended <- b.client(2).Keep(b.ctx, func(_ context.Context, s *Session) error {
+				receive(s)
 				close(ready)
 				<-s.Done()
 				return s.Err()

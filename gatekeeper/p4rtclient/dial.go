@@ -1,8 +1,12 @@
 package p4rtclient
 
 import (
+	"context"
+	"net"
+	"strings"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/spin"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 )
@@ -21,6 +25,7 @@ const answerTimeout = 10 * time.Second
 // not among them.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
+		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstWait, Multiplier: 2, Jitter: 0.2, MaxDelay: lastWait},
 			MinConnectTimeout: 2 * time.Second,
@@ -29,4 +34,19 @@ func DialOptions() []grpc.DialOption {
 		grpc.WithInitialWindowSize(4 << 20),
 		grpc.WithInitialConnWindowSize(8 << 20),
 	}
+}
+
+// dial connects to HOST:PORT or unix:PATH. Held packets go to and fro on this
+// connection, so its reads spin.
+func dial(ctx context.Context, address string) (net.Conn, error) {
+	network := "tcp"
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", path
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return spin.Conn(c), nil
 }

@@ -8,16 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/bifrost-rack/bifrost/internal/outstream"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-)
-
-// Bounds of a session's queues. A packet that finds no room is dropped and
-// counted: all that travels through a controller is sent again by its sender.
-const (
-	packetQueue = 1024
-	digestQueue = 1024
-	sendQueue   = 4096
 )
 
 // PacketIn is a packet that the switch has sent to its controller. Metadata is
@@ -45,11 +39,9 @@ type Digest struct {
 type Session struct {
 	program *Program
 	stream  p4v1.P4Runtime_StreamChannelClient
+	out     *outstream.Sender
 	ctx     context.Context //nolint:containedctx // the session is a lifetime
 	cancel  context.CancelFunc
-	packets chan PacketIn
-	digests chan Digest
-	out     chan *p4v1.StreamMessageRequest
 	done    chan struct{}
 	wg      sync.WaitGroup
 	dropped atomic.Uint64
@@ -69,14 +61,13 @@ func (c *Client) Open(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	s.ctx, s.cancel = ctx, cancel
-	s.wg.Go(s.receive)
-	s.wg.Go(s.transmit)
+	s.wg.Go(func() { s.out.Drain(ctx) })
 	return s, nil
 }
 
 // open runs the arbitration.
 func (c *Client) open(ctx context.Context) (*Session, error) {
-	stream, err := c.rpc.StreamChannel(ctx)
+	stream, err := c.rpc.StreamChannel(ctx, grpc.ForceCodecV2(outstream.Codec()))
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -99,8 +90,8 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 		}
 	}
 	return &Session{
-		program: c.cfg.Program, stream: stream, packets: make(chan PacketIn, packetQueue), digests: make(chan Digest, digestQueue),
-		out: make(chan *p4v1.StreamMessageRequest, sendQueue), done: make(chan struct{}),
+		program: c.cfg.Program, stream: stream, out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }),
+		done: make(chan struct{}),
 	}, nil
 }
 
@@ -112,11 +103,14 @@ func arbitrated(a *p4v1.MasterArbitrationUpdate) error {
 	return fmt.Errorf("%w: election id %d:%d (%s)", ErrNotPrimary, a.GetElectionId().GetHigh(), a.GetElectionId().GetLow(), a.GetStatus().GetMessage())
 }
 
-// Packets delivers PacketIns. It is not closed; see Done.
-func (s *Session) Packets() <-chan PacketIn { return s.packets }
-
-// Digests delivers digest samples, which are acknowledged already.
-func (s *Session) Digests() <-chan Digest { return s.digests }
+// Receive has all that the switch sends from now on handed over, on one goroutine,
+// until the session ends; digests are acknowledged already. It must be called once.
+// Only then does the session notice its own end: until then unary calls fail. While
+// a function does not return, messages wait at the switch, which drops and counts
+// what is too much.
+func (s *Session) Receive(packet func(PacketIn), digest func(Digest)) {
+	s.wg.Go(func() { s.receive(packet, digest) })
+}
 
 // Done is closed when the session has ended; Err then tells why.
 func (s *Session) Done() <-chan struct{} { return s.done }
@@ -134,8 +128,9 @@ func (s *Session) Err() error {
 	}
 }
 
-// Dropped counts what found no room in the session's queues.
-func (s *Session) Dropped() uint64 { return s.dropped.Load() }
+// Dropped counts what found no room on the way to the switch, and what came from it
+// without making sense.
+func (s *Session) Dropped() uint64 { return s.dropped.Load() + s.out.Dropped() }
 
 // Send hands a packet to the switch, in order. It does not block: ErrBusy means
 // that the packet was dropped, ErrClosed that there is no switch any more.
@@ -144,24 +139,22 @@ func (s *Session) Send(p PacketOut) error {
 	if err != nil {
 		return err
 	}
-	return s.enqueue(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{
+	return s.offer(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Packet{
 		Packet: &p4v1.PacketOut{Payload: p.Payload, Metadata: meta},
-	}})
+	}}, len(p.Payload))
 }
 
-func (s *Session) enqueue(m *p4v1.StreamMessageRequest) error {
+// offer sends m, which has roughly so many bytes, or queues it.
+func (s *Session) offer(m *p4v1.StreamMessageRequest, size int) error {
 	select {
 	case <-s.done:
 		return ErrClosed
 	default:
 	}
-	select {
-	case s.out <- m:
-		return nil
-	default:
-		s.dropped.Add(1)
+	if !s.out.Offer(m, size) {
 		return ErrBusy
 	}
+	return nil
 }
 
 // Close ends the session and returns when nothing of it runs any more.
@@ -179,22 +172,8 @@ func (s *Session) end(err error) {
 	})
 }
 
-// transmit sends what is queued.
-func (s *Session) transmit() {
-	for {
-		select {
-		case <-s.done:
-			return
-		case m := <-s.out:
-			if err := s.stream.Send(m); err != nil && !errors.Is(err, io.EOF) {
-				s.end(fmt.Errorf("send: %w", err))
-			}
-		}
-	}
-}
-
 // receive takes what the switch sends until the stream ends.
-func (s *Session) receive() {
+func (s *Session) receive(packet func(PacketIn), digest func(Digest)) {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
@@ -203,9 +182,9 @@ func (s *Session) receive() {
 		}
 		switch u := m.GetUpdate().(type) {
 		case *p4v1.StreamMessageResponse_Packet:
-			s.packet(u.Packet)
+			s.packet(u.Packet, packet)
 		case *p4v1.StreamMessageResponse_Digest:
-			s.digest(u.Digest)
+			s.digest(u.Digest, digest)
 		case *p4v1.StreamMessageResponse_Arbitration:
 			if err := arbitrated(u.Arbitration); err != nil {
 				s.end(err)
@@ -217,23 +196,19 @@ func (s *Session) receive() {
 	}
 }
 
-func (s *Session) packet(p *p4v1.PacketIn) {
+func (s *Session) packet(p *p4v1.PacketIn, to func(PacketIn)) {
 	meta, err := decodeMetadata(s.program.packetIn, p.GetMetadata())
 	if err != nil {
 		s.dropped.Add(1)
 		return
 	}
-	select {
-	case s.packets <- PacketIn{p.GetPayload(), meta}:
-	default:
-		s.dropped.Add(1)
-	}
+	to(PacketIn{p.GetPayload(), meta})
 }
 
-func (s *Session) digest(l *p4v1.DigestList) {
-	_ = s.enqueue(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
+func (s *Session) digest(l *p4v1.DigestList, to func(Digest)) {
+	_ = s.offer(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
 		DigestAck: &p4v1.DigestListAck{DigestId: l.GetDigestId(), ListId: l.GetListId()},
-	}}) // unacknowledged, the switch only keeps quiet about equal samples
+	}}, 16) // unacknowledged, the switch only keeps quiet about equal samples
 	for _, d := range l.GetData() {
 		out := Digest{Name: s.program.digestsByID[l.GetDigestId()]}
 		members := d.GetStruct().GetMembers()
@@ -243,10 +218,6 @@ func (s *Session) digest(l *p4v1.DigestList) {
 		for _, m := range members {
 			out.Fields = append(out.Fields, Bytes(m.GetBitstring()))
 		}
-		select {
-		case s.digests <- out:
-		default:
-			s.dropped.Add(1)
-		}
+		to(out)
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
+	"github.com/bifrost-rack/bifrost/internal/spin"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"golang.org/x/sys/unix"
 )
@@ -36,9 +38,12 @@ const maxFrame = 1<<16 + 256
 type tap struct {
 	x    *Executor
 	f    *os.File
+	r    *spin.Reader
 	port *port
-	done chan struct{}
 	out  sync.Mutex // one PacketOut at a time: its prefix lies in a map
+
+	closing atomic.Bool
+	done    chan struct{} // closed when nothing is read any more
 }
 
 // newTap makes the device, attaches the program to it, and reads from it.
@@ -48,7 +53,10 @@ func newTap(x *Executor) (*tap, error) {
 		return nil, fmt.Errorf("ebpf: TAP device: %w", err)
 	}
 	t := &tap{x: x, f: f, done: make(chan struct{})}
-	if err := t.configure(name); err != nil {
+	if t.r, err = spin.NewReader(f); err == nil {
+		err = t.configure(name)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ebpf: TAP device %s: %w", name, err), f.Close())
 	}
 	go t.read()
@@ -88,6 +96,7 @@ func (t *tap) configure(name string) error {
 
 func (t *tap) close() error {
 	err := t.port.detach()
+	t.closing.Store(true)
 	err = errors.Join(err, t.f.Close())
 	<-t.done
 	return err
@@ -98,9 +107,9 @@ func (t *tap) read() {
 	defer close(t.done)
 	buf := make([]byte, maxFrame)
 	for {
-		n, err := t.f.Read(buf)
+		n, err := t.r.Read(buf)
 		if err != nil {
-			if !errors.Is(err, os.ErrClosed) {
+			if !t.closing.Load() {
 				t.x.log.Error("reading from the CPU port fails", "error", err)
 			}
 			return

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/bifrost-rack/bifrost/internal/outstream"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,7 +31,7 @@ type arbiter struct {
 
 // primary is a primary as the packet path needs it.
 type primary struct {
-	out   *sender
+	out   *outstream.Sender
 	scope *scope
 }
 
@@ -47,7 +48,7 @@ type role struct {
 // client is one stream that has sent a valid arbitration message. The arbiter
 // owns its fields.
 type client struct {
-	out      *sender
+	out      *outstream.Sender
 	role     *role // nil before the first arbitration message
 	election *p4v1.Uint128
 	// config and scope are the client's last, which count if it is primary.

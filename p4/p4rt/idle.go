@@ -83,7 +83,7 @@ func (p *pipeline) reportIdle(batch []datapath.Entry) {
 			continue
 		}
 		msg := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{IdleTimeoutNotification: m}}
-		if !pr.out.offer(msg, proto.Size(m)) {
+		if !pr.out.Offer(msg, proto.Size(m)) {
 			p.srv.stats.idleDrops.Add(uint64(len(m.TableEntry)))
 		}
 	}

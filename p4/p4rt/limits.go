@@ -19,15 +19,6 @@ const (
 	// receiveWindow is the flow control window of a stream and of a connection
 	// towards us: several jumbo PacketOuts in flight without waiting.
 	receiveWindow = 4 << 20
-	// directWindow is how many bytes of a stream may be on their way out before
-	// messages are queued here. gRPC's own write quota is 64 KiB for a stream:
-	// below it, sending never blocks. A message may overshoot the quota by
-	// itself, so a 64 KiB PacketIn still goes out at once.
-	directWindow = 60 << 10
-	// maxBacklogMessages and maxBacklogBytes bound what is queued for a
-	// controller that does not keep up; what finds no room is a counted drop.
-	maxBacklogMessages = 4096
-	maxBacklogBytes    = 16 << 20
 	// readChunk is roughly how many entities go into one ReadResponse: well
 	// below gRPC's default limit of 4 MiB for a client.
 	readChunk = 1024

@@ -4,6 +4,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
 
 // notice is an arbitration update for one client.
@@ -14,8 +15,14 @@ type notice struct {
 
 func deliver(ns []notice) {
 	for _, n := range ns {
-		n.to.out.notify(n.msg)
+		n.to.out.Replace(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Arbitration{Arbitration: n.msg}}, isNotice)
 	}
+}
+
+// isNotice finds older notices: a newer one tells all that they do.
+func isNotice(m proto.Message) bool {
+	r, ok := m.(*p4v1.StreamMessageResponse)
+	return ok && r.GetArbitration() != nil
 }
 
 // notices builds the updates for the clients of r that the filter lets through

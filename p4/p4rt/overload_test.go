@@ -5,9 +5,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 // A controller that stops reading its stream holds up nobody: what finds no room
@@ -57,50 +54,6 @@ func TestControllerThatStopsReading(t *testing.T) {
 	}
 }
 
-// A stream message may be lost for want of room, an arbitration notice may not.
-func TestSender_NoticesAreNeverDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sent []*p4v1.StreamMessageResponse
-		s := newSender(func(m *tracked) error {
-			m.sender.inflight.Add(int64(proto.Size(m.msg)))
-			sent = append(sent, m.msg)
-			return nil
-		})
-		ctx := t.Context()
-		go s.drain(ctx)
-		big := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{Packet: &p4v1.PacketIn{Payload: make([]byte, 1<<16)}}}
-		if !s.offer(big, 1<<16) || len(sent) != 1 {
-			t.Fatal("the first message has not gone out at once")
-		}
-		taken := 0
-		for s.offer(big, 1<<16) {
-			taken++
-		}
-		if taken != maxBacklogBytes>>16 || s.dropped.Load() != 1 {
-			t.Errorf("%d messages queued, %d dropped", taken, s.dropped.Load())
-		}
-		for i := range 3 {
-			s.notify(&p4v1.MasterArbitrationUpdate{DeviceId: uint64(i)})
-		}
-		synctest.Wait()
-		if len(sent) != 1 {
-			t.Fatalf("%d messages sent into a full window", len(sent))
-		}
-		for len(sent) < taken+2 {
-			s.written(int(s.inflight.Load()))
-			synctest.Wait()
-		}
-		s.written(int(s.inflight.Load()))
-		synctest.Wait()
-		if n := len(sent); n != taken+2 || sent[n-1].GetArbitration().GetDeviceId() != 2 {
-			t.Errorf("%d messages, the last is %v", n, sent[n-1])
-		}
-		if s.bytes != 0 || len(s.backlog) != 0 || s.waiting.Load() {
-			t.Errorf("%d bytes, %d messages left", s.bytes, len(s.backlog))
-		}
-	})
-}
-
 // The bytes of a message are given back when gRPC has written it: the count that
 // the sender relies on.
 func TestSender_CountsBytesUnderWay(t *testing.T) {
@@ -113,7 +66,7 @@ func TestSender_CountsBytesUnderWay(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, p := range b.srv.arb.primaries() {
-			if n := p.out.inflight.Load(); n != 0 {
+			if n := p.out.UnderWay(); n != 0 {
 				t.Errorf("%d bytes are under way for ever", n)
 			}
 		}

@@ -85,7 +85,7 @@ func (s *Server) tell(m *p4v1.StreamMessageResponse, size int, includes func(*sc
 	taken := false
 	for _, p := range s.arb.primaries() {
 		if includes(p.scope) {
-			taken = p.out.offer(m, size) || taken
+			taken = p.out.Offer(m, size) || taken
 		}
 	}
 	return taken

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/outstream"
+	"github.com/bifrost-rack/bifrost/internal/spin"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -81,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 
 func (s *Server) options() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(outstream.Codec()),
 		grpc.MaxRecvMsgSize(maxMessageSize),
 		grpc.InitialWindowSize(receiveWindow),
 		grpc.InitialConnWindowSize(receiveWindow),
@@ -99,9 +101,10 @@ func (s *Server) options() []grpc.ServerOption {
 }
 
 // Serve answers controllers on a listener until Close, or until the listener
-// fails. It may be called for several listeners.
+// fails. It may be called for several listeners. Reads of their connections spin,
+// since held packets wait for what a controller answers.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Serve(spin.Listener(l)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
 	return nil

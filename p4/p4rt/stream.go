@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/bifrost-rack/bifrost/internal/outstream"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,10 +16,10 @@ import (
 // StreamChannel implements the RPC of that name: it serves one controller until
 // its stream ends. PacketOuts run through the data plane on this goroutine.
 func (s *Server) StreamChannel(stream p4v1.P4Runtime_StreamChannelServer) error {
-	c := &client{out: newSender(func(t *tracked) error { return stream.SendMsg(t) })}
+	c := &client{out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) })}
 	ctx, cancel := context.WithCancel(stream.Context())
 	var drainer sync.WaitGroup
-	drainer.Go(func() { c.out.drain(ctx) })
+	drainer.Go(func() { c.out.Drain(ctx) })
 	defer func() {
 		s.depart(c)
 		cancel()
@@ -142,5 +143,5 @@ func (s *Server) streamError(c *client, err error, m *p4v1.StreamError) {
 	st := status.Convert(err)
 	m.CanonicalCode, m.Message = int32(st.Code()), st.Message()
 	s.log.Debug("stream error", "code", st.Code(), "error", st.Message())
-	c.out.offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: m}}, proto.Size(m))
+	c.out.Offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: m}}, proto.Size(m))
 }

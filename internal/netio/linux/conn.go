@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/spin"
 )
 
 // conn is one UDP socket.
@@ -28,7 +29,7 @@ type conn struct {
 	// The functions that raw calls are made once: a closure per call would be an
 	// allocation per call.
 	tryRead func(fd uintptr) bool
-	spinner spinner
+	spinner spin.Spinner
 
 	writeMu  sync.Mutex
 	out      transfer
@@ -53,7 +54,7 @@ func newConn(udp *net.UDPConn, mtu int) (*conn, error) {
 	first := func() bool { return c.in.tryFirst(unix.SYS_RECVMMSG, fd) }
 	c.tryRead = func(f uintptr) bool {
 		fd = f
-		return c.in.try(unix.SYS_RECVMMSG, fd) || c.spinner.spin(first)
+		return c.in.try(unix.SYS_RECVMMSG, fd) || c.spinner.Spin(first)
 	}
 	c.tryWrite = func(fd uintptr) bool { return c.out.try(unix.SYS_SENDMMSG, fd) }
 	return c, nil

@@ -1,31 +1,30 @@
-package p4rt
+package outstream
 
 import (
 	"sync"
 
-	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that ours wraps
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
 
-// tracked is a stream message whose bytes are counted until they have left.
-type tracked struct {
-	msg    *p4v1.StreamMessageResponse
-	sender *sender
+// Message is a message of a Sender, whose bytes are counted until they have left.
+type Message struct {
+	msg    proto.Message
+	sender *Sender
 }
 
-// codec is gRPC's protobuf codec, except that it counts the bytes of tracked
+// Codec returns gRPC's protobuf codec, except that it counts the bytes of a Sender's
 // messages: gRPC frees a message's buffer when it has written it out, and that
-// is how the sender learns that there is room again.
-type codec struct{ encoding.CodecV2 }
+// is how the Sender learns that there is room again.
+func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
-func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
+type codec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	t, ok := v.(*tracked)
+	t, ok := v.(*Message)
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
@@ -47,7 +46,7 @@ const minBuffer = 4096
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, minBuffer); return &b }}
 
 // release is the mem.BufferPool of one sender's buffers.
-type release struct{ sender *sender }
+type release struct{ sender *Sender }
 
 // Get is part of mem.BufferPool; nobody asks us for buffers.
 func (release) Get(n int) *[]byte {
