@@ -40,7 +40,7 @@ const (
 	// maxReclaim is how many regions one reclaim command names.
 	maxReclaim = 256
 	// maxScan is how many regions or calls are looked at in a turn for somebody who lists
-	// them, until it does something else: some hundred microseconds.
+	// them, before other inputs have theirs: some hundred microseconds.
 	maxScan = 1024
 	// maxDenied is how many denied accesses are remembered for people.
 	maxDenied = 256
