@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -69,12 +70,21 @@ func appOf(d *resources.Deployment) api.App {
 	out := api.App{
 		Name: d.Spec.Name, Removed: d.Removed, Programs: each(d.Spec.Programs, programOf), Spares: d.Spares,
 		Instances: each(d.Instances, func(i *resources.Instance) api.Instance {
+			status, since := instanceStatus(i)
 			return api.Instance{
-				Name: i.Name, Program: i.Program, Status: string(i.Status), Since: i.Since, Blade: i.Blade, Node: i.Node, Failures: i.Failures,
+				Name: i.Name, Program: i.Program, Status: status, Since: since, Blade: i.Blade, Node: i.Node, Failures: i.Failures,
 			}
 		}),
 	}
 	return out
+}
+
+// instanceStatus is how people see an instance: one that runs, but is to be stopped, empties.
+func instanceStatus(i *resources.Instance) (status string, since time.Time) {
+	if i.Status == resources.Running && !i.Emptying.IsZero() {
+		return "emptying", i.Emptying
+	}
+	return string(i.Status), i.Since
 }
 
 func programOf(p *resources.Program) api.Program {
