@@ -28,6 +28,7 @@ type Memory struct {
 
 	mu      sync.Mutex
 	machine uint8          // assigned; 0 before the first welcome
+	began   uint64         // of the rack: control.Welcome.Began
 	server  *memory.Server // nil before the first welcome
 
 	serving sync.WaitGroup
@@ -93,7 +94,9 @@ func (m *Memory) heartbeat() control.Heartbeat {
 	return h
 }
 
-// welcomed starts the server, the first time.
+// welcomed starts the server, the first time. One that has belonged to another rack
+// begins anew: nobody knows its regions any more, and this rack's nodes may have the
+// addresses of that one's.
 func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	if err := m.cfg.Stack.AddAddress(w.Address); err != nil {
 		return err
@@ -103,6 +106,13 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	if m.server != nil {
 		if w.Machine != m.machine {
 			return fault.New(fault.Stale, "welcome", "blade %s serves machine %d and is now told to be %d: restart it", m.cfg.Name, m.machine, w.Machine)
+		}
+		if w.Began != m.began {
+			m.reg.log.Warn("the rack has begun anew: all regions go", "blade", m.cfg.Name)
+			if err := m.server.Forget(); err != nil {
+				return err
+			}
+			m.began = w.Began
 		}
 		return m.server.KeepUndo(w.Undo)
 	}
@@ -119,7 +129,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		m.failure = server.Run(ctx)
 		m.cancel()
 	})
-	m.server, m.machine = server, w.Machine
+	m.server, m.machine, m.began = server, w.Machine, w.Began
 	return nil
 }
 

@@ -102,6 +102,45 @@ func TestMemoryBlade(t *testing.T) {
 	})
 }
 
+// TestMemoryOfAnotherRack: a Gatekeeper that has lost its log gives out the same nodes
+// once more. A memory blade that has known those of the rack before forgets them, with
+// their fences and requests, and their regions.
+func TestMemoryOfAnotherRack(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		r.gk.set(func() { r.gk.welcome.Began = 1 })
+		m, registered, stop := r.memory()
+		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
+		node := func() *dsm.Client {
+			d, err := dsm.NewClient(dsm.Config{
+				Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		for began := range uint64(3) {
+			d := node()
+			p, err := d.Alloc(r.ctx, 64)
+			if err == nil {
+				_, err = d.Write(r.ctx, p, []byte("new"))
+			}
+			if err != nil || m.Server().Used() != 64 {
+				t.Errorf("rack %d: %v; %d bytes are in use", began, err, m.Server().Used())
+			}
+			if err := r.gk.command(control.KindFence, control.Fence{Node: rackaddr.Node(1), Incarnation: 5}, nil); err != nil {
+				t.Error(err)
+			}
+			_ = d.Close()
+			r.gk.set(func() { r.gk.welcome.Began++; r.gk.reply.Known = false })
+			<-registered
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestMemoryUndo: a memory blade keeps undo if the Gatekeeper commits, and does as
 // it is told with what executions have done.
 func TestMemoryUndo(t *testing.T) {

@@ -48,9 +48,6 @@ func (c *controller) hello(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	if h.Kind == control.Memory && c.blades[h.Blade] == nil && p.surveyed != h.Boot {
-		return c.survey(p, m, &h)
-	}
 	if b.memory() && !b.alive() && b.hello.Boot == h.Boot && p.caughtUp != h.Boot {
 		return c.catchUp(p, m, b)
 	}
@@ -67,7 +64,6 @@ func (c *controller) hello(p *port, m control.Message) error {
 	}
 	b.hello, b.port, b.heard, p.blade = h, p, c.now, b
 	b.address = bladeAddress(p.num)
-	b.reclaims, p.strays = append(b.reclaims, p.strays...), nil
 	if b.memory() {
 		c.serveMemory(b)
 	}
@@ -80,7 +76,7 @@ func (c *controller) hello(p *port, m control.Message) error {
 		c.event(Event{Kind: BladeUp, Blade: h.Blade, Node: b.address, Message: h.Kind})
 		c.log.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
-			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(),
+			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
 		})
 		c.reclaimMore(b)
 	}, c.bladeRules(b)...)

@@ -64,7 +64,7 @@ func (s *solo) obey() {
 	}
 }
 
-// ask is a daemon's request; a memory blade's survey finds nothing.
+// ask is a daemon's request.
 func (s *solo) ask(t testing.TB, port uint16, kind control.Kind, body any) {
 	t.Helper()
 	data, err := json.Marshal(body)
@@ -74,10 +74,6 @@ func (s *solo) ask(t testing.TB, port uint16, kind control.Kind, body any) {
 	s.asked++
 	m := control.Message{Kind: kind, ID: s.asked, Sender: uint64(port), Body: data}
 	s.in(port, reasonControl, rackaddr.Blade(uint64(port)), rackaddr.Gatekeeper, rackaddr.PortControl, m.Append(nil))
-	for id := range s.ports[port].asked {
-		reply := control.Message{Kind: control.KindRegions, Reply: true, ID: id, Sender: s.cfg.Boot, Body: []byte("{}")}
-		s.in(port, reasonControl, rackaddr.Blade(uint64(port)), rackaddr.Gatekeeper, rackaddr.PortControl, reply.Append(nil))
-	}
 }
 
 // in is a held packet.

@@ -26,6 +26,8 @@ type testBlade struct {
 	peer *control.Peer
 	boot uint64
 	name string
+	// began is that of the first rack that it belonged to.
+	began uint64
 	// What it answers to the Gatekeeper's commands, and what it was told.
 	regions   []control.RegionID
 	mute      bool // it answers no commands
@@ -252,5 +254,8 @@ func (b *testBlade) hello(name, kind string) control.Welcome {
 		b.r.t.Fatal(err)
 	}
 	b.addr, b.name = w.Address, name
+	if b.began == 0 {
+		b.began = w.Began
+	}
 	return w
 }

@@ -54,10 +54,11 @@ func (c *controller) putData(r log.Record, data any) {
 type rackRecord struct {
 	LastNode uint64           `json:"last_node"` // number given out
 	Election control.Election `json:"election"`  // under which the Gatekeeper rules
+	Began    uint64           `json:"began"`     // control.Welcome.Began
 }
 
 func (c *controller) keepRack() {
-	c.putData(log.Record{Kind: log.KindRack}, rackRecord{c.lastNode, c.cfg.Election})
+	c.putData(log.Record{Kind: log.KindRack}, rackRecord{c.lastNode, c.cfg.Election, c.began})
 }
 
 // bladeRecord is the data of KindBlade.

@@ -15,16 +15,11 @@ import (
 
 // port is a switch port from which a daemon has spoken.
 type port struct {
-	num    uint16
-	mac    frame.MAC
-	ready  bool           // its next_hop entry is in place
-	remote netip.AddrPort // where the daemon speaks from
-	peer   *control.Peer
-	// Before a memory blade is welcome for the first time, it is asked for its
-	// regions: surveyed is the boot of which that is done, strays are those regions
-	// that no node has.
-	surveyed uint64
-	strays   []control.RegionID
+	num      uint16
+	mac      frame.MAC
+	ready    bool           // its next_hop entry is in place
+	remote   netip.AddrPort // where the daemon speaks from
+	peer     *control.Peer
 	caughtUp uint64                           // boot of a memory blade that has been told what it had missed
 	blade    *blade                           // nil before a hello was accepted
 	asked    map[uint64]func(control.Message) // our requests without reply

@@ -112,6 +112,18 @@ func (c *controller) auditFrom(b *blade, from uint64) error {
 	})
 }
 
+// regionList reads a page of the answer.
+func regionList(m control.Message) (page control.RegionList, err error) {
+	switch m.Status {
+	case fault.OK:
+		err = json.Unmarshal(m.Body, &page)
+	case fault.Unavailable: // it does not serve memory yet, so it has none
+	default:
+		err = fault.Remote(m.Status, "regions", "%s", m.Body)
+	}
+	return page, err
+}
+
 // stray looks after a region that a memory blade has.
 func (c *controller) stray(s stray, owner netip.Addr) {
 	if _, known := c.leases.Find(s.region.Base); known {

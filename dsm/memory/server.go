@@ -100,6 +100,12 @@ func (s *Server) Fence(f control.Fence) (answer control.Fenced, err error) {
 	return answer, err
 }
 
+// Forget makes the server what it was at first, but for the addresses that it has
+// handed out: regions go, and with them what it knows of nodes and executions.
+func (s *Server) Forget() error {
+	return s.with(func(st *store.Store) error { st.Forget(); return nil })
+}
+
 // Reclaim frees regions; one that is gone already is no error.
 func (s *Server) Reclaim(r control.Reclaim) error {
 	return s.with(func(st *store.Store) error { return st.Reclaim(r) })

@@ -32,6 +32,10 @@ type Welcome struct {
 	Rack    Rack       `json:"rack"`
 	// HeartbeatMS is how often to send heartbeats, in milliseconds.
 	HeartbeatMS int `json:"heartbeat_ms"`
+	// Began tells this rack from those that its blades have belonged to before: it is
+	// drawn at random when a Gatekeeper begins with an empty log, and stays in that. A
+	// memory server that has belonged to another rack forgets what that knew.
+	Began uint64 `json:"began"`
 	// Undo (memory blades) says that this Gatekeeper commits executions: the
 	// memory server keeps what they change until then. Without it, each change is
 	// final at once, for nobody would ever say so.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -38,6 +39,15 @@ func (r *region) id() control.RegionID {
 		id.Execution = c.by.id
 	}
 	return id
+}
+
+// Forget frees all regions, and forgets all that is known of nodes and executions. No
+// address is handed out again.
+func (s *Store) Forget() {
+	for _, reg := range s.regions.byBase {
+		s.release(reg)
+	}
+	s.clients = clients{byNode: make(map[netip.Addr]*client)}
 }
 
 // Reclaim frees regions whose holder is gone. A region that does not live any

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //	    eN: on behalf of execution N, as operation INDEX of its trunk
 //	undo LIMIT     undo     commit eN...     rollback eN...     executions [eN [MAX]]
 //	fence NODE/INCARNATION     reclaim P:CLASS...     regions [FROM [MAX]]
-//	used     clean N     records
+//	used     clean N     records     forget
 //
 // Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
 func TestScripts(t *testing.T) {
@@ -96,6 +96,8 @@ func (s *script) command(w []string) error {
 		for _, r := range s.store.Fence(control.Fence{Node: rackaddr.Node(uint64(n)), Incarnation: uint32(inc)}).Regions {
 			s.printf("unsettled: %#x class %d of %s, execution e%d", r.Offset, r.Class, r.Owner, r.Execution[15])
 		}
+	case "forget":
+		s.store.Forget()
 	case "reclaim":
 		return s.reclaim(w[1:])
 	case "regions":
