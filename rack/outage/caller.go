@@ -99,26 +99,11 @@ func (c *caller) calm(ctx context.Context, d time.Duration) (gaps []time.Duratio
 	return gaps, err
 }
 
-// settled is for how long answers must have come without a longer pause, until the
-// longest one counts as the outage.
-const settled = 300 * time.Millisecond
-
-// after returns when the first answer of a new incarnation came, if the old one was
-// dead by a time: at the end of the longest pause. (Before it, answers of the old one may
-// come, which had been logged and were on their way.)
-func (c *caller) after(ctx context.Context, dead time.Time) (time.Time, error) {
-	var longest time.Duration
-	last, end := dead, dead
+// after returns when the first answer after a moment came.
+func (c *caller) after(ctx context.Context, moment time.Time) (time.Time, error) {
 	for {
-		at, err := c.next(ctx)
-		if err != nil {
+		if at, err := c.next(ctx); err != nil || at.After(moment) {
 			return at, err
-		}
-		if gap := at.Sub(last); gap > longest {
-			longest, end = gap, at
-		}
-		if last = at; at.Sub(end) > settled {
-			return end, nil
 		}
 	}
 }

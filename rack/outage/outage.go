@@ -83,7 +83,8 @@ func Measure(ctx context.Context, cfg Config) (r Result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, caller.stop()) }()
-	m := &measurement{cfg: cfg, rack: c.Name, admin: admin, caller: caller}
+	m := &measurement{cfg: cfg, rack: c.Name, admin: admin, caller: caller, exports: make(chan time.Time, 16)}
+	defer m.follow(ctx)()
 	for range cfg.Rounds {
 		if err := m.round(ctx, "program", m.killProgram, &r.Program); err != nil {
 			return r, err
@@ -129,6 +130,43 @@ type measurement struct {
 	caller *caller
 	dead   string // the blade that was killed last
 	usual  []time.Duration
+	// exports are the times at which the service came up.
+	exports chan time.Time
+}
+
+// follow listens for exports of the service until the function that it returns is called.
+func (m *measurement) follow(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = m.admin.Follow(ctx, client.FollowOptions{Kinds: []string{"service.exported"}}, func(e client.Message) error {
+			if e.Event != nil {
+				select {
+				case m.exports <- e.Event.Time:
+				default: // nobody has looked for a long time
+				}
+			}
+			return nil
+		})
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// back waits until the service is up again after a death, and returns when that was: what
+// is answered later, the new incarnation has answered. (Before, answers of the old one may
+// still come, which were logged.)
+func (m *measurement) back(ctx context.Context, death time.Time) (time.Time, error) {
+	for {
+		select {
+		case at := <-m.exports:
+			if at.After(death) {
+				return at, nil
+			}
+		case <-ctx.Done():
+			return time.Time{}, ctx.Err()
+		}
+	}
 }
 
 // round lets the service run for a while, kills, and waits for the next answers.
@@ -144,7 +182,11 @@ func (m *measurement) round(ctx context.Context, what string, kill func(context.
 	if err := kill(ctx); err != nil {
 		return err
 	}
-	at, err := m.caller.after(ctx, time.Now())
+	back, err := m.back(ctx, began)
+	if err != nil {
+		return fmt.Errorf("after the death of the %s: %w", what, err)
+	}
+	at, err := m.caller.after(ctx, back)
 	if err != nil {
 		return fmt.Errorf("after the death of the %s: %w", what, err)
 	}
