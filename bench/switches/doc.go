@@ -10,8 +10,8 @@
 //
 // Client and server run on a CPU each, since an unpinned round trip has two
 // modes, and use blocking system calls, so that no scheduler but the kernel's is
-// measured. Contenders take turns in rounds; a round is short, so that what else
-// happens on the machine meets all of them. Rules change through P4Runtime as a
+// measured. Contenders take turns, thing by thing, in short rounds, and are compared
+// round by round, so that what else happens on the machine meets all of them. Rules change through P4Runtime as a
 // controller changes them.
 //
 // Soak is no measurement but a test: rules change for a long time under full

@@ -11,9 +11,9 @@ import (
 type Options struct {
 	// Rules are how many access rules are loaded beside those in use.
 	Rules int
-	// Rounds is how often each contender has its turn; in a round it has RoundTrip
-	// for round trips, Stream for TCP, twice Flood for datagrams, and four times
-	// Write for updates of rules.
+	// Rounds is how often everything is measured of every contender; in a round it
+	// has RoundTrip for round trips, Stream for TCP, twice Flood for datagrams, and
+	// four times Write for updates of rules.
 	Rounds                          int
 	RoundTrip, Stream, Flood, Write time.Duration
 	// Progress, if not nil, is told what is being done.
@@ -37,7 +37,9 @@ type Result struct {
 	Batched map[string]float64  `json:"batched_updates_s"`
 	Revoke  map[string]Quantile `json:"revoke_us"`
 	Effect  map[string]Effect   `json:"effect"`
-	// Ratio is of the round trips' medians, the others of what they name.
+	// Ratio is of the round trips' medians. The others are the median over the rounds
+	// of what one contender had in the round by what the other had, a moment before
+	// or after: what else the machine does comes and goes, and meets both.
 	Ratio       map[string]float64 `json:"ratio"`
 	TCPRatio    map[string]float64 `json:"tcp_ratio"`
 	PacketRatio map[string]float64 `json:"packet_ratio"`
@@ -106,11 +108,9 @@ func summary(rules int, all map[string]*samples) Result {
 			r.addWrites(name, s.writes)
 		}
 	}
-	trips := map[string]float64{}
-	for name, q := range r.RoundTrip {
-		trips[name] = q.P50
-	}
-	r.Ratio, r.TCPRatio, r.PacketRatio = ratios(trips), ratios(r.TCP), ratios(r.Packets)
+	r.Ratio = ratios(all, func(s *samples) []float64 { return []float64{quantile(s.trips).P50} })
+	r.TCPRatio = ratios(all, func(s *samples) []float64 { return s.tcp })
+	r.PacketRatio = ratios(all, func(s *samples) []float64 { return s.packets })
 	return r
 }
 
@@ -127,12 +127,22 @@ func (r *Result) addWrites(name string, rounds []writes) {
 	r.Updates[name], r.Batched[name], r.Revoke[name], r.Effect[name] = median(single), median(batched), quantile(revoke), e
 }
 
-// ratios are of all pairs that are compared and there.
-func ratios(v map[string]float64) map[string]float64 {
+// ratios are of all pairs that are compared and there, round by round.
+func ratios(all map[string]*samples, of func(*samples) []float64) map[string]float64 {
 	out := map[string]float64{}
 	for _, c := range compared {
-		if v[c[0]] > 0 && v[c[1]] > 0 {
-			out[c[0]+"/"+c[1]] = v[c[0]] / v[c[1]]
+		if all[c[0]] == nil || all[c[1]] == nil {
+			continue
+		}
+		var each []float64
+		y := of(all[c[1]])
+		for i, x := range of(all[c[0]]) {
+			if i < len(y) && y[i] > 0 {
+				each = append(each, x/y[i])
+			}
+		}
+		if len(each) > 0 {
+			out[c[0]+"/"+c[1]] = median(each)
 		}
 	}
 	return out

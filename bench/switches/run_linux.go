@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 )
 
 // running is a contender that joins the hosts of its own lab.
@@ -66,11 +67,9 @@ func run(ctx context.Context, o Options) (r Result, err error) {
 		started = append(started, r)
 	}
 	for n := range o.Rounds {
-		for _, c := range started {
-			o.tell("round %d of %d: %s", n+1, o.Rounds, c.name)
-			if err := errors.Join(ctx.Err(), c.round(ctx, o)); err != nil {
-				return r, fmt.Errorf("%s: %w", c.name, err)
-			}
+		o.tell("round %d of %d", n+1, o.Rounds)
+		if err := round(ctx, o, started); err != nil {
+			return r, err
 		}
 	}
 	results := map[string]*samples{}
@@ -129,28 +128,45 @@ func (r *running) end() error {
 	return errors.Join(r.control.close(), r.stop(), r.close(), os.RemoveAll(r.dir))
 }
 
-// round is one turn of a contender.
-func (r *running) round(ctx context.Context, o Options) error {
-	trips, err := r.roundTrips(o.RoundTrip)
+// round measures everything once, each thing of all contenders one after another.
+func round(ctx context.Context, o Options, started []*running) error {
+	for _, measure := range []func(*running) error{
+		func(r *running) error { return r.roundTrip(o.RoundTrip) },
+		func(r *running) error { return r.rate(&r.tcp, func() (float64, error) { return r.stream(o.Stream) }) },
+		func(r *running) error {
+			return r.rate(&r.udp, func() (float64, error) { return r.flood(fullDatagram, o.Flood) })
+		},
+		func(r *running) error {
+			return r.rate(&r.packets, func() (float64, error) { return r.flood(smallDatagram, o.Flood) })
+		},
+		func(r *running) error { return r.updates(ctx, o) },
+	} {
+		for _, r := range started {
+			if err := errors.Join(ctx.Err(), measure(r)); err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *running) roundTrip(d time.Duration) error {
+	trips, err := r.roundTrips(d)
 	if err != nil {
 		return err
 	}
-	// The first round trips find cold caches.
-	r.trips = append(r.trips, trips[len(trips)/10:]...)
-	for _, m := range []struct {
-		to      *[]float64
-		measure func() (float64, error)
-	}{
-		{&r.tcp, func() (float64, error) { return r.stream(o.Stream) }},
-		{&r.udp, func() (float64, error) { return r.flood(fullDatagram, o.Flood) }},
-		{&r.packets, func() (float64, error) { return r.flood(smallDatagram, o.Flood) }},
-	} {
-		v, err := m.measure()
-		if err != nil {
-			return err
-		}
-		*m.to = append(*m.to, v)
-	}
+	r.trips = append(r.trips, trips[len(trips)/10:]...) // the first ones find cold caches
+	return nil
+}
+
+func (r *running) rate(to *[]float64, measure func() (float64, error)) error {
+	v, err := measure()
+	*to = append(*to, v)
+	return err
+}
+
+// updates measures what P4Runtime's Write takes and does.
+func (r *running) updates(ctx context.Context, o Options) error {
 	if r.control == nil {
 		return nil
 	}
@@ -158,6 +174,7 @@ func (r *running) round(ctx context.Context, o Options) error {
 	if err := r.control.measureWrites(ctx, o.Rules, o.Write, &w); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
+	var err error
 	if w.effect, err = r.effect(ctx, o.Write); err != nil {
 		return fmt.Errorf("effect of a write: %w", err)
 	}

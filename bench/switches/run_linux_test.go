@@ -77,7 +77,8 @@ func TestSummary(t *testing.T) {
 		"ebpf": {trips: trips(30, 10, 20), tcp: []float64{1e9}, packets: []float64{3, 1, 2}, writes: []writes{
 			{single: 5, effect: Effect{1, 10, 0}}, {single: 6, effect: Effect{2, 20, 1}},
 		}},
-		"bridge": {trips: trips(40, 40, 40), tcp: []float64{2e9}, packets: []float64{4}},
+		// In the second round the machine was slow for both.
+		"bridge": {trips: trips(40, 40, 40), tcp: []float64{2e9}, packets: []float64{4, 2, 8}},
 	})
 	if r.Rules != 7 || r.RoundTrip["ebpf"].P50 != 20 || r.Ratio["ebpf/bridge"] != 0.5 || r.TCPRatio["ebpf/bridge"] != 0.5 ||
 		r.PacketRatio["ebpf/bridge"] != 0.5 || r.TCP["ebpf"] != 8 || r.Updates["ebpf"] != 6 || r.Effect["ebpf"] != (Effect{3, 30, 1}) {

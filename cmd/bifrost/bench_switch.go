@@ -64,7 +64,7 @@ type printable interface{ Print(io.Writer) error }
 
 func (o *benchSwitch) run(cmd *cobra.Command) error {
 	if o.quick {
-		o.Rounds, o.RoundTrip, o.Stream, o.Flood, o.Write = 3, 500*time.Millisecond, 500*time.Millisecond, 150*time.Millisecond, 80*time.Millisecond
+		o.Rounds, o.RoundTrip, o.Stream, o.Flood, o.Write = 6, 200*time.Millisecond, 200*time.Millisecond, 60*time.Millisecond, 30*time.Millisecond
 	}
 	var r printable
 	var err, wrong error

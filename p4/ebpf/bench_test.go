@@ -1,0 +1,87 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// What the program takes for a packet, without the kernel around it: forwarded by
+// address, and a memory request that one of 10,000 rules permits. The least of
+// many runs is told, since others may have the CPU.
+func BenchmarkProgram(b *testing.B) {
+	x := start(b, nil, route(), hop(), at(0, nodeA))
+	if err := x.maps.ports.Put(uint32(2), description(1, 0, math.MaxUint16)); err != nil {
+		b.Fatal(err)
+	}
+	memory := packet.Make(rackaddr.DefaultDSMPrefix, 1, 77<<16).With(packet.OpRead, 0)
+	prefix := memory[:6]
+	for _, e := range append(rules(10_000), datapath.Entry{
+		Table: "BifrostIngress.dsm_home", Match: []datapath.Match{{Value: prefix}},
+		Action: &datapath.Action{Name: "BifrostIngress.to_hop", Params: [][]byte{{0, 1}}},
+	}) {
+		if err := x.Apply(datapath.Insert, e); err != nil {
+			b.Fatal(err)
+		}
+	}
+	h := packet.Header{Kind: packet.Request, Length: 8}
+	for _, c := range []struct {
+		name  string
+		frame []byte
+	}{
+		{"forward", datagram(7)},
+		{"read", frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(netip.AddrFrom16(memory), rackaddr.PortDSM), Payload: h.Append(nil)}.Append(nil)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			c.frame[21] = math.MaxUint8 // every repetition goes on with a hop less
+			before := verdicts(b, x, 0)
+			var took []time.Duration
+			for b.Loop() {
+				_, d, err := x.main.Benchmark(c.frame, 250, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, d)
+			}
+			if n := verdicts(b, x, 0) - before; n != uint64(250*len(took)) {
+				b.Fatalf("%d of %d packets were forwarded", n, 250*len(took))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[0].Nanoseconds()), "ns/packet")
+			b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns/packet")
+		})
+	}
+}
+
+// at lets a node speak at a port.
+func at(port byte, a netip.Addr) datapath.Entry {
+	e := known()
+	e.Match = []datapath.Match{{Value: []byte{0, port}}, whole(a)}
+	return e
+}
+
+// rules permit node A to read regions of 64 KiB.
+func rules(n int) (es []datapath.Entry) {
+	a := nodeA.As16()
+	for i := range n {
+		es = append(es, datapath.Entry{
+			Table: "BifrostIngress.dsm_access",
+			Match: []datapath.Match{
+				{Value: a[:]}, {Value: []byte{byte(packet.OpRead)}}, {Value: []byte{1}},
+				{Value: binary.BigEndian.AppendUint64(nil, uint64(i)<<16), PrefixLen: 48},
+			},
+			Action: &datapath.Action{Name: "BifrostIngress.permit"},
+		})
+	}
+	return es
+}
