@@ -222,11 +222,8 @@ func (g *gen) findPort(lost string) {
 // Layout of a port's description.
 const (
 	portIndex = 0 // interface index; 0 if the port is not attached
-	portFlags = 4
-	portMTU   = 8 // longest frame
-	portSize  = 16
-
-	portPeer = 1 // in portFlags: hand frames to the veth's other end at once
+	portMTU   = 4 // longest frame
+	portSize  = 8
 )
 
 // fits drops a frame that is too long for the interface, unless it will be cut.
@@ -246,20 +243,16 @@ func (g *gen) countOut() {
 	g.stat(asm.R0, nTxPackets, nTxBytes)
 }
 
-// redirect hands the packet to the interface of rEntry.
+// redirect hands the packet to the interface of rEntry. (bpf_redirect_peer would
+// hand it to a veth's other end at once, past this end's queueing discipline,
+// filters, captures and being down, and with the packet type of another interface.)
 func (g *gen) redirect() {
-	peer := g.label("peer")
 	g.leave()
 	g.emit(
 		asm.LoadMem(asm.R1, rEntry, portIndex, asm.Word),
 		asm.Mov.Imm(asm.R2, 0),
-		asm.LoadMem(asm.R0, rEntry, portFlags, asm.Word),
-		asm.And.Imm(asm.R0, portPeer),
-		asm.JNE.Imm(asm.R0, 0, peer),
 		asm.FnRedirect.Call(),
 		asm.Return())
-	g.mark(peer)
-	g.emit(asm.FnRedirectPeer.Call(), asm.Return())
 }
 
 // testOut tells a test where the packet goes, instead of sending it.

@@ -146,7 +146,7 @@ func (p *port) describe() error {
 	if p.num == p.x.cpu && p.x.cpu != 0 {
 		longest = maxFrame
 	}
-	return p.x.maps.ports.Put(uint32(p.num), description(uint32(p.index), 0, longest))
+	return p.x.maps.ports.Put(uint32(p.num), description(uint32(p.index), longest))
 }
 
 // vlanLen is the length of a VLAN tag, which the MTU does not count.
@@ -157,7 +157,7 @@ func (p *port) detach() error {
 	if p == nil {
 		return nil
 	}
-	errs := []error{p.x.maps.ports.Put(uint32(p.num), description(0, 0, 0))}
+	errs := []error{p.x.maps.ports.Put(uint32(p.num), description(0, 0))}
 	if p.link != nil {
 		errs = append(errs, p.link.Close())
 	}

@@ -166,10 +166,9 @@ func (x *Executor) setPrefix(b []byte) error {
 }
 
 // description is a port's description in the kernel (gen.findPort).
-func description(index, flags, longest uint32) []byte {
+func description(index, longest uint32) []byte {
 	b := make([]byte, portSize)
 	binary.NativeEndian.PutUint32(b[portIndex:], index)
-	binary.NativeEndian.PutUint32(b[portFlags:], flags)
 	binary.NativeEndian.PutUint32(b[portMTU:], longest)
 	return b
 }
