@@ -152,7 +152,11 @@ func (c *controller) leave(p *port, m control.Message) error {
 	if why == "" && l.Crashed {
 		why = "crashed"
 	}
-	n.orderly, n.farewell = !l.Crashed, func() { c.answer(p, m, nil) }
+	crashed := l.Crashed
+	if !crashed && n.instance != "" && c.fleet.GoesOn(n.address) && c.table.Unfinished(n.logged()) {
+		crashed, why = true, "it has left, but its durable main is not over" // a job, which has to go on
+	}
+	n.orderly, n.farewell = !crashed, func() { c.answer(p, m, nil) }
 	if n.orderly {
 		c.execute(c.table.Leave(n.logged()))
 	}

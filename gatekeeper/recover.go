@@ -201,6 +201,9 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.drop(log.KindNode, log.AddrID(n.address))
 	c.steps(c.leases.RemoveNode(n.address))
 	c.graph.NodeGone(n.identity())
+	if n.instance != "" { // nobody deploys its durable mains any more
+		c.execute(c.table.Disown(n.address))
+	}
 	c.table.Forget(n.address)
 	for _, s := range n.states { // its regions are gone, and nobody has deployed it any more
 		c.execute(c.table.Reset(s))

@@ -148,13 +148,7 @@ func (t *Table) abort(k *call, why *fault.Error, now time.Time) {
 	t.settling(k)
 	t.outcome(k, exception(&k.header, why), abortedMark, now)
 	t.do(Aborted{k.id, why})
-	for _, child := range sorted(k.children) {
-		if child.stage == running && t.held(child) {
-			child.stage, child.settled = done, true
-			t.do(Drop{child.id})
-			t.forget(child)
-		}
-	}
+	t.dropWithheld(&k.execution)
 	if k.incarnation == 0 {
 		k.stage = returning // it never ran
 		t.do(Return{k.id, true})
@@ -162,6 +156,17 @@ func (t *Table) abort(k *call, why *fault.Error, now time.Time) {
 	}
 	t.cut(&k.execution)
 	t.tryRollback(&k.execution)
+}
+
+// dropWithheld drops the one-ways of an execution that will never commit.
+func (t *Table) dropWithheld(e *execution) {
+	for _, child := range sorted(e.children) {
+		if child.stage == running && t.held(child) {
+			child.stage, child.settled = done, true
+			t.do(Drop{child.id})
+			t.forget(child)
+		}
+	}
 }
 
 // Fenced says that nothing of a node's failed incarnations can happen any more:

@@ -102,6 +102,38 @@ func (t *Table) Leave(at log.Node) Output {
 	return t.take()
 }
 
+// Unfinished reports whether a node runs a durable main that is not over.
+func (t *Table) Unfinished(at log.Node) bool {
+	n := t.nodes[at.Address]
+	if n == nil {
+		return false
+	}
+	for m := range n.mains {
+		if m.incarnation == at.Incarnation && !m.over {
+			return true
+		}
+	}
+	return false
+}
+
+// Disown forgets the durable mains of a node that is gone for good, when nothing of it is
+// left to be rolled back: nobody wants them to go on. Their one-ways that wait for the next
+// checkpoint never leave; the calls that they have out run to their ends.
+func (t *Table) Disown(a netip.Addr) Output {
+	n := t.nodes[a]
+	if n == nil || !n.gone {
+		return t.take()
+	}
+	for _, m := range sortedMains(n.mains) {
+		t.dropWithheld(&m.execution)
+		t.settleChildren(&m.execution)
+		delete(n.mains, m)
+		delete(t.mains, m.id)
+		t.strike(log.KindCheckpoint, log.ID(m.id))
+	}
+	return t.take()
+}
+
 // Forget forgets a node that is gone for good, if nothing of it is on record any
 // more. Its address must never be used again.
 func (t *Table) Forget(a netip.Addr) {

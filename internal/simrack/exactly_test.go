@@ -37,6 +37,7 @@ type bank struct {
 	runs     atomic.Int64          // Adds that the Counter has begun
 	began    map[string]int        // programs, by instance
 	crashes  int                   // of the teller
+	fifth    func()                // called once by the teller after its fifth call; then its program leaves
 	regions  int                   // that must be left in the end
 	sessions int                   // of callers that are there in the end
 	told     atomic.Int64          // what the teller's account has
@@ -139,9 +140,19 @@ func (b *bank) tell(ctx context.Context, node *rpc.Node, instance string) error 
 	if err != nil {
 		return err
 	}
+	ctx, quit := context.WithCancel(ctx)
+	defer quit()
+	left := false
 	t := tally.Teller{Name: "teller", Account: 7, Calls: 12, Every: 3, To: to, Answered: func(ctx context.Context, calls, total int64) {
 		b.told.Store(total)
 		b.mu.Lock()
+		if f := b.fifth; calls == 5 && f != nil {
+			b.fifth, left = nil, true
+			b.mu.Unlock()
+			f()
+			quit()
+			return
+		}
 		crash := calls == 5 && b.crashes < 3
 		if crash {
 			b.crashes++
@@ -152,11 +163,14 @@ func (b *bank) tell(ctx context.Context, node *rpc.Node, instance string) error 
 			<-ctx.Done()
 		}
 	}}
-	if err := t.Run(ctx, node); err != nil {
-		return err
+	err = t.Run(ctx, node)
+	if left {
+		return node.Close(context.WithoutCancel(ctx))
 	}
-	close(b.over)
-	return nil
+	if err == nil {
+		close(b.over)
+	}
+	return err
 }
 
 func (b *bank) must(err error) {
@@ -301,6 +315,46 @@ func TestExactly_Main(t *testing.T) {
 		}
 		if b.crashes != 3 || b.told.Load() != want || b.runs.Load() != 12 {
 			t.Errorf("%d crashes; the account has %d, want %d; %d runs of the counter, want 12", b.crashes, b.told.Load(), want, b.runs.Load())
+		}
+	})
+}
+
+// TestExactly_JobLeaves: a job whose program takes leave before its durable main is over
+// is not done. It is started again, and the main goes on.
+func TestExactly_JobLeaves(t *testing.T) {
+	withBank(t, nil, func(b *bank) {
+		b.deploy("counter")
+		b.deploy("front")
+		b.crashes, b.fifth = 3, func() {}
+		b.deploy("teller")
+		<-b.over
+		var want int64
+		for n := range int64(12) {
+			want += 1 + 7 + n
+		}
+		if n := b.began["teller/p/1"]; n != 2 || b.told.Load() != want || b.runs.Load() != 12 {
+			t.Errorf("begun %d times; the account has %d, want %d; %d runs of the counter, want 12", n, b.told.Load(), want, b.runs.Load())
+		}
+	})
+}
+
+// TestExactly_JobTakenBack: of a job that is taken back before its durable main is over,
+// nothing is left.
+func TestExactly_JobTakenBack(t *testing.T) {
+	withBank(t, nil, func(b *bank) {
+		b.deploy("counter", "front")
+		gone := make(chan struct{})
+		b.crashes, b.sessions, b.fifth = 3, 0, func() {
+			defer close(gone)
+			b.must(b.Gatekeeper().Undeploy(b.ctx, "teller"))
+		}
+		b.deploy("teller")
+		<-gone
+		<-time.After(20 * time.Second) // virtual: it has left by then
+		for r, err := range b.Log().Records() {
+			if b.must(err); r.Kind == log.KindCheckpoint {
+				t.Errorf("record %s is left", r.Key())
+			}
 		}
 	})
 }

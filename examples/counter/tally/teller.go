@@ -3,6 +3,7 @@ package tally
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -113,14 +114,32 @@ func (t *Teller) enough(ctx context.Context, at progress) bool {
 	return rpc.Now(ctx).UnixNano() >= at.until
 }
 
-// add makes one call.
+// add makes one call; another one in its place if it was given up, because too many nodes
+// have failed while they executed it: then it has not happened.
 func (t *Teller) add(ctx context.Context, amounts []byte) (int64, error) {
 	ref := rpc.RefOf(amounts)
 	total, err := t.To.Add(ctx, t.Account, ref)
+	for givenUp(err) {
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		total, err = t.To.Add(ctx, t.Account, ref)
+	}
 	if err != nil {
 		return 0, err
 	}
 	return total, ref.Free(ctx)
+}
+
+// retryPause is how long to wait before a call is made in the place of another one.
+const retryPause = 100 * time.Millisecond
+
+// givenUp reports whether the other side says so.
+func givenUp(err error) bool {
+	var e *rpc.Error
+	return errors.As(err, &e) && e.Code == rpc.Unavailable && e.Remote
 }
 
 // Amounts are those of the teller's next call: no two sums are alike soon.
