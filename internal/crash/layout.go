@@ -1,0 +1,89 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+)
+
+// blades are one for plain clients, one for each service, and a spare.
+func (r *Run) blades() []simrack.Blade {
+	bs := []simrack.Blade{{Name: "c1", Kind: control.Compute}}
+	n := len(r.p.Services)
+	if !r.opt.NoSpare {
+		n++
+	}
+	for i := range n {
+		bs = append(bs, simrack.Blade{Name: fmt.Sprint("s", i+1), Kind: control.Compute})
+	}
+	for _, m := range []string{"m1", "m2"} {
+		bs = append(bs, simrack.Blade{Name: m, Kind: control.Memory, Capacity: 16 << 20})
+	}
+	return bs
+}
+
+// spec is the deployment.
+func (r *Run) spec() resources.Spec {
+	spec := resources.Spec{Name: appName}
+	for i, s := range r.p.Services {
+		name := ServiceName(i)
+		spec.Programs = append(spec.Programs, resources.Program{
+			Name: name, Args: []string{name}, Nodes: 1, Blades: r.bladesOf(i),
+			Services: []resources.ServiceSpec{{Name: name, Stateful: s.Stateful}},
+		})
+	}
+	return spec
+}
+
+// serving are the blades that run programs of deployments.
+func (r *Run) serving() (names []string) {
+	for _, b := range r.blades() {
+		if b.Kind == control.Compute && b.Name != "c1" {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// bladesOf are the blades that may run a service.
+func (r *Run) bladesOf(service int) (names []string) {
+	n := len(r.p.Services)
+	for i := range n + 1 {
+		if i == n && r.opt.NoSpare {
+			break
+		}
+		if !r.p.Apart || i == service || i == n {
+			names = append(names, fmt.Sprint("s", i+1))
+		}
+	}
+	return names
+}
+
+// mains is the deployment of the durable mains.
+func (r *Run) mains() (spec resources.Spec, some bool) {
+	spec.Name = appName + "-mains"
+	for i, c := range r.p.Clients {
+		if name := r.p.clientName(i); c.Main {
+			spec.Programs = append(spec.Programs, resources.Program{Name: name, Args: []string{name}, Nodes: 1, Job: true, Blades: r.serving()})
+		}
+	}
+	return spec, len(spec.Programs) > 0
+}
+
+// programs are what the blades can start.
+func (r *Run) programs() map[string]simrack.Program {
+	ps := map[string]simrack.Program{}
+	for i := range r.p.Services {
+		ps[ServiceName(i)] = func(ctx context.Context, j join.Joiner, s control.Start) error { return r.serve(ctx, i, j, s) }
+	}
+	for i, c := range r.p.Clients {
+		if c.Main {
+			ps[r.p.clientName(i)] = func(ctx context.Context, j join.Joiner, s control.Start) error { return r.durable(ctx, i, j, s) }
+		}
+	}
+	return ps
+}

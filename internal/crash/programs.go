@@ -1,0 +1,184 @@
+package crash
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/crash/gen-go/actor"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// joiner notes where a program runs, and as what.
+type joiner struct {
+	join.Joiner
+	run  *Run
+	name string
+	at   control.Start
+	as   *uint32 // the incarnation that it gets
+}
+
+// Join implements join.Joiner.
+func (j joiner) Join(ctx context.Context, name string) (join.Session, error) {
+	s, err := j.Joiner.Join(ctx, name)
+	if err == nil {
+		j.run.mu.Lock()
+		defer j.run.mu.Unlock()
+		*j.as = s.Node().Incarnation
+		j.run.places[j.name] = place{s.Node().Blade, j.at.Name}
+		j.run.crash.back(j.name)
+	}
+	return s, err
+}
+
+// where tells where a program runs, or has run last.
+func (r *Run) where(name string) (place, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok := r.places[name]
+	return p, ok
+}
+
+// on are the programs that run on a blade, or have run there last, or may be about
+// to join there.
+func (r *Run) on(blade string) (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, c := range r.p.Clients {
+		if !c.Main && blade == "c1" {
+			names = append(names, r.p.clientName(i))
+		}
+	}
+	for name, p := range r.places {
+		if p.blade == blade {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// join makes a program a node, and tells which incarnation.
+func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, incarnation uint32, err error) {
+	n, err = rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(joiner{j, r, name, s, &incarnation}), rpc.WithLogger(r.opt.Log))
+	return n, incarnation, err
+}
+
+// leave ends a node in an orderly way, unless its program was killed.
+func leave(ctx context.Context, n *rpc.Node) error {
+	if errors.Is(context.Cause(ctx), simrack.ErrKilled) {
+		return nil // like a process: not another word
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return n.Close(ctx)
+}
+
+// serve is the program of a service.
+func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.Start) error {
+	name := ServiceName(service)
+	n, incarnation, err := r.join(ctx, name, j, s)
+	if err != nil {
+		return err
+	}
+	a := &performer{run: r, service: service, node: n, incarnation: incarnation}
+	var opts []rpc.ExportOption
+	if kind := r.p.Services[service]; kind.Stateful {
+		a.books = new(books)
+		if kind.Deltas {
+			opts = append(opts, rpc.WithState(&deltaBooks{books: a.books}))
+		} else {
+			opts = append(opts, rpc.WithState(a.books))
+		}
+	}
+	if err := n.Export(ctx, name, actor.NewActorProcessor(a), opts...); err != nil {
+		return err
+	}
+	r.once(r.up[name])
+	<-ctx.Done()
+	return leave(ctx, n)
+}
+
+// once closes a channel that may be closed already.
+func (r *Run) once(c chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-c:
+	default:
+		close(c)
+	}
+}
+
+// plain is the program of a plain client. It runs once.
+func (r *Run) plain(ctx context.Context, i int, j join.Joiner, s control.Start) error {
+	defer r.once(r.over[i])
+	name := r.p.clientName(i)
+	n, _, err := r.join(ctx, name, j, s)
+	if err == nil {
+		err = r.calls(ctx, i, n)
+		err = errors.Join(err, leave(ctx, n))
+	}
+	if err != nil && !r.crash.wasHit(name) {
+		r.ledger.complain("%s: %v", name, err)
+	}
+	return nil // for the rack, it has ended
+}
+
+// calls is what a plain client does.
+func (r *Run) calls(ctx context.Context, i int, n *rpc.Node) error {
+	script := &r.p.Clients[i].Script
+	w := &rackWorld{run: r, ctx: ctx, node: n, memory: func(context.Context) *dsm.Client { return n.Memory() }, by: r.ledger.begin(-1-i, 0, 1)}
+	out, err := newMachine(script, 0, nil).run(ctx, w, script)
+	if err == nil {
+		r.ledger.finish(i, out)
+	}
+	return err
+}
+
+// durable is the program of a durable main.
+func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start) error {
+	name := r.p.clientName(i)
+	n, incarnation, err := r.join(ctx, name, j, s)
+	if err != nil {
+		return err
+	}
+	script := &r.p.Clients[i].Script
+	err = rpc.Main(ctx, n, name, func(ctx context.Context, state []byte) error {
+		m := newMachine(script, 0, nil)
+		if state != nil {
+			if err := json.Unmarshal(state, m); err != nil {
+				return err
+			}
+		}
+		w := &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, by: r.ledger.begin(-1-i, m.Next, incarnation), durable: true}
+		out, err := m.run(ctx, w, script)
+		if err == nil {
+			r.ledger.finish(i, out)
+		}
+		return err
+	})
+	if err != nil {
+		r.mainFailed(name, err)
+		return err
+	}
+	err = leave(ctx, n)
+	r.once(r.over[i])
+	return err
+}
+
+// mainFailed judges the error of a durable main. Its program is started again after
+// any, so only the end counts; but there are errors that no crash explains.
+func (r *Run) mainFailed(name string, err error) {
+	switch rpc.CodeOf(err) {
+	case rpc.Unavailable, rpc.Canceled, rpc.Stale, rpc.NotFound: // the node is gone, and may not know it yet
+		if r.crash.hits() > 0 {
+			return
+		}
+	}
+	r.ledger.complain("%s: %v", name, err)
+}
