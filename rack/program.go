@@ -28,30 +28,57 @@ func (h *Host) SignalProgram(rack, instance string, sig unix.Signal) (int, error
 	return s.signalProgram(instance, sig)
 }
 
+// ProgramPIDs returns the ids of the processes that run an instance of a program.
+func (h *Host) ProgramPIDs(rack, instance string) (pids []int, err error) {
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
+	s, err := h.open(rack)
+	if err != nil {
+		return nil, err
+	}
+	err = s.eachOf(instance, func(p kernel.Process) error {
+		pids = append(pids, p.PID)
+		return nil
+	})
+	return pids, err
+}
+
 func (s *state) signalProgram(instance string, sig unix.Signal) (count int, err error) {
+	err = s.eachOf(instance, func(p kernel.Process) error {
+		err := p.Signal(sig)
+		if err == nil {
+			count++
+		}
+		return err
+	})
+	return count, err
+}
+
+// eachOf calls f for the processes that run an instance of a program, until it fails.
+func (s *state) eachOf(instance string, f func(kernel.Process) error) error {
 	var blades []string
 	for _, w := range s.Plan.Wires {
 		blades = append(blades, w.BladeNamespace)
 	}
 	g, err := kernel.OpenGroup(blades)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer g.Close()
 	members, err := g.Members()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, p := range members {
 		if !runs(p.PID, instance) {
 			continue
 		}
-		if err := p.Signal(sig); err != nil {
-			return count, err
+		if err := f(p); err != nil {
+			return err
 		}
-		count++
 	}
-	return count, nil
+	return nil
 }
 
 // runs reports whether a process was started as an instance of a program.

@@ -40,8 +40,8 @@ times each, and print how long it took until the next right answer.`,
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(r)
 			}
 			beats := 3 * r.Heartbeat
-			fmt.Fprintf(cmd.OutOrStdout(), "median of %d: program %v; blade %v, which is three heartbeats (%v) and %v; usually an answer comes after %v\n",
-				cfg.Rounds, round(outage.Median(r.Program)), round(outage.Median(r.Blade)), beats, round(outage.Median(r.Blade)-beats), round(outage.Median(r.Usual)))
+			fmt.Fprintf(cmd.OutOrStdout(), "median of %d (and the longest): program %v (%v); blade %v (%v), which is three heartbeats (%v) and %v; usually an answer comes after %v\n",
+				cfg.Rounds, round(outage.Median(r.Program)), round(outage.Longest(r.Program)), round(outage.Median(r.Blade)), round(outage.Longest(r.Blade)), beats, round(outage.Median(r.Blade)-beats), round(outage.Median(r.Usual)))
 			return nil
 		},
 	}

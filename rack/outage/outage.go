@@ -55,6 +55,14 @@ func Median(sorted []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
+// Longest of durations in order; 0 of none.
+func Longest(sorted []time.Duration) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[len(sorted)-1]
+}
+
 // calm is how long the service runs between two deaths: what dies more often is not
 // started again at once.
 const calm = 1200 * time.Millisecond
@@ -170,7 +178,7 @@ func (m *measurement) back(ctx context.Context, death time.Time) (time.Time, err
 }
 
 // round lets the service run for a while, kills, and waits for the next answers.
-func (m *measurement) round(ctx context.Context, what string, kill func(context.Context) error, into *[]time.Duration) error {
+func (m *measurement) round(ctx context.Context, what string, kill func(context.Context) (time.Time, error), into *[]time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	gaps, err := m.caller.calm(ctx, calm)
@@ -178,8 +186,8 @@ func (m *measurement) round(ctx context.Context, what string, kill func(context.
 		return err
 	}
 	m.usual = append(m.usual, gaps...)
-	began := time.Now()
-	if err := kill(ctx); err != nil {
+	began, err := kill(ctx)
+	if err != nil {
 		return err
 	}
 	back, err := m.back(ctx, began)
@@ -201,19 +209,23 @@ func (m *measurement) round(ctx context.Context, what string, kill func(context.
 	return nil
 }
 
-func (m *measurement) killProgram(context.Context) error {
-	n, err := m.cfg.Host.SignalProgram(m.rack, service, unix.SIGKILL)
-	if err == nil && n != 1 {
-		err = fmt.Errorf("%d processes of %s", n, service)
+// killProgram returns when; to find the process takes a while.
+func (m *measurement) killProgram(context.Context) (at time.Time, err error) {
+	pids, err := m.cfg.Host.ProgramPIDs(m.rack, service)
+	if err == nil && len(pids) != 1 {
+		err = fmt.Errorf("%d processes of %s", len(pids), service)
 	}
-	return err
+	if err != nil {
+		return at, err
+	}
+	return time.Now(), unix.Kill(pids[0], unix.SIGKILL)
 }
 
-func (m *measurement) killBlade(ctx context.Context) error {
+func (m *measurement) killBlade(ctx context.Context) (at time.Time, err error) {
 	app, err := m.admin.App(ctx, plan.App)
 	if err != nil {
-		return err
+		return at, err
 	}
 	m.dead = app.Instances[0].Blade
-	return m.cfg.Host.Fail(ctx, m.rack, m.dead, rack.Kill)
+	return time.Now(), m.cfg.Host.Fail(ctx, m.rack, m.dead, rack.Kill)
 }
