@@ -35,10 +35,11 @@ func (r *Report) Why(f Finding) string {
 	return ""
 }
 
-// handOvers is what a profile of the traps has shown; the runs themselves do not
-// measure it.
-const handOvers = "Most of a trap is no work: profiled by perf on 2026-11-21, the Gatekeeper changed threads some 45 times for each, the switch some 30 times, and to wake a thread " +
-	"costs 20 to 50 µs on this kind of virtual machine."
+// handOvers is what time stamps in the switch and the Gatekeeper have shown; the runs
+// themselves do not take them.
+const handOvers = "Most of a trap is no work: as time stamps of 2026-11-21 showed, the Gatekeeper decides in 15 to 35 µs, its log takes 15 and the switch's packet out 25; " +
+	"from the switch to the Gatekeeper the packet is under way for 50 to 70 µs and back for 60 to 90, because to wake another process takes that long on this kind of virtual machine. " +
+	"Rules take the switch 20 to 30 µs, and 200 to 280 until the Gatekeeper knows that they are in force."
 
 // whyTraps tells of the breakdown of a workload by reference.
 func (r *Report) whyTraps(workload string) string {

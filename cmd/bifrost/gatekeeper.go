@@ -69,6 +69,7 @@ for a token; a Unix socket is for the user who started the Gatekeeper.`,
 // run runs the Gatekeeper until ctx ends.
 func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	collectRarely()
+	processors(1)
 	level, ok := logLevels[o.logLevel]
 	if !ok {
 		return fmt.Errorf("--log-level %s: choose debug, info, warn, error or off", o.logLevel)

@@ -61,20 +61,25 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 }
 
 var loaders = map[string]softswitch.Loader{
-	"auto": roomy(softswitch.LoadAuto), "ebpf": softswitch.LoadEBPF, "go": roomy(softswitch.LoadGo),
+	"auto": fitting(softswitch.LoadAuto), "ebpf": fitting(softswitch.LoadEBPF), "go": fitting(softswitch.LoadGo),
 }
 
-// roomy gives Go's scheduler room for the Go executor: flooded ports keep a
-// processor of Go's each, and what controllers ask for would wait some 10 ms for
-// one at every step. With more processors than CPUs the kernel shares these out.
-func roomy(load softswitch.Loader) softswitch.Loader {
+// fitting gives Go's scheduler what suits the executor. In the kernel's, packets
+// need no processor of Go's. With the Go executor flooded ports keep one each, and
+// what controllers ask for would wait some 10 ms for one at every step: with more
+// processors than CPUs the kernel shares these out.
+func fitting(load softswitch.Loader) softswitch.Loader {
 	return func(deviceConfig []byte, env softswitch.Env) (softswitch.Executor, error) {
 		x, err := load(deviceConfig, env)
 		_, kernel := x.(interface {
 			AttachPort(num datapath.Port, name string, wait bool) error
 		})
-		if err == nil && !kernel && os.Getenv("GOMAXPROCS") == "" {
-			runtime.GOMAXPROCS(3 * runtime.NumCPU())
+		switch {
+		case err != nil:
+		case kernel:
+			processors(1)
+		default:
+			processors(3 * runtime.NumCPU())
 		}
 		return x, err
 	}
