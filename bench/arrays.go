@@ -33,7 +33,8 @@ func tooLarge(p peer.Peer, at point) bool {
 
 // arraysMethod says what an operation of arrays is.
 const arraysMethod = " All that a program does for it counts: by reference, the arguments are allocated and written, the call made, " +
-	"the result read, and everything freed; where regions are kept, the arguments are written and results freed in the background. Every result is checked, outside of the time. The bare sockets move the same bytes and do nothing with them."
+	"the result read, and everything freed (the runtime keeps what is freed for a moment, so that most allocations and frees wait for nobody); " +
+	"where the program keeps its regions itself, the arguments are written and results freed in the background. Every result is checked, outside of the time. The bare sockets move the same bytes and do nothing with them."
 
 var arrayPeers = []string{"udp", "tcp", "bifrost", "bifrost-kept", "thrift-udp", "thrift-framed", "thrift-buffered", "grpc"}
 

@@ -12,7 +12,7 @@ func (r *Report) Why(f Finding) string {
 	case f.Reached() || !f.Measured():
 		return ""
 	case strings.Contains(f.Measure, "regions kept"):
-		return "Of the traps, those of the call, of the handler's allocation and of the answer are left; the breakdown below has all of them."
+		return "The traps of the call and of its answer are what is left: the rights end and begin there. The runtime keeps freed regions for a program by itself, so keeping them oneself gains little."
 	case strings.Contains(f.Measure, "by reference / raw TCP"), strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
 		workload := "increment"
 		if strings.HasPrefix(f.Measure, "add") {
@@ -59,8 +59,8 @@ func (r *Report) whyTraps(workload string) string {
 	if total == 0 {
 		return ""
 	}
-	return fmt.Sprintf("At 16 KiB, %.0f %% of %s µs are traps and rules: the switch holds the answers to allocations, the call, its answer and the frees until the "+
-		"Gatekeeper has judged them, and rules are revoked before others are granted. Reads and writes of memory take %.0f %%, the network of the call %.0f %%. "+
+	return fmt.Sprintf("At 16 KiB, %.0f %% of %s µs are traps and rules: the switch holds the call and its answer until the "+
+		"Gatekeeper has judged them, and rules are revoked before others are granted; most allocations and frees wait for nobody ([by reference](by-reference.md)). Reads and writes of memory take %.0f %%, the network of the call %.0f %%. "+
 		"The traps do not grow with the arrays, so the ratio falls with size. %s",
 		100*part["traps and rules"]/total, number(total), 100*part["DSM"]/total, 100*part["network"]/total, handOvers)
 }
