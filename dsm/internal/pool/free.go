@@ -22,7 +22,7 @@ func (p *Pool) Free(now time.Duration, ptr packet.Pointer, limit uint64) Verdict
 	ptr = ptr.Bare()
 	if _, ok := p.gained[ptr]; ok {
 		delete(p.gained, ptr)
-		if p.givenUp.count(now); p.givenUp.high(now) {
+		if p.givenUp.count(now); p.givenUp.lately(now, again) {
 			return Deferred
 		}
 		return Unknown
@@ -33,7 +33,7 @@ func (p *Pool) Free(now time.Duration, ptr packet.Pointer, limit uint64) Verdict
 		return Unknown
 	case r.idle:
 		return Twice
-	case r.out > 0 || r.under > 0 || !p.shelves[r.Class].asked.high(now):
+	case r.out > 0 || r.under > 0 || !p.shelves[r.Class].asked.lately(now, again):
 		p.forget(r)
 		return Unknown
 	case p.idle+1<<r.Class > min(limit, maxIdle):

@@ -15,9 +15,10 @@ const (
 	maxKnown = 1 << 14
 	// maxIdle bounds the bytes that wait to be used again.
 	maxIdle = 64 << 20
-	// A size is in demand if it has been asked for so often within so long: what a
-	// program does once or twice is better seen by the rack as it is.
-	demand, demandTime = 4, time.Second
+	// What a program does once is seen by the rack as it is. A region is kept, and a free
+	// not waited for, if it is the second of its kind within demandTime; regions are
+	// allocated ahead once that many were asked for in vain.
+	again, demand, demandTime = 2, 4, time.Second
 	// maxAhead bounds the regions of a size that are allocated ahead, and aheadBytes
 	// their bytes.
 	maxAhead   = 8
@@ -55,9 +56,10 @@ func (f *frequency) count(now time.Duration) {
 	f.n++
 }
 
-// high reports whether it has lately happened as often as demand says.
-func (f *frequency) high(now time.Duration) bool {
-	return f.n >= demand && now-f.times[f.n%demand] < demandTime
+// lately reports whether it has happened so many times, demand at most, within
+// demandTime.
+func (f *frequency) lately(now time.Duration, times int) bool {
+	return f.n >= times && now-f.times[(f.n-times)%demand] < demandTime
 }
 
 // New returns an empty pool.
@@ -116,7 +118,7 @@ func (p *Pool) Take(now time.Duration, class uint8, usable func(machine uint8) b
 			return r.Base, true
 		}
 	}
-	if s.missed.count(now); s.missed.high(now) {
+	if s.missed.count(now); s.missed.lately(now, demand) {
 		s.ahead = min(max(2, 2*s.ahead), maxAhead, aheadBytes>>class)
 	}
 	return packet.Pointer{}, false

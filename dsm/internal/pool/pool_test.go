@@ -52,7 +52,7 @@ func (l *lab) free(p packet.Pointer, want Verdict) {
 
 // warm makes a size one in demand.
 func (l *lab) warm(class uint8) packet.Pointer {
-	for range demand - 1 {
+	for range again - 1 {
 		l.alloc(class)
 	}
 	p, _ := l.alloc(class)
@@ -102,11 +102,11 @@ func TestWhatIsOutIsNotKept(t *testing.T) {
 
 func TestGained(t *testing.T) {
 	l := newLab(t)
-	for i := range uint64(demand + 1) {
+	for i := range uint64(again + 1) {
 		r := region(2, i, 12)
 		l.Gained(r.Base)
 		want := Unknown
-		if i+1 >= demand {
+		if i+1 >= again {
 			want = Deferred
 		}
 		l.free(r.Base, want)
