@@ -178,6 +178,35 @@ func TestCancelledWriteOverKept(t *testing.T) {
 	}
 }
 
+// TestExecutionsKeepNothing: what an execution does with regions goes to the memory
+// blade, which may have to take it back.
+func TestExecutionsKeepNothing(t *testing.T) {
+	r := newRack(t, wire.Config{}, 1)
+	c, ctx := r.keeping(), context.Background()
+	p := kept(t, c, 4096)
+	e := c.With(dsm.Scope{Execution: [16]byte{1}})
+	_, err := e.Read(ctx, p, make([]byte, 1)) // of its node's own region
+	must(t, err)
+	must(t, c.Free(ctx, p)) // is not kept any more
+	if err := e.Free(ctx, p); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("the execution's free: %v", err)
+	}
+	for range 4 {
+		p, err := e.Alloc(ctx, 4096)
+		must(t, err)
+		must(t, e.Free(ctx, p))
+	}
+	must(t, c.Free(ctx, kept(t, c, 64)))
+	p = kept(t, c, 64)
+	must(t, c.Free(ctx, p))
+	if err := e.Free(ctx, p); fault.CodeOf(err) != fault.PermissionDenied {
+		t.Errorf("the execution's free of what was freed: %v", err)
+	}
+	if n := r.used(); n != 64 {
+		t.Errorf("%d bytes are in use, want those that wait to be used again", n)
+	}
+}
+
 // TestBeyondKept: what reaches beyond a region's end is refused as ever, and leaves no
 // trace.
 func TestBeyondKept(t *testing.T) {

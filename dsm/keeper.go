@@ -30,8 +30,8 @@ type keeper struct {
 const (
 	// deferAt is how many deferred frees are sent at once: the Gatekeeper is woken
 	// once for all of them. Those that are fewer go after deferTime.
-	deferAt   = 8
-	deferTime = 2 * time.Millisecond
+	deferAt   = 16
+	deferTime = 5 * time.Millisecond
 	// keepPart is which part of the rack's free memory, one in so many bytes, one
 	// client may keep idle.
 	keepPart = 16
@@ -139,8 +139,9 @@ func (k *keeper) fresh(r packet.Region) {
 	k.pool.Fresh(r)
 }
 
-// free judges a free; see pool.Verdict.
-func (k *keeper) free(p Pointer) pool.Verdict {
+// free judges a free; see pool.Verdict. What an execution frees is for its commit to
+// free, and so never kept.
+func (k *keeper) free(p Pointer, scoped bool) pool.Verdict {
 	if k == nil {
 		return pool.Unknown
 	}
@@ -151,7 +152,10 @@ func (k *keeper) free(p Pointer) pool.Verdict {
 		return pool.Unknown
 	}
 	v := pool.Twice
-	if !slices.Contains(k.deferred, p.Bare()) {
+	if !k.gaveBack(p) {
+		if scoped {
+			k.pool.Forget(p)
+		}
 		v = k.pool.Free(k.link.now(), p, keepable(&rack))
 	}
 	var doomed []Pointer
@@ -166,6 +170,13 @@ func (k *keeper) free(p Pointer) pool.Verdict {
 		k.link.background(nil, doomed)
 	}
 	return v
+}
+
+// gaveBack reports whether a pointer's region has been freed, and waits to be used again
+// or to be freed indeed. The caller holds the lock.
+func (k *keeper) gaveBack(p Pointer) bool {
+	r := k.pool.Find(p)
+	return r != nil && r.Idle() || slices.Contains(k.deferred, p.Bare())
 }
 
 // suspect takes in how an operation on a region of the node's own has failed on a

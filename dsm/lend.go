@@ -51,15 +51,14 @@ func (c *Client) ready(ctx context.Context, ptrs []Pointer) error {
 	return c.Settle(ctx, ptrs...)
 }
 
-// freed reports whether a pointer's region waits to be used again.
+// freed reports whether a pointer's region has been given back.
 func (k *keeper) freed(p Pointer) bool {
 	if k == nil {
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	r := k.pool.Find(p)
-	return r != nil && r.Idle()
+	return k.gaveBack(p)
 }
 
 // whole zeroes what is stale in a pointer's region.

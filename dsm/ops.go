@@ -62,17 +62,13 @@ func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (i
 
 // free frees a region, or keeps it to be used again.
 func (c *Client) free(ctx context.Context, p Pointer, scope transport.Scope) error {
-	k := c.link.keeper
-	if c.scope.counts() {
-		k.note([]Pointer{p}, (*keeper).gone) // for the execution to commit
-	} else {
-		switch k.free(p) {
-		case pool.Kept, pool.Deferred:
-			return nil
-		case pool.Twice:
-			return fault.New(fault.PermissionDenied, packet.OpFree.String(), "%s has been freed", p)
-		case pool.Unknown:
-		}
+	v := c.link.keeper.free(p, c.scope.counts())
+	switch v {
+	case pool.Kept, pool.Deferred:
+		return nil
+	case pool.Twice:
+		return fault.New(fault.PermissionDenied, packet.OpFree.String(), "%s has been freed", p)
+	case pool.Unknown:
 	}
 	_, err := c.carryOut(ctx, packet.OpFree, p, nil, scope)
 	return err

@@ -26,6 +26,13 @@ func form[T Plain](t *testing.T, v T, want []byte) {
 }
 
 func TestPlainForms(t *testing.T) {
+	defer func(was bool) { little = was }(little)
+	for _, little = range []bool{little, false} { // also as a machine of the other order has them
+		plainForms(t)
+	}
+}
+
+func plainForms(t *testing.T) {
 	form(t, []byte{1, 2, 255}, []byte{1, 2, 255})
 	form(t, []int8{-1, 2}, []byte{255, 2})
 	form(t, []int16{-2, 0x0102}, []byte{254, 255, 2, 1})

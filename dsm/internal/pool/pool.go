@@ -21,7 +21,7 @@ const (
 	again, demand, demandTime = 2, 4, time.Second
 	// maxAhead bounds the regions of a size that are allocated ahead, and aheadBytes
 	// their bytes.
-	maxAhead   = 8
+	maxAhead   = 16
 	aheadBytes = 8 << 20
 )
 
@@ -119,7 +119,7 @@ func (p *Pool) Take(now time.Duration, class uint8, usable func(machine uint8) b
 		}
 	}
 	if s.missed.count(now); s.missed.lately(now, demand) {
-		s.ahead = min(max(2, 2*s.ahead), maxAhead, aheadBytes>>class)
+		s.ahead = min(max(4, 2*s.ahead), maxAhead, aheadBytes>>class)
 	}
 	return packet.Pointer{}, false
 }
