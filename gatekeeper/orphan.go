@@ -41,7 +41,9 @@ func (c *controller) probe() {
 		}
 		c.orphans[k] = c.now.Add(probeInterval)
 		m := rpc.Message{Header: k.header}
-		m.Flags |= rpc.FlagReleased | rpc.FlagReplay
+		// Held: the answer must come here, also if the caller's next incarnation has its
+		// address by now. Of a call with a pointer it would; this one has none.
+		m.Flags |= rpc.FlagReleased | rpc.FlagReplay | rpc.FlagHeld
 		m.CalleeIncarnation, m.Timeout = k.incarnation, 1 // too late to begin
 		c.count.Probes++
 		c.send(hopOf(n.blade.port.num), frame.UDP6{
