@@ -11,35 +11,39 @@ import (
 func TestRegressions(t *testing.T) {
 	sum := new(tally)
 	defer func(was string) { *flagPolicy = was }(*flagPolicy)
-	*flagPolicy = "recover"
 	for _, c := range []struct {
+		policy         string
 		seed           uint64
 		network, point string
 	}{
 		// The oracle asked while a dead client's call was on its way.
-		{100185, "good", "33-client0:kill"},
+		{"recover", 100185, "good", "33-client0:kill"},
 		// A late copy of a join made a node that nobody was: gatekeeper.TestHeartbeat_Ghosts.
-		{101490, "late", "4+B:kill,10-gk:restart:987ns"},
-		{103978, "late", "17+gk:restart:600ns"},
+		{"recover", 101490, "late", "4+B:kill,10-gk:restart:987ns"},
+		{"recover", 103978, "late", "17+gk:restart:600ns"},
 		// A new incarnation of a stateful service began a call while the effects of the
 		// one before were not yet final: execution.TestNextWaitsForEffects.
-		{103340, "late", "62+A:kill"},
+		{"recover", 103340, "late", "62+A:kill"},
 		// A re-run did not have what it had handed over by a one-way: execution.TestHandedBack.
-		{107755, "good", "27+A:kill"},
+		{"recover", 107755, "good", "27+A:kill"},
 		// A restarted Gatekeeper handed a result over once more, which had gone on:
 		// execution.TestMovedOnce.
-		{107824, "good", "51-B:cut:3.203171775s,162+gk:restart:550.097714ms"},
-		{107824, "good", "70-A:cut:5.497904438s,89-gk:restart:1.181546579s"},
-		{107528, "good", "33-gk:restart:588.485µs"},
+		{"recover", 107824, "good", "51-B:cut:3.203171775s,162+gk:restart:550.097714ms"},
+		{"recover", 107824, "good", "70-A:cut:5.497904438s,89-gk:restart:1.181546579s"},
+		{"recover", 107528, "good", "33-gk:restart:588.485µs"},
 		// A one-way that had left was not rolled back when its node failed, while a restarted
 		// Gatekeeper repeated its parent's commit: execution.TestLeftOneway.
-		{113015, "good", "17-B:kill,69-gk:restart:406.858µs,79-A:kill"},
+		{"recover", 113015, "good", "17-B:kill,69-gk:restart:406.858µs,79-A:kill"},
+		// A call of policy none never came to its callee, its caller began anew, and nobody heard
+		// the answer to the Gatekeeper's question for it: its lease stayed.
+		{mixed, 303891, "good", "11-C:pause:2.079364248s,97+main0:kill"},
 	} {
 		t.Run(fmt.Sprintf("%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)
 			if err != nil {
 				t.Fatal(err)
 			}
+			*flagPolicy = c.policy
 			p, want := program(t, c.seed)
 			check(t, p, want, c.seed, Case{c.network, crashes}, sum)
 		})
