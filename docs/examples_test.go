@@ -19,6 +19,8 @@ var forStubs = []string{"ref_stub.go", "ref_wire.go", "ref_form.go"}
 var needNoExample = map[string]string{
 	"dsm.NewClient":   "a program gets its client from rpc",
 	"dsm.Client.With": "what the runtime does for executions", "dsm.Client.Finish": "likewise",
+	"dsm.Client.Lend": "what the runtime does when a call passes regions on", "dsm.Client.Returned": "likewise",
+	"dsm.Client.HandOver": "likewise", "dsm.Client.Gained": "likewise",
 }
 
 // TestEveryEntryPointHasAnExample: whatever a program may call of rpc and dsm is shown
