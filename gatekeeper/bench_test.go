@@ -42,89 +42,93 @@ func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...pa
 	return call, build(rackaddr.Node(2), caller, 2)
 }
 
-// BenchmarkController is a call with a pointer and its reply, without a switch:
-// what the loop itself can do while so many other calls are out, each with a
-// region of its own.
+// BenchmarkController is a call with a pointer and its reply, without a switch and a
+// log: what the loop itself can do while so many other calls are out, each with a
+// region of its own; for either kind of policy.
 func BenchmarkController(b *testing.B) {
-	for _, others := range []int{10, 1000, 100_000, 1_000_000} {
-		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
-			if testing.Short() && others > 100_000 {
-				b.Skip("takes a minute and some GiB")
-			}
-			s := newSolo(b)
-			p := s.region(rackaddr.Node(1), 1)
-			const each = 50_000 // a node has maxNodeCalls at most
-			for i := range others {
-				caller := rackaddr.Node(uint64(i/each) + 3)
-				if i%each == 0 {
-					s.ask(b, 1, control.KindJoin, control.Join{Blade: "c1", Name: "program", Token: uint64(i/each) + 2})
+	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
+		for _, others := range []int{10, 1000, 100_000, 1_000_000} {
+			b.Run(fmt.Sprintf("policy=%s/others=%d", policy, others), func(b *testing.B) {
+				if testing.Short() && others > 100_000 {
+					b.Skip("takes a minute and some GiB")
 				}
-				call, _ := heldPairOf(caller, uint64(i)+2, 1, 0, s.region(caller, uint64(i)+2))
-				s.packetIn(1, reasonCall, call)
-				s.obey()
-			}
-			if n := s.leases.Calls(); n != others {
-				b.Fatalf("%d calls are out, want %d: %+v", n, others, s.count)
-			}
-			s.sent = 0
-			b.ReportAllocs()
-			n := uint64(0)
-			for b.Loop() {
-				n++
-				call, reply := heldPair(1, n, 0, p)
-				s.packetIn(1, reasonCall, call)
-				s.obey()
-				s.packetIn(2, reasonCall, reply)
-				s.obey()
-			}
-			if s.sent != 2*int(n) {
-				b.Fatalf("%d packets went on, want %d: %+v", s.sent, 2*n, s.count)
-			}
-			b.ReportMetric(2*float64(n)/b.Elapsed().Seconds(), "events/s")
-		})
+				benchmarkController(b, policy, others)
+			})
+		}
 	}
+}
+
+func benchmarkController(b *testing.B, policy rpc.Policy, others int) {
+	s := newSolo(b)
+	s.up(s.nodes[rackaddr.Node(2)], rackaddr.Service("Arrays"))
+	p := s.region(rackaddr.Node(1), 1)
+	const each = 50_000 // a node has maxNodeCalls at most
+	for i := range others {
+		caller := rackaddr.Node(uint64(i/each) + 3)
+		if i%each == 0 {
+			s.ask(b, 1, control.KindJoin, control.Join{Blade: "c1", Name: "program", Token: uint64(i/each) + 2})
+		}
+		call, _ := heldPairOf(caller, uint64(i)+2, 1, 0, s.region(caller, uint64(i)+2))
+		s.packetIn(1, reasonCall, of(policy, call))
+		s.obey()
+	}
+	if n := s.leases.Calls(); n != others {
+		b.Fatalf("%d calls are out, want %d: %+v", n, others, s.count)
+	}
+	s.measure(b, policy, p)
+}
+
+// measure makes a call at a time.
+func (s *solo) measure(b *testing.B, policy rpc.Policy, ps ...packet.Pointer) {
+	s.sent = 0
+	b.ReportAllocs()
+	n := uint64(0)
+	for b.Loop() {
+		n++
+		call, reply := heldPair(1, n, 0, ps...)
+		s.packetIn(1, reasonCall, of(policy, call))
+		s.obey()
+		s.packetIn(2, reasonCall, of(policy, reply))
+		s.obey()
+	}
+	packets := 2
+	if policy != rpc.PolicyNone {
+		packets = 3 // with the acknowledgement
+	}
+	if s.sent != packets*int(n) {
+		b.Fatalf("%d packets went on, want %d: %+v", s.sent, packets*int(n), s.count)
+	}
+	b.ReportMetric(2*float64(n)/b.Elapsed().Seconds(), "events/s")
+}
+
+// of gives a call or reply a policy.
+func of(policy rpc.Policy, f []byte) []byte {
+	if policy != rpc.PolicyNone {
+		binary.BigEndian.PutUint16(f[frame.HeaderSize+4:], uint16((rpc.FlagSession | rpc.FlagHeld).WithPolicy(policy)))
+	}
+	return f
 }
 
 // BenchmarkExactly is an exactly-once call without a pointer and its reply, without a
 // switch and a log: what the Table of executions costs the loop while so many other
 // calls are out.
 func BenchmarkExactly(b *testing.B) {
-	exact := func(f []byte) []byte {
-		flags := (rpc.FlagSession | rpc.FlagHeld).WithPolicy(rpc.PolicyRecover)
-		binary.BigEndian.PutUint16(f[frame.HeaderSize+4:], uint16(flags))
-		return f
-	}
-	pair := func(session, n uint64) (call, reply []byte) {
-		call, reply = heldPair(session, n, 0)
-		return exact(call), exact(reply)
-	}
-	for _, others := range []int{10, 1000, 50_000} {
+	for _, others := range []int{10, 1000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
+			if testing.Short() && others > 100_000 {
+				b.Skip("takes a minute and some GiB")
+			}
 			s := newSolo(b)
 			s.up(s.nodes[rackaddr.Node(2)], rackaddr.Service("Arrays"))
 			for i := range others {
-				call, _ := pair(uint64(i)+2, 1)
-				s.packetIn(1, reasonCall, call)
+				call, _ := heldPair(uint64(i)+2, 1, 0)
+				s.packetIn(1, reasonCall, of(rpc.PolicyRecover, call))
 				s.obey()
 			}
 			if _, open := s.table.Calls(); open != others {
 				b.Fatalf("%d calls are out, want %d: %+v", open, others, s.count)
 			}
-			s.sent = 0
-			b.ReportAllocs()
-			n := uint64(0)
-			for b.Loop() {
-				n++
-				call, reply := pair(1, n)
-				s.packetIn(1, reasonCall, call)
-				s.obey()
-				s.packetIn(2, reasonCall, reply)
-				s.obey()
-			}
-			if s.sent != 3*int(n) { // with the acknowledgement
-				b.Fatalf("%d packets went on, want %d: %+v", s.sent, 3*n, s.count)
-			}
-			b.ReportMetric(2*float64(n)/b.Elapsed().Seconds(), "events/s")
+			s.measure(b, rpc.PolicyRecover)
 		})
 	}
 }

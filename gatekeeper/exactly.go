@@ -74,6 +74,9 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 			return
 		}
 		to, why := c.chooseExact(h, &m.Header)
+		if why == nil && c.park(h, m) {
+			return
+		}
 		if why != nil {
 			q.Refusal = why
 		} else {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -126,5 +127,37 @@ func TestExactly_CommitWithoutAnswer(t *testing.T) {
 		if got := s.b.message1(); got.Type != rpc.Ack {
 			t.Errorf("the callee got %+v", got.Header)
 		}
+	})
+}
+
+// An execution ends while a call that it has given up still runs: what that results in
+// is nobody's, and freed.
+func TestExactly_ResultForNobody(t *testing.T) {
+	inLogged(t, func(s *small) {
+		if err := s.c.export("Third", "do"); err != nil {
+			t.Fatal(err)
+		}
+		m := s.a.exact("Arrays", "add")
+		s.a.call("Arrays", m)
+		call := s.b.message1()
+		nested := s.b.exact("Third", "do")
+		nested.Flags, nested.Call, nested.Parent, nested.Floor = rpc.FlagHeld.WithPolicy(rpc.PolicyRecover), rpc.ID{7}, m.Call, 0
+		s.b.call("Third", nested)
+		inner := s.c.message1()
+		p := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+		s.m1.allocatedFor(s.c, p, inner.Call)
+		s.b.exactReply(s.a, &call)
+		if got := s.a.message1(); got.Type != rpc.Reply {
+			t.Fatalf("the caller got %+v", got.Header)
+		}
+		answer := inner
+		answer.Type, answer.CalleeIncarnation, answer.Flags = rpc.Reply, s.c.incarnation, rpc.FlagHeld.WithPolicy(rpc.PolicyRecover)
+		answer.Pointers = []packet.Pointer{p}
+		s.c.send(s.c.address, s.b.address, rackaddr.PortRPC, answer.Append(nil))
+		s.m1.converse()
+		if state := s.snapshot(); len(state.Regions) != 0 {
+			t.Errorf("left: %+v", state.Regions)
+		}
+		s.m1.expectReclaimed("nobody's result", 1<<12)
 	})
 }

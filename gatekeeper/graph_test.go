@@ -250,3 +250,42 @@ func TestGraph_Answers(t *testing.T) {
 		}
 	})
 }
+
+// The same over two policies: B's own call asks for exactly-once. B's execution is of
+// policy none, so that call is the node's; its parent says for whom it waits.
+func TestGraph_DeadlockOverPolicies(t *testing.T) {
+	for name, held := range map[string]rpc.Flags{"held": rpc.FlagHeld, "not held": 0} {
+		t.Run(name, func(t *testing.T) {
+			inLogged(t, func(s *small) {
+				s.b.exportStateful("S", "do")
+				if err := s.c.export("B", "do"); err != nil {
+					t.Fatal(err)
+				}
+				call := func(from, to *testNode, parent rpc.ID, service string) rpc.Message {
+					m := from.nested(parent, service, "do")
+					m.Flags |= held
+					from.call(service, m)
+					return to.message1()
+				}
+				first := call(s.a, s.b, rpc.ID{}, "S")
+				second := call(s.b, s.c, first.Call, "B")
+				bad := s.c.exact("S", "do")
+				bad.Parent = second.Call
+				s.c.call("S", bad)
+				s.digested()
+				if got := s.c.message1(); got.Type != rpc.Exception || got.Code != fault.Deadlock {
+					t.Errorf("the call that waits for itself: got %+v", got.Header)
+				}
+				other := s.c.exact("S", "do") // nobody waits for it
+				s.c.call("S", other)
+				if got := s.b.message1(); got.Call != other.Call {
+					t.Errorf("the other call: %+v", got.Header)
+				}
+				s.b.exactReply(s.c, other, s.m1.alloc(s.b, 1, 1))
+				if got := s.c.message1(); got.Type != rpc.Reply || got.Call != other.Call {
+					t.Errorf("its answer: %+v", got.Header)
+				}
+			})
+		})
+	}
+}

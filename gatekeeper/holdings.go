@@ -67,6 +67,26 @@ func (c *controller) exactly(id rpc.ID) execution.View {
 	return v
 }
 
+// onBehalf is the execution that a call's results are for. A session's call may name
+// a parent, for whom it waits, but that is no execution that is known here when it ends.
+func (c *controller) onBehalf(v execution.View) rpc.ID {
+	if v.Header.Flags&rpc.FlagSession != 0 {
+		return rpc.ID{}
+	}
+	return v.Header.Parent
+}
+
+// ended reports whether an execution has come to its end: it is done, or not known any
+// more.
+func (c *controller) ended(e rpc.ID) bool {
+	if v, call := c.table.View(e); call {
+		return v.Stage == "done"
+	}
+	_, main := c.table.Where(e)
+	_, over := c.table.Over(e)
+	return !main || over
+}
+
 // holdAll notes that the regions of pointers are controlled on behalf of an execution.
 func (c *controller) holdAll(pointers []packet.Pointer, e rpc.ID) {
 	for _, p := range pointers {
@@ -124,7 +144,7 @@ func (c *controller) controlled(s lease.Step) {
 		case lease.Oneway:
 			c.holdAll(e.Pointers, c.exactly(e.ID).Header.Call)
 		case lease.Reply:
-			c.holdAll(e.Results, c.exactly(e.ID).Header.Parent)
+			c.holdAll(e.Results, c.onBehalf(c.exactly(e.ID)))
 		}
 	}
 	for _, r := range s.Changed {

@@ -161,9 +161,12 @@ func (c *controller) dropAdmitted(id rpc.ID) {
 	if !known || len(v.Pointers) == 0 {
 		return
 	}
-	from, to := v.Caller.Address, v.Callee.Address
+	from, to, parent := v.Caller.Address, v.Callee.Address, v.Parent
+	if _, known := c.table.Where(parent); !known {
+		parent = rpc.ID{}
+	}
 	if v.Oneway {
-		c.submit(lease.Withdrawn{ID: id, Parent: v.Parent, Caller: from, Callee: to, Pointers: v.Pointers}, nil)
+		c.submit(lease.Withdrawn{ID: id, Parent: parent, Caller: from, Callee: to, Pointers: v.Pointers}, nil)
 	} else {
 		c.submit(lease.Reply{ID: id, Caller: from, Callee: to}, nil)
 	}
@@ -291,6 +294,9 @@ func (c *controller) returnCall(a execution.Return) {
 		}
 		c.graph.Returned(a.Call, c.now)
 		c.endHoldings(a.Call, v.Callee.Address, !a.Aborted && c.keepsState(v.Header.Service))
+		if p := c.onBehalf(v); !p.IsZero() && c.ended(p) {
+			c.endHoldings(p, v.Caller, false) // it had given the call up, and nobody hears of the results
+		}
 		c.execute(c.table.Returned(a.Call, why, c.now))
 	}
 	if !v.Lends && len(results) == 0 {

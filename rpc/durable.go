@@ -36,11 +36,12 @@ func (m *main) lastCheckpoint() uint32 {
 // of PolicyNone give what they gave. The name must be unique in the rack, and one
 // Main of it run at a time.
 //
-// When f returns nil the main is over: all that it did is committed, and a Main of
-// the name returns nil at once, until the node has been closed; so a crash at the
-// very end repeats nothing. When f returns an error, so does Main, and the
-// next Main goes on from the last checkpoint. A re-run that does something else
-// than before fails as Nondeterminism.
+// When f returns nil the main is over: all that it did is committed, and Main returns
+// nil. If the program crashes before it knows that, the Main of the name that it calls
+// first when it is started again returns nil without a call of f, so a crash at the very
+// end repeats nothing. Any other Main of the name is a new run, and begins without a
+// state. When f returns an error, so does Main, and the next Main goes on from the last
+// checkpoint. A re-run that does something else than before fails as Nondeterminism.
 func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
 	op := "main " + name
 	if err := node.claimMain(op, name); err != nil {

@@ -70,7 +70,8 @@ func (c *client) allowed(b *strand, m *method) error {
 
 // child fills in whose call a header is and returns the id that it must have;
 // zero, for one of a session. Only an execution that the Gatekeeper has logged can
-// be the parent of exactly-once calls; those of others are its node's own.
+// answer for exactly-once calls; those of others are its node's own, and name their
+// parent because it waits for them.
 func (b *strand) child(h *packet.Header, o *operation) packet.ID {
 	if o != nil {
 		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
@@ -80,12 +81,10 @@ func (b *strand) child(h *packet.Header, o *operation) packet.ID {
 		}
 		return packet.ID{}
 	}
-	if !h.Flags.Exact() {
-		b.e.mu.Lock()
-		b.index++
-		h.Parent, h.Branch, h.Index = b.e.call.Call, b.number, b.index
-		b.e.mu.Unlock()
-	}
+	b.e.mu.Lock()
+	b.index++
+	h.Parent, h.Branch, h.Index = b.e.call.Call, b.number, b.index
+	b.e.mu.Unlock()
 	return packet.ID{}
 }
 

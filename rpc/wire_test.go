@@ -306,8 +306,8 @@ func ack(p *peer, n *rpc.Node, a packet.Message) {
 	p.send(n.Address(), (&packet.Message{Header: h}).Append(nil))
 }
 
-// An execution that nobody logs cannot be the parent of exactly-once calls: they
-// are of its node's sessions.
+// An execution that nobody logs cannot answer for exactly-once calls: they are of its
+// node's sessions, and tell on whose behalf they are made.
 func TestExactCallOfPlainHandler(t *testing.T) {
 	r := testrack.New(wire.Config{})
 	h := &testsvc.Handler{}
@@ -320,7 +320,7 @@ func TestExactCallOfPlainHandler(t *testing.T) {
 	caller.send(rackaddr.Service("Test"), call.Append(nil))
 	m := downstream.must()
 	downstream.send(server.Address(), answer(m, pong(t)))
-	if !m.Parent.IsZero() || m.Index != 0 || m.Flags != (packet.FlagSession|packet.FlagHeld).WithPolicy(packet.PolicyRecover) {
+	if m.Parent != call.Call || m.Index != 1 || m.Flags != (packet.FlagSession|packet.FlagHeld).WithPolicy(packet.PolicyRecover) {
 		t.Errorf("%+v", m.Header)
 	}
 	caller.must()

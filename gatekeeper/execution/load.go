@@ -37,7 +37,7 @@ func Load(attempts uint16, records iter.Seq2[log.Record, error]) (*Table, error)
 			err = l.main(r)
 		case log.KindState:
 			s := l.t.service(serviceHash(r.ID))
-			s.last, s.folded, s.state, s.base = r.Order, r.Order, r.Data, len(r.Data)
+			s.last, s.folded, s.low, s.state, s.base = r.Order, r.Order, r.Order+1, r.Data, len(r.Data)
 		case log.KindSession:
 			s := l.t.session(r.Caller.Address, sessionNumber(r.ID))
 			s.floor, s.logged = r.Order, true
@@ -72,6 +72,12 @@ func (l *loader) finish(calls []log.Record) error {
 	for _, r := range l.cuts {
 		if err := l.cut(r); err != nil {
 			return err
+		}
+	}
+	for _, k := range l.t.calls {
+		if k.order > 0 && k.stage == running {
+			s := l.t.service(k.service)
+			s.undecided[k.order], s.low = struct{}{}, min(s.low, k.order)
 		}
 	}
 	return nil

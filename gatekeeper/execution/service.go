@@ -23,6 +23,9 @@ type service struct {
 	kept  []log.ID
 	bytes int // of kept
 	sizes map[packet.ID]int
+	// undecided are the numbers of calls without an outcome; all below low have one.
+	undecided map[uint64]struct{}
+	low       uint64
 	// settling are the calls whose outcomes are logged, but not in effect yet: the
 	// memory servers have not committed, or leases have not ended.
 	settling map[*call]struct{}
@@ -36,7 +39,7 @@ func serviceID(id uint64) (k log.ID) {
 func (t *Table) service(id uint64) *service {
 	s := t.services[id]
 	if s == nil {
-		s = &service{id: id, sizes: map[packet.ID]int{}, settling: map[*call]struct{}{}}
+		s = &service{id: id, low: 1, sizes: map[packet.ID]int{}, undecided: map[uint64]struct{}{}, settling: map[*call]struct{}{}}
 		t.services[id] = s
 	}
 	return s
@@ -45,6 +48,7 @@ func (t *Table) service(id uint64) *service {
 // take gives out the next number.
 func (s *service) take() uint64 {
 	s.last++
+	s.undecided[s.last] = struct{}{}
 	return s.last
 }
 
@@ -52,7 +56,9 @@ func (s *service) take() uint64 {
 // service may have to wait for.
 func (t *Table) settling(k *call) {
 	if k.order > 0 {
-		t.service(k.service).settling[k] = struct{}{}
+		s := t.service(k.service)
+		s.settling[k] = struct{}{}
+		delete(s.undecided, k.order)
 	}
 }
 
@@ -106,13 +112,13 @@ func (s *service) keep(t *Table, k *call) bool {
 	s.kept = append(s.kept, log.ID(k.id))
 	s.bytes += size
 	if s.bytes > max(s.base, leastFold) {
-		t.fold(s, s.decided(t))
+		t.fold(s, s.decided())
 	}
 	return true
 }
 
 // decided is the highest number up to which all calls have been decided.
-func (s *service) decided(t *Table) uint64 { return t.next(s) - 1 }
+func (s *service) decided() uint64 { return s.next() - 1 }
 
 // fold writes the state down as it is after a call, and strikes out the answers
 // that are no longer needed.
@@ -133,20 +139,18 @@ func (t *Table) State(service uint64) (sections []byte, next uint64) {
 	if s == nil {
 		return nil, 1
 	}
-	return s.state, t.next(s)
+	return s.state, s.next()
 }
 
 // next is the lowest number that is not decided.
-func (t *Table) next(s *service) uint64 {
-	next := s.last + 1
-	for _, n := range t.nodes {
-		for k := range n.calls {
-			if k.service == s.id && k.order > 0 && k.order < next && k.stage == running {
-				next = k.order
-			}
+func (s *service) next() uint64 {
+	for s.low <= s.last {
+		if _, open := s.undecided[s.low]; open {
+			break
 		}
+		s.low++ // what is decided stays so
 	}
-	return next
+	return s.low
 }
 
 // stateOf returns a checkpoint's state, as a section.
