@@ -34,7 +34,7 @@ unit: build ## tests, those that need root included when root
 # stands on these packages runs without the detector, in "unit".
 RACE := ./rpc ./rpc/gen/... ./rpc/internal/... ./dsm ./dsm/memory ./daemon ./gatekeeper ./gatekeeper/log ./gatekeeper/admin/... \
 	./gatekeeper/p4rtclient ./gatekeeper/spans ./p4/interp ./p4/ebpf ./p4/p4rt ./p4/softswitch/... ./internal/control ./internal/join/... \
-	./internal/netio/... ./internal/wire ./internal/simrack ./internal/crash
+	./internal/netio/... ./internal/outstream ./internal/wire ./internal/simrack ./internal/crash
 
 race: ## tests under the race detector
 	$(GO) test -race -count=1 -short $(RACE)
