@@ -122,10 +122,13 @@ func (d *document) findings(r *Report) {
 			d.say("- *%s* (%s, %s): %s", f.Measure, f.text(), f.aim(), why)
 		}
 	}
-	if !missed {
-		d.say("- nowhere.")
+	switch {
+	case !missed:
+		d.say("- nowhere.\n")
+	default:
+		d.say("")
+		d.say("%s\n", aTrap)
 	}
-	d.say("")
 }
 
 func (d *document) comparisons(r *Report) {

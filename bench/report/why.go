@@ -13,7 +13,9 @@ func (r *Report) Why(f Finding) string {
 		return ""
 	case strings.Contains(f.Measure, "regions kept"):
 		return "The traps of the call and of its answer are what is left: the rights end and begin there. The runtime keeps freed regions for a program by itself, so keeping them oneself gains little."
-	case strings.Contains(f.Measure, "by reference / raw TCP"), strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
+	case strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
+		return "The same two traps, beside which the copies that are saved weigh the more, the larger the arrays are."
+	case strings.Contains(f.Measure, "by reference / raw TCP"):
 		workload := "increment"
 		if strings.HasPrefix(f.Measure, "add") {
 			workload = "add"
@@ -35,9 +37,9 @@ func (r *Report) Why(f Finding) string {
 	return ""
 }
 
-// handOvers is what time stamps in the switch and the Gatekeeper have shown; the runs
+// aTrap is what time stamps in the switch and the Gatekeeper have shown; the runs
 // themselves do not take them.
-const handOvers = "Most of a trap is no work: as time stamps of 2026-11-21 showed, the Gatekeeper decides in 15 to 35 µs, its log takes 15 and the switch's packet out 25; " +
+const aTrap = "Most of a trap is no work: as time stamps of 2026-11-21 showed, the Gatekeeper decides in 15 to 35 µs, its log takes 15 and the switch's packet out 25; " +
 	"from the switch to the Gatekeeper the packet is under way for 50 to 70 µs and back for 60 to 90, because to wake another process takes that long on this kind of virtual machine. " +
 	"Rules take the switch 20 to 30 µs, and 200 to 280 until the Gatekeeper knows that they are in force."
 
@@ -61,8 +63,8 @@ func (r *Report) whyTraps(workload string) string {
 	}
 	return fmt.Sprintf("At 16 KiB, %.0f %% of %s µs are traps and rules: the switch holds the call and its answer until the "+
 		"Gatekeeper has judged them, and rules are revoked before others are granted; most allocations and frees wait for nobody ([by reference](by-reference.md)). Reads and writes of memory take %.0f %%, the network of the call %.0f %%. "+
-		"The traps do not grow with the arrays, so the ratio falls with size. %s",
-		100*part["traps and rules"]/total, number(total), 100*part["DSM"]/total, 100*part["network"]/total, handOvers)
+		"The traps do not grow with the arrays, so the ratio falls with size.",
+		100*part["traps and rules"]/total, number(total), 100*part["DSM"]/total, 100*part["network"]/total)
 }
 
 // whyExactly tells of the pings with and without exactly-once.
@@ -70,5 +72,5 @@ func (r *Report) whyExactly() string {
 	e := r.Experiment("ping-overhead")
 	none, exact := e.value("thrift-udp", 0), e.value("bifrost-exact", 0)
 	return fmt.Sprintf("The same call takes %s µs with policy none. The other %s µs are two traps: call and answer go from the switch to the Gatekeeper over P4Runtime, "+
-		"are logged there, and come back. %s", number(none), number(exact-none), handOvers)
+		"are logged there, and come back.", number(none), number(exact-none))
 }
