@@ -284,4 +284,5 @@ func (c *controller) restoreGone(s *saved) {
 	for _, a := range slices.SortedFunc(maps.Keys(gone), netip.Addr.Compare) {
 		c.steps(c.leases.RemoveNode(a)) // it was fenced before
 	}
+	c.steps(c.leases.Sweep())
 }

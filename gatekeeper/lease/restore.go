@@ -31,3 +31,18 @@ func (m *Machine) Resume(e Call) bool {
 	m.follow(k, e.Parent)
 	return true
 }
+
+// Sweep ends the regions that nobody controls and no call leases any more: they were
+// about to go when the restart came. It is called when all else has been made known.
+func (m *Machine) Sweep() []Step {
+	nobody := map[*region]struct{}{}
+	for _, r := range m.regions {
+		if !r.controller.IsValid() && len(r.leases) == 0 {
+			nobody[r] = struct{}{}
+		}
+	}
+	for _, r := range sortedRegions(nobody) {
+		m.enqueue(Orphaned{r.id, Node{}}, nil)
+	}
+	return m.run()
+}

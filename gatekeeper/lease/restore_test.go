@@ -117,3 +117,43 @@ func TestRestore_Refuses(t *testing.T) {
 		t.Error("a call to a node that is not known was resumed")
 	}
 }
+
+// A region that was about to go when the restart came, since nobody controls or
+// leases it any more, goes then; one that a call still leases goes with the call.
+func TestSweep(t *testing.T) {
+	m := New()
+	a, b := nodeOf("A"), nodeOf("B")
+	m.AddNode(a)
+	m.AddNode(b)
+	regions := map[string]packet.Region{"nobody's": regionOf("r10"), "leased": regionOf("r20"), "controlled": regionOf("r30")}
+	m.Adopt(Region{Region: regions["nobody's"], Owner: a})
+	m.Adopt(Region{Region: regions["leased"], Owner: a})
+	m.Adopt(Region{Region: regions["controlled"], Owner: a, Controller: a})
+	call := Call{ID: CallID{15: 1}, Caller: a, Callee: b, Pointers: []packet.Pointer{regions["leased"].Base}}
+	if !m.Resume(call) {
+		t.Fatal("the call is not resumed")
+	}
+	reclaimed := func(steps []Step) (all []packet.Region) {
+		for _, s := range steps {
+			all = append(all, s.Reclaim...)
+			all = append(all, reclaimedBy(m.Done(s.ID))...)
+		}
+		return all
+	}
+	if got := reclaimed(m.Sweep()); !slices.Equal(got, []packet.Region{regions["nobody's"]}) {
+		t.Errorf("swept %v", got)
+	}
+	if got := reclaimed(m.Submit(Ended{call.ID}, nil)); !slices.Equal(got, []packet.Region{regions["leased"]}) {
+		t.Errorf("the end of the call took %v", got)
+	}
+	if got := m.Sweep(); len(got) != 0 || m.Len() != 1 {
+		t.Errorf("a second time: %v, %d regions left", got, m.Len())
+	}
+}
+
+func reclaimedBy(steps []Step) (all []packet.Region) {
+	for _, s := range steps {
+		all = append(all, s.Reclaim...)
+	}
+	return all
+}
