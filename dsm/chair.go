@@ -24,28 +24,7 @@ type chair struct {
 	buffers  [readBatch][]byte // each with room for any datagram
 	places   []transport.Place // where the next messages are expected to belong
 	sitting  sync.WaitGroup    // the client's own goroutines
-	// The end of the context that interrupts the read, and what stops that. It stays
-	// when its caller leaves, who mostly comes again.
-	watched <-chan struct{}
-	stop    func() bool
-}
-
-// watch makes the end of ctx interrupt whoever reads. The caller sits in the chair.
-func (c *chair) watch(ctx context.Context, interrupt func()) {
-	done := ctx.Done()
-	if done == nil || done == c.watched {
-		return
-	}
-	c.forget()
-	c.watched, c.stop = done, context.AfterFunc(ctx, interrupt)
-}
-
-// forget ends that.
-func (c *chair) forget() {
-	if c.stop != nil {
-		c.stop()
-	}
-	c.watched, c.stop = nil, nil
+	watch    netio.Watch       // interrupts the read
 }
 
 // readBatch is how many datagrams are read at once: what a window lets come in.
@@ -96,7 +75,7 @@ func (l *link) endedWith(done <-chan struct{}) bool {
 // when ctx or the link has ended before.
 func (l *link) lead(ctx context.Context, done <-chan struct{}, t *transport.Transfer) bool {
 	defer l.leave()
-	l.chair.watch(ctx, l.interrupt)
+	l.chair.watch.Set(ctx, l.interrupt)
 	for len(done) == 0 && ctx.Err() == nil {
 		if _, ok := l.receive(t); !ok {
 			break

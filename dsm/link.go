@@ -184,7 +184,7 @@ func (l *link) close() error {
 	err := l.conn.Close()
 	l.chair.sitting.Wait()
 	<-l.chair.vacant // whoever sat has been told
-	l.chair.forget()
+	l.chair.watch.Clear()
 	l.leave()
 	if !first {
 		return nil

@@ -190,6 +190,12 @@ func (l *life) leftOver() {
 // of a node that serves a call, has one out, and controls regions. Whenever that
 // is, the next Gatekeeper sees it through.
 func TestCrash_WhileANodeGoes(t *testing.T) {
+	crashedAnywhere(t, (*life).lose)
+}
+
+// crashedAnywhere plays a part of a life for each message in it, with the Gatekeeper
+// crashed before that one; from arm on it may crash.
+func crashedAnywhere(t *testing.T, play func(l *life, arm func())) {
 	for before := range 3 {
 		for after := before; ; after++ {
 			used := false
@@ -201,7 +207,7 @@ func TestCrash_WhileANodeGoes(t *testing.T) {
 					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
 					r.start(Config{})
 					l := &life{small: newSmall(r), ran: map[rpc.ID]int{}}
-					l.lose(func() { r.fuse.arm(after, before) })
+					play(l, func() { r.fuse.arm(after, before) })
 					used = r.fuse.used
 				})
 			})
@@ -263,26 +269,7 @@ func (l *life) lose(arm func()) {
 // freed another one: whenever that is, neither is left, also if the caller has
 // settled the call by then.
 func TestCrash_AtTheEnd(t *testing.T) {
-	for before := range 3 {
-		for after := before; ; after++ {
-			used := false
-			t.Run(fmt.Sprintf("after=%d,log=%d", after, before), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					r := newRack(t)
-					r.settle = synctest.Wait
-					r.disk = new(log.Disk)
-					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
-					r.start(Config{})
-					l := &life{small: newSmall(r), ran: map[rpc.ID]int{}}
-					l.end(func() { r.fuse.arm(after, before) })
-					used = r.fuse.used
-				})
-			})
-			if t.Failed() || !used {
-				break
-			}
-		}
-	}
+	crashedAnywhere(t, (*life).end)
 }
 
 // end lets an execution of node b end.

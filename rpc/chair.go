@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
 )
 
 // chair is the right to read the node's endpoint. A caller that waits for its
@@ -23,28 +25,7 @@ type chair struct {
 	vacant chan struct{} // holds a token while nobody sits
 	reader *reader       // whoever sits may use it
 	left   atomic.Bool   // somebody has left it since the last pulse
-	// Whoever sits may use these: the end of the context that interrupts the read, and
-	// what stops that. It stays when its caller leaves, who mostly comes again.
-	watched <-chan struct{}
-	stop    func() bool
-}
-
-// watch makes the end of ctx interrupt whoever reads. The caller sits in the chair.
-func (c *chair) watch(ctx context.Context, interrupt func()) {
-	done := ctx.Done()
-	if done == nil || done == c.watched {
-		return
-	}
-	c.forget()
-	c.watched, c.stop = done, context.AfterFunc(ctx, interrupt)
-}
-
-// forget ends that.
-func (c *chair) forget() {
-	if c.stop != nil {
-		c.stop()
-	}
-	c.watched, c.stop = nil, nil
+	watch  netio.Watch   // interrupts the read; of whoever sits, too
 }
 
 // await waits until p is answered, and reports false if ctx ended first.
@@ -68,7 +49,7 @@ func (n *Node) await(ctx context.Context, p *pending) bool {
 // and reports whether p has been answered.
 func (n *Node) lead(ctx context.Context, p *pending) bool {
 	defer n.leave()
-	n.chair.watch(ctx, n.interrupt)
+	n.chair.watch.Set(ctx, n.interrupt)
 	for len(p.ready) == 0 && ctx.Err() == nil {
 		if _, err := n.readAnswers(); err != nil {
 			break

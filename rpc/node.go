@@ -215,7 +215,7 @@ func (n *Node) Close(ctx context.Context) error {
 	n.fail(nil)
 	n.readers.Wait()
 	<-n.chair.vacant // whoever sat has been told
-	n.chair.forget()
+	n.chair.watch.Clear()
 	n.chair.vacant <- struct{}{}
 	if err := n.session.Close(ctx); cut == nil {
 		cut = err
