@@ -11,6 +11,14 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
+// nested is a held call or one-way that m's execution makes.
+func nested(m packet.Message, kind packet.Type, service uint64) packet.Message {
+	return packet.Message{Header: packet.Header{
+		Type: kind, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
+		CallerIncarnation: 1, Service: service,
+	}}
+}
+
 // TestMovedOnce: results that were handed over are not handed over again by a later
 // Gatekeeper, for they may have gone on since; one-ways of the execution leave.
 func TestMovedOnce(t *testing.T) {
@@ -20,10 +28,7 @@ func TestMovedOnce(t *testing.T) {
 			m := message(1)
 			b.send(m, false)
 			b.keep(b.Admitted(m.Call, nil))
-			post := packet.Message{Header: packet.Header{
-				Type: packet.Oneway, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
-				CallerIncarnation: 1, Service: arrays,
-			}}
+			post := nested(m, packet.Oneway, arrays)
 			_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: server, Callee: client, Now: now})
 			b.keep(o)
 			b.keep(b.Admitted(post.Call, nil))
@@ -56,10 +61,8 @@ func TestHandedBack(t *testing.T) {
 	m := message(1)
 	b.send(m, false)
 	b.keep(b.Admitted(m.Call, nil))
-	post := packet.Message{Header: packet.Header{
-		Type: packet.Oneway, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
-		CallerIncarnation: 1, Service: arrays,
-	}, Pointers: []dsm.Pointer{{1}}}
+	post := nested(m, packet.Oneway, arrays)
+	post.Pointers = []dsm.Pointer{{1}}
 	send := func(incarnation uint32) []Action {
 		post.CallerIncarnation = incarnation
 		at := log.Node{Address: server.Address, Incarnation: incarnation}
@@ -96,10 +99,7 @@ func TestLeftOneway(t *testing.T) {
 			m := message(1)
 			b.send(m, false)
 			b.keep(b.Admitted(m.Call, nil))
-			post := packet.Message{Header: packet.Header{
-				Type: packet.Oneway, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
-				CallerIncarnation: 1, Service: arrays + 1,
-			}}
+			post := nested(m, packet.Oneway, arrays+1)
 			other := log.Node{Address: rackaddr.Node(3), Incarnation: 1}
 			b.keep(b.Up(other, arrays+1))
 			_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: server, Callee: other, Serial: serial, Now: now})

@@ -313,10 +313,7 @@ func TestDiscarded(t *testing.T) {
 	m := message(1)
 	b.send(m, false)
 	b.keep(b.Admitted(m.Call, nil))
-	child := packet.Message{Header: packet.Header{
-		Type: packet.Call, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
-		CallerIncarnation: 1, Service: arrays,
-	}}
+	child := nested(m, packet.Call, arrays)
 	ask := func(from log.Node, arg string) Verdict {
 		c := child
 		c.CallerIncarnation, c.Payload = from.Incarnation, []byte(arg)

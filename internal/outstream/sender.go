@@ -22,8 +22,8 @@ const window = 60 << 10
 
 // Bounds of the backlog.
 const (
-	MaxMessages = 4096
-	MaxBytes    = 16 << 20
+	maxMessages = 4096
+	maxBytes    = 16 << 20
 )
 
 // Sender sends messages on one stream. Its methods may be called concurrently, and
@@ -64,7 +64,7 @@ func (s *Sender) Offer(m proto.Message, size int) bool {
 	if s.open() {
 		return s.send(m)
 	}
-	if s.closed || len(s.backlog) >= MaxMessages || s.bytes+size > MaxBytes {
+	if s.closed || len(s.backlog) >= maxMessages || s.bytes+size > maxBytes {
 		s.dropped.Add(1)
 		return false
 	}

@@ -34,7 +34,7 @@ func TestSender_BacklogIsBounded(t *testing.T) {
 		for s.Offer(big, 1<<16) {
 			taken++
 		}
-		if taken != MaxBytes>>16 || s.Dropped() != 1 {
+		if taken != maxBytes>>16 || s.Dropped() != 1 {
 			t.Errorf("%d messages queued, %d dropped", taken, s.Dropped())
 		}
 		notice := func(m proto.Message) bool { _, ok := m.(*wrapperspb.Int32Value); return ok }
@@ -65,13 +65,13 @@ func TestSender_BacklogIsBounded(t *testing.T) {
 func TestSender_BacklogIsBoundedInMessages(t *testing.T) {
 	stalled(t, func(s *Sender, _ func() []proto.Message) {
 		s.Offer(wrapperspb.Bytes(make([]byte, window)), window)
-		for range MaxMessages {
+		for range maxMessages {
 			if !s.Offer(wrapperspb.Int32(1), 2) {
 				t.Fatal("dropped before the backlog was full")
 			}
 		}
 		if s.Offer(wrapperspb.Int32(1), 2) || s.Dropped() != 1 {
-			t.Errorf("the backlog takes more than %d messages", MaxMessages)
+			t.Errorf("the backlog takes more than %d messages", maxMessages)
 		}
 	})
 }
