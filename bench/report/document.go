@@ -122,12 +122,10 @@ func (d *document) findings(r *Report) {
 			d.say("- *%s* (%s, %s): %s", f.Measure, f.text(), f.aim(), why)
 		}
 	}
-	switch {
-	case !missed:
+	if missed {
+		d.say("\n%s\n", aTrap)
+	} else {
 		d.say("- nowhere.\n")
-	default:
-		d.say("")
-		d.say("%s\n", aTrap)
 	}
 }
 
