@@ -29,6 +29,7 @@ type switchOptions struct {
 	datapath   string
 	metrics    string
 
+	streamWrites         bool
 	grpcAddr             string
 	ssl, clientAuth      bool
 	cacert, cert, keyPEM string
@@ -49,6 +50,7 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve counters of ports and tables to Prometheus at `HOST:PORT`, path /metrics")
 
 	f.StringVar(&o.grpcAddr, "grpc-server-addr", "127.0.0.1:9559", "serve P4Runtime at `ADDRESS`: HOST:PORT or unix:PATH")
+	f.BoolVar(&o.streamWrites, "stream-writes", true, "take Writes on the stream too, an extension of P4Runtime that saves the Gatekeeper time")
 	f.BoolVar(&o.ssl, "grpc-server-ssl", false, "serve P4Runtime with TLS")
 	f.StringVar(&o.cert, "grpc-server-cert", "", "PEM `FILE` with the server's certificate")
 	f.StringVar(&o.keyPEM, "grpc-server-key", "", "PEM `FILE` with the server's key")
@@ -89,7 +91,7 @@ func fitting(load softswitch.Loader) softswitch.Loader {
 func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 	cfg := softswitch.Config{
 		DeviceID: o.deviceID, CPUPort: datapath.Port(o.cpuPort),
-		CaptureDir: o.pcap, Log: log,
+		CaptureDir: o.pcap, NoStreamWrites: !o.streamWrites, Log: log,
 	}
 	var ok bool
 	if cfg.Load, ok = loaders[o.datapath]; !ok {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,30 @@ func TestSwitch_ServesAProgramFromTheCommandLine(t *testing.T) {
 	}
 	if !bytes.Equal(m.GetConfig().GetP4DeviceConfig(), p4.JSON) {
 		t.Error("another program has been loaded")
+	}
+}
+
+// Stream writes are there unless they are switched off.
+func TestSwitch_StreamWrites(t *testing.T) {
+	for _, want := range []bool{true, false} {
+		t.Run(strconv.FormatBool(want), func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			runSwitch(t, "--log-level", "off", "--grpc-server-addr", "unix:"+socket, "--stream-writes="+strconv.FormatBool(want))
+			conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			m, err := p4v1.NewP4RuntimeClient(conn).Capabilities(ctx, &p4v1.CapabilitiesRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.GetExperimental() != nil; got != want {
+				t.Errorf("announced: %v", m)
+			}
+		})
 	}
 }
 

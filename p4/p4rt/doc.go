@@ -16,7 +16,19 @@
 // pipeline, packets run through the committed one; the two differ only between
 // VERIFY_AND_SAVE and COMMIT.
 //
-// Locking. Server.mu is held for writing by Write and by configuration changes,
+// Stream writes are an extension: a StreamMessageRequest.other that holds a
+// p4.v1.WriteRequest. It is checked as Write's is, must be of the primary whose
+// stream it came on, and is carried out in its place among the stream's messages:
+// the packet-outs before it have gone, those behind it find it done. Its updates are
+// made in order; what deletions and modifications take away is gone, for packets in
+// flight too, before the next update gives anything. There is no answer. If an
+// update fails, none behind it is attempted, and the stream ends with the status that
+// Write would have returned; the controller connects anew and reconciles. So a
+// controller that releases a held packet when rules have changed crosses over to the
+// switch once, where Write and its answers take it three times. Capabilities
+// announces it: experimental is a google.protobuf.Struct {"stream_writes": true}.
+//
+// Locking. Server.mu is held for writing by Writes and by configuration changes,
 // for reading by Read. The packet path (datapath.Sink) never takes it: a
 // Datapath may wait, inside Apply, for packets in flight to drain. What the
 // packet path needs is immutable (the codec) or has a lock of its own that is

@@ -16,6 +16,9 @@ import (
 // the canonical ones.
 const errorSpace = "bifrost-v1model"
 
+// errNoPipeline refuses what needs a program before there is one.
+var errNoPipeline = status.Error(codes.FailedPrecondition, "no forwarding pipeline is configured")
+
 // datapathError gives an executor's error its gRPC code.
 func datapathError(err error) error {
 	if err == nil {

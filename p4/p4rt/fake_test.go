@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,8 @@ type fake struct {
 	closed    bool
 
 	settled atomic.Int32
+	did     []string // what was done, in order, if tracing
+	tracing bool
 
 	// If set, Apply closes applying and waits for block.
 	applying, block chan struct{}
@@ -64,7 +67,30 @@ func exists[V any](op datapath.Op, m map[string]V, key string) error {
 	return nil
 }
 
-func (f *fake) Settle() { f.settled.Add(1) }
+// note remembers what is done. The caller holds mu.
+func (f *fake) note(what string) {
+	if f.tracing {
+		f.did = append(f.did, what)
+	}
+}
+
+// trace makes f remember what it is told from now on.
+func (f *fake) trace() {
+	defer f.lock()()
+	f.tracing = true
+}
+
+// traced is what f has been told since trace.
+func (f *fake) traced() string {
+	defer f.lock()()
+	return strings.Join(f.did, ", ")
+}
+
+func (f *fake) Settle() {
+	f.settled.Add(1)
+	defer f.lock()()
+	f.note("settle")
+}
 
 func (f *fake) Apply(op datapath.Op, e datapath.Entry) error {
 	if f.block != nil {
@@ -76,6 +102,7 @@ func (f *fake) Apply(op datapath.Op, e datapath.Entry) error {
 	if err := exists(op, f.entries, key); err != nil {
 		return err
 	}
+	f.note([]string{"", "+", "~", "-"}[op] + strings.TrimPrefix(e.Table, "ingress."))
 	if op == datapath.Delete {
 		delete(f.entries, key)
 		return nil
@@ -213,6 +240,9 @@ func (f *fake) SetRegister(name string, i int, v []byte) error {
 }
 
 func (f *fake) PacketOut(frame []byte) error {
+	unlock := f.lock()
+	f.note("out " + string(frame[4:]))
+	unlock()
 	f.outs <- frame
 	return nil
 }

@@ -54,9 +54,16 @@ func configured(t *testing.T, f func(b *bench, c *controller)) {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	return newBenchAs(t, Config{})
+}
+
+// newBenchAs is newBench with a configuration, but for device and loader.
+func newBenchAs(t *testing.T, cfg Config) *bench {
+	t.Helper()
 	b := &bench{t: t, fakes: &fakes{}, lis: bufconn.Listen(1 << 20)}
+	cfg.DeviceID, cfg.Load = device, b.fakes.load
 	var err error
-	if b.srv, err = New(Config{DeviceID: device, Load: b.fakes.load}); err != nil {
+	if b.srv, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)

@@ -39,7 +39,7 @@ func (s *Server) read(req *p4v1.ReadRequest) ([]*p4v1.Entity, []error, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.pipe == nil {
-		return nil, nil, status.Error(codes.FailedPrecondition, "no forwarding pipeline is configured")
+		return nil, nil, errNoPipeline
 	}
 	var found []*p4v1.Entity
 	errs := make([]error, len(requests))

@@ -40,6 +40,9 @@ type Config struct {
 	// on. The server closes the previous one afterwards, and Close returns when
 	// no packet is on its path any more. nil if Load's result needs nothing.
 	Commit func(datapath.Datapath)
+	// NoStreamWrites leaves out our extension of P4Runtime (see the package
+	// comment), so that the server is like any other.
+	NoStreamWrites bool
 	// TLS secures the connections; nil means plain text.
 	TLS *tls.Config
 	// Log receives notable events; nil discards them.
@@ -126,7 +129,13 @@ func (s *Server) Capabilities(_ context.Context, r *p4v1.CapabilitiesRequest) (*
 	if id := r.GetDeviceId(); id != 0 && id != s.cfg.DeviceID {
 		return nil, s.wrongDevice(id)
 	}
-	return &p4v1.CapabilitiesResponse{P4RuntimeApiVersion: APIVersion}, nil
+	m := &p4v1.CapabilitiesResponse{P4RuntimeApiVersion: APIVersion}
+	if s.cfg.NoStreamWrites {
+		return m, nil
+	}
+	var err error
+	m.Experimental, err = experimental()
+	return m, err
 }
 
 func (s *Server) wrongDevice(id uint64) error {

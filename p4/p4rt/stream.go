@@ -14,7 +14,8 @@ import (
 )
 
 // StreamChannel implements the RPC of that name: it serves one controller until
-// its stream ends. PacketOuts run through the data plane on this goroutine.
+// its stream ends. PacketOuts run through the data plane, and stream writes are
+// made, on this goroutine, each before the next message is read.
 func (s *Server) StreamChannel(stream p4v1.P4Runtime_StreamChannelServer) error {
 	c := &client{out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) })}
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -49,8 +50,7 @@ func (s *Server) message(c *client, m *p4v1.StreamMessageRequest) error {
 	case *p4v1.StreamMessageRequest_DigestAck:
 		s.digestAck(c, u.DigestAck)
 	case *p4v1.StreamMessageRequest_Other:
-		s.streamError(c, status.Error(codes.Unimplemented, "no architecture-specific messages are supported"),
-			&p4v1.StreamError{Details: &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: u.Other}}})
+		return s.other(c, u.Other)
 	default:
 		s.streamError(c, status.Error(codes.InvalidArgument, "empty stream message"),
 			&p4v1.StreamError{Details: &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{}}})
@@ -111,7 +111,7 @@ func (s *Server) inject(c *client, m *p4v1.PacketOut) error {
 	case !sc.packetOut:
 		return status.Error(codes.PermissionDenied, "the role may not send packets")
 	case p == nil:
-		return status.Error(codes.FailedPrecondition, "no forwarding pipeline is configured")
+		return errNoPipeline
 	}
 	frame, err := p.info.PacketOut.Encode(m.GetMetadata(), m.GetPayload())
 	if err != nil {

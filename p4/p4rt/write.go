@@ -19,7 +19,7 @@ func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResp
 		return nil, err
 	}
 	if s.pipe == nil {
-		return nil, status.Error(codes.FailedPrecondition, "no forwarding pipeline is configured")
+		return nil, errNoPipeline
 	}
 	errs, err := s.pipe.batch(sc, r)
 	if err != nil {

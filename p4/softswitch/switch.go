@@ -37,6 +37,8 @@ type Config struct {
 	// executor runs in the kernel, these are frames as the kernel has them:
 	// super-packets are whole, and checksums may be left to the hardware.
 	CaptureDir string
+	// NoStreamWrites leaves out the server's extension of P4Runtime (package p4rt).
+	NoStreamWrites bool
 	// TLS secures P4Runtime; nil means plain text.
 	TLS *tls.Config
 	// Log receives notable events; nil discards them.
@@ -72,7 +74,9 @@ func New(cfg Config) (*Switch, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	srv, err := p4rt.New(p4rt.Config{DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, TLS: cfg.TLS, Log: s.log})
+	srv, err := p4rt.New(p4rt.Config{
+		DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, NoStreamWrites: cfg.NoStreamWrites, TLS: cfg.TLS, Log: s.log,
+	})
 	if err != nil {
 		return nil, err
 	}
