@@ -145,7 +145,7 @@ func (c *controller) act(actions []resources.Action) {
 			c.log.Info("blade drained", "blade", a.Blade)
 		}
 	}
-	c.timers = c.timers || len(actions) > 0
+	c.timers = true // the registry's deadline may have changed without any
 }
 
 // startProgram makes a blade's daemon run a program.

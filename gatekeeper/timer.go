@@ -78,7 +78,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	if !c.lastAgain.IsZero() {
 		earliest(c.lastAgain.Add(probeInterval))
 	}
-	if due, waits := c.fleet.Deadline(c.now); waits {
+	if due, waits := c.fleet.Deadline(); waits {
 		earliest(due)
 	}
 	if last, loose := c.graph.Quietest(); loose {

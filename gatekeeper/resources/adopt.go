@@ -101,9 +101,9 @@ func (r *Registry) Programs(blade string, names []string, now time.Time) []Actio
 	return r.flush()
 }
 
-// Deadline is when Tick has something to do next, silent blades aside; false means
-// not before something else happens.
-func (r *Registry) Deadline(now time.Time) (at time.Time, ok bool) {
+// Deadline is when Tick has something to do next, silent blades aside, which may have
+// been some time ago; false means not before something else happens.
+func (r *Registry) Deadline() (at time.Time, ok bool) {
 	r.eachInstance(func(p *running, i *Instance) {
 		due := i.NotBefore
 		until, impatient := r.patience(p, i)
@@ -112,7 +112,7 @@ func (r *Registry) Deadline(now time.Time) (at time.Time, ok bool) {
 			due = until
 		case i.Status == Starting:
 			due = i.Since.Add(r.cfg.StartTimeout + 1)
-		case i.Status != Waiting || !due.After(now):
+		case i.Status != Waiting || !due.After(r.settled): // it waits for a blade
 			return
 		}
 		if !ok || due.Before(at) {

@@ -22,6 +22,7 @@ type Registry struct {
 	hops     pool
 	machines pool
 	lastNode uint64
+	settled  time.Time // when settle last looked at deployments
 	version  uint64
 	out      []Action
 }

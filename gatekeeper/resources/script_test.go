@@ -20,6 +20,7 @@ import (
 //	beat BLADE [boot=1] [used=0] [nodes=n1,n2]; beats: all blades in service
 //	after 1s                      time passes, in heartbeats of all blades in service
 //	silence 1s                    time passes, and no blade reports
+//	late 1s                       time passes, and nobody calls Tick; deadline: when it is due
 //	join BLADE NAME [token=1]; leave n1 [incarnation=1] [crashed]
 //	ended n1 [incarnation=1] [keep]; emptied n1 [incarnation=1]
 //	export n1 Service[!] method…  ! is stateful
@@ -81,6 +82,16 @@ func (k *rack) bladeCommand(name string, o options) (bool, error) {
 		k.print(actions, nil)
 	case "after", "silence":
 		return true, k.pass(o.arg(0), name == "after")
+	case "late":
+		d, err := time.ParseDuration(o.arg(0))
+		k.now = k.now.Add(d)
+		return true, err
+	case "deadline":
+		if at, ok := k.r.Deadline(); ok {
+			fmt.Fprintln(k.out, "due in", at.Sub(k.now))
+		} else {
+			fmt.Fprintln(k.out, "nothing is due")
+		}
 	case "drain":
 		k.print(k.r.Drain(o.arg(0), "by operator", k.now))
 	case "fail":

@@ -11,6 +11,7 @@ import (
 // allow. It looks at states, not at what has just happened, so it is run after
 // whatever might matter, and after a restart.
 func (r *Registry) settle(now time.Time) {
+	r.settled = now
 	if len(r.apps) == 0 {
 		return
 	}
