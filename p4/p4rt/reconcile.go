@@ -113,7 +113,7 @@ func (p *pipeline) adoptEntry(old *pipeline, t *tableStore, e *entry) error {
 			m.CounterData = counterData(c)
 		}
 	}
-	declared, isPreset := t.presets[entryKey(e.dp)]
+	declared, isPreset := t.presets[e.id]
 	if !isPreset {
 		return p.adoptEntity(p4v1.Update_INSERT, tableEntity(m))
 	}

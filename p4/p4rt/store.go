@@ -49,6 +49,7 @@ type tableStore struct {
 // entry is one table entry: as the controller wrote it (without counters and
 // such) and as the data plane has it.
 type entry struct {
+	id    string // entryKey, but for default entries
 	msg   *p4v1.TableEntry
 	dp    datapath.Entry
 	set   *actionSet // what stands behind a one-shot action set, or nil
@@ -142,10 +143,10 @@ func (s *store) preset(info *p4info.Info, p Preset) error {
 	if err != nil {
 		return fmt.Errorf("declared entry of table %q: %w", t.Name, err)
 	}
-	e := &entry{msg: msg, dp: key, fixed: msg.IsConst}
+	e := &entry{id: entryKey(key), msg: msg, dp: key, fixed: msg.IsConst}
 	e.dp.Action = p.Entry.Action
-	ts.entries.put(entryKey(key), e)
-	ts.presets[entryKey(key)] = e
+	ts.entries.put(e.id, e)
+	ts.presets[e.id] = e
 	return nil
 }
 
@@ -166,14 +167,15 @@ func (s *store) find(e datapath.Entry) *entry {
 
 // entryKey identifies an entry in its table: match and priority.
 func entryKey(e datapath.Entry) string {
-	b := binary.AppendVarint(nil, int64(e.Priority))
+	var room [128]byte
+	b := binary.AppendVarint(room[:0], int64(e.Priority))
 	for _, m := range e.Match {
 		if m.Wildcard {
 			b = append(b, 0)
 			continue
 		}
 		b = binary.AppendUvarint(append(b, 1), uint64(m.PrefixLen))
-		for _, v := range [][]byte{m.Value, m.Mask, m.High} {
+		for _, v := range [...][]byte{m.Value, m.Mask, m.High} {
 			b = append(binary.AppendUvarint(b, uint64(len(v))), v...)
 		}
 	}

@@ -96,7 +96,7 @@ func (p *pipeline) writeDirectMeter(m *p4v1.DirectMeterEntry) error {
 	if e == t.current {
 		t.current = &next
 	} else {
-		t.entries.put(entryKey(e.dp), &next)
+		t.entries.put(e.id, &next)
 	}
 	return nil
 }

@@ -23,13 +23,14 @@ func (p *pipeline) writeTable(op p4v1.Update_Type, m *p4v1.TableEntry) error {
 	if err != nil {
 		return err
 	}
-	old, found := t.entries.get(entryKey(key))
+	id := entryKey(key)
+	old, found := t.entries.get(id)
 	switch op {
 	case p4v1.Update_INSERT:
 		if found {
 			return status.Errorf(codes.AlreadyExists, "table %q has this entry already", t.info.Name)
 		}
-		return p.insertEntry(t, key, m)
+		return p.insertEntry(t, id, key, m)
 	case p4v1.Update_MODIFY:
 		if !found {
 			return noEntry(t.info)
@@ -70,7 +71,7 @@ func (t *tableStore) key(m *p4v1.TableEntry) (datapath.Entry, error) {
 	return datapath.Entry{Table: t.info.Name, Match: match, Priority: m.GetPriority()}, nil
 }
 
-func (p *pipeline) insertEntry(t *tableStore, e datapath.Entry, m *p4v1.TableEntry) error {
+func (p *pipeline) insertEntry(t *tableStore, id string, e datapath.Entry, m *p4v1.TableEntry) error {
 	switch {
 	case t.info.Const:
 		return constTable(t.info)
@@ -98,7 +99,7 @@ func (p *pipeline) insertEntry(t *tableStore, e datapath.Entry, m *p4v1.TableEnt
 		p.discard(set)
 		return err
 	}
-	p.record(t, &entry{msg: stored(m), dp: e, set: set})
+	p.record(t, &entry{id: id, msg: kept(m), dp: e, set: set})
 	return nil
 }
 
@@ -124,7 +125,7 @@ func (p *pipeline) modifyEntry(t *tableStore, old *entry, m *p4v1.TableEntry) er
 		return datapathError(err)
 	}
 	p.release(t.info, old)
-	p.record(t, &entry{msg: stored(m), dp: e, set: set})
+	p.record(t, &entry{id: old.id, msg: kept(m), dp: e, set: set})
 	return p.setResources(t.info, e, m, old.msg.GetMeterConfig())
 }
 
@@ -138,7 +139,7 @@ func (p *pipeline) modifyResources(t *tableStore, old *entry, m *p4v1.TableEntry
 	}
 	next := *old
 	next.msg = withMeter(old.msg, m.GetMeterConfig())
-	t.entries.put(entryKey(old.dp), &next)
+	t.entries.put(old.id, &next)
 	return nil
 }
 
@@ -146,14 +147,14 @@ func (p *pipeline) deleteEntry(t *tableStore, old *entry) error {
 	if err := p.dp.Apply(datapath.Delete, old.dp); err != nil {
 		return datapathError(err)
 	}
-	t.entries.remove(entryKey(old.dp))
+	t.entries.remove(old.id)
 	p.release(t.info, old)
 	return nil
 }
 
 // record stores an entry and counts what it refers to.
 func (p *pipeline) record(t *tableStore, e *entry) {
-	t.entries.put(entryKey(e.dp), e)
+	t.entries.put(e.id, e)
 	if t.info.Profile != nil {
 		p.store.profiles[t.info.Profile.ID].refer(e, 1)
 	}
@@ -176,6 +177,14 @@ func stored(m *p4v1.TableEntry) *p4v1.TableEntry {
 	}
 	setCookie(out, cookie(m))
 	return out
+}
+
+// kept is stored without a copy where there is nothing to leave out.
+func kept(m *p4v1.TableEntry) *p4v1.TableEntry {
+	if m.GetCounterData() == nil && len(m.ProtoReflect().GetUnknown()) == 0 {
+		return m
+	}
+	return stored(m)
 }
 
 // withMeter is a copy of m with another meter configuration.

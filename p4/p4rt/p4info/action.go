@@ -48,7 +48,9 @@ func (in *Info) Action(m *p4v1.Action) (datapath.Action, error) {
 		if err := CheckWidth(pm.GetValue(), a.Params[i].Width); err != nil {
 			return datapath.Action{}, status.Errorf(codes.InvalidArgument, "action %q, parameter %q: %s", a.Name, a.Params[i].Name, status.Convert(err).Message())
 		}
-		pm.Value = Canonical(pm.GetValue())
+		if c := Canonical(pm.GetValue()); len(c) < len(pm.GetValue()) { // others may be reading what is canonical
+			pm.Value = c
+		}
 		out.Params[i] = Widen(pm.Value, a.Params[i].Width)
 	}
 	for i, v := range out.Params {

@@ -31,10 +31,14 @@ func CheckWidth(b []byte, width int) error {
 }
 
 // Widen is b as the data plane wants it: big-endian and as long as width bits
-// rounded up to bytes. b must fit (CheckWidth). The result is fresh memory.
+// rounded up to bytes. b must fit (CheckWidth). The result shares b's memory where
+// it is as long.
 func Widen(b []byte, width int) []byte {
-	out := make([]byte, byteLen(width))
 	b = Canonical(b)
+	if len(b) == byteLen(width) {
+		return b
+	}
+	out := make([]byte, byteLen(width))
 	if len(b) > len(out) { // only the single zero byte of a zero-width field
 		return out
 	}

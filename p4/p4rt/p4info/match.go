@@ -80,7 +80,9 @@ func (f *Field) number(b *[]byte) ([]byte, error) {
 	if err := CheckWidth(*b, f.Width); err != nil {
 		return nil, err
 	}
-	*b = Canonical(*b)
+	if c := Canonical(*b); len(c) < len(*b) { // others may be reading what is canonical
+		*b = c
+	}
 	return Widen(*b, f.Width), nil
 }
 
