@@ -21,7 +21,9 @@
 // stream it came on, and is carried out in its place among the stream's messages:
 // the packet-outs before it have gone, those behind it find it done. Its updates are
 // made in order; what deletions and modifications take away is gone, for packets in
-// flight too, before the next update gives anything. There is no answer. If an
+// flight too, before the next update gives anything. There is no answer, except to one
+// without updates, a barrier: StreamMessageResponse.other then holds a
+// p4.v1.WriteResponse, when all before it on the stream is carried out. If an
 // update fails, none behind it is attempted, and the stream ends with the status that
 // Write would have returned; the controller connects anew and reconciles. So a
 // controller that releases a held packet when rules have changed crosses over to the

@@ -48,8 +48,23 @@ func (s *Server) streamWrite(c *client, b []byte) error {
 		return status.Errorf(codes.Unimplemented, "stream write: atomicity %v", r.GetAtomicity())
 	case s.pipe == nil:
 		return errNoPipeline
+	case len(r.GetUpdates()) == 0:
+		return answerBarrier(c)
 	}
 	return s.pipe.inOrder(sc, r.GetUpdates())
+}
+
+// answerBarrier tells a controller that all it has sent before is carried out.
+func answerBarrier(c *client) error {
+	a, err := anypb.New(&p4v1.WriteResponse{})
+	if err != nil {
+		return err
+	}
+	m := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Other{Other: a}}
+	if !c.out.Offer(m, len(a.GetTypeUrl())) {
+		return status.Error(codes.ResourceExhausted, "the controller does not read its stream: no room for the answer to a barrier")
+	}
+	return nil
 }
 
 // inOrder applies updates one after the other, up to the first that fails. What a

@@ -107,7 +107,6 @@ func TestStreamWrite_Order(t *testing.T) {
 			},
 			"+lpm, -lpm, settle, ~exact, settle, +acl, ~exact, settle",
 		},
-		"nothing": {[]message{write(func(*controller) us { return nil }), packet("a")}, "out a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			configured(t, func(b *bench, c *controller) {
@@ -126,6 +125,23 @@ func TestStreamWrite_Order(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A stream write without updates is answered when all before it is carried out.
+func TestStreamWrite_Barrier(t *testing.T) {
+	configured(t, func(b *bench, c *controller) {
+		f := b.fakes.last(t)
+		f.trace()
+		c.sendAll(c.streamed(c.insert(exact1)), out(t, "a"), c.streamed())
+		m := c.next()
+		if !m.GetOther().MessageIs((*p4v1.WriteResponse)(nil)) {
+			t.Errorf("the barrier is answered with %v", m)
+		}
+		if got, want := f.traced(), "+exact, out a"; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		c.silent()
+	})
 }
 
 // What a stream write has written is read as if Write had.
