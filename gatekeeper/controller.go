@@ -36,6 +36,7 @@ type controller struct {
 	// fleetKept is the version of the registry that is on the log.
 	fleetKept uint64
 	base      base
+	access    int                        // access rules that should be on the switch
 	machines  [256]*blade                // memory blades in service, by machine id
 	frees     map[packet.Pointer]freeing // regions being freed
 	orphans   map[*call]time.Time        // calls that run without a caller, and when to ask for the reply
@@ -183,7 +184,9 @@ func (c *controller) wanted() base {
 	for k, e := range c.base {
 		w[k] = e
 	}
+	c.access = 0
 	for r := range c.leases.Rules() {
+		c.access++
 		e := accessEntry(r)
 		w[e.Key()] = e
 	}

@@ -8,17 +8,23 @@
 //	│          │     PacketOut     │   controller ─▶ lease.Machine       │
 //	│          │◀──────────────────┤       │              control.Peer   │
 //	│  tables  │                   │     plans           ...             │
-//	│          │      Write        │       ▼                             │
+//	│          │ told, or Write    │       ▼                             │
 //	│          │◀──────────────────┤ writer: revokes │ grants, in batches│
 //	└──────────┘                   └─────────────────────────────────────┘
 //
 // The controller is sequential and does no I/O: an input goes in, and what is to
 // be done (plans of table updates, packets, events) is collected and handed on
 // before the next one. Whoever brings an input takes the turn for it (turn.go), and
-// never waits for the switch or the log meanwhile. A plan is a row of phases; the
+// never waits for the switch or the log meanwhile.
+//
+// A plan is a row of phases, revokes before grants, with a continuation: that is where
+// a held packet is released. Our own switches are told of access rules on the stream
+// that carries the packets (package p4rt, stream writes): what is sent later finds the
+// rules in force, so the continuation follows at once, within the same input. Any other
+// switch, and ours for all other tables or when it might have no room, is asked: the
 // writer begins a phase when the switch has answered the one before, and shares
-// batches between plans, but never revokes and grants in one. When a plan is done,
-// its continuation is an input, too: that is where a held packet is released.
+// batches between plans, but never revokes and grants in one; the continuation is an
+// input of its own.
 //
 // With a log, each input also has a batch of records (journal.go), and packets wait
 // until the batches of their own and all earlier inputs are logged (outbox.go). So

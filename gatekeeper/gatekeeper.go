@@ -18,6 +18,7 @@ type Gatekeeper struct {
 	cfg    Config
 	client *p4rtclient.Client
 	meta   metadata
+	room   int // for access rules, on the switch
 	turn   turn
 	ctl    *controller // of who has the turn
 	outbox *outbox     // as well; nil without a log
@@ -63,7 +64,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	g := &Gatekeeper{
-		cfg: cfg, client: client, ctl: ctl, writer: newWriter(), cancel: func() {}, stopped: make(chan struct{}),
+		cfg: cfg, client: client, room: program.TableSize(accessTable), ctl: ctl, writer: newWriter(), cancel: func() {}, stopped: make(chan struct{}),
 	}
 	if cfg.Store != nil {
 		g.outbox = newOutbox(cfg.Store, g.transmit, g.confirm)

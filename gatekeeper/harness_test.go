@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +33,8 @@ type rack struct {
 	stop   func() error
 	settle func()
 	frames atomic.Int64 // that have arrived at blades
+	writes atomic.Int64 // requests to write, by anybody
+	asks   bool         // the switch takes no writes on the stream
 	disk   *log.Disk    // of the Gatekeeper's log, if it has one
 	fuse   *fuse        // crashes it, if set
 
@@ -53,10 +56,24 @@ func inRack(t *testing.T, f func(r *rack)) {
 
 func newRack(t testing.TB) *rack {
 	t.Helper()
-	r := &rack{t: t, blades: map[uint16]*testBlade{}}
+	r := new(rack)
+	r.fill(t)
+	return r
+}
+
+// fill gives a rack its switch, and a connection to it.
+func (r *rack) fill(t testing.TB) {
+	t.Helper()
+	r.t, r.blades = t, map[uint16]*testBlade{}
 	r.startSwitch()
 	var err error
 	r.conn, err = grpc.NewClient("passthrough:switch", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if strings.HasSuffix(method, "/Write") {
+				r.writes.Add(1)
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			r.mu.Lock()
 			l := r.listen
@@ -79,13 +96,12 @@ func newRack(t testing.TB) *rack {
 		_ = r.conn.Close()
 		r.stopSwitch()
 	})
-	return r
 }
 
 // startSwitch starts a switch without a program, and attaches the blades to it.
 func (r *rack) startSwitch() {
 	r.t.Helper()
-	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Load: softswitch.LoadGo})
+	sw, err := softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Load: softswitch.LoadGo, NoStreamWrites: r.asks})
 	if err != nil {
 		r.t.Fatal(err)
 	}

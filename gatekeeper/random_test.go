@@ -27,7 +27,7 @@ func TestRandom(t *testing.T) {
 			seed = *seedFlag
 		}
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			inSmall(t, func(s *small) {
+			bothWays(t, func(s *small) {
 				m := newModel(s, rand.New(rand.NewPCG(seed, 0)))
 				for range 60 {
 					m.step()

@@ -58,7 +58,7 @@ func TestReconcile_RepairsTheSwitch(t *testing.T) {
 // What is on its way to the switch is no difference: calls go on while the tables
 // are read back, and nothing is repaired.
 func TestReconcile_UnderLoad(t *testing.T) {
-	inSmall(t, func(s *small) {
+	bothWays(t, func(s *small) {
 		settle := s.settle
 		for i := range 30 {
 			p := s.m1.alloc(s.a, 1, uint64(i)+1)

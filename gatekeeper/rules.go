@@ -60,9 +60,12 @@ func homeEntry(machine netip.Prefix, h hop) entry {
 	}
 }
 
+// accessTable has the rules that follow from leases.
+const accessTable = "dsm_access"
+
 func accessEntry(r lease.Rule) entry {
 	return entry{
-		Table: "dsm_access",
+		Table: accessTable,
 		Match: []match{
 			{Field: "source", Value: p4rtclient.Addr(r.Node)},
 			{Field: "operation", Value: p4rtclient.Uint(uint64(r.Op))},

@@ -18,7 +18,7 @@ func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
 		return err
 	}
 	s.Receive(g.packetIn, g.digest)
-	err = g.writer.run(ctx, g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
+	err = g.writer.run(s, g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
 	_ = g.input(g.detach)
 	return err
 }

@@ -24,6 +24,7 @@ func (c *controller) steps(steps []lease.Step) {
 		c.count.RulesRevoked += uint64(len(s.Revoke))
 		c.count.RulesGranted += uint64(len(s.Grant))
 		c.count.RulesWritten += uint64(len(s.Revoke) + len(s.Grant))
+		c.access += len(s.Grant) - len(s.Revoke)
 		c.out.plans = append(c.out.plans, &plan{
 			phases: []phase{accessUpdates(p4rtclient.Delete, s.Revoke), accessUpdates(p4rtclient.Insert, s.Grant)},
 			then: func(err error) {

@@ -35,7 +35,7 @@ func (r *rack) restartSwitch(meanwhile func()) {
 }
 
 func TestSwitch_RestartLosesNothing(t *testing.T) {
-	inSmall(t, func(s *small) {
+	bothWays(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		m := s.a.message("Arrays", "add", p)
 		s.a.call("Arrays", m)
@@ -58,7 +58,7 @@ func TestSwitch_RestartLosesNothing(t *testing.T) {
 // The connection breaks while rules are being written: they are written in the
 // end, and the packet that its sender sends again goes on.
 func TestSwitch_ConnectionBreaksDuringTransitions(t *testing.T) {
-	inSmall(t, func(s *small) {
+	bothWays(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		settle := s.settle
 		for range 20 {

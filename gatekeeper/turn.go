@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,11 +72,9 @@ func (g *Gatekeeper) confirm(err error) {
 
 // perform carries out what the controller wants done.
 func (g *Gatekeeper) perform() {
+	g.change()
 	g.ctl.keepFleet()
 	out := g.ctl.take()
-	if len(out.plans) > 0 {
-		g.writer.submit(out.plans)
-	}
 	for _, e := range out.events {
 		g.broker.publish(e)
 	}
@@ -90,6 +89,27 @@ func (g *Gatekeeper) perform() {
 		g.ctl.submitted()
 	}
 	g.check(err)
+}
+
+// change has the switch's tables changed. Where that is told, it is as good as done,
+// since packets follow on the same stream: what has waited for it goes on at once.
+func (g *Gatekeeper) change() {
+	for len(g.ctl.out.plans) > 0 {
+		plans := g.ctl.out.plans
+		g.ctl.out.plans = nil
+		if !g.mayTell(plans) || !g.writer.tell(g.turn.session, plans) {
+			g.writer.submit(plans)
+			return
+		}
+		conclude(plans)
+	}
+}
+
+// mayTell reports whether the switch will certainly do what it is told: access rules,
+// for which it has room. Everything else it is asked.
+func (g *Gatekeeper) mayTell(plans []*plan) bool {
+	return g.turn.session != nil && g.turn.session.MayTell() && g.ctl.access <= g.room &&
+		!slices.ContainsFunc(plans, func(p *plan) bool { return p.ordered })
 }
 
 // check stops the Gatekeeper if the log has failed.

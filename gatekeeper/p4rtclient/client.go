@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -39,6 +40,8 @@ type Client struct {
 	cfg Config
 	rpc p4v1.P4RuntimeClient
 	log *slog.Logger
+
+	distrust atomic.Bool // the switch has refused what a session told it
 }
 
 // New returns a Client; it does not connect.
@@ -116,14 +119,9 @@ type Update struct {
 // those that succeeded are in force. Each update is checked before any is sent;
 // if some fail at the switch, the error is a *BatchError.
 func (c *Client) Write(ctx context.Context, updates []Update) error {
-	r := &p4v1.WriteRequest{DeviceId: c.cfg.DeviceID, ElectionId: c.election(), Updates: make([]*p4v1.Update, len(updates))}
-	for i := range updates {
-		u := &updates[i]
-		e, err := c.cfg.Program.encode(&u.Entry, u.Op != Delete)
-		if err != nil {
-			return fmt.Errorf("update %d: %w", i, err)
-		}
-		r.Updates[i] = &p4v1.Update{Type: p4v1.Update_Type(u.Op), Entity: &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: e}}}
+	r, err := c.request(updates)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -131,6 +129,20 @@ func (c *Client) Write(ctx context.Context, updates []Update) error {
 		return batchError(err, len(updates))
 	}
 	return nil
+}
+
+// request checks updates and makes a request of them.
+func (c *Client) request(updates []Update) (*p4v1.WriteRequest, error) {
+	r := &p4v1.WriteRequest{DeviceId: c.cfg.DeviceID, ElectionId: c.election(), Updates: make([]*p4v1.Update, len(updates))}
+	for i := range updates {
+		u := &updates[i]
+		e, err := c.cfg.Program.encode(&u.Entry, u.Op != Delete)
+		if err != nil {
+			return nil, fmt.Errorf("update %d: %w", i, err)
+		}
+		r.Updates[i] = &p4v1.Update{Type: p4v1.Update_Type(u.Op), Entity: &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: e}}}
+	}
+	return r, nil
 }
 
 // Batch says how the samples of a digest come: Size at a time, or those that there are

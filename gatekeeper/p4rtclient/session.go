@@ -37,7 +37,9 @@ type Digest struct {
 // Session is one stream on which this controller is primary. Methods may be
 // called concurrently.
 type Session struct {
+	client  *Client
 	program *Program
+	tells   bool // the switch takes stream writes
 	stream  p4v1.P4Runtime_StreamChannelClient
 	out     *outstream.Sender
 	ctx     context.Context //nolint:containedctx // the session is a lifetime
@@ -45,6 +47,9 @@ type Session struct {
 	done    chan struct{}
 	wg      sync.WaitGroup
 	dropped atomic.Uint64
+
+	barriers sync.Mutex
+	waiting  []chan struct{} // for the answers to barriers, oldest first
 
 	once sync.Once
 	err  error // valid once done is closed
@@ -89,8 +94,12 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 			break
 		}
 	}
+	tells, err := c.askCapabilities(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return &Session{
-		program: c.cfg.Program, stream: stream, out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }),
+		client: c, program: c.cfg.Program, tells: tells && !c.distrust.Load(), stream: stream, out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }),
 		done: make(chan struct{}),
 	}, nil
 }
@@ -177,6 +186,9 @@ func (s *Session) receive(packet func(PacketIn), digest func(Digest)) {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
+			if s.tells && refused(err) {
+				s.client.distrust.Store(true)
+			}
 			s.end(fmt.Errorf("receive: %w", err))
 			return
 		}
@@ -190,6 +202,8 @@ func (s *Session) receive(packet func(PacketIn), digest func(Digest)) {
 				s.end(err)
 				return
 			}
+		case *p4v1.StreamMessageResponse_Other:
+			s.passed()
 		case *p4v1.StreamMessageResponse_Error:
 			s.dropped.Add(1) // a packet or acknowledgement that the switch refused
 		}

@@ -1,0 +1,120 @@
+package p4rtclient
+
+import (
+	"context"
+	"fmt"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// streamWrites is the experimental capability of a switch that takes WriteRequests on
+// the stream (package p4rt), which makes them and PacketOuts one sequence.
+const streamWrites = "stream_writes"
+
+// askCapabilities asks the switch whether it takes stream writes. One that does not
+// know the question does not.
+func (c *Client) askCapabilities(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	r, err := c.rpc.Capabilities(ctx, &p4v1.CapabilitiesRequest{})
+	if status.Code(err) == codes.Unimplemented {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask for capabilities: %w", err)
+	}
+	var s structpb.Struct
+	if r.GetExperimental() == nil || r.GetExperimental().UnmarshalTo(&s) != nil {
+		return false, nil
+	}
+	return s.GetFields()[streamWrites].GetBoolValue(), nil
+}
+
+// MayTell reports whether Tell can be used.
+func (s *Session) MayTell() bool { return s.tells }
+
+// Tell has updates made before the switch looks at anything that is sent later on
+// this session: what it deletes is in force for every packet before it inserts
+// anything. It does not block and gets no answer. If the switch refuses an update, the
+// session ends, nothing later is carried out, and the Client's next sessions
+// may not tell. An error means that nothing was sent; ErrBusy, that it would
+// have had to wait.
+func (s *Session) Tell(updates []Update) error {
+	if !s.tells {
+		return fmt.Errorf("tell: the switch takes no writes on the stream")
+	}
+	r, err := s.client.request(updates)
+	if err != nil {
+		return err
+	}
+	return s.other(r)
+}
+
+// other sends a stream write at once.
+func (s *Session) other(r *p4v1.WriteRequest) error {
+	a, err := anypb.New(r)
+	if err != nil {
+		return fmt.Errorf("tell: %w", err)
+	}
+	select {
+	case <-s.done:
+		return ErrClosed
+	default:
+	}
+	if !s.out.Try(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Other{Other: a}}) {
+		return ErrBusy
+	}
+	return nil
+}
+
+// Barrier returns when the switch has carried out all that was sent before.
+func (s *Session) Barrier(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	passed := make(chan struct{})
+	s.barriers.Lock()
+	r, _ := s.client.request(nil)
+	a, err := anypb.New(r)
+	if err == nil {
+		s.waiting = append(s.waiting, passed)
+		err = s.offer(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Other{Other: a}}, len(a.GetValue()))
+	}
+	s.barriers.Unlock()
+	if err != nil {
+		s.end(err) // or a later answer would be taken for this one's
+		return err
+	}
+	select {
+	case <-passed:
+		return nil
+	case <-s.done:
+		return ErrClosed
+	case <-ctx.Done():
+		s.end(ctx.Err())
+		return ctx.Err()
+	}
+}
+
+// passed takes the answer to the oldest barrier.
+func (s *Session) passed() {
+	s.barriers.Lock()
+	defer s.barriers.Unlock()
+	if len(s.waiting) > 0 {
+		close(s.waiting[0])
+		s.waiting = s.waiting[1:]
+	}
+}
+
+// refused reports whether the end of a stream may be the switch's answer to what it
+// was told, and not that of a lost connection.
+func refused(err error) bool {
+	switch status.Code(err) {
+	case codes.OK, codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return false
+	}
+	return true
+}
