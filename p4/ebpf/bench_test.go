@@ -35,26 +35,33 @@ func BenchmarkProgram(b *testing.B) {
 		}
 	}
 	h := packet.Header{Kind: packet.Request, Length: 8}
+	read := frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(netip.AddrFrom16(memory), rackaddr.PortDSM), Payload: h.Append(nil)}
 	for _, c := range []struct {
-		name  string
-		frame []byte
+		name   string
+		frame  []byte
+		repeat int           // at once
+		pace   time.Duration // between runs
 	}{
-		{"forward", datagram(7)},
-		{"read", frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(netip.AddrFrom16(memory), rackaddr.PortDSM), Payload: h.Append(nil)}.Append(nil)},
+		{"forward", datagram(7), 250, 0},
+		{"read", read.Append(nil), 250, 0},
+		{"digest", replyCall(0), 1, 20 * time.Microsecond}, // and what waking its reader takes
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			c.frame[21] = math.MaxUint8 // every repetition goes on with a hop less
 			before := verdicts(b, x, 0)
 			var took []time.Duration
 			for b.Loop() {
-				_, d, err := x.main.Benchmark(c.frame, 250, nil)
+				_, d, err := x.main.Benchmark(c.frame, c.repeat, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
 				took = append(took, d)
+				for next := time.Now().Add(c.pace); time.Now().Before(next); {
+					continue
+				}
 			}
-			if n := verdicts(b, x, 0) - before; n != uint64(250*len(took)) {
-				b.Fatalf("%d of %d packets were forwarded", n, 250*len(took))
+			if n := verdicts(b, x, 0) - before; n < uint64(c.repeat*len(took)) { // more if a signal interrupts a run
+				b.Fatalf("%d of %d packets were forwarded", n, c.repeat*len(took))
 			}
 			slices.Sort(took)
 			b.ReportMetric(float64(took[0].Nanoseconds()), "ns/packet")
