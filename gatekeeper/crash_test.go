@@ -195,13 +195,16 @@ func TestCrash_WhileANodeGoes(t *testing.T) {
 
 // crashedAnywhere plays a part of a life for each message in it, with the Gatekeeper
 // crashed before that one; from arm on it may crash.
+// Rules are told on the stream, and asked for.
 func crashedAnywhere(t *testing.T, play func(l *life, arm func())) {
-	for before := range 3 {
+	for n := range 6 {
+		asks, before := n%2 == 0, n/2
 		for after := before; ; after++ {
 			used := false
-			t.Run(fmt.Sprintf("after=%d,log=%d", after, before), func(t *testing.T) {
+			t.Run(fmt.Sprintf("asks=%t,after=%d,log=%d", asks, after, before), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRack(t)
+					r := &rack{asks: asks}
+					r.fill(t)
 					r.settle = synctest.Wait
 					r.disk = new(log.Disk)
 					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
@@ -305,6 +308,37 @@ func (l *life) end(arm func()) {
 	}
 	if len(l.m1.reclaimed) == 0 {
 		l.t.Error("the memory blade still has the region that nobody knows")
+	}
+}
+
+// TestCrash_HandingOver crashes the Gatekeeper before each message in the life of a
+// one-way that hands a region over: it arrives once, with the region.
+func TestCrash_HandingOver(t *testing.T) {
+	crashedAnywhere(t, (*life).handOver)
+}
+
+// handOver lets node a hand node b a region.
+func (l *life) handOver(arm func()) {
+	p := l.m1.alloc(l.a, 1, 1)
+	m := l.a.exact("Arrays", "add", p)
+	m.Type = rpc.Oneway
+	arm()
+	var got []rpc.Message
+	l.until("one-way", func() bool {
+		l.a.call("Arrays", m)
+		got = append(got, l.b.messages()...)
+		acked := slices.ContainsFunc(l.a.messages(), func(a rpc.Message) bool { return a.Type == rpc.Ack && a.Call == m.Call })
+		return acked && !l.died() // or it may not have left
+	})
+	l.fuse.disarm()
+	l.restart()
+	pass(2 * time.Second) // what is sent again has been
+	got = append(got, l.b.messages()...)
+	if len(got) == 0 || slices.ContainsFunc(got, func(o rpc.Message) bool { return o.Type != rpc.Oneway || o.Call != m.Call }) {
+		l.t.Errorf("the callee got %+v", got)
+	}
+	if a, b := l.a.may(l.m1, p), l.b.may(l.m1, p); a != "nothing" || b != "read+write" {
+		l.t.Errorf("a may %s, b %s", a, b)
 	}
 }
 

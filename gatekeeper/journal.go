@@ -212,13 +212,16 @@ func (c *controller) dropReclaims(b *blade, regions []control.RegionID) {
 }
 
 // keepStep writes down what an event has changed, when it has been judged: its
-// rules may still be on their way to the switch, but it will not be judged again.
+// rules may still be on their way to the switch, but it will not be judged again. An
+// exactly-once one-way is written down when its rules are in place; so is what it hands
+// over, or a Gatekeeper that begins between the two would refuse the next copy: the
+// caller would not control any more what it hands over.
 func (c *controller) keepStep(s lease.Step) {
 	if !c.logging() {
 		return
 	}
-	for _, r := range s.Changed {
-		c.keepRegion(r)
+	if e, is := s.Event.(lease.Oneway); !is || c.exactly(e.ID).Stage != "admitting" {
+		c.keepChanged(s)
 	}
 	for _, r := range s.Reclaim {
 		c.keepReclaim(r)
@@ -230,6 +233,13 @@ func (c *controller) keepStep(s lease.Step) {
 		c.keepRequest(c.calls[e.ID], s.Outcome)
 	case lease.Reply:
 		c.keepReply(c.calls[e.ID], s)
+	}
+}
+
+// keepChanged writes down in whose hands the regions are now that an event has changed.
+func (c *controller) keepChanged(s lease.Step) {
+	for _, r := range s.Changed {
+		c.keepRegion(r)
 	}
 }
 

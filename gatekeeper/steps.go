@@ -48,6 +48,8 @@ func (c *controller) settled(s lease.Step, err error) {
 		v(s, err)
 	}
 	switch e := s.Event.(type) {
+	case lease.Oneway:
+		c.keepChanged(s) // with the call
 	case lease.Ended:
 		c.callEnded(e.ID)
 	case lease.Lost:

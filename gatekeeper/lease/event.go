@@ -62,7 +62,8 @@ type Oneway struct {
 }
 
 // Withdrawn says that a one-way does not count, which was not delivered: its caller's
-// execution, Parent, is taken back. Control of what the callee still has returns.
+// execution, Parent, is taken back. Control of what the callee still has returns; it is
+// nobody's if the caller is gone.
 type Withdrawn struct {
 	ID, Parent     CallID
 	Caller, Callee Node

@@ -20,7 +20,7 @@ func (m *Machine) judge(j *job, c *change) (Outcome, *Refusal) {
 	case Oneway:
 		return m.oneway(j, e, c)
 	case Withdrawn:
-		return m.withdrawn(j, e, c)
+		m.withdrawn(j, e, c)
 	case Free:
 		return m.free(j, e, c)
 	case Freed:

@@ -132,19 +132,17 @@ func (m *Machine) oneway(j *job, e Oneway, c *change) (Outcome, *Refusal) {
 	return Done, nil
 }
 
-// withdrawn undoes a oneway, as far as it has happened.
-func (m *Machine) withdrawn(j *job, e Withdrawn, c *change) (Outcome, *Refusal) {
-	if m.nodes[e.Caller] == nil {
-		return refuse(NoNode, e.Caller, packet.Pointer{})
-	}
+// withdrawn undoes a oneway, as far as it has happened. If the caller is gone for
+// good meanwhile, nobody has what it had.
+func (m *Machine) withdrawn(j *job, e Withdrawn, c *change) {
 	for _, r := range j.regions {
 		if r.controller == e.Callee && !r.dead {
 			c.touch(r, e.Caller)
 			c.touch(r, e.Callee)
 			m.control(r, e.Caller)
+			m.sweep(r, c)
 		}
 	}
-	return Done, nil
 }
 
 // end ends a call and its leases.
