@@ -21,6 +21,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	c.reported(b, &h)
 	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)
+	c.reclaimMore(b) // what found no room among the messages under way
 	reply := control.HeartbeatReply{Known: true, Rack: c.rack(), Leases: c.leasesOf(b)}
 	for i, a := range h.Nodes {
 		if n := b.nodes[a]; n == nil || i < len(h.Incarnations) && n.incarnation != h.Incarnations[i] {

@@ -48,6 +48,7 @@ func (c *controller) commit(id rpc.ID) {
 		then()
 		return
 	}
+	c.missSettling(control.KindCommit, id)
 	c.settleMemory(id, func(b *blade) *undoQueue { return &b.commits }, then)
 }
 
@@ -63,7 +64,7 @@ func (c *controller) changedNothing(id rpc.ID) bool {
 // rollback makes the memory blades take back what an execution did, and then goes on.
 func (c *controller) rollback(id rpc.ID) {
 	c.count.Rollbacks++
-	c.missRollback(id)
+	c.missSettling(control.KindRollback, id)
 	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
 	c.settleMemory(id, func(b *blade) *undoQueue { return &b.rollbacks }, func() {
 		c.freeDeferred(id, false, func() {
@@ -132,16 +133,22 @@ func (e *undoErrand) answered() {
 // excuse waits no longer for a memory blade that has failed or begun anew: what it
 // had of executions is gone, or is settled when it is back.
 func (c *controller) excuse(b *blade) {
-	commits, rollbacks := b.commits.queue, b.rollbacks.queue
+	waiting := []undoQueue{b.commits, b.rollbacks}
 	b.commits, b.rollbacks = newUndoQueues()
-	for _, e := range commits {
-		e.answered()
-	}
-	b.missed.add(b.commands, rollbacks)
+	b.missed.fence(b.commands)
 	b.commands = nil
+	for _, q := range waiting {
+		for _, e := range q.queue {
+			if _, call := c.table.View(rpc.ID(e.execution)); !call || q.kind == control.KindRollback {
+				b.missed.settle(q.kind, e.execution)
+			}
+		}
+	}
 	c.keepMissed(b)
-	for _, e := range rollbacks {
-		e.answered()
+	for _, q := range waiting {
+		for _, e := range q.queue {
+			e.answered()
+		}
 	}
 }
 
