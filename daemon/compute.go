@@ -35,7 +35,7 @@ type Compute struct {
 	address    netip.Addr // as of the welcome
 	rack       control.Rack
 	changed    chan struct{} // closed when rack changes
-	registered chan struct{} // closed while the Gatekeeper knows the blade
+	registered registration  // the present one, or the next
 	nodes      map[netip.Addr]*node
 	services   map[netip.Addr]*node // who has a service's address
 	leases     map[netip.Addr]map[string]int
@@ -60,7 +60,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 		return nil, fmt.Errorf("compute blade %s runs %d nodes: it must be one at least", cfg.Name, cfg.Nodes)
 	}
 	c := &Compute{
-		cfg: cfg, changed: make(chan struct{}), registered: make(chan struct{}),
+		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),
 		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{},
 		leases: map[netip.Addr]map[string]int{}, programs: map[string]*program{}, unsettled: map[uint64]struct{}{},
 		policies: policies{asking: make(chan struct{}, 1)},
@@ -175,7 +175,7 @@ func (c *Compute) welcomed(_ context.Context, w control.Welcome) error {
 	defer c.mu.Unlock()
 	c.address = w.Address
 	c.setRack(w.Rack)
-	close(c.registered)
+	close(c.registered.made)
 	return nil
 }
 
@@ -204,7 +204,8 @@ func (c *Compute) updated(sent control.Heartbeat, r control.HeartbeatReply) {
 // lost ends all nodes: nobody knows them any more.
 func (c *Compute) lost() {
 	c.mu.Lock()
-	c.registered = make(chan struct{})
+	close(c.registered.over)
+	c.registered = newRegistration()
 	c.leases = map[netip.Addr]map[string]int{}
 	c.mu.Unlock()
 	for _, n := range c.allNodes() {
@@ -233,18 +234,43 @@ func (c *Compute) setRack(r control.Rack) {
 	c.changed = make(chan struct{})
 }
 
+// registration is a time during which the Gatekeeper knows the blade.
+type registration struct {
+	made chan struct{} // closed when it begins
+	over chan struct{} // closed when the blade has heard of its end
+}
+
+func newRegistration() registration {
+	return registration{made: make(chan struct{}), over: make(chan struct{})}
+}
+
 // awaitRegistration waits until the Gatekeeper knows the blade.
-func (c *Compute) awaitRegistration(ctx context.Context) error {
+func (c *Compute) awaitRegistration(ctx context.Context) (registration, error) {
 	c.mu.Lock()
-	registered := c.registered
+	r := c.registered
 	c.mu.Unlock()
 	select {
-	case <-registered:
-		return nil
+	case <-r.made:
+		return r, nil
 	case <-ctx.Done():
-		return fault.FromContext("join", ctx.Err())
+		return r, fault.FromContext("join", ctx.Err())
 	case <-c.work.Done():
-		return stopping("join")
+		return r, stopping("join")
+	}
+}
+
+// registrationEnded asks whether the Gatekeeper knows the blade no more, and returns when the blade
+// has drawn its conclusions.
+func (c *Compute) registrationEnded(ctx context.Context, r registration) bool {
+	var reply control.HeartbeatReply
+	if err := c.reg.ask.Ask(ctx, control.KindHeartbeat, c.heartbeat(), &reply); err != nil || reply.Known {
+		return false
+	}
+	select {
+	case <-r.over: // the registrar's next heartbeat has told it
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -215,6 +215,28 @@ func TestJoinErrors(t *testing.T) {
 	})
 }
 
+// TestJoinOfForgottenBlade: a Gatekeeper that has forgotten a blade refuses its joins
+// until it says hello, which is no program's business. One that knows it means what it
+// says.
+func TestJoinOfForgottenBlade(t *testing.T) {
+	inRack(t, wire.Impairment{Delay: time.Millisecond}, func(r *rack) {
+		c, registered, stop := r.compute(ComputeConfig{})
+		r.gk.set(func() { r.gk.reply.Known = false })
+		if _, err := c.Join(r.ctx, "n"); err != nil {
+			t.Error(err)
+		}
+		<-registered
+		r.gk.set(func() { r.gk.refuse = fault.New(fault.Stale, "join", "not to run here") })
+		if _, err := c.Join(r.ctx, "n"); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("refused: %v", err)
+		}
+		r.gk.set(func() { r.gk.refuse = nil })
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestGivenUpJoinLeaves: a join that its program no longer waits for leaves no
 // node behind.
 func TestGivenUpJoinLeaves(t *testing.T) {

@@ -185,6 +185,9 @@ func (g *gatekeeperFake) handle(_ context.Context, m control.Message) (any, erro
 		if err := m.Decode(&j); err != nil {
 			return nil, err
 		}
+		if !g.reply.Known {
+			return nil, fault.New(fault.Stale, "join", "say hello first")
+		}
 		if moved, ok := g.moved[j.Instance]; ok {
 			g.joins[j.Token] = moved
 		}

@@ -38,7 +38,7 @@ func (c *Compute) Join(ctx context.Context, name string) (join.Session, error) {
 
 // Host implements join.Host.
 func (c *Compute) Host(ctx context.Context, p join.Program) (join.Hosted, error) {
-	if err := c.awaitRegistration(ctx); err != nil {
+	if _, err := c.awaitRegistration(ctx); err != nil {
 		return nil, err
 	}
 	type outcome struct {
@@ -84,7 +84,7 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	c.mu.Unlock()
 	defer c.settle(ask.Token)
 	var joined control.Joined
-	if err := c.reg.ask.Ask(ctx, control.KindJoin, ask, &joined); err != nil {
+	if err := c.askJoin(ctx, ask, &joined); err != nil {
 		return nil, err
 	}
 	// Its first call has to go by the policies of now.
@@ -100,6 +100,21 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 		}
 	}
 	return n, err
+}
+
+// askJoin asks the Gatekeeper for a node. One that has forgotten the blade, which was
+// silent for too long, is asked again when it knows it again.
+func (c *Compute) askJoin(ctx context.Context, ask control.Join, joined *control.Joined) error {
+	for {
+		r, err := c.awaitRegistration(ctx)
+		if err != nil {
+			return err
+		}
+		err = c.reg.ask.Ask(ctx, control.KindJoin, ask, joined)
+		if fault.CodeOf(err) != fault.Stale || !c.registrationEnded(ctx, r) {
+			return err
+		}
+	}
 }
 
 // settle says that a join or leave is over.

@@ -19,7 +19,7 @@ func (c *Compute) Status() join.Status {
 	}
 	s.Rack.Memories = slices.Clone(c.rack.Memories)
 	select {
-	case <-c.registered:
+	case <-c.registered.made:
 		s.Registered = true
 	default:
 	}
