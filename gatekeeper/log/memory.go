@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Disk is where a log in memory keeps what is logged. It outlives the logs that
@@ -13,6 +14,10 @@ import (
 // LosePower. The zero Disk is empty. Its methods may be called concurrently with
 // those of its log.
 type Disk struct {
+	// Pause, if set, makes the disk slow: it tells how long the next commit takes. It may
+	// be called concurrently.
+	Pause func() time.Duration
+
 	mu         sync.Mutex
 	records    map[uint64][]byte
 	unsynced   []undo // what LosePower takes back, oldest first
@@ -107,6 +112,9 @@ func (s *memoryStore) begin() error {
 }
 
 func (s *memoryStore) commit(c change) error {
+	if s.disk.Pause != nil {
+		<-time.After(s.disk.Pause())
+	}
 	if err := s.begin(); err != nil {
 		return err
 	}

@@ -37,7 +37,9 @@
 // A crash is a program's kill (which its daemon notices), its blade's power cut, its
 // link's failure (which only silence tells), a stop of its blade, which then goes on with
 // what it was about to say, or the Gatekeeper's kill and restart, before or after any
-// packet, alone or up to four in a run, on a good, a lossy and a late network. Half of
+// packet, alone or up to four in a run, on a good, a lossy and a late network, and with
+// a switch and a log that take their time (slow), so that what follows from them, like
+// rules, answers, and what is logged, comes in other orders. Half of
 // those that follow come soon, and hit whoever is being recovered, the spare that
 // takes over, or the Gatekeeper. Most calls have policy recover; some have others, and
 // between them are calls of policy none, of which the oracle asks that they have

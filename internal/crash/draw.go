@@ -54,6 +54,8 @@ func Draw(p *Program, seed uint64, packets, n, total int) Case {
 		c.Network = "lossy"
 	case d < 15:
 		c.Network = "late"
+	case d < 30:
+		c.Network = slow
 	}
 	at := n * packets / max(1, total)
 	at += r.IntN(max(1, (n+1)*packets/max(1, total)-at))

@@ -116,11 +116,16 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 			r.rack.Host(b.Name).SetLink(false)
 		}
 	}
-	var err error
-	r.rack, err = simrack.Start(ctx, simrack.Config{
+	cfg := simrack.Config{
 		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Settle: opt.Settle}, Impair: Networks["good"],
 		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: 9000, Disk: new(log.Disk), Log: opt.Log,
-	})
+	}
+	if opt.Network == slow {
+		cfg.Pause, cfg.Disk.Pause = newPauses(opt.Seed, 1).next, newPauses(opt.Seed, 2).next
+		cfg.NoStreamWrites = opt.Seed%2 == 1
+	}
+	var err error
+	r.rack, err = simrack.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

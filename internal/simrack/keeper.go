@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"google.golang.org/grpc"
+
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 )
@@ -26,7 +28,7 @@ func (r *Rack) startKeeper() (*keeper, error) {
 		}
 	}
 	k.Gatekeeper, err = gatekeeper.New(gatekeeper.Config{
-		Conn: r.conn, Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Log: r.cfg.Log,
+		Conn: r.toSwitch(), Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Log: r.cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, k.closeLog())
@@ -38,6 +40,14 @@ func (r *Rack) startKeeper() (*keeper, error) {
 		return nil
 	})
 	return k, nil
+}
+
+// toSwitch is the Gatekeeper's connection to the switch.
+func (r *Rack) toSwitch() grpc.ClientConnInterface {
+	if r.cfg.Pause == nil {
+		return r.conn
+	}
+	return slowSwitch{r.conn, r.cfg.Pause}
 }
 
 // end stops the Gatekeeper and returns why it ended, if not for that.
@@ -80,7 +90,7 @@ func (r *Rack) CrashGatekeeper() {
 }
 
 // RestartGatekeeper starts a Gatekeeper after CrashGatekeeper, and returns when
-// the switch obeys it.
+// the switch obeys it, or it has been crashed again.
 func (r *Rack) RestartGatekeeper(ctx context.Context) error {
 	k, err := r.newKeeper()
 	if k == nil {
@@ -90,6 +100,9 @@ func (r *Rack) RestartGatekeeper(ctx context.Context) error {
 	defer cancel()
 	for events := k.Subscribe(ctx); ; {
 		s, err := k.Snapshot(ctx)
+		if errors.Is(err, gatekeeper.ErrStopped) {
+			return r.crashed(k, err)
+		}
 		if err != nil || s.Switch {
 			return err
 		}
@@ -97,11 +110,19 @@ func (r *Rack) RestartGatekeeper(ctx context.Context) error {
 		case <-events:
 		case err := <-k.ended:
 			k.ended <- err
-			return errors.Join(errors.New("simrack: the Gatekeeper has ended"), err)
+			return r.crashed(k, err)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// crashed tells why a Gatekeeper has ended, nil if it was crashed.
+func (r *Rack) crashed(k *keeper, why error) error {
+	if r.Gatekeeper() != k.Gatekeeper {
+		return nil
+	}
+	return errors.Join(errors.New("simrack: the Gatekeeper has ended"), why)
 }
 
 // newKeeper starts a Gatekeeper unless one runs.

@@ -69,7 +69,9 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 func (r *Rack) start() error {
 	r.wire = wire.New(wire.Config{MTU: r.cfg.MTU, Schedule: r.cfg.Schedule, OnFrame: r.cfg.OnFrame})
 	var err error
-	if r.sw, err = softswitch.New(softswitch.Config{DeviceID: 1, CPUPort: p4.CPUPort, Load: load, Log: r.cfg.Log}); err != nil {
+	if r.sw, err = softswitch.New(softswitch.Config{
+		DeviceID: 1, CPUPort: p4.CPUPort, Load: load, Log: r.cfg.Log, NoStreamWrites: r.cfg.NoStreamWrites,
+	}); err != nil {
 		return err
 	}
 	r.wire.Connect(r.sw.Input)
