@@ -8,9 +8,9 @@
 //	                        └──── Done(step.ID) ◀── switch ◀─ revoke, then grant
 //
 // A Step says what became of an event and which rules change. The caller makes
-// the switch revoke, waits, makes it grant, waits, and reports Done; only then
-// does it let the packet go that caused the event. Until then the regions of the
-// event are busy and later events that touch one of them wait in order, so the
+// the switch revoke, then grant, and reports Done when it has, or when it will have
+// before it does anything else; only then does the caller let the packet go that
+// caused the event. Until then the regions of the event are busy and later events that touch one of them wait in order, so the
 // transitions of a region are strictly serial, and an event is judged by the
 // state it really meets.
 //
