@@ -131,16 +131,26 @@ func (c *Client) Write(ctx context.Context, updates []Update) error {
 	return nil
 }
 
+// written is what an update consists of, in one piece of memory.
+type written struct {
+	update p4v1.Update
+	entity p4v1.Entity
+	which  p4v1.Entity_TableEntry
+	entry  p4v1.TableEntry
+}
+
 // request checks updates and makes a request of them.
 func (c *Client) request(updates []Update) (*p4v1.WriteRequest, error) {
 	r := &p4v1.WriteRequest{DeviceId: c.cfg.DeviceID, ElectionId: c.election(), Updates: make([]*p4v1.Update, len(updates))}
+	all := make([]written, len(updates))
 	for i := range updates {
-		u := &updates[i]
-		e, err := c.cfg.Program.encode(&u.Entry, u.Op != Delete)
-		if err != nil {
+		u, w := &updates[i], &all[i]
+		if err := c.cfg.Program.encode(&w.entry, &u.Entry, u.Op != Delete); err != nil {
 			return nil, fmt.Errorf("update %d: %w", i, err)
 		}
-		r.Updates[i] = &p4v1.Update{Type: p4v1.Update_Type(u.Op), Entity: &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: e}}}
+		w.which.TableEntry, w.entity.Entity = &w.entry, &w.which
+		w.update.Type, w.update.Entity = p4v1.Update_Type(u.Op), &w.entity
+		r.Updates[i] = &w.update
 	}
 	return r, nil
 }

@@ -42,11 +42,11 @@ func (p *Program) decode(e *p4v1.TableEntry) (Entry, error) {
 // Normal checks an entry against the program and returns it in the form in which
 // Read does: fields and parameters in the order of their declarations, all there.
 func (p *Program) Normal(e Entry) (Entry, error) {
-	wire, err := p.encode(&e, true)
-	if err != nil {
+	var wire p4v1.TableEntry
+	if err := p.encode(&wire, &e, true); err != nil {
 		return Entry{}, err
 	}
-	return p.decode(wire)
+	return p.decode(&wire)
 }
 
 func (f field) decodeMatch(ms []*p4v1.FieldMatch) (Match, error) {

@@ -63,72 +63,87 @@ func (e *Entry) String() string {
 // Equal reports whether two entries with equal keys do the same.
 func (e *Entry) Equal(o *Entry) bool { return e.Action == o.Action && slices.Equal(e.Params, o.Params) }
 
-// encode checks an entry against the program and returns its protobuf.
-func (p *Program) encode(e *Entry, withAction bool) (*p4v1.TableEntry, error) {
+// encode checks an entry against the program and writes it into out.
+func (p *Program) encode(out *p4v1.TableEntry, e *Entry, withAction bool) error {
 	t := p.tables[e.Table]
 	if t == nil {
-		return nil, fmt.Errorf("the program has no table %q", e.Table)
+		return fmt.Errorf("the program has no table %q", e.Table)
 	}
-	out := &p4v1.TableEntry{TableId: t.id}
+	out.TableId = t.id
 	for _, m := range e.Match {
 		if !slices.ContainsFunc(t.fields, func(f field) bool { return f.name == m.Field }) {
-			return nil, fmt.Errorf("table %s has no field %q", t.name, m.Field)
+			return fmt.Errorf("table %s has no field %q", t.name, m.Field)
 		}
 	}
-	for _, f := range t.fields {
-		m, err := f.encodeMatch(e.Match)
+	out.Match = make([]*p4v1.FieldMatch, 0, len(t.fields))
+	all := make([]matched, len(t.fields))
+	for i, f := range t.fields {
+		m := &all[i]
+		some, err := f.encodeMatch(m, e.Match)
 		if err != nil {
-			return nil, fmt.Errorf("table %s, field %s: %w", t.name, f.name, err)
+			return fmt.Errorf("table %s, field %s: %w", t.name, f.name, err)
 		}
-		if m != nil {
-			out.Match = append(out.Match, m)
+		if some {
+			out.Match = append(out.Match, &m.match)
 		}
 	}
 	if !withAction {
-		return out, nil
+		return nil
 	}
 	a := t.actions[e.Action]
 	if a == nil {
-		return nil, fmt.Errorf("table %s has no action %q", t.name, e.Action)
+		return fmt.Errorf("table %s has no action %q", t.name, e.Action)
 	}
 	params, err := a.encode(e.Params)
 	if err != nil {
-		return nil, fmt.Errorf("table %s, action %s: %w", t.name, a.name, err)
+		return fmt.Errorf("table %s, action %s: %w", t.name, a.name, err)
 	}
 	out.Action = &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: &p4v1.Action{ActionId: a.id, Params: params}}}
-	return out, nil
+	return nil
 }
 
-// encodeMatch finds the field's match; nil stands for "any".
-func (f field) encodeMatch(ms []Match) (*p4v1.FieldMatch, error) {
+// matched is what a match field consists of, in one piece of memory.
+type matched struct {
+	match p4v1.FieldMatch
+	exact struct {
+		which p4v1.FieldMatch_Exact_
+		value p4v1.FieldMatch_Exact
+	}
+}
+
+// encodeMatch finds the field's match and writes it into out; false stands for "any".
+func (f field) encodeMatch(out *matched, ms []Match) (some bool, err error) {
 	i := slices.IndexFunc(ms, func(m Match) bool { return m.Field == f.name })
 	if i < 0 {
 		if f.lpm {
-			return nil, nil
+			return false, nil
 		}
-		return nil, fmt.Errorf("missing")
+		return false, fmt.Errorf("missing")
 	}
 	m := ms[i]
 	if slices.ContainsFunc(ms[i+1:], func(o Match) bool { return o.Field == f.name }) {
-		return nil, fmt.Errorf("given twice")
+		return false, fmt.Errorf("given twice")
 	}
 	v, err := m.Value.fit(f.width)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
+	out.match.FieldId = f.id
 	if !f.lpm {
-		return &p4v1.FieldMatch{FieldId: f.id, FieldMatchType: &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: []byte(v)}}}, nil
+		out.exact.value.Value, out.exact.which.Exact = []byte(v), &out.exact.value
+		out.match.FieldMatchType = &out.exact.which
+		return true, nil
 	}
 	switch {
 	case m.PrefixLen < 0 || m.PrefixLen > f.width:
-		return nil, fmt.Errorf("prefix length %d of %d bits", m.PrefixLen, f.width)
+		return false, fmt.Errorf("prefix length %d of %d bits", m.PrefixLen, f.width)
 	case !v.trailingZeros(f.width - m.PrefixLen):
-		return nil, fmt.Errorf("%s has bits outside of its prefix of %d", v, m.PrefixLen)
+		return false, fmt.Errorf("%s has bits outside of its prefix of %d", v, m.PrefixLen)
 	case m.PrefixLen == 0:
-		return nil, nil
+		return false, nil
 	}
-	return &p4v1.FieldMatch{FieldId: f.id, FieldMatchType: &p4v1.FieldMatch_Lpm{
-		Lpm: &p4v1.FieldMatch_LPM{Value: []byte(v), PrefixLen: int32(m.PrefixLen)}}}, nil
+	out.match.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{Value: []byte(v), PrefixLen: int32(m.PrefixLen)}}
+	return true, nil
 }
 
 func (a *action) encode(ps []Param) ([]*p4v1.Action_Param, error) {

@@ -125,11 +125,11 @@ func TestParseProgram_Refused(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	p := program(f)
 	for _, e := range []Entry{good(), hop()} {
-		wire, err := p.encode(&e, true)
-		if err != nil {
+		var wire p4v1.TableEntry
+		if err := p.encode(&wire, &e, true); err != nil {
 			f.Fatal(err)
 		}
-		b, err := proto.Marshal(wire)
+		b, err := proto.Marshal(&wire)
 		if err != nil {
 			f.Fatal(err)
 		}

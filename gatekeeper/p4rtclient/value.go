@@ -75,7 +75,10 @@ func (v Value) fit(width int) (Value, error) {
 	if v == "" {
 		return "", fmt.Errorf("no value")
 	}
-	c := Bytes([]byte(v))
+	c := v
+	for len(c) > 1 && c[0] == 0 {
+		c = c[1:]
+	}
 	if c.width() > width {
 		return "", fmt.Errorf("%s needs %d bits, there are %d", v, c.width(), width)
 	}
