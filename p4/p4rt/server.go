@@ -86,7 +86,7 @@ func New(cfg Config) (*Server, error) {
 
 func (s *Server) options() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{outstream.Codec()}),
+		grpc.ForceServerCodecV2(outstream.Codec()),
 		grpc.MaxRecvMsgSize(maxMessageSize),
 		grpc.InitialWindowSize(receiveWindow),
 		grpc.InitialConnWindowSize(receiveWindow),

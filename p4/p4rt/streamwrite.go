@@ -1,10 +1,10 @@
 package p4rt
 
 import (
-	"github.com/bifrost-rack/bifrost/p4/p4rt/wire"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -33,7 +33,7 @@ func (s *Server) other(c *client, m *anypb.Any) error {
 // stream's next message is looked at.
 func (s *Server) streamWrite(c *client, b []byte) error {
 	r := &p4v1.WriteRequest{}
-	if err := wire.Unmarshal(b, r); err != nil {
+	if err := proto.Unmarshal(b, r); err != nil {
 		return status.Errorf(codes.InvalidArgument, "stream write: %v", err)
 	}
 	s.mu.Lock()
