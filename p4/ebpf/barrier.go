@@ -3,17 +3,13 @@
 package ebpf
 
 import (
-	"errors"
-	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"golang.org/x/sys/unix"
 )
 
 // epochs tell which CPUs are running the program, so that an update can be
@@ -33,54 +29,31 @@ import (
 // The array is mapped into this process: a wait asks nothing of the kernel, of
 // the scheduler or of other CPUs. On an idle switch it takes less than a
 // microsecond, else as long as the packets under way.
-type epochs struct {
-	cells *ebpf.Map
-
-	mu  sync.RWMutex // held for reading while waiting: mem goes when the map is closed
-	mem []byte
-}
+type epochs struct{ *mapped }
 
 const (
 	epochEntered = 0
 	epochLeft    = 8
-	epochSize    = 64   // a cache line
-	bpfMmapable  = 1024 // BPF_F_MMAPABLE
+	epochSize    = 64 // a cache line
 )
 
 // newEpochs makes the array, with a cell for every CPU that there may be.
-func newEpochs() (*epochs, error) {
+func newEpochs() (epochs, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
-		return nil, err
+		return epochs{}, err
 	}
-	m, err := newMap(&ebpf.MapSpec{
-		Name: "epochs", Type: ebpf.Array, Flags: bpfMmapable, KeySize: 4, ValueSize: epochSize, MaxEntries: uint32(cpus),
-	})
-	if err != nil {
-		return nil, err
-	}
-	mem, err := unix.Mmap(m.FD(), 0, cpus*epochSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("map epochs: %w", err), m.Close())
-	}
-	return &epochs{cells: m, mem: mem}, nil
-}
-
-func (e *epochs) close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	err := unix.Munmap(e.mem)
-	e.mem = nil
-	return errors.Join(err, e.cells.Close())
+	m, err := newMapped("epochs", epochSize, cpus)
+	return epochs{m}, err
 }
 
 // word is a counter of a CPU. Callers hold mu.
-func (e *epochs) word(cpu, at int) *uint64 {
+func (e epochs) word(cpu, at int) *uint64 {
 	return (*uint64)(unsafe.Pointer(&e.mem[cpu*epochSize+at]))
 }
 
 // wait returns when every packet that is being judged now has been.
-func (e *epochs) wait() {
+func (e epochs) wait() {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	for cpu := range len(e.mem) / epochSize {

@@ -3,6 +3,7 @@
 package ebpf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -118,12 +119,11 @@ func (d *digestReader) decode(b []byte) (datapath.Digest, bool) {
 	if len(b) < digestBytes(def) {
 		return datapath.Digest{}, false
 	}
-	out := datapath.Digest{Name: def.Name}
-	at := 4
-	for _, e := range def.Elements {
+	out := datapath.Digest{Name: def.Name, Fields: make([][]byte, len(def.Elements))}
+	values := bytes.Clone(b[4:])
+	for i, e := range def.Elements {
 		n := elementBytes(e)
-		out.Fields = append(out.Fields, append([]byte(nil), b[at:at+n]...))
-		at += n
+		out.Fields[i], values = values[:n:n], values[n:]
 	}
 	return out, true
 }

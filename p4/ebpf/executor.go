@@ -48,7 +48,7 @@ type Executor struct {
 	main   *ebpf.Program
 	slot   *ebpf.Map // program array that the stubs call through
 	tables map[string]*table
-	epochs *epochs
+	epochs epochs
 
 	tap     *tap
 	digest  *digestReader

@@ -34,7 +34,7 @@ func (x *Executor) makeMaps(g *gen) error {
 	o.state, err[0] = array("state", ebpf.PerCPUArray, align8(g.st.size), 1)
 	o.ports, err[1] = array("ports", ebpf.Array, portSize, numPorts)
 	o.stats, err[2] = array("port_stats", ebpf.PerCPUArray, statSize, numPorts)
-	o.prefix, err[3] = array("prefix", ebpf.Array, align8(max(g.st.prefix, 8)), 1)
+	o.prefix, err[3] = newMapped("prefix", align8(max(g.st.prefix, 8)), 1)
 	o.digests, err[4] = newMap(&ebpf.MapSpec{Name: "digests", Type: ebpf.RingBuf, MaxEntries: digestRing})
 	x.slot, err[5] = newMap(&ebpf.MapSpec{Name: "program", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	x.epochs, err[6] = newEpochs()
@@ -66,15 +66,16 @@ func (x *Executor) makeMaps(g *gen) error {
 
 // maps are the kernel's maps, but for those of the tables.
 type maps struct {
-	state, ports, stats, prefix, digests *ebpf.Map
-	counters                             []*ebpf.Map // by Counter.Index; nil if direct
+	state, ports, stats, digests *ebpf.Map
+	prefix                       *mapped
+	counters                     []*ebpf.Map // by Counter.Index; nil if direct
 }
 
 // objects are the maps for the generator.
 func (x *Executor) objects() *objects {
 	m := &x.maps
 	o := &objects{
-		state: m.state, ports: m.ports, stats: m.stats, prefix: m.prefix, digests: m.digests, epochs: x.epochs.cells,
+		state: m.state, ports: m.ports, stats: m.stats, prefix: m.prefix.cells, digests: m.digests, epochs: x.epochs.cells,
 		tables: map[*v1model.Table]tableObjects{},
 	}
 	for _, c := range m.counters {
@@ -123,7 +124,7 @@ func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 func (x *Executor) closeMaps() error {
 	o := &x.maps
 	var errs []error
-	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.prefix, o.digests, x.slot}, o.counters...)
+	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot}, o.counters...)
 	for _, t := range x.tables {
 		all = append(all, t.maps.entries, t.maps.counters)
 	}
@@ -132,9 +133,7 @@ func (x *Executor) closeMaps() error {
 			errs = append(errs, m.Close())
 		}
 	}
-	if x.epochs != nil {
-		errs = append(errs, x.epochs.close())
-	}
+	errs = append(errs, o.prefix.close(), x.epochs.close())
 	if x.main != nil {
 		errs = append(errs, x.main.Close())
 	}

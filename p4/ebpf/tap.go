@@ -160,9 +160,15 @@ func (x *Executor) PacketOut(frame []byte) error {
 // setPrefix tells the program what is before the Ethernet header of the next
 // frame from the CPU port, right-aligned.
 func (x *Executor) setPrefix(b []byte) error {
-	v := make([]byte, align8(x.prefix))
-	copy(v[len(v)-len(b):], b)
-	return x.maps.prefix.Put(uint32(0), v)
+	p, n := x.maps.prefix, align8(x.prefix)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mem == nil {
+		return os.ErrClosed
+	}
+	clear(p.mem[:n])
+	copy(p.mem[n-len(b):n], b)
+	return nil
 }
 
 // description is a port's description in the kernel (gen.findPort).

@@ -2,6 +2,7 @@ package p4rt
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"testing"
 
@@ -99,6 +100,30 @@ func BenchmarkPacketIn(b *testing.B) {
 		if _, err := stream.Recv(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A digest of every packet, gathered as the Gatekeeper has it.
+func BenchmarkDigest(b *testing.B) {
+	client, stream, f := benchStream(b)
+	config := entity(b, `digest_entry { digest_id: 0x17000001 config { max_timeout_ns: 1000000 max_list_size: 256 } }`)
+	_, err := client.Write(context.Background(), &p4v1.WriteRequest{
+		DeviceId: device, ElectionId: id128(1), Updates: []*p4v1.Update{{Type: p4v1.Update_INSERT, Entity: config}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	go func() {
+		for {
+			if _, err := stream.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	b.ReportAllocs()
+	for n := uint64(0); b.Loop(); n++ {
+		mac := binary.BigEndian.AppendUint64(nil, n)[2:]
+		f.sink.Digest(datapath.Digest{Name: "learn_t", Fields: [][]byte{mac, {1, 5}}})
 	}
 }
 

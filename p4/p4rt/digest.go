@@ -189,7 +189,8 @@ func (c *digestChannel) stopTimer() {
 
 // sampleKey is equal for equal samples only: each field with its length.
 func sampleKey(fields [][]byte) string {
-	var b []byte
+	var room [128]byte
+	b := room[:0]
 	for _, f := range fields {
 		b = binary.AppendUvarint(b, uint64(len(f)))
 		b = append(b, f...)

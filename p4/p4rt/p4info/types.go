@@ -59,7 +59,12 @@ func (t *Type) build(leaves [][]byte) (d *p4v1.P4Data, rest [][]byte) {
 	switch t.form {
 	case structure, tuple:
 		s := &p4v1.P4StructLike{Members: make([]*p4v1.P4Data, len(t.members))}
+		numbers := make([]number, len(t.members)) // what nearly all members are
 		for i, m := range t.members {
+			if m.form == bitstring {
+				s.Members[i], leaves = numbers[i].data(leaves[0]), leaves[1:]
+				continue
+			}
 			s.Members[i], leaves = m.build(leaves)
 		}
 		if t.form == structure {
@@ -71,7 +76,26 @@ func (t *Type) build(leaves [][]byte) (d *p4v1.P4Data, rest [][]byte) {
 	}
 }
 
+// number is the messages of an unsigned number.
+type number struct {
+	msg  p4v1.P4Data
+	kind p4v1.P4Data_Bitstring
+}
+
+// data makes the message for a value, big-endian.
+func (n *number) data(b []byte) *p4v1.P4Data {
+	if len(b) == 0 {
+		b = []byte{0}
+	}
+	n.kind.Bitstring = Canonical(b)
+	n.msg.Data = &n.kind
+	return &n.msg
+}
+
 func (t *Type) leaf(b []byte) *p4v1.P4Data {
+	if t.form == bitstring {
+		return new(number).data(b)
+	}
 	if len(b) == 0 {
 		b = []byte{0}
 	}
@@ -80,10 +104,8 @@ func (t *Type) leaf(b []byte) *p4v1.P4Data {
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Bool{Bool: !allZero(b)}}
 	case enumValue:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_EnumValue{EnumValue: Canonical(b)}}
-	case signed:
-		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: narrowSigned(b, t.width)}}
 	default:
-		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: Canonical(b)}}
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: narrowSigned(b, t.width)}}
 	}
 }
 
