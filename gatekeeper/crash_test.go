@@ -311,6 +311,33 @@ func (l *life) end(arm func()) {
 	}
 }
 
+// TestCrash_AfterTheCaller crashes the Gatekeeper before each message in the end of a
+// call whose caller has died: what that had lent goes with the lease, whenever that is.
+func TestCrash_AfterTheCaller(t *testing.T) {
+	crashedAnywhere(t, (*life).outlive)
+}
+
+// outlive lets node b finish a call of node a, which is gone.
+func (l *life) outlive(arm func()) {
+	l.m1.alloc(l.a, 1, 1)
+	p := l.m1.alloc(l.a, 1, 2)
+	own := l.m1.alloc(l.b, 1, 3) // so b's commit needs the memory blade's word
+	l.a.call("Arrays", l.a.exact("Arrays", "add", p))
+	call := l.b.message1()
+	l.a.leave()
+	arm()
+	l.until("reply", func() bool {
+		l.b.exactReply(l.a, &call)
+		return slices.ContainsFunc(l.b.messages(), func(got rpc.Message) bool { return got.Type == rpc.Ack && got.Flags&rpc.FlagDone != 0 })
+	})
+	l.fuse.disarm()
+	l.restart()
+	l.m1.converse()
+	if s := l.snapshot(); len(s.Regions) != 1 || l.b.may(l.m1, own) != "read+write" {
+		l.t.Errorf("left: %+v", s.Regions)
+	}
+}
+
 // TestCrash_HandingOver crashes the Gatekeeper before each message in the life of a
 // one-way that hands a region over: it arrives once, with the region.
 func TestCrash_HandingOver(t *testing.T) {
