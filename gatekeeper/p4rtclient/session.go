@@ -188,6 +188,7 @@ func (s *Session) receive(packet func(PacketIn), digest func(Digest)) {
 		if err != nil {
 			if s.tells && refused(err) {
 				s.client.distrust.Store(true)
+				s.client.log.Warn("the switch has refused what it was told on the stream; from now on it is asked", "error", err)
 			}
 			s.end(fmt.Errorf("receive: %w", err))
 			return
