@@ -193,9 +193,10 @@ func (c *controller) keepRegion(r packet.Region) {
 	if e := c.heldBy(r); !e.IsZero() {
 		data = append(data, e[:]...)
 	}
+	f := c.frees[r.Base]
 	c.put(log.Record{
-		Kind: log.KindRegion, ID: id, Caller: log.Node{Address: v.Controller}, Callee: log.Node{Address: v.Owner},
-		Order: c.frees[r.Base].request, Parent: c.frees[r.Base].execution, Data: data,
+		Kind: log.KindRegion, ID: id, Caller: log.Node{Address: v.Controller, Incarnation: f.incarnation}, Callee: log.Node{Address: v.Owner},
+		Order: f.request, Parent: f.execution, Data: data,
 	})
 }
 

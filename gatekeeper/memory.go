@@ -10,11 +10,18 @@ import (
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
-// freeing is a request to free a region that is out: who asks, on behalf of which
-// execution, none for a plain client.
+// freeing is a request to free a region that is out: which one, of which incarnation
+// of the region's controller (the next one counts its requests anew), and on behalf of
+// which execution, none for a plain client.
 type freeing struct {
-	request   uint64
-	execution rpc.ID
+	request     uint64
+	incarnation uint32
+	execution   rpc.ID
+}
+
+// answered reports whether an answer is to this very request.
+func (f freeing) answered(m *packet.Header) bool {
+	return f.request == m.Request && f.incarnation == m.Incarnation
 }
 
 // heldMemoryReply takes the answer to an allocation or a free.
@@ -149,7 +156,7 @@ func (c *controller) heldFree(h *held) {
 				c.submit(lease.Freed{Region: r.Region}, nil) // it failed while it waited
 			}
 		default:
-			c.frees[p] = freeing{m.Request, rpc.ID(m.Execution)}
+			c.frees[p] = freeing{m.Request, m.Incarnation, rpc.ID(m.Execution)}
 			c.granted.note(grantedFree{n.address, p, m.Request})
 			if r, ok := c.leases.Find(p); ok {
 				c.keepRegion(r.Region)
@@ -164,7 +171,7 @@ func (c *controller) heldFree(h *held) {
 func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 	r, ok := c.leases.Find(p.Bare())
 	gone := m.Status == fault.OK || m.Status == fault.NotFound
-	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst || c.frees[p.Bare()].request != m.Request {
+	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst || !c.frees[p.Bare()].answered(m) {
 		c.release(h, 0)
 		return
 	}

@@ -111,7 +111,7 @@ func TestFree_FailedAtTheBlade(t *testing.T) {
 		p := s.m1.alloc(s.a, 1, 1)
 		s.a.memory(packet.OpFree, p)
 		s.m1.take()
-		h := packet.Header{Kind: packet.Reply, Status: fault.Internal, Request: s.a.request}
+		h := packet.Header{Kind: packet.Reply, Status: fault.Internal, Request: s.a.request, Incarnation: s.a.incarnation}
 		s.m1.send(p.With(packet.OpFree, 0).Addr(), s.a.address, rackaddr.PortDSM, h.Append(nil))
 		if got := s.a.memoryAnswers(); len(got) != 1 || got[0].Status != fault.Internal {
 			t.Errorf("answered with %+v", got)
@@ -120,6 +120,33 @@ func TestFree_FailedAtTheBlade(t *testing.T) {
 			t.Errorf("a may %s", got)
 		}
 	})
+}
+
+// The next incarnation of a node counts its requests anew, so an answer to the one
+// before may have the same number.
+func TestFree_AnsweredToAnotherIncarnation(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		inLogged(t, func(s *small) {
+			p := s.m1.alloc(s.a, 1, 1)
+			s.a.memory(packet.OpFree, p)
+			s.m1.take()
+			if restart {
+				s.restart()
+			}
+			h := packet.Header{Kind: packet.Reply, Status: fault.Stale, Request: s.a.request, Incarnation: s.a.incarnation - 1}
+			from := p.With(packet.OpFree, 0).Addr()
+			s.m1.send(from, s.a.address, rackaddr.PortDSM, h.Append(nil))
+			s.a.take()
+			if got := s.a.may(s.m1, p); got != "nothing" {
+				t.Errorf("restart %t: while it is being freed: a may %s", restart, got)
+			}
+			h.Status, h.Incarnation = fault.OK, s.a.incarnation
+			s.m1.send(from, s.a.address, rackaddr.PortDSM, h.Append(nil))
+			if n := len(s.snapshot().Regions); n != 0 {
+				t.Errorf("restart %t: %d regions are left", restart, n)
+			}
+		})
+	}
 }
 
 func TestMemory_NoSuchMachine(t *testing.T) {

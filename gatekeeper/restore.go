@@ -257,7 +257,7 @@ func (c *controller) restoreRegion(r *log.Record) error {
 		c.holdings.hold(region, rpc.ID(r.Data[2:]))
 	}
 	if v.Freeing && r.Order != 0 {
-		c.frees[region.Base] = freeing{r.Order, r.Parent}
+		c.frees[region.Base] = freeing{r.Order, r.Caller.Incarnation, r.Parent}
 	}
 	if v.Freeing && !r.Parent.IsZero() {
 		c.deferFree(r.Parent, region) // at the latest: it was answered, or is rolled back
