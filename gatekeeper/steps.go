@@ -51,7 +51,9 @@ func (c *controller) settled(s lease.Step, err error) {
 	case lease.Oneway:
 		c.keepChanged(s) // with the call
 	case lease.Ended:
-		c.callEnded(e.ID)
+		if s.Outcome == lease.Done {
+			c.callEnded(e.ID)
+		}
 	case lease.Lost:
 		delete(c.frees, e.Region.Base)
 	}

@@ -29,6 +29,7 @@ const (
 	kindWithdrawn
 	kindFree
 	kindFreed
+	kindEnded
 )
 
 // Alloc says that a memory blade has allocated a region for a node.
@@ -102,7 +103,7 @@ func (e Oneway) key() key    { return key{kind: kindOneway, call: e.ID} }
 func (e Withdrawn) key() key { return key{kind: kindWithdrawn, call: e.ID} }
 func (e Free) key() key      { return key{kind: kindFree, region: packet.Region{Base: e.Pointer}} }
 func (e Freed) key() key     { return key{kind: kindFreed, region: e.Region} }
+func (e Ended) key() key     { return key{kind: kindEnded, call: e.ID} }
 
-func (Ended) key() key    { return key{} }
 func (Orphaned) key() key { return key{} }
 func (Lost) key() key     { return key{} }

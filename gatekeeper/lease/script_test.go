@@ -22,6 +22,7 @@ import (
 //	oneway c A B p…; withdrawn c A B p…
 //	free A p; freed r [failed]
 //	gone A; lost M               a node, a memory machine is gone
+//	cut c                        a call's callee has failed
 //	done [all]                   the switch has applied the oldest rules, or all
 //	rules; regions; pending
 //
@@ -53,6 +54,8 @@ func (s *script) command(out io.Writer, f []string) error {
 		return s.show(f[0])
 	case "gone":
 		s.print(s.m.RemoveNode(nodeOf(f[1])), later)
+	case "cut":
+		s.print(s.m.Cut(callOf(f[1])), later)
 	case "lost":
 		n, err := strconv.Atoi(f[1])
 		s.print(s.m.RemoveMachine(rackaddr.DefaultDSMPrefix, uint8(n)), later)
