@@ -5,29 +5,35 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/bifrost-rack/bifrost/internal/rawsys"
 )
 
-// Conn makes the reads of a connection spin, if it is the kernel's.
+// Conn makes the reads of a connection spin, if it is the kernel's. Neither reads nor
+// writes tell Go's scheduler (package rawsys).
 func Conn(c net.Conn) net.Conn {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
 		return c
 	}
-	r, err := NewReader(sc)
+	rw, err := NewReadWriter(sc)
 	if err != nil {
 		return c
 	}
-	return &conn{c, r}
+	return &conn{c, rw}
 }
 
 // conn is a connection whose reads spin.
 type conn struct {
 	net.Conn
-	r *Reader
+	rw *ReadWriter
 }
 
 // Read implements net.Conn.
-func (c *conn) Read(b []byte) (int, error) { return c.r.Read(b) }
+func (c *conn) Read(b []byte) (int, error) { return c.rw.Read(b) }
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) { return c.rw.Write(b) }
 
 // Listener makes the reads of all connections spin that a listener accepts.
 func Listener(l net.Listener) net.Listener { return listener{l} }
@@ -43,45 +49,65 @@ func (l listener) Accept() (net.Conn, error) {
 	return Conn(c), nil
 }
 
-// Reader reads from a file or connection of the kernel, and spins.
-type Reader struct {
+// ReadWriter reads from a file or connection of the kernel, and spins, and writes to it.
+type ReadWriter struct {
 	raw     syscall.RawConn
 	spinner Spinner
 }
 
-// NewReader returns a reader from c.
-func NewReader(c syscall.Conn) (*Reader, error) {
+// NewReadWriter returns a reader from and writer to c, which does not block.
+func NewReadWriter(c syscall.Conn) (*ReadWriter, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{raw: raw}, nil
+	return &ReadWriter{raw: raw}, nil
 }
 
 // Read implements io.Reader.
-func (r *Reader) Read(b []byte) (n int, err error) {
+func (r *ReadWriter) Read(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	var fd int
+	var errno syscall.Errno
+	var fd uintptr
 	try := func() bool {
-		for {
-			if n, err = syscall.Read(fd, b); err != syscall.EINTR {
-				return err != syscall.EAGAIN
-			}
-		}
+		n, errno = rawsys.Read(fd, b)
+		return errno != syscall.EAGAIN
 	}
 	if waited := r.raw.Read(func(f uintptr) bool {
-		fd = int(f)
+		fd = f
 		return try() || r.spinner.Spin(try)
 	}); waited != nil {
 		return 0, waited
 	}
 	switch {
-	case err != nil:
-		return 0, os.NewSyscallError("read", err)
+	case errno != 0:
+		return 0, os.NewSyscallError("read", errno)
 	case n == 0:
 		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// Write implements io.Writer.
+func (r *ReadWriter) Write(b []byte) (n int, err error) {
+	var errno syscall.Errno
+	waited := r.raw.Write(func(fd uintptr) bool {
+		for n < len(b) {
+			var k int
+			if k, errno = rawsys.Write(fd, b[n:]); errno != 0 {
+				return errno != syscall.EAGAIN
+			}
+			n += k
+		}
+		return true
+	})
+	switch {
+	case waited != nil:
+		return n, waited
+	case errno != 0:
+		return n, os.NewSyscallError("write", errno)
 	}
 	return n, nil
 }

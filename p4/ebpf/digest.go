@@ -7,11 +7,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 )
 
 // restTime is how long the reader of digests rests when it has read them all. The
@@ -24,6 +27,8 @@ const restTime = 500 * time.Microsecond
 type digestReader struct {
 	x     *Executor
 	r     *ringbuf.Reader
+	f     *os.File        // the ring, for Go's poller: r would wait on a thread of its own
+	raw   syscall.RawConn // f's
 	timer *time.Timer
 	hurry chan struct{} // capacity 1: somebody waits for a digest
 	quit  chan struct{} // closed to end
@@ -36,37 +41,94 @@ type digestReader struct {
 }
 
 func newDigestReader(x *Executor) (*digestReader, error) {
-	r, err := ringbuf.NewReader(x.maps.digests)
-	if err != nil {
-		return nil, fmt.Errorf("ebpf: digests: %w", err)
-	}
 	d := &digestReader{
-		x: x, r: r, timer: time.NewTimer(restTime),
+		x: x, timer: time.NewTimer(restTime),
 		hurry: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	d.more.L = &d.mu
+	if err := d.open(x.maps.digests.FD()); err != nil {
+		return nil, errors.Join(fmt.Errorf("ebpf: digests: %w", err), d.shut())
+	}
 	go d.run()
 	return d, nil
 }
 
+func (d *digestReader) open(fd int) error {
+	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // so that Go polls it
+		return errors.Join(err, unix.Close(fd))
+	}
+	d.f = os.NewFile(uintptr(fd), "digests")
+	if d.raw, err = d.f.SyscallConn(); err != nil {
+		return err
+	}
+	if d.r, err = ringbuf.NewReader(d.x.maps.digests); err != nil {
+		return err
+	}
+	d.r.SetDeadline(time.Unix(0, 1)) // it never waits
+	return nil
+}
+
 func (d *digestReader) close() error {
 	close(d.quit)
-	err := d.r.Close()
+	err := d.f.Close()
 	<-d.done
+	d.f = nil
+	return errors.Join(err, d.shut())
+}
+
+// shut closes what is open.
+func (d *digestReader) shut() (err error) {
+	d.timer.Stop()
+	if d.f != nil {
+		err = d.f.Close()
+	}
+	if d.r != nil {
+		err = errors.Join(err, d.r.Close())
+	}
 	return err
 }
 
 func (d *digestReader) run() {
 	defer close(d.done)
+	err := d.serve()
+	select {
+	case <-d.quit:
+	default:
+		d.x.log.Error("reading digests fails", "error", err)
+	}
+	d.mu.Lock()
+	d.end = true
+	d.more.Broadcast()
+	d.mu.Unlock()
+}
+
+// serve delivers digests until the ring is closed.
+func (d *digestReader) serve() error {
+	some := func(uintptr) bool { return d.r.AvailableBytes() > 0 }
+	for {
+		if err := d.raw.Read(some); err != nil { // waits for them
+			return err
+		}
+		if err := d.drain(); err != nil {
+			return err
+		}
+		d.rest()
+	}
+}
+
+// drain delivers what there is.
+func (d *digestReader) drain() error {
 	var rec ringbuf.Record
 	for {
-		err := d.r.ReadInto(&rec)
-		if errors.Is(err, ringbuf.ErrClosed) {
-			break
-		}
-		if err != nil {
-			d.x.log.Error("reading digests fails", "error", err)
-			break
+		switch err := d.r.ReadInto(&rec); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			return err
 		}
 		if sample, ok := d.decode(rec.RawSample); ok {
 			d.x.sink.Digest(sample)
@@ -76,14 +138,9 @@ func (d *digestReader) run() {
 		d.more.Broadcast()
 		d.mu.Unlock()
 		if rec.Remaining == 0 {
-			d.rest()
+			return nil
 		}
 	}
-	d.timer.Stop()
-	d.mu.Lock()
-	d.end = true
-	d.more.Broadcast()
-	d.mu.Unlock()
 }
 
 // rest lets digests gather for a moment, unless somebody waits for one.

@@ -141,7 +141,7 @@ func (t *table) write(op datapath.Op, key []byte, call *v1model.ActionCall) erro
 			return err
 		}
 	}
-	if err := t.maps.entries.Put(key, t.value(call, cell, true)); err != nil {
+	if err := putElement(t.maps.entries, key, t.value(call, cell, true)); err != nil {
 		if !found {
 			t.free = append(t.free, cell)
 		}
@@ -155,7 +155,7 @@ func (t *table) write(op datapath.Op, key []byte, call *v1model.ActionCall) erro
 }
 
 func (t *table) remove(key []byte, cell uint32) error {
-	if err := t.maps.entries.Delete(key); err != nil {
+	if err := deleteElement(t.maps.entries, key); err != nil {
 		return err
 	}
 	delete(t.entries, string(key))

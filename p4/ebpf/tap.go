@@ -38,7 +38,7 @@ const maxFrame = 1<<16 + 256
 type tap struct {
 	x    *Executor
 	f    *os.File
-	r    *spin.Reader
+	rw   *spin.ReadWriter
 	port *port
 	out  sync.Mutex // one PacketOut at a time: its prefix lies in a map
 
@@ -53,7 +53,7 @@ func newTap(x *Executor) (*tap, error) {
 		return nil, fmt.Errorf("ebpf: TAP device: %w", err)
 	}
 	t := &tap{x: x, f: f, done: make(chan struct{})}
-	if t.r, err = spin.NewReader(f); err == nil {
+	if t.rw, err = spin.NewReadWriter(f); err == nil {
 		err = t.configure(name)
 	}
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *tap) read() {
 	defer close(t.done)
 	buf := make([]byte, maxFrame)
 	for {
-		n, err := t.r.Read(buf)
+		n, err := t.rw.Read(buf)
 		if err != nil {
 			if !t.closing.Load() {
 				t.x.log.Error("reading from the CPU port fails", "error", err)
@@ -151,7 +151,7 @@ func (x *Executor) PacketOut(frame []byte) error {
 			return err
 		}
 	}
-	if _, err := t.f.Write(frame[x.prefix:]); err != nil {
+	if _, err := t.rw.Write(frame[x.prefix:]); err != nil {
 		return fmt.Errorf("packet out: %w", err)
 	}
 	return nil
