@@ -45,10 +45,25 @@ type controlMessage struct {
 	_      [controlSize - unix.SizeofCmsghdr - unix.SizeofInet6Pktinfo]byte
 }
 
+// calls are the system calls of one direction: for one message, and for several.
+type calls struct{ one, several uintptr }
+
+var (
+	receive  = calls{unix.SYS_RECVMSG, unix.SYS_RECVMMSG}
+	transmit = calls{unix.SYS_SENDMSG, unix.SYS_SENDMMSG}
+)
+
 // do makes the system call for the first n messages and returns how many moved.
-func (b *batch) do(call, fd uintptr, n int) (int, syscall.Errno) {
+func (b *batch) do(c calls, fd uintptr, n int) (int, syscall.Errno) {
 	for {
-		r, _, errno := unix.Syscall6(call, fd, uintptr(unsafe.Pointer(&b.hdrs[0])), uintptr(n), 0, 0, 0)
+		var r uintptr
+		var errno syscall.Errno
+		if first := unsafe.Pointer(&b.hdrs[0]); n == 1 {
+			r, _, errno = unix.Syscall(c.one, fd, uintptr(first), 0)
+			b.hdrs[0].len, r = uint32(r), 1
+		} else {
+			r, _, errno = unix.Syscall6(c.several, fd, uintptr(first), uintptr(n), 0, 0, 0)
+		}
 		if errno == unix.EINTR {
 			continue
 		}
@@ -64,9 +79,12 @@ func (b *batch) release(n int) {
 	clear(b.iovs[:n])
 }
 
-// toRead prepares message i to be received into.
-func (b *batch) toRead(i int, m *netio.Message) {
+// toRead prepares message i to be received into, with where it was sent to if asked.
+func (b *batch) toRead(i int, m *netio.Message, whereTo bool) {
 	h := b.prepare(i, m)
+	if !whereTo {
+		return
+	}
 	b.controls[i] = controlMessage{}
 	h.Control = (*byte)(unsafe.Pointer(&b.controls[i]))
 	h.SetControllen(controlSize)

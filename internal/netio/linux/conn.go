@@ -51,24 +51,24 @@ func newConn(udp *net.UDPConn, mtu int) (*conn, error) {
 	at := udp.LocalAddr().(*net.UDPAddr).AddrPort()
 	c := &conn{udp: udp, raw: raw, local: at, most: min(mtu-netio.Overhead, netio.MaxDatagram)}
 	var fd uintptr
-	first := func() bool { return c.in.tryFirst(unix.SYS_RECVMMSG, fd) }
+	first := func() bool { return c.in.tryFirst(receive, fd) }
 	c.tryRead = func(f uintptr) bool {
 		fd = f
-		return c.in.try(unix.SYS_RECVMMSG, fd) || c.spinner.Spin(first)
+		return c.in.try(receive, fd) || c.spinner.Spin(first)
 	}
-	c.tryWrite = func(fd uintptr) bool { return c.out.try(unix.SYS_SENDMMSG, fd) }
+	c.tryWrite = func(fd uintptr) bool { return c.out.try(transmit, fd) }
 	return c, nil
 }
 
 // try makes one system call; false says that it would block.
-func (t *transfer) try(call, fd uintptr) bool {
+func (t *transfer) try(call calls, fd uintptr) bool {
 	t.n, t.errno = t.batch.do(call, fd, t.n)
 	return t.errno != unix.EAGAIN
 }
 
 // tryFirst is try for the first message alone, which the kernel then returns without
 // looking for another.
-func (t *transfer) tryFirst(call, fd uintptr) bool {
+func (t *transfer) tryFirst(call calls, fd uintptr) bool {
 	n, errno := t.batch.do(call, fd, 1)
 	if errno == unix.EAGAIN {
 		return false
@@ -102,7 +102,7 @@ func (c *conn) ReadBatch(ms []netio.Message) (int, error) {
 	ms = ms[:min(len(ms), batchSize)]
 	for {
 		for i := range ms {
-			c.in.batch.toRead(i, &ms[i])
+			c.in.batch.toRead(i, &ms[i], c.local.Addr().IsUnspecified())
 		}
 		c.in.n = len(ms)
 		if err := c.run(c.raw.Read, c.tryRead, &c.in); err != nil {

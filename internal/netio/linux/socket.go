@@ -26,7 +26,7 @@ func Listen(local netip.AddrPort, mtu int) (netio.Conn, error) {
 	if !local.Addr().Is6() {
 		return nil, fmt.Errorf("listen on %s: not an IPv6 address: %w", local, unix.EINVAL)
 	}
-	lc := net.ListenConfig{Control: control}
+	lc := net.ListenConfig{Control: controller(local.Addr().IsUnspecified())}
 	pc, err := lc.ListenPacket(context.Background(), "udp6", local.String())
 	if err != nil {
 		return nil, err // says what and where
@@ -38,25 +38,30 @@ func Listen(local netip.AddrPort, mtu int) (netio.Conn, error) {
 	return c, nil
 }
 
-// control sets a socket's options before it is bound.
-func control(_, _ string, raw syscall.RawConn) error {
-	var failed error
-	err := raw.Control(func(fd uintptr) { failed = setOptions(int(fd)) })
-	if err != nil {
-		return err
+// controller sets a socket's options before it is bound: to one address, or to any.
+func controller(anyAddress bool) func(_, _ string, raw syscall.RawConn) error {
+	return func(_, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) { failed = setOptions(int(fd), anyAddress) })
+		if err != nil {
+			return err
+		}
+		return failed
 	}
-	return failed
 }
 
-func setOptions(fd int) error {
+func setOptions(fd int, anyAddress bool) error {
 	options := []struct {
 		level, name int
 		what        string
 	}{
 		{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, "IPV6_V6ONLY"},
-		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, "IPV6_RECVPKTINFO"}, // where a datagram was sent to
 		{unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, "IPV6_FREEBIND"},       // any source: the switch decides what it may say
 		{unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, "IPV6_DONTFRAG"},       // a packet too large is an error
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, "IPV6_RECVPKTINFO"}, // where a datagram was sent to
+	}
+	if !anyAddress {
+		options = options[:len(options)-1] // to the address that it is bound to
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, 1); err != nil {
