@@ -77,25 +77,39 @@ func (c *Callee) decide(s *session, seq uint64, id packet.ID) Arrival {
 }
 
 // raise moves a session's floor up and forgets what it passes. The calls passed
-// that are still running are left in c.abandoned.
+// that are still running are left in c.abandoned, the oldest first.
 func (c *Callee) raise(s *session, floor uint64) {
 	c.abandoned = c.abandoned[:0]
 	if floor <= s.floor {
 		return
 	}
+	from := s.floor
 	s.floor = floor
-	for seq, e := range s.calls {
-		if seq >= floor {
-			continue
+	if floor-from <= uint64(len(s.calls)) { // as for a caller that makes one call after the other
+		for seq := from; seq < floor; seq++ {
+			c.pass(s, s.calls[seq])
 		}
-		delete(s.calls, seq)
-		c.dropReply(e)
-		e.gone = true
-		if e.running {
-			c.abandoned = append(c.abandoned, e)
+		return
+	}
+	for seq, e := range s.calls {
+		if seq < floor {
+			c.pass(s, e)
 		}
 	}
 	slices.SortFunc(c.abandoned, func(a, b *Entry) int { return cmp.Compare(a.ID.Sequence(), b.ID.Sequence()) })
+}
+
+// pass forgets a call that its session's floor has passed; nil is none.
+func (c *Callee) pass(s *session, e *Entry) {
+	if e == nil {
+		return
+	}
+	delete(s.calls, e.ID.Sequence())
+	c.dropReply(e)
+	e.gone = true
+	if e.running {
+		c.abandoned = append(c.abandoned, e)
+	}
 }
 
 // forgetOld forgets sessions, and finished calls with hash ids, of which nothing
