@@ -42,10 +42,11 @@ func (m *metrics) count(op packet.Op, a *store.Answer) {
 		m.failed[op].Add(1)
 		return
 	}
-	m.done[op].Add(1)
+	requests := 1 + uint64(a.Header.More)
+	m.done[op].Add(requests)
 	switch op {
 	case packet.OpRead:
-		m.bytesRead.Add(a.Header.Length)
+		m.bytesRead.Add(requests * a.Header.Length)
 	case packet.OpWrite:
 		m.bytesWritten.Add(a.Header.Length)
 	}

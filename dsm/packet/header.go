@@ -39,11 +39,18 @@ const (
 	FlagDeferred uint8 = 1 << 2
 )
 
+// MaxMore is how many requests one packet stands for at most, beside its own; see
+// Header.More.
+const MaxMore = 15
+
+// moreShift is where Header.More stands in the byte of the flags.
+const moreShift = 4
+
 // Layout is the header's definition; the P4 program and the docs follow it.
 var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "1"},
-	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle); bit 1: recall (alloc); bit 2: deferred (reply to free or settle)"},
+	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle); bit 1: recall (alloc); bit 2: deferred (reply to free or settle); bits 4 to 7: how many more requests this is (read), answers (write) or refuses (read)"},
 	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
 	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
 	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1"},
@@ -57,7 +64,12 @@ var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 
 // Header is what stands between the UDP header and the data.
 type Header struct {
-	Flags       uint8
+	Flags uint8 // 3 bits
+	// More is how many other requests the packet stands for: those with the next ids,
+	// at the next addresses, of the same length. A read asks for as many datagrams; it
+	// is answered with one each, but refused whole, as it lies in one region. A write's
+	// reply acknowledges as many.
+	More        uint8
 	Kind        Kind
 	Status      fault.Code
 	Request     uint64
@@ -75,7 +87,7 @@ const denial = uint16(Nack)<<8 | uint16(fault.PermissionDenied)
 // Append appends the header's wire form to b.
 func (h *Header) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, Magic)
-	b = append(b, Version, h.Flags, byte(h.Kind), byte(h.Status))
+	b = append(b, Version, h.Flags|h.More<<moreShift, byte(h.Kind), byte(h.Status))
 	b = binary.BigEndian.AppendUint16(b, denial)
 	b = binary.BigEndian.AppendUint64(b, h.Request)
 	b = binary.BigEndian.AppendUint64(b, h.Floor)
@@ -100,7 +112,7 @@ func Parse(b []byte) (h Header, data []byte, err error) {
 		return h, nil, wirefmt.Errorf("memory header: version %d, want %d", b[2], Version)
 	}
 	h = Header{
-		Flags: b[3], Kind: Kind(b[4]), Status: fault.Code(b[5]),
+		Flags: b[3] & (1<<moreShift - 1), More: b[3] >> moreShift, Kind: Kind(b[4]), Status: fault.Code(b[5]),
 		Request: binary.BigEndian.Uint64(b[8:]), Floor: binary.BigEndian.Uint64(b[16:]),
 		Execution: [16]byte(b[24:40]), Branch: binary.BigEndian.Uint64(b[40:]),
 		Index: binary.BigEndian.Uint32(b[48:]), Incarnation: binary.BigEndian.Uint32(b[52:]),

@@ -17,12 +17,12 @@ func TestLayoutMatchesCodec(t *testing.T) {
 		t.Fatalf("layout has %d bytes, HeaderSize is %d", Layout.Size(), HeaderSize)
 	}
 	h := Header{
-		Flags: 1, Kind: Request, Request: 0x0102030405060708, Floor: 0x0001020304050607,
+		Flags: 1, More: 10, Kind: Request, Request: 0x0102030405060708, Floor: 0x0001020304050607,
 		Execution: [16]byte{1, 15: 16}, Branch: 0x1112131415161718, Index: 0x21222324,
 		Incarnation: 0x31323334, Length: 0x4142434445464748,
 	}
 	want := map[string][]byte{
-		"magic": {0xB1, 0xFD}, "version": {1}, "flags": {1}, "verdict": {1, 0}, "denial": {3, 1},
+		"magic": {0xB1, 0xFD}, "version": {1}, "flags": {0xA1}, "verdict": {1, 0}, "denial": {3, 1},
 		"request": {1, 2, 3, 4, 5, 6, 7, 8}, "floor": {0, 1, 2, 3, 4, 5, 6, 7},
 		"execution": h.Execution[:], "branch": {0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18},
 		"index": {0x21, 0x22, 0x23, 0x24}, "incarnation": {0x31, 0x32, 0x33, 0x34},

@@ -15,9 +15,22 @@ func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Hea
 		e.Stats.Stray++
 		return
 	}
+	if h.More > 0 {
+		e.receiveMany(now, p, from, h)
+	} else {
+		e.receiveOne(now, p, from, h, data)
+	}
+	e.pumpAll(now, p)
+}
+
+// receiveOne takes in an answer to one request.
+func (e *Endpoint) receiveOne(now time.Duration, p *peer, from packet.Pointer, h *packet.Header, data []byte) {
 	r := p.find(h.Request)
 	if r == nil || !r.answeredBy(from, h, data) {
 		e.Stats.Stray++
+		if r == nil && h.Request < p.next {
+			p.cc.twice()
+		}
 		return
 	}
 	if h.Kind == packet.Nack {
@@ -28,7 +41,6 @@ func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Hea
 		e.Stats.Answered++
 		e.answered(now, p, r, from, h, data)
 	}
-	e.pumpAll(now, p)
 }
 
 // answeredBy reports whether a datagram can be the answer to r.
@@ -95,7 +107,7 @@ func (e *Endpoint) measure(now time.Duration, p *peer, r *request) {
 		l.rtt.sample(now - r.sent)
 		l.answered = max(l.answered, r.number)
 	}
-	p.cc.answered(max(r.cost, overhead))
+	p.cc.answered(max(r.cost, overhead), r.number, r.sends == 1)
 	if o := l.oldest; o != r {
 		e.wake = min(e.wake, o.due())
 	}

@@ -7,18 +7,22 @@ import (
 )
 
 // pump turns queued transfers into requests while the windows have room. Each
-// transfer gets one request a turn, so that a small one does not wait for the
-// end of a large one.
+// transfer gets one request a turn, or one burst, so that a small one does not wait
+// for the end of a large one.
 func (e *Endpoint) pump(now time.Duration, p *peer) {
 	for p.queue.first != nil {
 		t := p.queue.first
 		if t.more() {
-			r := e.next(t)
-			if p.next-p.floor >= maxSpan || p.mustWait(r) || !e.fits(p, r) {
+			r, n := e.next(t), e.burst(p, t)
+			if p.next-p.floor+uint64(n) > maxSpan || p.mustWait(r) || !e.fits(p, r, n*r.cost) {
 				e.recycle(r)
 				return
 			}
 			e.issue(now, p, t, r)
+			for range n - 1 {
+				e.issue(now, p, t, e.next(t))
+				e.join()
+			}
 		}
 		p.queue.remove(t)
 		if t.more() {
@@ -48,13 +52,13 @@ func (e *Endpoint) next(t *Transfer) *request {
 	return r
 }
 
-// fits reports whether r may go out now. Something always may when nothing is
-// under way.
-func (e *Endpoint) fits(p *peer, r *request) bool {
-	if p.inflight > 0 && p.inflight+r.cost > p.cc.window {
+// fits reports whether r, and what goes out with it, may go out now: so many bytes.
+// Something always may when nothing is under way.
+func (e *Endpoint) fits(p *peer, r *request, cost int) bool {
+	if p.inflight > 0 && p.inflight+cost > p.cc.window {
 		return false
 	}
-	return r.op() != packet.OpRead || e.reads.admit(p, r.cost)
+	return r.op() != packet.OpRead || e.reads.admit(p, cost)
 }
 
 // issue sends r for the first time.

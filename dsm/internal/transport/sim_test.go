@@ -27,6 +27,9 @@ type sim struct {
 	denied  map[access]bool
 	// held is how long the Gatekeeper takes over an alloc or a free.
 	held time.Duration
+	// kept is an answer of a machine to keptFor that it may join with the next one.
+	kept    *store.Answer
+	keptFor int
 }
 
 // chances is what the network does to packets.
@@ -135,6 +138,9 @@ func (s *sim) send(d datagram) {
 
 // step lets the next thing happen; false if nothing ever will.
 func (s *sim) step() bool {
+	if len(s.flying) == 0 || s.rand.IntN(4) == 0 {
+		s.letGo()
+	}
 	at, who := transport.Never, (*simClient)(nil)
 	for _, c := range s.clients {
 		if w := c.endpoint.Wake(); w < at {
@@ -183,8 +189,30 @@ func (s *sim) arrive(d datagram) {
 		s.denied[access{d.client, d.addr.Offset(), packet.OpFree}] = true
 	}
 	if drop == store.NotDropped {
-		s.send(datagram{client: d.client, addr: a.From, reply: true, payload: append(a.Header.Append(nil), a.Data...)})
+		s.answer(d.client, &a)
 	}
+}
+
+// answer sends an answer, or keeps it for a moment.
+func (s *sim) answer(client int, a *store.Answer) {
+	if s.keptFor != client || s.kept == nil || !s.kept.Join(a) {
+		s.letGo()
+		s.kept, s.keptFor = a, client
+	}
+	if a.From.Op() != packet.OpWrite || s.rand.IntN(2) == 0 {
+		s.letGo()
+	}
+}
+
+// letGo sends the answer that is kept.
+func (s *sim) letGo() {
+	if s.kept == nil {
+		return
+	}
+	for a := range s.kept.Datagrams() {
+		s.send(datagram{client: s.keptFor, addr: a.From, reply: true, payload: append(a.Header.Append(nil), a.Data...)})
+	}
+	s.kept = nil
 }
 
 // denies says what the switch's access table does. The simulated regions are of

@@ -71,11 +71,12 @@ func (s *Store) read(r *Request) Answer {
 	if n > uint64(s.cfg.MaxData) {
 		return refuse(r, fault.BadRequest)
 	}
+	n *= 1 + uint64(r.Header.More)
 	reg, at, status := s.find(r.To, n)
 	if status != fault.OK {
 		return refuse(r, status)
 	}
-	a := answer(r, fault.OK, n)
+	a := answer(r, fault.OK, r.Header.Length)
 	a.Data = reg.view(at, n)
 	return a
 }

@@ -61,14 +61,6 @@ type Request struct {
 	Data   []byte
 }
 
-// Answer is the datagram that goes back to the request's source.
-type Answer struct {
-	From   packet.Pointer
-	Header packet.Header
-	// Data may alias a region: it is good until the next call of a method.
-	Data []byte
-}
-
 // Drop says why a request gets no answer.
 type Drop uint8
 
@@ -118,6 +110,9 @@ func (s *Store) Handle(r *Request) (Answer, Drop) {
 			return tooLate(r, Dead)
 		}
 		return s.replay(r, rec), NotDropped
+	}
+	if r.Header.More > 0 && r.To.Op() != packet.OpRead {
+		return refuse(r, fault.BadRequest), NotDropped
 	}
 	switch r.To.Op() {
 	case packet.OpRead:
@@ -173,13 +168,3 @@ func (s *Store) replay(r *Request, rec *record) Answer {
 	}
 	return a
 }
-
-// answer returns a reply to r from the address that r was sent to.
-func answer(r *Request, status fault.Code, length uint64) Answer {
-	a := Answer{From: r.To, Header: r.Header}
-	a.Header.Kind, a.Header.Flags = packet.Reply, 0
-	a.Header.Status, a.Header.Length = status, length
-	return a
-}
-
-func refuse(r *Request, status fault.Code) Answer { return answer(r, status, 0) }
