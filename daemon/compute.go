@@ -259,17 +259,20 @@ func (c *Compute) awaitRegistration(ctx context.Context) (registration, error) {
 	}
 }
 
-// registrationEnded asks whether the Gatekeeper knows the blade no more, and returns when the blade
-// has drawn its conclusions.
+// registrationEnded asks whether the Gatekeeper knows the blade no more, or has forgotten
+// it meanwhile, and returns when the blade has drawn its conclusions.
 func (c *Compute) registrationEnded(ctx context.Context, r registration) bool {
 	var reply control.HeartbeatReply
-	if err := c.reg.ask.Ask(ctx, control.KindHeartbeat, c.heartbeat(), &reply); err != nil || reply.Known {
-		return false
+	if err := c.reg.ask.Ask(ctx, control.KindHeartbeat, c.heartbeat(), &reply); err == nil && !reply.Known {
+		select {
+		case <-r.over: // the registrar's next heartbeat has told it
+		case <-ctx.Done():
+		}
 	}
 	select {
-	case <-r.over: // the registrar's next heartbeat has told it
+	case <-r.over:
 		return true
-	case <-ctx.Done():
+	default:
 		return false
 	}
 }

@@ -216,16 +216,19 @@ func TestJoinErrors(t *testing.T) {
 }
 
 // TestJoinOfForgottenBlade: a Gatekeeper that has forgotten a blade refuses its joins
-// until it says hello, which is no program's business. One that knows it means what it
-// says.
+// until it says hello, which is no program's business, whenever the blade hears of it. A
+// Gatekeeper that knows the blade means what it says.
 func TestJoinOfForgottenBlade(t *testing.T) {
 	inRack(t, wire.Impairment{Delay: time.Millisecond}, func(r *rack) {
-		c, registered, stop := r.compute(ComputeConfig{})
-		r.gk.set(func() { r.gk.reply.Known = false })
-		if _, err := c.Join(r.ctx, "n"); err != nil {
-			t.Error(err)
+		c, registered, stop := r.compute(ComputeConfig{Nodes: 1000})
+		for i := range 500 { // everywhere in the 100 ms between two heartbeats
+			pass(time.Duration(i) * 200 * time.Microsecond)
+			r.gk.set(func() { r.gk.reply.Known = false })
+			if _, err := c.Join(r.ctx, "n"); err != nil {
+				t.Error(err)
+			}
+			<-registered
 		}
-		<-registered
 		r.gk.set(func() { r.gk.refuse = fault.New(fault.Stale, "join", "not to run here") })
 		if _, err := c.Join(r.ctx, "n"); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("refused: %v", err)
