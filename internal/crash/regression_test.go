@@ -37,6 +37,9 @@ func TestRegressions(t *testing.T) {
 		// A call of policy none never came to its callee, its caller began anew, and nobody heard
 		// the answer to the Gatekeeper's question for it: its lease stayed.
 		{mixed, 303891, "good", "11-C:pause:2.079364248s,97+main0:kill"},
+		// The end of a call of policy none was told before its caller had its region's rules
+		// back: lease, testdata/08_cut.txt.
+		{mixed, 3073, slow, "23+C:kill"},
 	} {
 		t.Run(fmt.Sprintf("%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)
