@@ -231,7 +231,9 @@ func (x *Executor) Close() error {
 }
 
 // together calls functions at the same time: what they ask of the kernel makes it
-// wait for all CPUs, and it can wait for several at once.
+// wait for all CPUs, and it can wait for several at once. But not for ports: to
+// detach a program it waits, some 16 ms, with the lock of all interfaces held, and
+// does the same when a process ends without having detached anything.
 func together(fs []func() error) error {
 	errs := make([]error, len(fs))
 	var all sync.WaitGroup
