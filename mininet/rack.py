@@ -13,6 +13,7 @@ nodes.py. Needs Debian's mininet (2.3), hence /usr/bin/python3.
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -173,13 +174,34 @@ class Rack(Mininet):
     def __exit__(self, *_):
         self.stop()
 
+    def path(self):
+        """Returns the PATH of commands on blades: programs beside bifrost first."""
+        beside = [os.path.dirname(self.bifrost)] if self.bifrost else []
+        return os.pathsep.join([*beside, os.environ["PATH"]])
+
     def run_on(self, blade, command):
         """Runs a shell command on a blade, on this terminal; returns its exit
-        status. Programs beside bifrost are on its PATH."""
-        env = dict(os.environ)
-        if self.bifrost:
-            env["PATH"] = os.path.dirname(self.bifrost) + os.pathsep + env["PATH"]
+        status."""
+        env = dict(os.environ, PATH=self.path())
         return process.run(["sh", "-c", command], self[blade].popen, env)
+
+
+class RackCLI(CLI):
+    """Mininet's command line: `c1 ping s1`, `c1 arrays add --by reference`."""
+
+    def __init__(self, rack):
+        for blade in rack.hosts:
+            blade.cmd("export PATH=" + shlex.quote(rack.path()))
+        super().__init__(rack)
+
+    def default(self, line):
+        """Runs a command on the blade that it begins with. The names of others are
+        replaced by their addresses, which Mininet does for IPv4 only."""
+        blade, args, _ = self.parseline(line)
+        if args and blade in self.mn:
+            address = {h.name: h.address for h in self.mn.hosts}
+            line = " ".join([blade, *(address.get(a, a) for a in args.split(" "))])
+        super().default(line)
 
 
 def parse(args):
@@ -221,7 +243,7 @@ def main(args):
     if os.geteuid() != 0:
         print("rack.py: namespaces need root: run it with sudo", file=sys.stderr)
         return 1
-    setLogLevel("info" if options.verbose else "warning")
+    setLogLevel("info" if options.verbose else "output")  # the command line's results are "output"
     for sig in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, lambda number, _: sys.exit(128 + number))
     try:
@@ -274,7 +296,7 @@ def use(rack, options):
             more += ["--out", options.out]
         status = status or rack.experiment(options.experiment, more)
     if options.cli:
-        CLI(rack)
+        RackCLI(rack)
     if options.run is None and options.experiment is None and not options.cli:
         names = " ".join("%s=%s" % (h.name, h.address) for h in rack.hosts)
         print("the rack works:", names)

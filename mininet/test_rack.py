@@ -54,10 +54,10 @@ class RackTest(unittest.TestCase):
         self.pids.append(child.pid)
         return child
 
-    def rack(self, *args):
-        """Runs rack.py to its end."""
-        with self.popen(*args, stderr=subprocess.PIPE) as child:
-            out, err = child.communicate(timeout=TIMEOUT)
+    def rack(self, *args, typed=""):
+        """Runs rack.py to its end; typed is its input."""
+        with self.popen(*args, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            out, err = child.communicate(typed, timeout=TIMEOUT)
         return subprocess.CompletedProcess(args, child.returncode, out, err)
 
     def start(self, *args):
@@ -136,6 +136,18 @@ class RackTest(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("2 calls with 16384 bytes verified", done.stdout)
+        self.check_nothing_left()
+
+    def test_command_line(self):
+        """--cli runs commands on blades, by name, and shows what they print."""
+        done = self.rack(
+            "--bifrost", BIFROST, "--cli",
+            typed="c1 ping -c 1 s1\nc1 arrays ping --count 2\nhub ping c1\nexit\n",
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("1 packets transmitted, 1 received", done.stderr)  # where Mininet prints
+        self.assertIn("2 calls", done.stderr)
+        self.assertIn("Unknown command: hub", done.stderr)
         self.check_nothing_left()
 
     def test_experiment(self):
