@@ -1,32 +1,55 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module: those of wire formats for the time given
-# (default 10s), those of files, flags and programs for 1s. Two at a time; the
-# first failure stops it.
+# Runs every fuzz target of the module: those that read what comes from a network for
+# the time given (default 10s), those of files, flags and programs for 1s. As many
+# at a time as there are CPUs; the first failure stops it.
 set -eu
-export FUZZTIME=${1:-10s}
 cd "$(dirname "$0")/.."
+export FUZZTIME=${1:-10s} built
+built=$(mktemp -d)
+trap 'rm -rf "$built"' EXIT
 
-# one PACKAGE TARGET: go test's fuzzing may end with "context deadline exceeded"
+# howlong PACKAGE TARGET: of those that read packets, datagrams, requests or streams, the
+# time that was asked for.
+howlong() {
+  case "$1 $2" in
+    "./rpc FuzzReference" | "./p4/softswitch/offload FuzzSum" | ./internal/crash*) echo 1s ;;
+    "./rpc "* | ./rpc/packet* | ./rpc/trailer* | ./dsm/* | ./internal/* | ./p4/softswitch/*) echo "$FUZZTIME" ;;
+    *FuzzPacketIn | *FuzzHeader | *FuzzWrite | *FuzzRead | *FuzzProcess | *FuzzPunted | *FuzzRequest | *FuzzReadStream) echo "$FUZZTIME" ;;
+    *) echo 1s ;;
+  esac
+}
+
+# fuzz PACKAGE TARGET…: go test's fuzzing may end with "context deadline exceeded"
 # when its time is up in the middle of a call, with no input to blame. That run
 # says nothing, so it is made again; a real failure names its input.
-one() {
-  local time=$FUZZTIME
-  case $1 in ./gatekeeper/* | ./rack/* | ./rpc/gen* | ./p4/interp* | ./p4/v1model | ./p4/ebpf) time=1s ;; esac
-  for try in 1 2 3; do
-    if out=$(go test "$1" -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 10x -parallel 1 2>&1); then
-      echo "fuzz $1 $2: $(echo "$out" | tail -1)"
-      return 0
-    fi
-    case $out in
-      *"Failing input"*) break ;;
-      *"context deadline exceeded"*) echo "fuzz $1 $2: ended in mid-call, try $try of 3" ;;
-      *) break ;;
-    esac
+fuzz() {
+  local package=$1 binary target time out
+  shift
+  binary=$built/${package//\//_}
+  go test -c -vet=off '-ldflags=-s -w' -fuzz=. -o "$binary" "$package"
+  cd "$package"
+  for target in "$@"; do
+    time=$(howlong "$package" "$target")
+    for try in 1 2 3; do
+      if out=$("$binary" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" -test.fuzzminimizetime 10x \
+        -test.parallel 1 -test.fuzzcachedir "$binary.corpus" 2>&1); then
+        echo "fuzz $package $target: $time, $(echo "$out" | sed -n 's/.* execs: \([0-9]*\) .*/\1 inputs/p' | tail -1)"
+        continue 2
+      fi
+      case $out in
+        *"Failing input"*) break ;;
+        *"context deadline exceeded"*) echo "fuzz $package $target: ended in mid-call, try $try of 3" ;;
+        *) break ;;
+      esac
+    done
+    echo "$out"
+    return 255
   done
-  echo "$out"
-  return 255
+  rm -rf "$binary" "$binary.corpus"
 }
-export -f one
+export -f howlong fuzz
 
+# A line for each package: "./dsm/packet FuzzParse FuzzPointer", the longest first.
 grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | sed 's|/[^/]*:func | |' |
-  xargs -P 2 -L 1 bash -c 'one "$1" "$2"' bash
+  awk '{ at[$1] = at[$1] " " $2; n[$1]++ } END { for (p in at) print n[p], p at[p] }' | sort -rn | cut -d' ' -f2- |
+  xargs -P "$(nproc)" -L 1 bash -c 'set -eu; fuzz "$@"' bash

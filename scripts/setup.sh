@@ -4,20 +4,26 @@
 set -eu
 declare -A need=(
   [thrift]=thrift-compiler [mn]=mininet [brctl]=bridge-utils [ifconfig]=net-tools [ping]=iputils-ping [ip]=iproute2
-  [chromium]=chromium [sysctl]=procps [systemd-analyze]=systemd [groff]=groff-base
+  [chromium]=chromium [sysctl]=procps [systemd-analyze]=systemd [groff]=groff-base [ethtool]=ethtool [gcc]="gcc libc6-dev"
 )
-missing=()
-for cmd in "${!need[@]}"; do
-  command -v "$cmd" >/dev/null || PATH=$PATH:/usr/sbin:/sbin command -v "$cmd" >/dev/null || missing+=("${need[$cmd]}")
-done
-if [ ${#missing[@]} -eq 0 ]; then
-  exit 0
+missing() {
+  for cmd in "${!need[@]}"; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "$cmd" >/dev/null || printf ' %s' "${need[$cmd]}"
+  done
+}
+want=$(missing)
+if [ -n "$want" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+  echo "setup: installing$want"
+  export DEBIAN_FRONTEND=noninteractive
+  # shellcheck disable=SC2086 # names of packages
+  if apt-get update -qq && apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120 $want >/dev/null; then
+    want=
+  else
+    want=$(missing)
+    echo "setup: apt-get has failed"
+  fi
 fi
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-  echo "setup: not installed: ${missing[*]}"
-  echo "setup: the tests that need them are skipped; as root on Debian: apt-get install ${missing[*]}"
-  exit 0
+if [ -n "$want" ]; then
+  echo "setup: NOT INSTALLED:$want"
+  echo "setup: the tests that need them are skipped; as root on Debian: apt-get install$want"
 fi
-echo "setup: installing ${missing[*]}"
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

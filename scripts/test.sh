@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What `make test` and CI run: make's stages, and what each took. Those joined by +
+# run beside each other, since one of them mostly waits; the output of all but the
+# first is shown when they have ended. A stage that fails keeps no other from
+# running; the last lines say which have failed, and the exit status that one has.
+#
+#   scripts/test.sh [STAGE | STAGE+STAGE]…
+set -u
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- setup+lint unit race rack+fuzz
+make=${MAKE:-make}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+trap 'echo "== INTERRUPTED after $SECONDS s, in: $group"; kill $(jobs -p) 2>/dev/null; exit 143' TERM INT HUP
+summary=() failed=()
+TIMEFORMAT='%0R %0U %0S'
+
+# stage NAME: runs one, and leaves its status and times in $logs.
+stage() {
+  { time "$make" --no-print-directory "$1" 2>&1; } 2>"$logs/$1.time"
+  echo $? >"$logs/$1.status"
+}
+
+# ended NAME: says how it went.
+ended() {
+  local status wall user sys line
+  status=$(cat "$logs/$1.status" 2>/dev/null || echo "?")
+  read -r wall user sys < <(tail -n 1 "$logs/$1.time")
+  line="$1: $wall s, $((user + sys)) s of CPU"
+  if [ "$status" != 0 ]; then
+    line="$1: FAILED with status $status, after $wall s"
+    failed+=("$1")
+  fi
+  echo "== $line"
+  summary+=("$line")
+}
+
+for group in "$@"; do
+  names=(${group//+/ })
+  echo "== $group, $SECONDS s after the start"
+  for name in "${names[@]:1}"; do
+    stage "$name" >"$logs/$name.out" &
+  done
+  stage "${names[0]}" &
+  wait
+  for name in "${names[@]:1}"; do
+    echo "== output of $name"
+    cat "$logs/$name.out"
+  done
+  for name in "${names[@]}"; do ended "$name"; done
+done
+
+echo "== all: $SECONDS s on $(nproc) CPUs"
+printf '  %s\n' "${summary[@]}"
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "== FAILED: ${failed[*]}"
+  exit 1
+fi
+echo "== passed"
