@@ -7,7 +7,7 @@
 #   scripts/test.sh [STAGE | STAGE+STAGE]…
 set -u
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- setup+lint unit race rack+fuzz
+[ $# -gt 0 ] || set -- lint+setup unit race rack+fuzz
 make=${MAKE:-make}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

@@ -30,6 +30,27 @@ func TestDemoFailJSON(t *testing.T) {
 	}
 }
 
+// The demo without a failure of one's choice ends with what scripts rely on.
+func TestDemoJSON(t *testing.T) {
+	var out bytes.Buffer
+	root := newRoot()
+	root.SetArgs([]string{"demo", "--json"})
+	root.SetOut(&out)
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	var r map[string]any
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil || r["ok"] != true {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	for _, name := range []string{"calls", "held", "rules", "denied"} {
+		if n, ok := r[name].(float64); !ok || n < 1 {
+			t.Errorf("%s is %v", name, r[name])
+		}
+	}
+}
+
 func TestDemoFailUnknown(t *testing.T) {
 	root := newRoot()
 	root.SetArgs([]string{"demo", "--fail", "f9"})
