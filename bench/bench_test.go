@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/bench/report"
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
 
@@ -60,9 +61,7 @@ func TestChoose(t *testing.T) {
 // binary is the bifrost that agents run; make build makes it.
 func binary(t *testing.T) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
+	privilege.Need(t)
 	bin, err := filepath.Abs("../bin/bifrost")
 	if err != nil {
 		t.Fatal(err)

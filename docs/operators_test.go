@@ -1,8 +1,9 @@
 package docs_test
 
 import (
-	"os"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
 // TestPages does what the README and the operators' page say, in a checkout.
@@ -10,9 +11,7 @@ func TestPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs racks for half a minute")
 	}
-	if os.Getuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
+	privilege.Need(t)
 	for _, page := range []string{"../README.md", "operators.md"} { // in this order: the first builds what the other runs
 		s := newShell(t, true)
 		if out, err := s.run("cd $BIFROST && export PATH=$PWD/bin:$PATH"); err != nil {

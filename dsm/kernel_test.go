@@ -21,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -29,9 +30,7 @@ import (
 // would pay for every hand-over to another goroutine.)
 func apart(t testing.TB, f func()) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
+	privilege.Need(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
 	"github.com/bifrost-rack/bifrost/rack/plan"
@@ -24,9 +25,7 @@ import (
 // other test uses. When the test ends, nothing of the rack may be left.
 func testRack(t *testing.T) (*Host, string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("makes network namespaces: run the tests as root")
-	}
+	privilege.Need(t)
 	base, err := os.MkdirTemp("", "bf") // short: the path of a socket has 108 bytes at most
 	if err != nil {
 		t.Fatal(err)

@@ -3,21 +3,20 @@ package switches
 import (
 	"bytes"
 	"flag"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A short run: every contender carries packets, and the numbers make sense.
 func TestRun(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
+	privilege.Need(t)
 	const short = 50 * time.Millisecond
 	r, err := Run(t.Context(), Options{Rules: 100, Rounds: 1, RoundTrip: short, Stream: short, Flood: short, Write: short})
 	if err != nil {
@@ -49,9 +48,7 @@ func TestRun(t *testing.T) {
 var soakFor = flag.Duration("soak", 2*time.Second, "how long TestSoak soaks each executor")
 
 func TestSoak(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
+	privilege.Need(t)
 	for _, name := range []string{"ebpf", "go"} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Soak(t.Context(), SoakOptions{Rules: 1000, Duration: *soakFor, Datapath: name})

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/rack"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
@@ -87,9 +88,7 @@ func TestClaim(t *testing.T) {
 // needRack skips where no namespaces can be made.
 func needRack(t *testing.T) (*rack.Host, config.Config) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
+	privilege.Need(t)
 	bin, err := filepath.Abs("../../bin/bifrost")
 	if err != nil {
 		t.Fatal(err)

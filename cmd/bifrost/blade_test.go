@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"net"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -44,9 +44,7 @@ func TestBladeErrors(t *testing.T) {
 
 // TestBladeOnAnInterface: the address to say hello from, and what is missing.
 func TestBladeOnAnInterface(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
+	privilege.Need(t)
 	runtime.LockOSThread() // the thread ends with the test, and the namespace with it
 	ns, err := netns.New()
 	must(t, err)

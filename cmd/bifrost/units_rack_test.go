@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 )
 
@@ -89,9 +90,7 @@ func (m *machines) start(machine, name string, change func(env map[string]string
 // A rack of the units: each service does its work with the rights that its unit gives
 // it, on an interface that bifrost-iface has made ready.
 func TestUnits_Rack(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
+	privilege.Need(t)
 	dir, err := os.MkdirTemp("", "bifrost-units")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })

@@ -10,12 +10,12 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/difftest"
@@ -29,12 +29,10 @@ var (
 	rounds = flag.Int("rounds", 10, "seeds to try, each with entries of its own and 200 packets")
 )
 
-// needRoot fails where CI must be able to load programs, and skips elsewhere.
+// needRoot skips where programs cannot be loaded into the kernel; CI can.
 func needRoot(t testing.TB) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root: loads programs into the kernel")
-	}
+	privilege.Need(t)
 }
 
 // log of what leaves an executor, for comparison.

@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
 // lab is a host in a network namespace of its own, behind one end of a veth
@@ -30,9 +32,7 @@ var labs atomic.Int32
 // needRoot skips where namespaces cannot be made; CI runs as root.
 func needRoot(t testing.TB) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
+	privilege.Need(t)
 }
 
 // within runs f in the host's namespace.

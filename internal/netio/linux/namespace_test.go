@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -41,9 +42,7 @@ type cable struct {
 // namespace: it ends with the test, and the namespace with it.
 func plug(t testing.TB, mtu int) *cable {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
+	privilege.Need(t)
 	runtime.LockOSThread()
 	ns, err := netns.New()
 	must(t, err)

@@ -17,6 +17,8 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,9 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // needRoot skips a test that makes namespaces when it may not; CI runs as root.
 func needRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("makes network namespaces: run the tests as root")
-	}
+	privilege.Need(t)
 }
 
 // newNamespace makes a namespace for the test's duration; its processes are

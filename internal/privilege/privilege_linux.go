@@ -1,0 +1,39 @@
+// Package privilege tells tests what they may do on this machine.
+package privilege
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Need skips a test that makes network namespaces, or loads programs into the kernel,
+// where that is not allowed: to all but root, and to root in a container without the
+// capabilities. Where it is allowed, what goes wrong later is the test's failure.
+func Need(t testing.TB) {
+	t.Helper()
+	if err := Missing(); err != nil {
+		t.Skip("NOT CHECKED: ", err)
+	}
+}
+
+// Missing returns why this process may not make network namespaces, nil if it may.
+var Missing = sync.OnceValue(func() error {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces need root")
+	}
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends here, and what it has made with it
+		made <- unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
+	}()
+	if err := <-made; err != nil {
+		return fmt.Errorf("root may not make network namespaces here: %w", err)
+	}
+	return nil
+})
