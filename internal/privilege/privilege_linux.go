@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
+	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // Need skips a test that makes network namespaces, or loads programs into the kernel,
@@ -27,12 +26,9 @@ var Missing = sync.OnceValue(func() error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces need root")
 	}
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends here, and what it has made with it
-		made <- unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
-	}()
-	if err := <-made; err != nil {
+	child := exec.Command("true") // has them to itself, and ends with them
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+	if err := child.Run(); err != nil {
 		return fmt.Errorf("root may not make network namespaces here: %w", err)
 	}
 	return nil
