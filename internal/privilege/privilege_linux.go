@@ -17,7 +17,7 @@ import (
 func Need(t testing.TB) {
 	t.Helper()
 	if err := Missing(); err != nil {
-		t.Skip("NOT CHECKED: ", err)
+		t.Skipf("NOT CHECKED: %v", err)
 	}
 }
 
