@@ -8,8 +8,8 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 10s
 
 # All builds alike, those that tests make too: what one stage has compiled no other
-# compiles again.
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+# compiles again. The directories are those that a sparing PATH may lack.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 # For binaries of tests, which nobody debugs and the linter's vet has seen.
 TESTFLAGS := -count=1 -vet=off '-ldflags=-s -w'

@@ -84,6 +84,10 @@ func (f clientFlags) report(name string, took []time.Duration) error {
 		fmt.Println(string(line))
 		return err
 	}
-	fmt.Printf("%s by %s: %d calls with %d bytes verified, p50 %v, p99 %v\n", name, f.by, len(took), f.size, p50, p99)
+	what := fmt.Sprintf("%s by %s: %d calls with %d bytes", name, f.by, len(took), f.size)
+	if name == "ping" { // carries none
+		what = fmt.Sprintf("ping: %d calls", len(took))
+	}
+	fmt.Printf("%s verified, p50 %v, p99 %v\n", what, p50.Round(time.Microsecond), p99.Round(time.Microsecond))
 	return nil
 }
