@@ -268,8 +268,9 @@ func TestForgedSource(t *testing.T) {
 	})
 }
 
-// TestRubbish sends malformed packets of every kind from an honest source; all
-// else goes on.
+// TestRubbish sends malformed packets of every kind from an honest source: whoever
+// stops them counts them (the switch's own counts are package p4's TestVerdicts), and
+// all else goes on.
 func TestRubbish(t *testing.T) {
 	withTrio(t, func(r *trio) {
 		host := r.Host("s1")
@@ -295,6 +296,21 @@ func TestRubbish(t *testing.T) {
 		got, err := arrays.NewArraysClient(r.caller.Client("Arrays")).Echo(r.ctx, []byte("still here"))
 		if err != nil || string(got) != "still here" {
 			t.Errorf("after rubbish: %q, %v", got, err)
+		}
+		// Of the nine, the switch stops five on the way to a call's callee, all on the way
+		// to memory, and none on the way to the Gatekeeper, who looks at what is held.
+		seen, err := r.Gatekeeper().Snapshot(r.ctx)
+		r.must(err)
+		if seen.Counters.Foreign != 9 || seen.Counters.Malformed != 2*4 {
+			t.Errorf("the Gatekeeper has counted %+v", seen.Counters)
+		}
+		if served := r.callee.Stats().Served; served != 1 {
+			t.Errorf("the callee has served %d calls", served)
+		}
+		for reason, n := range r.MemoryServer("m1").Metrics().Dropped {
+			if n != 0 {
+				t.Errorf("%d datagrams came to the memory blade: %s", n, reason)
+			}
 		}
 	})
 }
