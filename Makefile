@@ -12,7 +12,7 @@ FUZZTIME ?= 10s
 export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 export PATH := $(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 # For binaries of tests, which nobody debugs and the linter's vet has seen.
-TESTFLAGS := -count=1 -vet=off '-ldflags=-s -w'
+TESTFLAGS := -count=1 -timeout 20m -vet=off '-ldflags=-s -w'
 
 .DEFAULT_GOAL := help
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs every fuzz target of the module: those that read what comes from a network for
-# the time given (default 10s), those of files, flags and programs for 1s. Two
-# packages at a time for each CPU, and last in line for them, so that other tests may
-# run beside it; the first failure stops it.
+# the time given (default 10s), those of files, flags and programs for 1s. A package at
+# a time for each CPU, and last in line for it, so that other tests may run beside
+# it; the first failure stops it.
 set -eu
 cd "$(dirname "$0")/.."
 export FUZZTIME=${1:-10s} built
@@ -53,4 +53,4 @@ export -f howlong fuzz
 # A line for each package: "./dsm/packet FuzzParse FuzzPointer", the longest first.
 grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | sed 's|/[^/]*:func | |' |
   awk '{ at[$1] = at[$1] " " $2; n[$1]++ } END { for (p in at) print n[p], p at[p] }' | sort -rn | cut -d' ' -f2- |
-  xargs -P "$((2 * $(nproc)))" -L 1 nice -n 10 bash -c 'set -eu; fuzz "$@"' bash
+  xargs -P "$(nproc)" -L 1 nice -n 19 bash -c 'set -eu; fuzz "$@"' bash

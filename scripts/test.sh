@@ -5,13 +5,13 @@
 # running; the last lines say which have failed, and the exit status that one has.
 #
 #   scripts/test.sh [STAGE | STAGE+STAGE]…
-set -u
+set -um # each stage has a process group, to be ended as a whole
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- lint+setup unit race rack+fuzz
 make=${MAKE:-make}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-trap 'echo "== INTERRUPTED after $SECONDS s, in: $group"; kill $(jobs -p) 2>/dev/null; exit 143' TERM INT HUP
+trap 'echo "== INTERRUPTED after $SECONDS s, in: $group"; for p in $(jobs -p); do kill -- "-$p"; done; exit 143' TERM INT HUP
 summary=() failed=()
 TIMEFORMAT='%0R %0U %0S'
 
@@ -35,13 +35,17 @@ ended() {
   summary+=("$line")
 }
 
+unshare --net --mount true 2>/dev/null && may=may || may="may NOT"
+echo "== $(nproc) CPUs, $(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) MiB free, Linux $(uname -r), $(go env GOVERSION)," \
+  "as $(id -un), who $may make network namespaces"
+
 for group in "$@"; do
   names=(${group//+/ })
   echo "== $group, $SECONDS s after the start"
   for name in "${names[@]:1}"; do
-    stage "$name" >"$logs/$name.out" &
+    stage "$name" >"$logs/$name.out" </dev/null &
   done
-  stage "${names[0]}" &
+  stage "${names[0]}" </dev/null &
   wait
   for name in "${names[@]:1}"; do
     echo "== output of $name"
