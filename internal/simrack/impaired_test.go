@@ -103,7 +103,11 @@ func runWorkloads(t *testing.T, ctx context.Context, r *simrack.Rack, program in
 		return
 	}
 	c := workload.New(n)
-	for i := range 11 { // up to 1 MiB, which are many packets
+	sizes := 11 // up to 1 MiB, which are many packets
+	if testing.Short() {
+		sizes = 8
+	}
+	for i := range sizes {
 		for _, name := range workload.Names {
 			for _, byReference := range []bool{false, true} {
 				size := 1 << (2 * i)
