@@ -9,10 +9,18 @@ import (
 	"time"
 )
 
-// Time is for how long a reader that finds nothing asks again before it sleeps. A
-// round trip takes 10 to 20 µs where both sides spin, and 100 where neither does. It
-// must pay for one side alone, or the two would never find together.
-const Time = 120 * time.Microsecond
+// For how long a reader that finds nothing asks again before it sleeps.
+const (
+	// Long is for those between whom held calls go round: caller, callee, switch and
+	// Gatekeeper. Such a call takes 200 µs where all of them spin for as long as it
+	// takes, and twice that where one of them is too early asleep; then all are, since
+	// each waits for the others.
+	Long = 600 * time.Microsecond
+	// Brief is for servers of many, which share CPUs with others. A round trip without
+	// the Gatekeeper takes 10 to 20 µs where both sides spin, and 100 where neither does.
+	// It must pay for one side alone, or the two would never find together.
+	Brief = 120 * time.Microsecond
+)
 
 // maxSkip is how many reads in a row do without spinning at most: where it never
 // pays, it costs a quarter of a microsecond a read.
@@ -26,14 +34,20 @@ const triesAtOnce = 4
 // because nothing comes so soon or whoever would send waits for this CPU, it is
 // tried less and less often. The zero Spinner is ready; it is one reader's own.
 type Spinner struct {
+	Time time.Duration // at most; Long if it is zero
+
 	skip, left int // reads to do without it after a failure, and of them still to come
 }
 
-// Spin calls try until it succeeds, for Time at most, and reports whether it has.
+// Spin calls try until it succeeds, or its time is over, and reports whether it has.
 func (s *Spinner) Spin(try func() bool) bool {
 	if s.left > 0 {
 		s.left--
 		return false
+	}
+	most := s.Time
+	if most == 0 {
+		most = Long
 	}
 	for start, n := time.Now(), 0; ; n++ {
 		if n%triesAtOnce == 0 {
@@ -43,7 +57,7 @@ func (s *Spinner) Spin(try func() bool) bool {
 			s.skip = 0
 			return true
 		}
-		if n%triesAtOnce == 0 && time.Since(start) >= Time {
+		if n%triesAtOnce == 0 && time.Since(start) >= most {
 			break
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/spin"
 )
 
 // Stack is a blade's interface with the sockets above it. Changing addresses
@@ -83,8 +84,10 @@ func (s *Stack) MAC() net.HardwareAddr { return s.link.Attrs().HardwareAddr }
 // MTU implements netio.Stack.
 func (s *Stack) MTU() int { return s.mtu }
 
-// ListenUDP implements netio.Stack.
-func (s *Stack) ListenUDP(local netip.AddrPort) (netio.Conn, error) { return Listen(local, s.mtu) }
+// ListenUDP implements netio.Stack, for a daemon, which serves many.
+func (s *Stack) ListenUDP(local netip.AddrPort) (netio.Conn, error) {
+	return listenSpinning(local, s.mtu, spin.Brief)
+}
 
 // AddAddress implements netio.Stack. The address is the interface's without
 // duplicate detection, and brings no route to others with it. The kernel begins
