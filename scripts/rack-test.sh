@@ -5,7 +5,7 @@
 # (15s). Nothing may be left behind.
 set -eu
 cd "$(dirname "$0")/.."
-if ! unshare --net --mount true; then
+if ! unshare --net --mount true 2>/dev/null; then
   echo "rack-test: skipped: needs root for network namespaces (sudo make rack)"
   exit 0
 fi
