@@ -94,11 +94,26 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 	if why == nil && len(n.calls) >= maxNodeCalls {
 		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, len(n.calls))
 	}
-	if why != nil {
+	switch {
+	case why != nil && callee != nil && len(n.calls) < maxNodeCalls:
+		c.refuseFor(n, callee, h, m, why)
+	case why != nil:
 		c.refuse(h, &m.Header, why)
-		return
+	default:
+		c.newRequest(n, callee, h, m)
 	}
-	c.newRequest(n, callee, h, m)
+}
+
+// refuseFor refuses a call, and puts it on record: when the callee is back, a late copy
+// of it gets the same answer.
+func (c *controller) refuseFor(n, callee *node, h *held, m *rpc.Message, why *fault.Error) {
+	k := &call{
+		header: m.Header, to: h.dst, caller: n.address, callee: callee.address, incarnation: callee.incarnation,
+		service: c.services[h.dst].name, method: m.Method.String(), stage: stageFinished, refusal: why,
+	}
+	c.record(n, k)
+	c.keepRefusal(k, why)
+	c.refuse(h, &m.Header, why)
 }
 
 // serviceHash is the part of a service's address that call headers repeat.
@@ -107,7 +122,8 @@ func serviceHash(a netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(b[8:])
 }
 
-// choose finds the callee of a call that is addressed to a service.
+// choose finds the callee of a call that is addressed to a service. With an error, it is
+// who will be when it is back, nil if that is nobody.
 func (c *controller) choose(h *held, m *rpc.Header) (*node, *fault.Error) {
 	s := c.services[h.dst]
 	if s == nil || len(s.exports) == 0 && len(s.routes) == 0 {
@@ -117,12 +133,15 @@ func (c *controller) choose(h *held, m *rpc.Header) (*node, *fault.Error) {
 		return nil, fault.New(fault.NoSuchMethod, "call", "no node exports the service at %s", h.dst)
 	}
 	n := s.route(m.Method, m.Call)
+	var x *exported // who waits, if nobody serves
+	if n == nil {
+		x = s.waits(m.Method, m.Call)
+	}
 	switch {
-	case n == nil && s.waits(m.Method, m.Call) != nil:
-		if s.waits(m.Method, m.Call).moves {
-			return nil, moving
-		}
-		return nil, fault.New(fault.Unavailable, "call", "the node of service %s has failed, and is not back yet", s.name)
+	case x != nil && x.moves:
+		return nil, moving
+	case x != nil:
+		return x.node, fault.New(fault.Unavailable, "call", "the node of service %s has failed, and is not back yet", s.name)
 	case n == nil && s.has(m.Method):
 		return nil, fault.New(fault.Unavailable, "call", "the nodes of service %s are being stopped", s.name)
 	case n == nil:

@@ -369,6 +369,28 @@ func (l *life) handOver(arm func()) {
 	}
 }
 
+// TestCrash_WhileFreeing crashes the Gatekeeper before each message in the way of a
+// free that nobody sends again: the next one knows who has asked for it, or that it has
+// not begun.
+func TestCrash_WhileFreeing(t *testing.T) {
+	crashedAnywhere(t, (*life).freeOnce)
+}
+
+// freeOnce lets node a begin to free a region.
+func (l *life) freeOnce(arm func()) {
+	p := l.m1.alloc(l.a, 1, 1)
+	arm()
+	l.a.memory(packet.OpFree, p)
+	if !l.died() {
+		l.b.call("Nobody", l.b.exact("Nobody", "asks")) // something to crash at
+	}
+	l.fuse.disarm()
+	l.restart()
+	if r, ok := l.gk.ctl.leases.Find(p); !ok || r.Freeing != (l.gk.ctl.frees[p] != freeing{}) {
+		l.t.Errorf("the region is %+v, asked for by %+v", r, l.gk.ctl.frees[p])
+	}
+}
+
 // allocatedFor sends the answer to an allocation of an execution.
 func (b *testBlade) allocatedFor(n *testNode, p packet.Pointer, e rpc.ID) {
 	h := packet.Header{

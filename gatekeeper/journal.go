@@ -213,15 +213,12 @@ func (c *controller) dropReclaims(b *blade, regions []control.RegionID) {
 }
 
 // keepStep writes down what an event has changed, when it has been judged: its
-// rules may still be on their way to the switch, but it will not be judged again. An
-// exactly-once one-way is written down when its rules are in place; so is what it hands
-// over, or a Gatekeeper that begins between the two would refuse the next copy: the
-// caller would not control any more what it hands over.
+// rules may still be on their way to the switch, but it will not be judged again.
 func (c *controller) keepStep(s lease.Step) {
 	if !c.logging() {
 		return
 	}
-	if e, is := s.Event.(lease.Oneway); !is || c.exactly(e.ID).Stage != "admitting" {
+	if !c.keptLater(s) {
 		c.keepChanged(s)
 	}
 	for _, r := range s.Reclaim {
@@ -235,6 +232,21 @@ func (c *controller) keepStep(s lease.Step) {
 	case lease.Reply:
 		c.keepReply(c.calls[e.ID], s)
 	}
+}
+
+// keptLater reports whether what an event changes is written down when its rules are in
+// place, since what has caused it is. A Gatekeeper that begins between the two judges the
+// next copy anew: of an exactly-once one-way, which would else be refused, for its caller
+// would not control any more what it hands over; of a free, which nobody might send
+// again, if its caller's execution is taken back and does not know that it was sent.
+func (c *controller) keptLater(s lease.Step) bool {
+	switch e := s.Event.(type) {
+	case lease.Oneway:
+		return c.exactly(e.ID).Stage == "admitting"
+	case lease.Free:
+		return true
+	}
+	return false
 }
 
 // keepChanged writes down in whose hands the regions are now that an event has changed.

@@ -124,7 +124,7 @@ func (c *controller) catchUp(p *port, hello control.Message, b *blade) error {
 			return // meanwhile
 		}
 		kind, body := b.missed.next()
-		err := error(nil)
+		var err error
 		switch f, fence := body.(control.Fence); {
 		case fence:
 			err = c.ask(p, kind, f, func(m control.Message) {
