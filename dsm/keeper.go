@@ -20,7 +20,8 @@ type keeper struct {
 
 	mu       sync.Mutex
 	pool     *pool.Pool
-	deferred []Pointer // to be freed
+	deferred []Pointer     // to be freed
+	flush    time.Duration // when, if they are fewer than deferAt
 	timer    *time.Timer
 	alarm    time.Duration // when timer fires; transport.Never when it does not
 	unheard  bool          // something was sent since the timer last fired
@@ -31,7 +32,10 @@ const (
 	// deferAt is how many deferred frees are sent at once: the Gatekeeper is woken
 	// once for all of them. Those that are fewer go after deferTime.
 	deferAt   = 16
-	deferTime = 5 * time.Millisecond
+	deferTime = 20 * time.Millisecond
+	// hearTime is after how long answers are read that nobody waits for: before they
+	// count as lost.
+	hearTime = 5 * time.Millisecond
 	// keepPart is which part of the rack's free memory, one in so many bytes, one
 	// client may keep idle.
 	keepPart = 16
@@ -100,12 +104,12 @@ func (c *coming) ended() {
 	k.pool.Failed(c.class)
 }
 
-// ahead begins n allocations.
+// ahead begins n allocations, all on one machine, so that one is woken.
 func (k *keeper) ahead(class uint8, n int, rack *control.Rack) {
 	l := k.link
 	transfers := make([]*transport.Transfer, 0, n)
+	machine := l.place(rack.Memories)[0]
 	for range n {
-		machine := l.place(rack.Memories)[0]
 		c := &coming{keeper: k, class: class}
 		c.Op, c.Pointer, c.Size, c.Tag = packet.OpAlloc, packet.Make(rack.DSMPrefix, machine, 0), 1<<class, c
 		transfers = append(transfers, &c.Transfer)
@@ -160,7 +164,7 @@ func (k *keeper) free(p Pointer, scoped bool) pool.Verdict {
 	}
 	var doomed []Pointer
 	if v == pool.Deferred {
-		if k.deferred = append(k.deferred, p.Bare()); len(k.deferred) >= deferAt {
+		if k.put(p.Bare()); len(k.deferred) >= deferAt {
 			doomed, k.deferred, k.unheard = k.deferred, nil, true
 		}
 	}
@@ -185,10 +189,18 @@ func (k *keeper) gaveBack(p Pointer) bool {
 func (k *keeper) suspect(machine uint8, code fault.Code) {
 	switch code {
 	case fault.NotFound, fault.Unavailable, fault.PermissionDenied:
-		k.deferred = append(k.deferred, k.pool.Recall(machine)...)
+		k.put(k.pool.Recall(machine)...)
 		k.arm()
 	default:
 	}
+}
+
+// put defers frees. The caller holds the lock.
+func (k *keeper) put(doomed ...Pointer) {
+	if len(k.deferred) == 0 {
+		k.flush = k.link.now() + deferTime
+	}
+	k.deferred = append(k.deferred, doomed...)
 }
 
 // arm sets the timer. The caller holds the lock.
@@ -198,8 +210,11 @@ func (k *keeper) arm() {
 	if !ok {
 		due = transport.Never
 	}
-	if len(k.deferred) > 0 || k.unheard {
-		due = min(due, now+deferTime)
+	if len(k.deferred) > 0 {
+		due = min(due, k.flush)
+	}
+	if k.unheard {
+		due = min(due, now+hearTime)
 	}
 	if due < k.alarm && !k.over {
 		k.alarm = due
@@ -211,8 +226,12 @@ func (k *keeper) arm() {
 func (k *keeper) tick() {
 	k.mu.Lock()
 	k.alarm = transport.Never
-	doomed := append(k.deferred, k.pool.Trim(k.link.now(), false)...)
-	k.deferred, k.unheard = nil, false
+	now := k.link.now()
+	doomed := k.pool.Trim(now, false)
+	if len(k.deferred) > 0 && k.flush <= now {
+		doomed, k.deferred = append(k.deferred, doomed...), nil
+	}
+	k.unheard = false
 	if k.over {
 		doomed = nil
 	}
