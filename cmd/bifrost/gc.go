@@ -26,7 +26,7 @@ func collectRarely() {
 // processors gives Go's scheduler n processors, unless GOMAXPROCS says otherwise.
 //
 // One is best for a process that does one thing after the other, each on a goroutine
-// of its own, as a Gatekeeper and a switch on eBPF do: with more, every hand-over
+// of its own, as a Gatekeeper, a switch on eBPF and a memory daemon do: with more, every hand-over
 // wakes a thread that looks for work and finds that it has been done. A held packet
 // then takes a fifth longer, and 64 callers get a sixth less.
 func processors(n int) {

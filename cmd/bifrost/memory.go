@@ -47,6 +47,7 @@ bifrost rack up makes one, and an error says how to.`,
 // run runs the daemon until ctx ends.
 func (o *memoryOptions) run(ctx context.Context) (err error) {
 	collectRarely()
+	processors(1)
 	capacity, err := config.ParseSize(o.capacity)
 	if err != nil || capacity == 0 {
 		return fmt.Errorf("--capacity %s: want a number of bytes, such as 512MiB", o.capacity)
