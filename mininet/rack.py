@@ -102,8 +102,8 @@ class Rack(Mininet):
         self.mtu = mtu
         self.shaping = layout.shaping(delay, bandwidth, mtu)
         self.p4 = switch in layout.P4_SWITCHES
-        layout.check_packages(switch)
         layout.check_mtu(mtu, switch)
+        layout.check_packages(switch)
         self.bench_binary = bifrost
         self.bifrost = layout.find_bifrost(bifrost) if self.p4 else None
         self.programs = [
