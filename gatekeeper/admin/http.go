@@ -30,6 +30,9 @@ func problems(mux *http.ServeMux) http.Handler {
 		}
 		var a answer
 		h.ServeHTTP(&a, r)
+		if a.status < 400 { // sent on to the cleaned path, where there is nothing either
+			a.status = http.StatusNotFound
+		}
 		p := newProblem(a.status, fmt.Sprintf("there is no %s", r.URL.Path))
 		if allow := a.Header().Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)

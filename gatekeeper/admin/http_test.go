@@ -84,6 +84,7 @@ func FuzzRequest(f *testing.F) {
 	for _, q := range []string{"limit=1", "cursor=0:0:1001::40", "pointer=::1&node=::2", "kind=a,b&limit=4096", "table=dsm_access&cursor=aGk", "%zz", "limit=1;x"} {
 		f.Add("regions", q, "")
 	}
+	f.Add(".", "limit=1;x", "") // cleaned, it is nothing either
 	f.Add("events", "replay=1", "b-1")
 	f.Add("calls/00000000000000000000000000000001", "", "")
 	f.Add("nodes/fd00::1%25eth0", "", "")
