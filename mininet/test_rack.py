@@ -38,6 +38,12 @@ elif os.geteuid() != 0:
     MISSING = "namespaces need root"
 
 
+def setUpModule():
+    # Whoever runs the tests in the background may have SIGINT ignored, and what
+    # they start would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @unittest.skipIf(MISSING, MISSING)
 class RackTest(unittest.TestCase):
     def setUp(self):

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module: those that read what comes from a network for
-# the time given (default 10s), those of files, flags and programs for 1s. A package at
-# a time for each CPU, and last in line for it, so that other tests may run beside
-# it; the first failure stops it.
+# Runs every fuzz target of the module: parsers of what comes from a wire for the time
+# given (default 10s), others for less. A package at a time for each CPU, and last in
+# line for it, so that other tests may run beside it; the first failure stops it.
 set -eu
 cd "$(dirname "$0")/.."
 export FUZZTIME=${1:-10s} built
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 
-# howlong PACKAGE TARGET: of those that read packets, datagrams, requests or streams, the
-# time that was asked for.
+# howlong PACKAGE TARGET: the parsers of what comes from a wire have the time that was
+# asked for; what acts upon it (servers, tables of calls, transfers), 3s; files, flags
+# and programs, 1s.
 howlong() {
   case "$1 $2" in
-    "./rpc FuzzReference" | "./p4/softswitch/offload FuzzSum" | ./internal/crash*) echo 1s ;;
-    "./rpc "* | ./rpc/packet* | ./rpc/trailer* | ./dsm/* | ./internal/* | ./p4/softswitch/*) echo "$FUZZTIME" ;;
-    *FuzzPacketIn | *FuzzHeader | *FuzzWrite | *FuzzRead | *FuzzProcess | *FuzzPunted | *FuzzRequest | *FuzzReadStream) echo "$FUZZTIME" ;;
+    ./rpc/packet* | ./rpc/trailer* | ./dsm/packet* | ./internal/frame* | ./internal/join/* | ./p4/ebpf*) echo "$FUZZTIME" ;;
+    "./internal/control FuzzParse" | "./internal/control FuzzPolicyPart" | *FuzzDecode | ./p4/softswitch/*Receive | *FuzzHeader | *FuzzProcess | *FuzzPacketIn) echo "$FUZZTIME" ;;
+    "./rpc FuzzReference" | ./internal/crash*) echo 1s ;;
+    "./rpc "* | ./dsm/* | ./internal/* | *FuzzWrite | *FuzzRead | *FuzzStreamOther | *FuzzRequest | *FuzzReadStream) echo 3s ;;
     *) echo 1s ;;
   esac
 }
