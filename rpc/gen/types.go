@@ -83,6 +83,9 @@ var baseTypes = map[string]string{
 
 // container resolves a list, set or map.
 func (s *scope) container(u *unit, t *parser.Type, depth int) (*typ, error) {
+	if t.ValueType == nil || t.Name == "map" && t.KeyType == nil { // the parser takes the bare word for a name
+		return nil, fmt.Errorf("type %s: of what? write %s<…>", t.Name, t.Name)
+	}
 	elem, err := s.resolveDeep(u, t.ValueType, depth)
 	if err != nil {
 		return nil, err
