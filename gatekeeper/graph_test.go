@@ -42,24 +42,33 @@ func (r *rack) underWay() (all []callgraph.View) {
 	return all
 }
 
+// throughB makes A call S, which runs one call at a time, and S call B, and returns both
+// calls: a call of B's to S would wait for itself.
+func (s *small) throughB(held rpc.Flags) (first, second rpc.Message) {
+	s.t.Helper()
+	s.b.exportStateful("S", "do")
+	if err := s.c.export("B", "do"); err != nil {
+		s.t.Fatal(err)
+	}
+	first = s.a.do(s.b, rpc.ID{}, "S", held)
+	return first, s.b.do(s.c, first.Call, "B", held)
+}
+
+// do calls a service of another node's, and returns what arrives there.
+func (n *testNode) do(to *testNode, parent rpc.ID, service string, held rpc.Flags) rpc.Message {
+	m := n.nested(parent, service, "do")
+	m.Flags |= held
+	n.call(service, m)
+	return to.message1()
+}
+
 // TestGraph_DeadlockIsRefused is A → S, which runs one call at a time, → B → S: it
 // would wait for itself, and is refused; whether the calls are held or not.
 func TestGraph_DeadlockIsRefused(t *testing.T) {
 	for name, held := range map[string]rpc.Flags{"held": rpc.FlagHeld, "not held": 0} {
 		t.Run(name, func(t *testing.T) {
 			inSmall(t, func(s *small) {
-				s.b.exportStateful("S", "do")
-				if err := s.c.export("B", "do"); err != nil {
-					t.Fatal(err)
-				}
-				call := func(from, to *testNode, parent rpc.ID, service string) rpc.Message {
-					m := from.nested(parent, service, "do")
-					m.Flags |= held
-					from.call(service, m)
-					return to.message1()
-				}
-				first := call(s.a, s.b, rpc.ID{}, "S")
-				second := call(s.b, s.c, first.Call, "B")
+				first, second := s.throughB(held)
 				bad := s.c.nested(second.Call, "S", "do")
 				bad.Flags |= held
 				for range 2 { // and again
@@ -76,7 +85,7 @@ func TestGraph_DeadlockIsRefused(t *testing.T) {
 				}
 
 				// Another client's call only waits; and what waits for nobody is let through.
-				other := call(s.a, s.b, rpc.ID{}, "S")
+				other := s.a.do(s.b, rpc.ID{}, "S", held)
 				if v, _ := s.view(other.Call); v.Behind != first.Call {
 					t.Errorf("the other call: %+v", v)
 				}
@@ -257,18 +266,7 @@ func TestGraph_DeadlockOverPolicies(t *testing.T) {
 	for name, held := range map[string]rpc.Flags{"held": rpc.FlagHeld, "not held": 0} {
 		t.Run(name, func(t *testing.T) {
 			inLogged(t, func(s *small) {
-				s.b.exportStateful("S", "do")
-				if err := s.c.export("B", "do"); err != nil {
-					t.Fatal(err)
-				}
-				call := func(from, to *testNode, parent rpc.ID, service string) rpc.Message {
-					m := from.nested(parent, service, "do")
-					m.Flags |= held
-					from.call(service, m)
-					return to.message1()
-				}
-				first := call(s.a, s.b, rpc.ID{}, "S")
-				second := call(s.b, s.c, first.Call, "B")
+				_, second := s.throughB(held)
 				bad := s.c.exact("S", "do")
 				bad.Parent = second.Call
 				s.c.call("S", bad)

@@ -46,8 +46,14 @@ type rack struct {
 // inRack runs a test with a rack whose Gatekeeper is connected.
 func inRack(t *testing.T, f func(r *rack)) {
 	t.Helper()
+	started(t, new(rack), f)
+}
+
+// started does so with a rack that is still empty.
+func started(t *testing.T, r *rack, f func(r *rack)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t)
+		r.fill(t)
 		r.settle = synctest.Wait
 		r.start(Config{})
 		f(r)
@@ -168,6 +174,11 @@ func (r *rack) start(cfg Config) {
 		}
 		return err
 	}
+	awaitSwitch(events)
+}
+
+// awaitSwitch returns when the Gatekeeper has told that the switch obeys it.
+func awaitSwitch(events <-chan Event) {
 	for e := range events {
 		if e.Kind == SwitchConnected {
 			return

@@ -26,12 +26,8 @@ func (r *rack) restartSwitch(meanwhile func()) {
 		meanwhile()
 	}
 	r.startSwitch()
-	for e := range events {
-		if e.Kind == SwitchConnected {
-			r.settle()
-			return
-		}
-	}
+	awaitSwitch(events)
+	r.settle()
 }
 
 func TestSwitch_RestartLosesNothing(t *testing.T) {

@@ -3,27 +3,22 @@ package gatekeeper
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // bothWays runs a test with a switch that is told of rules on the stream, and with
 // one that must be asked, as any other.
 func bothWays(t *testing.T, f func(s *small)) {
 	t.Helper()
-	t.Run("told", func(t *testing.T) { inSmall(t, f) })
-	t.Run("asked", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r := &rack{asks: true}
-			r.fill(t)
-			r.settle = synctest.Wait
-			r.start(Config{})
-			f(newSmall(r))
+	for name, asks := range map[string]bool{"told": false, "asked": true} {
+		t.Run(name, func(t *testing.T) {
+			started(t, &rack{asks: asks}, func(r *rack) { f(newSmall(r)) })
 		})
-	})
+	}
 }
 
 // lend has a's region lent to b by a call and given back, and checks the rights.
@@ -34,7 +29,13 @@ func (s *small) lend(p packet.Pointer) {
 	if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "read" || b != "read" {
 		s.t.Fatalf("during the call: a may %s, b %s", a, b)
 	}
-	s.b.reply(s.a.address, &call)
+	s.giveBack(p, &call)
+}
+
+// giveBack has b answer a call that has lent it a's region, and checks the rights.
+func (s *small) giveBack(p packet.Pointer, call *rpc.Message) {
+	s.t.Helper()
+	s.b.reply(s.a.address, call)
 	s.a.message1()
 	if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "read+write" || b != "nothing" {
 		s.t.Fatalf("after the call: a may %s, b %s", a, b)
@@ -105,11 +106,7 @@ func TestTell_Refused(t *testing.T) {
 		if got := s.b.messages(); len(got) != 0 {
 			t.Fatalf("the call was let through: %+v", got)
 		}
-		for e := range events {
-			if e.Kind == SwitchConnected {
-				break
-			}
-		}
+		awaitSwitch(events)
 		s.settle()
 		if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "read" || b != "read" {
 			t.Fatalf("after the repair: a may %s, b %s", a, b)
@@ -148,11 +145,7 @@ func TestTell_InOrderWithRequests(t *testing.T) {
 			s.gk.turn.mu.Unlock()
 			s.settle = settle
 			call := s.b.message1()
-			s.b.reply(s.a.address, &call)
-			s.a.message1()
-			if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "read+write" || b != "nothing" {
-				t.Fatalf("after call %d: a may %s, b %s", i, a, b)
-			}
+			s.giveBack(p, &call)
 		}
 		if n := s.reconciled(); n != 0 {
 			t.Errorf("%d entries were repaired", n)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/outstream"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -39,15 +40,8 @@ func FuzzWrite(f *testing.F) {
 		if proto.Unmarshal(b, r) != nil {
 			return
 		}
-		l := &fakes{}
-		s, err := New(Config{DeviceID: device, Load: l.load})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, l := loaded(t, info)
 		defer s.Close()
-		if err := s.LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: proto.CloneOf(info)}); err != nil {
-			t.Fatal(err)
-		}
 		errs, err := s.pipe.batch(everything, r)
 		if err != nil {
 			return
@@ -67,6 +61,21 @@ func FuzzWrite(f *testing.F) {
 			}
 		}
 	})
+}
+
+// loaded returns a server that runs a program on a fake data plane.
+func loaded(t *testing.T, info *configv1.P4Info) (*Server, *fakes) {
+	t.Helper()
+	l := &fakes{}
+	s, err := New(Config{DeviceID: device, Load: l.load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: proto.CloneOf(info)}); err != nil {
+		s.Close()
+		t.Fatal(err)
+	}
+	return s, l
 }
 
 // checkStore compares the sizes of what is stored with what the data plane has.
@@ -133,21 +142,14 @@ func FuzzStreamOther(f *testing.F) {
 	add(writeRequestURL, update(p4v1.Update_INSERT, lpm1), update(p4v1.Update_MODIFY, exact1), update(p4v1.Update_INSERT, clone5))
 	f.Add(writeRequestURL, []byte("\x22\x7f\x08"))
 	f.Fuzz(func(t *testing.T, url string, b []byte) {
-		l := &fakes{}
-		s, err := New(Config{DeviceID: device, Load: l.load})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, l := loaded(t, info)
 		defer s.Close()
-		if err := s.LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: proto.CloneOf(info)}); err != nil {
-			t.Fatal(err)
-		}
 		c := &client{out: outstream.New(func(*outstream.Message) error { return nil })}
 		if err := s.arbitrate(c, arbitration(1).GetArbitration()); err != nil {
 			t.Fatal(err)
 		}
 		defer s.depart(c)
-		err = s.other(c, &anypb.Any{TypeUrl: url, Value: b})
+		err := s.other(c, &anypb.Any{TypeUrl: url, Value: b})
 		checkStore(t, s.pipe.store, l.last(t))
 		failed := 0
 		for _, d := range status.Convert(err).Details() {
