@@ -59,17 +59,19 @@ func (m *missed) next() (kind control.Kind, body any) {
 		m.Fences = m.Fences[1:]
 		return control.KindFence, f
 	case len(m.Commits) > 0:
-		n := min(len(m.Commits), control.MaxExecutions)
-		all := m.Commits[:n]
-		m.Commits = m.Commits[n:]
-		return control.KindCommit, control.Commit{Executions: all}
+		return control.KindCommit, control.Commit{Executions: some(&m.Commits)}
 	case len(m.Rollbacks) > 0:
-		n := min(len(m.Rollbacks), control.MaxExecutions)
-		all := m.Rollbacks[:n]
-		m.Rollbacks = m.Rollbacks[n:]
-		return control.KindRollback, control.Rollback{Executions: all}
+		return control.KindRollback, control.Rollback{Executions: some(&m.Rollbacks)}
 	}
 	return 0, nil
+}
+
+// some takes as many executions from the front as one command may name.
+func some(all *[]control.ExecutionID) []control.ExecutionID {
+	n := min(len(*all), control.MaxExecutions)
+	first := (*all)[:n]
+	*all = (*all)[n:]
+	return first
 }
 
 // place is a blade's switch port, and from which address it speaks there.

@@ -55,11 +55,6 @@ func (s *Session) Tell(updates []Update) error {
 	if err != nil {
 		return err
 	}
-	return s.other(r)
-}
-
-// other sends a stream write at once.
-func (s *Session) other(r *p4v1.WriteRequest) error {
 	m, err := onStream(r)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ const (
 )
 
 // maxSkip is how many reads in a row do without spinning at most: where it never
-// pays, it costs a quarter of a microsecond a read.
+// pays, it costs a microsecond a read.
 const maxSkip = 1 << 9
 
 // triesAtOnce is how often a reader that spins asks before it lets others run again,
