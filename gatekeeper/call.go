@@ -107,13 +107,19 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 // refuseFor refuses a call, and puts it on record: when the callee is back, a late copy
 // of it gets the same answer.
 func (c *controller) refuseFor(n, callee *node, h *held, m *rpc.Message, why *fault.Error) {
-	k := &call{
-		header: m.Header, to: h.dst, caller: n.address, callee: callee.address, incarnation: callee.incarnation,
-		service: c.services[h.dst].name, method: m.Method.String(), stage: stageFinished, refusal: why,
-	}
+	k := c.callOf(n, callee, h, m)
+	k.stage, k.refusal = stageFinished, why
 	c.record(n, k)
 	c.keepRefusal(k, why)
 	c.refuse(h, &m.Header, why)
+}
+
+// callOf makes a record of a held call to a service.
+func (c *controller) callOf(n, callee *node, h *held, m *rpc.Message) *call {
+	return &call{
+		header: m.Header, to: h.dst, caller: n.address, callee: callee.address, incarnation: callee.incarnation,
+		service: c.services[h.dst].name, method: m.Method.String(),
+	}
 }
 
 // serviceHash is the part of a service's address that call headers repeat.
@@ -154,13 +160,8 @@ func (c *controller) choose(h *held, m *rpc.Header) (*node, *fault.Error) {
 
 // newRequest lets the lease machine judge a new call.
 func (c *controller) newRequest(n, callee *node, h *held, m *rpc.Message) {
-	s := c.services[h.dst]
-	k := &call{
-		header: m.Header, to: h.dst, caller: n.address, callee: callee.address, incarnation: callee.incarnation,
-		service: s.name, method: m.Method.String(), stage: stageWaiting,
-	}
-	k.method = s.methodName(callee, m.Method)
-	k.unlogged = h.payload
+	k := c.callOf(n, callee, h, m)
+	k.stage, k.method, k.unlogged = stageWaiting, c.services[h.dst].methodName(callee, m.Method), h.payload
 	c.record(n, k)
 	c.count.Calls++
 	c.callEvent(CallHeld, k)
