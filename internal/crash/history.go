@@ -50,6 +50,9 @@ var registers = porcupine.Model{
 			s.dead = a.by
 			return true, s
 		}
+		if a.fresh {
+			return true, contents{by: a.by}
+		}
 		if !a.write {
 			return padded(s.now, a)[a.at:a.end()] == string(a.data), s
 		}
@@ -65,7 +68,7 @@ var registers = porcupine.Model{
 	},
 	DescribeOperation: func(input, _ any) string {
 		a := input.(access)
-		return fmt.Sprintf("operation %d of %+v: write %t [%d:%d], rollback %t", a.op, a.by, a.write, a.at, a.end(), a.rollback)
+		return fmt.Sprintf("operation %d of %+v: write %t [%d:%d], fresh %t, rollback %t", a.op, a.by, a.write, a.at, a.end(), a.fresh, a.rollback)
 	},
 }
 
@@ -124,7 +127,7 @@ func partition(history []porcupine.Operation) (parts [][]porcupine.Operation) {
 // memoryHistory leaves out reads whose end nobody saw: they say nothing.
 func memoryHistory(all []access) (history []porcupine.Operation) {
 	for _, a := range all {
-		if a.write || a.rollback || a.to != never {
+		if a.write || a.fresh || a.rollback || a.to != never {
 			history = append(history, porcupine.Operation{Input: a, Call: a.from, Return: a.to})
 		}
 	}

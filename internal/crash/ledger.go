@@ -42,6 +42,7 @@ type access struct {
 	region   dsm.Pointer // its first byte
 	at       int
 	write    bool
+	fresh    bool // the region's allocation: it holds zeros from now on
 	rollback bool
 	data     []byte
 }
@@ -144,6 +145,17 @@ func (l *ledger) touch(a *access) (done func()) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		a.to = l.now()
+	}
+}
+
+// allocated notes that a region was allocated between from and now. A node may give the
+// pointer of a region that one of its calls of policy none has freed to the next
+// allocation, so a pointer alone does not tell which region it names.
+func (l *ledger) allocated(by attempt, from int64, region dsm.Pointer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !by.fenced {
+		l.memory = append(l.memory, &access{span: span{from, l.now()}, by: by, region: region, fresh: true})
 	}
 }
 

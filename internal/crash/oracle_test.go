@@ -126,6 +126,27 @@ func TestHistory_Rollback(t *testing.T) {
 	}
 }
 
+// TestHistory_Reused: a region that was freed and allocated again under its pointer holds
+// zeros, and only zeros.
+func TestHistory_Reused(t *testing.T) {
+	at := dsm.Pointer{1}
+	for _, c := range []struct {
+		read byte // after the second allocation
+		good bool
+	}{{0, true}, {5, false}} {
+		l := newLedger()
+		r := &Run{p: &Program{}, ledger: l}
+		first, second := attempt{execution: 8, run: 1}, attempt{execution: 9, run: 1}
+		l.allocated(first, 0, at)
+		l.touch(&access{by: first, region: at, write: true, data: []byte{5}})()
+		l.allocated(second, l.now(), at)
+		l.touch(&access{by: second, region: at, data: []byte{c.read}})()
+		if r.judgeHistories(); (len(l.complaints()) == 0) != c.good {
+			t.Errorf("%d is read from a region that was allocated anew: %v", c.read, l.complaints())
+		}
+	}
+}
+
 // TestInterpret_BadProgram: programs that make no sense are errors.
 func TestInterpret_BadProgram(t *testing.T) {
 	for name, ops := range map[string][]Op{

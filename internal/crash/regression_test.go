@@ -40,6 +40,9 @@ func TestRegressions(t *testing.T) {
 		// The end of a call of policy none was told before its caller had its region's rules
 		// back: lease, testdata/08_cut.txt.
 		{mixed, 3073, slow, "23+C:kill"},
+		// The oracle took two regions for one, which had one pointer after another:
+		// TestHistory_Reused.
+		{mixed, 8100083, "lossy", "118+main1:kill"},
 	} {
 		t.Run(fmt.Sprintf("%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)

@@ -28,7 +28,12 @@ type rackWorld struct {
 }
 
 func (w *rackWorld) Alloc(size int) (dsm.Pointer, error) {
-	return w.memory(w.ctx).Alloc(w.ctx, uint64(size))
+	from := w.run.ledger.now()
+	p, err := w.memory(w.ctx).Alloc(w.ctx, uint64(size))
+	if err == nil {
+		w.run.ledger.allocated(w.by, from, p)
+	}
+	return p, err
 }
 
 func (w *rackWorld) Write(op int, p dsm.Pointer, at int, b []byte) error {
