@@ -1,0 +1,291 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+const (
+	// appendWindow is how many chunks an Appender has in flight at most. A memory server
+	// keeps four times as many that overtake each other (memory/ledger.Window).
+	appendWindow = 64
+	// appendReorder is how far behind an acknowledged chunk a missing one has to be to
+	// count as lost.
+	appendReorder = 3
+)
+
+// AppenderConfig says what a run knows of its ledger once it has opened it.
+type AppenderConfig struct {
+	// MaxData is how many bytes of a chunk one datagram carries.
+	MaxData int
+	// Next is the number of the first chunk, Birth the machine's birth number.
+	Next, Birth uint64
+	// Epoch is the mirror epoch, Members how many copies the machine has in it.
+	Epoch   uint32
+	Members int
+}
+
+// Appender is the writer's half of one ledger (design section 3): it packs records into
+// chunks, sends each chunk until every copy has it, and says up to which record the
+// ledger is settled. Like an Endpoint it does no I/O, reads no clock and has one owner.
+//
+// While nothing is in flight a record leaves at once. Records that come meanwhile share
+// chunks (group commit). A record that does not fit into a chunk has several for itself,
+// each of which but the last continues.
+type Appender struct {
+	cfg      AppenderConfig
+	appended uint64         // number of the last record
+	settled  uint64         // number of the last record that every copy has
+	waiting  []ledgerRecord // in no chunk yet, or only in part
+	flight   []*chunk       // not known to be everywhere, in the order of their numbers
+	bases    []base         // not settled, in order
+	next     uint64         // number of the next chunk
+	keep     uint64         // the first chunk that is still needed
+	acked    map[uint8]uint64
+	rtt      estimator
+	due      time.Duration
+	err      error
+	send     []Append
+}
+
+// Append is one chunk to be sent to all copies.
+type Append struct {
+	packet.Chunk
+	// Keep is the first chunk that is still needed.
+	Keep uint64
+}
+
+// Appended is what a copy answers.
+type Appended struct {
+	// Copy is which copy answers, Epoch and Members what it knows of the mirror.
+	Copy    uint8
+	Epoch   uint32
+	Members int
+	Birth   uint64
+	// Number is the chunk that is answered, Next the first one that the copy has not
+	// got.
+	Number, Next uint64
+	Status       fault.Code
+}
+
+// ledgerRecord is one record on its way into chunks.
+type ledgerRecord struct {
+	data []byte // what is in no chunk yet
+	part bool   // the rest of a record whose first part is in a chunk
+	base bool
+}
+
+// base is where a record that stands for all before it begins.
+type base struct{ record, chunk uint64 }
+
+// chunk is one chunk in flight.
+type chunk struct {
+	Append
+	ends  uint64 // number of the last record that ends in it or before it
+	sent  time.Duration
+	times uint
+}
+
+// NewAppender returns the appender of a run that has opened its ledger.
+func NewAppender(cfg AppenderConfig) *Appender {
+	return &Appender{cfg: cfg, next: cfg.Next, acked: make(map[uint8]uint64), due: Never}
+}
+
+// Append adds a record and returns its number; the first record of a run has number 1.
+// The bytes must not change until the record is settled.
+func (a *Appender) Append(now time.Duration, data []byte) uint64 {
+	return a.add(now, ledgerRecord{data: data})
+}
+
+// Base adds a record that stands for all records before it. Once it is settled, the
+// memory servers are told that they need not keep what lies before it.
+func (a *Appender) Base(now time.Duration, data []byte) uint64 {
+	return a.add(now, ledgerRecord{data: data, base: true})
+}
+
+func (a *Appender) add(now time.Duration, r ledgerRecord) uint64 {
+	a.appended++
+	a.waiting = append(a.waiting, r)
+	if len(a.flight) == 0 {
+		a.pump(now)
+	}
+	return a.appended
+}
+
+// Settled returns the number of the last record that every copy has, with all before it.
+func (a *Appender) Settled() uint64 { return a.settled }
+
+// Err returns why nothing is appended any more, nil while all is well: Stale if the run
+// has ended, NoSpace if the ledger is full, Internal if a copy is not the one that the run
+// has opened.
+func (a *Appender) Err() error { return a.err }
+
+// Wake is when Tick is to be called; it may be earlier than needed.
+func (a *Appender) Wake() time.Duration { return a.due }
+
+// Send returns the chunks to be sent, and forgets that it was asked.
+func (a *Appender) Send() []Append {
+	s := a.send
+	a.send = nil
+	return s
+}
+
+// pump makes chunks of the records that wait, as many as the window has room for.
+func (a *Appender) pump(now time.Duration) {
+	for len(a.waiting) > 0 && len(a.flight) < appendWindow && a.err == nil {
+		c := &chunk{Append: Append{Chunk: packet.Chunk{Number: a.next}}}
+		if a.waiting[0].base {
+			a.bases = append(a.bases, base{a.appended - uint64(len(a.waiting)) + 1, a.next})
+		}
+		if r := &a.waiting[0]; r.part || packet.RecordSize(len(r.data)) > a.cfg.MaxData {
+			a.fragment(c, r)
+		} else {
+			a.pack(c)
+		}
+		c.ends = a.appended - uint64(len(a.waiting))
+		a.next++
+		a.flight = append(a.flight, c)
+		a.transmit(now, c)
+	}
+}
+
+// fragment puts the next part of a record into a chunk of its own. The first part never
+// is the whole record: a reader tells fragments by the chunk that continues.
+func (a *Appender) fragment(c *chunk, r *ledgerRecord) {
+	n := min(a.cfg.MaxData, len(r.data))
+	if !r.part {
+		n = min(n, len(r.data)-1)
+	}
+	c.Data, c.Continues = r.data[:n:n], n < len(r.data)
+	*r = ledgerRecord{data: r.data[n:], part: true}
+	if !c.Continues {
+		a.waiting = a.waiting[1:]
+	}
+}
+
+// pack puts as many whole records into a chunk as fit. A base begins a chunk.
+func (a *Appender) pack(c *chunk) {
+	for n := 0; len(a.waiting) > 0; n++ {
+		r := &a.waiting[0]
+		if n > 0 && (r.base || len(c.Data)+packet.RecordSize(len(r.data)) > a.cfg.MaxData) {
+			return
+		}
+		c.Data = packet.AppendRecord(c.Data, r.data)
+		a.waiting = a.waiting[1:]
+	}
+}
+
+// transmit sends a chunk to all copies.
+func (a *Appender) transmit(now time.Duration, c *chunk) {
+	c.sent = now
+	c.times++
+	c.Keep = a.keep
+	a.send = append(a.send, c.Append)
+	a.due = min(a.due, now+a.rtt.timeout(a.rtt.backoff))
+}
+
+// Tick sends the oldest chunk again that is due: its answers tell what else is missing.
+func (a *Appender) Tick(now time.Duration) {
+	if now < a.due || a.err != nil {
+		return
+	}
+	a.due = Never
+	if len(a.flight) == 0 {
+		return
+	}
+	c := a.flight[0]
+	if due := c.sent + a.rtt.timeout(a.rtt.backoff); due > now {
+		a.due = due
+		return
+	}
+	a.rtt.backoff = min(a.rtt.backoff+1, 10)
+	a.transmit(now, c)
+}
+
+// Receive takes the answer of one copy. A copy of an older epoch does not count; the first
+// answer of a newer one begins the count anew.
+func (a *Appender) Receive(now time.Duration, r Appended) {
+	switch {
+	case a.err != nil || r.Epoch < a.cfg.Epoch:
+		return
+	case r.Birth != a.cfg.Birth:
+		a.fail(fault.Internal, "copy %d has birth number %#x, the ledger was opened at %#x", r.Copy, r.Birth, a.cfg.Birth)
+		return
+	case r.Status == fault.OK, r.Status == fault.Overloaded:
+	case r.Status == fault.Stale:
+		a.fail(fault.Stale, "another run has the ledger")
+		return
+	default:
+		a.fail(r.Status, "copy %d refuses chunk %d", r.Copy, r.Number)
+		return
+	}
+	if r.Epoch > a.cfg.Epoch {
+		a.cfg.Epoch, a.cfg.Members = r.Epoch, r.Members
+		clear(a.acked)
+		defer a.probe(now)
+	}
+	a.acked[r.Copy] = max(a.acked[r.Copy], r.Next)
+	a.measure(now, r)
+	a.settle()
+	a.repair(now, r)
+	a.pump(now)
+}
+
+func (a *Appender) fail(code fault.Code, format string, args ...any) {
+	a.err = fault.Remote(code, "append to the ledger", format, args...)
+	a.due = Never
+}
+
+// probe sends the newest chunk again, so that every copy of a new epoch says how far it
+// goes.
+func (a *Appender) probe(now time.Duration) {
+	if n := len(a.flight); n > 0 && a.flight[n-1].sent < now {
+		a.transmit(now, a.flight[n-1])
+	}
+}
+
+// measure takes the round trip of a chunk that was sent once, from its last answer.
+func (a *Appender) measure(now time.Duration, r Appended) {
+	if c := a.find(r.Number); c != nil && c.times == 1 && r.Next > r.Number && len(a.acked) == a.cfg.Members {
+		a.rtt.sample(now - c.sent)
+	}
+}
+
+func (a *Appender) find(number uint64) *chunk {
+	if len(a.flight) == 0 || number < a.flight[0].Number || number >= a.next {
+		return nil
+	}
+	return a.flight[number-a.flight[0].Number]
+}
+
+// settle takes the chunks out of flight that every copy has.
+func (a *Appender) settle() {
+	if len(a.acked) < a.cfg.Members {
+		return
+	}
+	least := a.next
+	for _, next := range a.acked {
+		least = min(least, next)
+	}
+	for len(a.flight) > 0 && a.flight[0].Number < least {
+		c := a.flight[0]
+		a.flight = a.flight[1:]
+		a.settled = c.ends
+	}
+	for len(a.bases) > 0 && a.bases[0].record <= a.settled {
+		a.keep = a.bases[0].chunk
+		a.bases = a.bases[1:]
+	}
+}
+
+// repair sends a chunk again that a copy lacks although later ones have come there.
+func (a *Appender) repair(now time.Duration, r Appended) {
+	if r.Number < r.Next+appendReorder {
+		return
+	}
+	if c := a.find(r.Next); c != nil && now-c.sent >= a.rtt.lost() {
+		a.transmit(now, c)
+	}
+}

@@ -1,0 +1,294 @@
+package ledger
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+const (
+	// Window is how far above the next chunk an append is kept that came before its
+	// predecessors: four times what a writer has in flight.
+	Window = 256
+	// chunkCost is what a chunk is charged with beside its bytes: about what it takes.
+	chunkCost = 64
+	// ledgerCost is what a ledger is charged with beside its chunks. An empty one
+	// costs as much, so that names alone cannot fill a machine.
+	ledgerCost = 512
+)
+
+// Config says what ledgers a machine has room for.
+type Config struct {
+	// Birth is the number that the machine drew when its memory began. It is in every
+	// answer: a copy with another birth number is not the copy that a writer knew, and
+	// its ledgers are not those that it wrote. It is not 0.
+	Birth uint64
+	// Space is how many bytes one ledger may take.
+	Space uint64
+	// Total is how many bytes all ledgers together may take.
+	Total uint64
+	// Durable makes the store keep what has changed for Changes.
+	Durable bool
+}
+
+// Store is the ledgers of one copy of a memory machine.
+type Store struct {
+	cfg     Config
+	ledgers map[Name]*ledger
+	used    uint64
+	changes []Change
+}
+
+// New returns a store without ledgers.
+func New(cfg Config) *Store {
+	return &Store{cfg: cfg, ledgers: make(map[Name]*ledger)}
+}
+
+// Answer is the answer to a request.
+type Answer struct {
+	Status fault.Code
+	// Birth is the machine's birth number.
+	Birth uint64
+	// Run, Sealed, First and Next are those of the ledger (State). Next acknowledges an
+	// append cumulatively: all chunks below it are there.
+	Run         uint32
+	Sealed      bool
+	First, Next uint64
+}
+
+// Used is how many bytes all ledgers take, those that cannot be read yet included.
+func (s *Store) Used() uint64 { return s.used }
+
+// Stat returns what the store knows of a ledger; false if there is none.
+func (s *Store) Stat(name Name) (State, bool) {
+	l := s.ledgers[name]
+	if l == nil {
+		return State{}, false
+	}
+	return l.state, true
+}
+
+// Names lists the ledgers in order.
+func (s *Store) Names() []Name {
+	return slices.SortedFunc(maps.Keys(s.ledgers), func(a, b Name) int { return bytes.Compare(a[:], b[:]) })
+}
+
+// Open opens a ledger for a run of a writer, which may append from then on. A ledger
+// that nobody has opened before begins with chunk 1. It is refused
+//
+//   - as PermissionDenied if the ledger is neither that of the writer's node nor
+//     granted to the writer,
+//   - as Stale if the writer has been fenced, or if the run, or a later one, was sealed
+//     or opened by somebody else,
+//   - as Unavailable while an earlier run is not sealed,
+//   - as NoSpace if there is no room for another ledger.
+//
+// To open it again for the same run and writer changes nothing.
+func (s *Store) Open(name Name, run uint32, w Writer) Answer {
+	l := s.ledgers[name]
+	if !l.mayOpen(name, w) {
+		return s.refuse(l, fault.PermissionDenied)
+	}
+	switch {
+	case s.fenced(w):
+		return s.refuse(l, fault.Stale)
+	case l == nil:
+		if s.used+ledgerCost > s.cfg.Total {
+			return s.refuse(nil, fault.NoSpace)
+		}
+		l = s.begin(name)
+	case run == l.state.Run && !l.state.Sealed && w == l.state.Writer:
+		return s.answer(l)
+	case run <= l.state.Run:
+		return s.refuse(l, fault.Stale)
+	case l.state.Run != 0 && !l.state.Sealed:
+		return s.refuse(l, fault.Unavailable)
+	}
+	l.state.Run, l.state.Sealed, l.state.Writer = run, false, w
+	s.changed(name, l)
+	return s.answer(l)
+}
+
+// fenced says whether a writer has been fenced: the ledger of its node tells.
+func (s *Store) fenced(w Writer) bool {
+	own := s.ledgers[NameOf(w.Node)]
+	return own != nil && (own.state.Run > w.Incarnation || own.state.Run == w.Incarnation && own.state.Sealed)
+}
+
+// begin makes a ledger that nobody has opened.
+func (s *Store) begin(name Name) *ledger {
+	l := &ledger{state: State{First: 1, Next: 1}}
+	s.ledgers[name] = l
+	s.used += ledgerCost
+	return l
+}
+
+// Append stores a chunk behind its predecessor, or keeps it until the predecessor
+// comes. The chunks below keep are not needed any more. Only the open run's writer may
+// append; everybody else is refused as Stale. A chunk that does not fit is refused as
+// NoSpace, one too far ahead as Overloaded; both may be sent again.
+func (s *Store) Append(name Name, run uint32, w Writer, keep uint64, c packet.Chunk) Answer {
+	l := s.ledgers[name]
+	if l == nil || l.state.Sealed || l.state.Run != run || l.state.Writer != w {
+		return s.refuse(l, fault.Stale)
+	}
+	if c.Number == 0 || keep > min(l.state.Next, c.Number) {
+		return s.refuse(l, fault.BadRequest)
+	}
+	others := s.used - l.room()
+	s.cut(name, l, keep)
+	added, status := l.append(c, min(s.cfg.Space, s.cfg.Total-min(s.cfg.Total, others)))
+	s.used = others + l.room()
+	if s.cfg.Durable {
+		for _, c := range added {
+			s.changes = append(s.changes, Change{Name: name, Put: &c})
+		}
+	}
+	a := s.answer(l)
+	a.Status = status
+	return a
+}
+
+// cut drops the chunks of a ledger below a number.
+func (s *Store) cut(name Name, l *ledger, keep uint64) {
+	from := l.state.First
+	if keep <= from {
+		return
+	}
+	l.keep(keep)
+	s.dropped(name, from, keep)
+	s.changed(name, l)
+}
+
+// Read returns chunks from a number on, as many as fit into size bytes, but at least
+// one if there is one. Who may read is the caller's business. It is refused as
+// NotFound if there is no such ledger, or if the chunk has been dropped.
+func (s *Store) Read(name Name, from uint64, size int) ([]packet.Chunk, Answer) {
+	l := s.ledgers[name]
+	if l == nil || from < l.state.First {
+		return nil, s.refuse(l, fault.NotFound)
+	}
+	if from >= l.state.Next {
+		return nil, s.answer(l)
+	}
+	chunks := l.chunks[from-l.state.First:]
+	n, bytes := 1, len(chunks[0].Data)
+	for n < len(chunks) && bytes+len(chunks[n].Data) <= size {
+		bytes += len(chunks[n].Data)
+		n++
+	}
+	return chunks[:n:n], s.answer(l)
+}
+
+// Grant says which writer may open a ledger next, beside the node whose name it has.
+// The Gatekeeper grants the ledger of a durable main to the node that is to run it.
+func (s *Store) Grant(name Name, w Writer) Answer {
+	l := s.ledgers[name]
+	if l == nil {
+		if s.used+ledgerCost > s.cfg.Total {
+			return s.refuse(nil, fault.NoSpace)
+		}
+		l = s.begin(name)
+	}
+	l.granted = w
+	s.changed(name, l)
+	return s.answer(l)
+}
+
+// Fence ends all runs of a node's incarnations up to the writer's, and returns the
+// names of the ledgers that they had open, and of the node's own. An incarnation that
+// has been fenced opens nothing any more: the node's own ledger is sealed for it even
+// if it never opened it, and what was granted to it is not granted any more. A fence is
+// never refused. To fence again changes nothing.
+func (s *Store) Fence(w Writer) (names []Name) {
+	own := NameOf(w.Node)
+	if s.ledgers[own] == nil {
+		s.begin(own)
+	}
+	for _, name := range s.Names() {
+		l := s.ledgers[name]
+		if l.granted.Node == w.Node && l.granted.Incarnation <= w.Incarnation {
+			l.granted = Writer{}
+		}
+		if name == own && l.state.Run < w.Incarnation {
+			l.state.Run, l.state.Writer = w.Incarnation, w
+		}
+		if l.state.Writer.Node != w.Node || l.state.Writer.Incarnation > w.Incarnation {
+			continue // somebody else's, or a later incarnation's
+		}
+		names = append(names, name)
+		s.seal(name, l)
+	}
+	return names
+}
+
+// seal ends the run that has a ledger open.
+func (s *Store) seal(name Name, l *ledger) {
+	next := l.state.Next
+	s.used -= l.room()
+	l.seal()
+	s.used += l.room()
+	s.dropped(name, l.state.Next, next)
+	s.changed(name, l)
+}
+
+// End makes the copies of a sealed ledger equal: it drops the chunks below first, which
+// another copy has dropped already, and those from next on, which another copy has not
+// got. The ledger then ends with a whole record at or before next. It is refused as
+// NotFound if there is no such ledger, as Stale unless the run is the last one and has
+// been sealed, and as BadRequest if the range lies outside of the ledger.
+func (s *Store) End(name Name, run uint32, first, next uint64) Answer {
+	l := s.ledgers[name]
+	switch {
+	case l == nil:
+		return s.refuse(nil, fault.NotFound)
+	case l.state.Run != run || !l.state.Sealed:
+		return s.refuse(l, fault.Stale)
+	case first < l.state.First || first > next || next > l.state.Next:
+		return s.refuse(l, fault.BadRequest)
+	}
+	was := l.state.Next
+	s.used -= l.room()
+	s.cut(name, l, first)
+	l.endAt(next)
+	s.used += l.room()
+	s.dropped(name, l.state.Next, was)
+	return s.answer(l)
+}
+
+// Delete drops a ledger that nobody will ask for again. One that is open is refused as
+// Unavailable; one that is not there is no error.
+func (s *Store) Delete(name Name) Answer {
+	l := s.ledgers[name]
+	switch {
+	case l == nil:
+		return s.answer(nil)
+	case l.state.Run != 0 && !l.state.Sealed:
+		return s.refuse(l, fault.Unavailable)
+	}
+	s.dropped(name, l.state.First, l.state.Next)
+	s.used -= ledgerCost + l.room()
+	delete(s.ledgers, name)
+	if s.cfg.Durable {
+		s.changes = append(s.changes, Change{Name: name, Gone: true})
+	}
+	return s.answer(nil)
+}
+
+// answer tells how a ledger stands; nil stands for none.
+func (s *Store) answer(l *ledger) Answer {
+	a := Answer{Birth: s.cfg.Birth}
+	if l != nil {
+		a.Run, a.Sealed, a.First, a.Next = l.state.Run, l.state.Sealed, l.state.First, l.state.Next
+	}
+	return a
+}
+
+func (s *Store) refuse(l *ledger, status fault.Code) Answer {
+	a := s.answer(l)
+	a.Status = status
+	return a
+}
