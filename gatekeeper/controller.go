@@ -65,6 +65,7 @@ type controller struct {
 	granted    grantedFrees
 
 	began      uint64     // tells this rack from others: control.Welcome.Began
+	run        uint64     // how many Gatekeepers have begun with this log, with this one
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out
 	resuming   resumption // what is left to do after a restart
@@ -88,7 +89,7 @@ type output struct {
 
 func newController(cfg Config) *controller {
 	c := &controller{
-		cfg: cfg, began: cfg.Boot, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
+		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(maxParts), fresh: map[log.Key][]byte{},
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]packet.Region{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),

@@ -55,10 +55,11 @@ type rackRecord struct {
 	LastNode uint64           `json:"last_node"` // number given out
 	Election control.Election `json:"election"`  // under which the Gatekeeper rules
 	Began    uint64           `json:"began"`     // control.Welcome.Began
+	Run      uint64           `json:"run"`       // how many Gatekeepers have begun with this log
 }
 
 func (c *controller) keepRack() {
-	c.putData(log.Record{Kind: log.KindRack}, rackRecord{c.lastNode, c.cfg.Election, c.began})
+	c.putData(log.Record{Kind: log.KindRack}, rackRecord{c.lastNode, c.cfg.Election, c.began, c.run})
 }
 
 // bladeRecord is the data of KindBlade.

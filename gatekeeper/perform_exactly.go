@@ -211,7 +211,7 @@ func (c *controller) deliverCall(a execution.Deliver) {
 	if !ok {
 		return
 	}
-	d := rpc.Delivery{Callee: a.To.Incarnation, Order: a.Order, Attempt: a.Attempt, Replay: a.Replay, Trailer: a.Journal}
+	d := rpc.Delivery{Number: rpc.DeliveryNumber(c.run, a.Number), Callee: a.To.Incarnation, Order: a.Order, Attempt: a.Attempt, Replay: a.Replay, Trailer: a.Journal}
 	payload := rpc.AppendReleased(nil, b, d)
 	if len(payload) > c.cfg.MTU-netio.Overhead {
 		d.Trailer = trailer.Spilled(len(a.Journal)) // the callee asks for it
@@ -265,6 +265,7 @@ func (c *controller) ackCall(a execution.Ack) {
 	m := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Call: a.Call, Flags: rpc.FlagReleased}}
 	if v, known := c.table.View(a.Call); a.Done {
 		m.Flags |= rpc.FlagDone
+		m.Floor = rpc.DeliveryNumber(c.run, a.Number)
 	} else if a.Replay || known && c.anotherCaller(&v) {
 		m.Flags |= rpc.FlagReplay
 	}

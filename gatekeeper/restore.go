@@ -106,7 +106,7 @@ func (c *controller) restoreRack(r *log.Record) error {
 	if err := data(r, &rack); err != nil {
 		return err
 	}
-	c.lastNode, c.began = rack.LastNode, rack.Began
+	c.lastNode, c.began, c.run = rack.LastNode, rack.Began, rack.Run+1
 	if e := rack.Election; !e.Less(c.cfg.Election) {
 		if e.Low++; e.Low == 0 {
 			e.High++

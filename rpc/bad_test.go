@@ -163,8 +163,8 @@ func TestBadCalls(t *testing.T) {
 	if a := caller.must(); a.Type != packet.Reply || a.Call != good.Call {
 		t.Errorf("after all that: %+v", a)
 	}
-	if after := server.Stats(); after.Malformed-before.Malformed != uint64(len(dropped)) || after.Dropped-before.Dropped != 1 {
-		t.Errorf("%d malformed, %d dropped", after.Malformed-before.Malformed, after.Dropped-before.Dropped)
+	if after := server.Stats(); after.Malformed-before.Malformed != uint64(len(dropped)) || after.Stale-before.Stale != 1 {
+		t.Errorf("%d malformed, %d stale", after.Malformed-before.Malformed, after.Stale-before.Stale)
 	}
 	if len(h.Notes()) != 1 {
 		t.Errorf("notes %v", h.Notes())

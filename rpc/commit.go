@@ -101,15 +101,17 @@ func (x *export) commit(e *execution, datagram []byte) {
 // acknowledged takes an ACK: the Gatekeeper has logged a call of this node, or an
 // answer. It reports whether a goroutine waits for it.
 func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
+	if m.Flags&packet.FlagReleased == 0 {
+		n.stats.malformed.Add(1) // the switch lets nobody else say that something is logged
+		return false
+	}
 	if m.Flags&packet.FlagDone == 0 {
 		n.out.mu.Lock()
 		call := n.out.core.Acknowledge(n.now(), m.Call)
 		n.out.mu.Unlock()
-		if call != nil {
-			return n.deliver(call, r, i, m)
-		}
+		return call != nil && n.deliver(call, r, i, m)
 	}
-	c, empty := n.in.acknowledge(n.now(), m.Call)
+	c, empty := n.in.acknowledge(&m.Header)
 	if c != nil && c.slot {
 		c.export.pool.release()
 	}
@@ -121,10 +123,10 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 
 // acknowledge returns the call that has been committed, if any, and whether it was
 // the last.
-func (in *incoming) acknowledge(now time.Duration, id packet.ID) (c *commitment, empty bool) {
+func (in *incoming) acknowledge(ack *packet.Header) (c *commitment, empty bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	c, _ = in.core.Acknowledge(now, id).(*commitment)
+	c, _ = in.core.Acknowledge(ack.Call, ack.Floor).(*commitment)
 	return c, in.core.Uncommitted() == 0
 }
 

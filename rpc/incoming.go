@@ -48,8 +48,10 @@ func (x *export) receive(r *reader, i int) *execution {
 		x.refuse(from, &m, Unavailable, "the call has run, its answer is no longer kept")
 	case endpoint.Malformed:
 		n.stats.malformed.Add(1)
+	case endpoint.Stale:
+		n.stats.stale.Add(1)
 	default:
-		n.stats.dropped.Add(1)
+		n.stats.full.Add(1)
 	}
 	return nil
 }
@@ -126,7 +128,7 @@ func (x *export) inOrder(e *execution) ([]*execution, bool) {
 // drop forgets a call that there is no room for; it will come again.
 func (x *export) drop(e *execution) {
 	defer e.freeBuffer()
-	x.node.stats.dropped.Add(1)
+	x.node.stats.full.Add(1)
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Forget(e.entry)

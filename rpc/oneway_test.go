@@ -37,7 +37,7 @@ func TestOnewayReceipts(t *testing.T) {
 			t.Errorf("receipt %+v", a.Header)
 		}
 	}
-	held := noteCall(t, 2, packet.FlagHeld.WithPolicy(packet.PolicyRecover))
+	held := noteCall(t, 2, (packet.FlagHeld | packet.FlagReleased).WithPolicy(packet.PolicyRecover))
 	caller.send(to, held.Append(nil))
 	want := (packet.FlagSession | packet.FlagDone | packet.FlagHeld).WithPolicy(packet.PolicyRecover)
 	a := caller.must()

@@ -222,5 +222,5 @@ func (x *export) reply(e *execution, datagram []byte) {
 func (x *export) finish(e *execution, reply []byte) {
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
-	x.node.in.core.Finish(x.node.now(), e.entry, reply)
+	x.node.in.core.Finish(e.entry, reply)
 }

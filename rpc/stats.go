@@ -10,11 +10,12 @@ type Stats struct {
 	Duplicates uint64 // calls and answers dropped because they are known already or settled
 	Refused    uint64 // calls answered with a system exception
 	Malformed  uint64 // datagrams dropped because they are no message for this node
-	Dropped    uint64 // calls dropped for lack of room, or meant for another incarnation
+	Full       uint64 // calls dropped for lack of room; they will be sent again
+	Stale      uint64 // calls dropped because they were meant for another incarnation
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, dropped atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, full, stale atomic.Uint64
 }
 
 // Stats returns the node's counters.
@@ -22,6 +23,6 @@ func (n *Node) Stats() Stats {
 	c := &n.stats
 	return Stats{
 		Calls: c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
-		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Dropped: c.dropped.Load(),
+		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 	}
 }

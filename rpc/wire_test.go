@@ -278,7 +278,7 @@ func TestNestedCallOnTheWire(t *testing.T) {
 	}
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	call := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
-	call.Flags = (call.Flags | packet.FlagHeld).WithPolicy(packet.PolicyRecover)
+	call.Flags = (call.Flags | packet.FlagHeld | packet.FlagReleased).WithPolicy(packet.PolicyRecover)
 	caller.send(rackaddr.Service("Test"), call.Append(nil))
 	first := downstream.must()
 	downstream.send(server.Address(), answer(first, pong(t)))
@@ -300,9 +300,12 @@ func TestNestedCallOnTheWire(t *testing.T) {
 	ack(caller, server, a)
 }
 
-// ack acknowledges an answer as the Gatekeeper does when it has logged it.
+// ack acknowledges an answer, or a one-way, as the Gatekeeper does when it has logged it.
 func ack(p *peer, n *rpc.Node, a packet.Message) {
-	h := packet.Header{Type: packet.Ack, Flags: a.Flags & packet.FlagDone, Call: a.Call}
+	h := packet.Header{Type: packet.Ack, Flags: packet.FlagReleased, Call: a.Call}
+	if a.Type != packet.Oneway {
+		h.Flags, h.Floor = h.Flags|packet.FlagDone, a.Floor
+	}
 	p.send(n.Address(), (&packet.Message{Header: h}).Append(nil))
 }
 

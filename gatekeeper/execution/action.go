@@ -38,6 +38,9 @@ type Hand struct{ Call packet.ID }
 type Deliver struct {
 	Call packet.ID
 	To   log.Node
+	// Number is the call's among those that this Table has delivered to the node: it
+	// counts up from 1, and a call keeps its number.
+	Number uint64
 	// Order is its number in a stateful service, else 0.
 	Order uint64
 	// Attempt is how often its execution was cut off; if it was, Journal takes the
@@ -69,8 +72,10 @@ type Except struct {
 type Ack struct {
 	Call packet.ID
 	To   netip.Addr
-	// Done: it acknowledges an answer, not a call of To's own.
-	Done bool
+	// Done: it acknowledges an answer, not a call of To's own. Number is then that of
+	// the call's Deliver, or 0 if the Table has not delivered it or knows it no more.
+	Done   bool
+	Number uint64
 	// Replay is as for Answer.
 	Replay bool
 }

@@ -48,7 +48,11 @@ func (t *Table) deliver(k *call, replay bool) {
 		t.lonely[k] = struct{}{}
 	}
 	k.incarnation, k.sent = k.at.incarnation, true
-	d := Deliver{Call: k.id, To: k.at.id(), Order: k.order, Attempt: k.attempts, Replay: replay}
+	if k.delivery == 0 {
+		k.at.delivered++
+		k.delivery = k.at.delivered
+	}
+	d := Deliver{Call: k.id, To: k.at.id(), Number: k.delivery, Order: k.order, Attempt: k.attempts, Replay: replay}
 	if k.attempts > 0 {
 		d.Journal = k.journal[:len(k.journal):len(k.journal)]
 	}

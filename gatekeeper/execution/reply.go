@@ -30,7 +30,7 @@ func (t *Table) Reply(r Response) (Verdict, Output) {
 	case k.at.address != r.Callee.Address || h.CalleeIncarnation != r.Callee.Incarnation || r.Callee.Incarnation != k.incarnation || k.cut:
 		return Stale, t.take()
 	case k.stage == done:
-		t.do(Ack{Call: k.id, To: k.at.address, Done: true})
+		t.do(Ack{Call: k.id, To: k.at.address, Done: true, Number: k.delivery})
 		return Done, t.take()
 	case k.stage != running:
 		return Waiting, t.take()
@@ -106,7 +106,7 @@ func (t *Table) finish(k *call) {
 		t.do(Answer{k.id, k.caller, k.astray})
 	}
 	if k.incarnation > k.at.dead {
-		t.do(Ack{Call: k.id, To: k.at.address, Done: true})
+		t.do(Ack{Call: k.id, To: k.at.address, Done: true, Number: k.delivery})
 	}
 	if k.attempts > 0 || k.at.logged && len(k.at.calls) == 0 {
 		t.touch(k.at)

@@ -79,6 +79,7 @@ type call struct {
 	sequence    uint64      // by when it became known
 	incarnation uint32      // of its node, to which it was delivered last; 0: to none
 	sent        bool        // to the node's present incarnation, by this Gatekeeper
+	delivery    uint64      // number among those that this Table has delivered to the node; 0 for none
 	stage       stage
 	oneway      bool
 	leases      bool
@@ -103,7 +104,8 @@ type node struct {
 	cuts        int                // executions that are cut
 	calls       map[*call]struct{} // to it, not done
 	mains       map[*main]struct{}
-	logged      bool // it has a record
+	delivered   uint64 // how many calls this Table has delivered to it
+	logged      bool   // it has a record
 	dirty       bool
 }
 

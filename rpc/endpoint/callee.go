@@ -49,23 +49,23 @@ type Limits struct {
 	// Sessions is how many callers' sessions are remembered, and NodeSessions how
 	// many of one node. A session costs some 200 bytes.
 	Sessions, NodeSessions int
-	// Hashed is how many calls with hash ids, and exactly-once ones, are
-	// remembered, some 200 bytes each.
-	Hashed int
+	// Exact is how many exactly-once calls run, or wait for their answers to be
+	// acknowledged, at a time; some 200 bytes each, and the answers.
+	Exact int
 	// Window is how many calls of one session are remembered above its floor.
 	Window int
 	// ReplyBytes is how many bytes of answers are kept for re-sending.
 	ReplyBytes int
-	// Lifetime is for how long nothing must have been heard of a session, or of a
-	// finished call with a hash id, until it is forgotten. No packet may live as
-	// long in the network, and no caller be silent as long while it waits.
+	// Lifetime is for how long nothing must have been heard of a session until it
+	// is forgotten. No packet may live as long in the network, and no caller be
+	// silent as long while it waits.
 	Lifetime time.Duration
 }
 
 // DefaultLimits let a rack's busiest service remember 64 callers with 4096
 // concurrent calls each.
 var DefaultLimits = Limits{
-	Sessions: 1 << 18, NodeSessions: 1 << 16, Hashed: 1 << 16, Window: 1 << 10,
+	Sessions: 1 << 18, NodeSessions: 1 << 16, Exact: 1 << 16, Window: 1 << 10,
 	ReplyBytes: 64 << 20, Lifetime: 10 * time.Minute,
 }
 
@@ -75,23 +75,22 @@ type Entry struct {
 	// Tag is the shell's; it is cleared by Finish.
 	Tag any
 
-	session *session // nil for a call that is known by its id alone
+	session *session // nil for an exactly-once call
+	number  uint64   // of its last delivery by the Gatekeeper, if it is exactly-once
 	reply   []byte   // the answer, as a datagram; nil while there is none
 	running bool
 	gone    bool  // forgotten: its session's floor has passed it
-	settled bool  // the answer has been acknowledged
+	settled bool  // the answer has been acknowledged, by a Gatekeeper that did not know the number
 	waits   bool  // for the answer to be acknowledged
 	resent  uint8 // how often the answer has been sent again, then
-	// heard is when it was last asked for or, while the answer waits to be
-	// acknowledged, when to send that again.
-	heard time.Duration
+	// again is when to send the answer once more, while it waits to be acknowledged.
+	again time.Duration
 	kept  links[*Entry] // in Callee.replies or uncommitted while reply is kept
-	aging links[*Entry] // in Callee.done: a hash id that no longer runs
 }
 
 func newEntry(id packet.ID, s *session) *Entry {
 	e := &Entry{ID: id, session: s, running: true}
-	e.kept.value, e.aging.value = e, e
+	e.kept.value = e
 	return e
 }
 
@@ -111,11 +110,11 @@ type Callee struct {
 	limits      Limits
 	sessions    map[sessionKey]*session
 	perNode     map[netip.Addr]int
-	hashed      map[packet.ID]*Entry
-	aging       list[*session] // least recently heard of first
-	replies     list[*Entry]   // answers kept, the oldest first
-	uncommitted list[*Entry]   // answers to be acknowledged, the oldest first
-	done        list[*Entry]   // hash ids that do not run, least recently heard of first
+	exact       map[packet.ID]*Entry // exactly-once calls that are not settled
+	over        deliveries           // those that are
+	aging       list[*session]       // least recently heard of first
+	replies     list[*Entry]         // answers kept, the oldest first
+	uncommitted list[*Entry]         // answers to be acknowledged, the oldest first
 	replyBytes  int
 	abandoned   []*Entry
 }
@@ -124,7 +123,7 @@ type Callee struct {
 func NewCallee(incarnation uint32, limits Limits) *Callee {
 	return &Callee{
 		incarnation: incarnation, limits: limits, sessions: make(map[sessionKey]*session),
-		perNode: make(map[netip.Addr]int), hashed: make(map[packet.ID]*Entry),
+		perNode: make(map[netip.Addr]int), exact: make(map[packet.ID]*Entry),
 	}
 }
 
@@ -149,10 +148,13 @@ func (c *Callee) Receive(now, since time.Duration, from netip.Addr, m *packet.Me
 // lookUp decides by what is known of the call. The window of a caller's session
 // does not bear on exactly-once calls: the Gatekeeper tells which of those run.
 func (c *Callee) lookUp(now time.Duration, from netip.Addr, m *packet.Message) Arrival {
-	if m.Flags&packet.FlagSession != 0 && !m.Flags.Exact() {
+	switch {
+	case m.Flags.Exact():
+		return c.receiveExact(m)
+	case m.Flags&packet.FlagSession != 0:
 		return c.receiveSession(now, from, m)
 	}
-	return c.receiveHashed(now, m)
+	return Arrival{Verdict: Malformed}
 }
 
 // known is what to do with a call that is known already.
@@ -168,30 +170,27 @@ func (e *Entry) known() Arrival {
 	return Arrival{Verdict: Lost}
 }
 
-// receiveHashed decides by the id alone.
-func (c *Callee) receiveHashed(now time.Duration, m *packet.Message) Arrival {
-	if m.Call.IsZero() {
+// receiveExact decides about an exactly-once call, by its id and by the number under
+// which the Gatekeeper has delivered it. From anybody else there are none.
+func (c *Callee) receiveExact(m *packet.Message) Arrival {
+	if m.Call.IsZero() || m.Flags&packet.FlagReleased == 0 {
 		return Arrival{Verdict: Malformed}
 	}
-	if e := c.hashed[m.Call]; e != nil {
-		if !e.running && !e.waits {
-			c.touch(now, e)
-		}
+	run, number := packet.Delivered(m.Floor)
+	if c.begin(run); c.over.late(run, number) {
+		return Arrival{Verdict: Late}
+	}
+	if e := c.exact[m.Call]; e != nil {
+		e.number = max(e.number, m.Floor)
 		return e.known()
 	}
-	if len(c.hashed) >= c.limits.Hashed {
+	if len(c.exact) >= c.limits.Exact {
 		return Arrival{Verdict: Full}
 	}
 	e := newEntry(m.Call, nil)
-	c.hashed[m.Call] = e
+	e.number = m.Floor
+	c.exact[m.Call] = e
 	return Arrival{Verdict: Run, Entry: e}
-}
-
-// touch starts the lifetime of a finished call with a hash id afresh.
-func (c *Callee) touch(now time.Duration, e *Entry) {
-	e.heard = now
-	c.done.remove(&e.aging)
-	c.done.push(&e.aging)
 }
 
 // Answer keeps the answer to a call that goes on running, such as the receipt
@@ -208,14 +207,11 @@ func (c *Callee) Answer(e *Entry, reply []byte) {
 	}
 }
 
-// Finish ends a call. The reply, a whole datagram, is kept until the caller
-// settles the call, or the Gatekeeper acknowledges it, or a lifetime has passed;
-// it must not change any more. It is nil if the call has an Answer already.
-func (c *Callee) Finish(now time.Duration, e *Entry, reply []byte) {
+// Finish ends a call that is not exactly-once. The reply, a whole datagram, is kept
+// until the caller settles the call, or a lifetime has passed; it must not change
+// any more. It is nil if the call has an Answer already.
+func (c *Callee) Finish(e *Entry, reply []byte) {
 	e.running, e.Tag = false, nil
-	if e.session == nil && !e.gone {
-		c.touch(now, e)
-	}
 	if reply != nil {
 		c.Answer(e, reply)
 	}
@@ -231,7 +227,7 @@ func (c *Callee) Forget(e *Entry) {
 	case e.session != nil:
 		delete(e.session.calls, e.ID.Sequence())
 	default:
-		delete(c.hashed, e.ID)
+		delete(c.exact, e.ID)
 	}
 	e.gone = true
 }

@@ -14,11 +14,11 @@ import (
 
 // calleeMachine drives a Callee of incarnation 3 by script:
 //
-//	call NODE SESSION/SEQ FLOOR [oneway] [callee=N] [released] [age=D] [exact]
-//	hash ID                      a call with a hash id
-//	finish SESSION/SEQ|ID REPLY  the handler has returned; - is no reply
+//	call NODE SESSION/SEQ FLOOR [oneway] [callee=N] [released] [age=D]
+//	exact ID RUN.NUMBER [forged] an exactly-once call, as the Gatekeeper delivers it
+//	finish SESSION/SEQ REPLY     the handler has returned; - is no reply
 //	commit ID REPLY              it has, and the Gatekeeper must log the reply
-//	answer SESSION/SEQ REPLY, forget SESSION/SEQ|ID, ack ID
+//	answer SESSION/SEQ REPLY, forget SESSION/SEQ|ID, ack ID RUN.NUMBER
 //	after D, size, tick, due
 //	serve                        the service begins now
 type calleeMachine struct {
@@ -28,7 +28,7 @@ type calleeMachine struct {
 	runs   map[string]*Entry
 }
 
-var tightLimits = Limits{Sessions: 4, NodeSessions: 3, Hashed: 3, Window: 3, ReplyBytes: 12, Lifetime: time.Minute}
+var tightLimits = Limits{Sessions: 4, NodeSessions: 3, Exact: 3, Window: 3, ReplyBytes: 12, Lifetime: time.Minute}
 
 func newCalleeMachine() func([]string) string {
 	m := &calleeMachine{callee: NewCallee(3, tightLimits), runs: map[string]*Entry{}}
@@ -40,11 +40,15 @@ func (m *calleeMachine) step(args []string) string {
 	switch args[0] {
 	case "call":
 		return m.call(args)
-	case "hash":
-		msg := packet.Message{Header: packet.Header{Type: packet.Call, Call: hashID(args[1])}}
+	case "exact":
+		msg := packet.Message{Header: packet.Header{Type: packet.Call, Call: hashID(args[1]), Floor: delivery(args[2])}}
+		msg.Flags = (packet.FlagHeld | packet.FlagReleased).WithPolicy(packet.PolicyRecover)
+		if len(args) > 3 {
+			msg.Flags &^= packet.FlagReleased
+		}
 		return m.print(args[1], c.Receive(m.now, m.since, netip.Addr{}, &msg))
 	case "finish":
-		c.Finish(m.now, m.runs[args[1]], replyBytes(args[2]))
+		c.Finish(m.runs[args[1]], replyBytes(args[2]))
 	case "answer":
 		c.Answer(m.runs[args[1]], replyBytes(args[2]))
 	case "forget":
@@ -52,7 +56,7 @@ func (m *calleeMachine) step(args []string) string {
 	case "commit":
 		c.Commit(m.now, m.runs[args[1]], replyBytes(args[2]), args[1])
 	case "ack":
-		if tag := c.Acknowledge(m.now, hashID(args[1])); tag != nil {
+		if tag := c.Acknowledge(hashID(args[1]), delivery(args[2])); tag != nil {
 			return fmt.Sprintln(tag, "is committed")
 		}
 	case "serve":
@@ -69,7 +73,7 @@ func (m *calleeMachine) step(args []string) string {
 		d, _ := time.ParseDuration(args[1])
 		m.now += d
 	case "size":
-		return fmt.Sprintf("%d sessions, %d hashed, %d replies of %d bytes\n", len(c.sessions), len(c.hashed), c.replies.len, c.replyBytes)
+		return fmt.Sprintf("%d sessions, %d exact, %d replies of %d bytes\n", len(c.sessions), len(c.exact), c.replies.len, c.replyBytes)
 	default:
 		return "what?\n"
 	}
@@ -79,6 +83,13 @@ func (m *calleeMachine) step(args []string) string {
 func hashID(s string) packet.ID {
 	n, _ := strconv.Atoi(s)
 	return packet.ID{15: byte(n)}
+}
+
+// delivery reads RUN.NUMBER.
+func delivery(s string) uint64 {
+	var run, number uint64
+	_, _ = fmt.Sscanf(s, "%d.%d", &run, &number)
+	return packet.DeliveryNumber(run, number)
 }
 
 func replyBytes(s string) []byte {
@@ -99,8 +110,6 @@ func (m *calleeMachine) call(args []string) string {
 		switch k, v, _ := strings.Cut(a, "="); k {
 		case "oneway":
 			msg.Type = packet.Oneway
-		case "exact":
-			msg.Flags = (msg.Flags | packet.FlagHeld).WithPolicy(packet.PolicyRecover)
 		case "age":
 			d, _ := time.ParseDuration(v)
 			b := msg.Append(nil)

@@ -11,26 +11,53 @@ import (
 // logged; it is kept whatever the limits. The tag replaces the entry's.
 func (c *Callee) Commit(now time.Duration, e *Entry, reply []byte, tag any) {
 	e.running, e.Tag, e.reply = false, tag, reply
-	e.waits, e.heard = true, now+InitialTimeout
+	e.waits, e.again = true, now+InitialTimeout
 	c.uncommitted.push(&e.kept)
 }
 
 // maxDoublings of InitialTimeout are more than MaxTimeout.
 const maxDoublings = 8
 
-// Acknowledge takes an ACK: the Gatekeeper has logged the answer to a call, so it
-// need not be kept. It returns the tag of a call that has thereby been committed,
-// or nil.
-func (c *Callee) Acknowledge(now time.Duration, id packet.ID) (tag any) {
-	e := c.hashed[id]
-	if e == nil || e.running {
+// Acknowledge takes an ACK: the Gatekeeper has logged the answer to the call that it
+// has delivered under that number, and delivers it no more. So the call is
+// forgotten, and late copies of it are known by the number. Acknowledge returns the
+// tag of a call that has thereby been committed, or nil.
+//
+// A Gatekeeper that does not know the call any more tells its run only. If the call
+// was last heard of from a former run, a copy under a number that is not known may
+// be on its way: the call is then remembered until the next run.
+func (c *Callee) Acknowledge(id packet.ID, delivery uint64) (tag any) {
+	run, _ := packet.Delivered(delivery)
+	c.begin(run)
+	e := c.exact[id]
+	if e == nil || e.running || e.settled {
 		return nil
 	}
 	tag, e.Tag = e.Tag, nil
 	c.dropReply(e)
-	e.settled = true
-	c.touch(now, e)
+	known, number := packet.Delivered(max(delivery, e.number))
+	if known != c.over.run || number == 0 {
+		e.settled = true
+		return tag
+	}
+	c.over.settle(number)
+	delete(c.exact, id)
+	e.gone = true
 	return tag
+}
+
+// begin notes a run of the Gatekeeper. Of calls that are settled, no copy that it
+// sends is new.
+func (c *Callee) begin(run uint64) {
+	if !c.over.begin(run) {
+		return
+	}
+	for id, e := range c.exact {
+		if e.settled {
+			delete(c.exact, id)
+			e.gone = true
+		}
+	}
 }
 
 // Uncommitted is how many answers wait to be acknowledged.
@@ -40,9 +67,9 @@ func (c *Callee) Uncommitted() int { return c.uncommitted.len }
 // change any more.
 func (c *Callee) Tick(now time.Duration, resend []*Entry) []*Entry {
 	for l := c.uncommitted.head.next; l != nil && l != &c.uncommitted.head; l = l.next {
-		if e := l.value; e.heard <= now {
+		if e := l.value; e.again <= now {
 			e.resent = min(e.resent+1, maxDoublings)
-			e.heard = now + min(InitialTimeout<<e.resent, MaxTimeout)
+			e.again = now + min(InitialTimeout<<e.resent, MaxTimeout)
 			resend = append(resend, e)
 		}
 	}
@@ -52,8 +79,8 @@ func (c *Callee) Tick(now time.Duration, resend []*Entry) []*Entry {
 // Due is when Tick has something to do next; false means not before a Commit.
 func (c *Callee) Due() (at time.Duration, ok bool) {
 	for l := c.uncommitted.head.next; l != nil && l != &c.uncommitted.head; l = l.next {
-		if e := l.value; !ok || e.heard < at {
-			at, ok = e.heard, true
+		if e := l.value; !ok || e.again < at {
+			at, ok = e.again, true
 		}
 	}
 	return at, ok

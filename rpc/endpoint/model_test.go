@@ -86,14 +86,10 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// begin makes a call: in a session or with a hash id, sometimes given up.
+// begin makes a call, which is sometimes given up.
 func (w *world) begin() {
 	c := &Call{RTT: &w.rtt}
-	if w.rng.IntN(4) == 0 {
-		w.caller.BeginAs(w.now, c, ChildID(packet.ID{1}, 0, uint32(w.begun)))
-	} else {
-		w.caller.Begin(w.now, c)
-	}
+	w.caller.Begin(w.now, c)
 	w.begun++
 	w.open[c.ID] = c
 	w.transmit(c)
@@ -108,10 +104,7 @@ func (w *world) begin() {
 }
 
 func (w *world) transmit(c *Call) {
-	m := packet.Message{Header: packet.Header{Type: packet.Call, Call: c.ID, Floor: c.Floor}}
-	if c.Session {
-		m.Flags = packet.FlagSession
-	}
+	m := packet.Message{Header: packet.Header{Type: packet.Call, Flags: packet.FlagSession, Call: c.ID, Floor: c.Floor}}
 	w.send(func() { w.arrive(&m) })
 }
 
@@ -125,7 +118,7 @@ func (w *world) arrive(m *packet.Message) {
 		}
 		flags := m.Flags
 		w.after(time.Duration(w.rng.Int64N(int64(50*time.Millisecond))), func() {
-			callee.Finish(w.now, a.Entry, a.Entry.ID[:])
+			callee.Finish(a.Entry, a.Entry.ID[:])
 			w.reply(a.Entry.ID[:], flags)
 		})
 	case Resend:

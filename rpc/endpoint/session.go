@@ -112,19 +112,9 @@ func (c *Callee) pass(s *session, e *Entry) {
 	}
 }
 
-// forgetOld forgets sessions, and finished calls with hash ids, of which nothing
-// has been heard for longer than a packet lives. What runs is kept.
+// forgetOld forgets sessions of which nothing has been heard for longer than a
+// packet lives. What runs is kept.
 func (c *Callee) forgetOld(now time.Duration) {
-	for c.done.len > 0 {
-		e := c.done.first()
-		if now-e.heard <= c.limits.Lifetime {
-			break
-		}
-		c.done.remove(&e.aging)
-		c.dropReply(e)
-		e.gone = true
-		delete(c.hashed, e.ID)
-	}
 	for c.aging.len > 0 {
 		s := c.aging.first()
 		if now-s.heard <= c.limits.Lifetime {

@@ -61,7 +61,7 @@ func (g *Gatekeeper) admit(from netip.Addr, m packet.Message) {
 	g.calls[m.Call] = c
 	g.log = append(g.log, c)
 	if m.Type == packet.Oneway {
-		g.ack(from, m.Call, 0)
+		g.ack(from, m.Call, 0, 0)
 		if parent != nil {
 			parent.oneways = append(parent.oneways, c)
 			return
@@ -97,6 +97,11 @@ func (g *Gatekeeper) release(c *call, replay bool) {
 			m.Trailer = trailer.Spilled(len(c.journal))
 		}
 	}
+	if c.number == 0 {
+		g.delivered++
+		c.number = g.delivered
+	}
+	m.Floor = packet.DeliveryNumber(1, c.number)
 	m.CalleeIncarnation, m.Order, m.Attempt = g.nodes[c.service.node], c.order, c.attempt
 	c.released = true
 	g.send(c.caller, rackaddr.Service(c.service.name), &m)
@@ -111,7 +116,7 @@ func (g *Gatekeeper) again(from netip.Addr, c *call, m *packet.Message) {
 		e.Type, e.Code = packet.Exception, fault.Nondeterminism
 		g.send(rackaddr.Gatekeeper, from, &e)
 	case m.Type == packet.Oneway:
-		g.ack(from, m.Call, 0)
+		g.ack(from, m.Call, 0, 0)
 	case c.done:
 		c.caller = from
 		g.answer(c)
@@ -132,7 +137,7 @@ func (g *Gatekeeper) settle(from netip.Addr, m packet.Message) {
 		c.done, c.from = true, from
 		g.commit(c, m)
 	}
-	g.ack(from, m.Call, m.Flags&packet.FlagDone)
+	g.ack(from, m.Call, packet.FlagDone, packet.DeliveryNumber(1, c.number))
 	if c.message.Type != packet.Oneway {
 		g.answer(c)
 	}
@@ -191,11 +196,13 @@ func (g *Gatekeeper) checkpoint(from netip.Addr, m packet.Message) {
 		}
 		g.releaseOneways(&p.execution)
 	}
-	g.ack(from, m.Call, 0)
+	g.ack(from, m.Call, 0, 0)
 }
 
-func (g *Gatekeeper) ack(to netip.Addr, id packet.ID, flags packet.Flags) {
-	g.send(rackaddr.Gatekeeper, to, &packet.Message{Header: packet.Header{Type: packet.Ack, Call: id, Flags: flags}})
+func (g *Gatekeeper) ack(to netip.Addr, id packet.ID, flags packet.Flags, delivery uint64) {
+	g.send(rackaddr.Gatekeeper, to, &packet.Message{Header: packet.Header{
+		Type: packet.Ack, Call: id, Flags: flags | packet.FlagReleased, Floor: delivery,
+	}})
 }
 
 // Remind releases again what runs: the network may have lost it, and nobody else

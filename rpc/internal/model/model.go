@@ -44,6 +44,7 @@ type Gatekeeper struct {
 	services   map[uint64]*service
 	calls      map[packet.ID]*call
 	log        []*call
+	delivered  uint64 // calls, to all nodes
 	mains      map[packet.ID]*main
 	complaints []string
 }
@@ -62,6 +63,7 @@ type call struct {
 	caller   netip.Addr
 	service  *service
 	order    uint64
+	number   uint64 // of its deliveries
 	attempt  uint16
 	ready    bool // may be released
 	released bool
