@@ -38,7 +38,7 @@ type Compute struct {
 	registered registration  // the present one, or the next
 	nodes      map[netip.Addr]*node
 	services   map[netip.Addr]*node // who has a service's address
-	leases     map[netip.Addr]map[string]int
+	leases     map[netip.Addr]control.NodeLeases
 	programs   map[string]*program
 	token      uint64              // of the last join
 	unsettled  map[uint64]struct{} // joins and leaves that are under way, by token
@@ -62,7 +62,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 	c := &Compute{
 		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),
 		nodes: map[netip.Addr]*node{}, services: map[netip.Addr]*node{},
-		leases: map[netip.Addr]map[string]int{}, programs: map[string]*program{}, unsettled: map[uint64]struct{}{},
+		leases: map[netip.Addr]control.NodeLeases{}, programs: map[string]*program{}, unsettled: map[uint64]struct{}{},
 		policies: policies{asking: make(chan struct{}, 1)},
 	}
 	c.work, c.stopWork = context.WithCancel(context.Background())
@@ -184,9 +184,9 @@ func (c *Compute) welcomed(_ context.Context, w control.Welcome) error {
 func (c *Compute) updated(sent control.Heartbeat, r control.HeartbeatReply) {
 	c.mu.Lock()
 	c.setRack(r.Rack)
-	c.leases = map[netip.Addr]map[string]int{}
+	c.leases = map[netip.Addr]control.NodeLeases{}
 	for _, l := range r.Leases {
-		c.leases[l.Node] = l.Leases
+		c.leases[l.Node] = l
 	}
 	var gone []*node
 	for _, a := range r.Gone {
@@ -206,7 +206,7 @@ func (c *Compute) lost() {
 	c.mu.Lock()
 	close(c.registered.over)
 	c.registered = newRegistration()
-	c.leases = map[netip.Addr]map[string]int{}
+	c.leases = map[netip.Addr]control.NodeLeases{}
 	c.mu.Unlock()
 	for _, n := range c.allNodes() {
 		c.disown(n, "the Gatekeeper does not know the blade any more")

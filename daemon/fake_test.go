@@ -173,10 +173,8 @@ func (g *gatekeeperFake) handle(_ context.Context, m control.Message) (any, erro
 		g.reply.Known = true
 		return g.welcome, err
 	case control.KindPolicies:
-		var ask control.Policies
-		err := m.Decode(&ask)
 		g.asked++
-		return control.PolicyPart(g.policies, g.version, ask.From, 100), err
+		return control.PolicyList{Version: g.version, Policies: g.policies}, nil
 	case control.KindHeartbeat:
 		g.beats++
 		return g.reply, m.Decode(&g.last)

@@ -22,10 +22,6 @@ type policies struct {
 	due     bool // they are being asked for
 }
 
-// maxPolicyTries is how often the daemon begins anew because the policies change
-// while it asks for them, until the next heartbeat.
-const maxPolicyTries = 8
-
 // withPolicies adds the policies that the daemon has to a view of the rack, and has
 // newer ones fetched. The caller holds c.mu.
 func (c *Compute) withPolicies(r control.Rack) control.Rack {
@@ -58,46 +54,21 @@ func (c *Compute) learnPolicies(ctx context.Context, version uint64) error {
 	if known {
 		return nil
 	}
-	list, version, err := c.fetchPolicies(ctx)
-	if err != nil {
+	var now control.PolicyList
+	if err := c.reg.ask.Ask(ctx, control.KindPolicies, struct{}{}, &now); err != nil {
 		return err
 	}
-	c.policies.set.Store(join.NewPolicies(list))
+	if n := len(now.Policies); n > control.MaxPolicies {
+		return fault.New(fault.Internal, "policies", "%d of them, at most %d", n, control.MaxPolicies)
+	}
+	c.policies.set.Store(join.NewPolicies(now.Policies))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.policies.version, c.policies.list = version, list
+	c.policies.version, c.policies.list = now.Version, now.Policies
 	r := c.rack
-	r.PolicyVersion = version
+	r.PolicyVersion = now.Version
 	c.setRack(r)
 	return nil
-}
-
-// fetchPolicies asks the Gatekeeper for all parts of one version.
-func (c *Compute) fetchPolicies(ctx context.Context) (list []control.MethodPolicy, version uint64, err error) {
-	for range maxPolicyTries {
-		list = nil
-		for from := 0; ; {
-			var part control.PolicyList
-			if err := c.reg.ask.Ask(ctx, control.KindPolicies, control.Policies{From: from}, &part); err != nil {
-				return nil, 0, err
-			}
-			if from == 0 {
-				version = part.Version
-			}
-			if part.Version != version {
-				break
-			}
-			list = append(list, part.Policies...)
-			switch {
-			case len(list) > control.MaxPolicies, part.Next != 0 && part.Next <= from:
-				return nil, 0, fault.New(fault.Internal, "policies", "%d of them, and more from %d on", len(list), part.Next)
-			case part.Next == 0:
-				return list, version, nil
-			}
-			from = part.Next
-		}
-	}
-	return nil, 0, fault.New(fault.Unavailable, "policies", "they change too fast")
 }
 
 // Policies implements join.Session.

@@ -27,7 +27,8 @@ func (c *Compute) Status() join.Status {
 		s.Nodes = append(s.Nodes, join.NodeStatus{
 			Name: n.identity.Name, Address: n.identity.Address, Incarnation: n.identity.Incarnation,
 			Instance: n.program.Instance, PID: n.program.PID,
-			Services: append([]string{}, n.exports...), Leases: maps.Clone(c.leases[n.identity.Address]),
+			Services: append([]string{}, n.exports...), Leases: maps.Clone(c.leases[n.identity.Address].Leases),
+			MoreLeases: c.leases[n.identity.Address].More,
 		})
 	}
 	for _, p := range sortedValues(c.programs, strings.Compare) {

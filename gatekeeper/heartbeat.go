@@ -49,13 +49,19 @@ func (b *blade) ghosts(h *control.Heartbeat) (ghosts []*node) {
 // leasesOf lists the leases that a blade's nodes hold.
 func (c *controller) leasesOf(b *blade) []control.NodeLeases {
 	var out []control.NodeLeases
+	room := control.MaxLeases
 	for _, n := range b.sortedNodes() {
 		held := c.leases.LeasesOf(n.address)
 		if len(held) == 0 {
 			continue
 		}
-		l := control.NodeLeases{Node: n.address, Leases: make(map[string]int, len(held))}
+		l := control.NodeLeases{Node: n.address, Leases: make(map[string]int, min(len(held), room))}
 		for r, count := range held {
+			if room == 0 {
+				l.More++
+				continue
+			}
+			room--
 			l.Leases[r.Base.String()] = count
 		}
 		out = append(out, l)

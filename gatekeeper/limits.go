@@ -18,8 +18,6 @@ const (
 	maxSessions = 1 << 16
 	// maxBlades bounds the names of blades ever seen, several for each port.
 	maxBlades = 4096
-	// maxRegionList is how many regions a memory blade is asked for at a time.
-	maxRegionList = 512
 	// maxNodes bounds the nodes of a rack; the switch's identity table has 4096
 	// rows, of which blades take some.
 	maxNodes = 3500
@@ -37,8 +35,6 @@ const (
 	// maxFixes is how often a plan turns insertions into modifications or back,
 	// because the switch says so, until it gives up.
 	maxFixes = 4
-	// maxReclaim is how many regions one reclaim command names.
-	maxReclaim = 256
 	// maxScan is how many regions or calls are looked at in a turn for somebody who lists
 	// them, before other inputs have theirs: some hundred microseconds.
 	maxScan = 1024

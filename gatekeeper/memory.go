@@ -245,7 +245,7 @@ func (c *controller) reclaimMore(b *blade) {
 	if !b.alive() || b.reclaiming > 0 || len(b.reclaims) == 0 {
 		return
 	}
-	n := min(len(b.reclaims), maxReclaim)
+	n := min(len(b.reclaims), control.MaxRegions)
 	boot := b.hello.Boot
 	err := c.ask(b.port, control.KindReclaim, control.Reclaim{Regions: b.reclaims[:n]}, func(m control.Message) {
 		if b.hello.Boot != boot || b.reclaiming == 0 {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/netio"
 )
 
 // What operators and deployments say of methods goes before what callers ask for.
@@ -42,15 +41,11 @@ func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p reso
 
 // policies tells a daemon the explicit policies.
 func (c *controller) policies(p *port, m control.Message) error {
-	var ask control.Policies
-	if err := m.Decode(&ask); err != nil {
-		return err
-	}
 	explicit, version := c.fleet.ExplicitPolicies()
 	list := make([]control.MethodPolicy, 0, len(explicit))
 	for _, p := range explicit {
 		list = append(list, control.MethodPolicy{Service: p.Service, Method: p.Method, Policy: p.Policy.String()})
 	}
-	c.answer(p, m, control.PolicyPart(list, version, ask.From, c.cfg.MTU-netio.Overhead-control.HeaderSize-100))
+	c.answer(p, m, control.PolicyList{Version: version, Policies: list})
 	return nil
 }

@@ -94,7 +94,7 @@ func (c *controller) auditFrom(b *blade, from uint64) error {
 		return nil
 	}
 	boot := b.hello.Boot
-	return c.ask(b.port, control.KindRegions, control.Regions{From: from, Max: maxRegionList}, func(m control.Message) {
+	return c.ask(b.port, control.KindRegions, control.Regions{From: from, Max: control.MaxRegions}, func(m control.Message) {
 		if b.hello.Boot != boot {
 			return // it has lost them
 		}

@@ -14,7 +14,7 @@ trap 'rm -rf "$built"' EXIT
 howlong() {
   case "$1 $2" in
     ./rpc/packet* | ./rpc/trailer* | ./dsm/packet* | ./internal/frame* | ./internal/join/* | ./p4/ebpf*) echo "$FUZZTIME" ;;
-    "./internal/control FuzzParse" | "./internal/control FuzzPolicyPart" | *FuzzDecode | ./p4/softswitch/*Receive | *FuzzHeader | *FuzzProcess | *FuzzPacketIn) echo "$FUZZTIME" ;;
+    "./internal/control FuzzParse" | "./internal/control FuzzPeer" | *FuzzDecode | ./p4/softswitch/*Receive | *FuzzHeader | *FuzzProcess | *FuzzPacketIn) echo "$FUZZTIME" ;;
     "./rpc FuzzReference" | ./internal/crash*) echo 1s ;;
     "./rpc "* | ./dsm/* | ./internal/* | *FuzzWrite | *FuzzRead | *FuzzStreamOther | *FuzzRequest | *FuzzReadStream) echo 3s ;;
     *) echo 1s ;;

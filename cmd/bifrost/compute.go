@@ -130,7 +130,7 @@ func (o *computeStatusOptions) print(w io.Writer, s join.Status) error {
 	fmt.Fprintln(t, "NODE\tADDRESS\tINCARNATION\tPID\tPROGRAM\tSERVICES\tLEASES")
 	for _, n := range s.Nodes {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", n.Name, n.Address, n.Incarnation, n.PID,
-			or(n.Instance, "-"), or(strings.Join(n.Services, ","), "-"), or(leaseList(n.Leases), "-"))
+			or(n.Instance, "-"), or(strings.Join(n.Services, ","), "-"), or(leaseList(n.Leases, n.MoreLeases), "-"))
 	}
 	if err := t.Flush(); err != nil || len(s.Programs) == 0 {
 		return err
@@ -143,10 +143,13 @@ func (o *computeStatusOptions) print(w io.Writer, s join.Status) error {
 }
 
 // leaseList writes pointers with the number of calls that lent them: p×2.
-func leaseList(leases map[string]int) string {
+func leaseList(leases map[string]int, more int) string {
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(leases)) {
 		out = append(out, fmt.Sprintf("%s×%d", p, leases[p]))
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(out, " ")
 }

@@ -97,7 +97,12 @@ type HeartbeatReply struct {
 type NodeLeases struct {
 	Node   netip.Addr     `json:"node"`
 	Leases map[string]int `json:"leases"`
+	// More is how many further pointers there are: a reply names MaxLeases.
+	More int `json:"more,omitempty"`
 }
+
+// MaxLeases is how many leases a HeartbeatReply names at most: some 50 kB of JSON.
+const MaxLeases = 1024
 
 // Join asks for a node on behalf of a program that the daemon has accepted.
 type Join struct {
@@ -154,7 +159,7 @@ type Fence struct {
 // who would ask for them again, but for a re-run of the execution.
 type Fenced struct {
 	Regions []RegionID `json:"regions,omitempty"`
-	// More says that not all of them fit the packet.
+	// More says that there are more than MaxRegions.
 	More bool `json:"more,omitempty"`
 }
 

@@ -16,6 +16,19 @@ const (
 	// to MaxRetry.
 	FirstRetry = 50 * time.Millisecond
 	MaxRetry   = time.Second
+	// MaxMessage is how many bytes the body of a message has at most. The largest one
+	// is an export of 1,024 methods with names of 255 bytes.
+	MaxMessage = 2 << 20
+	// burstPackets and burstBytes bound the parts of a message that are sent without
+	// waiting for the other side: they must fit the receive buffer of its socket, which
+	// has 208 KiB by default, of which a packet of 1,280 bytes takes 2.3.
+	burstPackets = 16
+	burstBytes   = 64 << 10
+	// maxKept bounds what a Peer keeps of what the other side sends, in bytes:
+	// messages that are not whole, and replies for duplicates. It is more than Window
+	// replies with a StatePart take. A request beyond that is dropped; it will be
+	// sent again.
+	maxKept = 32 << 20
 	// retiredBoots is how many earlier boots of the other side are remembered, so
 	// that their late packets do not pass for a restart.
 	retiredBoots = 16

@@ -6,12 +6,14 @@
 //
 // Messages are requests and replies, in both directions, matched by id and sent
 // again until answered; a receiver answers a duplicate with the same reply. They
-// are rare, so their bodies are JSON behind a fixed header.
+// are rare, so their bodies are JSON behind a fixed header. A body that does not fit
+// the rack's packets travels in parts (parts.go), whatever the kind of the message.
 package control
 
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
@@ -24,7 +26,7 @@ const (
 )
 
 // HeaderSize is the length of a control header in bytes.
-const HeaderSize = 48
+const HeaderSize = 60
 
 // Kind says what a request asks; the reply has the same kind.
 type Kind uint8
@@ -37,7 +39,7 @@ const (
 	KindExport    Kind = 4 // a node exports a service: Export, empty
 	KindLeave     Kind = 5 // a node has ended: Leave, empty
 	KindState     Kind = 6 // a node asks what is logged for it: State, StatePart
-	KindPolicies  Kind = 7 // what operators and deployments say of methods: Policies, PolicyList
+	KindPolicies  Kind = 7 // what operators and deployments say of methods: empty, PolicyList
 )
 
 // From the Gatekeeper to a daemon.
@@ -72,16 +74,28 @@ var Layout = wirefmt.Layout{Name: "control", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FE"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "1"},
 	{Name: "kind", Offset: 3, Size: 1, Doc: "what is asked"},
-	{Name: "reply", Offset: 4, Size: 1, Doc: "0 request, 1 reply"},
+	{Name: "flags", Offset: 4, Size: 1, Doc: "bit 0: reply; bit 1: no body, but how much of the other side's is there; bit 2: more packets follow at once"},
 	{Name: "status", Offset: 5, Size: 1, Doc: "error code of a reply; its body is then the message"},
 	{Name: "reserved", Offset: 6, Size: 2, Doc: "0"},
 	{Name: "id", Offset: 8, Size: 8, Doc: "request id, counted by the asker from 1"},
 	{Name: "floor", Offset: 16, Size: 8, Doc: "all the asker's requests below are settled; 0 in a reply"},
 	{Name: "sender", Offset: 24, Size: 8, Doc: "the asker's boot, drawn at random when it starts; a reply repeats its request's"},
 	{Name: "election", Offset: 32, Size: 16, Doc: "the Gatekeeper's election id; what a daemon sends has the highest it has seen, and it refuses lower ones"},
+	{Name: "total", Offset: 48, Size: 4, Doc: "bytes of the whole body"},
+	{Name: "offset", Offset: 52, Size: 4, Doc: "where in the body this packet's part begins; with flag bit 1, how many bytes are there"},
+	{Name: "sum", Offset: 56, Size: 4, Doc: "CRC-32C of the whole body"},
 }}
 
-// Message is one control packet.
+// The flags.
+const (
+	flagReply = 1 << iota
+	flagAck
+	flagMore
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Message is a control message, or the part of one that a packet carries.
 type Message struct {
 	Kind     Kind
 	Reply    bool
@@ -91,6 +105,19 @@ type Message struct {
 	Sender   uint64
 	Election Election
 	Body     []byte
+	Part     Part // zero if Body is whole
+}
+
+// Part says which part of a message's body a packet carries.
+type Part struct {
+	// Ack: the packet carries nothing; Offset is how many bytes of the other side's
+	// body have arrived. In a request that is the reply's, in a reply the request's.
+	Ack bool
+	// More: further packets follow at once, and the receiver answers the last of them.
+	More   bool
+	Offset uint32 // bytes of the body before this part
+	Total  uint32 // bytes of the whole body
+	Sum    uint32 // CRC-32C of the whole body
 }
 
 // Election is a P4Runtime election id; Less orders them.
@@ -104,18 +131,29 @@ func (e Election) Less(o Election) bool {
 // Append appends the message's wire form to b.
 func (m *Message) Append(b []byte) []byte {
 	be := binary.BigEndian
-	reply := byte(0)
-	if m.Reply {
-		reply = 1
+	p := m.Part
+	if p == (Part{}) {
+		p.Total, p.Sum = uint32(len(m.Body)), crc32.Checksum(m.Body, castagnoli) //nolint:gosec // at most MaxMessage
 	}
+	flags := bit(m.Reply, flagReply) | bit(p.Ack, flagAck) | bit(p.More, flagMore)
 	b = be.AppendUint16(b, Magic)
-	b = append(b, Version, byte(m.Kind), reply, byte(m.Status), 0, 0)
+	b = append(b, Version, byte(m.Kind), flags, byte(m.Status), 0, 0)
 	b = be.AppendUint64(b, m.ID)
 	b = be.AppendUint64(b, m.Floor)
 	b = be.AppendUint64(b, m.Sender)
 	b = be.AppendUint64(b, m.Election.High)
 	b = be.AppendUint64(b, m.Election.Low)
+	b = be.AppendUint32(b, p.Total)
+	b = be.AppendUint32(b, p.Offset)
+	b = be.AppendUint32(b, p.Sum)
 	return append(b, m.Body...)
+}
+
+func bit(set bool, flag byte) byte {
+	if set {
+		return flag
+	}
+	return 0
 }
 
 // Parse reads a control packet; Body aliases b. It refuses a foreign or
@@ -131,11 +169,37 @@ func Parse(b []byte) (m Message, err error) {
 	if b[2] != Version {
 		return m, wirefmt.Errorf("control header: version %d, want %d", b[2], Version)
 	}
-	if b[4] > 1 {
-		return m, wirefmt.Errorf("control header: reply flag %d", b[4])
+	flags := b[4]
+	if flags >= flagMore<<1 {
+		return m, wirefmt.Errorf("control header: flags %#x", flags)
 	}
-	return Message{
-		Kind: Kind(b[3]), Reply: b[4] == 1, Status: fault.Code(b[5]), ID: be.Uint64(b[8:]), Floor: be.Uint64(b[16:]),
+	m = Message{
+		Kind: Kind(b[3]), Reply: flags&flagReply != 0, Status: fault.Code(b[5]), ID: be.Uint64(b[8:]), Floor: be.Uint64(b[16:]),
 		Sender: be.Uint64(b[24:]), Election: Election{be.Uint64(b[32:]), be.Uint64(b[40:])}, Body: b[HeaderSize:],
-	}, nil
+		Part: Part{Ack: flags&flagAck != 0, More: flags&flagMore != 0, Total: be.Uint32(b[48:]), Offset: be.Uint32(b[52:]), Sum: be.Uint32(b[56:])},
+	}
+	return m, m.checkPart()
+}
+
+// checkPart checks which part of a body a packet says that it carries, and makes Part
+// zero if that is the whole.
+func (m *Message) checkPart() error {
+	p, n := m.Part, uint64(len(m.Body))
+	switch end := uint64(p.Offset) + n; {
+	case p.Ack && (n > 0 || p.More):
+		return wirefmt.Errorf("control header: an acknowledgement with %d bytes", n)
+	case p.Total > MaxMessage || end > uint64(p.Total):
+		return wirefmt.Errorf("control header: bytes %d to %d of a body of %d, at most %d", p.Offset, end, p.Total, MaxMessage)
+	case p.Ack:
+	case end < uint64(p.Total) && n == 0:
+		return wirefmt.Errorf("control header: an empty part of a body of %d bytes", p.Total)
+	case n == uint64(p.Total) && p.More:
+		return wirefmt.Errorf("control header: more follows a whole body")
+	case n == uint64(p.Total):
+		if sum := crc32.Checksum(m.Body, castagnoli); sum != p.Sum {
+			return wirefmt.Errorf("control header: the body's CRC-32C is %#08x, want %#08x", sum, p.Sum)
+		}
+		m.Part = Part{}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,7 +18,7 @@ type PeerConfig struct {
 	// Follow is set in a daemon: it follows the highest election id it has seen
 	// and refuses what comes with a lower one.
 	Follow bool
-	// MaxDatagram is the largest message in bytes, header included; 0 is no limit.
+	// MaxDatagram is the largest packet in bytes, header included; 0 is no limit.
 	MaxDatagram int
 }
 
@@ -47,13 +48,23 @@ type Peer struct {
 // asked is a request of ours without reply.
 type asked struct {
 	kind  Kind
-	body  []byte
+	body  outgoing
+	got   int      // bytes of body that the other side has
+	reply incoming // what has come of the reply
+	acked int      // bytes of the reply that we have acknowledged, -1 for nothing
+	moved bool     // got or reply has grown since the last Tick that was due
 	retry time.Time
 	wait  time.Duration
 }
 
-// served is a request of the other side's; reply is nil while it is handled.
-type served struct{ reply []byte }
+// served is a request of the other side's.
+type served struct {
+	request incoming // what has come of it in parts
+	whole   bool     // it has been handed out
+	done    bool     // and answered: reply, with body
+	reply   Message
+	body    outgoing
+}
 
 // Ready is what a Peer wants done, in order. The slices belong to the caller.
 type Ready struct {
@@ -69,19 +80,19 @@ func NewPeer(cfg PeerConfig) *Peer {
 
 // Ask sends a request and keeps sending it until Ready.Replies has the reply to
 // the id returned, or Cancel. It fails with Overloaded when too many are
-// outstanding, and with BadRequest when the body is too large.
+// outstanding, and with BadRequest when the body is larger than MaxMessage.
 func (p *Peer) Ask(now time.Time, kind Kind, body []byte) (uint64, error) {
-	if most := p.cfg.MaxDatagram; most > 0 && HeaderSize+len(body) > most {
-		return 0, fault.New(fault.BadRequest, kind.String(), "body of %d bytes, at most %d fit", len(body), most-HeaderSize)
+	if len(body) > MaxMessage {
+		return 0, fault.New(fault.BadRequest, kind.String(), "body of %d bytes, at most %d", len(body), MaxMessage)
 	}
 	if p.next-p.lowest() >= Window {
 		return 0, fault.New(fault.Overloaded, kind.String(), "%d requests since the oldest without reply", Window)
 	}
 	id := p.next
 	p.next++
-	a := &asked{kind: kind, body: body, wait: FirstRetry}
+	a := &asked{kind: kind, body: newOutgoing(body), acked: -1, wait: FirstRetry, retry: now.Add(FirstRetry)}
 	p.asked[id] = a
-	p.sendRequest(now, id, a)
+	p.sendRequest(id, a)
 	return id, nil
 }
 
@@ -90,25 +101,24 @@ func (p *Peer) Ask(now time.Time, kind Kind, body []byte) (uint64, error) {
 func (p *Peer) Cancel(id uint64) { delete(p.asked, id) }
 
 // Answer replies to a request from Ready.Requests: with body, or, if status is
-// not fault.OK, with a message for people. A body that is too large becomes an
-// Internal error.
+// not fault.OK, with a message for people. A body that is larger than MaxMessage
+// becomes an Internal error.
 func (p *Peer) Answer(request Message, status fault.Code, body []byte) {
-	if most := p.cfg.MaxDatagram; most > 0 && HeaderSize+len(body) > most {
-		status, body = fault.Internal, []byte("the reply does not fit a packet")
+	if len(body) > MaxMessage {
+		status, body = fault.Internal, fmt.Appendf(nil, "the reply has %d bytes, at most %d", len(body), MaxMessage)
 	}
-	reply := p.reply(request, status, body)
 	s := p.served[request.ID]
-	if request.Sender != p.boot || s == nil || s.reply != nil {
+	if request.Sender != p.boot || s == nil || !s.whole || s.done {
 		return // the asker has restarted or given up
 	}
-	s.reply = reply
-	p.ready.Send = append(p.ready.Send, reply)
+	s.done, s.reply, s.body = true, reply(request, status), newOutgoing(body)
+	p.sendReply(s, 0)
 }
 
 // Forget takes a request from Ready.Requests back as if it had never come: it is
 // served when it is sent again.
 func (p *Peer) Forget(request Message) {
-	if s := p.served[request.ID]; request.Sender == p.boot && s != nil && s.reply == nil {
+	if s := p.served[request.ID]; request.Sender == p.boot && s != nil && !s.done {
 		delete(p.served, request.ID)
 	}
 }
@@ -128,8 +138,7 @@ func (p *Peer) Input(b []byte) error {
 		p.cfg.Election = m.Election
 	}
 	if m.Reply {
-		p.inputReply(m)
-		return nil
+		return p.inputReply(m)
 	}
 	return p.inputRequest(m)
 }
@@ -144,8 +153,14 @@ func (p *Peer) Tick(now time.Time) {
 		if now.Before(a.retry) {
 			continue
 		}
-		a.wait = min(2*a.wait, MaxRetry)
-		p.sendRequest(now, id, a)
+		if a.moved {
+			a.wait = FirstRetry
+		} else {
+			a.wait = min(2*a.wait, MaxRetry)
+			a.got, a.acked = 0, -1
+			p.sendRequest(id, a)
+		}
+		a.moved, a.retry = false, now.Add(a.wait)
 	}
 }
 
@@ -168,20 +183,52 @@ func (p *Peer) Ready() Ready {
 
 // refuse answers a deposed Gatekeeper's command, and leaves its reply unheard.
 func (p *Peer) refuse(m Message) {
-	if !m.Reply {
-		p.ready.Send = append(p.ready.Send, p.reply(m, fault.Stale, []byte("a newer Gatekeeper is in charge")))
+	if m.Reply || m.Part.More {
+		return
 	}
+	stale := newOutgoing([]byte("a newer Gatekeeper is in charge"))
+	p.push(reply(m, fault.Stale), &stale, 0)
 }
 
-func (p *Peer) inputReply(m Message) {
+func (p *Peer) inputReply(m Message) error {
 	a := p.asked[m.ID]
 	if m.Sender != p.cfg.Boot || a == nil || a.kind != m.Kind {
-		return // a duplicate, or for an earlier boot of ours
+		return nil // a duplicate, or for an earlier boot of ours
+	}
+	if m.Part.Ack {
+		if got := int(m.Part.Offset); got > a.got && got <= len(a.body.body) {
+			a.got, a.moved = got, true
+			if got < len(a.body.body) {
+				p.sendRequest(m.ID, a)
+			}
+		}
+		return nil
+	}
+	if m.Part != (Part{}) {
+		more, had := m.Part.More, len(a.reply.body)
+		if len(a.reply.body) == 0 && p.kept()+int(m.Part.Total) > maxKept {
+			return errKept
+		}
+		whole, err := a.reply.take(&m)
+		a.moved = a.moved || len(a.reply.body) != had
+		if !whole {
+			if n := len(a.reply.body); !more && n > a.acked {
+				a.acked = n
+				p.push(Message{Kind: a.kind, ID: m.ID, Floor: p.lowest(), Sender: p.cfg.Boot, Part: a.reply.ack()}, nil, 0)
+			}
+			return err
+		}
+		m.Body, m.Part = a.reply.body, Part{}
+	} else {
+		m.Body = slices.Clone(m.Body)
 	}
 	delete(p.asked, m.ID)
-	m.Body = slices.Clone(m.Body)
 	p.ready.Replies = append(p.ready.Replies, m)
+	return nil
 }
+
+// errKept refuses what would make the Peer keep too much.
+var errKept = fault.New(fault.Overloaded, "control", "the other side has %d bytes of messages under way", maxKept)
 
 func (p *Peer) inputRequest(m Message) error {
 	if m.ID == 0 || m.Floor > m.ID || m.ID-m.Floor >= Window {
@@ -197,16 +244,65 @@ func (p *Peer) inputRequest(m Message) error {
 	if m.ID < p.floor || m.ID-p.floor >= Window {
 		return nil // long settled, or ahead of what a late packet's floor allows
 	}
-	if s := p.served[m.ID]; s != nil {
-		if s.reply != nil {
-			p.ready.Send = append(p.ready.Send, s.reply)
+	s := p.served[m.ID]
+	switch {
+	case m.Part.Ack:
+		if s != nil && s.done && int(m.Part.Offset) < len(s.body.body) {
+			p.sendReply(s, int(m.Part.Offset))
+		}
+		return nil // an asker whom we do not know begins anew by itself
+	case s == nil:
+		if p.kept()+int(m.Part.Total) > maxKept {
+			return errKept
+		}
+		s = &served{}
+		p.served[m.ID] = s
+	case s.done:
+		if !m.Part.More {
+			p.sendReply(s, 0)
 		}
 		return nil
 	}
-	p.served[m.ID] = &served{}
-	m.Body = slices.Clone(m.Body)
+	return p.gather(s, m)
+}
+
+// gather takes a request, or a part of one, that is not answered.
+func (p *Peer) gather(s *served, m Message) error {
+	more := m.Part.More
+	if m.Part != (Part{}) {
+		whole, err := false, error(nil)
+		if !s.whole {
+			whole, err = s.request.take(&m)
+		}
+		if !whole {
+			if !more {
+				ack := reply(m, fault.OK)
+				ack.Part = s.request.ack()
+				p.push(ack, nil, 0)
+			}
+			return err
+		}
+		m.Body, m.Part = s.request.body, Part{}
+	} else {
+		m.Body = slices.Clone(m.Body)
+	}
+	if s.whole {
+		return nil
+	}
+	s.whole = true
 	p.ready.Requests = append(p.ready.Requests, m)
 	return nil
+}
+
+// kept is how many bytes of the other side's messages, and of replies to it, there are.
+func (p *Peer) kept() (n int) {
+	for _, a := range p.asked {
+		n += int(a.reply.total)
+	}
+	for _, s := range p.served {
+		n += int(s.request.total) + len(s.body.body)
+	}
+	return n
 }
 
 // restarted begins anew with another boot of the other side.
@@ -252,15 +348,25 @@ func (p *Peer) outstanding() []uint64 {
 	return ids
 }
 
-func (p *Peer) sendRequest(now time.Time, id uint64, a *asked) {
-	a.retry = now.Add(a.wait)
-	m := Message{Kind: a.kind, ID: id, Floor: p.lowest(), Sender: p.cfg.Boot, Election: p.cfg.Election, Body: a.body}
-	p.ready.Send = append(p.ready.Send, m.Append(nil))
+// sendRequest sends the next burst of a request.
+func (p *Peer) sendRequest(id uint64, a *asked) {
+	p.push(Message{Kind: a.kind, ID: id, Floor: p.lowest(), Sender: p.cfg.Boot}, &a.body, a.got)
 }
 
-func (p *Peer) reply(request Message, status fault.Code, body []byte) []byte {
-	m := Message{
-		Kind: request.Kind, Reply: true, Status: status, ID: request.ID, Sender: request.Sender, Election: p.cfg.Election, Body: body,
+// sendReply sends the burst of a reply from an offset on.
+func (p *Peer) sendReply(s *served, from int) { p.push(s.reply, &s.body, from) }
+
+// push sends a burst of a message, or, without body, a packet that has none.
+func (p *Peer) push(m Message, body *outgoing, from int) {
+	m.Election = p.cfg.Election
+	if body == nil {
+		p.ready.Send = append(p.ready.Send, m.Append(nil))
+		return
 	}
-	return m.Append(nil)
+	p.ready.Send = append(p.ready.Send, body.burst(m, from, p.cfg.MaxDatagram)...)
+}
+
+// reply is the header of a request's reply.
+func reply(request Message, status fault.Code) Message {
+	return Message{Kind: request.Kind, Reply: true, Status: status, ID: request.ID, Sender: request.Sender}
 }

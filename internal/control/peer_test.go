@@ -40,7 +40,7 @@ func FuzzPeer(f *testing.F) {
 				p.Answer(m, 0, nil)
 			}
 		}
-		if len(p.served) > Window || len(p.retired) > retiredBoots {
+		if p.kept() > maxKept+2*MaxMessage || len(p.served) > Window || len(p.retired) > retiredBoots {
 			t.Fatalf("keeps %d replies, %d boots", len(p.served), len(p.retired))
 		}
 	})

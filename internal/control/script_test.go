@@ -221,6 +221,12 @@ func describe(m Message) string {
 	if m.Reply {
 		s = fmt.Sprintf("%s %d reply (%s) boot %d election %d", m.Kind, m.ID, m.Status, m.Sender, m.Election.Low)
 	}
+	switch p := m.Part; {
+	case p.Ack:
+		return s + fmt.Sprintf(" has %d of %d", p.Offset, p.Total)
+	case p != (Part{}):
+		s += fmt.Sprintf(" [%d of %d, more %t]", p.Offset, p.Total, p.More)
+	}
 	return s + " " + string(m.Body)
 }
 

@@ -2,9 +2,8 @@ package control
 
 import "net/netip"
 
-// StatePartSize is how many bytes a StatePart carries at most: with JSON around
-// them they fit the packets of hardware.
-const StatePartSize = 4 << 10
+// StatePartSize is how many bytes a StatePart carries at most.
+const StatePartSize = 64 << 10
 
 // State asks for a part of what is logged: of a service's state, before the node
 // exports it, of a durable main, or of the journal of an execution that was

@@ -5,9 +5,13 @@ import (
 	"fmt"
 )
 
-// MaxExecutions is how many executions a Commit or Rollback should name at most:
-// in JSON they fit the packets of hardware.
-const MaxExecutions = 200
+// MaxExecutions is how many executions a Commit, a Rollback or an ExecutionList names
+// at most: some 350 kB of JSON.
+const MaxExecutions = 10_000
+
+// MaxRegions is how many regions a Reclaim, a RegionList or a Fenced names at most:
+// some 600 kB of JSON.
+const MaxRegions = 4096
 
 // ExecutionID is an execution's id as rpc/packet.ID has it; in JSON it is
 // hexadecimal. Zero is none.

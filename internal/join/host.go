@@ -63,6 +63,7 @@ type NodeStatus struct {
 	PID         int            `json:"pid,omitempty"`
 	Services    []string       `json:"services"`
 	Leases      map[string]int `json:"leases,omitempty"`
+	MoreLeases  int            `json:"more_leases,omitempty"` // that are not among Leases: it names control.MaxLeases of a blade
 }
 
 // ProgramStatus is one program that the daemon has started.

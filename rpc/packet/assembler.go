@@ -4,17 +4,25 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 )
 
 // Assembler puts messages together that have been Split. It keeps parts of at most
-// so many bytes of messages; the oldest gives way, and is whole when its sender
-// has sent it again. One goroutine owns it.
+// so many bytes of messages. Beyond that the oldest message of the sender that has
+// most gives way, so that no sender costs another one its messages by sending many;
+// it is whole when its sender has sent it again. One goroutine owns it.
 type Assembler struct {
-	limit int
+	limit   int
+	bytes   int
+	open    map[assembly]*gathered
+	senders map[netip.Addr]*share
+}
+
+// share is what one sender has of an Assembler; there is none without messages.
+type share struct {
 	bytes int
-	open  map[assembly]*gathered
 	order []assembly // the oldest first
 }
 
@@ -38,7 +46,7 @@ type gathered struct {
 // NewAssembler returns an Assembler that keeps limit bytes at most, but one
 // message in any case.
 func NewAssembler(limit int) *Assembler {
-	return &Assembler{limit: limit, open: map[assembly]*gathered{}}
+	return &Assembler{limit: limit, open: map[assembly]*gathered{}, senders: map[netip.Addr]*share{}}
 }
 
 // Add takes a part, parsed and as it came. When nothing is missing any more it
@@ -74,22 +82,50 @@ func (a *Assembler) Add(from netip.Addr, m *Message, datagram []byte) (whole []b
 // begin makes room for a message.
 func (a *Assembler) begin(key assembly) *gathered {
 	for len(a.open) > 0 && a.bytes+key.total > a.limit {
-		a.end(a.order[0])
+		a.end(a.largest(key).order[0])
 	}
 	g := &gathered{body: make([]byte, key.total), have: map[int]int{}, left: key.total}
 	a.open[key], a.bytes = g, a.bytes+key.total
-	a.order = append(a.order, key)
+	s := a.senders[key.from]
+	if s == nil {
+		s = &share{}
+		a.senders[key.from] = s
+	}
+	s.bytes += key.total
+	s.order = append(s.order, key)
 	return g
+}
+
+// largest is the share of the sender that has most, if a message is added; of several
+// the one that adds it, or the lowest address.
+func (a *Assembler) largest(adds assembly) (most *share) {
+	var who netip.Addr
+	size := func(from netip.Addr, s *share) int {
+		if from == adds.from {
+			return s.bytes + adds.total
+		}
+		return s.bytes
+	}
+	for from, s := range a.senders {
+		d := 1
+		if most != nil {
+			d = size(from, s) - size(who, most)
+		}
+		if d > 0 || d == 0 && (from == adds.from || who != adds.from && from.Less(who)) {
+			who, most = from, s
+		}
+	}
+	return most
 }
 
 // end forgets a message.
 func (a *Assembler) end(key assembly) {
 	delete(a.open, key)
 	a.bytes -= key.total
-	for i, k := range a.order {
-		if k == key {
-			a.order = append(a.order[:i], a.order[i+1:]...)
-			return
-		}
+	s := a.senders[key.from]
+	s.bytes -= key.total
+	s.order = slices.DeleteFunc(s.order, func(k assembly) bool { return k == key })
+	if len(s.order) == 0 {
+		delete(a.senders, key.from)
 	}
 }

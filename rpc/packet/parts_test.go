@@ -107,8 +107,8 @@ func TestAssemblerIsBounded(t *testing.T) {
 		binary.BigEndian.PutUint32(b[64:], i) // another incarnation
 		first = Split(b, 1232)[0]
 		a.mustAdd(t, first)
-		if a.bytes > 10_000 || len(a.open) != len(a.order) || len(a.open) > 3 {
-			t.Fatalf("%d bytes of %d messages are kept, %d in order", a.bytes, len(a.open), len(a.order))
+		if a.bytes > 10_000 || len(a.open) != len(a.senders[sender].order) || len(a.open) > 3 {
+			t.Fatalf("%d bytes of %d messages are kept", a.bytes, len(a.open))
 		}
 	}
 	_, b := large(t, 50_000) // larger than all that may be kept
@@ -116,8 +116,44 @@ func TestAssemblerIsBounded(t *testing.T) {
 	for _, p := range Split(b, 1232) {
 		whole = a.mustAdd(t, p)
 	}
-	if whole == nil || a.bytes != 0 {
+	if whole == nil || a.bytes != 0 || len(a.senders) != 0 {
 		t.Fatalf("a large message: %d bytes, %d are kept", len(whole), a.bytes)
+	}
+}
+
+// TestAssemblerIsFair: a sender that begins many messages and ends none makes its own give
+// way, and not that of another, however few of that one's parts have come.
+func TestAssemblerIsFair(t *testing.T) {
+	a := NewAssembler(1 << 20)
+	flood, victim := netip.MustParseAddr("fd00:b1f0:0:2::1"), netip.MustParseAddr("fd00:b1f0:0:2::2")
+	_, b := large(t, 100_000)
+	parts := Split(b, 1232)
+	var whole []byte
+	for i, p := range parts {
+		m, err := Parse(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whole, err = a.Add(victim, &m, p); err != nil {
+			t.Fatal(err)
+		}
+		for j := range uint32(20) {
+			_, b := large(t, 70_000)
+			binary.BigEndian.PutUint32(b[64:], uint32(i)<<8|j) // another incarnation
+			p := Split(b, 1232)[0]
+			if m, err = Parse(p); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Add(flood, &m, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if whole == nil {
+		t.Error("the victim's message is not whole")
+	}
+	if a.bytes > 1<<20 {
+		t.Errorf("%d bytes are kept", a.bytes)
 	}
 }
 
@@ -176,7 +212,7 @@ func FuzzAssembler(f *testing.F) {
 			if whole != nil && len(whole) < HeaderSize {
 				t.Fatalf("a whole of %d bytes", len(whole))
 			}
-			if len(a.open) != len(a.order) || len(a.open) > 1 && a.bytes > 1<<16 {
+			if len(a.open) != len(a.senders[sender].order) || len(a.open) > 1 && a.bytes > 1<<16 {
 				t.Fatalf("%d bytes are kept", a.bytes)
 			}
 			if len(m.Payload) > partPreface {

@@ -9,21 +9,16 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// listBytes is what one region takes of an answer at most, in JSON; the whole must fit
-// a datagram.
-const listBytes = 160
-
 // Fence refuses a node's incarnations up to the given one from now on. It is
 // idempotent, but only the first time returns what they had allocated by requests
 // that they had not settled.
 func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
-	limit := max(1, s.cfg.MaxData/listBytes)
 	for _, rec := range s.clients.fence(f.Node, f.Incarnation) {
 		reg := s.regions.byBase[rec.address]
 		if rec.op != packet.OpAlloc || rec.status != fault.OK || reg == nil {
 			continue // it is no region, or not any more
 		}
-		if len(answer.Regions) == limit {
+		if len(answer.Regions) == control.MaxRegions {
 			answer.More = true
 			break
 		}
@@ -74,10 +69,9 @@ func (s *Store) Reclaim(r control.Reclaim) error {
 	return nil
 }
 
-// List returns live regions in the order of their addresses, as many as one
-// datagram holds.
+// List returns live regions in the order of their addresses.
 func (s *Store) List(q control.Regions) control.RegionList {
-	limit := max(1, s.cfg.MaxData/listBytes)
+	limit := control.MaxRegions
 	if q.Max > 0 {
 		limit = min(limit, q.Max)
 	}

@@ -86,7 +86,7 @@ func (s *Store) rollback(e *execution) {
 // Executions lists the executions that there is something of to commit or to
 // roll back, in the order of their ids, as many as one datagram holds.
 func (s *Store) Executions(q control.Executions) (l control.ExecutionList) {
-	limit := max(1, s.cfg.MaxData/listBytes)
+	limit := control.MaxExecutions
 	if q.Max > 0 {
 		limit = min(limit, q.Max)
 	}

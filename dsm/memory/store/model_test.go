@@ -261,7 +261,7 @@ func (m *model) check(t *rapid.T) {
 			t.Fatalf("%v is not what it should be", reg.Region)
 		}
 	}
-	if len(live) != min(len(m.regions), 4096/listBytes) || len(m.store.regions.byBase) != len(m.regions) {
+	if len(live) != min(len(m.regions), control.MaxRegions) || len(m.store.regions.byBase) != len(m.regions) {
 		t.Fatalf("%d regions, want %d", len(m.store.regions.byBase), len(m.regions))
 	}
 	checkUndo(t, m.store)
