@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )
@@ -64,7 +65,7 @@ func teardown(ctx context.Context, name string) error {
 	for _, ns := range names {
 		err = errors.Join(err, kernel.DeleteNamespace(ns))
 	}
-	return err
+	return errors.Join(err, softswitch.Discard(plan.Keep(name))) // a killed switch has left it
 }
 
 func stop(ctx context.Context, namespaces []string) error {

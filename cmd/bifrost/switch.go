@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 
@@ -42,6 +44,10 @@ Attaching interfaces needs root, or CAP_NET_RAW.`,
   sudo bifrost switch -i 1@eth1 --grpc-server-addr 0.0.0.0:9559 --grpc-server-ssl \
       --grpc-server-cert cert.pem --grpc-server-key key.pem \
       --grpc-server-cacert ca.pem --grpc-server-with-client-auth
+
+  # Forwarding goes on while the switch is killed and started again, or updated
+  # (kill -HUP ends it and leaves everything in place).
+  sudo bifrost switch -i 0@veth0 -i 1@veth1 --keep s1
 
   # What happens to each packet: tables, entries, actions.
   sudo bifrost switch -i 0@veth0 -i 1@veth1 --log-level trace`,
@@ -83,15 +89,20 @@ func (o *switchOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sw.Close()) }()
-	if err := o.load(sw); err != nil {
+	leave := false // what is kept to the next switch
+	defer func() {
+		if !leave {
+			err = errors.Join(err, sw.Close())
+		}
+	}()
+	if leave, err = o.pipeline(sw, log); err != nil {
+		return err
+	}
+	if err := sw.AttachInterfaces(o.interfaces); err != nil {
 		return err
 	}
 	for _, i := range o.interfaces {
-		if err := sw.AttachInterface(i.port, i.name); err != nil {
-			return err
-		}
-		log.Info("port attached", "port", i.port, "interface", i.name)
+		log.Info("port attached", "port", i.Port, "interface", i.Name)
 	}
 	if o.metrics != "" {
 		stop, err := serveMetrics(ctx, o.metrics, sw)
@@ -110,8 +121,19 @@ func (o *switchOptions) run(ctx context.Context) (err error) {
 	if err := sdnotify.Ready(); err != nil {
 		log.Warn("cannot tell that the switch is ready", "error", err)
 	}
+	hangup := make(chan os.Signal, 1)
+	if o.keep != "" {
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+	}
 	select {
+	case <-hangup:
+		// What is kept outlives a killed process, and so it does this one.
+		leave = true
+		log.Info("the switch ends; what it keeps is left to the next one", "keep", o.keep)
+		return nil
 	case <-ctx.Done():
+		leave = false
 		logCounters(log, sw)
 		return nil
 	case err := <-served:
@@ -119,30 +141,51 @@ func (o *switchOptions) run(ctx context.Context) (err error) {
 	}
 }
 
-// load commits the program named on the command line, if any.
-func (o *switchOptions) load(sw *softswitch.Switch) error {
+// pipeline takes over what a former switch has kept, or else commits the program
+// named on the command line. One that is named and differs replaces what was kept.
+// With took, there is something that must not be lost if the start fails.
+func (o *switchOptions) pipeline(sw *softswitch.Switch, log *slog.Logger) (took bool, err error) {
+	named, err := o.load()
+	if err != nil {
+		return o.keep != "", err
+	}
+	kept, err := sw.Restore()
+	if err != nil {
+		return true, fmt.Errorf("%w (it still forwards; start the version that kept it, or give up its entries with `bifrost switch --keep %s --discard`)", err, o.keep)
+	}
+	if kept != nil {
+		log.Info("taken over from the switch before", "keep", o.keep)
+	}
+	if named == nil || kept != nil && bytes.Equal(kept.GetP4DeviceConfig(), named.GetP4DeviceConfig()) && proto.Equal(kept.GetP4Info(), named.GetP4Info()) {
+		return kept != nil, nil
+	}
+	if err := sw.Server().LoadConfig(named); err != nil {
+		return kept != nil, fmt.Errorf("%s: %w", o.program, err)
+	}
+	return kept != nil, nil
+}
+
+// load reads the program named on the command line, if any.
+func (o *switchOptions) load() (*p4v1.ForwardingPipelineConfig, error) {
 	switch {
 	case o.program == "" && o.p4info == "":
-		return nil
+		return nil, nil //nolint:nilnil // as documented
 	case o.program == "":
-		return errors.New("--p4info needs a program: name p4c's JSON file as well")
+		return nil, errors.New("--p4info needs a program: name p4c's JSON file as well")
 	case o.noP4:
-		return errors.New("--no-p4 starts without a program: leave it out, or the program")
+		return nil, errors.New("--no-p4 starts without a program: leave it out, or the program")
 	case o.p4info == "":
-		return fmt.Errorf("program %s needs its P4Info: add --p4info FILE, which p4c-bm2-ss --p4runtime-files writes", o.program)
+		return nil, fmt.Errorf("program %s needs its P4Info: add --p4info FILE, which p4c-bm2-ss --p4runtime-files writes", o.program)
 	}
 	program, err := os.ReadFile(o.program)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	info, err := readP4Info(o.p4info)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := sw.Server().LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: program}); err != nil {
-		return fmt.Errorf("%s: %w", o.program, err)
-	}
-	return nil
+	return &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: program}, nil
 }
 
 // readP4Info reads a P4Info in text format or, by its name, in binary.

@@ -28,6 +28,8 @@ type switchOptions struct {
 	pcap       string
 	datapath   string
 	metrics    string
+	keep       string
+	discard    bool
 
 	streamWrites         bool
 	grpcAddr             string
@@ -46,6 +48,9 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.pcap, "pcap", "", "capture each port's packets in `DIR`/NAME_in.pcap and NAME_out.pcap")
 	f.Lookup("pcap").NoOptDefVal = "."
 	f.StringVar(&o.datapath, "datapath", "auto", "what moves packets: ebpf (in the kernel), go (portable), or auto (ebpf if it can run the program)")
+
+	f.StringVar(&o.keep, "keep", "", "keep program and entries under `NAME` while no switch runs: in the kernel, packets are forwarded on when this process is killed, and the next one with the NAME takes over")
+	f.BoolVar(&o.discard, "discard", false, "remove what a former switch has kept under --keep's NAME, and begin anew")
 
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve counters of ports and tables to Prometheus at `HOST:PORT`, path /metrics")
 
@@ -91,11 +96,19 @@ func fitting(load softswitch.Loader) softswitch.Loader {
 func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 	cfg := softswitch.Config{
 		DeviceID: o.deviceID, CPUPort: datapath.Port(o.cpuPort),
-		CaptureDir: o.pcap, NoStreamWrites: !o.streamWrites, Log: log,
+		CaptureDir: o.pcap, Keep: o.keep, NoStreamWrites: !o.streamWrites, Log: log,
 	}
 	var ok bool
 	if cfg.Load, ok = loaders[o.datapath]; !ok {
 		return cfg, fmt.Errorf("--datapath %s: choose auto, ebpf or go", o.datapath)
+	}
+	if o.discard {
+		if o.keep == "" {
+			return cfg, errors.New("--discard removes what --keep NAME has kept: add --keep NAME")
+		}
+		if err := softswitch.Discard(o.keep); err != nil {
+			return cfg, err
+		}
 	}
 	if o.deviceID == 0 {
 		return cfg, errors.New("--device-id 0 is reserved by P4Runtime: choose another")
@@ -176,18 +189,13 @@ func (o *switchOptions) logger() (log *slog.Logger, closeLog func(), err error) 
 }
 
 // interfaceFlags is the value of -i, PORT@NAME.
-type interfaceFlags []portInterface
-
-type portInterface struct {
-	port datapath.Port
-	name string
-}
+type interfaceFlags []softswitch.Interface
 
 // String implements pflag.Value.
 func (f *interfaceFlags) String() string {
 	var s []string
 	for _, i := range *f {
-		s = append(s, fmt.Sprintf("%d@%s", i.port, i.name))
+		s = append(s, fmt.Sprintf("%d@%s", i.Port, i.Name))
 	}
 	return strings.Join(s, ",")
 }
@@ -203,10 +211,10 @@ func (f *interfaceFlags) Set(s string) error {
 		return fmt.Errorf("%q is not PORT@NAME with a port from 0 to %d, such as 0@veth0", s, softswitch.DropPort-1)
 	}
 	for _, i := range *f {
-		if i.port == datapath.Port(n) || i.name == name {
+		if i.Port == datapath.Port(n) || i.Name == name {
 			return fmt.Errorf("%s: port %d or interface %s is given twice", s, n, name)
 		}
 	}
-	*f = append(*f, portInterface{datapath.Port(n), name})
+	*f = append(*f, softswitch.Interface{Port: datapath.Port(n), Name: name})
 	return nil
 }

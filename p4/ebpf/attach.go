@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
@@ -17,9 +18,15 @@ import (
 // returns is closed. With tcx (Linux 6.6 and newer) it is detached also when the
 // process dies. Older kernels have clsact, where it stays until it is replaced:
 // by this program, the next time, or by hand (tc filter del dev NAME ingress).
-func (x *Executor) attachIngress(index int, prog *ebpf.Program) (io.Closer, error) {
+//
+// The attachments of all ports but the one to the CPU may be pinned (Config.Links).
+func (x *Executor) attachIngress(num datapath.Port, index int, prog *ebpf.Program) (l io.Closer, err error) {
 	if x.tcx.Load() {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: prog, Attach: ebpf.AttachTCXIngress})
+		if x.linkDir != "" && (num != x.cpu || x.cpu == 0) {
+			l, err = x.attachPinned(num, index, prog)
+		} else {
+			l, err = link.AttachTCX(link.TCXOptions{Interface: index, Program: prog, Attach: ebpf.AttachTCXIngress})
+		}
 		if !errors.Is(err, ebpf.ErrNotSupported) {
 			return l, err
 		}

@@ -26,6 +26,14 @@ type Config struct {
 	CPUPort datapath.Port
 	// Sink gets packets and digests; nil discards them.
 	Sink datapath.Sink
+	// Inherit is where another executor of the same program is pinned (Pin), running
+	// or not: the new one goes on with its counters, registers, meters and digests, and
+	// is given its entries anew. Empty: everything begins at zero.
+	Inherit string
+	// Links is the directory of the BPF file system where the ports' attachments are
+	// pinned, so that they outlive the process, and where those of the executor before
+	// are taken over from. Empty: they end with the process.
+	Links string
 	// Log receives notable events; nil discards them.
 	Log *slog.Logger
 
@@ -50,6 +58,9 @@ type Executor struct {
 	tables map[string]*table
 	epochs epochs
 
+	inherit, linkDir string
+	pins             pins
+
 	tap     *tap
 	digest  *digestReader
 	links   links
@@ -58,6 +69,7 @@ type Executor struct {
 
 	mu     sync.Mutex // guards what follows
 	ports  map[datapath.Port]*port
+	pinned string // where; empty if Pin was not called
 	closed bool
 
 	testing sync.Mutex    // one test packet at a time
@@ -73,6 +85,7 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	x := &Executor{
 		prog: prog, sink: cfg.Sink, log: cfg.Log, cpu: cfg.CPUPort,
 		tables: map[string]*table{}, ports: map[datapath.Port]*port{},
+		inherit: cfg.Inherit, linkDir: cfg.Links, pins: pins{},
 	}
 	if x.sink == nil {
 		x.sink = discard{}
@@ -227,7 +240,7 @@ func (x *Executor) Close() error {
 	if x.digest != nil {
 		todo = append(todo, x.digest.close)
 	}
-	return errors.Join(together(todo), x.closeMaps(), x.links.close())
+	return errors.Join(together(todo), x.unpin(), x.closeMaps(), x.links.close())
 }
 
 // together calls functions at the same time: what they ask of the kernel makes it

@@ -81,8 +81,8 @@ func (l links) find(name string) (linkState, error) {
 	return s, nil
 }
 
-// raise brings an interface up.
-func (l links) raise(name string) error {
+// setFlag sets or clears an interface's flag, which stays when this process ends.
+func (l links) setFlag(name string, flag uint16, on bool) error {
 	req, err := unix.NewIfreq(name)
 	if err != nil {
 		return err
@@ -90,7 +90,11 @@ func (l links) raise(name string) error {
 	if err := unix.IoctlIfreq(l.fd, unix.SIOCGIFFLAGS, req); err != nil {
 		return err
 	}
-	req.SetUint16(req.Uint16() | unix.IFF_UP)
+	flags := req.Uint16() | flag
+	if !on {
+		flags &^= flag
+	}
+	req.SetUint16(flags)
 	return unix.IoctlIfreq(l.fd, unix.SIOCSIFFLAGS, req)
 }
 

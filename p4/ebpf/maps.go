@@ -35,17 +35,21 @@ func (x *Executor) makeMaps(g *gen) error {
 	o.ports, err[1] = array("ports", ebpf.Array, portSize, numPorts)
 	o.stats, err[2] = array("port_stats", ebpf.PerCPUArray, statSize, numPorts)
 	o.prefix, err[3] = newMapped("prefix", align8(max(g.st.prefix, 8)), 1)
-	o.digests, err[4] = newMap(&ebpf.MapSpec{Name: "digests", Type: ebpf.RingBuf, MaxEntries: digestRing})
+	o.digests, err[4] = x.kept("digests", &ebpf.MapSpec{Name: "digests", Type: ebpf.RingBuf, MaxEntries: digestRing})
 	x.slot, err[5] = newMap(&ebpf.MapSpec{Name: "program", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	x.epochs, err[6] = newEpochs()
 	if e := errors.Join(err[:]...); e != nil {
 		return e
 	}
-	for _, c := range x.prog.Counters {
+	x.pins["program"] = x.slot
+	for i, c := range x.prog.Counters {
 		m := (*ebpf.Map)(nil)
 		if !c.Direct {
 			var e error
-			if m, e = array("counter", counterType(c.Size), 16, c.Size); e != nil {
+			m, e = x.kept(fmt.Sprintf("counter_%d", i), &ebpf.MapSpec{
+				Name: "counter", Type: counterType(c.Size), KeySize: 4, ValueSize: 16, MaxEntries: uint32(c.Size),
+			})
+			if e != nil {
 				return fmt.Errorf("counter %q: %w", c.Name, e)
 			}
 		}
@@ -55,7 +59,7 @@ func (x *Executor) makeMaps(g *gen) error {
 		if constant(t) {
 			continue
 		}
-		made, e := newTable(t)
+		made, e := x.newTable(t)
 		if e != nil {
 			return fmt.Errorf("table %q: %w", t.Name, e)
 		}

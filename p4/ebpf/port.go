@@ -10,6 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // port is the program attached to one interface, and the interface as a place
@@ -61,6 +62,18 @@ func (x *Executor) AttachPort(num datapath.Port, name string, wait bool) error {
 	x.ports[num] = p
 	x.watcher.start(x)
 	return nil
+}
+
+// Announce tells the program where a port's packets go, before it is attached: when
+// several ports move from one executor to another, each may send to those that have
+// not moved yet.
+func (x *Executor) Announce(num datapath.Port, name string) error {
+	at, err := x.links.find(name)
+	if err != nil {
+		return fmt.Errorf("port %d: interface %s: %w", num, name, err)
+	}
+	p := &port{x: x, num: num, name: name, index: at.index, mtu: at.mtu}
+	return p.describe()
 }
 
 // DetachPort takes the program off a port's interface.
@@ -131,13 +144,25 @@ func (p *port) attach() error {
 	if err != nil {
 		return err
 	}
-	if p.link, err = p.x.attachIngress(p.index, p.stub); err != nil {
+	if p.link, err = p.x.attachIngress(p.num, p.index, p.stub); err != nil {
 		return err
 	}
-	if err := p.x.links.promiscuous(p.index, true); err != nil {
+	if err := p.promiscuous(true); err != nil {
 		return err
 	}
 	return p.describe()
+}
+
+// promiscuous makes the interface take frames for any address, or no longer: while
+// the program is attached, by whatever process.
+func (p *port) promiscuous(on bool) error {
+	if l, ok := p.link.(*pinnedLink); ok {
+		if !on && !l.owned() {
+			return nil
+		}
+		return p.x.links.setFlag(p.name, unix.IFF_PROMISC, on)
+	}
+	return p.x.links.promiscuous(p.index, on)
 }
 
 // describe tells the program where the port's packets go.
@@ -158,15 +183,15 @@ func (p *port) detach() error {
 		return nil
 	}
 	errs := []error{p.x.maps.ports.Put(uint32(p.num), description(0, 0))}
+	if p.index != 0 {
+		// An interface that has vanished is not promiscuous any more.
+		_ = p.promiscuous(false)
+	}
 	if p.link != nil {
 		errs = append(errs, p.link.Close())
 	}
 	if p.stub != nil {
 		errs = append(errs, p.stub.Close())
-	}
-	if p.index != 0 {
-		// An interface that has vanished is not promiscuous any more.
-		_ = p.x.links.promiscuous(p.index, false)
 	}
 	p.link, p.stub, p.index = nil, nil, 0
 	p.up.Store(false)

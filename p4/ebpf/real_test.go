@@ -249,7 +249,7 @@ func TestReal_Clsact(t *testing.T) {
 		return len(fs)
 	}
 	port := b.kernel.ports[1]
-	if again, err := port.x.attachIngress(port.index, port.stub); err != nil || filters() != 1 {
+	if again, err := port.x.attachIngress(port.num, port.index, port.stub); err != nil || filters() != 1 {
 		t.Fatalf("%v, %v: %d filters after attaching twice", again, err, filters())
 	}
 	if err := b.kernel.DetachPort(1); err != nil {

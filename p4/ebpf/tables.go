@@ -26,9 +26,10 @@ type table struct {
 	entries map[string]uint32 // counter cell by the trie's key
 	free    []uint32          // counter cells that were used and are free
 	next    uint32            // the first cell never used
+	before  map[string]uint32 // while entries are given anew: the cells of those inherited, by key
 }
 
-func newTable(def *v1model.Table) (*table, error) {
+func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 	plan, _ := planKey(def)
 	t := &table{def: def, plan: plan, size: entrySize(def), entries: map[string]uint32{}}
 	limit := def.MaxSize
@@ -44,11 +45,63 @@ func newTable(def *v1model.Table) (*table, error) {
 	if err != nil || !def.Counters {
 		return t, err
 	}
-	t.maps.counters, err = newMap(&ebpf.MapSpec{
+	t.maps.counters, err = x.kept(fmt.Sprintf("direct_counter_%d", def.Index), &ebpf.MapSpec{
 		Name: "direct_counter", Type: counterType(limit + 1), KeySize: 4, ValueSize: 16, MaxEntries: uint32(limit + 1),
 	})
 	t.next = 1 // the default entry's cell is 0
+	if err == nil {
+		err = x.inheritCells(t)
+	}
 	return t, err
+}
+
+// inheritCells pins a table's entries, and notes which cells those of the executor
+// before have, so that they keep them.
+func (x *Executor) inheritCells(t *table) error {
+	name := fmt.Sprintf("table_%d", t.def.Index)
+	x.pins[name] = t.maps.entries
+	old, err := x.inherited(name)
+	if err != nil || old == nil {
+		return err
+	}
+	defer old.Close()
+	if old.KeySize() != t.maps.entries.KeySize() || old.ValueSize() != t.maps.entries.ValueSize() {
+		return fmt.Errorf("%s: %w: its entries have another size", name, ErrOtherVersion)
+	}
+	t.before = map[string]uint32{}
+	var key, value []byte
+	for it := old.Iterate(); ; {
+		if !it.Next(&key, &value) {
+			err = it.Err()
+			break
+		}
+		if cell := binary.NativeEndian.Uint32(value[entryCounter:]); cell > 0 {
+			t.before[string(key)] = cell
+			t.next = max(t.next, cell+1)
+		}
+	}
+	used := make([]bool, t.next)
+	for _, cell := range t.before {
+		used[cell] = true
+	}
+	for cell := uint32(1); cell < t.next; cell++ {
+		if !used[cell] {
+			t.free = append(t.free, cell)
+		}
+	}
+	return err
+}
+
+// endRestore gives back the cells of inherited entries that were not given anew.
+func (t *table) endRestore() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, cell := range t.before {
+		if t.entries[key] != cell {
+			t.free = append(t.free, cell)
+		}
+	}
+	t.before = nil
 }
 
 // fillTables puts the program's own entries and default actions in.
@@ -137,13 +190,13 @@ func (t *table) write(op datapath.Op, key []byte, call *v1model.ActionCall) erro
 	}
 	if !found {
 		var err error
-		if cell, err = t.newCell(); err != nil {
+		if cell, err = t.newCell(key); err != nil {
 			return err
 		}
 	}
 	if err := putElement(t.maps.entries, key, t.value(call, cell, true)); err != nil {
 		if !found {
-			t.free = append(t.free, cell)
+			t.freeCell(key, cell)
 		}
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM) {
 			return fmt.Errorf("%w: %w", datapath.ErrFull, err)
@@ -159,12 +212,24 @@ func (t *table) remove(key []byte, cell uint32) error {
 		return err
 	}
 	delete(t.entries, string(key))
-	t.free = append(t.free, cell)
+	t.freeCell(key, cell)
 	return nil
 }
 
-// newCell takes a cell of the direct counter for a new entry and clears it.
-func (t *table) newCell() (uint32, error) {
+// freeCell makes an entry's cell free; one that was inherited, not before all
+// entries are given anew.
+func (t *table) freeCell(key []byte, cell uint32) {
+	if was, ok := t.before[string(key)]; !ok || was != cell {
+		t.free = append(t.free, cell)
+	}
+}
+
+// newCell takes a cell of the direct counter for a new entry and clears it; an
+// inherited entry goes on with its own.
+func (t *table) newCell(key []byte) (uint32, error) {
+	if cell, ok := t.before[string(key)]; ok {
+		return cell, nil
+	}
 	cell := t.next
 	if n := len(t.free); n > 0 {
 		cell = t.free[n-1]

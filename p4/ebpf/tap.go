@@ -86,7 +86,7 @@ func (t *tap) configure(name string) error {
 	if err := os.WriteFile(path, []byte("1"), 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := t.x.links.raise(name); err != nil {
+	if err := t.x.links.setFlag(name, unix.IFF_UP, true); err != nil {
 		return err
 	}
 	var err error

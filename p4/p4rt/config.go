@@ -90,6 +90,7 @@ func (s *Server) commit(p *pipeline) (unused []*pipeline) {
 	if s.pipe != p {
 		unused = s.save(p)
 	}
+	s.begin(p)
 	if s.cfg.Commit != nil {
 		s.cfg.Commit(p.dp)
 	}

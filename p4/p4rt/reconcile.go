@@ -15,33 +15,64 @@ import (
 // old state cannot be preserved in the new program. What packets count in
 // between is lost.
 func (p *pipeline) adopt(old *pipeline) error {
-	for _, step := range []func(*pipeline) error{
-		p.adoptProfiles, p.adoptTables, p.adoptReplication, p.adoptSettings, p.adoptCounters, p.adoptRegisters,
-	} {
-		if err := step(old); err != nil {
-			return status.Errorf(codes.InvalidArgument, "the forwarding state cannot be preserved: %v", err)
+	err := old.replay(true, func(u *p4v1.Update) error {
+		if u.GetType() == p4v1.Update_DELETE {
+			if _, _, err := p.entryOf(u.GetEntity().GetTableEntry()); err != nil {
+				return nil // the new program does not declare the entry
+			}
+		}
+		return p.update(u)
+	})
+	if err == nil {
+		err = p.adoptCounters(old)
+	}
+	if err == nil {
+		err = p.adoptRegisters(old)
+	}
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "the forwarding state cannot be preserved: %v", err)
+	}
+	return nil
+}
+
+// replayer makes the updates that give a fresh pipeline what was written to p.
+type replayer struct {
+	p      *pipeline
+	counts bool // with the direct counters
+	do     func(*p4v1.Update) error
+}
+
+// replay calls do with updates that, made in order to a fresh pipeline of the
+// program, give it what controllers have written to p. Counters and registers
+// belong to the data plane and are left out, but for direct counters if counts is
+// set. It stops at the first error.
+func (p *pipeline) replay(counts bool, do func(*p4v1.Update) error) error {
+	r := replayer{p: p, counts: counts, do: do}
+	for _, step := range []func() error{r.profiles, r.tables, r.replication, r.settings} {
+		if err := step(); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (p *pipeline) adoptEntity(op p4v1.Update_Type, e *p4v1.Entity) error {
-	if err := p.update(&p4v1.Update{Type: op, Entity: e}); err != nil {
+func (r *replayer) make(op p4v1.Update_Type, e *p4v1.Entity) error {
+	if err := r.do(&p4v1.Update{Type: op, Entity: e}); err != nil {
 		return fmt.Errorf("%v: %w", e, err)
 	}
 	return nil
 }
 
-func (p *pipeline) adoptProfiles(old *pipeline) error {
-	for _, a := range old.info.ProfileOrder {
-		s := old.store.profiles[a.ID]
+func (r *replayer) profiles() error {
+	for _, a := range r.p.info.ProfileOrder {
+		s := r.p.store.profiles[a.ID]
 		for _, m := range s.members.all() {
-			if err := p.adoptEntity(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileMember{ActionProfileMember: m.msg}}); err != nil {
+			if err := r.make(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileMember{ActionProfileMember: m.msg}}); err != nil {
 				return err
 			}
 		}
 		for _, g := range s.groups.all() {
-			if err := p.adoptEntity(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{ActionProfileGroup: g.msg}}); err != nil {
+			if err := r.make(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_ActionProfileGroup{ActionProfileGroup: g.msg}}); err != nil {
 				return err
 			}
 		}
@@ -49,139 +80,136 @@ func (p *pipeline) adoptProfiles(old *pipeline) error {
 	return nil
 }
 
-func (p *pipeline) adoptTables(old *pipeline) error {
-	for _, info := range old.info.TableOrder {
-		t := old.store.tables[info.ID]
+func (r *replayer) tables() error {
+	for _, info := range r.p.info.TableOrder {
+		t := r.p.store.tables[info.ID]
+		if err := r.deletions(t); err != nil { // first: they make room
+			return err
+		}
 		for _, e := range t.entries.all() {
-			if err := p.adoptEntry(old, t, e); err != nil {
+			if err := r.entry(t, e); err != nil {
 				return err
 			}
 		}
-		if err := p.adoptDeletions(t); err != nil {
-			return err
-		}
-		if err := p.adoptDefault(old, t); err != nil {
+		if err := r.defaultEntry(t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// adoptDefault takes over a default entry that was changed, and its direct
-// resources.
-func (p *pipeline) adoptDefault(old *pipeline, t *tableStore) error {
-	m := stored(t.current.msg)
-	if t.info.Counter != nil {
-		c, err := old.dp.EntryCounts(t.current.dp)
-		if err != nil {
-			return err
-		}
-		if !zero(c) {
-			m.CounterData = counterData(c)
-		}
+// written is an entry as it is written to a fresh pipeline.
+func (r *replayer) written(t *tableStore, e *entry) (*p4v1.TableEntry, error) {
+	m := stored(e.msg)
+	if !r.counts || t.info.Counter == nil {
+		return m, nil
 	}
+	c, err := r.p.dp.EntryCounts(e.dp)
+	if err == nil && !zero(c) {
+		m.CounterData = counterData(c)
+	}
+	return m, err
+}
+
+// defaultEntry repeats a default entry that was changed, and its direct
+// resources.
+func (r *replayer) defaultEntry(t *tableStore) error {
+	m, err := r.written(t, t.current)
 	switch {
+	case err != nil:
+		return err
 	case t.current == t.standard && m.CounterData == nil:
 		return nil
 	case t.current == t.standard || t.standard.fixed:
-		return p.adoptDirect(t.info, m)
+		return r.direct(t.info, m)
 	}
-	return p.adoptEntity(p4v1.Update_MODIFY, tableEntity(m))
+	return r.make(p4v1.Update_MODIFY, tableEntity(m))
 }
 
-// adoptDirect takes over an entry's direct resources alone.
-func (p *pipeline) adoptDirect(t *p4info.Table, m *p4v1.TableEntry) error {
+// direct repeats an entry's direct resources alone.
+func (r *replayer) direct(t *p4info.Table, m *p4v1.TableEntry) error {
 	for _, u := range directUpdates(t, m) {
-		if err := p.adoptEntity(u.GetType(), u.GetEntity()); err != nil {
+		if err := r.make(u.GetType(), u.GetEntity()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// adoptEntry takes over an entry with its direct counter. Entries that the
-// program declares are the new program's business, unless the controller has
-// changed them.
-func (p *pipeline) adoptEntry(old *pipeline, t *tableStore, e *entry) error {
-	m := stored(e.msg)
-	if t.info.Counter != nil {
-		c, err := old.dp.EntryCounts(e.dp)
-		if err != nil {
-			return err
-		}
-		if !zero(c) {
-			m.CounterData = counterData(c)
-		}
+// entry repeats an entry with its direct counter. Entries that the program
+// declares are the program's business, unless the controller has changed them.
+func (r *replayer) entry(t *tableStore, e *entry) error {
+	m, err := r.written(t, e)
+	if err != nil {
+		return err
 	}
 	declared, isPreset := t.presets[e.id]
-	if !isPreset {
-		return p.adoptEntity(p4v1.Update_INSERT, tableEntity(m))
-	}
 	switch {
+	case !isPreset:
+		return r.make(p4v1.Update_INSERT, tableEntity(m))
 	case e == declared && m.CounterData == nil:
 		return nil
 	case e == declared || e.fixed:
-		return p.adoptDirect(t.info, m)
+		return r.direct(t.info, m)
 	}
-	return p.adoptEntity(p4v1.Update_MODIFY, tableEntity(m))
+	return r.make(p4v1.Update_MODIFY, tableEntity(m))
 }
 
-// adoptDeletions deletes the program's entries that the controller has deleted.
-func (p *pipeline) adoptDeletions(t *tableStore) error {
-	fresh := p.store.tables[t.info.ID]
+// deletions deletes the program's entries that the controller has deleted.
+func (r *replayer) deletions(t *tableStore) error {
 	for key, e := range t.presets {
-		if _, ok := t.entries.get(key); ok || fresh == nil || fresh.presets[key] == nil {
+		if _, ok := t.entries.get(key); ok {
 			continue
 		}
-		if err := p.adoptEntity(p4v1.Update_DELETE, tableEntity(keyOf(e.msg))); err != nil {
+		if err := r.make(p4v1.Update_DELETE, tableEntity(keyOf(e.msg))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *pipeline) adoptReplication(old *pipeline) error {
-	r := reader{p: old}
+func (r *replayer) replication() error {
+	all := reader{p: r.p}
 	for _, q := range []*p4v1.PacketReplicationEngineEntry{
 		{Type: &p4v1.PacketReplicationEngineEntry_MulticastGroupEntry{MulticastGroupEntry: &p4v1.MulticastGroupEntry{}}},
 		{Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: &p4v1.CloneSessionEntry{}}},
 	} {
-		if err := r.replication(q); err != nil {
+		if err := all.replication(q); err != nil {
 			return err
 		}
 	}
-	for _, e := range r.found {
-		if err := p.adoptEntity(p4v1.Update_INSERT, e); err != nil {
+	for _, e := range all.found {
+		if err := r.make(p4v1.Update_INSERT, e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// adoptSettings takes over meters, value sets and digests.
-func (p *pipeline) adoptSettings(old *pipeline) error {
-	for _, m := range old.info.MeterOrder {
+// settings repeats meters, value sets and digests.
+func (r *replayer) settings() error {
+	for _, m := range r.p.info.MeterOrder {
 		for i := range m.Size {
-			c := old.store.meters[meterCell{m.ID, i}]
+			c := r.p.store.meters[meterCell{m.ID, i}]
 			if c == nil {
 				continue
 			}
 			e := &p4v1.MeterEntry{MeterId: m.ID, Index: &p4v1.Index{Index: i}, Config: c}
-			if err := p.adoptEntity(p4v1.Update_MODIFY, &p4v1.Entity{Entity: &p4v1.Entity_MeterEntry{MeterEntry: e}}); err != nil {
+			if err := r.make(p4v1.Update_MODIFY, &p4v1.Entity{Entity: &p4v1.Entity_MeterEntry{MeterEntry: e}}); err != nil {
 				return err
 			}
 		}
 	}
-	for _, v := range old.info.ValueSetOrder {
-		if m := old.store.valueSets[v.ID]; m != nil {
-			if err := p.adoptEntity(p4v1.Update_MODIFY, &p4v1.Entity{Entity: &p4v1.Entity_ValueSetEntry{ValueSetEntry: m}}); err != nil {
+	for _, v := range r.p.info.ValueSetOrder {
+		if m := r.p.store.valueSets[v.ID]; m != nil {
+			if err := r.make(p4v1.Update_MODIFY, &p4v1.Entity{Entity: &p4v1.Entity_ValueSetEntry{ValueSetEntry: m}}); err != nil {
 				return err
 			}
 		}
 	}
-	for _, d := range old.info.DigestOrder {
-		if m := old.store.digests[d.ID]; m != nil {
-			if err := p.adoptEntity(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: m}}); err != nil {
+	for _, d := range r.p.info.DigestOrder {
+		if m := r.p.store.digests[d.ID]; m != nil {
+			if err := r.make(p4v1.Update_INSERT, &p4v1.Entity{Entity: &p4v1.Entity_DigestEntry{DigestEntry: m}}); err != nil {
 				return err
 			}
 		}
@@ -223,8 +251,9 @@ func (p *pipeline) adoptRegisters(old *pipeline) error {
 				return err
 			}
 			e := &p4v1.RegisterEntry{RegisterId: r.ID, Index: &p4v1.Index{Index: i}, Data: data}
-			if err := p.adoptEntity(p4v1.Update_MODIFY, &p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: e}}); err != nil {
-				return err
+			u := &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: &p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: e}}}
+			if err := p.update(u); err != nil {
+				return fmt.Errorf("%v: %w", u.GetEntity(), err)
 			}
 		}
 	}

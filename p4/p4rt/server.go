@@ -40,6 +40,8 @@ type Config struct {
 	// on. The server closes the previous one afterwards, and Close returns when
 	// no packet is on its path any more. nil if Load's result needs nothing.
 	Commit func(datapath.Datapath)
+	// Keeper, if not nil, keeps what controllers write beyond this process.
+	Keeper Keeper
 	// NoStreamWrites leaves out our extension of P4Runtime (see the package
 	// comment), so that the server is like any other.
 	NoStreamWrites bool

@@ -51,6 +51,7 @@ func (s *Server) streamWrite(c *client, b []byte) error {
 	case len(r.GetUpdates()) == 0:
 		return answerBarrier(c)
 	}
+	defer s.keep()
 	return s.pipe.inOrder(sc, r.GetUpdates())
 }
 

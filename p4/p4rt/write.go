@@ -25,6 +25,7 @@ func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResp
 	if err != nil {
 		return nil, err
 	}
+	s.keep()
 	s.pipe.dp.Settle()
 	if err := batchError("updates", errs); err != nil {
 		return nil, err
@@ -60,8 +61,16 @@ func (p *pipeline) permitted(sc *scope, u *p4v1.Update) error {
 	return p.update(u)
 }
 
-// update applies one update.
+// update applies one update, and notes it for the server's Keeper if p is live.
 func (p *pipeline) update(u *p4v1.Update) error {
+	err := p.apply(u)
+	if err == nil && p.srv.cfg.Keeper != nil && keeps(u) && p == p.srv.live.Load() {
+		p.made = append(p.made, u)
+	}
+	return err
+}
+
+func (p *pipeline) apply(u *p4v1.Update) error {
 	op := u.GetType()
 	if op < p4v1.Update_INSERT || op > p4v1.Update_DELETE {
 		return status.Errorf(codes.InvalidArgument, "update has the type %v", op)

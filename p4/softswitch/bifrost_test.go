@@ -72,11 +72,29 @@ func newSwitchWith(t testing.TB, cfg Config, program, infoText []byte, prefix st
 	}
 	served := make(chan error, 1)
 	go func() { served <- sw.Serve(l) }()
+	t.Cleanup(func() {
+		if err := sw.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	r := connect(t, socket, prefix)
+	r.sw = sw
+	r.lead()
+	r.load(program, infoText)
+	return r
+}
+
+// connect is a controller of the switch at a socket.
+func connect(t testing.TB, socket, prefix string) *rack {
+	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rack{t: t, sw: sw, prefix: prefix, client: p4v1.NewP4RuntimeClient(conn), in: make(chan *p4v1.StreamMessageResponse, 64)}
+	r := &rack{t: t, prefix: prefix, client: p4v1.NewP4RuntimeClient(conn), in: make(chan *p4v1.StreamMessageResponse, 64)}
 	ctx, cancel := context.WithCancel(context.Background())
 	if r.stream, err = r.client.StreamChannel(ctx); err != nil {
 		t.Fatal(err)
@@ -87,14 +105,7 @@ func newSwitchWith(t testing.TB, cfg Config, program, infoText []byte, prefix st
 		cancel()
 		<-done
 		_ = conn.Close()
-		if err := sw.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	})
-	r.takeOver(program, infoText)
 	return r
 }
 
@@ -109,8 +120,8 @@ func (r *rack) receive(done chan struct{}) {
 	}
 }
 
-// takeOver becomes primary and loads the program.
-func (r *rack) takeOver(program, infoText []byte) {
+// lead becomes primary.
+func (r *rack) lead() {
 	r.t.Helper()
 	r.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
 		Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: testDevice, ElectionId: electionID},
@@ -118,6 +129,11 @@ func (r *rack) takeOver(program, infoText []byte) {
 	if m := r.next().GetArbitration(); m == nil || m.GetStatus().GetCode() != 0 {
 		r.t.Fatalf("not primary: %v", m)
 	}
+}
+
+// load loads a program.
+func (r *rack) load(program, infoText []byte) {
+	r.t.Helper()
 	info := &configv1.P4Info{}
 	if err := prototext.Unmarshal(infoText, info); err != nil {
 		r.t.Fatal(err)

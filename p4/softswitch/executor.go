@@ -30,6 +30,11 @@ type Env struct {
 	// Local tells that the switch has ports in the same process, whose frames a
 	// kernel executor never sees.
 	Local bool
+	// Inherit is where an executor of the same program is pinned that is gone or to
+	// be replaced; what packets have changed there is taken over. Empty: nothing.
+	Inherit string
+	// Links is where attachments to interfaces are pinned; empty: they are not.
+	Links string
 	// Log receives what the program logs, and a trace of every packet if
 	// LevelTrace is enabled. Never nil.
 	Log *slog.Logger

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,51 @@ type iface struct {
 // When the interface vanishes, the port stays and takes up the one that comes
 // back under its name.
 func (s *Switch) AttachInterface(num datapath.Port, name string) error {
+	return s.AttachInterfaces([]Interface{{num, name}})
+}
+
+// AttachInterfaces makes several ports. After Restore they must be all of the
+// switch's, since what the one before has attached elsewhere is detached: packets
+// go to one executor or the other, and none is lost.
+func (s *Switch) AttachInterfaces(all []Interface) error {
+	if k := s.kernel(); k != nil {
+		for _, i := range all {
+			if s.port(i.Port) != nil {
+				return fmt.Errorf("port %d is attached already", i.Port)
+			}
+			if err := k.Announce(i.Port, i.Name); err != nil {
+				return err
+			}
+		}
+	}
+	if s.restored && s.kernel() == nil { // the Go executor takes over: the kernel must let go first
+		if err := s.keep.sweep(nil); err != nil {
+			return err
+		}
+	}
+	for _, i := range all {
+		if err := s.attachInterface(i.Port, i.Name); err != nil {
+			return err
+		}
+	}
+	if !s.restored {
+		return nil
+	}
+	s.restored = false
+	attached := map[string]bool{}
+	for _, p := range s.Ports() {
+		attached[strconv.Itoa(int(p.Port))] = true
+	}
+	return s.keep.sweep(attached)
+}
+
+// Interface is a Linux interface that is to be a port.
+type Interface struct {
+	Port datapath.Port
+	Name string
+}
+
+func (s *Switch) attachInterface(num datapath.Port, name string) error {
 	var (
 		p   *port
 		err error

@@ -9,10 +9,19 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 )
 
+// Interface is an interface that is to be a port.
+type Interface struct {
+	Port datapath.Port
+	Name string
+}
+
 // AttachInterface needs Linux's packet sockets.
 func (s *Switch) AttachInterface(datapath.Port, string) error {
 	return errors.New("softswitch: interfaces can be attached on Linux only")
 }
+
+// AttachInterfaces needs Linux's packet sockets.
+func (s *Switch) AttachInterfaces([]Interface) error { return s.AttachInterface(0, "") }
 
 func (s *Switch) captureInterface(context.Context, *port) {}
 

@@ -16,6 +16,8 @@ type kernelExecutor interface {
 	// AttachPort makes a port one on an interface; with wait, it need not be
 	// there yet.
 	AttachPort(num datapath.Port, name string, wait bool) error
+	// Announce tells where a port's packets go, ahead of AttachPort.
+	Announce(num datapath.Port, name string) error
 	DetachPort(num datapath.Port) error
 	// portStats fills in the counters of a port and tells whether it is up.
 	portStats(num datapath.Port, c *counters) bool
@@ -90,6 +92,9 @@ func (s *Switch) move(old, now Executor) {
 		if p := s.ports[i].Load(); p != nil && isKernel {
 			if l, ok := p.out.(link); ok {
 				l.end() // all at once: each takes its time
+				// The ports that move first send to those that have not yet. An
+				// interface that is gone for now is announced when it is back.
+				_ = to.Announce(p.num, p.name)
 			}
 		}
 	}

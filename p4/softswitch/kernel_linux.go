@@ -14,7 +14,7 @@ func LoadEBPF(deviceConfig []byte, env Env) (Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := ebpf.New(prog, ebpf.Config{CPUPort: env.CPUPort, Sink: env.Sink, Log: env.Log})
+	x, err := ebpf.New(prog, ebpf.Config{CPUPort: env.CPUPort, Sink: env.Sink, Inherit: env.Inherit, Links: env.Links, Log: env.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,10 @@ type Config struct {
 	// executor runs in the kernel, these are frames as the kernel has them:
 	// super-packets are whole, and checksums may be left to the hardware.
 	CaptureDir string
+	// Keep, if not empty, names what is kept while no process runs: the pipeline, what
+	// was written to it, and in the kernel the program and its maps, which go on
+	// forwarding when this process is killed. Restore takes it over. Close removes it.
+	Keep string
 	// NoStreamWrites leaves out the server's extension of P4Runtime (package p4rt).
 	NoStreamWrites bool
 	// TLS secures P4Runtime; nil means plain text.
@@ -50,6 +54,11 @@ type Switch struct {
 	cfg Config
 	log *slog.Logger
 	srv *p4rt.Server
+
+	keep    *keeper // nil if nothing is kept
+	inherit string  // while Restore loads: where the executor before is pinned
+	// restored: ports of a process before may still be attached; for AttachInterfaces.
+	restored bool
 
 	exec  atomic.Pointer[Executor] // nil before the first pipeline is committed
 	ports [numPorts]atomic.Pointer[port]
@@ -74,10 +83,21 @@ func New(cfg Config) (*Switch, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	srv, err := p4rt.New(p4rt.Config{
+	serve := p4rt.Config{
 		DeviceID: cfg.DeviceID, Load: s.load, Commit: s.commit, NoStreamWrites: cfg.NoStreamWrites, TLS: cfg.TLS, Log: s.log,
-	})
+	}
+	if cfg.Keep != "" {
+		var err error
+		if s.keep, err = newKeeper(cfg.Keep); err != nil {
+			return nil, err
+		}
+		serve.Keeper = s.keep
+	}
+	srv, err := p4rt.New(serve)
 	if err != nil {
+		if s.keep != nil {
+			err = errors.Join(err, s.keep.lock.Close())
+		}
 		return nil, err
 	}
 	s.srv = srv
@@ -94,7 +114,7 @@ func (s *Switch) Serve(l net.Listener) error { return s.srv.Serve(l) }
 func (s *Switch) load(info *p4info.Info, deviceConfig []byte, sink datapath.Sink) (datapath.Datapath, error) {
 	return s.cfg.Load(deviceConfig, Env{
 		Info: info, CPUPort: s.cfg.CPUPort, Sink: sink, Emit: s.emit,
-		Local: s.local(), Log: s.log,
+		Local: s.local(), Inherit: s.inherit, Links: s.links(), Log: s.log,
 	})
 }
 
@@ -181,5 +201,16 @@ func (s *Switch) Close() error {
 		}
 	}
 	left.Wait()
+	if s.keep != nil {
+		err = errors.Join(err, s.keep.close())
+	}
 	return err
+}
+
+// links is where attachments to interfaces are pinned; empty if they are not.
+func (s *Switch) links() string {
+	if s.keep == nil {
+		return ""
+	}
+	return s.keep.ports()
 }

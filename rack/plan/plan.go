@@ -95,6 +95,10 @@ func Prefix(rack string) string { return NamespacePrefix + rack + "-" }
 // in dir.
 func SocketPath(dir string) string { return filepath.Join(dir, "switch.sock") }
 
+// Keep is the name under which a rack's switch keeps its state while its process
+// is away.
+func Keep(rack string) string { return "rack-" + rack }
+
 // AdminPath is the Gatekeeper's admin API: a Unix socket, because the Gatekeeper is
 // in a network of its own.
 func AdminPath(dir string) string { return filepath.Join(dir, "admin.sock") }

@@ -108,7 +108,7 @@ func switchProcess(c config.Config, wires []Wire, dir string) Process {
 		p.Ready = Listens
 		p.Args = slices.Concat([]string{BMv2Program, "--no-p4", "--log-console", "--log-level", "warn"}, common, []string{"--"}, server)
 	default:
-		p.Args = slices.Concat([]string{BifrostProgram, "switch"}, common, server)
+		p.Args = slices.Concat([]string{BifrostProgram, "switch", "--keep", Keep(c.Name)}, common, server)
 	}
 	return p
 }

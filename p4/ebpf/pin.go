@@ -1,0 +1,184 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// ErrOtherVersion: what is pinned was made by another version of this package, or
+// for another program.
+var ErrOtherVersion = errors.New("pinned by another version")
+
+// pinFS is where the BPF file system is by custom.
+const pinFS = "/sys/fs/bpf"
+
+// pins are the maps that Pin pins, by name. The slot is one: the kernel empties a
+// program array that no process and no pin refers to, and the stubs would find no
+// program any more.
+type pins map[string]*ebpf.Map
+
+// kept makes a map that holds what packets change and nobody else knows: counters,
+// registers, meters, digests that have not been read. An executor that inherits has
+// it from the one before, which may still be running.
+func (x *Executor) kept(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	m, err := x.inherited(name)
+	if err == nil && m == nil {
+		m, err = newMap(spec)
+	} else if err == nil {
+		err = fits(m, spec)
+	}
+	if err != nil {
+		return m, fmt.Errorf("%s: %w", name, err)
+	}
+	x.pins[name] = m
+	return m, nil
+}
+
+// inherited opens a map of the executor before; nil if there is none.
+func (x *Executor) inherited(name string) (*ebpf.Map, error) {
+	if x.inherit == "" {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	pinned, err := ebpf.LoadPinnedMap(filepath.Join(x.inherit, name), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: it is not in %s", ErrOtherVersion, x.inherit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := pinned.Clone() // knows no path, so that to pin it does not move the pin
+	return m, errors.Join(err, pinned.Close())
+}
+
+// fits tells why an inherited map is not what this version makes.
+func fits(m *ebpf.Map, spec *ebpf.MapSpec) error {
+	type shape struct {
+		typ                ebpf.MapType
+		key, value, number uint32
+		flags              uint32
+	}
+	const unasked = unix.BPF_F_RDONLY | unix.BPF_F_WRONLY
+	got := shape{m.Type(), m.KeySize(), m.ValueSize(), m.MaxEntries(), m.Flags() &^ unasked}
+	if want := (shape{spec.Type, spec.KeySize, spec.ValueSize, spec.MaxEntries, spec.Flags}); got != want {
+		return fmt.Errorf("%w: it is %v, this version needs %v", ErrOtherVersion, got, want)
+	}
+	return nil
+}
+
+// Pin pins what must outlive this process in a directory of the BPF file system:
+// attached to pinned links (Config.Links), the program goes on when the process is
+// killed, and another executor can inherit its state. Close removes the directory.
+func (x *Executor) Pin(dir string) error {
+	if err := makePinDir(dir); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.pinned = dir
+	for name, m := range x.pins {
+		if err := m.Pin(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("ebpf: pin: %w", err)
+		}
+	}
+	for _, t := range x.tables {
+		t.endRestore()
+	}
+	return nil
+}
+
+// makePinDir makes a directory in the BPF file system, which it mounts in its
+// customary place if it is not there, as tc and bpftool do.
+func makePinDir(dir string) error {
+	var st unix.Statfs_t
+	if rel, err := filepath.Rel(pinFS, dir); err == nil && filepath.IsLocal(rel) {
+		if err := unix.Statfs(pinFS, &st); err == nil && st.Type != unix.BPF_FS_MAGIC {
+			if err := unix.Mount("bpf", pinFS, "bpf", 0, "mode=0700"); err != nil {
+				return fmt.Errorf("ebpf: mount the BPF file system at %s: %w", pinFS, err)
+			}
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("ebpf: pin: %w", err)
+	}
+	return nil
+}
+
+// unpin removes what Pin has made.
+func (x *Executor) unpin() error {
+	if x.pinned == "" {
+		return nil
+	}
+	return os.RemoveAll(x.pinned)
+}
+
+// pinnedLink is the attachment of a port that outlives the process. The executor
+// that comes next makes it its own by putting its program there.
+type pinnedLink struct {
+	link link.Link
+	prog ebpf.ProgramID
+}
+
+// attachPinned attaches a program to what an interface receives. If something of
+// ours is attached already, it replaces that in one step.
+func (x *Executor) attachPinned(num datapath.Port, index int, prog *ebpf.Program) (io.Closer, error) {
+	if err := makePinDir(x.linkDir); err != nil {
+		return nil, err
+	}
+	info, err := prog.Info()
+	if err != nil {
+		return nil, err
+	}
+	id, _ := info.ID()
+	path := filepath.Join(x.linkDir, strconv.Itoa(int(num)))
+	if l, err := link.LoadPinnedLink(path, nil); err == nil {
+		if at, _ := attachedTo(l); at == index && l.Update(prog) == nil {
+			return &pinnedLink{l, id}, nil
+		}
+		// Of another interface, or of one that is gone.
+		_ = errors.Join(l.Unpin(), l.Close())
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: prog, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Pin(path); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &pinnedLink{l, id}, nil
+}
+
+// attachedTo is the interface and the program of a link; 0 if they are gone.
+func attachedTo(l link.Link) (index int, prog ebpf.ProgramID) {
+	info, err := l.Info()
+	if err != nil || info.TCX() == nil {
+		return 0, 0
+	}
+	return int(info.TCX().Ifindex), info.Program
+}
+
+// owned tells whether no other executor has taken the link over.
+func (p *pinnedLink) owned() bool {
+	_, prog := attachedTo(p.link)
+	return prog == 0 || prog == p.prog
+}
+
+// Close detaches the program, unless another executor has replaced it.
+func (p *pinnedLink) Close() error {
+	var err error
+	if p.owned() {
+		err = p.link.Unpin()
+	}
+	return errors.Join(err, p.link.Close())
+}

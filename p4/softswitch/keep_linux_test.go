@@ -1,0 +1,302 @@
+package softswitch
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"golang.org/x/sys/unix"
+)
+
+// keptVariable makes the test's binary a switch: NAME SOCKET INTERFACE1 INTERFACE2.
+const keptVariable = "BIFROST_TEST_KEPT_SWITCH"
+
+func init() {
+	keptSwitch = func() bool {
+		args := strings.Fields(os.Getenv(keptVariable))
+		if len(args) != 4 {
+			return false
+		}
+		if err := runKept(args[0], args[1], args[2:]); err != nil {
+			fmt.Println(err)
+		}
+		return true
+	}
+}
+
+func runKept(name, socket string, interfaces []string) error {
+	sw, err := New(Config{DeviceID: testDevice, CPUPort: p4.CPUPort, Load: LoadEBPF, Keep: name})
+	if err != nil {
+		return err
+	}
+	if _, err := sw.Restore(); err != nil {
+		return err
+	}
+	var all []Interface
+	for i, n := range interfaces {
+		all = append(all, Interface{portOf(i + 1), n})
+	}
+	if err := sw.AttachInterfaces(all); err != nil {
+		return err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	end, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	go func() { _ = sw.Serve(l) }()
+	fmt.Println("ready")
+	<-end.Done()
+	return sw.Close()
+}
+
+// keptLab is a switch in a process of its own, between two hosts.
+type keptLab struct {
+	t       *testing.T
+	name    string
+	a, b    *lab
+	process *exec.Cmd
+	lives   int
+}
+
+func newKeptLab(t *testing.T) *keptLab {
+	t.Helper()
+	needRoot(t)
+	k := &keptLab{t: t, name: fmt.Sprintf("test-%d", os.Getpid()), a: newLab(t, 1500), b: newLab(t, 1500)}
+	k.a.knows(k.b)
+	k.b.knows(k.a)
+	t.Cleanup(func() {
+		k.kill()
+		if err := Discard(k.name); err != nil {
+			t.Error(err)
+		}
+	})
+	return k
+}
+
+// start starts the switch and returns when it serves; what it says instead, if it
+// does not.
+func (k *keptLab) start() (socket, says string) {
+	k.t.Helper()
+	k.lives++
+	socket = filepath.Join(k.t.TempDir(), "s")
+	k.process = exec.Command(os.Args[0])
+	k.process.Env = append(os.Environ(), keptVariable+"="+strings.Join([]string{k.name, socket, k.a.iface, k.b.iface}, " "))
+	k.process.Stderr = os.Stderr
+	out, err := k.process.StdoutPipe()
+	if err == nil {
+		err = k.process.Start()
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	says, _ = bufio.NewReader(out).ReadString('\n')
+	return socket, strings.TrimSpace(says)
+}
+
+func (k *keptLab) run() *rack {
+	k.t.Helper()
+	socket, says := k.start()
+	if says != "ready" {
+		k.t.Fatal(says)
+	}
+	r := connect(k.t, socket, "BifrostIngress.")
+	r.lead()
+	return r
+}
+
+func (k *keptLab) kill() {
+	if k.process != nil {
+		_ = k.process.Process.Kill()
+		_ = k.process.Wait()
+		k.process = nil
+	}
+}
+
+// stream sends numbered datagrams from one host to the other, some of them under
+// way at a time. Each must arrive, in order.
+type stream struct {
+	arrived chan uint64
+	stop    chan struct{}
+	done    chan error
+}
+
+func (k *keptLab) stream() *stream {
+	const window = 8
+	from, to := k.a.udp(1000), k.b.udp(7)
+	s := &stream{arrived: make(chan uint64, 1), stop: make(chan struct{}), done: make(chan error, 1)}
+	peer := netip.AddrPortFrom(k.b.addr, 7)
+	go func() {
+		var b [8]byte
+		for sent, got := uint64(0), uint64(0); ; {
+			select {
+			case <-s.stop:
+				s.done <- nil
+				return
+			default:
+			}
+			for ; sent < got+window; sent++ {
+				binary.BigEndian.PutUint64(b[:], sent)
+				if _, err := from.WriteToUDPAddrPort(b[:], peer); err != nil {
+					s.done <- err
+					return
+				}
+			}
+			_ = to.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if n, err := to.Read(b[:]); err != nil || n != 8 || binary.BigEndian.Uint64(b[:]) != got {
+				s.done <- fmt.Errorf("after %d datagrams: %d, %w", got, binary.BigEndian.Uint64(b[:]), err)
+				return
+			}
+			got++
+			select { // the newest
+			case <-s.arrived:
+			default:
+			}
+			s.arrived <- got
+		}
+	}()
+	return s
+}
+
+// more returns when n more datagrams have arrived.
+func (s *stream) more(t *testing.T, n uint64) {
+	t.Helper()
+	var end uint64
+	for {
+		select {
+		case got := <-s.arrived:
+			if end == 0 {
+				end = got + n
+			} else if got >= end {
+				return
+			}
+		case err := <-s.done:
+			t.Fatal(err)
+		}
+	}
+}
+
+// read reads all entries, by their P4Runtime text.
+func (r *rack) readAll() map[string]bool {
+	r.t.Helper()
+	q, err := r.client.Read(context.Background(), &p4v1.ReadRequest{DeviceId: testDevice, Entities: []*p4v1.Entity{
+		{Entity: &p4v1.Entity_TableEntry{TableEntry: &p4v1.TableEntry{}}},
+	}})
+	all := map[string]bool{}
+	for err == nil {
+		var m *p4v1.ReadResponse
+		if m, err = q.Recv(); err == nil {
+			for _, e := range m.GetEntities() {
+				all[strings.Join(strings.Fields(e.String()), " ")] = true // String varies its spaces
+			}
+		}
+	}
+	return all
+}
+
+// A switch is killed and started again, three times, and replaced while packets
+// cross it: none is lost, and no entry. Then it ends as it should, and leaves
+// nothing behind.
+func TestKeep_Killed(t *testing.T) {
+	k := newKeptLab(t)
+	r := k.run()
+	r.load(p4.JSON, p4.Info)
+	r.tell(1, k.a)
+	r.tell(2, k.b)
+	before := r.readAll()
+	s := k.stream()
+	s.more(t, 100)
+	for range 3 {
+		k.kill()
+		s.more(t, 300) // nobody is there
+		info := r.info
+		r = k.run()
+		r.info = info
+		s.more(t, 300)
+		after := r.readAll()
+		if len(after) != len(before) {
+			t.Errorf("%d entries of %d", len(after), len(before))
+		}
+		for e := range before {
+			if !after[e] {
+				t.Errorf("lost: %s", e)
+			}
+		}
+	}
+	close(s.stop)
+	if err := <-s.done; err != nil {
+		t.Error(err)
+	}
+	// The entries are not only told: one that is deleted is in force no more.
+	addr := k.b.addr.As16()
+	r.write(p4v1.Update_DELETE, r.entry("l3", "to_hop", [][]byte{{0, 2}}, datapath.Match{Value: addr[:], PrefixLen: 128}))
+	c, to := k.a.udp(1001), k.b.udp(9)
+	sendUDP(t, c, []byte("lost"), k.b, 9)
+	_ = to.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if n, err := to.Read(make([]byte, 10)); err == nil {
+		t.Errorf("%d bytes came through without a route", n)
+	}
+	if err := k.process.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.process.Wait(); err != nil {
+		t.Error(err)
+	}
+	k.process = nil
+	dir, pins, _ := keepDirs(k.name)
+	for _, path := range []string{dir, pins} {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+}
+
+// What another version has kept is refused, and goes on forwarding.
+func TestKeep_OtherVersion(t *testing.T) {
+	k := newKeptLab(t)
+	r := k.run()
+	r.load(p4.JSON, p4.Info)
+	r.tell(1, k.a)
+	r.tell(2, k.b)
+	if _, says := (&keptLab{t: t, name: k.name, a: k.a, b: k.b}).start(); !strings.Contains(says, ErrKept.Error()) {
+		t.Errorf("a second switch of the name says %q", says)
+	}
+	k.kill()
+	dir, _, _ := keepDirs(k.name)
+	path := filepath.Join(dir, "journal")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := bytes.Replace(b, []byte(`"format":1`), []byte(`"format":9`), 1)
+	if err := os.WriteFile(path, other, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, says := k.start(); !strings.Contains(says, ErrOtherVersion.Error()) {
+		t.Errorf("it says %q", says)
+	}
+	s := k.stream()
+	s.more(t, 100)
+	close(s.stop)
+	if err := <-s.done; err != nil {
+		t.Error(err)
+	}
+}
