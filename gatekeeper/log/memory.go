@@ -23,6 +23,8 @@ type Disk struct {
 	unsynced   []undo // what LosePower takes back, oldest first
 	open       bool
 	generation int
+	full       bool // see Fill
+	refused    int  // commits since the disk was created
 }
 
 // undo is how to take one commit back.
@@ -90,6 +92,42 @@ func (d *Disk) Flush() {
 	d.unsynced = nil
 }
 
+// Fill makes the disk full, or gives it room again. Commits on a full disk fail. Every other
+// one of them is on the disk all the same, as when a write fails after its last byte.
+func (d *Disk) Fill(full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = full
+}
+
+// Damage flips a bit of the newest record and returns a function that mends it; false if
+// there is no record.
+func (d *Disk) Damage() (mend func(), ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	newest, some := uint64(0), false
+	for sequence, data := range d.records {
+		if len(data) > 0 && (!some || int64(sequence-newest) > 0) {
+			newest, some = sequence, true
+		}
+	}
+	if !some {
+		return nil, false
+	}
+	good := d.records[newest]
+	bad := slices.Clone(good)
+	bad[len(bad)/2] ^= 1
+	d.records[newest] = bad
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.records[newest] = good
+	}, true
+}
+
+// errFull is what a commit gets on a full disk.
+var errFull = errors.New("simulated: no space left on device")
+
 // maxUnsynced is how many commits a Disk can lose; older ones have reached it by
 // themselves, as an operating system writes back its page cache.
 const maxUnsynced = 1024
@@ -120,6 +158,13 @@ func (s *memoryStore) commit(c change) error {
 	}
 	defer s.disk.mu.Unlock()
 	d, u := s.disk, undo{deleted: map[uint64][]byte{}}
+	var failure error
+	if d.full {
+		failure = errFull
+		if d.refused++; d.refused%2 == 1 {
+			return failure
+		}
+	}
 	for _, p := range c.puts {
 		d.records[p.sequence] = p.data
 		u.put = append(u.put, p.sequence)
@@ -129,12 +174,12 @@ func (s *memoryStore) commit(c change) error {
 		delete(d.records, sequence)
 	}
 	if s.sync {
-		return nil
+		return failure
 	}
 	if d.unsynced = append(d.unsynced, u); len(d.unsynced) > maxUnsynced {
 		d.unsynced = slices.Delete(d.unsynced, 0, len(d.unsynced)-maxUnsynced)
 	}
-	return nil
+	return failure
 }
 
 func (s *memoryStore) get(sequence uint64) ([]byte, error) {

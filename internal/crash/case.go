@@ -2,6 +2,7 @@ package crash
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,31 +10,75 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
-// How is the way in which something crashes.
+// How is what happens to a victim.
 type How string
 
-// The ways.
+// What happens to programs, and to the blades that they run on.
 const (
-	Kill    How = "kill"    // the program, as kill -9 does; its daemon notices
-	Cut     How = "cut"     // the power of the blade that it runs on; nobody notices
-	Pause   How = "pause"   // the blade's link goes down: all runs on, unheard
-	Stop    How = "stop"    // the blade's processes are stopped and go on later, as by SIGSTOP and SIGCONT: what they send and get arrives then
-	Restart How = "restart" // the Gatekeeper is killed; the one way for it
+	Kill  How = "kill"  // the program, as kill -9 does; its daemon notices. A memory blade loses all it holds and is back at once
+	Cut   How = "cut"   // the power of the blade that it runs on; nobody notices. A memory blade loses all it holds
+	Pause How = "pause" // the blade's link goes down: all runs on, unheard
+	Stop  How = "stop"  // the blade's processes are stopped and go on later, as by SIGSTOP and SIGCONT: what they send and get arrives then. The Gatekeeper, too
 )
 
-// Gatekeeper is the name of the victim that is no program.
-const Gatekeeper = "gk"
+// What happens to the Gatekeeper, its log, and the switch.
+const (
+	Restart How = "restart" // the Gatekeeper is killed, or the switch is, which then knows nothing
+	Oust    How = "oust"    // another Gatekeeper is started on the log while the first one runs on
+	HangUp  How = "hangup"  // the connections between switch and Gatekeeper break
+	Stall   How = "stall"   // nothing gets through on them for a time, and nothing is lost
+	Refuse  How = "refuse"  // the switch refuses to write; half of what it refuses it has written
+	Fill    How = "fill"    // the log's disk is full: the Gatekeeper ends, and is started again when there is room
+	Power   How = "power"   // the Gatekeeper's machine loses power: what its log has not synced is lost
+	Damage  How = "damage"  // the Gatekeeper is killed, and a bit of its log is wrong: it must not start until that is mended
+)
 
-// Crash is one crash of a run.
+// What people do.
+const (
+	Drain    How = "drain"    // the blade that a program runs on is drained, and returns to service
+	Redeploy How = "redeploy" // the deployment is made anew, with more spares and then as before
+	Policy   How = "policy"   // the policy of a service is set to another one, and then left to the callers again
+	Twin     How = "twin"     // a durable main is started a second time, on another blade
+)
+
+// Names of the victims that are neither programs nor blades.
+const (
+	Gatekeeper = "gk"
+	Switch     = "sw"
+	Log        = "log"
+)
+
+// waysOf are the ways in which each kind of victim can be hit.
+var waysOf = map[string][]How{
+	"program":  {Kill, Cut, Pause, Stop, Drain, Redeploy, Policy, Twin},
+	"blade":    {Cut, Pause, Stop, Drain},
+	"memory":   {Kill, Cut, Pause, Stop},
+	Gatekeeper: {Restart, Stop, Oust},
+	Switch:     {Restart, HangUp, Stall, Refuse},
+	Log:        {Fill, Power, Damage},
+}
+
+// kindOf is a victim's key of waysOf.
+func kindOf(victim string) string {
+	switch {
+	case waysOf[victim] != nil:
+		return victim
+	case len(victim) > 1 && (victim[0] == 's' || victim[0] == 'm') && victim[1] >= '0' && victim[1] <= '9':
+		return map[byte]string{'s': "blade", 'm': "memory"}[victim[0]]
+	}
+	return "program"
+}
+
+// Crash is one thing that happens in a run.
 type Crash struct {
 	// At is the packet of the run before which it comes (or after, with After),
 	// counted on each link from 0, from the moment when all services are up.
 	At    int
 	After bool
-	// Victim is a program's name, a blade's, or Gatekeeper.
+	// Victim is a program's name, a blade's, or Gatekeeper, Switch or Log.
 	Victim string
 	How    How
-	// Back is how long the blade or the Gatekeeper stays away.
+	// Back is how long it takes until all is as before.
 	Back time.Duration
 }
 
@@ -66,13 +111,8 @@ func ParseCrash(s string) (c Crash, err error) {
 		return c, fmt.Errorf("crash %q: want victim:way or victim:way:time", s)
 	}
 	c.Victim, c.How = parts[0], How(parts[1])
-	switch c.How {
-	case Kill, Cut, Pause, Stop, Restart:
-	default:
-		return c, fmt.Errorf("crash %q: no way %q", s, parts[1])
-	}
-	if (c.Victim == Gatekeeper) != (c.How == Restart) {
-		return c, fmt.Errorf("crash %q: %s is for the Gatekeeper, and the one way for it", s, Restart)
+	if kind := kindOf(c.Victim); !slices.Contains(waysOf[kind], c.How) {
+		return c, fmt.Errorf("crash %q: of %s, want one of %v", s, kind, waysOf[kind])
 	}
 	if len(parts) == 3 {
 		c.Back, err = time.ParseDuration(parts[2])

@@ -3,7 +3,6 @@ package crash
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,12 +25,14 @@ type crasher struct {
 	all     int
 	hit     int
 	struck  map[string]bool // programs that were hit
-	down    map[string]bool // of them, and the Gatekeeper, those that are not back
+	down    map[string]bool // of them, and of the other victims, those that are not back
 	nested  int             // crashes while somebody was down
+	broken  int             // reasons why no Gatekeeper can start
+	did     map[string]int  // what has happened, as kind of victim and way
 }
 
 func newCrasher(r *Run) *crasher {
-	c := &crasher{run: r, hand: make(chan struct{}, 1), struck: map[string]bool{}, down: map[string]bool{}, due: map[int][]Crash{}, began: time.Now()}
+	c := &crasher{run: r, hand: make(chan struct{}, 1), struck: map[string]bool{}, down: map[string]bool{}, due: map[int][]Crash{}, did: map[string]int{}, began: time.Now()}
 	for _, one := range r.opt.Crashes {
 		c.due[one.At] = append(c.due[one.At], one)
 	}
@@ -117,53 +118,6 @@ func (c *crasher) see(f wire.Frame) (at int, armed bool) {
 	return at, c.armed
 }
 
-// strike carries a crash out.
-func (c *crasher) strike(one Crash) {
-	rack := c.run.rack
-	if one.How == Restart {
-		c.count(Gatekeeper)
-		rack.CrashGatekeeper()
-		c.later(one.Back, func() error {
-			defer c.back(Gatekeeper)
-			return rack.RestartGatekeeper(context.Background())
-		})
-		return
-	}
-	at, ok := c.run.where(one.Victim)
-	if !ok {
-		at, ok = place{blade: one.Victim}, slices.Contains(c.run.serving(), one.Victim)
-	}
-	if !ok {
-		return
-	}
-	switch one.How {
-	case Kill:
-		c.count(one.Victim)
-		_ = rack.KillSoon(at.blade, at.instance) // which may have ended
-	case Cut:
-		c.count(c.run.on(at.blade)...)
-		if rack.CrashBlade(at.blade) == nil {
-			c.later(one.Back, func() error { return rack.BootBlade(at.blade) })
-		}
-	case Pause:
-		c.count(c.run.on(at.blade)...)
-		host := rack.Host(at.blade)
-		host.SetLink(false)
-		c.later(one.Back, func() error { host.SetLink(true); c.back(c.run.on(at.blade)...); return nil })
-	case Stop:
-		c.count(c.run.on(at.blade)...)
-		host := rack.Host(at.blade)
-		late := wire.Impairment{Delay: one.Back}
-		host.Impair(late, late)
-		c.later(one.Back, func() error {
-			now := c.run.network()
-			host.Impair(now, now)
-			c.back(c.run.on(at.blade)...)
-			return nil
-		})
-	}
-}
-
 // count notes a crash, and whom it has hit.
 func (c *crasher) count(names ...string) {
 	c.mu.Lock()
@@ -187,19 +141,16 @@ func (c *crasher) back(names ...string) {
 	}
 }
 
+// happened reports whether something, as "program twin", has happened.
+func (c *crasher) happened(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.did[what] > 0
+}
+
 // wasHit reports whether a crash has hit a program.
 func (c *crasher) wasHit(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.struck[name]
-}
-
-// later does something after a time.
-func (c *crasher) later(after time.Duration, f func() error) {
-	c.begin.Go(func() {
-		<-time.After(after)
-		if err := f(); err != nil {
-			c.run.ledger.complain("coming back: %v", err)
-		}
-	})
 }

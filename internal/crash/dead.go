@@ -17,7 +17,7 @@ func (r *Run) died(client int) bool {
 // end of have.
 func (r *Run) withoutTheDead(want *Expectation) *Expectation {
 	e := &Expectation{
-		Values: want.Values, Refused: want.Refused, Tries: want.Tries, Bumps: slices.Clone(want.Bumps), Effects: maps.Clone(want.Effects), unsure: map[int]uint64{},
+		Values: want.Values, Refused: want.Refused, Tries: want.Tries, Bumps: slices.Clone(want.Bumps), Effects: maps.Clone(want.Effects), unsure: map[int]uint64{}, loose: map[int]int{},
 	}
 	for _, adds := range want.Adds {
 		e.Adds = append(e.Adds, maps.Clone(adds))

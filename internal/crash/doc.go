@@ -34,7 +34,7 @@
 //   - When all has ended: is no node, region, undo, call, access rule or log record left,
 //     but states and mains' checkpoints?
 //
-// A crash is a program's kill (which its daemon notices), its blade's power cut, its
+// There are two mixes of cases. In the plain one a crash is a program's kill (which its daemon notices), its blade's power cut, its
 // link's failure (which only silence tells), a stop of its blade, which then goes on with
 // what it was about to say, or the Gatekeeper's kill and restart, before or after any
 // packet, alone or up to four in a run, on a good, a lossy and a late network, and with
@@ -43,7 +43,22 @@
 // those that follow come soon, and hit whoever is being recovered, the spare that
 // takes over, or the Gatekeeper. Most calls have policy recover; some have others, and
 // between them are calls of policy none, of which the oracle asks that they have
-// failed, or have run as a whole. Time is virtual (testing/synctest), so seconds of silence cost
+// failed, or have run as a whole.
+//
+// In the wide one everything fails (waysOf lists what): memory blades, too, of which one that
+// was only away must have kept everything; the switch, which returns empty, refuses to write,
+// or loses its connection; the Gatekeeper, which is stopped, or of which there are two; its
+// log, whose disk is full, has a wrong bit, or loses power; and the channel between Gatekeeper
+// and switch, which stalls. People drain blades, deploy anew, set policies and start mains
+// twice meanwhile. Two things may happen at one packet. The rack is another one for each seed
+// (Setting): its MTU, the year, how long its log is and whether it syncs; some programs have
+// services of several nodes, regions of some MiB, or tens of clients (Widen).
+//
+// Regions of a memory blade without a mirror are lost with its power. Then executions that
+// need them fail, and the oracle asks all else: that calls which have not failed are done as
+// a whole, that none is done twice, that nobody reads what is wrong, and that nothing is left.
+//
+// Time is virtual (testing/synctest), so seconds of silence cost
 // nothing, and a seed with its crashes replays.
 //
 // # Running it
@@ -52,9 +67,12 @@
 //	go test ./internal/crash -run TestCrashEverywhere -crash.for=1h -timeout 2h
 //	go test ./internal/crash -run TestCrashEverywhere -crash.from=5000 -crash.seeds=1000 -crash.cases=20
 //	go test ./internal/crash -run TestCrashEverywhere -crash.seed=11 -crash.net=late -crash.every
-//	go test ./internal/crash -run TestCrashEverywhere -crash.seed=7 -crash.net=lossy -crash.point=57-B:kill -crash.v
+//	go test ./internal/crash -run TestCrashEverywhere -crash.mix=wide -crash.seeds=500 -crash.cases=20 -v
+//	go test ./internal/crash -run TestCrashEverywhere -crash.mix=wide -crash.seed=7 -crash.net=lossy -crash.rack=mtu=1280,sync -crash.point=57-B:kill,57+sw:stall:1s -crash.v
 //
 // The last one is what a failure prints: it runs one case again, with -crash.v with the
-// program, every packet, and all that the rack says. -crash.policy=tainted gives all calls
+// program, every packet, and all that the rack says. Where goroutines of one program send
+// at one instant, the scheduler decides which is first; so add -count=20 if it does not
+// fail at once. -crash.policy=tainted gives all calls
 // that policy. A case takes some 20 ms of CPU and 3 MiB.
 package crash

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// Case is one run of a program: how the network is, and what crashes.
+// Case is one run of a program: how the network and the rack are, and what happens.
 type Case struct {
 	Network string
+	Setting Setting
 	Crashes Crashes
 }
 
-// Victims are the names of what can crash in a program's run: its services, its
+// Victims are the names of what crashes in the plain mix: a program's services, its
 // clients, and the Gatekeeper.
 func (p *Program) Victims() []string {
 	vs := []string{Gatekeeper}
@@ -36,7 +37,7 @@ func Every(p *Program, packets int) (cs []Case) {
 				if v == Gatekeeper {
 					one.How, one.Back = Restart, time.Millisecond
 				}
-				cs = append(cs, Case{"good", Crashes{one}})
+				cs = append(cs, Case{Network: "good", Crashes: Crashes{one}})
 			}
 		}
 	}
@@ -45,10 +46,10 @@ func Every(p *Program, packets int) (cs []Case) {
 
 // Draw returns the n-th of the total random cases of a program whose run has so
 // many packets: the first crash goes through all of them, the others are anywhere
-// later.
-func Draw(p *Program, seed uint64, packets, n, total int) Case {
+// later. In a wide case everything fails, else only the Victims.
+func Draw(p *Program, s Setting, seed uint64, packets, n, total int, wide bool) Case {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
-	c := Case{Network: "good"}
+	c := Case{Network: "good", Setting: s}
 	switch d := r.IntN(100); {
 	case d < 10:
 		c.Network = "lossy"
@@ -59,19 +60,34 @@ func Draw(p *Program, seed uint64, packets, n, total int) Case {
 	}
 	at := n * packets / max(1, total)
 	at += r.IntN(max(1, (n+1)*packets/max(1, total)-at))
-	vs := p.Victims()
-	c.Crashes = Crashes{draw(r, at, vs)}
-	for r.IntN(5) < 2 && len(c.Crashes) < 4 {
-		if r.IntN(2) == 0 {
-			at += r.IntN(max(2, packets))
-			c.Crashes = append(c.Crashes, draw(r, at, vs))
-			continue
+	one := func(at int, among ...string) Crash {
+		switch {
+		case len(among) > 0:
+			return draw(r, at, among)
+		case wide:
+			return p.drawAny(r, s, at)
 		}
-		// In the middle of the recovery, perhaps: whoever was hit, who takes over, or
-		// the Gatekeeper.
-		at += 1 + r.IntN(recoveryPackets)
-		last := c.Crashes[len(c.Crashes)-1].Victim
-		c.Crashes = append(c.Crashes, draw(r, at, []string{last, p.spare(), Gatekeeper}))
+		return draw(r, at, p.Victims())
+	}
+	c.Crashes = Crashes{one(at)}
+	for r.IntN(5) < 2 && len(c.Crashes) < 4 {
+		switch d := r.IntN(100); {
+		case wide && d < 15: // two at once
+			c.Crashes = append(c.Crashes, one(at))
+		case d < 50:
+			at += r.IntN(max(2, packets))
+			c.Crashes = append(c.Crashes, one(at))
+		default:
+			// In the middle of the recovery, perhaps: whoever was hit, who takes over, or
+			// the Gatekeeper.
+			at += 1 + r.IntN(recoveryPackets)
+			last := c.Crashes[len(c.Crashes)-1].Victim
+			if k := kindOf(last); k != "program" && k != "blade" || r.IntN(3) == 0 {
+				c.Crashes = append(c.Crashes, one(at))
+				continue
+			}
+			c.Crashes = append(c.Crashes, one(at, last, p.spare(), Gatekeeper))
+		}
 	}
 	return c
 }
@@ -100,4 +116,77 @@ func draw(r *rand.Rand, at int, victims []string) Crash {
 		c.How, c.Back = Cut, upTo(10*time.Second)
 	}
 	return c
+}
+
+// weighted is what may be drawn, and how often.
+type weighted struct {
+	victim string // or kind of victim
+	how    How
+	weight int
+	most   time.Duration // of Back
+}
+
+// stalls is how long nothing passes between switch and Gatekeeper, at most.
+const stalls = 1500 * time.Millisecond
+
+// possible is what happens in wide cases.
+var possible = []weighted{
+	{"service", Kill, 14, 0}, {"service", Cut, 5, 10 * time.Second}, {"service", Pause, 3, 6 * time.Second}, {"service", Stop, 3, 6 * time.Second},
+	{"service", Drain, 3, 4 * time.Second}, {"service", Redeploy, 3, 4 * time.Second}, {"service", Policy, 3, 4 * time.Second},
+	{"client", Kill, 5, 0}, {"client", Cut, 2, 10 * time.Second}, {"client", Pause, 2, 6 * time.Second}, {"client", Stop, 2, 6 * time.Second}, {"main", Twin, 3, 0},
+	{"spare", Cut, 2, 10 * time.Second}, {"spare", Pause, 1, 6 * time.Second}, {"spare", Stop, 1, 6 * time.Second}, {"spare", Drain, 1, 4 * time.Second},
+	{"memory", Kill, 2, time.Second}, {"memory", Cut, 2, 10 * time.Second}, {"memory", Pause, 5, 8 * time.Second}, {"memory", Stop, 5, 8 * time.Second},
+	{Gatekeeper, Restart, 12, 2 * time.Second}, {Gatekeeper, Stop, 5, stalls}, {Gatekeeper, Oust, 3, 2 * time.Second},
+	{Switch, Restart, 4, stalls}, {Switch, HangUp, 3, 0}, {Switch, Stall, 4, stalls}, {Switch, Refuse, 3, stalls},
+	{Log, Fill, 3, 3 * time.Second}, {Log, Power, 3, 3 * time.Second}, {Log, Damage, 2, time.Second},
+}
+
+// drawAny draws from everything that is possible at a packet.
+func (p *Program) drawAny(r *rand.Rand, s Setting, at int) Crash {
+	total := 0
+	for _, w := range possible {
+		total += w.weight
+	}
+	for {
+		d := r.IntN(total)
+		i := 0
+		for ; d >= possible[i].weight; i++ {
+			d -= possible[i].weight
+		}
+		w := possible[i]
+		victims := p.those(w.victim)
+		if len(victims) == 0 || w.how == Power && !s.Sync && r.IntN(6) > 0 {
+			continue
+		}
+		c := Crash{At: at, After: r.IntN(2) == 0, Victim: victims[r.IntN(len(victims))], How: w.how}
+		if w.most > 0 {
+			// Half of them are short: shorter than what tells a failure.
+			most := []time.Duration{w.most, w.most, 300 * time.Millisecond, 3 * time.Millisecond}[r.IntN(4)]
+			c.Back = 1 + time.Duration(r.Int64N(int64(min(w.most, most))))
+		}
+		return c
+	}
+}
+
+// those are the names of a kind of victim.
+func (p *Program) those(kind string) (names []string) {
+	for i := range p.Services {
+		if kind == "service" {
+			names = append(names, ServiceName(i))
+		}
+	}
+	for i, c := range p.Clients {
+		if kind == "client" || kind == "main" && c.Main {
+			names = append(names, p.clientName(i))
+		}
+	}
+	switch kind {
+	case "spare":
+		return []string{p.spare()}
+	case "memory":
+		return memoryBlades
+	case Gatekeeper, Switch, Log:
+		return []string{kind}
+	}
+	return names
 }

@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,12 +29,21 @@ var (
 	flagFor     = flag.Duration("crash.for", 0, "go on with new seeds for so long")
 	flagSeeds   = flag.Int("crash.seeds", 0, "how many seeds (0: what CI runs)")
 	flagCases   = flag.Int("crash.cases", 0, "how many random cases for each seed (0: what CI runs)")
+	flagMix     = flag.String("crash.mix", plain, "which programs, racks and failures: wide or plain")
+	flagRack    = flag.String("crash.rack", "", "on a rack of this setting, as a failure prints it; none for the plain one (default: as the mix has it)")
 	flagPolicy  = flag.String("crash.policy", mixed, "of all calls (default: most recover, some others)")
 	flagVerbose = flag.Bool("crash.v", false, "print the program and the rack's log")
 )
 
 // mixed is the policy of programs in which calls have different ones.
 const mixed = "mixed"
+
+// The mixes. In the plain one only programs, blades and the Gatekeeper fail, on a rack with
+// jumbo frames and room for everything; in the wide one everything does.
+const (
+	wide  = "wide"
+	plain = "plain"
+)
 
 // What CI runs: seeds × cases random ones, and every packet of some programs.
 const (
@@ -91,6 +102,8 @@ type tally struct {
 	sync.Mutex
 	cases, hits, failed int
 	nested              int // cases with a crash while somebody was down
+	lost                int // cases in which memory was lost, or what was logged
+	seen                map[string]int
 	busy                time.Duration
 }
 
@@ -101,7 +114,39 @@ func (c *tally) add(r *Report, took time.Duration) {
 	c.hits += min(1, r.Crashes)
 	c.failed += min(1, len(r.Wrong))
 	c.nested += min(1, r.Nested)
+	c.lost += btoi(r.Lost)
+	if c.seen == nil {
+		c.seen = map[string]int{}
+	}
+	for what, n := range r.Did {
+		c.seen[what] += n
+	}
 	c.busy += took
+}
+
+// table says what has happened how often.
+func (c *tally) table() string {
+	var b strings.Builder
+	for _, what := range slices.Sorted(maps.Keys(c.seen)) {
+		fmt.Fprintf(&b, "\n%8d %s", c.seen[what], what)
+	}
+	return b.String()
+}
+
+// setting is that of a seed's rack.
+func setting(t *testing.T, seed uint64) Setting {
+	t.Helper()
+	switch {
+	case *flagRack == "none", *flagRack == "" && *flagMix != wide:
+		return Setting{}
+	case *flagRack == "":
+		return DrawSetting(seed)
+	}
+	s, err := ParseSetting(*flagRack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // program makes a seed's program.
@@ -110,6 +155,9 @@ func program(t *testing.T, seed uint64) (*Program, *Expectation) {
 	p := Generate(seed)
 	if *flagPolicy == mixed {
 		p.Mix(seed)
+	}
+	if *flagMix == wide {
+		p.Widen(seed)
 	}
 	if *flagPolicy == "none" { // of which no main can be
 		for i := range p.Clients {
@@ -130,15 +178,15 @@ func program(t *testing.T, seed uint64) (*Program, *Expectation) {
 func check(t *testing.T, p *Program, want *Expectation, seed uint64, c Case, sum *tally) *Report {
 	t.Helper()
 	began := time.Now()
-	r := perform(t, p, want, Options{Seed: seed, Network: c.Network, Crashes: c.Crashes})
+	r := perform(t, p, want, Options{Seed: seed, Network: c.Network, Setting: c.Setting, Crashes: c.Crashes})
 	sum.add(r, time.Since(began))
 	if len(r.Wrong) > 0 {
 		point := c.Crashes.String()
 		if point == "" {
 			point = "none"
 		}
-		t.Errorf("%s\nto see it again: go test ./internal/crash -run TestCrashEverywhere -crash.seed=%d -crash.policy=%s -crash.net=%s -crash.point=%s -crash.v",
-			strings.Join(r.Wrong, "\n"), seed, *flagPolicy, c.Network, point)
+		t.Errorf("%s\nto see it again: go test ./internal/crash -run TestCrashEverywhere -crash.mix=%s -crash.seed=%d -crash.policy=%s -crash.rack=%s -crash.net=%s -crash.point=%s -crash.v",
+			strings.Join(r.Wrong, "\n"), *flagMix, seed, *flagPolicy, cmp.Or(c.Setting.String(), "none"), c.Network, point)
 	}
 	return r
 }
@@ -147,8 +195,8 @@ func check(t *testing.T, p *Program, want *Expectation, seed uint64, c Case, sum
 func TestCrashEverywhere(t *testing.T) {
 	sum := new(tally)
 	t.Cleanup(func() {
-		t.Logf("%d cases, %d of them with a crash that hit somebody, %d while somebody was down from another, %d failed; %s each",
-			sum.cases, sum.hits, sum.nested, sum.failed, (sum.busy / time.Duration(max(1, sum.cases))).Round(time.Microsecond))
+		t.Logf("%d cases, %d of them with a crash that hit somebody, %d while somebody was down from another, %d with a loss, %d failed; %s each%s",
+			sum.cases, sum.hits, sum.nested, sum.lost, sum.failed, (sum.busy / time.Duration(max(1, sum.cases))).Round(time.Microsecond), sum.table())
 	})
 	if *flagPoint != "" {
 		replay(t, sum)
@@ -200,22 +248,24 @@ func batch(t *testing.T, first uint64, count, perSeed int, every func(uint64) bo
 
 // replay runs one case.
 func replay(t *testing.T, sum *tally) {
-	if *flagPoint == "none" {
-		*flagPoint = ""
+	point := *flagPoint
+	if point == "none" {
+		point = ""
 	}
-	cs, err := ParseCrashes(*flagPoint)
+	cs, err := ParseCrashes(point)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, want := program(t, *flagSeed)
-	r := check(t, p, want, *flagSeed, Case{cmp.Or(*flagNetwork, "good"), cs}, sum)
+	r := check(t, p, want, *flagSeed, Case{cmp.Or(*flagNetwork, "good"), setting(t, *flagSeed), cs}, sum)
 	t.Logf("%d packets, %d crashes, %s of virtual time", r.Packets, r.Crashes, r.Took)
 }
 
 // oneSeed runs a program without crashes and then with.
 func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 	p, want := program(t, seed)
-	calm := check(t, p, want, seed, Case{Network: "good"}, sum)
+	rack := setting(t, seed)
+	calm := check(t, p, want, seed, Case{Network: "good", Setting: rack}, sum)
 	if t.Failed() {
 		return
 	}
@@ -224,7 +274,7 @@ func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 		all = Every(p, calm.Packets)
 	}
 	for n := range total {
-		all = append(all, Draw(p, seed, calm.Packets, n, total))
+		all = append(all, Draw(p, rack, seed, calm.Packets, n, total, *flagMix == wide))
 	}
 	failures := 0
 	for _, c := range all {
@@ -250,6 +300,8 @@ func TestPolicies(t *testing.T) {
 			was := *flagPolicy
 			*flagPolicy = name
 			defer func() { *flagPolicy = was }()
+			defer func(was string) { *flagMix = was }(*flagMix)
+			*flagMix = plain
 			sum := new(tally)
 			for seed := range uint64(total) {
 				oneSeed(t, 1001+seed, 6, false, sum)

@@ -57,7 +57,7 @@ func TestDraw(t *testing.T) {
 	hows, networks, at := map[How]int{}, map[string]int{}, map[int]bool{}
 	const packets, total = 80, 400
 	for n := range total {
-		c := Draw(p, 1, packets, n, total)
+		c := Draw(p, Setting{}, 1, packets, n, total, false)
 		networks[c.Network]++
 		at[c.Crashes[0].At] = true
 		for _, one := range c.Crashes {

@@ -20,21 +20,33 @@ func (r *Run) blades() []simrack.Blade {
 	for i := range n {
 		bs = append(bs, simrack.Blade{Name: fmt.Sprint("s", i+1), Kind: control.Compute})
 	}
-	for _, m := range []string{"m1", "m2"} {
-		bs = append(bs, simrack.Blade{Name: m, Kind: control.Memory, Capacity: 16 << 20})
+	for _, m := range memoryBlades {
+		bs = append(bs, simrack.Blade{Name: m, Kind: control.Memory, Capacity: 64 << 20})
 	}
 	return bs
 }
 
-// spec is the deployment.
-func (r *Run) spec() resources.Spec {
+// memoryBlades are the names of the memory blades.
+var memoryBlades = []string{"m1", "m2"}
+
+// spec is the deployment. The program of that name, if it is not "", has a node more, or a
+// spare if it can have only one node.
+func (r *Run) spec(more string) resources.Spec {
 	spec := resources.Spec{Name: appName}
 	for i, s := range r.p.Services {
 		name := ServiceName(i)
-		spec.Programs = append(spec.Programs, resources.Program{
-			Name: name, Args: []string{name}, Nodes: 1, Blades: r.bladesOf(i),
+		program := resources.Program{
+			Name: name, Args: []string{name}, Nodes: max(1, s.Nodes), Blades: r.bladesOf(i),
 			Services: []resources.ServiceSpec{{Name: name, Stateful: s.Stateful}},
-		})
+		}
+		switch {
+		case name != more:
+		case s.Stateful:
+			program.Spares++
+		default:
+			program.Nodes++
+		}
+		spec.Programs = append(spec.Programs, program)
 	}
 	return spec
 }
@@ -56,7 +68,7 @@ func (r *Run) bladesOf(service int) (names []string) {
 		if i == n && r.opt.NoSpare {
 			break
 		}
-		if !r.p.Apart || i == service || i == n {
+		if !r.p.Apart || r.p.Services[service].Nodes > 1 || i == service || i == n {
 			names = append(names, fmt.Sprint("s", i+1))
 		}
 	}

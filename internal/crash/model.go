@@ -17,6 +17,7 @@ type Expectation struct {
 	Effects map[int]int    // how often each operation does something outside, at least
 	Tries   map[int]Trial  // by operation
 	unsure  map[int]uint64 // of Bumps, by service: that many more may be
+	loose   map[int]int    // operations that have made so many entries at most, and need not have made any
 }
 
 // Trial is what a Try must come to, if it does not fail.
@@ -61,7 +62,7 @@ type modelWorld struct {
 }
 
 // regionSpace is how far apart the model's regions lie.
-const regionSpace = 1 << 20
+const regionSpace = 1 << 26
 
 // find returns n bytes from p on.
 func (m *modelMemory) find(p dsm.Pointer, n int) ([]byte, error) {

@@ -57,8 +57,8 @@ func TestOracle_Finds(t *testing.T) {
 		for op := range want.Effects {
 			r.ledger.effect(op)
 		}
-		r.audited[1] = audited{[]Mark{{11, 7}}, 2}
-		r.audited[2] = audited{[]Mark{{2, 8}, {35, 9}}, 1}
+		r.audited[1] = audited{marks: []Mark{{11, 7}}, bumps: 2}
+		r.audited[2] = audited{marks: []Mark{{2, 8}, {35, 9}}, bumps: 1}
 		return r
 	}
 	judge := func(r *Run) string {
@@ -75,10 +75,10 @@ func TestOracle_Finds(t *testing.T) {
 		"has come to":               func(r *Run) { r.ledger.finished[0].Value++ },
 		"has no result":             func(r *Run) { delete(r.ledger.finished, 0) },
 		"when it was repeated":      func(r *Run) { r.ledger.observe(5, Outcome{}); r.ledger.observe(5, Outcome{Noise: 1}) },
-		"has entries of operations": func(r *Run) { r.audited[1] = audited{[]Mark{{11, 7}, {11, 7}}, 2} },
-		"entries of operations":     func(r *Run) { r.audited[2] = audited{[]Mark{{2, 8}}, 1} },
-		"its caller was told":       func(r *Run) { r.audited[1] = audited{[]Mark{{11, 6}}, 2} },
-		"the counter in memory":     func(r *Run) { r.audited[1] = audited{[]Mark{{11, 7}}, 3} },
+		"has entries of operations": func(r *Run) { r.audited[1] = audited{marks: []Mark{{11, 7}, {11, 7}}, bumps: 2} },
+		"entries of operations":     func(r *Run) { r.audited[2] = audited{marks: []Mark{{2, 8}}, bumps: 1} },
+		"its caller was told":       func(r *Run) { r.audited[1] = audited{marks: []Mark{{11, 6}}, bumps: 2} },
+		"the counter in memory":     func(r *Run) { r.audited[1] = audited{marks: []Mark{{11, 7}}, bumps: 3} },
 		"has had 2 effects":         func(r *Run) { r.ledger.effect(6) },
 		"has had 0 effects":         func(r *Run) { delete(r.ledger.effects, 6) },
 		"operations that have none": func(r *Run) { r.ledger.effect(99) },

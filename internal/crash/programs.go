@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
@@ -62,8 +64,10 @@ func (r *Run) on(blade string) (names []string) {
 	return names
 }
 
-// join makes a program a node, and tells which incarnation.
+// join makes a program a node, and tells which incarnation. Each program has an instant of
+// its own to do so at: which of a blade's programs comes first would be up to the scheduler.
 func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, incarnation uint32, err error) {
+	<-time.After(time.Duration(1 + slices.Index(r.p.Victims(), name)))
 	n, err = rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(joiner{j, r, name, s, &incarnation}), rpc.WithLogger(r.opt.Log))
 	return n, incarnation, err
 }
@@ -123,7 +127,7 @@ func (r *Run) plain(ctx context.Context, i int, j join.Joiner, s control.Start) 
 		err = r.calls(ctx, i, n)
 		err = errors.Join(err, leave(ctx, n))
 	}
-	if err != nil && !r.crash.wasHit(name) {
+	if err != nil && !r.crash.wasHit(name) && !r.forLoss(err) {
 		r.ledger.complain("%s: %v", name, err)
 	}
 	return nil // for the rack, it has ended
@@ -157,8 +161,11 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 		}
 		w := &rackWorld{run: r, ctx: ctx, node: n, memory: rpc.Memory, by: r.ledger.begin(-1-i, m.Next, incarnation), durable: true}
 		out, err := m.run(ctx, w, script)
-		if err == nil {
+		switch {
+		case err == nil:
 			r.ledger.finish(i, out)
+		case ctx.Err() == nil && r.forLoss(err): // no run will ever come further
+			return nil
 		}
 		return err
 	})
@@ -171,12 +178,79 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 	return err
 }
 
+// errTwin ends the second run of a durable main, which leaves everything to the first.
+var errTwin = errors.New("a second run")
+
+// twin starts a durable main a second time, on another blade. It is refused, or goes on in
+// place of a first one that has failed; then it ends without having done anything.
+func (r *Run) twin(name string) error {
+	_, err := r.rack.Run("c1", name+"-twin", func(ctx context.Context, j join.Joiner, _ control.Start) error {
+		n, err := rpc.Join(ctx, rpc.WithName(name+"-twin"), rpc.WithJoiner(j), rpc.WithLogger(r.opt.Log))
+		if err != nil {
+			return nil // its blade is not there
+		}
+		alone := r.crash.hits() == 1
+		err = rpc.Main(ctx, n, name, func(context.Context, []byte) error {
+			if alone && r.crash.hits() == 1 && !r.ended(name) {
+				r.ledger.complain("%s runs a second time while it runs", name)
+			}
+			return errTwin
+		})
+		switch rpc.CodeOf(err) {
+		case rpc.BadRequest, rpc.Unavailable, rpc.Canceled, rpc.Stale, rpc.Internal, rpc.OK: // Internal: errTwin
+		default:
+			r.ledger.complain("%s, started a second time: %v", name, err)
+		}
+		_ = leave(ctx, n) // its blade may be gone
+		return nil
+	})
+	return err
+}
+
+// ended reports whether a client has come to its end, or is about to.
+func (r *Run) ended(name string) bool {
+	for i := range r.p.Clients {
+		if r.p.clientName(i) == name {
+			_, over := r.ledger.outcome(i)
+			return over
+		}
+	}
+	return false
+}
+
+// endTwins ends the mains that second runs have begun anew: their records would stay for
+// whoever goes on with them.
+func (r *Run) endTwins(ctx context.Context) error {
+	n, err := r.auditor(ctx)
+	if err != nil {
+		return fmt.Errorf("ending mains: %w", err)
+	}
+	for i, c := range r.p.Clients {
+		if !c.Main {
+			continue
+		}
+		failed := rpc.BadRequest
+		for wait := time.Millisecond; failed == rpc.BadRequest && wait < time.Minute; wait *= 2 { // while the second one leaves
+			<-time.After(wait)
+			failed = rpc.CodeOf(rpc.Main(ctx, n, r.p.clientName(i), func(context.Context, []byte) error { return nil }))
+		}
+		if failed != rpc.OK {
+			err = errors.Join(err, fmt.Errorf("ending main %s: %s", r.p.clientName(i), failed))
+		}
+	}
+	return errors.Join(err, n.Close(ctx))
+}
+
 // mainFailed judges the error of a durable main. Its program is started again after
 // any, so only the end counts; but there are errors that no crash explains.
 func (r *Run) mainFailed(name string, err error) {
 	switch rpc.CodeOf(err) {
 	case rpc.Unavailable, rpc.Canceled, rpc.Stale, rpc.NotFound: // the node is gone, and may not know it yet
 		if r.crash.hits() > 0 {
+			return
+		}
+	case rpc.BadRequest: // its twin runs
+		if r.crash.happened("program twin") {
 			return
 		}
 	}

@@ -10,7 +10,8 @@ import (
 // named.)
 func TestRegressions(t *testing.T) {
 	sum := new(tally)
-	defer func(was string) { *flagPolicy = was }(*flagPolicy)
+	defer func(mix, policy string) { *flagMix, *flagPolicy = mix, policy }(*flagMix, *flagPolicy)
+	*flagMix = plain
 	for _, c := range []struct {
 		policy         string
 		seed           uint64
@@ -51,7 +52,7 @@ func TestRegressions(t *testing.T) {
 			}
 			*flagPolicy = c.policy
 			p, want := program(t, c.seed)
-			check(t, p, want, c.seed, Case{c.network, crashes}, sum)
+			check(t, p, want, c.seed, Case{Network: c.network, Crashes: crashes}, sum)
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 type Options struct {
 	Seed    uint64 // of the network's dice
 	Network string // one of Networks
+	Setting Setting
 	Crashes Crashes
 	// When are crashes that wait for a moment, each of which comes once.
 	When []*Moment
@@ -48,11 +50,13 @@ type Moment struct {
 
 // Report is what a run has come to.
 type Report struct {
-	Packets int         // that arrived on a link, from the moment when all services were up until all clients had ended
-	Crashes int         // that hit somebody
-	Nested  int         // of them, those while somebody was not back from another one
-	Runs    map[int]int // how often the script of each call and one-way was begun
-	Wrong   []string    // what the oracle complains of; none is right
+	Packets int            // that arrived on a link, from the moment when all services were up until all clients had ended
+	Crashes int            // that hit somebody
+	Nested  int            // of them, those while somebody was not back from another one
+	Runs    map[int]int    // how often the script of each call and one-way was begun
+	Wrong   []string       // what the oracle complains of; none is right
+	Did     map[string]int // how often what has happened to whom
+	Lost    bool           // memory was lost, or what was logged
 	Took    time.Duration
 }
 
@@ -72,12 +76,18 @@ type Run struct {
 	p      *Program
 	opt    Options
 	rack   *simrack.Rack
+	disk   *log.Disk // of the Gatekeeper's log
 	ledger *ledger
 	crash  *crasher
 
 	mu     sync.Mutex
 	places map[string]place // of programs that have joined
 	wire   wire.Impairment  // what links do
+	halted time.Time        // until when the disk is
+	lost   map[string]bool  // machines whose regions are lost, or everything
+	away   bool             // a machine was, so long that the rack may have noticed
+	void   chan struct{}    // closed when everything is lost
+	wall   *rand.Rand       // for clocks that jump
 	up     map[string]chan struct{}
 	over   []chan struct{} // closed when a client has come to its end
 
@@ -86,8 +96,9 @@ type Run struct {
 
 // audited is a service's state in the end.
 type audited struct {
-	marks []Mark
-	bumps uint64
+	marks   []Mark
+	bumps   uint64
+	unknown bool // the service cannot tell: what it needs is lost
 }
 
 // place is where a program runs.
@@ -99,7 +110,8 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Run{p: p, opt: opt, ledger: newLedger(), places: map[string]place{}, up: map[string]chan struct{}{}, audited: map[int]audited{}}
+	r := &Run{p: p, opt: opt, ledger: newLedger(), places: map[string]place{}, lost: map[string]bool{}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
+	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
 	began := time.Now()
 	for range p.Clients {
@@ -108,7 +120,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	for i := range p.Services {
 		r.up[ServiceName(i)] = make(chan struct{})
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, patience+opt.Setting.Idle)
 	defer cancel()
 	r.crash.flooded = func() {
 		cancel()
@@ -116,12 +128,16 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 			r.rack.Host(b.Name).SetLink(false)
 		}
 	}
+	pauses := newPauses(opt.Seed, 2)
+	r.disk = &log.Disk{Pause: func() time.Duration { return r.diskPause(pauses) }}
 	cfg := simrack.Config{
 		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Settle: opt.Settle}, Impair: Networks["good"],
-		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: 9000, Disk: new(log.Disk), Log: opt.Log,
+		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: opt.Setting.mtu(), Disk: r.disk, Clock: r.clock,
+		LogOptions: log.Options{Limit: uint64(opt.Setting.LogLimit), Sync: opt.Setting.Sync}, //nolint:gosec // not negative
+		Log:        opt.Log,
 	}
 	if opt.Network == slow {
-		cfg.Pause, cfg.Disk.Pause = newPauses(opt.Seed, 1).next, newPauses(opt.Seed, 2).next
+		cfg.Pause = newPauses(opt.Seed, 1).next
 		cfg.NoStreamWrites = opt.Seed%2 == 1
 	}
 	var err error
@@ -135,13 +151,13 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	err = errors.Join(err, r.rack.Close())
 	return &Report{
 		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
-		Wrong: r.ledger.complaints(), Took: time.Since(began),
+		Wrong: r.ledger.complaints(), Took: time.Since(began), Did: r.crash.did, Lost: len(r.lost) > 0,
 	}, err
 }
 
 // perform starts everything, waits for the clients and closes the books.
 func (r *Run) perform(ctx context.Context, want *Expectation) error {
-	if err := r.rack.Gatekeeper().Deploy(ctx, r.spec()); err != nil {
+	if err := r.rack.Gatekeeper().Deploy(ctx, r.spec("")); err != nil {
 		return err
 	}
 	for i := range r.p.Services {
@@ -162,13 +178,20 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 		}
 		name := r.p.clientName(i)
 		if _, err := r.rack.Run("c1", name, func(ctx context.Context, j join.Joiner, s control.Start) error {
+			if i > 0 {
+				<-time.After(r.opt.Setting.Idle)
+			}
 			return r.plain(ctx, i, j, s)
 		}); err != nil {
 			return err
 		}
 	}
 	for i := range r.p.Clients {
-		if err := r.await(ctx, r.p.clientName(i), r.over[i]); err != nil {
+		err := r.await(ctx, r.p.clientName(i), r.over[i])
+		if errors.Is(err, errVoid) {
+			break
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -196,6 +219,9 @@ func (r *Run) network() wire.Impairment {
 	return r.wire
 }
 
+// errVoid says that nobody may come to an end, because what was logged is lost.
+var errVoid = errors.New("crash: everything is lost")
+
 // errStuck says that something has not come to its end.
 var errStuck = errors.New("crash: stuck")
 
@@ -203,6 +229,8 @@ func (r *Run) await(ctx context.Context, what string, done <-chan struct{}) erro
 	select {
 	case <-done:
 		return nil
+	case <-r.void:
+		return errVoid
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %s: %s", errStuck, what, r.describe())
 	}

@@ -125,6 +125,7 @@ func ServiceName(i int) string { return string(rune('A' + i)) }
 type Service struct {
 	Stateful bool
 	Deltas   bool // tells its changes, not only snapshots
+	Nodes    int  // that export it, at most 1 if it is stateful; 0 stands for 1
 }
 
 // Client is one who calls: a durable main, or a plain client.
@@ -162,6 +163,8 @@ func (p *Program) String() string {
 			b.WriteString(", stateful with deltas")
 		case s.Stateful:
 			b.WriteString(", stateful")
+		case s.Nodes > 1:
+			fmt.Fprintf(&b, ", %d nodes", s.Nodes)
 		}
 		b.WriteByte('\n')
 	}

@@ -33,3 +33,33 @@ func (p *pauses) next() time.Duration {
 	}
 	return time.Duration(p.dice.Int64N(int64(60 * time.Millisecond)))
 }
+
+// diskPause is how long the next commit of the log takes.
+func (r *Run) diskPause(p *pauses) (d time.Duration) {
+	if r.opt.Network == slow {
+		d = p.next()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(d, time.Until(r.halted))
+}
+
+// stopDisk lets no commit end for a time.
+func (r *Run) stopDisk(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if until := time.Now().Add(d); until.After(r.halted) {
+		r.halted = until
+	}
+}
+
+// clock is the time that a machine finds when it boots.
+func (r *Run) clock() time.Time {
+	now := time.Now()
+	if !r.opt.Setting.Jumps {
+		return now
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return now.Add(time.Duration(r.wall.Int64N(int64(48*time.Hour))) - 24*time.Hour)
+}

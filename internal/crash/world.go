@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/crash/gen-go/actor"
@@ -24,7 +25,8 @@ type rackWorld struct {
 	actor  *performer // nil for a client
 	by     attempt
 	// durable says that it is a durable main.
-	durable bool
+	durable  bool
+	branches time.Duration // that were begun
 }
 
 func (w *rackWorld) Alloc(size int) (dsm.Pointer, error) {
@@ -123,10 +125,15 @@ func (w *rackWorld) Try(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error
 	return 0, fmt.Errorf("operation %d: %w", op.N, err)
 }
 
+// Go gives each branch an instant of its own to begin at: which of them makes its first
+// call first would be up to the scheduler, and a case would not replay.
 func (w *rackWorld) Go(f func(world) error) branch {
+	w.branches++
+	delay := w.branches
 	return rpc.Go(w.ctx, func(ctx context.Context) error {
 		inner := *w
 		inner.ctx = ctx
+		<-time.After(delay)
 		return f(&inner)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -39,7 +40,7 @@ func (r *Rack) plug(n int, b Blade) error {
 		return err
 	}
 	host.Impair(r.cfg.Impair, r.cfg.Impair)
-	if err := r.sw.Attach(port, func(frame []byte) { r.wire.Output(port, frame) }); err != nil {
+	if err := r.attach(r.Switch(), port); err != nil {
 		return err
 	}
 	placed := &blade{Blade: b, host: host}
@@ -78,7 +79,7 @@ func (r *Rack) boot(b *blade) error {
 // daemonOf makes the daemon of a kind of blade.
 func (r *Rack) daemonOf(l *life, cfg daemon.Blade, b Blade) (run func(context.Context) error, err error) {
 	if b.Kind == control.Memory {
-		if l.memory, err = daemon.NewMemory(daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity}); err != nil {
+		if l.memory, err = daemon.NewMemory(daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity, Epoch: memory.EpochAt(r.cfg.Clock())}); err != nil {
 			return nil, err
 		}
 		return l.memory.Run, nil
@@ -108,34 +109,34 @@ func (r *Rack) compute(name string) (*life, error) {
 	return b.now(), nil
 }
 
-// CrashBlade ends a compute blade with all that runs on it, as a power cut does:
-// nobody is told. It does not wait for anything, so OnFrame may call it. A blade
-// that has crashed stays as it is.
+// CrashBlade ends a blade with all that runs on it, as a power cut does: nobody is told.
+// What a memory blade holds is lost. CrashBlade does not wait for anything, so OnFrame may
+// call it. A blade that has crashed stays as it is.
 func (r *Rack) CrashBlade(name string) error {
 	b := r.blades[name]
-	if b == nil || b.Kind != control.Compute {
-		return fmt.Errorf("simrack: no compute blade %q", name)
+	if b == nil {
+		return fmt.Errorf("simrack: no blade %q", name)
 	}
 	b.mu.Lock()
 	l := b.life
 	l.crashed = true
 	b.mu.Unlock()
 	b.host.Crash()
-	l.runner.killAll()
+	if l.runner != nil {
+		l.runner.killAll()
+	}
 	return nil
 }
 
-// BootBlade boots a compute blade that has crashed: its daemon says hello, and
-// nothing runs on it. It returns before the Gatekeeper knows the blade. For a blade
-// that is up it does nothing.
+// BootBlade boots a blade that has crashed: its daemon says hello, and nothing runs on it.
+// It returns before the Gatekeeper knows the blade. For a blade that is up it does nothing.
 func (r *Rack) BootBlade(name string) error {
-	l, err := r.compute(name)
-	if err != nil {
-		return err
-	}
 	b := r.blades[name]
+	if b == nil {
+		return fmt.Errorf("simrack: no blade %q", name)
+	}
 	b.mu.Lock()
-	crashed := l.crashed
+	l, crashed := b.life, b.life.crashed
 	b.mu.Unlock()
 	if !crashed {
 		return nil

@@ -78,7 +78,7 @@ func TestCrashBlade(t *testing.T) {
 func TestCrashBlade_Wrong(t *testing.T) {
 	inVirtualTime(t, 1, wire.Impairment{}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		for what, err := range map[string]error{
-			"crash of a memory blade": r.CrashBlade("m1"), "of nobody": r.CrashBlade("x"), "boot of nobody": r.BootBlade("x"),
+			"crash of nobody": r.CrashBlade("x"), "boot of nobody": r.BootBlade("x"),
 			"kill of what does not run": r.Kill("s1", "x"), "kill on no blade": r.KillSoon("x", "y"),
 		} {
 			if err == nil {

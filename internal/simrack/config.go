@@ -42,6 +42,11 @@ type Config struct {
 	// Pause, if set, makes the switch slow: it tells how long the next message between it
 	// and the Gatekeeper takes. It may be called concurrently.
 	Pause func() time.Duration
+	// LogOptions are those of the Gatekeeper's log.
+	LogOptions log.Options
+	// Clock tells a Gatekeeper or a memory blade that starts what time it is; it may be
+	// called concurrently. Nil stands for time.Now.
+	Clock func() time.Time
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }
@@ -66,6 +71,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
 	}
 	names := map[string]bool{}
 	for i, b := range c.Blades {

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/grpc"
-
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
 // keeper is a Gatekeeper that runs.
@@ -23,12 +22,13 @@ func (r *Rack) startKeeper() (*keeper, error) {
 	k := &keeper{ended: make(chan error, 1)}
 	var err error
 	if r.cfg.Disk != nil {
-		if k.store, err = log.OpenMemory(r.cfg.Disk, log.Options{}); err != nil {
+		if k.store, err = log.OpenMemory(r.cfg.Disk, r.cfg.LogOptions); err != nil {
 			return nil, err
 		}
 	}
 	k.Gatekeeper, err = gatekeeper.New(gatekeeper.Config{
-		Conn: r.toSwitch(), Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Log: r.cfg.Log,
+		Conn: hesitant{r}, Election: control.Election{Low: uint64(r.cfg.Clock().UnixNano())}, //nolint:gosec // after 1970
+		Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Log: r.cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, k.closeLog())
@@ -40,14 +40,6 @@ func (r *Rack) startKeeper() (*keeper, error) {
 		return nil
 	})
 	return k, nil
-}
-
-// toSwitch is the Gatekeeper's connection to the switch.
-func (r *Rack) toSwitch() grpc.ClientConnInterface {
-	if r.cfg.Pause == nil {
-		return r.conn
-	}
-	return slowSwitch{r.conn, r.cfg.Pause}
 }
 
 // end stops the Gatekeeper and returns why it ended, if not for that.
@@ -86,6 +78,21 @@ func (r *Rack) CrashGatekeeper() {
 	if k != nil {
 		r.cfg.Disk.Crash()
 		_ = k.end() // the log's failure
+	}
+}
+
+// OustGatekeeper takes the log from the Gatekeeper that runs, as an operator does who
+// starts another one elsewhere; RestartGatekeeper is the other one's start. The first one
+// runs on, can log nothing any more, and ends by itself when it notices. It is for a rack
+// with Config.Disk. OnFrame may call it.
+func (r *Rack) OustGatekeeper() {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keeper != nil {
+		r.cfg.Disk.Crash()
+		r.ousted, r.keeper = append(r.ousted, r.keeper), nil
 	}
 }
 

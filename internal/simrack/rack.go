@@ -14,18 +14,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/wire"
-	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -34,12 +31,16 @@ import (
 type Rack struct {
 	cfg  Config
 	wire *wire.Net
-	sw   *softswitch.Switch
+	line *line
 	conn *grpc.ClientConn
 
-	turn   chan struct{} // who holds its token crashes or restarts the Gatekeeper
-	mu     sync.Mutex
-	keeper *keeper // nil when it has crashed
+	turn    chan struct{} // who holds its token crashes or restarts the Gatekeeper
+	mu      sync.Mutex
+	sw      *softswitch.Switch // nil when it has crashed
+	keeper  *keeper            // nil when it has crashed
+	ousted  []*keeper          // Gatekeepers that another one has taken the log from
+	refuses atomic.Bool        // the switch refuses writes
+	refused atomic.Uint64      // of them, how many it has refused
 
 	blades map[string]*blade // does not change
 
@@ -54,7 +55,7 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 		return nil, err
 	}
 	r := &Rack{
-		cfg: cfg, running: newGroup(ctx), core: newGroup(ctx), blades: map[string]*blade{}, turn: make(chan struct{}, 1),
+		cfg: cfg, running: newGroup(ctx), core: newGroup(ctx), blades: map[string]*blade{}, turn: make(chan struct{}, 1), line: newLine(),
 	}
 	if err := r.start(); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -68,15 +69,15 @@ func Start(ctx context.Context, cfg Config) (*Rack, error) {
 // start makes all parts and sets them going.
 func (r *Rack) start() error {
 	r.wire = wire.New(wire.Config{MTU: r.cfg.MTU, Schedule: r.cfg.Schedule, OnFrame: r.cfg.OnFrame})
-	var err error
-	if r.sw, err = softswitch.New(softswitch.Config{
-		DeviceID: 1, CPUPort: p4.CPUPort, Load: load, Log: r.cfg.Log, NoStreamWrites: r.cfg.NoStreamWrites,
-	}); err != nil {
+	if err := r.startSwitch(); err != nil {
 		return err
 	}
-	r.wire.Connect(r.sw.Input)
 	r.core.run("wire", func(ctx context.Context) error { r.wire.Run(ctx); return nil })
-	if err := r.startGatekeeper(); err != nil {
+	var err error
+	if r.conn, err = r.dial(); err != nil {
+		return err
+	}
+	if r.keeper, err = r.startKeeper(); err != nil {
 		return err
 	}
 	for i, b := range r.cfg.Blades {
@@ -85,26 +86,6 @@ func (r *Rack) start() error {
 		}
 	}
 	return nil
-}
-
-// startGatekeeper serves P4Runtime in memory and puts the Gatekeeper behind it.
-func (r *Rack) startGatekeeper() error {
-	l := bufconn.Listen(64 << 10)
-	r.core.run("P4Runtime", func(context.Context) error {
-		if err := r.sw.Serve(l); err != nil && !errors.Is(err, softswitch.ErrClosed) {
-			return err
-		}
-		return nil
-	})
-	var err error
-	r.conn, err = grpc.NewClient("passthrough:switch",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		return err
-	}
-	r.keeper, err = r.startKeeper()
-	return err
 }
 
 // registered waits until the Gatekeeper has welcomed every blade.
@@ -149,18 +130,18 @@ func (r *Rack) MemoryServer(name string) *memory.Server {
 	return nil
 }
 
-// Switch is the rack's switch.
-func (r *Rack) Switch() *softswitch.Switch { return r.sw }
-
 // Close stops everything and returns what went wrong in any part.
 func (r *Rack) Close() error {
 	errs := []error{r.running.close()}
+	for _, k := range r.ousted {
+		_ = k.end() // why it ended: somebody else has its log, and the switch
+	}
 	if r.keeper != nil {
 		errs = append(errs, r.keeper.end())
 	}
 	r.core.stop()
-	if r.sw != nil {
-		errs = append(errs, r.sw.Close())
+	if sw := r.Switch(); sw != nil {
+		errs = append(errs, sw.Close())
 	}
 	if r.conn != nil {
 		errs = append(errs, r.conn.Close())

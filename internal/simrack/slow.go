@@ -6,35 +6,51 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
-// slowSwitch is a connection to a switch that takes its time: for Writes, for their
-// answers, and for what it says on the stream. (What it is told there goes at once: the
-// Gatekeeper sends while it has its turn, and must not wait.)
-type slowSwitch struct {
-	grpc.ClientConnInterface
-	pause func() time.Duration
-}
+// RefuseWrites makes the switch refuse all requests to write, or no longer. Of those that it
+// refuses it carries out every other one all the same: their answers are lost.
+func (r *Rack) RefuseWrites(on bool) { r.refuses.Store(on) }
+
+// hesitant is a Gatekeeper's connection to a switch that refuses writes (RefuseWrites), or
+// takes its time (Config.Pause): for Writes, for their answers, and for what it says on
+// the stream. (What it is told there goes at once: the Gatekeeper sends while it has its
+// turn, and must not wait.)
+type hesitant struct{ rack *Rack }
 
 // Invoke implements grpc.ClientConnInterface.
-func (s slowSwitch) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (h hesitant) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	if !strings.HasSuffix(method, "/Write") {
-		return s.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+		return h.rack.conn.Invoke(ctx, method, args, reply, opts...)
 	}
-	if err := s.wait(ctx); err != nil {
+	if err := h.wait(ctx); err != nil {
 		return err
 	}
-	err := s.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
-	if e := s.wait(ctx); err == nil {
+	refused := h.rack.refuses.Load()
+	if refused && h.rack.refused.Add(1)%2 == 1 {
+		return errRefused
+	}
+	err := h.rack.conn.Invoke(ctx, method, args, reply, opts...)
+	if e := h.wait(ctx); err == nil {
 		err = e
+	}
+	if refused {
+		return errRefused
 	}
 	return err
 }
 
+var errRefused = status.Error(codes.Unavailable, "simrack: the switch refuses to write")
+
 // wait waits for a pause, or until ctx ends.
-func (s slowSwitch) wait(ctx context.Context) error {
+func (h hesitant) wait(ctx context.Context) error {
+	if h.rack.cfg.Pause == nil {
+		return nil
+	}
 	select {
-	case <-time.After(s.pause()):
+	case <-time.After(h.rack.cfg.Pause()):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -42,10 +58,10 @@ func (s slowSwitch) wait(ctx context.Context) error {
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (s slowSwitch) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	stream, err := s.ClientConnInterface.NewStream(ctx, desc, method, opts...)
-	if err == nil && desc.ClientStreams {
-		stream = slowStream{stream, s}
+func (h hesitant) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := h.rack.conn.NewStream(ctx, desc, method, opts...)
+	if err == nil && desc.ClientStreams && h.rack.cfg.Pause != nil {
+		stream = slowStream{stream, h}
 	}
 	return stream, err
 }
@@ -53,7 +69,7 @@ func (s slowSwitch) NewStream(ctx context.Context, desc *grpc.StreamDesc, method
 // slowStream is the stream of packets.
 type slowStream struct {
 	grpc.ClientStream
-	slow slowSwitch
+	slow hesitant
 }
 
 // RecvMsg implements grpc.ClientStream.

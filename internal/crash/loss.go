@@ -1,0 +1,118 @@
+package crash
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// What the oracle asks changes when something is lost that Bifröst does not promise to
+// keep: the regions of a memory blade that has no mirror, or what a log without sync had
+// not written when the power failed. While a memory blade is away, its regions are
+// unavailable, which fails the executions that need them as a loss does; but when it is
+// back, everything is there again.
+
+// everything is what is lost when the log has lost records.
+const everything = "log"
+
+// awayAfter is for how long a memory blade must be away, at least, for the rack to say that
+// its regions are unavailable: that takes three heartbeats.
+const awayAfter = 1900 * time.Millisecond
+
+// awayMemory notes that a memory blade goes away for a time.
+func (r *Run) awayMemory(blade string, back time.Duration, loses bool) {
+	r.mu.Lock()
+	r.away = r.away || loses || back >= awayAfter || len(r.opt.Crashes) > 1
+	r.mu.Unlock()
+	if !loses {
+		return
+	}
+	if s := r.rack.MemoryServer(blade); s == nil || s.Used() > 0 || s.Metrics().Undo.Executions > 0 {
+		r.lose(blade)
+	}
+}
+
+func (r *Run) lose(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost[what] = true
+	if what == everything {
+		select {
+		case <-r.void:
+		default:
+			close(r.void)
+		}
+	}
+}
+
+// hasLost reports whether something is lost, wasAway whether memory was away, at least.
+func (r *Run) hasLost() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.lost) > 0
+}
+
+func (r *Run) wasAway() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.away || len(r.lost) > 0
+}
+
+// forLoss reports whether an absence or a loss explains an error. Who needs a region that is
+// lost is told that it is unavailable while its blade is away, and then that nobody has a
+// right to it.
+func (r *Run) forLoss(err error) bool {
+	select {
+	case <-r.void:
+		return true
+	default:
+	}
+	switch rpc.CodeOf(err) {
+	case rpc.Unavailable:
+		return r.wasAway()
+	case rpc.PermissionDenied:
+		return r.hasLost()
+	case rpc.Nondeterminism: // a re-run that finds its memory away allocates elsewhere
+		return r.wasAway()
+	}
+	return false
+}
+
+// withoutTheLost is what must be when memory was away or is lost: an execution that needed it has
+// failed where it did, and all that it was to do after that has not been done. What a call
+// that has not failed was to do is done.
+func (r *Run) withoutTheLost(e *Expectation) {
+	if !r.wasAway() {
+		return
+	}
+	for service, n := range e.Bumps {
+		e.Bumps[service] = 0
+		e.unsure[service] += n
+	}
+	for op := range e.Effects {
+		e.Effects[op] = 0
+	}
+	for i := range r.p.Clients {
+		r.loosen(e, &r.p.Clients[i].Script, false)
+	}
+}
+
+// loosen does that for a script: done says that it has come to its end.
+func (r *Run) loosen(e *Expectation, s *Script, done bool) {
+	for i := range s.Ops {
+		op := &s.Ops[i]
+		if op.Kind == Add && !done {
+			e.loose[op.N] = 1
+		}
+		for j := range op.Body {
+			switch op.Kind {
+			case Call:
+				r.loosen(e, &op.Body[j], done || r.ledger.seen(op.N))
+			case Post:
+				r.loosen(e, &op.Body[j], false)
+			default:
+				r.loosen(e, &op.Body[j], done)
+			}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package crash
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Setting is what a rack is like. The zero Setting is a rack in the year 2000 with an MTU
+// of 9000 bytes and room for everything.
+type Setting struct {
+	// MTU is the largest IPv6 packet in bytes.
+	MTU int
+	// LogLimit is how many bytes the Gatekeeper's log holds; 0 stands for its default.
+	LogLimit int
+	// Sync says that the log is synced before anybody is told.
+	Sync bool
+	// Age is how long after the year 2000 the run begins: dates and numbers made of them
+	// are as long as they will be then.
+	Age time.Duration
+	// Jumps says that each Gatekeeper and each memory blade that starts may find the clock
+	// set forward or back by up to a day.
+	Jumps bool
+	// Idle is how long all clients but the first one wait before they begin.
+	Idle time.Duration
+}
+
+// defaultMTU is that of the zero Setting: jumbo frames, as a rack has them.
+const defaultMTU = 9000
+
+func (s Setting) mtu() int {
+	if s.MTU == 0 {
+		return defaultMTU
+	}
+	return s.MTU
+}
+
+// String is the form that ParseSetting reads; "" for the zero Setting.
+func (s Setting) String() string {
+	var parts []string
+	if s.MTU != 0 {
+		parts = append(parts, fmt.Sprint("mtu=", s.MTU))
+	}
+	if s.LogLimit != 0 {
+		parts = append(parts, fmt.Sprint("log=", s.LogLimit))
+	}
+	if s.Sync {
+		parts = append(parts, "sync")
+	}
+	if s.Age != 0 {
+		parts = append(parts, fmt.Sprint("age=", s.Age))
+	}
+	if s.Jumps {
+		parts = append(parts, "jumps")
+	}
+	if s.Idle != 0 {
+		parts = append(parts, fmt.Sprint("idle=", s.Idle))
+	}
+	return strings.Join(parts, ",")
+}
+
+// ParseSetting reads what String writes.
+func ParseSetting(text string) (s Setting, err error) {
+	if text == "" {
+		return s, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		switch name {
+		case "mtu":
+			s.MTU, err = strconv.Atoi(value)
+		case "log":
+			s.LogLimit, err = strconv.Atoi(value)
+		case "sync":
+			s.Sync = true
+		case "age":
+			s.Age, err = time.ParseDuration(value)
+		case "jumps":
+			s.Jumps = true
+		case "idle":
+			s.Idle, err = time.ParseDuration(value)
+		default:
+			err = fmt.Errorf("no setting %q", name)
+		}
+		if err != nil {
+			return s, fmt.Errorf("setting %q: %w", part, err)
+		}
+	}
+	return s, nil
+}
+
+// DrawSetting draws the rack for a seed's program.
+func DrawSetting(seed uint64) (s Setting) {
+	r := rand.New(rand.NewPCG(seed, 0x5e771))
+	chance := func(n, of int) bool { return r.IntN(of) < n }
+	if chance(1, 2) {
+		usual := []int{1280, 1500, 4000, 9000, 65535}
+		if s.MTU = usual[r.IntN(len(usual))]; chance(1, 3) {
+			s.MTU = 1280 + r.IntN(65535-1280+1)
+		}
+	}
+	if chance(1, 8) {
+		s.LogLimit = 64<<10 + r.IntN(1<<20)
+	}
+	s.Sync = chance(1, 3)
+	if chance(2, 3) {
+		// From 2025, when the addresses of memory begin, to 2058; they last until 2059.
+		s.Age = 25*year + time.Duration(r.Int64N(int64(33*year)))
+		s.Jumps = chance(1, 2)
+	}
+	if chance(1, 400) {
+		s.Idle = time.Duration(1+r.IntN(3)) * time.Hour
+	}
+	return s
+}
+
+const year = 8766 * time.Hour

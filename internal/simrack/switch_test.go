@@ -1,0 +1,87 @@
+package simrack_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// Whatever becomes of the switch, of its line to the Gatekeeper, or of the Gatekeeper and
+// its log: calls go on when it is over, and none before that.
+func TestSwitchFails(t *testing.T) {
+	const away = time.Second
+	for name, fail := range map[string]func(r *simrack.Rack, d *log.Disk) (repair func(context.Context) error){
+		"restart": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+			if err := r.CrashSwitch(); err != nil {
+				return func(context.Context) error { return err }
+			}
+			return func(context.Context) error { return r.BootSwitch() }
+		},
+		"stall": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+			resume := r.StallLine()
+			return func(context.Context) error { resume(); return nil }
+		},
+		"hang up": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+			resume := r.StallLine()
+			r.CutLine()
+			return func(context.Context) error { resume(); return nil }
+		},
+		"refuse": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+			r.RefuseWrites(true)
+			r.CutLine()
+			return func(context.Context) error { r.RefuseWrites(false); return nil }
+		},
+		"oust": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+			r.OustGatekeeper()
+			return r.RestartGatekeeper
+		},
+		"full disk": func(r *simrack.Rack, d *log.Disk) func(context.Context) error {
+			d.Fill(true)
+			return func(ctx context.Context) error {
+				r.CrashGatekeeper()
+				d.Fill(false)
+				return r.RestartGatekeeper(ctx)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				disk := new(log.Disk)
+				r, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: disk, NoStreamWrites: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				export(t, ctx, r, "s1")
+				n, err := r.Join(ctx, "c1", "client")
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				repair := fail(r, disk)
+				done := make(chan error, 1)
+				go func() { done <- arrays.NewPingClient(n.Client("Ping")).Ping(ctx) }()
+				<-time.After(away)
+				if err := repair(ctx); err != nil {
+					t.Error(err)
+				}
+				if err := <-done; err != nil {
+					t.Errorf("a call: %v", err)
+				}
+				if took := time.Since(began); took < away {
+					t.Errorf("a call came through after %s", took)
+				}
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
