@@ -139,43 +139,46 @@ func (m *Memory) updated(control.Heartbeat, control.HeartbeatReply) {}
 // blade again.
 func (m *Memory) lost() {}
 
-// handle carries out a command of the Gatekeeper's.
+// handle carries out a command of the Gatekeeper's. A blade that does not serve memory
+// yet has nothing that a command could be about.
 func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
 	s := m.Server()
-	if s == nil {
-		return nil, fault.New(fault.Unavailable, msg.Kind.String(), "blade %s does not serve memory yet", m.cfg.Name)
-	}
 	switch msg.Kind {
 	case control.KindFence:
-		return query(msg, s.Fence)
+		return query(s, msg, (*memory.Server).Fence)
 	case control.KindReclaim:
-		return nil, command(msg, s.Reclaim)
+		return command(m, s, msg, (*memory.Server).Reclaim, func(r *control.Reclaim) uint64 { return r.Boot })
 	case control.KindCommit:
-		return nil, command(msg, s.Commit)
+		return command(m, s, msg, (*memory.Server).Commit, func(c *control.Commit) uint64 { return c.Boot })
 	case control.KindRollback:
-		return nil, command(msg, s.Rollback)
+		return command(m, s, msg, (*memory.Server).Rollback, func(r *control.Rollback) uint64 { return r.Boot })
 	case control.KindRegions:
-		return query(msg, s.Regions)
+		return query(s, msg, (*memory.Server).Regions)
 	case control.KindExecutions:
-		return query(msg, s.Executions)
+		return query(s, msg, (*memory.Server).Executions)
 	}
 	return nil, fault.New(fault.Unsupported, msg.Kind.String(), "a memory blade does not do this")
 }
 
-// command carries out what a message asks.
-func command[B any](msg control.Message, do func(B) error) error {
-	var body B
-	if err := msg.Decode(&body); err != nil {
-		return err
-	}
-	return do(body)
+// command carries out what a message asks of this start of the daemon.
+func command[B, A any](m *Memory, s *memory.Server, msg control.Message, do func(*memory.Server, B) (A, error), boot func(*B) uint64) (any, error) {
+	return query(s, msg, func(s *memory.Server, body B) (answer A, err error) {
+		if b := boot(&body); b != m.cfg.Boot {
+			return answer, fault.New(fault.Stale, msg.Kind.String(), "it is for start %#x of blade %s, and this is start %#x", b, m.cfg.Name, m.cfg.Boot)
+		}
+		return do(s, body)
+	})
 }
 
-// query answers what a message asks.
-func query[B, A any](msg control.Message, ask func(B) (A, error)) (any, error) {
+// query answers what a message asks; with nothing if there is no server yet.
+func query[B, A any](s *memory.Server, msg control.Message, ask func(*memory.Server, B) (A, error)) (any, error) {
 	var body B
 	if err := msg.Decode(&body); err != nil {
 		return nil, err
 	}
-	return ask(body)
+	if s == nil {
+		var none A
+		return none, nil
+	}
+	return ask(s, body)
 }

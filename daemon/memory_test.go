@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestMemoryBlade(t *testing.T) {
 			t.Errorf("region %+v, pointer %s", id, pointers[0])
 		}
 		for range 2 {
-			if err := r.gk.command(control.KindReclaim, control.Reclaim{Regions: l.Regions[:1]}, nil); err != nil {
+			if err := r.gk.command(control.KindReclaim, control.Reclaim{Boot: 77, Regions: l.Regions[:1]}, nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -175,22 +176,25 @@ func TestMemoryUndo(t *testing.T) {
 		}
 		write(first, "one")
 		for range 2 {
-			if err := r.gk.command(control.KindCommit, control.Commit{Executions: []control.ExecutionID{first}}, nil); err != nil {
+			if err := r.gk.command(control.KindCommit, control.Commit{Boot: 77, Runs: []control.Run{{Execution: first, Node: rackaddr.Node(1), Incarnation: 1}}}, nil); err != nil {
 				t.Error(err)
 			}
 		}
 		write(second, "two")
 		var l control.ExecutionList
-		if err := r.gk.command(control.KindExecutions, control.Executions{}, &l); err != nil || len(l.Executions) != 1 || l.Executions[0] != second {
+		if err := r.gk.command(control.KindExecutions, control.Executions{}, &l); err != nil || len(l.Runs) != 1 || l.Runs[0] != (control.Run{Execution: second, Node: rackaddr.Node(1), Incarnation: 1}) {
 			t.Errorf("%+v, %v", l, err)
 		}
 		read("two")
 		for range 2 {
-			if err := r.gk.command(control.KindRollback, control.Rollback{Executions: l.Executions}, nil); err != nil {
+			if err := r.gk.command(control.KindRollback, control.Rollback{Boot: 77, Runs: l.Runs}, nil); err != nil {
 				t.Error(err)
 			}
 		}
 		read("one")
+		if err := r.gk.command(control.KindRollback, control.Rollback{Boot: 76, Runs: l.Runs}, nil); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("a command for another start of the daemon: %v", err)
+		}
 		for _, kind := range []control.Kind{control.KindCommit, control.KindRollback, control.KindExecutions} {
 			if err := r.gk.command(kind, 1, nil); fault.CodeOf(err) != fault.BadRequest {
 				t.Errorf("%s: %v", kind, err)
@@ -217,8 +221,8 @@ func TestMachineChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.handle(r.ctx, control.Message{Kind: control.KindFence}); fault.CodeOf(err) != fault.Unavailable {
-			t.Errorf("a command before the welcome: %v", err)
+		if answer, err := m.handle(r.ctx, control.Message{Kind: control.KindExecutions, Body: []byte("{}")}); err != nil || !reflect.DeepEqual(answer, control.ExecutionList{}) {
+			t.Errorf("a blade that has nothing yet answers %+v, %v", answer, err)
 		}
 		ended := make(chan error)
 		go func() { ended <- m.Run(r.ctx) }()

@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -35,7 +36,8 @@ func benchmarkUndo(b *testing.B, c *dsm.Client, server *memory.Server) {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			plain, again, first := newTimed(b, c, size, 0), newTimed(b, c, size, 1), newTimed(b, c, size, 2)
 			commit := func(n byte) {
-				must(b, server.Commit(control.Commit{Executions: []control.ExecutionID{{n}}}))
+				_, err := server.Commit(control.Commit{Runs: []control.Run{{Execution: control.ExecutionID{n}, Node: rackaddr.Node(1), Incarnation: 1}}})
+				must(b, err)
 			}
 			again.write(b)
 			b.ResetTimer()

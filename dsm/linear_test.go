@@ -202,6 +202,6 @@ func (w *accessor) write(ctx context.Context, in access, b []byte) error {
 	if err := c.Finish(context.Background()); err != nil {
 		w.rack.t.Error(err)
 	}
-	w.rack.commit(id)
+	w.rack.commit(uint64(w.id/2+1), 1, id)
 	return err
 }

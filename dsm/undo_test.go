@@ -25,9 +25,13 @@ func (r *rack) keepUndo() {
 }
 
 // commit does what the Gatekeeper does when an outcome has been logged.
-func (r *rack) commit(id [16]byte) {
+func (r *rack) commit(node uint64, incarnation uint32, id [16]byte) {
 	for _, m := range r.memories {
-		must(r.t, m.Commit(control.Commit{Executions: []control.ExecutionID{id}}))
+		answer, err := m.Commit(control.Commit{Runs: []control.Run{{Execution: id, Node: rackaddr.Node(node), Incarnation: incarnation}}})
+		must(r.t, err)
+		if len(answer.Refused) > 0 {
+			r.t.Errorf("commit: %+v", answer)
+		}
 	}
 }
 
@@ -36,7 +40,11 @@ func (r *rack) crash(node uint64, incarnation uint32, id [16]byte) {
 	for _, m := range r.memories {
 		_, err := m.Fence(control.Fence{Node: rackaddr.Node(node), Incarnation: incarnation})
 		must(r.t, err)
-		must(r.t, m.Rollback(control.Rollback{Executions: []control.ExecutionID{id}}))
+		answer, err := m.Rollback(control.Rollback{Runs: []control.Run{{Execution: id, Node: rackaddr.Node(node), Incarnation: incarnation}}})
+		must(r.t, err)
+		if len(answer.Refused) > 0 {
+			r.t.Errorf("rollback: %+v", answer)
+		}
 	}
 }
 
@@ -84,7 +92,7 @@ func TestCrashAndReplay(t *testing.T) {
 				}
 				program.before(t, owner)
 			}
-			r.commit(program.id)
+			r.commit(2, incarnation, program.id)
 			r.undone()
 			program.after(t, owner)
 			crashes += reached

@@ -57,6 +57,7 @@ func (c *controller) hello(p *port, m control.Message) error {
 	c.blades[h.Blade] = b
 	restarted := b.hello.Boot != 0 && b.hello.Boot != h.Boot
 	if restarted {
+		p.cancel()
 		c.restarted(b)
 	}
 	if b.memory() && h.Machine == 0 {
@@ -78,7 +79,9 @@ func (c *controller) hello(p *port, m control.Message) error {
 		c.answer(p, m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
 		})
-		c.reclaimMore(b)
+		if b.memory() {
+			c.audit(b)
+		}
 	}, c.bladeRules(b)...)
 	return nil
 }
@@ -220,6 +223,7 @@ func (c *controller) failed(b *blade, why string) {
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
 	p := b.port
 	b.port, b.used, b.reclaiming, p.caughtUp = nil, 0, 0, 0
+	p.cancel()
 	c.keepBlade(b, p)
 	if b.memory() {
 		c.machines[b.hello.Machine] = nil

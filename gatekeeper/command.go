@@ -9,13 +9,16 @@ import (
 )
 
 // command is something that a blade has to do before the Gatekeeper goes on. It is
-// asked for until the blade answers, or is out of service.
+// asked for until the blade has done it, or is out of service.
 type command struct {
 	kind  control.Kind
 	body  any
-	until time.Time // the blade has failed if it has not answered by then
+	until time.Time // the blade has failed if it has not obeyed by then
 	asked bool
-	then  func(reply control.Message) // nil for none
+	again time.Time             // not to be asked before: the blade has answered with an error
+	pause time.Duration         // until then
+	error *fault.Error          // the last one
+	then  func(control.Message) // what follows; nil for nothing
 }
 
 // commandPatience is for how long a blade that reports may leave a command
@@ -31,30 +34,18 @@ func (c *controller) command(b *blade, kind control.Kind, body any, then func(co
 	c.askCommands(b)
 }
 
-// askCommands asks a blade for what it has not been asked for yet.
+// askCommands asks a blade for what it has not been asked for yet, and again for what it
+// has not done.
 func (c *controller) askCommands(b *blade) {
 	for _, m := range slices.Clone(b.commands) {
-		if m.asked || !b.alive() {
+		if m.asked || !b.alive() || c.now.Before(m.again) {
 			continue
 		}
-		boot := b.hello.Boot
 		err := c.ask(b.port, m.kind, m.body, func(reply control.Message) {
-			i := slices.Index(b.commands, m)
-			if i < 0 || b.hello.Boot != boot {
-				return // the blade was out of service since
+			if reply.Status == fault.Stale || !slices.Contains(b.commands, m) {
+				return // there is another Gatekeeper, and we do not count any more
 			}
-			if reply.Status == fault.Stale {
-				return // there is another Gatekeeper: we do not count any more
-			}
-			b.commands = slices.Delete(b.commands, i, i+1)
-			if reply.Status != fault.OK {
-				c.count.Failures++
-				c.log.Error("a blade does not obey", "blade", b.hello.Blade, "command", m.kind, "error", fault.Remote(reply.Status, m.kind.String(), "%s", reply.Body))
-			}
-			if m.then != nil {
-				m.then(reply)
-			}
-			c.askCommands(b)
+			c.obeyed(b, m, reply)
 		})
 		if err != nil {
 			return // too much is under way
@@ -63,19 +54,78 @@ func (c *controller) askCommands(b *blade) {
 	}
 }
 
-// giveUpCommands takes blades out of service that report, but do not obey: a
-// memory blade, for others depend on it. A compute blade's programs are fenced
-// anyway.
-func (c *controller) giveUpCommands() {
+// obeyed takes a blade's answer to a command. What a memory blade refuses to do is not
+// done: others depend on it, so it is asked again until giveUpCommands. A compute blade
+// that does not stop a program does not run it, or is fenced.
+func (c *controller) obeyed(b *blade, m *command, reply control.Message) {
+	if reply.Status != fault.OK {
+		m.error = fault.Remote(reply.Status, m.kind.String(), "%s", reply.Body)
+		c.count.Failures++
+		c.log.Error("a blade does not obey", "blade", b.hello.Blade, "command", m.kind, "error", m.error)
+		if b.memory() {
+			m.pause = min(max(2*m.pause, control.FirstRetry), control.MaxRetry)
+			m.asked, m.again, c.timers = false, c.now.Add(m.pause), true
+			return
+		}
+	}
+	b.commands = slices.DeleteFunc(b.commands, func(o *command) bool { return o == m })
+	if m.then != nil {
+		m.then(reply)
+	}
+	c.askCommands(b)
+}
+
+// due is when a command has to be looked at next.
+func (m *command) due() time.Time {
+	if !m.asked && m.again.Before(m.until) && !m.again.IsZero() {
+		return m.again
+	}
+	return m.until
+}
+
+// repeatCommands asks again for what blades have not done. It takes blades out of service
+// that report, but do not obey: a memory blade, for others depend on it. A compute
+// blade's programs are fenced anyway.
+func (c *controller) repeatCommands() {
 	for _, b := range c.sortedBlades() {
-		late := slices.ContainsFunc(b.commands, func(m *command) bool { return !c.now.Before(m.until) })
+		i := slices.IndexFunc(b.commands, func(m *command) bool { return !c.now.Before(m.until) })
 		switch {
-		case !late || !b.alive():
+		case !b.alive():
+		case i < 0:
+			c.askCommands(b)
 		case b.memory():
 			c.count.Failures++
-			c.failed(b, "it does not answer commands")
+			why := "it does not answer commands"
+			if err := b.commands[i].error; err != nil {
+				why = "it does not obey: " + err.Error()
+			}
+			c.failed(b, why)
 		default:
 			b.commands = slices.DeleteFunc(b.commands, func(m *command) bool { return !c.now.Before(m.until) })
 		}
+	}
+}
+
+// cancel gives up what was asked of the daemon at a port: it is out of service. A copy
+// that is on its way is not served after the next request.
+func (p *port) cancel() {
+	for id := range p.asked {
+		p.peer.Cancel(id)
+	}
+	clear(p.asked)
+}
+
+// settledRuns reads a memory blade's answer to a commit or rollback. A run that the blade
+// refuses is settled there: the blade has nothing of it. That another run's changes are
+// in its place must not happen, and is reported.
+func (c *controller) settledRuns(b *blade, m control.Message) {
+	var s control.Settled
+	if len(m.Body) == 0 || m.Decode(&s) != nil {
+		return
+	}
+	for _, run := range s.Refused {
+		c.count.Failures++
+		c.log.Error("a memory blade has changes of another run", "blade", b.hello.Blade, "command", m.Kind, "execution", run.Execution,
+			"node", run.Node, "incarnation", run.Incarnation)
 	}
 }

@@ -52,12 +52,12 @@ type controller struct {
 	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
 	beginnings map[rpc.ID]beginning // durable mains that wait
 	deferred   map[rpc.ID][]packet.Region
-	unclaimed  map[rpc.ID][]packet.Region // by executions that are to run again
-	emptying   []*emptying                // nodes that are stopped when they have finished their calls
-	resumed    map[rpc.ID]bool            // calls whose results may have been handed over before a restart
-	holdings   holdings                   // on whose behalf regions are controlled
-	servers    []*blade                   // memory blades in service, by address
-	lastAgain  time.Time                  // when calls that nobody sends again were delivered again
+	unclaimed  map[rpc.ID][]stray // by executions that are to run again
+	emptying   []*emptying        // nodes that are stopped when they have finished their calls
+	resumed    map[rpc.ID]bool    // calls whose results may have been handed over before a restart
+	holdings   holdings           // on whose behalf regions are controlled
+	servers    []*blade           // memory blades in service, by address
+	lastAgain  time.Time          // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
 	parked     []parked // calls that wait for a digest, oldest first
@@ -92,7 +92,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(maxParts), fresh: map[log.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]packet.Region{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]stray{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
 	}
 	c.tracer = c.remember
 	return c

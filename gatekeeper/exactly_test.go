@@ -99,7 +99,7 @@ func TestExactly_Commit(t *testing.T) {
 			s.b.take()
 			s.m1.mu.Lock()
 			defer s.m1.mu.Unlock()
-			if len(s.m1.undone) != want || want > 0 && s.m1.undone[want-1] != control.KindCommit {
+			if len(s.m1.undone) != want || want > 0 && s.m1.undone[want-1].Kind != control.KindCommit {
 				t.Errorf("the memory blade was told %v, want %d commits", s.m1.undone, want)
 			}
 		}

@@ -34,11 +34,12 @@ type testBlade struct {
 	reclaimed []control.RegionID
 	tokens    uint64
 
-	unfencing bool            // it answers no fences
-	fenced    []control.Fence // what it was told, under mu
-	unsettled control.Fenced  // what it answers to that
-	undoing   bool            // it answers no commits and rollbacks
-	undone    []control.Kind  // commits and rollbacks that it was told
+	unfencing bool                        // it answers no fences
+	fenced    []control.Fence             // what it was told, under mu
+	unsettled control.Fenced              // what it answers to that
+	undoing   bool                        // it answers no commits and rollbacks
+	undone    []missedUndo                // commits and rollbacks that it was told
+	refusing  map[control.Kind]fault.Code // what it answers with an error, under mu
 
 	tap     atomic.Pointer[func(frame []byte)] // takes what arrives, if set
 	mu      sync.Mutex
@@ -90,6 +91,11 @@ func (b *testBlade) obey(f []byte) bool {
 		return false
 	}
 	var body []byte
+	if code := b.refusing[m.Kind]; code != fault.OK {
+		m.Reply, m.Status, m.Floor, m.Body = true, code, 0, []byte("no")
+		b.reply(u, m)
+		return true
+	}
 	switch m.Kind {
 	case control.KindFence:
 		body, _ = json.Marshal(b.unsettled)
@@ -105,16 +111,30 @@ func (b *testBlade) obey(f []byte) bool {
 		if b.undoing {
 			return true
 		}
-		b.undone = append(b.undone, m.Kind)
+		var told control.Commit // like control.Rollback
+		if err := m.Decode(&told); err != nil || told.Boot != b.boot {
+			b.r.t.Errorf("%s for start %d: %v", m.Kind, told.Boot, err)
+		}
+		for _, run := range told.Runs {
+			b.undone = append(b.undone, missedUndo{m.Kind, run})
+		}
+		body = []byte("{}")
+	case control.KindExecutions:
+		body = []byte("{}")
 	default:
 		return false
 	}
 	m.Reply, m.Floor, m.Body = true, 0, body
+	b.reply(u, m)
+	return true
+}
+
+// reply answers a command.
+func (b *testBlade) reply(u frame.UDP6, m control.Message) {
 	answer := frame.UDP6{
 		SrcMAC: b.mac, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1}, Src: u.Dst, Dst: u.Src, Payload: m.Append(nil),
 	}.Append(nil)
 	go b.r.sw.Input(datapath.Port(b.port), answer) // the switch is busy with us
-	return true
 }
 
 // take returns the frames that have arrived for the blade, except for control

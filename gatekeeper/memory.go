@@ -59,7 +59,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 	case n == nil || m.Incarnation != n.incarnation: // of one that has ended: a re-run asks for the region again
 		c.count.Late++
 		if !known {
-			c.lost(stray{r, rpc.ID(m.Execution)}, h.dst)
+			c.lost(stray{r, rpc.ID(m.Execution), m.Incarnation}, h.dst)
 		}
 		return
 	}
@@ -227,15 +227,26 @@ func (c *controller) memoryAnswer(h *held, kind packet.Kind, code fault.Code) {
 // service is told when it is back, if it still has them then.
 func (c *controller) reclaim(regions []packet.Region) {
 	for _, r := range regions {
-		c.count.Reclaims++
-		c.keepReclaim(r)
-		delete(c.frees, r.Base)
-		c.event(Event{Kind: RegionReclaimed, Region: r.String()})
-		for _, b := range c.blades {
-			if b.memory() && b.hello.Machine == r.Base.Machine() {
-				b.reclaims = append(b.reclaims, control.RegionID{Offset: r.Base.Offset(), Class: r.Class})
-				c.reclaimMore(b)
+		c.reclaimStray(stray{region: r})
+	}
+}
+
+// reclaimStray is reclaim for a region which was allocated by a run of an execution: a
+// later run may have it.
+func (c *controller) reclaimStray(s stray) {
+	r := s.region
+	c.count.Reclaims++
+	c.keepReclaim(r)
+	delete(c.frees, r.Base)
+	c.event(Event{Kind: RegionReclaimed, Region: r.String()})
+	for _, b := range c.sortedBlades() {
+		if b.memory() && b.hello.Machine == r.Base.Machine() {
+			id := control.RegionID{Offset: r.Base.Offset(), Class: r.Class}
+			if !s.execution.IsZero() {
+				id.Execution, id.Incarnation = control.ExecutionID(s.execution), s.incarnation
 			}
+			b.reclaims = append(b.reclaims, id)
+			c.reclaimMore(b)
 		}
 	}
 }
@@ -246,14 +257,19 @@ func (c *controller) reclaimMore(b *blade) {
 		return
 	}
 	n := min(len(b.reclaims), control.MaxRegions)
-	boot := b.hello.Boot
-	err := c.ask(b.port, control.KindReclaim, control.Reclaim{Regions: b.reclaims[:n]}, func(m control.Message) {
-		if b.hello.Boot != boot || b.reclaiming == 0 {
-			return // the blade has restarted since
-		}
-		if m.Status != fault.OK {
+	err := c.ask(b.port, control.KindReclaim, control.Reclaim{Boot: b.hello.Boot, Regions: b.reclaims[:n]}, func(m control.Message) {
+		var answer control.Reclaimed
+		switch {
+		case m.Status != fault.OK: // it is asked again at its next heartbeat
 			c.count.Failures++
 			c.log.Error("a memory blade does not reclaim", "blade", b.hello.Blade, "error", fault.Remote(m.Status, "reclaim", "%s", m.Body))
+			b.reclaiming = 0
+			return
+		case len(m.Body) > 0 && m.Decode(&answer) == nil:
+			for _, r := range answer.Refused {
+				c.count.Failures++
+				c.log.Error("a memory blade does not have a region that is to be reclaimed", "blade", b.hello.Blade, "region", r.Region(c.cfg.DSMPrefix, b.hello.Machine))
+			}
 		}
 		c.dropReclaims(b, b.reclaims[:b.reclaiming])
 		b.reclaims, b.reclaiming = b.reclaims[b.reclaiming:], 0

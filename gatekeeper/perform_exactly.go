@@ -91,11 +91,11 @@ func (c *controller) performExact(a execution.Action) {
 	case execution.Ack:
 		c.ackCall(a)
 	case execution.Commit:
-		c.commit(a.Execution)
+		c.commit(a.Run)
 	case execution.Return:
 		c.returnCall(a)
 	case execution.Rollback:
-		c.rollback(a.Execution)
+		c.rollback(a.Run)
 	case execution.Begun:
 		c.begun(a)
 	case execution.Whole:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -100,7 +101,7 @@ func (c *controller) auditFrom(b *blade, from uint64) error {
 		}
 		page, err := regionList(m)
 		for _, r := range page.Regions {
-			c.stray(stray{r.Region(c.cfg.DSMPrefix, b.hello.Machine), rpc.ID(r.Execution)}, r.Owner)
+			c.stray(c.strayOf(b, r), r.Owner)
 		}
 		if err == nil && page.Next > from {
 			err = c.auditFrom(b, page.Next)
@@ -130,7 +131,9 @@ func (c *controller) stray(s stray, owner netip.Addr) {
 		return
 	}
 	if n := c.nodes[owner]; n != nil {
-		n.strays = append(n.strays, s)
+		if !slices.Contains(n.strays, s) {
+			n.strays = append(n.strays, s)
+		}
 		return
 	}
 	c.lost(s, owner)

@@ -19,7 +19,7 @@ func (c *controller) tick() {
 			c.converse(p)
 		}
 	}
-	c.giveUpCommands()
+	c.repeatCommands()
 	c.deliverAgain()
 	c.probe()
 	c.act(c.fleet.Tick(c.now))
@@ -66,7 +66,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	for _, b := range c.blades {
 		for _, m := range b.commands {
 			if b.alive() {
-				earliest(m.until)
+				earliest(m.due())
 			}
 		}
 	}

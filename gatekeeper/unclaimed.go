@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -28,7 +29,7 @@ func (c *controller) fenced(b *blade, f control.Fence, m control.Message) {
 		return // an error is reported by whoever has asked; what it hides waits for an audit
 	}
 	for _, id := range told.Regions {
-		c.lost(stray{id.Region(c.cfg.DSMPrefix, b.hello.Machine), rpc.ID(id.Execution)}, f.Node)
+		c.lost(c.strayOf(b, id), f.Node)
 	}
 	if told.More {
 		c.audit(b)
@@ -36,20 +37,28 @@ func (c *controller) fenced(b *blade, f control.Fence, m control.Message) {
 }
 
 // stray is a region of a memory blade that nobody here knows, and the execution that
-// has allocated it, if that has not been committed.
+// has allocated it, if that has not been committed, in which incarnation of its node.
 type stray struct {
-	region    packet.Region
-	execution rpc.ID
+	region      packet.Region
+	execution   rpc.ID
+	incarnation uint32
+}
+
+// strayOf is a region that a memory blade names.
+func (c *controller) strayOf(b *blade, id control.RegionID) stray {
+	return stray{id.Region(c.cfg.DSMPrefix, b.hello.Machine), rpc.ID(id.Execution), id.Incarnation}
 }
 
 // lost looks after a region whose owner, an incarnation of a node, has ended, and may
 // not have heard of it.
 func (c *controller) lost(s stray, owner netip.Addr) {
 	if !s.execution.IsZero() && c.runsAgain(s.execution, owner) {
-		c.unclaimed[s.execution] = appendRegion(c.unclaimed[s.execution], s.region)
+		if !slices.Contains(c.unclaimed[s.execution], s) {
+			c.unclaimed[s.execution] = append(c.unclaimed[s.execution], s)
+		}
 		return
 	}
-	c.reclaimUnknown(s.region)
+	c.reclaimUnknown(s)
 }
 
 // runsAgain reports whether an execution may yet ask for what it has allocated on a
@@ -65,14 +74,14 @@ func (c *controller) runsAgain(e rpc.ID, at netip.Addr) bool {
 
 // endUnclaimed reclaims what an execution has allocated and never got.
 func (c *controller) endUnclaimed(e rpc.ID) {
-	for _, r := range c.unclaimed[e] {
-		c.reclaimUnknown(r)
+	for _, s := range c.unclaimed[e] {
+		c.reclaimUnknown(s)
 	}
 	delete(c.unclaimed, e)
 }
 
-func (c *controller) reclaimUnknown(r packet.Region) {
-	if _, known := c.leases.Find(r.Base); !known {
-		c.reclaim([]packet.Region{r})
+func (c *controller) reclaimUnknown(s stray) {
+	if _, known := c.leases.Find(s.region.Base); !known {
+		c.reclaimStray(s)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
@@ -19,11 +20,11 @@ import (
 //	commit(E), rollback(E) ─▶ errand ─▶ each blade's queue ─▶ command ─▶ answered, or the blade has failed
 //	                                                                        └─ by all ─▶ then
 
-// undoErrand is an execution that blades are to commit or roll back.
+// undoErrand is a run of an execution that blades are to commit or roll back.
 type undoErrand struct {
-	execution control.ExecutionID
-	waiting   int // blades that have not answered
-	then      func()
+	run     control.Run
+	waiting int // blades that have not answered
+	then    func()
 }
 
 // undoQueue is what one blade is to commit, or to roll back.
@@ -33,8 +34,14 @@ type undoQueue struct {
 	out   int // of the queue, how many are in the command that is out
 }
 
-// commit makes the memory blades keep what an execution did, and then goes on.
-func (c *controller) commit(id rpc.ID) {
+// runOf names a run as memory blades know it.
+func runOf(r execution.Run) control.Run {
+	return control.Run{Execution: control.ExecutionID(r.Execution), Node: r.At.Address, Incarnation: r.At.Incarnation, Main: r.Main, Checkpoint: r.Checkpoint}
+}
+
+// commit makes the memory blades keep what a run of an execution did, and then goes on.
+func (c *controller) commit(run execution.Run) {
+	id := run.Execution
 	c.trace(TraceCommitting, id, c.whereabouts(id), 0)
 	then := func() {
 		c.freeDeferred(id, true, func() {
@@ -48,8 +55,8 @@ func (c *controller) commit(id rpc.ID) {
 		then()
 		return
 	}
-	c.missSettling(control.KindCommit, id)
-	c.settleMemory(id, func(b *blade) *undoQueue { return &b.commits }, then)
+	c.missSettling(control.KindCommit, runOf(run))
+	c.settleMemory(runOf(run), func(b *blade) *undoQueue { return &b.commits }, then)
 }
 
 // changedNothing reports whether an execution that has ended cannot have changed any
@@ -61,12 +68,14 @@ func (c *controller) changedNothing(id rpc.ID) bool {
 	return call && !c.couldWrite(v.Callee.Address)
 }
 
-// rollback makes the memory blades take back what an execution did, and then goes on.
-func (c *controller) rollback(id rpc.ID) {
+// rollback makes the memory blades take back what runs of an execution did, and then
+// goes on.
+func (c *controller) rollback(run execution.Run) {
+	id := run.Execution
 	c.count.Rollbacks++
-	c.missSettling(control.KindRollback, id)
+	c.missSettling(control.KindRollback, runOf(run))
 	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
-	c.settleMemory(id, func(b *blade) *undoQueue { return &b.rollbacks }, func() {
+	c.settleMemory(runOf(run), func(b *blade) *undoQueue { return &b.rollbacks }, func() {
 		c.freeDeferred(id, false, func() {
 			c.takeBack(id, func() {
 				c.exactEvent(ExecutionRolledBack, id, 0, nil)
@@ -78,8 +87,8 @@ func (c *controller) rollback(id rpc.ID) {
 }
 
 // settleMemory queues an errand with all memory blades in service.
-func (c *controller) settleMemory(id rpc.ID, queue func(*blade) *undoQueue, then func()) {
-	e := &undoErrand{execution: control.ExecutionID(id), then: then}
+func (c *controller) settleMemory(run control.Run, queue func(*blade) *undoQueue, then func()) {
+	e := &undoErrand{run: run, then: then}
 	for _, b := range c.servers {
 		q := queue(b)
 		q.queue = append(q.queue, e)
@@ -100,15 +109,22 @@ func (c *controller) askUndo(b *blade, q *undoQueue) {
 		return
 	}
 	q.out = min(len(q.queue), control.MaxExecutions)
-	ids := make([]control.ExecutionID, q.out)
+	runs := make([]control.Run, q.out)
 	for i, e := range q.queue[:q.out] {
-		ids[i] = e.execution
+		runs[i] = e.run
 	}
-	var body any = control.Commit{Executions: ids}
-	if q.kind == control.KindRollback {
-		body = control.Rollback{Executions: ids}
+	c.command(b, q.kind, undoBody(b, q.kind, runs), func(m control.Message) {
+		c.settledRuns(b, m)
+		c.undone(b, q)
+	})
+}
+
+// undoBody is a command of the kind for a blade's present start.
+func undoBody(b *blade, kind control.Kind, runs []control.Run) any {
+	if kind == control.KindRollback {
+		return control.Rollback{Boot: b.hello.Boot, Runs: runs}
 	}
-	c.command(b, q.kind, body, func(control.Message) { c.undone(b, q) })
+	return control.Commit{Boot: b.hello.Boot, Runs: runs}
 }
 
 // undone takes a blade's answer.
@@ -135,12 +151,16 @@ func (e *undoErrand) answered() {
 func (c *controller) excuse(b *blade) {
 	waiting := []undoQueue{b.commits, b.rollbacks}
 	b.commits, b.rollbacks = newUndoQueues()
-	b.missed.fence(b.commands)
+	for _, o := range b.commands {
+		if f, ok := o.body.(control.Fence); ok {
+			b.missed.fence(f)
+		}
+	}
 	b.commands = nil
 	for _, q := range waiting {
 		for _, e := range q.queue {
-			if _, call := c.table.View(rpc.ID(e.execution)); !call || q.kind == control.KindRollback {
-				b.missed.settle(q.kind, e.execution)
+			if _, call := c.table.View(rpc.ID(e.run.Execution)); !call || q.kind == control.KindRollback {
+				b.missed.settle(q.kind, e.run)
 			}
 		}
 	}

@@ -107,8 +107,9 @@ func (s *Server) Forget() error {
 }
 
 // Reclaim frees regions; one that is gone already is no error.
-func (s *Server) Reclaim(r control.Reclaim) error {
-	return s.with(func(st *store.Store) error { return st.Reclaim(r) })
+func (s *Server) Reclaim(r control.Reclaim) (answer control.Reclaimed, err error) {
+	err = s.with(func(st *store.Store) error { answer = st.Reclaim(r); return nil })
+	return answer, err
 }
 
 // Regions lists live regions in the order of their addresses.
@@ -131,16 +132,18 @@ func (s *Server) KeepUndo(on bool) error {
 // executions that end at about the same time overwrite.
 func undoLimit(capacity uint64) uint64 { return max(16<<20, capacity/4) }
 
-// Commit makes what executions have done final; those without changes here are
+// Commit makes what runs of executions have done final; those without changes here are
 // no error.
-func (s *Server) Commit(c control.Commit) error {
-	return s.with(func(st *store.Store) error { st.Commit(c); return nil })
+func (s *Server) Commit(c control.Commit) (answer control.Settled, err error) {
+	err = s.with(func(st *store.Store) error { answer = st.Commit(c); return nil })
+	return answer, err
 }
 
-// Rollback takes back what executions have done; those without changes here are
+// Rollback takes back what runs of executions have done; those without changes here are
 // no error.
-func (s *Server) Rollback(r control.Rollback) error {
-	return s.with(func(st *store.Store) error { st.Rollback(r); return nil })
+func (s *Server) Rollback(r control.Rollback) (answer control.Settled, err error) {
+	err = s.with(func(st *store.Store) error { answer = st.Rollback(r); return nil })
+	return answer, err
 }
 
 // Executions lists the executions with changes to commit or to take back.

@@ -200,7 +200,11 @@ func TestCommands(t *testing.T) {
 		t.Errorf("used %d of %d", b.server.Used(), b.server.Capacity())
 	}
 	for range 2 {
-		must(t, b.server.Reclaim(control.Reclaim{Regions: l.Regions}))
+		answer, err := b.server.Reclaim(control.Reclaim{Regions: l.Regions})
+		must(t, err)
+		if len(answer.Refused) > 0 {
+			t.Errorf("reclaim: %+v", answer)
+		}
 	}
 	// What the region left behind is cleaned in the background or at need.
 	for range 16 {
@@ -224,10 +228,10 @@ func TestCommands(t *testing.T) {
 	b.stop()
 	_, listing := b.server.Executions(control.Executions{})
 	_, fencing := b.server.Fence(control.Fence{})
-	for _, err := range []error{
-		fencing, b.server.Reclaim(control.Reclaim{}), b.server.Commit(control.Commit{}),
-		b.server.Rollback(control.Rollback{}), b.server.KeepUndo(true), listing,
-	} {
+	_, reclaiming := b.server.Reclaim(control.Reclaim{})
+	_, committing := b.server.Commit(control.Commit{})
+	_, rolling := b.server.Rollback(control.Rollback{})
+	for _, err := range []error{fencing, reclaiming, committing, rolling, b.server.KeepUndo(true), listing} {
 		if fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("after the end: %v", err)
 		}

@@ -80,9 +80,18 @@ type Ack struct {
 	Replay bool
 }
 
-// Commit makes the memory servers keep what an execution did. Committed answers,
-// when all that are in service have.
-type Commit struct{ Execution packet.ID }
+// Run is what of an execution a Commit or Rollback is for: see control.Run.
+type Run struct {
+	Execution packet.ID
+	At        log.Node
+	// Of a durable main: which of its runs there, and which checkpoint.
+	Main       uint64
+	Checkpoint uint32
+}
+
+// Commit makes the memory servers keep what a run of an execution did. Committed
+// answers, when all that are in service have.
+type Commit struct{ Run }
 
 // Return ends the leases of a call and hands its results over; an aborted one has
 // none. Returned answers, when the rules are in place; if the leases have ended
@@ -92,10 +101,11 @@ type Return struct {
 	Aborted bool
 }
 
-// Rollback makes the memory servers take back what an execution did since its
-// last commit. RolledBack answers, when all that are in service have. It is not
-// asked twice, except by another Gatekeeper; a server must not obey an old one.
-type Rollback struct{ Execution packet.ID }
+// Rollback makes the memory servers take back what runs of an execution did, up to
+// this one, since its last commit. RolledBack answers, when all that are in service
+// have. It is not asked twice, except by another Gatekeeper; a server must not obey an
+// old one.
+type Rollback struct{ Run }
 
 // Begun says that a durable main may go on: the Begin that asked for this run can
 // be answered, with what Table.Main tells.

@@ -247,7 +247,7 @@ func (t *Table) Resume(now time.Time) Output {
 	for _, k := range sorted(all) {
 		switch {
 		case k.stage == committing:
-			t.do(Commit{k.id})
+			t.do(Commit{k.run()})
 		case k.stage == aborting && !k.cut:
 			k.stage = returning
 			t.do(Return{k.id, true})
@@ -268,7 +268,7 @@ func (t *Table) Resume(now time.Time) Output {
 	}
 	for _, m := range sortedMains(mains) {
 		if m.committing {
-			t.do(Commit{m.id})
+			t.do(Commit{m.current()})
 		}
 	}
 	return t.take()

@@ -116,7 +116,7 @@ func (t *Table) Checkpoint(r Request) (Verdict, Output) {
 	m.index, m.over, m.committing = h.Index, over, true
 	m.datagram, m.state = r.Datagram, stateOf(r.Message.Trailer)
 	t.keepMain(m)
-	t.do(Commit{m.id})
+	t.do(Commit{m.current()})
 	return Fresh, t.take()
 }
 
@@ -133,6 +133,11 @@ func (m *main) settled(h *packet.Header) bool {
 		return h.Branch <= m.index
 	}
 	return h.Floor < uint64(m.index)
+}
+
+// current is the main's present run, as of its last checkpoint.
+func (m *main) current() Run {
+	return Run{m.id, log.Node{Address: m.at.address, Incarnation: m.incarnation}, m.run, m.index}
 }
 
 // checkpointed ends a checkpoint.

@@ -196,7 +196,11 @@ func (t *Table) tryRollback(e *execution) {
 		}
 	}
 	e.rolling = true
-	t.do(Rollback{e.id})
+	run := Run{Execution: e.id, At: log.Node{Address: e.at.address, Incarnation: e.at.dead}}
+	if m := t.mains[e.id]; m != nil {
+		run = m.current()
+	}
+	t.do(Rollback{run})
 }
 
 // safe reports whether nothing can happen to what an execution did: its node is

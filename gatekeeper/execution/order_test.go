@@ -43,7 +43,7 @@ func TestMovedOnce(t *testing.T) {
 			b.reload()
 			repeated := b.keep(b.Resume(now))
 			left := b.keep(b.Up(client, arrays))
-			if want := []Action{Commit{m.Call}}; moved && len(repeated) > 0 || !moved && !slices.Equal(repeated, want) {
+			if want := []Action{Commit{Run{Execution: m.Call, At: server}}}; moved && len(repeated) > 0 || !moved && !slices.Equal(repeated, want) {
 				t.Errorf("the next Gatekeeper repeats %v", repeated)
 			}
 			leaves := slices.ContainsFunc(left, func(a Action) bool { return reflect.TypeOf(a) == reflect.TypeFor[Deliver]() })
@@ -119,7 +119,7 @@ func TestLeftOneway(t *testing.T) {
 			b.reload()
 			b.keep(b.Resume(now))
 			b.keep(b.Fail(other, false, now))
-			if got := b.keep(b.Fenced(other.Address)); !slices.Equal(got, []Action{Rollback{post.Call}}) {
+			if got := b.keep(b.Fenced(other.Address)); !slices.Equal(got, []Action{Rollback{Run{Execution: post.Call, At: other}}}) {
 				t.Errorf("when its node has failed: %v", got)
 			}
 		})

@@ -41,8 +41,13 @@ func (t *Table) Reply(r Response) (Verdict, Output) {
 	k.stage = committing
 	t.settling(k)
 	t.outcome(k, r.Datagram, 0, r.Now)
-	t.do(Commit{k.id})
+	t.do(Commit{k.run()})
 	return Fresh, t.take()
+}
+
+// run is the call's present run.
+func (k *call) run() Run {
+	return Run{Execution: k.id, At: log.Node{Address: k.at.address, Incarnation: k.incarnation}}
 }
 
 // The Attempts of an outcome: abortedMark says that the execution is rolled back,

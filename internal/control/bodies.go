@@ -163,9 +163,17 @@ type Fenced struct {
 	More bool `json:"more,omitempty"`
 }
 
-// Reclaim frees regions; one that is gone already is no error.
+// Reclaim frees regions; one that is gone already is no error. Reclaimed answers it.
 type Reclaim struct {
+	Boot    uint64     `json:"boot"` // as for Commit
 	Regions []RegionID `json:"regions"`
+}
+
+// Reclaimed answers Reclaim. The other regions of the command are gone.
+type Reclaimed struct {
+	// Refused are those that are no regions, and those that the named execution's next
+	// run has allocated again.
+	Refused []RegionID `json:"refused,omitempty"`
 }
 
 // Regions asks for a memory blade's regions from an offset on, some at a time.
@@ -187,6 +195,8 @@ type RegionID struct {
 	Class     uint8       `json:"class"`
 	Owner     netip.Addr  `json:"owner,omitzero"`
 	Execution ExecutionID `json:"execution,omitzero"`
+	// Incarnation is the latest of the owner that has allocated it for the execution.
+	Incarnation uint32 `json:"incarnation,omitempty"`
 }
 
 // Region returns the region on machine m.

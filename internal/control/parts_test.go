@@ -30,7 +30,7 @@ func someNode(i int) netip.Addr { return rackaddr.Node(uint64(1<<40 + i)) } //no
 func someExecution(i int) ExecutionID { return ExecutionID{0: byte(i), 1: byte(i >> 8), 15: 0xfe} } //nolint:gosec // its lowest bits
 
 func someRegion(i int) RegionID {
-	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i)} //nolint:gosec // not negative
+	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i), Incarnation: 1 << 31} //nolint:gosec // not negative
 }
 
 // largest is the largest request and reply of each kind that daemons and
@@ -40,7 +40,7 @@ func largest() map[Kind][2]any {
 		MTU: rackaddr.DefaultMTU, Memories: many(255, func(i int) MemoryBlade { return MemoryBlade{uint8(i), 1 << 50} }), PolicyVersion: 1 << 60,
 	}
 	node, name := someNode(1), longest(0)
-	executions := many(MaxExecutions, someExecution)
+	runs := many(MaxExecutions, func(i int) Run { return Run{someExecution(i), someNode(i), 1 << 31, 1 << 60, 1 << 31} })
 	const nodes, leases = 64, 16
 	lent := func(i int) NodeLeases {
 		l := NodeLeases{someNode(i), map[string]int{}, 1 << 40}
@@ -67,15 +67,15 @@ func largest() map[Kind][2]any {
 		KindState:    {State{node, 1 << 31, name, true, someExecution(1), 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, true}},
 		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share"} })}},
 		KindFence:    {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true}},
-		KindReclaim:  {Reclaim{many(MaxRegions, someRegion)}, nil},
+		KindReclaim:  {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
 		KindRegions:  {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},
 		KindStart: {
 			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, node, 1 << 31}, Started{1 << 30},
 		},
 		KindStop:       {Stop{name, 1 << 30}, nil},
-		KindCommit:     {Commit{executions}, nil},
-		KindRollback:   {Rollback{executions}, nil},
-		KindExecutions: {Executions{someExecution(1), MaxExecutions}, ExecutionList{executions, someExecution(1)}},
+		KindCommit:     {Commit{1 << 60, runs}, Settled{runs}},
+		KindRollback:   {Rollback{1 << 60, runs}, Settled{runs}},
+		KindExecutions: {Executions{someExecution(1), MaxExecutions}, ExecutionList{runs, someExecution(1)}},
 	}
 }
 

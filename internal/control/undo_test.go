@@ -2,15 +2,16 @@ package control
 
 import (
 	"encoding/json"
+	"net/netip"
 	"reflect"
 	"testing"
 )
 
 // An execution's id is hexadecimal in JSON; none is left out.
 func TestExecutionsOnTheWire(t *testing.T) {
-	want := Commit{Executions: []ExecutionID{{0: 1, 15: 0xfe}}}
+	want := Commit{Boot: 7, Runs: []Run{{Execution: ExecutionID{0: 1, 15: 0xfe}, Node: netip.MustParseAddr("fd00:b1f0::1"), Incarnation: 2}}}
 	b, err := json.Marshal(want)
-	if err != nil || string(b) != `{"executions":["010000000000000000000000000000fe"]}` {
+	if err != nil || string(b) != `{"boot":7,"runs":[{"execution":"010000000000000000000000000000fe","node":"fd00:b1f0::1","incarnation":2}]}` {
 		t.Fatalf("%s, %v", b, err)
 	}
 	var got Commit

@@ -34,14 +34,15 @@ type bank struct {
 	mu       sync.Mutex
 	entered  func(instance string) // in the middle of an Add of the Counter
 	answered func(instance string) // when the Front's call has been answered
-	runs     atomic.Int64          // Adds that the Counter has begun
-	began    map[string]int        // programs, by instance
-	crashes  int                   // of the teller
-	fifth    func()                // called once by the teller after its fifth call; then its program leaves
-	regions  int                   // that must be left in the end
-	sessions int                   // of callers that are there in the end
-	told     atomic.Int64          // what the teller's account has
-	over     chan struct{}         // closed when the teller has returned
+	wrap     func(*tally.Counter, *rpc.Node) counter.CounterRefHandler
+	runs     atomic.Int64   // Adds that the Counter has begun
+	began    map[string]int // programs, by instance
+	crashes  int            // of the teller
+	fifth    func()         // called once by the teller after its fifth call; then its program leaves
+	regions  int            // that must be left in the end
+	sessions int            // of callers that are there in the end
+	told     atomic.Int64   // what the teller's account has
+	over     chan struct{}  // closed when the teller has returned
 }
 
 func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
@@ -113,7 +114,11 @@ func (b *bank) program(ctx context.Context, j join.Joiner, s control.Start) erro
 	case "counter":
 		count := hook(&b.entered)
 		c := &tally.Counter{Entered: func(ctx context.Context) { b.runs.Add(1); count(ctx) }}
-		err = counter.ExportCounter(ctx, node, tally.CounterName, c)
+		var h counter.CounterRefHandler = c
+		if b.wrap != nil {
+			h = b.wrap(c, node)
+		}
+		err = counter.ExportCounter(ctx, node, tally.CounterName, h)
 	case "front":
 		front := tally.NewFront(node)
 		front.Answered = hook(&b.answered)

@@ -235,8 +235,8 @@ func (p *program) crash(c *simClient) {
 				}
 			}
 		}
-		if err := s.Reclaim(lost); err != nil {
-			p.errorf("%v", err)
+		if refused := s.Reclaim(lost).Refused; len(refused) > 0 {
+			p.errorf("refused: %+v", refused)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 func (r *region) id() control.RegionID {
 	id := control.RegionID{Offset: r.base, Class: r.class, Owner: r.owner}
 	if c := r.changes; c != nil && c.own {
-		id.Execution = c.by.id
+		id.Execution, id.Incarnation = c.by.id, c.by.by.incarnation
 	}
 	return id
 }
@@ -43,30 +43,30 @@ func (s *Store) Forget() {
 		s.release(reg)
 	}
 	s.clients = clients{byNode: make(map[netip.Addr]*client)}
+	s.undo.marks = marks{}
 }
 
 // Reclaim frees regions whose holder is gone. A region that does not live any
-// more is no error. An id that does not match a live region's base and class is
-// BadRequest, and then none is freed.
-func (s *Store) Reclaim(r control.Reclaim) error {
-	var doomed []*region
+// more is no error.
+func (s *Store) Reclaim(r control.Reclaim) (answer control.Reclaimed) {
 	for _, id := range r.Regions {
-		reg := s.regions.find(id.Offset)
-		if reg == nil {
-			continue
-		}
-		if reg.base != id.Offset || reg.class != id.Class {
-			return fault.New(fault.BadRequest, "reclaim", "%#x of class %d is no region; the address lies in %#x of class %d",
-				id.Offset, id.Class, reg.base, reg.class)
-		}
-		doomed = append(doomed, reg)
-	}
-	for _, reg := range doomed {
-		if s.regions.byBase[reg.base] == reg { // it may have been named twice
+		switch reg := s.regions.find(id.Offset); {
+		case reg == nil:
+		case reg.base != id.Offset || reg.class != id.Class || reg.taken(id):
+			s.undo.refused++
+			answer.Refused = append(answer.Refused, id)
+		default:
 			s.release(reg)
 		}
 	}
-	return nil
+	return answer
+}
+
+// taken reports whether a later run of the execution that an id names has allocated the
+// region again.
+func (r *region) taken(id control.RegionID) bool {
+	c := r.changes
+	return c != nil && c.own && c.used && c.by.id == id.Execution && c.by.by.incarnation > id.Incarnation
 }
 
 // List returns live regions in the order of their addresses.

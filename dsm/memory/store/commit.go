@@ -14,8 +14,12 @@ type UndoStats struct {
 	Executions int
 	Bytes      uint64
 	// Pages have been kept; Commits and Rollbacks carried out, each of an
-	// execution that there was something of.
-	Pages, Commits, Rollbacks uint64
+	// execution that there was something of. Refused counts the runs and regions
+	// that commands named in vain: see control.Settled and control.Reclaimed.
+	Pages, Commits, Rollbacks, Refused uint64
+	// Forgotten counts durable mains whose last command is not remembered any more, for
+	// lack of room.
+	Forgotten uint64
 }
 
 // KeepUndo sets how many bytes the undo of executions may take; at first it is 0.
@@ -28,17 +32,23 @@ func (s *Store) KeepUndo(limit uint64) { s.undo.limit = limit }
 // Undo returns the undo's numbers.
 func (s *Store) Undo() UndoStats {
 	u := &s.undo
-	return UndoStats{Executions: len(u.byID), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks}
+	return UndoStats{Executions: len(u.byID), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks, Refused: u.refused, Forgotten: u.marks.dropped}
 }
 
-// Commit makes final what executions have done. It is idempotent.
-func (s *Store) Commit(c control.Commit) {
-	for _, id := range c.Executions {
-		if e := s.undo.byID[id]; e != nil {
+// Commit makes final what runs of executions have done. It is idempotent.
+func (s *Store) Commit(c control.Commit) (answer control.Settled) {
+	for _, run := range c.Runs {
+		e, v := s.undo.judge(run, false)
+		switch v {
+		case obey:
 			s.undo.commits++
 			s.commit(e)
+		case refused:
+			s.undo.refused++
+			answer.Refused = append(answer.Refused, run)
 		}
 	}
+	return answer
 }
 
 func (s *Store) commit(e *execution) {
@@ -53,20 +63,26 @@ func (s *Store) commit(e *execution) {
 	}
 }
 
-// Rollback takes back what executions have done. It is idempotent.
-func (s *Store) Rollback(r control.Rollback) {
-	for _, id := range r.Executions {
-		if e := s.undo.byID[id]; e != nil {
+// Rollback takes back what runs of executions have done. It is idempotent.
+func (s *Store) Rollback(r control.Rollback) (answer control.Settled) {
+	for _, run := range r.Runs {
+		e, v := s.undo.judge(run, true)
+		switch v {
+		case obey:
 			s.undo.rollbacks++
 			s.rollback(e)
+			e.by, e.rolled = runner{run.Node, run.Incarnation}, true
+		case refused:
+			s.undo.refused++
+			answer.Refused = append(answer.Refused, run)
 		}
 	}
+	return answer
 }
 
 // rollback leaves of the execution the regions that it allocated, for its re-run
 // to find.
 func (s *Store) rollback(e *execution) {
-	e.by = runner{}
 	var own []*region
 	for _, reg := range e.regions {
 		switch c := reg.changes; {
@@ -95,11 +111,12 @@ func (s *Store) Executions(q control.Executions) (l control.ExecutionList) {
 		if bytes.Compare(id[:], q.From[:]) < 0 {
 			continue
 		}
-		if len(l.Executions) == limit {
+		if len(l.Runs) == limit {
 			l.Next = id
 			break
 		}
-		l.Executions = append(l.Executions, id)
+		by := s.undo.byID[id].by
+		l.Runs = append(l.Runs, control.Run{Execution: id, Node: by.node, Incarnation: by.incarnation})
 	}
 	return l
 }

@@ -69,17 +69,20 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// command commits an execution, rolls it back, or limits the undo.
+// command commits a run of an execution, rolls it back, or limits the undo.
 func command(s *Store, d []byte) {
 	if len(d) < 2 {
 		return
 	}
-	ids := []control.ExecutionID{{15: d[1]}}
+	runs := []control.Run{{Execution: control.ExecutionID{15: d[1]}}}
+	if len(d) > 4 {
+		runs[0].Node, runs[0].Incarnation, runs[0].Main, runs[0].Checkpoint = rackaddr.Node(uint64(d[2]%4)), uint32(d[3]), uint64(d[4]%4), uint32(d[4]/4)
+	}
 	switch d[0] % 3 {
 	case 0:
-		s.Commit(control.Commit{Executions: ids})
+		s.Commit(control.Commit{Runs: runs})
 	case 1:
-		s.Rollback(control.Rollback{Executions: ids})
+		s.Rollback(control.Rollback{Runs: runs})
 	case 2:
 		s.KeepUndo(uint64(d[1]) << 8)
 	}

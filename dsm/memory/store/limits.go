@@ -13,6 +13,10 @@ const (
 	// 2^18 entries of some 200 bytes. Past it, the node fenced longest ago is
 	// forgotten; the switch has long stopped carrying its packets.
 	maxClients = 1 << 18
+	// maxMarks bounds the durable mains whose last command is remembered: 2^14 of some
+	// 200 bytes. Past it, a command about the oldest one that is late by that much is
+	// not recognised by its run, but by its incarnation alone.
+	maxMarks = 1 << 14
 	// minRing is the length of a fresh window's ring.
 	minRing = 16
 	// superblock is log2 of the address range that space cuts regions from.

@@ -19,6 +19,7 @@ import (
 func TestUndoModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{store: newTestStore(4 << 20)}
+		m.runs[3].main = 1
 		m.limited = rapid.IntRange(0, 2).Draw(t, "limited") == 0
 		m.store.KeepUndo(1 << 30)
 		if m.limited {
@@ -32,11 +33,12 @@ func TestUndoModel(t *testing.T) {
 			"commit":    m.commit,
 			"rollback":  m.rollback,
 			"reclaim":   m.reclaim,
+			"late":      m.late,
 			"":          m.check,
 		})
 		for e := range m.runs {
 			if e > 0 {
-				m.end(e)
+				m.end(t, e)
 			}
 		}
 		m.check(t)
@@ -51,13 +53,57 @@ type model struct {
 	store   *Store
 	limited bool
 	regions []*modelRegion
-	runs    [4]run // by execution; 0 is a plain client
+	runs    [4]run  // by execution; 0 is a plain client
+	said    []order // that were obeyed, and may come again late
 }
 
+// run is an execution's present run. Execution 3 is a durable main: it is rolled back
+// and begins again in the same incarnation, too, and goes on after a commit.
 type run struct {
-	crashes  uint32
-	requests uint64
-	allocs   uint32 // of this run
+	crashes    uint32
+	requests   uint64
+	allocs     uint32 // of this run
+	main       uint64
+	checkpoint uint32
+}
+
+// order is a commit or rollback.
+type order struct {
+	back bool
+	run  control.Run
+}
+
+// tell gives the store a command, and returns whether it was refused.
+func (m *model) tell(c order) bool {
+	if c.back {
+		return len(m.store.Rollback(control.Rollback{Runs: []control.Run{c.run}}).Refused) > 0
+	}
+	return len(m.store.Commit(control.Commit{Runs: []control.Run{c.run}}).Refused) > 0
+}
+
+// say gives the store a command that is due, twice.
+func (m *model) say(t interface{ Fatalf(string, ...any) }, e int, back bool) {
+	r := &m.runs[e]
+	c := order{back, control.Run{
+		Execution: control.ExecutionID{15: byte(e)}, Node: rackaddr.Node(uint64(e + 1)), Incarnation: r.crashes + 1, Main: r.main, Checkpoint: r.checkpoint,
+	}}
+	for range 2 {
+		if m.tell(c) {
+			t.Fatalf("refused: %+v", c)
+		}
+	}
+	m.said = append(m.said, c)
+}
+
+// late says again what was obeyed long ago: it changes nothing.
+func (m *model) late(t *rapid.T) {
+	if len(m.said) == 0 {
+		t.Skip()
+	}
+	c := rapid.SampledFrom(m.said).Draw(t, "order")
+	if e := int(c.run.Execution[15]); c.run.Main != 0 || c.run.Incarnation < m.runs[e].crashes+1 {
+		m.tell(c)
+	}
 }
 
 type modelRegion struct {
@@ -208,18 +254,24 @@ func (m *model) drop(reg *modelRegion) {
 
 func (m *model) reclaim(t *rapid.T) {
 	reg := m.pick(t)
-	if err := m.store.Reclaim(control.Reclaim{Regions: []control.RegionID{{Offset: reg.Base.Offset(), Class: reg.Class}}}); err != nil {
-		t.Fatal(err)
+	if a := m.store.Reclaim(control.Reclaim{Regions: []control.RegionID{{Offset: reg.Base.Offset(), Class: reg.Class}}}); len(a.Refused) > 0 {
+		t.Fatalf("refused: %+v", a)
 	}
 	m.drop(reg)
 }
 
-func (m *model) commit(t *rapid.T) { m.end(rapid.IntRange(1, 3).Draw(t, "execution")) }
+func (m *model) commit(t *rapid.T) { m.end(t, rapid.IntRange(1, 3).Draw(t, "execution")) }
 
-// end commits an execution. Another one takes its id, with places of its own.
-func (m *model) end(e int) {
-	for range 2 {
-		m.store.Commit(control.Commit{Executions: []control.ExecutionID{{15: byte(e)}}})
+// end commits an execution. Another one takes its id, with places of its own; or it is a
+// main, which goes on.
+func (m *model) end(t interface{ Fatalf(string, ...any) }, e int) {
+	r := &m.runs[e]
+	if r.main != 0 {
+		r.checkpoint++
+	}
+	m.say(t, e, false)
+	if r.main == 0 {
+		m.said = slices.DeleteFunc(m.said, func(c order) bool { return int(c.run.Execution[15]) == e })
 	}
 	for _, reg := range slices.Clone(m.regions) {
 		switch {
@@ -236,11 +288,16 @@ func (m *model) end(e int) {
 func (m *model) rollback(t *rapid.T) {
 	e := rapid.IntRange(1, 3).Draw(t, "execution")
 	r := &m.runs[e]
-	m.store.Fence(control.Fence{Node: rackaddr.Node(uint64(e + 1)), Incarnation: r.crashes + 1})
-	for range 2 {
-		m.store.Rollback(control.Rollback{Executions: []control.ExecutionID{{15: byte(e)}}})
+	again := r.main != 0 && rapid.Bool().Draw(t, "the same incarnation")
+	if !again {
+		m.store.Fence(control.Fence{Node: rackaddr.Node(uint64(e + 1)), Incarnation: r.crashes + 1})
 	}
-	*r = run{crashes: r.crashes + 1}
+	m.say(t, e, true)
+	if r.allocs = 0; again {
+		r.main++
+	} else {
+		r.crashes, r.requests = r.crashes+1, 0
+	}
 	for _, reg := range m.regions {
 		if reg.holder == e {
 			copy(reg.data, reg.before)

@@ -22,8 +22,9 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //	NODE[/INCARNATION] ID[^FLOOR] [eN[.INDEX]] OPERATION     a request, and its answer
 //	    alloc SIZE | recall SIZE | read P N | write P TEXT | fill P N BYTE | free P | settle ID
 //	    eN: on behalf of execution N, as operation INDEX of its trunk
-//	undo LIMIT     undo     commit eN...     rollback eN...     executions [eN [MAX]]
-//	fence NODE/INCARNATION     reclaim P:CLASS...     regions [FROM [MAX]]
+//	undo LIMIT     undo     commit RUN...     rollback RUN...     executions [eN [MAX]]
+//	    RUN: eN[@NODE/INCARNATION[:MAIN.CHECKPOINT]], where n1/1 is left out
+//	fence NODE/INCARNATION     reclaim P:CLASS[@eN/INCARNATION]...     regions [FROM [MAX]]
 //	used     clean N     records     forget
 //
 // Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
@@ -133,17 +134,45 @@ func (s *script) command(w []string) error {
 func (s *script) reclaim(words []string) error {
 	var body control.Reclaim
 	for _, w := range words {
-		p, class, _ := strings.Cut(w, ":")
+		p, rest, _ := strings.Cut(w, ":")
+		class, run, named := strings.Cut(rest, "@")
 		c, err := strconv.Atoi(class)
 		if err != nil {
 			return err
 		}
-		body.Regions = append(body.Regions, control.RegionID{Offset: s.pointer(p).Offset(), Class: uint8(c)})
+		id := control.RegionID{Offset: s.pointer(p).Offset(), Class: uint8(c)}
+		if named {
+			e, incarnation, _ := strings.Cut(run, "/")
+			n, _ := strconv.ParseUint(incarnation, 10, 32)
+			id.Execution, id.Incarnation = executionID(e), uint32(n)
+		}
+		body.Regions = append(body.Regions, id)
 	}
-	if err := s.store.Reclaim(body); err != nil {
-		s.printf("%v", err)
+	for _, r := range s.store.Reclaim(body).Refused {
+		s.printf("refused: %#x class %d", r.Offset, r.Class)
 	}
 	return nil
+}
+
+// runOf reads eN[@NODE/INCARNATION[:MAIN.CHECKPOINT]].
+func runOf(word string) (control.Run, error) {
+	e, at, named := strings.Cut(word, "@")
+	run := control.Run{Execution: executionID(e), Node: rackaddr.Node(1), Incarnation: 1}
+	if !named {
+		return run, nil
+	}
+	at, main, _ := strings.Cut(at, ":")
+	var node uint64
+	if _, err := fmt.Sscanf(at, "n%d/%d", &node, &run.Incarnation); err != nil {
+		return run, err
+	}
+	run.Node = rackaddr.Node(node)
+	if main != "" {
+		if _, err := fmt.Sscanf(main, "%d.%d", &run.Main, &run.Checkpoint); err != nil {
+			return run, err
+		}
+	}
+	return run, nil
 }
 
 // executionID reads eN.
@@ -154,26 +183,36 @@ func executionID(word string) control.ExecutionID {
 
 // undo carries out the commands about executions.
 func (s *script) undo(w []string) error {
-	var ids []control.ExecutionID
-	for _, word := range w[1:] {
-		ids = append(ids, executionID(word))
-	}
 	switch {
-	case w[0] == "commit":
-		s.store.Commit(control.Commit{Executions: ids})
-	case w[0] == "rollback":
-		s.store.Rollback(control.Rollback{Executions: ids})
+	case w[0] == "commit" || w[0] == "rollback":
+		var runs []control.Run
+		for _, word := range w[1:] {
+			run, err := runOf(word)
+			if err != nil {
+				return err
+			}
+			runs = append(runs, run)
+		}
+		var answer control.Settled
+		if w[0] == "commit" {
+			answer = s.store.Commit(control.Commit{Runs: runs})
+		} else {
+			answer = s.store.Rollback(control.Rollback{Runs: runs})
+		}
+		for _, r := range answer.Refused {
+			s.printf("refused: e%d", r.Execution[15])
+		}
 	case w[0] == "executions":
 		var q control.Executions
 		if len(w) > 1 {
-			q.From = ids[0]
+			q.From = executionID(w[1])
 		}
 		if len(w) > 2 {
 			q.Max, _ = strconv.Atoi(w[2])
 		}
 		l := s.store.Executions(q)
-		for _, id := range l.Executions {
-			s.printf("e%d", id[15])
+		for _, run := range l.Runs {
+			s.printf("e%d by %s in incarnation %d", run.Execution[15], run.Node, run.Incarnation)
 		}
 		s.printf("next e%d", l.Next[15])
 	case len(w) > 1:
@@ -183,6 +222,9 @@ func (s *script) undo(w []string) error {
 	default:
 		u := s.store.Undo()
 		s.printf("%d executions, %d bytes; %d pages, %d commits, %d rollbacks", u.Executions, u.Bytes, u.Pages, u.Commits, u.Rollbacks)
+		if u.Refused > 0 {
+			s.printf("%d refused", u.Refused)
+		}
 	}
 	return nil
 }

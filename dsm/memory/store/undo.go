@@ -18,15 +18,17 @@ import (
 type undo struct {
 	limit, used uint64 // bytes: see Store.KeepUndo
 	byID        map[control.ExecutionID]*execution
+	marks       marks
 	pages       spare
 	// Counters.
-	kept, commits, rollbacks uint64
+	kept, commits, rollbacks, refused uint64
 }
 
 // execution is an execution that has changed something.
 type execution struct {
 	id      control.ExecutionID
-	by      runner                // who runs it; zero after a rollback, until it is run again
+	by      runner                // who runs it, or ran it last
+	rolled  bool                  // by's run was rolled back, and no other has begun here
 	regions []*region             // that it has changed, and some that it has not any more
 	live    int                   // of the former
 	allocs  map[allocKey]*changes // in those that it allocated
@@ -62,11 +64,12 @@ type changes struct {
 	used bool   // this run has allocated it, not only an earlier one
 }
 
-// runs reports whether the request comes from whoever runs the execution.
+// runs reports whether the request comes from whoever runs the execution: the first to
+// send one after a rollback.
 func (e *execution) runs(r *Request) bool {
 	now := runner{r.Node, r.Header.Incarnation}
-	if e.by == (runner{}) {
-		e.by = now
+	if e.rolled {
+		e.by, e.rolled = now, false
 	}
 	return e.by == now
 }
