@@ -79,7 +79,7 @@ func pause(try int) {
 }
 
 // epochAt is where the program keeps the address of its CPU's cell.
-const epochAt = -8 * (maxSpill + 1)
+const epochAt = -16
 
 // enter generates the beginning of what wait waits for.
 func (g *gen) enter(fail string) {

@@ -66,6 +66,18 @@ type pair struct {
 	kernel *Executor
 	golang *interp.Executor
 	k, g   log
+	// unordered: several packets may leave in any order.
+	unordered bool
+}
+
+// both does the same to both, which must succeed.
+func (p *pair) both(t testing.TB, f func(datapath.Datapath) error) {
+	t.Helper()
+	for _, x := range []datapath.Datapath{p.kernel, p.golang} {
+		if err := f(x); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func newPair(t testing.TB, prog *v1model.Program, cpu datapath.Port) *pair {
@@ -78,7 +90,7 @@ func newPairWith(t testing.TB, prog *v1model.Program, cfg Config) *pair {
 	t.Helper()
 	needRoot(t)
 	p := &pair{prog: prog}
-	cfg.Sink = &p.k
+	cfg.Sink, cfg.testOutputs = &p.k, 256
 	var err error
 	if p.kernel, err = New(prog, cfg); err != nil {
 		t.Fatal(err)
@@ -113,6 +125,10 @@ func (p *pair) differs(in datapath.Port, frame []byte) (kernel, golang []string,
 	}
 	p.golang.Process(in, bytes.Clone(frame), p.g.emit)
 	kernel, golang = p.k.take(), p.g.take()
+	if p.unordered {
+		slices.Sort(kernel)
+		slices.Sort(golang)
+	}
 	return kernel, golang, !slices.Equal(kernel, golang)
 }
 

@@ -9,6 +9,7 @@ import (
 // Where fields lie in struct __sk_buff.
 const (
 	ctxLen         = 0
+	ctxProtocol    = 16
 	ctxVLANPresent = 20
 	ctxVLANTCI     = 24
 	ctxVLANProto   = 28
@@ -19,9 +20,10 @@ const (
 // The words of the packet's control block.
 const (
 	cbPort   = ctxCB      // in: ingress port, and testFlag
-	cbDigest = ctxCB + 4  // out: 1 if a digest was sent, 2 if it found no room
+	cbDigest = ctxCB + 4  // out: how many digests were sent
 	cbPad    = ctxCB + 8  // out: padding before a packet to the CPU port
 	cbOut    = ctxCB + 12 // out: egress port plus one, 0 if the packet was dropped
+	cbSent   = ctxCB + 16 // out: how many copies there are to be shown
 	testFlag = 1 << 16
 )
 
@@ -44,6 +46,7 @@ const (
 	nTxTooLong // longer than the interface's MTU
 	nTxResize  // headers that could not be grown or shrunk
 	nLost      // for a port that is not attached
+	nLooped    // of which the program wanted too many copies
 	statSize
 )
 
@@ -91,6 +94,10 @@ func (g *gen) begin(window int) {
 		g.store(at, asm.R0)
 	}
 	g.emit(asm.StoreMem(rCtx, cbOut, asm.R0, asm.Word), asm.StoreMem(rCtx, cbDigest, asm.R0, asm.Word))
+	if g.forks.any() {
+		g.emit(asm.StoreMem(rCtx, cbSent, asm.R0, asm.Word))
+		g.clearOrders()
+	}
 	g.fetch(window)
 	g.lengths()
 	g.superPacket()

@@ -38,6 +38,8 @@ type Config struct {
 	Log *slog.Logger
 
 	edit func(asm.Instructions) asm.Instructions // a test's change of the code
+	// testOutputs is how many copies of a packet a test is shown.
+	testOutputs int
 	// noTCX makes a test attach programs as on kernels before 6.6.
 	noTCX bool
 }
@@ -74,6 +76,8 @@ type Executor struct {
 
 	testing sync.Mutex    // one test packet at a time
 	tests   atomic.Uint64 // digests that tests have sent
+	// testOutputs is how many copies of a packet a test is shown.
+	testOutputs int
 }
 
 var _ datapath.Datapath = (*Executor)(nil)
@@ -85,7 +89,7 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 	x := &Executor{
 		prog: prog, sink: cfg.Sink, log: cfg.Log, cpu: cfg.CPUPort,
 		tables: map[string]*table{}, ports: map[datapath.Port]*port{},
-		inherit: cfg.Inherit, linkDir: cfg.Links, pins: pins{},
+		inherit: cfg.Inherit, linkDir: cfg.Links, pins: pins{}, testOutputs: max(cfg.testOutputs, 1),
 	}
 	if x.sink == nil {
 		x.sink = discard{}
@@ -159,7 +163,7 @@ func (x *Executor) loadMain(code asm.Instructions) error {
 // newGen makes a generator for a program.
 func newGen(p *v1model.Program, cpu datapath.Port) *gen {
 	g := &gen{
-		prog: p, cpu: cpu, drop: uint64(DropPort),
+		prog: p, cpu: cpu, drop: uint64(DropPort), forks: forksOf(p),
 		alias: map[string]string{}, emits: map[*v1model.Header]bool{},
 	}
 	for _, h := range p.Deparser.Order {
@@ -174,7 +178,7 @@ func newGen(p *v1model.Program, cpu datapath.Port) *gen {
 	for _, d := range p.Digests {
 		digest = max(digest, digestBytes(d))
 	}
-	g.st = newState(p, prefix, g.head, digest)
+	g.st = newState(p, g.forks, prefix, g.head, digest)
 	return g
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 )
 
 // Registers with a fixed use. R0 to R5 and rTemp hold numbers.
@@ -44,8 +45,13 @@ type gen struct {
 	todo    []v1model.Node
 	codes   errorCodes
 
-	walk walk
-	head int // how many bytes of a frame are fetched
+	walk  walk
+	head  int // how many bytes of a frame are fetched
+	forks forks
+	done  string // where a packet that ends leads
+	again string // the parser of packets that are parsed once more; "" if there are none
+
+	begins *btf.Func // the function that begins with the next instruction
 }
 
 type errorCodes struct{ none, tooShort int }
@@ -53,6 +59,7 @@ type errorCodes struct{ none, tooShort int }
 // objects are the maps that the code refers to.
 type objects struct {
 	state, ports, stats, prefix, digests, epochs fder
+	groups, lists, jobs, outputs                 fder // nil unless there may be copies
 	tables                                       map[*v1model.Table]tableObjects
 	counters                                     []fder // by Counter.Index; nil if direct
 }
@@ -85,6 +92,10 @@ func (g *gen) emit(ins ...asm.Instruction) {
 		if g.pending != "" {
 			i = i.WithSymbol(g.pending)
 			g.pending = ""
+		}
+		if g.begins != nil {
+			i = btf.WithFuncMetadata(i, g.begins)
+			g.begins = nil
 		}
 		g.code = append(g.code, i)
 	}
@@ -166,7 +177,7 @@ func reachable(code asm.Instructions) asm.Instructions {
 		for i < len(code) && !seen[i] {
 			seen[i] = true
 			op := code[i].OpCode.JumpOp()
-			if to, ok := at[code[i].Reference()]; ok && code[i].OpCode.Class().IsJump() {
+			if to, ok := at[code[i].Reference()]; ok && (code[i].OpCode.Class().IsJump() || code[i].IsLoadOfFunctionPointer()) {
 				todo = append(todo, to)
 			}
 			if code[i].OpCode.Class().IsJump() && (op == asm.Ja || op == asm.Exit) {

@@ -63,7 +63,7 @@ func TestPrograms(t *testing.T) {
 				t.Skip(err) // package v1model's tests tell whether that is right
 			}
 			r := stf.New(prog)
-			x, err := New(prog, Config{Sink: r})
+			x, err := New(prog, Config{Sink: r, testOutputs: 64})
 			var lacks *UnsupportedError
 			switch {
 			case errors.As(err, &lacks):
@@ -74,6 +74,9 @@ func TestPrograms(t *testing.T) {
 			}
 			defer x.Close()
 			run++
+			if name == "copies" {
+				return // its packets are shorter than Ethernet's, and told their length; see TestDifferential_Copies
+			}
 			script, err := os.Open(filepath.Join(*scripts, name+".stf"))
 			if err != nil {
 				return

@@ -42,6 +42,11 @@ func (x *Executor) makeMaps(g *gen) error {
 		return e
 	}
 	x.pins["program"] = x.slot
+	if g.forks.any() {
+		if err := x.makeCopyMaps(g); err != nil {
+			return err
+		}
+	}
 	for i, c := range x.prog.Counters {
 		m := (*ebpf.Map)(nil)
 		if !c.Direct {
@@ -71,6 +76,7 @@ func (x *Executor) makeMaps(g *gen) error {
 // maps are the kernel's maps, but for those of the tables.
 type maps struct {
 	state, ports, stats, digests *ebpf.Map
+	groups, lists, jobs, outputs *ebpf.Map // nil unless there may be copies
 	prefix                       *mapped
 	counters                     []*ebpf.Map // by Counter.Index; nil if direct
 }
@@ -81,6 +87,9 @@ func (x *Executor) objects() *objects {
 	o := &objects{
 		state: m.state, ports: m.ports, stats: m.stats, prefix: m.prefix.cells, digests: m.digests, epochs: x.epochs.cells,
 		tables: map[*v1model.Table]tableObjects{},
+	}
+	if m.groups != nil {
+		o.groups, o.lists, o.jobs, o.outputs = m.groups, m.lists, m.jobs, m.outputs
 	}
 	for _, c := range m.counters {
 		o.counters = append(o.counters, c)
@@ -98,7 +107,10 @@ func (x *Executor) objects() *objects {
 // none is a set of maps that are not made.
 func none(p *v1model.Program) *objects {
 	m := noMap{}
-	o := &objects{state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, tables: map[*v1model.Table]tableObjects{}}
+	o := &objects{
+		state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, groups: m, lists: m, jobs: m, outputs: m,
+		tables: map[*v1model.Table]tableObjects{},
+	}
 	for range p.Counters {
 		o.counters = append(o.counters, m)
 	}
@@ -128,7 +140,7 @@ func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 func (x *Executor) closeMaps() error {
 	o := &x.maps
 	var errs []error
-	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot}, o.counters...)
+	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs}, o.counters...)
 	for _, t := range x.tables {
 		all = append(all, t.maps.entries, t.maps.counters)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 )
 
 // maxGrow bounds by how much a packet may grow on its way to the CPU port.
@@ -16,31 +17,61 @@ const maxGrow = 64
 func (g *gen) program() {
 	std := &g.prog.Std
 	parsed, send := g.label("parsed"), g.label("send")
+	forkI, forkE := g.label("fork_ingress"), g.label("fork_egress")
+	g.done = verdict
+	if g.forks.any() {
+		g.function("bifrost", &btf.FuncProto{
+			Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
+			Params: []btf.FuncParam{{Name: "skb", Type: &btf.Pointer{Target: &btf.Void{}}}},
+		})
+	}
 	g.begin(g.head)
 	g.parser(g.walk, parsed)
 	g.mark(parsed)
-	g.judgeable()
-	g.place = "parser"
-	g.load(asm.R0, stError)
-	g.setReg(std.ParserError)
-	g.verifyChecksums()
-	g.pipeline(g.prog.Ingress, "ingress")
-	g.place = "ingress"
-	g.digests()
+	g.ingress()
+	g.unlessStraight(forkI)
 	g.dropIfAsked()
 	g.load(asm.R0, fieldAt(g, std.EgressSpec))
 	g.store(stOutPort, asm.R0)
 	if g.prog.Egress.Start != nil {
+		g.setField(std.InstanceType, 0)
 		g.beginEgress()
 		g.pipeline(g.prog.Egress, "egress")
+	}
+	g.unlessLast(forkE)
+	if g.prog.Egress.Start != nil {
 		g.dropIfAsked()
 	}
 	g.updateChecksums()
 	g.deparse(send, verdict)
 	g.send(send)
+	if g.forks.any() {
+		g.jobs(forkI, forkE)
+	}
 	g.mark(verdict)
 	g.leave()
 	g.emit(asm.Mov.Imm(asm.R0, actDrop), asm.Return())
+	if g.forks.any() {
+		g.step()
+	}
+}
+
+// function begins a function.
+func (g *gen) function(name string, proto *btf.FuncProto) {
+	g.mark(name)
+	g.begins = &btf.Func{Name: name, Type: proto, Linkage: btf.StaticFunc}
+}
+
+// ingress generates what comes between the parser and the end of ingress.
+func (g *gen) ingress() {
+	g.judgeable()
+	g.place = "parser"
+	g.load(asm.R0, stError)
+	g.setReg(g.prog.Std.ParserError)
+	g.verifyChecksums()
+	g.pipeline(g.prog.Ingress, "ingress")
+	g.place = "ingress"
+	g.digests()
 }
 
 // fieldAt is where a metadata field of at most 64 bits lies.
@@ -58,14 +89,14 @@ func (g *gen) judgeable() {
 	g.emit(asm.JLE.Reg(asm.R1, asm.R0, fine))
 	g.load(asm.R0, stPort)
 	g.stat(asm.R0, nRxOffload, -1)
-	g.jump(verdict)
+	g.jump(g.done)
 	g.mark(fine)
 }
 
 // dropIfAsked drops the packet if the program has said so.
 func (g *gen) dropIfAsked() {
 	g.load(asm.R0, fieldAt(g, g.prog.Std.EgressSpec))
-	g.emit(asm.JEq.Imm(asm.R0, int32(g.drop), verdict))
+	g.emit(asm.JEq.Imm(asm.R0, int32(g.drop), g.done))
 }
 
 func (g *gen) beginEgress() {
@@ -73,7 +104,6 @@ func (g *gen) beginEgress() {
 	g.load(asm.R0, stOutPort)
 	g.setReg(std.EgressPort)
 	g.setField(std.EgressSpec, 0)
-	g.setField(std.InstanceType, 0)
 	if g.prog.Uses(std.PacketLength) {
 		g.load(asm.R0, stLength)
 		g.setReg(std.PacketLength)
@@ -115,14 +145,18 @@ func (g *gen) digests() {
 			asm.Mov.Imm(asm.R3, int32(at-g.st.digest)),
 			asm.Mov.Imm(asm.R4, 0),
 			asm.FnRingbufOutput.Call(),
-			asm.JSLT.Imm(asm.R0, 0, full),
-			asm.Mov.Imm(asm.R0, 1), asm.StoreMem(rCtx, cbDigest, asm.R0, asm.Word))
+			asm.JSLT.Imm(asm.R0, 0, full))
+		g.digestSent()
 		g.jump(done)
 	}
 	g.mark(next)
 	g.mark(full)
-	g.emit(asm.Mov.Imm(asm.R0, 2), asm.StoreMem(rCtx, cbDigest, asm.R0, asm.Word))
 	g.mark(done)
+}
+
+// digestSent counts digests, for tests.
+func (g *gen) digestSent() {
+	g.emit(asm.LoadMem(asm.R0, rCtx, cbDigest, asm.Word), asm.Add.Imm(asm.R0, 1), asm.StoreMem(rCtx, cbDigest, asm.R0, asm.Word))
 }
 
 // digestBytes is how long a digest's sample is.

@@ -18,7 +18,11 @@ type visit struct {
 	pos   int // in bytes from the Ethernet header on
 }
 
-func (v visit) label() string { return fmt.Sprintf("parse_%d_%d", v.state.Index, v.pos) }
+// visitLabel is the label of a visit; the parser of packets that are parsed once
+// more has labels of its own.
+func (g *gen) visitLabel(v visit) string {
+	return fmt.Sprintf("%sparse_%d_%d", g.again, v.state.Index, v.pos)
+}
 
 // maxVisits bounds how often states are generated.
 const maxVisits = 512
@@ -163,12 +167,19 @@ func (g *gen) parser(w walk, done string) {
 		return
 	}
 	if g.st.prefix > 0 {
-		g.load(asm.R0, stPort)
-		g.emit(asm.JEq.Imm(asm.R0, int32(g.cpu), visit{g.prog.Parser.Start, -g.st.prefix}.label()))
+		from := g.visitLabel(visit{g.prog.Parser.Start, -g.st.prefix})
+		if g.again == "" {
+			g.load(asm.R0, stPort)
+			g.emit(asm.JEq.Imm(asm.R0, int32(g.cpu), from))
+		} else { // one that was recirculated has nothing in front any more
+			g.load(asm.R0, stInLen)
+			g.load(asm.R1, stWireLen)
+			g.emit(asm.JNE.Reg(asm.R0, asm.R1, from))
+		}
 	}
-	g.jump(visit{g.prog.Parser.Start, 0}.label())
+	g.jump(g.visitLabel(visit{g.prog.Parser.Start, 0}))
 	for _, v := range w.visits {
-		g.mark(v.label())
+		g.mark(g.visitLabel(v))
 		g.visit(v, done)
 	}
 }
@@ -197,7 +208,7 @@ func (g *gen) follow(to *v1model.State, done string) {
 		g.accept(g.pos, g.codes.none, done)
 		return
 	}
-	g.jump(visit{to, g.pos}.label())
+	g.jump(g.visitLabel(visit{to, g.pos}))
 }
 
 func (g *gen) parserStmt(s v1model.Stmt, done string) {
@@ -334,7 +345,7 @@ func (g *gen) selectNext(st *v1model.State, done string) {
 			}
 			g.word(k.Value, i, 0)
 			g.mask(asm.R0, min(64, k.Width-64*i))
-			g.emit(asm.StoreMem(asm.R10, int16(-8*slots), asm.R0, asm.DWord))
+			g.emit(asm.StoreMem(asm.R10, spillAt(slots), asm.R0, asm.DWord))
 		}
 	}
 	if ahead {
@@ -369,7 +380,7 @@ func (g *gen) tryWord(slot int, value, mask uint64, width int, next string) {
 	if mask == 0 {
 		return
 	}
-	g.emit(asm.LoadMem(asm.R0, asm.R10, int16(-8*slot), asm.DWord))
+	g.emit(asm.LoadMem(asm.R0, asm.R10, spillAt(slot), asm.DWord))
 	if mask != mask64(min(64, width)) {
 		g.set(asm.R1, mask)
 		g.emit(asm.And.Reg(asm.R0, asm.R1))

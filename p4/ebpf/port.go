@@ -38,6 +38,7 @@ type PortCounts struct {
 	RxOffload uint64 // super-packets that cannot be judged, or not be sent to the CPU port
 	TxTooLong uint64 // frames longer than the interface's MTU
 	TxResize  uint64 // frames whose headers could not be made longer or shorter
+	Looped    uint64 // packets of which the program wanted too many copies, or copies of copies
 	Vanished  uint64 // times that the interface was gone
 }
 
@@ -100,7 +101,7 @@ func (x *Executor) PortCounts(num datapath.Port) PortCounts {
 	return PortCounts{
 		Up:        p.up.Load(),
 		RxPackets: v[nRxPackets/8], RxBytes: v[nRxBytes/8], TxPackets: v[nTxPackets/8], TxBytes: v[nTxBytes/8],
-		RxOffload: v[nRxOffload/8], TxTooLong: v[nTxTooLong/8], TxResize: v[nTxResize/8], Vanished: p.vanished.Load(),
+		RxOffload: v[nRxOffload/8], TxTooLong: v[nTxTooLong/8], TxResize: v[nTxResize/8], Looped: v[nLooped/8], Vanished: p.vanished.Load(),
 	}
 }
 

@@ -172,9 +172,7 @@ func (g *gen) resizeTagged(done, fail string) {
 	bare, tag := g.label("bare"), g.label("tag")
 	out := g.st.out
 	g.extendImage(fail)
-	g.pushTags(1, fail) // the tag goes into the frame
-	g.etherType(tagEnd, etherOther, fail)
-	g.popTags(2, fail)
+	g.untag(fail)
 	g.emit(
 		asm.LoadMem(asm.R0, rState, int16(out+tagAt), asm.Half),
 		asm.HostTo(asm.BE, asm.R0, asm.Half),
@@ -204,6 +202,14 @@ func (g *gen) resizeTagged(done, fail string) {
 		asm.Mov.Reg(asm.R1, rCtx), asm.FnSkbVlanPush.Call(),
 		asm.JNE.Imm(asm.R0, 0, fail))
 	g.jump(done)
+}
+
+// untag removes the tag that the kernel keeps beside the frame. It changes the two
+// bytes behind the addresses.
+func (g *gen) untag(fail string) {
+	g.pushTags(1, fail) // the tag goes into the frame
+	g.etherType(tagEnd, etherOther, fail)
+	g.popTags(2, fail)
 }
 
 // extendImage appends what follows the parsed part of the frame to the laid out

@@ -7,24 +7,44 @@ import "github.com/bifrost-rack/bifrost/p4/v1model"
 // Where things lie in a packet's state. All of it is in one value of a per-CPU
 // map, which the generated code addresses by constant offsets.
 //
-//	words │ zeroed: valid, dirty, at, headers, metadata │ key │ frame │ out │ digest │ tables
+//	run │ packet: own words, valid, dirty, at, headers, metadata, frame │ key │ out │ digest │ tables
+//
+// The words of the run are about the frame that came in. A packet's own words
+// are those that its copies have too.
 const (
-	stPort    = 0   // ingress port
-	stInLen   = 8   // length that counters count, packet_out header included
-	stWireLen = 16  // length from the Ethernet header on, VLAN tag included
-	stParsed  = 24  // how far the parser got, from the Ethernet header on
-	stError   = 32  // parser's error code
-	stDigest  = 40  // index of the digest to send, plus one
-	stOutPort = 48  // egress port
-	stOutLen  = 56  // length of the deparsed headers
-	stGSOLen  = 64  // of a super-packet: length of its headers; else 0
-	stTest    = 72  // the packet is a test's: not sent
-	stLength  = 80  // packet_length in egress
-	stDelta   = 88  // bytes by which the packet grows
-	stTag     = 96  // the frame's VLAN tag as on the wire; 0 if it has none
-	stBuilt   = 104 // 1 if the headers were laid out anew
-	stPad     = 112 // padding before a packet to the CPU port
-	stWords   = 120
+	stPort   = 0  // ingress port
+	stGSOLen = 8  // of a super-packet: length of its headers; else 0
+	stTest   = 16 // the packet is a test's: not sent
+	stTag    = 24 // the frame's VLAN tag as on the wire; 0 if it has none
+	stDelta  = 32 // bytes by which the packet grows
+	stBuilt  = 40 // 1 if the headers were laid out anew
+	stPad    = 48 // padding before a packet to the CPU port
+	stOutLen = 56 // length of the deparsed headers
+
+	stJobs  = 64  // how many jobs are on the stack (jobs.go)
+	stTail  = 80  // how many bytes copies share
+	stFinal = 88  // interface index that the last copy goes to; 0 for none
+	stSent  = 96  // copies that a test was shown
+	stCut   = 72  // how many bytes of that were cut off at the end
+	stEnd   = 104 // how many bytes the copy being sent has cut off
+	stMore  = 112 // 1 if a packet's original has become a job
+
+	stInLen   = 120 // length that counters count, packet_out header included
+	stWireLen = 128 // length from the Ethernet header on, VLAN tag included
+	stParsed  = 136 // how far the parser got, from the Ethernet header on
+	stError   = 144 // parser's error code
+	stDigest  = 152 // index of the digest to send, plus one
+	stOutPort = 160 // egress port
+	stLength  = 168 // packet_length in egress
+	stWindow  = 176 // how many bytes of the packet are in frame
+	stSession = 184 // clone session, plus one; 0 for no clone
+	stKeep    = 192 // index of the clone's field list
+	stAgain   = 200 // index of the list of a resubmission, plus one
+	stRound   = 208 // index of the list of a recirculation, plus one
+	stLimit   = 216 // longest that the packet may leave, plus one; 0 for any length
+	stWords   = 224
+
+	stOwn = stInLen // where a packet's own words begin
 )
 
 // tableStat is the size of a table's counters: misses, then hits.
@@ -43,7 +63,10 @@ type state struct {
 	headers          []place
 	zeroFrom, zeroTo int
 	key, frame       int
+	window           int // how many bytes of a packet frame holds
+	copied           int // where what a job keeps of a packet ends
 	out, outMask     int
+	kept, keptSize   int // fields that a copy keeps, while it is made
 	digest           int
 	tables           int // misses and hits of every table, counted up
 	size             int
@@ -58,8 +81,8 @@ type place struct {
 
 func align8(n int) int { return (n + 7) &^ 7 }
 
-func newState(p *v1model.Program, prefix, window, digest int) *state {
-	s := &state{prefix: prefix}
+func newState(p *v1model.Program, f forks, prefix, window, digest int) *state {
+	s := &state{prefix: prefix, window: window}
 	n := len(p.Headers)
 	s.valid = stWords
 	s.dirty = align8(s.valid + n)
@@ -79,19 +102,31 @@ func newState(p *v1model.Program, prefix, window, digest int) *state {
 		end += pl.size
 		s.headers = append(s.headers, pl)
 	}
-	s.zeroTo = end
-	s.key = end
-	s.frame = align8(s.key + 4 + maxKey + 16)
-	s.out = align8(s.frame + align8(prefix) + window + 32)
+	s.zeroTo, s.copied = end, end
 	total := minImage
 	for _, h := range p.Deparser.Order {
 		total += h.Type.Bits / 8
+	}
+	if f.recirculate {
+		s.window = align8(window + total)
+	}
+	if f.any() {
+		total += s.window
 	}
 	s.outMask = 63
 	for s.outMask < total {
 		s.outMask = s.outMask<<1 | 1
 	}
-	s.digest = align8(s.out + s.outMask + 1 + maxHeader + 32)
+	s.frame = end
+	end = align8(s.frame + align8(prefix) + s.window + 32)
+	if f.again() {
+		s.copied = end
+	}
+	s.key = end
+	s.out = align8(s.key + 4 + maxKey + 16)
+	s.kept = align8(s.out + s.outMask + 1 + max(maxHeader, s.window) + 32)
+	s.keptSize = keptSize(p)
+	s.digest = s.kept + s.keptSize
 	s.tables = align8(s.digest + digest + 16)
 	s.size = s.tables + tableStat*len(p.Tables)
 	return s
@@ -103,3 +138,12 @@ func (s *state) ethernet() int { return s.frame + align8(s.prefix) }
 
 // words is how many words hold a number of n bits.
 func words(n int) int { return max((n+63)/64, 1) }
+
+// windowMask has all bits of a position in what frame holds of a packet.
+func (s *state) windowMask() int {
+	m := 63
+	for m < s.window {
+		m = m<<1 | 1
+	}
+	return m
+}

@@ -62,6 +62,8 @@ func (g *gen) stmt(s v1model.Stmt) {
 				g.storeImm(stDigest, int32(i+1), asm.DWord)
 			}
 		}
+	case v1model.Clone, v1model.Resubmit, v1model.Recirculate, v1model.Truncate:
+		g.order(s)
 	case v1model.Exit:
 		g.jump(g.endpipe)
 		// What follows is left out unless something jumps there.
@@ -85,14 +87,6 @@ func featureOf(s v1model.Stmt) string {
 		return "hash"
 	case v1model.Random:
 		return "random number"
-	case v1model.Clone:
-		return "clone"
-	case v1model.Resubmit:
-		return "resubmit"
-	case v1model.Recirculate:
-		return "recirculate"
-	case v1model.Truncate:
-		return "truncate"
 	case v1model.Assert:
 		return "assert or assume"
 	case v1model.Log:
@@ -136,10 +130,6 @@ func (g *gen) assign(s v1model.Assign) {
 	if !ok {
 		return
 	}
-	if to == g.prog.Std.MulticastGroup {
-		g.lack("multicast")
-		return
-	}
 	n := words(to.Width())
 	if n <= 2 {
 		for i := range n {
@@ -157,16 +147,19 @@ func (g *gen) assign(s v1model.Assign) {
 	}
 	for i := range n {
 		g.word(s.Src, i, 0)
-		g.emit(asm.StoreMem(asm.R10, int16(-8*(i+1)), asm.R0, asm.DWord))
+		g.emit(asm.StoreMem(asm.R10, spillAt(i+1), asm.R0, asm.DWord))
 	}
 	for i := range n {
-		g.emit(asm.LoadMem(asm.R0, asm.R10, int16(-8*(i+1)), asm.DWord))
+		g.emit(asm.LoadMem(asm.R0, asm.R10, spillAt(i+1), asm.DWord))
 		g.write(wordOf(to, i), asm.R0, asm.R1)
 	}
 }
 
-// maxSpill is how many words may lie on the stack.
+// maxSpill is how many words may lie on the stack; from spillAt(1) on, behind what
+// has a fixed place there.
 const maxSpill = 32
+
+func spillAt(slot int) int16 { return int16(contextAt - 8*slot) }
 
 func (g *gen) setValid(s v1model.SetValid) {
 	hv, ok := s.Header.(v1model.HeaderValue)

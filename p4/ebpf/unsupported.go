@@ -30,16 +30,6 @@ func (x *Executor) ValueSet(name string, _ [][]datapath.Match) error {
 	return absent("value set", name)
 }
 
-// Multicast implements datapath.Datapath.
-func (x *Executor) Multicast(group uint32, _ []datapath.Replica) error {
-	return absent("multicast group", fmt.Sprint(group))
-}
-
-// Clone implements datapath.Datapath.
-func (x *Executor) Clone(session uint32, _ []datapath.Replica, _ int) error {
-	return absent("clone session", fmt.Sprint(session))
-}
-
 // Meter implements datapath.Datapath.
 func (x *Executor) Meter(name string, _ int, _ *datapath.MeterConfig) error {
 	return absent("meter", name)

@@ -1,0 +1,177 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/softswitch/afpacket"
+)
+
+// copier makes groups, sessions and packets for copies.p4.
+type copier struct{ *rand.Rand }
+
+func (r copier) replicas() (rs []datapath.Replica) {
+	for range r.IntN(5) {
+		rs = append(rs, datapath.Replica{Port: datapath.Port(1 + r.IntN(6)), Instance: uint32(r.IntN(1 << 16))})
+	}
+	return rs
+}
+
+// configure gives both executors the same groups and sessions, and tells whether
+// sessions cut their copies.
+func (r copier) configure(t *testing.T, p *pair) (cut bool) {
+	group, first, second := r.replicas(), r.replicas(), r.replicas()
+	length := 0
+	if cut = r.IntN(2) == 0; cut {
+		length = 40 + r.IntN(100)
+	}
+	p.both(t, func(x datapath.Datapath) error {
+		return errors.Join(x.Multicast(7, group), x.Clone(5, first, length), x.Clone(6, second, 0))
+	})
+	return cut
+}
+
+// packet is a packet of up to so many bytes.
+func (r copier) packet(most int, cut bool) []byte {
+	frame := make([]byte, 58+r.IntN(most-58))
+	for i := range frame {
+		frame[i] = byte(r.Uint32())
+	}
+	frame[0], frame[1] = byte(r.IntN(13)), byte(r.IntN(5))
+	frame[12], frame[13] = 8, 0
+	if frame[0] == 7 { // the program truncates to 9 bytes, too few for the kernel
+		frame[0] = 4
+	}
+	if cut && frame[1] == 1 {
+		frame[1] = 0 // what is cut off a clone of egress is missing in other copies
+	}
+	return frame
+}
+
+// Clones, copies of a group, packets that are resubmitted, recirculated or cut:
+// the same copies leave both executors, whatever their order.
+func TestDifferential_Copies(t *testing.T) {
+	prog := load(t, "../interp/testdata/copies.json")
+	for n := range *rounds {
+		s := *seed + uint64(n)
+		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Copies -seed %d -rounds 1", s)
+		p := newPair(t, prog, datapath.Port(s%2*4))
+		p.unordered = true
+		r := copier{rand.New(rand.NewPCG(s, 0))}
+		for range 20 {
+			cut := r.configure(t, p)
+			for range 20 {
+				p.check(t, datapath.Port(1+r.IntN(3)), r.packet(360, cut), replay)
+			}
+		}
+	}
+}
+
+// The same on real interfaces, where the kernel clones frames of any length, with
+// and without a VLAN tag, and a replica's port may be absent.
+func TestReal_Copies(t *testing.T) {
+	const cpu = 6
+	b := newBench(t, load(t, "../interp/testdata/copies.json"), Config{CPUPort: cpu})
+	r := copier{rand.New(rand.NewPCG(*seed, 5))}
+	replay := fmt.Sprintf("go test ./p4/ebpf -run TestReal_Copies -seed %d", *seed)
+	for range 30 {
+		cut := r.configure(t, b.pair)
+		for range 10 {
+			frame := r.packet([]int{200, 2000, 15000}[r.IntN(3)], cut)
+			if r.IntN(3) == 0 {
+				frame[12], frame[13] = 0x81, 0
+			}
+			b.checkCopies(t, datapath.Port(1+r.IntN(3)), frame, replay)
+		}
+	}
+	b.quiet(t, replay)
+}
+
+// checkCopies sends a frame, and compares all that comes out of each port.
+func (b *bench) checkCopies(t *testing.T, in datapath.Port, frame []byte, replay string) {
+	t.Helper()
+	want := map[datapath.Port][][]byte{}
+	b.golang.Process(in, bytes.Clone(frame), func(p datapath.Port, f []byte) { want[p] = append(want[p], bytes.Clone(f)) })
+	if err := b.far[in].Send(afpacket.Frame{Data: frame}); err != nil {
+		t.Fatal(err)
+	}
+	for p := datapath.Port(1); p <= realPorts; p++ {
+		got := b.receive(p, len(want[p]))
+		slices.SortFunc(got, bytes.Compare)
+		slices.SortFunc(want[p], bytes.Compare)
+		if !slices.EqualFunc(got, want[p], bytes.Equal) {
+			t.Fatalf("port %d, packet of %d bytes %x\nport %d: kernel %x\n            Go %x\nreplay: %s", in, len(frame), head(frame), p, heads(got), heads(want[p]), replay)
+		}
+	}
+	toCPU := b.g.take()
+	var got []string
+	for deadline := time.Now().Add(5 * time.Second); len(got) < len(toCPU) && time.Now().Before(deadline); runtime.Gosched() {
+		got = append(got, b.k.take()...)
+	}
+	slices.Sort(got)
+	slices.Sort(toCPU)
+	if !slices.Equal(got, toCPU) {
+		t.Fatalf("port %d, packet of %d bytes %x\nto the CPU port: kernel %.400q\n                     Go %.400q\nreplay: %s", in, len(frame), head(frame), got, toCPU, replay)
+	}
+}
+
+// receive is what comes out of a port, up to a number of frames.
+func (b *bench) receive(port datapath.Port, n int) (frames [][]byte) {
+	for try := 0; len(frames) < n && try < 20; try++ {
+		got, err := b.far[port].Receive(b.buf)
+		if err != nil && !errors.Is(err, afpacket.ErrTimeout) {
+			break
+		}
+		for _, f := range got.Frames {
+			frames = append(frames, bytes.Clone(f.Data))
+		}
+	}
+	return frames
+}
+
+func heads(fs [][]byte) (hs [][]byte) {
+	for _, f := range fs {
+		hs = append(hs, head(f))
+	}
+	return hs
+}
+
+// A group may have as many replicas as a list holds, and is refused whole beyond.
+func TestMulticast_LargeGroups(t *testing.T) {
+	p := newPair(t, load(t, "../interp/testdata/copies.json"), 0)
+	p.unordered = true
+	var all []datapath.Replica
+	for i := range uint32(maxReplicas + 1) {
+		all = append(all, datapath.Replica{Port: datapath.Port(1 + i), Instance: i})
+	}
+	frame := make([]byte, 200)
+	frame[0] = 4
+	for _, n := range []int{0, 200, maxReplicas} {
+		p.both(t, func(x datapath.Datapath) error { return x.Multicast(7, all[:n]) })
+		p.check(t, 1, frame, "")
+	}
+	if err := p.kernel.Multicast(7, all); !errors.Is(err, datapath.ErrFull) {
+		t.Errorf("%d replicas: %v", len(all), err)
+	}
+	p.check(t, 1, frame, "") // as before
+	if err := p.kernel.Multicast(8, []datapath.Replica{{Port: numPorts}}); err == nil {
+		t.Error("a replica for a port that there cannot be")
+	}
+	for _, id := range []uint32{0, maxGroup + 1} {
+		if err := p.kernel.Multicast(id, all[:1]); !errors.Is(err, datapath.ErrUnsupported) {
+			t.Errorf("group %d: %v", id, err)
+		}
+	}
+	if err := p.kernel.Clone(maxSession+1, all[:1], 0); !errors.Is(err, datapath.ErrUnsupported) {
+		t.Errorf("session: %v", err)
+	}
+}
