@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
@@ -76,10 +78,19 @@ func (c *codec) checkWhole(op string) error {
 	return nil
 }
 
-// checkSize refuses a message that does not fit one packet.
-func (c *codec) checkSize(op string) error {
-	if n := c.size(); n > c.buf.limit {
-		return fault.New(BadRequest, op, "message of %d bytes, a packet carries %d: pass large values by reference", n, c.buf.limit)
+// limit is how many bytes a message has at most, header included: one that is logged,
+// or one of policy none.
+func (n *Node) limit(logged bool) int {
+	if logged {
+		return packet.MaxWhole
 	}
-	return nil
+	return packet.HeaderSize + int(min(n.large.most, math.MaxInt-packet.HeaderSize)) //nolint:gosec // bounded
+}
+
+// tooLong is why a message that a codec has written is refused.
+func (n *Node) tooLong(what string, c *codec, logged bool) string {
+	if !logged {
+		return n.large.tooLong(what, uint64(c.size()-packet.HeaderSize)) //nolint:gosec // not negative
+	}
+	return fmt.Sprintf("%s of %d bytes, one that is logged has %d at most: pass large values by reference, or ask for policy none", what, c.size(), packet.MaxWhole)
 }

@@ -3,15 +3,18 @@ package rpc
 import (
 	"context"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // buffer is a Thrift transport in memory: what is read comes from in, what is
 // written goes behind what is in out. It stores no more than limit bytes of
-// output and only counts the rest, so that a message too large for a packet
-// costs no memory and its error can tell the size.
+// output and only counts the rest, so that a message too large costs no memory and
+// its error can tell the size.
 type buffer struct {
 	in    []byte
 	out   []byte
@@ -53,6 +56,9 @@ func (b *buffer) fits(n int) bool {
 
 func (b *buffer) Write(p []byte) (int, error) {
 	if b.fits(len(p)) {
+		if len(p) > maxDatagram/2 {
+			b.out = slices.Grow(b.out, len(p)+packet.HeaderSize) // at once, for all that follows in most messages
+		}
 		b.out = append(b.out, p...)
 	}
 	return len(p), nil

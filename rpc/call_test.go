@@ -220,34 +220,6 @@ func TestMultiplexedProcessor(t *testing.T) {
 	}
 }
 
-func TestTooLarge(t *testing.T) {
-	r := testrack.New(wire.Config{MTU: 1500})
-	h := &testsvc.Handler{}
-	serve(t, r, h)
-	client := testsvc.NewTestClient(plain(joinNode(t, r, "client"), "Test"))
-	var coded *rpc.Error
-	_, err := client.Blob(t.Context(), make([]byte, 1500))
-	if !errors.As(err, &coded) || coded.Code != rpc.BadRequest || coded.Remote || !strings.Contains(err.Error(), "reference") {
-		t.Errorf("arguments: %v", err)
-	}
-	if _, err = client.Blob(t.Context(), make([]byte, 1200)); err != nil {
-		t.Errorf("a call that fits: %v", err)
-	}
-}
-
-func TestAnswerTooLarge(t *testing.T) {
-	r := testrack.New(wire.Config{MTU: 1500})
-	if err := joinNode(t, r, "server").Export(t.Context(), "Test", testsvc.NewTestProcessor(verbose{&testsvc.Handler{}})); err != nil {
-		t.Fatal(err)
-	}
-	client := testsvc.NewTestClient(plain(joinNode(t, r, "client"), "Test"))
-	var coded *rpc.Error
-	_, err := client.Blob(t.Context(), nil)
-	if !errors.As(err, &coded) || coded.Code != rpc.BadRequest || !coded.Remote || !strings.Contains(err.Error(), "100") {
-		t.Errorf("got %v", err)
-	}
-}
-
 type verbose struct{ *testsvc.Handler }
 
 func (verbose) Blob(context.Context, []byte) ([]byte, error) { return make([]byte, 100000), nil }

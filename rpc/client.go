@@ -122,7 +122,7 @@ func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruc
 	if err := c.allowed(b, m); err != nil {
 		return err
 	}
-	codec := newCodec(c.node.budget)
+	codec := newCodec(c.node.limit(m.policy != PolicyNone))
 	defer codec.free()
 	kind := thrift.CALL
 	if result == nil {
@@ -166,7 +166,7 @@ func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method
 	return c.decode(ctx, codec, p, m, result)
 }
 
-// encode writes the call's Thrift message and checks that it fits a packet.
+// encode writes the call's Thrift message and checks its size.
 func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrift.TMessageType, args thrift.TStruct) error {
 	err := codec.WriteMessageBegin(ctx, m.name, kind, 0)
 	if err == nil {
@@ -178,7 +178,10 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	if err != nil {
 		return &Error{Code: BadRequest, Op: m.op, Msg: "arguments", Err: err}
 	}
-	return codec.checkSize(m.op)
+	if codec.size() > codec.buf.limit {
+		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec, m.policy != PolicyNone))
+	}
+	return nil
 }
 
 // send begins the call and puts it on the wire.
@@ -215,13 +218,18 @@ func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, 
 		}
 	}
 	p.Logged = kind == thrift.ONEWAY
-	datagram, err := n.begin(p, codec, &h, id)
+	out, err := n.begin(p, codec, &h, id)
 	if err != nil {
 		return err
 	}
 	p.out[0] = c.to
-	p.out[0].Buf = datagram
-	if _, err := n.conn.WriteBatch(n.pieces(p.out[:0], p.out[0])); err != nil && n.end(p) {
+	p.out[0].Buf = out.datagram
+	if out.payload != nil {
+		err = n.sendLarge(p.out[0], out.payload, false, out.pushed)
+	} else {
+		_, err = n.conn.WriteBatch(n.pieces(p.out[:0], p.out[0]))
+	}
+	if err != nil && n.end(p) {
 		return &Error{Code: Unavailable, Msg: "send", Err: err}
 	}
 	return nil
@@ -232,13 +240,17 @@ func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, 
 func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *packet.Header, id packet.ID) error {
 	n := c.node
 	p.detached, p.Expires = true, n.now()+lifetimeOf(ctx)
-	datagram, err := n.begin(p, codec, h, id)
+	out, err := n.begin(p, codec, h, id)
 	if err != nil {
 		return err
 	}
 	m := c.to
-	m.Buf = datagram
-	_, _ = n.conn.WriteBatch([]netio.Message{m})
+	m.Buf = out.datagram
+	if out.payload != nil {
+		_ = n.sendLarge(m, out.payload, false, out.pushed) // a failure is a loss
+	} else {
+		_, _ = n.conn.WriteBatch([]netio.Message{m})
+	}
 	n.sit() // for the receipt
 	return nil
 }

@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,10 @@ import (
 )
 
 const maxDatagram = netio.MaxDatagram
+
+// maxThrift is how many bytes Thrift's own checks let pass; the message that is read
+// bounds what may be allocated for it.
+const maxThrift = math.MaxInt32
 
 // pointerStruct is the IDL name of the struct that carries a global pointer
 // (rpc/idl/bifrost.thrift). The encoding does not tell a struct's type, but the
@@ -37,7 +43,8 @@ type codec struct {
 	// Of the message being read.
 	opening opening // taken off before the generated code asks for it, if opened
 	opened  bool
-	depth   int // of the struct that is read
+	depth   int  // of the struct that is read
+	aliased bool // what is read may share the message's memory
 }
 
 // opening is how a Thrift message begins.
@@ -49,7 +56,8 @@ type opening struct {
 
 // thriftConfig bounds what a hostile message can make the library allocate.
 var thriftConfig = &thrift.TConfiguration{
-	MaxMessageSize:    maxDatagram,
+	MaxMessageSize:    maxThrift,
+	MaxFrameSize:      maxThrift,
 	TBinaryStrictRead: new(true),
 }
 
@@ -60,7 +68,7 @@ var codecs = sync.Pool{New: func() any {
 }}
 
 // newCodec returns a codec whose output starts behind the space for a header and
-// makes datagrams of at most limit bytes.
+// makes messages of at most limit bytes, header included.
 func newCodec(limit int) *codec {
 	c := codecs.Get().(*codec)
 	c.buf.limit = limit
@@ -77,7 +85,19 @@ func (c *codec) reset() {
 
 func (c *codec) free() {
 	c.buf.in, c.opened = nil, false
+	if cap(c.buf.out) > maxDatagram {
+		c.buf.out = nil // what is large is the garbage collector's: parts of it may be on their way
+	}
 	codecs.Put(c)
+}
+
+// large returns the payload of the output, once it is a datagram. It does not change
+// any more: the codec lets go of it.
+func (c *codec) large(datagram []byte) []byte {
+	start := packet.HeaderSize + 16*max(0, len(c.pointers)-1)
+	c.buf.out = nil
+	end := len(datagram) - len(c.trailer)
+	return datagram[start:end:end]
 }
 
 // size is the length of the datagram that the output makes, in bytes.
@@ -98,7 +118,9 @@ func (c *codec) datagram(h *packet.Header) []byte {
 }
 
 // read makes the codec read a message's payload.
-func (c *codec) read(payload []byte) { c.buf.in, c.depth = payload, 0 }
+func (c *codec) read(payload []byte) {
+	c.buf.in, c.depth, c.aliased = payload, 0, len(payload) > maxDatagram
+}
 
 // WriteMessageBegin notes what the generated code answers with.
 func (c *codec) WriteMessageBegin(ctx context.Context, name string, kind thrift.TMessageType, seq int32) error {
@@ -160,6 +182,37 @@ func (c *codec) ReadMessageBegin(ctx context.Context) (string, thrift.TMessageTy
 		return o.name, o.kind, o.seq, nil
 	}
 	return c.TBinaryProtocol.ReadMessageBegin(ctx)
+}
+
+// ReadBinary returns bytes that alias the message, if that is large: it has memory of
+// its own, which nobody uses again. Else they are copied.
+func (c *codec) ReadBinary(context.Context) ([]byte, error) {
+	b, err := c.readBytes("binary")
+	if err != nil || c.aliased {
+		return b, err
+	}
+	return append(make([]byte, 0, len(b)), b...), nil
+}
+
+// ReadString reads a string.
+func (c *codec) ReadString(context.Context) (string, error) {
+	b, err := c.readBytes("string")
+	return string(b), err
+}
+
+// readBytes takes a length and as many bytes off the message.
+func (c *codec) readBytes(what string) ([]byte, error) {
+	in := c.buf.in
+	if len(in) < 4 {
+		return nil, thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("a %s's length in %d bytes", what, len(in)))
+	}
+	n := binary.BigEndian.Uint32(in)
+	if uint64(n) > uint64(len(in)-4) {
+		return nil, thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("a %s of %d bytes, the message has %d more", what, n, len(in)-4))
+	}
+	end := 4 + int(n)
+	c.buf.in = in[end:]
+	return in[4:end:end], nil
 }
 
 // ReadStructBegin counts how deep the reader is.

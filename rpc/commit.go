@@ -109,7 +109,7 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 		n.out.mu.Lock()
 		call := n.out.core.Acknowledge(n.now(), m.Call)
 		n.out.mu.Unlock()
-		return call != nil && n.deliver(call, r, i, m)
+		return call != nil && n.deliver(call, func() *datagram { return r.take(i) }, m, r.messages[i].Remote.Addr())
 	}
 	c, empty := n.in.acknowledge(&m.Header)
 	if c != nil && c.slot {

@@ -153,12 +153,12 @@ func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags pack
 		Type: packet.Call, CallerIncarnation: n.self.Incarnation, Parent: e.call.Call, Branch: o.at.branch, Index: o.at.index,
 		Flags: (packet.FlagHeld | packet.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
 	}
-	datagram, err := n.begin(p, codec, &h, endpoint.ChildID(h.Parent, h.Branch, h.Index))
+	out, err := n.begin(p, codec, &h, endpoint.ChildID(h.Parent, h.Branch, h.Index))
 	if err != nil {
 		n.release(p)
 		return 0, coded(o.op, err)
 	}
-	n.send(p.to.Remote, datagram)
+	n.send(p.to.Remote, out.datagram)
 	if err := (&client{node: n}).wait(ctx, o.b, p, &method{op: o.op}); err != nil {
 		return 0, err
 	}

@@ -27,6 +27,7 @@ type execution struct {
 	call   packet.Message
 	buffer *datagram // what call lies in; nil if it has memory of its own
 	from   netip.AddrPort
+	claim  uint64 // bytes of a large call, as they count for its sender
 	// deadline is the caller's; the zero Time is none.
 	deadline time.Time
 	out      [1]netio.Message
@@ -152,11 +153,16 @@ func (e *execution) close() {
 // keep gives the call memory of its own size, for it has to wait and the buffer
 // that it was received in has room for any datagram.
 func (e *execution) keep() {
+	if e.buffer == nil {
+		return
+	}
 	e.call.Payload, e.call.Trailer = slices.Clone(e.call.Payload), slices.Clone(e.call.Trailer)
 	e.freeBuffer()
 }
 
 func (e *execution) freeBuffer() {
+	e.node.releaseLarge(e.from.Addr(), e.claim)
+	e.claim = 0
 	if e.buffer != nil {
 		freeDatagram(e.buffer)
 		e.buffer = nil

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,9 +37,9 @@ type export struct {
 	ready     bool                      // published; guarded by node.mu
 	closed    atomic.Bool               // close has been called
 
-	// The reader's.
-	order *endpoint.Order[*execution]
-	turns []*execution // scratch
+	accepting sync.Mutex // over what follows
+	order     *endpoint.Order[*execution]
+	turns     []*execution // scratch
 }
 
 // served is one method of an export.

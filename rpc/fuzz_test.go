@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
@@ -198,6 +200,59 @@ func FuzzAnswer(f *testing.F) {
 			_ = client.decode(t.Context(), codec, p, method, &testsvc.TestEchoResult{})
 		}
 		n.release(p)
+	})
+}
+
+// No datagram to the port for parts may do more than complete the message that it is
+// of.
+func FuzzParts(f *testing.F) {
+	n, x := quietNode(f)
+	from := netip.AddrPortFrom(rackaddr.Node(2), rackaddr.PortBulk)
+	m, err := packet.Parse(seedCall(f, "blob", &testsvc.TestBlobArgs{Raw: make([]byte, 20_000)}, x.hash))
+	if err != nil {
+		f.Fatal(err)
+	}
+	first, ok := packet.First(m.Append(nil), n.budget, serviceHash(n.self.Address))
+	if !ok {
+		f.Fatal("it fits a packet")
+	}
+	total, begun := uint64(len(m.Payload)), n.budget-packet.HeaderSize-packet.MorePreface
+	var parts []byte
+	for _, c := range bulk.Cut(nil, []bulk.Range{{Offset: uint64(begun), Length: total - uint64(begun)}}, n.large.size, n.large.size) {
+		h := bulk.Header{Kind: bulk.Part, Call: m.Call, CallerIncarnation: 1, Total: total, Offset: c.Offset, Size: uint32(c.Length), First: uint32(begun)}
+		part := append(h.Append(nil), m.Payload[c.Offset:c.Offset+c.Length]...)
+		parts = append(binary.BigEndian.AppendUint16(parts, uint16(len(part))), part...)
+	}
+	f.Add(parts)
+	f.Add(parts[len(parts)-8000:])
+	for k := bulk.Pull; k <= bulk.Gone; k++ {
+		h := bulk.Header{Kind: k, Call: m.Call, CallerIncarnation: 1, CalleeIncarnation: 1, Total: total, Size: 100, First: uint32(begun)}
+		var asks []bulk.Range
+		if k == bulk.Pull {
+			asks = []bulk.Range{{Offset: uint64(begun), Length: 1000}}
+		}
+		b := h.Append(nil, asks...)
+		f.Add(append([]byte{0, byte(len(b))}, b...))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n.in.mu.Lock()
+		n.in.core = endpoint.NewCallee(1, endpoint.DefaultLimits)
+		n.in.mu.Unlock()
+		r := received(first)
+		x.receive(r, 0)
+		r.free()
+		for len(b) >= 2 {
+			size := min(int(binary.BigEndian.Uint16(b)), len(b)-2)
+			n.receiveBulk(&netio.Message{Buf: b[2 : 2+size], Remote: from})
+			b = b[2+size:]
+		}
+		n.large.cancel(bulk.Key{Peer: from.Addr(), Call: m.Call})
+		x.pool.calls.Wait()
+		n.large.mu.Lock()
+		defer n.large.mu.Unlock()
+		if n.large.in.Open() != 0 || n.large.in.Claimed() != 0 {
+			t.Fatalf("%d messages, %d bytes are left", n.large.in.Open(), n.large.in.Claimed())
+		}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -36,7 +37,11 @@ func (x *export) receive(r *reader, i int) *execution {
 	a, e := x.decide(from, &m, journal)
 	switch a.Verdict {
 	case endpoint.Run:
-		return x.accept(e, a.Reply, r, i)
+		if m.Flags&packet.FlagMore != 0 && !m.Flags.Exact() {
+			return x.acceptLarge(e, len(r.messages[i].Buf))
+		}
+		e.buffer = r.take(i)
+		return x.accept(e)
 	case endpoint.Resend:
 		n.stats.resent.Add(1)
 		n.send(from, a.Reply)
@@ -63,7 +68,9 @@ func (x *export) decide(from netip.AddrPort, m *packet.Message, j *journal) (end
 	defer n.in.mu.Unlock()
 	a := n.in.core.Receive(n.now(), x.since, from.Addr(), m)
 	for _, entry := range a.Abandoned {
-		entry.Tag.(*execution).giveUp()
+		e := entry.Tag.(*execution)
+		e.giveUp()
+		n.large.cancel(bulk.Key{Peer: e.from.Addr(), Call: entry.ID})
 	}
 	if a.Verdict != endpoint.Run {
 		return a, nil
@@ -74,21 +81,61 @@ func (x *export) decide(from netip.AddrPort, m *packet.Message, j *journal) (end
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
 	}
 	a.Entry.Tag = e
-	if e.receipted() {
-		h := x.answerHeader(m)
-		h.Flags |= packet.FlagDone
-		a.Reply = (&packet.Message{Header: h}).Append(nil)
-		n.in.core.Answer(a.Entry, a.Reply)
-	}
 	return a, e
+}
+
+// acceptLarge begins to fetch the rest of a new call of so many bytes so far. It
+// returns the execution that the goroutine is to run, if any.
+func (x *export) acceptLarge(e *execution, size int) *execution {
+	m := e.call
+	e.call.Payload, e.call.Trailer = nil, nil // the buffer is the reader's
+	t, v := x.node.beginLarge(e.from.Addr(), &m, false, size, e)
+	switch v {
+	case bulk.Taken:
+	case bulk.Whole:
+		return x.wholeCall(e, t)
+	case bulk.TooLong:
+		total, _, _, _ := m.Opening()
+		x.answerException(e, BadRequest, x.node.large.tooLong("a message", total))
+	case bulk.Malformed:
+		x.node.stats.malformed.Add(1)
+		x.forget(e)
+	default:
+		x.drop(e)
+	}
+	return nil
+}
+
+// wholeCall goes on with a call that has come whole. It returns the execution that the
+// goroutine is to run, if any.
+func (x *export) wholeCall(e *execution, t *bulk.Transfer) *execution {
+	e.call.Flags &^= packet.FlagMore
+	e.call.Payload, e.claim = t.Body(), t.Size()
+	return x.accept(e)
+}
+
+// receipt registers the receipt of a one-way that nobody logs, and returns it; nil for
+// other calls.
+func (x *export) receipt(e *execution) []byte {
+	if !e.receipted() {
+		return nil
+	}
+	h := x.answerHeader(&e.call)
+	h.Flags |= packet.FlagDone
+	b := (&packet.Message{Header: h}).Append(nil)
+	x.node.in.mu.Lock()
+	defer x.node.in.mu.Unlock()
+	x.node.in.core.Answer(e.entry, b)
+	return b
 }
 
 // accept finds a slot for a new call, and for those whose turn it is then. It
 // returns the execution that the goroutine is to run, if any. Of a one-way it
 // tells the caller's runtime that it need not be sent again.
-func (x *export) accept(e *execution, receipt []byte, r *reader, i int) (run *execution) {
-	to := e.from // a call that waits may be over before it is acknowledged
-	e.buffer = r.take(i)
+func (x *export) accept(e *execution) (run *execution) {
+	x.accepting.Lock()
+	defer x.accepting.Unlock()
+	to, receipt := e.from, x.receipt(e) // a call that waits may be over before it is acknowledged
 	turns, taken := x.inOrder(e)
 	for _, turn := range turns {
 		switch x.pool.admit(turn) {
@@ -127,8 +174,13 @@ func (x *export) inOrder(e *execution) ([]*execution, bool) {
 
 // drop forgets a call that there is no room for; it will come again.
 func (x *export) drop(e *execution) {
-	defer e.freeBuffer()
 	x.node.stats.full.Add(1)
+	x.forget(e)
+}
+
+// forget undoes a call that has not run.
+func (x *export) forget(e *execution) {
+	defer e.freeBuffer()
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Forget(e.entry)
@@ -149,6 +201,20 @@ func (x *export) turnAway(e *execution) {
 		return
 	}
 	x.answerException(e, Overloaded, "all workers are busy and the queue is full")
+}
+
+// payload is what is kept of a large answer.
+func (in *incoming) payload(from netip.Addr, id packet.ID) []byte {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.core.Payload(from, id)
+}
+
+// settle forgets a large answer that its caller has.
+func (in *incoming) settle(from netip.Addr, id packet.ID) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.core.Settle(from, id)
 }
 
 // send puts one message on the wire; a failure is a loss like any other.

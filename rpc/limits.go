@@ -8,6 +8,10 @@ const (
 	// operator, the caller, nor the service's IDL.
 	DefaultPolicy = PolicyRecover
 
+	// DefaultMaxMessage is how many bytes the Thrift message of a call or answer of
+	// policy none has at most: 1 GiB and what a struct around such a value takes.
+	DefaultMaxMessage = 1<<30 + 64<<10
+
 	// DefaultWorkers is how many handlers of an export run at once. Handlers
 	// mostly wait for memory, so it is far more than there are CPUs; one that
 	// waits for a nested call does not count.

@@ -35,6 +35,7 @@ type Node struct {
 
 	out   outgoing
 	in    incoming
+	large large
 	chair chair
 	pulse pulse
 
@@ -53,7 +54,9 @@ type Node struct {
 
 // Join makes the program a node of the rack that its machine is a blade of.
 func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
-	config := joinConfig{name: filepath.Base(os.Args[0]), joiner: defaultJoiner(), logger: slog.Default()}
+	config := joinConfig{
+		name: filepath.Base(os.Args[0]), joiner: defaultJoiner(), logger: slog.Default(), maxMessage: DefaultMaxMessage,
+	}
 	for _, o := range opts {
 		o.applyJoin(&config)
 	}
@@ -61,7 +64,7 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	if err != nil {
 		return nil, coded("join", err)
 	}
-	n, err := newNode(session, config.logger)
+	n, err := newNode(session, &config)
 	if err != nil {
 		_ = session.Close(context.WithoutCancel(ctx))
 		return nil, coded("join", err)
@@ -69,9 +72,9 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	return n, nil
 }
 
-func newNode(session join.Session, log *slog.Logger) (*Node, error) {
+func newNode(session join.Session, config *joinConfig) (*Node, error) {
 	n := &Node{
-		session: session, self: session.Node(), stack: session.Stack(), log: log, start: time.Now(),
+		session: session, self: session.Node(), stack: session.Stack(), log: config.logger, start: time.Now(),
 		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool),
 	}
 	n.out.init()
@@ -85,11 +88,16 @@ func newNode(session join.Session, log *slog.Logger) (*Node, error) {
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
 	n.conn = conn
+	if err := n.openLarge(config.maxMessage); err != nil {
+		_ = conn.Close()
+		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
+	}
 	n.memory, err = dsm.NewClient(dsm.Config{
 		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true,
 	})
 	if err != nil {
 		_ = conn.Close()
+		_ = n.large.conn.Close()
 		return nil, err
 	}
 	n.base, n.cancel = context.WithCancel(context.Background())
@@ -97,6 +105,8 @@ func newNode(session join.Session, log *slog.Logger) (*Node, error) {
 	n.chair.vacant <- struct{}{}
 	n.pulse.timer = time.AfterFunc(time.Hour, n.goOff)
 	n.sit()
+	n.readers.Add(1)
+	go n.readLarge(newReader(n.large.conn))
 	n.readers.Go(n.watch)
 	return n, nil
 }
@@ -169,6 +179,7 @@ func (n *Node) fail(err error) {
 		x.close()
 	}
 	_ = n.conn.Close()
+	_ = n.large.conn.Close()
 	_ = n.memory.Close()
 	close(n.done)
 }

@@ -29,6 +29,8 @@ type joinConfig struct {
 	name   string
 	joiner join.Joiner
 	logger *slog.Logger
+
+	maxMessage uint64
 }
 
 // WithName says what people call the node, in status pages and logs. The
@@ -47,6 +49,15 @@ func WithJoiner(j join.Joiner) JoinOption {
 // of a handler that panicked. The default is slog.Default().
 func WithLogger(l *slog.Logger) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.logger = l })
+}
+
+// WithMaxMessage says how many bytes the Thrift message of a call or answer of policy
+// none has at most, sent or received. Large messages that wait or are being received
+// take at most as much memory for each sender, and four times as much for all. The
+// default is DefaultMaxMessage. Messages that are logged, as those with other policies
+// are, have at most a megabyte (packet.MaxWhole).
+func WithMaxMessage(bytes uint64) JoinOption {
+	return joinFunc(func(c *joinConfig) { c.maxMessage = bytes })
 }
 
 type exportConfig struct {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -29,7 +32,8 @@ type outgoing struct {
 // or, when detached, to the core.
 type pending struct {
 	endpoint.Call
-	datagram []byte
+	outbound
+	peer     netip.Addr    // whose large answer is on its way, if any; guarded by outgoing.mu
 	deadline time.Duration // of whoever waits, in node time; 0 is none
 	to       netio.Message // scratch for sending: its address
 	out      [1]netio.Message
@@ -75,34 +79,78 @@ func randomUint64() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// begin registers a call and returns its datagram, which is complete with the id
+// outbound is what a call puts on the wire: a datagram and, if that is only the first
+// packet, the whole payload and whom its first parts are sent to.
+type outbound struct {
+	datagram, payload []byte
+	pushed            uint64
+}
+
+// begin registers a call and returns what to send, which is complete with the id
 // that the call gets. A zero id asks for one of a session. A detached call is the
 // core's from now on.
-func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) ([]byte, error) {
+func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) (outbound, error) {
 	o := &n.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
-		return nil, o.err
+		return outbound{}, o.err
 	}
 	now := n.now()
 	if id.IsZero() {
 		o.core.Begin(now, &p.Call)
 		h.Flags |= packet.FlagSession
 	} else if !o.core.BeginAs(now, &p.Call, id) {
-		return nil, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + id.String()}
+		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + id.String()}
 	}
 	h.Call = p.ID
 	if id.IsZero() {
 		h.Floor = p.Floor
 	}
 	p.datagram = c.datagram(h)
-	if p.detached {
+	switch {
+	case len(p.datagram) > n.budget && h.Flags.Policy() == packet.PolicyNone:
+		if err := n.enlarge(p, c, h); err != nil {
+			o.core.End(&p.Call)
+			return outbound{}, err
+		}
+	case p.detached:
 		p.datagram = slices.Clone(p.datagram)
 	}
 	n.wakeAt(p.Due())
 	n.stats.calls.Add(1)
-	return p.datagram, nil
+	return p.outbound, nil
+}
+
+// enlarge makes a call one that exceeds a packet.
+func (n *Node) enlarge(p *pending, c *codec, h *packet.Header) error {
+	datagram := p.datagram
+	p.pushed = n.large.homeOf(h.Service, h.Call)
+	p.payload = c.large(datagram)
+	first, ok := packet.First(datagram, n.budget, p.pushed)
+	if !ok {
+		return fault.New(BadRequest, "", "the pointers in the arguments leave no room in the first packet")
+	}
+	p.datagram = first
+	return nil
+}
+
+// payload is that of a large call that is out: its callee has asked for more of it.
+func (o *outgoing) payload(id packet.ID, now time.Duration) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	call := o.core.Postpone(now, id)
+	if call == nil {
+		return nil
+	}
+	return call.Tag.(*pending).payload
+}
+
+// postpone lets a call wait for the rest of its answer.
+func (n *Node) postpone(id packet.ID) {
+	n.out.mu.Lock()
+	defer n.out.mu.Unlock()
+	n.out.core.Postpone(n.now(), id)
 }
 
 // end gives a call up. It reports false if the call has been answered: the
@@ -110,7 +158,13 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) ([]by
 func (n *Node) end(p *pending) bool {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
-	return n.out.core.End(&p.Call)
+	if !n.out.core.End(&p.Call) {
+		return false
+	}
+	if p.peer.IsValid() {
+		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true})
+	}
+	return true
 }
 
 // detach leaves a call that lends memory to the runtime: its lease ends with its
@@ -132,6 +186,46 @@ func (n *Node) detach(p *pending) bool {
 // complete hands an answer to the goroutine that waits for it, and reports
 // whether there is one.
 func (n *Node) complete(r *reader, i int, m packet.Message) bool {
+	from := r.messages[i].Remote.Addr()
+	if m.Flags&packet.FlagMore != 0 && !m.Flags.Exact() {
+		return n.completeLarge(len(r.messages[i].Buf), m, from)
+	}
+	return n.completeWith(func() *datagram { return r.take(i) }, m, from)
+}
+
+// completeLarge takes the first packet, of so many bytes, of an answer.
+func (n *Node) completeLarge(size int, m packet.Message, from netip.Addr) bool {
+	n.out.mu.Lock()
+	call := n.out.core.Find(&m)
+	if call != nil {
+		call.Tag.(*pending).peer = from
+	}
+	n.out.mu.Unlock()
+	if call == nil {
+		n.stats.duplicates.Add(1)
+		return false
+	}
+	a := &answerTo{first: m, from: from}
+	t, v := n.beginLarge(from, &m, true, size, a)
+	a.first.Payload, a.first.Trailer = nil, nil // the buffer is the reader's
+	switch v {
+	case bulk.Whole:
+		n.whole(t)
+	case bulk.TooLong:
+		total, _, _, _ := m.Opening()
+		m.Type, m.Code, m.Flags = packet.Exception, BadRequest, m.Flags&^packet.FlagMore
+		m.Payload = []byte(n.large.tooLong("the answer is a message", total))
+		return n.completeWith(nil, m, from)
+	case bulk.Malformed:
+		n.stats.malformed.Add(1)
+	case bulk.NoRoom:
+		n.stats.full.Add(1) // it will be asked for again
+	}
+	return false
+}
+
+// completeWith hands an answer over, with the buffer that it lies in, if any.
+func (n *Node) completeWith(take func() *datagram, m packet.Message, from netip.Addr) bool {
 	n.out.mu.Lock()
 	call := n.out.core.Receive(n.now(), &m)
 	n.out.mu.Unlock()
@@ -139,12 +233,16 @@ func (n *Node) complete(r *reader, i int, m packet.Message) bool {
 		n.stats.duplicates.Add(1)
 		return false
 	}
-	return n.deliver(call, r, i, m)
+	return n.deliver(call, take, m, from)
 }
 
-// deliver hands over the answer to a call that the core has ended.
-func (n *Node) deliver(call *endpoint.Call, r *reader, i int, m packet.Message) bool {
+// deliver hands over the answer to a call that the core has ended, and the buffer that
+// it lies in, if any.
+func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m packet.Message, from netip.Addr) bool {
 	p := call.Tag.(*pending)
+	if p.payload != nil {
+		n.large.isHome(m.Service, m.Call, from)
+	}
 	if len(p.lent) > 0 && m.Code == OK {
 		// Of a call that the rack has refused another copy might yet be let through.
 		n.memory.Returned(p.lent...)
@@ -156,7 +254,10 @@ func (n *Node) deliver(call *endpoint.Call, r *reader, i int, m packet.Message) 
 		n.release(p)
 		return false
 	}
-	p.answer, p.buffer = m, r.take(i)
+	p.answer = m
+	if take != nil {
+		p.buffer = take()
+	}
 	p.ready <- struct{}{}
 	return true
 }

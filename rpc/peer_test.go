@@ -39,7 +39,13 @@ func newPeer(t testing.TB, r *testrack.Rack, name string, at netip.Addr) *peer {
 
 func (p *peer) send(to netip.Addr, datagram []byte) {
 	p.t.Helper()
-	m := netio.Message{Buf: datagram, Remote: netip.AddrPortFrom(to, rackaddr.PortRPC)}
+	p.sendTo(to, rackaddr.PortRPC, datagram)
+}
+
+// sendTo sends to a port.
+func (p *peer) sendTo(to netip.Addr, port uint16, datagram []byte) {
+	p.t.Helper()
+	m := netio.Message{Buf: datagram, Remote: netip.AddrPortFrom(to, port)}
 	if _, err := p.conn.WriteBatch([]netio.Message{m}); err != nil {
 		p.t.Fatal(err)
 	}

@@ -55,6 +55,9 @@ func (n *Node) goOff() {
 	if due, ok := n.tickAnswers(now); ok {
 		n.wakeAt(due)
 	}
+	if due, ok := n.tickLarge(now); ok {
+		n.wakeAt(due)
+	}
 	if n.lookAfter(now) {
 		n.wakeAt(now + beat)
 	}

@@ -30,7 +30,7 @@ func (x *export) run(e *execution) {
 		x.answerException(e, Deadline, "the deadline passed before the handler began")
 		return
 	}
-	in, out := newCodec(x.node.budget), newCodec(x.node.budget)
+	in, out := newCodec(0), newCodec(x.node.limit(e.journal != nil))
 	defer in.free()
 	defer out.free()
 	in.read(e.call.Payload)
@@ -107,7 +107,28 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	}
 	h := x.answerHeader(&e.call)
 	h.Type = packet.Type(out.kind)
-	x.reply(e, out.datagram(&h))
+	datagram := out.datagram(&h)
+	if len(datagram) > x.node.budget && e.journal == nil {
+		x.replyLarge(e, datagram, out)
+		return
+	}
+	x.reply(e, datagram)
+}
+
+// replyLarge sends an answer that exceeds a packet. It is kept before it is sent, for
+// the caller may ask for more of it at once.
+func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
+	payload, pushed := out.large(datagram), serviceHash(e.from.Addr())
+	first, ok := packet.First(datagram, x.node.budget, pushed)
+	if !ok {
+		x.answerException(e, BadRequest, "the pointers in the answer leave no room in its first packet")
+		return
+	}
+	from := e.from
+	x.finishWith(e, first, payload)
+	if err := x.node.sendLarge(netio.Message{Buf: first, Remote: from}, payload, true, pushed); err != nil {
+		x.node.log.Debug("rpc: send a large answer", "error", err)
+	}
 }
 
 // abandoned ends an execution that has not done what it did before. What it has
@@ -141,7 +162,7 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 	case out.failed != nil:
 		return fault.New(Application, "", "result: %v", out.failed)
 	case out.size() > out.buf.limit:
-		return fault.New(BadRequest, "", "the answer has %d bytes, a packet carries %d: return large values by reference", out.size(), out.buf.limit)
+		return fault.New(BadRequest, "", "%s", x.node.tooLong("an answer", out, e.journal != nil))
 	}
 	if err := x.node.pass(ctx, out.pointers, false); err != nil {
 		return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)
@@ -219,8 +240,12 @@ func (x *export) reply(e *execution, datagram []byte) {
 	x.finish(e, slices.Clone(datagram))
 }
 
-func (x *export) finish(e *execution, reply []byte) {
+func (x *export) finish(e *execution, reply []byte) { x.finishWith(e, reply, nil) }
+
+// finishWith ends a call whose answer has this payload, of which reply is the
+// beginning.
+func (x *export) finishWith(e *execution, reply, payload []byte) {
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
-	x.node.in.core.Finish(e.entry, reply)
+	x.node.in.core.Finish(e.entry, reply, payload)
 }

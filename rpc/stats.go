@@ -10,12 +10,13 @@ type Stats struct {
 	Duplicates uint64 // calls and answers dropped because they are known already or settled
 	Refused    uint64 // calls answered with a system exception
 	Malformed  uint64 // datagrams dropped because they are no message for this node
-	Full       uint64 // calls dropped for lack of room; they will be sent again
+	Full       uint64 // calls dropped for lack of room, or not whole in time; they will be sent again
 	Stale      uint64 // calls dropped because they were meant for another incarnation
+	Parts      uint64 // parts of large messages sent
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, full, stale atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, full, stale, parts atomic.Uint64
 }
 
 // Stats returns the node's counters.
@@ -24,5 +25,6 @@ func (n *Node) Stats() Stats {
 	return Stats{
 		Calls: c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
+		Parts: c.parts.Load(),
 	}
 }

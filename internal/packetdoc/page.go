@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -42,6 +43,8 @@ func Page() string {
 	}
 	b.WriteString(" A stored pointer has 0 there. The argument of an alloc is log2 of the region's size.\n")
 	section(&b, "Calls", rackaddr.PortRPC, rpc.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the commit trailer.")
+	section(&b, "Parts of calls", rackaddr.PortBulk, bulk.Layout, "Behind the header: the bytes of a part; of a pull 16 bytes for each range, offset and length. "+
+		"A call or answer that exceeds a packet (flag 9) goes on here, from node to node; package bulk tells how.")
 	section(&b, "Memory", rackaddr.PortDSM, dsm.Layout, "Behind the header: the data of a write, or of a read's reply.")
 	section(&b, "Control", rackaddr.PortControl, control.Layout, "Behind the header: a JSON body (package internal/control), or the message of an error.")
 	return b.String()

@@ -20,6 +20,7 @@ const (
 	PortRPC     = 45100
 	PortDSM     = 45101
 	PortControl = 45102
+	PortBulk    = 45103
 )
 
 // DefaultDSMPrefix is byte 4 of every global pointer.

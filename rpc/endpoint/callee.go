@@ -78,9 +78,10 @@ type Entry struct {
 	session *session // nil for an exactly-once call
 	number  uint64   // of its last delivery by the Gatekeeper, if it is exactly-once
 	reply   []byte   // the answer, as a datagram; nil while there is none
+	payload []byte   // the answer's whole payload, if reply is only its first packet
 	running bool
 	gone    bool  // forgotten: its session's floor has passed it
-	settled bool  // the answer has been acknowledged, by a Gatekeeper that did not know the number
+	settled bool  // the answer has been acknowledged: by a Gatekeeper that did not know the number, or by a caller that has all of a large one
 	waits   bool  // for the answer to be acknowledged
 	resent  uint8 // how often the answer has been sent again, then
 	// again is when to send the answer once more, while it waits to be acknowledged.
@@ -201,7 +202,7 @@ func (c *Callee) Answer(e *Entry, reply []byte) {
 	}
 	e.reply = reply
 	c.replies.push(&e.kept)
-	c.replyBytes += len(reply)
+	c.replyBytes += len(reply) + len(e.payload)
 	for c.replyBytes > c.limits.ReplyBytes && c.replies.len > 1 {
 		c.dropReply(c.replies.first())
 	}
@@ -209,9 +210,13 @@ func (c *Callee) Answer(e *Entry, reply []byte) {
 
 // Finish ends a call that is not exactly-once. The reply, a whole datagram, is kept
 // until the caller settles the call, or a lifetime has passed; it must not change
-// any more. It is nil if the call has an Answer already.
-func (c *Callee) Finish(e *Entry, reply []byte) {
+// any more. It is nil if the call has an Answer already. The reply may be the first
+// packet of an answer whose whole payload is given, too; see Payload.
+func (c *Callee) Finish(e *Entry, reply, payload []byte) {
 	e.running, e.Tag = false, nil
+	if !e.gone && e.reply == nil {
+		e.payload = payload
+	}
 	if reply != nil {
 		c.Answer(e, reply)
 	}
@@ -242,7 +247,33 @@ func (c *Callee) dropReply(e *Entry) {
 		e.waits = false
 	default:
 		c.replies.remove(&e.kept)
-		c.replyBytes -= len(e.reply)
+		c.replyBytes -= len(e.reply) + len(e.payload)
 	}
-	e.reply = nil
+	e.reply, e.payload = nil, nil
+}
+
+// find returns the call of a session that is remembered, or nil.
+func (c *Callee) find(from netip.Addr, id packet.ID) *Entry {
+	if s := c.sessions[sessionKey{from, id.Session()}]; s != nil {
+		return s.calls[id.Sequence()]
+	}
+	return nil
+}
+
+// Payload is the payload of the answer to a call of a node, if the answer exceeds a
+// packet and is kept; else nil. It does not change.
+func (c *Callee) Payload(from netip.Addr, id packet.ID) []byte {
+	if e := c.find(from, id); e != nil {
+		return e.payload
+	}
+	return nil
+}
+
+// Settle forgets an answer that exceeds a packet: the caller says that it has it. The
+// call stays known.
+func (c *Callee) Settle(from netip.Addr, id packet.ID) {
+	if e := c.find(from, id); e != nil && e.payload != nil {
+		c.dropReply(e)
+		e.settled = true
+	}
 }

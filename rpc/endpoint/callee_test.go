@@ -48,7 +48,7 @@ func (m *calleeMachine) step(args []string) string {
 		}
 		return m.print(args[1], c.Receive(m.now, m.since, netip.Addr{}, &msg))
 	case "finish":
-		c.Finish(m.runs[args[1]], replyBytes(args[2]))
+		c.Finish(m.runs[args[1]], replyBytes(args[2]), nil)
 	case "answer":
 		c.Answer(m.runs[args[1]], replyBytes(args[2]))
 	case "forget":

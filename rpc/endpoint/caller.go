@@ -115,11 +115,30 @@ func (c *Caller) Receive(now time.Duration, m *packet.Message) *Call {
 	if m.Type != packet.Reply && m.Type != packet.Exception {
 		return nil
 	}
+	call := c.Find(m)
+	if call != nil {
+		c.answered(now, call)
+	}
+	return call
+}
+
+// Find returns the call that an answer is to, without ending it; nil if none is out.
+func (c *Caller) Find(m *packet.Message) *Call {
 	call := c.calls[m.Call]
 	if call == nil || call.Session != (m.Flags&packet.FlagSession != 0) {
 		return nil
 	}
-	c.answered(now, call)
+	return call
+}
+
+// Postpone starts the wait for a call's answer afresh: the other side has asked for
+// more of the call, or a part of the answer has come. It returns the call, nil if it
+// is not out.
+func (c *Caller) Postpone(now time.Duration, id packet.ID) *Call {
+	call := c.calls[id]
+	if call != nil {
+		call.due = now + call.interval
+	}
 	return call
 }
 

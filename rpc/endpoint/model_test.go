@@ -118,7 +118,7 @@ func (w *world) arrive(m *packet.Message) {
 		}
 		flags := m.Flags
 		w.after(time.Duration(w.rng.Int64N(int64(50*time.Millisecond))), func() {
-			callee.Finish(a.Entry, a.Entry.ID[:])
+			callee.Finish(a.Entry, a.Entry.ID[:], nil)
 			w.reply(a.Entry.ID[:], flags)
 		})
 	case Resend:

@@ -1,0 +1,25 @@
+// Package bulk moves the part of a call or answer that exceeds one packet, between
+// the two nodes, without the Gatekeeper. It does no I/O and reads no clock.
+//
+// The receiver asks (pulls), and the sender obeys: it keeps nothing but the message.
+// The first packet of the message is an ordinary call or answer (packet.FlagMore). It
+// carries the message's length and as many of its bytes as fit. The rest is cut into
+// parts of one size:
+//
+//	sender                                     receiver
+//	  │── first packet (port 45100) ────────────▶│ Begin
+//	  │── the first parts, not asked for ───────▶│ Receive
+//	  │◀──────────────────────── pull: 4 to 9 ───│
+//	  │── parts 4 to 9 ─────────────────────────▶│ whole
+//	  │◀──────────────────────── done ───────────│ (answers: the sender may forget it)
+//
+// The receiver bounds what is on its way by a window: of each transfer, which grows
+// while nothing is lost and halves when something is, as TCP's does (RFC 5681), and of
+// all transfers together, which is a share of its socket's buffer. A part is taken for
+// lost when parts that were asked for three places later have come (RFC 9002), or when
+// nothing has come for a while. Only what is missing is asked for again.
+//
+// The receiver bounds the memory that each sender and all of them make it use. A
+// sender that is silent for too long, or says that it does not have the message, ends
+// the transfer. The first packet is sent again like any call, and begins a new one.
+package bulk

@@ -1,0 +1,165 @@
+package bulk
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Magic opens every header; the version is packet.Version.
+const Magic = 0xB1FB
+
+// HeaderSize is the length of a header in bytes.
+const HeaderSize = 56
+
+// MaxRanges is how many ranges a pull names at most.
+const MaxRanges = 64
+
+// rangeSize is the length of a range on the wire in bytes.
+const rangeSize = 16
+
+// Kind says what a packet is.
+type Kind uint8
+
+// The kinds.
+const (
+	Part Kind = 1 // bytes of the message
+	Pull Kind = 2 // the receiver asks for ranges
+	Done Kind = 3 // the receiver has the whole answer
+	Gone Kind = 4 // the sender does not have the message
+)
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	switch k {
+	case Part:
+		return "part"
+	case Pull:
+		return "pull"
+	case Done:
+		return "done"
+	case Gone:
+		return "gone"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Layout is the header's definition.
+var Layout = wirefmt.Layout{Name: "bulk", Fields: []wirefmt.Field{
+	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FB"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "that of calls"},
+	{Name: "kind", Offset: 3, Size: 1, Doc: "part 1, pull 2, done 3 (the receiver has the whole answer), gone 4 (the sender does not have the message)"},
+	{Name: "answer", Offset: 4, Size: 1, Doc: "0: the message is a call or one-way, 1: its answer"},
+	{Name: "reserved", Offset: 5, Size: 1, Doc: "0"},
+	{Name: "ranges", Offset: 6, Size: 2, Doc: "ranges behind the header of a pull, at most 64; 0 in all else"},
+	{Name: "call", Offset: 8, Size: 16, Doc: "call id"},
+	{Name: "caller_incarnation", Offset: 24, Size: 4, Doc: "incarnation of the calling node"},
+	{Name: "callee_incarnation", Offset: 28, Size: 4, Doc: "incarnation of the node called; 0 in parts of a call that nobody has asked for"},
+	{Name: "total", Offset: 32, Size: 8, Doc: "bytes of the whole payload"},
+	{Name: "offset", Offset: 40, Size: 8, Doc: "of a part: where its bytes belong in the payload; 0 in all else"},
+	{Name: "size", Offset: 48, Size: 4, Doc: "of a part: its bytes; of a pull: how many bytes each part is to have, the last but one"},
+	{Name: "first", Offset: 52, Size: 4, Doc: "bytes of the payload in the first packet: where the first part begins"},
+}}
+
+// Header is the fixed part of a packet.
+type Header struct {
+	Kind              Kind
+	Answer            bool
+	Call              packet.ID
+	CallerIncarnation uint32
+	CalleeIncarnation uint32
+	Total, Offset     uint64
+	Size, First       uint32
+}
+
+// Range is bytes of the payload that a pull asks for.
+type Range struct{ Offset, Length uint64 }
+
+// Append appends the wire form of a header and, for a pull, of its ranges. The bytes
+// of a part go behind it.
+func (h *Header) Append(b []byte, ranges ...Range) []byte {
+	be := binary.BigEndian
+	b = be.AppendUint16(b, Magic)
+	answer := byte(0)
+	if h.Answer {
+		answer = 1
+	}
+	b = append(b, packet.Version, byte(h.Kind), answer, 0)
+	b = be.AppendUint16(b, uint16(len(ranges))) //nolint:gosec // at most MaxRanges
+	b = append(b, h.Call[:]...)
+	b = be.AppendUint32(b, h.CallerIncarnation)
+	b = be.AppendUint32(b, h.CalleeIncarnation)
+	b = be.AppendUint64(b, h.Total)
+	b = be.AppendUint64(b, h.Offset)
+	b = be.AppendUint32(b, h.Size)
+	b = be.AppendUint32(b, h.First)
+	for _, r := range ranges {
+		b = be.AppendUint64(b, r.Offset)
+		b = be.AppendUint64(b, r.Length)
+	}
+	return b
+}
+
+// Parse takes a datagram apart: the header, a pull's ranges, a part's bytes, which
+// alias the datagram. It refuses a foreign, truncated or inconsistent one with an
+// error that wraps wirefmt.ErrFormat.
+func Parse(b []byte) (h Header, ranges []Range, data []byte, err error) {
+	if len(b) < HeaderSize {
+		return h, nil, nil, wirefmt.Errorf("bulk header: %d bytes, want %d", len(b), HeaderSize)
+	}
+	be := binary.BigEndian
+	if magic := be.Uint16(b); magic != Magic {
+		return h, nil, nil, wirefmt.Errorf("bulk header: magic %#04x, want %#04x", magic, Magic)
+	}
+	if b[2] != packet.Version {
+		return h, nil, nil, wirefmt.Errorf("bulk header: version %d, want %d", b[2], packet.Version)
+	}
+	h = Header{
+		Kind: Kind(b[3]), Answer: b[4] == 1, Call: packet.ID(b[8:24]),
+		CallerIncarnation: be.Uint32(b[24:]), CalleeIncarnation: be.Uint32(b[28:]),
+		Total: be.Uint64(b[32:]), Offset: be.Uint64(b[40:]), Size: be.Uint32(b[48:]), First: be.Uint32(b[52:]),
+	}
+	n, body := int(be.Uint16(b[6:])), b[HeaderSize:]
+	switch {
+	case h.Kind < Part || h.Kind > Gone:
+		return h, nil, nil, wirefmt.Errorf("bulk header: %s", h.Kind)
+	case b[4] > 1 || b[5] != 0:
+		return h, nil, nil, wirefmt.Errorf("bulk header: bytes 4 and 5 are %#x", b[4:6])
+	case h.Kind != Pull && n != 0:
+		return h, nil, nil, wirefmt.Errorf("bulk header: a %s with %d ranges", h.Kind, n)
+	case h.Kind != Part && len(body) != n*rangeSize:
+		return h, nil, nil, wirefmt.Errorf("bulk header: a %s with %d ranges in %d bytes", h.Kind, n, len(body))
+	case h.Kind == Part:
+		return h, nil, body, h.checkPart(len(body))
+	case h.Kind != Pull:
+		return h, nil, nil, nil
+	}
+	return h.parsePull(n, body)
+}
+
+// checkPart checks a part with n bytes of the message.
+func (h *Header) checkPart(n int) error {
+	if n == 0 || uint64(h.Size) != uint64(n) || h.Offset < uint64(h.First) || h.Offset > h.Total || uint64(n) > h.Total-h.Offset {
+		return wirefmt.Errorf("part: %d bytes at %d of %d, the header says %d", n, h.Offset, h.Total, h.Size)
+	}
+	return nil
+}
+
+// parsePull reads a pull's ranges.
+func (h *Header) parsePull(n int, body []byte) (Header, []Range, []byte, error) {
+	be := binary.BigEndian
+	if n == 0 || n > MaxRanges || h.Size == 0 {
+		return *h, nil, nil, wirefmt.Errorf("pull: %d ranges in parts of %d bytes", n, h.Size)
+	}
+	ranges := make([]Range, n)
+	for i := range ranges {
+		r := Range{Offset: be.Uint64(body[i*rangeSize:]), Length: be.Uint64(body[i*rangeSize+8:])}
+		if r.Length == 0 || r.Offset < uint64(h.First) || r.Offset > h.Total || r.Length > h.Total-r.Offset {
+			return *h, nil, nil, wirefmt.Errorf("pull: %d bytes at %d of %d", r.Length, r.Offset, h.Total)
+		}
+		ranges[i] = r
+	}
+	return *h, ranges, nil, nil
+}

@@ -1,0 +1,112 @@
+package bulk
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// samples are one packet of each kind.
+func samples() map[Kind][]byte {
+	h := Header{
+		Call: packet.SessionID(1, 2), CallerIncarnation: 3, CalleeIncarnation: 4, Total: 100, First: 10, Size: 20,
+	}
+	all := map[Kind][]byte{}
+	for k := Part; k <= Gone; k++ {
+		h.Kind, h.Answer, h.Offset = k, k == Done, 0
+		switch k {
+		case Part:
+			h.Offset = 30
+			all[k] = append(h.Append(nil), bytes.Repeat([]byte{7}, 20)...)
+		case Pull:
+			all[k] = h.Append(nil, Range{10, 40}, Range{90, 10})
+		default:
+			all[k] = h.Append(nil)
+		}
+	}
+	return all
+}
+
+func TestLayout(t *testing.T) {
+	if err := Layout.Check(); err != nil || Layout.Size() != HeaderSize {
+		t.Error(Layout.Size(), err)
+	}
+}
+
+func TestHeader(t *testing.T) {
+	for k, b := range samples() {
+		h, ranges, data, err := Parse(b)
+		if err != nil || h.Kind != k {
+			t.Fatalf("%s: %+v, %v", k, h, err)
+		}
+		if again := append(h.Append(nil, ranges...), data...); !bytes.Equal(again, b) {
+			t.Errorf("%s: came back as %x, was %x", k, again, b)
+		}
+		for n := range b {
+			if _, _, _, err := Parse(b[:n]); !errors.Is(err, wirefmt.ErrFormat) {
+				t.Errorf("%s cut to %d bytes: %v", k, n, err)
+			}
+		}
+	}
+}
+
+func TestBadHeader(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind   Kind
+		change func([]byte)
+	}{
+		"magic":                   {Part, func(b []byte) { b[0] = 0 }},
+		"version":                 {Part, func(b []byte) { b[2]++ }},
+		"kind 0":                  {Part, func(b []byte) { b[3] = 0 }},
+		"kind 5":                  {Part, func(b []byte) { b[3] = 5 }},
+		"answer 2":                {Done, func(b []byte) { b[4] = 2 }},
+		"reserved":                {Done, func(b []byte) { b[5] = 1 }},
+		"a part with ranges":      {Part, func(b []byte) { b[7] = 1 }},
+		"a part of another size":  {Part, func(b []byte) { b[51]++ }},
+		"a part before the first": {Part, func(b []byte) { b[47] = 9 }},
+		"a part beyond the end":   {Part, func(b []byte) { b[47] = 81 }},
+		"a part that wraps":       {Part, func(b []byte) { copy(b[40:], bytes.Repeat([]byte{255}, 8)) }},
+		"a pull of nothing":       {Pull, func(b []byte) { copy(b[64:], make([]byte, 8)) }},
+		"a pull beyond the end":   {Pull, func(b []byte) { b[71] = 91 }},
+		"a pull that wraps":       {Pull, func(b []byte) { copy(b[64:], bytes.Repeat([]byte{255}, 8)) }},
+		"parts of no size":        {Pull, func(b []byte) { b[51] = 0 }},
+		"too many ranges":         {Pull, func(b []byte) { b[7] = 3 }},
+	} {
+		b := samples()[c.kind]
+		c.change(b)
+		if _, _, _, err := Parse(b); !errors.Is(err, wirefmt.ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, b := range samples() {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, ranges, data, err := Parse(b)
+		if err != nil {
+			return
+		}
+		if again := append(h.Append(nil, ranges...), data...); !reflect.DeepEqual(again, b) {
+			t.Errorf("%x came back as %x", b, again)
+		}
+		if h.Kind == Pull {
+			sent := uint64(0)
+			for _, r := range Cut(nil, ranges, int(h.Size), 1000) {
+				sent += r.Length
+				if r.Length > 1000 || r.Offset+r.Length > h.Total {
+					t.Errorf("a part of %d bytes at %d of %d", r.Length, r.Offset, h.Total)
+				}
+			}
+			if sent > MaxPull {
+				t.Errorf("a pull is answered with %d bytes", sent)
+			}
+		}
+	})
+}

@@ -1,0 +1,477 @@
+package bulk
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Timers of a transfer.
+const (
+	// FirstWait is how long to wait for parts before their round trip is known.
+	FirstWait = 20 * time.Millisecond
+	// LeastWait keeps a scheduler's hiccup from doubling the traffic.
+	LeastWait = 10 * time.Millisecond
+	// MostWait caps the backoff.
+	MostWait = time.Second
+	// MaxTries is how often to ask in vain until the sender counts as silent: with
+	// the backoff some ten seconds.
+	MaxTries = 14
+	// reorder is how many places later asked-for parts must come until one counts as
+	// lost (RFC 9002 section 6.1.1).
+	reorder = 3
+	// eager is up to which length a body is allocated at once. A larger one grows as
+	// parts come, so a false length costs its sender a quarter of it in traffic.
+	eager = 16 << 20
+)
+
+// Config bounds a Receiver.
+type Config struct {
+	// Window is how many bytes, as Cost counts them, all transfers together have on
+	// their way at most; those that senders push come on top.
+	Window int
+	// Message is how many bytes a message has at most.
+	Message uint64
+	// PerPeer is how many bytes the messages of one sender have together at most,
+	// from Begin until Release, and Total those of all.
+	PerPeer, Total uint64
+}
+
+// Key names a transfer: the node at the other end, and its message.
+type Key struct {
+	Peer   netip.Addr
+	Call   packet.ID
+	Answer bool
+}
+
+// Verdict is what a Receiver makes of a first packet or part.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Taken     Verdict = iota // taken in
+	Whole                    // taken in, and nothing is missing any more
+	Known                    // it has come before
+	Stray                    // nobody asked for it
+	Malformed                // it contradicts what the first packet said
+	TooLong                  // the message exceeds Config.Message
+	NoRoom                   // it exceeds PerPeer or Total; later there may be room
+)
+
+// Transfer is one message that is being received.
+type Transfer struct {
+	Key
+	Tag any // the shell's
+	// Caller and Callee are the incarnations that the first packet named.
+	Caller, Callee uint32
+
+	total, first uint64
+	size         int    // of a part
+	parts        int    // how many there are
+	body         []byte // as far as it is allocated
+
+	low    int    // the first part that is missing
+	flight []slot // the parts from low on that have been asked for
+	window int    // bytes on their way at most
+	slow   int    // the window grows fast up to here
+	out    int    // bytes on their way
+	asks   uint64 // numbers what is asked for
+	loss   uint64 // what was asked for later has seen the last loss
+
+	rtt, dev time.Duration
+	due      time.Duration
+	wait     time.Duration
+	tries    int
+	at       int // in Receiver.order
+}
+
+// slot is a part that has been asked for.
+type slot struct {
+	asked  uint64 // its number; 0: it has come
+	when   time.Duration
+	pulled bool // not pushed, and asked for once: it tells the round trip
+}
+
+// early is a part that has come before its first packet: the two travel apart.
+type early struct {
+	key    Key
+	header Header
+	data   []byte
+}
+
+// maxEarly is how many early parts are kept.
+const maxEarly = 16
+
+// Ask is a pull to be sent.
+type Ask struct {
+	*Transfer
+	Ranges []Range
+}
+
+// Receiver is the receiving side of a node. One goroutine at a time may use it.
+type Receiver struct {
+	cfg     Config
+	open    map[Key]*Transfer
+	order   []*Transfer
+	early   []early // the oldest first
+	claims  map[netip.Addr]uint64
+	claimed uint64
+	out     int // bytes on their way
+
+	// Asks are the pulls to send; the shell takes them after each method and sets
+	// them to nil.
+	Asks []Ask
+}
+
+// NewReceiver returns a Receiver.
+func NewReceiver(cfg Config) *Receiver {
+	return &Receiver{cfg: cfg, open: map[Key]*Transfer{}, claims: map[netip.Addr]uint64{}}
+}
+
+// Open is how many transfers there are.
+func (r *Receiver) Open() int { return len(r.order) }
+
+// Claimed is how many bytes the messages have together that are being received or not
+// released.
+func (r *Receiver) Claimed() uint64 { return r.claimed }
+
+// Find returns a transfer, or nil.
+func (r *Receiver) Find(k Key) *Transfer { return r.open[k] }
+
+// Begin takes a first packet: the length of the whole message and its first bytes,
+// which are copied. The rest comes in parts of size bytes; the sender has pushed the
+// first of them, or not. After Whole nothing is missing (see Receive). The caller sets Tag and
+// incarnations of the Transfer.
+func (r *Receiver) Begin(now time.Duration, k Key, total uint64, first []byte, size int, pushed bool) (*Transfer, Verdict) {
+	switch {
+	case r.open[k] != nil:
+		return nil, Known
+	case size < 1 || total <= uint64(len(first)):
+		return nil, Malformed
+	case total > r.cfg.Message:
+		return nil, TooLong
+	case !r.claim(k.Peer, total):
+		return nil, NoRoom
+	}
+	t := &Transfer{
+		Key: k, total: total, first: uint64(len(first)), size: size, parts: int((total - uint64(len(first)) + uint64(size) - 1) / uint64(size)),
+		window: 2 * Push, slow: r.cfg.Window, wait: FirstWait, at: len(r.order),
+	}
+	t.grow(min(total, eager))
+	copy(t.body, first)
+	r.open[k] = t
+	r.order = append(r.order, t)
+	if pushed {
+		n := Pushed(total, t.first, size).Length
+		for range (n + uint64(size) - 1) / uint64(size) {
+			r.expect(now, t, false)
+		}
+	}
+	t.due = now + t.wait
+	if r.recall(now, t) {
+		return t, Whole
+	}
+	r.ask(now, t)
+	return t, Taken
+}
+
+// recall takes in the parts that came early, and reports whether nothing is missing.
+func (r *Receiver) recall(now time.Duration, t *Transfer) (whole bool) {
+	kept := r.early[:0]
+	for _, e := range r.early {
+		if e.key != t.Key {
+			kept = append(kept, e)
+			continue
+		}
+		if !whole {
+			whole = r.take(now, t, &e.header, e.data) == Whole
+		}
+	}
+	clear(r.early[len(kept):])
+	r.early = kept
+	return whole
+}
+
+// claim counts a message's memory, unless there is no room.
+func (r *Receiver) claim(peer netip.Addr, n uint64) bool {
+	if r.claims[peer]+n > r.cfg.PerPeer || r.claimed+n > r.cfg.Total {
+		return false
+	}
+	r.claims[peer] += n
+	r.claimed += n
+	return true
+}
+
+// Release gives a message's memory back: of one that is whole, when nobody uses it
+// any more.
+func (r *Receiver) Release(peer netip.Addr, n uint64) {
+	r.claimed -= n
+	if r.claims[peer] -= n; r.claims[peer] == 0 {
+		delete(r.claims, peer)
+	}
+}
+
+// End forgets a transfer that is not whole, and releases its memory. It does nothing
+// if it has ended.
+func (r *Receiver) End(t *Transfer) {
+	if r.open[t.Key] != t {
+		return
+	}
+	r.remove(t)
+	r.Release(t.Peer, t.total)
+}
+
+func (r *Receiver) remove(t *Transfer) {
+	delete(r.open, t.Key)
+	last := r.order[len(r.order)-1]
+	r.order[t.at], last.at = last, t.at
+	r.order = r.order[:len(r.order)-1]
+	r.out -= t.out
+	t.out = 0
+}
+
+// Receive takes a part in. After Whole the transfer has ended, Body is the message,
+// and its memory counts until Release.
+func (r *Receiver) Receive(now time.Duration, k Key, h *Header, data []byte) (*Transfer, Verdict) {
+	t := r.open[k]
+	if t == nil {
+		r.keep(k, h, data)
+		return nil, Stray
+	}
+	v := r.take(now, t, h, data)
+	if v == Taken {
+		r.ask(now, t)
+	}
+	return t, v
+}
+
+// keep keeps a part for which there is no first packet yet.
+func (r *Receiver) keep(k Key, h *Header, data []byte) {
+	if len(r.early) == maxEarly {
+		r.early = append(r.early[:0], r.early[1:]...)
+	}
+	r.early = append(r.early, early{k, *h, append([]byte(nil), data...)})
+}
+
+// take takes a part of a transfer in.
+func (r *Receiver) take(now time.Duration, t *Transfer, h *Header, data []byte) Verdict {
+	if h.Total != t.total || uint64(h.First) != t.first || h.Offset < t.first || h.Offset >= t.total {
+		return Malformed
+	}
+	i := int((h.Offset - t.first) / uint64(t.size)) //nolint:gosec // below parts
+	switch {
+	case h.Offset != t.offset(i) || len(data) != t.length(i):
+		return Malformed
+	case i < t.low:
+		return Known
+	case i-t.low >= len(t.flight):
+		return Stray
+	case t.flight[i-t.low].asked == 0:
+		return Known
+	}
+	t.grow(h.Offset + uint64(len(data)))
+	copy(t.body[h.Offset:], data)
+	r.landed(now, t, i)
+	if t.low == t.parts {
+		r.remove(t)
+		return Whole
+	}
+	return Taken
+}
+
+// landed notes that part i has come.
+func (r *Receiver) landed(now time.Duration, t *Transfer, i int) {
+	s := &t.flight[i-t.low]
+	asked := s.asked
+	if s.pulled {
+		t.learn(now - s.when)
+	}
+	cost := Cost(t.length(i))
+	if asked != again {
+		t.out -= cost
+		r.out -= cost
+	}
+	s.asked = 0
+	if t.window < t.slow {
+		t.window += cost
+	} else {
+		t.window += cost * cost / t.window
+	}
+	t.window = min(t.window, max(r.cfg.Window, 2*Cost(t.size)))
+	if i > t.low && asked != again {
+		r.lost(t, asked)
+	}
+	done := 0
+	for done < len(t.flight) && t.flight[done].asked == 0 {
+		done++
+	}
+	t.flight, t.low = t.flight[done:], t.low+done
+	t.tries, t.wait = 0, t.timeout()
+	t.due = now + t.wait
+}
+
+// lost finds the parts that were asked for well before one that has come, and gives
+// them up: ask will ask for them again.
+func (r *Receiver) lost(t *Transfer, came uint64) {
+	for i := range t.flight {
+		s := &t.flight[i]
+		if s.asked == 0 || s.asked == again || s.asked+reorder > came {
+			continue
+		}
+		if s.asked > t.loss {
+			t.loss, t.window = t.asks, max(t.window/2, 2*Cost(t.size))
+			t.slow = t.window
+		}
+		r.giveUp(t, i)
+	}
+}
+
+// again is the number of a part that was asked for, is taken for lost, and is to be
+// asked for again.
+const again = ^uint64(0)
+
+func (r *Receiver) giveUp(t *Transfer, i int) {
+	t.flight[i].asked = again
+	cost := Cost(t.length(t.low + i))
+	t.out -= cost
+	r.out -= cost
+}
+
+// expect notes that the next part is on its way.
+func (r *Receiver) expect(now time.Duration, t *Transfer, pulled bool) {
+	i := t.low + len(t.flight)
+	t.asks++
+	t.flight = append(t.flight, slot{asked: t.asks, when: now, pulled: pulled})
+	cost := Cost(t.length(i))
+	t.out += cost
+	r.out += cost
+}
+
+// ask pulls what is lost, and what comes next once half of the window is free.
+func (r *Receiver) ask(now time.Duration, t *Transfer) {
+	var a []Range
+	most := t.window
+	for i := range t.flight {
+		s := &t.flight[i]
+		if s.asked != again || t.out > 0 && t.out+Cost(t.size) > most || len(a) == MaxRanges {
+			continue
+		}
+		t.asks++
+		*s = slot{asked: t.asks, when: now}
+		n := t.length(t.low + i)
+		t.out, r.out = t.out+Cost(n), r.out+Cost(n)
+		a = join(a, Range{t.offset(t.low + i), uint64(n)})
+	}
+	if t.out <= most/2 && len(a) < MaxRanges {
+		for i := t.low + len(t.flight); i < t.parts; i++ {
+			if n := Cost(t.size); t.out > 0 && (t.out+n > most || r.out+n > r.cfg.Window) {
+				break
+			}
+			r.expect(now, t, true)
+			a = join(a, Range{t.offset(i), uint64(t.length(i))})
+		}
+	}
+	if len(a) > 0 {
+		r.Asks = append(r.Asks, Ask{t, a})
+	}
+}
+
+// join appends a range, to the last one if it goes on there.
+func join(a []Range, b Range) []Range {
+	if n := len(a); n > 0 && a[n-1].Offset+a[n-1].Length == b.Offset {
+		a[n-1].Length += b.Length
+		return a
+	}
+	return append(a, b)
+}
+
+// Tick asks again for what has not come in time, and returns the transfers whose
+// senders are silent, which have ended.
+func (r *Receiver) Tick(now time.Duration) (silent []*Transfer) {
+	for n := len(r.order) - 1; n >= 0; n-- {
+		t := r.order[n]
+		if t.due > now {
+			continue
+		}
+		if t.tries++; t.tries > MaxTries {
+			r.End(t)
+			silent = append(silent, t)
+			continue
+		}
+		for i := range t.flight {
+			if a := t.flight[i].asked; a != 0 && a != again {
+				r.giveUp(t, i)
+			}
+		}
+		t.window = max(t.window/2, 2*Cost(t.size))
+		t.slow, t.loss = t.window, t.asks
+		t.wait = min(2*t.wait, MostWait)
+		t.due = now + t.wait
+		r.ask(now, t)
+	}
+	return silent
+}
+
+// Due is when Tick has something to do; false means not before a Begin.
+func (r *Receiver) Due() (at time.Duration, ok bool) {
+	for _, t := range r.order {
+		if !ok || t.due < at {
+			at, ok = t.due, true
+		}
+	}
+	return at, ok
+}
+
+// Body is the message's payload, once it is whole.
+func (t *Transfer) Body() []byte { return t.body[:t.total] }
+
+// Size is the message's length in bytes.
+func (t *Transfer) Size() uint64 { return t.total }
+
+// Header is that of a pull, or of the news that the message is whole.
+func (t *Transfer) Header(k Kind) Header {
+	return Header{
+		Kind: k, Answer: t.Answer, Call: t.Call, CallerIncarnation: t.Caller, CalleeIncarnation: t.Callee,
+		Total: t.total, Size: uint32(t.size), First: uint32(t.first), //nolint:gosec // of a datagram
+	}
+}
+
+// offset is where part i begins.
+func (t *Transfer) offset(i int) uint64 { return t.first + uint64(i)*uint64(t.size) }
+
+// length is how many bytes part i has; 0 if there is none.
+func (t *Transfer) length(i int) int {
+	if at := t.offset(i); i >= 0 && at < t.total {
+		return int(min(uint64(t.size), t.total-at))
+	}
+	return 0
+}
+
+// grow makes room for the message's first n bytes.
+func (t *Transfer) grow(n uint64) {
+	if uint64(len(t.body)) >= n {
+		return
+	}
+	body := make([]byte, min(t.total, max(n, 4*uint64(len(t.body)))))
+	copy(body, t.body)
+	t.body = body
+}
+
+// learn takes a round trip into account (RFC 6298).
+func (t *Transfer) learn(d time.Duration) {
+	if t.rtt == 0 {
+		t.rtt, t.dev = d, d/2
+		return
+	}
+	t.dev += ((t.rtt - d).Abs() - t.dev) / 4
+	t.rtt += (d - t.rtt) / 8
+}
+
+// timeout is how long to wait for the next part.
+func (t *Transfer) timeout() time.Duration {
+	if t.rtt == 0 {
+		return FirstWait
+	}
+	return min(max(t.rtt+4*t.dev, LeastWait), MostWait)
+}

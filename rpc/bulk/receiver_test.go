@@ -1,0 +1,348 @@
+package bulk
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// event is a datagram on its way in the simulation.
+type event struct {
+	at   time.Duration
+	pull bool
+	b    []byte
+}
+
+// network carries one transfer between a sender, which obeys pulls, and a Receiver.
+type network struct {
+	t       *testing.T
+	random  *rand.Rand
+	loss    float64
+	now     time.Duration
+	events  []event
+	r       *Receiver
+	key     Key
+	message []byte
+	first   int
+	sent    int // parts
+}
+
+func (n *network) carry(pull bool, b []byte) {
+	if n.random.Float64() < n.loss {
+		return
+	}
+	for range 1 + map[bool]int{true: 1}[n.random.Float64() < n.loss] {
+		at := n.now + 10*time.Microsecond
+		if n.loss > 0 {
+			at += time.Duration(n.random.IntN(20)) * time.Microsecond
+		}
+		if n.random.Float64() < n.loss {
+			at += time.Duration(n.random.IntN(50)) * time.Millisecond
+		}
+		n.events = append(n.events, event{at, pull, b})
+	}
+}
+
+func (n *network) parts(ranges []Range, size int) {
+	for _, r := range Cut(nil, ranges, size, size) {
+		h := Header{
+			Kind: Part, Call: n.key.Call, Answer: n.key.Answer, Total: uint64(len(n.message)), First: uint32(n.first),
+			Offset: r.Offset, Size: uint32(r.Length),
+		}
+		n.sent++
+		n.carry(false, append(h.Append(nil), n.message[r.Offset:r.Offset+r.Length]...))
+	}
+}
+
+// run lets the transfer go on until nothing happens any more, and returns the message.
+func (n *network) run(size int) (whole []byte) {
+	for {
+		for _, a := range n.r.Asks {
+			h := a.Header(Pull)
+			n.carry(true, h.Append(nil, a.Ranges...))
+		}
+		n.r.Asks = nil
+		n.check()
+		due, open := n.r.Due()
+		if len(n.events) == 0 && !open {
+			return whole
+		}
+		next := slices.MinFunc(append(n.events, event{at: 1 << 60}), func(a, b event) int { return int(a.at - b.at) })
+		if open && due < next.at {
+			n.now = max(n.now, due)
+			if silent := n.r.Tick(n.now); len(silent) > 0 {
+				n.t.Fatalf("given up at %v", n.now)
+			}
+			continue
+		}
+		i := slices.IndexFunc(n.events, func(e event) bool { return e.at == next.at })
+		n.now = next.at
+		e := n.events[i]
+		n.events = slices.Delete(n.events, i, i+1)
+		h, ranges, data, err := Parse(e.b)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		if e.pull {
+			n.parts(ranges, int(h.Size))
+			continue
+		}
+		if x, v := n.r.Receive(n.now, n.key, &h, data); v == Whole {
+			whole = x.Body()
+		} else if v == Malformed {
+			n.t.Fatalf("part at %d is %d", h.Offset, v)
+		}
+	}
+}
+
+// check holds what the Receiver keeps against what it should.
+func (n *network) check() {
+	out := 0
+	for _, x := range n.r.order {
+		sum := 0
+		for i, s := range x.flight {
+			if s.asked != 0 && s.asked != again {
+				sum += Cost(x.length(x.low + i))
+			}
+		}
+		if out += sum; sum != x.out || len(x.flight) > 0 && x.flight[0].asked == 0 {
+			n.t.Fatalf("%d bytes on their way, counted %d; the first of %d parts has come", sum, x.out, len(x.flight))
+		}
+		if most := max(n.r.cfg.Window, 2*Push, 2*Cost(x.size)); x.out > most {
+			n.t.Fatalf("%d bytes on their way, at most %d should be", x.out, most)
+		}
+	}
+	if out != n.r.out {
+		n.t.Fatalf("%d bytes on their way, counted %d", out, n.r.out)
+	}
+}
+
+// TestTransfer moves messages of many sizes over networks that lose, double, reorder
+// and delay packets. Every message comes whole, and a good network carries no part
+// twice.
+func TestTransfer(t *testing.T) {
+	for _, size := range []int{1176, 8896, 65431} {
+		for _, loss := range []float64{0, 0.01, 0.2} {
+			for _, total := range []int{1, 2, size, size + 1, 3 * size, 256 << 10, 2<<20 + 17, 20 << 20} {
+				if total == 20<<20 && (loss > 0.1 || size < 60000) {
+					continue
+				}
+				t.Run(fmt.Sprintf("size=%d/loss=%g/total=%d", size, loss, total), func(t *testing.T) {
+					random := rand.New(rand.NewPCG(uint64(size), uint64(total)))
+					message := make([]byte, 10+total)
+					for i := range message {
+						message[i] = byte(random.Uint32())
+					}
+					n := &network{
+						t: t, random: random, loss: loss, message: message, first: 10,
+						r:   NewReceiver(Config{Window: 2 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 1 << 30}),
+						key: Key{Peer: rackaddr.Node(1), Call: packet.SessionID(1, 2)},
+					}
+					_, v := n.r.Begin(0, n.key, uint64(len(message)), message[:10], size, true)
+					if v != Taken {
+						t.Fatal(v)
+					}
+					n.parts([]Range{Pushed(uint64(len(message)), 10, size)}, size)
+					if got := n.run(size); !bytes.Equal(got, message) {
+						t.Fatalf("%d bytes came as %d others", len(message), len(got))
+					}
+					if want := (total + size - 1) / size; loss == 0 && n.sent != want {
+						t.Errorf("%d parts were sent, there are %d", n.sent, want)
+					}
+					n.r.Release(n.key.Peer, uint64(len(message)))
+					if n.r.claimed != 0 || len(n.r.claims) != 0 || n.r.out != 0 {
+						t.Errorf("%d bytes are still counted", n.r.claimed)
+					}
+				})
+			}
+		}
+	}
+}
+
+// begun is a Receiver with one transfer of 1000 bytes, 100 in the first packet, in
+// parts of 100.
+func begun(t testing.TB) (*Receiver, Key, *Transfer) {
+	t.Helper()
+	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 5000})
+	k := Key{Peer: rackaddr.Node(1), Call: packet.SessionID(1, 2)}
+	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, true)
+	if v != Taken {
+		t.Fatal(v)
+	}
+	return r, k, x
+}
+
+// TestBadParts: parts that contradict the first packet, come twice or were not asked
+// for change nothing.
+func TestBadParts(t *testing.T) {
+	r, k, x := begun(t)
+	good := Header{Kind: Part, Call: k.Call, Total: 1000, First: 100, Offset: 200, Size: 100}
+	for name, c := range map[string]struct {
+		change func(*Header) int
+		want   Verdict
+	}{
+		"another total":     {func(h *Header) int { h.Total++; return 100 }, Malformed},
+		"another beginning": {func(h *Header) int { h.First = 0; return 100 }, Malformed},
+		"between two parts": {func(h *Header) int { h.Offset++; return 100 }, Malformed},
+		"before the first":  {func(h *Header) int { h.Offset = 0; return 100 }, Malformed},
+		"behind the last":   {func(h *Header) int { h.Offset = 1000; return 100 }, Malformed},
+		"too short":         {func(*Header) int { return 99 }, Malformed},
+		"good":              {func(*Header) int { return 100 }, Taken},
+	} {
+		h := good
+		n := c.change(&h)
+		if _, got := r.Receive(0, k, &h, make([]byte, n)); got != c.want {
+			t.Errorf("%s: verdict %d", name, got)
+		}
+	}
+	if _, got := r.Receive(0, k, &good, make([]byte, 100)); got != Known {
+		t.Errorf("again: verdict %d", got)
+	}
+	other := k
+	other.Peer = rackaddr.Node(2)
+	if _, got := r.Receive(0, other, &good, make([]byte, 100)); got != Stray {
+		t.Errorf("of another node: verdict %d", got)
+	}
+	if x.low != 0 || len(x.flight) != 9 {
+		t.Errorf("part %d is missing, %d are expected", x.low, len(x.flight))
+	}
+}
+
+// TestMemory: what senders announce is bounded, for each and for all, until it is
+// released.
+func TestMemory(t *testing.T) {
+	r, k, x := begun(t)
+	begin := func(peer netip.Addr, seq, total uint64) Verdict {
+		_, v := r.Begin(0, Key{Peer: peer, Call: packet.SessionID(1, seq)}, total, make([]byte, 100), 100, true)
+		return v
+	}
+	other, third := rackaddr.Node(2), rackaddr.Node(3)
+	for i, c := range []struct {
+		peer netip.Addr
+		seq  uint64
+		n    uint64
+		want Verdict
+	}{
+		{k.Peer, 2, 1000, Known}, {k.Peer, 3, 2001, TooLong}, {k.Peer, 3, 100, Malformed}, {k.Peer, 3, 2000, Taken},
+		{k.Peer, 4, 101, NoRoom}, {other, 4, 2000, Taken}, {third, 4, 101, NoRoom},
+	} {
+		if got := begin(c.peer, c.seq, c.n); got != c.want {
+			t.Errorf("step %d: verdict %d, want %d", i, got, c.want)
+		}
+	}
+	r.End(x)
+	r.End(x)
+	if got := begin(third, 4, 1000); got != Taken {
+		t.Errorf("after the end of another: verdict %d", got)
+	}
+}
+
+// TestEarly: parts that come before their first packet are kept, a few of them.
+func TestEarly(t *testing.T) {
+	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 5000})
+	k := Key{Peer: rackaddr.Node(1), Call: packet.SessionID(1, 2)}
+	for seq := range uint64(3) {
+		other := k
+		other.Call = packet.SessionID(1, seq)
+		for i := range 9 {
+			h := Header{Kind: Part, Call: other.Call, Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
+			if _, v := r.Receive(0, other, &h, bytes.Repeat([]byte{byte(i)}, 100)); v != Stray {
+				t.Fatal(v)
+			}
+		}
+	}
+	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, true)
+	if v != Whole || x.Body()[999] != 8 || len(r.early) != maxEarly-9 {
+		t.Errorf("verdict %d, %d parts are kept", v, len(r.early))
+	}
+}
+
+// TestNotPushed: what was not pushed is asked for at once.
+func TestNotPushed(t *testing.T) {
+	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 5000})
+	r.Begin(0, Key{Peer: rackaddr.Node(1)}, 1000, make([]byte, 100), 100, false)
+	if len(r.Asks) != 1 || len(r.Asks[0].Ranges) != 1 || r.Asks[0].Ranges[0] != (Range{100, 900}) {
+		t.Errorf("asked for %v", r.Asks)
+	}
+}
+
+// TestSilence: a sender that sends nothing is asked MaxTries times, ever more
+// rarely, and then given up.
+func TestSilence(t *testing.T) {
+	r, _, x := begun(t)
+	now, asked := time.Duration(0), 0
+	for {
+		due, open := r.Due()
+		if !open {
+			t.Fatal("nothing is due")
+		}
+		now = due
+		silent := r.Tick(now)
+		asked += len(r.Asks)
+		r.Asks = nil
+		if len(silent) > 0 {
+			if silent[0] != x || asked != MaxTries || now < 5*time.Second || now > 20*time.Second {
+				t.Errorf("given up after %v, asked %d times", now, asked)
+			}
+			break
+		}
+	}
+	if r.Open() != 0 || r.claimed != 0 || r.out != 0 {
+		t.Errorf("%d transfers, %d bytes are left", r.Open(), r.claimed)
+	}
+}
+
+// TestLoss: a hole is asked for as soon as three later parts have come, once.
+func TestLoss(t *testing.T) {
+	r, k, _ := begun(t)
+	for i, want := range []int{0, 0, 0, 1, 0, 0} {
+		h := Header{Kind: Part, Call: k.Call, Total: 1000, First: 100, Offset: uint64(200 + 100*i), Size: 100}
+		r.Receive(time.Millisecond, k, &h, make([]byte, 100))
+		if i == 2 {
+			want = 1 // parts 1, 2 and 3 have come
+		} else if i == 3 {
+			want = 0
+		}
+		if len(r.Asks) != want {
+			t.Errorf("after part %d: %d pulls", i+1, len(r.Asks))
+		}
+		if want == 1 && (len(r.Asks[0].Ranges) != 1 || r.Asks[0].Ranges[0] != Range{100, 100}) {
+			t.Errorf("asked for %v", r.Asks[0].Ranges)
+		}
+		r.Asks = nil
+	}
+}
+
+// FuzzReceiver feeds a transfer with any packets.
+func FuzzReceiver(f *testing.F) {
+	var all []byte
+	for i := range 9 {
+		h := Header{Kind: Part, Call: packet.SessionID(1, 2), Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
+		all = append(all, append(h.Append(nil), make([]byte, 100)...)...)
+	}
+	f.Add(all)
+	f.Add(all[:400])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, k, _ := begun(t)
+		now := time.Duration(0)
+		for len(b) > 0 {
+			n := min(len(b), HeaderSize+100)
+			now += time.Millisecond
+			if h, _, data, err := Parse(b[:n]); err == nil && h.Kind == Part {
+				if x, v := r.Receive(now, k, &h, data); v == Whole && len(x.Body()) != 1000 {
+					t.Fatalf("%d bytes are whole", len(x.Body()))
+				}
+			}
+			r.Tick(now)
+			(&network{t: t, r: r}).check()
+			r.Asks, b = nil, b[n:]
+		}
+	})
+}

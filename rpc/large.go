@@ -1,0 +1,370 @@
+package rpc
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// large moves what exceeds a packet of calls with policy none and of their answers
+// (package bulk). The first packet of such a message goes the way of every call; its
+// parts go from node to node, to a port of their own:
+//
+//	caller: pending.payload ──parts──▶ callee: transfer ──whole──▶ accept, run
+//	callee: Entry's payload ──parts──▶ caller: transfer ──whole──▶ deliver
+//
+// Messages that the Gatekeeper logs go through the log instead; see fetchPayload.
+type large struct {
+	conn netio.Conn // [node]:45103; only received from
+	size int        // bytes of a part that fit a datagram
+	most uint64     // bytes of a message
+
+	mu sync.Mutex // never held while another of the node's is taken
+	in *bulk.Receiver
+
+	homes sync.Map // of *homes, by service hash
+}
+
+// homes are the nodes that have answered a service's large calls, the low halves of
+// their addresses: by the byte of the call id that the switch routes by, and the only
+// one so far (0 if there are several).
+type homes struct {
+	mu   sync.Mutex
+	at   [256]uint64
+	only uint64
+	any  bool
+}
+
+// defaultWindow is how many bytes are on their way to a node at most, where its
+// socket does not tell how large its buffer is.
+const defaultWindow = 1 << 20
+
+// senders is how many senders of the largest messages a node has room for.
+const senders = 4
+
+// partBatch is how many parts are handed to the network at a time.
+const partBatch = 16
+
+// openLarge opens the node's endpoint for parts.
+func (n *Node) openLarge(most uint64) error {
+	l := &n.large
+	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortBulk))
+	if err != nil {
+		return err
+	}
+	window := defaultWindow
+	if b, ok := conn.(netio.Buffered); ok {
+		window = b.ReceiveBuffer() / 2
+	}
+	l.conn, l.size, l.most = conn, n.budget-bulk.HeaderSize, most
+	l.in = bulk.NewReceiver(bulk.Config{Window: window, Message: most, PerPeer: most, Total: senders * most})
+	return nil
+}
+
+// readLarge takes parts and pulls off the endpoint until it is closed.
+func (n *Node) readLarge(r *reader) {
+	defer n.readers.Done()
+	for {
+		count, err := r.next()
+		if err != nil {
+			r.free()
+			n.readFailed(err)
+			return
+		}
+		for i := range count {
+			n.receiveBulk(&r.messages[i])
+		}
+	}
+}
+
+// receiveBulk takes one datagram.
+func (n *Node) receiveBulk(m *netio.Message) {
+	h, ranges, data, err := bulk.Parse(m.Buf)
+	if err != nil {
+		n.stats.malformed.Add(1)
+		return
+	}
+	key := bulk.Key{Peer: m.Remote.Addr(), Call: h.Call, Answer: h.Answer}
+	switch h.Kind {
+	case bulk.Part:
+		n.receivePart(key, &h, data)
+	case bulk.Pull:
+		n.servePull(key, &h, ranges)
+	case bulk.Done:
+		n.in.settle(key.Peer, h.Call)
+	case bulk.Gone:
+		n.endLarge(key, "its sender does not have it any more")
+	}
+}
+
+// receivePart takes a part, and what it completes.
+func (n *Node) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
+	l := &n.large
+	l.mu.Lock()
+	t, v := l.in.Receive(n.now(), key, h, data)
+	asks := l.asks()
+	l.mu.Unlock()
+	n.ask(asks)
+	switch v {
+	case bulk.Whole:
+		n.whole(t)
+	case bulk.Malformed:
+		n.stats.malformed.Add(1)
+	case bulk.Known:
+		n.stats.duplicates.Add(1)
+	}
+}
+
+// asks takes the pulls that are to be sent. The caller holds the lock.
+func (l *large) asks() []bulk.Ask {
+	asks := l.in.Asks
+	l.in.Asks = nil
+	return asks
+}
+
+// ask sends pulls, and sees to it that they are repeated.
+func (n *Node) ask(asks []bulk.Ask) {
+	for _, a := range asks {
+		h := a.Header(bulk.Pull)
+		n.sendBulk(a.Peer, &h, a.Ranges)
+		if a.Answer {
+			n.postpone(a.Call) // the answer is on its way
+		}
+	}
+	if len(asks) > 0 {
+		n.wakeAt(n.now() + bulk.LeastWait)
+	}
+}
+
+func (n *Node) sendBulk(to netip.Addr, h *bulk.Header, ranges []bulk.Range) {
+	m := netio.Message{Buf: h.Append(nil, ranges...), Remote: netip.AddrPortFrom(to, rackaddr.PortBulk)}
+	_, _ = n.conn.WriteBatch([]netio.Message{m}) // a failure is a loss
+}
+
+// beginLarge takes the first packet of a large message; tag is what it belongs to.
+func (n *Node) beginLarge(from netip.Addr, m *packet.Message, answer bool, packetSize int, tag any) (*bulk.Transfer, bulk.Verdict) {
+	total, pushed, first, err := m.Opening()
+	if err != nil {
+		return nil, bulk.Malformed
+	}
+	l := &n.large
+	size := min(n.budget, packetSize) - bulk.HeaderSize
+	l.mu.Lock()
+	key := bulk.Key{Peer: from, Call: m.Call, Answer: answer}
+	t, v := l.in.Begin(n.now(), key, total, first, size, pushed == serviceHash(n.self.Address))
+	if t != nil {
+		t.Tag, t.Caller, t.Callee = tag, m.CallerIncarnation, m.CalleeIncarnation
+		if !answer {
+			t.Callee = n.self.Incarnation
+		}
+	}
+	asks := l.asks()
+	l.mu.Unlock()
+	n.ask(asks)
+	if v == bulk.Taken {
+		n.wakeAt(n.now() + bulk.FirstWait)
+	}
+	return t, v
+}
+
+// endLarge gives a transfer up. What it was part of begins anew when its first packet
+// is sent again.
+func (n *Node) endLarge(key bulk.Key, why string) {
+	l := &n.large
+	l.mu.Lock()
+	t := l.in.Find(key)
+	if t != nil {
+		l.in.End(t)
+	}
+	l.mu.Unlock()
+	if t != nil {
+		n.gaveUp(t, why)
+	}
+}
+
+// cancel ends a transfer, if there is one, of a call that nobody waits for.
+func (l *large) cancel(key bulk.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.in.Find(key); t != nil {
+		l.in.End(t)
+	}
+}
+
+// gaveUp forgets the call that a transfer was of.
+func (n *Node) gaveUp(t *bulk.Transfer, why string) {
+	n.stats.full.Add(1)
+	n.log.Debug("rpc: a large message has not come whole", "node", n.self.Name, "call", t.Call.String(), "bytes", t.Size(), "why", why)
+	if e, ok := t.Tag.(*execution); ok {
+		e.export.drop(e)
+	}
+}
+
+// releaseLarge gives back what a message counts for.
+func (n *Node) releaseLarge(peer netip.Addr, size uint64) {
+	if size == 0 {
+		return
+	}
+	n.large.mu.Lock()
+	defer n.large.mu.Unlock()
+	n.large.in.Release(peer, size)
+}
+
+// whole goes on with a message that has come whole.
+func (n *Node) whole(t *bulk.Transfer) {
+	switch tag := t.Tag.(type) {
+	case *execution:
+		if run := tag.export.wholeCall(tag, t); run != nil {
+			go run.export.pool.work(run)
+		}
+	case *answerTo:
+		h := t.Header(bulk.Done)
+		n.sendBulk(t.Peer, &h, nil)
+		n.releaseLarge(t.Peer, t.Size())
+		m := tag.first
+		m.Flags &^= packet.FlagMore
+		m.Payload = t.Body()
+		if n.completeWith(nil, m, tag.from) {
+			n.interrupt() // whoever waits may be reading
+		}
+	}
+}
+
+// answerTo is a large answer's first packet.
+type answerTo struct {
+	first packet.Message
+	from  netip.Addr
+}
+
+// tickLarge asks again for what has not come, and returns when it has to be called next.
+func (n *Node) tickLarge(now time.Duration) (next time.Duration, ok bool) {
+	l := &n.large
+	l.mu.Lock()
+	silent := l.in.Tick(now)
+	asks := l.asks()
+	next, ok = l.in.Due()
+	l.mu.Unlock()
+	for _, t := range silent {
+		n.gaveUp(t, "its sender is silent")
+	}
+	for _, a := range asks {
+		n.stats.resent.Add(uint64(len(a.Ranges)))
+	}
+	n.ask(asks)
+	return next, ok
+}
+
+// servePull sends the parts that a receiver has asked for.
+func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
+	var payload []byte
+	if h.Answer {
+		if h.CalleeIncarnation == n.self.Incarnation {
+			payload = n.in.payload(key.Peer, h.Call)
+		}
+	} else if h.CallerIncarnation == n.self.Incarnation {
+		payload = n.out.payload(h.Call, n.now())
+	}
+	if uint64(len(payload)) != h.Total {
+		gone := *h
+		gone.Kind, gone.Size = bulk.Gone, 0
+		n.sendBulk(key.Peer, &gone, nil)
+		return
+	}
+	n.sendParts(nil, key.Peer, *h, payload, bulk.Cut(nil, ranges, int(h.Size), n.large.size))
+}
+
+// sendParts sends what is in out, and behind it parts of a payload, which must not
+// change any more.
+func (n *Node) sendParts(out []netio.Message, to netip.Addr, h bulk.Header, payload []byte, cuts []bulk.Range) {
+	remote := netip.AddrPortFrom(to, rackaddr.PortBulk)
+	h.Kind = bulk.Part
+	for _, c := range cuts {
+		h.Offset, h.Size = c.Offset, uint32(c.Length) //nolint:gosec // of a datagram
+		m := netio.Message{Buf: h.Append(make([]byte, 0, bulk.HeaderSize)), Remote: remote}
+		m.More[0] = payload[c.Offset : c.Offset+c.Length]
+		if out = append(out, m); len(out) == partBatch {
+			_, _ = n.conn.WriteBatch(out) // a failure is a loss: it is asked for again
+			out = out[:0]
+		}
+	}
+	n.stats.parts.Add(uint64(len(cuts)))
+	if len(out) > 0 {
+		_, _ = n.conn.WriteBatch(out)
+	}
+}
+
+// sendLarge sends a large message's first packet and, if it is known where they go,
+// the first parts behind it.
+func (n *Node) sendLarge(first netio.Message, payload []byte, answer bool, pushed uint64) error {
+	if pushed == 0 {
+		_, err := n.conn.WriteBatch([]netio.Message{first})
+		return err
+	}
+	m, err := packet.Parse(first.Buf)
+	if err != nil {
+		return err
+	}
+	_, _, begin, err := m.Opening()
+	if err != nil {
+		return err
+	}
+	h := bulk.Header{
+		Answer: answer, Call: m.Call, CallerIncarnation: m.CallerIncarnation, CalleeIncarnation: m.CalleeIncarnation,
+		Total: uint64(len(payload)), First: uint32(len(begin)), //nolint:gosec // of a datagram
+	}
+	cuts := bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size)}, n.large.size, n.large.size)
+	n.sendParts([]netio.Message{first}, nodeAt(pushed), h, payload, cuts)
+	return nil
+}
+
+// nodeAt is the address of a node whose low half is known.
+func nodeAt(low uint64) netip.Addr {
+	a := rackaddr.NodePrefix.Addr().As16()
+	binary.BigEndian.PutUint64(a[8:], low)
+	return netip.AddrFrom16(a)
+}
+
+// homeOf is where a call to a service is likely to go, 0 if that is not known.
+func (l *large) homeOf(service uint64, id packet.ID) uint64 {
+	v, ok := l.homes.Load(service)
+	if !ok {
+		return 0
+	}
+	h := v.(*homes)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at := h.at[id[15]]; at != 0 {
+		return at
+	}
+	return h.only
+}
+
+// isHome learns where a call to a service went.
+func (l *large) isHome(service uint64, id packet.ID, node netip.Addr) {
+	if !rackaddr.NodePrefix.Contains(node) {
+		return
+	}
+	v, _ := l.homes.LoadOrStore(service, new(homes))
+	h, at := v.(*homes), serviceHash(node)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at[id[15]] = at
+	switch {
+	case !h.any:
+		h.only, h.any = at, true
+	case h.only != at:
+		h.only = 0
+	}
+}
+
+// tooLong is why a message is refused.
+func (l *large) tooLong(what string, size uint64) string {
+	return fmt.Sprintf("%s of %d bytes, at most %d are taken: pass it by reference, or raise rpc.WithMaxMessage", what, size, l.most)
+}
