@@ -17,6 +17,7 @@ import (
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 )
@@ -28,8 +29,14 @@ func newSwitchCmd() *cobra.Command {
 		Short: "Run the software switch: any v1model program that p4c compiles, behind P4Runtime",
 		Long: `Run a software switch on Linux interfaces. It takes the program from a P4Runtime
 controller, or from the command line: the JSON that p4c (p4c-bm2-ss) writes,
-with its P4Info. Flags are those of bmv2's simple_switch_grpc where they mean
-the same, and target options may follow "--" as there.
+with its P4Info. Without P4Info it forwards by the entries that it declares, until
+a controller brings the program again with its P4Info.
+
+Flags are those of bmv2's simple_switch_grpc where they mean the same, and target
+options may follow "--" as there. Under the name simple_switch_grpc (a symbolic
+link) this command is the switch alone, so scripts made for bmv2 run unchanged.
+These flags of bmv2's are taken and ignored, and the log says why:
+` + ignoredNames() + `.
 
 Attaching interfaces needs root, or CAP_NET_RAW.`,
 		Example: `  # Two interfaces; a controller will bring the program.
@@ -60,13 +67,13 @@ Attaching interfaces needs root, or CAP_NET_RAW.`,
 				}
 				args = append(args[:dash:dash], cmd.Flags().Args()...)
 			}
-			if len(args) > 1 {
-				return fmt.Errorf("one program at most, not %s", strings.Join(args, " and "))
+			if o.versions(cmd.Println) {
+				return nil
 			}
-			if len(args) == 1 {
-				o.program = args[0]
+			if err := o.arguments(args); err != nil {
+				return err
 			}
-			return o.run(cmd.Context())
+			return o.run(cmd.Context(), cmd.Flags())
 		},
 	}
 	o.register(cmd.Flags())
@@ -74,13 +81,14 @@ Attaching interfaces needs root, or CAP_NET_RAW.`,
 }
 
 // run runs the switch until ctx ends.
-func (o *switchOptions) run(ctx context.Context) (err error) {
+func (o *switchOptions) run(ctx context.Context, flags *pflag.FlagSet) (err error) {
 	collectRarely()
 	log, closeLog, err := o.logger()
 	if err != nil {
 		return err
 	}
 	defer closeLog()
+	warnIgnored(flags, log)
 	cfg, err := o.config(log)
 	if err != nil {
 		return err
@@ -174,16 +182,16 @@ func (o *switchOptions) load() (*p4v1.ForwardingPipelineConfig, error) {
 		return nil, errors.New("--p4info needs a program: name p4c's JSON file as well")
 	case o.noP4:
 		return nil, errors.New("--no-p4 starts without a program: leave it out, or the program")
-	case o.p4info == "":
-		return nil, fmt.Errorf("program %s needs its P4Info: add --p4info FILE, which p4c-bm2-ss --p4runtime-files writes", o.program)
 	}
 	program, err := os.ReadFile(o.program)
 	if err != nil {
 		return nil, err
 	}
-	info, err := readP4Info(o.p4info)
-	if err != nil {
-		return nil, err
+	info := &configv1.P4Info{} // nothing for a controller to write
+	if o.p4info != "" {
+		if info, err = readP4Info(o.p4info); err != nil {
+			return nil, err
+		}
 	}
 	return &p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: program}, nil
 }

@@ -36,12 +36,13 @@ type switchOptions struct {
 	ssl, clientAuth      bool
 	cacert, cert, keyPEM string
 
-	logLevel, logFile string
+	logLevel, logFile    string
+	version, jsonVersion bool
 }
 
 func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.VarP(&o.interfaces, "interface", "i", "attach interface NAME as port PORT (repeatable)")
-	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device id; 0 is reserved by P4Runtime")
+	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device id")
 	f.Uint16Var(&o.cpuPort, "cpu-port", 0, "port for PacketIn and PacketOut, 1 to 510; without it there are none")
 	f.StringVar(&o.p4info, "p4info", "", "P4Info of the program on the command line (text; binary if named .bin or .pb)")
 	f.BoolVar(&o.noP4, "no-p4", false, "start without a program (the default if none is named)")
@@ -65,6 +66,7 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.StringVarP(&o.logLevel, "log-level", "L", "info", "trace (every packet: tables, entries, actions; by the Go executor), debug, info, warn, error or off")
 	f.StringVar(&o.logFile, "log-file", "", "log to `FILE` instead of standard error")
 	f.Bool("log-console", false, "log to standard error (the default)")
+	o.registerBMv2(f)
 }
 
 var loaders = map[string]softswitch.Loader{
@@ -109,9 +111,6 @@ func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 		if err := softswitch.Discard(o.keep); err != nil {
 			return cfg, err
 		}
-	}
-	if o.deviceID == 0 {
-		return cfg, errors.New("--device-id 0 is reserved by P4Runtime: choose another")
 	}
 	if o.pcap != "" {
 		if st, err := os.Stat(o.pcap); err != nil || !st.IsDir() {

@@ -92,6 +92,53 @@ func TestSwitch_ServesAProgramFromTheCommandLine(t *testing.T) {
 	}
 }
 
+// A command line for bmv2's simple_switch_grpc, like that of the P4 tutorial's
+// Mininet class with every flag added, runs unchanged: without P4Info, device 0,
+// the directory of --pcap behind a space. What has no meaning here is named.
+func TestSwitch_BMv2CommandLine(t *testing.T) {
+	json, _ := program(t)
+	dir := t.TempDir()
+	logFile, socket := filepath.Join(dir, "log"), filepath.Join(dir, "s")
+	args := []string{
+		"--pcap", dir, "--nanolog", "ipc:///tmp/bm-0-log.ipc", "--device-id", "0", json, "--debugger", "--log-console",
+		"--thrift-port", "9090", "--log-file", logFile, "--log-flush", "-L", "warn", "--log-file-max-size", "1000", "--log-file-max-files", "3",
+		"--notifications-addr", "ipc:///tmp/n", "--packet-in", "ipc:///tmp/p", "--debugger-addr", "ipc:///tmp/d", "--use-files", "0",
+		"--restore-state", "state", "--dump-packet-data", "64", "--max-port-count", "16",
+		"--", "--grpc-server-addr", "unix:" + socket, "--cpu-port", "255", "--drop-port", "500", "--disable-swap", "--enable-swap",
+		"--dp-grpc-server-addr", "0.0.0.0:50052", "--priority-queues", "8", "--max-mc-groups", "10", "--max-l1-entries", "10", "--max-l2-entries", "10",
+	}
+	if got := calledAs("/usr/bin/simple_switch_grpc", args); got[0] != "switch" || len(got) != len(args)+1 {
+		t.Errorf("called as bmv2, the command line is %v", got)
+	}
+	if got := calledAs("bifrost", args); len(got) != len(args) {
+		t.Errorf("called as itself, it is %v", got)
+	}
+	runSwitch(t, args...)
+	log, err := os.ReadFile(logFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range append(ignoredFlags, ignored{name: "drop-port"}) {
+		if want := "flag ignored\" flag=--" + i.name + " because="; !strings.Contains(string(log), want) {
+			t.Errorf("the log does not say %s:\n%s", want, log)
+		}
+	}
+}
+
+// bmv2's two flags that print a version.
+func TestSwitch_Versions(t *testing.T) {
+	for flag, want := range map[string]string{"--version": versionString(), "-v": versionString(), "--json-version": "2.23"} {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs([]string{"switch", flag})
+		if err := root.Execute(); err != nil || strings.TrimSpace(out.String()) != want {
+			t.Errorf("%s prints %q, %v", flag, out.String(), err)
+		}
+	}
+}
+
 // Stream writes are there unless they are switched off.
 func TestSwitch_StreamWrites(t *testing.T) {
 	for _, want := range []bool{true, false} {
@@ -158,12 +205,12 @@ func TestSwitch_Mistakes(t *testing.T) {
 		"port too large":          {[]string{"-i", "511@veth0"}, "0 to 510"},
 		"port twice":              {[]string{"-i", "1@a", "-i", "1@b"}, "given twice"},
 		"no such interface":       {[]string{"-i", "1@no-such-thing"}, "ip link"},
-		"device 0":                {[]string{"--device-id", "0"}, "choose another"},
 		"CPU port too large":      {[]string{"--cpu-port", "511"}, "below the drop port"},
 		"metrics address":         {[]string{"--metrics-addr", "nonsense"}, "--metrics-addr"},
 		"address in use":          {[]string{"--grpc-server-addr", taken.Addr().String()}, "choose another --grpc-server-addr"},
 		"no address":              {[]string{"--grpc-server-addr", "nonsense"}, "HOST:PORT"},
-		"program without P4Info":  {[]string{json}, "--p4info"},
+		"keep's name":             {[]string{"--keep", "a/b"}, "letters"},
+		"discard without keep":    {[]string{"--discard"}, "--keep NAME"},
 		"P4Info without program":  {[]string{"--p4info", info}, "JSON"},
 		"program and no-p4":       {[]string{"--no-p4", "--p4info", info, json}, "--no-p4"},
 		"two programs":            {[]string{json, json}, "one program"},

@@ -32,7 +32,7 @@ type LoadFunc func(info *p4info.Info, deviceConfig []byte, sink datapath.Sink) (
 
 // Config is what a Server needs.
 type Config struct {
-	// DeviceID is the device's id, at least 1 (0 is reserved by P4Runtime).
+	// DeviceID is the device's id. P4Runtime reserves 0; bmv2's users have it.
 	DeviceID uint64
 	// Load builds a Datapath; required.
 	Load LoadFunc
@@ -71,9 +71,6 @@ type Server struct {
 
 // New makes a server; Serve makes it answer.
 func New(cfg Config) (*Server, error) {
-	if cfg.DeviceID == 0 {
-		return nil, errors.New("p4rt: device id 0 is reserved by P4Runtime; choose another")
-	}
 	if cfg.Load == nil {
 		return nil, errors.New("p4rt: Config.Load is required")
 	}

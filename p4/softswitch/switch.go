@@ -24,7 +24,7 @@ const DropPort datapath.Port = 511
 
 // Config is what a Switch needs.
 type Config struct {
-	// DeviceID is the P4Runtime device id, at least 1.
+	// DeviceID is the P4Runtime device id.
 	DeviceID uint64
 	// CPUPort is the port whose frames go to the controller as PacketIns; 0
 	// means that there is none.

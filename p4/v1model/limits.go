@@ -20,4 +20,6 @@ const (
 const (
 	formatMajor = 2
 	formatMinor = 23
+	// Format is the newest one, as simple_switch_grpc --json-version prints it.
+	Format = "2.23"
 )
