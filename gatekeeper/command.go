@@ -26,10 +26,15 @@ type command struct {
 // is wrong with it, and whatever depends on the command cannot wait.
 const commandPatience = 5 * time.Second
 
+// patience is for how long a blade may leave a command unanswered.
+func (c *controller) patience() time.Duration {
+	return max(commandPatience, missedHeartbeats*c.cfg.Heartbeat)
+}
+
 // command has a blade do something, and then goes on. What finds no room among the
 // messages under way waits for the blade's next one.
 func (c *controller) command(b *blade, kind control.Kind, body any, then func(control.Message)) {
-	b.commands = append(b.commands, &command{kind: kind, body: body, then: then, until: c.now.Add(max(commandPatience, missedHeartbeats*c.cfg.Heartbeat))})
+	b.commands = append(b.commands, &command{kind: kind, body: body, then: then, until: c.now.Add(c.patience())})
 	c.timers = true
 	c.askCommands(b)
 }
@@ -75,24 +80,28 @@ func (c *controller) obeyed(b *blade, m *command, reply control.Message) {
 	c.askCommands(b)
 }
 
-// due is when a command has to be looked at next.
-func (m *command) due() time.Time {
-	if !m.asked && m.again.Before(m.until) && !m.again.IsZero() {
-		return m.again
-	}
-	return m.until
-}
-
-// repeatCommands asks again for what blades have not done. It takes blades out of service
-// that report, but do not obey: a memory blade, for others depend on it. A compute
-// blade's programs are fenced anyway.
+// repeatCommands asks again for what blades have not done.
 func (c *controller) repeatCommands() {
 	for _, b := range c.sortedBlades() {
-		i := slices.IndexFunc(b.commands, func(m *command) bool { return !c.now.Before(m.until) })
-		switch {
-		case !b.alive():
-		case i < 0:
+		if b.alive() {
 			c.askCommands(b)
+		}
+	}
+}
+
+// overdue is the index of the first command that a blade has not obeyed by some time, or -1.
+func (b *blade) overdue(at time.Time) int {
+	return slices.IndexFunc(b.commands, func(m *command) bool { return !at.Before(m.until) })
+}
+
+// giveUpCommands takes blades out of service that report, but had not obeyed by some
+// time: a memory blade, for others depend on it. A compute blade's programs are fenced
+// anyway.
+func (c *controller) giveUpCommands(at time.Time) {
+	for _, b := range c.sortedBlades() {
+		i := b.overdue(at)
+		switch {
+		case !b.alive() || i < 0:
 		case b.memory():
 			c.count.Failures++
 			why := "it does not answer commands"
@@ -101,7 +110,7 @@ func (c *controller) repeatCommands() {
 			}
 			c.failed(b, why)
 		default:
-			b.commands = slices.DeleteFunc(b.commands, func(m *command) bool { return !c.now.Before(m.until) })
+			b.commands = slices.DeleteFunc(b.commands, func(m *command) bool { return !at.Before(m.until) })
 		}
 	}
 }

@@ -64,6 +64,8 @@ type controller struct {
 	unparking  bool
 	granted    grantedFrees
 
+	hearing hearing
+
 	began      uint64     // tells this rack from others: control.Welcome.Began
 	run        uint64     // how many Gatekeepers have begun with this log, with this one
 	lastNode   uint64     // number given out
@@ -84,6 +86,7 @@ type output struct {
 	plans   []*plan
 	packets []packetOut
 	events  []Event
+	probe   bool      // ask the switch for an answer (probeAnswered)
 	batch   log.Batch // to be logged before the packets go
 }
 
@@ -137,6 +140,7 @@ func (c *controller) change(then func(error), phases ...phase) {
 // packetIn takes a packet that the switch holds.
 func (c *controller) packetIn(port uint16, why reason, b []byte) {
 	c.count.Held++
+	c.hear()
 	h, err := parseHeld(port, why, b)
 	if err != nil {
 		c.count.Malformed++
@@ -166,6 +170,7 @@ const deniedDigest = "denied_digest_t"
 
 // digest takes a sample of a digest.
 func (c *controller) digest(d p4rtclient.Digest) {
+	c.hear()
 	if d.Name == callDigest {
 		c.callSeen(d.Fields)
 	}

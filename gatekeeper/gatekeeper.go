@@ -24,6 +24,7 @@ type Gatekeeper struct {
 	outbox *outbox     // as well; nil without a log
 	writer *writer
 	broker broker
+	probes chan struct{} // the controller wants the switch to answer
 
 	stopped chan struct{} // closed when Run ends
 	once    sync.Once
@@ -64,7 +65,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	g := &Gatekeeper{
-		cfg: cfg, client: client, room: program.TableSize(accessTable), ctl: ctl, writer: newWriter(), cancel: func() {}, stopped: make(chan struct{}),
+		cfg: cfg, client: client, room: program.TableSize(accessTable), ctl: ctl, writer: newWriter(), probes: make(chan struct{}, 1), cancel: func() {}, stopped: make(chan struct{}),
 	}
 	if cfg.Store != nil {
 		g.outbox = newOutbox(cfg.Store, g.transmit, g.confirm)

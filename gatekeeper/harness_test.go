@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/p4"
@@ -41,6 +42,7 @@ type rack struct {
 	mu     sync.Mutex
 	blades map[uint16]*testBlade
 	dialed []net.Conn
+	open   chan struct{} // closed while the way from the switch is not stalled
 }
 
 // inRack runs a test with a rack whose Gatekeeper is connected.
@@ -70,7 +72,8 @@ func newRack(t testing.TB) *rack {
 // fill gives a rack its switch, and a connection to it.
 func (r *rack) fill(t testing.TB) {
 	t.Helper()
-	r.t, r.blades = t, map[uint16]*testBlade{}
+	r.t, r.blades, r.open = t, map[uint16]*testBlade{}, make(chan struct{})
+	close(r.open)
 	r.startSwitch()
 	var err error
 	r.conn, err = grpc.NewClient("passthrough:switch", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -85,12 +88,13 @@ func (r *rack) fill(t testing.TB) {
 			l := r.listen
 			r.mu.Unlock()
 			conn, err := l.DialContext(ctx)
-			if err == nil {
-				r.mu.Lock()
-				r.dialed = append(r.dialed, conn)
-				r.mu.Unlock()
+			if err != nil {
+				return nil, err
 			}
-			return conn, err
+			r.mu.Lock()
+			r.dialed = append(r.dialed, conn)
+			r.mu.Unlock()
+			return stallable{conn, r}, nil
 		}))
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +106,37 @@ func (r *rack) fill(t testing.TB) {
 		_ = r.conn.Close()
 		r.stopSwitch()
 	})
+}
+
+// stallable is the Gatekeeper's connection to the switch.
+type stallable struct {
+	net.Conn
+	r *rack
+}
+
+// Read implements net.Conn.
+func (s stallable) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.r.mu.Lock()
+	open := s.r.open
+	s.r.mu.Unlock()
+	<-open
+	return n, err
+}
+
+// stall lets nothing come from the switch for a while. What it sends comes later.
+func (r *rack) stall(d time.Duration) {
+	open := make(chan struct{})
+	r.mu.Lock()
+	was := r.open
+	r.open = open
+	r.mu.Unlock()
+	<-time.After(d)
+	r.mu.Lock()
+	r.open = was
+	r.mu.Unlock()
+	close(open)
+	r.settle()
 }
 
 // startSwitch starts a switch without a program, and attaches the blades to it.

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"context"
+	"sync"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 )
@@ -18,9 +19,35 @@ func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
 		return err
 	}
 	s.Receive(g.packetIn, g.digest)
+	probing, stop := context.WithCancel(ctx)
+	var prober sync.WaitGroup
+	prober.Go(func() { g.answerProbes(probing, s) })
+	defer prober.Wait()
+	defer stop()
 	err = g.writer.run(s, g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
 	_ = g.input(g.detach)
 	return err
+}
+
+// answerProbes asks the switch for an answer whenever the controller wants one, until
+// ctx ends.
+func (g *Gatekeeper) answerProbes(ctx context.Context, s *p4rtclient.Session) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.probes:
+		}
+		err := s.Echo(ctx)
+		if err != nil {
+			g.cfg.Log.Debug("the switch does not answer", "error", err)
+		}
+		_ = g.input(func() {
+			if g.turn.session == s {
+				g.ctl.probeAnswered(err == nil)
+			}
+		})
+	}
 }
 
 // prepare makes the switch run the program and gives its tables what they should
@@ -52,7 +79,7 @@ func conclude(plans []*plan) {
 // attach lets packets go to a session.
 func (g *Gatekeeper) attach(s *p4rtclient.Session, repaired int) {
 	g.turn.session = s
-	g.ctl.connected, g.ctl.timers = true, true
+	g.ctl.connect()
 	g.ctl.count.Reconciled += uint64(repaired) //nolint:gosec // a length
 	g.ctl.event(Event{Kind: SwitchConnected})
 }
@@ -60,6 +87,6 @@ func (g *Gatekeeper) attach(s *p4rtclient.Session, repaired int) {
 // detach ends that.
 func (g *Gatekeeper) detach() {
 	g.turn.session = nil
-	g.ctl.connected = false
+	g.ctl.disconnect()
 	g.ctl.event(Event{Kind: SwitchLost})
 }

@@ -31,6 +31,7 @@ type Counters struct {
 	Overload     uint64 `json:"overload"`      // held packets dropped because too many wait
 	Failures     uint64 `json:"failures"`      // rules or commands refused by switch or blade
 	Unsent       uint64 `json:"unsent"`        // packets that found no room towards the switch
+	Deaf         uint64 `json:"deaf"`          // times in which the blades could not be heard
 	Probes       uint64 `json:"probes"`        // replies asked for in a gone caller's place
 	Reconciled   uint64 `json:"reconciled"`    // entries repaired when the switch was found
 	Logged       uint64 `json:"logged"`        // records put on the log

@@ -90,23 +90,35 @@ func TestSwitch_ConnectionBreaksDuringTransitions(t *testing.T) {
 	})
 }
 
-// What happens while the switch is away is on it when it is back.
+// What happens while the switch is away is on it when it is back. That nothing was
+// heard of the blades meanwhile does not count: nobody could hear them. An operator's
+// word does.
 func TestSwitch_ChangesWhileAway(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.c, 1, 2)
 		s.restartSwitch(func() {
-			pass(missedHeartbeats*time.Second + time.Second) // all blades have failed meanwhile
+			pass(4 * missedHeartbeats * time.Second)
+			if err := s.gk.MarkFailed(t.Context(), "c1", "smoke"); err != nil {
+				t.Error(err)
+			}
 		})
+		pass(2 * time.Second) // what was asked meanwhile is asked again
 		if got := s.a.memory(packet.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
 			t.Errorf("a failed blade's node still reads: %+v", got)
 		}
-		if n := s.snapshot(); len(n.Nodes) != 0 || n.Switch != true {
+		if n := s.snapshot(); len(n.Nodes) != 2 || !n.Switch {
 			t.Errorf("state %+v", n)
 		}
-		s.m1.hello("m1", control.Memory)
+		if may := s.c.may(s.m1, q); may != "read+write" {
+			t.Errorf("c may %s", may)
+		}
 		s.m1.converse()
-		if len(s.m1.reclaimed) != 2 {
-			t.Errorf("reclaimed %+v, want %s and %s", s.m1.reclaimed, p, q)
+		if len(s.m1.reclaimed) != 1 || s.m1.reclaimed[0].Offset != p.Offset() {
+			t.Errorf("reclaimed %+v, want %s", s.m1.reclaimed, p)
+		}
+		s.beat((missedHeartbeats+1)*time.Second, s.m1, s.b.testBlade)
+		if n := s.snapshot(); len(n.Nodes) != 1 {
+			t.Errorf("the silent blade s2 has not failed: %+v", n.Nodes)
 		}
 	})
 }

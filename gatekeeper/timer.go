@@ -1,18 +1,11 @@
 package gatekeeper
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // tick does what is due now.
 func (c *controller) tick() {
 	c.timers = true
-	for _, b := range c.sortedBlades() {
-		if b.alive() && !c.now.Before(c.silent(b)) {
-			c.failed(b, fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard)))
-		}
-	}
+	c.listen()
 	for _, p := range c.sortedPorts() {
 		if at, ok := p.peer.Deadline(); ok && !c.now.Before(at) {
 			p.peer.Tick(c.now)
@@ -30,11 +23,6 @@ func (c *controller) tick() {
 	c.graph.Expire(c.now.Add(-looseAge))
 }
 
-// silent is when a blade has been silent for too long.
-func (c *controller) silent(b *blade) time.Time {
-	return b.heard.Add(missedHeartbeats * c.cfg.Heartbeat)
-}
-
 // deadline is when tick has something to do next; false means not before
 // another input. It changes only when timers is set.
 func (c *controller) deadline() (at time.Time, ok bool) {
@@ -44,11 +32,7 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 			at, ok = t, true
 		}
 	}
-	for _, b := range c.blades {
-		if b.alive() {
-			earliest(c.silent(b))
-		}
-	}
+	c.listenDeadline(earliest)
 	for _, p := range c.ports {
 		if t, due := p.peer.Deadline(); due {
 			earliest(t)
@@ -65,8 +49,8 @@ func (c *controller) deadline() (at time.Time, ok bool) {
 	}
 	for _, b := range c.blades {
 		for _, m := range b.commands {
-			if b.alive() {
-				earliest(m.due())
+			if b.alive() && m.again.After(c.now) {
+				earliest(m.again)
 			}
 		}
 	}

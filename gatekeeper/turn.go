@@ -78,6 +78,12 @@ func (g *Gatekeeper) perform() {
 	for _, e := range out.events {
 		g.broker.publish(e)
 	}
+	if out.probe {
+		select {
+		case g.probes <- struct{}{}:
+		default: // one of a session that is over is left: it does as well
+		}
+	}
 	if g.outbox == nil {
 		for _, p := range out.packets {
 			g.transmit(p)

@@ -64,6 +64,7 @@ var counters = []struct {
 	{describe("rolled_back_executions_total", "Executions whose nodes have failed, taken back."), func(c *gatekeeper.Counters) uint64 { return c.Rollbacks }},
 	{describe("aborted_calls_total", "Calls given up: their nodes are gone, or failed too often."), func(c *gatekeeper.Counters) uint64 { return c.Aborted }},
 	{describe("diverged_executions_total", "Executions that did something else when they were run again."), func(c *gatekeeper.Counters) uint64 { return c.Diverged }},
+	{describe("deaf_total", "Times in which no blade could be heard: the way from the switch was stalled, or the Gatekeeper did not run."), func(c *gatekeeper.Counters) uint64 { return c.Deaf }},
 	{describe("probes_total", "Replies asked for in the place of callers that are gone."), func(c *gatekeeper.Counters) uint64 { return c.Probes }},
 }
 

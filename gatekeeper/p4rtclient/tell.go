@@ -108,6 +108,19 @@ func (s *Session) Barrier(ctx context.Context) error {
 	}
 }
 
+// Echo returns when the switch has answered. On a switch that takes stream writes the
+// answer comes behind all packets that it has sent before, and they have been
+// received.
+func (s *Session) Echo(ctx context.Context) error {
+	if s.tells {
+		return s.Barrier(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err := s.client.askCapabilities(ctx)
+	return err
+}
+
 // passed takes the answer to the oldest barrier.
 func (s *Session) passed() {
 	s.barriers.Lock()

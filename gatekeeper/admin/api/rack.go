@@ -80,6 +80,7 @@ type Counters struct {
 	Overload     uint64 `json:"overload" doc:"Held packets dropped because too many waited"`
 	Failures     uint64 `json:"failures" doc:"Rules or commands refused by the switch or a blade"`
 	Unsent       uint64 `json:"unsent" doc:"Packets that found no room towards the switch"`
+	Deaf         uint64 `json:"deaf" doc:"Times in which no blade could be heard: the way from the switch was stalled, or the Gatekeeper did not run"`
 	Probes       uint64 `json:"probes" doc:"Replies asked for in the place of callers that are gone"`
 	Reconciled   uint64 `json:"reconciled" doc:"Entries repaired after the switch's tables were read back"`
 	Logged       uint64 `json:"logged" doc:"Records put on the log"`

@@ -1,0 +1,151 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"time"
+)
+
+// A blade that is silent for missedHeartbeats has failed, but only if the Gatekeeper
+// could have heard it. It could not
+//
+//   - while there is no session with the switch;
+//   - while the way from the switch is stalled: then it hears nothing from anybody;
+//   - while its own process did not run: then its pulse comes late;
+//   - before it has taken what the switch held meanwhile.
+//
+// So what a blade's silence means is decided when the switch has answered a probe, whose
+// answer comes behind all packets that the switch held before it. After a time in
+// which nobody could be heard, all blades have missedHeartbeats once more.
+//
+//	silent for 3 heartbeats, or nothing heard from anybody for one ─▶ probe ─▶ answered ─▶ still silent: failed
+//	                                                                     └─ late, or not: nobody is judged
+
+// hearing is what the Gatekeeper knows of its own ears. Times are zero while there is
+// no session.
+type hearing struct {
+	last   time.Time // when anything came from the switch
+	pulse  time.Time // when to look again whether anything has
+	probed time.Time // when the probe that is out was sent; zero for none
+}
+
+// deafAfter is after how many heartbeats in which nothing was heard from the switch
+// nothing could be heard: with a way that works, a probe is answered long before.
+const deafAfter = 2
+
+// connect begins to listen to a session.
+func (c *controller) connect() {
+	c.connected, c.timers = true, true
+	c.hearing = hearing{last: c.now, pulse: c.now.Add(c.cfg.Heartbeat)}
+	c.listenAnew()
+}
+
+// disconnect ends that.
+func (c *controller) disconnect() {
+	c.connected, c.timers = false, true
+	c.hearing = hearing{}
+}
+
+// hear notes that something has come from the switch.
+func (c *controller) hear() {
+	if c.hearing.last.IsZero() {
+		return // of a session that is over
+	}
+	if quiet := c.now.Sub(c.hearing.last); quiet > deafAfter*c.cfg.Heartbeat {
+		c.log.Warn("the switch was not heard", "for", quiet)
+		c.count.Deaf++
+		c.listenAnew()
+	}
+	c.hearing.last = c.now
+}
+
+// listenAnew gives all blades their time once more: to be heard, and to obey.
+func (c *controller) listenAnew() {
+	c.hearing.last, c.timers = c.now, true
+	for _, b := range c.blades {
+		b.heard = c.now
+		for _, m := range b.commands {
+			m.until = later(m.until, c.now.Add(c.patience()))
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// listen does what is due for hearing.
+func (c *controller) listen() {
+	h := &c.hearing
+	if h.last.IsZero() {
+		return
+	}
+	if !c.now.Before(h.pulse) {
+		if late := c.now.Sub(h.pulse); late > c.cfg.Heartbeat/2 {
+			c.log.Warn("the Gatekeeper did not run", "for", late)
+			c.count.Deaf++
+			c.listenAnew()
+		}
+		h.pulse = c.now.Add(c.cfg.Heartbeat / 2)
+		if c.now.Sub(h.last) >= c.cfg.Heartbeat {
+			c.probeSwitch()
+		}
+	}
+	for _, b := range c.blades {
+		if b.alive() && (!c.now.Before(c.silent(b)) || b.overdue(c.now) >= 0) {
+			c.probeSwitch()
+			return
+		}
+	}
+}
+
+// probeSwitch has the switch asked for an answer, if it is not already.
+func (c *controller) probeSwitch() {
+	if c.hearing.probed.IsZero() {
+		c.hearing.probed, c.out.probe = c.now, true
+	}
+}
+
+// probeAnswered judges the blades that were silent, or had not obeyed, when the switch
+// was asked, if it has answered.
+func (c *controller) probeAnswered(ok bool) {
+	asked := c.hearing.probed
+	c.hearing.probed, c.timers = time.Time{}, true
+	if !ok {
+		return
+	}
+	c.hear()
+	for _, b := range c.sortedBlades() {
+		if b.alive() && !asked.IsZero() && !asked.Before(c.silent(b)) {
+			c.failed(b, fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard)))
+		}
+	}
+	c.giveUpCommands(asked)
+}
+
+// listenDeadline is when listen has something to do next.
+func (c *controller) listenDeadline(earliest func(time.Time)) {
+	if c.hearing.last.IsZero() {
+		return
+	}
+	earliest(c.hearing.pulse)
+	if !c.hearing.probed.IsZero() {
+		return // its answer judges
+	}
+	for _, b := range c.blades {
+		if !b.alive() {
+			continue
+		}
+		earliest(c.silent(b))
+		for _, m := range b.commands {
+			earliest(m.until)
+		}
+	}
+}
+
+// silent is when a blade has been silent for too long.
+func (c *controller) silent(b *blade) time.Time {
+	return b.heard.Add(missedHeartbeats * c.cfg.Heartbeat)
+}

@@ -1,0 +1,163 @@
+package gatekeeper
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// inService lists the blades of a rack that are in service.
+func inService(s Snapshot) (names []string) {
+	for _, b := range s.Blades {
+		if b.Status != StatusFailed {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// TestStall: while nothing comes from the switch no blade fails, and no call counts an
+// attempt; a blade that is silent afterwards fails then.
+func TestStall(t *testing.T) {
+	bothWays(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		call := s.b.message1()
+		for _, long := range []time.Duration{missedHeartbeats * time.Second, 7 * time.Second} {
+			before := s.snapshot().Counters.Deaf
+			s.beat(2*time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade, s.m1)
+			s.stall(long)
+			if got := inService(s.snapshot()); len(got) != 4 {
+				t.Fatalf("after %s: in service %v", long, got)
+			}
+			if s.snapshot().Counters.Deaf == before {
+				t.Errorf("a stall of %s is not counted", long)
+			}
+		}
+		s.beat(2*time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade, s.m1)
+		s.b.reply(s.a.address, &call)
+		s.a.message1()
+		s.beat(4*time.Second, s.a.testBlade, s.b.testBlade, s.m1)
+		if got := inService(s.snapshot()); len(got) != 3 {
+			t.Errorf("s2 is silent; in service %v", got)
+		}
+		pass(5 * time.Second) // nobody is heard at all, but the switch answers
+		if got := inService(s.snapshot()); len(got) != 0 {
+			t.Errorf("all are silent; in service %v", got)
+		}
+	})
+}
+
+// listener is a controller with two memory blades, and a clock of its own.
+type listener struct {
+	*solo
+	t      *testing.T
+	one, o *blade
+}
+
+func newListener(t *testing.T) *listener {
+	l := &listener{solo: newSolo(t), t: t}
+	l.ask(t, 4, control.KindHello, control.Hello{Blade: "m2", Kind: control.Memory, MAC: "02:00:00:00:00:01", Boot: 1, Machine: 2, Capacity: 1 << 40})
+	for _, name := range []string{"c1", "s1"} {
+		l.failed(l.blades[name], "not needed")
+	}
+	l.one, l.o = l.blades["m1"], l.blades["m2"]
+	l.one.commands, l.o.commands = nil, nil
+	l.connect()
+	return l
+}
+
+// run lets time pass with ticks when they are due. Heard blades report every half
+// second; the switch answers probes, or does not.
+func (l *listener) run(d time.Duration, answers bool, heard ...*blade) {
+	l.t.Helper()
+	for end := l.now.Add(d); l.now.Before(end); {
+		l.now = l.now.Add(100 * time.Millisecond)
+		for _, b := range heard {
+			if l.now.Sub(b.heard) >= 500*time.Millisecond {
+				l.hear()
+				b.heard = l.now
+			}
+		}
+		if at, ok := l.deadline(); ok && !l.now.Before(at) {
+			l.tick()
+		}
+		if l.take().probe && answers {
+			l.probeAnswered(true)
+		}
+	}
+}
+
+func (l *listener) want(when string, one, other bool) {
+	l.t.Helper()
+	if l.one.alive() != one || l.o.alive() != other {
+		l.t.Errorf("%s: in service: %t and %t, want %t and %t", when, l.one.alive(), l.o.alive(), one, other)
+	}
+}
+
+func TestHearing(t *testing.T) {
+	t.Run("one is silent", func(t *testing.T) {
+		l := newListener(t)
+		l.run(2900*time.Millisecond, true, l.one)
+		l.want("before its time", true, true)
+		l.run(200*time.Millisecond, true, l.one)
+		l.want("after three heartbeats", true, false)
+	})
+	t.Run("both are silent", func(t *testing.T) {
+		l := newListener(t)
+		l.run(4*time.Second, true)
+		l.want("the switch answers", false, false)
+	})
+	t.Run("stalled", func(t *testing.T) {
+		l := newListener(t)
+		l.run(time.Minute, false)
+		l.want("meanwhile", true, true)
+		l.hear()
+		l.one.heard = l.now
+		l.probeAnswered(true)
+		l.run(2900*time.Millisecond, true, l.one)
+		l.want("just back", true, true)
+		l.run(400*time.Millisecond, true, l.one)
+		l.want("three heartbeats later", true, false)
+	})
+	t.Run("stopped", func(t *testing.T) {
+		l := newListener(t)
+		l.run(2500*time.Millisecond, true, l.one)
+		l.now = l.now.Add(time.Minute) // SIGSTOP
+		l.tick()
+		if l.take().probe {
+			l.probeAnswered(true)
+		}
+		l.run(2900*time.Millisecond, true, l.one)
+		l.want("after SIGCONT", true, true)
+		if l.count.Deaf != 1 {
+			t.Errorf("counted %d times", l.count.Deaf)
+		}
+		l.run(400*time.Millisecond, true, l.one)
+		l.want("three heartbeats later", true, false)
+	})
+	t.Run("no session", func(t *testing.T) {
+		l := newListener(t)
+		l.disconnect()
+		l.run(time.Minute, true)
+		l.want("meanwhile", true, true)
+		l.connect()
+		l.run(2900*time.Millisecond, true, l.one)
+		l.want("just back", true, true)
+		l.run(400*time.Millisecond, true, l.one)
+		l.want("three heartbeats later", true, false)
+	})
+	t.Run("commands", func(t *testing.T) {
+		l := newListener(t)
+		l.command(l.one, control.KindReclaim, control.Reclaim{}, nil)
+		l.run(4*time.Second, true, l.one, l.o)
+		l.run(time.Minute, false)
+		l.hear()
+		l.probeAnswered(true)
+		l.run(4*time.Second, true, l.one, l.o)
+		l.want("a command is out since before the stall", true, true)
+		l.run(2*time.Second, true, l.one, l.o)
+		l.want("it is not obeyed", false, true)
+	})
+}
