@@ -213,9 +213,14 @@ func (c *controller) deliverCall(a execution.Deliver) {
 	}
 	d := rpc.Delivery{Number: rpc.DeliveryNumber(c.run, a.Number), Callee: a.To.Incarnation, Order: a.Order, Attempt: a.Attempt, Replay: a.Replay, Trailer: a.Journal}
 	payload := rpc.AppendReleased(nil, b, d)
-	if len(payload) > c.cfg.MTU-netio.Overhead {
+	if budget := c.budget(); len(payload) > budget {
 		d.Trailer = trailer.Spilled(len(a.Journal)) // the callee asks for it
 		payload = rpc.AppendReleased(nil, b, d)
+		if len(payload) > budget { // and for this
+			if payload, ok = rpc.First(payload, budget, 0); !ok {
+				return
+			}
+		}
 	}
 	c.count.Released++
 	if a.Replay {
@@ -232,6 +237,9 @@ func (c *controller) deliverCall(a execution.Deliver) {
 	c.trace(stage, a.Call, a.To, a.Attempt)
 }
 
+// budget is how many bytes a datagram has at most.
+func (c *controller) budget() int { return min(c.cfg.MTU-netio.Overhead, netio.MaxDatagram) }
+
 // answerCall sends a caller the logged outcome.
 func (c *controller) answerCall(a execution.Answer) {
 	v, known := c.table.View(a.Call)
@@ -243,11 +251,16 @@ func (c *controller) answerCall(a execution.Answer) {
 	if !from.IsValid() {
 		from = rackaddr.ServiceOf(v.Header.Service)
 	}
+	payload := rpc.AppendReleased(nil, b, rpc.Delivery{
+		Callee: v.Callee.Incarnation, Order: v.Order, Replay: a.Replay || c.anotherCaller(&v),
+	})
+	if budget := c.budget(); len(payload) > budget {
+		if payload, ok = rpc.First(payload, budget, 0); !ok {
+			return
+		}
+	}
 	c.send(0, frame.UDP6{
-		Src: netip.AddrPortFrom(from, rackaddr.PortRPC), Dst: netip.AddrPortFrom(a.To, rackaddr.PortRPC),
-		Payload: rpc.AppendReleased(nil, b, rpc.Delivery{
-			Callee: v.Callee.Incarnation, Order: v.Order, Replay: a.Replay || c.anotherCaller(&v),
-		}),
+		Src: netip.AddrPortFrom(from, rackaddr.PortRPC), Dst: netip.AddrPortFrom(a.To, rackaddr.PortRPC), Payload: payload,
 	}.Append(nil))
 	c.trace(TraceAnswered, a.Call, log.Node{Address: a.To}, v.Attempts)
 }

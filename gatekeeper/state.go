@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -27,6 +28,8 @@ func (c *controller) state(p *port, m control.Message) error {
 		return err
 	}
 	switch {
+	case q.Message != control.ExecutionID{}:
+		return c.payload(p, m, &q, n)
 	case q.Execution != control.ExecutionID{}:
 		journal, ok := c.table.Journal(rpc.ID(q.Execution), n.logged())
 		if !ok {
@@ -54,6 +57,27 @@ func (c *controller) state(p *port, m control.Message) error {
 		return err
 	}
 	c.execute(o)
+	return nil
+}
+
+// payload tells a node a part of the payload of a logged call that it serves, or of
+// the logged answer to one that it has made.
+func (c *controller) payload(p *port, ask control.Message, q *control.State, n *node) error {
+	id, kind := rpc.ID(q.Message), log.KindCall
+	v, known := c.table.View(id)
+	its := v.Callee == n.logged()
+	if q.Answer {
+		kind, its = log.KindReply, v.Caller == n.address
+	}
+	b, ok := c.packetOf(kind, id)
+	if !known || !its || !ok {
+		return fault.New(fault.Stale, "state", "%s is not logged for node %s", q.Of(), n.address)
+	}
+	m, err := rpc.Parse(b)
+	if err != nil {
+		return err
+	}
+	c.answer(p, ask, control.PartOf(m.Payload, q.Offset, 0))
 	return nil
 }
 

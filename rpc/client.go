@@ -160,10 +160,26 @@ func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method
 	}
 	defer c.node.release(p)
 	o.answered(m, p)
+	if err := c.wholeAnswer(ctx, o, p); err != nil {
+		return coded(m.op, err)
+	}
 	if lends && p.err == nil && p.answer.Type == packet.Reply {
 		c.node.memory.Gained(p.answer.Pointers...)
 	}
 	return c.decode(ctx, codec, p, m, result)
+}
+
+// wholeAnswer fetches the rest of a logged answer that exceeds a packet. An execution
+// waits for it in any case, since the answer is part of its history.
+func (c *client) wholeAnswer(ctx context.Context, o *operation, p *pending) (err error) {
+	if p.err != nil || p.answer.Flags&packet.FlagMore == 0 {
+		return nil
+	}
+	if o != nil {
+		ctx = c.node.base
+	}
+	p.answer.Payload, err = c.node.restOf(ctx, &p.answer, true)
+	return err
 }
 
 // encode writes the call's Thrift message and checks its size.
@@ -177,6 +193,9 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	}
 	if err != nil {
 		return &Error{Code: BadRequest, Op: m.op, Msg: "arguments", Err: err}
+	}
+	if codec.size() > c.node.budget && 16*len(codec.pointers) > c.node.budget/2 {
+		return fault.New(BadRequest, m.op, "%d global pointers leave no room for the beginning of a message of %d bytes", len(codec.pointers), codec.size())
 	}
 	if codec.size() > codec.buf.limit {
 		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec, m.policy != PolicyNone))

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"time"
@@ -62,6 +63,38 @@ func (e *execution) fetchJournal() bool {
 		}
 	}
 	return false
+}
+
+// fetchPayload gets the rest of a logged call that exceeds a packet. It tries until the
+// node ends, and reports false then.
+func (e *execution) fetchPayload() bool {
+	if e.call.Flags&packet.FlagMore == 0 {
+		return true
+	}
+	e.promote()
+	for e.node.base.Err() == nil {
+		b, err := e.node.restOf(e.node.base, &e.call, false)
+		if err == nil {
+			e.call.Payload = b
+			e.call.Flags &^= packet.FlagMore
+			return true
+		}
+		e.node.log.Warn("rpc: the rest of a logged call", "call", e.call.Call.String(), "error", err)
+		select {
+		case <-time.After(journalRetry):
+		case <-e.node.base.Done():
+		}
+	}
+	return false
+}
+
+// restOf fetches the payload of a logged message whose first packet has come.
+func (n *Node) restOf(ctx context.Context, m *packet.Message, answer bool) ([]byte, error) {
+	total, _, _, err := m.Opening()
+	if err != nil {
+		return nil, err
+	}
+	return join.FetchPayload(ctx, n.session, m.Call, answer, total)
 }
 
 // seal makes the trailer of an exactly-once answer that has so many bytes without

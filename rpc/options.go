@@ -55,7 +55,7 @@ func WithLogger(l *slog.Logger) JoinOption {
 // none has at most, sent or received. Large messages that wait or are being received
 // take at most as much memory for each sender, and four times as much for all. The
 // default is DefaultMaxMessage. Messages that are logged, as those with other policies
-// are, have at most a megabyte (packet.MaxWhole).
+// are, have at most a little over a megabyte (packet.MaxWhole).
 func WithMaxMessage(bytes uint64) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.maxMessage = bytes })
 }

@@ -22,7 +22,7 @@ func (x *export) run(e *execution) {
 	}
 	ctx := e.context(x.node.base)
 	defer e.close()
-	if !e.fetchJournal() {
+	if !e.fetchJournal() || !e.fetchPayload() {
 		return // the node has ended
 	}
 	e.begun = true

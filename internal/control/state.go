@@ -17,12 +17,22 @@ type State struct {
 	// Execution asks for its journal, which must be logged as running at just this
 	// node and incarnation; Name is not used then.
 	Execution ExecutionID `json:"execution,omitzero"`
-	Offset    uint64      `json:"offset"`
+	// Message asks for the payload of a logged call that is delivered to this node and
+	// incarnation or, with Answer, of the logged answer to a call of this node. Both
+	// exceed a packet. Name is not used then.
+	Message ExecutionID `json:"message,omitzero"`
+	Answer  bool        `json:"answer,omitempty"`
+	Offset  uint64      `json:"offset"`
 }
 
 // Of names what is asked for, for people.
 func (s State) Of() string {
-	if s.Execution != (ExecutionID{}) {
+	switch {
+	case s.Message != (ExecutionID{}) && s.Answer:
+		return "the answer to call " + s.Message.String()
+	case s.Message != (ExecutionID{}):
+		return "call " + s.Message.String()
+	case s.Execution != (ExecutionID{}):
 		return "execution " + s.Execution.String()
 	}
 	return s.Name
@@ -31,7 +41,7 @@ func (s State) Of() string {
 // StatePart is the part from an offset on of what is logged, which is a row of
 // sections as rpc/trailer writes them: of a service a snapshot and the deltas
 // since; of a main the checkpoint's state and the journal since; of an execution
-// the journal. It does not change while a node fetches it, for the node runs nothing meanwhile.
+// the journal. Of a message it is the payload, as it is. It does not change while a node fetches it, for the node runs nothing meanwhile.
 type StatePart struct {
 	Data  []byte `json:"data"`
 	Total uint64 `json:"total"` // bytes of all parts

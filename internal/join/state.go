@@ -109,9 +109,32 @@ func FetchJournal(ctx context.Context, s Session, execution [16]byte) ([]byte, e
 	return journal, err
 }
 
-// fetch asks for all parts; it returns the last as well.
+// FetchPayload fetches the Thrift message of a logged call, or of the answer to one,
+// that exceeds a packet (rpc/packet.FlagMore). It has length bytes.
+func FetchPayload(ctx context.Context, s Session, call [16]byte, answer bool, length uint64) ([]byte, error) {
+	const op = "fetch message"
+	ask := control.State{Message: call, Answer: answer}
+	b, _, err := fetchBytes(ctx, op, s, ask)
+	if err == nil && uint64(len(b)) != length {
+		return nil, fault.New(fault.Internal, op, "%s has %d bytes, its first packet says %d", ask.Of(), len(b), length)
+	}
+	return b, err
+}
+
+// fetch asks for all parts, which are sections; it returns the last part as well.
 func fetch(ctx context.Context, op string, s Session, ask control.State) (sections []trailer.Section, part control.StatePart, err error) {
-	var b []byte
+	b, part, err := fetchBytes(ctx, op, s, ask)
+	if err != nil {
+		return nil, part, err
+	}
+	if sections, err = trailer.Parse(b); err != nil {
+		return nil, part, &fault.Error{Code: fault.Internal, Op: op, Msg: ask.Of(), Err: err}
+	}
+	return sections, part, nil
+}
+
+// fetchBytes asks for all parts; it returns the last as well.
+func fetchBytes(ctx context.Context, op string, s Session, ask control.State) (b []byte, part control.StatePart, err error) {
 	for {
 		ask.Offset = uint64(len(b))
 		part, err = s.StatePart(ctx, ask)
@@ -123,10 +146,7 @@ func fetch(ctx context.Context, op string, s Session, ask control.State) (sectio
 		case part.Total > MaxState || n > part.Total:
 			return nil, part, fault.New(fault.Internal, op, "%s: %d bytes of %d", ask.Of(), n, part.Total)
 		case n == part.Total:
-			if sections, err = trailer.Parse(b); err != nil {
-				return nil, part, &fault.Error{Code: fault.Internal, Op: op, Msg: ask.Of(), Err: err}
-			}
-			return sections, part, nil
+			return b, part, nil
 		case len(part.Data) == 0:
 			return nil, part, fault.New(fault.Internal, op, "%s: nothing at byte %d of %d", ask.Of(), n, part.Total)
 		}

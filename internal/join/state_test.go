@@ -89,3 +89,18 @@ func TestFetchRefuses(t *testing.T) {
 		t.Errorf("a service's state for a main: %v", err)
 	}
 }
+
+func TestFetchPayload(t *testing.T) {
+	want := bytes.Repeat([]byte("x"), control.StatePartSize+7)
+	got, err := FetchPayload(t.Context(), keeper{logged: want}, [16]byte{1}, true, uint64(len(want)))
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of %d: %v", len(got), len(want), err)
+	}
+	if _, err := FetchPayload(t.Context(), keeper{logged: want}, [16]byte{1}, true, 7); fault.CodeOf(err) != fault.Internal {
+		t.Errorf("another length than the first packet's: %v", err)
+	}
+	stale := fault.New(fault.Stale, "", "")
+	if _, err := FetchPayload(t.Context(), keeper{err: stale}, [16]byte{1}, false, 7); fault.CodeOf(err) != fault.Stale {
+		t.Errorf("another's call: %v", err)
+	}
+}

@@ -8,9 +8,11 @@ import (
 )
 
 // MaxWhole is how many bytes a held message has at most. What goes beyond a
-// datagram is trailer: the Gatekeeper logs that and passes it on to nobody, so
-// only it ever has to put a message together.
-const MaxWhole = 1 << 20
+// datagram reaches the Gatekeeper in parts. It passes the trailer on to nobody, and of
+// the payload only the beginning (First): the receiver fetches the rest from the log.
+//
+// A value of 1 MiB fits with what is around it.
+const MaxWhole = 1<<20 + 64<<10
 
 const (
 	// ownHeader is how much of the header each part has of its own: what the switch

@@ -1,8 +1,10 @@
 package crosstest
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -121,6 +123,50 @@ func TestTypes(t *testing.T) {
 		same(t, x.Numbers, map[int32]int32{}, map[int32]int32{-1: 1, 0: 10, math.MaxInt32: math.MinInt32})
 		same(t, x.Texts, map[string]string{"": "", "a": "2", "with space": "3\n", "ß": "x"})
 	})
+}
+
+// TestLarge: values that exceed a packet, in arguments, results and exceptions, with
+// both kinds of policy, at three MTUs.
+func TestLarge(t *testing.T) {
+	for _, mtu := range []int{1500, 9000, 65535} {
+		t.Run(fmt.Sprint("mtu=", mtu), func(t *testing.T) {
+			ctx := t.Context()
+			rack, err := simrack.Start(ctx, simrack.Config{MTU: mtu})
+			must(t, err)
+			server, err := rack.Join(ctx, "s1", "server")
+			must(t, err)
+			h := &handler{later: make(chan int32, 1)}
+			must(t, server.Export(ctx, "Everything", processor(h)))
+			caller, err := rack.Join(ctx, "c1", "client")
+			must(t, err)
+			for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
+				x := c.NewCrossClient(multiplexed{caller.Client("Everything", rpc.WithPolicy(policy)), "Cross"})
+				for _, size := range []int{mtu, 64 << 10, 1 << 20} {
+					all := make([]byte, size)
+					for i := range all {
+						all[i] = byte(i*i>>8 ^ i)
+					}
+					if got, err := x.Raw(ctx, all); err != nil || !bytes.Equal(got, all) {
+						t.Fatalf("%s: %d bytes came back as %d, %v", policy, size, len(got), err)
+					}
+				}
+				text := strings.Repeat("long ", 20000)
+				same(t, x.Text, text)
+				var failure *c.Failure
+				if _, err := x.FailTwice(ctx, "first", text); !errors.As(err, &failure) || failure.Message != text {
+					t.Errorf("%s: exception: %v", policy, err)
+				}
+				numbers := map[int32]int32{}
+				for i := range int32(20000) {
+					numbers[i] = -i
+				}
+				same(t, x.Numbers, numbers)
+			}
+			must(t, caller.Close(ctx))
+			must(t, server.Close(ctx))
+			must(t, rack.Close())
+		})
+	}
 }
 
 func TestStructs(t *testing.T) {

@@ -104,7 +104,7 @@ func (g *Gatekeeper) release(c *call, replay bool) {
 	m.Floor = packet.DeliveryNumber(1, c.number)
 	m.CalleeIncarnation, m.Order, m.Attempt = g.nodes[c.service.node], c.order, c.attempt
 	c.released = true
-	g.send(c.caller, rackaddr.Service(c.service.name), &m)
+	g.sendFirst(c.caller, rackaddr.Service(c.service.name), &m)
 }
 
 // again answers a call that is known.
@@ -179,7 +179,20 @@ func (g *Gatekeeper) answer(c *call) {
 	if err != nil {
 		panic(err)
 	}
-	g.send(c.from, c.caller, &m)
+	g.sendFirst(c.from, c.caller, &m)
+}
+
+// sendFirst sends a message, or its first packet: the receiver asks for the rest.
+func (g *Gatekeeper) sendFirst(from, to netip.Addr, m *packet.Message) {
+	if m.Size() > g.budget {
+		b, ok := packet.First(m.Append(nil), g.budget, 0)
+		first, err := packet.Parse(b)
+		if !ok || err != nil {
+			panic(err)
+		}
+		m = &first
+	}
+	g.send(from, to, m)
 }
 
 // checkpoint commits a main.

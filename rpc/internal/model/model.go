@@ -190,6 +190,9 @@ func (g *Gatekeeper) export(id join.Identity, e control.Export) error {
 func (g *Gatekeeper) state(id join.Identity, ask control.State) (control.StatePart, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if ask.Message != (control.ExecutionID{}) {
+		return g.payload(id, ask)
+	}
 	if ask.Execution != (control.ExecutionID{}) {
 		c := g.calls[packet.ID(ask.Execution)]
 		if c == nil || c.service.node != id.Address || g.nodes[id.Address] != id.Incarnation {
@@ -211,6 +214,19 @@ func (g *Gatekeeper) state(id join.Identity, ask control.State) (control.StatePa
 	part := control.PartOf(m.logged.Append(nil), ask.Offset, uint64(m.logged.Index))
 	part.Done = m.logged.Done
 	return part, nil
+}
+
+// payload is that of a call which a node serves, or of the answer to one of its own.
+func (g *Gatekeeper) payload(id join.Identity, ask control.State) (control.StatePart, error) {
+	c := g.calls[packet.ID(ask.Message)]
+	switch {
+	case c != nil && !ask.Answer && c.service.node == id.Address && g.nodes[id.Address] == id.Incarnation:
+		return control.PartOf(c.message.Payload, ask.Offset, 0), nil
+	case c != nil && ask.Answer && c.caller == id.Address && c.done:
+		m, err := packet.Parse(c.reply)
+		return control.PartOf(m.Payload, ask.Offset, 0), err
+	}
+	return control.StatePart{}, fault.New(fault.Stale, "state", "%s", ask.Of())
 }
 
 // input is the switch.
