@@ -60,6 +60,9 @@ func (a *performer) perform(ctx context.Context, script []byte, noise int64, len
 		}
 		ptrs = append(ptrs, p)
 	}
+	if op.Kind == Hurry { // what it has begun it does, though nobody waits for it
+		ctx = context.WithoutCancel(ctx)
+	}
 	s := &op.Body[0]
 	m := newMachine(s, uint64(noise), ptrs)
 	m.Out.Value = uint64(op.N)

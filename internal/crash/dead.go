@@ -12,9 +12,9 @@ func (r *Run) died(client int) bool {
 	return !finished && !r.p.Clients[client].Main && r.crash.wasHit(r.p.clientName(client))
 }
 
-// withoutTheDead is what must be when plain clients have died: each of their calls
-// and one-ways has run as a whole or not at all, and those that they have seen the
-// end of have.
+// withoutTheDead is what must be when plain clients have died, and callers have given up
+// calls: each of these calls and one-ways has run as a whole or not at all, and those that
+// somebody has seen the end of have.
 func (r *Run) withoutTheDead(want *Expectation) *Expectation {
 	e := &Expectation{
 		Values: want.Values, Refused: want.Refused, Tries: want.Tries, Bumps: slices.Clone(want.Bumps), Effects: maps.Clone(want.Effects), unsure: map[int]uint64{}, loose: map[int]int{},
@@ -23,37 +23,45 @@ func (r *Run) withoutTheDead(want *Expectation) *Expectation {
 		e.Adds = append(e.Adds, maps.Clone(adds))
 	}
 	for i := range r.p.Clients {
-		if r.died(i) {
-			r.p.Clients[i].Script.calls(func(op *Op) { r.maybe(e, op) })
-			r.p.Clients[i].Script.each(-1, func(service int, op *Op) {
-				if service < 0 && op.Kind == Effect {
-					e.Effects[op.N] = 0
-				}
-			})
-		}
+		r.doubt(e, &r.p.Clients[i].Script, r.died(i))
 	}
 	return e
 }
 
-// calls calls f for what the client itself calls.
-func (s *Script) calls(f func(op *Op)) {
+// doubt takes from what is expected what has not happened of the calls that nobody has seen
+// the end of: those of a script whose client is dead, and those that were given up.
+func (r *Run) doubt(e *Expectation, s *Script, dead bool) {
 	for i := range s.Ops {
-		switch op := &s.Ops[i]; op.Kind {
-		case Call, Post:
-			f(op)
-		case Fork, Race:
-			for j := range op.Body {
-				op.Body[j].calls(f)
+		op := &s.Ops[i]
+		if dead && op.Kind == Effect {
+			e.Effects[op.N] = 0
+		}
+		inner := dead
+		switch op.Kind {
+		case Hurry:
+			inner = false
+			if !r.maybe(e, op) {
+				continue
 			}
+		case Call, Post:
+			inner = false
+			if dead && !r.maybe(e, op) {
+				continue
+			}
+		case Try:
+			inner = false
+		}
+		for j := range op.Body {
+			r.doubt(e, &op.Body[j], inner)
 		}
 	}
 }
 
-// maybe takes from what is expected a call that a dead client may have made, unless
-// it shows that it has run.
-func (r *Run) maybe(e *Expectation, call *Op) {
-	if r.ledger.seen(call.N) {
-		return
+// maybe takes from what is expected a call that nobody has seen the end of, unless it shows
+// that it has run; then it reports true.
+func (r *Run) maybe(e *Expectation, call *Op) bool {
+	if _, ok := r.ledger.trials()[call.N]; ok || r.ledger.seen(call.N) {
+		return true
 	}
 	adds, bumps, ran := map[int][]int{}, map[int]uint64{}, false
 	for i := range call.Body {
@@ -70,7 +78,7 @@ func (r *Run) maybe(e *Expectation, call *Op) {
 		})
 	}
 	if ran {
-		return
+		return true
 	}
 	for service, ops := range adds {
 		for _, op := range ops {
@@ -83,4 +91,5 @@ func (r *Run) maybe(e *Expectation, call *Op) {
 			e.unsure[service] += n
 		}
 	}
+	return false
 }

@@ -202,13 +202,6 @@ func heartbeat(f wire.Frame) bool {
 	return err == nil && u.Dst.Port() == rackaddr.PortControl
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // TestNoSpare leaves the deployment no blade to go to: the calls wait until the
 // blade is back.
 func TestNoSpare(t *testing.T) {

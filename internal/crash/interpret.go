@@ -19,8 +19,9 @@ type world interface {
 	Free(p dsm.Pointer) error
 	Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error)
 	Post(op *Op, noise uint64, given []dsm.Pointer) error
-	// Try returns what is to go into the noise.
+	// Try and Hurry return what is to go into the noise.
 	Try(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error)
+	Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error)
 	// Go carries out f beside the rest, in a world of its own.
 	Go(f func(world) error) branch
 	// Any waits for one of the branches and tells which.
@@ -116,6 +117,10 @@ func (m *machine) step(ctx context.Context, w world, op *Op) error {
 		return err
 	case Try:
 		seen, err := w.Try(op, m.Out.Noise, m.pick(op.Lend))
+		m.Out.Noise = mix(m.Out.Noise, seen)
+		return err
+	case Hurry:
+		seen, err := w.Hurry(op, m.Out.Noise, m.pick(op.Lend))
 		m.Out.Noise = mix(m.Out.Noise, seen)
 		return err
 	case Fork, Race:

@@ -25,6 +25,7 @@ type ledger struct {
 	wrong    []string
 	began    time.Time
 	memory   []*access
+	inTry    map[int]bool // operations of which each may be several: see Program.tried
 }
 
 // span is the time from when an operation was first begun until it was first seen
@@ -47,8 +48,8 @@ type access struct {
 	data     []byte
 }
 
-func newLedger() *ledger {
-	return &ledger{
+func newLedger(inTry map[int]bool) *ledger {
+	return &ledger{inTry: inTry,
 		effects: map[int]int{}, trial: map[int]uint64{}, latest: map[int]uint32{}, runs: map[int]int{}, observed: map[int]Outcome{}, finished: map[int]*Outcome{}, spans: map[int]*span{}, began: time.Now(),
 	}
 }
@@ -89,6 +90,10 @@ type attempt struct {
 func (l *ledger) begin(execution, since int, incarnation uint32) attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.inTry[execution] { // nothing is rolled back, and another node may run it, too
+		l.runs[execution]++
+		return attempt{execution: execution, run: l.runs[execution]}
+	}
 	if incarnation < l.latest[execution] {
 		return attempt{execution: execution, fenced: true}
 	}
@@ -195,11 +200,11 @@ func (l *ledger) effect(op int) uint64 {
 func (l *ledger) observe(op int, o Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if was, ok := l.observed[op]; ok && !was.same(o) {
+	if was, ok := l.observed[op]; ok && !was.same(o) && !l.inTry[op] {
 		l.wrong = append(l.wrong, fmt.Sprintf("operation %d has brought %+v, and when it was repeated %+v", op, was, o))
 	}
 	l.observed[op] = o
-	if s := l.spans[op]; s != nil && s.to == never {
+	if s := l.spans[op]; s != nil && s.to == never && !l.inTry[op] {
 		s.to = l.now()
 	}
 }

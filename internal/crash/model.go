@@ -20,7 +20,7 @@ type Expectation struct {
 	loose   map[int]int    // operations that have made so many entries at most, and need not have made any
 }
 
-// Trial is what a Try must come to, if it does not fail.
+// Trial is what a Try or a Hurry must come to, if it does not fail.
 type Trial struct {
 	Value   uint64
 	Effects []int // the operations in it that do something outside
@@ -121,6 +121,12 @@ func (w *modelWorld) Try(op *Op, noise uint64, lent []dsm.Pointer) (uint64, erro
 		}
 	})
 	w.Tries[op.N] = t
+	return 0, err
+}
+
+func (w *modelWorld) Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error) {
+	out, err := w.Call(op, noise, lent)
+	w.Tries[op.N] = Trial{Value: out.Value}
 	return 0, err
 }
 

@@ -27,6 +27,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 		return err
 	}
 	want = r.withoutTheDead(want)
+	r.judgeWholes(want)
 	r.withoutTheLost(want)
 	r.judgeBooks(want)
 	r.judgeClients(want)
@@ -75,6 +76,44 @@ func (r *Run) judgeTries(want *Expectation) {
 	}
 }
 
+// judgeWholes looks at the calls that handlers of policy none make. Such a handler may run
+// several times, or be cut off; but each call that it makes is done as a whole: what it
+// entered in the services' states is there for all of its operations equally often.
+func (r *Run) judgeWholes(want *Expectation) {
+	most := 1 + r.crash.hits()
+	for i := range r.p.Clients {
+		r.p.Clients[i].Script.each(-1, func(_ int, op *Op) {
+			if op.Kind != Call || !r.ledger.inTry[op.N] {
+				return
+			}
+			counts := map[int]int{}
+			for j := range op.Body {
+				op.Body[j].each(op.Service, func(service int, in *Op) {
+					if in.Kind != Add || r.audited[service].unknown {
+						return
+					}
+					want.loose[in.N] = most * most // see copied
+					n := 0
+					for _, m := range r.audited[service].marks {
+						n += btoi(m.Op == in.N)
+					}
+					counts[n]++
+				})
+			}
+			if len(counts) > 1 && !r.wasAway() {
+				r.ledger.complain("call %d of a handler of policy none was done by half: so many of its operations by how often they were done: %v", op.N, counts)
+			}
+		})
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // judgeEffects compares side effects: each once, and again at most for each crash.
 func (r *Run) judgeEffects(want *Expectation) {
 	got, runs := r.ledger.sideEffects(), 1+r.crash.hits()
@@ -96,10 +135,14 @@ func (r *Run) judgeEffects(want *Expectation) {
 
 // copied are the effects of tries on a network that copies packets, or makes them late: a
 // copy of a call of policy none that overtakes the restart of its callee runs there once
-// more (docs/exactly-once.md, what it excludes).
+// more (docs/exactly-once.md, what it excludes). So does one that is sent again while nodes
+// of its service come and go.
 func (r *Run) copied(want *Expectation) map[int]bool {
 	ops := map[int]bool{}
-	if net := Networks[r.opt.Network]; net.Duplicate == 0 && net.Late == 0 {
+	net := Networks[r.opt.Network]
+	several := slices.ContainsFunc(r.p.Services, func(s Service) bool { return s.Nodes > 1 }) ||
+		r.crash.happened("program redeploy") || r.crash.happened("program drain") || r.crash.happened("blade drain")
+	if net.Duplicate == 0 && net.Late == 0 && !several {
 		return ops
 	}
 	for _, t := range want.Tries {

@@ -48,7 +48,7 @@ func TestOracle_Finds(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := func() *Run {
-		r := &Run{p: p, ledger: newLedger(), audited: map[int]audited{}}
+		r := &Run{p: p, ledger: newLedger(nil), audited: map[int]audited{}}
 		r.crash = newCrasher(r)
 		for _, call := range []int{callA, callB, callC, postC} {
 			r.ledger.issue(call)
@@ -113,7 +113,7 @@ func TestHistory_Rollback(t *testing.T) {
 		late byte // what is read after the rollback
 		good bool
 	}{{0, true}, {5, false}} {
-		l := newLedger()
+		l := newLedger(nil)
 		r := &Run{p: &Program{}, ledger: l}
 		first := l.begin(9, 0, 1)
 		l.touch(&access{by: first, region: at, write: true, data: []byte{5}})()
@@ -134,7 +134,7 @@ func TestHistory_Reused(t *testing.T) {
 		read byte // after the second allocation
 		good bool
 	}{{0, true}, {5, false}} {
-		l := newLedger()
+		l := newLedger(nil)
 		r := &Run{p: &Program{}, ledger: l}
 		first, second := attempt{execution: 8, run: 1}, attempt{execution: 9, run: 1}
 		l.allocated(first, 0, at)

@@ -3,6 +3,7 @@ package crash
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -20,6 +21,7 @@ const (
 	Call       Kind = "call"       // Service runs Body[0], is lent Lend; folded; its result region in Slot
 	Post       Kind = "post"       // Service runs Body[0] one-way, is given Lend
 	Try        Kind = "try"        // as Call, with policy none and no result: whether it fails goes into the noise
+	Hurry      Kind = "hurry"      // as Call, but it is given up after Within, and has no result: what it comes to goes into the noise
 	Fork       Kind = "fork"       // Body beside each other, each may read Lend; folded in order
 	Race       Kind = "race"       // as Fork, but who ends first goes into the noise
 	Add        Kind = "add"        // an entry in the service's state
@@ -42,10 +44,16 @@ type Op struct {
 	Body    []Script `json:"b,omitempty"`
 	// Policy is that of a Call or Post, PolicyNone for the run's (Options.Policy).
 	Policy rpc.Policy `json:"p,omitempty"`
+	// Within is when a Hurry is given up. It is cancelled then if Cancel is set, else that
+	// is its deadline.
+	Within time.Duration `json:"w,omitempty"`
+	Cancel bool          `json:"x,omitempty"`
 }
 
 // executes reports whether the body of an operation is an execution of Service.
-func (op *Op) executes() bool { return op.Kind == Call || op.Kind == Post || op.Kind == Try }
+func (op *Op) executes() bool {
+	return op.Kind == Call || op.Kind == Post || op.Kind == Try || op.Kind == Hurry
+}
 
 // Script is what one execution, or one branch of it, does. Its first slots are the
 // regions that it was lent or given.
@@ -71,6 +79,27 @@ func (s *Script) each(service int, f func(service int, op *Op)) {
 	}
 }
 
+// tried are the operations within tries: how often each is carried out is up to chance.
+func (p *Program) tried() map[int]bool {
+	inside := map[int]bool{}
+	var walk func(s *Script, in bool)
+	walk = func(s *Script, in bool) {
+		for i := range s.Ops {
+			op := &s.Ops[i]
+			if in {
+				inside[op.N] = true
+			}
+			for j := range op.Body {
+				walk(&op.Body[j], in || op.Kind == Try)
+			}
+		}
+	}
+	for i := range p.Clients {
+		walk(&p.Clients[i].Script, false)
+	}
+	return inside
+}
+
 // write prints the script, indented.
 func (s *Script) write(b *strings.Builder, indent string) {
 	for _, op := range s.Ops {
@@ -82,8 +111,11 @@ func (s *Script) write(b *strings.Builder, indent string) {
 			fmt.Fprintf(b, " r%d[%d:%d]", op.Slot, op.At, op.At+op.Size)
 		case Free:
 			fmt.Fprintf(b, " r%d", op.Slot)
-		case Call, Post, Try:
+		case Call, Post, Try, Hurry:
 			fmt.Fprintf(b, " %s%s", ServiceName(op.Service), slots(op.Lend))
+			if op.Kind == Hurry {
+				fmt.Fprintf(b, " for %s", op.Within)
+			}
 			if op.Policy != rpc.PolicyNone {
 				fmt.Fprintf(b, ", %s", op.Policy)
 			}

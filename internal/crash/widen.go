@@ -1,6 +1,10 @@
 package crash
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
 
 // Widen makes a program small or large: several nodes for services without state, regions
 // of up to some MiB, tens of clients. It has dice of its own, as Mix has.
@@ -11,6 +15,9 @@ func (p *Program) Widen(seed uint64) {
 			s.Nodes = 1 + g.r.IntN(3)
 		}
 	}
+	for i := range p.Clients {
+		g.widen(&p.Clients[i].Script, -1, 0)
+	}
 	if g.chance(1, 12) {
 		p.enlarge([]int{8, 32, 128}[g.r.IntN(3)])
 	}
@@ -18,6 +25,70 @@ func (p *Program) Widen(seed uint64) {
 		g.crowd(8 + g.r.IntN(16))
 	}
 	p.Ops = g.ops
+}
+
+// widen puts calls that are given up into a script of a service, −1 for a client's, and
+// exactly-once calls into what is done with policy none.
+func (g *generator) widen(s *Script, service, depth int) {
+	for i := range s.Ops {
+		op := &s.Ops[i]
+		in, deeper := service, depth
+		if op.executes() {
+			in, deeper = op.Service, depth+1
+		}
+		for j := range op.Body {
+			if op.Kind == Try {
+				g.exactly(&op.Body[j], op.Service)
+				continue
+			}
+			g.widen(&op.Body[j], in, deeper)
+		}
+	}
+	if up := len(g.p.Services) - 1 - service; up > 0 && depth < 3 && g.chance(1, 5) {
+		g.hurry(s, service+1+g.r.IntN(up), depth, service < 0 || !g.p.Services[service].Stateful)
+	}
+}
+
+// hurry puts a call that its caller gives up into a script. It may be lent a region that its
+// caller then leaves to the rack: as long as the call runs, nobody may free it.
+func (g *generator) hurry(s *Script, callee, depth int, leave bool) {
+	at, op, sizes := g.r.IntN(len(s.Ops)+1), Op{Kind: Hurry, Service: callee, Cancel: g.chance(1, 3)}, []int(nil)
+	if leave && g.chance(1, 2) {
+		size := []int{64, 5000}[g.r.IntN(2)]
+		g.ops++
+		s.Ops = slices.Insert(s.Ops, at, Op{N: g.ops, Kind: Alloc, Slot: s.Slots, Size: size})
+		op.Lend, sizes = []int{s.Slots}, []int{size}
+		s.Slots++
+		at++
+	}
+	op.Within = time.Duration(1 + g.r.Int64N(int64([]time.Duration{50 * time.Microsecond, time.Millisecond, 20 * time.Millisecond, 5 * time.Second}[g.r.IntN(4)])))
+	c := &composer{generator: g, service: callee, depth: depth + 1, post: true, budget: 5}
+	op.Body = []Script{c.compose(sizes, false)}
+	g.ops++
+	op.N = g.ops
+	s.Ops = slices.Insert(s.Ops, at, op)
+}
+
+// exactly puts an exactly-once call into a script of policy none. It does nothing with
+// memory: what is rolled back there, nobody could tell when the script runs twice.
+func (g *generator) exactly(s *Script, service int) {
+	up := len(g.p.Services) - 1 - service
+	if up <= 0 || g.chance(1, 2) {
+		return
+	}
+	callee := service + 1 + g.r.IntN(up)
+	body := Script{Result: -1}
+	for range 2 + g.r.IntN(3) {
+		kinds := []Kind{Look, Effect}
+		if g.p.Services[callee].Stateful {
+			kinds = append(kinds, Add, Add, Add)
+		}
+		g.ops++
+		body.Ops = append(body.Ops, Op{N: g.ops, Kind: kinds[g.r.IntN(len(kinds))]})
+	}
+	g.ops++
+	op := Op{N: g.ops, Kind: Call, Service: callee, Slot: -1, Body: []Script{body}}
+	s.Ops = slices.Insert(s.Ops, g.r.IntN(len(s.Ops)+1), op)
 }
 
 // enlarge makes all regions, and what is written and read of them, larger.

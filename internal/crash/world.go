@@ -125,6 +125,29 @@ func (w *rackWorld) Try(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error
 	return 0, fmt.Errorf("operation %d: %w", op.N, err)
 }
 
+func (w *rackWorld) Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error) {
+	ctx, giveUp := context.WithCancel(w.ctx)
+	defer giveUp()
+	if op.Cancel {
+		defer time.AfterFunc(op.Within, giveUp).Stop()
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(w.ctx, op.Within)
+		defer cancel()
+	}
+	w.run.ledger.issue(op.N)
+	answer, err := w.client(op.Service, w.policy(op)).Act(ctx, op.encode(), int64(noise), references(lent))
+	switch code := rpc.CodeOf(err); {
+	case err == nil:
+		w.run.ledger.tried(op.N, uint64(answer.Value))
+		return uint64(answer.Noise), nil
+	case w.ctx.Err() != nil:
+	case code == rpc.Deadline, code == rpc.Canceled:
+		return uint64(code), nil
+	}
+	return 0, fmt.Errorf("operation %d: %w", op.N, err)
+}
+
 // Go gives each branch an instant of its own to begin at: which of them makes its first
 // call first would be up to the scheduler, and a case would not replay.
 func (w *rackWorld) Go(f func(world) error) branch {
