@@ -1,6 +1,8 @@
 package gatekeeper
 
 import (
+	"net/netip"
+
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -15,6 +17,7 @@ import (
 type beginning struct {
 	port *port
 	ask  control.Message
+	node netip.Addr // that asks
 }
 
 // state tells a node what is logged for it.
@@ -47,11 +50,14 @@ func (c *controller) state(p *port, m control.Message) error {
 	}
 	id := endpoint.MainID(q.Name)
 	if q.Offset > 0 { // it has begun
-		c.answerMain(beginning{p, m}, id, q.Offset, false)
+		c.answerMain(beginning{p, m, n.address}, id, q.Offset, false)
 		return nil
 	}
 	o, err := c.table.Begin(id, q.Name, n.logged(), m.ID)
-	c.beginnings[id] = beginning{p, m}
+	if former, ok := c.beginnings[id]; ok && former.node != n.address && err == nil {
+		c.fail(former.port, former.ask, fault.New(fault.BadRequest, "main "+q.Name, "node %s begins it", n.address))
+	}
+	c.beginnings[id] = beginning{p, m, n.address}
 	if err != nil {
 		delete(c.beginnings, id)
 		return err

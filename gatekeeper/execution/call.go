@@ -122,6 +122,7 @@ func (t *Table) again(k *call, r Request) Verdict {
 		return Done
 	case t.deliverable(k):
 		t.deliver(k, true)
+		t.chase(k)
 		return Running
 	}
 	return Waiting
@@ -276,7 +277,7 @@ func (t *Table) number(k *call) {
 		return
 	}
 	if k.record.Attempt == unnumbered {
-		k.order = t.service(k.service).take()
+		t.service(k.service).number(k)
 	}
 	k.record.Attempt, k.record.Order, k.record.Callee = 0, k.order, k.at.next()
 	t.put(*k.record)

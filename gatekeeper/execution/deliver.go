@@ -59,8 +59,8 @@ func (t *Table) deliver(k *call, replay bool) {
 	t.do(d)
 }
 
-// Again delivers once more the calls that nobody else sends again: one-ways, and
-// those whose callers are cut, gone, or wait no more. It is to be called every second or
+// Again delivers once more the calls that nobody else sends again: one-ways, those
+// whose callers are cut, gone, or wait no more, and those that others wait behind. It is to be called every second or
 // so while there are any; each call counts as known to its callee.
 func (t *Table) Again() Output {
 	for _, k := range sorted(t.lonely) {

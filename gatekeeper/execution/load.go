@@ -77,7 +77,7 @@ func (l *loader) finish(calls []log.Record) error {
 	for _, k := range l.t.calls {
 		if k.order > 0 && k.stage == running {
 			s := l.t.service(k.service)
-			s.undecided[k.order], s.low = struct{}{}, min(s.low, k.order)
+			s.undecided[k.order], s.low = k, min(s.low, k.order)
 		}
 	}
 	return nil

@@ -19,6 +19,36 @@ func nested(m packet.Message, kind packet.Type, service uint64) packet.Message {
 	}}
 }
 
+// TestGivenUpFirst: a call that its caller has given up, and whose delivery was lost, does
+// not stop its service for ever: it is delivered again while others wait behind it.
+func TestGivenUpFirst(t *testing.T) {
+	b := newBench(t)
+	for n := range uint64(2) {
+		m := message(1 + n)
+		m.Floor = 1
+		b.send(m, true)
+		b.keep(b.Admitted(m.Call, nil))
+	}
+	if got := b.keep(b.Again()); len(got) > 0 {
+		t.Errorf("nobody waits for long yet, and %v", got)
+	}
+	second := message(2)
+	second.Floor = 1
+	b.send(second, true) // again; nobody sends the first one again
+	if got := b.keep(b.Again()); len(got) != 1 || got[0].(Deliver).Call != message(1).Call {
+		t.Errorf("delivered again: %v", got)
+	}
+	first := message(1)
+	first.Type, first.CalleeIncarnation = packet.Reply, 1
+	_, o := b.Reply(Response{Message: &first, Datagram: first.Append(nil), Callee: server, Now: now})
+	b.keep(o)
+	b.keep(b.Committed(first.Call))
+	b.keep(b.Returned(first.Call, nil, now))
+	if got := b.keep(b.Again()); len(got) > 0 {
+		t.Errorf("when the first one is answered: %v", got)
+	}
+}
+
 // TestMovedOnce: results that were handed over are not handed over again by a later
 // Gatekeeper, for they may have gone on since; one-ways of the execution leave.
 func TestMovedOnce(t *testing.T) {

@@ -23,8 +23,8 @@ type service struct {
 	kept  []log.ID
 	bytes int // of kept
 	sizes map[packet.ID]int
-	// undecided are the numbers of calls without an outcome; all below low have one.
-	undecided map[uint64]struct{}
+	// undecided are the calls without an outcome by their numbers; all below low have one.
+	undecided map[uint64]*call
 	low       uint64
 	// settling are the calls whose outcomes are logged, but not in effect yet: the
 	// memory servers have not committed, or leases have not ended.
@@ -39,17 +39,30 @@ func serviceID(id uint64) (k log.ID) {
 func (t *Table) service(id uint64) *service {
 	s := t.services[id]
 	if s == nil {
-		s = &service{id: id, low: 1, sizes: map[packet.ID]int{}, undecided: map[uint64]struct{}{}, settling: map[*call]struct{}{}}
+		s = &service{id: id, low: 1, sizes: map[packet.ID]int{}, undecided: map[uint64]*call{}, settling: map[*call]struct{}{}}
 		t.services[id] = s
 	}
 	return s
 }
 
-// take gives out the next number.
-func (s *service) take() uint64 {
+// number gives a call the next number.
+func (s *service) number(k *call) {
 	s.last++
-	s.undecided[s.last] = struct{}{}
-	return s.last
+	s.undecided[s.last] = k
+	k.order = s.last
+}
+
+// chase has the call that runs before k in its service delivered again until it is answered,
+// because somebody waits for what comes after it. Its own caller may have given it up: then
+// nobody else sends it again, and if its delivery was lost the service would stand still.
+func (t *Table) chase(k *call) {
+	if k.order == 0 {
+		return
+	}
+	s := t.service(k.service)
+	if first := s.undecided[s.next()]; first != nil && first != k && first.sent {
+		t.lonely[first] = struct{}{}
+	}
 }
 
 // settling notes that a call's outcome is logged, whose effects the next calls of its

@@ -21,8 +21,8 @@ type Table struct {
 	nodes    map[netip.Addr]*node
 	sessions map[log.ID]*session
 	services map[uint64]*service
-	// lonely are logged calls that nobody sends again: one-ways, and those whose
-	// callers are cut, or wait no more.
+	// lonely are logged calls that nobody sends again: one-ways, those whose callers are
+	// cut, or wait no more, and those that others wait behind (chase).
 	lonely   map[*call]struct{}
 	sequence uint64
 	out      Output

@@ -18,6 +18,7 @@ type crasher struct {
 	begin   sync.WaitGroup  // comebacks under way
 	hand    chan struct{}   // holds a token while a packet is looked at
 	began   time.Time
+	most    int // packets
 
 	mu      sync.Mutex
 	armed   bool
@@ -33,6 +34,7 @@ type crasher struct {
 
 func newCrasher(r *Run) *crasher {
 	c := &crasher{run: r, hand: make(chan struct{}, 1), struck: map[string]bool{}, down: map[string]bool{}, due: map[int][]Crash{}, did: map[string]int{}, began: time.Now()}
+	c.most = maxPackets + len(r.p.Clients)*packetsPerClient + int(r.opt.Setting.Idle/time.Second)*packetsPerSecond
 	for _, one := range r.opt.Crashes {
 		c.due[one.At] = append(c.due[one.At], one)
 	}
@@ -109,10 +111,10 @@ func (c *crasher) see(f wire.Frame) (at int, armed bool) {
 	if c.armed {
 		c.packets++
 	}
-	if c.all++; c.all > maxPackets && c.all < maxPackets+20 {
+	if c.all++; c.all > c.most && c.all < c.most+20 {
 		c.run.ledger.complain("after %s, one packet too many: %s", time.Since(c.began), describe(f))
 	}
-	if c.all == maxPackets+20 {
+	if c.all == c.most+20 {
 		c.flooded()
 	}
 	return at, c.armed

@@ -87,7 +87,7 @@ func (r *Run) maybe(e *Expectation, call *Op) bool {
 	}
 	for service, n := range bumps {
 		e.Bumps[service] -= n
-		if len(adds) == 0 { // nobody can tell
+		if len(adds) == 0 || r.wasAway() { // nobody can tell
 			e.unsure[service] += n
 		}
 	}

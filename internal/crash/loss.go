@@ -108,6 +108,9 @@ func (r *Run) loosen(e *Expectation, s *Script, done bool) {
 			switch op.Kind {
 			case Call:
 				r.loosen(e, &op.Body[j], done || r.ledger.seen(op.N))
+			case Hurry:
+				_, answered := r.ledger.trials()[op.N]
+				r.loosen(e, &op.Body[j], answered)
 			case Post:
 				r.loosen(e, &op.Body[j], false)
 			default:

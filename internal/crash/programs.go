@@ -121,6 +121,7 @@ func (r *Run) once(c chan struct{}) {
 // plain is the program of a plain client. It runs once.
 func (r *Run) plain(ctx context.Context, i int, j join.Joiner, s control.Start) error {
 	defer r.once(r.over[i])
+	r.sitIdle(ctx, i)
 	name := r.p.clientName(i)
 	n, _, err := r.join(ctx, name, j, s)
 	if err == nil {
@@ -131,6 +132,16 @@ func (r *Run) plain(ctx context.Context, i int, j join.Joiner, s control.Start) 
 		r.ledger.complain("%s: %v", name, err)
 	}
 	return nil // for the rack, it has ended
+}
+
+// sitIdle lets the last client wait before it begins: see Setting.Idle.
+func (r *Run) sitIdle(ctx context.Context, i int) {
+	if i == len(r.p.Clients)-1 {
+		select {
+		case <-time.After(time.Until(r.began.Add(r.opt.Setting.Idle))):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // calls is what a plain client does.
@@ -146,6 +157,7 @@ func (r *Run) calls(ctx context.Context, i int, n *rpc.Node) error {
 
 // durable is the program of a durable main.
 func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start) error {
+	r.sitIdle(ctx, i)
 	name := r.p.clientName(i)
 	n, incarnation, err := r.join(ctx, name, j, s)
 	if err != nil {

@@ -12,11 +12,12 @@ func TestRegressions(t *testing.T) {
 	sum := new(tally)
 	defer func(mix, policy string) { *flagMix, *flagPolicy = mix, policy }(*flagMix, *flagPolicy)
 	*flagMix = plain
-	for _, c := range []struct {
+	type regression struct {
 		policy         string
 		seed           uint64
 		network, point string
-	}{
+	}
+	for _, c := range []regression{
 		// The oracle asked while a dead client's call was on its way.
 		{"recover", 100185, "good", "33-client0:kill"},
 		// A late copy of a join made a node that nobody was: gatekeeper.TestHeartbeat_Ghosts.

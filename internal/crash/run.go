@@ -66,6 +66,9 @@ type Report struct {
 const (
 	patience   = 3 * time.Minute // of virtual time
 	maxPackets = 30_000          // some hundred times what a program takes
+
+	packetsPerClient = 3_000 // more, where there are many
+	packetsPerSecond = 30    // of heartbeats, while the rack is idle
 )
 
 // appName is the deployment of a program's services and mains.
@@ -76,6 +79,7 @@ type Run struct {
 	p      *Program
 	opt    Options
 	rack   *simrack.Rack
+	began  time.Time
 	disk   *log.Disk // of the Gatekeeper's log
 	ledger *ledger
 	crash  *crasher
@@ -113,7 +117,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, lost: map[string]bool{}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
-	began := time.Now()
+	r.began = time.Now()
 	for range p.Clients {
 		r.over = append(r.over, make(chan struct{}))
 	}
@@ -151,7 +155,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	err = errors.Join(err, r.rack.Close())
 	return &Report{
 		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
-		Wrong: r.ledger.complaints(), Took: time.Since(began), Did: r.crash.did, Lost: len(r.lost) > 0,
+		Wrong: r.ledger.complaints(), Took: time.Since(r.began), Did: r.crash.did, Lost: len(r.lost) > 0,
 	}, err
 }
 
@@ -178,9 +182,6 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 		}
 		name := r.p.clientName(i)
 		if _, err := r.rack.Run("c1", name, func(ctx context.Context, j join.Joiner, s control.Start) error {
-			if i > 0 {
-				<-time.After(r.opt.Setting.Idle)
-			}
 			return r.plain(ctx, i, j, s)
 		}); err != nil {
 			return err

@@ -23,7 +23,7 @@ type Setting struct {
 	// Jumps says that each Gatekeeper and each memory blade that starts may find the clock
 	// set forward or back by up to a day.
 	Jumps bool
-	// Idle is how long all clients but the first one wait before they begin.
+	// Idle is how long the last client waits before it begins, and the rack with it.
 	Idle time.Duration
 }
 

@@ -52,7 +52,7 @@ func (g *generator) widen(s *Script, service, depth int) {
 // hurry puts a call that its caller gives up into a script. It may be lent a region that its
 // caller then leaves to the rack: as long as the call runs, nobody may free it.
 func (g *generator) hurry(s *Script, callee, depth int, leave bool) {
-	at, op, sizes := g.r.IntN(len(s.Ops)+1), Op{Kind: Hurry, Service: callee, Cancel: g.chance(1, 3)}, []int(nil)
+	at, op, sizes := g.r.IntN(s.end()+1), Op{Kind: Hurry, Service: callee, Cancel: g.chance(1, 3)}, []int(nil)
 	if leave && g.chance(1, 2) {
 		size := []int{64, 5000}[g.r.IntN(2)]
 		g.ops++
@@ -67,6 +67,14 @@ func (g *generator) hurry(s *Script, callee, depth int, leave bool) {
 	g.ops++
 	op.N = g.ops
 	s.Ops = slices.Insert(s.Ops, at, op)
+}
+
+// end is where a script ends: before its failure, if it has one.
+func (s *Script) end() int {
+	if n := slices.IndexFunc(s.Ops, func(op Op) bool { return op.Kind == Fail }); n >= 0 {
+		return n
+	}
+	return len(s.Ops)
 }
 
 // exactly puts an exactly-once call into a script of policy none. It does nothing with
@@ -88,7 +96,7 @@ func (g *generator) exactly(s *Script, service int) {
 	}
 	g.ops++
 	op := Op{N: g.ops, Kind: Call, Service: callee, Slot: -1, Body: []Script{body}}
-	s.Ops = slices.Insert(s.Ops, g.r.IntN(len(s.Ops)+1), op)
+	s.Ops = slices.Insert(s.Ops, g.r.IntN(s.end()+1), op)
 }
 
 // enlarge makes all regions, and what is written and read of them, larger.
