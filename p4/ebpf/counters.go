@@ -70,17 +70,23 @@ func (x *Executor) direct(e *datapath.Entry) (*ebpf.Map, uint32, error) {
 	case e.Match == nil:
 		return t.maps.counters, 0, nil
 	}
+	i, err := t.cellOf(e)
+	return t.maps.counters, i, err
+}
+
+// cellOf finds the cell that an entry's counter and meter have.
+func (t *table) cellOf(e *datapath.Entry) (uint32, error) {
 	key, err := t.key(e.Match)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i, ok := t.entries[string(key)]
 	if !ok {
-		return nil, 0, fmt.Errorf("entry: %w", datapath.ErrNotFound)
+		return 0, fmt.Errorf("entry: %w", datapath.ErrNotFound)
 	}
-	return t.maps.counters, i, nil
+	return i, nil
 }
 
 // cell adds up what all CPUs have counted.

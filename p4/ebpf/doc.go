@@ -61,8 +61,9 @@
 //
 // New refuses a program that uses more, with an *UnsupportedError that names
 // every place: stacks, unions, varbits, value sets, ternary and range matches,
-// action profiles, meters, registers, hashes, checksums over more than fields of
-// one header, idle timeouts, assertions and log messages.
+// action profiles, idle timeouts, assertions and log messages. Neither can counters,
+// meters and random numbers lie between two accesses to registers in one action,
+// which is atomic from its first access to its last (registers.go).
 //
 // A frame of more than 16 KiB whose headers become longer or shorter by other
 // than a multiple of four bytes is dropped and counted, and so is a super-packet

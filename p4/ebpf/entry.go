@@ -134,6 +134,18 @@ func (g *gen) fetch(window int) {
 	g.emit(asm.JLT.Imm(rTemp, minEthernet, verdict), asm.Sub.Imm(rTemp, 12))
 	g.loadBytes(12, eth+16, window-16)
 	g.mark(fetched)
+	if g.sumsPayload() {
+		g.windowStart()
+	}
+}
+
+// windowStart notes how many bytes of the frame are in the state.
+func (g *gen) windowStart() {
+	ready := g.label("ready")
+	g.load(asm.R1, stWireLen)
+	g.emit(asm.JLE.Imm(asm.R1, int32(g.head), ready), asm.Mov.Imm(asm.R1, int32(g.head)))
+	g.mark(ready)
+	g.store(stWindow, asm.R1)
 }
 
 // loadBytes copies rTemp bytes of the frame, at most max, to the state.

@@ -56,7 +56,8 @@ type Executor struct {
 
 	maps   maps
 	main   *ebpf.Program
-	slot   *ebpf.Map // program array that the stubs call through
+	access *ebpf.Program // of registers; nil if there are none
+	slot   *ebpf.Map     // program array that the stubs call through
 	tables map[string]*table
 	epochs epochs
 
@@ -214,6 +215,9 @@ func (g *gen) check() {
 		g.checkChecksum(c)
 	}
 	g.place = "program"
+	if _, size := registerLayout(p); size > maxRegisters {
+		g.lack("registers of more than %d bytes", maxRegisters)
+	}
 	if g.st.size > maxState {
 		g.lack("headers and metadata of more than %d bytes", maxState)
 	}

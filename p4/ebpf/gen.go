@@ -51,7 +51,8 @@ type gen struct {
 	done  string // where a packet that ends leads
 	again string // the parser of packets that are parsed once more; "" if there are none
 
-	begins *btf.Func // the function that begins with the next instruction
+	unlock [][2]string // labels that give the lock back, and where they lead
+	begins *btf.Func   // the function that begins with the next instruction
 }
 
 type errorCodes struct{ none, tooShort int }
@@ -59,13 +60,17 @@ type errorCodes struct{ none, tooShort int }
 // objects are the maps that the code refers to.
 type objects struct {
 	state, ports, stats, prefix, digests, epochs fder
-	groups, lists, jobs, outputs                 fder // nil unless there may be copies
+	groups, lists, jobs, outputs                 fder   // nil unless there may be copies
+	lock, registers                              fder   // nil unless there are registers
+	crcs                                         fder   // nil unless there are CRCs
+	meters                                       []fder // by Meter.Index; nil if direct
 	tables                                       map[*v1model.Table]tableObjects
 	counters                                     []fder // by Counter.Index; nil if direct
 }
 
-// tableObjects are a table's maps; counters is nil if the table does not count.
-type tableObjects struct{ entries, counters fder }
+// tableObjects are a table's maps; counters is nil if the table does not count,
+// meters if it does not meter.
+type tableObjects struct{ entries, counters, meters fder }
 
 // fder is a map.
 type fder interface{ FD() int }

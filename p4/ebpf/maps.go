@@ -47,6 +47,9 @@ func (x *Executor) makeMaps(g *gen) error {
 			return err
 		}
 	}
+	if err := errors.Join(x.makeRegisters(), x.makeMeters(), x.makeTables()); err != nil {
+		return err
+	}
 	for i, c := range x.prog.Counters {
 		m := (*ebpf.Map)(nil)
 		if !c.Direct {
@@ -76,7 +79,11 @@ func (x *Executor) makeMaps(g *gen) error {
 // maps are the kernel's maps, but for those of the tables.
 type maps struct {
 	state, ports, stats, digests *ebpf.Map
-	groups, lists, jobs, outputs *ebpf.Map // nil unless there may be copies
+	groups, lists, jobs, outputs *ebpf.Map   // nil unless there may be copies
+	lock, registers              *ebpf.Map   // nil unless there are registers
+	crcs                         *ebpf.Map   // nil unless there are CRCs
+	exchange                     *mapped     // the same
+	meters                       []*ebpf.Map // by Meter.Index; nil if direct
 	prefix                       *mapped
 	counters                     []*ebpf.Map // by Counter.Index; nil if direct
 }
@@ -91,13 +98,25 @@ func (x *Executor) objects() *objects {
 	if m.groups != nil {
 		o.groups, o.lists, o.jobs, o.outputs = m.groups, m.lists, m.jobs, m.outputs
 	}
+	if m.lock != nil {
+		o.lock, o.registers = m.lock, m.registers
+	}
 	for _, c := range m.counters {
 		o.counters = append(o.counters, c)
+	}
+	if m.crcs != nil {
+		o.crcs = m.crcs
+	}
+	for _, c := range m.meters {
+		o.meters = append(o.meters, c)
 	}
 	for _, t := range x.tables {
 		of := tableObjects{entries: t.maps.entries}
 		if t.maps.counters != nil {
 			of.counters = t.maps.counters
+		}
+		if t.maps.meters != nil {
+			of.meters = t.maps.meters
 		}
 		o.tables[t.def] = of
 	}
@@ -108,14 +127,17 @@ func (x *Executor) objects() *objects {
 func none(p *v1model.Program) *objects {
 	m := noMap{}
 	o := &objects{
-		state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, groups: m, lists: m, jobs: m, outputs: m,
+		state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, groups: m, lists: m, jobs: m, outputs: m, lock: m, registers: m, crcs: m,
 		tables: map[*v1model.Table]tableObjects{},
 	}
 	for range p.Counters {
 		o.counters = append(o.counters, m)
 	}
+	for range p.Meters {
+		o.meters = append(o.meters, m)
+	}
 	for _, t := range p.Tables {
-		o.tables[t] = tableObjects{m, m}
+		o.tables[t] = tableObjects{m, m, m}
 	}
 	return o
 }
@@ -140,16 +162,19 @@ func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 func (x *Executor) closeMaps() error {
 	o := &x.maps
 	var errs []error
-	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs}, o.counters...)
+	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs}, append(o.counters, o.meters...)...)
 	for _, t := range x.tables {
-		all = append(all, t.maps.entries, t.maps.counters)
+		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters)
 	}
 	for _, m := range all {
 		if m != nil {
 			errs = append(errs, m.Close())
 		}
 	}
-	errs = append(errs, o.prefix.close(), x.epochs.close())
+	errs = append(errs, o.prefix.close(), o.exchange.close(), x.epochs.close())
+	if x.access != nil {
+		errs = append(errs, x.access.Close())
+	}
 	if x.main != nil {
 		errs = append(errs, x.main.Close())
 	}

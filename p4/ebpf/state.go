@@ -21,28 +21,29 @@ const (
 	stPad    = 48 // padding before a packet to the CPU port
 	stOutLen = 56 // length of the deparsed headers
 
-	stJobs  = 64  // how many jobs are on the stack (jobs.go)
-	stTail  = 80  // how many bytes copies share
-	stFinal = 88  // interface index that the last copy goes to; 0 for none
-	stSent  = 96  // copies that a test was shown
-	stCut   = 72  // how many bytes of that were cut off at the end
-	stEnd   = 104 // how many bytes the copy being sent has cut off
-	stMore  = 112 // 1 if a packet's original has become a job
+	stJobs    = 64  // how many jobs are on the stack (jobs.go)
+	stTail    = 80  // how many bytes copies share
+	stFinal   = 88  // interface index that the last copy goes to; 0 for none
+	stSent    = 96  // copies that a test was shown
+	stCut     = 72  // how many bytes of that were cut off at the end
+	stEnd     = 104 // how many bytes the copy being sent has cut off
+	stScratch = 120 // any number, for a moment
+	stMore    = 112 // 1 if a packet's original has become a job
 
-	stInLen   = 120 // length that counters count, packet_out header included
-	stWireLen = 128 // length from the Ethernet header on, VLAN tag included
-	stParsed  = 136 // how far the parser got, from the Ethernet header on
-	stError   = 144 // parser's error code
-	stDigest  = 152 // index of the digest to send, plus one
-	stOutPort = 160 // egress port
-	stLength  = 168 // packet_length in egress
-	stWindow  = 176 // how many bytes of the packet are in frame
-	stSession = 184 // clone session, plus one; 0 for no clone
-	stKeep    = 192 // index of the clone's field list
-	stAgain   = 200 // index of the list of a resubmission, plus one
-	stRound   = 208 // index of the list of a recirculation, plus one
-	stLimit   = 216 // longest that the packet may leave, plus one; 0 for any length
-	stWords   = 224
+	stInLen   = 136 // length that counters count, packet_out header included
+	stWireLen = 144 // length from the Ethernet header on, VLAN tag included
+	stParsed  = 152 // how far the parser got, from the Ethernet header on
+	stError   = 160 // parser's error code
+	stDigest  = 168 // index of the digest to send, plus one
+	stOutPort = 176 // egress port
+	stLength  = 184 // packet_length in egress
+	stWindow  = 192 // how many bytes of the packet are in frame
+	stSession = 200 // clone session, plus one; 0 for no clone
+	stKeep    = 208 // index of the clone's field list
+	stAgain   = 216 // index of the list of a resubmission, plus one
+	stRound   = 224 // index of the list of a recirculation, plus one
+	stLimit   = 232 // longest that the packet may leave, plus one; 0 for any length
+	stWords   = 240
 
 	stOwn = stInLen // where a packet's own words begin
 )
@@ -129,6 +130,8 @@ func newState(p *v1model.Program, f forks, prefix, window, digest int) *state {
 	s.digest = s.kept + s.keptSize
 	s.tables = align8(s.digest + digest + 16)
 	s.size = s.tables + tableStat*len(p.Tables)
+	// What the verifier thinks that positions may be stays within.
+	s.size = max(s.size, s.ethernet()+s.windowMask()+s.window+8, s.out+max(s.windowMask(), 2*sumChunk)+8)
 	return s
 }
 

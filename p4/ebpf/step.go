@@ -18,7 +18,7 @@ const stepName = "bifrost_step"
 // startJobs begins the other way: the stack is empty, and the frame is in one
 // piece, without a tag beside it.
 func (g *gen) startJobs() {
-	bare, ready := g.label("bare"), g.label("ready")
+	bare := g.label("bare")
 	g.set(asm.R0, 0)
 	for _, at := range []int{stJobs, stFinal, stSent, stCut} {
 		g.store(at, asm.R0)
@@ -35,10 +35,8 @@ func (g *gen) startJobs() {
 	g.mark(fine)
 	g.untag(verdict)
 	g.mark(bare)
+	g.windowStart()
 	g.load(asm.R0, stWireLen)
-	g.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.JLE.Imm(asm.R1, int32(g.head), ready), asm.Mov.Imm(asm.R1, int32(g.head)))
-	g.mark(ready)
-	g.store(stWindow, asm.R1)
 	g.emit(asm.Sub.Reg(asm.R0, asm.R1))
 	g.store(stTail, asm.R0)
 }

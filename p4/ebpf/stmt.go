@@ -20,24 +20,54 @@ func (g *gen) action(a *v1model.Action, with args) {
 		}
 		return targets[i]
 	}
+	atomic, locked := atomicsOf(a.Body), false
 	for i, s := range a.Body {
 		if l := targets[i]; l != "" {
 			g.mark(l)
 		}
+		if i == atomic.first {
+			g.takeLock(atomic.crc)
+			locked = true
+		}
+		// out is where a jump goes that leaves the atomic part.
+		out := func(to int) string {
+			if !locked || to <= atomic.last {
+				return target(to)
+			}
+			return g.unlockAt(target(to))
+		}
 		switch s := s.(type) {
 		case v1model.Jump:
-			g.jump(target(s.Target))
+			g.jump(out(s.Target))
 		case v1model.JumpIfZero:
 			on := g.label("on")
-			g.cond(v1model.Unary{Op: v1model.OpToBool, X: s.Cond}, on, target(s.Target))
+			g.cond(v1model.Unary{Op: v1model.OpToBool, X: s.Cond}, on, out(s.Target))
 			g.mark(on)
-		default:
+		case v1model.Exit:
+			if locked {
+				g.giveLock()
+			}
 			g.stmt(s)
+		case v1model.Hash:
+			if locked && calls(s) {
+				g.lack("random hash between accesses to registers")
+			}
+			g.hash(s, locked)
+		default:
+			if locked && calls(s) {
+				g.lack("%s between accesses to registers", featureOf(s))
+			}
+			g.stmt(s)
+		}
+		if i == atomic.last {
+			g.giveLock()
+			locked = false
 		}
 	}
 	if l := targets[len(a.Body)]; l != "" {
 		g.mark(l)
 	}
+	g.unlocks()
 	g.args, g.place = saved, place
 }
 
@@ -51,6 +81,16 @@ func (g *gen) stmt(s v1model.Stmt) {
 		g.copyHeader(s)
 	case v1model.CountPacket:
 		g.count(s)
+	case v1model.Hash: // not in an action
+		g.hash(s, false)
+	case v1model.Random:
+		g.random(s)
+	case v1model.ReadRegister:
+		g.readRegister(s)
+	case v1model.WriteRegister:
+		g.writeRegister(s)
+	case v1model.ExecuteMeter:
+		g.executeMeter(s)
 	case v1model.Drop:
 		g.setField(s.Spec, g.drop)
 		if s.Group.Valid() {
@@ -81,10 +121,8 @@ func featureOf(s v1model.Stmt) string {
 		return "header stack"
 	case v1model.ExecuteMeter:
 		return "meter"
-	case v1model.ReadRegister, v1model.WriteRegister:
-		return "register"
-	case v1model.Hash:
-		return "hash"
+	case v1model.CountPacket:
+		return "counter"
 	case v1model.Random:
 		return "random number"
 	case v1model.Assert:
@@ -159,7 +197,7 @@ func (g *gen) assign(s v1model.Assign) {
 // has a fixed place there.
 const maxSpill = 32
 
-func spillAt(slot int) int16 { return int16(contextAt - 8*slot) }
+func spillAt(slot int) int16 { return int16(heldAt - 8*slot) }
 
 func (g *gen) setValid(s v1model.SetValid) {
 	hv, ok := s.Header.(v1model.HeaderValue)
@@ -222,13 +260,8 @@ func (g *gen) copyHeader(s v1model.Copy) {
 
 // count counts the packet in a cell of an indirect counter.
 func (g *gen) count(s v1model.CountPacket) {
-	if !spanOf(s.Index).exact() {
-		g.lack("counter index of more than 64 bits")
-		return
-	}
 	end := g.label("counted")
-	g.num(s.Index, 0)
-	g.emit(asm.JGE.Imm(asm.R0, int32(s.Counter.Size), end))
+	g.index(s.Index, s.Counter.Size, 0, end)
 	g.countCell(g.objs.counters[s.Counter.Index], end)
 	g.mark(end)
 }

@@ -30,6 +30,7 @@ const (
 type tableMaps struct {
 	entries  *ebpf.Map
 	counters *ebpf.Map // nil if the table does not count
+	meters   *ebpf.Map // nil if the table does not meter
 }
 
 // keyField is a field of a table's key and where it lies in the trie's key.
@@ -115,8 +116,6 @@ func (g *gen) checkTable(t *v1model.Table) *keyPlan {
 	switch {
 	case t.Profile != nil:
 		g.lack("action profile")
-	case t.Meter != nil:
-		g.lack("direct meter")
 	case t.Timeout:
 		g.lack("idle timeout")
 	}
@@ -153,6 +152,15 @@ func (g *gen) table(t *v1model.Table) {
 		g.emit(asm.LoadMem(asm.R0, rEntry, entryCounter, asm.Word))
 		g.countCell(maps.counters, counted)
 		g.mark(counted)
+	}
+	if t.Meter != nil {
+		unmetered := g.label("unmetered")
+		g.emit(
+			asm.LoadMem(asm.R0, rEntry, entryHit, asm.Word), asm.JEq.Imm(asm.R0, 0, unmetered),
+			asm.LoadMem(asm.R0, rEntry, entryCounter, asm.Word))
+		g.meter(maps.meters, t.Meter, unmetered)
+		g.setReg(t.Meter.Result)
+		g.mark(unmetered)
 	}
 	g.dispatch(t, none)
 	g.mark(none)

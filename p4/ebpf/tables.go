@@ -42,13 +42,18 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 		Name: "table", Type: ebpf.LPMTrie, Flags: bpfNoPrealloc,
 		KeySize: uint32(4 + plan.bytes), ValueSize: uint32(t.size), MaxEntries: uint32(limit + 1), // and the default
 	})
-	if err != nil || !def.Counters {
+	t.next = 1 // the default entry's cell is 0
+	if err == nil && def.Counters {
+		t.maps.counters, err = x.kept(fmt.Sprintf("direct_counter_%d", def.Index), &ebpf.MapSpec{
+			Name: "direct_counter", Type: counterType(limit + 1), KeySize: 4, ValueSize: 16, MaxEntries: uint32(limit + 1),
+		})
+	}
+	if err == nil && def.Meter != nil {
+		t.maps.meters, err = x.meterMap(fmt.Sprintf("direct_meter_%d", def.Index), limit+1)
+	}
+	if t.maps.counters == nil && t.maps.meters == nil {
 		return t, err
 	}
-	t.maps.counters, err = x.kept(fmt.Sprintf("direct_counter_%d", def.Index), &ebpf.MapSpec{
-		Name: "direct_counter", Type: counterType(limit + 1), KeySize: 4, ValueSize: 16, MaxEntries: uint32(limit + 1),
-	})
-	t.next = 1 // the default entry's cell is 0
 	if err == nil {
 		err = x.inheritCells(t)
 	}
@@ -237,10 +242,14 @@ func (t *table) newCell(key []byte) (uint32, error) {
 	} else {
 		t.next++
 	}
-	if t.maps.counters == nil {
-		return cell, nil
+	var err error
+	if t.maps.meters != nil {
+		err = configure(t.maps.meters, cell, nil)
 	}
-	return cell, setCell(t.maps.counters, cell, datapath.Counts{})
+	if t.maps.counters != nil {
+		err = errors.Join(err, setCell(t.maps.counters, cell, datapath.Counts{}))
+	}
+	return cell, err
 }
 
 // value is an entry's value in the kernel; a nil call is no action.

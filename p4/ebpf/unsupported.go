@@ -29,23 +29,3 @@ func (x *Executor) Group(_ datapath.Op, profile string, _ uint32, _ map[uint32]i
 func (x *Executor) ValueSet(name string, _ [][]datapath.Match) error {
 	return absent("value set", name)
 }
-
-// Meter implements datapath.Datapath.
-func (x *Executor) Meter(name string, _ int, _ *datapath.MeterConfig) error {
-	return absent("meter", name)
-}
-
-// EntryMeter implements datapath.Datapath.
-func (x *Executor) EntryMeter(e datapath.Entry, _ *datapath.MeterConfig) error {
-	return absent("direct meter of table", e.Table)
-}
-
-// Register implements datapath.Datapath.
-func (x *Executor) Register(name string, _ int) ([]byte, error) {
-	return nil, absent("register", name)
-}
-
-// SetRegister implements datapath.Datapath.
-func (x *Executor) SetRegister(name string, _ int, _ []byte) error {
-	return absent("register", name)
-}

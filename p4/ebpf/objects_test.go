@@ -1,0 +1,160 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/cilium/ebpf"
+)
+
+// Registers, counters, meters, hashes, checksums: the same on both executors. The
+// meters' rates are zero, so that no time has to pass.
+func TestDifferential_State(t *testing.T) {
+	prog := load(t, "../interp/testdata/state.json")
+	for n := range *rounds {
+		s := *seed + uint64(n)
+		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_State -seed %d -rounds 1", s)
+		p := newPair(t, prog, 0)
+		r := rand.New(rand.NewPCG(s, 0))
+		entry := func(i byte) datapath.Entry {
+			return datapath.Entry{Table: "I.direct", Match: []datapath.Match{{Value: []byte{i}}}, Action: &datapath.Action{Name: "I.metered"}}
+		}
+		for i := range 3 {
+			p.apply(t, datapath.Insert, entry(byte(i)))
+		}
+		burst := func() *datapath.MeterConfig {
+			if r.IntN(5) == 0 {
+				return nil
+			}
+			return &datapath.MeterConfig{CBurst: r.Int64N(8), PBurst: r.Int64N(12)}
+		}
+		for range 20 {
+			c, d, i := burst(), burst(), r.IntN(4)
+			if d != nil {
+				d.CBurst, d.PBurst = 100*d.CBurst, 100*d.PBurst
+			}
+			value := []byte{byte(r.Uint32()), byte(r.Uint32()), 3, 4}
+			p.both(t, func(x datapath.Datapath) error {
+				return errors.Join(x.Meter("I.rate", i, c), x.EntryMeter(entry(byte(i%3)), d), x.SetRegister("I.sums", i, value))
+			})
+			for range 40 {
+				frame := make([]byte, 58+r.IntN(1400))
+				for i := range frame {
+					frame[i] = byte(r.Uint32())
+				}
+				ops := []byte{1, 1, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 10, 12, 12, 12, 20, 21, 30, 31}
+				frame[0], frame[1] = ops[r.IntN(len(ops))], byte(r.IntN(6)) // also beyond the arrays
+				p.check(t, 1, frame, replay)
+			}
+		}
+		p.compareRegisters(t, replay)
+		p.compareCounters(t, nil, replay)
+	}
+}
+
+// compareRegisters compares all registers of both.
+func (p *pair) compareRegisters(t testing.TB, replay string) {
+	t.Helper()
+	for _, r := range p.prog.Registers {
+		for i := range r.Size {
+			a, err1 := p.kernel.Register(r.Name, i)
+			b, err2 := p.golang.Register(r.Name, i)
+			if !bytes.Equal(a, b) || err1 != nil || err2 != nil {
+				t.Fatalf("register %s[%d]: kernel %x %v, Go %x %v\nreplay: %s", r.Name, i, a, err1, b, err2, replay)
+			}
+		}
+	}
+}
+
+// An action that reads a register and writes it loses no other's change, on
+// whatever CPUs packets are.
+func TestRegisterActionsAreAtomic(t *testing.T) {
+	x := newPair(t, load(t, "../interp/testdata/state.json"), 0).kernel
+	const senders, each = 4, 2000
+	frame := make([]byte, 60)
+	frame[0], frame[5] = 1, 1 // adds one to the first cell
+	var all sync.WaitGroup
+	for range senders {
+		all.Go(func() {
+			for range each {
+				run := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, 512), Context: &skBuff{CB: [5]uint32{1 | testFlag}}}
+				if _, err := x.main.Run(run); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	got, err := x.Register("I.sums", 0)
+	if err != nil || binary.BigEndian.Uint32(got) != senders*each {
+		t.Errorf("%d instead of %d, %v", binary.BigEndian.Uint32(got), senders*each, err)
+	}
+}
+
+// A meter with rate 0 lets its burst pass, and nothing more; with a rate it lets
+// something pass again.
+func TestMeter_Rates(t *testing.T) {
+	p := newPair(t, load(t, "../interp/testdata/state.json"), 0)
+	colour := func() byte {
+		frame := make([]byte, 60)
+		frame[0] = 4
+		if err := p.kernel.test(1, frame, 0, p.k.emit); err != nil {
+			t.Fatal(err)
+		}
+		var port, colour int
+		line := p.k.take()
+		if len(line) != 1 {
+			t.Fatalf("%q", line)
+		}
+		if _, err := fmt.Sscanf(line[0], "out %d: 0400%08x", &port, &colour); err != nil {
+			t.Fatal(line, err)
+		}
+		return byte(colour)
+	}
+	set := func(c *datapath.MeterConfig) {
+		if err := p.kernel.Meter("I.rate", 0, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	see := func(want ...byte) {
+		t.Helper()
+		var got []byte
+		for range want {
+			got = append(got, colour())
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("colours %d instead of %d", got, want)
+		}
+	}
+	see(green, green, green)
+	set(&datapath.MeterConfig{CBurst: 1, PBurst: 3})
+	see(green, yellow, yellow, red, red)
+	set(&datapath.MeterConfig{})
+	see(red, red)
+	set(&datapath.MeterConfig{CIR: 1 << 40, CBurst: 1, PIR: 1 << 40, PBurst: 1}) // full again at once
+	see(green, green, green)
+	set(nil)
+	see(green)
+	if err := p.kernel.Meter("I.rate", 0, &datapath.MeterConfig{CBurst: maxBurst + 1}); !errors.Is(err, datapath.ErrUnsupported) {
+		t.Errorf("a burst that does not fit: %v", err)
+	}
+	for _, i := range []int{-1, 4} {
+		if err := p.kernel.Meter("I.rate", i, nil); !errors.Is(err, datapath.ErrNotFound) {
+			t.Errorf("meter %d: %v", i, err)
+		}
+		if err := p.kernel.SetRegister("I.sums", i, make([]byte, 4)); !errors.Is(err, datapath.ErrNotFound) {
+			t.Errorf("register cell %d: %v", i, err)
+		}
+	}
+	if err := p.kernel.SetRegister("I.sums", 0, make([]byte, 5)); err == nil {
+		t.Error("a value that is too long")
+	}
+}

@@ -1,0 +1,387 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/big"
+	"os"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// All registers lie in one value of an array. An action that touches registers
+// holds one lock from its first access to its last, and so is atomic. The lock is
+// in a map of its own. The control plane reads and writes a cell by a small program
+// (accessor), which takes the lock, too.
+//
+// Under the lock nothing can be called, so what needs a call (counters, meters,
+// random numbers) must come before the first access or behind the last.
+
+// maxRegisters is how large a value the verifier follows an offset into.
+const maxRegisters = 1 << 29
+
+// Where a function keeps the lock and the registers while it holds the lock.
+const (
+	lockAt = contextAt - 8
+	dataAt = contextAt - 16
+	heldAt = crcAt // the last of what has a fixed place on the stack
+)
+
+// registerLayout tells where each register begins, and how many bytes all take.
+// A cell takes whole words, low word first.
+func registerLayout(p *v1model.Program) (at []int, size int) {
+	for _, r := range p.Registers {
+		at = append(at, size)
+		size += 8 * words(r.Width) * r.Size
+	}
+	return at, size
+}
+
+// lockType is struct { struct bpf_spin_lock lock; }, by which the kernel finds the
+// lock in a map's value.
+func lockType(more ...btf.Member) *btf.Struct {
+	word := &btf.Int{Name: "unsigned int", Size: 4}
+	lock := &btf.Struct{Name: "bpf_spin_lock", Size: 4, Members: []btf.Member{{Name: "val", Type: word}}}
+	s := &btf.Struct{Name: "bifrost_locked", Size: 4, Members: append([]btf.Member{{Name: "lock", Type: lock}}, more...)}
+	for _, m := range more {
+		n, _ := btf.Sizeof(m.Type)
+		s.Size = max(s.Size, uint32(m.Offset/8)+uint32(n))
+	}
+	return s
+}
+
+var keyType = &btf.Int{Name: "unsigned int", Size: 4}
+
+// makeRegisters makes the maps of a program with registers.
+func (x *Executor) makeRegisters() error {
+	_, size := registerLayout(x.prog)
+	if size == 0 {
+		return nil
+	}
+	o := &x.maps
+	var err error
+	if o.lock, err = x.kept("lock", &ebpf.MapSpec{
+		Name: "lock", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1, Key: keyType, Value: lockType(),
+	}); err != nil {
+		return err
+	}
+	o.registers, err = x.kept("registers", &ebpf.MapSpec{
+		Name: "registers", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size + 8*maxSpill), MaxEntries: 1,
+	})
+	if err != nil {
+		return err
+	}
+	if o.exchange, err = newMapped("exchange", exchangeSize, 1); err != nil {
+		return err
+	}
+	x.access, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "bifrost_access", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: accessor(o, size),
+	})
+	return err
+}
+
+// What the accessor and this process tell each other, in words of a map that both
+// see: whether to write, where, how many words, and the words.
+const (
+	exchangeWrite = 8 * iota
+	exchangeAt
+	exchangeCount
+	exchangeWords
+	exchangeSize = exchangeWords + 8*maxSpill
+)
+
+// accessor is a program that reads or writes words of the registers.
+func accessor(o *maps, size int) asm.Instructions {
+	code := asm.Instructions{}
+	for i, m := range []fder{o.exchange.cells, o.lock, o.registers} {
+		code = append(code,
+			asm.StoreImm(asm.R10, -4, 0, asm.Word),
+			asm.LoadMapPtr(asm.R1, m.FD()), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4), asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(asm.R6+asm.Register(i), asm.R0))
+	}
+	code = append(code,
+		asm.LoadMem(asm.R9, asm.R6, exchangeAt, asm.DWord),
+		asm.JGE.Imm(asm.R9, int32(size), "out"),
+		asm.Add.Reg(asm.R8, asm.R9),
+		asm.Mov.Reg(asm.R1, asm.R7), asm.FnSpinLock.Call(),
+		asm.LoadMem(asm.R2, asm.R6, exchangeCount, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R6, exchangeWrite, asm.DWord),
+		asm.JNE.Imm(asm.R3, 0, "write"))
+	for i := range int16(maxSpill) {
+		code = append(code,
+			asm.JLE.Imm(asm.R2, int32(i), "unlock"),
+			asm.LoadMem(asm.R0, asm.R8, 8*i, asm.DWord), asm.StoreMem(asm.R6, exchangeWords+8*i, asm.R0, asm.DWord))
+	}
+	code = append(code, asm.Ja.Label("unlock"))
+	for i := range int16(maxSpill) {
+		next := asm.JLE.Imm(asm.R2, int32(i), "unlock")
+		if i == 0 {
+			next = next.WithSymbol("write")
+		}
+		code = append(code, next,
+			asm.LoadMem(asm.R0, asm.R6, exchangeWords+8*i, asm.DWord), asm.StoreMem(asm.R8, 8*i, asm.R0, asm.DWord))
+	}
+	return append(code,
+		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("unlock"), asm.FnSpinUnlock.Call(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return())
+}
+
+// exchange reads or writes words of the registers.
+func (x *Executor) exchange(at int, cell []uint64, write bool) error {
+	m := x.maps.exchange
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mem == nil {
+		return os.ErrClosed
+	}
+	ne := binary.NativeEndian
+	var op uint64
+	if write {
+		op = 1
+	}
+	for i, v := range append([]uint64{op, uint64(at), uint64(len(cell))}, cell...) {
+		ne.PutUint64(m.mem[8*i:], v)
+	}
+	if _, err := x.access.Run(&ebpf.RunOptions{Data: make([]byte, minEthernet)}); err != nil {
+		return err
+	}
+	for i := range cell {
+		cell[i] = ne.Uint64(m.mem[exchangeWords+8*i:])
+	}
+	return nil
+}
+
+// atomics is the part of an action during which it holds the lock: from the
+// statement first to the statement last; first is -1 if it needs no lock.
+type atomics struct {
+	first, last int
+	crc         bool // there is a CRC in between
+}
+
+// atomicsOf finds the part of an action that must be atomic. No jump leads into
+// it, so that all ways take the lock.
+func atomicsOf(body []v1model.Stmt) atomics {
+	at := atomics{first: -1, last: -1}
+	for i, s := range body {
+		switch s.(type) {
+		case v1model.ReadRegister, v1model.WriteRegister:
+			if at.first < 0 {
+				at.first = i
+			}
+			at.last = i
+		}
+	}
+	for i := at.first - 1; i >= 0; i-- {
+		if to, ok := jumpTarget(body[i]); ok && to > at.first && to <= at.last {
+			at.first = i
+		}
+	}
+	for i := max(at.first, 0); i < at.last; i++ {
+		h, ok := body[i].(v1model.Hash)
+		at.crc = at.crc || ok && isCRC(h.Calculation.Algorithm)
+	}
+	return at
+}
+
+// jumpTarget is where a statement may jump to.
+func jumpTarget(s v1model.Stmt) (int, bool) {
+	switch s := s.(type) {
+	case v1model.Jump:
+		return s.Target, true
+	case v1model.JumpIfZero:
+		return s.Target, true
+	}
+	return 0, false
+}
+
+// takeLock finds lock and registers, and takes the lock.
+func (g *gen) takeLock(crc bool) {
+	if crc {
+		g.findTables()
+	}
+	for _, of := range []struct {
+		m  fder
+		at int16
+	}{{g.objs.lock, lockAt}, {g.objs.registers, dataAt}} {
+		g.emit(asm.StoreImm(asm.R10, -4, 0, asm.Word))
+		g.lookup(of.m, asm.R10, -4)
+		g.emit(asm.JEq.Imm(asm.R0, 0, g.done), asm.StoreMem(asm.R10, of.at, asm.R0, asm.DWord))
+	}
+	g.emit(asm.LoadMem(asm.R1, asm.R10, lockAt, asm.DWord), asm.FnSpinLock.Call())
+}
+
+func (g *gen) giveLock() {
+	g.emit(asm.LoadMem(asm.R1, asm.R10, lockAt, asm.DWord), asm.FnSpinUnlock.Call())
+}
+
+// unlockAt is a label where the lock is given back before going on.
+func (g *gen) unlockAt(to string) string {
+	l := g.label("unlock")
+	g.unlock = append(g.unlock, [2]string{l, to})
+	return l
+}
+
+// unlocks generates what the labels of unlockAt stand for, out of the way.
+func (g *gen) unlocks() {
+	if len(g.unlock) == 0 {
+		return
+	}
+	end := g.label("unlocked")
+	g.jump(end)
+	for _, u := range g.unlock {
+		g.mark(u[0])
+		g.giveLock()
+		g.jump(u[1])
+	}
+	g.mark(end)
+	g.unlock = nil
+}
+
+// calls tells whether a statement calls the kernel, which nothing may under the
+// lock.
+func calls(s v1model.Stmt) bool {
+	switch s := s.(type) {
+	case v1model.CountPacket, v1model.ExecuteMeter, v1model.Random:
+		return true
+	case v1model.Hash:
+		return s.Calculation.Algorithm == v1model.HashRandom
+	}
+	return false
+}
+
+// index computes the index of a cell in the register of a depth, and goes to a
+// label if there is no such cell. As in bmv2, an index below zero is zero.
+func (g *gen) index(e v1model.Expr, size, d int, none string) {
+	p := spanOf(e)
+	if !p.exact() {
+		g.lack("index of more than 64 bits")
+		return
+	}
+	g.num(e, d)
+	if p.signed {
+		fine := g.label("index")
+		g.emit(asm.JSGE.Imm(g.reg(d), 0, fine))
+		g.set(g.reg(d), 0)
+		g.mark(fine)
+	}
+	if !p.signed && p.bits < 31 && 1<<p.bits <= size {
+		g.emit(asm.And.Imm(g.reg(d), 1<<p.bits-1)) // no other can be; and no branch
+		return
+	}
+	g.emit(asm.JGE.Imm(g.reg(d), int32(size), none))
+}
+
+// cell makes a register point to the cell of a register array whose index it has.
+func (g *gen) cell(r *v1model.Register, at, scratch asm.Register) {
+	if n := words(r.Width); n > 1 {
+		g.emit(asm.Mul.Imm(at, int32(n)))
+	}
+	base, _ := registerLayout(g.prog)
+	g.emit(
+		asm.LSh.Imm(at, 3),
+		asm.LoadMem(scratch, asm.R10, dataAt, asm.DWord),
+		asm.Add.Imm(scratch, int32(base[r.Index])),
+		asm.Add.Reg(at, scratch))
+}
+
+// readRegister reads a cell; one beyond the array leaves the field alone.
+func (g *gen) readRegister(s v1model.ReadRegister) {
+	to, ok := g.target(s.Dst)
+	if !ok {
+		return
+	}
+	none := g.label("no_cell")
+	g.index(s.Index, s.Register.Size, 1, none)
+	g.cell(s.Register, asm.R1, asm.R0)
+	for i := range words(to.Width()) {
+		if i < words(s.Register.Width) {
+			g.emit(asm.LoadMem(asm.R0, asm.R1, int16(8*i), asm.DWord))
+		} else {
+			g.set(asm.R0, 0)
+		}
+		g.write(wordOf(to, i), asm.R0, asm.R2)
+	}
+	g.mark(none)
+}
+
+// writeRegister writes a cell; one beyond the array is lost.
+func (g *gen) writeRegister(s v1model.WriteRegister) {
+	none, n := g.label("no_cell"), words(s.Register.Width)
+	if n > maxSpill {
+		g.lack("register of more than %d bits", maxSpill*64)
+		return
+	}
+	for i := range n {
+		g.word(s.Value, i, 0)
+		g.mask(asm.R0, min(64, s.Register.Width-64*i))
+		g.emit(asm.StoreMem(asm.R10, spillAt(i+1), asm.R0, asm.DWord))
+	}
+	g.index(s.Index, s.Register.Size, 1, none)
+	g.cell(s.Register, asm.R1, asm.R0)
+	for i := range n {
+		g.emit(asm.LoadMem(asm.R0, asm.R10, spillAt(i+1), asm.DWord), asm.StoreMem(asm.R1, int16(8*i), asm.R0, asm.DWord))
+	}
+	g.mark(none)
+}
+
+// Register implements datapath.Datapath.
+func (x *Executor) Register(name string, index int) ([]byte, error) {
+	var out []byte
+	err := x.registerCell(name, index, func(r *v1model.Register, cell []uint64) error {
+		v, w := new(big.Int), new(big.Int)
+		for i := len(cell) - 1; i >= 0; i-- {
+			v.Lsh(v, 64).Or(v, w.SetUint64(cell[i]))
+		}
+		out = v.FillBytes(make([]byte, (r.Width+7)/8))
+		return nil
+	}, nil)
+	return out, err
+}
+
+// SetRegister implements datapath.Datapath.
+func (x *Executor) SetRegister(name string, index int, b []byte) error {
+	return x.registerCell(name, index, nil, func(r *v1model.Register, cell []uint64) error {
+		if err := checkWidth(b, r.Width); err != nil {
+			return err
+		}
+		v := new(big.Int).SetBytes(b)
+		for i := range cell {
+			cell[i] = constWord(v, i)
+		}
+		return nil
+	})
+}
+
+// registerCell has the words of a cell read or written. Nobody else is in the
+// middle of an action meanwhile: the lock is taken, by a program that is run here.
+func (x *Executor) registerCell(name string, index int, read, write func(*v1model.Register, []uint64) error) error {
+	for i, r := range x.prog.Registers {
+		if r.Name != name {
+			continue
+		}
+		if index < 0 || index >= r.Size {
+			return fmt.Errorf("register %q: cell %d of %d: %w", name, index, r.Size, datapath.ErrNotFound)
+		}
+		base, _ := registerLayout(x.prog)
+		words := make([]uint64, words(r.Width))
+		if write != nil {
+			if err := write(r, words); err != nil {
+				return fmt.Errorf("register %q: %w", name, err)
+			}
+		}
+		if err := x.exchange(base[i]+8*len(words)*index, words, write != nil); err != nil {
+			return fmt.Errorf("register %q: %w", name, err)
+		}
+		if read != nil {
+			return read(r, words)
+		}
+		return nil
+	}
+	return fmt.Errorf("register %q: %w", name, datapath.ErrNotFound)
+}
