@@ -2,6 +2,7 @@ package dsm
 
 import (
 	"context"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -73,12 +74,19 @@ func (c *Client) elsewhere(status fault.Code) bool {
 }
 
 // recall looks for what an earlier run of the execution got: on every blade, as
-// free space and the blades in service may have been others then. A blade that
-// is gone has taken its regions with it.
+// free space and the blades in service may have been others then. For a blade that is
+// out of service the Gatekeeper answers: NotFound if the execution has no region there,
+// else Overloaded, so that this waits for the blade for some time. A blade that does not
+// answer may have the region, so the allocation fails.
 func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
+	machines := slices.Clone(rack.Others)
 	for _, m := range rack.Memories {
-		p, err := c.allocAt(ctx, packet.Make(rack.DSMPrefix, m.Machine, 0), size, scope, true)
-		if code := fault.CodeOf(err); code != fault.NotFound && code != fault.Unavailable {
+		machines = append(machines, int(m.Machine))
+	}
+	slices.Sort(machines)
+	for _, m := range machines {
+		p, err := c.allocAt(ctx, packet.Make(rack.DSMPrefix, uint8(m), 0), size, scope, true) //nolint:gosec // a machine has one byte
+		if fault.CodeOf(err) != fault.NotFound {
 			return p, err
 		}
 	}

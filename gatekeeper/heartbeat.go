@@ -74,10 +74,15 @@ func (c *controller) rack() control.Rack {
 	_, policies := c.fleet.ExplicitPolicies()
 	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU, PolicyVersion: policies}
 	for _, b := range c.blades {
-		if b.memory() && c.open(b) {
+		switch {
+		case !b.memory():
+		case !c.open(b):
+			r.Others = append(r.Others, int(b.hello.Machine))
+		default:
 			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: b.hello.Capacity - min(b.used, b.hello.Capacity)})
 		}
 	}
+	slices.Sort(r.Others)
 	slices.SortFunc(r.Memories, func(x, y control.MemoryBlade) int { return int(x.Machine) - int(y.Machine) })
 	return r
 }

@@ -51,6 +51,11 @@ func (h *holdings) release(r packet.Region) {
 	}
 }
 
+// on reports whether an execution holds a region on a memory machine.
+func (h *holdings) on(e rpc.ID, machine uint8) bool {
+	return slices.ContainsFunc(h.held[e], func(r packet.Region) bool { return r.Base.Machine() == machine })
+}
+
 // end returns what an execution holds at its end.
 func (h *holdings) end(e rpc.ID) []packet.Region {
 	regions := h.held[e]

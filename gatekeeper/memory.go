@@ -202,11 +202,21 @@ func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 	}
 }
 
-// heldNoHome answers a request to a memory machine that is not in service.
+// heldNoHome answers a request to a memory machine that is not in service. A re-run that
+// looks for an earlier allocation goes elsewhere only if the execution has no region
+// there; else it has to wait for the machine.
 func (c *controller) heldNoHome(h *held) {
-	if c.caller(h) != nil {
-		c.memoryAnswer(h, packet.Reply, fault.Unavailable)
+	if c.caller(h) == nil {
+		return
 	}
+	code := fault.Unavailable
+	if m, _, err := packet.Parse(h.payload); err == nil && m.Flags&packet.FlagRecall != 0 && packet.FromAddr(h.dst).Op() == packet.OpAlloc {
+		code = fault.NotFound
+		if c.holdings.on(rpc.ID(m.Execution), packet.FromAddr(h.dst).Machine()) {
+			code = fault.Overloaded
+		}
+	}
+	c.memoryAnswer(h, packet.Reply, code)
 }
 
 // memoryAnswer answers a memory request in the memory blade's place (Reply), or

@@ -48,6 +48,9 @@ type Rack struct {
 	MTU       int   `json:"mtu"`
 	// Memories are the memory blades in service, with free bytes as of now.
 	Memories []MemoryBlade `json:"memories"`
+	// Others are the memory machines that take no allocations now: their blades drain,
+	// or are out of service. The re-run of an execution may have regions there.
+	Others []int `json:"others,omitempty"`
 	// PolicyVersion differs when the explicit policies do (KindPolicies); 0 stands
 	// for none.
 	PolicyVersion uint64 `json:"policy_version,omitempty"`

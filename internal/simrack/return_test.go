@@ -2,13 +2,19 @@ package simrack_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -25,6 +31,10 @@ func (l *lender) Add(ctx context.Context, account int32, amounts *rpc.Ref[[]byte
 	if _, err := l.child.Add(ctx, account, amounts); err != nil {
 		return 0, err
 	}
+	return l.retry(ctx, account, amounts)
+}
+
+func (l *lender) retry(ctx context.Context, account int32, amounts *rpc.Ref[[]byte]) (int64, error) {
 	for {
 		total, err := l.Counter.Add(ctx, account, amounts)
 		if rpc.CodeOf(err) != rpc.Unavailable || ctx.Err() != nil {
@@ -32,6 +42,21 @@ func (l *lender) Add(ctx context.Context, account int32, amounts *rpc.Ref[[]byte
 		}
 		<-time.After(50 * time.Millisecond) // virtual
 	}
+}
+
+// maker is a lender that lends what it has allocated itself.
+type maker struct{ lender }
+
+func (m *maker) Add(ctx context.Context, account int32, amounts *rpc.Ref[[]byte]) (int64, error) {
+	mine := rpc.RefOf(make([]byte, 1<<16))
+	if _, err := m.child.Add(ctx, account, mine); err != nil {
+		return 0, err
+	}
+	total, err := m.retry(ctx, account, amounts)
+	if err == nil {
+		err = mine.Free(ctx)
+	}
+	return total, err
 }
 
 // child serves what a lender calls. It only reads, so it has nothing to commit.
@@ -85,6 +110,89 @@ func TestLateRollback(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRerunFindsItsRegions: an execution has lent what it had allocated, and is run again
+// while the memory blade that has the region is away, or takes no allocations. The next
+// run lends the same region, although there is another blade to allocate on.
+func TestRerunFindsItsRegions(t *testing.T) {
+	for name, away := range map[string]func(b *bank){
+		"cut off for some time": func(b *bank) {
+			b.Host("m1").SetLink(false)
+			time.AfterFunc(10*time.Second, func() { b.Host("m1").SetLink(true) })
+			<-time.After(5 * time.Second) // virtual: it has failed
+		},
+		"draining": func(b *bank) { b.must(b.Gatekeeper().Drain(b.ctx, "m1", "test")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withBank(t, append(oneMemory(), simrack.Blade{Name: "m2", Kind: control.Memory, Capacity: 16 << 20}), func(b *bank) {
+				server, err := b.Join(b.ctx, "s3", "child")
+				b.must(err)
+				c := new(child)
+				b.must(counter.ExportFront(b.ctx, server, tally.FrontName, c))
+				b.wrap = func(c *tally.Counter, node *rpc.Node) counter.CounterRefHandler {
+					return &maker{lender{c, counter.OpenFront(node, tally.FrontName)}}
+				}
+				b.deploy("counter")
+				to, _ := b.client("c1", tally.CounterName)
+				b.add(to, 1)
+				c.called = func() {
+					c.called = nil
+					b.crash("counter/p/1")
+					away(b)
+				}
+				b.add(to, 2)
+				b.add(to, 3)
+			})
+		})
+	}
+}
+
+// TestClockSetBack: a memory blade boots again, and its clock is behind that of its former
+// boot. It hands out none of the addresses that the former boot has handed out.
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var back atomic.Int64 // by how much the clock is wrong
+		r, err := simrack.Start(ctx, simrack.Config{
+			Blades: oneMemory(), Disk: new(log.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
+			Clock: func() time.Time { return time.Now().Add(-time.Duration(back.Load())) },
+		})
+		must(err)
+		events := r.Gatekeeper().Subscribe(ctx)
+		node, err := r.Join(ctx, "c1", "client")
+		must(err)
+		had := map[dsm.Pointer]int{}
+		for boot := range 4 {
+			for range 100 {
+				p, err := node.Memory().Alloc(ctx, 1<<16)
+				must(err)
+				if o, again := had[p]; again && o != boot {
+					t.Fatalf("boot %d hands out %s, as boot %d did", boot, p, o)
+				}
+				had[p] = boot
+				must(node.Memory().Free(ctx, p))
+			}
+			back.Add(int64(time.Hour))
+			must(r.CrashBlade("m1"))
+			<-time.After(5 * time.Second) // virtual: it has failed
+			must(r.BootBlade("m1"))
+			for e := range events {
+				if e.Kind == gatekeeper.BladeUp && e.Blade == "m1" {
+					break
+				}
+			}
+			<-time.After(2 * time.Second) // virtual: the client's blade has heard of it
+		}
+		must(r.Close())
+	})
 }
 
 // oneMemory is a rack whose regions are all on one memory blade.
