@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -44,6 +45,9 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	if cfg.Capacity == 0 {
 		return nil, fmt.Errorf("memory blade %s has no capacity", cfg.Name)
 	}
+	if cfg.Epoch == 0 {
+		cfg.Epoch = memory.EpochAt(time.Now())
+	}
 	m := &Memory{cfg: cfg}
 	reg, err := newRegistrar(cfg.Blade, m)
 	if err != nil {
@@ -82,14 +86,23 @@ func (m *Memory) hello() control.Hello {
 	}
 	return control.Hello{
 		Blade: m.cfg.Name, Kind: control.Memory, MAC: m.cfg.MAC.String(), Machine: machine,
-		Capacity: m.cfg.Capacity, Spec: m.cfg.Spec, Boot: m.cfg.Boot,
+		Capacity: m.cfg.Capacity, Spec: m.cfg.Spec, Boot: m.cfg.Boot, Addresses: m.addresses(),
 	}
+}
+
+// addresses is above all that the server has handed out, or where it would begin. The
+// caller holds m.mu.
+func (m *Memory) addresses() uint64 {
+	if m.server == nil {
+		return m.cfg.Epoch
+	}
+	return m.server.Addresses()
 }
 
 func (m *Memory) heartbeat() control.Heartbeat {
 	h := control.Heartbeat{Blade: m.cfg.Name, Boot: m.cfg.Boot}
 	if s := m.Server(); s != nil {
-		h.Used = s.Used()
+		h.Used, h.Addresses = s.Used(), s.Addresses()
 	}
 	return h
 }
@@ -117,7 +130,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		return m.server.KeepUndo(w.Undo)
 	}
 	server, err := memory.NewServer(memory.Config{
-		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: m.cfg.Epoch,
+		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: max(m.cfg.Epoch, w.Addresses),
 	})
 	if err != nil {
 		return err

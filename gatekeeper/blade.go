@@ -30,6 +30,7 @@ type blade struct {
 	commits    undoQueue  // memory blades
 	rollbacks  undoQueue  // likewise
 	missed     missed     // what it was out of service for
+	reserved   uint64     // memory blades: later starts begin above, see reserve
 	at         place      // where it is, or was last
 }
 
@@ -56,6 +57,11 @@ func (c *controller) hello(p *port, m control.Message) error {
 	}
 	c.blades[h.Blade] = b
 	restarted := b.hello.Boot != 0 && b.hello.Boot != h.Boot
+	begin := b.reserved
+	if b.hello.Boot == h.Boot {
+		begin = 0 // it has begun
+	}
+	b.reserve(max(begin, h.Addresses))
 	if restarted {
 		p.cancel()
 		c.restarted(b)
@@ -78,12 +84,29 @@ func (c *controller) hello(p *port, m control.Message) error {
 		c.log.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
+			Addresses: begin,
 		})
 		if b.memory() {
 			c.audit(b)
 		}
 	}, c.bladeRules(b)...)
 	return nil
+}
+
+// addressReserve is how far beyond what a memory blade has told of its addresses a later
+// start begins: 2^44 is more than a blade hands out while it is not heard, which is 2^24
+// in a millisecond at most, and leaves room for a million starts.
+const addressReserve = 1 << 44
+
+// reserve makes sure that later starts of a memory blade's daemon begin above the
+// addresses that this one hands out before it is heard again. It reports whether that is
+// to be written down.
+func (b *blade) reserve(addresses uint64) bool {
+	if addresses == 0 || b.reserved > addresses && b.reserved-addresses >= addressReserve/2 {
+		return false
+	}
+	b.reserved = addresses + min(addressReserve, ^addresses)
+	return true
 }
 
 func newBlade() *blade {

@@ -18,6 +18,9 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		return nil
 	}
 	b.heard, b.used = c.now, h.Used
+	if b.reserve(h.Addresses) {
+		c.keepMissed(b)
+	}
 	c.reported(b, &h)
 	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)

@@ -71,6 +71,9 @@ type bladeRecord struct {
 	Alive bool   `json:"alive"`
 	// Missed is what a memory blade was out of service for.
 	Missed missed `json:"missed,omitzero"`
+	// Reserved is above all addresses that a memory blade's starts so far may have handed
+	// out.
+	Reserved uint64 `json:"reserved,omitempty"`
 }
 
 // keepBlade writes down a blade that is, or was last, at a port.
@@ -81,7 +84,7 @@ func (c *controller) keepBlade(b *blade, p *port) {
 
 // keepMissed writes a blade down that may be out of service.
 func (c *controller) keepMissed(b *blade) {
-	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed})
+	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved})
 }
 
 // nodeRecord is the data of KindNode.

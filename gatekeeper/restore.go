@@ -128,7 +128,7 @@ func (c *controller) restoreBlade(r *log.Record) error {
 		return corrupt(r, "%v", err)
 	}
 	b := newBlade()
-	b.hello, b.address, b.heard, b.missed, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, place{s.Port, s.MAC}
+	b.hello, b.address, b.heard, b.missed, b.reserved, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, place{s.Port, s.MAC}
 	c.blades[s.Hello.Blade] = b
 	if !s.Alive {
 		return nil

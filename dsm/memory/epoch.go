@@ -11,7 +11,8 @@ var epochStart = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 const epochShift = 24
 
 // EpochAt returns an epoch for a machine that boots at t. A later boot gets a
-// higher one as long as the clock is not set back.
+// higher one as long as the clock is not set back; that it may have been is why the
+// Gatekeeper remembers how far a machine's addresses have got (control.Welcome).
 func EpochAt(t time.Time) uint64 {
 	return uint64(max(1, t.Sub(epochStart).Milliseconds())) << epochShift
 }

@@ -27,7 +27,7 @@ type Config struct {
 	// memory only when they are written to.
 	Capacity uint64
 	// Epoch is a lower bound of the addresses of this boot's regions, and must lie
-	// above all those of earlier boots. 0 means EpochAt(time.Now()).
+	// above all those of earlier boots (see EpochAt). 0 means EpochAt(time.Now()).
 	Epoch uint64
 }
 
@@ -159,6 +159,13 @@ func (s *Server) Capacity() uint64 { return s.cfg.Capacity }
 func (s *Server) Used() (n uint64) {
 	_ = s.with(func(st *store.Store) error { n = st.Used(); return nil })
 	return n
+}
+
+// Addresses is above all addresses of regions that the server has handed out; 0 after
+// Run has returned.
+func (s *Server) Addresses() (next uint64) {
+	_ = s.with(func(st *store.Store) error { next = st.Addresses(); return nil })
+	return next
 }
 
 func (s *Server) with(f func(*store.Store) error) error {

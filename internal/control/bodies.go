@@ -23,6 +23,9 @@ type Hello struct {
 	Capacity uint64            `json:"capacity"`
 	Spec     map[string]string `json:"spec,omitempty"`
 	Boot     uint64            `json:"boot"` // differs after a restart of the daemon
+	// Addresses (memory blades) is above all addresses of regions that this start of the
+	// daemon has handed out; at first, where it would begin by its clock.
+	Addresses uint64 `json:"addresses,omitempty"`
 }
 
 // Welcome answers Hello: the blade is registered and its rules are in place.
@@ -40,6 +43,9 @@ type Welcome struct {
 	// memory server keeps what they change until then. Without it, each change is
 	// final at once, for nobody would ever say so.
 	Undo bool `json:"undo,omitempty"`
+	// Addresses (memory blades) is above all addresses that earlier starts of the daemon
+	// have handed out, as far as the Gatekeeper was told: begin there, or later.
+	Addresses uint64 `json:"addresses,omitempty"`
 }
 
 // Rack is what nodes and daemons have to know of the rack.
@@ -67,10 +73,12 @@ type MemoryBlade struct {
 
 // Heartbeat says that a blade is alive and what it uses.
 type Heartbeat struct {
-	Blade string       `json:"blade"`
-	Boot  uint64       `json:"boot"`
-	Used  uint64       `json:"used"` // bytes (memory) or nodes (compute)
-	Nodes []netip.Addr `json:"nodes,omitempty"`
+	Blade string `json:"blade"`
+	Boot  uint64 `json:"boot"`
+	Used  uint64 `json:"used"` // bytes (memory) or nodes (compute)
+	// Addresses is as in Hello.
+	Addresses uint64       `json:"addresses,omitempty"`
+	Nodes     []netip.Addr `json:"nodes,omitempty"`
 	// Incarnations are those of Nodes, in the same order.
 	Incarnations []uint32 `json:"incarnations,omitempty"`
 	// Token is that of the last Join so far. The nodes of this and earlier tokens

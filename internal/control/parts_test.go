@@ -51,12 +51,12 @@ func largest() map[Kind][2]any {
 	}
 	return map[Kind][2]any{
 		KindHello: {
-			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60},
-			Welcome{node, 255, rack, 1000, 1 << 60, true},
+			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 60},
+			Welcome{node, 255, rack, 1000, 1 << 60, true, 1 << 60},
 		},
 		KindHeartbeat: {
 			Heartbeat{
-				name, 1 << 60, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
+				name, 1 << 60, 1 << 60, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
 				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest),
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},

@@ -46,6 +46,9 @@ func New(cfg Config) *Store {
 // Used is how many bytes are allocated.
 func (s *Store) Used() uint64 { return s.arena.used }
 
+// Addresses is above all addresses that were handed out.
+func (s *Store) Addresses() uint64 { return s.space.next }
+
 // Dirty reports whether there is something to Clean.
 func (s *Store) Dirty() bool { return len(s.arena.dirty) > 0 }
 
