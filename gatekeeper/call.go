@@ -43,6 +43,15 @@ func (c *controller) heldCall(h *held) {
 	}
 }
 
+// overloaded counts a packet that is dropped because there is no room for what it
+// leads to. It will be sent again.
+func (c *controller) overloaded(drop bool) bool {
+	if drop {
+		c.count.Overload++
+	}
+	return drop
+}
+
 // malformedCall answers what has at least a header; the rest is dropped.
 func (c *controller) malformedCall(h *held, m *rpc.Header, err error) {
 	c.count.Malformed++
@@ -63,7 +72,9 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		return
 	}
 	if k := c.calls[m.Call]; k != nil {
-		c.knownRequest(k, h, m)
+		if !c.overloaded(c.pressure.stalled) {
+			c.knownRequest(k, h, m)
+		}
 		return
 	}
 	switch {
@@ -83,8 +94,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		c.count.Late++
 		return
 	}
-	if c.leases.Pending() >= maxHeld || c.pressed {
-		c.count.Overload++ // it will be sent again
+	if c.overloaded(c.leases.Pending() >= maxHeld || c.pressure.new) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)

@@ -72,10 +72,10 @@ type controller struct {
 	lastExport uint64     // number given out
 	resuming   resumption // what is left to do after a restart
 
-	connected bool // the switch is there, its tables as they should be
-	pressed   bool // the log wants no new work
-	narrate   bool // somebody listens to events
-	timers    bool // deadline may have changed
+	connected bool     // the switch is there, its tables as they should be
+	pressure  pressure // of the log
+	narrate   bool     // somebody listens to events
+	timers    bool     // deadline may have changed
 	out       output
 	count     Counters
 	denied    []Denial // the latest, oldest first

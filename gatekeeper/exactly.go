@@ -1,9 +1,12 @@
 package gatekeeper
 
 import (
+	"net/netip"
+
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -52,9 +55,16 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 	c.arriving = &arrival{from: n, h: h, m: m}
 	defer func() { c.arriving = nil }()
 	if m.Flags&rpc.FlagCheckpoint != 0 && h.dst == rackaddr.Gatekeeper {
+		if c.overloaded(uint64(len(h.payload)) > c.pressure.room) {
+			return
+		}
 		v, o := c.table.Checkpoint(q)
 		c.judgedExact(v)
 		c.execute(o)
+		return
+	}
+	if m.Flags&rpc.FlagSettled != 0 && h.dst == rackaddr.Gatekeeper {
+		c.settledSession(n, m)
 		return
 	}
 	switch {
@@ -68,9 +78,15 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
 		return
 	}
-	if _, known := c.table.Where(m.Call); !known {
-		if c.leases.Pending() >= maxHeld || c.pressed {
-			c.count.Overload++ // it will be sent again
+	if _, known := c.table.Where(m.Call); known {
+		if c.overloaded(c.pressure.stalled) {
+			return
+		}
+	} else {
+		if m.Flags&rpc.FlagSession != 0 && m.CallerIncarnation == n.incarnation { // also of a call that is dropped now: it makes room
+			c.execute(c.table.Settle(n.address, m.Call.Session(), m.Floor))
+		}
+		if c.overloaded(c.leases.Pending() >= maxHeld || c.pressure.new) {
 			return
 		}
 		to, why := c.chooseExact(h, &m.Header)
@@ -110,11 +126,35 @@ func (c *controller) chooseExact(h *held, m *rpc.Header) (*node, *fault.Error) {
 	return nil, why
 }
 
+// settledSession takes a client's word that it asks no more for calls of a session. It counts
+// from the present incarnation only.
+func (c *controller) settledSession(n *node, m *rpc.Message) {
+	if m.CallerIncarnation != n.incarnation || m.Flags&rpc.FlagSession == 0 || m.Call.Sequence() != 0 {
+		c.count.Malformed++
+		return
+	}
+	if s := n.sessions[m.Call.Session()]; s != nil {
+		c.settle(n, s, m.Floor)
+	}
+	c.execute(c.table.Settle(n.address, m.Call.Session(), m.Floor))
+	if c.pressure.stalled {
+		return // it says so again
+	}
+	ack := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Call: m.Call, Floor: m.Floor, Flags: rpc.FlagReleased}}
+	c.send(0, frame.UDP6{
+		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(n.address, rackaddr.PortRPC), Payload: ack.Append(nil),
+	}.Append(nil))
+}
+
 // exactReply takes the answer to a call, or the completion of a one-way.
 func (c *controller) exactReply(n *node, h *held, m *rpc.Message) {
+	if c.overloaded(c.pressure.stalled || uint64(len(h.payload)) > c.pressure.room && c.table.Runs(m.Call)) {
+		return
+	}
 	v, o := c.table.Reply(execution.Response{Message: m, Datagram: h.payload, Callee: n.logged(), Now: c.now})
-	c.judgedExact(v)
-	if v == execution.Fresh {
+	if v != execution.Fresh {
+		c.judgedExact(v)
+	} else {
 		c.graph.Finished(m.Call, c.now)
 		c.traceCode(TraceReplied, m.Call, n.logged(), 0, codeOf(m))
 	}

@@ -41,7 +41,8 @@ const (
 	// maxDenied is how many denied accesses are remembered for people.
 	maxDenied = 256
 	// logReserve is which part of the log, one in so many bytes, is not for new
-	// calls and allocations: what is under way must be able to end.
+	// calls and allocations: what is under way must be able to end. Half of it is not
+	// for answers either, lest they keep out what makes room.
 	logReserve = 8
 	// maxParts bounds the bytes of messages that have come in parts and are not whole.
 	maxParts = 64 << 20

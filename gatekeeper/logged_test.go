@@ -2,7 +2,9 @@ package gatekeeper
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
@@ -249,6 +251,61 @@ func TestLogged_Oneway(t *testing.T) {
 		}
 		if a, b := s.a.may(s.m1, p), s.b.may(s.m1, p); a != "nothing" || b != "nothing" {
 			t.Errorf("it is over, and the service has no state to keep the region in: a may %s, b %s", a, b)
+		}
+	})
+}
+
+// While the log stalls, copies of what is known already do not pile up behind it, and
+// when it goes on, so do the calls.
+func TestStalledLog(t *testing.T) {
+	inLogged(t, func(s *small) {
+		known := s.a.exact("Arrays", "add")
+		s.a.call("Arrays", known)
+		if call := s.b.message1(); call.Call != known.Call {
+			t.Fatalf("the callee got %+v", call.Header)
+		}
+		s.disk.Pause = func() time.Duration { return time.Hour }
+		next := s.a.exact("Arrays", "add")
+		s.a.call("Arrays", next)
+		for range maxHeld + 1000 {
+			s.a.call("Arrays", known)
+		}
+		s.gk.turn.mu.Lock()
+		held := s.gk.outbox.held
+		s.gk.turn.mu.Unlock()
+		if held > maxHeld {
+			t.Errorf("%d packets wait for the log, %d may", held, maxHeld)
+		}
+		<-time.After(2 * time.Hour)
+		if all := s.b.messages(); len(all) == 0 || !slices.ContainsFunc(all, func(m rpc.Message) bool { return m.Call == next.Call }) {
+			t.Errorf("the log has gone on, and the callee got %d messages, not the new call", len(all))
+		}
+	})
+}
+
+// Calls are counted once, not once more with their answers, and as resumed only if it was
+// another Gatekeeper that released them before.
+func TestCounters_OfExactCalls(t *testing.T) {
+	inLogged(t, func(s *small) {
+		count := func() Counters {
+			s.gk.turn.mu.Lock()
+			defer s.gk.turn.mu.Unlock()
+			return s.gk.ctl.count
+		}
+		first := s.a.exact("Arrays", "add")
+		s.a.call("Arrays", first)
+		s.a.call("Arrays", first) // released once more
+		if got := s.b.messages(); len(got) != 2 || got[1].Flags&rpc.FlagReplay == 0 {
+			t.Fatalf("the callee got %+v", got)
+		}
+		s.b.exactReply(s.a, first)
+		if c := count(); c.Calls != 1 || c.Resumed != 0 {
+			t.Errorf("one call that was answered: %d calls, %d resumed", c.Calls, c.Resumed)
+		}
+		s.a.call("Arrays", s.a.exact("Arrays", "add"))
+		s.restart()
+		if c := count(); c.Calls != 0 || c.Resumed != 1 {
+			t.Errorf("after a restart: %d calls, %d resumed", c.Calls, c.Resumed)
 		}
 	})
 }

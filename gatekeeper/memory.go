@@ -37,6 +37,9 @@ func (c *controller) heldMemoryReply(h *held) {
 		c.count.Malformed++
 		return
 	}
+	if c.overloaded(c.pressure.stalled) {
+		return
+	}
 	switch p.Op() {
 	case packet.OpAlloc:
 		c.heldAlloc(b, h, p, &m)
@@ -72,7 +75,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 	case known.late(m.Request):
 		c.allocAgain(h, r)
 		return
-	case known.full() || c.pressed:
+	case known.full() || c.pressure.new:
 		c.count.Overload++
 		return
 	}

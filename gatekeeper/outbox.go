@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"errors"
+	"math"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 )
@@ -84,12 +85,26 @@ func (o *outbox) deliver(packets []packetOut) {
 	}
 }
 
-// pressed reports whether new work should stay away: the log does not take what
-// it gets, keeps too many packets waiting, or is nearly full.
-func (o *outbox) pressed() bool {
-	if o.tail.batch.Len() > 0 || o.held >= maxHeld {
-		return true
-	}
+// pressure is how much the log can take.
+type pressure struct {
+	// new: new work should stay away, for the log is stalled or nearly full.
+	new bool
+	// stalled: the log does not take what it gets, or keeps too many packets waiting.
+	// What is sent again anyway should not wait in the outbox once more.
+	stalled bool
+	// room is how many bytes an answer, or another end of what is under way, may have.
+	room uint64
+}
+
+// noPressure is that of a Gatekeeper without a log.
+var noPressure = pressure{room: math.MaxUint64}
+
+func (o *outbox) pressure() pressure {
 	s := o.store.Stats()
-	return s.Bytes > s.Limit-s.Limit/logReserve
+	p := pressure{stalled: o.tail.batch.Len() > 0 || o.held >= maxHeld}
+	p.new = p.stalled || s.Bytes > s.Limit-s.Limit/logReserve
+	if most := s.Limit - s.Limit/(2*logReserve); s.Bytes < most {
+		p.room = most - s.Bytes
+	}
+	return p
 }

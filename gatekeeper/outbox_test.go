@@ -79,8 +79,8 @@ func TestOutbox_Order(t *testing.T) {
 		b.expect("confirmed", 1, 2, 3, 4)
 		b.give(0, 0, 5)
 		b.expect("nothing waits", 1, 2, 3, 4, 5)
-		if b.held != 0 || b.pressed() {
-			t.Errorf("%d held, pressed %v", b.held, b.pressed())
+		if b.held != 0 || b.pressure().new {
+			t.Errorf("%d held, pressed %v", b.held, b.pressure().new)
 		}
 	})
 }
@@ -91,7 +91,7 @@ func TestOutbox_Full(t *testing.T) {
 	inBox(t, log.Options{Limit: 1000}, func(b *boxed) {
 		b.give(700, 1, 1)
 		b.confirmAll()
-		if b.pressed() {
+		if b.pressure().new {
 			t.Error("pressed at 70 %")
 		}
 		b.give(180, 2, 2)
@@ -100,7 +100,7 @@ func TestOutbox_Full(t *testing.T) {
 		b.give(0, 0, 4)
 		b.confirmAll()
 		b.expect("full", 1, 2)
-		if !b.pressed() {
+		if !b.pressure().new {
 			t.Error("not pressed")
 		}
 		var batch log.Batch
@@ -110,7 +110,7 @@ func TestOutbox_Full(t *testing.T) {
 		}
 		b.confirmAll()
 		b.expect("with room", 1, 2, 3, 4)
-		if b.pressed() {
+		if b.pressure().new {
 			t.Error("still pressed")
 		}
 	})

@@ -223,7 +223,7 @@ func (c *controller) deliverCall(a execution.Deliver) {
 		}
 	}
 	c.count.Released++
-	if a.Replay {
+	if a.Resumed {
 		c.count.Resumed++
 	}
 	c.send(hopOf(n.blade.port.num), frame.UDP6{

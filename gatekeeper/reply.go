@@ -41,9 +41,14 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 	case stageWaiting, stageReplying:
 		c.count.Duplicates++
 	case stageFinished:
-		c.count.Duplicates++
-		c.releaseReply(k, h, m)
+		if !c.overloaded(c.pressure.stalled) {
+			c.count.Duplicates++
+			c.releaseReply(k, h, m)
+		}
 	case stageRunning:
+		if c.overloaded(uint64(len(h.payload)) > c.pressure.room) {
+			return
+		}
 		k.stage, k.unlogged = stageReplying, h.payload
 		c.atB2(k, m)
 		c.callEvent(ReplyHeld, k)

@@ -36,7 +36,7 @@ type Counters struct {
 	Reconciled   uint64 `json:"reconciled"`    // entries repaired when the switch was found
 	Logged       uint64 `json:"logged"`        // records put on the log
 	Recalled     uint64 `json:"recalled"`      // replies sent again from the log
-	Resumed      uint64 `json:"resumed"`       // calls released again
+	Resumed      uint64 `json:"resumed"`       // calls of a former Gatekeeper released again
 	Rollbacks    uint64 `json:"rollbacks"`     // executions whose nodes have failed, taken back
 	Aborted      uint64 `json:"aborted"`       // calls given up: their nodes are gone, or failed too often
 	Diverged     uint64 `json:"diverged"`      // executions that did something else when they were run again

@@ -39,7 +39,9 @@ func (g *Gatekeeper) input(f func()) error {
 	}
 	g.ctl.now = time.Now()
 	g.ctl.narrate = g.broker.active.Load() > 0
-	g.ctl.pressed = g.outbox != nil && g.outbox.pressed()
+	if g.ctl.pressure = noPressure; g.outbox != nil {
+		g.ctl.pressure = g.outbox.pressure()
+	}
 	f()
 	g.perform()
 	g.wind()

@@ -140,6 +140,9 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 	}
 	if m.Flags&packet.FlagDone == 0 {
 		n.out.mu.Lock()
+		if m.Call.Sequence() == 0 {
+			n.out.core.Settled(endpoint.Settlement{Session: m.Call.Session(), Floor: m.Floor})
+		}
 		call := n.out.core.Acknowledge(n.now(), m.Call)
 		n.out.mu.Unlock()
 		return call != nil && n.deliver(call, func() *datagram { return r.take(i) }, m, r.messages[i].Remote.Addr())

@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
@@ -302,6 +303,9 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 		p := call.Tag.(*pending)
 		out = n.pieces(out, p.again(now))
 	}
+	for _, s := range o.core.Settle(now, nil) {
+		out = append(out, n.settlement(s))
+	}
 	next, ok = o.core.Due()
 	o.mu.Unlock()
 	for _, call := range expired {
@@ -309,8 +313,17 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 		n.release(call.Tag.(*pending))
 	}
 	if len(out) > 0 {
-		n.stats.resent.Add(uint64(len(out)))
+		n.stats.resent.Add(uint64(len(resend)))
 		_, _ = n.conn.WriteBatch(out) // a failure is a loss: it is sent again
 	}
 	return next, ok
+}
+
+// settlement is the message that tells the Gatekeeper of a session that is idle.
+func (n *Node) settlement(s endpoint.Settlement) netio.Message {
+	m := packet.Message{Header: packet.Header{
+		Type: packet.Oneway, Flags: (packet.FlagSettled | packet.FlagHeld | packet.FlagSession).WithPolicy(PolicyRecover),
+		Call: s.ID(), Floor: s.Floor, CallerIncarnation: n.self.Incarnation,
+	}}
+	return netio.Message{Buf: m.Append(nil), Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
 }

@@ -47,8 +47,8 @@ type Deliver struct {
 	// place of the packet's trailer.
 	Attempt uint16
 	Journal []byte
-	// Replay: it may have been delivered before.
-	Replay bool
+	// Replay: it may have been delivered before. Resumed: by another Gatekeeper only.
+	Replay, Resumed bool
 }
 
 // Answer sends the caller the logged outcome of a call (KindReply).

@@ -48,11 +48,12 @@ func (t *Table) deliver(k *call, replay bool) {
 		t.lonely[k] = struct{}{}
 	}
 	k.incarnation, k.sent = k.at.incarnation, true
+	resumed := replay && k.delivery == 0
 	if k.delivery == 0 {
 		k.at.delivered++
 		k.delivery = k.at.delivered
 	}
-	d := Deliver{Call: k.id, To: k.at.id(), Number: k.delivery, Order: k.order, Attempt: k.attempts, Replay: replay}
+	d := Deliver{Call: k.id, To: k.at.id(), Number: k.delivery, Order: k.order, Attempt: k.attempts, Replay: replay, Resumed: resumed}
 	if k.attempts > 0 {
 		d.Journal = k.journal[:len(k.journal):len(k.journal)]
 	}
@@ -81,6 +82,12 @@ func exception(h *packet.Header, why *fault.Error) []byte {
 
 func goneError(n *node) *fault.Error {
 	return fault.New(fault.Unavailable, "call", "node %s is gone", n.address)
+}
+
+// Runs reports whether a call is logged and has no outcome.
+func (t *Table) Runs(id packet.ID) bool {
+	k := t.calls[id]
+	return k != nil && k.stage == running
 }
 
 // Callee returns where a call is, false if it is not known.

@@ -35,12 +35,13 @@ func (t *Table) Reply(r Response) (Verdict, Output) {
 	case k.stage != running:
 		return Waiting, t.take()
 	}
-	if k.order > 0 {
-		t.changed(k, r.Message.Trailer, len(r.Datagram))
+	datagram := withoutTrailer(r.Message, r.Datagram)
+	if k.order > 0 && t.changed(k, r.Message.Trailer, len(r.Datagram)) {
+		datagram = r.Datagram
 	}
 	k.stage = committing
 	t.settling(k)
-	t.outcome(k, r.Datagram, 0, r.Now)
+	t.outcome(k, datagram, 0, r.Now)
 	t.do(Commit{k.run()})
 	return Fresh, t.take()
 }
@@ -48,6 +49,17 @@ func (t *Table) Reply(r Response) (Verdict, Output) {
 // run is the call's present run.
 func (k *call) run() Run {
 	return Run{Execution: k.id, At: log.Node{Address: k.at.address, Incarnation: k.incarnation}}
+}
+
+// withoutTrailer is an answer as it is kept when its trailer is not needed: the journal
+// in it ends with the execution.
+func withoutTrailer(m *packet.Message, datagram []byte) []byte {
+	if len(m.Trailer) == 0 {
+		return datagram
+	}
+	whole := *m
+	whole.Trailer = nil
+	return whole.Append(nil)
 }
 
 // The Attempts of an outcome: abortedMark says that the execution is rolled back,

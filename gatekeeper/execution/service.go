@@ -89,12 +89,16 @@ func (t *Table) effective(k *call) {
 
 // changed takes in what an answer says of its service's state. A snapshot is
 // written down as such; changes stay in the answer's record until they are many.
-func (t *Table) changed(k *call, b []byte, size int) {
+// It reports whether the answer's trailer has such changes.
+func (t *Table) changed(k *call, b []byte, size int) bool {
 	s := t.service(k.service)
 	s.sizes[k.id] = size
+	before := len(s.state)
 	if s.apply(b) {
 		t.fold(s, k.order)
+		return false
 	}
+	return len(s.state) > before
 }
 
 // apply brings the state up to date. It reports whether it is a new snapshot.

@@ -47,6 +47,15 @@ func (t *Table) fromSession(r Request) Verdict {
 	return t.begin(r, s)
 }
 
+// Settle says that a plain client asks no more for the calls of a session below the
+// floor, if it has any there.
+func (t *Table) Settle(client netip.Addr, number, floor uint64) Output {
+	if s := t.sessions[sessionID(client, number)]; s != nil {
+		t.settle(s, floor)
+	}
+	return t.take()
+}
+
 // settle raises a session's floor: nobody asks for the calls below any more.
 func (t *Table) settle(s *session, floor uint64) {
 	if floor <= s.floor {

@@ -392,3 +392,38 @@ func TestEmpty(t *testing.T) {
 		}
 	}
 }
+
+// An answer that stays on record, since its caller has not settled it, does not keep a
+// copy of the service's state: the log has one, however many answers there are.
+func TestSnapshotIsLoggedOnce(t *testing.T) {
+	b := newBench(t)
+	state := make([]byte, 10_000)
+	for n := uint64(1); n <= 50; n++ {
+		m := message(n)
+		m.Floor = 1
+		b.send(m, true)
+		b.keep(b.Admitted(m.Call, nil))
+		state = append(state, byte(n))
+		m.Type, m.CalleeIncarnation = packet.Reply, 1
+		m.Trailer = trailer.Section{Type: trailer.Snapshot, Data: state}.Append(nil)
+		if v, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now}); v != Fresh {
+			t.Fatalf("answer %d is %s", n, v)
+		} else {
+			b.keep(o)
+		}
+		b.keep(b.Committed(m.Call))
+		b.keep(b.Returned(m.Call, nil, now))
+	}
+	bytes := 0
+	for _, r := range b.disk {
+		bytes += len(r.Packet) + len(r.Data)
+	}
+	if most := 2*len(state) + 50*1000; bytes > most {
+		t.Errorf("the log holds %d bytes, want %d at most", bytes, most)
+	}
+	before, next := b.State(arrays)
+	b.reload()
+	if after, n := b.State(arrays); !slices.Equal(before, after) || n != next {
+		t.Errorf("a state of %d bytes, next call %d, is %d bytes, %d after a restart", len(before), next, len(after), n)
+	}
+}

@@ -17,6 +17,9 @@ type Call struct {
 	// Logged makes an ACK end the call: the Gatekeeper has logged it, and that is
 	// all its sender wants to know. The shell sets it before Begin.
 	Logged bool
+	// Held says that the Gatekeeper keeps the call's outcome until the session has moved
+	// on. The shell sets it before Begin.
+	Held bool
 
 	// RTT is the estimate for the method that is called.
 	RTT *RTT
@@ -47,12 +50,28 @@ func (c *Call) Due() time.Duration {
 // lane is a session in which one call at a time is out.
 type lane struct {
 	session, sequence uint64
+	// owes: the Gatekeeper keeps an outcome that the lane's next call will settle. If
+	// there is none until due, the Gatekeeper is told so, later and later.
+	owes     bool
+	due      time.Duration
+	interval time.Duration
 }
+
+// SettleAfter is how long a session is idle until the Gatekeeper is told that the
+// outcomes which it keeps are not needed any more.
+const SettleAfter = 500 * time.Millisecond
+
+// Settlement says that a session's calls below the floor will not be asked for again.
+type Settlement struct{ Session, Floor uint64 }
+
+// ID is the id of the message that tells the Gatekeeper.
+func (s Settlement) ID() packet.ID { return packet.SessionID(s.Session, 0) }
 
 // Caller is the calling side of a node.
 type Caller struct {
 	random func() uint64
-	idle   []*lane // the last used first, so that few stay in use
+	idle   []*lane // the last used is the last, and used first, so that few stay in use
+	owing  int     // lanes that owe a settlement, idle or not
 	calls  map[packet.ID]*Call
 	head   Call // ring of the calls that are out, the oldest first
 }
@@ -74,6 +93,10 @@ func (c *Caller) Begin(now time.Duration, call *Call) {
 	l.sequence++
 	call.lane, call.Session = l, true
 	call.ID, call.Floor = packet.SessionID(l.session, l.sequence), l.sequence
+	if l.due, l.interval = now+SettleAfter, SettleAfter; call.Held && !l.owes {
+		l.owes = true
+		c.owing++
+	}
 	c.start(now, call)
 }
 
@@ -97,6 +120,7 @@ func (c *Caller) lane() *lane {
 	}
 	// The last byte of the id spreads calls over a service's nodes, so sessions
 	// start at different ones.
+	// Sequence numbers begin with 1; 0 is the Settlement's.
 	return &lane{session: c.random(), sequence: c.random() & 0xff}
 }
 
@@ -154,6 +178,9 @@ func (c *Caller) Acknowledge(now time.Duration, id packet.ID) *Call {
 
 // answered learns from a call's answer and ends it.
 func (c *Caller) answered(now time.Duration, call *Call) {
+	if call.lane != nil {
+		call.lane.due = now + SettleAfter
+	}
 	if call.again {
 		call.RTT.answeredLate(now - call.sent)
 	} else {
@@ -199,7 +226,45 @@ func (c *Caller) Due() (at time.Duration, ok bool) {
 			at, ok = due, true
 		}
 	}
+	for _, l := range c.owingLanes() {
+		if l.owes && (!ok || l.due < at) {
+			at, ok = l.due, true
+		}
+	}
 	return at, ok
+}
+
+// owingLanes are the idle lanes, if some of them may owe a settlement.
+func (c *Caller) owingLanes() []*lane {
+	if c.owing == 0 {
+		return nil
+	}
+	return c.idle
+}
+
+// Settle appends what the Gatekeeper is to be told now about sessions that are idle.
+func (c *Caller) Settle(now time.Duration, s []Settlement) []Settlement {
+	for _, l := range c.owingLanes() {
+		if l.owes && l.due <= now {
+			s = append(s, Settlement{l.session, l.sequence + 1})
+			l.interval = min(2*l.interval, maxSettleInterval)
+			l.due = now + l.interval
+		}
+	}
+	return s
+}
+
+// maxSettleInterval is how often a settlement is repeated when nobody answers.
+const maxSettleInterval = time.Minute
+
+// Settled takes the Gatekeeper's word that it knows of a settlement.
+func (c *Caller) Settled(s Settlement) {
+	for _, l := range c.owingLanes() {
+		if l.owes && l.session == s.Session && l.sequence+1 == s.Floor {
+			l.owes = false
+			c.owing--
+		}
+	}
 }
 
 // Tick appends the calls to send again to resend, and those that have expired,

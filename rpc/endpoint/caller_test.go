@@ -12,10 +12,11 @@ import (
 
 // callerMachine drives a Caller by script:
 //
-//	begin NAME [expires=D] [rtt=METHOD]   begin a call in a session
+//	begin NAME [expires=D] [rtt=METHOD] [held]   begin a call in a session
 //	begin-as NAME ID                      begin a call with a hash id
 //	reply NAME|SESSION/SEQ [exception]    an answer arrives
-//	detach NAME D, end NAME, tick, due    as the methods
+//	settled SESSION/FLOOR                 the Gatekeeper knows of a settlement
+//	detach NAME D, end NAME, tick, due, settle   as the methods
 //	after D                               time passes
 type callerMachine struct {
 	caller *Caller
@@ -58,6 +59,17 @@ func (m *callerMachine) step(args []string) string {
 		return fmt.Sprintln(at, ok)
 	case "tick":
 		return m.tick()
+	case "settle":
+		s := ""
+		for _, o := range m.caller.Settle(m.now, nil) {
+			s += fmt.Sprintf("%v: session %d is settled below %d\n", m.now, o.Session, o.Floor)
+		}
+		return s
+	case "settled":
+		var s Settlement
+		_, _ = fmt.Sscanf(args[1], "%d/%d", &s.Session, &s.Floor)
+		m.caller.Settled(s)
+		return ""
 	}
 	return "what?\n"
 }
@@ -73,6 +85,8 @@ func (m *callerMachine) begin(args []string) string {
 			c.Expires = m.now + d
 		case "rtt":
 			method = v
+		case "held":
+			c.Held = true
 		}
 	}
 	if m.rtts[method] == nil {

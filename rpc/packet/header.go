@@ -116,6 +116,10 @@ const (
 	// First. The receiver fetches the rest: from the sender (package bulk), or from
 	// the log if the message is exact.
 	FlagMore Flags = 1 << 9
+	// FlagSettled: a one-way to the Gatekeeper itself, which is no call: its sender will
+	// not ask again for any call of the session below Floor. An ACK with the same call
+	// id, whose sequence is 0, and the same floor answers it.
+	FlagSettled Flags = 1 << 10
 )
 
 // Policy returns the policy bits.
@@ -156,7 +160,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "1"},
 	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
-	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front)"},
+	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},

@@ -21,6 +21,8 @@ func (g *Gatekeeper) hold(from netip.Addr, m packet.Message) {
 			g.settle(from, m)
 		}
 	case m.CallerIncarnation != g.nodes[from]: // fenced
+	case m.Flags&packet.FlagSettled != 0: // it keeps everything
+		g.ack(from, m.Call, 0, m.Floor)
 	case m.Flags&packet.FlagCheckpoint != 0:
 		g.checkpoint(from, m)
 	case g.calls[m.Call] != nil:
