@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -187,7 +188,17 @@ func (f *iface) recover(ctx context.Context) {
 // transmit implements transmitter for frames that come by themselves: from the
 // controller, or from a port in the same process.
 func (f *iface) transmit(frame []byte) {
-	f.sent(len(frame), f.sock.Load().Send(afpacket.Frame{Data: frame}))
+	s := f.sock.Load()
+	f.sent(len(frame), s.Send(afpacket.Frame{Data: padded(s, frame)}))
+}
+
+// padded is a frame that is long enough for an interface. It has been copied if it
+// was not.
+func padded(s *afpacket.Socket, frame []byte) []byte {
+	if n := s.Shortest() - len(frame); n > 0 {
+		return append(slices.Clip(frame), make([]byte, n)...)
+	}
+	return frame
 }
 
 // sent counts what became of a frame.

@@ -10,9 +10,6 @@ import (
 // numPorts is how many port numbers there are: v1model's have 9 bits.
 const numPorts = 512
 
-// minFrame is the smallest frame that is taken: an Ethernet header.
-const minFrame = 14
-
 // transmitter is the far side of a port: where emitted frames go.
 type transmitter interface {
 	// transmit sends a frame, which is lent for the call, and counts what became
@@ -46,7 +43,7 @@ type port struct {
 // handed to it.
 type counters struct {
 	rxPackets, rxBytes, txPackets, txBytes atomic.Uint64
-	rxShort, rxOversize, rxOffload, rxFull atomic.Uint64
+	rxOversize, rxOffload, rxFull          atomic.Uint64
 	txFull, txTooLong, txDown, txOffload   atomic.Uint64
 	vanished, captureErrors                atomic.Uint64
 }
@@ -60,7 +57,6 @@ type PortStats struct {
 	Up                                     bool
 	RxPackets, RxBytes, TxPackets, TxBytes uint64
 
-	RxShort    uint64 // frames shorter than an Ethernet header
 	RxOversize uint64 // frames longer than the switch takes
 	RxOffload  uint64 // offload super-packets that cannot be judged or finished
 	RxFull     uint64 // frames that the kernel dropped because the switch was busy
@@ -80,20 +76,15 @@ func (p *port) stats() PortStats {
 	return PortStats{
 		Port: p.num, Name: p.name, Up: up,
 		RxPackets: n.rxPackets.Load(), RxBytes: n.rxBytes.Load(), TxPackets: n.txPackets.Load(), TxBytes: n.txBytes.Load(),
-		RxShort: n.rxShort.Load(), RxOversize: n.rxOversize.Load(), RxOffload: n.rxOffload.Load(), RxFull: n.rxFull.Load(),
+		RxOversize: n.rxOversize.Load(), RxOffload: n.rxOffload.Load(), RxFull: n.rxFull.Load(),
 		TxFull: n.txFull.Load(), TxTooLong: n.txTooLong.Load(), TxDown: n.txDown.Load(), TxOffload: n.txOffload.Load(), Vanished: n.vanished.Load(),
 	}
 }
 
-// receive counts a frame and tells whether it may go on.
-func (p *port) receive(frame []byte) bool {
-	if len(frame) < minFrame {
-		p.n.rxShort.Add(1)
-		return false
-	}
+// receive counts a frame that has come in.
+func (p *port) receive(frame []byte) {
 	p.n.rxPackets.Add(1)
 	p.n.rxBytes.Add(uint64(len(frame)))
-	return true
 }
 
 // process runs a packet that came in at the port.

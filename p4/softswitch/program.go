@@ -2,6 +2,7 @@ package softswitch
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
@@ -10,7 +11,10 @@ import (
 // LoadProgram reads a device config, which is p4c's bmv2 JSON, and checks that
 // it and the P4Info are of the same program: a controller that thinks of another
 // one would have its values cut or misread. What the P4Info does not mention
-// (p4c hides its own tables) is not compared.
+// (p4c hides its own tables) is not compared. What only the P4Info mentions p4c has
+// optimised away, unless the program has something of the kind that the P4Info
+// does not know: then they are a pair by mistake. It can be neither written nor
+// read.
 func LoadProgram(deviceConfig []byte, info *p4info.Info) (*v1model.Program, error) {
 	prog, err := v1model.Load(deviceConfig)
 	if err != nil {
@@ -27,10 +31,20 @@ func LoadProgram(deviceConfig []byte, info *p4info.Info) (*v1model.Program, erro
 }
 
 func checkTables(info *p4info.Info, prog *v1model.Program) error {
+	unknown := ""
+	for _, t := range prog.Tables {
+		// p4c's own have no block in their names.
+		if info.TableByName(t.Name) == nil && strings.Contains(t.Name, ".") && len(info.TableOrder) > 0 {
+			unknown = t.Name
+		}
+	}
 	for _, t := range info.TableOrder {
 		def := prog.Table(t.Name)
+		if def == nil && unknown == "" {
+			continue
+		}
 		if def == nil {
-			return fmt.Errorf("table %q is not in the program", t.Name)
+			return fmt.Errorf("table %q is not in the program, and the P4Info does not know its table %q", t.Name, unknown)
 		}
 		if len(def.Key) != len(t.Fields) {
 			return fmt.Errorf("table %q has %d key fields in the P4Info, %d in the program", t.Name, len(t.Fields), len(def.Key))

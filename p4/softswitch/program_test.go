@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
 )
 
 // P4Info and program of different programs are told apart, down to a width.
@@ -39,6 +40,15 @@ func TestLoadProgram_MismatchedPair(t *testing.T) {
 	}
 	if err := load(p4.JSON, func(*configv1.P4Info) {}); err == nil {
 		t.Error("another program has been accepted")
+	}
+	// p4c lists tables that it has optimised away.
+	err = load(program, func(m *configv1.P4Info) {
+		gone := proto.Clone(m.Tables[0]).(*configv1.Table)
+		gone.Preamble.Id, gone.Preamble.Name, gone.Preamble.Alias = 0x02fffffe, "I.gone", "gone"
+		m.Tables = append(m.Tables, gone)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 	for want, change := range map[string]func(*configv1.P4Info){
 		`"I.other"`:   func(m *configv1.P4Info) { m.Tables[0].Preamble.Name = "I.other" },

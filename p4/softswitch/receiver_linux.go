@@ -41,9 +41,7 @@ func (r *receiver) receive(s *afpacket.Socket) error {
 	c := &r.f.p.n
 	c.rxOversize.Add(uint64(got.Oversize))
 	for _, fr := range got.Frames {
-		if !r.f.p.receive(fr.Data) {
-			continue
-		}
+		r.f.p.receive(fr.Data)
 		if r.scratch, err = offload.Receive(fr.Header, fr.Data, r.scratch, r.packet); err != nil {
 			c.rxOffload.Add(1)
 		}
@@ -92,14 +90,15 @@ func (r *receiver) flush() {
 		if to == nil {
 			continue
 		}
+		sock := to.sock.Load()
 		for j := i; j < len(r.out) && n < len(fs); j++ {
 			if o := &r.out[j]; o.to == to {
-				fs[n] = afpacket.Frame{Data: r.arena[o.begin:o.end], Header: o.header}
+				fs[n] = afpacket.Frame{Data: padded(sock, r.arena[o.begin:o.end]), Header: o.header}
 				o.to = nil
 				n++
 			}
 		}
-		to.sock.Load().SendAll(fs[:n], errs[:n])
+		sock.SendAll(fs[:n], errs[:n])
 		for k := range n {
 			to.sent(len(fs[k].Data), errs[k])
 		}

@@ -141,9 +141,8 @@ func (s *Switch) Input(num datapath.Port, frame []byte) {
 		s.lost.Add(1)
 		return
 	}
-	if p.receive(frame) {
-		s.process(p, frame, s.emit)
-	}
+	p.receive(frame)
+	s.process(p, frame, s.emit)
 }
 
 func (s *Switch) port(num datapath.Port) *port {

@@ -70,14 +70,14 @@ func TestInProcessPorts(t *testing.T) {
 	}
 	frame := append([]byte{2}, make([]byte, 20)...)
 	s.Input(1, frame)
-	s.Input(1, frame[:13]) // too short
-	s.Input(3, frame)      // no such port
+	s.Input(1, frame[:1]) // the shortest
+	s.Input(3, frame)     // no such port
 	s.Input(1, append([]byte{9}, make([]byte, 20)...))
-	if len(got) != 1 || !slices.Equal(got[0], frame) {
+	if len(got) != 2 || !slices.Equal(got[0], frame) || !slices.Equal(got[1], frame[:1]) {
 		t.Fatalf("got % x", got)
 	}
 	st := s.Ports()
-	if len(st) != 2 || st[0].RxPackets != 2 || st[0].RxShort != 1 || st[1].TxPackets != 1 || st[1].TxBytes != 21 {
+	if len(st) != 2 || st[0].RxPackets != 3 || st[1].TxPackets != 2 || st[1].TxBytes != 22 {
 		t.Errorf("counters %+v", st)
 	}
 	if s.Lost() != 2 {
@@ -87,7 +87,7 @@ func TestInProcessPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Input(1, frame)
-	if len(got) != 1 || s.Lost() != 3 {
+	if len(got) != 2 || s.Lost() != 3 {
 		t.Errorf("a detached port has sent: %d, %d lost", len(got), s.Lost())
 	}
 }

@@ -49,6 +49,9 @@ func (l *loader) entry(t *Table, raw *rawEntry) (Entry, error) {
 		if err == nil {
 			err = checkMatch(k, &m)
 		}
+		if err == nil {
+			m.canonical(k)
+		}
 		if err != nil {
 			return e, at(err, "key %q", k.Name)
 		}
@@ -60,6 +63,25 @@ func (l *loader) entry(t *Table, raw *rawEntry) (Entry, error) {
 		err = malformed("action %q is not among the table's", e.Call.Action.Name)
 	}
 	return e, err
+}
+
+// canonical clears the bits of a value that do not count, as a program may leave
+// them (0x1234 &&& 0xff00): keys are compared without them, and P4Runtime reads them
+// as zero.
+func (m *Match) canonical(k *Key) {
+	switch k.Kind {
+	case MatchTernary:
+		for i := range m.Value {
+			m.Value[i] &= m.Mask[i]
+		}
+	case MatchLPM:
+		keep := m.PrefixLen + 8*len(m.Value) - k.Field.Width() // of the bits of Value
+		for i := range m.Value {
+			if n := keep - 8*i; n < 8 {
+				m.Value[i] &^= byte(0xff >> max(n, 0))
+			}
+		}
+	}
 }
 
 func checkMatch(k *Key, m *Match) error {

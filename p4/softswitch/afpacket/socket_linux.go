@@ -59,6 +59,7 @@ type Socket struct {
 	name  string
 	index int
 	tap   bool
+	short int // the shortest frame that can be sent, in bytes
 	rx    *batch
 
 	mu sync.RWMutex // held for reading while fd is in use
@@ -86,6 +87,9 @@ func open(name string, tap bool) (*Socket, error) {
 		return nil, fmt.Errorf("packet socket: %w", err)
 	}
 	s := &Socket{name: name, index: ifi.Index, fd: fd, tap: tap, rx: newBatch()}
+	if len(ifi.HardwareAddr) == 6 || ifi.Flags&net.FlagLoopback != 0 {
+		s.short = etherLen
+	}
 	if err := s.configure(); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("packet socket on %q: %w", name, err)
@@ -122,6 +126,14 @@ func (s *Socket) configure() error {
 	return unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
 		&unix.PacketMreq{Ifindex: int32(s.index), Type: unix.PACKET_MR_PROMISC})
 }
+
+// etherLen is the length of an Ethernet header. The kernel drops shorter frames on
+// devices that have one; others, such as TUN, carry packets of any length.
+const etherLen = 14
+
+// Shortest is the length below which frames are padded with zeros before they are
+// sent, as Ethernet does: 0 for devices without an Ethernet header.
+func (s *Socket) Shortest() int { return s.short }
 
 // htons is v in network byte order.
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
