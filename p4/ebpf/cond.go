@@ -51,13 +51,10 @@ func (g *gen) condUnary(e v1model.Unary, d int, yes, no string) {
 		}
 		g.jump(no)
 	case v1model.OpValid:
-		h, ok := e.X.(v1model.HeaderValue)
-		if !ok {
-			g.lack("header stack or union")
-			return
+		for _, h := range g.headers(e.X) {
+			g.read(g.reg(d), bits{ref: v1model.FieldRef{Header: h, Field: v1model.ValidField}, width: 1})
+			g.emit(asm.JNE.Imm(g.reg(d), 0, yes))
 		}
-		g.read(g.reg(d), bits{ref: v1model.FieldRef{Header: h.Header, Field: v1model.ValidField}, width: 1})
-		g.emit(asm.JNE.Imm(g.reg(d), 0, yes))
 		g.jump(no)
 	}
 }

@@ -57,10 +57,16 @@
 // those behind it, so an original goes before its clones, and copies for which too
 // little is left are dropped and counted.
 //
+// # Stacks and loops
+//
+// The parser is generated once for every position in the packet and every number
+// of elements in the stacks, so a loop is as many pieces of code. A packet that
+// would get further than 512 of them, or 1,024 bytes, is dropped and counted.
+//
 // # What is missing
 //
 // New refuses a program that uses more, with an *UnsupportedError that names
-// every place: stacks, unions, varbits, value sets, ternary and range matches,
+// every place: elements of stacks that are not known before, varbits, value sets, ternary and range matches,
 // action profiles, idle timeouts, assertions and log messages. Neither can counters,
 // meters and random numbers lie between two accesses to registers in one action,
 // which is atomic from its first access to its last (registers.go).

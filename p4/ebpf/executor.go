@@ -171,7 +171,8 @@ func newGen(p *v1model.Program, cpu datapath.Port) *gen {
 		g.emits[h] = true
 	}
 	g.codes.none, _ = p.ErrorCode("NoError")
-	g.codes.tooShort, _ = p.ErrorCode("PacketTooShort")
+	g.codes.tooShort, _ = p.ErrorCode(v1model.ErrorPacketTooShort)
+	g.codes.stackFull, _ = p.ErrorCode(v1model.ErrorStackBounds)
 	prefix := prefixOf(p, cpu)
 	g.walk = walkParser(p, prefix)
 	g.head = align8(max(g.walk.end, minWindow))

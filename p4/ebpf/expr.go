@@ -61,12 +61,8 @@ func (g *gen) word(e v1model.Expr, i, d int) {
 
 // fixed is the field of a header that is known now.
 func (g *gen) fixed(e v1model.FieldOf) (v1model.FieldRef, bool) {
-	h, ok := e.Header.(v1model.HeaderValue)
-	if !ok {
-		g.lack("header stack or union")
-		return v1model.FieldRef{}, false
-	}
-	return v1model.FieldRef{Header: h.Header, Field: e.Field}, true
+	h, ok := g.header(e.Header)
+	return v1model.FieldRef{Header: h, Field: e.Field}, ok
 }
 
 // constWord is a word of a number in two's complement.
@@ -148,8 +144,17 @@ func (g *gen) unary(e v1model.Unary, i, d int) {
 		g.mark(no)
 		g.set(r, 0)
 		g.mark(end)
-	default:
-		g.lack("operator on a header stack")
+	default: // OpLastIndex, OpSize
+		at, _ := stackAt(g.prog, e.X)
+		if !g.parsing {
+			g.lack("index of a header stack outside of the parser")
+			return
+		}
+		n := int64(g.next[at])
+		if e.Op == v1model.OpLastIndex {
+			n--
+		}
+		g.set(r, constWord(big.NewInt(n), i))
 	}
 }
 

@@ -40,6 +40,8 @@ type gen struct {
 	args    args
 	endpipe string // where exit leads
 	pos     int    // of the parser, in the state being generated
+	next    counts // of the same
+	parsing bool   // a state is being generated
 	emits   map[*v1model.Header]bool
 	nodes   map[v1model.Node]string
 	todo    []v1model.Node
@@ -55,7 +57,7 @@ type gen struct {
 	begins *btf.Func   // the function that begins with the next instruction
 }
 
-type errorCodes struct{ none, tooShort int }
+type errorCodes struct{ none, tooShort, stackFull int }
 
 // objects are the maps that the code refers to.
 type objects struct {

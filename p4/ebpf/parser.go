@@ -16,12 +16,19 @@ import (
 type visit struct {
 	state *v1model.State
 	pos   int // in bytes from the Ethernet header on
+	next  counts
 }
+
+// counts is how many elements of each stack have been extracted, header stacks
+// first and then those of unions.
+type counts [maxStacks]uint8
+
+const maxStacks = 8
 
 // visitLabel is the label of a visit; the parser of packets that are parsed once
 // more has labels of its own.
 func (g *gen) visitLabel(v visit) string {
-	return fmt.Sprintf("%sparse_%d_%d", g.again, v.state.Index, v.pos)
+	return fmt.Sprintf("%sparse_%d_%d_%x", g.again, v.state.Index, v.pos, v.next)
 }
 
 // maxVisits bounds how often states are generated.
@@ -62,13 +69,18 @@ func number(b []byte) uint64 {
 // walk is what one pass over the parser's visits finds.
 type walk struct {
 	visits []visit
-	end    int // how far the parser looks
+	cut    map[visit]bool // those that are too far: the packet is lost
+	end    int            // how far the parser looks
 	lack   string
 }
 
 // walkParser finds all visits, without generating anything.
 func walkParser(p *v1model.Program, prefix int) walk {
-	w := walk{}
+	w := walk{cut: map[visit]bool{}}
+	if len(p.Stacks)+len(p.UnionStacks) > maxStacks {
+		w.lack = fmt.Sprintf("more than %d header stacks", maxStacks)
+		return w
+	}
 	seen := map[visit]bool{}
 	add := func(v visit) {
 		if v.state != nil && !seen[v] {
@@ -76,78 +88,112 @@ func walkParser(p *v1model.Program, prefix int) walk {
 			w.visits = append(w.visits, v)
 		}
 	}
-	add(visit{p.Parser.Start, 0})
+	add(visit{state: p.Parser.Start})
 	if prefix > 0 {
-		add(visit{p.Parser.Start, -prefix})
+		add(visit{state: p.Parser.Start, pos: -prefix})
 	}
 	for i := 0; i < len(w.visits); i++ {
 		v := w.visits[i]
-		end, ahead := advance(v)
-		w.end = max(w.end, end, ahead)
-		if w.end > maxParse || len(w.visits) > maxVisits {
-			w.lack = fmt.Sprintf("a parser that loops, or looks at more than %d bytes", maxParse)
-			return w
+		to, ahead, ok := advance(p, v)
+		if i >= maxVisits || max(to.pos, ahead) > maxParse {
+			w.cut[v] = true
+			continue
+		}
+		w.end = max(w.end, to.pos, ahead)
+		if !ok {
+			continue
 		}
 		for _, c := range v.state.Cases {
-			add(visit{c.Next, end})
+			add(visit{c.Next, to.pos, to.next})
 		}
-		add(visit{v.state.Default, end})
+		add(visit{v.state.Default, to.pos, to.next})
 	}
-	if loops(w.visits) {
-		w.lack = "a parser that loops"
+	if loops(p, &w) {
+		w.lack = "a parser that loops without reading on"
 	}
 	return w
 }
 
-// advance tells where a state leaves the parser, and how far ahead it looks.
-func advance(v visit) (end, ahead int) {
-	end = v.pos
+// stackAt is a stack's place in counts, and how many elements it has.
+func stackAt(p *v1model.Program, e v1model.Expr) (at, size int) {
+	switch e := e.(type) {
+	case v1model.StackValue:
+		return e.Stack.Index, len(e.Stack.Headers)
+	case v1model.UnionStackValue:
+		return len(p.Stacks) + e.Stack.Index, len(e.Stack.Unions)
+	}
+	return 0, 0
+}
+
+// element is the header of an element of a stack; of one of unions, its member.
+func element(e v1model.Expr, i, member int) *v1model.Header {
+	switch e := e.(type) {
+	case v1model.StackValue:
+		return e.Stack.Headers[i]
+	case v1model.UnionStackValue:
+		return e.Stack.Unions[i].Headers[member]
+	}
+	return nil
+}
+
+// advance tells how a state leaves the parser, and how far ahead it looks; ok is
+// false if a stack is full, which ends the parser.
+func advance(p *v1model.Program, v visit) (to visit, ahead int, ok bool) {
+	to = v
 	for _, s := range v.state.Body {
 		switch s := s.(type) {
 		case v1model.Extract:
-			if s.Header != nil {
-				end += s.Header.Type.Bits / 8
+			h := s.Header
+			if h == nil {
+				at, size := stackAt(p, s.Next)
+				n := int(to.next[at])
+				if n >= size {
+					return to, to.pos, false
+				}
+				h = element(s.Next, n, s.Member)
+				to.next[at]++
 			}
+			to.pos += h.Type.Bits / 8
 		case v1model.Advance:
 			if k, ok := smallConst(s.Bits); ok {
-				end += k / 8
+				to.pos += k / 8
 			}
 		}
 	}
 	for _, k := range v.state.Key {
 		if l, ok := k.Value.(v1model.Lookahead); ok {
-			ahead = max(ahead, end+(l.Offset+l.Width+7)/8)
+			ahead = max(ahead, to.pos+(l.Offset+l.Width+7)/8)
 		}
 	}
-	return end, max(ahead, end+32) // room for lookaheads in statements
+	return to, max(ahead, to.pos+32), true // room for lookaheads in statements
 }
 
 // loops tells whether a visit leads to itself: a state that consumes nothing.
-func loops(visits []visit) bool {
+func loops(p *v1model.Program, w *walk) bool {
 	const grey, black = 1, 2
 	colour := map[visit]int{}
 	var dfs func(v visit) bool
 	dfs = func(v visit) bool {
-		if v.state == nil || colour[v] == black {
+		if v.state == nil || colour[v] == black || w.cut[v] {
 			return false
 		}
 		if colour[v] == grey {
 			return true
 		}
 		colour[v] = grey
-		end, _ := advance(v)
+		to, _, ok := advance(p, v)
 		for _, c := range v.state.Cases {
-			if dfs(visit{c.Next, end}) {
+			if ok && dfs(visit{c.Next, to.pos, to.next}) {
 				return true
 			}
 		}
-		if dfs(visit{v.state.Default, end}) {
+		if ok && dfs(visit{v.state.Default, to.pos, to.next}) {
 			return true
 		}
 		colour[v] = black
 		return false
 	}
-	for _, v := range visits {
+	for _, v := range w.visits {
 		if dfs(v) {
 			return true
 		}
@@ -167,7 +213,7 @@ func (g *gen) parser(w walk, done string) {
 		return
 	}
 	if g.st.prefix > 0 {
-		from := g.visitLabel(visit{g.prog.Parser.Start, -g.st.prefix})
+		from := g.visitLabel(visit{state: g.prog.Parser.Start, pos: -g.st.prefix})
 		if g.again == "" {
 			g.load(asm.R0, stPort)
 			g.emit(asm.JEq.Imm(asm.R0, int32(g.cpu), from))
@@ -177,11 +223,17 @@ func (g *gen) parser(w walk, done string) {
 			g.emit(asm.JNE.Reg(asm.R0, asm.R1, from))
 		}
 	}
-	g.jump(g.visitLabel(visit{g.prog.Parser.Start, 0}))
+	g.jump(g.visitLabel(visit{state: g.prog.Parser.Start}))
 	for _, v := range w.visits {
 		g.mark(g.visitLabel(v))
+		if w.cut[v] {
+			g.looped()
+			g.jump(g.done)
+			continue
+		}
 		g.visit(v, done)
 	}
+	g.parsing = false
 }
 
 // accept ends the parser at a position with an error code.
@@ -192,8 +244,18 @@ func (g *gen) accept(pos, code int, done string) {
 }
 
 func (g *gen) visit(v visit, done string) {
-	g.place, g.pos = fmt.Sprintf("parser state %q", v.state.Name), v.pos
+	g.place, g.pos, g.next, g.parsing = fmt.Sprintf("parser state %q", v.state.Name), v.pos, v.next, true
 	for _, s := range v.state.Body {
+		if x, ok := s.(v1model.Extract); ok && x.Header == nil {
+			at, size := stackAt(g.prog, x.Next)
+			n := int(g.next[at])
+			if n >= size {
+				g.accept(g.pos, g.codes.stackFull, done)
+				return
+			}
+			g.next[at]++
+			s = v1model.Extract{Header: element(x.Next, n, x.Member), VarbitBits: x.VarbitBits}
+		}
 		g.parserStmt(s, done)
 	}
 	if len(v.state.Cases) > 0 {
@@ -208,7 +270,7 @@ func (g *gen) follow(to *v1model.State, done string) {
 		g.accept(g.pos, g.codes.none, done)
 		return
 	}
-	g.jump(g.visitLabel(visit{to, g.pos}))
+	g.jump(g.visitLabel(visit{to, g.pos, g.next}))
 }
 
 func (g *gen) parserStmt(s v1model.Stmt, done string) {
@@ -247,11 +309,7 @@ func (g *gen) need(length int, done string) {
 }
 
 func (g *gen) extract(s v1model.Extract, done string) {
-	switch {
-	case s.Header == nil || s.Header.Union != nil:
-		g.lack("header stack or union")
-		return
-	case s.VarbitBits != nil:
+	if s.VarbitBits != nil {
 		g.lack("variable-length field")
 		return
 	}
@@ -260,6 +318,7 @@ func (g *gen) extract(s v1model.Extract, done string) {
 	i := s.Header.Index
 	g.copyState(g.st.headers[i].base, g.st.ethernet()+g.pos, n)
 	g.storeImm(g.st.valid+i, 1, asm.Byte)
+	g.sole(s.Header)
 	g.storeImm(g.st.at+2*i, int32(g.pos+atBias), asm.Half)
 	g.pos += n
 }

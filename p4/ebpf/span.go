@@ -72,6 +72,8 @@ func unarySpan(e v1model.Unary) span {
 		return span{spanOf(e.X).asInt(), true}
 	case v1model.OpNeg:
 		return span{spanOf(e.X).asInt() + 1, true}
+	case v1model.OpSize, v1model.OpLastIndex:
+		return span{16, true}
 	}
 	return span{unbounded, true}
 }

@@ -78,7 +78,11 @@ func (g *gen) stmt(s v1model.Stmt) {
 	case v1model.SetValid:
 		g.setValid(s)
 	case v1model.Copy:
-		g.copyHeader(s)
+		g.copyStmt(s)
+	case v1model.Push:
+		g.shift(s.Stack, s.Count, 1)
+	case v1model.Pop:
+		g.shift(s.Stack, s.Count, -1)
 	case v1model.CountPacket:
 		g.count(s)
 	case v1model.Hash: // not in an action
@@ -117,8 +121,6 @@ func featureOf(s v1model.Stmt) string {
 	switch s.(type) {
 	case v1model.AssignVarbit:
 		return "variable-length field"
-	case v1model.Push, v1model.Pop:
-		return "header stack"
 	case v1model.ExecuteMeter:
 		return "meter"
 	case v1model.CountPacket:
@@ -200,12 +202,10 @@ const maxSpill = 32
 func spillAt(slot int) int16 { return int16(heldAt - 8*slot) }
 
 func (g *gen) setValid(s v1model.SetValid) {
-	hv, ok := s.Header.(v1model.HeaderValue)
+	h, ok := g.header(s.Header)
 	if !ok {
-		g.lack("header stack or union")
 		return
 	}
-	h := hv.Header
 	if h.Metadata {
 		return
 	}
@@ -225,6 +225,7 @@ func (g *gen) setValid(s v1model.SetValid) {
 		g.store(pl.base+i, asm.R0)
 	}
 	g.storeImm(g.validAt(h), 1, asm.Byte)
+	g.sole(h)
 	g.touch(h)
 	g.grow(h.Type.Bits / 8)
 	g.mark(end)
@@ -237,25 +238,6 @@ func (g *gen) grow(n int) {
 		g.emit(asm.Add.Imm(asm.R0, int32(n)))
 		g.store(stLength, asm.R0)
 	}
-}
-
-func (g *gen) copyHeader(s v1model.Copy) {
-	to, ok1 := s.Dst.(v1model.HeaderValue)
-	from, ok2 := s.Src.(v1model.HeaderValue)
-	if !ok1 || !ok2 || to.Header.Metadata || from.Header.Metadata {
-		g.lack("copy of a header stack, union or struct")
-		return
-	}
-	invalid, end := g.label("invalid"), g.label("copied")
-	g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(from.Header)), asm.Byte))
-	g.emit(asm.JEq.Imm(asm.R0, 0, invalid))
-	g.copyState(g.st.headers[to.Header.Index].base, g.st.headers[from.Header.Index].base, g.st.headers[to.Header.Index].size)
-	g.storeImm(g.validAt(to.Header), 1, asm.Byte)
-	g.touch(to.Header)
-	g.jump(end)
-	g.mark(invalid)
-	g.storeImm(g.validAt(to.Header), 0, asm.Byte)
-	g.mark(end)
 }
 
 // count counts the packet in a cell of an indirect counter.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Recompiles the test programs with a p4c (v1.2.3.5) on PATH, and notes what
+# Recompiles the test programs with a p4c (v1.2.3.5 or newer) on PATH, and notes what
 # they were compiled from, so that a test can tell when they are stale.
 set -eu
 cd "$(dirname "$0")"

@@ -1,0 +1,152 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf/asm"
+)
+
+// Stacks and unions consist of headers like others. Which element the parser fills
+// next is known in each of its visits.
+
+// header is the header that an expression yields, if that is known now.
+func (g *gen) header(e v1model.Expr) (*v1model.Header, bool) {
+	if hs := g.headers(e); len(hs) == 1 && v1model.KindOf(e) == v1model.KindHeader {
+		return hs[0], true
+	}
+	g.lack("element of a header stack that is not known before, or a union")
+	return nil, false
+}
+
+// headers are the headers of an expression that yields a header or a union; none
+// if they are not known now.
+func (g *gen) headers(e v1model.Expr) []*v1model.Header {
+	switch e := e.(type) {
+	case v1model.HeaderValue:
+		return []*v1model.Header{e.Header}
+	case v1model.UnionValue:
+		return e.Union.Headers
+	case v1model.Member:
+		if hs := g.headers(e.Union); e.Member < len(hs) {
+			return hs[e.Member : e.Member+1]
+		}
+	case v1model.Element:
+		if k, ok := smallConst(e.Index); ok {
+			return g.elementHeaders(e.Stack, k)
+		}
+	case v1model.Last:
+		if at, _ := stackAt(g.prog, e.Stack); g.parsing {
+			return g.elementHeaders(e.Stack, int(g.next[at])-1)
+		}
+	}
+	g.lack("element of a header stack that is not known before")
+	return nil
+}
+
+// elementHeaders are the headers of an element of a stack.
+func (g *gen) elementHeaders(stack v1model.Expr, i int) []*v1model.Header {
+	if _, size := stackAt(g.prog, stack); i < 0 || i >= size {
+		g.lack("element of a header stack that there is not")
+		return nil
+	}
+	switch s := stack.(type) {
+	case v1model.StackValue:
+		return s.Stack.Headers[i : i+1]
+	case v1model.UnionStackValue:
+		return s.Stack.Unions[i].Headers
+	}
+	return nil
+}
+
+// sole makes the other headers of a header's union invalid.
+func (g *gen) sole(h *v1model.Header) {
+	if h.Union == nil {
+		return
+	}
+	for _, other := range h.Union.Headers {
+		if other != h {
+			g.storeImm(g.validAt(other), 0, asm.Byte)
+		}
+	}
+}
+
+// elementsOf are the elements of a stack, each as the headers it consists of.
+func (g *gen) elementsOf(stack v1model.Expr) (of [][]*v1model.Header) {
+	_, size := stackAt(g.prog, stack)
+	for i := range size {
+		of = append(of, g.elementHeaders(stack, i))
+	}
+	return of
+}
+
+// copyStmt copies a header, a union, or a stack.
+func (g *gen) copyStmt(s v1model.Copy) {
+	switch v1model.KindOf(s.Dst) {
+	case v1model.KindStack, v1model.KindUnionStack:
+		if g.parsing {
+			g.lack("copy of a header stack in the parser")
+			return
+		}
+		from := g.elementsOf(s.Src)
+		for i, to := range g.elementsOf(s.Dst) {
+			g.copyHeaders(to, from[i])
+		}
+		return
+	}
+	to, from := g.headers(s.Dst), g.headers(s.Src)
+	if len(to) == len(from) {
+		g.copyHeaders(to, from)
+	}
+}
+
+// shift moves a stack's elements by a number of places, to the end if way is 1, to
+// the front if it is -1. Those that come in are invalid.
+func (g *gen) shift(stack, count v1model.Expr, way int) {
+	k, ok := smallConst(count)
+	if !ok || g.parsing {
+		g.lack("push or pop of a number that is not constant, or in the parser")
+		return
+	}
+	of := g.elementsOf(stack)
+	for n := range of {
+		i := n
+		if way > 0 {
+			i = len(of) - 1 - n // the last one moves first
+		}
+		if from := i - way*k; from >= 0 && from < len(of) {
+			g.copyHeaders(of[i], of[from])
+			continue
+		}
+		for _, h := range of[i] {
+			g.storeImm(g.validAt(h), 0, asm.Byte)
+		}
+	}
+}
+
+// copyHeaders copies headers to others of the same types.
+func (g *gen) copyHeaders(to, from []*v1model.Header) {
+	for i := range to {
+		if to[i] != from[i] {
+			g.copyHeader(to[i], from[i])
+		}
+	}
+}
+
+// copyHeader copies a header; one that is not valid leaves but its validity.
+func (g *gen) copyHeader(to, from *v1model.Header) {
+	if to.Metadata || from.Metadata {
+		g.lack("copy of a struct")
+		return
+	}
+	invalid, end := g.label("invalid"), g.label("copied")
+	g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(from)), asm.Byte))
+	g.emit(asm.JEq.Imm(asm.R0, 0, invalid))
+	g.copyState(g.st.headers[to.Index].base, g.st.headers[from.Index].base, g.st.headers[to.Index].size)
+	g.storeImm(g.validAt(to), 1, asm.Byte)
+	g.touch(to)
+	g.jump(end)
+	g.mark(invalid)
+	g.storeImm(g.validAt(to), 0, asm.Byte)
+	g.mark(end)
+}

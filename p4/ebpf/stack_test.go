@@ -1,0 +1,75 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// stacked is a packet for stacks.p4 of a kind: its labels or items end soon, late
+// or never.
+func stacked(r *rand.Rand, kind byte) []byte {
+	b := make([]byte, 58+r.IntN(60))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	b[12], b[13] = 0x88, 0xb5
+	b[14], b[15] = kind, byte(r.IntN(7))
+	if kind == 3 {
+		b[15] = byte(1 + r.IntN(40)) // 0 is 256, after which too little would be left
+	}
+	for at := 16; at < 40; at += 2 {
+		b[at] = byte(r.IntN(3)) // an item's tag; or a label, the last one
+	}
+	if r.IntN(8) == 0 {
+		b = b[:58]
+	}
+	return b
+}
+
+// Stacks, unions, and a parser that loops as often as the packet says.
+func TestDifferential_Stacks(t *testing.T) {
+	prog := load(t, "testdata/stacks.json")
+	for n := range max(*rounds/3, 1) {
+		s := *seed + uint64(n)
+		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Stacks -seed %d -rounds 1", s)
+		p := newPair(t, prog, 0)
+		p.unordered = true
+		r := rand.New(rand.NewPCG(s, 0))
+		for range 300 {
+			p.check(t, 1, stacked(r, byte(r.IntN(4))), replay)
+		}
+		for _, kind := range []byte{5, 6} { // resubmitted without end, recirculated
+			p.check(t, 1, stacked(r, kind), replay)
+		}
+	}
+}
+
+// What has no end ends: a clone to where it came from, of which each copy is
+// cloned; a packet that is resubmitted each time; a parser that reads on and on.
+func TestEndless(t *testing.T) {
+	p := newPair(t, load(t, "testdata/stacks.json"), 0)
+	if err := p.kernel.Clone(5, []datapath.Replica{{Port: 1}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	for n, tc := range []struct{ kind, times byte }{{4, 0}, {5, 0}, {3, 0}} {
+		frame := make([]byte, 1500)
+		frame[14], frame[15] = tc.kind, tc.times
+		if err := p.kernel.test(1, frame, 0, p.k.emit); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.kernel.stats(1)[nLooped/8]; got != uint64(n+1) && tc.kind != 3 {
+			t.Errorf("kind %d: %d packets counted as endless, not %d", tc.kind, got, n+1)
+		}
+	}
+	// The executor goes on.
+	frame := make([]byte, 100)
+	p.k.take()
+	if err := p.kernel.test(1, frame, 0, p.k.emit); err != nil || len(p.k.take()) != 1 {
+		t.Errorf("nothing leaves any more: %v", err)
+	}
+}
