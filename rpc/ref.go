@@ -22,8 +22,12 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 // The value stands in distributed memory, or will as soon as it is first passed:
 //
 //	RefOf ──▶ local ──first call──▶ owned ──Free, Take, one-way, result──▶ ended
-//	                                  ▲
-//	a call's result ──────────────────┘      a handler's argument ──▶ lent ──▶ ended
+//	           ▲                      ▲
+//	a call's ──┴── short ──── long ───┘      a handler's argument ──▶ lent ──▶ ended
+//	result
+//
+// A short value (at most 16 KiB, and half of a packet) stays local: it travels inside
+// each message that carries the reference, and takes no memory of the rack.
 //
 // An owned Ref may be passed to any number of calls, which copies nothing; its
 // owner frees it. A handler may read a lent one and pass it on in nested calls
@@ -42,6 +46,7 @@ type refPlace struct {
 	state   refState
 	pointer dsm.Pointer // nil if length is 0
 	length  int64       // bytes
+	inline  []byte      // the bytes, of a value that has come inside a message
 	home    *dsm.Client // of the node, for one that belongs to no execution
 	bound   *execution  // that it belongs to, or nil
 }
@@ -121,7 +126,7 @@ func (r *Ref[T]) free(ctx context.Context, op string) error {
 		return err
 	}
 	var zero T
-	r.value, r.known = zero, false
+	r.value, r.known, r.place.inline = zero, false, nil
 	return nil
 }
 

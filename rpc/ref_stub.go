@@ -14,14 +14,17 @@ import (
 // What follows is for the code that "bifrost gen" writes.
 
 // RefCaller makes the calls of a generated client.
-type RefCaller struct{ home *dsm.Client }
+type RefCaller struct {
+	home  *dsm.Client
+	limit int // up to which length values travel inside the message
+}
 
 // NewRefCaller returns what calls by reference through c need. A client that is not
 // Node.Client's own, such as one that a middleware is wrapped around, counts as
 // plain Thrift.
 func NewRefCaller(c thrift.TClient) RefCaller {
 	if c, ok := c.(*client); ok {
-		return RefCaller{home: c.node.memory}
+		return RefCaller{home: c.node.memory, limit: inlineLimit(c.node.budget)}
 	}
 	return RefCaller{}
 }
@@ -31,17 +34,49 @@ func NewRefCaller(c thrift.TClient) RefCaller {
 func (c RefCaller) ByReference() bool { return c.home != nil }
 
 // LendRef is what a call carries for an argument: it puts the value into memory
-// unless it stands there.
+// unless it stands there or is short.
 func LendRef[T any](ctx context.Context, c RefCaller, name string, r *Ref[T]) (*bifrost.Reference, error) {
 	op := "argument " + name
 	if err := r.take(ctx, op); err != nil {
 		return nil, err
 	}
 	defer r.put()
+	if w, err := r.inside(op, c.limit); w != nil || err != nil {
+		return w, err
+	}
 	if err := r.store(ctx, op, c.home); err != nil {
 		return nil, err
 	}
 	return r.place.reference(), nil
+}
+
+// inside returns what a message carries for a value that is short and does not stand in
+// memory; nil for any other.
+func (r *Ref[T]) inside(op string, limit int) (*bifrost.Reference, error) {
+	if err := r.place.usable(op); err != nil {
+		return nil, err
+	}
+	lent := r.place.state == refLent && r.place.inline != nil // it came so, and so it goes on
+	if !lent && r.place.state != refLocal {
+		return nil, nil
+	}
+	b, err := r.bytes(op)
+	if err != nil || len(b) == 0 || len(b) > limit && !lent {
+		return nil, err
+	}
+	return &bifrost.Reference{Pointer: GlobalPointer(dsm.Pointer{}), Length: int64(len(b)), Value: b}, nil
+}
+
+// bytes are those of a value that does not stand in memory.
+func (r *Ref[T]) bytes(op string) ([]byte, error) {
+	if r.place.inline != nil {
+		return r.place.inline, nil
+	}
+	b, err := r.form.encode(r.value)
+	if err != nil {
+		return nil, &Error{Code: BadRequest, Op: op, Err: err}
+	}
+	return b, nil
 }
 
 // store puts a local reference's value into memory.
@@ -49,9 +84,9 @@ func (r *Ref[T]) store(ctx context.Context, op string, home *dsm.Client) error {
 	if err := r.place.usable(op); err != nil || r.place.state != refLocal {
 		return err
 	}
-	b, err := r.form.encode(r.value)
+	b, err := r.bytes(op)
 	if err != nil {
-		return &Error{Code: BadRequest, Op: op, Err: err}
+		return err
 	}
 	return r.place.write(ctx, op, home, b)
 }
@@ -74,7 +109,7 @@ func ResultRef[T any](ctx context.Context, c RefCaller, f Form[T], w *bifrost.Re
 		err.Remote = true
 		return nil, err
 	}
-	r.place.state = refOwned
+	r.place.state = r.place.arrived()
 	r.place.belong(ctx, c.home)
 	return r, nil
 }
@@ -110,9 +145,17 @@ func LentRef[T any](ctx context.Context, f Form[T], name string, w *bifrost.Refe
 	}
 	r.place.state, r.place.bound = refLent, b.e
 	if owned {
-		r.place.state = refOwned
+		r.place.state = r.place.arrived()
 	}
 	return r, nil
+}
+
+// arrived is the state of a reference that its receiver may do with what it likes.
+func (p *refPlace) arrived() refState {
+	if p.inline != nil {
+		return refLocal
+	}
+	return refOwned
 }
 
 // arrivedRef checks what a message carries.
@@ -129,6 +172,13 @@ func arrivedRef[T any](f Form[T], op string, w *bifrost.Reference) (*Ref[T], *Er
 		r.place.pointer = p
 	}
 	r.place.length = w.Length
+	if w.Value != nil {
+		if !r.place.pointer.IsNil() || w.Length == 0 || int64(len(w.Value)) != w.Length {
+			return nil, fault.New(BadRequest, op, "a value of %d bytes for %d at %s", len(w.Value), w.Length, r.place.pointer)
+		}
+		r.place.inline = w.Value
+		return r, nil
+	}
 	if w.Length < 0 || w.Length > MaxRef || (w.Length == 0) != r.place.pointer.IsNil() {
 		return nil, fault.New(BadRequest, op, "%d bytes at %s", w.Length, r.place.pointer)
 	}
@@ -136,7 +186,7 @@ func arrivedRef[T any](f Form[T], op string, w *bifrost.Reference) (*Ref[T], *Er
 }
 
 // ReturnRef is what an answer carries for a handler's result: it puts the value
-// into memory unless it stands there. What the handler was lent is copied, for it
+// into memory unless it stands there or is short. What the handler was lent is copied, for it
 // is not the handler's to hand over. The reference ends.
 func ReturnRef[T any](ctx context.Context, r *Ref[T]) (*bifrost.Reference, error) {
 	const op = "result"
@@ -144,6 +194,16 @@ func ReturnRef[T any](ctx context.Context, r *Ref[T]) (*bifrost.Reference, error
 		return nil, err
 	}
 	defer r.put()
+	limit := 0
+	if b := branchOf(ctx); b != nil && b.e != nil {
+		limit = inlineLimit(b.e.node.budget)
+	}
+	if w, err := r.inside(op, limit); w != nil || err != nil {
+		if err == nil && r.place.state == refLocal {
+			r.place.state = refEnded
+		}
+		return w, err
+	}
 	place := &r.place
 	if place.state == refLent {
 		value, err := r.load(ctx, op)

@@ -102,7 +102,7 @@ func TestWordcount(t *testing.T) {
 // TestCrashes: the job's main, the workers, their blades and the Gatekeeper crash again
 // and again, and no word is lost or counted twice.
 func TestCrashes(t *testing.T) {
-	files, want := texts(t, 3, 6000)
+	files, want := texts(t, 3, 50000)
 	all := map[string]int{}
 	seeds := uint64(3)
 	if testing.Short() {
@@ -111,7 +111,7 @@ func TestCrashes(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			var over chan map[string]int64
-			job := words.Job{Name: "job", Files: files, Part: 2048, Parallel: 3}
+			job := words.Job{Name: "job", Files: files, Part: 17 << 10, Parallel: 3} // so that texts stand in memory
 			applab.Run(t, seed, wire.Impairment{Delay: 20 * time.Microsecond}, programs(job, &over), func(l *applab.Lab) {
 				over = make(chan map[string]int64, 1)
 				l.Deploy("app.yaml")

@@ -50,7 +50,7 @@ func BenchmarkRecovery(b *testing.B) {
 		b.Fatal(err)
 	}
 	add := func(want int64) {
-		amounts := rpc.RefOf([]byte{1})
+		amounts := rpc.RefOf(one())
 		got, err := to.Add(ctx, 0, amounts)
 		for rpc.CodeOf(err) == rpc.NoSuchMethod || rpc.CodeOf(err) == rpc.Unavailable { // it has not exported it yet
 			got, err = to.Add(ctx, 0, amounts)

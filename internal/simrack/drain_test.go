@@ -148,7 +148,7 @@ func (f *office) call(client tally.Adder, stop <-chan struct{}) {
 			return
 		default:
 		}
-		ref := rpc.RefOf([]byte{1})
+		ref := rpc.RefOf(one())
 		if _, err := client.Add(f.ctx, 3, ref); err != nil {
 			f.t.Errorf("while a blade drains: %v", err)
 			return

@@ -249,10 +249,13 @@ func (b *bank) client(blade, service string) (tally.Adder, *rpc.Node) {
 	return to, node
 }
 
+// one is an amount of 1 that stands in memory: it is too long to travel inside a call.
+func one() []byte { return append([]byte{1}, make([]byte, 16<<10)...) }
+
 // add adds 1 and checks what the account has then.
 func (b *bank) add(to tally.Adder, want int64) {
 	b.t.Helper()
-	ref := rpc.RefOf([]byte{1})
+	ref := rpc.RefOf(one())
 	got, err := to.Add(b.ctx, 3, ref)
 	if err != nil || got != want {
 		b.t.Errorf("added: %d, %v; want %d", got, err, want)
@@ -488,7 +491,7 @@ func TestExactly_Undeploy(t *testing.T) {
 				b.must(b.Gatekeeper().Undeploy(b.ctx, "counter"))
 			}()
 		})
-		ref := rpc.RefOf([]byte{1})
+		ref := rpc.RefOf(one())
 		if _, err := to.Add(b.ctx, 3, ref); rpc.CodeOf(err) != rpc.Unavailable {
 			t.Errorf("the call of a counter that is gone: %v", err)
 		}
@@ -512,7 +515,7 @@ func TestExactly_KillsItsNodes(t *testing.T) {
 		b.mu.Lock()
 		b.entered = b.crash
 		b.mu.Unlock()
-		ref := rpc.RefOf([]byte{1})
+		ref := rpc.RefOf(one())
 		if _, err := to.Add(b.ctx, 3, ref); rpc.CodeOf(err) != rpc.Unavailable {
 			t.Errorf("a call that kills its nodes: %v", err)
 		}
@@ -541,7 +544,7 @@ func TestExactly_Client(t *testing.T) {
 				_ = node.Close(closing)
 			}()
 		})
-		if _, err := to.Add(b.ctx, 3, rpc.RefOf([]byte{1})); err == nil {
+		if _, err := to.Add(b.ctx, 3, rpc.RefOf(one())); err == nil {
 			t.Error("a node that has been closed has got an answer")
 		}
 		<-time.After(10 * time.Second)

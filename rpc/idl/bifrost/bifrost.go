@@ -139,14 +139,17 @@ func (p *GlobalPointer) String() string {
 // What travels in place of an argument or result that is marked (bifrost.ref):
 // where its bytes stand, and how many there are. Binary stands as it is, a list
 // of numbers one after the other in little-endian order, a struct in Thrift's
-// binary protocol. Nothing of length 0 needs memory: its pointer is nil.
+// binary protocol. Nothing of length 0 needs memory: its pointer is nil. What is
+// short and does not stand in memory yet travels as value, and its pointer is nil.
 //
 // Attributes:
 //   - Pointer
 //   - Length
+//   - Value
 type Reference struct {
 	Pointer *GlobalPointer `thrift:"pointer,1" db:"pointer" json:"pointer"`
 	Length  int64          `thrift:"length,2" db:"length" json:"length"`
+	Value   []byte         `thrift:"value,3" db:"value" json:"value,omitempty"`
 }
 
 func NewReference() *Reference {
@@ -165,8 +168,18 @@ func (p *Reference) GetPointer() *GlobalPointer {
 func (p *Reference) GetLength() int64 {
 	return p.Length
 }
+
+var Reference_Value_DEFAULT []byte
+
+func (p *Reference) GetValue() []byte {
+	return p.Value
+}
 func (p *Reference) IsSetPointer() bool {
 	return p.Pointer != nil
+}
+
+func (p *Reference) IsSetValue() bool {
+	return p.Value != nil
 }
 
 func (p *Reference) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -196,6 +209,16 @@ func (p *Reference) Read(ctx context.Context, iprot thrift.TProtocol) error {
 		case 2:
 			if fieldTypeId == thrift.I64 {
 				if err := p.ReadField2(ctx, iprot); err != nil {
+					return err
+				}
+			} else {
+				if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+					return err
+				}
+			}
+		case 3:
+			if fieldTypeId == thrift.STRING {
+				if err := p.ReadField3(ctx, iprot); err != nil {
 					return err
 				}
 			} else {
@@ -235,6 +258,15 @@ func (p *Reference) ReadField2(ctx context.Context, iprot thrift.TProtocol) erro
 	return nil
 }
 
+func (p *Reference) ReadField3(ctx context.Context, iprot thrift.TProtocol) error {
+	if v, err := iprot.ReadBinary(ctx); err != nil {
+		return thrift.PrependError("error reading field 3: ", err)
+	} else {
+		p.Value = v
+	}
+	return nil
+}
+
 func (p *Reference) Write(ctx context.Context, oprot thrift.TProtocol) error {
 	if err := oprot.WriteStructBegin(ctx, "Reference"); err != nil {
 		return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err)
@@ -244,6 +276,9 @@ func (p *Reference) Write(ctx context.Context, oprot thrift.TProtocol) error {
 			return err
 		}
 		if err := p.writeField2(ctx, oprot); err != nil {
+			return err
+		}
+		if err := p.writeField3(ctx, oprot); err != nil {
 			return err
 		}
 	}
@@ -282,6 +317,21 @@ func (p *Reference) writeField2(ctx context.Context, oprot thrift.TProtocol) (er
 	return err
 }
 
+func (p *Reference) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
+	if p.IsSetValue() {
+		if err := oprot.WriteFieldBegin(ctx, "value", thrift.STRING, 3); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:value: ", p), err)
+		}
+		if err := oprot.WriteBinary(ctx, p.Value); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T.value (3) field write error: ", p), err)
+		}
+		if err := oprot.WriteFieldEnd(ctx); err != nil {
+			return thrift.PrependError(fmt.Sprintf("%T write field end error 3:value: ", p), err)
+		}
+	}
+	return err
+}
+
 func (p *Reference) Equals(other *Reference) bool {
 	if p == other {
 		return true
@@ -292,6 +342,9 @@ func (p *Reference) Equals(other *Reference) bool {
 		return false
 	}
 	if p.Length != other.Length {
+		return false
+	}
+	if bytes.Compare(p.Value, other.Value) != 0 {
 		return false
 	}
 	return true

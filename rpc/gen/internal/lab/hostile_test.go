@@ -35,6 +35,11 @@ func reference(p dsmpacket.Pointer, length int64) rpc.WriteFunc {
 	return rpc.WriteRef("film", 1, &bifrost.Reference{Pointer: rpc.GlobalPointer(p), Length: length})
 }
 
+// value is a reference whose value travels with it.
+func value(v string, p dsmpacket.Pointer, length int64) rpc.WriteFunc {
+	return rpc.WriteRef("film", 1, &bifrost.Reference{Pointer: rpc.GlobalPointer(p), Length: length, Value: []byte(v)})
+}
+
 // TestForgedReferences: what no stub would send is refused with a code, and costs
 // neither memory nor the server its life.
 func TestForgedReferences(t *testing.T) {
@@ -46,15 +51,19 @@ func TestForgedReferences(t *testing.T) {
 			err  error
 			want rpc.Code
 		}{
-			"right":              {w.call(reference(p, 64)), rpc.OK},
-			"none":               {w.call(), rpc.BadRequest},
-			"negative length":    {w.call(reference(p, -1)), rpc.BadRequest},
-			"no length":          {w.call(reference(p, 0)), rpc.BadRequest},
-			"no pointer":         {w.call(reference(dsmpacket.Pointer{}, 5)), rpc.BadRequest},
-			"immense length":     {w.call(reference(p, 1<<62)), rpc.BadRequest},
-			"more than there is": {w.call(reference(p, 65)), rpc.BadRequest},
-			"far more":           {w.call(reference(p, rpc.MaxRef)), rpc.PermissionDenied},
-			"somebody else's":    {w.call(reference(foreign, 5)), rpc.PermissionDenied},
+			"right":                     {w.call(reference(p, 64)), rpc.OK},
+			"none":                      {w.call(), rpc.BadRequest},
+			"negative length":           {w.call(reference(p, -1)), rpc.BadRequest},
+			"no length":                 {w.call(reference(p, 0)), rpc.BadRequest},
+			"no pointer":                {w.call(reference(dsmpacket.Pointer{}, 5)), rpc.BadRequest},
+			"immense length":            {w.call(reference(p, 1<<62)), rpc.BadRequest},
+			"more than there is":        {w.call(reference(p, 65)), rpc.BadRequest},
+			"far more":                  {w.call(reference(p, rpc.MaxRef)), rpc.PermissionDenied},
+			"somebody else's":           {w.call(reference(foreign, 5)), rpc.PermissionDenied},
+			"a value":                   {w.call(value("film", dsmpacket.Pointer{}, 4)), rpc.OK},
+			"a value and a pointer":     {w.call(value("film", p, 4)), rpc.BadRequest},
+			"a value of another length": {w.call(value("film", dsmpacket.Pointer{}, 5)), rpc.BadRequest},
+			"a value of no length":      {w.call(value("", dsmpacket.Pointer{}, 0)), rpc.BadRequest},
 			"by value": {w.call(func(ctx context.Context, out thrift.TProtocol) error {
 				if err := out.WriteFieldBegin(ctx, "film", thrift.STRING, 1); err != nil {
 					return err

@@ -131,6 +131,43 @@ func TestByReference(t *testing.T) {
 	})
 }
 
+// TestShortReferences: what is short travels inside calls and answers, and takes no
+// memory of the rack; what is one byte longer stands there.
+func TestShortReferences(t *testing.T) {
+	const short = 16 << 10
+	onRack(t, func(w *world) {
+		for _, size := range []int{1, 1000, short, short + 1} {
+			want := 0
+			if size > short {
+				want = 2
+			}
+			raw := rpc.RefOf([]byte(strings.Repeat("x", size)))
+			got, err := w.client.Develop(w.ctx, raw, 1)
+			w.must(err)
+			s, err := w.rack.Gatekeeper().Snapshot(w.ctx)
+			w.must(err)
+			if len(s.Regions) != want {
+				t.Errorf("%d bytes there and back take %d regions, want %d", size, len(s.Regions), want)
+			}
+			if n, err := w.client.Count(w.ctx, got); n != int64(size) || err != nil { // a result that is passed on
+				t.Errorf("the result has %d bytes, %v", n, err)
+			}
+			same, err := w.client.Develop(w.ctx, got, -1) // returns what it was lent
+			w.must(err)
+			b, err := same.Take(w.ctx)
+			if err != nil || !reflect.DeepEqual(b, inverted([]byte(strings.Repeat("x", size)))) {
+				t.Errorf("what was lent came back as %d bytes, %v", len(b), err)
+			}
+			w.must(raw.Free(w.ctx))
+			w.must(got.Free(w.ctx))
+			if _, err := got.Load(w.ctx); !errors.Is(err, rpc.ErrRefEnded) {
+				t.Errorf("load after free: %v", err)
+			}
+			w.empty()
+		}
+	})
+}
+
 // TestEveryType passes each kind of reference, and plain values beside.
 func TestEveryType(t *testing.T) {
 	everywhere(t, func(w *world) {
