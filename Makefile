@@ -46,6 +46,9 @@ RACE := ./rpc ./rpc/gen/... ./rpc/internal/... ./dsm ./dsm/memory ./daemon ./gat
 race: ## tests under the race detector
 	$(GO) test -race -short $(TESTFLAGS) $(RACE)
 
+proof: ## what the P4 program promises, proved for all packets and tables; "unit" runs it too
+	$(GO) test $(TESTFLAGS) -v ./p4/proof | sed -n 's/^ *proof_test.go:[0-9]*: //; /^=== RUN/d; p'
+
 fuzz: ## every fuzz target, those of wire formats for FUZZTIME (10s)
 	scripts/fuzz.sh $(FUZZTIME)
 
@@ -68,4 +71,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build demo test setup lint unit race fuzz rack eval gen p4 clean
+.PHONY: help build demo test setup lint unit race proof fuzz rack eval gen p4 clean

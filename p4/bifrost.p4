@@ -8,6 +8,8 @@
 //     ▼
 //   identity: does this source live at this port? ── no ─▶ drop
 //     │
+//   a UDP port of calls or memory on one side only, an ICMPv6 error ─▶ drop
+//     │
 //     ├─ call ────▶ pointer or held flag? ─▶ hold │ else rpc_route ─▶ next_hop
 //     ├─ memory ──▶ dsm_home ─▶ dsm_access? ── no ─▶ deny: answer with a NACK
 //     │                              └─ yes ─▶ next_hop (a free is held)
@@ -38,6 +40,9 @@ const bit<8> PROTO_TCP      = 6;
 const bit<8> PROTO_UDP      = 17;
 const bit<8> PROTO_FRAGMENT = 44;
 const bit<8> PROTO_ICMPV6   = 58;
+
+// ICMPv6 types below this one are error messages (RFC 4443).
+const bit<8> ICMPV6_INFORMATIONAL = 128;
 
 const bit<8> RPC_CALL      = 1;
 const bit<8> RPC_REPLY     = 2;
@@ -76,7 +81,7 @@ enum bit<8> Verdict {
     NO_IDENTITY = 3, // the source does not live at this port
     NO_ROUTE    = 4, // nobody has the destination
     MALFORMED   = 5, // truncated, or wrong magic, version, type or operation
-    FORGED      = 6, // speaks in the Gatekeeper's name
+    FORGED      = 6, // speaks in the Gatekeeper's name, or from a port that is not its protocol's
     UNSUPPORTED = 7, // not IPv6, or an extension header that could hide one
     HOP_LIMIT   = 8  // went around too often
 }
@@ -167,12 +172,19 @@ header dsm_t {
     bit<64>  length;
 }
 
+header icmpv6_t {
+    bit<8>  type;
+    bit<8>  code;
+    bit<16> checksum;
+}
+
 struct headers_t {
     packet_out_t packet_out;
     packet_in_t  packet_in;
     ethernet_t   ethernet;
     ipv6_t       ipv6;
     fragment_t   fragment;
+    icmpv6_t     icmpv6;
     udp_t        udp;
     rpc_t        rpc;
     dsm_t        dsm;
@@ -231,8 +243,13 @@ parser BifrostParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, in
         transition select(hdr.ipv6.next_header) {
             PROTO_UDP: parse_udp;
             PROTO_FRAGMENT: parse_fragment;
+            PROTO_ICMPV6: parse_icmpv6;
             default: accept;
         }
+    }
+    state parse_icmpv6 {
+        pkt.extract(hdr.icmpv6);
+        transition accept;
     }
     state parse_fragment {
         pkt.extract(hdr.fragment);
@@ -401,6 +418,20 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 drop(Verdict.NO_IDENTITY);
                 exit;
             }
+            // What is not sent to such a port is not parsed, so what comes from one
+            // could be an answer that passes unseen.
+            if (hdr.udp.isValid() && hdr.udp.src_port != hdr.udp.dst_port
+                    && (hdr.udp.src_port == PORT_RPC || hdr.udp.dst_port == PORT_RPC
+                        || hdr.udp.src_port == PORT_DSM || hdr.udp.dst_port == PORT_DSM)) {
+                drop(Verdict.FORGED);
+                exit;
+            }
+            // An error message speaks for a router on the way, and there is none: a
+            // forged one would shrink somebody's path MTU.
+            if (hdr.icmpv6.isValid() && hdr.icmpv6.type < ICMPV6_INFORMATIONAL) {
+                drop(Verdict.FORGED);
+                exit;
+            }
         }
 
         bool by_address = meta.hop == 0; // look the destination up in l3
@@ -470,9 +501,8 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             }
         } else if (!from_cpu && !hdr.udp.isValid()
                 && hdr.ipv6.next_header != PROTO_TCP && hdr.ipv6.next_header != PROTO_ICMPV6
-                && (!hdr.fragment.isValid()
-                    || (hdr.fragment.next_header != PROTO_TCP && hdr.fragment.next_header != PROTO_ICMPV6))) {
-            // An extension header or a fragment may hide a call or an access.
+                && (!hdr.fragment.isValid() || hdr.fragment.next_header != PROTO_TCP)) {
+            // An extension header or a fragment may hide a call, an access or an error.
             drop(Verdict.UNSUPPORTED);
             exit;
         }
@@ -493,6 +523,7 @@ control BifrostDeparser(packet_out pkt, in headers_t hdr) {
         pkt.emit(hdr.ethernet);
         pkt.emit(hdr.ipv6);
         pkt.emit(hdr.fragment);
+        pkt.emit(hdr.icmpv6);
         pkt.emit(hdr.udp);
         pkt.emit(hdr.rpc);
         pkt.emit(hdr.dsm);

@@ -173,6 +173,14 @@ func TestVerdicts(t *testing.T) {
 		{"not IPv6", 1, edit(plain(client, server), 13, 0), unsupported, 0, 0},
 		{"extension header", 1, ext, unsupported, 0, 0},
 		{"hop limit", 1, edit(plain(client, server), 14+7, 1), hopLimit, 0, 0},
+		{"call from another port", 1, edit(call(func(*rpc.Message) {}), 14+40+1, 1), forged, 0, 0},
+		{"answer of a call to another port", 1, edit(call(func(*rpc.Message) {}), 14+40+3, 1), forged, 0, 0},
+		{"request to memory from another port", 1, edit(short, 14+40+1, 1), forged, 0, 0},
+		{"alloc reply to another port", 3, edit(memoryReply(dsm.OpAlloc, fault.OK), 14+40+3, 1), forged, 0, 0},
+		{"echo request", 1, icmp(128), forwarded, 2, 0},
+		{"packet too big", 1, icmp(2), forged, 0, 0},
+		{"fragment of ICMPv6", 1, fragment(frame.ProtoICMPv6), unsupported, 0, 0},
+		{"fragment of TCP", 1, fragment(6), forwarded, 2, 0},
 		{"control", 1, udp(client, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
 		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), held, 0, 1},
 		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
@@ -227,6 +235,20 @@ func TestVerdicts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// icmp is an ICMPv6 message of a type.
+func icmp(kind byte) []byte {
+	f := udp(client, server, 9999, []byte("a message's body"))
+	f[14+6], f[14+40] = frame.ProtoICMPv6, kind
+	return f
+}
+
+// fragment is the first fragment of a protocol's packet.
+func fragment(protocol byte) []byte {
+	f := udp(client, server, 9999, []byte("a fragment's body"))
+	f[14+6], f[14+40] = 44, protocol
+	return f
 }
 
 func memoryReply(op dsm.Op, status fault.Code) []byte {

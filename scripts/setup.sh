@@ -6,9 +6,14 @@ declare -A need=(
   [thrift]=thrift-compiler [mn]=mininet [brctl]=bridge-utils [ifconfig]=net-tools [ping]=iputils-ping [ip]=iproute2
   [chromium]=chromium [sysctl]=procps [systemd-analyze]=systemd [groff]=groff-base [ethtool]=ethtool [gcc]="gcc libc6-dev"
 )
+# Modules of Debian's own Python, which mininet and p4/proof run with.
+declare -A modules=([z3]=python3-z3)
 missing() {
   for cmd in "${!need[@]}"; do
     PATH=$PATH:/usr/sbin:/sbin command -v "$cmd" >/dev/null || printf ' %s' "${need[$cmd]}"
+  done
+  for module in "${!modules[@]}"; do
+    /usr/bin/python3 -c "import $module" 2>/dev/null || printf ' %s' "${modules[$module]}"
   done
 }
 want=$(missing)

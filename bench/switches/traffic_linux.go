@@ -110,7 +110,7 @@ func (l *lab) memoryRoutes() error {
 
 // startTraffic begins to send, until end.
 func (l *lab) startTraffic(t *traffic) error {
-	client, err := l.socket(0, unix.SOCK_DGRAM)
+	client, err := l.bound(0, unix.SOCK_DGRAM, netip.IPv6Unspecified(), rackaddr.PortDSM)
 	if err != nil {
 		return err
 	}

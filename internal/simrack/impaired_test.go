@@ -45,6 +45,7 @@ func inVirtualTimeOn(t *testing.T, disk *log.Disk, seed uint64, impair wire.Impa
 			t.Fatal(err)
 		}
 		f(t, ctx, r)
+		keepAssumptions(t, ctx, r)
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}

@@ -217,7 +217,7 @@ var (
 func datagram(port uint16, payload string) []byte {
 	return frame.UDP6{
 		DstMAC: frame.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: frame.MAC{2, 0, 0, 0, 0, 1},
-		Src: netip.AddrPortFrom(addr1, 1000), Dst: netip.AddrPortFrom(addr2, port), Payload: []byte(payload),
+		Src: netip.AddrPortFrom(addr1, port), Dst: netip.AddrPortFrom(addr2, port), Payload: []byte(payload),
 	}.Append(nil)
 }
 

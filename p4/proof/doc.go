@@ -1,0 +1,11 @@
+// Package proof proves what p4/bifrost.p4 promises, for all packets and all contents
+// of the tables. The prover is prove.py, which executes the compiled program
+// symbolically (symbolic.py) and asks Z3 for a packet that breaks a theorem
+// (theorems.py). Faults that are put into the program (mutants.py) have to be found.
+//
+//	make proof                                 theorems and mutants, in half a minute
+//	/usr/bin/python3 p4/proof/prove.py --help
+//
+// The tests of this package run the prover, and run what it says about the mutants on
+// both executors: so the prover's idea of the program is that of the switches.
+package proof

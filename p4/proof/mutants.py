@@ -1,0 +1,215 @@
+"""Faults put into the compiled program: each breaks a theorem, or the theorems say too little.
+
+A mutant is a function that changes the program's JSON in place. It raises LookupError
+if the program has nothing to change any more; then the mutant has to be written anew.
+"""
+
+MUTANTS = []
+
+
+def mutant(*breaks):
+    """Declares a mutant, and which theorems it breaks at least."""
+    def declare(f):
+        MUTANTS.append((f, breaks))
+        return f
+    return declare
+
+
+def ingress(d):
+    return next(p for p in d["pipelines"] if p["name"] == "ingress")
+
+
+def table(d, name):
+    for t in ingress(d)["tables"]:
+        if t["name"].endswith("." + name):
+            return t
+    raise LookupError(f"no table {name}")
+
+
+def conditional(d, fragment, whole=False):
+    """The conditions whose source contains a text, or is just the text."""
+    def source(c):
+        return c.get("source_info", {}).get("source_fragment", "")
+    found = [c for c in ingress(d)["conditionals"] if (source(c) == fragment if whole else fragment in source(c))]
+    if not found:
+        raise LookupError(f"no condition with {fragment!r}")
+    return found
+
+
+def actions(d, name):
+    found = [a for a in d["actions"] if a["name"].endswith("." + name)]
+    if not found:
+        raise LookupError(f"no action {name}")
+    return found
+
+
+def replace(x, old, new):
+    """Replaces a JSON value wherever it stands; returns how often."""
+    n = 0
+    for key, v in list(x.items() if isinstance(x, dict) else enumerate(x)):
+        if v == old:
+            x[key] = new
+            n += 1
+        elif isinstance(v, (dict, list)):
+            n += replace(v, old, new)
+    return n
+
+
+def must(n):
+    if not n:
+        raise LookupError("nothing was replaced")
+
+
+def field(header, name):
+    return {"type": "field", "value": [header, name]}
+
+
+@mutant("identity_before_anything")
+def a_stranger_is_let_through(d):
+    """A packet whose source does not live at its port goes on."""
+    t = table(d, "identity")
+    t["next_tables"]["__MISS__"] = t["next_tables"]["__HIT__"]
+
+
+@mutant("identity_before_anything")
+def identity_ignores_the_port(d):
+    """identity looks the port up that the packet is to leave by."""
+    must(replace(table(d, "identity")["key"], ["standard_metadata", "ingress_port"], ["standard_metadata", "egress_spec"]))
+
+
+@mutant("default_deny")
+def access_is_granted_by_default(d):
+    """A request without a rule is forwarded."""
+    t = table(d, "dsm_access")
+    t["next_tables"]["__MISS__"] = t["next_tables"]["__HIT__"]
+
+
+@mutant("default_deny")
+def access_ignores_the_source(d):
+    """The access rules are looked up for the destination in place of the source."""
+    must(replace(table(d, "dsm_access")["key"], ["ipv6", "src"], ["ipv6", "dst"]))
+
+
+@mutant("default_deny", "frees_are_held")
+def the_operation_is_another_byte(d):
+    """The operation is read from byte 7 of the address, where the argument stands."""
+    n = 0
+    for a in actions(d, "split_pointer"):
+        n += replace(a, {"type": "hexstr", "value": "0x48"}, {"type": "hexstr", "value": "0x40"})
+    must(n)
+
+
+@mutant("denied_returns_to_its_sender")
+def a_denial_goes_to_the_cpu(d):
+    """A denied request leaves by the CPU port."""
+    n = 0
+    for a in actions(d, "deny"):
+        n += replace(a, field("standard_metadata", "ingress_port"), {"type": "hexstr", "value": "0x01fe"})
+    must(n)
+
+
+@mutant("denied_returns_to_its_sender")
+def a_denial_keeps_its_verdict(d):
+    """deny leaves the verdict as it is: the sender takes its request for an answer."""
+    for a in actions(d, "deny"):
+        before = len(a["primitives"])
+        a["primitives"] = [p for p in a["primitives"] if p["parameters"][0] != field("dsm", "verdict")]
+        must(before - len(a["primitives"]))
+
+
+@mutant("turning_around_keeps_the_checksum")
+def a_denial_breaks_the_checksum(d):
+    """deny sets the denial word to 0 instead of swapping it."""
+    n = 0
+    for a in actions(d, "deny"):
+        for p in a["primitives"]:
+            if p["parameters"][0] == field("dsm", "denial"):
+                p["parameters"][1] = {"type": "hexstr", "value": "0x0000"}
+                n += 1
+    must(n)
+
+
+@mutant("only_the_gatekeeper_sets_its_flags")
+def a_blade_may_say_replay(d):
+    """Only "released" is refused from a blade, not "replay"."""
+    n = 0
+    for c in conditional(d, "RPC_FLAGS_GATEKEEPER"):
+        n += replace(c, {"type": "hexstr", "value": "0x0030"}, {"type": "hexstr", "value": "0x0010"})
+    must(n)
+
+
+@mutant("held_packets_leave_by_the_cpu_port")
+def a_held_packet_leaves_by_another_port(d):
+    """hold sends to port 1."""
+    n = 0
+    for a in actions(d, "hold"):
+        n += replace(a, {"type": "hexstr", "value": "0x01fe"}, {"type": "hexstr", "value": "0x0001"})
+    must(n)
+
+
+@mutant("control_never_crosses")
+def control_is_forwarded(d):
+    """Control packets are not held but routed."""
+    for c in conditional(d, "PORT_CONTROL"):
+        c["true_next"] = c["false_next"]
+
+
+@mutant("calls_with_pointers_are_held")
+def a_pointer_is_overlooked(d):
+    """Only the held flag holds a call, a pointer does not."""
+    n = 0
+    for c in conditional(d, "pointer_count"):
+        n += replace(c, field("rpc", "pointer_count"), {"type": "hexstr", "value": "0x0000"})
+    must(n)
+
+
+@mutant("frees_are_held")
+def a_free_is_not_held(d):
+    """A permitted free goes straight to the memory blade."""
+    for c in conditional(d, "meta.op == DSM_FREE", whole=True):
+        c["true_next"] = c["false_next"]
+
+
+@mutant("only_memory_blades_answer")
+def anybody_answers_for_memory(d):
+    """The answer of a node that is no memory blade is forwarded."""
+    n = 0
+    for c in conditional(d, "meta.memory == 1"):
+        n += replace(c, {"type": "hexstr", "value": "0x01"}, {"type": "hexstr", "value": "0x00"})
+    must(n)
+
+
+@mutant("source_ports_are_fixed")
+def any_source_port_will_do(d):
+    """UDP source ports are not checked."""
+    for c in conditional(d, "hdr.udp.src_port != hdr.udp.dst_port"):
+        c["true_next"] = c["false_next"]
+
+
+@mutant("errors_of_routers_never_cross")
+def too_big_is_let_through(d):
+    """Only ICMPv6 type 1, "unreachable", counts as an error."""
+    n = 0
+    for c in conditional(d, "ICMPV6_INFORMATIONAL"):
+        n += replace(c, {"type": "hexstr", "value": "0x80"}, {"type": "hexstr", "value": "0x02"})
+    must(n)
+
+
+@mutant("short_packets_go_nowhere")
+def a_short_packet_is_taken(d):
+    """A parser error does not matter."""
+    for c in conditional(d, "parser_error"):
+        c["true_next"] = c["false_next"]
+
+
+@mutant("hop_limits_end_circles")
+def a_hop_limit_of_zero_goes_on(d):
+    """Packets circle for ever: the hop limit is not looked at."""
+    for c in conditional(d, "hop_limit"):
+        c["true_next"] = c["false_next"]
+
+
+@mutant("routes_are_exact")
+def routes_ignore_the_method(d):
+    """rpc_route looks the call id up in place of the method."""
+    must(replace(table(d, "rpc_route")["key"], ["rpc", "method"], ["rpc", "call"]))

@@ -1,0 +1,120 @@
+package proof_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/ebpf"
+	"github.com/bifrost-rack/bifrost/p4/interp"
+	"github.com/bifrost-rack/bifrost/p4/interp/stf"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+)
+
+// python is Debian's, which has python3-z3.
+const python = "/usr/bin/python3"
+
+// prove runs the prover.
+func prove(t *testing.T, args ...string) string {
+	t.Helper()
+	if err := exec.Command(python, "-c", "import z3").Run(); err != nil {
+		t.Skip("NOT CHECKED: no Z3 for Python: apt-get install python3-z3")
+	}
+	out, err := exec.Command(python, append([]string{"prove.py"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Errorf("prove.py %s: %v", strings.Join(args, " "), err)
+	}
+	return string(out)
+}
+
+// Every theorem holds of the program that both executors load.
+func TestTheorems(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bifrost.json")
+	if err := os.WriteFile(file, p4.JSON, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(prove(t, file))
+}
+
+// Every mutant breaks the theorems that it names, and the packet that shows it does on
+// both executors what the prover says; of the program itself this is not true.
+func TestMutants(t *testing.T) {
+	dir := t.TempDir()
+	out := prove(t, "--mutants", "--cases", dir)
+	t.Log(out)
+	if n := regexp.MustCompile(`(?m)^(\d+)/\d+ mutants refuted`).FindStringSubmatch(out); n == nil || len(n[1]) < 2 {
+		t.Error("fewer than ten mutants are refuted")
+	}
+	scripts, err := filepath.Glob(filepath.Join(dir, "*.stf"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatal("no cases", err)
+	}
+	for _, file := range scripts {
+		name := strings.TrimSuffix(filepath.Base(file), ".stf")
+		t.Run(name, func(t *testing.T) {
+			script := read(t, file)
+			mutant := read(t, strings.TrimSuffix(file, "stf")+"json")
+			if err := golang(mutant, script); err != nil {
+				t.Errorf("the Go executor: %v\n%s", err, script)
+			}
+			if err := golang(p4.JSON, script); err == nil {
+				t.Errorf("the program does what the mutant does:\n%s", script)
+			}
+			if privilege.Missing() == nil {
+				if err := kernel(mutant, script); err != nil {
+					t.Errorf("the kernel executor: %v\n%s", err, script)
+				}
+			}
+		})
+	}
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// golang runs a script on the Go executor.
+func golang(program, script []byte) error {
+	prog, err := v1model.Load(program)
+	if err != nil {
+		return err
+	}
+	r := stf.New(prog)
+	x, err := interp.New(prog, interp.Config{Sink: r, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	r.Attach(x)
+	return r.Run(bytes.NewReader(script))
+}
+
+// kernel runs a script on the kernel executor.
+func kernel(program, script []byte) error {
+	prog, err := v1model.Load(program)
+	if err != nil {
+		return err
+	}
+	r := stf.New(prog)
+	x, err := ebpf.New(prog, ebpf.Config{Sink: r})
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	defer x.Close()
+	r.Attach(x)
+	return r.Run(bytes.NewReader(script))
+}

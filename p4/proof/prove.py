@@ -1,0 +1,142 @@
+#!/usr/bin/python3
+"""Proves what p4/bifrost.p4 promises, for all packets and all table contents.
+
+    p4/proof/prove.py [PROGRAM.json]       prove every theorem; exit 1 if one fails
+    p4/proof/prove.py --mutants [K/N]      break the program in many ways: each must break a theorem
+    p4/proof/prove.py --mutants [K/N] --cases DIRECTORY
+                                           write each broken program (NAME.json), and the case that shows it (NAME.stf)
+    p4/proof/prove.py --list               theorems, assumptions and mutants
+
+The program is the compiled one that both executors load. A theorem that fails is
+shown as a packet and table contents, in a script that they run (p4/interp/stf).
+Needs Debian's python3-z3.
+"""
+import argparse
+import copy
+import json
+import pathlib
+import sys
+import time
+
+try:
+    import z3
+except ImportError:
+    sys.exit("prove.py: no z3 for this Python: apt-get install python3-z3, and run it with /usr/bin/python3")
+
+import counterexample
+import mutants
+import theorems
+from symbolic import Program, Unsupported
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def refute(program, path, claim, facts):
+    """A case on the path that breaks the claim, None if there is none."""
+    claim = z3.simplify(claim)
+    if z3.is_true(claim):
+        return None
+    s = z3.SimpleSolver()
+    s.add(*path.conditions, *facts, z3.Not(claim))
+    if s.check() == z3.unsat:
+        return None
+    for wish in counterexample.nice(path):
+        s.push()
+        s.add(wish)
+        if s.check() != z3.sat:
+            s.pop()
+    if s.check() != z3.sat:
+        raise Unsupported("the solver does not know")
+    return counterexample.Case(program, path, s.model())
+
+
+def check(program, paths, wanted):
+    """Yields (theorem, None or a case) for each theorem."""
+    facts = [[a(p) for a in theorems.ASSUMPTIONS] for p in paths]
+    for t in wanted:
+        found = None
+        for p, facts_of_path in zip(paths, facts):
+            case = refute(program, p, t(p), facts_of_path)
+            if case and (found is None or case.leaves()):
+                found = case
+            if found and found.leaves():
+                break  # one that leaves shows more than one that is dropped
+        yield t, found
+
+
+def about(f):
+    return " ".join(f.__doc__.split())
+
+
+def prove(program):
+    start = time.time()
+    paths = program.paths()
+    print(f"{len(paths)} paths through the program")
+    failed = 0
+    for t, case in check(program, paths, theorems.THEOREMS):
+        print(f"{'FAILED' if case else 'proved'}  {t.__name__}: {about(t)}")
+        if case:
+            failed += 1
+            print("  this breaks it:\n" + "".join(f"    {line}\n" for line in case.script().splitlines()))
+    print(f"{len(theorems.THEOREMS) - failed} passed, {failed} failed, {time.time() - start:.0f} s; assumed of the tables:")
+    for a in theorems.ASSUMPTIONS:
+        print(f"  {a.__name__}: {about(a)}")
+    return failed
+
+
+def broken(source, mutate):
+    """The program with a fault."""
+    d = copy.deepcopy(source)
+    mutate(d)
+    return Program(d)
+
+
+def refutations(source, which, directory):
+    """Runs mutants: each has to break the theorems that it names."""
+    survived = 0
+    by_name = {t.__name__: t for t in theorems.THEOREMS}
+    for mutate, breaks in which:
+        program = broken(source, mutate)
+        held = []
+        for t, case in check(program, program.paths(), [by_name[b] for b in breaks]):
+            if case is None:
+                held.append(t.__name__)
+            elif directory:
+                write_case(program, mutate, case, pathlib.Path(directory))
+        survived += bool(held)
+        print(f"{'SURVIVED ' + ', '.join(held) if held else 'refuted by ' + ', '.join(breaks)}: {mutate.__name__}: {about(mutate)}", flush=True)
+    print(f"{len(which) - survived}/{len(which)} mutants refuted")
+    return survived
+
+
+def write_case(program, mutate, case, directory):
+    """Writes a mutant and the script that shows its fault."""
+    name = mutate.__name__
+    (directory / f"{name}.json").write_text(json.dumps(program.json), encoding="utf-8")
+    (directory / f"{name}.stf").write_text(f"# {name}: {about(mutate)}\n{case.script()}", encoding="utf-8")
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("program", nargs="?", default=HERE.parent / "bifrost.json", help="compiled program (p4/bifrost.json)")
+    args.add_argument("--mutants", nargs="?", const="1/1", metavar="K/N", help="refute the mutants; with K/N each N-th from the K-th on")
+    args.add_argument("--cases", metavar="DIRECTORY", help="with --mutants: where to write the mutants and their cases")
+    args.add_argument("--list", action="store_true", help="list theorems, assumptions and mutants")
+    a = args.parse_args()
+    source = json.load(open(a.program, encoding="utf-8"))
+    if a.list:
+        for kind, fs in (("theorem", theorems.THEOREMS), ("assumption", theorems.ASSUMPTIONS), ("mutant", [m for m, _ in mutants.MUTANTS])):
+            for f in fs:
+                print(f"{kind}\t{f.__name__}\t{about(f)}")
+    elif a.mutants:
+        k, n = map(int, a.mutants.split("/"))
+        sys.exit(1 if refutations(source, mutants.MUTANTS[k - 1::n], a.cases) else 0)
+    else:
+        sys.exit(1 if prove(Program(source)) else 0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Unsupported as e:
+        sys.exit(f"prove.py: the program uses what this checker does not know: {e}")

@@ -1,0 +1,420 @@
+"""Symbolic execution of a compiled v1model program (p4c's JSON for bmv2).
+
+Program.paths() runs the parser and the pipelines on a packet whose every field is
+a variable, with tables whose contents are unknown, and yields one Path for each way
+through the program. Together the paths' conditions cover all packets and all table
+contents.
+
+  packet   a bit vector for each field of each header; the ingress port; whether the
+           packet is long enough for each header that the parser wants
+  table    for a table T: uninterpreted functions of its key T.hit, T.action and one
+           for each parameter of each action. Any contents, of any match kind, are
+           such functions. A default action that may be set is a variable.
+  register an array, whose contents at the start are unknown
+
+A field of a header that is not there reads as any value: the specification leaves
+it open. Arithmetic has 256 bits, which is more than any intermediate result of p4c
+needs (it masks every result to its width).
+"""
+import json
+
+import z3
+
+WIDE = 256
+DROP_PORT = 511
+
+
+class Unsupported(Exception):
+    """The program uses a feature that this checker does not know."""
+
+
+class Path:
+    """One way through the program, and what it has done to the packet."""
+
+    def __init__(self, program):
+        self.program = program
+        self.conditions = []  # all of them hold on this path
+        self.fields = {}      # (header, field) -> expression
+        self.valid = {}       # header -> bool
+        self.parsed = []      # headers in the order of the packet
+        self.tables = []      # Applied, in order
+        self.digests = []     # (learn list id, expressions)
+        self.registers = {}   # name -> array
+        self.notes = []       # meters, clones and the like that were met
+        self.input = {}       # (header, field) -> variable, of parsed headers
+        self.short = False    # the packet ended before a header that the parser wanted
+
+    def copy(self):
+        p = Path(self.program)
+        p.conditions, p.fields, p.valid = self.conditions[:], dict(self.fields), dict(self.valid)
+        p.parsed, p.tables, p.digests = self.parsed[:], self.tables[:], self.digests[:]
+        p.registers, p.notes, p.input, p.short = dict(self.registers), self.notes[:], self.input, self.short
+        return p
+
+    def get(self, header, field):
+        if field == "$valid$":
+            return z3.BitVecVal(1 if self.valid.get(header) else 0, 1)
+        key = (header, field)
+        if key not in self.fields:
+            if header in self.program.headers and not self.program.metadata[header]:
+                self.fields[key] = z3.BitVec(f"absent.{header}.{field}", self.program.width(header, field))
+            else:
+                self.fields[key] = z3.BitVecVal(0, self.program.width(header, field))
+        return self.fields[key]
+
+    def set(self, header, field, value):
+        if field == "$valid$":
+            raise Unsupported("validity assigned from a value")
+        self.fields[(header, field)] = fit(value, self.program.width(header, field))
+
+    def taken(self, table):
+        """The Applied of a table, or None if the path does not apply it."""
+        for t in self.tables:
+            if t.name.endswith("." + table):
+                return t
+        return None
+
+    @property
+    def port(self):
+        return self.get("standard_metadata", "egress_spec")
+
+    @property
+    def group(self):
+        return self.get("standard_metadata", "mcast_grp")
+
+    @property
+    def drops(self):
+        return z3.And(self.port == DROP_PORT, self.group == 0)
+
+
+class Applied:
+    """One application of a table: its key, and what it chose."""
+
+    def __init__(self, name, keys, hit, action, params):
+        self.name, self.keys, self.hit, self.action, self.params = name, keys, hit, action, params
+
+    def key(self, name):
+        return self.keys[name]
+
+
+def fit(value, width):
+    """value, cut or extended with zeros to a width."""
+    if z3.is_bool(value):
+        value = z3.If(value, z3.BitVecVal(1, 1), z3.BitVecVal(0, 1))
+    n = value.size()
+    if n == width:
+        return value
+    if n > width:
+        return z3.simplify(z3.Extract(width - 1, 0, value))
+    return z3.simplify(z3.ZeroExt(width - n, value))
+
+
+def wide(value):
+    return fit(value, WIDE)
+
+
+def truth(value):
+    return value if z3.is_bool(value) else z3.simplify(value != z3.BitVecVal(0, value.size()))
+
+
+ARITHMETIC = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b, "^": lambda a, b: a ^ b, "<<": lambda a, b: a << b, ">>": z3.LShR,
+}
+COMPARISON = {"==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": z3.ULT, "<=": z3.ULE, ">": z3.UGT, ">=": z3.UGE}
+
+
+class Program:
+    """A compiled program."""
+
+    def __init__(self, source):
+        self.json = source if isinstance(source, dict) else json.load(open(source, encoding="utf-8"))
+        types = {t["name"]: t for t in self.json["header_types"]}
+        self.headers, self.metadata = {}, {}
+        for h in self.json["headers"]:
+            fields = types[h["header_type"]]["fields"]
+            if any(f[1] == "*" for f in fields):
+                raise Unsupported(f"varbit field in {h['name']}")
+            self.headers[h["name"]] = [(f[0], f[1]) for f in fields]
+            self.metadata[h["name"]] = h["metadata"]
+        self.widths = {(h, f): w for h, fields in self.headers.items() for f, w in fields}
+        self.actions = {a["id"]: a for a in self.json["actions"]}
+        self.learn = {l["id"]: l for l in self.json["learn_lists"]}
+        self.registers = {r["name"]: r for r in self.json["register_arrays"]}
+        self.errors = {name: number for name, number in self.json["errors"]}
+        self.deparsed = self.json["deparsers"][0]["order"]
+        self.fresh = 0
+        for feature in ("header_stacks", "header_unions", "parse_vsets"):
+            if self.json.get(feature):
+                raise Unsupported(feature)
+
+    def width(self, header, field):
+        return self.widths[(header, field)]
+
+    def unknown(self, name, width):
+        """A value of which nothing is known."""
+        self.fresh += 1
+        return z3.BitVec(f"{name}#{self.fresh}", width)
+
+    # ---- parser
+
+    def paths(self):
+        """All ways through the program."""
+        start = Path(self)
+        port = z3.BitVec("ingress_port", 9)
+        start.fields[("standard_metadata", "ingress_port")] = port
+        start.conditions.append(port != DROP_PORT)
+        start.fields[("standard_metadata", "packet_length")] = z3.BitVec("packet_length", 32)
+        states = {s["name"]: s for s in self.json["parsers"][0]["parse_states"]}
+        out = []
+        for p in self.parse(start, states, self.json["parsers"][0]["init_state"]):
+            for q in self.control("ingress", p):
+                out.extend(self.control("egress", self.replicated(q)))
+        return out
+
+    def replicated(self, path):
+        """The path with what egress sees: any replica of a packet that goes to a multicast group."""
+        group = path.group != 0
+        for field, value in (("egress_rid", z3.BitVecVal(0, 16)), ("egress_port", path.port)):
+            any_replica = z3.BitVec(f"replica.{field}", value.size())
+            path.set("standard_metadata", field, z3.simplify(z3.If(group, any_replica, value)))
+        return path
+
+    def parse(self, path, states, name, depth=0):
+        if depth > 64:
+            raise Unsupported("a parser with a loop")
+        if name is None:
+            yield path
+            return
+        state = states[name]
+        for op in state["parser_ops"]:
+            if op["op"] == "extract":
+                header = op["parameters"][0]["value"]
+                short = path.copy()
+                short.short = True
+                short.fields[("standard_metadata", "parser_error")] = z3.BitVecVal(self.errors["PacketTooShort"], 32)
+                yield short
+                path.valid[header] = True
+                path.parsed = path.parsed + [header]
+                path.input = dict(path.input)
+                for field, width in self.headers[header]:
+                    v = z3.BitVec(f"{header}.{field}", width)
+                    path.fields[(header, field)] = path.input[(header, field)] = v
+            elif op["op"] == "set":
+                target, value = op["parameters"]
+                path.set(*target["value"], self.value(path, value, {}))
+            else:
+                raise Unsupported(f"parser operation {op['op']}")
+        keys = []
+        for k in state["transition_key"]:
+            if k["type"] != "field":
+                raise Unsupported(f"transition on {k['type']}")
+            keys.append(path.get(*k["value"]))
+        key = z3.Concat(*keys) if len(keys) > 1 else keys[0] if keys else None
+        for t in state["transitions"]:
+            taken = path.copy()
+            if t["type"] == "default":
+                yield from self.parse(taken, states, t["next_state"], depth + 1)
+                return
+            value = z3.BitVecVal(int(t["value"], 16), key.size())
+            mask = z3.BitVecVal(int(t["mask"], 16) if t["mask"] else -1, key.size())
+            match = z3.simplify(key & mask == value & mask)
+            taken.conditions.append(match)
+            yield from self.parse(taken, states, t["next_state"], depth + 1)
+            path.conditions.append(z3.Not(match))
+        path.fields[("standard_metadata", "parser_error")] = z3.BitVecVal(self.errors["NoMatch"], 32)
+        yield path
+
+    # ---- controls
+
+    def control(self, name, path):
+        pipeline = next(p for p in self.json["pipelines"] if p["name"] == name)
+        nodes = {t["name"]: ("table", t) for t in pipeline["tables"]}
+        nodes.update({c["name"]: ("conditional", c) for c in pipeline["conditionals"]})
+        todo, done = [(path, pipeline["init_table"])], []
+        while todo:
+            path, node = todo.pop()
+            if node is None:
+                done.append(path)
+                continue
+            kind, n = nodes[node]
+            if kind == "conditional":
+                cond = z3.simplify(truth(self.value(path, n["expression"], {})))
+                for branch, c in (("true_next", cond), ("false_next", z3.simplify(z3.Not(cond)))):
+                    if z3.is_false(c):
+                        continue
+                    p = path.copy()
+                    if not z3.is_true(c):
+                        p.conditions.append(c)
+                    if feasible(p):
+                        todo.append((p, n[branch]))
+            else:
+                todo.extend(self.apply(path, n))
+        return done
+
+    def apply(self, path, table):
+        """The ways on from a table: (path, next node)."""
+        keys, ends = {}, []
+        for k in table["key"]:
+            if k["target"][1] == "$valid$" or k["match_type"] == "valid":
+                keys[k["name"]] = path.get(k["target"][0], "$valid$")
+            else:
+                keys[k["name"]] = path.get(*k["target"])
+        sorts = [v.sort() for v in keys.values()]
+        args = list(keys.values())
+        miss = path.copy()
+        if keys:
+            hit = z3.Function(f"{table['name']}.hit", *sorts, z3.BoolSort())(*args)
+            miss.conditions.append(z3.Not(hit))
+            chosen = z3.Function(f"{table['name']}.action", *sorts, z3.BitVecSort(16))(*args)
+            for action in self.choices(table):
+                p = path.copy()
+                p.conditions += [hit, chosen == action]
+                params = [z3.Function(f"{table['name']}.{self.actions[action]['name']}.{d['name']}", *sorts, z3.BitVecSort(d["bitwidth"]))(*args)
+                          for d in self.actions[action]["runtime_data"]]
+                p.tables.append(Applied(table["name"], keys, True, self.actions[action], params))
+                ends += self.run(p, table, action, params, "__HIT__")
+        default = table["default_entry"]
+        if default.get("action_const", False) or not keys:
+            params = [z3.BitVecVal(int(v, 16), d["bitwidth"]) for v, d in
+                      zip(default["action_data"], self.actions[default["action_id"]]["runtime_data"])]
+            options = [(default["action_id"], params)]
+        else:
+            options = [(a, [z3.BitVec(f"{table['name']}.default.{d['name']}", d["bitwidth"]) for d in self.actions[a]["runtime_data"]])
+                       for a in table["action_ids"]]
+        for action, params in options:
+            p = miss.copy()
+            if keys:
+                p.tables.append(Applied(table["name"], keys, False, self.actions[action], params))
+            ends += self.run(p, table, action, params, "__MISS__")
+        return ends
+
+    def choices(self, table):
+        """The actions that an entry may have; that of a const default only may not."""
+        default = table["default_entry"]
+        only = {default["action_id"]} if default.get("action_const") and self.actions[default["action_id"]]["name"] == "NoAction" else set()
+        return [a for a in table["action_ids"] if a not in only] or table["action_ids"]
+
+    def run(self, path, table, action, params, outcome):
+        follow = table["next_tables"].get(outcome, table["next_tables"].get(self.actions[action]["name"], table["base_default_next"]))
+        return [(p, None if ended else follow) for p, ended in self.primitives(path, self.actions[action]["primitives"], params, 0)]
+
+    # ---- actions
+
+    def primitives(self, path, ops, params, at):
+        """Runs an action from a primitive on: (path, whether it exits)."""
+        while at < len(ops):
+            op, a = ops[at]["op"], ops[at]["parameters"]
+            at += 1
+            if op == "assign":
+                if a[0]["type"] != "field":
+                    raise Unsupported(f"assignment to {a[0]['type']}")
+                path.set(*a[0]["value"], self.value(path, a[1], params))
+            elif op == "add_header":
+                path.valid = {**path.valid, a[0]["value"]: True}
+            elif op == "remove_header":
+                path.valid = {**path.valid, a[0]["value"]: False}
+            elif op == "assign_header":
+                path.valid = {**path.valid, a[0]["value"]: path.valid.get(a[1]["value"], False)}
+                for field, _ in self.headers[a[0]["value"]]:
+                    path.set(a[0]["value"], field, path.get(a[1]["value"], field))
+            elif op == "mark_to_drop":
+                path.set("standard_metadata", "egress_spec", z3.BitVecVal(DROP_PORT, 9))
+                path.set("standard_metadata", "mcast_grp", z3.BitVecVal(0, 16))
+            elif op == "exit":
+                return [(path, True)]
+            elif op == "generate_digest":
+                learn = self.learn[int(a[1]["value"], 16)]
+                path.digests = path.digests + [(learn["name"], [self.value(path, e, params) for e in learn["elements"]])]
+            elif op == "register_read":
+                name = a[1]["value"]
+                index = fit(self.value(path, a[2], params), 32)
+                path.set(*a[0]["value"], z3.Select(self.register(path, name), index))
+            elif op == "register_write":
+                name = a[0]["value"]
+                index = fit(self.value(path, a[1], params), 32)
+                value = fit(self.value(path, a[2], params), self.registers[name]["bitwidth"])
+                path.registers = {**path.registers, name: z3.Store(self.register(path, name), index, value)}
+            elif op in ("_jump", "_jump_if_zero"):
+                to = int(a[-1]["value"], 16)
+                if op == "_jump":
+                    at = to
+                    continue
+                cond = truth(self.value(path, a[0], params))
+                zero, other = path.copy(), path.copy()
+                zero.conditions.append(z3.Not(cond))
+                other.conditions.append(cond)
+                out = []
+                for p, n in ((zero, to), (other, at)):
+                    if feasible(p):
+                        out += self.primitives(p, ops, params, n)
+                return out
+            elif op in ("execute_meter", "modify_field_rng_uniform"):
+                target = a[2]["value"] if op == "execute_meter" else a[0]["value"]
+                path.set(*target, self.unknown(op, self.width(*target)))
+                path.notes = path.notes + [op]
+            elif op in ("count", "log_msg"):
+                pass
+            elif op in ("clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate"):
+                path.notes = path.notes + [op]
+            else:
+                raise Unsupported(f"primitive {op}")
+        return [(path, False)]
+
+    def register(self, path, name):
+        if name not in path.registers:
+            start = z3.Array(f"register.{name}", z3.BitVecSort(32), z3.BitVecSort(self.registers[name]["bitwidth"]))
+            path.registers = {**path.registers, name: start}
+        return path.registers[name]
+
+    # ---- expressions
+
+    def value(self, path, e, params):
+        kind, v = e["type"], e.get("value")
+        if kind == "field":
+            return path.get(*v)
+        if kind == "hexstr":
+            n = int(v, 16)
+            return z3.BitVecVal(n, WIDE if n < 0 else max(1, n.bit_length()))
+        if kind == "bool":
+            return z3.BoolVal(v)
+        if kind in ("runtime_data", "local"):
+            return params[v]
+        if kind == "expression":
+            return self.operation(path, v, params) if "op" in v else self.value(path, v, params)
+        raise Unsupported(f"operand {kind}")
+
+    def operation(self, path, e, params):
+        op = e["op"]
+        if op == "?":
+            cond = truth(self.value(path, e["cond"], params))
+            left, right = self.value(path, e["left"], params), self.value(path, e["right"], params)
+            return z3.If(cond, wide(left), wide(right))
+        right = self.value(path, e["right"], params)
+        if op == "d2b":
+            return truth(right)
+        if op == "b2d":
+            return fit(right, 1)
+        if op == "not":
+            return z3.Not(truth(right))
+        if op == "valid":
+            return z3.BoolVal(bool(path.valid.get(e["right"]["value"])))
+        if op == "~":
+            return ~wide(right)
+        left = self.value(path, e["left"], params)
+        if op == "and":
+            return z3.And(truth(left), truth(right))
+        if op == "or":
+            return z3.Or(truth(left), truth(right))
+        if op in COMPARISON:
+            return z3.simplify(COMPARISON[op](wide(left), wide(right)))
+        if op in ARITHMETIC:
+            return z3.simplify(ARITHMETIC[op](wide(left), wide(right)))
+        raise Unsupported(f"operator {op}")
+
+
+def feasible(path):
+    """Whether any packet and table contents take the path."""
+    s = z3.SimpleSolver()  # starts ten times as fast as the general one
+    s.add(*path.conditions)
+    return s.check() != z3.unsat

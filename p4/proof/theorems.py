@@ -1,0 +1,362 @@
+"""What is proved of p4/bifrost.p4, for all packets and all table contents.
+
+Each theorem is a function of a Path: it returns a condition that has to follow from
+the path's conditions. The assumptions are about tables; p4/proof's Go tests check
+that the Gatekeeper writes nothing else.
+"""
+import z3
+
+CPU, DROP = 510, 511
+RPC, DSM, CONTROL = 45100, 45101, 45102
+READ, WRITE, FREE, ALLOC = 2, 3, 4, 1
+FLAG_HELD, FLAGS_GATEKEEPER = 0x0004, 0x0030
+
+THEOREMS = []
+ASSUMPTIONS = []
+
+
+def theorem(f):
+    THEOREMS.append(f)
+    return f
+
+
+def assumption(f):
+    ASSUMPTIONS.append(f)
+    return f
+
+
+# ---- words
+
+def implies(*facts):
+    """The last fact follows from the others."""
+    return z3.Implies(z3.And(*facts[:-1]), facts[-1])
+
+
+def port(p):
+    return p.get("standard_metadata", "ingress_port")
+
+
+def from_cpu(p):
+    return port(p) == CPU
+
+
+def leaves(p):
+    return z3.Or(p.group != 0, p.port != DROP)
+
+
+def to_cpu(p):
+    return z3.And(p.group == 0, p.port == CPU)
+
+
+def crosses(p):
+    """The packet goes to a blade: another one, or back to the one that sent it."""
+    return z3.And(leaves(p), z3.Not(to_cpu(p)))
+
+
+def came(p, header, field):
+    """A field as the packet brought it."""
+    return p.input[(header, field)]
+
+
+def bits(value, high, low):
+    return z3.Extract(high, low, value)
+
+
+def unchanged(p, *but):
+    """The headers that came are those that leave, except for some fields."""
+    same = []
+    for h in p.parsed:
+        if h == "packet_out" or (h,) in but:
+            continue
+        same.append(z3.BoolVal(bool(p.valid.get(h))))
+        for f, _ in p.program.headers[h]:
+            if (h, f) not in but:
+                same.append(p.get(h, f) == came(p, h, f))
+    return z3.And(*same)
+
+
+def turned(p):
+    """The packet goes back to its sender as a denial."""
+    if "dsm" not in p.parsed:
+        return z3.BoolVal(False)
+    swapped = [p.port == port(p), p.group == 0]
+    for (h, f), (g, k) in SWAPS.items():
+        swapped += [p.get(h, f) == came(p, g, k), p.get(g, k) == came(p, h, f)]
+    but = [x for pair in SWAPS.items() for x in pair]
+    return z3.And(*swapped, unchanged(p, *but), z3.BoolVal(not p.valid.get("packet_in")))
+
+
+SWAPS = {
+    ("ipv6", "src"): ("ipv6", "dst"), ("udp", "src_port"): ("udp", "dst_port"),
+    ("ethernet", "src"): ("ethernet", "dst"), ("dsm", "verdict"): ("dsm", "denial"),
+}
+
+
+def is_control(p):
+    return came(p, "udp", "dst_port") == CONTROL if "udp" in p.parsed else z3.BoolVal(False)
+
+
+def true():
+    return z3.BoolVal(True)
+
+
+# ---- assumptions about tables
+
+@assumption
+def hops_lead_to_blades(p):
+    """next_hop forwards to ports of blades: neither to the CPU port nor to the port that drops."""
+    t = p.taken("next_hop")
+    if t is None or not t.hit or "forward" not in t.action["name"]:
+        return true()
+    return z3.And(t.params[0] != CPU, t.params[0] != DROP)
+
+
+@assumption
+def hop_zero_is_nobody(p):
+    """next_hop has no entry for hop 0, which stands for "not known"."""
+    t = p.taken("next_hop")
+    return true() if t is None or not t.hit else t.key("hop") != 0
+
+
+@assumption
+def addresses_of_memory_have_no_route(p):
+    """l3 has no entry for addresses of memory machines (the first 32 bits are 0)."""
+    t = p.taken("l3")
+    return true() if t is None or not t.hit else bits(t.key("destination"), 127, 96) != 0
+
+
+@assumption
+def services_have_no_memory_address(p):
+    """rpc_route has no entry for addresses of memory machines."""
+    t = p.taken("rpc_route")
+    return true() if t is None or not t.hit else bits(t.key("service"), 127, 96) != 0
+
+
+@assumption
+def nodes_have_no_memory_address(p):
+    """identity knows a source with an address of a memory machine only as a memory blade."""
+    t = p.taken("identity")
+    return true() if t is None or not t.hit else z3.Or(bits(t.key("source"), 127, 96) != 0, t.params[0] == 1)
+
+
+# ---- theorems
+
+@theorem
+def identity_before_anything(p):
+    """A packet has an effect only if its source lives at its port, unless it is for the Gatekeeper."""
+    effect = z3.BoolVal(True) if p.digests else leaves(p)
+    t = p.taken("identity")
+    known = z3.BoolVal(False)
+    if t is not None and t.hit:
+        known = z3.And(t.key("ingress_port") == port(p), t.key("source") == came(p, "ipv6", "src"))
+    return implies(z3.Not(from_cpu(p)), z3.Not(is_control(p)), effect, known)
+
+
+@theorem
+def default_deny(p):
+    """A read, write or free goes on only through a rule for just its source, operation, machine and address."""
+    if "dsm" not in p.parsed:
+        return true()
+    home = p.taken("dsm_home")
+    if home is None or not home.hit:
+        return true()
+    dst = came(p, "ipv6", "dst")
+    op = bits(dst, 79, 72)
+    t = p.taken("dsm_access")
+    permitted = z3.BoolVal(False)
+    if t is not None and t.hit:
+        permitted = z3.And(t.key("source") == came(p, "ipv6", "src"), t.key("operation") == op,
+                           t.key("machine") == bits(dst, 87, 80), t.key("pointer") == bits(dst, 63, 0))
+    return implies(z3.Not(from_cpu(p)), z3.Or(op == READ, op == WRITE, op == FREE), leaves(p), z3.Or(permitted, turned(p)))
+
+
+@theorem
+def memory_is_reached_by_home_only(p):
+    """What reaches an address of a memory machine is a memory request, and dsm_home has sent it there."""
+    if "ipv6" not in p.parsed:
+        return true()
+    home = p.taken("dsm_home")
+    judged = z3.BoolVal("dsm" in p.parsed and home is not None and home.hit)
+    return implies(z3.Not(from_cpu(p)), bits(came(p, "ipv6", "dst"), 127, 96) == 0, crosses(p), judged)
+
+
+@theorem
+def denied_returns_to_its_sender(p):
+    """A denied request goes back to where it came from, with its prepared verdict, and nothing else is changed."""
+    t = p.taken("dsm_access")
+    if t is None or t.hit:
+        return true()
+    return implies(z3.Not(from_cpu(p)), turned(p))
+
+
+@theorem
+def turning_around_keeps_the_checksum(p):
+    """A denied request has the UDP checksum that it came with, and that checksum is still right."""
+    t = p.taken("dsm_access")
+    if t is None or t.hit:
+        return true()
+    return z3.And(p.get("udp", "checksum") == came(p, "udp", "checksum"), summed(p, p.get) == summed(p, lambda h, f: came(p, h, f)))
+
+
+def summed(p, get):
+    """The sum of the 16-bit words that a UDP checksum covers, in so far as the program knows them."""
+    words = []
+    whole = [get("ipv6", "src"), get("ipv6", "dst")]
+    for h in ("udp", "dsm"):
+        whole.append(z3.Concat(*[get(h, f) for f, _ in p.program.headers[h]]))
+    for w in whole:
+        for low in range(0, w.size(), 16):
+            words.append(z3.ZeroExt(16, z3.simplify(bits(w, low + 15, low))))
+    return z3.simplify(sum(words[1:], words[0]))
+
+
+@theorem
+def only_the_gatekeeper_sets_its_flags(p):
+    """No call leaves with "released" or "replay" unless it came from the Gatekeeper."""
+    if "rpc" not in p.parsed:
+        return true()
+    return implies(z3.Not(from_cpu(p)), leaves(p), p.get("rpc", "flags") & FLAGS_GATEKEEPER == 0)
+
+
+@theorem
+def held_packets_leave_by_the_cpu_port(p):
+    """What has a packet_in header goes to the CPU port only, unchanged, with its port and a reason; nothing else goes there."""
+    held = z3.BoolVal(bool(p.valid.get("packet_in")))
+    why = p.get("packet_in", "reason")
+    told = z3.And(p.get("packet_in", "ingress_port") == z3.ZeroExt(7, port(p)), z3.UGE(why, 1), z3.ULE(why, 6), unchanged(p))
+    return implies(leaves(p), z3.And(to_cpu(p) == held, z3.Implies(held, told)))
+
+
+@theorem
+def control_never_crosses(p):
+    """A control packet from a blade reaches the Gatekeeper only."""
+    return implies(z3.Not(from_cpu(p)), is_control(p), z3.Not(crosses(p)))
+
+
+@theorem
+def calls_with_pointers_are_held(p):
+    """A message that carries a pointer, or asks to be held, reaches another blade only through the Gatekeeper."""
+    if "rpc" not in p.parsed:
+        return true()
+    held = z3.Or(came(p, "rpc", "pointer_count") != 0, came(p, "rpc", "flags") & FLAG_HELD != 0)
+    return implies(z3.Not(from_cpu(p)), held, z3.Not(crosses(p)))
+
+
+@theorem
+def frees_are_held(p):
+    """A free, the answer to a free, and the answer to a successful allocation reach no other blade but through the Gatekeeper."""
+    if "dsm" not in p.parsed:
+        return true()
+    home = p.taken("dsm_home")
+    if home is not None and home.hit:
+        free = bits(came(p, "ipv6", "dst"), 79, 72) == FREE
+    else:
+        op = bits(came(p, "ipv6", "src"), 79, 72)
+        free = z3.Or(op == FREE, z3.And(op == ALLOC, came(p, "dsm", "verdict") == 0x0200))
+    return implies(z3.Not(from_cpu(p)), free, crosses(p), turned(p))
+
+
+@theorem
+def only_memory_blades_answer(p):
+    """A memory packet that dsm_home does not know crosses only from a memory blade."""
+    home = p.taken("dsm_home")
+    if "dsm" not in p.parsed or home is None or home.hit:
+        return true()
+    t = p.taken("identity")
+    memory = t.params[0] == 1 if t is not None and t.hit else z3.BoolVal(False)
+    return implies(z3.Not(from_cpu(p)), crosses(p), memory)
+
+
+@theorem
+def source_ports_are_fixed(p):
+    """A packet to or from the port of calls, or of memory, has that port on both sides, so that no answer passes as something else."""
+    if "udp" not in p.parsed:
+        return true()
+    src, dst = came(p, "udp", "src_port"), came(p, "udp", "dst_port")
+    ours = z3.Or(*[x == y for x in (src, dst) for y in (RPC, DSM)])
+    return implies(z3.Not(from_cpu(p)), ours, leaves(p), z3.Or(src == dst, is_control(p)))
+
+
+@theorem
+def formats_are_checked(p):
+    """A call or memory packet leaves only with its magic and version; a call only with a type that blades may send."""
+    facts = [z3.Not(from_cpu(p)), leaves(p)]
+    if "rpc" in p.parsed:
+        kind = came(p, "rpc", "type")
+        return implies(*facts, z3.And(came(p, "rpc", "magic") == 0xB1FC, z3.UGE(kind, 1), z3.ULE(kind, 4)))
+    if "dsm" in p.parsed:
+        return implies(*facts, came(p, "dsm", "magic") == 0xB1FD)
+    return true()
+
+
+@theorem
+def nothing_hides_a_call(p):
+    """What crosses is UDP, TCP or ICMPv6: no extension header or fragment can hide a call, an access or an error."""
+    if "ipv6" not in p.parsed:
+        return z3.Not(leaves(p))
+    plain = [came(p, "ipv6", "next_header") == n for n in (6, 58)]
+    if "fragment" in p.parsed:
+        plain.append(came(p, "fragment", "next_header") == 6)
+    return implies(z3.Not(from_cpu(p)), leaves(p),
+                   z3.And(came(p, "ipv6", "version") == 6, z3.Or(z3.BoolVal("udp" in p.parsed), *plain)))
+
+
+@theorem
+def errors_of_routers_never_cross(p):
+    """No ICMPv6 error message from a blade reaches another one."""
+    if "icmpv6" not in p.parsed:
+        return implies(z3.Not(from_cpu(p)), crosses(p), came(p, "ipv6", "next_header") != 58) if "ipv6" in p.parsed else true()
+    return implies(z3.Not(from_cpu(p)), z3.ULT(came(p, "icmpv6", "type"), 128), z3.Not(leaves(p)))
+
+
+@theorem
+def short_packets_go_nowhere(p):
+    """A packet that ends within a header that the parser wants is dropped."""
+    return z3.Not(leaves(p)) if p.short else true()
+
+
+@theorem
+def next_hop_chooses_the_port(p):
+    """What crosses goes to the port that next_hop names for its hop, or to both copies of a machine, with one hop less to live; only a denial goes back."""
+    t, home = p.taken("next_hop"), p.taken("dsm_home")
+    to, copies = z3.BoolVal(False), z3.BoolVal(False)
+    if t is not None and t.hit and "forward" in t.action["name"]:
+        to = z3.And(p.group == 0, p.port == t.params[0])
+    if home is not None and home.hit and "to_copies" in home.action["name"]:
+        op = bits(came(p, "ipv6", "dst"), 79, 72)
+        copies = z3.And(p.group == home.params[1], op != READ, op != ALLOC)
+    return implies(crosses(p), z3.Or(z3.And(z3.Or(to, copies), lives(p)), turned(p)))
+
+
+def lives(p):
+    """The packet has one hop less to live."""
+    return p.get("ipv6", "hop_limit") == came(p, "ipv6", "hop_limit") - 1 if "ipv6" in p.parsed else z3.BoolVal(False)
+
+
+@theorem
+def hop_limits_end_circles(p):
+    """A packet from a blade that has no hop left to live does not cross."""
+    if "ipv6" not in p.parsed:
+        return true()
+    return implies(z3.Not(from_cpu(p)), crosses(p), z3.UGT(came(p, "ipv6", "hop_limit"), 1))
+
+
+@theorem
+def what_crosses_is_not_rewritten(p):
+    """What crosses is what was sent, but for Ethernet addresses and the hop limit; nobody's source address is changed."""
+    return implies(crosses(p), z3.Or(turned(p), z3.And(
+        unchanged(p, ("ethernet", "src"), ("ethernet", "dst"), ("ipv6", "hop_limit")), z3.BoolVal(not p.valid.get("packet_out")))))
+
+
+@theorem
+def routes_are_exact(p):
+    """A call goes to a node only by the route of just its service, its method and the last byte of its id."""
+    if "rpc" not in p.parsed:
+        return true()
+    kind = came(p, "rpc", "type")
+    t = p.taken("rpc_route")
+    routed = z3.BoolVal(False)
+    if t is not None and t.hit:
+        routed = z3.And(t.key("service") == came(p, "ipv6", "dst"), t.key("method") == came(p, "rpc", "method"),
+                        t.key("spread") == bits(came(p, "rpc", "call"), 7, 0))
+    return implies(z3.Not(from_cpu(p)), z3.Or(kind == 1, kind == 4), crosses(p), routed)
