@@ -105,6 +105,9 @@ func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 	if x.keeper != nil && e.begun && !e.spoilt {
 		change, err := x.keeper.change(packet.MaxWhole - size)
 		if err != nil {
+			if err.Err != nil {
+				x.node.fail(err) // only the log knows the state now; the next incarnation asks it
+			}
 			return nil, err
 		}
 		b = change

@@ -340,34 +340,60 @@ func TestRestoredState(t *testing.T) {
 	})
 }
 
-// A state that has outgrown the packet fails the call loudly, and is logged as soon
-// as there is room.
+// A call that makes the state too large for the log fails, and takes no effect: neither
+// with its answer nor with the next one. The service serves on.
 func TestStateTooLarge(t *testing.T) {
-	l := &list{}
-	onBench(t, func(context.Context, *rpc.Node) error { l.add(1); return nil }, func(b *bench) {
-		l.items = make([]byte, packet.MaxWhole)
-		l.fresh = l.items
-		a, _ := b.run(b.call())
-		if a.Type != packet.Exception || a.Code != rpc.NoSpace {
-			t.Errorf("%v, %v: %s", a.Type, a.Code, a.Payload)
-		}
-		l.items = nil
-		a, ss := b.run(b.call()) // a snapshot has room now
-		if a.Type != packet.Reply || len(ss) != 1 || ss[0].Type != trailer.Snapshot || len(ss[0].Data) != 1 {
-			t.Errorf("%v, %v: %s; %d sections", a.Type, a.Code, a.Payload, len(ss))
-		}
-	}, rpc.WithState(l))
+	for _, incremental := range []bool{false, true} {
+		t.Run(fmt.Sprint("incremental=", incremental), func(t *testing.T) {
+			l := &list{items: []byte("a")}
+			var state rpc.State = whole{l}
+			if incremental {
+				state = l
+			}
+			calls := 0
+			handler := func(context.Context, *rpc.Node) error {
+				if calls++; calls == 2 {
+					l.items = append(l.items, make([]byte, packet.MaxWhole)...)
+					l.fresh = make([]byte, packet.MaxWhole)
+				} else {
+					l.add('b')
+				}
+				return nil
+			}
+			onBench(t, handler, func(b *bench) {
+				b.run(b.call())
+				a, ss := b.run(b.call())
+				if a.Type != packet.Exception || a.Code != rpc.NoSpace || len(ss) != 0 || string(l.items) != "ab" {
+					t.Errorf("%v, %v: %s; %d sections, a state of %d bytes", a.Type, a.Code, a.Payload, len(ss), len(l.items))
+				}
+				want := "abb"
+				if incremental {
+					want = "b"
+				}
+				a, ss = b.run(b.call())
+				if a.Type != packet.Reply || len(ss) != 1 || string(ss[0].Data) != want || string(l.items) != "abb" {
+					t.Errorf("%v, %v: %s; %d sections, a state of %d bytes", a.Type, a.Code, a.Payload, len(ss), len(l.items))
+				}
+			}, rpc.WithState(state))
+		})
+	}
 }
 
 // What a diverged execution did to the state is not logged, and undone.
 func TestDivergedState(t *testing.T) {
-	l := &list{items: []byte("a")}
-	onBench(t, func(context.Context, *rpc.Node) error { l.add('x'); return nil }, func(b *bench) {
-		a, ss := b.rerun([]trailer.Section{{Type: trailer.Time, Index: 1, Data: make([]byte, 8)}})
-		if a.Code != rpc.Nondeterminism || len(ss) != 0 || string(l.items) != "a" {
-			t.Errorf("%v, %v, state %q", a.Code, ss, l.items)
+	for _, incremental := range []bool{false, true} {
+		l := &list{items: []byte("a")}
+		var state rpc.State = whole{l}
+		if incremental {
+			state = l
 		}
-	}, rpc.WithState(whole{l}))
+		onBench(t, func(context.Context, *rpc.Node) error { l.add('x'); return nil }, func(b *bench) {
+			a, ss := b.rerun([]trailer.Section{{Type: trailer.Time, Index: 1, Data: make([]byte, 8)}})
+			if a.Code != rpc.Nondeterminism || len(ss) != 0 || string(l.items) != "a" {
+				t.Errorf("%v, %v, state %q", a.Code, ss, l.items)
+			}
+		}, rpc.WithState(state))
+	}
 }
 
 // How a call ended that was decided here is journalled: a re-run does not try again.

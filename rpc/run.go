@@ -136,7 +136,7 @@ func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 func (x *export) abandoned(e *execution, diverged *Error) {
 	if x.keeper != nil {
 		if err := x.keeper.undo(); err != nil {
-			x.node.log.Error("rpc: a diverged execution has touched its service's state", "service", x.name, "error", err)
+			x.node.fail(&Error{Code: Internal, Op: "service " + x.name, Msg: "undo what a diverged execution did to the state", Err: err})
 		}
 	}
 	x.node.log.Error("rpc: a re-run has diverged", "service", x.name, "method", e.call.Method.String(),

@@ -20,7 +20,8 @@ import (
 // the service run one at a time as well.
 type State interface {
 	// Snapshot returns the whole state. It is logged with an answer: both together
-	// have at most a megabyte (packet.MaxWhole).
+	// have at most a megabyte (packet.MaxWhole). A call after which they have more
+	// fails as NoSpace, and Restore undoes what it has changed.
 	Snapshot() ([]byte, error)
 	// Restore replaces the state by one that Snapshot returned.
 	Restore(snapshot []byte) error
@@ -45,9 +46,15 @@ const leastFold = 4 << 10
 type keeper struct {
 	state       State
 	incremental IncrementalState // nil if it is not
-	last        []byte           // the snapshot last logged, unless incremental
-	base, since int              // bytes of the last snapshot, and of deltas since
-	unsent      []byte           // sections that had no room
+	was         past
+}
+
+// past is what a state was when the last answer left: a snapshot and, of an
+// incremental state, what has changed since. The log has the same, or the changes alone.
+type past struct {
+	base   []byte
+	deltas [][]byte
+	since  int // bytes of deltas
 }
 
 func newKeeper(s State) *keeper {
@@ -58,86 +65,91 @@ func newKeeper(s State) *keeper {
 
 // restore brings the state to what is logged.
 func (k *keeper) restore(s join.State) error {
-	if s.Base != nil {
-		if err := k.state.Restore(s.Base); err != nil {
+	if k.incremental == nil && len(s.Deltas) > 0 {
+		return fault.New(BadRequest, "restore", "%d deltas are logged, and the state has no Apply", len(s.Deltas))
+	}
+	k.was = past{base: s.Base, deltas: s.Deltas}
+	if s.Base == nil { // no snapshot is logged: the service begins with what it has
+		b, err := k.state.Snapshot()
+		if err != nil {
 			return err
 		}
-		k.base = len(s.Base)
-	}
-	if k.incremental == nil {
-		if len(s.Deltas) > 0 {
-			return fault.New(BadRequest, "restore", "%d deltas are logged, and the state has no Apply", len(s.Deltas))
-		}
-		var err error
-		k.last, err = k.state.Snapshot()
-		return err
+		k.was.base = append([]byte{}, b...)
 	}
 	for _, d := range s.Deltas {
-		if err := k.incremental.Apply(d); err != nil {
+		k.was.since += len(d)
+	}
+	if s.Base == nil {
+		return k.repeat()
+	}
+	return k.undo()
+}
+
+// undo brings the state back to what it was when the last answer left.
+func (k *keeper) undo() error {
+	if err := k.state.Restore(slices.Clone(k.was.base)); err != nil {
+		return err
+	}
+	return k.repeat()
+}
+
+// repeat applies what has changed since the snapshot.
+func (k *keeper) repeat() error {
+	for _, d := range k.was.deltas {
+		if err := k.incremental.Apply(slices.Clone(d)); err != nil {
 			return err
 		}
-		k.since += len(d)
 	}
 	return nil
 }
 
 // change returns, as sections of a trailer, what has become of the state since the
-// last answer. What does not fit room comes again with the next.
+// last answer. If the log has no room for it, it is undone: a call that fails for
+// that reason has no effect.
 func (k *keeper) change(room int) ([]byte, *Error) {
-	b, err := k.sections(room)
-	if err != nil {
-		return nil, fault.New(Internal, "", "the service's state: %v", err)
+	b, now, err := k.sections(room)
+	switch {
+	case err != nil:
+		err = fault.New(Internal, "", "the service's state: %v", err)
+	case len(b) > room:
+		err = fault.New(NoSpace, "", "the service's state has changed by %d bytes, an answer has room for %d: keep large data in distributed memory", len(b), room)
+	default:
+		k.was = now
+		return b, nil
 	}
-	if len(b) > room {
-		k.last, k.unsent = nil, b
-		if k.incremental == nil {
-			k.unsent = nil // the next snapshot has it all
-		}
-		return nil, fault.New(NoSpace, "", "the service's state has changed by %d bytes, an answer has room for %d: keep large data in distributed memory", len(b), room)
+	if undone := k.undo(); undone != nil {
+		return nil, &Error{Code: Internal, Msg: "the service's state is neither logged nor undone (" + err.Error() + ")", Err: undone}
 	}
-	k.unsent = nil
-	return b, nil
+	return nil, codedIn(err)
 }
 
-func (k *keeper) sections(room int) ([]byte, error) {
+// sections returns what has changed, and what the past is once that has left.
+func (k *keeper) sections(room int) ([]byte, past, error) {
+	now := k.was
 	if k.incremental == nil {
 		s, err := k.state.Snapshot()
-		if err != nil || k.last != nil && bytes.Equal(s, k.last) {
-			return nil, err
+		if err != nil || bytes.Equal(s, now.base) {
+			return nil, now, err
 		}
-		k.last = slices.Clone(s)
-		return trailer.Section{Type: trailer.Snapshot, Data: s}.Append(nil), nil
+		return trailer.Section{Type: trailer.Snapshot, Data: s}.Append(nil), past{base: slices.Clone(s)}, nil
 	}
 	d, err := k.incremental.Delta()
-	if err != nil {
-		return nil, err
+	if err != nil || len(d) == 0 {
+		return nil, now, err
 	}
-	b := k.unsent
-	if len(d) > 0 {
-		b = trailer.Section{Type: trailer.Delta, Data: d}.Append(b)
-		k.since += len(d)
-	}
-	if len(b) == 0 || k.since <= max(k.base, leastFold) && len(b) <= room {
-		return b, nil
+	b := trailer.Section{Type: trailer.Delta, Data: d}.Append(nil)
+	now.deltas, now.since = append(now.deltas, slices.Clone(d)), now.since+len(d)
+	if now.since <= max(len(now.base), leastFold) && len(b) <= room {
+		return b, now, nil
 	}
 	s, err := k.state.Snapshot()
 	if err != nil {
-		return nil, err
+		return nil, now, err
 	}
 	if folded := (trailer.Section{Type: trailer.Snapshot, Data: s}); folded.Size() <= room {
-		k.base, k.since = len(s), 0
-		return folded.Append(nil), nil
+		b = folded.Append(nil)
 	}
-	return b, nil
-}
-
-// undo takes back what an execution has done that will not be logged. Of an
-// incremental state only the log knows what it was.
-func (k *keeper) undo() error {
-	if k.last == nil {
-		return fault.New(Internal, "", "the state keeps what the diverged handler did to it")
-	}
-	return k.state.Restore(k.last)
+	return b, past{base: slices.Clone(s)}, nil
 }
 
 // recover fetches a service's state before its first call.
