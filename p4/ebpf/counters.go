@@ -76,7 +76,7 @@ func (x *Executor) direct(e *datapath.Entry) (*ebpf.Map, uint32, error) {
 
 // cellOf finds the cell that an entry's counter and meter have.
 func (t *table) cellOf(e *datapath.Entry) (uint32, error) {
-	key, err := t.key(e.Match)
+	key, err := t.key(e.Match, e.Priority)
 	if err != nil {
 		return 0, err
 	}

@@ -24,7 +24,11 @@
 // replaces a node in one step and frees it only after a grace period, whereas a
 // hash map hands a deleted element to the next insertion at once, so that a
 // lookup may end up with another entry's value. The default action is the
-// trie's root. Ternary and range matches are not supported.
+// trie's root.
+//
+// A table with ternary, optional or range fields is one node: a list of entries in
+// the order of their priorities, which bpf_loop looks through (scan.go). That takes
+// some nanoseconds for each entry before the one that matches.
 //
 // # Updates
 //
@@ -66,7 +70,7 @@
 // # What is missing
 //
 // New refuses a program that uses more, with an *UnsupportedError that names
-// every place: elements of stacks that are not known before, varbits, value sets, ternary and range matches,
+// every place: elements of stacks that are not known before, varbits, value sets,
 // action profiles, idle timeouts, assertions and log messages. Neither can counters,
 // meters and random numbers lie between two accesses to registers in one action,
 // which is atomic from its first access to its last (registers.go).

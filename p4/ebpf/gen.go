@@ -53,8 +53,9 @@ type gen struct {
 	done  string // where a packet that ends leads
 	again string // the parser of packets that are parsed once more; "" if there are none
 
-	unlock [][2]string // labels that give the lock back, and where they lead
-	begins *btf.Func   // the function that begins with the next instruction
+	scanned map[string]*scanPlan // tables that are looked through, by the function that does it
+	unlock  [][2]string          // labels that give the lock back, and where they lead
+	begins  *btf.Func            // the function that begins with the next instruction
 }
 
 type errorCodes struct{ none, tooShort, stackFull int }

@@ -12,7 +12,13 @@ import (
 
 // key is the trie's key of an entry: how many bits of it matter, then the bytes
 // (keyPlan). Bits that do not matter are zero, so equal entries have equal keys.
-func (t *table) key(ms []datapath.Match) ([]byte, error) {
+func (t *table) key(ms []datapath.Match, priority int32) ([]byte, error) {
+	if t.list != nil {
+		if t.def.Kind == v1model.MatchLPM {
+			return t.list.plan.key(ms, -1)
+		}
+		return t.list.plan.key(ms, int64(max(priority, 0)))
+	}
 	p := t.plan
 	if len(ms) != len(p.fields) {
 		return nil, fmt.Errorf("%d match fields for a key of %d", len(ms), len(p.fields))

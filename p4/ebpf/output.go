@@ -4,6 +4,7 @@ package ebpf
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
@@ -19,7 +20,7 @@ func (g *gen) program() {
 	parsed, send := g.label("parsed"), g.label("send")
 	forkI, forkE := g.label("fork_ingress"), g.label("fork_egress")
 	g.done = verdict
-	if g.forks.any() {
+	if g.forks.any() || slices.ContainsFunc(g.prog.Tables, scans) {
 		g.function("bifrost", &btf.FuncProto{
 			Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
 			Params: []btf.FuncParam{{Name: "skb", Type: &btf.Pointer{Target: &btf.Void{}}}},
@@ -54,6 +55,7 @@ func (g *gen) program() {
 	if g.forks.any() {
 		g.step()
 	}
+	g.searches()
 }
 
 // function begins a function.

@@ -30,7 +30,7 @@ const maxRegisters = 1 << 29
 const (
 	lockAt = contextAt - 8
 	dataAt = contextAt - 16
-	heldAt = crcAt // the last of what has a fixed place on the stack
+	heldAt = scanAt // the last of what has a fixed place on the stack
 )
 
 // registerLayout tells where each register begins, and how many bytes all take.

@@ -5,7 +5,6 @@ package ebpf
 import (
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
 )
 
 // contextAt is where the main function keeps what a step needs of it: the
@@ -56,8 +55,9 @@ func (g *gen) jobs(fromIngress, fromEgress string) {
 	g.emit(
 		asm.StoreMem(asm.R10, contextAt, rCtx, asm.DWord),
 		asm.StoreMem(asm.R10, contextAt+8, rState, asm.DWord),
-		asm.Mov.Imm(asm.R1, maxCopies),
-		asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}.WithReference(stepName),
+		asm.Mov.Imm(asm.R1, maxCopies))
+	g.call(stepName)
+	g.emit(
 		asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, contextAt),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnLoop.Call())
@@ -83,13 +83,7 @@ func (g *gen) jobs(fromIngress, fromEgress string) {
 func (g *gen) step() {
 	next, stop, egress, output := g.label("next"), g.label("stop"), g.label("egress"), g.label("output")
 	g.done = next
-	g.function(stepName, &btf.FuncProto{
-		Return: &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed},
-		Params: []btf.FuncParam{
-			{Name: "n", Type: &btf.Int{Name: "unsigned int", Size: 4}},
-			{Name: "packet", Type: &btf.Pointer{Target: &btf.Void{}}},
-		},
-	})
+	g.function(stepName, loopBody())
 	g.place = "copies"
 	g.emit(asm.LoadMem(rCtx, asm.R2, 0, asm.DWord), asm.LoadMem(rState, asm.R2, 8, asm.DWord))
 	g.load(asm.R0, stJobs)

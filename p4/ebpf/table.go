@@ -58,8 +58,6 @@ func planKey(t *v1model.Table) (*keyPlan, string) {
 		w := k.Field.Width()
 		f := keyField{Key: k, index: i, width: w, bytes: (w + 7) / 8}
 		switch {
-		case k.Kind == v1model.MatchTernary || k.Kind == v1model.MatchRange:
-			return nil, "ternary, optional or range match"
 		case k.Field.Def().Varbit:
 			return nil, "match on a variable-length field"
 		case k.Kind == v1model.MatchLPM:
@@ -69,9 +67,6 @@ func planKey(t *v1model.Table) (*keyPlan, string) {
 		f.at = p.bytes
 		p.bytes += f.bytes
 		p.fields = append(p.fields, f)
-	}
-	if len(last) > 1 {
-		return nil, "more than one LPM field"
 	}
 	if len(last) == 1 {
 		last[0].at = p.bytes
@@ -110,7 +105,8 @@ func constant(t *v1model.Table) bool {
 	return len(t.Key) == 0 && t.ConstEntry && t.Profile == nil && !t.Counters && t.Meter == nil
 }
 
-// checkTable notes what of a table is not supported, and returns its key's plan.
+// checkTable notes what of a table is not supported, and returns its key's plan; nil
+// if it has none.
 func (g *gen) checkTable(t *v1model.Table) *keyPlan {
 	g.place = fmt.Sprintf("table %q", t.Name)
 	switch {
@@ -118,6 +114,9 @@ func (g *gen) checkTable(t *v1model.Table) *keyPlan {
 		g.lack("action profile")
 	case t.Timeout:
 		g.lack("idle timeout")
+	}
+	if scans(t) {
+		return nil
 	}
 	p, lack := planKey(t)
 	if lack != "" {
@@ -138,14 +137,22 @@ func (g *gen) table(t *v1model.Table) {
 		return
 	}
 	maps := g.objs.tables[t]
-	plan := g.checkTable(t)
-	if plan == nil {
+	none := g.label("none")
+	switch plan := g.checkTable(t); {
+	case plan != nil:
+		g.buildKey(plan)
+		g.lookup(maps.entries, rState, g.st.key)
+		g.emit(asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rEntry, asm.R0))
+	case scans(t):
+		plan, lack := planScan(t)
+		if lack != "" {
+			g.lack("%s", lack)
+			return
+		}
+		g.scan(t, plan, maps.entries, none)
+	default:
 		return
 	}
-	g.buildKey(plan)
-	g.lookup(maps.entries, rState, g.st.key)
-	none := g.label("none")
-	g.emit(asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rEntry, asm.R0))
 	g.countLookup(t)
 	if maps.counters != nil {
 		counted := g.label("counted")

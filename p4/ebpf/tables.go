@@ -18,7 +18,8 @@ import (
 // table is a table's entries: those in the kernel, and what is known of them.
 type table struct {
 	def  *v1model.Table
-	plan *keyPlan
+	plan *keyPlan  // nil if the table is looked through
+	list *scanList // nil if it is not
 	maps tableMaps
 	size int // of an entry's value
 
@@ -30,18 +31,24 @@ type table struct {
 }
 
 func (x *Executor) newTable(def *v1model.Table) (*table, error) {
-	plan, _ := planKey(def)
-	t := &table{def: def, plan: plan, size: entrySize(def), entries: map[string]uint32{}}
+	t := &table{def: def, size: entrySize(def), entries: map[string]uint32{}}
 	limit := def.MaxSize
 	if limit <= 0 {
 		limit = defaultTable
 	}
 	limit = max(limit, len(def.Entries))
+	spec := &ebpf.MapSpec{Name: "table", Type: ebpf.LPMTrie, Flags: bpfNoPrealloc}
+	if scans(def) {
+		plan, _ := planScan(def)
+		t.list = &scanList{plan: plan}
+		spec.KeySize, spec.ValueSize, spec.MaxEntries = 8, uint32(plan.size()), 1
+		limit = plan.room - 1
+	} else {
+		t.plan, _ = planKey(def)
+		spec.KeySize, spec.ValueSize, spec.MaxEntries = uint32(4+t.plan.bytes), uint32(t.size), uint32(limit+1) // and the default
+	}
 	var err error
-	t.maps.entries, err = newMap(&ebpf.MapSpec{
-		Name: "table", Type: ebpf.LPMTrie, Flags: bpfNoPrealloc,
-		KeySize: uint32(4 + plan.bytes), ValueSize: uint32(t.size), MaxEntries: uint32(limit + 1), // and the default
-	})
+	t.maps.entries, err = newMap(spec)
 	t.next = 1 // the default entry's cell is 0
 	if err == nil && def.Counters {
 		t.maps.counters, err = x.kept(fmt.Sprintf("direct_counter_%d", def.Index), &ebpf.MapSpec{
@@ -80,9 +87,15 @@ func (x *Executor) inheritCells(t *table) error {
 			err = it.Err()
 			break
 		}
-		if cell := binary.NativeEndian.Uint32(value[entryCounter:]); cell > 0 {
-			t.before[string(key)] = cell
-			t.next = max(t.next, cell+1)
+		cells := map[string]uint32{string(key): binary.NativeEndian.Uint32(value[entryCounter:])}
+		if t.list != nil {
+			cells = t.list.plan.inherited(value)
+		}
+		for key, cell := range cells {
+			if cell > 0 {
+				t.before[key] = cell
+				t.next = max(t.next, cell+1)
+			}
 		}
 	}
 	used := make([]bool, t.next)
@@ -119,9 +132,9 @@ func (x *Executor) fillTables() error {
 			d := &t.def.Entries[i]
 			var ms []datapath.Match
 			for _, m := range d.Match {
-				ms = append(ms, datapath.Match{Value: m.Value, PrefixLen: m.PrefixLen})
+				ms = append(ms, datapath.Match{Value: m.Value, Mask: m.Mask, High: m.High, PrefixLen: m.PrefixLen})
 			}
-			key, err := t.key(ms)
+			key, err := t.key(ms, t.def.EntryPriority(i))
 			if err == nil {
 				err = t.write(datapath.Insert, key, &d.Call)
 			}
@@ -162,7 +175,7 @@ func (t *table) apply(op datapath.Op, e *datapath.Entry) error {
 	case e.IdleTimeoutNs > 0:
 		return fmt.Errorf("%w: no idle timeout in this table", datapath.ErrUnsupported)
 	}
-	key, err := t.key(e.Match)
+	key, err := t.key(e.Match, e.Priority)
 	if err != nil {
 		return err
 	}
@@ -199,7 +212,7 @@ func (t *table) write(op datapath.Op, key []byte, call *v1model.ActionCall) erro
 			return err
 		}
 	}
-	if err := putElement(t.maps.entries, key, t.value(call, cell, true)); err != nil {
+	if err := t.put(key, t.value(call, cell, true)); err != nil {
 		if !found {
 			t.freeCell(key, cell)
 		}
@@ -212,8 +225,23 @@ func (t *table) write(op datapath.Op, key []byte, call *v1model.ActionCall) erro
 	return nil
 }
 
+// put and drop write and remove an entry in the kernel.
+func (t *table) put(key, value []byte) error {
+	if t.list != nil {
+		return t.list.put(t.maps.entries, key, value)
+	}
+	return putElement(t.maps.entries, key, value)
+}
+
+func (t *table) drop(key []byte) error {
+	if t.list != nil {
+		return t.list.delete(t.maps.entries, key)
+	}
+	return deleteElement(t.maps.entries, key)
+}
+
 func (t *table) remove(key []byte, cell uint32) error {
-	if err := deleteElement(t.maps.entries, key); err != nil {
+	if err := t.drop(key); err != nil {
 		return err
 	}
 	delete(t.entries, string(key))
@@ -318,5 +346,9 @@ func (t *table) setDefault(a *datapath.Action) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.list != nil {
+		t.list.def = t.value(call, 0, false)
+		return t.list.write(t.maps.entries)
+	}
 	return t.maps.entries.Put(make([]byte, 4+t.plan.bytes), t.value(call, 0, false))
 }

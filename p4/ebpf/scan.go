@@ -1,0 +1,360 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math/big"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// A table with ternary, optional or range fields, or with several of longest
+// prefix, is a list of entries, the one that wins first, which is looked through
+// from its beginning. It is the only node of a trie, which replaces it in one step,
+// so a packet sees the table before an update or behind it. Its layout:
+//
+//	0 how many entries there are, the default entry included   u64
+//	8 the default entry, and the others: each an entry's value (table.go), and
+//	  behind it for each word of the key a mask and two bounds, low and high
+//
+// A packet's key is its fields' words, each field's low word first.
+type scanPlan struct {
+	fields []scanField
+	words  int
+	record int // size of an entry
+	room   int // for entries, the default one included
+}
+
+// scanField is a field of the key, and the word it begins at.
+type scanField struct {
+	v1model.Key
+	at, width int
+}
+
+const (
+	listHeader = 8
+	// maxList is the largest list.
+	maxList = 1 << 21
+	// scanWord is the size of what a record has for each word of the key.
+	scanWord = 24
+	// entryPriority is where a record has its priority; other entries have nothing
+	// there.
+	entryPriority = 12
+)
+
+// planScan plans a table that is looked through.
+func planScan(t *v1model.Table) (*scanPlan, string) {
+	p := &scanPlan{}
+	for _, k := range t.Key {
+		w := k.Field.Width()
+		switch {
+		case k.Field.Def().Varbit:
+			return nil, "match on a variable-length field"
+		case k.Kind == v1model.MatchRange && w > 64:
+			return nil, "range of more than 64 bits"
+		}
+		p.fields = append(p.fields, scanField{k, p.words, w})
+		p.words += words(w)
+	}
+	if 8*p.words > maxKey {
+		return nil, fmt.Sprintf("key of more than %d bytes", maxKey)
+	}
+	limit := t.MaxSize
+	if limit <= 0 {
+		limit = defaultTable
+	}
+	p.record = align8(entrySize(t)) + scanWord*p.words
+	p.room = min(max(limit, len(t.Entries))+1, maxList/p.record)
+	return p, ""
+}
+
+// scans tells whether a table is looked through.
+func scans(t *v1model.Table) bool {
+	if t.Kind == v1model.MatchTernary || t.Kind == v1model.MatchRange {
+		return true
+	}
+	prefixes := 0
+	for _, k := range t.Key {
+		if k.Kind == v1model.MatchLPM {
+			prefixes++
+		}
+	}
+	return prefixes > 1
+}
+
+func (p *scanPlan) size() int { return listHeader + p.room*p.record }
+
+// listKey is the key of the trie's only node.
+func listKey() []byte { return binary.NativeEndian.AppendUint64(nil, 32) }
+
+// scanAt is where a function has what the search is told, and what it finds: the
+// state, the list, and the entry's place.
+const scanAt = crcAt - 24
+
+// scan generates the search in a table: rEntry is the entry that wins.
+func (g *gen) scan(t *v1model.Table, p *scanPlan, m fder, none string) {
+	for i := range p.fields {
+		g.scanKey(&p.fields[i])
+	}
+	g.storeImm(g.st.key+8*p.words, 32, asm.DWord) // prefix length and key of the list
+	g.lookup(m, rState, g.st.key+8*p.words)
+	name := fmt.Sprintf("bifrost_scan_%d", t.Index)
+	g.emit(
+		asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rEntry, asm.R0),
+		asm.StoreMem(asm.R10, scanAt, rState, asm.DWord),
+		asm.StoreMem(asm.R10, scanAt+8, rEntry, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.R10, scanAt+16, asm.R0, asm.DWord),
+		asm.LoadMem(asm.R1, rEntry, 0, asm.DWord))
+	g.call(name)
+	g.emit(
+		asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, scanAt),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnLoop.Call(),
+		asm.LoadMem(asm.R0, asm.R10, scanAt+16, asm.DWord),
+		asm.JGE.Imm(asm.R0, int32(p.room), none),
+		asm.Mul.Imm(asm.R0, int32(p.record)), asm.Add.Reg(rEntry, asm.R0), asm.Add.Imm(rEntry, listHeader))
+	g.scanned[name] = p
+}
+
+// call loads a function that bpf_loop is to call into R2.
+func (g *gen) call(name string) {
+	g.emit(asm.Instruction{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R2, Src: asm.PseudoFunc, Constant: -1}.WithReference(name))
+}
+
+// scanKey writes a field of the packet's key; it is zero in a header that is not
+// valid.
+func (g *gen) scanKey(f *scanField) {
+	zero, done := g.label("zero"), g.label("key")
+	h := f.Field.Header
+	check := !h.Metadata && f.Field.Field != v1model.ValidField
+	if check {
+		g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte), asm.JEq.Imm(asm.R0, 0, zero))
+	}
+	for i := range words(f.width) {
+		g.read(asm.R0, wordOf(f.Field, i))
+		if f.Mask != nil {
+			g.andConst(asm.R0, wordAt(f.Mask, i), asm.R0)
+		}
+		g.store(g.st.key+8*(f.at+i), asm.R0)
+	}
+	if check {
+		g.jump(done)
+		g.mark(zero)
+		g.set(asm.R0, 0)
+		for i := range words(f.width) {
+			g.store(g.st.key+8*(f.at+i), asm.R0)
+		}
+		g.mark(done)
+	}
+}
+
+// searches generates the functions that look at one entry each: long scan(u32 n,
+// void *ctx). They return 1 when the entry wins.
+func (g *gen) searches() {
+	for _, t := range g.prog.Tables {
+		name := fmt.Sprintf("bifrost_scan_%d", t.Index)
+		p := g.scanned[name]
+		if p == nil {
+			continue
+		}
+		next, stop := g.label("next_entry"), g.label("found")
+		g.function(name, loopBody())
+		g.emit(
+			asm.Mov.Reg(asm.R8, asm.R2), asm.LoadMem(asm.R6, asm.R2, 0, asm.DWord), asm.LoadMem(asm.R7, asm.R2, 8, asm.DWord),
+			asm.Mov.Reg32(asm.R1, asm.R1),
+			asm.JEq.Imm(asm.R1, 0, next), // the default entry
+			asm.JGE.Imm(asm.R1, int32(p.room), stop),
+			asm.Mov.Reg(asm.R3, asm.R1), asm.Mul.Imm(asm.R3, int32(p.record)), asm.Add.Reg(asm.R7, asm.R3))
+		for _, f := range p.fields {
+			for i := f.at; i < f.at+words(f.width); i++ {
+				at := int16(listHeader + p.record - scanWord*(p.words-i))
+				g.emit(
+					asm.LoadMem(asm.R4, asm.R6, int16(g.st.key+8*i), asm.DWord),
+					asm.LoadMem(asm.R5, asm.R7, at, asm.DWord), asm.And.Reg(asm.R4, asm.R5),
+					asm.LoadMem(asm.R5, asm.R7, at+8, asm.DWord))
+				if f.Kind != v1model.MatchRange {
+					g.emit(asm.JNE.Reg(asm.R4, asm.R5, next))
+					continue
+				}
+				g.emit(
+					asm.JLT.Reg(asm.R4, asm.R5, next),
+					asm.LoadMem(asm.R5, asm.R7, at+16, asm.DWord), asm.JGT.Reg(asm.R4, asm.R5, next))
+			}
+		}
+		g.emit(asm.StoreMem(asm.R8, 16, asm.R1, asm.DWord))
+		g.mark(stop)
+		g.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+		g.mark(next)
+		g.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	}
+}
+
+// loopBody is the type of functions that bpf_loop calls.
+func loopBody() *btf.FuncProto {
+	return &btf.FuncProto{
+		Return: &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed},
+		Params: []btf.FuncParam{
+			{Name: "n", Type: &btf.Int{Name: "unsigned int", Size: 4}},
+			{Name: "context", Type: &btf.Pointer{Target: &btf.Void{}}},
+		},
+	}
+}
+
+// key is an entry's identity: what it wants of each word, and its priority, which
+// comes first so that keys sort as entries win.
+func (p *scanPlan) key(ms []datapath.Match, priority int64) ([]byte, error) {
+	if len(ms) != len(p.fields) {
+		return nil, fmt.Errorf("%d match fields for a key of %d", len(ms), len(p.fields))
+	}
+	want := make([]byte, scanWord*p.words)
+	prefixes := 0
+	for i := range p.fields {
+		n, err := p.fields[i].put(want, &ms[i])
+		if err != nil {
+			return nil, fmt.Errorf("match field %q: %w", p.fields[i].Name, err)
+		}
+		prefixes += n
+	}
+	if priority < 0 { // the longest prefixes win
+		priority = int64(prefixes)
+	}
+	return append(binary.BigEndian.AppendUint32(nil, ^uint32(priority)), want...), nil
+}
+
+// put writes what an entry wants of a field, and tells the prefix's length.
+func (f *scanField) put(want []byte, m *datapath.Match) (prefix int, err error) {
+	mask, low, high := make([]byte, (f.width+7)/8), m.Value, m.Value
+	ones := func(n int) { // the first n bits
+		v := new(big.Int).Lsh(big.NewInt(1), uint(n))
+		v.Sub(v, big.NewInt(1)).Lsh(v, uint(f.width-n)).FillBytes(mask)
+	}
+	switch {
+	case m.Wildcard && f.Kind == v1model.MatchExact:
+		return 0, fmt.Errorf("exact field left out")
+	case m.Wildcard:
+		low, high = mask, mask
+	case f.Kind == v1model.MatchLPM:
+		if prefix = m.PrefixLen; prefix < 0 || prefix > f.width {
+			return 0, fmt.Errorf("prefix of %d bits of %d", prefix, f.width)
+		}
+		ones(prefix)
+	case f.Kind == v1model.MatchTernary && m.Mask != nil:
+		mask = m.Mask
+	default:
+		ones(f.width)
+	}
+	if f.Kind == v1model.MatchRange && !m.Wildcard {
+		high = m.High
+	}
+	for _, b := range [][]byte{mask, low, high} {
+		if err := checkWidth(b, f.width); err != nil {
+			return 0, err
+		}
+	}
+	if bytes.Compare(low, high) > 0 {
+		return 0, fmt.Errorf("empty range")
+	}
+	for i := range words(f.width) {
+		k := wordAt(mask, i)
+		if f.Mask != nil { // what the program masks out can match nothing
+			k &= wordAt(f.Mask, i)
+		}
+		at := want[scanWord*(f.at+i):]
+		binary.NativeEndian.PutUint64(at, k)
+		binary.NativeEndian.PutUint64(at[8:], wordAt(low, i)&k)
+		binary.NativeEndian.PutUint64(at[16:], wordAt(high, i)) // only looked at in a range
+		if f.Kind != v1model.MatchRange {
+			binary.NativeEndian.PutUint64(at[16:], 0)
+		}
+	}
+	return prefix, nil
+}
+
+// listed is an entry of a list: its key and the value in the kernel. Among those
+// with the same priority the one that came first wins.
+type listed struct{ key, value []byte }
+
+// scanList is what is known of a table that is looked through. Its table's lock
+// guards it.
+type scanList struct {
+	plan    *scanPlan
+	def     []byte // the default entry's value
+	entries []listed
+}
+
+// find is the place of an entry, or where it would go.
+func (l *scanList) find(key []byte) (int, bool) {
+	for i, e := range l.entries {
+		if bytes.Equal(e.key, key) {
+			return i, true
+		}
+	}
+	i, _ := slices.BinarySearchFunc(l.entries, key[:4], func(e listed, prio []byte) int {
+		return cmp.Or(bytes.Compare(e.key[:4], prio), -1) // behind its equals
+	})
+	return i, false
+}
+
+// put inserts or replaces an entry; delete removes one. Either writes the list.
+func (l *scanList) put(m *ebpf.Map, key, value []byte) error {
+	old := slices.Clone(l.entries)
+	i, found := l.find(key)
+	if found {
+		l.entries[i].value = value
+	} else {
+		l.entries = slices.Insert(l.entries, i, listed{key: bytes.Clone(key), value: value})
+	}
+	err := l.write(m)
+	if err != nil {
+		l.entries = old
+	}
+	return err
+}
+
+func (l *scanList) delete(m *ebpf.Map, key []byte) error {
+	i, found := l.find(key)
+	if !found {
+		return datapath.ErrNotFound
+	}
+	l.entries = slices.Delete(l.entries, i, i+1)
+	return l.write(m)
+}
+
+// write puts the list into the kernel.
+func (l *scanList) write(m *ebpf.Map) error {
+	p := l.plan
+	if len(l.entries)+1 > p.room {
+		return datapath.ErrFull
+	}
+	b := make([]byte, p.size())
+	binary.NativeEndian.PutUint64(b, uint64(len(l.entries)+1))
+	copy(b[listHeader:], l.def)
+	for i, e := range l.entries {
+		at := b[listHeader+(i+1)*p.record:]
+		copy(at, e.value)
+		binary.NativeEndian.PutUint32(at[entryPriority:], ^binary.BigEndian.Uint32(e.key))
+		copy(at[p.record-scanWord*p.words:], e.key[4:])
+	}
+	return putElement(m, listKey(), b)
+}
+
+// inherited tells the counters' cells of the entries in a list of the executor
+// before, by key.
+func (p *scanPlan) inherited(list []byte) map[string]uint32 {
+	cells := map[string]uint32{}
+	for i := 1; i < int(binary.NativeEndian.Uint64(list)) && i < p.room; i++ {
+		at := list[listHeader+i*p.record:][:p.record]
+		key := binary.BigEndian.AppendUint32(nil, ^binary.NativeEndian.Uint32(at[entryPriority:]))
+		cells[string(append(key, at[p.record-scanWord*p.words:]...))] = binary.NativeEndian.Uint32(at[entryCounter:])
+	}
+	return cells
+}
