@@ -220,16 +220,17 @@ func (t *Table) RolledBack(id [16]byte) Output {
 		return t.take()
 	}
 	e.cut, e.rolling = false, false
-	e.at.cuts--
-	t.touch(e.at)
+	at := e.at // a main may go on at another node
+	at.cuts--
+	t.touch(at)
 	if k := t.calls[id]; k != nil && k.stage == aborting {
 		k.stage = returning
 		t.do(Return{k.id, true})
 	} else if m := t.mains[id]; m != nil {
 		t.readmit(m)
 	}
-	t.releaseAll(e.at)
-	t.whole(e.at)
+	t.releaseAll(at)
+	t.whole(at)
 	return t.take()
 }
 

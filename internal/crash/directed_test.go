@@ -281,3 +281,25 @@ func TestPaused(t *testing.T) {
 		t.Error("that is too few to show anything")
 	}
 }
+
+// TestTwin starts the main a second time, on another blade, while it waits for its call:
+// the second one is refused, whatever fails meanwhile, or gives back what it has taken over
+// from a first one that has failed.
+func TestTwin(t *testing.T) {
+	twin := func(is func(wire.Frame) bool) *Moment {
+		return &Moment{Crash: Crash{Victim: "main0", How: Twin, After: true}, Is: is}
+	}
+	for name, when := range map[string][]*Moment{
+		"while it runs":   {twin(memoryIs(1, dsmpacket.OpWrite, 1))},
+		"as it is killed": {twin(memoryIs(1, dsmpacket.OpWrite, 1)), kill("main0", true, memoryIs(1, dsmpacket.OpWrite, 1))},
+		"after it was killed": {
+			kill("main0", true, memoryIs(1, dsmpacket.OpWrite, 1)), twin(memoryIs(2, dsmpacket.OpWrite, 1)),
+		},
+		"and the Gatekeeper": {
+			twin(memoryIs(1, dsmpacket.OpWrite, 1)),
+			{Crash: Crash{Victim: Gatekeeper, How: Restart, Back: time.Millisecond}, Is: memoryIs(2, dsmpacket.OpWrite, 1)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) { run(t, Options{When: when}) })
+	}
+}

@@ -126,18 +126,16 @@ type weighted struct {
 	most   time.Duration // of Back
 }
 
-// stalls is how long nothing passes between switch and Gatekeeper, at most.
-const stalls = 1500 * time.Millisecond
-
-// possible is what happens in wide cases.
+// possible is what happens in wide cases. (Twin is not among it: a main that is started a
+// second time when it is over, but does not know that yet, begins anew. TestTwin has it.)
 var possible = []weighted{
 	{"service", Kill, 14, 0}, {"service", Cut, 5, 10 * time.Second}, {"service", Pause, 3, 6 * time.Second}, {"service", Stop, 3, 6 * time.Second},
 	{"service", Drain, 3, 4 * time.Second}, {"service", Redeploy, 3, 4 * time.Second}, {"service", Policy, 3, 4 * time.Second},
-	{"client", Kill, 5, 0}, {"client", Cut, 2, 10 * time.Second}, {"client", Pause, 2, 6 * time.Second}, {"client", Stop, 2, 6 * time.Second}, {"main", Twin, 3, 0},
+	{"client", Kill, 5, 0}, {"client", Cut, 2, 10 * time.Second}, {"client", Pause, 2, 6 * time.Second}, {"client", Stop, 2, 6 * time.Second},
 	{"spare", Cut, 2, 10 * time.Second}, {"spare", Pause, 1, 6 * time.Second}, {"spare", Stop, 1, 6 * time.Second}, {"spare", Drain, 1, 4 * time.Second},
 	{"memory", Kill, 2, time.Second}, {"memory", Cut, 2, 10 * time.Second}, {"memory", Pause, 5, 8 * time.Second}, {"memory", Stop, 5, 8 * time.Second},
-	{Gatekeeper, Restart, 12, 2 * time.Second}, {Gatekeeper, Stop, 5, stalls}, {Gatekeeper, Oust, 3, 2 * time.Second},
-	{Switch, Restart, 4, stalls}, {Switch, HangUp, 3, 0}, {Switch, Stall, 4, stalls}, {Switch, Refuse, 3, stalls},
+	{Gatekeeper, Restart, 12, 2 * time.Second}, {Gatekeeper, Stop, 5, 8 * time.Second}, {Gatekeeper, Oust, 3, 2 * time.Second},
+	{Switch, Restart, 4, 4 * time.Second}, {Switch, HangUp, 3, 0}, {Switch, Stall, 4, 8 * time.Second}, {Switch, Refuse, 3, 4 * time.Second},
 	{Log, Fill, 3, 3 * time.Second}, {Log, Power, 3, 3 * time.Second}, {Log, Damage, 2, time.Second},
 }
 
@@ -175,8 +173,8 @@ func (p *Program) those(kind string) (names []string) {
 			names = append(names, ServiceName(i))
 		}
 	}
-	for i, c := range p.Clients {
-		if kind == "client" || kind == "main" && c.Main {
+	for i := range p.Clients {
+		if kind == "client" {
 			names = append(names, p.clientName(i))
 		}
 	}

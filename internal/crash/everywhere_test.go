@@ -29,7 +29,7 @@ var (
 	flagFor     = flag.Duration("crash.for", 0, "go on with new seeds for so long")
 	flagSeeds   = flag.Int("crash.seeds", 0, "how many seeds (0: what CI runs)")
 	flagCases   = flag.Int("crash.cases", 0, "how many random cases for each seed (0: what CI runs)")
-	flagMix     = flag.String("crash.mix", plain, "which programs, racks and failures: wide or plain")
+	flagMix     = flag.String("crash.mix", wide, "which programs, racks and failures: wide or plain")
 	flagRack    = flag.String("crash.rack", "", "on a rack of this setting, as a failure prints it; none for the plain one (default: as the mix has it)")
 	flagPolicy  = flag.String("crash.policy", mixed, "of all calls (default: most recover, some others)")
 	flagVerbose = flag.Bool("crash.v", false, "print the program and the rack's log")
@@ -47,7 +47,7 @@ const (
 
 // What CI runs: seeds × cases random ones, and every packet of some programs.
 const (
-	seeds, cases    = 188, 50
+	seeds, cases    = 320, 30
 	leastCases      = 10_000
 	leastNested     = 1_000 // of them, with a crash while somebody was down from another
 	everySeeds      = 1
@@ -107,7 +107,7 @@ type tally struct {
 	busy                time.Duration
 }
 
-func (c *tally) add(r *Report, took time.Duration) {
+func (c *tally) add(p *Program, one Case, r *Report, took time.Duration) {
 	c.Lock()
 	defer c.Unlock()
 	c.cases++
@@ -115,13 +115,84 @@ func (c *tally) add(r *Report, took time.Duration) {
 	c.failed += min(1, len(r.Wrong))
 	c.nested += min(1, r.Nested)
 	c.lost += btoi(r.Lost)
+	c.busy += took
 	if c.seen == nil {
 		c.seen = map[string]int{}
 	}
 	for what, n := range r.Did {
 		c.seen[what] += n
 	}
-	c.busy += took
+	for _, what := range circumstances(p, one) {
+		c.seen[what]++
+	}
+}
+
+// circumstances are what a case is like, for its count.
+func circumstances(p *Program, c Case) (all []string) {
+	note := func(is bool, what string) {
+		if is {
+			all = append(all, what)
+		}
+	}
+	all = append(all, "network "+c.Network)
+	mtu := c.Setting.mtu()
+	note(mtu < 1500, "MTU below 1,500")
+	note(mtu >= 1500 && mtu < 9000, "MTU below 9,000")
+	note(mtu == 9000, "MTU of 9,000")
+	note(mtu > 9000, "MTU above 9,000")
+	note(c.Setting.LogLimit > 0, "small log")
+	note(c.Setting.Sync, "synced log")
+	note(c.Setting.Age > 0, "realistic date")
+	note(c.Setting.Jumps, "clocks that jump")
+	note(c.Setting.Idle > 0, "idle hours")
+	note(len(p.Clients) >= 8, "8 and more clients")
+	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes == 2 }), "service of 2 nodes")
+	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes >= 3 }), "service of 3 nodes")
+	for i := range c.Crashes {
+		note(i > 0 && c.Crashes[i].At == c.Crashes[i-1].At, "two at one packet")
+	}
+	kinds, largest := map[Kind]bool{}, 0
+	for i := range p.Clients {
+		p.Clients[i].Script.each(-1, func(_ int, op *Op) {
+			kinds[op.Kind] = true
+			if op.Kind == Alloc {
+				largest = max(largest, op.Size)
+			}
+			note(op.Kind == Hurry && len(op.Lend) > 0, "a call given up with a region")
+		})
+	}
+	note(largest >= 1<<20, "regions of 1 MiB and more")
+	for k := range kinds {
+		all = append(all, "operation "+string(k))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// missing are the kinds of things that have not happened in the wide mix.
+func (c *tally) missing() (all []string) {
+	must := []string{
+		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
+		"idle hours", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "two at one packet", "a call given up with a region",
+		"regions of 1 MiB and more",
+	}
+	for name := range Networks {
+		must = append(must, "network "+name)
+	}
+	for _, k := range []Kind{Alloc, Write, Read, Free, Call, Post, Try, Hurry, Fork, Race, Add, Bump, Effect, Look, Checkpoint, Fail} {
+		must = append(must, "operation "+string(k))
+	}
+	for _, w := range possible {
+		kind := map[string]string{"service": "program", "client": "program", "spare": "blade"}[w.victim]
+		must = append(must, cmp.Or(kind, w.victim)+" "+string(w.how))
+	}
+	slices.Sort(must)
+	for _, what := range slices.Compact(must) {
+		if c.seen[what] == 0 {
+			all = append(all, what)
+		}
+	}
+	return all
 }
 
 // table says what has happened how often.
@@ -179,7 +250,7 @@ func check(t *testing.T, p *Program, want *Expectation, seed uint64, c Case, sum
 	t.Helper()
 	began := time.Now()
 	r := perform(t, p, want, Options{Seed: seed, Network: c.Network, Setting: c.Setting, Crashes: c.Crashes})
-	sum.add(r, time.Since(began))
+	sum.add(p, c, r, time.Since(began))
 	if len(r.Wrong) > 0 {
 		point := c.Crashes.String()
 		if point == "" {
@@ -227,8 +298,12 @@ func TestCrashEverywhere(t *testing.T) {
 		first += uint64(count)
 		count = 32
 		batch(t, first, count, perSeed, every, sum)
+		t.Logf("%s: seeds up to %d, %d cases, %d failed", time.Since(began).Round(time.Second), first+uint64(count)-1, sum.cases, sum.failed)
 	}
 	all := !testing.Short() && *flagSeeds+*flagCases == 0 && *flagSeed == 0 && *flagNetwork == "" && !*flagEvery
+	if missing := sum.missing(); all && *flagMix == wide && len(missing) > 0 {
+		t.Errorf("these have not happened in any case: %q", missing)
+	}
 	if all && !t.Failed() && (sum.cases < leastCases || sum.nested < leastNested) {
 		t.Errorf("only %d cases, %d with a crash while somebody was down from another", sum.cases, sum.nested)
 	}
@@ -277,7 +352,10 @@ func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 		all = append(all, Draw(p, rack, seed, calm.Packets, n, total, *flagMix == wide))
 	}
 	failures := 0
-	for _, c := range all {
+	for i, c := range all {
+		if i > 0 {
+			c.Setting.Idle = 0 // hours of heartbeats take a second and more of CPU
+		}
 		c.Network = cmp.Or(*flagNetwork, c.Network)
 		if r := check(t, p, want, seed, c, sum); len(r.Wrong) > 0 {
 			if failures++; failures == failuresPerSeed {

@@ -117,7 +117,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, lost: map[string]bool{}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
-	r.began = time.Now()
+	r.began, r.ledger.began = time.Now(), time.Now()
 	for range p.Clients {
 		r.over = append(r.over, make(chan struct{}))
 	}
