@@ -131,8 +131,11 @@ func (i *Instance) goesOn() bool { return i.wanted() && !i.Done }
 func (i *Instance) empties() bool { return !i.Emptying.IsZero() }
 
 // owes reports whether an instance that is not wanted any more has to finish calls: if
-// its node ends before, another one goes on with them.
-func (p *running) owes(i *Instance) bool { return i.empties() && !i.wanted() && !p.app.Removed }
+// its node ends before, another one goes on with them. So does one whose blade drains while its successor finds no
+// place.
+func (p *running) owes(i *Instance) bool {
+	return (i.empties() || i.Leaving) && !i.wanted() && !p.app.Removed
+}
 
 // set changes the status.
 func (i *Instance) set(s InstanceStatus, now time.Time) { i.Status, i.Since, i.Begun = s, now, false }
