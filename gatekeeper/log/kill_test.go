@@ -21,12 +21,16 @@ import (
 )
 
 // childEnv makes the test binary a Gatekeeper that logs until it is killed: its
-// value is the log's directory, and "sync" or "".
+// value is the log's directory, and "sync" or ""; or fullDisk.
 const childEnv = "BIFROST_LOG_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if where := os.Getenv(childEnv); where != "" {
-		if err := logUntilKilled(where); err != nil {
+		run := func() error { return logUntilKilled(where) }
+		if where == fullDisk {
+			run = startOnFullDisk
+		}
+		if err := run(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

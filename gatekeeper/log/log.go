@@ -80,7 +80,8 @@ type Stats struct {
 
 // Open opens the log in a directory, which it makes if there is none. It reads
 // all records once: it fails with ErrLocked, ErrVersion or ErrCorrupt rather than
-// begin with less than was logged.
+// begin with less than was logged. (After a loss of power, a log without Sync may
+// lack the last records, and begins without them.)
 func Open(directory string, o Options) (*Log, error) {
 	s, err := openPebble(directory, o.Sync)
 	if err != nil {

@@ -75,7 +75,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		fs, disk := vfs.NewMem(), new(Disk)
 		checkModel(rt, medium{"pebble", func(o Options) (*Log, error) {
-			s, err := openPebbleOn(fs, "log")
+			s, err := openPebbleOn(fs, "log", environment{})
 			if err != nil {
 				return nil, err
 			}

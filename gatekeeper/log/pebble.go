@@ -21,6 +21,7 @@ const storeVersion = 1
 // sequence number.
 var (
 	versionKey  = []byte("m/version")
+	commitKey   = []byte("m/commit") // the last one's number
 	firstRecord = []byte("r/")
 	afterRecord = []byte("r0")
 )
@@ -40,20 +41,20 @@ const (
 
 // pebbleStore is a store on disk.
 type pebbleStore struct {
-	db   *pebble.DB
-	lock *pebble.Lock
+	db      *pebble.DB
+	lock    *pebble.Lock
+	tail    *tail
+	fs      vfs.FS // as it is, without laziness
+	dir     string
+	commits uint64 // number of the last commit
 }
 
 // openPebble opens a store, or makes one.
 func openPebble(directory string, sync bool) (*pebbleStore, error) {
-	fs := vfs.Default
-	if !sync {
-		fs = pageCacheFS{fs}
-	}
-	return openPebbleOn(fs, directory)
+	return openPebbleOn(vfs.Default, directory, environment{sync: sync, boot: thisBoot()})
 }
 
-func openPebbleOn(fs vfs.FS, directory string) (*pebbleStore, error) {
+func openPebbleOn(fs vfs.FS, directory string, env environment) (*pebbleStore, error) {
 	if err := fs.MkdirAll(directory, 0o700); err != nil {
 		return nil, err
 	}
@@ -64,30 +65,64 @@ func openPebbleOn(fs vfs.FS, directory string) (*pebbleStore, error) {
 	case err != nil:
 		return nil, err
 	}
-	s, err := openDB(directory, fs, lock)
+	s, err := openDB(directory, fs, lock, env)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return s, nil
 }
 
-// openDB opens the database in a locked directory.
-func openDB(directory string, fs vfs.FS, lock *pebble.Lock) (*pebbleStore, error) {
+// openDB opens the database in a locked directory. What makes Pebble panic, such as a
+// write that fails, is an error.
+func openDB(directory string, fs vfs.FS, lock *pebble.Lock, env environment) (s *pebbleStore, err error) {
+	var db *pebble.DB
+	defer func() {
+		if r := recover(); r != nil {
+			s, err = nil, fmt.Errorf("pebble: %v", r)
+			if db != nil {
+				_ = db.Close() // the first error tells more
+			}
+		}
+	}()
 	cache := pebble.NewCache(pebbleCache)
 	defer cache.Unref()
-	db, err := pebble.Open(directory, &pebble.Options{
-		FS: fs, Lock: lock, Cache: cache, Logger: quiet{}, FormatMajorVersion: pebble.FormatNewest,
+	lazily := fs
+	if !env.sync {
+		lazily = pageCacheFS{fs}
+	}
+	db, err = pebble.Open(directory, &pebble.Options{
+		FS: lazily, Lock: lock, Cache: cache, Logger: quiet{}, FormatMajorVersion: pebble.FormatNewest,
 		MemTableSize: memTableSize, MemTableStopWritesThreshold: maxMemTables, MaxManifestFileSize: manifestLimit,
 		Levels: []pebble.LevelOptions{{Compression: pebble.NoCompression}},
 	})
 	if err != nil {
 		return nil, explain(err)
 	}
-	s := &pebbleStore{db: db, lock: lock}
-	if err := s.checkVersion(); err != nil {
+	s = &pebbleStore{db: db, lock: lock, fs: fs, dir: directory}
+	err = s.checkVersion()
+	if err == nil {
+		err = s.checkTail(env)
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return s, nil
+}
+
+// checkTail refuses a store that ends before what was acknowledged.
+func (s *pebbleStore) checkTail(env environment) error {
+	switch v, err := s.read(commitKey); {
+	case errors.Is(err, pebble.ErrNotFound): // there was no commit, or a former version made it
+	case err != nil:
+		return explain(err)
+	case len(v) != 8:
+		return corruptf("the last commit's number has %d bytes", len(v))
+	default:
+		s.commits = binary.BigEndian.Uint64(v)
+	}
+	var err error
+	s.tail, err = openTail(s.fs, s.dir, s.commits, env)
+	return err
 }
 
 // checkVersion reads the store's version, or writes it into an empty one.
@@ -135,7 +170,14 @@ func (s *pebbleStore) commit(c change) (err error) {
 			return err
 		}
 	}
-	return b.Commit(pebble.Sync)
+	s.commits++
+	if err := b.Set(commitKey, binary.BigEndian.AppendUint64(nil, s.commits), nil); err != nil {
+		return err
+	}
+	if err := b.Commit(pebble.Sync); err != nil {
+		return err
+	}
+	return s.tail.note(s.commits)
 }
 
 func (s *pebbleStore) get(sequence uint64) ([]byte, error) {
@@ -181,8 +223,39 @@ func (s *pebbleStore) scan() iter.Seq2[put, error] {
 
 func (s *pebbleStore) footprint() uint64 { return s.db.Metrics().DiskSpaceUsage() }
 
+// close also has the disk take what was logged, and notes that.
 func (s *pebbleStore) close() error {
-	return errors.Join(s.db.Close(), s.lock.Close())
+	err := s.db.Close()
+	if err == nil {
+		err = s.flush()
+	}
+	if err == nil {
+		err = s.tail.close(s.commits)
+	} else {
+		err = errors.Join(err, s.tail.file.Close())
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// flush syncs the write-ahead logs of a database that is closed.
+func (s *pebbleStore) flush() error {
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".log") {
+			continue
+		}
+		f, err := s.fs.OpenReadWrite(s.fs.PathJoin(s.dir, name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // explain makes Pebble's errors recognisable.

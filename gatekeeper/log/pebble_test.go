@@ -45,7 +45,7 @@ func (f brokenFile) Write(b []byte) (int, error) {
 // A disk that does not take a write fails the log, not the process.
 func TestDiskFull(t *testing.T) {
 	fs := brokenFS{vfs.NewMem(), new(atomic.Bool)}
-	s, err := openPebbleOn(fs, "log")
+	s, err := openPebbleOn(fs, "log", environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
