@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"net/netip"
 	"sync"
@@ -42,7 +43,7 @@ type method struct {
 	name   string
 	wire   packet.Method
 	policy Policy
-	rtt    endpoint.RTT // guarded by the node's outgoing.mu
+	rtt    *endpoint.RTT // that of all the node's clients; guarded by the node's outgoing.mu
 }
 
 // Client returns a client for a service of the rack, for the generated code:
@@ -95,6 +96,7 @@ func (c *client) method(name string, policy Policy) (*method, error) {
 	defer c.mu.Unlock()
 	if m = c.methods[key]; m == nil {
 		m = &method{op: "call " + c.service + "." + name, name: name, wire: wire, policy: key.policy}
+		m.rtt = c.node.out.rtt(rttKey{c.service, key})
 		c.methods[key] = m
 	}
 	return m, nil
@@ -104,13 +106,13 @@ func (c *client) method(name string, policy Policy) (*method, error) {
 func (c *client) Call(ctx context.Context, name string, args, result thrift.TStruct) (thrift.ResponseMeta, error) {
 	policy, err := c.policy(branchOf(ctx), name)
 	if err != nil {
-		return thrift.ResponseMeta{}, err
+		return thrift.ResponseMeta{}, asThrift(err)
 	}
 	m, err := c.method(name, policy)
 	if err != nil {
-		return thrift.ResponseMeta{}, err
+		return thrift.ResponseMeta{}, asThrift(err)
 	}
-	return thrift.ResponseMeta{}, c.call(ctx, m, args, result)
+	return thrift.ResponseMeta{}, asThrift(c.call(ctx, m, args, result))
 }
 
 func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruct) error {
@@ -206,7 +208,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 // send begins the call and puts it on the wire.
 func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
 	n := c.node
-	p.RTT, p.to = &m.rtt, c.to
+	p.RTT, p.to = m.rtt, c.to
 	if kind == thrift.ONEWAY && m.policy == PolicyNone || len(codec.pointers) > 0 {
 		if err := n.reserve(ctx, p); err != nil {
 			return err
@@ -289,6 +291,9 @@ func (c *client) wait(ctx context.Context, b *strand, p *pending, m *method) err
 		return fault.FromContext(m.op, ctx.Err())
 	}
 	if !p.token && c.node.end(p) {
+		if m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // that the callee knows
+			c.node.cancelCall(p)
+		}
 		c.node.release(p)
 		return fault.FromContext(m.op, ctx.Err())
 	}

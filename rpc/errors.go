@@ -13,6 +13,9 @@ import (
 // itself raised the exception: a coded error that says what was done, what went
 // wrong, and whether it arose here or on the other side (Remote).
 //
+// errors.As also finds a thrift.TTransportException in it (Deadline, Canceled,
+// Unavailable) or a thrift.TApplicationException (all other codes).
+//
 // Exceptions that the IDL declares arrive as the generated types, and errors
 // that it does not declare as thrift.TApplicationException, as in plain Thrift.
 type Error = fault.Error
@@ -85,6 +88,72 @@ const (
 	// PolicyTainted does so to all unfinished descendants.
 	PolicyTainted = packet.PolicyTainted
 )
+
+// failure is how a call's coded error reaches the program: errors.As finds the *Error in
+// it, and what users of Thrift look for.
+type failure struct{ coded *Error }
+
+var _ interface{ As(any) bool } = failure{}
+
+// Error is the coded error's text.
+func (f failure) Error() string { return f.coded.Error() }
+
+// Unwrap returns the *Error.
+func (f failure) Unwrap() error { return f.coded }
+
+// As implements what errors.As asks: a thrift.TTransportException for what became of
+// the connection, as it were (Deadline is TIMED_OUT, Unavailable is NOT_OPEN), and a
+// thrift.TApplicationException for all else.
+func (f failure) As(target any) bool {
+	kind, transport := f.transport()
+	switch t := target.(type) {
+	case *thrift.TTransportException:
+		if transport {
+			*t = thrift.NewTTransportException(kind, f.Error())
+		}
+		return transport
+	case *thrift.TApplicationException:
+		if !transport {
+			*t = thrift.NewTApplicationException(f.application(), f.Error())
+		}
+		return !transport
+	}
+	return false
+}
+
+// transport is Thrift's number for what a lost connection would have been.
+func (f failure) transport() (kind int, ok bool) {
+	switch f.coded.Code {
+	case Deadline:
+		return thrift.TIMED_OUT, true
+	case Unavailable:
+		return thrift.NOT_OPEN, true
+	case Canceled:
+		return thrift.UNKNOWN_TRANSPORT_EXCEPTION, true
+	}
+	return 0, false
+}
+
+// application is Thrift's number for what the other side, or the runtime, refuses.
+func (f failure) application() int32 {
+	switch f.coded.Code {
+	case NoSuchMethod:
+		return thrift.UNKNOWN_METHOD
+	case BadRequest:
+		return thrift.PROTOCOL_ERROR
+	case Internal, Application:
+		return thrift.INTERNAL_ERROR
+	}
+	return thrift.UNKNOWN_APPLICATION_EXCEPTION
+}
+
+// asThrift makes a call's error one in which Thrift's kinds are found.
+func asThrift(err error) error {
+	if e, ok := err.(*Error); ok { //nolint:errorlint // what is wrapped stays as it is
+		return failure{e}
+	}
+	return err
+}
 
 // errManyPointers: see packet.MaxPointers.
 var errManyPointers = errors.New("more than 1024 global pointers in one message")

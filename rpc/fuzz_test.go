@@ -168,7 +168,7 @@ func FuzzCall(f *testing.F) {
 // No datagram may do more to a client than end the call that it names.
 func FuzzAnswer(f *testing.F) {
 	n, x := quietNode(f)
-	method := &method{op: "call Test.echo", name: "echo"}
+	method := &method{op: "call Test.echo", name: "echo", rtt: new(endpoint.RTT)}
 	seed := seedCall(f, "echo", &testsvc.TestEchoResult{Success: thing()}, x.hash)
 	seed[3] = byte(packet.Reply)
 	f.Add(seed)
@@ -180,7 +180,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		p := n.out.pendings.Get().(*pending)
-		p.RTT = &method.rtt
+		p.RTT = method.rtt
 		codec := newCodec(n.budget)
 		defer codec.free()
 		var id packet.ID

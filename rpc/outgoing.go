@@ -27,6 +27,23 @@ type outgoing struct {
 	// the runtime may have to finish them when nobody waits any more.
 	detached chan struct{}
 	pendings sync.Pool // of *pending
+	rtts     sync.Map  // of *endpoint.RTT, by rttKey
+}
+
+// rttKey names a method that the node calls: how long its answers take is learnt from
+// the calls of all clients, of which a program may have one for each goroutine.
+type rttKey struct {
+	service string
+	method  methodKey
+}
+
+// rtt is the estimate for a method.
+func (o *outgoing) rtt(key rttKey) *endpoint.RTT {
+	if r, ok := o.rtts.Load(key); ok {
+		return r.(*endpoint.RTT)
+	}
+	r, _ := o.rtts.LoadOrStore(key, new(endpoint.RTT))
+	return r.(*endpoint.RTT)
 }
 
 // pending is a call that is out. It belongs to the goroutine that waits for it
@@ -166,6 +183,19 @@ func (n *Node) end(p *pending) bool {
 		n.large.cancel(bulk.Key{Peer: p.peer, Call: p.ID, Answer: true})
 	}
 	return true
+}
+
+// cancelCall tells the callee of a call of policy none that its caller has given it up,
+// so that the handler's context ends at once: the floor of its session has passed it.
+// If that is lost, the next call of the session tells it, or the deadline.
+func (n *Node) cancelCall(p *pending) {
+	b, ok := packet.Abandon(p.datagram)
+	if !ok {
+		return
+	}
+	m := p.to
+	m.Buf = b
+	_, _ = n.conn.WriteBatch([]netio.Message{m}) // a failure is a loss
 }
 
 // detach leaves a call that lends memory to the runtime: its lease ends with its

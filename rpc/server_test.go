@@ -338,3 +338,90 @@ type noState struct{}
 
 func (noState) Snapshot() ([]byte, error) { return nil, nil }
 func (noState) Restore([]byte) error      { return nil }
+
+// A caller that gives a call up without a deadline ends the handler's context at once,
+// not with its next call.
+func TestCancelReachesHandler(t *testing.T) {
+	calm(t, nil, func(t *testing.T, p *pair) {
+		ended := make(chan error, 1)
+		p.handler.Gate = func(ctx context.Context, _ int64) error {
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return ctx.Err()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.client.Count(ctx, 1)
+			done <- err
+		}()
+		synctest.Wait() // it runs
+		begun := time.Now()
+		cancel()
+		if err := <-done; rpc.CodeOf(err) != rpc.Canceled {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, context.Canceled) || time.Since(begun) > time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		p.handler.Gate = nil
+		if n, err := p.newClient().Count(t.Context(), 2); n != 1 || err != nil {
+			t.Errorf("the next call: %d, %v", n, err)
+		}
+	})
+}
+
+// All clients of a node learn together how long a method takes: a program with one
+// client for each goroutine does not send every call twice.
+func TestClientsLearnTogether(t *testing.T) {
+	calm(t, nil, func(t *testing.T, p *pair) {
+		p.handler.Gate = func(context.Context, int64) error { pass(200 * time.Millisecond); return nil }
+		round := func(n int64) {
+			var wg sync.WaitGroup
+			for i := range int64(32) {
+				wg.Go(func() {
+					if _, err := p.newClient().Count(t.Context(), 100*n+i); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		for n := range int64(3) {
+			round(n)
+		}
+		before := p.caller.Stats().Resent
+		for n := range int64(10) {
+			round(n + 3)
+		}
+		if n := p.caller.Stats().Resent - before; n != 0 {
+			t.Errorf("%d of 320 calls were sent again, and nothing was lost", n)
+		}
+	})
+}
+
+// What Thrift's users look for is found in a call's error, beside the coded one.
+func TestThriftErrors(t *testing.T) {
+	calm(t, nil, func(t *testing.T, p *pair) {
+		var app thrift.TApplicationException
+		var transport thrift.TTransportException
+		var coded *rpc.Error
+		_, err := plain(p.caller, "Test").Call(t.Context(), "nothing", &testsvc.BasePingArgs{}, &testsvc.BasePingResult{})
+		if !errors.As(err, &app) || app.TypeId() != thrift.UNKNOWN_METHOD || errors.As(err, &transport) || !errors.As(err, &coded) {
+			t.Errorf("unknown method: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		err = p.client.Fail(ctx, "wait")
+		if !errors.As(err, &transport) || transport.TypeId() != thrift.TIMED_OUT || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("timeout: %v", err)
+		}
+		closeNode(t, p.caller)
+		if err = p.newClient().Ping(t.Context()); !errors.As(err, &transport) || transport.TypeId() != thrift.NOT_OPEN {
+			t.Errorf("closed: %v", err)
+		}
+		if !errors.As(err, &coded) || coded.Code != rpc.Unavailable || rpc.CodeOf(err) != rpc.Unavailable {
+			t.Errorf("closed: %v", err)
+		}
+	})
+}

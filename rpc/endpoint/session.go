@@ -29,7 +29,7 @@ type session struct {
 // receiveSession decides by the session's window.
 func (c *Callee) receiveSession(now time.Duration, from netip.Addr, m *packet.Message) Arrival {
 	seq := m.Call.Sequence()
-	if m.Floor == 0 || m.Floor > seq {
+	if m.Floor == 0 || m.Floor-1 > seq { // 1 above it: the caller has given the call up
 		return Arrival{Verdict: Malformed}
 	}
 	s := c.session(sessionKey{from, m.Call.Session()})

@@ -93,3 +93,30 @@ func literalLength(s string) int {
 func isLetter(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// unreadable names what keeps a file from being read at all, which a parser would
+// report far from its cause; nil if nothing does.
+func unreadable(path, text string) error {
+	switch {
+	case strings.HasPrefix(text, "\uFEFF"):
+		return &Error{File: path, Line: 1, Msg: "the file begins with a byte-order mark", Remedy: "save it as UTF-8 without one"}
+	case strings.HasPrefix(text, "\xFF\xFE"), strings.HasPrefix(text, "\xFE\xFF"):
+		return &Error{File: path, Line: 1, Msg: "the file is UTF-16", Remedy: "save it as UTF-8"}
+	}
+	line := 1
+	for i := 0; i < len(text); {
+		n := skipped(text[i:])
+		if n > 0 && strings.HasPrefix(text[i:], "/*") && (n < 4 || !strings.HasSuffix(text[i:i+n], "*/")) {
+			return &Error{File: path, Line: line, Msg: "the comment that begins here does not end", Remedy: "end it with */"}
+		}
+		if n == 0 {
+			n = tokenLength(text[i:])
+			if c := text[i]; (c == '"' || c == '\'') && (n < 2 || text[i+n-1] != c) {
+				return &Error{File: path, Line: line, Msg: "the literal that begins here does not end", Remedy: "end it with " + string(c)}
+			}
+		}
+		line += strings.Count(text[i:i+n], "\n")
+		i += n
+	}
+	return nil
+}

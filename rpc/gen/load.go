@@ -39,6 +39,9 @@ func (l *loader) load(path string) (*unit, error) {
 }
 
 func (l *loader) parse(path, text string) (*unit, error) {
+	if p := unreadable(path, text); p != nil {
+		return nil, p
+	}
 	u := &unit{
 		path: path, name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)),
 		tokens: lex(text), includes: map[string]*unit{},

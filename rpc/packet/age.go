@@ -29,3 +29,18 @@ func (h *Header) Older(d time.Duration) bool {
 	}
 	return h.Attempt == math.MaxUint16 || time.Duration(h.Attempt-1)*ageUnit > d
 }
+
+// Abandon returns a datagram that tells the callee of a session's call, whose datagram
+// Append has made, that the caller has given it up: the call again, without what is in
+// it, under a floor above it. It reports false for a call of no session.
+func Abandon(datagram []byte) ([]byte, bool) {
+	be := binary.BigEndian
+	if Flags(be.Uint16(datagram[4:]))&FlagSession == 0 || be.Uint16(datagram[94:]) != 0 {
+		return nil, false
+	}
+	b := append([]byte(nil), datagram[:HeaderSize]...)
+	be.PutUint16(b[4:], be.Uint16(b[4:])&^uint16(FlagMore))
+	be.PutUint64(b[56:], be.Uint64(b[32:])+1)
+	be.PutUint64(b[96:], 0) // no payload, no trailer
+	return b, true
+}

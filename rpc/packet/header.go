@@ -166,7 +166,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},
 	{Name: "call", Offset: 24, Size: 16, Doc: "call id"},
 	{Name: "parent", Offset: 40, Size: 16, Doc: "execution that calls; 0 for a plain client"},
-	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: all the session's calls with lower sequence numbers are settled; hash ids of a durable main's calls: index of its last checkpoint; exactly-once calls that the Gatekeeper has released, and ACKs of their answers: the delivery's number, 24 bits for the Gatekeeper's run and 40 for the call"},
+	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: all the session's calls with lower sequence numbers are settled, this one too if it is 1 above it (the caller has given it up); hash ids of a durable main's calls: index of its last checkpoint; exactly-once calls that the Gatekeeper has released, and ACKs of their answers: the delivery's number, 24 bits for the Gatekeeper's run and 40 for the call"},
 	{Name: "caller_incarnation", Offset: 64, Size: 4, Doc: "incarnation of the calling node"},
 	{Name: "callee_incarnation", Offset: 68, Size: 4, Doc: "incarnation of the node called; 0 while the route decides"},
 	{Name: "order", Offset: 72, Size: 8, Doc: "place among a stateful service's calls; 0 while not numbered"},
