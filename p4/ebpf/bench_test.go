@@ -21,7 +21,7 @@ import (
 // many runs is told, since others may have the CPU.
 func BenchmarkProgram(b *testing.B) {
 	x := start(b, nil, route(), hop(), at(0, nodeA))
-	if err := x.maps.ports.Put(uint32(2), description(1, math.MaxUint16)); err != nil {
+	if err := x.maps.ports.Put(uint32(2), description(1, math.MaxUint16, false)); err != nil {
 		b.Fatal(err)
 	}
 	memory := packet.Make(rackaddr.DefaultDSMPrefix, 1, 77<<16).With(packet.OpRead, 0)

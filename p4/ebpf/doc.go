@@ -77,5 +77,6 @@
 //
 // A frame of more than 16 KiB whose headers become longer or shorter by other
 // than a multiple of four bytes is dropped and counted, and so is a super-packet
-// whose headers change their length, or that is for the CPU port.
+// whose headers change their length, or that is for the CPU port. On a device
+// without Ethernet header only IP packets can become longer or shorter.
 package ebpf

@@ -25,6 +25,7 @@ type links struct {
 type linkState struct {
 	index, mtu int
 	up         bool
+	bare       bool // its frames have no Ethernet header
 }
 
 func newLinks() (links, error) {
@@ -78,6 +79,14 @@ func (l links) find(name string) (linkState, error) {
 		return s, err
 	}
 	s.up = req.Uint16()&unix.IFF_RUNNING != 0
+	if err := unix.IoctlIfreq(l.fd, unix.SIOCGIFHWADDR, req); err != nil {
+		return s, err
+	}
+	switch req.Uint16() { // as the kernel's dev_is_mac_header_xmit
+	case unix.ARPHRD_TUNNEL, unix.ARPHRD_TUNNEL6, unix.ARPHRD_SIT, unix.ARPHRD_IPGRE, unix.ARPHRD_IP6GRE,
+		unix.ARPHRD_VOID, unix.ARPHRD_NONE, unix.ARPHRD_RAWIP, unix.ARPHRD_PPP:
+		s.bare = true
+	}
 	return s, nil
 }
 

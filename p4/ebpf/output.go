@@ -259,7 +259,8 @@ func (g *gen) findPort(lost string) {
 const (
 	portIndex = 0 // interface index; 0 if the port is not attached
 	portMTU   = 4 // longest frame
-	portSize  = 8
+	portBare  = 8 // 1 if frames have no Ethernet header
+	portSize  = 16
 )
 
 // fits drops a frame that is too long for the interface, unless it will be cut.

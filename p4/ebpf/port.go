@@ -21,6 +21,7 @@ type port struct {
 	name  string
 	index int // of the interface; 0 while it is gone
 	mtu   int
+	bare  bool // frames have no Ethernet header
 
 	stub *ebpf.Program
 	link io.Closer // the program's attachment
@@ -137,7 +138,7 @@ func (p *port) attach() error {
 	if err != nil {
 		return err
 	}
-	p.index, p.mtu = at.index, at.mtu
+	p.index, p.mtu, p.bare = at.index, at.mtu, at.bare
 	p.up.Store(at.up)
 	p.stub, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "bifrost_port", Type: ebpf.SchedCLS, Instructions: stub(uint32(p.num), p.x.slot), License: "Apache-2.0",
@@ -172,7 +173,7 @@ func (p *port) describe() error {
 	if p.num == p.x.cpu && p.x.cpu != 0 {
 		longest = maxFrame
 	}
-	return p.x.maps.ports.Put(uint32(p.num), description(uint32(p.index), longest))
+	return p.x.maps.ports.Put(uint32(p.num), description(uint32(p.index), longest, p.bare))
 }
 
 // vlanLen is the length of a VLAN tag, which the MTU does not count.
@@ -183,7 +184,7 @@ func (p *port) detach() error {
 	if p == nil {
 		return nil
 	}
-	errs := []error{p.x.maps.ports.Put(uint32(p.num), description(0, 0))}
+	errs := []error{p.x.maps.ports.Put(uint32(p.num), description(0, 0, false))}
 	if p.index != 0 {
 		// An interface that has vanished is not promiscuous any more.
 		_ = p.promiscuous(false)

@@ -32,14 +32,28 @@ func (g *gen) resize() {
 
 // resizeBy grows or shrinks a packet by stDelta bytes, in front of what the
 // parser has left. The helpers made for it grow frames of up to 16 KiB, and
-// shrink IP; where they refuse, tags are pushed and popped.
+// shrink IP; where they refuse, tags are pushed and popped. For a device without
+// Ethernet header nothing but IP can change its length: what else makes a packet
+// longer or shorter moves the network header, and all before that is cut off there.
 func (g *gen) resizeBy(fail string) {
-	same, shrink, other := g.label("same"), g.label("shrink"), g.label("other_way")
+	same, shrink, other, framed := g.label("same"), g.label("shrink"), g.label("other_way"), g.label("framed")
 	g.load(asm.R0, stDelta)
 	g.emit(asm.JEq.Imm(asm.R0, 0, same))
 	g.load(asm.R1, stGSOLen)
+	g.emit(asm.JNE.Imm(asm.R1, 0, fail))
+	g.load(asm.R0, stOutPort)
+	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word))
+	g.lookup(g.objs.ports, asm.R10, -4)
 	g.emit(
-		asm.JNE.Imm(asm.R1, 0, fail),
+		asm.JEq.Imm(asm.R0, 0, framed),
+		asm.LoadMem(asm.R0, asm.R0, portBare, asm.Word), asm.JEq.Imm(asm.R0, 0, framed))
+	g.load(asm.R2, stDelta)
+	g.adjust()
+	g.emit(asm.JEq.Imm(asm.R0, 0, same))
+	g.jump(fail)
+	g.mark(framed)
+	g.load(asm.R0, stDelta)
+	g.emit(
 		asm.Mov.Reg(asm.R1, rCtx),
 		asm.JSLT.Imm(asm.R0, 0, shrink),
 		asm.Mov.Reg(asm.R2, asm.R0), asm.Mov.Imm(asm.R3, 0),
@@ -47,15 +61,21 @@ func (g *gen) resizeBy(fail string) {
 		asm.JEq.Imm(asm.R0, 0, same))
 	g.jump(other)
 	g.mark(shrink)
-	g.emit(
-		asm.Mov.Reg(asm.R2, asm.R0),
-		asm.Mov.Imm(asm.R3, 1), // BPF_ADJ_ROOM_MAC
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnSkbAdjustRoom.Call(),
-		asm.JEq.Imm(asm.R0, 0, same))
+	g.emit(asm.Mov.Reg(asm.R2, asm.R0))
+	g.adjust()
+	g.emit(asm.JEq.Imm(asm.R0, 0, same))
 	g.mark(other)
 	g.resizeByTags(fail)
 	g.mark(same)
+}
+
+// adjust makes an IP packet longer or shorter by R2 bytes, behind its link header.
+func (g *gen) adjust() {
+	g.emit(
+		asm.Mov.Reg(asm.R1, rCtx),
+		asm.Mov.Imm(asm.R3, 1), // BPF_ADJ_ROOM_MAC
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnSkbAdjustRoom.Call())
 }
 
 // maxTagged bounds by how much resizeByTags grows or shrinks, in bytes.

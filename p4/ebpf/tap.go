@@ -172,9 +172,12 @@ func (x *Executor) setPrefix(b []byte) error {
 }
 
 // description is a port's description in the kernel (gen.findPort).
-func description(index, longest uint32) []byte {
+func description(index, longest uint32, bare bool) []byte {
 	b := make([]byte, portSize)
 	binary.NativeEndian.PutUint32(b[portIndex:], index)
 	binary.NativeEndian.PutUint32(b[portMTU:], longest)
+	if bare {
+		binary.NativeEndian.PutUint32(b[portBare:], 1)
+	}
 	return b
 }
