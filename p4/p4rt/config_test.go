@@ -132,7 +132,7 @@ func TestSection14_Errors(t *testing.T) {
 			"unknown action":   bad(func(i *configv1.P4Info) { i.Tables[0].ActionRefs[0].Id = 99 }),
 			"unknown profile":  bad(func(i *configv1.P4Info) { i.Tables[5].ImplementationId = 99 }),
 			"unknown counter":  bad(func(i *configv1.P4Info) { i.Tables[0].DirectResourceIds[0] = 99 }),
-			"string field":     bad(func(i *configv1.P4Info) { i.Tables[0].MatchFields[0].Bitwidth = 0 }),
+			"no width":         bad(func(i *configv1.P4Info) { i.ControllerPacketMetadata[0].Metadata[0].Bitwidth = 0 }),
 			"unknown kind":     bad(func(i *configv1.P4Info) { i.Tables[0].MatchFields[0].Match = nil }),
 			"unknown struct":   bad(func(i *configv1.P4Info) { i.TypeInfo = nil }),
 			"foreign extern":   bad(func(i *configv1.P4Info) { i.Externs = []*configv1.Extern{{}} }),

@@ -50,6 +50,10 @@ func checkTables(info *p4info.Info, prog *v1model.Program) error {
 			return fmt.Errorf("table %q has %d key fields in the P4Info, %d in the program", t.Name, len(t.Fields), len(def.Key))
 		}
 		for i, f := range t.Fields {
+			if f.Width == 0 { // of a type that P4Info does not describe, such as error
+				f.Width = def.Key[i].Field.Width()
+				t.Fields[i].Width = f.Width
+			}
 			if k := def.Key[i]; k.Field.Width() != f.Width {
 				return fmt.Errorf("table %q: key field %q has %d bits in the P4Info, %d in the program", t.Name, f.Name, f.Width, k.Field.Width())
 			} else if k.Kind != kindOf[f.Kind] {
@@ -84,6 +88,10 @@ func checkActions(info *p4info.Info, t *p4info.Table, def *v1model.Table) error 
 			return fmt.Errorf("action %q has %d parameters in the P4Info, %d in the program", a.Name, len(a.Params), len(params))
 		}
 		for k, p := range a.Params {
+			if p.Width == 0 {
+				p.Width = params[k].Width
+				a.Params[k].Width = p.Width
+			}
 			if params[k].Width != p.Width {
 				return fmt.Errorf("action %q: parameter %q has %d bits in the P4Info, %d in the program", a.Name, p.Name, p.Width, params[k].Width)
 			}

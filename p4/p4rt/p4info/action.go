@@ -45,6 +45,9 @@ func (in *Info) Action(m *p4v1.Action) (datapath.Action, error) {
 		if i < 0 || out.Params[i] != nil {
 			return datapath.Action{}, status.Errorf(codes.InvalidArgument, "action %q: parameter id %d is unknown or given twice", a.Name, pm.GetParamId())
 		}
+		if why := a.Params[i].Strings; why != "" {
+			return out, status.Errorf(codes.InvalidArgument, "parameter %q: %s", a.Params[i].Name, why)
+		}
 		if err := CheckWidth(pm.GetValue(), a.Params[i].Width); err != nil {
 			return datapath.Action{}, status.Errorf(codes.InvalidArgument, "action %q, parameter %q: %s", a.Name, a.Params[i].Name, status.Convert(err).Message())
 		}

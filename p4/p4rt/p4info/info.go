@@ -29,15 +29,20 @@ type Object struct {
 type Field struct {
 	ID    uint32
 	Name  string
-	Width int // bits
+	Width int // bits; 0 if only the program tells
 	Kind  Kind
+	// Strings, if not empty, is why no entry can be written: controllers have strings
+	// here, and the switch has no numbers for them.
+	Strings string
 }
 
 // Param is a parameter of an action.
 type Param struct {
 	ID    uint32
 	Name  string
-	Width int // bits
+	Width int // bits; 0 if only the program tells
+	// Strings, if not empty, is why no action with the parameter can be written.
+	Strings string
 }
 
 // Action is an action with its parameters in declaration order.

@@ -1,6 +1,7 @@
 package p4info
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -115,8 +116,9 @@ func TestType_Compound(t *testing.T) {
 	}
 }
 
-// A type that is translated to strings is refused wherever it is used, with its
-// name and the reason; one that is translated to integers is but an integer.
+// A type that is translated to strings is refused with its name and the reason: in
+// what the switch tells, at once; in keys and parameters, when they are written. One
+// that is translated to integers is but an integer.
 func TestParse_TranslatedTypes(t *testing.T) {
 	translated := func(to *configv1.P4NewTypeTranslation) *configv1.P4NewTypeSpec {
 		to.Uri = "rack.example/port"
@@ -145,7 +147,19 @@ func TestParse_TranslatedTypes(t *testing.T) {
 			}}),
 		}
 		use(m)
-		_, err := Parse(m)
+		info, err := Parse(m)
+		switch where {
+		case "field":
+			_, err = info.TableOrder[0].Fields[0].number(new([]byte))
+			err = fmt.Errorf("field: %w", err)
+		case "parameter":
+			a := m.Actions[2]
+			values := &p4v1.Action{ActionId: a.GetPreamble().GetId()}
+			for _, p := range a.GetParams() {
+				values.Params = append(values.Params, &p4v1.Action_Param{ParamId: p.GetId(), Value: []byte{1}})
+			}
+			_, err = info.Action(values)
+		}
 		if err == nil || !strings.Contains(err.Error(), where) || !strings.Contains(err.Error(), `"port_name_t" is translated to strings (uri "rack.example/port")`) {
 			t.Errorf("%s: %v", where, err)
 		}

@@ -77,6 +77,9 @@ func (f *Field) match(m *p4v1.FieldMatch) (datapath.Match, error) {
 
 // number checks *b, brings it into canonical form and widens it.
 func (f *Field) number(b *[]byte) ([]byte, error) {
+	if f.Strings != "" {
+		return nil, status.Error(codes.InvalidArgument, f.Strings)
+	}
 	if err := CheckWidth(*b, f.Width); err != nil {
 		return nil, err
 	}

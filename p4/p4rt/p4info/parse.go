@@ -15,11 +15,13 @@ const MaxWidth = 1 << 16
 // Parse checks a P4Info message and indexes it. Every id must be there and
 // unique, every reference must lead somewhere, every width must make sense;
 // else the error is INVALID_ARGUMENT and names the object. What P4Info can say
-// but no target of ours can do (string translation, foreign externs) is refused
-// the same way, because the configuration "cannot be realized". (Of types that
-// P4Runtime translates, those to integers are taken if the program's field has
-// the controller's width: number for number. What a string is to stand for would
-// have to be told the switch by somebody, and P4Info does not tell it.)
+// but no target of ours can do (foreign externs) is refused the same way, because
+// the configuration "cannot be realized". Of types that P4Runtime translates, those
+// to integers are taken if the program's field has the controller's width: number
+// for number. What a string is to stand for would have to be told the switch by
+// somebody, and P4Info does not tell it: a program with such keys and parameters
+// runs, but entries that need one are refused when they are written. In messages
+// from the switch (packet metadata, digests, registers) strings are refused here.
 func Parse(m *configv1.P4Info) (*Info, error) {
 	p := &parser{msg: m, seen: map[uint32]string{}, info: newInfo()}
 	for _, step := range []func() error{
@@ -71,8 +73,21 @@ func (p *parser) object(what string, pre *configv1.Preamble) (Object, error) {
 	return o, nil
 }
 
-// fieldWidth checks the bit width of something that may be of a named type. It
-// is 0 where the type is translated to strings.
+// keyWidth checks the bit width of a match field or parameter. It is 0 for keys of
+// type error, of which P4Info says nothing at all, and for types that are translated
+// to strings, with the reason why nothing can be written there.
+func (p *parser) keyWidth(where string, w int32, named *configv1.P4NamedType) (bits int, strings string, err error) {
+	if t := p.msg.GetTypeInfo().GetNewTypes()[named.GetName()].GetTranslatedType(); t.GetSdnString() != nil {
+		return 0, stringType(named.GetName(), t).Error(), nil
+	}
+	if w == 0 && named == nil {
+		return 0, "", nil
+	}
+	bits, err = width(where, w)
+	return bits, "", err
+}
+
+// fieldWidth checks the bit width of something that may be of a named type.
 func (p *parser) fieldWidth(where string, w int32, named *configv1.P4NamedType) (int, error) {
 	if t := p.msg.GetTypeInfo().GetNewTypes()[named.GetName()].GetTranslatedType(); t.GetSdnString() != nil {
 		return 0, fmt.Errorf("%s: %w", where, stringType(named.GetName(), t))
@@ -106,7 +121,7 @@ func (p *parser) actions() error {
 		ids := map[uint32]bool{}
 		for _, pm := range m.GetParams() {
 			where := fmt.Sprintf("parameter %q of action %q", pm.GetName(), o.Name)
-			w, err := p.fieldWidth(where, pm.GetBitwidth(), pm.GetTypeName())
+			w, strings, err := p.keyWidth(where, pm.GetBitwidth(), pm.GetTypeName())
 			if err != nil {
 				return err
 			}
@@ -114,7 +129,7 @@ func (p *parser) actions() error {
 				return fmt.Errorf("%s has the id %d, which is zero or taken", where, pm.GetId())
 			}
 			ids[pm.GetId()] = true
-			a.Params = append(a.Params, Param{ID: pm.GetId(), Name: pm.GetName(), Width: w})
+			a.Params = append(a.Params, Param{ID: pm.GetId(), Name: pm.GetName(), Width: w, Strings: strings})
 		}
 		p.info.Actions[o.ID] = a
 		p.info.actionNames[o.Name] = a

@@ -88,7 +88,7 @@ func (p *parser) matchFields(where string, ms []*configv1.MatchField) ([]Field, 
 	ids := map[uint32]bool{}
 	for _, m := range ms {
 		name := fmt.Sprintf("field %q of %s", m.GetName(), where)
-		w, err := p.fieldWidth(name, m.GetBitwidth(), m.GetTypeName())
+		w, strings, err := p.keyWidth(name, m.GetBitwidth(), m.GetTypeName())
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (p *parser) matchFields(where string, ms []*configv1.MatchField) ([]Field, 
 			return nil, fmt.Errorf("%s has the id %d, which is zero or taken", name, m.GetId())
 		}
 		ids[m.GetId()] = true
-		fields = append(fields, Field{ID: m.GetId(), Name: m.GetName(), Width: w, Kind: kind})
+		fields = append(fields, Field{ID: m.GetId(), Name: m.GetName(), Width: w, Kind: kind, Strings: strings})
 	}
 	return fields, nil
 }
