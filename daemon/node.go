@@ -250,6 +250,10 @@ func (n *node) Export(ctx context.Context, e control.Export) error {
 	}
 	n.daemon.mu.Lock()
 	defer n.daemon.mu.Unlock()
+	if e.Withdraw {
+		n.exports = nil
+		return nil
+	}
 	if i, found := slices.BinarySearch(n.exports, e.Service); !found {
 		n.exports = slices.Insert(n.exports, i, e.Service)
 	}

@@ -17,6 +17,9 @@ import (
 //
 //	EmptyNode ─▶ no routes, Table.Empty if it moves ─▶ empty? every drainInterval ─▶ Emptied ─▶ StopNode
 //
+// A node that is about to leave by itself is emptied likewise, and told when it is; what
+// it has begun of other calls than exactly-once ones it knows itself.
+//
 // If it ends before, or its patience does, it is recovered like any node: its next
 // incarnation finishes what it has not. A node that has nothing to finish then, and
 // does not move, is not brought back.
@@ -31,8 +34,10 @@ const quietLooks = 2
 // emptying is a node that finishes its calls.
 type emptying struct {
 	node     *node
-	unrouted bool // the switch sends it no calls any more
-	quiet    int  // looks in a row that have found no call
+	wanted   bool   // by the Registry, which stops it then
+	answer   func() // to the node itself, which is about to leave; nil if that has not asked
+	unrouted bool   // the switch sends it no calls any more
+	quiet    int    // looks in a row that have found no call
 	next     time.Time
 }
 
@@ -43,35 +48,50 @@ var moving = fault.New(fault.Unavailable, "call", "the service is moving to anot
 // emptyNode lets a node finish its calls, without new ones.
 func (c *controller) emptyNode(a resources.EmptyNode) {
 	n := c.nodes[a.Node.Address]
-	if n == nil || n.incarnation != a.Node.Incarnation || slices.ContainsFunc(c.emptying, func(e *emptying) bool { return e.node == n }) {
+	if n == nil || n.incarnation != a.Node.Incarnation {
 		return
 	}
-	n.empties, n.moves = true, a.Moves
-	if a.Moves && !c.resuming.cores { // resumeCores does it when it has delivered what runs there
+	c.empty(n, a.Moves).wanted = true
+}
+
+// withdrawNode lets a node finish its calls that is about to leave, and then tells it.
+func (c *controller) withdrawNode(n *node, answer func()) {
+	c.empty(n, c.fleet.GoesOn(n.address)).answer = answer
+}
+
+// empty takes a node's routes away, if it has not been done, and looks from then on
+// whether it has finished its calls.
+func (c *controller) empty(n *node, moves bool) *emptying {
+	if i := slices.IndexFunc(c.emptying, func(e *emptying) bool { return e.node == n }); i >= 0 {
+		return c.emptying[i]
+	}
+	n.empties, n.moves = true, moves
+	if moves && !c.resuming.cores { // resumeCores does it when it has delivered what runs there
 		c.table.Empty(n.logged())
 	}
 	e := &emptying{node: n, next: c.now}
 	c.emptying, c.timers = append(c.emptying, e), true
 	var phases []phase
 	for _, s := range sortedServices(n.exports) {
-		n.exports[s].moves = a.Moves
+		n.exports[s].moves = moves
 		phases = append(phases, c.reroute(c.services[s])...)
 	}
 	c.keepNode(n)
 	c.change(func(error) { e.unrouted = true }, phases...)
-	c.log.Info("node empties", "node", n.address, "name", n.name, "blade", n.blade.hello.Blade, "moves", a.Moves)
+	c.log.Info("node empties", "node", n.address, "name", n.name, "blade", n.blade.hello.Blade, "moves", moves)
+	return e
 }
 
 // emptied tells the Registry which nodes have finished their calls.
 func (c *controller) emptied() {
-	var done []*node
+	var done []*emptying
 	c.emptying = slices.DeleteFunc(c.emptying, func(e *emptying) bool {
 		switch {
 		case e.node.gone:
 			return true
 		case c.now.Before(e.next) || !c.connected:
 			return false
-		case !e.unrouted || c.resuming.due() || c.serves(e.node):
+		case !e.unrouted || c.resuming.due() || c.table.Busy(e.node.address) || e.wanted && c.serves(e.node):
 			e.quiet = 0
 		default:
 			e.quiet++
@@ -80,17 +100,23 @@ func (c *controller) emptied() {
 		if e.quiet < quietLooks {
 			return false
 		}
-		done = append(done, e.node)
+		done = append(done, e)
 		return true
 	})
-	for _, n := range done {
-		c.act(c.fleet.Emptied(n.address, n.incarnation, c.now))
+	for _, e := range done {
+		if e.answer != nil {
+			e.answer()
+		}
+		if e.wanted {
+			c.act(c.fleet.Emptied(e.node.address, e.node.incarnation, c.now))
+		}
 	}
 }
 
-// serves reports whether a node has calls to finish, as far as is known.
+// serves reports whether a node has calls to finish that are not exactly-once, as far
+// as is known.
 func (c *controller) serves(n *node) bool {
-	return c.table.Busy(n.address) || slices.ContainsFunc(c.graph.Serves(n.identity()), func(v callgraph.View) bool {
+	return slices.ContainsFunc(c.graph.Serves(n.identity()), func(v callgraph.View) bool {
 		_, exact := c.table.View(v.ID)
 		return !exact
 	})

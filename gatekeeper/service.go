@@ -48,6 +48,10 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
+	if e.Withdraw {
+		c.withdrawNode(n, func() { c.answer(p, m, nil) })
+		return nil
+	}
 	methods, err := checkMethods(&e)
 	if err != nil {
 		return err

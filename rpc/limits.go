@@ -25,6 +25,11 @@ const (
 	// waiting for nested calls included: 4096 of them are some 64 MiB.
 	maxStarted = 4096
 
+	// withdrawPatience is how long Close waits for the rack to send calls elsewhere, and
+	// for those that are held for the node: less than the 3 s after which a daemon that
+	// stops kills its programs.
+	withdrawPatience = 2 * time.Second
+
 	// onewayLifetime is how long a one-way whose context has no deadline is
 	// re-sent until its callee has it.
 	onewayLifetime = 30 * time.Second

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -202,9 +203,9 @@ func (n *Node) failCalls(err error) {
 	}
 }
 
-// Close ends the node in an orderly way: it takes no more calls, lets running
-// handlers and one-ways on their way finish until ctx ends, cancels the rest, and
-// leaves the rack. The error says what was cut off. A second Close does nothing.
+// Close ends the node in an orderly way: the rack sends it no more calls, those that
+// it has got and one-ways on their way finish until ctx ends, the rest is cancelled,
+// and it leaves the rack. The error says what was cut off. A second Close does nothing.
 func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	if n.closing {
@@ -217,12 +218,12 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	exports := slices.Collect(maps.Values(n.exports))
 	n.mu.Unlock()
+	n.withdraw(ctx, exports)
 	for _, x := range exports {
-		for _, e := range x.pool.close() {
-			x.turnAway(e)
-		}
+		x.pool.shut()
 	}
 	cut := n.quiesce(ctx, exports)
+	turnAway(exports) // what has not begun in time
 	n.fail(nil)
 	n.readers.Wait()
 	<-n.chair.vacant // whoever sat has been told
@@ -235,6 +236,27 @@ func (n *Node) Close(ctx context.Context) error {
 		return coded("close", cut)
 	}
 	return nil
+}
+
+// turnAway refuses the calls that have not begun, and all that come.
+func turnAway(exports []*export) {
+	for _, x := range exports {
+		for _, e := range x.pool.close() {
+			x.turnAway(e)
+		}
+	}
+}
+
+// withdraw has the rack send new calls elsewhere. Until then the node takes calls.
+func (n *Node) withdraw(ctx context.Context, exports []*export) {
+	if len(exports) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, withdrawPatience)
+	defer cancel()
+	if err := n.session.Export(ctx, control.Export{Withdraw: true}); err != nil {
+		n.log.Warn("rpc: calls may still come while the node closes", "node", n.self.Name, "err", err)
+	}
 }
 
 // quiesce waits until no handler runs, every answer that has to be is logged, and

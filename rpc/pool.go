@@ -114,6 +114,13 @@ func (p *pool) acquire() {
 	<-turn
 }
 
+// shut admits no more calls; those that wait are run.
+func (p *pool) shut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+}
+
 // close admits no more calls and returns those that have not begun, except
 // one-ways: their callers have been told that they are accepted.
 func (p *pool) close() (calls []*execution) {

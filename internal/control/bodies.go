@@ -139,6 +139,10 @@ type Export struct {
 	Service     string     `json:"service"`
 	Methods     []Method   `json:"methods"`
 	Stateful    bool       `json:"stateful,omitempty"`
+	// Withdraw takes all services of the node out of service instead; nothing else is
+	// set. The answer says that no new call reaches the node, and that it has answered
+	// those that are held for it. The node is about to leave.
+	Withdraw bool `json:"withdraw,omitempty"`
 }
 
 // Method is one exported method by its full name. Policy is as

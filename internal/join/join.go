@@ -35,7 +35,8 @@ type Session interface {
 	Policies() *Policies
 	// Export registers a service of this node; it returns when the route is in
 	// place. The node must be ready to receive by then. Node and Incarnation
-	// are filled in by the session.
+	// are filled in by the session. With e.Withdraw it takes all services of the
+	// node away again: see control.Export.
 	Export(ctx context.Context, e control.Export) error
 	// StatePart hands over a part of what is logged of a service's state or of a
 	// durable main; see FetchState and FetchMain. Node and Incarnation are filled

@@ -1,0 +1,64 @@
+package simrack_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// TestCloseLosesNoCall: while a server of two closes, no call fails, whatever its policy:
+// the rack sends new ones to the other, and what has reached it is answered.
+func TestCloseLosesNoCall(t *testing.T) {
+	slow := wire.Impairment{Delay: 200 * time.Microsecond}
+	inVirtualTime(t, 1, slow, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		join := func(blade string) *rpc.Node {
+			n, err := r.Join(ctx, blade, blade)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		client, one, other := join("c1"), join("s1"), join("s2")
+		for _, n := range []*rpc.Node{one, other} {
+			if err := n.Export(ctx, "Ping", arrays.NewPingProcessor(service.Ping{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var callers sync.WaitGroup
+		var over atomic.Bool
+		var calls atomic.Int64
+		for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
+			for range 4 {
+				callers.Go(func() {
+					for !over.Load() {
+						if err := arrays.NewPingClient(client.Client("Ping", rpc.WithPolicy(policy))).Ping(ctx); err != nil {
+							t.Errorf("policy %s: %v", policy, err)
+							return
+						}
+						calls.Add(1)
+					}
+				})
+			}
+		}
+		<-time.After(100 * time.Millisecond)
+		before := calls.Load()
+		if err := one.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		during := calls.Load() - before
+		<-time.After(100 * time.Millisecond)
+		over.Store(true)
+		callers.Wait()
+		if before == 0 || during == 0 {
+			t.Errorf("%d calls before, %d while it closed", before, during)
+		}
+	})
+}
