@@ -89,7 +89,18 @@ one_rack() {
   fi
 }
 
+# small_mtu: the example at the smallest MTU of IPv6, by reference and by value.
+small_mtu() {
+  echo "== rack in namespaces, MTU 1280"
+  sed "s/^mtu: .*/mtu: 1280/" "$config" >"$config.mtu"
+  "$bifrost" rack up -c "$config.mtu" >/dev/null || fail "rack up with MTU 1280"
+  run c1 -- arrays add --size 1048576 --count 2 --by reference || fail "by reference at MTU 1280"
+  run c1 -- arrays increment --size 1000 --count 10 --by value || fail "by value at MTU 1280"
+  "$bifrost" rack down --rack "$name" >/dev/null || fail "rack down"
+}
+
 one_rack bifrost 10
+small_mtu
 echo "== everything is killed at random, for a while"
 "$bifrost" rack torture --rack "$name" --for "${TORTURE:-15s}" --json || fail "rack torture"
 if command -v simple_switch_grpc >/dev/null; then

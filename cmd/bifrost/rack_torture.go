@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rack/torture"
 )
@@ -49,6 +50,7 @@ left: no region, rule, node or call. Then the rack is removed.`,
 	cmd.Flags().DurationVar(&cfg.For, "for", time.Minute, "how long")
 	cmd.Flags().Uint64Var(&cfg.Seed, "seed", 0, "who is hit, how and in what order (default: drawn)")
 	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", torture.DefaultHeartbeat, "how often blades report")
+	cmd.Flags().IntVar(&cfg.MTU, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes, 1280 to 65535")
 	cmd.Flags().BoolVar(&cfg.Keep, "keep", false, "leave the rack up if it fails")
 	cmd.Flags().StringVar(&sw, "switch", "", "bifrost or bmv2 (default: bifrost)")
 	return o.withJSON(cmd)

@@ -38,6 +38,8 @@ type Config struct {
 	Seed uint64
 	// Heartbeat is how often blades report; 0 stands for DefaultHeartbeat.
 	Heartbeat time.Duration
+	// MTU is the rack's largest IPv6 packet in bytes; 0 stands for the default.
+	MTU int
 	// Keep leaves a rack that has failed up, to look at.
 	Keep bool
 	// Out receives what is done to whom; io.Discard for nothing.
@@ -141,6 +143,9 @@ func rackOf(cfg Config) config.Config {
 	c.Name, c.Heartbeat, c.Blades, c.Programs = cfg.Name, cfg.Heartbeat, nil, nil
 	if cfg.Switch != "" {
 		c.Switch = cfg.Switch
+	}
+	if cfg.MTU != 0 {
+		c.MTU = cfg.MTU
 	}
 	for _, name := range []string{"c1", "c2", "s1", "s2", "x1", "x2"} {
 		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Compute, Nodes: config.DefaultNodes})
