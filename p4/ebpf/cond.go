@@ -51,6 +51,16 @@ func (g *gen) condUnary(e v1model.Unary, d int, yes, no string) {
 		}
 		g.jump(no)
 	case v1model.OpValid:
+		if of, index := elementAt(e.X); of != nil {
+			g.num(index, d)
+			valid := func(h *v1model.Header) {
+				g.read(g.reg(d), bits{ref: v1model.FieldRef{Header: h, Field: v1model.ValidField}, width: 1})
+			}
+			g.eachElement(of, d, func() { g.set(g.reg(d), 0) }, valid)
+			g.emit(asm.JNE.Imm(g.reg(d), 0, yes))
+			g.jump(no)
+			return
+		}
 		for _, h := range g.headers(e.X) {
 			g.read(g.reg(d), bits{ref: v1model.FieldRef{Header: h, Field: v1model.ValidField}, width: 1})
 			g.emit(asm.JNE.Imm(g.reg(d), 0, yes))

@@ -70,7 +70,7 @@
 // # What is missing
 //
 // New refuses a program that uses more, with an *UnsupportedError that names
-// every place: elements of stacks that are not known before, varbits, value sets,
+// every place: varbits, value sets,
 // action profiles, idle timeouts, assertions and log messages. Neither can counters,
 // meters and random numbers lie between two accesses to registers in one action,
 // which is atomic from its first access to its last (registers.go).

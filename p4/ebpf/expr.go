@@ -3,6 +3,7 @@
 package ebpf
 
 import (
+	"math"
 	"math/big"
 
 	"github.com/bifrost-rack/bifrost/p4/v1model"
@@ -41,6 +42,12 @@ func (g *gen) word(e v1model.Expr, i, d int) {
 	case v1model.FieldValue:
 		g.fieldWord(e.Ref, i, r)
 	case v1model.FieldOf:
+		if of, index := elementAt(e.Header); of != nil {
+			g.num(index, d)
+			none := func() { g.set(r, 0) }
+			g.eachElement(of, d, none, func(h *v1model.Header) { g.fieldWord(v1model.FieldRef{Header: h, Field: e.Field}, i, r) })
+			return
+		}
 		if ref, ok := g.fixed(e); ok {
 			g.fieldWord(ref, i, r)
 		}
@@ -308,7 +315,34 @@ func (g *gen) exactBinary(e v1model.Binary, d int) {
 		g.divide(e, d)
 		return
 	}
-	g.lack("saturating arithmetic")
+	g.saturate(e, x, d)
+}
+
+// saturate brings a number to the nearest that some bits can hold.
+func (g *gen) saturate(e v1model.Binary, x span, d int) {
+	k, ok := smallConst(e.Y)
+	if !ok || !x.exact() || k < 1 || k > 63 && (k > 64 || e.Op == v1model.OpSaturateUnsigned) {
+		g.lack("saturating arithmetic with more than 64 bits")
+		return
+	}
+	low, high := int64(0), int64(mask64(min(k, 63)))
+	if e.Op == v1model.OpSaturate {
+		low, high = math.MinInt64>>(64-k), math.MaxInt64>>(64-k)
+	}
+	r, bound := g.reg(d), g.reg(d+1)
+	g.num(e.X, d)
+	fine := g.label("saturated")
+	g.set(bound, uint64(high))
+	if !x.signed {
+		g.emit(asm.JLE.Reg(r, bound, fine), asm.Mov.Reg(r, bound))
+	} else {
+		under := g.label("above")
+		g.emit(asm.JSLE.Reg(r, bound, under), asm.Mov.Reg(r, bound))
+		g.mark(under)
+		g.set(bound, uint64(low))
+		g.emit(asm.JSGE.Reg(r, bound, fine), asm.Mov.Reg(r, bound))
+	}
+	g.mark(fine)
 }
 
 func (g *gen) shiftBy(e v1model.Binary, x span, d int) {

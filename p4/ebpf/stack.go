@@ -150,3 +150,36 @@ func (g *gen) copyHeader(to, from *v1model.Header) {
 	g.storeImm(g.validAt(to), 0, asm.Byte)
 	g.mark(end)
 }
+
+// elementAt is a stack of headers and the index of one that is not known before; of
+// other expressions, nil.
+func elementAt(e v1model.Expr) (of []*v1model.Header, index v1model.Expr) {
+	el, ok := e.(v1model.Element)
+	if !ok {
+		return nil, nil
+	}
+	s, ok := el.Stack.(v1model.StackValue)
+	if _, known := smallConst(el.Index); !ok || known {
+		return nil, nil
+	}
+	return s.Stack.Headers, el.Index
+}
+
+// eachElement does something to the header whose index is in the register of a
+// depth, and something else if there is no such header.
+func (g *gen) eachElement(of []*v1model.Header, d int, none func(), f func(*v1model.Header)) {
+	end := g.label("element")
+	labels := make([]string, len(of))
+	for i := range of {
+		labels[i] = g.label("index")
+		g.emit(asm.JEq.Imm(g.reg(d), int32(i), labels[i]))
+	}
+	none()
+	g.jump(end)
+	for i, h := range of {
+		g.mark(labels[i])
+		f(h)
+		g.jump(end)
+	}
+	g.mark(end)
+}

@@ -166,6 +166,12 @@ func (g *gen) target(e v1model.Expr) (v1model.FieldRef, bool) {
 }
 
 func (g *gen) assign(s v1model.Assign) {
+	if f, ok := s.Dst.(v1model.FieldOf); ok {
+		if of, index := elementAt(f.Header); of != nil {
+			g.assignElement(of, index, f.Field, s.Src)
+			return
+		}
+	}
 	to, ok := g.target(s.Dst)
 	if !ok {
 		return
@@ -201,7 +207,35 @@ const maxSpill = 32
 
 func spillAt(slot int) int16 { return int16(heldAt - 8*slot) }
 
+// assignElement assigns to a field of an element whose index is not known before.
+func (g *gen) assignElement(of []*v1model.Header, index v1model.Expr, field int, src v1model.Expr) {
+	ref := v1model.FieldRef{Header: of[0], Field: field}
+	n := words(ref.Width())
+	if n > maxSpill {
+		g.lack("field %v of more than %d bits", ref, maxSpill*64)
+		return
+	}
+	for i := range n {
+		g.word(src, i, 0)
+		g.emit(asm.StoreMem(asm.R10, spillAt(i+1), asm.R0, asm.DWord))
+	}
+	g.num(index, 0)
+	g.eachElement(of, 0, func() {}, func(h *v1model.Header) {
+		for i := range n {
+			g.emit(asm.LoadMem(asm.R0, asm.R10, spillAt(i+1), asm.DWord))
+			g.write(wordOf(v1model.FieldRef{Header: h, Field: field}, i), asm.R0, asm.R1)
+		}
+	})
+}
+
 func (g *gen) setValid(s v1model.SetValid) {
+	if of, index := elementAt(s.Header); of != nil {
+		g.num(index, 0)
+		g.eachElement(of, 0, func() {}, func(h *v1model.Header) {
+			g.setValid(v1model.SetValid{Header: v1model.HeaderValue{Header: h}, Valid: s.Valid})
+		})
+		return
+	}
 	h, ok := g.header(s.Header)
 	if !ok {
 		return

@@ -73,6 +73,11 @@ control I(inout headers_t h, inout meta_t m, inout standard_metadata_t std) {
             h.items[0].small.setValid();
             h.items[0].small.tag = 1;
             h.items[0].small.a = 0x77;
+        } else if (h.first.n == 5) { // an element that only the packet knows
+            bit<8> at = h.labels[0].more & 7;
+            h.labels[at].more = h.labels[0].more |+| 0xf0;
+            if (h.labels[at].isValid()) { h.status.items = h.labels[at].more |-| 0xf2; }
+            if (h.labels[1].more == 2) { h.labels[at].setValid(); }
         } else if (h.first.kind == 4) { // a clone of each clone, without end
             clone(CloneType.I2E, 5);
         } else if (h.first.kind == 5) {
