@@ -24,7 +24,7 @@ func (told) Idle(datapath.Entry)        {}
 func replyCall(id byte) []byte {
 	b := append([]byte{0xb1, 0xfc, 1, 2}, make([]byte, 124)...) // magic, version, REPLY
 	b[39] = id
-	return frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(nodeB, rackaddr.PortRPC), Payload: b}.Append(nil)
+	return frame.UDP6{Src: netip.AddrPortFrom(nodeA, rackaddr.PortRPC), Dst: netip.AddrPortFrom(nodeB, rackaddr.PortRPC), Payload: b}.Append(nil)
 }
 
 // Digests come in order, one by one and in bursts, whether the reader rests or not.
