@@ -158,6 +158,9 @@ func (c *controller) leave(p *port, m control.Message) error {
 	}
 	n.orderly, n.farewell = !crashed, func() { c.answer(p, m, nil) }
 	if n.orderly {
+		if c.table.Finished(n.logged()) {
+			c.fleet.Finish(n.address)
+		}
 		c.execute(c.table.Leave(n.logged()))
 	}
 	c.removeNode(n, why)

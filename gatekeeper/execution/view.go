@@ -102,6 +102,12 @@ func (t *Table) Leave(at log.Node) Output {
 	return t.take()
 }
 
+// Finished reports whether a node has run a durable main, and all that it has run are over.
+func (t *Table) Finished(at log.Node) bool {
+	n := t.nodes[at.Address]
+	return n != nil && len(n.mains) > 0 && !t.Unfinished(at)
+}
+
 // Unfinished reports whether a node runs a durable main that is not over.
 func (t *Table) Unfinished(at log.Node) bool {
 	n := t.nodes[at.Address]

@@ -122,6 +122,17 @@ func (r *Registry) Leave(node netip.Addr, incarnation uint32, crashed bool, caus
 	return r.flush()
 }
 
+// Finish says that the program of a node has done what it is for: a job is done when it
+// leaves, also if it has been told to stop meanwhile.
+func (r *Registry) Finish(node netip.Addr) {
+	if n := r.nodes[node]; n != nil && !n.Ending {
+		if p, i := r.instance(n.Instance); i != nil && p.spec.Job {
+			i.Done = true
+			r.version++
+		}
+	}
+}
+
 // endNode cuts a node off. Its instance waits for Ended.
 func (r *Registry) endNode(n *Node, cause string, crashed bool, now time.Time) {
 	if n.Ending {

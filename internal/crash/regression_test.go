@@ -11,13 +11,40 @@ import (
 func TestRegressions(t *testing.T) {
 	sum := new(tally)
 	defer func(mix, policy string) { *flagMix, *flagPolicy = mix, policy }(*flagMix, *flagPolicy)
+	*flagMix = wide
+	for _, c := range []struct {
+		seed                    uint64
+		setting, network, point string
+	}{
+		// A job was told to move while its main ended, and ran it a second time elsewhere.
+		{255, "sync", slow, "62+A:drain:1.781338208s"},
+		// A delivery was lost of a call that its caller gave up, and its service stood still:
+		// execution.TestGivenUpFirst.
+		{1154, "mtu=1280,age=424737h19m10.307843174s", "late", "6+main0:kill"},
+		// A blade that drained failed, and calls were given up: resources, 12_leaving.txt.
+		{41, "", "good", "65+A:drain:2.57636946s,110-A:cut:40.427432ms"},
+		// A memory blade that started anew gave out the addresses of its former life.
+		{179, "sync,age=378854h4m53.643526968s", "lossy", "84+m2:cut:1.995273ms"},
+	} {
+		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
+			crashes, err := ParseCrashes(c.point)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := ParseSetting(c.setting)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, want := program(t, c.seed)
+			check(t, p, want, c.seed, Case{Network: c.network, Setting: s, Crashes: crashes}, sum)
+		})
+	}
 	*flagMix = plain
-	type regression struct {
+	for _, c := range []struct {
 		policy         string
 		seed           uint64
 		network, point string
-	}
-	for _, c := range []regression{
+	}{
 		// The oracle asked while a dead client's call was on its way.
 		{"recover", 100185, "good", "33-client0:kill"},
 		// A late copy of a join made a node that nobody was: gatekeeper.TestHeartbeat_Ghosts.

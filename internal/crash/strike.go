@@ -111,6 +111,9 @@ func (c *crasher) strikeSwitch(one Crash) bool {
 func (c *crasher) strikeLog(one Crash) bool {
 	rack, disk := c.run.rack, c.run.disk
 	c.count(Gatekeeper)
+	if one.How == Damage && c.cannotStart(0) {
+		return false // the same bit might be flipped back
+	}
 	c.cannotStart(1)
 	repair := func() {}
 	switch one.How {
