@@ -77,6 +77,7 @@ Attaching interfaces needs root, or CAP_NET_RAW.`,
 		},
 	}
 	o.register(cmd.Flags())
+	cmd.AddCommand(newSwitchEntryCmd(), newSwitchEntriesCmd())
 	return cmd
 }
 
