@@ -309,3 +309,24 @@ func TestCounters_OfExactCalls(t *testing.T) {
 		}
 	})
 }
+
+// An answer to an exactly-once call that says it were one of policy none is not passed on,
+// and what the Gatekeeper does not know it does not vouch for.
+func TestForgedAnswer(t *testing.T) {
+	inLogged(t, func(s *small) {
+		m := s.a.exact("Arrays", "add")
+		s.a.call("Arrays", m)
+		s.b.message1()
+		forged := *m
+		forged.Type, forged.Flags, forged.CalleeIncarnation = rpc.Reply, rpc.FlagHeld|rpc.FlagSession, s.c.incarnation
+		s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, forged.Append(nil))
+		quiet("a forged answer", s.a, s.c)
+		forged.Call = rpc.ID{7}
+		s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, forged.Append(nil))
+		for _, got := range s.a.messages() {
+			if got.Flags&rpc.FlagReleased != 0 {
+				t.Errorf("the Gatekeeper vouches for %+v", got.Header)
+			}
+		}
+	})
+}

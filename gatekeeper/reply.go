@@ -21,12 +21,15 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 	if m.Type == rpc.Reply {
 		results = m.Pointers
 	}
+	if _, exact := c.table.Where(m.Call); exact {
+		c.count.Foreign++ // its answer would tell its policy
+		return
+	}
 	k := c.calls[m.Call]
 	switch {
 	case k == nil && len(results) == 0:
 		// A reply to a call that was settled, or held by another Gatekeeper: there
-		// is nothing to decide about it.
-		rpc.SetReleased(h.payload, n.incarnation)
+		// is nothing to decide about it, and nothing to vouch for.
 		c.release(h, 0)
 		return
 	case k == nil:

@@ -232,6 +232,7 @@ func TestHeldOneway(t *testing.T) {
 		go func() { done <- note.Note(t.Context(), 2) }()
 		refusal := s.must()
 		refusal.Type, refusal.Code, refusal.Payload = packet.Exception, rpc.NoSuchMethod, nil
+		refusal.Flags |= packet.FlagReleased
 		s.send(n.Address(), refusal.Append(nil))
 		if err := <-done; rpc.CodeOf(err) != rpc.NoSuchMethod {
 			t.Errorf("refused: %v", err)

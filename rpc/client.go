@@ -238,6 +238,7 @@ func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, 
 			return err
 		}
 	}
+	p.Exact = m.policy != PolicyNone
 	p.Logged, p.Held = kind == thrift.ONEWAY, m.policy != PolicyNone || len(codec.pointers) > 0
 	out, err := n.begin(p, codec, &h, id)
 	if err != nil {

@@ -31,7 +31,7 @@ func service(t *testing.T) (*peer, *rpc.Node) {
 // answer makes the reply to a call.
 func answer(call packet.Message, payload []byte) []byte {
 	h := call.Header
-	h.Type, h.Timeout = packet.Reply, 0
+	h.Type, h.Timeout, h.Flags = packet.Reply, 0, h.Flags|packet.FlagReleased // as by the Gatekeeper
 	return (&packet.Message{Header: h, Payload: payload}).Append(nil)
 }
 

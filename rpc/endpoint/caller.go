@@ -17,6 +17,9 @@ type Call struct {
 	// Logged makes an ACK end the call: the Gatekeeper has logged it, and that is
 	// all its sender wants to know. The shell sets it before Begin.
 	Logged bool
+	// Exact makes only an answer count that the Gatekeeper has released. The shell sets it
+	// before Begin.
+	Exact bool
 	// Held says that the Gatekeeper keeps the call's outcome until the session has moved
 	// on. The shell sets it before Begin.
 	Held bool
@@ -151,6 +154,9 @@ func (c *Caller) Find(m *packet.Message) *Call {
 	call := c.calls[m.Call]
 	if call == nil || call.Session != (m.Flags&packet.FlagSession != 0) {
 		return nil
+	}
+	if call.Exact && m.Flags&packet.FlagReleased == 0 {
+		return nil // forged: the ids of executions' calls can be guessed
 	}
 	return call
 }

@@ -144,3 +144,18 @@ func (m *callerMachine) tick() string {
 }
 
 func TestCallerScripts(t *testing.T) { runScripts(t, "caller-*.txt", newCallerMachine) }
+
+// Only what the Gatekeeper has released answers an exactly-once call: its id can be
+// guessed by those who know the id of its parent.
+func TestForgedAnswer(t *testing.T) {
+	c := NewCaller(func() uint64 { return 1 })
+	call := &Call{RTT: &RTT{}, Exact: true}
+	c.BeginAs(0, call, ChildID(packet.ID{1}, 0, 1))
+	m := packet.Message{Header: packet.Header{Type: packet.Reply, Call: call.ID}}
+	if c.Receive(0, &m) != nil {
+		t.Error("a forged answer counts")
+	}
+	if m.Flags |= packet.FlagReleased; c.Receive(0, &m) != call {
+		t.Error("the released answer does not count")
+	}
+}

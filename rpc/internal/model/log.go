@@ -115,7 +115,7 @@ func (g *Gatekeeper) again(from netip.Addr, c *call, m *packet.Message) {
 	case m.Method != c.message.Method || !bytes.Equal(m.Payload, c.message.Payload):
 		g.complain("call %s of %s was another before", m.Call, from)
 		e := packet.Message{Header: m.Header, Payload: []byte("the call was another before")}
-		e.Type, e.Code = packet.Exception, fault.Nondeterminism
+		e.Type, e.Code, e.Flags = packet.Exception, fault.Nondeterminism, e.Flags|packet.FlagReleased
 		g.send(rackaddr.Gatekeeper, from, &e)
 	case m.Type == packet.Oneway:
 		g.ack(from, m.Call, 0, 0)
@@ -181,6 +181,7 @@ func (g *Gatekeeper) answer(c *call) {
 	if err != nil {
 		panic(err)
 	}
+	m.Flags |= packet.FlagReleased
 	g.sendFirst(c.from, c.caller, &m)
 }
 
