@@ -49,9 +49,15 @@ func (c *controller) hello(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	if b.memory() && !b.alive() && b.hello.Boot == h.Boot && p.caughtUp != h.Boot {
+	if b.memory() && !b.alive() && b.hello.Boot == h.Boot {
 		return c.catchUp(p, m, b)
 	}
+	return c.register(p, m, b, h)
+}
+
+// register takes a blade into service. One that is back with what it had has been told
+// what it had missed, in this very turn.
+func (c *controller) register(p *port, m control.Message, b *blade, h control.Hello) error {
 	if err := c.place(&h, p.num); err != nil {
 		return err
 	}
@@ -245,7 +251,7 @@ func (c *controller) failed(b *blade, why string) {
 	c.log.Warn("blade failed", "blade", b.hello.Blade, "reason", why)
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
 	p := b.port
-	b.port, b.used, b.reclaiming, p.caughtUp = nil, 0, 0, 0
+	b.port, b.used, b.reclaiming = nil, 0, 0
 	p.cancel()
 	c.keepBlade(b, p)
 	if b.memory() {

@@ -214,9 +214,15 @@ func (c *controller) commitRest(p *port, hello control.Message, b *blade, from c
 			case len(b.missed.Fences)+len(b.missed.Undos) > 0: // meanwhile
 				return c.catchUpMore(p, hello, b)
 			}
-			p.caughtUp = b.hello.Boot
-			c.request(p, hello)
-			return nil
+			var h control.Hello
+			if err := hello.Decode(&h); err != nil {
+				return err
+			}
+			b, err := c.admit(p, &h) // things may have changed meanwhile
+			if err != nil {
+				return err
+			}
+			return c.register(p, hello, b, h)
 		}
 		if len(ended) == 0 {
 			c.goOn(p, hello, next())

@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -84,6 +85,29 @@ func TestCatchUp_UntilDone(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A memory blade whose hello is refused, after it has been told what it had missed, is
+// told what it misses after that, too.
+func TestCatchUp_RefusedAndBack(t *testing.T) {
+	inLogged(t, func(s *small) {
+		s.m1.alloc(s.a, 1, 1)
+		s.a.begin("m")
+		if err := s.gk.MarkFailed(context.Background(), "m1", "pulled"); err != nil {
+			t.Fatal(err)
+		}
+		if s.m1.says("m1") == nil {
+			t.Fatal("the blade is welcome, though the operator has taken it out of service")
+		}
+		s.a.begin("m")
+		if err := s.gk.ReturnToService(context.Background(), "m1"); err != nil {
+			t.Fatal(err)
+		}
+		s.m1.hello("m1", control.Memory)
+		if got := s.m1.told(); len(got) != 1 || got[0].Kind != control.KindRollback {
+			t.Errorf("back, and told %+v", got)
+		}
+	})
 }
 
 // A memory blade that answers a command with an error has not done it: it is asked

@@ -15,14 +15,13 @@ import (
 
 // port is a switch port from which a daemon has spoken.
 type port struct {
-	num      uint16
-	mac      frame.MAC
-	ready    bool           // its next_hop entry is in place
-	remote   netip.AddrPort // where the daemon speaks from
-	peer     *control.Peer
-	caughtUp uint64                           // boot of a memory blade that has been told what it had missed
-	blade    *blade                           // nil before a hello was accepted
-	asked    map[uint64]func(control.Message) // our requests without reply
+	num    uint16
+	mac    frame.MAC
+	ready  bool           // its next_hop entry is in place
+	remote netip.AddrPort // where the daemon speaks from
+	peer   *control.Peer
+	blade  *blade                           // nil before a hello was accepted
+	asked  map[uint64]func(control.Message) // our requests without reply
 }
 
 // heldControl takes a control packet. Every one is held, whoever it is from and

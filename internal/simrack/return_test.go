@@ -112,6 +112,31 @@ func TestLateRollback(t *testing.T) {
 	}
 }
 
+// TestReturn_CommitsWhatHasEnded: a memory blade is cut off when it is asked to commit
+// an execution. It has failed, so the call goes on without it. When the blade is back, it
+// commits what has ended before it serves the next call.
+func TestReturn_CommitsWhatHasEnded(t *testing.T) {
+	withBank(t, oneMemory(), func(b *bank) {
+		b.deploy("counter")
+		to, _ := b.client("c1", tally.CounterName)
+		b.add(to, 1)
+		b.on(&b.entered, func(string) {
+			b.Host("m1").SetLink(false) // the answer is logged, and the commit does not arrive
+			time.AfterFunc(10*time.Second, func() { b.Host("m1").SetLink(true) })
+		})
+		ref := rpc.RefOf([]byte{1})
+		if got, err := to.Add(b.ctx, 3, ref); err != nil || got != 2 {
+			t.Errorf("added: %d, %v; want 2", got, err)
+		}
+		<-time.After(20 * time.Second) // virtual: the blade is back
+		b.must(ref.Free(b.ctx))
+		if u := b.MemoryServer("m1").Metrics().Undo; u.Executions != 0 || u.Rollbacks != 0 {
+			t.Errorf("the blade keeps undo: %+v", u)
+		}
+		b.add(to, 3)
+	})
+}
+
 // TestRerunFindsItsRegions: an execution has lent what it had allocated, and is run again
 // while the memory blade that has the region is away, or takes no allocations. The next
 // run lends the same region, although there is another blade to allocate on.
