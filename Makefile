@@ -52,6 +52,12 @@ proof: ## what the P4 program promises, proved for all packets and tables; "unit
 fuzz: ## every fuzz target, those of wire formats for FUZZTIME (10s)
 	scripts/fuzz.sh $(FUZZTIME)
 
+mutants: ## put each known fault of the protocols into the code: the tests must find it
+	$(GO) run ./internal/mutants $(MUTANTS)
+
+some-mutants: ## ten of the mutants, in turn with the commits
+	$(GO) run ./internal/mutants --pick 10
+
 rack: build ## the namespace rack and Mininet, as root
 	scripts/rack-test.sh
 
@@ -71,4 +77,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build demo test setup lint unit race proof fuzz rack eval gen p4 clean
+.PHONY: help build demo test setup lint unit race proof fuzz mutants some-mutants rack eval gen p4 clean

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// TestUpToDate: each mutant's old text is in the code once, and the tests that must
+// find it exist.
+func TestUpToDate(t *testing.T) {
+	all, err := load("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 40 {
+		t.Errorf("only %d mutants", len(all))
+	}
+	for _, m := range all {
+		if _, err := m.apply(root); err != nil {
+			t.Error(err)
+		}
+		files, _ := filepath.Glob(filepath.Join(root, m.find[0], "*_test.go"))
+		tests := ""
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tests += string(b)
+		}
+		for _, name := range regexp.MustCompile(`Test\w+`).FindAllString(m.find[1], -1) {
+			if !strings.Contains(tests, "func "+name) {
+				t.Errorf("mutant %s: there is no %s in %s", m.name, name, m.find[0])
+			}
+		}
+	}
+}
+
+func TestParse_Wrong(t *testing.T) {
+	good := "wrong: w\nfile: f\nfind: ./p ^Test$\n--- old\na\n--- new\nb\n"
+	if m, err := parse("good", good); err != nil || m.old != "a\n" || m.new != "b\n" || len(m.find) != 2 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	for _, cut := range []string{"wrong: w\n", "file: f\n", "find: ./p ^Test$\n", "--- old\n", "--- new\n", " ^Test$"} {
+		if _, err := parse("bad", strings.Replace(good, cut, "", 1)); err == nil {
+			t.Errorf("no error without %q", cut)
+		}
+	}
+	if _, err := parse("bad", strings.Replace(good, "b\n", "a\n", 1)); err == nil {
+		t.Error("a mutant that changes nothing")
+	}
+	if _, err := (&mutant{name: "gone", file: "go.mod", old: "not there"}).apply(root); err == nil {
+		t.Error("a mutant whose text is gone")
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	failed := &exec.ExitError{}
+	for _, c := range []struct {
+		output string
+		err    error
+		caught bool
+		broken bool
+	}{
+		{"ok x 1s", nil, false, false},
+		{"--- FAIL: TestX", failed, true, false},
+		{"FAIL x [build failed]", failed, false, true},
+		{"ok x 1s [no tests to run]", nil, false, true},
+		{"go: no such tool", failed, false, true},
+		{"", errors.New("no go"), false, true},
+	} {
+		if caught, err := verdict(c.output, c.err); caught != c.caught || (err != nil) != c.broken {
+			t.Errorf("%q: caught %v, %v", c.output, caught, err)
+		}
+	}
+}
+
+// TestInTurn: all mutants have their turn.
+func TestInTurn(t *testing.T) {
+	all := make([]*mutant, 43)
+	for i := range all {
+		all[i] = new(mutant)
+	}
+	had := map[*mutant]bool{}
+	for turn := range 5 {
+		picked := inTurn(all, 10, turn)
+		if len(picked) > 10 {
+			t.Errorf("turn %d has %d", turn, len(picked))
+		}
+		for _, m := range picked {
+			had[m] = true
+		}
+	}
+	if len(had) != len(all) {
+		t.Errorf("%d of %d have had their turn", len(had), len(all))
+	}
+}
