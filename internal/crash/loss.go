@@ -24,10 +24,7 @@ func (r *Run) awayMemory(blade string, back time.Duration, loses bool) {
 	r.mu.Lock()
 	r.away = r.away || loses || back >= awayAfter || len(r.opt.Crashes) > 1
 	r.mu.Unlock()
-	if !loses {
-		return
-	}
-	if s := r.rack.MemoryServer(blade); s == nil || s.Used() > 0 || s.Metrics().Undo.Executions > 0 {
+	if loses { // if only what it would have said of a region that it has freed
 		r.lose(blade)
 	}
 }
@@ -68,7 +65,7 @@ func (r *Run) forLoss(err error) bool {
 	default:
 	}
 	switch rpc.CodeOf(err) {
-	case rpc.Unavailable:
+	case rpc.Unavailable, rpc.NoSpace: // no space: all memory blades are away
 		return r.wasAway()
 	case rpc.PermissionDenied:
 		return r.hasLost()
