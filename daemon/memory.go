@@ -103,6 +103,7 @@ func (m *Memory) heartbeat() control.Heartbeat {
 	h := control.Heartbeat{Blade: m.cfg.Name, Boot: m.cfg.Boot}
 	if s := m.Server(); s != nil {
 		h.Used, h.Addresses = s.Used(), s.Addresses()
+		h.Diverged, h.MirrorEpoch = s.Diverged()
 	}
 	return h
 }
@@ -127,6 +128,9 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 			}
 			m.began = w.Began
 		}
+		if err := become(m.server, w.Mirror); err != nil {
+			return err
+		}
 		return m.server.KeepUndo(w.Undo)
 	}
 	server, err := memory.NewServer(memory.Config{
@@ -138,12 +142,23 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	if err := server.KeepUndo(w.Undo); err != nil {
 		return err
 	}
+	if err := become(server, w.Mirror); err != nil {
+		return err
+	}
 	m.serving.Go(func() {
 		m.failure = server.Run(ctx)
 		m.cancel()
 	})
 	m.server, m.machine, m.began = server, w.Machine, w.Began
 	return nil
+}
+
+// become makes a server the copy that a welcome says it is.
+func become(s *memory.Server, mirror *control.Mirror) error {
+	if mirror == nil {
+		return nil
+	}
+	return s.Become(*mirror)
 }
 
 func (m *Memory) updated(control.Heartbeat, control.HeartbeatReply) {}
@@ -165,6 +180,14 @@ func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
 		return command(m, s, msg, (*memory.Server).Commit, func(c *control.Commit) uint64 { return c.Boot })
 	case control.KindRollback:
 		return command(m, s, msg, (*memory.Server).Rollback, func(r *control.Rollback) uint64 { return r.Boot })
+	case control.KindMirror:
+		return query(s, msg, outcome((*memory.Server).Become))
+	case control.KindAllocAt:
+		return query(s, msg, outcome((*memory.Server).AllocAt))
+	case control.KindPeek:
+		return query(s, msg, (*memory.Server).Peek)
+	case control.KindPoke:
+		return query(s, msg, outcome((*memory.Server).Poke))
 	case control.KindRegions:
 		return query(s, msg, (*memory.Server).Regions)
 	case control.KindExecutions:
@@ -181,6 +204,17 @@ func command[B, A any](m *Memory, s *memory.Server, msg control.Message, do func
 		}
 		return do(s, body)
 	})
+}
+
+// outcome makes an answer of a command's error: it is carried out, or refused for good,
+// so that it is not to be asked for again.
+func outcome[B any](do func(*memory.Server, B) error) func(*memory.Server, B) (control.Outcome, error) {
+	return func(s *memory.Server, body B) (control.Outcome, error) {
+		if err := do(s, body); err != nil {
+			return control.Outcome{Code: fault.CodeOf(err), Message: err.Error()}, nil
+		}
+		return control.Outcome{}, nil
+	}
 }
 
 // query answers what a message asks; with nothing if there is no server yet.

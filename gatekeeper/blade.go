@@ -32,6 +32,7 @@ type blade struct {
 	missed     missed     // what it was out of service for
 	reserved   uint64     // memory blades: later starts begin above, see reserve
 	at         place      // where it is, or was last
+	mirror     *mirror    // nil unless its machine has two blades
 }
 
 func (b *blade) memory() bool { return b.hello.Kind == control.Memory }
@@ -49,7 +50,7 @@ func (c *controller) hello(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	if b.memory() && !b.alive() && b.hello.Boot == h.Boot {
+	if b.memory() && !b.alive() && b.holds() && b.hello.Boot == h.Boot {
 		return c.catchUp(p, m, b)
 	}
 	return c.register(p, m, b, h)
@@ -78,7 +79,11 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 	b.hello, b.port, b.heard, p.blade = h, p, c.now, b
 	b.address = bladeAddress(p.num)
 	if b.memory() {
-		c.serveMemory(b)
+		b.mirror = c.mirrorFor(&h)
+		c.enroll(b)
+		if b.holds() {
+			c.serveMemory(b)
+		}
 	}
 	c.keepBlade(b, p)
 	c.change(func(err error) {
@@ -90,11 +95,12 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		c.log.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
-			Addresses: begin,
+			Addresses: begin, Mirror: b.welcomeMirror(),
 		})
-		if b.memory() {
+		if b.memory() && b.holds() {
 			c.audit(b)
 		}
+		c.pairUp(b.mirror)
 	}, c.bladeRules(b)...)
 	return nil
 }
@@ -191,12 +197,18 @@ func checkName(what, name string) error {
 func (c *controller) chooseMachine(b *blade, h *control.Hello) error {
 	taken := map[uint8]string{}
 	for name, o := range c.blades {
-		if o != b && o.memory() {
+		if o != b && o.memory() && o != c.partner(h.Blade) {
 			taken[o.hello.Machine] = name
 		}
 	}
 	if h.Machine == 0 {
 		h.Machine = b.hello.Machine
+	}
+	if o := c.partner(h.Blade); o != nil {
+		if h.Machine != 0 && h.Machine != o.hello.Machine {
+			return fault.New(fault.BadRequest, "hello", "blade %q serves machine %d together with %q, not machine %d", h.Blade, o.hello.Machine, o.hello.Blade, h.Machine)
+		}
+		h.Machine = o.hello.Machine
 	}
 	if name := taken[h.Machine]; h.Machine != 0 && name != "" {
 		return fault.New(fault.BadRequest, "hello", "machine id %d belongs to blade %q", h.Machine, name)
@@ -221,10 +233,13 @@ func (c *controller) bladeRules(b *blade) []phase {
 	var u phase
 	u = append(u, c.base.want(identityEntry(b.port.num, host(b.address), false))...)
 	u = append(u, c.base.want(l3Entry(host(b.address), h))...)
-	if b.memory() {
-		prefix := c.machinePrefix(b.hello.Machine)
-		u = append(u, c.base.want(identityEntry(b.port.num, prefix, true))...)
-		u = append(u, c.base.want(homeEntry(prefix, h))...)
+	switch {
+	case !b.memory() || !b.holds():
+	case b.two(): // after a restart of ours
+		u = append(u, c.memoryRules(b)...)
+	default:
+		u = append(u, c.memoryRules(b)...)
+		u = append(u, c.base.want(homeEntry(c.machinePrefix(b.hello.Machine), h))...)
 	}
 	return split(u)
 }
@@ -234,13 +249,20 @@ func (c *controller) restarted(b *blade) {
 	c.log.Warn("blade restarted", "blade", b.hello.Blade)
 	c.removeNodes("its daemon has restarted", b.sortedNodes()...)
 	clear(b.joins)
-	if b.memory() {
+	switch {
+	case b.two():
+		c.loseCopy(b, "blade "+b.hello.Blade+" has restarted")
+	case b.memory() && !b.holds():
+	case b.memory():
 		c.unserve(b)
 		b.missed = missed{}
 		c.dropReclaims(b, b.reclaims)
 		b.reclaims, b.reclaiming = nil, 0
 		c.steps(c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine))
-	} else {
+		if b.mirror != nil {
+			b.mirror.copies = nil // it begins as another copy
+		}
+	default:
 		b.commands = nil
 	}
 }
@@ -254,23 +276,26 @@ func (c *controller) failed(b *blade, why string) {
 	b.port, b.used, b.reclaiming = nil, 0, 0
 	p.cancel()
 	c.keepBlade(b, p)
-	if b.memory() {
+	if b.memory() && b.first() {
 		c.machines[b.hello.Machine] = nil
 	}
+	mirrored := b.two()
 	var u phase
 	u = append(u, c.base.unwant(identityEntry(p.num, host(b.address), false))...)
 	u = append(u, c.base.unwant(l3Entry(host(b.address), 0))...)
-	if b.memory() {
-		prefix := c.machinePrefix(b.hello.Machine)
-		u = append(u, c.base.unwant(identityEntry(p.num, prefix, true))...)
-		u = append(u, c.base.unwant(homeEntry(prefix, 0))...)
+	if b.memory() && !mirrored && b.holds() {
+		u = append(u, c.noMemoryRules(b)...)
+		u = append(u, c.base.unwant(homeEntry(c.machinePrefix(b.hello.Machine), 0))...)
 	}
 	c.removeNodes(why, b.sortedNodes()...)
 	clear(b.joins)
 	c.change(nil, u)
-	if b.memory() {
+	switch {
+	case mirrored:
+		c.loseCopy(b, "blade "+b.hello.Blade+" has failed: "+why)
+	case b.memory() && b.holds():
 		c.unserve(b)
-	} else {
+	default:
 		b.commands = nil
 	}
 	c.act(c.fleet.Lost(b.hello.Blade, why, c.now))
@@ -278,7 +303,9 @@ func (c *controller) failed(b *blade, why string) {
 
 // serveMemory takes a memory blade into service.
 func (c *controller) serveMemory(b *blade) {
-	c.machines[b.hello.Machine] = b
+	if b.first() {
+		c.machines[b.hello.Machine] = b
+	}
 	if !slices.Contains(c.servers, b) {
 		c.servers = append(c.servers, b)
 		c.recover(c.recoveries.AddServer(b.server()))

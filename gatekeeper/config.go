@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -48,6 +50,9 @@ type Config struct {
 	// Over, if set, is told of every call that is over, and of the outermost call on
 	// whose behalf it was made, in the middle of an input, which it must not hold up.
 	Over func(call trace.Call, root rpc.ID)
+	// Machines are the memory machines that two blades serve, by the blades' names. Every
+	// other memory blade is a machine of its own.
+	Machines [][]string
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }
@@ -84,6 +89,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Heartbeat < time.Millisecond {
 		return c, fmt.Errorf("gatekeeper: heartbeat of %s: at least a millisecond", c.Heartbeat)
 	}
+	if err := checkMachines(c.Machines); err != nil {
+		return c, err
+	}
 	if c.MAC.IsZero() {
 		c.MAC = frame.MAC{0x02, 0xb1, 0xf0, 0, 0, 1}
 	}
@@ -91,4 +99,24 @@ func (c Config) withDefaults() (Config, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+// checkMachines refuses what does not say which blades serve a machine.
+func checkMachines(machines [][]string) error {
+	of := map[string]bool{}
+	for _, blades := range machines {
+		if len(blades) < 1 || len(blades) > packet.MaxMembers {
+			return fmt.Errorf("gatekeeper: machine %s: %d blades; a machine has one or two", strings.Join(blades, "+"), len(blades))
+		}
+		for _, name := range blades {
+			if err := checkName("machine", name); err != nil {
+				return fmt.Errorf("gatekeeper: %w", err)
+			}
+			if of[name] {
+				return fmt.Errorf("gatekeeper: blade %s serves two machines, or one twice", name)
+			}
+			of[name] = true
+		}
+	}
+	return nil
 }

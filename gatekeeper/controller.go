@@ -37,7 +37,8 @@ type controller struct {
 	fleetKept uint64
 	base      base
 	access    int                        // access rules that should be on the switch
-	machines  [256]*blade                // memory blades in service, by machine id
+	machines  [256]*blade                // memory blades in service, by machine id: the first copies
+	mirrors   map[uint8]*mirror          // machines with two blades
 	frees     map[packet.Pointer]freeing // regions being freed
 	orphans   map[*call]time.Time        // calls that run without a caller, and when to ask for the reply
 
@@ -93,7 +94,7 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
+		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(maxParts), fresh: map[log.Key][]byte{},
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]stray{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
 	}

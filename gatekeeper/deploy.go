@@ -106,6 +106,5 @@ func (c *controller) bladeStatus(b *blade) (status, cause string) {
 
 // open reports whether a memory blade takes new regions.
 func (c *controller) open(b *blade) bool {
-	status, _ := c.bladeStatus(b)
-	return status != StatusFailed && status != StatusDraining
+	return !c.mark(b) && (!b.two() || !c.mark(c.other(b)))
 }

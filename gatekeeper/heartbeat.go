@@ -21,6 +21,10 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	if b.reserve(h.Addresses) {
 		c.keepMissed(b)
 	}
+	if h.Diverged > 0 && b.two() && h.MirrorEpoch == b.mirror.epoch {
+		second := c.blades[b.mirror.copies[1].Blade]
+		c.loseCopy(second, "the copies answer differently")
+	}
 	c.reported(b, &h)
 	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)
@@ -72,17 +76,28 @@ func (c *controller) leasesOf(b *blade) []control.NodeLeases {
 	return out
 }
 
+// free is how many bytes a memory machine has room for: with two copies, as many as the
+// smaller one has.
+func (c *controller) free(b *blade) uint64 {
+	n := b.hello.Capacity - min(b.used, b.hello.Capacity)
+	if b.two() {
+		o := c.other(b)
+		n = min(n, o.hello.Capacity-min(o.used, o.hello.Capacity))
+	}
+	return n
+}
+
 // rack is what nodes and daemons have to know of the rack.
 func (c *controller) rack() control.Rack {
 	_, policies := c.fleet.ExplicitPolicies()
 	r := control.Rack{DSMPrefix: c.cfg.DSMPrefix, MTU: c.cfg.MTU, PolicyVersion: policies}
 	for _, b := range c.blades {
 		switch {
-		case !b.memory():
+		case !b.memory() || !b.first():
 		case !c.open(b):
 			r.Others = append(r.Others, int(b.hello.Machine))
 		default:
-			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: b.hello.Capacity - min(b.used, b.hello.Capacity)})
+			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: c.free(b)})
 		}
 	}
 	slices.Sort(r.Others)

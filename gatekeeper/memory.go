@@ -17,6 +17,10 @@ type freeing struct {
 	request     uint64
 	incarnation uint32
 	execution   rpc.ID
+	// The copies of a machine with two that have freed the region, and that have said
+	// they keep it, as bits, in a mirror epoch.
+	epoch      uint32
+	gone, kept uint8
 }
 
 // answered reports whether an answer is to this very request.
@@ -28,7 +32,10 @@ func (f freeing) answered(m *packet.Header) bool {
 func (c *controller) heldMemoryReply(h *held) {
 	p := packet.FromAddr(h.src)
 	b := c.machine(p)
-	if b == nil || b.port.num != h.port {
+	if b != nil && b.two() && b.port.num != h.port {
+		b = c.other(b)
+	}
+	if b == nil || !b.alive() || b.port.num != h.port {
 		c.count.Foreign++
 		return
 	}
@@ -42,7 +49,11 @@ func (c *controller) heldMemoryReply(h *held) {
 	}
 	switch p.Op() {
 	case packet.OpAlloc:
-		c.heldAlloc(b, h, p, &m)
+		if !b.first() {
+			c.count.Foreign++
+			return
+		}
+		c.heldAlloc(b, h, p, &m, false)
 	case packet.OpFree:
 		c.heldFreed(h, p, &m)
 	default:
@@ -50,8 +61,9 @@ func (c *controller) heldMemoryReply(h *held) {
 	}
 }
 
-// heldAlloc gives a new region to the node that asked for it.
-func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.Header) {
+// heldAlloc gives a new region to the node that asked for it. All copies of the machine
+// must have it; everywhere tells that they do.
+func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.Header, everywhere bool) {
 	r, err := packet.RegionOf(p)
 	if err != nil || m.Status != fault.OK {
 		c.count.Malformed++
@@ -77,6 +89,9 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		return
 	case known.full() || c.pressure.new:
 		c.count.Overload++
+		return
+	case b.two() && !everywhere:
+		c.allocAt(b, h, r, m, known)
 		return
 	}
 	if e := rpc.ID(m.Execution); !e.IsZero() {
@@ -125,8 +140,13 @@ func (c *controller) withdrawRegion(b *blade, h *held, r packet.Region, m *packe
 	c.submit(lease.Freed{Region: r, OK: true}, nil)
 	c.reclaim([]packet.Region{r})
 	c.log.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
+	c.noSpace(h, r, m)
+}
+
+// noSpace answers an allocation in the memory blade's place.
+func (c *controller) noSpace(h *held, r packet.Region, m *packet.Header) {
 	answer := *m
-	answer.Kind, answer.Status, answer.Length = packet.Reply, fault.NoSpace, 0
+	answer.Kind, answer.Status, answer.Length, answer.Mirror = packet.Reply, fault.NoSpace, 0, packet.Mirror{}
 	asked := packet.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(packet.OpAlloc, r.Class) // as the request was addressed
 	c.send(0, (&held{src: h.dst, dst: asked.Addr(), srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
 }
@@ -159,7 +179,9 @@ func (c *controller) heldFree(h *held) {
 				c.submit(lease.Freed{Region: r.Region}, nil) // it failed while it waited
 			}
 		default:
-			c.frees[p] = freeing{m.Request, m.Incarnation, rpc.ID(m.Execution)}
+			if !c.frees[p].answered(&m) {
+				c.frees[p] = freeing{request: m.Request, incarnation: m.Incarnation, execution: rpc.ID(m.Execution)}
+			}
 			c.granted.note(grantedFree{n.address, p, m.Request})
 			if r, ok := c.leases.Find(p); ok {
 				c.keepRegion(r.Region)
@@ -176,6 +198,10 @@ func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 	gone := m.Status == fault.OK || m.Status == fault.NotFound
 	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst || !c.frees[p.Bare()].answered(m) {
 		c.release(h, 0)
+		return
+	}
+	if !c.freedByAll(p.Bare(), m, gone) {
+		c.release(h, 0) // the region's last rule goes when the other copy has answered
 		return
 	}
 	if f := c.frees[p.Bare()]; gone && m.Flags&packet.FlagDeferred != 0 && !f.execution.IsZero() {
@@ -232,7 +258,7 @@ func (c *controller) memoryAnswer(h *held, kind packet.Kind, code fault.Code) {
 		return
 	}
 	answer := m // the client knows its own by incarnation and request id
-	answer.Kind, answer.Status, answer.Length = kind, code, 0
+	answer.Kind, answer.Status, answer.Length, answer.Mirror = kind, code, 0, packet.Mirror{}
 	c.send(0, h.reply(answer.Append(nil)))
 }
 
@@ -252,16 +278,26 @@ func (c *controller) reclaimStray(s stray) {
 	c.keepReclaim(r)
 	delete(c.frees, r.Base)
 	c.event(Event{Kind: RegionReclaimed, Region: r.String()})
+	id := control.RegionID{Offset: r.Base.Offset(), Class: r.Class}
+	if !s.execution.IsZero() {
+		id.Execution, id.Incarnation = control.ExecutionID(s.execution), s.incarnation
+	}
+	c.owe(r, id)
 	for _, b := range c.sortedBlades() {
-		if b.memory() && b.hello.Machine == r.Base.Machine() {
-			id := control.RegionID{Offset: r.Base.Offset(), Class: r.Class}
-			if !s.execution.IsZero() {
-				id.Execution, id.Incarnation = control.ExecutionID(s.execution), s.incarnation
-			}
+		c.reclaimMore(b)
+	}
+}
+
+// owe notes a region for the blades that have to free it: every copy of its machine. It
+// reports false if there is none.
+func (c *controller) owe(r packet.Region, id control.RegionID) (any bool) {
+	for _, b := range c.sortedBlades() {
+		if b.memory() && b.hello.Machine == r.Base.Machine() && b.holds() {
 			b.reclaims = append(b.reclaims, id)
-			c.reclaimMore(b)
+			any = true
 		}
 	}
+	return any
 }
 
 // reclaimMore tells a memory blade what to free; one command is out at a time.
@@ -284,8 +320,9 @@ func (c *controller) reclaimMore(b *blade) {
 				c.log.Error("a memory blade does not have a region that is to be reclaimed", "blade", b.hello.Blade, "region", r.Region(c.cfg.DSMPrefix, b.hello.Machine))
 			}
 		}
-		c.dropReclaims(b, b.reclaims[:b.reclaiming])
+		done := b.reclaims[:b.reclaiming]
 		b.reclaims, b.reclaiming = b.reclaims[b.reclaiming:], 0
+		c.dropReclaims(b, done)
 		c.reclaimMore(b)
 	})
 	if err != nil {

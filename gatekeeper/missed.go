@@ -101,7 +101,7 @@ type place struct {
 // absent yields the memory blades that are out of service.
 func (c *controller) absent(yield func(*blade) bool) {
 	for _, b := range c.sortedBlades() {
-		if b.memory() && !b.alive() && !yield(b) {
+		if b.memory() && !b.alive() && b.holds() && !yield(b) {
 			return
 		}
 	}

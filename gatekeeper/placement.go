@@ -49,7 +49,7 @@ func (c *controller) place(h *control.Hello, port uint16) error {
 		capacity = maxNodes // it does not say
 	}
 	_, actions, err := c.fleet.Hello(resources.Hello{
-		Blade: h.Blade, Kind: resources.Kind(h.Kind), MAC: mac, Machine: resources.Machine(h.Machine), Capacity: capacity, Spec: h.Spec, Boot: h.Boot,
+		Blade: h.Blade, Kind: resources.Kind(h.Kind), MAC: mac, Capacity: capacity, Spec: h.Spec, Boot: h.Boot,
 	}, resources.Port(port), c.now)
 	c.act(actions)
 	return err

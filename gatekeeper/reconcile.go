@@ -40,6 +40,11 @@ func (g *Gatekeeper) repair(ctx context.Context, except func() map[string]bool) 
 	if err != nil {
 		return 0, err
 	}
+	groups, err := g.client.Groups(ctx)
+	if err != nil {
+		return 0, err
+	}
+	found = append(found, groups...)
 	var wanted base
 	var left map[string]bool
 	err = g.do(ctx, func() {

@@ -148,7 +148,7 @@ func (c *controller) fence(a recovery.Fence) {
 	f := control.Fence{Node: a.Node.Address, Incarnation: a.Node.Incarnation}
 	c.command(b, control.KindFence, f, func(reply control.Message) {
 		c.fenced(b, f, reply)
-		c.recover(c.recoveries.Fenced(a.Server, a.Node))
+		c.compare(b, f, reply, func() { c.recover(c.recoveries.Fenced(a.Server, a.Node)) })
 	})
 }
 

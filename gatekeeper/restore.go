@@ -19,10 +19,10 @@ import (
 
 // saved is the log's records by what they need to be restored after.
 type saved struct {
-	blades, nodes, windows, regions []log.Record
-	calls                           []savedCall // of either kind
-	exact, recoveries               []log.Record
-	fleet                           *log.Record // nil for none
+	mirrors, blades, nodes, windows, regions []log.Record
+	calls                                    []savedCall // of either kind
+	exact, recoveries                        []log.Record
+	fleet                                    *log.Record // nil for none
 }
 
 // restore makes a new controller know what is on the log. What other inputs would
@@ -41,14 +41,17 @@ func (c *controller) restore(l *log.Log) error {
 	steps := []struct {
 		records []log.Record
 		restore func(*log.Record) error
-	}{{s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}}
+	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}}
 	for i, step := range steps {
 		for k := range step.records {
 			if err := step.restore(&step.records[k]); err != nil {
 				return err
 			}
 		}
-		if i == 1 {
+		switch i {
+		case 1:
+			c.restoreMirrors()
+		case 2:
 			c.restoreRoutes()
 		}
 	}
@@ -71,6 +74,8 @@ func (c *controller) sort(s *saved, r log.Record) error {
 			return nil
 		}
 		return c.restoreRack(&r)
+	case log.KindMirror:
+		s.mirrors = append(s.mirrors, r)
 	case log.KindBlade:
 		s.blades = append(s.blades, r)
 	case log.KindNode:
@@ -130,13 +135,16 @@ func (c *controller) restoreBlade(r *log.Record) error {
 	b := newBlade()
 	b.hello, b.address, b.heard, b.missed, b.reserved, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, place{s.Port, s.MAC}
 	c.blades[s.Hello.Blade] = b
+	if b.memory() {
+		b.mirror = c.mirrorFor(&b.hello)
+	}
 	if !s.Alive {
 		return nil
 	}
 	p := c.newPort(s.Port)
 	p.mac, p.ready, p.blade, b.port = mac, true, b, p
 	p.remote = netip.AddrPortFrom(b.address, rackaddr.PortControl)
-	if b.memory() {
+	if b.memory() && b.holds() {
 		c.serveMemory(b)
 		c.resuming.blades = append(c.resuming.blades, b)
 	}
@@ -237,13 +245,9 @@ func (c *controller) restoreRegion(r *log.Record) error {
 	}
 	region := packet.Region{Base: packet.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
 	if r.Data[1] == regionReclaimed {
-		for _, b := range c.blades {
-			if b.memory() && b.hello.Machine == region.Base.Machine() {
-				b.reclaims = append(b.reclaims, control.RegionID{Offset: region.Base.Offset(), Class: region.Class})
-				return nil
-			}
+		if !c.owe(region, control.RegionID{Offset: region.Base.Offset(), Class: region.Class}) {
+			c.drop(r.Kind, r.ID)
 		}
-		c.drop(r.Kind, r.ID)
 		return nil
 	}
 	if a := r.Caller.Address; a.IsValid() {
@@ -257,7 +261,7 @@ func (c *controller) restoreRegion(r *log.Record) error {
 		c.holdings.hold(region, rpc.ID(r.Data[2:]))
 	}
 	if v.Freeing && r.Order != 0 {
-		c.frees[region.Base] = freeing{r.Order, r.Caller.Incarnation, r.Parent}
+		c.frees[region.Base] = freeing{request: r.Order, incarnation: r.Caller.Incarnation, execution: r.Parent}
 	}
 	if v.Freeing && !r.Parent.IsZero() {
 		c.deferFree(r.Parent, region) // at the latest: it was answered, or is rolled back

@@ -19,11 +19,13 @@ import (
 type resumption struct {
 	calls  []rpc.ID // to be released again, in the order of the log
 	blades []*blade // memory blades to be asked for what they have
-	cores  bool     // what is left to do of exactly-once calls and recoveries
+	// mirrors are the machines whose copies are to be told what they are.
+	mirrors []*mirror
+	cores   bool // what is left to do of exactly-once calls and recoveries
 }
 
 // due reports whether there is something left.
-func (r *resumption) due() bool { return len(r.calls)+len(r.blades) > 0 || r.cores }
+func (r *resumption) due() bool { return len(r.calls)+len(r.blades)+len(r.mirrors) > 0 || r.cores }
 
 // resume does a part of what is left. A call that was logged may not have been
 // released, so it is now; one that was is a duplicate to its callee. Replies wait
@@ -46,6 +48,10 @@ func (c *controller) resume() {
 	if c.resuming.calls = c.resuming.calls[n:]; len(c.resuming.calls) == 0 {
 		c.resuming.calls = nil
 	}
+	for _, m := range c.resuming.mirrors {
+		c.resumeMirror(m)
+	}
+	c.resuming.mirrors = nil
 	for _, b := range c.resuming.blades {
 		c.audit(b)
 	}

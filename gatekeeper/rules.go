@@ -60,6 +60,26 @@ func homeEntry(machine netip.Prefix, h hop) entry {
 	}
 }
 
+// copiesEntry is homeEntry for a machine with two copies: the hop of the first, and the
+// multicast group of both.
+func copiesEntry(machine netip.Prefix, h hop, group uint16) entry {
+	e := homeEntry(machine, h)
+	e.Action, e.Params = "to_copies", append(e.Params, param{Name: "group", Value: p4rtclient.Uint(uint64(group))})
+	return e
+}
+
+// replicaEntry addresses the copy of a packet that goes to a hop.
+func replicaEntry(h hop, dst, src frame.MAC) entry {
+	return entry{
+		Table:  "replica",
+		Match:  []match{{Field: "hop", Value: p4rtclient.Uint(uint64(h))}},
+		Action: "readdress", Params: []param{
+			{Name: "dst", Value: p4rtclient.Bytes(dst[:])},
+			{Name: "src", Value: p4rtclient.Bytes(src[:])},
+		},
+	}
+}
+
 // accessTable has the rules that follow from leases.
 const accessTable = "dsm_access"
 

@@ -40,6 +40,7 @@ type Counters struct {
 	Rollbacks    uint64 `json:"rollbacks"`     // executions whose nodes have failed, taken back
 	Aborted      uint64 `json:"aborted"`       // calls given up: their nodes are gone, or failed too often
 	Diverged     uint64 `json:"diverged"`      // executions that did something else when they were run again
+	CopiesLost   uint64 `json:"copies_lost"`   // copies of memory machines that have had two
 }
 
 // Denial is an access that the switch has denied.
@@ -56,6 +57,7 @@ type Snapshot struct {
 	Time     time.Time      `json:"time"`
 	Switch   bool           `json:"switch"` // connected, its tables as they should be
 	Blades   []BladeState   `json:"blades"`
+	Machines []MachineState `json:"machines,omitempty"`
 	Nodes    []NodeState    `json:"nodes"`
 	Services []ServiceState `json:"services"`
 	Regions  []RegionState  `json:"regions"`
@@ -77,6 +79,16 @@ type BladeState struct {
 	Capacity uint64            `json:"capacity"`
 	Used     uint64            `json:"used"`
 	Spec     map[string]string `json:"spec,omitempty"`
+}
+
+// MachineState is a memory machine that has two blades.
+type MachineState struct {
+	Machine uint8    `json:"machine"`
+	Blades  []string `json:"blades"`
+	// Copies are the blades with a complete copy; the first one answers reads.
+	Copies []string `json:"copies"`
+	Epoch  uint32   `json:"epoch"`         // of these copies
+	Why    string   `json:"why,omitempty"` // there are not two
 }
 
 // Statuses of a blade (thesis section 5.3).
@@ -153,6 +165,9 @@ func (c *controller) overview() Snapshot {
 	s := Snapshot{Time: c.now, Switch: c.connected, Counters: c.count, Denied: slices.Clone(c.denied)}
 	for _, b := range c.sortedBlades() {
 		s.Blades = append(s.Blades, c.bladeState(b))
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.mirrors)) {
+		s.Machines = append(s.Machines, c.mirrors[id].state())
 	}
 	for _, n := range c.nodes {
 		s.Nodes = append(s.Nodes, c.nodeState(n))

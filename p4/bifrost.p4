@@ -12,7 +12,8 @@
 //     │
 //     ├─ call ────▶ pointer or held flag? ─▶ hold │ else rpc_route ─▶ next_hop
 //     ├─ memory ──▶ dsm_home ─▶ dsm_access? ── no ─▶ deny: answer with a NACK
-//     │                              └─ yes ─▶ next_hop (a free is held)
+//     │                              └─ yes ─▶ next_hop (a free is held); what changes a
+//     │                                        machine with two copies ─▶ both
 //     ├─ memory's reply ─▶ of alloc or free? hold │ else l3 ─▶ next_hop
 //     └─ other ───▶ l3 ─▶ next_hop
 //
@@ -34,7 +35,7 @@ const bit<9> CPU_PORT = 510;
 
 const bit<16> RPC_MAGIC = 0xB1FC;
 const bit<16> DSM_MAGIC = 0xB1FD;
-const bit<8>  VERSION   = 1;
+const bit<8>  VERSION   = 2;
 
 const bit<8> PROTO_TCP      = 6;
 const bit<8> PROTO_UDP      = 17;
@@ -170,6 +171,11 @@ header dsm_t {
     bit<32>  index;
     bit<32>  incarnation;
     bit<64>  length;
+    bit<32>  mirror_epoch;
+    bit<32>  blade_incarnation;
+    bit<8>   copy;
+    bit<8>   members;
+    bit<48>  reserved;
 }
 
 header icmpv6_t {
@@ -210,6 +216,7 @@ struct denied_digest_t {
 
 struct metadata_t {
     bit<16> hop;     // next_hop key; 0 while none is known
+    bit<16> group;   // multicast group of the machine's copies; 0 if it has one copy
     bit<1>  memory;  // the source is a memory blade
     bit<8>  spread;  // which of several nodes of a service
     bit<8>  machine; // memory machine of a request
@@ -331,10 +338,17 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         size = 4096;
     }
 
-    // Which blade serves a memory machine: bytes 0-5 of the pointer.
+    // A machine with two copies: the hop of the first, which answers reads and
+    // chooses the addresses of allocations, and the multicast group of both.
+    action to_copies(bit<16> hop, bit<16> group) {
+        meta.hop = hop;
+        meta.group = group;
+    }
+
+    // Which blades serve a memory machine: bytes 0-5 of the pointer.
     table dsm_home {
         key = { hdr.ipv6.dst[127:80]: exact @name("machine_prefix"); }
-        actions = { to_hop; NoAction; }
+        actions = { to_hop; to_copies; NoAction; }
         const default_action = NoAction();
         size = 256;
     }
@@ -382,6 +396,13 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         const default_action = no_hop();
         counters = next_hop_counter;
         size = 4096;
+    }
+
+    // replicate sends a packet to each copy of a machine; egress addresses them.
+    action replicate() {
+        std.mcast_grp = meta.group;
+        hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
+        verdicts.count((bit<32>)(bit<8>)Verdict.FORWARDED);
     }
 
     // split_pointer takes a request's address apart.
@@ -484,6 +505,10 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                         exit;
                     }
                 }
+                if (meta.group != 0 && meta.op != DSM_ALLOC && meta.op != DSM_READ) {
+                    replicate();
+                    exit;
+                }
             } else if (!from_cpu) {
                 if (meta.memory == 1) {
                     bit<8> op = hdr.ipv6.src[79:72];
@@ -513,7 +538,26 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 }
 
-control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply {} }
+control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    // The Ethernet addresses of one of several copies of a packet, whose replica id is
+    // a key of next_hop.
+    action readdress(bit<48> dst, bit<48> src) {
+        hdr.ethernet.dst = dst;
+        hdr.ethernet.src = src;
+    }
+    table replica {
+        key = { std.egress_rid: exact @name("hop"); }
+        actions = { readdress; NoAction; }
+        const default_action = NoAction();
+        size = 4096;
+    }
+
+    apply {
+        if (std.egress_rid != 0) {
+            replica.apply();
+        }
+    }
+}
 
 control BifrostCompute(inout headers_t hdr, inout metadata_t meta) { apply {} }
 

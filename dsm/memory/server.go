@@ -152,6 +152,34 @@ func (s *Server) Executions(q control.Executions) (l control.ExecutionList, err 
 	return l, err
 }
 
+// Become makes the server a copy of its machine (store.Store.Become).
+func (s *Server) Become(m control.Mirror) error {
+	return s.with(func(st *store.Store) error { return st.Become(m) })
+}
+
+// AllocAt makes a region that the machine's first copy has made.
+func (s *Server) AllocAt(q control.AllocAt) error {
+	return s.with(func(st *store.Store) error { return st.AllocAt(q) })
+}
+
+// Peek tells what a part of a region holds.
+func (s *Server) Peek(q control.Span) (content control.Content, err error) {
+	err = s.with(func(st *store.Store) error { content, err = st.Peek(q); return err })
+	return content, err
+}
+
+// Poke makes a part of a region what it is in the other copy.
+func (s *Server) Poke(q control.Content) error {
+	return s.with(func(st *store.Store) error { return st.Poke(q) })
+}
+
+// Diverged is how often clients have said in the present mirror epoch that the copies
+// disagree; 0 after Run has returned.
+func (s *Server) Diverged() (n uint64, epoch uint32) {
+	_ = s.with(func(st *store.Store) error { n, epoch = st.Diverged(), st.Mirror().Epoch; return nil })
+	return n, epoch
+}
+
 // Capacity is how many bytes of regions the server holds at most.
 func (s *Server) Capacity() uint64 { return s.cfg.Capacity }
 

@@ -10,11 +10,11 @@ import (
 // Magic and Version open every memory header.
 const (
 	Magic   = 0xB1FD
-	Version = 1
+	Version = 2
 )
 
 // HeaderSize is the length of a memory header in bytes.
-const HeaderSize = 64
+const HeaderSize = 80
 
 // Kind says what a memory packet is.
 type Kind uint8
@@ -37,6 +37,13 @@ const (
 	// the region is freed when the execution is committed, and comes back if it is
 	// rolled back. Until then it answers NotFound to everybody.
 	FlagDeferred uint8 = 1 << 2
+	// FlagDiverged (in a settle): the copies of the machine disagree about the request.
+	FlagDiverged uint8 = 1 << 0
+	// FlagNoted (in the reply to a settle): the copy has noted that the copies disagree.
+	FlagNoted uint8 = 1 << 1
+	// FlagFinal (in a settle, and in the reply to one): a request that has not come will never be applied. A
+	// settle without it only asks, and a machine with one copy always makes it final.
+	FlagFinal uint8 = 1 << 3
 )
 
 // MaxMore is how many requests one packet stands for at most, beside its own; see
@@ -49,8 +56,8 @@ const moreShift = 4
 // Layout is the header's definition; the P4 program and the docs follow it.
 var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
-	{Name: "version", Offset: 2, Size: 1, Doc: "1"},
-	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle); bit 1: recall (alloc); bit 2: deferred (reply to free or settle); bits 4 to 7: how many more requests this is (read), answers (write) or refuses (read)"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
+	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle); bit 1: recall (alloc), noted (reply to settle); bit 2: deferred (reply to free or settle); bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read), answers (write) or refuses (read)"},
 	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
 	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
 	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1"},
@@ -59,12 +66,17 @@ var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "branch", Offset: 40, Size: 8, Doc: "branch of the execution, 0 for its trunk"},
 	{Name: "index", Offset: 48, Size: 4, Doc: "operation index within the branch"},
 	{Name: "incarnation", Offset: 52, Size: 4, Doc: "incarnation of the node that asks"},
-	{Name: "length", Offset: 56, Size: 8, Doc: "bytes: wanted (alloc, read), carried (write), done (reply); the request id asked about (settle)"},
+	{Name: "length", Offset: 56, Size: 8, Doc: "bytes: wanted (alloc, read), carried (write), asked for (reply to alloc), done (other replies); the request id asked about (settle)"},
+	{Name: "mirror_epoch", Offset: 64, Size: 4, Doc: "answers: the mirror epoch of the machine, in which the next three fields hold; 0 in a request"},
+	{Name: "blade_incarnation", Offset: 68, Size: 4, Doc: "answers: the incarnation of the copy that answers; 0 in a request"},
+	{Name: "copy", Offset: 72, Size: 1, Doc: "answers: which of the machine's copies answers, counted from 0; 0 in a request"},
+	{Name: "members", Offset: 73, Size: 1, Doc: "answers: how many copies the machine has; 0 in a request, and in an answer that no copy has made"},
+	{Name: "reserved", Offset: 74, Size: 6, Doc: "0"},
 }}
 
 // Header is what stands between the UDP header and the data.
 type Header struct {
-	Flags uint8 // 3 bits
+	Flags uint8 // 4 bits
 	// More is how many other requests the packet stands for: those with the next ids,
 	// at the next addresses, of the same length. A read asks for as many datagrams; it
 	// is answered with one each, but refused whole, as it lies in one region. A write's
@@ -79,7 +91,25 @@ type Header struct {
 	Index       uint32
 	Incarnation uint32
 	Length      uint64
+	Mirror      Mirror // of an answer
 }
+
+// Mirror says which copy of a memory machine has made an answer, and how many there
+// are. It is zero in requests, and in answers that no copy has made.
+type Mirror struct {
+	// Epoch numbers the sets of copies that the machine has had; a later set has a
+	// higher number.
+	Epoch uint32
+	// Incarnation numbers the copies that the machine has had. A copy that was lost
+	// and filled again is another one.
+	Incarnation uint32
+	// Copy is which of the Members copies this is: 0 for the one that answers reads.
+	Copy    uint8
+	Members uint8 // 1 or 2
+}
+
+// MaxMembers is how many copies a machine has at most.
+const MaxMembers = 2
 
 // denial is the word that the switch swaps with the verdict.
 const denial = uint16(Nack)<<8 | uint16(fault.PermissionDenied)
@@ -95,7 +125,10 @@ func (h *Header) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, h.Branch)
 	b = binary.BigEndian.AppendUint32(b, h.Index)
 	b = binary.BigEndian.AppendUint32(b, h.Incarnation)
-	return binary.BigEndian.AppendUint64(b, h.Length)
+	b = binary.BigEndian.AppendUint64(b, h.Length)
+	b = binary.BigEndian.AppendUint32(b, h.Mirror.Epoch)
+	b = binary.BigEndian.AppendUint32(b, h.Mirror.Incarnation)
+	return append(b, h.Mirror.Copy, h.Mirror.Members, 0, 0, 0, 0, 0, 0)
 }
 
 // Parse reads a header and returns the data behind it, which aliases b. It
@@ -117,12 +150,16 @@ func Parse(b []byte) (h Header, data []byte, err error) {
 		Execution: [16]byte(b[24:40]), Branch: binary.BigEndian.Uint64(b[40:]),
 		Index: binary.BigEndian.Uint32(b[48:]), Incarnation: binary.BigEndian.Uint32(b[52:]),
 		Length: binary.BigEndian.Uint64(b[56:]),
+		Mirror: Mirror{Epoch: binary.BigEndian.Uint32(b[64:]), Incarnation: binary.BigEndian.Uint32(b[68:]), Copy: b[72], Members: b[73]},
 	}
 	if h.Kind < Request || h.Kind > Nack {
 		return h, nil, wirefmt.Errorf("memory header: kind %d", h.Kind)
 	}
 	if h.Floor > h.Request {
 		return h, nil, wirefmt.Errorf("memory header: request %d lies below its own floor %d", h.Request, h.Floor)
+	}
+	if h.Mirror.Members > MaxMembers || h.Mirror.Copy >= max(h.Mirror.Members, 1) {
+		return h, nil, wirefmt.Errorf("memory header: copy %d of %d", h.Mirror.Copy, h.Mirror.Members)
 	}
 	return h, b[HeaderSize:], nil
 }

@@ -20,13 +20,16 @@ func TestLayoutMatchesCodec(t *testing.T) {
 		Flags: 1, More: 10, Kind: Request, Request: 0x0102030405060708, Floor: 0x0001020304050607,
 		Execution: [16]byte{1, 15: 16}, Branch: 0x1112131415161718, Index: 0x21222324,
 		Incarnation: 0x31323334, Length: 0x4142434445464748,
+		Mirror: Mirror{Epoch: 0x51525354, Incarnation: 0x61626364, Copy: 1, Members: 2},
 	}
 	want := map[string][]byte{
-		"magic": {0xB1, 0xFD}, "version": {1}, "flags": {0xA1}, "verdict": {1, 0}, "denial": {3, 1},
+		"magic": {0xB1, 0xFD}, "version": {2}, "flags": {0xA1}, "verdict": {1, 0}, "denial": {3, 1},
 		"request": {1, 2, 3, 4, 5, 6, 7, 8}, "floor": {0, 1, 2, 3, 4, 5, 6, 7},
 		"execution": h.Execution[:], "branch": {0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18},
 		"index": {0x21, 0x22, 0x23, 0x24}, "incarnation": {0x31, 0x32, 0x33, 0x34},
-		"length": {0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48},
+		"length":       {0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48},
+		"mirror_epoch": {0x51, 0x52, 0x53, 0x54}, "blade_incarnation": {0x61, 0x62, 0x63, 0x64},
+		"copy": {1}, "members": {2}, "reserved": {0, 0, 0, 0, 0, 0},
 	}
 	b := h.Append(nil)
 	for _, f := range Layout.Fields {
@@ -48,6 +51,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 	bad := map[string][]byte{
 		"empty": nil, "magic": edit(0, 0), "version": edit(2, 9), "kind": edit(4, 7), "floor": edit(16, 1),
+		"version 1": edit(2, 1), "copy": edit(72, 1), "members": edit(73, 3),
 	}
 	for n := range HeaderSize {
 		bad["truncated"] = good[:n]

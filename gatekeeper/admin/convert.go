@@ -50,7 +50,7 @@ func countersOf(c *gatekeeper.Counters) api.Counters {
 		Denied: c.Denied, Refused: c.Refused, Duplicates: c.Duplicates, Late: c.Late, Malformed: c.Malformed, Foreign: c.Foreign,
 		Overload: c.Overload, Failures: c.Failures, Unsent: c.Unsent, Deaf: c.Deaf, Probes: c.Probes, Reconciled: c.Reconciled,
 		Deadlocks: c.Deadlocks, Logged: c.Logged, Recalled: c.Recalled, Resumed: c.Resumed,
-		Rollbacks: c.Rollbacks, Aborted: c.Aborted, Diverged: c.Diverged,
+		Rollbacks: c.Rollbacks, Aborted: c.Aborted, Diverged: c.Diverged, CopiesLost: c.CopiesLost,
 	}
 }
 

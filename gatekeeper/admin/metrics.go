@@ -65,6 +65,7 @@ var counters = []struct {
 	{describe("aborted_calls_total", "Calls given up: their nodes are gone, or failed too often."), func(c *gatekeeper.Counters) uint64 { return c.Aborted }},
 	{describe("diverged_executions_total", "Executions that did something else when they were run again."), func(c *gatekeeper.Counters) uint64 { return c.Diverged }},
 	{describe("deaf_total", "Times in which no blade could be heard: the way from the switch was stalled, or the Gatekeeper did not run."), func(c *gatekeeper.Counters) uint64 { return c.Deaf }},
+	{describe("memory_copies_lost_total", "Copies of memory machines that had two and have one."), func(c *gatekeeper.Counters) uint64 { return c.CopiesLost }},
 	{describe("probes_total", "Replies asked for in the place of callers that are gone."), func(c *gatekeeper.Counters) uint64 { return c.Probes }},
 }
 

@@ -51,10 +51,13 @@ const (
 	KindCut Kind = 12
 	// KindWindow is what KindSession is, of calls of policy none.
 	KindWindow Kind = 13
-	kindEnd    Kind = 14
+	// KindMirror is which blades have copies of a memory machine, by the machine in byte 0
+	// of the id: Data.
+	KindMirror Kind = 14
+	kindEnd    Kind = 15
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window"}
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

@@ -145,6 +145,14 @@ func (c *Client) request(updates []Update) (*p4v1.WriteRequest, error) {
 	all := make([]written, len(updates))
 	for i := range updates {
 		u, w := &updates[i], &all[i]
+		if u.Entry.Table == Multicast {
+			entity, err := encodeGroup(&u.Entry, u.Op != Delete)
+			if err != nil {
+				return nil, fmt.Errorf("update %d: %w", i, err)
+			}
+			r.Updates[i] = &p4v1.Update{Type: p4v1.Update_Type(u.Op), Entity: entity}
+			continue
+		}
 		if err := c.cfg.Program.encode(&w.entry, &u.Entry, u.Op != Delete); err != nil {
 			return nil, fmt.Errorf("update %d: %w", i, err)
 		}

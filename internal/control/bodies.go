@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // Kinds of blades.
@@ -46,6 +47,9 @@ type Welcome struct {
 	// Addresses (memory blades) is above all addresses that earlier starts of the daemon
 	// have handed out, as far as the Gatekeeper was told: begin there, or later.
 	Addresses uint64 `json:"addresses,omitempty"`
+	// Mirror (memory blades) says which copy of its machine the blade is, if two blades
+	// serve that.
+	Mirror *Mirror `json:"mirror,omitempty"`
 }
 
 // Rack is what nodes and daemons have to know of the rack.
@@ -90,6 +94,10 @@ type Heartbeat struct {
 	Unsettled []uint64 `json:"unsettled,omitempty"`
 	// Programs are those that the Gatekeeper has started here and that run.
 	Programs []string `json:"programs,omitempty"`
+	// Diverged (memory blades) counts how often nodes have said in MirrorEpoch that the
+	// machine's copies answer differently.
+	Diverged    uint64 `json:"diverged,omitempty"`
+	MirrorEpoch uint32 `json:"mirror_epoch,omitempty"`
 }
 
 // HeartbeatReply brings a blade's view up to date. Known false asks for a new
@@ -176,6 +184,61 @@ type Fenced struct {
 	Regions []RegionID `json:"regions,omitempty"`
 	// More says that there are more than MaxRegions.
 	More bool `json:"more,omitempty"`
+	// Writes and Frees are those of a machine with two copies that the incarnations had
+	// not settled: they may have reached this copy only. Frees are the offsets of
+	// regions. MoreUnsettled says that there are others.
+	Writes        []Span   `json:"writes,omitempty"`
+	Frees         []uint64 `json:"frees,omitempty"`
+	MoreUnsettled bool     `json:"more_unsettled,omitempty"`
+}
+
+// Outcome answers a command that is not to be asked for again if it is refused: Mirror,
+// AllocAt, Poke.
+type Outcome struct {
+	Code    fault.Code `json:"code,omitempty"` // OK: it is done
+	Message string     `json:"message,omitempty"`
+}
+
+// Span is a part of a memory machine's addresses.
+type Span struct {
+	Offset uint64 `json:"offset"`
+	Length uint64 `json:"length"`
+}
+
+// Content is what a span holds, MaxContent bytes at most; or, if Gone, the region that
+// begins at Offset has been freed in the other copy.
+type Content struct {
+	Offset uint64 `json:"offset"`
+	Data   []byte `json:"data,omitempty"`
+	Gone   bool   `json:"gone,omitempty"`
+}
+
+// MaxContent fits the smallest datagram that IPv6 carries, in base 64.
+const MaxContent = 768
+
+// Mirror tells a memory server which copy of its machine it is from now on. It obeys no
+// lower epoch. A copy of another incarnation than before forgets all that it has.
+type Mirror struct {
+	Epoch       uint32 `json:"epoch"`
+	Incarnation uint32 `json:"incarnation"`
+	Copy        uint8  `json:"copy"`
+	Members     uint8  `json:"members"`
+	// Empty says that the copy must have nothing yet, and is Unsupported otherwise.
+	Empty bool `json:"empty,omitempty"`
+}
+
+// AllocAt has the second copy of a machine make the region that the first one has made
+// for a request of a node: fields of that request, and the address.
+type AllocAt struct {
+	Node        netip.Addr  `json:"node"`
+	Incarnation uint32      `json:"incarnation"`
+	Request     uint64      `json:"request"`
+	Floor       uint64      `json:"floor"`
+	Execution   ExecutionID `json:"execution,omitzero"`
+	Branch      uint64      `json:"branch,omitempty"`
+	Index       uint32      `json:"index,omitempty"`
+	Size        uint64      `json:"size"` // bytes asked for
+	Offset      uint64      `json:"offset"`
 }
 
 // Reclaim frees regions; one that is gone already is no error. Reclaimed answers it.

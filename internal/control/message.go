@@ -22,7 +22,7 @@ import (
 // Magic and Version open every control header.
 const (
 	Magic   = 0xB1FE
-	Version = 1
+	Version = 2
 )
 
 // HeaderSize is the length of a control header in bytes.
@@ -53,6 +53,11 @@ const (
 	KindCommit     Kind = 21 // what executions did is final: Commit, empty
 	KindRollback   Kind = 22 // what executions did is taken back: Rollback, empty
 	KindExecutions Kind = 23 // list what can be taken back, for reconciliation: Executions, ExecutionList
+	// The rest is for machines with two copies.
+	KindMirror  Kind = 24 // memory: be this copy from now on: Mirror, empty
+	KindAllocAt Kind = 25 // memory: make the region that the first copy has made: AllocAt, empty
+	KindPeek    Kind = 26 // memory: what does the copy hold here: Span, Content
+	KindPoke    Kind = 27 // memory: hold this here, as the other copy does: Content, empty
 )
 
 // String returns the kind's name.
@@ -67,12 +72,13 @@ var kindNames = map[Kind]string{
 	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
+	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
 }
 
 // Layout is the header's definition.
 var Layout = wirefmt.Layout{Name: "control", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FE"},
-	{Name: "version", Offset: 2, Size: 1, Doc: "1"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
 	{Name: "kind", Offset: 3, Size: 1, Doc: "what is asked"},
 	{Name: "flags", Offset: 4, Size: 1, Doc: "bit 0: reply; bit 1: no body, but how much of the other side's is there; bit 2: more packets follow at once"},
 	{Name: "status", Offset: 5, Size: 1, Doc: "error code of a reply; its body is then the message"},

@@ -32,6 +32,8 @@ type Config struct {
 	OnFrame func(wire.Frame)
 	// Heartbeat is how often daemons report; 0 stands for a second.
 	Heartbeat time.Duration
+	// Machines are the memory machines that two blades serve, by the blades' names.
+	Machines [][]string
 	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.
 	MTU int
 	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper

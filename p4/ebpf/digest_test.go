@@ -22,7 +22,7 @@ func (told) Idle(datapath.Entry)        {}
 // replyCall is a reply of a call, which the program tells by a digest; id is the
 // call's.
 func replyCall(id byte) []byte {
-	b := append([]byte{0xb1, 0xfc, 1, 2}, make([]byte, 124)...) // magic, version, REPLY
+	b := append([]byte{0xb1, 0xfc, 2, 2}, make([]byte, 124)...) // magic, version, REPLY
 	b[39] = id
 	return frame.UDP6{Src: netip.AddrPortFrom(nodeA, rackaddr.PortRPC), Dst: netip.AddrPortFrom(nodeB, rackaddr.PortRPC), Payload: b}.Append(nil)
 }

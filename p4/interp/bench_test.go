@@ -74,7 +74,7 @@ func packet(src, dst []byte, port uint16, payload []byte) []byte {
 // read is a memory read of the region of a rule.
 func read(rule int) []byte {
 	dsm := make([]byte, 68)
-	copy(dsm, []byte{0xb1, 0xfd, 1, 0, 1, 0})
+	copy(dsm, []byte{0xb1, 0xfd, 2, 0, 1, 0})
 	return packet(address(1), pointer(2, regionOf(rule)...), 45101, dsm)
 }
 

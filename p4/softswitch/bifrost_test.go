@@ -284,7 +284,7 @@ func TestBifrost_Digest(t *testing.T) {
 		DigestId: digest.ID, Config: &p4v1.DigestEntry_Config{MaxListSize: 1, AckTimeoutNs: int64(time.Minute)},
 	}}})
 	call := make([]byte, 128)
-	copy(call, []byte{0xb1, 0xfc, 1, 1}) // magic, version, CALL
+	copy(call, []byte{0xb1, 0xfc, 2, 1}) // magic, version, CALL
 	call[39] = 7                         // the call's id
 	list := func() *p4v1.DigestList {
 		t.Helper()

@@ -16,7 +16,7 @@ import (
 // Magic and Version open every call header.
 const (
 	Magic   = 0xB1FC
-	Version = 1
+	Version = 2
 )
 
 // HeaderSize is the length of a call header in bytes, its first pointer
@@ -158,7 +158,7 @@ func (id ID) String() string { return fmt.Sprintf("%x", id[:]) }
 // Layout is the header's definition; the P4 program and the docs follow it.
 var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
-	{Name: "version", Offset: 2, Size: 1, Doc: "1"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
 	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
 	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},

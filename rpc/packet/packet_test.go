@@ -36,7 +36,7 @@ func TestLayoutMatchesCodec(t *testing.T) {
 	b := m.Append(nil)
 	p := m.Pointers[0]
 	want := map[string][]byte{
-		"magic": {0xB1, 0xFC}, "version": {1}, "type": {1}, "flags": {0, 7}, "name_length": {3}, "code": {byte(fault.Deadlock)},
+		"magic": {0xB1, 0xFC}, "version": {2}, "type": {1}, "flags": {0, 7}, "name_length": {3}, "code": {byte(fault.Deadlock)},
 		"method": m.Method[:], "call": m.Call[:], "parent": m.Parent[:], "floor": {0, 0, 0, 0, 0, 0, 0, 5},
 		"caller_incarnation": {0, 0, 0, 6}, "callee_incarnation": {0, 0, 0, 7}, "order": {0, 0, 0, 0, 0, 0, 0, 8},
 		"timeout": {0, 0, 0, 9}, "branch": {0, 0, 0, 10}, "index": {0, 0, 0, 11}, "attempt": {0, 12},
@@ -77,7 +77,7 @@ func TestParseRefuses(t *testing.T) {
 		return b
 	}
 	bad := map[string][]byte{
-		"magic": edit(0, 0), "version": edit(2, 2), "type 0": edit(3, 0), "type 6": edit(3, 6),
+		"magic": edit(0, 0), "version 1": edit(2, 1), "type 0": edit(3, 0), "type 6": edit(3, 6),
 		"too many pointers": edit(94, 0xff), "fewer pointers": edit(95, 2), "no pointers": edit(95, 0),
 		"oversized payload": edit(96, 0xff), "oversized trailer": edit(100, 0xff),
 		"not a pointer": edit(112, 1), "not a further pointer": edit(130, 1), "longer": append(bytes.Clone(good), 0),

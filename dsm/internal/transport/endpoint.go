@@ -35,6 +35,9 @@ type Endpoint struct {
 // Stats counts what went by.
 type Stats struct {
 	Sent, Resent, Answered, Denied, Stray uint64
+	// Diverged counts requests of which one copy of a machine says otherwise than
+	// another, and that the copies were told of.
+	Diverged uint64
 }
 
 // Ready is what a call has brought about. It is good until the next call.

@@ -1,13 +1,16 @@
 package transport_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"flag"
+	"iter"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -28,6 +31,9 @@ var (
 //   - after Barrier, nothing that was cancelled changes anything any more, ever;
 //   - after Fence, nothing that the dead incarnation sent does;
 //   - every transfer ends, and nothing is left allocated that nobody knows of.
+//
+// Every other program's machines have two copies, one of which may fail at any moment.
+// As long as both are there, they hold the same when nothing is under way.
 func TestModel(t *testing.T) {
 	seeds := *seedsFlag
 	if testing.Short() {
@@ -68,6 +74,9 @@ const slotSize = 8
 
 func newProgram(t *testing.T, seed uint64) *program {
 	p := &program{sim: newSim(seed, 2, 2), t: t, seed: seed, seen: map[packet.Pointer]bool{}}
+	if seed%2 == 0 {
+		p.mirror()
+	}
 	p.loss = chances{lost: p.chance(), doubled: p.chance(), late: p.chance(), lateBy: 5 * time.Second}
 	return p
 }
@@ -92,9 +101,60 @@ func (p *program) run() {
 	}
 	for p.step() { // until nothing is under way
 	}
-	for m, s := range p.stores {
+	for m, s := range p.copies() {
 		if s.Used() != 0 {
-			p.errorf("machine %d still has %d bytes allocated", m+1, s.Used())
+			p.errorf("machine %d still has %d bytes allocated", m, s.Used())
+		}
+	}
+}
+
+// mirror gives every machine a second copy.
+func (p *program) mirror() {
+	for m, first := range p.stores {
+		second := newStore(uint8(m+1), 1)
+		for i, s := range []*store.Store{first, second} {
+			if err := s.Become(control.Mirror{Epoch: 1, Incarnation: uint32(i + 1), Copy: uint8(i), Members: 2}); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+		p.seconds = append(p.seconds, second)
+	}
+}
+
+// copies yields all copies of all machines.
+func (p *program) copies() iter.Seq2[int, *store.Store] {
+	return func(yield func(int, *store.Store) bool) {
+		for i, s := range p.stores {
+			if !yield(i+1, s) || p.second(i+1) != nil && !yield(i+1, p.second(i+1)) {
+				return
+			}
+		}
+	}
+}
+
+// fail lets a copy fail at any moment.
+func (p *program) fail() {
+	m := 1 + p.rand.IntN(len(p.stores))
+	switch second := p.second(m); {
+	case second == nil:
+	case p.rand.IntN(2) == 0:
+		p.lose(m, second)
+	default:
+		p.lose(m, p.stores[m-1])
+	}
+}
+
+// equal checks that the copies of a region that is settled hold the same.
+func (p *program) equal(r *modelRegion) {
+	m := int(r.base.Machine())
+	second := p.second(m)
+	for at := uint64(0); second != nil && at < 1<<simClass; at += control.MaxContent {
+		span := control.Span{Offset: r.base.Offset() + at, Length: min(control.MaxContent, 1<<simClass-at)}
+		a, errA := p.stores[m-1].Peek(span)
+		b, errB := second.Peek(span)
+		if errA != nil || errB != nil || a.Gone != b.Gone || !bytes.Equal(a.Data, b.Data) {
+			p.errorf("the copies of %v differ from byte %d on: %v, %v", r.base, at, errA, errB)
+			return
 		}
 	}
 }
@@ -115,6 +175,9 @@ func (p *program) round() {
 	p.disturb(busy)
 	if p.rand.IntN(20) == 0 {
 		p.crash(p.clients[p.rand.IntN(2)])
+	}
+	if p.rand.IntN(30) == 0 {
+		p.fail()
 	}
 	for _, r := range busy {
 		if p.rand.IntN(4) == 0 {
@@ -213,8 +276,8 @@ func (p *program) deny(r *modelRegion, yes bool) {
 // crash ends a node's incarnation at any moment. What it had under way may have
 // happened or not; what it allocated and did not get to know is reclaimed.
 func (p *program) crash(c *simClient) {
-	for _, s := range p.stores {
-		s.Fence(control.Fence{Node: rackaddr.Node(uint64(c.node)), Incarnation: c.incarnation})
+	for i := range p.stores {
+		p.fence(i+1, control.Fence{Node: rackaddr.Node(uint64(c.node)), Incarnation: c.incarnation})
 	}
 	c.boot()
 	known := map[uint64]bool{}
@@ -225,7 +288,7 @@ func (p *program) crash(c *simClient) {
 			p.judge(r)
 		}
 	}
-	for _, s := range p.stores {
+	for _, s := range p.copies() {
 		var lost control.Reclaim
 		for page := (control.RegionList{Next: 1}); page.Next != 0; {
 			page = s.List(control.Regions{From: page.Next})
@@ -237,6 +300,32 @@ func (p *program) crash(c *simClient) {
 		}
 		if refused := s.Reclaim(lost).Refused; len(refused) > 0 {
 			p.errorf("refused: %+v", refused)
+		}
+	}
+}
+
+// fence fences a node at all copies of a machine, and makes the second what the first is.
+func (p *program) fence(m int, f control.Fence) {
+	one := p.stores[m-1].Fence(f)
+	second := p.second(m)
+	if second == nil {
+		return
+	}
+	two := second.Fence(f)
+	for i, frees := range [][]uint64{one.Frees, two.Frees} {
+		for _, offset := range frees {
+			if err := []*store.Store{second, p.stores[m-1]}[i].Poke(control.Content{Offset: offset, Gone: true}); err != nil {
+				p.errorf("%v", err)
+			}
+		}
+	}
+	for _, span := range append(one.Writes, two.Writes...) {
+		content, err := p.stores[m-1].Peek(span)
+		if err == nil && !content.Gone {
+			err = second.Poke(content)
+		}
+		if err != nil {
+			p.errorf("%v", err)
 		}
 	}
 }
@@ -322,6 +411,7 @@ func (p *program) read(r *modelRegion) {
 	}
 	r.torn = false
 	p.compare(r, t)
+	p.equal(r)
 	for i := range r.slots {
 		r.slots[i] = []uint64{binary.BigEndian.Uint64(t.Buf[i*slotSize:])}
 	}

@@ -19,6 +19,8 @@ type peer struct {
 	cc              congestion
 	plain, held     lane
 	known           classes
+	mirror          mirror
+	writes          int // unsettled
 }
 
 // minRing is the length of a new peer's ring.
@@ -54,11 +56,17 @@ func (p *peer) enter(r *request) {
 	r.id = p.next
 	p.next++
 	p.ring[r.id&uint64(len(p.ring)-1)] = r
+	if r.op() == packet.OpWrite {
+		p.writes++
+	}
 }
 
 // leave forgets r, whose fate is known, and moves the floor.
 func (p *peer) leave(r *request) {
 	p.ring[r.id&uint64(len(p.ring)-1)] = nil
+	if r.op() == packet.OpWrite {
+		p.writes--
+	}
 	for p.floor < p.next && p.ring[p.floor&uint64(len(p.ring)-1)] == nil {
 		p.floor++
 	}
@@ -73,16 +81,20 @@ func (p *peer) each(f func(*request)) {
 	}
 }
 
-// mustWait reports whether r touches bytes of a write that was given up and
-// might still be applied: what begins later must not be overtaken by it.
+// mustWait reports whether r touches bytes of a write that it must not overtake: of one
+// that was given up and might still be applied, or, if the machine may have two copies,
+// of any that is not settled.
 func (p *peer) mustWait(r *request) (wait bool) {
-	if p.abandoned == 0 {
+	if p.writes == 0 || p.mirror.single() && p.abandoned == 0 {
 		return false
 	}
 	from := r.to.Offset()
 	p.each(func(w *request) {
+		if w.op() != packet.OpWrite || p.mirror.single() && !w.abandoned {
+			return
+		}
 		at := w.to.Offset()
-		wait = wait || w.abandoned && from < at+uint64(w.n) && at < from+uint64(r.n)
+		wait = wait || from < at+uint64(w.n) && at < from+uint64(r.n)
 	})
 	return wait
 }

@@ -15,6 +15,7 @@ func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Hea
 		e.Stats.Stray++
 		return
 	}
+	e.meet(now, p, h.Mirror)
 	if h.More > 0 {
 		e.receiveMany(now, p, from, h)
 	} else {
@@ -68,6 +69,9 @@ func (r *request) answeredBy(from packet.Pointer, h *packet.Header, data []byte)
 func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.Pointer, h *packet.Header, data []byte) {
 	if h.Status == fault.Overloaded {
 		r.refused = true // it was not looked at: the timer sends it again
+		return
+	}
+	if !e.decided(now, p, r, h) {
 		return
 	}
 	e.measure(now, p, r)

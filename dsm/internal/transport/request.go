@@ -28,6 +28,10 @@ type request struct {
 	lane        *lane // nil while not to be sent again
 	prev, next  *request
 
+	outcome outcome // what copies have answered so far
+	doubts  int     // a settle: rounds in which the copies disagreed
+	data    []byte  // an abandoned write's own
+
 	refused   bool       // the server was overloaded
 	abandoned bool       // a write that nobody waits for any more
 	settler   *request   // asks what became of this one

@@ -28,6 +28,9 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //	forge #K FIELD                   an answer with one thing wrong
 //	after D                          time passes, the timer fires when it is due
 //	quiet D                          the same, but what is sent is only counted
+//	answer@C #K... …                 copy C of the machine does
+//	copies MACHINE EPOCH MEMBERS     what the machine's answers say from now on; at first the
+//	                                 client knows that it has one copy
 //	barrier NAME P...                close    stats
 //
 // P is MACHINE:ADDRESS. Time is shown when it has passed.
@@ -55,7 +58,7 @@ func TestScripts(t *testing.T) {
 }
 
 func play(t *testing.T, text string) string {
-	s := &script{names: map[string]*Transfer{}}
+	s := &script{names: map[string]*Transfer{}, mirrors: map[uint8]packet.Mirror{}}
 	s.e = New(Config{Incarnation: 7, MaxData: 100, Window: 3 * (100 + overhead)})
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "  ") {
@@ -81,6 +84,8 @@ type script struct {
 	names map[string]*Transfer
 	quiet bool
 	out   strings.Builder
+	// mirrors is what the machines' answers say of their copies.
+	mirrors map[uint8]packet.Mirror
 }
 
 func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }
@@ -97,7 +102,12 @@ func (s *script) command(w []string) error {
 		} else {
 			s.printf("%s was done", w[1])
 		}
-	case "answer", "deny", "forge":
+	case "copies":
+		m, _ := strconv.Atoi(w[1])
+		epoch, _ := strconv.Atoi(w[2])
+		members, _ := strconv.Atoi(w[3])
+		s.mirrors[uint8(m)] = packet.Mirror{Epoch: uint32(epoch), Members: uint8(members)}
+	case "answer", "deny", "forge", "answer@0", "answer@1":
 		return s.receive(w)
 	case "after", "quiet":
 		d, err := time.ParseDuration(w[1])
@@ -131,6 +141,10 @@ func (s *script) command(w []string) error {
 
 func (s *script) start(w []string) error {
 	t := &Transfer{Tag: w[0], Pointer: pointer(w[2])}
+	if m := t.Pointer.Machine(); s.mirrors[m].Members == 0 {
+		s.mirrors[m] = packet.Mirror{Epoch: 1, Members: 1}
+		s.e.meet(s.now, s.e.peer(t.Pointer), s.mirrors[m])
+	}
 	s.names[w[0]] = t
 	n := 0
 	if len(w) > 3 {
@@ -169,7 +183,8 @@ func (s *script) pass(d time.Duration) {
 // receive makes answers to datagrams.
 func (s *script) receive(w []string) error {
 	var code fault.Code
-	if rest := w[2:]; len(rest) > 0 && w[0] == "answer" {
+	name, copied, _ := strings.Cut(w[0], "@")
+	if rest := w[2:]; len(rest) > 0 && name == "answer" {
 		for len(rest) > 0 && rest[0][0] == '#' {
 			rest = rest[1:]
 		}
@@ -185,7 +200,10 @@ func (s *script) receive(w []string) error {
 		}
 		p := s.sent[k-1]
 		from, h, data := p.To, p.Header, []byte(nil)
-		h.Kind, h.Status = packet.Reply, code
+		h.Kind, h.Status, h.Mirror = packet.Reply, code, s.mirrors[p.To.Machine()]
+		if copied == "1" {
+			h.Mirror.Copy = 1
+		}
 		switch from.Op() {
 		case packet.OpRead:
 			data = []byte(strings.Repeat("r", int(h.Length)))
@@ -195,9 +213,14 @@ func (s *script) receive(w []string) error {
 			}
 		case packet.OpSettle:
 			h.Length = 0
+			noted := h.Flags & packet.FlagDiverged << 1
+			h.Flags = h.Flags&packet.FlagFinal | noted // as the server does
+			if h.Mirror.Members == 1 {
+				h.Flags = packet.FlagFinal
+			}
 		}
 		if w[len(w)-1] == "applied" {
-			h.Flags = packet.FlagApplied
+			h.Flags |= packet.FlagApplied
 		}
 		if w[0] == "deny" {
 			h, data = p.Header, p.Data
@@ -251,6 +274,12 @@ func (s *script) flush() {
 		switch p.To.Op() {
 		case packet.OpSettle:
 			line += fmt.Sprintf(" of %d", h.Length)
+			if h.Flags&packet.FlagFinal != 0 {
+				line += " for good"
+			}
+			if h.Flags&packet.FlagDiverged != 0 {
+				line += ": the copies disagree"
+			}
 		case packet.OpAlloc:
 			line += fmt.Sprintf(" of %d bytes", h.Length)
 		case packet.OpRead, packet.OpWrite:

@@ -92,7 +92,7 @@ func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 		Execution: r.scope.Execution, Branch: r.scope.Branch, Index: r.scope.Index,
 	}}
 	if r.op() == packet.OpWrite {
-		pkt.Data = r.transfer.Buf[r.off : r.off+r.n]
+		pkt.Data = r.bytes()
 		if r.sends == 1 {
 			pkt.First = r.transfer
 		}

@@ -13,13 +13,18 @@ import (
 // request keeps its place in the window, so that a large transfer does not run on
 // into the same denial.
 func (e *Endpoint) resolve(now time.Duration, p *peer, r *request, verdict fault.Code) {
+	e.ask(now, p, r, verdict, 0)
+}
+
+// ask is resolve with flags for the settle request.
+func (e *Endpoint) ask(now time.Duration, p *peer, r *request, verdict fault.Code, flags uint8) {
 	if r.settler != nil {
 		return
 	}
 	r.unlink()
 	s := e.newRequest()
 	s.to, s.length = packet.Make(p.prefix, p.machine, 0).With(packet.OpSettle, 0), r.id
-	r.verdict, r.settler, s.asks = verdict, s, r
+	r.verdict, r.settler, s.asks, s.flags = verdict, s, r, flags
 	p.enter(s)
 	s.first = now
 	e.transmit(now, p, s)
@@ -37,8 +42,10 @@ func (e *Endpoint) resolved(p *peer, r *request, h *packet.Header) {
 }
 
 // abandon ends the caller's interest in r. An alloc or a free goes on: the
-// Gatekeeper may have it in hand already, and must see its end.
+// Gatekeeper may have it in hand already, and must see its end. So does a write,
+// unless the machine has a single copy, which is asked to forget it.
 func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
+	buf := r.transfer.Buf
 	r.transfer = nil
 	e.release(p, r)
 	switch r.op() {
@@ -47,7 +54,11 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	case packet.OpWrite:
 		r.abandoned = true
 		p.abandoned++
-		e.resolve(now, p, r, fault.Canceled)
+		if p.mirror.single() {
+			e.resolve(now, p, r, fault.Canceled)
+		} else {
+			r.drive(buf)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -30,6 +31,11 @@ type sim struct {
 	// kept is an answer of a machine to keptFor that it may join with the next one.
 	kept    *store.Answer
 	keptFor int
+	keptBy  *store.Store
+	// seconds are the second copies of mirrored machines, nil for the others; freed is
+	// which copies have answered a free.
+	seconds []*store.Store
+	freed   map[access]map[*store.Store]bool
 }
 
 // chances is what the network does to packets.
@@ -52,7 +58,7 @@ const (
 )
 
 func newSim(seed uint64, clients, machines int) *sim {
-	s := &sim{rand: rand.New(rand.NewPCG(seed, 1)), denied: map[access]bool{}, held: time.Millisecond}
+	s := &sim{rand: rand.New(rand.NewPCG(seed, 1)), denied: map[access]bool{}, freed: map[access]map[*store.Store]bool{}, held: time.Millisecond}
 	for m := range machines {
 		s.stores = append(s.stores, newStore(uint8(m+1), uint64(m+1)<<40))
 	}
@@ -109,6 +115,7 @@ type datagram struct {
 	addr    packet.Pointer
 	payload []byte
 	reply   bool
+	to      *store.Store // a copy; nil until the switch has chosen it
 	at      time.Duration
 	order   uint64
 }
@@ -183,21 +190,87 @@ func (s *sim) arrive(d datagram) {
 	if m > len(s.stores) || s.stores[m-1] == nil {
 		return
 	}
-	a, drop := s.stores[m-1].Handle(&store.Request{Node: rackaddr.Node(uint64(d.client)), To: d.addr, Header: h, Data: data})
-	if a.From.Op() == packet.OpFree && a.Header.Status == fault.OK {
-		// The Gatekeeper takes the free rule away: copies are denied from now on.
-		s.denied[access{d.client, d.addr.Offset(), packet.OpFree}] = true
+	first, second := s.stores[m-1], s.second(m)
+	switch {
+	case d.to != nil && d.to != first && d.to != second:
+		return // of a copy that is lost
+	case d.to == nil && second != nil && d.addr.Op() != packet.OpRead && d.addr.Op() != packet.OpAlloc:
+		for _, d.to = range []*store.Store{first, second} {
+			s.send(d)
+		}
+		return
+	case d.to == nil:
+		d.to = first
 	}
-	if drop == store.NotDropped {
-		s.answer(d.client, &a)
+	r := &store.Request{Node: rackaddr.Node(uint64(d.client)), To: d.addr, Header: h, Data: data}
+	a, drop := d.to.Handle(r)
+	if drop == store.NotDropped && s.gatekeeper(m, d.to, r, &a) {
+		s.answer(d.client, d.to, &a)
+	}
+	if second != nil && first.Diverged()+second.Diverged() > 0 {
+		s.lose(m, second)
 	}
 }
 
+// second is the second copy of a machine, nil if it has none.
+func (s *sim) second(m int) *store.Store {
+	if m > len(s.seconds) {
+		return nil
+	}
+	return s.seconds[m-1]
+}
+
+// lose makes a copy of a machine fail: the other one is told that it is alone.
+func (s *sim) lose(m int, lost *store.Store) {
+	if lost == s.stores[m-1] {
+		s.stores[m-1] = s.seconds[m-1]
+	}
+	s.seconds[m-1] = nil
+	s.letGo()
+	mirror := s.stores[m-1].Mirror()
+	if err := s.stores[m-1].Become(control.Mirror{Epoch: mirror.Epoch + 1, Incarnation: mirror.Incarnation, Members: 1}); err != nil {
+		panic(err)
+	}
+}
+
+// gatekeeper does what the Gatekeeper does to a memory server's answer before that
+// goes on. It reports false if the answer is lost.
+func (s *sim) gatekeeper(m int, by *store.Store, r *store.Request, a *store.Answer) bool {
+	second := s.second(m)
+	switch r.To.Op() {
+	case packet.OpFree:
+		at := access{int(r.Node.As16()[15]), r.To.Offset(), packet.OpFree}
+		if s.freed[at] == nil {
+			s.freed[at] = map[*store.Store]bool{}
+		}
+		s.freed[at][by] = a.Header.Status == fault.OK || a.Header.Status == fault.NotFound
+		if s.freed[at][s.stores[m-1]] && (second == nil || s.freed[at][second]) {
+			s.denied[at] = true // the free rule goes
+		}
+	case packet.OpAlloc:
+		if second == nil || a.Header.Status != fault.OK {
+			return true
+		}
+		if s.rand.IntN(10) == 0 {
+			return false
+		}
+		h := &a.Header
+		err := second.AllocAt(control.AllocAt{
+			Node: r.Node, Incarnation: h.Incarnation, Request: h.Request, Floor: h.Floor, Execution: h.Execution,
+			Branch: h.Branch, Index: h.Index, Size: h.Length, Offset: a.From.Offset(),
+		})
+		if err != nil && fault.CodeOf(err) != fault.Stale {
+			panic(err)
+		}
+	}
+	return true
+}
+
 // answer sends an answer, or keeps it for a moment.
-func (s *sim) answer(client int, a *store.Answer) {
-	if s.keptFor != client || s.kept == nil || !s.kept.Join(a) {
+func (s *sim) answer(client int, by *store.Store, a *store.Answer) {
+	if s.keptFor != client || s.keptBy != by || s.kept == nil || !s.kept.Join(a) {
 		s.letGo()
-		s.kept, s.keptFor = a, client
+		s.kept, s.keptFor, s.keptBy = a, client, by
 	}
 	if a.From.Op() != packet.OpWrite || s.rand.IntN(2) == 0 {
 		s.letGo()

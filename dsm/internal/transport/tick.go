@@ -70,7 +70,7 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	t.fail(waits.off, status, !r.refused)
 	e.abandon(now, p, waits)
 	e.conclude(p, t)
-	return op == packet.OpRead || op == packet.OpWrite
+	return op == packet.OpRead || op == packet.OpWrite && r.lane == nil
 }
 
 // expire tells whoever waits to be sent to a machine that has long been silent.

@@ -14,6 +14,10 @@ import (
 // that they had not settled.
 func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 	for _, rec := range s.clients.fence(f.Node, f.Incarnation) {
+		if rec.op != packet.OpAlloc && s.mirrored() {
+			s.unsettled(&answer, &rec)
+			continue
+		}
 		reg := s.regions.byBase[rec.address]
 		if rec.op != packet.OpAlloc || rec.status != fault.OK || reg == nil {
 			continue // it is no region, or not any more
@@ -27,6 +31,25 @@ func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 	return answer
 }
 
+// maxUnsettled is how many unsettled writes and frees an answer to a fence names at most.
+const maxUnsettled = 64
+
+// unsettled adds a write or free that the node may not have got to all copies. What an
+// execution has changed is taken back everywhere, so it is left out.
+func (s *Store) unsettled(answer *control.Fenced, rec *record) {
+	reg := s.regions.find(rec.address)
+	free := rec.op == packet.OpFree && rec.flags&packet.FlagDeferred == 0
+	switch {
+	case rec.status != fault.OK || !free && (reg == nil || reg.changes != nil):
+	case len(answer.Writes)+len(answer.Frees) == maxUnsettled:
+		answer.MoreUnsettled = true
+	case free:
+		answer.Frees = append(answer.Frees, rec.address)
+	default:
+		answer.Writes = append(answer.Writes, control.Span{Offset: rec.address, Length: rec.length})
+	}
+}
+
 // id is how the Gatekeeper is told of a region.
 func (r *region) id() control.RegionID {
 	id := control.RegionID{Offset: r.base, Class: r.class, Owner: r.owner}
@@ -36,14 +59,15 @@ func (r *region) id() control.RegionID {
 	return id
 }
 
-// Forget frees all regions, and forgets all that is known of nodes and executions. No
-// address is handed out again.
+// Forget frees all regions, and forgets all that is known of nodes, of executions and of
+// other copies. No address is handed out again.
 func (s *Store) Forget() {
 	for _, reg := range s.regions.byBase {
 		s.release(reg)
 	}
 	s.clients = clients{byNode: make(map[netip.Addr]*client)}
 	s.undo.marks = marks{}
+	s.mirror, s.diverged = packet.Mirror{Members: 1}, 0
 }
 
 // Reclaim frees regions whose holder is gone. A region that does not live any

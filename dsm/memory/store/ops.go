@@ -18,12 +18,17 @@ func (s *Store) alloc(r *Request, rec *record) {
 		reg, status = s.allocate(r, class)
 	}
 	if rec.status = status; status == fault.OK {
-		rec.length, rec.address, rec.class = 1<<reg.class, reg.base, reg.class
+		rec.length, rec.address, rec.class = r.Header.Length, reg.base, reg.class
 	}
 }
 
-// allocate makes a region.
+// allocate makes a region at an address of its own.
 func (s *Store) allocate(r *Request, class uint8) (*region, fault.Code) {
+	return s.make(r, class, func() (uint64, bool) { return s.space.take(class) })
+}
+
+// make makes a region at the address that choose gives.
+func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*region, fault.Code) {
 	undone := s.undo.concerns(r)
 	if undone {
 		if status := s.undo.admit(r); status != fault.OK {
@@ -38,7 +43,7 @@ func (s *Store) allocate(r *Request, class uint8) (*region, fault.Code) {
 	if !ok {
 		return nil, fault.NoSpace
 	}
-	base, ok := s.space.take(class)
+	base, ok := choose()
 	if !ok {
 		s.arena.give(block, class, 0, 0)
 		return nil, fault.NoSpace
@@ -128,9 +133,20 @@ func (s *Store) release(reg *region) {
 	s.arena.give(reg.block, reg.class, reg.from, reg.to)
 }
 
-// settle makes an earlier request's fate final: what was carried out is
-// reported, what has not come by now never will be.
+// settle tells an earlier request's fate, and makes it final if this is the only copy,
+// or no copy has carried the request out: what has not come by now never will be.
 func (s *Store) settle(r *Request, c *client) Answer {
+	if r.Header.Flags&packet.FlagDiverged == 0 {
+		return s.tell(r, c)
+	}
+	s.diverged++
+	a := s.tell(r, c)
+	a.Header.Flags |= packet.FlagNoted
+	return a
+}
+
+// tell does what settle says.
+func (s *Store) tell(r *Request, c *client) Answer {
 	id := r.Header.Length
 	if id < c.window.floor || id >= r.Header.Request {
 		return refuse(r, fault.BadRequest)
@@ -140,9 +156,14 @@ func (s *Store) settle(r *Request, c *client) Answer {
 		a.Header.Flags = packet.FlagApplied | rec.flags
 		return a
 	}
+	if s.mirrored() && r.Header.Flags&packet.FlagFinal == 0 {
+		return answer(r, fault.OK, 0)
+	}
 	if !s.clients.reserve(&c.window, id) {
 		return refuse(r, fault.Overloaded)
 	}
 	c.window.put(record{id: id, dead: true})
-	return answer(r, fault.OK, 0)
+	a := answer(r, fault.OK, 0)
+	a.Header.Flags = packet.FlagFinal
+	return a
 }

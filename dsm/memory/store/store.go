@@ -32,6 +32,9 @@ type Store struct {
 	clients clients
 	undo    undo
 	shadows idle
+	// mirror is which copy of its machine this is; diverged counts what Diverged tells.
+	mirror   packet.Mirror
+	diverged uint64
 }
 
 // New returns an empty store.
@@ -40,6 +43,7 @@ func New(cfg Config) *Store {
 		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard),
 		clients: clients{byNode: make(map[netip.Addr]*client)},
 		undo:    undo{byID: make(map[control.ExecutionID]*execution)},
+		mirror:  packet.Mirror{Members: 1},
 	}
 }
 
@@ -96,6 +100,12 @@ func (d Drop) String() string {
 
 // Handle carries one request out, or answers it from the client's window.
 func (s *Store) Handle(r *Request) (Answer, Drop) {
+	a, drop := s.handle(r)
+	a.Header.Mirror = s.mirror
+	return a, drop
+}
+
+func (s *Store) handle(r *Request) (Answer, Drop) {
 	if r.Header.Kind != packet.Request || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
 		return Answer{}, Foreign
 	}
@@ -149,8 +159,10 @@ func (s *Store) apply(r *Request, c *client) Answer {
 		s.alloc(r, &rec)
 	case packet.OpWrite:
 		rec.length, rec.status = s.write(r)
+		rec.address = r.To.Offset()
 	case packet.OpFree:
 		rec.flags, rec.status = s.free(r)
+		rec.address = r.To.Offset()
 	}
 	if rec.status == fault.Overloaded {
 		return refuse(r, rec.status) // not done, and not recorded: it will be sent again

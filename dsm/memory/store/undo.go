@@ -88,6 +88,8 @@ func (s *Store) change(r *Request, reg *region) (*changes, fault.Code) {
 			return nil, status
 		}
 		return s.undo.open(r, reg), fault.OK
+	case c.by.id != r.Header.Execution && s.mirrored(): // the commit may have reached the other copy only
+		return nil, fault.Overloaded
 	case c.by.id != r.Header.Execution:
 		return nil, fault.Internal
 	case !c.by.runs(r):

@@ -11,7 +11,7 @@ import (
 type record struct {
 	id      uint64 // 0: empty
 	length  uint64 // as the reply said
-	address uint64 // alloc: the new region's
+	address uint64 // of the new region, or where it was written or freed
 	op      packet.Op
 	status  fault.Code
 	class   uint8 // alloc: the new region's

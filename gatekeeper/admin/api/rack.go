@@ -89,6 +89,7 @@ type Counters struct {
 	Rollbacks    uint64 `json:"rollbacks" doc:"Executions whose nodes have failed, taken back"`
 	Aborted      uint64 `json:"aborted" doc:"Calls given up: their nodes are gone, or failed too often"`
 	Diverged     uint64 `json:"diverged" doc:"Executions that did something else when they were run again"`
+	CopiesLost   uint64 `json:"copies_lost" doc:"Copies of memory machines that had two and have one"`
 }
 
 // Blade is a physical resource of the rack.

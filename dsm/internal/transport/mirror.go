@@ -1,0 +1,184 @@
+package transport
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// A memory machine has one copy, or two. The switch sends what changes something to
+// every copy, and reads to the first one. Each answer names the set of copies that its
+// copy belongs to, by a number that rises when the set changes: the mirror epoch.
+//
+//	write ──▶ switch ─┬─▶ copy 0 ── answer (epoch 4, copy 0 of 2) ─┐
+//	                  └─▶ copy 1 ── answer (epoch 4, copy 1 of 2) ─┴─▶ settled
+//
+// A change is settled when every copy of the newest epoch that this client has heard
+// of has answered in that epoch. So a client that hears of a new epoch sends all of
+// its unsettled requests again: a copy that has carried one out answers from its
+// window.
+//
+// Two copies may receive two packets in different orders. Therefore:
+//
+//   - A request that overlaps an unsettled write waits for that write.
+//   - A write whose caller gives it up is sent until every copy has it.
+//   - A settle first asks all copies. It becomes final only if no copy has carried the
+//     request out; else a copy might apply what another one has refused for ever.
+
+// mirror is what a client knows of a machine's copies.
+type mirror struct {
+	epoch   uint32
+	members uint8 // 0 until a copy has answered
+}
+
+// single reports whether the machine is known to have one copy.
+func (m *mirror) single() bool { return m.members == 1 }
+
+// outcome is what copies have answered to a request in the newest epoch.
+type outcome struct {
+	heard   uint8      // bit i: copy i
+	applied uint8      // a settle: copies that had carried the request out
+	good    bool       // a copy has carried it out
+	first   fault.Code // copy 0's answer
+	bad     fault.Code
+}
+
+// maxDoubts is how many rounds of answers to a settle may disagree: a packet on its way
+// to one of the copies makes them disagree for a moment.
+const maxDoubts = 8
+
+// meet takes in what an answer says of the machine's copies. A new set of copies is
+// sent all that is not settled.
+func (e *Endpoint) meet(now time.Duration, p *peer, m packet.Mirror) {
+	if m.Members == 0 || m.Epoch <= p.mirror.epoch && p.mirror.members != 0 {
+		return
+	}
+	first := p.mirror.members == 0
+	p.mirror = mirror{epoch: m.Epoch, members: m.Members}
+	p.plain.rtt.backoff, p.held.rtt.backoff = 0, 0
+	p.each(func(r *request) {
+		r.outcome, r.doubts = outcome{}, 0
+		switch {
+		case r.lane == nil: // its settler is sent instead
+		case p.mirror.single() && r.abandoned:
+			e.resolve(now, p, r, fault.Canceled)
+		case !first:
+			r.sends = min(r.sends, 1) // what the former copies did not answer says nothing about these
+			e.Stats.Resent++
+			e.transmit(now, p, r)
+		}
+	})
+}
+
+// decided takes in a copy's answer to r, and reports whether the answers that there
+// are settle it. If so, h.Status is what all of them together say.
+func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *packet.Header) bool {
+	m := h.Mirror
+	if m.Members == 0 || r.op() == packet.OpRead || r.op() == packet.OpAlloc {
+		return true // nobody else answers
+	}
+	if m.Epoch != p.mirror.epoch {
+		e.Stats.Stray++
+		return false
+	}
+	bit := uint8(1) << m.Copy
+	if r.asks != nil && h.Status == fault.OK && !replies(r.flags, h.Flags) {
+		return false
+	}
+	o := &r.outcome
+	o.heard |= bit
+	if m.Copy == 0 {
+		o.first = h.Status
+	}
+	if h.Status != fault.OK {
+		o.bad = h.Status
+	} else if r.asks == nil || h.Flags&packet.FlagApplied != 0 {
+		o.good = true
+	}
+	if h.Flags&packet.FlagApplied != 0 {
+		o.applied |= bit
+	}
+	if o.heard != 1<<m.Members-1 {
+		return false
+	}
+	if r.asks != nil {
+		return e.settled(now, p, r, h)
+	}
+	h.Status = o.bad
+	switch {
+	case !o.good || o.bad == fault.OK:
+	case o.bad == fault.NotFound && r.op() == packet.OpFree:
+		h.Status = fault.OK // it is gone everywhere
+	case o.bad != fault.NotFound && o.bad != fault.Stale: // the region was freed meanwhile; the node is being fenced
+		e.report(now, p, r)
+		return false
+	}
+	return true
+}
+
+// replies reports whether the answer to a settle is to what it asks now, and not to what
+// it asked before.
+func replies(asked, answered uint8) bool {
+	switch {
+	case asked&packet.FlagDiverged != 0:
+		return answered&packet.FlagNoted != 0
+	case asked&packet.FlagFinal != 0:
+		return answered&(packet.FlagFinal|packet.FlagApplied) != 0
+	}
+	return true
+}
+
+// settled takes in that all copies have answered a settle, and reports whether that
+// ends it.
+func (e *Endpoint) settled(now time.Duration, p *peer, s *request, h *packet.Header) bool {
+	o := s.outcome
+	all := uint8(1)<<h.Mirror.Members - 1
+	switch {
+	case o.applied == all || s.flags&packet.FlagDiverged != 0:
+	case o.bad != fault.OK && o.applied == 0:
+		h.Status = o.bad // about all requests of this client, or of the machine
+		return true
+	case o.applied == 0 && h.Flags&packet.FlagFinal != 0:
+		return true
+	case o.applied == 0: // now it may become final
+		s.flags |= packet.FlagFinal
+		s.outcome = outcome{}
+		e.transmit(now, p, s)
+		return false
+	default:
+		s.outcome = outcome{} // the timer asks again
+		if s.doubts++; s.doubts >= maxDoubts || s.flags&packet.FlagFinal != 0 {
+			s.flags |= packet.FlagDiverged
+			e.Stats.Diverged++
+			e.transmit(now, p, s)
+		}
+		return false
+	}
+	h.Flags &^= packet.FlagApplied
+	h.Status = fault.OK
+	if o.applied&1 != 0 { // if they differ, the first copy's word counts: the other one is dropped
+		h.Flags |= packet.FlagApplied
+		h.Status = o.first
+	}
+	return true
+}
+
+// report tells the copies that they disagree about r, and then ends it.
+func (e *Endpoint) report(now time.Duration, p *peer, r *request) {
+	e.Stats.Diverged++
+	e.ask(now, p, r, r.outcome.bad, packet.FlagDiverged)
+}
+
+// drive keeps a write that nobody waits for any more on its way, until every copy has
+// it: the caller's buffer is the caller's again.
+func (r *request) drive(buf []byte) { r.data = slices.Clone(buf[r.off : r.off+r.n]) }
+
+// bytes is what a write carries.
+func (r *request) bytes() []byte {
+	if r.transfer == nil {
+		return r.data
+	}
+	return r.transfer.Buf[r.off : r.off+r.n]
+}

@@ -1,0 +1,136 @@
+package store
+
+import (
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// A store is one of its machine's copies. The copies get the same changes, each in an
+// order of its own, and stay equal because of what clients and Gatekeeper promise:
+// changes that overlap follow each other, and commands reach every copy. Only the first
+// copy chooses addresses: AllocAt has the second one make the same region.
+
+// Become makes the store a copy of its machine, in a new mirror epoch. A store that was
+// another copy before forgets everything, and so does one that is told to. One that has
+// something is not made empty if it must be already: that is Unsupported, as filling a
+// second copy is not built. An epoch below the present one is Stale.
+func (s *Store) Become(m control.Mirror) error {
+	if m.Members < 1 || m.Members > packet.MaxMembers || m.Copy >= m.Members {
+		return fault.New(fault.BadRequest, "mirror", "copy %d of %d", m.Copy, m.Members)
+	}
+	if m.Epoch < s.mirror.Epoch {
+		return fault.New(fault.Stale, "mirror", "epoch %d, after %d", m.Epoch, s.mirror.Epoch)
+	}
+	if m.Empty && m.Epoch > s.mirror.Epoch && !s.empty() {
+		return fault.New(fault.Unsupported, "mirror", "the copy has regions or requests already, and a second copy cannot be filled")
+	}
+	if m.Incarnation != s.mirror.Incarnation && !m.Empty {
+		s.Forget()
+	}
+	if m.Epoch != s.mirror.Epoch {
+		s.diverged = 0
+	}
+	s.mirror = packet.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
+	return nil
+}
+
+// empty reports whether nothing has happened here that another copy would not know.
+func (s *Store) empty() bool { return len(s.regions.byBase) == 0 && len(s.clients.byNode) == 0 }
+
+// Mirror says which copy of its machine the store is.
+func (s *Store) Mirror() packet.Mirror { return s.mirror }
+
+// Diverged is how often clients have said in this mirror epoch that the copies disagree
+// about a request.
+func (s *Store) Diverged() uint64 { return s.diverged }
+
+// mirrored reports whether the machine has another copy.
+func (s *Store) mirrored() bool { return s.mirror.Members > 1 }
+
+// AllocAt makes the region that the machine's first copy has made for a request, at the
+// same address. It is idempotent. NoSpace means that this copy has no room for it;
+// Overloaded, that it has none now; BadRequest, that the copies disagree.
+func (s *Store) AllocAt(q control.AllocAt) error {
+	class, ok := packet.ClassFor(q.Size)
+	if !ok || q.Offset&(1<<class-1) != 0 {
+		return fault.New(fault.BadRequest, "alloc at", "%d bytes at %#x", q.Size, q.Offset)
+	}
+	r := &Request{Node: q.Node, To: packet.Make(s.cfg.Prefix, s.cfg.Machine, 0).With(packet.OpAlloc, class), Header: packet.Header{
+		Kind: packet.Request, Request: q.Request, Floor: q.Floor, Execution: q.Execution, Branch: q.Branch, Index: q.Index,
+		Incarnation: q.Incarnation, Length: q.Size,
+	}}
+	c, st := s.clients.admit(r.Node, r.Header.Incarnation, r.Header.Floor)
+	switch {
+	case st == noRecord:
+		return fault.New(fault.Overloaded, "alloc at", "no room for a client")
+	case st == stale:
+		return fault.New(fault.Stale, "alloc at", "incarnation %d of %s is fenced", q.Incarnation, q.Node)
+	case q.Request < c.window.floor:
+		return nil // a late copy: the client has had its answer
+	case !s.clients.reserve(&c.window, q.Request):
+		return fault.New(fault.Overloaded, "alloc at", "no room for a record")
+	}
+	if rec := c.window.find(q.Request); rec != nil {
+		if rec.op != packet.OpAlloc || rec.status != fault.OK || rec.address != q.Offset {
+			return fault.New(fault.BadRequest, "alloc at", "request %d of %s had another outcome here", q.Request, q.Node)
+		}
+		return nil
+	}
+	reg, status := s.recall(r)
+	if reg == nil && status == fault.OK {
+		reg, status = s.allocateAt(r, class, q.Offset)
+	}
+	switch {
+	case status != fault.OK:
+		return fault.New(status, "alloc at", "%d bytes at %#x", q.Size, q.Offset)
+	case reg.base != q.Offset:
+		return fault.New(fault.BadRequest, "alloc at", "the operation has got %#x here before, not %#x", reg.base, q.Offset)
+	}
+	c.window.put(record{id: q.Request, op: packet.OpAlloc, length: q.Size, address: reg.base, class: reg.class})
+	return nil
+}
+
+// allocateAt makes a region at an address that another copy has chosen. This copy's own
+// addresses begin above it from then on.
+func (s *Store) allocateAt(r *Request, class uint8, base uint64) (*region, fault.Code) {
+	if s.regions.find(base) != nil {
+		return nil, fault.BadRequest
+	}
+	s.space = newSpace(max(s.space.next, base+1<<class))
+	return s.make(r, class, func() (uint64, bool) { return base, true })
+}
+
+// Peek returns the content of a part of a region, as long as a command's answer can be;
+// Gone if there is no such region.
+func (s *Store) Peek(q control.Span) (control.Content, error) {
+	reg, at, status := s.find(packet.Make(s.cfg.Prefix, s.cfg.Machine, q.Offset), q.Length)
+	if status != fault.OK {
+		return control.Content{Offset: q.Offset, Gone: true}, nil
+	}
+	if q.Length > control.MaxContent {
+		return control.Content{}, fault.New(fault.BadRequest, "peek", "%d bytes, at most %d", q.Length, control.MaxContent)
+	}
+	return control.Content{Offset: q.Offset, Data: append([]byte(nil), reg.view(at, q.Length)...)}, nil
+}
+
+// Poke makes a part of a region what it is in another copy, or frees a region that this
+// one has freed. It is not on behalf of any execution, and cannot be taken back. It is
+// idempotent.
+func (s *Store) Poke(c control.Content) error {
+	if c.Gone {
+		if reg := s.regions.byBase[c.Offset]; reg != nil {
+			s.release(reg)
+		}
+		return nil
+	}
+	reg, at, status := s.find(packet.Make(s.cfg.Prefix, s.cfg.Machine, c.Offset), uint64(len(c.Data)))
+	if status == fault.NotFound {
+		return nil
+	}
+	if status != fault.OK {
+		return fault.New(status, "poke", "%d bytes at %#x", len(c.Data), c.Offset)
+	}
+	reg.put(at, c.Data)
+	return nil
+}

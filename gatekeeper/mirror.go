@@ -1,0 +1,548 @@
+package gatekeeper
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// A memory machine that the configuration gives two blades is mirrored: what changes
+// something goes to both, so either may die. Which blades have a complete copy is
+// written down, with a number for each set of copies, the mirror epoch.
+//
+//	 one copy ── the other blade says hello ──▶ it is told: copy 1 of 2, empty
+//	    ▲                                        the first is told: copy 0 of 2, if it is empty, too
+//	    │                                        multicast group, dsm_home ──▶ two copies
+//	    │
+//	    └─ the survivor is told: alone, in the next epoch; dsm_home ◀── the lost blade's identity
+//	       is off ◀── written down ◀── a blade is silent, restarts, or does not obey
+//
+// A lost copy is no copy any more, whatever it still has: when its blade is back, that is
+// told to forget everything. It cannot be filled from the other one yet, so a machine
+// that holds something stays with one copy.
+
+// mirror is a memory machine with two blades.
+type mirror struct {
+	machine uint8
+	blades  []string // both, as configured
+	epoch   uint32   // of the present copies
+	last    uint32   // the highest incarnation of a copy so far
+	copies  []copyOf // complete ones; the first answers reads
+	why     string   // there are not two
+	// Work under way, which ends with a set of copies.
+	allocating map[allocation]bool
+	comparing  map[control.Fence]*comparison
+}
+
+// copyOf is a complete copy of a machine.
+type copyOf struct {
+	Blade       string `json:"blade"`
+	Incarnation uint32 `json:"incarnation"`
+}
+
+// mirrorRecord is the data of log.KindMirror.
+type mirrorRecord struct {
+	Machine uint8    `json:"machine"`
+	Blades  []string `json:"blades"`
+	Epoch   uint32   `json:"epoch"`
+	Last    uint32   `json:"last"`
+	Copies  []copyOf `json:"copies"`
+	Why     string   `json:"why,omitempty"`
+}
+
+func (c *controller) keepMirror(m *mirror) {
+	c.putData(log.Record{Kind: log.KindMirror, ID: log.ID{m.machine}}, mirrorRecord{m.machine, m.blades, m.epoch, m.last, m.copies, m.why})
+}
+
+// restoreMirror brings a mirrored machine back, before its blades.
+func (c *controller) restoreMirror(r *log.Record) error {
+	var s mirrorRecord
+	if err := data(r, &s); err != nil {
+		return err
+	}
+	c.mirrors[s.Machine] = &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why}
+	return nil
+}
+
+// mirrorFor returns the mirrored machine that a blade belongs to, nil for none. The
+// blade's machine id must be known.
+func (c *controller) mirrorFor(h *control.Hello) *mirror {
+	if m := c.mirrors[h.Machine]; m != nil && slices.Contains(m.blades, h.Blade) {
+		return m
+	}
+	pair := c.pairOf(h.Blade)
+	if pair == nil {
+		return nil
+	}
+	m := &mirror{machine: h.Machine, blades: pair, why: "the other blade has not said hello"}
+	c.mirrors[h.Machine] = m
+	return m
+}
+
+// pairOf returns the configured blades of a blade's machine if there are two.
+func (c *controller) pairOf(blade string) []string {
+	for _, blades := range c.cfg.Machines {
+		if len(blades) > 1 && slices.Contains(blades, blade) {
+			return blades
+		}
+	}
+	return nil
+}
+
+// partner returns the other blade of a blade's machine, nil if there is none or it has
+// not said hello.
+func (c *controller) partner(blade string) *blade {
+	for _, name := range c.pairOf(blade) {
+		if b := c.blades[name]; name != blade && b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// has reports whether a blade has a complete copy.
+func (m *mirror) has(b *blade) bool {
+	return slices.ContainsFunc(m.copies, func(o copyOf) bool { return o.Blade == b.hello.Blade })
+}
+
+// holds reports whether a memory blade has content that counts.
+func (b *blade) holds() bool { return b.mirror == nil || b.mirror.has(b) }
+
+// first reports whether a memory blade is the one that reads go to.
+func (b *blade) first() bool {
+	return b.mirror == nil || len(b.mirror.copies) > 0 && b.mirror.copies[0].Blade == b.hello.Blade
+}
+
+// two reports whether a blade belongs to a machine that has two copies now.
+func (b *blade) two() bool { return b.mirror != nil && len(b.mirror.copies) == 2 }
+
+// other returns the blade with the other copy of a machine with two.
+func (c *controller) other(b *blade) *blade {
+	for _, o := range b.mirror.copies {
+		if o.Blade != b.hello.Blade {
+			return c.blades[o.Blade]
+		}
+	}
+	return nil
+}
+
+// enroll makes a blade that says hello a part of its machine: the first one of all has
+// the copy, and so has one that has come back with it.
+func (c *controller) enroll(b *blade) {
+	m := b.mirror
+	if m == nil || m.has(b) {
+		return
+	}
+	if len(m.copies) == 0 {
+		if m.epoch > 0 {
+			m.last++
+		} // else it may hold something of the time when it was its machine's only blade
+		m.epoch++
+		m.copies = []copyOf{{b.hello.Blade, m.last}}
+		c.keepMirror(m)
+	}
+}
+
+// mirrorOf is what a blade is told to be: one without a copy is told to be another one
+// than before, so that it forgets what it has.
+func (m *mirror) mirrorOf(b *blade) control.Mirror {
+	for i, o := range m.copies {
+		if o.Blade == b.hello.Blade {
+			return control.Mirror{Epoch: m.epoch, Incarnation: o.Incarnation, Copy: uint8(i), Members: uint8(len(m.copies))} //nolint:gosec // two
+		}
+	}
+	return control.Mirror{Epoch: m.epoch, Incarnation: m.last + 1, Members: 1}
+}
+
+// welcomeMirror is mirrorOf for the answer to a hello; nil for a machine with one blade.
+func (b *blade) welcomeMirror() *control.Mirror {
+	if b.mirror == nil {
+		return nil
+	}
+	m := b.mirror.mirrorOf(b)
+	return &m
+}
+
+// pairUp gives a machine its second copy if both of its blades are in service. Both must
+// be empty.
+func (c *controller) pairUp(m *mirror) {
+	if m == nil || len(m.copies) != 1 {
+		return
+	}
+	first, second := c.blades[m.copies[0].Blade], (*blade)(nil)
+	for _, name := range m.blades {
+		if b := c.blades[name]; b != first && b != nil {
+			second = b
+		}
+	}
+	switch {
+	case first == nil || second == nil || !first.alive() || !second.alive() || c.mark(second):
+		return
+	case first.used > 0:
+		c.staysSingle(m, first)
+		return
+	}
+	m.last++
+	m.epoch++
+	m.copies = append(m.copies, copyOf{second.hello.Blade, m.last})
+	c.keepMirror(m)
+	c.serveMemory(second)
+	c.tellCopies(m)
+}
+
+// outcome reads the answer to a command that a blade may refuse.
+func outcome(reply control.Message) (o control.Outcome) {
+	if json.Unmarshal(reply.Body, &o) != nil {
+		o.Code = fault.Internal
+	}
+	return o
+}
+
+// staysSingle says that a machine cannot get its second copy.
+func (c *controller) staysSingle(m *mirror, first *blade) {
+	m.why = cannotFill(first)
+	c.keepMirror(m)
+	c.event(Event{Kind: MachineUnmirrored, Blade: first.hello.Blade, Message: fmt.Sprintf("machine %d has one copy: %s", m.machine, m.why)})
+	c.log.Warn("memory machine has one copy", "machine", m.machine, "copy", first.hello.Blade, "reason", m.why)
+}
+
+func cannotFill(first *blade) string {
+	return fmt.Sprintf("blade %s holds something already, and a second copy cannot be filled yet", first.hello.Blade)
+}
+
+// mark reports whether an operator wants a blade empty or out of service.
+func (c *controller) mark(b *blade) bool {
+	status, _ := c.bladeStatus(b)
+	return status == StatusDraining || status == StatusFailed
+}
+
+// tellCopies tells the blades of a machine which copies they are, the second one first,
+// and then the switch. It may be repeated.
+func (c *controller) tellCopies(m *mirror) {
+	epoch := m.epoch
+	if len(m.copies) != 2 {
+		return
+	}
+	first, second := c.blades[m.copies[0].Blade], c.blades[m.copies[1].Blade]
+	c.command(second, control.KindMirror, m.mirrorOf(second), func(reply control.Message) {
+		if m.epoch != epoch {
+			return
+		}
+		if o := outcome(reply); o.Code != fault.OK {
+			c.loseCopy(second, fmt.Sprintf("blade %s does not take the copy: %s", second.hello.Blade, o.Message))
+			return
+		}
+		told := m.mirrorOf(first)
+		told.Empty = true
+		c.command(first, control.KindMirror, told, func(reply control.Message) {
+			switch {
+			case m.epoch != epoch:
+			case outcome(reply).Code != fault.OK:
+				c.loseCopy(second, cannotFill(first))
+			default:
+				c.mirrored(m)
+			}
+		})
+	})
+}
+
+// mirrored has the switch send to both copies.
+func (c *controller) mirrored(m *mirror) {
+	m.why = ""
+	c.keepMirror(m)
+	c.change(nil, c.groupRules(m)) // before dsm_home names the group
+	c.change(func(error) {
+		if len(m.copies) == 2 {
+			c.event(Event{Kind: MachineMirrored, Blade: m.copies[1].Blade, Message: fmt.Sprintf("machine %d has two copies: %s and %s", m.machine, m.copies[0].Blade, m.copies[1].Blade)})
+			c.log.Info("memory machine is mirrored", "machine", m.machine, "first", m.copies[0].Blade, "second", m.copies[1].Blade, "epoch", m.epoch)
+		}
+	}, c.memoryRules(c.blades[m.copies[1].Blade]), c.homeRules(m))
+}
+
+// groupRules are what the switch needs to make copies of a packet.
+func (c *controller) groupRules(m *mirror) (u phase) {
+	var replicas []p4rtclient.Replica
+	for _, o := range m.copies {
+		p := c.blades[o.Blade].port
+		replicas = append(replicas, p4rtclient.Replica{Port: p.num, ID: uint16(hopOf(p.num))})
+		u = append(u, c.base.want(replicaEntry(hopOf(p.num), p.mac, c.cfg.MAC))...)
+	}
+	return append(u, c.base.want(p4rtclient.Group(uint16(m.machine), replicas...))...)
+}
+
+// homeRules are where requests to the machine go.
+func (c *controller) homeRules(m *mirror) phase {
+	prefix := c.machinePrefix(m.machine)
+	b := c.blades[m.copies[0].Blade]
+	switch {
+	case !b.alive():
+		return c.base.unwant(homeEntry(prefix, 0))
+	case len(m.copies) == 2 && m.why == "":
+		return c.base.want(copiesEntry(prefix, hopOf(b.port.num), uint16(m.machine)))
+	}
+	return c.base.want(homeEntry(prefix, hopOf(b.port.num)))
+}
+
+// loseCopy makes a machine with two copies one that has one: the blade's is lost,
+// whatever it still has.
+func (c *controller) loseCopy(b *blade, why string) {
+	m, survivor := b.mirror, c.other(b)
+	m.copies = slices.DeleteFunc(m.copies, func(o copyOf) bool { return o.Blade == b.hello.Blade })
+	m.epoch++
+	m.why = why
+	m.allocating = nil
+	comparing := m.comparing
+	m.comparing = nil
+	c.keepMirror(m)
+	c.count.CopiesLost++
+	c.event(Event{Kind: MachineUnmirrored, Blade: b.hello.Blade, Message: fmt.Sprintf("machine %d has one copy, %s: %s", m.machine, survivor.hello.Blade, why)})
+	c.log.Warn("memory machine has one copy", "machine", m.machine, "copy", survivor.hello.Blade, "reason", why)
+
+	c.machines[m.machine] = survivor
+	if !survivor.alive() {
+		c.machines[m.machine] = nil
+	}
+	c.unserve(b)
+	b.missed = missed{}
+	c.keepMissed(b)
+	c.dropReclaims(b, b.reclaims)
+	b.reclaims, b.reclaiming = nil, 0
+
+	epoch := m.epoch
+	c.change(func(error) {
+		if m.epoch != epoch || !survivor.alive() {
+			return // it is told when it says hello
+		}
+		c.command(survivor, control.KindMirror, m.mirrorOf(survivor), func(control.Message) {
+			if m.epoch == epoch && survivor.alive() {
+				c.change(nil, c.homeRules(m))
+				c.change(nil, c.base.unwant(p4rtclient.Group(uint16(m.machine))))
+			}
+		})
+	}, c.noMemoryRules(b))
+	for _, f := range slices.SortedFunc(maps.Keys(comparing), compareFences) {
+		comparing[f].end()
+	}
+}
+
+// compareFences orders fences, so that what follows from a set of them is the same in
+// every run.
+func compareFences(a, b control.Fence) int {
+	if d := a.Node.Compare(b.Node); d != 0 {
+		return d
+	}
+	return int(a.Incarnation) - int(b.Incarnation)
+}
+
+// memoryRules let a blade answer for its machine.
+func (c *controller) memoryRules(b *blade) phase {
+	return c.base.want(identityEntry(b.port.num, c.machinePrefix(b.hello.Machine), true))
+}
+
+// noMemoryRules take that away, wherever the blade was.
+func (c *controller) noMemoryRules(b *blade) phase {
+	return c.base.unwant(identityEntry(b.at.port, c.machinePrefix(b.hello.Machine), true))
+}
+
+// comparison is a fence of a node at both copies of a machine: they may differ in what
+// the node had not settled.
+type comparison struct {
+	told map[*blade]control.Fenced
+	then []func()
+	over bool
+}
+
+func (x *comparison) end() {
+	x.over = true
+	for _, then := range x.then {
+		then()
+	}
+}
+
+// compare takes the answer of one copy to a fence, and makes the second one what the
+// first is when both have answered. Then it goes on.
+func (c *controller) compare(b *blade, f control.Fence, reply control.Message, then func()) {
+	if !b.two() {
+		then()
+		return
+	}
+	m := b.mirror
+	x := m.comparing[f]
+	if x == nil {
+		if m.comparing == nil {
+			m.comparing = map[control.Fence]*comparison{}
+		}
+		x = &comparison{told: map[*blade]control.Fenced{}}
+		m.comparing[f] = x
+	}
+	var told control.Fenced
+	if json.Unmarshal(reply.Body, &told) != nil {
+		told.MoreUnsettled = true
+	}
+	x.told[b] = told
+	x.then = append(x.then, then)
+	if len(x.told) < 2 {
+		return
+	}
+	first, second := c.blades[m.copies[0].Blade], c.blades[m.copies[1].Blade]
+	if x.told[first].MoreUnsettled || x.told[second].MoreUnsettled {
+		c.loseCopy(second, fmt.Sprintf("node %s has left more unsettled than is compared", f.Node)) // ends x
+		return
+	}
+	for _, offset := range x.told[first].Frees {
+		c.command(second, control.KindPoke, control.Content{Offset: offset, Gone: true}, nil)
+	}
+	for _, offset := range x.told[second].Frees {
+		c.command(first, control.KindPoke, control.Content{Offset: offset, Gone: true}, nil)
+	}
+	c.copySpans(first, second, append(x.told[first].Writes, x.told[second].Writes...), x, func() {
+		delete(m.comparing, f)
+		x.end()
+	})
+}
+
+// copySpans makes the second copy hold what the first does, part by part.
+func (c *controller) copySpans(first, second *blade, spans []control.Span, x *comparison, then func()) {
+	for len(spans) > 0 && spans[0].Length == 0 {
+		spans = spans[1:]
+	}
+	if len(spans) == 0 {
+		then()
+		return
+	}
+	part := control.Span{Offset: spans[0].Offset, Length: min(spans[0].Length, control.MaxContent)}
+	spans[0].Offset += part.Length
+	spans[0].Length -= part.Length
+	next := func(control.Message) {
+		if !x.over {
+			c.copySpans(first, second, spans, x, then)
+		}
+	}
+	c.command(first, control.KindPeek, part, func(reply control.Message) {
+		var content control.Content
+		if json.Unmarshal(reply.Body, &content) != nil || content.Gone {
+			next(reply) // the region is gone
+			return
+		}
+		if !x.over {
+			c.command(second, control.KindPoke, content, next)
+		}
+	})
+}
+
+// restoreMirrors makes rules of what is known of mirrored machines, once their blades
+// are.
+func (c *controller) restoreMirrors() {
+	for _, machine := range slices.Sorted(maps.Keys(c.mirrors)) {
+		m := c.mirrors[machine]
+		if len(m.copies) == 0 || c.blades[m.copies[0].Blade] == nil {
+			continue
+		}
+		if len(m.copies) == 2 && c.blades[m.copies[0].Blade].alive() && c.blades[m.copies[1].Blade].alive() {
+			if m.why == "" {
+				c.groupRules(m)
+			}
+		}
+		c.homeRules(m)
+		c.resuming.mirrors = append(c.resuming.mirrors, m)
+	}
+}
+
+// resumeMirror tells the copies of a machine again what they are: whoever was before us
+// may have been cut off.
+func (c *controller) resumeMirror(m *mirror) {
+	if len(m.copies) == 2 {
+		c.tellCopies(m)
+		return
+	}
+	if b := c.blades[m.copies[0].Blade]; b.alive() {
+		c.command(b, control.KindMirror, m.mirrorOf(b), nil)
+	}
+	c.pairUp(m)
+}
+
+// allocation is a request for a region whose answer is held until both copies have the
+// region.
+type allocation struct {
+	node        netip.Addr
+	incarnation uint32
+	request     uint64
+}
+
+// allocAt has the second copy make the region that the first one has made, and then goes
+// on with the first one's answer. If that fails, the client asks again.
+func (c *controller) allocAt(b *blade, h *held, r packet.Region, m *packet.Header, known *allocs) {
+	mir, second := b.mirror, c.other(b)
+	a := allocation{h.dst, m.Incarnation, m.Request}
+	if mir.allocating[a] {
+		c.count.Duplicates++
+		return
+	}
+	if len(mir.allocating) >= maxHeld {
+		c.count.Overload++
+		return
+	}
+	if mir.allocating == nil {
+		mir.allocating = map[allocation]bool{}
+	}
+	mir.allocating[a] = true
+	c.command(second, control.KindAllocAt, control.AllocAt{
+		Node: h.dst, Incarnation: m.Incarnation, Request: m.Request, Floor: m.Floor, Execution: m.Execution,
+		Branch: m.Branch, Index: m.Index, Size: m.Length, Offset: r.Base.Offset(),
+	}, func(reply control.Message) {
+		delete(mir.allocating, a)
+		switch outcome(reply).Code {
+		case fault.OK:
+			c.heldAlloc(b, h, r.Base.With(packet.OpAlloc, r.Class), m, true)
+		case fault.NoSpace:
+			if n := c.nodes[h.dst]; n != nil {
+				known.handled(m.Request) // a later copy of the answer gives nobody the region
+				c.keepAllocs(n, mir.machine)
+			}
+			c.reclaim([]packet.Region{r})
+			c.noSpace(h, r, m)
+		case fault.BadRequest:
+			c.loseCopy(second, "it has another region where a new one is to be")
+		}
+	})
+}
+
+// freedByAll notes what a copy has answered to a free, and reports whether all have
+// said the same.
+func (c *controller) freedByAll(p packet.Pointer, m *packet.Header, gone bool) bool {
+	b := c.machines[p.Machine()]
+	if b == nil || !b.two() {
+		return true
+	}
+	f := c.frees[p]
+	if m.Mirror.Epoch != b.mirror.epoch || m.Status == fault.Overloaded {
+		return false // the client asks again
+	}
+	if f.epoch != m.Mirror.Epoch {
+		f.epoch, f.gone, f.kept = m.Mirror.Epoch, 0, 0
+	}
+	if gone {
+		f.gone |= 1 << m.Mirror.Copy
+	} else {
+		f.kept |= 1 << m.Mirror.Copy
+	}
+	c.frees[p] = f
+	const all = 1<<packet.MaxMembers - 1
+	return f.gone == all || f.kept == all
+}
+
+func (m *mirror) state() MachineState {
+	s := MachineState{Machine: m.machine, Blades: slices.Clone(m.blades), Epoch: m.epoch, Why: m.why}
+	for _, o := range m.copies {
+		s.Copies = append(s.Copies, o.Blade)
+	}
+	return s
+}

@@ -1,0 +1,168 @@
+package simrack_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// onPair runs f on a rack whose memory is one machine with two copies, and counts the
+// frames.
+func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, n int64), f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		var frames atomic.Int64
+		var rack atomic.Pointer[simrack.Rack]
+		r, err := simrack.Start(ctx, simrack.Config{
+			Blades: []simrack.Blade{
+				{Name: "c1", Kind: control.Compute}, {Name: "c2", Kind: control.Compute},
+				{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
+			},
+			Machines: [][]string{{"m1", "m2"}}, Disk: new(log.Disk), Impair: impair,
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			OnFrame: func(wire.Frame) {
+				if r := rack.Load(); r != nil && onFrame != nil {
+					onFrame(r, frames.Add(1))
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		untilMirrored(t, ctx, r)
+		rack.Store(r)
+		f(t, ctx, r)
+		rack.Store(nil)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// untilMirrored waits until the machine has two copies.
+func untilMirrored(t *testing.T, ctx context.Context, r *simrack.Rack) {
+	t.Helper()
+	for range 100 {
+		s, err := r.Gatekeeper().Snapshot(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Machines) == 1 && len(s.Machines[0].Copies) == 2 && s.Machines[0].Why == "" {
+			return
+		}
+		<-time.After(100 * time.Millisecond) // virtual
+	}
+	t.Fatal("the machine is not mirrored")
+}
+
+// scenario allocates, writes, lends, reads and frees, and compares with what must be
+// there. It returns the memory that is left.
+func scenario(t *testing.T, ctx context.Context, r *simrack.Rack) {
+	t.Helper()
+	n, err := r.Join(ctx, "c1", "writer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := n.Memory()
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	var regions []dsm.Pointer
+	want := map[dsm.Pointer][]byte{}
+	for i := range 4 {
+		size := []uint64{64, 5000, 200_000, 1 << 20}[i]
+		p, err := m.Alloc(ctx, size)
+		must("alloc", err)
+		regions, want[p] = append(regions, p), make([]byte, size)
+	}
+	for round := range 3 {
+		for i, p := range regions {
+			data := bytes.Repeat([]byte{byte(16*round + i + 1)}, len(want[p])/(round+1))
+			_, err := m.Write(ctx, p.Add(int64(round)), data[:len(data)-round])
+			must("write", err)
+			copy(want[p][round:], data[:len(data)-round])
+		}
+		for _, p := range regions {
+			got := make([]byte, len(want[p]))
+			_, err := m.Read(ctx, p, got)
+			must("read", err)
+			if !bytes.Equal(got, want[p]) {
+				t.Fatalf("round %d: %v does not hold what was written", round, p)
+			}
+		}
+	}
+	for _, p := range regions {
+		must("free", m.Free(ctx, p))
+	}
+	must("close", n.Close(ctx))
+}
+
+func TestMirroredMachine(t *testing.T) {
+	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		scenario(t, ctx, r)
+		untilNothingLeft(t, ctx, r, "m1", "m2")
+	})
+}
+
+// untilNothingLeft waits until blades have no regions, which takes the frees that nobody
+// waits for.
+func untilNothingLeft(t *testing.T, ctx context.Context, r *simrack.Rack, blades ...string) {
+	t.Helper()
+	var used string
+	for range 100 {
+		used = ""
+		for _, b := range blades {
+			if n := r.MemoryServer(b).Used(); n > 0 {
+				used += fmt.Sprintf(" %s: %d bytes", b, n)
+			}
+		}
+		if used == "" {
+			return
+		}
+		<-time.After(100 * time.Millisecond) // virtual
+	}
+	t.Errorf("left:%s", used)
+}
+
+// TestMemoryBladeDies cuts the power of each of the two blades, before every so-many-th
+// frame of a scenario: nothing that was acknowledged is lost, and what goes on, goes on.
+func TestMemoryBladeDies(t *testing.T) {
+	frames := int64(0)
+	onPair(t, wire.Impairment{}, func(_ *simrack.Rack, n int64) { frames = n }, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		scenario(t, ctx, r)
+	})
+	step := max(1, frames/40)
+	for _, dies := range []string{"m1", "m2"} {
+		for at := int64(1); at <= frames; at += step {
+			t.Run(fmt.Sprintf("%s before frame %d of %d", dies, at, frames), func(t *testing.T) {
+				survivor := map[string]string{"m1": "m2", "m2": "m1"}[dies]
+				onPair(t, wire.Impairment{}, func(r *simrack.Rack, n int64) {
+					if n == at {
+						if err := r.CrashBlade(dies); err != nil {
+							t.Error(err)
+						}
+					}
+				}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+					scenario(t, ctx, r)
+					untilNothingLeft(t, ctx, r, survivor)
+				})
+			})
+		}
+	}
+}
