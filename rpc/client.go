@@ -181,6 +181,10 @@ func (c *client) wholeAnswer(ctx context.Context, o *operation, p *pending) (err
 		ctx = c.node.base
 	}
 	p.answer.Payload, err = c.node.restOf(ctx, &p.answer, true)
+	c.node.out.mu.Lock()
+	defer c.node.out.mu.Unlock()
+	c.node.out.core.Fetched(c.node.now(), &p.Call)
+	c.node.wakeAt(c.node.now() + endpoint.SettleAfter)
 	return err
 }
 

@@ -279,6 +279,9 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m packet.Mess
 		n.memory.Returned(p.lent...)
 	}
 	if p.detached {
+		n.out.mu.Lock()
+		n.out.core.Fetched(n.now(), call) // nobody wants the rest
+		n.out.mu.Unlock()
 		if m.Type == packet.Exception {
 			n.report(call, m.Code.String()+": "+string(m.Payload))
 		}

@@ -36,6 +36,7 @@ type Call struct {
 	sent, due  time.Duration
 	interval   time.Duration
 	again      bool
+	fetching   bool // the rest of its answer, from the log
 	prev, next *Call
 }
 
@@ -144,6 +145,7 @@ func (c *Caller) Receive(now time.Duration, m *packet.Message) *Call {
 	}
 	call := c.Find(m)
 	if call != nil {
+		call.fetching = m.Flags&packet.FlagMore != 0 && call.lane != nil && m.Flags.Exact()
 		c.answered(now, call)
 	}
 	return call
@@ -208,10 +210,21 @@ func (c *Caller) End(call *Call) bool {
 	delete(c.calls, call.ID)
 	call.prev.next, call.next.prev = call.next, call.prev
 	call.prev, call.next = nil, nil
-	if call.lane != nil {
+	if call.lane != nil && !call.fetching {
 		c.idle = append(c.idle, call.lane)
 	}
 	return true
+}
+
+// Fetched says that the whole of a logged answer has been fetched of which Receive took
+// the first packet, or that it is not wanted: only then is the call settled, since what
+// is settled leaves the log. It does nothing for other calls.
+func (c *Caller) Fetched(now time.Duration, call *Call) {
+	if call.fetching && call.lane != nil {
+		call.lane.due = now + SettleAfter
+		c.idle = append(c.idle, call.lane)
+	}
+	call.fetching = false
 }
 
 // Detach leaves a call to the Caller until it is answered or, unless that is 0,

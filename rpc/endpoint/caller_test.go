@@ -159,3 +159,22 @@ func TestForgedAnswer(t *testing.T) {
 		t.Error("the released answer does not count")
 	}
 }
+
+// TestFetched: a session whose logged answer is being fetched is not told as settled
+// until that is done, for what is settled leaves the log.
+func TestFetched(t *testing.T) {
+	c := NewCaller(func() uint64 { return 7 })
+	var rtt RTT
+	call := &Call{RTT: &rtt}
+	c.Begin(0, call)
+	m := packet.Message{Header: packet.Header{Type: packet.Reply, Call: call.ID}}
+	m.Flags = (packet.FlagSession | packet.FlagHeld | packet.FlagReleased | packet.FlagMore).WithPolicy(packet.PolicyRecover)
+	if c.Receive(0, &m) != call || len(c.idle) != 0 {
+		t.Fatalf("%d sessions are idle while an answer is fetched", len(c.idle))
+	}
+	c.Fetched(5, call)
+	c.Fetched(5, call)
+	if len(c.idle) != 1 || c.idle[0].due != 5+SettleAfter {
+		t.Errorf("%d sessions are idle after it", len(c.idle))
+	}
+}
