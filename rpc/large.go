@@ -22,7 +22,7 @@ import (
 //
 // Messages that the Gatekeeper logs go through the log instead; see fetchPayload.
 type large struct {
-	conn netio.Conn // [node]:45103; only received from
+	conn netio.Conn // [node]:45103
 	size int        // bytes of a part that fit a datagram
 	most uint64     // bytes of a message
 
@@ -145,7 +145,7 @@ func (n *Node) ask(asks []bulk.Ask) {
 
 func (n *Node) sendBulk(to netip.Addr, h *bulk.Header, ranges []bulk.Range) {
 	m := netio.Message{Buf: h.Append(nil, ranges...), Remote: netip.AddrPortFrom(to, rackaddr.PortBulk)}
-	_, _ = n.conn.WriteBatch([]netio.Message{m}) // a failure is a loss
+	_, _ = n.large.conn.WriteBatch([]netio.Message{m}) // a failure is a loss
 }
 
 // beginLarge takes the first packet of a large message; tag is what it belongs to.
@@ -277,26 +277,27 @@ func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 		n.sendBulk(key.Peer, &gone, nil)
 		return
 	}
-	n.sendParts(nil, key.Peer, *h, payload, bulk.Cut(nil, ranges, int(h.Size), n.large.size))
+	n.sendParts(key.Peer, *h, payload, bulk.Cut(nil, ranges, int(h.Size), n.large.size))
 }
 
-// sendParts sends what is in out, and behind it parts of a payload, which must not
-// change any more.
-func (n *Node) sendParts(out []netio.Message, to netip.Addr, h bulk.Header, payload []byte, cuts []bulk.Range) {
+// sendParts sends parts of a payload, which must not change any more. They leave from
+// the port that they go to: the switch checks that of all that speaks of calls.
+func (n *Node) sendParts(to netip.Addr, h bulk.Header, payload []byte, cuts []bulk.Range) {
 	remote := netip.AddrPortFrom(to, rackaddr.PortBulk)
 	h.Kind = bulk.Part
+	var out []netio.Message
 	for _, c := range cuts {
 		h.Offset, h.Size = c.Offset, uint32(c.Length) //nolint:gosec // of a datagram
 		m := netio.Message{Buf: h.Append(make([]byte, 0, bulk.HeaderSize)), Remote: remote}
 		m.More[0] = payload[c.Offset : c.Offset+c.Length]
 		if out = append(out, m); len(out) == partBatch {
-			_, _ = n.conn.WriteBatch(out) // a failure is a loss: it is asked for again
+			_, _ = n.large.conn.WriteBatch(out) // a failure is a loss: it is asked for again
 			out = out[:0]
 		}
 	}
 	n.stats.parts.Add(uint64(len(cuts)))
 	if len(out) > 0 {
-		_, _ = n.conn.WriteBatch(out)
+		_, _ = n.large.conn.WriteBatch(out)
 	}
 }
 
@@ -320,7 +321,10 @@ func (n *Node) sendLarge(first netio.Message, payload []byte, answer bool, pushe
 		Total: uint64(len(payload)), First: uint32(len(begin)), //nolint:gosec // of a datagram
 	}
 	cuts := bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size)}, n.large.size, n.large.size)
-	n.sendParts([]netio.Message{first}, nodeAt(pushed), h, payload, cuts)
+	if _, err := n.conn.WriteBatch([]netio.Message{first}); err != nil {
+		return err
+	}
+	n.sendParts(nodeAt(pushed), h, payload, cuts)
 	return nil
 }
 
