@@ -47,7 +47,11 @@ func (o *clientOptions) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(cfg)
+	c, err := client.New(cfg)
+	if errors.Is(err, client.ErrClearText) {
+		err = fmt.Errorf("%w: name the CA of the Gatekeeper's certificate with --admin-ca, or bring its port here: ssh -L", err)
+	}
+	return c, err
 }
 
 // target finds the Gatekeeper that is meant, and what it takes to talk to it.

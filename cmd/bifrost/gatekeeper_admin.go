@@ -25,6 +25,7 @@ const tokenVariable = "BIFROST_ADMIN_TOKEN"
 type adminOptions struct {
 	addresses []string
 	tokenFile string
+	grants    string
 	cert, key string
 }
 
@@ -34,6 +35,8 @@ func (o *adminOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.tokenFile, "admin-token-file", "",
 		"`FILE` of mode 0600 with the token that requests over TCP need; made if it is not there (default: $"+tokenVariable+
 			", or else bifrost/admin.token in the user's configuration directory)")
+	f.StringVar(&o.grants, "admin-tokens", "",
+		"`FILE` with further tokens, each with a name and a role; changes count at once (default: bifrost/admin.tokens in the user's configuration directory; see bifrost token)")
 	f.StringVar(&o.cert, "admin-tls-cert", "", "PEM `FILE` with a certificate: the admin API speaks TLS, as it must beyond loopback")
 	f.StringVar(&o.key, "admin-tls-key", "", "PEM `FILE` with its key")
 }
@@ -52,7 +55,11 @@ func (o *adminOptions) open(gk admin.Backend, log *slog.Logger) (*admin.Server, 
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := admin.New(admin.Config{Backend: gk, Token: token, Version: versionString(), Log: log})
+	grants, err := o.tokens(token, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := admin.New(admin.Config{Backend: gk, Grants: grants, Version: versionString(), Log: log})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,6 +117,26 @@ func (o *adminOptions) token(log *slog.Logger) (string, error) {
 	token, err := admin.ReadOrMakeToken(path)
 	log.Info("admin token", "file", path)
 	return token, err
+}
+
+// tokens is what requests over TCP may carry: the admin token, and those of the file.
+func (o *adminOptions) tokens(token string, log *slog.Logger) (admin.Grants, error) {
+	path := o.grants
+	if path == "" {
+		var err error
+		if path, err = admin.DefaultGrantsFile(); err != nil {
+			return admin.OneToken(token), nil //nolint:nilerr // without a home there is no such file
+		}
+	}
+	if token != "" {
+		if err := admin.CheckToken(token); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := admin.ReadGrants(path); err != nil {
+		return nil, err
+	}
+	return &admin.GrantsFile{Path: path, Admin: token, Log: log}, nil
 }
 
 // serveAdmin serves the API until ctx ends. The rack does not depend on it, so a

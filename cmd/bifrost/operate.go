@@ -13,7 +13,7 @@ import (
 
 // newOperateCmds are the commands that do something to a rack.
 func newOperateCmds() []*cobra.Command {
-	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newPolicyCmd(), newReconcileCmd(), newDeployCmd(), newUndeployCmd()}
+	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newDeployCmd(), newUndeployCmd()}
 }
 
 func newDrainCmd() *cobra.Command {

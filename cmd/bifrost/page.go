@@ -71,7 +71,7 @@ func (o *pageOptions) open(ctx context.Context, w io.Writer, cfg client.Config) 
 		return fmt.Errorf("--listen: %w", err)
 	}
 	token := admin.NewToken()
-	server := admin.NewHTTPServer(ctx, admin.RequireToken(token, socketProxy(path)), slog.New(slog.DiscardHandler))
+	server := admin.NewHTTPServer(ctx, admin.Authorize(admin.OneToken(token), nil, socketProxy(path)), slog.New(slog.DiscardHandler))
 	server.WriteTimeout = 0 // streams of events last; the Gatekeeper bounds the rest
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

@@ -11,7 +11,7 @@ import (
 )
 
 func TestToken_IsRequired(t *testing.T) {
-	s, err := New(Config{Backend: stopped{}, Token: testToken})
+	s, err := New(Config{Backend: stopped{}, Grants: OneToken(testToken)})
 	must(t, err)
 	h := s.Handler(false)
 	paths := []string{"/v1/status", "/v1/events", "/v1/regions", "/metrics", "/v1/none", "/none", "/v1/../v1/status", "//v1/status"}
@@ -44,7 +44,7 @@ func TestToken_IsRequired(t *testing.T) {
 }
 
 func TestToken_IsNotNeeded(t *testing.T) {
-	s, err := New(Config{Backend: stopped{}, Token: testToken})
+	s, err := New(Config{Backend: stopped{}, Grants: OneToken(testToken)})
 	must(t, err)
 	for path, want := range map[string]int{"/": 200, "/v1/openapi.json": 200, "/healthz": 503, "/readyz": 503} {
 		if w := handle(s.Handler(false), httptest.NewRequest(http.MethodGet, path, nil)); w.Code != want {
@@ -58,7 +58,7 @@ func TestToken_IsNotNeeded(t *testing.T) {
 
 func TestToken_Weak(t *testing.T) {
 	for _, token := range []string{"short", "with spaces in its middle", "with a line break\n....", "höchst geheim, aber ä"} {
-		if _, err := New(Config{Backend: stopped{}, Token: token}); err == nil {
+		if _, err := New(Config{Backend: stopped{}, Grants: OneToken(token)}); err == nil {
 			t.Errorf("token %q is taken", token)
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
-	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -133,14 +132,11 @@ func (b *busy) deny(n int) {
 	before, err := b.Gatekeeper().Overview(b.ctx)
 	must(b.t, err)
 	events := b.Gatekeeper().Subscribe(b.ctx)
-	conn, err := b.Host("s1").ListenUDP(netip.AddrPortFrom(b.nested.Address(), 0))
-	must(b.t, err)
-	defer conn.Close()
+	from := netip.AddrPortFrom(b.nested.Address(), rackaddr.PortDSM)
 	for range n {
 		h := packet.Header{Kind: packet.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 4}
 		to := netip.AddrPortFrom(b.a.With(packet.OpWrite, 0).Addr(), rackaddr.PortDSM)
-		_, err := conn.WriteBatch([]netio.Message{{Buf: append(h.Append(nil), "mine"...), Remote: to}})
-		must(b.t, err)
+		b.Host("s1").SendRaw(from, to, append(h.Append(nil), "mine"...))
 	}
 	for seen := 0; seen < n; {
 		if e := <-events; e.Kind == gatekeeper.AccessDenied {
@@ -174,7 +170,7 @@ func startSite(t testing.TB, backend Backend) *site {
 // serveSite is startSite at a listener.
 func serveSite(t testing.TB, backend Backend, l Listener) *site {
 	t.Helper()
-	server, err := New(Config{Backend: backend, Token: testToken, Version: "test", Log: slog.New(slog.DiscardHandler)})
+	server, err := New(Config{Backend: backend, Grants: OneToken(testToken), Version: "test", Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

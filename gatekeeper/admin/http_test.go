@@ -76,7 +76,7 @@ func TestLimits(t *testing.T) {
 // FuzzRequest: no path, query or header makes the API fail in another way than with
 // a problem document.
 func FuzzRequest(f *testing.F) {
-	s, err := New(Config{Backend: stopped{}, Token: testToken})
+	s, err := New(Config{Backend: stopped{}, Grants: OneToken(testToken)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestTLS(t *testing.T) {
 	cert, pool := certificate(t)
 	l, err := Listen("0.0.0.0:0", &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
 	must(t, err)
-	s, err := New(Config{Backend: stopped{}, Token: testToken})
+	s, err := New(Config{Backend: stopped{}, Grants: OneToken(testToken)})
 	must(t, err)
 	ended := make(chan error, 1)
 	ctx, cancel := contextUntil(t)

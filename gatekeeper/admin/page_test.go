@@ -268,7 +268,7 @@ func TestPage_AsksForTheToken(t *testing.T) {
 // When the Gatekeeper is away the page says so, and goes on when it is back.
 func TestPage_ConnectsAgain(t *testing.T) {
 	rack := startBusy(t)
-	first, err := New(Config{Backend: rack.Gatekeeper(), Token: testToken})
+	first, err := New(Config{Backend: rack.Gatekeeper(), Grants: OneToken(testToken)})
 	must(t, err)
 	l, err := Listen("127.0.0.1:0", nil)
 	must(t, err)

@@ -16,9 +16,9 @@ import (
 // Config is what a Server needs. Only Backend is required.
 type Config struct {
 	Backend Backend
-	// Token is what requests over TCP have to carry; without one, only trusted
-	// listeners can be served.
-	Token string
+	// Grants are the tokens of which requests over TCP have to carry one; without
+	// them, only trusted listeners can be served.
+	Grants Grants
 	// Version of the program, for people.
 	Version string
 	// Log receives what happens; nil discards it.
@@ -28,7 +28,7 @@ type Config struct {
 // Server serves the admin API of one Gatekeeper.
 type Server struct {
 	backend Backend
-	token   string
+	grants  Grants
 	version string
 	log     *slog.Logger
 
@@ -46,13 +46,13 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Backend == nil {
 		return nil, errors.New("admin: Config.Backend is required")
 	}
-	if cfg.Token != "" {
-		if err := CheckToken(cfg.Token); err != nil {
+	if token, ok := cfg.Grants.(OneToken); ok {
+		if err := CheckToken(string(token)); err != nil {
 			return nil, err
 		}
 	}
 	s := &Server{
-		backend: cfg.Backend, token: cfg.Token, version: cfg.Version, log: cfg.Log,
+		backend: cfg.Backend, grants: cfg.Grants, version: cfg.Version, log: cfg.Log,
 		hub: &hub{boot: bootOf(cfg.Backend.Settings())}, streams: make(semaphore, maxStreams), reading: make(chan struct{}, 1),
 	}
 	if s.log == nil {
@@ -63,7 +63,7 @@ func New(cfg Config) (*Server, error) {
 	if err := s.register(mux); err != nil {
 		return nil, err
 	}
-	s.handler = s.traffic.count(problems(mux))
+	s.handler = audit(s.log, s.traffic.count(problems(mux)))
 	return s, nil
 }
 
@@ -89,9 +89,15 @@ func (s *Server) register(mux *http.ServeMux) (err error) {
 func (s *Server) Handler(trusted bool) http.Handler {
 	h := s.handler
 	if !trusted {
-		h = RequireToken(s.token, h)
+		h = Authorize(s.grants, s.refuse, h)
 	}
 	return harden(h)
+}
+
+// refuse counts and logs a request without the right to make it.
+func (s *Server) refuse(r *http.Request, reason string) {
+	s.traffic.refused.WithLabelValues(reason).Inc()
+	s.log.Warn("refused", "reason", reason, "from", r.RemoteAddr, "method", r.Method, "path", r.URL.Path)
 }
 
 // Run serves listeners, which it closes, until ctx ends or one of them fails. It
@@ -105,7 +111,7 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	events := s.backend.Subscribe(ctx) // before anybody is answered: who has had an answer misses nothing that happens later
 	wg.Go(func() { s.hub.run(events) })
 	for _, l := range listeners {
-		if !l.Trusted && s.token == "" {
+		if !l.Trusted && s.grants == nil {
 			errs <- fmt.Errorf("admin: %s needs a token", l.Addr())
 			_ = l.Close()
 			continue

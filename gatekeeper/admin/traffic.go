@@ -13,6 +13,7 @@ import (
 type traffic struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
 }
 
 func newTraffic(r prometheus.Registerer) *traffic {
@@ -25,7 +26,13 @@ func newTraffic(r prometheus.Registerer) *traffic {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
 		}, []string{"route"}),
 	}
-	r.MustRegister(t.requests, t.seconds)
+	t.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace, Name: "http_refused_total", Help: "Requests to the admin API without the right to make them: no token, unknown token, or a role that is too small.",
+	}, []string{"reason"})
+	for _, reason := range []string{"no token", "unknown token", "role"} {
+		t.refused.WithLabelValues(reason)
+	}
+	r.MustRegister(t.requests, t.seconds, t.refused)
 	return t
 }
 

@@ -54,7 +54,7 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, rack.Close()) }()
-	server, err := admin.New(admin.Config{Backend: rack.Gatekeeper(), Token: cfg.Token, Version: cfg.Version, Log: slog.New(slog.DiscardHandler)})
+	server, err := admin.New(admin.Config{Backend: rack.Gatekeeper(), Grants: admin.OneToken(cfg.Token), Version: cfg.Version, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -279,9 +279,6 @@ func TestRubbish(t *testing.T) {
 		good.CallerIncarnation = 1
 		b := good.Append(nil)
 		edit := func(at int, v byte) []byte { e := append([]byte(nil), b...); e[at] = v; return e }
-		c, err := host.ListenUDP(netip.AddrPortFrom(r.stranger.Address(), 7000))
-		r.must(err)
-		defer c.Close()
 		for _, packet := range [][]byte{nil, b[:20], edit(0, 1), edit(2, 9), edit(3, 9), edit(95, 3), edit(96, 0xff), edit(112, 1), b} {
 			for _, to := range []netip.AddrPort{
 				netip.AddrPortFrom(rackaddr.Service("Arrays"), rackaddr.PortRPC),
@@ -289,8 +286,7 @@ func TestRubbish(t *testing.T) {
 				netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 64).With(dsmpacket.OpAlloc, 6).Addr(), rackaddr.PortDSM),
 				netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl),
 			} {
-				_, err := c.WriteBatch([]netio.Message{{Buf: packet, Remote: to}})
-				r.must(err)
+				host.SendRaw(netip.AddrPortFrom(r.stranger.Address(), to.Port()), to, packet)
 			}
 		}
 		got, err := arrays.NewArraysClient(r.caller.Client("Arrays")).Echo(r.ctx, []byte("still here"))

@@ -170,6 +170,13 @@ func (h *Host) accepts(a netip.Addr) bool {
 	return h.accepted[a] || slices.ContainsFunc(h.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// SendRaw sends a datagram with any source, as a program with a raw socket can: no
+// endpoint has to be bound to it, and another may be.
+func (h *Host) SendRaw(src, dst netip.AddrPort, payload []byte) {
+	u := frame.UDP6{DstMAC: h.net.cfg.SwitchMAC, SrcMAC: h.mac, Src: src, Dst: dst, Payload: payload}
+	h.net.carry(h.link.up, orderKey{src}, u.Append(nil))
+}
+
 // receive takes a frame from the link.
 func (h *Host) receive(b []byte) {
 	p, err := frame.Parse(b)

@@ -67,7 +67,19 @@ func New(cfg Config) (*Client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("admin address %q: want HOST:PORT, unix:PATH or a URL", cfg.Address)
 	}
+	if !unix && cfg.Token != "" && base.Scheme == "http" && !loopback(base.Hostname()) {
+		return nil, fmt.Errorf("%w: %s", ErrClearText, base.Host)
+	}
 	return &Client{base: base, token: cfg.Token, http: &http.Client{Transport: t}}, nil
+}
+
+// ErrClearText is what New fails with when a token would travel in clear text.
+var ErrClearText = errors.New("the token would travel in clear text to another machine, where anybody on the way could read it")
+
+// loopback says whether a host is this machine.
+func loopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
 // Close ends idle connections.

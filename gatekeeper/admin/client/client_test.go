@@ -212,3 +212,22 @@ func mustURL(t *testing.T) *url.URL {
 	}
 	return c.base
 }
+
+// A token does not leave the machine in clear text.
+func TestClearText(t *testing.T) {
+	for address, refused := range map[string]bool{
+		"127.0.0.1:8045": false, "localhost:8045": false, "[::1]:8045": false, "unix:/run/x": false, "https://rack.example": false,
+		"rack.example:8045": true, "http://10.0.0.7:8045": true, "http://localhost.example": true,
+	} {
+		c, err := New(Config{Address: address, Token: "secret"})
+		if errors.Is(err, ErrClearText) != refused || !refused && err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+		if c != nil {
+			c.Close()
+		}
+	}
+	if _, err := New(Config{Address: "rack.example:8045"}); err != nil {
+		t.Errorf("without a token: %v", err)
+	}
+}

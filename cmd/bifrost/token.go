@@ -1,0 +1,143 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
+)
+
+// tokenRoles are the names of the roles, the smallest first.
+var tokenRoles = []string{"metrics", "read", "operate", "deploy"}
+
+// newTokenCmd makes the command that keeps the file of tokens. It works on the file, so
+// it needs no Gatekeeper.
+func newTokenCmd() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Add, list or revoke tokens of the admin API",
+		Long: `Keep the tokens that a Gatekeeper takes beside its admin token. Each has a name, which
+the Gatekeeper writes into its log with all that is done with it, and a role:
+
+  metrics    reads /metrics, and nothing else: for Prometheus
+  read       reads everything
+  operate    so, and acts upon blades, calls and policies
+  deploy     so, and acts upon deployments: it chooses what runs on the rack
+
+The file has hashes of the tokens. A Gatekeeper reads it again when it changes, so a
+token that is revoked is refused from the next request on.`,
+		Example: "  bifrost token add prometheus --role metrics\n  bifrost token list\n  bifrost token revoke prometheus",
+		Args:    cobra.NoArgs,
+	}
+	cmd.PersistentFlags().StringVar(&file, "admin-tokens", "",
+		"the `FILE` of tokens, as bifrost gatekeeper --admin-tokens has it (default: bifrost/admin.tokens in the user's configuration directory)")
+	path := func() (string, error) {
+		if file != "" {
+			return file, nil
+		}
+		return admin.DefaultGrantsFile()
+	}
+	cmd.AddCommand(newTokenAddCmd(path), newTokenListCmd(path), newTokenRevokeCmd(path))
+	return cmd
+}
+
+func newTokenAddCmd(path func() (string, error)) *cobra.Command {
+	role := "read"
+	cmd := &cobra.Command{
+		Use:     "add NAME",
+		Short:   "Make a token and print it, once",
+		Long:    "Make a token and print it. Nobody can print it again: the file has its hash.",
+		Example: "  bifrost token add prometheus --role metrics\n  bifrost token add ci --role deploy > ci.token",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if strings.ContainsAny(name, " \t\r\n#") {
+				return fmt.Errorf("token name %q: want one word", name)
+			}
+			r, err := admin.RoleOf(role)
+			if err != nil {
+				return err
+			}
+			token := admin.NewToken()
+			err = editGrants(path, func(all []admin.Grant) ([]admin.Grant, error) {
+				if slices.ContainsFunc(all, func(g admin.Grant) bool { return g.Name == name }) {
+					return nil, fmt.Errorf("there is a token %q: choose another name, or revoke it first", name)
+				}
+				return append(all, admin.Grant{Name: name, Role: r, Hash: sha256.Sum256([]byte(token))}), nil
+			})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&role, "role", role, "what it is good for: `ROLE` is one of "+strings.Join(tokenRoles, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(tokenRoles, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func newTokenListCmd(path func() (string, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the tokens by name and role",
+		Long:    "List the tokens of the file by name and role. The admin token is not among them; it may do everything.",
+		Example: "  bifrost token list",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := path()
+			if err != nil {
+				return err
+			}
+			all, err := admin.ReadGrants(file)
+			if err != nil {
+				return err
+			}
+			rows := []string{"NAME\tROLE"}
+			for _, g := range all {
+				rows = append(rows, g.Name+"\t"+g.Role.String())
+			}
+			return table(cmd.OutOrStdout(), rows...)
+		},
+	}
+}
+
+func newTokenRevokeCmd(path func() (string, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:     "revoke NAME",
+		Short:   "Take a token back",
+		Long:    "Take a token out of the file. A Gatekeeper that has the file refuses the token from the next request on.",
+		Example: "  bifrost token revoke ci",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return editGrants(path, func(all []admin.Grant) ([]admin.Grant, error) {
+				rest := slices.DeleteFunc(slices.Clone(all), func(g admin.Grant) bool { return g.Name == args[0] })
+				if len(rest) == len(all) {
+					return nil, fmt.Errorf("there is no token %q: see bifrost token list", args[0])
+				}
+				return rest, nil
+			})
+		},
+	}
+}
+
+// editGrants changes the file of tokens.
+func editGrants(path func() (string, error), f func([]admin.Grant) ([]admin.Grant, error)) error {
+	file, err := path()
+	if err != nil {
+		return err
+	}
+	all, err := admin.ReadGrants(file)
+	if err != nil {
+		return err
+	}
+	if all, err = f(all); err != nil {
+		return err
+	}
+	return admin.WriteGrants(file, all)
+}
