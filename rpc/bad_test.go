@@ -148,7 +148,7 @@ func TestBadCalls(t *testing.T) {
 	before := server.Stats()
 	dropped := [][]byte{
 		nil, {1}, good.Append(nil)[:packet.HeaderSize-1], good.Append(nil)[:packet.HeaderSize+3],
-		edit(func(b []byte) { b[0] = 0 }), edit(func(b []byte) { b[2] = 2 }), edit(func(b []byte) { b[3] = 9 }),
+		edit(func(b []byte) { b[0] = 0 }), edit(func(b []byte) { b[2]++ }), edit(func(b []byte) { b[3] = 9 }),
 		edit(func(b []byte) { b[96] = 0xff }),                                                        // oversized length
 		edit(func(b []byte) { b[104] ^= 1 }),                                                         // another service
 		edit(func(b []byte) { copy(b[56:], make([]byte, 8)) }),                                       // no floor
