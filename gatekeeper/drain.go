@@ -76,7 +76,7 @@ func (c *controller) empty(n *node, moves bool) *emptying {
 		n.exports[s].moves = moves
 		phases = append(phases, c.reroute(c.services[s])...)
 	}
-	c.keepNode(n)
+	c.keepExports(n)
 	c.change(func(error) { e.unrouted = true }, phases...)
 	c.log.Info("node empties", "node", n.address, "name", n.name, "blade", n.blade.hello.Blade, "moves", moves)
 	return e

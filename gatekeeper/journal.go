@@ -94,11 +94,10 @@ type nodeRecord struct {
 	Token uint64 `json:"token"`          // of its join
 	Gone  bool   `json:"gone,omitempty"` // its end has begun
 	// Instance is what it runs of a deployment.
-	Instance string         `json:"instance,omitempty"`
-	Exports  []exportRecord `json:"exports,omitempty"`
+	Instance string `json:"instance,omitempty"`
 }
 
-// exportRecord is one service of a node. Order is its place among all exports,
+// exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
 // since a service's routes depend on it.
 type exportRecord struct {
 	Service  string           `json:"service"`
@@ -115,15 +114,36 @@ func (c *controller) keepNode(n *node) {
 	if !c.logging() {
 		return
 	}
-	r := nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance}
+	c.putData(log.Record{Kind: log.KindNode, ID: log.AddrID(n.address), Callee: n.logged()},
+		nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance})
+}
+
+// keepExports writes all services of a node down, after a change that concerns them all.
+func (c *controller) keepExports(n *node) {
 	for _, a := range sortedServices(n.exports) {
-		x := n.exports[a]
-		methods := slices.SortedFunc(maps.Values(x.methods), func(a, b control.Method) int {
-			return slices.Compare([]byte(a.Name), []byte(b.Name))
-		})
-		r.Exports = append(r.Exports, exportRecord{c.services[a].name, methods, x.stateful, x.order, x.away, x.moves})
+		c.keepExport(n, a)
 	}
-	c.putData(log.Record{Kind: log.KindNode, ID: log.AddrID(n.address), Callee: log.Node{Address: n.address, Incarnation: n.incarnation}}, r)
+}
+
+// keepExport writes one service of a node down.
+func (c *controller) keepExport(n *node, service netip.Addr) {
+	if !c.logging() {
+		return
+	}
+	x := n.exports[service]
+	methods := slices.SortedFunc(maps.Values(x.methods), func(a, b control.Method) int {
+		return slices.Compare([]byte(a.Name), []byte(b.Name))
+	})
+	c.putData(log.Record{Kind: log.KindExport, ID: exportID(n.address, service), Callee: n.logged()},
+		exportRecord{c.services[service].name, methods, x.stateful, x.order, x.away, x.moves})
+}
+
+// exportID names a service of a node.
+func exportID(n, service netip.Addr) (id log.ID) {
+	a, s := n.As16(), service.As16()
+	copy(id[:], s[8:])
+	copy(id[8:], a[8:])
+	return id
 }
 
 // dropWindows strikes out what is logged of a node's sessions and allocations.

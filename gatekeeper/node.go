@@ -107,6 +107,7 @@ func (c *controller) newNode(b *blade, j *control.Join, place resources.Node) *n
 	c.leases.AddNode(n.address)
 	c.keepRack()
 	c.keepNode(n)
+	c.keepExports(n)
 	return n
 }
 

@@ -67,7 +67,9 @@ func (c *controller) removeNodes(why string, nodes ...*node) {
 		failures = append(failures, recovery.Failure{Node: n.logged(), Gone: !c.goesOn(n), Cause: why})
 	}
 	for _, f := range failures {
-		c.keepNode(c.fallen[f.Node.Address]) // as one that is to be brought back, or cleaned up after
+		n := c.fallen[f.Node.Address]
+		c.keepNode(n) // as one that is to be brought back, or cleaned up after
+		c.keepExports(n)
 	}
 	c.recover(c.recoveries.Fail(c.now, failures...))
 }

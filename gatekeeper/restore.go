@@ -19,10 +19,10 @@ import (
 
 // saved is the log's records by what they need to be restored after.
 type saved struct {
-	mirrors, blades, nodes, windows, regions []log.Record
-	calls                                    []savedCall // of either kind
-	exact, recoveries                        []log.Record
-	fleet                                    *log.Record // nil for none
+	mirrors, blades, nodes, exports, windows, regions []log.Record
+	calls                                             []savedCall // of either kind
+	exact, recoveries                                 []log.Record
+	fleet                                             *log.Record // nil for none
 }
 
 // restore makes a new controller know what is on the log. What other inputs would
@@ -41,7 +41,8 @@ func (c *controller) restore(l *log.Log) error {
 	steps := []struct {
 		records []log.Record
 		restore func(*log.Record) error
-	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}}
+	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.exports, c.restoreExport},
+		{s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}}
 	for i, step := range steps {
 		for k := range step.records {
 			if err := step.restore(&step.records[k]); err != nil {
@@ -51,7 +52,7 @@ func (c *controller) restore(l *log.Log) error {
 		switch i {
 		case 1:
 			c.restoreMirrors()
-		case 2:
+		case 3:
 			c.restoreRoutes()
 		}
 	}
@@ -80,6 +81,8 @@ func (c *controller) sort(s *saved, r log.Record) error {
 		s.blades = append(s.blades, r)
 	case log.KindNode:
 		s.nodes = append(s.nodes, r)
+	case log.KindExport:
+		s.exports = append(s.exports, r)
 	case log.KindWindow, log.KindAllocs:
 		s.windows = append(s.windows, r)
 	case log.KindRegion:
@@ -169,11 +172,6 @@ func (c *controller) restoreNode(r *log.Record) error {
 		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
 	}
 	c.leases.AddNode(n.address)
-	for _, e := range s.Exports {
-		if err := c.restoreExport(n, e); err != nil {
-			return corrupt(r, "%v", err)
-		}
-	}
 	if n.gone {
 		c.fallen[n.address] = n
 		return nil
@@ -184,16 +182,24 @@ func (c *controller) restoreNode(r *log.Record) error {
 	return nil
 }
 
-func (c *controller) restoreExport(n *node, e exportRecord) error {
+func (c *controller) restoreExport(r *log.Record) error {
+	var e exportRecord
+	if err := data(r, &e); err != nil {
+		return err
+	}
+	n := c.nodeOrFallen(r.Callee.Address)
+	if n == nil {
+		return corrupt(r, "there is no node %s", r.Callee.Address)
+	}
 	request := control.Export{Node: n.address, Incarnation: n.incarnation, Service: e.Service, Methods: e.Methods, Stateful: e.Stateful}
 	methods, err := checkMethods(&request)
 	if err != nil {
-		return err
+		return corrupt(r, "%v", err)
 	}
 	s := c.services[rackaddr.Service(e.Service)]
 	if s == nil || !e.Away { // one that is away may be where another one is, for a while
 		if s, err = c.serviceFor(n, &request); err != nil {
-			return err
+			return corrupt(r, "%v", err)
 		}
 	}
 	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone, moves: e.Moves}

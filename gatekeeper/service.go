@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -71,7 +72,7 @@ func (c *controller) export(p *port, m control.Message) error {
 		s.exports = append(s.exports, x)
 	}
 	x.methods, x.stateful, x.away, x.moves = methods, e.Stateful, false, false
-	c.keepNode(n)
+	c.keepExport(n, s.address)
 	c.change(func(err error) {
 		if err != nil {
 			c.fail(p, m, fault.New(fault.Internal, "export", "the switch refuses the service's routes: %v", err))
@@ -138,6 +139,7 @@ func (c *controller) withdraw(n *node, address netip.Addr) []phase {
 	s := c.services[address]
 	s.exports = slices.DeleteFunc(s.exports, func(x *exported) bool { return x.node == n })
 	delete(n.exports, address)
+	c.drop(log.KindExport, exportID(n.address, address))
 	phases := c.reroute(s)
 	if len(s.exports) == 0 && len(c.services) > maxServices {
 		delete(c.services, address)

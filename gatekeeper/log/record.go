@@ -54,10 +54,13 @@ const (
 	// KindMirror is which blades have copies of a memory machine, by the machine in byte 0
 	// of the id: Data.
 	KindMirror Kind = 14
-	kindEnd    Kind = 15
+	// KindExport is a service that a node exports, by the low halves of the service's
+	// and the node's addresses: Callee (the node), Data.
+	KindExport Kind = 15
+	kindEnd    Kind = 16
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror"}
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror", "export"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

@@ -97,9 +97,8 @@ func (r *Registry) Export(node netip.Addr, incarnation uint32, name string, stat
 
 // offer notes that a node has a service.
 func (n *Node) offer(service string) {
-	if !slices.Contains(n.Services, service) {
-		n.Services = append(n.Services, service)
-		slices.Sort(n.Services)
+	if i, found := slices.BinarySearch(n.Services, service); !found {
+		n.Services = slices.Insert(n.Services, i, service)
 	}
 }
 
