@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -36,7 +37,7 @@ func (o *adminOptions) register(f *pflag.FlagSet) {
 		"`FILE` of mode 0600 with the token that requests over TCP need; made if it is not there (default: $"+tokenVariable+
 			", or else bifrost/admin.token in the user's configuration directory)")
 	f.StringVar(&o.grants, "admin-tokens", "",
-		"`FILE` with further tokens, each with a name and a role; changes count at once (default: bifrost/admin.tokens in the user's configuration directory; see bifrost token)")
+		"`FILE` with further tokens, each with a name and a role; changes count at once (default: admin.tokens beside the file of the admin token; see bifrost token)")
 	f.StringVar(&o.cert, "admin-tls-cert", "", "PEM `FILE` with a certificate: the admin API speaks TLS, as it must beyond loopback")
 	f.StringVar(&o.key, "admin-tls-key", "", "PEM `FILE` with its key")
 }
@@ -119,10 +120,17 @@ func (o *adminOptions) token(log *slog.Logger) (string, error) {
 	return token, err
 }
 
-// tokens is what requests over TCP may carry: the admin token, and those of the file.
+// tokens is what requests over TCP may carry: the admin token, and those of the file;
+// nil if there is neither, as for Unix sockets alone.
 func (o *adminOptions) tokens(token string, log *slog.Logger) (admin.Grants, error) {
 	path := o.grants
-	if path == "" {
+	switch {
+	case path != "":
+	case token == "":
+		return nil, nil
+	case o.tokenFile != "":
+		path = filepath.Join(filepath.Dir(o.tokenFile), "admin.tokens")
+	default:
 		var err error
 		if path, err = admin.DefaultGrantsFile(); err != nil {
 			return admin.OneToken(token), nil //nolint:nilerr // without a home there is no such file
