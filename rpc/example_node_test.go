@@ -56,6 +56,29 @@ func ExampleWithMethodPolicy() {
 	// <nil>
 }
 
+// Values may be larger than a packet, up to the limit of the node that takes them.
+func ExampleWithMaxMessage() {
+	ctx := context.Background()
+	node, err := rpc.Join(ctx, rpc.WithName("archive"), rpc.WithJoiner(exampleRack.Joiner()), rpc.WithMaxMessage(1<<20))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer node.Close(ctx)
+	if err := node.Export(ctx, "Archive", arrays.NewArraysProcessor(byvalue.Arrays{}), rpc.WithMethodPolicy(rpc.PolicyNone)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := arrays.NewArraysClient(node.Client("Archive", rpc.WithDeclaredPolicy(rpc.PolicyNone)))
+	got, err := client.Echo(ctx, make([]byte, 500_000))
+	fmt.Println(len(got), err)
+	_, err = client.Echo(ctx, make([]byte, 2<<20))
+	fmt.Println(rpc.CodeOf(err))
+	// Output:
+	// 500000 <nil>
+	// bad request
+}
+
 // reverser is a handler that does by hand what the stubs of "bifrost gen" do: it reads
 // what it was lent, and hands over memory of its own.
 type reverser struct{ byvalue.Arrays }
