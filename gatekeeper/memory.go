@@ -290,14 +290,14 @@ func (c *controller) reclaimStray(s stray) {
 
 // owe notes a region for the blades that have to free it: every copy of its machine. It
 // reports false if there is none.
-func (c *controller) owe(r packet.Region, id control.RegionID) (any bool) {
+func (c *controller) owe(r packet.Region, id control.RegionID) (owed bool) {
 	for _, b := range c.sortedBlades() {
 		if b.memory() && b.hello.Machine == r.Base.Machine() && b.holds() {
 			b.reclaims = append(b.reclaims, id)
-			any = true
+			owed = true
 		}
 	}
-	return any
+	return owed
 }
 
 // reclaimMore tells a memory blade what to free; one command is out at a time.

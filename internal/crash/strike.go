@@ -17,7 +17,7 @@ import (
 // strike does what a crash says. It is called in the wire's goroutine and must not wait
 // for the rack.
 func (c *crasher) strike(one Crash) {
-	hit := false
+	var hit bool
 	switch kindOf(one.Victim) {
 	case Gatekeeper:
 		hit = c.strikeGatekeeper(one)

@@ -40,7 +40,7 @@ func (m *mutant) run(ctx context.Context, root string) (r result) {
 		r.err = err
 		return r
 	}
-	defer os.RemoveAll(dir)
+	defer func() { r.err = errors.Join(r.err, os.RemoveAll(dir)) }()
 	file, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, m.file): file}})
 	if err == nil {

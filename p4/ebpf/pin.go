@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOtherVersion: what is pinned was made by another version of this package, or
-// for another program.
+// ErrOtherVersion means that what is pinned was made by another version of this
+// package, or for another program.
 var ErrOtherVersion = errors.New("pinned by another version")
 
 // pinFS is where the BPF file system is by custom.

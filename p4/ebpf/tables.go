@@ -69,14 +69,14 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 
 // inheritCells pins a table's entries, and notes which cells those of the executor
 // before have, so that they keep them.
-func (x *Executor) inheritCells(t *table) error {
+func (x *Executor) inheritCells(t *table) (err error) {
 	name := fmt.Sprintf("table_%d", t.def.Index)
 	x.pins[name] = t.maps.entries
 	old, err := x.inherited(name)
 	if err != nil || old == nil {
 		return err
 	}
-	defer old.Close()
+	defer func() { err = errors.Join(err, old.Close()) }()
 	if old.KeySize() != t.maps.entries.KeySize() || old.ValueSize() != t.maps.entries.ValueSize() {
 		return fmt.Errorf("%s: %w: its entries have another size", name, ErrOtherVersion)
 	}

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
-// ErrOtherVersion: what another version of the switch has kept cannot be taken
-// over.
+// ErrOtherVersion means that what another version of the switch has kept cannot be
+// taken over.
 var ErrOtherVersion = errors.New("kept by another version of the switch")
 
 // journalFormat is the version of the journal's layout, and of what its

@@ -21,7 +21,7 @@ const (
 	pinRoot  = "/sys/fs/bpf/bifrost-switch"
 )
 
-// ErrKept: the name is in use by another switch.
+// ErrKept means that the name is in use by another switch.
 var ErrKept = errors.New("in use by another switch")
 
 // keeper keeps a switch's pipeline beyond its process (p4rt.Keeper):

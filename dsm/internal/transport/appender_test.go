@@ -29,7 +29,6 @@ type appendLab struct {
 	loss    float64
 	history [][]byte // all records that were appended in the order of the ledger
 	settled int      // how many of them were reported as settled
-	base    int      // of the history: what the newest base stands for
 	offset  int      // of the history: records of earlier runs
 }
 
