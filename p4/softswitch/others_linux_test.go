@@ -117,7 +117,7 @@ func TestLoadAuto_FallsBackAndSaysWhy(t *testing.T) {
 	if _, ok := x.(*goExecutor); !ok {
 		t.Errorf("a %T runs it", x)
 	}
-	for _, want := range []string{"the Go executor, not eBPF", "action profile", "register", "meter"} {
+	for _, want := range []string{"the Go executor, not eBPF", "action profile", "idle timeout", "value set"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log says nothing of %q: %s", want, log.String())
 		}
