@@ -51,6 +51,9 @@ func New(cfg Config) (*Gatekeeper, error) {
 		if err := ctl.restore(cfg.Store); err != nil {
 			return nil, fmt.Errorf("gatekeeper: begin with the log: %w", err)
 		}
+		if err := ctl.logFirst(cfg.Store); err != nil {
+			return nil, fmt.Errorf("gatekeeper: begin with the log: %w", err)
+		}
 		cfg = ctl.cfg
 	}
 	program, err := program()

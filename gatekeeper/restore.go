@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"maps"
 	"net/netip"
@@ -122,6 +123,15 @@ func (c *controller) restoreRack(r *log.Record) error {
 		c.cfg.Election = e
 	}
 	return nil
+}
+
+// logFirst logs what restore has written down, the election id among it, before the
+// switch sees that id: a successor whose clock is behind has to find it on the log, or
+// the switch would refuse the successor for ever.
+func (c *controller) logFirst(l *log.Log) error {
+	b := c.out.batch
+	c.out.batch = log.Batch{}
+	return l.Append(context.Background(), &b)
 }
 
 // restoreBlade brings a blade back with its port. If it has failed meanwhile, its

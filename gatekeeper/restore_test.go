@@ -5,7 +5,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"google.golang.org/grpc"
+
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -107,5 +110,29 @@ func (m *model) replayed() {
 	}
 	if len(open) > 0 {
 		m.t.Errorf("%d calls were not released again", len(open))
+	}
+}
+
+// The election id is on the log before a switch can see it, so that a successor whose
+// clock is behind takes a higher one.
+func TestElectionIsLoggedFirst(t *testing.T) {
+	disk := new(log.Disk)
+	var before control.Election
+	for _, low := range []uint64{1000, 5} { // the second one's clock is behind
+		store, err := log.OpenMemory(disk, log.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := New(Config{Conn: new(grpc.ClientConn), Election: control.Election{Low: low}, Store: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.Settings().Election; !before.Less(got) {
+			t.Errorf("election id %+v after %+v", got, before)
+		} else {
+			before = got
+		}
+		disk.Crash() // what is not logged is lost
+		_ = store.Close()
 	}
 }
