@@ -237,8 +237,8 @@ func (n *Node) completeLarge(size int, m packet.Message, from netip.Addr) bool {
 		return false
 	}
 	a := &answerTo{first: m, from: from}
-	t, v := n.beginLarge(from, &m, true, size, a)
 	a.first.Payload, a.first.Trailer = nil, nil // the buffer is the reader's
+	t, v := n.beginLarge(from, &m, true, size, a)
 	switch v {
 	case bulk.Whole:
 		n.whole(t)
