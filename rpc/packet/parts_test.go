@@ -212,7 +212,11 @@ func FuzzAssembler(f *testing.F) {
 			if whole != nil && len(whole) < HeaderSize {
 				t.Fatalf("a whole of %d bytes", len(whole))
 			}
-			if len(a.open) != len(a.senders[sender].order) || len(a.open) > 1 && a.bytes > 1<<16 {
+			begun := 0
+			if s := a.senders[sender]; s != nil {
+				begun = len(s.order)
+			}
+			if len(a.open) != begun || len(a.open) > 1 && a.bytes > 1<<16 {
 				t.Fatalf("%d bytes are kept", a.bytes)
 			}
 			if len(m.Payload) > partPreface {
