@@ -58,7 +58,7 @@ func (t *Teller) main(ctx context.Context, state []byte) error {
 	}
 	for !t.enough(ctx, at) {
 		amounts := t.Amounts(at.calls)
-		got, err := t.add(ctx, amounts)
+		got, err := t.add(ctx, at.total, amounts)
 		if err != nil {
 			return err
 		}
@@ -114,18 +114,16 @@ func (t *Teller) enough(ctx context.Context, at progress) bool {
 	return rpc.Now(ctx).UnixNano() >= at.until
 }
 
-// add makes one call; another one in its place if it was given up, because too many nodes
-// have failed while they executed it: then it has not happened.
-func (t *Teller) add(ctx context.Context, amounts []byte) (int64, error) {
+// add makes one call. A call is given up when too many nodes have failed while they
+// executed it. The Front's call of the Counter may have happened all the same, so add
+// looks at the account, which had before so far, and calls again only if it has not.
+func (t *Teller) add(ctx context.Context, before int64, amounts []byte) (int64, error) {
 	ref := rpc.RefOf(amounts)
 	total, err := t.To.Add(ctx, t.Account, ref)
 	for givenUp(err) {
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-			return 0, ctx.Err()
+		if total, err = t.look(ctx); err == nil && total == before {
+			total, err = t.To.Add(ctx, t.Account, ref)
 		}
-		total, err = t.To.Add(ctx, t.Account, ref)
 	}
 	if err != nil {
 		return 0, err
@@ -133,7 +131,17 @@ func (t *Teller) add(ctx context.Context, amounts []byte) (int64, error) {
 	return total, ref.Free(ctx)
 }
 
-// retryPause is how long to wait before a call is made in the place of another one.
+// look returns what the account has, by adding nothing to it.
+func (t *Teller) look(ctx context.Context) (int64, error) {
+	select {
+	case <-time.After(retryPause):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return t.To.Add(ctx, t.Account, rpc.RefOf([]byte{0}))
+}
+
+// retryPause is how long to wait after a call was given up.
 const retryPause = 100 * time.Millisecond
 
 // givenUp reports whether the other side says so.
