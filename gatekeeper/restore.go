@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -127,11 +128,16 @@ func (c *controller) restoreRack(r *log.Record) error {
 
 // logFirst logs what restore has written down, the election id among it, before the
 // switch sees that id: a successor whose clock is behind has to find it on the log, or
-// the switch would refuse the successor for ever.
+// the switch would refuse the successor for ever. A log without room gets it when there
+// is some again.
 func (c *controller) logFirst(l *log.Log) error {
 	b := c.out.batch
+	err := l.Append(context.Background(), &b)
+	if errors.Is(err, log.ErrFull) {
+		return nil
+	}
 	c.out.batch = log.Batch{}
-	return l.Append(context.Background(), &b)
+	return err
 }
 
 // restoreBlade brings a blade back with its port. If it has failed meanwhile, its

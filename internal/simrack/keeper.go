@@ -132,18 +132,20 @@ func (r *Rack) crashed(k *keeper, why error) error {
 	return errors.Join(errors.New("simrack: the Gatekeeper has ended"), why)
 }
 
-// newKeeper starts a Gatekeeper unless one runs.
+// newKeeper starts a Gatekeeper unless one runs. It begins with the log, which may take
+// its time, so the lock is free meanwhile.
 func (r *Rack) newKeeper() (*keeper, error) {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.keeper != nil {
+	if r.Gatekeeper() != nil {
 		return nil, nil
 	}
 	k, err := r.startKeeper()
-	if err == nil {
-		r.keeper = k
+	if err != nil {
+		return nil, err
 	}
-	return k, err
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keeper = k
+	return k, nil
 }
