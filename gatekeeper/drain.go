@@ -56,7 +56,7 @@ func (c *controller) emptyNode(a resources.EmptyNode) {
 
 // withdrawNode lets a node finish its calls that is about to leave, and then tells it.
 func (c *controller) withdrawNode(n *node, answer func()) {
-	c.empty(n, c.fleet.GoesOn(n.address)).answer = answer
+	c.empty(n, c.fleet.Wants(n.address)).answer = answer
 }
 
 // empty takes a node's routes away, if it has not been done, and looks from then on

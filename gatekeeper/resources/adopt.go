@@ -55,6 +55,17 @@ func (r *Registry) GoesOn(a netip.Addr) bool {
 	return i != nil && (i.goesOn() || p.owes(i))
 }
 
+// Wants reports whether a deployment still wants a node to go on: one that only has
+// calls to finish is not wanted.
+func (r *Registry) Wants(a netip.Addr) bool {
+	n := r.nodes[a]
+	if n == nil {
+		return false
+	}
+	_, i := r.instance(n.Instance)
+	return i != nil && i.goesOn()
+}
+
 // Keeps reports whether an address belongs to a node, or is kept for the next node of
 // an instance.
 func (r *Registry) Keeps(a netip.Addr) (kept bool) {
