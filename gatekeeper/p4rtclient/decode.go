@@ -54,10 +54,11 @@ func (f field) decodeMatch(ms []*p4v1.FieldMatch) (Match, error) {
 		if m.GetFieldId() != f.id {
 			continue
 		}
-		switch v := m.GetFieldMatchType().(type) {
-		case *p4v1.FieldMatch_Exact_:
-			return Match{Field: f.name, Value: Bytes(v.Exact.GetValue())}, nil
-		case *p4v1.FieldMatch_Lpm:
+		v, prefix := m.GetFieldMatchType().(*p4v1.FieldMatch_Lpm)
+		switch {
+		case m.GetExact() != nil && !f.lpm:
+			return Match{Field: f.name, Value: Bytes(m.GetExact().GetValue())}, nil
+		case prefix && f.lpm:
 			return Match{Field: f.name, Value: Bytes(v.Lpm.GetValue()), PrefixLen: int(v.Lpm.GetPrefixLen())}, nil
 		}
 		return Match{}, fmt.Errorf("match %T", m.GetFieldMatchType())
