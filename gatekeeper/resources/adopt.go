@@ -47,23 +47,24 @@ func (r *Registry) HasNode(a netip.Addr) bool { return r.nodes[a] != nil }
 // ends: it belongs to a deployment that still wants it, or has calls to finish as far
 // as the registry knows.
 func (r *Registry) GoesOn(a netip.Addr) bool {
-	n := r.nodes[a]
-	if n == nil {
-		return false
-	}
-	p, i := r.instance(n.Instance)
+	p, i := r.instanceAt(a)
 	return i != nil && (i.goesOn() || p.owes(i))
 }
 
 // Wants reports whether a deployment still wants a node to go on: one that only has
 // calls to finish is not wanted.
 func (r *Registry) Wants(a netip.Addr) bool {
+	_, i := r.instanceAt(a)
+	return i != nil && i.goesOn()
+}
+
+// instanceAt returns the instance that a node is, nil if it is none.
+func (r *Registry) instanceAt(a netip.Addr) (*running, *Instance) {
 	n := r.nodes[a]
 	if n == nil {
-		return false
+		return nil, nil
 	}
-	_, i := r.instance(n.Instance)
-	return i != nil && i.goesOn()
+	return r.instance(n.Instance)
 }
 
 // Keeps reports whether an address belongs to a node, or is kept for the next node of
