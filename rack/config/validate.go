@@ -7,36 +7,12 @@ import (
 	"strings"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/yamlfile"
 )
 
 // Error is one mistake in a rack's description: where it is, what is wrong and
 // what to do about it. Several are joined; errors.As finds the first.
-type Error struct {
-	File string // "" for a Config made in Go
-	Line int    // from 1; 0 if unknown
-	// Path names the value, e.g. "blades[2].name".
-	Path string
-	Msg  string
-	// Remedy says what to write instead.
-	Remedy string
-}
-
-// Error implements error.
-func (e *Error) Error() string {
-	var b strings.Builder
-	if e.File != "" {
-		fmt.Fprintf(&b, "%s:", e.File)
-		if e.Line > 0 {
-			fmt.Fprintf(&b, "%d:", e.Line)
-		}
-		b.WriteByte(' ')
-	}
-	if e.Path != "" {
-		fmt.Fprintf(&b, "%s: ", e.Path)
-	}
-	fmt.Fprintf(&b, "%s: %s", e.Msg, e.Remedy)
-	return b.String()
-}
+type Error = yamlfile.Error
 
 // Names become parts of namespace names: a rack's has no dash, so that the
 // rack of a namespace is never in doubt.
