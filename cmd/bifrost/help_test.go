@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"testing"
 
@@ -92,12 +91,6 @@ func TestMan(t *testing.T) {
 		if one, err := bifrost(t, append([]string{"man"}, strings.Fields(cmd.CommandPath())[1:]...)...); err != nil || one != string(page) {
 			t.Errorf("bifrost man of %s is not the page that --dir writes (%v)", cmd.CommandPath(), err)
 		}
-		requests := regexp.MustCompile(`(?m)^[.'].*`).FindAllString(string(page), -1)
-		if i := slices.IndexFunc(requests, func(r string) bool {
-			return !regexp.MustCompile(`^\.(\\"|TH |SH |B |PP$|TP$|RS 2$|RE$|nf$|fi$)`).MatchString(r)
-		}); i >= 0 {
-			t.Errorf("%s: text that roff takes for a request: %s", path, requests[i])
-		}
 		if groff, err := exec.LookPath("groff"); err == nil {
 			if said, err := exec.Command(groff, "-man", "-Kutf8", "-Tutf8", "-ww", "-z", path).CombinedOutput(); err != nil || len(said) > 0 {
 				t.Errorf("groff %s: %v\n%s", path, err, said)
@@ -107,14 +100,6 @@ func TestMan(t *testing.T) {
 	for _, args := range [][]string{{"man", "nothing"}, {"man", "--dir", dir, "rack"}, {"man", "rack", "nothing"}} {
 		if _, err := bifrost(t, args...); err == nil {
 			t.Errorf("bifrost %s went well", strings.Join(args, " "))
-		}
-	}
-}
-
-func TestEscape(t *testing.T) {
-	for in, want := range map[string]string{".TH x": `\&.TH x`, `a\-b`: `a\e\-b`, "it's": `it\(aqs`, "`x`": `\(gax\(ga`} {
-		if got := escape(in); got != want {
-			t.Errorf("%q is %q, want %q", in, got, want)
 		}
 	}
 }

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 )
 
 func newManCmd() *cobra.Command {
@@ -34,8 +38,7 @@ commands to a directory, from which man and packagers take them.`,
 			if err != nil || len(rest) > 0 {
 				return fmt.Errorf("there is no command %q: bifrost --help lists them", strings.Join(args, " "))
 			}
-			_, err = io.WriteString(cmd.OutOrStdout(), manPage(about))
-			return err
+			return writeManPage(cmd.OutOrStdout(), about)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "write the pages of all commands to this `DIRECTORY`")
@@ -48,7 +51,11 @@ func writeManPages(w io.Writer, cmd *cobra.Command, dir string) error {
 		return err
 	}
 	path := filepath.Join(dir, manName(cmd)+".1")
-	if err := os.WriteFile(path, []byte(manPage(cmd)), 0o644); err != nil {
+	var page bytes.Buffer
+	if err := writeManPage(&page, cmd); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, page.Bytes(), 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, path)
@@ -61,6 +68,19 @@ func writeManPages(w io.Writer, cmd *cobra.Command, dir string) error {
 		}
 	}
 	return nil
+}
+
+// writeManPage writes the page of one command. Its date is that of the build's commit, so
+// that packagers can repeat a build; without one it is today.
+func writeManPage(w io.Writer, cmd *cobra.Command) error {
+	info, _ := debug.ReadBuildInfo()
+	b := buildOf(version, info)
+	header := &doc.GenManHeader{Section: "1", Source: "bifrost " + b.Version, Manual: "Bifröst"}
+	if commit, err := time.Parse(time.RFC3339, b.Time); err == nil {
+		header.Date = &commit
+	}
+	cmd.DisableAutoGenTag = true
+	return doc.GenMan(cmd, header, w)
 }
 
 // manName is how man knows a command.

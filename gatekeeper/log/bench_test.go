@@ -5,22 +5,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"go.etcd.io/bbolt"
 )
 
 // BenchmarkAppend is the time from Append until the record is logged, by one
 // caller and by 64 at a time; each call adds a record and deletes an older one,
 // as calls do that come and go. It reports percentiles and records per second.
-// bbolt is here to show why it is not what the log uses.
 func BenchmarkAppend(b *testing.B) {
-	for _, name := range []string{"pebble", "bbolt", "memory"} {
+	for _, name := range []string{"pebble", "memory"} {
 		for _, sync := range []bool{false, true} {
 			if sync && name == "memory" {
 				continue
@@ -43,8 +39,6 @@ func openBench(b *testing.B, name string, sync bool) *Log {
 	switch dir := b.TempDir(); name {
 	case "pebble":
 		s, err = openPebble(filepath.Join(dir, "log"), sync)
-	case "bbolt":
-		s, err = openBolt(filepath.Join(dir, "db"), sync)
 	default:
 		s = &memoryStore{disk: &Disk{open: true, records: map[uint64][]byte{}}}
 	}
@@ -128,63 +122,3 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 }
-
-// boltStore is the store that bbolt would be.
-type boltStore struct{ db *bbolt.DB }
-
-var bucket = []byte("records")
-
-func openBolt(file string, sync bool) (*boltStore, error) {
-	db, err := bbolt.Open(file, 0o600, &bbolt.Options{
-		NoSync: !sync, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, InitialMmapSize: 1 << 30,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &boltStore{db}, db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(bucket)
-		return err
-	})
-}
-
-func (s *boltStore) commit(c change) error {
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		records := tx.Bucket(bucket)
-		records.FillPercent = 0.9 // keys only grow
-		for _, p := range c.puts {
-			if err := records.Put(recordKey(p.sequence), p.data); err != nil {
-				return err
-			}
-		}
-		for _, sequence := range c.deletes {
-			if err := records.Delete(recordKey(sequence)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func (s *boltStore) get(sequence uint64) (data []byte, err error) {
-	return data, s.db.View(func(tx *bbolt.Tx) error {
-		data = slices.Clone(tx.Bucket(bucket).Get(recordKey(sequence)))
-		return nil
-	})
-}
-
-func (s *boltStore) scan() iter.Seq2[put, error] {
-	return func(yield func(put, error) bool) {
-		_ = s.db.View(func(tx *bbolt.Tx) error {
-			c := tx.Bucket(bucket).Cursor()
-			for k, v := c.First(); k != nil; k, v = c.Next() {
-				if !yield(put{binary.BigEndian.Uint64(k[len(firstRecord):]), v}, nil) {
-					break
-				}
-			}
-			return nil
-		})
-	}
-}
-
-func (s *boltStore) footprint() uint64 { return 0 }
-func (s *boltStore) close() error      { return s.db.Close() }
