@@ -53,10 +53,15 @@ func (g *Gatekeeper) MarkFailed(ctx context.Context, blade, cause string) error 
 
 // ReturnToService ends what Drain or MarkFailed began. A blade that was marked
 // failed is in service again when its daemon has said hello, which it does within
-// seconds if it runs.
+// seconds if it runs. A memory blade without a copy becomes the second copy of its
+// machine again.
 func (g *Gatekeeper) ReturnToService(ctx context.Context, blade string) error {
 	return g.operate(ctx, Event{Kind: BladeReturned, Blade: blade}, func(c *controller) ([]resources.Action, error) {
-		return c.fleet.Return(blade, c.now)
+		actions, err := c.fleet.Return(blade, c.now)
+		if err == nil {
+			c.returned(blade)
+		}
+		return actions, err
 	})
 }
 

@@ -37,6 +37,7 @@ type mirror struct {
 	last    uint32   // the highest incarnation of a copy so far
 	copies  []copyOf // complete ones; the first answers reads
 	why     string   // there are not two
+	out     string   // the blade that an operator has taken out, "" for none
 	// Work under way, which ends with a set of copies.
 	allocating map[allocation]bool
 	comparing  map[control.Fence]*comparison
@@ -56,10 +57,11 @@ type mirrorRecord struct {
 	Last    uint32   `json:"last"`
 	Copies  []copyOf `json:"copies"`
 	Why     string   `json:"why,omitempty"`
+	Out     string   `json:"out,omitempty"`
 }
 
 func (c *controller) keepMirror(m *mirror) {
-	c.putData(log.Record{Kind: log.KindMirror, ID: log.ID{m.machine}}, mirrorRecord{m.machine, m.blades, m.epoch, m.last, m.copies, m.why})
+	c.putData(log.Record{Kind: log.KindMirror, ID: log.ID{m.machine}}, mirrorRecord{m.machine, m.blades, m.epoch, m.last, m.copies, m.why, m.out})
 }
 
 // restoreMirror brings a mirrored machine back, before its blades.
@@ -68,7 +70,7 @@ func (c *controller) restoreMirror(r *log.Record) error {
 	if err := data(r, &s); err != nil {
 		return err
 	}
-	c.mirrors[s.Machine] = &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why}
+	c.mirrors[s.Machine] = &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why, out: s.Out}
 	return nil
 }
 
@@ -184,7 +186,7 @@ func (c *controller) pairUp(m *mirror) {
 		}
 	}
 	switch {
-	case first == nil || second == nil || !first.alive() || !second.alive() || c.mark(second):
+	case first == nil || second == nil || !first.alive() || !second.alive() || c.mark(second) || m.takenOut(second):
 		return
 	case first.used > 0:
 		c.staysSingle(m, first)

@@ -89,6 +89,8 @@ type MachineState struct {
 	Copies []string `json:"copies"`
 	Epoch  uint32   `json:"epoch"`         // of these copies
 	Why    string   `json:"why,omitempty"` // there are not two
+	// Filling is how far the second copy is filled, nil if none is.
+	Filling *FillState `json:"filling,omitempty"`
 }
 
 // Statuses of a blade (thesis section 5.3).

@@ -3,6 +3,7 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -165,4 +168,39 @@ func TestMemoryBladeDies(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestMirrorRefused: what operators ask about copies that makes no sense is refused, with
+// the reason.
+func TestMirrorRefused(t *testing.T) {
+	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		g := r.Gatekeeper()
+		for _, c := range []struct {
+			what string
+			err  error
+			want error
+			code fault.Code
+		}{
+			{"onto itself", g.Mirror(ctx, "m1", "m1"), gatekeeper.ErrSameBlade, fault.BadRequest},
+			{"twice", g.Mirror(ctx, "m1", "m2"), gatekeeper.ErrSameBlade, fault.BadRequest},
+			{"unknown", g.Mirror(ctx, "m1", "m9"), gatekeeper.ErrUnknownBlade, fault.NotFound},
+			{"unknown machine", g.Mirror(ctx, "m9", "m1"), gatekeeper.ErrUnknownBlade, fault.NotFound},
+			{"compute blade", g.Mirror(ctx, "m1", "c1"), gatekeeper.ErrUnknownBlade, fault.NotFound},
+			{"unmirror nobody", g.Unmirror(ctx, "m9", ""), gatekeeper.ErrUnknownBlade, fault.NotFound},
+			{"unmirror", g.Unmirror(ctx, "m2", "test"), nil, fault.OK},
+			{"unmirror the only copy", g.Unmirror(ctx, "m1", ""), gatekeeper.ErrNotMirrored, fault.BadRequest},
+		} {
+			if !errors.Is(c.err, c.want) || fault.CodeOf(c.err) != c.code {
+				t.Errorf("%s: %v, want %v", c.what, c.err, c.want)
+			}
+		}
+		s, err := g.Snapshot(ctx)
+		if err != nil || len(s.Machines[0].Copies) != 1 || s.Machines[0].Why != "test" {
+			t.Errorf("after unmirror: %+v, %v", s.Machines, err)
+		}
+		if err := g.ReturnToService(ctx, "m2"); err != nil {
+			t.Error(err)
+		}
+		untilMirrored(t, ctx, r)
+	})
 }
