@@ -142,6 +142,9 @@ func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 	if err := checkHello(h); err != nil {
 		return nil, err
 	}
+	if err := c.cfg.bound(p.num, h); err != nil {
+		return nil, err
+	}
 	if o := p.blade; o != nil && o.port == p && o.hello.Blade != h.Blade {
 		return nil, fault.New(fault.Unavailable, "hello", "port %d belongs to blade %q", p.num, o.hello.Blade)
 	}

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config is what a Gatekeeper needs. Only Conn is required.
+// Config is what a Gatekeeper needs. Conn is required, and Ports or Open.
 type Config struct {
 	// Conn leads to the switch's P4Runtime server.
 	Conn grpc.ClientConnInterface
@@ -53,6 +53,11 @@ type Config struct {
 	// Machines are the memory machines that two blades serve, by the blades' names. Every
 	// other memory blade is a machine of its own.
 	Machines [][]string
+	// Ports bind ports of the switch to blades. Open admits blades at other ports, too,
+	// under names and machine ids that no port is bound to; without it a blade registers
+	// at its own port only. One of the two is required.
+	Ports map[uint16]Port
+	Open  bool
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }
@@ -90,6 +95,12 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("gatekeeper: heartbeat of %s: at least a millisecond", c.Heartbeat)
 	}
 	if err := checkMachines(c.Machines); err != nil {
+		return c, err
+	}
+	if len(c.Ports) == 0 && !c.Open {
+		return c, errors.New("gatekeeper: no port of the switch is bound to a blade, so none could register: bind ports (--port), or admit every blade (--open)")
+	}
+	if err := checkPorts(c.Ports); err != nil {
 		return c, err
 	}
 	if c.MAC.IsZero() {

@@ -176,6 +176,7 @@ func (r *rack) cut() {
 func (r *rack) start(cfg Config) {
 	r.t.Helper()
 	cfg.Conn = r.conn
+	cfg.Open = cfg.Open || cfg.Ports == nil
 	if r.fuse != nil {
 		cfg.Conn = r.fuse
 	}

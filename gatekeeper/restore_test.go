@@ -123,7 +123,7 @@ func TestElectionIsLoggedFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := New(Config{Conn: new(grpc.ClientConn), Election: control.Election{Low: low}, Store: store})
+		g, err := New(Config{Conn: new(grpc.ClientConn), Open: true, Election: control.Election{Low: low}, Store: store})
 		if err != nil {
 			t.Fatal(err)
 		}

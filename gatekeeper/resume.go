@@ -37,6 +37,7 @@ func (c *controller) resume() {
 	if c.resuming.cores {
 		c.resuming.cores = false
 		c.resumeCores()
+		c.evict()
 	}
 	n := min(len(c.resuming.calls), maxResume)
 	for _, id := range c.resuming.calls[:n] {
@@ -53,7 +54,9 @@ func (c *controller) resume() {
 	}
 	c.resuming.mirrors = nil
 	for _, b := range c.resuming.blades {
-		c.audit(b)
+		if b.alive() {
+			c.audit(b)
+		}
 	}
 	c.resuming.blades = nil
 }

@@ -156,7 +156,7 @@ func TestGatekeeper_TakesOver(t *testing.T) {
 
 func TestGatekeeper_LowerElectionIsRefused(t *testing.T) {
 	inSmall(t, func(s *small) {
-		second, err := New(Config{Conn: s.conn, Election: control.Election{Low: 1}})
+		second, err := New(Config{Conn: s.conn, Open: true, Election: control.Election{Low: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

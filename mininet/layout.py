@@ -116,7 +116,7 @@ def gatekeeper_command(binary, socket, mtu=MTU):
     return [
         binary, "gatekeeper", "--switch", "unix:" + socket,
         "--device-id", str(DEVICE_ID), "--mtu", str(mtu),
-        "--dsm-prefix", str(DSM_PREFIX),
+        "--dsm-prefix", str(DSM_PREFIX), "--open",
         "--admin-addr", "unix:" + os.path.join(os.path.dirname(socket), "admin.sock"),
         "--log", os.path.join(os.path.dirname(socket), "gatekeeper-log"),
     ]

@@ -36,29 +36,36 @@ With --log, what the Gatekeeper decides is logged before anybody is told. Starte
 again with the same directory it knows the blades, nodes, services, regions and
 calls, and the rack goes on; without, all of them begin anew.
 
+A blade registers at the port of the switch that --port binds to it, as what it is
+bound to be, and nowhere else. So the program of one blade cannot take the place of
+another. --open admits every blade at ports that are not bound.
+
 It serves an admin API with a page to watch the rack; bifrost status and its
 friends are clients of it, and bifrost page opens the page. Over TCP the API asks
 for a token; a Unix socket is for the user who started the Gatekeeper.`,
-		Example: `  # The switch of this machine.
-  bifrost gatekeeper
+		Example: `  # The switch of this machine, and any blade at any of its ports.
+  bifrost gatekeeper --open
+
+  # A compute blade at port 1, and memory machine 1 with 64 GiB at port 2.
+  bifrost gatekeeper -p 1=c1:compute -p 2=m1:memory:1:68719476736
 
   # A switch behind a Unix socket, as bifrost rack up starts it.
-  bifrost gatekeeper --switch unix:/run/bifrost/switch.sock --mtu 9000
+  bifrost gatekeeper --open --switch unix:/run/bifrost/switch.sock --mtu 9000
 
   # A switch elsewhere, with TLS and a certificate for us.
-  bifrost gatekeeper --switch tor1.example:9559 --tls-ca ca.pem --tls-cert cert.pem --tls-key key.pem
+  bifrost gatekeeper --open --switch tor1.example:9559 --tls-ca ca.pem --tls-cert cert.pem --tls-key key.pem
 
   # The admin API for others, with TLS, and for this machine.
-  bifrost gatekeeper --admin-addr :8045,unix:/run/bifrost.sock --admin-tls-cert cert.pem --admin-tls-key key.pem
+  bifrost gatekeeper --open --admin-addr :8045,unix:/run/bifrost.sock --admin-tls-cert cert.pem --admin-tls-key key.pem
 
   # A Gatekeeper that goes on where it was when it is started again.
-  bifrost gatekeeper --log /var/lib/bifrost/log
+  bifrost gatekeeper --open --log /var/lib/bifrost/log
 
   # Every call as a span, for Jaeger or another collector of OpenTelemetry.
-  bifrost gatekeeper --otlp-endpoint http://localhost:4318
+  bifrost gatekeeper --open --otlp-endpoint http://localhost:4318
 
   # Every step in the messages.
-  bifrost gatekeeper --log-level debug`,
+  bifrost gatekeeper --open --log-level debug`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
@@ -100,6 +107,7 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	}
 	cfg := gatekeeper.Config{
 		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Store: store, Log: log,
+		Ports: o.ports, Open: o.open,
 	}
 	export, err := exportSpans(ctx, o.otlp, &cfg)
 	if err != nil {

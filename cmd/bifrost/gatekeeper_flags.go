@@ -5,11 +5,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/spf13/pflag"
@@ -28,6 +31,8 @@ type gatekeeperOptions struct {
 	logLevel  string
 	log       string
 	logSync   bool
+	ports     portFlags
+	open      bool
 
 	ca, cert, key string
 	otlp          string
@@ -41,6 +46,8 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.Uint8Var(&o.dsmPrefix, "dsm-prefix", rackaddr.DefaultDSMPrefix, "byte 4 of every global pointer, 1 to 255")
 	f.IntVar(&o.mtu, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes")
 	f.DurationVar(&o.heartbeat, "heartbeat", defaultHeartbeat, "how often blades report; one that is silent for three times as long has failed")
+	f.VarP(&o.ports, "port", "p", "bind port PORT of the switch to a blade: nobody else registers there (repeatable)")
+	f.BoolVar(&o.open, "open", false, "admit any blade at a port that is not bound; without it only bound ports have blades")
 	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log from which a Gatekeeper that is started again goes on (default: none)")
 	f.BoolVar(&o.logSync, "log-sync", false, "what is logged survives the loss of power, too: wait for the disk")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn, error or off")
@@ -108,4 +115,40 @@ func target(address string) string {
 		return address
 	}
 	return "dns:///" + address
+}
+
+// portFlags are the values of --port.
+type portFlags map[uint16]gatekeeper.Port
+
+// String implements pflag.Value.
+func (p *portFlags) String() string {
+	var s []string
+	for _, num := range slices.Sorted(maps.Keys(*p)) {
+		s = append(s, fmt.Sprintf("%d=%s", num, (*p)[num]))
+	}
+	return strings.Join(s, ",")
+}
+
+// Type implements pflag.Value.
+func (*portFlags) Type() string { return "PORT=NAME:KIND[:MACHINE[:CAPACITY]]" }
+
+// Set implements pflag.Value.
+func (p *portFlags) Set(s string) error {
+	num, blade, ok := strings.Cut(s, "=")
+	n, err := strconv.ParseUint(num, 10, 16)
+	if !ok || err != nil {
+		return fmt.Errorf("%q: write PORT=NAME:KIND, such as 1=c1:compute", s)
+	}
+	bound, err := gatekeeper.ParsePort(blade)
+	if err != nil {
+		return err
+	}
+	if _, twice := (*p)[uint16(n)]; twice {
+		return fmt.Errorf("port %d is bound twice", n)
+	}
+	if *p == nil {
+		*p = portFlags{}
+	}
+	(*p)[uint16(n)] = bound
+	return nil
 }

@@ -34,9 +34,12 @@ func TestGatekeeperCmd_Refused(t *testing.T) {
 		{"--device-id 0", "reserved by P4Runtime"}, {"--election-id 0", "--election-id 0"}, {"--log-level loud", "--log-level loud"},
 		{"--tls-ca /nonexistent", "--tls-ca"}, {"--tls-cert x", "add --tls-ca"}, {"--mtu 100", "MTU of 100"},
 		{"--heartbeat 1us", "heartbeat of 1µs"}, {"--dsm-prefix 256", "dsm-prefix"}, {"argument", "unknown command"},
+		{"--open=false", "--port"}, {"-p c1:compute", "PORT=NAME:KIND"}, {"-p 1=c1", "NAME:KIND"}, {"-p 1=c1:switch", "of kind"},
+		{"-p 1=c1:compute -p 1=c2:compute", "bound twice"}, {"-p 1=c1:compute -p 2=c1:compute", "ports 1 and 2"},
+		{"-p 1=m1:memory:256", "machine id"}, {"-p 1=c1:compute:1", "has no machine id"}, {"-p 1=m1:memory:1:many", "capacity"},
 	} {
 		root := newRoot()
-		root.SetArgs(append([]string{"gatekeeper"}, strings.Fields(c.args)...))
+		root.SetArgs(append([]string{"gatekeeper", "--open"}, strings.Fields(c.args)...))
 		if err := root.ExecuteContext(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.args, err, c.want)
 		}
@@ -65,7 +68,7 @@ func TestGatekeeperCmd(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	root := newRoot()
-	root.SetArgs([]string{"gatekeeper", "--switch", "unix:" + filepath.Join(dir, "switch.sock"), "--log-level", "off"})
+	root.SetArgs([]string{"gatekeeper", "--open", "--switch", "unix:" + filepath.Join(dir, "switch.sock"), "--log-level", "off"})
 	ended := make(chan error, 1)
 	go func() { ended <- root.ExecuteContext(ctx) }()
 	if err := notify.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {

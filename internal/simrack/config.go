@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -97,3 +98,16 @@ func (c Config) withDefaults() (Config, error) {
 
 // computeNodes is how many nodes a compute blade runs at most.
 const computeNodes = 64
+
+// ports bind each port of the switch to its blade.
+func (c *Config) ports() map[uint16]gatekeeper.Port {
+	ports := map[uint16]gatekeeper.Port{}
+	for i, b := range c.Blades {
+		p := gatekeeper.Port{Blade: b.Name, Kind: b.Kind}
+		if b.Kind == control.Memory {
+			p.Capacity = b.Capacity
+		}
+		ports[uint16(i+1)] = p //nolint:gosec // ports have 9 bits
+	}
+	return ports
+}

@@ -78,12 +78,9 @@ const deviceID = 1
 
 func processes(c config.Config, wires []Wire, dir string) []Process {
 	ps := []Process{switchProcess(c, wires, dir), gatekeeper(c, dir)}
-	machine := 0
+	machines := machineIDs(c)
 	for i, b := range c.Blades {
-		if b.Kind == control.Memory {
-			machine++
-		}
-		ps = append(ps, daemon(b, wires[i], machine, dir))
+		ps = append(ps, daemon(b, wires[i], machines[i], dir))
 	}
 	for _, p := range c.Programs {
 		if len(p.Services) == 0 {
@@ -91,6 +88,18 @@ func processes(c config.Config, wires []Wire, dir string) []Process {
 		}
 	}
 	return ps
+}
+
+// machineIDs are the machine ids of blades, 0 for compute blades.
+func machineIDs(c config.Config) []int {
+	ids, last := make([]int, len(c.Blades)), 0
+	for i, b := range c.Blades {
+		if b.Kind == control.Memory {
+			last++
+			ids[i] = last
+		}
+	}
+	return ids
 }
 
 func switchProcess(c config.Config, wires []Wire, dir string) Process {
@@ -113,8 +122,9 @@ func switchProcess(c config.Config, wires []Wire, dir string) Process {
 	return p
 }
 
+// gatekeeper binds each port to its blade: no blade takes the place of another.
 func gatekeeper(c config.Config, dir string) Process {
-	return Process{
+	p := Process{
 		Name: Gatekeeper, Blade: Gatekeeper, Namespace: Namespace(c.Name, Switch), Stage: StageGatekeeper, Ready: Notifies,
 		Args: []string{
 			BifrostProgram, "gatekeeper", "--switch", "unix:" + SocketPath(dir), "--device-id", strconv.Itoa(deviceID),
@@ -122,6 +132,15 @@ func gatekeeper(c config.Config, dir string) Process {
 			"--log", LogPath(dir), "--heartbeat", c.Heartbeat.String(),
 		},
 	}
+	machines := machineIDs(c)
+	for i, b := range c.Blades {
+		bound := fmt.Sprintf("%d=%s:%s", i+1, b.Name, b.Kind)
+		if b.Kind == control.Memory {
+			bound += fmt.Sprintf(":%d:%d", machines[i], b.Capacity)
+		}
+		p.Args = append(p.Args, "--port", bound)
+	}
+	return p
 }
 
 // daemon is a blade's own process. Memory blades are given their machine ids, in
