@@ -13,6 +13,7 @@
 //	notify/      where daemons say that they are ready, while the rack starts
 //	switch.sock  the switch's P4Runtime server
 //	admin.sock   the Gatekeeper's admin API
+//	metrics-*    sockets with the metrics of switch and daemons
 //
 // Programs that serve are the Gatekeeper's as soon as they are deployed: it has them
 // started again when they end, and on a spare when their blade fails. Everything

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
@@ -25,6 +27,7 @@ type bladeOptions struct {
 	iface    string
 	address  string
 	logLevel string
+	metrics  string
 }
 
 func (o *bladeOptions) register(f *pflag.FlagSet) {
@@ -33,6 +36,15 @@ func (o *bladeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.address, "address", "", "IPv6 `ADDRESS` to say hello from, in "+rackaddr.BladePrefix.String()+
 		"; the Gatekeeper gives the blade its own (default: what the interface has, or else one made from its MAC address)")
 	f.StringVar(&o.logLevel, "log-level", "info", "`LEVEL` of what is logged to standard error: debug, info, warn, error or off")
+	f.StringVar(&o.metrics, "metrics-addr", "", "serve what the daemon uses to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
+}
+
+// serveMetrics serves metrics, if they are asked for, until stop is called.
+func (o *bladeOptions) serveMetrics(ctx context.Context) (stop func(), err error) {
+	if o.metrics == "" {
+		return func() {}, nil
+	}
+	return metrics.Serve(ctx, o.metrics)
 }
 
 // open prepares the interface and describes the blade. Whoever gets the stack must

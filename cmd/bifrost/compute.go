@@ -66,6 +66,11 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stack.Close()) }()
+	stopMetrics, err := o.blade.serveMetrics(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	l, err := unixjoin.Listen(join.SocketName)
 	if err != nil {
 		return err

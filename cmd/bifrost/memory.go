@@ -62,5 +62,10 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	b.Log.Info("memory blade starts", "blade", b.Name, "interface", o.blade.iface, "address", b.Address, "capacity", config.FormatSize(capacity))
+	stop, err := o.blade.serveMetrics(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	return d.Run(ctx)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
@@ -114,7 +115,7 @@ func (o *switchOptions) run(ctx context.Context, flags *pflag.FlagSet) (err erro
 		log.Info("port attached", "port", i.Port, "interface", i.Name)
 	}
 	if o.metrics != "" {
-		stop, err := serveMetrics(ctx, o.metrics, sw)
+		stop, err := metrics.Serve(ctx, o.metrics, switchMetrics{sw})
 		if err != nil {
 			return err
 		}

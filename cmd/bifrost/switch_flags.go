@@ -53,7 +53,7 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.keep, "keep", "", "keep program and entries under `NAME` while no switch runs: in the kernel, packets are forwarded on when this process is killed, and the next one with the NAME takes over")
 	f.BoolVar(&o.discard, "discard", false, "remove what a former switch has kept under --keep's NAME, and begin anew")
 
-	f.StringVar(&o.metrics, "metrics-addr", "", "serve counters of ports and tables to Prometheus at `HOST:PORT`, path /metrics")
+	f.StringVar(&o.metrics, "metrics-addr", "", "serve counters of ports and tables, and what the process uses, to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
 
 	f.StringVar(&o.grpcAddr, "grpc-server-addr", "127.0.0.1:9559", "serve P4Runtime at `ADDRESS`: HOST:PORT or unix:PATH")
 	f.BoolVar(&o.streamWrites, "stream-writes", true, "take Writes on the stream too, an extension of P4Runtime that saves the Gatekeeper time")

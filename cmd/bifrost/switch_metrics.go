@@ -1,17 +1,10 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
-	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 func switchMetric(name, help string, labels ...string) *prometheus.Desc {
@@ -80,27 +73,4 @@ func (m switchMetrics) Collect(to chan<- prometheus.Metric) {
 	count(metricPacketIn, s.PacketInErrors, "no_header")
 	count(metricDigest, s.DigestDrops)
 	count(metricOut, s.PacketOuts)
-}
-
-// serveMetrics answers Prometheus at an address until the function that it
-// returns is called.
-func serveMetrics(ctx context.Context, addr string, sw *softswitch.Switch) (stop func(), err error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics-addr %s: %w", addr, err)
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(switchMetrics{sw})
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return // the listener is gone, and so is the switch
-		}
-	}()
-	return func() { _ = srv.Close(); <-done }, nil
 }

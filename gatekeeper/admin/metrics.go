@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/metrics"
 )
 
 const namespace = "bifrost_gatekeeper"
@@ -85,8 +85,9 @@ var dropped = []struct {
 func (s *Server) newMetrics() {
 	s.registry = prometheus.NewRegistry()
 	s.traffic = newTraffic(s.registry)
+	s.registry.MustRegister(metrics.OfProcess()...)
 	s.registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), rackCollector{s.backend},
+		rackCollector{s.backend},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "build_info", Help: "The program.", ConstLabels: prometheus.Labels{"version": s.version},
 		}, func() float64 { return 1 }),

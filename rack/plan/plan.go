@@ -103,6 +103,11 @@ func Keep(rack string) string { return "rack-" + rack }
 // in a network of its own.
 func AdminPath(dir string) string { return filepath.Join(dir, "admin.sock") }
 
+// MetricsPath is the socket of a process's metrics.
+func MetricsPath(dir, process string) string {
+	return filepath.Join(dir, "metrics-"+process+".sock")
+}
+
 // LogPath is the directory of the Gatekeeper's log, which outlives it.
 func LogPath(dir string) string { return filepath.Join(dir, "gatekeeper-log") }
 

@@ -117,7 +117,7 @@ func switchProcess(c config.Config, wires []Wire, dir string) Process {
 		p.Ready = Listens
 		p.Args = slices.Concat([]string{BMv2Program, "--no-p4", "--log-console", "--log-level", "warn"}, common, []string{"--"}, server)
 	default:
-		p.Args = slices.Concat([]string{BifrostProgram, "switch", "--keep", Keep(c.Name)}, common, server)
+		p.Args = slices.Concat([]string{BifrostProgram, "switch", "--keep", Keep(c.Name), "--metrics-addr", "unix:" + MetricsPath(dir, Switch)}, common, server)
 	}
 	return p
 }
@@ -150,12 +150,13 @@ func daemon(b config.Blade, w Wire, machine int, dir string) Process {
 	switch b.Kind {
 	case control.Memory:
 		p.Args = []string{
-			BifrostProgram, "memory", "--blade", b.Name, "--iface", Interface,
+			BifrostProgram, "memory", "--blade", b.Name, "--iface", Interface, "--metrics-addr", "unix:" + MetricsPath(dir, b.Name),
 			"--capacity", strconv.FormatUint(b.Capacity, 10), "--machine", strconv.Itoa(machine),
 		}
 	default:
 		p.Args = []string{
-			BifrostProgram, "compute", "--blade", b.Name, "--iface", Interface, "--nodes", strconv.Itoa(b.Nodes),
+			BifrostProgram, "compute", "--blade", b.Name, "--iface", Interface, "--metrics-addr", "unix:" + MetricsPath(dir, b.Name),
+			"--nodes", strconv.Itoa(b.Nodes),
 			"--program-logs", LogDir(dir),
 		}
 	}

@@ -1,0 +1,72 @@
+// Package metrics serves the metrics of a process to Prometheus: those of the Go
+// runtime and of the process, and whatever else its program counts.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// liveHeap is what the last garbage collection found in use: unlike the heap's size
+// it does not depend on how long ago that was.
+var liveHeap = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/gc/heap/live:bytes$")}
+
+// OfProcess returns the collectors that every process has: go_goroutines,
+// go_gc_heap_live_bytes, process_open_fds, process_resident_memory_bytes and others.
+func OfProcess() []prometheus.Collector {
+	return []prometheus.Collector{
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(liveHeap)),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}
+}
+
+// Serve answers Prometheus at an address, HOST:PORT or unix:PATH, on the path
+// /metrics, until the function that it returns is called. It serves what OfProcess
+// returns and more. A socket that a killed process has left at PATH is replaced.
+func Serve(ctx context.Context, address string, more ...prometheus.Collector) (stop func(), err error) {
+	l, err := listen(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-addr %s: %w", address, err)
+	}
+	registry := prometheus.NewRegistry()
+	for _, c := range append(OfProcess(), more...) {
+		registry.MustRegister(c)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return // the listener is gone, and so is the process
+		}
+	}()
+	return func() { _ = srv.Close(); <-done }, nil
+}
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	path, ok := strings.CutPrefix(address, "unix:")
+	if !ok {
+		return lc.Listen(ctx, "tcp", address)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	return lc.Listen(ctx, "unix", path)
+}
