@@ -61,6 +61,9 @@ some-mutants: ## ten of the mutants, in turn with the commits
 rack: build ## the namespace rack and Mininet, as root
 	scripts/rack-test.sh
 
+systemd: build ## a rack of machines under systemd, with the units of packaging, as root
+	scripts/systemd-test.sh
+
 eval: build ## measure everything beside its peers, as root, in about 7 minutes; writes docs/evaluation.md and docs/eval
 	bin/bifrost bench --out docs/eval --document docs/evaluation.md
 
@@ -77,4 +80,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build demo test setup lint unit race proof fuzz mutants some-mutants rack eval gen p4 clean
+.PHONY: help build demo test setup lint unit race proof fuzz mutants some-mutants rack systemd eval gen p4 clean
