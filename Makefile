@@ -68,7 +68,9 @@ eval: build ## measure everything beside its peers, as root, in about 7 minutes;
 	bin/bifrost bench --out docs/eval --document docs/evaluation.md
 
 gen: ## regenerate Thrift code with a thrift compiler on PATH
+	mkdir -p out/gen-py
 	cd rpc/idl && $(THRIFT) --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/,skip_remote -out . bifrost.thrift
+	$(THRIFT) --gen py -out out/gen-py rpc/idl/bifrost.thrift && cp out/gen-py/bifrost/ttypes.py clients/python/bifrost/
 	cd examples/arrays && $(THRIFT) --gen go:package_prefix=github.com/bifrost-rack/bifrost/rpc/idl/,skip_remote -out gen-go arrays.thrift
 	gofmt -w rpc/idl examples/arrays/gen-go
 	$(GO) generate ./examples/counter ./examples/kv ./examples/pipeline ./examples/wordcount ./rpc/gen/internal/lab ./rpc/internal/crosstest

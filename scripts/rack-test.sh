@@ -17,7 +17,7 @@ hold=
 cleanup() {
   [ -z "$hold" ] || kill "$hold" 2>/dev/null || true
   "$bifrost" rack down --rack "$name" >/dev/null 2>&1 || true
-  rm -f "$config" "$config".*
+  rm -rf "$config" "$config".*
 }
 trap cleanup EXIT
 fail() { echo "rack-test: FAILED: $*" >&2; exit 1; }
@@ -99,8 +99,64 @@ small_mtu() {
   "$bifrost" rack down --rack "$name" >/dev/null || fail "rack down"
 }
 
+# deployed FILE APP: deploys an app with one program and waits until it runs. removed APP:
+# undeploys it and waits until it is gone.
+deployed() {
+  "$bifrost" deploy "$1" --rack "$name" >/dev/null || fail "deploy $1"
+  timeout 20 bash -c 'until "$0" apps --rack "$1" --json | grep "$2" | grep -q "\"status\":\"running\""; do sleep 0.05; done' "$bifrost" "$name" "$2" ||
+    fail "$2 does not run: $("$bifrost" apps --rack "$name")"
+}
+removed() {
+  "$bifrost" undeploy "$1" --rack "$name" >/dev/null || fail "undeploy $1"
+  timeout 20 bash -c 'while "$0" apps --rack "$1" --json | grep -q "$2"; do sleep 0.05; done' "$bifrost" "$name" "\"$1\"" || fail "$1 is not gone"
+}
+
+# python_client: programs in Python beside programs in Go. A service that is killed
+# and recovers, and one without state, are called from Python; then the second one is
+# served from Python, and called from Go.
+python_client() {
+  echo "== clients/python"
+  local py=$PWD/clients/python gen=$config.gen-py
+  PYTHONPATH=$py /usr/bin/python3 -m unittest discover -s "$py/tests" || fail "tests of clients/python"
+  mkdir "$gen"
+  for idl in arrays counter; do thrift --gen py -out "$gen" "examples/$idl/$idl.thrift" || fail "thrift --gen py"; done
+  sed -e '/^programs:/,$d' "$config" >"$config.python"
+  cat >>"$config.python" <<EOF
+programs:
+  - {name: counter, blade: s2, command: [counter, serve, Counter], services: [Counter], stateful: true}
+EOF
+  echo "{name: arrays, programs: [{name: server, command: [arrays, server, --services, Arrays], services: [{name: Arrays}]}]}" >"$gen/arrays.yaml"
+  python() { run c1 -- env PYTHONPATH="$py:$gen" /usr/bin/python3 "$py/$1" "${@:2}"; }
+  "$bifrost" rack up -c "$config.python" >/dev/null || fail "rack up for clients/python"
+  deployed "$gen/arrays.yaml" '"arrays"'
+  python tests/rack_test.py || fail "a Python client and Go services"
+  python examples/counter_client.py 400 3 >"$config.calls" &
+  hold=$!
+  until [ "$(wc -l <"$config.calls")" -gt 20 ]; do kill -0 "$hold" || fail "counter_client.py"; sleep 0.01; done
+  "$bifrost" rack fail counter --rack "$name" || fail "rack fail counter"
+  [ "$(wc -l <"$config.calls")" -lt 400 ] || fail "counter_client.py was done before the service was killed"
+  wait "$hold" || fail "a Python client's call was lost or counted twice when the service was killed"
+  hold=
+  tail -n 1 "$config.calls"
+  removed arrays
+  cp "$py"/examples/* "$gen"
+  sed -i "s,{PYTHONPATH: .*},{PYTHONPATH: \"$py:$gen\"}," "$gen/app.yaml"
+  deployed "$gen/app.yaml" '"arrays-python"'
+  run c1 -- arrays echo --count 100 --by value || fail "a Go client and a Python service, by value"
+  run c1 -- arrays add --size 100000 --count 5 --by reference || fail "a Go client and a Python service, by reference"
+  left=$("$bifrost" calls --rack "$name" --json)
+  [ -z "$left" ] || fail "calls left: $left"
+  "$bifrost" rack down --rack "$name" >/dev/null || fail "rack down"
+  rm -r "$gen"
+}
+
 one_rack bifrost 10
 small_mtu
+if /usr/bin/python3 -c "import thrift" 2>/dev/null && command -v thrift >/dev/null; then
+  python_client
+else
+  echo "rack-test: clients/python skipped: apt-get install python3-thrift thrift-compiler"
+fi
 echo "== everything is killed at random, for a while"
 "$bifrost" rack torture --rack "$name" --for "${TORTURE:-15s}" --json || fail "rack torture"
 if command -v simple_switch_grpc >/dev/null; then

@@ -6,21 +6,30 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the page anew")
+var update = flag.Bool("update", false, "write the files anew")
 
-// TestPage fails when docs/packets.md is not what the code says.
-func TestPage(t *testing.T) {
-	const file = "../../docs/packets.md"
-	if *update {
-		if err := os.WriteFile(file, []byte(Page()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(file)
+// TestFiles fails when a generated file is not what the code says.
+func TestFiles(t *testing.T) {
+	wire, err := Wire()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(got) != Page() {
-		t.Error("docs/packets.md is stale: run `go test ./internal/packetdoc -update`")
+	for file, want := range map[string]string{
+		"../../docs/wire.md":                     wire,
+		"../../docs/packets.md":                  Page(),
+		"../../clients/python/bifrost/layout.py": Python(),
+	} {
+		if *update {
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Errorf("%s is stale: run `go test ./internal/packetdoc -update`", file)
+		}
 	}
 }

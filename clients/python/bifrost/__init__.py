@@ -1,0 +1,18 @@
+"""Bifröst for Python: join a rack, call services, serve services, share memory by reference.
+
+    with bifrost.join("adder") as node:
+        client = Counter.Client(node.client("Counter", timeout=10))
+        total = client.add(0, b"\\x01")
+
+It needs Debian's python3-thrift (or any Thrift for Python) and Python 3.10 or later, on Linux. Docs: docs/wire.md has
+the protocols. What it does: join, calls of policy "none" and "recover" as a plain client, services for calls of policy
+"none", memory (alloc, read, write, free), references in arguments and results. What it does not: exactly-once
+executions and durable mains, messages of policy "none" larger than a packet.
+"""
+
+from . import layout
+from .errors import Error
+from .node import Node, join
+from .service import current
+
+__all__ = ["Error", "Node", "current", "join", "layout"]

@@ -1,0 +1,125 @@
+"""The tie between a program and its blade's compute daemon: lines of JSON over a Unix socket."""
+
+import base64
+import json
+import os
+import socket
+import threading
+
+from . import layout
+from .errors import Error
+
+
+class Session:
+    """A node's session. Methods may be called concurrently. It ends the node when it is closed or cut."""
+
+    def __init__(self, name, socket_name=layout.JOIN_SOCKET):
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._lock = threading.Lock()
+        self._waiting = {}  # by id of the request
+        self._next, self._cut = 0, False
+        self.rack = {}
+        self._policies = {}  # by (service, method), "" for all other methods
+        self.done = threading.Event()
+        self.on_end = None  # called once, when the node has lost its identity
+        path = "\0" + socket_name[1:] if socket_name.startswith("@") else socket_name
+        try:
+            self._socket.connect(path)
+        except OSError as e:
+            self._socket.close()
+            raise Error(
+                layout.UNAVAILABLE,
+                "no compute daemon listens on %s in this network namespace: run the program on a compute blade "
+                "(`bifrost rack exec c1 -- program`) or start `bifrost compute` (%s)" % (socket_name, e),
+                "join",
+            ) from e
+        threading.Thread(target=self._read, name="bifrost daemon", daemon=True).start()
+        joined = self.ask("join", name=name, instance=os.environ.get(layout.PROGRAM_VARIABLE, ""))["joined"]
+        identity = joined["identity"]
+        self.name, self.address, self.incarnation = identity["Name"], identity["Address"], identity["Incarnation"]
+        self.blade, self.mtu = identity["Blade"], joined["mtu"]
+
+    def ask(self, op, **fields):
+        """Sends a request and returns its reply; Error for one that was refused."""
+        answer = _Answer()
+        with self._lock:
+            if self._cut:
+                raise Error(layout.UNAVAILABLE, "the compute daemon is gone", op)
+            self._next += 1
+            number = self._next
+            self._waiting[number] = answer
+            line = json.dumps(dict(fields, id=number, op=op), separators=(",", ":")) + "\n"
+            try:
+                self._socket.sendall(line.encode())
+            except OSError as e:
+                del self._waiting[number]
+                raise Error(layout.UNAVAILABLE, "the compute daemon is gone", op) from e
+        answer.ready.wait()
+        if answer.line is None:
+            raise Error(layout.UNAVAILABLE, "the compute daemon is gone", op)
+        if answer.line.get("code"):
+            raise Error(answer.line["code"], answer.line.get("message", ""), op, answer.line.get("remote", False))
+        return answer.line
+
+    def policy(self, service, method):
+        """What an operator or a deployment says of a method's policy; None if nothing."""
+        return self._policies.get((service, method)) or self._policies.get((service, ""))
+
+    def fetch(self, call):
+        """The logged answer to an exactly-once call of this node, which exceeds a packet."""
+        whole = b""
+        while True:
+            part = self.ask("state", state={"message": call.hex(), "answer": True, "offset": len(whole)})["state"]
+            data = base64.b64decode(part["data"] or "")
+            whole += data
+            if len(whole) == part["total"]:
+                return whole
+            if not data or len(whole) > part["total"] or part["total"] > layout.MAX_WHOLE:
+                raise Error(layout.INTERNAL, "%d bytes of %d" % (len(whole), part["total"]), "fetch message")
+
+    def leave(self):
+        """Ends the node in an orderly way: its identity, regions and leases are gone when this returns."""
+        if not self.done.is_set():
+            self.ask("leave")
+        self._socket.close()
+
+    def _read(self):
+        try:
+            for line in self._socket.makefile("r", encoding="utf-8", newline="\n"):
+                self._take(json.loads(line))
+        except (OSError, ValueError):
+            pass  # the connection is cut, or what comes is no line of this protocol: the node has ended
+        with self._lock:
+            self._cut, waiting, self._waiting = True, self._waiting, {}
+        for answer in waiting.values():
+            answer.ready.set()
+        self._end()
+
+    def _take(self, line):
+        rack = line.get("rack") or (line.get("joined") or {}).get("rack")
+        if rack:
+            if rack.get("policy_version", 0) != self.rack.get("policy_version", 0):
+                self._policies = {(p["service"], p.get("method", "")): p["policy"] for p in rack.get("policies") or ()}
+            self.rack = rack
+        with self._lock:
+            answer = self._waiting.pop(line.get("id", 0), None)
+        if answer is not None:
+            answer.line = line
+            answer.ready.set()
+        if line.get("ended"):
+            self._end()
+
+    def _end(self):
+        """Says once that the node has lost its identity."""
+        with self._lock:
+            ended = self.done.is_set()
+            self.done.set()
+        if self.on_end and not ended:
+            self.on_end()
+
+
+class _Answer:
+    """A reply that somebody waits for."""
+
+    def __init__(self):
+        self.ready, self.line = threading.Event(), None

@@ -1,0 +1,149 @@
+"""Wire formats and numbers of the rack's protocols; docs/wire.md explains them.
+
+Generated from the code by `go test ./internal/packetdoc -update`; do not edit.
+"""
+
+JOIN_SOCKET = "@bifrost/compute"  # abstract Unix socket of the blade's compute daemon; @ stands for a zero byte
+PROGRAM_VARIABLE = "BIFROST_PROGRAM"  # environment variable: the name under which the daemon has started the program
+GATEKEEPER = "fd00:b1f0::1"  # address of the Gatekeeper
+SERVICE_PREFIX = "fd00:b1f0:0:3::"  # upper half of the addresses of services
+PORT_RPC = 45100  # UDP port of calls, at both ends
+PORT_DSM = 45101  # UDP port of memory operations, at both ends
+PORT_BULK = 45103  # UDP port of the parts of large messages, at both ends
+OVERHEAD = 48  # bytes of a packet that are the IPv6 and UDP headers
+MAX_DATAGRAM = 65527  # bytes of a datagram at most
+RPC_MAGIC = 45564  # opens a call header
+RPC_VERSION = 2  # version of the call header
+DSM_MAGIC = 45565  # opens a memory header
+DSM_VERSION = 2  # version of the memory header
+MAX_POINTERS = 1024  # pointers that a message carries at most
+MAX_WHOLE = 1114112  # bytes of an exactly-once message at most
+FLAG_HELD = 4  # call flag: the switch holds the packet for the Gatekeeper
+FLAG_SESSION = 8  # call flag: the call id is (session, sequence)
+FLAG_RELEASED = 16  # call flag: the Gatekeeper has released the packet; it alone can set it
+FLAG_REPLAY = 32  # call flag: released again
+FLAG_DONE = 64  # call flag: completion of a one-way; in an ACK: it acknowledges an answer
+FLAG_PART = 256  # call flag: a part of an exactly-once message
+FLAG_MORE = 512  # call flag: the first packet of a large message
+FLAG_SETTLED = 1024  # call flag: to the Gatekeeper: a session is idle
+DSM_FINAL = 8  # memory flag of a settle: the request must not be applied from now on
+DSM_APPLIED = 1  # memory flag of the reply to a settle: the request was applied
+MIN_CLASS = 6  # log2 of the smallest region in bytes
+MAX_CLASS = 40  # log2 of the largest region in bytes
+INITIAL_TIMEOUT = 0.02  # until the first call of a method is sent again
+MIN_TIMEOUT = 0.01  # until a call is sent again, at least
+MAX_TIMEOUT = 1  # between two copies of a call, at most
+SETTLE_AFTER = 0.5  # idle time of a session until the Gatekeeper is told that its outcomes are settled
+SESSION_LIFETIME = 600  # silence after which a callee forgets a session
+
+# Error codes.
+OK = 0
+PERMISSION_DENIED = 1
+NO_SUCH_METHOD = 2
+DEADLINE_EXCEEDED = 3
+CANCELED = 4
+OVERLOADED = 5
+UNAVAILABLE = 6
+BAD_REQUEST = 7
+NOT_FOUND = 8
+NO_SPACE = 9
+NONDETERMINISM = 10
+DEADLOCK = 11
+STALE = 12
+INTERNAL = 13
+APPLICATION = 14
+UNSUPPORTED = 15
+
+# What people call the error codes.
+CODE_NAMES = (
+    "ok",
+    "permission denied",
+    "no such method",
+    "deadline exceeded",
+    "canceled",
+    "overloaded",
+    "unavailable",
+    "bad request",
+    "not found",
+    "no space",
+    "nondeterminism",
+    "deadlock",
+    "stale",
+    "internal",
+    "application",
+    "unsupported",
+)
+
+# Types of calls.
+TYPE_CALL = 1
+TYPE_REPLY = 2
+TYPE_EXCEPTION = 3
+TYPE_ONE_WAY = 4
+TYPE_ACK = 5
+
+# Policies.
+POLICY_NONE = 0
+POLICY_RECOVER = 1
+POLICY_FATE_SHARE = 2
+POLICY_TAINTED = 3
+
+# Memory operations.
+OP_ALLOC = 1
+OP_READ = 2
+OP_WRITE = 3
+OP_FREE = 4
+OP_SETTLE = 5
+
+# Memory packets.
+KIND_REQUEST = 1
+KIND_REPLY = 2
+KIND_NACK = 3
+
+# The rpc header, 128 bytes, as a format of the struct module.
+RPC_FORMAT = ">HBBHBB16s16s16sQIIQIIIHHIIQ16s"
+RPC_FIELDS = (
+    "magic",
+    "version",
+    "type",
+    "flags",
+    "name_length",
+    "code",
+    "method",
+    "call",
+    "parent",
+    "floor",
+    "caller_incarnation",
+    "callee_incarnation",
+    "order",
+    "timeout",
+    "branch",
+    "index",
+    "attempt",
+    "pointer_count",
+    "payload_length",
+    "trailer_length",
+    "service",
+    "pointer",
+)
+
+# The dsm header, 80 bytes, as a format of the struct module.
+DSM_FORMAT = ">HBBHHQQ16sQIIQIIBB6s"
+DSM_FIELDS = (
+    "magic",
+    "version",
+    "flags",
+    "verdict",
+    "denial",
+    "request",
+    "floor",
+    "execution",
+    "branch",
+    "index",
+    "incarnation",
+    "length",
+    "mirror_epoch",
+    "blade_incarnation",
+    "copy",
+    "members",
+    "reserved",
+)

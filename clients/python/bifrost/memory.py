@@ -1,0 +1,331 @@
+"""The memory of the rack: regions that a node allocates, reads, writes and frees by global pointers."""
+
+import collections
+import random
+import socket
+import threading
+import time
+
+from . import layout, wire
+from .errors import Error, FormatError
+
+WINDOW = 4  # datagrams under way at a time: they fit the smallest receive buffer that Linux gives
+FIRST_TIMEOUT = 0.02  # seconds until a request is sent again; then twice as long each time, but at most a second
+GIVE_UP = 30.0  # seconds for which a machine may be silent
+
+
+class _Request:
+    """One datagram's worth of an operation."""
+
+    def __init__(self, op, to, length=0, data=b"", place=0, asks=None):
+        self.op, self.to, self.length, self.data, self.place = op, to, length, data, place
+        self.asks = asks  # the request that a settle asks about
+        self.number = self.flags = self.sends = 0
+        self.due = 0.0
+        self.heard, self.good, self.bad, self.applied = set(), False, layout.OK, set()
+        self.settling = False  # a settle asks about it
+        self.owner = None
+
+    def fresh(self):
+        """Forgets what copies have answered."""
+        self.heard, self.good, self.bad, self.applied = set(), False, layout.OK, set()
+
+
+class _Machine:
+    """What the client knows of a memory machine."""
+
+    def __init__(self):
+        self.next, self.open = 1, {}  # number of the next request; what is not settled, by number
+        self.epoch, self.members = 0, 0  # of the newest set of copies
+
+    def given_up(self):
+        """Whether something is out that nobody waits for: nothing may overtake it."""
+        return any(r.owner is None and r.asks is None for r in self.open.values())
+
+    def floor(self):
+        return min(self.open, default=self.next)
+
+
+class _Operation:
+    """What a caller waits for."""
+
+    def __init__(self):
+        self.left, self.code, self.address, self.pieces = 0, layout.OK, b"", {}
+
+
+class Memory:
+    """A node's memory client. Methods may be called concurrently: one operation runs after the other.
+
+    A write or free that is not answered within GIVE_UP seconds fails as UNAVAILABLE, and may still be carried out;
+    the client goes on asking for it while it is used, and settle waits for it.
+    """
+
+    def __init__(self, sock, incarnation, rack, budget, clock=time.monotonic):
+        self._socket, self._now = sock, clock
+        self._incarnation, self._rack = incarnation, rack
+        self._max_data = (budget - wire.DSM_SIZE) & ~63
+        self._machines = {}
+        self._lock = threading.Lock()
+        self.stray = 0  # datagrams that answered nothing
+
+    def close(self):
+        """Ends the client; what is under way fails."""
+        self._socket.close()
+
+    def alloc(self, size):
+        """A region of at least size bytes, all zero, that this node controls: the pointer to its first byte."""
+        try:
+            size_class = wire.class_for(size)
+        except ValueError as e:
+            raise Error(layout.BAD_REQUEST, str(e), "alloc") from e
+        rack = self._rack()
+        blades = list(rack.get("memories") or ())
+        code = layout.NO_SPACE
+        while blades:
+            at = random.choices(range(len(blades)), [1 + b["free"] for b in blades])[0]
+            machine = wire.make_pointer(rack["dsm_prefix"], blades.pop(at)["machine"], 0)
+            request = _Request(layout.OP_ALLOC, wire.with_op(machine, layout.OP_ALLOC, size_class), size)
+            done = self._run([request])
+            if done.code == layout.OK:
+                return wire.with_op(done.address, 0)
+            code = done.code
+            if code not in (layout.NO_SPACE, layout.UNAVAILABLE):
+                break
+        raise Error(code, "%d bytes" % size, "alloc", remote=code != layout.UNAVAILABLE)
+
+    def read(self, pointer, length):
+        """The length bytes that stand at a pointer."""
+        requests = []
+        for at in range(0, length, self._max_data):
+            n = min(self._max_data, length - at)
+            requests.append(_Request(layout.OP_READ, wire.with_op(wire.add(pointer, at), layout.OP_READ), n, place=at))
+        done = self._check("read", pointer, requests)
+        return b"".join(done.pieces[r.place] for r in requests)
+
+    def write(self, pointer, data):
+        """Puts data at a pointer; when this returns, it stands there."""
+        data = bytes(data)
+        requests = []
+        for at in range(0, len(data), self._max_data):
+            piece = data[at : at + self._max_data]
+            to = wire.with_op(wire.add(pointer, at), layout.OP_WRITE)
+            requests.append(_Request(layout.OP_WRITE, to, len(piece), piece, at))
+        self._check("write", pointer, requests)
+
+    def free(self, pointer):
+        """Ends the region that pointer is the first byte of. The node must control it."""
+        self._check("free", pointer, [_Request(layout.OP_FREE, wire.with_op(pointer, layout.OP_FREE))])
+
+    def settle(self):
+        """Waits until it is known what became of each write and free of this node. A node settles before it
+        lends a region or hands it over."""
+        if not self._run([], lambda: not any(m.open for m in self._machines.values())):
+            raise Error(layout.UNAVAILABLE, "a memory blade does not answer", "settle")
+
+    def _check(self, op, pointer, requests):
+        if not wire.is_stored(pointer):
+            raise Error(layout.BAD_REQUEST, "%s is not a global pointer" % pointer.hex(), op)
+        done = self._run(requests)
+        if done.code != layout.OK:
+            raise Error(done.code, str(socket.inet_ntop(socket.AF_INET6, pointer)), op, remote=done.code != layout.UNAVAILABLE)
+        return done
+
+    def _run(self, requests, until=None):
+        """Carries out requests to one machine. With until it waits for that instead, and tells whether it came."""
+        with self._lock:
+            done, queue = _Operation(), collections.deque(requests)
+            done.left = len(queue)
+            give_up = self._now() + GIVE_UP
+            while not until() if until else done.left:
+                under_way = sum(1 for m in self._machines.values() for r in m.open.values() if r.owner is done)
+                while queue and under_way < WINDOW and not self._machine(queue[0].to).given_up():
+                    request = queue.popleft()
+                    request.owner = done
+                    self._enter(request)
+                    under_way += 1
+                now = self._now()
+                if now >= give_up:
+                    self._abandon(done)
+                    break
+                if self._wait(min(give_up, self._resend(now))):
+                    give_up = self._now() + GIVE_UP
+            return done if until is None else until()
+
+    def _abandon(self, done):
+        """Ends the wait for a machine that is silent. Reads are forgotten, the rest goes on."""
+        done.code, done.left = layout.UNAVAILABLE, 0
+        for machine in self._machines.values():
+            for request in list(machine.open.values()):
+                if request.owner is done:
+                    request.owner = None
+                    if request.op == layout.OP_READ:
+                        del machine.open[request.number]
+
+    def _machine(self, to):
+        return self._machines.setdefault((to[4], to[5]), _Machine())
+
+    def _enter(self, request):
+        """Numbers a request and sends it."""
+        machine = self._machine(request.to)
+        request.number, machine.next = machine.next, machine.next + 1
+        machine.open[request.number] = request
+        self._transmit(machine, request)
+
+    def _transmit(self, machine, request):
+        request.sends += 1
+        request.due = self._now() + min(FIRST_TIMEOUT * 2 ** min(request.sends - 1, 8), 1.0)
+        packet = wire.Memory(
+            flags=request.flags, request=request.number, floor=machine.floor(), incarnation=self._incarnation,
+            length=request.length, data=request.data,
+        )
+        try:
+            self._socket.sendto(packet.pack(), (socket.inet_ntop(socket.AF_INET6, request.to), layout.PORT_DSM))
+        except OSError as e:
+            if self._socket.fileno() < 0:
+                raise Error(layout.UNAVAILABLE, "the node has ended", "memory") from e
+            # else a loss like any other: it is sent again
+
+    def _resend(self, now):
+        """Sends again what is due; tells when the next will be."""
+        nearest = now + 1.0
+        for machine in self._machines.values():
+            for request in machine.open.values():
+                if request.settling:
+                    continue
+                if request.due <= now:
+                    self._transmit(machine, request)
+                nearest = min(nearest, request.due)
+        return nearest
+
+    def _wait(self, until):
+        """Takes one datagram in; tells whether an answer came."""
+        self._socket.settimeout(max(until - self._now(), 0.0001))
+        try:
+            b, source = self._socket.recvfrom(65536)
+        except TimeoutError:
+            return False
+        except OSError as e:
+            raise Error(layout.UNAVAILABLE, "the node has ended", "memory") from e
+        try:
+            packet = wire.Memory.parse(b)
+        except FormatError:
+            self.stray += 1
+            return False
+        return self._receive(socket.inet_pton(socket.AF_INET6, source[0].split("%")[0]), packet)
+
+    def _receive(self, source, packet):
+        machine = self._machines.get((source[4], source[5]))
+        if machine is None or packet.incarnation != self._incarnation or packet.kind == layout.KIND_REQUEST:
+            self.stray += 1
+            return False
+        self._meet(machine, packet)
+        heard = False
+        for i in range(packet.more + 1):  # one answer may stand for several requests in a row
+            request = machine.open.get(packet.request + i)
+            if request is None or not _answers(request, source if i == 0 else request.to, packet):
+                self.stray += 1
+            elif packet.kind == layout.KIND_NACK:
+                heard = True
+                self._denied(machine, request)
+            elif packet.status != layout.OVERLOADED:  # else it is sent again, later
+                heard = True
+                self._answered(machine, request, source, packet)
+        return heard
+
+    def _meet(self, machine, packet):
+        """A machine whose set of copies has changed is sent all again that is not settled."""
+        if packet.members == 0 or machine.members and packet.mirror_epoch <= machine.epoch:
+            return
+        first, machine.epoch, machine.members = machine.members == 0, packet.mirror_epoch, packet.members
+        for request in machine.open.values():
+            request.fresh()
+            if not first and not request.settling:
+                self._transmit(machine, request)
+
+    def _denied(self, machine, request):
+        """The switch has refused a copy of a request. Another copy may get through, so the machine is asked."""
+        if request.op == layout.OP_READ:
+            self._finish(machine, request, layout.PERMISSION_DENIED)
+        elif request.op in (layout.OP_WRITE, layout.OP_FREE) and not request.settling:
+            request.settling = True
+            to = wire.with_op(wire.make_pointer(request.to[4], request.to[5], 0), layout.OP_SETTLE)
+            self._enter(_Request(layout.OP_SETTLE, to, request.number, asks=request))
+
+    def _answered(self, machine, request, source, packet):
+        status = packet.status
+        if packet.members and request.op not in (layout.OP_READ, layout.OP_ALLOC):
+            status = self._decide(machine, request, packet)
+            if status is None:
+                return
+        if request.asks:
+            about = request.asks
+            del machine.open[request.number]
+            if about.number in machine.open:
+                applied = bool(request.applied) if packet.members else packet.flags & layout.DSM_APPLIED
+                self._finish(machine, about, layout.PERMISSION_DENIED if status == layout.OK and not applied else status)
+            return
+        if request.owner and status == layout.OK:
+            if request.op == layout.OP_ALLOC:
+                request.owner.address = source
+            elif request.op == layout.OP_READ:
+                request.owner.pieces[request.place] = packet.data
+        self._finish(machine, request, status)
+        if request.op == layout.OP_ALLOC and status == layout.OK and request.owner is None:
+            self._enter(_Request(layout.OP_FREE, wire.with_op(source, layout.OP_FREE)))  # nobody waits for it
+
+    def _decide(self, machine, request, packet):
+        """What all copies of a machine have answered to a request, None while one is missing."""
+        if packet.mirror_epoch != machine.epoch:
+            return None
+        final = request.flags & layout.DSM_FINAL
+        applied = packet.flags & layout.DSM_APPLIED
+        if request.asks and final and packet.status == layout.OK and not packet.flags & (layout.DSM_FINAL | layout.DSM_APPLIED):
+            return None  # the answer to what was asked before
+        request.heard.add(packet.copy)
+        if request.asks and applied:
+            request.applied.add(packet.copy)
+        if packet.status != layout.OK:
+            request.bad = packet.status
+        else:
+            request.good = True
+        if len(request.heard) < machine.members:
+            return None
+        if request.asks:
+            return self._settled(machine, request, packet)
+        if request.good and request.bad in (layout.NOT_FOUND, layout.STALE):
+            return layout.OK if request.op == layout.OP_FREE else request.bad
+        return request.bad
+
+    def _settled(self, machine, request, packet):
+        """What all copies have answered to a settle: only if none has carried the request out may it be final."""
+        if len(request.applied) == machine.members or request.bad != layout.OK and not request.applied:
+            return request.bad
+        if not request.applied and packet.flags & layout.DSM_FINAL:
+            return layout.OK
+        if not request.applied:
+            request.flags |= layout.DSM_FINAL
+        undecided = bool(request.applied)
+        request.fresh()
+        if not undecided:
+            self._transmit(machine, request)
+        return None
+
+    def _finish(self, machine, request, code):
+        machine.open.pop(request.number, None)
+        for other in [r for r in machine.open.values() if r.asks is request]:
+            del machine.open[other.number]
+        if request.owner:
+            request.owner.left -= 1
+            if code != layout.OK and request.owner.code == layout.OK:
+                request.owner.code = code
+
+
+def _answers(request, source, packet):
+    """Whether a datagram can be the answer to a request."""
+    if packet.kind == layout.KIND_NACK or packet.status != layout.OK:
+        return source == request.to
+    if request.op == layout.OP_ALLOC:
+        return source[:6] == request.to[:6] and source[6:8] == request.to[6:8]
+    if request.op == layout.OP_READ and len(packet.data) != request.length:
+        return False
+    return source == request.to

@@ -1,0 +1,360 @@
+"""A program as a node of the rack: it calls services, serves its own, and uses the rack's memory."""
+
+import logging
+import os
+import random
+import selectors
+import sys
+import threading
+import time
+
+from . import endpoint, layout, wire
+from .daemon import Session
+from .errors import Error, FormatError
+from .memory import Memory
+from .protocol import ClientProtocol
+from .service import Service
+from .sockets import bind
+
+log = logging.getLogger("bifrost")
+
+POLICIES = {"none": layout.POLICY_NONE, "recover": layout.POLICY_RECOVER}
+ONEWAY_LIFETIME = 30.0  # seconds for which a one-way of policy none is sent again
+MAX_MESSAGE = 4096  # bytes of an error's text at most
+
+
+def join(name=None, socket_name=layout.JOIN_SOCKET):
+    """Makes this program a node of the rack that its machine, or network namespace, is a compute blade of."""
+    return Node(Session(name or os.path.basename(sys.argv[0]), socket_name))
+
+
+class Node:
+    """This program as the rack sees it. Methods may be called concurrently. Use it as a context manager, or close it.
+
+    memory is the rack's memory; address the node's IPv6 address; done is set when the node has ended.
+    """
+
+    def __init__(self, session):
+        self._session = session
+        self.name, self.address, self.incarnation = session.name, session.address, session.incarnation
+        self.done = session.done
+        mtu = min(session.mtu, session.rack.get("mtu") or session.mtu)
+        self.budget = min(mtu - layout.OVERHEAD, layout.MAX_DATAGRAM)
+        self._socket = bind(self.address, layout.PORT_RPC)
+        self.memory = Memory(bind(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget)
+        self._lock = threading.Lock()  # over what follows
+        self._caller = endpoint.Caller(lambda: random.SystemRandom().getrandbits(64))
+        self._rtts = {}
+        self._services = {}
+        self._owed = {}  # answers to exactly-once calls that wait to be acknowledged, by call id
+        self._closed = False
+        self.counters = {"malformed": 0, "duplicates": 0, "resent": 0, "full": 0}
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._watch(self._socket, self._received)
+        session.on_end = self._fail
+        self._pump = threading.Thread(target=self._run, name="bifrost node", daemon=True)
+        self._pump.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def client(self, service, policy=None, timeout=None):
+        """A protocol for a generated client: Arrays.Client(node.client("Arrays")).
+
+        policy is what becomes of calls when a node fails: "none" (at most once) or "recover" (exactly once), the
+        default. What an operator or the deployment says goes before it. timeout is the seconds that a call may
+        take, None for as long as it takes. It raises Error; after DEADLINE_EXCEEDED the call may have run."""
+        if policy is not None and policy not in POLICIES:
+            raise Error(layout.UNSUPPORTED, "policy %r: this client knows none and recover" % policy, "client")
+        return ClientProtocol(self, service, policy, timeout)
+
+    def export(self, service, processor, workers=16, queue=1024):
+        """Serves a service with a generated processor. It returns when the rack routes calls to this node.
+
+        Calls must be of policy none: deploy the program with `policy: none`, or make the callers ask for it. workers
+        handlers run at once, queue calls wait; further ones are refused as OVERLOADED. A handler learns who calls
+        from bifrost.current()."""
+        with self._lock:
+            if service in self._services:
+                raise Error(layout.BAD_REQUEST, "exported already", "export " + service)
+            self._services[service] = s = Service(self, service, processor, workers, queue)
+        try:
+            self._session.ask("address", address=s.address)
+            s.open(bind(s.address, layout.PORT_RPC), time.monotonic())
+            self._watch(s.socket, s.received)
+            methods = [{"name": m, "policy": "none"} for m in sorted(processor._processMap)]
+            export = {"node": self.address, "incarnation": self.incarnation, "service": service, "methods": methods}
+            self._session.ask("export", export=export)
+        except (Error, OSError):
+            with self._lock:
+                del self._services[service]
+            if s.socket:
+                self._unwatch(s.socket)
+            s.close()
+            raise
+
+    def close(self, timeout=3.0):
+        """Ends the node in an orderly way: the rack sends it no more calls, those that it has got finish, and it
+        leaves the rack. What takes longer than timeout seconds is cut off."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            services = list(self._services.values())
+        end = time.monotonic() + timeout
+        if services and not self.done.is_set():
+            withdraw = {"node": self.address, "incarnation": self.incarnation, "service": "", "methods": None, "withdraw": True}
+            try:
+                self._session.ask("export", export=withdraw)
+            except Error as e:
+                log.warning("calls may still come while the node closes: %s", e)
+        for s in services:
+            s.drain(end)
+        while self._unsettled() and time.monotonic() < end and not self.done.wait(0.01):
+            pass
+        self._session.on_end = None
+        try:
+            self._session.leave()
+        finally:
+            self._fail()
+
+    def _unsettled(self):
+        """Whether calls are on their way that nobody waits for, or answers that the Gatekeeper has not logged."""
+        with self._lock:
+            return bool(self._owed) or any(c.waiter is None for c in self._caller.calls.values())
+
+    # The calling side.
+
+    def call(self, service, method, payload, pointers=(), oneway=False, policy=None, timeout=None):
+        """Makes a call with a Thrift message and returns the message that answers it, b"" for a one-way. pointers
+        are the global pointers in the message: they are lent until the answer, or handed over by a one-way."""
+        op = "call %s.%s" % (service, method)
+        policy = POLICIES.get(self._session.policy(service, method) or policy or "recover")
+        if policy is None:
+            raise Error(layout.UNSUPPORTED, "the policy that the operator wants is none of this client's", op)
+        exact = policy != layout.POLICY_NONE
+        try:
+            wanted = wire.method_of(method)
+        except ValueError as e:
+            raise Error(layout.BAD_REQUEST, str(e), op) from e
+        m = wire.Message(
+            type=layout.TYPE_ONE_WAY if oneway else layout.TYPE_CALL, flags=policy | (layout.FLAG_HELD if exact else 0),
+            name_length=len(method.encode()), method=wanted, service=wire.service_hash(service),
+            caller_incarnation=self.incarnation, pointers=list(pointers), payload=payload,
+        )
+        self._check_size(op, m, exact)
+        if pointers:
+            self.memory.settle()
+        now = time.monotonic()
+        if timeout is not None:
+            m.timeout = endpoint.milliseconds(timeout)
+        detached = oneway and not exact
+        call = endpoint.Call(m, None, held=exact or bool(pointers), logged=oneway and exact)
+        call.deadline = None if timeout is None else now + timeout
+        if detached:
+            call.expires = now + (ONEWAY_LIFETIME if timeout is None else timeout)
+        else:
+            call.waiter = _Waiter()
+        call.address = wire.service_address(service)
+        waiter = call.waiter  # call may be the pump's from now on
+        with self._lock:
+            if self.done.is_set() or self._closed:
+                raise Error(layout.UNAVAILABLE, "the node has ended", op)
+            call.rtt = self._rtts.setdefault((service, method, policy), endpoint.RTT())
+            self._caller.begin(now, call)
+        self.send(m.pack(), call.address)
+        self._wake()
+        if detached:
+            return b""
+        if not waiter.ready.wait(timeout) and self._give_up(call):
+            raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
+        return self._answer(op, waiter.answer, oneway)
+
+    def _check_size(self, op, m, exact):
+        size = wire.RPC_SIZE + 16 * max(0, len(m.pointers) - 1) + len(m.payload)
+        limit = layout.MAX_WHOLE if exact else self.budget
+        if size > limit:
+            raise Error(layout.BAD_REQUEST, "a message of %d bytes; this client sends %d at most: pass large values by reference" % (size, limit), op)
+
+    def _give_up(self, call):
+        """Ends the wait for an answer; False if it has come. A call that lends memory goes on until it is answered,
+        for its lease ends with the answer; its callee is told not to begin any more."""
+        with self._lock:
+            if call.message.call not in self._caller.calls:
+                return False
+            call.waiter = None
+            if call.message.pointers:
+                call.deadline = time.monotonic()
+            else:
+                self._caller.end(call)
+            return True
+
+    def _answer(self, op, m, oneway):
+        if m is None:
+            raise Error(layout.UNAVAILABLE, "the node has lost its identity; the call may have run", op)
+        if m.type == layout.TYPE_EXCEPTION and m.code:
+            raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True)
+        if oneway:
+            return b""
+        if not m.flags & layout.FLAG_MORE:
+            return m.payload
+        if not m.exact:
+            raise Error(layout.UNSUPPORTED, "the answer exceeds a packet: let the service answer by reference", op)
+        return self._session.fetch(m.call)
+
+    def send(self, datagram, address, socket=None):
+        """Puts a message on the wire; a failure is a loss like any other."""
+        for b in wire.split(datagram, self.budget):
+            try:
+                (socket or self._socket).sendto(b, (address, layout.PORT_RPC))
+            except OSError:
+                pass
+
+    # The pump: one thread that reads all sockets and sends again what is due.
+
+    def _watch(self, sock, received):
+        sock.setblocking(False)
+        self._selector.register(sock, selectors.EVENT_READ, received)
+        self._wake()
+
+    def _unwatch(self, sock):
+        self._selector.unregister(sock)
+
+    def _wake(self):
+        """Makes the pump look again at what is due."""
+        try:
+            os.write(self._wake_write, b"x")
+        except OSError:
+            pass  # the pipe is full: the pump is about to look; or the node has ended
+
+    def _run(self):
+        while not self.done.is_set():
+            for key, _ in self._selector.select(self._tick()):
+                try:
+                    if key.data is None:
+                        os.read(self._wake_read, 4096)
+                        continue
+                    while True:
+                        b, source = key.fileobj.recvfrom(65536)
+                        key.data(b, source[0].split("%")[0])
+                except BlockingIOError:
+                    continue
+                except FormatError:
+                    self.counters["malformed"] += 1
+                except OSError:
+                    if not self.done.is_set():
+                        log.debug("read", exc_info=True)
+
+    def _tick(self):
+        """Sends again what is due; returns the seconds until there is more to do."""
+        now = time.monotonic()
+        with self._lock:
+            resend, expired, settle = self._caller.tick(now)
+            out = [(c.again(now), c.address) for c in resend]
+            out += [(self._settlement(s, floor), layout.GATEKEEPER) for s, floor in settle]
+            times = [self._caller.due()]
+            for owed in self._owed.values():
+                if owed.due <= now:
+                    owed.interval = min(2 * owed.interval, layout.MAX_TIMEOUT)
+                    owed.due = now + owed.interval
+                    out.append((owed.datagram, owed.to))
+                times.append(owed.due)
+        for call in expired:
+            log.warning("one-way %s: nobody has acknowledged it", call.message.call.hex())
+        self.counters["resent"] += len(resend)
+        for datagram, to in out:
+            self.send(datagram, to)
+        return max(0.0, min((t for t in times if t is not None), default=now + 60.0) - now)
+
+    def _settlement(self, session, floor):
+        flags = layout.FLAG_SETTLED | layout.FLAG_HELD | layout.FLAG_SESSION | layout.POLICY_RECOVER
+        m = wire.Message(type=layout.TYPE_ONE_WAY, flags=flags, call=wire.session_id(session, 0), floor=floor, caller_incarnation=self.incarnation)
+        return m.pack()
+
+    def _received(self, b, source):
+        """Takes a datagram to the node's own address: an answer, or an ACK."""
+        m = wire.Message.parse(b)
+        if m.type == layout.TYPE_ACK and not m.flags & layout.FLAG_RELEASED:
+            raise FormatError("an ACK that the Gatekeeper has not released")
+        with self._lock:
+            if m.type == layout.TYPE_ACK and m.flags & layout.FLAG_DONE:
+                self._owed.pop(m.call, None)
+                return
+            call = self._caller.receive(time.monotonic(), m)
+            if call is None:
+                self.counters["duplicates"] += m.type != layout.TYPE_ACK
+                return
+        if call.waiter is None:
+            return
+        call.waiter.answer = m
+        call.waiter.ready.set()
+
+    # The called side; the rest is in service.py.
+
+    def refuse_exact(self, m, source):
+        """Answers an exactly-once call, which this client does not serve: the answer is logged, so it is sent
+        until the Gatekeeper says that it has it."""
+        answer = self.exception(m, layout.UNSUPPORTED, "the service is written with the Python client, which serves calls of policy none only")
+        with self._lock:
+            owed = self._owed.setdefault(m.call, _Owed(answer, source, time.monotonic()))
+        self.send(owed.datagram, source)
+        self._wake()
+
+    def answer_header(self, m):
+        """The header of an answer to a call, as a message without payload."""
+        flags = m.flags & layout.FLAG_SESSION | m.policy
+        if m.flags & layout.FLAG_HELD or m.pointers and m.type == layout.TYPE_CALL:
+            flags |= layout.FLAG_HELD  # so that the leases end that the call began
+        fields = {name: getattr(m, name) for name in layout.RPC_FIELDS if name not in ("magic", "version")}
+        fields.update(type=layout.TYPE_REPLY, flags=flags, timeout=0, code=0, callee_incarnation=self.incarnation)
+        if m.policy == layout.POLICY_NONE:
+            fields["attempt"] = 0  # it told the call's age
+        return wire.Message(**fields)
+
+    def exception(self, m, code, why):
+        """The datagram of a system exception in answer to a call."""
+        answer = self.answer_header(m)
+        answer.type, answer.code = layout.TYPE_EXCEPTION, code
+        answer.payload = why.encode()[: min(MAX_MESSAGE, self.budget - wire.RPC_SIZE)].decode("utf-8", "ignore").encode()
+        return answer.pack()
+
+    def _fail(self):
+        """Ends the node at once: calls that are out fail."""
+        self.done.set()
+        with self._lock:
+            calls, services = list(self._caller.calls.values()), list(self._services.values())
+            for call in calls:
+                self._caller.end(call)
+        for call in calls:
+            if call.waiter:
+                call.waiter.ready.set()
+        self._wake()
+        if threading.current_thread() is not self._pump:
+            self._pump.join()
+        for s in services:
+            s.close()
+        self._socket.close()
+        self.memory.close()
+
+
+class _Waiter:
+    """Whoever waits for an answer."""
+
+    def __init__(self):
+        self.ready, self.answer = threading.Event(), None
+
+
+class _Owed:
+    """An answer that waits to be acknowledged."""
+
+    def __init__(self, datagram, to, now):
+        self.datagram, self.to = datagram, to
+        self.interval = layout.INITIAL_TIMEOUT
+        self.due = now + self.interval

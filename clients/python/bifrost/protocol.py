@@ -1,0 +1,68 @@
+"""What generated Thrift code reads and writes: the binary protocol over memory, which collects global pointers."""
+
+from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.Thrift import TMessageType
+from thrift.transport.TTransport import TMemoryBuffer
+
+from . import layout, wire
+from .errors import Error
+
+POINTER_STRUCT = "GlobalPointer"  # its name in rpc/idl/bifrost.thrift
+
+
+class Protocol(TBinaryProtocol):
+    """Writes one message, and notes its name, its type and the global pointers in it."""
+
+    def __init__(self, transport):
+        super().__init__(transport, strictRead=True, strictWrite=True)
+        self.begin("", 0)
+
+    def begin(self, name, kind):
+        """Starts to note afresh."""
+        self.name, self.kind, self.pointers, self._inside = name, kind, [], False
+
+    def writeMessageBegin(self, name, type, seqid):
+        self.begin(name, type)
+        super().writeMessageBegin(name, type, seqid)
+
+    def writeStructBegin(self, name):
+        self._inside = name == POINTER_STRUCT
+        super().writeStructBegin(name)
+
+    def writeStructEnd(self):
+        self._inside = False
+        super().writeStructEnd()
+
+    def writeBinary(self, value):
+        if self._inside and value and value != wire.NO_ID:
+            pointer = bytes(value)
+            if not wire.is_stored(pointer):
+                raise Error(layout.BAD_REQUEST, "%s is not a global pointer" % pointer.hex(), "pointer")
+            if pointer not in self.pointers:
+                self.pointers.append(pointer)
+        super().writeBinary(value)
+
+
+class ClientProtocol(Protocol):
+    """The protocol of a generated client. What it has written becomes a call when it is flushed; the answer is what
+    it reads then. One thread at a time may use it: make one for each thread, it costs nothing."""
+
+    def __init__(self, node, service, policy, timeout):
+        super().__init__(TMemoryBuffer())
+        self._node, self._service, self._policy = node, service, policy
+        self.timeout = timeout  # seconds for each call from now on; None for no deadline
+        self.trans.flush = self._call
+
+    def writeMessageBegin(self, name, type, seqid):
+        self._fresh(b"")
+        super().writeMessageBegin(name, type, seqid)
+
+    def _fresh(self, content):
+        self.trans = TMemoryBuffer(content) if content else TMemoryBuffer()
+        self.trans.flush = self._call
+
+    def _call(self):
+        payload = self.trans.getvalue()
+        oneway = self.kind == TMessageType.ONEWAY
+        answer = self._node.call(self._service, self.name, payload, self.pointers, oneway, self._policy, self.timeout)
+        self._fresh(answer)

@@ -1,0 +1,222 @@
+"""Packets as Python objects: the call header, the memory header, pointers, parts of messages. No I/O."""
+
+import hashlib
+import ipaddress
+import struct
+
+from . import layout
+from .errors import FormatError
+
+_RPC = struct.Struct(layout.RPC_FORMAT)
+_DSM = struct.Struct(layout.DSM_FORMAT)
+RPC_SIZE = _RPC.size
+DSM_SIZE = _DSM.size
+NO_ID = bytes(16)
+
+
+class Message:
+    """A call packet: the header's fields as attributes, pointers (16 bytes each), payload and trailer."""
+
+    __slots__ = layout.RPC_FIELDS + ("pointers", "payload", "trailer")
+
+    def __init__(self, **fields):
+        for name in self.__slots__:
+            setattr(self, name, fields.pop(name, 0))
+        self.magic, self.version = layout.RPC_MAGIC, layout.RPC_VERSION
+        for name, empty in (("method", NO_ID), ("call", NO_ID), ("parent", NO_ID), ("pointers", ()), ("payload", b""), ("trailer", b"")):
+            setattr(self, name, getattr(self, name) or empty)
+        if fields:
+            raise TypeError("no such fields: %s" % ", ".join(fields))
+
+    @property
+    def policy(self):
+        return self.flags & 3
+
+    @property
+    def exact(self):
+        """Whether the call is exactly-once: logged by the Gatekeeper before it runs."""
+        return self.flags & layout.FLAG_HELD != 0 and self.policy != layout.POLICY_NONE
+
+    @property
+    def session(self):
+        return int.from_bytes(self.call[:8], "big")
+
+    @property
+    def sequence(self):
+        return int.from_bytes(self.call[8:], "big")
+
+    def pack(self):
+        """The datagram."""
+        self.pointer_count, self.pointer = len(self.pointers), self.pointers[0] if self.pointers else NO_ID
+        self.payload_length, self.trailer_length = len(self.payload), len(self.trailer)
+        header = _RPC.pack(*(getattr(self, name) for name in layout.RPC_FIELDS))
+        return b"".join((header, *self.pointers[1:], self.payload, self.trailer))
+
+    @classmethod
+    def parse(cls, b):
+        """Takes a datagram apart; FormatError for anything that is not a whole, consistent call packet."""
+        if len(b) < RPC_SIZE:
+            raise FormatError("call header: %d bytes, want %d" % (len(b), RPC_SIZE))
+        m = cls.__new__(cls)
+        for name, value in zip(layout.RPC_FIELDS, _RPC.unpack_from(b)):
+            setattr(m, name, value)
+        if m.magic != layout.RPC_MAGIC or m.version != layout.RPC_VERSION or not layout.TYPE_CALL <= m.type <= layout.TYPE_ACK:
+            raise FormatError("call header: magic %#x, version %d, type %d" % (m.magic, m.version, m.type))
+        n = m.pointer_count
+        start = RPC_SIZE + 16 * max(0, n - 1)
+        if n > layout.MAX_POINTERS or (n == 0) != (m.pointer == NO_ID):
+            raise FormatError("call header: %d pointers, the first is %s" % (n, m.pointer.hex()))
+        if start + m.payload_length + m.trailer_length != len(b):
+            raise FormatError("call header: the lengths do not add up to %d bytes" % len(b))
+        m.pointers = [m.pointer] * min(n, 1) + [bytes(b[at : at + 16]) for at in range(RPC_SIZE, start, 16)]
+        for p in m.pointers:
+            if not is_stored(p):
+                raise FormatError("call header: %s is not a global pointer" % p.hex())
+        end = start + m.payload_length
+        m.payload, m.trailer = bytes(b[start:end]), bytes(b[end:])
+        return m
+
+
+class Memory:
+    """A memory packet: the header's fields as attributes, and the data behind it."""
+
+    __slots__ = layout.DSM_FIELDS + ("data",)
+    DENIAL = layout.KIND_NACK << 8 | layout.PERMISSION_DENIED
+
+    def __init__(self, **fields):
+        for name in self.__slots__:
+            setattr(self, name, fields.pop(name, 0))
+        self.magic, self.version = layout.DSM_MAGIC, layout.DSM_VERSION
+        self.verdict, self.denial = self.verdict or layout.KIND_REQUEST << 8, self.DENIAL
+        self.execution, self.reserved, self.data = self.execution or NO_ID, bytes(6), self.data or b""
+        if fields:
+            raise TypeError("no such fields: %s" % ", ".join(fields))
+
+    kind = property(lambda self: self.verdict >> 8)
+    status = property(lambda self: self.verdict & 0xFF)
+    more = property(lambda self: self.flags >> 4)
+
+    def pack(self):
+        """The datagram."""
+        return _DSM.pack(*(getattr(self, name) for name in layout.DSM_FIELDS)) + self.data
+
+    @classmethod
+    def parse(cls, b):
+        """Takes a datagram apart; FormatError for anything that is not a memory packet."""
+        if len(b) < DSM_SIZE:
+            raise FormatError("memory header: %d bytes, want %d" % (len(b), DSM_SIZE))
+        m = cls.__new__(cls)
+        for name, value in zip(layout.DSM_FIELDS, _DSM.unpack_from(b)):
+            setattr(m, name, value)
+        if m.magic != layout.DSM_MAGIC or m.version != layout.DSM_VERSION or not layout.KIND_REQUEST <= m.kind <= layout.KIND_NACK:
+            raise FormatError("memory header: magic %#x, version %d, kind %d" % (m.magic, m.version, m.kind))
+        if m.members > 2 or m.copy >= max(m.members, 1):
+            raise FormatError("memory header: copy %d of %d" % (m.copy, m.members))
+        m.data = bytes(b[DSM_SIZE:])
+        return m
+
+
+def method_of(name):
+    """The 16 bytes that stand for a method's name in the header."""
+    b = name.encode()
+    if not 1 <= len(b) <= 255 or 0 in b:
+        raise ValueError("method name %r: must have 1 to 255 bytes, none of them zero" % name)
+    if len(b) <= 16:
+        return b.ljust(16, b"\0")
+    return b[:7] + b"~" + hashlib.sha256(b).digest()[:8]
+
+
+def service_hash(name):
+    """The low half of a service's address."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+
+
+def service_address(name):
+    """The IPv6 address of a service, as text."""
+    return str(ipaddress.IPv6Address(int(ipaddress.IPv6Address(layout.SERVICE_PREFIX)) + service_hash(name)))
+
+
+def session_id(session, sequence):
+    """The id of a session's call."""
+    return session.to_bytes(8, "big") + sequence.to_bytes(8, "big")
+
+
+# A global pointer is 16 bytes, an IPv6 address:
+# bytes 0-3 zero | 4 prefix | 5 machine | 6 operation | 7 argument | 8-15 address
+
+
+def make_pointer(prefix, machine, address):
+    """A stored pointer: one without operation and argument."""
+    return bytes((0, 0, 0, 0, prefix, machine, 0, 0)) + address.to_bytes(8, "big")
+
+
+def is_stored(p):
+    """Whether 16 bytes can be a stored pointer."""
+    return len(p) == 16 and p[:4] == bytes(4) and p[4] != 0 and p[6:8] == b"\0\0"
+
+
+def with_op(p, op, argument=0):
+    """The address of an operation on a pointer."""
+    return p[:6] + bytes((op, argument)) + p[8:]
+
+
+def add(p, n):
+    """A pointer moved by n bytes."""
+    return p[:8] + ((int.from_bytes(p[8:], "big") + n) & (1 << 64) - 1).to_bytes(8, "big")
+
+
+def class_for(size):
+    """log2 of the smallest region that holds size bytes; ValueError if there is none."""
+    if not 1 <= size <= 1 << layout.MAX_CLASS:
+        raise ValueError("%d bytes: a region has 1 to 2^%d" % (size, layout.MAX_CLASS))
+    return max(layout.MIN_CLASS, (size - 1).bit_length())
+
+
+# Parts of an exactly-once message that exceeds a datagram: each has the first 94 bytes of the header and the
+# service of its own; the rest of the message is cut up.
+
+_OWN = 94
+_PREFACE = struct.Struct(">III")  # bytes of the whole behind _OWN, the part's place, CRC-32C of the whole
+
+
+def _table():
+    table = []
+    for n in range(256):
+        for _ in range(8):
+            n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
+        table.append(n)
+    return table
+
+
+_CRC32C = _table()
+
+
+def crc32c(b):
+    """The Castagnoli checksum."""
+    crc = 0xFFFFFFFF
+    for byte in b:
+        crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def split(datagram, budget):
+    """An exactly-once message as datagrams of at most budget bytes."""
+    if len(datagram) <= budget:
+        return [datagram]
+    body = datagram[_OWN:]
+    checksum, room = crc32c(body), budget - RPC_SIZE - _PREFACE.size
+    parts = []
+    for at in range(0, len(body), room):
+        piece = body[at : at + room]
+        m = Message.parse(datagram[:_OWN] + bytes(10) + datagram[104:112] + bytes(16))
+        m.flags |= layout.FLAG_PART
+        m.payload = _PREFACE.pack(len(body), at, checksum) + piece
+        parts.append(m.pack())
+    return parts
+
+
+def opening(m):
+    """The length of the whole payload of a first packet (FLAG_MORE), and what it has of it."""
+    if len(m.payload) <= 16:
+        raise FormatError("first packet: a payload of %d bytes" % len(m.payload))
+    return int.from_bytes(m.payload[:8], "big"), m.payload[16:]

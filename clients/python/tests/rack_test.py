@@ -1,0 +1,86 @@
+"""Against a rack with the Go services Counter and Arrays; scripts/rack-test.sh runs this on one of its blades."""
+
+import concurrent.futures
+import os
+import unittest
+
+from arrays import Arrays
+from arrays.ttypes import LengthMismatch
+from bifrost.ttypes import GlobalPointer
+from counter import Counter
+from thrift.Thrift import TApplicationException
+from thrift.transport.TTransport import TTransportException
+
+import bifrost
+from bifrost import layout
+
+
+class CallTest(unittest.TestCase):
+    """Calls of a Python client to Go services."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.node = bifrost.join("python-test")
+        cls.addClassCleanup(cls.node.close)
+
+    def arrays(self, **options):
+        return Arrays.Client(self.node.client("Arrays", timeout=30, **options))
+
+    def code(self, call, *args):
+        with self.assertRaises(bifrost.Error) as caught:
+            call(*args)
+        return caught.exception.code
+
+    def test_by_value(self):
+        for policy in "none", "recover":
+            client = self.arrays(policy=policy)
+            for size in 0, 1, 1000, 60000:
+                a, b = os.urandom(size), os.urandom(size)
+                self.assertEqual(client.add(a, b) if size < 30000 else client.echo(a), bytes((x + y) % 256 for x, y in zip(a, b)) if size < 30000 else a)
+            with self.assertRaises(LengthMismatch) as caught:
+                client.add(b"1", b"22")
+            self.assertEqual((caught.exception.a, caught.exception.b), (1, 2))
+
+    def test_larger_than_a_packet(self):
+        data = os.urandom(300000)
+        self.assertEqual(self.arrays().echo(data), data)
+        self.assertEqual(self.code(self.arrays(policy="none").echo, data), layout.BAD_REQUEST)
+
+    def test_by_reference(self):
+        memory = self.node.memory
+        for policy in "none", "recover":
+            for size in 100, 1 << 20:
+                data = os.urandom(size)
+                p = memory.alloc(size)
+                memory.write(p, data)
+                result = self.arrays(policy=policy).incrementRef(GlobalPointer(p), size, 1).address
+                self.assertEqual(memory.read(result, size), bytes((b + 1) % 256 for b in data))
+                memory.write(result, b"mine")  # control has changed hands
+                self.assertEqual(memory.read(p, size), data)
+                memory.free(result)
+                memory.free(p)
+                self.assertEqual(self.code(memory.read, p, 4), layout.PERMISSION_DENIED)
+
+    def test_lends_what_is_not_its_own(self):
+        p = self.node.memory.alloc(64)
+        self.node.memory.free(p)
+        self.assertEqual(self.code(self.arrays().echoRef, GlobalPointer(p), 64), layout.PERMISSION_DENIED)
+        self.assertEqual(self.code(self.node.memory.write, p, b"late"), layout.PERMISSION_DENIED)
+
+    def test_errors(self):
+        self.assertEqual(self.code(Arrays.Client(self.node.client("NoSuchService", timeout=30)).echo, b""), layout.NO_SUCH_METHOD)
+        with self.assertRaises(TTransportException) as caught:
+            Arrays.Client(self.node.client("NoSuchService", policy="none", timeout=0.1)).echo(b"")
+        self.assertIn(caught.exception.code, (layout.NO_SUCH_METHOD, layout.DEADLINE_EXCEEDED))
+        self.assertEqual(self.code(self.arrays(policy="none").echoRef, GlobalPointer(b"short"), 5), layout.BAD_REQUEST)
+
+    def test_concurrent_calls(self):
+        def call(n):
+            return self.arrays(policy="none").echo(b"%d" % n)
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            self.assertEqual(list(pool.map(call, range(200))), [b"%d" % n for n in range(200)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,111 @@
+"""The memory client against a simulated machine with two copies, over a network that loses packets."""
+
+import random
+import socket
+import unittest
+
+from bifrost import layout, wire
+from bifrost.errors import Error
+from bifrost.memory import Memory
+
+
+class Copy:
+    """One copy of a memory machine: one region of bytes, and what it has answered."""
+
+    def __init__(self, number):
+        self.number, self.bytes, self.seen = number, bytearray(1 << 16), {}
+
+    def handle(self, to, m):
+        """Carries a request out once, and answers it as often as it comes."""
+        if m.request not in self.seen or to[6] == layout.OP_SETTLE:
+            at, op = int.from_bytes(to[8:], "big"), to[6]
+            answer = wire.Memory(verdict=layout.KIND_REPLY << 8, request=m.request, incarnation=m.incarnation, length=m.length)
+            if op == layout.OP_WRITE:
+                self.bytes[at : at + m.length] = m.data
+            elif op == layout.OP_SETTLE:
+                answer.flags = layout.DSM_APPLIED if m.length in self.seen else m.flags
+            self.seen[m.request] = answer
+        answer, op = self.seen[m.request], to[6]
+        answer.mirror_epoch, answer.copy, answer.members = 1, self.number, 2
+        if op == layout.OP_READ:
+            at = int.from_bytes(to[8:], "big")
+            answer.data = bytes(self.bytes[at : at + m.length])
+        if op == layout.OP_ALLOC:
+            to = wire.make_pointer(to[4], to[5], 64)[:6] + to[6:8] + (64).to_bytes(8, "big")
+        return answer.pack(), to
+
+
+class Network:
+    """A socket whose other end is a switch with a mirrored machine behind it, and a clock."""
+
+    def __init__(self, denies=lambda op: False):
+        self.copies, self.denies = [Copy(0), Copy(1)], denies
+        self.random, self.queue, self.timeout = random.Random(1), [], 0.0
+        self.now = 0.0
+
+    def clock(self):
+        return self.now
+
+    def sendto(self, b, address):
+        to, m = socket.inet_pton(socket.AF_INET6, address[0]), wire.Memory.parse(b)
+        assert m.floor <= m.request
+        if self.denies(to[6]):
+            m.verdict, m.denial = m.denial, m.verdict
+            self.queue.append((m.pack(), to))
+            return
+        for copy in self.copies[: 1 if to[6] in (layout.OP_READ, layout.OP_ALLOC) else 2]:
+            if self.random.random() > 0.3:
+                answer = copy.handle(to, m)
+                if self.random.random() > 0.3:
+                    self.queue.append(answer)
+
+    def recvfrom(self, _):
+        if not self.queue:
+            self.now += self.timeout
+            raise TimeoutError
+        b, source = self.queue.pop(self.random.randrange(len(self.queue)))
+        return b, (socket.inet_ntop(socket.AF_INET6, source), layout.PORT_DSM)
+
+    def settimeout(self, timeout):
+        self.timeout = timeout
+
+    def fileno(self):
+        return 0
+
+
+class MemoryTest(unittest.TestCase):
+    def client(self, network):
+        rack = {"dsm_prefix": 16, "memories": [{"machine": 1, "free": 1 << 20}]}
+        return Memory(network, 3, lambda: rack, 1232, network.clock)
+
+    def test_lossy_mirror(self):
+        network = Network()
+        memory = self.client(network)
+        p = memory.alloc(8192)
+        data = random.Random(2).randbytes(8192)
+        memory.write(p, data)
+        for copy in network.copies:
+            self.assertEqual(copy.bytes[64 : 64 + 8192], data)
+        self.assertEqual(memory.read(p, 8192), data)
+        memory.free(p)
+        memory.settle()
+
+    def test_denied(self):
+        memory = self.client(Network(lambda op: op in (layout.OP_WRITE, layout.OP_READ)))
+        p = wire.make_pointer(16, 1, 64)
+        for operation in lambda: memory.write(p, b"x"), lambda: memory.read(p, 1):
+            with self.assertRaises(Error) as caught:
+                operation()
+            self.assertEqual(caught.exception.code, layout.PERMISSION_DENIED)
+        memory.settle()
+
+    def test_bad_arguments(self):
+        memory = self.client(Network())
+        for operation in lambda: memory.alloc(0), lambda: memory.alloc(1 << 41), lambda: memory.free(b"short"):
+            with self.assertRaises(Error) as caught:
+                operation()
+            self.assertEqual(caught.exception.code, layout.BAD_REQUEST)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,132 @@
+package packetdoc
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// constant is one number or text that both ends of a protocol must agree on.
+type constant struct {
+	name  string
+	value any // an integer, a string, or a time.Duration
+	doc   string
+}
+
+// constants are those of the protocols that a program speaks.
+func constants() []constant {
+	return []constant{
+		{"JOIN_SOCKET", join.SocketName, "abstract Unix socket of the blade's compute daemon; @ stands for a zero byte"},
+		{"PROGRAM_VARIABLE", join.ProgramVariable, "environment variable: the name under which the daemon has started the program"},
+		{"GATEKEEPER", rackaddr.Gatekeeper.String(), "address of the Gatekeeper"},
+		{"SERVICE_PREFIX", rackaddr.ServicePrefix.Addr().String(), "upper half of the addresses of services"},
+		{"PORT_RPC", rackaddr.PortRPC, "UDP port of calls, at both ends"},
+		{"PORT_DSM", rackaddr.PortDSM, "UDP port of memory operations, at both ends"},
+		{"PORT_BULK", rackaddr.PortBulk, "UDP port of the parts of large messages, at both ends"},
+		{"OVERHEAD", netio.Overhead, "bytes of a packet that are the IPv6 and UDP headers"},
+		{"MAX_DATAGRAM", netio.MaxDatagram, "bytes of a datagram at most"},
+		{"RPC_MAGIC", rpc.Magic, "opens a call header"},
+		{"RPC_VERSION", rpc.Version, "version of the call header"},
+		{"DSM_MAGIC", dsm.Magic, "opens a memory header"},
+		{"DSM_VERSION", dsm.Version, "version of the memory header"},
+		{"MAX_POINTERS", rpc.MaxPointers, "pointers that a message carries at most"},
+		{"MAX_WHOLE", rpc.MaxWhole, "bytes of an exactly-once message at most"},
+		{"FLAG_HELD", rpc.FlagHeld, "call flag: the switch holds the packet for the Gatekeeper"},
+		{"FLAG_SESSION", rpc.FlagSession, "call flag: the call id is (session, sequence)"},
+		{"FLAG_RELEASED", rpc.FlagReleased, "call flag: the Gatekeeper has released the packet; it alone can set it"},
+		{"FLAG_REPLAY", rpc.FlagReplay, "call flag: released again"},
+		{"FLAG_DONE", rpc.FlagDone, "call flag: completion of a one-way; in an ACK: it acknowledges an answer"},
+		{"FLAG_PART", rpc.FlagPart, "call flag: a part of an exactly-once message"},
+		{"FLAG_MORE", rpc.FlagMore, "call flag: the first packet of a large message"},
+		{"FLAG_SETTLED", rpc.FlagSettled, "call flag: to the Gatekeeper: a session is idle"},
+		{"DSM_FINAL", dsm.FlagFinal, "memory flag of a settle: the request must not be applied from now on"},
+		{"DSM_APPLIED", dsm.FlagApplied, "memory flag of the reply to a settle: the request was applied"},
+		{"MIN_CLASS", dsm.MinClass, "log2 of the smallest region in bytes"},
+		{"MAX_CLASS", dsm.MaxClass, "log2 of the largest region in bytes"},
+		{"INITIAL_TIMEOUT", endpoint.InitialTimeout, "until the first call of a method is sent again"},
+		{"MIN_TIMEOUT", endpoint.MinTimeout, "until a call is sent again, at least"},
+		{"MAX_TIMEOUT", endpoint.MaxTimeout, "between two copies of a call, at most"},
+		{"SETTLE_AFTER", endpoint.SettleAfter, "idle time of a session until the Gatekeeper is told that its outcomes are settled"},
+		{"SESSION_LIFETIME", endpoint.DefaultLimits.Lifetime, "silence after which a callee forgets a session"},
+	}
+}
+
+// Python returns the module that clients/python takes its formats and numbers from.
+func Python() string {
+	var b strings.Builder
+	b.WriteString("\"\"\"Wire formats and numbers of the rack's protocols; docs/wire.md explains them.\n\n" +
+		"Generated from the code by `go test ./internal/packetdoc -update`; do not edit.\n\"\"\"\n\n")
+	for _, c := range constants() {
+		fmt.Fprintf(&b, "%s = %s  # %s\n", c.name, pythonValue(c.value), c.doc)
+	}
+	b.WriteString("\n# Error codes.\n")
+	for code := fault.OK; code.Known(); code++ {
+		fmt.Fprintf(&b, "%s = %d\n", pythonName(code.String()), code)
+	}
+	b.WriteString("\n# What people call the error codes.\nCODE_NAMES = (\n")
+	for code := fault.OK; code.Known(); code++ {
+		fmt.Fprintf(&b, "    %q,\n", code.String())
+	}
+	b.WriteString(")\n\n# Types of calls.\n")
+	for t := rpc.Call; t <= rpc.Ack; t++ {
+		fmt.Fprintf(&b, "TYPE_%s = %d\n", pythonName(t.String()), t)
+	}
+	b.WriteString("\n# Policies.\n")
+	for p := rpc.PolicyNone; p <= rpc.PolicyTainted; p++ {
+		fmt.Fprintf(&b, "POLICY_%s = %d\n", pythonName(p.String()), p)
+	}
+	b.WriteString("\n# Memory operations.\n")
+	for op := dsm.OpAlloc; op <= dsm.OpSettle; op++ {
+		fmt.Fprintf(&b, "OP_%s = %d\n", pythonName(op.String()), op)
+	}
+	b.WriteString("\n# Memory packets.\n")
+	fmt.Fprintf(&b, "KIND_REQUEST = %d\nKIND_REPLY = %d\nKIND_NACK = %d\n", dsm.Request, dsm.Reply, dsm.Nack)
+	for _, l := range []wirefmt.Layout{rpc.Layout, dsm.Layout} {
+		pythonLayout(&b, l)
+	}
+	return b.String()
+}
+
+// pythonLayout writes a header as a format of Python's struct module and the names of
+// its fields.
+func pythonLayout(b *strings.Builder, l wirefmt.Layout) {
+	name := strings.ToUpper(l.Name)
+	format := ">"
+	for _, f := range l.Fields {
+		letter, whole := map[int]string{1: "B", 2: "H", 4: "I", 8: "Q"}[f.Size]
+		if !whole {
+			letter = fmt.Sprintf("%ds", f.Size)
+		}
+		format += letter
+	}
+	fmt.Fprintf(b, "\n# The %s header, %d bytes, as a format of the struct module.\n%s_FORMAT = %q\n%s_FIELDS = (\n", l.Name, l.Size(), name, format, name)
+	for _, f := range l.Fields {
+		fmt.Fprintf(b, "    %q,\n", f.Name)
+	}
+	b.WriteString(")\n")
+}
+
+// pythonName is a name as Python writes constants.
+func pythonName(s string) string {
+	return strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(s))
+}
+
+// pythonValue is a constant's value; durations are in seconds.
+func pythonValue(v any) string {
+	switch v := v.(type) {
+	case string:
+		return fmt.Sprintf("%q", v)
+	case time.Duration:
+		return fmt.Sprint(v.Seconds())
+	}
+	return fmt.Sprintf("%d", v)
+}
