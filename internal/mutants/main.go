@@ -97,26 +97,30 @@ func runAll(ctx context.Context, root string, all []*mutant, workers int) <-chan
 
 // report prints what became of mutants. It fails if one survived, or could not be run.
 func report(results <-chan result, total int, verbose bool) error {
-	caught := 0
+	found := 0
 	var bad []string
 	for r := range results {
 		said := "caught"
+		where := strings.Join(r.mutant.find, " ") + ": " + r.mutant.wrong
 		switch {
 		case r.err != nil:
 			said = "ERROR: " + r.err.Error()
-			bad = append(bad, r.mutant.name)
-		case !r.caught:
-			said = "SURVIVED " + strings.Join(r.mutant.find, " ") + ": " + r.mutant.wrong
-			bad = append(bad, r.mutant.name)
+		case r.outcome == survived:
+			said = "SURVIVED " + where
+		case r.outcome == timedOut:
+			said = fmt.Sprintf("TIMED OUT after %v, which finds nothing: %s", patience, where)
 		default:
-			caught++
+			found++
+		}
+		if r.err != nil || r.outcome != caught {
+			bad = append(bad, r.mutant.name)
 		}
 		fmt.Printf("%-32s %5.1f s  %s\n", r.mutant.name, r.took.Round(time.Millisecond).Seconds(), said)
 		if verbose {
 			fmt.Println(r.output)
 		}
 	}
-	fmt.Printf("caught %d of %d\n", caught, total)
+	fmt.Printf("caught %d of %d\n", found, total)
 	if len(bad) > 0 {
 		return fmt.Errorf("not caught: %s", strings.Join(bad, ", "))
 	}

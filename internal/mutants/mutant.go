@@ -10,7 +10,7 @@ import (
 )
 
 // mutant is one fault that is put into the code on purpose. Its file in testdata says
-// what is wrong, in which file of the module, which tests must fail, and what text is
+// what is wrong, which tests must fail, and what text of which file of the module is
 // replaced:
 //
 //	wrong: a rollback of an earlier run is obeyed
@@ -21,15 +21,19 @@ import (
 //	--- new
 //	text in its place
 //
-// After the package and the pattern of the tests, find may have flags for them.
+// After the package and the pattern of the tests, find may have flags for them. A line
+// "hangs: yes" says that the tests find the fault by not ending. A fault that several
+// texts make has further blocks, each behind a line "--- file PATH".
 type mutant struct {
 	name  string
 	wrong string
-	file  string
 	find  []string // package, pattern, flags
-	old   string
-	new   string
+	hangs bool     // tests that time out have found it
+	edits []edit
 }
+
+// edit replaces one text of a file.
+type edit struct{ file, old, new string }
 
 // load reads all mutants of a directory, in the order of the packages that find them,
 // so that what they share is built once.
@@ -64,37 +68,72 @@ func parse(name, text string) (*mutant, error) {
 	if !ok {
 		return nil, fmt.Errorf("mutant %s: no line --- old", name)
 	}
-	if m.old, m.new, ok = strings.Cut(rest, "--- new\n"); !ok {
-		return nil, fmt.Errorf("mutant %s: no line --- new", name)
-	}
+	var file string
 	for line := range strings.Lines(head) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		switch key {
 		case "wrong":
 			m.wrong = value
 		case "file":
-			m.file = value
+			file = value
 		case "find":
 			m.find = strings.Fields(value)
+		case "hangs":
+			m.hangs = value == "yes"
 		default:
 			return nil, fmt.Errorf("mutant %s: line %q", name, line)
 		}
 	}
-	if m.wrong == "" || m.file == "" || len(m.find) < 2 || m.old == "" || m.old == m.new {
-		return nil, fmt.Errorf("mutant %s: it needs wrong, file, find (package and pattern), and an old and a new text that differ", name)
+	if err := m.parseEdits(file, rest); err != nil {
+		return nil, err
+	}
+	if m.wrong == "" || len(m.find) < 2 {
+		return nil, fmt.Errorf("mutant %s: it needs wrong and find (package and pattern)", name)
 	}
 	return m, nil
 }
 
-// apply returns the mutant's file with the fault. It fails if the old text does not
-// stand there exactly once: the mutant is to be brought up to date then.
-func (m *mutant) apply(root string) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(root, m.file))
-	if err != nil {
-		return nil, fmt.Errorf("mutant %s: %w", m.name, err)
+// parseEdits reads what stands behind the first line --- old.
+func (m *mutant) parseEdits(file, text string) error {
+	for more := true; more; {
+		var e edit
+		var ok bool
+		if e.old, text, ok = strings.Cut(text, "--- new\n"); !ok {
+			return fmt.Errorf("mutant %s: no line --- new", m.name)
+		}
+		e.file = file
+		e.new, text, more = strings.Cut(text, "--- file ")
+		if more {
+			file, text, _ = strings.Cut(text, "\n")
+			if text, ok = strings.CutPrefix(text, "--- old\n"); !ok {
+				return fmt.Errorf("mutant %s: no line --- old behind --- file %s", m.name, file)
+			}
+		}
+		if e.file == "" || e.old == "" || e.old == e.new {
+			return fmt.Errorf("mutant %s: it needs a file, and an old and a new text that differ", m.name)
+		}
+		m.edits = append(m.edits, e)
 	}
-	if n := bytes.Count(b, []byte(m.old)); n != 1 {
-		return nil, fmt.Errorf("mutant %s: its old text stands %d times in %s; bring the mutant up to date", m.name, n, m.file)
+	return nil
+}
+
+// apply returns the mutant's files with the fault, by their paths in the module. It
+// fails if an old text does not stand in its file exactly once: the mutant is to be
+// brought up to date then.
+func (m *mutant) apply(root string) (map[string][]byte, error) {
+	changed := map[string][]byte{}
+	for _, e := range m.edits {
+		b, ok := changed[e.file]
+		if !ok {
+			var err error
+			if b, err = os.ReadFile(filepath.Join(root, e.file)); err != nil {
+				return nil, fmt.Errorf("mutant %s: %w", m.name, err)
+			}
+		}
+		if n := bytes.Count(b, []byte(e.old)); n != 1 {
+			return nil, fmt.Errorf("mutant %s: its old text stands %d times in %s; bring the mutant up to date", m.name, n, e.file)
+		}
+		changed[e.file] = bytes.Replace(b, []byte(e.old), []byte(e.new), 1)
 	}
-	return bytes.Replace(b, []byte(m.old), []byte(m.new), 1), nil
+	return changed, nil
 }

@@ -45,8 +45,16 @@ func TestUpToDate(t *testing.T) {
 
 func TestParse_Wrong(t *testing.T) {
 	good := "wrong: w\nfile: f\nfind: ./p ^Test$\n--- old\na\n--- new\nb\n"
-	if m, err := parse("good", good); err != nil || m.old != "a\n" || m.new != "b\n" || len(m.find) != 2 {
+	if m, err := parse("good", good); err != nil || len(m.edits) != 1 || m.edits[0] != (edit{"f", "a\n", "b\n"}) || len(m.find) != 2 {
 		t.Fatalf("%+v, %v", m, err)
+	}
+	if m, err := parse("two", good+"--- file g\n--- old\nc\n--- new\n"); err != nil || len(m.edits) != 2 || m.edits[1] != (edit{"g", "c\n", ""}) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, second := range []string{"--- file g\n--- new\n", "--- file g\n--- old\nc\n"} {
+		if _, err := parse("bad", good+second); err == nil {
+			t.Errorf("no error with the second block %q", second)
+		}
 	}
 	for _, cut := range []string{"wrong: w\n", "file: f\n", "find: ./p ^Test$\n", "--- old\n", "--- new\n", " ^Test$"} {
 		if _, err := parse("bad", strings.Replace(good, cut, "", 1)); err == nil {
@@ -56,7 +64,7 @@ func TestParse_Wrong(t *testing.T) {
 	if _, err := parse("bad", strings.Replace(good, "b\n", "a\n", 1)); err == nil {
 		t.Error("a mutant that changes nothing")
 	}
-	if _, err := (&mutant{name: "gone", file: "go.mod", old: "not there"}).apply(root); err == nil {
+	if _, err := (&mutant{name: "gone", edits: []edit{{"go.mod", "not there", ""}}}).apply(root); err == nil {
 		t.Error("a mutant whose text is gone")
 	}
 }
@@ -66,18 +74,19 @@ func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		output string
 		err    error
-		caught bool
+		want   outcome
 		broken bool
 	}{
-		{"ok x 1s", nil, false, false},
-		{"--- FAIL: TestX", failed, true, false},
-		{"FAIL x [build failed]", failed, false, true},
-		{"ok x 1s [no tests to run]", nil, false, true},
-		{"go: no such tool", failed, false, true},
-		{"", errors.New("no go"), false, true},
+		{"ok x 1s", nil, survived, false},
+		{"--- FAIL: TestX", failed, caught, false},
+		{"panic: test timed out after 5m0s\nrunning tests:\nFAIL x 300s", failed, timedOut, false},
+		{"FAIL x [build failed]", failed, survived, true},
+		{"ok x 1s [no tests to run]", nil, survived, true},
+		{"go: no such tool", failed, survived, true},
+		{"", errors.New("no go"), survived, true},
 	} {
-		if caught, err := verdict(c.output, c.err); caught != c.caught || (err != nil) != c.broken {
-			t.Errorf("%q: caught %v, %v", c.output, caught, err)
+		if got, err := verdict(c.output, c.err); got != c.want || (err != nil) != c.broken {
+			t.Errorf("%q: %v, %v", c.output, got, err)
 		}
 	}
 }

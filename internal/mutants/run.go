@@ -14,18 +14,29 @@ import (
 
 // result is what became of a mutant.
 type result struct {
-	mutant *mutant
-	caught bool
-	took   time.Duration
-	err    error // it could not be run
-	output string
+	mutant  *mutant
+	outcome outcome
+	took    time.Duration
+	err     error // it could not be run
+	output  string
 }
 
-// patience is how long a mutant's tests may take: one that hangs is caught.
+// outcome is how the tests of a mutant have ended.
+type outcome int
+
+// The outcomes. Tests that do not end within patience have found nothing, unless the
+// mutant says that they hang: the machine may have been slow.
+const (
+	survived outcome = iota
+	caught
+	timedOut
+)
+
+// patience is how long a mutant's tests may take.
 const patience = 5 * time.Minute
 
 // run runs the tests that must find a mutant, with the fault laid over the module's
-// file by go's -overlay. The tree is not touched.
+// files by go's -overlay. The tree is not touched.
 func (m *mutant) run(ctx context.Context, root string) (r result) {
 	r.mutant = m
 	began := time.Now()
@@ -41,11 +52,7 @@ func (m *mutant) run(ctx context.Context, root string) (r result) {
 		return r
 	}
 	defer func() { r.err = errors.Join(r.err, os.RemoveAll(dir)) }()
-	file, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, m.file): file}})
-	if err == nil {
-		err = errors.Join(os.WriteFile(file, mutated, 0o600), os.WriteFile(overlay, replace, 0o600))
-	}
+	overlay, err := lay(dir, root, mutated)
 	if err != nil {
 		r.err = err
 		return r
@@ -57,26 +64,52 @@ func (m *mutant) run(ctx context.Context, root string) (r result) {
 	c.Dir = root
 	output, err := c.CombinedOutput()
 	r.output = string(output)
-	r.caught, r.err = verdict(r.output, err)
+	r.outcome, r.err = verdict(r.output, err)
+	if r.outcome == timedOut && m.hangs {
+		r.outcome = caught
+	}
 	if ctx.Err() != nil {
 		r.err = ctx.Err()
 	}
 	return r
 }
 
+// lay writes changed files into a directory, and the file that has go lay them over the
+// module's.
+func lay(dir, root string, changed map[string][]byte) (overlay string, err error) {
+	replace := map[string]string{}
+	for path, text := range changed {
+		file := filepath.Join(dir, strings.ReplaceAll(path, "/", "-"))
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, path)] = file
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, text, 0o600)
+}
+
 // verdict reads what go test has said: a failure caught the mutant, unless nothing was
 // tested.
-func verdict(output string, err error) (caught bool, broken error) {
+func verdict(output string, err error) (outcome, error) {
 	var exit *exec.ExitError
 	switch {
 	case err != nil && !errors.As(err, &exit):
-		return false, err
+		return survived, err
 	case strings.Contains(output, "[build failed]"), strings.Contains(output, "[setup failed]"):
-		return false, fmt.Errorf("it does not build:\n%s", output)
+		return survived, fmt.Errorf("it does not build:\n%s", output)
 	case strings.Contains(output, "no tests to run"), strings.Contains(output, "no test files"):
-		return false, errors.New("its pattern names no test")
+		return survived, errors.New("its pattern names no test")
 	case err != nil && !strings.Contains(output, "FAIL"):
-		return false, fmt.Errorf("%w:\n%s", err, output)
+		return survived, fmt.Errorf("%w:\n%s", err, output)
+	case err == nil:
+		return survived, nil
+	case strings.Contains(output, "panic: test timed out after"):
+		return timedOut, nil
 	}
-	return err != nil, nil
+	return caught, nil
 }
