@@ -20,6 +20,8 @@ type MemoryConfig struct {
 	Capacity uint64
 	// Epoch is memory.Config.Epoch.
 	Epoch uint64
+	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for Blade.Boot.
+	Ledgers memory.LedgerConfig
 }
 
 // Memory is the daemon of a memory blade.
@@ -47,6 +49,9 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	}
 	if cfg.Epoch == 0 {
 		cfg.Epoch = memory.EpochAt(time.Now())
+	}
+	if cfg.Ledgers.Birth == 0 {
+		cfg.Ledgers.Birth = cfg.Boot
 	}
 	m := &Memory{cfg: cfg}
 	reg, err := newRegistrar(cfg.Blade, m)
@@ -86,7 +91,7 @@ func (m *Memory) hello() control.Hello {
 	}
 	return control.Hello{
 		Blade: m.cfg.Name, Kind: control.Memory, MAC: m.cfg.MAC.String(), Machine: machine,
-		Capacity: m.cfg.Capacity, Spec: m.cfg.Spec, Boot: m.cfg.Boot, Addresses: m.addresses(),
+		Capacity: m.cfg.Capacity, Spec: m.cfg.Spec, Boot: m.cfg.Boot, Addresses: m.addresses(), Birth: m.birth(),
 	}
 }
 
@@ -99,11 +104,21 @@ func (m *Memory) addresses() uint64 {
 	return m.server.Addresses()
 }
 
+// birth is what the memory of ledgers has begun with, or will. The caller holds m.mu.
+func (m *Memory) birth() uint64 {
+	if m.server == nil {
+		return m.cfg.Ledgers.Birth
+	}
+	return m.server.Birth()
+}
+
 func (m *Memory) heartbeat() control.Heartbeat {
 	h := control.Heartbeat{Blade: m.cfg.Name, Boot: m.cfg.Boot}
 	if s := m.Server(); s != nil {
 		h.Used, h.Addresses = s.Used(), s.Addresses()
 		h.Diverged, h.MirrorEpoch = s.Diverged()
+		ledgers := s.Ledgers()
+		h.Ledgers = &ledgers
 	}
 	return h
 }
@@ -135,6 +150,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	}
 	server, err := memory.NewServer(memory.Config{
 		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: max(m.cfg.Epoch, w.Addresses),
+		Ledgers: m.cfg.Ledgers,
 	})
 	if err != nil {
 		return err
@@ -188,6 +204,12 @@ func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
 		return query(s, msg, (*memory.Server).Peek)
 	case control.KindPoke:
 		return query(s, msg, outcome((*memory.Server).Poke))
+	case control.KindLedgerGrant:
+		return query(s, msg, (*memory.Server).GrantLedger)
+	case control.KindLedgerEnd:
+		return query(s, msg, (*memory.Server).EndLedger)
+	case control.KindLedgerDelete:
+		return query(s, msg, (*memory.Server).DeleteLedger)
 	case control.KindRegions:
 		return query(s, msg, (*memory.Server).Regions)
 	case control.KindExecutions:

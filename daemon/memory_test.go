@@ -33,7 +33,7 @@ func (r *rack) memory() (*Memory, chan struct{}, func() error) {
 // out.
 func TestMemoryBlade(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
-		_, registered, stop := r.memory()
+		m, registered, stop := r.memory()
 		if h := r.gk.hellos[0]; h.Kind != control.Memory || h.Capacity != 1<<20 || h.Machine != 0 || h.MAC != r.blade.MAC().String() {
 			t.Errorf("hello %+v", h)
 		}
@@ -68,9 +68,14 @@ func TestMemoryBlade(t *testing.T) {
 		if _, err := d.Read(r.ctx, pointers[0], make([]byte, 8)); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("read of a reclaimed region: %v", err)
 		}
+		var granted control.LedgerAnswer
+		grant := control.LedgerGrant{Birth: r.gk.hellos[0].Birth, Name: control.LedgerOf(rackaddr.Node(1)), Node: rackaddr.Node(1), Incarnation: 1}
+		if err := r.gk.command(control.KindLedgerGrant, grant, &granted); err != nil || granted.Code != fault.OK || granted.Ledger.Next != 1 {
+			t.Errorf("grant of a ledger: %+v, %v", granted, err)
+		}
 		pass(time.Second)
 		r.gk.set(func() {
-			if r.gk.last.Used != 128 {
+			if l := r.gk.last.Ledgers; r.gk.last.Used != 128 || l == nil || l.Total != 16*l.Space || l.Count != 1 {
 				t.Errorf("heartbeat %+v", r.gk.last)
 			}
 		})
@@ -84,8 +89,16 @@ func TestMemoryBlade(t *testing.T) {
 		if _, err := d.Write(r.ctx, pointers[1], []byte("kept")); err != nil {
 			t.Error(err)
 		}
-		if err := r.gk.command(control.KindFence, control.Fence{Node: rackaddr.Node(1), Incarnation: 1}, nil); err != nil {
+		var fenced control.Fenced
+		if err := r.gk.command(control.KindFence, control.Fence{Node: rackaddr.Node(1), Incarnation: 1}, &fenced); err != nil {
 			t.Error(err)
+		}
+		if len(fenced.Ledgers) != 1 || !fenced.Ledgers[0].Sealed || fenced.Birth != grant.Birth {
+			t.Errorf("fence: %+v", fenced)
+		}
+		deleted := control.LedgerDelete{Birth: grant.Birth, Name: grant.Name}
+		if err := r.gk.command(control.KindLedgerDelete, deleted, &granted); err != nil || granted.Code != fault.OK || m.Server().Ledgers().Count != 0 {
+			t.Errorf("delete of a ledger: %+v, %v", granted, err)
 		}
 		if _, err := d.Write(r.ctx, pointers[1], []byte("x")); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("write of a fenced incarnation: %v", err)

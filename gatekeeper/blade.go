@@ -21,6 +21,7 @@ type blade struct {
 	port    *port // nil while it has failed
 	heard   time.Time
 	used    uint64
+	ledgers *control.LedgerSpace // as it last reported
 	nodes   map[netip.Addr]*node
 	joins   map[uint64]*node // by the daemon's token, so that a join is made once
 	// Memory blades: regions to be freed, those of the command that is out first.

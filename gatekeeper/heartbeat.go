@@ -17,7 +17,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		c.answer(p, m, control.HeartbeatReply{Rack: c.rack()})
 		return nil
 	}
-	b.heard, b.used = c.now, h.Used
+	b.heard, b.used, b.ledgers = c.now, h.Used, h.Ledgers
 	if b.reserve(h.Addresses) {
 		c.keepMissed(b)
 	}

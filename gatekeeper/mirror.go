@@ -38,6 +38,7 @@ type mirror struct {
 	copies  []copyOf // complete ones; the first answers reads
 	why     string   // there are not two
 	out     string   // the blade that an operator has taken out, "" for none
+	birth   uint64   // of the machine's ledgers (control.Hello.Birth)
 	// Work under way, which ends with a set of copies.
 	allocating map[allocation]bool
 	comparing  map[control.Fence]*comparison
@@ -58,10 +59,11 @@ type mirrorRecord struct {
 	Copies  []copyOf `json:"copies"`
 	Why     string   `json:"why,omitempty"`
 	Out     string   `json:"out,omitempty"`
+	Birth   uint64   `json:"birth,omitempty"`
 }
 
 func (c *controller) keepMirror(m *mirror) {
-	c.putData(log.Record{Kind: log.KindMirror, ID: log.ID{m.machine}}, mirrorRecord{m.machine, m.blades, m.epoch, m.last, m.copies, m.why, m.out})
+	c.putData(log.Record{Kind: log.KindMirror, ID: log.ID{m.machine}}, mirrorRecord{m.machine, m.blades, m.epoch, m.last, m.copies, m.why, m.out, m.birth})
 }
 
 // restoreMirror brings a mirrored machine back, before its blades.
@@ -70,7 +72,7 @@ func (c *controller) restoreMirror(r *log.Record) error {
 	if err := data(r, &s); err != nil {
 		return err
 	}
-	c.mirrors[s.Machine] = &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why, out: s.Out}
+	c.mirrors[s.Machine] = &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why, out: s.Out, birth: s.Birth}
 	return nil
 }
 
@@ -140,7 +142,14 @@ func (c *controller) other(b *blade) *blade {
 // the copy, and so has one that has come back with it.
 func (c *controller) enroll(b *blade) {
 	m := b.mirror
-	if m == nil || m.has(b) {
+	if m == nil {
+		return
+	}
+	if m.has(b) {
+		if len(m.copies) == 1 && m.birth != b.hello.Birth {
+			m.birth = b.hello.Birth // its ledgers are lost
+			c.keepMirror(m)
+		}
 		return
 	}
 	if len(m.copies) == 0 {
@@ -148,7 +157,7 @@ func (c *controller) enroll(b *blade) {
 			m.last++
 		} // else it may hold something of the time when it was its machine's only blade
 		m.epoch++
-		m.copies = []copyOf{{b.hello.Blade, m.last}}
+		m.copies, m.birth = []copyOf{{b.hello.Blade, m.last}}, b.hello.Birth
 		c.keepMirror(m)
 	}
 }
@@ -158,10 +167,10 @@ func (c *controller) enroll(b *blade) {
 func (m *mirror) mirrorOf(b *blade) control.Mirror {
 	for i, o := range m.copies {
 		if o.Blade == b.hello.Blade {
-			return control.Mirror{Epoch: m.epoch, Incarnation: o.Incarnation, Copy: uint8(i), Members: uint8(len(m.copies))} //nolint:gosec // two
+			return control.Mirror{Epoch: m.epoch, Incarnation: o.Incarnation, Copy: uint8(i), Members: uint8(len(m.copies)), Birth: m.birth} //nolint:gosec // two
 		}
 	}
-	return control.Mirror{Epoch: m.epoch, Incarnation: m.last + 1, Members: 1}
+	return control.Mirror{Epoch: m.epoch, Incarnation: m.last + 1, Members: 1, Birth: m.birth}
 }
 
 // welcomeMirror is mirrorOf for the answer to a hello; nil for a machine with one blade.

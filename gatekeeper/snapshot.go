@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
 // Counters count what has happened since the Gatekeeper started.
@@ -68,17 +69,19 @@ type Snapshot struct {
 
 // BladeState is one blade.
 type BladeState struct {
-	Name     string            `json:"name"`
-	Kind     string            `json:"kind"`
-	Status   string            `json:"status"`          // free, in use, draining or failed
-	Cause    string            `json:"cause,omitempty"` // why it is draining or has failed
-	Address  netip.Addr        `json:"address"`
-	Port     uint16            `json:"port"` // of the switch; 0 if it has failed
-	MAC      string            `json:"mac"`
-	Machine  uint8             `json:"machine,omitempty"`
-	Capacity uint64            `json:"capacity"`
-	Used     uint64            `json:"used"`
-	Spec     map[string]string `json:"spec,omitempty"`
+	Name     string     `json:"name"`
+	Kind     string     `json:"kind"`
+	Status   string     `json:"status"`          // free, in use, draining or failed
+	Cause    string     `json:"cause,omitempty"` // why it is draining or has failed
+	Address  netip.Addr `json:"address"`
+	Port     uint16     `json:"port"` // of the switch; 0 if it has failed
+	MAC      string     `json:"mac"`
+	Machine  uint8      `json:"machine,omitempty"`
+	Capacity uint64     `json:"capacity"`
+	Used     uint64     `json:"used"`
+	// Ledgers is what a memory blade's ledgers take, as it last reported; nil before.
+	Ledgers *control.LedgerSpace `json:"ledgers,omitempty"`
+	Spec    map[string]string    `json:"spec,omitempty"`
 }
 
 // MachineState is a memory machine that has two blades.
@@ -187,7 +190,7 @@ func (c *controller) overview() Snapshot {
 func (c *controller) bladeState(b *blade) BladeState {
 	s := BladeState{
 		Name: b.hello.Blade, Kind: b.hello.Kind, Address: b.address, MAC: b.hello.MAC, Machine: b.hello.Machine,
-		Capacity: b.hello.Capacity, Used: b.used, Spec: maps.Clone(b.hello.Spec),
+		Capacity: b.hello.Capacity, Used: b.used, Ledgers: b.ledgers, Spec: maps.Clone(b.hello.Spec),
 	}
 	s.Status, s.Cause = c.bladeStatus(b)
 	if b.alive() {

@@ -59,6 +59,7 @@ const bit<8> DSM_READ   = 2;
 const bit<8> DSM_WRITE  = 3;
 const bit<8> DSM_FREE   = 4;
 const bit<8> DSM_SETTLE = 5;
+const bit<8> DSM_LEDGER = 6;
 
 // Verdict words of a memory header: kind and status.
 const bit<16> DSM_REQUEST  = 0x0100;
@@ -489,7 +490,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             if (meta.hop == 0 && dsm_home.apply().hit) {
                 by_address = false;
                 split_pointer();
-                if (hdr.dsm.verdict != DSM_REQUEST || meta.op < DSM_ALLOC || meta.op > DSM_SETTLE) {
+                if (hdr.dsm.verdict != DSM_REQUEST || meta.op < DSM_ALLOC || meta.op > DSM_LEDGER) {
                     drop(Verdict.MALFORMED);
                     exit;
                 }

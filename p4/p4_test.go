@@ -62,7 +62,7 @@ func TestConstants(t *testing.T) {
 		"RPC_FLAG_HELD":        fmt.Sprintf("0x%04X", uint16(rpc.FlagHeld)),
 		"RPC_FLAGS_GATEKEEPER": fmt.Sprintf("0x%04X", uint16(rpc.FlagReleased|rpc.FlagReplay)),
 		"DSM_ALLOC":            fmt.Sprint(uint8(dsm.OpAlloc)), "DSM_READ": fmt.Sprint(uint8(dsm.OpRead)), "DSM_WRITE": fmt.Sprint(uint8(dsm.OpWrite)),
-		"DSM_FREE": fmt.Sprint(uint8(dsm.OpFree)), "DSM_SETTLE": fmt.Sprint(uint8(dsm.OpSettle)),
+		"DSM_FREE": fmt.Sprint(uint8(dsm.OpFree)), "DSM_SETTLE": fmt.Sprint(uint8(dsm.OpSettle)), "DSM_LEDGER": fmt.Sprint(uint8(dsm.OpLedger)),
 	} {
 		if got := constant(name); !strings.EqualFold(got, want) {
 			t.Errorf("%s = %s in bifrost.p4, %s in Go", name, got, want)

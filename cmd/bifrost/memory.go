@@ -8,14 +8,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
 
 // memoryOptions are the flags of `bifrost memory`.
 type memoryOptions struct {
-	blade    bladeOptions
-	capacity string
-	machine  uint8
+	blade       bladeOptions
+	capacity    string
+	ledgerSpace string
+	ledgerTotal string
+	machine     uint8
 }
 
 func newMemoryCmd() *cobra.Command {
@@ -26,6 +29,7 @@ func newMemoryCmd() *cobra.Command {
 		Long: `Run the daemon of a memory blade: it announces the blade to the Gatekeeper, which
 gives it a machine id, and serves its memory to the rack. The memory is taken
 from the machine only when it is written to, and is gone when the daemon ends.
+Ledgers, which tell what exactly-once calls have come to, have space of their own.
 
 It needs root, or CAP_NET_ADMIN, to receive for the addresses of its pointers.
 The interface needs a route to the rack by way of the switch's MAC address;
@@ -40,6 +44,8 @@ bifrost rack up makes one, and an error says how to.`,
 	}
 	o.blade.register(cmd.Flags())
 	cmd.Flags().StringVar(&o.capacity, "capacity", "1GiB", "memory to serve, in `BYTES` or with KiB, MiB, GiB, TiB")
+	cmd.Flags().StringVar(&o.ledgerSpace, "ledger-space", config.FormatSize(memory.DefaultLedgerSpace), "what the ledger of one node may take, in `BYTES`")
+	cmd.Flags().StringVar(&o.ledgerTotal, "ledger-total", "", "what all ledgers may take, in `BYTES` (default: 16 times --ledger-space)")
 	cmd.Flags().Uint8Var(&o.machine, "machine", 0, "machine `ID` to ask for, 1 to 255 (0: the Gatekeeper chooses)")
 	return cmd
 }
@@ -52,12 +58,16 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 	if err != nil || capacity == 0 {
 		return fmt.Errorf("--capacity %s: want a number of bytes, such as 512MiB", o.capacity)
 	}
+	ledgers, err := o.ledgers()
+	if err != nil {
+		return err
+	}
 	b, stack, err := o.blade.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stack.Close()) }()
-	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine})
+	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Ledgers: ledgers})
 	if err != nil {
 		return err
 	}
@@ -69,3 +79,21 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 	defer stop()
 	return d.Run(ctx)
 }
+
+// ledgers is the space for ledgers.
+func (o *memoryOptions) ledgers() (c memory.LedgerConfig, err error) {
+	if c.Space, err = config.ParseSize(o.ledgerSpace); err != nil || c.Space < minLedgerSpace {
+		return c, fmt.Errorf("--ledger-space %s: want a number of bytes from %s on, such as 64MiB", o.ledgerSpace, config.FormatSize(minLedgerSpace))
+	}
+	if o.ledgerTotal == "" {
+		return c, nil
+	}
+	if c.Total, err = config.ParseSize(o.ledgerTotal); err != nil || c.Total < c.Space {
+		return c, fmt.Errorf("--ledger-total %s: want a number of bytes, not below --ledger-space", o.ledgerTotal)
+	}
+	return c, nil
+}
+
+// minLedgerSpace is room for the largest outcome of a call, 1 MiB, in the last eighth of a
+// ledger.
+const minLedgerSpace = 8 << 20

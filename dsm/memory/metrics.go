@@ -1,17 +1,19 @@
 package memory
 
 import (
+	"maps"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // Metrics counts what a server has done since it began.
 type Metrics struct {
 	// Done and Failed count requests answered, by operation name ("alloc", "read",
-	// "write", "free", "settle"): with success, and with an error.
+	// "write", "free", "settle", "ledger"): with success, and with an error.
 	Done, Failed map[string]uint64
 	// BytesRead and BytesWritten count data that went to and came from clients.
 	BytesRead, BytesWritten uint64
@@ -23,9 +25,13 @@ type Metrics struct {
 	Unsent uint64
 	// Undo is about what can be taken back; zero after Run has returned.
 	Undo store.UndoStats
+	// Ledgers is what ledgers take, and RefusedLedgers counts requests and commands about
+	// them that were refused, by reason; zero after Run has returned.
+	Ledgers        control.LedgerSpace
+	RefusedLedgers map[string]uint64
 }
 
-const ops = int(packet.OpSettle) + 1
+const ops = int(packet.OpLedger) + 1
 
 type metrics struct {
 	done, failed            [ops]atomic.Uint64
@@ -59,7 +65,10 @@ func (s *Server) Metrics() Metrics {
 		BytesRead: s.metrics.bytesRead.Load(), BytesWritten: s.metrics.bytesWritten.Load(),
 		Unsent: s.metrics.unsent.Load(),
 	}
-	_ = s.with(func(st *store.Store) error { m.Undo = st.Undo(); return nil })
+	_ = s.with(func(st *store.Store) error {
+		m.Undo, m.Ledgers, m.RefusedLedgers = st.Undo(), s.ledgers.space(), maps.Clone(s.ledgers.refused)
+		return nil
+	})
 	for op := range packet.Op(ops) {
 		m.Done[op.String()] = s.metrics.done[op].Load()
 		m.Failed[op.String()] = s.metrics.failed[op].Load()

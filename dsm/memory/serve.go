@@ -63,6 +63,10 @@ func (s *Server) answerAll(in []netio.Message, out *answers) {
 
 // handle answers one request. The answer may refer to the memory that was read.
 func (s *Server) handle(m *netio.Message, r *store.Request, out *answers) {
+	if r.To.Op() == packet.OpLedger {
+		s.handleLedger(m, r, out)
+		return
+	}
 	a, drop := s.store.Handle(r)
 	if drop != store.NotDropped {
 		s.metrics.drops[drop].Add(1)

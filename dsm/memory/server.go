@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ type Config struct {
 	// Epoch is a lower bound of the addresses of this boot's regions, and must lie
 	// above all those of earlier boots (see EpochAt). 0 means EpochAt(time.Now()).
 	Epoch uint64
+	// Ledgers says what ledgers it has room for.
+	Ledgers LedgerConfig
 }
 
 // Server is one memory machine. Its methods may be called concurrently.
@@ -39,8 +42,9 @@ type Server struct {
 	metrics metrics
 	dirty   chan struct{} // wakes the cleaner; has room for one
 
-	mu    sync.Mutex
-	store *store.Store
+	mu      sync.Mutex
+	store   *store.Store
+	ledgers *ledgers
 }
 
 // NewServer returns a server that is bound and accepts its machine's addresses.
@@ -62,7 +66,7 @@ func NewServer(cfg Config) (*Server, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
-	return &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), store: store.New(store.Config{
+	return &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: newLedgers(cfg.Ledgers), store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
 		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize,
 	})}, nil
@@ -94,16 +98,25 @@ func (s *Server) Run(ctx context.Context) error {
 var errStopped = fault.New(fault.Unavailable, "memory server", "stopped")
 
 // Fence refuses everything from a node's incarnations up to the given one, and
-// returns the regions that these may have got without knowing it.
+// returns the regions that these may have got without knowing it, and their ledgers,
+// which are sealed.
 func (s *Server) Fence(f control.Fence) (answer control.Fenced, err error) {
-	err = s.with(func(st *store.Store) error { answer = st.Fence(f); return nil })
+	err = s.with(func(st *store.Store) error {
+		answer = st.Fence(f)
+		s.ledgers.fence(f, &answer)
+		return nil
+	})
 	return answer, err
 }
 
 // Forget makes the server what it was at first, but for the addresses that it has
-// handed out: regions go, and with them what it knows of nodes and executions.
+// handed out: regions and ledgers go, and with them what it knows of nodes and executions.
 func (s *Server) Forget() error {
-	return s.with(func(st *store.Store) error { st.Forget(); return nil })
+	return s.with(func(st *store.Store) error {
+		st.Forget()
+		s.ledgers.begin(s.ledgers.birth + 1)
+		return nil
+	})
 }
 
 // Reclaim frees regions; one that is gone already is no error.
@@ -152,9 +165,22 @@ func (s *Server) Executions(q control.Executions) (l control.ExecutionList, err 
 	return l, err
 }
 
-// Become makes the server a copy of its machine (store.Store.Become).
+// Become makes the server a copy of its machine (store.Store.Become). A copy of another
+// incarnation than before has no ledgers, and takes the machine's birth number.
 func (s *Server) Become(m control.Mirror) error {
-	return s.with(func(st *store.Store) error { return st.Become(m) })
+	return s.with(func(st *store.Store) error {
+		was := st.Mirror()
+		if m.Empty && m.Epoch > was.Epoch && len(s.ledgers.store.Names()) > 0 {
+			return fault.New(fault.Unsupported, "mirror", "the copy has ledgers already, and a second copy cannot be filled")
+		}
+		if err := st.Become(m); err != nil {
+			return err
+		}
+		if m.Incarnation != was.Incarnation && !m.Empty || m.Birth != 0 && len(s.ledgers.store.Names()) == 0 {
+			s.ledgers.begin(cmp.Or(m.Birth, s.ledgers.birth+1))
+		}
+		return nil
+	})
 }
 
 // AllocAt makes a region that the machine's first copy has made.

@@ -51,7 +51,7 @@ func newBench(t testing.TB, capacity uint64) *bench {
 	b.conn, err = node.ListenUDP(netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM))
 	must(t, err)
 	t.Cleanup(func() { b.conn.Close() })
-	b.start(Config{Stack: blade, Prefix: prefix, Machine: machine, Capacity: capacity, Epoch: 1})
+	b.start(Config{Stack: blade, Prefix: prefix, Machine: machine, Capacity: capacity, Epoch: 1, Ledgers: LedgerConfig{Space: 4096, Birth: testBirth}})
 	t.Cleanup(func() { b.stop() })
 	return b
 }

@@ -28,6 +28,9 @@ const (
 	// and makes it final: a request not seen yet will never be applied. It
 	// touches only the client's own request window, so it needs no permission.
 	OpSettle Op = 5
+	// OpLedger is about a ledger (LedgerRequest). The memory server knows whose ledger
+	// it is, so it needs no permission of the switch.
+	OpLedger Op = 6
 )
 
 // String returns the operation's name.
@@ -45,6 +48,8 @@ func (o Op) String() string {
 		return "free"
 	case OpSettle:
 		return "settle"
+	case OpLedger:
+		return "ledger"
 	}
 	return fmt.Sprintf("op %d", uint8(o))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -86,9 +87,17 @@ func bladesOf(o *gatekeeper.Overview) []api.Blade {
 	return each(o.Blades, func(b *gatekeeper.BladeState) api.Blade {
 		return api.Blade{
 			Name: b.Name, Kind: b.Kind, Status: b.Status, Cause: b.Cause, Address: b.Address, Port: b.Port, MAC: b.MAC, Machine: b.Machine,
-			Capacity: b.Capacity, Used: b.Used, Nodes: list(nodes[b.Name]), Spec: b.Spec,
+			Capacity: b.Capacity, Used: b.Used, Ledgers: ledgersOf(b.Ledgers), Nodes: list(nodes[b.Name]), Spec: b.Spec,
 		}
 	})
+}
+
+func ledgersOf(s *control.LedgerSpace) *api.LedgerSpace {
+	if s == nil {
+		return nil
+	}
+	a := api.LedgerSpace(*s)
+	return &a
 }
 
 func nodesOf(o *gatekeeper.Overview) []api.Node {

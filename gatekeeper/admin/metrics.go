@@ -32,6 +32,9 @@ var (
 	descWaiting   = describe("waiting", "Allocations, calls, replies and frees that wait for rules or for each other.")
 	descCapacity  = describe("memory_capacity_bytes", "What memory blades have.", "blade")
 	descUsed      = describe("memory_used_bytes", "What of it is taken, as they last reported.", "blade")
+	descLedgerMax = describe("ledger_capacity_bytes", "What memory blades have for ledgers.", "blade")
+	descLedgers   = describe("ledger_used_bytes", "What of it is taken, as they last reported.", "blade")
+	descLedgerNo  = describe("ledger_refused_total", "Requests and commands about ledgers that a memory blade has refused since it began.", "blade")
 	descLogBytes  = describe("log_bytes", "Bytes of the records on the log.")
 	descLogged    = describe("log_records", "Records on the log.")
 	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
@@ -112,7 +115,7 @@ type rackCollector struct{ backend Backend }
 // Describe and Collect are prometheus.Collector's.
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed,
+		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
 		descLogBytes, descLogged, descFallen, descDropped,
 	} {
 		out <- d
@@ -147,10 +150,10 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descLogBytes, float64(o.LogBytes))
 	gauge(descLogged, float64(o.LogRecords))
 	gauge(descFallen, float64(len(o.Recoveries)))
-	bladeGauges(&o, gauge)
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
+	bladeMetrics(&o, gauge, count)
 	for _, k := range counters {
 		count(k.desc, k.value(&o.Counters))
 	}
@@ -159,9 +162,9 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// bladeGauges tells of blades; their number is bounded by the switch's ports, and
+// bladeMetrics tells of blades; their number is bounded by the switch's ports, and
 // that of their names by the Gatekeeper.
-func bladeGauges(o *gatekeeper.Overview, gauge func(*prometheus.Desc, float64, ...string)) {
+func bladeMetrics(o *gatekeeper.Overview, gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
 	type class struct{ kind, status string }
 	n := map[class]int{}
 	for _, kind := range []string{control.Compute, control.Memory} {
@@ -175,6 +178,11 @@ func bladeGauges(o *gatekeeper.Overview, gauge func(*prometheus.Desc, float64, .
 		if b.Kind == control.Memory {
 			gauge(descCapacity, float64(b.Capacity), b.Name)
 			gauge(descUsed, float64(b.Used), b.Name)
+			if l := b.Ledgers; l != nil {
+				gauge(descLedgerMax, float64(l.Total), b.Name)
+				gauge(descLedgers, float64(l.Used), b.Name)
+				count(descLedgerNo, l.Refused, b.Name)
+			}
 		}
 	}
 	for c, v := range n {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -8,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
 // The metrics follow Prometheus's conventions, and say what the API says.
@@ -41,6 +45,36 @@ bifrost_gatekeeper_memory_capacity_bytes{blade="m3"} 2.68435456e+08
 `), namespace+"_denied_accesses_total", namespace+"_held_calls_total", namespace+"_regions", namespace+"_switch_connected", namespace+"_memory_capacity_bytes"))
 	if text := string(s.get("/metrics")); !strings.Contains(text, "\n"+namespace+"_up 1\n") || !strings.Contains(text, "\ngo_goroutines ") {
 		t.Errorf("/metrics:\n%s", text)
+	}
+}
+
+// ledgerRack is a Gatekeeper whose memory blades have reported what ledgers take.
+type ledgerRack struct{ stopped }
+
+func (ledgerRack) Overview(context.Context) (o gatekeeper.Overview, err error) {
+	o.Blades = []gatekeeper.BladeState{
+		{Name: "m1", Kind: control.Memory, Ledgers: &control.LedgerSpace{Used: 512, Total: 1 << 30, Space: 64 << 20, Count: 1, Refused: 2}},
+		{Name: "m2", Kind: control.Memory}, // has not reported yet
+	}
+	return o, nil
+}
+
+// The space for ledgers is in the metrics and in the API.
+func TestMetrics_Ledgers(t *testing.T) {
+	s := startSite(t, ledgerRack{})
+	must(t, testutil.GatherAndCompare(s.server.registry, strings.NewReader(`
+# HELP bifrost_gatekeeper_ledger_capacity_bytes What memory blades have for ledgers.
+# TYPE bifrost_gatekeeper_ledger_capacity_bytes gauge
+bifrost_gatekeeper_ledger_capacity_bytes{blade="m1"} 1.073741824e+09
+# HELP bifrost_gatekeeper_ledger_used_bytes What of it is taken, as they last reported.
+# TYPE bifrost_gatekeeper_ledger_used_bytes gauge
+bifrost_gatekeeper_ledger_used_bytes{blade="m1"} 512
+# HELP bifrost_gatekeeper_ledger_refused_total Requests and commands about ledgers that a memory blade has refused since it began.
+# TYPE bifrost_gatekeeper_ledger_refused_total counter
+bifrost_gatekeeper_ledger_refused_total{blade="m1"} 2
+`), namespace+"_ledger_capacity_bytes", namespace+"_ledger_used_bytes", namespace+"_ledger_refused_total"))
+	if blades := string(s.get("/v1/blades")); strings.Count(blades, `"ledgers":{"used":512,"total":1073741824,"space":67108864,"count":1,"refused":2}`) != 1 {
+		t.Errorf("blades: %s", blades)
 	}
 }
 

@@ -27,6 +27,9 @@ type Hello struct {
 	// Addresses (memory blades) is above all addresses of regions that this start of the
 	// daemon has handed out; at first, where it would begin by its clock.
 	Addresses uint64 `json:"addresses,omitempty"`
+	// Birth (memory blades) is the number that the blade drew when its memory of ledgers
+	// began. A blade that has lost its ledgers has another one.
+	Birth uint64 `json:"birth,omitempty"`
 }
 
 // Welcome answers Hello: the blade is registered and its rules are in place.
@@ -98,6 +101,8 @@ type Heartbeat struct {
 	// machine's copies answer differently.
 	Diverged    uint64 `json:"diverged,omitempty"`
 	MirrorEpoch uint32 `json:"mirror_epoch,omitempty"`
+	// Ledgers (memory blades) is what ledgers take.
+	Ledgers *LedgerSpace `json:"ledgers,omitempty"`
 }
 
 // HeartbeatReply brings a blade's view up to date. Known false asks for a new
@@ -190,6 +195,10 @@ type Fenced struct {
 	Writes        []Span   `json:"writes,omitempty"`
 	Frees         []uint64 `json:"frees,omitempty"`
 	MoreUnsettled bool     `json:"more_unsettled,omitempty"`
+	// Ledgers are those that the incarnations had open, and the node's own: they are sealed
+	// now. Birth is the birth number of the machine that keeps them.
+	Ledgers []Ledger `json:"ledgers,omitempty"`
+	Birth   uint64   `json:"birth,omitempty"`
 }
 
 // Outcome answers a command that is not to be asked for again if it is refused: Mirror,
@@ -225,6 +234,9 @@ type Mirror struct {
 	Members     uint8  `json:"members"`
 	// Empty says that the copy must have nothing yet, and is Unsupported otherwise.
 	Empty bool `json:"empty,omitempty"`
+	// Birth is the machine's birth number, which both copies have (Hello.Birth of the first
+	// one); 0 leaves a copy that forgets its ledgers to draw one.
+	Birth uint64 `json:"birth,omitempty"`
 }
 
 // AllocAt has the second copy of a machine make the region that the first one has made

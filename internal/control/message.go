@@ -60,6 +60,13 @@ const (
 	KindPoke    Kind = 27 // memory: hold this here, as the other copy does: Content, empty
 )
 
+// What a memory blade does about ledgers; the seal is part of a fence.
+const (
+	KindLedgerGrant  Kind = 32 // memory: keep a ledger for an incarnation: LedgerGrant, LedgerAnswer
+	KindLedgerEnd    Kind = 33 // memory: make the copy end as the other one does: LedgerEnd, LedgerAnswer
+	KindLedgerDelete Kind = 34 // memory: drop a ledger: LedgerDelete, LedgerAnswer
+)
+
 // String returns the kind's name.
 func (k Kind) String() string {
 	if s, ok := kindNames[k]; ok {
@@ -73,6 +80,7 @@ var kindNames = map[Kind]string{
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
+	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger",
 }
 
 // Layout is the header's definition.

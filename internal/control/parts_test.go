@@ -49,20 +49,27 @@ func largest() map[Kind][2]any {
 		}
 		return l
 	}
-	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, true}, Span{1 << 60, MaxContent}, Outcome{255, strings.Repeat("r", 1<<10)}
+	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, true, 1 << 60}, Span{1 << 60, MaxContent}, Outcome{255, strings.Repeat("r", 1<<10)}
+	someLedger := func(i int) Ledger {
+		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
+	}
+	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}
 	return map[Kind][2]any{
-		KindMirror:  {mirror, refusal},
-		KindAllocAt: {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60}, refusal},
-		KindPeek:    {span, Content{1 << 60, make([]byte, MaxContent), true}},
-		KindPoke:    {Content{1 << 60, make([]byte, MaxContent), true}, refusal},
+		KindLedgerGrant:  {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31}, ledger},
+		KindLedgerEnd:    {LedgerEnd{1 << 60, someLedger(1).Name, 1 << 31, 1 << 60, 1 << 60}, ledger},
+		KindLedgerDelete: {LedgerDelete{1 << 60, someLedger(1).Name}, ledger},
+		KindMirror:       {mirror, refusal},
+		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60}, refusal},
+		KindPeek:         {span, Content{1 << 60, make([]byte, MaxContent), true}},
+		KindPoke:         {Content{1 << 60, make([]byte, MaxContent), true}, refusal},
 		KindHello: {
-			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 60},
+			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 60, 1 << 60},
 			Welcome{node, 255, rack, 1000, 1 << 60, true, 1 << 60, &mirror},
 		},
 		KindHeartbeat: {
 			Heartbeat{
 				name, 1 << 60, 1 << 60, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
-				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31,
+				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31, &LedgerSpace{1 << 60, 1 << 60, 1 << 60, 1 << 30, 1 << 60},
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
@@ -71,7 +78,7 @@ func largest() map[Kind][2]any {
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true}, nil},
 		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, true}},
 		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share"} })}},
-		KindFence:    {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true}},
+		KindFence:    {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim:  {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
 		KindRegions:  {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},
 		KindStart: {

@@ -38,10 +38,14 @@ func Page() string {
 	fmt.Fprintf(&b, "| `%s` | memory machine 1, by default: bytes 0-3 zero, 4 DSM prefix, 5 machine, 6 operation, 7 argument, 8-15 address |\n",
 		dsm.MachinePrefix(rackaddr.DefaultDSMPrefix, 1))
 	b.WriteString("\nMemory operations (byte 6):")
-	for op := dsm.OpAlloc; op <= dsm.OpSettle; op++ {
-		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsm.OpSettle])
+	for op := dsm.OpAlloc; op <= dsm.OpLedger; op++ {
+		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsm.OpLedger])
 	}
-	b.WriteString(" A stored pointer has 0 there. The argument of an alloc is log2 of the region's size.\n")
+	b.WriteString(" A stored pointer has 0 there. The argument of an alloc is log2 of the region's size, that of a ledger operation")
+	for op := dsm.LedgerOpen; op <= dsm.LedgerRead; op++ {
+		fmt.Fprintf(&b, " %d (%s)%s", op, op, map[bool]string{true: ".", false: ","}[op == dsm.LedgerRead])
+	}
+	b.WriteString("\n")
 	section(&b, "Calls", rackaddr.PortRPC, rpc.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the commit trailer.")
 	section(&b, "Parts of calls", rackaddr.PortBulk, bulk.Layout, "Behind the header: the bytes of a part; of a pull 16 bytes for each range, offset and length. "+
 		"A call or answer that exceeds a packet (flag 9) goes on here, from node to node; package bulk tells how.")

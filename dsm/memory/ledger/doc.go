@@ -7,8 +7,8 @@
 // ledger is sealed for it, which is part of the fence of its node. Nothing appends
 // to a sealed ledger; the next run opens it again.
 //
-//	open(run 1) ─▶ append… ─▶ fence ─▶ end(run 1) ─▶ open(run 2) ─▶ append…
-//	     writer              Gatekeeper  Gatekeeper       successor
+//	grant ─▶ open(run 1) ─▶ append… ─▶ fence ─▶ end(run 1) ─▶ open(run 2) ─▶ append…
+//	Gatekeeper    writer              Gatekeeper  Gatekeeper       successor
 //
 // Both copies of a mirrored machine are sealed before either is read. They may then
 // differ by the last chunks, which only one of them has got. Nobody can have acted

@@ -3,6 +3,7 @@ package ledger
 import (
 	"bytes"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -79,27 +80,24 @@ func (s *Store) Names() []Name {
 // Open opens a ledger for a run of a writer, which may append from then on. A ledger
 // that nobody has opened before begins with chunk 1. It is refused
 //
+//   - as NotFound if there is no such ledger: only Grant makes one, so a machine that has
+//     lost a ledger never begins it anew,
 //   - as PermissionDenied if the ledger is neither that of the writer's node nor
 //     granted to the writer,
 //   - as Stale if the writer has been fenced, or if the run, or a later one, was sealed
 //     or opened by somebody else,
-//   - as Unavailable while an earlier run is not sealed,
-//   - as NoSpace if there is no room for another ledger.
+//   - as Unavailable while an earlier run is not sealed.
 //
 // To open it again for the same run and writer changes nothing.
 func (s *Store) Open(name Name, run uint32, w Writer) Answer {
 	l := s.ledgers[name]
-	if !l.mayOpen(name, w) {
-		return s.refuse(l, fault.PermissionDenied)
-	}
 	switch {
+	case l == nil:
+		return s.refuse(nil, fault.NotFound)
+	case !l.mayOpen(name, w):
+		return s.refuse(l, fault.PermissionDenied)
 	case s.fenced(w):
 		return s.refuse(l, fault.Stale)
-	case l == nil:
-		if s.used+ledgerCost > s.cfg.Total {
-			return s.refuse(nil, fault.NoSpace)
-		}
-		l = s.begin(name)
 	case run == l.state.Run && !l.state.Sealed && w == l.state.Writer:
 		return s.answer(l)
 	case run <= l.state.Run:
@@ -112,7 +110,7 @@ func (s *Store) Open(name Name, run uint32, w Writer) Answer {
 	return s.answer(l)
 }
 
-// fenced says whether a writer has been fenced: the ledger of its node tells.
+// fenced says whether a writer has been fenced, as far as the ledger of its node tells.
 func (s *Store) fenced(w Writer) bool {
 	own := s.ledgers[NameOf(w.Node)]
 	return own != nil && (own.state.Run > w.Incarnation || own.state.Run == w.Incarnation && own.state.Sealed)
@@ -163,6 +161,13 @@ func (s *Store) cut(name Name, l *ledger, keep uint64) {
 	s.changed(name, l)
 }
 
+// MayRead says whether a node may read a ledger: its own, and one that it has opened or
+// was granted.
+func (s *Store) MayRead(name Name, node netip.Addr) bool {
+	l := s.ledgers[name]
+	return NameOf(node) == name || l != nil && (l.state.Writer.Node == node || l.granted.Node == node)
+}
+
 // Read returns chunks from a number on, as many as fit into size bytes, but at least
 // one if there is one. Who may read is the caller's business. It is refused as
 // NotFound if there is no such ledger, or if the chunk has been dropped.
@@ -183,8 +188,10 @@ func (s *Store) Read(name Name, from uint64, size int) ([]packet.Chunk, Answer) 
 	return chunks[:n:n], s.answer(l)
 }
 
-// Grant says which writer may open a ledger next, beside the node whose name it has.
-// The Gatekeeper grants the ledger of a durable main to the node that is to run it.
+// Grant makes a ledger if there is none, and says which writer may open it next, beside
+// the node whose name it has. The Gatekeeper grants each node its own ledger, at the
+// machine that is to keep it, and the ledger of a durable main to the node that is to run
+// it. A ledger beyond the machine's space is refused as NoSpace.
 func (s *Store) Grant(name Name, w Writer) Answer {
 	l := s.ledgers[name]
 	if l == nil {
@@ -199,15 +206,12 @@ func (s *Store) Grant(name Name, w Writer) Answer {
 }
 
 // Fence ends all runs of a node's incarnations up to the writer's, and returns the
-// names of the ledgers that they had open, and of the node's own. An incarnation that
-// has been fenced opens nothing any more: the node's own ledger is sealed for it even
-// if it never opened it, and what was granted to it is not granted any more. A fence is
-// never refused. To fence again changes nothing.
+// names of the ledgers that they had open, and of the node's own if it is here. An
+// incarnation that has been fenced opens nothing any more: the node's own ledger is sealed
+// for it even if it never opened it, and what was granted to it is not granted any more. A
+// fence is never refused. To fence again changes nothing.
 func (s *Store) Fence(w Writer) (names []Name) {
 	own := NameOf(w.Node)
-	if s.ledgers[own] == nil {
-		s.begin(own)
-	}
 	for _, name := range s.Names() {
 		l := s.ledgers[name]
 		if l.granted.Node == w.Node && l.granted.Incarnation <= w.Incarnation {

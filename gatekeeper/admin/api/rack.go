@@ -104,8 +104,18 @@ type Blade struct {
 	Machine  uint8             `json:"machine,omitzero" doc:"Machine id of a memory blade: byte 5 of its pointers" example:"1"`
 	Capacity uint64            `json:"capacity" doc:"A memory blade's bytes; how many nodes a compute blade may run"`
 	Used     uint64            `json:"used" doc:"How much of the capacity is taken, as the blade last reported"`
+	Ledgers  *LedgerSpace      `json:"ledgers,omitempty" doc:"A memory blade's space for ledgers, as it last reported"`
 	Nodes    []netip.Addr      `json:"nodes" doc:"Nodes that run here"`
 	Spec     map[string]string `json:"spec,omitempty" doc:"What the blade says about itself"`
+}
+
+// LedgerSpace is the space that a memory blade has for ledgers.
+type LedgerSpace struct {
+	Used    uint64 `json:"used" doc:"Bytes that ledgers take"`
+	Total   uint64 `json:"total" doc:"Bytes that all ledgers may take"`
+	Space   uint64 `json:"space" doc:"Bytes that one ledger may take"`
+	Count   int    `json:"count" doc:"How many ledgers there are"`
+	Refused uint64 `json:"refused" doc:"Requests and commands about ledgers that were refused since the blade began"`
 }
 
 // Node is a logical processor: a program with an address of its own.

@@ -1,0 +1,218 @@
+package memory
+
+import (
+	"bytes"
+
+	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+)
+
+// LedgerConfig says what ledgers a server has room for. It takes memory only as ledgers
+// are written.
+type LedgerConfig struct {
+	// Space is how many bytes one ledger may take; 0 stands for DefaultLedgerSpace.
+	Space uint64
+	// Total is how many bytes all of them may take; 0 stands for 16 times Space.
+	Total uint64
+	// Birth is the number that the memory of ledgers begins with, drawn at random by
+	// whoever starts the server; 0 stands for 1, for tests.
+	Birth uint64
+}
+
+// DefaultLedgerSpace is how many bytes the ledger of a node may take.
+const DefaultLedgerSpace = 64 << 20
+
+func (c LedgerConfig) withDefaults() LedgerConfig {
+	if c.Space == 0 {
+		c.Space = DefaultLedgerSpace
+	}
+	if c.Total == 0 {
+		c.Total = 16 * c.Space
+	}
+	c.Birth = max(c.Birth, 1)
+	return c
+}
+
+// ledgers is the server's half of ledgers. The server's mutex guards it.
+type ledgers struct {
+	cfg     LedgerConfig
+	birth   uint64
+	store   *ledger.Store
+	refused map[string]uint64
+}
+
+func newLedgers(cfg LedgerConfig) *ledgers {
+	l := &ledgers{cfg: cfg.withDefaults(), refused: map[string]uint64{}}
+	l.begin(l.cfg.Birth)
+	return l
+}
+
+// begin drops all ledgers. What begins now is another memory, with another birth number.
+func (l *ledgers) begin(birth uint64) {
+	l.birth = birth
+	l.store = ledger.New(ledger.Config{Birth: birth, Space: l.cfg.Space, Total: l.cfg.Total})
+}
+
+// Reasons why a request is refused that has no status of its own.
+const (
+	refusedMalformed = "malformed"
+	refusedBirth     = "other birth number"
+)
+
+// refuse counts a request that is refused.
+func (l *ledgers) refuse(status fault.Code) {
+	if status != fault.OK && status != fault.Overloaded {
+		l.refused[status.String()]++
+	}
+}
+
+// handleLedger answers a request about a ledger.
+func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) {
+	q, err := packet.ParseLedgerRequest(r.To, &r.Header, r.Data)
+	if err != nil || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
+		s.ledgers.refused[refusedMalformed]++
+		s.metrics.drops[store.Malformed].Add(1)
+		return
+	}
+	a := packet.LedgerAnswer{
+		Op: q.Op, Ledger: q.Ledger, Incarnation: q.Incarnation, Chunk: packet.Chunk{Number: q.Chunk.Number}, Birth: s.ledgers.birth, Mirror: s.store.Mirror(),
+	}
+	send := func() {
+		answer := store.Answer{From: r.To, Header: a.Header(), Data: a.Chunk.Data}
+		s.metrics.count(packet.OpLedger, &answer)
+		out.add(m.Remote, &answer)
+	}
+	if q.Birth != 0 && q.Birth != s.ledgers.birth {
+		s.ledgers.refused[refusedBirth]++
+		a.Status = fault.NotFound
+		send()
+		return
+	}
+	w := ledger.Writer{Node: r.Node, Incarnation: q.Incarnation}
+	switch q.Op {
+	case packet.LedgerOpen:
+		told := s.ledgers.store.Open(q.Ledger, q.Run, w)
+		s.ledgers.tell(&a, told)
+		a.Chunk.Number = told.First
+	case packet.LedgerAppend:
+		q.Chunk.Data = bytes.Clone(q.Chunk.Data)
+		s.ledgers.tell(&a, s.ledgers.store.Append(q.Ledger, q.Run, w, q.Keep, q.Chunk))
+	case packet.LedgerRead:
+		for _, c := range s.ledgers.read(w, &q, &a) {
+			a.Chunk = c
+			send()
+		}
+		return
+	}
+	send()
+}
+
+// tell puts what the store says of a ledger into an answer.
+func (l *ledgers) tell(a *packet.LedgerAnswer, told ledger.Answer) {
+	a.Status, a.Run, a.Sealed, a.Next = told.Status, told.Run, told.Sealed, told.Next
+	l.refuse(told.Status)
+}
+
+// read returns the chunks that a request asks for, as many as More and Size allow. If
+// there are none, it is one chunk without data, and the answer tells how the ledger stands.
+func (l *ledgers) read(w ledger.Writer, q *packet.LedgerRequest, a *packet.LedgerAnswer) []packet.Chunk {
+	none := []packet.Chunk{{Number: q.Chunk.Number}}
+	if !l.store.MayRead(q.Ledger, w.Node) {
+		a.Status = fault.PermissionDenied
+		l.refuse(a.Status)
+		return none
+	}
+	chunks, told := l.store.Read(q.Ledger, q.Chunk.Number, int(min(q.Size, l.cfg.Space))) //nolint:gosec // far below
+	l.tell(a, told)
+	if len(chunks) == 0 {
+		return none
+	}
+	return chunks[:min(len(chunks), int(q.More)+1)]
+}
+
+// fence seals the ledgers of a node's incarnations.
+func (l *ledgers) fence(f control.Fence, answer *control.Fenced) {
+	for _, name := range l.store.Fence(ledger.Writer{Node: f.Node, Incarnation: f.Incarnation}) {
+		answer.Ledgers = append(answer.Ledgers, l.state(name))
+	}
+	if len(answer.Ledgers) > 0 {
+		answer.Birth = l.birth
+	}
+}
+
+// state is how a ledger stands.
+func (l *ledgers) state(name ledger.Name) control.Ledger {
+	st, _ := l.store.Stat(name)
+	return control.Ledger{Name: control.LedgerName(name), Run: st.Run, Sealed: st.Sealed, First: st.First, Next: st.Next, Used: st.Used}
+}
+
+// command carries out a command about a ledger of a memory with a birth number.
+func (l *ledgers) command(birth uint64, name control.LedgerName, do func(*ledger.Store) ledger.Answer) control.LedgerAnswer {
+	if birth != l.birth {
+		l.refused[refusedBirth]++
+		return control.LedgerRefused(l.birth, name, fault.NotFound, "the ledger is of another memory, which this one has replaced")
+	}
+	told := do(l.store)
+	l.refuse(told.Status)
+	a := control.LedgerAnswer{Birth: l.birth, Ledger: l.state(ledger.Name(name))}
+	if a.Ledger.Name = name; told.Status != fault.OK {
+		a.Outcome = control.Outcome{Code: told.Status, Message: "ledger " + name.String()}
+	}
+	return a
+}
+
+// GrantLedger makes a ledger if there is none, and says who may open it next.
+func (s *Server) GrantLedger(q control.LedgerGrant) (a control.LedgerAnswer, err error) {
+	err = s.with(func(*store.Store) error {
+		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer {
+			return st.Grant(ledger.Name(q.Name), ledger.Writer{Node: q.Node, Incarnation: q.Incarnation})
+		})
+		return nil
+	})
+	return a, err
+}
+
+// EndLedger makes this copy of a sealed ledger equal to the machine's other copy.
+func (s *Server) EndLedger(q control.LedgerEnd) (a control.LedgerAnswer, err error) {
+	err = s.with(func(*store.Store) error {
+		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer {
+			return st.End(ledger.Name(q.Name), q.Run, q.First, q.Next)
+		})
+		return nil
+	})
+	return a, err
+}
+
+// DeleteLedger drops a ledger; one that is not there is no error.
+func (s *Server) DeleteLedger(q control.LedgerDelete) (a control.LedgerAnswer, err error) {
+	err = s.with(func(*store.Store) error {
+		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer { return st.Delete(ledger.Name(q.Name)) })
+		return nil
+	})
+	return a, err
+}
+
+// Birth is the number that the server's memory of ledgers began with; 0 after Run has
+// returned.
+func (s *Server) Birth() (birth uint64) {
+	_ = s.with(func(*store.Store) error { birth = s.ledgers.birth; return nil })
+	return birth
+}
+
+// Ledgers is what ledgers take; zero after Run has returned.
+func (s *Server) Ledgers() (space control.LedgerSpace) {
+	_ = s.with(func(*store.Store) error { space = s.ledgers.space(); return nil })
+	return space
+}
+
+func (l *ledgers) space() control.LedgerSpace {
+	space := control.LedgerSpace{Used: l.store.Used(), Total: l.cfg.Total, Space: l.cfg.Space, Count: len(l.store.Names())}
+	for _, n := range l.refused {
+		space.Refused += n
+	}
+	return space
+}

@@ -1,0 +1,90 @@
+package control
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// LedgerName names a ledger within a memory machine: the address of a node, or the hash of
+// the name of a durable main. In JSON it is hexadecimal.
+type LedgerName [16]byte
+
+// LedgerOf is the name of a node's own ledger.
+func LedgerOf(node netip.Addr) LedgerName { return node.As16() }
+
+// String returns the name in hexadecimal.
+func (n LedgerName) String() string { return ExecutionID(n).String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (n LedgerName) MarshalText() ([]byte, error) { return ExecutionID(n).MarshalText() }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (n *LedgerName) UnmarshalText(b []byte) error { return (*ExecutionID)(n).UnmarshalText(b) }
+
+// Ledger is how a ledger stands at one copy of a memory machine.
+type Ledger struct {
+	Name LedgerName `json:"name"`
+	// Run is the run that opened it last, 0 if none has; Sealed says that it has ended.
+	Run    uint32 `json:"run"`
+	Sealed bool   `json:"sealed,omitempty"`
+	// First and Next bound its chunks: those from First up to, but without, Next are there.
+	First uint64 `json:"first"`
+	Next  uint64 `json:"next"`
+	// Used is how many bytes it takes.
+	Used uint64 `json:"used"`
+}
+
+// LedgerGrant makes a ledger if there is none, and says which incarnation may open it
+// next. LedgerAnswer answers it, LedgerEnd and LedgerDelete.
+type LedgerGrant struct {
+	// Birth is the machine's birth number (Hello.Birth). A machine with another one does
+	// not have the ledger that is meant: it refuses the command as NotFound.
+	Birth       uint64     `json:"birth"`
+	Name        LedgerName `json:"name"`
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+}
+
+// LedgerEnd makes a copy of a sealed ledger equal to the machine's other copy: it ends at
+// or before chunk Next, with a whole record, and begins with chunk First.
+type LedgerEnd struct {
+	Birth uint64     `json:"birth"` // as in LedgerGrant
+	Name  LedgerName `json:"name"`
+	Run   uint32     `json:"run"`
+	First uint64     `json:"first"`
+	Next  uint64     `json:"next"`
+}
+
+// LedgerDelete drops a ledger that nobody will ask for any more. One that is not there is
+// no error.
+type LedgerDelete struct {
+	Birth uint64     `json:"birth"` // as in LedgerGrant
+	Name  LedgerName `json:"name"`
+}
+
+// LedgerAnswer is the ledger after the command. A command that is refused is not to be
+// asked for again as it is.
+type LedgerAnswer struct {
+	Outcome
+	Birth  uint64 `json:"birth"`
+	Ledger Ledger `json:"ledger"`
+}
+
+// LedgerSpace is what a memory blade's ledgers take.
+type LedgerSpace struct {
+	// Used and Total are the bytes taken and those that there are for all ledgers, Space
+	// those for one.
+	Used  uint64 `json:"used"`
+	Total uint64 `json:"total"`
+	Space uint64 `json:"space"`
+	// Count is how many ledgers there are.
+	Count int `json:"count"`
+	// Refused counts requests and commands about ledgers that were refused.
+	Refused uint64 `json:"refused,omitempty"`
+}
+
+// LedgerRefused returns the answer to a command about a ledger that cannot be carried out.
+func LedgerRefused(birth uint64, name LedgerName, code fault.Code, message string) LedgerAnswer {
+	return LedgerAnswer{Outcome: Outcome{Code: code, Message: message}, Birth: birth, Ledger: Ledger{Name: name}}
+}
