@@ -15,7 +15,9 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/packaging"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -182,6 +184,27 @@ func TestSwitch_Metrics(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	if want := `bifrost_switch_table_lookups_total{result="hit",table="BifrostIngress.identity"} 0`; err != nil || !bytes.Contains(body, []byte(want)) {
 		t.Errorf("%v: no %s in\n%s", err, want, body)
+	}
+}
+
+// Alerts and dashboard ask for metrics that exist.
+func TestSwitch_Monitoring(t *testing.T) {
+	described := make(chan *prometheus.Desc, 100)
+	switchMetrics{}.Describe(described)
+	close(described)
+	var all strings.Builder
+	for d := range described {
+		all.WriteString(d.String())
+	}
+	used, err := packaging.Metrics("bifrost_switch_")
+	must(t, err)
+	if len(used) < 3 {
+		t.Errorf("they use only %q", used)
+	}
+	for _, name := range used {
+		if !strings.Contains(all.String(), `fqName: "`+name+`"`) {
+			t.Errorf("there is no metric %s", name)
+		}
 	}
 }
 

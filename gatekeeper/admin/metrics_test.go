@@ -12,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/packaging"
 )
 
 // The metrics follow Prometheus's conventions, and say what the API says.
@@ -75,6 +76,22 @@ bifrost_gatekeeper_ledger_refused_total{blade="m1"} 2
 `), namespace+"_ledger_capacity_bytes", namespace+"_ledger_used_bytes", namespace+"_ledger_refused_total"))
 	if blades := string(s.get("/v1/blades")); strings.Count(blades, `"ledgers":{"used":512,"total":1073741824,"space":67108864,"count":1,"refused":2}`) != 1 {
 		t.Errorf("blades: %s", blades)
+	}
+}
+
+// Alerts and dashboard ask for metrics that exist.
+func TestMetrics_Monitoring(t *testing.T) {
+	s := startSite(t, startBusy(t).Gatekeeper())
+	text := string(s.get("/metrics"))
+	used, err := packaging.Metrics(namespace + "_")
+	must(t, err)
+	if len(used) < 20 {
+		t.Errorf("they use only %q", used)
+	}
+	for _, name := range used {
+		if !strings.Contains(text, "\n# TYPE "+name+" ") {
+			t.Errorf("there is no metric %s", name)
+		}
 	}
 }
 
