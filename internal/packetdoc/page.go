@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 )
 
 const intro = `# Packets
@@ -51,6 +52,33 @@ func Page() string {
 		"A call or answer that exceeds a packet (flag 9) goes on here, from node to node; package bulk tells how.")
 	section(&b, "Memory", rackaddr.PortDSM, dsm.Layout, "Behind the header: the data of a write, or of a read's reply.")
 	section(&b, "Control", rackaddr.PortControl, control.Layout, "Behind the header: a JSON body (package internal/control), or the message of an error.")
+	return b.String()
+}
+
+const ledgerIntro = `# Records of a ledger
+
+Generated from the code by ` + "`go test ./internal/packetdoc -update`" + `; do not edit.
+
+A node writes these records to its ledger (package rpc/record). A record is its kind, one byte, and its fields in this order. A
+number is an unsigned varint in its shortest form; bytes have their length in front; a list has its number of elements in front. What
+is cut short, has bytes left over or is of another kind is refused. Records lie in the chunks of a ledger as whole records, each with
+its length in front, or, if they do not fit into a packet, in several chunks of which each but the last continues.
+
+`
+
+// LedgerPage returns docs/ledger-records.md as Markdown.
+func LedgerPage() string {
+	var b strings.Builder
+	b.WriteString(ledgerIntro)
+	for i, d := range record.Describe() {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "## %d: %s\n\n%s.\n\n| field | type | meaning |\n| --- | --- | --- |\n", d.Kind, d.Kind, strings.ToUpper(d.Doc[:1])+d.Doc[1:])
+		for _, f := range d.Fields {
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, f.Type, f.Doc)
+		}
+	}
 	return b.String()
 }
 

@@ -17,6 +17,7 @@ func TestFiles(t *testing.T) {
 	for file, want := range map[string]string{
 		"../../docs/wire.md":                     wire,
 		"../../docs/packets.md":                  Page(),
+		"../../docs/ledger-records.md":           LedgerPage(),
 		"../../clients/python/bifrost/layout.py": Python(),
 	} {
 		if *update {

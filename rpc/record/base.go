@@ -1,0 +1,88 @@
+package record
+
+import "github.com/bifrost-rack/bifrost/rpc/packet"
+
+// Base is all records before it, folded.
+type Base struct {
+	// Records is how many records it stands for: its place in the ledger, from 0.
+	Records    uint64
+	Executions []Execution
+	Services   []Service
+	Floors     []Floor
+}
+
+// Execution is what a ledger knows of an execution: of one that runs what it needs to be
+// run again, of one that is done its outcome.
+type Execution struct {
+	ID packet.ID
+	// Begun is nil if it is not written that the execution has begun, or if it is done.
+	Begun *Begun
+	// Journal are the entries of all runs so far, nothing if it is done; of a durable main
+	// those since its last checkpoint.
+	Journal []byte
+	// Done is the outcome, nil while there is none and for a durable main. An amended
+	// answer is in it.
+	Done *Done
+	// Checkpoint is a durable main's last one.
+	Checkpoint *Checkpoint
+	// Over says that nothing is owed because of Done or Checkpoint.
+	Over bool
+}
+
+// Service is the state of a service.
+type Service struct {
+	// Service is the hash of the service.
+	Service uint64
+	// Snapshot is its last snapshot, if HasSnapshot: else the service begins with what it
+	// has. Deltas are what has changed since, in order.
+	HasSnapshot bool
+	Snapshot    []byte
+	Deltas      [][]byte
+	// Order is the place of the last call that is done among those of the service.
+	Order uint64
+}
+
+// Kind implements Record.
+func (*Base) Kind() Kind { return KindBase }
+
+func (r *Base) visit(c *coder) {
+	num(c, "records", &r.Records, "how many records it stands for")
+	list(c, "executions", &r.Executions, "executions that run, that owe something, or whose outcome may be asked for, in the order of their ids",
+		func(c *coder, e *Execution) { e.visit(c) })
+	list(c, "services", &r.Services, "services with state, in the order of their hashes", func(c *coder, s *Service) { s.visit(c) })
+	list(c, "floors", &r.Floors, "sessions of plain clients, in their order", func(c *coder, f *Floor) { f.visit(c) })
+}
+
+func (e *Execution) visit(c *coder) {
+	array(c, "id", &e.ID, "id of the call, or of the durable main")
+	optional(c, "begun", &e.Begun, "1: a begun follows, without its kind", func(b *Begun) { b.visit(c) })
+	blob(c, "journal", &e.Journal, "entries of all runs so far; of a durable main those since its last checkpoint")
+	optional(c, "done", &e.Done, "1: a done follows, without its kind", func(d *Done) { d.visit(c) })
+	optional(c, "checkpoint", &e.Checkpoint, "1: a checkpoint follows, without its kind", func(p *Checkpoint) { p.visit(c) })
+	flag(c, "over", &e.Over, "1: nothing is owed")
+}
+
+func (s *Service) visit(c *coder) {
+	num(c, "service", &s.Service, "hash of the service")
+	flag(c, "has_snapshot", &s.HasSnapshot, "1: the snapshot counts; 0: the service begins with what it has")
+	blob(c, "snapshot", &s.Snapshot, "the last snapshot")
+	list(c, "deltas", &s.Deltas, "what has changed since, in order", func(c *coder, d *[]byte) { blob(c, "delta", d, "one change") })
+	num(c, "order", &s.Order, "place of the last call that is done")
+}
+
+// optional visits what may not be there: a flag, and the thing if the flag is 1. The
+// fields of the thing are described where it is a record of its own.
+func optional[T any](c *coder, name string, v **T, doc string, visit func(*T)) {
+	there := *v != nil
+	flag(c, name, &there, doc)
+	switch {
+	case c.mode == describing:
+	case !there || c.err != nil:
+		*v = nil
+	default:
+		if *v == nil {
+			*v = new(T)
+		}
+		visit(*v)
+	}
+}

@@ -1,0 +1,183 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// history draws the records that a node might write: of a few executions, of which many
+// are cut off and run again, of a durable main and of a service with state.
+type history struct {
+	rng     *rand.Rand
+	state   State
+	records [][]byte
+	order   uint64
+	main    uint32
+}
+
+func (h *history) write(r Record) {
+	b := Append(nil, r)
+	if err := h.state.Apply(r); err != nil {
+		panic(fmt.Sprintf("record %d, %s: %v", len(h.records), r.Kind(), err))
+	}
+	h.records = append(h.records, b)
+}
+
+func (h *history) bytes() []byte {
+	b := make([]byte, h.rng.IntN(6))
+	for i := range b {
+		b[i] = byte(h.rng.IntN(256))
+	}
+	return b
+}
+
+func (h *history) owed() (o Owed) {
+	for range h.rng.IntN(3) {
+		o.Machines = append(o.Machines, uint8(h.rng.IntN(3)))
+		o.Called = append(o.Called, packet.SessionID(9, h.rng.Uint64N(100)))
+		o.Oneways = append(o.Oneways, packet.SessionID(8, h.rng.Uint64N(100)))
+	}
+	return o
+}
+
+func (h *history) change() []byte {
+	switch h.rng.IntN(3) {
+	case 0:
+		return trailer.Section{Type: trailer.Snapshot, Data: h.bytes()}.Append(nil)
+	case 1:
+		return trailer.Section{Type: trailer.Delta, Data: h.bytes()}.Append(nil)
+	}
+	return nil
+}
+
+// step writes a record that may follow.
+func (h *history) step() {
+	id := packet.SessionID(1+h.rng.Uint64N(3), 1+h.rng.Uint64N(12))
+	e := h.state.Execution(id)
+	entry := trailer.Section{Type: trailer.Random, Index: h.rng.Uint32N(9), Data: h.bytes()}.Append(nil)
+	main := packet.SessionID(77, 1<<60)
+	switch n := h.rng.IntN(12); {
+	case n == 0:
+		var f Forgotten
+		for _, e := range h.state.Executions() {
+			if e.Over && e.Done != nil && h.rng.IntN(2) == 0 {
+				f.Executions = append(f.Executions, e.ID)
+			}
+		}
+		if session := 1 + h.rng.Uint64N(3); h.rng.IntN(3) == 0 {
+			f.Floors = append(f.Floors, Floor{session, h.state.Floor(session) + 1 + h.rng.Uint64N(3)})
+		}
+		h.write(&f)
+	case n == 1:
+		h.main++
+		h.write(&Checkpoint{Main: main, Index: h.main, State: h.bytes(), Owed: h.owed()})
+	case n == 2:
+		h.write(&Journal{Execution: main, Entries: entry})
+	case n == 3 && h.state.Execution(main) != nil && h.state.Execution(main).Checkpoint != nil && !h.state.Execution(main).Over:
+		h.write(&Over{Execution: main})
+	case e == nil && id.Sequence() < h.state.Floor(id.Session()), e != nil && e.Over:
+	case e == nil && n < 6:
+		h.write(&Begun{Execution: id, Incarnation: 1, Call: h.bytes()})
+	case e == nil || e.Done == nil && n < 8:
+		h.write(&Journal{Execution: id, Entries: entry})
+	case e.Begun != nil && n == 8:
+		h.write(&Begun{Execution: id, Attempt: e.Begun.Attempt + 1, Call: e.Begun.Call})
+	case e.Done == nil:
+		h.order += h.rng.Uint64N(3)
+		d := &Done{Execution: id, Answer: h.bytes(), Service: 5, State: h.change(), Owed: h.owed()}
+		if v, _ := h.state.Service(5); h.order > v.Order {
+			d.Order = h.order
+		}
+		h.write(d)
+	case n == 9:
+		h.write(&Amended{Execution: id, Answer: h.bytes()})
+	default:
+		h.write(&Over{Execution: id})
+	}
+}
+
+// TestBaseStandsForAll: wherever a ledger gets a base, and however many, the base with
+// what follows adds up to what all records do.
+func TestBaseStandsForAll(t *testing.T) {
+	for seed := range uint64(300) {
+		h := &history{rng: rand.New(rand.NewPCG(seed, 7))}
+		from := 0
+		for range 20 + h.rng.IntN(150) {
+			h.step()
+			if h.rng.IntN(30) == 0 {
+				from = len(h.records)
+				h.write(h.state.Base())
+			}
+		}
+		want := Append(nil, h.state.Base())
+		for _, part := range [][][]byte{h.records, h.records[from:]} {
+			s, err := Fold(part)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if got := Append(nil, s.Base()); !bytes.Equal(got, want) {
+				t.Fatalf("seed %d: the last %d of %d records add up to\n%x, not\n%x", seed, len(part), len(h.records), got, want)
+			}
+		}
+	}
+}
+
+// TestRefused: what does not follow from the records before it is an error that says so,
+// and changes nothing.
+func TestRefused(t *testing.T) {
+	a, b := packet.SessionID(1, 5), packet.SessionID(1, 6)
+	entry := trailer.Section{Type: trailer.Time, Data: make([]byte, 8)}.Append(nil)
+	before := []Record{
+		&Begun{Execution: a, Attempt: 1}, &Journal{Execution: a, Entries: entry},
+		&Done{Execution: b, Service: 3, Order: 4, State: trailer.Section{Type: trailer.Snapshot, Data: []byte("s")}.Append(nil), Owed: Owed{Machines: []uint8{1}}},
+		&Checkpoint{Main: packet.ID{9}, Index: 2},
+		&Forgotten{Floors: []Floor{{1, 4}}},
+	}
+	s := new(State)
+	for _, r := range before {
+		if err := s.Apply(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := Append(nil, s.Base())
+	for _, c := range []struct {
+		why string
+		r   Record
+	}{
+		{"later attempt", &Begun{Execution: a, Attempt: 1}},
+		{"it is done", &Begun{Execution: b}},
+		{"below its session", &Begun{Execution: packet.SessionID(1, 3)}},
+		{"no entries", &Journal{Execution: a}},
+		{"no entry of a journal", &Journal{Execution: a, Entries: trailer.Section{Type: trailer.Delta}.Append(nil)}},
+		{"it is done", &Done{Execution: b}},
+		{"a later call", &Done{Execution: a, Service: 3, Order: 4}},
+		{"no change of a state", &Done{Execution: a, Service: 3, State: entry}},
+		{"is a durable main", &Done{Execution: packet.ID{9}}},
+		{"no outcome to amend", &Amended{Execution: a}},
+		{"nothing is owed", &Over{Execution: packet.ID{8}}},
+		{"not over", &Forgotten{Executions: []packet.ID{b}}},
+		{"floor is there", &Forgotten{Floors: []Floor{{1, 4}}}},
+		{"later checkpoint", &Checkpoint{Main: packet.ID{9}, Index: 2}},
+		{"no durable main", &Checkpoint{Main: a, Index: 1}},
+		{"stands for 9", &Base{Records: 9}},
+		{"add up to this", &Base{Records: 5, Executions: []Execution{{ID: a}}}},
+		{"out of order", &Base{Records: 5, Executions: []Execution{{ID: b, Begun: &Begun{Execution: b}}, {ID: a, Begun: &Begun{Execution: a}}}}},
+	} {
+		err := s.Apply(c.r)
+		if err == nil || !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %v", c.why, err)
+		}
+		if got := Append(nil, s.Base()); !bytes.Equal(got, want) {
+			t.Fatalf("%s: the state has changed", c.why)
+		}
+	}
+	if _, err := Fold([][]byte{Append(nil, before[0]), {99}}); err == nil || !strings.Contains(err.Error(), "record 1: ") {
+		t.Errorf("a record of an unknown kind: %v", err)
+	}
+}
