@@ -13,7 +13,7 @@ trap 'rm -rf "$built"' EXIT
 # and programs, 1s.
 howlong() {
   case "$1 $2" in
-    ./rpc/packet* | ./rpc/trailer* | ./dsm/packet* | ./internal/frame* | ./internal/join/* | ./p4/ebpf*) echo "$FUZZTIME" ;;
+    ./rpc/packet* | ./rpc/trailer* | ./rpc/record* | ./dsm/packet* | ./internal/frame* | ./internal/join/* | ./p4/ebpf*) echo "$FUZZTIME" ;;
     "./internal/control FuzzParse" | "./internal/control FuzzPeer" | *FuzzDecode | ./p4/softswitch/*Receive | *FuzzHeader | *FuzzProcess | *FuzzPacketIn) echo "$FUZZTIME" ;;
     "./rpc FuzzReference" | ./internal/crash*) echo 1s ;;
     "./rpc "* | ./dsm/* | ./internal/* | *FuzzWrite | *FuzzRead | *FuzzStreamOther | *FuzzRequest | *FuzzReadStream) echo 3s ;;
@@ -31,7 +31,7 @@ fuzz() {
   shift
   binary=$built/${package//\//_}
   case $package in
-    ./rpc/packet* | ./rpc/trailer* | ./dsm/* | ./internal/frame* | ./internal/control* | ./internal/join/* | ./p4/*) guided=-fuzz=. ;;
+    ./rpc/packet* | ./rpc/trailer* | ./rpc/record* | ./dsm/* | ./internal/frame* | ./internal/control* | ./internal/join/* | ./p4/*) guided=-fuzz=. ;;
   esac
   go test -c -vet=off '-ldflags=-s -w' $guided -o "$binary" "$package"
   cd "$package"

@@ -57,19 +57,6 @@ type Append struct {
 	Keep uint64
 }
 
-// Appended is what a copy answers.
-type Appended struct {
-	// Copy is which copy answers, Epoch and Members what it knows of the mirror.
-	Copy    uint8
-	Epoch   uint32
-	Members int
-	Birth   uint64
-	// Number is the chunk that is answered, Next the first one that the copy has not
-	// got.
-	Number, Next uint64
-	Status       fault.Code
-}
-
 // ledgerRecord is one record on its way into chunks.
 type ledgerRecord struct {
 	data []byte // what is in no chunk yet
@@ -206,27 +193,28 @@ func (a *Appender) Tick(now time.Duration) {
 
 // Receive takes the answer of one copy. A copy of an older epoch does not count; the first
 // answer of a newer one begins the count anew.
-func (a *Appender) Receive(now time.Duration, r Appended) {
+func (a *Appender) Receive(now time.Duration, r *packet.LedgerAnswer) {
+	m := r.Mirror
 	switch {
-	case a.err != nil || r.Epoch < a.cfg.Epoch:
+	case a.err != nil || m.Epoch < a.cfg.Epoch:
 		return
 	case r.Birth != a.cfg.Birth:
-		a.fail(fault.Internal, "copy %d has birth number %#x, the ledger was opened at %#x", r.Copy, r.Birth, a.cfg.Birth)
+		a.fail(fault.Internal, "copy %d has birth number %#x, the ledger was opened at %#x", m.Copy, r.Birth, a.cfg.Birth)
 		return
 	case r.Status == fault.OK, r.Status == fault.Overloaded:
 	case r.Status == fault.Stale:
 		a.fail(fault.Stale, "another run has the ledger")
 		return
 	default:
-		a.fail(r.Status, "copy %d refuses chunk %d", r.Copy, r.Number)
+		a.fail(r.Status, "copy %d refuses chunk %d", m.Copy, r.Chunk.Number)
 		return
 	}
-	if r.Epoch > a.cfg.Epoch {
-		a.cfg.Epoch, a.cfg.Members = r.Epoch, r.Members
+	if m.Epoch > a.cfg.Epoch {
+		a.cfg.Epoch, a.cfg.Members = m.Epoch, int(m.Members)
 		clear(a.acked)
 		defer a.probe(now)
 	}
-	a.acked[r.Copy] = max(a.acked[r.Copy], r.Next)
+	a.acked[m.Copy] = max(a.acked[m.Copy], r.Next)
 	a.measure(now, r)
 	a.settle()
 	a.repair(now, r)
@@ -247,8 +235,8 @@ func (a *Appender) probe(now time.Duration) {
 }
 
 // measure takes the round trip of a chunk that was sent once, from its last answer.
-func (a *Appender) measure(now time.Duration, r Appended) {
-	if c := a.find(r.Number); c != nil && c.times == 1 && r.Next > r.Number && len(a.acked) == a.cfg.Members {
+func (a *Appender) measure(now time.Duration, r *packet.LedgerAnswer) {
+	if c := a.find(r.Chunk.Number); c != nil && c.times == 1 && r.Next > r.Chunk.Number && len(a.acked) == a.cfg.Members {
 		a.rtt.sample(now - c.sent)
 	}
 }
@@ -281,8 +269,8 @@ func (a *Appender) settle() {
 }
 
 // repair sends a chunk again that a copy lacks although later ones have come there.
-func (a *Appender) repair(now time.Duration, r Appended) {
-	if r.Number < r.Next+appendReorder {
+func (a *Appender) repair(now time.Duration, r *packet.LedgerAnswer) {
+	if r.Chunk.Number < r.Next+appendReorder {
 		return
 	}
 	if c := a.find(r.Next); c != nil && now-c.sent >= a.rtt.lost() {

@@ -43,7 +43,9 @@ const labBirth = 77
 func newAppendLab(t *testing.T, seed uint64, copies int) *appendLab {
 	l := &appendLab{t: t, rng: rand.New(rand.NewPCG(seed, 1)), epoch: 1}
 	for range copies {
-		l.copies = append(l.copies, ledger.New(labConfig))
+		c := ledger.New(labConfig)
+		c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1})
+		l.copies = append(l.copies, c)
 	}
 	l.loss = []float64{0, 0.02, 0.3}[l.rng.IntN(3)]
 	l.open()
@@ -115,7 +117,9 @@ func (l *appendLab) arrive(i int, p Append, run uint32) {
 	a := c.Append(l.name(), run, ledger.Writer{Node: rackaddr.Node(1), Incarnation: run}, p.Keep, chunk)
 	epoch, members := l.epoch, l.members()
 	l.after(func() {
-		l.writer.Receive(l.now, Appended{Copy: uint8(i), Epoch: epoch, Members: members, Birth: a.Birth, Number: p.Number, Next: a.Next, Status: a.Status})
+		l.writer.Receive(l.now, &packet.LedgerAnswer{
+			Mirror: packet.Mirror{Copy: uint8(i), Epoch: epoch, Members: uint8(members)}, Birth: a.Birth, Chunk: packet.Chunk{Number: p.Number}, Next: a.Next, Status: a.Status,
+		})
 		l.progress()
 	})
 }
@@ -301,6 +305,13 @@ func TestAppender_Random(t *testing.T) {
 	}
 }
 
+// appended is what the only copy of a machine answers to an append.
+func appended(birth uint64, epoch uint32, number, next uint64, status fault.Code) *packet.LedgerAnswer {
+	return &packet.LedgerAnswer{
+		Mirror: packet.Mirror{Epoch: epoch, Members: 1}, Birth: birth, Chunk: packet.Chunk{Number: number}, Next: next, Status: status,
+	}
+}
+
 // Records that come while one is in flight share chunks.
 func TestAppender_GroupCommit(t *testing.T) {
 	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Members: 1})
@@ -310,11 +321,11 @@ func TestAppender_GroupCommit(t *testing.T) {
 	if s := a.Send(); len(s) != 1 || s[0].Number != 1 {
 		t.Fatalf("the first record left in %d chunks", len(s))
 	}
-	a.Receive(time.Millisecond, Appended{Birth: 1, Members: 1, Number: 1, Next: 2})
+	a.Receive(time.Millisecond, appended(1, 0, 1, 2, fault.OK))
 	if s := a.Send(); len(s) != 2 || a.Settled() != 1 {
 		t.Fatalf("20 records of 10 bytes left in %d chunks of 100, %d settled", len(s), a.Settled())
 	}
-	a.Receive(2*time.Millisecond, Appended{Birth: 1, Members: 1, Number: 3, Next: 4})
+	a.Receive(2*time.Millisecond, appended(1, 0, 3, 4, fault.OK))
 	if a.Settled() != 21 || a.Wake() != Never && len(a.flight) > 0 {
 		t.Fatalf("%d of 21 settled", a.Settled())
 	}
@@ -322,10 +333,10 @@ func TestAppender_GroupCommit(t *testing.T) {
 
 // What a writer cannot go on after is said, and nothing is sent any more.
 func TestAppender_Fails(t *testing.T) {
-	for want, r := range map[fault.Code]Appended{
-		fault.Stale:    {Birth: 1, Members: 1, Status: fault.Stale, Number: 1, Next: 1},
-		fault.NoSpace:  {Birth: 1, Members: 1, Status: fault.NoSpace, Number: 1, Next: 1},
-		fault.Internal: {Birth: 2, Members: 1, Number: 1, Next: 2},
+	for want, r := range map[fault.Code]*packet.LedgerAnswer{
+		fault.Stale:    appended(1, 0, 1, 1, fault.Stale),
+		fault.NoSpace:  appended(1, 0, 1, 1, fault.NoSpace),
+		fault.Internal: appended(2, 0, 1, 2, fault.OK),
 	} {
 		a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Members: 1})
 		a.Append(0, []byte("x"))
@@ -340,8 +351,8 @@ func TestAppender_Fails(t *testing.T) {
 	// A refusal that passes, and a copy of an epoch that is over, change nothing.
 	a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Epoch: 3, Members: 1})
 	a.Append(0, []byte("x"))
-	a.Receive(1, Appended{Birth: 1, Members: 1, Epoch: 2, Number: 1, Next: 2})
-	a.Receive(1, Appended{Birth: 1, Members: 1, Epoch: 3, Number: 1, Next: 1, Status: fault.Overloaded})
+	a.Receive(1, appended(1, 2, 1, 2, fault.OK))
+	a.Receive(1, appended(1, 3, 1, 1, fault.Overloaded))
 	if a.Err() != nil || a.Settled() != 0 {
 		t.Errorf("error %v, settled %d", a.Err(), a.Settled())
 	}

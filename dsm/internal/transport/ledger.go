@@ -1,0 +1,196 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// LedgerConfig says which ledger a run writes.
+type LedgerConfig struct {
+	// Name is the ledger's, Birth the birth number of the machine that keeps it.
+	Name  [16]byte
+	Birth uint64
+	// Run is the run that opens it, Incarnation that of the node.
+	Run, Incarnation uint32
+	// MaxData is how many bytes of a chunk one datagram carries.
+	MaxData int
+}
+
+// Ledger is a run of a writer: it opens the ledger, and appends what it was given then.
+// Like an Endpoint it does no I/O, reads no clock and has one owner.
+//
+//	opening ──every copy of the newest epoch has said yes──▶ appending
+//	   └────────── or one has refused for good ──────────────────┴──▶ failed
+type Ledger struct {
+	cfg      LedgerConfig
+	appender *Appender // nil while opening
+	waiting  []ledgerRecord
+	mirror   mirror
+	opened   map[uint8]uint64 // next chunk, by copy
+	tries    uint
+	due      time.Duration
+	err      error
+	send     []packet.LedgerRequest
+}
+
+// Bounds of the time between two requests to open a ledger: it is refused while the former
+// run is not sealed, which the Gatekeeper does within milliseconds of a fence.
+const (
+	firstOpen = 2 * time.Millisecond
+	maxOpen   = 256 * time.Millisecond
+)
+
+// grantPatience is for how many requests a ledger may be unknown: the Gatekeeper grants
+// it when the node joins.
+const grantPatience = 12
+
+// NewLedger begins to open a ledger.
+func NewLedger(now time.Duration, cfg LedgerConfig) *Ledger {
+	l := &Ledger{cfg: cfg, opened: make(map[uint8]uint64)}
+	l.open(now)
+	return l
+}
+
+func (l *Ledger) open(now time.Duration) {
+	l.send = append(l.send, packet.LedgerRequest{
+		Op: packet.LedgerOpen, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth,
+	})
+	l.due = now + min(firstOpen<<l.tries, maxOpen)
+	l.tries = min(l.tries+1, 60)
+}
+
+// Append adds a record and returns its number; the first one of the run has number 1. The
+// bytes must not change until the record is settled.
+func (l *Ledger) Append(now time.Duration, data []byte) uint64 {
+	return l.add(now, ledgerRecord{data: data})
+}
+
+// Base adds a record that stands for all before it (Appender.Base).
+func (l *Ledger) Base(now time.Duration, data []byte) uint64 {
+	return l.add(now, ledgerRecord{data: data, base: true})
+}
+
+func (l *Ledger) add(now time.Duration, r ledgerRecord) uint64 {
+	if l.appender != nil {
+		return l.appender.add(now, r)
+	}
+	l.waiting = append(l.waiting, r)
+	return uint64(len(l.waiting))
+}
+
+// Settled returns the number of the last record that every copy has, with all before it.
+func (l *Ledger) Settled() uint64 {
+	if l.appender == nil {
+		return 0
+	}
+	return l.appender.Settled()
+}
+
+// Err returns why nothing is appended any more, nil while all is well: besides what an
+// Appender says, NotFound if the machine does not have the ledger, PermissionDenied if it
+// was granted to somebody else.
+func (l *Ledger) Err() error {
+	if l.appender != nil && l.err == nil {
+		return l.appender.Err()
+	}
+	return l.err
+}
+
+// Busy reports whether an answer is awaited.
+func (l *Ledger) Busy() bool {
+	switch {
+	case l.Err() != nil:
+		return false
+	case l.appender == nil:
+		return true
+	}
+	return l.appender.settled < l.appender.appended
+}
+
+// Wake is when Tick is to be called; it may be earlier than needed.
+func (l *Ledger) Wake() time.Duration {
+	switch {
+	case l.err != nil:
+		return Never
+	case l.appender == nil:
+		return l.due
+	}
+	return l.appender.Wake()
+}
+
+// Send returns the requests to be sent to the machine, and forgets that it was asked.
+func (l *Ledger) Send() []packet.LedgerRequest {
+	s := l.send
+	l.send = nil
+	if l.appender == nil {
+		return s
+	}
+	for _, p := range l.appender.Send() {
+		s = append(s, packet.LedgerRequest{
+			Op: packet.LedgerAppend, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth, Chunk: p.Chunk, Keep: p.Keep,
+		})
+	}
+	return s
+}
+
+// Tick sends again what is due.
+func (l *Ledger) Tick(now time.Duration) {
+	switch {
+	case l.err != nil:
+	case l.appender != nil:
+		l.appender.Tick(now)
+	case now >= l.due:
+		l.open(now)
+	}
+}
+
+// Receive takes the answer of one copy.
+func (l *Ledger) Receive(now time.Duration, a *packet.LedgerAnswer) {
+	switch {
+	case l.err != nil || a.Ledger != l.cfg.Name || a.Incarnation != l.cfg.Incarnation || a.Mirror.Members == 0:
+	case a.Op == packet.LedgerOpen && l.appender == nil:
+		l.answered(now, a)
+	case a.Op == packet.LedgerAppend && l.appender != nil:
+		l.appender.Receive(now, a)
+	}
+}
+
+// answered takes the answer to a request to open the ledger.
+func (l *Ledger) answered(now time.Duration, a *packet.LedgerAnswer) {
+	switch {
+	case a.Mirror.Epoch < l.mirror.epoch:
+		return
+	case a.Birth != l.cfg.Birth:
+		l.fail(fault.NotFound, "the machine has birth number %#x, the ledger was granted at %#x: it is lost", a.Birth, l.cfg.Birth)
+		return
+	case a.Status == fault.Unavailable, a.Status == fault.Overloaded, a.Status == fault.NotFound && l.tries < grantPatience:
+		return // asked again
+	case a.Status != fault.OK:
+		l.fail(a.Status, "copy %d refuses to open it for run %d; it knows run %d", a.Mirror.Copy, l.cfg.Run, a.Run)
+		return
+	case a.Mirror.Epoch > l.mirror.epoch:
+		clear(l.opened)
+	}
+	l.mirror = mirror{epoch: a.Mirror.Epoch, members: a.Mirror.Members}
+	l.opened[a.Mirror.Copy] = a.Next
+	if len(l.opened) < int(a.Mirror.Members) {
+		return
+	}
+	for _, next := range l.opened {
+		if next != a.Next {
+			clear(l.opened) // the Gatekeeper has not made the copies equal yet
+			return
+		}
+	}
+	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members)})
+	for _, r := range l.waiting {
+		l.appender.add(now, r)
+	}
+	l.waiting = nil
+}
+
+func (l *Ledger) fail(code fault.Code, format string, args ...any) {
+	l.err = fault.Remote(code, "open the ledger", format, args...)
+}

@@ -1,0 +1,93 @@
+package transport
+
+import (
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+var ledgerName = [16]byte{1}
+
+func newTestLedger() *Ledger {
+	return NewLedger(0, LedgerConfig{Name: ledgerName, Birth: 7, Run: 3, Incarnation: 3, MaxData: 100})
+}
+
+// opened is what a copy answers to a request to open the ledger.
+func opened(birth uint64, copy, members uint8, next uint64, status fault.Code) *packet.LedgerAnswer {
+	return &packet.LedgerAnswer{
+		Op: packet.LedgerOpen, Ledger: ledgerName, Incarnation: 3, Birth: birth, Next: next, Status: status,
+		Mirror: packet.Mirror{Epoch: 1, Copy: copy, Members: members},
+	}
+}
+
+// TestLedger_Opens: a ledger is opened at every copy, again until it is, and what was to
+// be appended meanwhile follows.
+func TestLedger_Opens(t *testing.T) {
+	l := newTestLedger()
+	if s := l.Send(); len(s) != 1 || s[0].Op != packet.LedgerOpen || s[0].Run != 3 || s[0].Birth != 7 {
+		t.Fatalf("it sends %+v", s)
+	}
+	if n := l.Append(0, []byte("one")); n != 1 || l.Append(0, []byte("two")) != 2 {
+		t.Fatalf("the first record has number %d", n)
+	}
+	l.Receive(1, opened(7, 0, 2, 5, fault.Unavailable)) // the former run is not sealed there yet
+	l.Receive(1, opened(7, 1, 2, 5, fault.OK))
+	l.Receive(2, opened(7, 0, 2, 6, fault.OK)) // and the copies are not equal
+	l.Receive(2, opened(7, 0, 2, 5, fault.OK))
+	if s := l.Send(); len(s) > 0 || !l.Busy() {
+		t.Fatalf("it sends %+v before both copies have opened the ledger", s)
+	}
+	l.Tick(l.Wake())
+	if s := l.Send(); len(s) != 1 || s[0].Op != packet.LedgerOpen {
+		t.Fatalf("after a while it sends %+v", s)
+	}
+	l.Receive(time.Second, opened(7, 1, 2, 5, fault.OK))
+	s := l.Send()
+	if len(s) != 1 || s[0].Op != packet.LedgerAppend || s[0].Chunk.Number != 5 || s[0].Ledger != ledgerName {
+		t.Fatalf("it appends %+v", s)
+	}
+	for c := range uint8(2) {
+		if l.Settled() != 0 {
+			t.Error("one copy settles")
+		}
+		l.Receive(2*time.Second, &packet.LedgerAnswer{
+			Op: packet.LedgerAppend, Ledger: ledgerName, Incarnation: 3, Birth: 7, Chunk: packet.Chunk{Number: 5}, Next: 6,
+			Mirror: packet.Mirror{Epoch: 1, Copy: c, Members: 2},
+		})
+		l.Receive(2*time.Second, opened(9, 0, 2, 5, fault.Stale)) // late
+	}
+	if l.Settled() != 1 || l.Err() != nil {
+		t.Errorf("%d settled, %v", l.Settled(), l.Err())
+	}
+	if s := l.Send(); len(s) != 1 || s[0].Chunk.Number != 6 {
+		t.Errorf("then it sends %+v", s)
+	}
+}
+
+// TestLedger_Refused: what a run cannot open is an error, and nothing is sent any more.
+func TestLedger_Refused(t *testing.T) {
+	for want, a := range map[fault.Code]*packet.LedgerAnswer{
+		fault.Stale:            opened(7, 0, 1, 5, fault.Stale),
+		fault.PermissionDenied: opened(7, 0, 1, 5, fault.PermissionDenied),
+		fault.NotFound:         opened(8, 0, 1, 5, fault.OK),
+	} {
+		l := newTestLedger()
+		l.Send()
+		l.Append(0, []byte("x"))
+		l.Receive(1, a)
+		l.Tick(time.Hour)
+		if fault.CodeOf(l.Err()) != want || len(l.Send()) > 0 || l.Busy() || l.Wake() != Never {
+			t.Errorf("%v: %v", want, l.Err())
+		}
+	}
+	l := newTestLedger()
+	for now := time.Duration(0); l.Err() == nil && now < time.Minute; now = l.Wake() {
+		l.Tick(now)
+		l.Receive(now, opened(7, 0, 1, 0, fault.NotFound))
+	}
+	if fault.CodeOf(l.Err()) != fault.NotFound {
+		t.Errorf("a ledger that nobody grants: %v", l.Err())
+	}
+}
