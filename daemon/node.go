@@ -267,6 +267,12 @@ func (n *node) StatePart(ctx context.Context, s control.State) (part control.Sta
 	return part, err
 }
 
+// Who implements join.Session.
+func (n *node) Who(ctx context.Context, a netip.Addr) (info control.NodeInfo, err error) {
+	err = n.daemon.reg.ask.Ask(ctx, control.KindWho, control.Who{Node: a}, &info)
+	return info, err
+}
+
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.
 func (n *node) Close(ctx context.Context) error {
 	told, first := n.endSoon(control.Leave{Reason: "closed"})

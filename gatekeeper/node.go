@@ -35,6 +35,27 @@ type node struct {
 	strays      []stray // its allocations that were not known after a restart
 }
 
+// who tells what is known of the node at an address.
+func (c *controller) who(p *port, m control.Message) error {
+	var q control.Who
+	if err := m.Decode(&q); err != nil {
+		return err
+	}
+	n := c.nodes[q.Node]
+	if n == nil || n.gone {
+		return fault.New(fault.NotFound, "who", "there is no node %s (any more)", q.Node)
+	}
+	info := control.NodeInfo{Name: n.name, Blade: n.blade.hello.Blade}
+	for a := range n.exports {
+		info.Services = append(info.Services, c.services[a].name)
+	}
+	slices.Sort(info.Services)
+	info.Services = info.Services[:min(len(info.Services), control.MaxServices)]
+	info.Deployment, info.Program = c.fleet.ProgramAt(n.address)
+	c.answer(p, m, info)
+	return nil
+}
+
 // join makes a program a node. The same token again means the same program.
 func (c *controller) join(p *port, m control.Message) error {
 	var j control.Join

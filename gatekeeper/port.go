@@ -114,6 +114,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.state(p, m)
 	case control.KindPolicies:
 		err = c.policies(p, m)
+	case control.KindWho:
+		err = c.who(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

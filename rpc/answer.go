@@ -25,7 +25,13 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 	if result == nil {
 		return nil // a one-way that has been logged
 	}
-	codec.read(p.answer.Payload)
+	headers, err := codec.takeHeaders(&p.answer)
+	if err != nil {
+		return badAnswer(m, err)
+	}
+	if len(headers) > 0 {
+		codec.answered = headerMap(headers)
+	}
 	o, err := codec.open(ctx)
 	if err != nil {
 		return badAnswer(m, err)

@@ -112,10 +112,13 @@ func (c *client) Call(ctx context.Context, name string, args, result thrift.TStr
 	if err != nil {
 		return thrift.ResponseMeta{}, asThrift(err)
 	}
-	return thrift.ResponseMeta{}, asThrift(c.call(ctx, m, args, result))
+	codec := newCodec(c.node.limit(m.policy != PolicyNone))
+	defer codec.free()
+	err = c.call(ctx, m, codec, args, result)
+	return thrift.ResponseMeta{Headers: codec.answered}, asThrift(err)
 }
 
-func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruct) error {
+func (c *client) call(ctx context.Context, m *method, codec *codec, args, result thrift.TStruct) error {
 	b := branchOf(ctx)
 	exactly := b.journalled()
 	if err := ctx.Err(); err != nil && !exactly {
@@ -124,8 +127,6 @@ func (c *client) call(ctx context.Context, m *method, args, result thrift.TStruc
 	if err := c.allowed(b, m); err != nil {
 		return err
 	}
-	codec := newCodec(c.node.limit(m.policy != PolicyNone))
-	defer codec.free()
 	kind := thrift.CALL
 	if result == nil {
 		kind = thrift.ONEWAY
@@ -199,6 +200,9 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	}
 	if err != nil {
 		return &Error{Code: BadRequest, Op: m.op, Msg: "arguments", Err: err}
+	}
+	if err := codec.putHeaders(callHeaders(ctx)); err != nil {
+		return &Error{Code: BadRequest, Op: m.op, Err: err}
 	}
 	if codec.size() > c.node.budget && 16*len(codec.pointers) > c.node.budget/2 {
 		return fault.New(BadRequest, m.op, "%d global pointers leave no room for the beginning of a message of %d bytes", len(codec.pointers), codec.size())

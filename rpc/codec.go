@@ -37,9 +37,11 @@ type codec struct {
 	// Of the message being written.
 	pointers []dsm.Pointer
 	kind     thrift.TMessageType
-	inside   bool   // a GlobalPointer
-	failed   error  // why a pointer could not be written
-	trailer  []byte // goes behind the message
+	inside   bool              // a GlobalPointer
+	failed   error             // why a pointer could not be written
+	trailer  []byte            // goes behind the message
+	headed   int               // bytes of headers in front of the message
+	answered thrift.THeaderMap // headers of the answer
 	// Of the message being read.
 	opening opening // taken off before the generated code asks for it, if opened
 	opened  bool
@@ -80,7 +82,8 @@ func newCodec(limit int) *codec {
 func (c *codec) reset() {
 	c.buf.out = append(c.buf.out[:0], make([]byte, packet.HeaderSize)...)
 	c.buf.over = 0
-	c.pointers, c.kind, c.inside, c.failed, c.trailer = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil, nil
+	c.pointers, c.kind, c.inside, c.failed, c.trailer, c.headed = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil, nil, 0
+	c.answered = nil
 }
 
 func (c *codec) free() {
@@ -108,6 +111,9 @@ func (c *codec) size() int {
 // datagram completes the output with a header: the result is the whole packet,
 // valid until the codec is reset or freed.
 func (c *codec) datagram(h *packet.Header) []byte {
+	if c.headed > 0 {
+		h.Flags |= packet.FlagHeaders
+	}
 	if n := 16 * (len(c.pointers) - 1); n > 0 {
 		c.buf.out = slices.Insert(c.buf.out, packet.HeaderSize, make([]byte, n)...)
 	}

@@ -43,6 +43,7 @@ type execution struct {
 	keeps    bool            // its slot, until its answer is logged
 	spoilt   bool            // what it has made of the service's state must not be logged
 	ended    bool
+	headers  []packet.KeyValue // of the answer
 }
 
 // allowed refuses calls that would escape the execution's order: after its end,

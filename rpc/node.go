@@ -34,11 +34,12 @@ type Node struct {
 	start   time.Time
 	stats   counters
 
-	out   outgoing
-	in    incoming
-	large large
-	chair chair
-	pulse pulse
+	out     outgoing
+	in      incoming
+	large   large
+	callers callers
+	chair   chair
+	pulse   pulse
 
 	base    context.Context // of handlers
 	cancel  context.CancelFunc

@@ -23,6 +23,9 @@ type outcome struct {
 
 const outcomeSize = 9
 
+// outcomeHeaders in the byte of an answer's type: the payload begins with headers.
+const outcomeHeaders = 0x80
+
 func (o outcome) append(b []byte) []byte {
 	b = append(b, byte(o.code))
 	b = binary.BigEndian.AppendUint64(b, o.fingerprint)
@@ -30,7 +33,11 @@ func (o outcome) append(b []byte) []byte {
 		return append(b, o.message...)
 	}
 	if o.answer != nil {
-		b = append(b, byte(o.answer.Type), byte(o.answer.Code))
+		kind := byte(o.answer.Type)
+		if o.answer.Flags&packet.FlagHeaders != 0 {
+			kind |= outcomeHeaders
+		}
+		b = append(b, kind, byte(o.answer.Code))
 		b = append(b, o.answer.Payload...)
 	}
 	return b
@@ -48,7 +55,10 @@ func parseOutcome(b []byte) (o outcome, err error) {
 	case len(b) == 1:
 		return o, wirefmt.Errorf("outcome: an answer of 1 byte")
 	case len(b) > 1:
-		o.answer = &packet.Message{Header: packet.Header{Type: packet.Type(b[0]), Code: Code(b[1])}, Payload: b[2:]}
+		o.answer = &packet.Message{Header: packet.Header{Type: packet.Type(b[0] &^ outcomeHeaders), Code: Code(b[1])}, Payload: b[2:]}
+		if b[0]&outcomeHeaders != 0 {
+			o.answer.Flags = packet.FlagHeaders
+		}
 	}
 	return o, nil
 }
@@ -70,10 +80,11 @@ func plain(op string, err error) *Error {
 	return &Error{Code: e.Code, Op: op, Msg: msg[:min(len(msg), maxMessage)]}
 }
 
-// fingerprint tells calls apart: service, arguments and pointers.
+// fingerprint tells calls apart: service, arguments and pointers. Headers may be others when an
+// execution runs again, since they may tell of the run.
 func (c *client) fingerprint(codec *codec) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, c.hash)) // never fails
-	_, _ = h.Write(codec.buf.out[packet.HeaderSize:])
+	_, _ = h.Write(codec.buf.out[packet.HeaderSize+codec.headed:])
 	return h.Sum64()
 }

@@ -33,13 +33,20 @@ func (x *export) run(e *execution) {
 	in, out := newCodec(0), newCodec(x.node.limit(e.journal != nil))
 	defer in.free()
 	defer out.free()
-	in.read(e.call.Payload)
+	headers, err := in.takeHeaders(&e.call)
+	if err != nil {
+		x.answerException(e, BadRequest, err.Error())
+		return
+	}
+	if len(headers) > 0 {
+		ctx = thrift.AddReadTHeaderToContext(ctx, headerMap(headers))
+	}
 	if refusal := x.open(ctx, e, in); refusal != nil {
 		x.answerException(e, refusal.Code, refusal.Msg)
 		return
 	}
 	x.node.stats.served.Add(1)
-	err := x.process(ctx, e, in, out)
+	err = x.process(ctx, e, in, out)
 	e.join()
 	if unknown := e.trunk.finishMemory(); unknown != nil && err == nil {
 		err = unknown
@@ -97,6 +104,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 		x.complete(e, err)
 		return
 	}
+	_ = out.putHeaders(e.answerHeaders()) // SetAnswerHeader has checked them
 	failure := x.check(ctx, e, out, err)
 	if failure == nil && e.journal != nil {
 		out.trailer, failure = x.seal(e, out.size())

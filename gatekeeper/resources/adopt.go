@@ -67,6 +67,15 @@ func (r *Registry) instanceAt(a netip.Addr) (*running, *Instance) {
 	return r.instance(n.Instance)
 }
 
+// ProgramAt names the program of a deployment that the node at an address runs, "" if it
+// belongs to none.
+func (r *Registry) ProgramAt(a netip.Addr) (app, program string) {
+	if _, i := r.instanceAt(a); i != nil {
+		return i.App, i.Program
+	}
+	return "", ""
+}
+
 // Keeps reports whether an address belongs to a node, or is kept for the next node of
 // an instance.
 func (r *Registry) Keeps(a netip.Addr) (kept bool) {

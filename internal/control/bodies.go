@@ -166,6 +166,25 @@ type Method struct {
 	Oneway bool   `json:"oneway,omitempty"`
 }
 
+// Who asks what is known of the node at an address.
+type Who struct {
+	Node netip.Addr `json:"node"`
+}
+
+// NodeInfo is what the Gatekeeper knows of a node.
+type NodeInfo struct {
+	Name     string   `json:"name"`
+	Blade    string   `json:"blade"`
+	Services []string `json:"services,omitempty"` // that it exports, in order; at most MaxServices
+	// Deployment and Program are the app that the node belongs to and its program there;
+	// "" for a program that somebody has started by hand.
+	Deployment string `json:"deployment,omitempty"`
+	Program    string `json:"program,omitempty"`
+}
+
+// MaxServices is how many services of a node a NodeInfo names at most.
+const MaxServices = 256
+
 // Leave says that a node has ended; its regions and leases are cleaned up.
 type Leave struct {
 	Node        netip.Addr `json:"node"`

@@ -40,6 +40,7 @@ const (
 	KindLeave     Kind = 5 // a node has ended: Leave, empty
 	KindState     Kind = 6 // a node asks what is logged for it: State, StatePart
 	KindPolicies  Kind = 7 // what operators and deployments say of methods: empty, PolicyList
+	KindWho       Kind = 8 // whose is an address: Who, NodeInfo
 )
 
 // From the Gatekeeper to a daemon.
@@ -76,7 +77,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",

@@ -78,6 +78,7 @@ func largest() map[Kind][2]any {
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true}, nil},
 		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, true}},
 		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share"} })}},
+		KindWho:      {Who{node}, NodeInfo{name, name, many(MaxServices, longest), name, name}},
 		KindFence:    {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim:  {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
 		KindRegions:  {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},

@@ -42,6 +42,9 @@ type Session interface {
 	// durable main; see FetchState and FetchMain. Node and Incarnation are filled
 	// in by the session.
 	StatePart(ctx context.Context, s control.State) (control.StatePart, error)
+	// Who tells what the Gatekeeper knows of the node at an address: NotFound if there is
+	// none. Its daemon asks each time.
+	Who(ctx context.Context, node netip.Addr) (control.NodeInfo, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or
 	// the node has been stopped or fenced.
 	Done() <-chan struct{}

@@ -120,6 +120,8 @@ const (
 	// not ask again for any call of the session below Floor. An ACK with the same call
 	// id, whose sequence is 0, and the same floor answers it.
 	FlagSettled Flags = 1 << 10
+	// FlagHeaders: headers stand in front of the Thrift message; see AppendHeaders.
+	FlagHeaders Flags = 1 << 11
 )
 
 // Policy returns the policy bits.
@@ -160,7 +162,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
 	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
-	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled"},
+	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},
@@ -175,7 +177,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "index", Offset: 88, Size: 4, Doc: "the call's index within its branch"},
 	{Name: "attempt", Offset: 92, Size: 2, Doc: "how often the callee's execution was started before; of a call of policy none that is sent again, its age in units of 10 ms"},
 	{Name: "pointer_count", Offset: 94, Size: 2, Doc: "pointers carried, the first included"},
-	{Name: "payload_length", Offset: 96, Size: 4, Doc: "bytes of the Thrift message"},
+	{Name: "payload_length", Offset: 96, Size: 4, Doc: "bytes of the payload: the Thrift message, headers in front"},
 	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the commit trailer"},
 	{Name: "service", Offset: 104, Size: 8, Doc: "the service's hash: the low half of its address"},
 	{Name: "pointer", Offset: 112, Size: 16, Doc: "first pointer, 0 for none; further ones follow the header"},

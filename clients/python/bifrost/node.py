@@ -100,6 +100,11 @@ class Node:
             s.close()
             raise
 
+    def who(self, address):
+        """What the Gatekeeper knows of the node at an address, such as bifrost.current().caller: a dictionary with
+        name, blade, services, and the deployment and program that it belongs to. Error NOT_FOUND: it is gone."""
+        return self._session.ask("who", address=address)["who"]
+
     def close(self, timeout=3.0):
         """Ends the node in an orderly way: the rack sends it no more calls, those that it has got finish, and it
         leaves the rack. What takes longer than timeout seconds is cut off."""
@@ -132,9 +137,9 @@ class Node:
 
     # The calling side.
 
-    def call(self, service, method, payload, pointers=(), oneway=False, policy=None, timeout=None):
-        """Makes a call with a Thrift message and returns the message that answers it, b"" for a one-way. pointers
-        are the global pointers in the message: they are lent until the answer, or handed over by a one-way."""
+    def call(self, service, method, payload, pointers=(), oneway=False, policy=None, timeout=None, headers=None):
+        """Makes a call with a Thrift message and returns the headers of the answer and the message, {} and b"" for a
+        one-way. pointers are the global pointers in the message: they are lent until the answer, or handed over by a one-way."""
         op = "call %s.%s" % (service, method)
         policy = POLICIES.get(self._session.policy(service, method) or policy or "recover")
         if policy is None:
@@ -142,13 +147,15 @@ class Node:
         exact = policy != layout.POLICY_NONE
         try:
             wanted = wire.method_of(method)
+            front = wire.pack_headers(headers) if headers else b""
         except ValueError as e:
             raise Error(layout.BAD_REQUEST, str(e), op) from e
         m = wire.Message(
             type=layout.TYPE_ONE_WAY if oneway else layout.TYPE_CALL, flags=policy | (layout.FLAG_HELD if exact else 0),
             name_length=len(method.encode()), method=wanted, service=wire.service_hash(service),
-            caller_incarnation=self.incarnation, pointers=list(pointers), payload=payload,
+            caller_incarnation=self.incarnation, pointers=list(pointers), payload=front + payload,
         )
+        m.flags |= layout.FLAG_HEADERS if front else 0
         self._check_size(op, m, exact)
         if pointers:
             self.memory.settle()
@@ -172,7 +179,7 @@ class Node:
         self.send(m.pack(), call.address)
         self._wake()
         if detached:
-            return b""
+            return {}, b""
         if not waiter.ready.wait(timeout) and self._give_up(call):
             raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
         return self._answer(op, waiter.answer, oneway)
@@ -202,12 +209,15 @@ class Node:
         if m.type == layout.TYPE_EXCEPTION and m.code:
             raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True)
         if oneway:
-            return b""
-        if not m.flags & layout.FLAG_MORE:
-            return m.payload
-        if not m.exact:
+            return {}, b""
+        if m.flags & layout.FLAG_MORE and not m.exact:
             raise Error(layout.UNSUPPORTED, "the answer exceeds a packet: let the service answer by reference", op)
-        return self._session.fetch(m.call)
+        if m.flags & layout.FLAG_MORE:
+            m.payload = self._session.fetch(m.call)
+        try:
+            return wire.take_headers(m)
+        except FormatError as e:
+            raise Error(layout.BAD_REQUEST, "malformed answer: %s" % e, op, remote=True) from e
 
     def send(self, datagram, address, socket=None):
         """Puts a message on the wire; a failure is a loss like any other."""

@@ -51,6 +51,8 @@ class ClientProtocol(Protocol):
         super().__init__(TMemoryBuffer())
         self._node, self._service, self._policy = node, service, policy
         self.timeout = timeout  # seconds for each call from now on; None for no deadline
+        self.headers = {}  # of each call from now on
+        self.answer_headers = {}  # of the last answer
         self.trans.flush = self._call
 
     def writeMessageBegin(self, name, type, seqid):
@@ -64,5 +66,7 @@ class ClientProtocol(Protocol):
     def _call(self):
         payload = self.trans.getvalue()
         oneway = self.kind == TMessageType.ONEWAY
-        answer = self._node.call(self._service, self.name, payload, self.pointers, oneway, self._policy, self.timeout)
+        self.answer_headers, answer = self._node.call(
+            self._service, self.name, payload, self.pointers, oneway, self._policy, self.timeout, self.headers
+        )
         self._fresh(answer)

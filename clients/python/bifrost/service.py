@@ -18,12 +18,13 @@ _current = threading.local()
 
 
 class Incoming:
-    """A call that is being served. caller is the address of the calling node, which the switch vouches for;
+    """A call that is being served. headers are the call's, answer_headers those of the answer; caller is the address of the calling node, which the switch vouches for;
     deadline is in the seconds of time.monotonic, None for none; canceled is set when the caller has given up."""
 
     def __init__(self, message, caller, entry, deadline):
         self.message, self.caller, self.entry, self.deadline = message, caller, entry, deadline
         self.canceled = threading.Event()
+        self.headers, self.answer_headers = {}, {}
 
 
 def current():
@@ -161,16 +162,21 @@ class Service:
         out = Protocol(TMemoryBuffer())
         _current.call = call
         try:
-            self._processor.process(Protocol(TMemoryBuffer(m.payload)), out)
+            call.headers, message = wire.take_headers(m)
+            self._processor.process(Protocol(TMemoryBuffer(message)), out)
+            front = wire.pack_headers(call.answer_headers) if call.answer_headers else b""
             if out.pointers:
                 node.memory.settle()
         except Error as e:
             return node.exception(m, e.code, e.reason)
+        except ValueError as e:  # headers that do not parse, or are too long
+            return node.exception(m, layout.BAD_REQUEST, str(e))
         finally:
             _current.call = None
         answer = node.answer_header(m)
         answer.type = layout.TYPE_EXCEPTION if out.kind == TMessageType.EXCEPTION else layout.TYPE_REPLY
-        answer.pointers, answer.payload = out.pointers, out.trans.getvalue()
+        answer.pointers, answer.payload = out.pointers, front + out.trans.getvalue()
+        answer.flags |= layout.FLAG_HEADERS if front else 0
         b = answer.pack()
         if len(b) > node.budget:
             return node.exception(m, layout.BAD_REQUEST, "an answer of %d bytes, a packet has %d: answer by reference" % (len(b), node.budget))

@@ -172,6 +172,36 @@ def class_for(size):
     return max(layout.MIN_CLASS, (size - 1).bit_length())
 
 
+def pack_headers(headers):
+    """The bytes in front of a message with FLAG_HEADERS; ValueError beyond the limits."""
+    b = b"".join(len(s).to_bytes(2, "big") + s for pair in headers.items() for s in map(str.encode, pair))
+    if len(headers) > layout.MAX_HEADERS or len(b) > layout.MAX_HEADER_BYTES or "" in headers:
+        raise ValueError("%d headers with %d bytes: at most %d with %d bytes, each with a key" % (len(headers), len(b), layout.MAX_HEADERS, layout.MAX_HEADER_BYTES))
+    return len(b).to_bytes(2, "big") + b
+
+
+def take_headers(m):
+    """The headers of a message, a dictionary, and the Thrift message behind them."""
+    if not m.flags & layout.FLAG_HEADERS:
+        return {}, m.payload
+    b, message = _take_bytes(m.payload)
+    headers = {}
+    while b:
+        key, b = _take_bytes(b)
+        value, b = _take_bytes(b)
+        if not key or len(headers) == layout.MAX_HEADERS:
+            raise FormatError("headers: too many, or one without a key")
+        headers[key.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return headers, message
+
+
+def _take_bytes(b):
+    n = int.from_bytes(b[:2], "big")
+    if len(b) < 2 + n:
+        raise FormatError("headers: %d bytes are left, too few" % len(b))
+    return b[2 : 2 + n], b[2 + n :]
+
+
 # Parts of an exactly-once message that exceeds a datagram: each has the first 94 bytes of the header and the
 # service of its own; the rest of the message is cut up.
 

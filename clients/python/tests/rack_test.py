@@ -24,7 +24,9 @@ class CallTest(unittest.TestCase):
         cls.addClassCleanup(cls.node.close)
 
     def arrays(self, **options):
-        return Arrays.Client(self.node.client("Arrays", timeout=30, **options))
+        protocol = self.node.client("Arrays", timeout=30, **options)
+        protocol.headers = {"tenant": "blue"}
+        return Arrays.Client(protocol)
 
     def code(self, call, *args):
         with self.assertRaises(bifrost.Error) as caught:
@@ -66,6 +68,10 @@ class CallTest(unittest.TestCase):
         self.node.memory.free(p)
         self.assertEqual(self.code(self.arrays().echoRef, GlobalPointer(p), 64), layout.PERMISSION_DENIED)
         self.assertEqual(self.code(self.node.memory.write, p, b"late"), layout.PERMISSION_DENIED)
+
+    def test_who(self):
+        self.assertEqual(self.node.who(self.node.address)["name"], "python-test")
+        self.assertEqual(self.code(self.node.who, "fd00::1"), layout.NOT_FOUND)
 
     def test_errors(self):
         self.assertEqual(self.code(Arrays.Client(self.node.client("NoSuchService", timeout=30)).echo, b""), layout.NO_SUCH_METHOD)

@@ -24,6 +24,18 @@ class WireTest(unittest.TestCase):
             self.assertRaises(FormatError, wire.Message.parse, b)
         self.assertRaises(FormatError, wire.Memory.parse, bytes(80))
 
+    def test_headers(self):
+        headers = {"traceparent": "00-1", "name": "Bifröst", "empty": ""}
+        m = call_message(payload=wire.pack_headers(headers) + b"message")
+        self.assertEqual(wire.take_headers(m), ({}, m.payload))
+        m.flags |= layout.FLAG_HEADERS
+        self.assertEqual(wire.take_headers(m), (headers, b"message"))
+        for payload in b"", b"\0", b"\0\5abc", b"\0\4\0\0\0\0":
+            m.payload = payload
+            self.assertRaises(FormatError, wire.take_headers, m)
+        for bad in {"": "v"}, {"k": "v" * layout.MAX_HEADER_BYTES}, {str(n): "" for n in range(65)}:
+            self.assertRaises(ValueError, wire.pack_headers, bad)
+
     def test_parts(self):
         self.assertEqual(wire.crc32c(b"123456789"), 0xE3069283)
         whole = call_message(payload=bytes(range(256)) * 20).pack()

@@ -14,6 +14,6 @@
 //	daemon  ▶ {"rack":{...}}                 no id: news, not a reply
 //	program ▶ {"id":4,"op":"leave"}
 //
-// The other operations are "unaddress", and "status", which needs no join. A
+// The other operations are "unaddress", "state", "who", and "status", which needs no join. A
 // program's requests are carried out one after the other.
 package unixjoin

@@ -30,6 +30,7 @@ const (
 	opLeave     = "leave"
 	opStatus    = "status"
 	opState     = "state"
+	opWho       = "who"
 )
 
 // request is a line from a program.
@@ -53,6 +54,7 @@ type reply struct {
 	Joined  *joined            `json:"joined,omitempty"`
 	Status  *join.Status       `json:"status,omitempty"`
 	State   *control.StatePart `json:"state,omitempty"`
+	Who     *control.NodeInfo  `json:"who,omitempty"`
 	Rack    *control.Rack      `json:"rack,omitempty"`
 	Ended   bool               `json:"ended,omitempty"` // the node has lost its identity
 }

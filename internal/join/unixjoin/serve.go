@@ -137,6 +137,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 			return failure(r.ID, err)
 		}
 		return reply{ID: r.ID, State: &part}
+	case r.Op == opWho:
+		info, err := s.node.Who(ctx, r.Address)
+		if err != nil {
+			return failure(r.ID, err)
+		}
+		return reply{ID: r.ID, Who: &info}
 	}
 	var err error
 	switch r.Op {

@@ -90,6 +90,18 @@ func (s *session) StatePart(ctx context.Context, ask control.State) (control.Sta
 	return *r.State, nil
 }
 
+// Who implements join.Session.
+func (s *session) Who(ctx context.Context, a netip.Addr) (control.NodeInfo, error) {
+	r, err := s.client.ask(ctx, request{Op: opWho, Address: a})
+	if err == nil && r.Who == nil {
+		err = fault.New(fault.Internal, opWho, "the daemon's reply names no node")
+	}
+	if err != nil {
+		return control.NodeInfo{}, err
+	}
+	return *r.Who, nil
+}
+
 // Done implements join.Session.
 func (s *session) Done() <-chan struct{} { return s.client.done }
 

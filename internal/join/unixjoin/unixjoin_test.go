@@ -72,6 +72,12 @@ func (n *fakeNode) Done() <-chan struct{} { return n.done }
 func (n *fakeNode) StatePart(_ context.Context, s control.State) (control.StatePart, error) {
 	return control.PartOf([]byte("what is logged of "+s.Name), s.Offset, 7), nil
 }
+func (n *fakeNode) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error) {
+	if a != rackaddr.Node(1) {
+		return control.NodeInfo{}, fault.Remote(fault.NotFound, "who", "there is no node %s", a)
+	}
+	return control.NodeInfo{Name: n.name, Services: []string{"Arrays"}, Deployment: "arrays"}, nil
+}
 func (n *fakeNode) Crash(reason string) { n.events <- "crash: " + reason; n.end() }
 func (n *fakeNode) Close(context.Context) error {
 	n.events <- "close"
@@ -190,6 +196,12 @@ func TestLifeOfANode(t *testing.T) {
 	part, err := s.StatePart(t.Context(), control.State{Name: "Arrays", Offset: 5})
 	if want := control.PartOf([]byte("what is logged of Arrays"), 5, 7); err != nil || string(part.Data) != string(want.Data) || part.Total != want.Total || part.Next != 7 {
 		t.Errorf("state: %+v, %v", part, err)
+	}
+	if who, err := s.Who(t.Context(), rackaddr.Node(1)); err != nil || who.Name != "arrays" || len(who.Services) != 1 || who.Deployment != "arrays" {
+		t.Errorf("who: %+v, %v", who, err)
+	}
+	if _, err := s.Who(t.Context(), rackaddr.Node(2)); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("who is nobody: %v", err)
 	}
 	err = s.Export(t.Context(), control.Export{Service: "Bad"})
 	var f *fault.Error

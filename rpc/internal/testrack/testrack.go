@@ -5,10 +5,12 @@ package testrack
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -88,6 +90,8 @@ type Session struct {
 	OnExport func(control.Export) error
 	// OnState, if set, tells what is logged; the default is nothing.
 	OnState func(control.State) (control.StatePart, error)
+	// OnWho, if set, tells what is known of nodes; the default is nothing.
+	OnWho func(netip.Addr) (control.NodeInfo, error)
 	// Explicit is what operators and deployments say of methods.
 	Explicit atomic.Pointer[join.Policies]
 
@@ -122,6 +126,14 @@ func (s *Session) Export(_ context.Context, e control.Export) error {
 		return s.OnExport(e)
 	}
 	return nil
+}
+
+// Who implements join.Session.
+func (s *Session) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error) {
+	if s.OnWho == nil {
+		return control.NodeInfo{}, fault.New(fault.NotFound, "who", "a testrack knows no nodes")
+	}
+	return s.OnWho(a)
 }
 
 // StatePart implements join.Session.

@@ -1,0 +1,127 @@
+package rpc
+
+import (
+	"context"
+	"slices"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Limits of the headers of one call or answer: how many, and how many bytes in all,
+// 4 for each header included.
+const (
+	MaxHeaders     = packet.MaxHeaders
+	MaxHeaderBytes = packet.MaxHeaderBytes
+)
+
+// traceHeaders are those of W3C Trace Context: a call that a handler makes has those
+// of the call that it serves, unless the handler sets others.
+var traceHeaders = []string{"traceparent", "tracestate"}
+
+// WithHeader returns a context whose calls carry a header: a string beside the
+// arguments, for middleware and handlers on the other side, such as a trace context or
+// a tenant. It is thrift.SetHeader and thrift.SetWriteHeaderList in one, and programs
+// that use those as with THeader find their headers here as well. Calls with more than
+// MaxHeaders, or MaxHeaderBytes, fail as BadRequest.
+//
+// A handler sees headers by Header, or thrift.GetHeader. Those of an exactly-once call
+// are logged with it, so a handler that is run again sees the same. A call that a
+// handler makes carries the trace context of the call that it serves (traceparent,
+// tracestate), and no other header that it has not set.
+func WithHeader(ctx context.Context, key, value string) context.Context {
+	list := thrift.GetWriteHeaderList(ctx)
+	if !slices.Contains(list, key) {
+		ctx = thrift.SetWriteHeaderList(ctx, append(slices.Clone(list), key))
+	}
+	return thrift.SetHeader(ctx, key, value)
+}
+
+// Header is a header of the call that a handler serves, or one that WithHeader has set.
+func Header(ctx context.Context, key string) (value string, ok bool) {
+	return thrift.GetHeader(ctx, key)
+}
+
+// SetAnswerHeader sets a header of the answer to the call that a handler serves; the
+// last value counts. The caller finds it in its generated client's LastResponseMeta_.
+// It fails as BadRequest outside of handlers and beyond the limits of WithHeader.
+func SetAnswerHeader(ctx context.Context, key, value string) error {
+	const op = "set answer header"
+	b := branchOf(ctx)
+	if b == nil || b.e.export == nil {
+		return fault.New(BadRequest, op, "the context is no handler's")
+	}
+	e := b.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	headers := slices.DeleteFunc(slices.Clone(e.headers), func(h packet.KeyValue) bool { return h.Key == key })
+	headers = append(headers, packet.KeyValue{Key: key, Value: value})
+	if _, err := packet.AppendHeaders(nil, headers); err != nil {
+		return &Error{Code: BadRequest, Op: op, Err: err}
+	}
+	e.headers = headers
+	return nil
+}
+
+// answerHeaders are what SetAnswerHeader has set so far.
+func (e *execution) answerHeaders() []packet.KeyValue {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.headers
+}
+
+// callHeaders are the headers that a call with this context carries.
+func callHeaders(ctx context.Context) (headers []packet.KeyValue) {
+	list := thrift.GetWriteHeaderList(ctx)
+	for _, key := range list {
+		if value, ok := thrift.GetHeader(ctx, key); ok {
+			headers = append(headers, packet.KeyValue{Key: key, Value: value})
+		}
+	}
+	if read := thrift.GetReadHeaderList(ctx); len(read) > 0 {
+		for _, key := range traceHeaders {
+			if value, ok := thrift.GetHeader(ctx, key); ok && !slices.Contains(list, key) {
+				headers = append(headers, packet.KeyValue{Key: key, Value: value})
+			}
+		}
+	}
+	return headers
+}
+
+// headerMap is what Thrift's functions want.
+func headerMap(headers []packet.KeyValue) thrift.THeaderMap {
+	m := make(thrift.THeaderMap, len(headers))
+	for _, h := range headers {
+		m[h.Key] = h.Value
+	}
+	return m
+}
+
+// putHeaders puts headers in front of the message; there must be none yet.
+func (c *codec) putHeaders(headers []packet.KeyValue) error {
+	if len(headers) == 0 {
+		return nil
+	}
+	b, err := packet.AppendHeaders(nil, headers)
+	if err != nil {
+		return err
+	}
+	c.headed = len(b)
+	c.buf.out = slices.Insert(c.buf.out, packet.HeaderSize, b...)
+	return nil
+}
+
+// takeHeaders takes the headers off a message's payload, if the packet has them, and
+// makes the codec read the Thrift message behind them.
+func (c *codec) takeHeaders(m *packet.Message) (headers []packet.KeyValue, err error) {
+	message := m.Payload
+	if m.Flags&packet.FlagHeaders != 0 {
+		if headers, message, err = packet.TakeHeaders(m.Payload); err != nil {
+			return nil, err
+		}
+	}
+	c.read(message)
+	return headers, nil
+}
