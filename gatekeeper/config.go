@@ -58,6 +58,9 @@ type Config struct {
 	// at its own port only. One of the two is required.
 	Ports map[uint16]Port
 	Open  bool
+	// ShareExports lets programs that nobody has deployed export a service together.
+	// Without it a service belongs to the one that exports it first.
+	ShareExports bool
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }

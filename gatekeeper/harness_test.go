@@ -176,7 +176,9 @@ func (r *rack) cut() {
 func (r *rack) start(cfg Config) {
 	r.t.Helper()
 	cfg.Conn = r.conn
-	cfg.Open = cfg.Open || cfg.Ports == nil
+	if cfg.Ports == nil {
+		cfg.Open, cfg.ShareExports = true, true
+	}
 	if r.fuse != nil {
 		cfg.Conn = r.fuse
 	}

@@ -25,6 +25,10 @@ const (
 	// exports any more; calling one that is remembered is Unavailable, not
 	// NoSuchMethod.
 	maxServices = 4096
+	// maxClaims bounds the names of services and durable mains of one owner, maxOwners those
+	// of all: beyond, names of which nothing is left are forgotten.
+	maxClaims = 1024
+	maxOwners = 1 << 16
 	// maxMethods bounds the methods of one service on one node.
 	maxMethods = 1024
 	// maxName bounds the names of blades, programs and services, in bytes.

@@ -210,6 +210,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	for _, s := range n.states { // its regions are gone, and nobody has deployed it any more
 		c.execute(c.table.Reset(s))
 	}
+	c.disownUnused()
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
 	c.log.Info("node left", "node", n.address, "name", n.name, "reason", n.why)
 }

@@ -71,6 +71,8 @@ func (c *controller) restore(l *log.Log) error {
 // sort puts a record with its like.
 func (c *controller) sort(s *saved, r log.Record) error {
 	switch r.Kind {
+	case log.KindOwner:
+		return c.restoreOwner(&r)
 	case log.KindRack:
 		if r.ID == fleetID {
 			s.fleet = &r

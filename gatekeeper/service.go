@@ -57,6 +57,9 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
+	if err := c.claim(n, claim{claimService, e.Service}); err != nil {
+		return err
+	}
 	s, err := c.serviceFor(n, &e)
 	if err != nil {
 		return err

@@ -30,6 +30,11 @@ func (c *controller) state(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
+	if q.Message == (control.ExecutionID{}) && q.Execution == (control.ExecutionID{}) {
+		if err := checkName("state", q.Name); err != nil {
+			return err
+		}
+	}
 	switch {
 	case q.Message != control.ExecutionID{}:
 		return c.payload(p, m, &q, n)
@@ -41,11 +46,14 @@ func (c *controller) state(p *port, m control.Message) error {
 		c.answer(p, m, control.PartOf(journal, q.Offset, 0))
 		return nil
 	case !q.Main:
+		if err := c.claim(n, claim{claimService, q.Name}); err != nil {
+			return err
+		}
 		sections, next := c.table.State(serviceHash(rackaddr.Service(q.Name)))
 		c.answer(p, m, control.PartOf(sections, q.Offset, next))
 		return nil
 	}
-	if err := checkName("main", q.Name); err != nil {
+	if err := c.claim(n, claim{claimMain, q.Name}); err != nil {
 		return err
 	}
 	id := endpoint.MainID(q.Name)

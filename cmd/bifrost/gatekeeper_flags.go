@@ -33,6 +33,7 @@ type gatekeeperOptions struct {
 	logSync   bool
 	ports     portFlags
 	open      bool
+	share     bool
 
 	ca, cert, key string
 	otlp          string
@@ -48,6 +49,7 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.heartbeat, "heartbeat", defaultHeartbeat, "how often blades report; one that is silent for three times as long has failed")
 	f.VarP(&o.ports, "port", "p", "bind port PORT of the switch to a blade: nobody else registers there (repeatable)")
 	f.BoolVar(&o.open, "open", false, "admit any blade at a port that is not bound; without it only bound ports have blades")
+	f.BoolVar(&o.share, "share-exports", false, "let programs that nobody has deployed export a service together; without it a service belongs to the one that exports it first")
 	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log from which a Gatekeeper that is started again goes on (default: none)")
 	f.BoolVar(&o.logSync, "log-sync", false, "what is logged survives the loss of power, too: wait for the disk")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn, error or off")

@@ -87,6 +87,9 @@ func (t *Table) Over(id packet.ID) (at netip.Addr, over bool) {
 	return m.at.address, true
 }
 
+// Known reports whether anything is on record of a durable main.
+func (t *Table) Known(main packet.ID) bool { return t.mains[main] != nil }
+
 // Leave says that a node leaves in an orderly way: nobody asks for its mains that
 // are over any more. Fail follows.
 func (t *Table) Leave(at log.Node) Output {

@@ -57,10 +57,13 @@ const (
 	// KindExport is a service that a node exports, by the low halves of the service's
 	// and the node's addresses: Callee (the node), Data.
 	KindExport Kind = 15
-	kindEnd    Kind = 16
+	// KindOwner is who the name of a service or of a durable main belongs to, by NameID of
+	// the kind and the name: Data.
+	KindOwner Kind = 16
+	kindEnd   Kind = 17
 )
 
-var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror", "export"}
+var kindNames = [...]string{"", "call", "reply", "checkpoint", "state", "session", "node", "region", "rack", "recovery", "blade", "allocs", "cut", "window", "mirror", "export", "owner"}
 
 // String returns the kind's name.
 func (k Kind) String() string {

@@ -138,3 +138,16 @@ func (r *Registry) Deployments() []Deployment {
 	}
 	return all
 }
+
+// Declaring lists the deployments that declare a service, in order.
+func (r *Registry) Declaring(service string) (apps []string) {
+	for _, a := range r.sortedApps() {
+		declares := func(p Program) bool {
+			return slices.ContainsFunc(p.Services, func(s ServiceSpec) bool { return s.Name == service })
+		}
+		if !a.Removed && slices.ContainsFunc(a.Spec.Programs, declares) {
+			apps = append(apps, a.Spec.Name)
+		}
+	}
+	return apps
+}

@@ -146,20 +146,35 @@ func (r *Registry) checkService(op string, n *Node, name string, stateful bool) 
 	return nil
 }
 
+// Withdraw takes a service away from a node that exports it.
+func (r *Registry) Withdraw(node netip.Addr, service string) []Action {
+	if n := r.nodes[node]; n != nil {
+		r.unroute(n, service)
+		n.Services = slices.DeleteFunc(n.Services, func(s string) bool { return s == service })
+		r.version++
+	}
+	return r.flush()
+}
+
 // withdraw takes a node out of every route.
 func (r *Registry) withdraw(n *Node) {
 	for _, name := range n.Services {
-		s := r.services[ServiceHash(name)]
-		if s == nil {
-			continue
-		}
-		for _, w := range s.sorted() {
-			s.methods[w].remove(n.Address)
-			r.route(s, w)
-		}
-		if len(s.methods) == 0 {
-			delete(r.services, ServiceHash(name))
-		}
+		r.unroute(n, name)
+	}
+}
+
+// unroute takes a node out of the routes of a service.
+func (r *Registry) unroute(n *Node, service string) {
+	s := r.services[ServiceHash(service)]
+	if s == nil {
+		return
+	}
+	for _, w := range s.sorted() {
+		s.methods[w].remove(n.Address)
+		r.route(s, w)
+	}
+	if len(s.methods) == 0 {
+		delete(r.services, ServiceHash(service))
 	}
 }
 

@@ -213,7 +213,7 @@ func (r *Run) twin(name string) error {
 			return errTwin
 		})
 		switch rpc.CodeOf(err) {
-		case rpc.BadRequest, rpc.Unavailable, rpc.Canceled, rpc.Stale, rpc.Internal, rpc.OK: // Internal: errTwin
+		case rpc.PermissionDenied, rpc.BadRequest, rpc.Unavailable, rpc.Canceled, rpc.Stale, rpc.Internal, rpc.OK: // Internal: errTwin
 		default:
 			r.ledger.complain("%s, started a second time: %v", name, err)
 		}

@@ -49,7 +49,7 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	rack, err := simrack.Start(ctx, simrack.Config{Blades: busyRack})
+	rack, err := simrack.Start(ctx, simrack.Config{Blades: busyRack, ShareExports: true})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

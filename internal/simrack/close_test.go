@@ -18,7 +18,8 @@ import (
 // the rack sends new ones to the other, and what has reached it is answered.
 func TestCloseLosesNoCall(t *testing.T) {
 	slow := wire.Impairment{Delay: 200 * time.Microsecond}
-	inVirtualTime(t, 1, slow, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Impair: slow, ShareExports: true}
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		join := func(blade string) *rpc.Node {
 			n, err := r.Join(ctx, blade, blade)
 			if err != nil {

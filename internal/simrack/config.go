@@ -35,6 +35,8 @@ type Config struct {
 	Heartbeat time.Duration
 	// Machines are the memory machines that two blades serve, by the blades' names.
 	Machines [][]string
+	// ShareExports lets programs that nobody has deployed export a service together.
+	ShareExports bool
 	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.
 	MTU int
 	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper

@@ -8,10 +8,14 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // The tests of docs/security.md's table: each is a hole that was found, tried through the
@@ -98,5 +102,138 @@ func TestHostile_Ports(t *testing.T) {
 				t.Errorf("the program at the port of s1 is %s blade %s now", hello.Kind, hello.Blade)
 			}
 		}
+	})
+}
+
+// asks runs a program on the hostile blade that joins and asks the Gatekeeper for
+// something.
+func (h *hostile) asks(f func(s join.Session) error) error {
+	h.t.Helper()
+	ended := make(chan error, 1)
+	_, err := h.Run(h.blade, "evil", func(ctx context.Context, j join.Joiner, _ control.Start) error {
+		s, err := j.Join(ctx, "evil")
+		if err == nil {
+			err = f(s)
+		}
+		ended <- err
+		return nil
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return <-ended
+}
+
+// TestHostile_Names is rows 3 and 6: a name that somebody uses is nobody else's to export,
+// and nobody else reads its state or its checkpoint.
+func TestHostile_Names(t *testing.T) {
+	inVirtualTimeOn(t, new(log.Disk), 1, wire.Impairment{}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		h := &hostile{r, t, ctx, "s1"}
+		export(t, ctx, r, "s2")
+		n, err := r.Join(ctx, "c1", "accountant")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = rpc.Main(ctx, n, "accounts", func(ctx context.Context, _ []byte) error {
+			if err := rpc.Checkpoint(ctx, []byte("secret")); err != nil {
+				return err
+			}
+			for what, f := range map[string]func(s join.Session) error{
+				"exports another's service": func(s join.Session) error {
+					return s.Export(ctx, control.Export{Service: "Ping", Methods: []control.Method{{Name: "ping"}}})
+				},
+				"reads another's state": func(s join.Session) error {
+					_, err := s.StatePart(ctx, control.State{Name: "Ping"})
+					return err
+				},
+				"begins another's main": func(s join.Session) error {
+					_, err := s.StatePart(ctx, control.State{Main: true, Name: "accounts"})
+					return err
+				},
+				"reads another's checkpoint": func(s join.Session) error {
+					p, err := s.StatePart(ctx, control.State{Main: true, Name: "accounts", Offset: 1})
+					if err == nil {
+						t.Errorf("it has read %q", p.Data)
+					}
+					return err
+				},
+			} {
+				if err := h.asks(f); rpc.CodeOf(err) != rpc.PermissionDenied {
+					t.Errorf("a program that %s: %v", what, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHostile_Squatter is row 6 for deployments: a service that a deployment declares is
+// taken away from a program that has exported it before, the owner is known to the next
+// Gatekeeper, and the name is free again when the deployment is gone.
+func TestHostile_Squatter(t *testing.T) {
+	withFleet(t, func(r *fleet) {
+		ping := control.Export{Service: "Arrays", Methods: []control.Method{{Name: "increment"}}}
+		asked := make(chan error) // what came of each export
+		again := make(chan struct{})
+		if _, err := r.Run("s1", "squatter", func(ctx context.Context, j join.Joiner, _ control.Start) error {
+			s, err := j.Join(ctx, "squatter")
+			if err != nil {
+				return err
+			}
+			for {
+				asked <- s.Export(ctx, ping)
+				select {
+				case <-again:
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-asked; err != nil {
+			t.Fatal(err)
+		}
+		app := resources.Spec{Name: "app", Programs: []resources.Program{{
+			Name: "server", Args: []string{"server"}, Nodes: 1, Blades: []string{"s2"}, Services: []resources.ServiceSpec{{Name: "Arrays"}},
+		}}}
+		if err := r.Gatekeeper().Deploy(r.ctx, app); err != nil {
+			t.Fatal(err)
+		}
+		h := &hostile{r.Rack, t, r.ctx, "s1"}
+		exports := func(name string) func(*gatekeeper.Snapshot) bool {
+			return func(s *gatekeeper.Snapshot) bool {
+				for _, n := range s.Nodes {
+					if len(n.Services) > 0 && n.Name != name {
+						return false
+					}
+				}
+				return len(s.Services) == 1 && len(s.Services[0].Methods) > 1 == (name == "server")
+			}
+		}
+		h.until("only the deployment exports the service", exports("server"))
+		again <- struct{}{}
+		if err := <-asked; rpc.CodeOf(err) != rpc.PermissionDenied {
+			t.Errorf("the squatter exports again: %v", err)
+		}
+		if err := r.RestartGatekeeper(r.ctx); err != nil {
+			t.Fatal(err)
+		}
+		again <- struct{}{}
+		if err := <-asked; rpc.CodeOf(err) != rpc.PermissionDenied {
+			t.Errorf("the squatter exports when the Gatekeeper has begun anew: %v", err)
+		}
+		if err := r.Gatekeeper().Undeploy(r.ctx, "app"); err != nil {
+			t.Fatal(err)
+		}
+		h.until("the deployment is gone", func(s *gatekeeper.Snapshot) bool { return len(s.Nodes) == 1 })
+		again <- struct{}{}
+		if err := <-asked; err != nil {
+			t.Errorf("the name is not free again: %v", err)
+		}
+		h.until("the squatter exports", exports("squatter"))
 	})
 }

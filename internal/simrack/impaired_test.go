@@ -35,12 +35,17 @@ func inVirtualTime(t *testing.T, seed uint64, impair wire.Impairment, f func(t *
 // inVirtualTimeOn is that with a log on a disk.
 func inVirtualTimeOn(t *testing.T, disk *log.Disk, seed uint64, impair wire.Impairment, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
 	t.Helper()
+	inVirtualTimeWith(t, simrack.Config{Schedule: &wire.Schedule{Seed: seed}, Impair: impair, Disk: disk}, f)
+}
+
+// inVirtualTimeWith is that with any configuration, whose schedule needs a seed only.
+func inVirtualTimeWith(t *testing.T, cfg simrack.Config, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		r, err := simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait}, Impair: impair, Disk: disk, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		})
+		cfg.Schedule.Settle, cfg.Log = synctest.Wait, slog.New(slog.NewTextHandler(t.Output(), nil))
+		r, err := simrack.Start(ctx, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
