@@ -95,7 +95,7 @@ func (l *link) leave() { l.chair.vacant <- struct{}{} }
 func (l *link) sit() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended != fault.OK || !l.endpoint.Busy() {
+	if l.ended != fault.OK || !l.hears() {
 		return
 	}
 	select {
@@ -116,7 +116,12 @@ func (l *link) sit() {
 func (l *link) busy() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.endpoint.Busy()
+	return l.hears()
+}
+
+// hears reports whether an answer is awaited. The caller holds l.mu.
+func (l *link) hears() bool {
+	return l.endpoint.Busy() || l.ledger != nil && l.ledger.core.Busy()
 }
 
 // receive reads the socket once. It reports whether somebody's wait is over;
@@ -144,10 +149,15 @@ func (l *link) receive(t *transport.Transfer) (served, ok bool) {
 		if i < len(c.places) && len(m.More[0]) > 0 {
 			data = m.More[0]
 		}
-		l.endpoint.Receive(now, packet.FromAddr(m.Remote.Addr()), &h, data)
+		from := packet.FromAddr(m.Remote.Addr())
+		if from.Op() == packet.OpLedger {
+			l.receiveLedger(from, &h, data)
+			continue
+		}
+		l.endpoint.Receive(now, from, &h, data)
 	}
 	ready := l.endpoint.Ready()
-	served = len(ready.Done)+len(ready.Passed) > 0
+	served = l.tellLedger() || len(ready.Done)+len(ready.Passed) > 0
 	l.flush()
 	return served, true
 }

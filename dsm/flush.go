@@ -13,6 +13,7 @@ func (l *link) flush() {
 	for i := range ready.Send {
 		out.add(&ready.Send[i])
 	}
+	l.sendLedger(out)
 	for _, t := range ready.Done {
 		t.Tag.(waiter).ended()
 	}
@@ -20,7 +21,11 @@ func (l *link) flush() {
 		b.Tag.(chan struct{}) <- struct{}{} // likewise
 	}
 	l.endpoint.Clear()
-	if wake := l.endpoint.Wake(); wake < l.alarm && l.ended == fault.OK {
+	wake := l.endpoint.Wake()
+	if l.ledger != nil {
+		wake = min(wake, l.ledger.core.Wake())
+	}
+	if wake < l.alarm && l.ended == fault.OK {
 		l.alarm = wake
 		l.timer.Reset(max(0, wake-l.now()))
 	}
@@ -39,6 +44,9 @@ func (l *link) tick() {
 	}
 	l.endpoint.Tick(l.now())
 	ready := l.endpoint.Ready()
+	if l.ledger != nil {
+		l.ledger.core.Tick(l.now())
+	}
 	told := len(ready.Done)+len(ready.Passed) > 0
 	l.flush()
 	if told {

@@ -26,10 +26,15 @@ type link struct {
 	operations operations
 	chair      *chair
 	over       chan struct{} // closed when the link has ended
-	keeper     *keeper       // nil if freed regions are not kept
+	// Of the node, and of what one datagram carries.
+	address     netip.Addr
+	incarnation uint32
+	maxData     int
+	keeper      *keeper // nil if freed regions are not kept
 
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
+	ledger   *Ledger    // nil until it is opened
 	ended    fault.Code // why the link has ended; OK until then
 	timer    *time.Timer
 	alarm    time.Duration // when timer fires; transport.Never when it does not
@@ -60,7 +65,8 @@ func newLink(cfg Config) (*link, error) {
 	l := &link{
 		conn: conn, rack: cfg.Rack, start: time.Now(), chair: newChair(min(cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)), over: make(chan struct{}), alarm: transport.Never,
 		endpoint: transport.New(transport.Config{Incarnation: cfg.Incarnation, MaxData: maxData, Window: cfg.Window}),
-		rand:     rand.New(rand.NewPCG(binary.BigEndian.Uint64(addr[8:]), uint64(cfg.Incarnation))),
+		address:  cfg.Address, incarnation: cfg.Incarnation, maxData: maxData,
+		rand: rand.New(rand.NewPCG(binary.BigEndian.Uint64(addr[8:]), uint64(cfg.Incarnation))),
 	}
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
@@ -173,6 +179,7 @@ func (l *link) end(status fault.Code) bool {
 	l.ended = status
 	l.timer.Stop()
 	l.endpoint.Close(status)
+	l.tellLedger()
 	l.flush()
 	close(l.over)
 	return true

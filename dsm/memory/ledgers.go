@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
@@ -215,4 +216,17 @@ func (l *ledgers) space() control.LedgerSpace {
 		space.Refused += n
 	}
 	return space
+}
+
+// ReadLedger returns how a ledger stands here, and its chunks; false if there is none, or
+// after Run has returned. The chunks must not be changed.
+func (s *Server) ReadLedger(name control.LedgerName) (chunks []packet.Chunk, state control.Ledger, ok bool) {
+	_ = s.with(func(*store.Store) error {
+		if _, ok = s.ledgers.store.Stat(ledger.Name(name)); ok {
+			state = s.ledgers.state(ledger.Name(name))
+			chunks, _ = s.ledgers.store.Read(ledger.Name(name), state.First, math.MaxInt)
+		}
+		return nil
+	})
+	return chunks, state, ok
 }

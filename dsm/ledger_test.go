@@ -1,0 +1,153 @@
+package dsm_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// grant has a memory server keep the ledger of a node, and returns its birth number.
+func (r *rack) grant(node uint64) uint64 {
+	r.t.Helper()
+	s := r.memories[0]
+	a, err := s.GrantLedger(control.LedgerGrant{Birth: s.Birth(), Name: control.LedgerOf(rackaddr.Node(node)), Node: rackaddr.Node(node), Incarnation: 1})
+	must(r.t, err)
+	if a.Code != fault.OK {
+		r.t.Fatal(a.Message)
+	}
+	return a.Birth
+}
+
+// records are those of a node's ledger, in order.
+func (r *rack) records(node uint64) (all []string) {
+	r.t.Helper()
+	chunks, _, _ := r.memories[0].ReadLedger(control.LedgerOf(rackaddr.Node(node)))
+	var reader packet.Records
+	for _, c := range chunks {
+		must(r.t, reader.Chunk(c, func(b []byte) { all = append(all, string(b)) }))
+	}
+	return all
+}
+
+// TestLedger: records of many goroutines are settled, on a network that loses, doubles and
+// delays; each is there once, those of a goroutine in their order. A fence ends it, and the
+// next incarnation goes on.
+func TestLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 3, Settle: synctest.Wait}}, 1,
+			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
+		birth := r.grant(1)
+		write := func(c *dsm.Client, run uint32) *dsm.Ledger {
+			l, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: run})
+			must(t, err)
+			var writers sync.WaitGroup
+			for w := range 5 {
+				writers.Go(func() {
+					for i := range 20 {
+						n := l.Append(fmt.Appendf(nil, "%d: %d %d", run, w, i))
+						if i%4 == 0 {
+							if err := l.Wait(r.ctx, n); err != nil {
+								t.Error(err)
+							}
+						}
+					}
+				})
+			}
+			writers.Wait()
+			long := make([]byte, 100_000)
+			if err := l.Wait(r.ctx, l.Append(long)); err != nil {
+				t.Error(err)
+			}
+			return l
+		}
+		first := r.client(1, 1)
+		l := write(first, 1)
+		if _, err := first.OpenLedger(dsm.LedgerConfig{}); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("a second ledger: %v", err)
+		}
+		_, err := r.memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
+		must(t, err)
+		if err := l.Wait(r.ctx, l.Append([]byte("late"))); fault.CodeOf(err) != fault.Stale {
+			t.Errorf("an append after the fence: %v", err)
+		}
+		must(t, first.Close())
+		write(r.client(1, 2), 2)
+		var seen [3][5]int
+		for _, text := range r.records(1) {
+			var run, w, i int
+			if len(text) == 100_000 {
+				continue
+			}
+			if _, err := fmt.Sscanf(text, "%d: %d %d", &run, &w, &i); err != nil || seen[run][w] != i {
+				t.Fatalf("record %q comes after %d of the writer", text, seen[run][w])
+			}
+			seen[run][w]++
+		}
+		if seen[1] != [5]int{20, 20, 20, 20, 20} || seen[2] != seen[1] {
+			t.Errorf("records %v", seen)
+		}
+		if n := len(r.records(1)); n != 202 {
+			t.Errorf("%d records", n)
+		}
+		r.close()
+	})
+}
+
+// TestLedger_Base: what lies before a base that is settled goes.
+func TestLedger_Base(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
+		c := r.client(1, 1)
+		l, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
+		must(t, err)
+		for i := range 10 {
+			must(t, l.Wait(r.ctx, l.Append([]byte{byte(i)})))
+		}
+		must(t, l.Wait(r.ctx, l.Base([]byte("base"))))
+		must(t, l.Wait(r.ctx, l.Append([]byte("after"))))
+		if got := r.records(1); len(got) != 2 || got[0] != "base" || got[1] != "after" {
+			t.Errorf("records %q", got)
+		}
+		must(t, c.Close())
+		if err := l.Wait(r.ctx, l.Append([]byte("x"))); fault.CodeOf(err) != fault.Canceled {
+			t.Errorf("an append after Close: %v", err)
+		}
+		r.close()
+	})
+}
+
+// TestLedger_Refused: a ledger that nobody has granted, or that is lost, fails whoever
+// waits for a record; one that is not answered fails with the context.
+func TestLedger_Refused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
+		unknown, err := r.client(1, 1).OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: 1, Run: 1})
+		must(t, err)
+		if err := unknown.Wait(r.ctx, unknown.Append(nil)); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("a ledger that was not granted: %v", err)
+		}
+		lost, err := r.client(2, 1).OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: r.grant(2) + 1, Run: 1})
+		must(t, err)
+		if err := lost.Wait(r.ctx, lost.Append(nil)); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("a ledger of another birth number: %v", err)
+		}
+		silent, err := r.client(3, 1).OpenLedger(dsm.LedgerConfig{Machine: 9, Birth: 1, Run: 1})
+		must(t, err)
+		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+		defer cancel()
+		if err := silent.Wait(ctx, silent.Append(nil)); fault.CodeOf(err) != fault.Deadline {
+			t.Errorf("a machine that is not there: %v", err)
+		}
+		r.close()
+	})
+}
