@@ -52,13 +52,13 @@ func TestPorts_Rebound(t *testing.T) {
 	inLogged(t, func(s *small) {
 		s.stopGatekeeper()
 		s.start(Config{Ports: map[uint16]Port{
-			s.a.port:  {Blade: s.a.testBlade.name, Kind: control.Compute},
+			s.a.port:  {Blade: s.a.name, Kind: control.Compute},
 			s.b.port:  {Blade: "another", Kind: control.Compute},
 			s.m1.port: {Blade: s.m1.name, Kind: control.Memory},
 		}, Open: true})
 		s.settle()
 		for _, b := range s.snapshot().Blades {
-			if failed := b.Status == StatusFailed; failed != (b.Name == s.b.testBlade.name) {
+			if failed := b.Status == StatusFailed; failed != (b.Name == s.b.name) {
 				t.Errorf("blade %s is %s: %s", b.Name, b.Status, b.Cause)
 			}
 		}

@@ -83,7 +83,7 @@ func soak(ctx context.Context, o options) (r result, err error) {
 		if err != nil {
 			return r, err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		o.progress("building bifrost")
 		o.bifrost = filepath.Join(dir, "bifrost")
 		if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.bifrost, "github.com/bifrost-rack/bifrost/cmd/bifrost").CombinedOutput(); err != nil {
