@@ -114,6 +114,7 @@ func (o *Options) topology(ctx context.Context) (topology.Topology, error) {
 	}
 	c := config.Thesis()
 	c.Name, c.Switch = o.Rack, o.Switch
+	c.Unmirrored() // what copies cost, an experiment of its own says
 	n, err := topology.Up(ctx, host(o.Bifrost), c, o.Progress)
 	if err != nil {
 		return nil, err

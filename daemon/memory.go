@@ -169,12 +169,16 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	return nil
 }
 
-// become makes a server the copy that a welcome says it is.
+// become makes a server the copy that a welcome says it is. A command of a newer epoch may
+// have overtaken the welcome; it counts.
 func become(s *memory.Server, mirror *control.Mirror) error {
 	if mirror == nil {
 		return nil
 	}
-	return s.Become(*mirror)
+	if err := s.Become(*mirror); fault.CodeOf(err) != fault.Stale {
+		return err
+	}
+	return nil
 }
 
 func (m *Memory) updated(control.Heartbeat, control.HeartbeatReply) {}
@@ -187,6 +191,12 @@ func (m *Memory) lost() {}
 // yet has nothing that a command could be about.
 func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
 	s := m.Server()
+	switch msg.Kind {
+	case control.KindMirror, control.KindAllocAt, control.KindPoke:
+		if s == nil { // the welcome is still on its way, and what it says is older
+			return nil, fault.New(fault.Unavailable, msg.Kind.String(), "blade %s does not serve yet", m.cfg.Name)
+		}
+	}
 	switch msg.Kind {
 	case control.KindFence:
 		return query(s, msg, (*memory.Server).Fence)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"reflect"
 	"testing"
@@ -109,6 +110,41 @@ func TestMemoryBlade(t *testing.T) {
 			if err := r.gk.command(kind, body, nil); fault.CodeOf(err) != fault.BadRequest && fault.CodeOf(err) != fault.Unsupported {
 				t.Errorf("%s: %v", kind, err)
 			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMirrorOvertakesWelcome: the command to be a copy may be carried out before the
+// welcome that was sent ahead of it. A blade that does not serve yet says so, and is asked
+// again; one that serves remains what it was told last.
+func TestMirrorOvertakesWelcome(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		copyTwo := control.Mirror{Epoch: 2, Incarnation: 1, Copy: 1, Members: 2}
+		body, err := json.Marshal(copyTwo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		early := &Memory{cfg: MemoryConfig{Blade: r.config(nil)}}
+		if _, err := early.handle(r.ctx, control.Message{Kind: control.KindMirror, Body: body}); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("mirror before the welcome: %v, want unavailable", err)
+		}
+		welcome := r.gk.welcome
+		welcome.Mirror = &control.Mirror{Epoch: 1, Incarnation: 1, Members: 1}
+		r.gk.set(func() { r.gk.welcome = welcome })
+		m, registered, stop := r.memory()
+		if err := r.gk.command(control.KindMirror, copyTwo, nil); err != nil {
+			t.Error(err)
+		}
+		r.gk.set(func() { r.gk.reply.Known = false })
+		pass(10 * time.Second)
+		if len(registered) == 0 {
+			t.Error("the blade has not registered again")
+		}
+		if n, epoch := m.Server().Diverged(); n != 0 || epoch != 2 {
+			t.Errorf("after a welcome of epoch 1 the blade is in epoch %d", epoch)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -101,6 +101,9 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		if b.memory() && b.holds() {
 			c.audit(b)
 		}
+		if b.memory() {
+			c.warnUnpaired(b)
+		}
 		c.pairUp(b.mirror)
 	}, c.bladeRules(b)...)
 	return nil

@@ -5,15 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 	"google.golang.org/grpc"
@@ -97,8 +96,15 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Heartbeat < time.Millisecond {
 		return c, fmt.Errorf("gatekeeper: heartbeat of %s: at least a millisecond", c.Heartbeat)
 	}
-	if err := checkMachines(c.Machines); err != nil {
-		return c, err
+	if err := pairing.Check(c.Machines); err != nil {
+		return c, fmt.Errorf("gatekeeper: %w", err)
+	}
+	for _, blades := range c.Machines {
+		for _, name := range blades {
+			if err := checkName("machine", name); err != nil {
+				return c, fmt.Errorf("gatekeeper: %w", err)
+			}
+		}
 	}
 	if len(c.Ports) == 0 && !c.Open {
 		return c, errors.New("gatekeeper: no port of the switch is bound to a blade, so none could register: bind ports (--port), or admit every blade (--open)")
@@ -113,24 +119,4 @@ func (c Config) withDefaults() (Config, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
-}
-
-// checkMachines refuses what does not say which blades serve a machine.
-func checkMachines(machines [][]string) error {
-	of := map[string]bool{}
-	for _, blades := range machines {
-		if len(blades) < 1 || len(blades) > packet.MaxMembers {
-			return fmt.Errorf("gatekeeper: machine %s: %d blades; a machine has one or two", strings.Join(blades, "+"), len(blades))
-		}
-		for _, name := range blades {
-			if err := checkName("machine", name); err != nil {
-				return fmt.Errorf("gatekeeper: %w", err)
-			}
-			if of[name] {
-				return fmt.Errorf("gatekeeper: blade %s serves two machines, or one twice", name)
-			}
-			of[name] = true
-		}
-	}
-	return nil
 }

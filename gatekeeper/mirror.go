@@ -549,11 +549,3 @@ func (c *controller) freedByAll(p packet.Pointer, m *packet.Header, gone bool) b
 	const all = 1<<packet.MaxMembers - 1
 	return f.gone == all || f.kept == all
 }
-
-func (m *mirror) state() MachineState {
-	s := MachineState{Machine: m.machine, Blades: slices.Clone(m.blades), Epoch: m.epoch, Why: m.why}
-	for _, o := range m.copies {
-		s.Copies = append(s.Copies, o.Blade)
-	}
-	return s
-}

@@ -58,7 +58,7 @@ type Snapshot struct {
 	Time     time.Time      `json:"time"`
 	Switch   bool           `json:"switch"` // connected, its tables as they should be
 	Blades   []BladeState   `json:"blades"`
-	Machines []MachineState `json:"machines,omitempty"`
+	Machines []MachineState `json:"machines"` // memory machines, by their ids
 	Nodes    []NodeState    `json:"nodes"`
 	Services []ServiceState `json:"services"`
 	Regions  []RegionState  `json:"regions"`
@@ -82,18 +82,6 @@ type BladeState struct {
 	// Ledgers is what a memory blade's ledgers take, as it last reported; nil before.
 	Ledgers *control.LedgerSpace `json:"ledgers,omitempty"`
 	Spec    map[string]string    `json:"spec,omitempty"`
-}
-
-// MachineState is a memory machine that has two blades.
-type MachineState struct {
-	Machine uint8    `json:"machine"`
-	Blades  []string `json:"blades"`
-	// Copies are the blades with a complete copy; the first one answers reads.
-	Copies []string `json:"copies"`
-	Epoch  uint32   `json:"epoch"`         // of these copies
-	Why    string   `json:"why,omitempty"` // there are not two
-	// Filling is how far the second copy is filled, nil if none is.
-	Filling *FillState `json:"filling,omitempty"`
 }
 
 // Statuses of a blade (thesis section 5.3).
@@ -171,9 +159,7 @@ func (c *controller) overview() Snapshot {
 	for _, b := range c.sortedBlades() {
 		s.Blades = append(s.Blades, c.bladeState(b))
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.mirrors)) {
-		s.Machines = append(s.Machines, c.mirrors[id].state())
-	}
+	s.Machines = c.machineStates()
 	for _, n := range c.nodes {
 		s.Nodes = append(s.Nodes, c.nodeState(n))
 	}

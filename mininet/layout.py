@@ -111,15 +111,51 @@ def bmv2_switch_command(binary, ports, socket):
     )
 
 
-def gatekeeper_command(binary, socket, mtu=MTU):
-    """Returns the command of the Gatekeeper of the switch at socket."""
-    return [
+def admin_socket(directory):
+    """Returns the path of the Gatekeeper's admin API of an emulation."""
+    return os.path.join(directory, "admin.sock")
+
+
+def pair(memory, given=()):
+    """Returns the memory machines: tuples of the names of one blade, or of two of
+    which each holds a copy. Those given come first; the other blades are paired in
+    the order of their names, where numbers count as numbers, and the last one of an
+    odd number is alone. It is the same as Go's package internal/pairing."""
+    machines = [tuple(m) for m in given]
+    named = [b for m in machines for b in m]
+    for machine in machines:
+        if not 1 <= len(machine) <= 2:
+            raise LayoutError("machine %s: name one blade, or two" % "+".join(machine))
+    for blade in named:
+        if blade not in memory:
+            raise LayoutError(
+                "there is no memory blade %s: use %s" % (blade, ", ".join(memory))
+            )
+        if named.count(blade) > 1:
+            raise LayoutError("blade %s is named twice: it serves one machine" % blade)
+    rest = sorted(
+        (b for b in memory if b not in named),
+        key=lambda name: [
+            (part.isdigit(), int(part) if part.isdigit() else part, part)
+            for part in re.split(r"([0-9]+)", name)
+        ],
+    )
+    return machines + [tuple(rest[i : i + 2]) for i in range(0, len(rest), 2)]
+
+
+def gatekeeper_command(binary, socket, mtu=MTU, machines=()):
+    """Returns the command of the Gatekeeper of the switch at socket; machines are
+    as pair returns them."""
+    command = [
         binary, "gatekeeper", "--switch", "unix:" + socket,
         "--device-id", str(DEVICE_ID), "--mtu", str(mtu),
         "--dsm-prefix", str(DSM_PREFIX), "--open",
-        "--admin-addr", "unix:" + os.path.join(os.path.dirname(socket), "admin.sock"),
+        "--admin-addr", "unix:" + admin_socket(os.path.dirname(socket)),
         "--log", os.path.join(os.path.dirname(socket), "gatekeeper-log"),
     ]
+    for machine in machines:
+        command += ["--machine", "+".join(machine)]
+    return command
 
 
 OVS_SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -182,6 +218,21 @@ def memory_command(binary, blade, iface, machine, capacity=CAPACITY):
         binary, "memory", "--blade", blade, "--iface", iface,
         "--capacity", str(capacity), "--machine", str(machine),
     ]
+
+
+def machines_command(binary, directory):
+    """Returns the command that prints the memory machines as JSON, one on a line."""
+    return [binary, "machines", "--json", "--admin-addr", "unix:" + admin_socket(directory)]
+
+
+def mirrored(text):
+    """Reports whether every memory machine with two blades has two copies; text is
+    what machines_command prints."""
+    machines = [json.loads(line) for line in text.splitlines()]
+    return all(
+        m["in_service"] == len(m["blades"]) and not (len(m["blades"]) > 1 and m.get("why"))
+        for m in machines
+    )
 
 
 def quiet_settings():

@@ -64,17 +64,21 @@ class P4Switch(Switch):
     controlIntf = None  # Mininet looks at it; there is no control network
     ready = None  # how the switch shows that it is ready
 
-    def __init__(self, name, bifrost=None, directory=None, mtu=layout.MTU, **params):
+    def __init__(
+        self, name, bifrost=None, directory=None, mtu=layout.MTU, machines=(), **params
+    ):
         """name: of the switch
         bifrost: path of the bifrost binary
         directory: where sockets and logs go
-        mtu: of all ports, in bytes"""
+        mtu: of all ports, in bytes
+        machines: of memory blades, as layout.pair returns them"""
         params.update(inNamespace=True)
         params.setdefault("dpid", "1")
         super().__init__(name, **params)
         self.bifrost = layout.find_bifrost(bifrost)
         self.directory = directory
         self.mtu = mtu
+        self.machines = machines
         self.socket = os.path.join(directory, name + ".sock")
         self.processes = []
         # Its ports are the switch's alone: the kernel's IPv6 keeps off them.
@@ -89,7 +93,9 @@ class P4Switch(Switch):
         set_mtu(self, self.mtu)
         ports = {n: i.name for n, i in self.intfs.items() if i.name != "lo"}
         self._start("switch", self.command(ports), self.ready)
-        gatekeeper = layout.gatekeeper_command(self.bifrost, self.socket, self.mtu)
+        gatekeeper = layout.gatekeeper_command(
+            self.bifrost, self.socket, self.mtu, self.machines
+        )
         self._start("gatekeeper", gatekeeper, "notify")
 
     def _start(self, what, command, ready):
@@ -304,7 +310,7 @@ class MemoryBlade(Blade):
     """A blade with a memory daemon."""
 
     def __init__(self, name, machine=0, capacity=layout.CAPACITY, **params):
-        """machine: its id, 1 to 255 (0: the Gatekeeper chooses)
+        """machine: the id of its memory machine, 1 to 255 (0: the Gatekeeper chooses)
         capacity: bytes of memory; others as for Blade"""
         super().__init__(name, **params)
         self.machine = machine

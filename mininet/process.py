@@ -147,6 +147,20 @@ def run(command, popen=subprocess.Popen, env=None):
                 child.wait()
 
 
+def output(command):
+    """Returns what a command prints."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def until(condition, otherwise, timeout=READY_TIMEOUT):
+    """Returns when a condition holds; raises ProcessError if it does not in time."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ProcessError("%s after %g seconds" % (otherwise, timeout))
+        time.sleep(POLL_INTERVAL)
+
+
 def keep_to(cpus):
     """Keeps this program, and what it starts, on some of the machine's CPUs."""
     os.sched_setaffinity(0, cpus)

@@ -50,16 +50,19 @@ class RackTopo(Topo):
 
     def build(
         self, compute=layout.COMPUTE, memory=layout.MEMORY, switch="bifrost",
-        capacity=layout.CAPACITY, **common
+        capacity=layout.CAPACITY, machines=(), **common
     ):
         """compute, memory: names of the blades
         switch: a key of SWITCHES
         capacity: bytes of each memory blade
+        machines: tuples of the memory blades that hold copies of each other; others
+        are paired in the order of their names
         common: bifrost, directory and mtu, as in nodes.py"""
         p4 = switch in layout.P4_SWITCHES
         if len(compute) + len(memory) > layout.MAX_BLADES:
             raise layout.LayoutError("at most %d blades" % layout.MAX_BLADES)
-        own = common if p4 else {"mtu": common["mtu"]}
+        machines = layout.pair(memory, machines)
+        own = dict(common, machines=machines) if p4 else {"mtu": common["mtu"]}
         if switch == "ovs":
             own["directory"] = common["directory"]
         self.addSwitch("switch", cls=SWITCHES[switch], **own)
@@ -68,7 +71,8 @@ class RackTopo(Topo):
             cls, extra = nodes.PlainBlade, {}
             if p4 and name in memory:
                 cls = nodes.MemoryBlade
-                extra = {"machine": memory.index(name) + 1, "capacity": capacity}
+                machine = next(i for i, m in enumerate(machines, 1) if name in m)
+                extra = {"machine": machine, "capacity": capacity}
             elif p4:
                 cls = nodes.ComputeBlade
             self.addHost(name, cls=cls, port=port, **common, **extra)
@@ -88,7 +92,7 @@ class Rack(Mininet):
     def __init__(
         self, switch="bifrost", bifrost=None, mtu=layout.MTU, compute=layout.COMPUTE,
         memory=layout.MEMORY, capacity=layout.CAPACITY, programs=layout.PROGRAMS,
-        delay=None, bandwidth=None
+        delay=None, bandwidth=None, machines=()
     ):
         """switch: bifrost or bmv2; ovs or bridge for baselines only
         bifrost: path of the binary (default: ../bin/bifrost, or on PATH)
@@ -97,7 +101,9 @@ class Rack(Mininet):
         capacity: bytes of each memory blade
         programs: what runs from the start, as layout.PROGRAMS
         delay: of each link and direction, such as "1ms"
-        bandwidth: of each link and direction, in Mbit/s"""
+        bandwidth: of each link and direction, in Mbit/s
+        machines: tuples of memory blades: ("m1", "m2") hold a copy each of the same
+        memory, ("m3",) is alone; others are paired in the order of their names"""
         self.switch_kind = switch
         self.mtu = mtu
         self.shaping = layout.shaping(delay, bandwidth, mtu)
@@ -113,12 +119,13 @@ class Rack(Mininet):
         self.directory = process.make_directory()
         topo = RackTopo(
             compute=compute, memory=memory, switch=switch, capacity=capacity,
-            bifrost=self.bifrost, directory=self.directory, mtu=mtu,
+            bifrost=self.bifrost, directory=self.directory, mtu=mtu, machines=machines,
         )
         super().__init__(topo=topo, controller=None, build=False)
 
     def start(self):
-        """Builds and starts everything; all blades are registered on return."""
+        """Builds and starts everything. On return all blades are registered, and every
+        pair of memory blades holds two copies."""
         super().start()
         self._shape()
         if not self.p4:
@@ -127,9 +134,19 @@ class Rack(Mininet):
             blade.start_daemon()
         for blade in self.hosts:
             blade.wait_ready()
+        if self.p4:
+            self._await_copies()
         for blade, command, text in self.programs:
             name = "%s-%s" % (blade, os.path.basename(command[0]))
             self[blade].start_program(name, command, "print", text).wait_ready()
+
+    def _await_copies(self):
+        """Returns when every memory machine with two blades has two copies."""
+        command = layout.machines_command(self.bifrost, self.directory)
+        process.until(
+            lambda: layout.mirrored(process.output(command)),
+            "the memory blades do not hold two copies",
+        )
 
     def _shape(self):
         """Gives every link its delay and bandwidth, in both directions."""
@@ -231,6 +248,11 @@ def parse(args):
         "--compute", type=int, metavar="N", help="compute blades: c1, s1, s2, … (default: 3)"
     )
     p.add_argument("--memory", type=int, metavar="N", help="memory blades: m1, … (default: 3)")
+    p.add_argument(
+        "--machine", metavar="BLADES", action="append", default=[],
+        help="memory blades that hold a copy each of the same memory, as m1+m2, or m3 for"
+        " one that is alone; repeat it (default: paired in the order of their names)",
+    )
     p.add_argument("--delay", metavar="TIME", help="of each link and direction, such as 500us")
     p.add_argument("--bandwidth", metavar="MBIT", help="of each link and direction, in Mbit/s")
     p.add_argument("-v", "--verbose", action="store_true", help="show each step")
@@ -269,6 +291,9 @@ def make(options):
         programs = ()  # they would only take part in what is measured
         bifrost = layout.find_bifrost(bifrost)
         process.keep_to(layout.rack_cpus(os.cpu_count()))
+    machines = [tuple(m.split("+")) for m in options.machine]
+    if options.experiment is not None and not machines:
+        machines = [(m,) for m in memory]  # what copies cost is measured by itself
     mtu = options.mtu
     if mtu is None:
         mtu = layout.default_mtu(options.switch)
@@ -276,6 +301,7 @@ def make(options):
         options.switch, bifrost, mtu, compute, memory, programs=programs,
         delay=layout.delay(options.delay) if options.delay else None,
         bandwidth=layout.bandwidth(options.bandwidth) if options.bandwidth else None,
+        machines=machines,
     )
 
 

@@ -49,6 +49,10 @@ class CommandTest(unittest.TestCase):
             " --dsm-prefix 16 --open --admin-addr unix:/admin.sock --log /gatekeeper-log",
         )
         self.assertEqual(
+            layout.gatekeeper_command("/b", "/s", 9000, [("m1", "m2"), ("m3",)])[-4:],
+            ["--machine", "m1+m2", "--machine", "m3"],
+        )
+        self.assertEqual(
             " ".join(layout.compute_command("/b", "c1", "c1-eth0")),
             "/b compute --blade c1 --iface c1-eth0 --nodes 64",
         )
@@ -71,6 +75,29 @@ class TopologyTest(unittest.TestCase):
     def test_programs(self):
         self.assertEqual(layout.programs(layout.COMPUTE), layout.PROGRAMS)
         self.assertEqual([p[0] for p in layout.programs(("c1", "s1"))], ["s1"])
+
+    def test_machines(self):
+        """Memory blades are paired as Go's internal/pairing does it."""
+        for given, memory, want in (
+            ((), "m1", [("m1",)]),
+            ((), "m3 m1 m2", [("m1", "m2"), ("m3",)]),
+            ((), "m10 m9 m2 m1", [("m1", "m2"), ("m9", "m10")]),
+            ((), "far near far2 near1", [("far", "far2"), ("near", "near1")]),
+            ([("m2",)], "m1 m2 m3 m4", [("m2",), ("m1", "m3"), ("m4",)]),
+        ):
+            self.assertEqual(layout.pair(memory.split(), given), want)
+        for given in ([("m1", "m9")], [("m1", "m1")], [("m1",), ("m1",)], [("m1", "m2", "m3")]):
+            with self.assertRaises(layout.LayoutError):
+                layout.pair(("m1", "m2", "m3"), given)
+
+    def test_mirrored(self):
+        single = '{"blades": ["m3"], "in_service": 1, "why": "alone"}\n'
+        self.assertTrue(layout.mirrored(single))
+        self.assertTrue(layout.mirrored('{"blades": ["m1", "m2"], "in_service": 2}\n' + single))
+        for why, n in (("being told", 2), ("gone", 1)):
+            self.assertFalse(layout.mirrored(
+                '{"blades": ["m1", "m2"], "in_service": %d, "why": "%s"}\n' % (n, why)
+            ))
 
     def test_shaping(self):
         self.assertEqual(layout.shaping(None, None, 9000), [])

@@ -12,8 +12,8 @@ import (
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )
 
-// Up makes a rack and returns when every blade is registered and every program
-// has started, or serves what it is to. It is all or nothing: on an error, also on the end of ctx,
+// Up makes a rack and returns when every blade is registered, every pair of memory blades
+// holds two copies, and every program has started, or serves what it is to. It is all or nothing: on an error, also on the end of ctx,
 // whatever had been made is gone when Up returns.
 func (h *Host) Up(ctx context.Context, c config.Config) error {
 	if err := needRoot(); err != nil {
@@ -69,6 +69,11 @@ func (h *Host) make(ctx context.Context, l *lockedRack, s *state) error {
 			return err
 		}
 		h.progress("%s: ready", stage)
+		if stage == plan.StageBlades {
+			if err := h.awaitCopies(ctx, &s.Plan); err != nil {
+				return err
+			}
+		}
 	}
 	if err := h.deploy(ctx, &s.Plan); err != nil {
 		return err

@@ -31,7 +31,7 @@ func watched(t *testing.T) (address, pointer string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
-	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute})
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: time.Minute, Machines: [][]string{{"m1", "m2"}}})
 	must(t, err)
 	t.Cleanup(func() { must(t, rack.Close()) })
 	address = "unix:" + filepath.Join(t.TempDir(), "admin.sock")
@@ -86,7 +86,8 @@ func bifrost(t *testing.T, args ...string) (string, error) {
 func TestWatch(t *testing.T) {
 	address, pointer := watched(t)
 	for command, want := range map[string]string{
-		"status":                   `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +64 nodes +c1/client\n`,
+		"status":                   `(?s)^gatekeeper v1.2.3, switch connected\n1 nodes, 1 services, 1 regions, 0 calls.*\nc1 +compute +in use +1 +fd00:b1f0:0:1::1 +1 +64 nodes +c1/client\n.*\n\nMACHINE .*\n1 +m1 \+ m2 +2 +.* +256 MiB +mirrored\n2 +m3 +1 +.* +256 MiB +one copy: blade m3 is not paired with another one\n$`,
+		"machines":                 `^MACHINE .*\n1 +m1 \+ m2 +2 `,
 		"blades":                   `\nm3 +memory +\S+( use)? +6 +\S+ +\S+ \S+ +256 MiB +-\n$`,
 		"nodes":                    `\nfd00:b1f0:0:2::1 +client +c1 +1 +Ping\n$`,
 		"services":                 `\nPing +ping +c1/client +1\n$`,
@@ -118,7 +119,7 @@ func TestWatch(t *testing.T) {
 	if got, err := bifrost(t, "return", "s1", "--admin-addr", address); err != nil || got != "s1 is free\n" {
 		t.Errorf("bifrost return s1: %q, %v", got, err)
 	}
-	for _, command := range []string{"status", "blades", "nodes", "services", "regions", "rules", "events", "who " + pointer, "domain m1", "reconcile", "drain s1", "trace", "trace last", "policy", "policy Later none"} {
+	for _, command := range []string{"status", "blades", "machines", "nodes", "services", "regions", "rules", "events", "who " + pointer, "domain m1", "reconcile", "drain s1", "trace", "trace last", "policy", "policy Later none"} {
 		got, err := bifrost(t, append(strings.Fields(command), "--json", "--admin-addr", address)...)
 		lines := strings.Split(strings.TrimSpace(got), "\n")
 		if err != nil || got == "" || slices.ContainsFunc(lines, func(l string) bool { return !json.Valid([]byte(l)) || l[0] != '{' }) {

@@ -61,6 +61,9 @@ for a token; a Unix socket is for the user who started the Gatekeeper.`,
   # A Gatekeeper that goes on where it was when it is started again.
   bifrost gatekeeper --open --log /var/lib/bifrost/log
 
+  # m1 and m2 hold a copy each of the same memory: either may die. m3 is alone.
+  bifrost gatekeeper --machine m1+m2 --machine m3
+
   # Every call as a span, for Jaeger or another collector of OpenTelemetry.
   bifrost gatekeeper --open --otlp-endpoint http://localhost:4318
 
@@ -89,6 +92,10 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("--election-id %s: %w", o.election, err)
 	}
+	machines, err := o.memoryMachines()
+	if err != nil {
+		return err
+	}
 	credentials, err := o.credentials()
 	if err != nil {
 		return err
@@ -107,7 +114,7 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	}
 	cfg := gatekeeper.Config{
 		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Store: store, Log: log,
-		Ports: o.ports, Open: o.open, ShareExports: o.share,
+		Ports: o.ports, Open: o.open, ShareExports: o.share, Machines: machines,
 	}
 	export, err := exportSpans(ctx, o.otlp, &cfg)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc/credentials"
@@ -34,6 +35,7 @@ type gatekeeperOptions struct {
 	ports     portFlags
 	open      bool
 	share     bool
+	machines  []string
 
 	ca, cert, key string
 	otlp          string
@@ -50,6 +52,8 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.VarP(&o.ports, "port", "p", "bind port PORT of the switch to a blade: nobody else registers there (repeatable)")
 	f.BoolVar(&o.open, "open", false, "admit any blade at a port that is not bound; without it only bound ports have blades")
 	f.BoolVar(&o.share, "share-exports", false, "let programs that nobody has deployed export a service together; without it a service belongs to the one that exports it first")
+	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two of which each holds a copy, so that either may die, "+
+		"or m3; once for each machine (default: every memory blade is a machine without a copy)")
 	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log from which a Gatekeeper that is started again goes on (default: none)")
 	f.BoolVar(&o.logSync, "log-sync", false, "what is logged survives the loss of power, too: wait for the disk")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn, error or off")
@@ -59,6 +63,21 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.otlp, "otlp-endpoint", "", "export every call as an OpenTelemetry span by OTLP over HTTP to this `URL`, such as http://localhost:4318 "+
 		"(default: $OTEL_EXPORTER_OTLP_ENDPOINT, else none; other OTEL_ variables count, too)")
 	o.admin.register(f)
+}
+
+// memoryMachines reads --machine.
+func (o *gatekeeperOptions) memoryMachines() (machines [][]string, err error) {
+	for _, text := range o.machines {
+		blades, err := pairing.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("--machine %s: %w", text, err)
+		}
+		machines = append(machines, blades)
+	}
+	if err := pairing.Check(machines); err != nil {
+		return nil, fmt.Errorf("--machine: %w", err)
+	}
+	return machines, nil
 }
 
 // credentials are plain text without --tls-ca.

@@ -18,7 +18,7 @@ import (
 // newShowCmds are the commands that list one kind of thing each.
 func newShowCmds() []*cobra.Command {
 	return []*cobra.Command{
-		newBladesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
+		newBladesCmd(), newMachinesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
 		newTraceCmd(), newAppsCmd(), newWhoCmd(), newDomainCmd(),
 	}
 }

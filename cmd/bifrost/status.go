@@ -16,8 +16,8 @@ func newStatusCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "status",
 		Short: "Show a rack at a glance",
-		Long: `Show the Gatekeeper, the blades of its rack, and what they are at. Like blades,
-nodes, services, regions, calls, rules, denied and events, it asks the
+		Long: `Show the Gatekeeper, the blades of its rack, what they are at, and how many copies
+there are of their memory. Like blades, machines, nodes, services, regions, calls, rules, denied and events, it asks the
 Gatekeeper's admin API.`,
 		Example: `  sudo bifrost status                    # the rack of this machine
   bifrost status --admin-addr tor1.example:8045 --admin-ca ca.pem --admin-token-file token
@@ -36,17 +36,21 @@ Gatekeeper's admin API.`,
 				if err != nil {
 					return err
 				}
+				machines, err := c.Machines(cmd.Context())
+				if err != nil {
+					return err
+				}
 				n, err := nodeNames(cmd.Context(), c)
 				if err != nil {
 					return err
 				}
-				return printStatus(cmd.OutOrStdout(), &s, blades, n)
+				return printStatus(cmd.OutOrStdout(), &s, blades, machines, n)
 			})
 		},
 	})
 }
 
-func printStatus(w io.Writer, s *api.Status, blades []api.Blade, n names) error {
+func printStatus(w io.Writer, s *api.Status, blades []api.Blade, machines []api.Machine, n names) error {
 	sw := "connected"
 	if !s.Switch.Connected {
 		sw = "NOT CONNECTED"
@@ -59,7 +63,11 @@ func printStatus(w io.Writer, s *api.Status, blades []api.Blade, n names) error 
 	for _, r := range s.Recoveries {
 		fmt.Fprintf(w, "%s has failed: %s, waits for %s: %s\n", n.of(r.Node), r.Phase, or(strings.Join(r.Waits, ", "), "nothing"), r.Cause)
 	}
-	return table(w, bladeRows(blades, n)...)
+	if err := table(w, bladeRows(blades, n)...); err != nil || len(machines) == 0 {
+		return err
+	}
+	fmt.Fprintln(w)
+	return table(w, machineRows(machines)...)
 }
 
 func bladeRows(blades []api.Blade, n names) []string {

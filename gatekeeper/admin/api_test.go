@@ -66,7 +66,7 @@ func TestContract(t *testing.T) {
 	call := getAs[api.List[api.Call]](s, "/v1/calls").Items[0].ID
 	for path, status := range map[string]int{
 		"/v1/status": 200, "/v1/counters": 200, "/v1/denied": 200,
-		"/v1/blades": 200, "/v1/blades/m1": 200, "/v1/blades/m9": 404,
+		"/v1/machines": 200, "/v1/blades": 200, "/v1/blades/m1": 200, "/v1/blades/m9": 404,
 		"/v1/nodes": 200, "/v1/nodes/" + b.caller.Address().String(): 200, "/v1/nodes/fd00::9": 404, "/v1/nodes/c1": 422,
 		"/v1/services": 200, "/v1/services/Arrays": 200, "/v1/services/None": 404,
 		"/v1/regions": 200, "/v1/regions?limit=2": 200, "/v1/regions?pointer=" + b.a.String(): 200, "/v1/regions?node=fd00::9": 200,
@@ -99,6 +99,36 @@ func TestContract(t *testing.T) {
 }
 
 const oneProgram = `{"programs":[{"name":"arrays","args":["arrays","server"],"nodes":1,"policy":"recover","services":[{"name":"More","methods":[{"name":"m","policy":"none"}]}]}]}`
+
+// TestMachines: the API says which machines have two copies, and why one has not, also
+// when a blade has failed.
+func TestMachines(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	check := func(pair, single api.Machine) {
+		t.Helper()
+		got := getAs[api.List[api.Machine]](s, "/v1/machines").Items
+		if len(got) != 2 {
+			t.Fatalf("machines %+v", got)
+		}
+		for i, want := range []api.Machine{pair, single} {
+			m := got[i]
+			if m.Machine != uint8(i+1) || !slices.Equal(m.Blades, want.Blades) || len(m.Copies) != len(want.Copies) || m.InService != want.InService || !strings.Contains(m.Why, want.Why) || (m.Why == "") != (want.Why == "") || m.Capacity != 256<<20 {
+				t.Errorf("machine %+v, want %+v", m, want)
+			}
+		}
+	}
+	single := api.Machine{Blades: []string{"m3"}, Copies: []string{"m3"}, InService: 1, Why: "blade m3 is not paired with another one"}
+	check(api.Machine{Blades: []string{"m1", "m2"}, Copies: []string{"m1", "m2"}, InService: 2}, single)
+	b.broken.Store(true)
+	if resp, text := s.do(s.request(http.MethodPost, "/v1/blades/m1/fail")); resp.StatusCode != http.StatusOK {
+		t.Fatalf("fail m1: %s %s", resp.Status, text)
+	}
+	check(api.Machine{Blades: []string{"m1", "m2"}, Copies: []string{"m2"}, InService: 1, Why: "blade m1 has failed"}, single)
+	if text := string(s.get("/metrics")); !strings.Contains(text, "\n"+namespace+"_memory_machine_copies{machine=\"1\"} 1\n") {
+		t.Errorf("/metrics:\n%s", text)
+	}
+}
 
 // actions does everything to the rack, rightly and wrongly.
 func (c *checked) actions() {

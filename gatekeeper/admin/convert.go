@@ -100,6 +100,14 @@ func ledgersOf(s *control.LedgerSpace) *api.LedgerSpace {
 	return &a
 }
 
+func machinesOf(o *gatekeeper.Overview) []api.Machine {
+	return each(o.Machines, func(m *gatekeeper.MachineState) api.Machine {
+		return api.Machine{
+			Machine: m.Machine, Blades: list(m.Blades), Copies: list(m.Copies), InService: m.InService, Epoch: m.Epoch, Why: m.Why, Capacity: m.Capacity, Used: m.Used,
+		}
+	})
+}
+
 func nodesOf(o *gatekeeper.Overview) []api.Node {
 	return each(o.Nodes, func(n *gatekeeper.NodeState) api.Node {
 		return api.Node{Address: n.Address, Name: n.Name, Blade: n.Blade, Incarnation: n.Incarnation, Services: list(n.Services)}
@@ -129,12 +137,13 @@ func serviceOf(s *gatekeeper.ServiceState) api.Service {
 	return out
 }
 
-// regionsOf needs to know which blades the memory machines are.
+// regionsOf needs to know which blades the memory machines are: of one with two copies,
+// the blade that answers reads.
 func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.Region {
 	machines := map[uint8]string{}
-	for i := range o.Blades {
-		if b := &o.Blades[i]; b.Machine != 0 {
-			machines[b.Machine] = b.Name
+	for i := range o.Machines {
+		if m := &o.Machines[i]; len(m.Copies) > 0 {
+			machines[m.Machine] = m.Copies[0]
 		}
 	}
 	return each(regions, func(r *gatekeeper.RegionState) api.Region {

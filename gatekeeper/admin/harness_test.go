@@ -75,7 +75,7 @@ func startBusy(t testing.TB) *busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second}) // no blade is taken for dead on a slow machine
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}}) // no blade is taken for dead on a slow machine
 	must(t, err)
 	b := &busy{Rack: rack, t: t, ctx: ctx}
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,7 @@ var (
 	descLedgerMax = describe("ledger_capacity_bytes", "What memory blades have for ledgers.", "blade")
 	descLedgers   = describe("ledger_used_bytes", "What of it is taken, as they last reported.", "blade")
 	descLedgerNo  = describe("ledger_refused_total", "Requests and commands about ledgers that a memory blade has refused since it began.", "blade")
+	descCopies    = describe("memory_machine_copies", "Complete copies of a memory machine that are in service; without one its regions are unavailable.", "machine")
 	descLogBytes  = describe("log_bytes", "Bytes of the records on the log.")
 	descLogged    = describe("log_records", "Records on the log.")
 	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
@@ -116,7 +118,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
-		descLogBytes, descLogged, descFallen, descDropped,
+		descCopies, descLogBytes, descLogged, descFallen, descDropped,
 	} {
 		out <- d
 	}
@@ -184,6 +186,10 @@ func bladeMetrics(o *gatekeeper.Overview, gauge func(*prometheus.Desc, float64, 
 				count(descLedgerNo, l.Refused, b.Name)
 			}
 		}
+	}
+	for i := range o.Machines {
+		m := &o.Machines[i]
+		gauge(descCopies, float64(m.InService), strconv.Itoa(int(m.Machine)))
 	}
 	for c, v := range n {
 		gauge(descBlades, float64(v), c.kind, c.status)

@@ -43,7 +43,11 @@ bifrost_gatekeeper_switch_connected 1
 bifrost_gatekeeper_memory_capacity_bytes{blade="m1"} 2.68435456e+08
 bifrost_gatekeeper_memory_capacity_bytes{blade="m2"} 2.68435456e+08
 bifrost_gatekeeper_memory_capacity_bytes{blade="m3"} 2.68435456e+08
-`), namespace+"_denied_accesses_total", namespace+"_held_calls_total", namespace+"_regions", namespace+"_switch_connected", namespace+"_memory_capacity_bytes"))
+# HELP bifrost_gatekeeper_memory_machine_copies Complete copies of a memory machine that are in service; without one its regions are unavailable.
+# TYPE bifrost_gatekeeper_memory_machine_copies gauge
+bifrost_gatekeeper_memory_machine_copies{machine="1"} 2
+bifrost_gatekeeper_memory_machine_copies{machine="2"} 1
+`), namespace+"_memory_machine_copies", namespace+"_denied_accesses_total", namespace+"_held_calls_total", namespace+"_regions", namespace+"_switch_connected", namespace+"_memory_capacity_bytes"))
 	if text := string(s.get("/metrics")); !strings.Contains(text, "\n"+namespace+"_up 1\n") || !strings.Contains(text, "\ngo_goroutines ") {
 		t.Errorf("/metrics:\n%s", text)
 	}

@@ -28,6 +28,7 @@ func (s *Server) registerRack(h huma.API) {
 	get(h, "/v1/counters", "get-counters", "Rack", "What has happened since the Gatekeeper started", s.counters)
 	get(h, "/v1/blades", "list-blades", "Rack", "All blades, those included that have failed", s.blades)
 	get(h, "/v1/blades/{name}", "get-blade", "Rack", "One blade", s.blade, http.StatusNotFound)
+	get(h, "/v1/machines", "list-machines", "Rack", "All memory machines, with the blades that hold copies of them", s.machines)
 	get(h, "/v1/nodes", "list-nodes", "Rack", "All nodes", s.nodes)
 	get(h, "/v1/nodes/{address}", "get-node", "Rack", "One node", s.node, http.StatusNotFound)
 	get(h, "/v1/services", "list-services", "Rack", "All services with their methods and routes", s.services)
@@ -50,6 +51,10 @@ func (s *Server) blades(ctx context.Context, _ *none) (api.List[api.Blade], erro
 
 func (s *Server) blade(ctx context.Context, in *NameInput) (api.Blade, error) {
 	return one(ctx, s, bladesOf, func(b *api.Blade) bool { return b.Name == in.Name }, "blade "+in.Name)
+}
+
+func (s *Server) machines(ctx context.Context, _ *none) (api.List[api.Machine], error) {
+	return whole(ctx, s, machinesOf)
 }
 
 func (s *Server) nodes(ctx context.Context, _ *none) (api.List[api.Node], error) {

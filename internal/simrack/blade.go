@@ -79,7 +79,7 @@ func (r *Rack) boot(b *blade) error {
 // daemonOf makes the daemon of a kind of blade.
 func (r *Rack) daemonOf(l *life, cfg daemon.Blade, b Blade) (run func(context.Context) error, err error) {
 	if b.Kind == control.Memory {
-		if l.memory, err = daemon.NewMemory(daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity, Epoch: memory.EpochAt(r.cfg.Clock())}); err != nil {
+		if l.memory, err = daemon.NewMemory(daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity, Machine: r.cfg.machineOf(b.Name), Epoch: memory.EpochAt(r.cfg.Clock())}); err != nil {
 			return nil, err
 		}
 		return l.memory.Run, nil

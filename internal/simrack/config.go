@@ -3,6 +3,7 @@ package simrack
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -33,7 +34,10 @@ type Config struct {
 	OnFrame func(wire.Frame)
 	// Heartbeat is how often daemons report; 0 stands for a second.
 	Heartbeat time.Duration
-	// Machines are the memory machines that two blades serve, by the blades' names.
+	// Machines are the memory machines that two blades serve, by the blades' names. Every
+	// other memory blade is a machine of its own. If there are pairs, a machine's id is its
+	// place, from 1, here and then among the other memory blades; else the Gatekeeper
+	// chooses.
 	Machines [][]string
 	// ShareExports lets programs that nobody has deployed export a service together.
 	ShareExports bool
@@ -96,6 +100,21 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// machineOf returns the machine id that a memory blade asks for; 0 leaves it to the
+// Gatekeeper.
+func (c *Config) machineOf(blade string) uint8 {
+	if len(c.Machines) == 0 {
+		return 0
+	}
+	machines := slices.Clone(c.Machines)
+	for _, b := range c.Blades {
+		if b.Kind == control.Memory && !slices.ContainsFunc(c.Machines, func(m []string) bool { return slices.Contains(m, b.Name) }) {
+			machines = append(machines, []string{b.Name})
+		}
+	}
+	return uint8(1 + slices.IndexFunc(machines, func(m []string) bool { return slices.Contains(m, blade) })) //nolint:gosec // at most 255
 }
 
 // computeNodes is how many nodes a compute blade runs at most.

@@ -45,7 +45,6 @@ func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, 
 		if err != nil {
 			t.Fatal(err)
 		}
-		untilMirrored(t, ctx, r)
 		rack.Store(r)
 		f(t, ctx, r)
 		rack.Store(nil)

@@ -14,8 +14,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -88,13 +90,36 @@ func (r *Rack) start() error {
 	return nil
 }
 
-// registered waits until the Gatekeeper has welcomed every blade.
+// registered waits until the Gatekeeper has welcomed every blade, and every pair of memory
+// blades holds two copies.
 func (r *Rack) registered(ctx context.Context) error {
 	for _, b := range r.cfg.Blades {
 		select {
 		case <-r.blades[b.Name].now().ready:
 		case <-ctx.Done():
 			return fmt.Errorf("simrack: blade %s is not registered: %w", b.Name, ctx.Err())
+		}
+	}
+	return r.mirrored(ctx)
+}
+
+// mirrored waits until every pair of memory blades holds two copies. Without a Gatekeeper
+// there is nobody to wait for.
+func (r *Rack) mirrored(ctx context.Context) error {
+	single := func(m gatekeeper.MachineState) bool { return len(m.Blades) > 1 && (m.InService < 2 || m.Why != "") }
+	for len(r.cfg.Machines) > 0 {
+		g := r.Gatekeeper()
+		if g == nil {
+			return nil
+		}
+		s, err := g.Snapshot(ctx)
+		if err != nil || !slices.ContainsFunc(s.Machines, single) {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("simrack: the memory machines do not have their copies: %w", ctx.Err())
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -67,6 +68,10 @@ type Config struct {
 	Heartbeat time.Duration
 	// Blades in the order of their switch ports, which count from 1.
 	Blades []Blade
+	// Machines are memory machines by the names of their blades: one, or two of which
+	// each holds a copy. Memory blades that are not named are paired in the order of
+	// their names (see MemoryMachines).
+	Machines [][]string
 	// Programs started once all blades are registered, in this order.
 	Programs []Program
 }
@@ -104,6 +109,31 @@ type Program struct {
 	// Spares are the blades where it goes on when its own has failed, the preferred
 	// first. None stand for all other compute blades, those without programs first.
 	Spares []string
+}
+
+// MemoryMachines returns the blades of every memory machine: those of Machines, then
+// the other memory blades, paired in the order of their names. A machine's place, from
+// 1, is its id.
+func (c *Config) MemoryMachines() [][]string {
+	return pairing.Machines(c.Machines, c.memoryBlades())
+}
+
+// Unmirrored makes every memory blade a machine of its own.
+func (c *Config) Unmirrored() {
+	c.Machines = nil
+	for _, name := range c.memoryBlades() {
+		c.Machines = append(c.Machines, []string{name})
+	}
+}
+
+// memoryBlades returns the names of the memory blades, in the order of Blades.
+func (c *Config) memoryBlades() (names []string) {
+	for _, b := range c.Blades {
+		if b.Kind == control.Memory {
+			names = append(names, b.Name)
+		}
+	}
+	return names
 }
 
 func defaults() Config {

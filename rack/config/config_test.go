@@ -83,6 +83,13 @@ func TestMistakes(t *testing.T) {
 		{"capacity of compute", "blades:\n- {name: c1, kind: compute, capacity: 1GiB}\n", 2, "a compute blade has none"},
 		{"nodes of memory", "blades:\n- {name: m1, kind: memory, nodes: 3}\n", 2, "a memory blade runs none"},
 		{"nodes zero", "blades:\n- {name: c1, kind: compute, nodes: 0}\n", 2, "out of range"},
+		{"machine of three", blades + "machines:\n- [m1, m2, m3]\n", 5, "it has 3 blades: name one memory blade, or two"},
+		{"machine of none", blades + "machines:\n- []\n", 5, "it has 0 blades"},
+		{"machine no list", blades + "machines:\n- m1\n", 5, "write a list"},
+		{"machine unknown", blades + "machines:\n- [m1, m9]\n", 5, `there is no blade "m9"`},
+		{"machine of compute", blades + "machines:\n- [m1,\n   c1]\n", 6, `"c1" is not a memory blade`},
+		{"machine with itself", blades + "machines:\n- [m1, m1]\n", 5, `"m1" is named already by machines[0][0]: a blade serves one machine`},
+		{"blade of two machines", blades + "machines:\n- [m1]\n- [m1]\n", 6, "named already by machines[0][0]"},
 		{"program nowhere", blades + "programs:\n- {name: p, blade: c9, command: [a]}\n", 5, `no blade "c9"`},
 		{"program on memory", blades + "programs:\n- {name: p, blade: m1, command: [a]}\n", 5, "not a compute blade"},
 		{"program without command", blades + "programs:\n- {name: p, blade: c1}\n", 5, "empty"},
@@ -110,6 +117,25 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("line %d: %v; want line %d and %q", e.Line, err, tc.line, tc.want)
 			}
 		})
+	}
+}
+
+// Memory blades are paired by their names unless the file says otherwise.
+func TestMachines(t *testing.T) {
+	const three = "blades:\n- {name: m2, kind: memory}\n- {name: c1, kind: compute}\n- {name: m3, kind: memory}\n- {name: m1, kind: memory}\n"
+	for machines, want := range map[string]string{
+		"": "[[m1 m2] [m3]]", "machines: []\n": "[[m1 m2] [m3]]", "machines: [[m3, m2]]\n": "[[m3 m2] [m1]]",
+		"machines: [[m1], [m2], [m3]]\n": "[[m1] [m2] [m3]]", "machines: [[m1]]\n": "[[m1] [m2 m3]]",
+	} {
+		c, err := Parse("r", []byte(three+machines))
+		if got := fmt.Sprint(c.MemoryMachines()); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", machines, got, err, want)
+		}
+	}
+	c := Thesis()
+	c.Unmirrored()
+	if got := fmt.Sprint(c.MemoryMachines()); got != "[[m1] [m2] [m3]]" || c.Validate() != nil {
+		t.Errorf("unmirrored: %s, %v", got, c.Validate())
 	}
 }
 

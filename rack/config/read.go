@@ -50,6 +50,9 @@ func (r reader) config(n *yamlfile.Node) Config {
 		"blades": func(n *yamlfile.Node, path string) {
 			r.List(n, path, func(n *yamlfile.Node, path string) { c.Blades = append(c.Blades, r.blade(n, path)) })
 		},
+		"machines": func(n *yamlfile.Node, path string) {
+			r.List(n, path, func(n *yamlfile.Node, path string) { c.Machines = append(c.Machines, r.Words(n, path)) })
+		},
 		"programs": func(n *yamlfile.Node, path string) {
 			r.List(n, path, func(n *yamlfile.Node, path string) { c.Programs = append(c.Programs, r.program(n, path)) })
 		},

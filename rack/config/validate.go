@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/yamlfile"
 )
 
@@ -63,6 +64,7 @@ func (c *Config) problems() []*Error {
 	k.check(c.DSMPrefix != 0, "dsm_prefix", "0 would make the loopback address a global pointer", "use 1 to 255")
 	names := map[string]string{}
 	kinds := k.blades(c.Blades, names)
+	k.machines(c.Machines, kinds)
 	k.programs(c.Programs, names, kinds)
 	return k.found
 }
@@ -96,6 +98,27 @@ func (k *checker) blades(blades []Blade, names map[string]string) map[string]str
 	k.check(memories <= MaxMemoryBlades, "blades", fmt.Sprintf("%d memory blades are too many", memories),
 		fmt.Sprintf("a global pointer tells %d apart", MaxMemoryBlades))
 	return kinds
+}
+
+// machines checks which blades serve a memory machine together.
+func (k *checker) machines(machines [][]string, kinds map[string]string) {
+	served := map[string]string{} // by blade: where it is named first
+	for i, blades := range machines {
+		path := fmt.Sprintf("machines[%d]", i)
+		k.check(len(blades) >= 1 && len(blades) <= pairing.MaxBlades, path, fmt.Sprintf("it has %d blades", len(blades)),
+			"name one memory blade, or two of which each holds a copy, e.g. [m1, m2]")
+		for j, b := range blades {
+			at := fmt.Sprintf("%s[%d]", path, j)
+			kind, known := kinds[b]
+			k.check(known, at, fmt.Sprintf("there is no blade %q", b), "name a memory blade listed under blades")
+			k.check(!known || kind == control.Memory, at, fmt.Sprintf("%q is not a memory blade", b), "name a blade of kind memory")
+			first, twice := served[b]
+			k.check(!twice, at, fmt.Sprintf("blade %q is named already by %s", b, first), "a blade serves one machine: name it once")
+			if !twice {
+				served[b] = at
+			}
+		}
+	}
 }
 
 func (k *checker) programs(programs []Program, names, kinds map[string]string) {

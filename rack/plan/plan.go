@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -50,6 +51,9 @@ type Plan struct {
 	// Namespaces to make, the switch's first.
 	Namespaces []string `json:"namespaces"`
 	Wires      []Wire   `json:"wires"`
+	// Machines are the blades of each memory machine: one, or two of which each is to hold
+	// a copy.
+	Machines [][]string `json:"machines,omitempty"`
 	// Processes in the order of their stages.
 	Processes []Process `json:"processes"`
 	// Deployed are the programs that the Gatekeeper has started, in order, when all
@@ -122,7 +126,8 @@ func Make(c config.Config, dir string) Plan {
 		p.Wires = append(p.Wires, w)
 		p.Namespaces = append(p.Namespaces, w.BladeNamespace)
 	}
-	p.Processes, p.Deployed = processes(c, p.Wires, dir), deployed(c)
+	p.Machines = c.MemoryMachines()
+	p.Processes, p.Deployed = processes(c, p.Machines, p.Wires, dir), deployed(c)
 	return p
 }
 
@@ -149,6 +154,11 @@ func (p *Plan) Wire(blade string) (Wire, bool) {
 		}
 	}
 	return Wire{}, false
+}
+
+// Mirrored reports whether a memory machine is to have two copies.
+func (p *Plan) Mirrored() bool {
+	return slices.ContainsFunc(p.Machines, func(m []string) bool { return len(m) > 1 })
 }
 
 // Of returns the processes that belong to a blade, or the switch or Gatekeeper.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
@@ -76,11 +78,11 @@ const (
 // deviceID is the switch's P4Runtime device id; not 0, which reads like none.
 const deviceID = 1
 
-func processes(c config.Config, wires []Wire, dir string) []Process {
-	ps := []Process{switchProcess(c, wires, dir), gatekeeper(c, dir)}
-	machines := machineIDs(c)
+func processes(c config.Config, machines [][]string, wires []Wire, dir string) []Process {
+	ids := machineIDs(c, machines)
+	ps := []Process{switchProcess(c, wires, dir), gatekeeper(c, machines, ids, dir)}
 	for i, b := range c.Blades {
-		ps = append(ps, daemon(b, wires[i], machines[i], dir))
+		ps = append(ps, daemon(b, wires[i], ids[i], dir))
 	}
 	for _, p := range c.Programs {
 		if len(p.Services) == 0 {
@@ -91,13 +93,10 @@ func processes(c config.Config, wires []Wire, dir string) []Process {
 }
 
 // machineIDs are the machine ids of blades, 0 for compute blades.
-func machineIDs(c config.Config) []int {
-	ids, last := make([]int, len(c.Blades)), 0
+func machineIDs(c config.Config, machines [][]string) []int {
+	ids := make([]int, len(c.Blades))
 	for i, b := range c.Blades {
-		if b.Kind == control.Memory {
-			last++
-			ids[i] = last
-		}
+		ids[i] = 1 + slices.IndexFunc(machines, func(m []string) bool { return slices.Contains(m, b.Name) })
 	}
 	return ids
 }
@@ -123,7 +122,7 @@ func switchProcess(c config.Config, wires []Wire, dir string) Process {
 }
 
 // gatekeeper binds each port to its blade: no blade takes the place of another.
-func gatekeeper(c config.Config, dir string) Process {
+func gatekeeper(c config.Config, machines [][]string, ids []int, dir string) Process {
 	p := Process{
 		Name: Gatekeeper, Blade: Gatekeeper, Namespace: Namespace(c.Name, Switch), Stage: StageGatekeeper, Ready: Notifies,
 		Args: []string{
@@ -132,19 +131,21 @@ func gatekeeper(c config.Config, dir string) Process {
 			"--log", LogPath(dir), "--heartbeat", c.Heartbeat.String(),
 		},
 	}
-	machines := machineIDs(c)
 	for i, b := range c.Blades {
 		bound := fmt.Sprintf("%d=%s:%s", i+1, b.Name, b.Kind)
 		if b.Kind == control.Memory {
-			bound += fmt.Sprintf(":%d:%d", machines[i], b.Capacity)
+			bound += fmt.Sprintf(":%d:%d", ids[i], b.Capacity)
 		}
 		p.Args = append(p.Args, "--port", bound)
+	}
+	for _, m := range machines {
+		p.Args = append(p.Args, "--machine", strings.Join(m, pairing.Separator))
 	}
 	return p
 }
 
-// daemon is a blade's own process. Memory blades are given their machine ids, in
-// order, so that those do not depend on who says hello first.
+// daemon is a blade's own process. Memory blades are given the ids of their machines, so
+// that those do not depend on who says hello first.
 func daemon(b config.Blade, w Wire, machine int, dir string) Process {
 	p := Process{Name: b.Name, Blade: b.Name, Namespace: w.BladeNamespace, Stage: StageBlades, Ready: Notifies}
 	switch b.Kind {

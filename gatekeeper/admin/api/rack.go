@@ -118,6 +118,18 @@ type LedgerSpace struct {
 	Refused uint64 `json:"refused" doc:"Requests and commands about ledgers that were refused since the blade began"`
 }
 
+// Machine is a memory machine: one blade serves it, or two of which each holds a copy.
+type Machine struct {
+	Machine   uint8    `json:"machine" minimum:"1" doc:"Byte 5 of its pointers" example:"1"`
+	Blades    []string `json:"blades" doc:"The blades that are to serve it: one, or two" example:"[\"m1\",\"m2\"]"`
+	Copies    []string `json:"copies" doc:"The blades that have a complete copy; the first one answers reads" example:"[\"m1\",\"m2\"]"`
+	InService int      `json:"in_service" doc:"How many of the copies are in service; with none, the machine's regions are unavailable" example:"2"`
+	Epoch     uint32   `json:"epoch,omitzero" doc:"Counts the sets of copies that the machine has had; absent if it is to have one"`
+	Why       string   `json:"why,omitempty" doc:"Why there are not two copies"`
+	Capacity  uint64   `json:"capacity" doc:"Bytes; with two copies, those of the smaller blade"`
+	Used      uint64   `json:"used" doc:"How much of the capacity is taken, as the blades last reported"`
+}
+
 // Node is a logical processor: a program with an address of its own.
 type Node struct {
 	Address     netip.Addr `json:"address" format:"ipv6" example:"fd00:b1f0:0:2::1"`

@@ -190,6 +190,12 @@ func (c *Client) Blades(ctx context.Context) ([]api.Blade, error) {
 	return l.Items, err
 }
 
+// Machines returns all memory machines.
+func (c *Client) Machines(ctx context.Context) ([]api.Machine, error) {
+	l, err := get[api.List[api.Machine]](ctx, c, "/v1/machines", nil)
+	return l.Items, err
+}
+
 // Nodes returns all nodes.
 func (c *Client) Nodes(ctx context.Context) ([]api.Node, error) {
 	l, err := get[api.List[api.Node]](ctx, c, "/v1/nodes", nil)
