@@ -40,7 +40,8 @@ func (m *main) lastCheckpoint() uint32 {
 // nil. If the program crashes before it knows that, the Main of the name that it calls
 // first when it is started again returns nil without a call of f, so a crash at the very
 // end repeats nothing. Any other Main of the name is a new run, and begins without a
-// state. When f returns an error, so does Main, and the next Main goes on from the last
+// state; on another node, as soon as the one where the main is over has left the rack or
+// is gone for good, and BadRequest until then. When f returns an error, so does Main, and the next Main goes on from the last
 // checkpoint. A re-run that does something else than before fails as Nondeterminism.
 func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
 	op := "main " + name

@@ -38,7 +38,8 @@ type begin struct {
 // must be endpoint.MainID(name).
 //
 // A main that was over when its node failed stays so: its program may have died
-// before it could know. Any other run after that begins afresh, but its numbers go
+// before it could know. Until that node has left, or is gone for good, the main does
+// not begin elsewhere. Any other run after that begins afresh, but its numbers go
 // on, so that its calls are not taken for former ones.
 func (t *Table) Begin(id packet.ID, name string, at log.Node, run uint64) (Output, error) {
 	n := t.node(at.Address)
@@ -54,6 +55,8 @@ func (t *Table) Begin(id packet.ID, name string, at log.Node, run uint64) (Outpu
 		n.mains[m] = struct{}{}
 	case m.at != n && m.incarnation > m.at.dead && !m.over:
 		return t.take(), fault.New(fault.BadRequest, "main "+name, "it runs at node %s", m.at.address)
+	case m.at != n && m.over && !m.at.gone:
+		return t.take(), fault.New(fault.BadRequest, "main "+name, "it is over at node %s, which has not left: its program may not know it yet", m.at.address)
 	case m.incarnation == at.Incarnation && m.at == n && m.run != run && !m.cut && !m.over:
 		t.cut(&m.execution) // its function has returned an error, and runs once more
 		t.touch(n)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -111,5 +112,51 @@ func TestReset(t *testing.T) {
 			t.Errorf("state %q, next %d", sections, next)
 		}
 		b.reload()
+	}
+}
+
+// TestMainOverElsewhere: a main whose program may not know yet that it is over does not
+// begin anew on another node; its last checkpoint is acknowledged again. When that
+// program's node has left, or is gone for good, it begins.
+func TestMainOverElsewhere(t *testing.T) {
+	for name, end := range map[string]func(b *bench){
+		"left": func(b *bench) { b.keep(b.Leave(server)) },
+		"gone": func(b *bench) { b.keep(b.Fail(server, true, now)); b.keep(b.Fenced(server.Address)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			id := packet.ID{9}
+			if o, err := b.Begin(id, "main", server, 1); err != nil {
+				t.Fatal(err)
+			} else {
+				b.keep(o)
+			}
+			last := packet.Message{Header: packet.Header{
+				Type: packet.Call, Flags: (packet.FlagHeld | packet.FlagCheckpoint | packet.FlagDone).WithPolicy(packet.PolicyRecover),
+				Call: packet.ID{1}, Parent: id, Index: 3, CallerIncarnation: 1,
+			}}
+			send := func(want Verdict) {
+				t.Helper()
+				v, o := b.Checkpoint(Request{Message: &last, Datagram: last.Append(nil), Caller: server, Now: now})
+				acks := b.keep(o)
+				if v != want || want == Done && !slices.Equal(acks, []Action{Ack{Call: last.Call, To: server.Address}}) {
+					t.Errorf("the last checkpoint: %s, %v; want %s", v, acks, want)
+				}
+			}
+			send(Fresh)
+			b.keep(b.Committed(id))
+			for range 2 {
+				if _, err := b.Begin(id, "main", client, 2); fault.CodeOf(err) != fault.BadRequest {
+					t.Errorf("begins elsewhere: %v", err)
+				}
+				send(Done)
+				b.reload()
+			}
+			end(b)
+			o, err := b.Begin(id, "main", client, 2)
+			if got := b.keep(o); err != nil || !slices.Equal(got, []Action{Begun{id, client, 2, false}}) {
+				t.Errorf("begins when it is over: %v, %v", got, err)
+			}
+		})
 	}
 }

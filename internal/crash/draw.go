@@ -126,12 +126,12 @@ type weighted struct {
 	most   time.Duration // of Back
 }
 
-// possible is what happens in wide cases. (Twin is not among it: a main that is started a
-// second time when it is over, but does not know that yet, begins anew. TestTwin has it.)
+// possible is what happens in wide cases.
 var possible = []weighted{
 	{"service", Kill, 14, 0}, {"service", Cut, 5, 10 * time.Second}, {"service", Pause, 3, 6 * time.Second}, {"service", Stop, 3, 6 * time.Second},
 	{"service", Drain, 3, 4 * time.Second}, {"service", Redeploy, 3, 4 * time.Second}, {"service", Policy, 3, 4 * time.Second},
 	{"client", Kill, 5, 0}, {"client", Cut, 2, 10 * time.Second}, {"client", Pause, 2, 6 * time.Second}, {"client", Stop, 2, 6 * time.Second},
+	{"main", Twin, 3, 0},
 	{"spare", Cut, 2, 10 * time.Second}, {"spare", Pause, 1, 6 * time.Second}, {"spare", Stop, 1, 6 * time.Second}, {"spare", Drain, 1, 4 * time.Second},
 	{"memory", Kill, 2, time.Second}, {"memory", Cut, 2, 10 * time.Second}, {"memory", Pause, 5, 8 * time.Second}, {"memory", Stop, 5, 8 * time.Second},
 	{Gatekeeper, Restart, 12, 2 * time.Second}, {Gatekeeper, Stop, 5, 8 * time.Second}, {Gatekeeper, Oust, 3, 2 * time.Second},
@@ -174,7 +174,7 @@ func (p *Program) those(kind string) (names []string) {
 		}
 	}
 	for i := range p.Clients {
-		if kind == "client" {
+		if kind == "client" || kind == "main" && p.Clients[i].Main {
 			names = append(names, p.clientName(i))
 		}
 	}

@@ -183,7 +183,7 @@ func (c *tally) missing() (all []string) {
 		must = append(must, "operation "+string(k))
 	}
 	for _, w := range possible {
-		kind := map[string]string{"service": "program", "client": "program", "spare": "blade"}[w.victim]
+		kind := map[string]string{"service": "program", "client": "program", "main": "program", "spare": "blade"}[w.victim]
 		must = append(must, cmp.Or(kind, w.victim)+" "+string(w.how))
 	}
 	slices.Sort(must)

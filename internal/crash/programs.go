@@ -200,8 +200,11 @@ var errTwin = errors.New("a second run")
 // twin starts a durable main a second time, on another blade. It is refused, or goes on in
 // place of a first one that has failed; then it ends without having done anything.
 func (r *Run) twin(name string) error {
-	_, err := r.rack.Run("c1", name+"-twin", func(ctx context.Context, j join.Joiner, _ control.Start) error {
-		n, err := rpc.Join(ctx, rpc.WithName(name+"-twin"), rpc.WithJoiner(j), rpc.WithLogger(r.opt.Log))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	program := fmt.Sprint(name, "-twin", len(r.twins))
+	twin, err := r.rack.Run("c1", program, func(ctx context.Context, j join.Joiner, _ control.Start) error {
+		n, err := rpc.Join(ctx, rpc.WithName(program), rpc.WithJoiner(j), rpc.WithLogger(r.opt.Log))
 		if err != nil {
 			return nil // its blade is not there
 		}
@@ -220,6 +223,9 @@ func (r *Run) twin(name string) error {
 		_ = leave(ctx, n) // its blade may be gone
 		return nil
 	})
+	if err == nil {
+		r.twins = append(r.twins, twin)
+	}
 	return err
 }
 
@@ -237,6 +243,13 @@ func (r *Run) ended(name string) bool {
 // endTwins ends the mains that second runs have begun anew: their records would stay for
 // whoever goes on with them.
 func (r *Run) endTwins(ctx context.Context) error {
+	for _, twin := range r.twins { // nobody starts more
+		select {
+		case <-twin.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("ending mains: a second run does not end: %w", ctx.Err())
+		}
+	}
 	n, err := r.auditor(ctx)
 	if err != nil {
 		return fmt.Errorf("ending mains: %w", err)

@@ -25,6 +25,9 @@ func TestRegressions(t *testing.T) {
 		{41, "", "good", "65+A:drain:2.57636946s,110-A:cut:40.427432ms"},
 		// A memory blade that started anew gave out the addresses of its former life.
 		{179, "sync,age=378854h4m53.643526968s", "lossy", "84+m2:cut:1.995273ms"},
+		// A main's last acknowledgement was lost, and a second Main of its name began anew: the
+		// first one waited for ever: execution.TestMainOverElsewhere.
+		{167, "mtu=1280,sync,age=376136h18m56.147135367s,jumps", "late", "36-main0:twin"},
 		// A Gatekeeper with a clock ahead ruled before its election id was on the log; its
 		// successor was refused for ever: gatekeeper.TestElectionIsLoggedFirst.
 		{30, "sync,age=377617h3m48.250519501s,jumps", "good", "31+gk:stop:3.814214685s,57+gk:oust:159.501758ms,81-gk:restart:1.744885722s,121+s4:drain"},

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -93,7 +94,8 @@ type Run struct {
 	void   chan struct{}    // closed when everything is lost
 	wall   *rand.Rand       // for clocks that jump
 	up     map[string]chan struct{}
-	over   []chan struct{} // closed when a client has come to its end
+	twins  []daemon.Process // second runs of durable mains
+	over   []chan struct{}  // closed when a client has come to its end
 
 	audited map[int]audited // what the services' books say in the end
 }
