@@ -13,7 +13,7 @@ import (
 
 // A node controls a region on behalf of an execution, or as what its service keeps.
 // What an execution controls when it ends, and has neither handed over nor left to
-// a service with state, nobody knows any more: it is freed (design section 7).
+// a service with state, nobody knows any more: it is freed.
 //
 //	alloc by E, result for E, one-way E ─▶ E holds it ─▶ result of E: its caller's execution holds it
 //	                                                 ├─▶ E ends in a service with state: the node keeps it

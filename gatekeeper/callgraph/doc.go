@@ -1,6 +1,6 @@
 // Package callgraph knows the calls that are under way on the rack: who calls
 // whom, on behalf of which call, with which pointers, and how far it has got
-// (thesis section 5.3; design sections 9 and 10). It is a pure core: events in,
+// (thesis section 5.3). It is a pure core: events in,
 // answers out; it does no I/O, starts no goroutine and reads no clock. One
 // goroutine owns a Graph.
 //

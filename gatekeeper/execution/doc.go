@@ -1,7 +1,7 @@
 // Package execution decides about every exactly-once call that the switch holds,
 // and about its answer: whether it is new, running, done, refused or stale, what
 // is logged, in which order its effects leave, and what is run again when a node
-// has failed (design section 9; thesis section 5.3). It is a pure core: inputs
+// has failed (thesis section 5.3; docs/exactly-once.md). It is a pure core: inputs
 // in, an Output out; it does no I/O, starts no goroutine and reads no clock. One
 // goroutine owns a Table.
 //

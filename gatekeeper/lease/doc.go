@@ -1,5 +1,5 @@
 // Package lease decides who may do what with which region of memory (thesis
-// section 4.1; design section 7, whose table it implements row by row). It is a
+// section 4.1). testdata/01_table.txt has the rules as a table, row by row. It is a
 // pure core: events in, steps out; it does no I/O, starts no goroutine and reads
 // no clock. One goroutine owns a Machine.
 //

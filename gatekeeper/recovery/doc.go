@@ -1,5 +1,4 @@
-// Package recovery brings failed nodes back (design section 9; thesis section
-// 5.3). It is a pure core: inputs in, an Output out; it does no I/O, starts no
+// Package recovery brings failed nodes back (thesis section 5.3; docs/exactly-once.md). It is a pure core: inputs in, an Output out; it does no I/O, starts no
 // goroutine and reads no clock. One goroutine owns a Machine.
 //
 //	             ┌──────────────── fencing ───────────────┐   ┌──── restoring ────┐

@@ -1,6 +1,6 @@
 // Package resources knows what a rack has and who uses it: blades, nodes,
-// services and the programs that were deployed on it (design sections 9 and 10,
-// thesis section 5.3). It is a pure core: calls in, actions out; it does no I/O,
+// services and the programs that were deployed on it (thesis
+// section 5.3). It is a pure core: calls in, actions out; it does no I/O,
 // starts no goroutine and reads no clock. One goroutine owns a Registry.
 //
 //	hello, heartbeat ─┐                        ┌─▶ BladeUp, BladeDown, MemoryLost

@@ -61,7 +61,7 @@ func (t Type) String() string {
 // Policy is what becomes of a call when a node fails.
 type Policy uint8
 
-// The policies (design section 9).
+// The policies (thesis section 5.4).
 const (
 	// PolicyNone is at-most-once, bound to the callee's incarnation.
 	PolicyNone Policy = 0
