@@ -64,8 +64,9 @@
 // # Stacks and loops
 //
 // The parser is generated once for every position in the packet and every number
-// of elements in the stacks, so a loop is as many pieces of code. A packet that
-// would get further than 512 of them, or 1,024 bytes, is dropped and counted.
+// of elements in the stacks, so a loop is as many pieces of code. Of a parser that
+// loops, a packet that would get further than 512 of them, or 1,024 bytes, is dropped
+// and counted. A parser without a loop that needs more than 2,048 is refused.
 //
 // # What is missing
 //

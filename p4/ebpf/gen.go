@@ -167,7 +167,7 @@ func (g *gen) finish() asm.Instructions {
 			g.code[i] = g.code[i].WithReference(l)
 		}
 	}
-	return reachable(g.code)
+	return longJumps(reachable(g.code))
 }
 
 func reachable(code asm.Instructions) asm.Instructions {

@@ -31,8 +31,13 @@ func (g *gen) visitLabel(v visit) string {
 	return fmt.Sprintf("%sparse_%d_%d_%x", g.again, v.state.Index, v.pos, v.next)
 }
 
-// maxVisits bounds how often states are generated.
-const maxVisits = 512
+// Bounds of how often states are generated. A parser that loops as often as the
+// packet says gets maxLooped: packets that go further are lost. All others must
+// fit into maxVisits, or the program is refused.
+const (
+	maxLooped = 512
+	maxVisits = 2048
+)
 
 // prefixOf is the length of the header that the parser extracts first from
 // frames from the CPU port, and from no others: packet_out.
@@ -76,6 +81,44 @@ type walk struct {
 
 // walkParser finds all visits, without generating anything.
 func walkParser(p *v1model.Program, prefix int) walk {
+	if w := walkUpTo(p, prefix, maxVisits); w.lack != "" || len(w.cut) == 0 {
+		return w
+	}
+	w := walkUpTo(p, prefix, maxLooped)
+	if !cyclic(p) {
+		w.lack = fmt.Sprintf("a parser of more than %d bytes, or more than %d ways through its states", maxParse, maxVisits)
+	}
+	return w
+}
+
+// cyclic tells whether a state of the parser leads to itself.
+func cyclic(p *v1model.Program) bool {
+	const grey, black = 1, 2
+	colour := make([]int, len(p.Parser.States))
+	var dfs func(s *v1model.State) bool
+	dfs = func(s *v1model.State) bool {
+		if s == nil || colour[s.Index] == black {
+			return false
+		}
+		if colour[s.Index] == grey {
+			return true
+		}
+		colour[s.Index] = grey
+		for _, c := range s.Cases {
+			if dfs(c.Next) {
+				return true
+			}
+		}
+		if dfs(s.Default) {
+			return true
+		}
+		colour[s.Index] = black
+		return false
+	}
+	return dfs(p.Parser.Start)
+}
+
+func walkUpTo(p *v1model.Program, prefix, most int) walk {
 	w := walk{cut: map[visit]bool{}}
 	if len(p.Stacks)+len(p.UnionStacks) > maxStacks {
 		w.lack = fmt.Sprintf("more than %d header stacks", maxStacks)
@@ -95,7 +138,7 @@ func walkParser(p *v1model.Program, prefix int) walk {
 	for i := 0; i < len(w.visits); i++ {
 		v := w.visits[i]
 		to, ahead, ok := advance(p, v)
-		if i >= maxVisits || max(to.pos, ahead) > maxParse {
+		if i >= most || max(to.pos, ahead) > maxParse {
 			w.cut[v] = true
 			continue
 		}

@@ -49,6 +49,23 @@ func TestDifferential_Stacks(t *testing.T) {
 	}
 }
 
+// A parser without a loop is whole, however many ways lead through it.
+func TestDifferential_Ways(t *testing.T) {
+	p := newPair(t, load(t, "testdata/ways.json"), 0)
+	r := rand.New(rand.NewPCG(*seed, 0))
+	for n := range 200 {
+		frame := make([]byte, 60+r.IntN(700))
+		for i := range frame {
+			frame[i] = byte(r.Uint32())
+		}
+		if n == 0 { // the longest way
+			frame = make([]byte, 600)
+			frame[14], frame[15] = 1, 255
+		}
+		p.check(t, 1, frame, fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Ways -seed %d", *seed))
+	}
+}
+
 // What has no end ends: a clone to where it came from, of which each copy is
 // cloned; a packet that is resubmitted each time; a parser that reads on and on.
 func TestEndless(t *testing.T) {
