@@ -5,13 +5,15 @@ package ebpf
 import "github.com/cilium/ebpf/asm"
 
 // layOut lays everything out that a packet has before the tail that copies share:
-// its headers, and what of the frame's beginning the parser left.
-func (g *gen) layOut() {
+// its headers, and what of the frame's beginning the parser left. It goes to moved if
+// a checksum could not be written behind them any more.
+func (g *gen) layOut(moved string) {
 	g.updateChecksums()
 	g.place = "deparser"
 	for _, s := range g.prog.Deparser.Body {
 		g.stmt(s)
 	}
+	g.wholeTail(moved)
 	g.rebuild()
 	g.place = "copies"
 	g.load(asm.R1, stParsed)
@@ -34,8 +36,9 @@ func (g *gen) layOut() {
 func (g *gen) output(stop string) {
 	lost, long, resize, broken := g.label("lost"), g.label("too_long"), g.label("no_resize"), g.label("broken")
 	test, sent := g.label("test"), g.label("sent")
-	g.layOut()
+	g.layOut(resize)
 	g.tailLeft(resize)
+	g.uncutSum(resize)
 	g.storeImm(stPad, 0, asm.DWord)
 	g.room(resize, broken)
 	g.cutTail(broken)

@@ -18,7 +18,14 @@ func (g *gen) deparse(send, fail string) {
 	for _, s := range g.prog.Deparser.Body {
 		g.stmt(s)
 	}
-	rebuild := g.label("rebuild")
+	rebuild, whole, moved := g.label("rebuild"), g.label("whole_tail"), g.label("moved_tail")
+	g.wholeTail(moved)
+	g.jump(whole)
+	g.mark(moved)
+	g.load(asm.R0, stOutPort)
+	g.stat(asm.R0, nTxResize, -1)
+	g.jump(fail)
+	g.mark(whole)
 	g.load(asm.R0, stTag)
 	g.emit(asm.JNE.Imm(asm.R0, 0, rebuild)) // its tag is not where the others are
 	g.load(asm.R0, stOutPort)

@@ -52,6 +52,12 @@
 // other segments would not be judged; so UDP super-packets of calls and memory
 // requests are dropped.
 //
+// A checksum that the sender has left to the card is written by the kernel when the
+// packet leaves or arrives, wherever the sender has said. The packet passes if that
+// makes no difference to what the program sees and does, and is dropped and counted
+// otherwise (partial.go): a program that reads or writes UDP checksums needs senders
+// with ethtool -K DEV tx off.
+//
 // # Copies
 //
 // A packet that is cloned, multicast, resubmitted, recirculated or truncated leaves

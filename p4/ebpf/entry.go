@@ -42,9 +42,9 @@ const (
 	nRxBytes
 	nTxPackets
 	nTxBytes
-	nRxOffload // super-packets that cannot be judged
+	nRxOffload // super-packets and unfinished checksums that cannot be judged
 	nTxTooLong // longer than the interface's MTU
-	nTxResize  // headers that could not be grown or shrunk
+	nTxResize  // headers that could not be grown or shrunk, or checksums not be finished behind them
 	nLost      // for a port that is not attached
 	nLooped    // of which the program wanted too many copies
 	statSize
@@ -52,19 +52,6 @@ const (
 
 // minEthernet is the length of an Ethernet header.
 const minEthernet = 14
-
-// stub generates the program that is attached to a port's interface: it notes
-// the port's number and runs the main program.
-func stub(port uint32, programs fder) asm.Instructions {
-	return asm.Instructions{
-		asm.StoreImm(asm.R1, cbPort, int64(port), asm.Word),
-		asm.LoadMapPtr(asm.R2, programs.FD()),
-		asm.Mov.Imm(asm.R3, 0),
-		asm.FnTailCall.Call(),
-		asm.Mov.Imm(asm.R0, actDrop), // there is no program any more
-		asm.Return(),
-	}
-}
 
 // begin generates what comes before the parser: find the state, clear it, and
 // fetch the frame's first bytes.
@@ -93,6 +80,8 @@ func (g *gen) begin(window int) {
 	for at := g.st.zeroFrom; at < g.st.zeroTo; at += 8 {
 		g.store(at, asm.R0)
 	}
+	g.findSum()
+	g.set(asm.R0, 0)
 	g.emit(asm.StoreMem(rCtx, cbOut, asm.R0, asm.Word), asm.StoreMem(rCtx, cbDigest, asm.R0, asm.Word))
 	if g.forks.any() {
 		g.emit(asm.StoreMem(rCtx, cbSent, asm.R0, asm.Word))
@@ -133,6 +122,7 @@ func (g *gen) fetch(window int) {
 	g.store(stWireLen, asm.R0)
 	g.emit(asm.JLT.Imm(rTemp, minEthernet, verdict), asm.Sub.Imm(rTemp, 12))
 	g.loadBytes(12, eth+16, window-16)
+	g.countTag()
 	g.mark(fetched)
 	if g.sumsPayload() {
 		g.windowStart()
@@ -270,10 +260,13 @@ func (g *gen) transport(eth, l3 int, bad, done string) {
 	byteAt(asm.R0, l3+6)
 	g.mark(at)
 	g.emit(asm.JEq.Imm(asm.R0, protoTCP, tcp), asm.JNE.Imm(asm.R0, protoUDP, bad))
-	g.emit(asm.Add.Imm(asm.R1, 8))
+	g.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 6), asm.Add.Imm(asm.R1, 8))
+	g.store(stGSOSum, asm.R2)
 	g.store(stGSOLen, asm.R1)
 	g.jump(done)
 	g.mark(tcp)
+	g.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 16))
+	g.store(stGSOSum, asm.R2)
 	g.emit(
 		asm.Mov.Reg(asm.R2, rState), asm.Add.Reg(asm.R2, asm.R1),
 		asm.LoadMem(asm.R0, asm.R2, int16(eth+12), asm.Byte),

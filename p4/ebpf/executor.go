@@ -99,6 +99,9 @@ func New(prog *v1model.Program, cfg Config) (*Executor, error) {
 		x.log = slog.New(slog.DiscardHandler)
 	}
 	x.tcx.Store(!cfg.noTCX)
+	if _, err := layoutOfSkb(); err != nil {
+		return nil, fmt.Errorf("ebpf: %w", err)
+	}
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("ebpf: %w", err)
 	}
@@ -165,10 +168,15 @@ func (x *Executor) loadMain(code asm.Instructions) error {
 func newGen(p *v1model.Program, cpu datapath.Port) *gen {
 	g := &gen{
 		prog: p, cpu: cpu, drop: uint64(DropPort), forks: forksOf(p),
-		alias: map[string]string{}, emits: map[*v1model.Header]bool{}, scanned: map[string]*scanPlan{},
+		alias: map[string]string{}, emits: map[*v1model.Header]bool{}, stacked: map[*v1model.Header]bool{}, scanned: map[string]*scanPlan{},
 	}
 	for _, h := range p.Deparser.Order {
 		g.emits[h] = true
+	}
+	for _, s := range p.Stacks {
+		for _, h := range s.Headers {
+			g.stacked[h] = true
+		}
 	}
 	g.codes.none, _ = p.ErrorCode("NoError")
 	g.codes.tooShort, _ = p.ErrorCode(v1model.ErrorPacketTooShort)

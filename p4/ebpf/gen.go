@@ -43,6 +43,7 @@ type gen struct {
 	next    counts // of the same
 	parsing bool   // a state is being generated
 	emits   map[*v1model.Header]bool
+	stacked map[*v1model.Header]bool // headers that are elements of stacks
 	nodes   map[v1model.Node]string
 	todo    []v1model.Node
 	codes   errorCodes

@@ -82,17 +82,18 @@ func fieldAt(g *gen, ref v1model.FieldRef) int {
 }
 
 // judgeable drops a super-packet of which more than the headers that all its
-// segments share was parsed.
+// segments share was parsed, and a packet with a checksum that is still to be written
+// where the program looks.
 func (g *gen) judgeable() {
-	fine := g.label("judgeable")
+	fine, bad := g.label("judgeable"), g.label("not_judgeable")
 	g.load(asm.R0, stGSOLen)
 	g.emit(asm.JEq.Imm(asm.R0, 0, fine))
 	g.load(asm.R1, stParsed)
 	g.emit(asm.JLE.Reg(asm.R1, asm.R0, fine))
-	g.load(asm.R0, stPort)
-	g.stat(asm.R0, nRxOffload, -1)
-	g.jump(g.done)
+	g.mark(bad)
+	g.unjudged()
 	g.mark(fine)
+	g.judgeableSum(bad)
 }
 
 // dropIfAsked drops the packet if the program has said so.

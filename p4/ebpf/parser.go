@@ -411,6 +411,7 @@ func (g *gen) lookahead(e v1model.Lookahead, i int, r asm.Register) {
 		return
 	}
 	short, end := g.label("short"), g.label("ahead")
+	g.unlessAhead(r, g.pos+e.Offset/8, (g.pos*8+e.Offset+e.Width+7)/8)
 	g.load(r, stWireLen)
 	g.emit(asm.JLT.Imm(r, int32((g.pos*8+e.Offset+e.Width+7)/8), short))
 	g.load(r, g.st.ethernet()+first/8)

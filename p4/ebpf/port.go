@@ -36,9 +36,9 @@ type PortCounts struct {
 	Up                                     bool
 	RxPackets, RxBytes, TxPackets, TxBytes uint64
 
-	RxOffload uint64 // super-packets that cannot be judged, or not be sent to the CPU port
+	RxOffload uint64 // super-packets and unfinished checksums that cannot be judged, or super-packets for the CPU port
 	TxTooLong uint64 // frames longer than the interface's MTU
-	TxResize  uint64 // frames whose headers could not be made longer or shorter
+	TxResize  uint64 // frames whose headers could not be made longer or shorter, or whose checksum could then not be finished
 	Looped    uint64 // packets of which the program wanted too many copies, or copies of copies
 	Vanished  uint64 // times that the interface was gone
 }
@@ -138,10 +138,14 @@ func (p *port) attach() error {
 	if err != nil {
 		return err
 	}
+	skb, err := layoutOfSkb()
+	if err != nil {
+		return err
+	}
 	p.index, p.mtu, p.bare = at.index, at.mtu, at.bare
 	p.up.Store(at.up)
 	p.stub, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "bifrost_port", Type: ebpf.SchedCLS, Instructions: stub(uint32(p.num), p.x.slot), License: "Apache-2.0",
+		Name: "bifrost_port", Type: ebpf.SchedCLS, Instructions: stub(uint32(p.num), p.x.slot, skb), License: stubLicense,
 	})
 	if err != nil {
 		return err

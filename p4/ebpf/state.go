@@ -29,6 +29,7 @@ const (
 	stEnd     = 104 // how many bytes the copy being sent has cut off
 	stScratch = 120 // any number, for a moment
 	stMore    = 112 // 1 if a packet's original has become a job
+	stGSOSum  = 128 // where the checksum of a super-packet's transport header is
 
 	stInLen   = 136 // length that counters count, packet_out header included
 	stWireLen = 144 // length from the Ethernet header on, VLAN tag included
@@ -43,7 +44,9 @@ const (
 	stAgain   = 216 // index of the list of a resubmission, plus one
 	stRound   = 224 // index of the list of a recirculation, plus one
 	stLimit   = 232 // longest that the packet may leave, plus one; 0 for any length
-	stWords   = 240
+	stSum     = 240 // where a checksum is still to be written; noSum if nowhere
+	stSumFrom = 248 // where the part begins that it sums
+	stWords   = 256
 
 	stOwn = stInLen // where a packet's own words begin
 )

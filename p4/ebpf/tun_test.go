@@ -18,7 +18,7 @@ import (
 const tunInfo = 4
 
 // openTun makes a device without Ethernet header and brings it up.
-func openTun(t *testing.T, x *Executor, name string) *os.File {
+func openTun(t *testing.T, x *Executor, name string, flags uint16) *os.File {
 	t.Helper()
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -28,7 +28,7 @@ func openTun(t *testing.T, x *Executor, name string) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.SetUint16(unix.IFF_TUN)
+	req.SetUint16(unix.IFF_TUN | flags)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func openTun(t *testing.T, x *Executor, name string) *os.File {
 func TestReal_WithoutEthernet(t *testing.T) {
 	inNamespace(t)
 	p := newPair(t, load(t, "testdata/stacks.json"), 0)
-	in, out := openTun(t, p.kernel, "tun1"), openTun(t, p.kernel, "tun2")
+	in, out := openTun(t, p.kernel, "tun1", 0), openTun(t, p.kernel, "tun2", 0)
 	for i, name := range []string{"tun1", "tun2"} {
 		if err := p.kernel.AttachPort(datapath.Port(i+1), name, false); err != nil {
 			t.Fatal(err)

@@ -26,6 +26,9 @@ type loader struct {
 	actions      map[int]*Action
 	profiles     map[string]*ActionProfile
 
+	// unused tells that headers are named whose fields are not used.
+	unused bool
+
 	// params and touched belong to the action being loaded.
 	params  []ActionParam
 	touched []*Register

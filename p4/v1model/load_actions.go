@@ -45,7 +45,7 @@ func (l *loader) loadDeparser() error {
 		return at(err, "deparser")
 	}
 	for _, name := range raw.Order {
-		h, err := l.wholeHeader(name)
+		h, err := find(l.headers, "header", name)
 		if err != nil {
 			return at(err, "deparser")
 		}

@@ -72,8 +72,11 @@ func (c *call) varbit() Expr {
 	return nil
 }
 
+// header is the header that becomes valid or invalid, which does not use its fields.
 func (c *call) header() Expr {
+	c.unused = true
 	e := c.arg(KindHeader)
+	c.unused = false
 	if h, ok := e.(HeaderValue); ok && h.Header.Metadata {
 		c.fail(malformed("validity of metadata %q", h.Header.Name))
 	}

@@ -31,7 +31,7 @@ func (l *loader) extractTarget(raw *rawValue) (Extract, *HeaderType, error) {
 		if err := unmarshal(raw.Value, &name); err != nil {
 			return Extract{}, nil, err
 		}
-		h, err := l.wholeHeader(name)
+		h, err := find(l.headers, "header", name)
 		if err != nil {
 			return Extract{}, nil, err
 		}

@@ -37,14 +37,15 @@ func (l *loader) numberField(pair []string) (FieldRef, error) {
 	return r, err
 }
 
-// wholeHeader resolves a header by name and notes that all of it is used.
+// wholeHeader resolves a header by name and notes that all of it is used, unless
+// the loader's unused says that it is not.
 func (l *loader) wholeHeader(name string) (*Header, error) {
 	h, err := find(l.headers, "header", name)
 	if err != nil {
 		return nil, err
 	}
 	for i := range h.used {
-		h.used[i] = true
+		h.used[i] = h.used[i] || !l.unused
 	}
 	return h, nil
 }

@@ -51,8 +51,10 @@ type StandardMetadata struct {
 	DequeueTimeDelta, DequeueDepth, QID FieldRef
 }
 
-// Uses tells whether the program itself refers to a metadata field, by name or
-// through its whole header. What it does not refer to need not be kept up to date.
+// Uses tells whether the program itself refers to a field, by name or through its
+// whole header; to extract and emit a header is not to use it. Metadata that is not
+// used need not be kept up to date. Elements of stacks and members of unions may be
+// used under those names instead.
 func (p *Program) Uses(r FieldRef) bool {
 	return r.Valid() && r.Field != ValidField && r.Header.used[r.Field]
 }

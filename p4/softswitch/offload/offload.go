@@ -112,11 +112,10 @@ func (h Header) Resume(frame []byte) (out Header, ok bool) {
 	if l3 < 0 || l4 < l3+ipv4MinLen || h.CsumOffset != tcpChecksum || l4+tcpChecksum+2 > len(frame) {
 		return Header{}, false
 	}
-	if v := frame[l3] >> 4; h.Kind() == GSOTCPv4 && v != 4 || h.Kind() == GSOTCPv6 && (v != 6 || l4 < l3+ipv6Len) {
-		return Header{}, false
-	}
-	if h.Kind() == GSOTCPv4 && (frame[l3+9] != protoTCP || l3+int(frame[l3]&15)*4 != l4) ||
-		h.Kind() == GSOTCPv6 && l4 == l3+ipv6Len && frame[l3+6] != protoTCP {
+	// The checksum is written after the program has judged, so it must be that of the
+	// TCP header which the program has seen, not of one behind other headers.
+	v4, v6 := h.Kind() == GSOTCPv4 && frame[l3]>>4 == 4, h.Kind() == GSOTCPv6 && frame[l3]>>4 == 6
+	if !(v4 && frame[l3+9] == protoTCP && l4 == l3+int(frame[l3]&15)*4 || v6 && frame[l3+6] == protoTCP && l4 == l3+ipv6Len) {
 		return Header{}, false
 	}
 	binary.BigEndian.PutUint16(frame[l4+tcpChecksum:], pseudo(frame, l3, l4, protoTCP))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -201,6 +202,13 @@ func TestResume_RefusesWhatHasChangedItsForm(t *testing.T) {
 		if _, ok := h.Resume(change(b)); ok {
 			t.Errorf("%s: goes on as a super-packet", name)
 		}
+	}
+	// TCP of which the program has seen nothing, behind what it took for something else.
+	b, h := tcp()
+	b[20] = protoUDP
+	b, h.CsumStart = slices.Insert(b, 54, make([]byte, 8)...), h.CsumStart+8
+	if _, ok := h.Resume(b); ok {
+		t.Error("behind another header: a checksum is written after the program has judged")
 	}
 	if h, ok := (Header{}).Resume([]byte{1}); !ok || h != (Header{}) {
 		t.Error("an ordinary packet is stopped")
