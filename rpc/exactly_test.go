@@ -497,3 +497,45 @@ func TestJournalTravels(t *testing.T) {
 		ack(b.gk, b.server, b.gk.must())
 	})
 }
+
+// TestCutOffSaysNothing: a node that ends while a handler runs does not answer for it, so
+// that the call can run again elsewhere.
+func TestCutOffSaysNothing(t *testing.T) {
+	for name, end := range map[string]func(b *bench){
+		"session": func(b *bench) {
+			for _, s := range b.rack.Sessions() {
+				s.Cut()
+			}
+			<-b.server.Done()
+		},
+		"close": func(b *bench) {
+			ctx, cancel := context.WithCancel(b.t.Context())
+			cancel()
+			if err := b.server.Close(ctx); err == nil {
+				b.t.Error("it was not cut off")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				cutOff := false
+				onBench(t, func(ctx context.Context, _ *rpc.Node) error {
+					<-ctx.Done()
+					cutOff = true
+					return ctx.Err()
+				}, func(b *bench) {
+					for range 1000 { // so that it takes the node a while to end
+						go func() { _ = testsvc.NewTestClient(b.server.Client("Nobody")).Ping(b.t.Context()) }()
+					}
+					b.send(b.call())
+					synctest.Wait()
+					end(b)
+					synctest.Wait()
+					if m, _, ok := b.gk.receive(time.Second); ok || !cutOff {
+						b.t.Fatalf("cut off: %v; answered: %v %s", cutOff, m.Type, m.Payload)
+					}
+				})
+			}
+		})
+	}
+}

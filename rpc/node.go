@@ -174,14 +174,16 @@ func (n *Node) fail(err error) {
 		}
 	}
 	n.mu.Unlock()
+	// First, so that no answer leaves of a handler that is cut off: the call runs again
+	// elsewhere, or fails as Unavailable.
+	_ = n.conn.Close()
+	_ = n.large.conn.Close()
 	n.cancel()
 	n.failCalls(err)
 	n.pulse.stop()
 	for _, x := range published {
 		x.close()
 	}
-	_ = n.conn.Close()
-	_ = n.large.conn.Close()
 	_ = n.memory.Close()
 	close(n.done)
 }
