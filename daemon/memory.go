@@ -119,6 +119,7 @@ func (m *Memory) heartbeat() control.Heartbeat {
 		h.Diverged, h.MirrorEpoch = s.Diverged()
 		ledgers := s.Ledgers()
 		h.Ledgers = &ledgers
+		h.Fill = s.FillProgress()
 	}
 	return h
 }
@@ -150,7 +151,8 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	}
 	server, err := memory.NewServer(memory.Config{
 		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: max(m.cfg.Epoch, w.Addresses),
-		Ledgers: m.cfg.Ledgers,
+		Ledgers:     m.cfg.Ledgers,
+		FillChanged: m.reg.hurry,
 	})
 	if err != nil {
 		return err
@@ -189,10 +191,10 @@ func (m *Memory) lost() {}
 
 // handle carries out a command of the Gatekeeper's. A blade that does not serve memory
 // yet has nothing that a command could be about.
-func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
+func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 	s := m.Server()
 	switch msg.Kind {
-	case control.KindMirror, control.KindAllocAt, control.KindPoke:
+	case control.KindMirror, control.KindAllocAt, control.KindPoke, control.KindFill, control.KindComplete:
 		if s == nil { // the welcome is still on its way, and what it says is older
 			return nil, fault.New(fault.Unavailable, msg.Kind.String(), "blade %s does not serve yet", m.cfg.Name)
 		}
@@ -210,6 +212,10 @@ func (m *Memory) handle(_ context.Context, msg control.Message) (any, error) {
 		return query(s, msg, outcome((*memory.Server).Become))
 	case control.KindAllocAt:
 		return query(s, msg, outcome((*memory.Server).AllocAt))
+	case control.KindFill:
+		return query(s, msg, outcome((*memory.Server).Fill))
+	case control.KindComplete:
+		return query(s, msg, outcome(func(s *memory.Server, q control.Complete) error { return s.Complete(ctx, q) }))
 	case control.KindPeek:
 		return query(s, msg, (*memory.Server).Peek)
 	case control.KindPoke:

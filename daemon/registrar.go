@@ -23,6 +23,7 @@ type registrar struct {
 	log   *slog.Logger
 	conn  netio.Conn
 	ask   *control.Endpoint
+	now   chan struct{} // a heartbeat is due before its time; has room for one
 }
 
 // duty is what a kind of daemon adds to being registered.
@@ -46,7 +47,7 @@ func newRegistrar(b Blade, d duty) (*registrar, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &registrar{blade: b, duty: d, log: b.Log, conn: conn}
+	r := &registrar{blade: b, duty: d, log: b.Log, conn: conn, now: make(chan struct{}, 1)}
 	r.ask = control.NewEndpoint(control.Config{
 		PeerConfig: control.PeerConfig{Boot: b.Boot, Follow: true, MaxDatagram: b.Stack.MTU() - netio.Overhead},
 		Send:       r.send, Handle: d.handle, Log: b.Log,
@@ -59,6 +60,14 @@ var gatekeeper = netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl)
 func (r *registrar) send(b []byte) error {
 	_, err := r.conn.WriteBatch([]netio.Message{{Buf: b, Remote: gatekeeper}})
 	return err
+}
+
+// hurry has a heartbeat sent at once. It does not block.
+func (r *registrar) hurry() {
+	select {
+	case r.now <- struct{}{}:
+	default:
+	}
 }
 
 // run keeps the blade registered until ctx ends. It returns why it ended by
@@ -163,14 +172,20 @@ func (r *registrar) beat(ctx context.Context, w control.Welcome) {
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
 	replies := make(chan numbered, 1)
-	for sent, newest := 0, 0; ; {
+	sent, newest := 0, 0
+	report := func() {
+		sent++
+		n, h := sent, r.duty.heartbeat()
+		wg.Go(func() { r.heartbeat(ctx, n, h, replies) })
+	}
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
-			sent++
-			n, h := sent, r.duty.heartbeat()
-			wg.Go(func() { r.heartbeat(ctx, n, h, replies) })
+			report()
+		case <-r.now:
+			report()
 		case reply := <-replies:
 			if reply.n < newest {
 				continue // overtaken

@@ -80,6 +80,9 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 	b.hello, b.port, b.heard, p.blade = h, p, c.now, b
 	b.address = bladeAddress(p.num)
 	if b.memory() {
+		if m := b.mirror; m.fills(b) && !m.has(b) {
+			c.stopFilling(m, "blade "+h.Blade+" has said hello again")
+		}
 		b.mirror = c.mirrorFor(&h)
 		c.enroll(b)
 		if b.holds() {
@@ -254,6 +257,9 @@ func (c *controller) bladeRules(b *blade) []phase {
 // restarted forgets what a blade's daemon had before it restarted.
 func (c *controller) restarted(b *blade) {
 	c.log.Warn("blade restarted", "blade", b.hello.Blade)
+	if b.mirror.fills(b) {
+		c.stopFilling(b.mirror, "blade "+b.hello.Blade+" has restarted")
+	}
 	c.removeNodes("its daemon has restarted", b.sortedNodes()...)
 	clear(b.joins)
 	switch {
@@ -297,6 +303,9 @@ func (c *controller) failed(b *blade, why string) {
 	c.removeNodes(why, b.sortedNodes()...)
 	clear(b.joins)
 	c.change(nil, u)
+	if b.mirror.fills(b) {
+		c.stopFilling(b.mirror, "blade "+b.hello.Blade+" has failed: "+why)
+	}
 	switch {
 	case mirrored:
 		c.loseCopy(b, "blade "+b.hello.Blade+" has failed: "+why)

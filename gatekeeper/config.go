@@ -60,12 +60,19 @@ type Config struct {
 	// ShareExports lets programs that nobody has deployed export a service together.
 	// Without it a service belongs to the one that exports it first.
 	ShareExports bool
+	// FillRate is how many bytes a second a memory blade sends at most to one that it
+	// fills; 0 means 64 MiB.
+	FillRate uint64
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }
 
 // missedHeartbeats is after how many heartbeats' silence a blade has failed.
 const missedHeartbeats = 3
+
+// defaultFillRate leaves most of a memory blade's time to its clients: it copies 1 GiB in
+// 16 s.
+const defaultFillRate = 64 << 20
 
 // withDefaults fills in what is left out and checks the rest.
 func (c Config) withDefaults() (Config, error) {
@@ -114,6 +121,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MAC.IsZero() {
 		c.MAC = frame.MAC{0x02, 0xb1, 0xf0, 0, 0, 1}
+	}
+	if c.FillRate == 0 {
+		c.FillRate = defaultFillRate
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -49,7 +49,7 @@ func unpaired(blade string) string {
 }
 
 func (c *controller) mirrorState(m *mirror) MachineState {
-	s := MachineState{Machine: m.machine, Blades: slices.Clone(m.blades), Copies: []string{}, Epoch: m.epoch, Why: m.why}
+	s := MachineState{Machine: m.machine, Blades: slices.Clone(m.blades), Copies: []string{}, Epoch: m.epoch, Why: m.why, Filling: m.filling.state(c.now)}
 	for _, o := range m.copies {
 		s.Copies = append(s.Copies, o.Blade)
 	}

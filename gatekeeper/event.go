@@ -29,17 +29,19 @@ const (
 	// of them is lost. Blade is the second copy's, or the lost one's.
 	MachineMirrored   EventKind = "machine.mirrored"
 	MachineUnmirrored EventKind = "machine.unmirrored"
-	AppDeployed       EventKind = "app.deployed"
-	AppUndeployed     EventKind = "app.undeployed"
-	AppShort          EventKind = "app.short"  // there are not enough blades for a program, or there are again
-	PolicySet         EventKind = "policy.set" // by an operator: Message is the policy
-	ProgramStarted    EventKind = "program.started"
-	ProgramFailed     EventKind = "program.failed" // a blade could not start it
-	NodeJoined        EventKind = "node.joined"
-	NodeLeft          EventKind = "node.left"
-	NodeFailed        EventKind = "node.failed"    // it has ended, and is being fenced
-	NodeFenced        EventKind = "node.fenced"    // switch and memory blades refuse what may still come of it
-	NodeRecovered     EventKind = "node.recovered" // its next incarnation serves
+	// MachineFilling says that a second copy is being filled, on Blade.
+	MachineFilling EventKind = "machine.filling"
+	AppDeployed    EventKind = "app.deployed"
+	AppUndeployed  EventKind = "app.undeployed"
+	AppShort       EventKind = "app.short"  // there are not enough blades for a program, or there are again
+	PolicySet      EventKind = "policy.set" // by an operator: Message is the policy
+	ProgramStarted EventKind = "program.started"
+	ProgramFailed  EventKind = "program.failed" // a blade could not start it
+	NodeJoined     EventKind = "node.joined"
+	NodeLeft       EventKind = "node.left"
+	NodeFailed     EventKind = "node.failed"    // it has ended, and is being fenced
+	NodeFenced     EventKind = "node.fenced"    // switch and memory blades refuse what may still come of it
+	NodeRecovered  EventKind = "node.recovered" // its next incarnation serves
 	// ExecutionRolledBack says that what an execution did to memory is taken back.
 	ExecutionRolledBack EventKind = "execution.rolledback"
 	ServiceExported     EventKind = "service.exported"

@@ -25,6 +25,8 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		second := c.blades[b.mirror.copies[1].Blade]
 		c.loseCopy(second, "the copies answer differently")
 	}
+	c.filled(b, h.Fill)
+	c.pairUp(b.mirror)
 	c.reported(b, &h)
 	c.removeNodes("its blade does not run it", b.ghosts(&h)...)
 	c.askCommands(b)
@@ -76,13 +78,17 @@ func (c *controller) leasesOf(b *blade) []control.NodeLeases {
 	return out
 }
 
-// free is how many bytes a memory machine has room for: with two copies, as many as the
-// smaller one has.
+// free is how many bytes a memory machine has room for: with two copies, or when the second
+// one is being filled, as many as the smaller one has.
 func (c *controller) free(b *blade) uint64 {
 	n := b.hello.Capacity - min(b.used, b.hello.Capacity)
-	if b.two() {
+	switch {
+	case b.two():
 		o := c.other(b)
 		n = min(n, o.hello.Capacity-min(o.used, o.hello.Capacity))
+	case b.mirror.fills(b):
+		o := c.blades[b.mirror.filling.blade]
+		n = min(n, o.hello.Capacity-min(b.used, o.hello.Capacity))
 	}
 	return n
 }

@@ -232,7 +232,7 @@ func (c *controller) keepReclaim(r packet.Region) {
 // dropReclaims strikes out regions that a memory blade has freed or lost.
 func (c *controller) dropReclaims(b *blade, regions []control.RegionID) {
 	for _, r := range regions {
-		if b.two() && slices.Contains(c.other(b).reclaims, r) {
+		if o := c.other(b); o != nil && slices.Contains(o.reclaims, r) {
 			continue // the other copy has it still
 		}
 		c.drop(log.KindRegion, log.AddrID(r.Region(c.cfg.DSMPrefix, b.hello.Machine).Base.Addr()))

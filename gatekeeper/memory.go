@@ -47,6 +47,10 @@ func (c *controller) heldMemoryReply(h *held) {
 	if c.overloaded(c.pressure.stalled) {
 		return
 	}
+	if b.mirror != nil && (m.Mirror.Epoch != b.mirror.epoch || b.mirror.completing()) {
+		c.count.Late++ // the copies are about to be others: the client asks again
+		return
+	}
 	switch p.Op() {
 	case packet.OpAlloc:
 		if !b.first() {
@@ -292,7 +296,7 @@ func (c *controller) reclaimStray(s stray) {
 // reports false if there is none.
 func (c *controller) owe(r packet.Region, id control.RegionID) (owed bool) {
 	for _, b := range c.sortedBlades() {
-		if b.memory() && b.hello.Machine == r.Base.Machine() && b.holds() {
+		if b.memory() && b.hello.Machine == r.Base.Machine() && b.obeys() {
 			b.reclaims = append(b.reclaims, id)
 			owed = true
 		}

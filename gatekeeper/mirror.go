@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
@@ -18,16 +19,13 @@ import (
 // something goes to both, so either may die. Which blades have a complete copy is
 // written down, with a number for each set of copies, the mirror epoch.
 //
-//	 one copy ── the other blade says hello ──▶ it is told: copy 1 of 2, empty
-//	    ▲                                        the first is told: copy 0 of 2, if it is empty, too
-//	    │                                        multicast group, dsm_home ──▶ two copies
-//	    │
+//	 one copy ── the other blade is in service ──▶ it is filled (fill.go) ──▶ two copies
+//	    ▲
 //	    └─ the survivor is told: alone, in the next epoch; dsm_home ◀── the lost blade's identity
 //	       is off ◀── written down ◀── a blade is silent, restarts, or does not obey
 //
 // A lost copy is no copy any more, whatever it still has: when its blade is back, that is
-// told to forget everything. It cannot be filled from the other one yet, so a machine
-// that holds something stays with one copy.
+// told to forget everything, and filled from the other one.
 
 // mirror is a memory machine with two blades.
 type mirror struct {
@@ -39,7 +37,11 @@ type mirror struct {
 	why     string   // there are not two
 	out     string   // the blade that an operator has taken out, "" for none
 	birth   uint64   // of the machine's ledgers (control.Hello.Birth)
+	// A copy that could not be filled is not filled before again.
+	again time.Time
+	pause time.Duration
 	// Work under way, which ends with a set of copies.
+	filling    *fillJob // of a second copy
 	allocating map[allocation]bool
 	comparing  map[control.Fence]*comparison
 }
@@ -60,19 +62,32 @@ type mirrorRecord struct {
 	Why     string   `json:"why,omitempty"`
 	Out     string   `json:"out,omitempty"`
 	Birth   uint64   `json:"birth,omitempty"`
+	Filling string   `json:"filling,omitempty"` // the blade that is being filled
 }
 
 func (c *controller) keepMirror(m *mirror) {
-	c.putData(log.Record{Kind: log.KindMirror, ID: log.ID{m.machine}}, mirrorRecord{m.machine, m.blades, m.epoch, m.last, m.copies, m.why, m.out, m.birth})
+	r := mirrorRecord{Machine: m.machine, Blades: m.blades, Epoch: m.epoch, Last: m.last, Copies: m.copies, Why: m.why, Out: m.out, Birth: m.birth}
+	if m.filling != nil {
+		r.Filling = m.filling.blade
+	}
+	c.putData(log.Record{Kind: log.KindMirror, ID: log.ID{m.machine}}, r)
 }
 
-// restoreMirror brings a mirrored machine back, before its blades.
+// restoreMirror brings a mirrored machine back, before its blades. A filling was cut off:
+// nobody knows how far it has got, so the first copy goes on in an epoch above that of the
+// new copy.
 func (c *controller) restoreMirror(r *log.Record) error {
 	var s mirrorRecord
 	if err := data(r, &s); err != nil {
 		return err
 	}
-	c.mirrors[s.Machine] = &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why, out: s.Out, birth: s.Birth}
+	m := &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why, out: s.Out, birth: s.Birth}
+	c.mirrors[s.Machine] = m
+	if s.Filling != "" {
+		m.epoch++
+		m.why = fmt.Sprintf("the Gatekeeper has restarted while blade %s was being filled", s.Filling)
+		c.keepMirror(m)
+	}
 	return nil
 }
 
@@ -128,14 +143,27 @@ func (b *blade) first() bool {
 // two reports whether a blade belongs to a machine that has two copies now.
 func (b *blade) two() bool { return b.mirror != nil && len(b.mirror.copies) == 2 }
 
-// other returns the blade with the other copy of a machine with two.
+// other returns the blade with the other copy of a machine that has two, or whose second
+// one is being completed; nil for other machines.
 func (c *controller) other(b *blade) *blade {
-	for _, o := range b.mirror.copies {
-		if o.Blade != b.hello.Blade {
-			return c.blades[o.Blade]
+	if b.mirror == nil {
+		return nil
+	}
+	for _, name := range b.mirror.receivers() {
+		if name != b.hello.Blade && (b.two() || b.mirror.completing()) {
+			return c.blades[name]
 		}
 	}
 	return nil
+}
+
+// completing reports whether the second copy of a machine is being completed: it gets
+// commands, and nobody knows yet whether it is one.
+func (m *mirror) completing() bool { return m != nil && m.filling != nil && m.filling.closing }
+
+// obeys reports whether a memory blade must get every command.
+func (b *blade) obeys() bool {
+	return b.holds() || b.mirror.completing() && b.mirror.filling.blade == b.hello.Blade
 }
 
 // enroll makes a blade that says hello a part of its machine: the first one of all has
@@ -170,7 +198,7 @@ func (m *mirror) mirrorOf(b *blade) control.Mirror {
 			return control.Mirror{Epoch: m.epoch, Incarnation: o.Incarnation, Copy: uint8(i), Members: uint8(len(m.copies)), Birth: m.birth} //nolint:gosec // two
 		}
 	}
-	return control.Mirror{Epoch: m.epoch, Incarnation: m.last + 1, Members: 1, Birth: m.birth}
+	return control.Mirror{Epoch: m.epoch, Incarnation: m.last + 1, Members: 1} // with ledgers of its own
 }
 
 // welcomeMirror is mirrorOf for the answer to a hello; nil for a machine with one blade.
@@ -182,33 +210,6 @@ func (b *blade) welcomeMirror() *control.Mirror {
 	return &m
 }
 
-// pairUp gives a machine its second copy if both of its blades are in service. Both must
-// be empty.
-func (c *controller) pairUp(m *mirror) {
-	if m == nil || len(m.copies) != 1 {
-		return
-	}
-	first, second := c.blades[m.copies[0].Blade], (*blade)(nil)
-	for _, name := range m.blades {
-		if b := c.blades[name]; b != first && b != nil {
-			second = b
-		}
-	}
-	switch {
-	case first == nil || second == nil || !first.alive() || !second.alive() || c.mark(second) || m.takenOut(second):
-		return
-	case first.used > 0:
-		c.staysSingle(m, first)
-		return
-	}
-	m.last++
-	m.epoch++
-	m.copies = append(m.copies, copyOf{second.hello.Blade, m.last})
-	c.keepMirror(m)
-	c.serveMemory(second)
-	c.tellCopies(m)
-}
-
 // outcome reads the answer to a command that a blade may refuse.
 func outcome(reply control.Message) (o control.Outcome) {
 	if json.Unmarshal(reply.Body, &o) != nil {
@@ -217,76 +218,32 @@ func outcome(reply control.Message) (o control.Outcome) {
 	return o
 }
 
-// staysSingle says that a machine cannot get its second copy.
-func (c *controller) staysSingle(m *mirror, first *blade) {
-	m.why = cannotFill(first)
-	c.keepMirror(m)
-	c.event(Event{Kind: MachineUnmirrored, Blade: first.hello.Blade, Message: fmt.Sprintf("machine %d has one copy: %s", m.machine, m.why)})
-	c.log.Warn("memory machine has one copy", "machine", m.machine, "copy", first.hello.Blade, "reason", m.why)
-}
-
-func cannotFill(first *blade) string {
-	return fmt.Sprintf("blade %s holds something already, and a second copy cannot be filled yet", first.hello.Blade)
-}
-
 // mark reports whether an operator wants a blade empty or out of service.
 func (c *controller) mark(b *blade) bool {
 	status, _ := c.bladeStatus(b)
 	return status == StatusDraining || status == StatusFailed
 }
 
-// tellCopies tells the blades of a machine which copies they are, the second one first,
-// and then the switch. It may be repeated.
-func (c *controller) tellCopies(m *mirror) {
-	epoch := m.epoch
-	if len(m.copies) != 2 {
-		return
-	}
-	first, second := c.blades[m.copies[0].Blade], c.blades[m.copies[1].Blade]
-	c.command(second, control.KindMirror, m.mirrorOf(second), func(reply control.Message) {
-		if m.epoch != epoch {
-			return
-		}
-		if o := outcome(reply); o.Code != fault.OK {
-			c.loseCopy(second, fmt.Sprintf("blade %s does not take the copy: %s", second.hello.Blade, o.Message))
-			return
-		}
-		told := m.mirrorOf(first)
-		told.Empty = true
-		c.command(first, control.KindMirror, told, func(reply control.Message) {
-			switch {
-			case m.epoch != epoch:
-			case outcome(reply).Code != fault.OK:
-				c.loseCopy(second, cannotFill(first))
-			default:
-				c.mirrored(m)
-			}
-		})
-	})
-}
-
-// mirrored has the switch send to both copies.
-func (c *controller) mirrored(m *mirror) {
-	m.why = ""
-	c.keepMirror(m)
-	c.change(nil, c.groupRules(m)) // before dsm_home names the group
-	c.change(func(error) {
-		if len(m.copies) == 2 {
-			c.event(Event{Kind: MachineMirrored, Blade: m.copies[1].Blade, Message: fmt.Sprintf("machine %d has two copies: %s and %s", m.machine, m.copies[0].Blade, m.copies[1].Blade)})
-			c.log.Info("memory machine is mirrored", "machine", m.machine, "first", m.copies[0].Blade, "second", m.copies[1].Blade, "epoch", m.epoch)
-		}
-	}, c.memoryRules(c.blades[m.copies[1].Blade]), c.homeRules(m))
-}
-
 // groupRules are what the switch needs to make copies of a packet.
 func (c *controller) groupRules(m *mirror) (u phase) {
 	var replicas []p4rtclient.Replica
-	for _, o := range m.copies {
-		p := c.blades[o.Blade].port
+	for _, name := range m.receivers() {
+		p := c.blades[name].port
 		replicas = append(replicas, p4rtclient.Replica{Port: p.num, ID: uint16(hopOf(p.num))})
 		u = append(u, c.base.want(replicaEntry(hopOf(p.num), p.mac, c.cfg.MAC))...)
 	}
 	return append(u, c.base.want(p4rtclient.Group(uint16(m.machine), replicas...))...)
+}
+
+// receivers are the blades that get what changes something.
+func (m *mirror) receivers() (blades []string) {
+	for _, o := range m.copies {
+		blades = append(blades, o.Blade)
+	}
+	if m.filling != nil && m.filling.joining {
+		blades = append(blades, m.filling.blade)
+	}
+	return blades
 }
 
 // homeRules are where requests to the machine go.
@@ -296,7 +253,7 @@ func (c *controller) homeRules(m *mirror) phase {
 	switch {
 	case !b.alive():
 		return c.base.unwant(homeEntry(prefix, 0))
-	case len(m.copies) == 2 && m.why == "":
+	case len(m.receivers()) == 2:
 		return c.base.want(copiesEntry(prefix, hopOf(b.port.num), uint16(m.machine)))
 	}
 	return c.base.want(homeEntry(prefix, hopOf(b.port.num)))
@@ -307,13 +264,19 @@ func (c *controller) homeRules(m *mirror) phase {
 func (c *controller) loseCopy(b *blade, why string) {
 	m, survivor := b.mirror, c.other(b)
 	m.copies = slices.DeleteFunc(m.copies, func(o copyOf) bool { return o.Blade == b.hello.Blade })
+	c.count.CopiesLost++
+	c.alone(m, b, survivor, why)
+}
+
+// alone leaves a machine with one copy. Nothing that the blade of the lost one has counts
+// any more, nor what was under way to make it a copy.
+func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 	m.epoch++
 	m.why = why
 	m.allocating = nil
 	comparing := m.comparing
 	m.comparing = nil
 	c.keepMirror(m)
-	c.count.CopiesLost++
 	c.event(Event{Kind: MachineUnmirrored, Blade: b.hello.Blade, Message: fmt.Sprintf("machine %d has one copy, %s: %s", m.machine, survivor.hello.Blade, why)})
 	c.log.Warn("memory machine has one copy", "machine", m.machine, "copy", survivor.hello.Blade, "reason", why)
 
@@ -329,7 +292,13 @@ func (c *controller) loseCopy(b *blade, why string) {
 
 	epoch := m.epoch
 	c.change(func(error) {
-		if m.epoch != epoch || !survivor.alive() {
+		if m.epoch != epoch {
+			return
+		}
+		if b.alive() {
+			c.command(b, control.KindMirror, m.mirrorOf(b), nil) // it forgets what it has
+		}
+		if !survivor.alive() {
 			return // it is told when it says hello
 		}
 		c.command(survivor, control.KindMirror, m.mirrorOf(survivor), func(control.Message) {
@@ -381,12 +350,20 @@ func (x *comparison) end() {
 // compare takes the answer of one copy to a fence, and makes the second one what the
 // first is when both have answered. Then it goes on.
 func (c *controller) compare(b *blade, f control.Fence, reply control.Message, then func()) {
+	m := b.mirror
+	if m.completing() {
+		m.filling.later = append(m.filling.later, func() { c.compare(b, f, reply, then) })
+		return
+	}
 	if !b.two() {
 		then()
 		return
 	}
-	m := b.mirror
 	x := m.comparing[f]
+	if x == nil && !b.first() && !c.other(b).asked(f) {
+		then() // the first copy was fenced before the second one was filled from it
+		return
+	}
 	if x == nil {
 		if m.comparing == nil {
 			m.comparing = map[control.Fence]*comparison{}
@@ -418,6 +395,11 @@ func (c *controller) compare(b *blade, f control.Fence, reply control.Message, t
 		delete(m.comparing, f)
 		x.end()
 	})
+}
+
+// asked reports whether a blade has to answer a fence.
+func (b *blade) asked(f control.Fence) bool {
+	return slices.ContainsFunc(b.commands, func(m *command) bool { return m.body == any(f) })
 }
 
 // copySpans makes the second copy hold what the first does, part by part.
@@ -457,10 +439,8 @@ func (c *controller) restoreMirrors() {
 		if len(m.copies) == 0 || c.blades[m.copies[0].Blade] == nil {
 			continue
 		}
-		if len(m.copies) == 2 && c.blades[m.copies[0].Blade].alive() && c.blades[m.copies[1].Blade].alive() {
-			if m.why == "" {
-				c.groupRules(m)
-			}
+		if len(m.copies) == 2 {
+			c.groupRules(m)
 		}
 		c.homeRules(m)
 		c.resuming.mirrors = append(c.resuming.mirrors, m)
@@ -470,12 +450,17 @@ func (c *controller) restoreMirrors() {
 // resumeMirror tells the copies of a machine again what they are: whoever was before us
 // may have been cut off.
 func (c *controller) resumeMirror(m *mirror) {
-	if len(m.copies) == 2 {
-		c.tellCopies(m)
-		return
-	}
-	if b := c.blades[m.copies[0].Blade]; b.alive() {
-		c.command(b, control.KindMirror, m.mirrorOf(b), nil)
+	for _, o := range slices.Clone(m.copies) {
+		b := c.blades[o.Blade]
+		if !b.alive() {
+			continue
+		}
+		epoch := m.epoch
+		c.command(b, control.KindMirror, m.mirrorOf(b), func(reply control.Message) {
+			if r := outcome(reply); r.Code != fault.OK && m.epoch == epoch && b.two() {
+				c.loseCopy(b, fmt.Sprintf("blade %s is not the copy that it was: %s", b.hello.Blade, r.Message))
+			}
+		})
 	}
 	c.pairUp(m)
 }

@@ -27,8 +27,18 @@ func (s *Server) cleanSome() bool {
 	return s.store.Dirty()
 }
 
-// unlock unlocks s.mu after something that may have freed memory.
+// resume lets commands go on that have waited, if the store takes them again.
+func (s *Server) resume() {
+	if s.calm != nil && (s.store == nil || !s.store.Withholds()) {
+		close(s.calm)
+		s.calm = nil
+	}
+}
+
+// unlock unlocks s.mu after something that may have freed memory, or ended the filling of
+// a copy.
 func (s *Server) unlock() {
+	s.resume()
 	if s.store != nil && s.store.Dirty() {
 		select {
 		case s.dirty <- struct{}{}:

@@ -58,6 +58,29 @@ func (l *ledgers) begin(birth uint64) {
 	l.store = ledger.New(ledger.Config{Birth: birth, Space: l.cfg.Space, Total: l.cfg.Total})
 }
 
+// The ledgers as a part of a copy that is filled.
+
+func (l *ledgers) Fill()                           { l.store.Fill() }
+func (l *ledgers) EndFill()                        { l.store.EndFill() }
+func (l *ledgers) CloseFill()                      { l.store.CloseFill() }
+func (l *ledgers) FillLeft() (left, done uint64)   { return l.store.FillLeft() }
+func (l *ledgers) FillNext(max int) ([]byte, bool) { return l.store.FillNext(max) }
+
+// BeFilled drops all ledgers, for those of another copy.
+func (l *ledgers) BeFilled(uint32) {
+	l.begin(l.birth + 1)
+	l.store.BeFilled()
+}
+
+// Take takes an item of the source. The last one brings the source's birth number.
+func (l *ledgers) Take(item []byte) error {
+	err := l.store.Take(item)
+	if !l.store.Filling() {
+		l.birth = l.store.Birth()
+	}
+	return err
+}
+
 // Reasons why a request is refused that has no status of its own.
 const (
 	refusedMalformed = "malformed"
@@ -73,6 +96,10 @@ func (l *ledgers) refuse(status fault.Code) {
 
 // handleLedger answers a request about a ledger.
 func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) {
+	if s.store.Withholds() {
+		s.metrics.drops[store.Filling].Add(1)
+		return // the client asks again
+	}
 	q, err := packet.ParseLedgerRequest(r.To, &r.Header, r.Data)
 	if err != nil || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
 		s.ledgers.refused[refusedMalformed]++
@@ -200,13 +227,13 @@ func (s *Server) DeleteLedger(q control.LedgerDelete) (a control.LedgerAnswer, e
 // Birth is the number that the server's memory of ledgers began with; 0 after Run has
 // returned.
 func (s *Server) Birth() (birth uint64) {
-	_ = s.with(func(*store.Store) error { birth = s.ledgers.birth; return nil })
+	_ = s.now(func(*store.Store) error { birth = s.ledgers.birth; return nil })
 	return birth
 }
 
 // Ledgers is what ledgers take; zero after Run has returned.
 func (s *Server) Ledgers() (space control.LedgerSpace) {
-	_ = s.with(func(*store.Store) error { space = s.ledgers.space(); return nil })
+	_ = s.now(func(*store.Store) error { space = s.ledgers.space(); return nil })
 	return space
 }
 

@@ -143,9 +143,6 @@ func TestForgottenLedgers(t *testing.T) {
 		t.Errorf("%d ledgers, birth number %d", n, birth)
 	}
 	grant(b.server.Birth())
-	if err := b.server.Become(control.Mirror{Epoch: 1, Members: 2, Empty: true}); fault.CodeOf(err) != fault.Unsupported {
-		t.Errorf("a copy with a ledger became an empty one: %v", err)
-	}
 	must(t, b.server.Become(control.Mirror{Epoch: 1, Incarnation: 3, Copy: 1, Members: 2, Birth: 77}))
 	if n, birth := b.server.Ledgers().Count, b.server.Birth(); n != 0 || birth != 77 {
 		t.Errorf("the second copy has %d ledgers, birth number %d", n, birth)

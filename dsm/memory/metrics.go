@@ -19,7 +19,7 @@ type Metrics struct {
 	BytesRead, BytesWritten uint64
 	// Dropped counts datagrams without an answer, by reason: "malformed",
 	// "foreign", "late" (a duplicate of a settled request), "dead" (settled
-	// before it came).
+	// before it came), "filling" (a copy is not complete yet).
 	Dropped map[string]uint64
 	// Unsent counts replies that the network did not take.
 	Unsent uint64
@@ -65,7 +65,7 @@ func (s *Server) Metrics() Metrics {
 		BytesRead: s.metrics.bytesRead.Load(), BytesWritten: s.metrics.bytesWritten.Load(),
 		Unsent: s.metrics.unsent.Load(),
 	}
-	_ = s.with(func(st *store.Store) error {
+	_ = s.now(func(st *store.Store) error {
 		m.Undo, m.Ledgers, m.RefusedLedgers = st.Undo(), s.ledgers.space(), maps.Clone(s.ledgers.refused)
 		return nil
 	})

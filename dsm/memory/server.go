@@ -32,6 +32,9 @@ type Config struct {
 	Epoch uint64
 	// Ledgers says what ledgers it has room for.
 	Ledgers LedgerConfig
+	// FillChanged, if set, is called when FillProgress says something that somebody may
+	// wait for. It must not block, or call the server.
+	FillChanged func()
 }
 
 // Server is one memory machine. Its methods may be called concurrently.
@@ -45,6 +48,8 @@ type Server struct {
 	mu      sync.Mutex
 	store   *store.Store
 	ledgers *ledgers
+	calm    chan struct{} // closed when the store takes commands again; nil while it does
+	fill    filler
 }
 
 // NewServer returns a server that is bound and accepts its machine's addresses.
@@ -61,15 +66,22 @@ func NewServer(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
-	arena, err := newArena(cfg.Capacity)
+	fillConn, err := cfg.Stack.ListenUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), rackaddr.PortFill))
 	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
-	return &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: newLedgers(cfg.Ledgers), store: store.New(store.Config{
+	arena, err := newArena(cfg.Capacity)
+	if err != nil {
+		_, _ = conn.Close(), fillConn.Close()
+		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
+	}
+	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: newLedgers(cfg.Ledgers), store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
 		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize,
-	})}, nil
+	})}
+	s.fill.init(fillConn, &cfg)
+	return s, nil
 }
 
 // Run serves until ctx ends; then all regions are gone. It returns nil unless
@@ -78,15 +90,17 @@ func (s *Server) Run(ctx context.Context) error {
 	cleaning, stop := context.WithCancel(ctx)
 	var cleaner sync.WaitGroup
 	cleaner.Go(func() { s.clean(cleaning) })
+	cleaner.Go(s.serveFill)
 	closing := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 	err := s.serve()
 	closing()
-	_ = s.conn.Close()
+	_, _ = s.conn.Close(), s.fill.conn.Close()
 	stop()
 	cleaner.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.store = nil
+	s.resume()
 	s.arena.close()
 	if ctx.Err() != nil && errors.Is(err, net.ErrClosed) {
 		return nil
@@ -112,9 +126,10 @@ func (s *Server) Fence(f control.Fence) (answer control.Fenced, err error) {
 // Forget makes the server what it was at first, but for the addresses that it has
 // handed out: regions and ledgers go, and with them what it knows of nodes and executions.
 func (s *Server) Forget() error {
-	return s.with(func(st *store.Store) error {
+	return s.now(func(st *store.Store) error {
 		st.Forget()
 		s.ledgers.begin(s.ledgers.birth + 1)
+		s.endFill(fault.New(fault.Canceled, "fill", "the copy is empty now"))
 		return nil
 	})
 }
@@ -138,7 +153,7 @@ func (s *Server) KeepUndo(on bool) error {
 	if on {
 		limit = undoLimit(s.cfg.Capacity)
 	}
-	return s.with(func(st *store.Store) error { st.KeepUndo(limit); return nil })
+	return s.now(func(st *store.Store) error { st.KeepUndo(limit); return nil })
 }
 
 // undoLimit is a quarter of the capacity, and at least 16 MiB: as much again as
@@ -168,16 +183,17 @@ func (s *Server) Executions(q control.Executions) (l control.ExecutionList, err 
 // Become makes the server a copy of its machine (store.Store.Become). A copy of another
 // incarnation than before has no ledgers, and takes the machine's birth number.
 func (s *Server) Become(m control.Mirror) error {
-	return s.with(func(st *store.Store) error {
+	return s.now(func(st *store.Store) error {
 		was := st.Mirror()
-		if m.Empty && m.Epoch > was.Epoch && len(s.ledgers.store.Names()) > 0 {
-			return fault.New(fault.Unsupported, "mirror", "the copy has ledgers already, and a second copy cannot be filled")
-		}
 		if err := st.Become(m); err != nil {
 			return err
 		}
-		if m.Incarnation != was.Incarnation && !m.Empty || m.Birth != 0 && len(s.ledgers.store.Names()) == 0 {
+		if m.Incarnation != was.Incarnation || m.Birth != 0 && len(s.ledgers.store.Names()) == 0 {
 			s.ledgers.begin(cmp.Or(m.Birth, s.ledgers.birth+1))
+		}
+		if f := &s.fill; f.job.Source && f.job.Epoch != m.Epoch {
+			s.endFill(fault.New(fault.Canceled, "fill", "the machine has other copies"))
+			f.job = control.Fill{}
 		}
 		return nil
 	})
@@ -202,7 +218,7 @@ func (s *Server) Poke(q control.Content) error {
 // Diverged is how often clients have said in the present mirror epoch that the copies
 // disagree; 0 after Run has returned.
 func (s *Server) Diverged() (n uint64, epoch uint32) {
-	_ = s.with(func(st *store.Store) error { n, epoch = st.Diverged(), st.Mirror().Epoch; return nil })
+	_ = s.now(func(st *store.Store) error { n, epoch = st.Diverged(), st.Mirror().Epoch; return nil })
 	return n, epoch
 }
 
@@ -211,19 +227,47 @@ func (s *Server) Capacity() uint64 { return s.cfg.Capacity }
 
 // Used is how many bytes are allocated; 0 after Run has returned.
 func (s *Server) Used() (n uint64) {
-	_ = s.with(func(st *store.Store) error { n = st.Used(); return nil })
+	_ = s.now(func(st *store.Store) error { n = st.Used(); return nil })
 	return n
 }
 
 // Addresses is above all addresses of regions that the server has handed out; 0 after
 // Run has returned.
 func (s *Server) Addresses() (next uint64) {
-	_ = s.with(func(st *store.Store) error { next = st.Addresses(); return nil })
+	_ = s.now(func(st *store.Store) error { next = st.Addresses(); return nil })
 	return next
 }
 
+// now carries out what may be done at any time.
+func (s *Server) now(f func(*store.Store) error) error {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.store == nil {
+		return errStopped
+	}
+	return f(s.store)
+}
+
+// with carries out a command. While a copy is being completed, here or from here, the
+// command waits.
 func (s *Server) with(f func(*store.Store) error) error {
 	s.mu.Lock()
+	for patience := (<-chan time.Time)(nil); s.store != nil && s.store.Withholds(); {
+		if s.calm == nil {
+			s.calm = make(chan struct{})
+		}
+		if patience == nil {
+			patience = time.After(commandWait)
+		}
+		calm := s.calm
+		s.mu.Unlock()
+		select {
+		case <-calm:
+		case <-patience:
+			return fault.New(fault.Unavailable, "memory server", "a copy is being filled")
+		}
+		s.mu.Lock()
+	}
 	defer s.unlock()
 	if s.store == nil {
 		return errStopped

@@ -103,6 +103,8 @@ type Heartbeat struct {
 	MirrorEpoch uint32 `json:"mirror_epoch,omitempty"`
 	// Ledgers (memory blades) is what ledgers take.
 	Ledgers *LedgerSpace `json:"ledgers,omitempty"`
+	// Fill (memory blades) is how far the copy has got that is being filled from here.
+	Fill *FillProgress `json:"fill,omitempty"`
 }
 
 // HeartbeatReply brings a blade's view up to date. Known false asks for a new
@@ -221,7 +223,7 @@ type Fenced struct {
 }
 
 // Outcome answers a command that is not to be asked for again if it is refused: Mirror,
-// AllocAt, Poke.
+// AllocAt, Poke, Fill, Complete.
 type Outcome struct {
 	Code    fault.Code `json:"code,omitempty"` // OK: it is done
 	Message string     `json:"message,omitempty"`
@@ -244,6 +246,41 @@ type Content struct {
 // MaxContent fits the smallest datagram that IPv6 carries, in base 64.
 const MaxContent = 768
 
+// Fill has a memory server fill another copy of its machine, or be filled. Both are told
+// the same, but for Source. The server that is to be filled forgets what it has, and is
+// told first.
+type Fill struct {
+	Token  uint64 `json:"token"`
+	Source bool   `json:"source,omitempty"`
+	// Epoch is the machine's present mirror epoch, Incarnation that of the new copy.
+	Epoch       uint32     `json:"epoch"`
+	Incarnation uint32     `json:"incarnation"`
+	From        netip.Addr `json:"from"` // the source's blade
+	To          netip.Addr `json:"to"`   // the blade to be filled
+	// Rate is how many bytes a second the source sends at most; 0 is no limit.
+	Rate uint64 `json:"rate,omitempty"`
+}
+
+// Complete has the source of a Fill complete the copy. From then on it changes nothing,
+// until the copy has all. Then both are copies of the machine in Mirror's epoch: the
+// source the first one, as Mirror says, and the other one the second.
+type Complete struct {
+	Token  uint64 `json:"token"`
+	Mirror Mirror `json:"mirror"`
+}
+
+// FillProgress is how far a Fill has got.
+type FillProgress struct {
+	Token uint64 `json:"token"`
+	Done  uint64 `json:"done"` // bytes sent
+	Left  uint64 `json:"left"` // bytes to be sent, of what there is now
+	// Ready says that little is left, so that Complete will not take long.
+	Ready bool `json:"ready,omitempty"`
+	// Failed is why the copy cannot be filled; OK while it can.
+	Failed  fault.Code `json:"failed,omitempty"`
+	Message string     `json:"message,omitempty"`
+}
+
 // Mirror tells a memory server which copy of its machine it is from now on. It obeys no
 // lower epoch. A copy of another incarnation than before forgets all that it has.
 type Mirror struct {
@@ -251,8 +288,6 @@ type Mirror struct {
 	Incarnation uint32 `json:"incarnation"`
 	Copy        uint8  `json:"copy"`
 	Members     uint8  `json:"members"`
-	// Empty says that the copy must have nothing yet, and is Unsupported otherwise.
-	Empty bool `json:"empty,omitempty"`
 	// Birth is the machine's birth number, which both copies have (Hello.Birth of the first
 	// one); 0 leaves a copy that forgets its ledgers to draw one.
 	Birth uint64 `json:"birth,omitempty"`

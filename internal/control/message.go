@@ -59,6 +59,9 @@ const (
 	KindAllocAt Kind = 25 // memory: make the region that the first copy has made: AllocAt, empty
 	KindPeek    Kind = 26 // memory: what does the copy hold here: Span, Content
 	KindPoke    Kind = 27 // memory: hold this here, as the other copy does: Content, empty
+	// KindFill and KindComplete make a second copy.
+	KindFill     Kind = 40 // memory: fill a copy, or be filled: Fill, Outcome
+	KindComplete Kind = 41 // memory: complete the copy that is filled from here: Complete, Outcome
 )
 
 // What a memory blade does about ledgers; the seal is part of a fence.
@@ -82,6 +85,7 @@ var kindNames = map[Kind]string{
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
 	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger",
+	KindFill: "fill", KindComplete: "complete",
 }
 
 // Layout is the header's definition.

@@ -49,7 +49,7 @@ func largest() map[Kind][2]any {
 		}
 		return l
 	}
-	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, true, 1 << 60}, Span{1 << 60, MaxContent}, Outcome{255, strings.Repeat("r", 1<<10)}
+	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, 1 << 60}, Span{1 << 60, MaxContent}, Outcome{255, strings.Repeat("r", 1<<10)}
 	someLedger := func(i int) Ledger {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}
@@ -60,6 +60,8 @@ func largest() map[Kind][2]any {
 		KindLedgerDelete: {LedgerDelete{1 << 60, someLedger(1).Name}, ledger},
 		KindMirror:       {mirror, refusal},
 		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60}, refusal},
+		KindFill:         {Fill{1 << 60, true, 1 << 31, 1 << 31, node, node, 1 << 60}, refusal},
+		KindComplete:     {Complete{1 << 60, mirror}, refusal},
 		KindPeek:         {span, Content{1 << 60, make([]byte, MaxContent), true}},
 		KindPoke:         {Content{1 << 60, make([]byte, MaxContent), true}, refusal},
 		KindHello: {
@@ -70,6 +72,7 @@ func largest() map[Kind][2]any {
 			Heartbeat{
 				name, 1 << 60, 1 << 60, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
 				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31, &LedgerSpace{1 << 60, 1 << 60, 1 << 60, 1 << 30, 1 << 60},
+				&FillProgress{1 << 60, 1 << 60, 1 << 60, true, 255, strings.Repeat("r", 1<<10)},
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},

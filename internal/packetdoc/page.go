@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/bifrost-rack/bifrost/dsm/memory/fill"
 	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -51,6 +52,8 @@ func Page() string {
 	section(&b, "Parts of calls", rackaddr.PortBulk, bulk.Layout, "Behind the header: the bytes of a part; of a pull 16 bytes for each range, offset and length. "+
 		"A call or answer that exceeds a packet (flag 9) goes on here, from node to node; package bulk tells how.")
 	section(&b, "Memory", rackaddr.PortDSM, dsm.Layout, "Behind the header: the data of a write, or of a read's reply.")
+	section(&b, "Filling a copy", rackaddr.PortFill, fill.Layout, "Behind the header: the item (package dsm/memory/store), or why the target refuses. "+
+		"From memory server to memory server.")
 	section(&b, "Control", rackaddr.PortControl, control.Layout, "Behind the header: a JSON body (package internal/control), or the message of an error.")
 	return b.String()
 }

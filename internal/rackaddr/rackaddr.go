@@ -21,6 +21,7 @@ const (
 	PortDSM     = 45101
 	PortControl = 45102
 	PortBulk    = 45103
+	PortFill    = 45104
 )
 
 // DefaultDSMPrefix is byte 4 of every global pointer.

@@ -41,6 +41,8 @@ type Config struct {
 	Machines [][]string
 	// ShareExports lets programs that nobody has deployed export a service together.
 	ShareExports bool
+	// FillRate is gatekeeper.Config.FillRate.
+	FillRate uint64
 	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.
 	MTU int
 	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper

@@ -34,7 +34,7 @@ func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, 
 				{Name: "c1", Kind: control.Compute}, {Name: "c2", Kind: control.Compute},
 				{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 			},
-			Machines: [][]string{{"m1", "m2"}}, Disk: new(log.Disk), Impair: impair,
+			Machines: [][]string{{"m1", "m2"}}, FillRate: 16 << 20, Disk: new(log.Disk), Impair: impair,
 			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			OnFrame: func(wire.Frame) {
 				if r := rack.Load(); r != nil && onFrame != nil {

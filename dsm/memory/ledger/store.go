@@ -41,6 +41,9 @@ type Store struct {
 	ledgers map[Name]*ledger
 	used    uint64
 	changes []Change
+	// fill is set while another copy is filled from here, filled while this one is filled.
+	fill   *filling
+	filled *filled
 }
 
 // New returns a store without ledgers.
@@ -235,6 +238,7 @@ func (s *Store) seal(name Name, l *ledger) {
 	s.used -= l.room()
 	l.seal()
 	s.used += l.room()
+	s.unsent(name, l.state.Next)
 	s.dropped(name, l.state.Next, next)
 	s.changed(name, l)
 }
@@ -259,6 +263,7 @@ func (s *Store) End(name Name, run uint32, first, next uint64) Answer {
 	s.cut(name, l, first)
 	l.endAt(next)
 	s.used += l.room()
+	s.unsent(name, l.state.Next)
 	s.dropped(name, l.state.Next, was)
 	return s.answer(l)
 }
@@ -275,6 +280,7 @@ func (s *Store) Delete(name Name) Answer {
 	}
 	s.dropped(name, l.state.First, l.state.Next)
 	s.used -= ledgerCost + l.room()
+	s.unsent(name, 0)
 	delete(s.ledgers, name)
 	if s.cfg.Durable {
 		s.changes = append(s.changes, Change{Name: name, Gone: true})

@@ -62,11 +62,13 @@ func (r *region) id() control.RegionID {
 // Forget frees all regions, and forgets all that is known of nodes, of executions and of
 // other copies. No address is handed out again.
 func (s *Store) Forget() {
+	s.EndFill()
 	for _, reg := range s.regions.byBase {
 		s.release(reg)
 	}
 	s.clients = clients{byNode: make(map[netip.Addr]*client)}
 	s.undo.marks = marks{}
+	s.filled = nil
 	s.mirror, s.diverged = packet.Mirror{Members: 1}, 0
 }
 

@@ -88,6 +88,7 @@ func (s *Store) rollback(e *execution) {
 		switch c := reg.changes; {
 		case c == nil || c.by != e: // gone, or given back unchanged
 		case c.own:
+			reg.note(reg.from, reg.to-reg.from)
 			s.arena.zero(reg.block, reg.from, reg.to)
 			reg.from, reg.to, c.freed, c.used = 0, 0, false, false
 			own = append(own, reg)

@@ -12,9 +12,9 @@ import (
 // copy chooses addresses: AllocAt has the second one make the same region.
 
 // Become makes the store a copy of its machine, in a new mirror epoch. A store that was
-// another copy before forgets everything, and so does one that is told to. One that has
-// something is not made empty if it must be already: that is Unsupported, as filling a
-// second copy is not built. An epoch below the present one is Stale.
+// another copy before forgets everything. One that is being filled cannot become the copy
+// that it will be: that is Stale, and so is an epoch below the present one. A new epoch
+// ends the filling of another copy.
 func (s *Store) Become(m control.Mirror) error {
 	if m.Members < 1 || m.Members > packet.MaxMembers || m.Copy >= m.Members {
 		return fault.New(fault.BadRequest, "mirror", "copy %d of %d", m.Copy, m.Members)
@@ -22,21 +22,18 @@ func (s *Store) Become(m control.Mirror) error {
 	if m.Epoch < s.mirror.Epoch {
 		return fault.New(fault.Stale, "mirror", "epoch %d, after %d", m.Epoch, s.mirror.Epoch)
 	}
-	if m.Empty && m.Epoch > s.mirror.Epoch && !s.empty() {
-		return fault.New(fault.Unsupported, "mirror", "the copy has regions or requests already, and a second copy cannot be filled")
-	}
-	if m.Incarnation != s.mirror.Incarnation && !m.Empty {
+	switch {
+	case m.Incarnation != s.mirror.Incarnation:
 		s.Forget()
-	}
-	if m.Epoch != s.mirror.Epoch {
+	case s.filled != nil:
+		return fault.New(fault.Stale, "mirror", "copy %d has not been filled", m.Incarnation)
+	case m.Epoch != s.mirror.Epoch:
 		s.diverged = 0
+		s.EndFill()
 	}
 	s.mirror = packet.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
 	return nil
 }
-
-// empty reports whether nothing has happened here that another copy would not know.
-func (s *Store) empty() bool { return len(s.regions.byBase) == 0 && len(s.clients.byNode) == 0 }
 
 // Mirror says which copy of its machine the store is.
 func (s *Store) Mirror() packet.Mirror { return s.mirror }

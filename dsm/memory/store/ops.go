@@ -50,6 +50,9 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 	}
 	reg := &region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class)}
 	s.regions.add(reg)
+	if s.fill != nil {
+		s.fill.watch(reg)
+	}
 	if undone {
 		s.undo.own(r, reg)
 	}
@@ -127,6 +130,7 @@ func (s *Store) free(r *Request) (flags uint8, status fault.Code) {
 }
 
 func (s *Store) release(reg *region) {
+	reg.unnote()
 	s.undo.settle(reg)
 	s.dropShadow(reg)
 	s.regions.remove(reg)

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/bifrost-rack/bifrost/internal/fault"
+import (
+	"math/bits"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
 
 // page is the old content of one page, or of a whole smaller region.
 type page struct {
@@ -52,8 +56,12 @@ func (u *undo) copyPages(c *changes, at, n uint64) fault.Code {
 func (c *changes) restore() {
 	for i, pages := range c.turned {
 		c.region.shadow.there[i] ^= pages
+		for ; pages != 0; pages &= pages - 1 {
+			c.region.note((uint64(i)<<6+uint64(bits.TrailingZeros64(pages)))<<pageShift, pageSize)
+		}
 	}
 	for _, p := range c.pages {
+		c.region.note(p.at, min(pageSize, uint64(len(c.region.data))-p.at))
 		if p.old == nil {
 			clear(c.region.page(p.at >> pageShift))
 		} else {

@@ -18,6 +18,7 @@ type region struct {
 	from, to uint64
 	changes  *changes // what can be taken back; nil if everything is final
 	shadow   *shadow  // nil unless there is one
+	notes    *notes   // what is to be copied; nil unless another copy is being filled
 }
 
 // regions finds a region by any address in it. Regions are aligned to their

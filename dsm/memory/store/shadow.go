@@ -55,6 +55,7 @@ func (r *region) view(at, n uint64) []byte {
 
 // put writes b at an offset; it must fit.
 func (r *region) put(at uint64, b []byte) {
+	r.note(at, uint64(len(b)))
 	touch(&r.from, &r.to, at, uint64(len(b)))
 	for len(b) > 0 {
 		to := r.run(at, uint64(len(b)))

@@ -35,6 +35,9 @@ type Store struct {
 	// mirror is which copy of its machine this is; diverged counts what Diverged tells.
 	mirror   packet.Mirror
 	diverged uint64
+	// fill is set while another copy is filled from here, filled while this one is filled.
+	fill   *filling
+	filled *filled
 }
 
 // New returns an empty store.
@@ -78,6 +81,7 @@ const (
 	Foreign          // not a request, or not for this machine
 	Late             // below its client's floor: settled, so it must not be applied
 	Dead             // settled before it came
+	Filling          // the copy is not complete yet, or another one is just being completed
 	DropReasons      // how many there are
 )
 
@@ -94,6 +98,8 @@ func (d Drop) String() string {
 		return "late"
 	case Dead:
 		return "dead"
+	case Filling:
+		return "filling"
 	}
 	return fmt.Sprintf("drop %d", uint8(d))
 }
@@ -108,6 +114,9 @@ func (s *Store) Handle(r *Request) (Answer, Drop) {
 func (s *Store) handle(r *Request) (Answer, Drop) {
 	if r.Header.Kind != packet.Request || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
 		return Answer{}, Foreign
+	}
+	if s.filled != nil || s.Withholds() && r.To.Op() != packet.OpRead {
+		return Answer{}, Filling // the client asks again
 	}
 	c, st := s.clients.admit(r.Node, r.Header.Incarnation, r.Header.Floor)
 	switch {

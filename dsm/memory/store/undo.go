@@ -165,6 +165,11 @@ func (u *undo) open(r *Request, reg *region) *changes {
 		u.byID[e.id] = e
 		u.used += executionCost
 	}
+	return u.attach(e, reg)
+}
+
+// attach makes an execution one that has changes in a region.
+func (u *undo) attach(e *execution, reg *region) *changes {
 	c := &changes{region: reg, by: e, cost: regionCost}
 	u.used += c.cost
 	reg.changes = c
@@ -177,10 +182,15 @@ func (u *undo) open(r *Request, reg *region) *changes {
 func (u *undo) own(r *Request, reg *region) {
 	c := u.open(r, reg)
 	c.own, c.used, c.key, c.size = true, true, keyOf(r), r.Header.Length
-	if c.by.allocs == nil {
-		c.by.allocs = make(map[allocKey]*changes)
+	c.by.keep(c)
+}
+
+// keep notes changes in a region that the execution has allocated.
+func (e *execution) keep(c *changes) {
+	if e.allocs == nil {
+		e.allocs = make(map[allocKey]*changes)
 	}
-	c.by.allocs[c.key] = c
+	e.allocs[c.key] = c
 }
 
 // settleChanges forgets the changes of a region: they are final, undone, or gone

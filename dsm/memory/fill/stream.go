@@ -1,0 +1,156 @@
+package fill
+
+import (
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+const (
+	// windowBytes is how many bytes are in flight at most: four of the largest datagrams,
+	// which fit into a socket's default receive buffer with the kernel's own record of
+	// them. maxWindow is how many items.
+	windowBytes = 256 << 10
+	maxWindow   = 64
+	// retryFirst and retryMost are how long to wait for an acknowledgement. A round trip
+	// takes some 100 µs in emulation; the target may have to clean its memory first.
+	retryFirst = 10 * time.Millisecond
+	retryMost  = time.Second
+	// burst is how much of the rate may be sent at once, after a pause.
+	burst = 5 * time.Millisecond
+)
+
+// SenderConfig says how a Sender works.
+type SenderConfig struct {
+	Token uint64
+	// MaxItem is how many bytes an item has at most.
+	MaxItem int
+	// Rate is how many bytes of items are sent in a second, on average; 0 is no limit.
+	Rate uint64
+}
+
+// Sender is the source's end. It has one owner. Times count from any fixed instant.
+type Sender struct {
+	cfg    SenderConfig
+	next   uint64   // number of the next item
+	flight []Packet // not acknowledged, in order
+	sent   time.Duration
+	wait   time.Duration
+	free   time.Duration // when the rate lets the next item go
+	done   bool          // the last item is in flight, or has been
+	err    error
+	out    []Packet
+}
+
+// NewSender returns a Sender with nothing in flight.
+func NewSender(cfg SenderConfig) *Sender {
+	return &Sender{cfg: cfg, next: 1, wait: retryFirst}
+}
+
+// Open reports whether an item may be sent now, and if not, when it may be as far as the
+// rate is concerned; the window opens with an acknowledgement.
+func (s *Sender) Open(now time.Duration) (open bool, at time.Duration) {
+	if s.err != nil || s.done || len(s.flight) >= s.window() {
+		return false, 0
+	}
+	return s.free <= now, s.free
+}
+
+func (s *Sender) window() int {
+	return max(1, min(maxWindow, windowBytes/s.cfg.MaxItem))
+}
+
+// Unlimited lifts the rate: everybody waits for the rest.
+func (s *Sender) Unlimited() { s.cfg.Rate, s.free = 0, 0 }
+
+// Send sends an item of a part, which must not change afterwards. Nothing may follow the
+// last one.
+func (s *Sender) Send(now time.Duration, part uint8, item []byte, last bool) {
+	p := Packet{Kind: Item, Part: part, Token: s.cfg.Token, Number: s.next, Data: item}
+	if last {
+		p.Kind, s.done = Last, true
+	}
+	s.next++
+	if len(s.flight) == 0 {
+		s.sent = now
+	}
+	s.flight = append(s.flight, p)
+	s.out = append(s.out, p)
+	if s.cfg.Rate > 0 {
+		s.free = max(s.free, now-burst) + time.Duration(float64(len(item))/float64(s.cfg.Rate)*float64(time.Second))
+	}
+}
+
+// Receive takes an acknowledgement.
+func (s *Sender) Receive(now time.Duration, p *Packet) {
+	if p.Token != s.cfg.Token || p.Kind != Ack || s.err != nil {
+		return
+	}
+	if p.Status != fault.OK {
+		s.err = fault.Remote(p.Status, "fill", "%s", p.Data)
+		s.flight, s.out = nil, nil
+		return
+	}
+	if p.Number > s.next {
+		return // of a target that speaks of something else
+	}
+	for len(s.flight) > 0 && s.flight[0].Number < p.Number {
+		s.flight = s.flight[1:]
+		s.sent, s.wait = now, retryFirst
+	}
+}
+
+// Tick sends everything in flight again if its time has come.
+func (s *Sender) Tick(now time.Duration) {
+	if len(s.flight) == 0 || now < s.sent+s.wait {
+		return
+	}
+	s.sent, s.wait = now, min(2*s.wait, retryMost)
+	s.out = append(s.out[:0], s.flight...)
+}
+
+// Wake is when Tick has something to do; false for never.
+func (s *Sender) Wake() (at time.Duration, ok bool) {
+	return s.sent + s.wait, len(s.flight) > 0
+}
+
+// Out returns the packets to be sent, and forgets that it was asked.
+func (s *Sender) Out() []Packet {
+	out := s.out
+	s.out = nil
+	return out
+}
+
+// Done reports whether the target has all items, the last one too.
+func (s *Sender) Done() bool { return s.done && len(s.flight) == 0 && s.err == nil }
+
+// Err returns why the target cannot be filled, nil while all is well.
+func (s *Sender) Err() error { return s.err }
+
+// Receiver is the target's end. It has one owner.
+type Receiver struct {
+	token uint64
+	next  uint64
+	err   error
+}
+
+// NewReceiver returns a Receiver of an attempt.
+func NewReceiver(token uint64) *Receiver { return &Receiver{token: token, next: 1} }
+
+// Receive takes a packet and returns what to answer. Take is called with an item whose turn
+// it is; its error ends the attempt.
+func (r *Receiver) Receive(p *Packet, take func(p *Packet) error) (ack Packet, ok bool) {
+	if p.Token != r.token || p.Kind == Ack {
+		return Packet{}, false
+	}
+	if p.Number == r.next && r.err == nil {
+		if r.err = take(p); r.err == nil {
+			r.next++
+		}
+	}
+	ack = Packet{Kind: Ack, Token: r.token, Number: r.next}
+	if r.err != nil {
+		ack.Status, ack.Data = fault.CodeOf(r.err), []byte(r.err.Error())
+	}
+	return ack, true
+}

@@ -1,0 +1,375 @@
+package memory
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm/memory/fill"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// A server fills another copy of its machine, or is filled, over a UDP port of its own,
+// so that neither clients nor the Gatekeeper's commands wait behind the content.
+//
+//	KindFill to the target, then to the source ─▶ items ─▶ FillProgress.Ready, in a heartbeat
+//	KindComplete to the source ─▶ it closes ─▶ last items ─▶ both are copies in the new epoch
+
+const (
+	// readyBytes is how little must be left for a copy to be completed: sent without a
+	// limit, it takes some milliseconds.
+	readyBytes = 1 << 20
+	// readyRounds is after how many times as much as there was at first a copy is
+	// completed anyway: clients write faster than the rate allows to copy.
+	readyRounds = 3
+	// maxClosing is how long a source changes nothing at most; then the copy is given up.
+	// commandWait is how long a command waits for that.
+	maxClosing, commandWait = 2 * time.Second, 3 * time.Second
+	// fillPause is how often a source looks whether there is something more to copy.
+	fillPause = 20 * time.Millisecond
+)
+
+// part is one kind of content of a copy. The parts are filled in their order, and
+// completed together.
+type part interface {
+	// Fill begins to note what changes, EndFill ends that.
+	Fill()
+	EndFill()
+	// CloseFill has the part change nothing until EndFill.
+	CloseFill()
+	// FillNext returns the next item of at most max bytes. It is false if there is nothing
+	// now; after CloseFill, that all has been given.
+	FillNext(max int) (item []byte, ok bool)
+	// FillLeft is how many bytes are to be copied, as far as is known, and how many have been.
+	FillLeft() (left, done uint64)
+	// BeFilled empties the part, which is a part of the incarnation's copy then. Take takes
+	// the source's next item.
+	BeFilled(incarnation uint32)
+	Take(item []byte) error
+}
+
+// parts returns the parts of the copy in the order in which they are filled.
+func (s *Server) parts() []part { return []part{s.ledgers, s.store} }
+
+// filler is a server's end of a filling; the server's mu guards it.
+type filler struct {
+	conn    netio.Conn
+	started time.Time
+	maxItem int
+	changed func() // Config.FillChanged
+
+	job      control.Fill
+	own      netip.Addr // this blade's, in the job
+	peer     netip.AddrPort
+	sender   *fill.Sender   // of the source
+	receiver *fill.Receiver // of the target
+	first    uint64         // bytes that there were to copy at first
+	ready    bool
+	closing  *closing // set while the copy is being completed
+	failed   error
+}
+
+// closing is a command to complete a copy.
+type closing struct {
+	mirror control.Mirror
+	over   chan error // has room for one
+}
+
+func (f *filler) init(conn netio.Conn, cfg *Config) {
+	f.conn, f.started, f.changed = conn, time.Now(), cfg.FillChanged
+	f.maxItem = min(cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram) - fill.HeaderSize
+}
+
+func (f *filler) now() time.Duration { return time.Since(f.started) }
+
+// tell says that the progress is worth a heartbeat.
+func (f *filler) tell() {
+	if f.changed != nil {
+		f.changed()
+	}
+}
+
+// FillProgress is how far the copy has got that is being filled from here, nil if none is.
+func (s *Server) FillProgress() *control.FillProgress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &s.fill
+	if s.store == nil || !f.job.Source {
+		return nil
+	}
+	p := &control.FillProgress{Token: f.job.Token, Ready: f.ready}
+	if f.failed != nil {
+		p.Failed, p.Message = fault.CodeOf(f.failed), f.failed.Error()
+	}
+	for _, part := range s.parts() {
+		left, done := part.FillLeft()
+		p.Left += left
+		p.Done += done
+	}
+	return p
+}
+
+// Fill has the server fill another copy, or be filled. It is idempotent.
+func (s *Server) Fill(q control.Fill) error {
+	s.mu.Lock()
+	defer s.unlock()
+	f := &s.fill
+	switch {
+	case s.store == nil:
+		return errStopped
+	case !q.From.IsValid() || !q.To.IsValid():
+		return fault.New(fault.BadRequest, "fill", "from %s to %s", q.From, q.To)
+	case q == f.job && f.failed == nil:
+		return nil
+	case q.Epoch < s.store.Mirror().Epoch:
+		return fault.New(fault.Stale, "fill", "epoch %d, after %d", q.Epoch, s.store.Mirror().Epoch)
+	}
+	s.endFill(fault.New(fault.Canceled, "fill", "another copy is filled"))
+	f.job, f.failed, f.ready, f.first = q, nil, false, 0
+	if !q.Source {
+		f.own, f.peer = q.To, netip.AddrPortFrom(q.From, rackaddr.PortFill)
+		f.receiver = fill.NewReceiver(q.Token)
+		for _, p := range s.parts() {
+			p.BeFilled(q.Incarnation)
+		}
+		return nil
+	}
+	f.own, f.peer = q.From, netip.AddrPortFrom(q.To, rackaddr.PortFill)
+	f.sender = fill.NewSender(fill.SenderConfig{Token: q.Token, MaxItem: f.maxItem, Rate: q.Rate})
+	for _, p := range s.parts() {
+		p.Fill()
+		left, _ := p.FillLeft()
+		f.first += left
+	}
+	return f.conn.SetReadDeadline(time.Now()) // wakes serveFill
+}
+
+// endFill gives up what this server does for another copy.
+func (s *Server) endFill(why error) {
+	f := &s.fill
+	if f.sender != nil {
+		for _, p := range s.parts() {
+			p.EndFill()
+		}
+	}
+	f.sender, f.receiver, f.failed = nil, nil, why
+	if f.closing != nil {
+		f.closing.over <- why
+		f.closing = nil
+	}
+}
+
+// Complete completes the copy that is filled from here, and returns when both are copies of
+// the machine, or with why they are not: then the server is what it was before.
+func (s *Server) Complete(ctx context.Context, q control.Complete) error {
+	c, err := s.beginClosing(q)
+	if err != nil || c == nil {
+		return err
+	}
+	patience := time.NewTimer(maxClosing)
+	defer patience.Stop()
+	select {
+	case err := <-c.over:
+		return err
+	case <-patience.C:
+		err = fault.New(fault.Deadline, "complete", "the copy has not taken the rest within %s", maxClosing)
+	case <-ctx.Done():
+		err = fault.FromContext("complete", ctx.Err())
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if s.fill.closing != c {
+		return <-c.over // meanwhile
+	}
+	s.fill.closing = nil
+	if s.store != nil {
+		s.endFill(err)
+	}
+	return err
+}
+
+// beginClosing has the store change nothing any more. The closing is nil if that is over.
+func (s *Server) beginClosing(q control.Complete) (*closing, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	f := &s.fill
+	switch {
+	case s.store == nil:
+		return nil, errStopped
+	case s.store.Mirror() == packetMirror(q.Mirror):
+		return nil, nil //nolint:nilnil // it is done
+	case q.Token != f.job.Token || f.sender == nil || f.closing != nil:
+		return nil, fault.New(fault.Stale, "complete", "no copy is being filled, or another one")
+	case q.Mirror.Members != packet.MaxMembers || q.Mirror.Copy != 0:
+		return nil, fault.New(fault.BadRequest, "complete", "copy %d of %d", q.Mirror.Copy, q.Mirror.Members)
+	}
+	f.closing = &closing{mirror: q.Mirror, over: make(chan error, 1)}
+	f.sender.Unlimited()
+	for _, p := range s.parts() {
+		p.CloseFill()
+	}
+	return f.closing, f.conn.SetReadDeadline(time.Now())
+}
+
+func packetMirror(m control.Mirror) packet.Mirror {
+	return packet.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
+}
+
+// serveFill carries items, and takes them, until the endpoint is closed.
+func (s *Server) serveFill() {
+	in := make([]netio.Message, largeBatch)
+	bufs := make([][]byte, len(in))
+	for i := range bufs {
+		bufs[i] = make([]byte, s.fill.maxItem+fill.HeaderSize)
+	}
+	for n := 0; ; {
+		out := s.fillStep(in[:n])
+		for len(out) > 0 {
+			sent, err := s.fill.conn.WriteBatch(out)
+			if err != nil {
+				s.metrics.unsent.Add(1) // it is sent again
+				sent++
+			}
+			out = out[min(max(sent, 1), len(out)):]
+		}
+		for i := range in {
+			in[i] = netio.Message{Buf: bufs[i]}
+		}
+		var err error
+		n, err = s.fill.conn.ReadBatch(in)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
+}
+
+// fillStep takes packets and returns those to be sent. It sets when to go on without any.
+func (s *Server) fillStep(in []netio.Message) (out []netio.Message) {
+	s.mu.Lock()
+	defer s.unlock()
+	f := &s.fill
+	if s.store == nil {
+		return nil
+	}
+	now := f.now()
+	for i := range in {
+		p, err := fill.Parse(in[i].Buf)
+		switch {
+		case err != nil:
+			s.metrics.drops[store.Malformed].Add(1)
+		case in[i].Remote != f.peer:
+			s.metrics.drops[store.Foreign].Add(1)
+		case f.sender != nil:
+			f.sender.Receive(now, &p)
+		case f.receiver != nil:
+			if ack, ok := f.receiver.Receive(&p, s.takeItem); ok {
+				out = append(out, f.message(&ack))
+			}
+		}
+	}
+	_ = f.conn.SetReadDeadline(time.Time{})
+	if f.sender != nil {
+		out = append(out, s.pump(now)...)
+	}
+	return out
+}
+
+// takeItem takes an item of the source's.
+func (s *Server) takeItem(p *fill.Packet) error {
+	parts := s.parts()
+	switch {
+	case p.Kind == fill.Last && len(p.Data) == 4 && !s.ledgers.store.Filling():
+		err := s.store.Complete(control.Mirror{
+			Epoch: binary.BigEndian.Uint32(p.Data), Incarnation: s.fill.job.Incarnation, Copy: 1, Members: packet.MaxMembers,
+		})
+		return err
+	case p.Kind == fill.Last || int(p.Part) >= len(parts):
+		return fault.New(fault.BadRequest, "fill", "part %d of %d", p.Part, len(parts))
+	}
+	return parts[p.Part].Take(p.Data)
+}
+
+// pump sends what the window and the rate let go, and says when to go on.
+func (s *Server) pump(now time.Duration) (out []netio.Message) {
+	f := &s.fill
+	f.sender.Tick(now)
+	next := now + fillPause
+	for {
+		open, at := f.sender.Open(now)
+		if !open {
+			if at > now {
+				next = min(next, at)
+			}
+			break
+		}
+		part, item, ok := s.nextItem()
+		if !ok && f.closing == nil {
+			break
+		}
+		if !ok {
+			item = binary.BigEndian.AppendUint32(nil, f.closing.mirror.Epoch)
+		}
+		f.sender.Send(now, part, item, !ok)
+	}
+	for _, p := range f.sender.Out() {
+		out = append(out, f.message(&p))
+	}
+	if at, ok := f.sender.Wake(); ok {
+		next = min(next, at)
+	}
+	s.judgeFill()
+	if f.sender != nil {
+		_ = f.conn.SetReadDeadline(f.started.Add(next))
+	}
+	return out
+}
+
+// nextItem returns the next item of the first part that has one.
+func (s *Server) nextItem() (n uint8, item []byte, ok bool) {
+	for i, p := range s.parts() {
+		if item, ok := p.FillNext(s.fill.maxItem); ok {
+			return uint8(i), item, true //nolint:gosec // few
+		}
+	}
+	return 0, nil, false
+}
+
+// judgeFill sees whether the filling has got somewhere: the copy is complete, or cannot be
+// filled, or little is left.
+func (s *Server) judgeFill() {
+	f := &s.fill
+	left, done := uint64(0), uint64(0)
+	for _, p := range s.parts() {
+		l, d := p.FillLeft()
+		left, done = left+l, done+d
+	}
+	switch {
+	case f.sender.Err() != nil:
+		s.endFill(f.sender.Err())
+		f.tell()
+	case f.closing != nil && f.sender.Done():
+		c := f.closing
+		f.closing = nil
+		err := s.store.Become(c.mirror)
+		s.endFill(err)
+		f.job = control.Fill{}
+		c.over <- err
+	case !f.ready && (left <= readyBytes || done > readyRounds*(f.first+readyBytes)):
+		f.ready = true
+		f.tell()
+	}
+}
+
+// message puts a packet into a datagram.
+func (f *filler) message(p *fill.Packet) netio.Message {
+	head := fill.Packet{Kind: p.Kind, Status: p.Status, Part: p.Part, Token: p.Token, Number: p.Number}
+	return netio.Message{Buf: head.Append(make([]byte, 0, fill.HeaderSize)), More: [netio.MaxMore][]byte{p.Data}, Remote: f.peer, Local: f.own}
+}

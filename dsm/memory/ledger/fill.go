@@ -1,0 +1,272 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// The ledgers of a machine's first copy are given to its second one while they are written
+// (package fill). Chunks are given first, those appended meanwhile too. When the source
+// closes, how each ledger stands follows. Chunks that came before their predecessors are
+// not given: they were not acknowledged, so their writer sends them again.
+
+// The kinds of items that a source gives: the first byte.
+const (
+	itemChunk = 1 + iota // chunkItem, data; a later one with the same number counts
+	itemState            // a ledger, all of whose chunks have come: stateItem
+	itemEnd              // nothing follows: endItem
+)
+
+// The items without the first byte and what follows them, big endian.
+type (
+	chunkItem struct {
+		Name      Name
+		Number    uint64
+		Continues bool
+	}
+	stateItem struct {
+		Name                  Name
+		Run                   uint32
+		Sealed                bool
+		Writer, Granted       [16]byte // zero for nobody
+		WriterInc, GrantedInc uint32
+		First, Next           uint64
+	}
+	endItem struct{ Ledgers, Birth uint64 }
+)
+
+// filling is a source's side.
+type filling struct {
+	sent   map[Name]uint64 // number of the next chunk to be given
+	todo   []Name          // of the present round
+	states []Name          // after closing
+	closed bool
+	ended  bool
+	done   uint64
+}
+
+// filled is the side of a copy that is being filled.
+type filled struct {
+	chunks map[Name]map[uint64]packet.Chunk
+}
+
+// Fill begins to give the ledgers to another copy.
+func (s *Store) Fill() { s.fill = &filling{sent: map[Name]uint64{}} }
+
+// EndFill ends that.
+func (s *Store) EndFill() { s.fill = nil }
+
+// CloseFill says that nothing is appended or commanded any more until EndFill.
+func (s *Store) CloseFill() {
+	if s.fill != nil {
+		s.fill.closed, s.fill.states, s.fill.todo = true, s.Names(), nil
+	}
+}
+
+// FillLeft is how many bytes of chunks are to be given, and how many have been.
+func (s *Store) FillLeft() (left, done uint64) {
+	if s.fill == nil {
+		return 0, 0
+	}
+	for name, l := range s.ledgers {
+		for _, c := range l.chunks[min(uint64(len(l.chunks)), max(s.fill.sent[name], l.state.First)-l.state.First):] {
+			left += uint64(len(c.Data))
+		}
+	}
+	return left, s.fill.done
+}
+
+// FillNext returns the next item for the new copy: a chunk came in a datagram, and goes in one. It reports false if there is nothing
+// now; after CloseFill, that nothing more will come.
+func (s *Store) FillNext(int) (item []byte, ok bool) {
+	f := s.fill
+	if f == nil {
+		return nil, false
+	}
+	if item := f.chunk(s); item != nil {
+		return item, true
+	}
+	switch {
+	case !f.closed || f.ended:
+		return nil, false
+	case len(f.states) == 0:
+		f.ended = true
+		return encode(itemEnd, endItem{uint64(len(s.ledgers)), s.cfg.Birth}), true
+	}
+	name := f.states[0]
+	f.states = f.states[1:]
+	l := s.ledgers[name]
+	v := stateItem{
+		Name: name, Run: l.state.Run, Sealed: l.state.Sealed, WriterInc: l.state.Writer.Incarnation, GrantedInc: l.granted.Incarnation,
+		First: l.state.First, Next: l.state.Next,
+	}
+	v.Writer, v.Granted = address(l.state.Writer.Node), address(l.granted.Node)
+	return encode(itemState, v), true
+}
+
+// chunk gives the next chunk, nil if there is none now.
+func (f *filling) chunk(s *Store) []byte {
+	if len(f.todo) == 0 {
+		f.todo = s.Names()
+	}
+	for ; len(f.todo) > 0; f.todo = f.todo[1:] {
+		name := f.todo[0]
+		l := s.ledgers[name]
+		if l == nil {
+			continue
+		}
+		number := max(f.sent[name], l.state.First)
+		if number >= l.state.Next {
+			continue
+		}
+		f.sent[name] = number + 1
+		c := l.chunks[number-l.state.First]
+		f.done += uint64(len(c.Data))
+		return append(encode(itemChunk, chunkItem{name, number, c.Continues}), c.Data...)
+	}
+	return nil
+}
+
+// unsent says that the chunks of a ledger from a number on are others from now on.
+func (s *Store) unsent(name Name, next uint64) {
+	if s.fill != nil {
+		s.fill.sent[name] = min(s.fill.sent[name], next)
+	}
+}
+
+func address(a netip.Addr) [16]byte {
+	if !a.IsValid() {
+		return [16]byte{}
+	}
+	return a.As16()
+}
+
+func writerOf(node [16]byte, incarnation uint32) Writer {
+	if node == ([16]byte{}) {
+		return Writer{}
+	}
+	return Writer{netip.AddrFrom16(node), incarnation}
+}
+
+// encode returns an item's first byte and fields.
+func encode(kind byte, fields any) []byte {
+	b, err := binary.Append([]byte{kind}, binary.BigEndian, fields)
+	if err != nil {
+		panic(err) // of a type without a fixed size
+	}
+	return b
+}
+
+func badItem(format string, args ...any) error {
+	return fault.New(fault.BadRequest, "fill ledgers", format, args...)
+}
+
+// BeFilled begins to take the items of another copy. The store must be new.
+func (s *Store) BeFilled() { s.filled = &filled{chunks: map[Name]map[uint64]packet.Chunk{}} }
+
+// Filling reports whether items are still to come.
+func (s *Store) Filling() bool { return s.filled != nil }
+
+// Take takes the source's next item. An error means that the copy cannot be filled: NoSpace,
+// or BadRequest for an item that makes no sense.
+func (s *Store) Take(item []byte) error {
+	if s.filled == nil || len(item) == 0 {
+		return badItem("an item of %d bytes, or one behind the last", len(item))
+	}
+	read := func(fields any) ([]byte, error) {
+		n, err := binary.Decode(item[1:], binary.BigEndian, fields)
+		if err != nil {
+			return nil, badItem("%d bytes of %T", len(item), fields)
+		}
+		return item[1+n:], nil
+	}
+	switch item[0] {
+	case itemChunk:
+		var v chunkItem
+		data, err := read(&v)
+		if err != nil {
+			return err
+		}
+		of := s.filled.chunks[v.Name]
+		if of == nil {
+			of = map[uint64]packet.Chunk{}
+			s.filled.chunks[v.Name] = of
+		}
+		s.used += cost(len(data)) - taken(of, v.Number)
+		of[v.Number] = packet.Chunk{Number: v.Number, Continues: v.Continues, Data: append([]byte(nil), data...)}
+		return s.fits()
+	case itemState:
+		var v stateItem
+		if _, err := read(&v); err != nil {
+			return err
+		}
+		return s.takeState(&v)
+	case itemEnd:
+		var v endItem
+		if _, err := read(&v); err != nil {
+			return err
+		}
+		return s.takeEnd(&v)
+	}
+	return badItem("item of kind %d", item[0])
+}
+
+// taken is what a chunk with a number costs already.
+func taken(of map[uint64]packet.Chunk, number uint64) uint64 {
+	if c, ok := of[number]; ok {
+		return cost(len(c.Data))
+	}
+	return 0
+}
+
+// fits reports whether what has come fits.
+func (s *Store) fits() error {
+	if s.used > s.cfg.Total {
+		return fault.New(fault.NoSpace, "fill ledgers", "no room: %d of %d bytes", s.used, s.cfg.Total)
+	}
+	return nil
+}
+
+// takeState makes a ledger of the chunks that have come.
+func (s *Store) takeState(v *stateItem) error {
+	of := s.filled.chunks[v.Name]
+	if v.First == 0 || v.First > v.Next || v.Next-v.First > uint64(len(of)) || s.ledgers[v.Name] != nil {
+		return badItem("chunks %d to %d of a ledger, %d have come", v.First, v.Next, len(of))
+	}
+	l := &ledger{granted: writerOf(v.Granted, v.GrantedInc), state: State{
+		Run: v.Run, Sealed: v.Sealed, Writer: writerOf(v.Writer, v.WriterInc), First: v.First, Next: v.Next,
+	}}
+	for n := v.First; n < v.Next; n++ {
+		c, ok := of[n]
+		if !ok {
+			return badItem("chunk %d of a ledger has not come", n)
+		}
+		l.chunks = append(l.chunks, c)
+		l.state.Used += cost(len(c.Data))
+	}
+	delete(s.filled.chunks, v.Name)
+	s.ledgers[v.Name] = l
+	return nil
+}
+
+// takeEnd checks that all is there that the source has.
+func (s *Store) takeEnd(v *endItem) error {
+	if uint64(len(s.ledgers)) != v.Ledgers || v.Birth == 0 {
+		return badItem("%d ledgers, the source has %d", len(s.ledgers), v.Ledgers)
+	}
+	s.used = 0
+	for _, l := range s.ledgers {
+		s.used += ledgerCost + l.room()
+	}
+	if err := s.fits(); err != nil {
+		return err
+	}
+	s.cfg.Birth, s.filled = v.Birth, nil
+	return nil
+}
+
+// Birth is the birth number: the source's, once the copy has been filled.
+func (s *Store) Birth() uint64 { return s.cfg.Birth }

@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// describe writes down all that another copy must have.
+func describe(s *Store) string {
+	var b bytes.Buffer
+	for _, name := range s.Names() {
+		l := s.ledgers[name]
+		state := l.state
+		fmt.Fprintf(&b, "%x %+v %+v %v\n", name, state, l.granted, l.chunks)
+	}
+	return b.String()
+}
+
+// TestFill: a copy that is filled while ledgers are opened, written, cut, sealed, ended and
+// deleted has what the source has, and is what is written next.
+func TestFill(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := New(Config{Birth: 7, Space: 1 << 20, Total: 1 << 20})
+		var next *Store
+		node := func() Writer {
+			return Writer{rackaddr.Node(rapid.Uint64Range(1, 2).Draw(t, "node")), rapid.Uint32Range(1, 3).Draw(t, "incarnation")}
+		}
+		hand := func(n int) {
+			for ; n > 0; n-- {
+				item, ok := s.FillNext(5000)
+				if !ok {
+					return
+				}
+				if err := next.Take(item); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"grant": func(*rapid.T) { w := node(); s.Grant(NameOf(w.Node), w) },
+			"open":  func(*rapid.T) { w := node(); s.Open(NameOf(w.Node), w.Incarnation, w) },
+			"append": func(t *rapid.T) {
+				w := node()
+				st, _ := s.Stat(NameOf(w.Node))
+				number := st.Next + rapid.Uint64Range(0, 2).Draw(t, "ahead")
+				s.Append(NameOf(w.Node), st.Run, st.Writer, rapid.Uint64Range(0, number).Draw(t, "keep"), packet.Chunk{
+					Number: number, Continues: rapid.Bool().Draw(t, "continues"), Data: rapid.SliceOfN(rapid.Byte(), 0, 9).Draw(t, "data"),
+				})
+			},
+			"fence": func(*rapid.T) { s.Fence(node()) },
+			"end": func(t *rapid.T) {
+				w := node()
+				st, _ := s.Stat(NameOf(w.Node))
+				if st.First > 0 {
+					s.End(NameOf(w.Node), st.Run, st.First, rapid.Uint64Range(st.First, st.Next).Draw(t, "next"))
+				}
+			},
+			"delete": func(*rapid.T) { s.Delete(NameOf(node().Node)) },
+			"begin": func(*rapid.T) {
+				next = New(Config{Birth: 8, Space: 1 << 20, Total: 1 << 20})
+				next.BeFilled()
+				s.Fill()
+			},
+			"copy": func(t *rapid.T) {
+				if next == nil {
+					t.Skip()
+				}
+				hand(rapid.IntRange(1, 5).Draw(t, "items"))
+			},
+			"complete": func(t *rapid.T) {
+				if next == nil {
+					t.Skip()
+				}
+				s.CloseFill()
+				hand(1 << 20)
+				for _, l := range s.ledgers { // what nobody has acknowledged is not given
+					s.used -= l.waiting
+					l.early, l.waiting = nil, 0
+				}
+				if a, b := describe(s), describe(next); a != b || next.Filling() || next.Birth() != 7 || next.used != s.used {
+					t.Fatalf("the copy is not what the source is: %d and %d bytes\n%s\n%s", s.used, next.used, a, b)
+				}
+				s, next = next, nil
+			},
+		})
+	})
+}
+
+// FuzzTake: items of a hostile or broken source are errors and nothing else.
+func FuzzTake(f *testing.F) {
+	f.Add(encode(itemChunk, chunkItem{Number: 1}))
+	f.Add(encode(itemState, stateItem{First: 1, Next: 1}))
+	f.Add(encode(itemState, stateItem{First: 1, Next: 1 << 63}))
+	f.Add(encode(itemEnd, endItem{Birth: 1}))
+	f.Fuzz(func(t *testing.T, item []byte) {
+		s := New(Config{Birth: 1, Space: 1 << 10, Total: 1 << 10})
+		s.BeFilled()
+		for range 2 {
+			if err := s.Take(item); err != nil && fault.CodeOf(err) != fault.BadRequest && fault.CodeOf(err) != fault.NoSpace {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,365 @@
+package store
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// The kinds of items that a source gives: the first byte.
+const (
+	itemPages  = 1 + iota // what a part of a region holds: pagesItem, content
+	itemGone              // regions that were freed: their bases, 8 bytes each
+	itemRun               // an execution with changes: runItem
+	itemRegion            // a region, when all of its content has come: regionItem
+	itemUndo              // what a part of a page held before: undoItem, content
+	itemClient            // a client: clientItem, and some of its records: recordItem each
+	itemMark              // the last command about a durable main: markItem
+	itemEnd               // nothing follows: endItem
+)
+
+// The items without the first byte and what follows them, big endian.
+type (
+	pagesItem struct {
+		Base  uint64
+		Class uint8
+		At    uint64
+	}
+	runItem struct {
+		Execution, Node [16]byte
+		Incarnation     uint32
+		Rolled          bool
+	}
+	regionItem struct {
+		Base                      uint64
+		Class                     uint8
+		Owner                     [16]byte
+		Changed, Own, Used, Freed bool
+		Execution                 [16]byte
+		Branch                    uint64
+		Index                     uint32
+		Size                      uint64
+	}
+	undoItem struct {
+		Base, Page, From uint64
+		Zero             bool // the whole page was zeros; no content follows
+	}
+	clientItem struct {
+		Node        [16]byte
+		Incarnation uint32
+		Fenced      bool
+		Floor       uint64
+	}
+	recordItem struct {
+		ID, Length, Address      uint64
+		Op, Status, Class, Flags uint8
+		Dead                     bool
+	}
+	markItem struct {
+		Main, Node  [16]byte
+		Incarnation uint32
+		Run         uint64
+		Checkpoint  uint32
+		Back        bool
+	}
+	endItem struct {
+		Next                   uint64
+		Regions, Runs, Clients uint64
+	}
+)
+
+// itemOverhead is at least what an item has beside content; recordSize is a record's size.
+var (
+	itemOverhead = 1 + max(binary.Size(pagesItem{}), binary.Size(undoItem{}))
+	recordSize   = binary.Size(recordItem{})
+)
+
+// MinItem is the least that FillNext needs for an item.
+var MinItem = itemOverhead + noteSize
+
+// encode returns an item's first byte and fields.
+func encode(kind byte, fields any) []byte {
+	b, err := binary.Append([]byte{kind}, binary.BigEndian, fields)
+	if err != nil {
+		panic(err) // of a type without a fixed size
+	}
+	return b
+}
+
+// decode reads an item's fields and returns what follows them.
+func decode(b []byte, fields any) (rest []byte, err error) {
+	n, err := binary.Decode(b, binary.BigEndian, fields)
+	if err != nil {
+		return nil, badItem("%d bytes of %T", len(b), fields)
+	}
+	return b[n:], nil
+}
+
+func badItem(format string, args ...any) error {
+	return fault.New(fault.BadRequest, "fill", format, args...)
+}
+
+// filled is the side of a copy that is being filled.
+type filled struct {
+	named    map[uint64]bool // regions that the source has at its end
+	complete bool            // all has come
+}
+
+// BeFilled makes the store empty, and a copy that is being filled: it drops all requests,
+// and takes items. The incarnation is the new copy's.
+func (s *Store) BeFilled(incarnation uint32) {
+	s.Forget()
+	s.mirror.Incarnation = incarnation
+	s.filled = &filled{named: map[uint64]bool{}}
+}
+
+// Take takes the source's next item. An error means that the copy cannot be filled: NoSpace,
+// or BadRequest for an item that makes no sense.
+func (s *Store) Take(item []byte) error {
+	switch {
+	case s.filled == nil:
+		return fault.New(fault.Stale, "fill", "the copy is not being filled")
+	case len(item) == 0 || s.filled.complete:
+		return badItem("an item of %d bytes, or one behind the last", len(item))
+	}
+	b := item[1:]
+	switch item[0] {
+	case itemPages:
+		return s.takePages(b)
+	case itemGone:
+		return s.takeGone(b)
+	case itemRun:
+		return s.takeRun(b)
+	case itemRegion:
+		return s.takeRegion(b)
+	case itemUndo:
+		return s.takeUndo(b)
+	case itemClient:
+		return s.takeClient(b)
+	case itemMark:
+		return s.takeMark(b)
+	case itemEnd:
+		return s.takeEnd(b)
+	}
+	return badItem("item of kind %d", item[0])
+}
+
+// Complete makes the store a complete copy of its machine. It fails if the source's last
+// item has not come.
+func (s *Store) Complete(m control.Mirror) error {
+	if s.filled == nil || !s.filled.complete || m.Incarnation != s.mirror.Incarnation {
+		return fault.New(fault.Stale, "fill", "the copy has not got all")
+	}
+	s.filled = nil
+	return s.Become(m)
+}
+
+// takeAt finds the region that begins at base, or makes it.
+func (s *Store) takeAt(base uint64, class uint8) (*region, error) {
+	if class < packet.MinClass || class > packet.MaxClass || base&(1<<class-1) != 0 {
+		return nil, badItem("region of class %d at %#x", class, base)
+	}
+	if reg := s.regions.byBase[base]; reg != nil {
+		if reg.class != class {
+			return nil, badItem("region at %#x has class %d, not %d", base, reg.class, class)
+		}
+		return reg, nil
+	}
+	if s.regions.find(base) != nil {
+		return nil, badItem("region at %#x lies in another one", base)
+	}
+	block, ok := s.arena.take(class)
+	if !ok {
+		return nil, fault.New(fault.NoSpace, "fill", "no room for a region of %d bytes: %d of %d are in use", uint64(1)<<class, s.arena.used, len(s.arena.mem))
+	}
+	reg := &region{base: base, block: block, class: class, data: s.arena.bytes(block, class)}
+	s.regions.add(reg)
+	return reg, nil
+}
+
+func (s *Store) takePages(b []byte) error {
+	var v pagesItem
+	b, err := decode(b, &v)
+	if err != nil {
+		return err
+	}
+	reg, err := s.takeAt(v.Base, v.Class)
+	if err != nil {
+		return err
+	}
+	if v.At > uint64(len(reg.data)) || uint64(len(b)) > uint64(len(reg.data))-v.At {
+		return badItem("%d bytes at %d of a region of %d", len(b), v.At, len(reg.data))
+	}
+	reg.put(v.At, b)
+	return nil
+}
+
+func (s *Store) takeGone(b []byte) error {
+	if len(b)%8 != 0 {
+		return badItem("%d bytes of addresses", len(b))
+	}
+	for ; len(b) > 0; b = b[8:] {
+		if reg := s.regions.byBase[binary.BigEndian.Uint64(b)]; reg != nil {
+			s.release(reg)
+		}
+	}
+	return nil
+}
+
+func (s *Store) takeRun(b []byte) error {
+	var v runItem
+	if _, err := decode(b, &v); err != nil {
+		return err
+	}
+	if s.undo.used+executionCost > s.undo.limit {
+		return s.noUndo()
+	}
+	s.undo.used += executionCost
+	s.undo.byID[v.Execution] = &execution{id: v.Execution, by: runner{netip.AddrFrom16(v.Node), v.Incarnation}, rolled: v.Rolled}
+	return nil
+}
+
+// noUndo says that the undo of the source does not fit.
+func (s *Store) noUndo() error {
+	return fault.New(fault.NoSpace, "fill", "no room for what can be taken back: %d of %d bytes are in use", s.undo.used, s.undo.limit)
+}
+
+func (s *Store) takeRegion(b []byte) error {
+	var v regionItem
+	if _, err := decode(b, &v); err != nil {
+		return err
+	}
+	reg, err := s.takeAt(v.Base, v.Class)
+	if err != nil {
+		return err
+	}
+	reg.owner = netip.AddrFrom16(v.Owner)
+	s.filled.named[v.Base] = true
+	if !v.Changed {
+		return nil
+	}
+	e := s.undo.byID[v.Execution]
+	switch {
+	case e == nil || reg.changes != nil:
+		return badItem("region at %#x is changed by an execution that is not known", v.Base)
+	case s.undo.used+regionCost > s.undo.limit:
+		return s.noUndo()
+	}
+	c := s.undo.attach(e, reg)
+	c.own, c.used, c.freed, c.key, c.size = v.Own, v.Used, v.Freed, allocKey{v.Branch, v.Index}, v.Size
+	if c.own {
+		e.keep(c)
+	}
+	return nil
+}
+
+func (s *Store) takeUndo(b []byte) error {
+	var v undoItem
+	b, err := decode(b, &v)
+	if err != nil {
+		return err
+	}
+	reg := s.regions.byBase[v.Base]
+	if reg == nil || reg.changes == nil || v.Page%pageSize != 0 || v.Page >= uint64(len(reg.data)) {
+		return badItem("old content of page %d at %#x", v.Page, v.Base)
+	}
+	c := reg.changes
+	size := min(pageSize, uint64(len(reg.data))-v.Page)
+	if v.From == 0 {
+		cost := uint64(pageCost)
+		if !v.Zero {
+			cost += size
+		}
+		switch {
+		case s.undo.used+cost > s.undo.limit:
+			return s.noUndo()
+		case !c.saved.add(v.Page >> pageShift):
+			return badItem("old content of page %d at %#x comes twice", v.Page, v.Base)
+		}
+		s.undo.used += cost
+		c.cost += cost
+		p := page{at: v.Page}
+		if !v.Zero {
+			p.old = make([]byte, size)
+		}
+		c.pages = append(c.pages, p)
+	}
+	if len(c.pages) == 0 || c.pages[len(c.pages)-1].at != v.Page {
+		return badItem("a part of page %d at %#x without the parts before", v.Page, v.Base)
+	}
+	old := c.pages[len(c.pages)-1].old
+	if v.From > uint64(len(old)) || uint64(len(b)) > uint64(len(old))-v.From {
+		return badItem("%d bytes at %d of a page", len(b), v.From)
+	}
+	copy(old[v.From:], b)
+	return nil
+}
+
+func (s *Store) takeClient(b []byte) error {
+	var v clientItem
+	b, err := decode(b, &v)
+	if err != nil {
+		return err
+	}
+	node := netip.AddrFrom16(v.Node)
+	c := s.clients.byNode[node]
+	if c == nil {
+		if len(s.clients.byNode) >= maxClients {
+			return badItem("more than %d clients", maxClients)
+		}
+		c = &client{incarnation: v.Incarnation, fenced: v.Fenced, window: window{floor: v.Floor}}
+		s.clients.byNode[node] = c
+		if v.Fenced {
+			s.clients.fenced = append(s.clients.fenced, node)
+		}
+	}
+	for len(b) > 0 {
+		var r recordItem
+		if b, err = decode(b, &r); err != nil {
+			return err
+		}
+		if r.ID == 0 || r.ID < c.window.floor || !s.clients.reserve(&c.window, r.ID) {
+			return badItem("record %d of %s, whose floor is %d", r.ID, node, c.window.floor)
+		}
+		c.window.put(record{
+			id: r.ID, length: r.Length, address: r.Address, op: packet.Op(r.Op), status: fault.Code(r.Status), class: r.Class, flags: r.Flags, dead: r.Dead,
+		})
+	}
+	return nil
+}
+
+func (s *Store) takeMark(b []byte) error {
+	var v markItem
+	if _, err := decode(b, &v); err != nil {
+		return err
+	}
+	key := markKey{v.Main, netip.AddrFrom16(v.Node)}
+	if _, known := s.undo.marks.last[key]; !known {
+		s.undo.marks.add(key)
+	}
+	s.undo.marks.last[key] = mark{v.Incarnation, v.Run, v.Checkpoint, v.Back}
+	return nil
+}
+
+// takeEnd checks that all is there that the source has.
+func (s *Store) takeEnd(b []byte) error {
+	var v endItem
+	if _, err := decode(b, &v); err != nil {
+		return err
+	}
+	for base, reg := range s.regions.byBase {
+		if !s.filled.named[base] {
+			return badItem("region of class %d at %#x, which the source does not have", reg.class, base)
+		}
+	}
+	if regions, runs, clients := len(s.regions.byBase), len(s.undo.byID), len(s.clients.byNode); uint64(regions) != v.Regions ||
+		uint64(runs) != v.Runs || uint64(clients) != v.Clients {
+		return badItem("%d regions, %d executions, %d clients; the source has %d, %d, %d", regions, runs, clients, v.Regions, v.Runs, v.Clients)
+	}
+	s.space = newSpace(max(s.space.next, v.Next))
+	s.filled.complete = true
+	return nil
+}
