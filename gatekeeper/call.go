@@ -84,8 +84,9 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 	case m.Floor > m.Call.Sequence():
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
 		return
-	case len(n.sessions) >= maxSessions && n.sessions[m.Call.Session()] == nil:
-		c.refuse(h, &m.Header, fault.New(fault.Overloaded, "call", "node %s has %d sessions", n.address, len(n.sessions)))
+	}
+	if why := c.itsID(n, &m.Header); why != nil {
+		c.refuse(h, &m.Header, why)
 		return
 	}
 	s := n.sessionOf(m.Call)

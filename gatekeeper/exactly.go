@@ -83,6 +83,10 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 			return
 		}
 	} else {
+		if why := c.itsID(n, &m.Header); why != nil {
+			c.refuse(h, &m.Header, why)
+			return
+		}
 		if m.Flags&rpc.FlagSession != 0 && m.CallerIncarnation == n.incarnation { // also of a call that is dropped now: it makes room
 			c.execute(c.table.Settle(n.address, m.Call.Session(), m.Floor))
 		}

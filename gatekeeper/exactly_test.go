@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
@@ -35,7 +36,7 @@ func TestExactly_Refused(t *testing.T) {
 			"not to be held":  {edit(func(m *rpc.Message) { m.Flags &^= rpc.FlagHeld }), fault.BadRequest},
 			"a parent that does not run": {edit(func(m *rpc.Message) {
 				m.Flags &^= rpc.FlagSession
-				m.Call, m.Parent, m.Floor = rpc.ID{1}, rpc.ID{2}, 0
+				m.Call, m.Parent, m.Floor = endpoint.ChildID(rpc.ID{2}, 0, 0), rpc.ID{2}, 0
 			}), fault.Stale},
 			"floor above itself": {edit(func(m *rpc.Message) { m.Call, m.Floor = rpc.SessionID(s.a.session, 9), 10 }), fault.BadRequest},
 		} {
@@ -141,7 +142,7 @@ func TestExactly_ResultForNobody(t *testing.T) {
 		s.a.call("Arrays", m)
 		call := s.b.message1()
 		nested := s.b.exact("Third", "do")
-		nested.Flags, nested.Call, nested.Parent, nested.Floor = rpc.FlagHeld.WithPolicy(rpc.PolicyRecover), rpc.ID{7}, m.Call, 0
+		nested.Flags, nested.Call, nested.Parent, nested.Floor = rpc.FlagHeld.WithPolicy(rpc.PolicyRecover), endpoint.ChildID(m.Call, 0, 0), m.Call, 0
 		s.b.call("Third", nested)
 		inner := s.c.message1()
 		p := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)

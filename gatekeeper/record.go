@@ -88,6 +88,7 @@ func (c *controller) forgetCaller(n *node) {
 		}
 	}
 	c.dropWindows(n)
+	c.unbind(n)
 	c.reclaimStrays(n)
 	n.sessions, n.calls = nil, nil
 }

@@ -4,18 +4,26 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	rpcpacket "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // The tests of docs/security.md's table: each is a hole that was found, tried through the
@@ -236,4 +244,74 @@ func TestHostile_Squatter(t *testing.T) {
 		}
 		h.until("the squatter exports", exports("squatter"))
 	})
+}
+
+// TestHostile_Answer is row 1: the answer to an exactly-once call is its callee's, whoever
+// else answers first.
+func TestHostile_Answer(t *testing.T) {
+	var seen atomic.Pointer[rpcpacket.Message] // the last call on the wire
+	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, OnFrame: func(f wire.Frame) {
+		if u, err := frame.ParseUDP6(f.Data); err == nil && f.ToSwitch && u.Dst.Port() == rackaddr.PortRPC {
+			if m, err := rpcpacket.Parse(slices.Clone(u.Payload)); err == nil && m.Type == rpcpacket.Call {
+				seen.Store(&m)
+			}
+		}
+	}}
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		var nodes []*rpc.Node
+		for _, blade := range []string{"c1", "s1", "s2"} {
+			n, err := r.Join(ctx, blade, blade)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, n)
+		}
+		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
+		entered, forged := make(chan struct{}), make(chan struct{})
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&answering{entered: entered, forged: forged})); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			<-entered
+			m := *seen.Load()
+			out := arrays.ArraysEchoResult{Success: []byte("forged")}
+			m.Payload = encode(t, ctx, &out)
+			m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
+			for _, flags := range []rpcpacket.Flags{m.Flags, m.Flags &^ rpcpacket.FlagHeld, rpcpacket.FlagSession, rpcpacket.FlagSession | rpcpacket.FlagHeld, m.Flags | rpcpacket.FlagReleased} {
+				for _, from := range []netip.Addr{stranger.Address(), callee.Address(), rackaddr.Service("Arrays")} {
+					m.Flags = flags
+					r.Host("s1").SendRaw(netip.AddrPortFrom(from, rackaddr.PortRPC), netip.AddrPortFrom(caller.Address(), rackaddr.PortRPC), m.Append(nil))
+				}
+			}
+			<-time.After(time.Second) // virtual: all have arrived
+			close(forged)
+		}()
+		got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("true"))
+		if err != nil || string(got) != "true" {
+			t.Errorf("the answer is %q, %v", got, err)
+		}
+	})
+}
+
+// answering answers when somebody else has.
+type answering struct {
+	service.Arrays
+	entered, forged chan struct{}
+}
+
+// Echo implements arrays.Arrays.
+func (a *answering) Echo(_ context.Context, b []byte) ([]byte, error) {
+	close(a.entered)
+	<-a.forged
+	return b, nil
+}
+
+// encode writes a result as a runtime does.
+func encode(t *testing.T, ctx context.Context, s thrift.TStruct) []byte {
+	t.Helper()
+	buffer := thrift.NewTMemoryBuffer()
+	if err := s.Write(ctx, thrift.NewTBinaryProtocolConf(buffer, nil)); err != nil {
+		t.Fatal(err)
+	}
+	return buffer.Bytes()
 }

@@ -1,0 +1,54 @@
+package gatekeeper
+
+import (
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+)
+
+// Who has seen the id of a call uses neither the next ids of that session nor those of
+// the calls that the same execution makes: the true calls run (row 2 of docs/security.md).
+func TestForeignIDs(t *testing.T) {
+	inLogged(t, func(s *small) {
+		if err := s.c.export("Third", "do"); err != nil {
+			t.Fatal(err)
+		}
+		first := s.a.exact("Arrays", "add")
+		s.a.call("Arrays", first)
+		s.b.message1()
+		nest := func(index uint32) *rpc.Message {
+			m := s.b.exact("Third", "do")
+			m.Flags, m.Floor, m.Parent, m.Index = rpc.FlagHeld.WithPolicy(rpc.PolicyRecover), 0, first.Call, index
+			m.Call = endpoint.ChildID(first.Call, 0, index)
+			return m
+		}
+		s.b.call("Third", nest(0))
+		given := s.c.message1() // so the third knows its caller's execution and session
+
+		sibling := nest(1)
+		sibling.Parent, sibling.CallerIncarnation = given.Call, s.c.incarnation
+		s.c.call("Third", sibling)
+		s.c.refused("a sibling's id", fault.BadRequest)
+		s.b.call("Third", nest(1))
+		if got := s.c.message1(); got.Type != rpc.Call || got.Call != sibling.Call {
+			t.Errorf("the true call became %+v", got.Header)
+		}
+
+		for what, next := range map[string]*rpc.Message{"exactly once": s.a.exact("Arrays", "add"), "policy none": s.a.message("Arrays", "add", s.m1.alloc(s.a, 1, 1))} {
+			stolen := *next
+			stolen.CallerIncarnation, stolen.Pointers, stolen.Flags = s.c.incarnation, nil, next.Flags|rpc.FlagHeld
+			s.c.call("Arrays", &stolen)
+			s.c.refused("an id of another's session, "+what, fault.BadRequest)
+			s.a.call("Arrays", next)
+			if got := s.b.message1(); got.Call != next.Call || got.Type != rpc.Call {
+				t.Errorf("%s: the true call became %+v", what, got.Header)
+			}
+		}
+		if n := s.snapshot().Counters.Foreign; n != 3 {
+			t.Errorf("%d foreign ids are counted, want 3", n)
+		}
+	})
+}
