@@ -36,9 +36,11 @@ names of blades, nodes, apps, tables and racks as they are at that moment.`,
 // lister returns the names that may stand somewhere.
 type lister func(cmd *cobra.Command) ([]cobra.Completion, error)
 
-// completeArgs are the names that a command's first argument may be.
+// completeArgs are the names that a command's first argument may be, and the second one
+// of bifrost mirror.
 var completeArgs = map[string]lister{
 	"bifrost drain": listBlades, "bifrost fail": listBlades, "bifrost return": listBlades, "bifrost domain": listBlades,
+	"bifrost mirror": listMemoryBlades, "bifrost unmirror": listMemoryBlades,
 	"bifrost undeploy": listApps, "bifrost who": listRegions,
 	"bifrost rack exec": listRackBlades, "bifrost rack fail": listRackBlades, "bifrost rack restore": listRackBlades, "bifrost rack logs": listRackBlades,
 }
@@ -59,7 +61,7 @@ var completeFlags = map[string]lister{
 func complete(cmd *cobra.Command) {
 	if list := completeArgs[cmd.CommandPath()]; list != nil {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
+			if len(args) > 0 && (cmd.Name() != "mirror" || len(args) > 1) {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
 			return list.ask(cmd)

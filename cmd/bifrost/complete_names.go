@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
 // askFor asks the Gatekeeper that the command's flags mean.
@@ -36,6 +38,17 @@ func listBlades(cmd *cobra.Command) ([]cobra.Completion, error) {
 	return askFor(cmd,
 		func(ctx context.Context, c *client.Client) ([]api.Blade, error) { return c.Blades(ctx) },
 		func(b *api.Blade) cobra.Completion { return cobra.CompletionWithDesc(b.Name, b.Kind+", "+b.Status) })
+}
+
+func listMemoryBlades(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askFor(cmd,
+		func(ctx context.Context, c *client.Client) ([]api.Blade, error) {
+			all, err := c.Blades(ctx)
+			return slices.DeleteFunc(all, func(b api.Blade) bool { return b.Kind != control.Memory }), err
+		},
+		func(b *api.Blade) cobra.Completion {
+			return cobra.CompletionWithDesc(b.Name, fmt.Sprintf("machine %d, %s", b.Machine, b.Status))
+		})
 }
 
 func listNodes(cmd *cobra.Command) ([]cobra.Completion, error) {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,10 +35,30 @@ func machineRows(machines []api.Machine) []string {
 // machineText says in words whether a blade of the machine may die.
 func machineText(m *api.Machine) string {
 	switch {
+	case m.Filling != nil:
+		return "filling: " + fillText(m)
 	case m.InService == 0:
 		return "UNAVAILABLE: " + or(m.Why, "its blades have failed")
 	case m.InService == 1:
 		return "one copy: " + or(m.Why, "the other blade has failed")
 	}
 	return "mirrored"
+}
+
+// fillText says how far the second copy is filled: m1 + m2: 43 % of 1.2 GiB, 12 s left.
+func fillText(m *api.Machine) string {
+	f := m.Filling
+	text := fmt.Sprintf("%s: %d %% of %s", strings.Join(append(slices.Clone(m.Copies), f.Blade), " + "), percent(f.Done, f.Total), bytesText(f.Total))
+	if f.Left > 0 {
+		text += fmt.Sprintf(", %.0f s left", math.Ceil(f.Left))
+	}
+	return text
+}
+
+// percent is how much of a total is done, rounded down: 100 means all of it.
+func percent(done, total uint64) uint64 {
+	if total == 0 {
+		return 0
+	}
+	return uint64(100 * float64(min(done, total)) / float64(total))
 }

@@ -13,50 +13,81 @@ import (
 
 // newOperateCmds are the commands that do something to a rack.
 func newOperateCmds() []*cobra.Command {
-	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newDeployCmd(), newUndeployCmd()}
+	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newDeployCmd(), newUndeployCmd()}
 }
 
 func newDrainCmd() *cobra.Command {
-	return newBladeCmd("drain", "Let a blade run empty", `Let a blade run empty: it takes no new nodes or regions, deployed programs move to
-other blades, and what is there may finish. It is empty when bifrost events tells
-that it is drained.`, "  bifrost drain s2 --cause 'new memory'\n  bifrost events -f --kind blade.drained", (*client.Client).Drain)
-}
-
-func newFailCmd() *cobra.Command {
-	return newBladeCmd("fail", "Take a blade out of service at once", `Take a blade out of service at once, whatever it reports: its nodes are fenced,
-deployed programs start elsewhere, its memory is unavailable. What would go with
-it, bifrost domain tells before. (bifrost rack fail is for breaking a blade of an
-emulated rack.)`, "  bifrost domain m1 && bifrost fail m1 --cause 'smells of smoke'", (*client.Client).Fail)
-}
-
-func newReturnCmd() *cobra.Command {
-	return newBladeCmd("return", "Put a blade back into service", `Put a blade back into service, after bifrost drain or bifrost fail. One that has
-failed is back when its daemon has said hello.`, "  bifrost return s2", func(c *client.Client, ctx context.Context, name, _ string) (api.Blade, error) {
-		return c.Return(ctx, name)
+	return newBladeCmd(bladeCmd{
+		verb: "drain", short: "Let a blade run empty",
+		long: `Let a blade run empty: it takes no new nodes or regions, deployed programs move to
+other blades, and what is there may finish. A memory blade whose machine has a second
+copy gives its own up, and is empty. It is empty when bifrost events tells that it is
+drained; --wait waits for that.`,
+		example: "  bifrost drain s2 --cause 'new memory'\n  bifrost drain m2 --wait\n  bifrost events -f --kind blade.drained",
+		act:     (*client.Client).Drain, waits: drained,
 	})
 }
 
-// newBladeCmd makes a command that does something to a blade.
-func newBladeCmd(verb, short, long, example string, act func(c *client.Client, ctx context.Context, name, cause string) (api.Blade, error)) *cobra.Command {
+func newFailCmd() *cobra.Command {
+	return newBladeCmd(bladeCmd{
+		verb: "fail", short: "Take a blade out of service at once",
+		long: `Take a blade out of service at once, whatever it reports: its nodes are fenced,
+deployed programs start elsewhere, its memory is unavailable unless there is a second
+copy (bifrost machines). What would go with it, bifrost domain tells before. (bifrost
+rack fail is for breaking a blade of an emulated rack.)`,
+		example: "  bifrost domain m1 && bifrost fail m1 --cause 'smells of smoke'", act: (*client.Client).Fail,
+	})
+}
+
+func newReturnCmd() *cobra.Command {
+	return newBladeCmd(bladeCmd{
+		verb: "return", short: "Put a blade back into service",
+		long: `Put a blade back into service, after bifrost drain, fail or unmirror. One that has
+failed is back when its daemon has said hello. A memory blade becomes the second copy of
+its machine again and is filled from the first; --wait shows how far that is.`,
+		example: "  bifrost return s2\n  bifrost return m2 --wait",
+		act: func(c *client.Client, ctx context.Context, name, _ string) (api.Blade, error) {
+			return c.Return(ctx, name)
+		}, waits: returned,
+	})
+}
+
+// bladeCmd is a command that does something to a blade.
+type bladeCmd struct {
+	verb, short, long, example string
+	act                        func(c *client.Client, ctx context.Context, name, cause string) (api.Blade, error)
+	waits                      awaited // nil for a command that does not wait
+}
+
+func newBladeCmd(b bladeCmd) *cobra.Command {
 	var o clientOptions
 	var why string
+	var wait bool
 	cmd := o.command(&cobra.Command{
-		Use: verb + " BLADE", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
+		Use: b.verb + " BLADE", Short: b.short, Long: b.long, Example: b.example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, func(c *client.Client) error {
-				b, err := act(c, cmd.Context(), args[0], why)
+				blade, err := b.act(c, cmd.Context(), args[0], why)
+				if err == nil && wait {
+					if err = o.wait(cmd, c, args[0], b.waits); err == nil {
+						blade, err = c.Blade(cmd.Context(), args[0])
+					}
+				}
 				if err != nil {
 					return err
 				}
 				if o.json {
-					return jsonLines(cmd.OutOrStdout(), []api.Blade{b})
+					return jsonLines(cmd.OutOrStdout(), []api.Blade{blade})
 				}
-				return printBlade(cmd.OutOrStdout(), &b)
+				return printBlade(cmd.OutOrStdout(), &blade)
 			})
 		},
 	})
-	if verb != "return" {
+	if b.verb != "return" {
 		cmd.Flags().StringVar(&why, "cause", "", "why, for people: it is shown with the blade")
+	}
+	if b.waits != nil {
+		cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, and show how far it is")
 	}
 	return cmd
 }

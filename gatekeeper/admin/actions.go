@@ -2,11 +2,15 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/suggest"
 )
 
 type causeInput struct {
@@ -14,18 +18,25 @@ type causeInput struct {
 	Body *api.Cause
 }
 
+type mirrorInput struct {
+	NameInput
+	Body api.MirrorOnto
+}
+
 // registerActions serves what people do to the rack.
 func (s *Server) registerActions(h huma.API) {
 	act(h, http.MethodPost, "/v1/blades/{name}/drain", "drain-blade", "Let a blade run empty: it takes nothing new, deployed programs move elsewhere", s.drain)
 	act(h, http.MethodPost, "/v1/blades/{name}/fail", "fail-blade", "Take a blade out of service at once: its nodes are fenced, its memory is unavailable", s.fail)
 	act(h, http.MethodPost, "/v1/blades/{name}/return", "return-blade", "Put a blade back into service after drain or fail", s.giveBack)
+	act(h, http.MethodPost, "/v1/blades/{name}/mirror", "mirror-blade", "Give the memory machine of a blade a second copy on another blade, which is filled while the rack works", s.mirror)
+	act(h, http.MethodPost, "/v1/blades/{name}/unmirror", "unmirror-blade", "Take a blade's copy from its memory machine, which has one copy then", s.unmirror)
 	act(h, http.MethodPost, "/v1/reconcile", "reconcile", "Read the switch's tables back and make them what they should be", s.reconcile)
 }
 
 // act registers an operation that changes the rack.
 func act[I, O any](h huma.API, method, path, id, summary string, f func(ctx context.Context, in *I) (O, error)) {
 	op := operation(method, path, id, "Actions", summary)
-	op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge)
+	op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusInsufficientStorage)
 	serve(h, op, f)
 }
 
@@ -48,12 +59,51 @@ func (s *Server) giveBack(ctx context.Context, in *NameInput) (api.Blade, error)
 	return s.operate(ctx, in.Name, s.backend.ReturnToService(ctx, in.Name))
 }
 
+func (s *Server) mirror(ctx context.Context, in *mirrorInput) (api.Machine, error) {
+	if err := s.backend.Mirror(ctx, in.Name, in.Body.Onto); err != nil {
+		return api.Machine{}, s.suggested(ctx, err, in.Name, in.Body.Onto)
+	}
+	return s.machineOf(ctx, in.Name)
+}
+
+func (s *Server) unmirror(ctx context.Context, in *causeInput) (api.Machine, error) {
+	if err := s.backend.Unmirror(ctx, in.Name, or(in.cause(), "taken out by an operator")); err != nil {
+		return api.Machine{}, s.suggested(ctx, err, in.Name)
+	}
+	return s.machineOf(ctx, in.Name)
+}
+
+// machineOf returns the memory machine that a blade is to serve.
+func (s *Server) machineOf(ctx context.Context, blade string) (api.Machine, error) {
+	return one(ctx, s, machinesOf, func(m *api.Machine) bool { return slices.Contains(m.Blades, blade) }, "memory machine of blade "+blade)
+}
+
 // operate returns a blade as it is after something was done to it.
 func (s *Server) operate(ctx context.Context, blade string, err error) (api.Blade, error) {
 	if err != nil {
-		return api.Blade{}, err
+		return api.Blade{}, s.suggested(ctx, err, blade)
 	}
 	return s.blade(ctx, &NameInput{Name: blade})
+}
+
+// suggested adds to an error about a blade that does not exist which blade may have been
+// meant.
+func (s *Server) suggested(ctx context.Context, err error, names ...string) error {
+	var p *problem
+	if !errors.As(failed(err), &p) || p.Status != http.StatusNotFound {
+		return err
+	}
+	o, unknown := s.backend.Overview(ctx)
+	if unknown != nil {
+		return err
+	}
+	blades := each(o.Blades, func(b *gatekeeper.BladeState) string { return b.Name })
+	for _, name := range names {
+		if !slices.Contains(blades, name) {
+			return newProblem(http.StatusNotFound, p.Detail+suggest.Text(name, blades))
+		}
+	}
+	return err
 }
 
 func (s *Server) reconcile(ctx context.Context, _ *none) (api.Reconciled, error) {

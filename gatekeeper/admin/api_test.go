@@ -130,6 +130,26 @@ func TestMachines(t *testing.T) {
 	}
 }
 
+// TestSuggestions: who names a blade that does not exist is told which one may have been
+// meant.
+func TestSuggestions(t *testing.T) {
+	s := startSite(t, startBusy(t).Gatekeeper())
+	for _, a := range []struct{ method, path, body, want string }{
+		{"GET", "/v1/blades/m9", "", "(did you mean m1, m2 or m3?)"}, {"POST", "/v1/blades/M1/drain", "", "(did you mean m1?)"},
+		{"POST", "/v1/blades/nobody/return", "", "(there are c1, s1, s2, m1, m2 and m3)"}, {"GET", "/v1/blades/m9/domain", "", "did you mean"},
+		{"POST", "/v1/blades/m1/mirror", `{"onto":"m7"}`, "did you mean"}, {"POST", "/v1/blades/m7/unmirror", "", "did you mean"},
+	} {
+		r := s.request(a.method, a.path)
+		if a.body != "" {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(a.body)), int64(len(a.body))
+			r.Header.Set("Content-Type", "application/json")
+		}
+		if p := s.refused(r, http.StatusNotFound); !strings.Contains(p.Detail, a.want) {
+			t.Errorf("%s %s: %q, want %q", a.method, a.path, p.Detail, a.want)
+		}
+	}
+}
+
 // actions does everything to the rack, rightly and wrongly.
 func (c *checked) actions() {
 	c.t.Helper()
@@ -143,6 +163,9 @@ func (c *checked) actions() {
 		{"POST", "/v1/blades/c1/drain", `{"cause":"` + strings.Repeat("x", 300) + `"}`, 422},
 		{"POST", "/v1/blades/c1/drain", `{"cause":"` + strings.Repeat("x", 2*maxBody) + `"}`, 413},
 		{"POST", "/v1/blades/c1/return", "", 200}, {"POST", "/v1/blades/m9/return", "", 404},
+		{"POST", "/v1/blades/m2/unmirror", `{"cause":"a test"}`, 200}, {"POST", "/v1/blades/m1/unmirror", "", 400}, {"POST", "/v1/blades/m9/unmirror", "", 404},
+		{"POST", "/v1/blades/m1/mirror", `{"onto":"m1"}`, 400}, {"POST", "/v1/blades/m1/mirror", `{"onto":"c1"}`, 404}, {"POST", "/v1/blades/m1/mirror", `{}`, 422},
+		{"POST", "/v1/blades/m1/mirror", "", 400}, {"POST", "/v1/blades/m1/mirror", `{"onto":"m2"}`, 200},
 		{"POST", "/v1/blades/m3/fail", `{"cause":"it smells"}`, 200}, {"POST", "/v1/blades/m3/drain", "", 409},
 		{"POST", "/v1/blades/m9/fail", "", 404}, {"POST", "/v1/blades/m3/return", "", 200},
 		{"POST", "/v1/reconcile", "", 200},
@@ -182,6 +205,8 @@ func TestContract_Stopped(t *testing.T) {
 		switch {
 		case method == http.MethodPut && strings.HasPrefix(path, "/v1/policies"):
 			body = `{"policy":"none"}`
+		case strings.HasSuffix(path, "/mirror"):
+			body = `{"onto":"m2"}`
 		case method == http.MethodPut:
 			body = oneProgram
 		}

@@ -36,6 +36,8 @@ type Backend interface {
 	Tables() []string
 	Drain(ctx context.Context, blade, cause string) error
 	MarkFailed(ctx context.Context, blade, cause string) error
+	Mirror(ctx context.Context, first, second string) error
+	Unmirror(ctx context.Context, blade, cause string) error
 	ReturnToService(ctx context.Context, blade string) error
 	Reconcile(ctx context.Context) (repaired int, err error)
 	Deploy(ctx context.Context, s resources.Spec) error

@@ -102,9 +102,13 @@ func ledgersOf(s *control.LedgerSpace) *api.LedgerSpace {
 
 func machinesOf(o *gatekeeper.Overview) []api.Machine {
 	return each(o.Machines, func(m *gatekeeper.MachineState) api.Machine {
-		return api.Machine{
+		out := api.Machine{
 			Machine: m.Machine, Blades: list(m.Blades), Copies: list(m.Copies), InService: m.InService, Epoch: m.Epoch, Why: m.Why, Capacity: m.Capacity, Used: m.Used,
 		}
+		if f := m.Filling; f != nil {
+			out.Filling = &api.Filling{Blade: f.Blade, Done: f.Done, Total: f.Total, Rate: f.Rate, Left: f.Left.Seconds()}
+		}
+		return out
 	})
 }
 

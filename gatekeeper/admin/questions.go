@@ -55,7 +55,7 @@ func (s *Server) holders(ctx context.Context, in *pointerInput) (out api.Holders
 func (s *Server) domain(ctx context.Context, in *NameInput) (out api.FailureDomain, err error) {
 	d, err := s.backend.FailureDomain(ctx, in.Name)
 	if err != nil {
-		return out, err
+		return out, s.suggested(ctx, err, in.Name)
 	}
 	regions, err := s.regionsOf(ctx, d.Regions)
 	return api.FailureDomain{

@@ -50,7 +50,8 @@ func (s *Server) blades(ctx context.Context, _ *none) (api.List[api.Blade], erro
 }
 
 func (s *Server) blade(ctx context.Context, in *NameInput) (api.Blade, error) {
-	return one(ctx, s, bladesOf, func(b *api.Blade) bool { return b.Name == in.Name }, "blade "+in.Name)
+	b, err := one(ctx, s, bladesOf, func(b *api.Blade) bool { return b.Name == in.Name }, "blade "+in.Name)
+	return b, s.suggested(ctx, err, in.Name)
 }
 
 func (s *Server) machines(ctx context.Context, _ *none) (api.List[api.Machine], error) {

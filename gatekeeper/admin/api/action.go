@@ -10,3 +10,8 @@ type Cause struct {
 type Reconciled struct {
 	Repaired int `json:"repaired" doc:"Entries that were wrong, missing or not wanted, and are right now"`
 }
+
+// MirrorOnto names the blade that is to hold a machine's second copy.
+type MirrorOnto struct {
+	Onto string `json:"onto" minLength:"1" maxLength:"255" doc:"A memory blade that serves nothing" example:"m2"`
+}

@@ -126,8 +126,18 @@ type Machine struct {
 	InService int      `json:"in_service" doc:"How many of the copies are in service; with none, the machine's regions are unavailable" example:"2"`
 	Epoch     uint32   `json:"epoch,omitzero" doc:"Counts the sets of copies that the machine has had; absent if it is to have one"`
 	Why       string   `json:"why,omitempty" doc:"Why there are not two copies"`
+	Filling   *Filling `json:"filling,omitempty" doc:"How far the second copy is filled; absent if none is"`
 	Capacity  uint64   `json:"capacity" doc:"Bytes; with two copies, those of the smaller blade"`
 	Used      uint64   `json:"used" doc:"How much of the capacity is taken, as the blades last reported"`
+}
+
+// Filling is how far a blade has got that is to be a machine's second copy.
+type Filling struct {
+	Blade string  `json:"blade" doc:"The blade that is filled, from the machine's first copy" example:"m2"`
+	Done  uint64  `json:"done" doc:"Bytes that are copied; what is written meanwhile is copied again, and counts again"`
+	Total uint64  `json:"total" doc:"Those, and what is left as far as is known"`
+	Rate  uint64  `json:"rate" doc:"Bytes in a second, as it goes now"`
+	Left  float64 `json:"left_seconds" doc:"How long it will take at this rate; 0 while that is not known" example:"12"`
 }
 
 // Node is a logical processor: a program with an address of its own.

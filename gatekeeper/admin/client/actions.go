@@ -27,6 +27,17 @@ func (c *Client) Return(ctx context.Context, name string) (api.Blade, error) {
 	return ask[api.Blade](ctx, c, http.MethodPost, blade(name, "return"), nil, nil)
 }
 
+// Mirror gives the memory machine of a blade a second copy on another one. It returns when
+// that is decided; Machines tells how far the copy is filled.
+func (c *Client) Mirror(ctx context.Context, first, onto string) (api.Machine, error) {
+	return ask[api.Machine](ctx, c, http.MethodPost, blade(first, "mirror"), nil, api.MirrorOnto{Onto: onto})
+}
+
+// Unmirror takes a blade's copy from its memory machine. The cause is for people.
+func (c *Client) Unmirror(ctx context.Context, name, cause string) (api.Machine, error) {
+	return ask[api.Machine](ctx, c, http.MethodPost, blade(name, "unmirror"), nil, api.Cause{Cause: cause})
+}
+
 // FailureDomain tells what would fail with a blade.
 func (c *Client) FailureDomain(ctx context.Context, name string) (api.FailureDomain, error) {
 	return get[api.FailureDomain](ctx, c, blade(name, "domain"), nil)

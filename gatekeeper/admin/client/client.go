@@ -190,6 +190,11 @@ func (c *Client) Blades(ctx context.Context) ([]api.Blade, error) {
 	return l.Items, err
 }
 
+// Blade returns one blade.
+func (c *Client) Blade(ctx context.Context, name string) (api.Blade, error) {
+	return get[api.Blade](ctx, c, "/v1/blades/"+url.PathEscape(name), nil)
+}
+
 // Machines returns all memory machines.
 func (c *Client) Machines(ctx context.Context) ([]api.Machine, error) {
 	l, err := get[api.List[api.Machine]](ctx, c, "/v1/machines", nil)
