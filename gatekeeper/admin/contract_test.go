@@ -147,3 +147,31 @@ func TestContract_Notices(t *testing.T) {
 		}
 	}
 }
+
+// The document's own rules, as its linters have them: a server, and tags that are
+// explained (by hand: npx @redocly/cli lint, npx @stoplight/spectral-cli lint).
+func TestDocument(t *testing.T) {
+	c := newContract(t, startSite(t, stopped{}).get("/v1/openapi.json"))
+	if servers, _ := c.doc["servers"].([]any); len(servers) != 1 {
+		t.Errorf("servers: %v", servers)
+	}
+	explained := map[string]bool{}
+	for _, tag := range c.doc["tags"].([]any) {
+		tag := tag.(map[string]any)
+		explained[tag["name"].(string)] = tag["description"] != ""
+	}
+	used := map[string]bool{}
+	for path, item := range c.doc["paths"].(map[string]any) {
+		for method, op := range item.(map[string]any) {
+			for _, tag := range op.(map[string]any)["tags"].([]any) {
+				used[tag.(string)] = true
+				if !explained[tag.(string)] {
+					t.Errorf("%s %s: nothing says what %s is", method, path, tag)
+				}
+			}
+		}
+	}
+	if len(used) != len(explained) {
+		t.Errorf("tags %v are explained, %v used", explained, used)
+	}
+}

@@ -20,6 +20,16 @@ func newHuma(mux *http.ServeMux) huma.API {
 				Description: "What is on a rack, who may do what with its memory, which calls are under way, and what happens. " +
 					"Within v1, fields and kinds of events are added, never removed: ignore what you do not know.",
 			},
+			Servers: []*huma.Server{{URL: "/", Description: "The Gatekeeper that serves this document"}},
+			Tags: []*huma.Tag{
+				{Name: "Rack", Description: "Blades, memory machines, nodes and services."},
+				{Name: "Work", Description: "Regions, calls, rules and denied accesses."},
+				{Name: "Questions", Description: "Who waits for whom, who holds a pointer, what fails with a blade."},
+				{Name: "Events", Description: "What happens on the rack, as it happens."},
+				{Name: "Deployments", Description: "The apps that were deployed, and how they do."},
+				{Name: "Policies", Description: "What becomes of calls when a node fails."},
+				{Name: "Actions", Description: "What operators do. The role of a token says which of them it may ask for."},
+			},
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{

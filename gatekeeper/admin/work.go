@@ -38,7 +38,7 @@ type callsInput struct {
 }
 
 type callInput struct {
-	ID string `path:"id" pattern:"^[0-9a-f]{32}$" patternDescription:"32 hexadecimal digits" doc:"The call's id"`
+	ID string `path:"id" pattern:"^[0-9a-f]{32}$" doc:"The call's id: 32 hexadecimal digits"`
 }
 
 type rulesInput struct {
