@@ -22,11 +22,12 @@ func (c *controller) release(h *held, to hop) {
 	c.send(to, h.frame)
 }
 
-// exception builds the message that answers a call in its callee's place.
+// exception builds the message that answers a call in its callee's place: a refusal of a
+// call that nobody has got.
 func exception(m *rpc.Header, why *fault.Error) []byte {
 	h := *m
 	h.Type, h.Code, h.Timeout = rpc.Exception, why.Code, 0
-	h.Flags = m.Flags&rpc.FlagSession | rpc.FlagReleased
+	h.Flags = m.Flags&rpc.FlagSession | rpc.FlagReleased | rpc.FlagUnbegun
 	h.Flags = h.Flags.WithPolicy(m.Flags.Policy())
 	text := why.Msg
 	if len(text) > maxMessage {

@@ -20,7 +20,9 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 		return coded(m.op, p.err)
 	}
 	if p.answer.Type == packet.Exception && p.answer.Code != fault.OK {
-		return fault.Remote(p.answer.Code, m.op, "%s", p.answer.Payload)
+		e := fault.Remote(p.answer.Code, m.op, "%s", p.answer.Payload)
+		e.NeverBegan = p.unbegun()
+		return e
 	}
 	if result == nil {
 		return nil // a one-way that has been logged
@@ -55,6 +57,23 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 	return badAnswer(m, errors.New("message type does not fit the packet's"))
 }
 
+// unbegun reports whether an exception says for sure that the call did not begin. The
+// Gatekeeper, which releases its refusals, knows of no copies that it did not hold.
+func (p *pending) unbegun() bool {
+	f := p.answer.Flags
+	return f&packet.FlagUnbegun != 0 && (f&packet.FlagReleased == 0 || f.Exact() || !p.Resent())
+}
+
+// neverBegan marks an error that arose before the call was sent.
+func neverBegan(err error) error {
+	if e, ok := err.(*Error); ok { //nolint:errorlint // those of calls are not wrapped
+		marked := *e
+		marked.NeverBegan = true
+		return &marked
+	}
+	return err
+}
+
 // badAnswer is the error for an answer that is not what the IDL promises.
 func badAnswer(m *method, err error) error {
 	return &Error{Code: BadRequest, Op: m.op, Msg: "malformed answer", Remote: true, Err: err}
@@ -65,7 +84,9 @@ func coded(op string, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
 		if e.Op == "" {
-			e = &Error{Code: e.Code, Op: op, Msg: e.Msg, Remote: e.Remote, Err: e.Err}
+			named := *e
+			named.Op = op
+			e = &named
 		}
 		return e
 	}

@@ -57,7 +57,8 @@ type method struct {
 // A call returns when it is answered or its context ends; without a deadline it
 // waits as long as it takes. After Deadline or Canceled its outcome is unknown: it
 // may have run, but it does not begin to run any more once the callee hears of
-// it. A method without a result (one-way) returns when the call is sent, and is
+// it, and the handler's context ends. With another policy than PolicyNone the call is
+// given up: it runs to its end, and what comes of it is logged and read by nobody. A method without a result (one-way) returns when the call is sent, and is
 // delivered by the runtime; with another policy than PolicyNone it returns when
 // the call is logged, and is delivered when the execution that makes it has
 // committed.
@@ -114,7 +115,7 @@ func (c *client) Call(ctx context.Context, name string, args, result thrift.TStr
 	}
 	codec := newCodec(c.node.limit(m.policy != PolicyNone))
 	defer codec.free()
-	err = c.call(ctx, m, codec, args, result)
+	err = c.attempts(ctx, m, codec, args, result)
 	return thrift.ResponseMeta{Headers: codec.answered}, asThrift(err)
 }
 
@@ -122,17 +123,17 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 	b := branchOf(ctx)
 	exactly := b.journalled()
 	if err := ctx.Err(); err != nil && !exactly {
-		return fault.FromContext(m.op, err)
+		return neverBegan(fault.FromContext(m.op, err))
 	}
 	if err := c.allowed(b, m); err != nil {
-		return err
+		return neverBegan(err)
 	}
 	kind := thrift.CALL
 	if result == nil {
 		kind = thrift.ONEWAY
 	}
 	if err := c.encode(ctx, codec, m, kind, args); err != nil {
-		return err
+		return neverBegan(err)
 	}
 	if exactly {
 		return c.callJournalled(ctx, b, m, codec, kind, result)
@@ -142,9 +143,40 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 
 // perform makes a call; o is its operation in an exactly-once execution, or nil.
 func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
+	p, err := c.answer(ctx, b, o, m, codec, kind)
+	if err != nil {
+		return o.decided(err)
+	}
+	o.answered(m, p)
+	if p == nil {
+		return nil
+	}
+	defer c.node.release(p)
+	if err := c.wholeAnswer(ctx, o, p); err != nil {
+		return coded(m.op, err)
+	}
+	if o == nil && p.err == nil && p.answer.Type == packet.Reply {
+		c.node.memory.Gained(p.answer.Pointers...)
+	}
+	return c.decode(ctx, codec, p, m, result)
+}
+
+// answer makes a call as the client's options say, and waits for the answer; see exchange.
+func (c *client) answer(ctx context.Context, b *strand, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
+	if o == nil && kind == thrift.CALL && m.policy == PolicyNone && len(codec.pointers) == 0 {
+		if after, ok := c.config.hedges.of(m.name); ok {
+			return c.hedged(ctx, after, b, m, codec)
+		}
+	}
+	return c.exchange(ctx, b, o, m, codec, kind)
+}
+
+// exchange sends a call and waits for its answer; nil is that of a one-way which nobody
+// logs. Whoever called it releases the answer.
+func (c *client) exchange(ctx context.Context, b *strand, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
 	lends := o == nil && kind == thrift.CALL
 	if err := c.node.pass(ctx, codec.pointers, lends); err != nil {
-		return o.decided(coded(m.op, err))
+		return nil, neverBegan(coded(m.op, err))
 	}
 	p := c.node.out.pendings.Get().(*pending)
 	if lends {
@@ -152,24 +184,15 @@ func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method
 	}
 	if err := c.send(ctx, b, o, p, m, codec, kind); err != nil {
 		c.node.release(p)
-		return o.decided(coded(m.op, err))
+		return nil, neverBegan(coded(m.op, err))
 	}
-	if result == nil && m.policy == PolicyNone {
-		o.answered(m, nil)
-		return nil
+	if kind == thrift.ONEWAY && m.policy == PolicyNone {
+		return nil, nil
 	}
 	if err := c.wait(ctx, b, p, m); err != nil {
-		return o.decided(err)
+		return nil, err
 	}
-	defer c.node.release(p)
-	o.answered(m, p)
-	if err := c.wholeAnswer(ctx, o, p); err != nil {
-		return coded(m.op, err)
-	}
-	if lends && p.err == nil && p.answer.Type == packet.Reply {
-		c.node.memory.Gained(p.answer.Pointers...)
-	}
-	return c.decode(ctx, codec, p, m, result)
+	return p, nil
 }
 
 // wholeAnswer fetches the rest of a logged answer that exceeds a packet. An execution

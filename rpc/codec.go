@@ -94,6 +94,15 @@ func (c *codec) free() {
 	codecs.Put(c)
 }
 
+// clone is a codec with the same output.
+func (c *codec) clone() *codec {
+	d := newCodec(c.buf.limit)
+	d.buf.out, d.buf.over = append(d.buf.out[:0], c.buf.out...), c.buf.over
+	d.kind, d.headed = c.kind, c.headed
+	d.pointers = append(d.pointers, c.pointers...)
+	return d
+}
+
 // large returns the payload of the output, once it is a datagram. It does not change
 // any more: the codec lets go of it.
 func (c *codec) large(datagram []byte) []byte {

@@ -16,6 +16,8 @@ import (
 // errors.As also finds a thrift.TTransportException in it (Deadline, Canceled,
 // Unavailable) or a thrift.TApplicationException (all other codes).
 //
+// NeverBegan tells whether the call certainly did not begin.
+//
 // Exceptions that the IDL declares arrive as the generated types, and errors
 // that it does not declare as thrift.TApplicationException, as in plain Thrift.
 type Error = fault.Error
@@ -95,8 +97,17 @@ type failure struct{ coded *Error }
 
 var _ interface{ As(any) bool } = failure{}
 
-// Error is the coded error's text.
-func (f failure) Error() string { return f.coded.Error() }
+// Error is the coded error's text, and what became of the call if that is in doubt.
+func (f failure) Error() string {
+	_, doubtful := f.transport()
+	switch {
+	case f.coded.NeverBegan:
+		return f.coded.Error() + "; the call never began"
+	case doubtful:
+		return f.coded.Error() + "; the call may have run"
+	}
+	return f.coded.Error()
+}
 
 // Unwrap returns the *Error.
 func (f failure) Unwrap() error { return f.coded }

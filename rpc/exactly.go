@@ -23,7 +23,7 @@ func (c *client) callJournalled(ctx context.Context, b *strand, m *method, codec
 	o.fingerprint = c.fingerprint(codec)
 	if o.known == nil {
 		if err := ctx.Err(); err != nil {
-			return o.decided(fault.FromContext(m.op, err))
+			return o.decided(neverBegan(fault.FromContext(m.op, err)))
 		}
 		return c.perform(ctx, b, o, m, codec, kind, result)
 	}
@@ -34,7 +34,7 @@ func (c *client) callJournalled(ctx context.Context, b *strand, m *method, codec
 	case was.fingerprint != o.fingerprint:
 		return o.diverged("the service or the arguments were others when the execution ran before")
 	case was.code != OK:
-		return &Error{Code: was.code, Op: m.op, Msg: was.message}
+		return &Error{Code: was.code, Op: m.op, Msg: was.message, NeverBegan: was.neverBegan}
 	case m.policy != PolicyNone:
 		// It was answered, so it will be: the answer is in the log.
 		return c.perform(context.WithoutCancel(ctx), b, o, m, codec, kind, result)
@@ -56,7 +56,7 @@ func (o *operation) decided(err error) error {
 	if o.known != nil {
 		return o.diverged("the call was answered when the execution ran before, and now: %s", failure)
 	}
-	o.record(trailer.Outcome, outcome{code: failure.Code, fingerprint: o.fingerprint, message: failure.Msg}.append(nil))
+	o.record(trailer.Outcome, outcome{code: failure.Code, fingerprint: o.fingerprint, message: failure.Msg, neverBegan: failure.NeverBegan}.append(nil))
 	return failure
 }
 

@@ -69,7 +69,7 @@ func ExampleCodeOf() {
 	fmt.Println(err)
 	// Output:
 	// deadline exceeded
-	// call Nobody.ping: deadline exceeded: context deadline exceeded
+	// call Nobody.ping: deadline exceeded: context deadline exceeded; the call may have run
 }
 
 func ExampleNode_Export() {

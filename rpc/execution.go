@@ -44,6 +44,8 @@ type execution struct {
 	spoilt   bool            // what it has made of the service's state must not be logged
 	ended    bool
 	headers  []packet.KeyValue // of the answer
+
+	processed bool // the processor has got the call
 }
 
 // allowed refuses calls that would escape the execution's order: after its end,

@@ -239,13 +239,17 @@ func (n *Node) pieces(out []netio.Message, m netio.Message) []netio.Message {
 // the call already.
 func (x *export) refuse(to netip.AddrPort, call *packet.Message, code Code, why string) {
 	x.node.stats.refused.Add(1)
-	x.node.send(to, x.exception(call, code, why, nil))
+	x.node.send(to, x.exception(call, code, why, false, nil))
 }
 
-// exception makes a system exception in answer to a call.
-func (x *export) exception(call *packet.Message, code Code, why string, trailer []byte) []byte {
+// exception makes a system exception in answer to a call, which did not begin if it is
+// unbegun.
+func (x *export) exception(call *packet.Message, code Code, why string, unbegun bool, trailer []byte) []byte {
 	h := x.answerHeader(call)
 	h.Type, h.Code = packet.Exception, code
+	if unbegun {
+		h.Flags |= packet.FlagUnbegun
+	}
 	why = why[:min(len(why), maxMessage, x.node.budget-packet.HeaderSize)]
 	m := packet.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, "")), Trailer: trailer}
 	return m.Append(nil)

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/join"
 )
@@ -65,7 +66,7 @@ type exportConfig struct {
 	queue    int
 	state    State
 	kept     bool // WithState was given
-	policies policies
+	policies perMethod[Policy]
 }
 
 func (c *exportConfig) stateful() bool { return c.kept }
@@ -102,8 +103,10 @@ func WithMethodPolicy(p Policy, methods ...string) ExportOption {
 }
 
 type clientConfig struct {
-	chosen   policies // by the caller
-	declared policies // by the service's IDL
+	chosen   perMethod[Policy] // by the caller
+	declared perMethod[Policy] // by the service's IDL
+	retries  perMethod[Retry]
+	hedges   perMethod[time.Duration]
 }
 
 // policy is that of a method as far as this side knows.
@@ -129,31 +132,4 @@ func WithPolicy(p Policy, methods ...string) ClientOption {
 // IDL says of these methods, or of all others if none is named.
 func WithDeclaredPolicy(p Policy, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.declared.set(p, methods) })
-}
-
-// policies are one source's word on the methods of a service. The zero policies
-// say nothing.
-type policies struct {
-	general *Policy // of the methods that have none of their own
-	methods map[string]Policy
-}
-
-func (s *policies) set(p Policy, methods []string) {
-	if len(methods) == 0 {
-		s.general = &p
-	}
-	for _, m := range methods {
-		if s.methods == nil {
-			s.methods = make(map[string]Policy)
-		}
-		s.methods[m] = p
-	}
-}
-
-// of is the policy of a method, false if nothing is said.
-func (s *policies) of(method string) (Policy, bool) {
-	if p, ok := s.methods[method]; ok || s.general == nil {
-		return p, ok
-	}
-	return *s.general, true
 }

@@ -18,16 +18,24 @@ type outcome struct {
 	code        Code
 	fingerprint uint64
 	message     string
+	neverBegan  bool
 	answer      *packet.Message // of policy none; nil for a one-way
 }
 
 const outcomeSize = 9
 
+// outcomeUnbegun in the error code's byte: the call never began.
+const outcomeUnbegun = 0x80
+
 // outcomeHeaders in the byte of an answer's type: the payload begins with headers.
 const outcomeHeaders = 0x80
 
 func (o outcome) append(b []byte) []byte {
-	b = append(b, byte(o.code))
+	code := byte(o.code)
+	if o.neverBegan {
+		code |= outcomeUnbegun
+	}
+	b = append(b, code)
 	b = binary.BigEndian.AppendUint64(b, o.fingerprint)
 	if o.code != OK {
 		return append(b, o.message...)
@@ -47,7 +55,8 @@ func parseOutcome(b []byte) (o outcome, err error) {
 	if len(b) < outcomeSize {
 		return o, wirefmt.Errorf("outcome of %d bytes, want %d", len(b), outcomeSize)
 	}
-	o.code, o.fingerprint = Code(b[0]), binary.BigEndian.Uint64(b[1:])
+	o.neverBegan = b[0]&outcomeUnbegun != 0
+	o.code, o.fingerprint = Code(b[0]&^outcomeUnbegun), binary.BigEndian.Uint64(b[1:])
 	b = b[outcomeSize:]
 	switch {
 	case o.code != OK:
@@ -77,7 +86,7 @@ func plain(op string, err error) *Error {
 		}
 		msg += e.Err.Error()
 	}
-	return &Error{Code: e.Code, Op: op, Msg: msg[:min(len(msg), maxMessage)]}
+	return &Error{Code: e.Code, Op: op, Msg: msg[:min(len(msg), maxMessage)], NeverBegan: e.NeverBegan}
 }
 
 // fingerprint tells calls apart: service, arguments and pointers. Headers may be others when an

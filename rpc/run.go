@@ -46,6 +46,7 @@ func (x *export) run(e *execution) {
 		return
 	}
 	x.node.stats.served.Add(1)
+	e.processed = true
 	err = x.process(ctx, e, in, out)
 	e.join()
 	if unknown := e.trunk.finishMemory(); unknown != nil && err == nil {
@@ -232,7 +233,7 @@ func (x *export) answerException(e *execution, code Code, why string) {
 		return
 	}
 	x.node.stats.refused.Add(1)
-	x.reply(e, x.exception(&e.call, code, why, x.lastWords(e)))
+	x.reply(e, x.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0), x.lastWords(e)))
 }
 
 // reply sends an answer and then keeps a copy of it. Until then a duplicate of

@@ -59,6 +59,8 @@ type Error struct {
 	// Remote is true when the other side (switch, Gatekeeper, callee, memory
 	// blade) reported it, false when it arose in this process.
 	Remote bool
+	// NeverBegan: what was asked for certainly did not begin to run, and will not.
+	NeverBegan bool
 	// Err is the cause, if there is one.
 	Err error
 }

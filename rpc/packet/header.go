@@ -122,6 +122,9 @@ const (
 	FlagSettled Flags = 1 << 10
 	// FlagHeaders: headers stand in front of the Thrift message; see AppendHeaders.
 	FlagHeaders Flags = 1 << 11
+	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. If
+	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows.
+	FlagUnbegun Flags = 1 << 12
 )
 
 // Policy returns the policy bits.
@@ -162,7 +165,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
 	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
-	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front"},
+	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},

@@ -29,6 +29,7 @@ FLAG_SETTLED = 1024  # call flag: to the Gatekeeper: a session is idle
 FLAG_HEADERS = 2048  # call flag: headers stand in front of the Thrift message
 MAX_HEADERS = 64  # headers of a message at most
 MAX_HEADER_BYTES = 8192  # bytes of them at most, 4 for each included
+FLAG_UNBEGUN = 4096  # call flag of an exception: the call did not begin to run, and will not
 DSM_FINAL = 8  # memory flag of a settle: the request must not be applied from now on
 DSM_APPLIED = 1  # memory flag of the reply to a settle: the request was applied
 MIN_CLASS = 6  # log2 of the smallest region in bytes

@@ -182,7 +182,7 @@ class Node:
             return {}, b""
         if not waiter.ready.wait(timeout) and self._give_up(call):
             raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
-        return self._answer(op, waiter.answer, oneway)
+        return self._answer(op, waiter.answer, oneway, call.resent)
 
     def _check_size(self, op, m, exact):
         size = wire.RPC_SIZE + 16 * max(0, len(m.pointers) - 1) + len(m.payload)
@@ -203,11 +203,12 @@ class Node:
                 self._caller.end(call)
             return True
 
-    def _answer(self, op, m, oneway):
+    def _answer(self, op, m, oneway, resent):
         if m is None:
             raise Error(layout.UNAVAILABLE, "the node has lost its identity; the call may have run", op)
         if m.type == layout.TYPE_EXCEPTION and m.code:
-            raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True)
+            never = m.flags & layout.FLAG_UNBEGUN and (m.exact or not m.flags & layout.FLAG_RELEASED or not resent)
+            raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True, never_began=bool(never))
         if oneway:
             return {}, b""
         if m.flags & layout.FLAG_MORE and not m.exact:
@@ -328,9 +329,10 @@ class Node:
             fields["attempt"] = 0  # it told the call's age
         return wire.Message(**fields)
 
-    def exception(self, m, code, why):
-        """The datagram of a system exception in answer to a call."""
+    def exception(self, m, code, why, unbegun=False):
+        """The datagram of a system exception in answer to a call, which did not begin if it is unbegun."""
         answer = self.answer_header(m)
+        answer.flags |= layout.FLAG_UNBEGUN if unbegun else 0
         answer.type, answer.code = layout.TYPE_EXCEPTION, code
         answer.payload = why.encode()[: min(MAX_MESSAGE, self.budget - wire.RPC_SIZE)].decode("utf-8", "ignore").encode()
         return answer.pack()

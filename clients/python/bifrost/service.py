@@ -103,7 +103,7 @@ class Service:
     def _accept(self, call):
         m = call.message
         if m.flags & layout.FLAG_MORE:
-            self._end(call, self._node.exception(m, layout.BAD_REQUEST, "the service is written with the Python client, which takes no message larger than a packet: pass a reference"))
+            self._end(call, self._node.exception(m, layout.BAD_REQUEST, "the service is written with the Python client, which takes no message larger than a packet: pass a reference", True))
             return
         receipt = self._receipt(call) if m.type == layout.TYPE_ONE_WAY else None
         try:
@@ -112,7 +112,7 @@ class Service:
             if receipt:
                 self._forget(call)  # its caller sends it again
             else:
-                self._end(call, self._node.exception(m, layout.OVERLOADED, "all workers are busy and the queue is full"))
+                self._end(call, self._node.exception(m, layout.OVERLOADED, "all workers are busy and the queue is full", True))
             return
         if receipt:
             self._node.send(receipt, call.caller)
@@ -158,7 +158,7 @@ class Service:
         """Runs the processor; returns the answer."""
         m, node = call.message, self._node
         if call.deadline is not None and time.monotonic() >= call.deadline:
-            return node.exception(m, layout.DEADLINE_EXCEEDED, "the deadline passed before the handler began")
+            return node.exception(m, layout.DEADLINE_EXCEEDED, "the deadline passed before the handler began", True)
         out = Protocol(TMemoryBuffer())
         _current.call = call
         try:

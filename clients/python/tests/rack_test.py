@@ -78,6 +78,9 @@ class CallTest(unittest.TestCase):
         with self.assertRaises(TTransportException) as caught:
             Arrays.Client(self.node.client("NoSuchService", policy="none", timeout=0.1)).echo(b"")
         self.assertIn(caught.exception.code, (layout.NO_SUCH_METHOD, layout.DEADLINE_EXCEEDED))
+        with self.assertRaises(bifrost.Error) as caught:
+            Arrays.Client(self.node.client("NoSuchService", policy="none", timeout=30)).echo(b"")
+        self.assertTrue(caught.exception.never_began or self.node.counters["resent"])
         self.assertEqual(self.code(self.arrays(policy="none").echoRef, GlobalPointer(b"short"), 5), layout.BAD_REQUEST)
 
     def test_concurrent_calls(self):

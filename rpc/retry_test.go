@@ -1,0 +1,173 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
+	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// A call that is refused for lack of workers is made again until there is one; without
+// the option it is not.
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testrack.New(wire.Config{})
+		gate, ran := make(chan struct{}), atomic.Int64{}
+		serve(t, r, &testsvc.Handler{Gate: func(_ context.Context, number int64) error {
+			ran.Add(1)
+			if number == 0 {
+				<-gate
+			}
+			return nil
+		}}, rpc.WithWorkers(1), rpc.WithQueue(0))
+		client := joinNode(t, r, "client")
+		once := testsvc.NewTestClient(plain(client, "Test"))
+		first := make(chan error, 1)
+		go func() {
+			_, err := testsvc.NewTestClient(plain(client, "Test")).Count(t.Context(), 0)
+			first <- err
+		}()
+		synctest.Wait()
+		_, err := once.Count(t.Context(), 1)
+		if rpc.CodeOf(err) != rpc.Overloaded || !rpc.NeverBegan(err) || !strings.HasSuffix(err.Error(), "; the call never began") {
+			t.Errorf("without the option: %v", err)
+		}
+		patient := testsvc.NewTestClient(client.Client("Test", rpc.WithPolicy(rpc.PolicyNone), rpc.WithRetry(rpc.Retry{Attempts: 100}, "count")))
+		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := patient.Count(short, 1); rpc.CodeOf(err) != rpc.Overloaded {
+			t.Errorf("the context ends between two attempts: %v", err)
+		}
+		second := make(chan error, 1)
+		go func() {
+			_, err := patient.Count(t.Context(), 2)
+			second <- err
+		}()
+		<-time.After(100 * time.Millisecond)
+		close(gate)
+		if err := errors.Join(<-first, <-second); err != nil || ran.Load() != 2 {
+			t.Errorf("%v, %d handlers have run", err, ran.Load())
+		}
+	})
+}
+
+// What may have run is made again only if that does no harm.
+func TestRetryIdempotent(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	service := newPeer(t, r, "service", rackaddr.Service("Test"))
+	client := joinNode(t, r, "client")
+	call := func(retry rpc.Retry, answers ...packet.Flags) error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := testsvc.NewTestClient(client.Client("Test", rpc.WithPolicy(rpc.PolicyNone), rpc.WithRetry(retry))).Add(t.Context(), 1, 2)
+			done <- err
+		}()
+		for _, flags := range answers {
+			a := service.must()
+			a.Type, a.Code, a.Flags, a.Attempt, a.Payload = packet.Exception, rpc.Unavailable, a.Flags|flags, 0, []byte("why")
+			service.send(client.Address(), a.Append(nil))
+		}
+		return <-done
+	}
+	retry := rpc.Retry{Attempts: 3, Backoff: time.Microsecond}
+	if err := call(retry, 0); rpc.NeverBegan(err) || !strings.HasSuffix(err.Error(), "; the call may have run") {
+		t.Errorf("may have run: %v", err)
+	}
+	if err := call(retry, packet.FlagUnbegun, packet.FlagUnbegun, packet.FlagUnbegun); !rpc.NeverBegan(err) {
+		t.Errorf("three attempts: %v", err)
+	}
+	retry.Idempotent = true
+	if err := call(retry, 0, 0, packet.FlagUnbegun); !rpc.NeverBegan(err) {
+		t.Errorf("idempotent: %v", err)
+	}
+}
+
+// A call that is not answered is made a second time beside the first; whichever is answered
+// first counts, and the handler of the other one is cancelled.
+func TestHedging(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	cancelled, calls := make(chan struct{}), atomic.Int64{}
+	serve(t, r, &testsvc.Handler{Gate: func(ctx context.Context, _ int64) error {
+		if calls.Add(1) == 1 {
+			<-ctx.Done()
+			close(cancelled)
+			return ctx.Err()
+		}
+		return nil
+	}})
+	client := testsvc.NewTestClient(joinNode(t, r, "client").Client("Test", rpc.WithPolicy(rpc.PolicyNone), rpc.WithHedging(time.Millisecond)))
+	if n, err := client.Count(t.Context(), 7); err != nil {
+		t.Errorf("counted %d, %v", n, err)
+	}
+	<-cancelled
+	if got, err := client.Add(t.Context(), 1, 2); err != nil || got != 3 {
+		t.Errorf("an answer at once: %d, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	calls.Store(0)
+	go func() {
+		for calls.Load() == 0 {
+			<-time.After(time.Millisecond)
+		}
+		cancel()
+	}()
+	hold := testsvc.NewTestClient(joinNode(t, r, "other").Client("Test", rpc.WithPolicy(rpc.PolicyNone), rpc.WithHedging(time.Hour)))
+	cancelled = make(chan struct{})
+	if _, err := hold.Count(ctx, 8); rpc.CodeOf(err) != rpc.Canceled || rpc.NeverBegan(err) {
+		t.Errorf("cancelled: %v", err)
+	}
+	<-cancelled
+}
+
+// An error tells that the call never began where that is certain.
+func TestNeverBegan(t *testing.T) {
+	r := testrack.New(wire.Config{})
+	serve(t, r, &testsvc.Handler{Gate: func(ctx context.Context, _ int64) error { return rpc.Errorf(rpc.Unavailable, "handler") }})
+	node := joinNode(t, r, "client")
+	client := testsvc.NewTestClient(plain(node, "Test"))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	var transport thrift.TTransportException
+	for name, tc := range map[string]struct {
+		err   error
+		never bool
+	}{
+		"context over":      {client.Ping(gone), true},
+		"too many headers":  {client.Ping(rpc.WithHeader(t.Context(), "k", strings.Repeat("v", rpc.MaxHeaderBytes))), true},
+		"unknown method":    {ping(testsvc.NewTestClient(plain(node, "Test")), "nothing"), true},
+		"handler's own":     {countErr(client), false},
+		"undeclared":        {client.Fail(t.Context(), "x"), false},
+		"a panic":           {client.Fail(t.Context(), "panic"), false},
+		"nobody has failed": {client.Ping(t.Context()), false},
+	} {
+		if got := rpc.NeverBegan(tc.err); got != tc.never {
+			t.Errorf("%s: %v, want %v: %v", name, got, tc.never, tc.err)
+		}
+		if tc.err != nil && rpc.CodeOf(tc.err) == rpc.Unavailable && !errors.As(tc.err, &transport) {
+			t.Errorf("%s: %v is no transport exception", name, tc.err)
+		}
+	}
+}
+
+func countErr(c *testsvc.TestClient) error {
+	_, err := c.Count(context.Background(), 1)
+	return err
+}
+
+// ping calls a method that nobody has, with ping's arguments.
+func ping(c *testsvc.TestClient, method string) error {
+	_, err := c.Client_().Call(context.Background(), method, &testsvc.BasePingArgs{}, &testsvc.BasePingResult{})
+	return err
+}
