@@ -7,8 +7,10 @@ const (
 	// InitialTimeout is how long the first call of a method waits: a rack's round
 	// trip with room for a handler's few milliseconds.
 	InitialTimeout = 20 * time.Millisecond
-	// MinTimeout keeps a scheduler's hiccup from doubling the traffic: it is a
-	// hundred round trips, and still short against a lost packet.
+	// MinTimeout is how much longer than the usual answer a call waits at least. It
+	// keeps a scheduler's hiccup from doubling the traffic: it is a hundred round
+	// trips, and still short against a lost packet. It also keeps the timer from
+	// coming together with an answer that always takes the same time.
 	MinTimeout = 10 * time.Millisecond
 	// MaxTimeout caps the backoff, so that a callee which is back is noticed
 	// within a second.
@@ -16,7 +18,8 @@ const (
 )
 
 // RTT estimates how long the answers to one method take, as TCP does its round
-// trips (RFC 6298): a smoothed mean plus four mean deviations. A handler's time
+// trips (RFC 6298): a smoothed mean plus four mean deviations, or plus MinTimeout if
+// that is more. A handler's time
 // is part of it, so slow methods are not asked again in vain. The zero RTT knows
 // nothing yet.
 type RTT struct {
@@ -40,12 +43,13 @@ func (r *RTT) answered(d time.Duration) {
 		r.deviation += ((r.mean - d).Abs() - r.deviation) / 4
 		r.mean += (d - r.mean) / 8
 	}
-	r.timeout = min(max(r.mean+4*r.deviation, MinTimeout), MaxTimeout)
+	r.timeout = min(r.mean+max(4*r.deviation, MinTimeout), MaxTimeout)
 }
 
 // answeredLate learns from a call that was sent more than once: whose answer
 // came, nobody knows (Karn's problem), so the timeout only doubles, and no
-// further than the answer took, until a call is answered at once again.
+// further than what an answer that took as long needs, until a call is answered at
+// once again.
 func (r *RTT) answeredLate(d time.Duration) {
-	r.timeout = max(r.Timeout(), min(2*r.Timeout(), d, MaxTimeout))
+	r.timeout = max(r.Timeout(), min(2*r.Timeout(), d+MinTimeout, MaxTimeout))
 }
