@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,5 +174,49 @@ func TestMulticast_LargeGroups(t *testing.T) {
 	}
 	if err := p.kernel.Clone(maxSession+1, all[:1], 0); !errors.Is(err, datapath.ErrUnsupported) {
 		t.Errorf("session: %v", err)
+	}
+}
+
+// Copies of what comes from the CPU port, and what the program reads of headers that
+// are not valid, after packets in which they were.
+func TestDifferential_CPU(t *testing.T) {
+	const cpu = 510
+	p := newPair(t, load(t, "testdata/cpu.json"), cpu)
+	p.unordered = true
+	p.both(t, func(x datapath.Datapath) error {
+		return errors.Join(x.Multicast(7, []datapath.Replica{{Port: 2}, {Port: 3}}), x.Clone(5, []datapath.Replica{{Port: 4}}, 0))
+	})
+	r := rand.New(rand.NewPCG(*seed, 8))
+	for range 300 {
+		frame := make([]byte, 60+r.IntN(60))
+		for i := range frame {
+			frame[i] = byte(r.Uint32())
+		}
+		in, eth := datapath.Port(1), frame
+		if r.IntN(2) == 0 {
+			in, eth = cpu, frame[6:]
+		}
+		eth[0] = byte(r.IntN(6))
+		if r.IntN(2) == 0 {
+			eth[12], eth[13] = 0x12, 0x34
+		}
+		p.check(t, in, frame, fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_CPU -seed %d", *seed))
+	}
+}
+
+// A field of a header that is not valid reads as 0, also if the packet before had it.
+func TestInvalidHeadersReadAs0(t *testing.T) {
+	p := newPair(t, load(t, "testdata/cpu.json"), 510)
+	for n, order := range []byte{0, 0, 4} { // valid, not parsed, made invalid
+		frame := append([]byte{order, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x34, 1, 2, 3, 4}, make([]byte, 60)...)
+		if n == 1 {
+			frame[12] = 0
+		}
+		kernel, golang, _ := p.differs(1, frame)
+		for _, got := range [][]string{kernel, golang} {
+			if want := "out 2: 00000000" + []string{"01020304", "00000000", "00000000"}[n]; len(got) != 1 || !strings.HasPrefix(got[0], want) {
+				t.Errorf("packet %d: %v, want %s…", n, got, want)
+			}
+		}
 	}
 }

@@ -66,7 +66,7 @@ func (g *gen) sole(h *v1model.Header) {
 	}
 	for _, other := range h.Union.Headers {
 		if other != h {
-			g.storeImm(g.validAt(other), 0, asm.Byte)
+			g.invalidate(other)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (g *gen) shift(stack, count v1model.Expr, way int) {
 			continue
 		}
 		for _, h := range of[i] {
-			g.storeImm(g.validAt(h), 0, asm.Byte)
+			g.invalidate(h)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (g *gen) copyHeaders(to, from []*v1model.Header) {
 	}
 }
 
-// copyHeader copies a header; one that is not valid leaves but its validity.
+// copyHeader copies a header; of one that is not valid, only that it is not.
 func (g *gen) copyHeader(to, from *v1model.Header) {
 	if to.Metadata || from.Metadata {
 		g.lack("copy of a struct")
@@ -147,8 +147,22 @@ func (g *gen) copyHeader(to, from *v1model.Header) {
 	g.touch(to)
 	g.jump(end)
 	g.mark(invalid)
-	g.storeImm(g.validAt(to), 0, asm.Byte)
+	g.invalidate(to)
 	g.mark(end)
+}
+
+// invalidate makes a header invalid. Its fields are 0 from then on. It uses R0.
+func (g *gen) invalidate(h *v1model.Header) {
+	g.zeroHeader(h)
+	g.storeImm(g.validAt(h), 0, asm.Byte)
+}
+
+func (g *gen) zeroHeader(h *v1model.Header) {
+	g.set(asm.R0, 0)
+	pl := g.st.headers[h.Index]
+	for i := 0; i < pl.size; i += 8 {
+		g.store(pl.base+i, asm.R0)
+	}
 }
 
 // elementAt is a stack of headers and the index of one that is not known before; of

@@ -247,17 +247,13 @@ func (g *gen) setValid(s v1model.SetValid) {
 	g.emit(asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte))
 	if !s.Valid {
 		g.emit(asm.JEq.Imm(asm.R0, 0, end))
-		g.storeImm(g.validAt(h), 0, asm.Byte)
+		g.invalidate(h)
 		g.grow(-h.Type.Bits / 8)
 		g.mark(end)
 		return
 	}
 	g.emit(asm.JNE.Imm(asm.R0, 0, end))
-	g.set(asm.R0, 0)
-	pl := g.st.headers[h.Index]
-	for i := 0; i < pl.size; i += 8 {
-		g.store(pl.base+i, asm.R0)
-	}
+	g.zeroHeader(h)
 	g.storeImm(g.validAt(h), 1, asm.Byte)
 	g.sole(h)
 	g.touch(h)

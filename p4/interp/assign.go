@@ -107,14 +107,13 @@ func (c *compiler) setValid(st v1model.SetValid) step {
 		return func(s *state) {
 			if i := h(s); i >= 0 && s.w[c.lay.bases[i]] != 0 {
 				s.length -= c.headerBytes(s, i)
-				s.w[c.lay.bases[i]] = 0
+				c.makeInvalid(s, i)
 			}
 		}
 	}
 	return func(s *state) {
 		if i := h(s); i >= 0 && s.w[c.lay.bases[i]] == 0 {
-			clear(s.w[c.lay.bases[i]:][:c.lay.heads[i].words])
-			s.varbit[i] = s.varbit[i][:0]
+			c.makeInvalid(s, i)
 			c.makeValid(s, i)
 			s.length += c.headerBytes(s, i)
 		}
@@ -125,10 +124,18 @@ func (c *compiler) setValid(st v1model.SetValid) step {
 func (c *compiler) makeValid(s *state, i int) {
 	if u := c.prog.Headers[i].Union; u != nil {
 		for _, h := range u.Headers {
-			s.w[c.lay.bases[h.Index]] = 0
+			if h.Index != i {
+				c.makeInvalid(s, h.Index)
+			}
 		}
 	}
 	s.w[c.lay.bases[i]] = 1
+}
+
+// makeInvalid marks a header invalid. Its fields are 0 from then on.
+func (c *compiler) makeInvalid(s *state, i int) {
+	clear(s.w[c.lay.bases[i]:][:c.lay.heads[i].words])
+	s.varbit[i] = s.varbit[i][:0]
 }
 
 // headerBytes is a header's length on the wire.
@@ -140,10 +147,10 @@ func (c *compiler) headerBytes(s *state, i int) uint64 {
 func (c *compiler) copyHeader(s *state, dst, src int) {
 	to := c.lay.bases[dst]
 	if src < 0 || s.w[c.lay.bases[src]] == 0 {
-		s.w[to] = 0
+		c.makeInvalid(s, dst)
 		return
 	}
-	c.makeValid(s, dst)
 	copy(s.w[to+1:to+c.lay.heads[dst].words], s.w[c.lay.bases[src]+1:])
 	s.varbit[dst] = append(s.varbit[dst][:0], s.varbit[src]...)
+	c.makeValid(s, dst) // last, since the source may be of the same union
 }

@@ -39,6 +39,7 @@ func (w *worker) cloneIngress(s *state) {
 	c := w.fresh(s, s.frame)
 	defer w.release(c)
 	c.inLen = s.inLen
+	x.std.ingressPort.set(c, x.std.ingressPort.get(s)) // so that the parser goes the same way
 	x.parser.run(c)
 	c.resetMetadata(x.c.lay)
 	c.keep(x.c.lay, s, s.cloneFields)

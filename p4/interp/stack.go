@@ -50,9 +50,7 @@ func (c *compiler) copyUnion(s *state, dst, src []int) {
 			valid = k
 		}
 	}
-	for _, i := range dst {
-		s.w[c.lay.bases[i]] = 0
-	}
+	c.invalidate(s, dst)
 	if valid >= 0 {
 		c.copyHeader(s, dst[valid], src[valid])
 	}
@@ -99,7 +97,7 @@ func (c *compiler) copyElement(s *state, dst, src []int) {
 
 func (c *compiler) invalidate(s *state, element []int) {
 	for _, i := range element {
-		s.w[c.lay.bases[i]] = 0
+		c.makeInvalid(s, i)
 	}
 }
 

@@ -65,7 +65,7 @@ control I(inout headers_t h, inout meta_t m, inout standard_metadata_t std) {
 }
 control E(inout headers_t h, inout meta_t m, inout standard_metadata_t std) {
     apply {
-        if (h.eth.order == 10) { recirculate_preserving_field_list(0); }
+        if (h.eth.order == 10) { recirculate_preserving_field_list(1); }
         else if (h.eth.order == 11) { h.front.setValid(); h.eth.order = 15; clone(CloneType.E2E, 5); }
     }
 }
