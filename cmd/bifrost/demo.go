@@ -46,6 +46,7 @@ it, until Ctrl-C.`,
 		Example: `  bifrost demo
   bifrost demo --json | tail -1
   bifrost demo --fail f4
+  bifrost demo --fail memory
   bifrost demo --fail random --seed 7
   bifrost demo --serve 127.0.0.1:8045`,
 		Args: cobra.NoArgs,
@@ -83,7 +84,7 @@ func (o *demoOptions) run(cmd *cobra.Command) error {
 	o.demo.Out, o.fail.Out = told, told
 	if o.fail.Name == "" {
 		report, err := demo.Run(cmd.Context(), o.demo)
-		return o.end(out, report, err, "other ways to die: bifrost demo --fail f1, f2, f3, nested, both or random")
+		return o.end(out, report, err, "other ways to die: bifrost demo --fail f1, f2, f3, nested, both, memory or random")
 	}
 	for o.fail.Name == failure.Random && o.fail.Seed == 0 {
 		o.fail.Seed = rand.Uint64N(1e6)

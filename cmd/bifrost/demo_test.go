@@ -9,7 +9,7 @@ import (
 
 // The last line of --json is the report, whatever is shown.
 func TestDemoFailJSON(t *testing.T) {
-	for _, args := range [][]string{{"--fail", "f3"}, {"--fail", "random", "--seed", "5"}} {
+	for _, args := range [][]string{{"--fail", "f3"}, {"--fail", "memory"}, {"--fail", "random", "--seed", "5"}} {
 		var out bytes.Buffer
 		root := newRoot()
 		root.SetArgs(append([]string{"demo", "--json"}, args...))
@@ -55,7 +55,7 @@ func TestDemoFailUnknown(t *testing.T) {
 	root := newRoot()
 	root.SetArgs([]string{"demo", "--fail", "f9"})
 	root.SetOut(&bytes.Buffer{})
-	if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "f1, f2, f3, f4, nested, both, random") {
+	if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "f1, f2, f3, f4, nested, both, memory, random") {
 		t.Error(err)
 	}
 }

@@ -30,13 +30,16 @@ func blades() (all []simrack.Blade) {
 	for _, name := range computeBlades {
 		all = append(all, simrack.Blade{Name: name, Kind: control.Compute})
 	}
-	for _, name := range []string{"m1", "m2"} {
+	for _, name := range memoryBlades {
 		all = append(all, simrack.Blade{Name: name, Kind: control.Memory, Capacity: 16 << 20})
 	}
 	return all
 }
 
 var computeBlades = []string{caller, front, callee, spare1, spare2}
+
+// memoryBlades hold a copy each of the same memory.
+var memoryBlades = []string{"m1", "m2"}
 
 // programs are what can be deployed.
 func (s *stage) programs() map[string]simrack.Program {

@@ -61,6 +61,13 @@ func (c *chronicle) follow(events <-chan gatekeeper.Event) {
 	}
 }
 
+// aim says who is to die.
+func (c *chronicle) aim(victims []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.victims = victims
+}
+
 // changed is closed with the next event.
 func (c *chronicle) changed() <-chan struct{} {
 	c.mu.Lock()
@@ -133,6 +140,8 @@ func (c *chronicle) learn(e gatekeeper.Event) {
 		}
 	case gatekeeper.BladeFailed:
 		c.notice(e)
+	case gatekeeper.MachineUnmirrored:
+		c.whole = e.Time
 	}
 }
 
@@ -159,9 +168,11 @@ func (c *chronicle) fill(r *Report) {
 		return
 	}
 	r.Killed = c.victims
-	for at, ms := range map[time.Time]*float64{c.detect: &r.DetectMS, c.whole: &r.RecoverMS, c.done: &r.AnswerMS} {
-		if !at.IsZero() {
-			*ms = float64(at.Sub(c.death).Microseconds()) / 1000
+	after := func(at time.Time) float64 {
+		if at.IsZero() {
+			return 0
 		}
+		return float64(at.Sub(c.death).Microseconds()) / 1000
 	}
+	r.DetectMS, r.RecoverMS, r.AnswerMS = after(c.detect), after(c.whole), after(c.done)
 }

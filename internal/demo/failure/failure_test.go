@@ -56,6 +56,9 @@ var (
 func TestScenarios(t *testing.T) {
 	attempts := map[string]int64{"f1": 1, "f2": 1, "f3": 1, "f4": 2, "nested": 1, "both": 2}
 	for _, s := range Scenarios {
+		if s.memory {
+			continue
+		}
 		t.Run(s.Name, func(t *testing.T) {
 			r, story := inVirtualTime(t, s.Name, 1, good)
 			if !r.OK || r.Executions != 1 || r.Attempts != attempts[s.Name] || !slices.Equal(r.Killed, s.victims) {
@@ -76,6 +79,28 @@ func TestScenarios(t *testing.T) {
 				t.Log(story)
 			}
 		})
+	}
+}
+
+// TestMemory: the memory blade that answers reads dies in the middle of an execution, which
+// goes on with the other copy and begins no second time.
+func TestMemory(t *testing.T) {
+	r, story := inVirtualTime(t, "memory", 1, good)
+	if !r.OK || r.Executions != 1 || r.Attempts != 1 || len(r.Killed) != 1 || !strings.HasPrefix(r.Killed[0], "m") {
+		t.Errorf("report %+v", r)
+	}
+	if r.DetectMS < 200 || r.DetectMS > 420 || r.RecoverMS < r.DetectMS || r.RecoverMS > r.DetectMS+50 || r.AnswerMS < r.DetectMS {
+		t.Errorf("blades report every 100 ms, and the times are %+v", r)
+	}
+	for _, want := range []string{
+		r.Killed[0] + " loses its power", "the Gatekeeper gives " + r.Killed[0] + " up", "machine 1 has one copy", "effect once", "a2  teller gets the answer",
+	} {
+		if !strings.Contains(story, want) {
+			t.Errorf("the picture does not say %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(story)
 	}
 }
 
@@ -117,7 +142,7 @@ func TestRandom(t *testing.T) {
 
 // TestRealTime performs as the command does, on a direct wire.
 func TestRealTime(t *testing.T) {
-	for _, name := range []string{"f4", Random} {
+	for _, name := range []string{"f4", "memory", Random} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		var out bytes.Buffer
@@ -129,7 +154,7 @@ func TestRealTime(t *testing.T) {
 
 func TestUnknown(t *testing.T) {
 	r, err := Run(t.Context(), Config{Out: io.Discard, Name: "f5"})
-	if err == nil || r.OK || !strings.Contains(r.Error, "f1, f2, f3, f4, nested, both, random") {
+	if err == nil || r.OK || !strings.Contains(r.Error, "f1, f2, f3, f4, nested, both, memory, random") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -26,6 +26,7 @@ type Scenario struct {
 	Title, Story string
 	// victims are the blades; front says that the call goes by way of Front.
 	victims []string
+	memory  bool // the victim is the memory blade that has the first copy
 	front   bool
 	moment  moment
 	packet  int // for counted: which, from 1
@@ -59,6 +60,10 @@ var Scenarios = []Scenario{
 	{
 		Name: "both", Title: "Caller and callee die together", victims: []string{caller, callee}, moment: executing,
 		Story: "The callee's execution is taken back and runs again; then its answer waits for the caller's re-run.",
+	},
+	{
+		Name: "memory", Title: "The memory blade that answers reads dies while the callee executes", memory: true, moment: executing,
+		Story: "The other memory blade has a copy of everything: it answers from then on, and the execution goes on where it was.",
 	},
 }
 

@@ -39,6 +39,7 @@ type stage struct {
 func (s *stage) play(ctx context.Context) (_ Report, err error) {
 	cfg := simrack.Config{
 		Blades: blades(), Programs: s.programs(), OnFrame: s.onFrame, Heartbeat: s.cfg.Heartbeat, Disk: new(log.Disk), Log: s.cfg.logger(),
+		Machines: [][]string{memoryBlades},
 	}
 	if s.cfg.rack != nil {
 		s.cfg.rack(&cfg)
@@ -73,12 +74,29 @@ func (s *stage) play(ctx context.Context) (_ Report, err error) {
 
 // shown are the blades that are worth a column.
 func (s *stage) shown() (all []string) {
+	if s.scene.memory {
+		return append([]string{caller, callee}, memoryBlades...)
+	}
 	for _, b := range computeBlades {
 		if s.scene.front || b != front {
 			all = append(all, b)
 		}
 	}
 	return all
+}
+
+// aim finds the memory blade that answers reads, if that one is to die.
+func (s *stage) aim(ctx context.Context) error {
+	if !s.scene.memory {
+		return nil
+	}
+	now, err := s.rack.Gatekeeper().Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	s.scene.victims = now.Machines[0].Copies[:1]
+	s.story.aim(s.scene.victims)
+	return nil
 }
 
 // perform deploys, waits for the caller's end, and returns what the account has then.
@@ -89,6 +107,9 @@ func (s *stage) perform(ctx context.Context) (total int64, err error) {
 		return 0, err
 	}
 	if err := s.story.await(ctx, "its servers serve", func(k *known) bool { return k.exports == len(servers.Programs) }); err != nil {
+		return 0, err
+	}
+	if err := s.aim(ctx); err != nil {
 		return 0, err
 	}
 	s.story.begin()
