@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -206,17 +207,57 @@ func TestPage_TimelinesAndPolicies(t *testing.T) {
 	}
 	row := `document.querySelector('[data-policy-of="Arrays.addRef"]')`
 	b.until(row + ` !== null && ` + row + `.children[3].textContent === 'default'`)
-	set := func(policy string) {
+	set := func(policy, answer string) {
 		b.do(chromedp.Focus(chromedp.CSS(`[data-policy-of="Arrays.addRef"] select`)))
 		value[bool](b, fmt.Sprintf(`(() => { const s = %s.querySelector('select'); s.value = %q; s.dispatchEvent(new Event('change', { bubbles: true })); return true; })()`, row, policy))
+		b.until(`document.querySelector('#sure').open && document.querySelector('#sure-title').textContent.startsWith('Set Arrays.addRef ')`)
+		b.do(chromedp.Click(chromedp.CSS(`#sure button[value="` + answer + `"]`)))
+		b.until(`!document.querySelector('#sure').open`)
 	}
-	set("tainted")
+	set("none", "no")
+	b.until(row + `.querySelector('select').value === 'recover'`)
+	if p, err := rack.Gatekeeper().Policy(rack.ctx, "Arrays", "addRef"); err != nil || p.Policy.String() != "recover" {
+		t.Errorf("not confirmed, the policy is %+v, %v", p, err)
+	}
+	set("tainted", "yes")
 	b.until(row + `.children[3].textContent === 'operator' && ` + row + `.querySelector('select').value === 'tainted'`)
 	if p, err := rack.Gatekeeper().Policy(rack.ctx, "Arrays", "addRef"); err != nil || p.Policy.String() != "tainted" {
 		t.Errorf("the policy is %+v, %v", p, err)
 	}
-	set("default")
+	set("default", "yes")
 	b.until(row + `.children[3].textContent === 'default' && ` + row + `.querySelector('select').value === 'recover'`)
+}
+
+var axe = flag.String("axe", "", "axe.min.js of npm's axe-core: TestPage_Axe checks the page with it")
+
+// axe, the usual checker of accessibility, finds no violation, wide and narrow, with and
+// without a dialog. By hand: npm install axe-core, then
+//
+//	go test ./gatekeeper/admin -run TestPage_Axe -axe $PWD/node_modules/axe-core/axe.min.js
+func TestPage_Axe(t *testing.T) {
+	if *axe == "" {
+		t.Skip("by hand, with -axe: axe-core is an npm package")
+	}
+	script, err := os.ReadFile(*axe)
+	must(t, err)
+	s := startSite(t, startBusy(t).Gatekeeper())
+	b := openPage(t, s)
+	b.until(`document.querySelector('#policies select') !== null`)
+	value[bool](b, string(script)+"; true")
+	check := func(what string) {
+		t.Helper()
+		value[bool](b, `(() => { window.found = null; axe.run().then((r) => { window.found = r.violations.map((v) => v.id + ': ' + v.help + ' ' + v.nodes.map((n) => n.target).join(' ')); }); return true; })()`)
+		b.until(`window.found !== null`)
+		for _, v := range value[[]string](b, `window.found`) {
+			t.Errorf("%s: %s", what, v)
+		}
+	}
+	check("wide")
+	b.size(390, 844, true)
+	check("narrow")
+	value[bool](b, `(() => { const s = document.querySelector('#policies select'); s.value = 'none'; s.dispatchEvent(new Event('change')); return true; })()`)
+	b.until(`document.querySelector('#sure').open`)
+	check("the dialog")
 }
 
 // A node is chosen by keyboard; the page then shows what is that node's.

@@ -5,6 +5,14 @@ import { ask } from './store.js';
 import { $, h, row, set, text } from './dom.js';
 import { body, same } from './tables.js';
 
+// meanings are what becomes of a call when a node fails.
+const meanings = {
+  recover: 'A call that was cut off runs again: each takes effect exactly once.',
+  'fate-share': 'A call that was cut off runs again, and its callers and callees restart with it.',
+  tainted: 'A call that was cut off runs again, and whoever has seen what it changed restarts with it.',
+  none: 'A call that is cut off fails with “unavailable”. It may have run.',
+  default: 'What the deployment or the IDL says applies again.',
+};
 const choices = ['recover', 'fate-share', 'tainted', 'none'];
 
 // drawPolicies lists the policies of all methods.
@@ -28,8 +36,24 @@ function make() {
   return tr;
 }
 
-// choose sets the policy of a row.
+// sure asks before a policy is set.
+function sure(what, policy) {
+  const dialog = $('#sure');
+  text($('#sure-title'), policy === 'default' ? `Set ${what} as by default?` : `Set ${what} to ${policy}?`);
+  text($('#sure-what'), `${meanings[policy]} It holds for calls from now on.`);
+  dialog.returnValue = 'no'; // Escape leaves it, too
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener('close', () => resolve(dialog.returnValue === 'yes'), { once: true });
+  });
+}
+
+// choose sets the policy of a row, if that is confirmed.
 async function choose(tr, select) {
+  if (!await sure([tr.dataset.service, tr.dataset.method].filter(Boolean).join('.'), select.value)) {
+    select.value = select.dataset.shown;
+    return;
+  }
   const path = ['/v1/policies', tr.dataset.service, tr.dataset.method].filter(Boolean).map((part, i) => (i ? encodeURIComponent(part) : part)).join('/');
   try {
     if (select.value === 'default') await send('DELETE', path);
