@@ -214,6 +214,7 @@ func (c *client) wholeAnswer(ctx context.Context, o *operation, p *pending) (err
 
 // encode writes the call's Thrift message and checks its size.
 func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrift.TMessageType, args thrift.TStruct) error {
+	codec.speak(c.config.protocol)
 	err := codec.WriteMessageBegin(ctx, m.name, kind, 0)
 	if err == nil {
 		err = args.Write(ctx, codec)

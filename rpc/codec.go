@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -27,12 +28,13 @@ const maxThrift = math.MaxInt32
 // generated code does while it writes.
 const pointerStruct = "GlobalPointer"
 
-// codec turns one message's Thrift part into bytes and back: a binary protocol
+// codec turns one message's Thrift part into bytes and back: a Thrift protocol
 // over memory that collects the global pointers it sees. A codec serves one
 // message at a time and is used again for the next.
 type codec struct {
-	*thrift.TBinaryProtocol
-	buf buffer
+	thrift.TProtocol
+	buf    buffer
+	binary *thrift.TBinaryProtocol // over buf
 
 	// Of the message being written.
 	pointers []dsm.Pointer
@@ -41,6 +43,7 @@ type codec struct {
 	failed   error             // why a pointer could not be written
 	trailer  []byte            // goes behind the message
 	headed   int               // bytes of headers in front of the message
+	protocol Protocol          // that is spoken
 	answered thrift.THeaderMap // headers of the answer
 	// Of the message being read.
 	opening opening // taken off before the generated code asks for it, if opened
@@ -65,7 +68,7 @@ var thriftConfig = &thrift.TConfiguration{
 
 var codecs = sync.Pool{New: func() any {
 	c := new(codec)
-	c.TBinaryProtocol = thrift.NewTBinaryProtocolConf(&c.buf, thriftConfig)
+	c.binary = thrift.NewTBinaryProtocolConf(&c.buf, thriftConfig)
 	return c
 }}
 
@@ -84,6 +87,7 @@ func (c *codec) reset() {
 	c.buf.over = 0
 	c.pointers, c.kind, c.inside, c.failed, c.trailer, c.headed = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil, nil, 0
 	c.answered = nil
+	c.speak(Binary)
 }
 
 func (c *codec) free() {
@@ -98,7 +102,7 @@ func (c *codec) free() {
 func (c *codec) clone() *codec {
 	d := newCodec(c.buf.limit)
 	d.buf.out, d.buf.over = append(d.buf.out[:0], c.buf.out...), c.buf.over
-	d.kind, d.headed = c.kind, c.headed
+	d.kind, d.headed, d.protocol = c.kind, c.headed, c.protocol
 	d.pointers = append(d.pointers, c.pointers...)
 	return d
 }
@@ -137,22 +141,55 @@ func (c *codec) read(payload []byte) {
 	c.buf.in, c.depth, c.aliased = payload, 0, len(payload) > maxDatagram
 }
 
+// speak makes the codec write, or read, in a protocol. One that keeps state is made anew:
+// the last message may have ended in the middle.
+func (c *codec) speak(p Protocol) {
+	c.protocol = p
+	if p == Compact {
+		c.TProtocol = thrift.NewTCompactProtocolConf(&c.buf, thriftConfig)
+		return
+	}
+	c.TProtocol = c.binary
+}
+
+// First bytes of messages in the protocols.
+const (
+	binaryMessage  = 0x80
+	compactMessage = 0x82
+)
+
+// hear finds out in which protocol the message is, by its first byte.
+func (c *codec) hear() error {
+	switch {
+	case len(c.buf.in) == 0:
+		return errors.New("it is empty")
+	case c.buf.in[0] == binaryMessage:
+		c.speak(Binary)
+	case c.buf.in[0] == compactMessage:
+		c.speak(Compact)
+	default:
+		return fmt.Errorf("protocol unknown: it begins with %#02x, a message in the binary protocol with %#02x, in the compact one with %#02x",
+			c.buf.in[0], binaryMessage, compactMessage)
+	}
+	return nil
+}
+
 // WriteMessageBegin notes what the generated code answers with.
 func (c *codec) WriteMessageBegin(ctx context.Context, name string, kind thrift.TMessageType, seq int32) error {
 	c.kind = kind
-	return c.TBinaryProtocol.WriteMessageBegin(ctx, name, kind, seq)
+	return c.TProtocol.WriteMessageBegin(ctx, name, kind, seq)
 }
 
 // WriteStructBegin notices the beginning of a global pointer.
 func (c *codec) WriteStructBegin(ctx context.Context, name string) error {
 	c.inside = name == pointerStruct
-	return c.TBinaryProtocol.WriteStructBegin(ctx, name)
+	return c.TProtocol.WriteStructBegin(ctx, name)
 }
 
 // WriteStructEnd notices its end.
 func (c *codec) WriteStructEnd(ctx context.Context) error {
 	c.inside = false
-	return c.TBinaryProtocol.WriteStructEnd(ctx)
+	return c.TProtocol.WriteStructEnd(ctx)
 }
 
 // WriteBinary collects the pointer.
@@ -163,7 +200,7 @@ func (c *codec) WriteBinary(ctx context.Context, value []byte) error {
 			return thrift.NewTProtocolException(err)
 		}
 	}
-	return c.TBinaryProtocol.WriteBinary(ctx, value)
+	return c.TProtocol.WriteBinary(ctx, value)
 }
 
 func (c *codec) collect(value []byte) error {
@@ -186,7 +223,10 @@ func (c *codec) collect(value []byte) error {
 
 // open takes the opening off the message that is read.
 func (c *codec) open(ctx context.Context) (o opening, err error) {
-	o.name, o.kind, o.seq, err = c.TBinaryProtocol.ReadMessageBegin(ctx)
+	if err := c.hear(); err != nil {
+		return o, err
+	}
+	o.name, o.kind, o.seq, err = c.TProtocol.ReadMessageBegin(ctx)
 	return o, err
 }
 
@@ -196,12 +236,15 @@ func (c *codec) ReadMessageBegin(ctx context.Context) (string, thrift.TMessageTy
 		c.opened = false
 		return o.name, o.kind, o.seq, nil
 	}
-	return c.TBinaryProtocol.ReadMessageBegin(ctx)
+	return c.TProtocol.ReadMessageBegin(ctx)
 }
 
 // ReadBinary returns bytes that alias the message, if that is large: it has memory of
 // its own, which nobody uses again. Else they are copied.
-func (c *codec) ReadBinary(context.Context) ([]byte, error) {
+func (c *codec) ReadBinary(ctx context.Context) ([]byte, error) {
+	if c.protocol == Compact {
+		return c.TProtocol.ReadBinary(ctx)
+	}
 	b, err := c.readBytes("binary")
 	if err != nil || c.aliased {
 		return b, err
@@ -210,7 +253,10 @@ func (c *codec) ReadBinary(context.Context) ([]byte, error) {
 }
 
 // ReadString reads a string.
-func (c *codec) ReadString(context.Context) (string, error) {
+func (c *codec) ReadString(ctx context.Context) (string, error) {
+	if c.protocol == Compact {
+		return c.TProtocol.ReadString(ctx)
+	}
 	b, err := c.readBytes("string")
 	return string(b), err
 }
@@ -233,7 +279,7 @@ func (c *codec) readBytes(what string) ([]byte, error) {
 // ReadStructBegin counts how deep the reader is.
 func (c *codec) ReadStructBegin(ctx context.Context) (string, error) {
 	c.depth++
-	return c.TBinaryProtocol.ReadStructBegin(ctx)
+	return c.TProtocol.ReadStructBegin(ctx)
 }
 
 // ReadStructEnd refuses a message that goes on behind its outermost struct: it is
@@ -243,7 +289,7 @@ func (c *codec) ReadStructEnd(ctx context.Context) error {
 	if n := len(c.buf.in); c.depth == 0 && n > 0 {
 		return thrift.NewTProtocolExceptionWithType(thrift.INVALID_DATA, fmt.Errorf("%d bytes behind the message", n))
 	}
-	return c.TBinaryProtocol.ReadStructEnd(ctx)
+	return c.TProtocol.ReadStructEnd(ctx)
 }
 
 // answers reports whether a reply that names got can answer a call of want: a

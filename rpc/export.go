@@ -22,24 +22,29 @@ import (
 
 // export is one service that a node serves.
 type export struct {
-	node      *Node
-	name      string
-	address   netip.Addr
-	hash      uint64
-	processor thrift.TProcessor
-	methods   map[packet.Method]*served
-	config    exportConfig
-	keeper    *keeper       // of the service's state; nil if it has none
-	since     time.Duration // when the service began here
-	conn      netio.Conn
-	pool      pool
-	running   atomic.Pointer[execution] // what the reader runs, if anything
-	ready     bool                      // published; guarded by node.mu
-	closed    atomic.Bool               // close has been called
+	node    *Node
+	name    string
+	address netip.Addr
+	hash    uint64
+	offer   atomic.Pointer[offer]
+	config  exportConfig
+	keeper  *keeper       // of the service's state; nil if it has none
+	since   time.Duration // when the service began here
+	conn    netio.Conn
+	pool    pool
+	running atomic.Pointer[execution] // what the reader runs, if anything
+	ready   bool                      // published; guarded by node.mu
+	closed  atomic.Bool               // close has been called
 
 	accepting sync.Mutex // over what follows
 	order     *endpoint.Order[*execution]
 	turns     []*execution // scratch
+}
+
+// offer is what a service can do, as of the last Export.
+type offer struct {
+	processor thrift.TProcessor
+	methods   map[packet.Method]*served
 }
 
 // served is one method of an export.
@@ -55,15 +60,22 @@ type served struct {
 // or one derived from it, for calls of their own. Handlers of exactly-once calls may
 // be run again after a crash and must then do the same: see Now, Random, Effect and
 // Go for what they need of the world. A service is exported until
-// the node is closed, and once.
+// the node is closed. To export it again, without options, replaces the processor: so
+// the methods that a TMultiplexedProcessor was given meanwhile are served, too.
 //
 // An error that a handler returns and its IDL does not declare reaches the caller
 // as in plain Thrift, as an application exception, except for an *Error, which
 // keeps its code.
 func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, opts ...ExportOption) error {
 	op := "export " + service
+	if old := n.exported(service); old != nil {
+		if len(opts) > 0 {
+			return fault.New(BadRequest, op, "exported already: its options cannot be changed")
+		}
+		return n.renew(ctx, op, old, p)
+	}
 	x := &export{
-		node: n, name: service, address: rackaddr.Service(service), processor: p, methods: make(map[packet.Method]*served),
+		node: n, name: service, address: rackaddr.Service(service),
 		config: exportConfig{workers: DefaultWorkers, queue: DefaultQueue},
 	}
 	x.hash = serviceHash(x.address)
@@ -81,10 +93,11 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 	}
 	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue}
 	x.order = endpoint.NewOrder[*execution](1, x.config.queue+1)
-	methods, err := x.methodList()
+	offer, methods, err := x.methodList(p)
 	if err != nil {
 		return &Error{Code: BadRequest, Op: op, Err: err}
 	}
+	x.offer.Store(offer)
 	if err := n.claim(op, x); err != nil {
 		return err
 	}
@@ -93,6 +106,44 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		return err
 	}
 	return nil
+}
+
+// exported is the service of this name that the rack routes to the node, nil if there is
+// none.
+func (n *Node) exported(service string) *export {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if x := n.exports[service]; x != nil && x.ready && n.err == nil {
+		return x
+	}
+	return nil
+}
+
+// renew serves a service with another processor from now on. Methods that the rack knows
+// are served by one of the two all the time.
+func (n *Node) renew(ctx context.Context, op string, x *export, p thrift.TProcessor) error {
+	now, methods, err := x.methodList(p)
+	if err != nil {
+		return &Error{Code: BadRequest, Op: op, Err: err}
+	}
+	before := x.offer.Load()
+	both := &offer{processor: now.processor, methods: maps.Clone(before.methods)}
+	maps.Copy(both.methods, now.methods)
+	x.offer.Store(both)
+	if err := n.session.Export(ctx, x.exportOf(methods)); err != nil {
+		x.offer.Store(before)
+		return coded(op, err)
+	}
+	x.offer.Store(now)
+	return nil
+}
+
+// exportOf is what the rack is told.
+func (x *export) exportOf(methods []control.Method) control.Export {
+	n := x.node
+	return control.Export{
+		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: x.name, Methods: methods, Stateful: x.config.stateful(),
+	}
 }
 
 // publish makes the node ready for a service's calls and the rack route them.
@@ -106,9 +157,7 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 	if err := n.serve(op, x); err != nil {
 		return err
 	}
-	err := n.session.Export(ctx, control.Export{
-		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: x.name, Methods: methods, Stateful: x.config.stateful(),
-	})
+	err := n.session.Export(ctx, x.exportOf(methods))
 	if err != nil {
 		x.close()
 		return coded(op, err)
@@ -123,18 +172,20 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 	return nil
 }
 
-// methodList lists the processor's methods in order.
-func (x *export) methodList() ([]control.Method, error) {
+// methodList lists a processor's methods in order.
+func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, error) {
+	o := &offer{processor: p, methods: make(map[packet.Method]*served)}
+	functions := p.ProcessorMap()
 	var methods []control.Method
-	for _, name := range slices.Sorted(maps.Keys(x.processor.ProcessorMap())) {
+	for _, name := range slices.Sorted(maps.Keys(functions)) {
 		wire, err := packet.MethodOf(name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if other := x.methods[wire]; other != nil {
-			return nil, fmt.Errorf("methods %s and %s have the same short form %s", other.name, name, wire)
+		if other := o.methods[wire]; other != nil {
+			return nil, nil, fmt.Errorf("methods %s and %s have the same short form %s", other.name, name, wire)
 		}
-		x.methods[wire] = &served{name: name}
+		o.methods[wire] = &served{name: name}
 		method := control.Method{Name: name}
 		if p, ok := x.config.policies.of(name); ok {
 			method.Policy = p.String()
@@ -142,11 +193,11 @@ func (x *export) methodList() ([]control.Method, error) {
 		methods = append(methods, method)
 	}
 	for name := range x.config.policies.methods {
-		if x.processor.ProcessorMap()[name] == nil {
-			return nil, fmt.Errorf("a policy for method %s, which the service does not have", name)
+		if functions[name] == nil {
+			return nil, nil, fmt.Errorf("a policy for method %s, which the service does not have", name)
 		}
 	}
-	return methods, nil
+	return o, methods, nil
 }
 
 // serve opens a service's endpoint and reads it.

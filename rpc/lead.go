@@ -41,6 +41,9 @@ const patience = beat
 // took learns how long a handler ran: quickly that it is slow, slowly that it is
 // quick.
 func (m *served) took(d time.Duration) {
+	if m == nil {
+		return // the processor has been replaced by one without the method
+	}
 	old := m.time.Load()
 	change := (int64(d) - old) / 16
 	if int64(d) > old {
@@ -94,7 +97,7 @@ func (x *export) readOn(r *reader, count int) bool {
 	switch {
 	case last == nil:
 		return true
-	case !x.methods[last.call.Method].quick():
+	case !x.offer.Load().methods[last.call.Method].quick():
 		go x.read(r)
 		x.pool.work(last)
 		return false

@@ -158,8 +158,8 @@ func TestExportRefuses(t *testing.T) {
 	if err := n.Export(t.Context(), "Test", proc, rpc.WithState(noState{}), rpc.WithMethodPolicy(rpc.PolicyTainted, "add")); err != nil {
 		t.Errorf("after a refusal: %v", err)
 	}
-	if err := n.Export(t.Context(), "Test", proc); rpc.CodeOf(err) != rpc.BadRequest {
-		t.Errorf("twice: %v", err)
+	if err := n.Export(t.Context(), "Test", proc, rpc.WithWorkers(2)); rpc.CodeOf(err) != rpc.BadRequest {
+		t.Errorf("twice, with other options: %v", err)
 	}
 	for _, m := range exported.Methods {
 		if (m.Name == "add") != (m.Policy == "tainted") || m.Name != "add" && m.Policy != "" {

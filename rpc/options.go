@@ -105,6 +105,7 @@ func WithMethodPolicy(p Policy, methods ...string) ExportOption {
 type clientConfig struct {
 	chosen   perMethod[Policy] // by the caller
 	declared perMethod[Policy] // by the service's IDL
+	protocol Protocol
 	retries  perMethod[Retry]
 	hedges   perMethod[time.Duration]
 }
@@ -132,4 +133,20 @@ func WithPolicy(p Policy, methods ...string) ClientOption {
 // IDL says of these methods, or of all others if none is named.
 func WithDeclaredPolicy(p Policy, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.declared.set(p, methods) })
+}
+
+// Protocol is how Thrift messages are encoded.
+type Protocol uint8
+
+// The protocols.
+const (
+	Binary  Protocol = iota // the default, and the faster one
+	Compact                 // smaller integers, shorter field headers
+)
+
+// WithProtocol says how the calls of a client are encoded. Services take both protocols
+// and answer in that of the call; what is in neither is refused as BadRequest. The default
+// is Binary.
+func WithProtocol(p Protocol) ClientOption {
+	return clientFunc(func(c *clientConfig) { c.protocol = p })
 }

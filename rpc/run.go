@@ -45,6 +45,7 @@ func (x *export) run(e *execution) {
 		x.answerException(e, refusal.Code, refusal.Msg)
 		return
 	}
+	out.speak(in.protocol)
 	x.node.stats.served.Add(1)
 	e.processed = true
 	err = x.process(ctx, e, in, out)
@@ -52,7 +53,7 @@ func (x *export) run(e *execution) {
 	if unknown := e.trunk.finishMemory(); unknown != nil && err == nil {
 		err = unknown
 	}
-	x.methods[e.call.Method].took(time.Since(begun))
+	x.offer.Load().methods[e.call.Method].took(time.Since(begun))
 	x.answer(ctx, e, out, err)
 }
 
@@ -67,7 +68,7 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	if err != nil || wire != e.call.Method {
 		return fault.New(BadRequest, "", "the message calls %q, its header %q", o.name, e.call.Method)
 	}
-	if m := x.methods[wire]; m == nil || m.name != o.name {
+	if m := x.offer.Load().methods[wire]; m == nil || m.name != o.name {
 		return fault.New(NoSuchMethod, "", "service %s has no method %q", x.name, o.name)
 	}
 	if o.kind != thrift.CALL && o.kind != thrift.ONEWAY {
@@ -86,7 +87,7 @@ func (x *export) process(ctx context.Context, e *execution, in, out *codec) (err
 			err = fault.New(Application, "", "handler panicked: %v", v)
 		}
 	}()
-	_, exception := x.processor.Process(ctx, in, out)
+	_, exception := x.offer.Load().processor.Process(ctx, in, out)
 	if exception != nil {
 		return exception
 	}

@@ -1,6 +1,7 @@
-"""What generated Thrift code reads and writes: the binary protocol over memory, which collects global pointers."""
+"""What generated Thrift code reads and writes: Thrift protocols over memory, which collects global pointers."""
 
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.Thrift import TMessageType
 from thrift.transport.TTransport import TMemoryBuffer
 
@@ -10,12 +11,8 @@ from .errors import Error
 POINTER_STRUCT = "GlobalPointer"  # its name in rpc/idl/bifrost.thrift
 
 
-class Protocol(TBinaryProtocol):
-    """Writes one message, and notes its name, its type and the global pointers in it."""
-
-    def __init__(self, transport):
-        super().__init__(transport, strictRead=True, strictWrite=True)
-        self.begin("", 0)
+class _Noting:
+    """Notes of the message that is written its name, its type and the global pointers in it."""
 
     def begin(self, name, kind):
         """Starts to note afresh."""
@@ -41,6 +38,31 @@ class Protocol(TBinaryProtocol):
             if pointer not in self.pointers:
                 self.pointers.append(pointer)
         super().writeBinary(value)
+
+
+class Protocol(_Noting, TBinaryProtocol):
+    """The binary protocol."""
+
+    def __init__(self, transport):
+        super().__init__(transport, strictRead=True, strictWrite=True)
+        self.begin("", 0)
+
+
+class CompactProtocol(_Noting, TCompactProtocol):
+    """The compact protocol."""
+
+    def __init__(self, transport):
+        super().__init__(transport)
+        self.begin("", 0)
+
+
+def protocol_of(message):
+    """The class for the protocol that a message is in; Error if it is none of the two."""
+    if message[:1] == b"\x80":
+        return Protocol
+    if message[:1] == b"\x82":
+        return CompactProtocol
+    raise Error(layout.BAD_REQUEST, "protocol unknown: the message begins with %r" % message[:1])
 
 
 class ClientProtocol(Protocol):

@@ -10,7 +10,7 @@ from thrift.transport.TTransport import TMemoryBuffer
 
 from . import endpoint, layout, wire
 from .errors import Error
-from .protocol import Protocol
+from .protocol import protocol_of
 
 log = logging.getLogger("bifrost")
 
@@ -159,11 +159,12 @@ class Service:
         m, node = call.message, self._node
         if call.deadline is not None and time.monotonic() >= call.deadline:
             return node.exception(m, layout.DEADLINE_EXCEEDED, "the deadline passed before the handler began", True)
-        out = Protocol(TMemoryBuffer())
         _current.call = call
         try:
             call.headers, message = wire.take_headers(m)
-            self._processor.process(Protocol(TMemoryBuffer(message)), out)
+            protocol = protocol_of(message)
+            out = protocol(TMemoryBuffer())
+            self._processor.process(protocol(TMemoryBuffer(message)), out)
             front = wire.pack_headers(call.answer_headers) if call.answer_headers else b""
             if out.pointers:
                 node.memory.settle()

@@ -42,10 +42,16 @@ func processor(h *handler) *thrift.TMultiplexedProcessor {
 	return mux
 }
 
-// everywhere runs f against the same processor on a rack and over TCP.
+// everywhere runs f against the same processor on a rack, in both protocols, and over TCP.
 func everywhere(t *testing.T, f func(t *testing.T, client dialer, h *handler)) {
 	h := &handler{later: make(chan int32, 1)}
-	t.Run("Bifröst", func(t *testing.T) {
+	onRack(t, "Bifröst", h, rpc.Binary, f)
+	onRack(t, "Bifröst, compact", h, rpc.Compact, f)
+	overTCP(t, h, f)
+}
+
+func onRack(t *testing.T, name string, h *handler, protocol rpc.Protocol, f func(t *testing.T, client dialer, h *handler)) {
+	t.Run(name, func(t *testing.T) {
 		ctx := t.Context()
 		rack, err := simrack.Start(ctx, simrack.Config{})
 		must(t, err)
@@ -54,12 +60,15 @@ func everywhere(t *testing.T, f func(t *testing.T, client dialer, h *handler)) {
 		must(t, server.Export(ctx, "Everything", processor(h)))
 		caller, err := rack.Join(ctx, "c1", "client")
 		must(t, err)
-		client := caller.Client("Everything")
+		client := caller.Client("Everything", rpc.WithProtocol(protocol))
 		f(t, func(service string) thrift.TClient { return multiplexed{client, service} }, h)
 		must(t, caller.Close(ctx))
 		must(t, server.Close(ctx))
 		must(t, rack.Close())
 	})
+}
+
+func overTCP(t *testing.T, h *handler, f func(t *testing.T, client dialer, h *handler)) {
 	t.Run("TCP", func(t *testing.T) {
 		listen, err := thrift.NewTServerSocket("127.0.0.1:0")
 		must(t, err)
