@@ -24,9 +24,14 @@ func newRackTortureCmd(o *rackOptions) *cobra.Command {
 		Long: `Make a rack of its own, on which durable mains and plain clients call the counter
 example, and kill and pause programs, blades and the Gatekeeper at random for a time.
 In the end every account must have exactly what was added to it, and nothing may be
-left: no region, rule, node or call. Then the rack is removed.`,
+left: no region, rule, node or call. Then the rack is removed.
+
+With --memory, memory blades are killed instead, one after the other, each filled again
+before the next one dies, and then the blade of a key-value service whose values are in
+their memory; every answer of that service is checked.`,
 		Example: `  sudo bifrost rack torture --for 1m
-  sudo bifrost rack torture --for 20s --seed 7 --json`,
+  sudo bifrost rack torture --for 20s --seed 7 --json
+  sudo bifrost rack torture --memory --for 3m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := o.host()
@@ -51,6 +56,7 @@ left: no region, rule, node or call. Then the rack is removed.`,
 	cmd.Flags().Uint64Var(&cfg.Seed, "seed", 0, "who is hit, how and in what order (default: drawn)")
 	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", torture.DefaultHeartbeat, "how often blades report")
 	cmd.Flags().IntVar(&cfg.MTU, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes, 1280 to 65535")
+	cmd.Flags().BoolVar(&cfg.Memory, "memory", false, "kill memory blades, and the blade of a service whose values they hold; at least one round")
 	cmd.Flags().BoolVar(&cfg.Keep, "keep", false, "leave the rack up if it fails")
 	cmd.Flags().StringVar(&sw, "switch", "", "bifrost or bmv2 (default: bifrost)")
 	return o.withJSON(cmd)

@@ -38,6 +38,9 @@ type Config struct {
 	Seed uint64
 	// Heartbeat is how often blades report; 0 stands for DefaultHeartbeat.
 	Heartbeat time.Duration
+	// Memory kills memory blades instead, and the blade of a service whose values are in
+	// their memory; see memory.go. At least one round is made.
+	Memory bool
 	// MTU is the rack's largest IPv6 packet in bytes; 0 stands for the default.
 	MTU int
 	// Keep leaves a rack that has failed up, to look at.
@@ -61,9 +64,11 @@ type Report struct {
 	// Calls is how many calls the accounts say have been made: of durable mains all,
 	// of plain clients those that were acknowledged, and Unknown, which had been made
 	// when their client was killed.
-	Calls   int64   `json:"calls"`
-	Unknown int64   `json:"unknown"`
-	Clients int     `json:"clients"`
+	Calls   int64 `json:"calls"`
+	Unknown int64 `json:"unknown"`
+	Clients int   `json:"clients"`
+	// Updates is how many changes the key-value service has acknowledged; with Memory.
+	Updates int     `json:"updates,omitempty"`
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
 }
@@ -128,7 +133,14 @@ func (t *torture) hurt(ctx context.Context) error {
 	defer cancel()
 	g, until := errgroup.WithContext(until)
 	x := newExecutioner(t)
-	g.Go(func() error { return x.work(until) })
+	if t.cfg.Memory {
+		rounds, over := context.WithCancel(context.WithoutCancel(ctx))
+		defer over()
+		g.Go(func() error { defer over(); return t.memoryRounds(until) })
+		g.Go(func() error { return t.callKV(rounds) })
+	} else {
+		g.Go(func() error { return x.work(until) })
+	}
 	g.Go(func() error { return t.keepClients(until) })
 	err := g.Wait()
 	if ctx.Err() != nil {
@@ -156,6 +168,11 @@ func rackOf(cfg Config) config.Config {
 	c.Programs = []config.Program{
 		{Name: "counter", Blade: "s2", Command: []string{"counter", "serve", "Counter"}, Services: []string{"Counter"}, Stateful: true, Spares: []string{"x1", "x2", "s1"}},
 		{Name: "front", Blade: "s1", Command: []string{"counter", "serve", "Front"}, Services: []string{"Front"}, Spares: []string{"x2", "x1", "s2"}},
+	}
+	if cfg.Memory {
+		c.Programs = append(c.Programs, config.Program{
+			Name: "store", Blade: "x1", Command: []string{"kv", "serve"}, Services: []string{"Store"}, Stateful: true, Spares: []string{"s1", "x2", "s2"},
+		})
 	}
 	return c
 }

@@ -126,8 +126,9 @@ func (t *torture) judge(totals [tally.Accounts]int64) (err error) {
 }
 
 // ownRecords is how many records the log of an idle rack has beside those of its
-// blades: what it has given out so far, its deployments, and its policies.
-const ownRecords = 3
+// blades: what it has given out so far, its deployments, its policies, and its one
+// memory machine with two copies.
+const ownRecords = 4
 
 // nothingLeft objects to nodes, regions, calls, records of the log, rules about
 // regions, and to bytes in use at the memory blades.
