@@ -5,25 +5,32 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
-// reader takes datagrams off one endpoint. Its buffers are its own until taken.
+// reader takes datagrams off one endpoint. Its buffers are its own until taken. It
+// begins with one, and has more when they have all been filled at once: a node with
+// thousands of services has a reader for each.
 type reader struct {
 	conn     netio.Conn
+	size     int // how many buffers it has
 	messages [readBatch]netio.Message
 	buffers  [readBatch]*datagram
 }
 
-func newReader(conn netio.Conn) *reader { return &reader{conn: conn} }
+func newReader(conn netio.Conn) *reader { return &reader{conn: conn, size: 1} }
 
 // next blocks for datagrams and returns how many there are. It fails with
 // net.ErrClosed when the endpoint has been closed.
 func (r *reader) next() (int, error) {
-	for i := range r.messages {
+	for i := range r.size {
 		if r.buffers[i] == nil {
 			r.buffers[i] = newDatagram()
 		}
 		r.messages[i].Buf = r.buffers[i][:]
 	}
-	return r.conn.ReadBatch(r.messages[:])
+	n, err := r.conn.ReadBatch(r.messages[:r.size])
+	if n == r.size {
+		r.size = min(2*r.size, readBatch)
+	}
+	return n, err
 }
 
 // take gives the i-th buffer away.

@@ -16,23 +16,23 @@ type room struct {
 	blade *Blade
 	// used counts nodes, programs that start, and reservations.
 	used     uint64
-	services map[string]bool
+	nodes    []*Node
+	programs []*Program // that start there, or will
 }
 
 // survey counts anew, without one node (nil for with all).
 func (r *Registry) survey(except *Node) *survey {
 	s := &survey{rooms: map[string]*room{}}
 	for _, b := range r.blades {
-		s.rooms[b.Name] = &room{blade: b, services: map[string]bool{}}
+		s.rooms[b.Name] = &room{blade: b}
 	}
 	for _, n := range r.nodes {
 		if n == except {
 			continue
 		}
 		s.host(n.Blade, nil)
-		for _, name := range n.Services {
-			s.rooms[n.Blade].services[name] = true
-		}
+		at := s.rooms[n.Blade]
+		at.nodes = append(at.nodes, n)
 	}
 	r.eachInstance(func(p *running, i *Instance) {
 		switch {
@@ -62,19 +62,26 @@ func (s *survey) host(blade string, p *Program) {
 }
 
 func (s *survey) offer(blade string, p *Program) {
-	if p == nil {
-		return
+	if p != nil {
+		s.rooms[blade].programs = append(s.rooms[blade].programs, p)
 	}
-	for _, service := range p.Services {
-		s.rooms[blade].services[service.Name] = true
-	}
+}
+
+// serves reports whether a node or a program on the blade has a service.
+func (m *room) serves(service string) bool {
+	return slices.ContainsFunc(m.nodes, func(n *Node) bool {
+		_, found := slices.BinarySearch(n.Services, service)
+		return found
+	}) || slices.ContainsFunc(m.programs, func(p *Program) bool {
+		return slices.ContainsFunc(p.Services, func(s ServiceSpec) bool { return s.Name == service })
+	})
 }
 
 // fits reports whether the blade may run the program, its capacity aside.
 func (m *room) fits(p *Program) bool {
 	return m.blade.Kind == Compute && m.blade.placeable() &&
 		(len(p.Blades) == 0 || slices.Contains(p.Blades, m.blade.Name)) &&
-		!slices.ContainsFunc(p.Services, func(s ServiceSpec) bool { return m.services[s.Name] })
+		!slices.ContainsFunc(p.Services, func(s ServiceSpec) bool { return m.serves(s.Name) })
 }
 
 // full reports whether the blade has no place left.

@@ -126,7 +126,7 @@ func checkExport(op, name string, methods []Method) (map[packet.Method]Method, e
 
 // checkService refuses what the placement rules forbid.
 func (r *Registry) checkService(op string, n *Node, name string, stateful bool) error {
-	if at := r.survey(n).rooms[n.Blade]; at.services[name] {
+	if r.survey(n).rooms[n.Blade].serves(name) {
 		return fault.New(fault.BadRequest, op, "blade %s has another node of it", n.Blade)
 	}
 	s := r.services[ServiceHash(name)]

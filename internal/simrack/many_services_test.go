@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -11,34 +12,57 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-var services = flag.Int("services", 0, "how many services TestManyServices exports, to measure it; 0 leaves it out")
+var services = flag.Int("services", 400, "how many services TestManyServices exports")
 
-// TestManyServices measures what exports cost: run with -services 4000 -v, and again
-// with twice as many.
+// TestManyServices exports many services. An export costs no more for
+// those that are there already: the last quarter of the exports allocates as much as the
+// first one. A service that nobody has called keeps one buffer for a datagram (64 KiB).
 func TestManyServices(t *testing.T) {
-	if *services == 0 {
-		t.Skip("to be run by hand, with -services")
-	}
+	const quarters = 4
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r, err := simrack.Start(ctx, simrack.Config{Disk: &log.Disk{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := r.Join(ctx, "s1", "server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	for i := range *services {
-		if err := n.Export(ctx, fmt.Sprintf("Service%d", i), arrays.NewPingProcessor(service.Ping{})); err != nil {
+	var nodes [quarters]*rpc.Node // each exports a quarter: a program may have 1,024 names
+	for i := range nodes {
+		if nodes[i], err = r.Join(ctx, "s1", fmt.Sprint("server", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d services in %s", *services, time.Since(began).Round(time.Millisecond))
+	var cost [quarters]uint64 // bytes allocated in each quarter, garbage included
+	before := memory()
+	began, last := time.Now(), before
+	for quarter := range cost {
+		for i := range *services / quarters {
+			if err := nodes[quarter].Export(ctx, fmt.Sprintf("Service%d.%d", quarter, i), arrays.NewPingProcessor(service.Ping{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now := memory()
+		cost[quarter], last = now.TotalAlloc-last.TotalAlloc, now
+	}
+	kept := int64(last.HeapAlloc-before.HeapAlloc) / int64(*services)
+	t.Logf("%d services in %s; each quarter allocates %d KiB; a service keeps %d bytes",
+		*services, time.Since(began).Round(time.Millisecond), [quarters]uint64{cost[0] >> 10, cost[1] >> 10, cost[2] >> 10, cost[3] >> 10}, kept)
+	if cost[quarters-1] > 2*cost[0] {
+		t.Errorf("the last quarter of the exports allocates %d bytes, the first one %d", cost[quarters-1], cost[0])
+	}
+	if kept > 100<<10 {
+		t.Errorf("a service keeps %d bytes", kept)
+	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// memory is what the process has allocated, after a garbage collection.
+func memory() (m runtime.MemStats) {
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m
 }
