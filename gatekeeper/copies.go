@@ -13,6 +13,9 @@ type MachineState struct {
 	Blades  []string `json:"blades"`
 	// Copies are the blades with a complete copy; the first one answers reads.
 	Copies []string `json:"copies"`
+	// Incarnations are those of Copies, in the same order: a blade whose copy was lost and
+	// filled again has a later one. None for a machine with one blade.
+	Incarnations []uint32 `json:"incarnations,omitempty"`
 	// InService is how many of them are in service; with none, the machine's regions are
 	// unavailable.
 	InService int    `json:"in_service"`
@@ -51,7 +54,7 @@ func unpaired(blade string) string {
 func (c *controller) mirrorState(m *mirror) MachineState {
 	s := MachineState{Machine: m.machine, Blades: slices.Clone(m.blades), Copies: []string{}, Epoch: m.epoch, Why: m.why, Filling: m.filling.state(c.now)}
 	for _, o := range m.copies {
-		s.Copies = append(s.Copies, o.Blade)
+		s.Copies, s.Incarnations = append(s.Copies, o.Blade), append(s.Incarnations, o.Incarnation)
 	}
 	return c.counted(s)
 }

@@ -29,9 +29,17 @@ type fillJob struct {
 	token       uint64
 	began       time.Time
 	progress    control.FillProgress
-	joining     bool     // the switch sends to the target, too, or is about to
-	closing     bool     // the epoch is raised, and the target gets commands
-	later       []func() // fences that were answered meanwhile
+	joining     bool         // the switch sends to the target, too, or is about to
+	closing     bool         // the epoch is raised, and the target gets commands
+	later       []laterFence // that were answered meanwhile
+}
+
+// laterFence is a copy's answer to a fence, which is not compared before there are two copies.
+type laterFence struct {
+	blade *blade
+	fence control.Fence
+	reply control.Message
+	then  func()
 }
 
 const (
@@ -169,7 +177,7 @@ func (c *controller) completeCopy(m *mirror) {
 		m.filling, m.why, m.pause = nil, "", 0
 		m.copies = append(m.copies, copyOf{job.blade, job.incarnation})
 		c.keepMirror(m)
-		job.goOn()
+		c.compareLater(job)
 		c.reclaimMore(second)
 		c.event(Event{Kind: MachineMirrored, Blade: job.blade, Message: fmt.Sprintf("machine %d has two copies: %s and %s", m.machine, first.hello.Blade, job.blade)})
 		c.log.Info("memory machine is mirrored", "machine", m.machine, "first", first.hello.Blade, "second", job.blade, "epoch", m.epoch,
@@ -186,15 +194,20 @@ func (c *controller) stopFilling(m *mirror, why string) {
 	job := m.filling
 	m.filling = nil
 	c.alone(m, c.blades[job.blade], c.source(m), why)
-	job.goOn()
+	c.compareLater(job)
 	m.pause = min(max(2*m.pause, fillPauseFirst), fillPauseMost)
 	m.again = c.now.Add(m.pause)
 }
 
-// goOn does what has waited for the end of the filling.
-func (job *fillJob) goOn() {
-	for _, f := range job.later {
-		f()
+// compareLater goes on with the fences that were answered while a copy was completed, those
+// of the first copy before those of the second: that tells which ones both have answered.
+func (c *controller) compareLater(job *fillJob) {
+	for _, first := range []bool{true, false} {
+		for _, l := range job.later {
+			if l.blade.first() == first {
+				c.compare(l.blade, l.fence, l.reply, l.then)
+			}
+		}
 	}
 }
 

@@ -352,7 +352,7 @@ func (x *comparison) end() {
 func (c *controller) compare(b *blade, f control.Fence, reply control.Message, then func()) {
 	m := b.mirror
 	if m.completing() {
-		m.filling.later = append(m.filling.later, func() { c.compare(b, f, reply, then) })
+		m.filling.later = append(m.filling.later, laterFence{b, f, reply, then})
 		return
 	}
 	if !b.two() {

@@ -54,6 +54,11 @@
 // (Setting): its MTU, the year, how long its log is and whether it syncs; some programs have
 // services of several nodes, regions of some MiB, or tens of clients (Widen).
 //
+// In half of the wide cases the memory blades are the two copies of one machine (Setting.Pairs).
+// Either may fail, while the other one is filled from it, too: as long as one complete copy can
+// be heard, the oracle asks what it asks when no memory blade fails, and that the copies are
+// equal in the end. EveryCopy loses each copy at every packet.
+//
 // Regions of a memory blade without a mirror are lost with its power. Then executions that
 // need them fail, and the oracle asks all else: that calls which have not failed are done as
 // a whole, that none is done twice, that nobody reads what is wrong, and that nothing is left.

@@ -44,6 +44,34 @@ func Every(p *Program, packets int) (cs []Case) {
 	return cs
 }
 
+// EveryCopy returns the cases in which each blade of a pair loses its memory before and after
+// each packet of a run of so many; in every second one something else fails a few packets
+// later, while the blade is being filled again: a program, the Gatekeeper, or the blade once
+// more.
+func EveryCopy(p *Program, seed uint64, packets int) (cs []Case) {
+	r := rand.New(rand.NewPCG(seed, 0xc0b1e5))
+	for at := range packets {
+		for _, after := range []bool{false, true} {
+			for _, m := range memoryBlades {
+				one := Crash{At: at, After: after, Victim: m, How: Kill, Back: time.Duration(1 + r.IntN(3e6))}
+				if r.IntN(4) == 0 {
+					one.How, one.Back = Cut, time.Duration(1+r.IntN(5e9))
+				}
+				c := Case{Network: "good", Setting: Setting{Pairs: true}, Crashes: Crashes{one}}
+				if len(cs)%2 == 1 {
+					c.Crashes = append(c.Crashes, draw(r, at+1+r.IntN(recoveryPackets), append(p.Victims(), Gatekeeper)))
+					if r.IntN(3) == 0 {
+						one.At += 1 + r.IntN(recoveryPackets)
+						c.Crashes[1] = one
+					}
+				}
+				cs = append(cs, c)
+			}
+		}
+	}
+	return cs
+}
+
 // Draw returns the n-th of the total random cases of a program whose run has so
 // many packets: the first crash goes through all of them, the others are anywhere
 // later. In a wide case everything fails, else only the Victims.
@@ -152,6 +180,9 @@ func (p *Program) drawAny(r *rand.Rand, s Setting, at int) Crash {
 			d -= possible[i].weight
 		}
 		w := possible[i]
+		if s.Pairs && w.victim != "memory" && r.IntN(4) == 0 {
+			continue // memory blades more often
+		}
 		victims := p.those(w.victim)
 		if len(victims) == 0 || w.how == Power && !s.Sync && r.IntN(6) > 0 {
 			continue

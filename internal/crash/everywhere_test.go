@@ -145,6 +145,7 @@ func circumstances(p *Program, c Case) (all []string) {
 	note(c.Setting.Age > 0, "realistic date")
 	note(c.Setting.Jumps, "clocks that jump")
 	note(c.Setting.Idle > 0, "idle hours")
+	note(c.Setting.Pairs, "memory in pairs")
 	note(len(p.Clients) >= 8, "8 and more clients")
 	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes == 2 }), "service of 2 nodes")
 	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes >= 3 }), "service of 3 nodes")
@@ -173,7 +174,7 @@ func circumstances(p *Program, c Case) (all []string) {
 func (c *tally) missing() (all []string) {
 	must := []string{
 		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
-		"idle hours", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "two at one packet", "a call given up with a region",
+		"idle hours", "memory in pairs", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "two at one packet", "a call given up with a region",
 		"regions of 1 MiB and more",
 	}
 	for name := range Networks {
@@ -364,6 +365,31 @@ func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 			}
 		}
 	}
+}
+
+// TestEveryCopy: each copy of a mirrored machine is lost at every packet, and nothing is
+// lost with it.
+func TestEveryCopy(t *testing.T) {
+	defer func(was string) { *flagMix = was }(*flagMix)
+	*flagMix = plain
+	seeds, step := uint64(4), 3
+	if testing.Short() {
+		step = 40
+	}
+	if *flagSeeds > 0 {
+		seeds, step = uint64(*flagSeeds), 1 //nolint:gosec // not negative
+	}
+	sum := new(tally)
+	for seed := *flagFrom; seed < *flagFrom+seeds; seed++ {
+		p, want := program(t, seed)
+		rack := Setting{Pairs: true}
+		calm := check(t, p, want, seed, Case{Network: "good", Setting: rack}, sum)
+		all := EveryCopy(p, seed, calm.Packets)
+		for i := 0; i < len(all) && !t.Failed(); i += step {
+			check(t, p, want, seed, all[i], sum)
+		}
+	}
+	t.Logf("%d cases, %d with a crash, %d with a loss", sum.cases, sum.hits, sum.lost)
 }
 
 // TestPolicies: with the policies that take back more than they must, results are the

@@ -21,6 +21,9 @@ const awayAfter = 1900 * time.Millisecond
 
 // awayMemory notes that a memory blade goes away for a time.
 func (r *Run) awayMemory(blade string, back time.Duration, loses bool) {
+	if r.opt.Setting.Pairs && r.hitPair(blade, loses) {
+		return // the other copy goes on
+	}
 	r.mu.Lock()
 	r.away = r.away || loses || back >= awayAfter || len(r.opt.Crashes) > 1
 	r.mu.Unlock()

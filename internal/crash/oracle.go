@@ -26,6 +26,9 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	if err := r.audit(ctx); err != nil {
 		return err
 	}
+	if err := r.judgeCopies(ctx); err != nil {
+		return err
+	}
 	want = r.withoutTheDead(want)
 	r.judgeWholes(want)
 	r.withoutTheLost(want)
@@ -321,7 +324,7 @@ func (r *Run) memoryLeft() string {
 }
 
 // recordsLeft tells which records the log holds that nobody will ask for, "" if
-// none: all but those of blades and the rack itself, which go on, and the numbers that
+// none: all but those of blades, machines and the rack itself, which go on, and the numbers that
 // services have given to calls, which never begin anew; their states are gone.
 func (r *Run) recordsLeft() string {
 	counts := map[string]int{}
@@ -330,7 +333,7 @@ func (r *Run) recordsLeft() string {
 			return err.Error()
 		}
 		switch {
-		case rec.Kind == log.KindBlade, rec.Kind == log.KindRack, rec.Kind == log.KindState && len(rec.Data) == 0:
+		case rec.Kind == log.KindBlade, rec.Kind == log.KindMirror, rec.Kind == log.KindRack, rec.Kind == log.KindState && len(rec.Data) == 0:
 		default:
 			counts[rec.Kind.String()]++
 		}

@@ -91,6 +91,7 @@ type Run struct {
 	halted time.Time        // until when the disk is
 	lost   map[string]bool  // machines whose regions are lost, or everything
 	away   bool             // a machine was, so long that the rack may have noticed
+	pair   pair             // the copies, if the memory blades are a pair
 	void   chan struct{}    // closed when everything is lost
 	wall   *rand.Rand       // for clocks that jump
 	up     map[string]chan struct{}
@@ -116,7 +117,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, lost: map[string]bool{}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
+	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, lost: map[string]bool{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
 	r.began, r.ledger.began = time.Now(), time.Now()
@@ -141,6 +142,9 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: opt.Setting.mtu(), Disk: r.disk, Clock: r.clock,
 		LogOptions: log.Options{Limit: uint64(opt.Setting.LogLimit), Sync: opt.Setting.Sync}, //nolint:gosec // not negative
 		Log:        opt.Log,
+	}
+	if opt.Setting.Pairs {
+		cfg.Machines = [][]string{memoryBlades}
 	}
 	if opt.Network == slow {
 		cfg.Pause = newPauses(opt.Seed, 1).next

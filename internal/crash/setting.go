@@ -25,6 +25,8 @@ type Setting struct {
 	Jumps bool
 	// Idle is how long the last client waits before it begins, and the rack with it.
 	Idle time.Duration
+	// Pairs says that the memory blades are the two copies of one machine.
+	Pairs bool
 }
 
 // defaultMTU is that of the zero Setting: jumbo frames, as a rack has them.
@@ -58,6 +60,9 @@ func (s Setting) String() string {
 	if s.Idle != 0 {
 		parts = append(parts, fmt.Sprint("idle=", s.Idle))
 	}
+	if s.Pairs {
+		parts = append(parts, "pairs")
+	}
 	return strings.Join(parts, ",")
 }
 
@@ -81,6 +86,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Jumps = true
 		case "idle":
 			s.Idle, err = time.ParseDuration(value)
+		case "pairs":
+			s.Pairs = true
 		default:
 			err = fmt.Errorf("no setting %q", name)
 		}
@@ -113,6 +120,7 @@ func DrawSetting(seed uint64) (s Setting) {
 	if chance(1, 400) {
 		s.Idle = time.Duration(1+r.IntN(3)) * time.Hour
 	}
+	s.Pairs = chance(1, 2)
 	return s
 }
 

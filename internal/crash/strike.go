@@ -167,10 +167,17 @@ func (c *crasher) strikeBlade(one Crash, at place) bool {
 	host := rack.Host(at.blade)
 	if kindOf(at.blade) == "memory" {
 		c.run.awayMemory(at.blade, one.Back, one.How == Kill || one.How == Cut)
+		c.run.stayAway(at.blade, 1)
+		again := back
+		back = func() error { c.run.stayAway(at.blade, -1); return again() }
 	}
 	switch one.How {
 	case Kill, Cut:
-		back = func() error { c.back(at.blade); return rack.BootBlade(at.blade) } // programs are back when they have joined
+		back = func() error { // programs are back when they have joined
+			c.run.stayAway(at.blade, -1)
+			c.back(at.blade)
+			return rack.BootBlade(at.blade)
+		}
 		if err := rack.CrashBlade(at.blade); err != nil {
 			return false
 		}

@@ -1,0 +1,111 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/memory"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+// In a rack with Setting.Pairs both memory blades are copies of one machine. While one
+// complete copy is there and can be heard, nothing is lost and nothing is unavailable: the
+// oracle asks of such a case what it asks of one in which no memory blade fails.
+
+// pair is what the explorer knows of the machine's copies.
+type pair struct {
+	last gatekeeper.MachineState
+	// gone is the incarnation of a blade's copy when its memory was lost: another copy there
+	// is complete only if it is a later one.
+	gone map[string]uint32
+	away map[string]int // how often a blade is stopped or unheard now
+}
+
+// look asks the Gatekeeper for the copies; without one they are what they were.
+func (r *Run) look() gatekeeper.MachineState {
+	if gk := r.rack.Gatekeeper(); gk != nil {
+		if o, err := gk.Overview(context.Background()); err == nil && len(o.Machines) > 0 {
+			r.pair.last = o.Machines[0]
+		}
+	}
+	return r.pair.last
+}
+
+// hitPair notes that a blade of the pair is hit, and reports whether the other one has a
+// complete copy and can be heard.
+func (r *Run) hitPair(blade string, loses bool) (survives bool) {
+	state := r.look()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, name := range state.Copies {
+		inc := state.Incarnations[i]
+		switch {
+		case name == blade && loses:
+			r.pair.gone[blade] = inc
+		case name != blade:
+			survives = inc > r.pair.gone[name] && r.pair.away[name] == 0
+		}
+	}
+	return survives
+}
+
+// stayAway notes that a blade goes away, or is back.
+func (r *Run) stayAway(blade string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pair.away[blade] += n
+}
+
+// unequal tells in which regions the machine's copies differ, "" if in none. It is asked
+// when nobody changes anything.
+func (r *Run) unequal(s *gatekeeper.Snapshot) string {
+	if m := s.Machines[0]; len(m.Copies) != 2 || m.Why != "" {
+		return fmt.Sprintf("the machine has one copy, %v: %s", m.Copies, m.Why)
+	}
+	first, second := r.rack.MemoryServer(memoryBlades[0]), r.rack.MemoryServer(memoryBlades[1])
+	if first == nil || second == nil {
+		return "a memory blade does not serve"
+	}
+	a, errA := first.Regions(control.Regions{Max: control.MaxRegions})
+	b, errB := second.Regions(control.Regions{Max: control.MaxRegions})
+	if errA != nil || errB != nil || !slices.Equal(a.Regions, b.Regions) {
+		return fmt.Sprintf("the copies have other regions: %+v, %v; %+v, %v", a, errA, b, errB)
+	}
+	for _, id := range a.Regions {
+		if !sameContent(first, second, id) {
+			return fmt.Sprintf("the copies differ in region %+v", id)
+		}
+	}
+	return ""
+}
+
+func sameContent(a, b *memory.Server, id control.RegionID) bool {
+	for at := uint64(0); at < 1<<id.Class; at += control.MaxContent {
+		span := control.Span{Offset: id.Offset + at, Length: min(control.MaxContent, 1<<id.Class-at)}
+		x, errX := a.Peek(span)
+		y, errY := b.Peek(span)
+		if errX != nil || errY != nil || !bytes.Equal(x.Data, y.Data) || x.Gone != y.Gone {
+			return false
+		}
+	}
+	return true
+}
+
+// judgeCopies waits until the machine has two copies, and compares them.
+func (r *Run) judgeCopies(ctx context.Context) error {
+	if !r.opt.Setting.Pairs {
+		return nil
+	}
+	why := ""
+	err := r.idle(ctx, "the copies differ", func(s *gatekeeper.Snapshot) bool {
+		why = r.unequal(s)
+		return why == ""
+	})
+	if err != nil {
+		r.ledger.complain("%s", why)
+	}
+	return nil
+}
