@@ -24,6 +24,7 @@ type client struct {
 	service string
 	to      netio.Message // the service's address
 	hash    uint64        // and its low half
+	balance *endpoint.Balance
 	config  clientConfig
 
 	mu      sync.RWMutex
@@ -68,6 +69,7 @@ func (n *Node) Client(service string, opts ...ClientOption) thrift.TClient {
 		node: n, service: service, hash: serviceHash(address), methods: make(map[methodKey]*method),
 		to: netio.Message{Remote: netip.AddrPortFrom(address, rackaddr.PortRPC)},
 	}
+	c.balance = n.out.balance(c.hash)
 	for _, o := range opts {
 		o.applyClient(&c.config)
 	}
@@ -240,7 +242,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 // send begins the call and puts it on the wire.
 func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
 	n := c.node
-	p.RTT, p.to = m.rtt, c.to
+	p.RTT, p.Balance, p.to = m.rtt, c.balance, c.to
 	if kind == thrift.ONEWAY && m.policy == PolicyNone || len(codec.pointers) > 0 {
 		if err := n.reserve(ctx, p); err != nil {
 			return err

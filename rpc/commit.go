@@ -148,7 +148,7 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 		}
 		call := n.out.core.Acknowledge(n.now(), m.Call)
 		n.out.mu.Unlock()
-		return call != nil && n.deliver(call, func() *datagram { return r.take(i) }, m, r.messages[i].Remote.Addr())
+		return call != nil && n.deliver(call, func() *datagram { return r.take(i) }, m)
 	}
 	c, empty := n.in.acknowledge(&m.Header)
 	if c != nil && c.slot {

@@ -28,18 +28,6 @@ type large struct {
 
 	mu sync.Mutex // never held while another of the node's is taken
 	in *bulk.Receiver
-
-	homes sync.Map // of *homes, by service hash
-}
-
-// homes are the nodes that have answered a service's large calls, the low halves of
-// their addresses: by the byte of the call id that the switch routes by, and the only
-// one so far (0 if there are several).
-type homes struct {
-	mu   sync.Mutex
-	at   [256]uint64
-	only uint64
-	any  bool
 }
 
 // defaultWindow is how many bytes are on their way to a node at most, where its
@@ -333,39 +321,6 @@ func nodeAt(low uint64) netip.Addr {
 	a := rackaddr.NodePrefix.Addr().As16()
 	binary.BigEndian.PutUint64(a[8:], low)
 	return netip.AddrFrom16(a)
-}
-
-// homeOf is where a call to a service is likely to go, 0 if that is not known.
-func (l *large) homeOf(service uint64, id packet.ID) uint64 {
-	v, ok := l.homes.Load(service)
-	if !ok {
-		return 0
-	}
-	h := v.(*homes)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if at := h.at[id[15]]; at != 0 {
-		return at
-	}
-	return h.only
-}
-
-// isHome learns where a call to a service went.
-func (l *large) isHome(service uint64, id packet.ID, node netip.Addr) {
-	if !rackaddr.NodePrefix.Contains(node) {
-		return
-	}
-	v, _ := l.homes.LoadOrStore(service, new(homes))
-	h, at := v.(*homes), serviceHash(node)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.at[id[15]] = at
-	switch {
-	case !h.any:
-		h.only, h.any = at, true
-	case h.only != at:
-		h.only = 0
-	}
 }
 
 // tooLong is why a message is refused.

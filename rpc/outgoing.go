@@ -28,6 +28,23 @@ type outgoing struct {
 	detached chan struct{}
 	pendings sync.Pool // of *pending
 	rtts     sync.Map  // of *endpoint.RTT, by rttKey
+	balances sync.Map  // of *endpoint.Balance, by the hash of the service; guarded by mu
+}
+
+// balance is the one for the calls to a service, of all clients.
+func (o *outgoing) balance(service uint64) *endpoint.Balance {
+	if b, ok := o.balances.Load(service); ok {
+		return b.(*endpoint.Balance)
+	}
+	b, _ := o.balances.LoadOrStore(service, endpoint.NewBalance(uint8(randomUint64()))) //nolint:gosec // some bits
+	return b.(*endpoint.Balance)
+}
+
+// answeredBy tells a call's Balance who has answered. The caller holds o.mu.
+func (o *outgoing) answeredBy(now time.Duration, p *pending, m *packet.Message, from netip.Addr) {
+	if p.Balance != nil && rackaddr.NodePrefix.Contains(from) { // else the Gatekeeper, in the service's place
+		p.Balance.Answered(now, m.Call[15], serviceHash(from), p.Age(now), p.RTT.Mean(), m.Code == Overloaded)
+	}
 }
 
 // rttKey names a method that the node calls: how long its answers take is learnt from
@@ -143,7 +160,9 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) (outb
 // enlarge makes a call one that exceeds a packet.
 func (n *Node) enlarge(p *pending, c *codec, h *packet.Header) error {
 	datagram := p.datagram
-	p.pushed = n.large.homeOf(h.Service, h.Call)
+	if p.pushed = p.Balance.Node(h.Call[15]); p.pushed == 0 {
+		p.pushed = p.Balance.Only()
+	}
 	p.payload = c.large(datagram)
 	first, ok := packet.First(datagram, n.budget, p.pushed)
 	if !ok {
@@ -258,22 +277,23 @@ func (n *Node) completeLarge(size int, m packet.Message, from netip.Addr) bool {
 // completeWith hands an answer over, with the buffer that it lies in, if any.
 func (n *Node) completeWith(take func() *datagram, m packet.Message, from netip.Addr) bool {
 	n.out.mu.Lock()
-	call := n.out.core.Receive(n.now(), &m)
+	now := n.now()
+	call := n.out.core.Receive(now, &m)
+	if call != nil {
+		n.out.answeredBy(now, call.Tag.(*pending), &m, from)
+	}
 	n.out.mu.Unlock()
 	if call == nil {
 		n.stats.duplicates.Add(1)
 		return false
 	}
-	return n.deliver(call, take, m, from)
+	return n.deliver(call, take, m)
 }
 
 // deliver hands over the answer to a call that the core has ended, and the buffer that
 // it lies in, if any.
-func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m packet.Message, from netip.Addr) bool {
+func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m packet.Message) bool {
 	p := call.Tag.(*pending)
-	if p.payload != nil {
-		n.large.isHome(m.Service, m.Call, from)
-	}
 	if len(p.lent) > 0 && m.Code == OK {
 		// Of a call that the rack has refused another copy might yet be let through.
 		n.memory.Returned(p.lent...)

@@ -26,6 +26,10 @@ type Call struct {
 
 	// RTT is the estimate for the method that is called.
 	RTT *RTT
+	// Balance chooses the last byte of the id of a session's call, and learns when an answer
+	// is late; nil: calls of a session are numbered one after the other. The shell tells it
+	// of answers.
+	Balance *Balance
 	// Expires is when Tick gives the call up; 0 is never. A call that somebody
 	// waits for is ended by the shell instead.
 	Expires time.Duration
@@ -95,6 +99,9 @@ func (c *Caller) Outstanding() int { return len(c.calls) }
 func (c *Caller) Begin(now time.Duration, call *Call) {
 	l := c.lane()
 	l.sequence++
+	if call.Balance != nil {
+		l.sequence += uint64(call.Balance.Pick(now) - uint8(l.sequence)) //nolint:gosec // modulo 256
+	}
 	call.lane, call.Session = l, true
 	call.ID, call.Floor = packet.SessionID(l.session, l.sequence), l.sequence
 	if l.due, l.interval = now+SettleAfter, SettleAfter; call.Held && !l.owes {
@@ -122,8 +129,6 @@ func (c *Caller) lane() *lane {
 		c.idle = c.idle[:n-1]
 		return l
 	}
-	// The last byte of the id spreads calls over a service's nodes, so sessions
-	// start at different ones.
 	// Sequence numbers begin with 1; 0 is the Settlement's.
 	return &lane{session: c.random(), sequence: c.random() & 0xff}
 }
@@ -298,6 +303,9 @@ func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call)
 			expired = append(expired, this)
 		case this.due <= now:
 			this.again = true
+			if this.Balance != nil {
+				this.Balance.Late(now, this.ID[15])
+			}
 			this.interval = min(2*this.interval, MaxTimeout)
 			this.due = now + this.interval
 			resend = append(resend, this)

@@ -27,6 +27,9 @@ type RTT struct {
 	timeout         time.Duration
 }
 
+// Mean is how long answers take, 0 while that is not known.
+func (r *RTT) Mean() time.Duration { return r.mean }
+
 // Timeout is how long to wait before the first re-send.
 func (r *RTT) Timeout() time.Duration {
 	if r.timeout == 0 {
