@@ -144,7 +144,34 @@ func TestTutorial(t *testing.T) {
 		t.Skip("NOT CHECKED: there is no Thrift compiler: apt-get install thrift-compiler")
 	}
 	missing := privilege.Missing()
-	if root := missing == nil; !newShell(t, root).follow("tutorial.md", root) {
+	s := newShell(t, missing == nil)
+	if !s.follow("tutorial.md", missing == nil) {
 		t.Log("NOT CHECKED from the first sudo on: ", missing)
+		return
+	}
+	for _, mtu := range []int{1280, 1500, 9000} { // the page's rack has 65,535
+		s.wallAt(mtu)
+	}
+}
+
+// wallAt runs the tutorial's service, which the page has built, on a rack of an MTU: it
+// is called, killed, and called again.
+func (s *shell) wallAt(mtu int) {
+	s.Helper()
+	for _, step := range []struct{ command, want string }{
+		{fmt.Sprintf(`sed "s/^mtu: .*/mtu: %d/; /^programs:/,\$d" $BIFROST/examples/rack.yaml >rack.yaml && grep -x "mtu: %d" rack.yaml`, mtu, mtu), "mtu: "},
+		{"sudo bifrost rack up -c rack.yaml", "rack thesis"},
+		{"sudo bifrost deploy app.yaml && until sudo bifrost services | grep -q ^Wall; do sleep 0.1; done", "wall"},
+		{"sudo bifrost rack exec c1 -- ./wall post ada 40", "picture 40"},
+		{"sudo pkill -KILL -x wall; sudo bifrost rack exec c1 -- ./wall look 7", "ada's picture"},
+		{"sudo bifrost rack exec c1 -- ./wall post bob 10 && sudo bifrost rack exec c1 -- ./wall count", "map[ada:40 bob:10]"},
+		{"sudo bifrost undeploy wall && sudo bifrost rack down", ""},
+	} {
+		began := time.Now()
+		out, err := s.run(step.command)
+		if err != nil || !strings.Contains(out, step.want) {
+			s.Fatalf("MTU %d: $ %s\n%s\nwant %q; %v", mtu, step.command, out, step.want, err)
+		}
+		s.Logf("%5.1fs $ %s", time.Since(began).Seconds(), step.command)
 	}
 }
