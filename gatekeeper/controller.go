@@ -52,7 +52,7 @@ type controller struct {
 	fresh      map[log.Key][]byte   // packets of records that are not with the log yet
 	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
 	beginnings map[rpc.ID]beginning // durable mains that wait
-	owners     map[claim]owner      // of the names of services and mains
+	owners     owners               // of the names of services and mains
 	sessions   map[uint64]lease.Node
 	deferred   map[rpc.ID][]packet.Region
 	unclaimed  map[rpc.ID][]stray // by executions that are to run again
@@ -98,7 +98,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(maxParts), fresh: map[log.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, owners: map[claim]owner{}, sessions: map[uint64]lease.Node{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]stray{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]stray{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
 	}
 	c.tracer = c.remember
 	return c

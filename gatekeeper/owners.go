@@ -50,6 +50,29 @@ func (o owner) String() string {
 	return fmt.Sprintf("program %s of blade %s", o.Program, o.Blade)
 }
 
+// owners are the owners of all names, and how many names each has.
+type owners struct {
+	of    map[claim]owner
+	names map[owner]int
+}
+
+func (o *owners) set(k claim, by owner) {
+	o.remove(k)
+	o.of[k] = by
+	o.names[by]++
+}
+
+func (o *owners) remove(k claim) {
+	by, owned := o.of[k]
+	if !owned {
+		return
+	}
+	delete(o.of, k)
+	if o.names[by]--; o.names[by] == 0 {
+		delete(o.names, by)
+	}
+}
+
 // owner is in whose name a node acts.
 func (n *node) owner() owner {
 	if app, _, ok := strings.Cut(n.instance, "/"); ok {
@@ -76,11 +99,11 @@ func (c *controller) claim(n *node, k claim) error {
 			return nil
 		case len(apps) > 0:
 			return denied(k, owner{App: apps[0]})
-		case c.cfg.ShareExports && o.App == "" && c.owners[k].App == "":
+		case c.cfg.ShareExports && o.App == "" && c.owners.of[k].App == "":
 			return nil
 		}
 	}
-	now, owned := c.owners[k]
+	now, owned := c.owners.of[k]
 	switch {
 	case owned && now == o:
 		return nil
@@ -89,13 +112,7 @@ func (c *controller) claim(n *node, k claim) error {
 	case owned && !c.unused(k):
 		return denied(k, now)
 	}
-	mine := 0
-	for other, by := range c.owners {
-		if by == o && other != k {
-			mine++
-		}
-	}
-	if mine >= maxClaims {
+	if mine := c.owners.names[o]; mine >= maxClaims {
 		return fault.New(fault.Overloaded, string(k.Kind), "the %s has %d names already", o, mine)
 	}
 	c.own(k, o)
@@ -108,13 +125,13 @@ func denied(k claim, by owner) error {
 
 // own writes down who a name belongs to.
 func (c *controller) own(k claim, o owner) {
-	if now, owned := c.owners[k]; owned && now == o {
+	if now, owned := c.owners.of[k]; owned && now == o {
 		return
 	}
-	if len(c.owners) >= maxOwners {
+	if len(c.owners.of) >= maxOwners {
 		c.disownUnused()
 	}
-	c.owners[k] = o
+	c.owners.set(k, o)
 	c.putData(log.Record{Kind: log.KindOwner, ID: k.id()}, ownerRecord{k, o})
 }
 
@@ -150,9 +167,9 @@ func (c *controller) unused(k claim) bool {
 
 // disownUnused forgets the owners of names of which nothing is left.
 func (c *controller) disownUnused() {
-	for k := range maps.Clone(c.owners) {
+	for k := range maps.Clone(c.owners.of) {
 		if c.unused(k) {
-			delete(c.owners, k)
+			c.owners.remove(k)
 			c.drop(log.KindOwner, k.id())
 		}
 	}
@@ -164,6 +181,6 @@ func (c *controller) restoreOwner(r *log.Record) error {
 	if err := data(r, &o); err != nil {
 		return err
 	}
-	c.owners[o.Claim] = o.Owner
+	c.owners.set(o.Claim, o.Owner)
 	return nil
 }
