@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type chronicle struct {
 	detect time.Time // all deaths noticed
 	whole  time.Time // the last recovery
 	done   time.Time // the end of the caller's work
+	sequel bool      // all that a report times has happened
 }
 
 // known is what the events have said so far.
@@ -35,6 +37,7 @@ type known struct {
 	name    map[netip.Addr]string
 	failed  map[netip.Addr]bool // nodes that are to come back
 	fallen  map[string]bool     // blades
+	copies  int                 // of the memory machine
 }
 
 // ailing is how many nodes are to come back.
@@ -43,7 +46,7 @@ func (k *known) ailing() int { return len(k.failed) }
 func newChronicle(out io.Writer, blades, victims []string, noticed chan struct{}) *chronicle {
 	return &chronicle{
 		lanes: newLanes(out, blades), victims: victims, noticed: noticed, news: make(chan struct{}),
-		known: known{blade: map[netip.Addr]string{}, name: map[netip.Addr]string{}, failed: map[netip.Addr]bool{}, fallen: map[string]bool{}},
+		known: known{blade: map[netip.Addr]string{}, name: map[netip.Addr]string{}, failed: map[netip.Addr]bool{}, fallen: map[string]bool{}, copies: len(memoryBlades)},
 	}
 }
 
@@ -115,6 +118,34 @@ func (c *chronicle) died(at time.Time) {
 	}
 }
 
+// again tells what happens after the caller's work, of which a report says nothing.
+func (c *chronicle) again() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open, c.sequel = true, true
+}
+
+// end tells no more.
+func (c *chronicle) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open = false
+}
+
+// power says that a blade loses its power, or has it again.
+func (c *chronicle) power(blade string, on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lanes.down[blade] = !on
+	if on {
+		delete(c.known.fallen, blade)
+		c.lanes.mark(c.since(time.Now()), blade, "▲", blade+" starts again, empty")
+		return
+	}
+	c.victims = append(slices.Clone(c.victims), blade)
+	c.lanes.mark(c.since(time.Now()), blade, "✗", blade+" loses its power")
+}
+
 // since is the time since the performance began.
 func (c *chronicle) since(at time.Time) time.Duration {
 	if c.start.IsZero() {
@@ -135,13 +166,18 @@ func (c *chronicle) learn(e gatekeeper.Event) {
 		k.failed[e.Node] = true
 	case gatekeeper.NodeRecovered, gatekeeper.NodeLeft:
 		delete(k.failed, e.Node)
-		if e.Kind == gatekeeper.NodeRecovered {
+		if e.Kind == gatekeeper.NodeRecovered && !c.sequel {
 			c.whole = e.Time
 		}
 	case gatekeeper.BladeFailed:
 		c.notice(e)
+	case gatekeeper.MachineMirrored:
+		k.copies = 2
 	case gatekeeper.MachineUnmirrored:
-		c.whole = e.Time
+		k.copies = 1
+		if !c.sequel {
+			c.whole = e.Time
+		}
 	}
 }
 

@@ -83,16 +83,18 @@ func TestScenarios(t *testing.T) {
 }
 
 // TestMemory: the memory blade that answers reads dies in the middle of an execution, which
-// goes on with the other copy and begins no second time.
+// goes on with the other copy and begins no second time. When it is filled, the other one
+// dies, and then the service's blade: the account has what it had.
 func TestMemory(t *testing.T) {
 	r, story := inVirtualTime(t, "memory", 1, good)
-	if !r.OK || r.Executions != 1 || r.Attempts != 1 || len(r.Killed) != 1 || !strings.HasPrefix(r.Killed[0], "m") {
+	if !r.OK || r.Executions != 1 || r.Attempts != 1 || len(r.Killed) != 3 || r.Killed[0] == r.Killed[1] || r.Killed[2] != callee {
 		t.Errorf("report %+v", r)
 	}
 	if r.DetectMS < 200 || r.DetectMS > 420 || r.RecoverMS < r.DetectMS || r.RecoverMS > r.DetectMS+50 || r.AnswerMS < r.DetectMS {
 		t.Errorf("blades report every 100 ms, and the times are %+v", r)
 	}
 	for _, want := range []string{
+		r.Killed[0] + " is filled from " + r.Killed[1], "machine 1 has two copies", r.Killed[1] + " loses its power", "counter is back under its address",
 		r.Killed[0] + " loses its power", "the Gatekeeper gives " + r.Killed[0] + " up", "machine 1 has one copy", "effect once", "a2  teller gets the answer",
 	} {
 		if !strings.Contains(story, want) {

@@ -63,7 +63,8 @@ var Scenarios = []Scenario{
 	},
 	{
 		Name: "memory", Title: "The memory blade that answers reads dies while the callee executes", memory: true, moment: executing,
-		Story: "The other memory blade has a copy of everything: it answers from then on, and the execution goes on where it was.",
+		Story: "The other memory blade has a copy of everything: it answers from then on, and the execution goes on where it was. " +
+			"The dead one is filled when it is back; then the other may die, too.",
 	},
 }
 

@@ -128,10 +128,44 @@ func (s *stage) perform(ctx context.Context) (total int64, err error) {
 	if err := s.story.await(ctx, "the dead come back", func(k *known) bool { return k.ailing() == 0 }); err != nil {
 		return 0, err
 	}
+	if err := s.sequel(ctx); err != nil {
+		return 0, err
+	}
 	if total, err = s.balance(ctx); err != nil {
 		return 0, err
 	}
 	return total, s.tidy(ctx, servers.Name, callers.Name)
+}
+
+// sequel has the memory blade that has died come back and filled, and then the other one
+// die, and the blade of the service: what was counted is in memory that has moved twice.
+func (s *stage) sequel(ctx context.Context) error {
+	if !s.scene.memory {
+		return nil
+	}
+	back := s.scene.victims[0]
+	next := memoryBlades[1-slices.Index(memoryBlades, back)]
+	s.story.again()
+	defer s.story.end()
+	s.story.power(back, true)
+	if err := s.rack.BootBlade(back); err != nil {
+		return err
+	}
+	if err := s.story.await(ctx, "the memory has two copies", func(k *known) bool { return k.copies == 2 }); err != nil {
+		return err
+	}
+	s.story.power(next, false)
+	if err := s.rack.CrashBlade(next); err != nil {
+		return err
+	}
+	if err := s.story.await(ctx, "the memory has one copy", func(k *known) bool { return k.copies == 1 }); err != nil {
+		return err
+	}
+	s.story.power(callee, false)
+	if err := s.rack.CrashBlade(callee); err != nil {
+		return err
+	}
+	return s.story.await(ctx, "the service is back", func(k *known) bool { return k.fallen[callee] && k.ailing() == 0 })
 }
 
 // tidy undeploys the apps, after which nothing must be left of them.

@@ -33,7 +33,7 @@ func (c *chronicle) tell(e gatekeeper.Event) {
 		c.lanes.mark(at, node, "◇", fmt.Sprintf("a2  %s gets the answer", name))
 	case gatekeeper.BladeFailed:
 		c.lanes.mark(at, e.Blade, "✗", fmt.Sprintf("the Gatekeeper gives %s up: %s", e.Blade, e.Message))
-	case gatekeeper.MachineUnmirrored:
+	case gatekeeper.MachineUnmirrored, gatekeeper.MachineFilling, gatekeeper.MachineMirrored:
 		c.lanes.mark(at, "", "", e.Message)
 	case gatekeeper.NodeFailed:
 		if name == "teller" && !c.known.fallen[e.Blade] {
