@@ -28,7 +28,28 @@ func tooLarge(p peer.Peer, at point) bool {
 	if at.work.Op == peer.Add {
 		size *= 2
 	}
-	return (p.Name == "udp" || p.Name == "thrift-udp") && size > datagramArray
+	return p.Name == "udp" && size > datagramArray
+}
+
+// referenceThreshold compares what a reference does to a short array: by value, inside the
+// call, or in a region. The runtime's limit (rpc.Ref) is to stand where the two meet.
+var referenceThreshold = Experiment{
+	Experiment: report.Experiment{
+		Name: "reference-threshold", Question: "From which size on is a region faster than a value inside the call?",
+		Method: "An array is passed, a number added to every byte, and the array returned: by value inside call and answer, by regions made for it, " +
+			"and by rpc.Ref, which chooses.",
+		X: report.Axis{Title: "array", Unit: "bytes", Scale: report.Log}, Y: microseconds,
+	},
+	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
+		c := contest{peers: []string{"thrift-udp", "bifrost-regions", "bifrost"}}
+		for _, n := range []int{2 << 10, 4 << 10, 8 << 10, 16 << 10, 24 << 10, 32 << 10, 48 << 10, 60 << 10} {
+			if l.Pace.Fewer && n != 2<<10 && n != 32<<10 {
+				continue
+			}
+			c.points = append(c.points, point{x: float64(n), work: peer.Work{Op: peer.Increment, Size: n}})
+		}
+		return c.run(ctx, l, e)
+	},
 }
 
 // arraysMethod says what an operation of arrays is.

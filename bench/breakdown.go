@@ -29,7 +29,7 @@ var whereTimeGoes = Experiment{
 		X: report.Axis{Title: "workload", Scale: report.Parts}, Y: report.Axis{Title: "time of one operation, mean", Unit: "µs", Scale: report.Linear},
 	},
 	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
-		peers, notes, err := l.able([]string{"bifrost", "thrift-udp", "thrift-framed", "thrift-buffered"})
+		peers, notes, err := l.able([]string{"bifrost-regions", "thrift-udp", "thrift-framed", "thrift-buffered"})
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (l *Lab) breakDown(ctx context.Context, e *report.Experiment, p peer.Peer) 
 		label := op + "\n" + p.Title
 		repeats := make([][]float64, len(parts))
 		for range l.Pace.Repeats {
-			b, err := pair.breakDown(ctx, l.Pace, op, p.Name == "bifrost")
+			b, err := pair.breakDown(ctx, l.Pace, op, p.Name == "bifrost-regions")
 			if err != nil {
 				return err
 			}

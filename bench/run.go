@@ -34,6 +34,8 @@ type Options struct {
 	Switch config.Switch
 	// Mininet is the path of the description of a rack that is up; "" makes one.
 	Mininet string
+	// LowLatency keeps idle CPUs from sleeping while the run lasts; see machine.Awake.
+	LowLatency bool
 	// Progress is told what is being done; never nil.
 	Progress func(format string, args ...any)
 }
@@ -51,6 +53,14 @@ func Run(ctx context.Context, o Options) (r report.Report, err error) {
 	r = report.Report{
 		Schema: report.Schema, Started: time.Now().UTC().Truncate(time.Second), Machine: machine.Describe(),
 		Versions: machine.Versions(o.Version), Pinned: cpus.pinned(), Peers: map[string]string{},
+	}
+	if o.LowLatency {
+		sleep, err := machine.Awake()
+		if err != nil {
+			return r, err
+		}
+		defer sleep()
+		r.LowLatency = true
 	}
 	for _, p := range peer.All {
 		r.Peers[p.Title] = p.Setup

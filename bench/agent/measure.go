@@ -63,6 +63,7 @@ func (a *agent) measure(ctx context.Context, m Measure) (*stats.Summary, error) 
 	if m.Phases {
 		a.phases.Take()
 	}
+	resent := a.resent()
 	start := time.Now()
 	for range callers {
 		begin <- start
@@ -79,7 +80,16 @@ func (a *agent) measure(ctx context.Context, m Measure) (*stats.Summary, error) 
 		return nil, err
 	}
 	s := stats.Summarize(took, elapsed)
+	s.Resent = a.resent() - resent
 	return &s, nil
+}
+
+// resent is how many messages the client has sent again so far, if it counts them.
+func (a *agent) resent() uint64 {
+	if c, ok := a.client.(interface{ Resent() uint64 }); ok {
+		return c.Resent()
+	}
+	return 0
 }
 
 // run warms up, waits for the others, and measures.

@@ -7,19 +7,25 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/bench/idl/gen-go/hop"
+	"github.com/bifrost-rack/bifrost/bench/idl/gen-go/marked"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // Bifröst in its ways of making a call; the runtime is the same in all of them,
 // and so is the protection in the switch.
 var (
-	bifrostPeer = bifrostKind{name: "bifrost", reference: true, policy: rpc.PolicyNone}.peer("Bifröst", "arguments and results by reference, policy none")
+	bifrostPeer = bifrostKind{name: "bifrost", reference: true, marked: true, policy: rpc.PolicyNone}.peer("Bifröst",
+		"arguments and results by reference (rpc.Ref, marked in the IDL), policy none; short ones travel inside the call")
+	// bifrostRegions is a program that makes a region for each argument and result by hand,
+	// however short it is.
+	bifrostRegions = bifrostKind{name: "bifrost-regions", reference: true, policy: rpc.PolicyNone}.peer("Bifröst, by regions",
+		"global pointers in the IDL: each argument and result has a region, policy none")
 	// bifrostKept is a program that calls again and again: it keeps the regions of
 	// its arguments, and does not wait until a result is freed.
 	bifrostKept = bifrostKind{name: "bifrost-kept", reference: true, kept: true, policy: rpc.PolicyNone}.peer("Bifröst, regions kept",
 		"by reference, policy none; the arguments' regions stay for the next call, results are freed in the background")
 	// bifrostExact is what a program gets that asks for exactly-once calls.
-	bifrostExact = bifrostKind{name: "bifrost-exact", reference: true, policy: rpc.PolicyRecover}.peer("Bifröst, exactly once", "by reference, policy recover: each call and answer is logged before it goes on")
+	bifrostExact = bifrostKind{name: "bifrost-exact", reference: true, marked: true, policy: rpc.PolicyRecover}.peer("Bifröst, exactly once", "by reference, policy recover: each call and answer is logged before it goes on")
 	// thriftUDP is the thesis's "Thrift UDP implementation, but no Bifröst
 	// management": the switch routes calls by itself and nothing is held.
 	thriftUDP = bifrostKind{name: "thrift-udp", policy: rpc.PolicyNone}.peer("Thrift over our UDP", "Bifröst's UDP runtime, arguments and results by value, policy none: the Gatekeeper sees nothing of it")
@@ -28,6 +34,7 @@ var (
 type bifrostKind struct {
 	name      string
 	reference bool
+	marked    bool // arrays are marked in the IDL
 	kept      bool
 	policy    rpc.Policy
 }
@@ -84,6 +91,7 @@ func (k bifrostKind) export(ctx context.Context, n *bifrostNode, s Site) error {
 	services := map[string]thrift.TProcessor{}
 	if s.Index == 0 {
 		services["Arrays"] = processor(refHandler{})
+		services[markedName] = marked.NewMarkedRefProcessor(markedHandler{})
 	}
 	for _, number := range s.own() {
 		h := newHop(number, k.dialer(n.Node))
@@ -129,3 +137,6 @@ func (c bifrostClient) Prepare(ctx context.Context, w Work) (Operation, func(), 
 	}
 	return c.byReference(ctx, w)
 }
+
+// Resent is how many messages the node has sent again so far.
+func (c bifrostClient) Resent() uint64 { return c.Stats().Resent }

@@ -10,6 +10,7 @@
 //	grpc              gRPC-Go
 //	thrift-udp        Thrift over Bifröst's UDP runtime, arguments by value
 //	bifrost           the same, arguments by reference
+//	bifrost-regions   the same, each in a region that the program makes
 //	bifrost-kept      the same, by a program that keeps its arguments' regions
 //	bifrost-exact     by reference, and every call executes exactly once
 //	redis             GET and SET
@@ -142,7 +143,7 @@ type Peer struct {
 }
 
 // All are the peers in the order in which they are told of.
-var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostKept, bifrostExact, redis}
+var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, redis}
 
 // Find returns a peer.
 func Find(name string) (Peer, error) {

@@ -24,6 +24,9 @@ func (c bifrostClient) byReference(ctx context.Context, w Work) (Operation, func
 	case Chain:
 		return c.chain(ctx, w)
 	case Increment, Add:
+		if c.kind.marked {
+			return c.marked(w), func() {}, nil
+		}
 		op, release, err := c.arrays(ctx, w)
 		return op, release, err
 	}

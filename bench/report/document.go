@@ -80,6 +80,9 @@ func (d *document) setting(r *Report) {
 	}
 	slices.Sort(pinned)
 	d.say("CPUs: %s.", strings.Join(pinned, "; "))
+	if r.LowLatency {
+		d.say("Idle CPUs polled during the run (`--low-latency`), for every contender: wake-ups cost little, the work shows.")
+	}
 	if low, high := r.load(); high > 0 {
 		d.say("Load average during the run: %.1f to %.1f. On a machine that does nothing else it would be about 2; what is above is others' work, and makes every wake-up late.", low, high)
 	}

@@ -35,13 +35,17 @@ func (f Finding) Reached() bool {
 func (r *Report) Findings() []Finding {
 	ping, inc, add := r.Experiment("ping-overhead"), r.Experiment("increment-array"), r.Experiment("add-arrays")
 	memory, chain, callers := r.Experiment("memory-or-redis"), r.Experiment("call-chain"), r.Experiment("concurrent-callers")
-	const large, page, two = 64 << 10, 4 << 10, 2 << 20
+	const large, page, two, short = 64 << 10, 4 << 10, 2 << 20, 16 << 10
 	return []Finding{
 		{Measure: "ping, policy none / raw UDP", Thesis: "3.78 (no protection on)", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp")},
 		{Measure: "ping, policy none / raw UDP that spins, too", Thesis: "–", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp-spin")},
 		{Measure: "ping, exactly once / raw UDP", Thesis: "not built", Aim: 3, Value: ping.ratioOf("bifrost-exact", "udp")},
 		{Measure: "increment array by reference / raw TCP, mean over sizes", Thesis: "28 (raw UDP)", Aim: 3, Value: inc.meanRatio("bifrost", "tcp", 0)},
 		{Measure: "add arrays by reference / raw TCP, mean over sizes", Thesis: "41 (raw UDP)", Aim: 3, Value: add.meanRatio("bifrost", "tcp", 0)},
+		{Measure: "increment array by reference up to 16 KiB / raw TCP, mean over sizes", Thesis: "–", Aim: 0.5, Value: inc.meanRatioUpTo("bifrost", "tcp", short)},
+		{Measure: "add arrays by reference up to 16 KiB / raw TCP, mean over sizes", Thesis: "–", Aim: 0.5, Value: add.meanRatioUpTo("bifrost", "tcp", short)},
+		{Measure: "increment array by value from 64 KiB on / the faster Thrift TCP, mean over sizes", Thesis: "–", Aim: 0.7, Value: inc.meanRatio("thrift-udp", fasterThrift, large)},
+		{Measure: "add arrays by value from 64 KiB on / the faster Thrift TCP, mean over sizes", Thesis: "–", Aim: 0.7, Value: add.meanRatio("thrift-udp", fasterThrift, large)},
 		{Measure: "increment array by reference, regions kept / raw TCP, mean over sizes", Thesis: "–", Aim: 3, Value: inc.meanRatio("bifrost-kept", "tcp", 0)},
 		{Measure: "add arrays by reference, regions kept / raw TCP, mean over sizes", Thesis: "–", Aim: 3, Value: add.meanRatio("bifrost-kept", "tcp", 0)},
 		{Measure: "increment array by reference / the faster Thrift TCP, mean from 64 KiB on", Thesis: "1.3 to 1.9", Aim: 1, Value: inc.meanRatio("bifrost", fasterThrift, large)},

@@ -27,6 +27,8 @@ type Report struct {
 	Machine  Machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Topology Topology          `json:"topology"`
+	// LowLatency: idle CPUs were kept from sleeping for the run, for every contender.
+	LowLatency bool `json:"low_latency,omitempty"`
 	// Pinned maps what runs to its CPUs.
 	Pinned      map[string][]int  `json:"pinned"`
 	Peers       map[string]string `json:"peers"` // how each is set up

@@ -46,8 +46,8 @@ func sample() *Report {
 			{Name: "increment-array", Question: "Increment?", Y: Axis{Unit: "µs"}, Notes: []string{"something was missing."},
 				Series: []Series{s("tcp", 1, 10, k64, 20, m2, 100), s("bifrost", 1, 100, k64, 120, m2, 500), s("thrift-framed", 1, 10, k64, 60, m2, 1000), s("thrift-buffered", 1, 11, k64, 70, m2, 900)}},
 			{Name: "where-time-goes", X: Axis{Scale: Parts}, Series: []Series{
-				labelled("traps and rules", bar{"increment\nBifröst", 75}), labelled("DSM", bar{"increment\nBifröst", 15}),
-				labelled("network", bar{"increment\nBifröst", 10})}},
+				labelled("traps and rules", bar{"increment\nBifröst, by regions", 75}), labelled("DSM", bar{"increment\nBifröst, by regions", 15}),
+				labelled("network", bar{"increment\nBifröst, by regions", 10})}},
 			{Name: "memory-or-redis", Series: []Series{s("bifrost-read", 4<<10, 14, m2, 50), s("redis-read", 4<<10, 70), s("tcp-read", m2, 100), s("bifrost-write", m2, 100), s("tcp-write", m2, 120)}},
 			{Name: "switch-round-trip", Series: []Series{labelled("udp", bar{"Bifröst, eBPF", 20}, bar{"Open vSwitch", 40}, bar{"bmv2", 640})}},
 		},

@@ -13,6 +13,10 @@ func (r *Report) Why(f Finding) string {
 		return ""
 	case strings.Contains(f.Measure, "regions kept"):
 		return "The traps of the call and of its answer are what is left: the rights end and begin there. The runtime keeps freed regions for a program by itself, so keeping them oneself gains little."
+	case strings.Contains(f.Measure, "by reference up to 16 KiB"):
+		return "Such a reference travels inside the call, which nothing holds: what is left is Thrift's work and the runtime's on both sides, and the copies."
+	case strings.Contains(f.Measure, "by value from 64 KiB on"):
+		return "Beyond a packet the receiver asks for the rest, window by window, and each part is copied out of and into a message of its own; TCP streams."
 	case strings.Contains(f.Measure, "the faster Thrift TCP, mean"):
 		return "The same two traps, beside which the copies that are saved weigh the more, the larger the arrays are."
 	case strings.Contains(f.Measure, "by reference / raw TCP"):
@@ -50,7 +54,7 @@ func (r *Report) whyTraps(workload string) string {
 	if e == nil {
 		return ""
 	}
-	label := workload + "\nBifröst"
+	label := workload + "\nBifröst, by regions"
 	total := 0.0
 	part := map[string]float64{}
 	for _, s := range e.Series {

@@ -15,6 +15,8 @@ type Summary struct {
 	P90  float64 `json:"p90"`
 	P99  float64 `json:"p99"`
 	Mean float64 `json:"mean"`
+	// Resent is how many messages were sent again meanwhile, of peers that count them.
+	Resent uint64 `json:"resent,omitempty"`
 	// Rate is operations a second, of all callers together.
 	Rate float64 `json:"rate"`
 }
@@ -81,6 +83,7 @@ func Combine(repeats []Summary) Combined {
 	}
 	for _, r := range repeats {
 		c.N += r.N
+		c.Resent += r.Resent
 	}
 	c.Low, c.High = slices.Min(p50), slices.Max(p50)
 	c.RateLow, c.RateHigh = slices.Min(rate), slices.Max(rate)
