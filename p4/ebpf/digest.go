@@ -132,6 +132,8 @@ func (d *digestReader) drain() error {
 		}
 		if sample, ok := d.decode(rec.RawSample); ok {
 			d.x.sink.Digest(sample)
+		} else {
+			d.x.tell(rec.RawSample)
 		}
 		d.mu.Lock()
 		d.read++

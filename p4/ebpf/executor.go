@@ -59,16 +59,18 @@ type Executor struct {
 	access *ebpf.Program // of registers; nil if there are none
 	slot   *ebpf.Map     // program array that the stubs call through
 	tables map[string]*table
+	sets   []*valueSet
 	epochs epochs
 
 	inherit, linkDir string
 	pins             pins
 
-	tap     *tap
-	digest  *digestReader
-	links   links
-	watcher watcher
-	tcx     atomic.Bool // the kernel has it, as far as is known
+	tap      *tap
+	digest   *digestReader
+	messages []message // that the program sends beside digests
+	links    links
+	watcher  watcher
+	tcx      atomic.Bool // the kernel has it, as far as is known
 
 	mu     sync.Mutex // guards what follows
 	ports  map[datapath.Port]*port
@@ -127,6 +129,7 @@ func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 	}
 	g.objs = x.objects()
 	g.program()
+	x.messages = g.messages
 	code := g.finish()
 	if edit != nil {
 		code = edit(code)
@@ -137,7 +140,7 @@ func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 	if err := x.fillTables(); err != nil {
 		return err
 	}
-	if len(x.prog.Digests) > 0 {
+	if len(x.prog.Digests)+len(x.messages) > 0 {
 		var err error
 		if x.digest, err = newDigestReader(x); err != nil {
 			return err
@@ -184,7 +187,7 @@ func newGen(p *v1model.Program, cpu datapath.Port) *gen {
 	prefix := prefixOf(p, cpu)
 	g.walk = walkParser(p, prefix)
 	g.head = align8(max(g.walk.end, minWindow))
-	digest := 0
+	digest := messageBytes(p)
 	for _, d := range p.Digests {
 		digest = max(digest, digestBytes(d))
 	}

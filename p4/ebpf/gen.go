@@ -48,11 +48,12 @@ type gen struct {
 	todo    []v1model.Node
 	codes   errorCodes
 
-	walk  walk
-	head  int // how many bytes of a frame are fetched
-	forks forks
-	done  string // where a packet that ends leads
-	again string // the parser of packets that are parsed once more; "" if there are none
+	walk     walk
+	head     int // how many bytes of a frame are fetched
+	forks    forks
+	messages []message // that the code sends
+	done     string    // where a packet that ends leads
+	again    string    // the parser of packets that are parsed once more; "" if there are none
 
 	scanned map[string]*scanPlan // tables that are looked through, by the function that does it
 	unlock  [][2]string          // labels that give the lock back, and where they lead
@@ -68,6 +69,7 @@ type objects struct {
 	lock, registers                              fder   // nil unless there are registers
 	crcs                                         fder   // nil unless there are CRCs
 	meters                                       []fder // by Meter.Index; nil if direct
+	sets                                         []fder // by ValueSet.Index; nil if the parser does not look
 	tables                                       map[*v1model.Table]tableObjects
 	counters                                     []fder // by Counter.Index; nil if direct
 }

@@ -74,30 +74,21 @@ func (f forks) again() bool { return f.resubmit || f.recirculate }
 
 // forksOf finds the statements of a program that make copies.
 func forksOf(p *v1model.Program) (f forks) {
-	look := func(body []v1model.Stmt) {
-		for _, s := range body {
-			switch s := s.(type) {
-			case v1model.Assign:
-				to, ok := s.Dst.(v1model.FieldValue)
-				f.multicast = f.multicast || ok && p.Std.MulticastGroup.Valid() && to.Ref == p.Std.MulticastGroup
-			case v1model.Clone:
-				f.clone = true
-			case v1model.Resubmit:
-				f.resubmit = true
-			case v1model.Recirculate:
-				f.recirculate = true
-			case v1model.Truncate:
-				f.truncate = true
-			}
+	for s := range statements(p) {
+		switch s := s.(type) {
+		case v1model.Assign:
+			to, ok := s.Dst.(v1model.FieldValue)
+			f.multicast = f.multicast || ok && p.Std.MulticastGroup.Valid() && to.Ref == p.Std.MulticastGroup
+		case v1model.Clone:
+			f.clone = true
+		case v1model.Resubmit:
+			f.resubmit = true
+		case v1model.Recirculate:
+			f.recirculate = true
+		case v1model.Truncate:
+			f.truncate = true
 		}
 	}
-	for _, a := range p.Actions {
-		look(a.Body)
-	}
-	for _, s := range p.Parser.States {
-		look(s.Body)
-	}
-	look(p.Deparser.Body)
 	return f
 }
 

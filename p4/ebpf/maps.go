@@ -47,7 +47,7 @@ func (x *Executor) makeMaps(g *gen) error {
 			return err
 		}
 	}
-	if err := errors.Join(x.makeRegisters(), x.makeMeters(), x.makeTables()); err != nil {
+	if err := errors.Join(x.makeRegisters(), x.makeMeters(), x.makeTables(), x.makeSets()); err != nil {
 		return err
 	}
 	for i, c := range x.prog.Counters {
@@ -110,6 +110,9 @@ func (x *Executor) objects() *objects {
 	for _, c := range m.meters {
 		o.meters = append(o.meters, c)
 	}
+	for _, s := range x.sets {
+		o.sets = append(o.sets, s.list)
+	}
 	for _, t := range x.tables {
 		of := tableObjects{entries: t.maps.entries}
 		if t.maps.counters != nil {
@@ -129,6 +132,9 @@ func none(p *v1model.Program) *objects {
 	o := &objects{
 		state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, groups: m, lists: m, jobs: m, outputs: m, lock: m, registers: m, crcs: m,
 		tables: map[*v1model.Table]tableObjects{},
+	}
+	for range p.ValueSets {
+		o.sets = append(o.sets, m)
 	}
 	for range p.Counters {
 		o.counters = append(o.counters, m)
@@ -165,6 +171,9 @@ func (x *Executor) closeMaps() error {
 	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs}, append(o.counters, o.meters...)...)
 	for _, t := range x.tables {
 		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters)
+	}
+	for _, s := range x.sets {
+		all = append(all, s.list)
 	}
 	for _, m := range all {
 		if m != nil {

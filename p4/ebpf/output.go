@@ -20,7 +20,7 @@ func (g *gen) program() {
 	parsed, send := g.label("parsed"), g.label("send")
 	forkI, forkE := g.label("fork_ingress"), g.label("fork_egress")
 	g.done = verdict
-	if g.forks.any() || slices.ContainsFunc(g.prog.Tables, scans) {
+	if g.forks.any() || slices.ContainsFunc(g.prog.Tables, scans) || len(g.prog.ValueSets) > 0 {
 		g.function("bifrost", &btf.FuncProto{
 			Return: &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
 			Params: []btf.FuncParam{{Name: "skb", Type: &btf.Pointer{Target: &btf.Void{}}}},

@@ -460,11 +460,13 @@ func (g *gen) selectNext(st *v1model.State, done string) {
 }
 
 func (g *gen) tryCase(st *v1model.State, c v1model.Case, done string) {
+	next, slot := g.label("case"), 0
 	if c.Set != nil {
-		g.lack("parser value set")
+		g.inSet(c.Set, next)
+		g.follow(c.Next, done)
+		g.mark(next)
 		return
 	}
-	next, slot := g.label("case"), 0
 	for k, part := range st.Key {
 		for i := range words(part.Width) {
 			slot++

@@ -247,7 +247,7 @@ func (g *gen) unlocks() {
 // lock.
 func calls(s v1model.Stmt) bool {
 	switch s := s.(type) {
-	case v1model.CountPacket, v1model.ExecuteMeter, v1model.Random:
+	case v1model.CountPacket, v1model.ExecuteMeter, v1model.Random, v1model.Log, v1model.Assert:
 		return true
 	case v1model.Hash:
 		return s.Calculation.Algorithm == v1model.HashRandom

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	mapsutil "maps"
 	"math/big"
 	"slices"
 
@@ -105,9 +106,15 @@ func (g *gen) scan(t *v1model.Table, p *scanPlan, m fder, none string) {
 	for i := range p.fields {
 		g.scanKey(&p.fields[i])
 	}
+	g.search(fmt.Sprintf("bifrost_scan_%d", t.Index), p, m, none)
+	g.emit(asm.Mul.Imm(asm.R0, int32(p.record)), asm.Add.Reg(rEntry, asm.R0), asm.Add.Imm(rEntry, listHeader))
+}
+
+// search looks for the packet's key in a list, which rEntry then is: R0 is the place
+// of the entry that wins. The function of that name looks at one entry.
+func (g *gen) search(name string, p *scanPlan, m fder, none string) {
 	g.storeImm(g.st.key+8*p.words, 32, asm.DWord) // prefix length and key of the list
 	g.lookup(m, rState, g.st.key+8*p.words)
-	name := fmt.Sprintf("bifrost_scan_%d", t.Index)
 	g.emit(
 		asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rEntry, asm.R0),
 		asm.StoreMem(asm.R10, scanAt, rState, asm.DWord),
@@ -120,8 +127,7 @@ func (g *gen) scan(t *v1model.Table, p *scanPlan, m fder, none string) {
 		asm.Mov.Imm(asm.R4, 0),
 		asm.FnLoop.Call(),
 		asm.LoadMem(asm.R0, asm.R10, scanAt+16, asm.DWord),
-		asm.JGE.Imm(asm.R0, int32(p.room), none),
-		asm.Mul.Imm(asm.R0, int32(p.record)), asm.Add.Reg(rEntry, asm.R0), asm.Add.Imm(rEntry, listHeader))
+		asm.JGE.Imm(asm.R0, int32(p.room), none))
 	g.scanned[name] = p
 }
 
@@ -160,12 +166,8 @@ func (g *gen) scanKey(f *scanField) {
 // searches generates the functions that look at one entry each: long scan(u32 n,
 // void *ctx). They return 1 when the entry wins.
 func (g *gen) searches() {
-	for _, t := range g.prog.Tables {
-		name := fmt.Sprintf("bifrost_scan_%d", t.Index)
+	for _, name := range slices.Sorted(mapsutil.Keys(g.scanned)) {
 		p := g.scanned[name]
-		if p == nil {
-			continue
-		}
 		next, stop := g.label("next_entry"), g.label("found")
 		g.function(name, loopBody())
 		g.emit(

@@ -108,6 +108,10 @@ func (g *gen) stmt(s v1model.Stmt) {
 		}
 	case v1model.Clone, v1model.Resubmit, v1model.Recirculate, v1model.Truncate:
 		g.order(s)
+	case v1model.Log:
+		g.logMessage(s)
+	case v1model.Assert:
+		g.assert(s)
 	case v1model.Exit:
 		g.jump(g.endpipe)
 		// What follows is left out unless something jumps there.

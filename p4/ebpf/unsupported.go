@@ -24,8 +24,3 @@ func (x *Executor) Member(_ datapath.Op, profile string, _ uint32, _ datapath.Ac
 func (x *Executor) Group(_ datapath.Op, profile string, _ uint32, _ map[uint32]int) error {
 	return absent("action profile", profile)
 }
-
-// ValueSet implements datapath.Datapath.
-func (x *Executor) ValueSet(name string, _ [][]datapath.Match) error {
-	return absent("value set", name)
-}

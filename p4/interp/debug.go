@@ -2,7 +2,6 @@ package interp
 
 import (
 	"math/big"
-	"strings"
 
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
@@ -24,47 +23,12 @@ func (c *compiler) logMessage(st v1model.Log) step {
 	for _, a := range st.Args {
 		args = append(args, c.big(a))
 	}
-	pieces := logPieces(st.Format)
 	return func(s *state) {
-		c.log.Info(formatLog(s, pieces, args))
-	}
-}
-
-// logPieces splits a format at its {}; \{ and \} stand for themselves.
-func logPieces(format string) []string {
-	var pieces []string
-	var piece strings.Builder
-	for i := 0; i < len(format); i++ {
-		switch rest := format[i:]; {
-		case strings.HasPrefix(rest, `\{`), strings.HasPrefix(rest, `\}`):
-			i++
-			piece.WriteByte(format[i])
-		case rest[0] == '{' && strings.Contains(rest, "}"):
-			i += strings.Index(rest, "}")
-			pieces = append(pieces, piece.String())
-			piece.Reset()
-		default:
-			piece.WriteByte(format[i])
+		values := make([]*big.Int, len(args))
+		for i, a := range args {
+			values[i] = new(big.Int)
+			a(s, values[i])
 		}
+		c.log.Info(st.Text(values))
 	}
-	return append(pieces, piece.String())
-}
-
-// formatLog puts arguments between a message's pieces; without enough of
-// either the message is still readable.
-func formatLog(s *state, pieces []string, args []bigNum) string {
-	var b strings.Builder
-	for i, p := range pieces {
-		b.WriteString(p)
-		switch {
-		case i == len(pieces)-1:
-		case i < len(args):
-			var z big.Int
-			args[i](s, &z)
-			b.WriteString(z.String())
-		default:
-			b.WriteString("{}")
-		}
-	}
-	return b.String()
 }
