@@ -54,13 +54,14 @@ type Executor struct {
 	prefix  int // of a frame from the CPU port
 	counted int // where the tables' counters lie in the state
 
-	maps   maps
-	main   *ebpf.Program
-	access *ebpf.Program // of registers; nil if there are none
-	slot   *ebpf.Map     // program array that the stubs call through
-	tables map[string]*table
-	sets   []*valueSet
-	epochs epochs
+	maps     maps
+	main     *ebpf.Program
+	access   *ebpf.Program // of registers; nil if there are none
+	slot     *ebpf.Map     // program array that the stubs call through
+	tables   map[string]*table
+	sets     []*valueSet
+	profiles []*profile
+	epochs   epochs
 
 	inherit, linkDir string
 	pins             pins

@@ -69,6 +69,7 @@ type objects struct {
 	lock, registers                              fder   // nil unless there are registers
 	crcs                                         fder   // nil unless there are CRCs
 	meters                                       []fder // by Meter.Index; nil if direct
+	profiles                                     []profileObjects
 	sets                                         []fder // by ValueSet.Index; nil if the parser does not look
 	tables                                       map[*v1model.Table]tableObjects
 	counters                                     []fder // by Counter.Index; nil if direct

@@ -31,6 +31,9 @@ func (x *Executor) makeTables() error {
 	for _, c := range x.prog.Calculations {
 		need = need || isCRC(c.Algorithm)
 	}
+	for _, p := range x.prog.Profiles {
+		need = need || p.Selector != nil && isCRC(p.Selector.Algorithm)
+	}
 	if !need {
 		return nil
 	}

@@ -47,7 +47,7 @@ func (x *Executor) makeMaps(g *gen) error {
 			return err
 		}
 	}
-	if err := errors.Join(x.makeRegisters(), x.makeMeters(), x.makeTables(), x.makeSets()); err != nil {
+	if err := errors.Join(x.makeRegisters(), x.makeMeters(), x.makeTables(), x.makeSets(), x.makeProfiles()); err != nil {
 		return err
 	}
 	for i, c := range x.prog.Counters {
@@ -110,6 +110,9 @@ func (x *Executor) objects() *objects {
 	for _, c := range m.meters {
 		o.meters = append(o.meters, c)
 	}
+	for _, p := range x.profiles {
+		o.profiles = append(o.profiles, profileObjects{p.members, p.groups})
+	}
 	for _, s := range x.sets {
 		o.sets = append(o.sets, s.list)
 	}
@@ -132,6 +135,9 @@ func none(p *v1model.Program) *objects {
 	o := &objects{
 		state: m, ports: m, stats: m, prefix: m, digests: m, epochs: m, groups: m, lists: m, jobs: m, outputs: m, lock: m, registers: m, crcs: m,
 		tables: map[*v1model.Table]tableObjects{},
+	}
+	for range p.Profiles {
+		o.profiles = append(o.profiles, profileObjects{m, m})
 	}
 	for range p.ValueSets {
 		o.sets = append(o.sets, m)
@@ -174,6 +180,9 @@ func (x *Executor) closeMaps() error {
 	}
 	for _, s := range x.sets {
 		all = append(all, s.list)
+	}
+	for _, p := range x.profiles {
+		all = append(all, p.members, p.groups)
 	}
 	for _, m := range all {
 		if m != nil {

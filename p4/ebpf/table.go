@@ -97,6 +97,9 @@ func entrySize(t *v1model.Table) int {
 		_, k := argsAt(a)
 		n = max(n, k)
 	}
+	if t.Profile != nil {
+		n = max(n, entryArgs+8) // an id
+	}
 	return n
 }
 
@@ -109,10 +112,7 @@ func constant(t *v1model.Table) bool {
 // if it has none.
 func (g *gen) checkTable(t *v1model.Table) *keyPlan {
 	g.place = fmt.Sprintf("table %q", t.Name)
-	switch {
-	case t.Profile != nil:
-		g.lack("action profile")
-	case t.Timeout:
+	if t.Timeout {
 		g.lack("idle timeout")
 	}
 	if scans(t) {
@@ -169,9 +169,15 @@ func (g *gen) table(t *v1model.Table) {
 		g.setReg(t.Meter.Result)
 		g.mark(unmetered)
 	}
+	empty := g.label("empty")
+	g.resolve(t, empty)
 	g.dispatch(t, none)
 	g.mark(none)
 	g.idle(t, false)
+	if t.Profile != nil {
+		g.mark(empty)
+		g.idle(t, true)
+	}
 }
 
 // countLookup counts a lookup that found rEntry, the default entry or another. The
@@ -196,7 +202,7 @@ func (g *gen) dispatch(t *v1model.Table, none string) {
 	g.emit(asm.LoadMem(asm.R0, rEntry, entryAction, asm.Word))
 	for i := range t.Actions {
 		labels[i] = g.label("act")
-		g.emit(asm.JEq.Imm(asm.R0, int32(i+1), labels[i]))
+		g.emit(asm.JEq.Imm(asm.R0, int32(actionNumber(t, i)), labels[i]))
 	}
 	if t.ByHit {
 		g.byHit(t)

@@ -25,13 +25,14 @@ type table struct {
 
 	mu      sync.Mutex        // makes updates one at a time; guards what follows
 	entries map[string]uint32 // counter cell by the trie's key
+	named   map[string]*int   // references of what an entry names of the profile, by the same
 	free    []uint32          // counter cells that were used and are free
 	next    uint32            // the first cell never used
 	before  map[string]uint32 // while entries are given anew: the cells of those inherited, by key
 }
 
 func (x *Executor) newTable(def *v1model.Table) (*table, error) {
-	t := &table{def: def, size: entrySize(def), entries: map[string]uint32{}}
+	t := &table{def: def, size: entrySize(def), entries: map[string]uint32{}, named: map[string]*int{}}
 	limit := def.MaxSize
 	if limit <= 0 {
 		limit = defaultTable
@@ -136,7 +137,7 @@ func (x *Executor) fillTables() error {
 			}
 			key, err := t.key(ms, t.def.EntryPriority(i))
 			if err == nil {
-				err = t.write(datapath.Insert, key, &d.Call)
+				err = t.write(datapath.Insert, key, choice{call: &d.Call})
 			}
 			if err != nil {
 				return fmt.Errorf("table %q: entry %d: %w", t.def.Name, i, err)
@@ -153,7 +154,7 @@ func (x *Executor) Settle() { x.epochs.wait() }
 func (x *Executor) Apply(op datapath.Op, e datapath.Entry) error {
 	t, err := x.table(e.Table)
 	if err == nil {
-		err = t.apply(op, &e)
+		err = x.apply(t, op, &e)
 	}
 	if err != nil {
 		return fmt.Errorf("table %q: %w", e.Table, err)
@@ -168,7 +169,7 @@ func (x *Executor) table(name string) (*table, error) {
 	return nil, datapath.ErrNotFound
 }
 
-func (t *table) apply(op datapath.Op, e *datapath.Entry) error {
+func (x *Executor) apply(t *table, op datapath.Op, e *datapath.Entry) error {
 	switch {
 	case t.def.Const:
 		return fmt.Errorf("%w: its entries are constant", datapath.ErrUnsupported)
@@ -179,22 +180,46 @@ func (t *table) apply(op datapath.Op, e *datapath.Entry) error {
 	if err != nil {
 		return err
 	}
-	var call *v1model.ActionCall
-	if op != datapath.Delete {
+	var do choice
+	if t.def.Profile != nil {
+		p := x.profiles[t.def.Profile.Index]
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if op != datapath.Delete {
+			do, err = p.chosen(e)
+		}
+	} else if op != datapath.Delete {
 		if e.Action == nil || e.Member != nil || e.Group != nil {
 			return fmt.Errorf("%w: the table needs another kind of action", datapath.ErrUnsupported)
 		}
-		if call, err = t.bind(e.Action); err != nil {
-			return err
-		}
+		do.call, err = t.bind(e.Action)
 	}
-	return t.write(op, key, call)
+	if err != nil {
+		return err
+	}
+	return t.write(op, key, do)
 }
 
-// write makes an update in the kernel.
-func (t *table) write(op datapath.Op, key []byte, call *v1model.ActionCall) error {
+// write makes an update in the kernel. If the table has a profile, that is locked.
+func (t *table) write(op datapath.Op, key []byte, do choice) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	err := t.writeLocked(op, key, do)
+	if err != nil {
+		return err
+	}
+	if refs := t.named[string(key)]; refs != nil {
+		*refs--
+		delete(t.named, string(key))
+	}
+	if do.refs != nil {
+		*do.refs++
+		t.named[string(key)] = do.refs
+	}
+	return nil
+}
+
+func (t *table) writeLocked(op datapath.Op, key []byte, do choice) error {
 	cell, found := t.entries[string(key)]
 	switch {
 	case op == datapath.Insert && found:
@@ -212,7 +237,7 @@ func (t *table) write(op datapath.Op, key []byte, call *v1model.ActionCall) erro
 			return err
 		}
 	}
-	if err := t.put(key, t.value(call, cell, true)); err != nil {
+	if err := t.put(key, t.value(do, cell, true)); err != nil {
 		if !found {
 			t.freeCell(key, cell)
 		}
@@ -280,26 +305,34 @@ func (t *table) newCell(key []byte) (uint32, error) {
 	return cell, err
 }
 
-// value is an entry's value in the kernel; a nil call is no action.
-func (t *table) value(call *v1model.ActionCall, cell uint32, hit bool) []byte {
+// value is an entry's value in the kernel.
+func (t *table) value(do choice, cell uint32, hit bool) []byte {
 	b := make([]byte, t.size)
 	ne := binary.NativeEndian
 	ne.PutUint32(b[entryCounter:], cell)
 	if hit {
 		ne.PutUint32(b[entryHit:], 1)
 	}
-	if call == nil {
-		return b
+	switch {
+	case do.act != 0:
+		ne.PutUint32(b[entryAction:], do.act)
+		ne.PutUint32(b[entryArgs:], do.id)
+	case do.call != nil:
+		i, _ := t.def.Action(do.call.Action.Name)
+		ne.PutUint32(b[entryAction:], uint32(actionNumber(t.def, i)))
+		putArgs(b, do.call)
 	}
-	i, _ := t.def.Action(call.Action.Name)
-	ne.PutUint32(b[entryAction:], uint32(i+1))
+	return b
+}
+
+// putArgs puts an action's arguments into a value.
+func putArgs(b []byte, call *v1model.ActionCall) {
 	at, _ := argsAt(call.Action)
 	for k, v := range call.Args {
 		for w := range words(call.Action.Params[k].Width) {
-			ne.PutUint64(b[at[k]+8*w:], constWord(v, w))
+			binary.NativeEndian.PutUint64(b[at[k]+8*w:], constWord(v, w))
 		}
 	}
-	return b
 }
 
 // bind makes an action of the table from its name and parameters.
@@ -347,8 +380,8 @@ func (t *table) setDefault(a *datapath.Action) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.list != nil {
-		t.list.def = t.value(call, 0, false)
+		t.list.def = t.value(choice{call: call}, 0, false)
 		return t.list.write(t.maps.entries)
 	}
-	return t.maps.entries.Put(make([]byte, 4+t.plan.bytes), t.value(call, 0, false))
+	return t.maps.entries.Put(make([]byte, 4+t.plan.bytes), t.value(choice{call: call}, 0, false))
 }

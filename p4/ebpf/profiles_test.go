@@ -1,0 +1,71 @@
+//go:build linux
+
+package ebpf
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// Members, groups and entries that name them: both executors take and refuse the same
+// updates, and packets meet the same members.
+func TestDifferential_Profiles(t *testing.T) {
+	prog := load(t, "../interp/testdata/tables.json")
+	p := newPair(t, prog, 0)
+	r := rand.New(rand.NewPCG(*seed, 10))
+	replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Profiles -seed %d", *seed)
+	tables := []string{"I.chosen", "I.shared"}
+	taken := 0
+	for range 200 * max(*rounds/5, 1) {
+		table := tables[r.IntN(2)]
+		profile := prog.Table(table).Profile.Name
+		op, id := []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[r.IntN(4)], 1+r.Uint32N(5)
+		var update func(datapath.Datapath) error
+		switch r.IntN(3) {
+		case 0:
+			a := datapath.Action{Name: []string{"I.set", "I.add", "I.miss"}[r.IntN(3)], Params: [][]byte{{byte(r.IntN(256))}}}
+			update = func(x datapath.Datapath) error { return x.Member(op, profile, id, a) }
+		case 1:
+			members := map[uint32]int{}
+			for range r.IntN(4) {
+				members[1+r.Uint32N(5)] = r.IntN(4)
+			}
+			update = func(x datapath.Datapath) error { return x.Group(op, profile, id, members) }
+		default:
+			e := datapath.Entry{Table: table, Match: []datapath.Match{{Value: []byte{byte(r.IntN(4))}}}}
+			switch r.IntN(5) {
+			case 0, 1:
+				e.Member = &id
+			case 2, 3:
+				e.Group = &id
+			default:
+				e.Action = &datapath.Action{Name: "I.set", Params: [][]byte{{1}}}
+			}
+			update = func(x datapath.Datapath) error { return x.Apply(op, e) }
+		}
+		kernel, golang := update(p.kernel), update(p.golang)
+		if (kernel == nil) != (golang == nil) {
+			t.Fatalf("op %d of id %d in %s: kernel %v, Go %v\nreplay: %s", op, id, table, kernel, golang, replay)
+		}
+		if kernel == nil {
+			taken++
+		}
+		for range 5 {
+			frame := make([]byte, 60)
+			for i := range frame {
+				frame[i] = byte(r.Uint32())
+			}
+			frame[0], frame[1] = byte(9+r.IntN(2)), byte(r.IntN(4))
+			p.check(t, 1, frame, replay)
+		}
+	}
+	if taken < 50 {
+		t.Errorf("only %d updates were taken", taken)
+	}
+	if err := p.kernel.Group(datapath.Insert, "absent", 1, nil); err == nil {
+		t.Error("a group of a profile that is absent")
+	}
+}
