@@ -77,10 +77,10 @@
 // # What is missing
 //
 // New refuses a program that uses more, with an *UnsupportedError that names
-// every place: varbits, value sets,
-// action profiles, idle timeouts, assertions and log messages. Neither can counters,
-// meters and random numbers lie between two accesses to registers in one action,
-// which is atomic from its first access to its last (registers.go).
+// every place: varbits, advances by a number that is not constant, header stacks
+// whose elements are not known in the parser. Neither can counters, meters, random
+// numbers, log messages and assertions lie between two accesses to registers in one
+// action, which is atomic from its first access to its last (registers.go).
 //
 // A frame of more than 16 KiB whose headers become longer or shorter by other
 // than a multiple of four bytes is dropped and counted, and so is a super-packet

@@ -71,6 +71,7 @@ type Executor struct {
 	messages []message // that the program sends beside digests
 	links    links
 	watcher  watcher
+	sweeper  sweeper
 	tcx      atomic.Bool // the kernel has it, as far as is known
 
 	mu     sync.Mutex // guards what follows
@@ -147,6 +148,7 @@ func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 			return err
 		}
 	}
+	x.sweeper.start(x)
 	if x.cpu == 0 {
 		return nil
 	}
@@ -251,6 +253,7 @@ func (x *Executor) Close() error {
 	x.ports = nil
 	x.mu.Unlock()
 	x.watcher.stop()
+	x.sweeper.stop()
 	var todo []func() error
 	for _, p := range ports {
 		todo = append(todo, p.detach)

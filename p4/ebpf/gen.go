@@ -76,8 +76,8 @@ type objects struct {
 }
 
 // tableObjects are a table's maps; counters is nil if the table does not count,
-// meters if it does not meter.
-type tableObjects struct{ entries, counters, meters fder }
+// meters if it does not meter, hits if it has no idle timeouts.
+type tableObjects struct{ entries, counters, meters, hits fder }
 
 // fder is a map.
 type fder interface{ FD() int }

@@ -124,6 +124,9 @@ func (x *Executor) objects() *objects {
 		if t.maps.meters != nil {
 			of.meters = t.maps.meters
 		}
+		if t.maps.hits != nil {
+			of.hits = t.maps.hits
+		}
 		o.tables[t.def] = of
 	}
 	return o
@@ -149,7 +152,7 @@ func none(p *v1model.Program) *objects {
 		o.meters = append(o.meters, m)
 	}
 	for _, t := range p.Tables {
-		o.tables[t] = tableObjects{m, m, m}
+		o.tables[t] = tableObjects{m, m, m, m}
 	}
 	return o
 }
@@ -176,7 +179,7 @@ func (x *Executor) closeMaps() error {
 	var errs []error
 	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs}, append(o.counters, o.meters...)...)
 	for _, t := range x.tables {
-		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters)
+		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters, t.maps.hits)
 	}
 	for _, s := range x.sets {
 		all = append(all, s.list)

@@ -31,6 +31,7 @@ type tableMaps struct {
 	entries  *ebpf.Map
 	counters *ebpf.Map // nil if the table does not count
 	meters   *ebpf.Map // nil if the table does not meter
+	hits     *ebpf.Map // when each entry was hit; nil if the table has no idle timeouts
 }
 
 // keyField is a field of a table's key and where it lies in the trie's key.
@@ -112,9 +113,6 @@ func constant(t *v1model.Table) bool {
 // if it has none.
 func (g *gen) checkTable(t *v1model.Table) *keyPlan {
 	g.place = fmt.Sprintf("table %q", t.Name)
-	if t.Timeout {
-		g.lack("idle timeout")
-	}
 	if scans(t) {
 		return nil
 	}
@@ -168,6 +166,9 @@ func (g *gen) table(t *v1model.Table) {
 		g.meter(maps.meters, t.Meter, unmetered)
 		g.setReg(t.Meter.Result)
 		g.mark(unmetered)
+	}
+	if t.Timeout {
+		g.noteHit(maps.hits)
 	}
 	empty := g.label("empty")
 	g.resolve(t, empty)

@@ -25,6 +25,7 @@ type table struct {
 
 	mu      sync.Mutex        // makes updates one at a time; guards what follows
 	entries map[string]uint32 // counter cell by the trie's key
+	idlers  map[string]*idler // entries with an idle timeout, by the same
 	named   map[string]*int   // references of what an entry names of the profile, by the same
 	free    []uint32          // counter cells that were used and are free
 	next    uint32            // the first cell never used
@@ -32,7 +33,7 @@ type table struct {
 }
 
 func (x *Executor) newTable(def *v1model.Table) (*table, error) {
-	t := &table{def: def, size: entrySize(def), entries: map[string]uint32{}, named: map[string]*int{}}
+	t := &table{def: def, size: entrySize(def), entries: map[string]uint32{}, named: map[string]*int{}, idlers: map[string]*idler{}}
 	limit := def.MaxSize
 	if limit <= 0 {
 		limit = defaultTable
@@ -59,7 +60,12 @@ func (x *Executor) newTable(def *v1model.Table) (*table, error) {
 	if err == nil && def.Meter != nil {
 		t.maps.meters, err = x.meterMap(fmt.Sprintf("direct_meter_%d", def.Index), limit+1)
 	}
-	if t.maps.counters == nil && t.maps.meters == nil {
+	if err == nil && def.Timeout {
+		t.maps.hits, err = x.kept(fmt.Sprintf("hits_%d", def.Index), &ebpf.MapSpec{
+			Name: "hits", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: uint32(limit + 1),
+		})
+	}
+	if t.maps.counters == nil && t.maps.meters == nil && t.maps.hits == nil {
 		return t, err
 	}
 	if err == nil {
@@ -173,7 +179,7 @@ func (x *Executor) apply(t *table, op datapath.Op, e *datapath.Entry) error {
 	switch {
 	case t.def.Const:
 		return fmt.Errorf("%w: its entries are constant", datapath.ErrUnsupported)
-	case e.IdleTimeoutNs > 0:
+	case e.IdleTimeoutNs > 0 && !t.def.Timeout:
 		return fmt.Errorf("%w: no idle timeout in this table", datapath.ErrUnsupported)
 	}
 	key, err := t.key(e.Match, e.Priority)
@@ -197,7 +203,11 @@ func (x *Executor) apply(t *table, op datapath.Op, e *datapath.Entry) error {
 	if err != nil {
 		return err
 	}
-	return t.write(op, key, do)
+	if err := t.write(op, key, do); err != nil {
+		return err
+	}
+	t.watch(op, key, e)
+	return nil
 }
 
 // write makes an update in the kernel. If the table has a profile, that is locked.
@@ -298,6 +308,9 @@ func (t *table) newCell(key []byte) (uint32, error) {
 	var err error
 	if t.maps.meters != nil {
 		err = configure(t.maps.meters, cell, nil)
+	}
+	if t.maps.hits != nil {
+		err = errors.Join(err, resetHit(t.maps.hits, cell))
 	}
 	if t.maps.counters != nil {
 		err = errors.Join(err, setCell(t.maps.counters, cell, datapath.Counts{}))
