@@ -23,7 +23,8 @@ import (
 //
 //	judgeable   the program does not look at the two bytes of the checksum: they
 //	            are behind what it parses, or in fields that it does not use
-//	wholeTail   the program changes nothing from start on, and moves none of it
+//	wholeTail   the program moves nothing from start on; for what it changes there the
+//	            field makes up, so that the same checksum is written
 //
 // The port's stub tells where they are, in the packet's control block.
 const (
@@ -241,44 +242,104 @@ func (g *gen) unjudged() {
 	g.jump(g.done)
 }
 
-// wholeTail goes to moved unless everything from where a sum is still to be made
-// leaves as it came: the headers there are unchanged and one behind the other, up to
-// what the parser left.
+// wholeTail goes to moved unless what is summed leaves in its place: the headers from
+// there on are those that came, one behind the other, up to what the parser left. If
+// some have changed, the checksum's field makes up for the difference, so that what
+// the kernel will write is what it would have written before.
 func (g *gen) wholeTail(moved string) {
 	fine, none := g.label("tail_fine"), g.label("tail_unparsed")
 	// Positions have the bias of state.at; next is where the next header of the tail
 	// must have been, and -1 before the first one.
-	const from, parsed, next, at = asm.R1, asm.R2, asm.R3, asm.R4
+	const from, next, at, end = asm.R1, rTemp, asm.R4, asm.R5
 	g.load(asm.R0, stSum)
-	g.emit(asm.JGE.Imm(asm.R0, noSum, fine))
-	g.load(from, stSumFrom)
-	g.load(parsed, stParsed)
-	g.emit(asm.Add.Imm(from, atBias), asm.Add.Imm(parsed, atBias), asm.Mov.Imm(next, -1))
+	g.emit(asm.JGE.Imm(asm.R0, noSum, fine), asm.Mov.Imm(next, -1))
+	g.storeImm(stScratch, 0, asm.DWord) // by how much the sum has grown
 	for _, h := range g.prog.Deparser.Order {
 		n := int32(h.Type.Bits / 8)
 		skip, before, first, on := g.label("tail_skip"), g.label("tail_before"), g.label("tail_first"), g.label("tail_on")
+		g.load(from, stSumFrom)
 		g.emit(
 			asm.LoadMem(asm.R0, rState, int16(g.validAt(h)), asm.Byte), asm.JEq.Imm(asm.R0, 0, skip),
 			asm.LoadMem(at, rState, int16(g.st.at+2*h.Index), asm.Half), asm.JEq.Imm(at, 0, before),
-			asm.Mov.Reg(asm.R5, at), asm.Add.Imm(asm.R5, n), asm.JSLE.Reg(asm.R5, from, before),
-			asm.LoadMem(asm.R0, rState, int16(g.st.dirty+h.Index), asm.Byte), asm.JNE.Imm(asm.R0, 0, moved),
+			asm.Add.Imm(from, atBias),
+			asm.Mov.Reg(end, at), asm.Add.Imm(end, n), asm.JSLE.Reg(end, from, before),
 			asm.JSLT.Imm(next, 0, first),
 			asm.JNE.Reg(at, next, moved))
 		g.jump(on)
 		g.mark(first)
 		g.emit(asm.JSGT.Reg(at, from, moved))
 		g.mark(on)
-		g.emit(asm.Mov.Reg(next, asm.R5))
+		g.emit(asm.Mov.Reg(next, end), asm.LoadMem(asm.R0, rState, int16(g.st.dirty+h.Index), asm.Byte), asm.JEq.Imm(asm.R0, 0, skip))
+		g.sumChange(h, moved)
 		g.jump(skip)
 		g.mark(before) // new, or wholly before the tail, of which nothing may lie before it
 		g.emit(asm.JSGE.Imm(next, 0, moved))
 		g.mark(skip)
 	}
-	g.emit(asm.JSLT.Imm(next, 0, none), asm.JNE.Reg(next, parsed, moved))
+	g.load(asm.R1, stParsed)
+	g.load(asm.R2, stSumFrom)
+	g.emit(asm.JSLT.Imm(next, 0, none), asm.Sub.Imm(next, atBias), asm.JNE.Reg(next, asm.R1, moved))
+	g.makeUp(moved)
 	g.jump(fine)
 	g.mark(none)
-	g.emit(asm.JSGT.Reg(parsed, from, moved))
+	g.emit(asm.JSGT.Reg(asm.R1, asm.R2, moved))
 	g.mark(fine)
+}
+
+// sumChange adds to stScratch what a changed header, which is at R4, adds to the sum
+// that begins at R1; both have the bias of state.at.
+func (g *gen) sumChange(h *v1model.Header, moved string) {
+	n := h.Type.Bits / 8
+	if n%4 != 0 {
+		g.jump(moved)
+		return
+	}
+	g.emit(
+		asm.Sub.Reg(asm.R4, asm.R1),
+		asm.JSLT.Imm(asm.R4, 0, moved), // it begins before
+		asm.And.Imm(asm.R4, 1), asm.JNE.Imm(asm.R4, 0, moved),
+		asm.LoadMem(asm.R1, rState, int16(g.st.at+2*h.Index), asm.Half), asm.Sub.Imm(asm.R1, atBias),
+		asm.And.Imm(asm.R1, int32(g.st.windowMask())), asm.Add.Reg(asm.R1, rState), asm.Add.Imm(asm.R1, int32(g.st.ethernet())),
+		asm.Mov.Imm(asm.R2, int32(n)),
+		asm.Mov.Reg(asm.R3, rState), asm.Add.Imm(asm.R3, int32(g.st.headers[h.Index].base)),
+		asm.Mov.Imm(asm.R4, int32(n)),
+		asm.LoadMem(asm.R5, rState, stScratch, asm.DWord),
+		asm.FnCsumDiff.Call())
+	g.mask(asm.R0, 32)
+	g.store(stScratch, asm.R0)
+}
+
+// makeUp subtracts what has been added to the sum from the checksum's field.
+func (g *gen) makeUp(moved string) {
+	done := g.label("made_up")
+	g.load(asm.R2, stScratch)
+	g.fold(asm.R2)
+	// Words of a sum are of host order, as the field is read here.
+	g.emit(asm.JEq.Imm(asm.R2, 0, done), asm.JEq.Imm(asm.R2, 0xffff, done), asm.Xor.Imm(asm.R2, 0xffff))
+	g.load(asm.R1, stGSOLen)
+	g.emit(asm.JNE.Imm(asm.R1, 0, moved)) // who cuts it may not look at the field
+	for _, h := range g.prog.Deparser.Order {
+		other := g.label("other_header")
+		g.load(asm.R3, stSum)
+		g.emit(
+			asm.LoadMem(asm.R1, rState, int16(g.validAt(h)), asm.Byte), asm.JEq.Imm(asm.R1, 0, other),
+			asm.LoadMem(asm.R1, rState, int16(g.st.at+2*h.Index), asm.Half), asm.JEq.Imm(asm.R1, 0, other),
+			asm.Sub.Imm(asm.R1, atBias), asm.Sub.Reg(asm.R3, asm.R1),
+			asm.JSLT.Imm(asm.R3, 0, other), asm.JSGT.Imm(asm.R3, int32(h.Type.Bits/8-2), other))
+		g.load(asm.R1, stSumFrom)
+		g.load(asm.R4, stSum)
+		g.emit(
+			asm.Sub.Reg(asm.R4, asm.R1), asm.And.Imm(asm.R4, 1), asm.JNE.Imm(asm.R4, 0, moved),
+			asm.And.Imm(asm.R3, maxHeader-1), asm.Add.Reg(asm.R3, rState),
+			asm.LoadMem(asm.R1, asm.R3, int16(g.st.headers[h.Index].base), asm.Half), asm.Add.Reg(asm.R2, asm.R1))
+		g.fold(asm.R2)
+		g.emit(asm.StoreMem(asm.R3, int16(g.st.headers[h.Index].base), asm.R2, asm.Half))
+		g.touch(h)
+		g.jump(done)
+		g.mark(other)
+	}
+	g.jump(moved) // in what the parser left
+	g.mark(done)
 }
 
 // uncutSum goes to cut if the copy that is sent loses bytes that are still to be
