@@ -33,6 +33,7 @@ type Memory struct {
 	machine uint8          // assigned; 0 before the first welcome
 	began   uint64         // of the rack: control.Welcome.Began
 	server  *memory.Server // nil before the first welcome
+	stop    func()         // ends the server, and waits for that
 
 	serving sync.WaitGroup
 	failure error              // the server's; to be read after serving
@@ -133,10 +134,14 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	epoch := max(m.cfg.Epoch, w.Addresses)
+	if m.server != nil && w.Machine != m.machine {
+		m.reg.log.Warn("the blade serves another machine: all regions go", "blade", m.cfg.Name, "machine", w.Machine, "before", m.machine)
+		epoch = max(epoch, m.server.Addresses(), memory.EpochAt(time.Now())) // addresses that nobody has had in that machine
+		m.stop()
+		m.server = nil
+	}
 	if m.server != nil {
-		if w.Machine != m.machine {
-			return fault.New(fault.Stale, "welcome", "blade %s serves machine %d and is now told to be %d: restart it", m.cfg.Name, m.machine, w.Machine)
-		}
 		if w.Began != m.began {
 			m.reg.log.Warn("the rack has begun anew: all regions go", "blade", m.cfg.Name)
 			if err := m.server.Forget(); err != nil {
@@ -150,7 +155,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		return m.server.KeepUndo(w.Undo)
 	}
 	server, err := memory.NewServer(memory.Config{
-		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: max(m.cfg.Epoch, w.Addresses),
+		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch,
 		Ledgers:     m.cfg.Ledgers,
 		FillChanged: m.reg.hurry,
 	})
@@ -163,10 +168,17 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	if err := become(server, w.Mirror); err != nil {
 		return err
 	}
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
 	m.serving.Go(func() {
-		m.failure = server.Run(ctx)
-		m.cancel()
+		defer close(ended)
+		err := server.Run(running)
+		if running.Err() == nil || ctx.Err() != nil { // else another server takes its place
+			m.failure = err
+			m.cancel()
+		}
 	})
+	m.stop = func() { cancel(); <-ended }
 	m.server, m.machine, m.began = server, w.Machine, w.Began
 	return nil
 }

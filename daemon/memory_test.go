@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -262,7 +261,8 @@ func TestMemoryUndo(t *testing.T) {
 	})
 }
 
-// TestMachineChanges: a memory server cannot become another machine.
+// TestMachineChanges: a blade that is told to serve another machine does, and has nothing of
+// the former one.
 func TestMachineChanges(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		registered := make(chan struct{}, 10)
@@ -274,12 +274,25 @@ func TestMachineChanges(t *testing.T) {
 			t.Errorf("a blade that has nothing yet answers %+v, %v", answer, err)
 		}
 		ended := make(chan error)
-		go func() { ended <- m.Run(r.ctx) }()
+		ctx, cancel := context.WithCancel(r.ctx)
+		go func() { ended <- m.Run(ctx) }()
 		<-registered
+		first := m.Server()
+		if err := first.AllocAt(control.AllocAt{Node: rackaddr.Node(1), Incarnation: 1, Request: 1, Floor: 1, Size: 64, Offset: 1 << 40}); err != nil {
+			t.Fatal(err)
+		}
 		r.gk.set(func() { r.gk.welcome.Machine, r.gk.reply.Known = 8, false })
-		var f *fault.Error
-		if err := <-ended; !errors.As(err, &f) || f.Code != fault.Stale {
-			t.Errorf("ended with %v", err)
+		<-registered
+		second := m.Server()
+		if second == first || second.Used() != 0 || m.hello().Machine != 8 || second.Addresses() <= 1<<40 {
+			t.Errorf("%d bytes are used, machine %d, addresses from %#x", second.Used(), m.hello().Machine, second.Addresses())
+		}
+		if err := first.Forget(); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("the former server still runs: %v", err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

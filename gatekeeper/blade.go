@@ -34,6 +34,7 @@ type blade struct {
 	reserved   uint64     // memory blades: later starts begin above, see reserve
 	at         place      // where it is, or was last
 	mirror     *mirror    // nil unless its machine has two blades
+	anew       bool       // it serves another machine than it knows, and is to say hello
 }
 
 func (b *blade) memory() bool { return b.hello.Kind == control.Memory }
@@ -77,7 +78,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 	if b.memory() && h.Machine == 0 {
 		h.Machine = b.hello.Machine
 	}
-	b.hello, b.port, b.heard, p.blade = h, p, c.now, b
+	b.hello, b.port, b.heard, b.anew, p.blade = h, p, c.now, false, b
 	b.address = bladeAddress(p.num)
 	if b.memory() {
 		if m := b.mirror; m.fills(b) && !m.has(b) {
@@ -149,6 +150,10 @@ func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 	if err := checkHello(h); err != nil {
 		return nil, err
 	}
+	claimed := c.claimed(h.Blade)
+	if claimed != nil {
+		h.Machine = 0 // it follows from the log
+	}
 	if err := c.cfg.bound(p.num, h); err != nil {
 		return nil, err
 	}
@@ -168,7 +173,11 @@ func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 	case b.hello.Kind != "" && b.hello.Kind != h.Kind:
 		return nil, fault.New(fault.BadRequest, "hello", "blade %q is a %s blade", h.Blade, b.hello.Kind)
 	}
-	if h.Kind == control.Memory {
+	switch {
+	case h.Kind != control.Memory:
+	case claimed != nil:
+		h.Machine = claimed.machine
+	default:
 		if err := c.chooseMachine(b, h); err != nil {
 			return nil, err
 		}
@@ -219,6 +228,9 @@ func (c *controller) chooseMachine(b *blade, h *control.Hello) error {
 			return fault.New(fault.BadRequest, "hello", "blade %q serves machine %d together with %q, not machine %d", h.Blade, o.hello.Machine, o.hello.Blade, h.Machine)
 		}
 		h.Machine = o.hello.Machine
+	}
+	if b.anew && taken[h.Machine] != "" {
+		h.Machine = 0 // an operator has given the machine to other blades
 	}
 	if name := taken[h.Machine]; h.Machine != 0 && name != "" {
 		return fault.New(fault.BadRequest, "hello", "machine id %d belongs to blade %q", h.Machine, name)

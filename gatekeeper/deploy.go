@@ -36,10 +36,16 @@ func (g *Gatekeeper) Deployments(ctx context.Context) (all []resources.Deploymen
 }
 
 // Drain lets a blade run empty: it takes no new nodes or regions, and deployed
-// programs move elsewhere. The cause is for people.
+// programs move elsewhere. A memory blade's copy moves first: the machine's other copy
+// takes over, or a blade that serves nothing is filled and does; without either, the
+// blade is empty when its regions have been freed. The cause is for people.
 func (g *Gatekeeper) Drain(ctx context.Context, blade, cause string) error {
 	return g.operate(ctx, Event{Kind: BladeDraining, Blade: blade, Message: cause}, func(c *controller) ([]resources.Action, error) {
-		return c.fleet.Drain(blade, cause, c.now)
+		actions, err := c.fleet.Drain(blade, cause, c.now)
+		if err == nil {
+			c.moveCopy(blade)
+		}
+		return actions, err
 	})
 }
 

@@ -74,7 +74,7 @@ func (c *controller) pairUp(m *mirror) {
 		return
 	}
 	first, second := c.source(m), c.second(m)
-	if first == nil || second == nil || !first.alive() || !second.alive() || c.mark(second) || m.takenOut(second) {
+	if first == nil || second == nil || !first.alive() || !second.alive() || c.mark(second) || m.takenOut(second) || second.anew {
 		return
 	}
 	if second.hello.Capacity < first.used {

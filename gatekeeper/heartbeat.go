@@ -13,7 +13,7 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		return err
 	}
 	b := p.blade
-	if b == nil || b.port != p || b.hello.Blade != h.Blade || b.hello.Boot != h.Boot {
+	if b == nil || b.port != p || b.hello.Blade != h.Blade || b.hello.Boot != h.Boot || b.anew {
 		c.answer(p, m, control.HeartbeatReply{Rack: c.rack()})
 		return nil
 	}

@@ -74,6 +74,8 @@ type bladeRecord struct {
 	// Reserved is above all addresses that a memory blade's starts so far may have handed
 	// out.
 	Reserved uint64 `json:"reserved,omitempty"`
+	// Anew says that it serves another machine than it knows.
+	Anew bool `json:"anew,omitempty"`
 }
 
 // keepBlade writes down a blade that is, or was last, at a port.
@@ -84,7 +86,7 @@ func (c *controller) keepBlade(b *blade, p *port) {
 
 // keepMissed writes a blade down that may be out of service.
 func (c *controller) keepMissed(b *blade) {
-	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved})
+	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.anew})
 }
 
 // nodeRecord is the data of KindNode.

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -96,24 +99,98 @@ func (c *controller) mirrorOnto(first, second string) error {
 		return refuseMirror(fault.BadRequest, op, ErrSameBlade, "name two blades, not %s twice", first)
 	case !a.alive() || !a.holds():
 		return refuseMirror(fault.Unavailable, op, ErrAway, "blade %s has no copy in service", first)
-	case !b.alive() || c.mark(b):
-		return refuseMirror(fault.Unavailable, op, ErrAway, "blade %s must be in service: bifrost return %s", second, second)
 	case a.mirror != nil && a.mirror.has(b):
 		return refuseMirror(fault.BadRequest, op, ErrSameBlade, "machine %d has two copies, %s and %s, already", a.hello.Machine, first, second)
 	case a.two():
 		return refuseMirror(fault.BadRequest, op, ErrThirdBlade, "machine %d has two copies: bifrost unmirror %s or %s first", a.hello.Machine, first, c.other(a).hello.Blade)
+	case !b.alive() || c.mark(b):
+		return refuseMirror(fault.Unavailable, op, ErrAway, "blade %s must be in service: bifrost return %s", second, second)
 	case b.holds() && (b.used > 0 || b.mirror != nil):
 		return refuseMirror(fault.BadRequest, op, ErrBladeServes, "blade %s serves machine %d: bifrost drain %s first", second, b.hello.Machine, second)
+	case b.holds() && c.hasRegions(b.hello.Machine):
+		return refuseMirror(fault.BadRequest, op, ErrBladeServes, "blade %s serves machine %d, which has regions: bifrost drain %s first", second, b.hello.Machine, second)
+	case b.mirror != nil && b.mirror != a.mirror && b.mirror.fills(b):
+		return refuseMirror(fault.BadRequest, op, ErrBladeServes, "blade %s is being filled for machine %d: bifrost unmirror %s first", second, b.hello.Machine, second)
 	case b.hello.Capacity < a.used:
 		return refuseMirror(fault.NoSpace, op, ErrNoRoom, "machine %d holds %d bytes, blade %s has room for %d", a.hello.Machine, a.used, second, b.hello.Capacity)
-	case a.mirror == nil || b.mirror != a.mirror:
-		return refuseMirror(fault.Unsupported, op, ErrBladeServes, "blade %s is configured for machine %d", second, b.hello.Machine)
 	}
-	m := a.mirror
-	m.out = ""
-	c.keepMirror(m)
+	m := c.mirrorAt(a)
+	if m.filling != nil && m.filling.blade != second {
+		c.stopFilling(m, "blade "+second+" takes the place of blade "+m.filling.blade)
+	}
+	m.out, m.again = "", time.Time{}
+	if b.mirror == m {
+		c.keepMirror(m)
+	} else {
+		c.takeIn(m, b)
+	}
 	c.pairUp(m)
 	return nil
+}
+
+// hasRegions reports whether a memory machine has regions.
+func (c *controller) hasRegions(machine uint8) bool {
+	for r := range c.leases.After(packet.Make(c.cfg.DSMPrefix, machine, 0)) {
+		return r.Region.Base.Machine() == machine
+	}
+	return false
+}
+
+// mirrorAt returns the mirrored machine of a blade with the first copy, and makes one of a
+// machine that has one blade.
+func (c *controller) mirrorAt(b *blade) *mirror {
+	if b.mirror == nil {
+		b.mirror = &mirror{
+			machine: b.hello.Machine, blades: []string{b.hello.Blade}, epoch: 1, copies: []copyOf{{Blade: b.hello.Blade}}, birth: b.hello.Birth,
+		}
+		c.mirrors[b.hello.Machine] = b.mirror
+		c.command(b, control.KindMirror, b.mirror.mirrorOf(b), nil)
+	}
+	return b.mirror
+}
+
+// takeIn makes a blade that serves nothing the second blade of a machine with one copy. Who
+// was that before serves a machine of its own, and it is empty. Both are told when they say
+// hello again.
+func (c *controller) takeIn(m *mirror, b *blade) {
+	if old := c.second(m); old != nil {
+		old.mirror, old.hello.Machine, old.anew = nil, 0, true
+		c.keepMissed(old)
+	}
+	switch was := b.mirror; {
+	case was != nil:
+		was.blades, was.out = slices.DeleteFunc(slices.Clone(was.blades), func(name string) bool { return name == b.hello.Blade }), ""
+		c.keepMirror(was)
+	default:
+		c.machines[b.hello.Machine] = nil
+		c.unserve(b)
+		c.change(nil, append(c.noMemoryRules(b), c.base.unwant(homeEntry(c.machinePrefix(b.hello.Machine), 0))...))
+	}
+	m.blades = []string{m.copies[0].Blade, b.hello.Blade}
+	b.mirror, b.hello.Machine, b.anew = m, m.machine, true
+	c.keepMissed(b)
+	c.keepMirror(m)
+}
+
+// moveCopy makes sure that a memory blade which drains is not needed: the machine's other copy
+// takes over, or a blade that serves nothing, when it is filled. Without either the blade
+// is empty when its regions have been freed.
+func (c *controller) moveCopy(name string) {
+	b := c.blades[name]
+	switch {
+	case b == nil || !b.memory() || !b.alive():
+	case b.two():
+		c.loseCopy(b, "blade "+name+" drains")
+	case !b.holds() && b.mirror.fills(b):
+		c.stopFilling(b.mirror, "blade "+name+" drains")
+	case b.holds() && c.hasRegions(b.hello.Machine):
+		for _, o := range c.sortedBlades() {
+			if o.memory() && o != b && c.mirrorOnto(name, o.hello.Blade) == nil {
+				return
+			}
+		}
+		c.log.Warn("no memory blade can take the copy of a blade that drains", "blade", name)
+	}
 }
 
 // unmirror does what Unmirror says.

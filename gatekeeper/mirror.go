@@ -106,12 +106,29 @@ func (c *controller) mirrorFor(h *control.Hello) *mirror {
 	return m
 }
 
-// pairOf returns the configured blades of a blade's machine if there are two.
+// claimed returns the mirrored machine that a blade is known to belong to, nil for none.
+func (c *controller) claimed(blade string) *mirror {
+	for _, m := range c.mirrors {
+		if slices.Contains(m.blades, blade) {
+			return m
+		}
+	}
+	return nil
+}
+
+// pairOf returns the configured blades of a blade's machine if there are two, and an
+// operator has not given the other one to another machine.
 func (c *controller) pairOf(blade string) []string {
 	for _, blades := range c.cfg.Machines {
-		if len(blades) > 1 && slices.Contains(blades, blade) {
-			return blades
+		if len(blades) < 2 || !slices.Contains(blades, blade) {
+			continue
 		}
+		for _, name := range blades {
+			if m := c.claimed(name); m != nil && !slices.Contains(m.blades, blade) {
+				return nil
+			}
+		}
+		return blades
 	}
 	return nil
 }
@@ -295,7 +312,7 @@ func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 		if m.epoch != epoch {
 			return
 		}
-		if b.alive() {
+		if b.alive() && m.filling == nil {
 			c.command(b, control.KindMirror, m.mirrorOf(b), nil) // it forgets what it has
 		}
 		if !survivor.alive() {

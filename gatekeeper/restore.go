@@ -154,7 +154,7 @@ func (c *controller) restoreBlade(r *log.Record) error {
 		return corrupt(r, "%v", err)
 	}
 	b := newBlade()
-	b.hello, b.address, b.heard, b.missed, b.reserved, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, place{s.Port, s.MAC}
+	b.hello, b.address, b.heard, b.missed, b.reserved, b.anew, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, s.Anew, place{s.Port, s.MAC}
 	c.blades[s.Hello.Blade] = b
 	if b.memory() {
 		b.mirror = c.mirrorFor(&b.hello)

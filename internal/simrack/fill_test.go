@@ -3,14 +3,19 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -22,6 +27,7 @@ type load struct {
 	m    *dsm.Client
 	want map[dsm.Pointer][]byte
 	stop chan struct{}
+	once sync.Once
 	done sync.WaitGroup
 }
 
@@ -40,6 +46,10 @@ func startLoad(t *testing.T, ctx context.Context, r *simrack.Rack) *load {
 		}
 		copy(l.want[p], b)
 	}
+	t.Cleanup(func() { // after a failure, too
+		l.finish()
+		l.done.Wait()
+	})
 	l.done.Go(func() {
 		for round := 1; ; round++ {
 			select {
@@ -92,10 +102,12 @@ func comparePointers(a, b dsm.Pointer) int { return bytes.Compare(a[:], b[:]) }
 // end stops the load and compares what is there.
 func (l *load) end(ctx context.Context) {
 	l.t.Helper()
-	close(l.stop)
+	l.finish()
 	l.done.Wait()
 	l.check(ctx)
 }
+
+func (l *load) finish() { l.once.Do(func() { close(l.stop) }) }
 
 func (l *load) check(ctx context.Context) {
 	l.t.Helper()
@@ -144,4 +156,130 @@ func TestFillUnderLoad(t *testing.T) {
 			l.end(ctx)
 		})
 	}
+}
+
+// onThree runs f on a rack with a pair of memory blades and one that is a machine of its own.
+func onThree(t *testing.T, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		r, err := simrack.Start(ctx, simrack.Config{
+			Blades: []simrack.Blade{
+				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory}, {Name: "m3", Kind: control.Memory},
+			},
+			Machines: [][]string{{"m1", "m2"}}, Disk: new(log.Disk),
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, ctx, r)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// machineOne waits until machine 1 has copies on just these blades.
+func machineOne(t *testing.T, ctx context.Context, r *simrack.Rack, blades ...string) {
+	t.Helper()
+	var last []gatekeeper.MachineState
+	for range 1000 {
+		if s, err := r.Gatekeeper().Snapshot(ctx); err == nil {
+			last = s.Machines
+			for _, m := range last {
+				if m.Machine == 1 && slices.Equal(m.Copies, blades) && m.Filling == nil {
+					return
+				}
+			}
+		}
+		<-time.After(50 * time.Millisecond) // virtual
+	}
+	t.Fatalf("machine 1 is not on %v: %+v", blades, last)
+}
+
+// TestOperators: people move the copies of a machine from blade to blade, while a client
+// writes; the Gatekeeper restarts in between.
+func TestOperators(t *testing.T) {
+	onThree(t, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(r.Gatekeeper().Drain(ctx, "m3", "it is to serve nothing"))
+		l := startLoad(t, ctx, r)
+		if err := r.Gatekeeper().Mirror(ctx, "m1", "m3"); !errors.Is(err, gatekeeper.ErrThirdBlade) {
+			t.Errorf("a third blade for a pair: %v", err)
+		}
+		must(r.Gatekeeper().Unmirror(ctx, "m2", "test"))
+		machineOne(t, ctx, r, "m1")
+		must(r.Gatekeeper().ReturnToService(ctx, "m3"))
+		must(r.Gatekeeper().Mirror(ctx, "m1", "m3"))
+		r.CrashGatekeeper()
+		must(r.RestartGatekeeper(ctx))
+		machineOne(t, ctx, r, "m1", "m3")
+		must(r.Gatekeeper().Drain(ctx, "m1", "test"))
+		machineOne(t, ctx, r, "m3")
+		must(r.CrashBlade("m1")) // nobody needs it
+		must(r.Gatekeeper().Mirror(ctx, "m3", "m2"))
+		machineOne(t, ctx, r, "m3", "m2")
+		must(r.Gatekeeper().Drain(ctx, "m3", "test"))
+		machineOne(t, ctx, r, "m2")
+		must(r.Gatekeeper().ReturnToService(ctx, "m3"))
+		machineOne(t, ctx, r, "m2", "m3")
+		must(r.CrashBlade("m2"))
+		machineOne(t, ctx, r, "m3")
+		l.end(ctx)
+		if used := r.MemoryServer("m3").Used(); used == 0 {
+			t.Error("nothing is on m3")
+		}
+	})
+}
+
+// TestDrainOntoSpare: a blade that is a machine of its own is drained: a blade that serves
+// nothing is filled and takes its place.
+func TestDrainOntoSpare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		r, err := simrack.Start(ctx, simrack.Config{
+			Blades: []simrack.Blade{
+				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory, Capacity: 1 << 20},
+			},
+			Disk: new(log.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := r.Join(ctx, "c1", "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := n.Memory().Alloc(ctx, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Memory().Write(ctx, p, []byte("kept")); err != nil {
+			t.Fatal(err)
+		}
+		from, to := "m1", "m2"
+		if r.MemoryServer("m2").Used() > 0 {
+			from, to = to, from
+		}
+		<-time.After(2 * time.Second) // virtual: heartbeats tell what is used
+		if err := r.Gatekeeper().Drain(ctx, from, "test"); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, ctx, r, "drain", func(m gatekeeper.MachineState) bool { return slices.Equal(m.Copies, []string{to}) && m.Filling == nil })
+		b := make([]byte, 4)
+		if _, err := n.Memory().Read(ctx, p, b); err != nil || string(b) != "kept" || r.MemoryServer(from).Used() != 0 {
+			t.Errorf("%q, %v; %d bytes are left on the drained blade", b, err, r.MemoryServer(from).Used())
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
