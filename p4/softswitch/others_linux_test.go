@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	ebpflink "github.com/cilium/ebpf/link"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"github.com/vishvananda/netlink"
 )
 
@@ -91,8 +93,12 @@ func TestLoadAuto_FallsBackAndSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	info, err := p4info.Parse(&configv1.P4Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var log bytes.Buffer
-	x, err := LoadAuto(program, Env{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	x, err := LoadAuto(program, Env{Info: info, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
