@@ -238,6 +238,8 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 		return query(s, msg, (*memory.Server).EndLedger)
 	case control.KindLedgerDelete:
 		return query(s, msg, (*memory.Server).DeleteLedger)
+	case control.KindLedgers:
+		return query(s, msg, (*memory.Server).ListLedgers)
 	case control.KindRegions:
 		return query(s, msg, (*memory.Server).Regions)
 	case control.KindExecutions:

@@ -104,6 +104,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		})
 		if b.memory() && b.holds() {
 			c.audit(b)
+			c.reconcileLedgers(b)
 		}
 		if b.memory() {
 			c.warnUnpaired(b)

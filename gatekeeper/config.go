@@ -52,6 +52,11 @@ type Config struct {
 	// Machines are the memory machines that two blades serve, by the blades' names. Every
 	// other memory blade is a machine of its own.
 	Machines [][]string
+	// Ledgers gives each node a ledger (LedgersShadow), or none.
+	Ledgers LedgerMode
+	// Fenced, if set, is told of each node that has been fenced at all memory blades, in the
+	// middle of an input, which it must not hold up.
+	Fenced func(FencedNode)
 	// Ports bind ports of the switch to blades. Open admits blades at other ports, too,
 	// under names and machine ids that no port is bound to; without it a blade registers
 	// at its own port only. One of the two is required.

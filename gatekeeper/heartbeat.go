@@ -21,6 +21,13 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	if b.reserve(h.Addresses) {
 		c.keepMissed(b)
 	}
+	if h.Ledgers != nil && h.Ledgers.Birth != b.hello.Birth {
+		b.hello.Birth = h.Ledgers.Birth // it has forgotten what another rack had
+		c.keepMissed(b)
+		if b.mirror != nil && b.mirror.has(b) {
+			c.enroll(b)
+		}
+	}
 	if h.Diverged > 0 && b.two() && h.MirrorEpoch == b.mirror.epoch {
 		second := c.blades[b.mirror.copies[1].Blade]
 		c.loseCopy(second, "the copies answer differently")

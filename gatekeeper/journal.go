@@ -97,6 +97,8 @@ type nodeRecord struct {
 	Gone  bool   `json:"gone,omitempty"` // its end has begun
 	// Instance is what it runs of a deployment.
 	Instance string `json:"instance,omitempty"`
+	// Ledger is where it keeps its ledger.
+	Ledger *control.LedgerPlace `json:"ledger,omitempty"`
 }
 
 // exportRecord is the data of KindExport, one service of a node. Order is its place among all exports,
@@ -117,7 +119,7 @@ func (c *controller) keepNode(n *node) {
 		return
 	}
 	c.putData(log.Record{Kind: log.KindNode, ID: log.AddrID(n.address), Callee: n.logged()},
-		nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance})
+		nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger})
 }
 
 // keepExports writes all services of a node down, after a change that concerns them all.

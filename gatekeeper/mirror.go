@@ -408,9 +408,11 @@ func (c *controller) compare(b *blade, f control.Fence, reply control.Message, t
 	for _, offset := range x.told[second].Frees {
 		c.command(first, control.KindPoke, control.Content{Offset: offset, Gone: true}, nil)
 	}
-	c.copySpans(first, second, append(x.told[first].Writes, x.told[second].Writes...), x, func() {
-		delete(m.comparing, f)
-		x.end()
+	c.equalLedgers(first, second, x, func() {
+		c.copySpans(first, second, append(x.told[first].Writes, x.told[second].Writes...), x, func() {
+			delete(m.comparing, f)
+			x.end()
+		})
 	})
 }
 

@@ -34,6 +34,7 @@ type node struct {
 	farewell    func()              // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	strays      []stray // its allocations that were not known after a restart
+	ledger      *control.LedgerPlace
 }
 
 // who tells what is known of the node at an address.
@@ -108,7 +109,7 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.log.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged(), c.now))
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack()})
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Ledger: n.ledger})
 	}, u)
 	return nil
 }
@@ -125,6 +126,7 @@ func (c *controller) newNode(b *blade, j *control.Join, place resources.Node) *n
 		n.address, n.incarnation = rackaddr.Node(c.lastNode), 1
 	}
 	c.succeed(n)
+	c.grantLedger(n)
 	b.joins[j.Token], b.nodes[n.address], c.nodes[n.address] = n, n, n
 	c.leases.AddNode(n.address)
 	c.keepRack()

@@ -158,6 +158,10 @@ func (c *controller) fence(a recovery.Fence) {
 // registry has it started elsewhere, if it is to be.
 func (c *controller) placeAgain(a recovery.Place) {
 	if n := c.fallen[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
+		c.tellFenced(n)
+		if !a.Keep {
+			c.deleteLedger(n)
+		}
 		c.cutCalls(a.Node)
 		c.forgetCaller(n)
 		if a.Keep {
@@ -222,7 +226,7 @@ func (c *controller) succeed(n *node) {
 		return
 	}
 	delete(c.fallen, n.address)
-	n.exports, n.writes = old.exports, old.writes
+	n.exports, n.writes, n.ledger = old.exports, old.writes, old.ledger
 	for _, x := range n.exports {
 		x.node = n
 	}

@@ -56,6 +56,7 @@ func (c *controller) resume() {
 	for _, b := range c.resuming.blades {
 		if b.alive() {
 			c.audit(b)
+			c.reconcileLedgers(b)
 		}
 	}
 	c.resuming.blades = nil

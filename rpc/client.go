@@ -266,11 +266,15 @@ func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, 
 	}
 	switch {
 	case kind == thrift.ONEWAY && m.policy == PolicyNone:
+		o.durable(packet.ID{})
 		return c.sendOneway(ctx, p, codec, &h, id)
 	case o != nil && m.policy != PolicyNone:
 		if err := o.attach(p, codec); err != nil {
 			return err
 		}
+		o.durable(id)
+	default:
+		o.durable(packet.ID{})
 	}
 	p.Exact = m.policy != PolicyNone
 	p.Logged, p.Held = kind == thrift.ONEWAY, m.policy != PolicyNone || len(codec.pointers) > 0

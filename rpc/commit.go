@@ -151,6 +151,9 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 		return call != nil && n.deliver(call, func() *datagram { return r.take(i) }, m)
 	}
 	c, empty := n.in.acknowledge(&m.Header)
+	if c != nil {
+		n.shadow.over(m.Call)
+	}
 	if c != nil && c.slot {
 		c.export.pool.release()
 	}

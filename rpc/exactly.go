@@ -78,6 +78,13 @@ func (o *operation) answered(m *method, p *pending) {
 	o.record(trailer.Outcome, out.append(nil))
 }
 
+// durable is execution.durable of the execution whose operation it is; nil is none.
+func (o *operation) durable(child packet.ID) {
+	if o != nil {
+		o.b.e.durable(child)
+	}
+}
+
 // attach puts what the execution has journalled behind a call.
 func (o *operation) attach(p *pending, codec *codec) error {
 	codec.trailer, p.mark = o.b.e.journal.pending()

@@ -41,6 +41,7 @@ type execution struct {
 	open     int32           // branches that have not ended
 	begun    bool            // it has had a worker's slot
 	keeps    bool            // its slot, until its answer is logged
+	inked    inked           // what the ledger has of it
 	spoilt   bool            // what it has made of the service's state must not be logged
 	ended    bool
 	headers  []packet.KeyValue // of the answer

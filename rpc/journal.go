@@ -29,6 +29,7 @@ type journal struct {
 	last   map[uint32]uint32         // the highest index in past, by branch
 	fresh  []trailer.Section         // not known to be logged
 	logged uint64                    // entries that were fresh and are known to be
+	inked  uint64                    // entries that were fresh and are in the ledger
 	failed *Error                    // the re-run has diverged
 	taken  map[uint32]bool           // numbers of branches
 }
@@ -109,6 +110,16 @@ func (j *journal) pending() (b []byte, mark uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return trailer.Append(nil, j.fresh), j.logged + uint64(len(j.fresh))
+}
+
+// unwritten returns, as a trailer, the entries that the ledger does not have yet, and
+// counts them as written.
+func (j *journal) unwritten() []byte {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	rest := j.fresh[min(uint64(len(j.fresh)), max(j.inked, j.logged)-j.logged):]
+	j.inked = j.logged + uint64(len(j.fresh))
+	return trailer.Append(nil, rest)
 }
 
 // confirm says that the message which got this mark has been logged.

@@ -30,6 +30,7 @@ type Node struct {
 	conn    netio.Conn // [node]:45100; answers arrive here, and all leaves from here
 	budget  int        // bytes of a datagram at most
 	memory  *dsm.Client
+	shadow  *shadow // nil in a rack without ledgers
 	log     *slog.Logger
 	start   time.Time
 	stats   counters
@@ -102,6 +103,7 @@ func newNode(session join.Session, config *joinConfig) (*Node, error) {
 		_ = n.large.conn.Close()
 		return nil, err
 	}
+	n.shadow = newShadow(n)
 	n.base, n.cancel = context.WithCancel(context.Background())
 	n.chair = chair{vacant: make(chan struct{}, 1), reader: newReader(conn)}
 	n.chair.vacant <- struct{}{}

@@ -242,6 +242,7 @@ func (x *export) answerException(e *execution, code Code, why string) {
 // before the answer is on its way.
 func (x *export) reply(e *execution, datagram []byte) {
 	if e.journal != nil {
+		x.node.shadow.done(e, datagram)
 		x.commit(e, datagram)
 		return
 	}

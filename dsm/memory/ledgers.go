@@ -224,6 +224,25 @@ func (s *Server) DeleteLedger(q control.LedgerDelete) (a control.LedgerAnswer, e
 	return a, err
 }
 
+// ListLedgers lists ledgers in the order of their names.
+func (s *Server) ListLedgers(q control.Ledgers) (list control.LedgerList, err error) {
+	err = s.with(func(*store.Store) error {
+		list.Birth = s.ledgers.birth
+		for _, name := range s.ledgers.store.Names() {
+			switch {
+			case bytes.Compare(name[:], q.From[:]) < 0:
+			case len(list.Ledgers) == control.MaxLedgers:
+				list.Next = control.LedgerName(name)
+				return nil
+			default:
+				list.Ledgers = append(list.Ledgers, s.ledgers.state(name))
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
 // Birth is the number that the server's memory of ledgers began with; 0 after Run has
 // returned.
 func (s *Server) Birth() (birth uint64) {
@@ -238,7 +257,7 @@ func (s *Server) Ledgers() (space control.LedgerSpace) {
 }
 
 func (l *ledgers) space() control.LedgerSpace {
-	space := control.LedgerSpace{Used: l.store.Used(), Total: l.cfg.Total, Space: l.cfg.Space, Count: len(l.store.Names())}
+	space := control.LedgerSpace{Used: l.store.Used(), Total: l.cfg.Total, Space: l.cfg.Space, Count: len(l.store.Names()), Birth: l.birth}
 	for _, n := range l.refused {
 		space.Refused += n
 	}

@@ -61,6 +61,13 @@ func TestLedgers(t *testing.T) {
 	if second := b.ledgerAnswer(); string(first.Chunk.Data) != "two" || string(second.Chunk.Data) != "three" || second.Chunk.Number != 3 || second.Next != 4 {
 		t.Errorf("read %+v and %+v", first, second)
 	}
+	list, err := b.server.ListLedgers(control.Ledgers{})
+	if err != nil || list.Birth != testBirth || len(list.Ledgers) != 1 || list.Ledgers[0].Next != 4 || list.Next != (control.LedgerName{}) {
+		t.Errorf("ledgers %+v, %v", list, err)
+	}
+	if list, err = b.server.ListLedgers(control.Ledgers{From: control.LedgerName{0xff}}); err != nil || len(list.Ledgers) > 0 {
+		t.Errorf("ledgers beyond the last: %+v, %v", list, err)
+	}
 	fenced, err := b.server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
 	if err != nil || len(fenced.Ledgers) != 1 || fenced.Birth != testBirth || !fenced.Ledgers[0].Sealed || fenced.Ledgers[0].Next != 4 {
 		t.Errorf("fence: %+v, %v", fenced, err)

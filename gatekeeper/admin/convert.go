@@ -96,8 +96,7 @@ func ledgersOf(s *control.LedgerSpace) *api.LedgerSpace {
 	if s == nil {
 		return nil
 	}
-	a := api.LedgerSpace(*s)
-	return &a
+	return &api.LedgerSpace{Used: s.Used, Total: s.Total, Space: s.Space, Count: s.Count, Refused: s.Refused}
 }
 
 func machinesOf(o *gatekeeper.Overview) []api.Machine {

@@ -77,6 +77,15 @@ func (t *Table) Journal(id packet.ID, at log.Node) (journal []byte, ok bool) {
 	return t.mains[id].journal, true
 }
 
+// Journalled returns what a call's execution has journalled in all of its runs so far, also
+// while none runs.
+func (t *Table) Journalled(id packet.ID) []byte {
+	if k := t.calls[id]; k != nil {
+		return k.journal
+	}
+	return nil
+}
+
 // Over reports whether an execution is a durable main that has come to its end,
 // and where.
 func (t *Table) Over(id packet.ID) (at netip.Addr, over bool) {

@@ -145,6 +145,8 @@ type Joined struct {
 	Address     netip.Addr `json:"address"`
 	Incarnation uint32     `json:"incarnation"`
 	Rack        Rack       `json:"rack"`
+	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
+	Ledger *LedgerPlace `json:"ledger,omitempty"`
 }
 
 // Export registers what a node serves. A second Export of a service replaces the first.

@@ -63,12 +63,33 @@ type LedgerDelete struct {
 	Name  LedgerName `json:"name"`
 }
 
+// MaxLedgers is how many ledgers a LedgerList names at most: some 600 kB of JSON.
+const MaxLedgers = 4096
+
+// Ledgers asks for the ledgers that a memory blade keeps, from a name on, some at a time.
+type Ledgers struct {
+	From LedgerName `json:"from,omitzero"`
+}
+
+// LedgerList is a part of them in the order of their names; Next is zero at the end.
+type LedgerList struct {
+	Birth   uint64     `json:"birth"` // of the machine
+	Ledgers []Ledger   `json:"ledgers"`
+	Next    LedgerName `json:"next,omitzero"`
+}
+
 // LedgerAnswer is the ledger after the command. A command that is refused is not to be
 // asked for again as it is.
 type LedgerAnswer struct {
 	Outcome
 	Birth  uint64 `json:"birth"`
 	Ledger Ledger `json:"ledger"`
+}
+
+// LedgerPlace says where a node keeps its ledger.
+type LedgerPlace struct {
+	Machine uint8  `json:"machine"` // the memory machine
+	Birth   uint64 `json:"birth"`   // its birth number when the ledger was granted
 }
 
 // LedgerSpace is what a memory blade's ledgers take.
@@ -82,6 +103,8 @@ type LedgerSpace struct {
 	Count int `json:"count"`
 	// Refused counts requests and commands about ledgers that were refused.
 	Refused uint64 `json:"refused,omitempty"`
+	// Birth is as in Hello.
+	Birth uint64 `json:"birth"`
 }
 
 // LedgerRefused returns the answer to a command about a ledger that cannot be carried out.

@@ -69,6 +69,7 @@ const (
 	KindLedgerGrant  Kind = 32 // memory: keep a ledger for an incarnation: LedgerGrant, LedgerAnswer
 	KindLedgerEnd    Kind = 33 // memory: make the copy end as the other one does: LedgerEnd, LedgerAnswer
 	KindLedgerDelete Kind = 34 // memory: drop a ledger: LedgerDelete, LedgerAnswer
+	KindLedgers      Kind = 35 // memory: list ledgers, for reconciliation: Ledgers, LedgerList
 )
 
 // String returns the kind's name.
@@ -84,7 +85,7 @@ var kindNames = map[Kind]string{
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
-	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger",
+	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers",
 	KindFill: "fill", KindComplete: "complete",
 }
 

@@ -57,6 +57,7 @@ func largest() map[Kind][2]any {
 	return map[Kind][2]any{
 		KindLedgerGrant:  {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31}, ledger},
 		KindLedgerEnd:    {LedgerEnd{1 << 60, someLedger(1).Name, 1 << 31, 1 << 60, 1 << 60}, ledger},
+		KindLedgers:      {Ledgers{someLedger(1).Name}, LedgerList{1 << 60, many(MaxLedgers, someLedger), someLedger(1).Name}},
 		KindLedgerDelete: {LedgerDelete{1 << 60, someLedger(1).Name}, ledger},
 		KindMirror:       {mirror, refusal},
 		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60}, refusal},
@@ -71,12 +72,12 @@ func largest() map[Kind][2]any {
 		KindHeartbeat: {
 			Heartbeat{
 				name, 1 << 60, 1 << 60, 1 << 60, many(nodes, someNode), many(nodes, func(int) uint32 { return 1 << 31 }), 1 << 60,
-				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31, &LedgerSpace{1 << 60, 1 << 60, 1 << 60, 1 << 30, 1 << 60},
+				many(nodes, func(int) uint64 { return 1 << 60 }), many(nodes, longest), 1 << 60, 1 << 31, &LedgerSpace{1 << 60, 1 << 60, 1 << 60, 1 << 30, 1 << 60, 1 << 60},
 				&FillProgress{1 << 60, 1 << 60, 1 << 60, true, 255, strings.Repeat("r", 1<<10)},
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
-		KindJoin:     {Join{name, name, 1 << 60, name}, Joined{node, 1 << 31, rack}},
+		KindJoin:     {Join{name, name, 1 << 60, name}, Joined{node, 1 << 31, rack, &LedgerPlace{255, 1 << 60}}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", true} }), true, false}, nil},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true}, nil},
 		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, true}},

@@ -316,6 +316,9 @@ func (r *Run) memoryLeft() string {
 		if s == nil {
 			return name + " does not serve"
 		}
+		if n := s.Ledgers().Count; n > 0 {
+			return fmt.Sprintf("%s: %d ledgers", name, n)
+		}
 		if used, undo := s.Used(), s.Metrics().Undo; used > 0 || undo.Executions > 0 {
 			return fmt.Sprintf("%s: %d bytes in use, undo of %d executions", name, used, undo.Executions)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -146,6 +147,10 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Setting.Pairs {
 		cfg.Machines = [][]string{memoryBlades}
 	}
+	shadow := newShadow(r)
+	if opt.Setting.Ledgers {
+		cfg.Ledgers, cfg.Fenced = gatekeeper.LedgersShadow, shadow.fenced
+	}
 	if opt.Network == slow {
 		cfg.Pause = newPauses(opt.Seed, 1).next
 		cfg.NoStreamWrites = opt.Seed%2 == 1
@@ -159,6 +164,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	r.crash.disarm()
 	r.crash.wait()
 	err = errors.Join(err, r.rack.Close())
+	shadow.figures(r.crash.did)
 	return &Report{
 		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
 		Wrong: r.ledger.complaints(), Took: time.Since(r.began), Did: r.crash.did, Lost: len(r.lost) > 0,

@@ -23,6 +23,9 @@ type Setting struct {
 	// Jumps says that each Gatekeeper and each memory blade that starts may find the clock
 	// set forward or back by up to a day.
 	Jumps bool
+	// Ledgers says that nodes write ledgers in shadow, which are compared with the log
+	// whenever a node has been fenced.
+	Ledgers bool
 	// Idle is how long the last client waits before it begins, and the rack with it.
 	Idle time.Duration
 	// Pairs says that the memory blades are the two copies of one machine.
@@ -57,6 +60,9 @@ func (s Setting) String() string {
 	if s.Jumps {
 		parts = append(parts, "jumps")
 	}
+	if s.Ledgers {
+		parts = append(parts, "ledgers")
+	}
 	if s.Idle != 0 {
 		parts = append(parts, fmt.Sprint("idle=", s.Idle))
 	}
@@ -84,6 +90,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Age, err = time.ParseDuration(value)
 		case "jumps":
 			s.Jumps = true
+		case "ledgers":
+			s.Ledgers = true
 		case "idle":
 			s.Idle, err = time.ParseDuration(value)
 		case "pairs":
@@ -121,6 +129,7 @@ func DrawSetting(seed uint64) (s Setting) {
 		s.Idle = time.Duration(1+r.IntN(3)) * time.Hour
 	}
 	s.Pairs = chance(1, 2)
+	s.Ledgers = chance(1, 4)
 	return s
 }
 

@@ -59,4 +59,6 @@ type Identity struct {
 	Blade       string
 	Address     netip.Addr
 	Incarnation uint32
+	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
+	Ledger *control.LedgerPlace
 }

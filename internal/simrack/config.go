@@ -43,6 +43,9 @@ type Config struct {
 	ShareExports bool
 	// FillRate is gatekeeper.Config.FillRate.
 	FillRate uint64
+	// Ledgers and Fenced are gatekeeper.Config's.
+	Ledgers gatekeeper.LedgerMode
+	Fenced  func(gatekeeper.FencedNode)
 	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.
 	MTU int
 	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper

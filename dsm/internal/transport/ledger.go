@@ -42,9 +42,9 @@ const (
 	maxOpen   = 256 * time.Millisecond
 )
 
-// grantPatience is for how many requests a ledger may be unknown: the Gatekeeper grants
-// it when the node joins.
-const grantPatience = 12
+// grantPatience is for how many requests, some ten seconds, a ledger may be unknown: the
+// Gatekeeper grants it when the node joins, or when the memory blade is back.
+const grantPatience = 48
 
 // NewLedger begins to open a ledger.
 func NewLedger(now time.Duration, cfg LedgerConfig) *Ledger {
@@ -57,8 +57,8 @@ func (l *Ledger) open(now time.Duration) {
 	l.send = append(l.send, packet.LedgerRequest{
 		Op: packet.LedgerOpen, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth,
 	})
-	l.due = now + min(firstOpen<<l.tries, maxOpen)
-	l.tries = min(l.tries+1, 60)
+	l.due = now + min(firstOpen<<min(l.tries, 16), maxOpen)
+	l.tries++
 }
 
 // Append adds a record and returns its number; the first one of the run has number 1. The

@@ -66,6 +66,22 @@ func TestLedger_Opens(t *testing.T) {
 	}
 }
 
+// TestLedger_Patience: a machine that does not answer is asked for as long as the node
+// lives, and not all the time.
+func TestLedger_Patience(t *testing.T) {
+	l := newTestLedger()
+	sent := 0
+	for now := time.Duration(0); now < time.Hour; now = max(now, l.Wake()) {
+		l.Tick(now)
+		if sent += len(l.Send()); sent > 20_000 {
+			t.Fatalf("%d requests in %s", sent, now)
+		}
+	}
+	if sent < 10_000 {
+		t.Errorf("%d requests in an hour", sent)
+	}
+}
+
 // TestLedger_Refused: what a run cannot open is an error, and nothing is sent any more.
 func TestLedger_Refused(t *testing.T) {
 	for want, a := range map[fault.Code]*packet.LedgerAnswer{

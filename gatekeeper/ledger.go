@@ -1,0 +1,245 @@
+package gatekeeper
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// LedgerMode says what ledgers are for in a rack. All nodes of a rack have the same.
+type LedgerMode uint8
+
+// The modes.
+const (
+	// LedgersOff: there are none.
+	LedgersOff LedgerMode = iota
+	// LedgersShadow: nodes write ledgers beside what the Gatekeeper logs, and nothing is
+	// ever recovered from them. It exists so that both can be compared (Config.Fenced).
+	LedgersShadow
+)
+
+// grantLedger chooses where a node keeps its ledger, once, and has the machine keep it. A
+// node whose ledger is lost gets a new one: nothing depends on it yet.
+func (c *controller) grantLedger(n *node) {
+	if c.cfg.Ledgers == LedgersOff {
+		return
+	}
+	if n.ledger != nil && c.birthOf(n.ledger.Machine) != n.ledger.Birth {
+		c.log.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
+		n.ledger = nil
+	}
+	if n.ledger == nil {
+		n.ledger = c.chooseLedger(n)
+	}
+	if n.ledger == nil {
+		return // no machine is in service: the node has no ledger
+	}
+	for _, b := range c.copiesOf(n.ledger.Machine) {
+		c.grantAt(b, n)
+	}
+}
+
+// grantAt has a blade keep a node's ledger. It may be repeated.
+func (c *controller) grantAt(b *blade, n *node) {
+	name := control.LedgerOf(n.address)
+	q := control.LedgerGrant{Birth: n.ledger.Birth, Name: name, Node: n.address, Incarnation: n.incarnation}
+	birth, node := n.ledger.Birth, n.address
+	c.command(b, control.KindLedgerGrant, q, func(reply control.Message) {
+		c.ledgerAnswered(b, "grant", name, reply)
+		if c.nodeOrFallen(node) == nil {
+			c.deleteAt(b, birth, node) // the grant has come after the node's end
+		}
+	})
+}
+
+// reconcileLedgers repeats to a memory blade that has come into service, or after a restart
+// of ours, what may not have reached it: it keeps the ledgers of the nodes that there are,
+// and no others.
+func (c *controller) reconcileLedgers(b *blade) {
+	if c.cfg.Ledgers == LedgersOff {
+		return
+	}
+	c.listLedgers(b, control.Ledgers{})
+	nodes := slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return a.address.Compare(b.address) })
+	for _, n := range nodes {
+		if n.ledger != nil && n.ledger.Machine == b.hello.Machine && n.ledger.Birth == c.birthOf(b.hello.Machine) {
+			c.grantAt(b, n)
+		}
+	}
+}
+
+// chooseLedger spreads ledgers over the machines in service.
+func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
+	var in []uint8
+	for i, b := range c.machines {
+		if machine := uint8(i); b != nil && b.alive() && c.birthOf(machine) != 0 { //nolint:gosec // there are 256
+			in = append(in, machine)
+		}
+	}
+	if len(in) == 0 {
+		return nil
+	}
+	a := n.address.As16()
+	machine := in[int(a[15])%len(in)]
+	return &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine)}
+}
+
+// birthOf is a machine's birth number, 0 if it is not known.
+func (c *controller) birthOf(machine uint8) uint64 {
+	b := c.machines[machine]
+	switch {
+	case b == nil:
+		return 0
+	case b.mirror != nil:
+		return b.mirror.birth
+	}
+	return b.hello.Birth
+}
+
+// copiesOf are the blades that have a complete copy of a machine and are in service.
+func (c *controller) copiesOf(machine uint8) (copies []*blade) {
+	for _, b := range c.sortedBlades() {
+		if b.memory() && b.alive() && b.hello.Machine == machine && b.holds() {
+			copies = append(copies, b)
+		}
+	}
+	return copies
+}
+
+// listLedgers has a blade drop the ledgers of nodes that are gone for good.
+func (c *controller) listLedgers(b *blade, from control.Ledgers) {
+	c.command(b, control.KindLedgers, from, func(reply control.Message) {
+		var l control.LedgerList
+		if err := json.Unmarshal(reply.Body, &l); err != nil {
+			return // it has no ledgers: it does not serve yet
+		}
+		for _, kept := range l.Ledgers {
+			if node := netip.AddrFrom16(kept.Name); c.nodeOrFallen(node) == nil {
+				c.deleteAt(b, l.Birth, node)
+			}
+		}
+		if l.Next != (control.LedgerName{}) {
+			c.listLedgers(b, control.Ledgers{From: l.Next})
+		}
+	})
+}
+
+// deleteLedger drops the ledger of a node that is gone for good.
+func (c *controller) deleteLedger(n *node) {
+	if n.ledger == nil {
+		return
+	}
+	for _, b := range c.copiesOf(n.ledger.Machine) {
+		c.deleteAt(b, n.ledger.Birth, n.address)
+	}
+}
+
+func (c *controller) deleteAt(b *blade, birth uint64, node netip.Addr) {
+	name := control.LedgerOf(node)
+	c.command(b, control.KindLedgerDelete, control.LedgerDelete{Birth: birth, Name: name}, func(reply control.Message) {
+		c.ledgerAnswered(b, "delete", name, reply)
+	})
+}
+
+// ledgerAnswered reads the answer to a command about a ledger.
+func (c *controller) ledgerAnswered(b *blade, what string, name control.LedgerName, reply control.Message) {
+	var a control.LedgerAnswer
+	if err := json.Unmarshal(reply.Body, &a); err == nil && a.Code != fault.OK {
+		c.count.Failures++
+		c.log.Error("a memory blade refuses a command about a ledger", "blade", b.hello.Blade, "command", what, "ledger", name, "code", a.Code, "why", a.Message)
+	}
+}
+
+// FencedNode is a node that can do nothing any more: its identity is gone, and every
+// memory blade in service refuses it and has sealed its ledger.
+type FencedNode struct {
+	Node log.Node
+	// Ledger is where its ledger is; nil if it has none.
+	Ledger *control.LedgerPlace
+	// Calls are the exactly-once calls that have been delivered to it, or to an earlier
+	// incarnation, as the log knows them.
+	Calls []LoggedCall
+	// States are those of its services with state: sections of a trailer, by the service's
+	// hash.
+	States map[uint64][]byte
+}
+
+// LoggedCall is a call as the log knows it.
+type LoggedCall struct {
+	ID packet.ID
+	// Delivered is the incarnation of the callee that it was delivered to last.
+	Delivered uint32
+	// Answer is the callee's answer, nil while there is none, or if the Gatekeeper gave
+	// another one in its place. Over says that there is an outcome, Aborted that the execution
+	// is taken back.
+	Answer        *packet.Message
+	Over, Aborted bool
+	// Journal is that of the runs so far, as a trailer.
+	Journal []byte
+}
+
+// tellFenced tells of a fenced node whoever has asked for it.
+func (c *controller) tellFenced(n *node) {
+	if c.cfg.Fenced == nil || !c.logging() {
+		return
+	}
+	f := FencedNode{Node: n.logged(), Ledger: n.ledger, States: map[uint64][]byte{}}
+	for v := range c.table.All {
+		if v.Callee.Address != n.address || v.Callee.Incarnation == 0 {
+			continue
+		}
+		k := LoggedCall{ID: v.Header.Call, Delivered: v.Callee.Incarnation}
+		k.Journal = c.table.Journalled(k.ID)
+		if r, found, err := c.cfg.Store.Get(log.KindReply, log.ID(k.ID)); err == nil && found {
+			k.Over, k.Aborted = true, execution.TakenBack(&r)
+			if m, err := packet.Parse(r.Packet); err == nil && m.CalleeIncarnation != 0 {
+				k.Answer = &m
+			}
+		}
+		f.Calls = append(f.Calls, k)
+	}
+	for _, s := range sortedServices(n.exports) {
+		if n.exports[s].stateful {
+			f.States[serviceHash(s)], _ = c.table.State(serviceHash(s))
+		}
+	}
+	c.cfg.Fenced(f)
+}
+
+// equalLedgers makes the ledgers that a fence has sealed at both copies of a machine equal:
+// a chunk that only one of them has was never settled, and one that only one of them has
+// dropped is not needed. Then it goes on.
+func (c *controller) equalLedgers(first, second *blade, x *comparison, then func()) {
+	var ends []control.LedgerEnd
+	for _, a := range x.told[first].Ledgers {
+		for _, b := range x.told[second].Ledgers {
+			if a.Name == b.Name && a.Run == b.Run && (a.First != b.First || a.Next != b.Next) {
+				ends = append(ends, control.LedgerEnd{
+					Birth: x.told[first].Birth, Name: a.Name, Run: a.Run, First: max(a.First, b.First), Next: min(a.Next, b.Next),
+				})
+			}
+		}
+	}
+	left := 2 * len(ends)
+	if left == 0 {
+		then()
+		return
+	}
+	for _, end := range ends {
+		for _, b := range []*blade{first, second} {
+			c.command(b, control.KindLedgerEnd, end, func(reply control.Message) {
+				c.ledgerAnswered(b, "end", end.Name, reply)
+				if left--; left == 0 && !x.over {
+					then()
+				}
+			})
+		}
+	}
+}
