@@ -177,6 +177,7 @@ func (c *controller) completeCopy(m *mirror) {
 		m.filling, m.why, m.pause = nil, "", 0
 		m.copies = append(m.copies, copyOf{job.blade, job.incarnation})
 		c.keepMirror(m)
+		c.announce(m)
 		c.compareLater(job)
 		c.reclaimMore(second)
 		c.event(Event{Kind: MachineMirrored, Blade: job.blade, Message: fmt.Sprintf("machine %d has two copies: %s and %s", m.machine, first.hello.Blade, job.blade)})

@@ -13,6 +13,8 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // A memory machine that the configuration gives two blades is mirrored: what changes
@@ -320,13 +322,33 @@ func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 		}
 		c.command(survivor, control.KindMirror, m.mirrorOf(survivor), func(control.Message) {
 			if m.epoch == epoch && survivor.alive() {
-				c.change(nil, c.homeRules(m))
+				c.change(func(error) { c.announce(m) }, c.homeRules(m))
 				c.change(nil, c.base.unwant(p4rtclient.Group(uint16(m.machine))))
 			}
 		})
 	}, c.noMemoryRules(b))
 	for _, f := range slices.SortedFunc(maps.Keys(comparing), compareFences) {
 		comparing[f].end()
+	}
+}
+
+// announce tells every node of the machine's present copies: an answer to no request. Who waits
+// for an answer of a lost copy sends again at once. If it is lost, the node hears of the new
+// epoch when it sends again by itself.
+func (c *controller) announce(m *mirror) {
+	first := c.source(m)
+	if first == nil || !first.alive() {
+		return
+	}
+	told := m.mirrorOf(first)
+	from := packet.Make(c.cfg.DSMPrefix, m.machine, 0).With(packet.OpRead, 0).Addr()
+	for _, a := range slices.SortedFunc(maps.Keys(c.nodes), netip.Addr.Compare) {
+		h := packet.Header{Kind: packet.Reply, Incarnation: c.nodes[a].incarnation, Mirror: packet.Mirror{
+			Epoch: told.Epoch, Incarnation: told.Incarnation, Copy: told.Copy, Members: told.Members,
+		}}
+		c.send(0, frame.UDP6{
+			Src: netip.AddrPortFrom(from, rackaddr.PortDSM), Dst: netip.AddrPortFrom(a, rackaddr.PortDSM), Payload: h.Append(nil),
+		}.Append(nil))
 	}
 }
 

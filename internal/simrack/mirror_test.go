@@ -203,3 +203,39 @@ func TestMirrorRefused(t *testing.T) {
 		untilMirrored(t, ctx, r)
 	})
 }
+
+// TestFailoverIsTold: whoever waits for a lost copy hears of the new epoch at once, and not
+// when it sends again, which may take a second.
+func TestFailoverIsTold(t *testing.T) {
+	for _, dies := range []string{"m1", "m2"} {
+		onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+			n, err := r.Join(ctx, "c1", "writer")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := n.Memory()
+			p, err := m.Alloc(ctx, 4096)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var detected time.Time
+			events := r.Gatekeeper().Subscribe(ctx)
+			if err := r.CrashBlade(dies); err != nil {
+				t.Fatal(err)
+			}
+			// A write needs both copies, so it waits until the loss is known.
+			if _, err := m.Write(ctx, p, make([]byte, 4096)); err != nil {
+				t.Fatal(err)
+			}
+			answered := time.Now()
+			for detected.IsZero() {
+				if e := <-events; e.Kind == gatekeeper.BladeFailed {
+					detected = e.Time
+				}
+			}
+			if took := answered.Sub(detected); took > 20*time.Millisecond {
+				t.Errorf("%s dies: the first right answer came %s after the loss was known", dies, took)
+			}
+		})
+	}
+}

@@ -15,6 +15,8 @@ import (
 //	write ──▶ switch ─┬─▶ copy 0 ── answer (epoch 4, copy 0 of 2) ─┐
 //	                  └─▶ copy 1 ── answer (epoch 4, copy 1 of 2) ─┴─▶ settled
 //
+// The Gatekeeper tells of a new epoch in an answer to request 0, which there is not.
+//
 // A change is settled when every copy of the newest epoch that this client has heard
 // of has answered in that epoch. So a client that hears of a new epoch sends all of
 // its unsettled requests again: a copy that has carried one out answers from its

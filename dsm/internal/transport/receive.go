@@ -16,6 +16,10 @@ func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Hea
 		return
 	}
 	e.meet(now, p, h.Mirror)
+	if h.Request == 0 { // the Gatekeeper only tells of the copies
+		e.pumpAll(now, p)
+		return
+	}
 	if h.More > 0 {
 		e.receiveMany(now, p, from, h)
 	} else {
