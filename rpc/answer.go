@@ -19,6 +19,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 	if p.err != nil {
 		return coded(m.op, p.err)
 	}
+	m.meter.answers.add(uint64(len(p.answer.Payload)), sizeUnit)
 	if p.answer.Type == packet.Exception && p.answer.Code != fault.OK {
 		e := fault.Remote(p.answer.Code, m.op, "%s", p.answer.Payload)
 		e.NeverBegan = p.unbegun()

@@ -44,6 +44,7 @@ type method struct {
 	name   string
 	wire   packet.Method
 	policy Policy
+	meter  *meter
 	rtt    *endpoint.RTT // that of all the node's clients; guarded by the node's outgoing.mu
 }
 
@@ -100,6 +101,7 @@ func (c *client) method(name string, policy Policy) (*method, error) {
 	if m = c.methods[key]; m == nil {
 		m = &method{op: "call " + c.service + "." + name, name: name, wire: wire, policy: key.policy}
 		m.rtt = c.node.out.rtt(rttKey{c.service, key})
+		m.meter = c.node.meter(c.service, name, false)
 		c.methods[key] = m
 	}
 	return m, nil
@@ -117,7 +119,9 @@ func (c *client) Call(ctx context.Context, name string, args, result thrift.TStr
 	}
 	codec := newCodec(c.node.limit(m.policy != PolicyNone))
 	defer codec.free()
+	began := time.Now()
 	err = c.attempts(ctx, m, codec, args, result)
+	m.meter.took(CodeOf(err), time.Since(began))
 	return thrift.ResponseMeta{Headers: codec.answered}, asThrift(err)
 }
 
@@ -236,6 +240,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	if codec.size() > codec.buf.limit {
 		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec, m.policy != PolicyNone))
 	}
+	m.meter.requests.add(uint64(codec.size()-packet.HeaderSize), sizeUnit) //nolint:gosec // not negative
 	return nil
 }
 

@@ -39,9 +39,12 @@ func ExampleWithHeader() {
 	client := testsvc.NewTestClient(node.Client("Test", rpc.WithPolicy(rpc.PolicyNone)))
 	_, err = client.Count(rpc.WithHeader(ctx, "tenant", "blue"), 1)
 	fmt.Println(client.LastResponseMeta_().Headers["quota"], err)
+	seen := node.Methods()[0] // package rpc/prom gives it to Prometheus
+	fmt.Println(seen.Service, seen.Method, len(seen.Times))
 	// Output:
 	// blue true
 	// 9 left <nil>
+	// Test count 1
 }
 
 // A handler learns who calls it: the switch vouches for the address, the Gatekeeper tells

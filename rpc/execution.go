@@ -46,7 +46,9 @@ type execution struct {
 	ended    bool
 	headers  []packet.KeyValue // of the answer
 
-	processed bool // the processor has got the call
+	processed bool      // the processor has got the call
+	meter     *meter    // of its method, until it has been counted
+	begunAt   time.Time // when the processor got it
 }
 
 // allowed refuses calls that would escape the execution's order: after its end,

@@ -49,8 +49,9 @@ type offer struct {
 
 // served is one method of an export.
 type served struct {
-	name string
-	time atomic.Int64 // nanoseconds that a handler runs, smoothed; 0 while unknown
+	name  string
+	meter *meter
+	time  atomic.Int64 // nanoseconds that a handler runs, smoothed; 0 while unknown
 }
 
 // Export serves a service with any processor that the Thrift compiler generates
@@ -185,7 +186,7 @@ func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, erro
 		if other := o.methods[wire]; other != nil {
 			return nil, nil, fmt.Errorf("methods %s and %s have the same short form %s", other.name, name, wire)
 		}
-		o.methods[wire] = &served{name: name}
+		o.methods[wire] = &served{name: name, meter: x.node.meter(x.name, name, true)}
 		method := control.Method{Name: name}
 		if p, ok := x.config.policies.of(name); ok {
 			method.Policy = p.String()

@@ -39,6 +39,7 @@ type Node struct {
 	in      incoming
 	large   large
 	callers callers
+	meters  meters
 	chair   chair
 	pulse   pulse
 

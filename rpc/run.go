@@ -54,6 +54,8 @@ func (x *export) run(e *execution) {
 		err = unknown
 	}
 	x.offer.Load().methods[e.call.Method].took(time.Since(begun))
+	e.meter.requests.add(uint64(len(e.call.Payload)), sizeUnit)
+	e.begunAt = begun
 	x.answer(ctx, e, out, err)
 }
 
@@ -68,13 +70,14 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	if err != nil || wire != e.call.Method {
 		return fault.New(BadRequest, "", "the message calls %q, its header %q", o.name, e.call.Method)
 	}
-	if m := x.offer.Load().methods[wire]; m == nil || m.name != o.name {
+	m := x.offer.Load().methods[wire]
+	if m == nil || m.name != o.name {
 		return fault.New(NoSuchMethod, "", "service %s has no method %q", x.name, o.name)
 	}
 	if o.kind != thrift.CALL && o.kind != thrift.ONEWAY {
 		return fault.New(BadRequest, "", "Thrift message type %d is no call", o.kind)
 	}
-	in.opening, in.opened = o, true
+	in.opening, in.opened, e.meter = o, true, m.meter
 	return nil
 }
 
@@ -103,6 +106,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 		}
 	}
 	if e.call.Type == packet.Oneway {
+		x.meter(e, CodeOf(err), 0)
 		x.complete(e, err)
 		return
 	}
@@ -115,6 +119,10 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 		x.answerException(e, failure.Code, failure.Msg)
 		return
 	}
+	if out.kind == thrift.REPLY {
+		err = nil // an exception that the IDL declares is an answer
+	}
+	x.meter(e, CodeOf(err), out.size()-packet.HeaderSize)
 	h := x.answerHeader(&e.call)
 	h.Type = packet.Type(out.kind)
 	datagram := out.datagram(&h)
@@ -229,12 +237,22 @@ func (x *export) lastWords(e *execution) []byte {
 
 // answerException answers a call with a system exception.
 func (x *export) answerException(e *execution, code Code, why string) {
+	x.meter(e, code, len(why))
 	if e.call.Type == packet.Oneway {
 		x.complete(e, &Error{Code: code, Msg: why})
 		return
 	}
 	x.node.stats.refused.Add(1)
 	x.reply(e, x.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0), x.lastWords(e)))
+}
+
+// meter counts a call that a handler has served, and is answered now.
+func (x *export) meter(e *execution, code Code, size int) {
+	if e.meter != nil && e.processed {
+		e.meter.took(code, time.Since(e.begunAt))
+		e.meter.answers.add(uint64(max(size, 0)), sizeUnit) //nolint:gosec // not negative
+		e.meter = nil
+	}
 }
 
 // reply sends an answer and then keeps a copy of it. Until then a duplicate of

@@ -33,6 +33,9 @@ const (
 	codeCount
 )
 
+// Codes is how many codes there are.
+const Codes = int(codeCount)
+
 var names = [codeCount]string{
 	"ok", "permission denied", "no such method", "deadline exceeded", "canceled", "overloaded", "unavailable",
 	"bad request", "not found", "no space", "nondeterminism", "deadlock", "stale", "internal", "application", "unsupported",
