@@ -11,25 +11,33 @@ import (
 
 // measureFootprint measures this process.
 func measureFootprint() (f footprint, err error) {
-	var m runtime.MemStats
 	debug.FreeOSMemory() // or resident would count garbage
+	if f, err = footprintOf("self"); err != nil {
+		return f, err
+	}
+	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	f.Heap, f.Goroutines = m.HeapAlloc, runtime.NumGoroutine()
-	statm, err := os.ReadFile("/proc/self/statm")
+	return f, nil
+}
+
+// footprintOf measures what can be seen of a process from outside.
+func footprintOf(pid string) (f footprint, err error) {
+	statm, err := os.ReadFile("/proc/" + pid + "/statm")
 	if err != nil {
 		return f, err
 	}
 	if _, err := fmt.Sscan(string(statm), new(uint64), &f.Resident); err != nil {
-		return f, fmt.Errorf("/proc/self/statm: %w", err)
+		return f, fmt.Errorf("/proc/%s/statm: %w", pid, err)
 	}
 	f.Resident *= uint64(os.Getpagesize())
-	fds, err := os.ReadDir("/proc/self/fdinfo")
+	fds, err := os.ReadDir("/proc/" + pid + "/fdinfo")
 	if err != nil {
 		return f, err
 	}
 	f.Descriptors = len(fds)
 	for _, fd := range fds {
-		f.addKernel("/proc/self/fdinfo/" + fd.Name())
+		f.addKernel("/proc/" + pid + "/fdinfo/" + fd.Name())
 	}
 	return f, nil
 }

@@ -63,6 +63,13 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// Only what the kernel forwards goes on while the process is away.
+func TestSoak_RestartNeedsTheKernel(t *testing.T) {
+	if _, err := Soak(t.Context(), SoakOptions{Datapath: "go", Restart: time.Minute}); err == nil {
+		t.Error("the Go executor is restarted under load")
+	}
+}
+
 func TestSummary(t *testing.T) {
 	trips := func(us ...int) (d []time.Duration) {
 		for _, u := range us {

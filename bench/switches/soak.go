@@ -11,7 +11,10 @@ type SoakOptions struct {
 	Rules    int           // access rules beside those that change
 	Duration time.Duration // how long rules change
 	Datapath string        // the executor: ebpf or go
-	Progress io.Writer     // if not nil, is told what is being done
+	// Restart, if positive, is after how long the switch is killed and started again,
+	// over and over. It then is a process of its own, run by this program's binary.
+	Restart  time.Duration
+	Progress io.Writer // if not nil, is told what is being done
 }
 
 func (o *SoakOptions) tell(format string, a ...any) {
@@ -28,6 +31,7 @@ type SoakResult struct {
 	Packets  int64   `json:"packets"` // judged by the switch
 	Writes   int     `json:"writes"`
 	Updates  int     `json:"updates"` // of rules, in these Writes
+	Restarts int     `json:"restarts"`
 	// Checked verdicts were of packets sent and seen while their rule stayed as it
 	// was; WrongVerdicts of them contradicted it, Example tells the first.
 	Checked       int64  `json:"checked"`
@@ -35,7 +39,7 @@ type SoakResult struct {
 	Example       string `json:"example,omitempty"`
 	// RulesLost is how many rules the switch has too few at the end, LeftOver how
 	// many descriptors were open after it was closed. Early and Late are of the
-	// process, which includes the switch, when it was warm and at the end.
+	// switch's process, which may be this one, when it was warm and at the end.
 	RulesLost int       `json:"rules_lost"`
 	LeftOver  int       `json:"left_over"`
 	Early     footprint `json:"early"`
@@ -100,7 +104,8 @@ func (r SoakResult) Print(w io.Writer) error {
 	p := &printer{w: w}
 	p.line("%s, %d rules, %.0f s: %d packets judged (%.0f a second), %d updates in %d Writes (%.0f a second)",
 		r.Datapath, r.Rules, r.Seconds, r.Packets, float64(r.Packets)/r.Seconds, r.Updates, r.Writes, float64(r.Writes)/r.Seconds)
-	p.line("verdicts checked %d, wrong %d; rules lost %d; descriptors left open %d", r.Checked, r.WrongVerdicts, r.RulesLost, r.LeftOver)
+	p.line("verdicts checked %d, wrong %d; rules lost %d; descriptors left open %d; process killed and started again %d times",
+		r.Checked, r.WrongVerdicts, r.RulesLost, r.LeftOver, r.Restarts)
 	p.line("%-12s %12s %12s %12s %12s %12s %12s %12s", "", "descriptors", "goroutines", "programs", "maps", "heap KiB", "resident KiB", "maps KiB")
 	for _, f := range []struct {
 		name string

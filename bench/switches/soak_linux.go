@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
@@ -34,6 +35,14 @@ func soak(ctx context.Context, o SoakOptions) (r SoakResult, err error) {
 	if c == nil {
 		return r, fmt.Errorf("no executor is called %q: choose ebpf or go", o.Datapath)
 	}
+	var k *kept
+	if o.Restart > 0 {
+		if o.Datapath != "ebpf" {
+			return r, fmt.Errorf("only the kernel executor forwards while its process is away, not %q", o.Datapath)
+		}
+		k = &kept{}
+		c = k.contender()
+	}
 	before, err := measureFootprint()
 	if err != nil {
 		return r, err
@@ -42,7 +51,7 @@ func soak(ctx context.Context, o SoakOptions) (r SoakResult, err error) {
 	if err != nil {
 		return r, err
 	}
-	s := &soaking{o: o, running: sw, result: SoakResult{Datapath: o.Datapath, Rules: o.Rules}}
+	s := &soaking{o: o, running: sw, kept: k, result: SoakResult{Datapath: o.Datapath, Rules: o.Rules}}
 	err = errors.Join(s.run(ctx), sw.end())
 	if err != nil {
 		return s.result, err
@@ -58,6 +67,15 @@ type soaking struct {
 	o      SoakOptions
 	result SoakResult
 	early  footprint // when everything was warm
+	kept   *kept     // nil if the switch is in this process
+}
+
+// footprint is that of the switch's process.
+func (s *soaking) footprint() (footprint, error) {
+	if s.kept == nil {
+		return measureFootprint()
+	}
+	return footprintOf(strconv.Itoa(s.kept.process.cmd.Process.Pid))
 }
 
 func (s *soaking) run(ctx context.Context) error {
@@ -99,7 +117,7 @@ func (s *soaking) run(ctx context.Context) error {
 
 // compare looks for what has grown, and for rules that are not as they should be.
 func (s *soaking) compare(ctx context.Context, t *traffic) error {
-	late, err := measureFootprint()
+	late, err := s.footprint()
 	if err != nil {
 		return err
 	}
@@ -119,7 +137,7 @@ func (s *soaking) compare(ctx context.Context, t *traffic) error {
 func (s *soaking) change(ctx context.Context, t *traffic) error {
 	in, out := rulesFrom(s.o.Rules, large)
 	warm, begin := s.o.Duration/10, time.Now()
-	told := begin
+	told, restarted := begin, begin
 	for n := 0; time.Since(begin) < s.o.Duration; n++ {
 		if err := errors.Join(ctx.Err(), s.flip(ctx, t)); err != nil {
 			return err
@@ -129,15 +147,21 @@ func (s *soaking) change(ctx context.Context, t *traffic) error {
 				return err
 			}
 		}
+		if s.kept != nil && time.Since(restarted) > s.o.Restart {
+			restarted = time.Now()
+			if err := s.restart(ctx); err != nil {
+				return err
+			}
+		}
 		if s.early.Descriptors == 0 && time.Since(begin) > warm {
 			var err error
-			if s.early, err = measureFootprint(); err != nil {
+			if s.early, err = s.footprint(); err != nil {
 				return err
 			}
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			now, err := measureFootprint()
+			now, err := s.footprint()
 			if err != nil {
 				return err
 			}

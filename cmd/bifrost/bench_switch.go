@@ -17,6 +17,7 @@ type benchSwitch struct {
 	switches.Options
 	quick, json bool
 	soak        time.Duration
+	restart     time.Duration
 	datapath    string
 }
 
@@ -37,10 +38,11 @@ whose deletion was answered. Client and server have a CPU each.
 
 With --soak, the switch carries memory requests at full rate while their access
 rules change; every verdict is checked, and what the switch holds of memory and
-descriptors must not grow.
+descriptors must not grow. With --restart, the switch is a process of its own that
+is killed and started again while the kernel forwards on.
 
 Needs root; leaves nothing behind.`,
-		Example: "  sudo bifrost bench switch --quick\n  sudo bifrost bench switch --json | tail -1\n  sudo bifrost bench switch --soak 10m",
+		Example: "  sudo bifrost bench switch --quick\n  sudo bifrost bench switch --json | tail -1\n  sudo bifrost bench switch --soak 10m\n  sudo bifrost bench switch --soak 1h --restart 1m",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getuid() != 0 {
@@ -55,6 +57,7 @@ Needs root; leaves nothing behind.`,
 	f.BoolVar(&o.json, "json", false, "print the result as JSON in the last line")
 	f.IntVar(&o.Rules, "rules", o.Rules, "access rules to load")
 	f.DurationVar(&o.soak, "soak", 0, "instead of measuring, change rules at full rate for so long")
+	f.DurationVar(&o.restart, "restart", 0, "while soaking, kill the switch and start it again after each such time")
 	f.StringVar(&o.datapath, "datapath", "ebpf", "the executor to soak: ebpf or go")
 	return cmd
 }
@@ -70,7 +73,7 @@ func (o *benchSwitch) run(cmd *cobra.Command) error {
 	var err, wrong error
 	if o.soak > 0 {
 		var s switches.SoakResult
-		s, err = switches.Soak(cmd.Context(), switches.SoakOptions{Rules: o.Rules, Duration: o.soak, Datapath: o.datapath, Progress: o.Progress})
+		s, err = switches.Soak(cmd.Context(), switches.SoakOptions{Rules: o.Rules, Duration: o.soak, Datapath: o.datapath, Restart: o.restart, Progress: o.Progress})
 		r, wrong = s, s.Wrong()
 	} else {
 		r, err = switches.Run(cmd.Context(), o.Options)

@@ -245,7 +245,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 func logCounters(log *slog.Logger, sw *softswitch.Switch) {
 	for _, p := range sw.Ports() {
 		log.Info("port", "port", p.Port, "interface", p.Name, "rx", p.RxPackets, "tx", p.TxPackets,
-			"rx_drops", p.RxOversize+p.RxOffload+p.RxFull, "tx_drops", p.TxFull+p.TxTooLong+p.TxDown+p.TxOffload)
+			"rx_drops", p.RxOversize+p.RxOffload+p.RxFull+p.Looped, "tx_drops", p.TxFull+p.TxTooLong+p.TxDown+p.TxOffload)
 	}
 	for _, t := range sw.Tables() {
 		log.Info("table", "table", t.Table, "hits", t.Hits, "misses", t.Misses)

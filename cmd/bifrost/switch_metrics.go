@@ -57,7 +57,7 @@ func (m switchMetrics) Collect(to chan<- prometheus.Metric) {
 			direction, reason string
 			n                 uint64
 		}{
-			{"in", "oversize", p.RxOversize}, {"in", "offload", p.RxOffload}, {"in", "full", p.RxFull},
+			{"in", "oversize", p.RxOversize}, {"in", "offload", p.RxOffload}, {"in", "full", p.RxFull}, {"in", "looped", p.Looped},
 			{"out", "full", p.TxFull}, {"out", "too_long", p.TxTooLong}, {"out", "down", p.TxDown}, {"out", "offload", p.TxOffload},
 		} {
 			count(metricDropped, d.n, port, p.Name, d.direction, d.reason)

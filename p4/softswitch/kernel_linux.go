@@ -38,6 +38,7 @@ func (x *ebpfExecutor) portStats(num datapath.Port, c *counters) bool {
 	c.rxOffload.Store(n.RxOffload)
 	c.txTooLong.Store(n.TxTooLong)
 	c.txOffload.Store(n.TxResize)
+	c.looped.Store(n.Looped)
 	c.vanished.Store(n.Vanished)
 	return n.Up
 }

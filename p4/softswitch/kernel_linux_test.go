@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -19,9 +20,11 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	"github.com/bifrost-rack/bifrost/p4/softswitch/afpacket"
 	"github.com/cilium/ebpf"
 	ebpflink "github.com/cilium/ebpf/link"
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"github.com/vishvananda/netlink"
 )
@@ -395,4 +398,35 @@ func TestKernel_AnsweredDeleteIsInForce(t *testing.T) {
 		}
 		r.write(p4v1.Update_INSERT, route)
 	}
+}
+
+// A packet that goes round without end is counted at the port by which it came.
+func TestKernel_Looped(t *testing.T) {
+	needRoot(t)
+	program, err := os.ReadFile("../ebpf/testdata/stacks.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := p4info.Parse(&configv1.P4Info{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := LoadEBPF(program, Env{Info: info, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	kernel := x.(*ebpfExecutor)
+	name, end := openVeth(t, 1)
+	if err := kernel.AttachPort(1, name, false); err != nil {
+		t.Fatal(err)
+	}
+	packet := make([]byte, 100)
+	packet[14] = 5 // resubmitted each time
+	end.send(t, packet)
+	until(t, func() bool {
+		p := port{num: 1}
+		kernel.portStats(1, &p.n)
+		return p.n.looped.Load() == 1 && p.stats().Looped == 1
+	})
 }

@@ -45,7 +45,7 @@ type counters struct {
 	rxPackets, rxBytes, txPackets, txBytes atomic.Uint64
 	rxOversize, rxOffload, rxFull          atomic.Uint64
 	txFull, txTooLong, txDown, txOffload   atomic.Uint64
-	vanished, captureErrors                atomic.Uint64
+	vanished, captureErrors, looped        atomic.Uint64
 }
 
 // PortStats is a snapshot of a port's counters.
@@ -58,12 +58,13 @@ type PortStats struct {
 	RxPackets, RxBytes, TxPackets, TxBytes uint64
 
 	RxOversize uint64 // frames longer than the switch takes
-	RxOffload  uint64 // offload super-packets that cannot be judged or finished
+	RxOffload  uint64 // super-packets and unfinished checksums that cannot be judged
 	RxFull     uint64 // frames that the kernel dropped because the switch was busy
 	TxFull     uint64 // frames for which the interface's queue had no room
 	TxTooLong  uint64 // frames longer than the interface's MTU
 	TxDown     uint64 // frames for an interface that is down or gone
-	TxOffload  uint64 // super-packets that the program has made something else of
+	TxOffload  uint64 // frames that offload keeps from leaving as the program has made them
+	Looped     uint64 // packets of which the program wanted too many copies (kernel executor)
 	Vanished   uint64 // times that the interface was gone
 }
 
@@ -77,7 +78,7 @@ func (p *port) stats() PortStats {
 		Port: p.num, Name: p.name, Up: up,
 		RxPackets: n.rxPackets.Load(), RxBytes: n.rxBytes.Load(), TxPackets: n.txPackets.Load(), TxBytes: n.txBytes.Load(),
 		RxOversize: n.rxOversize.Load(), RxOffload: n.rxOffload.Load(), RxFull: n.rxFull.Load(),
-		TxFull: n.txFull.Load(), TxTooLong: n.txTooLong.Load(), TxDown: n.txDown.Load(), TxOffload: n.txOffload.Load(), Vanished: n.vanished.Load(),
+		TxFull: n.txFull.Load(), TxTooLong: n.txTooLong.Load(), TxDown: n.txDown.Load(), TxOffload: n.txOffload.Load(), Looped: n.looped.Load(), Vanished: n.vanished.Load(),
 	}
 }
 
