@@ -123,7 +123,7 @@ func (o *Options) topology(ctx context.Context) (topology.Topology, error) {
 		return m, nil
 	}
 	c := config.Thesis()
-	c.Name, c.Switch = o.Rack, o.Switch
+	c.Name, c.Switch, c.TCP = o.Rack, o.Switch, true
 	c.Unmirrored() // what copies cost, an experiment of its own says
 	n, err := topology.Up(ctx, host(o.Bifrost), c, o.Progress)
 	if err != nil {

@@ -256,6 +256,10 @@ func (c *controller) bladeRules(b *blade) []phase {
 	var u phase
 	u = append(u, c.base.want(identityEntry(b.port.num, host(b.address), false))...)
 	u = append(u, c.base.want(l3Entry(host(b.address), h))...)
+	for _, o := range c.tcpPeers(b) {
+		u = append(u, c.base.want(tcpEntry(b.port.num, hopOf(o)))...)
+		u = append(u, c.base.want(tcpEntry(o, h))...)
+	}
 	switch {
 	case !b.memory() || !b.holds():
 	case b.two(): // after a restart of ours
@@ -299,6 +303,7 @@ func (c *controller) failed(b *blade, why string) {
 	c.log.Warn("blade failed", "blade", b.hello.Blade, "reason", why)
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
 	p := b.port
+	tcp := c.tcpPeers(b)
 	b.port, b.used, b.reclaiming = nil, 0, 0
 	p.cancel()
 	c.keepBlade(b, p)
@@ -309,6 +314,10 @@ func (c *controller) failed(b *blade, why string) {
 	var u phase
 	u = append(u, c.base.unwant(identityEntry(p.num, host(b.address), false))...)
 	u = append(u, c.base.unwant(l3Entry(host(b.address), 0))...)
+	for _, o := range tcp {
+		u = append(u, c.base.unwant(tcpEntry(p.num, hopOf(o)))...)
+		u = append(u, c.base.unwant(tcpEntry(o, hopOf(p.num)))...)
+	}
 	if b.memory() && !mirrored && b.holds() {
 		u = append(u, c.noMemoryRules(b)...)
 		u = append(u, c.base.unwant(homeEntry(c.machinePrefix(b.hello.Machine), 0))...)

@@ -62,6 +62,11 @@ type Config struct {
 	// at its own port only. One of the two is required.
 	Ports map[uint16]Port
 	Open  bool
+	// Rates bound what one port of the switch may cause the Gatekeeper.
+	Rates Rates
+	// TCP are the blades between which TCP may pass, by name; "*" stands for all. Without it
+	// the switch drops TCP.
+	TCP []string
 	// ShareExports lets programs that nobody has deployed export a service together.
 	// Without it a service belongs to the one that exports it first.
 	ShareExports bool

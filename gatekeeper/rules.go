@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -58,6 +59,30 @@ func homeEntry(machine netip.Prefix, h hop) entry {
 		Match:  []match{{Field: "machine_prefix", Value: p4rtclient.Bytes(b[:6])}},
 		Action: "to_hop", Params: toHop(h),
 	}
+}
+
+// tcpEntry lets TCP pass from a port to a hop.
+func tcpEntry(port uint16, h hop) entry {
+	return entry{
+		Table:  "tcp_allowed",
+		Match:  []match{{Field: "ingress_port", Value: p4rtclient.Uint(uint64(port))}, {Field: "hop", Value: p4rtclient.Uint(uint64(h))}},
+		Action: "permit",
+	}
+}
+
+// tcpPeers are the ports between which and that of a blade TCP may pass: those of blades in
+// service, its own among them.
+func (c *controller) tcpPeers(b *blade) (ports []uint16) {
+	listed := func(name string) bool { return slices.Contains(c.cfg.TCP, name) || slices.Contains(c.cfg.TCP, "*") }
+	if !listed(b.hello.Blade) {
+		return nil
+	}
+	for _, o := range c.sortedBlades() {
+		if o.alive() && listed(o.hello.Blade) {
+			ports = append(ports, o.port.num)
+		}
+	}
+	return ports
 }
 
 // copiesEntry is homeEntry for a machine with two copies: the hop of the first, and the

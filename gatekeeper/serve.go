@@ -64,6 +64,9 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 	if err := g.client.EnableDigest(ctx, callDigest, p4rtclient.Batch{Size: digestSize, Wait: digestWait}); err != nil {
 		return 0, err
 	}
+	if err := g.setRates(ctx); err != nil {
+		return 0, err
+	}
 	return g.repair(ctx, nil) // plans that were cut off are written again
 }
 

@@ -149,7 +149,7 @@ def gatekeeper_command(binary, socket, mtu=MTU, machines=()):
     command = [
         binary, "gatekeeper", "--switch", "unix:" + socket,
         "--device-id", str(DEVICE_ID), "--mtu", str(mtu),
-        "--dsm-prefix", str(DSM_PREFIX), "--open",
+        "--dsm-prefix", str(DSM_PREFIX), "--open", "--tcp", "*",
         "--admin-addr", "unix:" + admin_socket(os.path.dirname(socket)),
         "--log", os.path.join(os.path.dirname(socket), "gatekeeper-log"),
     ]

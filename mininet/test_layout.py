@@ -46,7 +46,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(
             " ".join(layout.gatekeeper_command("/b", "/s.sock", 9000)),
             "/b gatekeeper --switch unix:/s.sock --device-id 1 --mtu 9000"
-            " --dsm-prefix 16 --open --admin-addr unix:/admin.sock --log /gatekeeper-log",
+            " --dsm-prefix 16 --open --tcp * --admin-addr unix:/admin.sock --log /gatekeeper-log",
         )
         self.assertEqual(
             layout.gatekeeper_command("/b", "/s", 9000, [("m1", "m2"), ("m3",)])[-4:],

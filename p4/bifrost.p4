@@ -15,7 +15,10 @@
 //     │                              └─ yes ─▶ next_hop (a free is held); what changes a
 //     │                                        machine with two copies ─▶ both
 //     ├─ memory's reply ─▶ of alloc or free? hold │ else l3 ─▶ next_hop
-//     └─ other ───▶ l3 ─▶ next_hop
+//     └─ other ───▶ l3 ─▶ TCP? tcp_allowed ─▶ next_hop
+//
+// What a port may have held, or told by digest, has a rate for each class of packets:
+// what is beyond is dropped and counted.
 //
 // To hold a packet is to send it out of the CPU port with a packet_in header. It
 // goes on only when the Gatekeeper hands it back by PacketOut, and its output
@@ -85,14 +88,18 @@ enum bit<8> Verdict {
     MALFORMED   = 5, // truncated, or wrong magic, version, type or operation
     FORGED      = 6, // speaks in the Gatekeeper's name, or from a port that is not its protocol's
     UNSUPPORTED = 7, // not IPv6, or an extension header that could hide one
-    HOP_LIMIT   = 8  // went around too often
+    HOP_LIMIT   = 8, // went around too often
+    UNLISTED    = 9  // TCP between ports that may not have it
 }
+
+// The colour of what is beyond a meter's rate.
+const bit<8> RED = 2;
 
 @controller_header("packet_in")
 header packet_in_t {
     bit<16> ingress_port;
     bit<8>  reason;
-    bit<8>  pad;
+    bit<8>  urgent; // 1: goes before what waits for the Gatekeeper already
 }
 
 // hop 0 asks for the ordinary route; another one is a next_hop key.
@@ -223,6 +230,7 @@ struct metadata_t {
     bit<8>  machine; // memory machine of a request
     bit<8>  op;      // memory operation
     bit<64> address; // pointer's address within the machine
+    bit<8>  color;   // of the port's meter
     // A digest takes its values at the end of ingress, when a denied request has
     // been turned around already; so they are kept here.
     denied_digest_t denied;
@@ -285,6 +293,10 @@ control BifrostVerify(inout headers_t hdr, inout metadata_t meta) { apply {} }
 
 control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     counter(16, CounterType.packets_and_bytes) verdicts;
+    counter(512, CounterType.packets) denials; // by port
+
+    // Digests of a port, by its number.
+    meter(512, MeterType.packets) digests;
 
     action drop(Verdict why) {
         mark_to_drop(std);
@@ -295,7 +307,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         hdr.packet_in.setValid();
         hdr.packet_in.ingress_port = (bit<16>)std.ingress_port;
         hdr.packet_in.reason = (bit<8>)why;
-        hdr.packet_in.pad = 0;
+        hdr.packet_in.urgent = why == Reason.CONTROL ? 8w1 : 8w0;
         std.egress_spec = CPU_PORT;
         verdicts.count((bit<32>)(bit<8>)Verdict.HELD);
     }
@@ -316,6 +328,12 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         hdr.dsm.denial = verdict;
         std.egress_spec = std.ingress_port;
         verdicts.count((bit<32>)(bit<8>)Verdict.DENIED);
+        denials.count((bit<32>)std.ingress_port);
+    }
+
+    // tell meters a digest of the packet's port.
+    action tell() {
+        digests.execute_meter<bit<8>>((bit<32>)std.ingress_port, meta.color);
     }
 
     // Who lives at a port: nobody speaks for another node.
@@ -399,6 +417,17 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         size = 4096;
     }
 
+    // Between which ports TCP may pass.
+    table tcp_allowed {
+        key = {
+            std.ingress_port: exact @name("ingress_port");
+            meta.hop: exact @name("hop");
+        }
+        actions = { permit; NoAction; }
+        const default_action = NoAction();
+        size = 4096;
+    }
+
     // replicate sends a packet to each copy of a machine; egress addresses them.
     action replicate() {
         std.mcast_grp = meta.group;
@@ -471,8 +500,11 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     hold(Reason.CALL);
                     exit;
                 }
-                digest<call_digest_t>(1, {
-                    hdr.rpc.type, hdr.rpc.call, hdr.rpc.parent, hdr.rpc.method, hdr.ipv6.src, hdr.ipv6.dst });
+                tell();
+                if (meta.color != RED) {
+                    digest<call_digest_t>(1, {
+                        hdr.rpc.type, hdr.rpc.call, hdr.rpc.parent, hdr.rpc.method, hdr.ipv6.src, hdr.ipv6.dst });
+                }
             }
             if (meta.hop == 0 && (hdr.rpc.type == RPC_CALL || hdr.rpc.type == RPC_ONEWAY)) {
                 by_address = false;
@@ -496,8 +528,11 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 }
                 if (!from_cpu && (meta.op == DSM_READ || meta.op == DSM_WRITE || meta.op == DSM_FREE)) {
                     if (!dsm_access.apply().hit) {
-                        meta.denied = { (bit<16>)std.ingress_port, hdr.ipv6.src, hdr.ipv6.dst, hdr.dsm.request };
-                        digest<denied_digest_t>(2, meta.denied);
+                        tell();
+                        if (meta.color != RED) {
+                            meta.denied = { (bit<16>)std.ingress_port, hdr.ipv6.src, hdr.ipv6.dst, hdr.dsm.request };
+                            digest<denied_digest_t>(2, meta.denied);
+                        }
                         deny();
                         exit;
                     }
@@ -535,6 +570,12 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         if (by_address) {
             l3.apply();
         }
+        if (!from_cpu && (hdr.ipv6.next_header == PROTO_TCP || (hdr.fragment.isValid() && hdr.fragment.next_header == PROTO_TCP))) {
+            if (!tcp_allowed.apply().hit) {
+                drop(Verdict.UNLISTED);
+                exit;
+            }
+        }
         next_hop.apply();
     }
 }
@@ -553,9 +594,42 @@ control BifrostEgress(inout headers_t hdr, inout metadata_t meta, inout standard
         size = 4096;
     }
 
+    // What a port may have held, by its number: control, calls, and what is about memory.
+    // The index of throttled is the port and the reason.
+    meter(512, MeterType.packets) held_control;
+    meter(512, MeterType.packets) held_calls;
+    meter(512, MeterType.packets) held_memory;
+    counter(4096, CounterType.packets) throttled;
+
+    action meter_control() {
+        held_control.execute_meter<bit<8>>((bit<32>)hdr.packet_in.ingress_port, meta.color);
+    }
+    action meter_call() {
+        held_calls.execute_meter<bit<8>>((bit<32>)hdr.packet_in.ingress_port, meta.color);
+    }
+    action meter_memory() {
+        held_memory.execute_meter<bit<8>>((bit<32>)hdr.packet_in.ingress_port, meta.color);
+    }
+    action throttle() {
+        mark_to_drop(std);
+        throttled.count((bit<32>)hdr.packet_in.ingress_port << 3 | (bit<32>)hdr.packet_in.reason);
+    }
+
     apply {
         if (std.egress_rid != 0) {
             replica.apply();
+        }
+        if (hdr.packet_in.isValid()) {
+            if (hdr.packet_in.reason == (bit<8>)Reason.CONTROL) {
+                meter_control();
+            } else if (hdr.packet_in.reason == (bit<8>)Reason.CALL || hdr.packet_in.reason == (bit<8>)Reason.NO_ROUTE) {
+                meter_call();
+            } else {
+                meter_memory();
+            }
+            if (meta.color == RED) {
+                throttle();
+            }
         }
     }
 }

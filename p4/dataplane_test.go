@@ -150,6 +150,7 @@ const (
 	forged
 	unsupported
 	hopLimit
+	unlisted
 )
 
 // TestVerdicts sends what each verdict is for and expects exactly that.
@@ -180,7 +181,10 @@ func TestVerdicts(t *testing.T) {
 		{"echo request", 1, icmp(128), forwarded, 2, 0},
 		{"packet too big", 1, icmp(2), forged, 0, 0},
 		{"fragment of ICMPv6", 1, fragment(frame.ProtoICMPv6), unsupported, 0, 0},
+		{"TCP", 1, tcp(client, server), forwarded, 2, 0},
 		{"fragment of TCP", 1, fragment(6), forwarded, 2, 0},
+		{"TCP that is not listed", 2, tcp(server, client), unlisted, 0, 0},
+		{"TCP to memory", 1, tcp(client, region.Base.With(dsm.OpRead, 0).Addr()), unlisted, 0, 0},
 		{"control", 1, udp(client, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
 		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), held, 0, 1},
 		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
@@ -216,6 +220,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	p := newPlane(t)
 	p.route("add")
+	p.insert("tcp_allowed", "permit", nil, exact(be16(1)), exact(be16(2)))
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			before := p.verdict(c.verdict)
@@ -245,6 +250,13 @@ func icmp(kind byte) []byte {
 	return f
 }
 
+// tcp is a packet with the header of no TCP segment in particular.
+func tcp(src, dst netip.Addr) []byte {
+	f := udp(src, dst, 9999, []byte("a segment that is long enough"))
+	f[14+6] = 6
+	return f
+}
+
 // fragment is the first fragment of a protocol's packet.
 func fragment(protocol byte) []byte {
 	f := udp(client, server, 9999, []byte("a fragment's body"))
@@ -255,6 +267,56 @@ func fragment(protocol byte) []byte {
 func memoryReply(op dsm.Op, status fault.Code) []byte {
 	h := dsm.Header{Kind: dsm.Reply, Status: status, Request: 7}
 	return udp(region.Base.With(op, region.Class).Addr(), client, rackaddr.PortDSM, h.Append(nil))
+}
+
+// TestMeters: what a port has held, or told by digest, has a rate for each class, which
+// takes nothing from other classes and ports, and what is dropped is counted by port.
+func TestMeters(t *testing.T) {
+	p := newPlane(t)
+	one := func(meter string, port datapath.Port) {
+		t.Helper()
+		if err := p.x.Meter(meter, int(port), &datapath.MeterConfig{CIR: 1, CBurst: 1, PIR: 1, PBurst: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	control := func(src netip.Addr) []byte { return udp(src, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")) }
+	lend := call(func(m *rpc.Message) { m.Pointers = []dsm.Pointer{region.Base} })
+	for _, c := range []struct {
+		name, meter string
+		port        datapath.Port
+		frame       []byte
+		reason      int // why it is held
+	}{
+		{"control", "BifrostEgress.held_control", 1, control(client), 1},
+		{"call", "BifrostEgress.held_calls", 1, lend, 2},
+		{"no route", "BifrostEgress.held_calls", 1, call(func(*rpc.Message) {}), 6},
+		{"no home", "BifrostEgress.held_memory", 1, access(client, dsm.OpRead, dsm.Make(rackaddr.DefaultDSMPrefix, 9, 0)), 5},
+		{"alloc reply", "BifrostEgress.held_memory", 3, memoryReply(dsm.OpAlloc, fault.OK), 4},
+	} {
+		one(c.meter, c.port)
+		held := 0
+		for range 3 {
+			_, cpu := p.send(c.port, c.frame)
+			held += len(cpu)
+		}
+		n, err := p.x.Counter("BifrostEgress.throttled", int(c.port)<<3|c.reason)
+		if err != nil || held != 1 || n.Packets != 2 {
+			t.Errorf("%s: of 3 packets %d are held, and %d counted as throttled, %v", c.name, held, n.Packets, err)
+		}
+		for range 3 {
+			if _, cpu := p.send(2, control(server)); len(cpu) != 1 {
+				t.Errorf("%s: another port is throttled, too", c.name)
+			}
+		}
+	}
+	one("BifrostIngress.digests", 1)
+	p.digests = nil
+	for range 3 {
+		p.send(1, access(client, dsm.OpRead, region.Base))
+	}
+	if n, err := p.x.Counter("BifrostIngress.denials", 1); err != nil || n.Packets != 3 || len(p.digests) != 1 {
+		t.Errorf("of 3 denied requests %d are counted and %d told, %v", n.Packets, len(p.digests), err)
+	}
 }
 
 // TestPermission grants one operation on one region to one node and tries all others.

@@ -150,6 +150,10 @@ func hostEntries() (es []p4rtclient.Entry) {
 			entry("next_hop", "forward", []p4rtclient.Param{
 				{Name: "port", Value: port}, {Name: "dst", Value: p4rtclient.Bytes(h.mac)}, {Name: "src", Value: p4rtclient.Bytes([]byte{2, 0, 0, 0, 0, 0xff})},
 			}, p4rtclient.Match{Field: "hop", Value: port}))
+		for to := range hosts {
+			es = append(es, entry("tcp_allowed", "permit", nil,
+				p4rtclient.Match{Field: "ingress_port", Value: port}, p4rtclient.Match{Field: "hop", Value: p4rtclient.Uint(uint64(to + 1))}))
+		}
 	}
 	return es
 }

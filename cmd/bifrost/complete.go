@@ -48,7 +48,7 @@ var completeArgs = map[string]lister{
 // completeFlags are the values of flags: of one command's, or of all of that name.
 var completeFlags = map[string]lister{
 	"--rack": listRacks, "--node": listNodes, "--pointer": listRegions,
-	"--table":     listed("identity", "l3", "dsm_home", "dsm_access", "rpc_route", "next_hop"),
+	"--table":     listed("identity", "l3", "dsm_home", "dsm_access", "rpc_route", "next_hop", "tcp_allowed", "replica"),
 	"--log-level": listed("debug", "info", "warn", "error", "off"),
 	"--datapath":  listed("auto", "ebpf", "go"),
 

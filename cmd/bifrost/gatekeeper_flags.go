@@ -35,6 +35,8 @@ type gatekeeperOptions struct {
 	ports     portFlags
 	open      bool
 	share     bool
+	tcp       []string
+	rates     gatekeeper.Rates
 	machines  []string
 
 	ca, cert, key string
@@ -54,6 +56,9 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.share, "share-exports", false, "let programs that nobody has deployed export a service together; without it a service belongs to the one that exports it first")
 	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two of which each holds a copy, so that either may die, "+
 		"or m3; once for each machine (default: every memory blade is a machine without a copy)")
+	f.StringSliceVar(&o.tcp, "tcp", nil, "let TCP pass between these `BLADES`; * stands for all (default: none)")
+	o.rates = gatekeeper.DefaultRates
+	f.Var(rateFlag{&o.rates}, "rate", "how many packets of a class one port of the switch may have the Gatekeeper look at in a second, and at once (repeatable)")
 	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log from which a Gatekeeper that is started again goes on (default: none)")
 	f.BoolVar(&o.logSync, "log-sync", false, "what is logged survives the loss of power, too: wait for the disk")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn, error or off")
@@ -173,3 +178,53 @@ func (p *portFlags) Set(s string) error {
 	(*p)[uint16(n)] = bound
 	return nil
 }
+
+// rateFlag is the value of --rate.
+type rateFlag struct{ rates *gatekeeper.Rates }
+
+// class returns a class's rate, nil if there is none of that name.
+func (r rateFlag) class(name string) *gatekeeper.Rate {
+	switch name {
+	case "control":
+		return &r.rates.Control
+	case "calls":
+		return &r.rates.Calls
+	case "memory":
+		return &r.rates.Memory
+	case "digests":
+		return &r.rates.Digests
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (r rateFlag) String() string {
+	if r.rates == nil {
+		return ""
+	}
+	var s []string
+	for _, name := range []string{"control", "calls", "memory", "digests"} {
+		s = append(s, fmt.Sprintf("%s=%d/%d", name, r.class(name).PerSecond, r.class(name).Burst))
+	}
+	return strings.Join(s, " ")
+}
+
+// Type implements pflag.Value.
+func (rateFlag) Type() string { return "CLASS=PER_SECOND/BURST" }
+
+// Set implements pflag.Value.
+func (r rateFlag) Set(s string) error {
+	name, value, _ := strings.Cut(s, "=")
+	per, burst, ok := strings.Cut(value, "/")
+	class := r.class(name)
+	a, err := strconv.ParseInt(per, 10, 64)
+	b, err2 := strconv.ParseInt(burst, 10, 64)
+	if class == nil || !ok || err != nil || err2 != nil || a < 1 || b < 1 || a > maxRate || b > maxRate {
+		return fmt.Errorf("%q: write CLASS=PER_SECOND/BURST, such as calls=10000/4000; the classes are control, calls, memory and digests", s)
+	}
+	*class = gatekeeper.Rate{PerSecond: a, Burst: b}
+	return nil
+}
+
+// maxRate is the most that the meters of all switches count.
+const maxRate = 1_000_000_000

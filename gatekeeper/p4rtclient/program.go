@@ -21,6 +21,8 @@ type Program struct {
 	tablesByID  map[uint32]*table
 	digests     map[string]uint32
 	digestsByID map[uint32]string
+	meters      map[string]array
+	counters    map[string]array
 	packetIn    []field
 	packetOut   []field
 }
@@ -56,7 +58,7 @@ func ParseProgram(info, deviceConfig []byte) (*Program, error) {
 	p := &Program{
 		info: &configv1.P4Info{}, deviceConfig: deviceConfig,
 		tables: map[string]*table{}, tablesByID: map[uint32]*table{},
-		digests: map[string]uint32{}, digestsByID: map[uint32]string{},
+		digests: map[string]uint32{}, digestsByID: map[uint32]string{}, meters: map[string]array{}, counters: map[string]array{},
 	}
 	if err := prototext.Unmarshal(info, p.info); err != nil {
 		return nil, fmt.Errorf("P4Info: %w", err)
@@ -78,6 +80,12 @@ func ParseProgram(info, deviceConfig []byte) (*Program, error) {
 	for _, d := range p.info.GetDigests() {
 		id, names := d.GetPreamble().GetId(), d.GetPreamble()
 		p.digests[names.GetName()], p.digests[names.GetAlias()], p.digestsByID[id] = id, id, names.GetAlias()
+	}
+	for _, m := range p.info.GetMeters() {
+		p.meters[m.GetPreamble().GetAlias()] = array{m.GetPreamble().GetId(), m.GetSize()}
+	}
+	for _, c := range p.info.GetCounters() {
+		p.counters[c.GetPreamble().GetAlias()] = array{c.GetPreamble().GetId(), c.GetSize()}
 	}
 	return p, p.addPacketHeaders()
 }

@@ -3,7 +3,7 @@
 //
 //	Offer ──▶ gRPC            as long as the peer keeps up: no queue, no wake-up
 //	  └─────▶ backlog ──▶ gRPC  else, bounded; what finds no room is a counted drop
-//	           └─ Drain
+//	           └─ Drain          (Urgent has a backlog of its own, which goes first)
 package outstream
 
 import (
@@ -24,6 +24,8 @@ const window = 60 << 10
 const (
 	maxMessages = 4096
 	maxBytes    = 16 << 20
+	// maxUrgent bounds the urgent messages; these have room that no others take.
+	maxUrgent = 1024
 )
 
 // Sender sends messages on one stream. Its methods may be called concurrently, and
@@ -37,11 +39,12 @@ type Sender struct {
 	wake     chan struct{}        // capacity 1: bytes have left while there was a backlog
 
 	mu      sync.Mutex // also serialises transmit
+	urgent  []queued   // go before the backlog
 	backlog []queued
 	bytes   int // in backlog
 	closed  bool
 
-	waiting atomic.Bool // backlog is not empty
+	waiting atomic.Bool // something is queued
 	dropped atomic.Uint64
 }
 
@@ -69,6 +72,23 @@ func (s *Sender) Offer(m proto.Message, size int) bool {
 		return false
 	}
 	s.push(m, size)
+	return true
+}
+
+// Urgent is Offer for a message that goes before those which Offer has queued. Urgent
+// messages keep their order.
+func (s *Sender) Urgent(m proto.Message, size int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.urgent) == 0 && s.inflight.Load() < window {
+		return s.send(m)
+	}
+	if s.closed || len(s.urgent) >= maxUrgent {
+		s.dropped.Add(1)
+		return false
+	}
+	s.urgent = append(s.urgent, queued{m, size})
+	s.queued()
 	return true
 }
 
@@ -104,11 +124,16 @@ func (s *Sender) Dropped() uint64 { return s.dropped.Load() }
 func (s *Sender) UnderWay() int64 { return s.inflight.Load() }
 
 // open reports whether a message may go out past the backlog.
-func (s *Sender) open() bool { return len(s.backlog) == 0 && s.inflight.Load() < window }
+func (s *Sender) open() bool { return len(s.urgent)+len(s.backlog) == 0 && s.inflight.Load() < window }
 
 func (s *Sender) push(m proto.Message, size int) {
 	s.backlog = append(s.backlog, queued{m, size})
 	s.bytes += size
+	s.queued()
+}
+
+// queued has Drain look for what is queued.
+func (s *Sender) queued() {
 	s.waiting.Store(true)
 	if s.inflight.Load() < window {
 		s.signal() // the bytes may have left before waiting was set
@@ -136,6 +161,12 @@ func (s *Sender) Drain(ctx context.Context) {
 		case <-s.wake:
 		}
 		s.mu.Lock()
+		for len(s.urgent) > 0 && s.inflight.Load() < window {
+			next := s.urgent[0]
+			s.urgent[0] = queued{}
+			s.urgent = s.urgent[1:]
+			s.send(next.msg)
+		}
 		for len(s.backlog) > 0 && s.inflight.Load() < window {
 			next := s.backlog[0]
 			s.backlog[0] = queued{}
@@ -143,7 +174,7 @@ func (s *Sender) Drain(ctx context.Context) {
 			s.bytes -= next.size
 			s.send(next.msg)
 		}
-		s.waiting.Store(len(s.backlog) > 0)
+		s.waiting.Store(len(s.urgent)+len(s.backlog) > 0)
 		s.mu.Unlock()
 	}
 }
@@ -151,8 +182,8 @@ func (s *Sender) Drain(ctx context.Context) {
 func (s *Sender) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropped.Add(uint64(len(s.backlog)))
-	s.closed, s.backlog, s.bytes = true, nil, 0
+	s.dropped.Add(uint64(len(s.urgent) + len(s.backlog)))
+	s.closed, s.urgent, s.backlog, s.bytes = true, nil, nil, 0
 }
 
 // written tells that n bytes have left. It is called by gRPC's writer.

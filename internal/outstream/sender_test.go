@@ -112,3 +112,30 @@ func TestCodec(t *testing.T) {
 		}
 	}
 }
+
+// An urgent message goes before those that wait, and has room when they have none.
+func TestSender_Urgent(t *testing.T) {
+	stalled(t, func(s *Sender, sent func() []proto.Message) {
+		big := wrapperspb.Bytes(make([]byte, 1<<16))
+		for s.Offer(big, 1<<16) {
+		}
+		for i := range int32(maxUrgent) {
+			if !s.Urgent(wrapperspb.Int32(i), 4) {
+				t.Fatalf("the urgent message %d finds no room", i)
+			}
+		}
+		if s.Urgent(wrapperspb.Int32(maxUrgent), 4) || s.Dropped() != 2 {
+			t.Errorf("more than %d urgent messages wait, %d are dropped", maxUrgent, s.Dropped())
+		}
+		s.written(int(s.inflight.Load()))
+		synctest.Wait()
+		for i, m := range sent()[1 : 1+maxUrgent] {
+			if v, ok := m.(*wrapperspb.Int32Value); !ok || int(v.GetValue()) != i {
+				t.Fatalf("message %d behind the first is %v", i, m)
+			}
+		}
+		if _, ok := sent()[1+maxUrgent].(*wrapperspb.BytesValue); !ok {
+			t.Error("the rest does not follow")
+		}
+	})
+}

@@ -105,7 +105,7 @@ func (m Bifrost) Entry() datapath.Entry {
 		return datapath.Match{Value: b, PrefixLen: int(m.Pick(n...))}
 	}
 	e := datapath.Entry{}
-	switch m.IntN(6) {
+	switch m.IntN(7) {
 	case 0:
 		e.Table = "BifrostIngress.identity"
 		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), lpm(m.address(), 128, 128, 64, 48, 0)}
@@ -124,6 +124,9 @@ func (m Bifrost) Entry() datapath.Entry {
 		e.Table, e.Action = "BifrostIngress.rpc_route", hop()
 		e.Match = []datapath.Match{exact(m.address()), exact(append(make([]byte, 15), byte(1+m.IntN(2)))),
 			lpm([]byte{byte(m.Uint64())}, 0, 1, 2, 8)}
+	case 5:
+		e.Table, e.Action = "BifrostIngress.tcp_allowed", &datapath.Action{Name: "BifrostIngress.permit"}
+		e.Match = []datapath.Match{exact([]byte{0, m.Port()}), exact(num(m.Pick(0, 1, 2, 3, 4), 2))}
 	default:
 		e.Table = "BifrostIngress.next_hop"
 		e.Match = []datapath.Match{exact(num(m.Pick(0, 1, 2, 3, 4), 2))}

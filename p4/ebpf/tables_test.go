@@ -55,7 +55,7 @@ func TestApply_FullTable(t *testing.T) {
 // whose elements are used again at once, this fails.)
 func TestApply_NoLookupFindsAnothersValue(t *testing.T) {
 	needRoot(t)
-	long := func(code asm.Instructions) asm.Instructions { return slower(code, 400) } // time to delete and insert
+	long := func(code asm.Instructions) asm.Instructions { return slower(code, 350) } // time to delete and insert
 	x, err := New(bifrost(t), Config{CPUPort: p4.CPUPort, edit: long})
 	if err != nil {
 		t.Fatal(err)

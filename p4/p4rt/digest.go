@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/outstream"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -209,5 +210,5 @@ func (p *pipeline) Digest(d datapath.Digest) {
 func (p *pipeline) sendDigests(l *p4v1.DigestList) bool {
 	m := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Digest{Digest: l}}
 	name := p.info.Name(l.GetDigestId())
-	return p.srv.tell(m, proto.Size(l), func(sc *scope) bool { return sc.object(name) })
+	return p.srv.tell(m, proto.Size(l), (*outstream.Sender).Offer, func(sc *scope) bool { return sc.object(name) })
 }

@@ -3,9 +3,11 @@ package p4rt
 import (
 	"sync"
 
+	"github.com/bifrost-rack/bifrost/internal/outstream"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // pipeline is one loaded program with what was written to it. It is also the
@@ -75,18 +77,22 @@ func (p *pipeline) PacketIn(frame []byte) {
 	m := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{
 		Packet: &p4v1.PacketIn{Payload: payload, Metadata: md},
 	}}
-	if !p.srv.tell(m, len(frame), func(sc *scope) bool { return sc.packetIn }) {
+	offer := (*outstream.Sender).Offer
+	if p.info.PacketIn.Urgent(md) {
+		offer = (*outstream.Sender).Urgent
+	}
+	if !p.srv.tell(m, len(frame), offer, func(sc *scope) bool { return sc.packetIn }) {
 		p.srv.stats.packetInDrops.Add(1)
 	}
 }
 
 // tell offers a message to every primary whose scope includes it; it is false
 // if nobody took it.
-func (s *Server) tell(m *p4v1.StreamMessageResponse, size int, includes func(*scope) bool) bool {
+func (s *Server) tell(m *p4v1.StreamMessageResponse, size int, offer func(*outstream.Sender, proto.Message, int) bool, includes func(*scope) bool) bool {
 	taken := false
 	for _, p := range s.arb.primaries() {
 		if includes(p.scope) {
-			taken = p.out.Offer(m, size) || taken
+			taken = offer(p.out, m, size) || taken
 		}
 	}
 	return taken

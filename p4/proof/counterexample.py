@@ -23,9 +23,19 @@ class Case:
             if t.hit:
                 lines.append(self.entry(t))
         port = self.number(p.get("standard_metadata", "ingress_port"))
+        lines += self.meters(port)
+        for name, values in p.digests:
+            fields = " ".join(f"{self.number(v):0{(v.size() + 7) // 8 * 2}x}" for v in values)
+            lines.append(f"digest {name} {fields}")
         lines.append(f"packet {port} {self.packet()}")
         lines.append(f"expect {self.out()} {self.leaving()}$" if self.leaves() else "# dropped")
         return "\n".join(lines) + "\n"
+
+    def meters(self, port):
+        """The meters' colours: of those that the path does not use, red."""
+        used = {name: (self.number(index), self.number(colour)) for name, index, colour in self.path.meters}
+        return [f"meter {m['name']} {used.get(m['name'], (port, 2))[0]} {used.get(m['name'], (port, 2))[1]}"
+                for m in self.program.json["meter_arrays"]]
 
     def entry(self, t):
         keys = []
@@ -69,6 +79,7 @@ def nice(path):
             soft.append(v == 64)
         elif field in ("floor", "branch", "index", "execution", "parent", "checksum", "payload_length", "flow_label", "traffic_class"):
             soft.append(v == 0)
+    soft += [z3.Or(colour == 0, colour == 2) for _, _, colour in path.meters]
     for t in path.tables:
         for d, v in zip(t.action["runtime_data"], t.params):
             if d["name"] == "port":

@@ -19,6 +19,10 @@ def ingress(d):
     return next(p for p in d["pipelines"] if p["name"] == "ingress")
 
 
+def egress(d):
+    return next(p for p in d["pipelines"] if p["name"] == "egress")
+
+
 def table(d, name):
     for t in ingress(d)["tables"]:
         if t["name"].endswith("." + name):
@@ -213,3 +217,56 @@ def a_hop_limit_of_zero_goes_on(d):
 def routes_ignore_the_method(d):
     """rpc_route looks the call id up in place of the method."""
     must(replace(table(d, "rpc_route")["key"], ["rpc", "method"], ["rpc", "call"]))
+
+
+def beyond_the_rate(pipeline):
+    """The conditions that look at a meter's colour."""
+    found = [c for c in pipeline["conditionals"] if "meta.color" in c.get("source_info", {}).get("source_fragment", "")]
+    if not found:
+        raise LookupError("no condition on a meter's colour")
+    return found
+
+
+@mutant("what_is_held_has_a_rate")
+def a_flood_is_held(d):
+    """What is beyond its rate is held all the same."""
+    for c in beyond_the_rate(egress(d)):
+        c["true_next"] = c["false_next"]
+
+
+@mutant("what_is_held_has_a_rate")
+def calls_count_as_memory(d):
+    """The meter of calls is that of memory: one class takes from another."""
+    must(replace([a for a in actions(d, "meter_call")], "BifrostEgress.held_calls", "BifrostEgress.held_memory"))
+
+
+@mutant("digests_have_a_rate")
+def every_denial_is_told(d):
+    """Digests leave at any rate."""
+    for c in beyond_the_rate(ingress(d)):
+        c["false_next"] = c["true_next"]
+
+
+@mutant("only_control_is_urgent")
+def everything_is_urgent(d):
+    """A held call goes before control."""
+    n = 0
+    for a in actions(d, "hold"):
+        for p in a["primitives"]:
+            if p["parameters"] and p["parameters"][0] == field("packet_in", "urgent"):
+                p["parameters"][1] = {"type": "hexstr", "value": "0x01"}
+                n += 1
+    must(n)
+
+
+@mutant("tcp_is_listed")
+def tcp_is_open(d):
+    """TCP that no entry lists is forwarded."""
+    t = table(d, "tcp_allowed")
+    t["next_tables"]["__MISS__"] = t["next_tables"]["__HIT__"]
+
+
+@mutant("tcp_is_listed")
+def tcp_ignores_the_port(d):
+    """tcp_allowed looks up any port."""
+    must(replace(table(d, "tcp_allowed")["key"], ["standard_metadata", "ingress_port"], ["standard_metadata", "egress_spec"]))

@@ -40,7 +40,8 @@ class Path:
         self.tables = []      # Applied, in order
         self.digests = []     # (learn list id, expressions)
         self.registers = {}   # name -> array
-        self.notes = []       # meters, clones and the like that were met
+        self.notes = []       # clones and the like that were met
+        self.meters = []      # (name, index, colour) of each meter that was used
         self.input = {}       # (header, field) -> variable, of parsed headers
         self.short = False    # the packet ended before a header that the parser wanted
 
@@ -49,6 +50,7 @@ class Path:
         p.conditions, p.fields, p.valid = self.conditions[:], dict(self.fields), dict(self.valid)
         p.parsed, p.tables, p.digests = self.parsed[:], self.tables[:], self.digests[:]
         p.registers, p.notes, p.input, p.short = dict(self.registers), self.notes[:], self.input, self.short
+        p.meters = self.meters[:]
         return p
 
     def get(self, header, field):
@@ -351,8 +353,13 @@ class Program:
                 return out
             elif op in ("execute_meter", "modify_field_rng_uniform"):
                 target = a[2]["value"] if op == "execute_meter" else a[0]["value"]
-                path.set(*target, self.unknown(op, self.width(*target)))
-                path.notes = path.notes + [op]
+                value = self.unknown(op, self.width(*target))
+                path.set(*target, value)
+                if op == "execute_meter":
+                    index = fit(self.value(path, a[1], params), 32)
+                    path.meters = path.meters + [(a[0]["value"], index, value)]
+                else:
+                    path.notes = path.notes + [op]
             elif op in ("count", "log_msg"):
                 pass
             elif op in ("clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "resubmit", "recirculate"):

@@ -360,3 +360,51 @@ def routes_are_exact(p):
         routed = z3.And(t.key("service") == came(p, "ipv6", "dst"), t.key("method") == came(p, "rpc", "method"),
                         t.key("spread") == bits(came(p, "rpc", "call"), 7, 0))
     return implies(z3.Not(from_cpu(p)), z3.Or(kind == 1, kind == 4), crosses(p), routed)
+
+
+RED = 2
+
+
+def within(p, meter, of):
+    """The path uses a meter for a port, once, and is within its rate."""
+    used = [(i, c) for name, i, c in p.meters if name.endswith("." + meter)]
+    if len(used) != 1:
+        return z3.BoolVal(False)
+    index, colour = used[0]
+    return z3.And(index == z3.ZeroExt(32 - of.size(), of), colour != RED)
+
+
+@theorem
+def what_is_held_has_a_rate(p):
+    """A port has packets held only within the rate of their class: control, calls, memory."""
+    why = p.get("packet_in", "reason")
+    rate = z3.If(why == 1, within(p, "held_control", port(p)),
+                 z3.If(z3.Or(why == 2, why == 6), within(p, "held_calls", port(p)), within(p, "held_memory", port(p))))
+    return implies(to_cpu(p), rate)
+
+
+@theorem
+def only_control_is_urgent(p):
+    """Packets of the control protocol, and no others, go before what waits for the Gatekeeper."""
+    return implies(to_cpu(p), (p.get("packet_in", "urgent") == 1) == (p.get("packet_in", "reason") == 1))
+
+
+@theorem
+def digests_have_a_rate(p):
+    """A packet causes one digest at most, and only within its port's rate."""
+    return implies(z3.BoolVal(bool(p.digests)), z3.And(z3.BoolVal(len(p.digests) == 1), within(p, "digests", port(p))))
+
+
+@theorem
+def tcp_is_listed(p):
+    """TCP crosses only between ports that tcp_allowed lists."""
+    if "ipv6" not in p.parsed:
+        return true()
+    tcp = came(p, "ipv6", "next_header") == 6
+    if "fragment" in p.parsed:
+        tcp = z3.Or(tcp, came(p, "fragment", "next_header") == 6)
+    t, hop = p.taken("tcp_allowed"), p.taken("next_hop")
+    listed = z3.BoolVal(False)
+    if t is not None and t.hit and hop is not None:
+        listed = z3.And(t.key("ingress_port") == port(p), t.key("hop") == hop.key("hop"))
+    return implies(z3.Not(from_cpu(p)), tcp, leaves(p), listed)

@@ -75,6 +75,9 @@ func (r *rack) tell(port byte, h *lab) {
 		r.entry("identity", "known", [][]byte{{0}}, datapath.Match{Value: []byte{0, port}}, whole),
 		r.entry("l3", "to_hop", [][]byte{{0, port}}, whole),
 		r.entry("next_hop", "forward", [][]byte{{0, port}, h.mac, {2, 0, 0, 0, 0, 0xff}}, datapath.Match{Value: []byte{0, port}}))
+	for to := range byte(5) {
+		r.write(p4v1.Update_INSERT, r.entry("tcp_allowed", "permit", nil, datapath.Match{Value: []byte{0, port}}, datapath.Match{Value: []byte{0, to}}))
+	}
 }
 
 // How many packets a second go through, from one port to another.

@@ -66,6 +66,8 @@ type Config struct {
 	// Heartbeat is how often blades report; one that is silent for three times as
 	// long has failed.
 	Heartbeat time.Duration
+	// TCP lets TCP pass between all blades; without it the switch drops TCP.
+	TCP bool
 	// Blades in the order of their switch ports, which count from 1.
 	Blades []Blade
 	// Machines are memory machines by the names of their blades: one, or two of which

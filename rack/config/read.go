@@ -47,6 +47,7 @@ func (r reader) config(n *yamlfile.Node) Config {
 		"mtu":        func(n *yamlfile.Node, path string) { c.MTU = int(r.Integer(n, path, 31)) },
 		"dsm_prefix": func(n *yamlfile.Node, path string) { c.DSMPrefix = uint8(r.Integer(n, path, 8)) },
 		"heartbeat":  func(n *yamlfile.Node, path string) { c.Heartbeat = r.Duration(n, path) },
+		"tcp":        func(n *yamlfile.Node, path string) { c.TCP = r.Boolean(n, path) },
 		"blades": func(n *yamlfile.Node, path string) {
 			r.List(n, path, func(n *yamlfile.Node, path string) { c.Blades = append(c.Blades, r.blade(n, path)) })
 		},

@@ -138,6 +138,9 @@ func gatekeeper(c config.Config, machines [][]string, ids []int, dir string) Pro
 		}
 		p.Args = append(p.Args, "--port", bound)
 	}
+	if c.TCP {
+		p.Args = append(p.Args, "--tcp", "*")
+	}
 	for _, m := range machines {
 		p.Args = append(p.Args, "--machine", strings.Join(m, pairing.Separator))
 	}

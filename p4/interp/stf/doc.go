@@ -11,6 +11,7 @@
 //	mc_mgrp_create GROUP · mc_node_create RID PORT … · mc_node_associate GROUP NODE
 //	mirroring_add SESSION PORT · mirroring_add_mc SESSION GROUP
 //	register_write NAME INDEX VALUE · counter NAME INDEX PACKETS BYTES
+//	meter NAME INDEX COLOUR  a meter's cell finds all green (0), yellow (1) or red (2)
 //	digest NAME HEX …        the next digest, field by field
 //
 // Values are 0x, 0b or decimal; * is a wildcard digit of a ternary key, and

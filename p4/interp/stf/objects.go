@@ -11,7 +11,7 @@ import (
 // counter.
 func (r *Runner) object(verb string, words []string) error {
 	name := ""
-	if verb == "register_write" || verb == "counter" {
+	if verb == "register_write" || verb == "counter" || verb == "meter" {
 		if len(words) == 0 {
 			return fmt.Errorf("%s of what?", verb)
 		}
@@ -25,7 +25,7 @@ func (r *Runner) object(verb string, words []string) error {
 		}
 		n = append(n, v.Uint64())
 	}
-	need := map[string]int{"mc_mgrp_create": 1, "mc_node_create": 1, "counter": 3}
+	need := map[string]int{"mc_mgrp_create": 1, "mc_node_create": 1, "counter": 3, "meter": 2}
 	if want := max(need[verb], 1); len(n) < want || need[verb] == 0 && len(n) < 2 {
 		return fmt.Errorf("%s with %d numbers", verb, len(n))
 	}
@@ -43,6 +43,8 @@ func (r *Runner) object(verb string, words []string) error {
 		return r.sw.Clone(uint32(n[0]), r.groups[uint32(n[1])], 0)
 	case "register_write":
 		return r.writeRegister(name, int(n[0]), n[1])
+	case "meter":
+		return r.meter(name, int(n[0]), n[1])
 	}
 	return r.checkCounter(name, int(n[0]), datapath.Counts{Packets: n[1], Bytes: n[2]})
 }
@@ -96,4 +98,18 @@ func (r *Runner) checkCounter(name string, index int, want datapath.Counts) erro
 		return err
 	}
 	return fmt.Errorf("no counter %q", name)
+}
+
+// meter makes a meter's cell find everything green (0), yellow (1) or red (2).
+func (r *Runner) meter(name string, index int, colour uint64) error {
+	const plenty = 1_000_000
+	switch colour {
+	case 0:
+		return r.sw.Meter(name, index, nil)
+	case 1:
+		return r.sw.Meter(name, index, &datapath.MeterConfig{PIR: plenty, PBurst: plenty})
+	case 2:
+		return r.sw.Meter(name, index, &datapath.MeterConfig{})
+	}
+	return fmt.Errorf("meter %s: colour %d", name, colour)
 }

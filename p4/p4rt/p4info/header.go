@@ -18,6 +18,13 @@ type Header struct {
 	fields []headerField
 	bits   int // all fields together
 	values int // bytes that the fields take one by one
+	urgent int // index of the field "urgent", -1 if there is none
+}
+
+// Urgent reports whether a packet's metadata, as Decode returns it, has a field "urgent"
+// that is not 0. Such packets go before others on their way to the controller.
+func (h *Header) Urgent(md []*p4v1.PacketMetadata) bool {
+	return h.urgent >= 0 && md[h.urgent].GetValue()[0] != 0
 }
 
 type headerField struct {
@@ -135,8 +142,11 @@ func (p *parser) headers() error {
 }
 
 func (p *parser) header(name string, m *configv1.ControllerPacketMetadata) (*Header, error) {
-	h := &Header{}
-	for _, f := range m.GetMetadata() {
+	h := &Header{urgent: -1}
+	for i, f := range m.GetMetadata() {
+		if f.GetName() == "urgent" {
+			h.urgent = i
+		}
 		where := fmt.Sprintf("metadata %q of %s", f.GetName(), name)
 		w, err := p.fieldWidth(where, f.GetBitwidth(), f.GetTypeName())
 		if err != nil {

@@ -1,0 +1,91 @@
+package gatekeeper
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// A port that floods in a class takes nothing from the others, no healthy blade fails
+// meanwhile, and what was dropped is counted by port.
+func TestRates(t *testing.T) {
+	inRack(t, func(r *rack) {
+		r.stopGatekeeper()
+		r.start(Config{Rates: Rates{Control: Rate{PerSecond: 10, Burst: 10}, Calls: Rate{PerSecond: 10, Burst: 10}, Memory: Rate{PerSecond: 10, Burst: 10}, Digests: Rate{PerSecond: 10, Burst: 10}}})
+		s := newSmall(r)
+		p := s.m1.alloc(s.a, 1, 1)
+		before := s.snapshot().Counters.Held
+		foreign := s.m1.alloc(s.a, 1, 2)
+		for range 100 {
+			s.c.call("Arrays", s.c.message("Arrays", "add", foreign)) // refused, every one
+			s.c.memory(2, p)                                          // denied
+			s.c.send(s.c.address, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("flood"))
+		}
+		if n := s.snapshot().Counters.Held - before; n > 3*10+2 {
+			t.Errorf("of a flood of 200 packets %d reached the Gatekeeper", n)
+		}
+		s.a.call("Arrays", s.a.message("Arrays", "add", p))
+		if got := s.b.message1(); len(got.Pointers) != 1 {
+			t.Errorf("the call of another port became %+v", got.Header)
+		}
+		drops, err := r.gk.Drops(context.Background())
+		if err != nil || len(drops) != 1 {
+			t.Fatalf("drops %+v, %v", drops, err)
+		}
+		d := drops[0]
+		if d.Port != s.c.port || d.Blade != s.c.testBlade.name || d.Denied != 100 || d.Throttled["control"] < 80 || d.Throttled["call"] < 80 {
+			t.Errorf("drops %+v", d)
+		}
+	})
+}
+
+// TCP passes between blades that are listed, as long as both are in service.
+func TestTCP(t *testing.T) {
+	inRack(t, func(r *rack) {
+		r.stopGatekeeper()
+		r.start(Config{TCP: []string{"c1", "s1"}})
+		s := newSmall(r)
+		segment := func(from, to *testNode) []byte {
+			f := datagram(from, to)
+			f[14+6] = 6
+			return f
+		}
+		crosses := func(from, to *testNode) bool {
+			to.take()
+			n := r.frames.Load()
+			r.sw.Input(datapath.Port(from.port), segment(from, to))
+			r.settle()
+			to.mu.Lock()
+			to.arrived = nil // no UDP, which take would refuse
+			to.mu.Unlock()
+			return r.frames.Load() > n
+		}
+		for _, c := range []struct {
+			from, to *testNode
+			want     bool
+		}{{s.a, s.b, true}, {s.b, s.a, true}, {s.a, s.c, false}, {s.c, s.a, false}, {s.c, s.b, false}} {
+			if got := crosses(c.from, c.to); got != c.want {
+				t.Errorf("TCP from port %d to port %d: %v", c.from.port, c.to.port, got)
+			}
+		}
+		if err := s.b.ask(control.KindLeave, control.Leave{Node: s.b.address, Incarnation: 1}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if crosses(s.a, s.b) {
+			t.Error("TCP reaches a node that is gone")
+		}
+	})
+}
+
+// datagram is a frame from one node to another.
+func datagram(from, to *testNode) []byte {
+	return frame.UDP6{
+		SrcMAC: from.mac, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1},
+		Src: netip.AddrPortFrom(from.address, 9999), Dst: netip.AddrPortFrom(to.address, 9999), Payload: []byte("long enough for a segment"),
+	}.Append(nil)
+}
