@@ -27,7 +27,7 @@ func (a *allocs) late(request uint64) bool {
 }
 
 // full reports whether the node has settled none of too many allocations.
-func (a *allocs) full() bool { return len(a.above) >= maxAllocs }
+func (a *allocs) full(most int) bool { return len(a.above) >= most }
 
 // handled notes that an allocation has its rules.
 func (a *allocs) handled(request uint64) {

@@ -95,18 +95,18 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		c.count.Late++
 		return
 	}
-	if c.overloaded(c.leases.Pending() >= maxHeld || c.pressure.new) {
+	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.new) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
 	if why == moving || why == nil && c.park(h, m) {
 		return // it will be sent again, or is judged later
 	}
-	if why == nil && len(n.calls) >= maxNodeCalls {
+	if why == nil && len(n.calls) >= c.cfg.Limits.NodeCalls {
 		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, len(n.calls))
 	}
 	switch {
-	case why != nil && callee != nil && len(n.calls) < maxNodeCalls:
+	case why != nil && callee != nil && len(n.calls) < c.cfg.Limits.NodeCalls:
 		c.refuseFor(n, callee, h, m, why)
 	case why != nil:
 		c.refuse(h, &m.Header, why)

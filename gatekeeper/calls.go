@@ -74,7 +74,7 @@ func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, 
 // has one too many, and reports whether there is more to look at. next is the
 // cursor behind the page.
 func (c *controller) scanCalls(q *CallQuery, page *[]CallState, next *callgraph.Cursor) bool {
-	views, from, more := c.graph.List(q.From, maxScan)
+	views, from, more := c.graph.List(q.From, c.cfg.Limits.Scan)
 	q.From = from
 	for i := range views {
 		v := &views[i]

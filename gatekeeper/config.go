@@ -73,6 +73,8 @@ type Config struct {
 	// FillRate is how many bytes a second a memory blade sends at most to one that it
 	// fills; 0 means 64 MiB.
 	FillRate uint64
+	// Limits bound what it keeps; those that are 0 are the defaults.
+	Limits Limits
 	// Log receives what happens; nil discards it.
 	Log *slog.Logger
 }
@@ -138,5 +140,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return c, nil
+	var err error
+	c.Limits, err = c.Limits.withDefaults()
+	return c, err
 }

@@ -96,8 +96,8 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(maxCalls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
-		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(maxParts), fresh: map[log.Key][]byte{},
+		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
+		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(cfg.Limits.Parts), fresh: map[log.Key][]byte{},
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]stray{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
 	}
 	c.tracer = c.remember

@@ -90,7 +90,7 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 		if m.Flags&rpc.FlagSession != 0 && m.CallerIncarnation == n.incarnation { // also of a call that is dropped now: it makes room
 			c.execute(c.table.Settle(n.address, m.Call.Session(), m.Floor))
 		}
-		if c.overloaded(c.leases.Pending() >= maxHeld || c.pressure.new) {
+		if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.new) {
 			return
 		}
 		to, why := c.chooseExact(h, &m.Header)

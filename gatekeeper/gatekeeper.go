@@ -71,7 +71,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 		cfg: cfg, client: client, room: program.TableSize(accessTable), ctl: ctl, writer: newWriter(), probes: make(chan struct{}, 1), cancel: func() {}, stopped: make(chan struct{}),
 	}
 	if cfg.Store != nil {
-		g.outbox = newOutbox(cfg.Store, g.transmit, g.confirm)
+		g.outbox = newOutbox(cfg.Store, cfg.Limits.Held, g.transmit, g.confirm)
 	}
 	g.meta.port, err = program.PacketInField("ingress_port")
 	if err == nil {

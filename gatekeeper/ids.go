@@ -26,7 +26,7 @@ func (c *controller) itsID(n *node, m *rpc.Header) *fault.Error {
 	case bound && by != n.address:
 		c.count.Foreign++
 		return fault.New(fault.BadRequest, "call", "the call id belongs to another node's session")
-	case !bound && len(n.bound) >= maxSessions:
+	case !bound && len(n.bound) >= c.cfg.Limits.NodeSessions:
 		return fault.New(fault.Overloaded, "call", "node %s has %d sessions", n.address, len(n.bound))
 	case !bound:
 		c.bind(n, s)

@@ -113,7 +113,7 @@ func (c *controller) scanRegions(q *RegionQuery, page *[]RegionState) (left bool
 	}
 	seen := 0
 	for r := range c.leases.After(q.After) {
-		if seen++; seen > maxScan || len(*page) > q.Limit {
+		if seen++; seen > c.cfg.Limits.Scan || len(*page) > q.Limit {
 			return true
 		}
 		q.After = r.Region.Base

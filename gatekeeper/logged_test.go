@@ -267,14 +267,14 @@ func TestStalledLog(t *testing.T) {
 		s.disk.Pause = func() time.Duration { return time.Hour }
 		next := s.a.exact("Arrays", "add")
 		s.a.call("Arrays", next)
-		for range maxHeld + 1000 {
+		for range DefaultLimits.Held + 1000 {
 			s.a.call("Arrays", known)
 		}
 		s.gk.turn.mu.Lock()
 		held := s.gk.outbox.held
 		s.gk.turn.mu.Unlock()
-		if held > maxHeld {
-			t.Errorf("%d packets wait for the log, %d may", held, maxHeld)
+		if held > DefaultLimits.Held {
+			t.Errorf("%d packets wait for the log, %d may", held, DefaultLimits.Held)
 		}
 		<-time.After(2 * time.Hour)
 		if all := s.b.messages(); len(all) == 0 || !slices.ContainsFunc(all, func(m rpc.Message) bool { return m.Call == next.Call }) {

@@ -91,7 +91,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 	case known.late(m.Request):
 		c.allocAgain(h, r)
 		return
-	case known.full() || c.pressure.new:
+	case known.full(c.cfg.Limits.Allocs) || c.pressure.new:
 		c.count.Overload++
 		return
 	case b.two() && !everywhere:

@@ -523,7 +523,7 @@ func (c *controller) allocAt(b *blade, h *held, r packet.Region, m *packet.Heade
 		c.count.Duplicates++
 		return
 	}
-	if len(mir.allocating) >= maxHeld {
+	if len(mir.allocating) >= c.cfg.Limits.Held {
 		c.count.Overload++
 		return
 	}

@@ -14,6 +14,7 @@ import (
 //	                    └─ the log is busy: it grows until that takes it
 type outbox struct {
 	store    *log.Log
+	most     int // packets that may wait
 	transmit func(packetOut)
 	confirm  func(error) // called by the log for each batch, in order
 
@@ -28,8 +29,8 @@ type parcel struct {
 	packets []packetOut
 }
 
-func newOutbox(store *log.Log, transmit func(packetOut), confirm func(error)) *outbox {
-	return &outbox{store: store, transmit: transmit, confirm: confirm, tail: parcel{batch: new(log.Batch)}}
+func newOutbox(store *log.Log, most int, transmit func(packetOut), confirm func(error)) *outbox {
+	return &outbox{store: store, most: most, transmit: transmit, confirm: confirm, tail: parcel{batch: new(log.Batch)}}
 }
 
 // put takes what an input has changed, and the packets that it caused.
@@ -101,7 +102,7 @@ var noPressure = pressure{room: math.MaxUint64}
 
 func (o *outbox) pressure() pressure {
 	s := o.store.Stats()
-	p := pressure{stalled: o.tail.batch.Len() > 0 || o.held >= maxHeld}
+	p := pressure{stalled: o.tail.batch.Len() > 0 || o.held >= o.most}
 	p.new = p.stalled || s.Bytes > s.Limit-s.Limit/logReserve
 	if most := s.Limit - s.Limit/(2*logReserve); s.Bytes < most {
 		p.room = most - s.Bytes

@@ -26,7 +26,7 @@ func inBox(t *testing.T, o log.Options, f func(b *boxed)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.outbox = newOutbox(store, func(p packetOut) { b.left = append(b.left, p.hop) }, func(err error) { b.said <- err })
+		b.outbox = newOutbox(store, DefaultLimits.Held, func(p packetOut) { b.left = append(b.left, p.hop) }, func(err error) { b.said <- err })
 		f(b)
 		_ = store.Close()
 	})

@@ -64,7 +64,7 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 // regions. Its caller must be a node.
 func (c *controller) unheldCall(n *node, h *held, m *rpc.Message) *call {
 	caller := c.nodes[h.dst]
-	if caller == nil || m.Flags&rpc.FlagSession == 0 || len(caller.calls) >= maxNodeCalls || len(caller.sessions) >= maxSessions {
+	if caller == nil || m.Flags&rpc.FlagSession == 0 || len(caller.calls) >= c.cfg.Limits.NodeCalls || len(caller.sessions) >= c.cfg.Limits.NodeSessions {
 		c.count.Foreign++
 		return nil
 	}

@@ -39,7 +39,7 @@ func (c *controller) resume() {
 		c.resumeCores()
 		c.evict()
 	}
-	n := min(len(c.resuming.calls), maxResume)
+	n := min(len(c.resuming.calls), c.cfg.Limits.Resume)
 	for _, id := range c.resuming.calls[:n] {
 		if err := c.releaseAgain(id); err != nil {
 			c.count.Failures++

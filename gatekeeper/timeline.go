@@ -25,7 +25,7 @@ func (g *Gatekeeper) Timeline(ctx context.Context, id rpc.ID, limit int) (tree [
 func (g *Gatekeeper) Timelines(ctx context.Context, q trace.Query) (page []trace.Call, next uint64, err error) {
 	for want := q.Limit; ; {
 		var part []trace.Call
-		if err = g.do(ctx, func() { part, next = g.ctl.timeline.Recent(q, maxScan) }); err != nil {
+		if err = g.do(ctx, func() { part, next = g.ctl.timeline.Recent(q, g.cfg.Limits.Scan) }); err != nil {
 			return nil, 0, err
 		}
 		page = append(page, part...)

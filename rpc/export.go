@@ -92,7 +92,7 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		}
 		x.config.workers, x.keeper = 1, newKeeper(x.config.state)
 	}
-	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue}
+	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue, most: n.limits.Started}
 	x.order = endpoint.NewOrder[*execution](1, x.config.queue+1)
 	offer, methods, err := x.methodList(p)
 	if err != nil {

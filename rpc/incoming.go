@@ -168,8 +168,27 @@ func (x *export) inOrder(e *execution) ([]*execution, bool) {
 		x.drop(e)
 	case len(turns) == 0:
 		e.keep()
+		x.postpone(e)
+	case len(turns) > 1:
+		x.turn(turns)
 	}
 	return turns, ok
+}
+
+// postpone notes that a call waits for its turn.
+func (x *export) postpone(e *execution) {
+	x.node.in.mu.Lock()
+	defer x.node.in.mu.Unlock()
+	x.node.in.core.Postpone(e.entry)
+}
+
+// turn notes that the turn of calls has come.
+func (x *export) turn(turns []*execution) {
+	x.node.in.mu.Lock()
+	defer x.node.in.mu.Unlock()
+	for _, e := range turns {
+		x.node.in.core.Turn(e.entry)
+	}
 }
 
 // drop forgets a call that there is no room for; it will come again.

@@ -29,6 +29,7 @@ type Node struct {
 	stack   netio.Stack
 	conn    netio.Conn // [node]:45100; answers arrive here, and all leaves from here
 	budget  int        // bytes of a datagram at most
+	limits  Limits
 	memory  *dsm.Client
 	shadow  *shadow // nil in a rack without ledgers
 	log     *slog.Logger
@@ -64,6 +65,10 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	for _, o := range opts {
 		o.applyJoin(&config)
 	}
+	var err error
+	if config.limits, err = config.limits.withDefaults(); err != nil {
+		return nil, err
+	}
 	session, err := config.joiner.Join(ctx, config.name)
 	if err != nil {
 		return nil, coded("join", err)
@@ -81,8 +86,9 @@ func newNode(session join.Session, config *joinConfig) (*Node, error) {
 		session: session, self: session.Node(), stack: session.Stack(), log: config.logger, start: time.Now(),
 		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool),
 	}
-	n.out.init()
-	n.in.core = endpoint.NewCallee(n.self.Incarnation, endpoint.DefaultLimits)
+	n.limits = config.limits
+	n.out.init(n.limits.Detached)
+	n.in.core = endpoint.NewCallee(n.self.Incarnation, n.limits.callee())
 	n.in.drained = make(chan struct{}, 1)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram; IPv6 asks for %d", n.budget, minMTU-netio.Overhead)

@@ -32,6 +32,7 @@ type joinConfig struct {
 	logger *slog.Logger
 
 	maxMessage uint64
+	limits     Limits
 }
 
 // WithName says what people call the node, in status pages and logs. The
@@ -44,6 +45,12 @@ func WithName(name string) JoinOption {
 // default asks the compute daemon of the blade that the program runs on.
 func WithJoiner(j join.Joiner) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.joiner = j })
+}
+
+// WithLimits bounds what the node keeps and does at a time. The default is
+// DefaultLimits.
+func WithLimits(l Limits) JoinOption {
+	return joinFunc(func(c *joinConfig) { c.limits = l })
 }
 
 // WithLogger says where to report what no caller can be told, such as the stack

@@ -102,9 +102,9 @@ func (n *Node) release(p *pending) {
 	n.out.pendings.Put(p)
 }
 
-func (o *outgoing) init() {
+func (o *outgoing) init(detached int) {
 	o.core = endpoint.NewCaller(randomUint64)
-	o.detached = make(chan struct{}, maxDetached)
+	o.detached = make(chan struct{}, detached)
 	o.pendings.New = newPending
 }
 

@@ -12,6 +12,7 @@ type pool struct {
 	mu        sync.Mutex
 	free      int // slots nobody has
 	started   int // calls begun and not ended
+	most      int // of started
 	queue     fifo[*execution]
 	limit     int  // of queue
 	closed    bool // nothing more is admitted
@@ -35,7 +36,7 @@ func (p *pool) admit(e *execution) admission {
 	switch {
 	case p.closed:
 		return refused
-	case p.free > 0 && p.started < maxStarted:
+	case p.free > 0 && p.started < p.most:
 		p.free--
 		p.begin()
 		return begun
@@ -92,7 +93,7 @@ func (p *pool) give() {
 	switch {
 	case p.returning.len() > 0:
 		close(p.returning.pop())
-	case p.queue.len() > 0 && p.started < maxStarted:
+	case p.queue.len() > 0 && p.started < p.most:
 		p.begin()
 		go p.work(p.queue.pop())
 	default:

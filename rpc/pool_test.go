@@ -17,7 +17,7 @@ func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gates := map[uint64]chan struct{}{}
 		var ran []uint64
-		p := &pool{free: 1, limit: 2}
+		p := &pool{free: 1, limit: 2, most: DefaultLimits.Started}
 		p.run = func(e *execution) {
 			ran = append(ran, e.call.Order)
 			<-gates[e.call.Order]

@@ -145,6 +145,7 @@ func circumstances(p *Program, c Case) (all []string) {
 	note(c.Setting.Age > 0, "realistic date")
 	note(c.Setting.Jumps, "clocks that jump")
 	note(c.Setting.Idle > 0, "idle hours")
+	note(c.Setting.Limits > 0, "small limits")
 	note(c.Setting.Pairs, "memory in pairs")
 	note(len(p.Clients) >= 8, "8 and more clients")
 	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes == 2 }), "service of 2 nodes")
@@ -174,7 +175,7 @@ func circumstances(p *Program, c Case) (all []string) {
 func (c *tally) missing() (all []string) {
 	must := []string{
 		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
-		"idle hours", "memory in pairs", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "two at one packet", "a call given up with a region",
+		"idle hours", "small limits", "memory in pairs", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "two at one packet", "a call given up with a region",
 		"regions of 1 MiB and more",
 	}
 	for name := range Networks {

@@ -185,9 +185,12 @@ func (r *Run) audit(ctx context.Context) error {
 }
 
 // auditor makes a node, when its blade is known (again).
-func (r *Run) auditor(ctx context.Context) (*rpc.Node, error) {
+func (r *Run) auditor(ctx context.Context) (*rpc.Node, error) { return r.enter(ctx, "auditor") }
+
+// enter joins c1 under a name, as soon as that is possible.
+func (r *Run) enter(ctx context.Context, name string) (*rpc.Node, error) {
 	for {
-		n, err := r.rack.Join(ctx, "c1", "auditor")
+		n, err := r.rack.Join(ctx, "c1", name)
 		if code := rpc.CodeOf(err); code != rpc.Stale && code != rpc.Unavailable {
 			return n, err
 		}

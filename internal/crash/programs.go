@@ -68,7 +68,7 @@ func (r *Run) on(blade string) (names []string) {
 // its own to do so at: which of a blade's programs comes first would be up to the scheduler.
 func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, incarnation uint32, err error) {
 	<-time.After(time.Duration(1 + slices.Index(r.p.Victims(), name)))
-	n, err = rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(joiner{j, r, name, s, &incarnation}), rpc.WithLogger(r.opt.Log))
+	n, err = rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(joiner{j, r, name, s, &incarnation}), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
 	return n, incarnation, err
 }
 
@@ -202,9 +202,9 @@ var errTwin = errors.New("a second run")
 func (r *Run) twin(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	program := fmt.Sprint(name, "-twin", len(r.twins))
+	program := fmt.Sprint(twinName(name), len(r.twins))
 	twin, err := r.rack.Run("c1", program, func(ctx context.Context, j join.Joiner, _ control.Start) error {
-		n, err := rpc.Join(ctx, rpc.WithName(program), rpc.WithJoiner(j), rpc.WithLogger(r.opt.Log))
+		n, err := rpc.Join(ctx, rpc.WithName(twinName(name)), rpc.WithJoiner(j), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
 		if err != nil {
 			return nil // its blade is not there
 		}
@@ -250,25 +250,35 @@ func (r *Run) endTwins(ctx context.Context) error {
 			return fmt.Errorf("ending mains: a second run does not end: %w", ctx.Err())
 		}
 	}
-	n, err := r.auditor(ctx)
-	if err != nil {
-		return fmt.Errorf("ending mains: %w", err)
-	}
 	for i, c := range r.p.Clients {
 		if !c.Main {
 			continue
 		}
-		failed := rpc.BadRequest
-		for wait := time.Millisecond; failed == rpc.BadRequest && wait < time.Minute; wait *= 2 { // while the second one leaves
-			<-time.After(wait)
-			failed = rpc.CodeOf(rpc.Main(ctx, n, r.p.clientName(i), func(context.Context, []byte) error { return nil }))
+		if err := r.endMain(ctx, r.p.clientName(i)); err != nil {
+			return fmt.Errorf("ending main %s: %w", r.p.clientName(i), err)
 		}
-		if failed != rpc.OK {
-			err = errors.Join(err, fmt.Errorf("ending main %s: %s", r.p.clientName(i), failed))
+	}
+	return nil
+}
+
+// endMain ends a main as its second runs do, to whom its name belongs if they have begun
+// it anew.
+func (r *Run) endMain(ctx context.Context, name string) error {
+	n, err := r.enter(ctx, twinName(name))
+	if err != nil {
+		return err
+	}
+	for wait := time.Millisecond; wait < time.Minute; wait *= 2 { // while the second one leaves
+		<-time.After(wait)
+		if err = rpc.Main(ctx, n, name, func(context.Context, []byte) error { return nil }); rpc.CodeOf(err) != rpc.BadRequest {
+			break
 		}
 	}
 	return errors.Join(err, n.Close(ctx))
 }
+
+// twinName is the name of the nodes on which a main runs a second time.
+func twinName(main string) string { return main + "-twin" }
 
 // mainFailed judges the error of a durable main. Its program is started again after
 // any, so only the end counts; but there are errors that no crash explains.

@@ -142,7 +142,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Settle: opt.Settle}, Impair: Networks["good"],
 		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: opt.Setting.mtu(), Disk: r.disk, Clock: r.clock,
 		LogOptions: log.Options{Limit: uint64(opt.Setting.LogLimit), Sync: opt.Setting.Sync}, //nolint:gosec // not negative
-		Log:        opt.Log,
+		Log:        opt.Log, Limits: opt.Setting.gatekeeperLimits(),
 	}
 	if opt.Setting.Pairs {
 		cfg.Machines = [][]string{memoryBlades}

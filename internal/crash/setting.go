@@ -28,6 +28,9 @@ type Setting struct {
 	Ledgers bool
 	// Idle is how long the last client waits before it begins, and the rack with it.
 	Idle time.Duration
+	// Limits draws the limits and lifetimes of the Gatekeeper and of all nodes; 0 stands
+	// for the defaults.
+	Limits uint64
 	// Pairs says that the memory blades are the two copies of one machine.
 	Pairs bool
 }
@@ -63,6 +66,9 @@ func (s Setting) String() string {
 	if s.Ledgers {
 		parts = append(parts, "ledgers")
 	}
+	if s.Limits != 0 {
+		parts = append(parts, fmt.Sprint("limits=", s.Limits))
+	}
 	if s.Idle != 0 {
 		parts = append(parts, fmt.Sprint("idle=", s.Idle))
 	}
@@ -84,6 +90,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.MTU, err = strconv.Atoi(value)
 		case "log":
 			s.LogLimit, err = strconv.Atoi(value)
+		case "limits":
+			s.Limits, err = strconv.ParseUint(value, 10, 64)
 		case "sync":
 			s.Sync = true
 		case "age":
@@ -130,6 +138,9 @@ func DrawSetting(seed uint64) (s Setting) {
 	}
 	s.Pairs = chance(1, 2)
 	s.Ledgers = chance(1, 4)
+	if chance(1, 3) {
+		s.Limits = 1 + r.Uint64N(1<<20)
+	}
 	return s
 }
 

@@ -56,6 +56,8 @@ type Config struct {
 	// Pause, if set, makes the switch slow: it tells how long the next message between it
 	// and the Gatekeeper takes. It may be called concurrently.
 	Pause func() time.Duration
+	// Limits are the Gatekeeper's.
+	Limits gatekeeper.Limits
 	// LogOptions are those of the Gatekeeper's log.
 	LogOptions log.Options
 	// Clock tells a Gatekeeper or a memory blade that starts what time it is; it may be

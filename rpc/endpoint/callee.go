@@ -49,8 +49,9 @@ type Limits struct {
 	// Sessions is how many callers' sessions are remembered, and NodeSessions how
 	// many of one node. A session costs some 200 bytes.
 	Sessions, NodeSessions int
-	// Exact is how many exactly-once calls run, or wait for their answers to be
-	// acknowledged, at a time; some 200 bytes each, and the answers.
+	// Exact is how many exactly-once calls run, or wait for a worker or for their
+	// answers to be acknowledged, at a time; some 200 bytes each, and the answers.
+	// Those that wait for their turn (Postpone) do not count.
 	Exact int
 	// Window is how many calls of one session are remembered above its floor.
 	Window int
@@ -80,6 +81,7 @@ type Entry struct {
 	reply   []byte   // the answer, as a datagram; nil while there is none
 	payload []byte   // the answer's whole payload, if reply is only its first packet
 	running bool
+	early   bool  // it waits for its turn (Postpone)
 	gone    bool  // forgotten: its session's floor has passed it
 	settled bool  // the answer has been acknowledged: by a Gatekeeper that did not know the number, or by a caller that has all of a large one
 	waits   bool  // for the answer to be acknowledged
@@ -112,6 +114,7 @@ type Callee struct {
 	sessions    map[sessionKey]*session
 	perNode     map[netip.Addr]int
 	exact       map[packet.ID]*Entry // exactly-once calls that are not settled
+	early       int                  // how many of them wait for their turn
 	over        deliveries           // those that are
 	aging       list[*session]       // least recently heard of first
 	replies     list[*Entry]         // answers kept, the oldest first
@@ -185,7 +188,7 @@ func (c *Callee) receiveExact(m *packet.Message) Arrival {
 		e.number = max(e.number, m.Floor)
 		return e.known()
 	}
-	if len(c.exact) >= c.limits.Exact {
+	if len(c.exact)-c.early >= c.limits.Exact {
 		return Arrival{Verdict: Full}
 	}
 	e := newEntry(m.Call, nil)
@@ -225,6 +228,7 @@ func (c *Callee) Finish(e *Entry, reply, payload []byte) {
 // Forget undoes the Run of a call that was not run after all: when it arrives
 // again it is new. No Answer to it must have been sent.
 func (c *Callee) Forget(e *Entry) {
+	c.Turn(e)
 	e.running, e.Tag = false, nil
 	c.dropReply(e)
 	switch {
@@ -235,6 +239,24 @@ func (c *Callee) Forget(e *Entry) {
 		delete(c.exact, e.ID)
 	}
 	e.gone = true
+}
+
+// Postpone notes that an exactly-once call of a service with state waits for the
+// calls that come before it (Order, which bounds them). It takes no room from these:
+// they would never run.
+func (c *Callee) Postpone(e *Entry) {
+	if e.session == nil && !e.early && !e.gone {
+		e.early = true
+		c.early++
+	}
+}
+
+// Turn ends that.
+func (c *Callee) Turn(e *Entry) {
+	if e.early {
+		e.early = false
+		c.early--
+	}
 }
 
 // dropReply forgets an answer, not the call.

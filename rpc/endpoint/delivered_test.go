@@ -49,6 +49,37 @@ func TestExactCalls_Unbounded(t *testing.T) {
 	}
 }
 
+// Calls that wait for their turn take no room from the one that they wait for.
+func TestExactCalls_Early(t *testing.T) {
+	limits := DefaultLimits
+	limits.Exact = 2
+	c := NewCallee(1, limits)
+	receive := func(n uint64, want Verdict) *Entry {
+		t.Helper()
+		a := c.Receive(0, 0, netip.Addr{}, exactCall(n, 1, n))
+		if a.Verdict != want {
+			t.Fatalf("call %d: %s, want %s", n, a.Verdict, want)
+		}
+		return a.Entry
+	}
+	var waiting []*Entry
+	for n := uint64(2); n <= 6; n++ {
+		e := receive(n, Run)
+		c.Postpone(e)
+		waiting = append(waiting, e)
+	}
+	receive(1, Run) // for which they wait
+	c.Forget(waiting[4])
+	c.Turn(waiting[0])
+	receive(7, Full)
+	c.Commit(0, waiting[0], []byte("pong"), nil)
+	c.Acknowledge(waiting[0].ID, packet.DeliveryNumber(1, 2))
+	receive(7, Run)
+	if c.early != 3 || len(c.exact) != 5 {
+		t.Errorf("%d wait of %d", c.early, len(c.exact))
+	}
+}
+
 // Calls that end in any order leave one span behind, and only what has ended is late.
 func TestDeliveries(t *testing.T) {
 	for seed := range uint64(20) {

@@ -1,0 +1,62 @@
+package crash
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// Racks of some settings have small limits and short lifetimes. Each is drawn by itself:
+// its least that leaves programs what they need to come to their end, some more, or the
+// default.
+
+// leastLimits are those of the Gatekeeper, leastNode those of nodes.
+var (
+	leastLimits = gatekeeper.Limits{
+		Held: 4, NodeCalls: 512, Calls: 512, NodeSessions: 256, Allocs: 32, Parts: 4 << 20, Resume: 1, Scan: 1,
+	}
+	leastNode = rpc.Limits{
+		Started: 1, Detached: 1, Exact: 4, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute,
+	}
+)
+
+// limitDice draw limits.
+type limitDice struct{ *rand.Rand }
+
+// draw returns the least, up to four times as much, or 0, which stands for the default.
+func (d limitDice) draw(least int) int {
+	switch d.IntN(3) {
+	case 0:
+		return least
+	case 1:
+		return least + d.IntN(3*least+1)
+	}
+	return 0
+}
+
+// gatekeeperLimits are those of the rack's Gatekeeper.
+func (s Setting) gatekeeperLimits() (l gatekeeper.Limits) {
+	if s.Limits == 0 {
+		return l
+	}
+	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 1))}, leastLimits
+	return gatekeeper.Limits{
+		Held: d.draw(least.Held), NodeCalls: d.draw(least.NodeCalls), Calls: d.draw(least.Calls), NodeSessions: d.draw(least.NodeSessions),
+		Allocs: d.draw(least.Allocs), Parts: d.draw(least.Parts), Resume: d.draw(least.Resume), Scan: d.draw(least.Scan),
+	}
+}
+
+// nodeLimits are those of every node.
+func (s Setting) nodeLimits() (l rpc.Limits) {
+	if s.Limits == 0 {
+		return l
+	}
+	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 2))}, leastNode
+	return rpc.Limits{
+		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Exact: d.draw(least.Exact), Sessions: d.draw(least.Sessions),
+		NodeSessions: d.draw(least.NodeSessions), Window: d.draw(least.Window), ReplyBytes: d.draw(least.ReplyBytes),
+		Lifetime: time.Duration(d.draw(int(least.Lifetime))),
+	}
+}

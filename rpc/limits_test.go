@@ -1,0 +1,26 @@
+package rpc
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+)
+
+func TestLimits(t *testing.T) {
+	l, err := Limits{Exact: 7, Lifetime: time.Minute}.withDefaults()
+	want := DefaultLimits
+	want.Exact, want.Lifetime = 7, time.Minute
+	if err != nil || l != want {
+		t.Errorf("%+v, %v; want %+v", l, err, want)
+	}
+	if l, err = (Limits{}).withDefaults(); err != nil || l.callee() != endpoint.DefaultLimits {
+		t.Errorf("%+v, %v; want %+v", l.callee(), err, endpoint.DefaultLimits)
+	}
+	for text, l := range map[string]Limits{"Limits.Window of -1": {Window: -1}, "Limits.Lifetime of -1ns": {Lifetime: -1}} {
+		if _, err := l.withDefaults(); CodeOf(err) != BadRequest || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
