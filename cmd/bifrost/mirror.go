@@ -144,9 +144,9 @@ const (
 )
 
 // wait asks until what was wanted of a blade is done. It shows how far that is on standard
-// error: on a terminal in one line, else now and then.
+// error: on a terminal in one line, else now and then, and nothing of what is done at once.
 func (o *clientOptions) wait(cmd *cobra.Command, c *client.Client, blade string, is awaited) error {
-	p := progress{w: cmd.ErrOrStderr(), rewrites: isTerminal(os.Stderr) && cmd.ErrOrStderr() == os.Stderr}
+	p := progress{w: cmd.ErrOrStderr(), rewrites: isTerminal(os.Stderr) && cmd.ErrOrStderr() == os.Stderr, told: time.Now()}
 	defer p.end()
 	tick := time.NewTicker(askInterval)
 	defer tick.Stop()

@@ -22,6 +22,7 @@ import (
 // shown is what the page shows, read out of its elements.
 type shown struct {
 	Blades   map[string]string `json:"blades"` // name to status
+	Copies   map[string]string `json:"copies"` // memory blade to what it has of its machine
 	Nodes    []string          `json:"nodes"`
 	Chips    []string          `json:"chips"`
 	Services []string          `json:"services"`
@@ -39,6 +40,7 @@ const readPage = `(() => {
   const cell = (tr, i) => tr.children[i].textContent;
   return {
     blades: map('.blade', (e) => [e.dataset.blade, e.querySelector('.pill').textContent]),
+    copies: map('.blades.memory .blade', (e) => [e.dataset.blade, e.querySelector('.copies').textContent]),
     nodes: all('#nodes tr[data-address]', (e) => e.dataset.address),
     chips: all('.chip', (e) => e.dataset.node),
     services: all('#services tr[data-service]', (e) => e.dataset.service + ': ' + cell(e, 1)),
@@ -63,6 +65,19 @@ func expected(s *site) (want shown) {
 	want.Blades, want.Regions, want.Edges = map[string]string{}, map[string]string{}, map[string]string{}
 	for _, b := range getAs[api.List[api.Blade]](s, "/v1/blades").Items {
 		want.Blades[b.Name] = b.Status
+	}
+	want.Copies = map[string]string{}
+	for _, m := range getAs[api.List[api.Machine]](s, "/v1/machines").Items {
+		for i, b := range m.Blades {
+			switch {
+			case !slices.Contains(m.Copies, b):
+				want.Copies[b] = "no copy: " + m.Why
+			case m.InService == 2:
+				want.Copies[b] = "mirrored with " + m.Blades[1-i]
+			default:
+				want.Copies[b] = "one copy: " + m.Why
+			}
+		}
 	}
 	for _, v := range getAs[api.List[api.Service]](s, "/v1/services").Items {
 		var methods []string

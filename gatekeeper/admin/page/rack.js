@@ -40,7 +40,7 @@ function calls(state) {
 
 function makeBlade(b) {
   const inner = b.kind === 'memory'
-    ? [h('div', { class: 'meter', role: 'meter', 'aria-label': `memory of ${b.name}`, 'aria-valuemin': 0 }, h('span')), h('p', { class: 'used quiet' })]
+    ? [h('div', { class: 'meter', role: 'meter', 'aria-label': `memory of ${b.name}`, 'aria-valuemin': 0 }, h('span')), h('p', { class: 'used quiet' }), h('p', { class: 'copies quiet' })]
     : [h('ul', { class: 'chips', 'aria-label': `nodes on ${b.name}` }), h('p', { class: 'used quiet' })];
   return h('li', { class: 'blade', 'data-blade': b.name },
     h('header', {}, h('h3', {}, b.name), h('span', { class: 'pill' })), ...inner, h('p', { class: 'cause' }));
@@ -55,6 +55,8 @@ function drawBlade(e, b, state, busy, most) {
     set(e.querySelector('.meter'), { 'aria-valuemax': b.capacity, 'aria-valuenow': b.used, 'aria-valuetext': `${bytes(b.used)} of ${bytes(b.capacity)}` });
     e.querySelector('.meter span').style.width = `${b.used ? Math.max(2, 100 * share) : 0}%`;
     text(e.querySelector('.used'), `${bytes(b.used)} / ${bytes(b.capacity)}`);
+    const m = state.machines.find((x) => x.blades.includes(b.name));
+    set(text(e.querySelector('.copies'), m ? copies(m, b.name) : ''), { 'data-single': Boolean(m) && m.in_service < 2 });
     return;
   }
   const nodes = state.nodes.filter((n) => n.blade === b.name);
@@ -72,6 +74,20 @@ function drawBlade(e, b, state, busy, most) {
 }
 
 const makeChip = (n) => h('li', {}, h('button', { type: 'button', class: 'chip', 'data-select': n.address, 'data-node': n.address }));
+
+// copies says what a blade has of its memory machine: who else holds a copy, how far it is
+// filled, or why nobody does.
+function copies(m, blade) {
+  if (m.filling) {
+    const share = m.filling.total ? Math.floor((100 * Math.min(m.filling.done, m.filling.total)) / m.filling.total) : 0;
+    const left = m.filling.left_seconds > 0 ? `, ${Math.ceil(m.filling.left_seconds)} s left` : '';
+    return `${m.filling.blade} is filled: ${share} % of ${bytes(m.filling.total)}${left}`;
+  }
+  const others = m.copies.filter((name) => name !== blade);
+  if (!m.copies.includes(blade)) return `no copy: ${m.why || 'not filled yet'}`;
+  if (others.length && m.in_service > 1) return `mirrored with ${others.join(', ')}`;
+  return `one copy${m.why ? `: ${m.why}` : ''}`;
+}
 
 // drawCables draws over the blades' places, as they are laid out now.
 function drawCables(state) {

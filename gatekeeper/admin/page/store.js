@@ -10,7 +10,7 @@ export const state = {
   trouble: '', // why it is not live
   status: null,
   before: null, // the status before, for rates
-  blades: [], nodes: [], services: [], denied: [], apps: [],
+  blades: [], machines: [], nodes: [], services: [], denied: [], apps: [],
   regions: { items: [] }, calls: { items: [] },
   feed: [], // the latest events, newest first, and gaps
   recent: new Map(), // calls that were under way a moment ago: edge to time
@@ -33,6 +33,7 @@ const rate = 100;
 const resources = {
   status: { path: '/v1/status', keep: (s) => { state.before = state.status; state.status = s; }, least: 1000, most: 1000 },
   blades: { path: '/v1/blades', keep: (l) => { state.blades = l.items; }, least: 500, most: 2000 },
+  machines: { path: '/v1/machines', keep: (l) => { state.machines = l.items; }, least: 500, most: 2000 },
   nodes: { path: '/v1/nodes', keep: (l) => { state.nodes = l.items; l.items.forEach(know); }, least: 500, most: 15_000 },
   services: { path: '/v1/services', keep: (l) => { state.services = l.items; }, least: 500, most: 15_000 },
   apps: { path: '/v1/apps', keep: (l) => { state.apps = l.items; }, least: 500, most: 15_000 },
@@ -55,7 +56,7 @@ const resources = {
 
 // touched lists what an event of a kind may have changed, by the kind's beginning.
 const touched = {
-  'switch.': ['status'], 'blade.': ['blades', 'nodes', 'services', 'regions'], 'node.': ['nodes', 'blades', 'services', 'regions', 'apps'],
+  'switch.': ['status'], 'machine.': ['machines', 'blades'], 'blade.': ['blades', 'machines', 'nodes', 'services', 'regions'], 'node.': ['nodes', 'blades', 'services', 'regions', 'apps'],
   'app.': ['apps', 'policies'], 'program.': ['apps'], 'policy.': ['policies'],
   'service.': ['services', 'nodes', 'policies'], 'region.': ['regions', 'blades'], 'call.': ['calls', 'regions', 'timelines', 'trace'], 'reply.': ['calls', 'regions', 'timelines', 'trace'], 'execution.': ['timelines', 'trace'],
   'rules.': ['regions'], 'access.': ['denied'],
