@@ -19,8 +19,10 @@ type contest struct {
 	servers []string
 	// memory has peers other than Bifröst serve where its memory is.
 	memory bool
-	chain  bool
-	points []point
+	// replicas are more blades that a peer serves on, by the peer's name; with memory.
+	replicas map[string][]string
+	chain    bool
+	points   []point
 	// suffix is added to the names of series, for experiments of several contests.
 	suffix string
 	// unable says which peer a point means nothing to.
@@ -84,7 +86,7 @@ func (c contest) run(ctx context.Context, l *Lab, e *report.Experiment) error {
 func (c contest) blades(p peer.Peer) []string {
 	switch {
 	case c.memory && !p.Managed:
-		return []string{memoryBlade}
+		return append([]string{memoryBlade}, c.replicas[p.Name]...)
 	case len(c.servers) > 0:
 		return c.servers
 	}

@@ -26,6 +26,10 @@ var (
 		"by reference, policy none; the arguments' regions stay for the next call, results are freed in the background")
 	// bifrostExact is what a program gets that asks for exactly-once calls.
 	bifrostExact = bifrostKind{name: "bifrost-exact", reference: true, marked: true, policy: rpc.PolicyRecover}.peer("Bifröst, exactly once", "by reference, policy recover: each call and answer is logged before it goes on")
+	// memorySingle and memoryMirrored read and write memory of a machine with one blade, and
+	// with two of which each holds a copy: machines 2 and 1 of their experiment's rack.
+	memorySingle   = bifrostKind{name: "memory-single", reference: true, policy: rpc.PolicyNone, machine: 2}.peer("one copy", "a region on a memory blade that is alone")
+	memoryMirrored = bifrostKind{name: "memory-mirrored", reference: true, policy: rpc.PolicyNone, machine: 1}.peer("two copies", "a region of which two memory blades hold a copy each: a write is done when both have answered")
 	// thriftUDP is the thesis's "Thrift UDP implementation, but no Bifröst
 	// management": the switch routes calls by itself and nothing is held.
 	thriftUDP = bifrostKind{name: "thrift-udp", policy: rpc.PolicyNone}.peer("Thrift over our UDP", "Bifröst's UDP runtime, arguments and results by value, policy none: the Gatekeeper sees nothing of it")
@@ -37,6 +41,8 @@ type bifrostKind struct {
 	marked    bool // arrays are marked in the IDL
 	kept      bool
 	policy    rpc.Policy
+	// machine is where memory that is read and written must be; 0 is anywhere.
+	machine uint8
 }
 
 func (k bifrostKind) peer(title, setup string) Peer {

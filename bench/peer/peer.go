@@ -13,7 +13,10 @@
 //	bifrost-regions   the same, each in a region that the program makes
 //	bifrost-kept      the same, by a program that keeps its arguments' regions
 //	bifrost-exact     by reference, and every call executes exactly once
+//	memory-single     reads and writes of memory with one copy
+//	memory-mirrored   the same with two copies
 //	redis             GET and SET
+//	redis-replica     the same, and a SET is done when a replica has it
 package peer
 
 import (
@@ -33,6 +36,7 @@ const (
 	Chain     = "chain"     // an array through Hops calls
 	Read      = "read"      // Size bytes of memory
 	Write     = "write"
+	Hold      = "hold" // Size bytes of memory, with which nothing is done
 )
 
 // Limits of what can be measured.
@@ -143,7 +147,7 @@ type Peer struct {
 }
 
 // All are the peers in the order in which they are told of.
-var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, redis}
+var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, redis, memorySingle, memoryMirrored, redisReplica}
 
 // Find returns a peer.
 func Find(name string) (Peer, error) {

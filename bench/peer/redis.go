@@ -24,6 +24,13 @@ var redis = Peer{
 	Setup: "redis-server without persistence, RESP on a TCP connection with NODELAY, GET and SET",
 }
 
+// redisReplica is Redis with one replica: a SET is done when the replica has it (WAIT 1), as
+// a write of mirrored memory is when both copies have.
+var redisReplica = Peer{
+	Name: "redis-replica", Title: "Redis, one replica", Serve: serveRedis, Dial: dialRedisReplica, Missing: redisMissing,
+	Setup: "as Redis, with a second redis-server that replicates the first; SET, then WAIT 1, in one packet",
+}
+
 // ErrNoRedis is that redis-server is not installed.
 var ErrNoRedis = errors.New("redis-server is not installed: apt-get install redis-server")
 
@@ -46,9 +53,13 @@ func serveRedis(ctx context.Context, s Site) (Server, error) {
 	if err != nil {
 		return nil, ErrNoRedis
 	}
-	at := s.main()
-	cmd := exec.Command(path, "--bind", at.Addr().String(), "--port", strconv.Itoa(int(at.Port())), "--save", "", "--appendonly", "no",
-		"--protected-mode", "no", "--daemonize", "no", "--dir", "/tmp")
+	at := netip.AddrPortFrom(s.Servers[s.Index], s.Port)
+	args := []string{"--bind", at.Addr().String(), "--port", strconv.Itoa(int(at.Port())), "--save", "", "--appendonly", "no",
+		"--protected-mode", "no", "--daemonize", "no", "--dir", "/tmp", "--repl-diskless-sync-delay", "0"}
+	if s.Index > 0 {
+		args = append(args, "--replicaof", s.main().Addr().String()+" "+strconv.Itoa(int(s.Port)))
+	}
+	cmd := exec.Command(path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -100,9 +111,17 @@ func (r *redisServer) Close() error {
 	return nil
 }
 
-type redisClient struct{ to netip.AddrPort }
+type redisClient struct {
+	to      netip.AddrPort
+	replica bool // that has to have what is set
+}
 
-func dialRedis(_ context.Context, s Site) (Client, error) { return redisClient{s.main()}, nil }
+func dialRedis(_ context.Context, s Site) (Client, error) { return redisClient{to: s.main()}, nil }
+
+// dialRedisReplica waits until the replica follows: WAIT without a limit of time.
+func dialRedisReplica(_ context.Context, s Site) (Client, error) {
+	return redisClient{to: s.main(), replica: true}, nil
+}
 
 // Close does nothing.
 func (redisClient) Close() error { return nil }
@@ -113,8 +132,9 @@ const redisBuffer = 64 << 10
 // redisConn is one connection.
 type redisConn struct {
 	net.Conn
-	in  *bufio.Reader
-	out *bufio.Writer
+	replica bool
+	in      *bufio.Reader
+	out     *bufio.Writer
 }
 
 // Prepare implements Client.
@@ -130,7 +150,7 @@ func (c redisClient) Prepare(ctx context.Context, w Work) (Operation, func(), er
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to redis-server: %w", err)
 	}
-	conn := &redisConn{raw, bufio.NewReaderSize(raw, redisBuffer), bufio.NewWriterSize(raw, redisBuffer)}
+	conn := &redisConn{raw, c.replica, bufio.NewReaderSize(raw, redisBuffer), bufio.NewWriterSize(raw, redisBuffer)}
 	data := pattern(w.Size, 1)
 	if err := conn.set(data); err != nil {
 		return nil, nil, errors.Join(err, raw.Close())
@@ -147,11 +167,22 @@ func (c *redisConn) set(data []byte) error {
 	fmt.Fprintf(c.out, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n", len(data))
 	_, _ = c.out.Write(data) // Flush returns the first error
 	_, _ = c.out.WriteString("\r\n")
+	if c.replica {
+		_, _ = c.out.WriteString("*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$1\r\n0\r\n")
+	}
 	if err := c.out.Flush(); err != nil {
 		return err
 	}
+	if err := c.expect("+OK\r\n"); err != nil || !c.replica {
+		return err
+	}
+	return c.expect(":1\r\n")
+}
+
+// expect reads an answer of one line.
+func (c *redisConn) expect(want string) error {
 	line, err := c.in.ReadSlice('\n')
-	if err == nil && !bytes.Equal(line, []byte("+OK\r\n")) {
+	if err == nil && string(line) != want {
 		err = fmt.Errorf("redis answers %q", line)
 	}
 	return err

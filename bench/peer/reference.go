@@ -19,7 +19,7 @@ func (c bifrostClient) byReference(ctx context.Context, w Work) (Operation, func
 		return nil, nil, err
 	}
 	switch w.Op {
-	case Read, Write:
+	case Read, Write, Hold:
 		return c.access(ctx, w)
 	case Chain:
 		return c.chain(ctx, w)

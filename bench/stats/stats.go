@@ -19,6 +19,8 @@ type Summary struct {
 	Resent uint64 `json:"resent,omitempty"`
 	// Rate is operations a second, of all callers together.
 	Rate float64 `json:"rate"`
+	// Longest is the one that took longest; not of several repeats.
+	Longest float64 `json:"longest,omitempty"`
 }
 
 // Summarize sums up latencies that were measured in elapsed; it sorts them.
@@ -35,6 +37,7 @@ func Summarize(took []time.Duration, elapsed time.Duration) Summary {
 		N: len(took), P50: Micros(quantile(took, 50)), P90: Micros(quantile(took, 90)), P99: Micros(quantile(took, 99)),
 		Mean: Micros(sum) / float64(len(took)),
 	}
+	s.Longest = Micros(took[len(took)-1])
 	if elapsed > 0 {
 		s.Rate = float64(len(took)) / elapsed.Seconds()
 	}

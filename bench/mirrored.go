@@ -1,0 +1,237 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/bench/agent"
+	"github.com/bifrost-rack/bifrost/bench/peer"
+	"github.com/bifrost-rack/bifrost/bench/report"
+	"github.com/bifrost-rack/bifrost/bench/stats"
+	"github.com/bifrost-rack/bifrost/bench/topology"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rack"
+	"github.com/bifrost-rack/bifrost/rack/config"
+)
+
+var mirroredMemory = Experiment{
+	Experiment: report.Experiment{
+		Name: "mirrored-memory", Question: "What does a second copy of memory cost?",
+		Method: "A blade reads and writes a region that it controls, on a memory blade that is alone, and on two of which each holds a copy; and sets a value of Redis with " +
+			"one replica, and waits until that has it (WAIT 1). All in turns on one rack; memory daemons and both servers of Redis have the same CPUs.",
+		X: report.Axis{Title: "size", Unit: "bytes", Scale: report.Log}, Y: microseconds,
+	},
+	NoRack: true,
+	Run: func(ctx context.Context, l *Lab, e *report.Experiment) error {
+		return l.onPairs(ctx, config.DefaultHeartbeat, config.DefaultCapacity, func(l *Lab, _ *topology.Namespaces) error {
+			for _, op := range []string{peer.Write, peer.Read} {
+				c := contest{
+					peers: []string{"memory-single", "memory-mirrored", "redis-replica"}, memory: true, suffix: op,
+					replicas: map[string][]string{"redis-replica": {"m2"}}, points: []point{
+						{x: 4 << 10, work: peer.Work{Op: op, Size: 4 << 10}}, {x: 64 << 10, work: peer.Work{Op: op, Size: 64 << 10}},
+						{x: 2 << 20, work: peer.Work{Op: op, Size: 2 << 20}},
+					},
+				}
+				if err := c.run(ctx, l, e); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	},
+}
+
+var memoryBladeDies = Experiment{
+	Experiment: report.Experiment{
+		Name: "memory-blade-dies", Question: "What does a program notice when a memory blade dies, and when its successor is filled?",
+		Method: "Two memory blades hold a copy each of the same memory, 1 GiB of which is in use. A client reads 4 KiB of it all the time. The blade that answers dies, " +
+			"and later it is back, empty, and is filled. The longest read is the time from the death to the first right answer. Blades report every 250 ms; a silent one is given up " +
+			"after three reports, so the death is detected after 500 to 750 ms. The 99th percentile of reads is taken with both copies, and while one is filled.",
+		X: report.Axis{Title: "what", Scale: report.Category}, Y: report.Axis{Title: "time", Unit: "ms", Scale: report.Log},
+	},
+	NoRack: true,
+	Run:    measureMemoryDeath,
+}
+
+// onPairs makes a rack whose memory machine 1 has two copies, and 2 has one.
+func (l *Lab) onPairs(ctx context.Context, heartbeat time.Duration, capacity uint64, f func(l *Lab, n *topology.Namespaces) error) error {
+	c := config.Thesis()
+	c.Name, c.Heartbeat = l.Rack, heartbeat
+	for i := range c.Blades {
+		if c.Blades[i].Kind == control.Memory {
+			c.Blades[i].Capacity = capacity
+		}
+	}
+	n, err := topology.Up(ctx, host(l.Bifrost), c, l.Progress)
+	if err != nil {
+		return err
+	}
+	own := *l
+	own.Topology = n
+	return errors.Join(f(&own, n), n.Close())
+}
+
+// held is how much memory is in use when a blade dies: so many regions of the size that a
+// peer takes at most. A quick run holds less.
+const (
+	heldBytes      = 1 << 30
+	heldBytesQuick = 64 << 20
+)
+
+func measureMemoryDeath(ctx context.Context, l *Lab, e *report.Experiment) error {
+	regions := heldBytes / peer.MaxSize
+	if l.Pace.Fewer {
+		regions = heldBytesQuick / peer.MaxSize
+	}
+	return l.onPairs(ctx, recoveryHeartbeat, 2*heldBytes, func(l *Lab, n *topology.Namespaces) error {
+		admin, err := client.New(client.Config{Address: "unix:" + n.Host.AdminSocket(n.Config.Name)})
+		if err != nil {
+			return err
+		}
+		defer admin.Close()
+		p, err := peer.Find("memory-mirrored")
+		if err != nil {
+			return err
+		}
+		reader, err := l.pair(ctx, p, false, serverBlade)
+		if err != nil {
+			return err
+		}
+		defer reader.close()
+		holder, err := l.start("who holds memory", otherBlade)
+		if err != nil {
+			return err
+		}
+		defer holder.Close()
+		server, err := l.Address(serverBlade)
+		if err != nil {
+			return err
+		}
+		if _, err := holder.Ask(ctx, agent.Request{Dial: &agent.Role{Peer: p.Name, Site: peer.NewSite(p.Name, false, server)}}); err != nil {
+			return err
+		}
+		d := death{Lab: l, n: n, admin: admin, reader: reader.client, e: e}
+		return d.run(ctx, holder, regions)
+	})
+}
+
+// death is one measurement of what is noticed of a memory blade's death.
+type death struct {
+	*Lab
+	n      *topology.Namespaces
+	admin  *client.Client
+	reader *agent.Process
+	e      *report.Experiment
+}
+
+// How long reads are measured.
+const (
+	usualTime = 3 * time.Second
+	deathTime = 4 * time.Second
+	holdTime  = time.Minute
+)
+
+func (d *death) run(ctx context.Context, holder *agent.Process, regions int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		_, err := holder.Ask(ctx, agent.Request{Measure: &agent.Measure{Work: peer.Work{Op: peer.Hold, Size: peer.MaxSize}, Callers: regions, For: holdTime}})
+		cancel(fmt.Errorf("who holds memory has ended: %w", err))
+	}()
+	d.Progress("%s: %d MiB are put into memory", d.e.Name, regions*peer.MaxSize>>20)
+	if _, err := d.machine(ctx, func(m *api.Machine) bool { return m.Used >= uint64(regions)*peer.MaxSize }); err != nil {
+		return err
+	}
+	usual, err := d.reads(ctx, usualTime)
+	if err != nil {
+		return err
+	}
+	m, err := d.machine(ctx, func(m *api.Machine) bool { return len(m.Copies) == 2 })
+	if err != nil {
+		return err
+	}
+	d.Progress("%s: %s dies", d.e.Name, m.Copies[0])
+	dying, err := d.during(ctx, deathTime, func() error { return d.n.Host.Fail(ctx, d.n.Config.Name, m.Copies[0], rack.Kill) })
+	if err != nil {
+		return err
+	}
+	d.Progress("%s: %s is filled", d.e.Name, m.Copies[0])
+	var filled time.Duration
+	filling, err := d.during(ctx, 2*usualTime, func() error {
+		if err := d.n.Host.Restore(ctx, d.n.Config.Name, m.Copies[0]); err != nil {
+			return err
+		}
+		start := time.Now()
+		_, err := d.machine(ctx, func(m *api.Machine) bool { return m.InService == 2 && m.Why == "" })
+		filled = time.Since(start)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	series := report.Series{Name: "noticed", Title: "reads of 4 KiB"}
+	for i, v := range []struct {
+		label string
+		ms    float64
+	}{
+		{"read, median", usual.P50 / 1e3}, {"read, 99 %", usual.P99 / 1e3}, {"first answer after the death", dying.Longest / 1e3},
+		{"read while filled, median", filling.P50 / 1e3}, {"read while filled, 99 %", filling.P99 / 1e3},
+		{fmt.Sprintf("filling of %d MiB", regions*peer.MaxSize>>20), float64(filled.Milliseconds())},
+	} {
+		series.Points = append(series.Points, report.Point{X: float64(i), Label: v.label, Value: v.ms, Low: v.ms, High: v.ms})
+	}
+	d.e.Repeats, d.e.WarmupSeconds, d.e.MeasureSeconds = 1, 0, 0
+	d.e.Series = []report.Series{series}
+	return nil
+}
+
+// reads measures reads for some time.
+func (d *death) reads(ctx context.Context, howLong time.Duration) (*stats.Summary, error) {
+	a, err := d.reader.Ask(ctx, agent.Request{Measure: &agent.Measure{Work: peer.Work{Op: peer.Read, Size: 4 << 10}, Callers: 1, Warmup: d.Pace.Warmup, For: howLong}})
+	if err != nil {
+		return nil, err
+	}
+	return a.Result, nil
+}
+
+// beforehand is how long reads go on before something happens to their memory.
+const beforehand = 500 * time.Millisecond
+
+// during measures reads while something happens, which must be over when they end.
+func (d *death) during(ctx context.Context, howLong time.Duration, happen func() error) (*stats.Summary, error) {
+	done := make(chan error, 1)
+	timer := time.AfterFunc(beforehand, func() { done <- happen() })
+	defer timer.Stop()
+	s, err := d.reads(ctx, howLong)
+	if err != nil {
+		return nil, err
+	}
+	return s, <-done
+}
+
+// machine waits until the memory machine with two blades is as it should be.
+func (d *death) machine(ctx context.Context, good func(*api.Machine) bool) (m api.Machine, err error) {
+	ctx, cancel := context.WithTimeout(ctx, holdTime)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all, err := d.admin.Machines(ctx)
+		if err != nil {
+			return m, errors.Join(err, context.Cause(ctx))
+		}
+		if i := slices.IndexFunc(all, func(m api.Machine) bool { return len(m.Blades) == 2 }); i >= 0 && good(&all[i]) {
+			return all[i], nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return m, fmt.Errorf("the memory machine is %+v: %w", all, context.Cause(ctx))
+		}
+	}
+}
