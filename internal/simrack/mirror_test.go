@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -238,4 +239,161 @@ func TestFailoverIsTold(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBothCopiesLost: when the second of two copies is lost before the first one is back, the
+// machine's regions are unavailable, and nothing else is answered; a machine that begins anew
+// works.
+func TestBothCopiesLost(t *testing.T) {
+	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		n, err := r.Join(ctx, "c1", "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := n.Memory()
+		p, err := m.Alloc(ctx, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dies := range []string{"m1", "m2"} {
+			if err := r.CrashBlade(dies); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(5 * time.Second) // virtual: it is known
+		}
+		if _, err := m.Read(ctx, p, make([]byte, 8)); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("read without any copy: %v", err)
+		}
+		if _, err := m.Write(ctx, p, make([]byte, 8)); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("write without any copy: %v", err)
+		}
+		// m1 is no copy: what it has does not count, and it has nothing.
+		if err := r.BootBlade("m1"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(5 * time.Second) // virtual
+		if _, err := m.Read(ctx, p, make([]byte, 8)); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("read while the last copy may come back: %v", err)
+		}
+		s, err := r.Gatekeeper().Snapshot(ctx)
+		if err != nil || s.Machines[0].InService != 0 {
+			t.Errorf("%+v, %v", s.Machines, err)
+		}
+		if err := r.BootBlade("m2"); err != nil {
+			t.Fatal(err)
+		}
+		untilMirrored(t, ctx, r)
+		if _, err := m.Read(ctx, p, make([]byte, 8)); err == nil {
+			t.Error("a region is there whose copies are lost")
+		}
+		<-time.After(3 * time.Second) // virtual: heartbeats tell the nodes that it is there
+		if q, err := m.Alloc(ctx, 64); err != nil {
+			t.Errorf("alloc at a machine that has begun anew: %v", err)
+		} else if _, err := m.Write(ctx, q, make([]byte, 64)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestOldContentIsEmptied: a blade that was only away, and comes back with what it had, is
+// emptied and filled: it has missed what was written meanwhile.
+func TestOldContentIsEmptied(t *testing.T) {
+	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		n, err := r.Join(ctx, "c1", "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := n.Memory()
+		p, err := m.Alloc(ctx, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, err := m.Alloc(ctx, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host("m1").SetLink(false)
+		if _, err := m.Write(ctx, p, []byte("new")); err != nil { // m2 alone has it
+			t.Fatal(err)
+		}
+		if err := m.Free(ctx, old); err != nil {
+			t.Fatal(err)
+		}
+		r.Host("m1").SetLink(true)
+		untilMirrored(t, ctx, r)
+		if used := r.MemoryServer("m1").Used(); used != 64 {
+			t.Errorf("the blade that is back has %d bytes, want 64", used)
+		}
+		if err := r.CrashBlade("m2"); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 3)
+		if _, err := m.Read(ctx, p, b); err != nil || string(b) != "new" {
+			t.Errorf("%q, %v", b, err)
+		}
+	})
+}
+
+// TestSmallSecondBlade: a blade without room for what the machine holds is not filled, or no
+// longer when it turns out, and the operator is told why.
+func TestSmallSecondBlade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		r, err := simrack.Start(ctx, simrack.Config{
+			Blades: []simrack.Blade{
+				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory, Capacity: 1 << 20}, {Name: "m2", Kind: control.Memory, Capacity: 64 << 10},
+			},
+			Machines: [][]string{{"m1", "m2"}}, Disk: new(log.Disk), FillRate: 100 << 10,
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := r.Join(ctx, "c1", "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := n.Memory()
+		if _, err := m.Alloc(ctx, 128<<10); fault.CodeOf(err) != fault.NoSpace {
+			t.Errorf("more than the smaller copy has: %v", err)
+		}
+		why := func() string {
+			s, err := r.Gatekeeper().Snapshot(ctx)
+			if err != nil || len(s.Machines) != 1 || len(s.Machines[0].Copies) != 1 {
+				t.Errorf("%+v, %v", s.Machines, err)
+				return ""
+			}
+			return s.Machines[0].Why
+		}
+		if err := r.CrashBlade("m2"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(5 * time.Second) // virtual
+		var all []dsm.Pointer
+		for range 2 {
+			p, err := m.Alloc(ctx, 128<<10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, p)
+		}
+		<-time.After(2 * time.Second) // virtual: a heartbeat tells what is used
+		if err := r.BootBlade("m2"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(5 * time.Second) // virtual
+		if w := why(); !strings.Contains(w, "has room for 65536 bytes") {
+			t.Errorf("why there is one copy: %q", w)
+		}
+		for _, p := range all {
+			if err := m.Free(ctx, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waitFor(t, ctx, r, "filled when there is room", mirrored)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
