@@ -176,6 +176,6 @@ func tellReady(events <-chan gatekeeper.Event, log *slog.Logger) {
 
 // The defaults that the help shows.
 const (
-	defaultSwitch    = "127.0.0.1:9559"
+	defaultSwitch    = "unix:/run/bifrost-switch.sock"
 	defaultHeartbeat = time.Second
 )

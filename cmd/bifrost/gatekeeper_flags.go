@@ -40,12 +40,14 @@ type gatekeeperOptions struct {
 	machines  []string
 
 	ca, cert, key string
+	insecure      bool
 	otlp          string
 	admin         adminOptions
 }
 
 func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
-	f.StringVar(&o.address, "switch", defaultSwitch, "the switch's P4Runtime `ADDRESS`: HOST:PORT or unix:PATH")
+	f.StringVar(&o.address, "switch", defaultSwitch, "the switch's P4Runtime `ADDRESS`: unix:PATH, or HOST:PORT with TLS")
+	f.BoolVar(&o.insecure, "insecure", false, "connect to HOST:PORT without TLS, although anybody on the way could control the switch")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "the switch's P4Runtime device id")
 	f.StringVar(&o.election, "election-id", "", "P4Runtime election id, LOW or HIGH:LOW; the highest is in charge (default: the present time)")
 	f.Uint8Var(&o.dsmPrefix, "dsm-prefix", rackaddr.DefaultDSMPrefix, "byte 4 of every global pointer, 1 to 255")
@@ -85,11 +87,14 @@ func (o *gatekeeperOptions) memoryMachines() (machines [][]string, err error) {
 	return machines, nil
 }
 
-// credentials are plain text without --tls-ca.
+// credentials are plain text without --tls-ca, which a Unix socket needs not.
 func (o *gatekeeperOptions) credentials() (credentials.TransportCredentials, error) {
 	if o.ca == "" {
 		if o.cert != "" || o.key != "" {
 			return nil, errors.New("a certificate is given but TLS is off: add --tls-ca")
+		}
+		if !strings.HasPrefix(o.address, "unix:") && !o.insecure {
+			return nil, fmt.Errorf("--switch %s: anybody on the way could control the switch: add --tls-ca, --tls-cert and --tls-key, or accept it with --insecure", o.address)
 		}
 		return insecure.NewCredentials(), nil
 	}

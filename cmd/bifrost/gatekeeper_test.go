@@ -34,7 +34,7 @@ func TestGatekeeperCmd_Refused(t *testing.T) {
 		{"--device-id 0", "reserved by P4Runtime"}, {"--election-id 0", "--election-id 0"}, {"--log-level loud", "--log-level loud"},
 		{"--tls-ca /nonexistent", "--tls-ca"}, {"--tls-cert x", "add --tls-ca"}, {"--mtu 100", "MTU of 100"},
 		{"--heartbeat 1us", "heartbeat of 1µs"}, {"--dsm-prefix 256", "dsm-prefix"}, {"argument", "unknown command"},
-		{"--open=false", "--port"}, {"-p c1:compute", "PORT=NAME:KIND"}, {"-p 1=c1", "NAME:KIND"}, {"-p 1=c1:switch", "of kind"},
+		{"--switch localhost:9559", "--insecure"}, {"--open=false", "--port"}, {"-p c1:compute", "PORT=NAME:KIND"}, {"-p 1=c1", "NAME:KIND"}, {"-p 1=c1:switch", "of kind"},
 		{"-p 1=c1:compute -p 1=c2:compute", "bound twice"}, {"-p 1=c1:compute -p 2=c1:compute", "ports 1 and 2"},
 		{"-p 1=m1:memory:256", "machine id"}, {"-p 1=c1:compute:1", "has no machine id"}, {"-p 1=m1:memory:1:many", "capacity"},
 	} {

@@ -121,7 +121,11 @@ func (o *switchOptions) run(ctx context.Context, flags *pflag.FlagSet) (err erro
 		}
 		defer stop()
 	}
-	l, err := listen(ctx, o.grpcAddr)
+	mode, err := o.mode()
+	if err != nil {
+		return err
+	}
+	l, err := listen(ctx, o.grpcAddr, mode)
 	if err != nil {
 		return err
 	}
@@ -217,7 +221,7 @@ func readP4Info(path string) (*configv1.P4Info, error) {
 
 // listen opens HOST:PORT or unix:PATH. A socket file that a killed switch has
 // left behind is replaced.
-func listen(ctx context.Context, addr string) (net.Listener, error) {
+func listen(ctx context.Context, addr string, mode os.FileMode) (net.Listener, error) {
 	network, address := "tcp", addr
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		network, address = "unix", "/"+strings.TrimLeft(path, "/")
@@ -231,7 +235,9 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 		}
 	}
 	var lc net.ListenConfig
+	former := syscall.Umask(int(0o777 &^ mode)) // nobody else connects between bind and a chmod
 	l, err := lc.Listen(ctx, network, address)
+	syscall.Umask(former)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s is in use, perhaps by another switch: stop that one, or choose another --grpc-server-addr", addr)

@@ -73,7 +73,7 @@ func newSwitchEntriesCmd() *cobra.Command {
 }
 
 func (o *entryOptions) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.addr, "grpc-addr", "127.0.0.1:9559", "the switch's P4Runtime `ADDRESS`: HOST:PORT or unix:PATH")
+	cmd.Flags().StringVar(&o.addr, "grpc-addr", defaultSwitch, "the switch's P4Runtime `ADDRESS`: HOST:PORT or unix:PATH")
 	cmd.Flags().Uint64Var(&o.device, "device-id", 1, "P4Runtime device id")
 }
 

@@ -33,6 +33,8 @@ type switchOptions struct {
 
 	streamWrites         bool
 	grpcAddr             string
+	socketMode           string
+	insecure             bool
 	ssl, clientAuth      bool
 	cacert, cert, keyPEM string
 
@@ -55,7 +57,9 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve counters of ports and tables, and what the process uses, to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
 
-	f.StringVar(&o.grpcAddr, "grpc-server-addr", "127.0.0.1:9559", "serve P4Runtime at `ADDRESS`: HOST:PORT or unix:PATH")
+	f.StringVar(&o.grpcAddr, "grpc-server-addr", defaultSwitch, "serve P4Runtime at `ADDRESS`: unix:PATH, or HOST:PORT with TLS and client certificates")
+	f.StringVar(&o.socketMode, "grpc-server-mode", "0600", "who may connect to the Unix socket, as `MODE` of the file in octal: 0600 is this user, 0660 the group, too")
+	f.BoolVar(&o.insecure, "grpc-server-insecure", false, "serve HOST:PORT although whoever reaches it controls the switch: without TLS, or without client certificates")
 	f.BoolVar(&o.streamWrites, "stream-writes", true, "take Writes on the stream too, an extension of P4Runtime that saves the Gatekeeper time")
 	f.BoolVar(&o.ssl, "grpc-server-ssl", false, "serve P4Runtime with TLS")
 	f.StringVar(&o.cert, "grpc-server-cert", "", "PEM `FILE` with the server's certificate")
@@ -120,6 +124,19 @@ func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 	var err error
 	cfg.TLS, err = o.tls()
 	return cfg, err
+}
+
+// mode is the mode of the Unix socket. A TCP address is refused if whoever reaches it
+// would control the switch.
+func (o *switchOptions) mode() (os.FileMode, error) {
+	if !strings.HasPrefix(o.grpcAddr, "unix:") && !(o.ssl && o.clientAuth) && !o.insecure {
+		return 0, fmt.Errorf("--grpc-server-addr %s: whoever reaches it would control the switch: use unix:PATH, or add --grpc-server-ssl and --grpc-server-with-client-auth, or accept it with --grpc-server-insecure", o.grpcAddr)
+	}
+	mode, err := strconv.ParseUint(o.socketMode, 8, 32)
+	if err != nil || mode&^0o777 != 0 {
+		return 0, fmt.Errorf("--grpc-server-mode %s: write a mode in octal, such as 0600 or 0660", o.socketMode)
+	}
+	return os.FileMode(mode), nil
 }
 
 // tls is the TLS configuration; nil without --grpc-server-ssl.

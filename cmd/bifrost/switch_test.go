@@ -147,6 +147,9 @@ func TestSwitch_StreamWrites(t *testing.T) {
 		t.Run(strconv.FormatBool(want), func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
 			runSwitch(t, "--log-level", "off", "--grpc-server-addr", "unix:"+socket, "--stream-writes="+strconv.FormatBool(want))
+			if st, err := os.Stat(socket); err != nil || st.Mode().Perm() != 0o600 {
+				t.Errorf("the socket is %v, %v", st.Mode(), err)
+			}
 			conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
 				t.Fatal(err)
@@ -224,29 +227,31 @@ func TestSwitch_Mistakes(t *testing.T) {
 		args []string
 		want string
 	}{
-		"port without interface":  {[]string{"-i", "7"}, "0@veth0"},
-		"port too large":          {[]string{"-i", "511@veth0"}, "0 to 510"},
-		"port twice":              {[]string{"-i", "1@a", "-i", "1@b"}, "given twice"},
-		"no such interface":       {[]string{"-i", "1@no-such-thing"}, "ip link"},
-		"CPU port too large":      {[]string{"--cpu-port", "511"}, "below the drop port"},
-		"metrics address":         {[]string{"--metrics-addr", "nonsense"}, "--metrics-addr"},
-		"address in use":          {[]string{"--grpc-server-addr", taken.Addr().String()}, "choose another --grpc-server-addr"},
-		"no address":              {[]string{"--grpc-server-addr", "nonsense"}, "HOST:PORT"},
-		"keep's name":             {[]string{"--keep", "a/b"}, "letters"},
-		"discard without keep":    {[]string{"--discard"}, "--keep NAME"},
-		"P4Info without program":  {[]string{"--p4info", info}, "JSON"},
-		"program and no-p4":       {[]string{"--no-p4", "--p4info", info, json}, "--no-p4"},
-		"two programs":            {[]string{json, json}, "one program"},
-		"no program there":        {[]string{"--p4info", info, "/no/such/file"}, "/no/such/file"},
-		"garbage as program":      {[]string{"--p4info", info, garbage}, garbage},
-		"garbage as P4Info":       {[]string{"--p4info", garbage, json}, "no P4Info"},
-		"no capture directory":    {[]string{"--pcap=/no/such/dir"}, "create it"},
-		"log level":               {[]string{"--log-level", "loud"}, "trace"},
-		"datapath":                {[]string{"--datapath", "fast"}, "auto, ebpf or go"},
-		"trace without Go":        {[]string{"--datapath", "ebpf", "--log-level", "trace", "--p4info", info, json}, "needs the Go executor"},
-		"certificate without TLS": {[]string{"--grpc-server-cert", "c.pem"}, "--grpc-server-ssl"},
-		"TLS without certificate": {[]string{"--grpc-server-ssl"}, "--grpc-server-cert"},
-		"client auth without CA":  {[]string{"--grpc-server-ssl", "--grpc-server-cert", garbage, "--grpc-server-key", garbage}, "certificate"},
+		"port without interface":   {[]string{"-i", "7"}, "0@veth0"},
+		"port too large":           {[]string{"-i", "511@veth0"}, "0 to 510"},
+		"port twice":               {[]string{"-i", "1@a", "-i", "1@b"}, "given twice"},
+		"no such interface":        {[]string{"-i", "1@no-such-thing"}, "ip link"},
+		"CPU port too large":       {[]string{"--cpu-port", "511"}, "below the drop port"},
+		"metrics address":          {[]string{"--metrics-addr", "nonsense"}, "--metrics-addr"},
+		"address in use":           {[]string{"--grpc-server-insecure", "--grpc-server-addr", taken.Addr().String()}, "choose another --grpc-server-addr"},
+		"no address":               {[]string{"--grpc-server-insecure", "--grpc-server-addr", "nonsense"}, "HOST:PORT"},
+		"an address for everybody": {[]string{"--grpc-server-addr", "127.0.0.1:0"}, "--grpc-server-with-client-auth"},
+		"no mode":                  {[]string{"--grpc-server-addr", "unix:" + filepath.Join(t.TempDir(), "s"), "--grpc-server-mode", "900"}, "in octal"},
+		"keep's name":              {[]string{"--keep", "a/b"}, "letters"},
+		"discard without keep":     {[]string{"--discard"}, "--keep NAME"},
+		"P4Info without program":   {[]string{"--p4info", info}, "JSON"},
+		"program and no-p4":        {[]string{"--no-p4", "--p4info", info, json}, "--no-p4"},
+		"two programs":             {[]string{json, json}, "one program"},
+		"no program there":         {[]string{"--p4info", info, "/no/such/file"}, "/no/such/file"},
+		"garbage as program":       {[]string{"--p4info", info, garbage}, garbage},
+		"garbage as P4Info":        {[]string{"--p4info", garbage, json}, "no P4Info"},
+		"no capture directory":     {[]string{"--pcap=/no/such/dir"}, "create it"},
+		"log level":                {[]string{"--log-level", "loud"}, "trace"},
+		"datapath":                 {[]string{"--datapath", "fast"}, "auto, ebpf or go"},
+		"trace without Go":         {[]string{"--datapath", "ebpf", "--log-level", "trace", "--p4info", info, json}, "needs the Go executor"},
+		"certificate without TLS":  {[]string{"--grpc-server-cert", "c.pem"}, "--grpc-server-ssl"},
+		"TLS without certificate":  {[]string{"--grpc-server-ssl"}, "--grpc-server-cert"},
+		"client auth without CA":   {[]string{"--grpc-server-ssl", "--grpc-server-cert", garbage, "--grpc-server-key", garbage}, "certificate"},
 	} {
 		root := newRoot()
 		root.SetArgs(append([]string{"switch", "--log-level", "off"}, tc.args...))
