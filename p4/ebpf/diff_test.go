@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	mapsutil "maps"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -27,6 +30,8 @@ import (
 var (
 	seed   = flag.Uint64("seed", 1, "first seed of the generated packets and entries")
 	rounds = flag.Int("rounds", 10, "seeds to try, each with entries of its own and 200 packets")
+
+	compared = flag.String("compare", "", "TestDifferential_Any: a directory of compiled programs to run on both executors")
 )
 
 // needRoot skips where programs cannot be loaded into the kernel; CI can.
@@ -237,26 +242,55 @@ func TestDifferential_Bifrost(t *testing.T) {
 
 // Packets and entries that are derived from the program meet other corners than
 // those made by somebody who knows it.
+//
+// With -compare DIR, all compiled programs there are run instead; those that eBPF
+// cannot run are skipped, with the reason.
 func TestDifferential_Any(t *testing.T) {
-	for name, prog := range map[string]*v1model.Program{"bifrost": bifrost(t), "router": load(t, "testdata/router.json")} {
-		for n := range max(*rounds/2, 1) {
-			s := *seed + uint64(n)
-			replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Any -seed %d -rounds 1 # %s", s, name)
-			p := newPair(t, prog, 0)
-			a := difftest.NewAny(prog, s)
-			for range 60 {
-				if e, ok := a.Entry(); ok {
-					p.apply(t, []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[a.IntN(4)], e)
-				}
-			}
-			for range 200 {
-				in, frame := a.Packet()
-				if least := 18 + 40; len(frame) < least { // shorter ones cannot be tested
-					frame = append(frame, make([]byte, least-len(frame))...)
-				}
-				p.check(t, datapath.Port(in), frame, replay)
-			}
-			p.compareCounters(t, nil, replay)
+	needRoot(t)
+	progs := map[string]string{"bifrost": "", "router": "testdata/router.json"}
+	if *compared != "" {
+		files, err := filepath.Glob(filepath.Join(*compared, "*.json"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no programs in %s: %v", *compared, err)
+		}
+		progs = map[string]string{}
+		for _, f := range files {
+			progs[strings.TrimSuffix(filepath.Base(f), ".json")] = f
 		}
 	}
+	for _, name := range slices.Sorted(mapsutil.Keys(progs)) {
+		t.Run(name, func(t *testing.T) {
+			prog := bifrost(t)
+			if progs[name] != "" {
+				prog = load(t, progs[name])
+			}
+			if lacks := Lacks(prog, 0); len(lacks) > 0 && *compared != "" {
+				t.Skip(&UnsupportedError{lacks})
+			}
+			for n := range max(*rounds/2, 1) {
+				compareAny(t, name, prog, *seed+uint64(n))
+			}
+		})
+	}
+}
+
+func compareAny(t *testing.T, name string, prog *v1model.Program, seed uint64) {
+	t.Helper()
+	replay := fmt.Sprintf("go test ./p4/ebpf -run 'TestDifferential_Any/^%s$' -seed %d -rounds 1", name, seed)
+	p := newPair(t, prog, 0)
+	p.unordered = *compared != "" // copies leave in any order
+	a := difftest.NewAny(prog, seed)
+	for range 60 {
+		if e, ok := a.Entry(); ok {
+			p.apply(t, []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[a.IntN(4)], e)
+		}
+	}
+	for range 200 {
+		in, frame := a.Packet()
+		if least := 18 + 40; len(frame) < least { // shorter ones cannot be tested
+			frame = append(frame, make([]byte, least-len(frame))...)
+		}
+		p.check(t, datapath.Port(in), frame, replay)
+	}
+	p.compareCounters(t, nil, replay)
 }
