@@ -72,8 +72,6 @@ func (r *Run) forLoss(err error) bool {
 		return r.wasAway()
 	case rpc.PermissionDenied:
 		return r.hasLost()
-	case rpc.Nondeterminism: // a re-run that finds its memory away allocates elsewhere
-		return r.wasAway()
 	}
 	return false
 }
