@@ -1,0 +1,74 @@
+package ebpf
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+)
+
+// TestCopiesOfARequest: both executors send a change to the machine's two copies, each with
+// its own Ethernet address, and a read or an allocation to the first one only.
+func TestCopiesOfARequest(t *testing.T) {
+	p := newPair(t, bifrost(t), p4.CPUPort)
+	p.unordered = true
+	node := rackaddr.Node(1)
+	pointer := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<40)
+	home := packet.Make(rackaddr.DefaultDSMPrefix, 1, 0).Addr().As16()
+	who := node.As16()
+	two := func(n uint16) []byte { return []byte{byte(n >> 8), byte(n)} }
+	mac := func(n byte) []byte { return []byte{2, 0, 0, 0, 0, n} }
+	insert := func(table, action string, params [][]byte, match ...datapath.Match) {
+		t.Helper()
+		if !p.apply(t, datapath.Insert, datapath.Entry{Table: table, Match: match, Action: &datapath.Action{Name: action, Params: params}}) {
+			t.Fatalf("%s is refused", table)
+		}
+	}
+	exact := func(b []byte) datapath.Match { return datapath.Match{Value: b} }
+	insert("BifrostIngress.identity", "BifrostIngress.known", [][]byte{{0}}, exact(two(1)), datapath.Match{Value: who[:], PrefixLen: 128})
+	insert("BifrostIngress.dsm_home", "BifrostIngress.to_copies", [][]byte{two(3), two(7)}, exact(home[:6]))
+	for _, op := range []packet.Op{packet.OpRead, packet.OpWrite} {
+		insert("BifrostIngress.dsm_access", "BifrostIngress.permit", nil, exact(who[:]), exact([]byte{byte(op)}), exact([]byte{1}),
+			datapath.Match{Value: []byte{0, 0, 1, 0, 0, 0, 0, 0}, PrefixLen: 24})
+	}
+	for hop := range byte(2) {
+		insert("BifrostIngress.next_hop", "BifrostIngress.forward", [][]byte{two(uint16(hop) + 2), mac(hop + 2), mac(9)}, exact(two(uint16(hop)+3)))
+		insert("BifrostEgress.replica", "BifrostEgress.readdress", [][]byte{mac(hop + 2), mac(9)}, exact(two(uint16(hop)+3)))
+	}
+	p.both(t, func(x datapath.Datapath) error {
+		return x.Multicast(7, []datapath.Replica{{Port: 2, Instance: 3}, {Port: 3, Instance: 4}})
+	})
+	for _, c := range []struct {
+		op     packet.Op
+		copies []string // ports
+	}{
+		{packet.OpRead, []string{"2"}}, {packet.OpAlloc, []string{"2"}}, {packet.OpWrite, []string{"2", "3"}}, {packet.OpSettle, []string{"2", "3"}},
+	} {
+		h := packet.Header{Kind: packet.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 8}
+		udp := frame.UDP6{
+			DstMAC: frame.MAC(mac(8)), SrcMAC: frame.MAC(mac(1)), HopLimit: 64,
+			Src: netip.AddrPortFrom(node, rackaddr.PortDSM), Dst: netip.AddrPortFrom(pointer.With(c.op, 0).Addr(), rackaddr.PortDSM), Payload: append(h.Append(nil), make([]byte, 8)...),
+		}
+		k, g, differ := p.differs(1, udp.Append(nil))
+		if differ {
+			t.Errorf("%v: the kernel sends %q, Go %q", c.op, k, g)
+		}
+		var ports []string
+		for i, line := range g {
+			port, rest, _ := strings.Cut(strings.TrimPrefix(line, "out "), ": ")
+			ports = append(ports, port)
+			if want := "02000000000" + port; !strings.HasPrefix(rest, want) {
+				t.Errorf("%v: copy %d goes to %.12s, want %s", c.op, i, rest, want)
+			}
+		}
+		if !slices.Equal(ports, c.copies) {
+			t.Errorf("%v leaves at ports %v, want %v", c.op, ports, c.copies)
+		}
+	}
+}
