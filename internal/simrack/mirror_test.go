@@ -397,3 +397,48 @@ func TestSmallSecondBlade(t *testing.T) {
 		}
 	})
 }
+
+// TestCopiesThatDisagree: a client that gets other answers of the second copy than of the
+// first one says so, the blades tell the Gatekeeper, and the second copy is filled anew.
+func TestCopiesThatDisagree(t *testing.T) {
+	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		n, err := r.Join(ctx, "c1", "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := n.Memory()
+		p, err := m.Alloc(ctx, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The second copy takes the client's next requests for others, which it has had.
+		for id := uint64(2); id < 40; id++ {
+			if err := r.MemoryServer("m2").AllocAt(control.AllocAt{
+				Node: n.Address(), Incarnation: 1, Request: id, Floor: 1, Size: 64, Offset: 1<<50 + id<<12,
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := m.Write(ctx, p, []byte("said")); err != nil {
+			t.Errorf("the first copy's word counts: %v", err)
+		}
+		var why string
+		waitFor(t, ctx, r, "the second copy is dropped", func(s gatekeeper.MachineState) bool {
+			if s.Why != "" {
+				why = s.Why
+			}
+			return s.Epoch > 2
+		})
+		untilMirrored(t, ctx, r)
+		if a, b := r.MemoryServer("m1").Used(), r.MemoryServer("m2").Used(); a != 64 || b != 64 {
+			t.Errorf("%d and %d bytes, want 64 (%s)", a, b, why)
+		}
+		if err := r.CrashBlade("m1"); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 4)
+		if _, err := m.Read(ctx, p, got); err != nil || string(got) != "said" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
