@@ -35,6 +35,7 @@ func (f Finding) Reached() bool {
 func (r *Report) Findings() []Finding {
 	ping, inc, add := r.Experiment("ping-overhead"), r.Experiment("increment-array"), r.Experiment("add-arrays")
 	memory, chain, callers := r.Experiment("memory-or-redis"), r.Experiment("call-chain"), r.Experiment("concurrent-callers")
+	copies, death := r.Experiment("mirrored-memory"), r.Experiment("memory-blade-dies")
 	const large, page, two, short = 64 << 10, 4 << 10, 2 << 20, 16 << 10
 	return []Finding{
 		{Measure: "ping, policy none / raw UDP", Thesis: "3.78 (no protection on)", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp")},
@@ -54,6 +55,14 @@ func (r *Report) Findings() []Finding {
 		{Measure: "read of 4 KiB / Redis GET", Thesis: "–", Aim: 0.7, Value: memory.ratioAt("bifrost-read", "redis-read", page)},
 		{Measure: "bandwidth of a 2 MiB read / TCP on the same path", Thesis: "–", Aim: 1.5, More: true, Value: memory.ratioAt("tcp-read", "bifrost-read", two)},
 		{Measure: "bandwidth of a 2 MiB write / TCP on the same path", Thesis: "–", Aim: 1.5, More: true, Value: memory.ratioAt("tcp-write", "bifrost-write", two)},
+		{Measure: "write of 4 KiB to two copies / to one", Thesis: "–", Aim: 2.2, Value: copies.ratioAt("memory-mirrored-write", "memory-single-write", page)},
+		{Measure: "write of 2 MiB to two copies / to one", Thesis: "–", Aim: 2.2, Value: copies.ratioAt("memory-mirrored-write", "memory-single-write", two)},
+		{Measure: "write of 4 KiB to two copies / Redis with one replica, WAIT 1", Thesis: "–", Aim: 0.3, Value: copies.ratioAt("memory-mirrored-write", "redis-replica-write", page)},
+		{Measure: "write of 2 MiB to two copies / Redis with one replica, WAIT 1", Thesis: "–", Aim: 0.3, Value: copies.ratioAt("memory-mirrored-write", "redis-replica-write", two)},
+		{Measure: "read of 4 KiB with two copies / with one", Thesis: "–", Aim: 1.05, Value: copies.ratioAt("memory-mirrored-read", "memory-single-read", page)},
+		{Measure: "death of a memory blade to first right answer, ms (detected after 500 to 750)", Thesis: "–", Aim: 770, Value: death.value("noticed", 2)},
+		{Measure: "read of 4 KiB while 1 GiB is filled / usual, 99 %", Thesis: "–", Aim: 2, Value: death.value("noticed", 4) / death.value("noticed", 1)},
+		{Measure: "filling of 1 GiB under load, ms", Thesis: "–", Aim: 30_000, Value: death.value("noticed", 5)},
 		{Measure: "ping throughput, 64 callers / gRPC-Go", Thesis: "–", Aim: 1, More: true, Value: callers.ratioAt("thrift-udp", "grpc", 64)},
 	}
 }

@@ -49,6 +49,9 @@ func sample() *Report {
 				labelled("traps and rules", bar{"increment\nBifröst, by regions", 75}), labelled("DSM", bar{"increment\nBifröst, by regions", 15}),
 				labelled("network", bar{"increment\nBifröst, by regions", 10})}},
 			{Name: "memory-or-redis", Series: []Series{s("bifrost-read", 4<<10, 14, m2, 50), s("redis-read", 4<<10, 70), s("tcp-read", m2, 100), s("bifrost-write", m2, 100), s("tcp-write", m2, 120)}},
+			{Name: "mirrored-memory", Series: []Series{s("memory-single-write", 4<<10, 10, m2, 100), s("memory-mirrored-write", 4<<10, 20, m2, 300), s("redis-replica-write", 4<<10, 100),
+				s("memory-single-read", 4<<10, 10), s("memory-mirrored-read", 4<<10, 10)}},
+			{Name: "memory-blade-dies", Series: []Series{s("noticed", 0, 1, 1, 2, 2, 900, 3, 1, 4, 3, 5, 31_000)}},
 			{Name: "switch-round-trip", Series: []Series{labelled("udp", bar{"Bifröst, eBPF", 20}, bar{"Open vSwitch", 40}, bar{"bmv2", 640})}},
 		},
 	}
@@ -70,6 +73,13 @@ func TestFindings(t *testing.T) {
 		{"increment array by reference / raw TCP, mean over sizes", (10. + 6 + 5) / 3, false},
 		{"increment array by reference / the faster Thrift TCP, mean from 64 KiB on", (2 + 500./900) / 2, false},
 		{"read of 4 KiB / Redis GET", 0.2, true},
+		{"write of 4 KiB to two copies / to one", 2, true},
+		{"write of 2 MiB to two copies / to one", 3, false},
+		{"write of 4 KiB to two copies / Redis with one replica, WAIT 1", 0.2, true},
+		{"read of 4 KiB with two copies / with one", 1, true},
+		{"death of a memory blade to first right answer, ms (detected after 500 to 750)", 900, false},
+		{"read of 4 KiB while 1 GiB is filled / usual, 99 %", 1.5, true},
+		{"filling of 1 GiB under load, ms", 31_000, false},
 		{"bandwidth of a 2 MiB read / TCP on the same path", 2, true},
 		{"bandwidth of a 2 MiB write / TCP on the same path", 1.2, false},
 		{"add arrays by reference / raw TCP, mean over sizes", math.NaN(), false}, // not measured
