@@ -61,6 +61,22 @@ const (
 	AccessDenied        EventKind = "access.denied" // by the switch
 )
 
+// EventKinds returns all kinds of events.
+func EventKinds() []string {
+	var all []string
+	for _, k := range []EventKind{
+		SwitchConnected, SwitchLost, SwitchReconciled, BladeUp, BladeFailed, BladeDraining, BladeDrained,
+		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppShort,
+		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
+		ExecutionRolledBack, ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
+		CallReleased, CallReplayed, CallDiverged, ReplyHeld, ReplyReleased, CallRefused, CallEnded, RulesRevoked,
+		RulesGranted, AccessDenied,
+	} {
+		all = append(all, string(k))
+	}
+	return all
+}
+
 // Event is something that happened in the rack. Fields that do not apply are
 // empty.
 type Event struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 )
@@ -34,6 +35,9 @@ what has happened of late; the Gatekeeper remembers the last few thousand events
   bifrost events -f --json | jq -r 'select(.blade == "s2").kind'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkKinds(o.kinds, gatekeeper.EventKinds()); err != nil {
+				return err
+			}
 			return o.run(cmd, func(c *client.Client) error { return o.list(cmd, c) })
 		},
 	})

@@ -21,7 +21,7 @@ func main() {
 	root.SetArgs(calledAs(os.Args[0], os.Args[1:]))
 	err := root.ExecuteContext(ctx)
 	stop()
-	if err != nil {
+	if err = withRemedy(err); err != nil {
 		fmt.Fprintln(os.Stderr, "bifrost:", err)
 		os.Exit(exitCode(err))
 	}
@@ -66,6 +66,7 @@ Start with:  bifrost demo`,
 	root.SetHelpCommandGroupID(groupAbout)
 	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCmd has examples
 	complete(root)
+	strict(root)
 	return root
 }
 

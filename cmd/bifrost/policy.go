@@ -66,6 +66,13 @@ func policy(cmd *cobra.Command, c *client.Client, args []string) ([]api.Policy, 
 		}
 	}
 	if len(args) == 2 {
+		services, err := c.Services(cmd.Context())
+		if err == nil {
+			err = checkMethod(services, service, method)
+		}
+		if err != nil {
+			return nil, err
+		}
 		want := args[1]
 		if want == defaultPolicy {
 			want = ""
