@@ -22,6 +22,6 @@ numbers of one machine say little about another, ratios a bit more. Needs root.`
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
 	o.register(cmd)
-	cmd.AddCommand(newBenchSwitchCmd(), newBenchAgentCmd())
+	cmd.AddCommand(newBenchSwitchCmd(), newBenchFairnessCmd(), newBenchFloodCmd(), newBenchAgentCmd())
 	return cmd
 }

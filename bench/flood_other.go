@@ -1,0 +1,14 @@
+//go:build !linux
+
+package bench
+
+import (
+	"context"
+	"errors"
+)
+
+// FloodClasses are what Flood floods with.
+var FloodClasses = []string{}
+
+// Flood needs Linux.
+func Flood(context.Context, string) error { return errors.New("floods need Linux") }

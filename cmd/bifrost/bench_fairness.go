@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/bench"
+	"github.com/spf13/cobra"
+)
+
+// newBenchFairnessCmd floods a rack from one blade.
+func newBenchFairnessCmd() *cobra.Command {
+	f := bench.Fairness{}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "fairness",
+		Short: "What the flood of one blade does to the calls of others",
+		Long: fmt.Sprintf(`Make a rack, and measure exactly-once calls from c1 to s1: each is held, and so is
+its answer. Then s2 floods in each class of what the switch holds or tells (control
+packets, held calls, requests to memory that is not there, denied reads), while the
+same calls are measured again. It fails if the slowest hundredth of the calls takes
+more than %d times as long as without a flood, or if a blade has failed. Needs root.`, bench.MostSlower),
+		Example: `  sudo bifrost bench fairness
+  sudo bifrost bench fairness --for 10s --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if os.Geteuid() != 0 {
+				return bench.ErrNotRoot
+			}
+			if f.For < time.Second || f.For > time.Minute {
+				return fmt.Errorf("--for %v: must be 1s to 1m", f.For)
+			}
+			if f.Bifrost, err = os.Executable(); err != nil {
+				return err
+			}
+			f.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+			results, err := f.Run(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = json.NewEncoder(cmd.OutOrStdout()).Encode(results)
+			} else {
+				err = printFairness(cmd.OutOrStdout(), results)
+			}
+			if err != nil {
+				return err
+			}
+			return bench.Judge(results)
+		},
+	}
+	cmd.Flags().DurationVar(&f.For, "for", time.Minute, "how long to measure each class, 1s to 1m")
+	cmd.Flags().StringVar(&f.Rack, "rack", "fairness", "the rack's `NAME`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// printFairness prints a row for each class.
+func printFairness(w io.Writer, results []bench.Fair) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FLOOD\tCALLS\tMEDIAN µs\tP99 µs\tTIMES\tFAILED")
+	for _, r := range results {
+		class := r.Class
+		if class == "" {
+			class = "none"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%.1f\t%s\n", class, r.N, r.P50, r.P99, r.P99/results[0].P99, strings.Join(r.Failed, " "))
+	}
+	return t.Flush()
+}
+
+// newBenchFloodCmd is the blade that floods.
+func newBenchFloodCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "flood CLASS", Short: "Flood the switch from this blade", Hidden: true, Args: cobra.ExactArgs(1),
+		Long:    "Send packets of a class as fast as they leave, until interrupted: a part of bifrost bench fairness.",
+		Example: "  bifrost bench flood control",
+		RunE:    func(cmd *cobra.Command, args []string) error { return bench.Flood(cmd.Context(), args[0]) },
+	}
+}
