@@ -21,6 +21,9 @@ var needNoExample = map[string]string{
 	"dsm.Client.With": "what the runtime does for executions", "dsm.Client.Finish": "likewise",
 	"dsm.Client.Lend": "what the runtime does when a call passes regions on", "dsm.Client.Returned": "likewise",
 	"dsm.Client.HandOver": "likewise", "dsm.Client.Gained": "likewise",
+	"dsm.Client.OpenLedger": "what the runtime does for its node", "dsm.Ledger.Append": "likewise", "dsm.Ledger.Base": "likewise",
+	"dsm.Ledger.Wait": "likewise", "dsm.Ledger.Settled": "likewise",
+	"rpc.WithLimits": "the fields of Limits say what they bound",
 }
 
 // TestEveryEntryPointHasAnExample: whatever a program may call of rpc and dsm is shown

@@ -253,29 +253,31 @@ func TestKeptRegionsAreNoObstacle(t *testing.T) {
 // TestAllocatedAhead: a node whose regions go to others has the next ones in store, new
 // ones each time.
 func TestAllocatedAhead(t *testing.T) {
-	r := newRack(t, wire.Config{}, 3)
-	c, ctx := r.keeping(), context.Background()
-	had := map[dsm.Pointer]bool{}
-	for range 200 {
-		p, err := c.Alloc(ctx, 4096)
-		must(t, err)
-		if had[p] {
-			t.Fatalf("%s is given out twice", p)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t, virtual(1, 1500), 3)
+		c, ctx := r.keeping(), t.Context()
+		had := map[dsm.Pointer]bool{}
+		for range 200 {
+			p, err := c.Alloc(ctx, 4096)
+			must(t, err)
+			if had[p] {
+				t.Fatalf("%s is given out twice", p)
+			}
+			had[p] = true
+			got := make([]byte, 4096)
+			_, err = c.Read(ctx, p, got)
+			must(t, err)
+			if !bytes.Equal(got, make([]byte, 4096)) {
+				t.Fatal("it is not zero")
+			}
+			_, err = c.Write(ctx, p, fill(4096, 1))
+			must(t, err)
+			must(t, c.HandOver(ctx, p))
 		}
-		had[p] = true
-		got := make([]byte, 4096)
-		_, err = c.Read(ctx, p, got)
-		must(t, err)
-		if !bytes.Equal(got, make([]byte, 4096)) {
-			t.Fatal("it is not zero")
+		if n := r.allocated(); n <= 200 {
+			t.Errorf("%d regions made for 200: none ahead", n)
 		}
-		_, err = c.Write(ctx, p, fill(4096, 1))
-		must(t, err)
-		must(t, c.HandOver(ctx, p))
-	}
-	if n := r.allocated(); n <= 200 {
-		t.Errorf("%d regions made for 200: none ahead", n)
-	}
+	})
 }
 
 // TestFreedLater: what an answer has brought is freed though nobody waits for it.
