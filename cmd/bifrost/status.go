@@ -71,19 +71,23 @@ func printStatus(w io.Writer, s *api.Status, blades []api.Blade, machines []api.
 }
 
 func bladeRows(blades []api.Blade, n names) []string {
-	rows := []string{"BLADE\tKIND\tSTATUS\tPORT\tADDRESS\tUSED\tCAPACITY\tNODES"}
+	rows := []string{"BLADE\tKIND\tSTATUS\tPORT\tADDRESS\tUSED\tCAPACITY\tLEDGERS\tNODES"}
 	for i := range blades {
 		b := &blades[i]
 		used, capacity := fmt.Sprint(len(b.Nodes)), fmt.Sprintf("%d nodes", b.Capacity)
 		if b.Kind == "memory" {
 			used, capacity = bytesText(b.Used), bytesText(b.Capacity)
 		}
+		ledgers := "-"
+		if l := b.Ledgers; l != nil {
+			ledgers = fmt.Sprintf("%s of %s", bytesText(l.Used), bytesText(l.Total))
+		}
 		port := "-"
 		if b.Port != 0 {
 			port = fmt.Sprint(b.Port)
 		}
 		rows = append(rows, strings.Join([]string{
-			b.Name, b.Kind, b.Status, port, b.Address.String(), used, capacity, n.all(b.Nodes),
+			b.Name, b.Kind, b.Status, port, b.Address.String(), used, capacity, ledgers, n.all(b.Nodes),
 		}, "\t"))
 	}
 	return rows

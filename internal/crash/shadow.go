@@ -22,6 +22,7 @@ import (
 //     taken back. It does not count, and the call is run again.
 //   - The states of services are equal.
 //   - What the log has journalled of an execution, the ledger has, too.
+//   - The copies of a ledger are equal.
 type shadow struct {
 	run *Run
 
@@ -46,15 +47,15 @@ func newShadow(r *Run) *shadow {
 func (s *shadow) fenced(f gatekeeper.FencedNode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	chunks, why := s.find(f)
+	complain := func(format string, args ...any) {
+		s.run.ledger.complain("the ledger of node %s, incarnation %d: %s", f.Node.Address, f.Node.Incarnation, fmt.Sprintf(format, args...))
+	}
+	chunks, why := s.find(f, complain)
 	if why != "" {
 		s.did["ledgers not compared: "+why]++
 		return
 	}
 	s.did["ledgers compared"]++
-	complain := func(format string, args ...any) {
-		s.run.ledger.complain("the ledger of node %s, incarnation %d: %s", f.Node.Address, f.Node.Incarnation, fmt.Sprintf(format, args...))
-	}
 	state, err := s.fold(f, chunks)
 	if err != nil {
 		complain("%v", err)
@@ -72,7 +73,7 @@ func (s *shadow) fenced(f gatekeeper.FencedNode) {
 }
 
 // find returns the sealed ledger of a node, or why there is none that could be compared.
-func (s *shadow) find(f gatekeeper.FencedNode) (chunks []dsm.Chunk, why string) {
+func (s *shadow) find(f gatekeeper.FencedNode, complain func(string, ...any)) (chunks []dsm.Chunk, why string) {
 	if f.Ledger == nil {
 		return nil, "none granted"
 	}
@@ -81,23 +82,33 @@ func (s *shadow) find(f gatekeeper.FencedNode) (chunks []dsm.Chunk, why string) 
 		return nil, "a former one is lost"
 	}
 	s.places[name] = *f.Ledger
+	why = "lost with its memory blade"
+	found, in, first := false, uint32(0), control.Ledger{}
 	for _, blade := range memoryBlades {
 		server := s.run.rack.MemoryServer(blade)
 		if server == nil || server.Birth() != f.Ledger.Birth {
 			continue
 		}
-		chunks, state, ok := server.ReadLedger(name)
+		_, epoch := server.Diverged()
+		copied, state, ok := server.ReadLedger(name)
 		switch {
+		case found && epoch == in && ok && state.Sealed && state.Run == first.Run:
+			s.did["copies compared"]++
+			if state != first {
+				complain("its copies are %+v and %+v", first, state)
+			}
+		case found:
 		case !ok:
-			return nil, "not there"
+			why = "not there"
 		case !state.Sealed:
-			return nil, "not sealed: its memory blade is not in service"
+			why = "not sealed: its memory blade is not in service"
 		case state.Run > f.Node.Incarnation:
-			return nil, "a later incarnation has it"
+			why = "a later incarnation has it"
+		default:
+			found, in, first, chunks, why = true, epoch, state, copied, ""
 		}
-		return chunks, ""
 	}
-	return nil, "lost with its memory blade"
+	return chunks, why
 }
 
 // fold adds up a ledger, without the dones that do not count.
