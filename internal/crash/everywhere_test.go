@@ -373,7 +373,7 @@ func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
 func TestEveryCopy(t *testing.T) {
 	defer func(was string) { *flagMix = was }(*flagMix)
 	*flagMix = plain
-	seeds, step := uint64(4), 3
+	seeds, step := uint64(4), 5
 	if testing.Short() {
 		step = 40
 	}

@@ -66,14 +66,16 @@ func (s *Store) CloseFill() {
 	}
 }
 
-// FillLeft is how many bytes of chunks are to be given, and how many have been.
+// FillLeft is about how many bytes of chunks are to be given, as if the chunks of a ledger
+// were of one size, and how many have been given.
 func (s *Store) FillLeft() (left, done uint64) {
 	if s.fill == nil {
 		return 0, 0
 	}
 	for name, l := range s.ledgers {
-		for _, c := range l.chunks[min(uint64(len(l.chunks)), max(s.fill.sent[name], l.state.First)-l.state.First):] {
-			left += uint64(len(c.Data))
+		if n := uint64(len(l.chunks)); n > 0 {
+			given := min(n, max(s.fill.sent[name], l.state.First)-l.state.First)
+			left += (n - given) * (l.state.Used / n)
 		}
 	}
 	return left, s.fill.done
