@@ -3,6 +3,7 @@ package switches
 import (
 	"os/exec"
 
+	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/vishvananda/netlink"
 )
 
@@ -26,12 +27,15 @@ type joint struct {
 }
 
 // all are the contenders, in the order in which they have their turns.
-func all() []contender {
+func all() []contender { return allWith(bifrostProgram) }
+
+// allWith are the contenders, of which P4 switches run a program.
+func allWith(p program) []contender {
 	return []contender{
 		{name: "cable", direct: true, start: func(string) (*joint, error) { return &joint{stop: nothing}, nil }},
 		{name: "bridge", start: startBridge},
-		{name: "ebpf", start: startEBPF},
-		{name: "go", start: startGo},
+		{name: "ebpf", start: func(dir string) (*joint, error) { return startSoftware(softswitch.LoadEBPF, p, dir) }},
+		{name: "go", start: func(dir string) (*joint, error) { return startSoftware(softswitch.LoadGo, p, dir) }},
 		{name: "ovs", needs: []string{"ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl"}, start: startOVS},
 		{name: "bmv2", needs: []string{"simple_switch_grpc", "ethtool"}, plain: true, start: startBMv2},
 	}

@@ -32,25 +32,28 @@ type controller struct {
 
 // connect makes the switch run Bifröst's program, with the hosts and rules.
 func connect(ctx context.Context, j *joint, rules int) (*controller, error) {
-	opts := append(p4rtclient.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	conn, err := grpc.NewClient(j.addr, opts...)
+	c, err := dial(j)
 	if err != nil {
 		return nil, err
 	}
-	c := &controller{conn: conn}
 	if err := c.setUp(ctx, j.loaded, rules); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
 }
 
-func (c *controller) setUp(ctx context.Context, loaded bool, rules int) error {
-	prog, err := p4rtclient.ParseProgram(p4.Info, p4.JSON)
+// dial makes a controller that has not said anything yet.
+func dial(j *joint) (*controller, error) {
+	opts := append(p4rtclient.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	conn, err := grpc.NewClient(j.addr, opts...)
+	return &controller{conn: conn}, err
+}
+
+// open becomes the switch's controller, and makes it run a program.
+func (c *controller) open(ctx context.Context, p program, loaded bool) error {
+	prog, err := p4rtclient.ParseProgram(p.info, p.json)
 	if err != nil {
-		return err
-	}
-	if c.counter, err = counterID(); err != nil {
 		return err
 	}
 	c.client, err = p4rtclient.New(p4rtclient.Config{
@@ -59,13 +62,19 @@ func (c *controller) setUp(ctx context.Context, loaded bool, rules int) error {
 	if err != nil {
 		return err
 	}
-	if c.session, err = c.client.Open(ctx); err != nil {
+	if c.session, err = c.client.Open(ctx); err == nil && !loaded {
+		_, err = c.client.SetPipeline(ctx)
+	}
+	return err
+}
+
+func (c *controller) setUp(ctx context.Context, loaded bool, rules int) error {
+	var err error
+	if c.counter, err = counterID(); err != nil {
 		return err
 	}
-	if !loaded {
-		if _, err := c.client.SetPipeline(ctx); err != nil {
-			return err
-		}
+	if err := c.open(ctx, bifrostProgram, loaded); err != nil {
+		return err
 	}
 	if err := c.client.Write(ctx, inserts(hostEntries()...)); err != nil {
 		return fmt.Errorf("hosts: %w", err)

@@ -11,6 +11,9 @@ import (
 type Options struct {
 	// Rules are how many access rules are loaded beside those in use.
 	Rules int
+	// Stateful has the P4 switches run a program with a register, a meter and a multicast
+	// group in the way of each packet, instead of Bifröst's; no rules change then.
+	Stateful bool
 	// Rounds is how often everything is measured of every contender; in a round it
 	// has RoundTrip for round trips, Stream for TCP, twice Flood for datagrams, and
 	// four times Write for updates of rules.

@@ -54,7 +54,11 @@ func run(ctx context.Context, o Options) (r Result, err error) {
 			err = errors.Join(err, c.end())
 		}
 	}()
-	for _, c := range all() {
+	contenders := all()
+	if o.Stateful {
+		contenders, o.Rules = stateful(), 0
+	}
+	for _, c := range contenders {
 		if name := c.missing(); name != "" {
 			o.tell("%s is left out: %s is not installed", c.name, name)
 			continue

@@ -2,7 +2,10 @@ package switches
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"flag"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +63,35 @@ func TestSoak(t *testing.T) {
 			}
 			t.Logf("%d packets, %d verdicts checked, %d updates", r.Packets, r.Checked, r.Updates)
 		})
+	}
+}
+
+// The program with a register, a meter and a multicast group carries packets on both
+// executors.
+func TestRun_Stateful(t *testing.T) {
+	privilege.Need(t)
+	sums, err := os.ReadFile("testdata/SHA256SUMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"stateful.p4", "stateful.json", "stateful.p4info.txt"} {
+		data, err := os.ReadFile("testdata/" + f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(sums), fmt.Sprintf("%x  %s\n", sha256.Sum256(data), f)) {
+			t.Errorf("%s is not what testdata/SHA256SUMS was made for: run testdata/compile.sh with p4c on PATH", f)
+		}
+	}
+	const short = 20 * time.Millisecond
+	r, err := Run(t.Context(), Options{Stateful: true, Rounds: 1, RoundTrip: short, Stream: short, Flood: short, Write: short})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ebpf", "go"} {
+		if r.RoundTrip[name].P50 <= 0 || r.Packets[name] <= 0 {
+			t.Errorf("%s: %+v, %v packets a second", name, r.RoundTrip[name], r.Packets[name])
+		}
 	}
 }
 

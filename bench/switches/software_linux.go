@@ -12,19 +12,16 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 )
 
-func startEBPF(dir string) (*joint, error) { return startSoftware(softswitch.LoadEBPF, dir) }
-func startGo(dir string) (*joint, error)   { return startSoftware(softswitch.LoadGo, dir) }
-
 // startSoftware runs the software switch in this process.
-func startSoftware(load softswitch.Loader, dir string) (*joint, error) {
+func startSoftware(load softswitch.Loader, p program, dir string) (*joint, error) {
 	sw, err := softswitch.New(softswitch.Config{DeviceID: deviceID, CPUPort: p4.CPUPort, Load: load})
 	if err != nil {
 		return nil, err
 	}
 	// Here and not by P4Runtime, whose threads are in another namespace.
 	info := &configv1.P4Info{}
-	if err = prototext.Unmarshal(p4.Info, info); err == nil {
-		err = sw.Server().LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: p4.JSON})
+	if err = prototext.Unmarshal(p.info, info); err == nil {
+		err = sw.Server().LoadConfig(&p4v1.ForwardingPipelineConfig{P4Info: info, P4DeviceConfig: p.json})
 	}
 	if err != nil {
 		return nil, errors.Join(err, sw.Close())

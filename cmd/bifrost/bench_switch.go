@@ -57,6 +57,7 @@ Needs root; leaves nothing behind.`,
 	f.BoolVar(&o.json, "json", false, "print the result as JSON in the last line")
 	f.IntVar(&o.Rules, "rules", o.Rules, "access rules to load")
 	f.DurationVar(&o.soak, "soak", 0, "instead of measuring, change rules at full rate for so long")
+	f.BoolVar(&o.Stateful, "stateful", false, "the P4 switches count in a register, meter, and send by a multicast group, instead of running Bifröst's program")
 	f.DurationVar(&o.restart, "restart", 0, "while soaking, kill the switch and start it again after each such time")
 	f.StringVar(&o.datapath, "datapath", "ebpf", "the executor to soak: ebpf or go")
 	return cmd
