@@ -1,14 +1,22 @@
 package gen
 
-import "strings"
+import (
+	"math/big"
+	"strings"
+)
 
-// complete gives each annotation without a value the value "1", which is what
-// Thrift's own compiler makes of it and the parser does not know. Lines stay
-// where they are.
+// complete writes for the parser what only Thrift's own compiler knows: an annotation
+// without a value has the value "1", and a hexadecimal number becomes a decimal one.
+// Lines stay where they are.
 func complete(text string, tokens []token) string {
 	var b strings.Builder
 	from := 0
 	for i, t := range tokens {
+		if n, ok := hexadecimal(t.text); ok {
+			b.WriteString(text[from:t.at])
+			b.WriteString(n)
+			from = t.end()
+		}
 		if t.text != "(" {
 			continue
 		}
@@ -46,4 +54,17 @@ func bareAnnotations(tokens []token) []token {
 		}
 	}
 	return nil
+}
+
+// hexadecimal is the decimal form of a number such as 0x1F; false for anything else.
+func hexadecimal(s string) (string, bool) {
+	digits, ok := strings.CutPrefix(strings.ToLower(s), "0x")
+	if !ok {
+		return "", false
+	}
+	n, ok := new(big.Int).SetString(digits, 16)
+	if !ok || digits[0] == '-' || digits[0] == '+' {
+		return "", false
+	}
+	return n.String(), true
 }
