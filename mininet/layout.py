@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import re
+import shlex
 import shutil
 
 BLADE_PREFIX = ipaddress.IPv6Network("fd00:b1f0:0:1::/64")
@@ -114,6 +115,24 @@ def bmv2_switch_command(binary, ports, socket):
 def admin_socket(directory):
     """Returns the path of the Gatekeeper's admin API of an emulation."""
     return os.path.join(directory, "admin.sock")
+
+
+ADMIN_VARIABLE = "BIFROST_ADMIN_ADDR"  # where bifrost looks for the admin API
+
+
+def shell_setup(path, socket):
+    """Returns the command that makes a blade's shell find programs beside bifrost,
+    and bifrost the admin API at socket, if there is one."""
+    command = "export PATH=" + shlex.quote(path)
+    if socket:
+        command += " %s=%s" % (ADMIN_VARIABLE, shlex.quote("unix:" + socket))
+    return command
+
+
+def check_name(name, known):
+    """Raises LayoutError if there is no blade of that name."""
+    if name not in known:
+        raise LayoutError("there is no blade %s: use %s" % (name, ", ".join(known)))
 
 
 def pair(memory, given=()):

@@ -13,7 +13,6 @@ nodes.py. Needs Debian's mininet (2.3), hence /usr/bin/python3.
 
 import argparse
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -117,6 +116,9 @@ class Rack(Mininet):
             for blade, command, text in (programs if self.p4 else ())
         ]
         self.directory = process.make_directory()
+        # The Gatekeeper's admin API, a Unix socket: for `bifrost --admin-addr`, or a
+        # client of one's own. On blades, bifrost finds it by itself.
+        self.admin_socket = layout.admin_socket(self.directory) if self.p4 else None
         topo = RackTopo(
             compute=compute, memory=memory, switch=switch, capacity=capacity,
             bifrost=self.bifrost, directory=self.directory, mtu=mtu, machines=machines,
@@ -128,6 +130,8 @@ class Rack(Mininet):
         pair of memory blades holds two copies."""
         super().start()
         self._shape()
+        for blade in self.hosts:
+            blade.cmd(layout.shell_setup(self.path(), self.admin_socket))
         if not self.p4:
             self._know_each_other()
         for blade in self.hosts:
@@ -191,6 +195,12 @@ class Rack(Mininet):
     def __exit__(self, *_):
         self.stop()
 
+    def __getitem__(self, name):
+        """Returns the blade of a name, or the switch; raises LayoutError with the
+        names that there are."""
+        layout.check_name(name, list(self.nameToNode))
+        return super().__getitem__(name)
+
     def path(self):
         """Returns the PATH of commands on blades: programs beside bifrost first."""
         beside = [os.path.dirname(self.bifrost)] if self.bifrost else []
@@ -200,16 +210,13 @@ class Rack(Mininet):
         """Runs a shell command on a blade, on this terminal; returns its exit
         status."""
         env = dict(os.environ, PATH=self.path())
+        if self.admin_socket:
+            env[layout.ADMIN_VARIABLE] = "unix:" + self.admin_socket
         return process.run(["sh", "-c", command], self[blade].popen, env)
 
 
 class RackCLI(CLI):
     """Mininet's command line: `c1 ping s1`, `c1 arrays add --by reference`."""
-
-    def __init__(self, rack):
-        for blade in rack.hosts:
-            blade.cmd("export PATH=" + shlex.quote(rack.path()))
-        super().__init__(rack)
 
     def default(self, line):
         """Runs a command on the blade that it begins with. The names of others are

@@ -90,6 +90,18 @@ class TopologyTest(unittest.TestCase):
             with self.assertRaises(layout.LayoutError):
                 layout.pair(("m1", "m2", "m3"), given)
 
+    def test_shell(self):
+        self.assertEqual(layout.shell_setup("/b in:/usr", None), "export PATH='/b in:/usr'")
+        self.assertEqual(
+            layout.shell_setup("/b", "/d/admin.sock"),
+            "export PATH=/b BIFROST_ADMIN_ADDR=unix:/d/admin.sock",
+        )
+
+    def test_unknown_blade(self):
+        layout.check_name("c1", ["c1", "m1"])
+        with self.assertRaisesRegex(layout.LayoutError, "no blade c9: use c1, m1"):
+            layout.check_name("c9", ["c1", "m1"])
+
     def test_mirrored(self):
         single = '{"blades": ["m3"], "in_service": 1, "why": "alone"}\n'
         self.assertTrue(layout.mirrored(single))
