@@ -38,6 +38,7 @@ type gatekeeperOptions struct {
 	tcp       []string
 	rates     gatekeeper.Rates
 	machines  []string
+	fillRate  uint64
 
 	ca, cert, key string
 	insecure      bool
@@ -56,6 +57,7 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.VarP(&o.ports, "port", "p", "bind port PORT of the switch to a blade: nobody else registers there (repeatable)")
 	f.BoolVar(&o.open, "open", false, "admit any blade at a port that is not bound; without it only bound ports have blades")
 	f.BoolVar(&o.share, "share-exports", false, "let programs that nobody has deployed export a service together; without it a service belongs to the one that exports it first")
+	f.Uint64Var(&o.fillRate, "fill-rate", 64<<20, "`BYTES` a second that a memory blade sends at most to one that becomes the second copy of its machine")
 	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two of which each holds a copy, so that either may die, "+
 		"or m3; once for each machine (default: every memory blade is a machine without a copy)")
 	f.StringSliceVar(&o.tcp, "tcp", nil, "let TCP pass between these `BLADES`; * stands for all (default: none)")
