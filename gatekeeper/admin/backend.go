@@ -34,6 +34,7 @@ type Backend interface {
 	Timelines(ctx context.Context, q trace.Query) (page []trace.Call, next uint64, err error)
 	Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error)
 	Tables() []string
+	Drops(ctx context.Context) ([]gatekeeper.PortDrops, error)
 	Drain(ctx context.Context, blade, cause string) error
 	MarkFailed(ctx context.Context, blade, cause string) error
 	Mirror(ctx context.Context, first, second string) error

@@ -40,6 +40,8 @@ var (
 	descLogBytes  = describe("log_bytes", "Bytes of the records on the log.")
 	descLogged    = describe("log_records", "Records on the log.")
 	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
+	descThrottled = describe("throttled_packets_total", "Packets that the switch dropped because their port had more held than its rate, by why they would have been held.", "port", "blade", "reason")
+	descPortDeny  = describe("denied_port_accesses_total", "Memory accesses of a port that the switch has denied.", "port", "blade")
 	descDropped   = describe("dropped_packets_total", "Held packets that went nowhere.", "reason")
 )
 
@@ -118,7 +120,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
-		descCopies, descLogBytes, descLogged, descFallen, descDropped,
+		descCopies, descLogBytes, descLogged, descFallen, descDropped, descThrottled, descPortDeny,
 	} {
 		out <- d
 	}
@@ -161,6 +163,26 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, k := range dropped {
 		count(descDropped, k.value(&o.Counters), k.reason)
+	}
+	if o.Switch {
+		c.portMetrics(ctx, count)
+	}
+}
+
+// portMetrics tells what the switch has stopped of each port; nothing if it does not answer.
+func (c rackCollector) portMetrics(ctx context.Context, count func(*prometheus.Desc, uint64, ...string)) {
+	drops, err := c.backend.Drops(ctx)
+	if err != nil {
+		return
+	}
+	for _, d := range drops {
+		port := strconv.Itoa(int(d.Port))
+		if d.Denied > 0 {
+			count(descPortDeny, d.Denied, port, d.Blade)
+		}
+		for reason, n := range d.Throttled {
+			count(descThrottled, n, port, d.Blade, reason)
+		}
 	}
 }
 
