@@ -78,7 +78,9 @@ func (stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 }
 func (stopped) Tables() []string { return []string{"dsm_access", "identity"} }
 
-func (stopped) Drops(context.Context) ([]gatekeeper.PortDrops, error) { return nil, gatekeeper.ErrStopped }
+func (stopped) Drops(context.Context) ([]gatekeeper.PortDrops, error) {
+	return nil, gatekeeper.ErrStopped
+}
 func (stopped) Subscribe(ctx context.Context) <-chan gatekeeper.Event {
 	c := make(chan gatekeeper.Event)
 	context.AfterFunc(ctx, func() { close(c) })
