@@ -17,7 +17,7 @@ func TestComplete(t *testing.T) {
 		}
 	}
 	const idl = "namespace go x\nconst i64 A = 0xFFFFFFFF\nstruct S { 1: i32 n = 0x20 }\n"
-	if _, err := parseText("x.thrift", complete(idl, lex(idl))); err != nil {
+	if _, err := parseText("x.thrift", complete(idl, lex(idl)), idl); err != nil {
 		t.Error(err)
 	}
 }

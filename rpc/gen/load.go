@@ -47,7 +47,7 @@ func (l *loader) parse(path, text string) (*unit, error) {
 		tokens: lex(text), includes: map[string]*unit{},
 	}
 	var err error
-	if u.ast, err = parseText(path, complete(text, u.tokens)); err != nil {
+	if u.ast, err = parseText(path, complete(text, u.tokens), text); err != nil {
 		return nil, err
 	}
 	l.units[path] = u
@@ -97,9 +97,9 @@ func (l *loader) include(u *unit, name string) (*unit, error) {
 		Remedy: "give its directory with -I"}
 }
 
-// parseText runs the parser, which must not bring the program down, whatever it
+// parseText runs the parser on a text that complete has made of the original one. It must not bring the program down, whatever it
 // is given.
-func parseText(path, text string) (ast *parser.Thrift, err error) {
+func parseText(path, text, original string) (ast *parser.Thrift, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			ast, err = nil, &Error{File: path, Msg: fmt.Sprintf("the parser gave up: %v", v)}
@@ -107,17 +107,61 @@ func parseText(path, text string) (ast *parser.Thrift, err error) {
 	}()
 	ast, err = parser.ParseString(path, text)
 	if err != nil {
-		return nil, syntaxError(path, err)
+		return nil, syntaxError(path, text, original, err)
 	}
 	return ast, nil
 }
 
-// syntaxError makes an error of the parser's, which tells the line within its text.
-func syntaxError(path string, err error) error {
+// syntaxError makes an error of the parser's, which tells the line and column where it
+// stopped: what stands there, and which bracket it had to close first, if it is another.
+func syntaxError(path, text, original string, err error) error {
 	msg := strings.Join(strings.Fields(err.Error()), " ")
 	e := &Error{File: path, Msg: "no Thrift IDL: " + msg}
-	if i := strings.Index(msg, "line "); i >= 0 {
-		_, _ = fmt.Sscanf(msg[i:], "line %d", &e.Line)
+	i := strings.Index(msg, "line ")
+	var column int
+	if i < 0 {
+		return e
+	}
+	if n, _ := fmt.Sscanf(msg[i:], "line %d symbol %d", &e.Line, &column); n < 2 {
+		return e
+	}
+	var open []token
+	written := lex(original)
+	for _, t := range lex(text) {
+		place := t // in the original, which lacks what complete has added
+		if len(written) > 0 {
+			place = written[0]
+			if n, hex := hexadecimal(place.text); place.text == t.text || hex && n == t.text {
+				written = written[1:]
+			}
+		}
+		at := t.at - strings.LastIndexByte(text[:t.at], '\n')
+		if t.line > e.Line || t.line == e.Line && at >= column {
+			column = place.at - strings.LastIndexByte(original[:place.at], '\n')
+			e.Line, e.Msg = place.line, fmt.Sprintf("no Thrift IDL: column %d: found %q", column, place.text)
+			if want := closes(open); want != "" && strings.Contains(")}]>", t.text) && want != t.text {
+				e.Msg += fmt.Sprintf(", expected %q for the %q of line %d", want, open[len(open)-1].text, open[len(open)-1].line)
+			}
+			return e
+		}
+		switch {
+		case strings.Contains("({[<", t.text):
+			open = append(open, t)
+		case closes(open) == t.text && len(open) > 0:
+			open = open[:len(open)-1]
+		}
+	}
+	e.Msg = "no Thrift IDL: the file ends too early"
+	if want := closes(open); want != "" {
+		e.Msg += fmt.Sprintf(", expected %q for the %q of line %d", want, open[len(open)-1].text, open[len(open)-1].line)
 	}
 	return e
+}
+
+// closes is the bracket that closes the last open one, "" if none is open.
+func closes(open []token) string {
+	if len(open) == 0 {
+		return ""
+	}
+	return map[string]string{"(": ")", "{": "}", "[": "]", "<": ">"}[open[len(open)-1].text]
 }
