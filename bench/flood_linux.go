@@ -31,7 +31,7 @@ func Flood(ctx context.Context, class string) error {
 	if err != nil {
 		return fmt.Errorf("raw socket: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	const checksum = 6 // its offset in the UDP header: the kernel fills it in
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_CHECKSUM, checksum); err != nil {
 		return fmt.Errorf("raw socket: %w", err)

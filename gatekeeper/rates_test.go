@@ -38,7 +38,7 @@ func TestRates(t *testing.T) {
 			t.Fatalf("drops %+v, %v", drops, err)
 		}
 		d := drops[0]
-		if d.Port != s.c.port || d.Blade != s.c.testBlade.name || d.Denied != 100 || d.Throttled["control"] < 80 || d.Throttled["call"] < 80 {
+		if d.Port != s.c.port || d.Blade != s.c.name || d.Denied != 100 || d.Throttled["control"] < 80 || d.Throttled["call"] < 80 {
 			t.Errorf("drops %+v", d)
 		}
 	})

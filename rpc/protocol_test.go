@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -26,7 +27,8 @@ func TestProtocols(t *testing.T) {
 		if n, err := client.Add(ctx, 1<<40, -3); err != nil || n != 1<<40-3 {
 			t.Errorf("add: %d, %v", n, err)
 		}
-		if _, err := client.Greet(ctx, "", nil); err == nil || err.(*testsvc.Refused).Number != 7 {
+		var refused *testsvc.Refused
+		if _, err := client.Greet(ctx, "", nil); !errors.As(err, &refused) || refused.Number != 7 {
 			t.Errorf("declared exception: %v", err)
 		}
 		if err := client.Fail(ctx, "x"); rpc.CodeOf(err) != rpc.Application {

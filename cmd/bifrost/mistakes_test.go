@@ -26,7 +26,7 @@ func TestMistakes(t *testing.T) {
 		"drain":                  "usage: bifrost drain BLADE",
 		"mirror m1":              "for example: bifrost mirror m1 m2 --wait",
 		"status now":             "usage: bifrost status",
-		"drain s1 --becuase x":   "usage: bifrost drain BLADE",
+		"drain s1 --reason x":    "usage: bifrost drain BLADE",
 		"events --kind blade.dn": "--kind blade.dn: there are no such events",
 		"events --kind call.hold --admin-addr unix:/none": "(did you mean call.held?)",
 	} {
@@ -75,7 +75,7 @@ func TestRemedies(t *testing.T) {
 		}
 	}
 	plain := errors.New("something else")
-	if got := withRemedy(plain); got != plain {
+	if got := withRemedy(plain); !errors.Is(got, plain) || got.Error() != plain.Error() {
 		t.Errorf("%v became %v", plain, got)
 	}
 	if withRemedy(nil) != nil {

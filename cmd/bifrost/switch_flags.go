@@ -129,7 +129,8 @@ func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 // mode is the mode of the Unix socket. A TCP address is refused if whoever reaches it
 // would control the switch.
 func (o *switchOptions) mode() (os.FileMode, error) {
-	if !strings.HasPrefix(o.grpcAddr, "unix:") && !(o.ssl && o.clientAuth) && !o.insecure {
+	private := strings.HasPrefix(o.grpcAddr, "unix:") || o.ssl && o.clientAuth
+	if !private && !o.insecure {
 		return 0, fmt.Errorf("--grpc-server-addr %s: whoever reaches it would control the switch: use unix:PATH, or add --grpc-server-ssl and --grpc-server-with-client-auth, or accept it with --grpc-server-insecure", o.grpcAddr)
 	}
 	mode, err := strconv.ParseUint(o.socketMode, 8, 32)

@@ -45,9 +45,9 @@ type part interface {
 	EndFill()
 	// CloseFill has the part change nothing until EndFill.
 	CloseFill()
-	// FillNext returns the next item of at most max bytes. It is false if there is nothing
+	// FillNext returns the next item of at most limit bytes. It is false if there is nothing
 	// now; after CloseFill, that all has been given.
-	FillNext(max int) (item []byte, ok bool)
+	FillNext(limit int) (item []byte, ok bool)
 	// FillLeft is how many bytes are to be copied, as far as is known, and how many have been.
 	FillLeft() (left, done uint64)
 	// BeFilled empties the part, which is a part of the incarnation's copy then. Take takes

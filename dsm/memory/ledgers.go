@@ -60,11 +60,11 @@ func (l *ledgers) begin(birth uint64) {
 
 // The ledgers as a part of a copy that is filled.
 
-func (l *ledgers) Fill()                           { l.store.Fill() }
-func (l *ledgers) EndFill()                        { l.store.EndFill() }
-func (l *ledgers) CloseFill()                      { l.store.CloseFill() }
-func (l *ledgers) FillLeft() (left, done uint64)   { return l.store.FillLeft() }
-func (l *ledgers) FillNext(max int) ([]byte, bool) { return l.store.FillNext(max) }
+func (l *ledgers) Fill()                             { l.store.Fill() }
+func (l *ledgers) EndFill()                          { l.store.EndFill() }
+func (l *ledgers) CloseFill()                        { l.store.CloseFill() }
+func (l *ledgers) FillLeft() (left, done uint64)     { return l.store.FillLeft() }
+func (l *ledgers) FillNext(limit int) ([]byte, bool) { return l.store.FillNext(limit) }
 
 // BeFilled drops all ledgers, for those of another copy.
 func (l *ledgers) BeFilled(uint32) {

@@ -15,10 +15,10 @@ func newTestLedger() *Ledger {
 }
 
 // opened is what a copy answers to a request to open the ledger.
-func opened(birth uint64, copy, members uint8, next uint64, status fault.Code) *packet.LedgerAnswer {
+func opened(birth uint64, number, members uint8, next uint64, status fault.Code) *packet.LedgerAnswer {
 	return &packet.LedgerAnswer{
 		Op: packet.LedgerOpen, Ledger: ledgerName, Incarnation: 3, Birth: birth, Next: next, Status: status,
-		Mirror: packet.Mirror{Epoch: 1, Copy: copy, Members: members},
+		Mirror: packet.Mirror{Epoch: 1, Copy: number, Members: members},
 	}
 }
 

@@ -38,7 +38,7 @@ type filling struct {
 	gone       []uint64  // bases of regions that the new copy has, and that were freed
 	done, left uint64    // bytes of regions
 	closing    bool
-	rest       []func(max int) []byte // after that: each gives items until it gives nil
+	rest       []func(limit int) []byte // after that: each gives items until it gives nil
 }
 
 // notes is what of a region is to be copied.
@@ -144,16 +144,16 @@ func (r *region) unnote() {
 	}
 }
 
-// FillNext returns the next item for the new copy, of at most max bytes, which must be at
+// FillNext returns the next item for the new copy, of at most limit bytes, which must be at
 // least noteSize + itemOverhead. It reports false if there is nothing now; after CloseFill,
 // that nothing more will come.
-func (s *Store) FillNext(max int) (item []byte, ok bool) {
+func (s *Store) FillNext(limit int) (item []byte, ok bool) {
 	f := s.fill
 	if f == nil {
 		return nil, false
 	}
 	if len(f.gone) > 0 {
-		n := min(len(f.gone), (max-1)/8)
+		n := min(len(f.gone), (limit-1)/8)
 		item = []byte{itemGone}
 		for _, base := range f.gone[:n] {
 			item = binary.BigEndian.AppendUint64(item, base)
@@ -164,7 +164,7 @@ func (s *Store) FillNext(max int) (item []byte, ok bool) {
 	for len(f.todo) > 0 {
 		reg := f.todo[0]
 		if reg.notes != nil && reg.notes.n > 0 {
-			return reg.copyOut(max), true
+			return reg.copyOut(limit), true
 		}
 		if reg.notes != nil {
 			reg.notes.queued = false
@@ -172,7 +172,7 @@ func (s *Store) FillNext(max int) (item []byte, ok bool) {
 		f.todo = f.todo[1:]
 	}
 	for len(f.rest) > 0 {
-		if item = f.rest[0](max); item != nil {
+		if item = f.rest[0](limit); item != nil {
 			return item, true
 		}
 		f.rest = f.rest[1:]
@@ -181,13 +181,13 @@ func (s *Store) FillNext(max int) (item []byte, ok bool) {
 }
 
 // copyOut makes an item of units that stand in a row.
-func (r *region) copyOut(max int) []byte {
+func (r *region) copyOut(limit int) []byte {
 	o := r.notes
 	for o.units[o.hint] == 0 {
 		o.hint++
 	}
 	first := o.hint<<6 + bits.TrailingZeros64(o.units[o.hint])
-	size, room := uint64(0), uint64(max-itemOverhead) //nolint:gosec // see FillNext
+	size, room := uint64(0), uint64(limit-itemOverhead) //nolint:gosec // see FillNext
 	for i := first; i>>6 < len(o.units) && o.units[i>>6]>>(i&63)&1 != 0 && size+r.unitSize(i) <= room; i++ {
 		o.units[i>>6] &^= 1 << (i & 63)
 		o.n--
@@ -268,12 +268,12 @@ func (c *changes) oldContent() func(int) []byte {
 			pages = append(pages, old{at: i << pageShift, bytes: c.region.otherPage(i)})
 		}
 	}
-	return func(max int) []byte {
+	return func(limit int) []byte {
 		if len(pages) == 0 {
 			return nil
 		}
 		p := &pages[0]
-		n := min(len(p.bytes)-p.from, max-itemOverhead)
+		n := min(len(p.bytes)-p.from, limit-itemOverhead)
 		item := encode(itemUndo, undoItem{Base: c.region.base, Page: p.at, From: uint64(p.from), Zero: p.bytes == nil}) //nolint:gosec // a page
 		item = append(item, p.bytes[p.from:p.from+n]...)
 		if p.from += n; p.from == len(p.bytes) {
@@ -319,12 +319,12 @@ func clientItems(node netip.Addr, c *client) func(int) []byte {
 	records := c.window.unsettled()
 	v := clientItem{Node: node.As16(), Incarnation: c.incarnation, Fenced: c.fenced, Floor: c.window.floor}
 	more := true
-	return func(max int) []byte {
+	return func(limit int) []byte {
 		if !more {
 			return nil
 		}
 		item := encode(itemClient, v)
-		for len(records) > 0 && len(item)+recordSize <= max {
+		for len(records) > 0 && len(item)+recordSize <= limit {
 			r := &records[0]
 			item = append(item, encode(0, recordItem{
 				ID: r.id, Length: r.length, Address: r.address, Op: uint8(r.op), Status: uint8(r.status), Class: r.class, Flags: r.flags, Dead: r.dead,

@@ -115,7 +115,8 @@ func (h Header) Resume(frame []byte) (out Header, ok bool) {
 	// The checksum is written after the program has judged, so it must be that of the
 	// TCP header which the program has seen, not of one behind other headers.
 	v4, v6 := h.Kind() == GSOTCPv4 && frame[l3]>>4 == 4, h.Kind() == GSOTCPv6 && frame[l3]>>4 == 6
-	if !(v4 && frame[l3+9] == protoTCP && l4 == l3+int(frame[l3]&15)*4 || v6 && frame[l3+6] == protoTCP && l4 == l3+ipv6Len) {
+	seen := v4 && frame[l3+9] == protoTCP && l4 == l3+int(frame[l3]&15)*4 || v6 && frame[l3+6] == protoTCP && l4 == l3+ipv6Len
+	if !seen {
 		return Header{}, false
 	}
 	binary.BigEndian.PutUint16(frame[l4+tcpChecksum:], pseudo(frame, l3, l4, protoTCP))
