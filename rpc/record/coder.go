@@ -24,7 +24,7 @@ type coder struct {
 	b      []byte
 	err    error
 	fields []Field
-	draw   func(max uint64) uint64 // a number up to, and with, max
+	draw   func(limit uint64) uint64 // a number up to, and with, limit
 }
 
 type mode uint8

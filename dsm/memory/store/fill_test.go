@@ -54,19 +54,19 @@ func (m *fillModel) begin(*rapid.T) {
 
 // copySome hands some items over.
 func (m *fillModel) copySome(t *rapid.T) {
-	max := rapid.SampledFrom([]int{MinItem, 5000, 60_000}).Draw(t, "max")
-	m.hand(t, rapid.IntRange(1, 20).Draw(t, "items"), max)
+	limit := rapid.SampledFrom([]int{MinItem, 5000, 60_000}).Draw(t, "limit")
+	m.hand(t, rapid.IntRange(1, 20).Draw(t, "items"), limit)
 }
 
 // hand hands up to n items over, and reports whether there was nothing left.
-func (m *fillModel) hand(t *rapid.T, n, max int) (empty bool) {
+func (m *fillModel) hand(t *rapid.T, n, limit int) (empty bool) {
 	for ; n > 0 && m.next != nil; n-- {
-		item, ok := m.store.FillNext(max)
+		item, ok := m.store.FillNext(limit)
 		if !ok {
 			return true
 		}
-		if len(item) > max {
-			t.Fatalf("an item of %d bytes, at most %d", len(item), max)
+		if len(item) > limit {
+			t.Fatalf("an item of %d bytes, at most %d", len(item), limit)
 		}
 		if err := m.next.Take(item); fault.CodeOf(err) == fault.NoSpace { // the memory is cut up in another way
 			m.next = nil
@@ -92,8 +92,8 @@ func (m *fillModel) complete(t *rapid.T) {
 		t.Skip()
 	}
 	m.store.CloseFill()
-	max := rapid.SampledFrom([]int{MinItem, 60_000}).Draw(t, "max")
-	for !m.hand(t, 1000, max) {
+	limit := rapid.SampledFrom([]int{MinItem, 60_000}).Draw(t, "limit")
+	for !m.hand(t, 1000, limit) {
 		if m.next == nil {
 			return
 		}
