@@ -53,15 +53,23 @@ func (c *controller) grantAt(b *blade, n *node) {
 	birth, node := n.ledger.Birth, n.address
 	c.command(b, control.KindLedgerGrant, q, func(reply control.Message) {
 		c.ledgerAnswered(b, "grant", name, reply)
-		if c.nodeOrFallen(node) == nil {
+		if !c.keepsLedger(node, birth) {
 			c.deleteAt(b, birth, node) // the grant has come after the node's end
 		}
 	})
 }
 
+// keepsLedger reports whether a node has its ledger in the memory of a birth number. If not,
+// the node is gone for good, or it has got a ledger elsewhere while that memory was out of
+// service.
+func (c *controller) keepsLedger(node netip.Addr, birth uint64) bool {
+	n := c.nodeOrFallen(node)
+	return n != nil && n.ledger != nil && n.ledger.Birth == birth
+}
+
 // reconcileLedgers repeats to a memory blade that has come into service, or after a restart
-// of ours, what may not have reached it: it keeps the ledgers of the nodes that there are,
-// and no others.
+// of ours, what may not have reached it: it keeps the ledgers that nodes have there, and no
+// others.
 func (c *controller) reconcileLedgers(b *blade) {
 	if c.cfg.Ledgers == LedgersOff {
 		return
@@ -75,11 +83,13 @@ func (c *controller) reconcileLedgers(b *blade) {
 	}
 }
 
-// chooseLedger spreads ledgers over the machines in service.
+// chooseLedger spreads ledgers over the machines in service. A machine that is about to
+// delete a former ledger of the node is none of them, for the command could delete the new
+// one.
 func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	var in []uint8
 	for i, b := range c.machines {
-		if machine := uint8(i); b != nil && b.alive() && c.birthOf(machine) != 0 { //nolint:gosec // there are 256
+		if machine := uint8(i); b != nil && b.alive() && c.birthOf(machine) != 0 && !c.deletes(machine, n.address) { //nolint:gosec // there are 256
 			in = append(in, machine)
 		}
 	}
@@ -89,6 +99,18 @@ func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	a := n.address.As16()
 	machine := in[int(a[15])%len(in)]
 	return &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine)}
+}
+
+// deletes reports whether a blade of a machine has not yet answered that it has deleted a
+// node's ledger.
+func (c *controller) deletes(machine uint8, node netip.Addr) bool {
+	name := control.LedgerOf(node)
+	return slices.ContainsFunc(c.copiesOf(machine), func(b *blade) bool {
+		return slices.ContainsFunc(b.commands, func(m *command) bool {
+			d, ok := m.body.(control.LedgerDelete)
+			return ok && d.Name == name
+		})
+	})
 }
 
 // birthOf is a machine's birth number, 0 if it is not known.
@@ -113,7 +135,7 @@ func (c *controller) copiesOf(machine uint8) (copies []*blade) {
 	return copies
 }
 
-// listLedgers has a blade drop the ledgers of nodes that are gone for good.
+// listLedgers has a blade drop the ledgers that no node has there.
 func (c *controller) listLedgers(b *blade, from control.Ledgers) {
 	c.command(b, control.KindLedgers, from, func(reply control.Message) {
 		var l control.LedgerList
@@ -121,7 +143,7 @@ func (c *controller) listLedgers(b *blade, from control.Ledgers) {
 			return // it has no ledgers: it does not serve yet
 		}
 		for _, kept := range l.Ledgers {
-			if node := netip.AddrFrom16(kept.Name); c.nodeOrFallen(node) == nil {
+			if node := netip.AddrFrom16(kept.Name); !c.keepsLedger(node, l.Birth) {
 				c.deleteAt(b, l.Birth, node)
 			}
 		}
@@ -139,6 +161,7 @@ func (c *controller) deleteLedger(n *node) {
 	for _, b := range c.copiesOf(n.ledger.Machine) {
 		c.deleteAt(b, n.ledger.Birth, n.address)
 	}
+	n.ledger = nil
 }
 
 func (c *controller) deleteAt(b *blade, birth uint64, node netip.Addr) {

@@ -31,6 +31,12 @@ func TestRegressions(t *testing.T) {
 		// A Gatekeeper with a clock ahead ruled before its election id was on the log; its
 		// successor was refused for ever: gatekeeper.TestElectionIsLoggedFirst.
 		{30, "sync,age=377617h3m48.250519501s,jumps", "good", "31+gk:stop:3.814214685s,57+gk:oust:159.501758ms,81-gk:restart:1.744885722s,121+s4:drain"},
+		// A node got a ledger elsewhere while its memory blade was away, and the former one was left
+		// there for ever.
+		{169, "mtu=65535,age=290252h19m41.859203313s,ledgers,limits=442275", slow, "52+B:drain:3.584965378s,57+m1:pause:7.92761569s"},
+		{158, "mtu=4000,sync,age=232605h30m56.820217205s,jumps,ledgers", "good", "362+m2:pause:5.075508156s,392-B:cut:5.865399738s"},
+		{33, "mtu=30847,age=456569h0m0.346522182s,ledgers", "good", "195+B:drain:3.431765108s,220-m1:stop:5.428822448s,260-m2:cut:218.785416ms"},
+		{245, "mtu=65535,age=353734h31m0.892145005s,ledgers", "lossy", "71-m2:kill:714.739795ms,103+m1:stop:5.460475061s,253+main0:cut:173.069014ms,284-s4:cut:4.612124089s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)
