@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 )
@@ -115,7 +116,15 @@ func (c *controller) bladeStatus(b *blade) (status, cause string) {
 	return StatusFree, ""
 }
 
-// open reports whether a memory blade takes new regions.
+// open reports whether the machine of a memory blade takes new regions: one of its blades
+// is neither draining nor failed. If it is the one that the copy moves to, new regions move
+// with it.
 func (c *controller) open(b *blade) bool {
-	return !c.mark(b) && (!b.two() || !c.mark(c.other(b)))
+	if b.mirror == nil {
+		return !c.mark(b)
+	}
+	return slices.ContainsFunc(b.mirror.blades, func(name string) bool {
+		o := c.blades[name]
+		return o != nil && !c.mark(o)
+	})
 }

@@ -70,17 +70,17 @@ func TestSoak(t *testing.T) {
 // executors.
 func TestRun_Stateful(t *testing.T) {
 	privilege.Need(t)
-	sums, err := os.ReadFile("testdata/SHA256SUMS")
+	sums, err := os.ReadFile("stateful/SHA256SUMS")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{"stateful.p4", "stateful.json", "stateful.p4info.txt"} {
-		data, err := os.ReadFile("testdata/" + f)
+		data, err := os.ReadFile("stateful/" + f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(sums), fmt.Sprintf("%x  %s\n", sha256.Sum256(data), f)) {
-			t.Errorf("%s is not what testdata/SHA256SUMS was made for: run testdata/compile.sh with p4c on PATH", f)
+			t.Errorf("%s is not what stateful/SHA256SUMS was made for: run stateful/compile.sh with p4c on PATH", f)
 		}
 	}
 	const short = 20 * time.Millisecond

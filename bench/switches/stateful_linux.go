@@ -16,13 +16,13 @@ type program struct{ json, info []byte }
 var bifrostProgram = program{p4.JSON, p4.Info}
 
 // statefulProgram forwards through a register, a meter and a multicast group.
-// testdata/stateful.p4 is its source.
+// stateful/stateful.p4 is its source.
 var statefulProgram = program{statefulJSON, statefulInfo}
 
-//go:embed testdata/stateful.json
+//go:embed stateful/stateful.json
 var statefulJSON []byte
 
-//go:embed testdata/stateful.p4info.txt
+//go:embed stateful/stateful.p4info.txt
 var statefulInfo []byte
 
 // stateful are the contenders with statefulProgram instead of Bifröst's.

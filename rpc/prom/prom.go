@@ -6,7 +6,9 @@
 //	rpc_server_call_duration_seconds
 //	rpc_client_request_size_bytes, rpc_client_response_size_bytes, and rpc_server_…
 //
-// error_type is empty for a call that succeeded, else the name of its code.
+// error_type is empty for a call that succeeded, else the name of its code. What the node
+// has done with packets is there, too: rpc_node_resent_datagrams_total,
+// rpc_node_dropped_datagrams_total{reason="full"} and others, as rpc.Stats has them.
 package prom
 
 import (
@@ -46,6 +48,10 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeBy
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	stats := c.node.Stats()
+	for _, k := range counters {
+		to <- prometheus.MustNewConstMetric(k.desc, prometheus.CounterValue, float64(k.value(&stats)), k.labels...)
+	}
 	for _, m := range c.node.Methods() {
 		for code, h := range m.Times {
 			why := ""
@@ -57,6 +63,27 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		send(to, c.sizes[m.Server][0], m.Requests, m.Service, m.Method)
 		send(to, c.sizes[m.Server][1], m.Answers, m.Service, m.Method)
 	}
+}
+
+// counters are what rpc.Stats counts beside the calls of methods.
+var counters = func() []counter {
+	resent := prometheus.NewDesc("rpc_node_resent_datagrams_total", "Calls sent again, and answers to copies of calls.", nil, nil)
+	parts := prometheus.NewDesc("rpc_node_sent_parts_total", "Parts of messages that exceed a packet.", nil, nil)
+	dropped := prometheus.NewDesc("rpc_node_dropped_datagrams_total", "Datagrams that led to nothing. For want of room (full) their senders try again.", []string{"reason"}, nil)
+	return []counter{
+		{resent, nil, func(s *rpc.Stats) uint64 { return s.Resent }},
+		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
+		{dropped, []string{"full"}, func(s *rpc.Stats) uint64 { return s.Full }},
+		{dropped, []string{"duplicate"}, func(s *rpc.Stats) uint64 { return s.Duplicates }},
+		{dropped, []string{"malformed"}, func(s *rpc.Stats) uint64 { return s.Malformed }},
+		{dropped, []string{"stale"}, func(s *rpc.Stats) uint64 { return s.Stale }},
+	}
+}()
+
+type counter struct {
+	desc   *prometheus.Desc
+	labels []string
+	value  func(s *rpc.Stats) uint64
 }
 
 // send makes a Prometheus histogram, whose buckets are cumulative.

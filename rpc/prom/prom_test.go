@@ -71,6 +71,8 @@ func TestCollector(t *testing.T) {
 			`rpc_` + side + `_request_size_bytes_bucket{` + blob + `,le="1024"} 3`,
 			`rpc_` + side + `_request_size_bytes_bucket{` + blob + `,le="256"} 0`,
 			`rpc_` + side + `_response_size_bytes_count{` + blob + `} 3`,
+			`rpc_node_dropped_datagrams_total{reason="full"} 0`,
+			"rpc_node_resent_datagrams_total ",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: no %s in\n%s", side, want, got)
