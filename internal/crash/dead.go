@@ -64,11 +64,15 @@ func (r *Run) maybe(e *Expectation, call *Op) bool {
 		return true
 	}
 	adds, bumps, ran := map[int][]int{}, map[int]uint64{}, false
+	shows, chance := false, map[int]bool{} // whether an entry is there if the call has run; operations of calls that it may give up
 	for i := range call.Body {
 		call.Body[i].each(call.Service, func(service int, op *Op) {
 			switch op.Kind {
+			case Hurry, Try:
+				op.Body[0].each(op.Service, func(_ int, in *Op) { chance[in.N] = true })
 			case Add:
 				adds[service] = append(adds[service], op.N)
+				shows = shows || !chance[op.N]
 				ran = ran || slices.ContainsFunc(r.audited[service].marks, func(m Mark) bool { return m.Op == op.N })
 			case Bump:
 				bumps[service]++
@@ -87,7 +91,7 @@ func (r *Run) maybe(e *Expectation, call *Op) bool {
 	}
 	for service, n := range bumps {
 		e.Bumps[service] -= n
-		if len(adds) == 0 || r.wasAway() { // nobody can tell
+		if !shows || r.wasAway() { // nobody can tell
 			e.unsure[service] += n
 		}
 	}

@@ -72,6 +72,8 @@ func (r *Run) forLoss(err error) bool {
 		return r.wasAway()
 	case rpc.PermissionDenied:
 		return r.hasLost()
+	case rpc.Nondeterminism: // a re-run whose region is lost gets another one, and calls with that
+		return r.hasLost()
 	}
 	return false
 }

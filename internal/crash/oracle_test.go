@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -101,6 +102,53 @@ func TestOracle_Finds(t *testing.T) {
 		spoil(r)
 		if wrong := judge(r); !strings.Contains(wrong, what) {
 			t.Errorf("%s: %q", what, wrong)
+		}
+	}
+}
+
+// TestOracle_DeadGaveUp: that a call has not made an entry shows that it has not run, unless the
+// call may have given up what makes the entry. Its client is dead.
+func TestOracle_DeadGaveUp(t *testing.T) {
+	add := func(kind Kind) Op {
+		if kind == Add {
+			return Op{N: 3, Kind: Add}
+		}
+		return Op{N: 2, Kind: kind, Slot: -1, Body: []Script{{Result: -1, Ops: []Op{{N: 3, Kind: Add}}}}}
+	}
+	for kind, wrong := range map[Kind]bool{Add: true, Call: true, Hurry: false, Try: false} {
+		p := &Program{Services: []Service{{Stateful: true}}, Clients: []Client{{Script: Script{Result: -1, Ops: []Op{
+			{N: 0, Kind: Call, Slot: -1, Body: []Script{{Result: -1, Ops: []Op{{N: 1, Kind: Bump}, add(kind)}}}},
+		}}}}}
+		want, err := Model(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Run{p: p, ledger: newLedger(p.tried()), audited: map[int]audited{0: {bumps: 1}}}
+		r.crash = newCrasher(r)
+		r.crash.count(p.clientName(0))
+		r.judgeBooks(r.withoutTheDead(want))
+		if got := strings.Join(r.ledger.complaints(), "; "); strings.Contains(got, "the counter in memory is 1, want 0") != wrong {
+			t.Errorf("the entry is made by a %s: %q", kind, got)
+		}
+	}
+}
+
+// TestForLoss: that memory was away explains that a region is unavailable; that memory is lost
+// explains what a re-run without its region comes to, too.
+func TestForLoss(t *testing.T) {
+	for code, c := range map[rpc.Code]struct{ away, lost bool }{
+		rpc.Unavailable: {true, true}, rpc.NoSpace: {true, true}, rpc.PermissionDenied: {false, true}, rpc.Nondeterminism: {false, true}, rpc.Canceled: {false, false},
+	} {
+		err := fault.New(code, "call", "of a test")
+		r := &Run{lost: map[string]bool{}, void: make(chan struct{})}
+		if r.forLoss(err) {
+			t.Errorf("%v is explained, though nothing was away", code)
+		}
+		if r.away = true; r.forLoss(err) != c.away {
+			t.Errorf("%v is explained by memory that was away: %v", code, !c.away)
+		}
+		if r.lose("m2"); r.forLoss(err) != c.lost {
+			t.Errorf("%v is explained by memory that is lost: %v", code, !c.lost)
 		}
 	}
 }
