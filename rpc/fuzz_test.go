@@ -168,7 +168,7 @@ func FuzzCall(f *testing.F) {
 // No datagram may do more to a client than end the call that it names.
 func FuzzAnswer(f *testing.F) {
 	n, x := quietNode(f)
-	method := &method{op: "call Test.echo", name: "echo", rtt: new(endpoint.RTT)}
+	method := &method{op: "call Test.echo", name: "echo", rtt: new(endpoint.RTT), meter: n.meter("Test", "echo", false)}
 	seed := seedCall(f, "echo", &testsvc.TestEchoResult{Success: thing()}, x.hash)
 	seed[3] = byte(packet.Reply)
 	f.Add(seed)
