@@ -74,7 +74,7 @@ func (c *controller) export(p *port, m control.Message) error {
 		n.exports[s.address] = x
 		s.exports = append(s.exports, x)
 	}
-	x.methods, x.stateful, x.away, x.moves = methods, e.Stateful, false, false
+	x.methods, x.stateful, x.away, x.moves = methods, e.Stateful, false, n.empties && n.moves
 	c.keepExport(n, s.address)
 	c.change(func(err error) {
 		if err != nil {

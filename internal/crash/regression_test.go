@@ -37,6 +37,9 @@ func TestRegressions(t *testing.T) {
 		{158, "mtu=4000,sync,age=232605h30m56.820217205s,jumps,ledgers", "good", "362+m2:pause:5.075508156s,392-B:cut:5.865399738s"},
 		{33, "mtu=30847,age=456569h0m0.346522182s,ledgers", "good", "195+B:drain:3.431765108s,220-m1:stop:5.428822448s,260-m2:cut:218.785416ms"},
 		{245, "mtu=65535,age=353734h31m0.892145005s,ledgers", "lossy", "71-m2:kill:714.739795ms,103+m1:stop:5.460475061s,253+main0:cut:173.069014ms,284-s4:cut:4.612124089s"},
+		// A node was told to move before it had exported its service: calls were refused for good
+		// that were to wait for its next incarnation.
+		{3083, "ledgers", "good", "23-gk:restart:1.240483241s,242+B:cut:228.9µs,268-B:drain:163.219798ms"},
 		// The oracle took an entry that a call had given up for one that shows whether the call
 		// has run: TestOracle_DeadGaveUp.
 		{248, "log=179482,sync,age=471704h3m40.386785642s,jumps", "slow", "107-B:cut:5.095696834s,206-client0:kill"},
