@@ -120,11 +120,14 @@ func btoi(b bool) int {
 // judgeEffects compares side effects: each once, and again at most for each crash.
 func (r *Run) judgeEffects(want *Expectation) {
 	got, runs := r.ledger.sideEffects(), 1+r.crash.hits()
-	copies := r.copied(want)
+	copies, again := r.copied(want), r.p.calledAgain()
 	for _, op := range slices.Sorted(maps.Keys(want.Effects)) {
 		most := runs
-		if copies[op] {
+		switch {
+		case copies[op]:
 			most *= runs
+		case again[op]:
+			most = runs * (runs + 1) / 2
 		}
 		if got[op] < want.Effects[op] || got[op] > most {
 			r.ledger.complain("operation %d has had %d effects, with %d crashes", op, got[op], runs-1)

@@ -215,3 +215,27 @@ func TestInterpret_BadProgram(t *testing.T) {
 		t.Error("a script goes on when its context has ended")
 	}
 }
+
+// TestOracle_CalledAgain shows how many effects of an exactly-once call that a handler of policy
+// none makes are right, and that those of the handler itself are not more than before.
+func TestOracle_CalledAgain(t *testing.T) {
+	const own, inner = 2, 4
+	call := Op{N: 3, Kind: Call, Service: 1, Body: []Script{{Ops: []Op{{N: inner, Kind: Effect}}}}}
+	p := &Program{Services: make([]Service, 2), Clients: []Client{{Script: Script{Ops: []Op{
+		{N: 1, Kind: Try, Body: []Script{{Ops: []Op{{N: own, Kind: Effect}, call}}}},
+	}}}}}
+	for _, c := range []struct{ op, crashes, effects, wrong int }{
+		{own, 1, 2, 0}, {own, 1, 3, 1}, {inner, 0, 1, 0}, {inner, 0, 2, 1}, {inner, 1, 3, 0}, {inner, 1, 4, 1}, {inner, 2, 6, 0}, {inner, 2, 7, 1},
+	} {
+		r := &Run{p: p, opt: Options{Network: "good"}, ledger: newLedger(nil)}
+		r.crash = newCrasher(r)
+		r.crash.hit = c.crashes
+		for range c.effects {
+			r.ledger.effect(c.op)
+		}
+		r.judgeEffects(&Expectation{Effects: map[int]int{own: 0, inner: 0}})
+		if wrong := r.ledger.complaints(); len(wrong) != c.wrong {
+			t.Errorf("%d effects of operation %d with %d crashes: %v", c.effects, c.op, c.crashes, wrong)
+		}
+	}
+}

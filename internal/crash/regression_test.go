@@ -43,6 +43,10 @@ func TestRegressions(t *testing.T) {
 		// The oracle took an entry that a call had given up for one that shows whether the call
 		// has run: TestOracle_DeadGaveUp.
 		{248, "log=179482,sync,age=471704h3m40.386785642s,jumps", "slow", "107-B:cut:5.095696834s,206-client0:kill"},
+		// A handler of policy none had made an exactly-once call. Its blade failed with its caller's:
+		// the call went on, and the handler that the caller called next made another one.
+		{171, "age=259145h47m38.855201289s,ledgers", slow, "56-main0:stop:5.042803066s"},
+		{171, "age=259145h47m38.855201289s", slow, "40-main0:cut:5.042803066s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)

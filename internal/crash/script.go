@@ -100,6 +100,29 @@ func (p *Program) tried() map[int]bool {
 	return inside
 }
 
+// calledAgain are the operations of exactly-once calls that handlers of policy none make. A
+// caller that crashes sends its try anew, and the handler makes another call; the call that
+// the first handler made is logged, and goes on (docs/exactly-once.md, what it excludes). With k
+// crashes there are up to k+1 such calls, and the one that follows the j-th crash runs up to
+// k+1-j times: (k+1)(k+2)/2 runs together.
+func (p *Program) calledAgain() map[int]bool {
+	inside := map[int]bool{}
+	for i := range p.Clients {
+		p.Clients[i].Script.each(-1, func(_ int, op *Op) {
+			if op.Kind != Try {
+				return
+			}
+			op.Body[0].each(op.Service, func(_ int, call *Op) {
+				if !call.executes() {
+					return
+				}
+				call.Body[0].each(call.Service, func(_ int, in *Op) { inside[in.N] = true })
+			})
+		})
+	}
+	return inside
+}
+
 // write prints the script, indented.
 func (s *Script) write(b *strings.Builder, indent string) {
 	for _, op := range s.Ops {
