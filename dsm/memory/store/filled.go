@@ -214,7 +214,10 @@ func (s *Store) takeRun(b []byte) error {
 	if _, err := decode(b, &v); err != nil {
 		return err
 	}
-	if s.undo.used+executionCost > s.undo.limit {
+	switch {
+	case s.undo.byID[v.Execution] != nil:
+		return badItem("execution %v comes twice", v.Execution)
+	case s.undo.used+executionCost > s.undo.limit:
 		return s.noUndo()
 	}
 	s.undo.used += executionCost
@@ -353,6 +356,11 @@ func (s *Store) takeEnd(b []byte) error {
 	for base, reg := range s.regions.byBase {
 		if !s.filled.named[base] {
 			return badItem("region of class %d at %#x, which the source does not have", reg.class, base)
+		}
+	}
+	for id, e := range s.undo.byID {
+		if e.live == 0 {
+			return badItem("execution %v, which has changed nothing", id)
 		}
 	}
 	if regions, runs, clients := len(s.regions.byBase), len(s.undo.byID), len(s.clients.byNode); uint64(regions) != v.Regions ||
