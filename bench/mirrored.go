@@ -52,7 +52,7 @@ var memoryBladeDies = Experiment{
 		Method: "Two memory blades hold a copy each of the same memory, 1 GiB of which is in use. A client reads 4 KiB of it all the time. The blade that answers dies, " +
 			"and later it is back, empty, and is filled. The longest read is the time from the death to the first right answer. Blades report every 250 ms; a silent one is given up " +
 			"after three reports, so the death is detected after 500 to 750 ms. The 99th percentile of reads is taken with both copies, and while one is filled.",
-		X: report.Axis{Title: "what", Scale: report.Category}, Y: report.Axis{Title: "time", Unit: "ms", Scale: report.Log},
+		X: report.Axis{Title: "what", Scale: report.Category}, Y: report.Axis{Title: "time", Unit: "ms", Scale: report.Linear},
 	},
 	NoRack: true,
 	Run:    measureMemoryDeath,
