@@ -83,8 +83,8 @@ func callMany(t *testing.T, client *rpc.Node, each int) {
 
 // liveHeap is how many bytes are in use.
 func liveHeap(t *testing.T, step int) uint64 {
-	runtime.GC()
-	runtime.GC() // what finalizers and pools have let go
+	runtime.GC() // once more below: what finalizers and pools have let go
+	m := memory()
 	if *growthProfile != "" {
 		f, err := os.Create(*growthProfile + string(rune('0'+step)))
 		if err == nil {
@@ -94,7 +94,5 @@ func liveHeap(t *testing.T, step int) uint64 {
 			t.Fatal(err)
 		}
 	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
