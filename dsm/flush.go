@@ -13,7 +13,7 @@ func (l *link) flush() {
 	for i := range ready.Send {
 		out.add(&ready.Send[i])
 	}
-	l.sendLedger(out)
+	l.sendLedgers(out)
 	for _, t := range ready.Done {
 		t.Tag.(waiter).ended()
 	}
@@ -22,8 +22,8 @@ func (l *link) flush() {
 	}
 	l.endpoint.Clear()
 	wake := l.endpoint.Wake()
-	if l.ledger != nil {
-		wake = min(wake, l.ledger.core.Wake())
+	for _, o := range l.ledgers {
+		wake = min(wake, o.core.Wake())
 	}
 	if wake < l.alarm && l.ended == fault.OK {
 		l.alarm = wake
@@ -44,8 +44,8 @@ func (l *link) tick() {
 	}
 	l.endpoint.Tick(l.now())
 	ready := l.endpoint.Ready()
-	if l.ledger != nil {
-		l.ledger.core.Tick(l.now())
+	for _, o := range l.ledgers {
+		o.core.Tick(l.now())
 	}
 	told := len(ready.Done)+len(ready.Passed) > 0
 	l.flush()

@@ -19,6 +19,8 @@ type LedgerConfig struct {
 	// ledger was granted there.
 	Machine uint8
 	Birth   uint64
+	// Name is the ledger's within the machine; zero stands for the node's own.
+	Name [16]byte
 	// Run is the run that opens it: of a node's own ledger the node's incarnation.
 	Run uint32
 }
@@ -30,36 +32,40 @@ type Ledger struct {
 	link    *link
 	machine uint8
 	prefix  uint8
+	name    [16]byte
 	core    *transport.Ledger // guarded by link.mu, as is waits
 	waits   []ledgerWait
 }
 
-// ledgerWait is somebody who waits for a record to be settled.
+// ledgerWait is somebody who waits until something is decided.
 type ledgerWait struct {
-	record uint64
-	done   chan struct{} // has room for one token
+	over func() bool
+	done chan struct{} // has room for one token
 }
 
-// OpenLedger begins to open the ledger of the client's node. It does not wait: records may
-// be appended at once, and leave when the ledger is open. A client has one ledger; a second
-// call is a BadRequest.
+// OpenLedger begins to open a ledger. It does not wait: records may be appended at once, and
+// leave when the ledger is open, which it is when the former run has been sealed at every
+// copy and the copies have been made equal. A ledger that is open already is a BadRequest.
 func (c *Client) OpenLedger(cfg LedgerConfig) (*Ledger, error) {
 	const op = "open the ledger"
 	k := c.link
+	if cfg.Name == ([16]byte{}) {
+		cfg.Name = k.address.As16()
+	}
 	k.mu.Lock()
 	switch {
 	case k.ended != fault.OK:
 		k.mu.Unlock()
 		return nil, fault.New(k.ended, op, "the client is closed")
-	case k.ledger != nil:
+	case k.ledgerOf(cfg.Name) != nil:
 		k.mu.Unlock()
 		return nil, fault.New(fault.BadRequest, op, "it is open")
 	}
-	l := &Ledger{link: k, machine: cfg.Machine, prefix: k.rack().DSMPrefix}
+	l := &Ledger{link: k, machine: cfg.Machine, prefix: k.rack().DSMPrefix, name: cfg.Name}
 	l.core = transport.NewLedger(k.now(), transport.LedgerConfig{
-		Name: k.address.As16(), Birth: cfg.Birth, Run: cfg.Run, Incarnation: k.incarnation, MaxData: k.maxData,
+		Name: cfg.Name, Birth: cfg.Birth, Run: cfg.Run, Incarnation: k.incarnation, MaxData: k.maxData,
 	})
-	k.ledger = l
+	k.ledgers = append(k.ledgers, l)
 	k.flush()
 	k.sit()
 	return l, nil
@@ -90,26 +96,88 @@ func (l *Ledger) add(add func() uint64) uint64 {
 // it, NoSpace if it is full, Internal if a copy has lost it; or the context's error, or
 // Canceled if the client is closed.
 func (l *Ledger) Wait(ctx context.Context, record uint64) error {
-	k := l.link
-	k.mu.Lock()
+	l.link.mu.Lock()
+	l.until(ctx, func() bool { over, _ := l.over(record); return over })
 	over, err := l.over(record)
-	if over {
-		k.mu.Unlock()
-		return err
-	}
-	w := ledgerWait{record: record, done: make(chan struct{}, 1)}
-	l.waits = append(l.waits, w)
-	k.mu.Unlock()
-	k.await(ctx, w.done, nil)
-	k.mu.Lock()
-	l.waits = slices.DeleteFunc(l.waits, func(o ledgerWait) bool { return o.done == w.done })
-	over, err = l.over(record)
-	k.mu.Unlock()
-	k.sit()
+	l.link.mu.Unlock()
+	l.link.sit()
 	if over {
 		return err
 	}
 	return fault.FromContext("append to the ledger", ctx.Err())
+}
+
+// until waits until something is decided, or ctx or the client has ended. The caller holds
+// link.mu, and has it again afterwards.
+func (l *Ledger) until(ctx context.Context, over func() bool) {
+	if over() {
+		return
+	}
+	k := l.link
+	w := ledgerWait{over: over, done: make(chan struct{}, 1)}
+	l.waits = append(l.waits, w)
+	k.flush()
+	k.await(ctx, w.done, nil)
+	k.mu.Lock()
+	l.waits = slices.DeleteFunc(l.waits, func(o ledgerWait) bool { return o.done == w.done })
+}
+
+// Read calls yield for each record that former runs have left, in order. It waits until the
+// ledger is open. The records are yield's to keep. An error of yield ends Read, and is
+// returned. Otherwise the error is one that Wait returns; NotFound also if what is to be read
+// is not kept any more, since this run has settled a base; or Internal if a chunk is damaged.
+// One Read of a ledger may run at a time.
+func (l *Ledger) Read(ctx context.Context, yield func(record []byte) error) error {
+	const op = "read the ledger"
+	k := l.link
+	k.mu.Lock()
+	l.core.Read(k.now())
+	defer func() {
+		k.mu.Lock()
+		l.core.StopReading()
+		k.mu.Unlock()
+		k.sit()
+	}()
+	var records packet.Records
+	for {
+		l.until(ctx, func() bool { return l.core.Readable() || k.ended != fault.OK })
+		chunks, last, err := l.core.Take(k.now())
+		if err == nil && len(chunks) == 0 && !last {
+			err = k.why(ctx, op)
+		}
+		k.flush()
+		if err != nil {
+			return err
+		}
+		for _, c := range chunks {
+			if bad := records.Chunk(c, func(b []byte) {
+				if err == nil {
+					err = yield(b)
+				}
+			}); bad != nil && err == nil {
+				err = fault.New(fault.Internal, op, "%v", bad)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if last && !records.Whole() {
+			return fault.New(fault.Internal, op, "it ends in the middle of a record")
+		}
+		if last {
+			return nil
+		}
+		k.mu.Lock()
+	}
+}
+
+// why is why a wait has ended without what it waited for: the link or ctx has. The caller
+// holds l.mu.
+func (l *link) why(ctx context.Context, op string) error {
+	if l.ended != fault.OK {
+		return fault.New(l.ended, op, "the client is closed")
+	}
+	return fault.FromContext(op, ctx.Err())
 }
 
 // over reports whether it is decided that a record is settled, or never will be. The
@@ -134,43 +202,52 @@ func (l *Ledger) Settled() (uint64, error) {
 	return l.core.Settled(), l.core.Err()
 }
 
-// receiveLedger takes an answer about a ledger. The caller holds link.mu.
-func (k *link) receiveLedger(from packet.Pointer, h *packet.Header, data []byte) {
-	l := k.ledger
-	if l == nil || from.Machine() != l.machine || !from.InPrefix(l.prefix) {
+// ledgerOf returns the open ledger of a name, nil if there is none. The caller holds l.mu.
+func (l *link) ledgerOf(name [16]byte) *Ledger {
+	for _, o := range l.ledgers {
+		if o.name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// receiveLedger takes an answer about a ledger. The caller holds l.mu.
+func (l *link) receiveLedger(from packet.Pointer, h *packet.Header, data []byte) {
+	a, err := packet.ParseLedgerAnswer(from, h, data)
+	if err != nil {
 		return
 	}
-	if a, err := packet.ParseLedgerAnswer(from, h, data); err == nil {
-		l.core.Receive(k.now(), &a)
+	if o := l.ledgerOf(a.Ledger); o != nil && from.Machine() == o.machine && from.InPrefix(o.prefix) {
+		o.core.Receive(l.now(), &a)
 	}
 }
 
-// tellLedger wakes those whose records are settled, or never will be, and reports whether
-// there are any. The caller holds link.mu.
-func (k *link) tellLedger() (told bool) {
-	if k.ledger == nil {
-		return false
+// tellLedgers wakes those for whom something is decided, and reports whether there are any.
+// The caller holds l.mu.
+func (l *link) tellLedgers() (told bool) {
+	for _, o := range l.ledgers {
+		o.waits = slices.DeleteFunc(o.waits, func(w ledgerWait) bool {
+			over := w.over()
+			if over {
+				w.done <- struct{}{}
+				told = true
+			}
+			return over
+		})
 	}
-	l := k.ledger
-	l.waits = slices.DeleteFunc(l.waits, func(w ledgerWait) bool {
-		over, _ := l.over(w.record)
-		if over {
-			w.done <- struct{}{}
-			told = true
-		}
-		return over
-	})
 	return told
 }
 
-// sendLedger adds what the ledger has to send.
-func (k *link) sendLedger(out *outbox) {
-	if k.ledger == nil || k.ended != fault.OK {
+// sendLedgers adds what the ledgers have to send.
+func (l *link) sendLedgers(out *outbox) {
+	if l.ended != fault.OK {
 		return
 	}
-	l := k.ledger
-	for _, q := range l.core.Send() {
-		out.addLedger(netip.AddrPortFrom(packet.LedgerAddress(l.prefix, l.machine, q.Op).Addr(), rackaddr.PortDSM), &q)
+	for _, o := range l.ledgers {
+		for _, q := range o.core.Send() {
+			out.addLedger(netip.AddrPortFrom(packet.LedgerAddress(o.prefix, o.machine, q.Op).Addr(), rackaddr.PortDSM), &q)
+		}
 	}
 }
 

@@ -1,8 +1,11 @@
 package dsm_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -147,6 +150,105 @@ func TestLedger_Refused(t *testing.T) {
 		defer cancel()
 		if err := silent.Wait(ctx, silent.Append(nil)); fault.CodeOf(err) != fault.Deadline {
 			t.Errorf("a machine that is not there: %v", err)
+		}
+		r.close()
+	})
+}
+
+// TestLedger_Read: the next incarnation opens the ledger as soon as the former one is
+// sealed, and reads what that has left, in order, on a network that loses, doubles and
+// delays; not what it appends itself.
+func TestLedger_Read(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 5, Settle: synctest.Wait}}, 1,
+			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
+		birth := r.grant(1)
+		open := func(incarnation uint32) (*dsm.Client, *dsm.Ledger) {
+			c := r.client(1, incarnation)
+			l, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: incarnation})
+			must(t, err)
+			return c, l
+		}
+		first, l := open(1)
+		if got := read(r, l); len(got) > 0 {
+			t.Errorf("a new ledger has records: %q", got)
+		}
+		for i := range 1500 {
+			must(t, l.Wait(r.ctx, l.Append(bytes.Repeat(fmt.Appendf(nil, "%d ", i), 1+i%97))))
+		}
+		must(t, l.Wait(r.ctx, l.Append(make([]byte, 300_000))))
+		must(t, first.Close())
+		second, l := open(2)
+		n := l.Append([]byte("of the second run"))
+		done := make(chan []string)
+		go func() { done <- read(r, l) }()
+		_, err := r.memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1}) // it has waited for that
+		must(t, err)
+		left := <-done
+		must(t, l.Wait(r.ctx, n))
+		if all := r.records(1); len(left) != 1501 || !slices.Equal(left, all[:1501]) || len(all) != 1502 {
+			t.Errorf("%d records read of %d", len(left), len(all))
+		}
+		if err := l.Read(r.ctx, func([]byte) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
+			t.Errorf("an error of yield: %v", err)
+		}
+		must(t, l.Wait(r.ctx, l.Base([]byte("base"))))
+		must(t, l.Wait(r.ctx, l.Append([]byte("after"))))
+		if err := l.Read(r.ctx, func([]byte) error { return nil }); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("what a base has cut: %v", err)
+		}
+		must(t, second.Close())
+		if err := l.Read(r.ctx, func([]byte) error { return nil }); fault.CodeOf(err) != fault.Canceled {
+			t.Errorf("of a client that is closed: %v", err)
+		}
+		r.close()
+	})
+}
+
+// read returns the records that former runs have left.
+func read(r *rack, l *dsm.Ledger) (all []string) {
+	r.t.Helper()
+	if err := l.Read(r.ctx, func(b []byte) error { all = append(all, string(b)); return nil }); err != nil {
+		r.t.Error(err)
+	}
+	return all
+}
+
+// TestLedger_Names: a client writes the ledger of a durable main beside its own, each with
+// its own numbers.
+func TestLedger_Names(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
+		birth, name := r.grant(1), control.LedgerName{1, 2, 3}
+		s := r.memories[0]
+		_, err := s.GrantLedger(control.LedgerGrant{Birth: birth, Name: name, Node: rackaddr.Node(1), Incarnation: 1})
+		must(t, err)
+		c := r.client(1, 1)
+		own, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: 1})
+		must(t, err)
+		main, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: 7, Name: name})
+		must(t, err)
+		if _, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name}); fault.CodeOf(err) != fault.BadRequest {
+			t.Errorf("a ledger that is open: %v", err)
+		}
+		must(t, own.Wait(r.ctx, own.Append([]byte("of the node"))))
+		must(t, main.Wait(r.ctx, main.Append([]byte("of the main"))))
+		if _, state, ok := s.ReadLedger(name); !ok || state.Run != 7 || state.Next != 2 {
+			t.Errorf("the main's ledger: %+v, %v", state, ok)
+		}
+		fenced, err := s.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
+		if err != nil || len(fenced.Ledgers) != 2 {
+			t.Errorf("the fence seals %+v, %v", fenced.Ledgers, err)
+		}
+		must(t, c.Close())
+		grant := control.LedgerGrant{Birth: birth, Name: name, Node: rackaddr.Node(2), Incarnation: 1}
+		if _, err := s.GrantLedger(grant); err != nil {
+			t.Fatal(err)
+		}
+		main, err = r.client(2, 1).OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name})
+		must(t, err)
+		if got := read(r, main); !slices.Equal(got, []string{"of the main"}) {
+			t.Errorf("the main goes on elsewhere with %q", got)
 		}
 		r.close()
 	})

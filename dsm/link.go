@@ -34,7 +34,7 @@ type link struct {
 
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
-	ledger   *Ledger    // nil until it is opened
+	ledgers  []*Ledger  // those that are open
 	ended    fault.Code // why the link has ended; OK until then
 	timer    *time.Timer
 	alarm    time.Duration // when timer fires; transport.Never when it does not
@@ -179,7 +179,7 @@ func (l *link) end(status fault.Code) bool {
 	l.ended = status
 	l.timer.Stop()
 	l.endpoint.Close(status)
-	l.tellLedger()
+	l.tellLedgers()
 	l.flush()
 	close(l.over)
 	return true

@@ -28,11 +28,15 @@ type Ledger struct {
 	appender *Appender // nil while opening
 	waiting  []ledgerRecord
 	mirror   mirror
-	opened   map[uint8]uint64 // next chunk, by copy
+	opened   map[uint8]packet.LedgerAnswer // by copy
 	tries    uint
 	due      time.Duration
 	err      error
 	send     []packet.LedgerRequest
+
+	first, end uint64 // chunks of former runs: first … end-1
+	reading    bool
+	reader     *ledgerReader // nil unless reading, and before the ledger is open
 }
 
 // Bounds of the time between two requests to open a ledger: it is refused while the former
@@ -48,7 +52,7 @@ const grantPatience = 48
 
 // NewLedger begins to open a ledger.
 func NewLedger(now time.Duration, cfg LedgerConfig) *Ledger {
-	l := &Ledger{cfg: cfg, opened: make(map[uint8]uint64)}
+	l := &Ledger{cfg: cfg, opened: make(map[uint8]packet.LedgerAnswer)}
 	l.open(now)
 	return l
 }
@@ -103,7 +107,7 @@ func (l *Ledger) Busy() bool {
 	switch {
 	case l.Err() != nil:
 		return false
-	case l.appender == nil:
+	case l.appender == nil, l.reader != nil && !l.reader.ready():
 		return true
 	}
 	return l.appender.settled < l.appender.appended
@@ -116,6 +120,8 @@ func (l *Ledger) Wake() time.Duration {
 		return Never
 	case l.appender == nil:
 		return l.due
+	case l.reader != nil:
+		return min(l.appender.Wake(), l.reader.wake())
 	}
 	return l.appender.Wake()
 }
@@ -132,6 +138,14 @@ func (l *Ledger) Send() []packet.LedgerRequest {
 			Op: packet.LedgerAppend, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth, Chunk: p.Chunk, Keep: p.Keep,
 		})
 	}
+	if l.reader == nil {
+		return s
+	}
+	for _, q := range l.reader.requests {
+		q.Ledger, q.Run, q.Incarnation, q.Birth = l.cfg.Name, l.cfg.Run, l.cfg.Incarnation, l.cfg.Birth
+		s = append(s, q)
+	}
+	l.reader.requests = nil
 	return s
 }
 
@@ -141,6 +155,9 @@ func (l *Ledger) Tick(now time.Duration) {
 	case l.err != nil:
 	case l.appender != nil:
 		l.appender.Tick(now)
+		if l.reader != nil {
+			l.reader.tick(now)
+		}
 	case now >= l.due:
 		l.open(now)
 	}
@@ -154,6 +171,8 @@ func (l *Ledger) Receive(now time.Duration, a *packet.LedgerAnswer) {
 		l.answered(now, a)
 	case a.Op == packet.LedgerAppend && l.appender != nil:
 		l.appender.Receive(now, a)
+	case a.Op == packet.LedgerRead:
+		l.readAnswer(now, a)
 	}
 }
 
@@ -174,21 +193,24 @@ func (l *Ledger) answered(now time.Duration, a *packet.LedgerAnswer) {
 		clear(l.opened)
 	}
 	l.mirror = mirror{epoch: a.Mirror.Epoch, members: a.Mirror.Members}
-	l.opened[a.Mirror.Copy] = a.Next
+	l.opened[a.Mirror.Copy] = *a
 	if len(l.opened) < int(a.Mirror.Members) {
 		return
 	}
-	for _, next := range l.opened {
-		if next != a.Next {
+	l.first, l.end = a.Chunk.Number, a.Next
+	for _, o := range l.opened {
+		if o.Next != a.Next {
 			clear(l.opened) // the Gatekeeper has not made the copies equal yet
 			return
 		}
+		l.first = max(l.first, o.Chunk.Number) // what one of them has dropped is not needed
 	}
 	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members)})
 	for _, r := range l.waiting {
 		l.appender.add(now, r)
 	}
 	l.waiting = nil
+	l.beginReading(now)
 }
 
 func (l *Ledger) fail(code fault.Code, format string, args ...any) {
