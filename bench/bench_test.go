@@ -88,12 +88,12 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// One experiment really runs: a rack, its peers, exactly-once calls, a report with
+// Experiments really run: a rack, one with two copies of memory, peers, exactly-once calls, a report with
 // pictures and a document; and can be shown again without measuring.
 func TestSmoke(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "eval")
 	document := filepath.Join(dir, "evaluation.md")
-	out, errs, err := command(t, "exactly-once", "ping-overhead", "--out", dir, "--document", document)
+	out, errs, err := command(t, "exactly-once", "ping-overhead", "mirrored-memory", "--out", dir, "--document", document)
 	if err != nil {
 		t.Fatal(err, errs)
 	}
@@ -107,7 +107,7 @@ func TestSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"exactly-once", "ping-overhead"} {
+	for _, name := range []string{"exactly-once", "ping-overhead", "mirrored-memory"} {
 		e := r.Experiment(name)
 		if e == nil || len(e.Notes) > 0 || e.Repeats != 2 {
 			t.Fatalf("%s: %+v", name, e)

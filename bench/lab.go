@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/bench/agent"
 	"github.com/bifrost-rack/bifrost/bench/peer"
 	"github.com/bifrost-rack/bifrost/bench/topology"
+	"github.com/bifrost-rack/bifrost/rack/config"
 )
 
 // Blades that experiments use.
@@ -26,8 +27,8 @@ type Lab struct {
 	topology.Topology
 	// Bifrost is the path of the bifrost binary, which is the agents', too.
 	Bifrost string
-	// Rack is the name that experiments with a rack of their own may use.
-	Rack string
+	// Rack is what experiments with a rack of their own make it from.
+	Rack config.Config
 	CPUs CPUs
 	Pace Pace
 	// Progress is told what is being done.

@@ -60,8 +60,8 @@ var memoryBladeDies = Experiment{
 
 // onPairs makes a rack whose memory machine 1 has two copies, and 2 has one.
 func (l *Lab) onPairs(ctx context.Context, heartbeat time.Duration, capacity uint64, f func(l *Lab, n *topology.Namespaces) error) error {
-	c := config.Thesis()
-	c.Name, c.Heartbeat = l.Rack, heartbeat
+	c := l.Rack
+	c.Heartbeat, c.Blades = heartbeat, slices.Clone(c.Blades)
 	for i := range c.Blades {
 		if c.Blades[i].Kind == control.Memory {
 			c.Blades[i].Capacity = capacity

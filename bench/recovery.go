@@ -29,7 +29,7 @@ var recoveryTime = Experiment{
 
 func measureRecovery(ctx context.Context, l *Lab, e *report.Experiment) (err error) {
 	h := host(l.Bifrost)
-	release, err := topology.Claim(ctx, h, l.Rack, l.Progress)
+	release, err := topology.Claim(ctx, h, l.Rack.Name, l.Progress)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func measureRecovery(ctx context.Context, l *Lab, e *report.Experiment) (err err
 		rounds = 1
 	}
 	r, err := outage.Measure(ctx, outage.Config{
-		Host: h, Name: l.Rack, Rounds: rounds, Heartbeat: recoveryHeartbeat,
+		Host: h, Name: l.Rack.Name, Rounds: rounds, Heartbeat: recoveryHeartbeat,
 		Out: progressWriter{func(line string) { l.Progress("%s: %s", e.Name, line) }},
 	})
 	if err != nil {

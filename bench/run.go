@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) (r report.Report, err error) {
 	if err := agent.Pin(cpus.Rack); err != nil { // what is started from here on, too
 		return r, err
 	}
-	l := &Lab{Bifrost: o.Bifrost, Rack: o.Rack + ownSuffix, CPUs: cpus, Pace: o.Pace, Progress: o.Progress}
+	l := &Lab{Bifrost: o.Bifrost, Rack: o.rack(o.Rack + ownSuffix), CPUs: cpus, Pace: o.Pace, Progress: o.Progress}
 	defer func() {
 		if l.Topology != nil {
 			err = errors.Join(err, l.Close())
@@ -122,14 +122,20 @@ func (o *Options) topology(ctx context.Context) (topology.Topology, error) {
 		}
 		return m, nil
 	}
-	c := config.Thesis()
-	c.Name, c.Switch, c.TCP = o.Rack, o.Switch, true
+	c := o.rack(o.Rack)
 	c.Unmirrored() // what copies cost, an experiment of its own says
 	n, err := topology.Up(ctx, host(o.Bifrost), c, o.Progress)
 	if err != nil {
 		return nil, err
 	}
 	return n, nil
+}
+
+// rack describes a rack on which peers other than Bifröst can be measured, too: TCP passes.
+func (o *Options) rack(name string) config.Config {
+	c := config.Thesis()
+	c.Name, c.Switch, c.TCP = name, o.Switch, true
+	return c
 }
 
 // host is this machine, with racks in memory.

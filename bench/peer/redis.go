@@ -85,15 +85,16 @@ func (r *redisServer) await(ctx context.Context, at netip.AddrPort) error {
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	var d net.Dialer
 	for {
-		if conn, err := net.Dial("tcp", at.String()); err == nil {
+		if conn, err := d.DialContext(ctx, "tcp", at.String()); err == nil {
 			return conn.Close()
 		}
 		select {
 		case <-r.ended:
 			return fmt.Errorf("redis-server has ended: %w", r.status)
 		case <-ctx.Done():
-			return errors.New("redis-server does not answer")
+			return fmt.Errorf("redis-server does not answer at %s within %v", at, startTime)
 		case <-tick.C:
 		}
 	}
