@@ -33,7 +33,8 @@ type Ledger struct {
 	machine uint8
 	prefix  uint8
 	name    [16]byte
-	core    *transport.Ledger // guarded by link.mu, as is waits
+	core    *transport.Ledger // guarded by link.mu, as is what follows
+	closed  bool
 	waits   []ledgerWait
 }
 
@@ -91,7 +92,8 @@ func (l *Ledger) add(add func() uint64) uint64 {
 	return n
 }
 
-// Wait waits until a record, and with it all before it, is settled. It returns why that
+// Wait waits until a record, and with it all before it, is settled; record 0 stands for the
+// opening of the ledger. It returns why that
 // will never be: Stale if another run has the ledger, NotFound if the machine does not have
 // it, NoSpace if it is full, Internal if a copy has lost it; or the context's error, or
 // Canceled if the client is closed.
@@ -140,10 +142,10 @@ func (l *Ledger) Read(ctx context.Context, yield func(record []byte) error) erro
 	}()
 	var records packet.Records
 	for {
-		l.until(ctx, func() bool { return l.core.Readable() || k.ended != fault.OK })
+		l.until(ctx, func() bool { return l.core.Readable() || l.closed || k.ended != fault.OK })
 		chunks, last, err := l.core.Take(k.now())
 		if err == nil && len(chunks) == 0 && !last {
-			err = k.why(ctx, op)
+			err = l.why(ctx, op)
 		}
 		k.flush()
 		if err != nil {
@@ -171,11 +173,13 @@ func (l *Ledger) Read(ctx context.Context, yield func(record []byte) error) erro
 	}
 }
 
-// why is why a wait has ended without what it waited for: the link or ctx has. The caller
-// holds l.mu.
-func (l *link) why(ctx context.Context, op string) error {
-	if l.ended != fault.OK {
-		return fault.New(l.ended, op, "the client is closed")
+// why is why a wait has ended without what it waited for. The caller holds link.mu.
+func (l *Ledger) why(ctx context.Context, op string) error {
+	switch {
+	case l.closed:
+		return fault.New(fault.Canceled, op, "the ledger is closed")
+	case l.link.ended != fault.OK:
+		return fault.New(l.link.ended, op, "the client is closed")
 	}
 	return fault.FromContext(op, ctx.Err())
 }
@@ -184,14 +188,39 @@ func (l *link) why(ctx context.Context, op string) error {
 // caller holds link.mu.
 func (l *Ledger) over(record uint64) (bool, error) {
 	switch {
-	case l.core.Settled() >= record:
+	case l.core.Open() && l.core.Settled() >= record:
 		return true, nil
 	case l.core.Err() != nil:
 		return true, l.core.Err()
+	case l.closed:
+		return true, fault.New(fault.Canceled, "append to the ledger", "the ledger is closed")
 	case l.link.ended != fault.OK:
 		return true, fault.New(l.link.ended, "append to the ledger", "the client is closed")
 	}
 	return false, nil
+}
+
+// Close ends the ledger here: what is not settled yet never will be known to be, and the
+// ledger may be opened again. The machine keeps it.
+func (l *Ledger) Close() {
+	k := l.link
+	k.mu.Lock()
+	l.closed = true
+	k.tellLedgers()
+	k.ledgers = slices.DeleteFunc(k.ledgers, func(o *Ledger) bool { return o == l })
+	k.flush()
+	k.interrupt() // whoever reads may have been told just now
+	k.sit()
+}
+
+// Room is how many bytes new work may still append, with packet.ChunkCost for each
+// datagram: what is left of the ledger's space but for its last eighth, which is for what
+// ends executions and for bases. Before the ledger is open it is unlimited. Append itself
+// does not refuse what is beyond it.
+func (l *Ledger) Room() uint64 {
+	l.link.mu.Lock()
+	defer l.link.mu.Unlock()
+	return l.core.Room()
 }
 
 // Settled returns the number of the last settled record, and why no more will be; nil

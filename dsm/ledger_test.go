@@ -179,6 +179,11 @@ func TestLedger_Read(t *testing.T) {
 		must(t, l.Wait(r.ctx, l.Append(make([]byte, 300_000))))
 		must(t, first.Close())
 		second, l := open(2)
+		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+		defer cancel()
+		if err := l.Wait(ctx, 0); fault.CodeOf(err) != fault.Deadline {
+			t.Errorf("it is open before the first run is sealed: %v", err)
+		}
 		n := l.Append([]byte("of the second run"))
 		done := make(chan []string)
 		go func() { done <- read(r, l) }()
@@ -232,7 +237,12 @@ func TestLedger_Names(t *testing.T) {
 			t.Errorf("a ledger that is open: %v", err)
 		}
 		must(t, own.Wait(r.ctx, own.Append([]byte("of the node"))))
+		must(t, main.Wait(r.ctx, 0))
 		must(t, main.Wait(r.ctx, main.Append([]byte("of the main"))))
+		main.Close()
+		if err := main.Wait(r.ctx, main.Append(nil)); fault.CodeOf(err) != fault.Canceled {
+			t.Errorf("a ledger that is closed: %v", err)
+		}
 		if _, state, ok := s.ReadLedger(name); !ok || state.Run != 7 || state.Next != 2 {
 			t.Errorf("the main's ledger: %+v, %v", state, ok)
 		}

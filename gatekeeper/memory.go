@@ -40,7 +40,7 @@ func (c *controller) heldMemoryReply(h *held) {
 		return
 	}
 	m, _, err := packet.Parse(h.payload)
-	if err != nil || m.Kind != packet.Reply {
+	if err != nil || m.Kind != packet.Reply || m.Floor > m.Request {
 		c.count.Malformed++
 		return
 	}

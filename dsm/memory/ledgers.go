@@ -141,7 +141,7 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 
 // tell puts what the store says of a ledger into an answer.
 func (l *ledgers) tell(a *packet.LedgerAnswer, told ledger.Answer) {
-	a.Status, a.Run, a.Sealed, a.Next = told.Status, told.Run, told.Sealed, told.Next
+	a.Status, a.Run, a.Sealed, a.Next, a.Room = told.Status, told.Run, told.Sealed, told.Next, told.Room
 	l.refuse(told.Status)
 }
 

@@ -22,6 +22,10 @@ type Chunk struct {
 	Data []byte
 }
 
+// ChunkCost is how many bytes of a ledger's space a chunk is charged with beside its data:
+// about what it takes.
+const ChunkCost = 64
+
 // RecordSize is how many bytes a record of n bytes takes in a chunk of whole records.
 func RecordSize(n int) int {
 	var b [binary.MaxVarintLen64]byte

@@ -61,7 +61,7 @@ var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
 	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
 	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1; of a ledger: number of the chunk appended or read; in the answer to its open the first chunk"},
-	{Name: "floor", Offset: 16, Size: 8, Doc: "the client's floor: all its requests below are settled; of an append to a ledger: the first chunk that is still needed"},
+	{Name: "floor", Offset: 16, Size: 8, Doc: "the client's floor: all its requests below are settled; of an append to a ledger: the first chunk that is still needed; of a ledger's answers: bytes that new work may still append"},
 	{Name: "execution", Offset: 24, Size: 16, Doc: "the execution on whose behalf, 0 for none; of a ledger: its name"},
 	{Name: "branch", Offset: 40, Size: 8, Doc: "branch of the execution, 0 for its trunk; of a ledger: the machine's birth number, 0 in a request that does not know it"},
 	{Name: "index", Offset: 48, Size: 4, Doc: "operation index within the branch; of a ledger: the run"},
@@ -155,7 +155,7 @@ func Parse(b []byte) (h Header, data []byte, err error) {
 	if h.Kind < Request || h.Kind > Nack {
 		return h, nil, wirefmt.Errorf("memory header: kind %d", h.Kind)
 	}
-	if h.Floor > h.Request {
+	if h.Floor > h.Request && h.Kind != Reply { // in a ledger's answers it is something else
 		return h, nil, wirefmt.Errorf("memory header: request %d lies below its own floor %d", h.Request, h.Floor)
 	}
 	if h.Mirror.Members > MaxMembers || h.Mirror.Copy >= max(h.Mirror.Members, 1) {

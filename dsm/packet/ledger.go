@@ -134,6 +134,9 @@ type LedgerAnswer struct {
 	Chunk Chunk
 	// Next is the ledger's next chunk: all below it are there.
 	Next uint64
+	// Room is how many bytes new work may still append, with ChunkCost for each chunk: what
+	// is left but for the last eighth of the ledger's space.
+	Room uint64
 	// Mirror is which copy answers.
 	Mirror Mirror
 }
@@ -142,7 +145,7 @@ type LedgerAnswer struct {
 func (a *LedgerAnswer) Header() Header {
 	h := Header{
 		Kind: Reply, Status: a.Status, Request: a.Chunk.Number, Execution: a.Ledger, Branch: a.Birth, Index: a.Run,
-		Incarnation: a.Incarnation, Length: a.Next, Mirror: a.Mirror,
+		Incarnation: a.Incarnation, Length: a.Next, Floor: a.Room, Mirror: a.Mirror,
 	}
 	if a.Sealed {
 		h.Flags |= FlagSealed
@@ -158,7 +161,7 @@ func (a *LedgerAnswer) Header() Header {
 func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, error) {
 	a := LedgerAnswer{
 		Op: LedgerOp(from.Arg()), Ledger: h.Execution, Status: h.Status, Birth: h.Branch, Run: h.Index, Sealed: h.Flags&FlagSealed != 0,
-		Incarnation: h.Incarnation, Chunk: Chunk{Number: h.Request, Continues: h.Flags&FlagContinues != 0, Data: data}, Next: h.Length, Mirror: h.Mirror,
+		Incarnation: h.Incarnation, Chunk: Chunk{Number: h.Request, Continues: h.Flags&FlagContinues != 0, Data: data}, Next: h.Length, Room: h.Floor, Mirror: h.Mirror,
 	}
 	if from.Op() != OpLedger || h.Kind != Reply || a.Op < LedgerOpen || a.Op > LedgerRead {
 		return a, wirefmt.Errorf("ledger: kind %d, operation %s, argument %d", h.Kind, from.Op(), from.Arg())

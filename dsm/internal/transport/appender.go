@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -14,6 +16,9 @@ const (
 	// appendReorder is how far behind an acknowledged chunk a missing one has to be to
 	// count as lost.
 	appendReorder = 3
+	// fullPatience is how long a ledger may be full before the run gives it up. A base that is
+	// about to be settled, or another node's, makes room.
+	fullPatience = 10 * time.Second
 )
 
 // AppenderConfig says what a run knows of its ledger once it has opened it.
@@ -25,6 +30,8 @@ type AppenderConfig struct {
 	// Epoch is the mirror epoch, Members how many copies the machine has in it.
 	Epoch   uint32
 	Members int
+	// Room is how many bytes new work may append, as the copies said at the opening.
+	Room uint64
 }
 
 // Appender is the writer's half of one ledger (design section 3): it packs records into
@@ -44,6 +51,8 @@ type Appender struct {
 	next     uint64         // number of the next chunk
 	keep     uint64         // the first chunk that is still needed
 	acked    map[uint8]uint64
+	rooms    map[uint8]uint64 // as the copies of the present epoch have said last
+	full     time.Duration    // since when the ledger has been full; Never if it is not
 	rtt      estimator
 	due      time.Duration
 	err      error
@@ -77,7 +86,7 @@ type chunk struct {
 
 // NewAppender returns the appender of a run that has opened its ledger.
 func NewAppender(cfg AppenderConfig) *Appender {
-	return &Appender{cfg: cfg, next: cfg.Next, acked: make(map[uint8]uint64), due: Never}
+	return &Appender{cfg: cfg, next: cfg.Next, acked: make(map[uint8]uint64), rooms: make(map[uint8]uint64), full: Never, due: Never}
 }
 
 // Append adds a record and returns its number; the first record of a run has number 1.
@@ -108,6 +117,27 @@ func (a *Appender) Settled() uint64 { return a.settled }
 // has ended, NoSpace if the ledger is full, Internal if a copy is not the one that the run
 // has opened.
 func (a *Appender) Err() error { return a.err }
+
+// Room is how many bytes new work may still append: what the copy with the least has left
+// but for the last eighth of the ledger's space, without what is on its way there. The rest
+// is for what ends executions, and for bases.
+func (a *Appender) Room() uint64 {
+	room := a.cfg.Room
+	if len(a.rooms) > 0 {
+		room = slices.Min(slices.Collect(maps.Values(a.rooms)))
+	}
+	for _, c := range a.flight {
+		room -= min(room, uint64(len(c.Data))+packet.ChunkCost)
+	}
+	for _, r := range a.waiting {
+		chunks := 1 + len(r.data)/a.cfg.MaxData
+		room -= min(room, uint64(len(r.data)+chunks*packet.ChunkCost)) //nolint:gosec // lengths
+	}
+	return room
+}
+
+// Busy reports whether an answer is awaited.
+func (a *Appender) Busy() bool { return a.err == nil && (len(a.flight) > 0 || len(a.waiting) > 0) }
 
 // Wake is when Tick is to be called; it may be earlier than needed.
 func (a *Appender) Wake() time.Duration { return a.due }
@@ -202,6 +232,12 @@ func (a *Appender) Receive(now time.Duration, r *packet.LedgerAnswer) {
 		a.fail(fault.Internal, "copy %d has birth number %#x, the ledger was opened at %#x", m.Copy, r.Birth, a.cfg.Birth)
 		return
 	case r.Status == fault.OK, r.Status == fault.Overloaded:
+	case r.Status == fault.NoSpace:
+		a.full = min(a.full, now)
+		if now-a.full >= fullPatience {
+			a.fail(fault.NoSpace, "copy %d has had no room for chunk %d for %s: give its memory server more --ledger-space", m.Copy, r.Chunk.Number, fullPatience)
+			return
+		}
 	case r.Status == fault.Stale:
 		a.fail(fault.Stale, "another run has the ledger")
 		return
@@ -214,10 +250,17 @@ func (a *Appender) Receive(now time.Duration, r *packet.LedgerAnswer) {
 		clear(a.acked)
 		defer a.probe(now)
 	}
-	a.acked[m.Copy] = max(a.acked[m.Copy], r.Next)
+	if len(a.rooms) > len(a.acked) {
+		clear(a.rooms)
+	}
+	if r.Next >= a.acked[m.Copy] {
+		a.acked[m.Copy], a.rooms[m.Copy] = r.Next, r.Room
+	}
 	a.measure(now, r)
-	a.settle()
-	a.repair(now, r)
+	a.settle(now)
+	if r.Status != fault.NoSpace {
+		a.repair(now, r)
+	}
 	a.pump(now)
 }
 
@@ -248,8 +291,10 @@ func (a *Appender) find(number uint64) *chunk {
 	return a.flight[number-a.flight[0].Number]
 }
 
-// settle takes the chunks out of flight that every copy has.
-func (a *Appender) settle() {
+// settle takes the chunks out of flight that every copy has. When a base has been settled
+// and no other record is to be sent, a chunk without records tells the copies what they need
+// not keep.
+func (a *Appender) settle(now time.Duration) {
 	if len(a.acked) < a.cfg.Members {
 		return
 	}
@@ -261,10 +306,29 @@ func (a *Appender) settle() {
 		c := a.flight[0]
 		a.flight = a.flight[1:]
 		a.settled = c.ends
+		if a.full != Never {
+			a.full = Never
+			for _, c := range a.flight {
+				a.transmit(now, c) // they have been refused, too
+			}
+		}
 	}
+	keep := a.keep
 	for len(a.bases) > 0 && a.bases[0].record <= a.settled {
 		a.keep = a.bases[0].chunk
 		a.bases = a.bases[1:]
+	}
+	if a.keep == keep {
+		return
+	}
+	if len(a.flight) > 0 {
+		a.transmit(now, a.flight[0]) // it may wait for the room that this makes
+	}
+	if len(a.waiting) == 0 { // no record is about to carry keep
+		c := &chunk{Append: Append{Chunk: packet.Chunk{Number: a.next}}, ends: a.appended}
+		a.next++
+		a.flight = append(a.flight, c)
+		a.transmit(now, c)
 	}
 }
 

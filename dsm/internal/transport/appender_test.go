@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ type appendLab struct {
 	history [][]byte // all records that were appended in the order of the ledger
 	settled int      // how many of them were reported as settled
 	offset  int      // of the history: records of earlier runs
+	fails   bool     // the writer may fail
 }
 
 // delivery is one packet under way.
@@ -118,7 +120,7 @@ func (l *appendLab) arrive(i int, p Append, run uint32) {
 	epoch, members := l.epoch, l.members()
 	l.after(func() {
 		l.writer.Receive(l.now, &packet.LedgerAnswer{
-			Mirror: packet.Mirror{Copy: uint8(i), Epoch: epoch, Members: uint8(members)}, Birth: a.Birth, Chunk: packet.Chunk{Number: p.Number}, Next: a.Next, Status: a.Status,
+			Mirror: packet.Mirror{Copy: uint8(i), Epoch: epoch, Members: uint8(members)}, Birth: a.Birth, Chunk: packet.Chunk{Number: p.Number}, Next: a.Next, Status: a.Status, Room: a.Room,
 		})
 		l.progress()
 	})
@@ -131,7 +133,7 @@ func (l *appendLab) progress() {
 	} else {
 		l.settled = n
 	}
-	if err := l.writer.Err(); err != nil {
+	if err := l.writer.Err(); err != nil && !l.fails {
 		l.t.Fatal(err)
 	}
 }
@@ -335,7 +337,6 @@ func TestAppender_GroupCommit(t *testing.T) {
 func TestAppender_Fails(t *testing.T) {
 	for want, r := range map[fault.Code]*packet.LedgerAnswer{
 		fault.Stale:    appended(1, 0, 1, 1, fault.Stale),
-		fault.NoSpace:  appended(1, 0, 1, 1, fault.NoSpace),
 		fault.Internal: appended(2, 0, 1, 2, fault.OK),
 	} {
 		a := NewAppender(AppenderConfig{MaxData: 100, Next: 1, Birth: 1, Members: 1})
@@ -355,5 +356,101 @@ func TestAppender_Fails(t *testing.T) {
 	a.Receive(1, appended(1, 3, 1, 1, fault.Overloaded))
 	if a.Err() != nil || a.Settled() != 0 {
 		t.Errorf("error %v, settled %d", a.Err(), a.Settled())
+	}
+}
+
+// TestAppender_Room: a writer knows what room there is for new work. What a base has cut is
+// dropped although nothing more is appended, and the room that it makes is known. The last
+// eighth takes what ends executions.
+func TestAppender_Room(t *testing.T) {
+	const space = 16 << 10
+	for _, copies := range []int{1, 2} {
+		l := newAppendLab(t, 3, 0)
+		l.loss = 0.2
+		for range copies {
+			c := ledger.New(ledger.Config{Birth: labBirth, Space: space, Total: 3 * space})
+			c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1})
+			l.copies = append(l.copies, c)
+		}
+		l.run = 0
+		l.open()
+		l.writer.cfg.Room = space * 7 / 8
+		settle := func() {
+			for l.step() && l.writer.Busy() {
+			}
+		}
+		taken := func() (n uint64) {
+			for _, c := range l.copies {
+				st, _ := c.Stat(l.name())
+				n = max(n, st.Used)
+			}
+			return n
+		}
+		for l.writer.Room() > 1000 {
+			l.writer.Append(l.now, make([]byte, 700))
+		}
+		settle()
+		if n := taken(); n < space*3/4 || n > space*7/8 {
+			t.Fatalf("%d copies: new work has taken %d of %d bytes", copies, n, space)
+		}
+		for range 2 {
+			l.writer.Append(l.now, make([]byte, 500)) // ends executions
+		}
+		settle()
+		if l.writer.Err() != nil || l.writer.Room() > 0 {
+			t.Fatalf("%d copies: %v, room for %d bytes", copies, l.writer.Err(), l.writer.Room())
+		}
+		l.writer.Base(l.now, make([]byte, 100))
+		settle()
+		if n, room := taken(), l.writer.Room(); n > 300 || room < space*3/4 {
+			t.Errorf("%d copies: after a base %d bytes are taken, and there is room for %d", copies, n, room)
+		}
+	}
+}
+
+// TestAppender_Full: records that find no room wait for the base before them, which makes
+// some; a writer that has written none fails after a while, and says what can be done.
+func TestAppender_Full(t *testing.T) {
+	l := newAppendLab(t, 4, 0)
+	l.loss = 0.2
+	c := ledger.New(ledger.Config{Birth: labBirth, Space: 4096, Total: 8192})
+	c.Grant(l.name(), ledger.Writer{Node: rackaddr.Node(1), Incarnation: 1})
+	l.copies, l.run = []*ledger.Store{c}, 0
+	l.open()
+	last := uint64(0)
+	for i := range 100 {
+		if i%9 == 8 {
+			last = l.writer.Base(l.now, make([]byte, 150))
+			continue
+		}
+		last = l.writer.Append(l.now, make([]byte, 250))
+	}
+	for l.step() && l.writer.Settled() < last {
+	}
+	if l.writer.Settled() != last {
+		t.Fatalf("%d of %d records are settled", l.writer.Settled(), last)
+	}
+	for range 20 {
+		last = l.writer.Append(l.now, make([]byte, 250))
+	}
+	from := l.now
+	l.fails = true
+	for l.writer.Err() == nil && l.now < from+time.Minute {
+		l.deliver()
+		if len(l.flight) == 0 {
+			l.now = l.writer.Wake()
+			l.writer.Tick(l.now)
+			continue
+		}
+		l.now = max(l.now, l.flight[0].at)
+		do := l.flight[0].do
+		l.flight = l.flight[1:]
+		do()
+	}
+	if err := l.writer.Err(); fault.CodeOf(err) != fault.NoSpace || !strings.Contains(err.Error(), "--ledger-space") {
+		t.Errorf("a ledger that stays full: %v", err)
+	}
+	if waited := l.now - from; waited < fullPatience || waited > 2*fullPatience {
+		t.Errorf("it was given up after %s", waited)
 	}
 }

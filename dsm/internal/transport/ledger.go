@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"math"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -92,6 +93,17 @@ func (l *Ledger) Settled() uint64 {
 	return l.appender.Settled()
 }
 
+// Open reports whether the ledger is open.
+func (l *Ledger) Open() bool { return l.appender != nil }
+
+// Room is Appender.Room; unlimited before the ledger is open.
+func (l *Ledger) Room() uint64 {
+	if l.appender == nil {
+		return math.MaxUint64
+	}
+	return l.appender.Room()
+}
+
 // Err returns why nothing is appended any more, nil while all is well: besides what an
 // Appender says, NotFound if the machine does not have the ledger, PermissionDenied if it
 // was granted to somebody else.
@@ -110,7 +122,7 @@ func (l *Ledger) Busy() bool {
 	case l.appender == nil, l.reader != nil && !l.reader.ready():
 		return true
 	}
-	return l.appender.settled < l.appender.appended
+	return l.appender.Busy()
 }
 
 // Wake is when Tick is to be called; it may be earlier than needed.
@@ -198,14 +210,16 @@ func (l *Ledger) answered(now time.Duration, a *packet.LedgerAnswer) {
 		return
 	}
 	l.first, l.end = a.Chunk.Number, a.Next
+	room := a.Room
 	for _, o := range l.opened {
 		if o.Next != a.Next {
 			clear(l.opened) // the Gatekeeper has not made the copies equal yet
 			return
 		}
 		l.first = max(l.first, o.Chunk.Number) // what one of them has dropped is not needed
+		room = min(room, o.Room)
 	}
-	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members)})
+	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members), Room: room})
 	for _, r := range l.waiting {
 		l.appender.add(now, r)
 	}

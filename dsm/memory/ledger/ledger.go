@@ -31,7 +31,7 @@ type State struct {
 	// First and Next bound the chunks: those from First up to, but without, Next are
 	// there. A ledger without chunks has First = Next.
 	First, Next uint64
-	// Used is how many bytes it takes: its chunks, and chunkCost for each.
+	// Used is how many bytes it takes: its chunks, and packet.ChunkCost for each.
 	Used uint64
 }
 
@@ -48,7 +48,7 @@ type ledger struct {
 func (l *ledger) room() uint64 { return l.state.Used + l.waiting }
 
 // cost is what a chunk of n bytes is charged with.
-func cost(n int) uint64 { return uint64(n) + chunkCost }
+func cost(n int) uint64 { return uint64(n) + packet.ChunkCost }
 
 // mayOpen says whether a writer may open the ledger of a name.
 func (l *ledger) mayOpen(name Name, w Writer) bool {

@@ -14,11 +14,11 @@ const (
 	// Window is how far above the next chunk an append is kept that came before its
 	// predecessors: four times what a writer has in flight.
 	Window = 256
-	// chunkCost is what a chunk is charged with beside its bytes: about what it takes.
-	chunkCost = 64
 	// ledgerCost is what a ledger is charged with beside its chunks. An empty one
 	// costs as much, so that names alone cannot fill a machine.
 	ledgerCost = 512
+	// reserve is which part of a ledger's space Answer.Room leaves out: the last eighth.
+	reserve = 8
 )
 
 // Config says what ledgers a machine has room for.
@@ -61,6 +61,10 @@ type Answer struct {
 	Run         uint32
 	Sealed      bool
 	First, Next uint64
+	// Room is how many bytes may still be appended before the last eighth of the space
+	// begins, which is for what ends executions and for bases. It counts
+	// packet.ChunkCost for each chunk.
+	Room uint64
 }
 
 // Used is how many bytes all ledgers take, those that cannot be read yet included.
@@ -139,9 +143,9 @@ func (s *Store) Append(name Name, run uint32, w Writer, keep uint64, c packet.Ch
 	if c.Number == 0 || keep > min(l.state.Next, c.Number) {
 		return s.refuse(l, fault.BadRequest)
 	}
-	others := s.used - l.room()
+	limit, others := s.limit(l), s.used-l.room()
 	s.cut(name, l, keep)
-	added, status := l.append(c, min(s.cfg.Space, s.cfg.Total-min(s.cfg.Total, others)))
+	added, status := l.append(c, limit)
 	s.used = others + l.room()
 	if s.cfg.Durable {
 		for _, c := range added {
@@ -293,8 +297,18 @@ func (s *Store) answer(l *ledger) Answer {
 	a := Answer{Birth: s.cfg.Birth}
 	if l != nil {
 		a.Run, a.Sealed, a.First, a.Next = l.state.Run, l.state.Sealed, l.state.First, l.state.Next
+		limit := s.limit(l)
+		limit -= min(limit, s.cfg.Space/reserve)
+		a.Room = limit - min(limit, l.room())
 	}
 	return a
+}
+
+// limit is how many bytes a ledger may take: the space of one, or what others leave of that
+// of all.
+func (s *Store) limit(l *ledger) uint64 {
+	others := s.used - l.room()
+	return min(s.cfg.Space, s.cfg.Total-min(s.cfg.Total, others))
 }
 
 func (s *Store) refuse(l *ledger, status fault.Code) Answer {
