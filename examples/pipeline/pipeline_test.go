@@ -11,63 +11,27 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
+	"github.com/bifrost-rack/bifrost/bifrosttest"
 	"github.com/bifrost-rack/bifrost/examples/pipeline/gen-go/pipeline"
 	"github.com/bifrost-rack/bifrost/examples/pipeline/stages"
-	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/internal/simrack"
-	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/gen"
 )
 
-// bad loses, doubles, reorders and delays packets.
-var bad = wire.Impairment{
-	Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond, Loss: 0.03, Duplicate: 0.03, Reorder: 0.03, Late: 0.03,
-}
-
 // onRack runs f in virtual time with each stage on a blade of its own.
-func onRack(t *testing.T, seed uint64, impair wire.Impairment, f func(ctx context.Context, r *simrack.Rack, client *rpc.Node)) {
+func onRack(t *testing.T, seed uint64, net bifrosttest.Network, f func(ctx context.Context, client *rpc.Node)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		blades := []simrack.Blade{{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory}}
+	cfg := bifrosttest.Config{Seed: seed, Network: net, Compute: append([]string{bifrosttest.ClientBlade}, stages.Names...)}
+	bifrosttest.Run(t, cfg, func(t *testing.T, r *bifrosttest.Rack) {
 		for _, name := range stages.Names {
-			blades = append(blades, simrack.Blade{Name: name, Kind: control.Compute})
-		}
-		r, err := simrack.Start(ctx, simrack.Config{
-			Blades: blades, Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait}, Impair: impair,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range stages.Names {
-			n, err := r.Join(ctx, name, name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := stages.Serve(ctx, n, name); err != nil {
+			if err := stages.Serve(r.Context(), r.Node(name, name), name); err != nil {
 				t.Fatal(err)
 			}
 		}
-		client, err := r.Join(ctx, "c1", "client")
-		if err != nil {
-			t.Fatal(err)
-		}
-		f(ctx, r, client)
-		<-time.After(time.Minute) // virtual: whatever was under way has arrived
-		s, err := r.Gatekeeper().Snapshot(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(s.Regions) != 0 {
-			t.Errorf("left behind: %+v", s.Regions)
-		}
-		if err := r.Close(); err != nil {
-			t.Error(err)
+		f(r.Context(), r.Client())
+		if n := r.Regions(); n != 0 {
+			t.Errorf("%d regions are left", n)
 		}
 	})
 }
@@ -86,7 +50,7 @@ func fruit(apples, pears, plums int, end string) (text []byte, want string) {
 }
 
 func TestPipeline(t *testing.T) {
-	onRack(t, 1, wire.Impairment{}, func(ctx context.Context, _ *simrack.Rack, client *rpc.Node) {
+	onRack(t, 1, bifrosttest.Network{}, func(ctx context.Context, client *rpc.Node) {
 		stage := pipeline.OpenStage(client, "Clean")
 		for _, end := range []string{"\n", "\r\n"} {
 			text, want := fruit(100, 30000, 2000, end)
@@ -112,7 +76,7 @@ func TestPipeline(t *testing.T) {
 
 // TestBadText: an exception comes back through the stages, and nothing is left.
 func TestBadText(t *testing.T) {
-	onRack(t, 1, wire.Impairment{}, func(ctx context.Context, _ *simrack.Rack, client *rpc.Node) {
+	onRack(t, 1, bifrosttest.Network{}, func(ctx context.Context, client *rpc.Node) {
 		var bad *pipeline.BadText
 		_, err := pipeline.StageValues(pipeline.OpenStage(client, "Clean")).Run(ctx, []byte("a\n\xff\n"))
 		if !errors.As(err, &bad) || bad.Stage != "Clean" || bad.Offset != 2 {
@@ -130,7 +94,7 @@ func TestBadText(t *testing.T) {
 func TestBadNetwork(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed=", seed+1), func(t *testing.T) {
-			onRack(t, seed+1, bad, func(ctx context.Context, _ *simrack.Rack, client *rpc.Node) {
+			onRack(t, seed+1, bifrosttest.Bad, func(ctx context.Context, client *rpc.Node) {
 				stage := pipeline.OpenStage(client, "Clean")
 				var wg sync.WaitGroup
 				for i := range 4 {

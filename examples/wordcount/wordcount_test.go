@@ -12,25 +12,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/bifrosttest"
 	"github.com/bifrost-rack/bifrost/examples/wordcount/words"
-	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
-	"github.com/bifrost-rack/bifrost/internal/applab"
-	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/gen"
 )
 
 // programs are those of app.yaml and a job, which tells when it is over, by a channel
 // that has to be made in the test's virtual time.
-func programs(job words.Job, over *chan map[string]int64) map[string]applab.Main {
-	return map[string]applab.Main{
+func programs(job words.Job, over *chan map[string]int64) map[string]bifrosttest.Program {
+	return map[string]bifrosttest.Program{
 		"wordcount": func(ctx context.Context, node *rpc.Node, args []string) error {
 			for _, name := range args[1:] { // serve SERVICE...
 				if err := words.Serve(ctx, node, name); err != nil {
 					return err
 				}
 			}
-			return applab.Until(ctx, nil)
+			return bifrosttest.Serve(ctx, nil)
 		},
 		"job": func(ctx context.Context, node *rpc.Node, _ []string) error {
 			job := job // as it is when the program starts
@@ -73,11 +71,12 @@ func texts(t *testing.T, files, length int) (names []string, want map[string]int
 func TestWordcount(t *testing.T) {
 	files, want := texts(t, 3, 2000)
 	job := words.Job{Name: jobName(files), Files: files, Part: 4096, Parallel: 3}
-	for seed, impair := range []wire.Impairment{{}, applab.Bad, applab.Bad} {
+	for seed, net := range []bifrosttest.Network{{}, bifrosttest.Bad, bifrosttest.Bad} {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			applab.Run(t, uint64(seed), impair, programs(job, nil), func(l *applab.Lab) {
-				l.Deploy("app.yaml")
-				n := l.Client()
+			cfg := bifrosttest.Config{Seed: uint64(seed), Network: net, Programs: programs(job, nil)}
+			bifrosttest.Run(t, cfg, func(t *testing.T, r *bifrosttest.Rack) {
+				r.Deploy("app.yaml")
+				n := r.Client()
 				job := job
 				delivered := 0
 				job.Deliver = func(got map[string]int64) error {
@@ -86,12 +85,16 @@ func TestWordcount(t *testing.T) {
 					}
 					return nil
 				}
-				l.Must(job.Run(l.Context, n))
+				if err := job.Run(r.Context(), n); err != nil {
+					t.Fatal(err)
+				}
 				if delivered != 1 {
 					t.Errorf("delivered %d times", delivered)
 				}
-				l.Must(n.Close(l.Context))
-				if n := l.Regions(); n != 0 {
+				if err := n.Close(r.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if n := r.Regions(); n != 0 {
 					t.Errorf("%d regions are left", n)
 				}
 			})
@@ -112,27 +115,26 @@ func TestCrashes(t *testing.T) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			var over chan map[string]int64
 			job := words.Job{Name: "job", Files: files, Part: 17 << 10, Parallel: 3} // so that texts stand in memory
-			applab.Run(t, seed, wire.Impairment{Delay: 20 * time.Microsecond}, programs(job, &over), func(l *applab.Lab) {
+			cfg := bifrosttest.Config{Seed: seed, Network: bifrosttest.Network{Delay: 20 * time.Microsecond}, Programs: programs(job, &over)}
+			bifrosttest.Run(t, cfg, func(t *testing.T, r *bifrosttest.Rack) {
 				over = make(chan map[string]int64, 1)
-				l.Deploy("app.yaml")
-				l.Must(l.Gatekeeper().Deploy(l.Context, resources.Spec{Name: "job", Programs: []resources.Program{
-					{Name: "job", Args: []string{"job"}, Nodes: 1, Job: true, Blades: []string{"s1", "s2"}},
-				}}))
+				r.Deploy("app.yaml")
+				r.DeployText("name: job\nprograms: [{name: job, command: [job], job: true}]")
 				done, did := make(chan struct{}), make(chan map[string]int, 1)
-				go func() { did <- l.Trouble(10, done) }()
+				go func() { did <- r.Trouble(3, done) }()
 				select {
 				case got := <-over:
 					if !maps.Equal(got, want) {
 						t.Errorf("%v, want %v", got, want)
 					}
-				case <-l.Context.Done():
+				case <-r.Context().Done():
 					t.Error("the job does not end")
 				}
 				close(done)
 				for what, n := range <-did {
 					all[what] += n
 				}
-				if n := l.Regions(); n != 0 {
+				if n := r.Regions(); n != 0 {
 					t.Errorf("%d regions are left", n)
 				}
 			})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/daemon"
@@ -30,7 +31,7 @@ type runner struct {
 
 // Run implements daemon.Runner.
 func (r *runner) Run(s control.Start, _ io.Writer) (daemon.Process, error) {
-	f := r.programs[s.Args[0]]
+	f := r.programs[filepath.Base(s.Args[0])]
 	if f == nil {
 		return nil, fmt.Errorf("there is no program %q", s.Args[0])
 	}

@@ -5,44 +5,27 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/bifrosttest"
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
-	"github.com/bifrost-rack/bifrost/internal/simrack"
-	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // onRack runs f in virtual time on a rack that serves Counter on s2 and Front on s1.
 func onRack(t *testing.T, f func(ctx context.Context, c *tally.Counter, caller *rpc.Node)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		r, err := simrack.Start(ctx, simrack.Config{
-			Disk: new(log.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Impair: wire.Impairment{Delay: 20 * time.Microsecond}, // so that time goes by
-		})
-		must(err)
+	cfg := bifrosttest.Config{Network: bifrosttest.Network{Delay: 20 * time.Microsecond}} // so that time goes by
+	bifrosttest.Run(t, cfg, func(t *testing.T, r *bifrosttest.Rack) {
 		c := &tally.Counter{}
-		back, err := r.Join(ctx, "s2", "counter")
-		must(err)
-		must(counter.ExportCounter(ctx, back, tally.CounterName, c))
-		middle, err := r.Join(ctx, "s1", "front")
-		must(err)
-		must(tally.Serve(ctx, middle, tally.FrontName))
-		caller, err := r.Join(ctx, "c1", "caller")
-		must(err)
-		f(ctx, c, caller)
-		must(r.Close())
+		if err := counter.ExportCounter(r.Context(), r.Node("s2", "counter"), tally.CounterName, c); err != nil {
+			t.Fatal(err)
+		}
+		if err := tally.Serve(r.Context(), r.Node("s1", "front"), tally.FrontName); err != nil {
+			t.Fatal(err)
+		}
+		f(r.Context(), c, r.Client())
 	})
 }
 
