@@ -7,6 +7,8 @@ package spin
 import (
 	"runtime"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/rawsys"
 )
 
 // For how long a reader that finds nothing asks again before it sleeps.
@@ -18,7 +20,9 @@ const (
 	Long = 600 * time.Microsecond
 	// Brief is for servers of many, which share CPUs with others. A round trip without
 	// the Gatekeeper takes 10 to 20 µs where both sides spin, and 100 where neither does.
-	// It must pay for one side alone, or the two would never find together.
+	// It must pay for one side alone, or the two would never find together. Threads that
+	// wait for the same CPU run in between: the servers of a machine's two copies may share
+	// one, and a write is done when both have answered.
 	Brief = 120 * time.Microsecond
 )
 
@@ -52,6 +56,9 @@ func (s *Spinner) Spin(try func() bool) bool {
 	for start, n := time.Now(), 0; ; n++ {
 		if n%triesAtOnce == 0 {
 			runtime.Gosched() // what else there is to do in this program goes first
+			if most <= Brief {
+				rawsys.Yield()
+			}
 		}
 		if try() {
 			s.skip = 0
