@@ -34,6 +34,10 @@ const maxSkip = 1 << 9
 // which takes about as long as asking, and may wake another thread.
 const triesAtOnce = 4
 
+// longYield is how long another thread that shares work with us has a CPU at most. Who has
+// it for longer is busy with something else.
+const longYield = 400 * time.Microsecond
+
 // Spinner decides whether a reader spins: as long as it pays. Where it does not,
 // because nothing comes so soon or whoever would send waits for this CPU, it is
 // tried less and less often. The zero Spinner is ready; it is one reader's own.
@@ -41,6 +45,8 @@ type Spinner struct {
 	Time time.Duration // at most; Long if it is zero
 
 	skip, left int // reads to do without it after a failure, and of them still to come
+	// Likewise, how often to spin without a yield after one that took long.
+	keep, keeping int
 }
 
 // Spin calls try until it succeeds, or its time is over, and reports whether it has.
@@ -53,12 +59,11 @@ func (s *Spinner) Spin(try func() bool) bool {
 	if most == 0 {
 		most = Long
 	}
+	yields := most <= Brief && s.mayYield()
 	for start, n := time.Now(), 0; ; n++ {
 		if n%triesAtOnce == 0 {
 			runtime.Gosched() // what else there is to do in this program goes first
-			if most <= Brief {
-				rawsys.Yield()
-			}
+			yields = yields && s.yield()
 		}
 		if try() {
 			s.skip = 0
@@ -70,5 +75,34 @@ func (s *Spinner) Spin(try func() bool) bool {
 	}
 	s.skip = min(max(1, 2*s.skip), maxSkip)
 	s.left = s.skip
+	return false
+}
+
+// mayYield reports whether to yield while spinning this time.
+func (s *Spinner) mayYield() bool {
+	if s.keeping > 0 {
+		s.keeping--
+		return false
+	}
+	return true
+}
+
+// yield lets other threads run that wait for this CPU, and reports whether to do so again.
+func (s *Spinner) yield() bool {
+	start := time.Now()
+	rawsys.Yield()
+	return s.yielded(time.Since(start))
+}
+
+// yielded notes how long others have had the CPU. Where something else keeps the CPUs busy,
+// each yield would cost a slice of the scheduler's, milliseconds, so it is tried less and
+// less often then.
+func (s *Spinner) yielded(took time.Duration) (again bool) {
+	if took < longYield {
+		s.keep = max(0, s.keep-1)
+		return true
+	}
+	s.keep = min(max(1, 2*s.keep), maxSkip)
+	s.keeping = s.keep
 	return false
 }

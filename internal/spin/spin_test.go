@@ -35,6 +35,30 @@ func TestSpinner(t *testing.T) {
 	}
 }
 
+// A spinner yields its CPU less and less often to what keeps it for long, and ever more often
+// again to what does not.
+func TestSpinner_Yields(t *testing.T) {
+	var s Spinner
+	for i, want := range []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512} {
+		if !s.mayYield() || s.yielded(longYield) {
+			t.Fatalf("long yield %d: it does not yield, or goes on", i)
+		}
+		for kept := range want {
+			if s.mayYield() {
+				t.Fatalf("long yield %d: yields after %d of %d spins", i, kept, want)
+			}
+		}
+	}
+	for i := maxSkip - 1; i >= 0; i-- {
+		if !s.mayYield() || !s.yielded(longYield-1) || s.keep != i {
+			t.Fatalf("short yields: %d instead of %d", s.keep, i)
+		}
+	}
+	if !s.yielded(0) || s.keep != 0 {
+		t.Errorf("after many short yields: %d", s.keep)
+	}
+}
+
 // A connection that spins reads like any other.
 func TestConn(t *testing.T) {
 	l, err := net.Listen("tcp", "[::1]:0")
