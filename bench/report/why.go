@@ -31,16 +31,16 @@ func (r *Report) Why(f Finding) string {
 		return "Nothing is held, and both sides wait alike. Beyond the datagrams there are Thrift's work on both sides and the runtime's: ids, windows for duplicates, time-outs."
 	case strings.HasPrefix(f.Measure, "1 MiB through"):
 		return "Each hop by reference is a held call and a held answer, as each passes on the lease; by value it is one copy of the array more."
-	case strings.HasPrefix(f.Measure, "read of 4 KiB"):
-		return "Both are one request and one answer. Redis answers from the kernel's TCP and a single thread in C; the memory daemon is a Go program that waits by its network poller."
-	case strings.HasPrefix(f.Measure, "bandwidth"):
-		return "The sender's CPU is the bound: a datagram of 64 KiB takes it 8 to 9 µs, half of that to copy, half for the way through IPv6 and the switch's program into the receiver's socket, all of which a sender does itself on a veth; the receiver copies at the same time."
 	case strings.Contains(f.Measure, "two copies"):
 		return "The switch makes the second packet, but both memory daemons work for a write, and here they share the CPUs of the switch; the write is done when the slower one has answered."
 	case strings.HasPrefix(f.Measure, "death of a memory blade"):
 		return "Beside three reports of silence there are the end of the dead blade's identity, the survivor's new epoch and its route, each of which is waited for, and the time until the client sends its request again."
 	case strings.Contains(f.Measure, "filled"), strings.HasPrefix(f.Measure, "filling"):
 		return "The content goes through the same switch as the reads, and both memory daemons share its CPUs."
+	case strings.HasPrefix(f.Measure, "read of 4 KiB"):
+		return "Both are one request and one answer. Redis answers from the kernel's TCP and a single thread in C; the memory daemon is a Go program that waits by its network poller."
+	case strings.HasPrefix(f.Measure, "bandwidth"):
+		return "The sender's CPU is the bound: a datagram of 64 KiB takes it 8 to 9 µs, half of that to copy, half for the way through IPv6 and the switch's program into the receiver's socket, all of which a sender does itself on a veth; the receiver copies at the same time."
 	case strings.HasPrefix(f.Measure, "ping throughput"):
 		return "With one CPU on each side, throughput is the CPU's time for a call; gRPC packs the calls of many callers into few segments."
 	}
