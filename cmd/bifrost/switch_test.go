@@ -15,11 +15,13 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	"github.com/bifrost-rack/bifrost/packaging"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // runSwitch runs the command until the test ends; its result is then checked.
@@ -161,7 +163,11 @@ func TestSwitch_StreamWrites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := m.GetExperimental() != nil; got != want {
+			var extensions structpb.Struct
+			if err := m.GetExperimental().UnmarshalTo(&extensions); err != nil {
+				t.Fatal(err)
+			}
+			if got := extensions.GetFields()[p4rt.StreamWrites].GetBoolValue(); got != want {
 				t.Errorf("announced: %v", m)
 			}
 		})

@@ -30,6 +30,13 @@
 // switch once, where Write and its answers take it three times. Capabilities
 // announces it: experimental is a google.protobuf.Struct {"stream_writes": true}.
 //
+// Port status is another extension, which P4Runtime has no message for. A controller
+// asks for it with a StreamMessageRequest.other that holds a google.protobuf.Struct
+// {"port_status": true}. From then on StreamMessageResponse.other on the same stream
+// holds {"port": 3, "name": "eth3", "up": false}: first for each port that is
+// there, then for each change. Capabilities announces it: experimental has
+// "port_status": true.
+//
 // Locking. Server.mu is held for writing by Writes and by configuration changes,
 // for reading by Read. The packet path (datapath.Sink) never takes it: a
 // Datapath may wait, inside Apply, for packets in flight to drain. What the

@@ -42,8 +42,8 @@ type Config struct {
 	Commit func(datapath.Datapath)
 	// Keeper, if not nil, keeps what controllers write beyond this process.
 	Keeper Keeper
-	// NoStreamWrites leaves out our extension of P4Runtime (see the package
-	// comment), so that the server is like any other.
+	// NoStreamWrites leaves out stream writes, our extension of P4Runtime (see the
+	// package comment).
 	NoStreamWrites bool
 	// TLS secures the connections; nil means plain text.
 	TLS *tls.Config
@@ -66,6 +66,7 @@ type Server struct {
 	pipe *pipeline    // what reads and writes refer to; nil before the first config
 
 	live  atomic.Pointer[pipeline] // what packets run through; nil before the first commit
+	ports ports
 	stats stats
 }
 
@@ -129,11 +130,8 @@ func (s *Server) Capabilities(_ context.Context, r *p4v1.CapabilitiesRequest) (*
 		return nil, s.wrongDevice(id)
 	}
 	m := &p4v1.CapabilitiesResponse{P4RuntimeApiVersion: APIVersion}
-	if s.cfg.NoStreamWrites {
-		return m, nil
-	}
 	var err error
-	m.Experimental, err = experimental()
+	m.Experimental, err = s.experimental()
 	return m, err
 }
 

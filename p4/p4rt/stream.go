@@ -88,6 +88,7 @@ func (s *Server) arbitrate(c *client, m *p4v1.MasterArbitrationUpdate) error {
 }
 
 func (s *Server) depart(c *client) {
+	s.forgetPorts(c)
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	deliver(s.arb.leave(c))

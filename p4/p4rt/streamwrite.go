@@ -15,14 +15,22 @@ import (
 const StreamWrites = "stream_writes"
 
 // experimental is what Capabilities announces beside the version.
-func experimental() (*anypb.Any, error) {
-	return anypb.New(&structpb.Struct{Fields: map[string]*structpb.Value{StreamWrites: structpb.NewBoolValue(true)}})
+func (s *Server) experimental() (*anypb.Any, error) {
+	fields := map[string]*structpb.Value{PortStatus: structpb.NewBoolValue(true)}
+	if !s.cfg.NoStreamWrites {
+		fields[StreamWrites] = structpb.NewBoolValue(true)
+	}
+	return anypb.New(&structpb.Struct{Fields: fields})
 }
 
 // other handles an architecture-specific message; an error ends the stream.
 func (s *Server) other(c *client, m *anypb.Any) error {
-	if !s.cfg.NoStreamWrites && m.MessageIs((*p4v1.WriteRequest)(nil)) {
+	switch {
+	case !s.cfg.NoStreamWrites && m.MessageIs((*p4v1.WriteRequest)(nil)):
 		return s.streamWrite(c, m.GetValue())
+	case asksPortStatus(m):
+		s.askPorts(c)
+		return nil
 	}
 	s.streamError(c, status.Error(codes.Unimplemented, "no architecture-specific messages of this type are supported"),
 		&p4v1.StreamError{Details: &p4v1.StreamError_Other{Other: &p4v1.StreamOtherError{Other: m}}})

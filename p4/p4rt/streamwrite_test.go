@@ -321,7 +321,7 @@ func TestStreamWrite_Announced(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &structpb.Struct{}
-			if x := m.GetExperimental(); off != (x == nil) || x != nil && x.UnmarshalTo(s) != nil || s.GetFields()["stream_writes"].GetBoolValue() == off {
+			if m.GetExperimental().UnmarshalTo(s) != nil || s.GetFields()["stream_writes"].GetBoolValue() == off {
 				t.Errorf("with NoStreamWrites %v: %v", off, m)
 			}
 		})

@@ -102,7 +102,7 @@ func (s *Switch) attachInterface(num datapath.Port, name string) error {
 		return err
 	}
 	p.out.(link).begin()
-	return nil
+	return s.watchPort(num)
 }
 
 // openInterface makes a port on a packet socket, which receives once it begins.

@@ -23,6 +23,11 @@ func (s *Switch) AttachInterface(datapath.Port, string) error {
 // AttachInterfaces needs Linux's packet sockets.
 func (s *Switch) AttachInterfaces([]Interface) error { return s.AttachInterface(0, "") }
 
+// portWatch is of Linux alone.
+type portWatch struct{}
+
+func (*portWatch) close() {}
+
 func (s *Switch) captureInterface(context.Context, *port) {}
 
 func (s *Switch) openInterface(num datapath.Port, name string) (*port, error) {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 )
 
 // numPorts is how many port numbers there are: v1model's have 9 bits.
@@ -71,8 +72,11 @@ type PortStats struct {
 func (p *port) stats() PortStats {
 	n := &p.n
 	up := true
-	if l, ok := p.out.(link); ok {
-		up = l.refresh()
+	switch o := p.out.(type) {
+	case link:
+		up = o.refresh()
+	case *function:
+		up = !o.down.Load()
 	}
 	return PortStats{
 		Port: p.num, Name: p.name, Up: up,
@@ -122,8 +126,9 @@ func (s *Switch) leave(num datapath.Port, frame []byte) *port {
 
 // function is the transmitter of a port in the same process.
 type function struct {
-	p   *port
-	out func([]byte)
+	p    *port
+	out  func([]byte)
+	down atomic.Bool
 }
 
 func (f *function) transmit(frame []byte) {
@@ -133,11 +138,28 @@ func (f *function) transmit(frame []byte) {
 }
 
 // Attach makes port num one whose frames are handed to out, on the goroutine of
-// whoever caused them; the frame is lent for the call. Frames come in by Input.
+// whoever caused them; the frame is lent for the call. Frames come in by Input. The
+// port is up until SetUp says otherwise.
 func (s *Switch) Attach(num datapath.Port, out func(frame []byte)) error {
 	p := &port{num: num}
 	p.out = &function{p: p, out: out}
-	return s.add(p)
+	if err := s.add(p); err != nil {
+		return err
+	}
+	s.srv.SetPort(p4rt.Port{Number: num, Up: true})
+	return nil
+}
+
+// SetUp tells controllers that a port in the same process is up or down, as the
+// kernel does for an interface. Frames go in and out all the same.
+func (s *Switch) SetUp(num datapath.Port, up bool) error {
+	p := s.port(num)
+	if p == nil || p.name != "" {
+		return fmt.Errorf("port %d is not one in this process", num)
+	}
+	p.out.(*function).down.Store(!up)
+	s.srv.SetPort(p4rt.Port{Number: num, Up: up})
+	return nil
 }
 
 // Detach removes a port; what is under way to it is finished first.
@@ -153,6 +175,7 @@ func (s *Switch) Detach(num datapath.Port) error {
 	s.ports[num].Store(nil)
 	s.mu.Unlock()
 	p.close()
+	s.srv.RemovePort(num)
 	return nil
 }
 

@@ -68,6 +68,7 @@ type Switch struct {
 	moving sync.Mutex // held while interfaces are attached or change executors; before mu
 	mu     sync.Mutex // makes changes of ports one at a time
 	closed bool
+	watch  *portWatch // nil before the first interface
 }
 
 // New makes a switch without ports and without a pipeline.
@@ -187,7 +188,9 @@ func (s *Switch) Tables() []TableStats {
 func (s *Switch) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	watch := s.watch
 	s.mu.Unlock()
+	watch.close()
 	// A kernel executor lets go of all its interfaces at the same time, and so do
 	// the ports that are left: one takes the kernel some ten milliseconds.
 	err := s.srv.Close()

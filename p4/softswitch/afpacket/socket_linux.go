@@ -145,10 +145,10 @@ func (s *Socket) Gone() bool {
 	return err != nil || ifi.Index != s.index
 }
 
-// Up tells whether the interface exists and is up.
+// Up tells whether the interface exists, is up and has a carrier.
 func (s *Socket) Up() bool {
 	ifi, err := net.InterfaceByName(s.name)
-	return err == nil && ifi.Index == s.index && ifi.Flags&net.FlagUp != 0
+	return err == nil && ifi.Index == s.index && ifi.Flags&net.FlagRunning != 0
 }
 
 // KernelDrops counts the frames that the kernel has dropped since the last call
