@@ -3,11 +3,11 @@ package rpc
 import (
 	"context"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -54,11 +54,19 @@ func (b *buffer) fits(n int) bool {
 	return true
 }
 
+// grow makes room for n bytes more, with some for what follows in most messages. What
+// exceeds a datagram gets memory of large messages (sent.Payload).
+func (b *buffer) grow(n int) {
+	need := len(b.out) + n + packet.HeaderSize
+	if need <= cap(b.out) || need <= maxDatagram {
+		return
+	}
+	b.out = append(sent.Buffer(need), b.out...)
+}
+
 func (b *buffer) Write(p []byte) (int, error) {
 	if b.fits(len(p)) {
-		if len(p) > maxDatagram/2 {
-			b.out = slices.Grow(b.out, len(p)+packet.HeaderSize) // at once, for all that follows in most messages
-		}
+		b.grow(len(p))
 		b.out = append(b.out, p...)
 	}
 	return len(p), nil

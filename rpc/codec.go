@@ -14,6 +14,7 @@ import (
 
 	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -109,11 +110,11 @@ func (c *codec) clone() *codec {
 
 // large returns the payload of the output, once it is a datagram. It does not change
 // any more: the codec lets go of it.
-func (c *codec) large(datagram []byte) []byte {
+func (c *codec) large(datagram []byte) *sent.Payload {
 	start := packet.HeaderSize + 16*max(0, len(c.pointers)-1)
 	c.buf.out = nil
 	end := len(datagram) - len(c.trailer)
-	return datagram[start:end:end]
+	return sent.New(datagram, datagram[start:end:end])
 }
 
 // size is the length of the datagram that the output makes, in bytes.

@@ -211,6 +211,7 @@ func (n *Node) serve(op string, x *export) error {
 		_ = n.stack.RemoveAddress(x.address)
 		return &Error{Code: Unavailable, Op: op, Msg: "listen", Err: err}
 	}
+	n.spinUnlessLarge(conn)
 	x.conn = conn
 	if !n.enter() {
 		x.close()

@@ -241,11 +241,13 @@ func FuzzParts(f *testing.F) {
 		r := received(first)
 		x.receive(r, 0)
 		r.free()
+		var datagrams [][]byte
 		for len(b) >= 2 {
 			size := min(int(binary.BigEndian.Uint16(b)), len(b)-2)
-			n.receiveBulk(&netio.Message{Buf: b[2 : 2+size], Remote: from})
+			datagrams = append(datagrams, b[2:2+size])
 			b = b[2+size:]
 		}
+		receiveAll(n, from, datagrams, int(uint(len(datagrams))%readBatch)+1)
 		n.large.cancel(bulk.Key{Peer: from.Addr(), Call: m.Call})
 		x.pool.calls.Wait()
 		n.large.mu.Lock()

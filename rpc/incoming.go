@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -222,11 +223,11 @@ func (x *export) turnAway(e *execution) {
 	x.answerException(e, Overloaded, "all workers are busy and the queue is full")
 }
 
-// payload is what is kept of a large answer.
-func (in *incoming) payload(from netip.Addr, id packet.ID) []byte {
+// payload is what is kept of a large answer. Whoever gets it releases it.
+func (in *incoming) payload(from netip.Addr, id packet.ID) *sent.Payload {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.core.Payload(from, id)
+	return in.core.Payload(from, id).Hold()
 }
 
 // settle forgets a large answer that its caller has.

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -25,6 +27,8 @@ type large struct {
 	conn netio.Conn // [node]:45103
 	size int        // bytes of a part that fit a datagram
 	most uint64     // bytes of a message
+
+	last atomic.Int64 // when parts have been sent or awaited last, in node time
 
 	mu sync.Mutex // never held while another of the node's is taken
 	in *bulk.Receiver
@@ -47,6 +51,10 @@ func (n *Node) openLarge(most uint64) error {
 	if err != nil {
 		return err
 	}
+	if s, ok := conn.(netio.Spinning); ok {
+		s.SpinWhile(func() bool { return false }) // what comes first, comes to another endpoint
+	}
+	n.spinUnlessLarge(n.conn)
 	window := defaultWindow
 	if b, ok := conn.(netio.Buffered); ok {
 		window = b.ReceiveBuffer() / 2
@@ -56,47 +64,28 @@ func (n *Node) openLarge(most uint64) error {
 	return nil
 }
 
-// readLarge takes parts and pulls off the endpoint until it is closed.
-func (n *Node) readLarge(r *reader) {
-	defer n.readers.Done()
-	for {
-		count, err := r.next()
-		if err != nil {
-			r.free()
-			n.readFailed(err)
-			return
-		}
-		for i := range count {
-			n.receiveBulk(&r.messages[i])
-		}
+// busyLarge is for how long after the last part was sent or awaited the next one, or a
+// pull, may come any moment.
+const busyLarge = 5 * time.Millisecond
+
+// spinUnlessLarge makes an endpoint's reader sleep at once while large messages are on
+// their way: what comes next, comes to the endpoint for parts.
+func (n *Node) spinUnlessLarge(conn netio.Conn) {
+	if s, ok := conn.(netio.Spinning); ok {
+		s.SpinWhile(func() bool { return n.now()-time.Duration(n.large.last.Load()) > busyLarge })
 	}
 }
 
-// receiveBulk takes one datagram.
-func (n *Node) receiveBulk(m *netio.Message) {
-	h, ranges, data, err := bulk.Parse(m.Buf)
-	if err != nil {
-		n.stats.malformed.Add(1)
-		return
-	}
-	key := bulk.Key{Peer: m.Remote.Addr(), Call: h.Call, Answer: h.Answer}
-	switch h.Kind {
-	case bulk.Part:
-		n.receivePart(key, &h, data)
-	case bulk.Pull:
-		n.servePull(key, &h, ranges)
-	case bulk.Done:
-		n.in.settle(key.Peer, h.Call)
-	case bulk.Gone:
-		n.endLarge(key, "its sender does not have it any more")
-	}
-}
+// stir notes that parts are being sent or awaited.
+func (n *Node) stir() { n.large.last.Store(int64(n.now())) }
 
 // receivePart takes a part, and what it completes.
 func (n *Node) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
 	l := &n.large
 	l.mu.Lock()
-	t, v := l.in.Receive(n.now(), key, h, data)
+	now := n.now()
+	l.last.Store(int64(now))
+	t, v := l.in.Receive(now, key, h, data)
 	asks := l.asks()
 	l.mu.Unlock()
 	n.ask(asks)
@@ -144,6 +133,7 @@ func (n *Node) beginLarge(from netip.Addr, m *packet.Message, answer bool, packe
 	}
 	l := &n.large
 	size := min(n.budget, packetSize) - bulk.HeaderSize
+	n.stir()
 	l.mu.Lock()
 	key := bulk.Key{Peer: from, Call: m.Call, Answer: answer}
 	t, v := l.in.Begin(n.now(), key, total, first, size, pushed == serviceHash(n.self.Address))
@@ -251,14 +241,16 @@ func (n *Node) tickLarge(now time.Duration) (next time.Duration, ok bool) {
 
 // servePull sends the parts that a receiver has asked for.
 func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
-	var payload []byte
+	var body *sent.Payload
 	if h.Answer {
 		if h.CalleeIncarnation == n.self.Incarnation {
-			payload = n.in.payload(key.Peer, h.Call)
+			body = n.in.payload(key.Peer, h.Call)
 		}
 	} else if h.CallerIncarnation == n.self.Incarnation {
-		payload = n.out.payload(h.Call, n.now())
+		body = n.out.payload(h.Call, n.now())
 	}
+	defer body.Release()
+	payload := body.Bytes()
 	if uint64(len(payload)) != h.Total {
 		gone := *h
 		gone.Kind, gone.Size = bulk.Gone, 0
@@ -273,6 +265,7 @@ func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 func (n *Node) sendParts(to netip.Addr, h bulk.Header, payload []byte, cuts []bulk.Range) {
 	remote := netip.AddrPortFrom(to, rackaddr.PortBulk)
 	h.Kind = bulk.Part
+	n.stir()
 	var out []netio.Message
 	for _, c := range cuts {
 		h.Offset, h.Size = c.Offset, uint32(c.Length) //nolint:gosec // of a datagram
@@ -290,8 +283,10 @@ func (n *Node) sendParts(to netip.Addr, h bulk.Header, payload []byte, cuts []bu
 }
 
 // sendLarge sends a large message's first packet and, if it is known where they go,
-// the first parts behind it.
-func (n *Node) sendLarge(first netio.Message, payload []byte, answer bool, pushed uint64) error {
+// the first parts behind it. It releases the payload.
+func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool, pushed uint64) error {
+	defer body.Release()
+	payload := body.Bytes()
 	if pushed == 0 {
 		_, err := n.conn.WriteBatch([]netio.Message{first})
 		return err

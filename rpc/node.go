@@ -117,7 +117,7 @@ func newNode(session join.Session, config *joinConfig) (*Node, error) {
 	n.pulse.timer = time.AfterFunc(time.Hour, n.goOff)
 	n.sit()
 	n.readers.Add(1)
-	go n.readLarge(newReader(n.large.conn))
+	go n.readLarge(&largeReader{conn: n.large.conn, size: 1})
 	n.readers.Go(n.watch)
 	return n, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -97,6 +98,7 @@ func (n *Node) release(p *pending) {
 	if p.buffer != nil {
 		freeDatagram(p.buffer)
 	}
+	p.payload.Release()
 	*p = pending{ready: p.ready, lent: p.lent[:0]}
 	p.Tag = p
 	n.out.pendings.Put(p)
@@ -117,8 +119,9 @@ func randomUint64() uint64 {
 // outbound is what a call puts on the wire: a datagram and, if that is only the first
 // packet, the whole payload and whom its first parts are sent to.
 type outbound struct {
-	datagram, payload []byte
-	pushed            uint64
+	datagram []byte
+	payload  *sent.Payload
+	pushed   uint64
 }
 
 // begin registers a call and returns what to send, which is complete with the id
@@ -154,6 +157,7 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) (outb
 	}
 	n.wakeAt(p.Due())
 	n.stats.calls.Add(1)
+	p.payload.Hold() // for who sends it
 	return p.outbound, nil
 }
 
@@ -173,14 +177,15 @@ func (n *Node) enlarge(p *pending, c *codec, h *packet.Header) error {
 }
 
 // payload is that of a large call that is out: its callee has asked for more of it.
-func (o *outgoing) payload(id packet.ID, now time.Duration) []byte {
+// Whoever gets it releases it.
+func (o *outgoing) payload(id packet.ID, now time.Duration) *sent.Payload {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	call := o.core.Postpone(now, id)
 	if call == nil {
 		return nil
 	}
-	return call.Tag.(*pending).payload
+	return call.Tag.(*pending).payload.Hold()
 }
 
 // postpone lets a call wait for the rest of its answer.

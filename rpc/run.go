@@ -11,6 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -143,7 +144,7 @@ func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 		return
 	}
 	from := e.from
-	x.finishWith(e, first, payload)
+	x.finishWith(e, first, payload.Hold())
 	if err := x.node.sendLarge(netio.Message{Buf: first, Remote: from}, payload, true, pushed); err != nil {
 		x.node.log.Debug("rpc: send a large answer", "error", err)
 	}
@@ -273,7 +274,7 @@ func (x *export) finish(e *execution, reply []byte) { x.finishWith(e, reply, nil
 
 // finishWith ends a call whose answer has this payload, of which reply is the
 // beginning.
-func (x *export) finishWith(e *execution, reply, payload []byte) {
+func (x *export) finishWith(e *execution, reply []byte, payload *sent.Payload) {
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Finish(e.entry, reply, payload)

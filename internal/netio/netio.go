@@ -90,6 +90,12 @@ type Conn interface {
 // the kernel's own record of them included; those beyond are lost.
 type Buffered interface{ ReceiveBuffer() int }
 
+// Spinning is a Conn whose ReadBatch looks again and again for a moment before it
+// sleeps, which keeps the readers of the process's other endpoints from being woken
+// where there are fewer CPUs than readers. SpinWhile makes it ask each time whether to
+// do so. The function must not block.
+type Spinning interface{ SpinWhile(useful func() bool) }
+
 // Stack opens endpoints on one blade.
 type Stack interface {
 	// ListenUDP binds an endpoint. An unspecified address receives for every

@@ -102,11 +102,12 @@ func (h *Header) Append(b []byte, ranges ...Range) []byte {
 	return b
 }
 
-// Parse takes a datagram apart: the header, a pull's ranges, a part's bytes, which
-// alias the datagram. It refuses a foreign, truncated or inconsistent one with an
-// error that wraps wirefmt.ErrFormat.
-func Parse(b []byte) (h Header, ranges []Range, data []byte, err error) {
-	if len(b) < HeaderSize {
+// Parse takes a datagram apart that lies in two pieces, its first HeaderSize bytes and
+// the others: the header, a pull's ranges, a part's bytes, which alias the second piece.
+// It refuses a foreign, truncated or inconsistent one with an error that wraps
+// wirefmt.ErrFormat.
+func Parse(b, body []byte) (h Header, ranges []Range, data []byte, err error) {
+	if len(b) != HeaderSize {
 		return h, nil, nil, wirefmt.Errorf("bulk header: %d bytes, want %d", len(b), HeaderSize)
 	}
 	be := binary.BigEndian
@@ -121,7 +122,7 @@ func Parse(b []byte) (h Header, ranges []Range, data []byte, err error) {
 		CallerIncarnation: be.Uint32(b[24:]), CalleeIncarnation: be.Uint32(b[28:]),
 		Total: be.Uint64(b[32:]), Offset: be.Uint64(b[40:]), Size: be.Uint32(b[48:]), First: be.Uint32(b[52:]),
 	}
-	n, body := int(be.Uint16(b[6:])), b[HeaderSize:]
+	n := int(be.Uint16(b[6:]))
 	switch {
 	case h.Kind < Part || h.Kind > Gone:
 		return h, nil, nil, wirefmt.Errorf("bulk header: %s", h.Kind)
@@ -177,11 +178,18 @@ const MaxPull = 4 << 20
 // kernel keeps a record of its own with each.
 func Cost(size int) int { return size + 1024 }
 
+// pushRest is how many bytes are pushed, too, rather than left to a pull.
+const pushRest = 4 << 10
+
 // Pushed is how many bytes behind the first packet's follow it without being asked
-// for, in parts of size bytes.
+// for, in parts of size bytes. The last part is one of them if it is short: an array of
+// a power of two bytes exceeds its parts by the headers.
 func Pushed(total, first uint64, size int) Range {
-	parts := uint64(max(1, Push/Cost(size)))
-	return Range{Offset: first, Length: min(total-first, parts*uint64(size))}
+	n := min(total-first, uint64(max(1, Push/Cost(size)))*uint64(size))
+	if total-first-n <= min(pushRest, uint64(size)) {
+		n = total - first
+	}
+	return Range{Offset: first, Length: n}
 }
 
 // Cut appends the parts that a pull asks for, in its order: of the size that it

@@ -31,6 +31,12 @@ func samples() map[Kind][]byte {
 	return all
 }
 
+// parse takes a datagram apart that lies in one piece.
+func parse(b []byte) (Header, []Range, []byte, error) {
+	n := min(len(b), HeaderSize)
+	return Parse(b[:n], b[n:])
+}
+
 func TestLayout(t *testing.T) {
 	if err := Layout.Check(); err != nil || Layout.Size() != HeaderSize {
 		t.Error(Layout.Size(), err)
@@ -39,7 +45,7 @@ func TestLayout(t *testing.T) {
 
 func TestHeader(t *testing.T) {
 	for k, b := range samples() {
-		h, ranges, data, err := Parse(b)
+		h, ranges, data, err := parse(b)
 		if err != nil || h.Kind != k {
 			t.Fatalf("%s: %+v, %v", k, h, err)
 		}
@@ -47,7 +53,7 @@ func TestHeader(t *testing.T) {
 			t.Errorf("%s: came back as %x, was %x", k, again, b)
 		}
 		for n := range b {
-			if _, _, _, err := Parse(b[:n]); !errors.Is(err, wirefmt.ErrFormat) {
+			if _, _, _, err := parse(b[:n]); !errors.Is(err, wirefmt.ErrFormat) {
 				t.Errorf("%s cut to %d bytes: %v", k, n, err)
 			}
 		}
@@ -78,7 +84,7 @@ func TestBadHeader(t *testing.T) {
 	} {
 		b := samples()[c.kind]
 		c.change(b)
-		if _, _, _, err := Parse(b); !errors.Is(err, wirefmt.ErrFormat) {
+		if _, _, _, err := parse(b); !errors.Is(err, wirefmt.ErrFormat) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -89,7 +95,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, ranges, data, err := Parse(b)
+		h, ranges, data, err := parse(b)
 		if err != nil {
 			return
 		}

@@ -246,6 +246,35 @@ func (r *Receiver) Receive(now time.Duration, k Key, h *Header, data []byte) (*T
 	return t, v
 }
 
+// Room is where the next part of a transfer belongs: the part at this offset, into
+// these bytes of the message. Other bytes may be put there, too, while it is missing.
+type Room struct {
+	Key    Key
+	Offset uint64
+	Bytes  []byte
+}
+
+// Rooms fills rooms with those of the parts that come next, and returns how many there
+// are; none unless there is one transfer only. They are valid until whoever calls
+// Receive and Begin gives a part of the transfer to one of them.
+func (r *Receiver) Rooms(rooms []Room) (n int) {
+	if len(r.order) != 1 {
+		return 0
+	}
+	t := r.order[0]
+	for i := range t.flight {
+		at, length := t.offset(t.low+i), uint64(t.length(t.low+i))
+		if n == len(rooms) || at+length > uint64(len(t.body)) {
+			break
+		}
+		if t.flight[i].asked != 0 {
+			rooms[n] = Room{t.Key, at, t.body[at : at+length : at+length]}
+			n++
+		}
+	}
+	return n
+}
+
 // keep keeps a part for which there is no first packet yet.
 func (r *Receiver) keep(k Key, h *Header, data []byte) {
 	if len(r.early) == maxEarly {
@@ -271,7 +300,9 @@ func (r *Receiver) take(now time.Duration, t *Transfer, h *Header, data []byte) 
 		return Known
 	}
 	t.grow(h.Offset + uint64(len(data)))
-	copy(t.body[h.Offset:], data)
+	if at := t.body[h.Offset:]; &at[0] != &data[0] { // else it was received there
+		copy(at, data)
+	}
 	r.landed(now, t, i)
 	if t.low == t.parts {
 		r.remove(t)

@@ -86,7 +86,7 @@ func (n *network) run(size int) (whole []byte) {
 		n.now = next.at
 		e := n.events[i]
 		n.events = slices.Delete(n.events, i, i+1)
-		h, ranges, data, err := Parse(e.b)
+		h, ranges, data, err := parse(e.b)
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -329,7 +329,7 @@ func FuzzReceiver(f *testing.F) {
 		for len(b) > 0 {
 			n := min(len(b), HeaderSize+100)
 			now += time.Millisecond
-			if h, _, data, err := Parse(b[:n]); err == nil && h.Kind == Part {
+			if h, _, data, err := parse(b[:n]); err == nil && h.Kind == Part {
 				if x, v := r.Receive(now, k, &h, data); v == Whole && len(x.Body()) != 1000 {
 					t.Fatalf("%d bytes are whole", len(x.Body()))
 				}

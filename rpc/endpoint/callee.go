@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -76,10 +77,10 @@ type Entry struct {
 	// Tag is the shell's; it is cleared by Finish.
 	Tag any
 
-	session *session // nil for an exactly-once call
-	number  uint64   // of its last delivery by the Gatekeeper, if it is exactly-once
-	reply   []byte   // the answer, as a datagram; nil while there is none
-	payload []byte   // the answer's whole payload, if reply is only its first packet
+	session *session      // nil for an exactly-once call
+	number  uint64        // of its last delivery by the Gatekeeper, if it is exactly-once
+	reply   []byte        // the answer, as a datagram; nil while there is none
+	payload *sent.Payload // the answer's whole payload, if reply is only its first packet
 	running bool
 	early   bool  // it waits for its turn (Postpone)
 	gone    bool  // forgotten: its session's floor has passed it
@@ -205,7 +206,7 @@ func (c *Callee) Answer(e *Entry, reply []byte) {
 	}
 	e.reply = reply
 	c.replies.push(&e.kept)
-	c.replyBytes += len(reply) + len(e.payload)
+	c.replyBytes += len(reply) + len(e.payload.Bytes())
 	for c.replyBytes > c.limits.ReplyBytes && c.replies.len > 1 {
 		c.dropReply(c.replies.first())
 	}
@@ -215,10 +216,12 @@ func (c *Callee) Answer(e *Entry, reply []byte) {
 // until the caller settles the call, or a lifetime has passed; it must not change
 // any more. It is nil if the call has an Answer already. The reply may be the first
 // packet of an answer whose whole payload is given, too; see Payload.
-func (c *Callee) Finish(e *Entry, reply, payload []byte) {
+func (c *Callee) Finish(e *Entry, reply []byte, payload *sent.Payload) {
 	e.running, e.Tag = false, nil
 	if !e.gone && e.reply == nil {
 		e.payload = payload
+	} else {
+		payload.Release()
 	}
 	if reply != nil {
 		c.Answer(e, reply)
@@ -269,8 +272,9 @@ func (c *Callee) dropReply(e *Entry) {
 		e.waits = false
 	default:
 		c.replies.remove(&e.kept)
-		c.replyBytes -= len(e.reply) + len(e.payload)
+		c.replyBytes -= len(e.reply) + len(e.payload.Bytes())
 	}
+	e.payload.Release()
 	e.reply, e.payload = nil, nil
 }
 
@@ -284,7 +288,7 @@ func (c *Callee) find(from netip.Addr, id packet.ID) *Entry {
 
 // Payload is the payload of the answer to a call of a node, if the answer exceeds a
 // packet and is kept; else nil. It does not change.
-func (c *Callee) Payload(from netip.Addr, id packet.ID) []byte {
+func (c *Callee) Payload(from netip.Addr, id packet.ID) *sent.Payload {
 	if e := c.find(from, id); e != nil {
 		return e.payload
 	}

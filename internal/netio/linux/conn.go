@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,6 +31,7 @@ type conn struct {
 	// allocation per call.
 	tryRead func(fd uintptr) bool
 	spinner spin.Spinner
+	useful  atomic.Pointer[func() bool] // whether to spin; nil: always
 
 	writeMu  sync.Mutex
 	out      transfer
@@ -54,7 +56,7 @@ func newConn(udp *net.UDPConn, mtu int, most time.Duration) (*conn, error) {
 	first := func() bool { return c.in.tryFirst(receive, fd) }
 	c.tryRead = func(f uintptr) bool {
 		fd = f
-		return c.in.try(receive, fd) || c.spinner.Spin(first)
+		return c.in.try(receive, fd) || c.maySpin() && c.spinner.Spin(first)
 	}
 	c.tryWrite = func(fd uintptr) bool { return c.out.try(transmit, fd) }
 	return c, nil
@@ -84,6 +86,14 @@ func (c *conn) LocalAddr() netip.AddrPort { return c.local }
 func (c *conn) ReceiveBuffer() (n int) {
 	_ = c.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
 	return n
+}
+
+// SpinWhile implements netio.Spinning.
+func (c *conn) SpinWhile(useful func() bool) { c.useful.Store(&useful) }
+
+func (c *conn) maySpin() bool {
+	useful := c.useful.Load()
+	return useful == nil || (*useful)()
 }
 
 // SetReadDeadline implements netio.Conn.

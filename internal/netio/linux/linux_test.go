@@ -19,6 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/spin"
 )
 
 const mtu = rackaddr.DefaultMTU
@@ -308,5 +309,23 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}); n > 0 {
 		t.Errorf("ReadBatch: %v allocations", n)
+	}
+}
+
+// TestSpinWhile: a reader asks before it spins, and sleeps at once if it is not to.
+func TestSpinWhile(t *testing.T) {
+	_, s := blade(t, rackaddr.Node(1))
+	c := listen(t, s, rackaddr.Node(1), 7).(*conn)
+	in := []netio.Message{{Buf: make([]byte, 9)}}
+	for _, useful := range []bool{false, true} {
+		asked := 0
+		c.SpinWhile(func() bool { asked++; return useful })
+		must(t, c.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+		if _, err := c.ReadBatch(in); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if spun := c.spinner != (spin.Spinner{Time: spin.Brief}); asked == 0 || spun != useful {
+			t.Errorf("spinning is useful: %v; asked %d times, has spun: %v", useful, asked, spun)
+		}
 	}
 }

@@ -1,0 +1,98 @@
+package rpc
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// queued is an endpoint that has received datagrams.
+type queued struct {
+	netio.Conn
+	from      netip.AddrPort
+	datagrams [][]byte
+}
+
+func (q *queued) ReadBatch(ms []netio.Message) (n int, _ error) {
+	for n < len(ms) && len(q.datagrams) > 0 {
+		if ms[n].Fill(q.datagrams[0]) {
+			ms[n].Remote = q.from
+			n++
+		}
+		q.datagrams = q.datagrams[1:]
+	}
+	return n, nil
+}
+
+// receiveAll has a node receive datagrams at its endpoint for parts, so many at a time.
+func receiveAll(n *Node, from netip.AddrPort, datagrams [][]byte, batch int) {
+	q := &queued{from: from, datagrams: datagrams}
+	r := &largeReader{conn: q}
+	defer r.free()
+	for len(q.datagrams) > 0 {
+		r.size = batch
+		count, _ := r.next(n.large.expected(r.rooms[:r.size]))
+		for i := range count {
+			n.receiveBulk(r, i)
+		}
+	}
+}
+
+// TestLargeReader: a message is right in whatever order its parts come, with copies,
+// cut ones and foreign datagrams among them, although each is received where the part
+// belongs that was expected.
+func TestLargeReader(t *testing.T) {
+	n, _ := quietNode(t)
+	from := netip.AddrPortFrom(nodeAt(7), rackaddr.PortBulk)
+	rapid.Check(t, func(t *rapid.T) {
+		const size = 100
+		total := rapid.IntRange(size, 30*size).Draw(t, "bytes")
+		message := make([]byte, total)
+		for i := range message {
+			message[i] = byte(i * i >> 3)
+		}
+		key := bulk.Key{Peer: from.Addr(), Call: packet.SessionID(1, 2)}
+		n.large.mu.Lock()
+		x, v := n.large.in.Begin(n.now(), key, uint64(total), message[:10], size, false)
+		n.large.asks()
+		n.large.mu.Unlock()
+		if v != bulk.Taken {
+			t.Fatalf("begin: %d", v)
+		}
+		var parts [][]byte
+		for _, c := range bulk.Cut(nil, []bulk.Range{{Offset: 10, Length: uint64(total - 10)}}, size, size) {
+			h := bulk.Header{Kind: bulk.Part, Call: key.Call, Total: uint64(total), First: 10, Offset: c.Offset, Size: uint32(c.Length)}
+			parts = append(parts, h.Append(nil))
+			parts[len(parts)-1] = append(parts[len(parts)-1], message[c.Offset:c.Offset+c.Length]...)
+		}
+		var datagrams [][]byte
+		for _, p := range rapid.Permutation(parts).Draw(t, "order") {
+			switch rapid.IntRange(0, 5).Draw(t, "between") {
+			case 0:
+				datagrams = append(datagrams, p)
+			case 1:
+				datagrams = append(datagrams, p[:len(p)-1])
+			case 2:
+				datagrams = append(datagrams, rapid.SliceOfN(rapid.Byte(), 0, 3*size).Draw(t, "foreign"))
+			}
+			datagrams = append(datagrams, p)
+		}
+		receiveAll(n, from, datagrams, rapid.IntRange(1, readBatch).Draw(t, "batch"))
+		n.large.mu.Lock()
+		defer n.large.mu.Unlock()
+		if n.large.in.Find(key) != nil {
+			t.Fatalf("after all %d parts something is missing", len(parts))
+		}
+		n.large.in.Release(key.Peer, uint64(total))
+		if !bytes.Equal(x.Body(), message) {
+			t.Error("the message is another one")
+		}
+	})
+}
