@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/bifrost-rack/bifrost/daemon/output"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -20,6 +21,8 @@ type ComputeConfig struct {
 	Nodes int
 	// Runner starts programs; nil refuses to.
 	Runner Runner
+	// Output keeps what programs print; nil has it in Log.
+	Output *output.Store
 }
 
 // Compute is the daemon of a compute blade. It is a join.Host, and a join.Joiner
@@ -297,6 +300,12 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 			return nil, err
 		}
 		return nil, c.stopProgram(ctx, s)
+	case control.KindOutput:
+		var q control.Output
+		if err := m.Decode(&q); err != nil {
+			return nil, err
+		}
+		return c.printed(q)
 	}
 	return nil, fault.New(fault.Unsupported, m.Kind.String(), "a compute blade does not do this")
 }

@@ -21,29 +21,11 @@ import (
 // Exec runs programs as processes. A process gets the daemon's environment, what
 // Start adds to it, and join.ProgramVariable; it leads a process group of its own,
 // which is ended as a whole; and it does not outlive the daemon.
-type Exec struct {
-	// Logs is a directory with a file for what each program prints (see LogName);
-	// "" has it in the daemon's own log.
-	Logs string
-}
-
-// LogName is the name of the file in Exec.Logs for a program that is started under
-// a name, on whichever blades they share the directory.
-func LogName(program string) string { return strings.ReplaceAll(program, "/", ".") + ".log" }
-
-// output is where a program prints: r is to be copied to the daemon's log, nil if
-// there is nothing to copy.
-func (e Exec) output(program string) (r, w *os.File, err error) {
-	if e.Logs == "" {
-		return os.Pipe()
-	}
-	w, err = os.OpenFile(filepath.Join(e.Logs, LogName(program)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	return nil, w, err
-}
+type Exec struct{}
 
 // Run implements Runner.
-func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
-	r, w, err := e.output(s.Name)
+func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
+	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +64,7 @@ func locate(program string) string {
 // process is a Process of the operating system.
 type process struct {
 	cmd    *exec.Cmd
-	output *os.File // nil if nothing is to be copied
+	output *os.File
 	done   chan struct{}
 	err    error // after done
 
@@ -99,23 +81,21 @@ func (p *process) live(started chan<- error, out io.Writer) {
 	err := p.cmd.Start()
 	started <- err
 	if err != nil {
-		_ = p.output.Close() // also if it is nil
+		_ = p.output.Close() // nothing is lost
 		return
 	}
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		if p.output != nil {
-			_, _ = io.Copy(out, p.output) // ends with the last writer, or the deadline below
-			_ = p.output.Close()
-		}
+		_, _ = io.Copy(out, p.output) // ends with the last writer, or the deadline below
+		_ = p.output.Close()
 	}()
 	p.err = p.cmd.Wait()
 	p.Kill() // what it has left behind of its group
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
-	_ = p.output.SetReadDeadline(time.Now().Add(outputPatience)) // pipes have deadlines; nil does nothing
+	_ = p.output.SetReadDeadline(time.Now().Add(outputPatience)) // pipes have deadlines
 	<-copied
 	close(p.done)
 }

@@ -20,6 +20,4 @@ const (
 	// outputPatience is how long a program's output is read after its end, in case
 	// a process that has left its group holds on to it.
 	outputPatience = time.Second
-	// lineLength is where a long line of a program's output is cut.
-	lineLength = 8 << 10
 )

@@ -1,11 +1,10 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -38,8 +37,8 @@ type Process interface {
 type program struct {
 	start   control.Start
 	process Process
-	out     *lines
-	gone    chan struct{} // closed when nothing of it is left here
+	out     io.WriteCloser // where it prints
+	gone    chan struct{}  // closed when nothing of it is left here
 
 	// Guarded by Compute.mu:
 	spent bool // its node has ended, so it is about to
@@ -100,9 +99,10 @@ func (c *Compute) startOrGet(op string, s control.Start) (pid int, old *program,
 	} else if old != nil {
 		return 0, old, nil
 	}
-	out := &lines{log: c.reg.log, name: s.Name}
+	out := c.outputOf(s.Name)
 	process, err := c.cfg.Runner.Run(s, out)
 	if err != nil {
+		err = errors.Join(err, out.Close())
 		return 0, nil, &fault.Error{Code: fault.Unavailable, Op: op, Err: err}
 	}
 	p := &program{start: s, process: process, out: out, gone: make(chan struct{})}
@@ -120,7 +120,9 @@ func (c *Compute) watch(p *program) {
 		p.process.Kill()
 		<-p.process.Done()
 	}
-	p.out.flush()
+	if err := p.out.Close(); err != nil {
+		c.reg.log.Warn("program's output", "program", p.start.Name, "err", err)
+	}
 	c.reg.log.Info("program ended", "program", p.start.Name, "pid", p.process.PID(), "err", p.process.Err())
 	c.mu.Lock()
 	if c.programs[p.start.Name] == p {
@@ -181,38 +183,3 @@ func sortedValues[K comparable, V any](m map[K]V, compare func(a, b K) int) []V 
 	}
 	return out
 }
-
-// lines puts what a program prints into the log, line by line.
-type lines struct {
-	log  *slog.Logger
-	name string
-	rest []byte
-}
-
-// Write implements io.Writer for one goroutine at a time.
-func (l *lines) Write(b []byte) (int, error) {
-	l.rest = append(l.rest, b...)
-	for {
-		end := bytes.IndexByte(l.rest, '\n')
-		switch {
-		case end >= 0 && end <= lineLength:
-			l.print(l.rest[:end])
-			l.rest = l.rest[end+1:]
-		case len(l.rest) >= lineLength:
-			l.print(l.rest[:lineLength])
-			l.rest = l.rest[lineLength:]
-		default:
-			return len(b), nil
-		}
-	}
-}
-
-// flush prints what came without an end of line.
-func (l *lines) flush() {
-	if len(l.rest) > 0 {
-		l.print(l.rest)
-		l.rest = nil
-	}
-}
-
-func (l *lines) print(line []byte) { l.log.Info(string(line), "program", l.name) }

@@ -1,15 +1,14 @@
 package daemon
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/daemon/output"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -196,47 +195,40 @@ func TestNoRunner(t *testing.T) {
 	})
 }
 
-func TestOutputInLines(t *testing.T) {
-	long := strings.Repeat("x", lineLength)
-	cases := map[string]struct {
-		writes []string
-		want   []string
-	}{
-		"whole lines":   {[]string{"one\ntwo\n"}, []string{"one", "two"}},
-		"in pieces":     {[]string{"o", "ne\nt", "wo", "\n\n"}, []string{"one", "two", ""}},
-		"without end":   {[]string{"one\ntwo"}, []string{"one", "two"}},
-		"too long":      {[]string{long + "tail\nnext\n"}, []string{long, "tail", "next"}},
-		"just fits":     {[]string{long, "\n"}, []string{long, ""}},
-		"very long":     {[]string{long + long, "\n"}, []string{long, long, ""}},
-		"long and end":  {[]string{"a\n" + long + "b"}, []string{"a", long, "b"}},
-		"nothing":       {nil, nil},
-		"pieces, long":  {[]string{long[:100], long[100:] + "y", "z\n"}, []string{long, "yz"}},
-		"newline alone": {[]string{"\n"}, []string{""}},
-	}
-	for name, tc := range cases {
+// What a program prints is kept, and the Gatekeeper may ask for it after the program's end.
+func TestOutput(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		store, err := output.Open(output.Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runner := &fakeRunner{started: make(chan *fakeProcess, 10)}
+		_, _, stop := r.compute(ComputeConfig{Runner: runner, Output: store})
+		if err := r.gk.command(control.KindStart, control.Start{Name: "shop/arrays/1", Args: []string{"arrays"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		p := <-runner.started
+		fmt.Fprint(p.out, "one\ntwo\nlast words")
+		p.end()
+		pass(time.Second)
+		var part control.OutputPart
+		if err := r.gk.command(control.KindOutput, control.Output{Program: "shop", Max: 1 << 20}, &part); err != nil {
+			t.Fatal(err)
+		}
 		var got []string
-		l := &lines{name: "p", log: slog.New(slog.NewTextHandler(&recorder{&got}, nil))}
-		for _, w := range tc.writes {
-			if n, err := l.Write([]byte(w)); n != len(w) || err != nil {
-				t.Errorf("%s: wrote %d, %v", name, n, err)
-			}
+		for _, l := range part.Lines {
+			got = append(got, l.Program+": "+l.Text)
 		}
-		l.flush()
-		if !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %.80q, want %.80q", name, got, tc.want)
+		want := []string{"shop/arrays/1: one", "shop/arrays/1: two", "shop/arrays/1: last words"}
+		if !slices.Equal(got, want) || part.More {
+			t.Errorf("%q, more %v", got, part.More)
 		}
-	}
-}
-
-// recorder takes the messages out of a text log.
-type recorder struct{ got *[]string }
-
-func (r *recorder) Write(b []byte) (int, error) {
-	_, msg, _ := bytes.Cut(b, []byte("msg="))
-	msg, _, found := bytes.Cut(msg, []byte(" program=p"))
-	if !found {
-		return 0, fmt.Errorf("no program in %q", b)
-	}
-	*r.got = append(*r.got, strings.Trim(string(msg), `"`))
-	return len(b), nil
+		after := control.Output{Program: "shop/arrays/1", After: part.Lines[1].Time, Max: 100}
+		if err := r.gk.command(control.KindOutput, after, &part); err != nil || len(part.Lines) != 1 || part.Lines[0].Text != "last words" {
+			t.Errorf("after the second line: %v, %v", part.Lines, err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/rack/plan"
@@ -115,15 +114,20 @@ func (h *Host) notServing(p *plan.Plan, why error) error {
 	if errors.Is(why, errBroken) {
 		e.Msg = n.Error()
 	}
-	if last := lastLines(programLog(h.dir(p.Rack), &n.program), logTail); last != "" {
-		e.Msg += "; it printed last:\n" + indent(last)
+	var last strings.Builder
+	if err := programLog(h.dir(p.Rack), p, &n.program).Print(context.Background(), &last, logTail, false); err == nil && last.Len() > 0 {
+		e.Msg += "; it printed last:\n" + indent(strings.TrimRight(last.String(), "\n"))
 	}
 	return e
 }
 
-// programLog is the file of what a program prints, wherever it runs.
-func programLog(dir string, d *plan.Deployed) string {
-	return filepath.Join(plan.LogDir(dir), daemon.LogName(d.Instance()))
+// programLog is what a program prints, wherever it runs.
+func programLog(dir string, p *plan.Plan, d *plan.Deployed) Log {
+	l := Log{Process: d.Name, Instance: d.Instance()}
+	for _, w := range p.Wires {
+		l.Kept = append(l.Kept, plan.ProgramLogs(dir, w.Blade))
+	}
+	return l
 }
 
 // whereabouts asks the Gatekeeper where the rack's programs are. Without it, they are

@@ -7,13 +7,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/daemon/output"
 )
 
 // Log is one process's output.
 type Log struct {
 	Process string
 	Path    string
+	// Kept are the directories in which blades keep what the program Instance prints; there
+	// is no Path then.
+	Kept     []string
+	Instance string
 }
 
 // Logs returns the logs of a blade's processes, or of the process of that name. A
@@ -31,7 +38,7 @@ func (h *Host) Logs(rack, name string) ([]Log, error) {
 	}
 	for _, d := range s.Plan.Deployed {
 		if d.Name == name || d.Blades[0] == name {
-			logs = append(logs, Log{Process: d.Name, Path: programLog(h.dir(rack), &d)})
+			logs = append(logs, programLog(h.dir(rack), &s.Plan, &d))
 		}
 	}
 	if len(logs) == 0 {
@@ -43,11 +50,14 @@ func (h *Host) Logs(rack, name string) ([]Log, error) {
 // Print writes the log's last n lines, and with follow what is added until ctx
 // ends or the rack goes down.
 func (l Log) Print(ctx context.Context, w io.Writer, n int, follow bool) error {
+	if l.Path == "" {
+		return l.printKept(ctx, w, n, follow)
+	}
 	f, err := os.Open(l.Path)
 	if err != nil {
 		return fmt.Errorf("log of %s: %w", l.Process, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	if err := tail(w, f, n); err != nil {
 		return fmt.Errorf("log of %s: %w", l.Process, err)
 	}
@@ -56,8 +66,16 @@ func (l Log) Print(ctx context.Context, w io.Writer, n int, follow bool) error {
 		if err != nil {
 			return fmt.Errorf("log of %s: %w", l.Process, err)
 		}
-		if _, err := os.Stat(l.Path); copied == 0 && errors.Is(err, os.ErrNotExist) {
+		next, err := os.Open(l.Path)
+		switch {
+		case errors.Is(err, os.ErrNotExist) && copied == 0:
 			return nil
+		case err == nil && copied == 0 && !same(f, next): // it has become the older one
+			_ = f.Close()
+			f = next
+			continue
+		case err == nil:
+			_ = next.Close()
 		}
 		select {
 		case <-ctx.Done():
@@ -66,6 +84,65 @@ func (l Log) Print(ctx context.Context, w io.Writer, n int, follow bool) error {
 	}
 	return nil
 }
+
+// same reports whether two names have been those of one file.
+func same(a, b *os.File) bool {
+	x, err := a.Stat()
+	y, err2 := b.Stat()
+	return err == nil && err2 == nil && os.SameFile(x, y)
+}
+
+// printKept is Print for what blades keep of a program.
+func (l Log) printKept(ctx context.Context, w io.Writer, n int, follow bool) error {
+	lines, err := l.kept(output.Query{Last: n})
+	var last time.Time
+	for {
+		if err != nil {
+			return fmt.Errorf("log of %s: %w", l.Process, err)
+		}
+		for _, line := range lines {
+			if _, err := fmt.Fprintln(w, line.Text); err != nil {
+				return err
+			}
+			last = line.Time
+		}
+		if _, err := os.Stat(l.Kept[0]); !follow || ctx.Err() != nil || errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(followInterval):
+		}
+		lines, err = l.kept(output.Query{After: last})
+	}
+}
+
+// kept reads what the blades keep of a program, in the order of its times.
+func (l Log) kept(q output.Query) (all []output.Line, err error) {
+	q.Name, q.Max = l.Instance, maxKept
+	for _, dir := range l.Kept {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			continue // nothing has run there
+		}
+		s, err := output.Open(output.Config{Dir: dir})
+		if err != nil {
+			return nil, err
+		}
+		lines, _, err := s.Read(q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, lines...)
+	}
+	slices.SortStableFunc(all, func(a, b output.Line) int { return a.Time.Compare(b.Time) })
+	if q.Last > 0 && len(all) > q.Last {
+		all = all[len(all)-q.Last:]
+	}
+	return all, nil
+}
+
+// maxKept is how many bytes of a program's lines are read at a time.
+const maxKept = 1 << 20
 
 // followInterval is how often a followed log is looked at.
 const followInterval = 100 * time.Millisecond

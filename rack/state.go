@@ -35,7 +35,7 @@ type lockedRack struct {
 }
 
 func statePath(dir string) string         { return filepath.Join(dir, "state.json") }
-func logPath(dir, process string) string  { return filepath.Join(plan.LogDir(dir), process+".log") }
+func logPath(dir, process string) string  { return plan.ProcessLog(dir, process) }
 func notifyPath(dir, name string) string  { return filepath.Join(dir, "notify", name) }
 func (l *lockedRack) save(s *state) error { return writeState(l.dir, s) }
 

@@ -23,11 +23,11 @@ import (
 
 // bladeOptions are the flags that the daemons of both kinds of blades have.
 type bladeOptions struct {
-	name     string
-	iface    string
-	address  string
-	logLevel string
-	metrics  string
+	name    string
+	iface   string
+	address string
+	logging logOptions
+	metrics string
 }
 
 func (o *bladeOptions) register(f *pflag.FlagSet) {
@@ -35,7 +35,7 @@ func (o *bladeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.iface, "iface", "eth0", "the `INTERFACE` that is connected to the switch")
 	f.StringVar(&o.address, "address", "", "IPv6 `ADDRESS` to say hello from, in "+rackaddr.BladePrefix.String()+
 		"; the Gatekeeper gives the blade its own (default: what the interface has, or else one made from its MAC address)")
-	f.StringVar(&o.logLevel, "log-level", "info", "`LEVEL` of what is logged to standard error: debug, info, warn, error or off")
+	o.logging.register(f, "")
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve what the daemon uses to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
 }
 
@@ -50,13 +50,11 @@ func (o *bladeOptions) serveMetrics(ctx context.Context) (stop func(), err error
 // open prepares the interface and describes the blade. Whoever gets the stack must
 // Close it.
 func (o *bladeOptions) open() (daemon.Blade, *linux.Stack, error) {
-	level, ok := logLevels[o.logLevel]
-	if !ok {
-		return daemon.Blade{}, nil, fmt.Errorf("--log-level %s: choose debug, info, warn, error or off", o.logLevel)
+	log, err := o.logging.open()
+	if err != nil {
+		return daemon.Blade{}, nil, err
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if o.name == "" {
-		var err error
 		if o.name, err = os.Hostname(); err != nil {
 			return daemon.Blade{}, nil, fmt.Errorf("%w: name the blade with --blade", err)
 		}

@@ -56,7 +56,7 @@ func TestBladeOnAnInterface(t *testing.T) {
 	must(t, err)
 	must(t, netlink.LinkSetUp(link))
 
-	o := bladeOptions{name: "b", iface: "eth0", logLevel: "off"}
+	o := bladeOptions{name: "b", iface: "eth0", logging: logOptions{level: "off", format: "text"}}
 	if _, _, err := o.open(); err == nil || !strings.Contains(err.Error(), "ip -6 route add fd00:b1f0::/48") {
 		t.Errorf("no route: %v", err)
 	}

@@ -41,16 +41,17 @@ type lister func(cmd *cobra.Command) ([]cobra.Completion, error)
 var completeArgs = map[string]lister{
 	"bifrost drain": listBlades, "bifrost fail": listBlades, "bifrost return": listBlades, "bifrost domain": listBlades,
 	"bifrost mirror": listMemoryBlades, "bifrost unmirror": listMemoryBlades,
-	"bifrost undeploy": listApps, "bifrost who": listRegions,
+	"bifrost undeploy": listApps, "bifrost logs": listInstances, "bifrost who": listRegions,
 	"bifrost rack exec": listRackBlades, "bifrost rack fail": listRackBlades, "bifrost rack restore": listRackBlades, "bifrost rack logs": listRackBlades,
 }
 
 // completeFlags are the values of flags: of one command's, or of all of that name.
 var completeFlags = map[string]lister{
 	"--rack": listRacks, "--node": listNodes, "--pointer": listRegions,
-	"--table":     listed("identity", "l3", "dsm_home", "dsm_access", "rpc_route", "next_hop", "tcp_allowed", "replica"),
-	"--log-level": listed("debug", "info", "warn", "error", "off"),
-	"--datapath":  listed("auto", "ebpf", "go"),
+	"--table":      listed("identity", "l3", "dsm_home", "dsm_access", "rpc_route", "next_hop", "tcp_allowed", "replica"),
+	"--log-level":  listed("debug", "info", "warn", "error", "off"),
+	"--log-format": listed("text", "json"),
+	"--datapath":   listed("auto", "ebpf", "go"),
 
 	"bifrost switch --log-level": listed("trace", "debug", "info", "warn", "error", "off"),
 	"bifrost rack up --switch":   listed("bifrost", "bmv2"),

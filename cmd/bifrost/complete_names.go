@@ -65,6 +65,21 @@ func listApps(cmd *cobra.Command) ([]cobra.Completion, error) {
 		func(a *api.App) cobra.Completion { return a.Name })
 }
 
+// listInstances lists apps, and the instances of their programs.
+func listInstances(cmd *cobra.Command) ([]cobra.Completion, error) {
+	return askFor(cmd,
+		func(ctx context.Context, c *client.Client) (all []string, err error) {
+			apps, err := c.Apps(ctx)
+			for _, a := range apps {
+				all = append(all, a.Name)
+				for _, i := range a.Instances {
+					all = append(all, i.Name)
+				}
+			}
+			return all, err
+		}, func(name *string) cobra.Completion { return *name })
+}
+
 // mostRegions is how many regions a shell is offered.
 const mostRegions = 100
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,15 +16,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/daemon/output"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
+	"github.com/bifrost-rack/bifrost/rack/config"
 )
 
 // computeOptions are the flags of `bifrost compute`.
 type computeOptions struct {
-	blade bladeOptions
-	nodes int
-	logs  string
+	blade   bladeOptions
+	nodes   int
+	logs    string
+	logSize string
 }
 
 func newComputeCmd() *cobra.Command {
@@ -50,7 +54,8 @@ blade send each other leaves by the interface, too: the switch judges it.`,
 	}
 	o.blade.register(cmd.Flags())
 	cmd.Flags().IntVar(&o.nodes, "nodes", 64, "how many nodes run here at a time at most")
-	cmd.Flags().StringVar(&o.logs, "program-logs", "", "`DIRECTORY` for what the programs print that are started here (default: into the daemon's log)")
+	cmd.Flags().StringVar(&o.logs, "program-logs", "", "`DIRECTORY` of this blade's own in which what programs print is kept for bifrost logs (default: a temporary one)")
+	cmd.Flags().StringVar(&o.logSize, "program-log-size", config.FormatSize(output.DefaultSize), "how many `BYTES` of what a program prints a file has; there are two for each program")
 	cmd.AddCommand(newComputeStatusCmd())
 	return cmd
 }
@@ -76,7 +81,12 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = l.Close() }() // Serve has closed it, if it came to that
-	d, err := daemon.NewCompute(daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{Logs: o.logs}})
+	kept, forget, err := o.openOutput()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, forget()) }()
+	d, err := daemon.NewCompute(daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{}, Output: kept})
 	if err != nil {
 		return err
 	}
@@ -91,6 +101,27 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 	err = d.Run(running)
 	stop()
 	return errors.Join(err, <-served)
+}
+
+// openOutput opens what is kept of programs' output. Forget removes it, unless it has a
+// directory that is to stay.
+func (o *computeOptions) openOutput() (kept *output.Store, forget func() error, err error) {
+	size, err := config.ParseSize(o.logSize)
+	if err != nil || size < output.MaxLine {
+		return nil, nil, fmt.Errorf("--program-log-size %s: want a number of bytes from %d on, such as 4MiB", o.logSize, output.MaxLine)
+	}
+	dir, forget := o.logs, func() error { return nil }
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "bifrost-programs-"); err != nil {
+			return nil, nil, fmt.Errorf("a place for what programs print: %w: name one with --program-logs", err)
+		}
+		forget = func() error { return os.RemoveAll(dir) }
+	}
+	kept, err = output.Open(output.Config{Dir: dir, Size: int64(size)}) //nolint:gosec // a file's
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--program-logs %s: %w", dir, err), forget())
+	}
+	return kept, forget, nil
 }
 
 // computeStatusOptions are the flags of `bifrost compute status`.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -80,11 +79,10 @@ for a token; a Unix socket is for the user who started the Gatekeeper.`,
 func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	collectRarely()
 	processors(1)
-	level, ok := logLevels[o.logLevel]
-	if !ok {
-		return fmt.Errorf("--log-level %s: choose debug, info, warn, error or off", o.logLevel)
+	log, err := o.logging.open()
+	if err != nil {
+		return err
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if o.deviceID == 0 {
 		return errors.New("--device-id 0 is reserved by P4Runtime: choose another")
 	}

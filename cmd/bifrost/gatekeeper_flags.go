@@ -29,7 +29,7 @@ type gatekeeperOptions struct {
 	dsmPrefix uint8
 	mtu       int
 	heartbeat time.Duration
-	logLevel  string
+	logging   logOptions
 	log       string
 	logSync   bool
 	ports     portFlags
@@ -65,7 +65,7 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.Var(rateFlag{&o.rates}, "rate", "how many packets of a class one port of the switch may have the Gatekeeper look at in a second, and at once (repeatable)")
 	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log from which a Gatekeeper that is started again goes on (default: none)")
 	f.BoolVar(&o.logSync, "log-sync", false, "what is logged survives the loss of power, too: wait for the disk")
-	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn, error or off")
+	o.logging.register(f, "")
 	f.StringVar(&o.ca, "tls-ca", "", "use TLS; PEM `FILE` with the CA that the switch's certificate comes from")
 	f.StringVar(&o.cert, "tls-cert", "", "PEM `FILE` with a certificate for the switch to check")
 	f.StringVar(&o.key, "tls-key", "", "PEM `FILE` with its key")

@@ -19,7 +19,7 @@ import (
 func newShowCmds() []*cobra.Command {
 	return []*cobra.Command{
 		newBladesCmd(), newMachinesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
-		newTraceCmd(), newAppsCmd(), newWhoCmd(), newDomainCmd(),
+		newTraceCmd(), newAppsCmd(), newLogsCmd(), newWhoCmd(), newDomainCmd(),
 	}
 }
 

@@ -85,11 +85,10 @@ Attaching interfaces needs root, or CAP_NET_RAW.`,
 // run runs the switch until ctx ends.
 func (o *switchOptions) run(ctx context.Context, flags *pflag.FlagSet) (err error) {
 	collectRarely()
-	log, closeLog, err := o.logger()
+	log, err := o.logging.open()
 	if err != nil {
 		return err
 	}
-	defer closeLog()
 	warnIgnored(flags, log)
 	cfg, err := o.config(log)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"runtime"
@@ -38,7 +37,7 @@ type switchOptions struct {
 	ssl, clientAuth      bool
 	cacert, cert, keyPEM string
 
-	logLevel, logFile    string
+	logging              logOptions
 	version, jsonVersion bool
 }
 
@@ -67,8 +66,8 @@ func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.cacert, "grpc-server-cacert", "", "PEM `FILE` with the CA that controllers' certificates come from")
 	f.BoolVar(&o.clientAuth, "grpc-server-with-client-auth", false, "require a certificate from controllers")
 
-	f.StringVarP(&o.logLevel, "log-level", "L", "info", "trace (every packet: tables, entries, actions; by the Go executor), debug, info, warn, error or off")
-	f.StringVar(&o.logFile, "log-file", "", "log to `FILE` instead of standard error")
+	o.logging.trace = true
+	o.logging.register(f, "L")
 	f.Bool("log-console", false, "log to standard error (the default)")
 	o.registerBMv2(f)
 }
@@ -174,35 +173,6 @@ func (o *switchOptions) tls() (*tls.Config, error) {
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return cfg, nil
-}
-
-var logLevels = map[string]slog.Level{
-	"trace": softswitch.LevelTrace, "debug": slog.LevelDebug, "info": slog.LevelInfo,
-	"warn": slog.LevelWarn, "error": slog.LevelError, "off": slog.LevelError + 100,
-}
-
-// logger opens the log.
-func (o *switchOptions) logger() (log *slog.Logger, closeLog func(), err error) {
-	level, ok := logLevels[o.logLevel]
-	if !ok {
-		return nil, nil, fmt.Errorf("--log-level %s: choose trace, debug, info, warn, error or off", o.logLevel)
-	}
-	var w io.Writer = os.Stderr
-	closeLog = func() {}
-	if o.logFile != "" {
-		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--log-file: %w", err)
-		}
-		w, closeLog = f, func() { _ = f.Close() }
-	}
-	replace := func(_ []string, a slog.Attr) slog.Attr {
-		if l, ok := a.Value.Any().(slog.Level); ok && a.Key == slog.LevelKey && l == softswitch.LevelTrace {
-			a.Value = slog.StringValue("TRACE")
-		}
-		return a
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: replace})), closeLog, nil
 }
 
 // interfaceFlags is the value of -i, PORT@NAME.

@@ -173,6 +173,8 @@ func (c *checked) actions() {
 		{"PUT", "/v1/policies/Arrays/addRef", `{"policy":"often"}`, 422}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":""}`, 422}, {"PUT", "/v1/policies/Arrays", `{}`, 422},
 		{"GET", "/v1/policies", "", 200}, {"DELETE", "/v1/policies/Arrays/addRef", "", 200}, {"DELETE", "/v1/policies/Arrays", "", 200}, {"DELETE", "/v1/policies/Nobody", "", 200},
 		{"PUT", "/v1/apps/shop", oneProgram, 200}, {"GET", "/v1/apps", "", 200}, {"GET", "/v1/apps/shop", "", 200},
+		{"GET", "/v1/logs?program=shop/arrays&last=5", "", 200}, {"GET", "/v1/logs?program=shop&since=2026-01-02T03:04:05Z", "", 200}, {"GET", "/v1/logs?program=shup", "", 404},
+		{"GET", "/v1/logs?cursor=x", "", 400}, {"GET", "/v1/logs?last=5&cursor=1", "", 400}, {"GET", "/v1/logs?since=x", "", 422}, {"GET", "/v1/logs?last=1001", "", 422},
 		{"PUT", "/v1/apps/shop", strings.Replace(oneProgram, `"server"`, `"client"`, 1), 400},
 		{"PUT", "/v1/apps/shop", `{"programs":[]}`, 422}, {"PUT", "/v1/apps/shop", "", 400}, {"PUT", "/v1/apps/shop", `{"programs":[{}]}`, 422},
 		{"PUT", "/v1/apps/s%20p", oneProgram, 400}, {"PUT", "/v1/apps/big", strings.Replace(oneProgram, `"nodes":1`, `"nodes":200`, 1), 409},

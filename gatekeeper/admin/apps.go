@@ -22,6 +22,7 @@ func (s *Server) registerApps(h huma.API) {
 	get(h, "/v1/apps", "list-apps", "Deployments", "All deployments", s.apps)
 	get(h, "/v1/apps/{name}", "get-app", "Deployments", "One deployment", s.app, http.StatusNotFound)
 	act(h, http.MethodPut, "/v1/apps/{name}", "deploy-app", "Make a deployment what the specification says", s.deploy)
+	s.registerLogs(h)
 	act(h, http.MethodDelete, "/v1/apps/{name}", "undeploy-app", "Stop a deployment; it is gone when its last node is", s.undeploy)
 }
 

@@ -76,6 +76,9 @@ func (stopped) Undeploy(context.Context, string) error         { return gatekeep
 func (stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 	return nil, gatekeeper.ErrStopped
 }
+func (stopped) Output(context.Context, gatekeeper.OutputQuery) (gatekeeper.OutputPage, error) {
+	return gatekeeper.OutputPage{}, gatekeeper.ErrStopped
+}
 func (stopped) Tables() []string { return []string{"dsm_access", "identity"} }
 
 func (stopped) Drops(context.Context) ([]gatekeeper.PortDrops, error) {

@@ -50,6 +50,8 @@ const (
 	KindRegions Kind = 18 // memory: list regions, for reconciliation: Regions, RegionList
 	KindStart   Kind = 19 // compute: run a program as a node: Start, Started
 	KindStop    Kind = 20 // compute: end a node's program: Stop, empty
+	// KindOutput is a question.
+	KindOutput Kind = 48 // compute: what have programs printed: Output, OutputPart
 	// KindCommit, KindRollback and KindExecutions are for memory blades.
 	KindCommit     Kind = 21 // what executions did is final: Commit, empty
 	KindRollback   Kind = 22 // what executions did is taken back: Rollback, empty
@@ -82,7 +84,7 @@ func (k Kind) String() string {
 
 var kindNames = map[Kind]string{
 	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who",
-	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop",
+	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
 	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers",

@@ -115,8 +115,14 @@ func MetricsPath(dir, process string) string {
 // LogPath is the directory of the Gatekeeper's log, which outlives it.
 func LogPath(dir string) string { return filepath.Join(dir, "gatekeeper-log") }
 
-// LogDir is where processes and programs write what they print.
+// LogDir is where processes write what they print.
 func LogDir(dir string) string { return filepath.Join(dir, "log") }
+
+// ProcessLog is the file for what a process prints.
+func ProcessLog(dir, process string) string { return filepath.Join(LogDir(dir), process+".log") }
+
+// ProgramLogs is where a blade keeps what the programs print that are started there.
+func ProgramLogs(dir, blade string) string { return filepath.Join(dir, "programs", blade) }
 
 // Make returns the plan of a valid rack that keeps its files in dir.
 func Make(c config.Config, dir string) Plan {

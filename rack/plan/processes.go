@@ -116,7 +116,7 @@ func switchProcess(c config.Config, wires []Wire, dir string) Process {
 		p.Ready = Listens
 		p.Args = slices.Concat([]string{BMv2Program, "--no-p4", "--log-console", "--log-level", "warn"}, common, []string{"--"}, server)
 	default:
-		p.Args = slices.Concat([]string{BifrostProgram, "switch", "--keep", Keep(c.Name), "--metrics-addr", "unix:" + MetricsPath(dir, Switch)}, common, server)
+		p.Args = slices.Concat([]string{BifrostProgram, "switch", "--keep", Keep(c.Name), "--metrics-addr", "unix:" + MetricsPath(dir, Switch), "--log-file", ProcessLog(dir, Switch)}, common, server)
 	}
 	return p
 }
@@ -128,7 +128,7 @@ func gatekeeper(c config.Config, machines [][]string, ids []int, dir string) Pro
 		Args: []string{
 			BifrostProgram, "gatekeeper", "--switch", "unix:" + SocketPath(dir), "--device-id", strconv.Itoa(deviceID),
 			"--mtu", strconv.Itoa(c.MTU), "--dsm-prefix", strconv.Itoa(int(c.DSMPrefix)), "--admin-addr", "unix:" + AdminPath(dir),
-			"--log", LogPath(dir), "--heartbeat", c.Heartbeat.String(),
+			"--log", LogPath(dir), "--heartbeat", c.Heartbeat.String(), "--log-file", ProcessLog(dir, Gatekeeper),
 		},
 	}
 	for i, b := range c.Blades {
@@ -161,9 +161,10 @@ func daemon(b config.Blade, w Wire, machine int, dir string) Process {
 		p.Args = []string{
 			BifrostProgram, "compute", "--blade", b.Name, "--iface", Interface, "--metrics-addr", "unix:" + MetricsPath(dir, b.Name),
 			"--nodes", strconv.Itoa(b.Nodes),
-			"--program-logs", LogDir(dir),
+			"--program-logs", ProgramLogs(dir, b.Name),
 		}
 	}
+	p.Args = append(p.Args, "--log-file", ProcessLog(dir, b.Name))
 	return p
 }
 

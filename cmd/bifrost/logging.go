@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/internal/rotate"
+	"github.com/bifrost-rack/bifrost/p4/softswitch"
+)
+
+// logOptions are the flags of all daemons about what they log.
+type logOptions struct {
+	level, format, file string
+	size                int64
+	trace               bool // --log-level trace is a level
+}
+
+// register adds the flags. The level may have a short flag.
+func (o *logOptions) register(f *pflag.FlagSet, short string) {
+	f.StringVarP(&o.level, "log-level", short, "info", "`LEVEL` from which on messages are logged: "+o.levels())
+	f.StringVar(&o.format, "log-format", "text", "how messages are written: text, or json, an object on each line")
+	f.StringVar(&o.file, "log-file", "", "log to `FILE`, and to FILE"+rotate.Older+" what is older, instead of to standard error")
+	f.Int64Var(&o.size, "log-file-size", 16<<20, "how many `BYTES` the file has before it becomes the older one; 0 is no bound")
+}
+
+// levels lists the levels for people.
+func (o *logOptions) levels() string {
+	if o.trace {
+		return "trace (every packet: tables, entries, actions; by the Go executor), debug, info, warn, error or off"
+	}
+	return "debug, info, warn, error or off"
+}
+
+var logLevels = map[string]slog.Level{
+	"trace": softswitch.LevelTrace, "debug": slog.LevelDebug, "info": slog.LevelInfo,
+	"warn": slog.LevelWarn, "error": slog.LevelError, "off": slog.LevelError + 100,
+}
+
+// open returns the log. With a file all of the process's standard error goes there, the
+// last words of one that panics, too.
+func (o *logOptions) open() (*slog.Logger, error) {
+	level, ok := logLevels[o.level]
+	if !ok || o.level == "trace" && !o.trace {
+		return nil, fmt.Errorf("--log-level %s: choose %s", o.level, o.levels())
+	}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: nameTrace}
+	file := &rotate.File{Path: o.file, Max: o.size, Opened: becomeStderr}
+	if o.file != "" {
+		if err := file.Open(); err != nil {
+			return nil, fmt.Errorf("--log-file: %w", err)
+		}
+	}
+	var w io.Writer = os.Stderr
+	if o.file != "" {
+		w = file
+	}
+	switch o.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("--log-format %s: choose text or json", o.format)
+}
+
+// becomeStderr makes a file the standard error of this process.
+func becomeStderr(f *os.File) error { return unix.Dup3(int(f.Fd()), unix.Stderr, 0) }
+
+// nameTrace names the level that slog does not know.
+func nameTrace(_ []string, a slog.Attr) slog.Attr {
+	if l, ok := a.Value.Any().(slog.Level); ok && a.Key == slog.LevelKey && l == softswitch.LevelTrace {
+		a.Value = slog.StringValue("TRACE")
+	}
+	return a
+}
