@@ -160,7 +160,7 @@ func (c *controller) reclaimStrays(n *node) {
 
 // corrupt says which record makes no sense.
 func corrupt(r *log.Record, format string, args ...any) error {
-	return fmt.Errorf("%w: record %d, %s: %s", log.ErrCorrupt, r.Sequence, r.Key(), fmt.Sprintf(format, args...))
+	return fmt.Errorf("the log is %w: record %d, %s: %s", log.ErrCorrupt, r.Sequence, r.Key(), fmt.Sprintf(format, args...))
 }
 
 // data reads a record's JSON.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/disk"
 )
 
 // BenchmarkAppend is the time from Append until the record is logged, by one
@@ -38,7 +40,7 @@ func openBench(b *testing.B, name string, sync bool) *Log {
 	var err error
 	switch dir := b.TempDir(); name {
 	case "pebble":
-		s, err = openPebble(filepath.Join(dir, "log"), sync)
+		s, err = openPebble(filepath.Join(dir, "log"), disk.Options{Sync: sync})
 	default:
 		s = &memoryStore{disk: &Disk{open: true, records: map[uint64][]byte{}}}
 	}

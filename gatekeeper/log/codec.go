@@ -131,7 +131,7 @@ func parse(b []byte) (r Record, err error) {
 	d.read(&r)
 	switch {
 	case !r.Kind.valid(), d.fields >= hasEnd:
-		return r, fmt.Errorf("%w: record %d is of kind %d and has fields %#x", ErrVersion, r.Sequence, uint8(r.Kind), d.fields)
+		return r, fmt.Errorf("the log is %w: record %d is of kind %d and has fields %#x", ErrVersion, r.Sequence, uint8(r.Kind), d.fields)
 	case d.bad, len(d.b) > 0, r.fields() != d.fields:
 		return r, corruptf("record %d: fields %#x do not fit its %d bytes", r.Sequence, d.fields, len(b))
 	}

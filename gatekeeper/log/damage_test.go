@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/cockroachdb/pebble/vfs"
 )
 
@@ -168,10 +169,10 @@ func TestShortened_Remedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Open(dir, Options{})
-	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), filepath.Join(dir, tailName)) {
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), filepath.Join(dir, disk.TailName)) {
 		t.Fatalf("the error names no remedy: %v", err)
 	}
-	if err := os.Remove(filepath.Join(dir, tailName)); err != nil {
+	if err := os.Remove(filepath.Join(dir, disk.TailName)); err != nil {
 		t.Fatal(err)
 	}
 	l, err := Open(dir, Options{})
@@ -214,7 +215,7 @@ func TestPowerLoss_Tail(t *testing.T) {
 			if err := os.Truncate(wal[len(wal)-1], 1500); err != nil {
 				t.Fatal(err)
 			}
-			s, err := openPebbleOn(vfs.Default, dir, environment{sync: c.sync, boot: "the next one"})
+			s, err := openPebble(dir, disk.Options{Sync: c.sync, Boot: "the next one"})
 			if got := errors.Is(err, ErrCorrupt); got != c.refused || err != nil && !got {
 				t.Errorf("refused: %v (%v), want %v", got, err, c.refused)
 			}
@@ -275,7 +276,7 @@ func startOnFullDisk() (all error) {
 			}
 			left := new(atomic.Int64)
 			left.Store(room)
-			s, err := openPebbleOn(fullFS{mem, left}, "log", environment{})
+			s, err := openPebble("log", disk.Options{FS: fullFS{mem, left}})
 			if err == nil { // there was room to begin
 				_ = s.close()
 			} else if !strings.Contains(err.Error(), errDisk.Error()) {
@@ -288,7 +289,7 @@ func startOnFullDisk() (all error) {
 
 // logOne makes a log with one record.
 func logOne(fs vfs.FS) error {
-	s, err := openPebbleOn(fs, "log", environment{})
+	s, err := openPebble("log", disk.Options{FS: fs})
 	if err != nil {
 		return err
 	}

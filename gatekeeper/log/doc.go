@@ -33,7 +33,7 @@
 // 60 kB 90 µs against 480 µs, and 280 µs against 480 µs with Sync, because
 // Pebble appends where bbolt rewrites the pages of a B+ tree. Pebble also checks
 // what it reads. A write-ahead log, however, ends where its checksums end, so the last
-// commit that was acknowledged is noted beside it (tail.go): a log that ends before that
+// commit that was acknowledged is noted beside it (package internal/disk): a log that ends before that
 // is refused (ErrCorrupt), with what an operator can do. A write that fails is final: the log then
 // fails as a whole (ErrFailed), and so must a Gatekeeper that cannot log.
 //

@@ -3,6 +3,8 @@ package log
 import (
 	"errors"
 	"fmt"
+
+	"github.com/bifrost-rack/bifrost/internal/disk"
 )
 
 // The errors of a log; compare with errors.Is.
@@ -18,21 +20,21 @@ var (
 	// batch is logged is not known.
 	ErrFailed = errors.New("the log has failed")
 	// ErrLocked: another process, or another Log in this one, has the log open.
-	ErrLocked = errors.New("the log is in use")
+	ErrLocked = disk.ErrLocked
 	// ErrTooLarge: the batch exceeds MaxBatch; it can never be logged.
 	ErrTooLarge = errors.New("the batch is too large")
 	// ErrCorrupt: what was read is not what was written.
-	ErrCorrupt = errors.New("the log is corrupt")
+	ErrCorrupt = disk.ErrCorrupt
 	// ErrVersion: another version of Bifröst wrote the log.
-	ErrVersion = errors.New("the log's version is not known")
+	ErrVersion = disk.ErrVersion
 )
 
 // corruptf returns an error that wraps ErrCorrupt and says what and where.
 func corruptf(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
+	return fmt.Errorf("the log is %w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
 // versionError says which version of what was found.
 func versionError(what string, found, known uint64) error {
-	return fmt.Errorf("%w: %s has version %d, this program knows %d", ErrVersion, what, found, known)
+	return fmt.Errorf("the log is %w: %s has version %d, this program knows %d", ErrVersion, what, found, known)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/bifrost-rack/bifrost/internal/disk"
 )
 
 // Options of a log. The zero value of each field stands for its default.
@@ -83,7 +85,7 @@ type Stats struct {
 // begin with less than was logged. (After a loss of power, a log without Sync may
 // lack the last records, and begins without them.)
 func Open(directory string, o Options) (*Log, error) {
-	s, err := openPebble(directory, o.Sync)
+	s, err := openPebble(directory, disk.Options{Sync: o.Sync})
 	if err != nil {
 		return nil, fmt.Errorf("log %s: %w", directory, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/cockroachdb/pebble/vfs"
 	"pgregory.net/rapid"
 )
@@ -73,15 +74,15 @@ func readAll(t testing.TB, l *Log) (all []Record) {
 // again.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		fs, disk := vfs.NewMem(), new(Disk)
+		fs, memory := vfs.NewMem(), new(Disk)
 		checkModel(rt, medium{"pebble", func(o Options) (*Log, error) {
-			s, err := openPebbleOn(fs, "log", environment{})
+			s, err := openPebble("log", disk.Options{FS: fs})
 			if err != nil {
 				return nil, err
 			}
 			return open(s, o)
 		}})
-		checkModel(rt, medium{"memory", func(o Options) (*Log, error) { return OpenMemory(disk, o) }})
+		checkModel(rt, medium{"memory", func(o Options) (*Log, error) { return OpenMemory(memory, o) }})
 	})
 }
 

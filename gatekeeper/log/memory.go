@@ -2,6 +2,7 @@ package log
 
 import (
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -42,7 +43,7 @@ func OpenMemory(d *Disk, o Options) (*Log, error) {
 	d.mu.Lock()
 	if d.open {
 		d.mu.Unlock()
-		return nil, ErrLocked
+		return nil, fmt.Errorf("the log is %w", ErrLocked)
 	}
 	d.open = true
 	if d.records == nil {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/cockroachdb/pebble"
 	"github.com/cockroachdb/pebble/vfs"
 )
@@ -45,7 +47,7 @@ func (f brokenFile) Write(b []byte) (int, error) {
 // A disk that does not take a write fails the log, not the process.
 func TestDiskFull(t *testing.T) {
 	fs := brokenFS{vfs.NewMem(), new(atomic.Bool)}
-	s, err := openPebbleOn(fs, "log", environment{})
+	s, err := openPebble("log", disk.Options{FS: fs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,14 +69,23 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// quiet is a Pebble logger that says nothing.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)              {}
+func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// versionKey is where a store has its version.
+var versionKey = []byte("m/version")
+
 // raw changes a closed log's database behind its back.
 func raw(t *testing.T, dir string, change func(db *pebble.DB) error) {
 	t.Helper()
-	s, err := openPebble(dir, false)
+	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(change(s.db), s.close()); err != nil {
+	if err := errors.Join(change(db), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,9 +1,8 @@
-package log
+package disk
 
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"hash/fnv"
 	"os"
@@ -13,10 +12,10 @@ import (
 	"github.com/cockroachdb/pebble/vfs"
 )
 
-// A write-ahead log ends where its checksums end: after damage as after a record whose
+// A write-ahead log ends where its checksums end: after damage as after a commit whose
 // writing was cut off. So the number of each commit is in the store, and a note of the
 // last one that was acknowledged stands in a file of its own, the tail, which is written
-// after each commit. A store that ends before its tail has lost acknowledged records.
+// after each commit. A store that ends before its tail has lost acknowledged commits.
 //
 // Only a loss of power may do that, and only to a log that is not synced: its last
 // commits may be gone where the tail is not. The tail tells in which boot of the machine
@@ -28,16 +27,9 @@ import (
 //	16 8  hash of the machine's boot id
 //	24 1  1 if the disk had all commits
 const (
-	tailName  = "acknowledged"
 	tailMagic = 0xB10C7A11
 	tailSize  = 25
 )
-
-// environment is what a store depends on beside its files.
-type environment struct {
-	sync bool
-	boot string // the machine's boot id
-}
 
 // thisBoot is the machine's boot id; "" if it does not tell, which counts as one boot.
 func thisBoot() string {
@@ -48,11 +40,17 @@ func thisBoot() string {
 	return strings.TrimSpace(string(b))
 }
 
+// TailName is the name of the note in the store's directory.
+const TailName = "acknowledged"
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // tail is the note of the last commit.
 type tail struct {
 	file vfs.File
+	name string
 	boot uint64
-	sync bool
+	o    *Options
 	buf  [tailSize]byte
 }
 
@@ -64,16 +62,15 @@ func bootHash(id string) uint64 {
 
 // openTail compares a store's last commit with the tail, and opens that. A store without
 // one is taken as it is: it is new, or somebody has decided so.
-func openTail(fs vfs.FS, directory string, commits uint64, env environment) (*tail, error) {
-	t := &tail{boot: bootHash(env.boot), sync: env.sync}
-	name := filepath.Join(directory, tailName)
-	_, err := fs.Stat(name)
+func openTail(directory string, commits uint64, o *Options) (*tail, error) {
+	t := &tail{boot: bootHash(o.Boot), name: filepath.Join(directory, TailName), o: o}
+	_, err := o.FS.Stat(t.name)
 	fresh := errors.Is(err, os.ErrNotExist)
-	if t.file, err = fs.OpenReadWrite(name); err != nil {
+	if t.file, err = o.FS.OpenReadWrite(t.name); err != nil {
 		return nil, err
 	}
 	if !fresh {
-		err = t.check(name, commits)
+		err = t.check(commits)
 	}
 	if err == nil {
 		err = t.note(commits)
@@ -85,7 +82,7 @@ func openTail(fs vfs.FS, directory string, commits uint64, env environment) (*ta
 }
 
 // check refuses a store that ends before its tail.
-func (t *tail) check(name string, commits uint64) error {
+func (t *tail) check(commits uint64) error {
 	b := make([]byte, tailSize)
 	n, err := t.file.ReadAt(b, 0)
 	be := binary.BigEndian
@@ -93,13 +90,13 @@ func (t *tail) check(name string, commits uint64) error {
 		if n == 0 {
 			return nil // whoever made it was cut off before the first commit
 		}
-		return errors.Join(corruptf("%s, the note of the last commit, is damaged; the store ends with commit %d. %s", name, commits, remedy(name)), ignoreEOF(err, n))
+		return errors.Join(t.o.corrupt("%s, the note of the last commit, is damaged; the store ends with commit %d. %s", t.name, commits, t.o.Remedy(t.name)), ignoreEOF(err, n))
 	}
 	last, synced := be.Uint64(b[8:]), b[24] == 1
 	if commits >= last || be.Uint64(b[16:]) != t.boot && !synced {
 		return nil
 	}
-	return corruptf("it ends with commit %d, and %d were acknowledged: a file of it was damaged or shortened. %s", commits, last, remedy(name))
+	return t.o.corrupt("it ends with commit %d, and %d were acknowledged: a file of it was damaged or shortened. %s", commits, last, t.o.Remedy(t.name))
 }
 
 func ignoreEOF(err error, n int) error {
@@ -109,14 +106,8 @@ func ignoreEOF(err error, n int) error {
 	return err
 }
 
-// remedy says what an operator can do about a log that has lost records.
-func remedy(name string) string {
-	return fmt.Sprintf("Restore the directory from a copy; or move it away, to begin a new rack; or remove %s, to go on without the lost commits: "+
-		"calls that they tell of may run again, or be lost", name)
-}
-
 // note writes down that a commit, and all before it, can be acknowledged.
-func (t *tail) note(commit uint64) error { return t.write(commit, t.sync) }
+func (t *tail) note(commit uint64) error { return t.write(commit, t.o.Sync) }
 
 func (t *tail) write(commit uint64, synced bool) error {
 	be := binary.BigEndian
