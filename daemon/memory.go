@@ -155,7 +155,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		return m.server.KeepUndo(w.Undo)
 	}
 	server, err := memory.NewServer(memory.Config{
-		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch,
+		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch, Lost: w.Addresses,
 		Ledgers:     m.cfg.Ledgers,
 		FillChanged: m.reg.hurry,
 	})

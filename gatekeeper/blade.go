@@ -32,6 +32,7 @@ type blade struct {
 	rollbacks  undoQueue  // likewise
 	missed     missed     // what it was out of service for
 	reserved   uint64     // memory blades: later starts begin above, see reserve
+	begin      uint64     // memory blades: above all addresses of earlier starts, 0 for the first
 	at         place      // where it is, or was last
 	mirror     *mirror    // nil unless its machine has two blades
 	anew       bool       // it serves another machine than it knows, and is to say hello
@@ -66,11 +67,10 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 	}
 	c.blades[h.Blade] = b
 	restarted := b.hello.Boot != 0 && b.hello.Boot != h.Boot
-	begin := b.reserved
-	if b.hello.Boot == h.Boot {
-		begin = 0 // it has begun
+	if b.hello.Boot != h.Boot {
+		b.begin = b.reserved
 	}
-	b.reserve(max(begin, h.Addresses))
+	b.reserve(max(b.begin, h.Addresses))
 	if restarted {
 		p.cancel()
 		c.restarted(b)
@@ -100,7 +100,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 		c.log.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
-			Addresses: begin, Mirror: b.welcomeMirror(),
+			Addresses: b.begin, Mirror: b.welcomeMirror(),
 		})
 		if b.memory() && b.holds() {
 			c.audit(b)
@@ -288,10 +288,7 @@ func (c *controller) restarted(b *blade) {
 		b.missed = missed{}
 		c.dropReclaims(b, b.reclaims)
 		b.reclaims, b.reclaiming = nil, 0
-		c.steps(c.leases.RemoveMachine(c.cfg.DSMPrefix, b.hello.Machine))
-		if b.mirror != nil {
-			b.mirror.copies = nil // it begins as another copy
-		}
+		c.loseMachine(b)
 	default:
 		b.commands = nil
 	}

@@ -59,6 +59,7 @@ type controller struct {
 	emptying   []*emptying        // nodes that are stopped when they have finished their calls
 	resumed    map[rpc.ID]bool    // calls whose results may have been handed over before a restart
 	holdings   holdings           // on whose behalf regions are controlled
+	origins    origins            // which allocations of executions regions are
 	servers    []*blade           // memory blades in service, by address
 	lastAgain  time.Time          // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
@@ -98,7 +99,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(cfg.Limits.Parts), fresh: map[log.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]stray{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]stray{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
 	}
 	c.tracer = c.remember
 	return c

@@ -51,11 +51,6 @@ func (h *holdings) release(r packet.Region) {
 	}
 }
 
-// on reports whether an execution holds a region on a memory machine.
-func (h *holdings) on(e rpc.ID, machine uint8) bool {
-	return slices.ContainsFunc(h.held[e], func(r packet.Region) bool { return r.Base.Machine() == machine })
-}
-
 // end returns what an execution holds at its end.
 func (h *holdings) end(e rpc.ID) []packet.Region {
 	regions := h.held[e]
@@ -105,6 +100,7 @@ func (c *controller) holdAll(pointers []packet.Pointer, e rpc.ID) {
 // node's service if that has state.
 func (c *controller) endHoldings(e rpc.ID, at netip.Addr, keep bool) {
 	c.endUnclaimed(e)
+	c.endOrigins(e, 0)
 	for _, r := range c.holdings.end(e) {
 		if v, ok := c.leases.Find(r.Base); !ok || v.Region != r || v.Controller != at {
 			continue
@@ -160,6 +156,9 @@ func (c *controller) controlled(s lease.Step) {
 		switch {
 		case !ok || v.Region != r:
 			c.holdings.release(r)
+			if !c.origins.lost[r.Base] {
+				c.origins.forget(r)
+			}
 		case v.Controller.IsValid():
 			c.mayWrite(v.Controller)
 		}

@@ -74,6 +74,8 @@ type bladeRecord struct {
 	// Reserved is above all addresses that a memory blade's starts so far may have handed
 	// out.
 	Reserved uint64 `json:"reserved,omitempty"`
+	// Begin is above all addresses of earlier starts.
+	Begin uint64 `json:"begin,omitempty"`
 	// Anew says that it serves another machine than it knows.
 	Anew bool `json:"anew,omitempty"`
 }
@@ -86,7 +88,7 @@ func (c *controller) keepBlade(b *blade, p *port) {
 
 // keepMissed writes a blade down that may be out of service.
 func (c *controller) keepMissed(b *blade) {
-	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.anew})
+	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.begin, b.anew})
 }
 
 // nodeRecord is the data of KindNode.
@@ -199,11 +201,13 @@ func (c *controller) keepAllocs(n *node, machine uint8) {
 }
 
 // The states of a region's record, byte 1 of its data; byte 0 is its size class. The
-// execution on whose behalf it is controlled follows, if there is one.
+// execution on whose behalf it is controlled follows, if there is one, and then which
+// allocation it is, if it is one of an execution that has not ended.
 const (
 	regionKept      = 0
 	regionFreeing   = 1
 	regionReclaimed = 2 // nobody has it, but its memory blade may
+	regionLost      = 3 // its memory machine has lost it, and the execution that allocated it has not ended
 )
 
 // keepRegion writes down in whose hands a region is, if anybody's.
@@ -211,6 +215,9 @@ func (c *controller) keepRegion(r packet.Region) {
 	id := log.AddrID(r.Base.Addr())
 	v, ok := c.leases.Find(r.Base)
 	if !ok || v.Region != r {
+		if c.origins.lost[r.Base] {
+			return // keepLost has written it down
+		}
 		c.drop(log.KindRegion, id)
 		return
 	}
@@ -220,6 +227,9 @@ func (c *controller) keepRegion(r packet.Region) {
 	}
 	if e := c.heldBy(r); !e.IsZero() {
 		data = append(data, e[:]...)
+	}
+	if o, known := c.origins.of[r.Base]; known {
+		data = o.append(data)
 	}
 	f := c.frees[r.Base]
 	c.put(log.Record{

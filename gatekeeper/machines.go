@@ -141,7 +141,7 @@ func (c *controller) hasRegions(machine uint8) bool {
 func (c *controller) mirrorAt(b *blade) *mirror {
 	if b.mirror == nil {
 		b.mirror = &mirror{
-			machine: b.hello.Machine, blades: []string{b.hello.Blade}, epoch: 1, copies: []copyOf{{Blade: b.hello.Blade}}, birth: b.hello.Birth,
+			machine: b.hello.Machine, blades: []string{b.hello.Blade}, epoch: 1, copies: []copyOf{{Blade: b.hello.Blade}}, birth: b.hello.Birth, lost: b.begin,
 		}
 		c.mirrors[b.hello.Machine] = b.mirror
 		c.command(b, control.KindMirror, b.mirror.mirrorOf(b), nil)

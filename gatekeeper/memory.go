@@ -88,6 +88,8 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		c.keepAllocs(n, p.Machine())
 	}
 	switch {
+	case c.otherRegion(h, r, m, known):
+		return
 	case known.late(m.Request):
 		c.allocAgain(h, r)
 		return
@@ -101,6 +103,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 	if e := rpc.ID(m.Execution); !e.IsZero() {
 		if _, known := c.leases.Find(r.Base); !known {
 			c.holdings.hold(r, e)
+			c.origins.note(originOf(m), r)
 		}
 	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
@@ -144,13 +147,13 @@ func (c *controller) withdrawRegion(b *blade, h *held, r packet.Region, m *packe
 	c.submit(lease.Freed{Region: r, OK: true}, nil)
 	c.reclaim([]packet.Region{r})
 	c.log.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
-	c.noSpace(h, r, m)
+	c.noRegion(h, r, m, fault.NoSpace)
 }
 
-// noSpace answers an allocation in the memory blade's place.
-func (c *controller) noSpace(h *held, r packet.Region, m *packet.Header) {
+// noRegion answers an allocation in the memory blade's place.
+func (c *controller) noRegion(h *held, r packet.Region, m *packet.Header, why fault.Code) {
 	answer := *m
-	answer.Kind, answer.Status, answer.Length, answer.Mirror = packet.Reply, fault.NoSpace, 0, packet.Mirror{}
+	answer.Kind, answer.Status, answer.Length, answer.Mirror = packet.Reply, why, 0, packet.Mirror{}
 	asked := packet.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(packet.OpAlloc, r.Class) // as the request was addressed
 	c.send(0, (&held{src: h.dst, dst: asked.Addr(), srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
 }
@@ -245,7 +248,7 @@ func (c *controller) heldNoHome(h *held) {
 	code := fault.Unavailable
 	if m, _, err := packet.Parse(h.payload); err == nil && m.Flags&packet.FlagRecall != 0 && packet.FromAddr(h.dst).Op() == packet.OpAlloc {
 		code = fault.NotFound
-		if c.holdings.on(rpc.ID(m.Execution), packet.FromAddr(h.dst).Machine()) {
+		if c.origins.on(rpc.ID(m.Execution), packet.FromAddr(h.dst).Machine()) {
 			code = fault.Overloaded
 		}
 	}

@@ -39,6 +39,7 @@ type mirror struct {
 	why     string   // there are not two
 	out     string   // the blade that an operator has taken out, "" for none
 	birth   uint64   // of the machine's ledgers (control.Hello.Birth)
+	lost    uint64   // below this address, the machine's regions are lost
 	// A copy that could not be filled is not filled before again.
 	again time.Time
 	pause time.Duration
@@ -64,11 +65,12 @@ type mirrorRecord struct {
 	Why     string   `json:"why,omitempty"`
 	Out     string   `json:"out,omitempty"`
 	Birth   uint64   `json:"birth,omitempty"`
+	Lost    uint64   `json:"lost,omitempty"`
 	Filling string   `json:"filling,omitempty"` // the blade that is being filled
 }
 
 func (c *controller) keepMirror(m *mirror) {
-	r := mirrorRecord{Machine: m.machine, Blades: m.blades, Epoch: m.epoch, Last: m.last, Copies: m.copies, Why: m.why, Out: m.out, Birth: m.birth}
+	r := mirrorRecord{Machine: m.machine, Blades: m.blades, Epoch: m.epoch, Last: m.last, Copies: m.copies, Why: m.why, Out: m.out, Birth: m.birth, Lost: m.lost}
 	if m.filling != nil {
 		r.Filling = m.filling.blade
 	}
@@ -83,7 +85,7 @@ func (c *controller) restoreMirror(r *log.Record) error {
 	if err := data(r, &s); err != nil {
 		return err
 	}
-	m := &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why, out: s.Out, birth: s.Birth}
+	m := &mirror{machine: s.Machine, blades: s.Blades, epoch: s.Epoch, last: s.Last, copies: s.Copies, why: s.Why, out: s.Out, birth: s.Birth, lost: s.Lost}
 	c.mirrors[s.Machine] = m
 	if s.Filling != "" {
 		m.epoch++
@@ -204,7 +206,7 @@ func (c *controller) enroll(b *blade) {
 			m.last++
 		} // else it may hold something of the time when it was its machine's only blade
 		m.epoch++
-		m.copies, m.birth = []copyOf{{b.hello.Blade, m.last}}, b.hello.Birth
+		m.copies, m.birth, m.lost = []copyOf{{b.hello.Blade, m.last}}, b.hello.Birth, max(m.lost, b.begin)
 		c.keepMirror(m)
 	}
 }
@@ -214,10 +216,10 @@ func (c *controller) enroll(b *blade) {
 func (m *mirror) mirrorOf(b *blade) control.Mirror {
 	for i, o := range m.copies {
 		if o.Blade == b.hello.Blade {
-			return control.Mirror{Epoch: m.epoch, Incarnation: o.Incarnation, Copy: uint8(i), Members: uint8(len(m.copies)), Birth: m.birth} //nolint:gosec // two
+			return control.Mirror{Epoch: m.epoch, Incarnation: o.Incarnation, Copy: uint8(i), Members: uint8(len(m.copies)), Birth: m.birth, Lost: m.lost} //nolint:gosec // two
 		}
 	}
-	return control.Mirror{Epoch: m.epoch, Incarnation: m.last + 1, Members: 1} // with ledgers of its own
+	return control.Mirror{Epoch: m.epoch, Incarnation: m.last + 1, Members: 1, Lost: m.lost} // with ledgers of its own
 }
 
 // welcomeMirror is mirrorOf for the answer to a hello; nil for a machine with one blade.
@@ -545,7 +547,7 @@ func (c *controller) allocAt(b *blade, h *held, r packet.Region, m *packet.Heade
 				c.keepAllocs(n, mir.machine)
 			}
 			c.reclaim([]packet.Region{r})
-			c.noSpace(h, r, m)
+			c.noRegion(h, r, m, fault.NoSpace)
 		case fault.BadRequest:
 			c.loseCopy(second, "it has another region where a new one is to be")
 		}

@@ -54,6 +54,7 @@ func (c *controller) restore(l *log.Log) error {
 		switch i {
 		case 1:
 			c.restoreMirrors()
+			c.restoreLost()
 		case 3:
 			c.restoreRoutes()
 		}
@@ -61,6 +62,7 @@ func (c *controller) restore(l *log.Log) error {
 	if err := c.loadCores(&s); err != nil {
 		return err
 	}
+	c.endedOrigins()
 	c.restoreCalls(s.calls)
 	c.restoreGone(&s)
 	c.keepRack()
@@ -154,7 +156,7 @@ func (c *controller) restoreBlade(r *log.Record) error {
 		return corrupt(r, "%v", err)
 	}
 	b := newBlade()
-	b.hello, b.address, b.heard, b.missed, b.reserved, b.anew, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, s.Anew, place{s.Port, s.MAC}
+	b.hello, b.address, b.heard, b.missed, b.reserved, b.begin, b.anew, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, s.Begin, s.Anew, place{s.Port, s.MAC}
 	c.blades[s.Hello.Blade] = b
 	if b.memory() {
 		b.mirror = c.mirrorFor(&b.hello)
@@ -264,10 +266,25 @@ func (c *controller) restoreWindow(r *log.Record) error {
 
 // restoreRegion gives a region back to whom it belonged, or to its memory blade.
 func (c *controller) restoreRegion(r *log.Record) error {
-	if len(r.Data) != 2 && len(r.Data) != 2+16 || r.Data[1] > regionReclaimed {
+	if len(r.Data) < 2 || r.Data[1] > regionLost {
 		return corrupt(r, "% x", r.Data)
 	}
 	region := packet.Region{Base: packet.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
+	holder, allocation := r.Data[2:], []byte(nil)
+	if len(holder) >= originSize {
+		holder, allocation = holder[:len(holder)-originSize], holder[len(holder)-originSize:]
+		c.origins.note(parseOrigin(allocation), region)
+	}
+	if len(holder) != 0 && len(holder) != 16 {
+		return corrupt(r, "% x", r.Data)
+	}
+	if r.Data[1] == regionLost {
+		if len(allocation) == 0 {
+			return corrupt(r, "% x", r.Data)
+		}
+		c.origins.lost[region.Base] = true
+		return nil
+	}
 	if r.Data[1] == regionReclaimed {
 		if !c.owe(region, control.RegionID{Offset: region.Base.Offset(), Class: region.Class}) {
 			c.drop(r.Kind, r.ID)
@@ -281,8 +298,8 @@ func (c *controller) restoreRegion(r *log.Record) error {
 	if !c.leases.Adopt(v) {
 		return corrupt(r, "another region is there")
 	}
-	if len(r.Data) > 2 {
-		c.holdings.hold(region, rpc.ID(r.Data[2:]))
+	if len(holder) > 0 {
+		c.holdings.hold(region, rpc.ID(holder))
 	}
 	if v.Freeing && r.Order != 0 {
 		c.frees[region.Base] = freeing{request: r.Order, incarnation: r.Caller.Incarnation, execution: r.Parent}

@@ -48,6 +48,8 @@ func (c *controller) commit(run execution.Run) {
 			c.execute(c.table.Committed(id))
 			if at, over := c.table.Over(id); over {
 				c.endHoldings(id, at, false)
+			} else if run.Checkpoint != 0 {
+				c.endOrigins(id, run.Checkpoint)
 			}
 		})
 	}

@@ -30,6 +30,9 @@ type Config struct {
 	// Epoch is a lower bound of the addresses of this boot's regions, and must lie
 	// above all those of earlier boots (see EpochAt). 0 means EpochAt(time.Now()).
 	Epoch uint64
+	// Lost is above all regions of earlier boots, whose content is lost; 0 if there was
+	// none. The server answers Unavailable for them.
+	Lost uint64
 	// Ledgers says what ledgers it has room for.
 	Ledgers LedgerConfig
 	// FillChanged, if set, is called when FillProgress says something that somebody may
@@ -80,6 +83,7 @@ func NewServer(cfg Config) (*Server, error) {
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
 		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize,
 	})}
+	s.store.Lost(cfg.Lost)
 	s.fill.init(fillConn, &cfg)
 	return s, nil
 }

@@ -41,6 +41,14 @@ func refuse(why Reason, n Node, p packet.Pointer) (Outcome, *Refusal) {
 	return Refused, &Refusal{Reason: why, Pointer: p, Node: n}
 }
 
+// absent says why a pointer that lies in no region is refused.
+func (m *Machine) absent(p packet.Pointer) Reason {
+	if p.Offset() < m.lost[p.Machine()] {
+		return LostRegion
+	}
+	return NoRegion
+}
+
 // alloc: "A controls the region".
 func (m *Machine) alloc(j *job, e Alloc, c *change) (Outcome, *Refusal) {
 	if r := m.regions[e.Region]; r != nil && !r.dead {
@@ -68,7 +76,7 @@ func (m *Machine) free(j *job, e Free, c *change) (Outcome, *Refusal) {
 	r := m.mine(j, e.Pointer)
 	switch {
 	case r == nil || r.id.Base != e.Pointer:
-		return refuse(NoRegion, e.Node, e.Pointer)
+		return refuse(m.absent(e.Pointer), e.Node, e.Pointer)
 	case r.controller != e.Node:
 		return refuse(NotController, e.Node, e.Pointer)
 	case r.freeing:

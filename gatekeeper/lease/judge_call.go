@@ -23,7 +23,7 @@ func (m *Machine) call(j *job, e Call, c *change) (Outcome, *Refusal) {
 	for _, p := range e.Pointers {
 		switch r := m.mine(j, p); {
 		case r == nil:
-			return refuse(NoRegion, e.Caller, p)
+			return refuse(m.absent(p), e.Caller, p)
 		case r.freeing:
 			return refuse(Freeing, e.Caller, p)
 		case r.controller != e.Caller && !r.reads(e.Caller):
@@ -97,7 +97,7 @@ func (m *Machine) results(j *job, e Reply) *Refusal {
 	for _, p := range e.Results {
 		switch r := m.mine(j, p); {
 		case r == nil:
-			return &Refusal{NoRegion, p, e.Callee}
+			return &Refusal{m.absent(p), p, e.Callee}
 		case r.controller != e.Callee:
 			return &Refusal{NotController, p, e.Callee}
 		case r.freeing:
@@ -117,7 +117,7 @@ func (m *Machine) oneway(j *job, e Oneway, c *change) (Outcome, *Refusal) {
 	for _, p := range e.Pointers {
 		switch r := m.mine(j, p); {
 		case r == nil:
-			return refuse(NoRegion, e.Caller, p)
+			return refuse(m.absent(p), e.Caller, p)
 		case r.controller != e.Caller:
 			return refuse(NotController, e.Caller, p)
 		case r.freeing:

@@ -16,6 +16,7 @@ type Machine struct {
 	classes [packet.MaxClass + 1]int // regions of each size class
 	calls   map[CallID]*call         // held calls that have not ended
 	nodes   map[Node]*node
+	lost    map[uint8]uint64 // by memory machine: below this address, its regions are lost
 
 	handled map[key]bool    // events that wait, are parked, or are in transition
 	pending int             // how many, those without a key included
@@ -50,7 +51,7 @@ type node struct {
 // New returns a Machine that knows no node and no region.
 func New() *Machine {
 	return &Machine{
-		regions: map[packet.Region]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{},
+		regions: map[packet.Region]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{}, lost: map[uint8]uint64{},
 		handled: map[key]bool{}, moving: map[uint64]*job{},
 	}
 }
@@ -87,8 +88,10 @@ func (m *Machine) RemoveNode(n Node) []Step {
 }
 
 // RemoveMachine says that a memory machine's content is gone: its regions are
-// forgotten, whoever holds them.
-func (m *Machine) RemoveMachine(prefix, machine uint8) []Step {
+// forgotten, whoever holds them. Pointers below an address, where the machine's later
+// regions begin, are refused as LostRegion from then on.
+func (m *Machine) RemoveMachine(prefix, machine uint8, below uint64) []Step {
+	m.lost[machine] = below
 	lost := map[*region]struct{}{}
 	for id, r := range m.regions {
 		if id.Base.Prefix() == prefix && id.Base.Machine() == machine {

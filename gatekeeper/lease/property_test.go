@@ -100,7 +100,7 @@ func (w *world) gone() {
 }
 
 func (w *world) lost() {
-	w.take(w.m.RemoveMachine(regionOf("r10").Base.Prefix(), uint8(rapid.IntRange(1, 2).Draw(w.t, "machine"))))
+	w.take(w.m.RemoveMachine(regionOf("r10").Base.Prefix(), uint8(rapid.IntRange(1, 2).Draw(w.t, "machine")), 0))
 }
 
 func (w *world) submit(e Event) { w.take(w.m.Submit(e, nil)) }

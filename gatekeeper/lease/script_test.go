@@ -21,7 +21,7 @@ import (
 //	reply c B A p…               B answers A
 //	oneway c A B p…; withdrawn c A B p…
 //	free A p; freed r [failed]
-//	gone A; lost M               a node, a memory machine is gone
+//	gone A; lost M [rMK]         a node, a memory machine is gone; later regions begin at rMK
 //	cut c                        a call's callee has failed
 //	done [all]                   the switch has applied the oldest rules, or all
 //	rules; regions; pending
@@ -58,7 +58,11 @@ func (s *script) command(out io.Writer, f []string) error {
 		s.print(s.m.Cut(callOf(f[1])), later)
 	case "lost":
 		n, err := strconv.Atoi(f[1])
-		s.print(s.m.RemoveMachine(rackaddr.DefaultDSMPrefix, uint8(n)), later)
+		var begin uint64
+		if len(f) > 2 {
+			begin = regionOf(f[2]).Base.Offset()
+		}
+		s.print(s.m.RemoveMachine(rackaddr.DefaultDSMPrefix, uint8(n), begin), later)
 		return err
 	case "done":
 		for len(s.moving) > 0 {

@@ -69,12 +69,14 @@ const (
 	NoNode                          // the node is gone
 	NotTheCall                      // the reply does not come from the callee, or not to the caller
 	Taken                           // the call id or the region belongs to somebody else
+	LostRegion                      // the region's memory machine has lost its content
 )
 
 var reasons = [...]string{
 	NoRegion: "it lies in no region", NotHeld: "the caller neither controls nor leases it",
 	NotController: "it is not under the node's control", Leased: "it is leased out", Freeing: "it is being freed",
 	NoNode: "the node is gone", NotTheCall: "it does not answer this call", Taken: "it belongs to somebody else",
+	LostRegion: "its memory machine has started anew, and the region is lost",
 }
 
 // Refusal is why an event was refused; it is an error. Pointer is the first
@@ -100,7 +102,7 @@ func (r *Refusal) Error() string {
 // Code is the error code under which the refusal travels.
 func (r *Refusal) Code() fault.Code {
 	switch r.Reason {
-	case NoNode:
+	case NoNode, LostRegion:
 		return fault.Unavailable
 	case NotTheCall, Taken:
 		return fault.BadRequest

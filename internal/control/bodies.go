@@ -48,7 +48,9 @@ type Welcome struct {
 	// final at once, for nobody would ever say so.
 	Undo bool `json:"undo,omitempty"`
 	// Addresses (memory blades) is above all addresses that earlier starts of the daemon
-	// have handed out, as far as the Gatekeeper was told: begin there, or later.
+	// have handed out, as far as the Gatekeeper was told: begin there, or later. Unless
+	// there is a Mirror, which says it for itself, regions below it are lost: the server
+	// answers Unavailable for them.
 	Addresses uint64 `json:"addresses,omitempty"`
 	// Mirror (memory blades) says which copy of its machine the blade is, if two blades
 	// serve that.
@@ -293,6 +295,9 @@ type Mirror struct {
 	// Birth is the machine's birth number, which both copies have (Hello.Birth of the first
 	// one); 0 leaves a copy that forgets its ledgers to draw one.
 	Birth uint64 `json:"birth,omitempty"`
+	// Lost is above all regions of the machine that are lost, since it was without a copy;
+	// 0 if it never was. The copies answer Unavailable for them.
+	Lost uint64 `json:"lost,omitempty"`
 }
 
 // AllocAt has the second copy of a machine make the region that the first one has made

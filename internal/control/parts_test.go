@@ -49,7 +49,7 @@ func largest() map[Kind][2]any {
 		}
 		return l
 	}
-	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, 1 << 60}, Span{1 << 60, MaxContent}, Outcome{255, strings.Repeat("r", 1<<10)}
+	mirror, span, refusal := Mirror{1 << 31, 1 << 31, 1, 2, 1 << 60, 1 << 60}, Span{1 << 60, MaxContent}, Outcome{255, strings.Repeat("r", 1<<10)}
 	someLedger := func(i int) Ledger {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}

@@ -59,8 +59,7 @@ func (r *Run) wasAway() bool {
 }
 
 // forLoss reports whether an absence or a loss explains an error. Who needs a region that is
-// lost is told that it is unavailable while its blade is away, and then that nobody has a
-// right to it.
+// lost is told that it is unavailable, while its blade is away and when that has started anew.
 func (r *Run) forLoss(err error) bool {
 	select {
 	case <-r.void:
@@ -70,10 +69,6 @@ func (r *Run) forLoss(err error) bool {
 	switch rpc.CodeOf(err) {
 	case rpc.Unavailable, rpc.NoSpace: // no space: all memory blades are away
 		return r.wasAway()
-	case rpc.PermissionDenied:
-		return r.hasLost()
-	case rpc.Nondeterminism: // a re-run whose region is lost gets another one, and calls with that
-		return r.hasLost()
 	}
 	return false
 }

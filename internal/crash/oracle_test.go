@@ -133,22 +133,22 @@ func TestOracle_DeadGaveUp(t *testing.T) {
 	}
 }
 
-// TestForLoss: that memory was away explains that a region is unavailable; that memory is lost
-// explains what a re-run without its region comes to, too.
+// TestForLoss: that memory was away, or is lost, explains that a region is unavailable, and
+// nothing else.
 func TestForLoss(t *testing.T) {
-	for code, c := range map[rpc.Code]struct{ away, lost bool }{
-		rpc.Unavailable: {true, true}, rpc.NoSpace: {true, true}, rpc.PermissionDenied: {false, true}, rpc.Nondeterminism: {false, true}, rpc.Canceled: {false, false},
+	for code, explained := range map[rpc.Code]bool{
+		rpc.Unavailable: true, rpc.NoSpace: true, rpc.PermissionDenied: false, rpc.Nondeterminism: false, rpc.Canceled: false,
 	} {
 		err := fault.New(code, "call", "of a test")
 		r := &Run{lost: map[string]bool{}, void: make(chan struct{})}
 		if r.forLoss(err) {
 			t.Errorf("%v is explained, though nothing was away", code)
 		}
-		if r.away = true; r.forLoss(err) != c.away {
-			t.Errorf("%v is explained by memory that was away: %v", code, !c.away)
+		if r.away = true; r.forLoss(err) != explained {
+			t.Errorf("%v is explained by memory that was away: %v", code, !explained)
 		}
-		if r.lose("m2"); r.forLoss(err) != c.lost {
-			t.Errorf("%v is explained by memory that is lost: %v", code, !c.lost)
+		if r.lose("m2"); r.forLoss(err) != explained {
+			t.Errorf("%v is explained by memory that is lost: %v", code, !explained)
 		}
 	}
 }

@@ -181,10 +181,6 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 		}
 		return err
 	})
-	if rpc.CodeOf(err) == rpc.Nondeterminism && r.forLoss(err) {
-		r.once(r.over[i]) // no run will ever come further
-		return err
-	}
 	if err != nil {
 		r.mainFailed(name, err)
 		return err

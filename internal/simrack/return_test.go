@@ -150,7 +150,7 @@ func TestRerunFindsItsRegions(t *testing.T) {
 		"draining": func(b *bank) { b.must(b.Gatekeeper().Drain(b.ctx, "m1", "test")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			withBank(t, append(oneMemory(), simrack.Blade{Name: "m2", Kind: control.Memory, Capacity: 16 << 20}), func(b *bank) {
+			withBank(t, twoMemories(), func(b *bank) {
 				server, err := b.Join(b.ctx, "s3", "child")
 				b.must(err)
 				c := new(child)
@@ -171,6 +171,62 @@ func TestRerunFindsItsRegions(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRerunFindsTheLatestRegion: the answer to an allocation is lost with its execution's
+// node, and the next run allocates on another memory blade, as that one is away, and lends
+// what it got. The run after that has both blades, and lends the same region again, not
+// the first one.
+func TestRerunFindsTheLatestRegion(t *testing.T) {
+	withBank(t, twoMemories(), func(b *bank) {
+		server, err := b.Join(b.ctx, "s3", "child")
+		b.must(err)
+		c := new(child)
+		b.must(counter.ExportFront(b.ctx, server, tally.FrontName, c))
+		first := func() {}
+		b.wrap = func(c *tally.Counter, node *rpc.Node) counter.CounterRefHandler {
+			m := &maker{lender{c, counter.OpenFront(node, tally.FrontName)}}
+			return beginner{m, func() { first() }}
+		}
+		b.must(b.Gatekeeper().Drain(b.ctx, "m2", "test"))
+		<-time.After(2 * time.Second) // virtual: everybody knows that
+		b.deploy("counter")
+		to, _ := b.client("c1", tally.CounterName)
+		b.add(to, 1)
+		first = func() {
+			first = func() {}
+			b.Host("m1").Impair(wire.Impairment{Loss: 1}, wire.Impairment{}) // it allocates, and nobody hears of it
+			time.AfterFunc(time.Second, func() {
+				b.Host("m1").SetLink(false)
+				b.crash("counter/p/1")
+				b.must(b.Gatekeeper().ReturnToService(b.ctx, "m2"))
+			})
+		}
+		lent := 0
+		c.called = func() {
+			if lent++; lent > 1 {
+				t.Error("another region was lent")
+			}
+			b.Host("m1").Impair(wire.Impairment{}, wire.Impairment{})
+			b.Host("m1").SetLink(true)
+			<-time.After(10 * time.Second) // virtual: it is back
+			b.crash("counter/p/1")
+			c.called = nil
+		}
+		b.add(to, 2)
+		b.add(to, 3)
+	})
+}
+
+// beginner is a handler that says when it begins.
+type beginner struct {
+	counter.CounterRefHandler
+	begins func()
+}
+
+func (b beginner) Add(ctx context.Context, account int32, amounts *rpc.Ref[[]byte]) (int64, error) {
+	b.begins()
+	return b.CounterRefHandler.Add(ctx, account, amounts)
 }
 
 // TestClockSetBack: a memory blade boots again, and its clock is behind that of its former

@@ -243,13 +243,11 @@ class Memory:
                 self._transmit(machine, request)
 
     def _denied(self, machine, request):
-        """The switch has refused a copy of a request. Another copy may get through, so the machine is asked."""
-        if request.op == layout.OP_READ:
-            self._finish(machine, request, layout.PERMISSION_DENIED)
-        elif request.op in (layout.OP_WRITE, layout.OP_FREE) and not request.settling:
+        """The switch has refused a copy of a request. Another copy may get through, or the region may be lost, so the
+        machine is asked."""
+        if request.op in (layout.OP_READ, layout.OP_WRITE, layout.OP_FREE) and not request.settling:
             request.settling = True
-            to = wire.with_op(wire.make_pointer(request.to[4], request.to[5], 0), layout.OP_SETTLE)
-            self._enter(_Request(layout.OP_SETTLE, to, request.number, asks=request))
+            self._enter(_Request(layout.OP_SETTLE, wire.with_op(request.to, layout.OP_SETTLE), request.number, asks=request))
 
     def _answered(self, machine, request, source, packet):
         status = packet.status

@@ -142,7 +142,7 @@ func (e *Endpoint) settled(now time.Duration, p *peer, s *request, h *packet.Hea
 	case o.bad != fault.OK && o.applied == 0:
 		h.Status = o.bad // about all requests of this client, or of the machine
 		return true
-	case o.applied == 0 && h.Flags&packet.FlagFinal != 0:
+	case o.applied == 0 && (h.Flags&packet.FlagFinal != 0 || s.asks.op() == packet.OpRead):
 		return true
 	case o.applied == 0: // now it may become final
 		s.flags |= packet.FlagFinal

@@ -126,7 +126,7 @@ func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
 	switch r.op() {
 	case packet.OpRead:
 		e.measure(now, p, r)
-		e.finish(p, r, fault.PermissionDenied)
+		e.resolve(now, p, r, fault.PermissionDenied)
 	case packet.OpWrite, packet.OpFree:
 		// Another copy of it may have been let through, or still be.
 		e.resolve(now, p, r, fault.PermissionDenied)

@@ -11,7 +11,8 @@ import (
 // resolve asks the server what became of r, which is not sent any more.
 // verdict is what to report if it was not applied. Until it is known, a denied
 // request keeps its place in the window, so that a large transfer does not run on
-// into the same denial.
+// into the same denial. The settle request is sent to r's pointer: if the region there
+// is lost, the server says so, which nobody else can.
 func (e *Endpoint) resolve(now time.Duration, p *peer, r *request, verdict fault.Code) {
 	e.ask(now, p, r, verdict, 0)
 }
@@ -23,7 +24,7 @@ func (e *Endpoint) ask(now time.Duration, p *peer, r *request, verdict fault.Cod
 	}
 	r.unlink()
 	s := e.newRequest()
-	s.to, s.length = packet.Make(p.prefix, p.machine, 0).With(packet.OpSettle, 0), r.id
+	s.to, s.length = r.to.With(packet.OpSettle, 0), r.id
 	r.verdict, r.settler, s.asks, s.flags = verdict, s, r, flags
 	p.enter(s)
 	s.first = now
@@ -50,6 +51,9 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	e.release(p, r)
 	switch r.op() {
 	case packet.OpRead:
+		if r.settler != nil {
+			e.leave(p, r.settler)
+		}
 		e.leave(p, r)
 	case packet.OpWrite:
 		r.abandoned = true

@@ -62,7 +62,7 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	if t == nil {
 		return false
 	}
-	status, op := fault.Unavailable, r.op()
+	status, op := fault.Unavailable, waits.op()
 	if r.refused {
 		status = fault.Overloaded
 	}
@@ -70,7 +70,7 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	t.fail(waits.off, status, !r.refused)
 	e.abandon(now, p, waits)
 	e.conclude(p, t)
-	return op == packet.OpRead || op == packet.OpWrite && r.lane == nil
+	return op == packet.OpRead || op == packet.OpWrite && r.asks == nil && r.lane == nil
 }
 
 // expire tells whoever waits to be sent to a machine that has long been silent.

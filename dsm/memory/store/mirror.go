@@ -31,6 +31,7 @@ func (s *Store) Become(m control.Mirror) error {
 		s.diverged = 0
 		s.EndFill()
 	}
+	s.lost = m.Lost
 	s.mirror = packet.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
 	return nil
 }
@@ -122,7 +123,7 @@ func (s *Store) Poke(c control.Content) error {
 		return nil
 	}
 	reg, at, status := s.find(packet.Make(s.cfg.Prefix, s.cfg.Machine, c.Offset), uint64(len(c.Data)))
-	if status == fault.NotFound {
+	if status == fault.NotFound || status == fault.Unavailable {
 		return nil
 	}
 	if status != fault.OK {

@@ -63,7 +63,7 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 func (s *Store) find(p packet.Pointer, n uint64) (*region, uint64, fault.Code) {
 	reg := s.regions.find(p.Offset())
 	if reg == nil || reg.changes != nil && reg.changes.freed {
-		return nil, 0, fault.NotFound
+		return nil, 0, s.absent(p)
 	}
 	at := p.Offset() - reg.base
 	if n > uint64(len(reg.data))-at {
@@ -159,6 +159,9 @@ func (s *Store) tell(r *Request, c *client) Answer {
 		a := answer(r, rec.status, rec.length)
 		a.Header.Flags = packet.FlagApplied | rec.flags
 		return a
+	}
+	if s.regions.find(r.To.Offset()) == nil && s.absent(r.To) == fault.Unavailable {
+		return refuse(r, fault.Unavailable) // there is nothing that a late copy could change
 	}
 	if s.mirrored() && r.Header.Flags&packet.FlagFinal == 0 {
 		return answer(r, fault.OK, 0)

@@ -35,6 +35,7 @@ type Store struct {
 	// mirror is which copy of its machine this is; diverged counts what Diverged tells.
 	mirror   packet.Mirror
 	diverged uint64
+	lost     uint64 // regions below this address are lost, see Lost
 	// fill is set while another copy is filled from here, filled while this one is filled.
 	fill   *filling
 	filled *filled
@@ -48,6 +49,19 @@ func New(cfg Config) *Store {
 		undo:    undo{byID: make(map[control.ExecutionID]*execution)},
 		mirror:  packet.Mirror{Members: 1},
 	}
+}
+
+// Lost says that regions below an address were those of earlier starts of the machine,
+// and are lost: whoever asks for one is told that it is Unavailable.
+func (s *Store) Lost(below uint64) { s.lost = below }
+
+// absent is what an operation on an address answers where no region is. Offset 0 is
+// never a region's.
+func (s *Store) absent(p packet.Pointer) fault.Code {
+	if at := p.Offset(); at != 0 && at < s.lost {
+		return fault.Unavailable
+	}
+	return fault.NotFound
 }
 
 // Used is how many bytes are allocated.
