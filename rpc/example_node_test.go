@@ -49,7 +49,7 @@ func ExampleWithMethodPolicy() {
 		rpc.WithMethodPolicy(rpc.PolicyRecover), rpc.WithMethodPolicy(rpc.PolicyNone, "ping"))
 	fmt.Println(err)
 
-	client := testsvc.NewTestClient(node.Client("Clerk", rpc.WithDeclaredPolicy(rpc.PolicyNone)))
+	client := testsvc.NewTestClient(node.Client("Clerk", rpc.WithPolicy(rpc.PolicyNone)))
 	fmt.Println(client.Ping(ctx))
 	// Output:
 	// <nil>
@@ -69,7 +69,7 @@ func ExampleWithMaxMessage() {
 		fmt.Println(err)
 		return
 	}
-	client := arrays.NewArraysClient(node.Client("Archive", rpc.WithDeclaredPolicy(rpc.PolicyNone)))
+	client := arrays.NewArraysClient(node.Client("Archive", rpc.WithPolicy(rpc.PolicyNone)))
 	got, err := client.Echo(ctx, make([]byte, 500_000))
 	fmt.Println(len(got), err)
 	_, err = client.Echo(ctx, make([]byte, 2<<20))

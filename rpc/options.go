@@ -136,9 +136,9 @@ func WithPolicy(p Policy, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.chosen.set(p, methods) })
 }
 
-// WithDeclaredPolicy is how the code that "bifrost gen" writes passes on what the
-// IDL says of these methods, or of all others if none is named.
-func WithDeclaredPolicy(p Policy, methods ...string) ClientOption {
+// withDeclaredPolicy passes on what the IDL says of these methods, or of all others if
+// none is named.
+func withDeclaredPolicy(p Policy, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.declared.set(p, methods) })
 }
 

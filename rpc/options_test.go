@@ -11,10 +11,10 @@ func TestPolicySources(t *testing.T) {
 	}{
 		{nil, DefaultPolicy},
 		{[]ClientOption{WithPolicy(PolicyTainted)}, PolicyTainted},
-		{[]ClientOption{WithDeclaredPolicy(PolicyTainted, "other")}, DefaultPolicy},
-		{[]ClientOption{WithDeclaredPolicy(PolicyFateShare), WithDeclaredPolicy(PolicyTainted, "m")}, PolicyTainted},
-		{[]ClientOption{WithDeclaredPolicy(PolicyFateShare, "m"), WithPolicy(PolicyTainted)}, PolicyTainted},
-		{[]ClientOption{WithDeclaredPolicy(PolicyFateShare, "m"), WithPolicy(PolicyTainted, "other")}, PolicyFateShare},
+		{[]ClientOption{withDeclaredPolicy(PolicyTainted, "other")}, DefaultPolicy},
+		{[]ClientOption{withDeclaredPolicy(PolicyFateShare), withDeclaredPolicy(PolicyTainted, "m")}, PolicyTainted},
+		{[]ClientOption{withDeclaredPolicy(PolicyFateShare, "m"), WithPolicy(PolicyTainted)}, PolicyTainted},
+		{[]ClientOption{withDeclaredPolicy(PolicyFateShare, "m"), WithPolicy(PolicyTainted, "other")}, PolicyFateShare},
 		{[]ClientOption{WithPolicy(PolicyFateShare, "m"), WithPolicy(PolicyTainted)}, PolicyFateShare},
 		{[]ClientOption{WithPolicy(PolicyFateShare, "m"), WithPolicy(PolicyTainted, "m")}, PolicyTainted},
 	} {

@@ -8,11 +8,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// SupportsGen1 is what code of the first generation of "bifrost gen" refers to: a
-// runtime that does not support it does not have the name, so that the two do not
-// compile together.
-const SupportsGen1 = true
-
 // ErrRefEnded is what the use of a reference fails with (wrapped in an *Error of
 // code BadRequest) when the call that it was lent for has ended, or when it has
 // been freed or handed over.
@@ -34,7 +29,7 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 // until it returns. A Ref's methods may be called concurrently, except that the
 // order of what an exactly-once handler does must not depend on chance (see Go).
 type Ref[T any] struct {
-	form  Form[T]
+	form  form[T]
 	turn  chan struct{} // holds one token, taken by whoever looks at the rest
 	value T
 	known bool // value is the reference's
@@ -63,19 +58,13 @@ const (
 
 // RefOf makes a reference to a value that is not in distributed memory yet. The
 // value must not be changed as long as the reference is used.
-func RefOf[T Plain](value T) *Ref[T] { return newRef(PlainForm[T](), value) }
+func RefOf[T Plain](value T) *Ref[T] { return newRef(plainForm[T](), value) }
 
 // RefOfStruct is RefOf for a struct that the Thrift compiler has generated.
-func RefOfStruct[T Struct](value T) *Ref[T] { return newRef(StructForm[T](nil), value) }
+func RefOfStruct[T Struct](value T) *Ref[T] { return newRef(structForm(zeroStruct[T]), value) }
 
-func newRef[T any](f Form[T], value T) *Ref[T] {
-	r := emptyRef(f)
-	r.value, r.known = value, true
-	return r
-}
-
-func emptyRef[T any](f Form[T]) *Ref[T] {
-	r := &Ref[T]{form: f, turn: make(chan struct{}, 1)}
+func newRef[T any](f form[T], value T) *Ref[T] {
+	r := &Ref[T]{form: f, turn: make(chan struct{}, 1), value: value, known: true}
 	r.turn <- struct{}{}
 	return r
 }

@@ -23,37 +23,37 @@ type Struct interface {
 	thrift.TStruct
 }
 
-// Form is how values of a type stand in memory.
-type Form[T any] struct {
+// form is how values of a type stand in memory.
+type form[T any] struct {
 	encode func(T) ([]byte, error)
 	decode func([]byte) (T, error)
 }
 
-// PlainForm is the form of bytes and numbers.
-func PlainForm[T Plain]() Form[T] { return Form[T]{encode: encodePlain[T], decode: decodePlain[T]} }
+// plainForm is the form of bytes and numbers.
+func plainForm[T Plain]() form[T] { return form[T]{encode: encodePlain[T], decode: decodePlain[T]} }
 
 // refConfig bounds what bytes in memory can make the library allocate.
 var refConfig = &thrift.TConfiguration{MaxMessageSize: MaxRef, MaxFrameSize: MaxRef}
 
-// StructForm is the form of a struct, which construct, unless it is nil, makes with the
-// IDL's defaults.
-func StructForm[T Struct](construct func() T) Form[T] {
-	if construct == nil {
-		construct = func() T { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T) }
-	}
-	return Form[T]{encode: encodeStruct[T], decode: func(b []byte) (T, error) {
+// structForm is the form of a struct, which construct makes with the IDL's defaults. T is
+// a Struct.
+func structForm[T any](construct func() T) form[T] {
+	return form[T]{encode: encodeStruct[T], decode: func(b []byte) (T, error) {
 		v := construct()
-		return v, decodeStruct(v, b)
+		return v, decodeStruct(any(v).(thrift.TStruct), b)
 	}}
 }
 
-func encodeStruct[T Struct](v T) ([]byte, error) {
+// zeroStruct makes a struct without the IDL's defaults.
+func zeroStruct[T Struct]() T { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T) }
+
+func encodeStruct[T any](v T) ([]byte, error) {
 	var none T
-	if v == none {
+	if any(v) == any(none) {
 		return nil, fmt.Errorf("a nil %T cannot be passed", v)
 	}
 	buf := thrift.NewTMemoryBuffer()
-	if err := v.Write(context.Background(), thrift.NewTBinaryProtocolConf(buf, refConfig)); err != nil {
+	if err := any(v).(thrift.TStruct).Write(context.Background(), thrift.NewTBinaryProtocolConf(buf, refConfig)); err != nil {
 		return nil, err
 	}
 	return buf.Bytes(), nil

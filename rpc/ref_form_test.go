@@ -11,10 +11,10 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
 
-// form checks that values stand in memory as these bytes, and come back.
-func form[T Plain](t *testing.T, v T, want []byte) {
+// checkForm checks that values stand in memory as these bytes, and come back.
+func checkForm[T Plain](t *testing.T, v T, want []byte) {
 	t.Helper()
-	f := PlainForm[T]()
+	f := plainForm[T]()
 	b, err := f.encode(v)
 	if err != nil || string(b) != string(want) {
 		t.Errorf("%T %v is %x, %v; want %x", v, v, b, err, want)
@@ -33,20 +33,20 @@ func TestPlainForms(t *testing.T) {
 }
 
 func plainForms(t *testing.T) {
-	form(t, []byte{1, 2, 255}, []byte{1, 2, 255})
-	form(t, []int8{-1, 2}, []byte{255, 2})
-	form(t, []int16{-2, 0x0102}, []byte{254, 255, 2, 1})
-	form(t, []int32{-2, 0x01020304}, []byte{254, 255, 255, 255, 4, 3, 2, 1})
-	form(t, []int64{math.MinInt64}, []byte{0, 0, 0, 0, 0, 0, 0, 128})
-	form(t, []float64{1, math.Inf(-1)}, []byte{0, 0, 0, 0, 0, 0, 240, 63, 0, 0, 0, 0, 0, 0, 240, 255})
-	form(t, []int32{}, []byte{})
-	if v, err := PlainForm[[]int32]().decode(make([]byte, 7)); err == nil {
+	checkForm(t, []byte{1, 2, 255}, []byte{1, 2, 255})
+	checkForm(t, []int8{-1, 2}, []byte{255, 2})
+	checkForm(t, []int16{-2, 0x0102}, []byte{254, 255, 2, 1})
+	checkForm(t, []int32{-2, 0x01020304}, []byte{254, 255, 255, 255, 4, 3, 2, 1})
+	checkForm(t, []int64{math.MinInt64}, []byte{0, 0, 0, 0, 0, 0, 0, 128})
+	checkForm(t, []float64{1, math.Inf(-1)}, []byte{0, 0, 0, 0, 0, 0, 240, 63, 0, 0, 0, 0, 0, 0, 240, 255})
+	checkForm(t, []int32{}, []byte{})
+	if v, err := plainForm[[]int32]().decode(make([]byte, 7)); err == nil {
 		t.Errorf("7 bytes are %v", v)
 	}
 }
 
 func TestStructForm(t *testing.T) {
-	f := StructForm(bifrost.NewReference)
+	f := structForm(bifrost.NewReference)
 	in := &bifrost.Reference{Pointer: &bifrost.GlobalPointer{Address: []byte("sixteen bytes...")}, Length: 7}
 	b, err := f.encode(in)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestStructForm(t *testing.T) {
 	if out, err := f.decode(b); err != nil || !reflect.DeepEqual(out, in) {
 		t.Errorf("came back as %v, %v", out, err)
 	}
-	if out, err := StructForm[*bifrost.Reference](nil).decode(b); err != nil || !reflect.DeepEqual(out, in) {
+	if out, err := structForm(zeroStruct[*bifrost.Reference]).decode(b); err != nil || !reflect.DeepEqual(out, in) {
 		t.Errorf("without a constructor: %v, %v", out, err)
 	}
 	for n := range b {
@@ -71,12 +71,12 @@ func TestStructForm(t *testing.T) {
 	}
 }
 
-// FuzzReference reads anything as arguments that hold a reference, and as what a
+// FuzzReference takes anything as a reference that a message carries, and as what a
 // reference refers to.
 func FuzzReference(f *testing.F) {
 	buf := thrift.NewTMemoryBuffer()
 	w := &bifrost.Reference{Pointer: &bifrost.GlobalPointer{Address: []byte("sixteen bytes...")}, Length: 7}
-	if err := WriteRefStruct(f.Context(), thrift.NewTBinaryProtocolConf(buf, nil), "x", WriteRef("a", 1, w)); err != nil {
+	if err := w.Write(f.Context(), thrift.NewTBinaryProtocolConf(buf, nil)); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(buf.Bytes())
@@ -85,20 +85,15 @@ func FuzzReference(f *testing.F) {
 		in := newCodec(maxDatagram)
 		defer in.free()
 		in.read(b)
-		var w *bifrost.Reference
-		err := ReadRefStruct(context.Background(), in, func(id int16, kind thrift.TType) ReadFunc {
-			if id == 1 && kind == thrift.STRUCT {
-				return ReadRef(&w)
-			}
-			return nil
-		})
-		if err == nil {
-			r, err := arrivedRef(PlainForm[[]byte](), "fuzz", w)
-			if err == nil && (r.place.length < 0 || r.place.length > MaxRef || r.place.pointer.IsNil() != (r.place.length == 0)) {
+		w := bifrost.NewReference()
+		if w.Read(context.Background(), in) == nil {
+			r := RefOf[[]byte](nil)
+			err := r.arrive("fuzz", w)
+			if err == nil && (r.place.length < 0 || r.place.length > MaxRef || r.place.pointer.IsNil() != (r.place.length == 0 || r.place.inline != nil)) {
 				t.Errorf("%+v was accepted", w)
 			}
 		}
-		_, _ = StructForm(bifrost.NewReference).decode(b)
-		_, _ = PlainForm[[]float64]().decode(b)
+		_, _ = structForm(bifrost.NewReference).decode(b)
+		_, _ = plainForm[[]float64]().decode(b)
 	})
 }

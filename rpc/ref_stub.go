@@ -6,45 +6,66 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
-// What follows is for the code that "bifrost gen" writes.
+// What generated code does with references, for package stub.
 
-// RefCaller makes the calls of a generated client.
-type RefCaller struct {
-	home  *dsm.Client
-	limit int // up to which length values travel inside the message
-}
-
-// NewRefCaller returns what calls by reference through c need. A client that is not
-// Node.Client's own, such as one that a middleware is wrapped around, counts as
-// plain Thrift.
-func NewRefCaller(c thrift.TClient) RefCaller {
-	if c, ok := c.(*client); ok {
-		return RefCaller{home: c.node.memory, limit: inlineLimit(c.node.budget)}
+func init() {
+	bridge.CallerOf = callerOf
+	bridge.Lend = func(ctx context.Context, c bridge.Caller, name string, ref any) (*bifrost.Reference, error) {
+		return ref.(reference).lend(ctx, c, "argument "+name)
 	}
-	return RefCaller{}
+	bridge.Gave = func(ref any) { ref.(reference).gave() }
+	bridge.Result = func(ctx context.Context, c bridge.Caller, ref any, w *bifrost.Reference) error {
+		return ref.(reference).result(ctx, c, w)
+	}
+	bridge.Done = func(ctx context.Context, ref any, err *error) { ref.(reference).done(ctx, err) }
+	bridge.Lent = func(ctx context.Context, ref any, name string, w *bifrost.Reference, owned bool) error {
+		return ref.(reference).lent(ctx, "argument "+name, w, owned)
+	}
+	bridge.Return = func(ctx context.Context, ref any) (*bifrost.Reference, error) { return ref.(reference).hand(ctx) }
+	bridge.End = func(ctx context.Context, ref any) { ref.(reference).end(ctx) }
+	bridge.Construct = func(ref, construct any) { ref.(reference).construct(construct) }
+	bridge.DeclaredPolicy = func(p packet.Policy, methods []string) any { return withDeclaredPolicy(p, methods...) }
 }
 
-// ByReference reports whether the other side can be reached by reference: not
-// over plain Thrift.
-func (c RefCaller) ByReference() bool { return c.home != nil }
+// reference is a *Ref[T] of any T.
+type reference interface {
+	lend(ctx context.Context, c bridge.Caller, op string) (*bifrost.Reference, error)
+	gave()
+	result(ctx context.Context, c bridge.Caller, w *bifrost.Reference) error
+	done(ctx context.Context, err *error)
+	lent(ctx context.Context, op string, w *bifrost.Reference, owned bool) error
+	hand(ctx context.Context) (*bifrost.Reference, error)
+	end(ctx context.Context)
+	construct(f any)
+}
 
-// LendRef is what a call carries for an argument: it puts the value into memory
-// unless it stands there or is short.
-func LendRef[T any](ctx context.Context, c RefCaller, name string, r *Ref[T]) (*bifrost.Reference, error) {
-	op := "argument " + name
+// callerOf: a client that is not Node.Client's own, such as one that a middleware is
+// wrapped around, counts as plain Thrift.
+func callerOf(c thrift.TClient) bridge.Caller {
+	if c, ok := c.(*client); ok {
+		return bridge.Caller{Memory: c.node.memory, Inline: inlineLimit(c.node.budget)}
+	}
+	return bridge.Caller{}
+}
+
+func (r *Ref[T]) construct(f any) { r.form = structForm(f.(func() T)) }
+
+func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, op string) (*bifrost.Reference, error) {
 	if err := r.take(ctx, op); err != nil {
 		return nil, err
 	}
 	defer r.put()
-	if w, err := r.inside(op, c.limit); w != nil || err != nil {
+	if w, err := r.inside(op, c.Inline); w != nil || err != nil {
 		return w, err
 	}
-	if err := r.store(ctx, op, c.home); err != nil {
+	if err := r.store(ctx, op, c.Memory); err != nil {
 		return nil, err
 	}
 	return r.place.reference(), nil
@@ -95,28 +116,23 @@ func (p *refPlace) reference() *bifrost.Reference {
 	return &bifrost.Reference{Pointer: GlobalPointer(p.pointer), Length: p.length}
 }
 
-// GaveRef ends a reference that a one-way call has carried away.
-func GaveRef[T any](r *Ref[T]) {
+func (r *Ref[T]) gave() {
 	<-r.turn
 	defer r.put()
 	r.place.state = refEnded
 }
 
-// ResultRef makes the reference that a call has returned.
-func ResultRef[T any](ctx context.Context, c RefCaller, f Form[T], w *bifrost.Reference) (*Ref[T], error) {
-	r, err := arrivedRef(f, "result", w)
-	if err != nil {
+func (r *Ref[T]) result(ctx context.Context, c bridge.Caller, w *bifrost.Reference) error {
+	if err := r.arrive("result", w); err != nil {
 		err.Remote = true
-		return nil, err
+		return err
 	}
 	r.place.state = r.place.arrived()
-	r.place.belong(ctx, c.home)
-	return r, nil
+	r.place.belong(ctx, c.Memory)
+	return nil
 }
 
-// DoneRef ends a reference that a client stub has made for a plain value, and sets
-// err if nothing else has failed.
-func DoneRef[T any](ctx context.Context, r *Ref[T], err *error) {
+func (r *Ref[T]) done(ctx context.Context, err *error) {
 	if r.take(ctx, "free reference") != nil {
 		return // whoever has it is not done, which only a program's mistake brings about
 	}
@@ -131,23 +147,19 @@ func DoneRef[T any](ctx context.Context, r *Ref[T], err *error) {
 	}
 }
 
-// LentRef makes the reference that a handler gets for an argument; owned says that
-// it is a one-way's, whose caller has let go of it.
-func LentRef[T any](ctx context.Context, f Form[T], name string, w *bifrost.Reference, owned bool) (*Ref[T], error) {
-	op := "argument " + name
+func (r *Ref[T]) lent(ctx context.Context, op string, w *bifrost.Reference, owned bool) error {
 	b := branchOf(ctx)
 	if b == nil || b.e == nil {
-		return nil, fault.New(Unsupported, op, "references travel over Bifröst only")
+		return fault.New(Unsupported, op, "references travel over Bifröst only")
 	}
-	r, err := arrivedRef(f, op, w)
-	if err != nil {
-		return nil, err
+	if err := r.arrive(op, w); err != nil {
+		return err
 	}
 	r.place.state, r.place.bound = refLent, b.e
 	if owned {
 		r.place.state = r.place.arrived()
 	}
-	return r, nil
+	return nil
 }
 
 // arrived is the state of a reference that its receiver may do with what it likes.
@@ -158,37 +170,36 @@ func (p *refPlace) arrived() refState {
 	return refOwned
 }
 
-// arrivedRef checks what a message carries.
-func arrivedRef[T any](f Form[T], op string, w *bifrost.Reference) (*Ref[T], *Error) {
+// arrive checks what a message carries, and makes it what the reference is to.
+func (r *Ref[T]) arrive(op string, w *bifrost.Reference) *Error {
 	if w == nil {
-		return nil, fault.New(BadRequest, op, "the message carries none")
+		return fault.New(BadRequest, op, "the message carries none")
 	}
-	r := emptyRef(f)
+	var none T
+	r.value, r.known = none, false
 	if g := w.Pointer; g != nil && len(g.Address) > 0 {
-		p, err := packet.FromBytes(g.Address)
+		p, err := dsmpacket.FromBytes(g.Address)
 		if err != nil {
-			return nil, &Error{Code: BadRequest, Op: op, Err: err}
+			return &Error{Code: BadRequest, Op: op, Err: err}
 		}
 		r.place.pointer = p
 	}
 	r.place.length = w.Length
 	if w.Value != nil {
 		if !r.place.pointer.IsNil() || w.Length == 0 || int64(len(w.Value)) != w.Length {
-			return nil, fault.New(BadRequest, op, "a value of %d bytes for %d at %s", len(w.Value), w.Length, r.place.pointer)
+			return fault.New(BadRequest, op, "a value of %d bytes for %d at %s", len(w.Value), w.Length, r.place.pointer)
 		}
 		r.place.inline = w.Value
-		return r, nil
+		return nil
 	}
 	if w.Length < 0 || w.Length > MaxRef || (w.Length == 0) != r.place.pointer.IsNil() {
-		return nil, fault.New(BadRequest, op, "%d bytes at %s", w.Length, r.place.pointer)
+		return fault.New(BadRequest, op, "%d bytes at %s", w.Length, r.place.pointer)
 	}
-	return r, nil
+	return nil
 }
 
-// ReturnRef is what an answer carries for a handler's result: it puts the value
-// into memory unless it stands there or is short. What the handler was lent is copied, for it
-// is not the handler's to hand over. The reference ends.
-func ReturnRef[T any](ctx context.Context, r *Ref[T]) (*bifrost.Reference, error) {
+// hand: what the handler was lent is copied, for it is not the handler's to hand over.
+func (r *Ref[T]) hand(ctx context.Context) (*bifrost.Reference, error) {
 	const op = "result"
 	if err := r.take(ctx, op); err != nil {
 		return nil, err
@@ -221,9 +232,7 @@ func ReturnRef[T any](ctx context.Context, r *Ref[T]) (*bifrost.Reference, error
 	return w, nil
 }
 
-// EndRef ends a handler's argument; one that it owns and has not passed on is
-// freed.
-func EndRef[T any](ctx context.Context, r *Ref[T]) {
+func (r *Ref[T]) end(ctx context.Context) {
 	if r.take(ctx, "") != nil {
 		return
 	}

@@ -15,7 +15,7 @@ howlong() {
   case "$1 $2" in
     ./rpc/packet* | ./rpc/trailer* | ./rpc/record* | ./dsm/packet* | ./internal/frame* | ./internal/join/* | ./p4/ebpf*) echo "$FUZZTIME" ;;
     "./internal/control FuzzParse" | "./internal/control FuzzPeer" | *FuzzDecode | ./p4/softswitch/*Receive | *FuzzHeader | *FuzzProcess | *FuzzPacketIn) echo "$FUZZTIME" ;;
-    "./rpc FuzzReference" | ./internal/crash* | ./internal/pairing*) echo 1s ;;
+    "./rpc FuzzReference" | ./rpc/stub* | ./internal/crash* | ./internal/pairing*) echo 1s ;;
     "./rpc "* | ./dsm/* | ./internal/* | *FuzzWrite | *FuzzRead | *FuzzStreamOther | *FuzzRequest | *FuzzReadStream) echo 3s ;;
     *) echo 1s ;;
   esac

@@ -6,8 +6,8 @@ import (
 
 	"github.com/cloudwego/thriftgo/parser"
 
-	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
 
 // marks is what a method's annotations say.
@@ -221,7 +221,7 @@ func (c *checker) names(u *unit, s *parser.Service, methods []method, wire func(
 	for _, m := range methods {
 		names := []string{m.fn.Name}
 		if m.marks.byRef() {
-			names = append(names, rpc.RefMethod(m.fn.Name))
+			names = append(names, stub.Method(m.fn.Name))
 		}
 		for _, name := range names {
 			line := u.methodLine(s.Name, m.fn.Name)

@@ -28,7 +28,7 @@ service Lab {
 	// Output:
 	// photos/lab-bifrost.go
 	// Develop(ctx context.Context, raw *rpc.Ref[[]byte]) (*rpc.Ref[*Photo], error)
-	// rpc.WithDeclaredPolicy(rpc.PolicyRecover, "develop", "develop.ref"),
+	// stub.WithDeclaredPolicy(rpc.PolicyRecover, "develop", "develop.ref"),
 	// rpc.WithMethodPolicy(rpc.PolicyRecover, "develop", "develop.ref"),
 }
 

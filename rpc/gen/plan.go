@@ -78,7 +78,7 @@ type paramView struct {
 	Address bool
 	Ref     bool
 	Elem    string // T of rpc.Ref[T]
-	Form    string // expression of its rpc.Form
+	Form    string // expression of its stub.Form
 	Maker   string // RefOf or RefOfStruct
 }
 

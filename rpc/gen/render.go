@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
 
 //go:embed stubs.go.tmpl
@@ -16,7 +16,7 @@ var stubs string
 
 var stubsTemplate = template.Must(template.New("stubs").Funcs(template.FuncMap{
 	"generation": func() int { return Generation },
-	"refName":    rpc.RefMethod,
+	"refName":    stub.Method,
 	"newOf":      func(name string) string { return prefixed("New", name) },
 	"addOf":      func(name string) string { return prefixed("Add", name) },
 }).Parse(stubs))

@@ -6,8 +6,8 @@ import (
 
 	"github.com/cloudwego/thriftgo/parser"
 
-	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
 
 // wireFunc makes the form of a method's name in a packet's header.
@@ -42,7 +42,7 @@ func policyViews(methods []method) []policyView {
 		}
 		names := []string{m.fn.Name}
 		if m.marks.byRef() {
-			names = append(names, rpc.RefMethod(m.fn.Name))
+			names = append(names, stub.Method(m.fn.Name))
 		}
 		groups[m.marks.policy] = append(groups[m.marks.policy], names...)
 	}
@@ -93,7 +93,7 @@ func (c *checker) param(s *scope, m method, f *parser.Field, ref bool) paramView
 	case "struct":
 		name := s.qualify(t.unit)
 		p.Elem = "*" + name + publicName(t.def.Name)
-		p.Form = "rpc.StructForm(" + name + "New" + publicName(t.def.Name) + ")"
+		p.Form = "stub.Struct(" + name + "New" + publicName(t.def.Name) + ")"
 		p.Maker = "rpc.RefOfStruct[" + p.Elem + "]"
 	case "list":
 		p.Elem = "[]" + t.elem.goType
@@ -101,7 +101,7 @@ func (c *checker) param(s *scope, m method, f *parser.Field, ref bool) paramView
 		p.Elem = "[]byte"
 	}
 	if t.kind != "struct" {
-		p.Form, p.Maker = "rpc.PlainForm["+p.Elem+"]()", "rpc.RefOf["+p.Elem+"]"
+		p.Form, p.Maker = "stub.Plain["+p.Elem+"]()", "rpc.RefOf["+p.Elem+"]"
 	}
 	return p
 }

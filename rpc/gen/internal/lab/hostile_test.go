@@ -12,32 +12,33 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/gen/internal/lab/gen-go/labtest/lab"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
 
 // forged is a call's arguments made by hand, and takes any answer.
-type forged struct{ fields []rpc.WriteFunc }
+type forged struct{ fields []stub.WriteFunc }
 
 func (f forged) Write(ctx context.Context, out thrift.TProtocol) error {
-	return rpc.WriteRefStruct(ctx, out, "forged", f.fields...)
+	return stub.WriteStruct(ctx, out, "forged", f.fields...)
 }
 
 func (f forged) Read(ctx context.Context, in thrift.TProtocol) error {
-	return rpc.ReadRefStruct(ctx, in, func(int16, thrift.TType) rpc.ReadFunc { return nil })
+	return stub.ReadStruct(ctx, in, func(int16, thrift.TType) stub.ReadFunc { return nil })
 }
 
 // call makes a call of count.ref with forged arguments.
-func (w *world) call(fields ...rpc.WriteFunc) error {
-	_, err := w.thrift.Call(w.ctx, rpc.RefMethod("count"), forged{fields}, forged{})
+func (w *world) call(fields ...stub.WriteFunc) error {
+	_, err := w.thrift.Call(w.ctx, stub.Method("count"), forged{fields}, forged{})
 	return err
 }
 
-func reference(p dsmpacket.Pointer, length int64) rpc.WriteFunc {
-	return rpc.WriteRef("film", 1, &bifrost.Reference{Pointer: rpc.GlobalPointer(p), Length: length})
+func reference(p dsmpacket.Pointer, length int64) stub.WriteFunc {
+	return stub.WriteRef("film", 1, &bifrost.Reference{Pointer: rpc.GlobalPointer(p), Length: length})
 }
 
 // value is a reference whose value travels with it.
-func value(v string, p dsmpacket.Pointer, length int64) rpc.WriteFunc {
-	return rpc.WriteRef("film", 1, &bifrost.Reference{Pointer: rpc.GlobalPointer(p), Length: length, Value: []byte(v)})
+func value(v string, p dsmpacket.Pointer, length int64) stub.WriteFunc {
+	return stub.WriteRef("film", 1, &bifrost.Reference{Pointer: rpc.GlobalPointer(p), Length: length, Value: []byte(v)})
 }
 
 // TestForgedReferences: what no stub would send is refused with a code, and costs

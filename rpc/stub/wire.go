@@ -1,4 +1,4 @@
-package rpc
+package stub
 
 import (
 	"context"
@@ -9,13 +9,11 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
-// RefMethod is what a method's form by reference is called on the wire: a method
+// Method is what a method's form by reference is called on the wire: a method
 // of its own, in whose arguments and result a bifrost.Reference stands for each
 // value that is marked. No IDL can declare such a name for Go. Under its own name
 // the method stays what plain Thrift makes of it.
-func RefMethod(name string) string { return name + refSuffix }
-
-const refSuffix = packet.RefSuffix
+func Method(name string) string { return name + packet.RefSuffix }
 
 // WriteFunc writes a field of a struct, as the code that Thrift generates does.
 type WriteFunc = func(context.Context, thrift.TProtocol) error
@@ -23,8 +21,8 @@ type WriteFunc = func(context.Context, thrift.TProtocol) error
 // ReadFunc reads one.
 type ReadFunc = func(context.Context, thrift.TProtocol) error
 
-// WriteRefStruct writes a struct of these fields.
-func WriteRefStruct(ctx context.Context, out thrift.TProtocol, name string, fields ...WriteFunc) error {
+// WriteStruct writes a struct of these fields.
+func WriteStruct(ctx context.Context, out thrift.TProtocol, name string, fields ...WriteFunc) error {
 	if err := out.WriteStructBegin(ctx, name); err != nil {
 		return thrift.PrependError(name+" begin: ", err)
 	}
@@ -63,9 +61,9 @@ func ReadRef(w **bifrost.Reference) ReadFunc {
 	}
 }
 
-// ReadRefStruct reads a struct. field says what reads a field of that number and
+// ReadStruct reads a struct. field says what reads a field of that number and
 // type; nil for an unknown one, which is skipped.
-func ReadRefStruct(ctx context.Context, in thrift.TProtocol, field func(id int16, kind thrift.TType) ReadFunc) error {
+func ReadStruct(ctx context.Context, in thrift.TProtocol, field func(id int16, kind thrift.TType) ReadFunc) error {
 	if _, err := in.ReadStructBegin(ctx); err != nil {
 		return thrift.PrependError("struct begin: ", err)
 	}
@@ -92,8 +90,8 @@ func ReadRefStruct(ctx context.Context, in thrift.TProtocol, field func(id int16
 	}
 }
 
-// RefCall is one method's form by reference, for ServeRef.
-type RefCall struct {
+// Call is one method's form by reference, for Serve.
+type Call struct {
 	Name   string         // the method's, in the IDL
 	Args   thrift.TStruct // to read the call into
 	Oneway bool
@@ -102,9 +100,9 @@ type RefCall struct {
 	Run func(ctx context.Context) (thrift.TStruct, error)
 }
 
-// ServeRef is the body of a generated processor function.
-func ServeRef(ctx context.Context, seq int32, in, out thrift.TProtocol, c RefCall) (bool, thrift.TException) {
-	name := RefMethod(c.Name)
+// Serve is the body of a generated processor function.
+func Serve(ctx context.Context, seq int32, in, out thrift.TProtocol, c Call) (bool, thrift.TException) {
+	name := Method(c.Name)
 	err := c.Args.Read(ctx, in)
 	if end := in.ReadMessageEnd(ctx); err == nil {
 		err = end

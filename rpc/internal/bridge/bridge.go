@@ -1,0 +1,47 @@
+// Package bridge lets package stub, which generated code calls, at what package rpc keeps
+// to itself. Package rpc sets every variable when it is initialized; nobody changes one
+// after that. A reference is passed as any, since functions in variables have no type
+// parameters: it is a *rpc.Ref[T].
+package bridge
+
+import (
+	"context"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Caller is how a client's calls pass references.
+type Caller struct {
+	Memory *dsm.Client // of the client's node; nil over plain Thrift
+	Inline int         // up to which length, in bytes, values travel inside the message
+}
+
+var (
+	// CallerOf returns how a client passes references.
+	CallerOf func(c thrift.TClient) Caller
+	// Lend puts an argument's value into memory, unless it stands there or is short, and
+	// returns what the call carries.
+	Lend func(ctx context.Context, c Caller, name string, ref any) (*bifrost.Reference, error)
+	// Gave ends a reference that a one-way call has carried away.
+	Gave func(ref any)
+	// Result fills an empty reference with what a call has returned.
+	Result func(ctx context.Context, c Caller, ref any, w *bifrost.Reference) error
+	// Done ends a reference that a client has made for a plain value, and frees it. It sets
+	// err if that fails and nothing else has.
+	Done func(ctx context.Context, ref any, err *error)
+	// Lent fills an empty reference with what a handler's argument carries. An owned one is
+	// the handler's.
+	Lent func(ctx context.Context, ref any, name string, w *bifrost.Reference, owned bool) error
+	// Return ends a handler's result, and returns what the answer carries.
+	Return func(ctx context.Context, ref any) (*bifrost.Reference, error)
+	// End ends a handler's argument, and frees it if the handler owns it.
+	End func(ctx context.Context, ref any)
+	// Construct sets the function that makes the structs of an empty reference: a func() T.
+	Construct func(ref, construct any)
+	// DeclaredPolicy is what an IDL says of methods: a rpc.ClientOption.
+	DeclaredPolicy func(p packet.Policy, methods []string) any
+)

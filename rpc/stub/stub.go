@@ -1,0 +1,96 @@
+// Package stub is what the code that `bifrost gen` writes calls. Nobody else needs it:
+// programs use package rpc and the generated code.
+package stub
+
+import (
+	"context"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
+	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
+)
+
+// SupportsGen2 is what code of the second generation of `bifrost gen` refers to: a
+// runtime that does not support it does not have the name, so that the two do not
+// compile together.
+const SupportsGen2 = true
+
+// Caller makes the calls of a generated client.
+type Caller struct{ bridge bridge.Caller }
+
+// NewCaller returns what calls by reference through c need. A client that is not
+// rpc.Node.Client's own, such as one that a middleware is wrapped around, counts as plain
+// Thrift.
+func NewCaller(c thrift.TClient) Caller { return Caller{bridge.CallerOf(c)} }
+
+// ByReference reports whether the other side can be reached by reference: not over plain
+// Thrift.
+func (c Caller) ByReference() bool { return c.bridge.Memory != nil }
+
+// WithDeclaredPolicy passes on what the IDL says of these methods, or of all others if none
+// is named.
+func WithDeclaredPolicy(p rpc.Policy, methods ...string) rpc.ClientOption {
+	return bridge.DeclaredPolicy(p, methods).(rpc.ClientOption)
+}
+
+// Form makes the references to values of a type that have come in a message.
+type Form[T any] struct{ empty func() *rpc.Ref[T] }
+
+// Plain is the form of bytes and numbers.
+func Plain[T rpc.Plain]() Form[T] {
+	return Form[T]{func() *rpc.Ref[T] { return rpc.RefOf[T](nil) }}
+}
+
+// Struct is the form of a struct that construct makes with the IDL's defaults.
+func Struct[T rpc.Struct](construct func() T) Form[T] {
+	return Form[T]{func() *rpc.Ref[T] {
+		var none T
+		r := rpc.RefOfStruct(none)
+		bridge.Construct(r, construct)
+		return r
+	}}
+}
+
+// Lend is what a call carries for an argument: it puts the value into memory unless it
+// stands there or is short.
+func Lend[T any](ctx context.Context, c Caller, name string, r *rpc.Ref[T]) (*bifrost.Reference, error) {
+	return bridge.Lend(ctx, c.bridge, name, r)
+}
+
+// Gave ends a reference that a one-way call has carried away.
+func Gave[T any](r *rpc.Ref[T]) { bridge.Gave(r) }
+
+// Result makes the reference that a call has returned.
+func Result[T any](ctx context.Context, c Caller, f Form[T], w *bifrost.Reference) (*rpc.Ref[T], error) {
+	r := f.empty()
+	if err := bridge.Result(ctx, c.bridge, r, w); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Done ends a reference that a client stub has made for a plain value, and sets err if
+// nothing else has failed.
+func Done[T any](ctx context.Context, r *rpc.Ref[T], err *error) { bridge.Done(ctx, r, err) }
+
+// Lent makes the reference that a handler gets for an argument; owned says that it is a
+// one-way's, whose caller has let go of it.
+func Lent[T any](ctx context.Context, f Form[T], name string, w *bifrost.Reference, owned bool) (*rpc.Ref[T], error) {
+	r := f.empty()
+	if err := bridge.Lent(ctx, r, name, w, owned); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Return is what an answer carries for a handler's result: it puts the value into memory
+// unless it stands there or is short. What the handler was lent is copied, for it is not
+// the handler's to hand over. The reference ends.
+func Return[T any](ctx context.Context, r *rpc.Ref[T]) (*bifrost.Reference, error) {
+	return bridge.Return(ctx, r)
+}
+
+// End ends a handler's argument; one that it owns and has not passed on is freed.
+func End[T any](ctx context.Context, r *rpc.Ref[T]) { bridge.End(ctx, r) }
