@@ -23,7 +23,24 @@ type ComputeConfig struct {
 	Runner Runner
 	// Output keeps what programs print; nil has it in Log.
 	Output *output.Store
+	// Guard keeps the programs of different users apart; nil lets each use the
+	// addresses of all nodes of the blade.
+	Guard Guard
 }
+
+// Guard gives addresses of the blade to users: nobody else sends from them. Package
+// guard has one. Methods may be called concurrently.
+type Guard interface {
+	Own(a netip.Addr, uid uint32) error
+	// Disown takes an address from its owner; one without is no error.
+	Disown(a netip.Addr) error
+}
+
+// noGuard is a Guard that keeps nobody apart.
+type noGuard struct{}
+
+func (noGuard) Own(netip.Addr, uint32) error { return nil }
+func (noGuard) Disown(netip.Addr) error      { return nil }
 
 // Compute is the daemon of a compute blade. It is a join.Host, and a join.Joiner
 // for programs in its own process. Methods may be called concurrently.
@@ -61,6 +78,9 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 	}
 	if cfg.Nodes < 1 {
 		return nil, fmt.Errorf("compute blade %s runs %d nodes: it must be one at least", cfg.Name, cfg.Nodes)
+	}
+	if cfg.Guard == nil {
+		cfg.Guard = noGuard{}
 	}
 	c := &Compute{
 		cfg: cfg, changed: make(chan struct{}), registered: newRegistration(),

@@ -36,7 +36,7 @@ func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
 	}
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &process{cmd: cmd, output: r, done: make(chan struct{})}
+	p := &process{cmd: cmd, uid: uint32(os.Geteuid()), output: r, done: make(chan struct{})}
 	started := make(chan error)
 	go p.live(started, out)
 	err = <-started
@@ -64,6 +64,7 @@ func locate(program string) string {
 // process is a Process of the operating system.
 type process struct {
 	cmd    *exec.Cmd
+	uid    uint32
 	output *os.File
 	done   chan struct{}
 	err    error // after done
@@ -101,6 +102,8 @@ func (p *process) live(started chan<- error, out io.Writer) {
 }
 
 func (p *process) PID() int { return p.cmd.Process.Pid }
+
+func (p *process) UID() uint32 { return p.uid }
 
 func (p *process) Terminate() { p.signal(syscall.SIGTERM) }
 

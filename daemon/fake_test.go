@@ -256,7 +256,8 @@ type fakeProcess struct {
 	killed bool
 }
 
-func (p *fakeProcess) PID() int { return 4711 }
+func (p *fakeProcess) PID() int    { return 4711 }
+func (p *fakeProcess) UID() uint32 { return 4712 }
 func (p *fakeProcess) Terminate() {
 	if !p.deaf {
 		p.end()

@@ -78,6 +78,10 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 		c.mu.Unlock()
 		return nil, fault.New(fault.Overloaded, "join", "blade %s runs %d nodes, which is all it can", c.cfg.Name, c.cfg.Nodes)
 	}
+	if err := c.mayJoin(p); err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
 	c.token++
 	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.token, Instance: p.Instance}
 	c.unsettled[ask.Token] = struct{}{}
@@ -141,7 +145,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	if c.ended {
 		return nil, stopping("join")
 	}
-	if err := c.cfg.Stack.AddAddress(j.Address); err != nil {
+	if err := c.addAddress(j.Address, p.UID); err != nil {
 		return nil, &fault.Error{Code: fault.Unavailable, Op: "join", Err: err}
 	}
 	n.started = c.programs[p.Instance]
@@ -172,7 +176,7 @@ func (c *Compute) forget(n *node, telling bool) (first bool) {
 			c.unsettled[n.token] = struct{}{}
 		}
 		for _, a := range addrs { // under the lock: the next incarnation may be waiting to add them
-			if err := c.cfg.Stack.RemoveAddress(a); err != nil {
+			if err := c.removeAddress(a); err != nil {
 				c.reg.log.Warn("address remains", "node", n.identity.Address, "err", err)
 			}
 		}

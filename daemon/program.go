@@ -12,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
 )
 
 // Runner starts programs. Exec is the one for processes.
@@ -24,6 +25,8 @@ type Runner interface {
 // its end.
 type Process interface {
 	PID() int
+	// UID is the user that the program runs as.
+	UID() uint32
 	// Terminate asks the program to end; Kill ends it.
 	Terminate()
 	Kill()
@@ -159,6 +162,24 @@ func (c *Compute) stopProgram(ctx context.Context, s control.Stop) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.GraceMS)*time.Millisecond)
 	defer cancel()
 	p.stop(ctx)
+	return nil
+}
+
+// mayJoin refuses a program that says it is one that the daemon has started, and is
+// not: it would be a deployment's node, and answer in its stead. The caller holds c.mu.
+func (c *Compute) mayJoin(p join.Program) error {
+	if p.Instance == "" {
+		return nil
+	}
+	started := c.programs[p.Instance]
+	switch {
+	case started == nil:
+		return fault.New(fault.PermissionDenied, "join", "blade %s runs no program %s; unset %s to join under a name of your own",
+			c.cfg.Name, p.Instance, join.ProgramVariable)
+	case started.process.UID() != p.UID:
+		return fault.New(fault.PermissionDenied, "join", "program %s runs as user %d, not %d; unset %s to join under a name of your own",
+			p.Instance, started.process.UID(), p.UID, join.ProgramVariable)
+	}
 	return nil
 }
 

@@ -98,7 +98,7 @@ func TestMovedNode(t *testing.T) {
 			if err := r.gk.command(control.KindStart, moved, nil); err != nil {
 				t.Fatal(err)
 			}
-			h, err := c.Host(r.ctx, join.Program{Name: "arrays", Instance: moved.Name})
+			h, err := c.Host(r.ctx, join.Program{Name: "arrays", Instance: moved.Name, UID: 4712})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +154,7 @@ func TestProgramCrashes(t *testing.T) {
 			if err := r.gk.command(control.KindStart, arrays, nil); err != nil {
 				t.Fatal(err)
 			}
-			h, err := c.Host(r.ctx, join.Program{Name: "arrays", Instance: arrays.Name})
+			h, err := c.Host(r.ctx, join.Program{Name: "arrays", Instance: arrays.Name, UID: 4712})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -32,7 +33,7 @@ func (s *nodeStack) AddAddress(a netip.Addr) error {
 		return fault.New(fault.Unavailable, "address", "blade %s hosts the service %s already, by node %s (%s)",
 			c.cfg.Name, a, owner.identity.Address, owner.identity.Name)
 	}
-	if err := c.cfg.Stack.AddAddress(a); err != nil {
+	if err := c.addAddress(a, s.node.program.UID); err != nil {
 		return &fault.Error{Code: fault.Unavailable, Op: "address", Err: err}
 	}
 	c.services[a] = s.node
@@ -48,7 +49,23 @@ func (s *nodeStack) RemoveAddress(a netip.Addr) error {
 		return nil
 	}
 	delete(c.services, a)
-	return c.cfg.Stack.RemoveAddress(a)
+	return c.removeAddress(a)
+}
+
+// addAddress gives the blade an address that only one user may send from.
+func (c *Compute) addAddress(a netip.Addr, uid uint32) error {
+	if err := c.cfg.Guard.Own(a, uid); err != nil {
+		return err
+	}
+	if err := c.cfg.Stack.AddAddress(a); err != nil {
+		return errors.Join(err, c.cfg.Guard.Disown(a))
+	}
+	return nil
+}
+
+// removeAddress takes an address off the blade, and from its user.
+func (c *Compute) removeAddress(a netip.Addr) error {
+	return errors.Join(c.cfg.Stack.RemoveAddress(a), c.cfg.Guard.Disown(a))
 }
 
 // AddLocalPrefix implements netio.Stack: nodes have no prefixes.

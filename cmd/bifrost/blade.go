@@ -15,6 +15,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/guard"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -28,6 +29,7 @@ type bladeOptions struct {
 	address string
 	logging logOptions
 	metrics string
+	anybody bool
 }
 
 func (o *bladeOptions) register(f *pflag.FlagSet) {
@@ -36,15 +38,40 @@ func (o *bladeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.address, "address", "", "IPv6 `ADDRESS` to say hello from, in "+rackaddr.BladePrefix.String()+
 		"; the Gatekeeper gives the blade its own (default: what the interface has, or else one made from its MAC address)")
 	o.logging.register(f, "")
+	f.BoolVar(&o.anybody, "no-guard", false, "let every user of this machine send from the addresses of all its nodes (for a kernel without nftables)")
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve what the daemon uses to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
 }
 
 // serveMetrics serves metrics, if they are asked for, until stop is called.
-func (o *bladeOptions) serveMetrics(ctx context.Context) (stop func(), err error) {
+func (o *bladeOptions) serveMetrics(ctx context.Context, g *guard.Guard) (stop func(), err error) {
 	if o.metrics == "" {
 		return func() {}, nil
 	}
-	return metrics.Serve(ctx, o.metrics)
+	if g == nil {
+		return metrics.Serve(ctx, o.metrics)
+	}
+	return metrics.Serve(ctx, o.metrics, g)
+}
+
+// guard keeps the users of this machine apart until it is closed; it is nil with
+// --no-guard.
+func (o *bladeOptions) guard() (*guard.Guard, error) {
+	if o.anybody {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	g, err := guard.Open(o.iface)
+	if err != nil {
+		return nil, fmt.Errorf("%w; --no-guard goes on without: then each user of this machine may speak for all its nodes", err)
+	}
+	return g, nil
+}
+
+// closeGuard closes a guard, if there is one.
+func closeGuard(g *guard.Guard) error {
+	if g == nil {
+		return nil
+	}
+	return g.Close()
 }
 
 // open prepares the interface and describes the blade. Whoever gets the stack must

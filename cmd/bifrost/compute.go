@@ -43,7 +43,11 @@ Gatekeeper places here. Programs find it by the abstract Unix socket
 It needs root, or CAP_NET_ADMIN, to give the interface the addresses of its
 nodes. The interface needs a route to the rack by way of the switch's MAC
 address; bifrost rack up makes one, and an error says how to. What nodes of this
-blade send each other leaves by the interface, too: the switch judges it.`,
+blade send each other leaves by the interface, too: the switch judges it.
+
+Only the user that a program runs as, the daemon's and root send from the addresses
+of the program's node, and only the daemon's and root speak for the blade (nftables,
+table bifrost-INTERFACE).`,
 		Example: `  # On the interface that is connected to the switch.
   sudo bifrost compute --blade c1 --iface eth0
 
@@ -71,7 +75,12 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stack.Close()) }()
-	stopMetrics, err := o.blade.serveMetrics(ctx)
+	g, err := o.blade.guard()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeGuard(g)) }()
+	stopMetrics, err := o.blade.serveMetrics(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -86,7 +95,11 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, forget()) }()
-	d, err := daemon.NewCompute(daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{}, Output: kept})
+	cfg := daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{}, Output: kept}
+	if g != nil {
+		cfg.Guard = g
+	}
+	d, err := daemon.NewCompute(cfg)
 	if err != nil {
 		return err
 	}

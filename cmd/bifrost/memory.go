@@ -67,12 +67,17 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stack.Close()) }()
+	g, err := o.blade.guard()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeGuard(g)) }()
 	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Ledgers: ledgers})
 	if err != nil {
 		return err
 	}
 	b.Log.Info("memory blade starts", "blade", b.Name, "interface", o.blade.iface, "address", b.Address, "capacity", config.FormatSize(capacity))
-	stop, err := o.blade.serveMetrics(ctx)
+	stop, err := o.blade.serveMetrics(ctx, g)
 	if err != nil {
 		return err
 	}

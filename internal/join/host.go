@@ -24,8 +24,10 @@ type Program struct {
 	// Instance is the name under which the daemon has started the program, ""
 	// for one that somebody else has; ProgramVariable tells the program.
 	Instance string
-	// PID is the process, 0 in the simulated rack.
+	// PID is the process, and UID the user that it runs as; both are the kernel's word,
+	// and 0 in the simulated rack.
 	PID int
+	UID uint32
 }
 
 // ProgramVariable is the environment variable that tells a program the name

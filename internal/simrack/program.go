@@ -105,6 +105,8 @@ func (p *process) crash(why string) {
 
 func (p *process) PID() int { return p.pid }
 
+func (p *process) UID() uint32 { return 0 }
+
 func (p *process) Terminate() { p.stop(nil) }
 
 // Kill ends the program's nodes at once, and tells it.

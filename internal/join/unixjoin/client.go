@@ -57,6 +57,9 @@ func dial(ctx context.Context, socket string) (*client, error) {
 
 // dialError says what to do when there is no daemon.
 func dialError(socket string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fault.FromContext("connect", err)
+	}
 	f := &fault.Error{Code: fault.Unavailable, Op: "connect", Err: err}
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
 		f.Msg = fmt.Sprintf("no compute daemon listens on %s in this network namespace: "+

@@ -1,26 +1,25 @@
 package unixjoin
 
 import (
+	"fmt"
 	"net"
 
 	"golang.org/x/sys/unix"
 )
 
-// peerPID returns the process id at the other end of a Unix socket, 0 if unknown.
-func peerPID(conn net.Conn) int {
+// peer returns who is at the other end of a Unix socket: the process and user that
+// connected.
+func peer(conn net.Conn) (cred *unix.Ucred, err error) {
 	uc, ok := conn.(*net.UnixConn)
 	if !ok {
-		return 0
+		return nil, fmt.Errorf("%s is no Unix socket", conn.LocalAddr())
 	}
 	raw, err := uc.SyscallConn()
 	if err != nil {
-		return 0
+		return nil, err
 	}
-	pid := 0
-	_ = raw.Control(func(fd uintptr) { // without it the pid is unknown
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
-		}
-	})
-	return pid
+	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+		return nil, e
+	}
+	return cred, err
 }

@@ -43,9 +43,15 @@ func Serve(ctx context.Context, l net.Listener, h join.Host, log *slog.Logger) e
 			return fmt.Errorf("socket %s: %w", l.Addr(), err)
 		}
 		wg.Go(func() {
-			s := &server{host: h, conn: conn, program: peerPID(conn)}
+			who, err := peer(conn)
+			if err != nil {
+				log.Warn("program's connection", "err", err)
+				conn.Close()
+				return
+			}
+			s := &server{host: h, conn: conn, program: who}
 			if err := s.serve(ctx); err != nil {
-				log.Warn("program's connection", "pid", s.program, "err", err)
+				log.Warn("program's connection", "pid", who.Pid, "err", err)
 			}
 		})
 	}
@@ -55,7 +61,7 @@ func Serve(ctx context.Context, l net.Listener, h join.Host, log *slog.Logger) e
 type server struct {
 	host    join.Host
 	conn    net.Conn
-	program int // process id, 0 if unknown
+	program *unix.Ucred
 	node    join.Hosted
 	left    bool // in an orderly way
 
@@ -169,7 +175,7 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 }
 
 func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply {
-	node, err := s.host.Host(ctx, join.Program{Name: r.Name, Instance: r.Instance, PID: s.program})
+	node, err := s.host.Host(ctx, join.Program{Name: r.Name, Instance: r.Instance, PID: int(s.program.Pid), UID: s.program.Uid})
 	if err != nil {
 		return failure(r.ID, err)
 	}

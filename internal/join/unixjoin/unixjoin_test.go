@@ -178,7 +178,7 @@ func TestLifeOfANode(t *testing.T) {
 	t.Setenv(join.ProgramVariable, "arrays-1")
 	h, socket := start(t)
 	s, n := joinNode(t, h, socket)
-	if p := h.asked[0]; p != (join.Program{Name: "arrays", Instance: "arrays-1", PID: os.Getpid()}) {
+	if p := h.asked[0]; p != (join.Program{Name: "arrays", Instance: "arrays-1", PID: os.Getpid(), UID: uint32(os.Getuid())}) {
 		t.Errorf("joined as %+v", p)
 	}
 	if s.Node() != n.Node() || s.Stack().MTU() != 9000 {

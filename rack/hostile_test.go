@@ -1,0 +1,180 @@
+package rack
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rack/config"
+	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
+	"github.com/bifrost-rack/bifrost/rack/plan"
+)
+
+// The users of two programs on one blade.
+const (
+	honest  = 60001
+	hostile = 60002
+)
+
+// TestHostile_Neighbour is row 8 of docs/security.md, on a real rack with two real users:
+// a program neither frees nor reads the memory of another user's node on its blade, nor
+// does it speak for the blade's daemon.
+func TestHostile_Neighbour(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the binaries")
+	}
+	h, name := testRack(t)
+	h.Bifrost = build(t)
+	if err := os.Chmod(filepath.Dir(h.Bifrost), 0o755); err != nil { // for the other users
+		t.Fatal(err)
+	}
+	c := config.Thesis()
+	c.Name, c.Programs = name, nil
+	c.Blades = []config.Blade{c.Blades[0], c.Blades[3]}
+	if err := h.Up(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.New(client.Config{Address: "unix:" + h.AdminSocket(name)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	neighbour, pointer := holds(t, h, name)
+
+	// nodes is what the Gatekeeper knows of nodes and regions.
+	state := func() (nodes []api.Node, regions int) {
+		t.Helper()
+		nodes, err := admin.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range admin.Regions(t.Context(), client.RegionFilter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			regions++
+		}
+		return nodes, regions
+	}
+	nodes, before := state()
+	if len(nodes) != 1 || nodes[0].Address != neighbour || before == 0 {
+		t.Fatalf("nodes %+v, %d regions", nodes, before)
+	}
+	local := netip.AddrPortFrom // shorter
+	request := packet.Header{Kind: packet.Request, Request: 1000, Incarnation: 1, Length: 1}
+	leave := controlPacket(t, control.KindLeave, control.Leave{Node: neighbour, Incarnation: nodes[0].Incarnation, Reason: "forged", Crashed: true})
+	for _, attack := range []struct {
+		what     string
+		from, to netip.AddrPort
+		content  []byte
+	}{
+		{"frees a neighbour's region", local(neighbour, rackaddr.PortDSM), local(pointer.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM), request.Append(nil)},
+		{"writes to it", local(neighbour, rackaddr.PortDSM), local(pointer.With(packet.OpWrite, 0).Addr(), rackaddr.PortDSM), append(request.Append(nil), 0xff)},
+		{"reads it", local(neighbour, rackaddr.PortDSM), local(pointer.With(packet.OpRead, 0).Addr(), rackaddr.PortDSM), request.Append(nil)},
+		{"speaks for the daemon", local(rackaddr.Blade(1), rackaddr.PortControl), local(rackaddr.Gatekeeper, rackaddr.PortControl), leave},
+		{"controls from the neighbour's address", local(neighbour, rackaddr.PortControl), local(rackaddr.Gatekeeper, rackaddr.PortControl), leave},
+		{"speaks for the Gatekeeper", local(rackaddr.Gatekeeper, rackaddr.PortControl), local(rackaddr.Blade(1), rackaddr.PortControl), leave},
+	} {
+		if err := sendAs(plan.Namespace(name, "c1"), hostile, attack.from, attack.to, attack.content); !errors.Is(err, unix.EPERM) {
+			t.Errorf("a program of another user %s: %v", attack.what, err)
+		}
+	}
+	// What has passed has done its work when a program of the blade has been welcomed.
+	r := realRack{t, h, name}
+	if out, err := r.run(patience, "arrays", "peek", pointer.String()); err == nil || !strings.Contains(out, "permission denied") {
+		t.Errorf("a stranger's read: %v: %s", err, out)
+	}
+	if after, n := state(); len(after) != 1 || after[0].Address != neighbour || n != before {
+		t.Errorf("nodes %+v, %d regions; before: %+v, %d", after, n, nodes, before)
+	}
+}
+
+// controlPacket is a request to the Gatekeeper as it stands in a datagram.
+func controlPacket(t *testing.T, kind control.Kind, body any) []byte {
+	t.Helper()
+	b, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := control.NewPeer(control.PeerConfig{Boot: 1})
+	if _, err := p.Ask(time.Now(), kind, b); err != nil {
+		t.Fatal(err)
+	}
+	return p.Ready().Send[0]
+}
+
+// holds runs a program of the honest user on c1 that holds a region until the test ends.
+func holds(t *testing.T, h *Host, name string) (node netip.Addr, p packet.Pointer) {
+	t.Helper()
+	program, err := h.Locate("arrays")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "hold")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: honest, Gid: honest}}
+	out, w := io.Pipe()
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := h.Start(name, "c1", cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); w.Close() })
+	defer time.AfterFunc(patience, func() { w.Close() }).Stop()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("arrays hold: %q, %v", line, err)
+	}
+	go io.Copy(io.Discard, out) //nolint:errcheck // ends with w
+	if p, err = packet.ParsePointer(strings.TrimSpace(line)); err != nil {
+		t.Fatalf("arrays hold: %v", err)
+	}
+	return rackaddr.Node(1), p
+}
+
+// sendAs sends a datagram as an unprivileged user in a namespace, from any address that
+// the kernel allows.
+func sendAs(namespace string, uid uintptr, from, to netip.AddrPort, content []byte) error {
+	ended := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		ended <- func() error {
+			ns, err := kernel.OpenNamespace(namespace)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := ns.Enter(); err != nil {
+				return err
+			}
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); errno != 0 {
+				return errno
+			}
+			c, err := linux.Listen(netip.AddrPortFrom(netip.IPv6Loopback(), from.Port()), rackaddr.DefaultMTU)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.WriteBatch([]netio.Message{{Buf: content, Remote: to, Local: from.Addr()}})
+			return err
+		}()
+	}()
+	return <-ended
+}
