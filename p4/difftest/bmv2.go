@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"sync"
@@ -64,7 +65,11 @@ func StartBMv2(program, info []byte, cpu datapath.Port) (*BMv2, error) {
 	}
 	b := &BMv2{dir: dir, cpu: cpu, events: make(chan string, 1024)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	args := []string{"--no-p4", "--device-id", fmt.Sprint(device), "-L", "off", "--",
+	thrift, err := freePort()
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	args := []string{"--no-p4", "--device-id", fmt.Sprint(device), "-L", "off", "--thrift-port", fmt.Sprint(thrift), "--",
 		"--grpc-server-addr", "unix:" + dir + "/p4rt", "--dp-grpc-server-addr", "unix:" + dir + "/plane"}
 	if cpu != 0 {
 		args = append(args, "--cpu-port", fmt.Sprint(cpu))
@@ -79,6 +84,16 @@ func StartBMv2(program, info []byte, cpu datapath.Port) (*BMv2, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", bmv2Name, err), b.Close())
 	}
 	return b, nil
+}
+
+// freePort is a TCP port that nobody listens at. bmv2's Thrift server, which we do
+// not use, would have the same one in all instances.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // startTimeout is how long bmv2 may take to come up on a busy machine.
