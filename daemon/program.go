@@ -44,7 +44,8 @@ type program struct {
 	gone    chan struct{}  // closed when nothing of it is left here
 
 	// Guarded by Compute.mu:
-	spent bool // its node has ended, so it is about to
+	spent bool   // its node has ended, so it is about to
+	hung  string // why it was killed; "" if it was not
 }
 
 // goesOn reports whether the program is what a command to start it wants, or wanted:
@@ -112,6 +113,7 @@ func (c *Compute) startOrGet(op string, s control.Start) (pid int, old *program,
 	c.programs[s.Name] = p
 	c.reg.log.Info("program started", "program", s.Name, "pid", process.PID(), "command", strings.Join(s.Args, " "))
 	c.tasks.Go(func() { c.watch(p) })
+	c.tasks.Go(func() { c.awaitReady(c.work, p) })
 	return process.PID(), nil, nil
 }
 
@@ -140,17 +142,23 @@ func (c *Compute) watch(p *program) {
 func (c *Compute) bury(p *program) {
 	for _, n := range c.allNodes() {
 		if n.started == p {
-			n.Crash(fmt.Sprintf("program %s has ended: %s", p.start.Name, ending(p.process.Err())))
+			n.Crash(fmt.Sprintf("program %s has ended: %s", p.start.Name, c.ending(p)))
 		}
 	}
 }
 
 // ending says how a program has ended.
-func ending(err error) string {
-	if err == nil {
+func (c *Compute) ending(p *program) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch err := p.process.Err(); {
+	case p.hung != "":
+		return "it was killed, for " + p.hung
+	case err == nil:
 		return "exit status 0"
+	default:
+		return err.Error()
 	}
-	return err.Error()
 }
 
 // stopProgram ends a program; one that does not run is no error.

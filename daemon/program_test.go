@@ -232,3 +232,60 @@ func TestOutput(t *testing.T) {
 		}
 	})
 }
+
+// A program that hangs is killed, one that is not ready in time, too; the Gatekeeper hears why.
+func TestHung(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		runner := &fakeRunner{started: make(chan *fakeProcess, 10), deaf: true}
+		c, _, stop := r.compute(ComputeConfig{Runner: runner})
+		start := func(s control.Start) *fakeProcess {
+			t.Helper()
+			if err := r.gk.command(control.KindStart, s, nil); err != nil {
+				t.Fatal(err)
+			}
+			return <-runner.started
+		}
+		watched := control.Start{Name: "a/b/1", Args: []string{"b"}, AnswerMS: 5000, ProgressMS: 60_000}
+		p := start(watched)
+		n, err := c.Host(r.ctx, join.Program{Name: "b", Instance: "a/b/1", UID: 4712})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.Thresholds(); got != (join.Thresholds{Answer: 5 * time.Second, Progress: time.Minute}) {
+			t.Errorf("thresholds %+v", got)
+		}
+		n.Hung("it does not answer")
+		<-n.Done()
+		if !p.killed {
+			t.Error("the program that hung was not killed")
+		}
+		pass(time.Second)
+		if got := r.gk.left(); len(got) != 1 || !got[0].Crashed || got[0].Reason != "program a/b/1 has ended: it was killed, for it does not answer" {
+			t.Errorf("the Gatekeeper hears %+v", got)
+		}
+
+		began := time.Now()
+		p = start(control.Start{Name: "a/c/1", Args: []string{"c"}, ReadyMS: 3000, Services: []string{"S"}})
+		<-p.done
+		if d := time.Since(began); !p.killed || d < 3*time.Second || d > 4*time.Second {
+			t.Errorf("a program that did not join was killed: %v, after %v", p.killed, d)
+		}
+		pass(time.Second)
+		p = start(control.Start{Name: "a/c/1", Args: []string{"c"}, ReadyMS: 3000, Services: []string{"S"}})
+		if n, err = c.Host(r.ctx, join.Program{Name: "c", Instance: "a/c/1", UID: 4712}); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Export(r.ctx, control.Export{Service: "S"}); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		select {
+		case <-p.done:
+			t.Error("a program that was ready in time was killed")
+		default:
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

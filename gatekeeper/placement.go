@@ -160,7 +160,11 @@ func (c *controller) startProgram(a resources.StartNode) {
 		failed(fault.New(fault.Unavailable, "start "+a.Instance, "blade %s is gone", a.Blade))
 		return
 	}
-	err := c.ask(b.port, control.KindStart, control.Start{Name: a.Instance, Args: a.Args, Env: a.Env, Address: a.Address, Incarnation: a.Incarnation}, func(m control.Message) {
+	start := control.Start{
+		Name: a.Instance, Args: a.Args, Env: a.Env, Address: a.Address, Incarnation: a.Incarnation, Services: a.Services,
+		AnswerMS: a.Liveness.Answer.Milliseconds(), ProgressMS: a.Liveness.Progress.Milliseconds(), ReadyMS: a.Liveness.Ready.Milliseconds(),
+	}
+	err := c.ask(b.port, control.KindStart, start, func(m control.Message) {
 		if m.Status != fault.OK {
 			failed(fault.Remote(m.Status, "start "+a.Instance, "%s", m.Body))
 			return

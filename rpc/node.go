@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
@@ -49,6 +50,7 @@ type Node struct {
 	done    chan struct{}
 	readers sync.WaitGroup
 
+	pinged  atomic.Bool // the daemon has asked whether the program is alive
 	mu      sync.Mutex
 	exports map[string]*export
 	mains   map[string]bool // durable mains that run
@@ -119,6 +121,7 @@ func newNode(session join.Session, config *joinConfig) (*Node, error) {
 	n.readers.Add(1)
 	go n.readLarge(&largeReader{conn: n.large.conn, size: 1})
 	n.readers.Go(n.watch)
+	n.listenForPings()
 	return n, nil
 }
 

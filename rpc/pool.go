@@ -10,9 +10,11 @@ type pool struct {
 	run func(*execution) // runs one call to its end
 
 	mu        sync.Mutex
-	free      int // slots nobody has
-	started   int // calls begun and not ended
-	most      int // of started
+	free      int    // slots nobody has
+	started   int    // calls begun and not ended
+	begun     uint64 // calls begun
+	judged    uint64 // of them, as of the last stalled
+	most      int    // of started
 	queue     fifo[*execution]
 	limit     int  // of queue
 	closed    bool // nothing more is admitted
@@ -51,6 +53,7 @@ func (p *pool) admit(e *execution) admission {
 // begin counts a call that has a slot. The caller holds the lock.
 func (p *pool) begin() {
 	p.started++
+	p.begun++
 	p.calls.Add(1)
 }
 

@@ -89,3 +89,21 @@ func TestFifo(t *testing.T) {
 		t.Errorf("%d popped, room for %d", next, cap(q.items))
 	}
 }
+
+// A pool is stalled while calls wait and none has been taken up since it was last asked.
+func TestPoolStalled(t *testing.T) {
+	p := &pool{free: 1, limit: 2, most: DefaultLimits.Started}
+	p.run = func(*execution) {}
+	if p.stalled() || p.stalled() {
+		t.Error("an idle pool is stalled")
+	}
+	if p.admit(numbered(1)) != begun || p.admit(numbered(2)) != waiting {
+		t.Fatal("admitted otherwise")
+	}
+	if p.stalled() {
+		t.Error("stalled, though a call was begun since the last time")
+	}
+	if !p.stalled() {
+		t.Error("not stalled, though a call waits and none was begun")
+	}
+}

@@ -49,6 +49,7 @@ func (p *pulse) stop() {
 func (n *Node) goOff() {
 	n.pulse.at.Store(0)
 	now := n.now()
+	n.answerPing()
 	if due, ok := n.tick(now); ok {
 		n.wakeAt(due)
 	}

@@ -149,6 +149,9 @@ func appSpec(s *resources.Spec) (out api.AppSpec) {
 		program := api.Program{
 			Name: p.Name, Args: p.Args, Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 		}
+		if l := p.Liveness; l != (resources.Liveness{}) {
+			program.Liveness = &api.Liveness{Answer: l.Answer.Seconds(), Progress: l.Progress.Seconds(), Ready: l.Ready.Seconds()}
+		}
 		for _, v := range p.Services {
 			service := api.ProgramService{Name: v.Name, Stateful: v.Stateful}
 			for _, m := range v.Methods {

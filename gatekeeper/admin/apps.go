@@ -92,6 +92,9 @@ func programOf(p *resources.Program) api.Program {
 	out := api.Program{
 		Name: p.Name, Args: list(p.Args), Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 	}
+	if l := p.Liveness; l != (resources.Liveness{}) {
+		out.Liveness = &api.Liveness{Answer: l.Answer.Seconds(), Progress: l.Progress.Seconds(), Ready: l.Ready.Seconds()}
+	}
 	for _, s := range p.Services {
 		service := api.ProgramService{Name: s.Name, Stateful: s.Stateful}
 		for _, m := range s.Methods {
@@ -106,6 +109,9 @@ func programSpec(p *api.Program) resources.Program {
 	out := resources.Program{
 		Name: p.Name, Args: p.Args, Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 	}
+	if l := p.Liveness; l != nil {
+		out.Liveness = resources.Liveness{Answer: seconds(l.Answer), Progress: seconds(l.Progress), Ready: seconds(l.Ready)}
+	}
 	for _, s := range p.Services {
 		service := resources.ServiceSpec{Name: s.Name, Stateful: s.Stateful}
 		for _, m := range s.Methods {
@@ -114,4 +120,10 @@ func programSpec(p *api.Program) resources.Program {
 		out.Services = append(out.Services, service)
 	}
 	return out
+}
+
+// seconds is a number of seconds; what exceeds a century is one.
+func seconds(n float64) time.Duration {
+	const century = 100 * 365 * 24 * time.Hour
+	return time.Duration(min(max(n, -1), century.Seconds()) * float64(time.Second))
 }

@@ -5,6 +5,7 @@ package appfile
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/yamlfile"
@@ -56,19 +57,37 @@ func (r reader) spec(n *yamlfile.Node) (s resources.Spec) {
 func (r reader) program(n *yamlfile.Node, path string) resources.Program {
 	p := resources.Program{Nodes: 1}
 	r.Mapping(n, path, yamlfile.Fields{
-		"name":    func(n *yamlfile.Node, path string) { p.Name = r.Text(n, path) },
-		"command": func(n *yamlfile.Node, path string) { p.Args = r.Words(n, path) },
-		"env":     func(n *yamlfile.Node, path string) { p.Env = r.Texts(n, path) },
-		"policy":  func(n *yamlfile.Node, path string) { p.Policy = r.Text(n, path) },
-		"nodes":   func(n *yamlfile.Node, path string) { p.Nodes = int(r.Integer(n, path, 31)) },
-		"spares":  func(n *yamlfile.Node, path string) { p.Spares = int(r.Integer(n, path, 31)) },
-		"blades":  func(n *yamlfile.Node, path string) { p.Blades = r.Words(n, path) },
-		"job":     func(n *yamlfile.Node, path string) { p.Job = r.Boolean(n, path) },
+		"name":     func(n *yamlfile.Node, path string) { p.Name = r.Text(n, path) },
+		"command":  func(n *yamlfile.Node, path string) { p.Args = r.Words(n, path) },
+		"env":      func(n *yamlfile.Node, path string) { p.Env = r.Texts(n, path) },
+		"policy":   func(n *yamlfile.Node, path string) { p.Policy = r.Text(n, path) },
+		"nodes":    func(n *yamlfile.Node, path string) { p.Nodes = int(r.Integer(n, path, 31)) },
+		"spares":   func(n *yamlfile.Node, path string) { p.Spares = int(r.Integer(n, path, 31)) },
+		"blades":   func(n *yamlfile.Node, path string) { p.Blades = r.Words(n, path) },
+		"liveness": func(n *yamlfile.Node, path string) { p.Liveness = r.liveness(n, path) },
+		"job":      func(n *yamlfile.Node, path string) { p.Job = r.Boolean(n, path) },
 		"services": func(n *yamlfile.Node, path string) {
 			r.List(n, path, func(n *yamlfile.Node, path string) { p.Services = append(p.Services, r.service(n, path)) })
 		},
 	})
 	return p
+}
+
+func (r reader) liveness(n *yamlfile.Node, path string) (l resources.Liveness) {
+	r.Mapping(n, path, yamlfile.Fields{
+		"answer":   func(n *yamlfile.Node, path string) { l.Answer = r.threshold(n, path) },
+		"progress": func(n *yamlfile.Node, path string) { l.Progress = r.threshold(n, path) },
+		"ready":    func(n *yamlfile.Node, path string) { l.Ready = r.threshold(n, path) },
+	})
+	return l
+}
+
+// threshold reads a time, or 0s for none.
+func (r reader) threshold(n *yamlfile.Node, path string) time.Duration {
+	if d := r.Duration(n, path); d > 0 {
+		return d
+	}
+	return -1
 }
 
 func (r reader) service(n *yamlfile.Node, path string) (s resources.ServiceSpec) {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/yamlfile"
@@ -59,7 +60,7 @@ func TestParse_Mistakes(t *testing.T) {
 	for what, q := range map[string]struct{ text, want string }{
 		"an unknown key":      {good + "    nodez: 2\n", `app.yaml:5: programs[0]: unknown key "nodez"`},
 		"one above":           {"nam: a\n" + good, `app.yaml:1: unknown key "nam"`},
-		"two mistakes":        {good + "    nodez: 2\n    spare: 1\n", "job, name, nodes, policy, services, spares\napp.yaml:6: programs[0]: unknown key \"spare\""},
+		"two mistakes":        {good + "    nodez: 2\n    spare: 1\n", "job, liveness, name, nodes, policy, services, spares\napp.yaml:6: programs[0]: unknown key \"spare\""},
 		"a repeated key":      {good + "    name: q\n", `app.yaml:5: programs[0].name: it is given twice (first on line 3)`},
 		"a text for a number": {good + "    nodes: many\n", `app.yaml:5: programs[0].nodes: "many" is not a number`},
 		"a text for a list":   {strings.Replace(good, "[x]", "x", 1), `app.yaml:4: programs[0].command: it is the text "x": write a list`},
@@ -69,6 +70,8 @@ func TestParse_Mistakes(t *testing.T) {
 		"nothing":             {"", "the file is empty"},
 		"two documents":       {good + "---\n" + good, "a second document"},
 		"no program":          {"name: a\n", "0 programs"},
+		"a bad threshold":     {good + "    liveness: {answer: soon}\n", `app.yaml:5: programs[0].liveness.answer: "soon" is not a time`},
+		"a short threshold":   {good + "    liveness: {ready: 1ms}\n", `liveness ready of 1ms: must be 100ms to 24h0m0s, or off`},
 		"nothing to run":      {"name: a\nprograms: [{name: p}]\n", "program p: nothing to run"},
 		"an unknown policy":   {good + "    policy: some\n", "must be none, recover, fate-share or tainted"},
 		"too long":            {good + strings.Repeat("#", yamlfile.MaxFile), "too long"},
@@ -106,4 +109,17 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// Thresholds are times; 0s is none, and what is not said has its default.
+func TestLiveness(t *testing.T) {
+	s, err := Parse("app.yaml", []byte("name: a\nprograms:\n  - {name: p, command: [x], liveness: {answer: 0s, progress: 1m}}\n  - {name: q, command: [x]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []resources.Liveness{{Progress: time.Minute}, {Answer: resources.DefaultAnswer}} {
+		if got := s.Programs[i].Liveness.WithDefaults(); got != want {
+			t.Errorf("program %d: %+v, want %+v", i, got, want)
+		}
+	}
 }

@@ -45,6 +45,9 @@ type StartNode struct {
 	Blade, Instance string
 	Args            []string
 	Env             map[string]string
+	// Services are what it is to export; Liveness is with its defaults.
+	Services []string
+	Liveness Liveness
 	// Address and Incarnation are set when the node keeps its address.
 	Address     netip.Addr
 	Incarnation uint32

@@ -227,10 +227,14 @@ func (r *Registry) start(s *survey, p *running, now time.Time) {
 }
 
 func (p *running) startNode(i *Instance) StartNode {
-	return StartNode{
+	s := StartNode{
 		Blade: i.Blade, Instance: i.Name, Args: slices.Clone(p.spec.Args), Env: maps.Clone(p.spec.Env),
-		Address: i.Keep.Address, Incarnation: i.Keep.Incarnation,
+		Address: i.Keep.Address, Incarnation: i.Keep.Incarnation, Liveness: p.spec.Liveness.WithDefaults(),
 	}
+	for _, v := range p.spec.Services {
+		s.Services = append(s.Services, v.Name)
+	}
+	return s
 }
 
 // relieve empties instances on draining blades whose successors are ready.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
@@ -44,6 +45,50 @@ type Program struct {
 	// Job says that the program has an end: it is not started again after it
 	// has left in an orderly way.
 	Job bool `json:"job,omitempty"`
+	// Liveness says when a node counts as hung.
+	Liveness Liveness `json:"liveness,omitzero"`
+}
+
+// Liveness says when a program counts as hung: its daemon kills it then, and it is started
+// again as after any failure. 0 stands for the default; a negative threshold is none.
+type Liveness struct {
+	// Answer is for how long it may leave its daemon unanswered; by default DefaultAnswer.
+	Answer time.Duration `json:"answer,omitempty"`
+	// Progress is for how long it may have calls waiting and take up none; by default for ever.
+	Progress time.Duration `json:"progress,omitempty"`
+	// Ready is how long after its start it must export all its services; by default for ever.
+	Ready time.Duration `json:"ready,omitempty"`
+}
+
+// DefaultAnswer is Liveness.Answer unless it is given. Programs answer within milliseconds; a
+// machine that is overloaded may take seconds.
+const DefaultAnswer = 30 * time.Second
+
+// least and most bound the thresholds.
+const (
+	leastThreshold = 100 * time.Millisecond
+	mostThreshold  = 24 * time.Hour
+)
+
+// validate checks the thresholds.
+func (l Liveness) validate(op, program string) error {
+	for _, t := range []struct {
+		name string
+		at   time.Duration
+	}{{"answer", l.Answer}, {"progress", l.Progress}, {"ready", l.Ready}} {
+		if t.at > 0 && (t.at < leastThreshold || t.at > mostThreshold) {
+			return fault.New(fault.BadRequest, op, "program %s: liveness %s of %v: must be %v to %v, or off", program, t.name, t.at, leastThreshold, mostThreshold)
+		}
+	}
+	return nil
+}
+
+// WithDefaults returns the thresholds that count; 0 is none.
+func (l Liveness) WithDefaults() Liveness {
+	if l.Answer == 0 {
+		l.Answer = DefaultAnswer
+	}
+	return Liveness{Answer: max(l.Answer, 0), Progress: max(l.Progress, 0), Ready: max(l.Ready, 0)}
 }
 
 // ServiceSpec is one service that a program exports.
@@ -103,6 +148,9 @@ func (p *Program) validate(app string) error {
 		return fault.New(fault.BadRequest, op, "program %s: a job cannot export services", p.Name)
 	}
 	if _, _, err := ParsePolicy(p.Policy); err != nil {
+		return err
+	}
+	if err := p.Liveness.validate(op, p.Name); err != nil {
 		return err
 	}
 	seen := map[string]bool{}

@@ -365,6 +365,13 @@ type Start struct {
 	// it goes on as one that was before; else it gets a new address.
 	Address     netip.Addr `json:"address,omitzero"`
 	Incarnation uint32     `json:"incarnation,omitempty"`
+	// AnswerMS, ProgressMS and ReadyMS say when the daemon takes the program for hung, and
+	// kills it: when it has not answered for so long, has calls waiting and has taken up none
+	// for so long, or does not export Services so long after its start. 0 is never.
+	AnswerMS   int64    `json:"answer_ms,omitempty"`
+	ProgressMS int64    `json:"progress_ms,omitempty"`
+	ReadyMS    int64    `json:"ready_ms,omitempty"`
+	Services   []string `json:"services,omitempty"`
 }
 
 // Started tells the process id.

@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 )
@@ -40,9 +41,23 @@ type Hosted interface {
 	// Changed is closed when Rack has something new to tell; ask again for the
 	// next time.
 	Changed() <-chan struct{}
+	// Thresholds is what the program is judged by, if the daemon has started it.
+	Thresholds() Thresholds
+	// Hung says that the program does not work any more, and why. A program that the daemon
+	// has started is killed, and so its node crashes; it goes on as after any crash.
+	Hung(reason string)
 	// Crash ends the node as Close does, but says that it ended without an orderly
 	// end, and does not wait.
 	Crash(reason string)
+}
+
+// Thresholds say when a program counts as hung; 0 is never.
+type Thresholds struct {
+	// Answer is for how long it may leave its daemon's question unanswered whether it is
+	// alive. Only programs are asked that answer once (Pinged).
+	Answer time.Duration
+	// Progress is for how long one of its services may have calls waiting and take up none.
+	Progress time.Duration
 }
 
 // Status is what a compute daemon knows of its blade, for people.

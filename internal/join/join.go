@@ -53,6 +53,16 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
+// Pinged is a Session whose daemon asks now and then whether the program still works.
+type Pinged interface {
+	// OnPing has f called for each question, from a goroutine of the session's; f must not
+	// block. From then on the daemon expects an answer: Alive, before the next question.
+	OnPing(f func())
+	// Alive answers a question. Stalled says that a service has calls waiting and has taken
+	// up none since the last answer. It does not block.
+	Alive(stalled bool)
+}
+
 // Identity is who a node is.
 type Identity struct {
 	Name        string

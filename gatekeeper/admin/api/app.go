@@ -31,7 +31,17 @@ type Program struct {
 	Nodes    int               `json:"nodes" minimum:"0" maximum:"256" doc:"How many nodes run it; those that export a service are on blades of their own"`
 	Spares   int               `json:"spares,omitempty" minimum:"0" maximum:"256" doc:"On how many further blades room for one node is kept"`
 	Blades   []string          `json:"blades,omitempty" doc:"Which blades may run it; any compute blade if absent"`
+	Liveness *Liveness         `json:"liveness,omitempty" doc:"When it counts as hung; the defaults if absent"`
 	Job      bool              `json:"job,omitempty" doc:"It has an end: it is not started again after it has ended well"`
+}
+
+// Liveness says when a program counts as hung: it is killed then and started again, as after
+// any failure. In all thresholds 0 stands for the default, and a negative one is none.
+type Liveness struct {
+	_        struct{} `additionalProperties:"false"`
+	Answer   float64  `json:"answer,omitempty" doc:"For how many seconds it may leave its daemon's questions unanswered; 30 by default" example:"5"`
+	Progress float64  `json:"progress,omitempty" doc:"For how many seconds it may have calls waiting and take up none; no threshold by default"`
+	Ready    float64  `json:"ready,omitempty" doc:"How many seconds after its start it must export all its services; no threshold by default"`
 }
 
 // ProgramService is a service that a program exports.

@@ -31,6 +31,7 @@ type client struct {
 	reading chan struct{}
 
 	policies atomic.Pointer[join.Policies]
+	ping     atomic.Pointer[func()] // what is called for a question of the daemon's
 }
 
 // setRack takes a new view of the rack. Policies come only when they are others than
@@ -125,6 +126,9 @@ func (c *client) read() {
 		c.mu.Unlock()
 		if r.Ended {
 			c.end()
+		}
+		if f := c.ping.Load(); r.Ping && f != nil {
+			(*f)()
 		}
 		if answer != nil {
 			answer <- r // has room for the one reply

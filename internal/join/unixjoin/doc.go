@@ -12,7 +12,10 @@
 //	program ▶ {"id":3,"op":"export","export":{"service":"Arrays",...}}
 //	daemon  ▶ {"id":3,"code":6,"message":"...","remote":true}
 //	daemon  ▶ {"rack":{...}}                 no id: news, not a reply
-//	program ▶ {"id":4,"op":"leave"}
+//	program ▶ {"id":4,"op":"alive"}          I answer when I am asked whether I am
+//	daemon  ▶ {"id":4}
+//	daemon  ▶ {"ping":true}                  no id: a question, to be answered by an "alive"
+//	program ▶ {"id":5,"op":"leave"}
 //
 // The other operations are "unaddress", "state", "who", and "status", which needs no join. A
 // program's requests are carried out one after the other.

@@ -31,6 +31,7 @@ const (
 	opStatus    = "status"
 	opState     = "state"
 	opWho       = "who"
+	opAlive     = "alive"
 )
 
 // request is a line from a program.
@@ -42,6 +43,7 @@ type request struct {
 	Address  netip.Addr      `json:"address,omitzero"`
 	Export   *control.Export `json:"export,omitempty"`
 	State    *control.State  `json:"state,omitempty"`
+	Stalled  bool            `json:"stalled,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if
@@ -57,6 +59,7 @@ type reply struct {
 	Who     *control.NodeInfo  `json:"who,omitempty"`
 	Rack    *control.Rack      `json:"rack,omitempty"`
 	Ended   bool               `json:"ended,omitempty"` // the node has lost its identity
+	Ping    bool               `json:"ping,omitempty"`  // the program is to say that it is alive
 }
 
 // joined is who the program is now.

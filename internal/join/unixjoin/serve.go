@@ -49,7 +49,7 @@ func Serve(ctx context.Context, l net.Listener, h join.Host, log *slog.Logger) e
 				conn.Close()
 				return
 			}
-			s := &server{host: h, conn: conn, program: who}
+			s := &server{host: h, conn: conn, program: who, health: make(chan bool, 1)}
 			if err := s.serve(ctx); err != nil {
 				log.Warn("program's connection", "pid", who.Pid, "err", err)
 			}
@@ -63,7 +63,8 @@ type server struct {
 	conn    net.Conn
 	program *unix.Ucred
 	node    join.Hosted
-	left    bool // in an orderly way
+	left    bool      // in an orderly way
+	health  chan bool // what the program answers: whether it is stalled
 
 	writeMu sync.Mutex
 }
@@ -162,6 +163,11 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 			break
 		}
 		err = s.node.Export(ctx, *r.Export)
+	case opAlive:
+		select {
+		case s.health <- r.Stalled:
+		default: // it answers without being asked
+		}
 	case opLeave:
 		s.left = true
 		err = s.node.Close(ctx)
@@ -184,6 +190,7 @@ func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply 
 	rack := node.Rack()
 	answer := reply{ID: r.ID, Joined: &joined{Identity: node.Node(), MTU: node.Stack().MTU(), Rack: rack}}
 	wg.Go(func() { s.tell(ctx, node, changed, rack.PolicyVersion) })
+	wg.Go(func() { s.watch(ctx, wg, node) })
 	return answer
 }
 

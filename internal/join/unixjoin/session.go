@@ -102,6 +102,24 @@ func (s *session) Who(ctx context.Context, a netip.Addr) (control.NodeInfo, erro
 	return *r.Who, nil
 }
 
+var _ join.Pinged = (*session)(nil)
+
+// OnPing implements join.Pinged.
+func (s *session) OnPing(f func()) {
+	s.client.ping.Store(&f)
+	s.Alive(false)
+}
+
+// Alive implements join.Pinged. The daemon asks again only when it has been answered, so
+// there is one answer on its way at a time.
+func (s *session) Alive(stalled bool) {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), addressPatience)
+		defer cancel()
+		_, _ = s.client.ask(ctx, request{Op: opAlive, Stalled: stalled}) // without a daemon the node has ended
+	}()
+}
+
 // Done implements join.Session.
 func (s *session) Done() <-chan struct{} { return s.client.done }
 

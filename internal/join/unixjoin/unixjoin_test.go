@@ -78,6 +78,14 @@ func (n *fakeNode) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error
 	}
 	return control.NodeInfo{Name: n.name, Services: []string{"Arrays"}, Deployment: "arrays"}, nil
 }
+func (n *fakeNode) Thresholds() join.Thresholds {
+	if n.name == "watched" {
+		return join.Thresholds{Answer: 40 * time.Millisecond}
+	}
+	return join.Thresholds{}
+}
+func (n *fakeNode) Hung(reason string) { n.events <- "hung: " + reason }
+
 func (n *fakeNode) Crash(reason string) { n.events <- "crash: " + reason; n.end() }
 func (n *fakeNode) Close(context.Context) error {
 	n.events <- "close"
