@@ -20,7 +20,8 @@ type MemoryConfig struct {
 	Capacity uint64
 	// Epoch is memory.Config.Epoch.
 	Epoch uint64
-	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for Blade.Boot.
+	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for that of the disk, or for
+	// Blade.Boot. The disk is the caller's, to be closed after Run.
 	Ledgers memory.LedgerConfig
 }
 
@@ -50,6 +51,9 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	}
 	if cfg.Epoch == 0 {
 		cfg.Epoch = memory.EpochAt(time.Now())
+	}
+	if d := cfg.Ledgers.Disk; cfg.Ledgers.Birth == 0 && d != nil {
+		cfg.Ledgers.Birth = d.Birth()
 	}
 	if cfg.Ledgers.Birth == 0 {
 		cfg.Ledgers.Birth = cfg.Boot
@@ -144,7 +148,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	if m.server != nil {
 		if w.Began != m.began {
 			m.reg.log.Warn("the rack has begun anew: all regions go", "blade", m.cfg.Name)
-			if err := m.server.Forget(); err != nil {
+			if err := m.server.Forget(w.Began); err != nil {
 				return err
 			}
 			m.began = w.Began
@@ -154,6 +158,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 		}
 		return m.server.KeepUndo(w.Undo)
 	}
+	m.cfg.Ledgers.Rack = w.Began
 	server, err := memory.NewServer(memory.Config{
 		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch, Lost: w.Addresses,
 		Ledgers:     m.cfg.Ledgers,

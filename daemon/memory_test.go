@@ -287,7 +287,7 @@ func TestMachineChanges(t *testing.T) {
 		if second == first || second.Used() != 0 || m.hello().Machine != 8 || second.Addresses() <= 1<<40 {
 			t.Errorf("%d bytes are used, machine %d, addresses from %#x", second.Used(), m.hello().Machine, second.Addresses())
 		}
-		if err := first.Forget(); fault.CodeOf(err) != fault.Unavailable {
+		if err := first.Forget(1); fault.CodeOf(err) != fault.Unavailable {
 			t.Errorf("the former server still runs: %v", err)
 		}
 		cancel()

@@ -18,6 +18,8 @@ type memoryOptions struct {
 	capacity    string
 	ledgerSpace string
 	ledgerTotal string
+	ledgerDir   string
+	ledgerSync  bool
 	machine     uint8
 }
 
@@ -30,12 +32,17 @@ func newMemoryCmd() *cobra.Command {
 gives it a machine id, and serves its memory to the rack. The memory is taken
 from the machine only when it is written to, and is gone when the daemon ends.
 Ledgers, which tell what exactly-once calls have come to, have space of their own.
+With --ledger-dir they outlive the daemon, so that the whole rack can be switched
+off and on.
 
 It needs root, or CAP_NET_ADMIN, to receive for the addresses of its pointers.
 The interface needs a route to the rack by way of the switch's MAC address;
 bifrost rack up makes one, and an error says how to.`,
 		Example: `  # One GiB, on the interface that is connected to the switch.
   sudo bifrost memory --blade m1 --iface eth0 --capacity 1GiB
+
+  # One whose ledgers survive a loss of power.
+  sudo bifrost memory --blade m1 --iface eth0 --ledger-dir /var/lib/bifrost/m1 --ledger-sync
 
   # A blade that keeps its machine id when the Gatekeeper forgets it.
   sudo bifrost memory --blade m2 --iface eth1 --capacity 64GiB --machine 2`,
@@ -46,6 +53,8 @@ bifrost rack up makes one, and an error says how to.`,
 	cmd.Flags().StringVar(&o.capacity, "capacity", "1GiB", "memory to serve, in `BYTES` or with KiB, MiB, GiB, TiB")
 	cmd.Flags().StringVar(&o.ledgerSpace, "ledger-space", config.FormatSize(memory.DefaultLedgerSpace), "what the ledger of one node may take, in `BYTES`")
 	cmd.Flags().StringVar(&o.ledgerTotal, "ledger-total", "", "what all ledgers may take, in `BYTES` (default: 16 times --ledger-space)")
+	cmd.Flags().StringVar(&o.ledgerDir, "ledger-dir", "", "`DIRECTORY` that keeps the ledgers beyond the daemon's end (default: in memory only)")
+	cmd.Flags().BoolVar(&o.ledgerSync, "ledger-sync", false, "with --ledger-dir: have the disk take each record before it is acknowledged, so that a loss of power takes none")
 	cmd.Flags().Uint8Var(&o.machine, "machine", 0, "machine `ID` to ask for, 1 to 255 (0: the Gatekeeper chooses)")
 	return cmd
 }
@@ -61,6 +70,12 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 	ledgers, err := o.ledgers()
 	if err != nil {
 		return err
+	}
+	if o.ledgerDir != "" {
+		if ledgers.Disk, err = memory.OpenLedgerDisk(o.ledgerDir, o.ledgerSync); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, ledgers.Disk.Close()) }()
 	}
 	b, stack, err := o.blade.open()
 	if err != nil {
@@ -89,6 +104,9 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 func (o *memoryOptions) ledgers() (c memory.LedgerConfig, err error) {
 	if c.Space, err = config.ParseSize(o.ledgerSpace); err != nil || c.Space < minLedgerSpace {
 		return c, fmt.Errorf("--ledger-space %s: want a number of bytes from %s on, such as 64MiB", o.ledgerSpace, config.FormatSize(minLedgerSpace))
+	}
+	if o.ledgerSync && o.ledgerDir == "" {
+		return c, errors.New("--ledger-sync needs --ledger-dir: ledgers in memory are not written to a disk")
 	}
 	if o.ledgerTotal == "" {
 		return c, nil

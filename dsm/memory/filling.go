@@ -119,12 +119,13 @@ func (s *Server) FillProgress() *control.FillProgress {
 
 // Fill has the server fill another copy, or be filled. It is idempotent.
 func (s *Server) Fill(q control.Fill) error {
-	s.mu.Lock()
-	defer s.unlock()
+	return s.durably(s.now, func(*store.Store) error { return s.beginFill(q) })
+}
+
+// beginFill is Fill under the server's mutex.
+func (s *Server) beginFill(q control.Fill) error {
 	f := &s.fill
 	switch {
-	case s.store == nil:
-		return errStopped
 	case !q.From.IsValid() || !q.To.IsValid():
 		return fault.New(fault.BadRequest, "fill", "from %s to %s", q.From, q.To)
 	case q == f.job && f.failed == nil:
@@ -275,6 +276,7 @@ func (s *Server) fillStep(in []netio.Message) (out []netio.Message) {
 			}
 		}
 	}
+	s.ledgers.flush()
 	_ = f.conn.SetReadDeadline(time.Time{})
 	if f.sender != nil {
 		out = append(out, s.pump(now)...)

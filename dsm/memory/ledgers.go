@@ -22,6 +22,13 @@ type LedgerConfig struct {
 	// Birth is the number that the memory of ledgers begins with, drawn at random by
 	// whoever starts the server; 0 stands for 1, for tests.
 	Birth uint64
+	// Disk keeps the ledgers, and their birth number, beyond the server's end; nil keeps
+	// them in memory only. One server at a time may have it, and the first one begins with
+	// what it has.
+	Disk *LedgerDisk
+	// Rack is the number of the rack (control.Welcome.Began). What the disk has of another
+	// one goes.
+	Rack uint64
 }
 
 // DefaultLedgerSpace is how many bytes the ledger of a node may take.
@@ -44,18 +51,63 @@ type ledgers struct {
 	birth   uint64
 	store   *ledger.Store
 	refused map[string]uint64
+	// Of ledgers on disk, else nil: what commits changes, what has to be sent then, and
+	// whether all that the disk has is gone.
+	commit *committer
+	out    *answers
+	anew   bool
 }
 
-func newLedgers(cfg LedgerConfig) *ledgers {
-	l := &ledgers{cfg: cfg.withDefaults(), refused: map[string]uint64{}}
-	l.begin(l.cfg.Birth)
-	return l
+func newLedgers(cfg LedgerConfig) (l *ledgers, err error) {
+	l = &ledgers{cfg: cfg.withDefaults(), refused: map[string]uint64{}}
+	d := l.cfg.Disk
+	if d == nil {
+		l.begin(l.cfg.Birth)
+		return l, nil
+	}
+	l.commit = newCommitter(d)
+	read := d.read
+	if d.read = nil; d.birth != 0 && d.rack == cfg.Rack && !d.taken {
+		d.taken, l.birth = true, d.birth
+		l.store, err = restore(l.config(d.birth), read)
+		return l, err
+	}
+	d.taken = true
+	l.begin(max(l.cfg.Birth, d.birth+1)) // nobody takes what begins for what the disk had
+	l.flush()
+	return l, nil
+}
+
+func (l *ledgers) config(birth uint64) ledger.Config {
+	return ledger.Config{Birth: birth, Space: l.cfg.Space, Total: l.cfg.Total, Durable: l.commit != nil}
 }
 
 // begin drops all ledgers. What begins now is another memory, with another birth number.
 func (l *ledgers) begin(birth uint64) {
 	l.birth = birth
-	l.store = ledger.New(ledger.Config{Birth: birth, Space: l.cfg.Space, Total: l.cfg.Total})
+	l.store = ledger.New(l.config(birth))
+	l.anew = true
+}
+
+// flush hands what has changed, and the answers that tell of it, to the committer. The
+// caller holds the server's mutex.
+func (l *ledgers) flush() {
+	if l.commit == nil {
+		return
+	}
+	j := ledgerJob{anew: l.anew, changes: l.store.Changes(), answers: l.out}
+	if j.anew || len(j.changes) > 0 || j.answers != nil {
+		l.commit.add(j, l.birth, l.cfg.Rack)
+	}
+	l.anew, l.out = false, nil
+}
+
+// settle waits until all that was flushed is on disk.
+func (l *ledgers) settle() error {
+	if l.commit == nil {
+		return nil
+	}
+	return l.commit.commit()
 }
 
 // The ledgers as a part of a copy that is filled.
@@ -75,8 +127,8 @@ func (l *ledgers) BeFilled(uint32) {
 // Take takes an item of the source. The last one brings the source's birth number.
 func (l *ledgers) Take(item []byte) error {
 	err := l.store.Take(item)
-	if !l.store.Filling() {
-		l.birth = l.store.Birth()
+	if err == nil && !l.store.Filling() {
+		l.birth, l.anew = l.store.Birth(), true // with all that the source has
 	}
 	return err
 }
@@ -85,6 +137,7 @@ func (l *ledgers) Take(item []byte) error {
 const (
 	refusedMalformed = "malformed"
 	refusedBirth     = "other birth number"
+	refusedQueue     = "the disk is slow"
 )
 
 // refuse counts a request that is refused.
@@ -105,6 +158,16 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 		s.ledgers.refused[refusedMalformed]++
 		s.metrics.drops[store.Malformed].Add(1)
 		return
+	}
+	if c := s.ledgers.commit; c != nil {
+		if c.full() {
+			s.ledgers.refused[refusedQueue]++
+			return // the client asks again
+		}
+		if s.ledgers.out == nil {
+			s.ledgers.out = &answers{server: s}
+		}
+		out = s.ledgers.out
 	}
 	a := packet.LedgerAnswer{
 		Op: q.Op, Ledger: q.Ledger, Incarnation: q.Incarnation, Chunk: packet.Chunk{Number: q.Chunk.Number}, Birth: s.ledgers.birth, Mirror: s.store.Mirror(),
@@ -159,7 +222,7 @@ func (l *ledgers) read(w ledger.Writer, q *packet.LedgerRequest, a *packet.Ledge
 	if len(chunks) == 0 {
 		return none
 	}
-	return chunks[:min(len(chunks), int(q.More)+1)]
+	return chunks[:min(len(chunks), int(min(q.More, packet.MaxMore))+1)]
 }
 
 // fence seals the ledgers of a node's incarnations.
@@ -195,7 +258,7 @@ func (l *ledgers) command(birth uint64, name control.LedgerName, do func(*ledger
 
 // GrantLedger makes a ledger if there is none, and says who may open it next.
 func (s *Server) GrantLedger(q control.LedgerGrant) (a control.LedgerAnswer, err error) {
-	err = s.with(func(*store.Store) error {
+	err = s.durably(s.with, func(*store.Store) error {
 		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer {
 			return st.Grant(ledger.Name(q.Name), ledger.Writer{Node: q.Node, Incarnation: q.Incarnation})
 		})
@@ -206,7 +269,7 @@ func (s *Server) GrantLedger(q control.LedgerGrant) (a control.LedgerAnswer, err
 
 // EndLedger makes this copy of a sealed ledger equal to the machine's other copy.
 func (s *Server) EndLedger(q control.LedgerEnd) (a control.LedgerAnswer, err error) {
-	err = s.with(func(*store.Store) error {
+	err = s.durably(s.with, func(*store.Store) error {
 		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer {
 			return st.End(ledger.Name(q.Name), q.Run, q.First, q.Next)
 		})
@@ -217,7 +280,7 @@ func (s *Server) EndLedger(q control.LedgerEnd) (a control.LedgerAnswer, err err
 
 // DeleteLedger drops a ledger; one that is not there is no error.
 func (s *Server) DeleteLedger(q control.LedgerDelete) (a control.LedgerAnswer, err error) {
-	err = s.with(func(*store.Store) error {
+	err = s.durably(s.with, func(*store.Store) error {
 		a = s.ledgers.command(q.Birth, q.Name, func(st *ledger.Store) ledger.Answer { return st.Delete(ledger.Name(q.Name)) })
 		return nil
 	})

@@ -145,7 +145,7 @@ func TestForgottenLedgers(t *testing.T) {
 		}
 	}
 	grant(testBirth)
-	must(t, b.server.Forget())
+	must(t, b.server.Forget(1))
 	if n, birth := b.server.Ledgers().Count, b.server.Birth(); n != 0 || birth == testBirth {
 		t.Errorf("%d ledgers, birth number %d", n, birth)
 	}

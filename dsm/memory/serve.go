@@ -58,6 +58,7 @@ func (s *Server) answerAll(in []netio.Message, out *answers) {
 		}
 		s.handle(m, &store.Request{Node: m.Remote.Addr(), To: packet.FromAddr(m.Local), Header: h, Data: data}, out)
 	}
+	s.ledgers.flush()
 	out.send()
 }
 

@@ -79,7 +79,13 @@ func NewServer(cfg Config) (*Server, error) {
 		_, _ = conn.Close(), fillConn.Close()
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
-	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: newLedgers(cfg.Ledgers), store: store.New(store.Config{
+	ledgers, err := newLedgers(cfg.Ledgers)
+	if err != nil {
+		_, _ = conn.Close(), fillConn.Close()
+		arena.close()
+		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
+	}
+	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
 		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize,
 	})}
@@ -95,6 +101,13 @@ func (s *Server) Run(ctx context.Context) error {
 	var cleaner sync.WaitGroup
 	cleaner.Go(func() { s.clean(cleaning) })
 	cleaner.Go(s.serveFill)
+	failed := make(chan error, 1)
+	if c := s.ledgers.commit; c != nil {
+		cleaner.Go(func() {
+			failed <- c.run(cleaning.Done())
+			_ = s.conn.Close()
+		})
+	}
 	closing := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 	err := s.serve()
 	closing()
@@ -106,6 +119,13 @@ func (s *Server) Run(ctx context.Context) error {
 	s.store = nil
 	s.resume()
 	s.arena.close()
+	select {
+	case failure := <-failed:
+		if failure != nil {
+			return failure
+		}
+	default:
+	}
 	if ctx.Err() != nil && errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -119,7 +139,7 @@ var errStopped = fault.New(fault.Unavailable, "memory server", "stopped")
 // returns the regions that these may have got without knowing it, and their ledgers,
 // which are sealed.
 func (s *Server) Fence(f control.Fence) (answer control.Fenced, err error) {
-	err = s.with(func(st *store.Store) error {
+	err = s.durably(s.with, func(st *store.Store) error {
 		answer = st.Fence(f)
 		s.ledgers.fence(f, &answer)
 		return nil
@@ -129,9 +149,11 @@ func (s *Server) Fence(f control.Fence) (answer control.Fenced, err error) {
 
 // Forget makes the server what it was at first, but for the addresses that it has
 // handed out: regions and ledgers go, and with them what it knows of nodes and executions.
-func (s *Server) Forget() error {
-	return s.now(func(st *store.Store) error {
+// From now on it belongs to another rack (LedgerConfig.Rack).
+func (s *Server) Forget(rack uint64) error {
+	return s.durably(s.now, func(st *store.Store) error {
 		st.Forget()
+		s.ledgers.cfg.Rack = rack
 		s.ledgers.begin(s.ledgers.birth + 1)
 		s.endFill(fault.New(fault.Canceled, "fill", "the copy is empty now"))
 		return nil
@@ -187,12 +209,13 @@ func (s *Server) Executions(q control.Executions) (l control.ExecutionList, err 
 // Become makes the server a copy of its machine (store.Store.Become). A copy of another
 // incarnation than before has no ledgers, and takes the machine's birth number.
 func (s *Server) Become(m control.Mirror) error {
-	return s.now(func(st *store.Store) error {
+	return s.durably(s.now, func(st *store.Store) error {
 		was := st.Mirror()
 		if err := st.Become(m); err != nil {
 			return err
 		}
-		if m.Incarnation != was.Incarnation || m.Birth != 0 && len(s.ledgers.store.Names()) == 0 {
+		kept := m.Birth != 0 && m.Birth == s.ledgers.birth // on disk
+		if !kept && (m.Incarnation != was.Incarnation || m.Birth != 0 && len(s.ledgers.store.Names()) == 0) {
 			s.ledgers.begin(cmp.Or(m.Birth, s.ledgers.birth+1))
 		}
 		if f := &s.fill; f.job.Source && f.job.Epoch != m.Epoch {
@@ -250,6 +273,20 @@ func (s *Server) now(f func(*store.Store) error) error {
 		return errStopped
 	}
 	return f(s.store)
+}
+
+// durably carries out a command that changes ledgers. It returns when the change is on disk,
+// if ledgers are there.
+func (s *Server) durably(how func(func(*store.Store) error) error, f func(*store.Store) error) error {
+	err := how(func(st *store.Store) error {
+		err := f(st)
+		s.ledgers.flush()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.ledgers.settle()
 }
 
 // with carries out a command. While a copy is being completed, here or from here, the

@@ -49,6 +49,13 @@ func (s *Store) changed(name Name, l *ledger) {
 	}
 }
 
+// put notes a new chunk.
+func (s *Store) put(name Name, c *packet.Chunk) {
+	if s.cfg.Durable {
+		s.changes = append(s.changes, Change{Name: name, Put: &packet.Chunk{Number: c.Number, Continues: c.Continues, Data: c.Data}})
+	}
+}
+
 // dropped notes that chunks are gone.
 func (s *Store) dropped(name Name, first, next uint64) {
 	if s.cfg.Durable && first < next {

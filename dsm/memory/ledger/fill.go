@@ -267,6 +267,13 @@ func (s *Store) takeEnd(v *endItem) error {
 		return err
 	}
 	s.cfg.Birth, s.filled = v.Birth, nil
+	for _, name := range s.Names() {
+		l := s.ledgers[name]
+		s.changed(name, l)
+		for i := range l.chunks {
+			s.put(name, &l.chunks[i])
+		}
+	}
 	return nil
 }
 

@@ -24,7 +24,7 @@ func describe(s *Store) string {
 }
 
 // TestFill: a copy that is filled while ledgers are opened, written, cut, sealed, ended and
-// deleted has what the source has, and is what is written next.
+// deleted has what the source has, also on its disk, and is what is written next.
 func TestFill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := New(Config{Birth: 7, Space: 1 << 20, Total: 1 << 20})
@@ -64,7 +64,7 @@ func TestFill(t *testing.T) {
 			},
 			"delete": func(*rapid.T) { s.Delete(NameOf(node().Node)) },
 			"begin": func(*rapid.T) {
-				next = New(Config{Birth: 8, Space: 1 << 20, Total: 1 << 20})
+				next = New(Config{Birth: 8, Space: 1 << 20, Total: 1 << 20, Durable: true})
 				next.BeFilled()
 				s.Fill()
 			},
@@ -86,6 +86,12 @@ func TestFill(t *testing.T) {
 				}
 				if a, b := describe(s), describe(next); a != b || next.Filling() || next.Birth() != 7 || next.used != s.used {
 					t.Fatalf("the copy is not what the source is: %d and %d bytes\n%s\n%s", s.used, next.used, a, b)
+				}
+				kept := newDisk() // and so has its disk
+				kept.apply(next.Changes())
+				loaded, err := kept.load()
+				if err != nil || describe(loaded) != describe(next) {
+					t.Fatalf("%v; its disk has\n%s", err, describe(loaded))
 				}
 				s, next = next, nil
 			},

@@ -147,10 +147,8 @@ func (s *Store) Append(name Name, run uint32, w Writer, keep uint64, c packet.Ch
 	s.cut(name, l, keep)
 	added, status := l.append(c, limit)
 	s.used = others + l.room()
-	if s.cfg.Durable {
-		for _, c := range added {
-			s.changes = append(s.changes, Change{Name: name, Put: &c})
-		}
+	for i := range added {
+		s.put(name, &added[i])
 	}
 	a := s.answer(l)
 	a.Status = status
