@@ -156,7 +156,7 @@ func (c *Config) program(name string, p Program) simrack.Program {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	return func(ctx context.Context, j join.Joiner, s control.Start) error {
-		node, err := rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(j), rpc.WithLogger(logger))
+		node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(name), rpc.WithLogger(logger))
 		if err != nil {
 			return err
 		}

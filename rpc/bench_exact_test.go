@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -22,7 +23,7 @@ func BenchmarkExactly(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				n, err := rpc.Join(b.Context(), rpc.WithName(name), rpc.WithJoiner(testrack.Fixed(s)))
+				n, err := rpc.Join(join.NewContext(b.Context(), testrack.Fixed(s)), rpc.WithName(name))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -84,7 +84,7 @@ const serverVariable = "BIFROST_BENCH_SERVER"
 
 func loopNode(l *loopback, n uint64) (*rpc.Node, error) {
 	s := testrack.NewSession(l, join.Identity{Name: "bench", Address: rackaddr.Node(n), Incarnation: 1})
-	return rpc.Join(context.Background(), rpc.WithJoiner(testrack.Fixed(s)))
+	return rpc.Join(join.NewContext(context.Background(), testrack.Fixed(s)))
 }
 
 // benchServer serves until its process is killed. It prints its directory.

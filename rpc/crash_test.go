@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -239,7 +240,7 @@ func (w *world) join(name string, number uint64) *rpc.Node {
 	w.hosts[name] = host
 	host.Impair(w.impairment, w.impairment)
 	w.mu.Unlock()
-	n, err := rpc.Join(context.Background(), rpc.WithName(name), rpc.WithJoiner(testrack.Fixed(s)), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+	n, err := rpc.Join(join.NewContext(context.Background(), testrack.Fixed(s)), rpc.WithName(name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		w.t.Fatal(err)
 	}

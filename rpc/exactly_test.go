@@ -317,7 +317,7 @@ func TestRestoredState(t *testing.T) {
 		if err := s.Stack().AddAddress(rackaddr.Node(50)); err != nil {
 			t.Fatal(err)
 		}
-		n, err := rpc.Join(t.Context(), rpc.WithJoiner(testrack.Fixed(s)))
+		n, err := rpc.Join(join.NewContext(t.Context(), testrack.Fixed(s)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
@@ -20,7 +21,7 @@ func ExampleWithHeader() {
 		fmt.Println(tenant, ok)
 		return rpc.SetAnswerHeader(ctx, "quota", "9 left")
 	}}
-	server, err := rpc.Join(ctx, rpc.WithName("server"), rpc.WithJoiner(rack.Joiner()))
+	server, err := rpc.Join(join.NewContext(ctx, rack.Joiner()), rpc.WithName("server"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -30,7 +31,7 @@ func ExampleWithHeader() {
 		fmt.Println(err)
 		return
 	}
-	node, err := rpc.Join(ctx, rpc.WithName("client"), rpc.WithJoiner(rack.Joiner()))
+	node, err := rpc.Join(join.NewContext(ctx, rack.Joiner()), rpc.WithName("client"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,7 +59,7 @@ func ExampleCallerOf() {
 		}
 		return nil
 	}}
-	node, err := rpc.Join(ctx, rpc.WithName("both"), rpc.WithJoiner(rack.Joiner()))
+	node, err := rpc.Join(join.NewContext(ctx, rack.Joiner()), rpc.WithName("both"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -78,7 +79,7 @@ func ExampleCallerOf() {
 // the first takes long.
 func ExampleWithRetry() {
 	ctx := context.Background()
-	node, err := rpc.Join(ctx, rpc.WithName("patient"), rpc.WithJoiner(exampleRack.Joiner()))
+	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("patient"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -22,7 +23,7 @@ func joinExactly(name string, number uint64) (*rpc.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rpc.Join(context.Background(), rpc.WithName(name), rpc.WithJoiner(testrack.Fixed(session)))
+	return rpc.Join(join.NewContext(context.Background(), testrack.Fixed(session)), rpc.WithName(name))
 }
 
 // Everything that a handler gets from outside goes through its context, so that

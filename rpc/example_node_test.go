@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	byvalue "github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/examples/kv/gen-go/kv"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
@@ -18,8 +19,7 @@ import (
 // A program joins, has an identity, and is told when it loses its place.
 func ExampleJoin() {
 	ctx := context.Background()
-	node, err := rpc.Join(ctx, rpc.WithName("sentinel"), rpc.WithLogger(slog.New(slog.DiscardHandler)),
-		rpc.WithJoiner(exampleRack.Joiner())) // on a real rack: no joiner
+	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("sentinel"), rpc.WithLogger(slog.New(slog.DiscardHandler))) // on a real rack: no joiner
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -39,7 +39,7 @@ func ExampleJoin() {
 // when the service is exported; "bifrost gen" takes the policies from the IDL.
 func ExampleWithMethodPolicy() {
 	ctx := context.Background()
-	node, err := rpc.Join(ctx, rpc.WithName("clerk"), rpc.WithJoiner(exampleRack.Joiner()))
+	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("clerk"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -59,7 +59,7 @@ func ExampleWithMethodPolicy() {
 // Values may be larger than a packet, up to the limit of the node that takes them.
 func ExampleWithMaxMessage() {
 	ctx := context.Background()
-	node, err := rpc.Join(ctx, rpc.WithName("archive"), rpc.WithJoiner(exampleRack.Joiner()), rpc.WithMaxMessage(1<<20))
+	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("archive"), rpc.WithMaxMessage(1<<20))
 	if err != nil {
 		fmt.Println(err)
 		return

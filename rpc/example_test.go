@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/model"
@@ -21,7 +22,7 @@ func Example() {
 	ctx := context.Background()
 
 	// One program serves.
-	server, err := rpc.Join(ctx, rpc.WithName("greeter"), rpc.WithJoiner(exampleRack.Joiner()))
+	server, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("greeter"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,7 +34,7 @@ func Example() {
 	}
 
 	// Another one calls.
-	node, err := rpc.Join(ctx, rpc.WithName("caller"), rpc.WithJoiner(exampleRack.Joiner()))
+	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("caller"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -56,7 +57,7 @@ func Example() {
 
 func ExampleCodeOf() {
 	ctx := context.Background()
-	node, err := rpc.Join(ctx, rpc.WithName("impatient"), rpc.WithJoiner(exampleRack.Joiner()))
+	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("impatient"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -74,7 +75,7 @@ func ExampleCodeOf() {
 
 func ExampleNode_Export() {
 	ctx := context.Background()
-	node, err := rpc.Join(ctx, rpc.WithName("counter"), rpc.WithJoiner(exampleRack.Joiner()))
+	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("counter"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -85,7 +86,7 @@ func ExampleNode_Export() {
 	err = node.Export(ctx, "Counter", testsvc.NewTestProcessor(&testsvc.Handler{}), rpc.WithState(&tally), rpc.WithQueue(16))
 	fmt.Println(err)
 
-	caller, err := rpc.Join(ctx, rpc.WithJoiner(exampleRack.Joiner()))
+	caller, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -48,7 +48,7 @@ func (s silence) Close() error                             { close(s.closed); re
 func quietNode(t testing.TB) (*Node, *export) {
 	t.Helper()
 	s := testrack.NewSession(silence{}, join.Identity{Name: "fuzz", Address: rackaddr.Node(1), Incarnation: 1})
-	n, err := Join(t.Context(), WithJoiner(testrack.Fixed(s)), WithLogger(slog.New(slog.DiscardHandler)))
+	n, err := Join(join.NewContext(t.Context(), testrack.Fixed(s)), WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

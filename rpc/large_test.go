@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -84,7 +85,7 @@ func TestLargeOnBadNetwork(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	r := testrack.New(wire.Config{MTU: 1500})
 	limited := func(name string, limit uint64) *rpc.Node {
-		n, err := rpc.Join(t.Context(), rpc.WithName(name), rpc.WithJoiner(r.Joiner()), rpc.WithMaxMessage(limit))
+		n, err := rpc.Join(join.NewContext(t.Context(), r.Joiner()), rpc.WithName(name), rpc.WithMaxMessage(limit))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
@@ -172,7 +173,7 @@ func TestExportRefuses(t *testing.T) {
 }
 
 func TestJoinFails(t *testing.T) {
-	_, err := rpc.Join(t.Context(), rpc.WithJoiner(nobody{}))
+	_, err := rpc.Join(join.NewContext(t.Context(), nobody{}))
 	if rpc.CodeOf(err) != rpc.Unavailable {
 		t.Errorf("got %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -62,7 +63,7 @@ type Node struct {
 // Join makes the program a node of the rack that its machine is a blade of.
 func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	config := joinConfig{
-		name: filepath.Base(os.Args[0]), joiner: defaultJoiner(), logger: slog.Default(), maxMessage: DefaultMaxMessage,
+		name: filepath.Base(os.Args[0]), logger: slog.Default(), maxMessage: DefaultMaxMessage,
 	}
 	for _, o := range opts {
 		o.applyJoin(&config)
@@ -71,7 +72,7 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	if config.limits, err = config.limits.withDefaults(); err != nil {
 		return nil, err
 	}
-	session, err := config.joiner.Join(ctx, config.name)
+	session, err := join.FromContext(ctx, unixjoin.Joiner{}).Join(ctx, config.name)
 	if err != nil {
 		return nil, coded("join", err)
 	}

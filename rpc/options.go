@@ -3,8 +3,6 @@ package rpc
 import (
 	"log/slog"
 	"time"
-
-	"github.com/bifrost-rack/bifrost/internal/join"
 )
 
 // JoinOption configures Join.
@@ -28,7 +26,6 @@ func (f clientFunc) applyClient(c *clientConfig) { f(c) }
 
 type joinConfig struct {
 	name   string
-	joiner join.Joiner
 	logger *slog.Logger
 
 	maxMessage uint64
@@ -39,12 +36,6 @@ type joinConfig struct {
 // default is the program's name.
 func WithName(name string) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.name = name })
-}
-
-// WithJoiner says how to become a node: a simulated rack brings its own. The
-// default asks the compute daemon of the blade that the program runs on.
-func WithJoiner(j join.Joiner) JoinOption {
-	return joinFunc(func(c *joinConfig) { c.joiner = j })
 }
 
 // WithLimits bounds what the node keeps and does at a time. The default is

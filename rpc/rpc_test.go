@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // joinNode makes a node that is closed at the end of the test.
 func joinNode(t testing.TB, r *testrack.Rack, name string) *rpc.Node {
 	t.Helper()
-	n, err := rpc.Join(t.Context(), rpc.WithName(name), rpc.WithJoiner(r.Joiner()), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+	n, err := rpc.Join(join.NewContext(t.Context(), r.Joiner()), rpc.WithName(name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (r *Run) on(blade string) (names []string) {
 // its own to do so at: which of a blade's programs comes first would be up to the scheduler.
 func (r *Run) join(ctx context.Context, name string, j join.Joiner, s control.Start) (n *rpc.Node, incarnation uint32, err error) {
 	<-time.After(time.Duration(1 + slices.Index(r.p.Victims(), name)))
-	n, err = rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(joiner{j, r, name, s, &incarnation}), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
+	n, err = rpc.Join(join.NewContext(ctx, joiner{j, r, name, s, &incarnation}), rpc.WithName(name), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
 	return n, incarnation, err
 }
 
@@ -200,7 +200,7 @@ func (r *Run) twin(name string) error {
 	defer r.mu.Unlock()
 	program := fmt.Sprint(twinName(name), len(r.twins))
 	twin, err := r.rack.Run("c1", program, func(ctx context.Context, j join.Joiner, _ control.Start) error {
-		n, err := rpc.Join(ctx, rpc.WithName(twinName(name)), rpc.WithJoiner(j), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
+		n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(twinName(name)), rpc.WithLogger(r.opt.Log), rpc.WithLimits(r.opt.Setting.nodeLimits()))
 		if err != nil {
 			return nil // its blade is not there
 		}

@@ -22,6 +22,23 @@ type Joiner interface {
 	Join(ctx context.Context, name string) (Session, error)
 }
 
+// joinerKey is the key of a context's Joiner.
+type joinerKey struct{}
+
+// NewContext returns a context in which rpc.Join asks this Joiner: a simulated rack and
+// tests bring their own.
+func NewContext(ctx context.Context, j Joiner) context.Context {
+	return context.WithValue(ctx, joinerKey{}, j)
+}
+
+// FromContext returns a context's Joiner, or the given one if it has none.
+func FromContext(ctx context.Context, none Joiner) Joiner {
+	if j, ok := ctx.Value(joinerKey{}).(Joiner); ok {
+		return j
+	}
+	return none
+}
+
 // Session is one node's tie to its daemon. Methods may be called concurrently.
 type Session interface {
 	// Node tells the node's identity; it does not change.

@@ -29,7 +29,7 @@ func TestMain_Again(t *testing.T) {
 		var ended []int     // runs, when a Main has returned
 		over := make(chan struct{})
 		program := func(ctx context.Context, j join.Joiner, s control.Start) error {
-			node, err := rpc.Join(ctx, rpc.WithName(s.Name), rpc.WithJoiner(j), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+			node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(s.Name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 			if err != nil {
 				return err
 			}

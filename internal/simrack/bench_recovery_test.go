@@ -23,7 +23,7 @@ func BenchmarkRecovery(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	serve := func(ctx context.Context, j join.Joiner, s control.Start) error {
-		node, err := rpc.Join(ctx, rpc.WithName(s.Name), rpc.WithJoiner(j), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+		node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(s.Name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 		if err == nil {
 			err = tally.Serve(ctx, node, tally.CounterName)
 		}

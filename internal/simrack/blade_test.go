@@ -21,7 +21,7 @@ func TestCrashBlade(t *testing.T) {
 		ended := make(chan error, 1)
 		joined := make(chan struct{})
 		if _, err := r.Run("s1", "by hand", func(ctx context.Context, j join.Joiner, _ control.Start) error {
-			if _, err := rpc.Join(ctx, rpc.WithName("n"), rpc.WithJoiner(j)); err != nil {
+			if _, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("n")); err != nil {
 				return err
 			}
 			close(joined)

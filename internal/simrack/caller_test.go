@@ -45,7 +45,7 @@ func TestCaller(t *testing.T) {
 		r, err := simrack.Start(t.Context(), simrack.Config{
 			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk),
 			Programs: map[string]simrack.Program{"server": func(ctx context.Context, j join.Joiner, _ control.Start) error {
-				n, err := rpc.Join(ctx, rpc.WithName("caller"), rpc.WithJoiner(j))
+				n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("caller"))
 				if err == nil {
 					err = n.Export(ctx, "Arrays", arrays.NewArraysProcessor(service.Arrays{}))
 				}

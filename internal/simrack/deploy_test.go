@@ -61,7 +61,7 @@ func withFleet(t *testing.T, f func(r *fleet)) {
 
 // server is a program that serves Arrays until it is told to end.
 func (r *fleet) server(ctx context.Context, j join.Joiner, s control.Start) error {
-	n, err := rpc.Join(ctx, rpc.WithName("server"), rpc.WithJoiner(j))
+	n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("server"))
 	if err != nil {
 		return err
 	}

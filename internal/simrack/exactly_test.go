@@ -96,7 +96,7 @@ func (b *bank) program(ctx context.Context, j join.Joiner, s control.Start) erro
 	b.mu.Lock()
 	b.began[s.Name]++
 	b.mu.Unlock()
-	node, err := rpc.Join(ctx, rpc.WithName(s.Name), rpc.WithJoiner(j), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+	node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(s.Name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func TestLargeCallRunsAgain(t *testing.T) {
 		r, err := simrack.Start(t.Context(), simrack.Config{
 			MTU: 1500, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk),
 			Programs: map[string]simrack.Program{"server": func(ctx context.Context, j join.Joiner, _ control.Start) error {
-				n, err := rpc.Join(ctx, rpc.WithName("server"), rpc.WithJoiner(spy{j, asked}))
+				n, err := rpc.Join(join.NewContext(ctx, spy{j, asked}), rpc.WithName("server"))
 				if err == nil {
 					err = n.Export(ctx, "Arrays", arrays.NewArraysProcessor(lastEcho{runs: &runs, begun: begun}))
 				}

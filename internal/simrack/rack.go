@@ -24,6 +24,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -131,7 +132,7 @@ func (r *Rack) Join(ctx context.Context, blade, name string) (*rpc.Node, error) 
 	if err != nil {
 		return nil, err
 	}
-	return rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(l.compute), rpc.WithLogger(r.cfg.Log))
+	return rpc.Join(join.NewContext(ctx, l.compute), rpc.WithName(name), rpc.WithLogger(r.cfg.Log))
 }
 
 // Gatekeeper is the rack's controller; nil if it has crashed.

@@ -86,7 +86,7 @@ func (s *stage) teller(ctx context.Context, n *rpc.Node) error {
 // program is a program that is a node: it says goodbye unless it was killed.
 func (s *stage) program(name string, run func(context.Context, *rpc.Node) error) simrack.Program {
 	return func(ctx context.Context, j join.Joiner, _ control.Start) error {
-		n, err := rpc.Join(ctx, rpc.WithName(name), rpc.WithJoiner(j), rpc.WithLogger(s.cfg.logger()))
+		n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(name), rpc.WithLogger(s.cfg.logger()))
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ type hoard struct {
 }
 
 func (w *hoard) program(ctx context.Context, j join.Joiner, s control.Start) error {
-	node, err := rpc.Join(ctx, rpc.WithName(s.Name), rpc.WithJoiner(j), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+	node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(s.Name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}
