@@ -77,8 +77,8 @@
 // # What is missing
 //
 // New refuses a program that uses more, with an *UnsupportedError that names
-// every place: varbits, advances by a number that is not constant, header stacks
-// whose elements are not known in the parser. Neither can counters, meters, random
+// every place: varbits, advances by a number that is not constant, loops in actions,
+// header stacks whose elements are not known in the parser. Neither can counters, meters, random
 // numbers, log messages and assertions lie between two accesses to registers in one
 // action, which is atomic from its first access to its last (registers.go).
 //

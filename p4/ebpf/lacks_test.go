@@ -95,6 +95,18 @@ func TestPrograms(t *testing.T) {
 	t.Logf("%d of %d programs run", run, len(files))
 }
 
+func TestLacks_LoopInAction(t *testing.T) {
+	lacks := Lacks(load(t, "../interp/testdata/forloop.json"), 0)
+	if len(lacks) == 0 {
+		t.Fatal("nothing is missing")
+	}
+	for _, l := range lacks {
+		if l.Feature != "loop in an action" || !strings.HasPrefix(l.Place, `action "I.`) {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
 // A program is refused with every place, not only the first.
 func TestLacks_NamesEveryPlace(t *testing.T) {
 	prog := load(t, "../interp/testdata/stacks.json")

@@ -178,7 +178,7 @@ func atomicsOf(body []v1model.Stmt) atomics {
 		}
 	}
 	for i := at.first - 1; i >= 0; i-- {
-		if to, ok := jumpTarget(body[i]); ok && to > at.first && to <= at.last {
+		if to, ok := v1model.JumpTarget(body[i]); ok && to > at.first && to <= at.last {
 			at.first = i
 		}
 	}
@@ -187,17 +187,6 @@ func atomicsOf(body []v1model.Stmt) atomics {
 		at.crc = at.crc || ok && isCRC(h.Calculation.Algorithm)
 	}
 	return at
-}
-
-// jumpTarget is where a statement may jump to.
-func jumpTarget(s v1model.Stmt) (int, bool) {
-	switch s := s.(type) {
-	case v1model.Jump:
-		return s.Target, true
-	case v1model.JumpIfZero:
-		return s.Target, true
-	}
-	return 0, false
 }
 
 // takeLock finds lock and registers, and takes the lock.

@@ -22,6 +22,10 @@ func (g *gen) action(a *v1model.Action, with args) {
 	}
 	atomic, locked := atomicsOf(a.Body), false
 	for i, s := range a.Body {
+		if to, ok := v1model.JumpTarget(s); ok && to <= i {
+			g.lack("loop in an action")
+			continue
+		}
 		if l := targets[i]; l != "" {
 			g.mark(l)
 		}

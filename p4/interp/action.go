@@ -75,8 +75,16 @@ func (b *bound) run(s *state) {
 	}
 }
 
+// maxSteps is how many statements an action with jumps may execute; 65,536 take about
+// a millisecond. A packet whose action wants more is lost.
+const maxSteps = 1 << 16
+
 func (b *bound) runJumps(s *state) {
-	for pc := 0; pc < len(b.steps); {
+	for pc, n := 0, 0; pc < len(b.steps); n++ {
+		if n == maxSteps {
+			s.lost, s.exit = endlessLoop, true
+			return
+		}
 		s.pc = pc + 1
 		b.steps[pc](s)
 		pc = s.pc

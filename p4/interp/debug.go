@@ -12,7 +12,7 @@ func (c *compiler) assert(st v1model.Assert) step {
 	cond := c.cond(st.Cond)
 	return func(s *state) {
 		if !cond(s) {
-			s.asserted, s.exit = true, true
+			s.lost, s.exit = assertionFailed, true
 			c.log.Error("assertion failed, packet dropped", "assertion", st.Text)
 		}
 	}

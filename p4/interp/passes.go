@@ -11,11 +11,11 @@ func (w *worker) ingress(s *state) {
 	if s.tr != nil {
 		s.tr.event(Event{Kind: TracePipeline, Name: "ingress"})
 	}
-	if !s.asserted {
+	if s.lost == kept {
 		x.ingress.runAll(s)
 	}
-	if s.asserted {
-		w.asserted(s)
+	if s.lost != kept {
+		w.lose(s)
 		return
 	}
 	if s.clone {
@@ -82,8 +82,8 @@ func (w *worker) egress(s *state, port datapath.Port) {
 		s.tr.event(Event{Kind: TracePipeline, Name: "egress"})
 	}
 	x.egress.runAll(s)
-	if s.asserted {
-		w.asserted(s)
+	if s.lost != kept {
+		w.lose(s)
 		return
 	}
 	if s.clone {
@@ -106,7 +106,13 @@ func (w *worker) egress(s *state, port datapath.Port) {
 	w.output(s, port, packet)
 }
 
-func (w *worker) asserted(s *state) {
+// lose counts a packet that is lost.
+func (w *worker) lose(s *state) {
+	if s.lost == endlessLoop {
+		w.shard.stats.looped.Add(1)
+		w.drop(s, "too many steps in an action")
+		return
+	}
 	w.shard.stats.asserted.Add(1)
 	w.drop(s, "assertion")
 }

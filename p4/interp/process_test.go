@@ -97,6 +97,20 @@ func TestCloneSessions(t *testing.T) {
 	}
 }
 
+// A loop in an action that does not end loses the packet; one that ends does not.
+func TestLoop_InAction(t *testing.T) {
+	x := start(t, "forloop", Config{})
+	if got := process(x, 1, 4, 255, 0, 0); len(got) != 0 {
+		t.Errorf("emitted %v", got)
+	}
+	if got := process(x, 1, 4, 254, 0, 0); len(got) != 1 {
+		t.Errorf("emitted %v", got)
+	}
+	if got := x.Stats(); got.Looped != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A program that recirculates for ever loses the packet in the end, and the
 // switch lives on.
 func TestLoop(t *testing.T) {

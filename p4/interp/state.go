@@ -9,6 +9,15 @@ import (
 // maxKeyWords bounds a table's or transition's key.
 const maxKeyWords = 32
 
+// loss is why a packet is lost on its way through a pipeline.
+type loss uint8
+
+const (
+	kept            loss = iota
+	assertionFailed      // of the program
+	endlessLoop          // in an action
+)
+
 // state is one packet on its way through the program.
 type state struct {
 	// w holds the fields, as layout says; varbit the bytes of headers'
@@ -32,8 +41,8 @@ type state struct {
 	code   uint64
 	// badChecksum: a checksum was found wrong.
 	badChecksum bool
-	// asserted: an assertion failed; the packet is lost.
-	asserted bool
+	// lost, if not kept, is why the packet goes nowhere, whatever the program says.
+	lost loss
 
 	// inLen is the length that counters and meters count. length is what
 	// packet_length will be in egress: headers made valid or invalid change it.
@@ -82,7 +91,7 @@ func (s *state) begin(l *layout, frame []byte) {
 		s.varbit[i] = s.varbit[i][:0]
 	}
 	s.frame, s.pos = frame, 0
-	s.args, s.exit, s.asserted = nil, false, false
+	s.args, s.exit, s.lost = nil, false, kept
 	s.inLen, s.length = len(frame), uint64(len(frame))
 	s.limit = -1
 	s.orders = orders{}
@@ -95,7 +104,7 @@ func (s *state) become(l *layout, o *state) {
 		s.varbit[i] = append(s.varbit[i][:0], o.varbit[i]...)
 	}
 	s.frame, s.pos = o.frame, o.pos
-	s.args, s.exit, s.asserted = nil, false, false
+	s.args, s.exit, s.lost = nil, false, kept
 	s.inLen, s.length = o.inLen, o.length
 	s.limit = -1
 	s.orders = orders{}

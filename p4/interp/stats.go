@@ -18,7 +18,8 @@ type Stats struct {
 	Asserted uint64
 	// ParserErrors are the packets whose parser ended with an error.
 	ParserErrors uint64
-	// Looped were dropped because one packet had made too many.
+	// Looped were dropped because one packet had made too many copies, or an action
+	// had made too many steps.
 	Looped uint64
 }
 

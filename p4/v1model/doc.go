@@ -15,5 +15,5 @@
 // Load does no I/O and a Program never changes afterwards; it may be shared.
 // What is malformed or not supported is refused by Load with an *Error that
 // names the place; an executor can therefore trust every reference, width,
-// kind and jump target, and that pipelines and actions end.
+// kind and jump target, and that pipelines end.
 package v1model

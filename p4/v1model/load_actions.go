@@ -28,7 +28,7 @@ func (l *loader) action(raw *rawAction) (*Action, error) {
 	}
 	l.params, l.touched = a.Params, nil
 	var err error
-	a.Body, err = l.body(raw.Body)
+	a.Body, err = l.body(raw.Body, true)
 	a.Registers = l.touched
 	l.params, l.touched = nil, nil
 	return a, err
@@ -41,7 +41,7 @@ func (l *loader) loadDeparser() error {
 	raw := l.raw.Deparsers[0]
 	d := &Deparser{Name: raw.Name}
 	var err error
-	if d.Body, err = l.body(raw.Ops); err != nil {
+	if d.Body, err = l.body(raw.Ops, false); err != nil {
 		return at(err, "deparser")
 	}
 	for _, name := range raw.Order {

@@ -50,13 +50,13 @@ var primitives = map[string]struct {
 	"log_msg":       {2, loadLog},
 }
 
-// body loads the statements of an action or the like.
-func (l *loader) body(raw []rawPrimitive) ([]Stmt, error) {
+// body loads the statements of an action or, without jumps, of a deparser.
+func (l *loader) body(raw []rawPrimitive, jumps bool) ([]Stmt, error) {
 	body := make([]Stmt, 0, len(raw))
 	for i := range raw {
 		s, err := l.stmt(&raw[i])
 		if err == nil {
-			err = checkJump(s, i, len(raw))
+			err = checkJump(s, i, len(raw), jumps)
 		}
 		if err != nil {
 			return nil, at(err, "statement %d (%s)", i, raw[i].Op)
@@ -66,17 +66,16 @@ func (l *loader) body(raw []rawPrimitive) ([]Stmt, error) {
 	return body, nil
 }
 
-// checkJump refuses jumps back, which p4c does not make: so an action ends.
-func checkJump(s Stmt, from, size int) error {
-	target := size
-	switch s := s.(type) {
-	case Jump:
-		target = s.Target
-	case JumpIfZero:
-		target = s.Target
-	}
-	if target <= from || target > size {
-		return unsupported("jump from statement %d to %d of %d", from, target, size)
+// checkJump refuses jumps out of the body.
+func checkJump(s Stmt, from, size int, allowed bool) error {
+	target, ok := JumpTarget(s)
+	switch {
+	case !ok:
+		return nil
+	case !allowed:
+		return unsupported("jump")
+	case target < 0 || target > size:
+		return malformed("jump from statement %d to %d of %d", from, target, size)
 	}
 	return nil
 }

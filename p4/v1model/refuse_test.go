@@ -109,7 +109,7 @@ func TestRefuses(t *testing.T) {
 		{"tables", "actions/I.set/primitives/0/parameters/1", deep, v1model.ErrUnsupported, "nested deeper"},
 		{"tables", "actions/I.set/primitives/0/parameters/1", map[string]any{"type": "hexstr", "value": "0xzz"}, v1model.ErrMalformed, "not a hexadecimal number"},
 		{"tables", "actions/I.set/primitives/0/parameters/1", map[string]any{"type": "runtime_data", "value": 9}, v1model.ErrMalformed, "parameter 9"},
-		{"tables", "actions/I.set/primitives/0", map[string]any{"op": "_jump", "parameters": []any{map[string]any{"type": "hexstr", "value": "0x0"}}}, v1model.ErrUnsupported, "jump from statement 0 to 0"},
+		{"tables", "actions/I.set/primitives/0", map[string]any{"op": "_jump", "parameters": []any{map[string]any{"type": "hexstr", "value": "0x99"}}}, v1model.ErrMalformed, "jump from statement 0 to 153"},
 		{"state", "calculations/0/algo", "md5", v1model.ErrUnsupported, `hash algorithm "md5"`},
 		{"state", "register_arrays/0/size", 1 << 30, v1model.ErrUnsupported, "cells"},
 		{"state", "register_arrays/0/bitwidth", 0, v1model.ErrMalformed, "width 0"},

@@ -79,7 +79,8 @@ type (
 
 // Statements of control and debugging.
 type (
-	// Jump goes to a later statement of the action; a target of len(Body) ends it.
+	// Jump goes to a statement of the action; a target of len(Body) ends it. A
+	// jump back makes a loop, which need not end.
 	Jump struct{ Target int }
 	// JumpIfZero jumps if Cond is 0.
 	JumpIfZero struct {
@@ -143,3 +144,14 @@ func (Log) stmt()           {}
 func (Extract) stmt()       {}
 func (Verify) stmt()        {}
 func (Advance) stmt()       {}
+
+// JumpTarget is where a statement may jump to; ok is false if it does not jump.
+func JumpTarget(s Stmt) (to int, ok bool) {
+	switch s := s.(type) {
+	case Jump:
+		return s.Target, true
+	case JumpIfZero:
+		return s.Target, true
+	}
+	return 0, false
+}
