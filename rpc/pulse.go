@@ -18,6 +18,9 @@ type pulse struct {
 	off   bool // for good
 }
 
+// gap is how long the pulse rests at least between two looks at all calls that are out.
+const gap = time.Millisecond
+
 // beat is how long what is not urgent waits for the pulse, at least.
 const beat = 10 * time.Millisecond
 
@@ -51,7 +54,7 @@ func (n *Node) goOff() {
 	now := n.now()
 	n.answerPing()
 	if due, ok := n.tick(now); ok {
-		n.wakeAt(due)
+		n.wakeAt(max(due, now+gap))
 	}
 	if due, ok := n.tickAnswers(now); ok {
 		n.wakeAt(due)

@@ -136,6 +136,7 @@ func (c *Caller) lane() *lane {
 func (c *Caller) start(now time.Duration, call *Call) {
 	call.interval = call.RTT.Timeout()
 	call.sent, call.due, call.again = now, now+call.interval, false
+	call.RTT.out++
 	call.prev, call.next = c.head.prev, &c.head
 	call.prev.next, c.head.prev = call, call
 	c.calls[call.ID] = call
@@ -213,6 +214,7 @@ func (c *Caller) End(call *Call) bool {
 		return false
 	}
 	delete(c.calls, call.ID)
+	call.RTT.out--
 	call.prev.next, call.next.prev = call.next, call.prev
 	call.prev, call.next = nil, nil
 	if call.lane != nil && !call.fetching {
@@ -301,6 +303,8 @@ func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call)
 		case this.Expires != 0 && this.Expires <= now:
 			c.End(this)
 			expired = append(expired, this)
+		case this.due <= now && !this.again && this.sent+this.interval+this.RTT.crowded() > now:
+			this.due = this.sent + this.interval + this.RTT.crowded() // its callee may be busy with the others
 		case this.due <= now:
 			this.again = true
 			if this.Balance != nil {

@@ -15,6 +15,10 @@ const (
 	// MaxTimeout caps the backoff, so that a callee which is back is noticed
 	// within a second.
 	MaxTimeout = time.Second
+	// CrowdTime is how much longer a call waits for each call of the method that is out
+	// beside it: a callee that gets a thousand at once answers them after one another,
+	// and its node may take them all in before it answers the first.
+	CrowdTime = 50 * time.Microsecond
 )
 
 // RTT estimates how long the answers to one method take, as TCP does its round
@@ -25,12 +29,18 @@ const (
 type RTT struct {
 	mean, deviation time.Duration
 	timeout         time.Duration
+	out             int // calls that are out
 }
 
 // Mean is how long answers take, 0 while that is not known.
 func (r *RTT) Mean() time.Duration { return r.mean }
 
-// Timeout is how long to wait before the first re-send.
+// crowded is how much longer a call waits, because of the others that are out.
+func (r *RTT) crowded() time.Duration {
+	return min(time.Duration(r.out-1)*CrowdTime, MaxTimeout)
+}
+
+// Timeout is how long a call that is out alone waits before the first re-send.
 func (r *RTT) Timeout() time.Duration {
 	if r.timeout == 0 {
 		return InitialTimeout
