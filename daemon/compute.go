@@ -320,6 +320,12 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 			return nil, err
 		}
 		return nil, c.stopProgram(ctx, s)
+	case control.KindCancelCall:
+		var q control.CancelCall
+		if err := m.Decode(&q); err != nil {
+			return nil, err
+		}
+		return nil, c.cancelCall(q)
 	case control.KindOutput:
 		var q control.Output
 		if err := m.Decode(&q); err != nil {

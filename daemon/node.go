@@ -26,7 +26,8 @@ type node struct {
 	once     sync.Once
 
 	// Guarded by daemon.mu:
-	exports []string // services, in order
+	exports []string          // services, in order
+	cancel  func(call string) // nil unless the program takes cancellations
 }
 
 var _ join.Hosted = (*node)(nil)

@@ -54,8 +54,9 @@ const (
 	CallDiverged        EventKind = "call.diverged" // an execution has repeated it with other arguments
 	ReplyHeld           EventKind = "reply.held"
 	ReplyReleased       EventKind = "reply.released"
-	CallRefused         EventKind = "call.refused" // the caller gets an exception
-	CallEnded           EventKind = "call.ended"   // its callee is gone
+	CallRefused         EventKind = "call.refused"  // the caller gets an exception
+	CallEnded           EventKind = "call.ended"    // its callee is gone
+	CallCanceled        EventKind = "call.canceled" // an operator has had it cancelled where it runs
 	RulesRevoked        EventKind = "rules.revoked"
 	RulesGranted        EventKind = "rules.granted"
 	AccessDenied        EventKind = "access.denied" // by the switch
@@ -69,7 +70,7 @@ func EventKinds() []string {
 		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppShort,
 		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
 		ExecutionRolledBack, ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
-		CallReleased, CallReplayed, CallDiverged, ReplyHeld, ReplyReleased, CallRefused, CallEnded, RulesRevoked,
+		CallReleased, CallReplayed, CallDiverged, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallCanceled, RulesRevoked,
 		RulesGranted, AccessDenied,
 	} {
 		all = append(all, string(k))

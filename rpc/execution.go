@@ -17,10 +17,11 @@ import (
 // travels in the handler's context: calls made with that context name it as their
 // parent.
 type execution struct {
-	node    *Node
-	trunk   strand
-	journal *journal // nil unless it is exactly-once
-	main    *main    // nil for a handler's
+	canceled canceled // by an operator
+	node     *Node
+	trunk    strand
+	journal  *journal // nil unless it is exactly-once
+	main     *main    // nil for a handler's
 	// Of a handler's; of a main, call has only the id.
 	export *export
 	entry  *endpoint.Entry

@@ -123,6 +123,7 @@ func newNode(session join.Session, config *joinConfig) (*Node, error) {
 	go n.readLarge(&largeReader{conn: n.large.conn, size: 1})
 	n.readers.Go(n.watch)
 	n.listenForPings()
+	n.heedCancels()
 	return n, nil
 }
 

@@ -31,6 +31,10 @@ func (x *export) run(e *execution) {
 		x.answerException(e, Deadline, "the deadline passed before the handler began")
 		return
 	}
+	if e.canceled.Load() {
+		x.answerException(e, Canceled, "an operator has cancelled the call before it began")
+		return
+	}
 	in, out := newCodec(0), newCodec(x.node.limit(e.journal != nil))
 	defer in.free()
 	defer out.free()

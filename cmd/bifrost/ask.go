@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -103,5 +104,5 @@ func printCalls(w io.Writer, what string, calls []api.Call, n names) error {
 		return nil
 	}
 	fmt.Fprintln(w, what+":")
-	return table(w, callRows(calls, n)...)
+	return table(w, callRows(calls, n, time.Now())...)
 }

@@ -72,38 +72,6 @@ func regionRows(rs []api.Region, n names) []string {
 	return rows
 }
 
-func newCallsCmd() *cobra.Command {
-	var node string
-	cmd := show(&clientOptions{}, helpText{"calls", "List the calls under way: the call graph",
-		`List the calls under way: who calls whom, on behalf of which call, and how far each
-has got.`,
-		"  bifrost calls --node fd00:b1f0:0:2::2    # what does this node make and serve?"},
-		func(ctx context.Context, c *client.Client) ([]api.Call, error) {
-			a, err := optional("--node", node)
-			if err != nil {
-				return nil, err
-			}
-			return collect(c.Calls(ctx, a))
-		}, callRows)
-	cmd.Flags().StringVar(&node, "node", "", "only those that the node at this `ADDRESS` makes or serves")
-	return cmd
-}
-
-func callRows(ks []api.Call, n names) []string {
-	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tSTAGE"}
-	for i := range ks {
-		k := &ks[i]
-		stage := k.Stage
-		if k.Code != "" {
-			stage += ": " + k.Code
-		}
-		rows = append(rows, strings.Join([]string{
-			k.ID, or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), stage,
-		}, "\t"))
-	}
-	return rows
-}
-
 func newRulesCmd() *cobra.Command {
 	var tableName string
 	cmd := show(&clientOptions{}, helpText{"rules", "List the switch's table entries, read back from the switch",

@@ -30,6 +30,7 @@ func (s *Server) registerActions(h huma.API) {
 	act(h, http.MethodPost, "/v1/blades/{name}/return", "return-blade", "Put a blade back into service after drain or fail", s.giveBack)
 	act(h, http.MethodPost, "/v1/blades/{name}/mirror", "mirror-blade", "Give the memory machine of a blade a second copy on another blade, which is filled while the rack works", s.mirror)
 	act(h, http.MethodPost, "/v1/blades/{name}/unmirror", "unmirror-blade", "Take a blade's copy from its memory machine, which has one copy then", s.unmirror)
+	act(h, http.MethodPost, "/v1/calls/{id}/cancel", "cancel-call", "Cancel a call where it runs: its handler's context ends, and what the handler then returns is the answer", s.cancelCall)
 	act(h, http.MethodPost, "/v1/reconcile", "reconcile", "Read the switch's tables back and make them what they should be", s.reconcile)
 }
 
@@ -109,6 +110,25 @@ func (s *Server) suggested(ctx context.Context, err error, names ...string) erro
 func (s *Server) reconcile(ctx context.Context, _ *none) (api.Reconciled, error) {
 	n, err := s.backend.Reconcile(ctx)
 	return api.Reconciled{Repaired: n}, err
+}
+
+// cancelCall returns the call as it is when its program has been told: it may not be over yet.
+func (s *Server) cancelCall(ctx context.Context, in *callInput) (api.Call, error) {
+	id, err := parseID(in.ID)
+	if err != nil {
+		return api.Call{}, newProblem(http.StatusUnprocessableEntity, err.Error())
+	}
+	before, _, err := s.backend.Call(ctx, id)
+	if err == nil {
+		err = s.backend.CancelCall(ctx, id)
+	}
+	if err != nil {
+		return api.Call{}, err
+	}
+	if now, ok, err := s.backend.Call(ctx, id); err == nil && ok {
+		before = now
+	}
+	return callOf(&before), nil
 }
 
 func or(text, otherwise string) string {

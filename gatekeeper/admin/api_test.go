@@ -88,7 +88,7 @@ func TestContract(t *testing.T) {
 	}
 	c.events()
 	b.broken.Store(true)
-	c.actions()
+	c.actions(call)
 	for _, op := range c.contract.operations() {
 		if !c.contract.used[op+" 200"] {
 			t.Errorf("nobody has tried %s", op)
@@ -151,7 +151,7 @@ func TestSuggestions(t *testing.T) {
 }
 
 // actions does everything to the rack, rightly and wrongly.
-func (c *checked) actions() {
+func (c *checked) actions(call string) {
 	c.t.Helper()
 	for _, a := range []struct {
 		method, path, body string
@@ -168,7 +168,7 @@ func (c *checked) actions() {
 		{"POST", "/v1/blades/m1/mirror", "", 400}, {"POST", "/v1/blades/m1/mirror", `{"onto":"m2"}`, 200},
 		{"POST", "/v1/blades/m3/fail", `{"cause":"it smells"}`, 200}, {"POST", "/v1/blades/m3/drain", "", 409},
 		{"POST", "/v1/blades/m9/fail", "", 404}, {"POST", "/v1/blades/m3/return", "", 200},
-		{"POST", "/v1/reconcile", "", 200},
+		{"POST", "/v1/reconcile", "", 200}, {"POST", "/v1/calls/" + call + "/cancel", "", 200}, {"POST", "/v1/calls/" + strings.Repeat("0", 32) + "/cancel", "", 404}, {"POST", "/v1/calls/x/cancel", "", 422},
 		{"GET", "/v1/policies", "", 200}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":"tainted"}`, 200}, {"PUT", "/v1/policies/Arrays", `{"policy":"none"}`, 200},
 		{"PUT", "/v1/policies/Arrays/addRef", `{"policy":"often"}`, 422}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":""}`, 422}, {"PUT", "/v1/policies/Arrays", `{}`, 422},
 		{"GET", "/v1/policies", "", 200}, {"DELETE", "/v1/policies/Arrays/addRef", "", 200}, {"DELETE", "/v1/policies/Arrays", "", 200}, {"DELETE", "/v1/policies/Nobody", "", 200},

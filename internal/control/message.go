@@ -52,6 +52,8 @@ const (
 	KindStop    Kind = 20 // compute: end a node's program: Stop, empty
 	// KindOutput is a question.
 	KindOutput Kind = 48 // compute: what have programs printed: Output, OutputPart
+	// KindCancelCall is an operator's wish.
+	KindCancelCall Kind = 49 // compute: end the handler of a call: CancelCall, empty
 	// KindCommit, KindRollback and KindExecutions are for memory blades.
 	KindCommit     Kind = 21 // what executions did is final: Commit, empty
 	KindRollback   Kind = 22 // what executions did is taken back: Rollback, empty
@@ -84,7 +86,7 @@ func (k Kind) String() string {
 
 var kindNames = map[Kind]string{
 	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who",
-	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output",
+	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
 	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers",

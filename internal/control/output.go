@@ -1,8 +1,16 @@
 package control
 
+import "net/netip"
+
 // OutputPartSize is how many bytes of text an OutputPart has at most. Its JSON, in which a
 // byte may take six, fits MaxMessage.
 const OutputPartSize = 128 << 10
+
+// CancelCall has a node cancel a call that it runs, if it still does.
+type CancelCall struct {
+	Node netip.Addr `json:"node"`
+	Call string     `json:"call"` // in hexadecimal
+}
 
 // Output asks a compute blade what programs have printed there.
 type Output struct {

@@ -89,7 +89,8 @@ func largest() map[Kind][2]any {
 		KindStart: {
 			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, node, 1 << 31, 1 << 60, 1 << 60, 1 << 60, many(64, longest)}, Started{1 << 30},
 		},
-		KindStop: {Stop{name, 1 << 30}, nil},
+		KindStop:       {Stop{name, 1 << 30}, nil},
+		KindCancelCall: {CancelCall{node, name}, nil},
 		KindOutput: {Output{name, 1 << 60, 1 << 30, 1 << 30}, OutputPart{many(OutputPartSize>>13, func(int) OutputLine {
 			return OutputLine{name, 1 << 60, strings.Repeat("\x01", 8<<10)}
 		}), true, 1 << 60}},

@@ -38,6 +38,7 @@ const ProgramVariable = "BIFROST_PROGRAM"
 // Hosted is a Session seen from the daemon's side.
 type Hosted interface {
 	Session
+	Canceller
 	// Changed is closed when Rack has something new to tell; ask again for the
 	// next time.
 	Changed() <-chan struct{}

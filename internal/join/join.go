@@ -80,6 +80,13 @@ type Pinged interface {
 	Alive(stalled bool)
 }
 
+// Canceller is a Session by which operators cancel calls.
+type Canceller interface {
+	// OnCancel has f called with the id of each call that this node is to cancel, in
+	// hexadecimal. f must not block.
+	OnCancel(f func(call string))
+}
+
 // Identity is who a node is.
 type Identity struct {
 	Name        string

@@ -132,6 +132,20 @@ func NewCallee(incarnation uint32, limits Limits) *Callee {
 	}
 }
 
+// Running returns the calls with an id that have arrived and are not answered: one, or none.
+// Ids of sessions are unique for a caller; those that callers draw alike are all returned.
+func (c *Callee) Running(id packet.ID) (all []*Entry) {
+	if e := c.exact[id]; e != nil && e.running {
+		all = append(all, e)
+	}
+	for _, s := range c.sessions {
+		if e := s.calls[id.Sequence()]; s.key.number == id.Session() && e != nil && e.running && e.ID == id {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
 // Receive takes a call or one-way that has arrived from a node, for a service that
 // runs here since then.
 func (c *Callee) Receive(now, since time.Duration, from netip.Addr, m *packet.Message) Arrival {

@@ -38,6 +38,11 @@ func (c *Client) Unmirror(ctx context.Context, name, cause string) (api.Machine,
 	return ask[api.Machine](ctx, c, http.MethodPost, blade(name, "unmirror"), nil, api.Cause{Cause: cause})
 }
 
+// CancelCall cancels a call where it runs, and returns it as it is then: it may not be over yet.
+func (c *Client) CancelCall(ctx context.Context, id string) (api.Call, error) {
+	return ask[api.Call](ctx, c, http.MethodPost, "/v1/calls/"+url.PathEscape(id)+"/cancel", nil, nil)
+}
+
 // FailureDomain tells what would fail with a blade.
 func (c *Client) FailureDomain(ctx context.Context, name string) (api.FailureDomain, error) {
 	return get[api.FailureDomain](ctx, c, blade(name, "domain"), nil)

@@ -236,6 +236,11 @@ func (c *Client) Calls(ctx context.Context, node netip.Addr) iter.Seq2[api.Call,
 	return all[api.Call](ctx, c, "/v1/calls", pages("node", text(node)))
 }
 
+// Call returns one call that is under way or on record.
+func (c *Client) Call(ctx context.Context, id string) (api.Call, error) {
+	return get[api.Call](ctx, c, "/v1/calls/"+url.PathEscape(id), nil)
+}
+
 // TimelineFilter selects calls; the zero value selects all.
 type TimelineFilter struct {
 	Node   netip.Addr // that made or served them

@@ -32,6 +32,7 @@ type client struct {
 
 	policies atomic.Pointer[join.Policies]
 	ping     atomic.Pointer[func()] // what is called for a question of the daemon's
+	cancel   atomic.Pointer[func(string)]
 }
 
 // setRack takes a new view of the rack. Policies come only when they are others than
@@ -126,6 +127,9 @@ func (c *client) read() {
 		c.mu.Unlock()
 		if r.Ended {
 			c.end()
+		}
+		if f := c.cancel.Load(); r.Cancel != "" && f != nil {
+			(*f)(r.Cancel)
 		}
 		if f := c.ping.Load(); r.Ping && f != nil {
 			(*f)()

@@ -58,8 +58,9 @@ type reply struct {
 	State   *control.StatePart `json:"state,omitempty"`
 	Who     *control.NodeInfo  `json:"who,omitempty"`
 	Rack    *control.Rack      `json:"rack,omitempty"`
-	Ended   bool               `json:"ended,omitempty"` // the node has lost its identity
-	Ping    bool               `json:"ping,omitempty"`  // the program is to say that it is alive
+	Ended   bool               `json:"ended,omitempty"`  // the node has lost its identity
+	Cancel  string             `json:"cancel,omitempty"` // the program is to cancel this call
+	Ping    bool               `json:"ping,omitempty"`   // the program is to say that it is alive
 }
 
 // joined is who the program is now.

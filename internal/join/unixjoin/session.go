@@ -102,7 +102,13 @@ func (s *session) Who(ctx context.Context, a netip.Addr) (control.NodeInfo, erro
 	return *r.Who, nil
 }
 
-var _ join.Pinged = (*session)(nil)
+var (
+	_ join.Pinged    = (*session)(nil)
+	_ join.Canceller = (*session)(nil)
+)
+
+// OnCancel implements join.Canceller.
+func (s *session) OnCancel(f func(call string)) { s.client.cancel.Store(&f) }
 
 // OnPing implements join.Pinged.
 func (s *session) OnPing(f func()) {

@@ -58,6 +58,7 @@ type fakeNode struct {
 	events chan string
 	once   sync.Once
 	done   chan struct{}
+	cancel func(call string)
 
 	mu      sync.Mutex
 	rack    control.Rack
@@ -78,6 +79,8 @@ func (n *fakeNode) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error
 	}
 	return control.NodeInfo{Name: n.name, Services: []string{"Arrays"}, Deployment: "arrays"}, nil
 }
+func (n *fakeNode) OnCancel(f func(string)) { n.cancel = f }
+
 func (n *fakeNode) Thresholds() join.Thresholds {
 	if n.name == "watched" {
 		return join.Thresholds{Answer: 40 * time.Millisecond}

@@ -77,3 +77,18 @@ func TestWatch(t *testing.T) {
 	}
 	m.want(t, "close")
 }
+
+// A call that is to be cancelled is named to the program.
+func TestCancel(t *testing.T) {
+	h, socket := start(t)
+	s, n := joinNode(t, h, socket)
+	got := make(chan string, 1)
+	s.(join.Canceller).OnCancel(func(call string) { got <- call })
+	n.cancel("0123")
+	if call := <-got; call != "0123" {
+		t.Errorf("call %q is to be cancelled", call)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+)
+
+// callsOptions are the flags of `bifrost calls`.
+type callsOptions struct {
+	node   string
+	stuck  bool
+	longer time.Duration
+}
+
+// stuckAfter is when a call counts as stuck unless --longer-than says.
+const stuckAfter = 10 * time.Second
+
+func newCallsCmd() *cobra.Command {
+	var o callsOptions
+	cmd := show(&clientOptions{}, helpText{"calls", "List the calls under way: the call graph",
+		`List the calls under way with their parents, oldest first: the call graph. Calls
+without pointers are known from samples only.
+
+With --stuck only those that have been under way for long, with what each waits for. What
+became of one before, bifrost trace shows; bifrost cancel ends it.`,
+		"  bifrost calls\n  bifrost calls --node fd00:b1f0:0:2::2    # what does this node make and serve?\n  bifrost calls --stuck --longer-than 1m"},
+		o.list, func(ks []api.Call, n names) []string { return callRows(ks, n, time.Now()) })
+	cmd.Flags().StringVar(&o.node, "node", "", "only those that the node at this `ADDRESS` makes or serves")
+	cmd.Flags().BoolVar(&o.stuck, "stuck", false, "only those that have been under way for long")
+	cmd.Flags().DurationVar(&o.longer, "longer-than", 0, fmt.Sprintf("only those that have been under way for longer than this (with --stuck: %v)", stuckAfter))
+	return cmd
+}
+
+// list asks for the calls. They come oldest first, so those that are too young end the list.
+func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.Call, err error) {
+	node, err := optional("--node", o.node)
+	if err != nil {
+		return nil, err
+	}
+	longer := o.longer
+	if o.stuck && longer == 0 {
+		longer = stuckAfter
+	}
+	if longer == 0 {
+		return collect(c.Calls(ctx, node))
+	}
+	before := time.Now().Add(-longer)
+	for call, err := range c.Calls(ctx, node) {
+		if err != nil {
+			return nil, err
+		}
+		if call.Stage != "finished" && !call.A1.IsZero() && call.A1.Before(before) {
+			calls = append(calls, call)
+		}
+	}
+	return calls, nil
+}
+
+func callRows(ks []api.Call, n names, now time.Time) []string {
+	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tSTAGE\tAGE\tWAITS FOR"}
+	for i := range ks {
+		k := &ks[i]
+		stage, age := k.Stage, "-"
+		if k.Code != "" {
+			stage += ": " + k.Code
+		}
+		if !k.A1.IsZero() {
+			age = max(now.Sub(k.A1), 0).Truncate(time.Millisecond).String()
+		}
+		rows = append(rows, strings.Join([]string{
+			k.ID, or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), stage, age, waitsFor(k, ks),
+		}, "\t"))
+	}
+	return rows
+}
+
+// waitsFor says what a call waits for: the one that its service runs before it, or one that it
+// has made.
+func waitsFor(k *api.Call, all []api.Call) string {
+	if k.Behind != "" {
+		return "call " + k.Behind + " before it"
+	}
+	for i := range all {
+		if all[i].Parent == k.ID && all[i].Stage != "finished" {
+			return "its call " + all[i].ID
+		}
+	}
+	return "-"
+}
+
+func newCancelCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "cancel CALL",
+		Short: "Cancel a call where it runs",
+		Long: `Cancel a call where it runs: the context of its handler ends, and what the handler then
+returns is the answer, usually an error with code canceled. A call that has not begun is
+answered so at once. An exactly-once call ends once in this way, whatever fails meanwhile.
+
+A handler that does not heed its context runs on, and the command says so after some
+seconds. A handler that waits for a nested exactly-once call does: cancel that one,
+which bifrost calls --stuck names.`,
+		Example: "  bifrost calls --stuck\n  bifrost cancel 00f3a6c41b9e7d5200000000000000a7",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, func(c *client.Client) error {
+				call, err := c.CancelCall(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if err := awaitEnd(cmd.Context(), c, args[0]); err != nil {
+					return err
+				}
+				if o.json {
+					return jsonLines(cmd.OutOrStdout(), []api.Call{call})
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "call %s (%s) is over\n", call.ID, strings.TrimPrefix(call.Service+"."+call.Method, "."))
+				return err
+			})
+		},
+	})
+}
+
+// cancelPatience is how long a handler has to heed that it was cancelled.
+const cancelPatience = 5 * time.Second
+
+// awaitEnd waits until a call is over.
+func awaitEnd(ctx context.Context, c *client.Client, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, cancelPatience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		call, err := c.Call(ctx, id)
+		switch {
+		case client.IsNotFound(err), err == nil && call.Stage == "finished":
+			return nil
+		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("call %s was cancelled, and has not ended after %v: its handler does not heed its context, or waits for a nested call: bifrost calls --longer-than 1s", id, cancelPatience)
+		}
+	}
+}
