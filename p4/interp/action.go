@@ -90,3 +90,152 @@ func (b *bound) runJumps(s *state) {
 		pc = s.pc
 	}
 }
+
+// step is a statement.
+type step func(*state)
+
+// assign compiles the writing of a number to a field, wrapped to its width.
+func (c *compiler) assign(dst, src v1model.Expr) step {
+	find, fixed, sl, _ := c.place(dst)
+	if sl.width > 64 {
+		return c.assignWide(find, fixed, sl, src)
+	}
+	x := c.num(src)
+	mask := mask64(sl.width)
+	if fixed < 0 {
+		return func(s *state) {
+			v := x(s) & mask
+			if at := find(s); at >= 0 {
+				s.w[at] = v
+			}
+		}
+	}
+	if k, ok := src.(v1model.Const); ok {
+		v := low64(k.Value) & mask
+		return func(s *state) { s.w[fixed] = v }
+	}
+	if sp := spanOf(src); !sp.signed && sp.bits <= sl.width {
+		return func(s *state) { s.w[fixed] = x(s) }
+	}
+	return func(s *state) { s.w[fixed] = x(s) & mask }
+}
+
+func (c *compiler) assignWide(find place, fixed int, sl slot, src v1model.Expr) step {
+	if sl.width > 128 {
+		return c.assignBig(find, sl, src)
+	}
+	x, mask := c.wide(src), mask128(sl.width)
+	if fixed >= 0 {
+		return func(s *state) {
+			v := x(s)
+			s.w[fixed], s.w[fixed+1] = v.hi&mask.hi, v.lo
+		}
+	}
+	return func(s *state) {
+		v := x(s)
+		if at := find(s); at >= 0 {
+			s.w[at], s.w[at+1] = v.hi&mask.hi, v.lo
+		}
+	}
+}
+
+func (c *compiler) assignBig(find place, sl slot, src v1model.Expr) step {
+	if f, ok := src.(v1model.FieldValue); ok && !isVarbit(src) && f.Ref.Width() == sl.width {
+		from := c.lay.slot(f.Ref).at
+		return func(s *state) {
+			if at := find(s); at >= 0 {
+				copy(s.w[at:at+sl.n], s.w[from:from+sl.n])
+			}
+		}
+	}
+	x := c.big(src)
+	return func(s *state) {
+		var z big.Int
+		x(s, &z)
+		if at := find(s); at >= 0 {
+			putBig(s.w[at:at+sl.n], &z, sl.width)
+		}
+	}
+}
+
+// assignUint compiles the writing of what an object yields.
+func (c *compiler) assignUint(dst v1model.Expr) func(*state, uint64) {
+	find, _, sl, _ := c.place(dst)
+	mask := mask64(sl.width)
+	return func(s *state, v uint64) {
+		at := find(s)
+		if at < 0 {
+			return
+		}
+		clear(s.w[at : at+sl.n-1])
+		s.w[at+sl.n-1] = v & mask
+	}
+}
+
+func (c *compiler) assignVarbit(st v1model.AssignVarbit) step {
+	to, _, _, dst := c.place(st.Dst)
+	from, _, _, src := c.place(st.Src)
+	return func(s *state) {
+		i, j := dst(s), src(s)
+		if i < 0 || j < 0 {
+			return
+		}
+		s.varbit[i] = append(s.varbit[i][:0], s.varbit[j]...)
+		s.w[to(s)] = s.w[from(s)]
+	}
+}
+
+// setValid compiles setValid or setInvalid.
+func (c *compiler) setValid(st v1model.SetValid) step {
+	h, _ := c.header(st.Header)
+	if !st.Valid {
+		return func(s *state) {
+			if i := h(s); i >= 0 && s.w[c.lay.bases[i]] != 0 {
+				s.length -= c.headerBytes(s, i)
+				c.makeInvalid(s, i)
+			}
+		}
+	}
+	return func(s *state) {
+		if i := h(s); i >= 0 && s.w[c.lay.bases[i]] == 0 {
+			c.makeInvalid(s, i)
+			c.makeValid(s, i)
+			s.length += c.headerBytes(s, i)
+		}
+	}
+}
+
+// makeValid marks a header valid and the others of its union invalid.
+func (c *compiler) makeValid(s *state, i int) {
+	if u := c.prog.Headers[i].Union; u != nil {
+		for _, h := range u.Headers {
+			if h.Index != i {
+				c.makeInvalid(s, h.Index)
+			}
+		}
+	}
+	s.w[c.lay.bases[i]] = 1
+}
+
+// makeInvalid marks a header invalid. Its fields are 0 from then on.
+func (c *compiler) makeInvalid(s *state, i int) {
+	clear(s.w[c.lay.bases[i]:][:c.lay.heads[i].words])
+	s.varbit[i] = s.varbit[i][:0]
+}
+
+// headerBytes is a header's length on the wire.
+func (c *compiler) headerBytes(s *state, i int) uint64 {
+	return uint64(c.lay.heads[i].Bits/8 + len(s.varbit[i]))
+}
+
+// copyHeader copies a header with its validity.
+func (c *compiler) copyHeader(s *state, dst, src int) {
+	to := c.lay.bases[dst]
+	if src < 0 || s.w[c.lay.bases[src]] == 0 {
+		c.makeInvalid(s, dst)
+		return
+	}
+	copy(s.w[to+1:to+c.lay.heads[dst].words], s.w[c.lay.bases[src]+1:])
+	s.varbit[dst] = append(s.varbit[dst][:0], s.varbit[src]...)
+	c.makeValid(s, dst) // last, since the source may be of the same union
+}

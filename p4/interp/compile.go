@@ -195,3 +195,169 @@ func (c *compiler) random(st v1model.Random) step {
 		set(s, v)
 	}
 }
+
+// Instance types of packets: how a packet or copy came about.
+const (
+	instanceNormal      = 0
+	instanceClone       = 1 // of ingress
+	instanceEgressClone = 2
+	instanceRecirculate = 4
+	instanceReplication = 5
+	instanceResubmit    = 6
+)
+
+// standard says where the architecture's fields lie. Fields that the program
+// lacks or never looks at are nowhere.
+type standard struct {
+	ingressPort, egressSpec, egressPort, instanceType, packetLength stdField
+	parserError, checksumError, mcastGroup, egressRID               stdField
+	ingressTime, egressTime, enqueueTime                            stdField
+}
+
+// stdField is the place of a field of at most 64 bits; nowhere is no place.
+type stdField struct {
+	at   int
+	mask uint64
+}
+
+func (f stdField) exists() bool { return f.at >= 0 }
+
+func (f stdField) set(s *state, v uint64) {
+	if f.at >= 0 {
+		s.w[f.at] = v & f.mask
+	}
+}
+
+func (f stdField) get(s *state) uint64 {
+	if f.at < 0 {
+		return 0
+	}
+	return s.w[f.at]
+}
+
+func newStandard(c *compiler) standard {
+	m := &c.prog.Std
+	field := func(r v1model.FieldRef) stdField {
+		if !r.Valid() {
+			return stdField{at: -1}
+		}
+		sl := c.lay.slot(r)
+		return stdField{sl.at, mask64(sl.width)}
+	}
+	// A clock need not be read for a field that nobody reads.
+	ifUsed := func(r v1model.FieldRef) stdField {
+		if !c.prog.Uses(r) {
+			return stdField{at: -1}
+		}
+		return field(r)
+	}
+	return standard{
+		ingressPort: field(m.IngressPort), egressSpec: field(m.EgressSpec), egressPort: field(m.EgressPort),
+		instanceType: field(m.InstanceType), packetLength: field(m.PacketLength),
+		parserError: field(m.ParserError), checksumError: field(m.ChecksumError),
+		mcastGroup: field(m.MulticastGroup), egressRID: field(m.EgressRID),
+		ingressTime: ifUsed(m.IngressTimestamp), egressTime: ifUsed(m.EgressTimestamp),
+		enqueueTime: ifUsed(m.EnqueueTimestamp),
+	}
+}
+
+// layout says where everything a program's packet consists of lies in the
+// state's words. A header's first word is its validity; its fields follow, each
+// in whole words, most significant first. A variable-length field's word is its
+// length in bits; its bytes lie in state.varbit. A stack has a word that counts
+// its elements.
+type layout struct {
+	types   map[*v1model.HeaderType]*typeLayout
+	bases   []int // of each header
+	heads   []*typeLayout
+	stacks  []int // where each stack's count is
+	ustacks []int // where each union stack's count is
+	words   int
+	// reset is the words of a packet that comes in: all zero, but metadata is
+	// valid.
+	reset []uint64
+	// metadata are the ranges of words that metadata fields lie in.
+	metadata [][2]int
+	// varbits are the headers that have a variable-length field,
+	// metadataVarbits those of them that are metadata.
+	varbits, metadataVarbits []int
+}
+
+// typeLayout is the layout that a type's headers share.
+type typeLayout struct {
+	*v1model.HeaderType
+	words  int
+	fields []slot
+}
+
+// slot is where a field lies, relative to its header.
+type slot struct {
+	at, n  int // first word and number of words
+	width  int
+	signed bool
+}
+
+func newLayout(p *v1model.Program) *layout {
+	l := &layout{types: map[*v1model.HeaderType]*typeLayout{}}
+	for _, t := range p.HeaderTypes {
+		l.types[t] = newTypeLayout(t)
+	}
+	for _, h := range p.Headers {
+		t := l.types[h.Type]
+		l.bases = append(l.bases, l.words)
+		l.heads = append(l.heads, t)
+		if h.Metadata {
+			l.metadata = append(l.metadata, [2]int{l.words + 1, l.words + t.words})
+		}
+		if t.Varbit >= 0 {
+			l.varbits = append(l.varbits, h.Index)
+			if h.Metadata {
+				l.metadataVarbits = append(l.metadataVarbits, h.Index)
+			}
+		}
+		l.words += t.words
+	}
+	for range p.Stacks {
+		l.stacks = append(l.stacks, l.words)
+		l.words++
+	}
+	for range p.UnionStacks {
+		l.ustacks = append(l.ustacks, l.words)
+		l.words++
+	}
+	l.reset = make([]uint64, l.words)
+	for _, h := range p.Headers {
+		if h.Metadata {
+			l.reset[l.bases[h.Index]] = 1
+		}
+	}
+	return l
+}
+
+func newTypeLayout(t *v1model.HeaderType) *typeLayout {
+	l := &typeLayout{HeaderType: t, words: 1}
+	for _, f := range t.Fields {
+		s := slot{at: l.words, n: wordsFor(f.Width), width: f.Width, signed: f.Signed}
+		if f.Varbit {
+			s.n = 1
+		}
+		l.fields = append(l.fields, s)
+		l.words += s.n
+	}
+	return l
+}
+
+// slot is where a field of the type lies.
+func (t *typeLayout) slot(field int) slot {
+	if field == v1model.ValidField {
+		return slot{at: 0, n: 1, width: 1}
+	}
+	return t.fields[field]
+}
+
+// slot is where a field lies, absolutely.
+func (l *layout) slot(r v1model.FieldRef) slot {
+	s := l.heads[r.Header.Index].slot(r.Field)
+	s.at += l.bases[r.Header.Index]
+	return s
+}

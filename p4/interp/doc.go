@@ -36,7 +36,7 @@
 // most one digest (the last one asked for), and queue depths are 0.
 //
 // The packet path holds one of several read locks; the control plane takes them
-// all (lock.go). So when a write returns, no packet is still on the path that
+// all (executor.go). So when a write returns, no packet is still on the path that
 // was judged by what was there before. Hence emit functions and sinks, which
 // run on the path, must not call the executor back.
 package interp

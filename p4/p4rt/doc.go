@@ -47,6 +47,6 @@
 // itself: a byte string that does not fit is INVALID_ARGUMENT in match fields,
 // action parameters, packet metadata and register data (their own sections say
 // so, and so does bmv2), OUT_OF_RANGE elsewhere; ROLLBACK_ON_ERROR is supported
-// for every batch (inverse.go), DATAPLANE_ATOMIC only where one step of the data
+// for every batch (batch.go), DATAPLANE_ATOMIC only where one step of the data
 // plane does it; the scheme of role configurations is our own (type scope).
 package p4rt

@@ -3,6 +3,8 @@ package p4rt
 import (
 	"context"
 
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -115,4 +117,271 @@ func (p *pipeline) apply(u *p4v1.Update) error {
 // objects that are not there, ids that cannot be are malformed.)
 func unknown(what string, id uint32) error {
 	return status.Errorf(codes.InvalidArgument, "no %s has the id %#x", what, id)
+}
+
+// cells is the range of indices that an update or a read of an array means: one
+// if the index is set, all otherwise (first to last, exclusive).
+func cells(what string, size int64, ix *p4v1.Index) (first, last int64, err error) {
+	switch i := ix.GetIndex(); {
+	case ix == nil:
+		return 0, size, nil
+	case i < 0:
+		return 0, 0, status.Errorf(codes.InvalidArgument, "%s: index %d is negative", what, i)
+	case i >= size:
+		return 0, 0, status.Errorf(codes.OutOfRange, "%s: index %d is beyond its size %d", what, i, size)
+	default:
+		return i, i + 1, nil
+	}
+}
+
+// writeCounter sets cells of an indirect counter (section "CounterEntry").
+func (p *pipeline) writeCounter(m *p4v1.CounterEntry) error {
+	c := p.info.Counters[m.GetCounterId()]
+	if c == nil {
+		return unknown("counter", m.GetCounterId())
+	}
+	first, last, err := cells(c.Name, c.Size, m.GetIndex())
+	if err != nil || m.GetData() == nil {
+		return err
+	}
+	v, err := counts(m.GetData())
+	if err != nil {
+		return err
+	}
+	for i := first; i < last; i++ {
+		if err := p.dp.SetCounter(c.Name, int(i), v); err != nil {
+			return datapathError(err)
+		}
+	}
+	return nil
+}
+
+// writeMeter configures cells of an indirect meter (section "MeterEntry").
+func (p *pipeline) writeMeter(m *p4v1.MeterEntry) error {
+	mt := p.info.Meters[m.GetMeterId()]
+	if mt == nil {
+		return unknown("meter", m.GetMeterId())
+	}
+	if m.GetCounterData() != nil {
+		return noColourCounters()
+	}
+	first, last, err := cells(mt.Name, mt.Size, m.GetIndex())
+	if err != nil {
+		return err
+	}
+	if err := checkMeter(mt.Type, m.GetConfig()); err != nil {
+		return err
+	}
+	for i := first; i < last; i++ {
+		if err := p.dp.Meter(mt.Name, int(i), meterConfig(m.GetConfig())); err != nil {
+			return datapathError(err)
+		}
+		if cell := (meterCell{mt.ID, i}); m.GetConfig() != nil {
+			p.store.meters[cell] = m.GetConfig()
+		} else {
+			delete(p.store.meters, cell)
+		}
+	}
+	return nil
+}
+
+// writeRegister sets cells of a register (section "RegisterEntry").
+func (p *pipeline) writeRegister(m *p4v1.RegisterEntry) error {
+	r := p.info.Registers[m.GetRegisterId()]
+	if r == nil {
+		return unknown("register", m.GetRegisterId())
+	}
+	first, last, err := cells(r.Name, r.Size, m.GetIndex())
+	if err != nil {
+		return err
+	}
+	v, err := r.Cell.Cell(m.GetData())
+	if err != nil {
+		return err
+	}
+	for i := first; i < last; i++ {
+		if err := p.dp.SetRegister(r.Name, int(i), v); err != nil {
+			return datapathError(err)
+		}
+	}
+	return nil
+}
+
+// writeValueSet replaces a value set's members (section "ValueSetEntry").
+func (p *pipeline) writeValueSet(m *p4v1.ValueSetEntry) error {
+	v := p.info.ValueSets[m.GetValueSetId()]
+	if v == nil {
+		return unknown("value set", m.GetValueSetId())
+	}
+	if len(m.GetMembers()) > int(v.Size) {
+		return status.Errorf(codes.ResourceExhausted, "value set %q has room for %d members, not %d", v.Name, v.Size, len(m.GetMembers()))
+	}
+	members := make([][]datapath.Match, len(m.GetMembers()))
+	seen := map[string]bool{}
+	for i, mm := range m.GetMembers() {
+		key, err := p4info.MatchKey(v.Fields, mm.GetMatch())
+		if err != nil {
+			return err
+		}
+		id := entryKey(datapath.Entry{Match: key})
+		if seen[id] {
+			return status.Errorf(codes.AlreadyExists, "value set %q: member %d is there already", v.Name, i)
+		}
+		seen[id], members[i] = true, key
+	}
+	if err := p.dp.ValueSet(v.Name, members); err != nil {
+		return datapathError(err)
+	}
+	p.store.valueSets[v.ID] = m
+	return nil
+}
+
+// writeDigest enables, reconfigures or disables a digest (section "DigestEntry").
+func (p *pipeline) writeDigest(op p4v1.Update_Type, m *p4v1.DigestEntry) error {
+	d := p.digests[m.GetDigestId()]
+	if d == nil {
+		return unknown("digest", m.GetDigestId())
+	}
+	_, found := p.store.digests[m.GetDigestId()]
+	if err := mustExist(op, found, "configuration of digest", m.GetDigestId()); err != nil {
+		return err
+	}
+	if op == p4v1.Update_DELETE {
+		d.configure(nil)
+		delete(p.store.digests, m.GetDigestId())
+		return nil
+	}
+	c := m.GetConfig()
+	if c.GetMaxListSize() < 0 || c.GetMaxTimeoutNs() < 0 || c.GetAckTimeoutNs() < 0 {
+		return status.Error(codes.InvalidArgument, "a digest's list size and timeouts must not be negative")
+	}
+	if c == nil {
+		c = &p4v1.DigestEntry_Config{}
+	}
+	d.configure(c)
+	p.store.digests[m.GetDigestId()] = m
+	return nil
+}
+
+// writeReplication applies an update to a multicast group or clone session.
+func (p *pipeline) writeReplication(op p4v1.Update_Type, m *p4v1.PacketReplicationEngineEntry) error {
+	switch e := m.GetType().(type) {
+	case *p4v1.PacketReplicationEngineEntry_MulticastGroupEntry:
+		return p.writeMulticast(op, e.MulticastGroupEntry)
+	case *p4v1.PacketReplicationEngineEntry_CloneSessionEntry:
+		return p.writeClone(op, e.CloneSessionEntry)
+	}
+	return status.Error(codes.InvalidArgument, "packet replication entry is neither a multicast group nor a clone session")
+}
+
+// writeMulticast applies section "MulticastGroupEntry".
+func (p *pipeline) writeMulticast(op p4v1.Update_Type, m *p4v1.MulticastGroupEntry) error {
+	id := m.GetMulticastGroupId()
+	if id == 0 || id > maxGroup {
+		return status.Errorf(codes.InvalidArgument, "multicast group %d is not in 1..%d", id, maxGroup)
+	}
+	_, found := p.store.multicast.get(id)
+	if err := mustExist(op, found, "multicast group", id); err != nil {
+		return err
+	}
+	if op == p4v1.Update_DELETE {
+		if err := p.dp.Multicast(id, nil); err != nil {
+			return datapathError(err)
+		}
+		p.store.multicast.remove(id)
+		return nil
+	}
+	rs, err := replicas(m.GetReplicas())
+	if err != nil {
+		return err
+	}
+	if err := p.dp.Multicast(id, rs); err != nil {
+		return datapathError(err)
+	}
+	p.store.multicast.put(id, m)
+	return nil
+}
+
+// writeClone applies section "CloneSessionEntry".
+func (p *pipeline) writeClone(op p4v1.Update_Type, m *p4v1.CloneSessionEntry) error {
+	id := m.GetSessionId()
+	switch {
+	case id == 0 || id > maxSession:
+		return status.Errorf(codes.InvalidArgument, "clone session %d is not in 1..%d", id, maxSession)
+	case op != p4v1.Update_DELETE && m.GetClassOfService() != 0:
+		return status.Errorf(codes.InvalidArgument, "class of service %d: there is only class 0", m.GetClassOfService())
+	case op != p4v1.Update_DELETE && m.GetPacketLengthBytes() < 0:
+		return status.Errorf(codes.InvalidArgument, "packet length %d is negative", m.GetPacketLengthBytes())
+	}
+	_, found := p.store.clones.get(id)
+	if err := mustExist(op, found, "clone session", id); err != nil {
+		return err
+	}
+	if op == p4v1.Update_DELETE {
+		if err := p.dp.Clone(id, nil, 0); err != nil {
+			return datapathError(err)
+		}
+		p.store.clones.remove(id)
+		return nil
+	}
+	rs, err := replicas(m.GetReplicas())
+	if err != nil {
+		return err
+	}
+	if err := p.dp.Clone(id, rs, int(m.GetPacketLengthBytes())); err != nil {
+		return datapathError(err)
+	}
+	p.store.clones.put(id, m)
+	return nil
+}
+
+// replicas checks and translates the replicas of a group or session; the ports'
+// byte strings are brought into canonical form.
+func replicas(ms []*p4v1.Replica) ([]datapath.Replica, error) {
+	if len(ms) > maxReplicas {
+		return nil, status.Errorf(codes.ResourceExhausted, "%d replicas; %d are supported", len(ms), maxReplicas)
+	}
+	seen := map[datapath.Replica]bool{}
+	rs := make([]datapath.Replica, len(ms))
+	for i, m := range ms {
+		port, err := replicaPort(m)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(m.GetBackupReplicas()) > 0:
+			return nil, status.Error(codes.Unimplemented, "backup replicas are not supported")
+		case m.GetInstance() > maxInstance:
+			return nil, status.Errorf(codes.InvalidArgument, "replica instance %d exceeds %d", m.GetInstance(), maxInstance)
+		}
+		rs[i] = datapath.Replica{Port: port, Instance: m.GetInstance()}
+		if seen[rs[i]] {
+			return nil, status.Errorf(codes.InvalidArgument, "replica (port %d, instance %d) is there twice", port, m.GetInstance())
+		}
+		seen[rs[i]] = true
+	}
+	return rs, nil
+}
+
+// replicaPort reads either form of a replica's port, which has 9 bits in v1model.
+func replicaPort(m *p4v1.Replica) (datapath.Port, error) {
+	const portBits = 9
+	if port, ok := egressPort(m); ok {
+		if port >= 1<<portBits {
+			return 0, status.Errorf(codes.OutOfRange, "replica port %d needs more than %d bits", port, portBits)
+		}
+		return datapath.Port(port), nil
+	}
+	k, ok := m.GetPortKind().(*p4v1.Replica_Port)
+	if !ok {
+		return 0, status.Error(codes.InvalidArgument, "replica has no port")
+	}
+	if err := p4info.CheckWidth(k.Port, portBits); err != nil {
+		return 0, status.Errorf(status.Code(err), "replica port: %s", status.Convert(err).Message())
+	}
+	k.Port = p4info.Canonical(k.Port)
+	var n datapath.Port
+	for _, b := range k.Port {
+		n = n<<8 | datapath.Port(b)
+	}
+	return n, nil
 }

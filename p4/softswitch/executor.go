@@ -1,10 +1,16 @@
 package softswitch
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/interp"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	"github.com/bifrost-rack/bifrost/p4/p4rt/p4info"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
 )
 
 // Executor is a Datapath that frames run through. Process may be called
@@ -50,3 +56,135 @@ const LevelTrace = slog.LevelDebug - 4
 
 // Loader builds an executor from a device config, which is p4c's bmv2 JSON.
 type Loader func(deviceConfig []byte, env Env) (Executor, error)
+
+// LoadGo builds the portable executor, package interp. It is a Loader.
+func LoadGo(deviceConfig []byte, env Env) (Executor, error) {
+	prog, err := LoadProgram(deviceConfig, env.Info)
+	if err != nil {
+		return nil, err
+	}
+	return RunGo(prog, env)
+}
+
+// RunGo builds the portable executor for a program of LoadProgram, which any
+// number of executors may share.
+func RunGo(prog *v1model.Program, env Env) (Executor, error) {
+	cfg := interp.Config{CPUPort: env.CPUPort, Sink: env.Sink, Output: env.Emit, Logger: env.Log}
+	if env.Log.Enabled(context.Background(), LevelTrace) {
+		cfg.Tracer = tracer{env.Log}
+	}
+	x, err := interp.New(prog, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &goExecutor{Executor: x, declared: declared{prog}}, nil
+}
+
+// goExecutor fits interp.Executor to this package's interface.
+type goExecutor struct {
+	*interp.Executor
+	declared
+}
+
+// Process implements Executor.
+func (g *goExecutor) Process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) {
+	g.Executor.Process(in, frame, emit)
+}
+
+// declared tells the P4Runtime server what a program declares.
+type declared struct{ prog *v1model.Program }
+
+// Presets implements p4rt.Presetter.
+func (d declared) Presets() []p4rt.Preset {
+	var out []p4rt.Preset
+	for _, t := range d.prog.Tables {
+		for i := range t.Entries {
+			out = append(out, p4rt.Preset{Const: t.Const, Entry: entryOf(t, i)})
+		}
+	}
+	return out
+}
+
+func entryOf(t *v1model.Table, i int) datapath.Entry {
+	d := &t.Entries[i]
+	e := datapath.Entry{Table: t.Name, Priority: t.EntryPriority(i)}
+	for _, m := range d.Match {
+		e.Match = append(e.Match, datapath.Match{Value: m.Value, Mask: m.Mask, High: m.High, PrefixLen: m.PrefixLen})
+	}
+	a := call(&d.Call)
+	e.Action = &a
+	return e
+}
+
+// Default implements p4rt.Presetter.
+func (d declared) Default(table string) (datapath.Action, bool) {
+	t := d.prog.Table(table)
+	if t == nil || t.Default == nil {
+		return datapath.Action{}, false
+	}
+	return call(t.Default), true
+}
+
+func call(c *v1model.ActionCall) datapath.Action {
+	a := datapath.Action{Name: c.Action.Name}
+	for i, arg := range c.Args {
+		a.Params = append(a.Params, arg.FillBytes(make([]byte, (c.Action.Params[i].Width+7)/8)))
+	}
+	return a
+}
+
+// tracer writes every packet's way to the log.
+type tracer struct{ log *slog.Logger }
+
+var traced = map[interp.EventKind]string{
+	interp.TraceIn: "packet in", interp.TraceParser: "parser state", interp.TraceParserError: "parser error",
+	interp.TracePipeline: "pipeline", interp.TraceCondition: "condition", interp.TraceTable: "table",
+	interp.TraceAction: "action", interp.TraceDrop: "drop", interp.TraceCopy: "copy", interp.TraceOut: "packet out",
+}
+
+// Trace implements interp.Tracer.
+func (t tracer) Trace(e interp.Event) {
+	attrs := []slog.Attr{slog.Uint64("packet", e.Packet)}
+	if e.Name != "" {
+		attrs = append(attrs, slog.String("name", e.Name))
+	}
+	switch e.Kind {
+	case interp.TraceIn, interp.TraceOut:
+		attrs = append(attrs, slog.Any("port", e.Port), slog.Int("bytes", len(e.Frame)))
+	case interp.TraceCopy:
+		attrs = append(attrs, slog.Any("port", e.Port))
+	case interp.TraceCondition, interp.TraceTable:
+		attrs = append(attrs, slog.Bool("hit", e.Hit))
+	}
+	if e.Action != "" {
+		attrs = append(attrs, slog.String("action", e.Action))
+	}
+	if e.Entry != nil {
+		attrs = append(attrs, slog.String("match", describe(e.Entry.Match)), slog.Any("priority", e.Entry.Priority))
+	}
+	t.log.LogAttrs(context.Background(), LevelTrace, traced[e.Kind], attrs...)
+}
+
+// describe writes a match as people do: value, value/prefix length, value&mask,
+// low..high, or * for any.
+func describe(ms []datapath.Match) string {
+	var b strings.Builder
+	for i, m := range ms {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		switch {
+		case m.Wildcard:
+			b.WriteByte('*')
+		case m.Mask != nil:
+			fmt.Fprintf(&b, "%x&%x", m.Value, m.Mask)
+		case m.High != nil:
+			fmt.Fprintf(&b, "%x..%x", m.Value, m.High)
+		case m.PrefixLen > 0:
+			fmt.Fprintf(&b, "%x/%d", m.Value, m.PrefixLen)
+		default:
+			fmt.Fprintf(&b, "%x", m.Value)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,333 @@
+package interp
+
+import (
+	"fmt"
+	"math/big"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
+)
+
+// tally counts packets and bytes.
+type tally struct{ packets, bytes atomic.Uint64 }
+
+func (t *tally) count(bytes int) {
+	t.packets.Add(1)
+	t.bytes.Add(uint64(bytes))
+}
+
+func (t *tally) get() datapath.Counts {
+	return datapath.Counts{Packets: t.packets.Load(), Bytes: t.bytes.Load()}
+}
+
+func (t *tally) set(c datapath.Counts) {
+	t.packets.Store(c.Packets)
+	t.bytes.Store(c.Bytes)
+}
+
+// counter is an indirect counter.
+type counter struct {
+	def   *v1model.Counter
+	cells []tally
+}
+
+func (c *compiler) countPacket(st v1model.CountPacket) step {
+	cells, index := c.counters[st.Counter.Index].cells, c.count(st.Index)
+	return func(s *state) {
+		if i := index(s); i < uint64(len(cells)) {
+			cells[i].count(s.inLen)
+		}
+	}
+}
+
+// Counter implements datapath.Datapath.
+func (x *Executor) Counter(name string, index int) (datapath.Counts, error) {
+	t, err := x.counterCell(name, index)
+	if err != nil {
+		return datapath.Counts{}, err
+	}
+	return t.get(), nil
+}
+
+// SetCounter implements datapath.Datapath.
+func (x *Executor) SetCounter(name string, index int, v datapath.Counts) error {
+	t, err := x.counterCell(name, index)
+	if err != nil {
+		return err
+	}
+	t.set(v)
+	return nil
+}
+
+func (x *Executor) counterCell(name string, index int) (*tally, error) {
+	for _, c := range x.c.counters {
+		if c.def.Name != name || c.def.Direct {
+			continue
+		}
+		if index < 0 || index >= len(c.cells) {
+			return nil, fmt.Errorf("counter %q: cell %d of %d: %w", name, index, len(c.cells), datapath.ErrNotFound)
+		}
+		return &c.cells[index], nil
+	}
+	return nil, fmt.Errorf("counter %q: %w", name, datapath.ErrNotFound)
+}
+
+// The colours of a meter.
+const (
+	green uint64 = iota
+	yellow
+	red
+)
+
+// meterCell is a two-rate three-colour meter, colour-blind (RFC 2698, section
+// 3). One that is not configured finds everything green.
+type meterCell struct {
+	mu        sync.Mutex
+	on        bool
+	config    datapath.MeterConfig
+	committed bucket
+	peak      bucket
+	last      time.Time // when the buckets were filled
+}
+
+// bucket is a token bucket. Tokens and size are counted in billionths, so that
+// a rate per second times nanoseconds fills it without rounding.
+type bucket struct{ tokens, size, rate u128 }
+
+const billion = uint64(time.Second)
+
+func newBucket(rate, burst int64) bucket {
+	size := u128{0, uint64(max(burst, 0))}.mul(u128{0, billion})
+	return bucket{size, size, u128{0, uint64(max(rate, 0))}}
+}
+
+func (b *bucket) fill(d time.Duration) {
+	b.tokens = b.tokens.add(b.rate.mul(u128{0, uint64(d)}))
+	if b.size.less(b.tokens, false) {
+		b.tokens = b.size
+	}
+}
+
+func (b *bucket) has(n u128) bool { return !b.tokens.less(n, false) }
+
+// configure sets the rates and fills the buckets; nil switches the meter off.
+func (m *meterCell) configure(c *datapath.MeterConfig, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.on = c != nil
+	if c == nil {
+		return
+	}
+	m.config = *c
+	m.committed, m.peak = newBucket(c.CIR, c.CBurst), newBucket(c.PIR, c.PBurst)
+	m.last = now
+}
+
+// maxFill bounds the time that buckets are filled for at once; longer than any
+// burst takes at any rate that matters, and short enough not to overflow.
+const maxFill = 24 * time.Hour
+
+// colour meters n units at a time.
+func (m *meterCell) colour(n int, now func() time.Time) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.on {
+		return green
+	}
+	t := now()
+	if d := t.Sub(m.last); d > 0 {
+		m.committed.fill(min(d, maxFill))
+		m.peak.fill(min(d, maxFill))
+		m.last = t
+	}
+	cost := u128{0, uint64(n)}.mul(u128{0, billion})
+	if !m.peak.has(cost) {
+		return red
+	}
+	m.peak.tokens = m.peak.tokens.sub(cost)
+	if !m.committed.has(cost) {
+		return yellow
+	}
+	m.committed.tokens = m.committed.tokens.sub(cost)
+	return green
+}
+
+// meter is a meter array.
+type meter struct {
+	def   *v1model.Meter
+	cells []meterCell
+}
+
+// units is what a packet costs a meter.
+func units(def *v1model.Meter, s *state) int {
+	if def.Bytes {
+		return s.inLen
+	}
+	return 1
+}
+
+func (c *compiler) executeMeter(st v1model.ExecuteMeter) step {
+	m, index, set := c.meters[st.Meter.Index], c.count(st.Index), c.assignUint(st.Dst)
+	return func(s *state) {
+		if i := index(s); i < uint64(len(m.cells)) {
+			set(s, m.cells[i].colour(units(m.def, s), c.now))
+		}
+	}
+}
+
+// Meter implements datapath.Datapath.
+func (x *Executor) Meter(name string, index int, config *datapath.MeterConfig) error {
+	for _, m := range x.c.meters {
+		if m.def.Name != name || m.def.Direct {
+			continue
+		}
+		if index < 0 || index >= len(m.cells) {
+			return fmt.Errorf("meter %q: cell %d of %d: %w", name, index, len(m.cells), datapath.ErrNotFound)
+		}
+		m.cells[index].configure(config, x.c.now())
+		return nil
+	}
+	return fmt.Errorf("meter %q: %w", name, datapath.ErrNotFound)
+}
+
+// register is a register array. An action that touches it holds mu until it
+// ends, and so reads and writes atomically.
+type register struct {
+	def   *v1model.Register
+	n     int // words of a cell
+	mu    sync.Mutex
+	cells []uint64
+}
+
+func newRegister(def *v1model.Register) *register {
+	n := wordsFor(def.Width)
+	return &register{def: def, n: n, cells: make([]uint64, n*def.Size)}
+}
+
+// cell is a cell's words, or nil if there is no such cell.
+func (r *register) cell(i uint64) []uint64 {
+	if i >= uint64(r.def.Size) {
+		return nil
+	}
+	return r.cells[int(i)*r.n:][:r.n]
+}
+
+// readRegister compiles a read; one beyond the array leaves the field alone.
+func (c *compiler) readRegister(st v1model.ReadRegister) step {
+	r, index := c.registers[st.Register.Index], c.count(st.Index)
+	if r.n == 1 {
+		set := c.assignUint(st.Dst)
+		return func(s *state) {
+			if cell := r.cell(index(s)); cell != nil {
+				set(s, cell[0])
+			}
+		}
+	}
+	find, _, sl, _ := c.place(st.Dst)
+	return func(s *state) {
+		cell, at := r.cell(index(s)), find(s)
+		if cell == nil || at < 0 {
+			return
+		}
+		var z big.Int
+		getBig(&z, cell)
+		putBig(s.w[at:at+sl.n], &z, sl.width)
+	}
+}
+
+// writeRegister compiles a write; one beyond the array is lost.
+func (c *compiler) writeRegister(st v1model.WriteRegister) step {
+	r, index := c.registers[st.Register.Index], c.count(st.Index)
+	if r.n == 1 {
+		x, mask := c.num(st.Value), mask64(r.def.Width)
+		return func(s *state) {
+			if cell := r.cell(index(s)); cell != nil {
+				cell[0] = x(s) & mask
+			}
+		}
+	}
+	x := c.big(st.Value)
+	return func(s *state) {
+		if cell := r.cell(index(s)); cell != nil {
+			var z big.Int
+			x(s, &z)
+			putBig(cell, &z, r.def.Width)
+		}
+	}
+}
+
+// Register implements datapath.Datapath.
+func (x *Executor) Register(name string, index int) ([]byte, error) {
+	r, cell, err := x.registerCell(name, index)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return wordsToBytes(cell, r.def.Width), nil
+}
+
+// SetRegister implements datapath.Datapath.
+func (x *Executor) SetRegister(name string, index int, v []byte) error {
+	r, cell, err := x.registerCell(name, index)
+	if err != nil {
+		return err
+	}
+	f := fieldMatch{width: r.def.Width}
+	w, err := f.words(v)
+	if err != nil {
+		return fmt.Errorf("register %q: %w", name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	copy(cell, w)
+	return nil
+}
+
+func (x *Executor) registerCell(name string, index int) (*register, []uint64, error) {
+	for _, r := range x.c.registers {
+		if r.def.Name != name {
+			continue
+		}
+		if index < 0 || index >= r.def.Size {
+			return nil, nil, fmt.Errorf("register %q: cell %d of %d: %w", name, index, r.def.Size, datapath.ErrNotFound)
+		}
+		return r, r.cell(uint64(index)), nil
+	}
+	return nil, nil, fmt.Errorf("register %q: %w", name, datapath.ErrNotFound)
+}
+
+// digest is a compiled list of values for the control plane.
+type digest struct {
+	name   string
+	fields []func(*state) []byte
+}
+
+func (c *compiler) digest(def *v1model.Digest) *digest {
+	d := &digest{name: def.Name}
+	for _, e := range def.Elements {
+		if !e.Field.Valid() {
+			d.fields = append(d.fields, func(*state) []byte { return append([]byte(nil), e.Const...) })
+			continue
+		}
+		sl := c.lay.slot(e.Field)
+		d.fields = append(d.fields, func(s *state) []byte {
+			b := make([]byte, (sl.width+7)/8)
+			storeWords(b, len(b)*8-sl.width, sl.width, s.w[sl.at:sl.at+sl.n])
+			return b
+		})
+	}
+	return d
+}
+
+// sample is the digest of a packet, with the values it has now.
+func (d *digest) sample(s *state) datapath.Digest {
+	out := datapath.Digest{Name: d.name, Fields: make([][]byte, len(d.fields))}
+	for i, f := range d.fields {
+		out.Fields[i] = f(s)
+	}
+	return out
+}
