@@ -245,7 +245,7 @@ func calls(s v1model.Stmt) bool {
 }
 
 // index computes the index of a cell in the register of a depth, and goes to a
-// label if there is no such cell. As in bmv2, an index below zero is zero.
+// label if there is no such cell. An index below zero is, unsigned, beyond every size.
 func (g *gen) index(e v1model.Expr, size, d int, none string) {
 	p := spanOf(e)
 	if !p.exact() {
@@ -253,12 +253,6 @@ func (g *gen) index(e v1model.Expr, size, d int, none string) {
 		return
 	}
 	g.num(e, d)
-	if p.signed {
-		fine := g.label("index")
-		g.emit(asm.JSGE.Imm(g.reg(d), 0, fine))
-		g.set(g.reg(d), 0)
-		g.mark(fine)
-	}
 	if !p.signed && p.bits < 31 && 1<<p.bits <= size {
 		g.emit(asm.And.Imm(g.reg(d), 1<<p.bits-1)) // no other can be; and no branch
 		return

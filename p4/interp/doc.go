@@ -24,6 +24,7 @@
 //
 //   - a field of a header that is not valid is zero if nothing was written to it;
 //   - an element beyond a stack reads as zero and invalid, writes to it are lost;
+//   - a negative index of a stack, register, counter or meter is beyond;
 //   - a lookahead beyond the packet is a parser error, PacketTooShort;
 //   - division by zero yields zero;
 //   - a parser that makes no progress ends with ParserTimeout;

@@ -136,16 +136,28 @@ func (c *compiler) stackCount(e v1model.Expr) int {
 	panic(fmt.Sprintf("interp: %T is no stack", e))
 }
 
-// count compiles a number that is used as an index, an amount or a length:
-// what is negative counts as 0, what is too large as the largest.
-func (c *compiler) count(e v1model.Expr) num {
+// count compiles a number that is used as an amount or a length: what is negative
+// counts as 0, what is too large as the largest.
+func (c *compiler) count(e v1model.Expr) num { return c.unsigned(e, 0) }
+
+// index compiles a number that is used as an index: what is negative is beyond, as
+// what is too large.
+func (c *compiler) index(e v1model.Expr) num { return c.unsigned(e, ^uint64(0)) }
+
+// unsigned compiles a number; negative is what stands for all that are negative.
+func (c *compiler) unsigned(e v1model.Expr, negative uint64) num {
 	sp := spanOf(e)
 	switch {
 	case !sp.signed && sp.as64():
 		return c.num(e)
 	case sp.as64():
 		x := c.num(e)
-		return func(s *state) uint64 { return uint64(max(int64(x(s)), 0)) }
+		return func(s *state) uint64 {
+			if v := x(s); int64(v) >= 0 {
+				return v
+			}
+			return negative
+		}
 	}
 	x := c.big(e)
 	return func(s *state) uint64 {
@@ -153,7 +165,7 @@ func (c *compiler) count(e v1model.Expr) num {
 		x(s, &z)
 		switch {
 		case z.Sign() < 0:
-			return 0
+			return negative
 		case !z.IsUint64():
 			return ^uint64(0)
 		}

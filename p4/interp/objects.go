@@ -35,7 +35,7 @@ type counter struct {
 }
 
 func (c *compiler) countPacket(st v1model.CountPacket) step {
-	cells, index := c.counters[st.Counter.Index].cells, c.count(st.Index)
+	cells, index := c.counters[st.Counter.Index].cells, c.index(st.Index)
 	return func(s *state) {
 		if i := index(s); i < uint64(len(cells)) {
 			cells[i].count(s.inLen)
@@ -170,7 +170,7 @@ func units(def *v1model.Meter, s *state) int {
 }
 
 func (c *compiler) executeMeter(st v1model.ExecuteMeter) step {
-	m, index, set := c.meters[st.Meter.Index], c.count(st.Index), c.assignUint(st.Dst)
+	m, index, set := c.meters[st.Meter.Index], c.index(st.Index), c.assignUint(st.Dst)
 	return func(s *state) {
 		if i := index(s); i < uint64(len(m.cells)) {
 			set(s, m.cells[i].colour(units(m.def, s), c.now))
@@ -217,7 +217,7 @@ func (r *register) cell(i uint64) []uint64 {
 
 // readRegister compiles a read; one beyond the array leaves the field alone.
 func (c *compiler) readRegister(st v1model.ReadRegister) step {
-	r, index := c.registers[st.Register.Index], c.count(st.Index)
+	r, index := c.registers[st.Register.Index], c.index(st.Index)
 	if r.n == 1 {
 		set := c.assignUint(st.Dst)
 		return func(s *state) {
@@ -240,7 +240,7 @@ func (c *compiler) readRegister(st v1model.ReadRegister) step {
 
 // writeRegister compiles a write; one beyond the array is lost.
 func (c *compiler) writeRegister(st v1model.WriteRegister) step {
-	r, index := c.registers[st.Register.Index], c.count(st.Index)
+	r, index := c.registers[st.Register.Index], c.index(st.Index)
 	if r.n == 1 {
 		x, mask := c.num(st.Value), mask64(r.def.Width)
 		return func(s *state) {

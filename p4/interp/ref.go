@@ -92,7 +92,7 @@ func (c *compiler) element(of []int, index v1model.Expr) (href, int) {
 		}
 		return func(*state) int { return i }, i
 	}
-	at := c.count(index)
+	at := c.index(index)
 	return func(s *state) int {
 		if i := at(s); i < uint64(len(of)) {
 			return of[i]
