@@ -3,6 +3,8 @@
 GO      ?= go
 P4C     ?= p4c-bm2-ss
 THRIFT  ?= thrift
+PREFIX  ?= /usr/local
+BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 10s
@@ -21,6 +23,9 @@ help: ## list the targets
 
 build: ## build bin/bifrost and the examples
 	$(GO) build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/bifrost ./examples/...
+
+install: ## install what is in bin to PREFIX/bin (/usr/local), where sudo finds it
+	install -m755 -t $(DESTDIR)$(PREFIX)/bin $(wildcard $(BIN)/*)
 
 demo: build ## a whole rack in one process: calls by reference, protection, proof
 	bin/bifrost demo
@@ -82,4 +87,4 @@ p4: ## recompile the P4 program with a p4c on PATH
 clean: ## remove what was built
 	rm -rf bin out
 
-.PHONY: help build demo test setup lint unit race proof fuzz mutants some-mutants rack systemd eval gen p4 clean
+.PHONY: help build install demo test setup lint unit race proof fuzz mutants some-mutants rack systemd eval gen p4 clean

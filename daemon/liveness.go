@@ -34,6 +34,13 @@ func (c *Compute) killHung(p *program, reason string) {
 	p.process.Kill()
 }
 
+// hung is why a program was killed, "" if it was not.
+func (c *Compute) hung(p *program) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.hung
+}
+
 // awaitReady kills a program that does not export all its services in time after its start.
 func (c *Compute) awaitReady(ctx context.Context, p *program) {
 	limit := time.Duration(p.start.ReadyMS) * time.Millisecond

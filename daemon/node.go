@@ -292,8 +292,15 @@ func (n *node) Close(ctx context.Context) error {
 	}
 }
 
-// Crash implements join.Hosted.
-func (n *node) Crash(reason string) { n.endSoon(control.Leave{Reason: reason, Crashed: true}) }
+// Crash implements join.Hosted. Of a program that was killed because it hung, the reason is that.
+func (n *node) Crash(reason string) {
+	if p := n.started; p != nil {
+		if hung := n.daemon.hung(p); hung != "" {
+			reason = "program " + p.start.Name + " was killed: " + hung
+		}
+	}
+	n.endSoon(control.Leave{Reason: reason, Crashed: true})
+}
 
 // endSoon ends the node here at once, and tells the Gatekeeper as part of the
 // daemon's work. It is false if the node has ended before, or the daemon's work

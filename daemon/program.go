@@ -142,23 +142,17 @@ func (c *Compute) watch(p *program) {
 func (c *Compute) bury(p *program) {
 	for _, n := range c.allNodes() {
 		if n.started == p {
-			n.Crash(fmt.Sprintf("program %s has ended: %s", p.start.Name, c.ending(p)))
+			n.Crash(fmt.Sprintf("program %s has ended: %s", p.start.Name, ending(p.process.Err())))
 		}
 	}
 }
 
 // ending says how a program has ended.
-func (c *Compute) ending(p *program) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch err := p.process.Err(); {
-	case p.hung != "":
-		return "it was killed, for " + p.hung
-	case err == nil:
+func ending(err error) string {
+	if err == nil {
 		return "exit status 0"
-	default:
-		return err.Error()
 	}
+	return err.Error()
 }
 
 // stopProgram ends a program; one that does not run is no error.

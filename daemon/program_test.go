@@ -260,7 +260,7 @@ func TestHung(t *testing.T) {
 			t.Error("the program that hung was not killed")
 		}
 		pass(time.Second)
-		if got := r.gk.left(); len(got) != 1 || !got[0].Crashed || got[0].Reason != "program a/b/1 has ended: it was killed, for it does not answer" {
+		if got := r.gk.left(); len(got) != 1 || !got[0].Crashed || got[0].Reason != "program a/b/1 was killed: it does not answer" {
 			t.Errorf("the Gatekeeper hears %+v", got)
 		}
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -220,6 +221,26 @@ func TestExec(t *testing.T) {
 	}
 	if !strings.HasPrefix(out.String(), "given\n") || !strings.Contains(out.String(), "fd00b1f0000000010000000000000001") {
 		t.Errorf("printed %q", &out)
+	}
+	// One that is interrupted, or whose terminal goes, ends its command.
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		cmd := exec.Command(executable(t), "execfake", h.Dir, name, "c1", "sh", "-c", "echo runs; exec sleep 1000")
+		said, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(said, make([]byte, len("runs"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != sig {
+			t.Errorf("%v: the command ended with %v", sig, err)
+		}
 	}
 	for _, args := range [][]string{{"c9", "true"}, {"c1", "no-such-program"}} {
 		cmd := exec.Command(executable(t), append([]string{"execfake", h.Dir, name}, args...)...)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/privilege"
 )
 
 const (
@@ -88,4 +90,33 @@ func goTool(t *testing.T, env []string, args ...string) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// TestSudo is what a user does next: make install, and then sudo bifrost, with the real sudo and its
+// own idea of PATH. /usr/local/bin is another directory meanwhile, for this test only.
+func TestSudo(t *testing.T) {
+	privilege.Need(t)
+	if _, err := exec.LookPath("sudo"); err != nil {
+		t.Skip("there is no sudo: scripts/setup.sh installs it")
+	}
+	checkout, err := filepath.Abs("../..")
+	must(t, err)
+	bin, local := t.TempDir(), t.TempDir()
+	self, err := os.ReadFile("/proc/self/exe") // it stands for bifrost
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(bin, "bifrost"), self, 0o755))
+	script := `set -e
+mount --bind "$1" /usr/local/bin
+make -s -C "$2" install "BIN=$3"
+cd /
+export PATH=/usr/bin:/bin
+! command -v bifrost
+sudo -n "$4=1" bifrost version
+sudo -n "$4=1" bifrost rack status --rack none-of-this-name || echo "and says so"`
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", script, "sh", local, checkout, bin, runAsBifrost)
+	cmd.Env = []string{"HOME=/root", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "bifrost") || !strings.Contains(string(out), "none-of-this-name") || !strings.Contains(string(out), "and says so") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
