@@ -83,6 +83,17 @@ func (c *controller) reconcileLedgers(b *blade) {
 	}
 }
 
+// deadUpTo is the last incarnation of a node that has ended, 0 if none has.
+func (c *controller) deadUpTo(node netip.Addr) uint32 {
+	if n := c.nodes[node]; n != nil {
+		return n.incarnation - 1
+	}
+	if n := c.fallen[node]; n != nil {
+		return n.incarnation
+	}
+	return 0
+}
+
 // chooseLedger spreads ledgers over the machines in service. A machine that is about to
 // delete a former ledger of the node is none of them, for the command could delete the new
 // one.
@@ -143,8 +154,12 @@ func (c *controller) listLedgers(b *blade, from control.Ledgers) {
 			return // it has no ledgers: it does not serve yet
 		}
 		for _, kept := range l.Ledgers {
-			if node := netip.AddrFrom16(kept.Name); !c.keepsLedger(node, l.Birth) {
+			node := netip.AddrFrom16(kept.Name)
+			if !c.keepsLedger(node, l.Birth) {
 				c.deleteAt(b, l.Birth, node)
+			} else if dead := c.deadUpTo(node); !kept.Sealed && kept.Run > 0 && kept.Run <= dead {
+				// It was not in service when that one was fenced, and has the ledger on disk.
+				c.command(b, control.KindFence, control.Fence{Node: node, Incarnation: dead}, nil)
 			}
 		}
 		if l.Next != (control.LedgerName{}) {

@@ -2,7 +2,9 @@ package simrack
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/daemon"
@@ -79,10 +81,7 @@ func (r *Rack) boot(b *blade) error {
 // daemonOf makes the daemon of a kind of blade.
 func (r *Rack) daemonOf(l *life, cfg daemon.Blade, b Blade) (run func(context.Context) error, err error) {
 	if b.Kind == control.Memory {
-		if l.memory, err = daemon.NewMemory(daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity, Machine: r.cfg.machineOf(b.Name), Epoch: memory.EpochAt(r.cfg.Clock())}); err != nil {
-			return nil, err
-		}
-		return l.memory.Run, nil
+		return r.memoryDaemon(l, cfg, b)
 	}
 	l.runner = &runner{programs: r.cfg.Programs, group: r.running, running: map[string]*process{}}
 	l.compute, err = daemon.NewCompute(daemon.ComputeConfig{Blade: cfg, Nodes: computeNodes, Runner: l.runner})
@@ -91,6 +90,24 @@ func (r *Rack) daemonOf(l *life, cfg daemon.Blade, b Blade) (run func(context.Co
 	}
 	l.runner.host = l.compute
 	return l.compute.Run, nil
+}
+
+// memoryDaemon makes the daemon of a memory blade.
+func (r *Rack) memoryDaemon(l *life, cfg daemon.Blade, b Blade) (run func(context.Context) error, err error) {
+	m := daemon.MemoryConfig{Blade: cfg, Capacity: b.Capacity, Machine: r.cfg.machineOf(b.Name), Epoch: memory.EpochAt(r.cfg.Clock())}
+	closing := func() error { return nil }
+	if r.cfg.LedgerDir != "" {
+		if m.Ledgers.Disk, err = memory.OpenLedgerDisk(filepath.Join(r.cfg.LedgerDir, b.Name), false); err != nil {
+			return nil, err
+		}
+		closing = m.Ledgers.Disk.Close
+	}
+	if l.memory, err = daemon.NewMemory(m); err != nil {
+		return nil, errors.Join(err, closing())
+	}
+	return func(ctx context.Context) error {
+		return errors.Join(l.memory.Run(ctx), closing())
+	}, nil
 }
 
 // now is the blade's life.

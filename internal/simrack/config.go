@@ -46,6 +46,9 @@ type Config struct {
 	// Ledgers and Fenced are gatekeeper.Config's.
 	Ledgers gatekeeper.LedgerMode
 	Fenced  func(gatekeeper.FencedNode)
+	// LedgerDir, if set, is where memory blades keep their ledgers: each in a directory of
+	// its own, which outlives the blade.
+	LedgerDir string
 	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.
 	MTU int
 	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper
