@@ -54,6 +54,9 @@ func (c *controller) hello(p *port, m control.Message) error {
 		return err
 	}
 	if b.memory() && !b.alive() && b.holds() && b.hello.Boot == h.Boot {
+		if b.two() {
+			c.loseCopy(c.other(b), "blade "+h.Blade+" is back first")
+		}
 		return c.catchUp(p, m, b)
 	}
 	return c.register(p, m, b, h)
@@ -296,7 +299,10 @@ func (c *controller) restarted(b *blade) {
 
 // failed takes a blade out of service: its nodes are gone, its memory is
 // unavailable until it is back.
-func (c *controller) failed(b *blade, why string) {
+func (c *controller) failed(b *blade, why string) { c.takeOut(b, why, false) }
+
+// takeOut does what failed says. A copy of two is lost unless it is kept.
+func (c *controller) takeOut(b *blade, why string, keep bool) {
 	c.log.Warn("blade failed", "blade", b.hello.Blade, "reason", why)
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
 	p := b.port
@@ -307,7 +313,7 @@ func (c *controller) failed(b *blade, why string) {
 	if b.memory() && b.first() {
 		c.machines[b.hello.Machine] = nil
 	}
-	mirrored := b.two()
+	mirrored := b.two() && !keep
 	var u phase
 	u = append(u, c.base.unwant(identityEntry(p.num, host(b.address), false))...)
 	u = append(u, c.base.unwant(l3Entry(host(b.address), 0))...)

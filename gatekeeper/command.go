@@ -108,7 +108,7 @@ func (c *controller) giveUpCommands(at time.Time) {
 			if err := b.commands[i].error; err != nil {
 				why = "it does not obey: " + err.Error()
 			}
-			c.failed(b, why)
+			c.giveUp(b, at, why)
 		default:
 			b.commands = slices.DeleteFunc(b.commands, func(m *command) bool { return !at.Before(m.until) })
 		}

@@ -94,7 +94,7 @@ func (c *controller) listen() {
 		}
 	}
 	for _, b := range c.blades {
-		if b.alive() && (!c.now.Before(c.silent(b)) || b.overdue(c.now) >= 0) {
+		if b.alive() && !b.doubtful() && (!c.now.Before(c.silent(b)) || b.overdue(c.now) >= 0) {
 			c.probeSwitch()
 			return
 		}
@@ -119,7 +119,7 @@ func (c *controller) probeAnswered(ok bool) {
 	c.hear()
 	for _, b := range c.sortedBlades() {
 		if b.alive() && !asked.IsZero() && !asked.Before(c.silent(b)) {
-			c.failed(b, fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard)))
+			c.giveUp(b, asked, fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard)))
 		}
 	}
 	c.giveUpCommands(asked)
@@ -135,7 +135,7 @@ func (c *controller) listenDeadline(earliest func(time.Time)) {
 		return // its answer judges
 	}
 	for _, b := range c.blades {
-		if !b.alive() {
+		if !b.alive() || b.doubtful() {
 			continue
 		}
 		earliest(c.silent(b))

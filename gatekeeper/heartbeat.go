@@ -29,9 +29,9 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 		}
 	}
 	if h.Diverged > 0 && b.two() && h.MirrorEpoch == b.mirror.epoch {
-		second := c.blades[b.mirror.copies[1].Blade]
-		c.loseCopy(second, "the copies answer differently")
+		c.disagree(b.mirror, "the copies answer differently")
 	}
+	c.quit(b, "blade "+h.Blade+" is to have no copy", nil)
 	c.filled(b, h.Fill)
 	c.pairUp(b.mirror)
 	c.reported(b, &h)

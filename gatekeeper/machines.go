@@ -60,11 +60,24 @@ func (g *Gatekeeper) Mirror(ctx context.Context, first, second string) error {
 }
 
 // Unmirror takes a blade's copy from its machine, which has one copy then. The blade is
-// empty and serves nothing until ReturnToService or Mirror. The cause is for people.
+// empty and serves nothing until ReturnToService or Mirror. The cause is for people. The
+// copy goes when the blade of the other one has answered; Unavailable means that it has not
+// within 5 s, and that the copy goes as soon as it does.
 func (g *Gatekeeper) Unmirror(ctx context.Context, blade, cause string) error {
-	return g.operate(ctx, Event{}, func(c *controller) ([]resources.Action, error) {
-		return nil, c.unmirror(blade, cause)
-	})
+	gone := make(chan struct{})
+	if err := g.operate(ctx, Event{}, func(c *controller) ([]resources.Action, error) {
+		return nil, c.unmirror(blade, cause, func() { close(gone) })
+	}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandPatience)
+	defer cancel()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		return refuseMirror(fault.Unavailable, "unmirror", ErrAway, "the other blade of blade %s's machine does not answer", blade)
+	}
 }
 
 // refuseMirror is an error about the copies of a machine.
@@ -180,7 +193,7 @@ func (c *controller) moveCopy(name string) {
 	switch {
 	case b == nil || !b.memory() || !b.alive():
 	case b.two():
-		c.loseCopy(b, "blade "+name+" drains")
+		c.quit(b, "blade "+name+" drains", nil)
 	case !b.holds() && b.mirror.fills(b):
 		c.stopFilling(b.mirror, "blade "+name+" drains")
 	case b.holds() && c.hasRegions(b.hello.Machine):
@@ -193,8 +206,8 @@ func (c *controller) moveCopy(name string) {
 	}
 }
 
-// unmirror does what Unmirror says.
-func (c *controller) unmirror(name, cause string) error {
+// unmirror does what Unmirror says; done is called when the machine has one copy.
+func (c *controller) unmirror(name, cause string, done func()) error {
 	const op = "unmirror"
 	b, err := c.memoryBlade(op, name)
 	switch {
@@ -203,12 +216,32 @@ func (c *controller) unmirror(name, cause string) error {
 	case b.mirror == nil || !b.two() && b.mirror.has(b):
 		return refuseMirror(fault.BadRequest, op, ErrNotMirrored, "blade %s has the only copy of machine %d: bifrost drain %s moves it elsewhere", name, b.hello.Machine, name)
 	}
+	if b.two() && !b.alive() {
+		return refuseMirror(fault.Unavailable, op, ErrAway, "neither blade of machine %d is in service: the first one that is back keeps its copy", b.hello.Machine)
+	}
 	b.mirror.out = name
 	c.keepMirror(b.mirror)
 	if b.two() {
-		c.loseCopy(b, cause)
+		c.quit(b, cause, done)
+	} else {
+		done()
 	}
 	return nil
+}
+
+// quit loses the copy of a blade that an operator wants to have none, and says so to
+// done, which may be nil.
+func (c *controller) quit(b *blade, why string, done func()) {
+	unwanted := func() bool { return b.two() && (b.mirror.takenOut(b) || c.mark(b)) }
+	if !unwanted() {
+		return
+	}
+	c.giveUpCopy(b, unwanted, func() {
+		c.loseCopy(b, why)
+		if done != nil {
+			done()
+		}
+	})
 }
 
 // returned makes a blade that an operator returns the second copy of its machine again.

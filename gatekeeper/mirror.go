@@ -28,6 +28,10 @@ import (
 //
 // A lost copy is no copy any more, whatever it still has: when its blade is back, that is
 // told to forget everything, and filled from the other one.
+//
+// No copy is given up before the other blade has answered since: it may have died, too, and
+// nobody has noticed yet. If both are silent, both copies count until one is back: that one has
+// everything, since nothing was settled without it.
 
 // mirror is a memory machine with two blades.
 type mirror struct {
@@ -45,6 +49,7 @@ type mirror struct {
 	pause time.Duration
 	// Work under way, which ends with a set of copies.
 	filling    *fillJob // of a second copy
+	doubted    *blade   // whose copy is lost when the other blade has answered, nil for none
 	allocating map[allocation]bool
 	comparing  map[control.Fence]*comparison
 }
@@ -280,6 +285,61 @@ func (c *controller) homeRules(m *mirror) phase {
 	return c.base.want(homeEntry(prefix, hopOf(b.port.num)))
 }
 
+// disagree loses the second copy, which is not what the first one is.
+func (c *controller) disagree(m *mirror, why string) {
+	second := c.blades[m.copies[1].Blade]
+	c.giveUpCopy(second, second.two, func() { c.loseCopy(second, why) })
+}
+
+// giveUpCopy loses a blade's copy as soon as the other blade has shown that it is there,
+// unless it need not be any more. The blade has failed if that one does not answer either.
+func (c *controller) giveUpCopy(b *blade, needed func() bool, lose func()) {
+	m, o, epoch := b.mirror, c.other(b), b.mirror.epoch
+	if m.doubted == b {
+		return
+	}
+	m.doubted = b
+	c.command(o, control.KindMirror, m.mirrorOf(o), func(control.Message) {
+		if m.doubted != b || m.epoch != epoch {
+			return
+		}
+		m.doubted, c.timers = nil, true
+		if needed() {
+			lose()
+		}
+	})
+}
+
+// giveUp takes a blade out of service that was silent, or did not obey, at some time.
+func (c *controller) giveUp(b *blade, at time.Time, why string) {
+	if !b.two() {
+		c.failed(b, why)
+		return
+	}
+	if o := c.other(b); !at.Before(c.silent(o)) {
+		c.bothAway(b.mirror, why)
+		return
+	}
+	bad := func() bool { return b.alive() && (!c.now.Before(c.silent(b)) || b.overdue(c.now) >= 0) }
+	c.giveUpCopy(b, bad, func() { c.failed(b, why) })
+}
+
+// doubtful reports whether a blade is taken out of service when another one has answered.
+func (b *blade) doubtful() bool { return b.two() && b.mirror.doubted == b }
+
+// bothAway takes both blades of a machine out of service. Their copies count: the first blade
+// that is back with what it had has all that was settled.
+func (c *controller) bothAway(m *mirror, why string) {
+	comparing := m.comparing
+	m.allocating, m.comparing, m.doubted = nil, nil, nil
+	for _, o := range slices.Clone(m.copies) {
+		c.takeOut(c.blades[o.Blade], why, true)
+	}
+	for _, f := range slices.SortedFunc(maps.Keys(comparing), compareFences) {
+		comparing[f].end()
+	}
+}
+
 // loseCopy makes a machine with two copies one that has one: the blade's is lost,
 // whatever it still has.
 func (c *controller) loseCopy(b *blade, why string) {
@@ -294,7 +354,7 @@ func (c *controller) loseCopy(b *blade, why string) {
 func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 	m.epoch++
 	m.why = why
-	m.allocating = nil
+	m.allocating, m.doubted = nil, nil
 	comparing := m.comparing
 	m.comparing = nil
 	c.keepMirror(m)
@@ -482,7 +542,7 @@ func (c *controller) restoreMirrors() {
 		if len(m.copies) == 0 || c.blades[m.copies[0].Blade] == nil {
 			continue
 		}
-		if len(m.copies) == 2 {
+		if len(m.copies) == 2 && c.blades[m.copies[0].Blade].alive() { // both are, or neither
 			c.groupRules(m)
 		}
 		c.homeRules(m)
@@ -549,7 +609,7 @@ func (c *controller) allocAt(b *blade, h *held, r packet.Region, m *packet.Heade
 			c.reclaim([]packet.Region{r})
 			c.noRegion(h, r, m, fault.NoSpace)
 		case fault.BadRequest:
-			c.loseCopy(second, "it has another region where a new one is to be")
+			c.disagree(mir, "it has another region where a new one is to be")
 		}
 	})
 }

@@ -125,7 +125,11 @@ func (c *controller) act(actions []resources.Action) {
 	for _, a := range actions {
 		switch a := a.(type) {
 		case resources.BladeDown:
-			if b := c.blades[a.Blade.Name]; b != nil && b.alive() {
+			switch b := c.blades[a.Blade.Name]; {
+			case b == nil || !b.alive():
+			case b.two():
+				c.giveUpCopy(b, b.two, func() { c.failed(b, a.Blade.Cause) })
+			default:
 				c.failed(b, a.Blade.Cause)
 			}
 		case resources.EndNode:

@@ -295,6 +295,54 @@ func TestBothCopiesLost(t *testing.T) {
 	})
 }
 
+// TestSilentCopyIsKept: a copy that is silent for a while is not given up for one that has died
+// meanwhile, though nobody has noticed that death yet: the silent one has everything.
+func TestSilentCopyIsKept(t *testing.T) {
+	for _, silent := range []string{"m1", "m2"} {
+		dies := map[string]string{"m1": "m2", "m2": "m1"}[silent]
+		for _, after := range []time.Duration{time.Millisecond, 700 * time.Millisecond, 1400 * time.Millisecond} {
+			for _, back := range []time.Duration{time.Second, 5 * time.Second} {
+				t.Run(fmt.Sprintf("%s is silent, %s dies after %s, the former is heard %s later", silent, dies, after, back), func(t *testing.T) {
+					onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+						n, err := r.Join(ctx, "c1", "client")
+						if err != nil {
+							t.Fatal(err)
+						}
+						m := n.Memory()
+						p, err := m.Alloc(ctx, 4096)
+						if err != nil {
+							t.Fatal(err)
+						}
+						want := bytes.Repeat([]byte("settled "), 512)
+						if _, err := m.Write(ctx, p, want); err != nil {
+							t.Fatal(err)
+						}
+						r.Host(silent).SetLink(false)
+						<-time.After(after) // virtual
+						if err := r.CrashBlade(dies); err != nil {
+							t.Fatal(err)
+						}
+						<-time.After(back) // virtual
+						r.Host(silent).SetLink(true)
+						<-time.After(5 * time.Second) // virtual
+						got := make([]byte, len(want))
+						if _, err := m.Read(ctx, p, got); err != nil || !bytes.Equal(got, want) {
+							t.Errorf("the machine has lost what the silent copy holds: %v", err)
+						}
+						if err := r.BootBlade(dies); err != nil {
+							t.Fatal(err)
+						}
+						untilMirrored(t, ctx, r)
+						if _, err := m.Read(ctx, p, got); err != nil || !bytes.Equal(got, want) {
+							t.Errorf("with two copies again: %v", err)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 // TestOldContentIsEmptied: a blade that was only away, and comes back with what it had, is
 // emptied and filled: it has missed what was written meanwhile.
 func TestOldContentIsEmptied(t *testing.T) {
