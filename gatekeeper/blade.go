@@ -35,6 +35,7 @@ type blade struct {
 	begin      uint64     // memory blades: above all addresses of earlier starts, 0 for the first
 	at         place      // where it is, or was last
 	mirror     *mirror    // nil unless its machine has two blades
+	chosen     bool       // its machine id is not the Gatekeeper's choice
 	anew       bool       // it serves another machine than it knows, and is to say hello
 }
 
@@ -177,6 +178,7 @@ func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 	case b.hello.Kind != "" && b.hello.Kind != h.Kind:
 		return nil, fault.New(fault.BadRequest, "hello", "blade %q is a %s blade", h.Blade, b.hello.Kind)
 	}
+	b.chosen = h.Machine != 0 && h.Machine != b.hello.Machine || b.chosen
 	switch {
 	case h.Kind != control.Memory:
 	case claimed != nil:

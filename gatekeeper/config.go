@@ -52,6 +52,9 @@ type Config struct {
 	// Machines are the memory machines that two blades serve, by the blades' names. Every
 	// other memory blade is a machine of its own.
 	Machines [][]string
+	// PairByNumber pairs memory blades that Machines does not name: m1 with m2, m3 with m4
+	// (pairing.ByNumber). One that asks for a machine id of its own stays alone.
+	PairByNumber bool
 	// Ledgers gives each node a ledger (LedgersShadow), or none.
 	Ledgers LedgerMode
 	// Fenced, if set, is told of each node that has been fenced at all memory blades, in the

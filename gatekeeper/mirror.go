@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -139,7 +140,35 @@ func (c *controller) pairOf(blade string) []string {
 		}
 		return blades
 	}
+	if c.cfg.PairByNumber && !c.named(blade) {
+		return c.pairByNumber(blade)
+	}
 	return nil
+}
+
+// named reports whether the configuration says who serves a machine together with a blade.
+func (c *controller) named(blade string) bool {
+	return slices.ContainsFunc(c.cfg.Machines, func(m []string) bool { return slices.Contains(m, blade) })
+}
+
+// pairByNumber is pairOf for a blade that the configuration does not name. Blades that have
+// served different machines before stay alone.
+func (c *controller) pairByNumber(blade string) []string {
+	pair, machine := pairing.ByNumber(blade), uint8(0)
+	for _, name := range pair {
+		b := c.blades[name]
+		if m := c.claimed(name); c.named(name) || m != nil && !slices.Contains(m.blades, blade) || b != nil && (b.chosen || !b.memory()) {
+			return nil
+		}
+		if b == nil || b.hello.Machine == 0 {
+			continue
+		}
+		if machine != 0 && machine != b.hello.Machine {
+			return nil
+		}
+		machine = b.hello.Machine
+	}
+	return pair
 }
 
 // partner returns the other blade of a blade's machine, nil if there is none or it has

@@ -59,7 +59,7 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.share, "share-exports", false, "let programs that nobody has deployed export a service together; without it a service belongs to the one that exports it first")
 	f.Uint64Var(&o.fillRate, "fill-rate", 64<<20, "`BYTES` a second that a memory blade sends at most to one that becomes the second copy of its machine")
 	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two of which each holds a copy, so that either may die, "+
-		"or m3; once for each machine (default: every memory blade is a machine without a copy)")
+		"or m3; once for each machine (default: m1 with m2, m3 with m4, and so on by the names' numbers; a blade that asks for an ID of its own is alone)")
 	f.StringSliceVar(&o.tcp, "tcp", nil, "let TCP pass between these `BLADES`; * stands for all (default: none)")
 	o.rates = gatekeeper.DefaultRates
 	f.Var(rateFlag{&o.rates}, "rate", "how many packets of a class one port of the switch may have the Gatekeeper look at in a second, and at once (repeatable)")

@@ -1,13 +1,15 @@
 // Package pairing says which memory blades serve a memory machine: one, or two of
 // which each holds a copy. Unless somebody names the pairs, blades are paired in the
 // order of their names, where numbers count as numbers: m1 + m2, m3 + m4, m9 + m10. The
-// last one of an odd number stays alone.
+// last one of an odd number stays alone. Where it is not known which blades there are, an odd
+// number is paired with the next one: see ByNumber.
 package pairing
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -33,6 +35,34 @@ func Machines(given [][]string, blades []string) [][]string {
 		machines = append(machines, slices.Clone(pair))
 	}
 	return machines
+}
+
+// ByNumber returns the two blades that are paired if nobody knows which others there are:
+// an odd number with the next one, m1 + m2, m9 + m10, m03 + m04. It returns nil for a name
+// that does not end with a number from 1 on, and for m09, since m10 is paired with m9.
+func ByNumber(name string) []string {
+	pair := numbered(name)
+	for _, other := range pair {
+		if !slices.Equal(numbered(other), pair) {
+			return nil
+		}
+	}
+	return pair
+}
+
+func numbered(name string) []string {
+	prefix := strings.TrimRight(name, "0123456789")
+	text := name[len(prefix):]
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n == 0 {
+		return nil
+	}
+	width := 1
+	if text[0] == '0' {
+		width = len(text)
+	}
+	odd := n - (n-1)%2
+	return []string{fmt.Sprintf("%s%0*d", prefix, width, odd), fmt.Sprintf("%s%0*d", prefix, width, odd+1)}
 }
 
 // Parse reads the blades of one machine: m1+m2, or m1 for a machine with one blade.

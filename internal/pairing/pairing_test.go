@@ -30,6 +30,17 @@ func TestMachines(t *testing.T) {
 	}
 }
 
+func TestByNumber(t *testing.T) {
+	for name, want := range map[string]string{
+		"m1": "[m1 m2]", "m2": "[m1 m2]", "m3": "[m3 m4]", "m9": "[m9 m10]", "m10": "[m9 m10]", "rack-2-mem07": "[rack-2-mem07 rack-2-mem08]",
+		"4": "[3 4]", "m": "[]", "": "[]", "m0": "[]", "m00": "[]", "m09": "[]", "m1a": "[]", "m4294967296": "[]", "m4294967295": "[]",
+	} {
+		if got := fmt.Sprint(ByNumber(name)); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestMachinesDoesNotChangeWhatIsGiven(t *testing.T) {
 	given := make([][]string, 1, 9)
 	given[0] = []string{"b"}

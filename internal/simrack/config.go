@@ -39,6 +39,8 @@ type Config struct {
 	// place, from 1, here and then among the other memory blades; else the Gatekeeper
 	// chooses.
 	Machines [][]string
+	// PairByNumber is gatekeeper.Config.PairByNumber.
+	PairByNumber bool
 	// ShareExports lets programs that nobody has deployed export a service together.
 	ShareExports bool
 	// FillRate is gatekeeper.Config.FillRate.

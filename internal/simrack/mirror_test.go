@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -293,6 +294,54 @@ func TestBothCopiesLost(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestPairByNumber: a Gatekeeper that is told of no machines pairs blades by their numbers, in
+// whatever order they come. One that is told of some pairs the rest.
+func TestPairByNumber(t *testing.T) {
+	for _, tc := range []struct {
+		blades   string
+		machines [][]string
+		want     string
+	}{
+		{"m1 m2 m3", nil, "[m1 m2] mirrored, [m3 m4] alone"},
+		{"m4 m2 m3 m1 store", nil, "[m1 m2] mirrored, [m3 m4] mirrored, [store] alone"},
+		{"m1 m2 m3 m4", [][]string{{"m2", "m3"}, {"m1"}}, "[m1] alone, [m2 m3] mirrored, [m4] alone"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			cfg := simrack.Config{PairByNumber: true, Machines: tc.machines, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+			for _, name := range strings.Fields(tc.blades) {
+				cfg.Blades = append(cfg.Blades, simrack.Blade{Name: name, Kind: control.Memory})
+			}
+			r, err := simrack.Start(ctx, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(10 * time.Second) // virtual: second copies are filled
+			s, err := r.Gatekeeper().Snapshot(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, m := range s.Machines {
+				state := "alone"
+				if len(m.Copies) == 2 && m.Why == "" {
+					state = "mirrored"
+				}
+				slices.Sort(m.Blades)
+				got = append(got, fmt.Sprint(m.Blades, " ", state))
+			}
+			slices.Sort(got)
+			if strings.Join(got, ", ") != tc.want {
+				t.Errorf("%s: %s, want %s", tc.blades, strings.Join(got, ", "), tc.want)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestSilentCopyIsKept: a copy that is silent for a while is not given up for one that has died
