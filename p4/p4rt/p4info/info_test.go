@@ -1,6 +1,7 @@
 package p4info
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -249,4 +250,56 @@ func FuzzMatchKey(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Enums and errors have names in P4Runtime, and numbers in the data plane.
+func TestParse_NamedValues(t *testing.T) {
+	parse := func(info *configv1.P4TypeInfo) *Type {
+		t.Helper()
+		members := []*configv1.P4DataTypeSpec{
+			{TypeSpec: &configv1.P4DataTypeSpec_Error{Error: &configv1.P4ErrorType{}}},
+			{TypeSpec: &configv1.P4DataTypeSpec_Enum{Enum: &configv1.P4NamedType{Name: "kind_t"}}},
+		}
+		m := load(t, "../testdata/all.p4info.txt")
+		m.TypeInfo = info
+		m.Digests = []*configv1.Digest{{
+			Preamble: &configv1.Preamble{Id: m.GetDigests()[0].GetPreamble().GetId(), Name: "d"},
+			TypeSpec: &configv1.P4DataTypeSpec{TypeSpec: &configv1.P4DataTypeSpec_Tuple{Tuple: &configv1.P4TupleTypeSpec{Members: members}}},
+		}}
+		m.Registers = nil
+		parsed, err := Parse(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parsed.DigestByName("d").Sample
+	}
+	enums := map[string]*configv1.P4EnumTypeSpec{"kind_t": {Members: []*configv1.P4EnumTypeSpec_Member{{Name: "small"}, {Name: "large"}}}}
+	for name, tc := range map[string]struct {
+		info *configv1.P4TypeInfo
+		code byte
+		want string
+	}{
+		"of the program":        {&configv1.P4TypeInfo{Enums: enums, Error: &configv1.P4ErrorTypeSpec{Members: []string{"NoError", "Mine"}}}, 1, "Mine"},
+		"of the core library":   {&configv1.P4TypeInfo{Enums: enums}, 1, "PacketTooShort"},
+		"that nobody has named": {&configv1.P4TypeInfo{Enums: enums}, 99, "99"},
+	} {
+		sample := parse(tc.info)
+		d, err := sample.Data([][]byte{{0, 0, 0, tc.code}, {0, 0, 0, 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := d.GetTuple().GetMembers()
+		if got[0].GetError() != tc.want || got[1].GetEnum() != "large" {
+			t.Errorf("%s: %v", name, d)
+		}
+		if b, err := sample.members[1].Cell(got[1]); err != nil || !bytes.Equal(b, []byte{0, 0, 0, 1}) {
+			t.Errorf("%s: read back as %x, %v", name, b, err)
+		}
+		if _, err := sample.members[0].Cell(got[1]); err == nil {
+			t.Errorf("%s: an enum is no error", name)
+		}
+		if _, err := sample.members[1].Cell(&p4v1.P4Data{Data: &p4v1.P4Data_Enum{Enum: "huge"}}); err == nil || !strings.Contains(err.Error(), "none of small, large") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -1,7 +1,11 @@
 package p4info
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/big"
+	"slices"
+	"strings"
 
 	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -17,17 +21,29 @@ const (
 	signed                    // int<W>
 	boolean
 	enumValue // serializable enum
+	enumName  // an enum without values of its own, which P4Runtime has names for
+	errorName // error
 	structure
 	tuple
 )
 
 // Type is the type of a register's cell or of a digest's sample, as far as
-// v1model lets them be: integers, bool, serializable enums, and structs and
-// tuples of those.
+// v1model lets them be: integers, bool, enums, errors, and structs and tuples of
+// those.
 type Type struct {
 	form    form
 	width   int // bits, of a leaf
 	members []*Type
+	names   []string // of an enum or error, by the number that the data plane has for each
+}
+
+// nameBits is how wide p4c makes an enum or error in the data plane.
+const nameBits = 32
+
+// coreErrors are the errors that P4's core library declares, ahead of a program's
+// own. p4c leaves the list out if the program declares none.
+var coreErrors = []string{
+	"NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "HeaderTooShort", "ParserTimeout", "ParserInvalidArgument",
 }
 
 // Leaves is how many values a value of this type flattens to.
@@ -104,9 +120,31 @@ func (t *Type) leaf(b []byte) *p4v1.P4Data {
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Bool{Bool: !allZero(b)}}
 	case enumValue:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_EnumValue{EnumValue: Canonical(b)}}
+	case enumName:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Enum{Enum: t.name(b)}}
+	case errorName:
+		return &p4v1.P4Data{Data: &p4v1.P4Data_Error{Error: t.name(b)}}
 	default:
 		return &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: narrowSigned(b, t.width)}}
 	}
+}
+
+// name is what a value is called. A value that has no name is its number.
+func (t *Type) name(b []byte) string {
+	n := new(big.Int).SetBytes(b)
+	if n.IsUint64() && n.Uint64() < uint64(len(t.names)) {
+		return t.names[n.Uint64()]
+	}
+	return n.String()
+}
+
+// named is the value of a name.
+func (t *Type) named(name string) ([]byte, error) {
+	i := slices.Index(t.names, name)
+	if i < 0 {
+		return nil, status.Errorf(codes.InvalidArgument, "%q is none of %s", name, strings.Join(t.names, ", "))
+	}
+	return binary.BigEndian.AppendUint32(nil, uint32(i)), nil
 }
 
 // Cell reads a leaf value out of a P4Data message, as wide as the type.
@@ -122,6 +160,14 @@ func (t *Type) Cell(d *p4v1.P4Data) ([]byte, error) {
 	case *p4v1.P4Data_EnumValue:
 		if t.form == enumValue {
 			return Widen(v.EnumValue, t.width), invalid(CheckWidth(v.EnumValue, t.width))
+		}
+	case *p4v1.P4Data_Enum:
+		if t.form == enumName {
+			return t.named(v.Enum)
+		}
+	case *p4v1.P4Data_Error:
+		if t.form == errorName {
+			return t.named(v.Error)
 		}
 	case *p4v1.P4Data_Bool:
 		if t.form == boolean {
@@ -172,6 +218,22 @@ func (p *parser) typeSpec(s *configv1.P4DataTypeSpec, depth int) (*Type, error) 
 	case *configv1.P4DataTypeSpec_SerializableEnum:
 		w, err := width("enum "+v.SerializableEnum.GetName(), info.GetSerializableEnums()[v.SerializableEnum.GetName()].GetUnderlyingType().GetBitwidth())
 		return &Type{form: enumValue, width: w}, err
+	case *configv1.P4DataTypeSpec_Enum:
+		spec := info.GetEnums()[v.Enum.GetName()]
+		if spec == nil {
+			return nil, fmt.Errorf("enum %q is unknown", v.Enum.GetName())
+		}
+		t := &Type{form: enumName, width: nameBits}
+		for _, m := range spec.GetMembers() {
+			t.names = append(t.names, m.GetName())
+		}
+		return t, nil
+	case *configv1.P4DataTypeSpec_Error:
+		t := &Type{form: errorName, width: nameBits, names: info.GetError().GetMembers()}
+		if len(t.names) == 0 {
+			t.names = coreErrors
+		}
+		return t, nil
 	case *configv1.P4DataTypeSpec_NewType:
 		return p.newType(v.NewType.GetName(), depth)
 	case *configv1.P4DataTypeSpec_Tuple:
