@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/memory"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -20,6 +21,8 @@ type MemoryConfig struct {
 	Capacity uint64
 	// Epoch is memory.Config.Epoch.
 	Epoch uint64
+	// Quota is memory.Config.Quota.
+	Quota store.Quota
 	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for that of the disk, or for
 	// Blade.Boot. The disk is the caller's, to be closed after Run.
 	Ledgers memory.LedgerConfig
@@ -161,6 +164,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	m.cfg.Ledgers.Rack = w.Began
 	server, err := memory.NewServer(memory.Config{
 		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch, Lost: w.Addresses,
+		Quota:       m.cfg.Quota,
 		Ledgers:     m.cfg.Ledgers,
 		FillChanged: m.reg.hurry,
 	})

@@ -184,19 +184,21 @@ func TestReplayFindsMachine(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	r.keepUndo()
 	id := [16]byte{1}
-	p := alloc(t, r.client(1, 1).With(dsm.Scope{Execution: id}), 64)
+	c := r.client(1, 1)
+	p := alloc(t, c.With(dsm.Scope{Execution: id}), 64)
 	for range 5 { // the rack grows
 		r.addMemory()
 	}
 	r.keepUndo()
 	for incarnation := range uint32(4) {
-		r.crash(uint64(incarnation)+1, 1, id)
-		c := r.client(uint64(incarnation)+2, 1)
+		r.crash(1, incarnation+1, id)
+		must(t, c.Close())
+		c = r.client(1, incarnation+2)
 		if q := alloc(t, c.With(dsm.Scope{Execution: id, Replay: true}), 64); q != p {
 			t.Errorf("the re-run gets %s, had %s", q, p)
 		}
 	}
-	c := r.client(9, 1)
+	c = r.client(9, 1)
 	if alloc(t, c.With(dsm.Scope{Execution: [16]byte{2}, Replay: true}), 64) == p {
 		t.Error("another execution gets the region")
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/bifrost-rack/bifrost/daemon"
@@ -43,14 +44,14 @@ func (o *bladeOptions) register(f *pflag.FlagSet) {
 }
 
 // serveMetrics serves metrics, if they are asked for, until stop is called.
-func (o *bladeOptions) serveMetrics(ctx context.Context, g *guard.Guard) (stop func(), err error) {
+func (o *bladeOptions) serveMetrics(ctx context.Context, g *guard.Guard, more ...prometheus.Collector) (stop func(), err error) {
 	if o.metrics == "" {
 		return func() {}, nil
 	}
-	if g == nil {
-		return metrics.Serve(ctx, o.metrics)
+	if g != nil {
+		more = append(more, g)
 	}
-	return metrics.Serve(ctx, o.metrics, g)
+	return metrics.Serve(ctx, o.metrics, more...)
 }
 
 // guard keeps the users of this machine apart until it is closed; it is nil with

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
 
@@ -16,6 +17,8 @@ import (
 type memoryOptions struct {
 	blade       bladeOptions
 	capacity    string
+	nodeMemory  string
+	nodeRegions uint64
 	ledgerSpace string
 	ledgerTotal string
 	ledgerDir   string
@@ -51,6 +54,8 @@ bifrost rack up makes one, and an error says how to.`,
 	}
 	o.blade.register(cmd.Flags())
 	cmd.Flags().StringVar(&o.capacity, "capacity", "1GiB", "memory to serve, in `BYTES` or with KiB, MiB, GiB, TiB")
+	cmd.Flags().StringVar(&o.nodeMemory, "node-memory", "", "what one node may allocate, in `BYTES` (default: all but an eighth)")
+	cmd.Flags().Uint64Var(&o.nodeRegions, "node-regions", memory.DefaultRegions, "how many regions one node may have")
 	cmd.Flags().StringVar(&o.ledgerSpace, "ledger-space", config.FormatSize(memory.DefaultLedgerSpace), "what the ledger of one node may take, in `BYTES`")
 	cmd.Flags().StringVar(&o.ledgerTotal, "ledger-total", "", "what all ledgers may take, in `BYTES` (default: 16 times --ledger-space)")
 	cmd.Flags().StringVar(&o.ledgerDir, "ledger-dir", "", "`DIRECTORY` that keeps the ledgers beyond the daemon's end (default: in memory only)")
@@ -66,6 +71,10 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 	capacity, err := config.ParseSize(o.capacity)
 	if err != nil || capacity == 0 {
 		return fmt.Errorf("--capacity %s: want a number of bytes, such as 512MiB", o.capacity)
+	}
+	quota, err := o.quota(capacity)
+	if err != nil {
+		return err
 	}
 	ledgers, err := o.ledgers()
 	if err != nil {
@@ -87,17 +96,34 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeGuard(g)) }()
-	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Ledgers: ledgers})
+	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Quota: quota, Ledgers: ledgers})
 	if err != nil {
 		return err
 	}
 	b.Log.Info("memory blade starts", "blade", b.Name, "interface", o.blade.iface, "address", b.Address, "capacity", config.FormatSize(capacity))
-	stop, err := o.blade.serveMetrics(ctx, g)
+	stop, err := o.blade.serveMetrics(ctx, g, memoryMetrics{d})
 	if err != nil {
 		return err
 	}
 	defer stop()
 	return d.Run(ctx)
+}
+
+// quota is what one node may take.
+func (o *memoryOptions) quota(capacity uint64) (store.Quota, error) {
+	q := memory.DefaultQuota(capacity)
+	q.Regions = o.nodeRegions
+	if o.nodeRegions == 0 {
+		return q, errors.New("--node-regions 0: want 1 at least")
+	}
+	if o.nodeMemory == "" {
+		return q, nil
+	}
+	var err error
+	if q.Bytes, err = config.ParseSize(o.nodeMemory); err != nil || q.Bytes == 0 {
+		return q, fmt.Errorf("--node-memory %s: want a number of bytes, such as 512MiB", o.nodeMemory)
+	}
+	return q, nil
 }
 
 // ledgers is the space for ledgers.

@@ -33,6 +33,8 @@ type Config struct {
 	// Lost is above all regions of earlier boots, whose content is lost; 0 if there was
 	// none. The server answers Unavailable for them.
 	Lost uint64
+	// Quota is what one node may take of it.
+	Quota store.Quota
 	// Ledgers says what ledgers it has room for.
 	Ledgers LedgerConfig
 	// FillChanged, if set, is called when FillProgress says something that somebody may
@@ -87,7 +89,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
-		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize,
+		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize, Quota: cfg.Quota,
 	})}
 	s.store.Lost(cfg.Lost)
 	s.fill.init(fillConn, &cfg)
@@ -180,6 +182,17 @@ func (s *Server) KeepUndo(on bool) error {
 		limit = undoLimit(s.cfg.Capacity)
 	}
 	return s.now(func(st *store.Store) error { st.KeepUndo(limit); return nil })
+}
+
+// DefaultRegions is how many regions one node may have by default: each takes some 200
+// bytes beside its content.
+const DefaultRegions = 1 << 20
+
+// DefaultQuota leaves the last eighth of a machine's memory, and of its undo, to others
+// than the node that has taken the rest.
+func DefaultQuota(capacity uint64) store.Quota {
+	undo := undoLimit(capacity)
+	return store.Quota{Bytes: capacity - capacity/8, Regions: DefaultRegions, Undo: undo - undo/8}
 }
 
 // undoLimit is a quarter of the capacity, and at least 16 MiB: as much again as

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -19,6 +20,8 @@ type Blade struct {
 	Kind string // control.Compute or control.Memory
 	// Capacity is a memory blade's bytes; 0 stands for 256 MiB.
 	Capacity uint64
+	// Quota is what one node may take of a memory blade.
+	Quota store.Quota
 }
 
 // Config describes a rack. The zero value is the thesis's rack on a direct wire.

@@ -11,6 +11,9 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/dsm"
+	memserver "github.com/bifrost-rack/bifrost/dsm/memory"
+	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -291,6 +294,90 @@ func TestHostile_Answer(t *testing.T) {
 			t.Errorf("the answer is %q, %v", got, err)
 		}
 	})
+}
+
+// TestHostile_Memory is row 10 at a memory blade: a program that names another node's
+// execution keeps that from nothing, and one that allocates all that it may leaves the
+// others their part.
+func TestHostile_Memory(t *testing.T) {
+	var seen atomic.Pointer[rpcpacket.Message] // the last call on the wire
+	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Disk: new(log.Disk), OnFrame: func(f wire.Frame) {
+		if u, err := frame.ParseUDP6(f.Data); err == nil && f.ToSwitch && u.Dst.Port() == rackaddr.PortRPC {
+			if m, err := rpcpacket.Parse(slices.Clone(u.Payload)); err == nil && m.Type == rpcpacket.Call {
+				seen.Store(&m)
+			}
+		}
+	}}
+	for _, b := range []string{"c1", "s1", "s2"} {
+		cfg.Blades = append(cfg.Blades, simrack.Blade{Name: b, Kind: control.Compute})
+	}
+	cfg.Blades = append(cfg.Blades, simrack.Blade{Name: "m1", Kind: control.Memory, Capacity: 1 << 20, Quota: memserver.DefaultQuota(1 << 20)})
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		var nodes []*rpc.Node
+		for _, blade := range []string{"c1", "s1", "s2"} {
+			n, err := r.Join(ctx, blade, blade)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, n)
+		}
+		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
+		var strangers []dsm.Pointer
+		for {
+			p, err := stranger.Memory().Alloc(ctx, 64<<10)
+			if rpc.CodeOf(err) == rpc.NoSpace {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			strangers = append(strangers, p)
+		}
+		if len(strangers) != 14 {
+			t.Errorf("one node has %d of 16 blocks, want 14", len(strangers))
+		}
+		mine, err := callee.Memory().Alloc(ctx, 64<<10)
+		if err != nil {
+			t.Fatalf("a node that has nothing: %v", err)
+		}
+		claim := func() {
+			m := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1000, Incarnation: 1, Execution: seen.Load().Header.Call, Length: 1}
+			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),
+				netip.AddrPortFrom(strangers[0].With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM), append(m.Append(nil), 'x'))
+			<-time.After(time.Second) // virtual: it has arrived
+			var b [1]byte
+			if _, err := stranger.Memory().Read(ctx, strangers[0], b[:]); err != nil || b[0] != 'x' {
+				t.Errorf("the claim has not arrived: %q, %v", b, err)
+			}
+		}
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&writing{mine: mine, before: claim})); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("written"))
+		if err != nil || string(got) != "written" {
+			t.Errorf("an execution whose id somebody else has used: %q, %v", got, err)
+		}
+	})
+}
+
+// writing writes what it is given to its memory.
+type writing struct {
+	service.Arrays
+	mine   dsm.Pointer
+	before func()
+}
+
+// Echo implements arrays.Arrays.
+func (w *writing) Echo(ctx context.Context, b []byte) ([]byte, error) {
+	w.before()
+	if _, err := rpc.Memory(ctx).Write(ctx, w.mine, b); err != nil {
+		return nil, err
+	}
+	out := make([]byte, len(b))
+	_, err := rpc.Memory(ctx).Read(ctx, w.mine, out)
+	return out, err
 }
 
 // answering answers when somebody else has.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 
@@ -32,7 +33,7 @@ func (s *Store) KeepUndo(limit uint64) { s.undo.limit = limit }
 // Undo returns the undo's numbers.
 func (s *Store) Undo() UndoStats {
 	u := &s.undo
-	return UndoStats{Executions: len(u.byID), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks, Refused: u.refused, Forgotten: u.marks.dropped}
+	return UndoStats{Executions: len(u.byRun), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks, Refused: u.refused, Forgotten: u.marks.dropped}
 }
 
 // Commit makes final what runs of executions have done. It is idempotent.
@@ -71,13 +72,33 @@ func (s *Store) Rollback(r control.Rollback) (answer control.Settled) {
 		case obey:
 			s.undo.rollbacks++
 			s.rollback(e)
-			e.by, e.rolled = runner{run.Node, run.Incarnation}, true
+			s.undo.rolledBack(e, run)
 		case refused:
 			s.undo.refused++
 			answer.Refused = append(answer.Refused, run)
 		}
 	}
 	return answer
+}
+
+// rolledBack notes that a run was rolled back, whose execution may be left with regions that
+// it has allocated.
+func (u *undo) rolledBack(e *execution, run control.Run) {
+	e.by.incarnation, e.rolled = run.Incarnation, true
+	if run.Main == 0 || u.byRun[e.key()] != e {
+		return
+	}
+	if other := u.moving[e.id]; other != nil {
+		u.stays(other)
+	}
+	e.moves, u.moving[e.id] = true, e
+}
+
+// inOrder returns the keys of all executions, by id, then node.
+func (u *undo) inOrder() []runKey {
+	return slices.SortedFunc(maps.Keys(u.byRun), func(a, b runKey) int {
+		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), a.node.Compare(b.node))
+	})
 }
 
 // rollback leaves of the execution the regions that it allocated, for its re-run
@@ -107,17 +128,16 @@ func (s *Store) Executions(q control.Executions) (l control.ExecutionList) {
 	if q.Max > 0 {
 		limit = min(limit, q.Max)
 	}
-	ids := slices.SortedFunc(maps.Keys(s.undo.byID), func(a, b control.ExecutionID) int { return bytes.Compare(a[:], b[:]) })
-	for _, id := range ids {
-		if bytes.Compare(id[:], q.From[:]) < 0 {
+	for _, key := range s.undo.inOrder() {
+		if bytes.Compare(key.id[:], q.From[:]) < 0 {
 			continue
 		}
-		if len(l.Runs) == limit {
-			l.Next = id
+		// An id of several nodes is not divided: the next list begins with an id.
+		if n := len(l.Runs); n >= limit && l.Runs[n-1].Execution != key.id {
+			l.Next = key.id
 			break
 		}
-		by := s.undo.byID[id].by
-		l.Runs = append(l.Runs, control.Run{Execution: id, Node: by.node, Incarnation: by.incarnation})
+		l.Runs = append(l.Runs, control.Run{Execution: key.id, Node: key.node, Incarnation: s.undo.byRun[key].by.incarnation})
 	}
 	return l
 }

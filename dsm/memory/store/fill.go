@@ -1,14 +1,11 @@
 package store
 
 import (
-	"bytes"
 	"encoding/binary"
 	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
-
-	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
 // A second copy of a machine is filled while the first one serves. The first copy is the
@@ -208,9 +205,9 @@ func (r *region) copyOut(limit int) []byte {
 
 // restOfState returns what gives the state beside the regions' content, one item at a time.
 func (s *Store) restOfState() (rest []func(int) []byte) {
-	for _, id := range slices.SortedFunc(maps.Keys(s.undo.byID), func(a, b control.ExecutionID) int { return bytes.Compare(a[:], b[:]) }) {
-		e := s.undo.byID[id]
-		rest = append(rest, once(encode(itemRun, runItem{Execution: id, Node: e.by.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled})))
+	for _, key := range s.undo.inOrder() {
+		e := s.undo.byRun[key]
+		rest = append(rest, once(encode(itemRun, runItem{Execution: key.id, Node: key.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled, Moves: e.moves})))
 	}
 	for _, base := range slices.Sorted(maps.Keys(s.regions.byBase)) {
 		reg := s.regions.byBase[base]
@@ -229,7 +226,7 @@ func (s *Store) restOfState() (rest []func(int) []byte) {
 		})))
 	}
 	return append(rest, once(encode(itemEnd, endItem{
-		Next: s.space.next, Regions: uint64(len(s.regions.byBase)), Runs: uint64(len(s.undo.byID)), Clients: uint64(len(s.clients.byNode)),
+		Next: s.space.next, Regions: uint64(len(s.regions.byBase)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode)),
 	})))
 }
 
@@ -245,7 +242,7 @@ func once(item []byte) func(int) []byte {
 func (r *region) item() []byte {
 	v := regionItem{Base: r.base, Class: r.class, Owner: r.owner.As16()}
 	if c := r.changes; c != nil {
-		v.Changed, v.Execution, v.Own, v.Used, v.Freed = true, c.by.id, c.own, c.used, c.freed
+		v.Changed, v.Execution, v.Runner, v.Own, v.Used, v.Freed = true, c.by.id, c.by.by.node.As16(), c.own, c.used, c.freed
 		v.Branch, v.Index, v.Size = c.key.branch, c.key.index, c.size
 	}
 	return encode(itemRegion, v)

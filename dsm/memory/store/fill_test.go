@@ -131,9 +131,9 @@ func describe(s *Store) string {
 		}
 		fmt.Fprintln(&b)
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(s.undo.byID), func(a, b control.ExecutionID) int { return bytes.Compare(a[:], b[:]) }) {
-		e := s.undo.byID[id]
-		fmt.Fprintln(&b, id, e.by, e.rolled, e.live, len(e.allocs))
+	for _, key := range s.undo.inOrder() {
+		e := s.undo.byRun[key]
+		fmt.Fprintln(&b, key.id, e.by, e.rolled, e.moves, e.live, len(e.allocs))
 	}
 	for _, node := range s.clients.inOrder() {
 		c := s.clients.byNode[node]
@@ -212,7 +212,7 @@ func FuzzTake(f *testing.F) {
 			}
 		}
 		// The copy is whole behind its last item only.
-		end := endItem{Regions: uint64(len(s.regions.byBase)), Runs: uint64(len(s.undo.byID)), Clients: uint64(len(s.clients.byNode))}
+		end := endItem{Regions: uint64(len(s.regions.byBase)), Runs: uint64(len(s.undo.byRun)), Clients: uint64(len(s.clients.byNode))}
 		if s.Take(encode(itemEnd, end)) == nil {
 			checkUndo(t, s)
 		}

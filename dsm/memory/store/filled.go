@@ -31,14 +31,14 @@ type (
 	runItem struct {
 		Execution, Node [16]byte
 		Incarnation     uint32
-		Rolled          bool
+		Rolled, Moves   bool
 	}
 	regionItem struct {
 		Base                      uint64
 		Class                     uint8
 		Owner                     [16]byte
 		Changed, Own, Used, Freed bool
-		Execution                 [16]byte
+		Execution, Runner         [16]byte
 		Branch                    uint64
 		Index                     uint32
 		Size                      uint64
@@ -214,14 +214,15 @@ func (s *Store) takeRun(b []byte) error {
 	if _, err := decode(b, &v); err != nil {
 		return err
 	}
+	e := &execution{id: v.Execution, by: runner{netip.AddrFrom16(v.Node), v.Incarnation}, rolled: v.Rolled, moves: v.Moves}
 	switch {
-	case s.undo.byID[v.Execution] != nil:
+	case s.undo.byRun[e.key()] != nil:
 		return badItem("execution %v comes twice", v.Execution)
 	case s.undo.used+executionCost > s.undo.limit:
 		return s.noUndo()
 	}
-	s.undo.used += executionCost
-	s.undo.byID[v.Execution] = &execution{id: v.Execution, by: runner{netip.AddrFrom16(v.Node), v.Incarnation}, rolled: v.Rolled}
+	s.undo.add(e)
+	s.undo.charge(e, executionCost)
 	return nil
 }
 
@@ -239,12 +240,15 @@ func (s *Store) takeRegion(b []byte) error {
 	if err != nil {
 		return err
 	}
-	reg.owner = netip.AddrFrom16(v.Owner)
+	if !reg.owner.IsValid() {
+		reg.owner = netip.AddrFrom16(v.Owner)
+		s.held.charge(reg.owner, reg.class)
+	}
 	s.filled.named[v.Base] = true
 	if !v.Changed {
 		return nil
 	}
-	e := s.undo.byID[v.Execution]
+	e := s.undo.byRun[runKey{v.Execution, netip.AddrFrom16(v.Runner)}]
 	switch {
 	case e == nil || reg.changes != nil:
 		return badItem("region at %#x is changed by an execution that is not known", v.Base)
@@ -282,7 +286,7 @@ func (s *Store) takeUndo(b []byte) error {
 		case !c.saved.add(v.Page >> pageShift):
 			return badItem("old content of page %d at %#x comes twice", v.Page, v.Base)
 		}
-		s.undo.used += cost
+		s.undo.charge(c.by, cost)
 		c.cost += cost
 		p := page{at: v.Page}
 		if !v.Zero {
@@ -358,12 +362,12 @@ func (s *Store) takeEnd(b []byte) error {
 			return badItem("region of class %d at %#x, which the source does not have", reg.class, base)
 		}
 	}
-	for id, e := range s.undo.byID {
+	for key, e := range s.undo.byRun {
 		if e.live == 0 {
-			return badItem("execution %v, which has changed nothing", id)
+			return badItem("execution %v of %s, which has changed nothing", key.id, key.node)
 		}
 	}
-	if regions, runs, clients := len(s.regions.byBase), len(s.undo.byID), len(s.clients.byNode); uint64(regions) != v.Regions ||
+	if regions, runs, clients := len(s.regions.byBase), len(s.undo.byRun), len(s.clients.byNode); uint64(regions) != v.Regions ||
 		uint64(runs) != v.Runs || uint64(clients) != v.Clients {
 		return badItem("%d regions, %d executions, %d clients; the source has %d, %d, %d", regions, runs, clients, v.Regions, v.Runs, v.Clients)
 	}

@@ -2,6 +2,8 @@ package store
 
 import (
 	"bytes"
+	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -326,23 +328,37 @@ func (m *model) check(t *rapid.T) {
 
 // checkUndo checks the undo's books.
 func checkUndo(t interface{ Fatalf(string, ...any) }, s *Store) {
-	used, live := uint64(0), map[*execution]int{}
+	used, live, held := uint64(0), map[*execution]int{}, accounts{}
+	defer func() {
+		if len(held.of) != len(s.held.of) || !maps.Equal(held.of, s.held.of) {
+			t.Fatalf("the nodes hold %v, want %v", s.held.of, held.of)
+		}
+	}()
 	for _, reg := range s.regions.byBase {
+		held.charge(reg.owner, reg.class)
 		c := reg.changes
 		if c == nil {
 			continue
 		}
 		used += c.cost
 		live[c.by]++
-		if c.region != reg || s.undo.byID[c.by.id] != c.by || !slices.Contains(c.by.regions, reg) || c.own != (c.by.allocs[c.key] == c) {
+		if c.region != reg || s.undo.byRun[c.by.key()] != c.by || !slices.Contains(c.by.regions, reg) || c.own != (c.by.allocs[c.key] == c) {
 			t.Fatalf("the changes of %#x by %v are not in order", reg.base, c.by.id)
 		}
 	}
-	for id, e := range s.undo.byID {
+	byNode := map[netip.Addr]uint64{}
+	for id, e := range s.undo.byRun {
 		used += executionCost
+		byNode[id.node] += e.cost
+		if e.moves != (s.undo.moving[id.id] == e) || id != e.key() {
+			t.Fatalf("execution %v is not in order", id)
+		}
 		if e.live != live[e] || e.live == 0 || len(e.allocs) > e.live {
 			t.Fatalf("execution %v has %d regions and %d allocations, want %d", id, e.live, len(e.allocs), live[e])
 		}
+	}
+	if !maps.Equal(byNode, s.undo.byNode) {
+		t.Fatalf("nodes are charged with %v, want %v", s.undo.byNode, byNode)
 	}
 	if used != s.undo.used {
 		t.Fatalf("%d bytes are charged, want %d", s.undo.used, used)

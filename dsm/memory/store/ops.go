@@ -24,6 +24,9 @@ func (s *Store) alloc(r *Request, rec *record) {
 
 // allocate makes a region at an address of its own.
 func (s *Store) allocate(r *Request, class uint8) (*region, fault.Code) {
+	if !s.held.may(r.Node, class, s.cfg.Quota) {
+		return nil, fault.NoSpace
+	}
 	return s.make(r, class, func() (uint64, bool) { return s.space.take(class) })
 }
 
@@ -50,6 +53,7 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 	}
 	reg := &region{base: base, block: block, class: class, owner: r.Node, data: s.arena.bytes(block, class)}
 	s.regions.add(reg)
+	s.held.charge(reg.owner, class)
 	if s.fill != nil {
 		s.fill.watch(reg)
 	}
@@ -134,6 +138,9 @@ func (s *Store) release(reg *region) {
 	s.undo.settle(reg)
 	s.dropShadow(reg)
 	s.regions.remove(reg)
+	if reg.owner.IsValid() {
+		s.held.release(reg.owner, reg.class)
+	}
 	s.arena.give(reg.block, reg.class, reg.from, reg.to)
 }
 

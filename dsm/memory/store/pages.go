@@ -38,10 +38,10 @@ func (u *undo) copyPages(c *changes, at, n uint64) fault.Code {
 	if cost == 0 {
 		return fault.OK
 	}
-	if status := u.room(cost); status != fault.OK {
+	if status := u.room(c.by.by.node, cost); status != fault.OK {
 		return status
 	}
-	u.used += cost
+	u.charge(c.by, cost)
 	c.cost += cost
 	for i := first; i <= last; i++ {
 		if c.saved.add(i) {

@@ -12,7 +12,7 @@ type region struct {
 	base  uint64 // address, for ever this region's alone
 	block uint64 // where its bytes are in the arena
 	class uint8
-	owner netip.Addr // the node that allocated it
+	owner netip.Addr // the node that allocated it; invalid until a copy that is filled is told
 	data  []byte     // the block's
 	// Only from..to has been written to; the rest is still zero.
 	from, to uint64

@@ -14,7 +14,8 @@ import (
 //	nobody                            nothing to do           nothing to do
 //	R                                 made final              taken back
 //	an earlier incarnation of R's     refused                 taken back
-//	a later incarnation, or another node's                    refused, both
+//	a later incarnation of R's       refused                 refused
+//	another node                      nothing to do           nothing to do
 //	R or an earlier one, rolled back  allocations are final   nothing to do
 //
 // Requests do not tell the runs of a durable main within one incarnation apart, nor
@@ -38,7 +39,10 @@ func (u *undo) judge(run control.Run, back bool) (*execution, verdict) {
 			return nil, v
 		}
 	}
-	e := u.byID[run.Execution]
+	e := u.byRun[runKey{run.Execution, run.Node}]
+	if e == nil && run.Main != 0 {
+		e = u.moving[run.Execution] // whoever has run it, its allocations may be final
+	}
 	if e == nil {
 		return nil, settled
 	}
@@ -50,7 +54,7 @@ func (u *undo) judge(run control.Run, back bool) (*execution, verdict) {
 		return nil, settled
 	case e.rolled:
 		return e, obey
-	case !same, older && !back:
+	case older && !back:
 		return nil, refused
 	}
 	return e, obey

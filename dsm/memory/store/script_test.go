@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 //	undo LIMIT     undo     commit RUN...     rollback RUN...     executions [eN [MAX]]
 //	    RUN: eN[@NODE/INCARNATION[:MAIN.CHECKPOINT]], where n1/1 is left out
 //	fence NODE/INCARNATION     reclaim P:CLASS[@eN/INCARNATION]...     regions [FROM [MAX]]
-//	used     clean N     records     forget
+//	used     clean N     records     forget     quota BYTES REGIONS UNDO     quotas
 //
 // Nodes are n1, n2, …; P is rK+OFFSET, and rK the K-th region allocated.
 func TestScripts(t *testing.T) {
@@ -114,6 +114,16 @@ func (s *script) command(w []string) error {
 			s.printf("%#x class %d of %s", r.Offset, r.Class, r.Owner)
 		}
 		s.printf("next %#x", l.Next)
+	case "quota":
+		var q [3]uint64
+		for i := range q {
+			q[i], _ = strconv.ParseUint(w[1+i], 0, 64)
+		}
+		s.store.cfg.Quota = Quota{Bytes: q[0], Regions: q[1], Undo: q[2]}
+		s.store.undo.quota = q[2]
+	case "quotas":
+		q := s.store.Quotas()
+		s.printf("refused %d allocations, %d changes", q.Allocations, q.Changes)
 	case "used":
 		s.printf("%d", s.store.Used())
 	case "clean":

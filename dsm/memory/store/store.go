@@ -21,6 +21,8 @@ type Config struct {
 	Discard func([]byte)
 	// MaxData is how many bytes one reply can carry.
 	MaxData int
+	// Quota is what one node may take.
+	Quota Quota
 }
 
 // Store is the regions and windows of one memory machine.
@@ -39,6 +41,7 @@ type Store struct {
 	// fill is set while another copy is filled from here, filled while this one is filled.
 	fill   *filling
 	filled *filled
+	held   accounts
 }
 
 // New returns an empty store.
@@ -46,7 +49,7 @@ func New(cfg Config) *Store {
 	return &Store{
 		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard),
 		clients: clients{byNode: make(map[netip.Addr]*client)},
-		undo:    undo{byID: make(map[control.ExecutionID]*execution)},
+		undo:    undo{byRun: map[runKey]*execution{}, byNode: map[netip.Addr]uint64{}, moving: map[control.ExecutionID]*execution{}, quota: cfg.Quota.Undo},
 		mirror:  packet.Mirror{Members: 1},
 	}
 }

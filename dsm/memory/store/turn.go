@@ -10,7 +10,7 @@ func (s *Store) turns(c *changes, at, n uint64) bool {
 	}
 	reg, fresh := c.region, 0
 	size := uint64(len(reg.data))
-	if size < leastShadow || n < leastWhole*pageSize || s.undo.room(size) != fault.OK {
+	if size < leastShadow || n < leastWhole*pageSize || s.undo.room(c.by.by.node, size) != fault.OK {
 		return false
 	}
 	for i := at >> pageShift; i <= (at+n-1)>>pageShift; i++ {
@@ -23,7 +23,7 @@ func (s *Store) turns(c *changes, at, n uint64) bool {
 	}
 	c.turned = make([]uint64, len(reg.shadow.there))
 	c.cost += size
-	s.undo.used += size
+	s.undo.charge(c.by, size)
 	return true
 }
 

@@ -17,11 +17,21 @@ import (
 // there. A request that would break that is refused.
 type undo struct {
 	limit, used uint64 // bytes: see Store.KeepUndo
-	byID        map[control.ExecutionID]*execution
+	quota       uint64 // of one node; 0 is no bound
+	byNode      map[netip.Addr]uint64
+	byRun       map[runKey]*execution
+	moving      map[control.ExecutionID]*execution // those that move
 	marks       marks
 	pages       spare
 	// Counters.
-	kept, commits, rollbacks, refused uint64
+	kept, commits, rollbacks, refused, overQuota uint64
+}
+
+// runKey identifies an execution: by its id, and by the node that runs it, which alone
+// is sure. A node that names another one's execution has an execution of its own.
+type runKey struct {
+	id   control.ExecutionID
+	node netip.Addr
 }
 
 // execution is an execution that has changed something.
@@ -29,6 +39,8 @@ type execution struct {
 	id      control.ExecutionID
 	by      runner                // who runs it, or ran it last
 	rolled  bool                  // by's run was rolled back, and no other has begun here
+	moves   bool                  // rolled, and a durable main: any node may run it again
+	cost    uint64                // what it and its changes are charged with
 	regions []*region             // that it has changed, and some that it has not any more
 	live    int                   // of the former
 	allocs  map[allocKey]*changes // in those that it allocated
@@ -64,21 +76,80 @@ type changes struct {
 	used bool   // this run has allocated it, not only an earlier one
 }
 
-// runs reports whether the request comes from whoever runs the execution: the first to
-// send one after a rollback.
-func (e *execution) runs(r *Request) bool {
+func (e *execution) key() runKey { return runKey{e.id, e.by.node} }
+
+// runs reports whether the request comes from whoever runs an execution: the node's first
+// incarnation to send one after a rollback.
+func (u *undo) runs(e *execution, r *Request) bool {
 	now := runner{r.Node, r.Header.Incarnation}
-	if e.rolled {
+	if e.rolled && e.by.node == now.node {
+		u.stays(e)
 		e.by, e.rolled = now, false
 	}
 	return e.by == now
 }
+
+// of returns the execution that a node's requests under an id belong to, nil if there is
+// none: of that node, or a durable main that was rolled back elsewhere, which is that
+// node's from now on.
+func (u *undo) of(id control.ExecutionID, node netip.Addr) *execution {
+	if e := u.byRun[runKey{id, node}]; e != nil || len(u.moving) == 0 {
+		return e
+	}
+	e := u.moving[id]
+	if e == nil {
+		return nil
+	}
+	u.stays(e)
+	u.remove(e)
+	e.by.node = node
+	u.add(e)
+	return e
+}
+
+// stays keeps a durable main at its node.
+func (u *undo) stays(e *execution) {
+	if e.moves {
+		e.moves = false
+		delete(u.moving, e.id)
+	}
+}
+
+// add makes an execution one that is known; remove undoes it.
+func (u *undo) add(e *execution) {
+	u.byRun[e.key()] = e
+	u.byNode[e.by.node] += e.cost
+	if e.moves {
+		u.moving[e.id] = e
+	}
+}
+
+func (u *undo) remove(e *execution) {
+	delete(u.byRun, e.key())
+	u.stays(e)
+	if u.byNode[e.by.node] -= e.cost; u.byNode[e.by.node] == 0 {
+		delete(u.byNode, e.by.node)
+	}
+}
+
+// charge charges an execution that is known with bytes.
+func (u *undo) charge(e *execution, cost uint64) {
+	u.used += cost
+	e.cost += cost
+	u.byNode[e.by.node] += cost
+}
+
+// credit takes back a charge.
+func (u *undo) credit(e *execution, cost uint64) { u.charge(e, -cost) }
 
 // change returns the changes to note a request's own in; nil if it is final at
 // once. A region that another execution has changed is refused: that must not
 // happen, and would make one of the two impossible to undo. An execution that an
 // earlier incarnation has run is to be rolled back first; the client asks again.
 func (s *Store) change(r *Request, reg *region) (*changes, fault.Code) {
+	if len(s.undo.moving) > 0 {
+		s.undo.of(r.Header.Execution, r.Node) // it may have run elsewhere
+	}
 	c := reg.changes
 	switch {
 	case c == nil && !s.undo.concerns(r):
@@ -92,7 +163,7 @@ func (s *Store) change(r *Request, reg *region) (*changes, fault.Code) {
 		return nil, fault.Overloaded
 	case c.by.id != r.Header.Execution:
 		return nil, fault.Internal
-	case !c.by.runs(r):
+	case !s.undo.runs(c.by, r):
 		return nil, fault.Overloaded
 	}
 	return c, fault.OK
@@ -116,8 +187,8 @@ func (s *Store) protect(r *Request, reg *region, at, n uint64) fault.Code {
 // another size.
 func (s *Store) recall(r *Request) (*region, fault.Code) {
 	var c *changes
-	if e := s.undo.byID[r.Header.Execution]; e != nil {
-		if !e.runs(r) {
+	if e := s.undo.of(r.Header.Execution, r.Node); e != nil {
+		if !s.undo.runs(e, r) {
 			return nil, fault.Overloaded
 		}
 		c = e.allocs[keyOf(r)]
@@ -142,16 +213,21 @@ func (u *undo) concerns(r *Request) bool {
 // admit reports whether the request's execution may change one more region.
 func (u *undo) admit(r *Request) fault.Code {
 	cost := uint64(regionCost)
-	if e := u.byID[r.Header.Execution]; e == nil {
+	if e := u.of(r.Header.Execution, r.Node); e == nil {
 		cost += executionCost
-	} else if !e.runs(r) {
+	} else if !u.runs(e, r) {
 		return fault.Overloaded
 	}
-	return u.room(cost)
+	return u.room(r.Node, cost)
 }
 
-func (u *undo) room(cost uint64) fault.Code {
+// room reports whether a node's executions may be charged with more.
+func (u *undo) room(node netip.Addr, cost uint64) fault.Code {
 	if u.used+cost > u.limit {
+		return fault.Overloaded
+	}
+	if u.quota > 0 && u.byNode[node]+cost > u.quota {
+		u.overQuota++
 		return fault.Overloaded
 	}
 	return fault.OK
@@ -159,11 +235,11 @@ func (u *undo) room(cost uint64) fault.Code {
 
 // open begins the changes of an execution that admit has let in.
 func (u *undo) open(r *Request, reg *region) *changes {
-	e := u.byID[r.Header.Execution]
+	e := u.of(r.Header.Execution, r.Node)
 	if e == nil {
 		e = &execution{id: r.Header.Execution, by: runner{r.Node, r.Header.Incarnation}}
-		u.byID[e.id] = e
-		u.used += executionCost
+		u.add(e)
+		u.charge(e, executionCost)
 	}
 	return u.attach(e, reg)
 }
@@ -171,7 +247,7 @@ func (u *undo) open(r *Request, reg *region) *changes {
 // attach makes an execution one that has changes in a region.
 func (u *undo) attach(e *execution, reg *region) *changes {
 	c := &changes{region: reg, by: e, cost: regionCost}
-	u.used += c.cost
+	u.charge(e, c.cost)
 	reg.changes = c
 	e.regions = append(e.regions, reg)
 	e.live++
@@ -215,13 +291,13 @@ func (u *undo) settle(reg *region) {
 	if c.own {
 		delete(c.by.allocs, c.key)
 	}
-	u.used -= c.cost
+	u.credit(c.by, c.cost)
 	reg.changes = nil
 	if last := len(c.by.regions) - 1; last >= 0 && c.by.regions[last] == reg {
 		c.by.regions = c.by.regions[:last] // it does not grow with what is refused or taken back
 	}
 	if c.by.live--; c.by.live == 0 {
-		delete(u.byID, c.by.id)
-		u.used -= executionCost
+		u.credit(c.by, executionCost)
+		u.remove(c.by)
 	}
 }
