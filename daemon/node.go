@@ -278,6 +278,12 @@ func (n *node) Who(ctx context.Context, a netip.Addr) (info control.NodeInfo, er
 	return info, err
 }
 
+// Service implements join.Session.
+func (n *node) Service(ctx context.Context, name string) (info control.ServiceInfo, err error) {
+	err = n.daemon.reg.ask.Ask(ctx, control.KindService, control.Service{Name: name}, &info)
+	return info, err
+}
+
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.
 func (n *node) Close(ctx context.Context) error {
 	told, first := n.endSoon(control.Leave{Reason: "closed"})

@@ -114,6 +114,9 @@ type exportRecord struct {
 	Away bool `json:"away,omitempty"`
 	// Moves: the node is on its way to another blade.
 	Moves bool `json:"moves,omitempty"`
+	// IDL and NotServing are as in control.Export.
+	IDL        string `json:"idl,omitempty"`
+	NotServing bool   `json:"not_serving,omitempty"`
 }
 
 func (c *controller) keepNode(n *node) {
@@ -141,7 +144,7 @@ func (c *controller) keepExport(n *node, service netip.Addr) {
 		return slices.Compare([]byte(a.Name), []byte(b.Name))
 	})
 	c.putData(log.Record{Kind: log.KindExport, ID: exportID(n.address, service), Callee: n.logged()},
-		exportRecord{c.services[service].name, methods, x.stateful, x.order, x.away, x.moves})
+		exportRecord{c.services[service].name, methods, x.stateful, x.order, x.away, x.moves, x.idl, x.resting})
 }
 
 // exportID names a service of a node.

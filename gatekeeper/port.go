@@ -116,6 +116,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.policies(p, m)
 	case control.KindWho:
 		err = c.who(p, m)
+	case control.KindService:
+		err = c.describe(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

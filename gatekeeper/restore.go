@@ -211,7 +211,7 @@ func (c *controller) restoreExport(r *log.Record) error {
 	if n == nil {
 		return corrupt(r, "there is no node %s", r.Callee.Address)
 	}
-	request := control.Export{Node: n.address, Incarnation: n.incarnation, Service: e.Service, Methods: e.Methods, Stateful: e.Stateful}
+	request := control.Export{Node: n.address, Incarnation: n.incarnation, Service: e.Service, Methods: e.Methods, Stateful: e.Stateful, IDL: e.IDL}
 	methods, err := checkMethods(&request)
 	if err != nil {
 		return corrupt(r, "%v", err)
@@ -222,7 +222,7 @@ func (c *controller) restoreExport(r *log.Record) error {
 			return corrupt(r, "%v", err)
 		}
 	}
-	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone, moves: e.Moves}
+	x := &exported{node: n, methods: methods, stateful: e.Stateful, order: e.Order, away: e.Away || n.gone, moves: e.Moves, idl: e.IDL, resting: e.NotServing}
 	n.exports[s.address] = x
 	s.exports = append(s.exports, x)
 	c.lastExport = max(c.lastExport, e.Order)

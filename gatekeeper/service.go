@@ -25,6 +25,8 @@ type exported struct {
 	node     *node
 	methods  map[rpc.Method]control.Method
 	stateful bool
+	idl      string // the service's; "" if the node tells none
+	resting  bool   // the node says that the service should not be called
 	order    uint64 // of its arrival
 	away     bool   // the node has failed, and its next incarnation has not exported it yet
 	moves    bool   // the node finishes its calls; the next ones are for its next incarnation
@@ -74,6 +76,7 @@ func (c *controller) export(p *port, m control.Message) error {
 		n.exports[s.address] = x
 		s.exports = append(s.exports, x)
 	}
+	x.idl, x.resting = e.IDL, e.NotServing
 	x.methods, x.stateful, x.away, x.moves = methods, e.Stateful, false, n.empties && n.moves
 	c.keepExport(n, s.address)
 	c.change(func(err error) {
@@ -98,6 +101,9 @@ func checkMethods(e *control.Export) (map[rpc.Method]control.Method, error) {
 	}
 	if len(e.Methods) == 0 || len(e.Methods) > maxMethods {
 		return nil, fault.New(fault.BadRequest, "export", "service %s has %d methods: must be 1 to %d", e.Service, len(e.Methods), maxMethods)
+	}
+	if len(e.IDL) > control.MaxIDL {
+		return nil, fault.New(fault.BadRequest, "export", "service %s has an IDL of %d bytes: at most %d", e.Service, len(e.IDL), control.MaxIDL)
 	}
 	methods := make(map[rpc.Method]control.Method, len(e.Methods))
 	for _, m := range e.Methods {
@@ -135,6 +141,41 @@ func (c *controller) serviceFor(n *node, e *control.Export) (*service, error) {
 		}
 	}
 	return s, nil
+}
+
+// idl is the service's IDL, as the first node says that tells one.
+func (s *service) idl() string {
+	for _, x := range s.exports {
+		if x.idl != "" {
+			return x.idl
+		}
+	}
+	return ""
+}
+
+// describe tells what is known of a service.
+func (c *controller) describe(p *port, m control.Message) error {
+	var q control.Service
+	if err := m.Decode(&q); err != nil {
+		return err
+	}
+	s := c.services[rackaddr.Service(q.Name)]
+	if s == nil || s.name != q.Name || len(s.exports) == 0 {
+		return fault.New(fault.NotFound, "service", "nobody exports a service %q", q.Name)
+	}
+	info := control.ServiceInfo{IDL: s.idl()}
+	for _, x := range s.exports {
+		if x.serves() && len(info.Nodes) < control.MaxServices {
+			info.Nodes = append(info.Nodes, control.ServiceNode{Node: x.node.address, NotServing: x.resting})
+		}
+		for _, m := range x.methods {
+			info.Methods = append(info.Methods, m.Name)
+		}
+	}
+	slices.Sort(info.Methods)
+	info.Methods = slices.Compact(info.Methods)
+	c.answer(p, m, info)
+	return nil
 }
 
 // withdraw takes a node's export away.

@@ -106,6 +106,10 @@ type ServiceState struct {
 	Name    string        `json:"name"`
 	Address netip.Addr    `json:"address"`
 	Methods []MethodState `json:"methods"`
+	// IDL is what the programs tell of it; NotServing are the nodes that say it should not
+	// be called there.
+	IDL        string       `json:"idl,omitempty"`
+	NotServing []netip.Addr `json:"not_serving,omitempty"`
 }
 
 // MethodState is one method and the nodes that serve it, with the values of the
@@ -197,7 +201,12 @@ func (c *controller) nodeState(n *node) NodeState {
 }
 
 func (s *service) state() ServiceState {
-	out := ServiceState{Name: s.name, Address: s.address}
+	out := ServiceState{Name: s.name, Address: s.address, IDL: s.idl()}
+	for _, x := range s.exports {
+		if x.serves() && x.resting {
+			out.NotServing = append(out.NotServing, x.node.address)
+		}
+	}
 	names := map[string]int{} // index in out.Methods
 	for _, k := range sortedRoutes(s.routes) {
 		n := s.routes[k]

@@ -35,6 +35,8 @@ type export struct {
 	running atomic.Pointer[execution] // what the reader runs, if anything
 	ready   bool                      // published; guarded by node.mu
 	closed  atomic.Bool               // close has been called
+	resting atomic.Bool               // SetServing has said so
+	telling sync.Mutex                // over what the rack is told of the service
 
 	accepting sync.Mutex // over what follows
 	order     *endpoint.Order[*execution]
@@ -123,6 +125,8 @@ func (n *Node) exported(service string) *export {
 // renew serves a service with another processor from now on. Methods that the rack knows
 // are served by one of the two all the time.
 func (n *Node) renew(ctx context.Context, op string, x *export, p thrift.TProcessor) error {
+	x.telling.Lock()
+	defer x.telling.Unlock()
 	now, methods, err := x.methodList(p)
 	if err != nil {
 		return &Error{Code: BadRequest, Op: op, Err: err}
@@ -144,6 +148,7 @@ func (x *export) exportOf(methods []control.Method) control.Export {
 	n := x.node
 	return control.Export{
 		Node: n.self.Address, Incarnation: n.self.Incarnation, Service: x.name, Methods: methods, Stateful: x.config.stateful(),
+		IDL: x.config.idl, NotServing: x.resting.Load(),
 	}
 }
 

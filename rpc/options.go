@@ -65,6 +65,7 @@ type exportConfig struct {
 	state    State
 	kept     bool // WithState was given
 	policies perMethod[Policy]
+	idl      string
 }
 
 func (c *exportConfig) stateful() bool { return c.kept }
@@ -98,6 +99,18 @@ func WithState(s State) ExportOption {
 // DefaultPolicy.
 func WithMethodPolicy(p Policy, methods ...string) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.policies.set(p, methods) })
+}
+
+// WithIDL tells the rack the Thrift definition of the service, of at most 128 KiB, for
+// those who ask (Node.Service, `bifrost services --idl`). Embed the file that the service
+// was generated from:
+//
+//	//go:embed arrays.thrift
+//	var idl string
+//
+// The default is none.
+func WithIDL(text string) ExportOption {
+	return exportFunc(func(c *exportConfig) { c.idl = text })
 }
 
 type clientConfig struct {

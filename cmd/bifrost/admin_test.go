@@ -22,6 +22,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // watched is a rack with its admin API on a Unix socket, and a node on c1 with a
@@ -53,7 +54,7 @@ func watched(t *testing.T) (address, pointer string) {
 	must(t, err)
 	n, err := rack.Join(ctx, "c1", "client")
 	must(t, err)
-	must(t, n.Export(ctx, "Ping", arrays.NewPingProcessor(service.Ping{})))
+	must(t, n.Export(ctx, "Ping", arrays.NewPingProcessor(service.Ping{}), rpc.WithIDL("service Ping { void ping() }\n")))
 	caller, err := rack.Join(ctx, "c1", "caller")
 	must(t, err)
 	must(t, arrays.NewPingClient(caller.Client("Ping")).Ping(ctx))
@@ -91,6 +92,7 @@ func TestWatch(t *testing.T) {
 		"blades":                   `\nm3 +memory +\S+( use)? +6 +\S+ +\S+ \S+ +256 MiB +(-|0 B of 1 GiB) +-\n$`,
 		"nodes":                    `\nfd00:b1f0:0:2::1 +client +c1 +1 +Ping\n$`,
 		"services":                 `\nPing +ping +c1/client +1\n$`,
+		"services --idl Ping":      `^service Ping { void ping\(\) }\n$`,
 		"regions":                  `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,
 		"regions --node fd00::9":   `^REGION.*STATE\n$`,
 		"who " + pointer:           `\n\S+/116 +4 KiB +m\d +c1/client +- +-\n$`,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"net/netip"
 	"slices"
@@ -115,10 +116,12 @@ blades that they run on, and the services that they export.`,
 }
 
 func newServicesCmd() *cobra.Command {
-	return show(&clientOptions{}, helpText{"services", "List the services, their methods and where their calls go",
+	o := &clientOptions{}
+	var idl string
+	cmd := show(o, helpText{"services", "List the services, their methods and where their calls go",
 		`List the services and their methods. The switch sends a call to one of the nodes by
 as many routes; a stateful service has none, for the Gatekeeper hands on its calls.`,
-		"  bifrost services\n  bifrost services --json | jq -r .name"},
+		"  bifrost services\n  bifrost services --json | jq -r .name\n  bifrost services --idl Arrays > arrays.thrift"},
 		func(ctx context.Context, c *client.Client) ([]api.Service, error) { return c.Services(ctx) },
 		func(ss []api.Service, n names) []string {
 			rows := []string{"SERVICE\tMETHOD\tNODES\tROUTES"}
@@ -130,11 +133,49 @@ as many routes; a stateful service has none, for the Gatekeeper hands on its cal
 							nodes = append(nodes, r.Node)
 						}
 					}
-					rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d", ss[i].Name, m.Name, n.all(nodes), len(m.Routes)))
+					rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d", ss[i].Name, m.Name, servedAt(nodes, ss[i].NotServing, n), len(m.Routes)))
 				}
 			}
 			return rows
 		})
+	cmd.Flags().StringVar(&idl, "idl", "", "print the IDL of this `SERVICE`, if its program tells it, and nothing else")
+	list := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if idl == "" {
+			return list(cmd, args)
+		}
+		return o.run(cmd, func(c *client.Client) error { return printIDL(cmd, c, idl) })
+	}
+	return cmd
+}
+
+// servedAt names the nodes that serve a method, and those of them that say it should not
+// be called.
+func servedAt(nodes, resting []netip.Addr, n names) string {
+	text := n.all(nodes)
+	var not []netip.Addr
+	for _, a := range nodes {
+		if slices.Contains(resting, a) {
+			not = append(not, a)
+		}
+	}
+	if len(not) > 0 {
+		text += "; not serving: " + n.all(not)
+	}
+	return text
+}
+
+// printIDL prints the IDL of a service.
+func printIDL(cmd *cobra.Command, c *client.Client, service string) error {
+	s, err := c.Service(cmd.Context(), service)
+	if err != nil {
+		return err
+	}
+	if s.IDL == "" {
+		return fmt.Errorf("no program tells the IDL of service %s: export it with rpc.WithIDL", service)
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), s.IDL)
+	return err
 }
 
 // clock prints the time of day here, to the millisecond.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"time"
@@ -28,6 +29,11 @@ func newServerCmd() *cobra.Command {
 	return cmd
 }
 
+// idl is the definition of both services, for `bifrost services --idl Arrays`.
+//
+//go:embed arrays.thrift
+var idl string
+
 // processors makes the processor of each service.
 var processors = map[string]func() thrift.TProcessor{
 	"Ping":   func() thrift.TProcessor { return arrays.NewPingProcessor(service.Ping{}) },
@@ -48,7 +54,7 @@ func serve(ctx context.Context, services []string) error {
 	}
 	defer leave(node)
 	for _, name := range slices.Compact(services) {
-		if err := node.Export(ctx, name, processors[name]()); err != nil {
+		if err := node.Export(ctx, name, processors[name](), rpc.WithIDL(idl)); err != nil {
 			return err
 		}
 		fmt.Printf("%s is served by %s\n", name, node.Address())

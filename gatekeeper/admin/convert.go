@@ -124,7 +124,7 @@ func servicesOf(o *gatekeeper.Overview) []api.Service {
 }
 
 func serviceOf(s *gatekeeper.ServiceState) api.Service {
-	out := api.Service{Name: s.Name, Address: s.Address, Nodes: []netip.Addr{}, Methods: []api.Method{}}
+	out := api.Service{Name: s.Name, Address: s.Address, Nodes: []netip.Addr{}, Methods: []api.Method{}, NotServing: append([]netip.Addr{}, s.NotServing...), IDL: s.IDL}
 	for _, m := range s.Methods {
 		routes := each(m.Routes, func(r *gatekeeper.RouteState) api.Route {
 			return api.Route{Spread: r.Spread, Bits: r.Bits, Node: r.Node}

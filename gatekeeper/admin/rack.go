@@ -67,7 +67,11 @@ func (s *Server) node(ctx context.Context, in *addressInput) (api.Node, error) {
 }
 
 func (s *Server) services(ctx context.Context, _ *none) (api.List[api.Service], error) {
-	return whole(ctx, s, servicesOf)
+	list, err := whole(ctx, s, servicesOf)
+	for i := range list.Items {
+		list.Items[i].IDL = ""
+	}
+	return list, err
 }
 
 func (s *Server) service(ctx context.Context, in *NameInput) (api.Service, error) {

@@ -158,6 +158,12 @@ type Export struct {
 	Service     string     `json:"service"`
 	Methods     []Method   `json:"methods"`
 	Stateful    bool       `json:"stateful,omitempty"`
+	// IDL is the Thrift definition of the service, if the program tells it; at most MaxIDL
+	// bytes.
+	IDL string `json:"idl,omitempty"`
+	// NotServing says that the program is there, and that the service should not be called:
+	// it says so to those who ask. Calls go on to be routed to it.
+	NotServing bool `json:"not_serving,omitempty"`
 	// Withdraw takes all services of the node out of service instead; nothing else is
 	// set. The answer says that no new call reaches the node, and that it has answered
 	// those that are held for it. The node is about to leave.
@@ -190,6 +196,28 @@ type NodeInfo struct {
 
 // MaxServices is how many services of a node a NodeInfo names at most.
 const MaxServices = 256
+
+// MaxIDL is how many bytes the IDL of a service has at most.
+const MaxIDL = 128 << 10
+
+// Service asks what is known of a service.
+type Service struct {
+	Name string `json:"name"`
+}
+
+// ServiceInfo is what the Gatekeeper knows of a service.
+type ServiceInfo struct {
+	Nodes   []ServiceNode `json:"nodes"`   // that export it, the first one first; at most MaxServices
+	Methods []string      `json:"methods"` // in order
+	// IDL is that of the first node which has told one.
+	IDL string `json:"idl,omitempty"`
+}
+
+// ServiceNode is a node that exports a service.
+type ServiceNode struct {
+	Node       netip.Addr `json:"node"`
+	NotServing bool       `json:"not_serving,omitempty"`
+}
 
 // Leave says that a node has ended; its regions and leases are cleaned up.
 type Leave struct {

@@ -41,6 +41,7 @@ const (
 	KindState     Kind = 6 // a node asks what is logged for it: State, StatePart
 	KindPolicies  Kind = 7 // what operators and deployments say of methods: empty, PolicyList
 	KindWho       Kind = 8 // whose is an address: Who, NodeInfo
+	KindService   Kind = 9 // what is known of a service: Service, ServiceInfo
 )
 
 // From the Gatekeeper to a daemon.
@@ -85,7 +86,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",

@@ -62,6 +62,8 @@ type Session interface {
 	// Who tells what the Gatekeeper knows of the node at an address: NotFound if there is
 	// none. Its daemon asks each time.
 	Who(ctx context.Context, node netip.Addr) (control.NodeInfo, error)
+	// Service tells what the Gatekeeper knows of a service: NotFound if no node exports it.
+	Service(ctx context.Context, name string) (control.ServiceInfo, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or
 	// the node has been stopped or fenced.
 	Done() <-chan struct{}

@@ -213,6 +213,11 @@ func (c *Client) Services(ctx context.Context) ([]api.Service, error) {
 	return l.Items, err
 }
 
+// Service returns one service, its IDL included.
+func (c *Client) Service(ctx context.Context, name string) (api.Service, error) {
+	return get[api.Service](ctx, c, "/v1/services/"+url.PathEscape(name), nil)
+}
+
 // Denied returns the latest denied accesses, oldest first.
 func (c *Client) Denied(ctx context.Context) ([]api.Denial, error) {
 	l, err := get[api.List[api.Denial]](ctx, c, "/v1/denied", nil)

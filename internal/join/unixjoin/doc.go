@@ -17,6 +17,6 @@
 //	daemon  ▶ {"ping":true}                  no id: a question, to be answered by an "alive"
 //	program ▶ {"id":5,"op":"leave"}
 //
-// The other operations are "unaddress", "state", "who", and "status", which needs no join. A
+// The other operations are "unaddress", "state", "who", "service", and "status", which needs no join. A
 // program's requests are carried out one after the other.
 package unixjoin

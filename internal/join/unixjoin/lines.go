@@ -31,6 +31,7 @@ const (
 	opStatus    = "status"
 	opState     = "state"
 	opWho       = "who"
+	opService   = "service"
 	opAlive     = "alive"
 )
 
@@ -49,18 +50,19 @@ type request struct {
 // reply is a line from the daemon: the answer to the request with its id, or, if
 // that is 0, news.
 type reply struct {
-	ID      uint64             `json:"id,omitempty"`
-	Code    fault.Code         `json:"code,omitempty"` // an error
-	Message string             `json:"message,omitempty"`
-	Remote  bool               `json:"remote,omitempty"` // the error is the Gatekeeper's
-	Joined  *joined            `json:"joined,omitempty"`
-	Status  *join.Status       `json:"status,omitempty"`
-	State   *control.StatePart `json:"state,omitempty"`
-	Who     *control.NodeInfo  `json:"who,omitempty"`
-	Rack    *control.Rack      `json:"rack,omitempty"`
-	Ended   bool               `json:"ended,omitempty"`  // the node has lost its identity
-	Cancel  string             `json:"cancel,omitempty"` // the program is to cancel this call
-	Ping    bool               `json:"ping,omitempty"`   // the program is to say that it is alive
+	ID      uint64               `json:"id,omitempty"`
+	Code    fault.Code           `json:"code,omitempty"` // an error
+	Message string               `json:"message,omitempty"`
+	Remote  bool                 `json:"remote,omitempty"` // the error is the Gatekeeper's
+	Joined  *joined              `json:"joined,omitempty"`
+	Status  *join.Status         `json:"status,omitempty"`
+	State   *control.StatePart   `json:"state,omitempty"`
+	Who     *control.NodeInfo    `json:"who,omitempty"`
+	Service *control.ServiceInfo `json:"service,omitempty"`
+	Rack    *control.Rack        `json:"rack,omitempty"`
+	Ended   bool                 `json:"ended,omitempty"`  // the node has lost its identity
+	Cancel  string               `json:"cancel,omitempty"` // the program is to cancel this call
+	Ping    bool                 `json:"ping,omitempty"`   // the program is to say that it is alive
 }
 
 // joined is who the program is now.

@@ -138,21 +138,20 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		return failure(r.ID, fault.New(fault.BadRequest, opJoin, "this connection is node %s already", s.node.Node().Address))
 	case s.node == nil || s.left:
 		return failure(r.ID, fault.New(fault.BadRequest, r.Op, "this connection is no node"))
-	case r.Op == opState && r.State != nil:
-		part, err := s.node.StatePart(ctx, *r.State)
-		if err != nil {
-			return failure(r.ID, err)
-		}
-		return reply{ID: r.ID, State: &part}
-	case r.Op == opWho:
-		info, err := s.node.Who(ctx, r.Address)
-		if err != nil {
-			return failure(r.ID, err)
-		}
-		return reply{ID: r.ID, Who: &info}
 	}
 	var err error
+	answer := reply{ID: r.ID}
 	switch r.Op {
+	case opState:
+		if r.State == nil {
+			err = fault.New(fault.BadRequest, r.Op, "of what?")
+			break
+		}
+		answer.State, err = got(s.node.StatePart(ctx, *r.State))
+	case opWho:
+		answer.Who, err = got(s.node.Who(ctx, r.Address))
+	case opService:
+		answer.Service, err = got(s.node.Service(ctx, r.Name))
 	case opAddress:
 		err = s.node.Stack().AddAddress(r.Address)
 	case opUnaddress:
@@ -177,7 +176,15 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 	if err != nil {
 		return failure(r.ID, err)
 	}
-	return reply{ID: r.ID}
+	return answer
+}
+
+// got makes an answer of what was asked for.
+func got[T any](v T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &v, nil
 }
 
 func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply {

@@ -102,6 +102,18 @@ func (s *session) Who(ctx context.Context, a netip.Addr) (control.NodeInfo, erro
 	return *r.Who, nil
 }
 
+// Service implements join.Session.
+func (s *session) Service(ctx context.Context, name string) (control.ServiceInfo, error) {
+	r, err := s.client.ask(ctx, request{Op: opService, Name: name})
+	if err == nil && r.Service == nil {
+		err = fault.New(fault.Internal, opService, "the daemon's reply names no service")
+	}
+	if err != nil {
+		return control.ServiceInfo{}, err
+	}
+	return *r.Service, nil
+}
+
 var (
 	_ join.Pinged    = (*session)(nil)
 	_ join.Canceller = (*session)(nil)

@@ -81,6 +81,12 @@ func (n *fakeNode) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error
 }
 func (n *fakeNode) OnCancel(f func(string)) { n.cancel = f }
 
+func (n *fakeNode) Service(_ context.Context, name string) (control.ServiceInfo, error) {
+	if name != "Arrays" {
+		return control.ServiceInfo{}, fault.Remote(fault.NotFound, "service", "nobody exports %s", name)
+	}
+	return control.ServiceInfo{Nodes: []control.ServiceNode{{Node: rackaddr.Node(1), NotServing: true}}, IDL: "service Arrays {}"}, nil
+}
 func (n *fakeNode) Thresholds() join.Thresholds {
 	if n.name == "watched" {
 		return join.Thresholds{Answer: 40 * time.Millisecond}
@@ -213,6 +219,12 @@ func TestLifeOfANode(t *testing.T) {
 	}
 	if _, err := s.Who(t.Context(), rackaddr.Node(2)); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("who is nobody: %v", err)
+	}
+	if v, err := s.Service(t.Context(), "Arrays"); err != nil || len(v.Nodes) != 1 || !v.Nodes[0].NotServing || v.IDL == "" {
+		t.Errorf("service: %+v, %v", v, err)
+	}
+	if _, err := s.Service(t.Context(), "None"); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("a service that nobody exports: %v", err)
 	}
 	err = s.Export(t.Context(), control.Export{Service: "Bad"})
 	var f *fault.Error

@@ -92,6 +92,8 @@ type Session struct {
 	OnState func(control.State) (control.StatePart, error)
 	// OnWho, if set, tells what is known of nodes; the default is nothing.
 	OnWho func(netip.Addr) (control.NodeInfo, error)
+	// OnService, if set, tells what is known of services; the default is nothing.
+	OnService func(string) (control.ServiceInfo, error)
 	// Explicit is what operators and deployments say of methods.
 	Explicit atomic.Pointer[join.Policies]
 
@@ -134,6 +136,14 @@ func (s *Session) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error)
 		return control.NodeInfo{}, fault.New(fault.NotFound, "who", "a testrack knows no nodes")
 	}
 	return s.OnWho(a)
+}
+
+// Service implements join.Session.
+func (s *Session) Service(_ context.Context, name string) (control.ServiceInfo, error) {
+	if s.OnService == nil {
+		return control.ServiceInfo{}, fault.New(fault.NotFound, "service", "a testrack knows no services")
+	}
+	return s.OnService(name)
 }
 
 // StatePart implements join.Session.
