@@ -149,7 +149,10 @@ func listRefusal(e *typ) (why, remedy string) {
 		}
 		return "", ""
 	case "bool", "enum":
-		return "a list of " + e.kind, "its elements have no fixed size: use list<i8> or list<i32>"
+		if e.kind == "uuid" {
+		return "a list of uuid", "only numbers stand in memory one after the other: put it into a struct and pass that"
+	}
+	return "a list of " + e.kind, "its elements have no fixed size: use list<i8> or list<i32>"
 	}
 	return "a list of " + e.kind, "its elements have no fixed size: put it into a struct and pass that"
 }

@@ -2,6 +2,7 @@ package gen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cloudwego/thriftgo/parser"
@@ -62,7 +63,7 @@ func (s *scope) resolveDeep(u *unit, t *parser.Type, depth int) (*typ, error) {
 	case "byte":
 		return &typ{kind: "i8", goType: "int8"}, nil
 	}
-	if g := baseTypes[t.Name]; g != "" {
+	if g := baseTypes[t.Name]; g != "" && !(t.Name == "uuid" && defines(u, t.Name)) {
 		return &typ{kind: t.Name, goType: g}, nil
 	}
 	def, name := u, t.Name
@@ -78,7 +79,15 @@ func (s *scope) resolveDeep(u *unit, t *parser.Type, depth int) (*typ, error) {
 // baseTypes are the types that IDL has by itself, and Go's.
 var baseTypes = map[string]string{
 	"bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-	"double": "float64", "string": "string", "binary": "[]byte",
+	"double": "float64", "string": "string", "binary": "[]byte", "uuid": "thrift.Tuuid",
+}
+
+// defines reports whether u defines a type of this name, as IDL from before Thrift 0.18
+// may do with uuid.
+func defines(u *unit, name string) bool {
+	return structOf(u, name) != nil ||
+		slices.ContainsFunc(u.ast.Typedefs, func(d *parser.Typedef) bool { return d.Alias == name }) ||
+		slices.ContainsFunc(u.ast.Enums, func(d *parser.Enum) bool { return d.Name == name })
 }
 
 // container resolves a list, set or map.
