@@ -35,6 +35,12 @@ func (g *Gatekeeper) Timelines(ctx context.Context, q trace.Query) (page []trace
 	}
 }
 
+// Methods returns what has become of the calls of each method since the Gatekeeper began.
+func (g *Gatekeeper) Methods(ctx context.Context) (all []trace.Method, err error) {
+	err = g.do(ctx, func() { all = g.ctl.timeline.Methods() })
+	return all, err
+}
+
 var traceKinds = map[TraceStage]trace.Kind{
 	TraceSent: trace.Sent, TraceDelivered: trace.Delivered, TraceReplied: trace.Replied, TraceCommitting: trace.Committing,
 	TraceAnswered: trace.Answered, TraceReplayed: trace.Replayed, TraceRollingBack: trace.RollingBack, TraceRolledBack: trace.RolledBack,
@@ -50,6 +56,9 @@ func (c *controller) remember(t TraceRecord) {
 			Parent: t.Parent, Caller: trace.Node(t.Caller), Callee: trace.Node(t.Node), Service: t.Service, Method: t.Method,
 			Policy: t.Policy, Oneway: t.Oneway, Sampled: t.Sampled,
 		},
+	}
+	if n := c.nodes[t.Node.Address]; n != nil {
+		e.Blade = n.blade.hello.Blade
 	}
 	if t.Stage != TraceSent && !c.timeline.Knows(t.Call) {
 		if first, ok := c.traceLate(t.Call); ok {

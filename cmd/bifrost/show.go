@@ -19,7 +19,7 @@ import (
 // newShowCmds are the commands that list one kind of thing each.
 func newShowCmds() []*cobra.Command {
 	return []*cobra.Command{
-		newBladesCmd(), newMachinesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
+		newBladesCmd(), newMachinesCmd(), newNodesCmd(), newServicesCmd(), newRegionsCmd(), newCallsCmd(), newMethodsCmd(), newRulesCmd(), newDeniedCmd(), newEventsCmd(),
 		newTraceCmd(), newAppsCmd(), newLogsCmd(), newWhoCmd(), newDomainCmd(),
 	}
 }

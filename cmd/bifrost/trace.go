@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -178,10 +177,14 @@ func outcomeOf(k *api.Timeline) string {
 	return text
 }
 
-// where is a step's node, for people.
-func where(n names, a netip.Addr) string {
-	if !a.IsValid() {
+// where is a step's node, for people: on the blade that it was on then, wherever it is now.
+func where(n names, s *api.Step) string {
+	if !s.Node.IsValid() {
 		return ""
 	}
-	return " at " + n.of(a)
+	name := n.of(s.Node)
+	if _, rest, ok := strings.Cut(name, "/"); ok && s.Blade != "" {
+		name = s.Blade + "/" + rest
+	}
+	return " at " + name
 }

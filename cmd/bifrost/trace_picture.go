@@ -38,7 +38,7 @@ func printTrace(w io.Writer, t *api.Trace, n names) error {
 		fmt.Fprintf(w, "%s %s%s │%s│ %s  %s  %s\n", mark, titles[i], strings.Repeat(" ", width-len([]rune(titles[i]))), bar(k, from, to), tookText(k), k.Policy, outcomeOf(k))
 		for _, s := range k.Steps {
 			if slices.Contains(mishaps, s.Kind) {
-				fmt.Fprintf(w, "  %s  %s+%s  %s%s\n", strings.Repeat("  ", k.Depth), strings.Repeat(" ", width/2), millis(s.Time.Sub(from)), s.Kind, where(n, s.Node))
+				fmt.Fprintf(w, "  %s  %s+%s  %s%s\n", strings.Repeat("  ", k.Depth), strings.Repeat(" ", width/2), millis(s.Time.Sub(from)), s.Kind, where(n, &s))
 			}
 		}
 	}

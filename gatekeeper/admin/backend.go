@@ -44,6 +44,7 @@ type Backend interface {
 	Deploy(ctx context.Context, s resources.Spec) error
 	Undeploy(ctx context.Context, name string) error
 	Deployments(ctx context.Context) ([]resources.Deployment, error)
+	Methods(ctx context.Context) ([]trace.Method, error)
 	CancelCall(ctx context.Context, id rpc.ID) error
 	Output(ctx context.Context, q gatekeeper.OutputQuery) (gatekeeper.OutputPage, error)
 	Subscribe(ctx context.Context) <-chan gatekeeper.Event

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/metrics"
 )
@@ -42,6 +43,10 @@ var (
 	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
 	descThrottled = describe("throttled_packets_total", "Packets that the switch dropped because their port had more held than its rate, by why they would have been held.", "port", "blade", "reason")
 	descPortDeny  = describe("denied_port_accesses_total", "Memory accesses of a port that the switch has denied.", "port", "blade")
+	descEnded     = describe("ended_calls_total", "Calls that have ended, by the code of their answer; ok is none. Those that are not held are known from samples, of which some get lost.", "service", "method", "code")
+	descTook      = describe("call_duration_seconds", "How long calls took, from their sending to their answer, as the Gatekeeper saw them.", "service", "method")
+	descOpen      = describe("open_calls", "Calls under way.", "service", "method")
+	descQueued    = describe("queued_calls", "Held calls under way that their callee has not got yet.", "service", "method")
 	descDropped   = describe("dropped_packets_total", "Held packets that went nowhere.", "reason")
 )
 
@@ -110,7 +115,7 @@ func (s *Server) newMetrics() {
 // metricsHandler serves /metrics. Gathering cannot fail: what has no answer from
 // the Gatekeeper is left out.
 func (s *Server) metricsHandler() http.Handler {
-	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true})
 }
 
 // rackCollector asks the Gatekeeper at every scrape.
@@ -120,7 +125,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
-		descCopies, descLogBytes, descLogged, descFallen, descDropped, descThrottled, descPortDeny,
+		descCopies, descLogBytes, descLogged, descFallen, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDeny,
 	} {
 		out <- d
 	}
@@ -164,8 +169,41 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	for _, k := range dropped {
 		count(descDropped, k.value(&o.Counters), k.reason)
 	}
+	c.methodMetrics(ctx, out)
 	if o.Switch {
 		c.portMetrics(ctx, count)
+	}
+}
+
+// methodMetrics tells of the calls of each method, of which there are trace.MaxMethods at most.
+// Each bucket names a call that fell into it, for who scrapes OpenMetrics.
+func (c rackCollector) methodMetrics(ctx context.Context, out chan<- prometheus.Metric) {
+	all, err := c.backend.Methods(ctx)
+	if err != nil {
+		return
+	}
+	for i := range all {
+		m := &all[i]
+		for code, n := range m.Ended {
+			out <- prometheus.MustNewConstMetric(descEnded, prometheus.CounterValue, float64(n), m.Service, m.Method, code.String())
+		}
+		out <- prometheus.MustNewConstMetric(descOpen, prometheus.GaugeValue, float64(m.Open), m.Service, m.Method)
+		out <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(m.Queued), m.Service, m.Method)
+		below, total := map[float64]uint64{}, uint64(0)
+		var examples []prometheus.Exemplar
+		for i, n := range m.Buckets {
+			if total += n; i < len(trace.Bounds) {
+				below[trace.Bounds[i]] = total
+			}
+			if e := &m.Examples[i]; n > 0 {
+				examples = append(examples, prometheus.Exemplar{Value: e.Seconds, Timestamp: e.At, Labels: prometheus.Labels{"trace_id": e.Call.String()}})
+			}
+		}
+		h := prometheus.MustNewConstHistogram(descTook, total, m.Seconds, below, m.Service, m.Method)
+		if len(examples) > 0 {
+			h = prometheus.MustNewMetricWithExemplars(h, examples...)
+		}
+		out <- h
 	}
 }
 

@@ -53,6 +53,30 @@ bifrost_gatekeeper_memory_machine_copies{machine="2"} 1
 	}
 }
 
+// Calls are counted by method and code, and the histogram names a call for who asks for
+// OpenMetrics.
+func TestMetrics_Methods(t *testing.T) {
+	b := startBusy(t)
+	s := startSite(t, b.Gatekeeper())
+	open := namespace + `_open_calls{method="incrementRef",service="Inner"} 1`
+	if text := string(s.get("/metrics")); !strings.Contains(text, open) {
+		t.Errorf("no %s", open)
+	}
+	b.finish()
+	r := s.request(http.MethodGet, "/metrics")
+	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	_, body := s.do(r)
+	text := string(body)
+	for _, want := range []string{
+		namespace + `_ended_calls_total{code="ok",method="addRef",service="Arrays"} 1`, namespace + `_open_calls{method="addRef",service="Arrays"} 0`,
+		namespace + `_call_duration_seconds_count{method="incrementRef",service="Inner"} 1`, `# {trace_id="`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
 // ledgerRack is a Gatekeeper whose memory blades have reported what ledgers take.
 type ledgerRack struct{ stopped }
 

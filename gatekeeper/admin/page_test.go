@@ -220,6 +220,25 @@ func TestPage_TimelinesAndPolicies(t *testing.T) {
 	if bars := value[int](b, `document.querySelectorAll('#trace li:first-child rect').length`); bars != 3 || !strings.HasSuffix(of(), " 1 ok") {
 		t.Errorf("%d bars of %s", bars, of())
 	}
+	if ticks := value[string](b, `[...document.querySelectorAll('#axis span')].map((e) => e.textContent.replace(/ ms$/, '')).join(' ')`); len(strings.Fields(ticks)) != 5 || !strings.HasPrefix(ticks, "0 ") {
+		t.Errorf("the trace's axis is %q", ticks)
+	}
+	figures := func() (m api.MethodFigures) {
+		for _, m := range getAs[api.List[api.MethodFigures]](s, "/v1/methods").Items {
+			if m.Method == "addRef" {
+				return m
+			}
+		}
+		t.Fatal("the API has no figures of addRef")
+		return m
+	}
+	if m := figures(); m.Calls != 1 || m.Open != 0 || m.P50 <= 0 || m.P99 < m.P50 || m.Slow != root.ID {
+		t.Errorf("figures %+v", m)
+	}
+	b.until(`[...document.querySelectorAll('#methods tbody tr')].some((tr) => tr.textContent.startsWith('Arrays.addRef10'))`)
+	value[bool](b, `(() => { const w = document.querySelector('#words'); w.value = 'inner INCREMENT'; w.dispatchEvent(new Event('input', { bubbles: true })); return true; })()`)
+	b.until(`document.querySelectorAll('#methods tbody tr').length === 1 && document.querySelector('#methods tbody').textContent.startsWith('Inner.incrementRef')`)
+	value[bool](b, `(() => { const w = document.querySelector('#words'); w.value = ''; w.dispatchEvent(new Event('input', { bubbles: true })); return true; })()`)
 	row := `document.querySelector('[data-policy-of="Arrays.addRef"]')`
 	b.until(row + ` !== null && ` + row + `.children[3].textContent === 'default'`)
 	set := func(policy, answer string) {

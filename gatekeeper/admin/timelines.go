@@ -10,6 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 type timelinesInput struct {
@@ -22,6 +23,7 @@ type timelinesInput struct {
 // registerTimelines serves what became of the latest calls.
 func (s *Server) registerTimelines(h huma.API) {
 	get(h, "/v1/timelines", "list-timelines", "Work", "The latest calls with all that has happened to them, also when they are over; the last one first", s.timelines, http.StatusBadRequest)
+	get(h, "/v1/methods", "list-methods", "Work", "What has become of the calls of each method since the Gatekeeper began: how many, how many have failed and why, how long they took", s.methods)
 	get(h, "/v1/calls/{id}/timeline", "get-timeline", "Questions", "What became of a call, and of those that belong together with it", s.timeline, http.StatusNotFound)
 }
 
@@ -38,6 +40,34 @@ func (s *Server) timelines(ctx context.Context, in *timelinesInput) (out api.Lis
 		out.Next = strconv.FormatUint(next, 10)
 	}
 	return out, err
+}
+
+func (s *Server) methods(ctx context.Context, _ *none) (api.List[api.MethodFigures], error) {
+	all, err := s.backend.Methods(ctx)
+	return api.List[api.MethodFigures]{Items: each(all, figuresOf)}, err
+}
+
+func figuresOf(m *trace.Method) api.MethodFigures {
+	out := api.MethodFigures{Service: m.Service, Method: m.Method, Open: m.Open, Queued: m.Queued, Rerun: m.Rerun, Failed: map[string]uint64{}}
+	for code, n := range m.Ended {
+		out.Calls += n
+		if code != fault.OK {
+			out.Failed[code.String()] += n
+		}
+	}
+	timed := uint64(0)
+	for i, n := range m.Buckets {
+		if timed += n; n > 0 {
+			out.Slow = m.Examples[i].Call.String()
+		}
+	}
+	if timed > 0 {
+		out.Mean = m.Seconds / float64(timed)
+	}
+	for q, at := range map[float64]*float64{0.5: &out.P50, 0.95: &out.P95, 0.99: &out.P99} {
+		*at, _ = m.Quantile(q)
+	}
+	return out
 }
 
 func (s *Server) timeline(ctx context.Context, in *callInput) (out api.Trace, err error) {
@@ -58,7 +88,7 @@ func timelineOf(c *trace.Call, depth int) api.Timeline {
 		Policy: c.Policy.String(), Oneway: c.Oneway, Sampled: c.Sampled, A1: c.A1, B1: c.B1, B2: c.B2, A2: c.A2,
 		Over: c.Over, Code: codeOf(c.Code), Attempts: c.Attempts, Skipped: c.Skipped,
 		Steps: each(c.Steps, func(s *trace.Step) api.Step {
-			return api.Step{Time: s.Time, Kind: s.Kind.String(), Node: s.Node.Address, Attempt: int(s.Attempt)}
+			return api.Step{Time: s.Time, Kind: s.Kind.String(), Node: s.Node.Address, Attempt: int(s.Attempt), Blade: s.Blade}
 		}),
 	}
 	if !c.Parent.IsZero() {

@@ -50,6 +50,7 @@ type Step struct {
 	Kind    Kind
 	Node    Node   // where: the callee, or who gets the answer; zero if that does not matter
 	Attempt uint16 // how often its execution was begun before
+	Blade   string // on which blade the node was then; "" if it was on none
 }
 
 // Event is a step, with what is known of the call.

@@ -18,6 +18,7 @@ type Recorder struct {
 	children map[packet.ID]family // by parent, whether that is kept or not
 	next     uint64               // sequence number of the next call
 	dropped  uint64               // steps of calls that were not kept
+	meter    meter
 }
 
 // entry is a call, with its brothers: the sequence numbers of those that the same
@@ -48,12 +49,23 @@ func (r *Recorder) Note(e *Event) (over bool) {
 		return false
 	case !known:
 		seq = r.add(e)
+		r.meter.began(&r.at(seq).Call)
 	}
 	k := r.at(seq)
-	was := k.Over
+	was, queued := k.Over, k.queued()
 	k.note(e)
-	return k.Over && !was
+	switch {
+	case k.Over && !was:
+		r.meter.ended(&k.Call, e.Time, queued)
+		return true
+	case queued && !k.queued():
+		r.meter.delivered(&k.Call)
+	}
+	return false
 }
+
+// Methods returns what has become of the calls of each method since the Recorder began.
+func (r *Recorder) Methods() []Method { return r.meter.all() }
 
 // Knows reports whether a call is kept.
 func (r *Recorder) Knows(id packet.ID) bool {
@@ -75,6 +87,9 @@ func (r *Recorder) add(e *Event) uint64 {
 	}
 	k := r.at(seq)
 	if k.Sequence != 0 {
+		if !k.Over {
+			r.meter.lost(&k.Call)
+		}
 		r.forget(k)
 	}
 	steps := k.Steps[:0]

@@ -34,7 +34,24 @@ type Step struct {
 	Time    time.Time  `json:"time"`
 	Kind    string     `json:"kind" enum:"sent,delivered,replied,committing,answered,refused,ended,replayed,rolling back,rolled back,recalled" doc:"sent a1; delivered b1; replied b2; committing: its memory is being made final; answered a2; refused or ended: with an exception; rolling back, rolled back: its node has failed, and what it did is taken back; replayed: delivered again; recalled: the same answer again"`
 	Node    netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Where"`
+	Blade   string     `json:"blade,omitempty" doc:"The blade that the node was on then" example:"s1"`
 	Attempt int        `json:"attempt,omitempty" doc:"How often its execution had been begun before"`
+}
+
+// MethodFigures is what has become of a method's calls since the Gatekeeper began.
+type MethodFigures struct {
+	Service string            `json:"service,omitempty" example:"Store"`
+	Method  string            `json:"method" example:"put"`
+	Calls   uint64            `json:"calls" doc:"How many have ended"`
+	Open    uint64            `json:"open" doc:"How many are under way"`
+	Queued  uint64            `json:"queued" doc:"Of these, how many their callee has not got yet"`
+	Failed  map[string]uint64 `json:"failed,omitempty" doc:"How many have ended with an exception, by code"`
+	Rerun   uint64            `json:"rerun,omitempty" doc:"How many had to be run again after a failure"`
+	Mean    float64           `json:"mean,omitempty" doc:"How many seconds they took, from a1 to a2"`
+	P50     float64           `json:"p50,omitempty" doc:"How many seconds half of them took at most, estimated from buckets"`
+	P95     float64           `json:"p95,omitempty"`
+	P99     float64           `json:"p99,omitempty"`
+	Slow    string            `json:"slow,omitempty" doc:"One of the slowest, to be looked at with /v1/calls/{id}/timeline"`
 }
 
 // Trace is the calls that belong together.

@@ -265,6 +265,12 @@ func (c *Client) Timelines(ctx context.Context, f TimelineFilter) iter.Seq2[api.
 	return all[api.Timeline](ctx, c, "/v1/timelines", pages("node", text(f.Node), "failed", flag(f.Failed), "roots", flag(f.Roots)))
 }
 
+// Methods returns what has become of the calls of each method since the Gatekeeper began.
+func (c *Client) Methods(ctx context.Context) ([]api.MethodFigures, error) {
+	l, err := get[api.List[api.MethodFigures]](ctx, c, "/v1/methods", nil)
+	return l.Items, err
+}
+
 // Timeline tells what became of a call, and of those that belong together with it.
 func (c *Client) Timeline(ctx context.Context, id string) (api.Trace, error) {
 	return get[api.Trace](ctx, c, "/v1/calls/"+url.PathEscape(id)+"/timeline", nil)

@@ -10,7 +10,7 @@ import { drawGraph } from './graph.js';
 import { drawFeed } from './feed.js';
 import { drawApps, drawCalls, drawDenied, drawNodes, drawRegions, drawServices } from './tables.js';
 import { drawNews } from './news.js';
-import { drawTimelines, drawTrace } from './timelines.js';
+import { drawMethods, drawTimelines, drawTrace } from './timelines.js';
 import { drawPolicies } from './policies.js';
 
 const links = { connecting: 'connecting…', live: 'live', lost: 'connection lost', refused: 'no token' };
@@ -25,7 +25,7 @@ function draw() {
   text($('#gatekeeper'), s ? `Gatekeeper ${s.version}` : '');
   drawSelection();
   if (!state.ready) return; // names of nodes, say, would be missing
-  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawApps, drawTimelines, drawTrace, drawPolicies, drawCounters, drawNews]) view(state);
+  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawApps, drawMethods, drawTimelines, drawTrace, drawPolicies, drawCounters, drawNews]) view(state);
 }
 
 // drawSelection tells what is chosen, and lets it go.
@@ -108,6 +108,20 @@ $('#timelines tbody').addEventListener('click', (e) => {
   const chosen = e.target.closest('tr[data-call]');
   if (!chosen || e.target.closest('[data-select]')) return;
   state.call = state.call === chosen.dataset.call ? '' : chosen.dataset.call;
+  state.trace = null;
+  ask('trace');
+  change();
+});
+
+$('#search').addEventListener('submit', (e) => e.preventDefault());
+$('#words').addEventListener('input', (e) => {
+  state.words = e.target.value.trim();
+  change();
+});
+$('#methods tbody').addEventListener('click', (e) => {
+  const chosen = e.target.closest('[data-trace]');
+  if (!chosen) return;
+  state.call = chosen.dataset.trace;
   state.trace = null;
   ask('trace');
   change();

@@ -18,7 +18,8 @@ export const state = {
   selected: '', // a node's address: only its regions and calls
   pointer: '', // only its region
   limit: 100, // of regions
-  timelines: [], policies: [],
+  timelines: [], policies: [], methods: [],
+  words: '', // only methods, and latest calls of methods, whose names have these
   failed: false, // only timelines of calls that have failed
   call: '', // whose trace is shown
   trace: null,
@@ -39,6 +40,7 @@ const resources = {
   apps: { path: '/v1/apps', keep: (l) => { state.apps = l.items; }, least: 500, most: 15_000 },
   denied: { path: '/v1/denied', keep: (l) => { state.denied = l.items; }, least: 500, most: 15_000 },
   policies: { path: '/v1/policies', keep: (l) => { state.policies = l.items; }, least: 300, most: 15_000 },
+  methods: { path: '/v1/methods', keep: (l) => { state.methods = l.items; }, least: 1000, most: 5000 },
   timelines: {
     path: '/v1/timelines', parameters: () => ({ limit: 50, node: state.selected, failed: state.failed ? 'true' : '', roots: state.failed ? '' : 'true' }),
     keep: (l) => { state.timelines = l.items; }, least: 1000, most: 5000,
@@ -58,7 +60,7 @@ const resources = {
 const touched = {
   'switch.': ['status'], 'machine.': ['machines', 'blades'], 'blade.': ['blades', 'machines', 'nodes', 'services', 'regions'], 'node.': ['nodes', 'blades', 'services', 'regions', 'apps'],
   'app.': ['apps', 'policies'], 'program.': ['apps'], 'policy.': ['policies'],
-  'service.': ['services', 'nodes', 'policies'], 'region.': ['regions', 'blades'], 'call.': ['calls', 'regions', 'timelines', 'trace'], 'reply.': ['calls', 'regions', 'timelines', 'trace'], 'execution.': ['timelines', 'trace'],
+  'service.': ['services', 'nodes', 'policies'], 'region.': ['regions', 'blades'], 'call.': ['calls', 'regions', 'timelines', 'methods', 'trace'], 'reply.': ['calls', 'regions', 'timelines', 'methods', 'trace'], 'execution.': ['timelines', 'trace'],
   'rules.': ['regions'], 'access.': ['denied'],
 };
 

@@ -25,7 +25,7 @@ function outcome(k) {
 
 // drawTimelines lists the latest calls.
 export function drawTimelines(state) {
-  body('#timelines', state.timelines, (k) => k.id, () => row('', '', 'wide', 'wide', 'number', ''), (tr, k) => {
+  body('#timelines', state.timelines.filter((k) => found(k, state.words)), (k) => k.id, () => row('', '', 'wide', 'wide', 'number', ''), (tr, k) => {
     set(tr, { 'data-call': k.id, 'aria-selected': state.call === k.id });
     same(tr, 0, k.a1, () => [h('time', { datetime: k.a1 }, clock(k.a1))]);
     same(tr, 1, nameOf(k), () => [h('button', { type: 'button', class: 'plain', title: k.id }, nameOf(k))]);
@@ -33,7 +33,32 @@ export function drawTimelines(state) {
     same(tr, 3, `${k.callee} ${nodeName(k.callee)}`, () => [k.callee ? who(k.callee) : '']);
     same(tr, 4, took(k), () => [took(k)]);
     same(tr, 5, outcome(k), () => [h('span', { class: k.code ? 'bad' : '' }, outcome(k)), ...(k.sampled ? [h('small', { class: 'quiet' }, ' sampled')] : [])]);
-  }, state.failed ? 'No call has failed.' : 'No call has been made.');
+  }, state.words ? 'None of the latest calls is of such a method.' : state.failed ? 'No call has failed.' : 'No call has been made.');
+}
+
+// found says whether all words are in a method's name.
+export const found = (k, words) => words.toLowerCase().split(/\s+/).every((w) => nameOf(k).toLowerCase().includes(w));
+
+// drawMethods lists what has become of the calls of each method.
+export function drawMethods(state) {
+  const some = state.methods.filter((m) => found(m, state.words));
+  body('#methods', some, nameOf, () => row('', 'number', 'number', 'number wide', '', 'number', 'number wide', 'number'), (tr, m) => {
+    const failed = Object.entries(m.failed ?? {}).map(([why, n]) => `${n} ${why}`).join(', ');
+    same(tr, 0, `${nameOf(m)} ${m.slow ?? ''}`, () => [m.slow ? h('button', { type: 'button', class: 'plain', 'data-trace': m.slow, title: 'Show one of the slowest' }, nameOf(m)) : nameOf(m)]);
+    [m.calls, m.open, m.queued].forEach((n, i) => same(tr, i + 1, String(n), () => [number(n)]));
+    same(tr, 4, failed, () => (failed ? [h('span', { class: 'bad' }, failed)] : []));
+    [m.p50, m.p95, m.p99].forEach((t, i) => same(tr, i + 5, String(t), () => [t ? `${number(t * 1000)} ms` : '']));
+  }, state.words ? 'No method has such a name.' : 'No call has been made.');
+}
+
+// drawAxis writes the times below which a trace's bars begin and end.
+function drawAxis(whole, shown) {
+  const axis = $('#axis');
+  axis.hidden = !shown;
+  const says = shown ? String(whole) : '';
+  if (axis.dataset.says === says) return;
+  axis.dataset.says = says;
+  axis.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((part) => h('span', {}, `${number(part * whole / 1000)} ms`)));
 }
 
 // drawTrace draws the calls that belong together with the chosen one.
@@ -41,12 +66,22 @@ export function drawTrace(state) {
   const list = $('#trace');
   const calls = state.trace?.calls ?? [];
   list.hidden = calls.length === 0;
-  if (!calls.length) return;
+  if (!calls.length) {
+    drawAxis(0, false);
+    return;
+  }
   const from = calls[0].a1;
   const last = calls.reduce((m, k) => Math.max(m, end(k)), 0);
   const whole = Math.max(1, calls.reduce((m, k) => Math.max(m, ...k.steps.map((t) => micros(from, t.time))), last - time(from)));
+  drawAxis(whole, true);
   sync(list, calls, (k) => k.id, () => h('li', {}, h('span', {}, h('b'), ' ', h('small')), s('svg', { viewBox: '0 0 1000 10', preserveAspectRatio: 'none', role: 'img' }), h('span', { class: 'number' })),
     (li, k) => drawCall(li, k, from, whole));
+}
+
+// ranElsewhere says on which blades a call ran, if its node is on another one now.
+function ranElsewhere(k) {
+  const on = [...new Set(k.steps.filter((t) => t.blade && t.node === k.callee).map((t) => t.blade))];
+  return on.length === 0 || on.length === 1 && nodeName(k.callee).startsWith(`${on[0]}/`) ? '' : ` (ran on ${on.join(', ')})`;
 }
 
 function drawCall(li, k, from, whole) {
@@ -54,7 +89,7 @@ function drawCall(li, k, from, whole) {
   set(li, { 'data-call': k.id, 'data-depth': k.depth, 'data-outcome': outcome(k) });
   name.style.paddingLeft = `${k.depth * 16}px`;
   text(name.children[0], nameOf(k));
-  text(name.children[1], `${nodeName(k.caller)} → ${nodeName(k.callee)} · ${k.policy} · ${outcome(k)}`);
+  text(name.children[1], `${nodeName(k.caller)} → ${nodeName(k.callee)}${ranElsewhere(k)} · ${k.policy} · ${outcome(k)}`);
   text(duration, took(k));
   const says = JSON.stringify([k, whole]);
   if (svg.dataset.says === says) return;
