@@ -3,11 +3,17 @@
 package ebpf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 )
 
 // Counter implements datapath.Datapath.
@@ -144,4 +150,202 @@ func (x *Executor) TableStats() map[string]datapath.TableCounts {
 		all[def.Name] = c
 	}
 	return all
+}
+
+// meterCell is a two-rate three-colour meter, colour-blind (RFC 2698, section 3),
+// with a lock of its own. One that is not on finds everything green. Tokens and
+// sizes are counted in billionths of a packet or byte, so that a rate per second
+// times nanoseconds fills a bucket without rounding.
+type meterCell struct {
+	Lock, On        uint32
+	Last            uint64 // when the buckets were filled, in nanoseconds of the kernel's clock
+	Committed, Peak bucket
+}
+
+// bucket is a token bucket.
+type bucket struct {
+	Tokens, Size, Rate uint64
+	Full               uint64 // nanoseconds that fill it from empty
+}
+
+const (
+	meterOn        = 4
+	meterLast      = 8
+	meterCommitted = 16
+	meterPeak      = 48
+
+	bucketTokens = 0
+	bucketSize   = 8
+	bucketRate   = 16
+	bucketFull   = 24
+)
+
+// billion is how many parts a token has.
+const billion = 1_000_000_000
+
+// maxBurst is the largest burst: more does not fit a word in billionths, twice.
+const maxBurst = math.MaxInt64 / billion
+
+// The colours of a meter.
+const (
+	green = iota
+	yellow
+	red
+)
+
+// makeMeters makes the maps of indirect meters.
+func (x *Executor) makeMeters() error {
+	for i, m := range x.prog.Meters {
+		var cells *ebpf.Map
+		if !m.Direct {
+			var err error
+			if cells, err = x.meterMap(fmt.Sprintf("meter_%d", i), m.Size); err != nil {
+				return fmt.Errorf("meter %q: %w", m.Name, err)
+			}
+		}
+		x.maps.meters = append(x.maps.meters, cells)
+	}
+	return nil
+}
+
+// meterMap makes a map of n meters.
+func (x *Executor) meterMap(name string, n int) (*ebpf.Map, error) {
+	word := &btf.Int{Name: "unsigned long", Size: 8}
+	rest := &btf.Array{Index: keyType, Type: word, Nelems: uint32(binary.Size(meterCell{})/8 - 1)}
+	typ := lockType(btf.Member{Name: "on", Type: keyType, Offset: 32}, btf.Member{Name: "words", Type: rest, Offset: 64})
+	return x.kept(name, &ebpf.MapSpec{
+		Name: "meter", Type: ebpf.Array, KeySize: 4, ValueSize: typ.Size, MaxEntries: uint32(n), Key: keyType, Value: typ,
+	})
+}
+
+// executeMeter generates the use of a meter.
+func (g *gen) executeMeter(s v1model.ExecuteMeter) {
+	to, ok := g.target(s.Dst)
+	if !ok {
+		return
+	}
+	none := g.label("no_meter")
+	g.index(s.Index, s.Meter.Size, 0, none)
+	g.meter(g.objs.meters[s.Meter.Index], s.Meter, none)
+	g.setReg(to)
+	g.mark(none)
+}
+
+// meter finds the packet's colour by the meter R0 of a map: R0 becomes the colour.
+func (g *gen) meter(m fder, def *v1model.Meter, none string) {
+	unlock, later := g.label("metered"), g.label("no_time")
+	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word))
+	g.lookup(m, asm.R10, -4)
+	now := spillAt(1)
+	g.emit(
+		asm.JEq.Imm(asm.R0, 0, none), asm.Mov.Reg(rTemp, asm.R0),
+		asm.FnKtimeGetNs.Call(), asm.StoreMem(asm.R10, now, asm.R0, asm.DWord),
+		asm.Mov.Reg(asm.R1, rTemp), asm.FnSpinLock.Call(),
+		asm.Mov.Imm(asm.R0, green),
+		asm.LoadMem(asm.R1, rTemp, meterOn, asm.Word), asm.JEq.Imm(asm.R1, 0, unlock),
+		asm.LoadMem(asm.R2, asm.R10, now, asm.DWord),
+		asm.LoadMem(asm.R1, rTemp, meterLast, asm.DWord),
+		asm.Mov.Reg(asm.R3, asm.R2), asm.Sub.Reg(asm.R3, asm.R1), asm.JSLE.Imm(asm.R3, 0, later),
+		asm.StoreMem(rTemp, meterLast, asm.R2, asm.DWord))
+	for _, b := range []int16{meterCommitted, meterPeak} {
+		full, filled := g.label("full"), g.label("filled")
+		g.emit(
+			asm.LoadMem(asm.R5, rTemp, b+bucketSize, asm.DWord),
+			asm.LoadMem(asm.R4, rTemp, b+bucketFull, asm.DWord), asm.JGE.Reg(asm.R3, asm.R4, full),
+			asm.LoadMem(asm.R1, rTemp, b+bucketRate, asm.DWord), asm.Mul.Reg(asm.R1, asm.R3),
+			asm.LoadMem(asm.R4, rTemp, b+bucketTokens, asm.DWord), asm.Add.Reg(asm.R4, asm.R1),
+			asm.JLT.Reg(asm.R4, asm.R5, filled))
+		g.mark(full)
+		g.emit(asm.Mov.Reg(asm.R4, asm.R5))
+		g.mark(filled)
+		g.emit(asm.StoreMem(rTemp, b+bucketTokens, asm.R4, asm.DWord))
+	}
+	g.mark(later)
+	if def.Bytes {
+		g.load(asm.R2, stInLen)
+	} else {
+		g.set(asm.R2, 1)
+	}
+	g.emit(asm.Mul.Imm(asm.R2, billion))
+	for _, b := range []struct {
+		at     int16
+		colour int32
+	}{{meterPeak, red}, {meterCommitted, yellow}} {
+		g.emit(
+			asm.Mov.Imm(asm.R0, b.colour),
+			asm.LoadMem(asm.R1, rTemp, b.at+bucketTokens, asm.DWord), asm.JLT.Reg(asm.R1, asm.R2, unlock),
+			asm.Sub.Reg(asm.R1, asm.R2), asm.StoreMem(rTemp, b.at+bucketTokens, asm.R1, asm.DWord))
+	}
+	g.emit(asm.Mov.Imm(asm.R0, green))
+	g.mark(unlock)
+	g.emit(
+		asm.StoreMem(asm.R10, now, asm.R0, asm.DWord),
+		asm.Mov.Reg(asm.R1, rTemp), asm.FnSpinUnlock.Call(),
+		asm.LoadMem(asm.R0, asm.R10, now, asm.DWord))
+}
+
+// newBucket is a full bucket.
+func newBucket(rate, burst int64) bucket {
+	b := bucket{Size: uint64(max(burst, 0)) * billion, Rate: uint64(max(rate, 0)), Full: math.MaxInt64}
+	b.Tokens = b.Size
+	if b.Rate > 0 {
+		b.Full = (b.Size + b.Rate - 1) / b.Rate
+	}
+	return b
+}
+
+// configure writes a meter; nil switches it off.
+func configure(m *ebpf.Map, index uint32, c *datapath.MeterConfig) error {
+	var cell meterCell
+	if c != nil {
+		if max(c.CBurst, c.PBurst) > maxBurst {
+			return fmt.Errorf("%w: a burst of more than %d", datapath.ErrUnsupported, int64(maxBurst))
+		}
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			return err
+		}
+		cell = meterCell{
+			On: 1, Last: uint64(now.Nano()),
+			Committed: newBucket(c.CIR, c.CBurst), Peak: newBucket(c.PIR, c.PBurst),
+		}
+	}
+	var b bytes.Buffer
+	if err := binary.Write(&b, binary.NativeEndian, &cell); err != nil {
+		return err
+	}
+	return m.Update(index, b.Bytes(), ebpf.UpdateLock)
+}
+
+// Meter implements datapath.Datapath.
+func (x *Executor) Meter(name string, index int, c *datapath.MeterConfig) error {
+	for i, m := range x.prog.Meters {
+		if m.Name != name || m.Direct {
+			continue
+		}
+		if index < 0 || index >= m.Size {
+			return fmt.Errorf("meter %q: cell %d of %d: %w", name, index, m.Size, datapath.ErrNotFound)
+		}
+		return configure(x.maps.meters[i], uint32(index), c)
+	}
+	return fmt.Errorf("meter %q: %w", name, datapath.ErrNotFound)
+}
+
+// EntryMeter implements datapath.Datapath.
+func (x *Executor) EntryMeter(e datapath.Entry, c *datapath.MeterConfig) error {
+	t, err := x.table(e.Table)
+	if err == nil && (t.maps.meters == nil || e.Match == nil) {
+		err = fmt.Errorf("%w: no direct meter on that entry", datapath.ErrUnsupported)
+	}
+	var cell uint32
+	if err == nil {
+		cell, err = t.cellOf(&e)
+	}
+	if err == nil {
+		err = configure(t.maps.meters, cell, c)
+	}
+	if err != nil {
+		return fmt.Errorf("table %q: %w", e.Table, err)
+	}
+	return nil
 }

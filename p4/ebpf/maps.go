@@ -5,9 +5,12 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"unsafe"
 
 	"github.com/bifrost-rack/bifrost/p4/v1model"
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -200,4 +203,72 @@ func (x *Executor) closeMaps() error {
 		errs = append(errs, x.main.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// bpfMmapable is BPF_F_MMAPABLE.
+const bpfMmapable = 1024
+
+// mapped is an array in the kernel that is also mapped into this process, so that
+// to read or write it asks nothing of the kernel.
+type mapped struct {
+	cells *ebpf.Map
+
+	mu  sync.RWMutex // held while mem is used: it goes when the map is closed
+	mem []byte       // the values, one after the other; nil when closed
+}
+
+// newMapped makes an array of n values; their size is a multiple of eight.
+func newMapped(name string, size, n int) (*mapped, error) {
+	m, err := newMap(&ebpf.MapSpec{
+		Name: name, Type: ebpf.Array, Flags: bpfMmapable, KeySize: 4, ValueSize: uint32(size), MaxEntries: uint32(n),
+	})
+	if err != nil {
+		return nil, err
+	}
+	mem, err := unix.Mmap(m.FD(), 0, n*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("map %s: %w", name, err), m.Close())
+	}
+	return &mapped{cells: m, mem: mem}, nil
+}
+
+// close does nothing for an array that was never made.
+func (m *mapped) close() error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := unix.Munmap(m.mem)
+	m.mem = nil
+	return errors.Join(err, m.cells.Close())
+}
+
+// Changes of a table's entries, which held packets wait for, are made without
+// telling Go's scheduler: package rawsys says why. They never block.
+
+// elementCall is bpf_attr of the calls that change one element of a map.
+type elementCall struct {
+	fd         uint32
+	_          uint32
+	key, value unsafe.Pointer
+	flags      uint64
+}
+
+// putElement is Map.Put, of bytes.
+func putElement(m *ebpf.Map, key, value []byte) error {
+	return changeElement(unix.BPF_MAP_UPDATE_ELEM, m, key, unsafe.Pointer(&value[0]))
+}
+
+// deleteElement is Map.Delete, of bytes.
+func deleteElement(m *ebpf.Map, key []byte) error {
+	return changeElement(unix.BPF_MAP_DELETE_ELEM, m, key, nil)
+}
+
+func changeElement(command uintptr, m *ebpf.Map, key []byte, value unsafe.Pointer) error {
+	c := elementCall{fd: uint32(m.FD()), key: unsafe.Pointer(&key[0]), value: value}
+	if _, _, errno := unix.RawSyscall(unix.SYS_BPF, command, uintptr(unsafe.Pointer(&c)), unsafe.Sizeof(c)); errno != 0 {
+		return errno
+	}
+	return nil
 }
