@@ -204,7 +204,7 @@ func (g *gen) digestElement(e v1model.Input, at int) int {
 // send brings the packet to its port.
 func (g *gen) send(inPlace string) {
 	g.place = "output"
-	built, known, test := g.label("built"), g.label("known"), g.label("test")
+	built, test := g.label("built"), g.label("test")
 	lost, long := g.label("lost"), g.label("too_long")
 	g.set(asm.R0, 1) // headers were rebuilt
 	g.store(stBuilt, asm.R0)
@@ -219,22 +219,11 @@ func (g *gen) send(inPlace string) {
 	g.resize()
 	g.load(asm.R0, stTest)
 	g.emit(asm.JNE.Imm(asm.R0, 0, test))
-	g.findPort(lost)
-	g.jump(known)
-	g.mark(known)
-	g.fits(long)
-	g.countOut()
+	g.toPort(lost, long)
 	g.redirect()
 	g.mark(test)
 	g.testOut()
-	g.mark(lost)
-	g.set(asm.R0, lostPort)
-	g.stat(asm.R0, nLost, -1)
-	g.jump(verdict)
-	g.mark(long)
-	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxTooLong, -1)
-	g.jump(verdict)
+	g.notSent(lost, long, verdict)
 	if g.cpu != 0 {
 		g.mark("cpu")
 		g.toCPU(lost)
@@ -243,6 +232,26 @@ func (g *gen) send(inPlace string) {
 
 // lostPort is whose counters count packets for ports that are not there.
 const lostPort = 511
+
+// toPort makes rEntry point to the egress port's description and counts the packet; a
+// packet that cannot leave there goes to lost or long.
+func (g *gen) toPort(lost, long string) {
+	g.findPort(lost)
+	g.fits(long)
+	g.countOut()
+}
+
+// notSent counts what toPort has found, and goes on at a label.
+func (g *gen) notSent(lost, long, next string) {
+	g.mark(lost)
+	g.set(asm.R0, lostPort)
+	g.stat(asm.R0, nLost, -1)
+	g.jump(next)
+	g.mark(long)
+	g.load(asm.R0, stOutPort)
+	g.stat(asm.R0, nTxTooLong, -1)
+	g.jump(next)
+}
 
 // findPort makes rEntry point to the egress port's description.
 func (g *gen) findPort(lost string) {
@@ -403,9 +412,7 @@ func (g *gen) output(stop string) {
 	}
 	g.load(asm.R0, stTest)
 	g.emit(asm.JNE.Imm(asm.R0, 0, test))
-	g.findPort(lost)
-	g.fits(long)
-	g.countOut()
+	g.toPort(lost, long)
 	more := g.label("more")
 	g.emit(asm.LoadMem(asm.R2, rEntry, portIndex, asm.Word))
 	g.load(asm.R0, stJobs)
@@ -417,13 +424,7 @@ func (g *gen) output(stop string) {
 	g.jump(sent)
 	g.mark(test)
 	g.showCopy(sent)
-	g.mark(lost)
-	g.set(asm.R0, lostPort)
-	g.stat(asm.R0, nLost, -1)
-	g.jump(sent)
-	g.mark(long)
-	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxTooLong, -1)
+	g.notSent(lost, long, sent)
 	g.mark(sent)
 	if g.cpu != 0 {
 		g.load(asm.R0, stOutPort)
