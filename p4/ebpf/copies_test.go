@@ -62,9 +62,7 @@ func (r copier) packet(most int, cut bool) []byte {
 // the same copies leave both executors, whatever their order.
 func TestDifferential_Copies(t *testing.T) {
 	prog := load(t, "../interp/testdata/copies.json")
-	for n := range max(*rounds/3, 2) {
-		s := *seed + uint64(n)
-		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Copies -seed %d -rounds 1", s)
+	for s, replay := range seeds(t, max(*rounds/3, 2)) {
 		p := newPair(t, prog, datapath.Port(s%2*4))
 		p.unordered = true
 		r := copier{rand.New(rand.NewPCG(s, 0))}

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	mapsutil "maps"
 	"math/rand/v2"
@@ -237,6 +238,18 @@ func TestDifferential_Bifrost(t *testing.T) {
 			p.check(t, in, m.Packet(in), replay)
 		}
 		p.compareCounters(t, entries, replay)
+	}
+}
+
+// seeds are n seeds, each with the command that runs the test with it alone.
+func seeds(t *testing.T, n int) iter.Seq2[uint64, string] {
+	return func(yield func(uint64, string) bool) {
+		for i := range n {
+			s := *seed + uint64(i)
+			if !yield(s, fmt.Sprintf("go test ./p4/ebpf -run %s -seed %d -rounds 1", t.Name(), s)) {
+				return
+			}
+		}
 	}
 }
 

@@ -19,9 +19,7 @@ import (
 // meters' rates are zero, so that no time has to pass.
 func TestDifferential_State(t *testing.T) {
 	prog := load(t, "../interp/testdata/state.json")
-	for n := range max(*rounds/3, 2) {
-		s := *seed + uint64(n)
-		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_State -seed %d -rounds 1", s)
+	for s, replay := range seeds(t, max(*rounds/3, 2)) {
 		p := newPair(t, prog, 0)
 		r := rand.New(rand.NewPCG(s, 0))
 		entry := func(i byte) datapath.Entry {

@@ -4,7 +4,6 @@ package ebpf
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -15,9 +14,7 @@ import (
 // and go, and both executors find the same.
 func TestDifferential_Match(t *testing.T) {
 	prog := load(t, "testdata/match.json")
-	for n := range max(*rounds/3, 2) {
-		s := *seed + uint64(n)
-		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Match -seed %d -rounds 1", s)
+	for s, replay := range seeds(t, max(*rounds/3, 2)) {
 		p := newPair(t, prog, 0)
 		a := difftest.NewAny(prog, s)
 		var entries []datapath.Entry

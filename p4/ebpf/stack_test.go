@@ -34,9 +34,7 @@ func stacked(r *rand.Rand, kind byte) []byte {
 // Stacks, unions, and a parser that loops as often as the packet says.
 func TestDifferential_Stacks(t *testing.T) {
 	prog := load(t, "testdata/stacks.json")
-	for n := range max(*rounds/3, 1) {
-		s := *seed + uint64(n)
-		replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Stacks -seed %d -rounds 1", s)
+	for s, replay := range seeds(t, max(*rounds/3, 1)) {
 		p := newPair(t, prog, 0)
 		p.unordered = true
 		r := rand.New(rand.NewPCG(s, 0))
