@@ -1,0 +1,56 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// goPrints runs the go command in the repository and returns what it prints.
+func goPrints(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Stderr = "..", os.Stderr
+	out, err := cmd.Output()
+	must(t, err)
+	return out
+}
+
+// TestDependencies: ARCHITECTURE.md names every module that go.mod requires directly, and
+// a program that imports rpc and dsm gets no other module than the ones that it says.
+func TestDependencies(t *testing.T) {
+	page, err := os.ReadFile("../ARCHITECTURE.md")
+	must(t, err)
+	_, section, ok := strings.Cut(string(page), "\n## Dependencies\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	if !ok {
+		t.Fatal("ARCHITECTURE.md has no section Dependencies")
+	}
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	must(t, json.Unmarshal(goPrints(t, "mod", "edit", "-json"), &mod))
+	for _, r := range mod.Require {
+		name := path.Base(r.Path)
+		if strings.HasPrefix(name, "v") && len(name) < 4 { // a major version
+			name = path.Base(path.Dir(r.Path))
+		}
+		if !r.Indirect && !strings.Contains(section, name) {
+			t.Errorf("ARCHITECTURE.md does not say why %s is there", r.Path)
+		}
+	}
+	want := []string{"github.com/apache/thrift", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}
+	list := goPrints(t, "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./rpc", "./rpc/stub", "./dsm")
+	got := strings.Fields(string(list))
+	slices.Sort(got)
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		t.Errorf("rpc and dsm bring %v, want %v", got, want)
+	}
+}
