@@ -17,15 +17,19 @@ import (
 // answer comes behind all packets that the switch held before it. After a time in
 // which nobody could be heard, all blades have missedHeartbeats once more.
 //
+// A switch that tells the status of its ports makes that sooner: a blade is silent when its
+// port has been down for portPatience.
+//
 //	silent for 3 heartbeats, or nothing heard from anybody for one ─▶ probe ─▶ answered ─▶ still silent: failed
 //	                                                                     └─ late, or not: nobody is judged
 
 // hearing is what the Gatekeeper knows of its own ears. Times are zero while there is
 // no session.
 type hearing struct {
-	last   time.Time // when anything came from the switch
-	pulse  time.Time // when to look again whether anything has
-	probed time.Time // when the probe that is out was sent; zero for none
+	last   time.Time            // when anything came from the switch
+	pulse  time.Time            // when to look again whether anything has
+	probed time.Time            // when the probe that is out was sent; zero for none
+	down   map[uint16]time.Time // since when ports are down, as far as the switch tells
 }
 
 // deafAfter is after how many heartbeats in which nothing was heard from the switch
@@ -35,7 +39,7 @@ const deafAfter = 2
 // connect begins to listen to a session.
 func (c *controller) connect() {
 	c.connected, c.timers = true, true
-	c.hearing = hearing{last: c.now, pulse: c.now.Add(c.cfg.Heartbeat)}
+	c.hearing = hearing{last: c.now, pulse: c.now.Add(c.cfg.Heartbeat), down: map[uint16]time.Time{}}
 	c.listenAnew()
 }
 
@@ -119,7 +123,7 @@ func (c *controller) probeAnswered(ok bool) {
 	c.hear()
 	for _, b := range c.sortedBlades() {
 		if b.alive() && !asked.IsZero() && !asked.Before(c.silent(b)) {
-			c.giveUp(b, asked, fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard)))
+			c.giveUp(b, asked, c.silence(b))
 		}
 	}
 	c.giveUpCommands(asked)
@@ -145,7 +149,41 @@ func (c *controller) listenDeadline(earliest func(time.Time)) {
 	}
 }
 
-// silent is when a blade has been silent for too long.
+// silent is when a blade has been silent for too long: for missedHeartbeats, or for
+// portPatience behind a port that is down.
 func (c *controller) silent(b *blade) time.Time {
-	return b.heard.Add(missedHeartbeats * c.cfg.Heartbeat)
+	at := b.heard.Add(missedHeartbeats * c.cfg.Heartbeat)
+	if down := c.hearing.down[b.port.num]; down.After(b.heard) && down.Add(portPatience).Before(at) {
+		return down.Add(portPatience)
+	}
+	return at
+}
+
+// silence says for how long a blade has been silent, and whether its port is down.
+func (c *controller) silence(b *blade) string {
+	why := fmt.Sprintf("no heartbeat for %s", c.now.Sub(b.heard))
+	if down := c.hearing.down[b.port.num]; down.After(b.heard) {
+		why += fmt.Sprintf(", and port %d of the switch is down", b.port.num)
+	}
+	return why
+}
+
+// portPatience is how long a port may be down before the blade behind it has failed: a link
+// that is set up anew is down for some milliseconds.
+const portPatience = 50 * time.Millisecond
+
+// portStatus takes in whether a port of the switch is up.
+func (c *controller) portStatus(num uint16, up bool) {
+	c.hear()
+	if c.hearing.last.IsZero() {
+		return // of a session that is over
+	}
+	c.timers = true
+	_, known := c.hearing.down[num]
+	switch {
+	case up:
+		delete(c.hearing.down, num)
+	case !known:
+		c.hearing.down[num] = c.now
+	}
 }

@@ -18,7 +18,7 @@ func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
 	if err := g.do(ctx, func() { g.attach(s, repaired) }); err != nil {
 		return err
 	}
-	s.Receive(g.packetIn, g.digest)
+	s.Receive(g.packetIn, g.digest, g.port)
 	probing, stop := context.WithCancel(ctx)
 	var prober sync.WaitGroup
 	prober.Go(func() { g.answerProbes(probing, s) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 )
 
 // turn is what owns the controller, its outbox and the session: whoever has it
@@ -58,6 +59,11 @@ func (g *Gatekeeper) packetIn(p p4rtclient.PacketIn) {
 // digest takes what the switch has told.
 func (g *Gatekeeper) digest(d p4rtclient.Digest) {
 	_ = g.input(func() { g.ctl.digest(d) })
+}
+
+// port takes the status of one of the switch's ports.
+func (g *Gatekeeper) port(p p4rt.Port) {
+	_ = g.input(func() { g.ctl.portStatus(uint16(p.Number), p.Up) }) //nolint:gosec // 16 bits wide, as in a packet
 }
 
 // tick is called by the timer.

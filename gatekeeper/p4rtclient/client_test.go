@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -107,7 +108,7 @@ func (b *bench) primary(election uint64) (*Client, *Session) {
 // receive takes all that comes on a session.
 func receive(s *Session) (packets chan PacketIn, digests chan Digest) {
 	packets, digests = make(chan PacketIn, 16), make(chan Digest, 16)
-	s.Receive(func(p PacketIn) { packets <- p }, func(d Digest) { digests <- d })
+	s.Receive(func(p PacketIn) { packets <- p }, func(d Digest) { digests <- d }, func(p4rt.Port) {})
 	return packets, digests
 }
 
@@ -314,7 +315,7 @@ func TestSession_CloseEndsReceiving(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := 0
-		s.Receive(func(PacketIn) { got++ }, func(Digest) {})
+		s.Receive(func(PacketIn) { got++ }, func(Digest) {}, func(p4rt.Port) {})
 		held := datagram(netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fd00:b1f0::1"), 45102, []byte("hello"))
 		b.sw.Input(2, bytes.Clone(held))
 		synctest.Wait()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/outstream"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -40,6 +41,7 @@ type Session struct {
 	client  *Client
 	program *Program
 	tells   bool // the switch takes stream writes
+	ports   bool // the switch tells the status of ports
 	stream  p4v1.P4Runtime_StreamChannelClient
 	out     *outstream.Sender
 	ctx     context.Context //nolint:containedctx // the session is a lifetime
@@ -94,12 +96,12 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 			break
 		}
 	}
-	tells, err := c.askCapabilities(ctx)
+	can, err := c.askCapabilities(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &Session{
-		client: c, program: c.cfg.Program, tells: tells && !c.distrust.Load(), stream: stream, out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }),
+		client: c, program: c.cfg.Program, tells: can.tells && !c.distrust.Load(), ports: can.ports, stream: stream, out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }),
 		done: make(chan struct{}),
 	}, nil
 }
@@ -113,12 +115,16 @@ func arbitrated(a *p4v1.MasterArbitrationUpdate) error {
 }
 
 // Receive has all that the switch sends from now on handed over, on one goroutine,
-// until the session ends; digests are acknowledged already. It must be called once.
+// until the session ends; digests are acknowledged already. A switch that can tells the status
+// of each port, and then what changes. It must be called once.
 // Only then does the session notice its own end: until then unary calls fail. While
 // a function does not return, messages wait at the switch, which drops and counts
 // what is too much.
-func (s *Session) Receive(packet func(PacketIn), digest func(Digest)) {
-	s.wg.Go(func() { s.receive(packet, digest) })
+func (s *Session) Receive(packet func(PacketIn), digest func(Digest), port func(p4rt.Port)) {
+	if m, err := p4rt.AskPortStatus(); s.ports && err == nil {
+		_ = s.offer(m, 0) // if there is no room on a new stream, it is about to end
+	}
+	s.wg.Go(func() { s.receive(packet, digest, port) })
 }
 
 // Done is closed when the session has ended; Err then tells why.
@@ -182,7 +188,7 @@ func (s *Session) end(err error) {
 }
 
 // receive takes what the switch sends until the stream ends.
-func (s *Session) receive(packet func(PacketIn), digest func(Digest)) {
+func (s *Session) receive(packet func(PacketIn), digest func(Digest), port func(p4rt.Port)) {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
@@ -204,7 +210,11 @@ func (s *Session) receive(packet func(PacketIn), digest func(Digest)) {
 				return
 			}
 		case *p4v1.StreamMessageResponse_Other:
-			s.passed()
+			if p, ok := p4rt.ParsePortStatus(u.Other); ok {
+				port(p)
+			} else {
+				s.passed()
+			}
 		case *p4v1.StreamMessageResponse_Error:
 			s.dropped.Add(1) // a packet or acknowledgement that the switch refused
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,23 +20,29 @@ const streamWrites = "stream_writes"
 // writeRequest names the type of what a stream write carries.
 const writeRequest = "type.googleapis.com/p4.v1.WriteRequest"
 
-// askCapabilities asks the switch whether it takes stream writes. One that does not
-// know the question does not.
-func (c *Client) askCapabilities(ctx context.Context) (bool, error) {
+// capabilities is what a switch can do that not every one can.
+type capabilities struct {
+	tells bool // it takes stream writes
+	ports bool // it tells the status of ports
+}
+
+// askCapabilities asks the switch what it can do. One that does not know the question can
+// do nothing special.
+func (c *Client) askCapabilities(ctx context.Context) (can capabilities, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	r, err := c.rpc.Capabilities(ctx, &p4v1.CapabilitiesRequest{})
 	if status.Code(err) == codes.Unimplemented {
-		return false, nil
+		return can, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("ask for capabilities: %w", err)
+		return can, fmt.Errorf("ask for capabilities: %w", err)
 	}
 	var s structpb.Struct
 	if r.GetExperimental() == nil || r.GetExperimental().UnmarshalTo(&s) != nil {
-		return false, nil
+		return can, nil
 	}
-	return s.GetFields()[streamWrites].GetBoolValue(), nil
+	return capabilities{tells: s.GetFields()[streamWrites].GetBoolValue(), ports: s.GetFields()[p4rt.PortStatus].GetBoolValue()}, nil
 }
 
 // MayTell reports whether Tell can be used.

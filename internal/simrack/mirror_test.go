@@ -344,6 +344,45 @@ func TestPairByNumber(t *testing.T) {
 	}
 }
 
+// TestPortDown: a blade whose port the switch reports as down is given up long before its
+// heartbeats are missed; one whose port is up again at once is not.
+func TestPortDown(t *testing.T) {
+	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		n, err := r.Join(ctx, "c1", "writer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := n.Memory()
+		p, err := m.Alloc(ctx, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := func(up bool) {
+			r.Host("m1").SetLink(up)
+			if err := r.Switch().SetUp(r.Host("m1").Port(), up); err != nil {
+				t.Fatal(err)
+			}
+		}
+		link(false)
+		<-time.After(20 * time.Millisecond) // virtual
+		link(true)
+		<-time.After(5 * time.Second) // virtual
+		if s, err := r.Gatekeeper().Snapshot(ctx); err != nil || len(s.Machines[0].Copies) != 2 {
+			t.Fatalf("after the port was down for a moment: %+v, %v", s.Machines, err)
+		}
+		start := time.Now()
+		link(false)
+		if _, err := m.Write(ctx, p, make([]byte, 4096)); err != nil { // needs both copies, or one alone
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 100*time.Millisecond { // heartbeats would take 2 to 3 s
+			t.Errorf("the first right answer came %s after the port was down", took)
+		}
+		link(true)
+		untilMirrored(t, ctx, r)
+	})
+}
+
 // TestSilentCopyIsKept: a copy that is silent for a while is not given up for one that has died
 // meanwhile, though nobody has noticed that death yet: the silent one has everything.
 func TestSilentCopyIsKept(t *testing.T) {
