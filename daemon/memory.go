@@ -23,6 +23,8 @@ type MemoryConfig struct {
 	Epoch uint64
 	// Quota is memory.Config.Quota.
 	Quota store.Quota
+	// Limits are memory.Config.Limits.
+	Limits store.Limits
 	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for that of the disk, or for
 	// Blade.Boot. The disk is the caller's, to be closed after Run.
 	Ledgers memory.LedgerConfig
@@ -164,7 +166,7 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	m.cfg.Ledgers.Rack = w.Began
 	server, err := memory.NewServer(memory.Config{
 		Stack: m.cfg.Stack, Prefix: w.Rack.DSMPrefix, Machine: w.Machine, Capacity: m.cfg.Capacity, Epoch: epoch, Lost: w.Addresses,
-		Quota:       m.cfg.Quota,
+		Quota: m.cfg.Quota, Limits: m.cfg.Limits,
 		Ledgers:     m.cfg.Ledgers,
 		FillChanged: m.reg.hurry,
 	})

@@ -40,6 +40,10 @@ func TestCommit_MissedByABlade(t *testing.T) {
 				s.restart()
 			}
 			s.m1.obeys(true)
+			s.beat(2*time.Second, awake...)
+			if got := s.m1.told(); len(got) > 0 {
+				t.Errorf("%+v: out of service, and told %+v", c, got) // it has not said what it still has
+			}
 			s.m1.hello("m1", control.Memory)
 			s.m1.mu.Lock()
 			defer s.m1.mu.Unlock()

@@ -26,6 +26,9 @@ type Limits struct {
 	Sessions, NodeSessions, Window int
 	// ReplyBytes is how many bytes of answers are kept to be sent again. Default: 64 MiB.
 	ReplyBytes int
+	// MemoryWindow is how many bytes may be under way to or from one memory blade; one
+	// packet may in any case. Default: what the receive buffer takes (dsm.Config.Window).
+	MemoryWindow int
 	// Lifetime is for how long nothing must have been heard of a session until it is
 	// forgotten. No packet may live as long in the network, and no caller be silent as
 	// long while it waits. Default: 10 minutes.
@@ -48,7 +51,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		otherwise int
 	}{
 		{"Started", &l.Started, d.Started}, {"Detached", &l.Detached, d.Detached}, {"Exact", &l.Exact, d.Exact}, {"Sessions", &l.Sessions, d.Sessions},
-		{"NodeSessions", &l.NodeSessions, d.NodeSessions}, {"Window", &l.Window, d.Window}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes},
+		{"NodeSessions", &l.NodeSessions, d.NodeSessions}, {"Window", &l.Window, d.Window}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes}, {"MemoryWindow", &l.MemoryWindow, d.MemoryWindow},
 	} {
 		switch {
 		case *f.value < 0:

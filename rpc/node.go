@@ -106,7 +106,7 @@ func newNode(session join.Session, config *joinConfig) (*Node, error) {
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
 	n.memory, err = dsm.NewClient(dsm.Config{
-		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true,
+		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true, Window: config.limits.MemoryWindow,
 	})
 	if err != nil {
 		_ = conn.Close()

@@ -35,6 +35,8 @@ type Config struct {
 	Lost uint64
 	// Quota is what one node may take of it.
 	Quota store.Quota
+	// Limits bound what it remembers of its clients.
+	Limits store.Limits
 	// Ledgers says what ledgers it has room for.
 	Ledgers LedgerConfig
 	// FillChanged, if set, is called when FillProgress says something that somebody may
@@ -89,7 +91,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
-		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize, Quota: cfg.Quota,
+		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize, Quota: cfg.Quota, Limits: cfg.Limits,
 	})}
 	s.store.Lost(cfg.Lost)
 	s.fill.init(fillConn, &cfg)

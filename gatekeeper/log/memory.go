@@ -101,9 +101,9 @@ func (d *Disk) Fill(full bool) {
 	d.full = full
 }
 
-// Damage flips a bit of the newest record and returns a function that mends it; false if
-// there is no record.
-func (d *Disk) Damage() (mend func(), ok bool) {
+// Damage flips a bit of the newest record, or cuts it short, and returns a function that
+// mends it; false if there is no record.
+func (d *Disk) Damage(short bool) (mend func(), ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	newest, some := uint64(0), false
@@ -117,7 +117,9 @@ func (d *Disk) Damage() (mend func(), ok bool) {
 	}
 	good := d.records[newest]
 	bad := slices.Clone(good)
-	bad[len(bad)/2] ^= 1
+	if bad[len(bad)/2] ^= 1; short {
+		bad = good[:len(good)/2]
+	}
 	d.records[newest] = bad
 	return func() {
 		d.mu.Lock()

@@ -30,6 +30,7 @@ const (
 	Refuse  How = "refuse"  // the switch refuses to write; half of what it refuses it has written
 	Fill    How = "fill"    // the log's disk is full: the Gatekeeper ends, and is started again when there is room
 	Power   How = "power"   // the Gatekeeper's machine loses power: what its log has not synced is lost
+	Shorten How = "shorten" // as Damage, but a part of the log's end is missing
 	Damage  How = "damage"  // the Gatekeeper is killed, and a bit of its log is wrong: it must not start until that is mended
 )
 
@@ -55,7 +56,7 @@ var waysOf = map[string][]How{
 	"memory":   {Kill, Cut, Pause, Stop},
 	Gatekeeper: {Restart, Stop, Oust},
 	Switch:     {Restart, HangUp, Stall, Refuse},
-	Log:        {Fill, Power, Damage},
+	Log:        {Fill, Power, Damage, Shorten},
 }
 
 // kindOf is a victim's key of waysOf.

@@ -54,6 +54,9 @@
 // (Setting): its MTU, the year, how long its log is and whether it syncs; some programs have
 // services of several nodes, regions of some MiB, or tens of clients (Widen).
 //
+// Some cases are long: a chorus of voices makes hundreds of calls beside the program, or
+// with -crash.calls hundreds of thousands, of a service that crashes like the others.
+//
 // In half of the wide cases the memory blades are the two copies of one machine (Setting.Pairs).
 // Either may fail, while the other one is filled from it, too: as long as one complete copy can
 // be heard, the oracle asks what it asks when no memory blade fails, and that the copies are
@@ -76,7 +79,9 @@
 //	go test ./internal/crash -run TestCrashEverywhere -crash.mix=plain -crash.seeds=200 -v
 //	go test ./internal/crash -run TestCrashEverywhere -crash.mix=wide -crash.seed=7 -crash.net=lossy -crash.rack=mtu=1280,sync -crash.point=57-B:kill,57+sw:stall:1s -crash.v
 //
-// The last one is what a failure prints: it runs one case again, with -crash.v with the
+//	go test ./internal/crash -run TestCrashEverywhere -crash.seed=1 -crash.cases=3 -crash.calls=200000 -timeout 1h -v
+//
+// The last but one is what a failure prints: it runs one case again, with -crash.v with the
 // program, every packet, and all that the rack says. Where goroutines of one program send
 // at one instant, the scheduler decides which is first; so add -count=20 if it does not
 // fail at once. What was covered ends the output with -v: how often each kind of victim was

@@ -98,6 +98,9 @@ func Draw(p *Program, s Setting, seed uint64, packets, n, total int, wide bool) 
 		return draw(r, at, p.Victims())
 	}
 	c.Crashes = Crashes{one(at)}
+	for s.Calls >= longRun && len(c.Crashes) < longCrashes {
+		c.Crashes = append(c.Crashes, one(r.IntN(max(1, packets))))
+	}
 	for r.IntN(5) < 2 && len(c.Crashes) < 4 {
 		switch d := r.IntN(100); {
 		case wide && d < 15: // two at once
@@ -120,11 +123,17 @@ func Draw(p *Program, s Setting, seed uint64, packets, n, total int, wide bool) 
 	return c
 }
 
+// longRun is how many calls of a chorus make a case one in which longCrashes things happen.
+const (
+	longRun     = 5_000
+	longCrashes = 20
+)
+
 // recoveryPackets is about how many packets a recovery takes.
 const recoveryPackets = 40
 
 // spare is the blade that runs nothing before something fails.
-func (p *Program) spare() string { return fmt.Sprint("s", len(p.Services)+1) }
+func (p *Program) spare() string { return fmt.Sprint("s", p.homes()+1) }
 
 // draw draws what crashes at a packet.
 func draw(r *rand.Rand, at int, victims []string) Crash {
@@ -184,10 +193,16 @@ func (p *Program) drawAny(r *rand.Rand, s Setting, at int) Crash {
 			continue // memory blades more often
 		}
 		victims := p.those(w.victim)
+		if w.victim == "service" && s.Calls > 0 {
+			victims = append(victims, chorusName)
+		}
 		if len(victims) == 0 || w.how == Power && !s.Sync && r.IntN(6) > 0 {
 			continue
 		}
 		c := Crash{At: at, After: r.IntN(2) == 0, Victim: victims[r.IntN(len(victims))], How: w.how}
+		if c.How == Damage && at%2 == 1 {
+			c.How = Shorten // without dice: other cases stay what they were
+		}
 		if w.most > 0 {
 			// Half of them are short: shorter than what tells a failure.
 			most := []time.Duration{w.most, w.most, 300 * time.Millisecond, 3 * time.Millisecond}[r.IntN(4)]

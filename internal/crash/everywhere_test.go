@@ -32,6 +32,7 @@ var (
 	flagMix     = flag.String("crash.mix", wide, "which programs, racks and failures: wide or plain")
 	flagRack    = flag.String("crash.rack", "", "on a rack of this setting, as a failure prints it; none for the plain one (default: as the mix has it)")
 	flagPolicy  = flag.String("crash.policy", mixed, "of all calls (default: most recover, some others)")
+	flagCalls   = flag.Int("crash.calls", 0, "every rack has a chorus that makes so many calls: 200000 make a case that lasts minutes")
 	flagVerbose = flag.Bool("crash.v", false, "print the program and the rack's log")
 )
 
@@ -147,9 +148,11 @@ func circumstances(p *Program, c Case) (all []string) {
 	note(c.Setting.Idle > 0, "idle hours")
 	note(c.Setting.Limits > 0, "small limits")
 	note(c.Setting.Pairs, "memory in pairs")
+	note(c.Setting.Calls > 0, "hundreds of calls")
 	note(len(p.Clients) >= 8, "8 and more clients")
 	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes == 2 }), "service of 2 nodes")
-	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes >= 3 }), "service of 3 nodes")
+	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes == 3 }), "service of 3 nodes")
+	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes > 3 }), "service of 4 nodes and more")
 	for i := range c.Crashes {
 		note(i > 0 && c.Crashes[i].At == c.Crashes[i-1].At, "two at one packet")
 	}
@@ -175,7 +178,7 @@ func circumstances(p *Program, c Case) (all []string) {
 func (c *tally) missing() (all []string) {
 	must := []string{
 		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
-		"idle hours", "small limits", "memory in pairs", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "two at one packet", "a call given up with a region",
+		"idle hours", "small limits", "memory in pairs", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
 		"regions of 1 MiB and more",
 	}
 	for name := range Networks {
@@ -208,6 +211,14 @@ func (c *tally) table() string {
 
 // setting is that of a seed's rack.
 func setting(t *testing.T, seed uint64) Setting {
+	t.Helper()
+	s := setOut(t, seed)
+	s.Calls = cmp.Or(*flagCalls, s.Calls)
+	return s
+}
+
+// setOut is setting without a chorus of the flag's.
+func setOut(t *testing.T, seed uint64) Setting {
 	t.Helper()
 	switch {
 	case *flagRack == "none", *flagRack == "" && *flagMix != wide:

@@ -13,17 +13,32 @@ import (
 // blades are one for plain clients, one for each service, and a spare.
 func (r *Run) blades() []simrack.Blade {
 	bs := []simrack.Blade{{Name: "c1", Kind: control.Compute}}
-	n := len(r.p.Services)
+	n := r.p.homes()
 	if !r.opt.NoSpare {
 		n++
 	}
 	for i := range n {
 		bs = append(bs, simrack.Blade{Name: fmt.Sprint("s", i+1), Kind: control.Compute})
 	}
+	if r.opt.Setting.Calls > 0 {
+		bs = append(bs, simrack.Blade{Name: voiceBlade, Kind: control.Compute})
+	}
 	for _, m := range memoryBlades {
 		bs = append(bs, simrack.Blade{Name: m, Kind: control.Memory, Capacity: 64 << 20})
 	}
 	return bs
+}
+
+// homes is how many blades run services: one for each service, or for each node of a service
+// with more than three.
+func (p *Program) homes() int {
+	n := len(p.Services)
+	for _, s := range p.Services {
+		if s.Nodes > 3 {
+			n = max(n, s.Nodes)
+		}
+	}
+	return n
 }
 
 // memoryBlades are the names of the memory blades.
@@ -48,13 +63,18 @@ func (r *Run) spec(more string) resources.Spec {
 		}
 		spec.Programs = append(spec.Programs, program)
 	}
+	if r.opt.Setting.Calls > 0 {
+		spec.Programs = append(spec.Programs, resources.Program{
+			Name: chorusName, Args: []string{chorusName}, Nodes: 1, Blades: r.serving(), Services: []resources.ServiceSpec{{Name: chorusName, Stateful: true}},
+		})
+	}
 	return spec
 }
 
 // serving are the blades that run programs of deployments.
 func (r *Run) serving() (names []string) {
 	for _, b := range r.blades() {
-		if b.Kind == control.Compute && b.Name != "c1" {
+		if b.Kind == control.Compute && b.Name != "c1" && b.Name != voiceBlade {
 			names = append(names, b.Name)
 		}
 	}
@@ -63,7 +83,7 @@ func (r *Run) serving() (names []string) {
 
 // bladesOf are the blades that may run a service.
 func (r *Run) bladesOf(service int) (names []string) {
-	n := len(r.p.Services)
+	n := r.p.homes()
 	for i := range n + 1 {
 		if i == n && r.opt.NoSpare {
 			break
@@ -88,7 +108,7 @@ func (r *Run) mains() (spec resources.Spec, some bool) {
 
 // programs are what the blades can start.
 func (r *Run) programs() map[string]simrack.Program {
-	ps := map[string]simrack.Program{}
+	ps := map[string]simrack.Program{chorusName: r.chant}
 	for i := range r.p.Services {
 		ps[ServiceName(i)] = func(ctx context.Context, j join.Joiner, s control.Start) error { return r.serve(ctx, i, j, s) }
 	}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -18,9 +19,21 @@ var (
 		Held: 4, NodeCalls: 512, Calls: 512, NodeSessions: 256, Allocs: 32, Parts: 4 << 20, Resume: 1, Scan: 1,
 	}
 	leastNode = rpc.Limits{
-		Started: 1, Detached: 1, Exact: 4, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute,
+		Started: 1, Detached: 1, Exact: 4, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute, MemoryWindow: 1,
 	}
 )
+
+// leastMemory are those of memory servers: rings of sixteen records for some hundred nodes.
+var leastMemory = store.Limits{Records: 2048, Clients: 128, Marks: 4}
+
+// memoryLimits are those of every memory server.
+func (s Setting) memoryLimits() (l store.Limits) {
+	if s.Limits == 0 {
+		return l
+	}
+	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 3))}, leastMemory
+	return store.Limits{Records: d.draw(least.Records), Clients: d.draw(least.Clients), Marks: d.draw(least.Marks)}
+}
 
 // limitDice draw limits.
 type limitDice struct{ *rand.Rand }
@@ -57,6 +70,6 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 	return rpc.Limits{
 		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Exact: d.draw(least.Exact), Sessions: d.draw(least.Sessions),
 		NodeSessions: d.draw(least.NodeSessions), Window: d.draw(least.Window), ReplyBytes: d.draw(least.ReplyBytes),
-		Lifetime: time.Duration(d.draw(int(least.Lifetime))),
+		Lifetime: time.Duration(d.draw(int(least.Lifetime))), MemoryWindow: d.draw(least.MemoryWindow),
 	}
 }

@@ -184,6 +184,9 @@ func (r *Run) audit(ctx context.Context) error {
 		}
 		r.audited[i] = audited{marks: marksOf(books.Marks), bumps: uint64(books.Bumps)}
 	}
+	if err := r.auditChorus(ctx, n); err != nil {
+		return err
+	}
 	return n.Close(ctx)
 }
 

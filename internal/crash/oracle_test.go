@@ -153,6 +153,28 @@ func TestForLoss(t *testing.T) {
 	}
 }
 
+// TestChorus: a call that has happened twice, or not at all, shows at the next one, and what
+// the voices have come to in the end.
+func TestChorus(t *testing.T) {
+	for _, c := range []struct {
+		calls []int64
+		wrong string
+	}{
+		{[]int64{1, 2}, ""}, {[]int64{1, 2, 2}, "call 2 comes after 2 calls"}, {[]int64{1, 3}, "call 3 comes after 1 calls"},
+	} {
+		r := &Run{p: &Program{}, ledger: newLedger(nil)}
+		z := &chorus{run: r}
+		for _, n := range c.calls {
+			if _, err := z.Act(t.Context(), []byte{5}, n, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.Join(r.ledger.complaints(), "; "); (c.wrong == "") != (got == "") || !strings.Contains(got, c.wrong) {
+			t.Errorf("calls %v: %q, want %q", c.calls, got, c.wrong)
+		}
+	}
+}
+
 // TestHistory_Rollback: what an attempt has written is seen until it is rolled back,
 // and not after.
 func TestHistory_Rollback(t *testing.T) {

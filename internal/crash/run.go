@@ -71,6 +71,8 @@ const (
 
 	packetsPerClient = 3_000 // more, where there are many
 	packetsPerSecond = 30    // of heartbeats, while the rack is idle
+	packetsPerCall   = 60    // of a chorus
+	timePerCall      = 20 * time.Millisecond
 )
 
 // appName is the deployment of a program's services and mains.
@@ -128,7 +130,8 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	for i := range p.Services {
 		r.up[ServiceName(i)] = make(chan struct{})
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience+opt.Setting.Idle)
+	r.up[chorusName] = make(chan struct{})
+	ctx, cancel := context.WithTimeout(ctx, patience+opt.Setting.Idle+time.Duration(opt.Setting.Calls)*timePerCall)
 	defer cancel()
 	r.crash.flooded = func() {
 		cancel()
@@ -142,7 +145,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Settle: opt.Settle}, Impair: Networks["good"],
 		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: opt.Setting.mtu(), Disk: r.disk, Clock: r.clock,
 		LogOptions: log.Options{Limit: uint64(opt.Setting.LogLimit), Sync: opt.Setting.Sync}, //nolint:gosec // not negative
-		Log:        opt.Log, Limits: opt.Setting.gatekeeperLimits(),
+		Log:        opt.Log, Limits: opt.Setting.gatekeeperLimits(), MemoryLimits: opt.Setting.memoryLimits(),
 	}
 	if opt.Setting.Pairs {
 		cfg.Machines = [][]string{memoryBlades}
@@ -181,6 +184,11 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 			return err
 		}
 	}
+	if r.opt.Setting.Calls > 0 {
+		if err := r.await(ctx, "service "+chorusName, r.up[chorusName]); err != nil {
+			return err
+		}
+	}
 	if spec, some := r.mains(); some {
 		if err := r.rack.Gatekeeper().Deploy(ctx, spec); err != nil {
 			return err
@@ -199,14 +207,20 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 			return err
 		}
 	}
+	sung, err := r.sing(ctx)
+	if err != nil {
+		return err
+	}
 	for i := range r.p.Clients {
-		err := r.await(ctx, r.p.clientName(i), r.over[i])
-		if errors.Is(err, errVoid) {
+		if err = r.await(ctx, r.p.clientName(i), r.over[i]); err != nil {
 			break
 		}
-		if err != nil {
-			return err
-		}
+	}
+	if err == nil {
+		err = r.await(ctx, "the chorus", sung)
+	}
+	if err != nil && !errors.Is(err, errVoid) {
+		return err
 	}
 	<-time.After(r.opt.Linger)
 	r.crash.disarm()

@@ -31,6 +31,8 @@ type Setting struct {
 	// Limits draws the limits and lifetimes of the Gatekeeper and of all nodes; 0 stands
 	// for the defaults.
 	Limits uint64
+	// Calls is how many calls a chorus makes beside the program; see chorus.
+	Calls int
 	// Pairs says that the memory blades are the two copies of one machine.
 	Pairs bool
 }
@@ -75,6 +77,9 @@ func (s Setting) String() string {
 	if s.Pairs {
 		parts = append(parts, "pairs")
 	}
+	if s.Calls != 0 {
+		parts = append(parts, fmt.Sprint("calls=", s.Calls))
+	}
 	return strings.Join(parts, ",")
 }
 
@@ -102,6 +107,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Ledgers = true
 		case "idle":
 			s.Idle, err = time.ParseDuration(value)
+		case "calls":
+			s.Calls, err = strconv.Atoi(value)
 		case "pairs":
 			s.Pairs = true
 		default:
@@ -140,6 +147,9 @@ func DrawSetting(seed uint64) (s Setting) {
 	s.Ledgers = chance(1, 4)
 	if chance(1, 3) {
 		s.Limits = 1 + r.Uint64N(1<<20)
+	}
+	if chance(1, 160) {
+		s.Calls = 100 + r.IntN(150)
 	}
 	return s
 }

@@ -111,7 +111,7 @@ func (c *crasher) strikeSwitch(one Crash) bool {
 func (c *crasher) strikeLog(one Crash) bool {
 	rack, disk := c.run.rack, c.run.disk
 	c.count(Gatekeeper)
-	if one.How == Damage && c.cannotStart(0) {
+	if (one.How == Damage || one.How == Shorten) && c.cannotStart(0) {
 		return false // the same bit might be flipped back
 	}
 	c.cannotStart(1)
@@ -126,9 +126,9 @@ func (c *crasher) strikeLog(one Crash) bool {
 		if n := disk.LosePower(dice.IntN(64)); n > 0 {
 			c.run.lose(everything)
 		}
-	case Damage:
+	case Damage, Shorten:
 		rack.CrashGatekeeper()
-		if mend, ok := disk.Damage(); ok {
+		if mend, ok := disk.Damage(one.How == Shorten); ok {
 			repair = func() {
 				if err := rack.RestartGatekeeper(context.Background()); !errors.Is(err, log.ErrCorrupt) {
 					c.run.ledger.complain("of a damaged log, the Gatekeeper says %v", err)

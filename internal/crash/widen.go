@@ -12,7 +12,9 @@ func (p *Program) Widen(seed uint64) {
 	g := &generator{r: rand.New(rand.NewPCG(seed, 0x71de)), p: p, ops: p.Ops}
 	for i := range p.Services {
 		if s := &p.Services[i]; !s.Stateful && g.chance(1, 2) {
-			s.Nodes = 1 + g.r.IntN(3)
+			if s.Nodes = 1 + g.r.IntN(3); s.Nodes == 3 {
+				s.Nodes += int(seed % 3) //nolint:gosec // up to 5
+			}
 		}
 	}
 	for i := range p.Clients {

@@ -64,6 +64,8 @@ type Config struct {
 	// Pause, if set, makes the switch slow: it tells how long the next message between it
 	// and the Gatekeeper takes. It may be called concurrently.
 	Pause func() time.Duration
+	// MemoryLimits are the memory servers'.
+	MemoryLimits store.Limits
 	// Limits are the Gatekeeper's.
 	Limits gatekeeper.Limits
 	// LogOptions are those of the Gatekeeper's log.

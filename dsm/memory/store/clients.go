@@ -15,7 +15,10 @@ type clients struct {
 	byNode  map[netip.Addr]*client
 	fenced  []netip.Addr // in the order in which they were fenced first
 	records int          // ring lengths, added up
+	limits  Limits
 }
+
+func newClients(l Limits) clients { return clients{byNode: make(map[netip.Addr]*client), limits: l} }
 
 // standing is a request's incarnation against the store's knowledge.
 type standing uint8
@@ -68,13 +71,13 @@ func (t *clients) fence(node netip.Addr, incarnation uint32) []record {
 
 // makeRoom forgets the node fenced longest ago when the table is full.
 func (t *clients) makeRoom() bool {
-	for len(t.byNode) >= maxClients && len(t.fenced) > 0 {
+	for len(t.byNode) >= t.limits.Clients && len(t.fenced) > 0 {
 		if c := t.byNode[t.fenced[0]]; c != nil && c.fenced {
 			delete(t.byNode, t.fenced[0])
 		}
 		t.fenced = t.fenced[1:]
 	}
-	return len(t.byNode) < maxClients
+	return len(t.byNode) < t.limits.Clients
 }
 
 // reserve makes the window fit for a record of id; false if the client or all
@@ -82,7 +85,7 @@ func (t *clients) makeRoom() bool {
 func (t *clients) reserve(w *window, id uint64) bool {
 	n := w.want(id)
 	more := n - len(w.ring)
-	if n == 0 || more > 0 && t.records+more > maxRecords {
+	if n == 0 || more > 0 && t.records+more > t.limits.Records {
 		return false
 	}
 	if more != 0 {

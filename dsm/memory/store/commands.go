@@ -1,7 +1,6 @@
 package store
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -66,8 +65,8 @@ func (s *Store) Forget() {
 	for _, reg := range s.regions.byBase {
 		s.release(reg)
 	}
-	s.clients = clients{byNode: make(map[netip.Addr]*client)}
-	s.undo.marks = marks{}
+	s.clients = newClients(s.cfg.Limits)
+	s.undo.marks = marks{most: s.cfg.Limits.Marks}
 	s.filled = nil
 	s.mirror, s.diverged = packet.Mirror{Members: 1}, 0
 }

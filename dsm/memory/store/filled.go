@@ -314,8 +314,8 @@ func (s *Store) takeClient(b []byte) error {
 	node := netip.AddrFrom16(v.Node)
 	c := s.clients.byNode[node]
 	if c == nil {
-		if len(s.clients.byNode) >= maxClients {
-			return badItem("more than %d clients", maxClients)
+		if len(s.clients.byNode) >= s.clients.limits.Clients {
+			return badItem("more than %d clients", s.clients.limits.Clients)
 		}
 		c = &client{incarnation: v.Incarnation, fenced: v.Fenced, window: window{floor: v.Floor}}
 		s.clients.byNode[node] = c

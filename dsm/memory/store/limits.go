@@ -1,22 +1,35 @@
 package store
 
+import "cmp"
+
 // MaxSpan is how far a client's newest request may lie above its floor. Package
 // transport keeps to half of it for its operations and leaves the rest to the
 // settle requests that move the floor. One record has 32 bytes, so a client
 // costs at most 512 KiB.
 const MaxSpan = 1 << 14
 
+// Limits bound what a store remembers of its clients. A field that is 0 stands for its
+// default.
+type Limits struct {
+	// Records bounds the windows of all clients together: what does not fit is answered
+	// Overloaded, and sent again. Default: 2^22, which are 128 MiB.
+	Records int
+	// Clients bounds the nodes that the store knows, fenced ones included. Past it, the
+	// node fenced longest ago is forgotten; the switch has long stopped carrying its
+	// packets. Default: 2^18 of some 200 bytes.
+	Clients int
+	// Marks bounds the durable mains whose last command is remembered. Past it, a command
+	// about the oldest one that is late by that much is not recognised by its run, but by
+	// its incarnation alone. Default: 2^14 of some 200 bytes.
+	Marks int
+}
+
+// withDefaults fills in what is left out.
+func (l Limits) withDefaults() Limits {
+	return Limits{cmp.Or(l.Records, 1<<22), cmp.Or(l.Clients, 1<<18), cmp.Or(l.Marks, 1<<14)}
+}
+
 const (
-	// maxRecords bounds the windows of all clients together: 128 MiB.
-	maxRecords = 1 << 22
-	// maxClients bounds the nodes that the store knows, fenced ones included:
-	// 2^18 entries of some 200 bytes. Past it, the node fenced longest ago is
-	// forgotten; the switch has long stopped carrying its packets.
-	maxClients = 1 << 18
-	// maxMarks bounds the durable mains whose last command is remembered: 2^14 of some
-	// 200 bytes. Past it, a command about the oldest one that is late by that much is
-	// not recognised by its run, but by its incarnation alone.
-	maxMarks = 1 << 14
 	// minRing is the length of a fresh window's ring.
 	minRing = 16
 	// superblock is log2 of the address range that space cuts regions from.

@@ -141,7 +141,7 @@ func freeBlocks(a *arena) (n int) {
 // of ids, and grows and shrinks without losing a record.
 func TestWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		all := clients{}
+		all := newClients(Limits{}.withDefaults())
 		w := &window{floor: 1}
 		model := map[uint64]record{}
 		t.Repeat(map[string]func(*rapid.T){

@@ -60,12 +60,13 @@ func (u *undo) judge(run control.Run, back bool) (*execution, verdict) {
 	return e, obey
 }
 
-// marks are the last commands about durable mains: at most maxMarks, of which the
+// marks are the last commands about durable mains: at most Limits.Marks, of which the
 // oldest goes.
 type marks struct {
 	last    map[markKey]mark
 	order   []markKey // in which they came up
 	dropped uint64
+	most    int
 }
 
 // markKey is a durable main at one of the nodes that have run it.
@@ -112,7 +113,7 @@ func (m *marks) add(key markKey) {
 	if m.last == nil {
 		m.last = map[markKey]mark{}
 	}
-	if len(m.order) == maxMarks {
+	if len(m.order) == m.most {
 		delete(m.last, m.order[0])
 		m.order = m.order[1:]
 		m.dropped++

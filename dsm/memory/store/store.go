@@ -22,7 +22,8 @@ type Config struct {
 	// MaxData is how many bytes one reply can carry.
 	MaxData int
 	// Quota is what one node may take.
-	Quota Quota
+	Quota  Quota
+	Limits Limits
 }
 
 // Store is the regions and windows of one memory machine.
@@ -46,10 +47,11 @@ type Store struct {
 
 // New returns an empty store.
 func New(cfg Config) *Store {
+	cfg.Limits = cfg.Limits.withDefaults()
 	return &Store{
 		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard),
-		clients: clients{byNode: make(map[netip.Addr]*client)},
-		undo:    undo{byRun: map[runKey]*execution{}, byNode: map[netip.Addr]uint64{}, moving: map[control.ExecutionID]*execution{}, quota: cfg.Quota.Undo},
+		clients: newClients(cfg.Limits),
+		undo:    undo{byRun: map[runKey]*execution{}, byNode: map[netip.Addr]uint64{}, moving: map[control.ExecutionID]*execution{}, quota: cfg.Quota.Undo, marks: marks{most: cfg.Limits.Marks}},
 		mirror:  packet.Mirror{Members: 1},
 	}
 }
