@@ -149,10 +149,9 @@ func listRefusal(e *typ) (why, remedy string) {
 		}
 		return "", ""
 	case "bool", "enum":
-		if e.kind == "uuid" {
+		return "a list of " + e.kind, "its elements have no fixed size: use list<i8> or list<i32>"
+	case "uuid":
 		return "a list of uuid", "only numbers stand in memory one after the other: put it into a struct and pass that"
-	}
-	return "a list of " + e.kind, "its elements have no fixed size: use list<i8> or list<i32>"
 	}
 	return "a list of " + e.kind, "its elements have no fixed size: put it into a struct and pass that"
 }
