@@ -120,7 +120,7 @@ func (s *shadow) settle(n uint64) {
 type inked struct {
 	begun  bool
 	last   uint64 // the execution's last record
-	called []packet.ID
+	called []record.Call
 }
 
 // durable makes sure, before an execution does what others see and rollback does not
@@ -133,8 +133,8 @@ func (e *execution) durable(child packet.ID) {
 	}
 	e.promote()
 	e.mu.Lock()
-	if !child.IsZero() && !slices.Contains(e.inked.called, child) {
-		e.inked.called = append(e.inked.called, child)
+	if call := (record.Call{ID: child}); !child.IsZero() && !slices.Contains(e.inked.called, call) {
+		e.inked.called = append(e.inked.called, call)
 	}
 	var rs []record.Record
 	if !e.inked.begun {

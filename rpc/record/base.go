@@ -8,7 +8,8 @@ type Base struct {
 	Records    uint64
 	Executions []Execution
 	Services   []Service
-	Floors     []Floor
+	Lanes      []Lane
+	Callers    []Caller
 }
 
 // Execution is what a ledger knows of an execution: of one that runs what it needs to be
@@ -27,7 +28,28 @@ type Execution struct {
 	Checkpoint *Checkpoint
 	// Over says that nothing is owed because of Done or Checkpoint.
 	Over bool
+	// Called are the calls of all runs so far, nothing if it is done.
+	Called []Call
+	// Handed says that the Gatekeeper's log has what becomes of it.
+	Handed bool
+	// Forgotten says that nobody asks for its outcome any more.
+	Forgotten bool
 }
+
+// Caller returns who has called, from which incarnation, and the call's place among that
+// one's calls; the lane is 0 if the Gatekeeper has delivered the call, or it is no call's.
+func (e *Execution) Caller() (caller [16]byte, incarnation uint32, lane, number uint64) {
+	switch {
+	case e.Done != nil:
+		return e.Done.Caller, e.Done.Incarnation, e.Done.Lane, e.Done.Number
+	case e.Begun != nil:
+		return e.Begun.Caller, e.Begun.Incarnation, e.Begun.Lane, e.Begun.Number
+	}
+	return caller, 0, 0, 0
+}
+
+// inSession reports whether a lane is that of the session which has numbered the call.
+func (e *Execution) inSession(lane uint64) bool { return lane != 0 && e.ID.Session() == lane }
 
 // Service is the state of a service.
 type Service struct {
@@ -50,7 +72,8 @@ func (r *Base) visit(c *coder) {
 	list(c, "executions", &r.Executions, "executions that run, that owe something, or whose outcome may be asked for, in the order of their ids",
 		func(c *coder, e *Execution) { e.visit(c) })
 	list(c, "services", &r.Services, "services with state, in the order of their hashes", func(c *coder, s *Service) { s.visit(c) })
-	list(c, "floors", &r.Floors, "sessions of plain clients, in their order", func(c *coder, f *Floor) { f.visit(c) })
+	list(c, "lanes", &r.Lanes, "lanes of callers, in their order", func(c *coder, l *Lane) { l.visit(c) })
+	list(c, "callers", &r.Callers, "callers of which some incarnations are dead, in the order of their addresses", func(c *coder, k *Caller) { k.visit(c) })
 }
 
 func (e *Execution) visit(c *coder) {
@@ -60,6 +83,9 @@ func (e *Execution) visit(c *coder) {
 	optional(c, "done", &e.Done, "1: a done follows, without its kind", func(d *Done) { d.visit(c) })
 	optional(c, "checkpoint", &e.Checkpoint, "1: a checkpoint follows, without its kind", func(p *Checkpoint) { p.visit(c) })
 	flag(c, "over", &e.Over, "1: nothing is owed")
+	calls(c, "called", &e.Called, "calls of all runs so far, nothing if it is done")
+	flag(c, "handed", &e.Handed, "1: the Gatekeeper's log has what becomes of it")
+	flag(c, "forgotten", &e.Forgotten, "1: nobody asks for its outcome any more")
 }
 
 func (s *Service) visit(c *coder) {

@@ -20,6 +20,7 @@ const (
 	KindCheckpoint Kind = 6
 	KindForgotten  Kind = 7
 	KindBase       Kind = 8
+	KindHanded     Kind = 9
 )
 
 var kinds = [...]struct {
@@ -34,8 +35,10 @@ var kinds = [...]struct {
 	KindAmended:    {"amended", "another answer in the place of one that cannot be given, since the callee did not own a result", func() Record { return new(Amended) }},
 	KindOver:       {"over", "all that a done owed has been acknowledged", func() Record { return new(Over) }},
 	KindCheckpoint: {"checkpoint", "the commit of a durable main, up to here", func() Record { return new(Checkpoint) }},
-	KindForgotten:  {"forgotten", "nobody will ask for these outcomes any more", func() Record { return new(Forgotten) }},
+	KindForgotten:  {"forgotten", "nobody will ask for these outcomes any more, and late copies of these calls are refused", func() Record { return new(Forgotten) }},
 	KindBase:       {"base", "all records before it, folded: the ledger may be cut here", func() Record { return new(Base) }},
+	KindHanded: {"handed", "from now on the Gatekeeper's log has what becomes of the execution. It is settled before the Gatekeeper is asked",
+		func() Record { return new(Handed) }},
 }
 
 // String returns the kind's name.
@@ -59,6 +62,9 @@ type Begun struct {
 	// Caller is the address of the node that called, and Incarnation the caller's.
 	Caller      [16]byte
 	Incarnation uint32
+	// Lane and Number are the call's place among its caller's (Lane): Lane is 0 if the
+	// Gatekeeper has delivered it.
+	Lane, Number uint64
 	// Attempt counts the runs before this one.
 	Attempt uint32
 	// Call is the CALL: header, pointers and the whole message.
@@ -72,6 +78,8 @@ func (r *Begun) visit(c *coder) {
 	array(c, "execution", &r.Execution, "the call's id")
 	array(c, "caller", &r.Caller, "address of the node that called")
 	num(c, "incarnation", &r.Incarnation, "the caller's")
+	num(c, "lane", &r.Lane, "lane of the caller's; 0 if the Gatekeeper has delivered the call")
+	num(c, "number", &r.Number, "the call's number in its lane")
 	num(c, "attempt", &r.Attempt, "runs before this one")
 	blob(c, "call", &r.Call, "the CALL: header, pointers and the whole message")
 }
@@ -81,6 +89,22 @@ type Journal struct {
 	Execution packet.ID
 	// Entries are the sections of a trailer (package trailer).
 	Entries []byte
+	// Called are the calls that it is about to make, and to which nodes.
+	Called []Call
+}
+
+// Call is a call that an execution makes straight to a node.
+type Call struct {
+	ID packet.ID
+	// Node is the address that each copy of the call goes to, whoever sends it.
+	Node [16]byte
+}
+
+func calls(c *coder, name string, v *[]Call, doc string) {
+	list(c, name, v, doc, func(c *coder, k *Call) {
+		array(c, "id", &k.ID, "call id")
+		array(c, "node", &k.Node, "address of the node that is called; 0 if the Gatekeeper delivers the call")
+	})
 }
 
 // Kind implements Record.
@@ -89,6 +113,7 @@ func (*Journal) Kind() Kind { return KindJournal }
 func (r *Journal) visit(c *coder) {
 	array(c, "execution", &r.Execution, "id of the call, or of the durable main")
 	blob(c, "entries", &r.Entries, "sections as in a commit trailer: time, randomness, effects, outcomes, order of completions, policies")
+	calls(c, "called", &r.Called, "calls that are about to be made")
 }
 
 // Owed is what follows from a commit and has to be acknowledged before it is over.
@@ -101,20 +126,23 @@ type Owed struct {
 	Frees [][16]byte
 	// Called are the calls that any run of the execution has made, whose answers are to be
 	// forgotten when it is forgotten itself.
-	Called []packet.ID
+	Called []Call
 }
 
 func (o *Owed) visit(c *coder) {
 	list(c, "machines", &o.Machines, "memory machines with undo to commit", func(c *coder, m *uint8) { num(c, "machine", m, "machine id") })
 	ids(c, "oneways", &o.Oneways, "one-ways that leave now")
 	list(c, "frees", &o.Frees, "regions that go now", func(c *coder, p *[16]byte) { array(c, "region", p, "global pointer") })
-	ids(c, "called", &o.Called, "calls that any run of the execution has made")
+	calls(c, "called", &o.Called, "calls that any run of the execution has made")
 }
 
 // Done is the commit of an execution.
 type Done struct {
 	Execution packet.ID
 	Caller    [16]byte
+	// Incarnation is the caller's, Lane and Number are as in Begun.
+	Incarnation  uint32
+	Lane, Number uint64
 	// Arguments is the hash of the call's arguments: a call with the same id and other
 	// arguments is not the same.
 	Arguments uint64
@@ -127,6 +155,8 @@ type Done struct {
 	State   []byte
 	Order   uint64
 	Owed    Owed
+	// Over says that nothing is owed: no Over follows.
+	Over bool
 }
 
 // Kind implements Record.
@@ -135,13 +165,27 @@ func (*Done) Kind() Kind { return KindDone }
 func (r *Done) visit(c *coder) {
 	array(c, "execution", &r.Execution, "the call's id")
 	array(c, "caller", &r.Caller, "address of the node that called")
+	num(c, "incarnation", &r.Incarnation, "the caller's")
+	num(c, "lane", &r.Lane, "lane of the caller's; 0 if the Gatekeeper has delivered the call")
+	num(c, "number", &r.Number, "the call's number in its lane")
 	num(c, "arguments", &r.Arguments, "hash of the call's arguments")
 	blob(c, "answer", &r.Answer, "the answer: header, pointers and the whole message")
 	num(c, "service", &r.Service, "hash of the service")
 	blob(c, "state", &r.State, "what has become of the service's state: a snapshot or a delta, as in a commit trailer")
 	num(c, "order", &r.Order, "place among the calls of a service with state; 0 for others")
 	r.Owed.visit(c)
+	flag(c, "over", &r.Over, "1: nothing is owed, and no over follows")
 }
+
+// Handed says that the Gatekeeper's log has what becomes of an execution.
+type Handed struct {
+	Execution packet.ID
+}
+
+// Kind implements Record.
+func (*Handed) Kind() Kind { return KindHanded }
+
+func (r *Handed) visit(c *coder) { array(c, "execution", &r.Execution, "the call's id") }
 
 // Amended is another answer in the place of one that cannot be given.
 type Amended struct {
@@ -194,14 +238,26 @@ func (r *Checkpoint) visit(c *coder) {
 // Forgotten names outcomes that nobody will ask for any more.
 type Forgotten struct {
 	Executions []packet.ID
-	// Floors are those of sessions: all their calls below are settled.
-	Floors []Floor
+	Lanes      []Lane
+	Callers    []Caller
 }
 
-// Floor is a session's: all calls of the session with lower numbers are settled, and
-// refused for ever.
-type Floor struct {
-	Session, Floor uint64
+// Lane is one after the other of a node's calls: of its numbers only the newest one is
+// out. Numbers below Floor are refused unless they are known.
+type Lane struct {
+	Lane        uint64
+	Caller      [16]byte
+	Incarnation uint32 // the caller's
+	Floor       uint64
+}
+
+// Caller is a node of which some incarnations are dead: calls of theirs are refused unless
+// they are known.
+type Caller struct {
+	Node [16]byte
+	Dead uint32 // the incarnations up to this one
+	// Gone: there is no later one. Nobody asks for the outcomes of its calls.
+	Gone bool
 }
 
 // Kind implements Record.
@@ -209,12 +265,21 @@ func (*Forgotten) Kind() Kind { return KindForgotten }
 
 func (r *Forgotten) visit(c *coder) {
 	ids(c, "executions", &r.Executions, "calls whose outcomes nobody will ask for")
-	list(c, "floors", &r.Floors, "sessions of plain clients", func(c *coder, f *Floor) { f.visit(c) })
+	list(c, "lanes", &r.Lanes, "lanes of callers", func(c *coder, l *Lane) { l.visit(c) })
+	list(c, "callers", &r.Callers, "callers of which some incarnations are dead", func(c *coder, k *Caller) { k.visit(c) })
 }
 
-func (f *Floor) visit(c *coder) {
-	num(c, "session", &f.Session, "session, the first half of its calls' ids")
-	num(c, "floor", &f.Floor, "all the session's calls below are settled, and refused for ever")
+func (l *Lane) visit(c *coder) {
+	num(c, "lane", &l.Lane, "the lane; of a session the first half of its calls' ids")
+	array(c, "caller", &l.Caller, "address of the node that calls")
+	num(c, "incarnation", &l.Incarnation, "the caller's")
+	num(c, "floor", &l.Floor, "numbers below are refused unless they are known")
+}
+
+func (k *Caller) visit(c *coder) {
+	array(c, "node", &k.Node, "address of the node that has called")
+	num(c, "dead", &k.Dead, "its incarnations up to this one are dead")
+	flag(c, "gone", &k.Gone, "1: it has no later one")
 }
 
 // Append appends a record's wire form to b.

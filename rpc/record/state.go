@@ -17,7 +17,14 @@ type State struct {
 	records    uint64
 	executions map[packet.ID]*Execution
 	services   map[uint64]*Service
-	floors     map[uint64]uint64
+	lanes      map[uint64]*lane
+	callers    map[[16]byte]*Caller
+}
+
+// lane is a Lane, and the calls that are known of the session that it is.
+type lane struct {
+	Lane
+	calls []packet.ID
 }
 
 // Fold reads records in their order. It returns an error that says which record is no
@@ -58,8 +65,36 @@ func (s *State) Service(hash uint64) (Service, bool) {
 	return *v, true
 }
 
-// Floor is that of a session: all its calls below are settled, and refused for ever.
-func (s *State) Floor(session uint64) uint64 { return s.floors[session] }
+// Floor is that of a lane: numbers below are refused unless they are known.
+func (s *State) Floor(number uint64) uint64 {
+	if l := s.lanes[number]; l != nil {
+		return l.Floor
+	}
+	return 0
+}
+
+// Before lists the calls of a lane's session that lie below a number, and that nobody asks
+// for any more when a call with that number comes.
+func (s *State) Before(number, n uint64) (all []*Execution) {
+	l := s.lanes[number]
+	if l == nil {
+		return nil
+	}
+	for _, id := range l.calls {
+		if e := s.executions[id]; e != nil && !e.Forgotten && id.Sequence() < n {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Dead is up to which incarnation a caller is dead, and whether there is no later one.
+func (s *State) Dead(caller [16]byte) (incarnation uint32, gone bool) {
+	if k := s.callers[caller]; k != nil {
+		return k.Dead, k.Gone
+	}
+	return 0, false
+}
 
 // Base returns the state as a record. It shares memory with the state.
 func (s *State) Base() *Base {
@@ -72,19 +107,30 @@ func (s *State) Base() *Base {
 		v.Deltas = slices.Clone(v.Deltas)
 		b.Services = append(b.Services, v)
 	}
-	for _, session := range slices.Sorted(maps.Keys(s.floors)) {
-		b.Floors = append(b.Floors, Floor{Session: session, Floor: s.floors[session]})
+	for _, n := range slices.Sorted(maps.Keys(s.lanes)) {
+		b.Lanes = append(b.Lanes, s.lanes[n].Lane)
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(s.callers), compareAddresses) {
+		b.Callers = append(b.Callers, *s.callers[a])
 	}
 	return b
 }
 
 func compareIDs(a, b packet.ID) int { return slices.Compare(a[:], b[:]) }
 
+func compareAddresses(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
+
+// empty makes the maps of the zero State.
+func (s *State) empty() {
+	s.executions, s.services = map[packet.ID]*Execution{}, map[uint64]*Service{}
+	s.lanes, s.callers = map[uint64]*lane{}, map[[16]byte]*Caller{}
+}
+
 // Apply adds the next record. A record that does not follow from those before it is an
 // error, and changes nothing.
 func (s *State) Apply(r Record) error {
 	if s.executions == nil {
-		s.executions, s.services, s.floors = map[packet.ID]*Execution{}, map[uint64]*Service{}, map[uint64]uint64{}
+		s.empty()
 	}
 	var err error
 	switch r := r.(type) {
@@ -104,6 +150,8 @@ func (s *State) Apply(r Record) error {
 		err = s.forgotten(r)
 	case *Base:
 		err = s.base(r)
+	case *Handed:
+		err = s.handed(r)
 	}
 	if err == nil {
 		s.records++
@@ -116,22 +164,74 @@ func refused(r Record, id packet.ID, why string) error {
 	return fault.New(fault.BadRequest, r.Kind().String(), "%s: %s", id, why)
 }
 
-// settled reports whether a call lies below its session's floor.
-func (s *State) settled(id packet.ID) bool { return id.Sequence() < s.floors[id.Session()] }
-
 // open returns an execution that may still get entries or an outcome, a new one if it is
 // not known.
 func (s *State) open(r Record, id packet.ID) (*Execution, error) {
 	e := s.executions[id]
 	switch {
-	case e == nil && s.settled(id):
-		return nil, refused(r, id, "it lies below its session's floor")
 	case e == nil:
 		e = &Execution{ID: id}
 	case e.Done != nil:
 		return nil, refused(r, id, "it is done")
 	}
 	return e, nil
+}
+
+// file keeps an execution, and raises the floor of the lane that its call has come in: of a
+// session, nobody asks for the calls below any more.
+func (s *State) file(e *Execution) {
+	s.executions[e.ID] = e
+	caller, incarnation, number, n := e.Caller()
+	if number == 0 {
+		return
+	}
+	l := s.raise(Lane{Lane: number, Caller: caller, Incarnation: incarnation, Floor: n})
+	for _, o := range s.Before(number, n) {
+		s.forget(o)
+	}
+	if e.inSession(number) && !slices.Contains(l.calls, e.ID) {
+		l.calls = append(l.calls, e.ID)
+	}
+}
+
+// raise raises a lane's floor. A later incarnation of the caller may send a call of an
+// earlier one again in a lane of its own; the lane stays whose it was.
+func (s *State) raise(to Lane) *lane {
+	l := s.lanes[to.Lane]
+	if l == nil {
+		l = &lane{Lane: to}
+		s.lanes[to.Lane] = l
+	}
+	l.Floor = max(l.Floor, to.Floor)
+	return l
+}
+
+// late reports whether a new call is refused.
+func (s *State) late(e *Execution, lane, number uint64) bool {
+	_, known := s.executions[e.ID]
+	return !known && lane != 0 && number < s.Floor(lane)
+}
+
+// forget notes that nobody asks for an execution's outcome any more. What is over goes.
+func (s *State) forget(e *Execution) {
+	e.Forgotten = true
+	caller, incarnation, number, n := e.Caller()
+	if number != 0 {
+		if dead, _ := s.Dead(caller); incarnation > dead {
+			s.raise(Lane{Lane: number, Caller: caller, Incarnation: incarnation, Floor: n + 1})
+		}
+	}
+	if e.Over {
+		s.remove(e)
+	}
+}
+
+func (s *State) remove(e *Execution) {
+	delete(s.executions, e.ID)
+	_, _, number, _ := e.Caller()
+	if l := s.lanes[number]; l != nil && e.inSession(number) {
+		l.calls = slices.DeleteFunc(l.calls, func(id packet.ID) bool { return id == e.ID })
+	}
 }
 
 func (s *State) begun(r *Begun) error {
@@ -143,9 +243,20 @@ func (s *State) begun(r *Begun) error {
 		return refused(r, r.Execution, "it is a durable main")
 	case e.Begun != nil && r.Attempt <= e.Begun.Attempt:
 		return refused(r, r.Execution, "a later attempt has begun")
+	case s.late(e, r.Lane, r.Number):
+		return refused(r, r.Execution, "it lies below its lane's floor")
 	}
 	e.Begun = r
-	s.executions[e.ID] = e
+	s.file(e)
+	return nil
+}
+
+func (s *State) handed(r *Handed) error {
+	e := s.executions[r.Execution]
+	if e == nil || e.Begun == nil || e.Handed {
+		return refused(r, r.Execution, "it does not run here")
+	}
+	e.Handed = true
 	return nil
 }
 
@@ -158,7 +269,7 @@ func (s *State) journal(r *Journal) error {
 	if err != nil {
 		return err
 	}
-	if len(sections) == 0 {
+	if len(sections) == 0 && len(r.Called) == 0 {
 		return refused(r, r.Execution, "there are no entries")
 	}
 	for _, section := range sections {
@@ -167,6 +278,7 @@ func (s *State) journal(r *Journal) error {
 		}
 	}
 	e.Journal = append(e.Journal[:len(e.Journal):len(e.Journal)], r.Entries...)
+	e.Called = append(e.Called[:len(e.Called):len(e.Called)], r.Called...)
 	s.executions[e.ID] = e
 	return nil
 }
@@ -178,14 +290,19 @@ func (s *State) done(r *Done) error {
 		return err
 	case e.Checkpoint != nil:
 		return refused(r, r.Execution, "it is a durable main")
+	case s.late(e, r.Lane, r.Number):
+		return refused(r, r.Execution, "it lies below its lane's floor")
 	}
 	if err := s.serve(r); err != nil {
 		return err
 	}
 	d := *r
 	d.State = nil // it is in the service's
-	e.Begun, e.Journal, e.Done = nil, nil, &d
-	s.executions[e.ID] = e
+	e.Begun, e.Journal, e.Called, e.Done, e.Over = nil, nil, nil, &d, r.Over
+	s.file(e)
+	if e.Over && e.Forgotten {
+		s.remove(e)
+	}
 	return nil
 }
 
@@ -235,13 +352,13 @@ func (s *State) amended(r *Amended) error {
 
 func (s *State) over(r *Over) error {
 	e := s.executions[r.Execution]
-	if e == nil || e.Over || e.Done == nil && e.Checkpoint == nil {
+	if e == nil || e.Over || e.Done == nil && e.Checkpoint == nil && !e.Forgotten {
 		return refused(r, r.Execution, "nothing is owed")
 	}
 	e.Over = true
 	switch {
-	case s.settled(e.ID):
-		delete(s.executions, e.ID)
+	case e.Forgotten:
+		s.remove(e)
 	case e.Done != nil:
 		d := *e.Done
 		d.Owed = Owed{Called: d.Owed.Called}
@@ -268,7 +385,7 @@ func (s *State) checkpoint(r *Checkpoint) error {
 	if e.Checkpoint != nil && !e.Over {
 		p.Owed = e.Checkpoint.Owed.and(p.Owed)
 	}
-	e.Checkpoint, e.Journal, e.Over = &p, nil, false
+	e.Checkpoint, e.Journal, e.Called, e.Over = &p, nil, nil, false
 	s.executions[e.ID] = e
 	return nil
 }
@@ -284,26 +401,37 @@ func (o Owed) and(p Owed) Owed {
 }
 
 func (s *State) forgotten(r *Forgotten) error {
-	for _, id := range r.Executions {
-		if e := s.executions[id]; e == nil || !e.Over {
-			return refused(r, id, "it is not over")
-		}
-	}
-	for _, f := range r.Floors {
-		if f.Floor <= s.floors[f.Session] {
-			return refused(r, packet.SessionID(f.Session, f.Floor), "the session's floor is there already")
+	for i, id := range r.Executions {
+		if e := s.executions[id]; e == nil || e.Forgotten || slices.Contains(r.Executions[:i], id) {
+			return refused(r, id, "it is not known")
 		}
 	}
 	for _, id := range r.Executions {
-		delete(s.executions, id)
+		s.forget(s.executions[id])
 	}
-	for _, f := range r.Floors {
-		s.floors[f.Session] = max(f.Floor, s.floors[f.Session])
+	for _, l := range r.Lanes {
+		s.raise(l)
 	}
-	if len(r.Floors) > 0 {
-		maps.DeleteFunc(s.executions, func(id packet.ID, e *Execution) bool { return e.Over && s.settled(id) })
+	for _, k := range r.Callers {
+		s.bury(k)
 	}
 	return nil
+}
+
+// bury notes that incarnations of a caller are dead: nobody asks for the calls of their
+// sessions, and, if there will be no other, for none of its calls.
+func (s *State) bury(k Caller) {
+	if was := s.callers[k.Node]; was != nil {
+		k.Dead, k.Gone = max(k.Dead, was.Dead), k.Gone || was.Gone
+	}
+	s.callers[k.Node] = &k
+	for _, e := range s.Executions() {
+		caller, incarnation, number, _ := e.Caller()
+		if number != 0 && caller == k.Node && !e.Forgotten && incarnation <= k.Dead && (k.Gone || e.inSession(number)) {
+			s.forget(e)
+		}
+	}
+	maps.DeleteFunc(s.lanes, func(_ uint64, l *lane) bool { return l.Caller == k.Node && l.Incarnation <= k.Dead })
 }
 
 // base replaces the state. It must stand for all records before it, as far as those are
@@ -312,25 +440,35 @@ func (s *State) base(r *Base) error {
 	if s.records > 0 && s.records != r.Records {
 		return fault.New(fault.BadRequest, "base", "it stands for %d records, and there are %d", r.Records, s.records)
 	}
-	next := State{records: r.Records, executions: map[packet.ID]*Execution{}, services: map[uint64]*Service{}, floors: map[uint64]uint64{}}
+	next := State{records: r.Records}
+	next.empty()
+	for _, l := range r.Lanes {
+		next.lanes[l.Lane] = &lane{Lane: l}
+	}
+	for i := range r.Callers {
+		k := r.Callers[i]
+		next.callers[k.Node] = &k
+	}
 	for i := range r.Executions {
 		e := r.Executions[i]
 		if err := e.check(); err != nil {
 			return err
 		}
 		next.executions[e.ID] = &e
+		if _, _, number, _ := e.Caller(); e.inSession(number) && next.lanes[number] != nil {
+			next.lanes[number].calls = append(next.lanes[number].calls, e.ID)
+		}
 	}
 	for i := range r.Services {
 		v := r.Services[i]
 		next.services[v.Service] = &v
 	}
-	for _, f := range r.Floors {
-		next.floors[f.Session] = f.Floor
-	}
 	sorted := slices.IsSortedFunc(r.Executions, func(a, b Execution) int { return compareIDs(a.ID, b.ID) }) &&
 		slices.IsSortedFunc(r.Services, func(a, b Service) int { return cmp.Compare(a.Service, b.Service) }) &&
-		slices.IsSortedFunc(r.Floors, func(a, b Floor) int { return cmp.Compare(a.Session, b.Session) })
-	if !sorted || len(next.executions) != len(r.Executions) || len(next.services) != len(r.Services) || len(next.floors) != len(r.Floors) {
+		slices.IsSortedFunc(r.Lanes, func(a, b Lane) int { return cmp.Compare(a.Lane, b.Lane) }) &&
+		slices.IsSortedFunc(r.Callers, func(a, b Caller) int { return compareAddresses(a.Node, b.Node) })
+	if !sorted || len(next.executions) != len(r.Executions) || len(next.services) != len(r.Services) ||
+		len(next.lanes) != len(r.Lanes) || len(next.callers) != len(r.Callers) {
 		return fault.New(fault.BadRequest, "base", "its entries are out of order, or there twice")
 	}
 	*s = next
@@ -340,11 +478,12 @@ func (s *State) base(r *Base) error {
 // check refuses an execution that no records add up to.
 func (e *Execution) check() error {
 	switch {
-	case e.Done != nil && (e.Begun != nil || e.Checkpoint != nil || len(e.Journal) > 0 || e.Done.Execution != e.ID),
+	case e.Done != nil && (e.Begun != nil || e.Checkpoint != nil || len(e.Journal) > 0 || len(e.Called) > 0 || e.Done.Execution != e.ID),
 		e.Checkpoint != nil && (e.Begun != nil || e.Checkpoint.Main != e.ID),
 		e.Begun != nil && e.Begun.Execution != e.ID,
-		e.Over && e.Done == nil && e.Checkpoint == nil,
-		e.Done == nil && e.Begun == nil && e.Checkpoint == nil && len(e.Journal) == 0:
+		e.Handed && e.Begun == nil && e.Done == nil,
+		e.Over && (e.Done == nil && e.Checkpoint == nil || e.Forgotten),
+		e.Done == nil && e.Begun == nil && e.Checkpoint == nil && len(e.Journal) == 0 && len(e.Called) == 0:
 		return fault.New(fault.BadRequest, "base", "%s: no records add up to this", e.ID)
 	}
 	return nil

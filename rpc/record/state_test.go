@@ -40,7 +40,7 @@ func (h *history) bytes() []byte {
 func (h *history) owed() (o Owed) {
 	for range h.rng.IntN(3) {
 		o.Machines = append(o.Machines, uint8(h.rng.IntN(3)))
-		o.Called = append(o.Called, packet.SessionID(9, h.rng.Uint64N(100)))
+		o.Called = append(o.Called, Call{ID: packet.SessionID(9, h.rng.Uint64N(100)), Node: [16]byte{byte(h.rng.IntN(3))}})
 		o.Oneways = append(o.Oneways, packet.SessionID(8, h.rng.Uint64N(100)))
 	}
 	return o
@@ -56,6 +56,8 @@ func (h *history) change() []byte {
 	return nil
 }
 
+func callerOf(session uint64) [16]byte { return [16]byte{15: byte(session)} }
+
 // step writes a record that may follow.
 func (h *history) step() {
 	id := packet.SessionID(1+h.rng.Uint64N(3), 1+h.rng.Uint64N(12))
@@ -66,12 +68,15 @@ func (h *history) step() {
 	case n == 0:
 		var f Forgotten
 		for _, e := range h.state.Executions() {
-			if e.Over && e.Done != nil && h.rng.IntN(2) == 0 {
+			if !e.Forgotten && e.Checkpoint == nil && e.ID != main && h.rng.IntN(3) == 0 {
 				f.Executions = append(f.Executions, e.ID)
 			}
 		}
 		if session := 1 + h.rng.Uint64N(3); h.rng.IntN(3) == 0 {
-			f.Floors = append(f.Floors, Floor{session, h.state.Floor(session) + 1 + h.rng.Uint64N(3)})
+			f.Lanes = append(f.Lanes, Lane{Lane: session, Caller: callerOf(session), Incarnation: 1, Floor: h.state.Floor(session) + h.rng.Uint64N(3)})
+		}
+		if h.rng.IntN(9) == 0 {
+			f.Callers = append(f.Callers, Caller{Node: callerOf(h.rng.Uint64N(4)), Dead: uint32(h.rng.IntN(3)), Gone: h.rng.IntN(2) == 0})
 		}
 		h.write(&f)
 	case n == 1:
@@ -83,19 +88,29 @@ func (h *history) step() {
 		h.write(&Over{Execution: main})
 	case e == nil && id.Sequence() < h.state.Floor(id.Session()), e != nil && e.Over:
 	case e == nil && n < 6:
-		h.write(&Begun{Execution: id, Incarnation: 1, Call: h.bytes()})
-	case e == nil || e.Done == nil && n < 8:
-		h.write(&Journal{Execution: id, Entries: entry})
+		h.write(&Begun{Execution: id, Caller: callerOf(id.Session()), Incarnation: 1, Lane: id.Session(), Number: id.Sequence(), Call: h.bytes()})
+	case e == nil || e.Done == nil && n < 7:
+		h.write(&Journal{Execution: id, Entries: entry, Called: h.owed().Called})
+	case e.Begun != nil && !e.Handed && n == 7:
+		h.write(&Handed{Execution: id})
 	case e.Begun != nil && n == 8:
-		h.write(&Begun{Execution: id, Attempt: e.Begun.Attempt + 1, Call: e.Begun.Call})
+		again := *e.Begun
+		again.Attempt++
+		h.write(&again)
 	case e.Done == nil:
 		h.order += h.rng.Uint64N(3)
-		d := &Done{Execution: id, Answer: h.bytes(), Service: 5, State: h.change(), Owed: h.owed()}
+		d := &Done{
+			Execution: id, Caller: callerOf(id.Session()), Incarnation: 1, Lane: id.Session(), Number: id.Sequence(),
+			Answer: h.bytes(), Service: 5, State: h.change(), Over: h.rng.IntN(2) == 0,
+		}
+		if !d.Over {
+			d.Owed = h.owed()
+		}
 		if v, _ := h.state.Service(5); h.order > v.Order {
 			d.Order = h.order
 		}
 		h.write(d)
-	case n == 9:
+	case n == 9 && e.Done != nil:
 		h.write(&Amended{Execution: id, Answer: h.bytes()})
 	default:
 		h.write(&Over{Execution: id})
@@ -137,7 +152,7 @@ func TestRefused(t *testing.T) {
 		&Begun{Execution: a, Attempt: 1}, &Journal{Execution: a, Entries: entry},
 		&Done{Execution: b, Service: 3, Order: 4, State: trailer.Section{Type: trailer.Snapshot, Data: []byte("s")}.Append(nil), Owed: Owed{Machines: []uint8{1}}},
 		&Checkpoint{Main: packet.ID{9}, Index: 2},
-		&Forgotten{Floors: []Floor{{1, 4}}},
+		&Forgotten{Lanes: []Lane{{Lane: 1, Floor: 4}}},
 	}
 	s := new(State)
 	for _, r := range before {
@@ -152,7 +167,9 @@ func TestRefused(t *testing.T) {
 	}{
 		{"later attempt", &Begun{Execution: a, Attempt: 1}},
 		{"it is done", &Begun{Execution: b}},
-		{"below its session", &Begun{Execution: packet.SessionID(1, 3)}},
+		{"below its lane", &Begun{Execution: packet.SessionID(1, 3), Lane: 1, Number: 3}},
+		{"below its lane", &Done{Execution: packet.SessionID(1, 3), Lane: 1, Number: 3}},
+		{"does not run here", &Handed{Execution: b}},
 		{"no entries", &Journal{Execution: a}},
 		{"no entry of a journal", &Journal{Execution: a, Entries: trailer.Section{Type: trailer.Delta}.Append(nil)}},
 		{"it is done", &Done{Execution: b}},
@@ -161,8 +178,8 @@ func TestRefused(t *testing.T) {
 		{"is a durable main", &Done{Execution: packet.ID{9}}},
 		{"no outcome to amend", &Amended{Execution: a}},
 		{"nothing is owed", &Over{Execution: packet.ID{8}}},
-		{"not over", &Forgotten{Executions: []packet.ID{b}}},
-		{"floor is there", &Forgotten{Floors: []Floor{{1, 4}}}},
+		{"not known", &Forgotten{Executions: []packet.ID{{7}}}},
+		{"not known", &Forgotten{Executions: []packet.ID{b, b}}},
 		{"later checkpoint", &Checkpoint{Main: packet.ID{9}, Index: 2}},
 		{"no durable main", &Checkpoint{Main: a, Index: 1}},
 		{"stands for 9", &Base{Records: 9}},
