@@ -138,7 +138,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 	}
 	n := &node{
 		daemon: c, program: p, token: token, done: make(chan struct{}),
-		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger},
+		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Direct: j.Direct},
 	}
 	n.stack = &nodeStack{Stack: c.cfg.Stack, node: n}
 	c.mu.Lock()
@@ -282,6 +282,12 @@ func (n *node) Who(ctx context.Context, a netip.Addr) (info control.NodeInfo, er
 func (n *node) Service(ctx context.Context, name string) (info control.ServiceInfo, err error) {
 	err = n.daemon.reg.ask.Ask(ctx, control.KindService, control.Service{Name: name}, &info)
 	return info, err
+}
+
+// Serving implements join.Session.
+func (n *node) Serving(ctx context.Context, q control.Serving) (list control.ServingList, err error) {
+	err = n.daemon.reg.ask.Ask(ctx, control.KindServing, q, &list)
+	return list, err
 }
 
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.

@@ -124,7 +124,9 @@ func (c *controller) serves(n *node) bool {
 
 // goesOn reports whether a node that ends is to have a next incarnation.
 func (c *controller) goesOn(n *node) bool {
-	if n.empties && !n.moves && !c.table.Busy(n.address) {
+	// Of direct calls the node alone knows: if it has not said goodbye, its next incarnation
+	// finishes them.
+	if n.empties && !n.moves && !c.table.Busy(n.address) && (n.orderly || c.cfg.Ledgers != LedgersTruth) {
 		return false
 	}
 	return c.fleet.GoesOn(n.address)

@@ -63,6 +63,11 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 		c.execute(o)
 		return
 	}
+	if m.Flags&rpc.FlagEnlist != 0 && h.dst == rackaddr.Gatekeeper {
+		c.arriving = nil
+		c.enlistment(n, h, m)
+		return
+	}
 	if m.Flags&rpc.FlagSettled != 0 && h.dst == rackaddr.Gatekeeper {
 		c.settledSession(n, m)
 		return
@@ -154,6 +159,10 @@ func (c *controller) settledSession(n *node, m *rpc.Message) {
 func (c *controller) exactReply(n *node, h *held, m *rpc.Message) {
 	if c.overloaded(c.pressure.stalled || uint64(len(h.payload)) > c.pressure.room && c.table.Runs(m.Call)) {
 		return
+	}
+	if e, at, unborn := c.table.Unborn(m); unborn && c.nodeOrFallen(at) != nil {
+		c.askToEnlist(e, at, m.Call)
+		return // it comes again
 	}
 	v, o := c.table.Reply(execution.Response{Message: m, Datagram: h.payload, Callee: n.logged(), Now: c.now})
 	if v != execution.Fresh {

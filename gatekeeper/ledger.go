@@ -23,6 +23,10 @@ const (
 	// LedgersShadow: nodes write ledgers beside what the Gatekeeper logs, and nothing is
 	// ever recovered from them. It exists so that both can be compared (Config.Fenced).
 	LedgersShadow
+	// LedgersTruth: exactly-once calls go straight to their callees where they can
+	// (package rpc/direct), and are recovered from ledgers. The Gatekeeper decides about the
+	// others as without ledgers.
+	LedgersTruth
 )
 
 // grantLedger chooses where a node keeps its ledger, once, and has the machine keep it. A

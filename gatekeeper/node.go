@@ -43,11 +43,11 @@ func (c *controller) who(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	n := c.nodes[q.Node]
-	if n == nil || n.gone {
+	n := c.nodeOrFallen(q.Node)
+	if n == nil || n.gone && !c.fleet.Keeps(n.address) {
 		return fault.New(fault.NotFound, "who", "there is no node %s (any more)", q.Node)
 	}
-	info := control.NodeInfo{Name: n.name, Blade: n.blade.hello.Blade}
+	info := control.NodeInfo{Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation, Away: n.gone}
 	for a := range n.exports {
 		info.Services = append(info.Services, c.services[a].name)
 	}
@@ -109,7 +109,7 @@ func (c *controller) join(p *port, m control.Message) error {
 			c.log.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged(), c.now))
 		}
-		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Ledger: n.ledger})
+		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Ledger: n.ledger, Direct: c.cfg.Ledgers == LedgersTruth})
 	}, u)
 	return nil
 }

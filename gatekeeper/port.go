@@ -118,6 +118,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.who(p, m)
 	case control.KindService:
 		err = c.describe(p, m)
+	case control.KindServing:
+		err = c.serving(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 )
 
 // client calls one service.
@@ -198,6 +199,11 @@ func (c *client) exchange(ctx context.Context, b *strand, o *operation, m *metho
 	if err := c.wait(ctx, b, p, m); err != nil {
 		return nil, err
 	}
+	if p.movedOn() {
+		c.unbind(o, p, m)
+		c.node.release(p)
+		return c.exchange(ctx, b, o, m, codec, kind)
+	}
 	return p, nil
 }
 
@@ -269,29 +275,45 @@ func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, 
 	if b != nil {
 		id = b.child(&h, o)
 	}
+	to, err := c.bind(ctx, o, id, m, codec, kind)
+	if err != nil {
+		return err
+	}
+	lasts := true
 	switch {
+	case to.IsValid():
+		lasts = p.goDirect(o, to, codec, &h, id)
 	case kind == thrift.ONEWAY && m.policy == PolicyNone:
-		o.durable(packet.ID{})
+		if !o.durable(record.Call{}) {
+			return n.whyEnded()
+		}
 		return c.sendOneway(ctx, p, codec, &h, id)
 	case o != nil && m.policy != PolicyNone:
 		if err := o.attach(p, codec); err != nil {
 			return err
 		}
-		o.durable(id)
+		lasts = o.durable(record.Call{ID: id})
 	default:
-		o.durable(packet.ID{})
+		lasts = o.durable(record.Call{})
 	}
-	p.Exact = m.policy != PolicyNone
-	p.Logged, p.Held = kind == thrift.ONEWAY, m.policy != PolicyNone || len(codec.pointers) > 0
+	if !lasts {
+		return n.whyEnded()
+	}
+	p.Exact = m.policy != PolicyNone && !p.straight
+	p.Logged, p.Held = kind == thrift.ONEWAY, p.Exact || len(codec.pointers) > 0
 	out, err := n.begin(p, codec, &h, id)
 	if err != nil {
 		return err
 	}
-	p.out[0] = c.to
+	o.sentIn(p)
+	p.out[0] = p.to
 	p.out[0].Buf = out.datagram
-	if out.payload != nil {
+	switch {
+	case out.payload != nil:
 		err = n.sendLarge(p.out[0], out.payload, false, out.pushed)
-	} else {
+	case p.straight:
+		_, err = n.directConn.WriteBatch(p.out[:])
+	default:
 		_, err = n.conn.WriteBatch(n.pieces(p.out[:0], p.out[0]))
 	}
 	if err != nil && n.end(p) {
@@ -333,6 +355,9 @@ func (c *client) wait(ctx context.Context, b *strand, p *pending, m *method) err
 	if p.token && c.node.detach(p) {
 		c.node.sit() // for the answer
 		return fault.FromContext(m.op, ctx.Err())
+	}
+	if p.of != nil && p.of.enlist() != nil { // what the call comes to may be pointers, and somebody has to own these
+		return c.node.whyEnded()
 	}
 	if !p.token && c.node.end(p) {
 		if m.policy == PolicyNone && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // that the callee knows

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -51,7 +52,7 @@ func (e *execution) fetchJournal() bool {
 	for e.node.base.Err() == nil {
 		b, err := join.FetchJournal(e.node.base, e.node.session, e.call.Call)
 		if err == nil {
-			e.journal, err = newJournal(b)
+			e.journal, err = newJournal(append(slices.Clone(e.earlier), b...))
 		}
 		if err == nil {
 			return true
@@ -112,6 +113,9 @@ func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 		}
 		b = change
 	}
+	if e.direct.Load() {
+		return nil, nil
+	}
 	if entries, _ := e.journal.pending(); size+len(b)+len(entries) <= x.node.budget {
 		b = append(b, entries...)
 	}
@@ -141,6 +145,12 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 		n.stats.malformed.Add(1) // the switch lets nobody else say that something is logged
 		return false
 	}
+	if m.Flags&packet.FlagEnlist != 0 && n.goesDirect() {
+		if n.forgotten(rackaddr.Gatekeeper, m.Payload); len(m.Payload) == 0 {
+			n.askedToEnlist(m.Call, m.Parent)
+		}
+		return false
+	}
 	if m.Flags&packet.FlagDone == 0 {
 		n.out.mu.Lock()
 		if m.Call.Sequence() == 0 {
@@ -152,7 +162,7 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 	}
 	c, empty := n.in.acknowledge(&m.Header)
 	if c != nil {
-		n.shadow.over(m.Call)
+		n.ledger.answered(m.Call)
 	}
 	if c != nil && c.slot {
 		c.export.pool.release()

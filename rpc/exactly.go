@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -79,11 +80,7 @@ func (o *operation) answered(m *method, p *pending) {
 }
 
 // durable is execution.durable of the execution whose operation it is; nil is none.
-func (o *operation) durable(child packet.ID) {
-	if o != nil {
-		o.b.e.durable(child)
-	}
-}
+func (o *operation) durable(child record.Call) bool { return o == nil || o.b.e.durable(child) }
 
 // attach puts what the execution has journalled behind a call.
 func (o *operation) attach(p *pending, codec *codec) error {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -36,6 +37,13 @@ type execution struct {
 
 	life life // the handler's context
 
+	// direct: its call came straight from its caller, and the node's ledger decides about
+	// it. To end that, a token has to be in enlisting.
+	direct    atomic.Bool
+	enlisting chan struct{} // holds a token while somebody does
+	resumed   bool          // the ledger has what former runs did
+	ancestor  packet.ID     // of a direct call: of which execution it was made that the Gatekeeper knows
+
 	mu       sync.Mutex
 	branches *sync.WaitGroup // those opened; nil while there are none
 	waiting  int             // nested calls being waited for; the slot is given back while > 0
@@ -43,6 +51,7 @@ type execution struct {
 	begun    bool            // it has had a worker's slot
 	keeps    bool            // its slot, until its answer is logged
 	inked    inked           // what the ledger has of it
+	earlier  []byte          // journal of former runs, that the ledger has
 	spoilt   bool            // what it has made of the service's state must not be logged
 	ended    bool
 	headers  []packet.KeyValue // of the answer

@@ -175,6 +175,7 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 		return n.err
 	}
 	x.ready = true
+	go x.resume()
 	return nil
 }
 

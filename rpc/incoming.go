@@ -78,6 +78,9 @@ func (x *export) decide(from netip.AddrPort, m *packet.Message, j *journal) (end
 	}
 	e := &execution{node: n, journal: j, export: x, entry: a.Entry, call: *m, from: from}
 	e.trunk.e = e
+	if j != nil {
+		n.handedBefore(e)
+	}
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
 	}
@@ -201,6 +204,13 @@ func (x *export) drop(e *execution) {
 // forget undoes a call that has not run.
 func (x *export) forget(e *execution) {
 	defer e.freeBuffer()
+	if e.direct.Load() {
+		l := x.node.ledger
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.table.Drop(e.call.Call)
+		return
+	}
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Forget(e.entry)
@@ -211,7 +221,7 @@ func (x *export) forget(e *execution) {
 // Gatekeeper can deliver to the next node: it will be sent again.
 func (x *export) turnAway(e *execution) {
 	closing := x.node.failure() != nil
-	if e.receipted() || closing && e.journal != nil {
+	if e.receipted() || closing && e.journal != nil || e.direct.Load() {
 		x.drop(e)
 		return
 	}

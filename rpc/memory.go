@@ -29,6 +29,9 @@ func Memory(ctx context.Context) *dsm.Client {
 func (b *strand) memory() *dsm.Client {
 	e := b.e
 	e.promote() // memory takes its time
+	if err := e.enlist(); err != nil {
+		e.abandon() // the node has ended, and what the handler does now comes to nothing
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b.client == nil {

@@ -33,18 +33,22 @@ type Node struct {
 	budget  int        // bytes of a datagram at most
 	limits  Limits
 	memory  *dsm.Client
-	shadow  *shadow // nil in a rack without ledgers
+	ledger  *ledger // nil in a rack without ledgers
 	log     *slog.Logger
 	start   time.Time
 	stats   counters
 
-	out     outgoing
-	in      incoming
-	large   large
-	callers callers
-	meters  meters
-	chair   chair
-	pulse   pulse
+	out   outgoing
+	in    incoming
+	large large
+	// directConn is [node]:45105; nil where exactly-once calls do not go direct.
+	directConn netio.Conn
+	enlistRTT  endpoint.RTT // guarded by outgoing.mu
+	callers    callers
+	meters     meters
+	servers    servers
+	chair      chair
+	pulse      pulse
 
 	base    context.Context // of handlers
 	cancel  context.CancelFunc
@@ -76,7 +80,7 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	if err != nil {
 		return nil, coded("join", err)
 	}
-	n, err := newNode(session, &config)
+	n, err := newNode(ctx, session, &config)
 	if err != nil {
 		_ = session.Close(context.WithoutCancel(ctx))
 		return nil, coded("join", err)
@@ -84,7 +88,7 @@ func Join(ctx context.Context, opts ...JoinOption) (*Node, error) {
 	return n, nil
 }
 
-func newNode(session join.Session, config *joinConfig) (*Node, error) {
+func newNode(ctx context.Context, session join.Session, config *joinConfig) (*Node, error) {
 	n := &Node{
 		session: session, self: session.Node(), stack: session.Stack(), log: config.logger, start: time.Now(),
 		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool),
@@ -113,14 +117,26 @@ func newNode(session join.Session, config *joinConfig) (*Node, error) {
 		_ = n.large.conn.Close()
 		return nil, err
 	}
-	n.shadow = newShadow(n)
 	n.base, n.cancel = context.WithCancel(context.Background())
+	n.ledger = newLedger(n)
+	if err := n.openLedger(ctx); err != nil {
+		n.cancel()
+		_ = conn.Close()
+		_ = n.large.conn.Close()
+		_ = n.memory.Close()
+		return nil, err
+	}
 	n.chair = chair{vacant: make(chan struct{}, 1), reader: newReader(conn)}
 	n.chair.vacant <- struct{}{}
 	n.pulse.timer = time.AfterFunc(time.Hour, n.goOff)
 	n.sit()
 	n.readers.Add(1)
 	go n.readLarge(&largeReader{conn: n.large.conn, size: 1})
+	if n.directConn != nil {
+		n.readers.Add(1)
+		go n.readDirect(newReader(n.directConn))
+	}
+	n.resume()
 	n.readers.Go(n.watch)
 	n.listenForPings()
 	n.heedCancels()
@@ -188,10 +204,14 @@ func (n *Node) fail(err error) {
 		}
 	}
 	n.mu.Unlock()
+	n.ledger.end(err)
 	// First, so that no answer leaves of a handler that is cut off: the call runs again
 	// elsewhere, or fails as Unavailable.
 	_ = n.conn.Close()
 	_ = n.large.conn.Close()
+	if n.directConn != nil {
+		_ = n.directConn.Close()
+	}
 	n.cancel()
 	n.failCalls(err)
 	n.pulse.stop()
@@ -286,6 +306,7 @@ func (n *Node) quiesce(ctx context.Context, exports []*export) error {
 			x.pool.calls.Wait()
 		}
 		n.drain()
+		n.drainDirect(ctx)
 		for range cap(n.out.detached) {
 			select {
 			case n.out.detached <- struct{}{}:

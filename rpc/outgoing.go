@@ -75,6 +75,8 @@ type pending struct {
 	out      [1]netio.Message
 	token    bool          // holds one of outgoing.detached
 	detached bool          // nobody waits
+	straight bool          // a direct call
+	of       *execution    // of which execution, if any
 	mark     uint64        // of the journal entries that it carries
 	lent     []dsm.Pointer // what it carries, if the memory client is to know when they are back
 	// The answer, valid once ready has been received from.
@@ -138,7 +140,7 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) (outb
 	if id.IsZero() {
 		o.core.Begin(now, &p.Call)
 		h.Flags |= packet.FlagSession
-	} else if !o.core.BeginAs(now, &p.Call, id) {
+	} else if p.straight && !n.inLane(now, p, h, id) || !p.straight && !o.core.BeginAs(now, &p.Call, id) {
 		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + id.String()}
 	}
 	h.Call = p.ID
@@ -356,16 +358,24 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	o := &n.out
 	o.mu.Lock()
 	resend, expired := o.core.Tick(now, nil, nil)
-	var out []netio.Message
+	var out, straight []netio.Message
 	for _, call := range resend {
 		p := call.Tag.(*pending)
+		if p.straight {
+			straight = append(straight, p.again(now))
+			continue
+		}
 		out = n.pieces(out, p.again(now))
 	}
 	for _, s := range o.core.Settle(now, nil) {
 		out = append(out, n.settlement(s))
 	}
 	next, ok = o.core.Due()
+	n.whereabouts(resend)
 	o.mu.Unlock()
+	if len(straight) > 0 {
+		_, _ = n.directConn.WriteBatch(straight) // a failure is a loss
+	}
 	for _, call := range expired {
 		n.report(call, "nobody has acknowledged it")
 		n.release(call.Tag.(*pending))

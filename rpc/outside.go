@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -90,7 +90,9 @@ func Effect(ctx context.Context, key string, f func(ctx context.Context) ([]byte
 		return o.sameEffect(key)
 	}
 	b.e.promote()
-	o.durable(packet.ID{})
+	if !o.durable(record.Call{}) {
+		return nil, b.e.node.whyEnded()
+	}
 	result, err := f(outside)
 	data := binary.BigEndian.AppendUint16(nil, uint16(len(key)))
 	data = append(data, key...)

@@ -54,7 +54,7 @@ func (e *execution) mayBeAgain() bool {
 	if e.main != nil {
 		return !e.main.begun.Load()
 	}
-	return replays(&e.call.Header)
+	return e.resumed || replays(&e.call.Header)
 }
 
 // ahead is the place of the next operation.

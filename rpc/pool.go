@@ -118,6 +118,13 @@ func (p *pool) acquire() {
 	<-turn
 }
 
+// isClosed reports whether no more calls are admitted.
+func (p *pool) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
 // shut admits no more calls; those that wait are run.
 func (p *pool) shut() {
 	p.mu.Lock()

@@ -59,6 +59,9 @@ func (n *Node) goOff() {
 	if due, ok := n.tickAnswers(now); ok {
 		n.wakeAt(due)
 	}
+	if due, ok := n.tickForgets(now); ok {
+		n.wakeAt(due)
+	}
 	if due, ok := n.tickLarge(now); ok {
 		n.wakeAt(due)
 	}

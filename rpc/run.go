@@ -117,6 +117,9 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	}
 	_ = out.putHeaders(e.answerHeaders()) // SetAnswerHeader has checked them
 	failure := x.check(ctx, e, out, err)
+	if failure == nil && e.direct.Load() && (len(out.pointers) > 0 || out.size() > x.node.budget) {
+		failure = codedIn(e.enlist())
+	}
 	if failure == nil && e.journal != nil {
 		out.trailer, failure = x.seal(e, out.size())
 	}
@@ -265,7 +268,11 @@ func (x *export) meter(e *execution, code Code, size int) {
 // before the answer is on its way.
 func (x *export) reply(e *execution, datagram []byte) {
 	if e.journal != nil {
-		x.node.shadow.done(e, datagram)
+		if e.direct.Load() {
+			x.replyDirect(e, datagram)
+			return
+		}
+		x.node.ledger.shadowDone(e, datagram)
 		x.commit(e, datagram)
 		return
 	}

@@ -13,10 +13,14 @@ type Stats struct {
 	Full       uint64 // calls dropped for lack of room, or not whole in time; they will be sent again
 	Stale      uint64 // calls dropped because they were meant for another incarnation
 	Parts      uint64 // parts of large messages sent
+	Direct     uint64 // direct calls accepted
+	Enlisted   uint64 // executions of direct calls that were handed over to the Gatekeeper
+	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again or handed over
+	Recalled   uint64 // copies of direct calls answered from the ledger
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, full, stale, parts atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, full, stale, parts, direct, enlisted, resumed, recalled atomic.Uint64
 }
 
 // Stats returns the node's counters.
@@ -25,6 +29,6 @@ func (n *Node) Stats() Stats {
 	return Stats{
 		Calls: c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
-		Parts: c.parts.Load(),
+		Parts: c.parts.Load(), Direct: c.direct.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(),
 	}
 }

@@ -162,6 +162,9 @@ func (t *Table) adopt(k *call) {
 	k.sequence = t.sequence
 	t.calls[k.id] = k
 	k.at.calls[k] = struct{}{}
+	if k.enlisted {
+		return // its callee says when nobody asks for it any more
+	}
 	if k.session != nil {
 		k.session.calls[k] = struct{}{}
 	} else if p := t.owner(k.parent); p != nil {

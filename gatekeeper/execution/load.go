@@ -118,7 +118,8 @@ func (l *loader) call(r log.Record) error {
 		oneway: p.Type == packet.Oneway, leases: lends(&p), hands: hands(&p), stage: running,
 		incarnation: max(r.Callee.Incarnation, n.dead+1),
 	}
-	if p.Flags&packet.FlagSession != 0 {
+	k.enlisted = p.Flags&packet.FlagEnlist != 0
+	if p.Flags&packet.FlagSession != 0 && !k.enlisted {
 		k.session = l.t.session(k.caller, p.Call.Session())
 	}
 	if r.Attempt != 0 {
@@ -140,6 +141,7 @@ func (l *loader) place(k *call, r log.Record) {
 	l.t.sequence++
 	k.sequence = l.t.sequence
 	switch {
+	case k.enlisted:
 	case k.session != nil:
 		k.session.calls[k] = struct{}{}
 		k.settled = k.id.Sequence() < k.session.floor

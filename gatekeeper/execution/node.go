@@ -139,6 +139,7 @@ func (t *Table) abandon(n *node, now time.Time) {
 		}
 	}
 	t.endSessions(n.address)
+	t.forgetEnlisted(n)
 }
 
 // abort gives a call up: an exception is its outcome, and what its execution did

@@ -131,6 +131,7 @@ func (t *Table) finish(k *call) {
 	if k.attempts > 0 || k.at.logged && len(k.at.calls) == 0 {
 		t.touch(k.at)
 	}
+	k.settled = k.settled || k.enlisted && k.at.gone
 	t.effective(k)
 	parent := t.owner(k.parent)
 	t.forget(k)

@@ -86,6 +86,8 @@ type call struct {
 	hands       bool
 	settled     bool // nobody will ask for its outcome
 	discarded   bool // while admitting: its caller is gone
+	enlisted    bool // it is a direct call that its callee has handed over
+	disowned    bool // enlisted: its caller says that nobody waits for it
 	session     *session
 	request     *request // while admitting
 	// record is that of a one-way which has not left.

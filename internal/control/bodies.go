@@ -149,6 +149,9 @@ type Joined struct {
 	Rack        Rack       `json:"rack"`
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *LedgerPlace `json:"ledger,omitempty"`
+	// Direct says that exactly-once calls go straight to their callees where they can, and
+	// that the nodes' ledgers are what they are recovered from.
+	Direct bool `json:"direct,omitempty"`
 }
 
 // Export registers what a node serves. A second Export of a service replaces the first.
@@ -192,7 +195,26 @@ type NodeInfo struct {
 	// "" for a program that somebody has started by hand.
 	Deployment string `json:"deployment,omitempty"`
 	Program    string `json:"program,omitempty"`
+	// Incarnation is the node's present one. Away says that it has failed, and that the
+	// node may come back as the next one.
+	Incarnation uint32 `json:"incarnation,omitempty"`
+	Away        bool   `json:"away,omitempty"`
 }
+
+// Serving asks which nodes take direct calls of a method.
+type Serving struct {
+	Service string `json:"service"`
+	Method  string `json:"method"` // its full name
+}
+
+// ServingList names them: at most MaxServing, nothing if calls of the method go through the
+// Gatekeeper.
+type ServingList struct {
+	Nodes []netip.Addr `json:"nodes,omitempty"`
+}
+
+// MaxServing is how many nodes a ServingList names at most.
+const MaxServing = 1024
 
 // MaxServices is how many services of a node a NodeInfo names at most.
 const MaxServices = 256

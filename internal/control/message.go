@@ -33,15 +33,16 @@ type Kind uint8
 
 // From a daemon to the Gatekeeper.
 const (
-	KindHello     Kind = 1 // a blade is there: Hello, Welcome
-	KindHeartbeat Kind = 2 // it still is: Heartbeat, HeartbeatReply
-	KindJoin      Kind = 3 // a program wants to be a node: Join, Joined
-	KindExport    Kind = 4 // a node exports a service: Export, empty
-	KindLeave     Kind = 5 // a node has ended: Leave, empty
-	KindState     Kind = 6 // a node asks what is logged for it: State, StatePart
-	KindPolicies  Kind = 7 // what operators and deployments say of methods: empty, PolicyList
-	KindWho       Kind = 8 // whose is an address: Who, NodeInfo
-	KindService   Kind = 9 // what is known of a service: Service, ServiceInfo
+	KindHello     Kind = 1  // a blade is there: Hello, Welcome
+	KindHeartbeat Kind = 2  // it still is: Heartbeat, HeartbeatReply
+	KindJoin      Kind = 3  // a program wants to be a node: Join, Joined
+	KindExport    Kind = 4  // a node exports a service: Export, empty
+	KindLeave     Kind = 5  // a node has ended: Leave, empty
+	KindState     Kind = 6  // a node asks what is logged for it: State, StatePart
+	KindPolicies  Kind = 7  // what operators and deployments say of methods: empty, PolicyList
+	KindWho       Kind = 8  // whose is an address: Who, NodeInfo
+	KindService   Kind = 9  // what is known of a service: Service, ServiceInfo
+	KindServing   Kind = 10 // which nodes take direct calls of a method: Serving, ServingList
 )
 
 // From the Gatekeeper to a daemon.
@@ -86,7 +87,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",

@@ -243,6 +243,9 @@ func program(t *testing.T, seed uint64) (*Program, *Expectation) {
 	if *flagMix == wide {
 		p.Widen(seed)
 	}
+	if setting(t, seed).Truth {
+		p.Straighten(seed)
+	}
 	if *flagPolicy == "none" { // of which no main can be
 		for i := range p.Clients {
 			p.Clients[i].Main = false

@@ -89,6 +89,7 @@ func (r *Run) serve(ctx context.Context, service int, j join.Joiner, s control.S
 	if err != nil {
 		return err
 	}
+	defer r.crash.wentDirect(n)
 	a := &performer{run: r, service: service, node: n, incarnation: incarnation}
 	var opts []rpc.ExportOption
 	if kind := r.p.Services[service]; kind.Stateful {

@@ -154,6 +154,9 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Setting.Ledgers {
 		cfg.Ledgers, cfg.Fenced = gatekeeper.LedgersShadow, shadow.fenced
 	}
+	if opt.Setting.Truth {
+		cfg.Ledgers, cfg.Fenced = gatekeeper.LedgersTruth, nil
+	}
 	if opt.Network == slow {
 		cfg.Pause = newPauses(opt.Seed, 1).next
 		cfg.NoStreamWrites = opt.Seed%2 == 1

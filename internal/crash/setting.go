@@ -26,6 +26,9 @@ type Setting struct {
 	// Ledgers says that nodes write ledgers in shadow, which are compared with the log
 	// whenever a node has been fenced.
 	Ledgers bool
+	// Truth says that exactly-once calls go direct where they can, and are recovered from
+	// ledgers.
+	Truth bool
 	// Idle is how long the last client waits before it begins, and the rack with it.
 	Idle time.Duration
 	// Limits draws the limits and lifetimes of the Gatekeeper and of all nodes; 0 stands
@@ -68,6 +71,9 @@ func (s Setting) String() string {
 	if s.Ledgers {
 		parts = append(parts, "ledgers")
 	}
+	if s.Truth {
+		parts = append(parts, "truth")
+	}
 	if s.Limits != 0 {
 		parts = append(parts, fmt.Sprint("limits=", s.Limits))
 	}
@@ -105,6 +111,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Jumps = true
 		case "ledgers":
 			s.Ledgers = true
+		case "truth":
+			s.Truth = true
 		case "idle":
 			s.Idle, err = time.ParseDuration(value)
 		case "calls":

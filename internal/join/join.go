@@ -64,6 +64,8 @@ type Session interface {
 	Who(ctx context.Context, node netip.Addr) (control.NodeInfo, error)
 	// Service tells what the Gatekeeper knows of a service: NotFound if no node exports it.
 	Service(ctx context.Context, name string) (control.ServiceInfo, error)
+	// Serving lists the nodes that take direct calls of a method.
+	Serving(ctx context.Context, q control.Serving) (control.ServingList, error)
 	// Done is closed when the node has lost its identity: the daemon is gone, or
 	// the node has been stopped or fenced.
 	Done() <-chan struct{}
@@ -97,4 +99,6 @@ type Identity struct {
 	Incarnation uint32
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *control.LedgerPlace
+	// Direct is control.Joined's.
+	Direct bool
 }

@@ -22,6 +22,7 @@ const (
 	PortControl = 45102
 	PortBulk    = 45103
 	PortFill    = 45104
+	PortDirect  = 45105
 )
 
 // DefaultDSMPrefix is byte 4 of every global pointer.

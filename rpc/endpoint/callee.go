@@ -212,6 +212,14 @@ func (c *Callee) receiveExact(m *packet.Message) Arrival {
 	return Arrival{Verdict: Run, Entry: e}
 }
 
+// Adopt takes in a direct call that runs here, about which the Gatekeeper decides from now
+// on.
+func (c *Callee) Adopt(id packet.ID) *Entry {
+	e := newEntry(id, nil)
+	c.exact[id] = e
+	return e
+}
+
 // Answer keeps the answer to a call that goes on running, such as the receipt
 // of a one-way: duplicates are answered with it from now on.
 func (c *Callee) Answer(e *Entry, reply []byte) {

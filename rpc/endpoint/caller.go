@@ -30,6 +30,8 @@ type Call struct {
 	// is late; nil: calls of a session are numbered one after the other. The shell tells it
 	// of answers.
 	Balance *Balance
+	// Node is whom a direct call goes to, nobody for others. The shell sets it before Begin.
+	Node [16]byte
 	// Expires is when Tick gives the call up; 0 is never. A call that somebody
 	// waits for is ended by the shell instead.
 	Expires time.Duration
@@ -43,6 +45,10 @@ type Call struct {
 	fetching   bool // the rest of its answer, from the log
 	prev, next *Call
 }
+
+// Waits reports whether the call has waited for as long as it does at most between two
+// copies.
+func (c *Call) Waits() bool { return c.interval >= MaxTimeout }
 
 // Resent reports whether the call was sent more than once.
 func (c *Call) Resent() bool { return c.again }
@@ -63,6 +69,16 @@ type lane struct {
 	owes     bool
 	due      time.Duration
 	interval time.Duration
+	// node has answered the direct call that was the lane's last one, if any. The lane's
+	// next call to it settles that, or word to it (Left).
+	node [16]byte
+	last packet.ID
+}
+
+// Left is a direct call of a session that no later one settles.
+type Left struct {
+	Node [16]byte
+	Call packet.ID
 }
 
 // SettleAfter is how long a session is idle until the Gatekeeper is told that the
@@ -80,6 +96,8 @@ type Caller struct {
 	random func() uint64
 	idle   []*lane // the last used is the last, and used first, so that few stay in use
 	owing  int     // lanes that owe a settlement, idle or not
+	noted  int     // lanes with a node
+	left   []Left
 	calls  map[packet.ID]*Call
 	head   Call // ring of the calls that are out, the oldest first
 }
@@ -104,10 +122,14 @@ func (c *Caller) Begin(now time.Duration, call *Call) {
 	}
 	call.lane, call.Session = l, true
 	call.ID, call.Floor = packet.SessionID(l.session, l.sequence), l.sequence
-	if l.due, l.interval = now+SettleAfter, SettleAfter; call.Held && !l.owes {
+	if call.Held || !l.owes {
+		l.due, l.interval = now+SettleAfter, SettleAfter
+	}
+	if call.Held && !l.owes {
 		l.owes = true
 		c.owing++
 	}
+	c.goesTo(l, call.Node, call.ID)
 	c.start(now, call)
 }
 
@@ -121,6 +143,52 @@ func (c *Caller) BeginAs(now time.Duration, call *Call, id packet.ID) bool {
 	call.ID, call.Floor = id, 0
 	c.start(now, call)
 	return true
+}
+
+// BeginIn begins a direct call whose id is a hash, with a place in a lane; see BeginAs.
+func (c *Caller) BeginIn(now time.Duration, call *Call, id packet.ID) bool {
+	if c.calls[id] != nil {
+		return false
+	}
+	l := c.lane()
+	l.sequence++
+	call.lane, call.Session = l, false
+	call.ID, call.Floor = id, l.sequence
+	c.start(now, call)
+	return true
+}
+
+// Lane is the lane that a direct call is in; its number there is Floor.
+func (c *Call) Lane() uint64 { return c.lane.session }
+
+// goesTo notes whom a lane's next call goes to. Nobody is told so of one to the node of the
+// last one.
+func (c *Caller) goesTo(l *lane, node [16]byte, id packet.ID) {
+	none := [16]byte{}
+	if l.node != none {
+		c.noted--
+		if l.node != node {
+			c.left = append(c.left, Left{Node: l.node, Call: l.last})
+		}
+	}
+	if l.node, l.last = node, id; node != none {
+		c.noted++
+	}
+}
+
+// Left returns direct calls that the nodes which have answered them are to be told to
+// forget: the lanes that they were in have gone on to others, or are idle.
+func (c *Caller) Left(now time.Duration) []Left {
+	if c.noted > 0 {
+		for _, l := range c.idle {
+			if l.node != ([16]byte{}) && l.due <= now {
+				c.goesTo(l, [16]byte{}, packet.ID{})
+			}
+		}
+	}
+	left := c.left
+	c.left = nil
+	return left
 }
 
 func (c *Caller) lane() *lane {
@@ -157,6 +225,9 @@ func (c *Caller) Receive(now time.Duration, m *packet.Message) *Call {
 	return call
 }
 
+// Out returns the call with an id, nil if none is out.
+func (c *Caller) Out(id packet.ID) *Call { return c.calls[id] }
+
 // Find returns the call that an answer is to, without ending it; nil if none is out.
 func (c *Caller) Find(m *packet.Message) *Call {
 	call := c.calls[m.Call]
@@ -192,7 +263,7 @@ func (c *Caller) Acknowledge(now time.Duration, id packet.ID) *Call {
 
 // answered learns from a call's answer and ends it.
 func (c *Caller) answered(now time.Duration, call *Call) {
-	if call.lane != nil {
+	if call.lane != nil && (call.Held || !call.lane.owes) {
 		call.lane.due = now + SettleAfter
 	}
 	if call.again {
@@ -253,7 +324,7 @@ func (c *Caller) Due() (at time.Duration, ok bool) {
 		}
 	}
 	for _, l := range c.owingLanes() {
-		if l.owes && (!ok || l.due < at) {
+		if (l.owes || l.node != [16]byte{}) && (!ok || l.due < at) {
 			at, ok = l.due, true
 		}
 	}
@@ -262,7 +333,7 @@ func (c *Caller) Due() (at time.Duration, ok bool) {
 
 // owingLanes are the idle lanes, if some of them may owe a settlement.
 func (c *Caller) owingLanes() []*lane {
-	if c.owing == 0 {
+	if c.owing+c.noted == 0 {
 		return nil
 	}
 	return c.idle

@@ -125,6 +125,10 @@ const (
 	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. If
 	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows.
 	FlagUnbegun Flags = 1 << 12
+	// FlagEnlist: a message to the Gatekeeper about direct calls that it is to decide about:
+	// a call asks it to, a one-way to forget what it has decided. Of a logged call: it was
+	// made direct.
+	FlagEnlist Flags = 1 << 13
 )
 
 // Policy returns the policy bits.
@@ -133,6 +137,9 @@ func (f Flags) Policy() Policy { return Policy(f & flagPolicy) }
 // Exact reports whether a call is an exactly-once one: logged by the Gatekeeper
 // before it runs, as its answer is.
 func (f Flags) Exact() bool { return f&FlagHeld != 0 && f.Policy() != PolicyNone }
+
+// Direct reports whether a call is an exactly-once one that goes straight to its callee.
+func (f Flags) Direct() bool { return f&FlagHeld == 0 && f.Policy() != PolicyNone }
 
 // WithPolicy returns f with the policy bits set to p.
 func (f Flags) WithPolicy(p Policy) Flags { return f&^flagPolicy | Flags(p)&flagPolicy }
@@ -165,7 +172,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
 	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
-	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run"},
+	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},
@@ -174,7 +181,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: all the session's calls with lower sequence numbers are settled, this one too if it is 1 above it (the caller has given it up); hash ids of a durable main's calls: index of its last checkpoint; exactly-once calls that the Gatekeeper has released, and ACKs of their answers: the delivery's number, 24 bits for the Gatekeeper's run and 40 for the call"},
 	{Name: "caller_incarnation", Offset: 64, Size: 4, Doc: "incarnation of the calling node"},
 	{Name: "callee_incarnation", Offset: 68, Size: 4, Doc: "incarnation of the node called; 0 while the route decides"},
-	{Name: "order", Offset: 72, Size: 8, Doc: "place among a stateful service's calls; 0 while not numbered"},
+	{Name: "order", Offset: 72, Size: 8, Doc: "place among a stateful service's calls; 0 while not numbered; of a direct call with a hash id: its lane, whose number is in floor"},
 	{Name: "timeout", Offset: 80, Size: 4, Doc: "milliseconds until the caller's deadline; 0 for none"},
 	{Name: "branch", Offset: 84, Size: 4, Doc: "the caller's branch (rpc.Go); 0 for the trunk"},
 	{Name: "index", Offset: 88, Size: 4, Doc: "the call's index within its branch"},

@@ -70,9 +70,16 @@ var counters = func() []counter {
 	resent := prometheus.NewDesc("rpc_node_resent_datagrams_total", "Calls sent again, and answers to copies of calls.", nil, nil)
 	parts := prometheus.NewDesc("rpc_node_sent_parts_total", "Parts of messages that exceed a packet.", nil, nil)
 	dropped := prometheus.NewDesc("rpc_node_dropped_datagrams_total", "Datagrams that led to nothing. For want of room (full) their senders try again.", []string{"reason"}, nil)
+	direct := func(what string) *prometheus.Desc {
+		return prometheus.NewDesc("rpc_node_direct_calls_"+what+"_total", "Exactly-once calls that came straight from their callers: "+what+".", nil, nil)
+	}
 	return []counter{
 		{resent, nil, func(s *rpc.Stats) uint64 { return s.Resent }},
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
+		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},
+		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
+		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
+		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},
 		{dropped, []string{"full"}, func(s *rpc.Stats) uint64 { return s.Full }},
 		{dropped, []string{"duplicate"}, func(s *rpc.Stats) uint64 { return s.Duplicates }},
 		{dropped, []string{"malformed"}, func(s *rpc.Stats) uint64 { return s.Malformed }},

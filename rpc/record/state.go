@@ -488,3 +488,6 @@ func (e *Execution) check() error {
 	}
 	return nil
 }
+
+// Keeps reports whether anything is known of any execution.
+func (s *State) Keeps() bool { return len(s.executions) > 0 }

@@ -33,6 +33,7 @@ const (
 	opWho       = "who"
 	opService   = "service"
 	opAlive     = "alive"
+	opServing   = "serving"
 )
 
 // request is a line from a program.
@@ -45,6 +46,8 @@ type request struct {
 	Export   *control.Export `json:"export,omitempty"`
 	State    *control.State  `json:"state,omitempty"`
 	Stalled  bool            `json:"stalled,omitempty"`
+	// Serving is opServing's question.
+	Serving *control.Serving `json:"serving,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if
@@ -63,6 +66,8 @@ type reply struct {
 	Ended   bool                 `json:"ended,omitempty"`  // the node has lost its identity
 	Cancel  string               `json:"cancel,omitempty"` // the program is to cancel this call
 	Ping    bool                 `json:"ping,omitempty"`   // the program is to say that it is alive
+	// Serving answers opServing.
+	Serving *control.ServingList `json:"serving,omitempty"`
 }
 
 // joined is who the program is now.

@@ -152,6 +152,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		answer.Who, err = got(s.node.Who(ctx, r.Address))
 	case opService:
 		answer.Service, err = got(s.node.Service(ctx, r.Name))
+	case opServing:
+		if r.Serving == nil {
+			err = fault.New(fault.BadRequest, r.Op, "of what?")
+			break
+		}
+		answer.Serving, err = got(s.node.Serving(ctx, *r.Serving))
 	case opAddress:
 		err = s.node.Stack().AddAddress(r.Address)
 	case opUnaddress:

@@ -138,6 +138,18 @@ func (s *session) Alive(stalled bool) {
 	}()
 }
 
+// Serving implements join.Session.
+func (s *session) Serving(ctx context.Context, q control.Serving) (control.ServingList, error) {
+	r, err := s.client.ask(ctx, request{Op: opServing, Serving: &q})
+	if err == nil && r.Serving == nil {
+		err = fault.New(fault.Internal, opServing, "the daemon's reply lists no nodes")
+	}
+	if err != nil {
+		return control.ServingList{}, err
+	}
+	return *r.Serving, nil
+}
+
 // Done implements join.Session.
 func (s *session) Done() <-chan struct{} { return s.client.done }
 

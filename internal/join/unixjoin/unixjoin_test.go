@@ -95,6 +95,12 @@ func (n *fakeNode) Thresholds() join.Thresholds {
 }
 func (n *fakeNode) Hung(reason string) { n.events <- "hung: " + reason }
 
+func (n *fakeNode) Serving(_ context.Context, q control.Serving) (control.ServingList, error) {
+	if q.Service != "Arrays" {
+		return control.ServingList{}, nil
+	}
+	return control.ServingList{Nodes: []netip.Addr{rackaddr.Node(1)}}, nil
+}
 func (n *fakeNode) Crash(reason string) { n.events <- "crash: " + reason; n.end() }
 func (n *fakeNode) Close(context.Context) error {
 	n.events <- "close"
@@ -225,6 +231,9 @@ func TestLifeOfANode(t *testing.T) {
 	}
 	if _, err := s.Service(t.Context(), "None"); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("a service that nobody exports: %v", err)
+	}
+	if list, err := s.Serving(t.Context(), control.Serving{Service: "Arrays", Method: "add"}); err != nil || len(list.Nodes) != 1 {
+		t.Errorf("serving: %+v, %v", list, err)
 	}
 	err = s.Export(t.Context(), control.Export{Service: "Bad"})
 	var f *fault.Error

@@ -94,6 +94,8 @@ type Session struct {
 	OnWho func(netip.Addr) (control.NodeInfo, error)
 	// OnService, if set, tells what is known of services; the default is nothing.
 	OnService func(string) (control.ServiceInfo, error)
+	// OnServing, if set, tells which nodes take direct calls; the default is none.
+	OnServing func(control.Serving) (control.ServingList, error)
 	// Explicit is what operators and deployments say of methods.
 	Explicit atomic.Pointer[join.Policies]
 
@@ -173,3 +175,11 @@ type fixed struct{ session *Session }
 
 // Join implements join.Joiner.
 func (f fixed) Join(context.Context, string) (join.Session, error) { return f.session, nil }
+
+// Serving implements join.Session.
+func (s *Session) Serving(_ context.Context, q control.Serving) (control.ServingList, error) {
+	if s.OnServing == nil {
+		return control.ServingList{}, nil
+	}
+	return s.OnServing(q)
+}

@@ -1,0 +1,114 @@
+package gatekeeper
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Nodes hand executions of direct calls over that need the Gatekeeper (execution, enlist.go;
+// rpc, enlist.go):
+//
+//	ENLIST  caller's address, whether it runs, CALL ─▶ logged ─▶ ACK
+//	FORGET  ids                                     ─▶ struck out ─▶ ACK with them
+//	ask     ◀─ an answer with pointers is for an execution that is not enlisted
+
+// forgetItem is how many bytes name a call in a FORGET: its id comes first.
+const forgetItem = 32
+
+// enlistment takes a message about direct calls.
+func (c *controller) enlistment(n *node, h *held, m *rpc.Message) {
+	switch {
+	case c.cfg.Ledgers != LedgersTruth, m.CallerIncarnation != n.incarnation:
+		c.count.Malformed++
+	case m.Type == rpc.Call:
+		c.enlist(n, h, m)
+	case len(m.Payload)%forgetItem != 0:
+		c.count.Malformed++
+	default:
+		c.forgetDirect(n, m.Payload)
+	}
+}
+
+// enlist takes a direct call over.
+func (c *controller) enlist(n *node, h *held, m *rpc.Message) {
+	inner, caller, runs, why := enlisted(n, m)
+	if why != nil {
+		c.malformedCall(h, &m.Header, why)
+		return
+	}
+	_, known := c.table.Where(inner.Call)
+	if c.overloaded(c.pressure.stalled || !known && c.pressure.new) {
+		return
+	}
+	if s := c.services[rackaddr.ServiceOf(inner.Service)]; s != nil && !known {
+		// What the graph refuses runs all the same: no call into a stateless service waits for
+		// one that waits for it.
+		_ = c.enter(callgraph.Call{
+			ID: inner.Call, Parent: m.Parent, Policy: inner.Flags.Policy(), Caller: callgraph.Node(caller), Callee: n.identity(),
+			Service: s.name, Method: s.methodName(n, inner.Method),
+		})
+		if runs {
+			c.graph.Delivered(inner.Call, n.identity(), c.now)
+		}
+	}
+	v, o := c.table.Enlist(execution.Request{
+		Message: &inner, Datagram: m.Payload[enlistHead:], Caller: caller, Callee: n.logged(), Now: c.now,
+	}, runs, m.Call)
+	c.judgedExact(v)
+	c.execute(o)
+}
+
+// enlistHead is what stands in front of the CALL in an ENLIST: the caller's address, and
+// whether the call runs.
+const enlistHead = 17
+
+// enlisted reads an ENLIST.
+func enlisted(n *node, m *rpc.Message) (inner rpc.Message, caller log.Node, runs bool, why *fault.Error) {
+	if len(m.Payload) < enlistHead {
+		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%d bytes", len(m.Payload))
+	}
+	inner, err := rpc.Parse(m.Payload[enlistHead:])
+	flags := inner.Flags
+	switch {
+	case err != nil:
+		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%v", err)
+	case inner.Type != rpc.Call || !flags.Exact() || flags&rpc.FlagEnlist == 0 || len(inner.Pointers) > 0:
+		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is no direct call", inner.Call)
+	case n.exports[rackaddr.ServiceOf(inner.Service)] == nil:
+		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not serve what call %s is for", inner.Call)
+	}
+	caller = log.Node{Address: netip.AddrFrom16([16]byte(m.Payload[:16])), Incarnation: inner.CallerIncarnation}
+	return inner, caller, m.Payload[16] == 1, nil
+}
+
+// forgetDirect takes a node's word that nobody asks for direct calls.
+func (c *controller) forgetDirect(n *node, items []byte) {
+	var ids []rpc.ID
+	ack := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Flags: rpc.FlagReleased | rpc.FlagEnlist}}
+	for ; len(items) > 0; items = items[forgetItem:] {
+		ids = append(ids, rpc.ID(items[:16]))
+		ack.Payload = append(ack.Payload, items[:16]...)
+	}
+	c.execute(c.table.ForgetDirect(n.address, ids))
+	c.tellNode(n.address, &ack)
+}
+
+// askToEnlist has a node enlist the execution that has made a call: the call's answer is
+// held back until then.
+func (c *controller) askToEnlist(e rpc.ID, at netip.Addr, call rpc.ID) {
+	c.tellNode(at, &rpc.Message{Header: rpc.Header{Type: rpc.Ack, Flags: rpc.FlagReleased | rpc.FlagEnlist, Call: call, Parent: e}})
+}
+
+// tellNode sends a node a message of ours.
+func (c *controller) tellNode(to netip.Addr, m *rpc.Message) {
+	c.send(0, frame.UDP6{
+		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(to, rackaddr.PortRPC), Payload: m.Append(nil),
+	}.Append(nil))
+}

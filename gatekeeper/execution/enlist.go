@@ -1,0 +1,103 @@
+package execution
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// Direct calls go past the Gatekeeper, until their execution needs it: then the callee has
+// the Table decide (rpc, enlist.go). Such a call is on record as any that was delivered to
+// its callee, but it belongs to no session and to no parent here, and nobody but its callee
+// says that its outcome is not needed any more.
+
+// Enlist takes a direct call over from its callee. Runs says that the present incarnation of
+// the callee runs it; else it is delivered, unless that has happened. Receipt is the id that
+// the callee waits to be acknowledged.
+func (t *Table) Enlist(r Request, runs bool, receipt packet.ID) (Verdict, Output) {
+	k := t.calls[r.Message.Call]
+	v := Fresh
+	switch {
+	case r.Callee.Incarnation <= t.node(r.Callee.Address).dead:
+		return Stale, t.take()
+	case k != nil && (!k.enlisted || k.at.address != r.Callee.Address):
+		return Refused, t.take()
+	case k == nil:
+		k = t.enlist(r)
+		if runs {
+			k.at.delivered++
+			k.delivery, k.incarnation, k.sent = k.at.delivered, r.Callee.Incarnation, true
+		} else {
+			t.release(k)
+		}
+	case k.stage == done:
+		v = Done
+		t.do(Answer{Call: k.id, To: k.caller})
+	case !runs && !k.sent:
+		v = Running
+		t.release(k)
+	default:
+		v = Running
+	}
+	t.do(Ack{Call: receipt, To: r.Callee.Address})
+	return v, t.take()
+}
+
+// enlist puts a direct call on record.
+func (t *Table) enlist(r Request) *call {
+	h := &r.Message.Header
+	k := &call{
+		execution: execution{id: h.Call, at: t.node(r.Callee.Address), children: map[*call]struct{}{}},
+		header:    *h, parent: h.Parent, caller: r.Caller.Address, service: h.Service,
+		print: printOf(r.Message), trail: trailOf(r.Message), stage: running, enlisted: true,
+	}
+	t.adopt(k)
+	t.put(log.Record{
+		Kind: log.KindCall, ID: log.ID(k.id), Time: r.Now, Parent: k.parent, Caller: r.Caller, Callee: k.at.next(), Packet: r.Datagram,
+	})
+	return k
+}
+
+// ForgetDirect takes a node's word about direct calls: nobody asks any more for the outcomes of
+// those that it has served, and nobody waits for those that it has made.
+func (t *Table) ForgetDirect(from netip.Addr, ids []packet.ID) Output {
+	for _, id := range ids {
+		k := t.calls[id]
+		if k == nil || !k.enlisted {
+			continue
+		}
+		if k.caller == from {
+			k.disowned = true
+		}
+		if k.at.address == from {
+			t.settled(k)
+			t.forget(k)
+		}
+	}
+	return t.take()
+}
+
+// forgetEnlisted settles the enlisted calls of a node that is gone: it says nothing any more.
+func (t *Table) forgetEnlisted(n *node) {
+	for _, k := range t.calls {
+		if k.enlisted && k.at == n && k.stage == done {
+			t.settled(k)
+			t.forget(k)
+		}
+	}
+}
+
+// Unborn reports whether an answer hands something over to an execution that is not known
+// here yet: it is direct, and has to be enlisted first. It returns the execution and its
+// node.
+func (t *Table) Unborn(m *packet.Message) (execution packet.ID, at netip.Addr, unborn bool) {
+	k := t.calls[m.Call]
+	if k == nil || !k.enlisted || k.disowned || k.stage != running || len(m.Pointers) == 0 || k.header.Flags&packet.FlagSession != 0 {
+		return packet.ID{}, netip.Addr{}, false
+	}
+	if t.calls[k.parent] != nil || t.mains[k.parent] != nil {
+		return packet.ID{}, netip.Addr{}, false
+	}
+	return k.parent, k.caller, true
+}

@@ -1,0 +1,58 @@
+package crash
+
+import (
+	"math/rand/v2"
+	"slices"
+)
+
+// Straighten makes most programs ones whose calls go direct (rpc, direct.go): plain clients,
+// services without state, no distributed memory. In some of them the last service keeps its
+// state, so that executions of direct calls are handed over in the middle.
+func (p *Program) Straighten(seed uint64) {
+	g := &generator{r: rand.New(rand.NewPCG(seed, 0x57a1)), p: p}
+	if g.chance(1, 4) {
+		return
+	}
+	for i := range p.Services {
+		if s := &p.Services[i]; i < len(p.Services)-1 || g.chance(1, 2) {
+			s.Stateful, s.Deltas = false, false
+		}
+	}
+	for i := range p.Clients {
+		c := &p.Clients[i]
+		c.Main = c.Main && g.chance(1, 3)
+		c.Script.straighten(p, c.Main, -1)
+	}
+}
+
+// straighten drops what a script of a service, −1 for a client's, can do with memory and
+// state alone.
+func (s *Script) straighten(p *Program, main bool, service int) {
+	state := service >= 0 && p.Services[service].Stateful
+	s.Ops = slices.DeleteFunc(s.Ops, func(op Op) bool {
+		switch op.Kind {
+		case Alloc, Write, Read, Free, Bump:
+			return true
+		case Add:
+			return !state
+		case Checkpoint:
+			return !main
+		case Post:
+			return !p.Services[op.Service].Stateful
+		}
+		return false
+	})
+	s.Slots, s.Result = 0, -1
+	for i := range s.Ops {
+		op := &s.Ops[i]
+		op.Lend = nil
+		in, of := main, service
+		if op.executes() {
+			op.Slot = -1
+			in, of = false, op.Service
+		}
+		for j := range op.Body {
+			op.Body[j].straighten(p, in, of)
+		}
+	}
+}

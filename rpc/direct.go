@@ -1,0 +1,365 @@
+package rpc
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+)
+
+// Direct calls: exactly-once calls that go from node to node, past the Gatekeeper. What the
+// callee's ledger has of them decides (package direct).
+//
+//	caller ── CALL ──▶ callee: runs ── begun, journal ──▶ ledger     before children and effects
+//	                           ends ── done ────────────▶ ledger
+//	caller ◀─ REPLY ─────────── settled ◀─────────────────┘
+//
+// They have a port of their own, at the node's address, so that all copies of a call come to
+// one node, whatever the routes are.
+
+// openDirect opens the node's endpoint for direct calls.
+func (n *Node) openDirect() error {
+	if !n.goesDirect() {
+		return nil
+	}
+	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortDirect))
+	if err != nil {
+		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
+	}
+	n.directConn = conn
+	return nil
+}
+
+// openLedger opens what exactly-once calls that go direct rest on: the endpoint, and what
+// earlier incarnations of the node have written.
+func (n *Node) openLedger(ctx context.Context) error {
+	if err := n.ledger.read(ctx); err != nil {
+		return err
+	}
+	return n.openDirect()
+}
+
+// readDirect takes direct calls off the endpoint until it is closed. The last of the calls
+// that have come together is run by this goroutine; another one goes on reading.
+func (n *Node) readDirect(r *reader) {
+	for {
+		count, err := r.next()
+		if err != nil {
+			r.free()
+			n.readFailed(err)
+			n.readers.Done()
+			return
+		}
+		var last *execution
+		for i := range count {
+			e := n.receiveDirect(r, i)
+			if e == nil {
+				continue
+			}
+			if last != nil {
+				go last.export.pool.work(last)
+			}
+			last = e
+		}
+		if last != nil {
+			go n.readDirect(r)
+			last.export.pool.work(last)
+			return
+		}
+	}
+}
+
+// receiveDirect takes a datagram off the endpoint for direct calls. It returns the execution
+// of a call that the goroutine is to run, or nil.
+func (n *Node) receiveDirect(r *reader, i int) *execution {
+	m, err := packet.Parse(r.messages[i].Buf)
+	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
+	switch {
+	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0:
+	case m.Type == packet.Call && m.Flags.Direct():
+		return n.receiveCall(r, i, from, &m)
+	case m.Type == packet.Oneway && m.Flags&packet.FlagSettled != 0:
+		n.toForget(from.Addr(), &m)
+		return nil
+	case m.Type == packet.Ack && m.Flags&packet.FlagSettled != 0:
+		n.forgotten(from.Addr(), m.Payload)
+		return nil
+	}
+	n.stats.malformed.Add(1)
+	return nil
+}
+
+// receiveCall takes a copy of a direct call.
+func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *packet.Message) *execution {
+	x := n.takes(m.Service)
+	if x == nil {
+		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
+		return nil
+	}
+	l := n.ledger
+	l.mu.Lock()
+	v, known := l.table.Receive(from.Addr().As16(), &m.Header, argumentsOf(m))
+	var answer []byte
+	if v == direct.Answer && !l.settling[m.Call] {
+		answer = known.Done.Answer
+	}
+	l.mu.Unlock()
+	switch v {
+	case direct.Run:
+		n.stats.direct.Add(1)
+		if x.pool.isClosed() {
+			n.refuseDirect(x, from, m)
+			return nil
+		}
+		e := n.directExecution(x, from, m, nil)
+		e.buffer = r.take(i)
+		return x.accept(e)
+	case direct.Answer:
+		if answer != nil {
+			n.stats.recalled.Add(1)
+			n.send(from, answer)
+		}
+	case direct.Forward:
+		n.send(gatekeeperRPC, n.enlistment(from.Addr(), m, false))
+	case direct.Diverged:
+		x.refuse(from, m, Nondeterminism, "the call was another when it ran before")
+	case direct.Malformed:
+		n.stats.malformed.Add(1)
+	default:
+		n.stats.duplicates.Add(1)
+	}
+	return nil
+}
+
+// refuseDirect has the caller of a call that has not begun choose another node: this one
+// closes.
+func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *packet.Message) {
+	l := n.ledger
+	l.mu.Lock()
+	last := l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
+	l.mu.Unlock()
+	refusal := x.exception(m, Unavailable, "the node is closing", true, nil)
+	go func() {
+		if l.settle(last) {
+			n.send(from, refusal)
+		}
+	}()
+}
+
+// drainDirect waits until nobody will ask for the answer to a direct call, or the node has
+// ended.
+func (n *Node) drainDirect(ctx context.Context) {
+	if !n.goesDirect() {
+		return
+	}
+	l := n.ledger
+	for {
+		l.mu.Lock()
+		idle := l.lost != nil || l.table.Idle()
+		l.mu.Unlock()
+		if idle {
+			return
+		}
+		select {
+		case <-time.After(forgetAfter):
+		case <-ctx.Done():
+			return
+		case <-n.done:
+			return
+		}
+	}
+}
+
+// gatekeeperRPC is where messages to the Gatekeeper go.
+var gatekeeperRPC = netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)
+
+// takes returns the service with a hash if the node takes direct calls of it.
+func (n *Node) takes(hash uint64) *export {
+	if n.ledger.place == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, x := range n.exports {
+		if x.hash == hash && x.ready && !x.config.stateful() {
+			return x
+		}
+	}
+	return nil
+}
+
+// directExecution makes the execution of a direct call, or that of its next run, of which
+// the ledger knows what the former ones did.
+func (n *Node) directExecution(x *export, from netip.AddrPort, m *packet.Message, known *record.Execution) *execution {
+	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, enlisting: make(chan struct{}, 1)}
+	e.trunk.e = e
+	e.direct.Store(true)
+	if len(m.Trailer) == len(e.ancestor) {
+		e.ancestor = packet.ID(m.Trailer)
+	}
+	if m.Timeout != 0 {
+		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
+	}
+	if known != nil {
+		e.remember(known)
+	}
+	return e
+}
+
+// remember makes an execution one that goes on from what former runs did.
+func (e *execution) remember(known *record.Execution) {
+	e.resumed, e.earlier = true, known.Journal
+	e.inked.begun = true
+	e.inked.called = slices.Clone(known.Called)
+}
+
+// bound is the node that a call was sent to, or was about to be, by this run or a former one;
+// the zero Addr if there is none, or it has refused the call.
+func (e *execution) bound(id packet.ID) netip.Addr {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, k := range slices.Backward(e.inked.called) {
+		if k.ID == id {
+			if k.Node == [16]byte{} || slices.Contains(e.inked.refused, k) {
+				break
+			}
+			return netip.AddrFrom16(k.Node)
+		}
+	}
+	return netip.Addr{}
+}
+
+// refusedBy reports whether a node has refused a call.
+func (e *execution) refusedBy(id packet.ID, node netip.Addr) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Contains(e.inked.refused, record.Call{ID: id, Node: node.As16()})
+}
+
+// replyDirect commits the execution of a direct call, and sends its answer.
+func (x *export) replyDirect(e *execution, datagram []byte) {
+	l, h := x.node.ledger, &e.call.Header
+	d := &record.Done{
+		Execution: h.Call, Caller: e.from.Addr().As16(), Incarnation: h.CallerIncarnation, Arguments: argumentsOf(&e.call),
+		Answer: slices.Clone(datagram), Service: x.hash,
+	}
+	d.Lane, d.Number = direct.PlaceOf(h)
+	e.promote()
+	e.mu.Lock()
+	d.Owed.Called, d.Over = e.inked.called, len(e.inked.called) == 0
+	sent := e.inked.sent
+	e.mu.Unlock()
+	l.mu.Lock()
+	if l.table.Obsolete(h) {
+		l.table.Drop(h.Call)
+		l.mu.Unlock()
+		return
+	}
+	l.settling[h.Call] = true
+	n := l.add(d)
+	for _, i := range sent {
+		l.table.Sent(i)
+	}
+	l.mu.Unlock()
+	settled := l.settle(n)
+	l.mu.Lock()
+	delete(l.settling, h.Call)
+	l.mu.Unlock()
+	if settled {
+		e.out[0] = netio.Message{Buf: d.Answer, Remote: e.from}
+		_, _ = x.node.conn.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
+	}
+}
+
+// resumption is what an incarnation has to do because of earlier ones.
+type resumption struct {
+	direct.Resumption
+	rest map[uint64][]*record.Execution // Rerun and GiveUp, by service
+}
+
+// resume begins to do what earlier incarnations have left: what they owed, and what the
+// Gatekeeper decides about. What is to be run again waits for its service.
+func (n *Node) resume() {
+	l := n.ledger
+	if !n.goesDirect() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.resumes.Resumption = l.table.Resume()
+	l.resumes.rest = map[uint64][]*record.Execution{}
+	for _, e := range slices.Concat(l.resumes.Rerun, l.resumes.GiveUp) {
+		m, err := packet.Parse(e.Begun.Call)
+		if err != nil {
+			n.log.Error("rpc: the ledger has a call that is no message", "call", e.ID.String(), "err", err)
+			continue
+		}
+		l.resumes.rest[m.Service] = append(l.resumes.rest[m.Service], e)
+	}
+	l.add(l.resumes.Over...)
+	n.stats.resumed.Add(uint64(len(l.resumes.Rerun) + len(l.resumes.Forward) + len(l.resumes.GiveUp)))
+	go func() {
+		for _, e := range l.resumes.Forward {
+			n.forward(e)
+		}
+	}()
+	if l.table.Owes() {
+		l.forgets.hurry(n)
+	}
+}
+
+// forward asks the Gatekeeper to go on with an execution about which it decides. It may
+// never have heard of it.
+func (n *Node) forward(e *record.Execution) {
+	m, err := packet.Parse(e.Begun.Call)
+	if err != nil {
+		return
+	}
+	_ = n.tellEnlisted(netip.AddrFrom16(e.Begun.Caller), &m, false)
+}
+
+// resume runs the executions of a service again that earlier incarnations have begun.
+func (x *export) resume() {
+	l := x.node.ledger
+	if !x.node.goesDirect() || x.config.stateful() {
+		return
+	}
+	l.mu.Lock()
+	rest := l.resumes.rest[x.hash]
+	delete(l.resumes.rest, x.hash)
+	giveUp := map[packet.ID]bool{}
+	for _, e := range l.resumes.GiveUp {
+		giveUp[e.ID] = true
+	}
+	for _, e := range rest {
+		l.table.Resumes(e.ID)
+	}
+	l.mu.Unlock()
+	for _, known := range rest {
+		m, _ := packet.Parse(known.Begun.Call)                          // it was parsed before
+		m.Attempt = uint16(min(known.Begun.Attempt+1, direct.Attempts)) //nolint:gosec // small
+		e := x.node.directExecution(x, netip.AddrPortFrom(netip.AddrFrom16(known.Begun.Caller), rackaddr.PortRPC), &m, known)
+		if e.journal, _ = newJournal(known.Journal); e.journal == nil {
+			x.node.log.Error("rpc: the ledger has a journal that is none", "call", m.Call.String())
+			continue
+		}
+		if giveUp[known.ID] {
+			x.answerException(e, Unavailable, "several nodes failed while they executed it")
+			continue
+		}
+		again := *known.Begun
+		again.Attempt++
+		if !l.settle(l.write(&again)) {
+			return
+		}
+		if e := x.accept(e); e != nil {
+			go x.pool.work(e)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package direct
+
+import (
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+)
+
+// Item names a call whose outcome nobody will ask for any more, to the node that has it, or
+// to the Gatekeeper.
+type Item struct {
+	ID packet.ID
+	// Lane and Number are the call's, if this incarnation of the caller has sent it: copies
+	// of it that are on their way are refused. Of those that an earlier one has sent, the
+	// incarnation says enough.
+	Lane, Number uint64
+}
+
+// item is an Item until the node has acknowledged it.
+type item struct {
+	Item
+	node  [16]byte
+	owner packet.ID // the execution that owes it; zero for a session's call
+}
+
+// controller is the Gatekeeper as a node that forgets.
+var controller = rackaddr.Gatekeeper.As16()
+
+// owe notes what an execution owes: one that is done, that its callees forget its calls; one
+// that is forgotten, and was handed over, that the Gatekeeper forgets it, too.
+func (t *Table) owe(e *record.Execution) {
+	if e == nil || e.Over || t.owed[e.ID] > 0 {
+		return
+	}
+	called := e.Called
+	switch {
+	case e.Done != nil:
+		called = e.Done.Owed.Called
+	case e.Forgotten && e.Handed:
+		t.add(e.ID, Item{ID: e.ID}, controller)
+	default:
+		return
+	}
+	for _, k := range slices.Backward(called) { // of a call that was refused, the node that took it is the last one
+		if k.Node != ([16]byte{}) {
+			t.add(e.ID, Item{ID: k.ID}, k.Node)
+		}
+	}
+}
+
+// paid reports whether an execution has nothing more to do, and its ledger does not say so.
+func (t *Table) paid(e *record.Execution) bool {
+	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || e.Forgotten && e.Handed)
+}
+
+// Owes reports whether somebody is to be told to forget.
+func (t *Table) Owes() bool { return len(t.items) > 0 }
+
+func (t *Table) add(owner packet.ID, i Item, node [16]byte) {
+	if t.items[i.ID] != nil {
+		return
+	}
+	t.items[i.ID] = &item{Item: i, node: node, owner: owner}
+	if !owner.IsZero() {
+		t.owed[owner]++
+	}
+}
+
+// Settled adds a call of a session, to be forgotten by the node that has answered it.
+func (t *Table) Settled(node [16]byte, i Item) { t.add(packet.ID{}, i, node) }
+
+// Sent notes in which lane this incarnation has sent a call that is to be forgotten.
+func (t *Table) Sent(i Item) {
+	if o := t.items[i.ID]; o != nil {
+		o.Item = i
+	}
+}
+
+// Forgets lists what is to be forgotten, by node.
+func (t *Table) Forgets() map[[16]byte][]Item {
+	all := map[[16]byte][]Item{}
+	for _, i := range t.items {
+		all[i.node] = append(all[i.node], i.Item)
+	}
+	for _, items := range all {
+		slices.SortFunc(items, func(a, b Item) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	}
+	return all
+}
+
+// Acknowledged takes the word of a node that it has forgotten calls. It returns the records
+// of executions that owe nothing any more.
+func (t *Table) Acknowledged(node [16]byte, forgotten []packet.ID) (all []record.Record) {
+	for _, id := range forgotten {
+		i := t.items[id]
+		if i == nil || i.node != node {
+			continue
+		}
+		delete(t.items, id)
+		if i.owner.IsZero() {
+			continue
+		}
+		if t.owed[i.owner]--; t.owed[i.owner] == 0 {
+			delete(t.owed, i.owner)
+			all = append(all, &record.Over{Execution: i.owner})
+		}
+	}
+	return all
+}
+
+// Forget takes a caller's word that it asks no more for calls. It returns the record that
+// says so, nil if there is nothing to write; when it is settled, the word is acknowledged.
+func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item) record.Record {
+	t.heard[caller] = max(t.heard[caller], incarnation)
+	r := new(record.Forgotten)
+	for _, i := range items {
+		e, runs := t.state.Execution(i.ID), t.running[i.ID]
+		switch {
+		case e != nil && !e.Forgotten && !slices.Contains(r.Executions, i.ID):
+			r.Executions = append(r.Executions, i.ID)
+		case e == nil && runs != nil:
+			runs.forgotten = true
+		case e == nil && i.Lane != 0 && i.Number >= t.state.Floor(i.Lane):
+			r.Lanes = append(r.Lanes, record.Lane{Lane: i.Lane, Caller: caller, Incarnation: incarnation, Floor: i.Number + 1})
+		}
+	}
+	if dead, _ := t.state.Dead(caller); incarnation > dead+1 {
+		r.Callers = append(r.Callers, record.Caller{Node: caller, Dead: incarnation - 1})
+	}
+	if len(r.Executions)+len(r.Lanes)+len(r.Callers) == 0 {
+		return nil
+	}
+	return r
+}
+
+// Callers lists the callers whose calls the node still keeps, each with its latest
+// incarnation that has sent one.
+func (t *Table) Callers() map[[16]byte]uint32 {
+	all := map[[16]byte]uint32{}
+	for _, e := range t.state.Executions() {
+		if caller, incarnation, lane, _ := e.Caller(); lane != 0 && !e.Forgotten {
+			all[caller] = max(all[caller], incarnation)
+		}
+	}
+	return all
+}
+
+// Bury returns the record that a caller's incarnations up to one are dead, nil if that is
+// known; gone says that there will be no other.
+func (t *Table) Bury(caller [16]byte, incarnation uint32, gone bool) record.Record {
+	if dead, buried := t.state.Dead(caller); incarnation <= dead && (buried || !gone) {
+		return nil
+	}
+	return &record.Forgotten{Callers: []record.Caller{{Node: caller, Dead: incarnation, Gone: gone}}}
+}
+
+// Idle reports whether nobody will ask for anything of the node, and nobody has to be told
+// anything.
+func (t *Table) Idle() bool {
+	if len(t.running)+len(t.items) > 0 {
+		return false
+	}
+	for _, e := range t.state.Executions() {
+		if !e.Forgotten || !e.Over {
+			return false
+		}
+	}
+	return true
+}
+
+// Keeps reports whether the node keeps something of calls.
+func (t *Table) Keeps() bool { return t.state.Keeps() }

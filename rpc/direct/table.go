@@ -1,0 +1,177 @@
+// Package direct decides about exactly-once calls that go straight to their callee, whose
+// ledger is all that says what became of them. It does no I/O: packets and records in,
+// verdicts and records out. The shell (package rpc) settles the records before it acts.
+//
+//	CALL ──Receive──▶ Run ─▶ [begun, journal] ─▶ done ─▶ REPLY ─▶ forgotten
+//	          │                       │
+//	          │                     handed ─▶ the Gatekeeper decides from then on (Forward)
+//	          └─▶ Answer, Duplicate, Late, Forward
+//
+// A caller sends all copies of a call to one node. It numbers its calls within lanes, in
+// which one call at a time is out; so a copy that is not known, and has a lower number than
+// another call of the lane, is late. Late, too, is what an incarnation has sent of which a
+// later one has been heard.
+package direct
+
+import (
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+)
+
+// Attempts is how often an execution is begun at most: then it ends as unavailable.
+const Attempts = 5
+
+// Verdict is what to do with a call that has arrived.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Run       Verdict = iota + 1 // it is new
+	Duplicate                    // it runs, or will run again: drop the copy
+	Answer                       // it is done: send the recorded answer
+	Forward                      // the Gatekeeper has been asked to decide: pass the copy on
+	Late                         // nobody waits for it any more: drop the copy
+	Diverged                     // it is done, and was another call then
+	Malformed                    // its id is no id: drop it
+)
+
+var verdicts = [...]string{"?", "run", "duplicate", "answer", "forward", "late", "diverged", "malformed"}
+
+// String returns the verdict's name.
+func (v Verdict) String() string {
+	if int(v) < len(verdicts) {
+		return verdicts[v]
+	}
+	return verdicts[0]
+}
+
+// Table is what a node knows of direct calls that it has got, and of what it owes because
+// of them. Its methods must not be called concurrently.
+type Table struct {
+	state   *record.State
+	running map[packet.ID]*running
+	floors  map[uint64]uint64   // of lanes: above the state's while what was accepted has no record
+	heard   map[[16]byte]uint32 // the latest incarnation of each caller
+	items   map[packet.ID]*item
+	owed    map[packet.ID]int // how many items an execution owes
+}
+
+// running is a call that has been accepted and is not done; one that was handed over, until
+// the Gatekeeper has its answer.
+type running struct {
+	forgotten bool // nobody asks for its outcome
+}
+
+// New returns the Table of a node whose ledger adds up to a state. The Table changes it.
+func New(state *record.State) *Table {
+	return &Table{
+		state: state, running: map[packet.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
+		items: map[packet.ID]*item{}, owed: map[packet.ID]int{},
+	}
+}
+
+// State is what the node's records add up to. It must not be changed.
+func (t *Table) State() *record.State { return t.state }
+
+// PlaceOf returns the lane of a direct call and its number there. Those of a session are
+// in the call's id; those of an execution's call are in two fields of the header that such
+// a call has no other use for. Lane 0 is none.
+func PlaceOf(h *packet.Header) (lane, number uint64) {
+	if h.Flags&packet.FlagSession != 0 {
+		return h.Call.Session(), h.Call.Sequence()
+	}
+	return h.Order, h.Floor
+}
+
+// Receive takes a copy of a call from a node; arguments is the hash of its arguments. A call
+// that is to be run is known from then on.
+func (t *Table) Receive(caller [16]byte, h *packet.Header, arguments uint64) (Verdict, *record.Execution) {
+	lane, number := PlaceOf(h)
+	if lane == 0 || h.Call.IsZero() {
+		return Malformed, nil
+	}
+	dead, _ := t.state.Dead(caller)
+	e := t.state.Execution(h.Call)
+	switch {
+	case e != nil && e.Forgotten:
+		return Late, nil
+	case t.running[h.Call] != nil:
+		return Duplicate, nil
+	case e != nil && e.Handed:
+		return Forward, e
+	case e != nil && e.Done != nil && e.Done.Arguments != arguments:
+		return Diverged, e
+	case e != nil && e.Done != nil:
+		return Answer, e
+	case e != nil:
+		return Duplicate, nil
+	case h.CallerIncarnation <= dead || h.CallerIncarnation < t.heard[caller] || number < max(t.floors[lane], t.state.Floor(lane)):
+		return Late, nil
+	}
+	t.heard[caller] = h.CallerIncarnation
+	t.floors[lane] = number
+	t.running[h.Call] = new(running)
+	return Run, nil
+}
+
+// Resumes notes that an execution is run again.
+func (t *Table) Resumes(id packet.ID) { t.running[id] = new(running) }
+
+// Drop forgets that a call runs: it was not run after all, and a copy of it is new; or the
+// Gatekeeper has its answer.
+func (t *Table) Drop(id packet.ID) { delete(t.running, id) }
+
+// Refuse takes back that a call is run, for good: a node that closes has its caller choose
+// another one. When the record is settled, no later incarnation of the node runs the call
+// either.
+func (t *Table) Refuse(caller [16]byte, h *packet.Header) record.Record {
+	delete(t.running, h.Call)
+	lane, number := PlaceOf(h)
+	t.floors[lane] = number + 1
+	return &record.Forgotten{Lanes: []record.Lane{{Lane: lane, Caller: caller, Incarnation: h.CallerIncarnation, Floor: number + 1}}}
+}
+
+// Obsolete reports whether a call's outcome must not be written: its lane has gone on, and
+// the ledger does not know that it has begun, so nobody can have seen anything of it.
+func (t *Table) Obsolete(h *packet.Header) bool {
+	lane, number := PlaceOf(h)
+	return t.state.Execution(h.Call) == nil && number < t.state.Floor(lane)
+}
+
+// Apply notes a record that has been written. It returns the records that are to follow.
+func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
+	var touched []*record.Execution
+	switch r := r.(type) {
+	case *record.Begun:
+		touched = t.state.Before(r.Lane, r.Number)
+	case *record.Done:
+		touched = t.state.Before(r.Lane, r.Number)
+	case *record.Forgotten:
+		for _, id := range r.Executions {
+			touched = append(touched, t.state.Execution(id))
+		}
+		if len(r.Callers) > 0 {
+			touched = t.state.Executions()
+		}
+	}
+	if err := t.state.Apply(r); err != nil {
+		return nil, fault.New(fault.Internal, "ledger", "a record does not follow from those before it: %v", err)
+	}
+	switch r := r.(type) {
+	case *record.Done:
+		was := t.running[r.Execution]
+		delete(t.running, r.Execution)
+		e := t.state.Execution(r.Execution)
+		touched = append(touched, e)
+		if was != nil && was.forgotten && e != nil && !e.Forgotten {
+			follow = append(follow, &record.Forgotten{Executions: []packet.ID{r.Execution}})
+		}
+	}
+	for _, e := range touched {
+		if t.owe(e); t.paid(e) {
+			follow = append(follow, &record.Over{Execution: e.ID})
+		}
+	}
+	return follow, nil
+}

@@ -1,0 +1,291 @@
+package direct
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+)
+
+var (
+	client = [16]byte{15: 1} // a plain client
+	server = [16]byte{15: 2} // a node whose executions call
+	other  = [16]byte{15: 3}
+)
+
+// inSession is the n-th call of a client's session.
+func inSession(session, n uint64) packet.Header {
+	return packet.Header{Call: packet.SessionID(session, n), Flags: packet.FlagSession, CallerIncarnation: 1}
+}
+
+// child is a call of an execution, the n-th of a lane.
+func child(id byte, incarnation uint32, lane, n uint64) packet.Header {
+	return packet.Header{Call: packet.ID{id}, CallerIncarnation: incarnation, Order: lane, Floor: n}
+}
+
+// bench is a Table and what has been written.
+type bench struct {
+	*Table
+	t       *testing.T
+	records [][]byte
+}
+
+func newBench(t *testing.T) *bench { return &bench{Table: New(new(record.State)), t: t} }
+
+func (b *bench) write(rs ...record.Record) {
+	b.t.Helper()
+	for len(rs) > 0 {
+		if rs[0] == nil {
+			b.t.Fatal("nothing to write")
+		}
+		b.records = append(b.records, record.Append(nil, rs[0]))
+		follow, err := b.Apply(rs[0])
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		rs = append(rs[1:], follow...)
+	}
+}
+
+// crash makes b what the node's next incarnation has.
+func (b *bench) crash() {
+	b.t.Helper()
+	s, err := record.Fold(b.records)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.Table = New(s)
+}
+
+func (b *bench) receive(caller [16]byte, h packet.Header, want Verdict) {
+	b.t.Helper()
+	if got, _ := b.Receive(caller, &h, 7); got != want {
+		b.t.Fatalf("call %s of incarnation %d: %s, want %s", h.Call, h.CallerIncarnation, got, want)
+	}
+}
+
+func begun(caller [16]byte, h packet.Header) *record.Begun {
+	r := &record.Begun{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Call: []byte{1}}
+	r.Lane, r.Number = PlaceOf(&h)
+	return r
+}
+
+func done(caller [16]byte, h packet.Header, called ...record.Call) *record.Done {
+	r := &record.Done{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Arguments: 7, Answer: []byte{2}, Over: len(called) == 0}
+	r.Lane, r.Number = PlaceOf(&h)
+	r.Owed.Called = called
+	return r
+}
+
+// A call runs once, whatever copies of it come, before and after a crash.
+func TestOnce(t *testing.T) {
+	b := newBench(t)
+	one, two := inSession(9, 1), inSession(9, 2)
+	b.receive(client, one, Run)
+	b.receive(client, one, Duplicate)
+	b.crash() // nothing of it was written, and nobody has seen anything of it
+	b.receive(client, one, Run)
+	b.write(begun(client, one))
+	b.crash()
+	b.receive(client, one, Duplicate) // it will run again
+	if r := b.Resume(); len(r.Rerun) != 1 || r.Rerun[0].ID != one.Call {
+		t.Fatalf("%+v", r)
+	}
+	b.write(done(client, one))
+	b.receive(client, one, Answer)
+	b.crash()
+	b.receive(client, one, Answer)
+	if v, _ := b.Receive(client, &one, 8); v != Diverged {
+		t.Fatalf("other arguments: %s", v)
+	}
+	b.receive(client, two, Run)
+	b.receive(client, one, Answer) // until two is written down
+	b.write(done(client, two))
+	b.receive(client, one, Late)
+	b.crash()
+	b.receive(client, one, Late)
+	b.receive(client, two, Answer)
+	if n := len(b.State().Executions()); n != 1 {
+		t.Fatalf("%d executions are kept", n)
+	}
+}
+
+// What was dropped for want of room is new when it comes again; a lane's earlier number is
+// late.
+func TestDropped(t *testing.T) {
+	b := newBench(t)
+	first, next := child(1, 1, 5, 3), child(2, 1, 5, 4)
+	b.receive(server, first, Run)
+	b.Drop(first.Call)
+	b.receive(server, first, Run)
+	b.receive(server, next, Run)
+	b.receive(server, child(3, 1, 5, 2), Late)
+	b.receive(server, first, Duplicate) // it runs
+	b.receive(server, packet.Header{Call: packet.ID{4}, CallerIncarnation: 1}, Malformed)
+}
+
+// A call that nobody has seen anything of must not be written when its lane has gone on.
+func TestObsolete(t *testing.T) {
+	b := newBench(t)
+	one, two := inSession(9, 1), inSession(9, 2)
+	b.receive(client, one, Run)
+	b.receive(client, two, Run)
+	if b.Obsolete(&one) {
+		t.Fatal("nothing is written yet")
+	}
+	b.write(done(client, two))
+	if !b.Obsolete(&one) || b.Obsolete(&two) {
+		t.Fatal("the first call was given up")
+	}
+}
+
+// Children are forgotten when their parent is done, by its node's next incarnation too; then
+// the parent is over. What is forgotten stays refused.
+func TestForgotten(t *testing.T) {
+	x, y := newBench(t), newBench(t)
+	parent, kid := inSession(9, 1), child(7, 1, 5, 1)
+	x.receive(client, parent, Run)
+	x.write(begun(client, parent), &record.Journal{Execution: parent.Call, Called: []record.Call{{ID: kid.Call, Node: other}}})
+	y.receive(server, kid, Run)
+	y.write(done(server, kid))
+	x.write(done(client, parent, record.Call{ID: kid.Call, Node: other}))
+	x.crash()
+	x.Resume()
+	want := map[[16]byte][]Item{other: {{ID: kid.Call}}}
+	if got := x.Forgets(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("to be forgotten: %+v", got)
+	}
+	y.write(y.Forget(server, 2, want[other]))
+	if r := y.Forget(server, 2, want[other]); r != nil {
+		t.Fatalf("a second word is written: %+v", r)
+	}
+	y.crash()
+	y.receive(server, kid, Late)
+	y.receive(server, child(8, 1, 6, 1), Late) // of an incarnation that is dead
+	y.receive(server, child(8, 2, 6, 1), Run)
+	over := x.Acknowledged(other, []packet.ID{kid.Call})
+	if len(over) != 1 || x.Owes() {
+		t.Fatalf("%+v", over)
+	}
+	x.write(over...)
+	x.crash()
+	if r := x.Resume(); len(r.Rerun)+len(r.Over) != 0 || x.Owes() {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// A child that was given up may never have come: its copies are refused by its place.
+func TestForgottenBeforeItComes(t *testing.T) {
+	b := newBench(t)
+	kid := child(7, 1, 5, 4)
+	b.write(b.Forget(server, 1, []Item{{ID: kid.Call, Lane: 5, Number: 4}}))
+	b.receive(server, kid, Late)
+	b.crash()
+	b.receive(server, kid, Late)
+	running := child(8, 1, 5, 5)
+	b.receive(server, running, Run)
+	if r := b.Forget(server, 1, []Item{{ID: running.Call, Lane: 5, Number: 5}}); r != nil {
+		t.Fatalf("%+v", r)
+	}
+	b.write(done(server, running))
+	b.receive(server, running, Late)
+	if b.State().Keeps() {
+		t.Fatal("it is kept")
+	}
+}
+
+// An execution that was handed over runs here until the Gatekeeper has its answer; then, and
+// after a crash, copies of its call are passed on, and its end is the Gatekeeper's to forget.
+func TestHanded(t *testing.T) {
+	b := newBench(t)
+	one := inSession(9, 1)
+	b.receive(client, one, Run)
+	b.write(begun(client, one), &record.Journal{Execution: one.Call, Called: []record.Call{{ID: packet.ID{7}, Node: other}}}, &record.Handed{Execution: one.Call})
+	b.receive(client, one, Duplicate)
+	b.Drop(one.Call)
+	b.receive(client, one, Forward)
+	b.crash()
+	b.receive(client, one, Forward)
+	if r := b.Resume(); len(r.Forward) != 1 || len(r.Rerun) != 0 || b.Owes() {
+		t.Fatalf("%+v", r)
+	}
+	two := inSession(9, 2)
+	b.receive(client, two, Run)
+	b.write(done(client, two))
+	b.receive(client, one, Late)
+	b.crash()
+	b.Resume()
+	want := map[[16]byte][]Item{other: {{ID: packet.ID{7}}}, controller: {{ID: one.Call}}}
+	if got := b.Forgets(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("to be forgotten: %+v", got)
+	}
+	if over := b.Acknowledged(other, []packet.ID{{7}}); len(over) != 0 {
+		t.Fatalf("%+v", over)
+	}
+	b.write(b.Acknowledged(controller, []packet.ID{one.Call})...)
+	if b.State().Execution(one.Call) != nil {
+		t.Fatal("it is kept")
+	}
+}
+
+// A call that a closing node has refused is not run by its next incarnation either.
+func TestRefusedForGood(t *testing.T) {
+	b := newBench(t)
+	one := inSession(9, 1)
+	b.receive(client, one, Run)
+	b.write(b.Refuse(client, &one))
+	b.receive(client, one, Late)
+	b.crash()
+	b.receive(client, one, Late)
+	b.receive(client, inSession(9, 2), Run)
+}
+
+// What a client has got goes with it; what an execution has got stays, for its node's next
+// incarnation asks for it, unless there is none.
+func TestBuried(t *testing.T) {
+	b := newBench(t)
+	session, kid := inSession(9, 1), child(7, 1, 5, 1)
+	b.receive(server, session, Run)
+	b.receive(server, kid, Run)
+	b.write(done(server, session), done(server, kid))
+	if got := b.Callers(); len(got) != 1 || got[server] != 1 {
+		t.Fatalf("callers: %v", got)
+	}
+	b.write(b.Bury(server, 1, false))
+	b.receive(server, session, Late)
+	b.receive(server, kid, Answer)
+	if b.Bury(server, 1, false) != nil {
+		t.Fatal("it is known")
+	}
+	b.write(b.Bury(server, 1, true))
+	b.crash()
+	b.receive(server, kid, Late)
+	if b.State().Keeps() || !b.Idle() {
+		t.Fatal("something is kept")
+	}
+}
+
+// An execution that has begun too often is given up.
+func TestGivenUp(t *testing.T) {
+	b := newBench(t)
+	one := inSession(9, 1)
+	b.receive(client, one, Run)
+	for n := range uint32(Attempts) {
+		r := begun(client, one)
+		r.Attempt = n
+		b.write(r)
+		b.crash()
+		r2 := b.Resume()
+		if last := n == Attempts-1; len(r2.GiveUp) != btoi(last) || len(r2.Rerun) != btoi(!last) {
+			t.Fatalf("attempt %d: %+v", n, r2)
+		}
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

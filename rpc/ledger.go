@@ -1,0 +1,346 @@
+package rpc
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+	"sync"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// ledger is what a node writes down in the memory of the rack, and what that adds up to.
+//
+// Where exactly-once calls go direct, the ledger is all that says what has become of them,
+// and a node that cannot write it any more ends. Else (gatekeeper.LedgersShadow) it is
+// written beside what the Gatekeeper logs, only to be compared with that: durable mains are
+// not in it, and nothing is ever forgotten.
+//
+//	child call, effect ◀── begun, journal settled        REPLY ◀── done settled
+type ledger struct {
+	node   *Node
+	place  *control.LedgerPlace // nil: there is none, and nothing is written
+	direct bool
+
+	mu    sync.Mutex
+	file  *dsm.Ledger // nil before the first record
+	lost  error       // nothing is written any more
+	table *direct.Table
+	since int // bytes since the last base
+	owing int // in shadow: executions that are done and not over
+	// settling are the calls that are done, and whose record is not settled yet.
+	settling map[packet.ID]bool
+	resumes  resumption
+	// forgets is when the next words about what is to be forgotten leave; see forget.go.
+	forgets forgets
+}
+
+// leastBase is how many bytes of records are not worth a base.
+const leastBase = 8 << 10
+
+// newLedger returns the ledger of a node, nil in a rack without ledgers.
+func newLedger(n *Node) *ledger {
+	if n.self.Ledger == nil && !n.self.Direct {
+		return nil
+	}
+	return &ledger{node: n, place: n.self.Ledger, direct: n.self.Direct, table: direct.New(new(record.State)), settling: map[packet.ID]bool{}}
+}
+
+// goesDirect reports whether exactly-once calls of the node go direct where they can.
+func (n *Node) goesDirect() bool { return n.ledger != nil && n.ledger.direct }
+
+// read takes in what earlier incarnations of the node have written. The node does nothing
+// before.
+func (l *ledger) read(ctx context.Context) error {
+	if l == nil || !l.direct || l.place == nil || l.node.self.Incarnation == 1 {
+		return nil
+	}
+	l.mu.Lock()
+	err := l.open()
+	file := l.file
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	var records [][]byte
+	if err := file.Read(ctx, func(b []byte) error {
+		records = append(records, b)
+		return nil
+	}); err != nil {
+		return fault.New(fault.CodeOf(err), "join", "read the node's ledger: %v", err)
+	}
+	state, err := record.Fold(records)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.table = direct.New(state)
+	return nil
+}
+
+// open begins to open the ledger. The caller holds l.mu.
+func (l *ledger) open() error {
+	if l.file != nil {
+		return nil
+	}
+	f, err := l.node.memory.OpenLedger(dsm.LedgerConfig{Machine: l.place.Machine, Birth: l.place.Birth, Run: l.node.self.Incarnation})
+	l.file = f
+	return err
+}
+
+// write adds records, and returns the number of the last one.
+func (l *ledger) write(rs ...record.Record) (n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.add(rs...)
+}
+
+// add is write for whoever holds l.mu.
+func (l *ledger) add(rs ...record.Record) (n uint64) {
+	if l.lost != nil || l.place == nil || len(rs) == 0 {
+		return 0
+	}
+	if err := l.open(); err != nil {
+		l.lose(err)
+		return 0
+	}
+	for len(rs) > 0 {
+		r := rs[0]
+		b := record.Append(nil, r)
+		l.since += len(b)
+		rs = append(rs[1:len(rs):len(rs)], l.apply(r)...)
+		n = l.file.Append(b)
+	}
+	if l.baseDue() {
+		base := l.table.State().Base()
+		b := record.Append(nil, base)
+		l.apply(base)
+		l.since = -len(b) // the next one when there is twice as much
+		n = l.file.Base(b)
+	}
+	return n
+}
+
+// baseDue reports whether a base is worth while.
+func (l *ledger) baseDue() bool {
+	return l.since > leastBase && (l.direct || l.knowsAll() && l.owing == 0)
+}
+
+// knowsAll reports whether the node knows all records of its ledger.
+func (l *ledger) knowsAll() bool { return l.direct || l.node.self.Incarnation == 1 }
+
+// apply keeps what the records add up to. It returns records that are to follow.
+func (l *ledger) apply(r record.Record) []record.Record {
+	if !l.knowsAll() {
+		return nil
+	}
+	switch r.Kind() {
+	case record.KindDone:
+		l.owing++
+	case record.KindOver:
+		l.owing--
+	}
+	follow, err := l.table.Apply(r)
+	if err != nil {
+		l.node.log.Error("rpc: a ledger's record does not follow from those before it", "node", l.node.self.Name, "err", err)
+	}
+	if l.direct && l.table.Owes() {
+		l.forgets.hurry(l.node)
+	}
+	if !l.direct {
+		return nil
+	}
+	return follow
+}
+
+// lose gives the ledger up. The caller holds l.mu.
+func (l *ledger) lose(why error) {
+	if l.lost != nil {
+		return
+	}
+	l.lost = why
+	l.node.log.Warn("rpc: the node's ledger is lost", "node", l.node.self.Name, "err", why)
+	if l.direct {
+		go l.node.resign(&Error{Code: Unavailable, Op: "node " + l.node.self.Name, Msg: "the node's ledger is lost", Err: why})
+	}
+}
+
+// end ends the ledger with its node: what handlers that are cut off come to is not written.
+func (l *ledger) end(why error) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost = why
+	}
+}
+
+// resign ends the node, and gives its identity back, so that the rack starts its program anew
+// if it runs that.
+func (n *Node) resign(why error) {
+	n.fail(why)
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawPatience)
+	defer cancel()
+	if err := n.session.Close(ctx); err != nil {
+		n.log.Warn("rpc: the rack may not know yet that the node has ended", "node", n.self.Name, "err", err)
+	}
+}
+
+// settle waits until a record is settled, none if its number is 0, and reports whether it is. In shadow a call goes
+// on without, if that will never be: the Gatekeeper's log is what counts.
+func (l *ledger) settle(n uint64) bool {
+	l.mu.Lock()
+	file, lost := l.file, l.lost
+	l.mu.Unlock()
+	if lost != nil || n == 0 {
+		return lost == nil // nothing is to be settled
+	}
+	err := file.Wait(l.node.base, n)
+	if err == nil {
+		return true
+	}
+	if l.node.base.Err() != nil {
+		return false // the node has ended
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lose(err)
+	return false
+}
+
+// inked is what the ledger has of an execution. The execution's mutex guards it.
+type inked struct {
+	begun  bool
+	last   uint64 // the execution's last record
+	called []record.Call
+	sent   []direct.Item // of them, those that this incarnation has sent
+	// refused are those that a node has refused for good.
+	refused []record.Call
+}
+
+// durable makes sure, before an execution does what others see and rollback does not
+// undo, that the ledger has it as begun, with what it has journalled so far. A child is
+// the exactly-once call that is about to leave, if any. It reports whether the execution
+// may go on.
+func (e *execution) durable(child record.Call) bool {
+	l := e.node.ledger
+	if l == nil || e.export == nil || e.journal == nil || l.direct && !e.direct.Load() {
+		return true
+	}
+	e.promote()
+	e.mu.Lock()
+	var called []record.Call
+	if !child.ID.IsZero() && !slices.Contains(e.inked.called, child) {
+		e.inked.called = append(e.inked.called, child)
+		called = append(called, child)
+	}
+	if !l.direct {
+		called = nil
+	}
+	rs := e.unwritten(called)
+	if len(rs) > 0 {
+		e.inked.last = l.write(rs...)
+	}
+	last := e.inked.last
+	e.mu.Unlock()
+	return l.settle(last) || !l.direct
+}
+
+// unwritten is what the ledger does not have yet of an execution that is about to go on.
+// The caller holds e.mu.
+func (e *execution) unwritten(called []record.Call) (rs []record.Record) {
+	if !e.inked.begun {
+		e.inked.begun = true
+		rs = append(rs, e.asBegun())
+	}
+	if entries := e.journal.unwritten(); len(entries)+len(called) > 0 {
+		rs = append(rs, &record.Journal{Execution: e.call.Call, Entries: entries, Called: called})
+	}
+	return rs
+}
+
+func (e *execution) asBegun() *record.Begun {
+	call := packet.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload}
+	r := &record.Begun{
+		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt),
+	}
+	if e.direct.Load() {
+		r.Lane, r.Number = direct.PlaceOf(&e.call.Header)
+		call.Trailer = e.call.Trailer
+	}
+	r.Call = call.Append(nil)
+	return r
+}
+
+// shadowDone writes the commit of an execution down, and waits until it is settled: only
+// then may its answer leave.
+func (l *ledger) shadowDone(e *execution, datagram []byte) {
+	if l == nil || l.direct {
+		return
+	}
+	m, err := packet.Parse(datagram)
+	if err != nil {
+		l.node.log.Error("rpc: an answer that is no message", "call", e.call.Call.String(), "err", err)
+		return
+	}
+	d := &record.Done{
+		Execution: e.call.Call, Caller: e.from.Addr().As16(), Arguments: argumentsOf(&e.call), Service: e.export.hash, Order: e.call.Order,
+		State: changesIn(m.Trailer),
+	}
+	m.Trailer = nil
+	d.Answer = m.Append(nil)
+	e.promote()
+	e.mu.Lock()
+	d.Owed.Called = e.inked.called
+	e.mu.Unlock()
+	l.settle(l.write(d))
+}
+
+// answered notes that the Gatekeeper has acknowledged an answer.
+func (l *ledger) answered(id packet.ID) {
+	switch {
+	case l == nil:
+	case l.direct:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.table.Drop(id)
+	default:
+		l.write(&record.Over{Execution: id})
+	}
+}
+
+// argumentsOf tells calls apart that have the same id.
+func argumentsOf(m *packet.Message) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, m.Service)) // never fails
+	_, _ = h.Write(m.Method[:])
+	for _, p := range m.Pointers {
+		_, _ = h.Write(p[:])
+	}
+	_, _ = h.Write(m.Payload)
+	return h.Sum64()
+}
+
+// changesIn are the sections of a trailer that say what has become of a state.
+func changesIn(b []byte) (changes []byte) {
+	sections, err := trailer.Parse(b)
+	if err != nil {
+		return nil
+	}
+	for _, s := range sections {
+		if s.Type == trailer.Snapshot || s.Type == trailer.Delta {
+			changes = s.Append(changes)
+		}
+	}
+	return changes
+}
