@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,30 +150,19 @@ func holds(t *testing.T, h *Host, name string) (node netip.Addr, p packet.Pointe
 
 // sendAs sends a datagram as an unprivileged user in a namespace, from any address that
 // the kernel allows.
-func sendAs(namespace string, uid uintptr, from, to netip.AddrPort, content []byte) error {
-	ended := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here
-		ended <- func() error {
-			ns, err := kernel.OpenNamespace(namespace)
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if err := ns.Enter(); err != nil {
-				return err
-			}
-			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); errno != 0 {
-				return errno
-			}
-			c, err := linux.Listen(netip.AddrPortFrom(netip.IPv6Loopback(), from.Port()), rackaddr.DefaultMTU)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			_, err = c.WriteBatch([]netio.Message{{Buf: content, Remote: to, Local: from.Addr()}})
+func sendAs(namespace string, uid uint32, from, to netip.AddrPort, content []byte) error {
+	ns, err := kernel.OpenNamespace(namespace)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return ns.DoAs(uid, func() error {
+		c, err := linux.Listen(netip.AddrPortFrom(netip.IPv6Loopback(), from.Port()), rackaddr.DefaultMTU)
+		if err != nil {
 			return err
-		}()
-	}()
-	return <-ended
+		}
+		defer c.Close()
+		_, err = c.WriteBatch([]netio.Message{{Buf: content, Remote: to, Local: from.Addr()}})
+		return err
+	})
 }

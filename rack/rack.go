@@ -79,6 +79,9 @@ func (h *Host) dir(rack string) string {
 // AdminSocket is the path of the admin API's socket of a rack that is up.
 func (h *Host) AdminSocket(rack string) string { return plan.AdminPath(h.dir(rack)) }
 
+// SwitchSocket is the path of the switch's P4Runtime server.
+func (h *Host) SwitchSocket(rack string) string { return plan.SocketPath(h.dir(rack)) }
+
 func (h *Host) timeout() time.Duration {
 	if h.Timeout <= 0 {
 		return DefaultTimeout

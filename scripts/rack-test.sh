@@ -169,6 +169,8 @@ echo "== everything is killed at random, for a while"
 "$bifrost" rack torture --rack "$name" --for "${TORTURE:-15s}" --json || fail "rack torture"
 echo "== each memory blade dies and is filled again, then the blade of who uses them"
 "$bifrost" rack torture --memory --rack "$name" --for 4s --json || fail "rack torture --memory"
+echo "== a hostile program attacks, with raw sockets and without privileges"
+"$bifrost" rack torture --hostile --rack "$name" --for 4s --json || fail "rack torture --hostile"
 if command -v simple_switch_grpc >/dev/null; then
   one_rack bmv2 3
 else

@@ -28,10 +28,15 @@ left: no region, rule, node or call. Then the rack is removed.
 
 With --memory, memory blades are killed instead, one after the other, each filled again
 before the next one dies, and then the blade of a key-value service whose values are in
-their memory; every answer of that service is checked.`,
+their memory; every answer of that service is checked.
+
+With --hostile nothing is killed. A program with raw sockets on a blade of its own, and
+one without privileges beside the callers, try each hole of docs/security.md; none may
+open, no blade may fail, and no call may be counted twice.`,
 		Example: `  sudo bifrost rack torture --for 1m
   sudo bifrost rack torture --for 20s --seed 7 --json
-  sudo bifrost rack torture --memory --for 3m`,
+  sudo bifrost rack torture --memory --for 3m
+  sudo bifrost rack torture --hostile --for 1m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := o.host()
@@ -57,6 +62,8 @@ their memory; every answer of that service is checked.`,
 	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", torture.DefaultHeartbeat, "how often blades report")
 	cmd.Flags().IntVar(&cfg.MTU, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes, 1280 to 65535")
 	cmd.Flags().BoolVar(&cfg.Memory, "memory", false, "kill memory blades, and the blade of a service whose values they hold; at least one round")
+	cmd.Flags().BoolVar(&cfg.Hostile, "hostile", false, "have a hostile program attack the rack instead")
+	cmd.MarkFlagsMutuallyExclusive("memory", "hostile")
 	cmd.Flags().BoolVar(&cfg.Keep, "keep", false, "leave the rack up if it fails")
 	cmd.Flags().StringVar(&sw, "switch", "", "bifrost or bmv2 (default: bifrost)")
 	return o.withJSON(cmd)

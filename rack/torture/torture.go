@@ -41,6 +41,8 @@ type Config struct {
 	// Memory kills memory blades instead, and the blade of a service whose values are in
 	// their memory; see memory.go. At least one round is made.
 	Memory bool
+	// Hostile kills nothing, and has a program attack the rack instead; see hostile.go.
+	Hostile bool
 	// MTU is the rack's largest IPv6 packet in bytes; 0 stands for the default.
 	MTU int
 	// Keep leaves a rack that has failed up, to look at.
@@ -68,9 +70,12 @@ type Report struct {
 	Unknown int64 `json:"unknown"`
 	Clients int   `json:"clients"`
 	// Updates is how many changes the key-value service has acknowledged; with Memory.
-	Updates int     `json:"updates,omitempty"`
-	Seconds float64 `json:"seconds"`
-	Error   string  `json:"error,omitempty"`
+	Updates int `json:"updates,omitempty"`
+	// Refused is what the Gatekeeper, switch and daemons have counted of the attacks, by
+	// reason; with Hostile.
+	Refused map[string]uint64 `json:"refused,omitempty"`
+	Seconds float64           `json:"seconds"`
+	Error   string            `json:"error,omitempty"`
 }
 
 // Run makes a rack, tortures it, looks at what is left, and removes it. The report is
@@ -133,12 +138,15 @@ func (t *torture) hurt(ctx context.Context) error {
 	defer cancel()
 	g, until := errgroup.WithContext(until)
 	x := newExecutioner(t)
-	if t.cfg.Memory {
+	switch {
+	case t.cfg.Hostile:
+		g.Go(func() error { return t.attack(until) })
+	case t.cfg.Memory:
 		rounds, over := context.WithCancel(context.WithoutCancel(ctx))
 		defer over()
 		g.Go(func() error { defer over(); return t.memoryRounds(until) })
 		g.Go(func() error { return t.callKV(rounds) })
-	} else {
+	default:
 		g.Go(func() error { return x.work(until) })
 	}
 	g.Go(func() error { return t.keepClients(until) })
@@ -168,6 +176,11 @@ func rackOf(cfg Config) config.Config {
 	c.Programs = []config.Program{
 		{Name: "counter", Blade: "s2", Command: []string{"counter", "serve", "Counter"}, Services: []string{"Counter"}, Stateful: true, Spares: []string{"x1", "x2", "s1"}},
 		{Name: "front", Blade: "s1", Command: []string{"counter", "serve", "Front"}, Services: []string{"Front"}, Spares: []string{"x2", "x1", "s2"}},
+	}
+	if cfg.Hostile {
+		for _, name := range []string{hostileBlade, wildBlade} {
+			c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Compute, Nodes: config.DefaultNodes})
+		}
 	}
 	if cfg.Memory {
 		c.Programs = append(c.Programs, config.Program{

@@ -175,3 +175,23 @@ func (n *Namespace) Enter() error {
 	}
 	return nil
 }
+
+// DoAs runs f as a user without privileges, on a thread inside the namespace that ends
+// with it: sockets that f opens are that user's.
+func (n *Namespace) DoAs(uid uint32, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		done <- func() error {
+			if err := netns.Set(n.handle); err != nil {
+				return fmt.Errorf("enter network namespace %s: %w", n.name, err)
+			}
+			id := uintptr(uid) // of this thread alone
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
+				return fmt.Errorf("become user %d: %w", uid, errno)
+			}
+			return f()
+		}()
+	}()
+	return <-done
+}

@@ -1,0 +1,312 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/netio/linux"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rack/internal/kernel"
+	"github.com/bifrost-rack/bifrost/rack/plan"
+)
+
+// With Config.Hostile a program that knows everything (it reads the admin API) attacks the
+// rack while mains and clients call:
+//
+//	h1  root, raw sockets, and a node of its own: rows 1 to 7 and 9 to 11 of docs/security.md
+//	h2  the same for control packets: its daemon's are among them, so that it may fail itself
+//	c2  a user without privileges beside the clients: row 8, and the sockets of 12 and 13
+//
+// None of it may be answered with success, no other blade may fail, and verify holds the counts
+// and the memory against what they must be, as ever.
+
+const (
+	hostileBlade = "h1"
+	wildBlade    = "h2"
+	stranger     = 60002 // the user without privileges
+)
+
+// attacker is the hostile program. It belongs to one goroutine.
+type attacker struct {
+	t       *torture
+	random  *rand.Rand
+	raw     *rawSocket        // of h1
+	wild    *rawSocket        // of h2
+	blade   *kernel.Namespace // h1
+	callers *kernel.Namespace // c2
+	session join.Session      // its node
+	known   known
+}
+
+// known is what the attacker knows of the rack.
+type known struct {
+	nodes   []api.Node
+	regions []api.Region // others'
+	calls   []api.Call
+}
+
+// attack attacks until ctx ends.
+func (t *torture) attack(ctx context.Context) (err error) {
+	a := &attacker{t: t, random: rand.New(rand.NewPCG(t.cfg.Seed, 0xe71))}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	// The name of a durable main is whose program uses it first.
+	if err := t.until(ctx, a.tellersCall()); err != nil {
+		return fmt.Errorf("the durable mains do not begin: %w", err)
+	}
+	for round := 0; ctx.Err() == nil; round++ {
+		if round%20 == 0 {
+			if err := errors.Join(a.learn(ctx), a.ask(ctx), a.trespass()); err != nil {
+				return err
+			}
+		}
+		if err := a.assault(); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return a.judge(context.WithoutCancel(ctx))
+}
+
+// open enters the blades.
+func (a *attacker) open(ctx context.Context) (err error) {
+	if a.blade, err = kernel.OpenNamespace(plan.Namespace(a.t.cfg.Name, hostileBlade)); err != nil {
+		return err
+	}
+	if a.callers, err = kernel.OpenNamespace(plan.Namespace(a.t.cfg.Name, "c2")); err != nil {
+		return err
+	}
+	wild, err := kernel.OpenNamespace(plan.Namespace(a.t.cfg.Name, wildBlade))
+	if err != nil {
+		return err
+	}
+	err = wild.Do(func() (err error) {
+		a.wild, err = openRaw(plan.Interface)
+		return err
+	})
+	if err = errors.Join(err, wild.Close()); err != nil {
+		return err
+	}
+	return a.blade.Do(func() (err error) {
+		if a.raw, err = openRaw(plan.Interface); err != nil {
+			return err
+		}
+		a.session, err = unixjoin.Joiner{}.Join(ctx, "hostile")
+		return err
+	})
+}
+
+func (a *attacker) close() error {
+	ending, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(a.session.Close(ending), a.raw.close(), a.wild.close(), a.blade.Close(), a.callers.Close())
+}
+
+// tellersCall objects until each teller has been seen to call.
+func (a *attacker) tellersCall() func(context.Context) error {
+	seen := map[netip.Addr]bool{}
+	return func(ctx context.Context) error {
+		if err := a.learn(ctx); err != nil {
+			return err
+		}
+		for _, c := range a.known.calls {
+			seen[c.Caller] = true
+		}
+		begun := 0
+		for _, n := range a.known.nodes {
+			if n.Blade == "c1" && seen[n.Address] {
+				begun++
+			}
+		}
+		if begun < tellers {
+			return fmt.Errorf("%d of %d call", begun, tellers)
+		}
+		return nil
+	}
+}
+
+// learn reads what there is from the admin API.
+func (a *attacker) learn(ctx context.Context) (err error) {
+	a.known = known{}
+	if a.known.nodes, err = a.t.admin.Nodes(ctx); err != nil {
+		return unlessOver(ctx, err)
+	}
+	for r, err := range a.t.admin.Regions(ctx, client.RegionFilter{}) {
+		if err != nil {
+			return unlessOver(ctx, err)
+		}
+		if r.Owner != a.itself() {
+			a.known.regions = append(a.known.regions, r)
+		}
+	}
+	for c, err := range a.t.admin.Calls(ctx, netip.Addr{}) {
+		if err != nil {
+			return unlessOver(ctx, err)
+		}
+		a.known.calls = append(a.known.calls, c)
+	}
+	return nil
+}
+
+// unlessOver is err, unless the time is over.
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// ask asks as a node for what is others': rows 3 and 6.
+func (a *attacker) ask(ctx context.Context) (all error) {
+	refused := func(what string, err error) {
+		a.t.done[what]++
+		if code := fault.CodeOf(err); code != fault.PermissionDenied && ctx.Err() == nil {
+			all = errors.Join(all, fmt.Errorf("a stranger %s: %w", what, errors.Join(errAdmitted, err)))
+		}
+	}
+	for _, service := range []string{"Counter", "Front"} {
+		refused("exports "+service, a.session.Export(ctx, control.Export{Service: service, Methods: []control.Method{{Name: "add"}}}))
+	}
+	_, err := a.session.StatePart(ctx, control.State{Name: "Counter"})
+	refused("reads the state of Counter", err)
+	for _, offset := range []uint64{0, 1} {
+		_, err := a.session.StatePart(ctx, control.State{Main: true, Name: "t0", Offset: offset})
+		refused("reads the checkpoint of t0", err)
+	}
+	return all
+}
+
+// errAdmitted is what an attack that was not refused comes to.
+var errAdmitted = errors.New("it was not refused")
+
+// trespass is what the user without privileges does on c2: row 8, and the sockets of rows
+// 12 and 13.
+func (a *attacker) trespass() error {
+	leave, err := controlPacket(control.KindLeave, control.Leave{Reason: "forged", Crashed: true})
+	if err != nil {
+		return err
+	}
+	type packet struct {
+		from, to netip.AddrPort
+		content  []byte
+	}
+	packets := []packet{
+		{netip.AddrPortFrom(rackaddr.Blade(2), rackaddr.PortControl), netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), leave},
+		{netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), netip.AddrPortFrom(rackaddr.Blade(2), rackaddr.PortControl), leave},
+	}
+	for _, n := range a.known.nodes {
+		if n.Blade != "c2" {
+			continue
+		}
+		for _, r := range a.known.regions {
+			to, content := a.memory(r, a.operation())
+			packets = append(packets, packet{netip.AddrPortFrom(n.Address, rackaddr.PortDSM), netip.AddrPortFrom(to, rackaddr.PortDSM), content})
+		}
+	}
+	return a.callers.DoAs(stranger, func() error {
+		for _, p := range packets {
+			a.t.done["unprivileged packet"]++
+			if err := send(p.from, p.to, p.content); !errors.Is(err, unix.EPERM) {
+				return fmt.Errorf("a user without privileges sends from %s to %s: %w", p.from, p.to, errors.Join(errAdmitted, err))
+			}
+		}
+		for _, socket := range []string{a.t.cfg.Host.AdminSocket(a.t.cfg.Name), a.t.cfg.Host.SwitchSocket(a.t.cfg.Name)} {
+			a.t.done["socket"]++
+			c, err := net.Dial("unix", socket)
+			if err == nil {
+				return errors.Join(fmt.Errorf("a user without privileges opens %s: %w", socket, errAdmitted), c.Close())
+			}
+		}
+		return nil
+	})
+}
+
+// send sends a datagram from any address that the kernel allows.
+func send(from, to netip.AddrPort, content []byte) error {
+	c, err := linux.Listen(netip.AddrPortFrom(netip.IPv6Loopback(), from.Port()), rackaddr.DefaultMTU)
+	if err != nil {
+		return err
+	}
+	_, err = c.WriteBatch([]netio.Message{{Buf: content, Remote: to, Local: from.Addr()}})
+	return errors.Join(err, c.Close())
+}
+
+// controlPacket is a request to the Gatekeeper as it stands in a datagram.
+func controlPacket(kind control.Kind, body any) ([]byte, error) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	p := control.NewPeer(control.PeerConfig{Boot: 666})
+	if _, err := p.Ask(time.Now(), kind, b); err != nil {
+		return nil, err
+	}
+	return p.Ready().Send[0], nil
+}
+
+// assault does one of the attacks with raw sockets, and looks at what has come back.
+func (a *attacker) assault() error {
+	w := assaults[a.random.IntN(len(assaults))]
+	a.t.done[w.name]++
+	from := a.raw
+	if w.wild {
+		from = a.wild
+	}
+	for _, f := range w.frames(a) {
+		if err := from.send(f); err != nil {
+			return fmt.Errorf("attack %s: %w", w.name, err)
+		}
+	}
+	return errors.Join(a.raw.received(a.answered), a.wild.received(a.answered))
+}
+
+// judge says whether the rack has stood the attacks.
+func (a *attacker) judge(ctx context.Context) error {
+	blades, err := a.t.admin.Blades(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range blades {
+		if b.Status == "failed" && b.Name != wildBlade {
+			err = errors.Join(err, fmt.Errorf("blade %s has failed: %s", b.Name, b.Cause))
+		}
+	}
+	app, e := a.t.admin.App(ctx, tellersApp)
+	for _, i := range app.Instances {
+		if i.Failures > 0 {
+			err = errors.Join(err, fmt.Errorf("%s has failed %d times", i.Name, i.Failures))
+		}
+	}
+	status, s := a.t.admin.Status(ctx)
+	if err = errors.Join(err, e, s); err != nil {
+		return err
+	}
+	c := status.Counters
+	a.t.report.Refused = map[string]uint64{"denied": c.Denied, "refused": c.Refused, "malformed": c.Malformed, "foreign": c.Foreign, "late": c.Late, "duplicates": c.Duplicates}
+	for _, reason := range []string{"denied", "refused", "malformed"} {
+		if a.t.report.Refused[reason] == 0 {
+			err = errors.Join(err, fmt.Errorf("nothing was counted as %s", reason))
+		}
+	}
+	return err
+}

@@ -1,0 +1,328 @@
+package torture
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// assaults are the attacks with raw sockets, by the row of docs/security.md. Each makes
+// the frames of one attempt.
+var assaults = []struct {
+	name   string
+	frames func(a *attacker) [][]byte
+	wild   bool // from h2
+}{
+	{"1: forged answer", (*attacker).forgedAnswers, false},
+	{"2: another's call id", (*attacker).foreignCalls, false},
+	{"4: another blade's name", (*attacker).foreignHellos, true},
+	{"5: unfinished checksum", (*attacker).unfinished, false},
+	{"7: flood", (*attacker).flood, false},
+	{"7: flood of control", (*attacker).floodControl, true},
+	{"8: another blade's node", (*attacker).foreignMemory, false},
+	{"9: source port", (*attacker).otherPorts, false},
+	{"10: another's execution", (*attacker).claims, false},
+	{"10: unknown methods", (*attacker).unknownMethods, false},
+	{"11: ICMPv6 error and TCP", (*attacker).errorsAndTCP, false},
+}
+
+// floodLength is how many packets one attempt to flood has.
+const floodLength = 300
+
+// itself is the attacker's own node.
+func (a *attacker) itself() netip.Addr { return a.session.Node().Address }
+
+// udp makes a frame.
+func (a *attacker) udp(from, to netip.Addr, sport, dport uint16, content []byte) []byte {
+	return frame.UDP6{
+		SrcMAC: a.raw.mac, DstMAC: switchMAC, Src: netip.AddrPortFrom(from, sport), Dst: netip.AddrPortFrom(to, dport), Payload: content,
+	}.Append(make([]byte, vnetSize))
+}
+
+// pick returns one of what is known, false if there is none.
+func pick[T any](a *attacker, of []T) (v T, ok bool) {
+	if len(of) == 0 {
+		return v, false
+	}
+	return of[a.random.IntN(len(of))], true
+}
+
+// callOf is the header of a call that is under way; somebody else's number if there is none.
+func (a *attacker) callOf() (h rpc.Header, c api.Call) {
+	h.Call = rpc.SessionID(a.random.Uint64N(4), a.random.Uint64N(100))
+	c, ok := pick(a, a.known.calls)
+	if id, err := hex.DecodeString(c.ID); ok && err == nil && len(id) == len(h.Call) {
+		h.Call = rpc.ID(id)
+	}
+	h.CallerIncarnation, h.CalleeIncarnation = 1, 1
+	h.Flags = rpc.Flags(a.random.Uint32())
+	return h, c
+}
+
+func (a *attacker) forgedAnswers() (all [][]byte) {
+	h, c := a.callOf()
+	for _, kind := range []rpc.Type{rpc.Reply, rpc.Exception} {
+		h.Type = kind
+		m := rpc.Message{Header: h, Payload: []byte("forged")}
+		for _, from := range []netip.Addr{c.Callee, rackaddr.Service("Counter"), a.itself(), rackaddr.Gatekeeper} {
+			if from.IsValid() && c.Caller.IsValid() {
+				all = append(all, a.udp(from, c.Caller, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+			}
+		}
+	}
+	return all
+}
+
+func (a *attacker) foreignCalls() (all [][]byte) {
+	h, _ := a.callOf()
+	h.Type = rpc.Call
+	h.Method, _ = rpc.MethodOf("add")
+	m := rpc.Message{Header: h, Payload: []byte("no Thrift")}
+	for _, n := range append(a.known.nodes, api.Node{Address: a.itself()}) {
+		all = append(all, a.udp(n.Address, rackaddr.Service("Counter"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+	}
+	return all
+}
+
+func (a *attacker) foreignHellos() (all [][]byte) {
+	for _, h := range []control.Hello{
+		{Blade: "m1", Kind: control.Memory, Machine: 1, Capacity: 64 << 20}, {Blade: "s1", Kind: control.Compute, Capacity: 64},
+		{Blade: wildBlade, Kind: control.Memory, Capacity: 1 << 40}, {Blade: "evil", Kind: control.Compute, Capacity: 1},
+	} {
+		h.MAC, h.Boot = a.wild.mac.String(), 666
+		b, err := controlPacket(control.KindHello, h)
+		if err != nil {
+			continue // not with these
+		}
+		for _, from := range []netip.Addr{netip.MustParseAddr("fe80::666"), rackaddr.Blade(3), a.itself()} {
+			all = append(all, a.udp(from, rackaddr.Gatekeeper, rackaddr.PortControl, rackaddr.PortControl, b))
+		}
+	}
+	return all
+}
+
+// operation is one that changes or reads a region.
+func (a *attacker) operation() dsm.Op {
+	return []dsm.Op{dsm.OpRead, dsm.OpWrite, dsm.OpFree}[a.random.IntN(3)]
+}
+
+// readNumber is the request id of the attacker's reads: none of them may be answered with
+// success.
+const readNumber = 7777
+
+// memory is a request for a region: its address and its content.
+func (a *attacker) memory(r api.Region, op dsm.Op) (netip.Addr, []byte) {
+	p, err := netip.ParsePrefix(r.Region)
+	if err != nil {
+		return netip.Addr{}, nil
+	}
+	h := dsm.Header{Kind: dsm.Request, Request: readNumber, Incarnation: 1, Length: 1}
+	b := h.Append(nil)
+	if op == dsm.OpWrite {
+		b = append(b, 0xff)
+	}
+	return dsm.FromAddr(p.Addr()).With(op, 0).Addr(), b
+}
+
+// foreignMemory is from each other node, and from its own.
+func (a *attacker) foreignMemory() (all [][]byte) {
+	r, ok := pick(a, a.known.regions)
+	if !ok {
+		return nil
+	}
+	to, b := a.memory(r, a.operation())
+	for _, n := range append(a.known.nodes, api.Node{Address: a.itself()}) {
+		all = append(all, a.udp(n.Address, to, rackaddr.PortDSM, rackaddr.PortDSM, b))
+	}
+	return all
+}
+
+// unfinished leaves the checksum to the kernel, which would write it over the verdict.
+func (a *attacker) unfinished() [][]byte {
+	r, ok := pick(a, a.known.regions)
+	if !ok {
+		return nil
+	}
+	to, b := a.memory(r, dsm.OpRead)
+	f := a.udp(a.itself(), to, rackaddr.PortDSM, rackaddr.PortDSM, b)
+	f[0] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM
+	start := uint16(frame.EthernetSize + 24 + a.random.IntN(40)) // from within the destination on
+	binary.NativeEndian.PutUint16(f[6:], start)
+	binary.NativeEndian.PutUint16(f[8:], uint16(a.random.IntN(40)))
+	return [][]byte{f}
+}
+
+func (a *attacker) flood() [][]byte {
+	read := dsm.Header{Kind: dsm.Request, Request: readNumber, Length: 8, Incarnation: 1}
+	memory := func(machine uint8) netip.Addr {
+		return dsm.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsm.OpRead, 0).Addr()
+	}
+	call := rpc.Message{Header: rpc.Header{Type: rpc.Call, Flags: rpc.FlagHeld | rpc.FlagSession, Call: rpc.SessionID(1, 1), Floor: 1, CallerIncarnation: 1}}
+	f := [][]byte{
+		a.udp(a.itself(), rackaddr.Service("Flood"), rackaddr.PortRPC, rackaddr.PortRPC, call.Append(nil)),
+		a.udp(a.itself(), memory(200), rackaddr.PortDSM, rackaddr.PortDSM, read.Append(nil)),
+		a.udp(a.itself(), memory(1), rackaddr.PortDSM, rackaddr.PortDSM, read.Append(nil)),
+	}[a.random.IntN(3)]
+	return slices.Repeat([][]byte{f}, floodLength)
+}
+
+func (a *attacker) floodControl() [][]byte {
+	return slices.Repeat([][]byte{
+		a.udp(netip.MustParseAddr("fe80::666"), rackaddr.Gatekeeper, rackaddr.PortControl, rackaddr.PortControl, []byte("flood")),
+	}, floodLength)
+}
+
+func (a *attacker) otherPorts() (all [][]byte) {
+	r, ok := pick(a, a.known.regions)
+	if !ok {
+		return nil
+	}
+	to, b := a.memory(r, a.operation())
+	h, c := a.callOf()
+	h.Type = rpc.Reply
+	m := rpc.Message{Header: h}
+	all = append(all, a.udp(a.itself(), to, 40000, rackaddr.PortDSM, b), a.udp(a.itself(), to, rackaddr.PortDSM, 40000, b))
+	if c.Caller.IsValid() {
+		all = append(all, a.udp(a.itself(), c.Caller, 40000, rackaddr.PortRPC, m.Append(nil)), a.udp(a.itself(), c.Caller, rackaddr.PortRPC, 40000, m.Append(nil)))
+	}
+	return all
+}
+
+// claims allocates in the name of executions that others run.
+func (a *attacker) claims() (all [][]byte) {
+	h, _ := a.callOf()
+	q := dsm.Header{Kind: dsm.Request, Request: 1 + a.random.Uint64N(64), Incarnation: a.session.Node().Incarnation, Execution: h.Call, Length: 64}
+	to := dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsm.OpAlloc, 6).Addr()
+	return append(all, a.udp(a.itself(), to, rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))
+}
+
+func (a *attacker) unknownMethods() (all [][]byte) {
+	for range 20 {
+		h, _ := a.callOf()
+		h.Type, h.Call = rpc.Call, rpc.SessionID(a.random.Uint64(), 1)
+		binary.BigEndian.PutUint64(h.Method[:], a.random.Uint64())
+		m := rpc.Message{Header: h, Payload: make([]byte, 100)}
+		all = append(all, a.udp(a.itself(), rackaddr.Service("Counter"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+	}
+	return all
+}
+
+// errorsAndTCP says that packets are too big for somebody, and opens connections.
+func (a *attacker) errorsAndTCP() (all [][]byte) {
+	for _, n := range a.known.nodes {
+		tooBig := make([]byte, 60)
+		tooBig[0] = 2
+		binary.BigEndian.PutUint32(tooBig[4:], 1280)
+		tooBig[8], tooBig[14] = 6<<4, frame.ProtoUDP
+		copy(tooBig[16:], n.Address.AsSlice())
+		syn := make([]byte, 20)
+		syn[1], syn[3], syn[12], syn[13] = 80, 22, 5<<4, 2
+		for proto, payload := range map[uint8][]byte{unix.IPPROTO_ICMPV6: tooBig, unix.IPPROTO_TCP: syn} {
+			for _, from := range []netip.Addr{a.itself(), rackaddr.Gatekeeper} {
+				p := frame.Packet{SrcMAC: a.raw.mac, DstMAC: switchMAC, Src: from, Dst: n.Address, NextHeader: proto, Payload: payload}
+				f := p.Append(make([]byte, vnetSize))
+				if err := frame.Fix(f[vnetSize:]); err == nil {
+					all = append(all, f)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// answered judges what has come to the blade: nothing may tell the attacker what others
+// have, and nobody connects.
+func (a *attacker) answered(u frame.UDP6) error {
+	if u.Src.Port() != rackaddr.PortDSM {
+		return nil
+	}
+	h, data, err := dsm.Parse(u.Payload)
+	if err != nil || h.Kind != dsm.Reply || h.Request != readNumber || h.Status != fault.OK {
+		return nil //nolint:nilerr // what is no answer tells nothing
+	}
+	return fmt.Errorf("a request of %s for another's region is answered with %d bytes: %w", u.Src, len(data), errAdmitted)
+}
+
+// rawSocket sends and receives frames behind a header for unfinished checksums.
+type rawSocket struct {
+	fd  int
+	mac frame.MAC
+	buf []byte
+}
+
+// vnetSize is the length of struct virtio_net_hdr.
+const vnetSize = 10
+
+var switchMAC = frame.MAC{0x02, 0xb1, 0xf0, 0, 0, 1} // plan.SwitchMAC
+
+// openRaw opens a socket on an interface in the calling thread's namespace.
+func openRaw(iface string) (*rawSocket, error) {
+	link, err := net.InterfaceByName(iface)
+	if err != nil {
+		return nil, err
+	}
+	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8 // in network byte order
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
+	if err != nil {
+		return nil, fmt.Errorf("raw socket: %w", err)
+	}
+	s := &rawSocket{fd: fd, buf: make([]byte, 70000)}
+	copy(s.mac[:], link.HardwareAddr)
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}),
+	)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("raw socket: %w", err), unix.Close(fd))
+	}
+	return s, nil
+}
+
+func (s *rawSocket) close() error { return unix.Close(s.fd) }
+
+// send sends a frame; one that finds no room is lost, as in a network, and so is one that
+// the kernel does not believe.
+func (s *rawSocket) send(f []byte) error {
+	switch _, err := unix.Write(s.fd, f); {
+	case err == nil, errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINVAL):
+		return nil
+	default:
+		return err
+	}
+}
+
+// received calls f for the datagrams that have come.
+func (s *rawSocket) received(f func(frame.UDP6) error) error {
+	for {
+		n, err := unix.Read(s.fd, s.buf)
+		if errors.Is(err, unix.EAGAIN) {
+			return nil
+		}
+		if err != nil || n < vnetSize {
+			return err
+		}
+		if frame.Fix(s.buf[vnetSize:n]) != nil {
+			continue
+		}
+		if u, err := frame.ParseUDP6(s.buf[vnetSize:n]); err == nil {
+			if err := f(u); err != nil {
+				return err
+			}
+		}
+	}
+}
