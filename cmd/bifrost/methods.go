@@ -22,7 +22,7 @@ have ended, are under way, wait for their callee, have failed and with which cod
 long half, 95 and 99 of 100 took at most, from their sending to their answer; and one of
 the slowest, for bifrost trace. Calls that are not held are known from samples, of which
 some get lost. (rpc/prom tells of all, from within a program.)`,
-		"  bifrost methods --service Store\n  bifrost trace $(bifrost methods --json | jq -r 'select(.p99 > 0.1).slow')"},
+		"  bifrost methods --service Store\n  bifrost methods --json | jq -r 'select(.p99 > 0.1).slow'     # for bifrost trace"},
 		func(ctx context.Context, c *client.Client) ([]api.MethodFigures, error) {
 			all, err := c.Methods(ctx)
 			return slices.DeleteFunc(all, func(m api.MethodFigures) bool { return service != "" && m.Service != service }), err

@@ -2,11 +2,20 @@ package demo
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"flag"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
 	"io"
+	"maps"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +26,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 )
 
-var screenshot = flag.String("screenshot", "", "write a picture of the page over the busy rack to this file (docs/page.png)")
+var screenshot = flag.String("screenshot", "", "write pictures of the page over the busy rack, wide and narrow, to this directory: -screenshot $PWD/docs")
 
 // TestServe: the rack is busy, with right results, until it is told to stop; its page
 // is where it is said to be.
@@ -56,7 +65,7 @@ func TestServe(t *testing.T) {
 	}
 	refusals(t, ctx, c)
 	if *screenshot != "" {
-		takePicture(t, ctx, address.String())
+		takePictures(t, ctx, address.String())
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -96,32 +105,70 @@ func pageAddress(t *testing.T, r io.Reader) *url.URL {
 	return nil
 }
 
-// takePicture makes the documentation's picture of the page.
-func takePicture(t *testing.T, ctx context.Context, page string) {
+// pictures are those of the documentation: name, and size of the window.
+var pictures = []struct {
+	name          string
+	width, height int64
+}{{"page.png", 1280, 1520}, {"page-narrow.png", 390, 1900}}
+
+// takePictures makes the documentation's pictures of the page under load, wide and narrow,
+// with the trace of a call.
+func takePictures(t *testing.T, ctx context.Context, page string) {
 	t.Helper()
 	ctx, stop := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox)...)
 	defer stop()
 	ctx, closeTab := chromedp.NewContext(ctx)
 	defer closeTab()
-	_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-		Width: 1280, Height: 800, DeviceScaleFactor: 1.5,
-	})
-	if err == nil {
-		err = chromedp.Do(ctx, chromedp.Navigate(page), chromedp.Sleep(30*time.Second)) // until the curves have a past
+	err := chromedp.Do(ctx, chromedp.Navigate(page), chromedp.Sleep(20*time.Second)) // until the curves have a past
+	for _, p := range pictures {
+		if err == nil {
+			_, err = chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: p.width, Height: p.height, DeviceScaleFactor: 1})
+		}
+		if err == nil { // a moment with much to see, and the trace of a call that has made others
+			_, err = chromedp.Run(ctx, chromedp.Poll[bool](`(() => {
+				const chosen = document.querySelectorAll('#trace li').length >= 2;
+				if (!chosen) document.querySelector('#timelines tbody tr button:not([data-select])')?.click();
+				return chosen && document.querySelectorAll('.graph .edge:not(.past)').length >= 4;
+			})()`))
+		}
+		var picture []byte
+		if err == nil {
+			picture, err = chromedp.Run(ctx, chromedp.CaptureScreenshot())
+		}
+		if err == nil {
+			err = writeSmall(filepath.Join(*screenshot, p.name), picture)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+}
+
+// writeSmall writes a PNG with its 256 most frequent colours, which are almost all that a page
+// has: it takes a third of the bytes.
+func writeSmall(path string, picture []byte) error {
+	from, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	// A moment with much to see.
-	_, err = chromedp.Run(ctx, chromedp.Poll[bool](`document.querySelectorAll('.graph .edge:not(.past)').length >= 6`))
+	count := map[color.RGBA]int{}
+	b := from.Bounds()
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			count[color.RGBAModel.Convert(from.At(x, y)).(color.RGBA)]++
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return count[b] - count[a] })
+	palette := color.Palette{}
+	for _, c := range all[:min(len(all), 256)] {
+		palette = append(palette, c)
+	}
+	to := image.NewPaletted(b, palette)
+	draw.Draw(to, b, from, b.Min, draw.Src)
+	f, err := os.Create(path)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	if err == nil {
-		err = os.WriteFile(*screenshot, png, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	return errors.Join(encoder.Encode(f, to), f.Close())
 }
