@@ -1,0 +1,109 @@
+package dsm_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+)
+
+// openLedger opens the ledger of node 1.
+func openLedger(r *rack) (*dsm.Client, *dsm.Ledger) {
+	r.t.Helper()
+	c := r.client(1, 1)
+	l, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
+	must(r.t, err)
+	must(r.t, l.Wait(r.ctx, 0))
+	return c, l
+}
+
+// appendAll has so many goroutines append and settle so many records each.
+func appendAll(r *rack, l *dsm.Ledger, callers, each int, record []byte) {
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for range each {
+				if err := l.Wait(r.ctx, l.Append(record)); err != nil {
+					r.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestLedger_GroupCommit: what 64 callers append at the same time goes in few packets, each
+// of them waiting for its own record.
+func TestLedger_GroupCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1, wire.Impairment{Delay: 20 * time.Microsecond})
+		c, l := openLedger(r)
+		const callers, each = 64, 50
+		before := r.memories[0].Metrics().Done["ledger"]
+		appendAll(r, l, callers, each, make([]byte, 200))
+		if n := r.memories[0].Metrics().Done["ledger"] - before; n > callers*each/8 {
+			t.Errorf("%d packets for %d records of %d callers", n, callers*each, callers)
+		}
+		if n := len(r.records(1)); n != callers*each {
+			t.Errorf("%d records", n)
+		}
+		must(t, c.Close())
+		r.close()
+	})
+}
+
+// TestLedger_Large: a record of 64 MiB, the largest state, is settled and read back whole by
+// the next run, beside small ones.
+func TestLedger_Large(t *testing.T) {
+	if testing.Short() {
+		t.Skip("256 MiB of memory")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t, wire.Config{MTU: 65535, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
+		c, l := openLedger(r)
+		large := make([]byte, 64<<20-1<<20) // the space is 64 MiB
+		for i := 0; i < len(large); i += 4096 {
+			large[i] = byte(i >> 12)
+		}
+		must(t, l.Wait(r.ctx, l.Append([]byte("before"))))
+		must(t, l.Wait(r.ctx, l.Append(large)))
+		if l.Room() > 0 {
+			t.Errorf("there is room for %d bytes", l.Room())
+		}
+		must(t, l.Wait(r.ctx, l.Append([]byte("after")))) // in the last eighth
+		must(t, c.Close())
+		if got := r.records(1); len(got) != 3 || got[1] != string(large) || got[2] != "after" {
+			t.Errorf("%d records", len(got))
+		}
+		r.close()
+	})
+}
+
+// BenchmarkLedgerAppend measures one record of 200 bytes until it is settled, by one caller
+// and by 64; packets/op tells what group commit makes of it.
+func BenchmarkLedgerAppend(b *testing.B) {
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			r := newRack(b, wire.Config{}, 1)
+			c, l := openLedger(r)
+			record := make([]byte, 200)
+			before, since := r.memories[0].Metrics().Done["ledger"], uint64(0)
+			b.ResetTimer()
+			for left := b.N; left > 0; left -= min(left, 10_000) {
+				n := min(left, 10_000)
+				appendAll(r, l, callers, (n+callers-1)/callers, record)
+				since = l.Base([]byte("base")) // so that it does not fill up
+			}
+			must(b, l.Wait(r.ctx, since))
+			b.StopTimer()
+			b.ReportMetric(float64(r.memories[0].Metrics().Done["ledger"]-before)/float64(b.N), "packets/op")
+			must(b, c.Close())
+			r.close()
+		})
+	}
+}
