@@ -11,9 +11,9 @@ import (
 )
 
 // outcome is how a call of an exactly-once execution ended, as it is journalled:
-// error code (1 byte), fingerprint of the call (8), then the error's message or,
-// after code 0, nothing if the answer is in the log and its type (1), code (1) and
-// payload if it is not, as with policy none.
+// error code (1 byte), fingerprint of the call (8), then the error's message. After code 0
+// comes nothing if the answer is in the log. If it is not, as with policy none, its type
+// (1), code (1) and payload come.
 type outcome struct {
 	code        Code
 	fingerprint uint64

@@ -43,10 +43,10 @@ func New(limit int) *Graph {
 // sent again.
 var ErrKnown = errors.New("the call is known")
 
-// Sent adds a call (a1). It is refused, and the graph stays as it was, with
-// ErrKnown if it is there already (one that is Loose has then been heard of
-// again, for Expire), with a *Deadlock if it would wait for itself,
-// and with a *fault.Error of code Overloaded if the graph is full.
+// Sent adds a call (a1). A call that is refused leaves the graph as it was. The error is
+// ErrKnown if the call is there already; one that is Loose has then been heard of again,
+// for Expire. It is a *Deadlock if the call would wait for itself, and a *fault.Error of
+// code Overloaded if the graph is full.
 func (g *Graph) Sent(c Call, at time.Time) error {
 	if i := g.index[c.ID]; i != 0 {
 		g.hear(i, at)

@@ -168,10 +168,9 @@ type Leaf struct {
 	Depth int // 0 for the root
 }
 
-// Tree returns the calls that belong together with one: from the outermost call on
-// whose behalf it was made, as far as that is kept, all that were made on its behalf,
-// each in front of those that it has made itself, which are in the order of their
-// beginning. Limit bounds them; more tells that there are others. It is empty if the
+// Tree returns the calls that belong together with one. The first is the outermost call on
+// whose behalf it was made, as far as that is kept. Each call stands in front of those that
+// it has made itself, which are in the order of their beginning. Limit bounds them; more tells that there are others. It is empty if the
 // call is not known.
 func (r *Recorder) Tree(id packet.ID, limit int) (tree []Leaf, more bool) {
 	seq, known := r.root(id)

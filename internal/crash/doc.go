@@ -34,12 +34,12 @@
 //   - When all has ended: is no node, region, undo, call, access rule or log record left,
 //     but states and mains' checkpoints?
 //
-// There are two mixes of cases. In the plain one a crash is a program's kill (which its daemon notices), its blade's power cut, its
-// link's failure (which only silence tells), a stop of its blade, which then goes on with
-// what it was about to say, or the Gatekeeper's kill and restart, before or after any
-// packet, alone or up to four in a run, on a good, a lossy and a late network, and with
-// a switch and a log that take their time (slow), so that what follows from them, like
-// rules, answers, and what is logged, comes in other orders. Half of
+// There are two mixes of cases. In the plain one a crash is one of five things: a
+// program's kill, which its daemon notices; its blade's power cut; its link's failure, which
+// only silence tells; a stop of its blade, which then goes on with what it was about to say;
+// the Gatekeeper's kill and restart. Crashes come before or after any packet, alone or up to
+// four in a run, on a good, a lossy and a late network. With the slow one, switch and log
+// take their time: what follows from them, like rules and answers, comes in other orders. Half of
 // those that follow come soon, and hit whoever is being recovered, the spare that
 // takes over, or the Gatekeeper. Most calls have policy recover; some have others, and
 // between them are calls of policy none, of which the oracle asks that they have

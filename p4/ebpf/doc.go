@@ -21,9 +21,9 @@
 // # Tables
 //
 // Every entry is a node of an LPM trie, also in tables without a prefix: a trie
-// replaces a node in one step and frees it only after a grace period, whereas a
-// hash map hands a deleted element to the next insertion at once, so that a
-// lookup may end up with another entry's value. The default action is the
+// replaces a node in one step and frees it only after a grace period. A hash map hands a
+// deleted element to the next insertion at once, so that a lookup may end up with another
+// entry's value. The default action is the
 // trie's root.
 //
 // A table with ternary, optional or range fields is one node: a list of entries in
@@ -82,8 +82,8 @@
 // numbers, log messages and assertions lie between two accesses to registers in one
 // action, which is atomic from its first access to its last (registers.go).
 //
-// A frame of more than 16 KiB whose headers become longer or shorter by other
-// than a multiple of four bytes is dropped and counted, and so is a super-packet
-// whose headers change their length, or that is for the CPU port. On a device
+// A frame of more than 16 KiB is dropped and counted if its headers become longer or shorter
+// by other than a multiple of four bytes. So is a super-packet whose headers change their
+// length, or that is for the CPU port. On a device
 // without Ethernet header only IP packets can become longer or shorter.
 package ebpf

@@ -22,10 +22,9 @@ var (
 	seedsFlag = flag.Uint64("seeds", 120, "how many seeds to run")
 )
 
-// TestModel runs random programs of two clients on two machines through a network
-// that loses, doubles and delays, with denials and cancellations at any moment, with
-// crashes and next incarnations, and compares what they see with a simple model
-// of memory:
+// TestModel runs random programs of two clients on two machines, and compares what they
+// see with a simple model of memory. The network loses, doubles and delays. Denials,
+// cancellations, crashes and next incarnations come at any moment:
 //
 //   - what a write reports as done is there, what it reports as denied is not;
 //   - after Barrier, nothing that was cancelled changes anything any more, ever;
