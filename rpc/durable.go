@@ -78,7 +78,7 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	e.trunk.ended = false // for the last checkpoint
 	e.mu.Unlock()
 	if err == nil && ctx.Err() == nil {
-		if diverged := e.journal.close(); diverged == nil {
+		if diverged := e.journal.close(nil); diverged == nil {
 			err = e.checkpoint(running, &e.trunk, packet.FlagDone, nil)
 		}
 	}

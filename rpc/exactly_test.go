@@ -157,6 +157,27 @@ func TestDivergence(t *testing.T) {
 	})
 }
 
+// A re-run that fails because memory is away, before it has done all that the run before
+// did, has not diverged: its caller is told what is away. Any other failure is a divergence.
+func TestRerunWithoutMemory(t *testing.T) {
+	for code, want := range map[rpc.Code]rpc.Code{rpc.Unavailable: rpc.Unavailable, rpc.NoSpace: rpc.NoSpace, rpc.Application: rpc.Nondeterminism} {
+		var fails atomic.Bool
+		onBench(t, func(ctx context.Context, _ *rpc.Node) error {
+			if fails.Load() {
+				return &rpc.Error{Code: code, Op: "read", Msg: "of a test"}
+			}
+			_ = rpc.Now(ctx)
+			return nil
+		}, func(b *bench) {
+			_, journal := b.run(b.call())
+			fails.Store(true)
+			if a, _ := b.rerun(journal); a.Type != packet.Exception || a.Code != want {
+				t.Errorf("%v: %v, %v: %s; want %v", code, a.Type, a.Code, a.Payload, want)
+			}
+		})
+	}
+}
+
 // The first attempt's trailer is its caller's journal, and nothing to go by.
 func TestTrailerOfFirstAttempt(t *testing.T) {
 	var effects atomic.Int64

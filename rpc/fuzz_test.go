@@ -284,7 +284,7 @@ func FuzzJournal(f *testing.F) {
 			}
 			seen[at] = true
 		}
-		if diverged := j.close(); diverged != nil {
+		if diverged := j.close(nil); diverged != nil {
 			t.Fatal(diverged)
 		}
 	})

@@ -154,10 +154,14 @@ func (j *journal) failure() *Error {
 	return j.failed
 }
 
-// close judges the execution at its end: it must have done all that it did before.
-func (j *journal) close() *Error {
+// close judges the execution at its end: it must have done all that it did before, unless
+// it has failed because memory is away or lost, which it was not before.
+func (j *journal) close(err error) *Error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if code := CodeOf(err); code == Unavailable || code == NoSpace {
+		return j.failed
+	}
 	if j.failed == nil && len(j.past) > 0 {
 		for at, s := range j.past { // any of them says enough
 			return j.diverge("", "the %s of branch %d, operation %d, was not asked for again", s.Type, at.branch, at.index)

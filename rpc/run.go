@@ -105,7 +105,7 @@ func (x *export) process(ctx context.Context, e *execution, in, out *codec) (err
 // answer sends what the processor has written, or says why it cannot.
 func (x *export) answer(ctx context.Context, e *execution, out *codec, err error) {
 	if e.journal != nil {
-		if diverged := e.journal.close(); diverged != nil {
+		if diverged := e.journal.close(err); diverged != nil {
 			x.abandoned(e, diverged)
 			return
 		}

@@ -165,6 +165,7 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 		return err
 	}
 	script := &r.p.Clients[i].Script
+	gaveUp := false
 	err = rpc.Main(ctx, n, name, func(ctx context.Context, state []byte) error {
 		m := newMachine(script, 0, nil)
 		if state != nil {
@@ -178,10 +179,15 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 		case err == nil:
 			r.ledger.finish(i, out)
 		case ctx.Err() == nil && r.forLoss(err): // no run will ever come further
+			gaveUp = true
 			return nil
 		}
 		return err
 	})
+	if gaveUp && rpc.CodeOf(err) == rpc.Nondeterminism { // it has not done all that it did before: it cannot end in this way
+		r.once(r.over[i])
+		return err
+	}
 	if err != nil {
 		r.mainFailed(name, err)
 		return err
