@@ -33,6 +33,13 @@ type testBlade struct {
 	mute      bool // it answers no commands
 	reclaimed []control.RegionID
 	tokens    uint64
+	// Of a memory blade with ledgers: its birth number, what it says that it keeps, what it
+	// answers to commands about them, and those that it was told.
+	birth   uint64
+	kept    []control.Ledger
+	code    fault.Code
+	granted []control.LedgerGrant
+	deleted []control.LedgerDelete
 
 	unfencing bool                        // it answers no fences
 	fenced    []control.Fence             // what it was told, under mu
@@ -258,6 +265,22 @@ func (b *testBlade) command(m control.Message) {
 			page.Regions = rest
 		}
 		body = page
+	case control.KindLedgers:
+		body = control.LedgerList{Birth: b.birth, Ledgers: b.kept}
+	case control.KindLedgerGrant:
+		var q control.LedgerGrant
+		if err := m.Decode(&q); err != nil {
+			b.r.t.Error(err)
+		}
+		b.granted = append(b.granted, q)
+		body = control.LedgerAnswer{Outcome: control.Outcome{Code: b.code}}
+	case control.KindLedgerDelete:
+		var q control.LedgerDelete
+		if err := m.Decode(&q); err != nil {
+			b.r.t.Error(err)
+		}
+		b.deleted = append(b.deleted, q)
+		body = control.LedgerAnswer{Outcome: control.Outcome{Code: b.code}}
 	}
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -270,7 +293,7 @@ func (b *testBlade) command(m control.Message) {
 func (b *testBlade) hello(name, kind string) control.Welcome {
 	b.r.t.Helper()
 	var w control.Welcome
-	if err := b.ask(control.KindHello, control.Hello{Blade: name, Kind: kind, MAC: b.mac.String(), Capacity: 1 << 30, Boot: b.boot}, &w); err != nil {
+	if err := b.ask(control.KindHello, control.Hello{Blade: name, Kind: kind, MAC: b.mac.String(), Capacity: 1 << 30, Boot: b.boot, Birth: b.birth}, &w); err != nil {
 		b.r.t.Fatal(err)
 	}
 	b.addr, b.name = w.Address, name

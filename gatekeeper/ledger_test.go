@@ -1,0 +1,115 @@
+package gatekeeper
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// withLedgers has a Gatekeeper whose nodes have ledgers, a compute blade, and a memory
+// blade that has not said hello.
+func withLedgers(t *testing.T, f func(r *rack, c1, m1 *testBlade)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRack(t)
+		r.settle, r.disk = synctest.Wait, new(log.Disk)
+		r.start(Config{Ledgers: LedgersShadow})
+		c1, m1 := r.plug(1), r.plug(4)
+		c1.hello("c1", control.Compute)
+		m1.birth = 7
+		f(r, c1, m1)
+	})
+}
+
+// joined makes a node, and returns where its ledger is.
+func (b *testBlade) joined(blade string) (j control.Joined) {
+	b.r.t.Helper()
+	b.tokens++
+	if err := b.ask(control.KindJoin, control.Join{Blade: blade, Name: "program", Token: b.tokens}, &j); err != nil {
+		b.r.t.Fatal(err)
+	}
+	return j
+}
+
+// TestLedger_Granted: a node that joins is told where its ledger is, and the memory blade
+// whose it is. A memory blade that comes back is told again; a node's place stays.
+func TestLedger_Granted(t *testing.T) {
+	withLedgers(t, func(r *rack, c1, m1 *testBlade) {
+		if j := c1.joined("c1"); j.Ledger != nil {
+			t.Errorf("without a memory blade its ledger is at %+v", j.Ledger)
+		}
+		machine := m1.hello("m1", control.Memory).Machine
+		j := c1.joined("c1")
+		if j.Ledger == nil || *j.Ledger != (control.LedgerPlace{Machine: machine, Birth: 7}) {
+			t.Fatalf("the ledger is at %+v", j.Ledger)
+		}
+		m1.converse()
+		want := control.LedgerGrant{Birth: 7, Name: control.LedgerOf(j.Address), Node: j.Address, Incarnation: 1}
+		if !slices.Equal(m1.granted, []control.LedgerGrant{want}) {
+			t.Errorf("granted %+v", m1.granted)
+		}
+		m1.kept = []control.Ledger{{Name: want.Name, Run: 1, First: 1, Next: 1}}
+		m1.granted = nil
+		m1.boot++ // it has its ledgers on disk
+		m1.hello("m1", control.Memory)
+		m1.converse()
+		if !slices.Equal(m1.granted, []control.LedgerGrant{want}) || len(m1.deleted) > 0 || len(m1.fences()) > 0 {
+			t.Errorf("back with its ledgers: granted %+v, deleted %+v, fenced %+v", m1.granted, m1.deleted, m1.fences())
+		}
+		m1.granted, m1.kept = nil, nil
+		m1.boot, m1.birth = m1.boot+1, 8 // and now without
+		m1.hello("m1", control.Memory)
+		m1.converse()
+		if len(m1.granted) > 0 {
+			t.Errorf("a memory that has lost the ledger is granted %+v", m1.granted)
+		}
+	})
+}
+
+// TestLedger_Deleted: the ledger of a node that is gone goes, and so do those that no node
+// has, which a memory blade tells of.
+func TestLedger_Deleted(t *testing.T) {
+	withLedgers(t, func(r *rack, c1, m1 *testBlade) {
+		unknown := control.LedgerOf(rackaddr.Node(99))
+		m1.kept = []control.Ledger{{Name: unknown, Run: 3, Sealed: true, First: 1, Next: 5}}
+		m1.hello("m1", control.Memory)
+		m1.converse()
+		if !slices.Equal(m1.deleted, []control.LedgerDelete{{Birth: 7, Name: unknown}}) {
+			t.Errorf("deleted %+v", m1.deleted)
+		}
+		j := c1.joined("c1")
+		m1.converse()
+		m1.deleted = nil
+		n := &testNode{testBlade: c1, address: j.Address, incarnation: 1}
+		n.leave()
+		pass(time.Second)
+		m1.converse()
+		if got := m1.fences(); len(got) != 1 || got[0].Node != j.Address {
+			t.Errorf("fenced %+v", got)
+		}
+		if !slices.Equal(m1.deleted, []control.LedgerDelete{{Birth: 7, Name: control.LedgerOf(j.Address)}}) {
+			t.Errorf("deleted %+v", m1.deleted)
+		}
+	})
+}
+
+// TestLedger_Refused: a memory blade that has no room for a ledger is counted, and holds up
+// nobody.
+func TestLedger_Refused(t *testing.T) {
+	withLedgers(t, func(r *rack, c1, m1 *testBlade) {
+		m1.hello("m1", control.Memory)
+		m1.code = fault.NoSpace
+		before := r.snapshot().Counters.Failures
+		c1.joined("c1")
+		m1.converse()
+		if len(m1.granted) != 1 || r.snapshot().Counters.Failures != before+1 {
+			t.Errorf("granted %+v, %d failures", m1.granted, r.snapshot().Counters.Failures-before)
+		}
+	})
+}
