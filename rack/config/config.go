@@ -68,6 +68,9 @@ type Config struct {
 	Heartbeat time.Duration
 	// TCP lets TCP pass between all blades; without it the switch drops TCP.
 	TCP bool
+	// Direct lets exactly-once calls go straight to their callees where they can, and recovers
+	// them from ledgers (bifrost gatekeeper --ledgers truth).
+	Direct bool
 	// Blades in the order of their switch ports, which count from 1.
 	Blades []Blade
 	// Machines are memory machines by the names of their blades: one, or two of which
