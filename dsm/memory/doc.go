@@ -6,6 +6,9 @@
 //	                          ▲
 //	Fence, Reclaim, Commit ───┘  under the mutex                   the daemon's
 //
+// Large writes that wait are received into their regions: Peek shows the header, the store
+// says where the data goes when it may, and ReadBatch puts it there (Server.receiveInto).
+//
 // One endpoint receives for every address of the machine, and a reply's source
 // is the address that its request was sent to; the reply to an alloc comes from
 // the new pointer's address, so that the switch sees the region in the header.

@@ -17,6 +17,8 @@ type Metrics struct {
 	Done, Failed map[string]uint64
 	// BytesRead and BytesWritten count data that went to and came from clients.
 	BytesRead, BytesWritten uint64
+	// InPlace is how many bytes of data were received into their regions at once.
+	InPlace uint64
 	// Dropped counts datagrams without an answer, by reason: "malformed",
 	// "foreign", "late" (a duplicate of a settled request), "dead" (settled
 	// before it came), "filling" (a copy is not complete yet).
@@ -39,6 +41,7 @@ const ops = int(packet.OpLedger) + 1
 type metrics struct {
 	done, failed            [ops]atomic.Uint64
 	bytesRead, bytesWritten atomic.Uint64
+	inPlace                 atomic.Uint64
 	drops                   [store.DropReasons]atomic.Uint64
 	unsent                  atomic.Uint64
 }
@@ -66,7 +69,7 @@ func (s *Server) Metrics() Metrics {
 	m := Metrics{
 		Done: map[string]uint64{}, Failed: map[string]uint64{}, Dropped: map[string]uint64{},
 		BytesRead: s.metrics.bytesRead.Load(), BytesWritten: s.metrics.bytesWritten.Load(),
-		Unsent: s.metrics.unsent.Load(),
+		Unsent: s.metrics.unsent.Load(), InPlace: s.metrics.inPlace.Load(),
 	}
 	_ = s.now(func(st *store.Store) error {
 		m.Quotas = st.Quotas()

@@ -1,6 +1,9 @@
 package memory
 
 import (
+	"bytes"
+	"errors"
+
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -29,7 +32,68 @@ func (s *Server) serve() error {
 		}
 		most = nextBatch(in[:n])
 		s.answerAll(in[:n], out)
+		if most == largeBatch {
+			if err := s.receiveInto(buf, out); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// receiveInto has large writes that wait already received into their regions: their headers
+// are looked at first, and say where the data belongs. It returns when the next datagram is
+// none. For small ones the second system call costs more than the copy that it saves.
+func (s *Server) receiveInto(scratch []byte, out *answers) error {
+	peeker, ok := s.conn.(netio.Peeker)
+	for err := error(nil); ok; {
+		if ok, err = s.receiveSome(peeker, scratch, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errChanged is that another datagram was received than the one that was looked at. It must
+// not happen: the region that it was received into is damaged, so the server ends.
+var errChanged = errors.New("memory server: a datagram changed between its header and its data")
+
+// receiveSome is receiveInto for some datagrams, and reports whether to go on.
+func (s *Server) receiveSome(peeker netio.Peeker, scratch []byte, out *answers) (more bool, err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	defer out.send()
+	head, again := scratch[:packet.HeaderSize], scratch[packet.HeaderSize:2*packet.HeaderSize]
+	for range largeBatch {
+		m := netio.Message{Buf: head}
+		size, ok, err := peeker.Peek(&m)
+		if err != nil || !ok || size < large || packet.FromAddr(m.Local).Op() != packet.OpWrite {
+			return false, err
+		}
+		h, _, err := packet.Parse(m.Buf)
+		if err != nil {
+			return false, nil //nolint:nilerr // it is dropped as any is
+		}
+		received := false
+		receive := func(to [2][]byte) bool {
+			one := []netio.Message{{Buf: again, More: to}}
+			n, failed := s.conn.ReadBatch(one)
+			if err = failed; err == nil && (n != 1 || one[0].Size() != size || one[0].Remote != m.Remote || !bytes.Equal(one[0].Buf, head)) {
+				err = errChanged
+			}
+			received = true
+			return err == nil
+		}
+		s.handle(&m, &store.Request{Node: m.Remote.Addr(), To: packet.FromAddr(m.Local), Header: h, Receive: receive, Size: size - packet.HeaderSize}, out)
+		if received {
+			s.metrics.inPlace.Add(uint64(size - packet.HeaderSize)) //nolint:gosec // not negative
+		} else { // it is refused, or known
+			receive([2][]byte{scratch[2*packet.HeaderSize:][:size-packet.HeaderSize]})
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // nextBatch is how many datagrams to take after these.

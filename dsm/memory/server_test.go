@@ -141,6 +141,56 @@ func TestRepliesComeFromTheirPointers(t *testing.T) {
 	}
 }
 
+// TestReceiveIntoRegion: large writes that wait are received where they belong, and what is refused,
+// known or late changes nothing.
+func TestReceiveIntoRegion(t *testing.T) {
+	b := newBench(t, 4<<20)
+	reg := b.alloc(1 << 20)
+	const n, size = 15, 60 << 10
+	write := func(i int, id uint64, fill byte) {
+		h := packet.Header{Kind: packet.Request, Request: id, Floor: 3, Incarnation: 1, Length: size}
+		b.raw(reg.Base.Add(int64(i)*size).With(packet.OpWrite, 0), append(h.Append(nil), bytes.Repeat([]byte{fill}, size)...))
+	}
+	// The server takes a batch, and then finds the others waiting.
+	b.server.mu.Lock()
+	for i := range n {
+		write(i, uint64(3+i), byte(1+i))
+	}
+	write(0, 3, 99) // a duplicate
+	write(0, 2, 99) // a late one
+	b.raw(reg.Base.Add(1<<20-100).With(packet.OpWrite, 0), append((&packet.Header{
+		Kind: packet.Request, Request: 100, Floor: 3, Incarnation: 1, Length: size,
+	}).Append(nil), make([]byte, size)...)) // beyond the region
+	b.server.mu.Unlock()
+	for answered, refused := 0, 0; answered < n+1 || refused < 1; {
+		switch _, h, _ := b.receive(); h.Status {
+		case fault.OK:
+			answered += 1 + int(h.More)
+		case fault.BadRequest:
+			refused++
+		default:
+			t.Fatalf("%+v", h)
+		}
+	}
+	content, err := b.server.Peek(control.Span{Offset: reg.Base.Offset(), Length: control.MaxContent})
+	must(t, err)
+	for at := range content.Data {
+		if content.Data[at] != byte(1+at/size) {
+			t.Fatalf("byte %d is %d", at, content.Data[at])
+		}
+	}
+	for i := range n {
+		content, err := b.server.Peek(control.Span{Offset: reg.Base.Offset() + uint64(i)*size, Length: 1})
+		must(t, err)
+		if content.Data[0] != byte(1+i) {
+			t.Errorf("write %d: %d", i, content.Data[0])
+		}
+	}
+	if in := b.server.Metrics().InPlace; in < (n-batch)*size {
+		t.Errorf("%d bytes were received in place", in)
+	}
+}
+
 // What is not a request for this machine is counted, and answered by nobody.
 func TestForeignDatagrams(t *testing.T) {
 	b := newBench(t, 1<<20)

@@ -86,6 +86,15 @@ type Conn interface {
 	Close() error
 }
 
+// Peeker is a Conn that shows the datagram which the next read returns, so that its contents
+// can be received where they belong.
+type Peeker interface {
+	// Peek fills m.Buf with the front of the datagram, and sets Remote and Local. Size is that
+	// of the whole datagram in bytes. It does not block: ok is false if there is none. Only
+	// the goroutine that reads may call it.
+	Peek(m *Message) (size int, ok bool, err error)
+}
+
 // Buffered is a Conn that knows how many bytes of datagrams wait for ReadBatch at most,
 // the kernel's own record of them included; those beyond are lost.
 type Buffered interface{ ReceiveBuffer() int }

@@ -94,6 +94,22 @@ func (c *conn) ReadBatch(ms []netio.Message) (int, error) {
 	}
 }
 
+// Peek implements netio.Peeker.
+func (c *conn) Peek(m *netio.Message) (size int, ok bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, false, net.ErrClosed
+	}
+	if c.queue.count == 0 {
+		return 0, false, nil
+	}
+	d := &c.queue.ring[c.queue.head]
+	m.Buf = m.Buf[:copy(m.Buf, *d.payload)]
+	m.Remote, m.Local = d.remote, d.local
+	return len(*d.payload), true, nil
+}
+
 // WriteBatch implements netio.Conn.
 func (c *conn) WriteBatch(ms []netio.Message) (int, error) {
 	for i := range ms {

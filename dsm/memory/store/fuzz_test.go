@@ -62,7 +62,7 @@ func FuzzHandle(f *testing.F) {
 				continue
 			}
 			r := Request{Node: rackaddr.Node(h.Branch % 4), To: packet.Pointer(d[:16]), Header: h, Data: data}
-			a, drop := s.Handle(&r)
+			a, drop := handle(s, &r)
 			check(t, s, &r, &a, drop)
 			checkUndo(t, s)
 		}

@@ -128,7 +128,7 @@ func (m *model) ask(t *rapid.T, e int, to packet.Pointer, index uint32, length u
 		Kind: packet.Request, Request: r.requests, Floor: r.requests, Incarnation: r.crashes + 1, Length: length, Index: index,
 	}}
 	req.Header.Execution[15] = byte(e)
-	a, drop := m.store.Handle(&req)
+	a, drop := handle(m.store, &req)
 	if drop != NotDropped {
 		t.Fatalf("dropped: %v", drop)
 	}
@@ -363,4 +363,18 @@ func checkUndo(t interface{ Fatalf(string, ...any) }, s *Store) {
 	if used != s.undo.used {
 		t.Fatalf("%d bytes are charged, want %d", s.undo.used, used)
 	}
+}
+
+// handle has half of all writes received into their regions.
+func handle(s *Store, r *Request) (Answer, Drop) {
+	if r.To.Op() != packet.OpWrite || r.Header.Request%2 == 0 {
+		return s.Handle(r)
+	}
+	q := *r
+	q.Data, q.Size = nil, len(r.Data)
+	q.Receive = func(to [2][]byte) bool {
+		n := copy(to[0], r.Data)
+		return n+copy(to[1], r.Data[n:]) == len(r.Data)
+	}
+	return s.Handle(&q)
 }

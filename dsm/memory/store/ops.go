@@ -96,7 +96,7 @@ func (s *Store) read(r *Request) Answer {
 // write puts the datagram's data where its address says.
 func (s *Store) write(r *Request) (uint64, fault.Code) {
 	n := r.Header.Length
-	if n != uint64(len(r.Data)) {
+	if n != uint64(r.size()) { //nolint:gosec // not negative
 		return 0, fault.BadRequest
 	}
 	reg, at, status := s.find(r.To, n)
@@ -106,7 +106,13 @@ func (s *Store) write(r *Request) (uint64, fault.Code) {
 	if status := s.protect(r, reg, at, n); status != fault.OK {
 		return 0, status
 	}
-	reg.put(at, r.Data)
+	if r.Receive == nil {
+		reg.put(at, r.Data)
+		return n, fault.OK
+	}
+	if !reg.receive(at, n, r.Receive) {
+		return 0, fault.Overloaded
+	}
 	return n, fault.OK
 }
 

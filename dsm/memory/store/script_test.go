@@ -267,7 +267,7 @@ func (s *script) request(w []string) error {
 	if err := s.operation(&r, w); err != nil {
 		return err
 	}
-	a, drop := s.store.Handle(&r)
+	a, drop := handle(s.store, &r)
 	if drop != NotDropped {
 		s.printf("dropped: %v", drop)
 		return nil

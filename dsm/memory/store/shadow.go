@@ -67,6 +67,33 @@ func (r *region) put(at uint64, b []byte) {
 	}
 }
 
+// receive has n bytes put at an offset by who has them; they must fit. It reports whether they
+// have been put there.
+func (r *region) receive(at, n uint64, from func(to [2][]byte) bool) bool {
+	var to [2][]byte
+	for i, done := 0, uint64(0); done < n; i++ {
+		if i == len(to) { // its pages stand apart
+			b := make([]byte, n)
+			if !from([2][]byte{b}) {
+				return false
+			}
+			r.put(at, b)
+			return true
+		}
+		to[i] = r.run(at+done, n-done)
+		done += uint64(len(to[i]))
+	}
+	r.note(at, n)
+	touch(&r.from, &r.to, at, n)
+	for i, done := 0, uint64(0); done < n; i++ {
+		if r.inShadow((at + done) >> pageShift) {
+			touch(&r.shadow.from, &r.shadow.to, at+done, uint64(len(to[i])))
+		}
+		done += uint64(len(to[i]))
+	}
+	return from(to)
+}
+
 // touch extends from..to by n bytes at an offset.
 func touch(from, to *uint64, at, n uint64) {
 	if *from == *to {

@@ -25,7 +25,7 @@ func (s *shaded) ask(op packet.Op, to packet.Pointer, execution byte, length uin
 	r := Request{Node: rackaddr.Node(1), To: to.With(op, 0), Data: data}
 	r.Header = packet.Header{Kind: packet.Request, Request: s.requests, Floor: s.requests, Incarnation: 1, Length: length}
 	r.Header.Execution[15], r.Header.Index = execution, uint32(s.requests)
-	a, drop := s.store.Handle(&r)
+	a, drop := handle(s.store, &r)
 	if drop != NotDropped || a.Header.Status != fault.OK {
 		s.t.Fatalf("%s: %v, %v", op, drop, a.Header.Status)
 	}

@@ -88,6 +88,20 @@ type Request struct {
 	To     packet.Pointer // what is asked: the destination address
 	Header packet.Header
 	Data   []byte
+	// Receive, if set, stands for the Data of a write, which has not been received yet: of so
+	// many bytes, Size. The store calls it at most once, when everything but the data is
+	// known to be good and what the write changes can be brought back. It fills the pieces,
+	// which are the region's own bytes. False says that they are what they were.
+	Receive func(to [2][]byte) bool
+	Size    int
+}
+
+// size is how many bytes of data the request carries.
+func (r *Request) size() int {
+	if r.Receive != nil {
+		return r.Size
+	}
+	return len(r.Data)
 }
 
 // Drop says why a request gets no answer.

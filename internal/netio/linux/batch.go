@@ -144,15 +144,30 @@ func (b *batch) collect(ms []netio.Message, bound netip.Addr) int {
 		}
 		m := &ms[out]
 		m.Cut(int(h.len))
-		name := &b.names[i]
-		port := (*[2]byte)(unsafe.Pointer(&name.Port))
-		m.Remote = netip.AddrPortFrom(netip.AddrFrom16(name.Addr), uint16(port[0])<<8|uint16(port[1]))
-		m.Local = bound
-		if c := &b.controls[i]; c.header.Level == unix.IPPROTO_IPV6 && c.header.Type == unix.IPV6_PKTINFO {
-			m.Local = netip.AddrFrom16(c.info.Addr)
-		}
+		b.origin(i, m, bound)
 		out++
 	}
 	runtime.KeepAlive(b)
 	return out
+}
+
+// origin says where message i is from, and where it was sent to.
+func (b *batch) origin(i int, m *netio.Message, bound netip.Addr) {
+	name := &b.names[i]
+	port := (*[2]byte)(unsafe.Pointer(&name.Port))
+	m.Remote = netip.AddrPortFrom(netip.AddrFrom16(name.Addr), uint16(port[0])<<8|uint16(port[1]))
+	m.Local = bound
+	if c := &b.controls[i]; c.header.Level == unix.IPPROTO_IPV6 && c.header.Type == unix.IPV6_PKTINFO {
+		m.Local = netip.AddrFrom16(c.info.Addr)
+	}
+}
+
+// peek fills message 0 with the front of the next datagram and returns that one's size.
+func (b *batch) peek(fd uintptr) (size int, errno syscall.Errno) {
+	for {
+		r, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&b.hdrs[0])), unix.MSG_PEEK|unix.MSG_TRUNC|unix.MSG_DONTWAIT)
+		if errno != unix.EINTR {
+			return int(r), errno //nolint:gosec // a size
+		}
+	}
 }

@@ -124,6 +124,30 @@ func (c *conn) ReadBatch(ms []netio.Message) (int, error) {
 	}
 }
 
+// Peek implements netio.Peeker. The kernel checks the datagram's checksum when it shows it.
+func (c *conn) Peek(m *netio.Message) (size int, ok bool, err error) {
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	c.in.batch.toRead(0, m, c.local.Addr().IsUnspecified())
+	var errno syscall.Errno
+	err = c.raw.Read(func(fd uintptr) bool {
+		size, errno = c.in.batch.peek(fd)
+		return true
+	})
+	c.in.batch.release(1)
+	switch {
+	case err != nil:
+		return 0, false, err
+	case errno == unix.EAGAIN:
+		return 0, false, nil
+	case errno != 0:
+		return 0, false, errno
+	}
+	m.Cut(size)
+	c.in.batch.origin(0, m, c.local.Addr())
+	return size, true, nil
+}
+
 // WriteBatch implements netio.Conn. A datagram that finds no room in the
 // interface's queue counts as sent: the network may lose it.
 func (c *conn) WriteBatch(ms []netio.Message) (int, error) {

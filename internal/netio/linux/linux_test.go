@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,14 @@ func TestPieces(t *testing.T) {
 			in[i] = netio.Message{Buf: make([]byte, 64), More: [netio.MaxMore][]byte{make([]byte, 1000), bytes.Clone(room)}}
 		}
 		must(t, to.SetReadDeadline(time.Now().Add(10*time.Second)))
+		front := netio.Message{Buf: make([]byte, 16)}
+		size, ok, err := to.(netio.Peeker).Peek(&front)
+		for ; !ok && err == nil; size, ok, err = to.(netio.Peeker).Peek(&front) {
+			runtime.Gosched() // it is on its way
+		}
+		if want := out[got].Append(nil); err != nil || size != len(want) || !bytes.Equal(front.Buf, want[:min(16, len(want))]) || front.Remote != from.LocalAddr() || front.Local != two {
+			t.Errorf("datagram %d looks like %+v of %d bytes, %v", got, front, size, err)
+		}
 		n, err := to.ReadBatch(in)
 		must(t, err)
 		for i := range in[:n] {
