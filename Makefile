@@ -36,6 +36,9 @@ test: ## everything CI runs, and how long each stage took
 setup: ## install what the tests use (as root), or say what is skipped
 	scripts/setup.sh
 
+check: ## lint and test only what has changed since BASE (origin/main): before each commit
+	@LINT="$(LINT)" scripts/check.sh
+
 lint: ## the linters, go vet among them
 	$(GO) run '-ldflags=-s -w' $(LINT) run --allow-parallel-runners ./...
 
