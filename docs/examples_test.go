@@ -22,7 +22,7 @@ var needNoExample = map[string]string{
 	"dsm.Client.Lend": "what the runtime does when a call passes regions on", "dsm.Client.Returned": "likewise",
 	"dsm.Client.HandOver": "likewise", "dsm.Client.Gained": "likewise",
 	"dsm.Client.OpenLedger": "what the runtime does for its node", "dsm.Ledger.Append": "likewise", "dsm.Ledger.Base": "likewise",
-	"dsm.Ledger.Wait": "likewise", "dsm.Ledger.Settled": "likewise",
+	"dsm.Ledger.Wait": "likewise", "dsm.Ledger.Settled": "likewise", "dsm.Ledger.Room": "likewise",
 	"rpc.WithLimits": "the fields of Limits say what they bound",
 }
 
