@@ -26,6 +26,7 @@ type controller struct {
 	now time.Time
 
 	ports    map[uint16]*port
+	refused  refusals
 	blades   map[string]*blade // by name
 	nodes    map[netip.Addr]*node
 	services map[netip.Addr]*service
@@ -141,8 +142,14 @@ func (c *controller) change(then func(error), phases ...phase) {
 	}})
 }
 
-// packetIn takes a packet that the switch holds.
+// packetIn takes a packet that the switch holds, and notes of its port what was refused.
 func (c *controller) packetIn(port uint16, why reason, b []byte) {
+	before := c.count
+	c.takePacket(port, why, b)
+	c.refused.note(port, &before, &c.count)
+}
+
+func (c *controller) takePacket(port uint16, why reason, b []byte) {
 	c.count.Held++
 	c.hear()
 	h, err := parseHeld(port, why, b)

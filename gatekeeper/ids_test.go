@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"context"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -49,6 +50,15 @@ func TestForeignIDs(t *testing.T) {
 		}
 		if n := s.snapshot().Counters.Foreign; n != 3 {
 			t.Errorf("%d foreign ids are counted, want 3", n)
+		}
+		drops, err := s.gk.Drops(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range drops { // each is counted at the port that has caused it
+			if want := map[bool]uint64{true: 3}[d.Port == s.c.port]; d.Refused["foreign"] != want {
+				t.Errorf("port %d of %s: %v, want %d foreign", d.Port, d.Blade, d.Refused, want)
+			}
 		}
 	})
 }

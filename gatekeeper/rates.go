@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
@@ -63,12 +64,41 @@ type PortDrops struct {
 	// have been held.
 	Denied    uint64            `json:"denied"`
 	Throttled map[string]uint64 `json:"throttled,omitempty"`
+	// Refused is what the Gatekeeper has refused of what was held, by why.
+	Refused map[string]uint64 `json:"refused,omitempty"`
+}
+
+// refusals counts by port, then by reason, which held packets the Gatekeeper has refused.
+// There are as many entries as the switch has ports, at most.
+type refusals map[uint16]map[string]uint64
+
+// note counts what a packet of a port has changed of the counters.
+func (r *refusals) note(port uint16, before, after *Counters) {
+	for _, c := range []struct {
+		why string
+		n   uint64
+	}{
+		{"refused", after.Refused - before.Refused}, {"malformed", after.Malformed - before.Malformed},
+		{"foreign", after.Foreign - before.Foreign}, {"late", after.Late - before.Late}, {"overload", after.Overload - before.Overload},
+	} {
+		if c.n == 0 {
+			continue
+		}
+		if *r == nil {
+			*r = refusals{}
+		}
+		if (*r)[port] == nil {
+			(*r)[port] = map[string]uint64{}
+		}
+		(*r)[port][c.why] += c.n
+	}
 }
 
 // reasonNames are the reasons for which packets are held, as people read them.
 var reasonNames = [8]string{"0", "control", "call", "free", "memory reply", "no home", "no route", "7"}
 
-// Drops reads from the switch what it has stopped, by port. It fails without a switch.
+// Drops tells what was stopped of each port: by the switch, which is asked, and by the
+// Gatekeeper. It fails without a switch.
 func (g *Gatekeeper) Drops(ctx context.Context) ([]PortDrops, error) {
 	denied, err := g.client.Counter(ctx, "denials")
 	if err != nil {
@@ -96,16 +126,21 @@ func (g *Gatekeeper) Drops(ctx context.Context) ([]PortDrops, error) {
 		}
 		p.Throttled[reasonNames[i&7]] = uint64(n) //nolint:gosec // a count
 	}
-	var out []PortDrops
-	for _, p := range ports {
-		out = append(out, *p)
-	}
-	slices.SortFunc(out, func(a, b PortDrops) int { return int(a.Port) - int(b.Port) })
-	return out, g.do(ctx, func() {
-		for i := range out {
-			if p := g.ctl.ports[out[i].Port]; p != nil && p.blade != nil {
-				out[i].Blade = p.blade.hello.Blade
+	if err := g.do(ctx, func() {
+		for port, n := range g.ctl.refused {
+			at(int64(port)).Refused = maps.Clone(n)
+		}
+		for num, d := range ports {
+			if p := g.ctl.ports[num]; p != nil && p.blade != nil {
+				d.Blade = p.blade.hello.Blade
 			}
 		}
-	})
+	}); err != nil {
+		return nil, err
+	}
+	var out []PortDrops
+	for _, num := range slices.Sorted(maps.Keys(ports)) {
+		out = append(out, *ports[num])
+	}
+	return out, nil
 }

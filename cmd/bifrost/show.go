@@ -31,23 +31,28 @@ type helpText struct{ use, short, long, example string }
 func show[T any](o *clientOptions, h helpText, ask func(context.Context, *client.Client) ([]T, error), rows func([]T, names) []string) *cobra.Command {
 	return o.command(&cobra.Command{
 		Use: h.use, Short: h.short, Long: h.long, Example: h.example, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.run(cmd, func(c *client.Client) error {
-				items, err := ask(cmd.Context(), c)
-				if err != nil {
-					return err
-				}
-				if o.json {
-					return jsonLines(cmd.OutOrStdout(), items)
-				}
-				n, err := nodeNames(cmd.Context(), c)
-				if err != nil {
-					return err
-				}
-				return table(cmd.OutOrStdout(), rows(items, n)...)
-			})
-		},
+		RunE: shown(o, ask, rows),
 	})
+}
+
+// shown asks for a list and prints it.
+func shown[T any](o *clientOptions, ask func(context.Context, *client.Client) ([]T, error), rows func([]T, names) []string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		return o.run(cmd, func(c *client.Client) error {
+			items, err := ask(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return jsonLines(cmd.OutOrStdout(), items)
+			}
+			n, err := nodeNames(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			return table(cmd.OutOrStdout(), rows(items, n)...)
+		})
+	}
 }
 
 // names are those of nodes, for people: BLADE/NAME.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -103,10 +104,14 @@ func pairs(m map[string]string) string {
 }
 
 func newDeniedCmd() *cobra.Command {
-	return show(&clientOptions{}, helpText{"denied", "List the latest memory accesses that the switch has denied",
+	o := &clientOptions{}
+	ports := false
+	cmd := show(o, helpText{"denied", "List the latest memory accesses that the switch has denied",
 		`List the latest memory accesses that the switch has denied, as far as it told: the
-counter in bifrost status has them all.`,
-		"  bifrost denied\n  bifrost denied --json | jq -r .node | sort | uniq -c"},
+counter in bifrost status has them all. With --ports: for each port of the switch, how
+many of its accesses were denied, how many of its packets were dropped because they
+came faster than their class may, and how many the Gatekeeper has refused, and why.`,
+		"  bifrost denied\n  bifrost denied --json | jq -r .node | sort | uniq -c\n  bifrost denied --ports"},
 		func(ctx context.Context, c *client.Client) ([]api.Denial, error) { return c.Denied(ctx) },
 		func(ds []api.Denial, n names) []string {
 			rows := []string{"TIME\tNODE\tOPERATION\tPOINTER\tPORT"}
@@ -116,4 +121,32 @@ counter in bifrost status has them all.`,
 			}
 			return rows
 		})
+	cmd.Flags().BoolVar(&ports, "ports", false, "count by port what was denied, throttled and refused")
+	list := cmd.RunE
+	stopped := shown(o, func(ctx context.Context, c *client.Client) ([]api.Stopped, error) { return c.Stopped(ctx) }, stoppedRows)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if ports {
+			return stopped(cmd, args)
+		}
+		return list(cmd, args)
+	}
+	return cmd
+}
+
+func stoppedRows(all []api.Stopped, _ names) []string {
+	rows := []string{"PORT\tBLADE\tDENIED\tTHROTTLED\tREFUSED"}
+	for i := range all {
+		s := &all[i]
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%d\t%s\t%s", s.Port, or(s.Blade, "-"), s.Denied, or(counts(s.Throttled), "-"), or(counts(s.Refused), "-")))
+	}
+	return rows
+}
+
+// counts prints counters in the order of their names: a 1, b 2.
+func counts(m map[string]uint64) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%s %d", k, m[k]))
+	}
+	return strings.Join(out, ", ")
 }

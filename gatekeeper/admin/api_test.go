@@ -65,7 +65,7 @@ func TestContract(t *testing.T) {
 	c := &checked{s, newContract(t, s.get("/v1/openapi.json"))}
 	call := getAs[api.List[api.Call]](s, "/v1/calls").Items[0].ID
 	for path, status := range map[string]int{
-		"/v1/status": 200, "/v1/counters": 200, "/v1/denied": 200,
+		"/v1/status": 200, "/v1/counters": 200, "/v1/denied": 200, "/v1/stopped": 200,
 		"/v1/machines": 200, "/v1/blades": 200, "/v1/blades/m1": 200, "/v1/blades/m9": 404,
 		"/v1/nodes": 200, "/v1/nodes/" + b.caller.Address().String(): 200, "/v1/nodes/fd00::9": 404, "/v1/nodes/c1": 422,
 		"/v1/services": 200, "/v1/services/Arrays": 200, "/v1/services/None": 404,

@@ -42,6 +42,7 @@ var (
 	descLogged    = describe("log_records", "Records on the log.")
 	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
 	descThrottled = describe("throttled_packets_total", "Packets that the switch dropped because their port had more held than its rate, by why they would have been held.", "port", "blade", "reason")
+	descPortRefus = describe("refused_port_packets_total", "Held packets of a port that the Gatekeeper has refused.", "port", "blade", "reason")
 	descPortDeny  = describe("denied_port_accesses_total", "Memory accesses of a port that the switch has denied.", "port", "blade")
 	descEnded     = describe("ended_calls_total", "Calls that have ended, by the code of their answer; ok is none. Those that are not held are known from samples, of which some get lost.", "service", "method", "code")
 	descTook      = describe("call_duration_seconds", "How long calls took, from their sending to their answer, as the Gatekeeper saw them.", "service", "method")
@@ -220,6 +221,9 @@ func (c rackCollector) portMetrics(ctx context.Context, count func(*prometheus.D
 		}
 		for reason, n := range d.Throttled {
 			count(descThrottled, n, port, d.Blade, reason)
+		}
+		for reason, n := range d.Refused {
+			count(descPortRefus, n, port, d.Blade, reason)
 		}
 	}
 }

@@ -55,6 +55,7 @@ func (s *Server) registerWork(h huma.API) {
 	s.registerTimelines(h)
 	get(h, "/v1/rules", "list-rules", "Work", "The switch's table entries, read back from the switch now", s.rules, http.StatusBadRequest, http.StatusNotFound)
 	get(h, "/v1/denied", "list-denied", "Work", "The latest memory accesses that the switch has denied, oldest first", s.denied)
+	get(h, "/v1/stopped", "list-stopped", "Work", "How many packets of each port switch and Gatekeeper have stopped, and why", s.stopped)
 	get(h, "/v1/events/recent", "list-events", "Events", "The latest events, oldest first", s.recent)
 }
 
@@ -153,6 +154,13 @@ func (s *Server) rules(ctx context.Context, in *rulesInput) (out api.List[api.Ru
 
 func (s *Server) denied(ctx context.Context, _ *none) (api.List[api.Denial], error) {
 	return whole(ctx, s, func(o *gatekeeper.Overview) []api.Denial { return each(o.Denied, denialOf) })
+}
+
+func (s *Server) stopped(ctx context.Context, _ *none) (api.List[api.Stopped], error) {
+	drops, err := s.backend.Drops(ctx)
+	return api.List[api.Stopped]{Items: each(drops, func(d *gatekeeper.PortDrops) api.Stopped {
+		return api.Stopped{Port: d.Port, Blade: d.Blade, Denied: d.Denied, Throttled: d.Throttled, Refused: d.Refused}
+	})}, err
 }
 
 type recentInput struct {

@@ -79,6 +79,15 @@ type Rule struct {
 	Params map[string]string `json:"params,omitempty" doc:"The action's parameters"`
 }
 
+// Stopped is what was stopped of the packets of one port.
+type Stopped struct {
+	Port      uint16            `json:"port" doc:"Port of the switch that they came in by"`
+	Blade     string            `json:"blade,omitempty" doc:"The blade that is there"`
+	Denied    uint64            `json:"denied" doc:"Memory accesses that the switch has denied"`
+	Throttled map[string]uint64 `json:"throttled,omitempty" doc:"Dropped because they came faster than their class may, by why they would have been held"`
+	Refused   map[string]uint64 `json:"refused,omitempty" doc:"Held packets that the Gatekeeper has refused, by why: refused, malformed, foreign (from somebody who may not say that), late, overload"`
+}
+
 // Denial is a memory access that the switch has denied.
 type Denial struct {
 	Time    time.Time  `json:"time"`

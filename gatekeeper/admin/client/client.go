@@ -224,6 +224,12 @@ func (c *Client) Denied(ctx context.Context) ([]api.Denial, error) {
 	return l.Items, err
 }
 
+// Stopped returns what was stopped of each port's packets.
+func (c *Client) Stopped(ctx context.Context) ([]api.Stopped, error) {
+	l, err := get[api.List[api.Stopped]](ctx, c, "/v1/stopped", nil)
+	return l.Items, err
+}
+
 // RegionFilter selects regions; the zero value selects all.
 type RegionFilter struct {
 	Node    netip.Addr // that controls, has allocated or leases them
