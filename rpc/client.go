@@ -279,7 +279,7 @@ func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, 
 	if err != nil {
 		return err
 	}
-	lasts := true
+	var lasts bool
 	switch {
 	case to.IsValid():
 		lasts = p.goDirect(o, to, codec, &h, id)

@@ -94,8 +94,10 @@ func TestFifo(t *testing.T) {
 func TestPoolStalled(t *testing.T) {
 	p := &pool{free: 1, limit: 2, most: DefaultLimits.Started}
 	p.run = func(*execution) {}
-	if p.stalled() || p.stalled() {
-		t.Error("an idle pool is stalled")
+	for range 2 {
+		if p.stalled() {
+			t.Error("an idle pool is stalled")
+		}
 	}
 	if p.admit(numbered(1)) != begun || p.admit(numbered(2)) != waiting {
 		t.Fatal("admitted otherwise")

@@ -25,8 +25,8 @@ func play(r *Recorder, from int, method string, code fault.Code, took ...time.Du
 // long they took, with an example for each bucket.
 func TestMethods(t *testing.T) {
 	r := New(100)
-	play(r, 0, "get", fault.OK, 3*time.Millisecond, 4*time.Millisecond, 30*time.Millisecond, time.Hour)
-	play(r, 10, "get", fault.Unavailable, 200*time.Microsecond)
+	play(r, 0, "look", fault.OK, 3*time.Millisecond, 4*time.Millisecond, 30*time.Millisecond, time.Hour)
+	play(r, 10, "look", fault.Unavailable, 200*time.Microsecond)
 	begin := func(id byte, kinds ...Kind) {
 		for _, k := range kinds {
 			r.Note(&Event{Call: packet.ID{2, id}, Step: Step{Time: time.Unix(1000, 0), Kind: k}, About: About{Service: "S", Method: "put"}})
@@ -36,7 +36,7 @@ func TestMethods(t *testing.T) {
 	begin(2, Sent, Delivered)
 	begin(3, Sent, Refused)
 	all := r.Methods()
-	if len(all) != 2 || all[0].Method != "get" || all[1].Method != "put" {
+	if len(all) != 2 || all[0].Method != "look" || all[1].Method != "put" {
 		t.Fatalf("methods %+v", all)
 	}
 	get, put := all[0], all[1]
