@@ -165,7 +165,7 @@ func (s *shell) wallAt(mtu int) {
 		{"sudo bifrost rack exec c1 -- ./wall post ada 40", "picture 40"},
 		{"sudo pkill -KILL -x wall; sudo bifrost rack exec c1 -- ./wall look 7", "ada's picture"},
 		{"sudo bifrost rack exec c1 -- ./wall post bob 10 && sudo bifrost rack exec c1 -- ./wall count", "map[ada:40 bob:10]"},
-		{"sudo bifrost undeploy wall && sudo bifrost rack down", ""},
+		{"sudo bifrost undeploy wall --delete-state && sudo bifrost rack down", ""},
 	} {
 		began := time.Now()
 		out, err := s.run(step.command)

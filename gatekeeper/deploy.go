@@ -30,6 +30,15 @@ func (g *Gatekeeper) Undeploy(ctx context.Context, name string) error {
 	})
 }
 
+// Restart has all nodes of a deployment stopped and started again, one of each program after
+// the other: each finishes its calls first. It returns when that is decided; Deployments tells
+// how far it is.
+func (g *Gatekeeper) Restart(ctx context.Context, name string) error {
+	return g.operate(ctx, Event{Kind: AppRestarted, Name: name}, func(c *controller) ([]resources.Action, error) {
+		return c.fleet.Restart(name, c.now)
+	})
+}
+
 // Deployments returns all deployments, by name.
 func (g *Gatekeeper) Deployments(ctx context.Context) (all []resources.Deployment, err error) {
 	err = g.do(ctx, func() { all = g.ctl.fleet.Deployments() })

@@ -33,8 +33,9 @@ const (
 	MachineFilling EventKind = "machine.filling"
 	AppDeployed    EventKind = "app.deployed"
 	AppUndeployed  EventKind = "app.undeployed"
-	AppShort       EventKind = "app.short"  // there are not enough blades for a program, or there are again
-	PolicySet      EventKind = "policy.set" // by an operator: Message is the policy
+	AppRestarted   EventKind = "app.restarted" // by an operator: its nodes are started again, one after the other
+	AppShort       EventKind = "app.short"     // there are not enough blades for a program, or there are again
+	PolicySet      EventKind = "policy.set"    // by an operator: Message is the policy
 	ProgramStarted EventKind = "program.started"
 	ProgramFailed  EventKind = "program.failed" // a blade could not start it
 	NodeJoined     EventKind = "node.joined"
@@ -67,7 +68,7 @@ func EventKinds() []string {
 	var all []string
 	for _, k := range []EventKind{
 		SwitchConnected, SwitchLost, SwitchReconciled, BladeUp, BladeFailed, BladeDraining, BladeDrained,
-		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppShort,
+		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppRestarted, AppShort,
 		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
 		ExecutionRolledBack, ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
 		CallReleased, CallReplayed, CallDiverged, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallCanceled, RulesRevoked,

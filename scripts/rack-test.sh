@@ -115,7 +115,7 @@ deployed() {
     fail "$2 does not run: $("$bifrost" apps --rack "$name")"
 }
 removed() {
-  "$bifrost" undeploy "$1" --rack "$name" >/dev/null || fail "undeploy $1"
+  "$bifrost" undeploy "$1" --delete-state --rack "$name" >/dev/null || fail "undeploy $1"
   timeout 20 bash -c 'while "$0" apps --rack "$1" --json | grep -q "$2"; do sleep 0.05; done' "$bifrost" "$name" "\"$1\"" || fail "$1 is not gone"
 }
 

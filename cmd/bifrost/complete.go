@@ -41,7 +41,7 @@ type lister func(cmd *cobra.Command) ([]cobra.Completion, error)
 var completeArgs = map[string]lister{
 	"bifrost drain": listBlades, "bifrost fail": listBlades, "bifrost return": listBlades, "bifrost domain": listBlades,
 	"bifrost mirror": listMemoryBlades, "bifrost unmirror": listMemoryBlades,
-	"bifrost undeploy": listApps, "bifrost logs": listInstances, "bifrost who": listRegions,
+	"bifrost undeploy": listApps, "bifrost restart": listApps, "bifrost logs": listInstances, "bifrost who": listRegions,
 	"bifrost rack exec": listRackBlades, "bifrost rack fail": listRackBlades, "bifrost rack restore": listRackBlades, "bifrost rack logs": listRackBlades,
 }
 

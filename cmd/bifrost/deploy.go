@@ -15,7 +15,8 @@ import (
 
 func newDeployCmd() *cobra.Command {
 	var o clientOptions
-	return o.command(&cobra.Command{
+	var dry bool
+	cmd := o.command(&cobra.Command{
 		Use:   "deploy FILE",
 		Short: "Have programs run on the rack",
 		Long: `Make a deployment what a file says: its programs are started on free compute blades,
@@ -25,6 +26,7 @@ it again changes numbers, blades and policies, and adds programs.
 A program is a path, or a name that lies beside bifrost or on the PATH of the
 blades' daemons. examples/arrays/app.yaml shows every key.`,
 		Example: `  bifrost deploy examples/arrays/app.yaml
+  bifrost deploy --dry-run app.yaml     # what would change?
   bifrost apps`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,6 +35,9 @@ blades' daemons. examples/arrays/app.yaml shows every key.`,
 				return err
 			}
 			return o.run(cmd, func(c *client.Client) error {
+				if dry {
+					return printDifference(cmd.Context(), cmd.OutOrStdout(), c, name, &spec)
+				}
 				app, err := c.Deploy(cmd.Context(), name, spec)
 				if err != nil {
 					return err
@@ -41,19 +46,28 @@ blades' daemons. examples/arrays/app.yaml shows every key.`,
 			})
 		},
 	})
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
+	return cmd
 }
 
 func newUndeployCmd() *cobra.Command {
 	var o clientOptions
-	return o.command(&cobra.Command{
+	var deleteState bool
+	cmd := o.command(&cobra.Command{
 		Use:   "undeploy NAME",
 		Short: "Stop a deployment",
 		Long: `Stop a deployment: its programs are told to end, and killed if they do not. It is gone
-when bifrost apps does not list it any more.`,
-		Example: "  bifrost undeploy arrays",
+when bifrost apps does not list it any more. The state of its services goes with it: for an
+app that has some, the command asks, or wants --delete-state.`,
+		Example: "  bifrost undeploy arrays\n  bifrost undeploy kv --delete-state",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, func(c *client.Client) error {
+				if !deleteState {
+					if err := confirmUndeploy(cmd, c, args[0]); err != nil {
+						return err
+					}
+				}
 				app, err := c.Undeploy(cmd.Context(), args[0])
 				if err != nil {
 					return err
@@ -62,6 +76,8 @@ when bifrost apps does not list it any more.`,
 			})
 		},
 	})
+	cmd.Flags().BoolVar(&deleteState, "delete-state", false, "the state of its services may go, too")
+	return cmd
 }
 
 func newAppsCmd() *cobra.Command {

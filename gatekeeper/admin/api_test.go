@@ -178,6 +178,7 @@ func (c *checked) actions(call string) {
 		{"PUT", "/v1/apps/shop", strings.Replace(oneProgram, `"server"`, `"client"`, 1), 400},
 		{"PUT", "/v1/apps/shop", `{"programs":[]}`, 422}, {"PUT", "/v1/apps/shop", "", 400}, {"PUT", "/v1/apps/shop", `{"programs":[{}]}`, 422},
 		{"PUT", "/v1/apps/s%20p", oneProgram, 400}, {"PUT", "/v1/apps/big", strings.Replace(oneProgram, `"nodes":1`, `"nodes":200`, 1), 409},
+		{"POST", "/v1/apps/shop/restart", "", 200}, {"POST", "/v1/apps/none/restart", "", 404},
 		{"DELETE", "/v1/apps/shop", "", 200}, {"DELETE", "/v1/apps/none", "", 404}, {"GET", "/v1/apps/none", "", 404},
 	} {
 		c.ask(a.method, a.path, a.body, a.status)

@@ -2,7 +2,7 @@ package admin
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"time"
 
@@ -10,6 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/suggest"
 )
 
 type deployInput struct {
@@ -22,6 +23,7 @@ func (s *Server) registerApps(h huma.API) {
 	get(h, "/v1/apps", "list-apps", "Deployments", "All deployments", s.apps)
 	get(h, "/v1/apps/{name}", "get-app", "Deployments", "One deployment", s.app, http.StatusNotFound)
 	act(h, http.MethodPut, "/v1/apps/{name}", "deploy-app", "Make a deployment what the specification says", s.deploy)
+	act(h, http.MethodPost, "/v1/apps/{name}/restart", "restart-app", "Stop the nodes of a deployment and start them again, one of each program after the other", s.restart)
 	s.registerLogs(h)
 	act(h, http.MethodDelete, "/v1/apps/{name}", "undeploy-app", "Stop a deployment; it is gone when its last node is", s.undeploy)
 }
@@ -41,7 +43,7 @@ func (s *Server) app(ctx context.Context, in *NameInput) (api.App, error) {
 			return appOf(&all[i]), nil
 		}
 	}
-	return api.App{}, newProblem(http.StatusNotFound, fmt.Sprintf("there is no deployment %s", in.Name))
+	return api.App{}, s.suggestedApp(ctx, newProblem(http.StatusNotFound, "there is no deployment "+in.Name), in.Name)
 }
 
 func (s *Server) deploy(ctx context.Context, in *deployInput) (api.App, error) {
@@ -52,10 +54,32 @@ func (s *Server) deploy(ctx context.Context, in *deployInput) (api.App, error) {
 	return s.app(ctx, &in.NameInput)
 }
 
+// suggestedApp adds to an error about a deployment that does not exist which one may have been
+// meant.
+func (s *Server) suggestedApp(ctx context.Context, err error, name string) error {
+	var p *problem
+	if !errors.As(failed(err), &p) || p.Status != http.StatusNotFound {
+		return err
+	}
+	all, unknown := s.backend.Deployments(ctx)
+	if unknown != nil {
+		return err
+	}
+	names := each(all, func(d *resources.Deployment) string { return d.Spec.Name })
+	return newProblem(http.StatusNotFound, p.Detail+suggest.Text(name, names))
+}
+
+func (s *Server) restart(ctx context.Context, in *NameInput) (api.App, error) {
+	if err := s.backend.Restart(ctx, in.Name); err != nil {
+		return api.App{}, s.suggestedApp(ctx, err, in.Name)
+	}
+	return s.app(ctx, in)
+}
+
 // undeploy returns what is left, which is nothing if no program ran.
 func (s *Server) undeploy(ctx context.Context, in *NameInput) (api.App, error) {
 	if err := s.backend.Undeploy(ctx, in.Name); err != nil {
-		return api.App{}, err
+		return api.App{}, s.suggestedApp(ctx, err, in.Name)
 	}
 	left, err := s.app(ctx, in)
 	if err == nil {

@@ -93,6 +93,47 @@ func (r *Registry) Undeploy(name string, now time.Time) ([]Action, error) {
 	return r.flush(), nil
 }
 
+// Restart has all nodes of a deployment that run stopped and started again, one of each program
+// after the other: each finishes its calls, and the next one waits until it is ready again with
+// its address and its next incarnation. Jobs are left to their end.
+func (r *Registry) Restart(name string, now time.Time) ([]Action, error) {
+	a := r.apps[name]
+	switch {
+	case a == nil:
+		return nil, fault.New(fault.NotFound, "restart", "no deployment is called %q", name)
+	case a.Removed:
+		return nil, fault.New(fault.Unavailable, "restart "+name, "it is being undeployed")
+	}
+	for _, p := range a.Programs {
+		for _, i := range p.Instances {
+			i.Renew = !p.spec.Job && i.wanted() && (i.Status == Running || i.Status == Starting)
+		}
+	}
+	r.version++
+	r.settle(now)
+	return r.flush(), nil
+}
+
+// renew stops the next instance of a program that is to be started again, if all others are
+// ready.
+func (r *Registry) renew(p *running, now time.Time) {
+	for _, i := range p.Instances {
+		if i.wanted() && (!r.ready(p, i) || i.empties() || i.Stopped) {
+			return
+		}
+	}
+	for _, i := range p.Instances {
+		if i.Renew {
+			i.Renew = false
+			r.version++
+			if i.wanted() {
+				r.empty(i, now)
+				return
+			}
+		}
+	}
+}
+
 // StartFailed says that a blade's daemon could not run an instance. It is tried
 // again after a pause, on another blade if there is one.
 func (r *Registry) StartFailed(instance, blade string, now time.Time) []Action {

@@ -48,6 +48,8 @@ type Instance struct {
 	Leaving  bool      `json:"leaving,omitempty"`
 	Emptying time.Time `json:"emptying,omitzero"`
 	Stopped  bool      `json:"stopped,omitempty"`
+	// Renew: it is to be stopped when its turn comes, and started again.
+	Renew bool `json:"renew,omitempty"`
 	// Done: a job has left in an orderly way.
 	Done bool `json:"done,omitempty"`
 	// Next is a blade on which room is kept for it while it is being stopped.

@@ -210,6 +210,8 @@ func (k *rack) appCommand(name string, o options) (bool, error) {
 			s.Programs = append(s.Programs, programOf(parseOptions(words)))
 		}
 		k.print(k.r.Deploy(s, k.now))
+	case "renew":
+		k.print(k.r.Restart(o.arg(0), k.now))
 	case "undeploy":
 		k.print(k.r.Undeploy(o.arg(0), k.now))
 	case "startfailed":

@@ -28,6 +28,7 @@ func (r *Registry) settleApp(s *survey, a *deployment, now time.Time) {
 		r.adjust(p, now)
 		r.start(s, p, now)
 		r.relieve(p, now)
+		r.renew(p, now)
 		r.reserve(s, p)
 		r.tellShort(p, now)
 	}

@@ -93,6 +93,11 @@ func (c *Client) Deploy(ctx context.Context, name string, spec api.AppSpec) (api
 	return ask[api.App](ctx, c, http.MethodPut, "/v1/apps/"+url.PathEscape(name), nil, spec)
 }
 
+// Restart stops the nodes of a deployment and starts them again, one after the other.
+func (c *Client) Restart(ctx context.Context, name string) (api.App, error) {
+	return ask[api.App](ctx, c, http.MethodPost, "/v1/apps/"+url.PathEscape(name)+"/restart", nil, nil)
+}
+
 // Undeploy stops a deployment.
 func (c *Client) Undeploy(ctx context.Context, name string) (api.App, error) {
 	return ask[api.App](ctx, c, http.MethodDelete, "/v1/apps/"+url.PathEscape(name), nil, nil)
