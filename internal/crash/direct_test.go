@@ -1,0 +1,19 @@
+package crash
+
+import "testing"
+
+// TestDirectCalls: exactly-once calls that go straight to their callees are recovered from
+// ledgers, whatever fails; see TestCrashEverywhere, which runs others with
+// -crash.rack=truth,pairs.
+func TestDirectCalls(t *testing.T) {
+	rack, sum := *flagRack, new(tally)
+	*flagRack = "truth,pairs"
+	t.Cleanup(func() { *flagRack = rack })
+	batch(t, 400, 40, 4, func(uint64) bool { return false }, sum)
+	t.Logf("%d cases, %d failed%s", sum.cases, sum.failed, sum.table())
+	for _, what := range []string{"direct calls", "direct calls handed over", "direct calls resumed", "direct calls answered again"} {
+		if sum.seen[what] == 0 {
+			t.Errorf("there are no %s", what)
+		}
+	}
+}
