@@ -3,6 +3,7 @@
 package ebpf
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf"
@@ -23,6 +26,67 @@ var ErrOtherVersion = errors.New("pinned by another version")
 
 // pinFS is where the BPF file system is by custom.
 const pinFS = "/sys/fs/bpf"
+
+// PinFS is where the BPF file system is that outlives this process. A process with
+// mounts of its own, as ip netns exec gives it, may not have it in the customary
+// place; then it is that of a process that started this one.
+func PinFS() string {
+	if isPinFS(pinFS) {
+		return pinFS
+	}
+	if at, _ := outside(); at != "" {
+		return at
+	}
+	return pinFS
+}
+
+func isPinFS(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Type == unix.BPF_FS_MAGIC
+}
+
+// outside looks at the mounts of the processes that started this one, up to process
+// 1. apart tells whether some have other mounts, and at is the topmost BPF file
+// system among those; empty if there is none. It stays open, since those processes
+// may end.
+var outside = sync.OnceValues(func() (at string, apart bool) {
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return "", false
+	}
+	for pid := os.Getppid(); pid > 0; pid = parentOf(pid) {
+		ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+		if err != nil || ns == own {
+			continue // not to be seen, or nothing new
+		}
+		apart = true
+		if theirs := fmt.Sprintf("/proc/%d/root%s", pid, pinFS); isPinFS(theirs) {
+			at = theirs
+		}
+	}
+	if at == "" {
+		return "", apart
+	}
+	fd, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", apart
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd), apart
+})
+
+// parentOf is the process that has started another one; 0 if there is none.
+func parentOf(pid int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before may have spaces
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
+}
 
 // pins are the maps that Pin pins, by name. The slot is one: the kernel empties a
 // program array that no process and no pin refers to, and the stubs would find no
@@ -99,14 +163,16 @@ func (x *Executor) Pin(dir string) error {
 }
 
 // makePinDir makes a directory in the BPF file system, which it mounts in its
-// customary place if it is not there, as tc and bpftool do.
+// customary place if it is not there, as tc and bpftool do; unless the mount would end
+// with this process.
 func makePinDir(dir string) error {
-	var st unix.Statfs_t
-	if rel, err := filepath.Rel(pinFS, dir); err == nil && filepath.IsLocal(rel) {
-		if err := unix.Statfs(pinFS, &st); err == nil && st.Type != unix.BPF_FS_MAGIC {
-			if err := unix.Mount("bpf", pinFS, "bpf", 0, "mode=0700"); err != nil {
-				return fmt.Errorf("ebpf: mount the BPF file system at %s: %w", pinFS, err)
-			}
+	if rel, err := filepath.Rel(pinFS, dir); err == nil && filepath.IsLocal(rel) && !isPinFS(pinFS) {
+		if _, apart := outside(); apart {
+			return fmt.Errorf("ebpf: pin: the BPF file system is not mounted, and if this process mounted it, that would end with the process: "+
+				"run mount -t bpf bpf %s outside of ip netns exec or the like", pinFS)
+		}
+		if err := unix.Mount("bpf", pinFS, "bpf", 0, "mode=0700"); err != nil {
+			return fmt.Errorf("ebpf: mount the BPF file system at %s: %w", pinFS, err)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {

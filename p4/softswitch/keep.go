@@ -16,9 +16,10 @@ import (
 
 // Where what switches keep lies: journals, and what is pinned. Both are gone when
 // the machine starts anew.
+// In the BPF file system, what is pinned is in a directory of the same name.
 const (
-	keepRoot = "/run/bifrost-switch"
-	pinRoot  = "/sys/fs/bpf/bifrost-switch"
+	keepRoot = "/run/" + keepBase
+	keepBase = "bifrost-switch"
 )
 
 // ErrKept means that the name is in use by another switch.
@@ -57,7 +58,7 @@ func keepDirs(name string) (dir, pins string, err error) {
 	if !keepName.MatchString(name) {
 		return "", "", fmt.Errorf("%q cannot name what is kept: use up to 64 letters, digits, - and _", name)
 	}
-	return filepath.Join(keepRoot, name), filepath.Join(pinRoot, name), nil
+	return filepath.Join(keepRoot, name), filepath.Join(pinFS(), keepBase, name), nil
 }
 
 // newKeeper takes a name, and finds out where its journal stands.

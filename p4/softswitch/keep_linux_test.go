@@ -75,6 +75,8 @@ type keptLab struct {
 	a, b    *lab
 	process *exec.Cmd
 	lives   int
+	// apart gives the process mounts of its own, as ip netns exec does.
+	apart bool
 }
 
 func newKeptLab(t *testing.T) *keptLab {
@@ -99,6 +101,9 @@ func (k *keptLab) start() (socket, says string) {
 	k.lives++
 	socket = filepath.Join(k.t.TempDir(), "s")
 	k.process = exec.Command(os.Args[0])
+	if k.apart {
+		k.process = exec.Command("unshare", "--mount", "--propagation", "slave", "sh", "-c", `umount -l /sys && mount -t sysfs sysfs /sys && exec "$0"`, os.Args[0])
+	}
 	k.process.Env = append(os.Environ(), keptVariable+"="+strings.Join([]string{k.name, socket, k.a.iface, k.b.iface}, " "))
 	k.process.Stderr = os.Stderr
 	out, err := k.process.StdoutPipe()
@@ -266,6 +271,33 @@ func TestKeep_Killed(t *testing.T) {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}
+	}
+}
+
+// A process with mounts of its own, as ip netns exec gives it, keeps what it must: the
+// pins are not in a BPF file system that ends with the process.
+func TestKeep_MountsOfItsOwn(t *testing.T) {
+	k := newKeptLab(t)
+	k.apart = true
+	r := k.run()
+	r.load(p4.JSON, p4.Info)
+	r.tell(1, k.a)
+	r.tell(2, k.b)
+	before := r.readAll()
+	s := k.stream()
+	s.more(t, 100)
+	k.kill()
+	s.more(t, 300) // nobody is there
+	info := r.info
+	r = k.run()
+	r.info = info
+	s.more(t, 300)
+	if after := r.readAll(); len(after) != len(before) {
+		t.Errorf("%d entries of %d", len(after), len(before))
+	}
+	close(s.stop)
+	if err := <-s.done; err != nil {
+		t.Error(err)
 	}
 }
 

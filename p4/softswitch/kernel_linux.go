@@ -28,6 +28,9 @@ type ebpfExecutor struct {
 	declared
 }
 
+// pinFS is where the BPF file system is.
+func pinFS() string { return ebpf.PinFS() }
+
 // portStats implements kernelExecutor.
 func (x *ebpfExecutor) portStats(num datapath.Port, c *counters) bool {
 	n := x.PortCounts(num)

@@ -12,3 +12,6 @@ import (
 func LoadEBPF([]byte, Env) (Executor, error) {
 	return nil, fmt.Errorf("eBPF needs Linux: %w", datapath.ErrUnsupported)
 }
+
+// pinFS would be where the BPF file system is.
+func pinFS() string { return "/sys/fs/bpf" }
