@@ -141,7 +141,7 @@ func holds(t *testing.T, h *Host, name string) (node netip.Addr, p packet.Pointe
 	if err != nil {
 		t.Fatalf("arrays hold: %q, %v", line, err)
 	}
-	go io.Copy(io.Discard, out) //nolint:errcheck // ends with w
+	go io.Copy(io.Discard, out) // ends with w
 	if p, err = packet.ParsePointer(strings.TrimSpace(line)); err != nil {
 		t.Fatalf("arrays hold: %v", err)
 	}

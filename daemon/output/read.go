@@ -146,11 +146,11 @@ func readFile(path string, q *Query, room int) (b []byte, more bool, err error) 
 		more, to = true, from+int64(room)
 	}
 	b = make([]byte, to-from)
-	if n, err := f.ReadAt(b, from); err != nil && !errors.Is(err, io.EOF) {
+	n, err := f.ReadAt(b, from)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, false, err
-	} else { //nolint:revive // n belongs to the reading
-		b = b[:n]
 	}
+	b = b[:n]
 	return b[:bytes.LastIndexByte(b, '\n')+1], more, nil // the last line may be under way
 }
 

@@ -45,12 +45,11 @@ func (s *Server) serve() error {
 // none. For small ones the second system call costs more than the copy that it saves.
 func (s *Server) receiveInto(scratch []byte, out *answers) error {
 	peeker, ok := s.conn.(netio.Peeker)
-	for err := error(nil); ok; {
-		if ok, err = s.receiveSome(peeker, scratch, out); err != nil {
-			return err
-		}
+	var err error
+	for ok && err == nil {
+		ok, err = s.receiveSome(peeker, scratch, out)
 	}
-	return nil
+	return err
 }
 
 // errChanged is that another datagram was received than the one that was looked at. It must

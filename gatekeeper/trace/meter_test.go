@@ -29,14 +29,14 @@ func TestMethods(t *testing.T) {
 	play(r, 10, "look", fault.Unavailable, 200*time.Microsecond)
 	begin := func(id byte, kinds ...Kind) {
 		for _, k := range kinds {
-			r.Note(&Event{Call: packet.ID{2, id}, Step: Step{Time: time.Unix(1000, 0), Kind: k}, About: About{Service: "S", Method: "put"}})
+			r.Note(&Event{Call: packet.ID{2, id}, Step: Step{Time: time.Unix(1000, 0), Kind: k}, About: About{Service: "S", Method: "store"}})
 		}
 	}
 	begin(1, Sent)
 	begin(2, Sent, Delivered)
 	begin(3, Sent, Refused)
 	all := r.Methods()
-	if len(all) != 2 || all[0].Method != "look" || all[1].Method != "put" {
+	if len(all) != 2 || all[0].Method != "look" || all[1].Method != "store" {
 		t.Fatalf("methods %+v", all)
 	}
 	get, put := all[0], all[1]

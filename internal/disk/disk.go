@@ -34,7 +34,7 @@ var (
 	ErrVersion = errors.New("of a version that is not known")
 )
 
-// ErrNotFound: there is no such key.
+// ErrNotFound is what reading a key that is not there fails with.
 var ErrNotFound = errors.New("no such key")
 
 // Options says how a store is kept. Name, Version and Remedy must be set.

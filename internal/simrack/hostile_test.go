@@ -341,7 +341,7 @@ func TestHostile_Memory(t *testing.T) {
 			t.Fatalf("a node that has nothing: %v", err)
 		}
 		claim := func() {
-			m := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1000, Incarnation: 1, Execution: seen.Load().Header.Call, Length: 1}
+			m := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1000, Incarnation: 1, Execution: seen.Load().Call, Length: 1}
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDSM),
 				netip.AddrPortFrom(strangers[0].With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM), append(m.Append(nil), 'x'))
 			<-time.After(time.Second) // virtual: it has arrived

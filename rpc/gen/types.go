@@ -63,7 +63,7 @@ func (s *scope) resolveDeep(u *unit, t *parser.Type, depth int) (*typ, error) {
 	case "byte":
 		return &typ{kind: "i8", goType: "int8"}, nil
 	}
-	if g := baseTypes[t.Name]; g != "" && !(t.Name == "uuid" && defines(u, t.Name)) {
+	if g := baseTypes[t.Name]; g != "" && (t.Name != "uuid" || !defines(u, t.Name)) {
 		return &typ{kind: t.Name, goType: g}, nil
 	}
 	def, name := u, t.Name

@@ -431,7 +431,7 @@ func TestAppender_Full(t *testing.T) {
 		t.Fatalf("%d of %d records are settled", l.writer.Settled(), last)
 	}
 	for range 20 {
-		last = l.writer.Append(l.now, make([]byte, 250))
+		l.writer.Append(l.now, make([]byte, 250))
 	}
 	from := l.now
 	l.fails = true
