@@ -14,26 +14,26 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 )
 
-// chair is the right to read the socket. A caller that waits takes it if it is
+// leader is the right to read the socket. A caller that waits takes it if it is
 // vacant and reads the network itself: to be woken by another goroutine would
 // cost more than the rest of a small operation. It leaves when its own operation
 // is done, and the next caller that waits sits down. A goroutine of the client's
 // own sits only while there is something to hear and nobody waits.
-type chair struct {
+type leader struct {
 	vacant   chan struct{} // holds a token while nobody sits
 	messages [readBatch]netio.Message
 	buffers  [readBatch][]byte // each with room for any datagram
 	places   []transport.Place // where the next messages are expected to belong
-	sitting  sync.WaitGroup    // the client's own goroutines
+	leading  sync.WaitGroup    // the client's own goroutines
 	watch    netio.Watch       // interrupts the read
 }
 
 // readBatch is how many datagrams are read at once: what a window lets come in.
 const readBatch = 4
 
-// newChair returns a vacant one, for datagrams of so many bytes.
-func newChair(most int) *chair {
-	c := &chair{vacant: make(chan struct{}, 1), places: make([]transport.Place, 0, readBatch)}
+// newLeader returns a vacant one, for datagrams of so many bytes.
+func newLeader(most int) *leader {
+	c := &leader{vacant: make(chan struct{}, 1), places: make([]transport.Place, 0, readBatch)}
 	all := make([]byte, readBatch*most)
 	for i := range c.buffers {
 		c.buffers[i] = all[i*most : (i+1)*most]
@@ -53,7 +53,7 @@ func (l *link) await(ctx context.Context, done <-chan struct{}, t *transport.Tra
 			return false
 		case <-l.over:
 			return l.endedWith(done)
-		case <-l.chair.vacant:
+		case <-l.leader.vacant:
 			if l.lead(ctx, done, t) {
 				<-done
 				return true
@@ -76,7 +76,7 @@ func (l *link) endedWith(done <-chan struct{}) bool {
 // when ctx or the link has ended before.
 func (l *link) lead(ctx context.Context, done <-chan struct{}, t *transport.Transfer) bool {
 	defer l.leave()
-	l.chair.watch.Set(ctx, l.interrupt)
+	l.leader.watch.Set(ctx, l.interrupt)
 	for len(done) == 0 && ctx.Err() == nil {
 		if _, ok := l.receive(t); !ok {
 			break
@@ -89,22 +89,22 @@ func (l *link) lead(ctx context.Context, done <-chan struct{}, t *transport.Tran
 // who then reads on.
 func (l *link) interrupt() { _ = l.conn.SetReadDeadline(time.Unix(1, 0)) }
 
-func (l *link) leave() { l.chair.vacant <- struct{}{} }
+func (l *link) leave() { l.leader.vacant <- struct{}{} }
 
-// sit has a goroutine read if there is something to hear and nobody sits: until
+// standIn has a goroutine read if there is something to hear and nobody sits: until
 // there is nothing, or until it has served a caller, of whom more may come.
-func (l *link) sit() {
+func (l *link) standIn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended != fault.OK || !l.hears() {
 		return
 	}
 	select {
-	case <-l.chair.vacant:
+	case <-l.leader.vacant:
 	default:
 		return
 	}
-	l.chair.sitting.Go(func() {
+	l.leader.leading.Go(func() {
 		defer l.leave()
 		for l.busy() {
 			if served, ok := l.receive(nil); served || !ok {
@@ -126,10 +126,10 @@ func (l *link) hears() bool {
 }
 
 // receive reads the socket once. It reports whether somebody's wait is over;
-// ok is false when there is nothing more to read. The caller sits in the chair. If
+// ok is false when there is nothing more to read. The caller is the leader. If
 // it is the one that waits for a read, the answers are received where they belong.
 func (l *link) receive(t *transport.Transfer) (served, ok bool) {
-	c := l.chair
+	c := l.leader
 	l.prepare(t)
 	n, err := l.conn.ReadBatch(c.messages[:])
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -168,10 +168,10 @@ func (l *link) receive(t *transport.Transfer) (served, ok bool) {
 const expectFrom = 16 << 10
 
 // prepare makes the messages ready to be received into: the header and what is not
-// expected in the chair's own buffers, the data of answers to t, which the caller
+// expected in the leader's own buffers, the data of answers to t, which the caller
 // waits for, in its buffer.
 func (l *link) prepare(t *transport.Transfer) {
-	c := l.chair
+	c := l.leader
 	c.places = c.places[:0]
 	if t != nil && t.Op == packet.OpRead && len(t.Buf) >= expectFrom {
 		l.mu.Lock()
@@ -191,7 +191,7 @@ func (l *link) prepare(t *transport.Transfer) {
 
 // gather puts those of n messages together that are not what was expected, before
 // anything else is done with them: others' data may stand in their places.
-func (c *chair) gather(n int) {
+func (c *leader) gather(n int) {
 	for i := range c.messages[:min(n, len(c.places))] {
 		m, p := &c.messages[i], &c.places[i]
 		if h, _, err := packet.Parse(m.Buf); err == nil && h.Kind == packet.Reply && h.Request == p.Request &&

@@ -4,7 +4,7 @@
 // passes regions on.
 //
 //	Client.Read, Write, …        the caller's goroutine sends, and while it
-//	   │ Start          ▲ done   waits, it reads for everybody (chair)
+//	   │ Start          ▲ done   waits, it reads for everybody (leader)
 //	   ▼                │
 //	┌─ transport.Endpoint ─┐     the protocol, under the link's mutex
 //	└──────────────────────┘

@@ -68,7 +68,7 @@ func (c *Client) OpenLedger(cfg LedgerConfig) (*Ledger, error) {
 	})
 	k.ledgers = append(k.ledgers, l)
 	k.flush()
-	k.sit()
+	k.standIn()
 	return l, nil
 }
 
@@ -88,7 +88,7 @@ func (l *Ledger) add(add func() uint64) uint64 {
 	l.link.mu.Lock()
 	n := add()
 	l.link.flush()
-	l.link.sit()
+	l.link.standIn()
 	return n
 }
 
@@ -102,7 +102,7 @@ func (l *Ledger) Wait(ctx context.Context, record uint64) error {
 	l.until(ctx, func() bool { over, _ := l.over(record); return over })
 	over, err := l.over(record)
 	l.link.mu.Unlock()
-	l.link.sit()
+	l.link.standIn()
 	if over {
 		return err
 	}
@@ -138,7 +138,7 @@ func (l *Ledger) Read(ctx context.Context, yield func(record []byte) error) erro
 		k.mu.Lock()
 		l.core.StopReading()
 		k.mu.Unlock()
-		k.sit()
+		k.standIn()
 	}()
 	var records packet.Records
 	for {
@@ -210,7 +210,7 @@ func (l *Ledger) Close() {
 	k.ledgers = slices.DeleteFunc(k.ledgers, func(o *Ledger) bool { return o == l })
 	k.flush()
 	k.interrupt() // whoever reads may have been told just now
-	k.sit()
+	k.standIn()
 }
 
 // Room is how many bytes new work may still append, with packet.ChunkCost for each

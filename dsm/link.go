@@ -24,7 +24,7 @@ type link struct {
 	rack       func() control.Rack
 	start      time.Time
 	operations operations
-	chair      *chair
+	leader     *leader
 	over       chan struct{} // closed when the link has ended
 	// Of the node, and of what one datagram carries.
 	address     netip.Addr
@@ -63,7 +63,7 @@ func newLink(cfg Config) (*link, error) {
 	}
 	addr := cfg.Address.As16()
 	l := &link{
-		conn: conn, rack: cfg.Rack, start: time.Now(), chair: newChair(min(cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)), over: make(chan struct{}), alarm: transport.Never,
+		conn: conn, rack: cfg.Rack, start: time.Now(), leader: newLeader(min(cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)), over: make(chan struct{}), alarm: transport.Never,
 		endpoint: transport.New(transport.Config{Incarnation: cfg.Incarnation, MaxData: maxData, Window: cfg.Window}),
 		address:  cfg.Address, incarnation: cfg.Incarnation, maxData: maxData,
 		rand: rand.New(rand.NewPCG(binary.BigEndian.Uint64(addr[8:]), uint64(cfg.Incarnation))),
@@ -139,7 +139,7 @@ func (l *link) cancel(ctx context.Context, o *operation) {
 	if !cancelled {
 		<-o.done
 	}
-	l.sit()
+	l.standIn()
 }
 
 // wait waits until the barrier that f sets, under the link's mutex, has passed;
@@ -189,12 +189,73 @@ func (l *link) end(status fault.Code) bool {
 func (l *link) close() error {
 	first := l.end(fault.Canceled)
 	err := l.conn.Close()
-	l.chair.sitting.Wait()
-	<-l.chair.vacant // whoever sat has been told
-	l.chair.watch.Clear()
+	l.leader.leading.Wait()
+	<-l.leader.vacant // whoever led has been told
+	l.leader.watch.Clear()
 	l.leave()
 	if !first {
 		return nil
 	}
 	return err
+}
+
+// outbox is datagrams made ready under the link's mutex, to be sent without it.
+type outbox struct {
+	ms   []netio.Message
+	bufs [][]byte     // to use again, one for each message sent so far at most
+	refs []*operation // whose buffers messages refer to
+}
+
+// referFrom is from how many bytes on data is sent from where it stands. To copy
+// less costs no more than to look after it.
+const referFrom = 16 << 10
+
+var outboxes = sync.Pool{New: func() any { return new(outbox) }}
+
+func getOutbox() *outbox { return outboxes.Get().(*outbox) }
+
+func putOutbox(o *outbox) {
+	clear(o.ms)
+	o.ms = o.ms[:0]
+	outboxes.Put(o)
+}
+
+// add takes a packet. Small data is copied.
+func (o *outbox) add(p *transport.Packet) {
+	i := len(o.ms)
+	if i == len(o.bufs) {
+		o.bufs = append(o.bufs, nil)
+	}
+	m := netio.Message{Remote: netip.AddrPortFrom(p.To.Addr(), rackaddr.PortDSM)}
+	o.bufs[i] = p.Header.Append(o.bufs[i][:0])
+	if p.First != nil && len(p.Data) >= referFrom {
+		m.More[0] = p.Data
+		op := p.First.Tag.(*operation)
+		op.sending.Add(1)
+		o.refs = append(o.refs, op)
+	} else {
+		o.bufs[i] = append(o.bufs[i], p.Data...)
+	}
+	m.Buf = o.bufs[i]
+	o.ms = append(o.ms, m)
+}
+
+// send hands the datagrams to the network. One that it does not take is lost
+// like any other, and the timer sends it again.
+func (o *outbox) send(conn netio.Conn) {
+	for rest := o.ms; len(rest) > 0; {
+		n, err := conn.WriteBatch(rest)
+		if err != nil {
+			n++
+		}
+		if n <= 0 {
+			break
+		}
+		rest = rest[min(n, len(rest)):]
+	}
+	for i, op := range o.refs {
+		op.sending.Done()
+		o.refs[i] = nil
+	}
+	o.refs = o.refs[:0]
 }

@@ -1,11 +1,20 @@
 package gatekeeper
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // command is something that a blade has to do before the Gatekeeper goes on. It is
@@ -136,5 +145,282 @@ func (c *controller) settledRuns(b *blade, m control.Message) {
 		c.count.Failures++
 		c.log.Error("a memory blade has changes of another run", "blade", b.hello.Blade, "command", m.Kind, "execution", run.Execution,
 			"node", run.Node, "incarnation", run.Incarnation)
+	}
+}
+
+// port is a switch port from which a daemon has spoken.
+type port struct {
+	num    uint16
+	mac    frame.MAC
+	ready  bool           // its next_hop entry is in place
+	remote netip.AddrPort // where the daemon speaks from
+	peer   *control.Peer
+	blade  *blade                           // nil before a hello was accepted
+	asked  map[uint64]func(control.Message) // our requests without reply
+}
+
+// heldControl takes a control packet. Every one is held, whoever it is from and
+// wherever it goes. Those that are not for the Gatekeeper end here, and so do
+// those that no daemon has sent: it alone has the control port of its blade, and
+// speaks from a link-local address until it has one of the rack's.
+func (c *controller) heldControl(h *held) {
+	daemon := h.src.IsLinkLocalUnicast() || rackaddr.BladePrefix.Contains(h.src)
+	if h.dst != rackaddr.Gatekeeper || h.srcPort != rackaddr.PortControl || !daemon {
+		c.count.Foreign++
+		return
+	}
+	c.timers = true
+	p := c.ports[h.port]
+	if p == nil {
+		p = c.newPort(h.port)
+	}
+	p.remote = netip.AddrPortFrom(h.src, h.srcPort)
+	if p.mac != h.srcMAC {
+		p.mac, p.ready = h.srcMAC, false
+		c.change(func(error) {
+			p.ready = true
+			c.deliver(p, h)
+		}, c.base.want(hopEntry(hopOf(p.num), p.num, p.mac, c.cfg.MAC)))
+		return
+	}
+	if p.ready { // else the daemon will say it again
+		c.deliver(p, h)
+	}
+}
+
+// newPort makes a port known, with nothing said.
+func (c *controller) newPort(num uint16) *port {
+	p := &port{num: num, asked: map[uint64]func(control.Message){}, peer: control.NewPeer(control.PeerConfig{
+		Boot: c.cfg.Boot, Election: c.cfg.Election, MaxDatagram: c.cfg.MTU - netio.Overhead,
+	})}
+	c.ports[num] = p
+	return p
+}
+
+// deliver hands a control packet to its port's end of the conversation.
+func (c *controller) deliver(p *port, h *held) {
+	if err := p.peer.Input(h.payload); err != nil {
+		c.count.Malformed++
+		c.log.Debug("control packet dropped", "port", p.num, "error", err)
+	}
+	c.converse(p)
+}
+
+// converse carries out what a peer wants done.
+func (c *controller) converse(p *port) {
+	for {
+		r := p.peer.Ready()
+		if len(r.Send)+len(r.Requests)+len(r.Replies) == 0 {
+			return
+		}
+		for _, b := range r.Send {
+			c.send(hopOf(p.num), frame.UDP6{
+				Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), Dst: p.remote, Payload: b,
+			}.Append(nil))
+		}
+		for _, m := range r.Replies {
+			then := p.asked[m.ID]
+			delete(p.asked, m.ID)
+			if then != nil {
+				then(m)
+			}
+		}
+		for _, m := range r.Requests {
+			c.request(p, m)
+		}
+	}
+}
+
+// request carries out a daemon's request.
+func (c *controller) request(p *port, m control.Message) {
+	var err error
+	switch m.Kind {
+	case control.KindHello:
+		err = c.hello(p, m)
+	case control.KindHeartbeat:
+		err = c.heartbeat(p, m)
+	case control.KindJoin:
+		err = c.join(p, m)
+	case control.KindExport:
+		err = c.export(p, m)
+	case control.KindLeave:
+		err = c.leave(p, m)
+	case control.KindState:
+		err = c.state(p, m)
+	case control.KindPolicies:
+		err = c.policies(p, m)
+	case control.KindWho:
+		err = c.who(p, m)
+	case control.KindService:
+		err = c.describe(p, m)
+	case control.KindServing:
+		err = c.serving(p, m)
+	default:
+		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
+	}
+	if err != nil {
+		c.count.Refused++
+		c.log.Warn("request refused", "port", p.num, "request", m.Kind, "error", err)
+		c.fail(p, m, err)
+	}
+}
+
+// sortedPorts returns all ports by number.
+func (c *controller) sortedPorts() []*port {
+	return slices.SortedFunc(maps.Values(c.ports), func(a, b *port) int { return int(a.num) - int(b.num) })
+}
+
+// answer replies to a request; body nil is an empty one.
+func (c *controller) answer(p *port, m control.Message, body any) {
+	var b []byte
+	if body != nil {
+		var err error
+		if b, err = json.Marshal(body); err != nil {
+			c.fail(p, m, err)
+			return
+		}
+	}
+	p.peer.Answer(m, fault.OK, b)
+	c.converse(p)
+}
+
+// fail replies with an error.
+func (c *controller) fail(p *port, m control.Message, err error) {
+	p.peer.Answer(m, fault.CodeOf(err), []byte(err.Error()))
+	c.converse(p)
+}
+
+// ask sends a request to a daemon until it is answered.
+func (c *controller) ask(p *port, kind control.Kind, body any, then func(control.Message)) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	id, err := p.peer.Ask(c.now, kind, b)
+	if err != nil {
+		return err
+	}
+	p.asked[id] = then
+	c.timers = true
+	c.converse(p)
+	return nil
+}
+
+// Port says which blade is behind a port of the switch. A blade that registers there as
+// something else is refused with fault.PermissionDenied.
+type Port struct {
+	// Blade is the blade's name, Kind is control.Compute or control.Memory.
+	Blade, Kind string
+	// Machine is a memory blade's machine id, 0 for any that is free.
+	Machine uint8
+	// Capacity is the most that the blade may offer: bytes of memory, or concurrent nodes;
+	// 0 for any amount.
+	Capacity uint64
+}
+
+// String returns what ParsePort reads.
+func (p Port) String() string {
+	s := p.Blade + ":" + p.Kind
+	if p.Machine != 0 || p.Capacity != 0 {
+		s += ":" + strconv.Itoa(int(p.Machine))
+	}
+	if p.Capacity != 0 {
+		s += ":" + strconv.FormatUint(p.Capacity, 10)
+	}
+	return s
+}
+
+// ParsePort reads NAME:KIND, NAME:KIND:MACHINE or NAME:KIND:MACHINE:CAPACITY.
+func ParsePort(s string) (Port, error) {
+	parts := strings.Split(s, ":")
+	if len(parts) < 2 || len(parts) > 4 {
+		return Port{}, fmt.Errorf("port %q: write NAME:KIND, NAME:KIND:MACHINE or NAME:KIND:MACHINE:CAPACITY", s)
+	}
+	p := Port{Blade: parts[0], Kind: parts[1]}
+	if len(parts) > 2 {
+		n, err := strconv.ParseUint(parts[2], 10, 8)
+		if err != nil {
+			return Port{}, fmt.Errorf("port %q: machine id %q: must be 0 (any) to 255", s, parts[2])
+		}
+		p.Machine = uint8(n)
+	}
+	if len(parts) > 3 {
+		n, err := strconv.ParseUint(parts[3], 10, 64)
+		if err != nil {
+			return Port{}, fmt.Errorf("port %q: capacity %q: must be a number of bytes, or of nodes", s, parts[3])
+		}
+		p.Capacity = n
+	}
+	return p, nil
+}
+
+// checkPorts refuses bindings that make no sense, or contradict each other.
+func checkPorts(ports map[uint16]Port) error {
+	blades := map[string]uint16{}
+	for num, p := range ports {
+		if err := checkName("port", p.Blade); err != nil {
+			return fmt.Errorf("gatekeeper: port %d: %w", num, err)
+		}
+		if p.Kind != control.Compute && p.Kind != control.Memory {
+			return fmt.Errorf("gatekeeper: port %d: blade %s is of kind %q: must be %s or %s", num, p.Blade, p.Kind, control.Compute, control.Memory)
+		}
+		if p.Machine != 0 && p.Kind != control.Memory {
+			return fmt.Errorf("gatekeeper: port %d: compute blade %s has no machine id", num, p.Blade)
+		}
+		if o, ok := blades[p.Blade]; ok {
+			return fmt.Errorf("gatekeeper: blade %s is bound to ports %d and %d", p.Blade, min(num, o), max(num, o))
+		}
+		blades[p.Blade] = num
+	}
+	return nil
+}
+
+// bound decides whether the blade behind a port may be what it says it is, and fills in
+// the machine id that the port is bound to.
+func (c *Config) bound(num uint16, h *control.Hello) error {
+	deny := func(format string, args ...any) error {
+		return fault.New(fault.PermissionDenied, "hello", format, args...)
+	}
+	p, ok := c.Ports[num]
+	if !ok {
+		if !c.Open {
+			return deny("port %d of the switch is bound to no blade: bind it with --port %d=%s:%s, or admit every blade with --open", num, num, h.Blade, h.Kind)
+		}
+		for other, p := range c.Ports {
+			if p.Blade == h.Blade {
+				return deny("blade %q is bound to port %d, not %d", h.Blade, other, num)
+			}
+			if p.Machine != 0 && p.Machine == h.Machine {
+				return deny("machine id %d is bound to port %d, not %d", h.Machine, other, num)
+			}
+		}
+		return nil
+	}
+	switch {
+	case p.Blade != h.Blade:
+		return deny("port %d is bound to blade %q, not %q", num, p.Blade, h.Blade)
+	case p.Kind != h.Kind:
+		return deny("port %d is bound to a %s blade, and %q is a %s blade", num, p.Kind, h.Blade, h.Kind)
+	case p.Machine != 0 && h.Machine != 0 && p.Machine != h.Machine:
+		return deny("port %d is bound to memory machine %d, not %d", num, p.Machine, h.Machine)
+	case p.Capacity != 0 && h.Capacity > p.Capacity:
+		return deny("port %d is bound to a capacity of %d, and blade %q offers %d", num, p.Capacity, h.Blade, h.Capacity)
+	}
+	if p.Machine != 0 {
+		h.Machine = p.Machine
+	}
+	return nil
+}
+
+// evict takes blades of the log out of service whose ports are bound to others by now.
+func (c *controller) evict() {
+	for _, b := range c.sortedBlades() {
+		h := b.hello
+		if !b.alive() {
+			continue
+		}
+		if err := c.cfg.bound(b.port.num, &h); err != nil {
+			c.failed(b, err.Error())
+		}
 	}
 }

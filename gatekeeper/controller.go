@@ -1,8 +1,12 @@
 package gatekeeper
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -14,6 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/p4/p4rt"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -56,13 +61,13 @@ type controller struct {
 	owners     owners               // of the names of services and mains
 	sessions   map[uint64]lease.Node
 	deferred   map[rpc.ID][]packet.Region
-	unclaimed  map[rpc.ID][]stray // by executions that are to run again
-	emptying   []*emptying        // nodes that are stopped when they have finished their calls
-	resumed    map[rpc.ID]bool    // calls whose results may have been handed over before a restart
-	holdings   holdings           // on whose behalf regions are controlled
-	origins    origins            // which allocations of executions regions are
-	servers    []*blade           // memory blades in service, by address
-	lastAgain  time.Time          // when calls that nobody sends again were delivered again
+	unclaimed  map[rpc.ID][]unknownRegion // by executions that are to run again
+	draining   []*draining                // nodes that are stopped when they have finished their calls
+	resumed    map[rpc.ID]bool            // calls whose results may have been handed over before a restart
+	holdings   holdings                   // on whose behalf regions are controlled
+	origins    origins                    // which allocations of executions regions are
+	servers    []*blade                   // memory blades in service, by address
+	lastAgain  time.Time                  // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
 	parked     []parked // calls that wait for a digest, oldest first
@@ -100,7 +105,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(cfg.Limits.Parts), fresh: map[log.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]stray{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]unknownRegion{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
 	}
 	c.tracer = c.remember
 	return c
@@ -208,4 +213,338 @@ func (c *controller) wanted() base {
 		w[e.Key()] = e
 	}
 	return w
+}
+
+// turn is what owns the controller, its outbox and the session: whoever has it
+// hands the controller one input and carries out what that wants, and waits for
+// nothing meanwhile. The goroutine that brings an input takes the turn itself, so
+// that nobody has to be woken on a held packet's way.
+type turn struct {
+	mu      sync.Mutex
+	over    bool                // the Gatekeeper has stopped, or must
+	session *p4rtclient.Session // nil while the switch is away
+	timer   *time.Timer         // ticks; nil before Run
+	failure error               // of the log
+}
+
+// do has f carried out as an input.
+func (g *Gatekeeper) do(ctx context.Context, f func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return g.input(f)
+}
+
+// input has f carried out as an input, unless the Gatekeeper has stopped.
+func (g *Gatekeeper) input(f func()) error {
+	g.turn.mu.Lock()
+	defer g.turn.mu.Unlock()
+	if g.turn.over {
+		return ErrStopped
+	}
+	g.ctl.now = time.Now()
+	g.ctl.narrate = g.broker.active.Load() > 0
+	if g.ctl.pressure = noPressure; g.outbox != nil {
+		g.ctl.pressure = g.outbox.pressure()
+	}
+	f()
+	g.perform()
+	g.wind()
+	return nil
+}
+
+// packetIn takes a packet that the switch has held.
+func (g *Gatekeeper) packetIn(p p4rtclient.PacketIn) {
+	_ = g.input(func() { // a packet for a Gatekeeper that has stopped is lost
+		g.ctl.packetIn(uint16(p.Metadata[g.meta.port]), reason(p.Metadata[g.meta.reason]), p.Payload) //nolint:gosec // 16 and 8 bits wide
+	})
+}
+
+// digest takes what the switch has told.
+func (g *Gatekeeper) digest(d p4rtclient.Digest) {
+	_ = g.input(func() { g.ctl.digest(d) })
+}
+
+// port takes the status of one of the switch's ports.
+func (g *Gatekeeper) port(p p4rt.Port) {
+	_ = g.input(func() { g.ctl.portStatus(uint16(p.Number), p.Up) }) //nolint:gosec // 16 bits wide, as in a packet
+}
+
+// tick is called by the timer.
+func (g *Gatekeeper) tick() { _ = g.input(g.ctl.tick) }
+
+// confirm is called by the log for each batch, in order.
+func (g *Gatekeeper) confirm(err error) {
+	g.turn.mu.Lock()
+	defer g.turn.mu.Unlock()
+	if !g.turn.over {
+		g.check(g.outbox.confirmed(err))
+	}
+}
+
+// perform carries out what the controller wants done.
+func (g *Gatekeeper) perform() {
+	g.change()
+	g.ctl.keepFleet()
+	out := g.ctl.take()
+	for _, e := range out.events {
+		g.broker.publish(e)
+	}
+	if out.probe {
+		select {
+		case g.probes <- struct{}{}:
+		default: // one of a session that is over is left: it does as well
+		}
+	}
+	if g.outbox == nil {
+		for _, p := range out.packets {
+			g.transmit(p)
+		}
+		return
+	}
+	err := g.outbox.put(&out.batch, out.packets)
+	if g.outbox.tail.batch.Len() == 0 {
+		g.ctl.submitted()
+	}
+	g.check(err)
+}
+
+// change has the switch's tables changed. Where that is told, it is as good as done,
+// since packets follow on the same stream: what has waited for it goes on at once.
+func (g *Gatekeeper) change() {
+	for len(g.ctl.out.plans) > 0 {
+		plans := g.ctl.out.plans
+		g.ctl.out.plans = nil
+		if !g.mayTell(plans) || !g.writer.tell(g.turn.session, plans) {
+			g.writer.submit(plans)
+			return
+		}
+		conclude(plans)
+	}
+}
+
+// mayTell reports whether the switch will certainly do what it is told: access rules,
+// for which it has room. Everything else it is asked.
+func (g *Gatekeeper) mayTell(plans []*plan) bool {
+	return g.turn.session != nil && g.turn.session.MayTell() && g.ctl.access <= g.room &&
+		!slices.ContainsFunc(plans, func(p *plan) bool { return p.ordered })
+}
+
+// check stops the Gatekeeper if the log has failed.
+func (g *Gatekeeper) check(err error) {
+	if err == nil {
+		return
+	}
+	g.turn.failure, g.turn.over = fmt.Errorf("gatekeeper: %w", err), true
+	g.cancel()
+}
+
+// transmit hands a frame to the switch; without one it is lost, like any packet.
+func (g *Gatekeeper) transmit(p packetOut) {
+	if g.turn.session == nil {
+		g.ctl.count.Unsent++
+		return
+	}
+	meta := make([]uint64, g.meta.outFields)
+	meta[g.meta.hop] = uint64(p.hop)
+	if err := g.turn.session.Send(p4rtclient.PacketOut{Payload: p.frame, Metadata: meta}); err != nil {
+		g.ctl.count.Unsent++
+	}
+}
+
+// wind sets the timer to when the controller has something to do next.
+func (g *Gatekeeper) wind() {
+	if !g.ctl.timers || g.turn.timer == nil {
+		return
+	}
+	if at, ok := g.ctl.deadline(); ok {
+		g.turn.timer.Reset(time.Until(at))
+	} else {
+		g.turn.timer.Stop()
+	}
+}
+
+// begin starts the timer.
+func (g *Gatekeeper) begin() {
+	g.turn.mu.Lock()
+	defer g.turn.mu.Unlock()
+	g.turn.timer = time.AfterFunc(0, g.tick)
+}
+
+// end lets nobody take the turn any more, and returns the log's failure, if any.
+func (g *Gatekeeper) end() error {
+	g.turn.mu.Lock()
+	defer g.turn.mu.Unlock()
+	g.turn.over = true
+	g.turn.timer.Stop()
+	close(g.stopped)
+	return g.turn.failure
+}
+
+// tick does what is due now.
+func (c *controller) tick() {
+	c.timers = true
+	c.listen()
+	for _, p := range c.sortedPorts() {
+		if at, ok := p.peer.Deadline(); ok && !c.now.Before(at) {
+			p.peer.Tick(c.now)
+			c.converse(p)
+		}
+	}
+	c.repeatCommands()
+	c.deliverAgain()
+	c.probe()
+	c.act(c.fleet.Tick(c.now))
+	c.resume()
+	c.giveUpFallen()
+	c.emptied()
+	c.giveUpParents()
+	c.graph.Expire(c.now.Add(-looseAge))
+}
+
+// deadline is when tick has something to do next; false means not before
+// another input. It changes only when timers is set.
+func (c *controller) deadline() (at time.Time, ok bool) {
+	c.timers = false
+	earliest := func(t time.Time) {
+		if !ok || t.Before(at) {
+			at, ok = t, true
+		}
+	}
+	c.listenDeadline(earliest)
+	for _, p := range c.ports {
+		if t, due := p.peer.Deadline(); due {
+			earliest(t)
+		}
+	}
+	for _, t := range c.orphans {
+		earliest(t)
+	}
+	if len(c.parked) > 0 {
+		earliest(c.parked[0].until)
+	}
+	if c.resuming.due() && c.connected {
+		earliest(c.now)
+	}
+	for _, b := range c.blades {
+		for _, m := range b.commands {
+			if b.alive() && m.again.After(c.now) {
+				earliest(m.again)
+			}
+		}
+	}
+	for _, e := range c.draining {
+		if c.connected {
+			earliest(e.next)
+		}
+	}
+	if !c.lastAgain.IsZero() {
+		earliest(c.lastAgain.Add(probeInterval))
+	}
+	if due, waits := c.fleet.Deadline(); waits {
+		earliest(due)
+	}
+	if last, loose := c.graph.Quietest(); loose {
+		earliest(last.Add(looseAge + 1))
+	}
+	return at, ok
+}
+
+// verdict is what goes on when an event's rules are in place: the tag of events
+// submitted to the lease machine. err tells that the switch has refused a rule.
+type verdict func(s lease.Step, err error)
+
+// submit hands an event to the lease machine.
+func (c *controller) submit(e lease.Event, v verdict) { c.steps(c.leases.Submit(e, v)) }
+
+// steps carries out steps of the lease machine: revoke, wait, grant, wait, go on.
+func (c *controller) steps(steps []lease.Step) {
+	for _, s := range steps {
+		c.controlled(s)
+		c.keepStep(s)
+		if s.ID == 0 {
+			c.settled(s, nil)
+			continue
+		}
+		c.count.RulesRevoked += uint64(len(s.Revoke))
+		c.count.RulesGranted += uint64(len(s.Grant))
+		c.count.RulesWritten += uint64(len(s.Revoke) + len(s.Grant))
+		c.access += len(s.Grant) - len(s.Revoke)
+		c.out.plans = append(c.out.plans, &plan{
+			phases: []phase{accessUpdates(p4rtclient.Delete, s.Revoke), accessUpdates(p4rtclient.Insert, s.Grant)},
+			then: func(err error) {
+				if err != nil {
+					c.count.Failures++
+					c.log.Error("the switch refuses an access rule", "error", err)
+				}
+				c.rulesChanged(RulesRevoked, s.Revoke)
+				c.rulesChanged(RulesGranted, s.Grant)
+				next := c.leases.Done(s.ID)
+				c.settled(s, err)
+				c.steps(next)
+			},
+		})
+	}
+}
+
+// settled goes on with what has waited for a step's rules.
+func (c *controller) settled(s lease.Step, err error) {
+	if v, ok := s.Tag.(verdict); ok && v != nil {
+		v(s, err)
+	}
+	switch e := s.Event.(type) {
+	case lease.Oneway:
+		c.keepChanged(s) // with the call
+	case lease.Ended:
+		if s.Outcome == lease.Done {
+			c.callEnded(e.ID)
+		}
+	case lease.Lost:
+		delete(c.frees, e.Region.Base)
+	}
+	c.reclaim(s.Reclaim)
+}
+
+func (c *controller) rulesChanged(kind EventKind, rules []lease.Rule) {
+	if len(rules) > 0 {
+		c.event(Event{Kind: kind, Rules: rules})
+	}
+}
+
+// phase is a set of updates that may be applied in any order: deletions only, or
+// insertions and modifications only.
+type phase []p4rtclient.Update
+
+// plan is a change of the switch's tables: phases that follow each other, and
+// what to do when they are done. err tells of updates that the switch refuses.
+type plan struct {
+	phases []phase
+	then   func(err error)
+	// ordered plans are carried out one after the other, in the order in which
+	// they were made; the others share no entry with any plan under way.
+	ordered bool
+
+	fixes int   // how often a phase was written again in another way
+	err   error // the first refusal
+}
+
+// split makes phases out of updates: deletions first.
+func split(updates []p4rtclient.Update) []phase {
+	var revoke, grant phase
+	for _, u := range updates {
+		if u.Op == p4rtclient.Delete {
+			revoke = append(revoke, u)
+		} else {
+			grant = append(grant, u)
+		}
+	}
+	return []phase{revoke, grant}
+}
+
+// revokes reports whether the plan's present phase deletes.
+func (p *plan) revokes() bool { return p.phases[0][0].Op == p4rtclient.Delete }
+
+// skip drops empty phases in front.
+func (p *plan) skip() {
+	p.phases = slices.DeleteFunc(p.phases, func(f phase) bool { return len(f) == 0 })
 }

@@ -14,7 +14,7 @@
 //
 // The controller is sequential and does no I/O: an input goes in, and what is to
 // be done (plans of table updates, packets, events) is collected and handed on
-// before the next one. Whoever brings an input takes the turn for it (turn.go), and
+// before the next one. Whoever brings an input takes the turn for it (controller.go), and
 // never waits for the switch or the log meanwhile.
 //
 // A plan is a row of phases, revokes before grants, with a continuation: that is where
@@ -27,7 +27,7 @@
 // input of its own.
 //
 // With a log, each input also has a batch of records (journal.go), and packets wait
-// until the batches of their own and all earlier inputs are logged (outbox.go). So
+// until the batches of their own and all earlier inputs are logged (journal.go). So
 // a Gatekeeper that begins with the log (restore.go, resume.go) knows at least
 // what anybody was told.
 //

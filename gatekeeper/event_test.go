@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// EventKinds has every kind that event.go declares.
+// EventKinds has every kind that trace.go declares.
 func TestEventKinds(t *testing.T) {
 	source, err := os.ReadFile("event.go")
 	if err != nil {

@@ -4,10 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"sync"
+	"time"
 
+	"google.golang.org/grpc"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/pairing"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // ErrStopped is returned by methods that need a running Gatekeeper.
@@ -117,4 +130,310 @@ func (g *Gatekeeper) Subscribe(ctx context.Context) <-chan Event { return g.brok
 func (g *Gatekeeper) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	err = g.do(ctx, func() { s = g.ctl.snapshot() })
 	return s, err
+}
+
+// Config is what a Gatekeeper needs. Conn is required, and Ports or Open.
+type Config struct {
+	// Conn leads to the switch's P4Runtime server.
+	Conn grpc.ClientConnInterface
+	// DeviceID is the switch's P4Runtime device id; 0 means 1.
+	DeviceID uint64
+	// Election decides among several Gatekeepers: the highest one rules. Zero
+	// means the present time in nanoseconds, so the one that started last. With a
+	// log, one that is not above the last one's becomes the next one after it.
+	Election control.Election
+	// Boot tells this start of the Gatekeeper from all others, for the daemons; 0
+	// draws it at random.
+	Boot uint64
+	// DSMPrefix is byte 4 of every global pointer; 0 means the default plan's.
+	DSMPrefix uint8
+	// MTU is the rack's largest IPv6 packet in bytes; 0 means the default plan's.
+	MTU int
+	// Heartbeat is how often daemons report; one that is silent for three times as
+	// long has failed. 0 means a second.
+	Heartbeat time.Duration
+	// MAC is the source address of the frames that the switch sends to blades; zero
+	// means 02:b1:f0:00:00:01.
+	MAC frame.MAC
+	// Store is the log: what the Gatekeeper decides is on it before anybody is told,
+	// and a Gatekeeper that begins with it goes on where another one was cut off. It
+	// must not be closed before Run has returned. Nil means no log: what the
+	// Gatekeeper knows ends with it, and blades and nodes begin anew.
+	Store *log.Log
+	// Over, if set, is told of every call that is over, and of the outermost call on
+	// whose behalf it was made, in the middle of an input, which it must not hold up.
+	Over func(call trace.Call, root rpc.ID)
+	// Machines are the memory machines that two blades serve, by the blades' names. Every
+	// other memory blade is a machine of its own.
+	Machines [][]string
+	// PairByNumber pairs memory blades that Machines does not name: m1 with m2, m3 with m4
+	// (pairing.ByNumber). One that asks for a machine id of its own stays alone.
+	PairByNumber bool
+	// Ledgers gives each node a ledger (LedgersShadow), or none.
+	Ledgers LedgerMode
+	// Fenced, if set, is told of each node that has been fenced at all memory blades, in the
+	// middle of an input, which it must not hold up.
+	Fenced func(FencedNode)
+	// Ports bind ports of the switch to blades. Open admits blades at other ports, too,
+	// under names and machine ids that no port is bound to; without it a blade registers
+	// at its own port only. One of the two is required.
+	Ports map[uint16]Port
+	Open  bool
+	// Rates bound what one port of the switch may cause the Gatekeeper.
+	Rates Rates
+	// TCP are the blades between which TCP may pass, by name; "*" stands for all. Without it
+	// the switch drops TCP.
+	TCP []string
+	// ShareExports lets programs that nobody has deployed export a service together.
+	// Without it a service belongs to the one that exports it first.
+	ShareExports bool
+	// FillRate is how many bytes a second a memory blade sends at most to one that it
+	// fills; 0 means 64 MiB.
+	FillRate uint64
+	// Limits bound what it keeps; those that are 0 are the defaults.
+	Limits Limits
+	// Log receives what happens; nil discards it.
+	Log *slog.Logger
+}
+
+// missedHeartbeats is after how many heartbeats' silence a blade has failed.
+const missedHeartbeats = 3
+
+// defaultFillRate leaves most of a memory blade's time to its clients: it copies 1 GiB in
+// 16 s.
+const defaultFillRate = 64 << 20
+
+// withDefaults fills in what is left out and checks the rest.
+func (c Config) withDefaults() (Config, error) {
+	if c.Conn == nil {
+		return c, errors.New("gatekeeper: Config.Conn is required")
+	}
+	if c.DeviceID == 0 {
+		c.DeviceID = 1
+	}
+	if c.Election == (control.Election{}) {
+		c.Election.Low = uint64(time.Now().UnixNano()) //nolint:gosec // after 1970
+	}
+	for c.Boot == 0 {
+		c.Boot = rand.Uint64()
+	}
+	if c.DSMPrefix == 0 {
+		c.DSMPrefix = rackaddr.DefaultDSMPrefix
+	}
+	if c.MTU == 0 {
+		c.MTU = rackaddr.DefaultMTU
+	}
+	if c.MTU < 1280 || c.MTU > netio.MaxDatagram+8 {
+		return c, fmt.Errorf("gatekeeper: MTU of %d bytes: IPv6 needs 1280, and %d is the most", c.MTU, netio.MaxDatagram+8)
+	}
+	if c.Heartbeat == 0 {
+		c.Heartbeat = time.Second
+	}
+	if c.Heartbeat < time.Millisecond {
+		return c, fmt.Errorf("gatekeeper: heartbeat of %s: at least a millisecond", c.Heartbeat)
+	}
+	if err := pairing.Check(c.Machines); err != nil {
+		return c, fmt.Errorf("gatekeeper: %w", err)
+	}
+	for _, blades := range c.Machines {
+		for _, name := range blades {
+			if err := checkName("machine", name); err != nil {
+				return c, fmt.Errorf("gatekeeper: %w", err)
+			}
+		}
+	}
+	if len(c.Ports) == 0 && !c.Open {
+		return c, errors.New("gatekeeper: no port of the switch is bound to a blade, so none could register: bind ports (--port), or admit every blade (--open)")
+	}
+	if err := checkPorts(c.Ports); err != nil {
+		return c, err
+	}
+	if c.MAC.IsZero() {
+		c.MAC = frame.MAC{0x02, 0xb1, 0xf0, 0, 0, 1}
+	}
+	if c.FillRate == 0 {
+		c.FillRate = defaultFillRate
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	c.Limits, err = c.Limits.withDefaults()
+	return c, err
+}
+
+// Limits bound what a Gatekeeper keeps and does at a time. What goes beyond is refused
+// with an error or, where its sender will try again anyway, dropped and counted. A field
+// that is 0 stands for its default.
+type Limits struct {
+	// Held bounds the packets that wait for rules, and those that wait for the log, at
+	// up to 64 KiB each. Default: 4096.
+	Held int
+	// NodeCalls bounds the calls of one caller that are on record, finished ones
+	// included that the caller has not settled yet. Default: 65,536.
+	NodeCalls int
+	// Calls bounds the calls in the call graph. Default: 1,048,576, some 300 MiB.
+	Calls int
+	// NodeSessions bounds the sessions of one caller; a runtime has one for each call
+	// that it has out at a time. Default: 65,536.
+	NodeSessions int
+	// Allocs bounds the allocations of one node at one memory machine that it has not
+	// settled; a client has far fewer requests out. Default: 65,536.
+	Allocs int
+	// Parts bounds the bytes of messages that have come in parts and are not whole; one
+	// message has up to 1 MiB. Default: 64 MiB.
+	Parts int
+	// Resume is how many calls are released again at a time after a restart. Default: 256.
+	Resume int
+	// Scan is how many regions or calls are looked at in a turn for somebody who lists
+	// them, before other inputs have theirs: some hundred microseconds. Default: 1024.
+	Scan int
+}
+
+// DefaultLimits are the defaults.
+var DefaultLimits = Limits{
+	Held: 4096, NodeCalls: 1 << 16, Calls: 1 << 20, NodeSessions: 1 << 16, Allocs: 1 << 16, Parts: 64 << 20, Resume: 256, Scan: 1024,
+}
+
+// withDefaults fills in what is left out. What is negative is an error.
+func (l Limits) withDefaults() (Limits, error) {
+	for _, f := range []struct {
+		name      string
+		value     *int
+		otherwise int
+	}{
+		{"Held", &l.Held, DefaultLimits.Held}, {"NodeCalls", &l.NodeCalls, DefaultLimits.NodeCalls}, {"Calls", &l.Calls, DefaultLimits.Calls},
+		{"NodeSessions", &l.NodeSessions, DefaultLimits.NodeSessions}, {"Allocs", &l.Allocs, DefaultLimits.Allocs},
+		{"Parts", &l.Parts, DefaultLimits.Parts}, {"Resume", &l.Resume, DefaultLimits.Resume}, {"Scan", &l.Scan, DefaultLimits.Scan},
+	} {
+		switch {
+		case *f.value < 0:
+			return l, fmt.Errorf("gatekeeper: Limits.%s of %d: want 1 at least, or 0 for the default of %d", f.name, *f.value, f.otherwise)
+		case *f.value == 0:
+			*f.value = f.otherwise
+		}
+	}
+	return l, nil
+}
+
+// Bounds that are not up to whoever runs a Gatekeeper.
+const (
+	// maxBlades bounds the names of blades ever seen, several for each port.
+	maxBlades = 4096
+	// maxNodes bounds the nodes of a rack; the switch's identity table has 4096
+	// rows, of which blades take some.
+	maxNodes = 3500
+	// maxServices is from how many services on those are forgotten that no node
+	// exports any more; calling one that is remembered is Unavailable, not
+	// NoSuchMethod.
+	maxServices = 4096
+	// maxClaims bounds the names of services and durable mains of one owner, maxOwners those
+	// of all: beyond, names of which nothing is left are forgotten.
+	maxClaims = 1024
+	maxOwners = 1 << 16
+	// maxMethods bounds the methods of one service on one node.
+	maxMethods = 1024
+	// maxName bounds the names of blades, programs and services, in bytes.
+	maxName = 255
+	// maxBatch is how many updates the writer puts into one Write, if it can
+	// choose: one P4Runtime message of some 100 KiB.
+	maxBatch = 1024
+	// maxFixes is how often a plan turns insertions into modifications or back,
+	// because the switch says so, until it gives up.
+	maxFixes = 4
+	// maxDenied is how many denied accesses are remembered for people.
+	maxDenied = 256
+	// logReserve is which part of the log, one in so many bytes, is not for new
+	// calls and allocations: what is under way must be able to end. Half of it is not
+	// for answers either, lest they keep out what makes room.
+	logReserve = 8
+	// eventQueue is how far a subscriber may lag behind before it loses events.
+	eventQueue = 1024
+)
+
+// serve works with one session: it makes the switch's tables what they should
+// be, and then writes plans until the session ends.
+func (g *Gatekeeper) serve(_ context.Context, s *p4rtclient.Session) error {
+	ctx := s.Context()
+	repaired, err := g.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.do(ctx, func() { g.attach(s, repaired) }); err != nil {
+		return err
+	}
+	s.Receive(g.packetIn, g.digest, g.port)
+	probing, stop := context.WithCancel(ctx)
+	var prober sync.WaitGroup
+	prober.Go(func() { g.answerProbes(probing, s) })
+	defer prober.Wait()
+	defer stop()
+	err = g.writer.run(s, g.client.Write, func(plans []*plan) { _ = g.input(func() { conclude(plans) }) })
+	_ = g.input(g.detach)
+	return err
+}
+
+// answerProbes asks the switch for an answer whenever the controller wants one, until
+// ctx ends.
+func (g *Gatekeeper) answerProbes(ctx context.Context, s *p4rtclient.Session) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.probes:
+		}
+		err := s.Echo(ctx)
+		if err != nil {
+			g.cfg.Log.Debug("the switch does not answer", "error", err)
+		}
+		_ = g.input(func() {
+			if g.turn.session == s {
+				g.ctl.probeAnswered(err == nil)
+			}
+		})
+	}
+}
+
+// prepare makes the switch run the program and gives its tables what they should
+// have, and returns how many entries that took.
+func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
+	fresh, err := g.client.SetPipeline(ctx)
+	if err != nil {
+		return 0, err
+	}
+	g.cfg.Log.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
+	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{}); err != nil {
+		return 0, err
+	}
+	if err := g.client.EnableDigest(ctx, callDigest, p4rtclient.Batch{Size: digestSize, Wait: digestWait}); err != nil {
+		return 0, err
+	}
+	if err := g.setRates(ctx); err != nil {
+		return 0, err
+	}
+	return g.repair(ctx, nil) // plans that were cut off are written again
+}
+
+// conclude goes on with what has waited for plans.
+func conclude(plans []*plan) {
+	for _, p := range plans {
+		if p.then != nil {
+			p.then(p.err)
+		}
+	}
+}
+
+// attach lets packets go to a session.
+func (g *Gatekeeper) attach(s *p4rtclient.Session, repaired int) {
+	g.turn.session = s
+	g.ctl.connect()
+	g.ctl.count.Reconciled += uint64(repaired) //nolint:gosec // a length
+	g.ctl.event(Event{Kind: SwitchConnected})
+}
+
+// detach ends that.
+func (g *Gatekeeper) detach() {
+	g.turn.session = nil
+	g.ctl.disconnect()
+	g.ctl.event(Event{Kind: SwitchLost})
 }

@@ -3,9 +3,12 @@ package gatekeeper
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -360,4 +363,203 @@ func (c *controller) callRecord(kind log.Kind, k *call, packet []byte) log.Recor
 func (c *controller) dropCall(k *call) {
 	c.drop(log.KindCall, log.ID(k.id()))
 	c.drop(log.KindReply, log.ID(k.id()))
+}
+
+// outbox keeps packets back until all that led to them is logged: what an input
+// has changed, and what inputs before it have. Without a log nothing waits.
+//
+//	batch, packets ─▶ tail ─ Submit ─▶ waiting ─ logged ─▶ the switch
+//	                    └─ the log is busy: it grows until that takes it
+type outbox struct {
+	store    *log.Log
+	most     int // packets that may wait
+	transmit func(packetOut)
+	confirm  func(error) // called by the log for each batch, in order
+
+	waiting []pendingBatch // submitted, oldest first
+	tail    pendingBatch   // not yet submitted
+	held    int            // packets in all of them
+}
+
+// pendingBatch is a batch and the packets that wait for it.
+type pendingBatch struct {
+	batch   *log.Batch
+	packets []packetOut
+}
+
+func newOutbox(store *log.Log, most int, transmit func(packetOut), confirm func(error)) *outbox {
+	return &outbox{store: store, most: most, transmit: transmit, confirm: confirm, tail: pendingBatch{batch: new(log.Batch)}}
+}
+
+// put takes what an input has changed, and the packets that it caused.
+func (o *outbox) put(b *log.Batch, packets []packetOut) error {
+	o.tail.batch.Append(b)
+	o.tail.packets = append(o.tail.packets, packets...)
+	o.held += len(packets)
+	return o.flush()
+}
+
+// flush hands the tail to the log, or to the switch if nothing is to be logged.
+func (o *outbox) flush() error {
+	switch {
+	case o.tail.batch.Len() > 0:
+		switch err := o.store.Submit(o.tail.batch, o.confirm); {
+		case errors.Is(err, log.ErrBusy), errors.Is(err, log.ErrFull):
+			return nil
+		case err != nil:
+			return err
+		}
+		o.waiting = append(o.waiting, o.tail)
+		o.tail = pendingBatch{batch: new(log.Batch)}
+	case len(o.waiting) > 0:
+		last := &o.waiting[len(o.waiting)-1]
+		last.packets = append(last.packets, o.tail.packets...)
+		o.tail.packets = nil
+	default:
+		o.deliver(o.tail.packets)
+		o.tail.packets = nil
+	}
+	return nil
+}
+
+// confirmed takes the log's word about the oldest batch, and lets go on what has
+// waited for it.
+func (o *outbox) confirmed(err error) error {
+	if err != nil {
+		return err
+	}
+	o.deliver(o.waiting[0].packets)
+	o.waiting[0] = pendingBatch{}
+	o.waiting = o.waiting[1:]
+	if o.tail.batch.Len() == 0 {
+		return nil
+	}
+	return o.flush()
+}
+
+func (o *outbox) deliver(packets []packetOut) {
+	o.held -= len(packets)
+	for _, p := range packets {
+		o.transmit(p)
+	}
+}
+
+// pressure is how much the log can take.
+type pressure struct {
+	// new: new work should stay away, for the log is stalled or nearly full.
+	new bool
+	// stalled: the log does not take what it gets, or keeps too many packets waiting.
+	// What is sent again anyway should not wait in the outbox once more.
+	stalled bool
+	// room is how many bytes an answer, or another end of what is under way, may have.
+	room uint64
+}
+
+// noPressure is that of a Gatekeeper without a log.
+var noPressure = pressure{room: math.MaxUint64}
+
+func (o *outbox) pressure() pressure {
+	s := o.store.Stats()
+	p := pressure{stalled: o.tail.batch.Len() > 0 || o.held >= o.most}
+	p.new = p.stalled || s.Bytes > s.Limit-s.Limit/logReserve
+	if most := s.Limit - s.Limit/(2*logReserve); s.Bytes < most {
+		p.room = most - s.Bytes
+	}
+	return p
+}
+
+// A call into a stateful service is refused if it would wait for itself. To see that,
+// the graph has to know on whose behalf it is made; but the digest of a call that is
+// not held comes up to digestWait later than the call, which may have called on by
+// then. So a held call whose parent is not known waits for the parent's digest, for
+// digestPatience at most: the digest may be lost, or the parent be over.
+//
+//	call, parent unknown ─▶ parked ─┬─ parent's digest ─▶ judged
+//	      or would wait, as         └─ patience ends ───▶ judged, for good
+//	      digests have it
+//
+// Likewise a call that would wait for itself over calls that are known from digests
+// only: the digest of their end may be under way. If it is so, it stays so.
+
+// digestPatience is how long a call waits: as long as a digest takes, and some more.
+const digestPatience = 5 * digestWait
+
+// maxParked bounds the calls that wait so; others are judged at once.
+const maxParked = 1024
+
+// parked is a held call that waits for its parent's digest.
+type parked struct {
+	call, parent rpc.ID
+	h            *held
+	until        time.Time
+}
+
+// park has a call wait, if its parent is not known and may come to be. A copy of one
+// that waits already waits for the same.
+func (c *controller) park(h *held, m *rpc.Message) bool {
+	s := c.services[h.dst]
+	if c.unparking || s == nil || !s.stateful() || m.Parent.IsZero() {
+		return false
+	}
+	if _, known := c.graph.Call(m.Parent); known {
+		return false
+	}
+	if _, known := c.table.Where(m.Parent); known {
+		return false // it is exactly-once, or a durable main
+	}
+	return c.wait(h, m, m.Parent)
+}
+
+// doubtful says that a call would wait for itself, if what digests have told still
+// holds.
+var doubtful = fault.New(fault.Deadlock, "call", "it would wait for itself")
+
+// wait parks a call. A copy of one that waits already waits for the same.
+func (c *controller) wait(h *held, m *rpc.Message, parent rpc.ID) bool {
+	if len(c.parked) >= maxParked {
+		return false
+	}
+	for i := range c.parked {
+		if c.parked[i].call == m.Call {
+			c.count.Duplicates++
+			return true
+		}
+	}
+	c.parked = append(c.parked, parked{m.Call, parent, h, c.now.Add(digestPatience)})
+	c.timers = true
+	return true
+}
+
+// parentSeen judges the calls that waited for a digest.
+func (c *controller) parentSeen(parent rpc.ID) {
+	if len(c.parked) > 0 {
+		c.unpark(func(p *parked) bool { return p.parent == parent })
+	}
+}
+
+// giveUpParents judges the calls whose patience has ended.
+func (c *controller) giveUpParents() {
+	c.unpark(func(p *parked) bool { return !c.now.Before(p.until) })
+}
+
+// unpark judges some of the calls that wait, oldest first, as if they came now.
+func (c *controller) unpark(ready func(*parked) bool) {
+	var due, waiting []parked
+	for _, p := range c.parked {
+		if ready(&p) {
+			due = append(due, p)
+		} else {
+			waiting = append(waiting, p)
+		}
+	}
+	c.parked = waiting
+	c.unparking = true
+	defer func() { c.unparking = false }()
+	for _, p := range due {
+		if p.h.reason == reasonNoRoute {
+			c.heldNoRoute(p.h)
+		} else {
+			c.heldCall(p.h)
+		}
+	}
 }

@@ -1,12 +1,19 @@
 package gatekeeper
 
 import (
+	"encoding/binary"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
@@ -129,4 +136,188 @@ func (c *controller) releaseReply(k *call, h *held, m *rpc.Message) {
 	rpc.SetReleased(h.payload, k.incarnation)
 	c.release(h, 0)
 	c.callEvent(ReplyReleased, k)
+}
+
+// maxMessage bounds the text of an exception, in bytes.
+const maxMessage = 1024
+
+// release lets a held packet go on, with the checksum that it needs after a
+// change or if its host had left it to the network card.
+func (c *controller) release(h *held, to hop) {
+	if err := frame.Fix(h.frame); err != nil {
+		c.count.Malformed++ // it was parsed before, so this does not happen
+		return
+	}
+	c.count.Released++
+	c.send(to, h.frame)
+}
+
+// exception builds the message that answers a call in its callee's place: a refusal of a
+// call that nobody has got.
+func exception(m *rpc.Header, why *fault.Error) []byte {
+	h := *m
+	h.Type, h.Code, h.Timeout = rpc.Exception, why.Code, 0
+	h.Flags = m.Flags&rpc.FlagSession | rpc.FlagReleased | rpc.FlagUnbegun
+	h.Flags = h.Flags.WithPolicy(m.Flags.Policy())
+	text := why.Msg
+	if len(text) > maxMessage {
+		text = text[:maxMessage]
+	}
+	e := rpc.Message{Header: h, Payload: []byte(strings.ToValidUTF8(text, "?"))}
+	return e.Append(make([]byte, 0, e.Size()))
+}
+
+// except answers a held call with an exception, as from the service's address.
+func (c *controller) except(h *held, m *rpc.Header, why *fault.Error) {
+	c.send(0, h.reply(exception(m, why)))
+}
+
+// refuse is except for a call that never came on record.
+func (c *controller) refuse(h *held, m *rpc.Header, why *fault.Error) {
+	c.count.Refused++
+	c.traceRefused(h, m, why)
+	c.event(Event{Kind: CallRefused, Node: h.src, Method: m.Method.String(), Call: m.Call.String(), Code: why.Code, Message: why.Msg})
+	c.except(h, m, why)
+}
+
+// refuseCall ends a call on record with its refusal.
+func (c *controller) refuseCall(k *call, h *held, m *rpc.Header) {
+	c.count.Refused++
+	c.callEvent(CallRefused, k)
+	c.keepRefusal(k, k.refusal)
+	c.except(h, m, k.refusal)
+	c.finish(k)
+}
+
+// heldNoRoute takes a call without pointers that found no route: there is none to
+// a stateful service, and one to another may have come up meanwhile. It goes on
+// if it may, or is answered.
+func (c *controller) heldNoRoute(h *held) {
+	n := c.caller(h)
+	if n == nil {
+		return
+	}
+	m, err := rpc.Parse(h.payload)
+	if err != nil {
+		c.malformedCall(h, &m.Header, err)
+		return
+	}
+	callee, why := c.choose(h, &m.Header)
+	if why == moving || why == nil && c.park(h, &m) {
+		return
+	}
+	if why == nil {
+		why = c.unheld(n, callee, c.services[h.dst], &m.Header)
+	}
+	if why == doubtful && c.wait(h, &m, rpc.ID{}) {
+		return
+	}
+	if why != nil {
+		c.refuse(h, &m.Header, why)
+		return
+	}
+	c.release(h, hopOf(callee.blade.port.num))
+}
+
+// probeInterval is how often the callee of a call whose caller is gone is asked
+// for its reply: nobody else would ask, and if the reply was lost the leases of
+// the call would never end.
+const probeInterval = time.Second
+
+// deliverAgain delivers the exactly-once calls again that nobody else sends again.
+func (c *controller) deliverAgain() {
+	if !c.table.Lonely() {
+		c.lastAgain = time.Time{}
+	} else if !c.lastAgain.IsZero() && !c.now.Before(c.lastAgain.Add(probeInterval)) {
+		c.lastAgain = c.now
+		c.execute(c.table.Again())
+	}
+}
+
+// probe asks for the replies that are due. It sends what the caller would: the
+// call again. A callee that has not seen it finds no arguments in it, and says so.
+func (c *controller) probe() {
+	orphans := slices.SortedFunc(maps.Keys(c.orphans), func(a, b *call) int { return compareIDs(a.id(), b.id()) })
+	for _, k := range orphans {
+		n := c.nodes[k.callee]
+		if n == nil || n.blade.port == nil || k.stage != stageRunning || !k.to.IsValid() {
+			delete(c.orphans, k) // it ends without our help
+			continue
+		}
+		if c.now.Before(c.orphans[k]) {
+			continue
+		}
+		c.orphans[k] = c.now.Add(probeInterval)
+		m := rpc.Message{Header: k.header}
+		// Held: the answer must come here, also if the caller's next incarnation has its
+		// address by now. Of a call with a pointer it would; this one has none.
+		m.Flags |= rpc.FlagReleased | rpc.FlagReplay | rpc.FlagHeld
+		m.CalleeIncarnation, m.Timeout = k.incarnation, 1 // too late to begin
+		c.count.Probes++
+		c.send(hopOf(n.blade.port.num), frame.UDP6{
+			Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.to, rackaddr.PortRPC),
+			Payload: m.Append(nil),
+		}.Append(nil))
+	}
+}
+
+// reason is why the switch held a packet; the enum Reason of p4/bifrost.p4.
+type reason uint8
+
+const (
+	reasonControl     reason = 1
+	reasonCall        reason = 2
+	reasonFree        reason = 3
+	reasonMemoryReply reason = 4
+	reasonNoHome      reason = 5
+	reasonNoRoute     reason = 6
+)
+
+// held is a packet that the switch holds for us. Everything in it aliases frame,
+// which is ours.
+type held struct {
+	port    uint16 // of the switch, where it came in
+	reason  reason
+	frame   []byte
+	srcMAC  frame.MAC
+	src     netip.Addr
+	dst     netip.Addr
+	srcPort uint16
+	dstPort uint16
+	payload []byte // of UDP
+}
+
+// parseHeld takes a held frame apart. The UDP checksum is not looked at: a host
+// may leave it for its network card, and what goes on gets a new one.
+func parseHeld(port uint16, why reason, b []byte) (*held, error) {
+	p, err := frame.Parse(b)
+	if err != nil {
+		return nil, err
+	}
+	if p.NextHeader != frame.ProtoUDP || len(p.Payload) < frame.UDPSize {
+		return nil, wirefmt.Errorf("held packet: next header %d with %d bytes, want UDP", p.NextHeader, len(p.Payload))
+	}
+	length := int(binary.BigEndian.Uint16(p.Payload[4:]))
+	if length != len(p.Payload) {
+		return nil, wirefmt.Errorf("held packet: UDP length %d in an IPv6 payload of %d bytes", length, len(p.Payload))
+	}
+	return &held{
+		port: port, reason: why, frame: b, srcMAC: p.SrcMAC, src: p.Src, dst: p.Dst,
+		srcPort: binary.BigEndian.Uint16(p.Payload), dstPort: binary.BigEndian.Uint16(p.Payload[2:]),
+		payload: p.Payload[frame.UDPSize:],
+	}, nil
+}
+
+// reply builds a frame that answers the held packet: from where it went to where
+// it came from.
+func (h *held) reply(payload []byte) []byte {
+	return frame.UDP6{
+		Src: netip.AddrPortFrom(h.dst, h.dstPort), Dst: netip.AddrPortFrom(h.src, h.srcPort), Payload: payload,
+	}.Append(make([]byte, 0, frame.HeaderSize+len(payload)))
+}
+
+// packetOut is a frame for the switch; hop 0 lets it look the way up.
+type packetOut struct {
+	hop   hop
+	frame []byte
 }

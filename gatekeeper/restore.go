@@ -5,14 +5,19 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -330,4 +335,279 @@ func (c *controller) restoreGone(s *saved) {
 		c.steps(c.leases.RemoveNode(a)) // it was fenced before
 	}
 	c.steps(c.leases.Sweep())
+}
+
+// savedCall is a call on the log without its payload, which may be large and is
+// read again when it is needed.
+type savedCall struct {
+	call           *call
+	caller, callee log.Node
+	pointers       []packet.Pointer // that it lends
+	exact          bool             // the Table of executions knows it
+}
+
+// readCall reads the record of a call, or of its outcome.
+func readCall(r *log.Record) (s savedCall, err error) {
+	m, err := rpc.Parse(r.Packet)
+	if err != nil {
+		return s, corrupt(r, "%v", err)
+	}
+	if m.Call != rpc.ID(r.ID) {
+		return s, corrupt(r, "call %s from %v to %v", m.Call, r.Caller, r.Callee)
+	}
+	s = savedCall{caller: r.Caller, callee: r.Callee, exact: m.Flags.Policy() != rpc.PolicyNone}
+	if s.exact {
+		s.call, s.pointers = &call{header: m.Header}, m.Pointers
+		return s, nil
+	}
+	if !r.Caller.Address.IsValid() || !r.Callee.Address.IsValid() {
+		return s, corrupt(r, "call %s from %v to %v", m.Call, r.Caller, r.Callee)
+	}
+	k := &call{
+		header: m.Header, caller: r.Caller.Address, callee: r.Callee.Address, incarnation: r.Callee.Incarnation,
+		method: m.Method.String(), stage: stageFinished,
+	}
+	s.call = k
+	if to, ok := netip.AddrFromSlice(r.Data); ok {
+		k.to = to
+	}
+	k.header.Parent, k.header.CallerIncarnation = r.Parent, r.Caller.Incarnation
+	switch {
+	case r.Kind == log.KindReply:
+		k.header.Type, k.refusal = rpc.Call, refusalOf(&m)
+	case m.Type == rpc.Oneway: // it was over when it was released
+	case m.Type == rpc.Call:
+		k.stage, s.pointers = stageRunning, m.Pointers
+	default:
+		return s, corrupt(r, "a call of type %s", m.Type)
+	}
+	return s, nil
+}
+
+// restoreCalls puts calls back on record. A caller is logged before those that it
+// makes, but an outcome after; so all are known before any is tied to another.
+func (c *controller) restoreCalls(all []savedCall) {
+	for _, s := range all {
+		if s.exact {
+			c.resumeExact(s)
+			continue
+		}
+		k := s.call
+		c.calls[k.id()] = k
+		if v := c.services[k.to]; v != nil {
+			k.service = v.name
+			if n := c.nodes[k.callee]; n != nil {
+				k.method = v.methodName(n, k.header.Method)
+			}
+		}
+		if k.stage == stageRunning {
+			c.leases.AddNode(k.caller)
+			c.leases.AddNode(k.callee)
+			c.leases.Resume(lease.Call{ID: k.id(), Parent: k.header.Parent, Caller: k.caller, Callee: k.callee, Pointers: s.pointers})
+			_ = c.atA1(k, s.pointers) // it was let in before
+			c.atB1(k)
+		}
+		if k.stage == stageRunning || k.oneway() {
+			c.resuming.calls = append(c.resuming.calls, k.id())
+		}
+	}
+	all = slices.DeleteFunc(all, func(s savedCall) bool { return s.exact })
+	for _, s := range all {
+		c.restoreCall(s.call)
+	}
+	for _, s := range all {
+		c.forgetSettled(s.call)
+	}
+}
+
+// restoreCall ties a call to its caller, and finds out whether it is settled.
+func (c *controller) restoreCall(k *call) {
+	n := c.nodes[k.caller]
+	if n == nil {
+		k.settled = true
+		if k.stage == stageRunning {
+			c.orphans[k] = c.now.Add(probeInterval)
+		}
+		return
+	}
+	c.record(n, k)
+	s, sequence := n.sessionOf(k.id()), k.id().Sequence()
+	k.settled = sequence < s.floor
+	if floor := min(k.header.Floor, sequence); !k.to.IsValid() && floor > s.replied[k.callee] {
+		if s.replied == nil {
+			s.replied = map[netip.Addr]uint64{}
+		}
+		s.replied[k.callee] = floor
+	}
+}
+
+// loadCores makes the Table of executions and the recovery Machine what they were.
+// Memory blades are restored by then, nodes too.
+func (c *controller) loadCores(s *saved) (err error) {
+	if c.table, err = execution.Load(0, all(s.exact)); err != nil {
+		return err
+	}
+	s.exact = nil // packets may be large
+	if c.recoveries, err = recovery.Load(all(s.recoveries)); err != nil {
+		return err
+	}
+	for _, b := range c.servers {
+		c.recoveries.AddServer(b.server()) // Resume tells them what there is to fence
+	}
+	return nil
+}
+
+func all(records []log.Record) iter.Seq2[log.Record, error] {
+	return func(yield func(log.Record, error) bool) {
+		for _, r := range records {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// resumeExact brings the leases of a running call back, and its place in the call
+// graph. One whose outcome is logged has ended its leases, or is about to.
+func (c *controller) resumeExact(s savedCall) {
+	id := s.call.header.Call
+	v, known := c.table.View(id)
+	if !known || v.Stage == "done" {
+		return
+	}
+	if v.Stage != "running" {
+		c.resumed[id] = true
+		return
+	}
+	c.leases.AddNode(v.Caller)
+	c.leases.AddNode(v.Callee.Address)
+	if v.Lends {
+		c.leases.Resume(lease.Call{ID: id, Parent: v.Header.Parent, Caller: v.Caller, Callee: v.Callee.Address, Pointers: s.pointers})
+	}
+	k := callgraph.Call{
+		ID: id, Parent: v.Header.Parent, Policy: v.Header.Flags.Policy(), Pointers: s.pointers,
+		Caller: callgraph.Node{Address: v.Caller, Incarnation: s.caller.Incarnation}, Callee: callgraph.Node(v.Callee),
+		Method: v.Header.Method.String(), Oneway: v.Header.Type == rpc.Oneway,
+	}
+	if n := c.nodeOrFallen(v.Caller); n != nil {
+		k.Caller = n.identity()
+	}
+	if svc := c.services[rackaddr.ServiceOf(v.Header.Service)]; svc != nil {
+		k.Service, k.Serial = svc.name, svc.stateful()
+		if n := c.nodeOrFallen(v.Callee.Address); n != nil {
+			k.Callee, k.Method = n.identity(), svc.methodName(n, v.Header.Method)
+		}
+	}
+	_ = c.enter(k) // it was let in before
+}
+
+// resumeCores goes on with what a Gatekeeper that was killed may not have got done,
+// and delivers what runs. It needs the switch.
+func (c *controller) resumeCores() {
+	c.execute(c.table.Resume(c.now))
+	c.recover(c.recoveries.Resume())
+	var known []recovery.Failure
+	for _, v := range c.recoveries.Recoveries() {
+		known = append(known, v.Failure)
+	}
+	for _, n := range c.sortedFallen() {
+		if !slices.ContainsFunc(known, func(f recovery.Failure) bool { return f.Node.Address == n.address }) {
+			c.recover(c.recoveries.Fail(c.now, recovery.Failure{Node: n.logged(), Gone: !c.goesOn(n), Cause: n.why}))
+		}
+	}
+	c.giveUpFallen()
+	for _, b := range c.sortedBlades() {
+		for _, n := range b.sortedNodes() {
+			c.recover(c.recoveries.Joined(n.logged(), c.now))
+		}
+	}
+	for _, b := range c.sortedBlades() {
+		for _, n := range b.sortedNodes() {
+			for _, s := range sortedServices(n.exports) {
+				if !n.exports[s].away {
+					c.up(n, s)
+				}
+			}
+			if n.empties && n.moves {
+				c.table.Empty(n.logged())
+			}
+		}
+	}
+}
+
+func (c *controller) sortedFallen() []*node {
+	out := make([]*node, 0, len(c.fallen))
+	for _, n := range c.fallen {
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(x, y *node) int { return x.address.Compare(y.address) })
+	return out
+}
+
+// What people have asked of the rack outlives the Gatekeeper: deployments, and
+// blades that are drained or marked failed. Blades and nodes as such have records
+// of their own.
+
+// fleetID tells the registry's record from the rack's own, whose id is zero.
+var fleetID = log.NameID("fleet")
+
+// keepFleet writes the registry down if it has changed and holds more than the
+// records of blades and nodes do.
+func (c *controller) keepFleet() {
+	if !c.logging() || c.fleetKept == c.fleet.Version() {
+		return
+	}
+	c.fleetKept = c.fleet.Version()
+	if c.fleet.Plain() {
+		c.drop(log.KindRack, fleetID)
+		return
+	}
+	data, err := c.fleet.Save()
+	if err != nil {
+		panic(err) // plain structures only
+	}
+	c.put(log.Record{Kind: log.KindRack, ID: fleetID, Data: data})
+}
+
+// restoreFleet brings the registry back, once blades and nodes are, and goes on
+// with what it had not got done.
+func (c *controller) restoreFleet(r *log.Record) error {
+	if r == nil {
+		return nil
+	}
+	fleet, err := resources.Load(fleetConfig(), r.Data, c.now)
+	if err != nil {
+		return corrupt(r, "%v", err)
+	}
+	c.fleet = fleet
+	for _, b := range fleet.Blades() {
+		if known := c.blades[b.Name]; known == nil || !known.alive() {
+			c.act(fleet.Lost(b.Name, "out of service after a restart of the Gatekeeper", c.now))
+		}
+	}
+	for _, n := range fleet.Nodes("") {
+		if c.nodes[n.Address] == nil && c.fallen[n.Address] == nil {
+			c.act(fleet.Leave(n.Address, n.Incarnation, true, "gone after a restart of the Gatekeeper", c.now))
+			c.act(fleet.Ended(n.Address, n.Incarnation, false, c.now))
+		}
+	}
+	c.act(fleet.Resume(c.now))
+	return nil
+}
+
+// logged waits until all that has been handled by now is on the log, if there
+// is one.
+func (g *Gatekeeper) logged(ctx context.Context) error {
+	for taken := g.cfg.Store == nil; !taken; {
+		// A turn has handed on what was handled before, unless the log was busy.
+		if err := g.do(ctx, func() { taken = g.outbox.tail.batch.Len() == 0 }); err != nil {
+			return err
+		}
+		var last log.Batch
+		last.Delete(log.KindRack, log.NameID("nothing")) // batches are logged in order
+		if err := g.cfg.Store.Append(ctx, &last); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,8 +1,16 @@
 package gatekeeper
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -218,4 +226,430 @@ func reconcile(wanted base, found []entry) (revoke, grant phase) {
 		grant = append(grant, update{Op: p4rtclient.Insert, Entry: e})
 	}
 	return revoke, grant
+}
+
+// Rates bound what one port of the switch may cause the Gatekeeper, in packets a second for
+// each class. The switch drops and counts what is beyond, so a port that floods takes
+// nothing from the others. Zero values stand for the defaults.
+type Rates struct {
+	// Control is packets of the control protocol, Calls what is held of calls, replies and
+	// one-ways, Memory what is held of frees and allocations.
+	Control, Calls, Memory Rate
+	// Digests is what is told of denied accesses and of calls that are not held.
+	Digests Rate
+}
+
+// Rate is how many packets may come in a second, and at once after a pause.
+type Rate = p4rtclient.Rate
+
+// DefaultRates are some times what a busy blade needs. A memory blade answers for all
+// nodes, so its class has the most.
+var DefaultRates = Rates{
+	Control: Rate{PerSecond: 5_000, Burst: 2_000},
+	Calls:   Rate{PerSecond: 10_000, Burst: 4_000},
+	Memory:  Rate{PerSecond: 40_000, Burst: 8_000},
+	Digests: Rate{PerSecond: 5_000, Burst: 2_000},
+}
+
+// meters lists the rates by the program's meters.
+func (r Rates) meters() []struct {
+	name string
+	rate Rate
+} {
+	return []struct {
+		name string
+		rate Rate
+	}{
+		{"held_control", cmp.Or(r.Control, DefaultRates.Control)}, {"held_calls", cmp.Or(r.Calls, DefaultRates.Calls)},
+		{"held_memory", cmp.Or(r.Memory, DefaultRates.Memory)}, {"digests", cmp.Or(r.Digests, DefaultRates.Digests)},
+	}
+}
+
+// setRates gives the switch's meters their rates.
+func (g *Gatekeeper) setRates(ctx context.Context) error {
+	for _, m := range g.cfg.Rates.meters() {
+		if err := g.client.SetMeter(ctx, m.name, m.rate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PortDrops counts what the switch has stopped of one port since it began.
+type PortDrops struct {
+	Port  uint16 `json:"port"`
+	Blade string `json:"blade,omitempty"` // that is there
+	// Denied accesses; Throttled is what came faster than its class may, by why it would
+	// have been held.
+	Denied    uint64            `json:"denied"`
+	Throttled map[string]uint64 `json:"throttled,omitempty"`
+	// Refused is what the Gatekeeper has refused of what was held, by why.
+	Refused map[string]uint64 `json:"refused,omitempty"`
+}
+
+// refusals counts by port, then by reason, which held packets the Gatekeeper has refused.
+// There are as many entries as the switch has ports, at most.
+type refusals map[uint16]map[string]uint64
+
+// note counts what a packet of a port has changed of the counters.
+func (r *refusals) note(port uint16, before, after *Counters) {
+	for _, c := range []struct {
+		why string
+		n   uint64
+	}{
+		{"refused", after.Refused - before.Refused}, {"malformed", after.Malformed - before.Malformed},
+		{"foreign", after.Foreign - before.Foreign}, {"late", after.Late - before.Late}, {"overload", after.Overload - before.Overload},
+	} {
+		if c.n == 0 {
+			continue
+		}
+		if *r == nil {
+			*r = refusals{}
+		}
+		if (*r)[port] == nil {
+			(*r)[port] = map[string]uint64{}
+		}
+		(*r)[port][c.why] += c.n
+	}
+}
+
+// reasonNames are the reasons for which packets are held, as people read them.
+var reasonNames = [8]string{"0", "control", "call", "free", "memory reply", "no home", "no route", "7"}
+
+// Drops tells what was stopped of each port: by the switch, which is asked, and by the
+// Gatekeeper. It fails without a switch.
+func (g *Gatekeeper) Drops(ctx context.Context) ([]PortDrops, error) {
+	denied, err := g.client.Counter(ctx, "denials")
+	if err != nil {
+		return nil, err
+	}
+	throttled, err := g.client.Counter(ctx, "throttled")
+	if err != nil {
+		return nil, err
+	}
+	ports := map[uint16]*PortDrops{}
+	at := func(port int64) *PortDrops {
+		num := uint16(port) //nolint:gosec // 9 bits
+		if ports[num] == nil {
+			ports[num] = &PortDrops{Port: num}
+		}
+		return ports[num]
+	}
+	for port, n := range denied {
+		at(port).Denied = uint64(n) //nolint:gosec // a count
+	}
+	for i, n := range throttled {
+		p := at(i >> 3)
+		if p.Throttled == nil {
+			p.Throttled = map[string]uint64{}
+		}
+		p.Throttled[reasonNames[i&7]] = uint64(n) //nolint:gosec // a count
+	}
+	if err := g.do(ctx, func() {
+		for port, n := range g.ctl.refused {
+			at(int64(port)).Refused = maps.Clone(n)
+		}
+		for num, d := range ports {
+			if p := g.ctl.ports[num]; p != nil && p.blade != nil {
+				d.Blade = p.blade.hello.Blade
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	var out []PortDrops
+	for _, num := range slices.Sorted(maps.Keys(ports)) {
+		out = append(out, *ports[num])
+	}
+	return out, nil
+}
+
+// writer writes plans to the switch. It outlives sessions: what a session did
+// not get answered, the next one writes again.
+//
+//	tell ──▶ the session's stream     in order with packets: nobody waits for an answer
+//	submit ─▶ batcher ─▶ Write        where the switch takes no writes there, or might
+//	                                  refuse them: one request at a time, each answered
+//
+// The two never overtake each other: nothing is told while something is to be asked,
+// and before anything is asked, a barrier ends what was told.
+type writer struct {
+	wake  chan struct{} // there may be something to write
+	tasks chan task     // to be done between batches
+
+	mu   sync.Mutex
+	b    batcher
+	busy bool // a batch or a task is out
+	told bool // on this stream, since the last barrier
+}
+
+// stream is what the writer needs of a session with the switch.
+type stream interface {
+	Tell(updates []p4rtclient.Update) error
+	Barrier(ctx context.Context) error
+	Context() context.Context
+}
+
+func newWriter() *writer { return &writer{wake: make(chan struct{}, 1), tasks: make(chan task)} }
+
+// tell has all phases of plans written on the session's stream: in force before
+// whatever is sent there next. It reports false if they must be submitted.
+func (w *writer) tell(s stream, plans []*plan) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy || !w.b.idle() {
+		return false
+	}
+	var updates []p4rtclient.Update
+	for i := range 2 { // of all plans, deletions first
+		for _, p := range plans {
+			updates = append(updates, p.phases[i]...)
+		}
+	}
+	if len(updates) > 0 && s.Tell(updates) != nil {
+		return false
+	}
+	w.told = w.told || len(updates) > 0
+	return true
+}
+
+// submit takes plans; it does not block. Their number is bounded by the
+// controller, which begins a new transition only if few are under way.
+func (w *writer) submit(plans []*plan) {
+	w.mu.Lock()
+	for _, p := range plans {
+		w.b.submit(p)
+	}
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until the session ends or the switch cannot be reached, and hands
+// finished plans to done.
+func (w *writer) run(s stream, write func(context.Context, []p4rtclient.Update) error, done func([]*plan)) error {
+	ctx := s.Context()
+	w.begin()
+	for {
+		select {
+		case e := <-w.tasks:
+			if err := w.carryOut(s, e); err != nil {
+				return err
+			}
+		default:
+		}
+		finished, batch := w.next()
+		if len(finished) > 0 {
+			done(finished)
+		}
+		if len(batch) == 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-w.wake:
+			case e := <-w.tasks:
+				if err := w.carryOut(s, e); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		err := w.barrier(s)
+		if err == nil {
+			err = write(ctx, batch)
+		}
+		w.mu.Lock()
+		err = w.b.answer(err)
+		w.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// begin forgets what was told to another session: it is over, and its tables have
+// been read back.
+func (w *writer) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy, w.told = false, false
+}
+
+// next returns the plans that have ended, and the next batch, if there is one.
+func (w *writer) next() (finished []*plan, batch []p4rtclient.Update) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	finished = w.b.done()
+	if w.busy = !w.b.idle(); w.busy {
+		batch = w.b.next()
+	}
+	return finished, batch
+}
+
+// barrier returns when the switch has done what it was told.
+func (w *writer) barrier(s stream) error {
+	w.mu.Lock()
+	told := w.told
+	w.told = false
+	w.mu.Unlock()
+	if !told {
+		return nil
+	}
+	return s.Barrier(s.Context())
+}
+
+// carryOut does a task. Its failure ends the session, which then begins anew.
+func (w *writer) carryOut(s stream, e task) error {
+	w.mu.Lock()
+	w.busy = true
+	w.mu.Unlock()
+	err := w.barrier(s)
+	if err == nil {
+		err = e.do(s.Context())
+	}
+	e.done <- err
+	return err
+}
+
+// batcher decides what the writer writes next: it is the writer's core, without
+// I/O. One batch is out at a time; what comes up meanwhile waits for the next.
+//
+//	submit ──▶ revokes ─┐                    ┌─▶ next phase: revokes or grants
+//	           grants  ─┴▶ next ── answer ───┴─▶ done
+type batcher struct {
+	revokes, grants []*plan // whose present phase is to be written
+	ordered         []*plan // ordered plans; the first one is also in revokes or grants
+	out             []*plan // in the batch that is out
+	grantNext       bool    // the two kinds take turns
+	finished        []*plan
+}
+
+// submit takes a plan.
+func (b *batcher) submit(p *plan) {
+	p.skip()
+	if !p.ordered {
+		b.line(p)
+		return
+	}
+	b.ordered = append(b.ordered, p)
+	if len(b.ordered) == 1 {
+		b.line(p)
+	}
+}
+
+// line queues a plan's present phase, or ends the plan.
+func (b *batcher) line(p *plan) {
+	switch {
+	case len(p.phases) == 0:
+		b.finished = append(b.finished, p)
+		if p.ordered {
+			b.ordered = b.ordered[1:]
+			if len(b.ordered) > 0 {
+				b.line(b.ordered[0])
+			}
+		}
+	case p.revokes():
+		b.revokes = append(b.revokes, p)
+	default:
+		b.grants = append(b.grants, p)
+	}
+}
+
+// idle reports whether there is nothing to write.
+func (b *batcher) idle() bool { return len(b.revokes)+len(b.grants) == 0 }
+
+// next returns the next batch; none may be out.
+func (b *batcher) next() []p4rtclient.Update {
+	from := &b.revokes
+	if b.grantNext && len(b.grants) > 0 || len(b.revokes) == 0 {
+		from = &b.grants
+	}
+	b.grantNext = from == &b.revokes
+	var updates []p4rtclient.Update
+	n := 0
+	for _, p := range *from {
+		if n > 0 && len(updates)+len(p.phases[0]) > maxBatch {
+			break
+		}
+		updates = append(updates, p.phases[0]...)
+		n++
+	}
+	b.out = slices.Clone((*from)[:n])
+	*from = slices.Delete(*from, 0, n)
+	return updates
+}
+
+// answer takes the outcome of the batch that is out. If the switch could not be
+// asked, the batch goes back to be written again, and the error is returned.
+func (b *batcher) answer(err error) error {
+	var refused *p4rtclient.BatchError
+	if err != nil && !errors.As(err, &refused) {
+		b.retry()
+		return err
+	}
+	failures := map[int]p4rtclient.UpdateError{}
+	if refused != nil {
+		for _, u := range refused.Updates {
+			failures[u.Index] = u
+		}
+	}
+	at := 0
+	for _, p := range b.out {
+		n := len(p.phases[0])
+		p.settle(failures, at)
+		b.line(p)
+		at += n
+	}
+	b.out = nil
+	return nil
+}
+
+// settle takes the answer to the plan's present phase, whose first update has
+// the index at in the batch. An update that finds the table as it wants it has
+// succeeded: it may have been written before the connection broke.
+func (p *plan) settle(failures map[int]p4rtclient.UpdateError, at int) {
+	var again phase
+	for i, u := range p.phases[0] {
+		f, failed := failures[at+i]
+		switch {
+		case !failed, u.Op == p4rtclient.Delete && f.Code == codes.NotFound:
+		case u.Op == p4rtclient.Insert && f.Code == codes.AlreadyExists && p.fixes < maxFixes:
+			again = append(again, p4rtclient.Update{Op: p4rtclient.Modify, Entry: u.Entry})
+		case u.Op == p4rtclient.Modify && f.Code == codes.NotFound && p.fixes < maxFixes:
+			again = append(again, p4rtclient.Update{Op: p4rtclient.Insert, Entry: u.Entry})
+		case p.err == nil:
+			p.err = fmt.Errorf("%s %s: %s: %s", u.Op, &u.Entry, f.Code, f.Message)
+		}
+	}
+	switch {
+	case p.err != nil:
+		p.phases = nil
+	case len(again) > 0:
+		p.fixes++
+		p.phases[0] = again
+	default:
+		p.phases = p.phases[1:]
+	}
+}
+
+// retry puts the plans of the batch that is out back in front.
+func (b *batcher) retry() {
+	if len(b.out) == 0 {
+		return
+	}
+	if b.out[0].revokes() {
+		b.revokes = append(b.out, b.revokes...)
+	} else {
+		b.grants = append(b.out, b.grants...)
+	}
+	b.out = nil
+}
+
+// done returns the plans that have ended, and forgets them.
+func (b *batcher) done() []*plan {
+	done := b.finished
+	b.finished = nil
+	return done
 }

@@ -1,14 +1,23 @@
 package gatekeeper
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
+	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
 // Counters count what has happened since the Gatekeeper started.
@@ -230,4 +239,255 @@ func regionState(r lease.Region) RegionState {
 	}
 	slices.SortFunc(s.Leases, func(a, b LeaseState) int { return cmp.Compare(a.Call, b.Call) })
 	return s
+}
+
+// ErrNoSwitch is returned by methods that need the switch while it is away.
+var ErrNoSwitch = errors.New("the switch is not connected")
+
+// Settings are what a Gatekeeper was started with, defaults filled in.
+type Settings struct {
+	Boot      uint64
+	Election  control.Election
+	DeviceID  uint64
+	DSMPrefix uint8
+	MTU       int // bytes
+	Heartbeat time.Duration
+}
+
+// Settings returns what the Gatekeeper was started with.
+func (g *Gatekeeper) Settings() Settings {
+	return Settings{g.cfg.Boot, g.cfg.Election, g.cfg.DeviceID, g.cfg.DSMPrefix, g.cfg.MTU, g.cfg.Heartbeat}
+}
+
+// Connected reports whether the switch obeys, its tables as they should be. It
+// fails with ErrStopped if the Gatekeeper does not run.
+func (g *Gatekeeper) Connected(ctx context.Context) (connected bool, err error) {
+	err = g.do(ctx, func() { connected = g.ctl.connected })
+	return connected, err
+}
+
+// Overview is the state at one moment without the lists that grow with the
+// rack's load: how much there is of them instead.
+type Overview struct {
+	Snapshot      // Regions and Calls are nil
+	RegionCount   int
+	CallCount     int // on record, finished ones included
+	CallsUnderWay int // in the call graph, those included that are not held
+	EventsWaiting int // in the lease machine: for rules, or for another event
+	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
+	// yet.
+	Recoveries []recovery.View
+	// LogRecords and LogBytes are what the log holds; 0 without one.
+	LogRecords int
+	LogBytes   uint64
+}
+
+// Overview copies the state, but neither regions nor calls. It fails with
+// ErrStopped if the Gatekeeper does not run.
+func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
+	err = g.do(ctx, func() {
+		o = Overview{
+			Snapshot: g.ctl.overview(), RegionCount: g.ctl.leases.Len(),
+			CallsUnderWay: g.ctl.graph.Len(), EventsWaiting: g.ctl.leases.Pending(), Recoveries: g.ctl.recoveries.Recoveries(),
+		}
+		exact, _ := g.ctl.table.Calls()
+		o.CallCount = len(g.ctl.calls) + exact
+	})
+	if g.cfg.Store != nil {
+		s := g.cfg.Store.Stats()
+		o.LogRecords, o.LogBytes = s.Records, s.Bytes
+	}
+	return o, err
+}
+
+// RegionQuery selects regions; the zero value selects all.
+type RegionQuery struct {
+	// Node controls the region, allocated it or has a lease.
+	Node netip.Addr
+	// Pointer lies in the region; nil for any.
+	Pointer packet.Pointer
+	// After is the base of the last region of the page before.
+	After packet.Pointer
+	// Limit is how many regions a page has at most, at least 1.
+	Limit int
+}
+
+// Regions returns a page of regions in the order of their addresses, and whether
+// more follow. Other inputs come in between.
+func (g *Gatekeeper) Regions(ctx context.Context, q RegionQuery) (page []RegionState, more bool, err error) {
+	for left := true; left && len(page) <= q.Limit; {
+		if err := g.do(ctx, func() { left = g.ctl.scanRegions(&q, &page) }); err != nil {
+			return nil, false, err
+		}
+	}
+	if len(page) <= q.Limit {
+		return page, false, nil
+	}
+	return page[:q.Limit], true, nil
+}
+
+// scanRegions looks at some regions, adds those that are meant to the page until
+// that has one too many, and reports whether there is more to look at.
+func (c *controller) scanRegions(q *RegionQuery, page *[]RegionState) (left bool) {
+	if !q.Pointer.IsNil() {
+		if r, ok := c.leases.Find(q.Pointer); ok && q.matches(&r) && bytes.Compare(r.Region.Base[:], q.After[:]) > 0 {
+			*page = append(*page, regionState(r))
+		}
+		return false
+	}
+	seen := 0
+	for r := range c.leases.After(q.After) {
+		if seen++; seen > c.cfg.Limits.Scan || len(*page) > q.Limit {
+			return true
+		}
+		q.After = r.Region.Base
+		if q.matches(&r) {
+			*page = append(*page, regionState(r))
+		}
+	}
+	return false
+}
+
+func (q *RegionQuery) matches(r *lease.Region) bool {
+	return !q.Node.IsValid() || r.Controller == q.Node || r.Owner == q.Node ||
+		slices.ContainsFunc(r.Leases, func(l lease.Lease) bool { return l.Node == q.Node })
+}
+
+func compareIDs(a, b rpc.ID) int { return slices.Compare(a[:], b[:]) }
+
+// Rules reads entries of some of the switch's tables back, of all if none is
+// named, sorted by their keys. It fails with ErrNoSwitch while the switch is
+// away.
+func (g *Gatekeeper) Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error) {
+	connected, err := g.Connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !connected {
+		return nil, ErrNoSwitch
+	}
+	entries, err := g.client.Read(ctx, tables...)
+	slices.SortFunc(entries, func(a, b p4rtclient.Entry) int { return cmp.Compare(a.Key(), b.Key()) })
+	return entries, err
+}
+
+// Tables lists the tables of the program that runs on the switch.
+func (g *Gatekeeper) Tables() []string { return g.client.Program().Tables() }
+
+// Questions to the call graph. Each is answered in a turn, from the state at one
+// moment, and fails with ErrStopped if the Gatekeeper does not run; what is asked
+// about has to exist (fault.NotFound).
+
+// NodeCalls is what a node has to do with other nodes' calls.
+type NodeCalls struct {
+	// Waits are the calls that it has sent and that have not returned, Serves
+	// those that were sent to it and that it has not finished; oldest first.
+	Waits, Serves []CallState
+}
+
+// NodeCalls tells what a node waits for, and what it is working on.
+func (g *Gatekeeper) NodeCalls(ctx context.Context, a netip.Addr) (out NodeCalls, err error) {
+	err = g.query(ctx, func(c *controller) error {
+		n := c.nodes[a]
+		if n == nil {
+			return fault.New(fault.NotFound, "node", "there is no node %s", a)
+		}
+		out = NodeCalls{Waits: c.states(c.graph.WaitsFor(n.identity())), Serves: c.states(c.graph.Serves(n.identity()))}
+		return nil
+	})
+	return out, err
+}
+
+// Chain returns a call and the calls on whose behalf it was made, innermost first,
+// as far as they are under way.
+func (g *Gatekeeper) Chain(ctx context.Context, id rpc.ID) (chain []CallState, err error) {
+	err = g.query(ctx, func(c *controller) error {
+		chain = c.states(c.graph.Chain(id))
+		if len(chain) == 0 {
+			return fault.New(fault.NotFound, "call", "call %s is not under way", id)
+		}
+		return nil
+	})
+	return chain, err
+}
+
+// Holders is who has to do with a pointer.
+type Holders struct {
+	Region RegionState // with its controller and its leases
+	// Calls are the calls under way that carry exactly this pointer, newest first.
+	Calls []CallState
+}
+
+// Holders tells who holds a pointer.
+func (g *Gatekeeper) Holders(ctx context.Context, p packet.Pointer) (out Holders, err error) {
+	err = g.query(ctx, func(c *controller) error {
+		r, ok := c.leases.Find(p)
+		if !ok {
+			return fault.New(fault.NotFound, "pointer", "%s lies in no region", p)
+		}
+		out = Holders{Region: regionState(r), Calls: c.states(c.graph.Carrying(p))}
+		return nil
+	})
+	return out, err
+}
+
+// FailureDomain is what the failure of a blade would take back.
+type FailureDomain struct {
+	Nodes []netip.Addr // its nodes, and those that share a fate with one of them
+	// Regions are those on a memory blade.
+	Regions []RegionState
+	// Rerun are the unfinished calls that would run again, the innermost first; Cut
+	// those that would fail; Out those that the nodes have sent elsewhere, and that
+	// run on; Waiting those elsewhere that wait for one of Rerun or Cut.
+	Rerun, Cut, Out, Waiting []CallState
+}
+
+// FailureDomain tells what would fail with a blade.
+func (g *Gatekeeper) FailureDomain(ctx context.Context, name string) (out FailureDomain, err error) {
+	err = g.query(ctx, func(c *controller) error {
+		b := c.blades[name]
+		if b == nil {
+			return fault.New(fault.NotFound, "blade", "there is no blade %q", name)
+		}
+		out = c.failureDomain(b)
+		return nil
+	})
+	return out, err
+}
+
+func (c *controller) failureDomain(b *blade) (out FailureDomain) {
+	var failed []callgraph.Node
+	for _, n := range b.sortedNodes() {
+		failed = append(failed, n.identity())
+	}
+	d := c.graph.Domain(failed...)
+	for _, n := range d.Nodes {
+		out.Nodes = append(out.Nodes, n.Address)
+	}
+	out.Rerun, out.Cut, out.Out, out.Waiting = c.states(d.Rerun), c.states(d.Cut), c.states(d.Out), c.states(d.Waiting)
+	if b.memory() {
+		for r := range c.leases.Regions() {
+			if r.Region.Base.Machine() == b.hello.Machine {
+				out.Regions = append(out.Regions, regionState(r))
+			}
+		}
+	}
+	return out
+}
+
+// states are the calls of views.
+func (c *controller) states(views []callgraph.View) (all []CallState) {
+	for i := range views {
+		all = append(all, c.callState(c.known(&views[i])))
+	}
+	return all
+}
+
+// query has f asked in a turn.
+func (g *Gatekeeper) query(ctx context.Context, f func(*controller) error) error {
+	var err error
+	if stopped := g.do(ctx, func() { err = f(g.ctl) }); stopped != nil {
+		return stopped
+	}
+	return err
 }

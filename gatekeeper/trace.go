@@ -1,10 +1,16 @@
 package gatekeeper
 
 import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
+	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
@@ -108,4 +114,284 @@ func (c *controller) whereabouts(id rpc.ID) log.Node {
 		return log.Node{Address: a}
 	}
 	return n.logged()
+}
+
+// What became of the latest calls, also of those that are over: the trace.Recorder is
+// told every step of every call by the controller's tracer, and asked here.
+
+// Timeline returns the calls that belong together with one, from the outermost on:
+// see trace.Recorder.Tree. It is empty if the call is not among those remembered.
+func (g *Gatekeeper) Timeline(ctx context.Context, id rpc.ID, limit int) (tree []trace.Leaf, more bool, err error) {
+	err = g.do(ctx, func() { tree, more = g.ctl.timeline.Tree(id, limit) })
+	return tree, more, err
+}
+
+// Timelines returns the latest calls, the last one first, and the Before of the page
+// that follows, 0 if there is none. Other inputs come in between.
+func (g *Gatekeeper) Timelines(ctx context.Context, q trace.Query) (page []trace.Call, next uint64, err error) {
+	for want := q.Limit; ; {
+		var part []trace.Call
+		if err = g.do(ctx, func() { part, next = g.ctl.timeline.Recent(q, g.cfg.Limits.Scan) }); err != nil {
+			return nil, 0, err
+		}
+		page = append(page, part...)
+		if q.Before, q.Limit = next, want-len(page); next == 0 || q.Limit <= 0 {
+			return page, next, nil
+		}
+	}
+}
+
+// Methods returns what has become of the calls of each method since the Gatekeeper began.
+func (g *Gatekeeper) Methods(ctx context.Context) (all []trace.Method, err error) {
+	err = g.do(ctx, func() { all = g.ctl.timeline.Methods() })
+	return all, err
+}
+
+var traceKinds = map[TraceStage]trace.Kind{
+	TraceSent: trace.Sent, TraceDelivered: trace.Delivered, TraceReplied: trace.Replied, TraceCommitting: trace.Committing,
+	TraceAnswered: trace.Answered, TraceReplayed: trace.Replayed, TraceRollingBack: trace.RollingBack, TraceRolledBack: trace.RolledBack,
+	TraceRefused: trace.Refused, TraceEnded: trace.Ended,
+}
+
+// remember is the tracer. A call that was there before this run of the Gatekeeper
+// becomes known with its first step in it.
+func (c *controller) remember(t TraceRecord) {
+	e := trace.Event{
+		Call: t.Call, Code: t.Code, Step: trace.Step{Time: t.Time, Kind: traceKinds[t.Stage], Node: trace.Node(t.Node), Attempt: t.Attempt},
+		About: trace.About{
+			Parent: t.Parent, Caller: trace.Node(t.Caller), Callee: trace.Node(t.Node), Service: t.Service, Method: t.Method,
+			Policy: t.Policy, Oneway: t.Oneway, Sampled: t.Sampled,
+		},
+	}
+	if n := c.nodes[t.Node.Address]; n != nil {
+		e.Blade = n.blade.hello.Blade
+	}
+	if t.Stage != TraceSent && !c.timeline.Knows(t.Call) {
+		if first, ok := c.traceLate(t.Call); ok {
+			c.timeline.Note(&first)
+		}
+	}
+	if over := c.timeline.Note(&e); over && c.cfg.Over != nil {
+		call, _ := c.timeline.Call(t.Call)
+		c.cfg.Over(call, c.timeline.Root(t.Call))
+	}
+}
+
+// traceLate is how a call began that is known, but was not followed so far.
+func (c *controller) traceLate(id rpc.ID) (e trace.Event, ok bool) {
+	e = trace.Event{Call: id, Step: trace.Step{Time: c.now, Kind: trace.Sent}}
+	if v, known := c.graph.Call(id); known {
+		if at := v.Times[callgraph.A1]; !at.IsZero() {
+			e.Time = at
+		}
+		e.About = trace.About{
+			Parent: v.Parent, Caller: trace.Node(v.Caller), Callee: trace.Node(v.Callee), Service: v.Service, Method: v.Method,
+			Policy: v.Policy, Oneway: v.Oneway, Sampled: v.Loose,
+		}
+		return e, true
+	}
+	v, known := c.table.View(id)
+	if !known {
+		return e, false
+	}
+	service, method := c.namesOf(&v)
+	e.About = trace.About{
+		Parent: v.Header.Parent, Caller: trace.Node{Address: v.Caller, Incarnation: v.Header.CallerIncarnation}, Callee: trace.Node(v.Callee),
+		Service: service, Method: method, Policy: v.Header.Flags.Policy(), Oneway: v.Header.Type == rpc.Oneway,
+	}
+	return e, true
+}
+
+// traceFailure follows an exactly-once call that is refused or given up.
+func (c *controller) traceFailure(kind EventKind, id rpc.ID, why *fault.Error) {
+	stage := map[EventKind]TraceStage{CallRefused: TraceRefused, CallEnded: TraceEnded}[kind]
+	if stage != "" && why != nil && c.tracer != nil {
+		c.tracer(TraceRecord{Time: c.now, Stage: stage, Call: id, Code: why.Code})
+	}
+}
+
+// traceRefused follows a call that never came on record.
+func (c *controller) traceRefused(h *held, m *rpc.Header, why *fault.Error) {
+	if c.tracer == nil || m.Type != rpc.Call && m.Type != rpc.Oneway {
+		return
+	}
+	sent := TraceRecord{
+		Time: c.now, Stage: TraceSent, Call: m.Call, Parent: m.Parent, Caller: log.Node{Address: h.src, Incarnation: m.CallerIncarnation},
+		Method: m.Method.String(), Policy: m.Flags.Policy(), Oneway: m.Type == rpc.Oneway,
+	}
+	if s := c.services[h.dst]; s != nil {
+		sent.Service = s.name
+	}
+	c.tracer(sent)
+	c.tracer(TraceRecord{Time: c.now, Stage: TraceRefused, Call: m.Call, Code: why.Code})
+}
+
+// traceCall follows a call of policy none that is held.
+func (c *controller) traceCall(stage TraceStage, k *call, code fault.Code) {
+	if c.tracer == nil {
+		return
+	}
+	t := TraceRecord{Time: c.now, Stage: stage, Call: k.id(), Code: code, Node: log.Node{Address: k.callee, Incarnation: k.incarnation}}
+	switch stage {
+	case TraceSent:
+		t.Parent, t.Caller = k.header.Parent, log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
+		t.Service, t.Method, t.Policy, t.Oneway = k.service, k.method, k.header.Flags.Policy(), k.oneway()
+	case TraceAnswered:
+		t.Node = log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
+		if k.refusal != nil {
+			t.Stage, t.Code = TraceRefused, k.refusal.Code
+		}
+	}
+	c.tracer(t)
+}
+
+// codeOf is the code of an answer, OK of one that is no exception.
+func codeOf(m *rpc.Message) fault.Code {
+	if m.Type == rpc.Exception {
+		return m.Code
+	}
+	return fault.OK
+}
+
+// traceLoose follows a call that is not held, from a digest.
+func (c *controller) traceLoose(k *callgraph.Call) {
+	if c.tracer != nil {
+		c.tracer(TraceRecord{
+			Time: c.now, Stage: TraceSent, Call: k.ID, Node: log.Node(k.Callee), Parent: k.Parent, Caller: log.Node(k.Caller),
+			Service: k.Service, Method: k.Method, Policy: k.Policy, Oneway: k.Oneway, Sampled: true,
+		})
+	}
+}
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	SwitchConnected EventKind = "switch.connected" // its tables are what they should be
+	SwitchLost      EventKind = "switch.lost"
+	// SwitchReconciled says that somebody has had the switch's tables read back.
+	SwitchReconciled EventKind = "switch.reconciled"
+	BladeUp          EventKind = "blade.up"
+	BladeFailed      EventKind = "blade.failed"
+	BladeDraining    EventKind = "blade.draining" // an operator wants it empty
+	BladeDrained     EventKind = "blade.drained"  // and it is
+	BladeReturned    EventKind = "blade.returned" // an operator puts it back into service
+	// MachineMirrored says that a memory machine has two copies, MachineUnmirrored that one
+	// of them is lost. Blade is the second copy's, or the lost one's.
+	MachineMirrored   EventKind = "machine.mirrored"
+	MachineUnmirrored EventKind = "machine.unmirrored"
+	// MachineFilling says that a second copy is being filled, on Blade.
+	MachineFilling EventKind = "machine.filling"
+	AppDeployed    EventKind = "app.deployed"
+	AppUndeployed  EventKind = "app.undeployed"
+	AppRestarted   EventKind = "app.restarted" // by an operator: its nodes are started again, one after the other
+	AppShort       EventKind = "app.short"     // there are not enough blades for a program, or there are again
+	PolicySet      EventKind = "policy.set"    // by an operator: Message is the policy
+	ProgramStarted EventKind = "program.started"
+	ProgramFailed  EventKind = "program.failed" // a blade could not start it
+	NodeJoined     EventKind = "node.joined"
+	NodeLeft       EventKind = "node.left"
+	NodeFailed     EventKind = "node.failed"    // it has ended, and is being fenced
+	NodeFenced     EventKind = "node.fenced"    // switch and memory blades refuse what may still come of it
+	NodeRecovered  EventKind = "node.recovered" // its next incarnation serves
+	// ExecutionRolledBack says that what an execution did to memory is taken back.
+	ExecutionRolledBack EventKind = "execution.rolledback"
+	ServiceExported     EventKind = "service.exported"
+	RegionAllocated     EventKind = "region.allocated"
+	RegionFreed         EventKind = "region.freed"
+	RegionReclaimed     EventKind = "region.reclaimed" // its controller is gone, and the last lease
+	CallHeld            EventKind = "call.held"
+	CallReleased        EventKind = "call.released"
+	CallReplayed        EventKind = "call.replayed" // released again
+	CallDiverged        EventKind = "call.diverged" // an execution has repeated it with other arguments
+	ReplyHeld           EventKind = "reply.held"
+	ReplyReleased       EventKind = "reply.released"
+	CallRefused         EventKind = "call.refused"  // the caller gets an exception
+	CallEnded           EventKind = "call.ended"    // its callee is gone
+	CallCanceled        EventKind = "call.canceled" // an operator has had it cancelled where it runs
+	RulesRevoked        EventKind = "rules.revoked"
+	RulesGranted        EventKind = "rules.granted"
+	AccessDenied        EventKind = "access.denied" // by the switch
+)
+
+// EventKinds returns all kinds of events.
+func EventKinds() []string {
+	var all []string
+	for _, k := range []EventKind{
+		SwitchConnected, SwitchLost, SwitchReconciled, BladeUp, BladeFailed, BladeDraining, BladeDrained,
+		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppRestarted, AppShort,
+		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
+		ExecutionRolledBack, ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
+		CallReleased, CallReplayed, CallDiverged, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallCanceled, RulesRevoked,
+		RulesGranted, AccessDenied,
+	} {
+		all = append(all, string(k))
+	}
+	return all
+}
+
+// Event is something that happened in the rack. Fields that do not apply are
+// empty.
+type Event struct {
+	Seq     uint64       `json:"seq"` // counts all events; a gap means that some were lost
+	Time    time.Time    `json:"time"`
+	Kind    EventKind    `json:"kind"`
+	Blade   string       `json:"blade,omitempty"`
+	Node    netip.Addr   `json:"node,omitzero"` // who did it: caller, allocator, …
+	Peer    netip.Addr   `json:"peer,omitzero"` // with whom: callee
+	Name    string       `json:"name,omitempty"`
+	Service string       `json:"service,omitempty"`
+	Method  string       `json:"method,omitempty"`
+	Call    string       `json:"call,omitempty"`
+	Attempt uint16       `json:"attempt,omitempty"` // how often the call's execution was cut off
+	Region  string       `json:"region,omitempty"`
+	Op      string       `json:"op,omitempty"`
+	Rules   []lease.Rule `json:"rules,omitempty"`
+	Code    fault.Code   `json:"code,omitempty"`
+	Message string       `json:"message,omitempty"`
+}
+
+// broker hands events to subscribers. Publish never blocks.
+type broker struct {
+	active atomic.Int32 // subscribers; the controller makes no events for nobody
+
+	mu   sync.Mutex
+	seq  uint64
+	subs map[chan Event]struct{}
+}
+
+// publish hands an event to every subscriber that has room.
+func (b *broker) publish(e Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seq++
+	e.Seq = b.seq
+	for ch := range b.subs {
+		select {
+		case ch <- e:
+		default:
+		}
+	}
+}
+
+// subscribe returns a channel of events from now on, closed when ctx ends. A
+// subscriber that falls behind loses events; their sequence numbers tell.
+func (b *broker) subscribe(ctx context.Context) <-chan Event {
+	ch := make(chan Event, eventQueue)
+	b.mu.Lock()
+	if b.subs == nil {
+		b.subs = map[chan Event]struct{}{}
+	}
+	b.subs[ch] = struct{}{}
+	b.active.Add(1)
+	b.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.subs, ch)
+		b.active.Add(-1)
+		close(ch)
+	})
+	return ch
 }

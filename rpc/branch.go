@@ -2,7 +2,10 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
+	"reflect"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/dsm"
@@ -13,14 +16,14 @@ import (
 
 // Branch is a part of an execution that runs beside others; see Go.
 type Branch struct {
-	strand
+	opSequence
 	done chan struct{}
 	err  error // valid once done is closed
 }
 
-// strand is a branch's line of operations, which are numbered in it. The trunk,
+// opSequence is a branch's line of operations, which are numbered in it. The trunk,
 // which is what the handler itself does, is one as well. It travels in contexts.
-type strand struct {
+type opSequence struct {
 	e      *execution // nil outside of any
 	number uint32     // 0 for the trunk
 
@@ -31,18 +34,18 @@ type strand struct {
 	ended  bool
 }
 
-// branchKey is where a context keeps its strand.
+// branchKey is where a context keeps its opSequence.
 type branchKey struct{}
 
-// branchOf returns the strand that a context belongs to, or nil.
-func branchOf(ctx context.Context) *strand {
-	b, _ := ctx.Value(branchKey{}).(*strand)
+// branchOf returns the opSequence that a context belongs to, or nil.
+func branchOf(ctx context.Context) *opSequence {
+	b, _ := ctx.Value(branchKey{}).(*opSequence)
 	return b
 }
 
-// journalled reports whether what the strand does is part of an exactly-once
+// journalled reports whether what the opSequence does is part of an exactly-once
 // execution.
-func (b *strand) journalled() bool { return b != nil && b.e.journal != nil }
+func (b *opSequence) journalled() bool { return b != nil && b.e.journal != nil }
 
 // Go runs f beside the rest of the execution that ctx belongs to. An execution
 // that has to be deterministic may do several things at a time only in branches:
@@ -67,12 +70,12 @@ func Go(ctx context.Context, f func(ctx context.Context) error) *Branch {
 		return b
 	}
 	b.e.promote() // the reader must not run a handler that waits for branches
-	go b.run(context.WithValue(ctx, branchKey{}, &b.strand), f)
+	go b.run(context.WithValue(ctx, branchKey{}, &b.opSequence), f)
 	return b
 }
 
 // fork numbers a new branch of b.
-func (b *strand) fork(child *Branch) error {
+func (b *opSequence) fork(child *Branch) error {
 	e := b.e
 	if e.journal != nil {
 		o, err := b.begin("rpc.Go")
@@ -139,7 +142,7 @@ func (b *Branch) Wait() error {
 // operation is one step of an exactly-once execution: a call, a look at the
 // clock.
 type operation struct {
-	b  *strand
+	b  *opSequence
 	op string // for errors
 	at place
 	// known is what a former attempt has journalled for it, or nil.
@@ -149,7 +152,7 @@ type operation struct {
 
 // begin begins an operation that makes journal entries of the types wanted. The
 // branch must be journalled, and the operation be ended.
-func (b *strand) begin(op string, wanted ...trailer.Type) (*operation, error) {
+func (b *opSequence) begin(op string, wanted ...trailer.Type) (*operation, error) {
 	at, err := b.next(op)
 	if err != nil {
 		return nil, err
@@ -167,7 +170,7 @@ func (b *strand) begin(op string, wanted ...trailer.Type) (*operation, error) {
 
 // next finds the operation's place. Two at a time in one branch would have their
 // places by chance.
-func (b *strand) next(op string) (place, error) {
+func (b *opSequence) next(op string) (place, error) {
 	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -206,4 +209,76 @@ func (o *operation) diverged(format string, args ...any) error {
 
 func errEnded(op string) error {
 	return fault.New(BadRequest, op, "the handler or branch whose context this is has returned")
+}
+
+// WaitAny waits until one of the branches has ended or ctx ends. It returns the
+// index of the one that has, with what its Wait returns; -1 if none has. Which one
+// an execution sees first is journalled, so a re-run sees the same. A branch that
+// has been seen is not taken off the list: that is up to the caller.
+func WaitAny(ctx context.Context, branches ...*Branch) (int, error) {
+	const op = "rpc.WaitAny"
+	if len(branches) == 0 {
+		return -1, fault.New(BadRequest, op, "no branches to wait for")
+	}
+	b := branchOf(ctx)
+	if !b.journalled() {
+		return anyOf(ctx, op, branches)
+	}
+	o, err := b.begin(op, trailer.Order, trailer.Outcome)
+	if err != nil {
+		return -1, err
+	}
+	defer o.end()
+	if o.known != nil {
+		return o.sameOf(branches)
+	}
+	b.e.promote()
+	i, err := anyOf(ctx, op, branches)
+	if i < 0 {
+		failure := plain(op, err)
+		o.record(trailer.Outcome, outcome{code: failure.Code, message: failure.Msg}.append(nil))
+		return i, failure
+	}
+	o.record(trailer.Order, binary.BigEndian.AppendUint32(nil, branches[i].number))
+	return i, err
+}
+
+// sameOf waits for the branch that was seen when the execution ran before.
+func (o *operation) sameOf(branches []*Branch) (int, error) {
+	if o.known.Type == trailer.Outcome {
+		out, err := parseOutcome(o.known.Data)
+		if err != nil {
+			return -1, o.diverged("%v", err)
+		}
+		return -1, &Error{Code: out.code, Op: o.op, Msg: out.message}
+	}
+	if len(o.known.Data) != 4 {
+		return -1, o.diverged("an order entry of %d bytes", len(o.known.Data))
+	}
+	number := binary.BigEndian.Uint32(o.known.Data)
+	i := slices.IndexFunc(branches, func(b *Branch) bool { return b.number == number })
+	if i < 0 {
+		return -1, o.diverged("branch %d ended first when the execution ran before, and is not waited for now", number)
+	}
+	return i, branches[i].Wait()
+}
+
+// anyOf waits for whichever branch ends first.
+func anyOf(ctx context.Context, op string, branches []*Branch) (int, error) {
+	for i, b := range branches {
+		select {
+		case <-b.done:
+			return i, b.err
+		default:
+		}
+	}
+	cases := make([]reflect.SelectCase, 0, len(branches)+1)
+	for _, b := range branches {
+		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(b.done)})
+	}
+	cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ctx.Done())})
+	if i, _, _ := reflect.Select(cases); i < len(branches) {
+		return i, branches[i].err
+	}
+	return -1, fault.FromContext(op, ctx.Err())
 }

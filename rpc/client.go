@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"sync"
@@ -149,7 +150,7 @@ func (c *client) call(ctx context.Context, m *method, codec *codec, args, result
 }
 
 // perform makes a call; o is its operation in an exactly-once execution, or nil.
-func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
+func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
 	p, err := c.answer(ctx, b, o, m, codec, kind)
 	if err != nil {
 		return o.decided(err)
@@ -169,7 +170,7 @@ func (c *client) perform(ctx context.Context, b *strand, o *operation, m *method
 }
 
 // answer makes a call as the client's options say, and waits for the answer; see exchange.
-func (c *client) answer(ctx context.Context, b *strand, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
+func (c *client) answer(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
 	if o == nil && kind == thrift.CALL && m.policy == PolicyNone && len(codec.pointers) == 0 {
 		if after, ok := c.config.hedges.of(m.name); ok {
 			return c.hedged(ctx, after, b, m, codec)
@@ -180,7 +181,7 @@ func (c *client) answer(ctx context.Context, b *strand, o *operation, m *method,
 
 // exchange sends a call and waits for its answer; nil is that of a one-way which nobody
 // logs. Whoever called it releases the answer.
-func (c *client) exchange(ctx context.Context, b *strand, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
+func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *method, codec *codec, kind thrift.TMessageType) (*pending, error) {
 	lends := o == nil && kind == thrift.CALL
 	if err := c.node.pass(ctx, codec.pointers, lends); err != nil {
 		return nil, neverBegan(coded(m.op, err))
@@ -251,7 +252,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 }
 
 // send begins the call and puts it on the wire.
-func (c *client) send(ctx context.Context, b *strand, o *operation, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
+func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pending, m *method, codec *codec, kind thrift.TMessageType) error {
 	n := c.node
 	p.RTT, p.Balance, p.to = m.rtt, c.balance, c.to
 	if kind == thrift.ONEWAY && m.policy == PolicyNone || len(codec.pointers) > 0 {
@@ -338,13 +339,13 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *pa
 	} else {
 		_, _ = n.conn.WriteBatch([]netio.Message{m})
 	}
-	n.sit() // for the receipt
+	n.standIn() // for the receipt
 	return nil
 }
 
 // wait waits for the answer or the end of the context. On error the pending call
 // is no longer the caller's.
-func (c *client) wait(ctx context.Context, b *strand, p *pending, m *method) error {
+func (c *client) wait(ctx context.Context, b *opSequence, p *pending, m *method) error {
 	if b != nil {
 		b.e.yield()
 		defer b.e.resume()
@@ -353,7 +354,7 @@ func (c *client) wait(ctx context.Context, b *strand, p *pending, m *method) err
 		return nil
 	}
 	if p.token && c.node.detach(p) {
-		c.node.sit() // for the answer
+		c.node.standIn() // for the answer
 		return fault.FromContext(m.op, ctx.Err())
 	}
 	if p.of != nil && p.of.enlist() != nil { // what the call comes to may be pointers, and somebody has to own these
@@ -383,4 +384,115 @@ func lifetimeOf(ctx context.Context) time.Duration {
 		return max(time.Until(d), time.Millisecond)
 	}
 	return onewayLifetime
+}
+
+// decode turns a call's answer into the generated code's result, or into an
+// error (a nil result is a one-way's): a coded one for a system exception, Thrift's for one that the callee's
+// processor raised.
+func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method, result thrift.TStruct) error {
+	if p.err != nil {
+		return coded(m.op, p.err)
+	}
+	m.meter.answers.add(uint64(len(p.answer.Payload)), sizeUnit)
+	if p.answer.Type == packet.Exception && p.answer.Code != fault.OK {
+		e := fault.Remote(p.answer.Code, m.op, "%s", p.answer.Payload)
+		e.NeverBegan = p.unbegun()
+		return e
+	}
+	if result == nil {
+		return nil // a one-way that has been logged
+	}
+	headers, err := codec.takeHeaders(&p.answer)
+	if err != nil {
+		return badAnswer(m, err)
+	}
+	if len(headers) > 0 {
+		codec.answered = headerMap(headers)
+	}
+	o, err := codec.open(ctx)
+	if err != nil {
+		return badAnswer(m, err)
+	}
+	if !answers(o.name, m.name) {
+		return badAnswer(m, errors.New("answers method "+o.name))
+	}
+	switch {
+	case o.kind == thrift.EXCEPTION && p.answer.Type == packet.Exception:
+		app := thrift.NewTApplicationException(thrift.UNKNOWN_APPLICATION_EXCEPTION, "")
+		if err := app.Read(ctx, codec); err != nil {
+			return badAnswer(m, err)
+		}
+		return app
+	case o.kind == thrift.REPLY && p.answer.Type == packet.Reply:
+		if err := result.Read(ctx, codec); err != nil {
+			return badAnswer(m, err)
+		}
+		return nil
+	}
+	return badAnswer(m, errors.New("message type does not fit the packet's"))
+}
+
+// unbegun reports whether an exception says for sure that the call did not begin. The
+// Gatekeeper, which releases its refusals, knows of no copies that it did not hold.
+func (p *pending) unbegun() bool {
+	f := p.answer.Flags
+	return f&packet.FlagUnbegun != 0 && (f&packet.FlagReleased == 0 || f.Exact() || !p.Resent())
+}
+
+// neverBegan marks an error that arose before the call was sent.
+func neverBegan(err error) error {
+	if e, ok := err.(*Error); ok { //nolint:errorlint // those of calls are not wrapped
+		marked := *e
+		marked.NeverBegan = true
+		return &marked
+	}
+	return err
+}
+
+// badAnswer is the error for an answer that is not what the IDL promises.
+func badAnswer(m *method, err error) error {
+	return &Error{Code: BadRequest, Op: m.op, Msg: "malformed answer", Remote: true, Err: err}
+}
+
+// coded makes any error one of a call.
+func coded(op string, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		if e.Op == "" {
+			named := *e
+			named.Op = op
+			e = &named
+		}
+		return e
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fault.FromContext(op, err)
+	}
+	return &Error{Code: Internal, Op: op, Err: err}
+}
+
+// checkWhole refuses a message that cannot be logged: its trailer is too large.
+func (c *codec) checkWhole(op string) error {
+	if n := c.size(); n > packet.MaxWhole {
+		return fault.New(NoSpace, op, "a message of %d bytes, %d of them state and journal; a message that is logged has %d at most: keep large data in distributed memory",
+			n, len(c.trailer), packet.MaxWhole)
+	}
+	return nil
+}
+
+// limit is how many bytes a message has at most, header included: one that is logged,
+// or one of policy none.
+func (n *Node) limit(logged bool) int {
+	if logged {
+		return packet.MaxWhole
+	}
+	return packet.HeaderSize + int(min(n.large.most, math.MaxInt-packet.HeaderSize)) //nolint:gosec // bounded
+}
+
+// tooLong is why a message that a codec has written is refused.
+func (n *Node) tooLong(what string, c *codec, logged bool) string {
+	if !logged {
+		return n.large.tooLong(what, uint64(c.size()-packet.HeaderSize)) //nolint:gosec // not negative
+	}
+	return fmt.Sprintf("%s of %d bytes, one that is logged has %d at most: pass large values by reference, or ask for policy none", what, c.size(), packet.MaxWhole)
 }

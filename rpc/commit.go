@@ -135,7 +135,7 @@ func (x *export) commit(e *execution, datagram []byte) {
 	n.in.mu.Unlock()
 	n.send(c.to, datagram)
 	n.wakeAt(now + endpoint.InitialTimeout)
-	n.sit() // for the acknowledgement
+	n.standIn() // for the acknowledgement
 }
 
 // acknowledged takes an ACK: the Gatekeeper has logged a call of this node, or an

@@ -26,7 +26,7 @@
 //	────┴───────── one datagram each way (rpc/packet) ───────┴────
 //
 // Latency decides how goroutines are used, for to wake one costs more than the
-// rest of a call: a caller reads its own answer (chair), a service's reader runs
+// rest of a call: a caller reads its own answer (leader), a service's reader runs
 // the handlers that are quick (lead), and all that waits for time shares one
 // timer (pulse).
 //
@@ -53,6 +53,6 @@
 // fetches its journal. More is refused as NoSpace.
 //
 // The parts: an execution (execution.go) has branches (branch.go), whose operations
-// have places; journal.go knows what each gave, exactly.go and outside.go ask it;
-// commit.go and state.go see to answers; durable.go is the durable main.
+// have places; journal.go knows what each gave, journal.go and journal.go ask it;
+// commit.go and state.go see to answers; state.go is the durable main.
 package rpc

@@ -20,7 +20,7 @@ import (
 type execution struct {
 	canceled canceled // by an operator
 	node     *Node
-	trunk    strand
+	trunk    opSequence
 	journal  *journal // nil unless it is exactly-once
 	main     *main    // nil for a handler's
 	// Of a handler's; of a main, call has only the id.
@@ -63,7 +63,7 @@ type execution struct {
 
 // allowed refuses calls that would escape the execution's order: after its end,
 // to itself, and, with exactly-once, outside of any execution of a server.
-func (c *client) allowed(b *strand, m *method) error {
+func (c *client) allowed(b *opSequence, m *method) error {
 	if b == nil {
 		if m.policy != PolicyNone && c.node.serves() {
 			return fault.New(BadRequest, m.op, "policy %s in a server asks for the handler's context", m.policy)
@@ -89,7 +89,7 @@ func (c *client) allowed(b *strand, m *method) error {
 // zero, for one of a session. Only an execution that the Gatekeeper has logged can
 // answer for exactly-once calls; those of others are its node's own, and name their
 // parent because it waits for them.
-func (b *strand) child(h *packet.Header, o *operation) packet.ID {
+func (b *opSequence) child(h *packet.Header, o *operation) packet.ID {
 	if o != nil {
 		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
 		if h.Flags.Exact() {
@@ -145,7 +145,7 @@ func (e *execution) end() bool {
 
 // context is the handler's context.
 func (e *execution) context(base context.Context) context.Context {
-	e.life.strand, e.life.base, e.life.deadline = &e.trunk, base, e.deadline
+	e.life.opSequence, e.life.base, e.life.deadline = &e.trunk, base, e.deadline
 	return &e.life
 }
 
@@ -189,4 +189,86 @@ func (e *execution) freeBuffer() {
 // one-way that nobody logs. (Of the others the completion is reported.)
 func (e *execution) receipted() bool {
 	return e.call.Type == packet.Oneway && e.call.Flags&packet.FlagHeld == 0
+}
+
+// life is a handler's context. Most handlers never wait for its end, so what that takes
+// (a channel, a place among the children of the node's context) is made when somebody
+// first asks for it. It ends when the handler has returned, when the caller gives the
+// call up, when its deadline passes, and with the node.
+type life struct {
+	opSequence *opSequence     // the handler's trunk
+	base       context.Context //nolint:containedctx // the node's
+	deadline   time.Time       // zero: none
+
+	mu     sync.Mutex
+	inner  context.Context //nolint:containedctx // nil until asked for
+	cancel context.CancelFunc
+	over   bool
+}
+
+var _ context.Context = (*life)(nil)
+
+// Value finds the opSequence; the rest is the node's.
+func (l *life) Value(key any) any {
+	if key == (branchKey{}) {
+		return l.opSequence
+	}
+	l.mu.Lock()
+	inner := l.inner
+	l.mu.Unlock()
+	if inner == nil {
+		inner = l.base
+	}
+	return inner.Value(key) // of inner, so that contexts derived from l know it as one of the library's
+}
+
+// Deadline is the caller's.
+func (l *life) Deadline() (time.Time, bool) {
+	if !l.deadline.IsZero() {
+		return l.deadline, true
+	}
+	return l.base.Deadline()
+}
+
+// Done is closed when the context ends.
+func (l *life) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.whole().Done()
+}
+
+// Err is why it has ended.
+func (l *life) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inner == nil && !l.over && l.deadline.IsZero() {
+		return l.base.Err()
+	}
+	return l.whole().Err()
+}
+
+// whole makes what the context lacks. The caller holds the lock.
+func (l *life) whole() context.Context {
+	if l.inner != nil {
+		return l.inner
+	}
+	if l.deadline.IsZero() {
+		l.inner, l.cancel = context.WithCancel(l.base)
+	} else {
+		l.inner, l.cancel = context.WithDeadline(l.base, l.deadline)
+	}
+	if l.over {
+		l.cancel()
+	}
+	return l.inner
+}
+
+// end ends the context.
+func (l *life) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	if l.cancel != nil {
+		l.cancel()
+	}
 }

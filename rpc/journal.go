@@ -2,11 +2,21 @@ package rpc
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -168,4 +178,285 @@ func (j *journal) close(err error) *Error {
 		}
 	}
 	return j.failed
+}
+
+// callJournalled makes a call of an exactly-once execution, unless a former attempt
+// has journalled how it ended. The id of a call that the Gatekeeper logs is the
+// same in each attempt, so its answer is found in the log; all else is answered
+// from the journal: errors that arose here, and what calls of policy none brought.
+func (c *client) callJournalled(ctx context.Context, b *opSequence, m *method, codec *codec, kind thrift.TMessageType, result thrift.TStruct) error {
+	o, err := b.begin(m.op, trailer.Outcome)
+	if err != nil {
+		return err
+	}
+	defer o.end()
+	o.fingerprint = c.fingerprint(codec)
+	if o.known == nil {
+		if err := ctx.Err(); err != nil {
+			return o.decided(neverBegan(fault.FromContext(m.op, err)))
+		}
+		return c.perform(ctx, b, o, m, codec, kind, result)
+	}
+	was, err := parseOutcome(o.known.Data)
+	switch {
+	case err != nil:
+		return o.diverged("%v", err)
+	case was.fingerprint != o.fingerprint:
+		return o.diverged("the service or the arguments were others when the execution ran before")
+	case was.code != OK:
+		return &Error{Code: was.code, Op: m.op, Msg: was.message, NeverBegan: was.neverBegan}
+	case m.policy != PolicyNone:
+		// It was answered, so it will be: the answer is in the log.
+		return c.perform(context.WithoutCancel(ctx), b, o, m, codec, kind, result)
+	case (was.answer == nil) != (result == nil):
+		return o.diverged("the call was another when the execution ran before")
+	case result == nil:
+		return nil
+	}
+	return c.decode(ctx, codec, &pending{answer: *was.answer}, m, result)
+}
+
+// decided journals an error that this side decided on, and returns it as a re-run
+// will see it.
+func (o *operation) decided(err error) error {
+	if o == nil {
+		return err
+	}
+	failure := plain(o.op, err)
+	if o.known != nil {
+		return o.diverged("the call was answered when the execution ran before, and now: %s", failure)
+	}
+	o.record(trailer.Outcome, outcome{code: failure.Code, fingerprint: o.fingerprint, message: failure.Msg, neverBegan: failure.NeverBegan}.append(nil))
+	return failure
+}
+
+// answered journals that the call has been answered; p is nil for a one-way that
+// nobody logs.
+func (o *operation) answered(m *method, p *pending) {
+	if o == nil || p != nil && p.err != nil {
+		return
+	}
+	out := outcome{fingerprint: o.fingerprint}
+	switch {
+	case p == nil:
+	case m.policy == PolicyNone:
+		out.answer = &p.answer
+	case p.answer.Flags&packet.FlagReplay != 0: // what is logged is the call as a former run sent it
+	case p.answer.Type != packet.Exception || p.answer.Code == OK:
+		o.b.e.journal.confirm(p.mark) // an answer of the callee's: the call was logged
+	}
+	o.record(trailer.Outcome, out.append(nil))
+}
+
+// durable is execution.durable of the execution whose operation it is; nil is none.
+func (o *operation) durable(child record.Call) bool { return o == nil || o.b.e.durable(child) }
+
+// attach puts what the execution has journalled behind a call.
+func (o *operation) attach(p *pending, codec *codec) error {
+	codec.trailer, p.mark = o.b.e.journal.pending()
+	return codec.checkWhole(o.op)
+}
+
+// outcome is how a call of an exactly-once execution ended, as it is journalled:
+// error code (1 byte), fingerprint of the call (8), then the error's message. After code 0
+// comes nothing if the answer is in the log. If it is not, as with policy none, its type
+// (1), code (1) and payload come.
+type outcome struct {
+	code        Code
+	fingerprint uint64
+	message     string
+	neverBegan  bool
+	answer      *packet.Message // of policy none; nil for a one-way
+}
+
+const outcomeSize = 9
+
+// outcomeUnbegun in the error code's byte: the call never began.
+const outcomeUnbegun = 0x80
+
+// outcomeHeaders in the byte of an answer's type: the payload begins with headers.
+const outcomeHeaders = 0x80
+
+func (o outcome) append(b []byte) []byte {
+	code := byte(o.code)
+	if o.neverBegan {
+		code |= outcomeUnbegun
+	}
+	b = append(b, code)
+	b = binary.BigEndian.AppendUint64(b, o.fingerprint)
+	if o.code != OK {
+		return append(b, o.message...)
+	}
+	if o.answer != nil {
+		kind := byte(o.answer.Type)
+		if o.answer.Flags&packet.FlagHeaders != 0 {
+			kind |= outcomeHeaders
+		}
+		b = append(b, kind, byte(o.answer.Code))
+		b = append(b, o.answer.Payload...)
+	}
+	return b
+}
+
+func parseOutcome(b []byte) (o outcome, err error) {
+	if len(b) < outcomeSize {
+		return o, wirefmt.Errorf("outcome of %d bytes, want %d", len(b), outcomeSize)
+	}
+	o.neverBegan = b[0]&outcomeUnbegun != 0
+	o.code, o.fingerprint = Code(b[0]&^outcomeUnbegun), binary.BigEndian.Uint64(b[1:])
+	b = b[outcomeSize:]
+	switch {
+	case o.code != OK:
+		o.message = string(b)
+	case len(b) == 1:
+		return o, wirefmt.Errorf("outcome: an answer of 1 byte")
+	case len(b) > 1:
+		o.answer = &packet.Message{Header: packet.Header{Type: packet.Type(b[0] &^ outcomeHeaders), Code: Code(b[1])}, Payload: b[2:]}
+		if b[0]&outcomeHeaders != 0 {
+			o.answer.Flags = packet.FlagHeaders
+		}
+	}
+	return o, nil
+}
+
+// plain makes an error what it is after a replay, so that both attempts of an
+// execution see the same: code and message, without the cause.
+func plain(op string, err error) *Error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return fault.New(Application, op, "%s", err)
+	}
+	msg := e.Msg
+	if e.Err != nil {
+		if msg != "" {
+			msg += ": "
+		}
+		msg += e.Err.Error()
+	}
+	return &Error{Code: e.Code, Op: op, Msg: msg[:min(len(msg), maxMessage)], NeverBegan: e.NeverBegan}
+}
+
+// fingerprint tells calls apart: service, arguments and pointers. Headers may be others when an
+// execution runs again, since they may tell of the run.
+func (c *client) fingerprint(codec *codec) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, c.hash)) // never fails
+	_, _ = h.Write(codec.buf.out[packet.HeaderSize+codec.headed:])
+	return h.Sum64()
+}
+
+// Now is the time of day. Exactly-once executions must get it here: it is
+// journalled, so that a re-run sees the same. It has no monotonic reading. When
+// a re-run has diverged, which its answer will tell, it is the time of the re-run.
+func Now(ctx context.Context) time.Time {
+	b := branchOf(ctx)
+	if !b.journalled() {
+		return time.Unix(0, time.Now().UnixNano())
+	}
+	now := time.Now().UnixNano()
+	o, err := b.begin("rpc.Now", trailer.Time)
+	if err != nil {
+		return time.Unix(0, now)
+	}
+	defer o.end()
+	switch {
+	case o.known == nil:
+		o.record(trailer.Time, binary.BigEndian.AppendUint64(nil, uint64(now)))
+	case len(o.known.Data) != 8:
+		_ = o.diverged("a time of %d bytes", len(o.known.Data))
+	default:
+		now = int64(binary.BigEndian.Uint64(o.known.Data))
+	}
+	return time.Unix(0, now)
+}
+
+// Random fills b with random bytes from the system's secure source. Exactly-once
+// executions must get randomness here: it is journalled, and so it costs room in
+// the execution's next message.
+func Random(ctx context.Context, b []byte) error {
+	branch := branchOf(ctx)
+	if !branch.journalled() {
+		_, err := rand.Read(b)
+		return err
+	}
+	o, err := branch.begin("rpc.Random", trailer.Random)
+	if err != nil {
+		return err
+	}
+	defer o.end()
+	if o.known == nil {
+		_, _ = rand.Read(b) // never fails
+		o.record(trailer.Random, append([]byte(nil), b...))
+		return nil
+	}
+	if len(o.known.Data) != len(b) {
+		return o.diverged("%d random bytes, there were %d when the execution ran before", len(b), len(o.known.Data))
+	}
+	copy(b, o.known.Data)
+	return nil
+}
+
+// Effect does something outside of the rack, or asks something there, and returns
+// what f does. In an exactly-once execution the result is journalled and f is not
+// run again, unless a crash comes before the execution's next message: so it runs
+// at least once, and f should pass the key on, for the other side to tell a
+// repetition. The key has at most 65,535 bytes.
+//
+// The context that f gets belongs to no execution: calls that it makes are part of
+// the effect. An error of f is journalled as well, and comes back as an *Error
+// with its code (Application if it has none) and message.
+func Effect(ctx context.Context, key string, f func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	b := branchOf(ctx)
+	outside := context.WithValue(ctx, branchKey{}, (*opSequence)(nil))
+	if !b.journalled() {
+		return f(outside)
+	}
+	op := "effect " + key
+	if len(key) > 0xffff {
+		return nil, fault.New(BadRequest, "effect", "a key of %d bytes", len(key))
+	}
+	o, err := b.begin(op, trailer.Effect)
+	if err != nil {
+		return nil, err
+	}
+	defer o.end()
+	if o.known != nil {
+		return o.sameEffect(key)
+	}
+	b.e.promote()
+	if !o.durable(record.Call{}) {
+		return nil, b.e.node.whyEnded()
+	}
+	result, err := f(outside)
+	data := binary.BigEndian.AppendUint16(nil, uint16(len(key)))
+	data = append(data, key...)
+	if err != nil {
+		failure := plain(op, err)
+		data = append(data, byte(failure.Code))
+		o.record(trailer.Effect, append(data, failure.Msg...))
+		return nil, failure
+	}
+	data = append(data, byte(OK))
+	o.record(trailer.Effect, append(data, result...))
+	return result, nil
+}
+
+// sameEffect is what the effect was when the execution ran before.
+func (o *operation) sameEffect(key string) ([]byte, error) {
+	data := o.known.Data
+	if len(data) < 2 {
+		return nil, o.diverged("an effect's entry of %d bytes", len(data))
+	}
+	n := int(binary.BigEndian.Uint16(data))
+	if data = data[2:]; len(data) < n+1 {
+		return nil, o.diverged("an effect's entry of %d bytes with a key of %d", len(data), n)
+	}
+	if was := string(data[:n]); was != key {
+		return nil, o.diverged("the effect's key was %q when the execution ran before", was)
+	}
+	code, rest := Code(data[n]), data[n+1:]
+	if code != OK {
+		return nil, &Error{Code: code, Op: o.op, Msg: string(rest)}
+	}
+	return append([]byte{}, rest...), nil
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-func newLife(base context.Context, d time.Time) (*life, *strand) {
-	s := new(strand)
-	return &life{strand: s, base: base, deadline: d}, s
+func newLife(base context.Context, d time.Time) (*life, *opSequence) {
+	s := new(opSequence)
+	return &life{opSequence: s, base: base, deadline: d}, s
 }
 
 // A handler's context is one of the library's in every way, though it is not made before

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
 
 // Memory returns the node's client of the distributed memory, for a program that
@@ -26,7 +28,7 @@ func Memory(ctx context.Context) *dsm.Client {
 
 // memory makes the branch's client when it is first asked for, so that handlers
 // which need none do not pay.
-func (b *strand) memory() *dsm.Client {
+func (b *opSequence) memory() *dsm.Client {
 	e := b.e
 	e.promote() // memory takes its time
 	if err := e.enlist(); err != nil {
@@ -42,7 +44,7 @@ func (b *strand) memory() *dsm.Client {
 
 // scope is on whose behalf the branch's memory operations are. Those of an
 // execution that is not exactly-once are final at once: nobody will commit it.
-func (b *strand) scope() dsm.Scope {
+func (b *opSequence) scope() dsm.Scope {
 	e := b.e
 	if e.journal == nil {
 		return dsm.Scope{}
@@ -70,7 +72,7 @@ const finishTime = 5 * time.Second
 
 // finishMemory ends the branch's memory operations: after it none takes effect,
 // so the execution can be committed.
-func (b *strand) finishMemory() error {
+func (b *opSequence) finishMemory() error {
 	b.e.mu.Lock()
 	client := b.client
 	b.e.mu.Unlock()
@@ -80,4 +82,26 @@ func (b *strand) finishMemory() error {
 	ctx, cancel := context.WithTimeout(b.e.node.base, finishTime)
 	defer cancel()
 	return client.Finish(ctx)
+}
+
+// GlobalPointer is a pointer as Thrift structs carry it. The rack lends or hands
+// over the region that it points to when a call, or its answer, carries it.
+func GlobalPointer(p dsm.Pointer) *bifrost.GlobalPointer {
+	if p.IsNil() {
+		return &bifrost.GlobalPointer{Address: []byte{}}
+	}
+	return &bifrost.GlobalPointer{Address: p[:]}
+}
+
+// PointerOf returns the pointer that a Thrift struct carries; nil for one that is
+// absent or empty. What is no global pointer is refused as BadRequest.
+func PointerOf(g *bifrost.GlobalPointer) (dsm.Pointer, error) {
+	if g == nil || len(g.Address) == 0 {
+		return dsm.Pointer{}, nil
+	}
+	p, err := packet.FromBytes(g.Address)
+	if err != nil {
+		return p, &Error{Code: BadRequest, Op: "pointer", Err: err}
+	}
+	return p, nil
 }

@@ -25,7 +25,7 @@ func TestScopeOfMemory(t *testing.T) {
 		{&execution{call: again, journal: new(journal)}, 0, dsm.Scope{Execution: id, Replay: true}},
 		{&execution{call: first, journal: new(journal), main: new(main)}, 7, dsm.Scope{Execution: id, Branch: 7, Replay: true}},
 	} {
-		if got := (&strand{e: c.e, number: c.branch}).scope(); got != c.want {
+		if got := (&opSequence{e: c.e, number: c.branch}).scope(); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)
 		}
 	}

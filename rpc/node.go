@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/apache/thrift/lib/go/thrift"
+
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -47,7 +49,7 @@ type Node struct {
 	callers    callers
 	meters     meters
 	servers    servers
-	chair      chair
+	leader     leader
 	pulse      pulse
 
 	base    context.Context // of handlers
@@ -126,10 +128,10 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		_ = n.memory.Close()
 		return nil, err
 	}
-	n.chair = chair{vacant: make(chan struct{}, 1), reader: newReader(conn)}
-	n.chair.vacant <- struct{}{}
+	n.leader = leader{vacant: make(chan struct{}, 1), reader: newReader(conn)}
+	n.leader.vacant <- struct{}{}
 	n.pulse.timer = time.AfterFunc(time.Hour, n.goOff)
-	n.sit()
+	n.standIn()
 	n.readers.Add(1)
 	go n.readLarge(&largeReader{conn: n.large.conn, size: 1})
 	if n.directConn != nil {
@@ -263,9 +265,9 @@ func (n *Node) Close(ctx context.Context) error {
 	turnAway(exports) // what has not begun in time
 	n.fail(nil)
 	n.readers.Wait()
-	<-n.chair.vacant // whoever sat has been told
-	n.chair.watch.Clear()
-	n.chair.vacant <- struct{}{}
+	<-n.leader.vacant // whoever led has been told
+	n.leader.watch.Clear()
+	n.leader.vacant <- struct{}{}
 	if err := n.session.Close(ctx); cut == nil {
 		cut = err
 	}
@@ -322,3 +324,55 @@ func (n *Node) quiesce(ctx context.Context, exports []*export) error {
 		return ctx.Err()
 	}
 }
+
+// A program's daemon asks now and then whether it still works. The answer comes from the
+// node's pulse, which everything depends on that is to happen after a while, and after it
+// has had each of the node's locks. So a program that is stopped or deadlocked does not answer.
+
+// listenForPings has the daemon's questions answered, if it asks any.
+func (n *Node) listenForPings() {
+	p, ok := n.session.(join.Pinged)
+	if !ok {
+		return
+	}
+	p.OnPing(func() {
+		n.pinged.Store(true)
+		n.wakeAt(n.now())
+	})
+}
+
+// answerPing answers the daemon's question, if there is one.
+func (n *Node) answerPing() {
+	if !n.pinged.Swap(false) {
+		return
+	}
+	n.out.mu.Lock()
+	n.out.mu.Unlock() //nolint:staticcheck // that it could be had is the point
+	n.in.mu.Lock()
+	n.in.mu.Unlock() //nolint:staticcheck // as above
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	stalled := false
+	for _, x := range n.exports {
+		stalled = x.pool.stalled() || stalled
+	}
+	n.session.(join.Pinged).Alive(stalled)
+}
+
+// stalled reports whether calls wait, and none has been taken up since the last time that
+// this was asked.
+func (p *pool) stalled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.judged
+	p.judged = p.begun
+	return p.queue.len() > 0 && p.begun == before
+}
+
+// Thrift's generated servers start a goroutine and a ticker for every call, to see
+// whether the caller's connection is still open. There are no connections here,
+// and it would double the time of a short call, so importing this package turns
+// it off. A program that also serves Thrift over TCP and wants handlers cancelled
+// when their client disconnects sets the interval again in main; then every call
+// pays for it.
+func init() { thrift.ServerConnectivityCheckInterval = 0 }

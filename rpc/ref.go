@@ -1,8 +1,16 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"reflect"
+	"time"
+	"unsafe"
+
+	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -154,3 +162,265 @@ func (r *Ref[T]) take(ctx context.Context, op string) error {
 }
 
 func (r *Ref[T]) put() { r.turn <- struct{}{} }
+
+// MaxRef is how long a value that travels by reference may be, in bytes.
+const MaxRef = 1 << 30
+
+// refProbe is the length from which on a reference's last byte is read before
+// room is made for all of them: a caller that lies about a length costs little.
+const refProbe = 16 << 20
+
+// maxInline is up to which length a value travels inside a message instead of in
+// memory, in bytes. In memory it would take a call two held packets and four round
+// trips more, which cost as much as to copy ten times as many bytes.
+const maxInline = 16 << 10
+
+// inlineLimit is that length where a datagram has at most budget bytes: two values fit
+// a packet, with all that is around them.
+func inlineLimit(budget int) int { return min(maxInline, (budget-512)/2) }
+
+// usable refuses a reference that has ended, by itself or with its execution.
+func (p *refPlace) usable(op string) error {
+	if p.state == refEnded {
+		return &Error{Code: BadRequest, Op: op, Err: ErrRefEnded}
+	}
+	if p.bound != nil {
+		p.bound.mu.Lock()
+		defer p.bound.mu.Unlock()
+		if p.bound.ended {
+			return &Error{Code: BadRequest, Op: op, Err: ErrRefEnded}
+		}
+	}
+	return nil
+}
+
+// memory is the client that an operation in ctx goes through: that of the
+// execution, and outside of any the node's.
+func (p *refPlace) memory(ctx context.Context, op string) (*dsm.Client, error) {
+	b := branchOf(ctx)
+	if b != nil && b.e != nil && (p.bound == nil || p.bound == b.e) {
+		return b.memory(), nil
+	}
+	if p.bound != nil || p.home == nil {
+		return nil, fault.New(BadRequest, op, "it belongs to a handler, and asks for that handler's context")
+	}
+	return p.home, nil
+}
+
+// read returns the bytes.
+func (p *refPlace) read(ctx context.Context, op string) ([]byte, error) {
+	switch {
+	case p.length == 0:
+		return []byte{}, nil
+	case p.inline != nil:
+		return p.inline, nil
+	}
+	memory, err := p.memory(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	if p.length > refProbe {
+		if _, err := memory.Read(ctx, p.pointer.Add(p.length-1), make([]byte, 1)); err != nil {
+			return nil, err
+		}
+	}
+	b := make([]byte, p.length)
+	_, err = memory.Read(ctx, p.pointer, b)
+	return b, err
+}
+
+// write puts a local reference's bytes into memory, which makes it owned. home is
+// the node's memory, for a reference that no execution makes.
+func (p *refPlace) write(ctx context.Context, op string, home *dsm.Client, b []byte) error {
+	if len(b) > MaxRef {
+		return fault.New(BadRequest, op, "%d bytes: at most %d", len(b), MaxRef)
+	}
+	p.belong(ctx, home)
+	if len(b) == 0 {
+		p.state = refOwned
+		return nil
+	}
+	memory, err := p.memory(ctx, op)
+	if err != nil {
+		return err
+	}
+	pointer, err := memory.Alloc(ctx, uint64(len(b)))
+	if err != nil {
+		return err
+	}
+	if _, err := memory.Write(ctx, pointer, b); err != nil {
+		late, cancel := afterwards(ctx)
+		defer cancel()
+		_ = memory.Free(late, pointer) // the write's error tells more
+		return err
+	}
+	p.state, p.pointer, p.length, p.inline = refOwned, pointer, int64(len(b)), nil
+	return nil
+}
+
+// afterwards is a context to free memory in when a call is over: if the call's own
+// has ended, one that lasts just long enough to begin with it, for a Free goes on
+// without its caller.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
+}
+
+// belong says whose the place is: the execution's that ctx is of, or the node's.
+func (p *refPlace) belong(ctx context.Context, home *dsm.Client) {
+	p.bound, p.home = nil, home
+	if b := branchOf(ctx); b != nil && b.e != nil {
+		p.bound, p.home = b.e, nil
+	}
+}
+
+// free gives the memory back.
+func (p *refPlace) free(ctx context.Context, op string) error {
+	if err := p.usable(op); err != nil {
+		return err
+	}
+	if p.state == refOwned && p.length > 0 {
+		memory, err := p.memory(ctx, op)
+		if err != nil {
+			return err
+		}
+		if err := memory.Free(ctx, p.pointer); err != nil {
+			return err
+		}
+	}
+	p.state = refEnded
+	return nil
+}
+
+// Plain is what stands in memory as it is: binary, and lists of fixed-size
+// numbers, which stand one after the other in little-endian order.
+type Plain interface {
+	[]byte | []int8 | []int16 | []int32 | []int64 | []float64
+}
+
+// Struct is a pointer to a struct that the Thrift compiler has generated; it
+// stands in memory in Thrift's binary protocol. Global pointers within it are not
+// lent: the rack sees only those in messages.
+type Struct interface {
+	comparable
+	thrift.TStruct
+}
+
+// form is how values of a type stand in memory.
+type form[T any] struct {
+	encode func(T) ([]byte, error)
+	decode func([]byte) (T, error)
+}
+
+// plainForm is the form of bytes and numbers.
+func plainForm[T Plain]() form[T] { return form[T]{encode: encodePlain[T], decode: decodePlain[T]} }
+
+// refConfig bounds what bytes in memory can make the library allocate.
+var refConfig = &thrift.TConfiguration{MaxMessageSize: MaxRef, MaxFrameSize: MaxRef}
+
+// structForm is the form of a struct, which construct makes with the IDL's defaults. T is
+// a Struct.
+func structForm[T any](construct func() T) form[T] {
+	return form[T]{encode: encodeStruct[T], decode: func(b []byte) (T, error) {
+		v := construct()
+		return v, decodeStruct(any(v).(thrift.TStruct), b)
+	}}
+}
+
+// zeroStruct makes a struct without the IDL's defaults.
+func zeroStruct[T Struct]() T { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T) }
+
+func encodeStruct[T any](v T) ([]byte, error) {
+	var none T
+	if any(v) == any(none) {
+		return nil, fmt.Errorf("a nil %T cannot be passed", v)
+	}
+	buf := thrift.NewTMemoryBuffer()
+	if err := any(v).(thrift.TStruct).Write(context.Background(), thrift.NewTBinaryProtocolConf(buf, refConfig)); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+func decodeStruct(v thrift.TStruct, b []byte) error {
+	buf := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(b)}
+	if err := v.Read(context.Background(), thrift.NewTBinaryProtocolConf(buf, refConfig)); err != nil {
+		return err
+	}
+	if n := buf.Len(); n != 0 {
+		return fmt.Errorf("%d bytes behind the %T", n, v)
+	}
+	return nil
+}
+
+// number is what lists of numbers are made of.
+type number interface {
+	int8 | int16 | int32 | int64 | float64
+}
+
+// little says that numbers stand in this machine's memory as they stand in the rack's:
+// then a list of them and its bytes are the same memory, and nothing is copied.
+var little = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+func encodePlain[T Plain](v T) ([]byte, error) {
+	switch v := any(v).(type) {
+	case []byte:
+		return v, nil
+	case []int8:
+		return encodeNumbers(v)
+	case []int16:
+		return encodeNumbers(v)
+	case []int32:
+		return encodeNumbers(v)
+	case []int64:
+		return encodeNumbers(v)
+	case []float64:
+		return encodeNumbers(v)
+	}
+	return nil, fmt.Errorf("%T is no plain value", v)
+}
+
+func decodePlain[T Plain](b []byte) (v T, err error) {
+	switch p := any(&v).(type) {
+	case *[]byte:
+		*p = b
+	case *[]int8:
+		*p, err = decodeNumbers[int8](b)
+	case *[]int16:
+		*p, err = decodeNumbers[int16](b)
+	case *[]int32:
+		*p, err = decodeNumbers[int32](b)
+	case *[]int64:
+		*p, err = decodeNumbers[int64](b)
+	case *[]float64:
+		*p, err = decodeNumbers[float64](b)
+	}
+	return v, err
+}
+
+// encodeNumbers returns the bytes of v, which may be v's own memory.
+func encodeNumbers[E number](v []E) ([]byte, error) {
+	if !little {
+		return binary.Append(nil, binary.LittleEndian, v)
+	}
+	var e E
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(e))), nil
+}
+
+// decodeNumbers returns the numbers in b, which may be b's own memory.
+func decodeNumbers[E number](b []byte) ([]E, error) {
+	var e E
+	size := int(unsafe.Sizeof(e))
+	if len(b)%size != 0 {
+		return nil, fmt.Errorf("%d bytes are no list of %T", len(b), e)
+	}
+	at := unsafe.Pointer(unsafe.SliceData(b))
+	if little && len(b) > 0 && uintptr(at)%unsafe.Alignof(e) == 0 {
+		return unsafe.Slice((*E)(at), len(b)/size), nil
+	}
+	v := make([]E, len(b)/size)
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return v, err
+}

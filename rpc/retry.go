@@ -137,7 +137,7 @@ type exchanged struct {
 }
 
 // hedged is an exchange that a second one follows if the first takes too long.
-func (c *client) hedged(ctx context.Context, after time.Duration, b *strand, m *method, written *codec) (*pending, error) {
+func (c *client) hedged(ctx context.Context, after time.Duration, b *opSequence, m *method, written *codec) (*pending, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan exchanged, 2)

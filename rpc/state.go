@@ -3,11 +3,16 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -163,4 +168,183 @@ func (x *export) recover(ctx context.Context, op string) error {
 	}
 	x.order = endpoint.NewOrder[*execution](max(s.Next, 1), x.config.queue+1)
 	return nil
+}
+
+// main is what a durable main has beside an execution.
+type main struct {
+	rtt   endpoint.RTT  // of checkpoints; guarded by the node's outgoing.mu
+	epoch atomic.Uint32 // index of the last checkpoint
+	begun atomic.Bool   // there was a checkpoint since the program began
+}
+
+// lastCheckpoint is 0 for what is no main.
+func (m *main) lastCheckpoint() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.epoch.Load()
+}
+
+// Main runs a durable main: an execution that no call has begun, and that goes on
+// when its program is started again after a crash. f gets the state of the last
+// Checkpoint, nil if there is none, and repeats what came after it: exactly-once
+// calls find their answers in the log, and Now, Random, Effect, WaitAny and calls
+// of PolicyNone give what they gave. The name must be unique in the rack, and one
+// Main of it run at a time.
+//
+// When f returns nil the main is over: all that it did is committed, and Main returns
+// nil. If the program crashes before it knows that, the Main of the name that it calls
+// first when it is started again returns nil without a call of f, so a crash at the very
+// end repeats nothing. Any other Main of the name is a new run, and begins without a
+// state; on another node, as soon as the one where the main is over has left the rack or
+// is gone for good, and BadRequest until then. When f returns an error, so does Main, and the next Main goes on from the last
+// checkpoint. A re-run that does something else than before fails as Nondeterminism.
+func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
+	op := "main " + name
+	if err := node.claimMain(op, name); err != nil {
+		return err
+	}
+	defer node.unclaimMain(name)
+	was, err := join.FetchMain(ctx, node.session, name)
+	if err != nil {
+		return coded(op, err)
+	}
+	if was.Done {
+		return nil
+	}
+	e := &execution{node: node, main: new(main)}
+	e.call.Call = endpoint.MainID(name)
+	e.main.epoch.Store(was.Index)
+	e.trunk = opSequence{e: e, index: was.Index}
+	if e.journal, err = newJournal(was.Journal); err != nil {
+		return &Error{Code: Internal, Op: op, Msg: "the journal", Err: err}
+	}
+	return e.runMain(ctx, op, was.State, f)
+}
+
+// runMain runs f as the trunk of e.
+func (e *execution) runMain(ctx context.Context, op string, state []byte, f func(context.Context, []byte) error) error {
+	running, cancel := context.WithCancel(context.WithValue(ctx, branchKey{}, &e.trunk))
+	defer cancel()
+	defer context.AfterFunc(e.node.base, cancel)()
+	e.life.cancel = cancel
+	err := f(running, state)
+	e.join()
+	e.mu.Lock()
+	e.trunk.ended = false // for the last checkpoint
+	e.mu.Unlock()
+	if err == nil && ctx.Err() == nil {
+		if diverged := e.journal.close(nil); diverged == nil {
+			err = e.checkpoint(running, &e.trunk, packet.FlagDone, nil)
+		}
+	}
+	e.end()
+	if diverged := e.journal.failure(); diverged != nil {
+		return &Error{Code: Nondeterminism, Op: op, Msg: messageOf(diverged)}
+	}
+	if err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// Checkpoint makes a state the one from which a durable main goes on after a
+// crash, and commits all that it has done so far: its one-ways leave, what it has
+// freed is reclaimed. It returns when that is logged. Only the main's own context
+// will do, and no branches may be open. On error the state may or may not be the
+// new one.
+func Checkpoint(ctx context.Context, state []byte) error {
+	const op = "checkpoint"
+	b := branchOf(ctx)
+	if b == nil || b.e.main == nil {
+		return fault.New(BadRequest, op, "the context is not a durable main's")
+	}
+	return b.e.checkpoint(ctx, b, 0, trailer.Section{Type: trailer.State, Data: state}.Append(nil))
+}
+
+// checkpoint sends a checkpoint and waits until it is logged.
+func (e *execution) checkpoint(ctx context.Context, b *opSequence, flags packet.Flags, state []byte) error {
+	const op = "checkpoint"
+	e.mu.Lock()
+	open := e.open
+	e.mu.Unlock()
+	if open > 0 {
+		return fault.New(BadRequest, op, "%d branches are open", open)
+	}
+	o, err := b.begin(op)
+	if err != nil {
+		return err
+	}
+	defer o.end()
+	if e.trunk.client != nil {
+		if err := e.trunk.client.Settle(ctx); err != nil {
+			return coded(op, err)
+		}
+	}
+	mark, err := e.sendCheckpoint(ctx, o, flags, state)
+	if err != nil {
+		return err
+	}
+	e.journal.confirm(mark)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.main.epoch.Store(o.at.index)
+	e.main.begun.Store(true)
+	e.trunk.client = nil
+	return nil
+}
+
+// sendCheckpoint returns the mark of the journal entries that are logged with it.
+func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags packet.Flags, state []byte) (uint64, error) {
+	n := e.node
+	codec := newCodec(n.budget)
+	defer codec.free()
+	entries, mark := e.journal.pending()
+	codec.trailer = append(state, entries...)
+	if err := codec.checkWhole(o.op); err != nil {
+		return 0, err
+	}
+	p := n.out.pendings.Get().(*pending)
+	p.RTT, p.Logged, p.to = &e.main.rtt, true, netio.Message{Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
+	h := packet.Header{
+		Type: packet.Call, CallerIncarnation: n.self.Incarnation, Parent: e.call.Call, Branch: o.at.branch, Index: o.at.index,
+		Flags: (packet.FlagHeld | packet.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
+	}
+	out, err := n.begin(p, codec, &h, endpoint.ChildID(h.Parent, h.Branch, h.Index))
+	if err != nil {
+		n.release(p)
+		return 0, coded(o.op, err)
+	}
+	n.send(p.to.Remote, out.datagram)
+	if err := (&client{node: n}).wait(ctx, o.b, p, &method{op: o.op}); err != nil {
+		return 0, err
+	}
+	defer n.release(p)
+	switch {
+	case p.err != nil:
+		return 0, coded(o.op, p.err)
+	case p.answer.Type == packet.Exception:
+		return 0, fault.Remote(p.answer.Code, o.op, "%s", p.answer.Payload)
+	}
+	return mark, nil
+}
+
+// claimMain keeps a main's name for one run.
+func (n *Node) claimMain(op, name string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return n.err
+	}
+	if n.mains[name] {
+		return fault.New(BadRequest, op, "it runs already")
+	}
+	n.mains[name] = true
+	return nil
+}
+
+func (n *Node) unclaimMain(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.mains, name)
 }

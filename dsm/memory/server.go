@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -329,4 +332,281 @@ func (s *Server) with(f func(*store.Store) error) error {
 		return errStopped
 	}
 	return f(s.store)
+}
+
+// batch is how many datagrams the server takes at once. More save no time once
+// a system call is shared by this many, and cost latency.
+const batch = 8
+
+// Datagrams from large on are taken fewer at once: while the server copies some, the
+// client makes the next ones.
+const large, largeBatch = 16 << 10, 4
+
+// serve answers requests until the endpoint is closed.
+func (s *Server) serve() error {
+	in, out := make([]netio.Message, batch), newAnswers(s)
+	size := min(s.cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)
+	buf := make([]byte, batch*size)
+	for most := batch; ; {
+		for i := range in[:most] {
+			in[i] = netio.Message{Buf: buf[i*size : (i+1)*size]}
+		}
+		n, err := s.conn.ReadBatch(in[:most])
+		if err != nil {
+			return err
+		}
+		most = nextBatch(in[:n])
+		s.answerAll(in[:n], out)
+		if most == largeBatch {
+			if err := s.receiveInto(buf, out); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// receiveInto has large writes that wait already received into their regions: their headers
+// are looked at first, and say where the data belongs. It returns when the next datagram is
+// none. For small ones the second system call costs more than the copy that it saves.
+func (s *Server) receiveInto(scratch []byte, out *answers) error {
+	peeker, ok := s.conn.(netio.Peeker)
+	var err error
+	for ok && err == nil {
+		ok, err = s.receiveSome(peeker, scratch, out)
+	}
+	return err
+}
+
+// errChanged is that another datagram was received than the one that was looked at. It must
+// not happen: the region that it was received into is damaged, so the server ends.
+var errChanged = errors.New("memory server: a datagram changed between its header and its data")
+
+// receiveSome is receiveInto for some datagrams, and reports whether to go on.
+func (s *Server) receiveSome(peeker netio.Peeker, scratch []byte, out *answers) (more bool, err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	defer out.send()
+	head, again := scratch[:packet.HeaderSize], scratch[packet.HeaderSize:2*packet.HeaderSize]
+	for range largeBatch {
+		m := netio.Message{Buf: head}
+		size, ok, err := peeker.Peek(&m)
+		if err != nil || !ok || size < large || packet.FromAddr(m.Local).Op() != packet.OpWrite {
+			return false, err
+		}
+		h, _, err := packet.Parse(m.Buf)
+		if err != nil {
+			return false, nil //nolint:nilerr // it is dropped as any is
+		}
+		received := false
+		receive := func(to [2][]byte) bool {
+			one := []netio.Message{{Buf: again, More: to}}
+			n, failed := s.conn.ReadBatch(one)
+			if err = failed; err == nil && (n != 1 || one[0].Size() != size || one[0].Remote != m.Remote || !bytes.Equal(one[0].Buf, head)) {
+				err = errChanged
+			}
+			received = true
+			return err == nil
+		}
+		s.handle(&m, &store.Request{Node: m.Remote.Addr(), To: packet.FromAddr(m.Local), Header: h, Receive: receive, Size: size - packet.HeaderSize}, out)
+		if received {
+			s.metrics.inPlace.Add(uint64(size - packet.HeaderSize)) //nolint:gosec // not negative
+		} else { // it is refused, or known
+			receive([2][]byte{scratch[2*packet.HeaderSize:][:size-packet.HeaderSize]})
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// nextBatch is how many datagrams to take after these.
+func nextBatch(ms []netio.Message) int {
+	for i := range ms {
+		if len(ms[i].Buf) >= large {
+			return largeBatch
+		}
+	}
+	return batch
+}
+
+// answerAll answers datagrams.
+func (s *Server) answerAll(in []netio.Message, out *answers) {
+	s.mu.Lock()
+	defer s.unlock()
+	for i := range in {
+		m := &in[i]
+		if out.refers && packet.FromAddr(m.Local).Op() != packet.OpRead {
+			out.send() // before what it refers to changes
+		}
+		h, data, err := packet.Parse(m.Buf)
+		if err != nil {
+			s.metrics.drops[store.Malformed].Add(1)
+			continue
+		}
+		s.handle(m, &store.Request{Node: m.Remote.Addr(), To: packet.FromAddr(m.Local), Header: h, Data: data}, out)
+	}
+	s.ledgers.flush()
+	out.send()
+}
+
+// handle answers one request. The answer may refer to the memory that was read.
+func (s *Server) handle(m *netio.Message, r *store.Request, out *answers) {
+	if r.To.Op() == packet.OpLedger {
+		s.handleLedger(m, r, out)
+		return
+	}
+	a, drop := s.store.Handle(r)
+	if drop != store.NotDropped {
+		s.metrics.drops[drop].Add(1)
+		return
+	}
+	s.metrics.count(r.To.Op(), &a)
+	out.add(m.Remote, &a)
+}
+
+// answers is what is to be sent together.
+type answers struct {
+	server  *Server
+	ms      []netio.Message
+	headers []byte // of ms, in a row
+	refers  bool   // to memory that was read, so it has to be sent before that changes
+	// The newest, to which the next one may be joined.
+	last store.Answer
+	to   netip.AddrPort
+}
+
+// maxAnswers is how many answers a batch of requests has at most.
+const maxAnswers = batch * (1 + packet.MaxMore)
+
+func newAnswers(s *Server) *answers {
+	return &answers{server: s, ms: make([]netio.Message, 0, maxAnswers), headers: make([]byte, 0, maxAnswers*packet.HeaderSize)}
+}
+
+// add takes the answer to a request from an address.
+func (o *answers) add(to netip.AddrPort, a *store.Answer) {
+	if len(o.ms) > 0 && o.to == to && o.last.Join(a) {
+		m := &o.ms[len(o.ms)-1]
+		m.Buf = o.last.Header.Append(m.Buf[:0])
+		return
+	}
+	o.last, o.to = *a, to
+	for piece := range a.Datagrams() {
+		o.put(&piece)
+	}
+}
+
+// put takes one datagram.
+func (o *answers) put(a *store.Answer) {
+	at := len(o.headers)
+	o.headers = a.Header.Append(o.headers)
+	o.refers = o.refers || len(a.Data) > 0
+	o.ms = append(o.ms, netio.Message{
+		Buf: o.headers[at:len(o.headers):len(o.headers)], More: [netio.MaxMore][]byte{a.Data}, Remote: o.to, Local: a.From.Addr(),
+	})
+}
+
+// send hands them to the network. One that it does not take is lost like any other;
+// the client asks again.
+func (o *answers) send() {
+	for out := o.ms; len(out) > 0; {
+		n, err := o.server.conn.WriteBatch(out)
+		if err != nil {
+			o.server.metrics.unsent.Add(1)
+			n++
+		}
+		if n <= 0 {
+			break
+		}
+		out = out[min(n, len(out)):]
+	}
+	o.ms, o.headers, o.refers, o.last = o.ms[:0], o.headers[:0], false, store.Answer{}
+}
+
+// epochStart is when the addresses of EpochAt begin.
+var epochStart = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// epochShift is log2 of the addresses between one millisecond's epoch and the
+// next: 16 MiB, so that a machine would have to allocate 16 GiB a second all
+// its life to reach the epoch of its next boot. 64 bits last until 2059.
+const epochShift = 24
+
+// EpochAt returns an epoch for a machine that boots at t. A later boot gets a
+// higher one as long as the clock is not set back; that it may have been is why the
+// Gatekeeper remembers how far a machine's addresses have got (control.Welcome).
+func EpochAt(t time.Time) uint64 {
+	return uint64(max(1, t.Sub(epochStart).Milliseconds())) << epochShift
+}
+
+// arena is a machine's memory: one anonymous mapping of its whole capacity, of
+// which the kernel backs only the pages that have been written to.
+type arena struct{ bytes []byte }
+
+func newArena(capacity uint64) (*arena, error) {
+	if capacity == 0 || capacity > 1<<46 {
+		return nil, fmt.Errorf("capacity of %d bytes: want 1 to 2^46", capacity)
+	}
+	b, err := unix.Mmap(-1, 0, int(capacity), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes: %w", capacity, err)
+	}
+	return &arena{bytes: b}, nil
+}
+
+// discard gives whole pages back to the kernel, which gives zeroed ones on the
+// next touch.
+func (a *arena) discard(b []byte) {
+	if unix.Madvise(b, unix.MADV_DONTNEED) != nil {
+		clear(b)
+	}
+}
+
+// close unmaps the arena; nothing may refer to it any more.
+func (a *arena) close() { _ = unix.Munmap(a.bytes) }
+
+// cleanPart is how many bytes are zeroed at a time: some 100 µs, for which
+// requests wait.
+const cleanPart = 1 << 20
+
+// clean zeroes freed memory in the background until ctx ends.
+func (s *Server) clean(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.dirty:
+		}
+		for ctx.Err() == nil && s.cleanSome() {
+		}
+	}
+}
+
+// cleanSome cleans one part; true means that there is more.
+func (s *Server) cleanSome() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store.Clean(cleanPart)
+	return s.store.Dirty()
+}
+
+// resume lets commands go on that have waited, if the store takes them again.
+func (s *Server) resume() {
+	if s.calm != nil && (s.store == nil || !s.store.Withholds()) {
+		close(s.calm)
+		s.calm = nil
+	}
+}
+
+// unlock unlocks s.mu after something that may have freed memory, or ended the filling of
+// a copy.
+func (s *Server) unlock() {
+	s.resume()
+	if s.store != nil && s.store.Dirty() {
+		select {
+		case s.dirty <- struct{}{}:
+		default:
+		}
+	}
+	s.mu.Unlock()
 }

@@ -106,8 +106,8 @@ func appOf(d *resources.Deployment) api.App {
 
 // instanceStatus is how people see an instance: one that runs, but is to be stopped, empties.
 func instanceStatus(i *resources.Instance) (status string, since time.Time) {
-	if i.Status == resources.Running && !i.Emptying.IsZero() {
-		return "emptying", i.Emptying
+	if i.Status == resources.Running && !i.Draining.IsZero() {
+		return "draining", i.Draining
 	}
 	return string(i.Status), i.Since
 }

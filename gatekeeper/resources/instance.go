@@ -41,12 +41,12 @@ type Instance struct {
 	// Begun: its daemon runs the program, which has not joined yet.
 	Begun bool `json:"begun,omitempty"`
 	// Retired: it is not wanted any more. Leaving: another one is to take its
-	// place first, because its blade is being drained. Emptying: since when it gets
+	// place first, because its blade is being drained. Draining: since when it gets
 	// no new calls, and finishes those that it has. Stopped: its daemon was told to
 	// stop it.
 	Retired  bool      `json:"retired,omitempty"`
 	Leaving  bool      `json:"leaving,omitempty"`
-	Emptying time.Time `json:"emptying,omitzero"`
+	Draining time.Time `json:"emptying,omitzero"`
 	Stopped  bool      `json:"stopped,omitempty"`
 	// Renew: it is to be stopped when its turn comes, and started again.
 	Renew bool `json:"renew,omitempty"`
@@ -130,7 +130,7 @@ func (i *Instance) goesOn() bool { return i.wanted() && !i.Done }
 
 // empties reports whether the instance ends, or has another node, as soon as it has
 // finished its calls.
-func (i *Instance) empties() bool { return !i.Emptying.IsZero() }
+func (i *Instance) empties() bool { return !i.Draining.IsZero() }
 
 // owes reports whether an instance that is not wanted any more has to finish calls: if
 // its node ends before, another one goes on with them. So does one whose blade drains while its successor finds no

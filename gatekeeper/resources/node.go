@@ -176,7 +176,7 @@ func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now tim
 func (r *Registry) next(p *running, i *Instance, now time.Time) {
 	i.Node = netip.Addr{}
 	if !p.owes(i) {
-		i.Emptying = time.Time{} // it was to move, and does; or it is over
+		i.Draining = time.Time{} // it was to move, and does; or it is over
 	}
 	switch {
 	case i.Done && !i.Retired:

@@ -276,7 +276,7 @@ func (k *rack) show(what string, _ options) (bool, error) {
 			for _, i := range d.Instances {
 				state := ""
 				if i.empties() {
-					state = ", emptying"
+					state = ", draining"
 				}
 				fmt.Fprintf(k.out, "%s: %s on %s%s\n", i.Name, i.Status, i.Blade, state)
 			}

@@ -127,7 +127,7 @@ func (r *Registry) retire(p *running, i *Instance, now time.Time) {
 		r.empty(i, now)
 	case i.Status == Ending, i.Keep.Address.IsValid() && !p.app.Removed:
 		if !i.empties() {
-			i.Emptying = now
+			i.Draining = now
 		}
 	case i.Status == Starting:
 		r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
@@ -151,7 +151,7 @@ func (r *Registry) empty(i *Instance, now time.Time) {
 	if i.empties() || i.Stopped {
 		return
 	}
-	i.Emptying = now
+	i.Draining = now
 	r.emptyNode(i)
 }
 
@@ -169,7 +169,7 @@ func (r *Registry) Emptied(node netip.Addr, incarnation uint32, now time.Time) [
 		return nil
 	}
 	if _, i := r.instance(n.Instance); i != nil && i.empties() && !i.Stopped {
-		i.Emptying = time.Time{}
+		i.Draining = time.Time{}
 		r.stop(i)
 		r.settle(now)
 	}
@@ -200,7 +200,7 @@ func (r *Registry) patience(p *running, i *Instance) (until time.Time, ok bool) 
 	if i.Status != Running || i.Stopped || !i.empties() || !p.app.Removed && (b == nil || b.Mark != Draining) {
 		return until, false
 	}
-	since := i.Emptying
+	since := i.Draining
 	if i.Since.After(since) {
 		since = i.Since // it goes on with the calls of a node that has failed
 	}

@@ -14,7 +14,7 @@ import (
 // replaced:
 //
 //	wrong: a rollback of an earlier run is obeyed
-//	file: dsm/memory/store/runs.go
+//	file: dsm/memory/store/undo.go
 //	find: ./dsm/memory/store ^TestScripts$
 //	--- old
 //	text that stands in the file once

@@ -198,7 +198,7 @@ func (f *office) running(app string) (running []string, all int) {
 			if i.App != app {
 				continue
 			}
-			if all++; i.Status == resources.Running && i.Emptying.IsZero() && !i.Stopped {
+			if all++; i.Status == resources.Running && i.Draining.IsZero() && !i.Stopped {
 				running = append(running, i.Name)
 			}
 		}

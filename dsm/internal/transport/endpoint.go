@@ -149,3 +149,229 @@ func (e *Endpoint) recycle(r *request) {
 	*r = request{next: e.pool}
 	e.pool = r
 }
+
+// peer is one memory machine as this client sees it.
+type peer struct {
+	prefix, machine uint8
+	next, floor     uint64     // the next request id; all below floor are settled
+	ring            []*request // id i is at i mod len; the length is a power of two
+	queue           queue
+	waits           bool          // in reads.waiting
+	inflight        int           // bytes charged
+	abandoned       int           // writes given up whose fate is not known
+	heard           time.Duration // when it last answered
+	cc              congestion
+	plain, held     lane
+	known           classes
+	mirror          mirror
+	writes          int // unsettled
+}
+
+// minRing is the length of a new peer's ring.
+const minRing = 64
+
+func newPeer(prefix, machine uint8, cc congestion) *peer {
+	return &peer{prefix: prefix, machine: machine, next: 1, floor: 1, ring: make([]*request, minRing), cc: cc}
+}
+
+func (p *peer) lane(op packet.Op) *lane {
+	if op == packet.OpAlloc || op == packet.OpFree {
+		return &p.held
+	}
+	return &p.plain
+}
+
+func (p *peer) find(id uint64) *request {
+	if id < p.floor || id >= p.next {
+		return nil
+	}
+	return p.ring[id&uint64(len(p.ring)-1)]
+}
+
+// enter gives r the next id.
+func (p *peer) enter(r *request) {
+	if p.next-p.floor == uint64(len(p.ring)) {
+		old := p.ring
+		p.ring = make([]*request, 2*len(old))
+		for id := p.floor; id < p.next; id++ {
+			p.ring[id&uint64(len(p.ring)-1)] = old[id&uint64(len(old)-1)]
+		}
+	}
+	r.id = p.next
+	p.next++
+	p.ring[r.id&uint64(len(p.ring)-1)] = r
+	if r.op() == packet.OpWrite {
+		p.writes++
+	}
+}
+
+// leave forgets r, whose fate is known, and moves the floor.
+func (p *peer) leave(r *request) {
+	p.ring[r.id&uint64(len(p.ring)-1)] = nil
+	if r.op() == packet.OpWrite {
+		p.writes--
+	}
+	for p.floor < p.next && p.ring[p.floor&uint64(len(p.ring)-1)] == nil {
+		p.floor++
+	}
+}
+
+// each calls f for every request whose fate is not known. f may settle it.
+func (p *peer) each(f func(*request)) {
+	for id := p.floor; id < p.next; id++ {
+		if r := p.find(id); r != nil {
+			f(r)
+		}
+	}
+}
+
+// mustWait reports whether r touches bytes of a write that it must not overtake: of one
+// that was given up and might still be applied, or, if the machine may have two copies,
+// of any that is not settled.
+func (p *peer) mustWait(r *request) (wait bool) {
+	if p.writes == 0 || p.mirror.single() && p.abandoned == 0 {
+		return false
+	}
+	from := r.to.Offset()
+	p.each(func(w *request) {
+		if w.op() != packet.OpWrite || p.mirror.single() && !w.abandoned {
+			return
+		}
+		at := w.to.Offset()
+		wait = wait || from < at+uint64(w.n) && at < from+uint64(r.n)
+	})
+	return wait
+}
+
+// Tick sends again what is due and gives up what was never answered.
+func (e *Endpoint) Tick(now time.Duration) {
+	if now < e.wake {
+		return
+	}
+	e.wake = Never
+	for _, p := range e.active {
+		for _, l := range []*lane{&p.plain, &p.held} {
+			e.tickLane(now, p, l)
+		}
+		e.expire(now, p)
+		e.pumpAll(now, p)
+	}
+}
+
+func (e *Endpoint) tickLane(now time.Duration, p *peer, l *lane) {
+	for r := l.oldest; r != nil; {
+		next := r.next
+		if due := r.due(); due > now {
+			e.wake = min(e.wake, due)
+		} else {
+			e.overdue(now, p, r)
+		}
+		r = next
+	}
+}
+
+// overdue takes in that no answer to r came in time.
+func (e *Endpoint) overdue(now time.Duration, p *peer, r *request) {
+	// What a slow machine may still send must not hold others up.
+	e.reads.give(r)
+	if r.lane == &p.plain { // a held request may just wait for the Gatekeeper
+		p.cc.lost(r.number, e.number)
+	}
+	if now >= r.deadline {
+		r.lane.rtt.backoff = max(r.lane.rtt.backoff, min(r.doublings+1, 10))
+	}
+	if now-r.first >= giveUp && e.silent(now, p, r) {
+		return
+	}
+	e.Stats.Resent++
+	e.transmit(now, p, r)
+}
+
+// silent tells whoever waits for r that the machine does not answer. True means
+// that r is not to be sent again.
+func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
+	waits := r
+	if r.asks != nil {
+		waits = r.asks
+	}
+	t := waits.transfer
+	if t == nil {
+		return false
+	}
+	status, op := fault.Unavailable, waits.op()
+	if r.refused {
+		status = fault.Overloaded
+	}
+	t.open--
+	t.fail(waits.off, status, !r.refused)
+	e.abandon(now, p, waits)
+	e.conclude(p, t)
+	return op == packet.OpRead || op == packet.OpWrite && r.asks == nil && r.lane == nil
+}
+
+// expire tells whoever waits to be sent to a machine that has long been silent.
+func (e *Endpoint) expire(now time.Duration, p *peer) {
+	if now-p.heard < giveUp {
+		return
+	}
+	for t := p.queue.first; t != nil; {
+		next := t.next
+		if now-t.begun >= giveUp {
+			p.queue.remove(t)
+			t.fail(t.issued, fault.Unavailable, true)
+			e.conclude(p, t)
+		}
+		t = next
+	}
+}
+
+const (
+	// DefaultWindow is how many bytes may be under way to or from one memory
+	// machine: four full datagrams fit a default Linux socket buffer (212,992
+	// bytes, and the datagram that passes the limit is still taken).
+	DefaultWindow = 4 * (64<<10 + overhead)
+	// LargeWindow keeps both ends at work at the same time: while the machine copies
+	// one half, the client copies the other.
+	LargeWindow = 3 * DefaultWindow
+	// overhead is what a datagram takes of a socket buffer beside its data:
+	// headers, and the kernel's own record of it.
+	overhead = 1 << 10
+
+	// maxSpan is how far the newest operation may lie above the floor: half of
+	// what a server records (store.MaxSpan). The other half is for the settle
+	// requests, of which there is at most one for each operation.
+	maxSpan = 1 << 13
+
+	// Retransmission. The first timeout is used until there is a round trip to
+	// go by; a loaded scheduler adds milliseconds, hence the lowest one.
+	firstTimeout = 20 * time.Millisecond
+	minTimeout   = 10 * time.Millisecond
+	maxTimeout   = time.Second
+	// reordering is how much later than the round trip an answer may come before
+	// answers to later requests make its request count as lost.
+	reordering = 2 * time.Millisecond
+
+	// giveUp is how long a machine may be silent on a request before its caller
+	// is told that the machine is unavailable.
+	giveUp = 30 * time.Second
+)
+
+// Close ends all transfers with a status. Nothing is sent any more.
+func (e *Endpoint) Close(status fault.Code) {
+	for _, p := range e.active {
+		p.each(func(r *request) {
+			if t := r.transfer; t != nil {
+				t.fail(r.off, status, true)
+				r.transfer = nil
+				t.open--
+				e.conclude(p, t)
+			}
+		})
+		for t := p.queue.first; t != nil; t = p.queue.first {
+			t.fail(t.issued, status, true)
+			p.queue.remove(t)
+			e.conclude(p, t)
+		}
+	}
+	e.wake = Never
+}

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -86,4 +87,274 @@ func (r *request) due() time.Duration {
 		return min(r.deadline, r.sent+r.lane.rtt.lost())
 	}
 	return r.deadline
+}
+
+// Scope is on whose behalf an operation is: fields of the packet header.
+type Scope struct {
+	Execution [16]byte
+	Branch    uint64
+	Index     uint32
+}
+
+// in reports whether two operations are in the same branch of an execution.
+func (s Scope) in(o Scope) bool { return s.Execution == o.Execution && s.Branch == o.Branch }
+
+// Transfer is one operation of any size. Fill in the first part, Start it, and
+// read the outcome when Ready.Done names it or Cancel has returned; until then
+// the endpoint owns it, Buf included.
+type Transfer struct {
+	Op packet.Op
+	// Pointer is where; for an alloc only its machine counts.
+	Pointer packet.Pointer
+	// Buf is read into or written from; it must not be empty then.
+	Buf []byte
+	// Size is how many bytes to allocate. With Recall it must have been done by an
+	// earlier run of the execution; else NotFound.
+	Size   uint64
+	Recall bool
+	Scope  Scope
+	// Tag is the caller's own.
+	Tag any
+
+	// N is how many bytes, from the first on, are certainly done.
+	N int
+	// Status is OK, or why the byte at N is not done.
+	Status fault.Code
+	// Local is true if Status arose here and the server did not say so.
+	Local bool
+	// Region is what an alloc got.
+	Region packet.Region
+
+	begun      time.Duration
+	issued     int  // bytes that have become requests
+	open       int  // requests whose fate is not known
+	queued     bool // waits in its peer's queue, between prev and next
+	prev, next *Transfer
+	failed     bool // issues no more
+	failAt     int  // lowest offset that failed
+	orphan     bool // started by the endpoint itself, nobody waits
+}
+
+// single reports whether the transfer is one request without a buffer.
+func (t *Transfer) single() bool { return t.Op == packet.OpAlloc || t.Op == packet.OpFree }
+
+// more reports whether there is something left to request.
+func (t *Transfer) more() bool {
+	if t.failed {
+		return false
+	}
+	if t.single() {
+		return t.issued == 0
+	}
+	return t.issued < len(t.Buf)
+}
+
+// fail notes that the bytes at off were not done. The lowest offset counts.
+func (t *Transfer) fail(off int, status fault.Code, local bool) {
+	if !t.failed || off < t.failAt {
+		t.failed, t.failAt, t.Status, t.Local = true, off, status, local
+	}
+}
+
+// conclude sets N.
+func (t *Transfer) conclude() {
+	t.N = len(t.Buf)
+	if t.failed {
+		t.N = t.failAt
+	}
+}
+
+// reads bounds what all machines together may send to this client at once: it
+// all meets in one receive buffer. Machines that wait for their share get it in
+// turn, one datagram each.
+type reads struct {
+	limit   int
+	used    int
+	waiting []*peer // the first has the next turn
+	turn    *peer   // has it now
+}
+
+// admit reports whether p may ask for n bytes. If not, p waits for its turn.
+func (l *reads) admit(p *peer, n int) bool {
+	if (l.used == 0 || l.used+n <= l.limit) && (len(l.waiting) == 0 || l.turn == p) {
+		l.turn = nil
+		return true
+	}
+	if !p.waits {
+		p.waits = true
+		l.waiting = append(l.waiting, p)
+	}
+	return false
+}
+
+// take charges a read, give takes the charge back.
+func (l *reads) take(r *request) {
+	r.charged = true
+	l.used += r.cost
+}
+
+func (l *reads) give(r *request) {
+	if r.charged {
+		r.charged = false
+		l.used -= r.cost
+	}
+}
+
+// Place is where the answer to a read belongs.
+type Place struct {
+	Machine uint8
+	Request uint64
+	Buf     []byte
+}
+
+// Expect appends where the answers to a transfer's reads of at least so many bytes
+// belong, in the order in which they were sent, up to the capacity of places.
+func (e *Endpoint) Expect(t *Transfer, least int, places []Place) []Place {
+	p := e.peer(t.Pointer)
+	for r := p.plain.oldest; r != nil && len(places) < cap(places); r = r.next {
+		if r.transfer == t && r.n >= least {
+			places = append(places, Place{p.machine, r.id, t.Buf[r.off : r.off+r.n]})
+		}
+	}
+	return places
+}
+
+// pumpAll pumps p, after those who have waited for the reads that p may just
+// have ended.
+func (e *Endpoint) pumpAll(now time.Duration, p *peer) {
+	for l := &e.reads; len(l.waiting) > 0; {
+		q := l.waiting[0]
+		l.waiting, l.turn, q.waits = l.waiting[1:], q, false
+		e.pump(now, q)
+		if l.turn == q && q.waits { // still no room: it keeps its place
+			l.waiting = append([]*peer{q}, l.waiting[:len(l.waiting)-1]...)
+			break
+		}
+	}
+	e.reads.turn = nil
+	e.pump(now, p)
+}
+
+// resolve asks the server what became of r, which is not sent any more.
+// verdict is what to report if it was not applied. Until it is known, a denied
+// request keeps its place in the window, so that a large transfer does not run on
+// into the same denial. The settle request is sent to r's pointer: if the region there
+// is lost, the server says so, which nobody else can.
+func (e *Endpoint) resolve(now time.Duration, p *peer, r *request, verdict fault.Code) {
+	e.ask(now, p, r, verdict, 0)
+}
+
+// ask is resolve with flags for the settle request.
+func (e *Endpoint) ask(now time.Duration, p *peer, r *request, verdict fault.Code, flags uint8) {
+	if r.settler != nil {
+		return
+	}
+	r.unlink()
+	s := e.newRequest()
+	s.to, s.length = r.to.With(packet.OpSettle, 0), r.id
+	r.verdict, r.settler, s.asks, s.flags = verdict, s, r, flags
+	p.enter(s)
+	s.first = now
+	e.transmit(now, p, s)
+}
+
+// resolved takes in the answer to r's settle request. An answer with an error
+// is one about all of the client's requests (its incarnation is fenced) or the
+// machine's (it is gone, and its regions with it).
+func (e *Endpoint) resolved(p *peer, r *request, h *packet.Header) {
+	if h.Status == fault.OK && h.Flags&packet.FlagApplied == 0 {
+		e.finish(p, r, r.verdict)
+		return
+	}
+	e.finish(p, r, h.Status)
+}
+
+// abandon ends the caller's interest in r. An alloc or a free goes on: the
+// Gatekeeper may have it in hand already, and must see its end. So does a write,
+// unless the machine has a single copy, which is asked to forget it.
+func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
+	buf := r.transfer.Buf
+	r.transfer = nil
+	e.release(p, r)
+	switch r.op() {
+	case packet.OpRead:
+		if r.settler != nil {
+			e.leave(p, r.settler)
+		}
+		e.leave(p, r)
+	case packet.OpWrite:
+		r.abandoned = true
+		p.abandoned++
+		if p.mirror.single() {
+			e.resolve(now, p, r, fault.Canceled)
+		} else {
+			r.drive(buf)
+		}
+	}
+}
+
+// discard frees a region whose alloc was answered after its caller had gone. The
+// alloc's scope tells the server that this takes the alloc back.
+func (e *Endpoint) discard(now time.Duration, reg packet.Region, s Scope) {
+	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: reg.Base, Scope: s, orphan: true})
+}
+
+// Drop frees a region; nobody waits for it.
+func (e *Endpoint) Drop(now time.Duration, p packet.Pointer) {
+	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: p, orphan: true})
+}
+
+// Barrier is a wait for requests whose fate is not known.
+type Barrier struct {
+	// Tag is the caller's own.
+	Tag   any
+	holds int
+}
+
+// Barrier returns a barrier that passes when the fate of every write and free
+// of the given pointers' regions that has been sent by now is known; nil if
+// there is none. Where the extent of a region is not known here, everything
+// on its machine counts that may belong to it.
+func (e *Endpoint) Barrier(ptrs []packet.Pointer) *Barrier {
+	return e.barrier(func(p *peer, r *request) bool {
+		if op := r.op(); op != packet.OpWrite && op != packet.OpFree {
+			return false
+		}
+		return slices.ContainsFunc(ptrs, func(ptr packet.Pointer) bool { return p.mayShare(ptr, r.to) })
+	})
+}
+
+// BarrierOf is like Barrier for everything that has been sent in a branch of an
+// execution, whatever its index.
+func (e *Endpoint) BarrierOf(s Scope) *Barrier {
+	return e.barrier(func(_ *peer, r *request) bool { return r.asks == nil && r.op() != packet.OpRead && r.scope.in(s) })
+}
+
+// barrier returns a barrier that is held by the requests that f picks.
+func (e *Endpoint) barrier(f func(*peer, *request) bool) (b *Barrier) {
+	for _, p := range e.active {
+		p.each(func(r *request) {
+			if !f(p, r) {
+				return
+			}
+			if b == nil {
+				b = new(Barrier)
+			}
+			r.waiting = append(r.waiting, b)
+			b.holds++
+		})
+	}
+	return b
+}
+
+// mayShare reports whether two pointers may lie in one region of the machine.
+func (p *peer) mayShare(a, b packet.Pointer) bool {
+	if a.Machine() != p.machine || a.Prefix() != p.prefix {
+		return false
+	}
+	if reg, ok := p.known.find(a); ok {
+		return reg.Contains(b)
+	}
+	_, ok := p.known.find(b)
+	return !ok
 }

@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // pump turns queued transfers into requests while the windows have room. Each
@@ -106,3 +108,224 @@ func (e *Endpoint) release(p *peer, r *request) {
 	e.reads.give(r)
 	r.cost = 0
 }
+
+// queue is the transfers of a peer that have something left to request.
+type queue struct{ first, last *Transfer }
+
+func (q *queue) push(t *Transfer) {
+	t.queued, t.prev, t.next = true, q.last, nil
+	if q.last != nil {
+		q.last.next = t
+	} else {
+		q.first = t
+	}
+	q.last = t
+}
+
+// remove takes t out, if it is in.
+func (q *queue) remove(t *Transfer) {
+	if !t.queued {
+		return
+	}
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		q.first = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	} else {
+		q.last = t.prev
+	}
+	t.queued, t.prev, t.next = false, nil, nil
+}
+
+// maxKnown bounds what a peer remembers of regions' extents.
+const maxKnown = 1 << 12
+
+// classes remembers the extents of regions that this client allocated, as far
+// as it has room. Addresses are never used again, so nothing here gets wrong.
+type classes struct {
+	byBase map[packet.Pointer]uint8
+	order  []packet.Pointer // a ring: the oldest makes room
+	at     int
+	inUse  uint64 // bit c: a region of class c has been learnt
+}
+
+func (c *classes) learn(reg packet.Region) {
+	if c.byBase == nil {
+		c.byBase = make(map[packet.Pointer]uint8)
+	}
+	if len(c.order) < maxKnown {
+		c.order = append(c.order, reg.Base)
+	} else {
+		delete(c.byBase, c.order[c.at])
+		c.order[c.at] = reg.Base
+		c.at = (c.at + 1) % maxKnown
+	}
+	c.byBase[reg.Base] = reg.Class
+	c.inUse |= 1 << reg.Class
+}
+
+func (c *classes) forget(base packet.Pointer) { delete(c.byBase, base.Bare()) }
+
+// find returns the known region that p lies in.
+func (c *classes) find(p packet.Pointer) (packet.Region, bool) {
+	p = p.Bare()
+	for m := c.inUse; m != 0; m &= m - 1 {
+		class := uint8(bits.TrailingZeros64(m))
+		base := packet.Make(p.Prefix(), p.Machine(), p.Offset()&^(1<<class-1))
+		if got, ok := c.byBase[base]; ok && got == class {
+			return packet.Region{Base: base, Class: class}, true
+		}
+	}
+	return packet.Region{}, false
+}
+
+// A burst is reads of one transfer that are asked for by one packet: to send a request
+// takes about as long as to receive its 64 KiB. Each is a request of its own for all
+// the rest: it is answered, and sent again, alone.
+//
+//	requests r, r+1, r+2 ──▶ one packet (Header.More 2) ──▶ three answers
+//
+// The writes of a transfer are a packet each, for they carry data, but their answers
+// may come in one.
+
+// maxBurst is how many reads are asked for at once: more save little, and let the
+// window run empty before the next ones are asked for.
+const maxBurst = 4
+
+// burstShare is which part of the window a burst takes at most: the answers to one
+// come in while the machine makes those to another.
+const burstShare = 3
+
+// burst is how many requests of a transfer are to go out together now.
+func (e *Endpoint) burst(p *peer, t *Transfer) int {
+	if t.Op != packet.OpRead || p.abandoned > 0 {
+		return 1
+	}
+	whole := (len(t.Buf) - t.issued) / e.cfg.MaxData
+	return max(1, min(maxBurst, whole, p.cc.window/burstShare/(overhead+e.cfg.MaxData)))
+}
+
+// join makes one packet of the last two, which are of one burst.
+func (e *Endpoint) join() {
+	last := len(e.ready.Send) - 1
+	e.ready.Send[last-1].Header.More++
+	e.ready.Send[last] = Packet{}
+	e.ready.Send = e.ready.Send[:last]
+}
+
+// receiveMany takes in an answer to several requests: writes that were all carried
+// out, or a burst of reads that was refused, which is asked for again one by one, as
+// what is wrong may be so with one of them.
+func (e *Endpoint) receiveMany(now time.Duration, p *peer, from packet.Pointer, h *packet.Header) {
+	switch ok := h.Kind == packet.Reply && h.Status == fault.OK; {
+	case ok && from.Op() == packet.OpWrite:
+		for i := range uint64(h.More) + 1 {
+			one := *h
+			one.Request, one.More = h.Request+i, 0
+			e.receiveOne(now, p, from.Add(int64(i*h.Length)), &one, nil)
+		}
+	case !ok && from.Op() == packet.OpRead:
+		e.askOneByOne(now, p, from, h)
+	default:
+		e.Stats.Stray++
+	}
+}
+
+// askOneByOne sends the reads of a refused burst again.
+func (e *Endpoint) askOneByOne(now time.Duration, p *peer, from packet.Pointer, h *packet.Header) {
+	first := p.find(h.Request)
+	if first == nil || first.to != from {
+		e.Stats.Stray++
+		return
+	}
+	for i := range uint64(h.More) + 1 {
+		if r := p.find(h.Request + i); r != nil && r.op() == packet.OpRead && r.transfer == first.transfer && r.sends == 1 {
+			e.Stats.Resent++
+			e.transmit(now, p, r)
+		}
+	}
+}
+
+// congestion bounds the bytes under way with one machine: at most limit; half as much
+// after a loss, one datagram more after each window without one. A loss also halves
+// limit, down to floor, which receivers can buffer whatever they are: what they can
+// buffer beyond that is not known, and does not change. What turns out to have been
+// late and not lost, as it is answered twice, is taken back.
+type congestion struct {
+	bounds
+	floor, datagram int
+	recovery        uint64 // losses of what was sent before do not count again
+	before          bounds // the losses of which it is not known that they were
+}
+
+// bounds are in bytes.
+type bounds struct{ window, limit int }
+
+func newCongestion(limit, floor, datagram int) congestion {
+	limit = max(limit, datagram)
+	return congestion{bounds: bounds{limit, limit}, floor: min(limit, max(floor, datagram)), datagram: datagram}
+}
+
+// answered takes in that n bytes have arrived, in answer to transmission number sent. If
+// that was not a repetition and came after a loss, all that was sent before, and
+// arrived, has been answered.
+func (c *congestion) answered(n int, sent uint64, first bool) {
+	c.window = min(c.limit, c.window+max(1, c.datagram*n/c.window))
+	if first && sent >= c.recovery {
+		c.before = bounds{}
+	}
+}
+
+// lost takes in that transmission number sent was lost; next is the number of
+// the next one.
+func (c *congestion) lost(sent, next uint64) {
+	if sent < c.recovery {
+		return
+	}
+	if c.before == (bounds{}) {
+		c.before = c.bounds
+	}
+	c.window = max(c.window/2, c.datagram)
+	c.limit = max(c.limit/2, c.floor)
+	c.recovery = next
+}
+
+// twice takes in that something has been answered twice.
+func (c *congestion) twice() {
+	c.bounds = bounds{max(c.window, c.before.window), max(c.limit, c.before.limit)}
+	c.before = bounds{}
+}
+
+// estimator turns round trips into a retransmission timeout as RFC 6298 says:
+// a smoothed mean plus four deviations, doubled while nothing unambiguous has
+// been measured since a timeout.
+type estimator struct {
+	mean, deviation time.Duration
+	backoff         uint // doublings
+}
+
+// sample takes in the round trip of a request that was sent once (Karn).
+func (e *estimator) sample(d time.Duration) {
+	e.backoff = 0
+	if e.mean == 0 {
+		e.mean, e.deviation = max(d, 1), d/2
+		return
+	}
+	e.deviation += (max(e.mean-d, d-e.mean) - e.deviation) / 4
+	e.mean = max(e.mean+(d-e.mean)/8, 1)
+}
+
+// timeout returns how long to wait for an answer after so many doublings.
+func (e *estimator) timeout(doublings uint) time.Duration {
+	t := firstTimeout
+	if e.mean > 0 {
+		t = max(e.mean+4*e.deviation, minTimeout)
+	}
+	return min(t<<min(doublings, 10), maxTimeout)
+}
+
+// lost returns when an answer that later ones have overtaken is given up.
+func (e *estimator) lost() time.Duration { return e.mean + max(e.mean/2, reordering) }

@@ -15,7 +15,7 @@
 //     no request is applied twice and none after it was settled;
 //   - undo remembers what executions have changed, until they are committed or
 //     taken back: copies of pages or, where executions overwrite much of a region,
-//     a second block for it (shadow.go), so that nothing is copied.
+//     a second block for it (pages.go), so that nothing is copied.
 //
 // A Store has one owner: its methods must not be called concurrently.
 package store

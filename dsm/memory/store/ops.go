@@ -1,6 +1,10 @@
 package store
 
 import (
+	"iter"
+	"net/netip"
+	"slices"
+
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -186,4 +190,233 @@ func (s *Store) tell(r *Request, c *client) Answer {
 	a := answer(r, fault.OK, 0)
 	a.Header.Flags = packet.FlagFinal
 	return a
+}
+
+// Answer is what goes back to a request's source: one datagram, or, to a request that
+// stands for several reads, as many as Datagrams yields.
+type Answer struct {
+	From   packet.Pointer
+	Header packet.Header
+	// Data may alias a region: it is good until the next call of a method.
+	Data []byte
+}
+
+// answer returns a reply to r from the address that r was sent to.
+func answer(r *Request, status fault.Code, length uint64) Answer {
+	a := Answer{From: r.To, Header: r.Header}
+	a.Header.Kind, a.Header.Flags = packet.Reply, 0
+	a.Header.Status, a.Header.Length = status, length
+	return a
+}
+
+func refuse(r *Request, status fault.Code) Answer { return answer(r, status, 0) }
+
+// Datagrams yields the datagrams that the answer takes: one for each read that its
+// request stood for. A refusal is one, for all of them.
+func (a *Answer) Datagrams() iter.Seq[Answer] {
+	return func(yield func(Answer) bool) {
+		if a.Data == nil || a.Header.More == 0 {
+			yield(*a)
+			return
+		}
+		n := a.Header.Length
+		for i := range uint64(a.Header.More) + 1 {
+			piece := Answer{From: a.From.Add(int64(i * n)), Header: a.Header, Data: a.Data[i*n : (i+1)*n]}
+			piece.Header.Request += i
+			piece.Header.More = 0
+			if !yield(piece) {
+				return
+			}
+		}
+	}
+}
+
+// Join makes the answer to a write acknowledge the next one, too, if next says that
+// this was written and lies behind it, and reports whether it does. The same client
+// must get both.
+func (a *Answer) Join(next *Answer) bool {
+	h, n := &a.Header, &next.Header
+	behind := uint64(h.More) + 1
+	if !a.wrote() || !next.wrote() || n.More != 0 || h.More == packet.MaxMore || n.Length != h.Length ||
+		n.Request != h.Request+behind || n.Incarnation != h.Incarnation || next.From != a.From.Add(int64(behind*h.Length)) {
+		return false
+	}
+	h.More++
+	return true
+}
+
+// wrote reports whether the answer is that to a write that was carried out.
+func (a *Answer) wrote() bool {
+	return a.From.Op() == packet.OpWrite && a.Header.Kind == packet.Reply && a.Header.Status == fault.OK
+}
+
+// record is what became of one request that changes something.
+type record struct {
+	id      uint64 // 0: empty
+	length  uint64 // as the reply said
+	address uint64 // of the new region, or where it was written or freed
+	op      packet.Op
+	status  fault.Code
+	class   uint8 // alloc: the new region's
+	flags   uint8 // of the reply
+	dead    bool  // settled before it came: it must never be applied
+}
+
+// window is one client's unsettled requests: a floor, below which everything is
+// settled, and a ring of records above it. It accepts ids in any order.
+type window struct {
+	floor uint64
+	top   uint64   // the highest id recorded
+	ring  []record // id i is at i mod len; the length is a power of two
+}
+
+// raise moves the floor up to the client's.
+func (w *window) raise(floor uint64) { w.floor = max(w.floor, floor) }
+
+// find returns the record of id, nil if there is none.
+func (w *window) find(id uint64) *record {
+	if len(w.ring) == 0 {
+		return nil
+	}
+	if r := &w.ring[id&uint64(len(w.ring)-1)]; r.id == id && id >= w.floor {
+		return r
+	}
+	return nil
+}
+
+// unsettled returns the records that still count, in no order.
+func (w *window) unsettled() []record {
+	return slices.DeleteFunc(slices.Clone(w.ring), func(r record) bool { return r.id == 0 || r.id < w.floor })
+}
+
+// want returns the ring length for a record of id: 0 if id lies too far above
+// the floor. It says less than the present length once a quarter would do.
+func (w *window) want(id uint64) int {
+	span := max(id, w.top, w.floor) - w.floor
+	if span >= MaxSpan {
+		return 0
+	}
+	n := minRing
+	for uint64(n) <= span {
+		n *= 2
+	}
+	if n < len(w.ring) && n > len(w.ring)/4 {
+		return len(w.ring)
+	}
+	return n
+}
+
+// resize moves the records that still count to a ring of n.
+func (w *window) resize(n int) {
+	old := w.ring
+	w.ring = make([]record, n)
+	for _, r := range old {
+		if r.id >= w.floor && r.id != 0 {
+			w.ring[r.id&uint64(n-1)] = r
+		}
+	}
+}
+
+// put records what became of a request; the ring must be long enough.
+func (w *window) put(r record) {
+	w.ring[r.id&uint64(len(w.ring)-1)] = r
+	w.top = max(w.top, r.id)
+}
+
+// client is what the store knows of one node: the newest incarnation heard of,
+// and that incarnation's window.
+type client struct {
+	incarnation uint32
+	fenced      bool // the incarnation is dead; so are all before it
+	window      window
+}
+
+// clients is the nodes that the store knows.
+type clients struct {
+	byNode  map[netip.Addr]*client
+	fenced  []netip.Addr // in the order in which they were fenced first
+	records int          // ring lengths, added up
+	limits  Limits
+}
+
+func newClients(l Limits) clients { return clients{byNode: make(map[netip.Addr]*client), limits: l} }
+
+// standing is a request's incarnation against the store's knowledge.
+type standing uint8
+
+const (
+	current  standing = iota
+	stale             // fenced, or replaced by a newer incarnation
+	noRecord          // unknown, and there is no room for another client
+)
+
+// admit finds the client that a request belongs to. The first request of a newer
+// incarnation begins a new window; the older one's is gone.
+func (t *clients) admit(node netip.Addr, incarnation uint32, floor uint64) (*client, standing) {
+	c := t.byNode[node]
+	switch {
+	case c == nil:
+		if !t.makeRoom() {
+			return nil, noRecord
+		}
+		c = &client{incarnation: incarnation, window: window{floor: floor}}
+		t.byNode[node] = c
+	case incarnation < c.incarnation || incarnation == c.incarnation && c.fenced:
+		return nil, stale
+	case incarnation > c.incarnation:
+		t.drop(c)
+		*c = client{incarnation: incarnation, window: window{floor: floor}}
+	}
+	c.window.raise(floor)
+	return c, current
+}
+
+// fence refuses the node's incarnations up to this one from now on, and returns the
+// records of the requests that they had not settled.
+func (t *clients) fence(node netip.Addr, incarnation uint32) []record {
+	c := t.byNode[node]
+	if c == nil {
+		t.makeRoom() // a fence is never refused
+		c = &client{}
+		t.byNode[node] = c
+	}
+	if c.incarnation > incarnation || c.incarnation == incarnation && c.fenced {
+		return nil
+	}
+	unsettled := c.window.unsettled()
+	t.drop(c)
+	*c = client{incarnation: incarnation, fenced: true}
+	t.fenced = append(t.fenced, node)
+	return unsettled
+}
+
+// makeRoom forgets the node fenced longest ago when the table is full.
+func (t *clients) makeRoom() bool {
+	for len(t.byNode) >= t.limits.Clients && len(t.fenced) > 0 {
+		if c := t.byNode[t.fenced[0]]; c != nil && c.fenced {
+			delete(t.byNode, t.fenced[0])
+		}
+		t.fenced = t.fenced[1:]
+	}
+	return len(t.byNode) < t.limits.Clients
+}
+
+// reserve makes the window fit for a record of id; false if the client or all
+// clients together leave too many requests unsettled.
+func (t *clients) reserve(w *window, id uint64) bool {
+	n := w.want(id)
+	more := n - len(w.ring)
+	if n == 0 || more > 0 && t.records+more > t.limits.Records {
+		return false
+	}
+	if more != 0 {
+		w.resize(n)
+		t.records += more
+	}
+	return true
+}
+
+func (t *clients) drop(c *client) {
+	t.records -= len(c.window.ring)
+	c.window = window{}
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
@@ -224,4 +226,305 @@ func (s *Store) replay(r *Request, rec *record) Answer {
 		a.From = packet.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(packet.OpAlloc, rec.class)
 	}
 	return a
+}
+
+// turns reports whether pages of a region are turned, not copied: they are once it
+// has brought enough whole ones, and there was room for a shadow.
+func (s *Store) turns(c *changes, at, n uint64) bool {
+	if c.turned != nil {
+		return true
+	}
+	reg, fresh := c.region, 0
+	size := uint64(len(reg.data))
+	if size < leastShadow || n < leastWhole*pageSize || s.undo.room(c.by.by.node, size) != fault.OK {
+		return false
+	}
+	for i := at >> pageShift; i <= (at+n-1)>>pageShift; i++ {
+		if !c.saved.has(i) && whole(i, at, n) && reg.old(i) != nil {
+			fresh++
+		}
+	}
+	if fresh < leastWhole || !s.shade(reg) {
+		return false
+	}
+	c.turned = make([]uint64, len(reg.shadow.there))
+	c.cost += size
+	s.undo.charge(c.by, size)
+	return true
+}
+
+// turnPages turns those pages of n bytes at an offset that have not been kept. One
+// that the n bytes do not cover takes its content along, so that a region which is
+// overwritten in pieces stands in one block again in the end.
+func (s *Store) turnPages(c *changes, at, n uint64) {
+	r := c.region
+	for i := at >> pageShift; i <= (at+n-1)>>pageShift; i++ {
+		if c.turned[i>>6]>>(i&63)&1 != 0 || c.saved.has(i) {
+			continue
+		}
+		c.turned[i>>6] |= 1 << (i & 63)
+		was := r.page(i)
+		r.turn(i)
+		if !whole(i, at, n) {
+			r.put(i<<pageShift, was)
+		}
+		s.undo.kept++
+	}
+}
+
+// whole reports whether n bytes at an offset cover a page.
+func whole(i, at, n uint64) bool { return at <= i<<pageShift && (i+1)<<pageShift <= at+n }
+
+// space hands out region addresses. Each is aligned to its region's size and
+// handed out once, for ever. Addresses are cut from superblocks by halving, so
+// small and large regions side by side waste none: fresh holds, by size class,
+// the halves that nobody has had yet.
+type space struct {
+	next  uint64 // start of the next superblock
+	fresh [packet.MaxClass + 1][]uint64
+}
+
+// newSpace returns a space whose addresses all lie at or above epoch.
+func newSpace(epoch uint64) space {
+	return space{next: alignUp(epoch, superblock)}
+}
+
+// take returns an address for a region of the class; false when the 64 bits
+// are used up.
+func (s *space) take(class uint8) (uint64, bool) {
+	c := class
+	for c <= packet.MaxClass && len(s.fresh[c]) == 0 {
+		c++
+	}
+	var addr uint64
+	if c <= packet.MaxClass {
+		last := len(s.fresh[c]) - 1
+		addr, s.fresh[c] = s.fresh[c][last], s.fresh[c][:last]
+	} else {
+		c = max(class, superblock)
+		addr = alignUp(s.next, c)
+		if addr < s.next || addr+1<<c < addr {
+			return 0, false
+		}
+		s.next = addr + 1<<c
+	}
+	for ; c > class; c-- {
+		s.fresh[c-1] = append(s.fresh[c-1], addr+1<<(c-1))
+	}
+	return addr, true
+}
+
+// alignUp rounds addr up to a multiple of 2^class; it wraps past the last one.
+func alignUp(addr uint64, class uint8) uint64 {
+	mask := uint64(1)<<class - 1
+	return (addr + mask) &^ mask
+}
+
+// region is one live allocation.
+type region struct {
+	base  uint64 // address, for ever this region's alone
+	block uint64 // where its bytes are in the arena
+	class uint8
+	owner netip.Addr // the node that allocated it; invalid until a copy that is filled is told
+	data  []byte     // the block's
+	// Only from..to has been written to; the rest is still zero.
+	from, to uint64
+	changes  *changes // what can be taken back; nil if everything is final
+	shadow   *shadow  // nil unless there is one
+	notes    *notes   // what is to be copied; nil unless another copy is being filled
+}
+
+// regions finds a region by any address in it. Regions are aligned to their
+// size, so a lookup tries one base address for each size class in use.
+type regions struct {
+	byBase map[uint64]*region
+	count  [packet.MaxClass + 1]int // live regions of each class
+	inUse  uint64                   // bit c is set while count[c] > 0
+}
+
+func (t *regions) find(addr uint64) *region {
+	for m := t.inUse; m != 0; m &= m - 1 {
+		class := bits.TrailingZeros64(m)
+		base := addr &^ (1<<class - 1)
+		if r := t.byBase[base]; r != nil && int(r.class) == class {
+			return r
+		}
+	}
+	return nil
+}
+
+func (t *regions) add(r *region) {
+	if t.byBase == nil {
+		t.byBase = make(map[uint64]*region)
+	}
+	t.byBase[r.base] = r
+	t.count[r.class]++
+	t.inUse |= 1 << r.class
+}
+
+func (t *regions) remove(r *region) {
+	delete(t.byBase, r.base)
+	if t.count[r.class]--; t.count[r.class] == 0 {
+		t.inUse &^= 1 << r.class
+	}
+}
+
+// arena hands out blocks of the machine's memory, whose sizes are powers of
+// two, by the buddy method: a block is cut by halving, and two free halves
+// become one again. Every block it hands out reads as zeros.
+type arena struct {
+	mem     []byte
+	discard func([]byte) // gives whole pages back; they read as zeros then
+	free    [packet.MaxClass + 1]blocks
+	dirty   []dirt // given back and not yet zeroed, oldest first
+	used    uint64
+}
+
+// dirt is a block that is zeroed bit by bit before it is free.
+type dirt struct {
+	off     uint64
+	class   uint8
+	touched []byte // what is left to zero
+	keep    bool   // zero it in place, for the next region of its size
+}
+
+// newArena returns an arena over mem, whose bytes must be zero. A tail shorter
+// than the smallest region is left unused.
+func newArena(mem []byte, discard func([]byte)) *arena {
+	a := &arena{mem: mem, discard: discard}
+	size := uint64(len(mem)) &^ (1<<packet.MinClass - 1)
+	for off := uint64(0); off < size; {
+		class := min(bits.Len64(size-off)-1, packet.MaxClass)
+		if off > 0 {
+			class = min(class, bits.TrailingZeros64(off))
+		}
+		a.free[class].add(off)
+		off += 1 << class
+	}
+	return a
+}
+
+// take returns the offset of a block of 2^class bytes; false when none is free.
+func (a *arena) take(class uint8) (uint64, bool) {
+	off, ok := a.cut(class)
+	for !ok && a.clean(math.MaxInt) {
+		off, ok = a.cut(class)
+	}
+	if ok {
+		a.used += 1 << class
+	}
+	return off, ok
+}
+
+// cut takes a block off the free lists.
+func (a *arena) cut(class uint8) (uint64, bool) {
+	c := class
+	for c <= packet.MaxClass && a.free[c].empty() {
+		c++
+	}
+	if c > packet.MaxClass {
+		return 0, false
+	}
+	off := a.free[c].pop()
+	for ; c > class; c-- {
+		a.free[c-1].add(off + 1<<(c-1))
+	}
+	return off, true
+}
+
+// give takes a block back, of which only the bytes from..to have been written.
+func (a *arena) give(off uint64, class uint8, from, to uint64) {
+	a.used -= 1 << class
+	a.giveBack(off, class, from, to)
+}
+
+// giveBack is give for a block that does not count as used.
+func (a *arena) giveBack(off uint64, class uint8, from, to uint64) {
+	if to-from <= zeroAtOnce {
+		clear(a.mem[off+from : off+to])
+		a.merge(off, class)
+		return
+	}
+	from, to = from&^(pageSize-1), alignUp(to, pageShift)
+	a.dirty = append(a.dirty, dirt{off, class, a.mem[off+from : off+to], to-from <= zeroAndKeep})
+}
+
+// zero makes a block's bytes from..to zeros again, at once.
+func (a *arena) zero(off, from, to uint64) {
+	if to-from <= zeroAtOnce {
+		clear(a.mem[off+from : off+to])
+		return
+	}
+	a.discard(a.mem[off+from&^(pageSize-1) : off+alignUp(to, pageShift)])
+}
+
+// clean zeroes up to n bytes of the oldest dirt. It is false when there is none.
+func (a *arena) clean(n int) bool {
+	if len(a.dirty) == 0 {
+		return false
+	}
+	d := &a.dirty[0]
+	part := d.touched[:min(n, len(d.touched))]
+	if d.keep {
+		clear(part)
+	} else {
+		a.discard(part)
+	}
+	if d.touched = d.touched[len(part):]; len(d.touched) == 0 {
+		off, class := d.off, d.class
+		a.dirty = append(a.dirty[:0], a.dirty[1:]...)
+		a.merge(off, class)
+	}
+	return true
+}
+
+// merge makes a block free.
+func (a *arena) merge(off uint64, class uint8) {
+	for class < packet.MaxClass && a.free[class].remove(off^1<<class) {
+		off &^= 1 << class
+		class++
+	}
+	a.free[class].add(off)
+}
+
+// bytes returns a block's memory.
+func (a *arena) bytes(off uint64, class uint8) []byte {
+	end := off + 1<<class
+	return a.mem[off:end:end]
+}
+
+// blocks is a set of offsets that forgets the newest first, so that memory
+// touched lately is used again before memory never touched.
+type blocks struct {
+	list []uint64
+	at   map[uint64]int // index in list
+}
+
+func (b *blocks) empty() bool { return len(b.list) == 0 }
+
+func (b *blocks) add(off uint64) {
+	if b.at == nil {
+		b.at = make(map[uint64]int)
+	}
+	b.at[off] = len(b.list)
+	b.list = append(b.list, off)
+}
+
+func (b *blocks) pop() uint64 {
+	off := b.list[len(b.list)-1]
+	b.remove(off)
+	return off
+}
+
+func (b *blocks) remove(off uint64) bool {
+	i, ok := b.at[off]
+	if !ok {
+		return false
+	}
+	last := len(b.list) - 1
+	b.list[i] = b.list[last]
+	b.at[b.list[i]] = i
+	b.list = b.list[:last]
+	delete(b.at, off)
+	return true
 }

@@ -1,7 +1,11 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -300,4 +304,361 @@ func (u *undo) settle(reg *region) {
 		u.credit(c.by, executionCost)
 		u.remove(c.by)
 	}
+}
+
+// A command about an execution names the run that it is for (control.Run), and is obeyed
+// only for the changes of that run:
+//
+//	the store has changes of          commit of run R         rollback of run R
+//	nobody                            nothing to do           nothing to do
+//	R                                 made final              taken back
+//	an earlier incarnation of R's     refused                 taken back
+//	a later incarnation of R's       refused                 refused
+//	another node                      nothing to do           nothing to do
+//	R or an earlier one, rolled back  allocations are final   nothing to do
+//
+// Requests do not tell the runs of a durable main within one incarnation apart, nor
+// what comes before and after a checkpoint. So the store remembers the last command
+// about each durable main (marks): the changes that it has came after that command.
+
+// verdict is what becomes of a command about a run.
+type verdict uint8
+
+const (
+	settled verdict = iota // there is nothing to do
+	obey
+	refused
+)
+
+// judge decides about a command; back says that it is a rollback. The execution is not
+// nil for obey.
+func (u *undo) judge(run control.Run, back bool) (*execution, verdict) {
+	if run.Main != 0 {
+		if v := u.marks.pass(run, back); v != obey {
+			return nil, v
+		}
+	}
+	e := u.byRun[runKey{run.Execution, run.Node}]
+	if e == nil && run.Main != 0 {
+		e = u.moving[run.Execution] // whoever has run it, its allocations may be final
+	}
+	if e == nil {
+		return nil, settled
+	}
+	same, older := e.by.node == run.Node, e.by.incarnation < run.Incarnation
+	switch {
+	case same && e.by.incarnation > run.Incarnation:
+		return nil, refused
+	case e.rolled && back:
+		return nil, settled
+	case e.rolled:
+		return e, obey
+	case older && !back:
+		return nil, refused
+	}
+	return e, obey
+}
+
+// marks are the last commands about durable mains: at most Limits.Marks, of which the
+// oldest goes.
+type marks struct {
+	last    map[markKey]mark
+	order   []markKey // in which they came up
+	dropped uint64
+	most    int
+}
+
+// markKey is a durable main at one of the nodes that have run it.
+type markKey struct {
+	main control.ExecutionID
+	node netip.Addr
+}
+
+// mark is one command about a durable main.
+type mark struct {
+	incarnation uint32
+	run         uint64
+	checkpoint  uint32
+	back        bool // a rollback, which follows the commit of the same checkpoint
+}
+
+func (m mark) compare(o mark) int {
+	back := func(m mark) int {
+		if m.back {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(m.incarnation, o.incarnation), cmp.Compare(m.run, o.run), cmp.Compare(m.checkpoint, o.checkpoint), back(m)-back(o))
+}
+
+// pass says obey, and remembers the command, if it is later than all before.
+func (m *marks) pass(run control.Run, back bool) verdict {
+	key, now := markKey{run.Execution, run.Node}, mark{run.Incarnation, run.Main, run.Checkpoint, back}
+	last, known := m.last[key]
+	switch c := now.compare(last); {
+	case known && c < 0:
+		return refused
+	case known && c == 0:
+		return settled
+	case !known:
+		m.add(key)
+	}
+	m.last[key] = now
+	return obey
+}
+
+func (m *marks) add(key markKey) {
+	if m.last == nil {
+		m.last = map[markKey]mark{}
+	}
+	if len(m.order) == m.most {
+		delete(m.last, m.order[0])
+		m.order = m.order[1:]
+		m.dropped++
+	}
+	m.order = append(m.order, key)
+}
+
+// Fence refuses a node's incarnations up to the given one from now on. It is
+// idempotent, but only the first time returns what they had allocated by requests
+// that they had not settled.
+func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
+	for _, rec := range s.clients.fence(f.Node, f.Incarnation) {
+		if rec.op != packet.OpAlloc && s.mirrored() {
+			s.unsettled(&answer, &rec)
+			continue
+		}
+		reg := s.regions.byBase[rec.address]
+		if rec.op != packet.OpAlloc || rec.status != fault.OK || reg == nil {
+			continue // it is no region, or not any more
+		}
+		if len(answer.Regions) == control.MaxRegions {
+			answer.More = true
+			break
+		}
+		answer.Regions = append(answer.Regions, reg.id())
+	}
+	return answer
+}
+
+// maxUnsettled is how many unsettled writes and frees an answer to a fence names at most.
+const maxUnsettled = 64
+
+// unsettled adds a write or free that the node may not have got to all copies. What an
+// execution has changed is taken back everywhere, so it is left out.
+func (s *Store) unsettled(answer *control.Fenced, rec *record) {
+	reg := s.regions.find(rec.address)
+	free := rec.op == packet.OpFree && rec.flags&packet.FlagDeferred == 0
+	switch {
+	case rec.status != fault.OK || !free && (reg == nil || reg.changes != nil):
+	case len(answer.Writes)+len(answer.Frees) == maxUnsettled:
+		answer.MoreUnsettled = true
+	case free:
+		answer.Frees = append(answer.Frees, rec.address)
+	default:
+		answer.Writes = append(answer.Writes, control.Span{Offset: rec.address, Length: rec.length})
+	}
+}
+
+// id is how the Gatekeeper is told of a region.
+func (r *region) id() control.RegionID {
+	id := control.RegionID{Offset: r.base, Class: r.class, Owner: r.owner}
+	if c := r.changes; c != nil && c.own {
+		id.Execution, id.Incarnation = c.by.id, c.by.by.incarnation
+	}
+	return id
+}
+
+// Forget frees all regions, and forgets all that is known of nodes, of executions and of
+// other copies. No address is handed out again.
+func (s *Store) Forget() {
+	s.EndFill()
+	for _, reg := range s.regions.byBase {
+		s.release(reg)
+	}
+	s.clients = newClients(s.cfg.Limits)
+	s.undo.marks = marks{most: s.cfg.Limits.Marks}
+	s.filled = nil
+	s.mirror, s.diverged = packet.Mirror{Members: 1}, 0
+}
+
+// Reclaim frees regions whose holder is gone. A region that does not live any
+// more is no error.
+func (s *Store) Reclaim(r control.Reclaim) (answer control.Reclaimed) {
+	for _, id := range r.Regions {
+		switch reg := s.regions.find(id.Offset); {
+		case reg == nil:
+		case reg.base != id.Offset || reg.class != id.Class || reg.taken(id):
+			s.undo.refused++
+			answer.Refused = append(answer.Refused, id)
+		default:
+			s.release(reg)
+		}
+	}
+	return answer
+}
+
+// taken reports whether a later run of the execution that an id names has allocated the
+// region again.
+func (r *region) taken(id control.RegionID) bool {
+	c := r.changes
+	return c != nil && c.own && c.used && c.by.id == id.Execution && c.by.by.incarnation > id.Incarnation
+}
+
+// List returns live regions in the order of their addresses.
+func (s *Store) List(q control.Regions) control.RegionList {
+	limit := control.MaxRegions
+	if q.Max > 0 {
+		limit = min(limit, q.Max)
+	}
+	var bases []uint64
+	for base := range s.regions.byBase {
+		if base >= q.From {
+			bases = append(bases, base)
+		}
+	}
+	slices.Sort(bases)
+	var l control.RegionList
+	for i, base := range bases {
+		if i == limit {
+			l.Next = base
+			break
+		}
+		l.Regions = append(l.Regions, s.regions.byBase[base].id())
+	}
+	return l
+}
+
+// UndoStats is what the undo holds now and has done so far.
+type UndoStats struct {
+	// Executions have something to commit or to roll back; it takes Bytes.
+	Executions int
+	Bytes      uint64
+	// Pages have been kept; Commits and Rollbacks carried out, each of an
+	// execution that there was something of. Refused counts the runs and regions
+	// that commands named in vain: see control.Settled and control.Reclaimed.
+	Pages, Commits, Rollbacks, Refused uint64
+	// Forgotten counts durable mains whose last command is not remembered any more, for
+	// lack of room.
+	Forgotten uint64
+}
+
+// KeepUndo sets how many bytes the undo of executions may take; at first it is 0.
+// A write, free or
+// allocation that would need more is Overloaded, which its client repeats for
+// some time, as others may be committed meanwhile. With 0 none is kept, and what
+// executions change from then on is final at once.
+func (s *Store) KeepUndo(limit uint64) { s.undo.limit = limit }
+
+// Undo returns the undo's numbers.
+func (s *Store) Undo() UndoStats {
+	u := &s.undo
+	return UndoStats{Executions: len(u.byRun), Bytes: u.used, Pages: u.kept, Commits: u.commits, Rollbacks: u.rollbacks, Refused: u.refused, Forgotten: u.marks.dropped}
+}
+
+// Commit makes final what runs of executions have done. It is idempotent.
+func (s *Store) Commit(c control.Commit) (answer control.Settled) {
+	for _, run := range c.Runs {
+		e, v := s.undo.judge(run, false)
+		switch v {
+		case obey:
+			s.undo.commits++
+			s.commit(e)
+		case refused:
+			s.undo.refused++
+			answer.Refused = append(answer.Refused, run)
+		}
+	}
+	return answer
+}
+
+func (s *Store) commit(e *execution) {
+	for _, reg := range e.regions {
+		switch c := reg.changes; {
+		case c == nil || c.by != e: // gone, or given back unchanged
+		case c.freed:
+			s.release(reg)
+		default:
+			s.settleChanges(reg)
+		}
+	}
+}
+
+// Rollback takes back what runs of executions have done. It is idempotent.
+func (s *Store) Rollback(r control.Rollback) (answer control.Settled) {
+	for _, run := range r.Runs {
+		e, v := s.undo.judge(run, true)
+		switch v {
+		case obey:
+			s.undo.rollbacks++
+			s.rollback(e)
+			s.undo.rolledBack(e, run)
+		case refused:
+			s.undo.refused++
+			answer.Refused = append(answer.Refused, run)
+		}
+	}
+	return answer
+}
+
+// rolledBack notes that a run was rolled back, whose execution may be left with regions that
+// it has allocated.
+func (u *undo) rolledBack(e *execution, run control.Run) {
+	e.by.incarnation, e.rolled = run.Incarnation, true
+	if run.Main == 0 || u.byRun[e.key()] != e {
+		return
+	}
+	if other := u.moving[e.id]; other != nil {
+		u.stays(other)
+	}
+	e.moves, u.moving[e.id] = true, e
+}
+
+// inOrder returns the keys of all executions, by id, then node.
+func (u *undo) inOrder() []runKey {
+	return slices.SortedFunc(maps.Keys(u.byRun), func(a, b runKey) int {
+		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), a.node.Compare(b.node))
+	})
+}
+
+// rollback leaves of the execution the regions that it allocated, for its re-run
+// to find.
+func (s *Store) rollback(e *execution) {
+	var own []*region
+	for _, reg := range e.regions {
+		switch c := reg.changes; {
+		case c == nil || c.by != e: // gone, or given back unchanged
+		case c.own:
+			reg.note(reg.from, reg.to-reg.from)
+			s.arena.zero(reg.block, reg.from, reg.to)
+			reg.from, reg.to, c.freed, c.used = 0, 0, false, false
+			own = append(own, reg)
+		default:
+			c.restore()
+			s.settleChanges(reg)
+		}
+	}
+	e.regions = own
+}
+
+// Executions lists the executions that there is something of to commit or to
+// roll back, in the order of their ids, as many as one datagram holds.
+func (s *Store) Executions(q control.Executions) (l control.ExecutionList) {
+	limit := control.MaxExecutions
+	if q.Max > 0 {
+		limit = min(limit, q.Max)
+	}
+	for _, key := range s.undo.inOrder() {
+		if bytes.Compare(key.id[:], q.From[:]) < 0 {
+			continue
+		}
+		// An id of several nodes is not divided: the next list begins with an id.
+		if n := len(l.Runs); n >= limit && l.Runs[n-1].Execution != key.id {
+			l.Next = key.id
+			break
+		}
+		l.Runs = append(l.Runs, control.Run{Execution: key.id, Node: key.node, Incarnation: s.undo.byRun[key].by.incarnation})
+	}
+	return l
 }

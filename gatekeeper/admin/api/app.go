@@ -63,7 +63,7 @@ type MethodPolicy struct {
 type Instance struct {
 	Name     string     `json:"name" doc:"APP/PROGRAM/NUMBER" example:"shop/arrays/1"`
 	Program  string     `json:"program"`
-	Status   string     `json:"status" enum:"waiting,starting,running,emptying,ending,finished" doc:"waiting: for a blade, or after a failure; starting: its blade runs it; running: it has joined; emptying: it finishes its calls, gets no others, and is stopped then; ending: its node is being fenced; finished: a job that is done"`
+	Status   string     `json:"status" enum:"waiting,starting,running,draining,ending,finished" doc:"waiting: for a blade, or after a failure; starting: its blade runs it; running: it has joined; draining: it finishes its calls, gets no others, and is stopped then; ending: its node is being fenced; finished: a job that is done"`
 	Since    time.Time  `json:"since" doc:"When the status last changed"`
 	Blade    string     `json:"blade,omitempty" doc:"Where it runs, or ran last"`
 	Node     netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Its address while it has one"`

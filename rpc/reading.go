@@ -1,0 +1,421 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/rpc/packet"
+)
+
+// reader takes datagrams off one endpoint. Its buffers are its own until taken. It
+// begins with one, and has more when they have all been filled at once: a node with
+// thousands of services has a reader for each.
+type reader struct {
+	conn     netio.Conn
+	size     int // how many buffers it has
+	messages [readBatch]netio.Message
+	buffers  [readBatch]*datagram
+}
+
+func newReader(conn netio.Conn) *reader { return &reader{conn: conn, size: 1} }
+
+// next blocks for datagrams and returns how many there are. It fails with
+// net.ErrClosed when the endpoint has been closed.
+func (r *reader) next() (int, error) {
+	for i := range r.size {
+		if r.buffers[i] == nil {
+			r.buffers[i] = newDatagram()
+		}
+		r.messages[i].Buf = r.buffers[i][:]
+	}
+	n, err := r.conn.ReadBatch(r.messages[:r.size])
+	if n == r.size {
+		r.size = min(2*r.size, readBatch)
+	}
+	return n, err
+}
+
+// take gives the i-th buffer away.
+func (r *reader) take(i int) *datagram {
+	d := r.buffers[i]
+	r.buffers[i] = nil
+	return d
+}
+
+func (r *reader) free() {
+	for i, d := range r.buffers {
+		if d != nil {
+			freeDatagram(d)
+			r.buffers[i] = nil
+		}
+	}
+}
+
+// receiveAnswer takes the i-th datagram that the node's endpoint has received: an
+// answer to one of its calls, or an acknowledgement. It reports whether a
+// goroutine waits for it.
+func (n *Node) receiveAnswer(r *reader, i int) bool {
+	m, err := packet.Parse(r.messages[i].Buf)
+	if err != nil {
+		n.stats.malformed.Add(1)
+		return false
+	}
+	switch m.Type {
+	case packet.Reply, packet.Exception:
+		return n.complete(r, i, m)
+	case packet.Ack:
+		return n.acknowledged(r, i, m)
+	default:
+		n.stats.malformed.Add(1)
+	}
+	return false
+}
+
+// readFailed ends the node when one of its endpoints fails of its own accord; also
+// when somebody else has closed it, as a blade that crashes does. What the node
+// itself has closed, because it has ended, is no news.
+func (n *Node) readFailed(err error) {
+	n.fail(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "receive", Err: err})
+}
+
+// leader is the right to read the node's endpoint. A caller that waits for its
+// answer takes it if it is vacant and reads the network itself: waking another
+// goroutine would cost more than the rest of the call. Once it has its answer it
+// leaves, and the next caller that waits sits down. When nobody has wanted the
+// leader for a while, a goroutine of the node's own takes it, for what comes
+// unasked, and leaves it as soon as it has served a caller.
+//
+//	       ┌────────────────── vacant ◀───────────────┐
+//	a caller waits │                  │ for a beat    │ has its answer, or
+//	               ▼                  ▼               │ has served a caller
+//	            lead ──────────────── sit ────────────┘
+type leader struct {
+	vacant chan struct{} // holds a token while nobody sits
+	reader *reader       // whoever sits may use it
+	left   atomic.Bool   // somebody has left it since the last pulse
+	watch  netio.Watch   // interrupts the read; of whoever sits, too
+}
+
+// await waits until p is answered, and reports false if ctx ended first.
+func (n *Node) await(ctx context.Context, p *pending) bool {
+	for {
+		select {
+		case <-p.ready:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-n.leader.vacant:
+			if n.lead(ctx, p) {
+				<-p.ready
+				return true
+			}
+		}
+	}
+}
+
+// lead reads the node's endpoint until p is answered, ctx ends or the node does,
+// and reports whether p has been answered.
+func (n *Node) lead(ctx context.Context, p *pending) bool {
+	defer n.leave()
+	n.leader.watch.Set(ctx, n.interrupt)
+	for len(p.ready) == 0 && ctx.Err() == nil {
+		if _, err := n.readAnswers(); err != nil {
+			break
+		}
+	}
+	return len(p.ready) > 0
+}
+
+// interrupt ends the read of whoever sits. It may come late and hit the wrong
+// one, who then goes on reading.
+func (n *Node) interrupt() { _ = n.conn.SetReadDeadline(time.Unix(1, 0)) }
+
+// leave gives up the lead.
+func (n *Node) leave() {
+	n.leader.left.Store(true)
+	n.leader.vacant <- struct{}{}
+	n.wakeAt(n.now() + beat)
+}
+
+// standIn has the node itself lead, if nobody does; if not, whoever
+// leaves it will see to it. It returns at once.
+func (n *Node) standIn() {
+	select {
+	case <-n.leader.vacant:
+	default:
+		return
+	}
+	if !n.enter() {
+		n.leader.vacant <- struct{}{}
+		return
+	}
+	go func() {
+		defer n.readers.Done()
+		defer n.leave()
+		for {
+			served, err := n.readAnswers()
+			if served || err != nil {
+				return
+			}
+		}
+	}()
+}
+
+// enter counts a goroutine among the readers that Close waits for, unless the
+// node has ended.
+func (n *Node) enter() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ended {
+		return false
+	}
+	n.readers.Add(1)
+	return true
+}
+
+// readAnswers reads the node's endpoint once, and reports whether a caller has
+// been served. The caller is the leader.
+func (n *Node) readAnswers() (served bool, err error) {
+	r := n.leader.reader
+	count, err := r.next()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return false, n.conn.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		n.readFailed(err)
+		return false, err
+	}
+	for i := range count {
+		if n.receiveAnswer(r, i) {
+			served = true
+		}
+	}
+	return served, nil
+}
+
+// role is what the goroutine is that runs an execution. An export's endpoint is
+// read by one goroutine, which also runs handlers: to hand a call to another
+// goroutine would cost more than most handlers take. What it must not do is keep
+// later calls waiting.
+//
+//	┌──▶ read ── several calls ──▶ a goroutine for each but the last
+//	│     │ one call, or the last
+//	│     ├─ its method is quick ─▶ run ─ done ─▶ read on
+//	│     │                          │ waits for a call or for memory, or takes
+//	│     │                          ▼ longer than expected: promote
+//	│     └─ it may be slow ───────▶ another goroutine reads; this one runs the
+//	└──────────── the other ◀─────── call, then those that wait for its slot
+type role struct {
+	state  atomic.Uint32
+	since  time.Duration
+	reader *reader // what it reads with, while it is the reader
+}
+
+// States of a role.
+const (
+	worker   uint32 = iota
+	reading         // it will read on when the handler has returned
+	promoted        // it was, and another one has been made the reader
+)
+
+// quick is how long a method's handlers take at most for its calls to be run by
+// the reader: about what waking another goroutine costs.
+const quick = 50 * time.Microsecond
+
+// patience is after how long at most a handler that should have been quick gets
+// the reader's role taken away.
+const patience = beat
+
+// took learns how long a handler ran: quickly that it is slow, slowly that it is
+// quick.
+func (m *served) took(d time.Duration) {
+	if m == nil {
+		return // the processor has been replaced by one without the method
+	}
+	old := m.time.Load()
+	change := (int64(d) - old) / 16
+	if int64(d) > old {
+		change = (int64(d) - old) / 2
+	}
+	m.time.Store(max(1, old+change))
+}
+
+// quick reports whether the method's handlers are expected to be.
+func (m *served) quick() bool {
+	if m == nil {
+		return true // it will be refused
+	}
+	t := m.time.Load()
+	return t != 0 && t <= int64(quick)
+}
+
+// read takes calls off an export's endpoint until that is closed, or another
+// goroutine has become the reader.
+func (x *export) read(r *reader) {
+	for {
+		count, err := r.next()
+		if err != nil {
+			r.free()
+			if !x.closed.Load() {
+				x.node.readFailed(err)
+			}
+			x.node.readers.Done()
+			return
+		}
+		if !x.readOn(r, count) {
+			return
+		}
+	}
+}
+
+// readOn deals with the datagrams that have been read. It reports false if the
+// goroutine is the reader no longer.
+func (x *export) readOn(r *reader, count int) bool {
+	var last *execution
+	for i := range count {
+		e := x.receive(r, i)
+		if e == nil {
+			continue
+		}
+		if last != nil {
+			go x.pool.work(last)
+		}
+		last = e
+	}
+	switch {
+	case last == nil:
+		return true
+	case !x.offer.Load().methods[last.call.Method].quick():
+		go x.read(r)
+		x.pool.work(last)
+		return false
+	}
+	return x.runReading(last, r)
+}
+
+// runReading runs a call in the reader's goroutine. It reports false if the
+// goroutine is the reader no longer.
+func (x *export) runReading(e *execution, r *reader) bool {
+	e.role.reader, e.role.since = r, x.node.now()
+	e.role.state.Store(reading)
+	x.running.Store(e)
+	x.node.wakeAt(e.role.since + beat)
+	if x.node.base.Err() != nil {
+		e.promote() // close may have come too early to see e
+	}
+	x.run(e)
+	x.running.Store(nil)
+	still := e.role.state.CompareAndSwap(reading, worker)
+	next := x.pool.end(e)
+	if !still {
+		x.pool.work(next)
+		return false
+	}
+	if next != nil {
+		go x.pool.work(next)
+	}
+	return true
+}
+
+// promote makes another goroutine the reader, if the one that runs e is it.
+func (e *execution) promote() {
+	if e.role.state.Load() == reading && e.role.state.CompareAndSwap(reading, promoted) {
+		go e.export.read(e.role.reader)
+	}
+}
+
+// promoteAfter promotes e if it has run for so long, and reports whether it has.
+func (e *execution) promoteAfter(now, patience time.Duration) bool {
+	if now-e.role.since < patience {
+		return false
+	}
+	e.promote()
+	return true
+}
+
+// pulse is the node's one timer. All that is to happen after a while — sending
+// again, taking the lead when nobody wants it, looking after a handler —
+// shares it, and it is set only while there is something to wait for: a timer
+// that goes off in the middle of a call wakes threads that the call then has to
+// do without, which costs far more than the timer.
+type pulse struct {
+	at    atomic.Int64 // when it goes off, in node time; 0 while it does not
+	mu    sync.Mutex   // over setting it
+	timer *time.Timer
+	off   bool // for good
+}
+
+// gap is how long the pulse rests at least between two looks at all calls that are out.
+const gap = time.Millisecond
+
+// beat is how long what is not urgent waits for the pulse, at least.
+const beat = 10 * time.Millisecond
+
+// wakeAt makes the pulse go off at due or before. When it is set already, as on
+// the fast path, that is one comparison.
+func (n *Node) wakeAt(due time.Duration) {
+	p := &n.pulse
+	if at := p.at.Load(); at != 0 && at <= int64(due) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := p.at.Load(); p.off || at != 0 && at <= int64(due) {
+		return
+	}
+	p.at.Store(int64(max(due, 1)))
+	p.timer.Reset(due - n.now())
+}
+
+// stop ends the pulse.
+func (p *pulse) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.off = true
+	p.timer.Stop()
+}
+
+// goOff does what has come due, and sets the pulse for what comes next.
+func (n *Node) goOff() {
+	n.pulse.at.Store(0)
+	now := n.now()
+	n.answerPing()
+	if due, ok := n.tick(now); ok {
+		n.wakeAt(max(due, now+gap))
+	}
+	if due, ok := n.tickAnswers(now); ok {
+		n.wakeAt(due)
+	}
+	if due, ok := n.tickForgets(now); ok {
+		n.wakeAt(due)
+	}
+	if due, ok := n.tickLarge(now); ok {
+		n.wakeAt(due)
+	}
+	if n.lookAfter(now) {
+		n.wakeAt(now + beat)
+	}
+	if n.leader.left.Swap(false) {
+		n.wakeAt(now + beat) // somebody has just sat there
+		return
+	}
+	n.standIn()
+}
+
+// lookAfter promotes handlers that have held a reader for too long, and reports
+// whether some hold one still.
+func (n *Node) lookAfter(now time.Duration) (more bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, x := range n.exports {
+		if e := x.running.Load(); e != nil && !e.promoteAfter(now, patience) {
+			more = true
+		}
+	}
+	return more
+}
