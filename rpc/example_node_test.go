@@ -148,6 +148,39 @@ func ExampleMemory() {
 	// permission denied
 }
 
+// A service tells its IDL, and that it should not be called for a while; whoever watches
+// its health is told.
+func ExampleNode_WatchHealth() {
+	ctx := context.Background()
+	rack, err := simrack.Start(ctx, simrack.Config{}) // on a real rack: rpc.Join
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	server, _ := rack.Join(ctx, "s1", "server")
+	caller, _ := rack.Join(ctx, "c1", "caller")
+	const idl = "service Ping { void ping() }" // embed the file, as a rule
+	if err := server.Export(ctx, "Ping", arrays.NewPingProcessor(byvalue.Ping{}), rpc.WithIDL(idl)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	info, err := caller.Service(ctx, "Ping")
+	fmt.Println(info.Methods, info.IDL, err)
+	for health, err := range caller.WatchHealth(ctx, "Ping") { // each change, until ctx ends
+		fmt.Println(health, err)
+		if health != rpc.Serving {
+			break
+		}
+		fmt.Println(server.SetServing(ctx, "Ping", false)) // such as while a cache is filled
+	}
+	// Output:
+	// [ping] service Ping { void ping() } <nil>
+	// SERVING <nil>
+	// <nil>
+	// NOT_SERVING <nil>
+}
+
 // An error of a handler that keeps its code on the way to the caller.
 func ExampleErrorf() {
 	err := rpc.Errorf(rpc.NoSpace, "the wall is full after %d pictures", 7)
