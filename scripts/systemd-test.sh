@@ -61,16 +61,17 @@ cable() {
   ip link add "$2" netns "${pid[tor]}" type veth peer name eth1 netns "${pid[$1]}"
 }
 
+# The handbook's commands, as they stand there; what "make build" builds is there.
+install=$(sed -n 's/^make build && sudo \(make install\) .*/\1/p; /^install .*sysusers/,/^install -Dm644 -t .etc.bifrost/p' docs/operators.md)
+[ "$(wc -l <<<"$install")" -eq 4 ] || fail "docs/operators.md has other commands for the installation: $install"
+
 for m in tor m1 c1 c2; do boot $m; done
 cable m1 eth1
 cable c1 eth2
 cable c2 eth3
 for m in tor m1 c1 c2; do
   until_ok 20 on $m systemctl is-active --quiet basic.target || fail "systemd of $m does not start"
-  # The handbook's commands, as they stand there.
-  sed -n '/^install bin/,/^install -Dm644 -t .etc.bifrost/p' docs/operators.md |
-    on $m sh -euc "cd '$repo'; . /dev/stdin" || fail "installation on $m"
-  on $m install "$repo/bin/arrays" /usr/local/bin/
+  on $m sh -euc "cd '$repo'; $install" || fail "installation on $m"
   on $m systemctl daemon-reload
 done
 on m1 sed -i 's/64GiB/64MiB/' /etc/bifrost/memory.env
@@ -100,6 +101,9 @@ sed '/spares:/d' examples/arrays/app.yaml >"$dir/app.yaml" # The rack has no roo
 ask deploy /dev/stdin <"$dir/app.yaml" || fail "deploy"
 nodes() { [ "$(ask nodes --json | grep -c Arrays)" -eq 2 ]; }
 until_ok 30 nodes || fail "the app has not started: $(ask apps)"
+
+printed() { ask logs arrays | grep -q "Arrays is served by"; }
+until_ok 30 printed || fail "bifrost logs does not show what the app prints: $(ask logs arrays 2>&1)"
 
 # killed MACHINE UNIT TIMES: the service has come back so many times.
 killed() {
