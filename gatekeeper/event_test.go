@@ -9,7 +9,7 @@ import (
 
 // EventKinds has every kind that trace.go declares.
 func TestEventKinds(t *testing.T) {
-	source, err := os.ReadFile("event.go")
+	source, err := os.ReadFile("trace.go")
 	if err != nil {
 		t.Fatal(err)
 	}

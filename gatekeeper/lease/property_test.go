@@ -34,18 +34,18 @@ func TestNoRuleBeyondTheTable(t *testing.T) {
 			w.m.AddNode(w.nodes[i])
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"":              func(*rapid.T) { w.check() },
-			"alloc":         func(*rapid.T) { w.submit(Alloc{w.node(), w.region()}) },
-			"call":          func(*rapid.T) { w.call() },
-			"oneway":        func(*rapid.T) { w.submit(Oneway{w.id(), w.node(), w.node(), w.pointers()}) },
-			"back":          func(*rapid.T) { w.submit(Withdrawn{w.id(), CallID{}, w.node(), w.node(), w.pointers()}) },
-			"reply":         func(*rapid.T) { w.reply() },
-			"unknownRegion": func(*rapid.T) { w.submit(Reply{w.id(), w.node(), w.node(), w.pointers()}) },
-			"free":          func(*rapid.T) { w.submit(Free{w.node(), w.region().Base}) },
-			"freed":         func(*rapid.T) { w.freed() },
-			"done":          func(*rapid.T) { w.done() },
-			"gone":          func(*rapid.T) { w.gone() },
-			"lost":          func(*rapid.T) { w.lost() },
+			"":                   func(*rapid.T) { w.check() },
+			"alloc":              func(*rapid.T) { w.submit(Alloc{w.node(), w.region()}) },
+			"call":               func(*rapid.T) { w.call() },
+			"oneway":             func(*rapid.T) { w.submit(Oneway{w.id(), w.node(), w.node(), w.pointers()}) },
+			"back":               func(*rapid.T) { w.submit(Withdrawn{w.id(), CallID{}, w.node(), w.node(), w.pointers()}) },
+			"reply":              func(*rapid.T) { w.reply() },
+			"a reply to no call": func(*rapid.T) { w.submit(Reply{w.id(), w.node(), w.node(), w.pointers()}) },
+			"free":               func(*rapid.T) { w.submit(Free{w.node(), w.region().Base}) },
+			"freed":              func(*rapid.T) { w.freed() },
+			"done":               func(*rapid.T) { w.done() },
+			"gone":               func(*rapid.T) { w.gone() },
+			"lost":               func(*rapid.T) { w.lost() },
 		})
 		w.drain()
 	})

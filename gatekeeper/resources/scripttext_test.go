@@ -60,7 +60,7 @@ func actionText(a Action) string {
 	case Drained:
 		return "drained: " + a.Blade
 	case Stray:
-		return fmt.Sprintf("unknownRegion: %s on %s", nodeText(a.Node), a.Blade)
+		return fmt.Sprintf("stray: %s on %s", nodeText(a.Node), a.Blade)
 	}
 	return fmt.Sprintf("%T", a)
 }
