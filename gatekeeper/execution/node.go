@@ -66,6 +66,7 @@ func (t *Table) Fail(id log.Node, gone bool, now time.Time) Output {
 		clear(n.up)
 		n.empties = false
 		t.discard(n)
+		t.endSessions(n.address) // its next incarnation has sessions of its own
 		t.cutAll(n, now)
 		t.touch(n)
 	}

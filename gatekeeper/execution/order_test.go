@@ -49,6 +49,44 @@ func TestGivenUpFirst(t *testing.T) {
 	}
 }
 
+// TestCallerFailed: a session's call whose delivery was lost, and whose caller has failed, is
+// delivered again, also if the caller's node begins anew, and by the next Gatekeeper, too.
+// When it is answered, nothing of it is kept.
+func TestCallerFailed(t *testing.T) {
+	for name, gone := range map[string]bool{"begins anew": false, "gone": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			m := message(1)
+			b.send(m, false)
+			b.keep(b.Admitted(m.Call, nil))
+			b.keep(b.Fail(client, gone, now))
+			again := func(when string) {
+				t.Helper()
+				if got := b.keep(b.Again()); len(got) != 1 || got[0].(Deliver).Call != m.Call {
+					t.Errorf("delivered again %s: %v", when, got)
+				}
+			}
+			again("after its caller failed")
+			b.reload()
+			b.keep(b.Up(server, arrays))
+			again("by the next Gatekeeper")
+			m.Type, m.CalleeIncarnation = packet.Reply, 1
+			_, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
+			b.keep(o)
+			b.keep(b.Committed(m.Call))
+			b.keep(b.Returned(m.Call, nil, now))
+			if len(b.calls) != 0 || len(b.sessions) != 0 {
+				t.Errorf("left: calls %v, sessions %v", b.calls, b.sessions)
+			}
+			for k := range b.disk {
+				if k.Kind != log.KindCut {
+					t.Errorf("left on the log: %v", k)
+				}
+			}
+		})
+	}
+}
+
 // TestMovedOnce: results that were handed over are not handed over again by a later
 // Gatekeeper, for they may have gone on since; one-ways of the execution leave.
 func TestMovedOnce(t *testing.T) {

@@ -76,10 +76,12 @@ func (t *Table) keepSession(s *session) {
 	t.put(log.Record{Kind: log.KindSession, ID: s.id, Caller: log.Node{Address: s.client}, Order: s.floor})
 }
 
-// ended is the floor of a session whose client is gone.
+// ended is the floor of a session whose client has failed.
 const ended = math.MaxUint64
 
-// endSessions settles all calls of a plain client that is gone. They run on.
+// endSessions settles all calls of a plain client that has failed. They run on, and are
+// delivered again until they are answered: nobody else sends them again, or asks for their
+// answers, even if the client's node begins anew.
 func (t *Table) endSessions(client netip.Addr) {
 	for _, s := range t.sessions {
 		if s.client != client {
