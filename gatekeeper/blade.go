@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -39,6 +40,8 @@ type blade struct {
 	mirror     *mirror    // nil unless its machine has two blades
 	chosen     bool       // its machine id is not the Gatekeeper's choice
 	anew       bool       // it serves another machine than it knows, and is to say hello
+	// leaving are closed when it is out of service.
+	leaving []chan struct{}
 }
 
 func (b *blade) memory() bool { return b.hello.Kind == control.Memory }
@@ -58,6 +61,9 @@ func (c *controller) hello(p *port, m control.Message) error {
 	}
 	if b.memory() && !b.alive() && b.holds() && b.hello.Boot == h.Boot {
 		if b.two() {
+			if r, ok := c.fleet.Blade(h.Blade); ok && r.Mark == resources.Failed {
+				return fault.New(fault.Unavailable, "hello of "+h.Blade, "marked failed: %s", r.Cause)
+			}
 			c.loseCopy(c.other(b), "blade "+h.Blade+" is back first")
 		}
 		return c.catchUp(p, m, b)
@@ -312,6 +318,10 @@ func (c *controller) takeOut(b *blade, why string, keep bool) {
 	p := b.port
 	tcp := c.tcpPeers(b)
 	b.port, b.used, b.reclaiming = nil, 0, 0
+	for _, out := range b.leaving {
+		close(out)
+	}
+	b.leaving = nil
 	p.cancel()
 	c.keepBlade(b, p)
 	if b.memory() && b.first() {

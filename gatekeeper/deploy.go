@@ -64,11 +64,29 @@ func (g *Gatekeeper) Drain(ctx context.Context, blade, cause string) error {
 }
 
 // MarkFailed takes a blade out of service at once, whatever it reports, until
-// ReturnToService. Its nodes are fenced, its memory is unavailable.
+// ReturnToService. Its nodes are fenced, its memory is unavailable. One of a machine's two
+// copies goes when the blade of the other one has answered; Unavailable means that it has
+// not within 5 s, and that the blade goes when the machine has two copies again. A blade that
+// has the only copy goes at once.
 func (g *Gatekeeper) MarkFailed(ctx context.Context, blade, cause string) error {
-	return g.operate(ctx, Event{}, func(c *controller) ([]resources.Action, error) { // BladeFailed follows
-		return c.fleet.MarkFailed(blade, cause, c.now)
-	})
+	out := make(chan struct{})
+	if err := g.operate(ctx, Event{}, func(c *controller) ([]resources.Action, error) { // BladeFailed follows
+		actions, err := c.fleet.MarkFailed(blade, cause, c.now)
+		if err == nil {
+			c.pullNow(blade, cause, out)
+		}
+		return actions, err
+	}); err != nil {
+		return err
+	}
+	patience, cancel := context.WithTimeout(ctx, commandPatience)
+	defer cancel()
+	select {
+	case <-out:
+		return g.logged(ctx)
+	case <-patience.Done():
+		return refuseMirror(fault.Unavailable, "fail", ErrAway, "blade %s is marked failed, but the other blade of its machine does not answer: it goes when there are two copies again, or at once with another bifrost fail; bifrost return %s keeps it", blade, blade)
+	}
 }
 
 // ReturnToService ends what Drain or MarkFailed began. A blade that was marked
@@ -116,7 +134,10 @@ func missing(nodes, spares int) string {
 func (c *controller) bladeStatus(b *blade) (status, cause string) {
 	if r, ok := c.fleet.Blade(b.hello.Blade); ok {
 		cause = r.Cause
-		if b.alive() && r.Status == resources.Draining {
+		switch {
+		case r.Mark == resources.Failed:
+			return StatusFailed, cause
+		case b.alive() && r.Status == resources.Draining:
 			return StatusDraining, cause
 		}
 	}

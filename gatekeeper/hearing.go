@@ -216,6 +216,10 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	if h.Diverged > 0 && b.two() && h.MirrorEpoch == b.mirror.epoch {
 		c.disagree(b.mirror, "the copies answer differently")
 	}
+	if c.pull(b); !b.alive() {
+		c.answer(p, m, control.HeartbeatReply{Rack: c.rack()})
+		return nil
+	}
 	c.quit(b, "blade "+h.Blade+" is to have no copy", nil)
 	c.filled(b, h.Fill)
 	c.pairUp(b.mirror)

@@ -244,11 +244,53 @@ func (c *controller) quit(b *blade, why string, done func()) {
 	})
 }
 
+// pullNow takes a blade out of service that an operator has just marked failed, if it has a
+// machine's only copy, and has out closed when it is out of service. pull does it otherwise.
+func (c *controller) pullNow(name, cause string, out chan struct{}) {
+	b := c.blades[name]
+	if b == nil || !b.alive() {
+		close(out)
+		return
+	}
+	b.leaving = append(b.leaving, out)
+	if b.mirror != nil && !b.two() {
+		c.failed(b, cause)
+	}
+}
+
+// pull takes a blade out of service that an operator has marked failed: one of two copies when
+// the other blade has answered, and one without a copy. The other blade may have turned out to
+// be dead: then this one has the only copy and goes on, until there are two again.
+func (c *controller) pull(b *blade) {
+	if !c.pulled(b) {
+		return
+	}
+	r, _ := c.fleet.Blade(b.hello.Blade)
+	switch {
+	case b.two():
+		c.giveUpCopy(b, func() bool { return b.two() && c.pulled(b) }, func() { c.failed(b, r.Cause) })
+	case !b.holds():
+		c.failed(b, r.Cause)
+	}
+}
+
+// pulled reports whether a blade is in service that an operator has marked failed.
+func (c *controller) pulled(b *blade) bool {
+	r, ok := c.fleet.Blade(b.hello.Blade)
+	return ok && b.alive() && r.Mark == resources.Failed
+}
+
 // returned makes a blade that an operator returns the second copy of its machine again.
 func (c *controller) returned(name string) {
 	b := c.blades[name]
 	if b == nil || b.mirror == nil {
 		return
+	}
+	if r, ok := c.fleet.Blade(name); ok && b.alive() && r.Status == resources.Failed { // it was marked failed, and has not gone
+		if err := c.place(&b.hello, b.port.num); err != nil {
+			c.log.Error("a blade cannot be used", "blade", name, "error", err)
+		}
+		b.leaving = nil
 	}
 	if b.mirror.out == name {
 		b.mirror.out = ""
@@ -445,7 +487,7 @@ func (c *controller) completeCopy(m *mirror) {
 		c.log.Info("memory machine is mirrored", "machine", m.machine, "first", first.hello.Blade, "second", job.blade, "epoch", m.epoch,
 			"bytes", job.progress.Done, "after", c.now.Sub(job.began))
 		if c.mark(first) {
-			c.loseCopy(first, "blade "+first.hello.Blade+" is drained")
+			c.loseCopy(first, "blade "+first.hello.Blade+" is to have no copy")
 		}
 	})
 }

@@ -402,7 +402,7 @@ func (c *controller) act(actions []resources.Action) {
 			switch b := c.blades[a.Blade.Name]; {
 			case b == nil || !b.alive():
 			case b.two():
-				c.giveUpCopy(b, b.two, func() { c.failed(b, a.Blade.Cause) })
+				c.pull(b)
 			default:
 				c.failed(b, a.Blade.Cause)
 			}

@@ -431,6 +431,136 @@ func TestSilentCopyIsKept(t *testing.T) {
 	}
 }
 
+// TestFailByHand: a blade that an operator fails is out of service when that is answered, if the
+// machine's other blade is heard. If that one is dead, and nobody has noticed, the blade goes
+// on with what is the only copy by now, says so, and goes when there are two again.
+func TestFailByHand(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		dead        bool // m2, unnoticed
+		again       bool // the operator insists
+		back, early bool // return m1, before m2 is back
+		copies      string
+	}{
+		{name: "both are heard", copies: "m2"},
+		{name: "both are heard, m1 returns", back: true, copies: "m1 m2"},
+		{name: "m2 is dead, and comes back", dead: true, copies: "m2"},
+		{name: "m2 is dead, and comes back, m1 returns then", dead: true, back: true, copies: "m1 m2"},
+		{name: "m2 is dead, m1 returns before it is back", dead: true, early: true, copies: "m1 m2"},
+		{name: "m2 is dead, and m1 is failed again", dead: true, again: true, back: true, copies: "m1 m2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+				g := r.Gatekeeper()
+				do := func(err error) {
+					t.Helper()
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				is := func(out bool) {
+					t.Helper()
+					s, err := g.Snapshot(ctx)
+					do(err)
+					i := slices.IndexFunc(s.Blades, func(b gatekeeper.BladeState) bool { return b.Name == "m1" })
+					if b := s.Blades[i]; b.Status != gatekeeper.StatusFailed || b.Cause != "pulled" || (b.Port == 0) != out {
+						t.Errorf("m1 is %+v; out of service: want %t", b, out)
+					}
+				}
+				n, err := r.Join(ctx, "c1", "client")
+				do(err)
+				m := n.Memory()
+				p, err := m.Alloc(ctx, 4096)
+				do(err)
+				want := bytes.Repeat([]byte("settled "), 512)
+				_, err = m.Write(ctx, p, want)
+				do(err)
+				reads := func() {
+					t.Helper()
+					got := make([]byte, len(want))
+					if _, err := m.Read(ctx, p, got); err != nil || !bytes.Equal(got, want) {
+						t.Errorf("what was settled is not there: %v", err)
+					}
+				}
+				if tc.dead {
+					do(r.CrashBlade("m2"))
+				}
+				err = g.MarkFailed(ctx, "m1", "pulled")
+				if tc.dead != errors.Is(err, gatekeeper.ErrAway) || !tc.dead && err != nil {
+					t.Errorf("fail m1: %v", err)
+				}
+				is(!tc.dead)
+				if tc.again {
+					<-time.After(10 * time.Second) // virtual: m2's death is noticed
+					do(g.MarkFailed(ctx, "m1", "pulled"))
+					is(true)
+					do(g.ReturnToService(ctx, "m1"))
+					<-time.After(5 * time.Second) // virtual
+				}
+				reads()
+				if tc.early {
+					do(g.ReturnToService(ctx, "m1"))
+				}
+				if tc.dead {
+					do(r.BootBlade("m2"))
+				}
+				<-time.After(30 * time.Second) // virtual: m2 is filled
+				if !tc.early && !tc.again {
+					is(true)
+				}
+				reads()
+				if tc.back && !tc.again {
+					do(g.ReturnToService(ctx, "m1"))
+					<-time.After(30 * time.Second) // virtual
+				}
+				s, err := g.Snapshot(ctx)
+				do(err)
+				copies := slices.Sorted(slices.Values(s.Machines[0].Copies))
+				if got := strings.Join(copies, " "); got != tc.copies {
+					t.Errorf("copies %s, want %s", got, tc.copies)
+				}
+				reads()
+			})
+		})
+	}
+}
+
+// TestFailByHand_BothAway: while both blades of a machine are away, the one that an operator
+// has failed does not take the machine from the other one by being back first.
+func TestFailByHand_BothAway(t *testing.T) {
+	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		n, err := r.Join(ctx, "c1", "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := n.Memory()
+		p, err := m.Alloc(ctx, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host("m1").SetLink(false)
+		r.Host("m2").SetLink(false)
+		<-time.After(10 * time.Second) // virtual: both are out of service
+		if err := r.Gatekeeper().MarkFailed(ctx, "m1", "pulled"); err != nil {
+			t.Fatal(err)
+		}
+		r.Host("m1").SetLink(true)
+		<-time.After(10 * time.Second) // virtual
+		r.Host("m2").SetLink(true)
+		<-time.After(10 * time.Second) // virtual
+		s, err := r.Gatekeeper().Snapshot(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Machines[0].Copies; !slices.Equal(got, []string{"m2"}) {
+			t.Errorf("copies %s, want m2", got)
+		}
+		if _, err := m.Read(ctx, p, make([]byte, 64)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOldContentIsEmptied: a blade that was only away, and comes back with what it had, is
 // emptied and filled: it has missed what was written meanwhile.
 func TestOldContentIsEmptied(t *testing.T) {
