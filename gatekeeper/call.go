@@ -107,8 +107,12 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
-	if why == moving || why == nil && c.park(h, m) {
-		return // it will be sent again, or is judged later
+	if why == moving {
+		c.comeAgain(h, &m.Header)
+		return
+	}
+	if why == nil && c.park(h, m) {
+		return // it is judged later
 	}
 	if why == nil && len(n.calls) >= c.cfg.Limits.NodeCalls {
 		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, len(n.calls))

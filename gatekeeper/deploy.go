@@ -195,8 +195,16 @@ type draining struct {
 }
 
 // moving says that a service's node is on its way to another blade: a call of policy
-// none waits for it by being sent again.
+// none waits for it by being sent again (comeAgain).
 var moving = fault.New(fault.Unavailable, "call", "the service is moving to another blade")
+
+// comeAgain has the caller of a call to a service that moves send it again, as if for
+// the first time. Otherwise the next incarnation would refuse it as older than itself:
+// its predecessor might have run it.
+func (c *controller) comeAgain(h *held, m *rpc.Header) {
+	ack := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Call: m.Call, Flags: m.Flags&rpc.FlagSession | rpc.FlagReleased | rpc.FlagUnbegun}}
+	c.send(0, h.reply(ack.Append(nil)))
+}
 
 // emptyNode lets a node finish its calls, without new ones.
 func (c *controller) emptyNode(a resources.EmptyNode) {

@@ -203,7 +203,11 @@ func (c *controller) heldNoRoute(h *held) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
-	if why == moving || why == nil && c.park(h, &m) {
+	if why == moving {
+		c.comeAgain(h, &m.Header)
+		return
+	}
+	if why == nil && c.park(h, &m) {
 		return
 	}
 	if why == nil {

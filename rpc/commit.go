@@ -139,7 +139,7 @@ func (x *export) commit(e *execution, datagram []byte) {
 }
 
 // acknowledged takes an ACK: the Gatekeeper has logged a call of this node, or an
-// answer. It reports whether a goroutine waits for it.
+// answer, or nobody has got a call. It reports whether a goroutine waits for it.
 func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 	if m.Flags&packet.FlagReleased == 0 {
 		n.stats.malformed.Add(1) // the switch lets nobody else say that something is logged
@@ -149,6 +149,12 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 		if n.forgotten(rackaddr.Gatekeeper, m.Payload); len(m.Payload) == 0 {
 			n.askedToEnlist(m.Call, m.Parent)
 		}
+		return false
+	}
+	if m.Flags&packet.FlagUnbegun != 0 {
+		n.out.mu.Lock()
+		n.out.core.Unbegun(m.Call)
+		n.out.mu.Unlock()
 		return false
 	}
 	if m.Flags&packet.FlagDone == 0 {

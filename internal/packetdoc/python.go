@@ -51,7 +51,7 @@ func constants() []constant {
 		{"FLAG_HEADERS", rpc.FlagHeaders, "call flag: headers stand in front of the Thrift message"},
 		{"MAX_HEADERS", rpc.MaxHeaders, "headers of a message at most"},
 		{"MAX_HEADER_BYTES", rpc.MaxHeaderBytes, "bytes of them at most, 4 for each included"},
-		{"FLAG_UNBEGUN", rpc.FlagUnbegun, "call flag of an exception: the call did not begin to run, and will not"},
+		{"FLAG_UNBEGUN", rpc.FlagUnbegun, "call flag of an exception: the call did not begin to run, and will not; of an ACK: nobody has got this copy"},
 		{"DSM_FINAL", dsm.FlagFinal, "memory flag of a settle: the request must not be applied from now on"},
 		{"DSM_APPLIED", dsm.FlagApplied, "memory flag of the reply to a settle: the request was applied"},
 		{"MIN_CLASS", dsm.MinClass, "log2 of the smallest region in bytes"},

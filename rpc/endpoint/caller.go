@@ -42,6 +42,7 @@ type Call struct {
 	sent, due  time.Duration
 	interval   time.Duration
 	again      bool
+	unbegun    bool // nobody has got the one copy that was sent
 	fetching   bool // the rest of its answer, from the log
 	prev, next *Call
 }
@@ -203,7 +204,7 @@ func (c *Caller) lane() *lane {
 
 func (c *Caller) start(now time.Duration, call *Call) {
 	call.interval = call.RTT.Timeout()
-	call.sent, call.due, call.again = now, now+call.interval, false
+	call.sent, call.due, call.again, call.unbegun = now, now+call.interval, false, false
 	call.RTT.out++
 	call.prev, call.next = c.head.prev, &c.head
 	call.prev.next, c.head.prev = call, call
@@ -274,7 +275,24 @@ func (c *Caller) answered(now time.Duration, call *Call) {
 	c.End(call)
 }
 
-// Age is for how long the call has been out.
+// Unbegun takes the Gatekeeper's word that nobody has got a copy of a call. If it was the
+// only one, the next copy counts as the first: a callee that began after the call did
+// need not fear that its predecessor has run it.
+func (c *Caller) Unbegun(id packet.ID) {
+	if call := c.calls[id]; call != nil && !call.again {
+		call.unbegun = true
+	}
+}
+
+// late notes that a copy of the call has not been answered in time.
+func (c *Call) late(now time.Duration) {
+	c.again = true
+	if c.Balance != nil {
+		c.Balance.Late(now, c.ID[15])
+	}
+}
+
+// Age is for how long the call has been out, since its first copy that may have been got.
 func (c *Call) Age(now time.Duration) time.Duration { return now - c.sent }
 
 // End gives a call up: it is not sent again, and an answer to it is ignored. In a
@@ -377,9 +395,10 @@ func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call)
 		case this.due <= now && !this.again && this.sent+this.interval+this.RTT.crowded() > now:
 			this.due = this.sent + this.interval + this.RTT.crowded() // its callee may be busy with the others
 		case this.due <= now:
-			this.again = true
-			if this.Balance != nil {
-				this.Balance.Late(now, this.ID[15])
+			if this.unbegun {
+				this.sent, this.unbegun = now, false
+			} else {
+				this.late(now)
 			}
 			this.interval = min(2*this.interval, MaxTimeout)
 			this.due = now + this.interval

@@ -50,6 +50,15 @@ func (m *callerMachine) step(args []string) string {
 	case "detach":
 		d, _ := time.ParseDuration(args[2])
 		return fmt.Sprintln(m.caller.Detach(m.calls[args[1]], m.now+d))
+	case "unbegun":
+		id := packet.SessionID(7, 7)
+		if c := m.calls[args[1]]; c != nil {
+			id = c.ID
+		}
+		m.caller.Unbegun(id)
+		return ""
+	case "age":
+		return fmt.Sprintln(m.calls[args[1]].Age(m.now), m.calls[args[1]].Resent())
 	case "after":
 		d, _ := time.ParseDuration(args[1])
 		m.now += d

@@ -37,7 +37,8 @@ const (
 	Exception Type = 3
 	Oneway    Type = 4
 	// Ack is sent by the Gatekeeper alone: it has logged the message whose call
-	// id it bears, so its sender can stop sending it again.
+	// id it bears, so its sender can stop sending it again. With FlagUnbegun the
+	// sender goes on: nobody has got this copy.
 	Ack Type = 5
 )
 
@@ -123,7 +124,8 @@ const (
 	// FlagHeaders: headers stand in front of the Thrift message; see AppendHeaders.
 	FlagHeaders Flags = 1 << 11
 	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. If
-	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows.
+	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows. Of an
+	// Ack: nobody has got this copy of the call, which is to be sent again.
 	FlagUnbegun Flags = 1 << 12
 	// FlagEnlist: a message to the Gatekeeper about direct calls that it is to decide about:
 	// a call asks it to, a one-way to forget what it has decided. Of a logged call: it was
