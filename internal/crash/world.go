@@ -152,11 +152,10 @@ func (w *rackWorld) Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, err
 // call first would be up to the scheduler, and a case would not replay.
 func (w *rackWorld) Go(f func(world) error) branch {
 	w.branches++
-	delay := w.branches
+	inner := *w
 	return rpc.Go(w.ctx, func(ctx context.Context) error {
-		inner := *w
+		<-time.After(inner.branches)
 		inner.ctx = ctx
-		<-time.After(delay)
 		return f(&inner)
 	})
 }
