@@ -98,7 +98,7 @@ func TestSwitch_ChangesWhileAway(t *testing.T) {
 		p, q := s.m1.alloc(s.a, 1, 1), s.m1.alloc(s.c, 1, 2)
 		s.restartSwitch(func() {
 			pass(4 * missedHeartbeats * time.Second)
-			if err := s.gk.MarkFailed(t.Context(), "c1", "smoke"); err != nil {
+			if err := s.gk.MarkFailed(context.Background(), "c1", "smoke"); err != nil {
 				t.Error(err)
 			}
 		})
