@@ -475,11 +475,12 @@ func (c *controller) completeCopy(m *mirror) {
 		}
 		c.askUndo(second, q.to)
 	}
-	told := control.Mirror{Epoch: m.epoch, Incarnation: m.copies[0].Incarnation, Members: 2}
+	told := control.Mirror{Epoch: m.epoch, Incarnation: m.copies[0].Incarnation, Members: 2, Lost: m.lost}
 	c.fillCommand(m, first, control.KindComplete, control.Complete{Token: job.token, Mirror: told}, func() {
 		m.filling, m.why, m.pause = nil, "", 0
 		m.copies = append(m.copies, copyOf{job.blade, job.incarnation})
 		c.keepMirror(m)
+		c.command(second, control.KindMirror, m.mirrorOf(second), nil) // the first copy has not told it what is lost
 		c.announce(m)
 		c.compareLater(job)
 		c.reclaimMore(second)
