@@ -23,3 +23,24 @@ func TestAllocWindow(t *testing.T) {
 		t.Errorf("after settling below 5: %+v", a)
 	}
 }
+
+// TestAllocsAtTheLimit: a node that has settled none of as many allocations as are kept gets
+// no more, but for the one at its floor: the others are settled only after that.
+func TestAllocsAtTheLimit(t *testing.T) {
+	a := allocs{above: map[uint64]struct{}{}}
+	a.settle(3)
+	for id := uint64(4); id < 8; id++ {
+		a.handled(id)
+	}
+	if a.full(8, 5) || !a.full(8, 4) {
+		t.Error("the limit is not kept")
+	}
+	if a.full(3, 4) {
+		t.Error("the allocation for which all others wait is refused")
+	}
+	a.handled(3)
+	a.settle(8)
+	if a.full(8, 4) {
+		t.Errorf("full after all are settled: %+v", a)
+	}
+}

@@ -97,7 +97,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 	case known.late(m.Request):
 		c.allocAgain(h, r)
 		return
-	case known.full(c.cfg.Limits.Allocs) || c.pressure.new:
+	case known.full(m.Request, c.cfg.Limits.Allocs) || c.pressure.new:
 		c.count.Overload++
 		return
 	case b.two() && !everywhere:
@@ -379,8 +379,11 @@ func (a *allocs) late(request uint64) bool {
 	return known || request < a.floor
 }
 
-// full reports whether the node has settled none of too many allocations.
-func (a *allocs) full(most int) bool { return len(a.above) >= most }
+// full reports whether an allocation has to wait, because the node has settled none of too
+// many. The one at the floor never has to: the node settles the others only after it.
+func (a *allocs) full(request uint64, most int) bool {
+	return request > a.floor && len(a.above) >= most
+}
 
 // handled notes that an allocation has its rules.
 func (a *allocs) handled(request uint64) {

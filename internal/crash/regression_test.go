@@ -51,6 +51,10 @@ func TestRegressions(t *testing.T) {
 		// A handler of policy none had made an exactly-once call, whose delivery was lost with the switch.
 		// Its node failed and began anew: nobody sent the call again: execution.TestCallerFailed.
 		{30080, "ledgers,pairs", "good", "150+A:kill,150-sw:restart:135.704521ms"},
+		// The answer to a node's first allocation was lost while later ones came, as many as the
+		// Gatekeeper keeps: the first one was refused for ever, and the others waited for it:
+		// gatekeeper.TestAllocsAtTheLimit.
+		{148, "limits=430897,pairs,calls=136", "lossy", ""},
 		// The nodes that ended mains were not the owners of the mains' names (the explorer's fault).
 		{106, "", "good", "50+main1:twin"},
 		{171, "age=259145h47m38.855201289s,ledgers", slow, "56-main0:stop:5.042803066s"},
