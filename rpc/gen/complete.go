@@ -12,7 +12,7 @@ func complete(text string, tokens []token) string {
 	var b strings.Builder
 	from := 0
 	for i, t := range tokens {
-		if n, ok := hexadecimal(t.text); ok {
+		if n, ok := hexadecimal(t.text); ok && t.at >= from {
 			b.WriteString(text[from:t.at])
 			b.WriteString(n)
 			from = t.end()
@@ -21,6 +21,9 @@ func complete(text string, tokens []token) string {
 			continue
 		}
 		for _, bare := range bareAnnotations(tokens[i+1:]) {
+			if bare.at < from {
+				continue // a list within a list, which is no Thrift: it was of the outer one
+			}
 			b.WriteString(text[from:bare.end()])
 			b.WriteString(` = "1"`)
 			from = bare.end()

@@ -122,6 +122,7 @@ func FuzzGenerate(f *testing.F) {
 			f.Add(files[n])
 		}
 	}
+	f.Add("service S {\n void a(1: binary b (bifrost.ref =(bifrost.ref, bifrost.ref)")
 	f.Fuzz(func(t *testing.T, text string) {
 		read := func(path string) ([]byte, error) {
 			if path == "a.thrift" || path == "b.thrift" {
