@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/vfs"
@@ -18,6 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/disk"
+	"github.com/bifrost-rack/bifrost/internal/disk/disktest"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -302,36 +302,10 @@ func TestLedgerDisk_PowerLoss(t *testing.T) {
 	}
 }
 
-// brokenFS fails to write on command.
-type brokenFS struct {
-	vfs.FS
-	broken *atomic.Bool
-}
-
-type brokenFile struct {
-	vfs.File
-	broken *atomic.Bool
-}
-
-func (fs brokenFS) Create(name string) (vfs.File, error) {
-	f, err := fs.FS.Create(name)
-	if err != nil || !strings.HasSuffix(name, ".log") {
-		return f, err
-	}
-	return brokenFile{f, fs.broken}, nil
-}
-
-func (f brokenFile) Write(b []byte) (int, error) {
-	if f.broken.Load() {
-		return 0, errors.New("no space left on device")
-	}
-	return f.File.Write(b)
-}
-
 // TestLedgerDisk_Full: a server whose disk takes nothing any more acknowledges nothing, and
 // ends with an error that says why.
 func TestLedgerDisk_Full(t *testing.T) {
-	fs := brokenFS{vfs.NewMem(), new(atomic.Bool)}
+	fs := disktest.New()
 	b := newBench(t, 1<<20)
 	d := openDisk(t, "ledgers", disk.Options{FS: fs})
 	b.stop()
@@ -343,7 +317,7 @@ func TestLedgerDisk_Full(t *testing.T) {
 	go func() { ended <- server.Run(context.Background()) }()
 	b.server = server
 	b.write(1, 5)
-	fs.broken.Store(true)
+	fs.Full.Store(true)
 	if _, err := server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1}); err == nil {
 		t.Error("a fence that is not on disk is acknowledged")
 	}

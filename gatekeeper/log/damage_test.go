@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/disk"
+	"github.com/bifrost-rack/bifrost/internal/disk/disktest"
 	"github.com/cockroachdb/pebble/vfs"
 )
 
@@ -234,7 +235,7 @@ type fullFS struct {
 
 func (fs fullFS) Create(name string) (vfs.File, error) {
 	if fs.room.Load() <= 0 {
-		return nil, errDisk
+		return nil, disktest.ErrFull
 	}
 	f, err := fs.FS.Create(name)
 	return fullFile{f, fs.room}, err
@@ -247,7 +248,7 @@ type fullFile struct {
 
 func (f fullFile) Write(b []byte) (int, error) {
 	if f.room.Add(-int64(len(b))) < 0 {
-		return 0, errDisk
+		return 0, disktest.ErrFull
 	}
 	return f.File.Write(b)
 }
@@ -279,7 +280,7 @@ func startOnFullDisk() (all error) {
 			s, err := openPebble("log", disk.Options{FS: fullFS{mem, left}})
 			if err == nil { // there was room to begin
 				_ = s.close()
-			} else if !strings.Contains(err.Error(), errDisk.Error()) {
+			} else if !strings.Contains(err.Error(), disktest.ErrFull.Error()) {
 				all = errors.Join(all, fmt.Errorf("room %d, existing %v: %w", room, existing, err))
 			}
 		}

@@ -8,45 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/disk"
+	"github.com/bifrost-rack/bifrost/internal/disk/disktest"
 	"github.com/cockroachdb/pebble"
-	"github.com/cockroachdb/pebble/vfs"
 )
-
-// brokenFS fails to write its write-ahead log on command.
-type brokenFS struct {
-	vfs.FS
-	broken *atomic.Bool
-}
-
-type brokenFile struct {
-	vfs.File
-	broken *atomic.Bool
-}
-
-var errDisk = errors.New("no space left on device")
-
-func (fs brokenFS) Create(name string) (vfs.File, error) {
-	f, err := fs.FS.Create(name)
-	if err != nil || !strings.HasSuffix(name, ".log") {
-		return f, err
-	}
-	return brokenFile{f, fs.broken}, nil
-}
-
-func (f brokenFile) Write(b []byte) (int, error) {
-	if f.broken.Load() {
-		return 0, errDisk
-	}
-	return f.File.Write(b)
-}
 
 // A disk that does not take a write fails the log, not the process.
 func TestDiskFull(t *testing.T) {
-	fs := brokenFS{vfs.NewMem(), new(atomic.Bool)}
+	fs := disktest.New()
 	s, err := openPebble("log", disk.Options{FS: fs})
 	if err != nil {
 		t.Fatal(err)
@@ -56,15 +27,15 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustAppend(t, l, one(Record{Kind: KindCall, Packet: []byte("logged")}))
-	fs.broken.Store(true)
+	fs.Full.Store(true)
 	err = l.Append(context.Background(), one(Record{Kind: KindReply}))
-	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) {
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), disktest.ErrFull.Error()) {
 		t.Fatalf("Append: %v", err)
 	}
 	if err := l.Submit(one(Record{Kind: KindReply}), nil); !errors.Is(err, ErrFailed) {
 		t.Errorf("Submit: %v", err)
 	}
-	if err := l.Close(); err == nil || !strings.Contains(err.Error(), errDisk.Error()) {
+	if err := l.Close(); err == nil || !strings.Contains(err.Error(), disktest.ErrFull.Error()) {
 		t.Errorf("Close: %v", err)
 	}
 }
