@@ -18,15 +18,24 @@ import (
 	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 )
 
-// heldCall takes a call, reply, exception or one-way that the switch holds.
-func (c *controller) heldCall(h *held) {
-	n := c.caller(h)
-	if n == nil {
-		return
+// readHeld reads what a node sends. It is false if the sender is no node, or the packet
+// is malformed, which the sender has been told then.
+func (c *controller) readHeld(h *held) (n *node, m rpc.Message, ok bool) {
+	if n = c.caller(h); n == nil {
+		return nil, m, false
 	}
 	m, err := rpc.Parse(h.payload)
 	if err != nil {
 		c.malformedCall(h, &m.Header, err)
+		return nil, m, false
+	}
+	return n, m, true
+}
+
+// heldCall takes a call, reply, exception or one-way that the switch holds.
+func (c *controller) heldCall(h *held) {
+	n, m, ok := c.readHeld(h)
+	if !ok {
 		return
 	}
 	if !c.whole(h, &m) {

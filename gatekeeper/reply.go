@@ -193,13 +193,8 @@ func (c *controller) refuseCall(k *call, h *held, m *rpc.Header) {
 // a stateful service, and one to another may have come up meanwhile. It goes on
 // if it may, or is answered.
 func (c *controller) heldNoRoute(h *held) {
-	n := c.caller(h)
-	if n == nil {
-		return
-	}
-	m, err := rpc.Parse(h.payload)
-	if err != nil {
-		c.malformedCall(h, &m.Header, err)
+	n, m, ok := c.readHeld(h)
+	if !ok {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)
