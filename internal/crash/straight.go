@@ -3,9 +3,11 @@ package crash
 import (
 	"math/rand/v2"
 	"slices"
+
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// Straighten makes most programs ones whose calls go direct (rpc, direct.go): plain clients,
+// Straighten makes most programs ones whose calls go direct (rpc/direct.go): plain clients,
 // services without state, no distributed memory. In some of them the last service keeps its
 // state, so that executions of direct calls are handed over in the middle.
 func (p *Program) Straighten(seed uint64) {
@@ -53,6 +55,20 @@ func (s *Script) straighten(p *Program, main bool, service int) {
 		}
 		for j := range op.Body {
 			op.Body[j].straighten(p, in, of)
+		}
+	}
+}
+
+// wentDirect counts what a node has done with direct calls.
+func (c *crasher) wentDirect(n *rpc.Node) {
+	s := n.Stats()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for what, count := range map[string]uint64{
+		"direct calls": s.Direct, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
+	} {
+		if count > 0 {
+			c.did[what] += int(count) //nolint:gosec // few
 		}
 	}
 }
