@@ -6,9 +6,9 @@ import (
 	"net"
 	"net/netip"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"golang.org/x/sys/unix"
 )
 
@@ -57,15 +57,15 @@ func Flood(ctx context.Context, class string) error {
 
 // floodPacket is where a class's packets go, and what is in them.
 func floodPacket(class string) (netip.AddrPort, []byte, error) {
-	read := dsm.Header{Kind: dsm.Request, Request: 1, Floor: 1, Length: 8, Incarnation: 1}
+	read := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Length: 8, Incarnation: 1}
 	memory := func(machine uint8) netip.AddrPort {
-		return netip.AddrPortFrom(dsm.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsm.OpRead, 0).Addr(), rackaddr.PortDSM)
+		return netip.AddrPortFrom(dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM)
 	}
 	switch class {
 	case "control":
 		return netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortControl), []byte("flood"), nil
 	case "calls":
-		m := rpc.Message{Header: rpc.Header{Type: rpc.Call, Flags: rpc.FlagHeld | rpc.FlagSession, Call: rpc.SessionID(1, 1), Floor: 1, CallerIncarnation: 1}}
+		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld | rpcpacket.FlagSession, Call: rpcpacket.SessionID(1, 1), Floor: 1, CallerIncarnation: 1}}
 		return netip.AddrPortFrom(rackaddr.Service("Flood"), rackaddr.PortRPC), m.Append(nil), nil
 	case "memory":
 		return memory(200), read.Append(nil), nil

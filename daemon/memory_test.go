@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -45,7 +45,7 @@ func TestMemoryBlade(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		var pointers []packet.Pointer
+		var pointers []dsmpacket.Pointer
 		for range 3 {
 			p, err := d.Alloc(r.ctx, 64)
 			if err != nil {

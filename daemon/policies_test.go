@@ -7,7 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/wire"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // setPolicies changes what the Gatekeeper says.
@@ -31,13 +31,13 @@ func TestPolicies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		says := func(when string, want packet.Policy, said bool) {
+		says := func(when string, want rpcpacket.Policy, said bool) {
 			t.Helper()
 			if p, ok := n.Policies().Of("S", "m99"); p != want || ok != said {
 				t.Errorf("%s: %s, %t", when, p, ok)
 			}
 		}
-		says("when it has joined", packet.PolicyRecover, true)
+		says("when it has joined", rpcpacket.PolicyRecover, true)
 		if rack := n.Rack(); rack.PolicyVersion != 7 || len(rack.Policies) != 100 {
 			t.Errorf("version %d with %d policies", rack.PolicyVersion, len(rack.Policies))
 		}
@@ -51,10 +51,10 @@ func TestPolicies(t *testing.T) {
 		})
 		r.gk.setPolicies(8, 100, "tainted")
 		pass(300 * time.Millisecond)
-		says("after a change", packet.PolicyTainted, true)
+		says("after a change", rpcpacket.PolicyTainted, true)
 		r.gk.setPolicies(0, 0, "")
 		pass(300 * time.Millisecond)
-		says("when all are undone", packet.PolicyNone, false)
+		says("when all are undone", rpcpacket.PolicyNone, false)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -77,7 +77,7 @@ func TestPolicies_Nonsense(t *testing.T) {
 		}
 		r.gk.setPolicies(10, 1, "recover")
 		pass(time.Second)
-		if p, _ := n.Policies().Of("S", "m0"); p != packet.PolicyRecover {
+		if p, _ := n.Policies().Of("S", "m0"); p != rpcpacket.PolicyRecover {
 			t.Errorf("after nonsense: %s", p)
 		}
 		if err := stop(); err != nil {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -18,17 +18,17 @@ import (
 // The re-run of an execution gets the pointers that it got before. One that asks
 // for another size than before fails as Nondeterminism.
 func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
-	scope, err := c.scope.begin(packet.OpAlloc)
+	scope, err := c.scope.begin(dsmpacket.OpAlloc)
 	if err != nil {
 		return Pointer{}, err
 	}
 	defer c.scope.end()
-	if _, ok := packet.ClassFor(size); !ok {
-		return Pointer{}, fault.New(fault.BadRequest, "alloc", "%d bytes; a region has 1 to 2^%d", size, packet.MaxClass)
+	if _, ok := dsmpacket.ClassFor(size); !ok {
+		return Pointer{}, fault.New(fault.BadRequest, "alloc", "%d bytes; a region has 1 to 2^%d", size, dsmpacket.MaxClass)
 	}
 	rack := c.link.rack()
 	if !c.scope.counts() {
-		class, _ := packet.ClassFor(size)
+		class, _ := dsmpacket.ClassFor(size)
 		if p, ok := c.link.keeper.take(class, &rack); ok {
 			return p, nil
 		}
@@ -45,7 +45,7 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 	}
 	kept := c.link.keeper.drain()
 	for _, p := range kept {
-		_, _ = c.carryOut(ctx, packet.OpFree, p, nil, transport.Scope{})
+		_, _ = c.carryOut(ctx, dsmpacket.OpFree, p, nil, transport.Scope{})
 	}
 	if len(kept) == 0 {
 		return p, err
@@ -58,7 +58,7 @@ func (c *Client) allocate(ctx context.Context, rack *control.Rack, size uint64, 
 	err := error(fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service"))
 	for _, machine := range c.link.place(rack.Memories) {
 		var p Pointer
-		p, err = c.allocAt(ctx, packet.Make(rack.DSMPrefix, machine, 0), size, scope, false)
+		p, err = c.allocAt(ctx, dsmpacket.Make(rack.DSMPrefix, machine, 0), size, scope, false)
 		if err == nil || !c.elsewhere(fault.CodeOf(err)) {
 			return p, err
 		}
@@ -85,7 +85,7 @@ func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, sco
 	}
 	slices.Sort(machines)
 	for _, m := range machines {
-		p, err := c.allocAt(ctx, packet.Make(rack.DSMPrefix, uint8(m), 0), size, scope, true) //nolint:gosec // a machine has one byte
+		p, err := c.allocAt(ctx, dsmpacket.Make(rack.DSMPrefix, uint8(m), 0), size, scope, true) //nolint:gosec // a machine has one byte
 		if fault.CodeOf(err) != fault.NotFound {
 			return p, err
 		}
@@ -95,16 +95,16 @@ func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, sco
 
 // allocAt allocates on one machine.
 func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope transport.Scope, recall bool) (Pointer, error) {
-	if err := c.link.check(ctx, packet.OpAlloc, at); err != nil {
+	if err := c.link.check(ctx, dsmpacket.OpAlloc, at); err != nil {
 		return Pointer{}, err
 	}
 	t := c.link.operations.get()
-	t.Op, t.Pointer, t.Size, t.Recall, t.Scope = packet.OpAlloc, at, size, recall, scope
+	t.Op, t.Pointer, t.Size, t.Recall, t.Scope = dsmpacket.OpAlloc, at, size, recall, scope
 	c.link.run(ctx, t)
 	region, status, local := t.Region, t.Status, t.Local
 	c.link.operations.put(t)
 	if status != fault.OK {
-		return Pointer{}, failure(ctx, packet.OpAlloc, at, status, local)
+		return Pointer{}, failure(ctx, dsmpacket.OpAlloc, at, status, local)
 	}
 	if !c.scope.counts() {
 		c.link.keeper.fresh(region)

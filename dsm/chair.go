@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 )
@@ -143,15 +143,15 @@ func (l *link) receive(t *transport.Transfer) (served, ok bool) {
 	now := l.now()
 	c.gather(n)
 	for i, m := range c.messages[:n] {
-		h, data, err := packet.Parse(m.Buf)
+		h, data, err := dsmpacket.Parse(m.Buf)
 		if err != nil {
 			continue
 		}
 		if i < len(c.places) && len(m.More[0]) > 0 {
 			data = m.More[0]
 		}
-		from := packet.FromAddr(m.Remote.Addr())
-		if from.Op() == packet.OpLedger {
+		from := dsmpacket.FromAddr(m.Remote.Addr())
+		if from.Op() == dsmpacket.OpLedger {
 			l.receiveLedger(from, &h, data)
 			continue
 		}
@@ -173,7 +173,7 @@ const expectFrom = 16 << 10
 func (l *link) prepare(t *transport.Transfer) {
 	c := l.leader
 	c.places = c.places[:0]
-	if t != nil && t.Op == packet.OpRead && len(t.Buf) >= expectFrom {
+	if t != nil && t.Op == dsmpacket.OpRead && len(t.Buf) >= expectFrom {
 		l.mu.Lock()
 		c.places = l.endpoint.Expect(t, expectFrom, c.places)
 		l.mu.Unlock()
@@ -183,8 +183,8 @@ func (l *link) prepare(t *transport.Transfer) {
 		*m = netio.Message{Buf: c.buffers[i][:]}
 		if i < len(c.places) {
 			b := c.places[i].Buf
-			m.Buf = c.buffers[i][:packet.HeaderSize]
-			m.More = [netio.MaxMore][]byte{b, c.buffers[i][min(packet.HeaderSize+len(b), len(c.buffers[i])):]}
+			m.Buf = c.buffers[i][:dsmpacket.HeaderSize]
+			m.More = [netio.MaxMore][]byte{b, c.buffers[i][min(dsmpacket.HeaderSize+len(b), len(c.buffers[i])):]}
 		}
 	}
 }
@@ -194,8 +194,8 @@ func (l *link) prepare(t *transport.Transfer) {
 func (c *leader) gather(n int) {
 	for i := range c.messages[:min(n, len(c.places))] {
 		m, p := &c.messages[i], &c.places[i]
-		if h, _, err := packet.Parse(m.Buf); err == nil && h.Kind == packet.Reply && h.Request == p.Request &&
-			packet.FromAddr(m.Remote.Addr()).Machine() == p.Machine && len(m.More[0]) == len(p.Buf) && len(m.More[1]) == 0 {
+		if h, _, err := dsmpacket.Parse(m.Buf); err == nil && h.Kind == dsmpacket.Reply && h.Request == p.Request &&
+			dsmpacket.FromAddr(m.Remote.Addr()).Machine() == p.Machine && len(m.More[0]) == len(p.Buf) && len(m.More[1]) == 0 {
 			continue
 		}
 		size := m.Size()

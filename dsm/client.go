@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/pool"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -16,7 +16,7 @@ import (
 
 // Pointer is a global pointer: 16 bytes that name one byte of the distributed
 // memory. The zero Pointer is nil.
-type Pointer = packet.Pointer
+type Pointer = dsmpacket.Pointer
 
 // Error is what every operation fails with; its Code says why.
 type Error = fault.Error
@@ -67,7 +67,7 @@ func (c *Client) Close() error { return c.link.close() }
 // Read fills b with the bytes from p on. It returns how many bytes, from the
 // first on, have been read; less than len(b) only with an error.
 func (c *Client) Read(ctx context.Context, p Pointer, b []byte) (int, error) {
-	return c.move(ctx, packet.OpRead, p, b)
+	return c.move(ctx, dsmpacket.OpRead, p, b)
 }
 
 // Write puts b at p. It returns how many bytes, from the first on, certainly
@@ -75,7 +75,7 @@ func (c *Client) Read(ctx context.Context, p Pointer, b []byte) (int, error) {
 // has been sent may still be written: Settle waits until that is known, and so
 // do this client's later operations on the same bytes.
 func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
-	return c.move(ctx, packet.OpWrite, p, b)
+	return c.move(ctx, dsmpacket.OpWrite, p, b)
 }
 
 // Free ends the region that p is the first byte of. The node must control it,
@@ -83,12 +83,12 @@ func (c *Client) Write(ctx context.Context, p Pointer, b []byte) (int, error) {
 // caller. If the client Keeps regions, and knows that the node controls this one and
 // that nobody else has it, Free waits for nobody; else for the Gatekeeper.
 func (c *Client) Free(ctx context.Context, p Pointer) error {
-	_, err := c.move(ctx, packet.OpFree, p, nil)
+	_, err := c.move(ctx, dsmpacket.OpFree, p, nil)
 	return err
 }
 
 // move carries out an operation on a pointer.
-func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (int, error) {
+func (c *Client) move(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte) (int, error) {
 	scope, err := c.scope.begin(op)
 	if err != nil {
 		return 0, err
@@ -97,10 +97,10 @@ func (c *Client) move(ctx context.Context, op packet.Op, p Pointer, b []byte) (i
 	if err := c.link.check(ctx, op, p); err != nil {
 		return 0, err
 	}
-	if len(b) == 0 && op != packet.OpFree {
+	if len(b) == 0 && op != dsmpacket.OpFree {
 		return 0, nil
 	}
-	if op == packet.OpFree {
+	if op == dsmpacket.OpFree {
 		return 0, c.free(ctx, p, scope)
 	}
 	u, err := c.link.keeper.begin(ctx, op, p, len(b))
@@ -122,15 +122,15 @@ func (c *Client) free(ctx context.Context, p Pointer, scope transport.Scope) err
 	case pool.Kept, pool.Deferred:
 		return nil
 	case pool.Twice:
-		return fault.New(fault.PermissionDenied, packet.OpFree.String(), "%s has been freed", p)
+		return fault.New(fault.PermissionDenied, dsmpacket.OpFree.String(), "%s has been freed", p)
 	case pool.Unknown:
 	}
-	_, err := c.carryOut(ctx, packet.OpFree, p, nil, scope)
+	_, err := c.carryOut(ctx, dsmpacket.OpFree, p, nil, scope)
 	return err
 }
 
 // carryOut has the memory blade carry out an operation.
-func (c *Client) carryOut(ctx context.Context, op packet.Op, p Pointer, b []byte, scope transport.Scope) (int, error) {
+func (c *Client) carryOut(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte, scope transport.Scope) (int, error) {
 	t := c.link.operations.get()
 	t.Op, t.Pointer, t.Buf, t.Scope = op, p, b, scope
 	c.link.run(ctx, t)
@@ -156,7 +156,7 @@ func (c *Client) Settle(ctx context.Context, ptrs ...Pointer) error {
 }
 
 // failure returns the error that an operation at p ended with.
-func failure(ctx context.Context, op packet.Op, p Pointer, status fault.Code, local bool) error {
+func failure(ctx context.Context, op dsmpacket.Op, p Pointer, status fault.Code, local bool) error {
 	e := &Error{Code: status, Op: op.String(), Msg: p.String(), Remote: !local}
 	switch {
 	case !local:
@@ -245,4 +245,4 @@ func weight(b control.MemoryBlade) uint64 {
 }
 
 // ParsePointer reads a global pointer as Pointer.String prints it.
-func ParsePointer(s string) (Pointer, error) { return packet.ParsePointer(s) }
+func ParsePointer(s string) (Pointer, error) { return dsmpacket.ParsePointer(s) }

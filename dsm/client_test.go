@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -66,8 +66,8 @@ func TestDenialIsTypedAndAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.deny(func(node, to packet.Pointer) bool {
-		return node[15] == 2 && (to.Op() == packet.OpRead || to.Op() == packet.OpWrite || to.Op() == packet.OpFree)
+	r.deny(func(node, to dsmpacket.Pointer) bool {
+		return node[15] == 2 && (to.Op() == dsmpacket.OpRead || to.Op() == dsmpacket.OpWrite || to.Op() == dsmpacket.OpFree)
 	})
 	b := make([]byte, 64)
 	_, readErr := stranger.Read(ctx, p, b)

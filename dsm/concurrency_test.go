@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -21,7 +21,7 @@ func TestWaitersReadForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, virtual(1, 0), 1)
 		c := r.client(1, 1)
-		p, lost := alloc(t, c, 4096), packet.Make(prefix, 9, 0)
+		p, lost := alloc(t, c, 4096), dsmpacket.Make(prefix, 9, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting, working sync.WaitGroup
 		for i := range 5 { // they read, and will never be answered
@@ -101,7 +101,7 @@ func TestConcurrentClients(t *testing.T) {
 func TestClose(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	c := r.client(1, 1)
-	p, lost := alloc(t, c, 64), packet.Make(prefix, 9, 0)
+	p, lost := alloc(t, c, 64), dsmpacket.Make(prefix, 9, 0)
 	var running, allocs sync.WaitGroup
 	for range 4 {
 		allocs.Add(1)
@@ -133,14 +133,14 @@ func TestClose(t *testing.T) {
 // The header says on whose behalf an operation is, and which one.
 func TestScopeOnTheWire(t *testing.T) {
 	var mu sync.Mutex
-	seen := map[uint64]packet.Header{} // by request id: one may come again
+	seen := map[uint64]dsmpacket.Header{} // by request id: one may come again
 	r := newRack(t, wire.Config{OnFrame: func(f wire.Frame) {
 		p, err := frame.Parse(f.Data)
 		if err != nil || f.Stage != wire.Arriving || !f.ToSwitch {
 			return
 		}
 		if u, err := p.UDP(); err == nil {
-			if h, _, err := packet.Parse(u.Payload); err == nil && h.Kind == packet.Request {
+			if h, _, err := dsmpacket.Parse(u.Payload); err == nil && h.Kind == dsmpacket.Request {
 				mu.Lock()
 				seen[h.Request] = h
 				mu.Unlock()
@@ -161,7 +161,7 @@ func TestScopeOnTheWire(t *testing.T) {
 	must(t, in.Free(t.Context(), p))
 	mu.Lock()
 	defer mu.Unlock()
-	for i, want := range []packet.Header{
+	for i, want := range []dsmpacket.Header{
 		{Execution: scope.Execution, Branch: 5, Index: 0},
 		{Execution: scope.Execution, Branch: 5, Index: 1},
 		{Execution: scope.Execution, Branch: 5, Index: 1},

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -39,7 +39,7 @@ func TestBadPointersAndSizes(t *testing.T) {
 	c, ctx, b := r.client(1, 1), t.Context(), make([]byte, 8)
 	p := alloc(t, c, 64)
 	for _, bad := range []dsm.Pointer{
-		{}, packet.Make(prefix+1, 1, 0), p.With(packet.OpWrite, 0), packet.FromAddr(rackaddr.Node(1)),
+		{}, dsmpacket.Make(prefix+1, 1, 0), p.With(dsmpacket.OpWrite, 0), dsmpacket.FromAddr(rackaddr.Node(1)),
 	} {
 		_, err := c.Read(ctx, bad, b)
 		want(t, err, fault.BadRequest, false)
@@ -52,7 +52,7 @@ func TestBadPointersAndSizes(t *testing.T) {
 	_, err = c.Write(ctx, p.Add(60), b)
 	want(t, err, fault.BadRequest, true)
 	want(t, c.Free(ctx, p.Add(8)), fault.BadRequest, true)
-	for _, size := range []uint64{0, 1<<packet.MaxClass + 1} {
+	for _, size := range []uint64{0, 1<<dsmpacket.MaxClass + 1} {
 		_, err = c.Alloc(ctx, size)
 		want(t, err, fault.BadRequest, false)
 	}
@@ -79,7 +79,7 @@ func TestPartialTransfers(t *testing.T) {
 	}
 	// The switch may stop a transfer anywhere.
 	limit := p.Offset() + 500*chunk
-	r.deny(func(_, to packet.Pointer) bool { return to.Op() == packet.OpRead && to.Offset() >= limit })
+	r.deny(func(_, to dsmpacket.Pointer) bool { return to.Op() == dsmpacket.OpRead && to.Offset() >= limit })
 	n, err = c.Read(ctx, p, make([]byte, size))
 	want(t, err, fault.PermissionDenied, true)
 	if n != 500*chunk {
@@ -169,7 +169,7 @@ func TestDeadlinesAndCancellation(t *testing.T) {
 		r := newRack(t, virtual(1, 0), 1)
 		c := r.client(1, 1)
 		p, b := alloc(t, c, 64), make([]byte, 8)
-		lost := packet.Make(prefix, 9, 0) // nobody is there
+		lost := dsmpacket.Make(prefix, 9, 0) // nobody is there
 		_, err := c.Read(t.Context(), lost, b)
 		want(t, err, fault.Unavailable, false)
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -23,7 +23,7 @@ func (r *rack) keeping() *dsm.Client {
 // allocated is how many regions the memory blades have made.
 func (r *rack) allocated() (n uint64) {
 	for _, s := range r.memories {
-		n += s.Metrics().Done[packet.OpAlloc.String()]
+		n += s.Metrics().Done[dsmpacket.OpAlloc.String()]
 	}
 	return n
 }
@@ -159,8 +159,8 @@ func TestCancelledWriteOverKept(t *testing.T) {
 	c := r.keeping()
 	p := kept(t, c, size)
 	ctx, cancel := context.WithCancel(context.Background())
-	r.deny(func(_, to packet.Pointer) bool {
-		if to.Op() == packet.OpWrite && to.Offset() > p.Offset()+size/2 {
+	r.deny(func(_, to dsmpacket.Pointer) bool {
+		if to.Op() == dsmpacket.OpWrite && to.Offset() > p.Offset()+size/2 {
 			cancel()
 			return true
 		}
@@ -169,7 +169,7 @@ func TestCancelledWriteOverKept(t *testing.T) {
 	if n, err := c.Write(ctx, p, bytes.Repeat([]byte{1}, size)); err == nil || n == size {
 		t.Fatalf("wrote %d bytes: %v", n, err)
 	}
-	r.deny(func(_, _ packet.Pointer) bool { return false })
+	r.deny(func(_, _ dsmpacket.Pointer) bool { return false })
 	b := make([]byte, size)
 	_, err := c.Read(context.Background(), p, b)
 	must(t, err)

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/pool"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -112,7 +112,7 @@ func (k *keeper) ahead(class uint8, n int, rack *control.Rack) {
 	machine := l.place(rack.Memories)[0]
 	for range n {
 		c := &coming{keeper: k, class: class}
-		c.Op, c.Pointer, c.Size, c.Tag = packet.OpAlloc, packet.Make(rack.DSMPrefix, machine, 0), 1<<class, c
+		c.Op, c.Pointer, c.Size, c.Tag = dsmpacket.OpAlloc, dsmpacket.Make(rack.DSMPrefix, machine, 0), 1<<class, c
 		transfers = append(transfers, &c.Transfer)
 	}
 	if l.background(transfers, nil) {
@@ -135,7 +135,7 @@ func (k *keeper) keepReading() {
 }
 
 // fresh takes note of a new region.
-func (k *keeper) fresh(r packet.Region) {
+func (k *keeper) fresh(r dsmpacket.Region) {
 	if k == nil {
 		return
 	}
@@ -279,7 +279,7 @@ type use struct {
 // begin begins a read or write of n bytes at p. What an earlier user of the region has
 // left there is zeroed first, unless it is written over. A region that has been freed
 // is refused, as the switch refuses one that is gone.
-func (k *keeper) begin(ctx context.Context, op packet.Op, p Pointer, n int) (use, error) {
+func (k *keeper) begin(ctx context.Context, op dsmpacket.Op, p Pointer, n int) (use, error) {
 	if k == nil {
 		return use{}, nil
 	}
@@ -294,7 +294,7 @@ func (k *keeper) begin(ctx context.Context, op packet.Op, p Pointer, n int) (use
 		return use{}, fault.New(fault.PermissionDenied, op.String(), "%s has been freed", p)
 	}
 	u, at := use{keeper: k, region: r}, r.Span(p, n)
-	if op == packet.OpWrite {
+	if op == dsmpacket.OpWrite {
 		u.write = at
 	}
 	r.Enter(u.write)
@@ -393,12 +393,12 @@ func (l *link) zero(ctx context.Context, p Pointer, n uint64) error {
 		part := zeros[:min(n-done, zeroPart)]
 		at := p.Add(int64(done))
 		o := l.operations.get()
-		o.Op, o.Pointer, o.Buf = packet.OpWrite, at, part
+		o.Op, o.Pointer, o.Buf = dsmpacket.OpWrite, at, part
 		l.run(ctx, o)
 		status, local := o.Status, o.Local
 		l.operations.put(o)
 		if status != fault.OK {
-			return failure(ctx, packet.OpWrite, at, status, local)
+			return failure(ctx, dsmpacket.OpWrite, at, status, local)
 		}
 		done += uint64(len(part))
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/netio/linux"
@@ -62,7 +62,7 @@ func cable(t testing.TB) (blade, compute *linux.Stack, enter func(*linux.Stack))
 		LinkAttrs: attrs, PeerName: "eth0", PeerHardwareAddr: macs[0],
 		PeerMTU: rackaddr.DefaultMTU, PeerNamespace: netlink.NsFd(ns[0]),
 	}))
-	compute = up(t, macs[0], packet.MachinePrefix(prefix, 1))
+	compute = up(t, macs[0], dsmpacket.MachinePrefix(prefix, 1))
 	must(t, compute.AddAddress(rackaddr.Node(1)))
 	must(t, netns.Set(ns[0]))
 	blade = up(t, macs[1], netip.PrefixFrom(rackaddr.Node(1), 128))
@@ -203,7 +203,7 @@ func BenchmarkCableEcho(b *testing.B) {
 		blade, compute, enter := cable(b)
 		var err error
 		enter(blade)
-		must(b, blade.AddLocalPrefix(packet.MachinePrefix(prefix, 1)))
+		must(b, blade.AddLocalPrefix(dsmpacket.MachinePrefix(prefix, 1)))
 		far, err = blade.ListenUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), rackaddr.PortDSM))
 		must(b, err)
 		enter(compute)
@@ -222,12 +222,12 @@ func BenchmarkCableEcho(b *testing.B) {
 			_, _ = far.WriteBatch(in)
 		}
 	}()
-	to := netip.AddrPortFrom(packet.Make(prefix, 1, 0).Addr(), rackaddr.PortDSM)
+	to := netip.AddrPortFrom(dsmpacket.Make(prefix, 1, 0).Addr(), rackaddr.PortDSM)
 	for _, size := range []int{8, 4 << 10} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			m, buf := make([]netio.Message, 1), make([]byte, netio.MaxDatagram)
 			for b.Loop() {
-				m[0] = netio.Message{Buf: buf[:packet.HeaderSize+size], Remote: to}
+				m[0] = netio.Message{Buf: buf[:dsmpacket.HeaderSize+size], Remote: to}
 				_, err := near.WriteBatch(m)
 				must(b, err)
 				m[0] = netio.Message{Buf: buf}

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -140,7 +140,7 @@ func (l *Ledger) Read(ctx context.Context, yield func(record []byte) error) erro
 		k.mu.Unlock()
 		k.standIn()
 	}()
-	var records packet.Records
+	var records dsmpacket.Records
 	for {
 		l.until(ctx, func() bool { return l.core.Readable() || l.closed || k.ended != fault.OK })
 		chunks, last, err := l.core.Take(k.now())
@@ -242,8 +242,8 @@ func (l *link) ledgerOf(name [16]byte) *Ledger {
 }
 
 // receiveLedger takes an answer about a ledger. The caller holds l.mu.
-func (l *link) receiveLedger(from packet.Pointer, h *packet.Header, data []byte) {
-	a, err := packet.ParseLedgerAnswer(from, h, data)
+func (l *link) receiveLedger(from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) {
+	a, err := dsmpacket.ParseLedgerAnswer(from, h, data)
 	if err != nil {
 		return
 	}
@@ -275,13 +275,13 @@ func (l *link) sendLedgers(out *outbox) {
 	}
 	for _, o := range l.ledgers {
 		for _, q := range o.core.Send() {
-			out.addLedger(netip.AddrPortFrom(packet.LedgerAddress(o.prefix, o.machine, q.Op).Addr(), rackaddr.PortDSM), &q)
+			out.addLedger(netip.AddrPortFrom(dsmpacket.LedgerAddress(o.prefix, o.machine, q.Op).Addr(), rackaddr.PortDSM), &q)
 		}
 	}
 }
 
 // addLedger takes a request about a ledger.
-func (o *outbox) addLedger(to netip.AddrPort, q *packet.LedgerRequest) {
+func (o *outbox) addLedger(to netip.AddrPort, q *dsmpacket.LedgerRequest) {
 	i := len(o.ms)
 	if i == len(o.bufs) {
 		o.bufs = append(o.bufs, nil)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -35,7 +35,7 @@ func (r *rack) grant(node uint64) uint64 {
 func (r *rack) records(node uint64) (all []string) {
 	r.t.Helper()
 	chunks, _, _ := r.memories[0].ReadLedger(control.LedgerOf(rackaddr.Node(node)))
-	var reader packet.Records
+	var reader dsmpacket.Records
 	for _, c := range chunks {
 		must(r.t, reader.Chunk(c, func(b []byte) { all = append(all, string(b)) }))
 	}

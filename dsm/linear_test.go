@@ -14,7 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -104,8 +104,8 @@ func record(t *testing.T, seed uint64, undo bool) []porcupine.Operation {
 		ptrs = append(ptrs, p)
 	}
 	var turn atomic.Uint64
-	r.deny(func(node, to packet.Pointer) bool { // each node has its bad moments
-		return to.Op() == packet.OpWrite && (turn.Add(1)/8+uint64(node[15]))%5 == 0
+	r.deny(func(node, to dsmpacket.Pointer) bool { // each node has its bad moments
+		return to.Op() == dsmpacket.OpWrite && (turn.Add(1)/8+uint64(node[15]))%5 == 0
 	})
 	if undo {
 		r.keepUndo()

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -46,9 +46,9 @@ type link struct {
 const bufferShare = 4
 
 func newLink(cfg Config) (*link, error) {
-	maxData := cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize
+	maxData := cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize
 	if r := cfg.Rack(); r.MTU > 0 {
-		maxData = min(maxData, r.MTU-netio.Overhead-packet.HeaderSize)
+		maxData = min(maxData, r.MTU-netio.Overhead-dsmpacket.HeaderSize)
 	}
 	maxData &^= 63 // whole cache lines
 	if maxData <= 0 {
@@ -86,7 +86,7 @@ func (l *link) place(blades []control.MemoryBlade) []uint8 {
 }
 
 // check refuses what need not be sent.
-func (l *link) check(ctx context.Context, op packet.Op, p Pointer) error {
+func (l *link) check(ctx context.Context, op dsmpacket.Op, p Pointer) error {
 	if err := ctx.Err(); err != nil {
 		return fault.FromContext(op.String(), err)
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // BenchmarkCableTCP compares reads and writes with TCP over the same cable: a
@@ -77,7 +77,7 @@ func BenchmarkCableTCP(b *testing.B) {
 }
 
 // tcpHost is the memory blade's address for TCP.
-var tcpHost = packet.Make(prefix, 1, 1<<40).Addr()
+var tcpHost = dsmpacket.Make(prefix, 1, 1<<40).Addr()
 
 // listenTCP serves askTCP in the present namespace.
 func listenTCP(b *testing.B) string {

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -38,7 +38,7 @@ type rack struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 	hosts    int
-	denies   atomic.Pointer[func(node, to packet.Pointer) bool]
+	denies   atomic.Pointer[func(node, to dsmpacket.Pointer) bool]
 	memories []*memory.Server
 	capacity uint64
 	// impairment is what every link does in both directions; only a scheduled
@@ -140,7 +140,7 @@ func (r *rack) clientWith(node uint64, cfg dsm.Config) *dsm.Client {
 }
 
 // deny sets which requests the switch denies, by source and destination.
-func (r *rack) deny(f func(node, to packet.Pointer) bool) { r.denies.Store(&f) }
+func (r *rack) deny(f func(node, to dsmpacket.Pointer) bool) { r.denies.Store(&f) }
 
 // denying puts the P4 program's denial before a router: addresses, ports and
 // the two verdict words change places.
@@ -148,8 +148,8 @@ func (r *rack) denying(forward func(datapath.Port, []byte)) func(datapath.Port, 
 	return func(in datapath.Port, b []byte) {
 		p, err := frame.Parse(b)
 		deny := r.denies.Load()
-		if err == nil && deny != nil && packet.FromAddr(p.Dst).InPrefix(prefix) &&
-			(*deny)(packet.FromAddr(p.Src), packet.FromAddr(p.Dst)) {
+		if err == nil && deny != nil && dsmpacket.FromAddr(p.Dst).InPrefix(prefix) &&
+			(*deny)(dsmpacket.FromAddr(p.Src), dsmpacket.FromAddr(p.Dst)) {
 			p.Src, p.Dst = p.Dst, p.Src
 			p.SrcMAC, p.DstMAC = p.DstMAC, p.SrcMAC
 			u := append([]byte(nil), p.Payload...)

@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -77,7 +77,7 @@ func (s *scope) counts() bool { return s != nil }
 func (s *scope) replays() bool { return s != nil && s.Replay }
 
 // begin returns the header fields of an operation, which end must follow.
-func (s *scope) begin(op packet.Op) (transport.Scope, error) {
+func (s *scope) begin(op dsmpacket.Op) (transport.Scope, error) {
 	if s == nil {
 		return transport.Scope{}, nil
 	}
@@ -177,7 +177,7 @@ func (k *keeper) whole(ctx context.Context, p Pointer) error {
 	}
 	base, size := r.Base, int(r.Size())
 	k.mu.Unlock()
-	u, err := k.begin(ctx, packet.OpRead, base, size)
+	u, err := k.begin(ctx, dsmpacket.OpRead, base, size)
 	if err == nil {
 		u.end(nil)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -209,7 +209,7 @@ func TestBranchInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, virtual(1, 0), 1)
 		c := r.client(1, 1)
-		in, lost := c.With(dsm.Scope{Execution: [16]byte{1}}), packet.Make(prefix, 9, 0)
+		in, lost := c.With(dsm.Scope{Execution: [16]byte{1}}), dsmpacket.Make(prefix, 9, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
 		writing.Go(func() {

@@ -8,27 +8,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // heldPair makes the frames of a call with a pointer and of its reply, both held,
 // from node 1 at port 1 to node 2 at port 2.
-func heldPair(session, sequence uint64, index int, ps ...packet.Pointer) (call, reply []byte) {
+func heldPair(session, sequence uint64, index int, ps ...dsmpacket.Pointer) (call, reply []byte) {
 	return heldPairOf(rackaddr.Node(1), session, sequence, index, ps...)
 }
 
 // heldPairOf is heldPair of another caller.
-func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...packet.Pointer) (call, reply []byte) {
+func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...dsmpacket.Pointer) (call, reply []byte) {
 	service := rackaddr.Service("Arrays")
-	method, _ := rpc.MethodOf("add")
-	m := rpc.Message{Header: rpc.Header{
-		Type: rpc.Call, Flags: rpc.FlagSession, Method: method, Call: rpc.SessionID(session, sequence), Floor: sequence,
+	method, _ := rpcpacket.MethodOf("add")
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Method: method, Call: rpcpacket.SessionID(session, sequence), Floor: sequence,
 		CallerIncarnation: 1, Service: serviceHash(service), Index: uint32(index),
 	}, Pointers: ps, Payload: make([]byte, 64)}
 	build := func(src, dst netip.Addr, port byte) []byte {
@@ -38,7 +38,7 @@ func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...pa
 		}.Append(nil)
 	}
 	call = build(caller, service, 1)
-	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpc.Reply, m.Flags|rpc.FlagHeld, 1, nil
+	m.Type, m.Flags, m.CalleeIncarnation, m.Pointers = rpcpacket.Reply, m.Flags|rpcpacket.FlagHeld, 1, nil
 	return call, build(rackaddr.Node(2), caller, 2)
 }
 
@@ -46,7 +46,7 @@ func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...pa
 // log: what the loop itself can do while so many other calls are out, each with a
 // region of its own; for either kind of policy.
 func BenchmarkController(b *testing.B) {
-	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
+	for _, policy := range []rpcpacket.Policy{rpcpacket.PolicyNone, rpcpacket.PolicyRecover} {
 		for _, others := range []int{10, 1000, 100_000, 1_000_000} {
 			b.Run(fmt.Sprintf("policy=%s/others=%d", policy, others), func(b *testing.B) {
 				if testing.Short() && others > 100_000 {
@@ -58,7 +58,7 @@ func BenchmarkController(b *testing.B) {
 	}
 }
 
-func benchmarkController(b *testing.B, policy rpc.Policy, others int) {
+func benchmarkController(b *testing.B, policy rpcpacket.Policy, others int) {
 	s := newSolo(b)
 	s.up(s.nodes[rackaddr.Node(2)], rackaddr.Service("Arrays"))
 	p := s.region(rackaddr.Node(1), 1)
@@ -79,7 +79,7 @@ func benchmarkController(b *testing.B, policy rpc.Policy, others int) {
 }
 
 // measure makes a call at a time.
-func (s *solo) measure(b *testing.B, policy rpc.Policy, ps ...packet.Pointer) {
+func (s *solo) measure(b *testing.B, policy rpcpacket.Policy, ps ...dsmpacket.Pointer) {
 	s.sent = 0
 	b.ReportAllocs()
 	n := uint64(0)
@@ -92,7 +92,7 @@ func (s *solo) measure(b *testing.B, policy rpc.Policy, ps ...packet.Pointer) {
 		s.obey()
 	}
 	packets := 2
-	if policy != rpc.PolicyNone {
+	if policy != rpcpacket.PolicyNone {
 		packets = 3 // with the acknowledgement
 	}
 	if s.sent != packets*int(n) {
@@ -102,9 +102,9 @@ func (s *solo) measure(b *testing.B, policy rpc.Policy, ps ...packet.Pointer) {
 }
 
 // of gives a call or reply a policy.
-func of(policy rpc.Policy, f []byte) []byte {
-	if policy != rpc.PolicyNone {
-		binary.BigEndian.PutUint16(f[frame.HeaderSize+4:], uint16((rpc.FlagSession | rpc.FlagHeld).WithPolicy(policy)))
+func of(policy rpcpacket.Policy, f []byte) []byte {
+	if policy != rpcpacket.PolicyNone {
+		binary.BigEndian.PutUint16(f[frame.HeaderSize+4:], uint16((rpcpacket.FlagSession | rpcpacket.FlagHeld).WithPolicy(policy)))
 	}
 	return f
 }
@@ -122,13 +122,13 @@ func BenchmarkExactly(b *testing.B) {
 			s.up(s.nodes[rackaddr.Node(2)], rackaddr.Service("Arrays"))
 			for i := range others {
 				call, _ := heldPair(uint64(i)+2, 1, 0)
-				s.packetIn(1, reasonCall, of(rpc.PolicyRecover, call))
+				s.packetIn(1, reasonCall, of(rpcpacket.PolicyRecover, call))
 				s.obey()
 			}
 			if _, open := s.table.Calls(); open != others {
 				b.Fatalf("%d calls are out, want %d: %+v", open, others, s.count)
 			}
-			s.measure(b, rpc.PolicyRecover)
+			s.measure(b, rpcpacket.PolicyRecover)
 		})
 	}
 }
@@ -171,7 +171,7 @@ func benchmarkHeldCall(b *testing.B, cfg Config, parallel int) {
 	l := load{b: b, sw: r.sw, calls: uint64(b.N), done: make(chan struct{})}
 	r.settle = func() {}
 	for i := range parallel {
-		p := packet.Make(rackaddr.DefaultDSMPrefix, 1, (uint64(i)+1)<<12)
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, (uint64(i)+1)<<12)
 		m1.allocated(nodes[0], p)
 		l.pointers = append(l.pointers, p)
 	}
@@ -208,7 +208,7 @@ func (r *rack) quiet() {
 type load struct {
 	b        *testing.B
 	sw       *softswitch.Switch
-	pointers []packet.Pointer
+	pointers []dsmpacket.Pointer
 	calls    uint64
 	began    atomic.Uint64
 	ended    atomic.Uint64
@@ -246,7 +246,7 @@ func (l *load) next(i int) {
 
 // atCallee answers a call.
 func (l *load) atCallee(f []byte) {
-	if m, err := rpc.Parse(f[frame.HeaderSize:]); err == nil && m.Type == rpc.Call {
+	if m, err := rpcpacket.Parse(f[frame.HeaderSize:]); err == nil && m.Type == rpcpacket.Call {
 		_, reply := heldPair(m.Call.Session(), m.Call.Sequence(), int(m.Index), m.Pointers[0])
 		go l.sw.Input(2, reply)
 	}
@@ -254,11 +254,11 @@ func (l *load) atCallee(f []byte) {
 
 // atCaller takes a reply and begins the next call.
 func (l *load) atCaller(f []byte) {
-	m, err := rpc.Parse(f[frame.HeaderSize:])
+	m, err := rpcpacket.Parse(f[frame.HeaderSize:])
 	if err != nil {
 		return // control
 	}
-	if m.Type != rpc.Reply {
+	if m.Type != rpcpacket.Reply {
 		l.b.Errorf("got %+v", m)
 	}
 	if l.ended.Add(1) == l.calls {

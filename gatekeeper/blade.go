@@ -7,14 +7,14 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // blade is a physical resource; it is remembered by name, also while it is gone.
@@ -375,7 +375,7 @@ func (c *controller) unserve(b *blade) {
 }
 
 // machine returns the memory blade of a pointer, nil if there is none in service.
-func (c *controller) machine(p packet.Pointer) *blade {
+func (c *controller) machine(p dsmpacket.Pointer) *blade {
 	if !p.InPrefix(c.cfg.DSMPrefix) {
 		return nil
 	}
@@ -409,8 +409,8 @@ func (c *controller) sortedBlades() []*blade {
 
 // itsID decides whether a node may use the id of a call that is not on record. (One that
 // is on record is refused to any other node.)
-func (c *controller) itsID(n *node, m *rpc.Header) *fault.Error {
-	if m.Flags&rpc.FlagSession == 0 {
+func (c *controller) itsID(n *node, m *rpcpacket.Header) *fault.Error {
+	if m.Flags&rpcpacket.FlagSession == 0 {
 		if m.Call != endpoint.ChildID(m.Parent, m.Branch, m.Index) {
 			c.count.Foreign++
 			return fault.New(fault.BadRequest, "call", "the call id does not follow from the execution that makes the call")

@@ -8,23 +8,23 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // readHeld reads what a node sends. It is false if the sender is no node, or the packet
 // is malformed, which the sender has been told then.
-func (c *controller) readHeld(h *held) (n *node, m rpc.Message, ok bool) {
+func (c *controller) readHeld(h *held) (n *node, m rpcpacket.Message, ok bool) {
 	if n = c.caller(h); n == nil {
 		return nil, m, false
 	}
-	m, err := rpc.Parse(h.payload)
+	m, err := rpcpacket.Parse(h.payload)
 	if err != nil {
 		c.malformedCall(h, &m.Header, err)
 		return nil, m, false
@@ -41,15 +41,15 @@ func (c *controller) heldCall(h *held) {
 	if !c.whole(h, &m) {
 		return
 	}
-	exact := m.Flags.Policy() != rpc.PolicyNone
+	exact := m.Flags.Policy() != rpcpacket.PolicyNone
 	switch m.Type {
-	case rpc.Call, rpc.Oneway:
+	case rpcpacket.Call, rpcpacket.Oneway:
 		if exact {
 			c.exactRequest(n, h, &m)
 			return
 		}
 		c.heldRequest(n, h, &m)
-	case rpc.Reply, rpc.Exception:
+	case rpcpacket.Reply, rpcpacket.Exception:
 		if exact {
 			c.exactReply(n, h, &m)
 			return
@@ -70,16 +70,16 @@ func (c *controller) overloaded(drop bool) bool {
 }
 
 // malformedCall answers what has at least a header; the rest is dropped.
-func (c *controller) malformedCall(h *held, m *rpc.Header, err error) {
+func (c *controller) malformedCall(h *held, m *rpcpacket.Header, err error) {
 	c.count.Malformed++
 	c.log.Debug("malformed call", "from", h.src, "error", err)
-	if m.Type == rpc.Call || m.Type == rpc.Oneway {
+	if m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway {
 		c.except(h, m, fault.New(fault.BadRequest, "call", "%v", err))
 	}
 }
 
 // heldRequest takes a call or one-way.
-func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
+func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 	if m.CallerIncarnation != n.incarnation {
 		c.refuse(h, &m.Header, fault.New(fault.Stale, "call", "node %s is in incarnation %d, not %d", n.address, n.incarnation, m.CallerIncarnation))
 		return
@@ -95,7 +95,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 		return
 	}
 	switch {
-	case m.Flags&rpc.FlagSession == 0:
+	case m.Flags&rpcpacket.FlagSession == 0:
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "policy none, and an id that no session has given"))
 		return
 	case m.Floor > m.Call.Sequence():
@@ -138,7 +138,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpc.Message) {
 
 // refuseFor refuses a call, and puts it on record: when the callee is back, a late copy
 // of it gets the same answer.
-func (c *controller) refuseFor(n, callee *node, h *held, m *rpc.Message, why *fault.Error) {
+func (c *controller) refuseFor(n, callee *node, h *held, m *rpcpacket.Message, why *fault.Error) {
 	k := c.callOf(n, callee, h, m)
 	k.stage, k.refusal = stageFinished, why
 	c.record(n, k)
@@ -147,7 +147,7 @@ func (c *controller) refuseFor(n, callee *node, h *held, m *rpc.Message, why *fa
 }
 
 // callOf makes a record of a held call to a service.
-func (c *controller) callOf(n, callee *node, h *held, m *rpc.Message) *call {
+func (c *controller) callOf(n, callee *node, h *held, m *rpcpacket.Message) *call {
 	return &call{
 		header: m.Header, to: h.dst, caller: n.address, callee: callee.address, incarnation: callee.incarnation,
 		service: c.services[h.dst].name, method: m.Method.String(),
@@ -162,7 +162,7 @@ func serviceHash(a netip.Addr) uint64 {
 
 // choose finds the callee of a call that is addressed to a service. With an error, it is
 // who will be when it is back, nil if that is nobody.
-func (c *controller) choose(h *held, m *rpc.Header) (*node, *fault.Error) {
+func (c *controller) choose(h *held, m *rpcpacket.Header) (*node, *fault.Error) {
 	s := c.services[h.dst]
 	if s == nil || len(s.exports) == 0 && len(s.routes) == 0 {
 		if s != nil {
@@ -191,7 +191,7 @@ func (c *controller) choose(h *held, m *rpc.Header) (*node, *fault.Error) {
 }
 
 // newRequest lets the lease machine judge a new call.
-func (c *controller) newRequest(n, callee *node, h *held, m *rpc.Message) {
+func (c *controller) newRequest(n, callee *node, h *held, m *rpcpacket.Message) {
 	k := c.callOf(n, callee, h, m)
 	k.stage, k.method, k.unlogged = stageWaiting, c.services[h.dst].methodName(callee, m.Method), h.payload
 	c.record(n, k)
@@ -210,7 +210,7 @@ func (c *controller) newRequest(n, callee *node, h *held, m *rpc.Message) {
 }
 
 // judged goes on with a call whose rules are in place, or which is refused.
-func (c *controller) judged(k *call, h *held, m *rpc.Message, s lease.Step, err error) {
+func (c *controller) judged(k *call, h *held, m *rpcpacket.Message, s lease.Step, err error) {
 	switch {
 	case err != nil && !k.oneway():
 		k.refusal = fault.New(fault.Overloaded, "call", "the switch has no room for the lease: %v", err)
@@ -231,7 +231,7 @@ func (c *controller) judged(k *call, h *held, m *rpc.Message, s lease.Step, err 
 }
 
 // knownRequest takes another copy of a call on record.
-func (c *controller) knownRequest(k *call, h *held, m *rpc.Message) {
+func (c *controller) knownRequest(k *call, h *held, m *rpcpacket.Message) {
 	switch {
 	case k.caller != h.src:
 		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "call", "the call id belongs to another node"))
@@ -250,7 +250,7 @@ func (c *controller) knownRequest(k *call, h *held, m *rpc.Message) {
 }
 
 // releaseRequest lets a call go on to its callee.
-func (c *controller) releaseRequest(k *call, h *held, m *rpc.Message) {
+func (c *controller) releaseRequest(k *call, h *held, m *rpcpacket.Message) {
 	n := c.nodes[k.callee]
 	if n == nil || n.incarnation != k.incarnation || n.blade.port == nil {
 		if k.stage == stageRunning && !k.oneway() {
@@ -260,13 +260,13 @@ func (c *controller) releaseRequest(k *call, h *held, m *rpc.Message) {
 		c.except(h, &m.Header, fault.New(fault.Unavailable, "call", "node %s is gone", k.callee))
 		return
 	}
-	rpc.SetReleased(h.payload, k.incarnation)
+	rpcpacket.SetReleased(h.payload, k.incarnation)
 	c.release(h, hopOf(n.blade.port.num))
 	c.callEvent(CallReleased, k)
 }
 
 // callEnded answers for a callee that is gone.
-func (c *controller) callEnded(id rpc.ID) {
+func (c *controller) callEnded(id rpcpacket.ID) {
 	k := c.calls[id]
 	if k == nil || k.stage == stageFinished {
 		return
@@ -320,7 +320,7 @@ func (s *service) stateful() bool {
 }
 
 // methodName is a method's full name, as the node that serves it exports it.
-func (s *service) methodName(n *node, wire rpc.Method) string {
+func (s *service) methodName(n *node, wire rpcpacket.Method) string {
 	if x := n.exports[s.address]; x != nil {
 		if m, ok := x.methods[wire]; ok {
 			return m.Name
@@ -331,7 +331,7 @@ func (s *service) methodName(n *node, wire rpc.Method) string {
 
 // atA1 enters a held call that its caller has sent. It is refused if it would wait
 // for itself, or if there are too many.
-func (c *controller) atA1(k *call, pointers []packet.Pointer) *fault.Error {
+func (c *controller) atA1(k *call, pointers []dsmpacket.Pointer) *fault.Error {
 	c.traceCall(TraceSent, k, fault.OK)
 	s := c.services[k.to]
 	return c.enter(callgraph.Call{
@@ -369,7 +369,7 @@ func (c *controller) atB1(k *call) {
 }
 
 // atB2 notes that the callee of a held call has finished it.
-func (c *controller) atB2(k *call, m *rpc.Message) {
+func (c *controller) atB2(k *call, m *rpcpacket.Message) {
 	c.graph.Finished(k.id(), c.now)
 	c.traceCall(TraceReplied, k, codeOf(m))
 }
@@ -384,10 +384,10 @@ func (c *controller) atA2(k *call) {
 }
 
 // unheld enters a call that carries nothing for which it would be held.
-func (c *controller) unheld(from, to *node, s *service, m *rpc.Header) *fault.Error {
+func (c *controller) unheld(from, to *node, s *service, m *rpcpacket.Header) *fault.Error {
 	k := callgraph.Call{
 		ID: m.Call, Parent: m.Parent, Policy: m.Flags.Policy(), Caller: from.identity(), Callee: to.identity(),
-		Service: s.name, Method: s.methodName(to, m.Method), Serial: s.stateful(), Oneway: m.Type == rpc.Oneway, Loose: true,
+		Service: s.name, Method: s.methodName(to, m.Method), Serial: s.stateful(), Oneway: m.Type == rpcpacket.Oneway, Loose: true,
 	}
 	c.traceLoose(&k)
 	return c.enter(k)
@@ -408,9 +408,9 @@ func (c *controller) callSeen(fields []p4rtclient.Value) {
 	call, _ := fields[1].Addr() // of 128 bits, too
 	parent, _ := fields[2].Addr()
 	method, _ := fields[3].Addr()
-	m := rpc.Header{Type: rpc.Type(kind), Call: call.As16(), Parent: parent.As16(), Method: method.As16()} //nolint:gosec // 8 bits
+	m := rpcpacket.Header{Type: rpcpacket.Type(kind), Call: call.As16(), Parent: parent.As16(), Method: method.As16()} //nolint:gosec // 8 bits
 	switch m.Type {
-	case rpc.Call, rpc.Oneway:
+	case rpcpacket.Call, rpcpacket.Oneway:
 		from, s := c.nodes[src], c.services[dst]
 		if from == nil || s == nil {
 			return
@@ -419,7 +419,7 @@ func (c *controller) callSeen(fields []p4rtclient.Value) {
 			_ = c.unheld(from, to, s, &m)
 			c.parentSeen(m.Call)
 		}
-	case rpc.Reply, rpc.Exception:
+	case rpcpacket.Reply, rpcpacket.Exception:
 		v, ok := c.graph.Call(m.Call)
 		if ok && v.Loose && v.Callee.Address == src && v.Caller.Address == dst {
 			c.graph.Returned(m.Call, c.now)
@@ -445,8 +445,8 @@ var stageNames = [...]string{"", "waiting", "running", "replying", "finished"}
 // call is a held call of policy none on record: what makes a second copy of any of its packets
 // harmless. It stays until its caller has settled it or is gone.
 type call struct {
-	header         rpc.Header // of its first copy
-	to             netip.Addr // the service's address; none for a call that was not held
+	header         rpcpacket.Header // of its first copy
+	to             netip.Addr       // the service's address; none for a call that was not held
 	caller, callee lease.Node
 	incarnation    uint32 // the callee's, to which the call is bound
 	service        string
@@ -459,10 +459,10 @@ type call struct {
 	unlogged []byte
 }
 
-func (k *call) id() rpc.ID { return k.header.Call }
+func (k *call) id() rpcpacket.ID { return k.header.Call }
 
 // oneway reports whether nobody will answer the call.
-func (k *call) oneway() bool { return k.header.Type == rpc.Oneway }
+func (k *call) oneway() bool { return k.header.Type == rpcpacket.Oneway }
 
 // record puts a new call on record with its caller.
 func (c *controller) record(n *node, k *call) {

@@ -3,17 +3,17 @@ package gatekeeper
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // refused expects that a node has got an exception with a code, and nothing else.
 func (n *testNode) refused(what string, code fault.Code) {
 	n.r.t.Helper()
 	ms := n.messages()
-	if len(ms) != 1 || ms[0].Type != rpc.Exception || ms[0].Code != code || ms[0].Flags&rpc.FlagReleased == 0 || len(ms[0].Payload) == 0 {
+	if len(ms) != 1 || ms[0].Type != rpcpacket.Exception || ms[0].Code != code || ms[0].Flags&rpcpacket.FlagReleased == 0 || len(ms[0].Payload) == 0 {
 		n.r.t.Errorf("%s: got %+v, want an exception: %s", what, ms, code)
 	}
 }
@@ -42,9 +42,9 @@ func TestCall_RefusedWithoutRight(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		s.unchanged("refusals", func() {
-			for what, q := range map[string]packet.Pointer{
+			for what, q := range map[string]dsmpacket.Pointer{
 				"a stranger's pointer": p, "a pointer to nowhere": p.Add(1 << 20),
-				"no memory machine": packet.Make(rackaddr.DefaultDSMPrefix, 9, 64),
+				"no memory machine": dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 64),
 			} {
 				call := s.c.message("Arrays", "add", q)
 				s.c.call("Arrays", call)
@@ -53,7 +53,7 @@ func TestCall_RefusedWithoutRight(t *testing.T) {
 				s.c.refused(what+", again", fault.PermissionDenied)
 			}
 			oneway := s.c.message("Arrays", "add", p)
-			oneway.Type = rpc.Oneway
+			oneway.Type = rpcpacket.Oneway
 			s.c.call("Arrays", oneway)
 			s.c.refused("a stranger's one-way", fault.PermissionDenied)
 		})
@@ -107,7 +107,7 @@ func TestReply_ExceptionEndsLease(t *testing.T) {
 		p := s.m1.alloc(s.a, 1, 1)
 		s.a.call("Arrays", s.a.message("Arrays", "add", p))
 		call := s.b.message1()
-		call.Type, call.Flags, call.CalleeIncarnation, call.Pointers = rpc.Exception, rpc.FlagSession|rpc.FlagHeld, s.b.incarnation, nil
+		call.Type, call.Flags, call.CalleeIncarnation, call.Pointers = rpcpacket.Exception, rpcpacket.FlagSession|rpcpacket.FlagHeld, s.b.incarnation, nil
 		call.Code = fault.Overloaded
 		s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, call.Append(nil))
 		s.a.refused("the callee's own exception", fault.Overloaded)
@@ -121,9 +121,9 @@ func TestOneway_MovesControl(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		m := s.a.message("Arrays", "add", p)
-		m.Type = rpc.Oneway
+		m.Type = rpcpacket.Oneway
 		s.a.call("Arrays", m)
-		if got := s.b.message1(); got.Type != rpc.Oneway || got.Flags&rpc.FlagReleased == 0 {
+		if got := s.b.message1(); got.Type != rpcpacket.Oneway || got.Flags&rpcpacket.FlagReleased == 0 {
 			t.Errorf("the callee got %+v", got.Header)
 		}
 		s.unchanged("a one-way again", func() { s.a.call("Arrays", m) })
@@ -153,7 +153,7 @@ func TestCall_SentAgain(t *testing.T) {
 			s.a.call("Arrays", m) // the reply was lost behind the switch
 			s.b.message1()
 			s.b.reply(s.a.address, &call, r)
-			if again := s.a.message1(); again.Type != rpc.Reply || len(again.Pointers) != 1 {
+			if again := s.a.message1(); again.Type != rpcpacket.Reply || len(again.Pointers) != 1 {
 				t.Errorf("the caller got %+v", again)
 			}
 		})
@@ -196,13 +196,13 @@ func TestReply_ResultOfUnheldCall(t *testing.T) {
 		m := s.a.message("Arrays", "make")
 		s.a.call("Arrays", m)
 		call := s.b.message1()
-		if call.Flags&rpc.FlagReleased != 0 {
+		if call.Flags&rpcpacket.FlagReleased != 0 {
 			t.Fatal("the call was held")
 		}
 		r := s.m1.alloc(s.b, 1, 1)
 		for range 2 {
 			s.b.reply(s.a.address, &call, r)
-			if re := s.a.message1(); re.Type != rpc.Reply || len(re.Pointers) != 1 {
+			if re := s.a.message1(); re.Type != rpcpacket.Reply || len(re.Pointers) != 1 {
 				t.Errorf("the caller got %+v", re)
 			}
 		}
@@ -231,7 +231,7 @@ func TestReply_LateCopyOfUnheldCall(t *testing.T) {
 		s.b.reply(s.a.address, &first, r)
 		s.a.message1()
 		back := s.a.message("Arrays", "add", r)
-		back.Type = rpc.Oneway
+		back.Type = rpcpacket.Oneway
 		s.a.call("Arrays", back)
 		s.b.message1()
 		s.unchanged("a late copy", func() { s.b.reply(s.a.address, &first, r) })
@@ -250,7 +250,7 @@ func TestReply_LateCopyOfUnheldCall(t *testing.T) {
 func TestCall_NoSuch(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		for what, ps := range map[string][]packet.Pointer{"held": {p}, "unheld": nil} {
+		for what, ps := range map[string][]dsmpacket.Pointer{"held": {p}, "unheld": nil} {
 			s.a.call("Nothing", s.a.message("Nothing", "add", ps...))
 			s.a.refused(what+", no such service", fault.NoSuchMethod)
 			s.a.call("Arrays", s.a.message("Arrays", "subtract", ps...))
@@ -265,7 +265,7 @@ func TestCall_NoSuch(t *testing.T) {
 func TestCall_Malformed(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		send := func(change func(m *rpc.Message), cut func(b []byte) []byte) {
+		send := func(change func(m *rpcpacket.Message), cut func(b []byte) []byte) {
 			m := s.a.message("Arrays", "add", p)
 			if change != nil {
 				change(m)
@@ -281,13 +281,13 @@ func TestCall_Malformed(t *testing.T) {
 			s.a.refused("lengths that do not add up", fault.BadRequest)
 			send(nil, func(b []byte) []byte { b[94] = 0xff; return b })
 			s.a.refused("too many pointers", fault.BadRequest)
-			send(func(m *rpc.Message) { m.Floor = m.Call.Sequence() + 1 }, nil)
+			send(func(m *rpcpacket.Message) { m.Floor = m.Call.Sequence() + 1 }, nil)
 			s.a.refused("a floor above the call", fault.BadRequest)
-			send(func(m *rpc.Message) { m.Service++ }, nil)
+			send(func(m *rpcpacket.Message) { m.Service++ }, nil)
 			s.a.refused("another service's hash", fault.BadRequest)
-			send(func(m *rpc.Message) { m.CallerIncarnation++ }, nil)
+			send(func(m *rpcpacket.Message) { m.CallerIncarnation++ }, nil)
 			s.a.refused("another incarnation of the caller", fault.Stale)
-			send(func(m *rpc.Message) { m.CalleeIncarnation = 7 }, nil)
+			send(func(m *rpcpacket.Message) { m.CalleeIncarnation = 7 }, nil)
 			s.a.refused("another incarnation of the callee", fault.Unavailable)
 		})
 		quiet("malformed calls", s.b)
@@ -299,25 +299,25 @@ func TestCall_StoppedBySwitch(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		before := s.snapshot().Counters.Held
-		for what, send := range map[string]func(m *rpc.Message){
-			"another node's address": func(m *rpc.Message) {
+		for what, send := range map[string]func(m *rpcpacket.Message){
+			"another node's address": func(m *rpcpacket.Message) {
 				s.c.send(s.a.address, rackaddr.Service("Arrays"), rackaddr.PortRPC, m.Append(nil))
 			},
-			"wrong magic": func(m *rpc.Message) {
+			"wrong magic": func(m *rpcpacket.Message) {
 				b := m.Append(nil)
 				b[0]++
 				s.a.send(s.a.address, rackaddr.Service("Arrays"), rackaddr.PortRPC, b)
 			},
-			"wrong version": func(m *rpc.Message) {
+			"wrong version": func(m *rpcpacket.Message) {
 				b := m.Append(nil)
 				b[2]++
 				s.a.send(s.a.address, rackaddr.Service("Arrays"), rackaddr.PortRPC, b)
 			},
-			"a truncated header": func(m *rpc.Message) {
+			"a truncated header": func(m *rpcpacket.Message) {
 				s.a.send(s.a.address, rackaddr.Service("Arrays"), rackaddr.PortRPC, m.Append(nil)[:100])
 			},
-			"the Gatekeeper's flag": func(m *rpc.Message) {
-				m.Flags |= rpc.FlagReleased
+			"the Gatekeeper's flag": func(m *rpcpacket.Message) {
+				m.Flags |= rpcpacket.FlagReleased
 				s.a.call("Arrays", m)
 			},
 		} {

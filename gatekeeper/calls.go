@@ -10,7 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // CallState is one call: a held one that is on record, or one under way.
@@ -94,7 +94,7 @@ func (c *controller) scanCalls(q *CallQuery, page *[]CallState, next *callgraph.
 
 // Call returns one call: one that is under way, or a held one on record that its
 // caller has not settled yet. It reports false if there is none.
-func (g *Gatekeeper) Call(ctx context.Context, id rpc.ID) (s CallState, ok bool, err error) {
+func (g *Gatekeeper) Call(ctx context.Context, id rpcpacket.ID) (s CallState, ok bool, err error) {
 	err = g.do(ctx, func() {
 		var k knownCall
 		if k, ok = g.ctl.knownCall(id); ok {
@@ -106,7 +106,7 @@ func (g *Gatekeeper) Call(ctx context.Context, id rpc.ID) (s CallState, ok bool,
 
 // knownCall is a call on record, in the call graph, or in both.
 type knownCall struct {
-	id     rpc.ID
+	id     rpcpacket.ID
 	record *call           // of a held one of policy none
 	exact  *execution.View // of an exactly-once one
 	view   callgraph.View  // of one without a record
@@ -142,7 +142,7 @@ func (c *controller) knownCalls() iter.Seq[knownCall] {
 	}
 }
 
-func (c *controller) knownCall(id rpc.ID) (k knownCall, ok bool) {
+func (c *controller) knownCall(id rpcpacket.ID) (k knownCall, ok bool) {
 	if r := c.calls[id]; r != nil {
 		return knownCall{id: id, record: r}, true
 	}
@@ -190,7 +190,7 @@ var exactStages = map[string]stage{
 // exactState adds what the Table knows of an exactly-once call.
 func (c *controller) exactState(s *CallState, v *execution.View) {
 	s.Call, s.Caller, s.Callee, s.Policy = v.Header.Call.String(), v.Caller, v.Callee.Address, v.Header.Flags.Policy().String()
-	s.Stage, s.Attempts, s.Oneway = stageNames[exactStages[v.Stage]], int(v.Attempts), v.Header.Type == rpc.Oneway
+	s.Stage, s.Attempts, s.Oneway = stageNames[exactStages[v.Stage]], int(v.Attempts), v.Header.Type == rpcpacket.Oneway
 	if v.Held {
 		s.Stage = stageNames[stageWaiting]
 	}

@@ -5,14 +5,14 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // CancelCall has the node that runs a call end its handler's context; what the handler then
 // returns is the answer. A call that waits there is answered with Canceled. It returns when the
 // node's daemon has told the program, not when the call has ended: a handler that does not heed
 // its context runs on. NotFound: no such call is under way; Unavailable: its node is not there.
-func (g *Gatekeeper) CancelCall(ctx context.Context, id rpc.ID) error {
+func (g *Gatekeeper) CancelCall(ctx context.Context, id rpcpacket.ID) error {
 	answer := make(chan error, 1)
 	err := g.query(ctx, func(c *controller) error { return c.cancelCall(id, answer) })
 	if err != nil {
@@ -27,7 +27,7 @@ func (g *Gatekeeper) CancelCall(ctx context.Context, id rpc.ID) error {
 }
 
 // cancelCall asks the daemon of the node that runs a call; answer has room for what it says.
-func (c *controller) cancelCall(id rpc.ID, answer chan<- error) error {
+func (c *controller) cancelCall(id rpcpacket.ID, answer chan<- error) error {
 	k, ok := c.knownCall(id)
 	if !ok {
 		return fault.New(fault.NotFound, "cancel", "no call %s is under way", id)

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -19,7 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/p4/p4rt"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // controller is all state of the Gatekeeper, and what it decides. It is
@@ -35,39 +35,39 @@ type controller struct {
 	blades   map[string]*blade // by name
 	nodes    map[netip.Addr]*node
 	services map[netip.Addr]*service
-	calls    map[rpc.ID]*call
+	calls    map[rpcpacket.ID]*call
 	graph    *callgraph.Graph // of the calls under way, those included that are not held
 	leases   *lease.Machine
 	fleet    *resources.Registry // who runs where, and deployments
 	// fleetKept is the version of the registry that is on the log.
 	fleetKept uint64
 	base      base
-	access    int                        // access rules that should be on the switch
-	machines  [256]*blade                // memory blades in service, by machine id: the first copies
-	mirrors   map[uint8]*mirror          // machines with two blades
-	frees     map[packet.Pointer]freeing // regions being freed
-	orphans   map[*call]time.Time        // calls that run without a caller, and when to ask for the reply
+	access    int                           // access rules that should be on the switch
+	machines  [256]*blade                   // memory blades in service, by machine id: the first copies
+	mirrors   map[uint8]*mirror             // machines with two blades
+	frees     map[dsmpacket.Pointer]freeing // regions being freed
+	orphans   map[*call]time.Time           // calls that run without a caller, and when to ask for the reply
 
 	// Exactly-once calls, and nodes that have failed: exactly.go, recover.go, undo.go.
 	table      *execution.Table
 	recoveries *recovery.Machine
 	todo       []any // actions of both that are to be carried out
 	working    bool  // and are being
-	parts      *rpc.Assembler
-	arriving   *arrival             // the call that is being judged
-	fresh      map[log.Key][]byte   // packets of records that are not with the log yet
-	fallen     map[netip.Addr]*node // nodes that have failed, until they are back or cleaned up after
-	beginnings map[rpc.ID]beginning // durable mains that wait
-	owners     owners               // of the names of services and mains
+	parts      *rpcpacket.Assembler
+	arriving   *arrival                   // the call that is being judged
+	fresh      map[log.Key][]byte         // packets of records that are not with the log yet
+	fallen     map[netip.Addr]*node       // nodes that have failed, until they are back or cleaned up after
+	beginnings map[rpcpacket.ID]beginning // durable mains that wait
+	owners     owners                     // of the names of services and mains
 	sessions   map[uint64]lease.Node
-	deferred   map[rpc.ID][]packet.Region
-	unclaimed  map[rpc.ID][]unknownRegion // by executions that are to run again
-	draining   []*draining                // nodes that are stopped when they have finished their calls
-	resumed    map[rpc.ID]bool            // calls whose results may have been handed over before a restart
-	holdings   holdings                   // on whose behalf regions are controlled
-	origins    origins                    // which allocations of executions regions are
-	servers    []*blade                   // memory blades in service, by address
-	lastAgain  time.Time                  // when calls that nobody sends again were delivered again
+	deferred   map[rpcpacket.ID][]dsmpacket.Region
+	unclaimed  map[rpcpacket.ID][]unknownRegion // by executions that are to run again
+	draining   []*draining                      // nodes that are stopped when they have finished their calls
+	resumed    map[rpcpacket.ID]bool            // calls whose results may have been handed over before a restart
+	holdings   holdings                         // on whose behalf regions are controlled
+	origins    origins                          // which allocations of executions regions are
+	servers    []*blade                         // memory blades in service, by address
+	lastAgain  time.Time                        // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
 	parked     []parked // calls that wait for a digest, oldest first
@@ -103,9 +103,9 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpc.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[packet.Pointer]freeing{}, orphans: map[*call]time.Time{},
-		table: execution.New(0), recoveries: recovery.New(), parts: rpc.NewAssembler(cfg.Limits.Parts), fresh: map[log.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpc.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpc.ID][]packet.Region{}, unclaimed: map[rpc.ID][]unknownRegion{}, resumed: map[rpc.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
+		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{},
+		table: execution.New(0), recoveries: recovery.New(), parts: rpcpacket.NewAssembler(cfg.Limits.Parts), fresh: map[log.Key][]byte{},
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
 	}
 	c.tracer = c.remember
 	return c

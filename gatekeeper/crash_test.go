@@ -7,12 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestCrash_AtEveryStep crashes the Gatekeeper before each message that it sends
@@ -35,7 +35,7 @@ func TestCrash_AtEveryStep(t *testing.T) {
 					r.disk = new(log.Disk)
 					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
 					r.start(Config{})
-					l := &life{small: newSmall(r), ran: map[rpc.ID]int{}}
+					l := &life{small: newSmall(r), ran: map[rpcpacket.ID]int{}}
 					r.fuse.arm(after, before)
 					l.live()
 					blown = r.fuse.used
@@ -51,7 +51,7 @@ func TestCrash_AtEveryStep(t *testing.T) {
 // life is the life of a region.
 type life struct {
 	*small
-	ran map[rpc.ID]int // how often the callee has run a call
+	ran map[rpcpacket.ID]int // how often the callee has run a call
 }
 
 // until repeats an action, with a new Gatekeeper if it has crashed, until the
@@ -70,7 +70,7 @@ func (l *life) until(what string, try func() bool) {
 }
 
 // expect checks the switch when no Gatekeeper is about to crash.
-func (l *life) expect(when string, p packet.Pointer, a, b string) {
+func (l *life) expect(when string, p dsmpacket.Pointer, a, b string) {
 	l.t.Helper()
 	if l.died() {
 		l.restart() // what it had done is done
@@ -81,8 +81,8 @@ func (l *life) expect(when string, p packet.Pointer, a, b string) {
 }
 
 // allocate allocates a region; the memory server answers again when asked again.
-func (l *life) allocate(n *testNode, k uint64) packet.Pointer {
-	p := packet.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
+func (l *life) allocate(n *testNode, k uint64) dsmpacket.Pointer {
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
 	l.until("allocation", func() bool {
 		l.m1.allocated(n, p)
 		got := n.memoryAnswers()
@@ -97,7 +97,7 @@ func (l *life) live() {
 	q := l.allocate(l.b, 2)
 
 	m := l.a.message("Arrays", "add", p)
-	var call rpc.Message
+	var call rpcpacket.Message
 	l.until("call", func() bool {
 		l.a.call("Arrays", m)
 		return l.receive(&call)
@@ -112,7 +112,7 @@ func (l *life) live() {
 		}
 		l.a.call("Arrays", m) // the caller asks again
 		for _, got := range l.a.messages() {
-			if got.Type == rpc.Reply && got.Call == m.Call {
+			if got.Type == rpcpacket.Reply && got.Call == m.Call {
 				return true
 			}
 		}
@@ -124,7 +124,7 @@ func (l *life) live() {
 	if l.ran[m.Call] != 1 {
 		l.t.Errorf("the call has run %d times", l.ran[m.Call])
 	}
-	for _, r := range []packet.Pointer{p, q} {
+	for _, r := range []dsmpacket.Pointer{p, q} {
 		l.free(r)
 		l.expect("freed", r, "nothing", "nothing")
 	}
@@ -132,9 +132,9 @@ func (l *life) live() {
 }
 
 // receive takes what has arrived at the callee, which knows calls by their ids.
-func (l *life) receive(call *rpc.Message) bool {
+func (l *life) receive(call *rpcpacket.Message) bool {
 	for _, got := range l.b.messages() {
-		if got.Type != rpc.Call {
+		if got.Type != rpcpacket.Call {
 			continue
 		}
 		if l.ran[got.Call] == 0 {
@@ -146,17 +146,17 @@ func (l *life) receive(call *rpc.Message) bool {
 }
 
 // free frees a region: the client sends the same request until it is answered.
-func (l *life) free(p packet.Pointer) {
+func (l *life) free(p dsmpacket.Pointer) {
 	l.a.request++
-	h := packet.Header{Kind: packet.Request, Request: l.a.request, Floor: 1, Incarnation: l.a.incarnation}
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: l.a.request, Floor: 1, Incarnation: l.a.incarnation}
 	served := false
 	l.until("free", func() bool {
-		l.a.send(l.a.address, p.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+		l.a.send(l.a.address, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
 		if len(l.m1.serve()) > 0 {
 			served = true
 		}
 		for _, got := range l.a.memoryAnswers() {
-			if got.Request == h.Request && (got.Status == fault.OK || got.Kind == packet.Nack && served) {
+			if got.Request == h.Request && (got.Status == fault.OK || got.Kind == dsmpacket.Nack && served) {
 				return true // denied after it was served: settling tells that it was applied
 			}
 		}
@@ -209,7 +209,7 @@ func crashedAnywhere(t *testing.T, play func(l *life, arm func())) {
 					r.disk = new(log.Disk)
 					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
 					r.start(Config{})
-					l := &life{small: newSmall(r), ran: map[rpc.ID]int{}}
+					l := &life{small: newSmall(r), ran: map[rpcpacket.ID]int{}}
 					play(l, func() { r.fuse.arm(after, before) })
 					used = r.fuse.used
 				})
@@ -248,7 +248,7 @@ func (l *life) lose(arm func()) {
 	// The caller asks again and learns that the callee is gone.
 	l.a.call("Arrays", m)
 	got := l.a.messages()
-	if len(got) == 0 || got[0].Type != rpc.Exception || got[0].Code != fault.Unavailable {
+	if len(got) == 0 || got[0].Type != rpcpacket.Exception || got[0].Code != fault.Unavailable {
 		l.t.Errorf("the caller got %+v", got)
 	}
 	if a, c, rest := l.a.may(l.m1, p), l.c.may(l.m1, q), l.c.may(l.m1, idle); a != "read+write" || c != "read" || rest != "nothing" {
@@ -281,19 +281,19 @@ func (l *life) end(arm func()) {
 	l.a.call("Arrays", m)
 	call := l.b.message1()
 	for k := range uint64(2) {
-		l.m1.allocatedFor(l.b, packet.Make(rackaddr.DefaultDSMPrefix, 1, (k+1)<<12), m.Call)
+		l.m1.allocatedFor(l.b, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, (k+1)<<12), m.Call)
 	}
-	l.freeFor(packet.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12), m.Call)
+	l.freeFor(dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12), m.Call)
 	arm()
 	l.until("reply", func() bool {
 		l.b.exactReply(l.a, &call)
 		for _, got := range l.a.messages() {
-			if got.Type == rpc.Reply {
+			if got.Type == rpcpacket.Reply {
 				return true
 			}
 		}
 		l.a.call("Arrays", m)
-		return slices.ContainsFunc(l.a.messages(), func(got rpc.Message) bool { return got.Type == rpc.Reply })
+		return slices.ContainsFunc(l.a.messages(), func(got rpcpacket.Message) bool { return got.Type == rpcpacket.Reply })
 	})
 	if !l.died() {
 		l.b.call("Nobody", l.b.exact("Nobody", "asks")) // something to crash at
@@ -328,7 +328,9 @@ func (l *life) outlive(arm func()) {
 	arm()
 	l.until("reply", func() bool {
 		l.b.exactReply(l.a, &call)
-		return slices.ContainsFunc(l.b.messages(), func(got rpc.Message) bool { return got.Type == rpc.Ack && got.Flags&rpc.FlagDone != 0 })
+		return slices.ContainsFunc(l.b.messages(), func(got rpcpacket.Message) bool {
+			return got.Type == rpcpacket.Ack && got.Flags&rpcpacket.FlagDone != 0
+		})
 	})
 	l.fuse.disarm()
 	l.restart()
@@ -348,20 +350,20 @@ func TestCrash_HandingOver(t *testing.T) {
 func (l *life) handOver(arm func()) {
 	p := l.m1.alloc(l.a, 1, 1)
 	m := l.a.exact("Arrays", "add", p)
-	m.Type = rpc.Oneway
+	m.Type = rpcpacket.Oneway
 	arm()
-	var got []rpc.Message
+	var got []rpcpacket.Message
 	l.until("one-way", func() bool {
 		l.a.call("Arrays", m)
 		got = append(got, l.b.messages()...)
-		acked := slices.ContainsFunc(l.a.messages(), func(a rpc.Message) bool { return a.Type == rpc.Ack && a.Call == m.Call })
+		acked := slices.ContainsFunc(l.a.messages(), func(a rpcpacket.Message) bool { return a.Type == rpcpacket.Ack && a.Call == m.Call })
 		return acked && !l.died() // or it may not have left
 	})
 	l.fuse.disarm()
 	l.restart()
 	pass(2 * time.Second) // what is sent again has been
 	got = append(got, l.b.messages()...)
-	if len(got) == 0 || slices.ContainsFunc(got, func(o rpc.Message) bool { return o.Type != rpc.Oneway || o.Call != m.Call }) {
+	if len(got) == 0 || slices.ContainsFunc(got, func(o rpcpacket.Message) bool { return o.Type != rpcpacket.Oneway || o.Call != m.Call }) {
 		l.t.Errorf("the callee got %+v", got)
 	}
 	if a, b := l.a.may(l.m1, p), l.b.may(l.m1, p); a != "nothing" || b != "read+write" {
@@ -380,7 +382,7 @@ func TestCrash_WhileFreeing(t *testing.T) {
 func (l *life) freeOnce(arm func()) {
 	p := l.m1.alloc(l.a, 1, 1)
 	arm()
-	l.a.memory(packet.OpFree, p)
+	l.a.memory(dsmpacket.OpFree, p)
 	if !l.died() {
 		l.b.call("Nobody", l.b.exact("Nobody", "asks")) // something to crash at
 	}
@@ -392,22 +394,22 @@ func (l *life) freeOnce(arm func()) {
 }
 
 // allocatedFor sends the answer to an allocation of an execution.
-func (b *testBlade) allocatedFor(n *testNode, p packet.Pointer, e rpc.ID) {
-	h := packet.Header{
-		Kind: packet.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096, Incarnation: n.incarnation, Execution: e,
+func (b *testBlade) allocatedFor(n *testNode, p dsmpacket.Pointer, e rpcpacket.ID) {
+	h := dsmpacket.Header{
+		Kind: dsmpacket.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096, Incarnation: n.incarnation, Execution: e,
 	}
-	b.send(p.With(packet.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
+	b.send(p.With(dsmpacket.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
 	n.memoryAnswers()
 }
 
 // freeFor lets node b free a region on behalf of an execution: the memory blade marks
 // it.
-func (l *life) freeFor(p packet.Pointer, e rpc.ID) {
+func (l *life) freeFor(p dsmpacket.Pointer, e rpcpacket.ID) {
 	l.b.request++
-	h := packet.Header{Kind: packet.Request, Request: l.b.request, Floor: 1, Incarnation: l.b.incarnation, Execution: e}
-	l.b.send(l.b.address, p.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: l.b.request, Floor: 1, Incarnation: l.b.incarnation, Execution: e}
+	l.b.send(l.b.address, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
 	for _, u := range l.m1.take() {
-		h.Kind, h.Status, h.Flags = packet.Reply, fault.OK, h.Flags|packet.FlagDeferred
+		h.Kind, h.Status, h.Flags = dsmpacket.Reply, fault.OK, h.Flags|dsmpacket.FlagDeferred
 		l.m1.send(u.Dst.Addr(), u.Src.Addr(), rackaddr.PortDSM, h.Append(nil))
 	}
 	l.b.memoryAnswers()

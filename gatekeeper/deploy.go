@@ -9,7 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // What people do to the rack. All of these fail with ErrStopped if the Gatekeeper
@@ -201,8 +201,8 @@ var moving = fault.New(fault.Unavailable, "call", "the service is moving to anot
 // comeAgain has the caller of a call to a service that moves send it again, as if for
 // the first time. Otherwise the next incarnation would refuse it as older than itself:
 // its predecessor might have run it.
-func (c *controller) comeAgain(h *held, m *rpc.Header) {
-	ack := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Call: m.Call, Flags: m.Flags&rpc.FlagSession | rpc.FlagReleased | rpc.FlagUnbegun}}
+func (c *controller) comeAgain(h *held, m *rpcpacket.Header) {
+	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: m.Call, Flags: m.Flags&rpcpacket.FlagSession | rpcpacket.FlagReleased | rpcpacket.FlagUnbegun}}
 	c.send(0, h.reply(ack.Append(nil)))
 }
 
@@ -294,13 +294,13 @@ func (c *controller) goesOn(n *node) bool {
 }
 
 // has reports whether a node of the service has a method.
-func (s *service) has(method rpc.Method) bool {
+func (s *service) has(method rpcpacket.Method) bool {
 	return slices.ContainsFunc(s.exports, func(x *exported) bool { _, ok := x.methods[method]; return ok })
 }
 
 // waits finds a node that serves a method, but not now: it has failed and is to come
 // back, or it moves.
-func (s *service) waits(method rpc.Method, id rpc.ID) *exported {
+func (s *service) waits(method rpcpacket.Method, id rpcpacket.ID) *exported {
 	var all []*exported
 	for _, x := range s.exports {
 		if _, ok := x.methods[method]; ok && (x.away || x.moves) {

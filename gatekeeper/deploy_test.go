@@ -3,11 +3,11 @@ package gatekeeper
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestCallOfWhatMoves: the caller of a call to a service that moves is told that nobody
@@ -17,7 +17,7 @@ func TestCallOfWhatMoves(t *testing.T) {
 	p := s.region(rackaddr.Node(1), 1)
 	s.emptyNode(resources.EmptyNode{Node: resources.Node{Address: rackaddr.Node(2), Incarnation: 1}, Moves: true})
 	s.obey()
-	for why, pointers := range map[reason][]packet.Pointer{reasonCall: {p}, reasonNoRoute: nil} {
+	for why, pointers := range map[reason][]dsmpacket.Pointer{reasonCall: {p}, reasonNoRoute: nil} {
 		call, _ := heldPair(1, 1, 0, pointers...)
 		s.packetIn(1, why, call)
 		sent := s.take().packets
@@ -28,9 +28,9 @@ func TestCallOfWhatMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := rpc.Parse(u.Payload)
-		if err != nil || m.Type != rpc.Ack || m.Flags&rpc.FlagUnbegun == 0 || m.Flags&rpc.FlagReleased == 0 ||
-			m.Call != rpc.SessionID(1, 1) || u.Dst.Addr() != rackaddr.Node(1) {
+		m, err := rpcpacket.Parse(u.Payload)
+		if err != nil || m.Type != rpcpacket.Ack || m.Flags&rpcpacket.FlagUnbegun == 0 || m.Flags&rpcpacket.FlagReleased == 0 ||
+			m.Call != rpcpacket.SessionID(1, 1) || u.Dst.Addr() != rackaddr.Node(1) {
 			t.Errorf("%v: sent %+v to %s, %v", why, m.Header, u.Dst, err)
 		}
 		if len(s.calls) != 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Nodes hand executions of direct calls over that need the Gatekeeper (execution, enlist.go;
@@ -23,11 +23,11 @@ import (
 const forgetItem = 32
 
 // enlistment takes a message about direct calls.
-func (c *controller) enlistment(n *node, h *held, m *rpc.Message) {
+func (c *controller) enlistment(n *node, h *held, m *rpcpacket.Message) {
 	switch {
 	case c.cfg.Ledgers != LedgersTruth, m.CallerIncarnation != n.incarnation:
 		c.count.Malformed++
-	case m.Type == rpc.Call:
+	case m.Type == rpcpacket.Call:
 		c.enlist(n, h, m)
 	case len(m.Payload)%forgetItem != 0:
 		c.count.Malformed++
@@ -37,7 +37,7 @@ func (c *controller) enlistment(n *node, h *held, m *rpc.Message) {
 }
 
 // enlist takes a direct call over.
-func (c *controller) enlist(n *node, h *held, m *rpc.Message) {
+func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 	inner, caller, runs, why := enlisted(n, m)
 	if why != nil {
 		c.malformedCall(h, &m.Header, why)
@@ -70,16 +70,16 @@ func (c *controller) enlist(n *node, h *held, m *rpc.Message) {
 const enlistHead = 17
 
 // enlisted reads an ENLIST.
-func enlisted(n *node, m *rpc.Message) (inner rpc.Message, caller log.Node, runs bool, why *fault.Error) {
+func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller log.Node, runs bool, why *fault.Error) {
 	if len(m.Payload) < enlistHead {
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%d bytes", len(m.Payload))
 	}
-	inner, err := rpc.Parse(m.Payload[enlistHead:])
+	inner, err := rpcpacket.Parse(m.Payload[enlistHead:])
 	flags := inner.Flags
 	switch {
 	case err != nil:
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%v", err)
-	case inner.Type != rpc.Call || !flags.Exact() || flags&rpc.FlagEnlist == 0 || len(inner.Pointers) > 0:
+	case inner.Type != rpcpacket.Call || !flags.Exact() || flags&rpcpacket.FlagEnlist == 0 || len(inner.Pointers) > 0:
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is no direct call", inner.Call)
 	case n.exports[rackaddr.ServiceOf(inner.Service)] == nil:
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not serve what call %s is for", inner.Call)
@@ -90,10 +90,10 @@ func enlisted(n *node, m *rpc.Message) (inner rpc.Message, caller log.Node, runs
 
 // forgetDirect takes a node's word that nobody asks for direct calls.
 func (c *controller) forgetDirect(n *node, items []byte) {
-	var ids []rpc.ID
-	ack := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Flags: rpc.FlagReleased | rpc.FlagEnlist}}
+	var ids []rpcpacket.ID
+	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagEnlist}}
 	for ; len(items) > 0; items = items[forgetItem:] {
-		ids = append(ids, rpc.ID(items[:16]))
+		ids = append(ids, rpcpacket.ID(items[:16]))
 		ack.Payload = append(ack.Payload, items[:16]...)
 	}
 	c.execute(c.table.ForgetDirect(n.address, ids))
@@ -102,12 +102,12 @@ func (c *controller) forgetDirect(n *node, items []byte) {
 
 // askToEnlist has a node enlist the execution that has made a call: the call's answer is
 // held back until then.
-func (c *controller) askToEnlist(e rpc.ID, at netip.Addr, call rpc.ID) {
-	c.tellNode(at, &rpc.Message{Header: rpc.Header{Type: rpc.Ack, Flags: rpc.FlagReleased | rpc.FlagEnlist, Call: call, Parent: e}})
+func (c *controller) askToEnlist(e rpcpacket.ID, at netip.Addr, call rpcpacket.ID) {
+	c.tellNode(at, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagEnlist, Call: call, Parent: e}})
 }
 
 // tellNode sends a node a message of ours.
-func (c *controller) tellNode(to netip.Addr, m *rpc.Message) {
+func (c *controller) tellNode(to netip.Addr, m *rpcpacket.Message) {
 	c.send(0, frame.UDP6{
 		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(to, rackaddr.PortRPC), Payload: m.Append(nil),
 	}.Append(nil))

@@ -3,7 +3,7 @@ package gatekeeper
 import (
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -33,7 +33,7 @@ import (
 type arrival struct {
 	from, to *node
 	h        *held
-	m        *rpc.Message
+	m        *rpcpacket.Message
 }
 
 // identity is a node as the log knows it.
@@ -41,14 +41,14 @@ func (n *node) logged() log.Node { return log.Node{Address: n.address, Incarnati
 
 // whole puts held messages together that have come in parts. It reports false
 // while parts are missing.
-func (c *controller) whole(h *held, m *rpc.Message) bool {
-	if m.Flags&rpc.FlagPart == 0 {
+func (c *controller) whole(h *held, m *rpcpacket.Message) bool {
+	if m.Flags&rpcpacket.FlagPart == 0 {
 		return true
 	}
 	b, err := c.parts.Add(h.src, m, h.payload)
 	if err == nil && b != nil {
 		h.payload = b
-		*m, err = rpc.Parse(b)
+		*m, err = rpcpacket.Parse(b)
 	}
 	if err != nil {
 		c.count.Malformed++
@@ -58,11 +58,11 @@ func (c *controller) whole(h *held, m *rpc.Message) bool {
 }
 
 // exactRequest takes a call, one-way or checkpoint.
-func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
+func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 	q := execution.Request{Message: m, Datagram: h.payload, Caller: n.logged(), Now: c.now}
 	c.arriving = &arrival{from: n, h: h, m: m}
 	defer func() { c.arriving = nil }()
-	if m.Flags&rpc.FlagCheckpoint != 0 && h.dst == rackaddr.Gatekeeper {
+	if m.Flags&rpcpacket.FlagCheckpoint != 0 && h.dst == rackaddr.Gatekeeper {
 		if c.overloaded(uint64(len(h.payload)) > c.pressure.room) {
 			return
 		}
@@ -71,12 +71,12 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 		c.execute(o)
 		return
 	}
-	if m.Flags&rpc.FlagEnlist != 0 && h.dst == rackaddr.Gatekeeper {
+	if m.Flags&rpcpacket.FlagEnlist != 0 && h.dst == rackaddr.Gatekeeper {
 		c.arriving = nil
 		c.enlistment(n, h, m)
 		return
 	}
-	if m.Flags&rpc.FlagSettled != 0 && h.dst == rackaddr.Gatekeeper {
+	if m.Flags&rpcpacket.FlagSettled != 0 && h.dst == rackaddr.Gatekeeper {
 		c.settledSession(n, m)
 		return
 	}
@@ -84,10 +84,10 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 	case m.Service != serviceHash(h.dst):
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "the header names another service than the address %s", h.dst))
 		return
-	case m.Flags&rpc.FlagHeld == 0:
+	case m.Flags&rpcpacket.FlagHeld == 0:
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "policy %s of a call that does not ask to be held", m.Flags.Policy()))
 		return
-	case m.Flags&rpc.FlagSession != 0 && m.Floor > m.Call.Sequence():
+	case m.Flags&rpcpacket.FlagSession != 0 && m.Floor > m.Call.Sequence():
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
 		return
 	}
@@ -100,7 +100,7 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 			c.refuse(h, &m.Header, why)
 			return
 		}
-		if m.Flags&rpc.FlagSession != 0 && m.CallerIncarnation == n.incarnation { // also of a call that is dropped now: it makes room
+		if m.Flags&rpcpacket.FlagSession != 0 && m.CallerIncarnation == n.incarnation { // also of a call that is dropped now: it makes room
 			c.execute(c.table.Settle(n.address, m.Call.Session(), m.Floor))
 		}
 		if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.new) {
@@ -122,7 +122,7 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 	if v == execution.Refused && q.Refusal != nil {
 		c.exactEvent(CallRefused, m.Call, 0, q.Refusal)
 	}
-	if v == execution.Done && m.Type == rpc.Call {
+	if v == execution.Done && m.Type == rpcpacket.Call {
 		c.count.Recalled++
 	}
 	c.execute(o)
@@ -130,7 +130,7 @@ func (c *controller) exactRequest(n *node, h *held, m *rpc.Message) {
 
 // chooseExact finds the callee of an exactly-once call. If all that served the
 // method have failed and are to come back, or move, it is one of these: the call waits.
-func (c *controller) chooseExact(h *held, m *rpc.Header) (*node, *fault.Error) {
+func (c *controller) chooseExact(h *held, m *rpcpacket.Header) (*node, *fault.Error) {
 	n, why := c.choose(h, m)
 	if why == nil {
 		return n, nil
@@ -145,8 +145,8 @@ func (c *controller) chooseExact(h *held, m *rpc.Header) (*node, *fault.Error) {
 
 // settledSession takes a client's word that it asks no more for calls of a session. It counts
 // from the present incarnation only.
-func (c *controller) settledSession(n *node, m *rpc.Message) {
-	if m.CallerIncarnation != n.incarnation || m.Flags&rpc.FlagSession == 0 || m.Call.Sequence() != 0 {
+func (c *controller) settledSession(n *node, m *rpcpacket.Message) {
+	if m.CallerIncarnation != n.incarnation || m.Flags&rpcpacket.FlagSession == 0 || m.Call.Sequence() != 0 {
 		c.count.Malformed++
 		return
 	}
@@ -157,14 +157,14 @@ func (c *controller) settledSession(n *node, m *rpc.Message) {
 	if c.pressure.stalled {
 		return // it says so again
 	}
-	ack := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Call: m.Call, Floor: m.Floor, Flags: rpc.FlagReleased}}
+	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: m.Call, Floor: m.Floor, Flags: rpcpacket.FlagReleased}}
 	c.send(0, frame.UDP6{
 		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(n.address, rackaddr.PortRPC), Payload: ack.Append(nil),
 	}.Append(nil))
 }
 
 // exactReply takes the answer to a call, or the completion of a one-way.
-func (c *controller) exactReply(n *node, h *held, m *rpc.Message) {
+func (c *controller) exactReply(n *node, h *held, m *rpcpacket.Message) {
 	if c.overloaded(c.pressure.stalled || uint64(len(h.payload)) > c.pressure.room && c.table.Runs(m.Call)) {
 		return
 	}
@@ -291,12 +291,12 @@ func (c *controller) performExact(a execution.Action) {
 }
 
 // admitCall asks the call graph and the lease machine about a new call.
-func (c *controller) admitCall(id rpc.ID) {
+func (c *controller) admitCall(id rpcpacket.ID) {
 	k := c.arriving
 	s := c.services[k.h.dst]
 	call := callgraph.Call{
 		ID: id, Parent: k.m.Parent, Policy: k.m.Flags.Policy(), Pointers: k.m.Pointers, Caller: k.from.identity(), Callee: k.to.identity(),
-		Service: s.name, Method: s.methodName(k.to, k.m.Method), Serial: s.stateful(), Oneway: k.m.Type == rpc.Oneway,
+		Service: s.name, Method: s.methodName(k.to, k.m.Method), Serial: s.stateful(), Oneway: k.m.Type == rpcpacket.Oneway,
 	}
 	refuse := func(why *fault.Error) {
 		c.count.Refused++
@@ -335,14 +335,14 @@ func (c *controller) admitCall(id rpc.ID) {
 
 // dropAdmitted takes a call out of graph and leases that was let in and does not
 // run. What a one-way has handed over goes back.
-func (c *controller) dropAdmitted(id rpc.ID) {
+func (c *controller) dropAdmitted(id rpcpacket.ID) {
 	v, known := c.graph.Remove(id)
 	if !known || len(v.Pointers) == 0 {
 		return
 	}
 	from, to, parent := v.Caller.Address, v.Callee.Address, v.Parent
 	if _, known := c.table.Where(parent); !known {
-		parent = rpc.ID{}
+		parent = rpcpacket.ID{}
 	}
 	if v.Oneway {
 		c.submit(lease.Withdrawn{ID: id, Parent: parent, Caller: from, Callee: to, Pointers: v.Pointers}, nil)
@@ -352,7 +352,7 @@ func (c *controller) dropAdmitted(id rpc.ID) {
 }
 
 // handOver moves control of what a one-way hands over, unless it has moved.
-func (c *controller) handOver(id rpc.ID) {
+func (c *controller) handOver(id rpcpacket.ID) {
 	v, _ := c.table.View(id)
 	e := lease.Oneway{ID: id, Caller: v.Caller, Callee: v.Callee.Address, Pointers: c.pointersOf(log.KindCall, id)}
 	c.submit(e, verdict(func(lease.Step, error) { c.execute(c.table.Handed(id)) }))
@@ -360,7 +360,7 @@ func (c *controller) handOver(id rpc.ID) {
 
 // takeBack gives an execution that was rolled back again what it has handed over by
 // one-ways that have not left, and then goes on.
-func (c *controller) takeBack(parent rpc.ID, then func()) {
+func (c *controller) takeBack(parent rpcpacket.ID, then func()) {
 	ids := c.table.Withheld(parent)
 	left := len(ids)
 	if left == 0 {
@@ -390,13 +390,13 @@ func (c *controller) deliverCall(a execution.Deliver) {
 	if !ok {
 		return
 	}
-	d := rpc.Delivery{Number: rpc.DeliveryNumber(c.run, a.Number), Callee: a.To.Incarnation, Order: a.Order, Attempt: a.Attempt, Replay: a.Replay, Trailer: a.Journal}
-	payload := rpc.AppendReleased(nil, b, d)
+	d := rpcpacket.Delivery{Number: rpcpacket.DeliveryNumber(c.run, a.Number), Callee: a.To.Incarnation, Order: a.Order, Attempt: a.Attempt, Replay: a.Replay, Trailer: a.Journal}
+	payload := rpcpacket.AppendReleased(nil, b, d)
 	if budget := c.budget(); len(payload) > budget {
 		d.Trailer = trailer.Spilled(len(a.Journal)) // the callee asks for it
-		payload = rpc.AppendReleased(nil, b, d)
+		payload = rpcpacket.AppendReleased(nil, b, d)
 		if len(payload) > budget { // and for this
-			if payload, ok = rpc.First(payload, budget, 0); !ok {
+			if payload, ok = rpcpacket.First(payload, budget, 0); !ok {
 				return
 			}
 		}
@@ -430,11 +430,11 @@ func (c *controller) answerCall(a execution.Answer) {
 	if !from.IsValid() {
 		from = rackaddr.ServiceOf(v.Header.Service)
 	}
-	payload := rpc.AppendReleased(nil, b, rpc.Delivery{
+	payload := rpcpacket.AppendReleased(nil, b, rpcpacket.Delivery{
 		Callee: v.Callee.Incarnation, Order: v.Order, Replay: a.Replay || c.anotherCaller(&v),
 	})
 	if budget := c.budget(); len(payload) > budget {
-		if payload, ok = rpc.First(payload, budget, 0); !ok {
+		if payload, ok = rpcpacket.First(payload, budget, 0); !ok {
 			return
 		}
 	}
@@ -454,12 +454,12 @@ func (c *controller) anotherCaller(v *execution.View) bool {
 
 // ackCall tells a node that a message of its own is logged.
 func (c *controller) ackCall(a execution.Ack) {
-	m := rpc.Message{Header: rpc.Header{Type: rpc.Ack, Call: a.Call, Flags: rpc.FlagReleased}}
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Call: a.Call, Flags: rpcpacket.FlagReleased}}
 	if v, known := c.table.View(a.Call); a.Done {
-		m.Flags |= rpc.FlagDone
-		m.Floor = rpc.DeliveryNumber(c.run, a.Number)
+		m.Flags |= rpcpacket.FlagDone
+		m.Floor = rpcpacket.DeliveryNumber(c.run, a.Number)
 	} else if a.Replay || known && c.anotherCaller(&v) {
-		m.Flags |= rpc.FlagReplay
+		m.Flags |= rpcpacket.FlagReplay
 	}
 	c.send(0, frame.UDP6{
 		Src: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC), Dst: netip.AddrPortFrom(a.To, rackaddr.PortRPC), Payload: m.Append(nil),
@@ -472,7 +472,7 @@ func (c *controller) returnCall(a execution.Return) {
 	if !known {
 		return
 	}
-	var results []packet.Pointer
+	var results []dsmpacket.Pointer
 	if !a.Aborted {
 		results = c.resultsOf(a.Call)
 	}
@@ -506,25 +506,25 @@ func (c *controller) returnCall(a execution.Return) {
 }
 
 // resultsOf returns the pointers of a logged reply; an exception hands nothing over.
-func (c *controller) resultsOf(id rpc.ID) []packet.Pointer {
+func (c *controller) resultsOf(id rpcpacket.ID) []dsmpacket.Pointer {
 	return c.pointersOf(log.KindReply, id)
 }
 
 // pointersOf returns the pointers of a call's or a reply's record.
-func (c *controller) pointersOf(kind log.Kind, id rpc.ID) []packet.Pointer {
+func (c *controller) pointersOf(kind log.Kind, id rpcpacket.ID) []dsmpacket.Pointer {
 	b, ok := c.packetOf(kind, id)
 	if !ok {
 		return nil
 	}
-	m, err := rpc.Parse(b)
-	if err != nil || m.Type == rpc.Exception {
+	m, err := rpcpacket.Parse(b)
+	if err != nil || m.Type == rpcpacket.Exception {
 		return nil
 	}
 	return m.Pointers
 }
 
 // stillOf leaves out the pointers that the caller has been given already.
-func (c *controller) stillOf(callee, caller netip.Addr, all []packet.Pointer) (left []packet.Pointer) {
+func (c *controller) stillOf(callee, caller netip.Addr, all []dsmpacket.Pointer) (left []dsmpacket.Pointer) {
 	for _, p := range all {
 		if r, ok := c.leases.Find(p); ok && (r.Controller == callee || r.Controller != caller) {
 			left = append(left, p)
@@ -534,7 +534,7 @@ func (c *controller) stillOf(callee, caller netip.Addr, all []packet.Pointer) (l
 }
 
 // packetOf returns the packet of a record, logged or about to be.
-func (c *controller) packetOf(kind log.Kind, id rpc.ID) ([]byte, bool) {
+func (c *controller) packetOf(kind log.Kind, id rpcpacket.ID) ([]byte, bool) {
 	key := log.Key{Kind: kind, ID: log.ID(id)}
 	if b, ok := c.fresh[key]; ok {
 		return b, true
@@ -577,7 +577,7 @@ func (c *controller) state(p *port, m control.Message) error {
 	case q.Message != control.ExecutionID{}:
 		return c.payload(p, m, &q, n)
 	case q.Execution != control.ExecutionID{}:
-		journal, ok := c.table.Journal(rpc.ID(q.Execution), n.logged())
+		journal, ok := c.table.Journal(rpcpacket.ID(q.Execution), n.logged())
 		if !ok {
 			return fault.New(fault.Stale, "state", "execution %s does not run at node %s", q.Execution, n.address)
 		}
@@ -615,7 +615,7 @@ func (c *controller) state(p *port, m control.Message) error {
 // payload tells a node a part of the payload of a logged call that it serves, or of
 // the logged answer to one that it has made.
 func (c *controller) payload(p *port, ask control.Message, q *control.State, n *node) error {
-	id, kind := rpc.ID(q.Message), log.KindCall
+	id, kind := rpcpacket.ID(q.Message), log.KindCall
 	v, known := c.table.View(id)
 	its := v.Callee == n.logged()
 	if q.Answer {
@@ -625,7 +625,7 @@ func (c *controller) payload(p *port, ask control.Message, q *control.State, n *
 	if !known || !its || !ok {
 		return fault.New(fault.Stale, "state", "%s is not logged for node %s", q.Of(), n.address)
 	}
-	m, err := rpc.Parse(b)
+	m, err := rpcpacket.Parse(b)
 	if err != nil {
 		return err
 	}
@@ -643,7 +643,7 @@ func (c *controller) begun(a execution.Begun) {
 	c.answerMain(q, a.Main, 0, a.Over)
 }
 
-func (c *controller) answerMain(q beginning, id rpc.ID, offset uint64, over bool) {
+func (c *controller) answerMain(q beginning, id rpcpacket.ID, offset uint64, over bool) {
 	state, journal, index := c.table.Main(id)
 	part := control.PartOf(append(state[:len(state):len(state)], journal...), offset, uint64(index))
 	part.Done = over

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -22,23 +22,23 @@ func TestExactly_Refused(t *testing.T) {
 		good := s.a.exact("Arrays", "add", p)
 		s.a.call("Arrays", good)
 		s.b.message1()
-		edit := func(f func(m *rpc.Message)) *rpc.Message {
+		edit := func(f func(m *rpcpacket.Message)) *rpcpacket.Message {
 			m := *good
 			f(&m)
 			return &m
 		}
 		for what, c := range map[string]struct {
-			m    *rpc.Message
+			m    *rpcpacket.Message
 			want fault.Code
 		}{
-			"other arguments": {edit(func(m *rpc.Message) { m.Payload = []byte("others") }), fault.Nondeterminism},
-			"no pointer":      {edit(func(m *rpc.Message) { m.Pointers = nil }), fault.Nondeterminism},
-			"not to be held":  {edit(func(m *rpc.Message) { m.Flags &^= rpc.FlagHeld }), fault.BadRequest},
-			"a parent that does not run": {edit(func(m *rpc.Message) {
-				m.Flags &^= rpc.FlagSession
-				m.Call, m.Parent, m.Floor = endpoint.ChildID(rpc.ID{2}, 0, 0), rpc.ID{2}, 0
+			"other arguments": {edit(func(m *rpcpacket.Message) { m.Payload = []byte("others") }), fault.Nondeterminism},
+			"no pointer":      {edit(func(m *rpcpacket.Message) { m.Pointers = nil }), fault.Nondeterminism},
+			"not to be held":  {edit(func(m *rpcpacket.Message) { m.Flags &^= rpcpacket.FlagHeld }), fault.BadRequest},
+			"a parent that does not run": {edit(func(m *rpcpacket.Message) {
+				m.Flags &^= rpcpacket.FlagSession
+				m.Call, m.Parent, m.Floor = endpoint.ChildID(rpcpacket.ID{2}, 0, 0), rpcpacket.ID{2}, 0
 			}), fault.Stale},
-			"floor above itself": {edit(func(m *rpc.Message) { m.Call, m.Floor = rpc.SessionID(s.a.session, 9), 10 }), fault.BadRequest},
+			"floor above itself": {edit(func(m *rpcpacket.Message) { m.Call, m.Floor = rpcpacket.SessionID(s.a.session, 9), 10 }), fault.BadRequest},
 		} {
 			s.a.call("Arrays", c.m)
 			s.a.refused(what, c.want)
@@ -46,7 +46,7 @@ func TestExactly_Refused(t *testing.T) {
 				t.Errorf("%s: the callee got %+v", what, got)
 			}
 		}
-		s.a.call("Arrays", edit(func(m *rpc.Message) { m.CallerIncarnation++ }))
+		s.a.call("Arrays", edit(func(m *rpcpacket.Message) { m.CallerIncarnation++ }))
 		quiet("a caller of another incarnation", s.a, s.b)
 
 		call := *good
@@ -59,7 +59,7 @@ func TestExactly_Refused(t *testing.T) {
 		s.b.incarnation--
 		quiet("a reply of another incarnation", s.a, s.b)
 		s.b.exactReply(s.a, &call)
-		if got := s.a.message1(); got.Type != rpc.Reply {
+		if got := s.a.message1(); got.Type != rpcpacket.Reply {
 			t.Errorf("the caller got %+v", got.Header)
 		}
 	})
@@ -71,7 +71,7 @@ func TestExactly_Parts(t *testing.T) {
 	inLogged(t, func(s *small) {
 		m := s.a.exact("Arrays", "add")
 		m.Trailer = trailer.Section{Type: trailer.Effect, Data: bytes.Repeat([]byte{7}, 5000)}.Append(nil)
-		parts := rpc.Split(m.Append(nil), 1232)
+		parts := rpcpacket.Split(m.Append(nil), 1232)
 		for i := range parts {
 			if got := s.b.messages(); len(got) != 0 {
 				t.Fatalf("after %d of %d parts the callee got %+v", i, len(parts), got)
@@ -94,7 +94,7 @@ func TestExactly_Commit(t *testing.T) {
 			s.a.call("Arrays", m)
 			call := s.b.message1()
 			s.b.exactReply(s.a, &call)
-			if got := s.a.message1(); got.Type != rpc.Reply {
+			if got := s.a.message1(); got.Type != rpcpacket.Reply {
 				t.Errorf("the caller got %+v", got.Header)
 			}
 			s.b.take()
@@ -122,10 +122,10 @@ func TestExactly_CommitWithoutAnswer(t *testing.T) {
 		s.b.exactReply(s.a, &call)
 		quiet("before the commit", s.a, s.b)
 		s.beat(missedHeartbeats*time.Second+time.Second, s.a.testBlade, s.b.testBlade, s.c.testBlade)
-		if got := s.a.message1(); got.Type != rpc.Reply {
+		if got := s.a.message1(); got.Type != rpcpacket.Reply {
 			t.Errorf("the caller got %+v", got.Header)
 		}
-		if got := s.b.message1(); got.Type != rpc.Ack {
+		if got := s.b.message1(); got.Type != rpcpacket.Ack {
 			t.Errorf("the callee got %+v", got.Header)
 		}
 	})
@@ -142,18 +142,18 @@ func TestExactly_ResultForNobody(t *testing.T) {
 		s.a.call("Arrays", m)
 		call := s.b.message1()
 		nested := s.b.exact("Third", "do")
-		nested.Flags, nested.Call, nested.Parent, nested.Floor = rpc.FlagHeld.WithPolicy(rpc.PolicyRecover), endpoint.ChildID(m.Call, 0, 0), m.Call, 0
+		nested.Flags, nested.Call, nested.Parent, nested.Floor = rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), endpoint.ChildID(m.Call, 0, 0), m.Call, 0
 		s.b.call("Third", nested)
 		inner := s.c.message1()
-		p := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
 		s.m1.allocatedFor(s.c, p, inner.Call)
 		s.b.exactReply(s.a, &call)
-		if got := s.a.message1(); got.Type != rpc.Reply {
+		if got := s.a.message1(); got.Type != rpcpacket.Reply {
 			t.Fatalf("the caller got %+v", got.Header)
 		}
 		answer := inner
-		answer.Type, answer.CalleeIncarnation, answer.Flags = rpc.Reply, s.c.incarnation, rpc.FlagHeld.WithPolicy(rpc.PolicyRecover)
-		answer.Pointers = []packet.Pointer{p}
+		answer.Type, answer.CalleeIncarnation, answer.Flags = rpcpacket.Reply, s.c.incarnation, rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover)
+		answer.Pointers = []dsmpacket.Pointer{p}
 		s.c.send(s.c.address, s.b.address, rackaddr.PortRPC, answer.Append(nil))
 		s.m1.converse()
 		if state := s.snapshot(); len(state.Regions) != 0 {

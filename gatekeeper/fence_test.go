@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -29,7 +29,7 @@ func TestFence_BeforeRegionsAreHandedOn(t *testing.T) {
 		if len(s.m1.reclaimed) != 0 || len(s.snapshot().Regions) != 1 {
 			t.Errorf("not fenced yet: reclaimed %+v, regions %+v", s.m1.reclaimed, s.snapshot().Regions)
 		}
-		if s.a.memory(packet.OpRead, p); len(s.m1.take()) != 0 {
+		if s.a.memory(dsmpacket.OpRead, p); len(s.m1.take()) != 0 {
 			t.Error("the node still reaches its region")
 		}
 		s.m1.mu.Lock()
@@ -132,8 +132,8 @@ func TestFence_UnsettledAllocations(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		inLogged(t, func(s *small) {
 			known := s.m1.alloc(s.a, 1, 1)
-			lost := packet.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12)
-			for _, p := range []packet.Pointer{known, lost} {
+			lost := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 2<<12)
+			for _, p := range []dsmpacket.Pointer{known, lost} {
 				s.m1.unsettled.Regions = append(s.m1.unsettled.Regions, control.RegionID{Offset: p.Offset(), Class: 12, Owner: s.b.address})
 			}
 			if late {

@@ -3,7 +3,7 @@ package gatekeeper
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -12,25 +12,25 @@ import (
 func TestFree_CopyIsNoDenial(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		again := func() []packet.Header {
-			h := packet.Header{Kind: packet.Request, Request: s.a.request, Floor: 1, Incarnation: s.a.incarnation}
-			s.a.send(s.a.address, p.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
+		again := func() []dsmpacket.Header {
+			h := dsmpacket.Header{Kind: dsmpacket.Request, Request: s.a.request, Floor: 1, Incarnation: s.a.incarnation}
+			s.a.send(s.a.address, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
 			return s.a.memoryAnswers()
 		}
-		s.a.memory(packet.OpFree, p)
+		s.a.memory(dsmpacket.OpFree, p)
 		if got := again(); len(got) != 0 {
 			t.Errorf("a copy under way is answered with %+v", got)
 		}
 		s.m1.serve()
 		s.a.memoryAnswers()
 		before := s.snapshot().Counters
-		if got := again(); len(got) != 1 || got[0].Kind != packet.Nack {
+		if got := again(); len(got) != 1 || got[0].Kind != dsmpacket.Nack {
 			t.Errorf("a copy is answered with %+v", got)
 		}
 		if c := s.snapshot().Counters; c.Denied != 0 || c.Duplicates != before.Duplicates+1 || c.Frees != 1 {
 			t.Errorf("counters %+v, before %+v", c, before)
 		}
-		s.a.memory(packet.OpFree, p) // another request is another matter
+		s.a.memory(dsmpacket.OpFree, p) // another request is another matter
 		s.settle()
 		if c := s.snapshot().Counters; c.Denied != 1 {
 			t.Errorf("a second free: counters %+v", c)

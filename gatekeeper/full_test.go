@@ -5,11 +5,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 var errFull = errors.New("the table is full")
@@ -52,8 +52,8 @@ func TestFull_Call(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := rpc.Parse(u.Payload)
-	if err != nil || m.Type != rpc.Exception || m.Code != fault.Overloaded || u.Dst.Addr() != rackaddr.Node(1) {
+	m, err := rpcpacket.Parse(u.Payload)
+	if err != nil || m.Type != rpcpacket.Exception || m.Code != fault.Overloaded || u.Dst.Addr() != rackaddr.Node(1) {
 		t.Errorf("sent %+v to %s, %v", m.Header, u.Dst, err)
 	}
 	if r, _ := s.leases.Find(p); len(r.Leases) != 0 || s.leases.Calls() != 0 {
@@ -64,19 +64,19 @@ func TestFull_Call(t *testing.T) {
 // A region for whose rules it has no room is taken back, and its client told.
 func TestFull_Alloc(t *testing.T) {
 	s := newSolo(t)
-	p := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
-	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 7, Floor: 3, Incarnation: 1, Length: 4096}
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: 7, Floor: 3, Incarnation: 1, Length: 4096}
 	s.packetIn(3, reasonMemoryReply, frame.UDP6{
-		Src: netip.AddrPortFrom(p.With(packet.OpAlloc, 12).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM), Payload: h.Append(nil),
+		Src: netip.AddrPortFrom(p.With(dsmpacket.OpAlloc, 12).Addr(), rackaddr.PortDSM), Dst: netip.AddrPortFrom(rackaddr.Node(1), rackaddr.PortDSM), Payload: h.Append(nil),
 	}.Append(nil))
 	sent := s.refuse(t)
-	var answers []packet.Header
+	var answers []dsmpacket.Header
 	for _, o := range sent {
 		u, err := frame.ParseUDP6(o.frame)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a, _, err := packet.Parse(u.Payload); err == nil && u.Dst.Addr() == rackaddr.Node(1) {
+		if a, _, err := dsmpacket.Parse(u.Payload); err == nil && u.Dst.Addr() == rackaddr.Node(1) {
 			answers = append(answers, a)
 		}
 	}

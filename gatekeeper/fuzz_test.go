@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"google.golang.org/grpc"
 )
 
@@ -85,36 +85,36 @@ func (s *solo) in(port uint16, why reason, src, dst netip.Addr, udp uint16, payl
 }
 
 // region lets the memory blade give a node region k.
-func (s *solo) region(n netip.Addr, k uint64) packet.Pointer {
-	p := packet.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
-	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: k, Incarnation: 1}
-	s.in(3, reasonMemoryReply, p.With(packet.OpAlloc, 12).Addr(), n, rackaddr.PortDSM, h.Append(nil))
+func (s *solo) region(n netip.Addr, k uint64) dsmpacket.Pointer {
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, k<<12)
+	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: k, Incarnation: 1}
+	s.in(3, reasonMemoryReply, p.With(dsmpacket.OpAlloc, 12).Addr(), n, rackaddr.PortDSM, h.Append(nil))
 	return p
 }
 
 // FuzzPacketIn: whatever the switch holds, nothing panics, and no node but the
 // one that has the region may do anything with it.
 func FuzzPacketIn(f *testing.F) {
-	p := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
 	service := rackaddr.Service("Arrays")
-	method, _ := rpc.MethodOf("add")
-	call := rpc.Message{Header: rpc.Header{
-		Type: rpc.Call, Flags: rpc.FlagSession, Method: method, Call: rpc.SessionID(1, 1), Floor: 1, CallerIncarnation: 1, Service: serviceHash(service),
-	}, Pointers: []packet.Pointer{p}}
+	method, _ := rpcpacket.MethodOf("add")
+	call := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Method: method, Call: rpcpacket.SessionID(1, 1), Floor: 1, CallerIncarnation: 1, Service: serviceHash(service),
+	}, Pointers: []dsmpacket.Pointer{p}}
 	frameOf := func(src, dst netip.Addr, port uint16, payload []byte) []byte {
 		return frame.UDP6{Src: netip.AddrPortFrom(src, port), Dst: netip.AddrPortFrom(dst, port), Payload: payload}.Append(nil)
 	}
 	a, b := rackaddr.Node(1), rackaddr.Node(2)
-	request := packet.Header{Kind: packet.Request, Request: 2, Floor: 1, Incarnation: 1}
+	request := dsmpacket.Header{Kind: dsmpacket.Request, Request: 2, Floor: 1, Incarnation: 1}
 	f.Add(uint16(1), uint8(reasonCall), frameOf(a, service, rackaddr.PortRPC, call.Append(nil)))
 	f.Add(uint16(1), uint8(reasonNoRoute), frameOf(a, service, rackaddr.PortRPC, call.Append(nil)))
-	call.Type, call.CalleeIncarnation = rpc.Reply, 1
+	call.Type, call.CalleeIncarnation = rpcpacket.Reply, 1
 	f.Add(uint16(2), uint8(reasonCall), frameOf(b, a, rackaddr.PortRPC, call.Append(nil)))
-	f.Add(uint16(1), uint8(reasonFree), frameOf(a, p.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
-	f.Add(uint16(1), uint8(reasonNoHome), frameOf(a, p.With(packet.OpRead, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
-	request.Kind = packet.Reply
-	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(packet.OpAlloc, 12).Addr(), b, rackaddr.PortDSM, request.Append(nil)))
-	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(packet.OpFree, 0).Addr(), a, rackaddr.PortDSM, request.Append(nil)))
+	f.Add(uint16(1), uint8(reasonFree), frameOf(a, p.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
+	f.Add(uint16(1), uint8(reasonNoHome), frameOf(a, p.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM, request.Append(nil)))
+	request.Kind = dsmpacket.Reply
+	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(dsmpacket.OpAlloc, 12).Addr(), b, rackaddr.PortDSM, request.Append(nil)))
+	f.Add(uint16(3), uint8(reasonMemoryReply), frameOf(p.With(dsmpacket.OpFree, 0).Addr(), a, rackaddr.PortDSM, request.Append(nil)))
 	join := control.Message{Kind: control.KindJoin, ID: 99, Sender: 1, Body: []byte(`{"blade":"c1","name":"x","token":7}`)}
 	f.Add(uint16(1), uint8(reasonControl), frameOf(rackaddr.Blade(1), rackaddr.Gatekeeper, rackaddr.PortControl, join.Append(nil)))
 	f.Fuzz(func(t *testing.T, port uint16, why uint8, b []byte) {
@@ -128,7 +128,7 @@ func FuzzPacketIn(f *testing.F) {
 		s.obey()
 		region, ok := s.leases.Find(mine)
 		for r := range s.leases.Rules() {
-			lent := ok && len(region.Leases) > 0 && r.Op == packet.OpRead
+			lent := ok && len(region.Leases) > 0 && r.Op == dsmpacket.OpRead
 			if r.Region == region.Region && r.Node != region.Controller && !lent {
 				t.Fatalf("the packet gave %s", r)
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // ErrStopped is returned by methods that need a running Gatekeeper.
@@ -162,7 +162,7 @@ type Config struct {
 	Store *log.Log
 	// Over, if set, is told of every call that is over, and of the outermost call on
 	// whose behalf it was made, in the middle of an input, which it must not hold up.
-	Over func(call trace.Call, root rpc.ID)
+	Over func(call trace.Call, root rpcpacket.ID)
 	// Machines are the memory machines that two blades serve, by the blades' names. Every
 	// other memory blade is a machine of its own.
 	Machines [][]string

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // BenchmarkGraph is a call with a pointer and its reply, without a switch, while so
@@ -16,12 +16,12 @@ func BenchmarkGraph(b *testing.B) {
 			s := newSolo(b)
 			p := s.region(rackaddr.Node(1), 1)
 			from, to, service := s.nodes[rackaddr.Node(1)], s.nodes[rackaddr.Node(2)], s.services[rackaddr.Service("Arrays")]
-			method, err := rpc.MethodOf("add")
+			method, err := rpcpacket.MethodOf("add")
 			if err != nil {
 				b.Fatal(err)
 			}
 			for i := range others {
-				m := rpc.Header{Type: rpc.Call, Method: method, Call: rpc.SessionID(uint64(i)+2, 1)}
+				m := rpcpacket.Header{Type: rpcpacket.Call, Method: method, Call: rpcpacket.SessionID(uint64(i)+2, 1)}
 				if why := s.unheld(from, to, service, &m); why != nil {
 					b.Fatal(why)
 				}

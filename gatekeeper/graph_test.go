@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // exportStateful makes the node serve one call at a time.
@@ -26,7 +26,7 @@ func (n *testNode) exportStateful(service, method string) {
 }
 
 // nested is a call made by the execution that serves another.
-func (n *testNode) nested(parent rpc.ID, service, method string, ps ...packet.Pointer) *rpc.Message {
+func (n *testNode) nested(parent rpcpacket.ID, service, method string, ps ...dsmpacket.Pointer) *rpcpacket.Message {
 	m := n.message(service, method, ps...)
 	m.Parent = parent
 	return m
@@ -44,18 +44,18 @@ func (r *rack) underWay() (all []callgraph.View) {
 
 // throughB makes A call S, which runs one call at a time, and S call B, and returns both
 // calls: a call of B's to S would wait for itself.
-func (s *small) throughB(held rpc.Flags) (first, second rpc.Message) {
+func (s *small) throughB(held rpcpacket.Flags) (first, second rpcpacket.Message) {
 	s.t.Helper()
 	s.b.exportStateful("S", "do")
 	if err := s.c.export("B", "do"); err != nil {
 		s.t.Fatal(err)
 	}
-	first = s.a.do(s.b, rpc.ID{}, "S", held)
+	first = s.a.do(s.b, rpcpacket.ID{}, "S", held)
 	return first, s.b.do(s.c, first.Call, "B", held)
 }
 
 // do calls a service of another node's, and returns what arrives there.
-func (n *testNode) do(to *testNode, parent rpc.ID, service string, held rpc.Flags) rpc.Message {
+func (n *testNode) do(to *testNode, parent rpcpacket.ID, service string, held rpcpacket.Flags) rpcpacket.Message {
 	m := n.nested(parent, service, "do")
 	m.Flags |= held
 	n.call(service, m)
@@ -65,7 +65,7 @@ func (n *testNode) do(to *testNode, parent rpc.ID, service string, held rpc.Flag
 // TestGraph_DeadlockIsRefused is A → S, which runs one call at a time, → B → S: it
 // would wait for itself, and is refused; whether the calls are held or not.
 func TestGraph_DeadlockIsRefused(t *testing.T) {
-	for name, held := range map[string]rpc.Flags{"held": rpc.FlagHeld, "not held": 0} {
+	for name, held := range map[string]rpcpacket.Flags{"held": rpcpacket.FlagHeld, "not held": 0} {
 		t.Run(name, func(t *testing.T) {
 			inSmall(t, func(s *small) {
 				first, second := s.throughB(held)
@@ -75,7 +75,7 @@ func TestGraph_DeadlockIsRefused(t *testing.T) {
 					s.c.call("S", bad)
 					s.digested()
 					ms := s.c.messages()
-					if len(ms) != 1 || ms[0].Type != rpc.Exception || ms[0].Code != fault.Deadlock || !strings.Contains(string(ms[0].Payload), "S.do") {
+					if len(ms) != 1 || ms[0].Type != rpcpacket.Exception || ms[0].Code != fault.Deadlock || !strings.Contains(string(ms[0].Payload), "S.do") {
 						t.Fatalf("the call that waits for itself: got %+v", ms)
 					}
 				}
@@ -85,13 +85,13 @@ func TestGraph_DeadlockIsRefused(t *testing.T) {
 				}
 
 				// Another client's call only waits; and what waits for nobody is let through.
-				other := s.a.do(s.b, rpc.ID{}, "S", held)
+				other := s.a.do(s.b, rpcpacket.ID{}, "S", held)
 				if v, _ := s.view(other.Call); v.Behind != first.Call {
 					t.Errorf("the other call: %+v", v)
 				}
-				answer := func(from, to *testNode, m rpc.Message) {
+				answer := func(from, to *testNode, m rpcpacket.Message) {
 					from.replyFlags(to.address, &m, held)
-					if got := to.message1(); got.Type != rpc.Reply || got.Call != m.Call {
+					if got := to.message1(); got.Type != rpcpacket.Reply || got.Call != m.Call {
 						t.Errorf("the reply: %+v", got)
 					}
 				}
@@ -116,9 +116,9 @@ func TestGraph_DeadlockIsRefused(t *testing.T) {
 }
 
 // replyFlags answers a call, held or not.
-func (n *testNode) replyFlags(to netip.Addr, call *rpc.Message, held rpc.Flags) {
+func (n *testNode) replyFlags(to netip.Addr, call *rpcpacket.Message, held rpcpacket.Flags) {
 	m := *call
-	m.Type, m.Flags, m.CalleeIncarnation = rpc.Reply, rpc.FlagSession|held, n.incarnation
+	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagSession|held, n.incarnation
 	n.send(n.address, to, rackaddr.PortRPC, m.Append(nil))
 }
 
@@ -130,7 +130,7 @@ func (r *rack) digested() {
 	r.settle()
 }
 
-func (r *rack) view(id rpc.ID) (v callgraph.View, ok bool) {
+func (r *rack) view(id rpcpacket.ID) (v callgraph.View, ok bool) {
 	r.t.Helper()
 	r.digested()
 	if err := r.gk.do(context.Background(), func() { v, ok = r.gk.ctl.graph.Call(id) }); err != nil {
@@ -149,7 +149,7 @@ func TestGraph_StagesOfHeldCall(t *testing.T) {
 		call := s.b.message1()
 		v, ok := s.view(m.Call)
 		if !ok || v.Stage != callgraph.B1 || v.Caller.Address != s.a.address || v.Callee != (callgraph.Node{Address: s.b.address, Incarnation: 1}) ||
-			v.Service != "Arrays" || v.Method != "add" || v.Policy != rpc.PolicyRecover || len(v.Pointers) != 1 || v.Pointers[0] != p || v.Loose {
+			v.Service != "Arrays" || v.Method != "add" || v.Policy != rpcpacket.PolicyRecover || len(v.Pointers) != 1 || v.Pointers[0] != p || v.Loose {
 			t.Errorf("with the callee: %+v", v)
 		}
 		if v.Times[callgraph.A1].Before(sent) || v.Times[callgraph.B1].Before(v.Times[callgraph.A1]) {
@@ -188,7 +188,7 @@ func TestGraph_LooseCallsAge(t *testing.T) {
 			t.Fatalf("while it is sent: %+v, %t", v, ok)
 		}
 		oneway := s.a.message("Arrays", "add")
-		oneway.Type = rpc.Oneway
+		oneway.Type = rpcpacket.Oneway
 		s.a.call("Arrays", oneway)
 		if v, ok := s.view(oneway.Call); !ok || !v.Oneway {
 			t.Errorf("a one-way: %+v", v)
@@ -245,7 +245,7 @@ func TestGraph_Answers(t *testing.T) {
 		}
 		for _, f := range []func() error{
 			func() error { _, err := s.gk.NodeCalls(ctx, rackaddr.Node(77)); return err },
-			func() error { _, err := s.gk.Chain(ctx, rpc.ID{1}); return err },
+			func() error { _, err := s.gk.Chain(ctx, rpcpacket.ID{1}); return err },
 			func() error { _, err := s.gk.Holders(ctx, p.Add(1<<30)); return err },
 			func() error { _, err := s.gk.FailureDomain(ctx, "x9"); return err },
 		} {
@@ -263,7 +263,7 @@ func TestGraph_Answers(t *testing.T) {
 // The same over two policies: B's own call asks for exactly-once. B's execution is of
 // policy none, so that call is the node's; its parent says for whom it waits.
 func TestGraph_DeadlockOverPolicies(t *testing.T) {
-	for name, held := range map[string]rpc.Flags{"held": rpc.FlagHeld, "not held": 0} {
+	for name, held := range map[string]rpcpacket.Flags{"held": rpcpacket.FlagHeld, "not held": 0} {
 		t.Run(name, func(t *testing.T) {
 			inLogged(t, func(s *small) {
 				_, second := s.throughB(held)
@@ -271,7 +271,7 @@ func TestGraph_DeadlockOverPolicies(t *testing.T) {
 				bad.Parent = second.Call
 				s.c.call("S", bad)
 				s.digested()
-				if got := s.c.message1(); got.Type != rpc.Exception || got.Code != fault.Deadlock {
+				if got := s.c.message1(); got.Type != rpcpacket.Exception || got.Code != fault.Deadlock {
 					t.Errorf("the call that waits for itself: got %+v", got.Header)
 				}
 				other := s.c.exact("S", "do") // nobody waits for it
@@ -280,7 +280,7 @@ func TestGraph_DeadlockOverPolicies(t *testing.T) {
 					t.Errorf("the other call: %+v", got.Header)
 				}
 				s.b.exactReply(s.c, other, s.m1.alloc(s.b, 1, 1))
-				if got := s.c.message1(); got.Type != rpc.Reply || got.Call != other.Call {
+				if got := s.c.message1(); got.Type != rpcpacket.Reply || got.Call != other.Call {
 					t.Errorf("its answer: %+v", got.Header)
 				}
 			})

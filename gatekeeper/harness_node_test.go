@@ -5,11 +5,11 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // testNode is a node on a blade.
@@ -43,34 +43,34 @@ func (n *testNode) export(service string, methods ...string) error {
 }
 
 // message makes a call that lends pointers.
-func (n *testNode) message(service, method string, ps ...packet.Pointer) *rpc.Message {
+func (n *testNode) message(service, method string, ps ...dsmpacket.Pointer) *rpcpacket.Message {
 	n.sequence++
-	wire, err := rpc.MethodOf(method)
+	wire, err := rpcpacket.MethodOf(method)
 	if err != nil {
 		n.r.t.Fatal(err)
 	}
 	a := rackaddr.Service(service).As16()
-	return &rpc.Message{Header: rpc.Header{
-		Type: rpc.Call, Flags: rpc.FlagSession, NameLength: uint8(len(method)), Method: wire, Call: rpc.SessionID(n.session, n.sequence),
+	return &rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(method)), Method: wire, Call: rpcpacket.SessionID(n.session, n.sequence),
 		Floor: n.sequence, CallerIncarnation: n.incarnation, Service: binary.BigEndian.Uint64(a[8:]),
 	}, Pointers: ps, Payload: []byte("thrift")}
 }
 
 // call sends a call to a service.
-func (n *testNode) call(service string, m *rpc.Message) {
+func (n *testNode) call(service string, m *rpcpacket.Message) {
 	n.send(n.address, rackaddr.Service(service), rackaddr.PortRPC, m.Append(nil))
 }
 
 // reply answers a call that has arrived.
-func (n *testNode) reply(to netip.Addr, call *rpc.Message, results ...packet.Pointer) {
+func (n *testNode) reply(to netip.Addr, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
 	m := *call
-	m.Type, m.Flags, m.CalleeIncarnation = rpc.Reply, rpc.FlagSession|rpc.FlagHeld, n.incarnation
+	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagSession|rpcpacket.FlagHeld, n.incarnation
 	m.Pointers = results
 	n.send(n.address, to, rackaddr.PortRPC, m.Append(nil))
 }
 
 // message1 returns the one call message that has arrived.
-func (n *testNode) message1() rpc.Message {
+func (n *testNode) message1() rpcpacket.Message {
 	n.r.t.Helper()
 	ms := n.messages()
 	if len(ms) != 1 {
@@ -79,14 +79,14 @@ func (n *testNode) message1() rpc.Message {
 	return ms[0]
 }
 
-func (n *testNode) messages() []rpc.Message {
+func (n *testNode) messages() []rpcpacket.Message {
 	n.r.t.Helper()
-	var out []rpc.Message
+	var out []rpcpacket.Message
 	for _, u := range n.take() {
 		if u.Dst.Port() != rackaddr.PortRPC {
 			continue
 		}
-		m, err := rpc.Parse(u.Payload)
+		m, err := rpcpacket.Parse(u.Payload)
 		if err != nil {
 			n.r.t.Fatal(err)
 		}
@@ -96,22 +96,22 @@ func (n *testNode) messages() []rpc.Message {
 }
 
 // memory sends a memory request and returns the answers that have arrived.
-func (n *testNode) memory(op packet.Op, p packet.Pointer) []packet.Header {
+func (n *testNode) memory(op dsmpacket.Op, p dsmpacket.Pointer) []dsmpacket.Header {
 	n.r.t.Helper()
 	n.request++
-	h := packet.Header{Kind: packet.Request, Request: n.request, Floor: 1, Incarnation: n.incarnation}
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: n.request, Floor: 1, Incarnation: n.incarnation}
 	n.send(n.address, p.With(op, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
 	return n.memoryAnswers()
 }
 
-func (n *testNode) memoryAnswers() []packet.Header {
+func (n *testNode) memoryAnswers() []dsmpacket.Header {
 	n.r.t.Helper()
-	var out []packet.Header
+	var out []dsmpacket.Header
 	for _, u := range n.take() {
 		if u.Dst.Port() != rackaddr.PortDSM {
 			continue
 		}
-		h, _, err := packet.Parse(u.Payload)
+		h, _, err := dsmpacket.Parse(u.Payload)
 		if err != nil {
 			n.r.t.Fatal(err)
 		}
@@ -122,49 +122,49 @@ func (n *testNode) memoryAnswers() []packet.Header {
 
 // serve makes a memory blade answer the requests that have arrived, all with ok,
 // and returns their operations.
-func (b *testBlade) serve() (ops []packet.Op) {
+func (b *testBlade) serve() (ops []dsmpacket.Op) {
 	b.r.t.Helper()
 	for _, u := range b.take() {
 		if u.Dst.Port() != rackaddr.PortDSM {
 			continue
 		}
-		h, _, err := packet.Parse(u.Payload)
+		h, _, err := dsmpacket.Parse(u.Payload)
 		if err != nil {
 			b.r.t.Fatal(err)
 		}
-		ops = append(ops, packet.FromAddr(u.Dst.Addr()).Op())
-		h.Kind, h.Status = packet.Reply, fault.OK
+		ops = append(ops, dsmpacket.FromAddr(u.Dst.Addr()).Op())
+		h.Kind, h.Status = dsmpacket.Reply, fault.OK
 		b.send(u.Dst.Addr(), u.Src.Addr(), rackaddr.PortDSM, h.Append(nil))
 	}
 	return ops
 }
 
 // alloc lets a memory blade give a node a region of 4 KiB.
-func (b *testBlade) alloc(n *testNode, machine uint8, k uint64) packet.Pointer {
+func (b *testBlade) alloc(n *testNode, machine uint8, k uint64) dsmpacket.Pointer {
 	b.r.t.Helper()
-	p := packet.Make(rackaddr.DefaultDSMPrefix, machine, k<<12)
+	p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, k<<12)
 	b.allocated(n, p)
-	if got := n.memoryAnswers(); len(got) != 1 || got[0].Kind != packet.Reply || got[0].Status != fault.OK {
+	if got := n.memoryAnswers(); len(got) != 1 || got[0].Kind != dsmpacket.Reply || got[0].Status != fault.OK {
 		b.r.t.Fatalf("the allocation was answered with %+v", got)
 	}
 	return p
 }
 
 // allocated sends the answer to an allocation.
-func (b *testBlade) allocated(n *testNode, p packet.Pointer) {
-	h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096, Incarnation: n.incarnation}
-	b.send(p.With(packet.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
+func (b *testBlade) allocated(n *testNode, p dsmpacket.Pointer) {
+	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: 1<<20 + p.Offset(), Length: 4096, Incarnation: n.incarnation}
+	b.send(p.With(dsmpacket.OpAlloc, 12).Addr(), n.address, rackaddr.PortDSM, h.Append(nil))
 }
 
 // may reports which of read and write the switch lets a node do, by trying them.
 // The requests that pass end at the memory blade unanswered.
-func (n *testNode) may(m *testBlade, p packet.Pointer) string {
+func (n *testNode) may(m *testBlade, p dsmpacket.Pointer) string {
 	n.r.t.Helper()
 	var can []string
-	for _, op := range []packet.Op{packet.OpRead, packet.OpWrite} {
+	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite} {
 		got := n.memory(op, p)
 		passed := len(m.take()) == 1
-		if passed == (len(got) == 1 && got[0].Kind == packet.Nack && got[0].Status == fault.PermissionDenied) {
+		if passed == (len(got) == 1 && got[0].Kind == dsmpacket.Nack && got[0].Status == fault.PermissionDenied) {
 			n.r.t.Fatalf("%s: passed %v, answers %+v", op, passed, got)
 		}
 		if passed {

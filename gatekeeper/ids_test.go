@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 )
@@ -20,9 +20,9 @@ func TestForeignIDs(t *testing.T) {
 		first := s.a.exact("Arrays", "add")
 		s.a.call("Arrays", first)
 		s.b.message1()
-		nest := func(index uint32) *rpc.Message {
+		nest := func(index uint32) *rpcpacket.Message {
 			m := s.b.exact("Third", "do")
-			m.Flags, m.Floor, m.Parent, m.Index = rpc.FlagHeld.WithPolicy(rpc.PolicyRecover), 0, first.Call, index
+			m.Flags, m.Floor, m.Parent, m.Index = rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), 0, first.Call, index
 			m.Call = endpoint.ChildID(first.Call, 0, index)
 			return m
 		}
@@ -34,17 +34,17 @@ func TestForeignIDs(t *testing.T) {
 		s.c.call("Third", sibling)
 		s.c.refused("a sibling's id", fault.BadRequest)
 		s.b.call("Third", nest(1))
-		if got := s.c.message1(); got.Type != rpc.Call || got.Call != sibling.Call {
+		if got := s.c.message1(); got.Type != rpcpacket.Call || got.Call != sibling.Call {
 			t.Errorf("the true call became %+v", got.Header)
 		}
 
-		for what, next := range map[string]*rpc.Message{"exactly once": s.a.exact("Arrays", "add"), "policy none": s.a.message("Arrays", "add", s.m1.alloc(s.a, 1, 1))} {
+		for what, next := range map[string]*rpcpacket.Message{"exactly once": s.a.exact("Arrays", "add"), "policy none": s.a.message("Arrays", "add", s.m1.alloc(s.a, 1, 1))} {
 			stolen := *next
-			stolen.CallerIncarnation, stolen.Pointers, stolen.Flags = s.c.incarnation, nil, next.Flags|rpc.FlagHeld
+			stolen.CallerIncarnation, stolen.Pointers, stolen.Flags = s.c.incarnation, nil, next.Flags|rpcpacket.FlagHeld
 			s.c.call("Arrays", &stolen)
 			s.c.refused("an id of another's session, "+what, fault.BadRequest)
 			s.a.call("Arrays", next)
-			if got := s.b.message1(); got.Call != next.Call || got.Type != rpc.Call {
+			if got := s.b.message1(); got.Call != next.Call || got.Type != rpcpacket.Call {
 				t.Errorf("%s: the true call became %+v", what, got.Header)
 			}
 		}

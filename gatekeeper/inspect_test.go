@@ -5,10 +5,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Pages put together are the whole list, and filters choose from it.
@@ -17,7 +17,7 @@ func TestRegions_Pages(t *testing.T) {
 		for k := range uint64(7) {
 			s.m1.alloc([]*testNode{s.a, s.b}[k%2], 1, k+1)
 		}
-		lent := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+		lent := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
 		s.a.call("Arrays", s.a.message("Arrays", "add", lent))
 		s.b.message1()
 		ctx := s.t.Context()
@@ -29,7 +29,7 @@ func TestRegions_Pages(t *testing.T) {
 				t.Fatalf("page %+v, %v", page, err)
 			}
 			got, more = append(got, page...), m
-			q.After = packet.Make(rackaddr.DefaultDSMPrefix, 1, uint64(len(got))<<12)
+			q.After = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, uint64(len(got))<<12)
 		}
 		all := s.snapshot().Regions
 		if len(got) != 7 || !slices.EqualFunc(got, all, func(a, b RegionState) bool { return a.Region == b.Region }) {
@@ -56,7 +56,7 @@ func TestRegions_Pages(t *testing.T) {
 func TestCalls_Pages(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		var calls []rpc.Message
+		var calls []rpcpacket.Message
 		for range 5 {
 			m := s.a.message("Arrays", "add", p)
 			m.Floor = 1 // nothing is settled
@@ -78,12 +78,12 @@ func TestCalls_Pages(t *testing.T) {
 		if len(under) != 4 || under[0].Call != calls[0].Call.String() || under[1].Call != calls[2].Call.String() || under[0].Checkpoint != "b1" {
 			t.Errorf("under way: %+v", under)
 		}
-		for id, stage := range map[rpc.ID]string{calls[3].Call: "running", calls[1].Call: "finished"} {
+		for id, stage := range map[rpcpacket.ID]string{calls[3].Call: "running", calls[1].Call: "finished"} {
 			if k, ok, err := s.gk.Call(ctx, id); err != nil || !ok || k.Call != id.String() || k.Callee != s.b.address || k.Stage != stage {
 				t.Errorf("call %s is %+v, %v, %v", id, k, ok, err)
 			}
 		}
-		if k, ok, err := s.gk.Call(ctx, rpc.ID{9}); ok || err != nil {
+		if k, ok, err := s.gk.Call(ctx, rpcpacket.ID{9}); ok || err != nil {
 			t.Errorf("a call that is not: %+v, %v", k, err)
 		}
 		if none, _, _ := s.gk.Calls(ctx, CallQuery{Node: s.c.address, Limit: 9}); len(none) != 0 {

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // What the controller changes it writes down here, in the batch of the input that
@@ -217,7 +217,7 @@ const (
 )
 
 // keepRegion writes down in whose hands a region is, if anybody's.
-func (c *controller) keepRegion(r packet.Region) {
+func (c *controller) keepRegion(r dsmpacket.Region) {
 	id := log.AddrID(r.Base.Addr())
 	v, ok := c.leases.Find(r.Base)
 	if !ok || v.Region != r {
@@ -245,7 +245,7 @@ func (c *controller) keepRegion(r packet.Region) {
 }
 
 // keepReclaim writes down that a memory blade has to free a region.
-func (c *controller) keepReclaim(r packet.Region) {
+func (c *controller) keepReclaim(r dsmpacket.Region) {
 	c.put(log.Record{Kind: log.KindRegion, ID: log.AddrID(r.Base.Addr()), Data: []byte{r.Class, regionReclaimed}})
 }
 
@@ -308,7 +308,7 @@ func (c *controller) keepRequest(k *call, o lease.Outcome) {
 	if k == nil || k.unlogged == nil || o != lease.Done {
 		return
 	}
-	rpc.SetReleased(k.unlogged, k.incarnation)
+	rpcpacket.SetReleased(k.unlogged, k.incarnation)
 	c.put(c.callRecord(log.KindCall, k, k.unlogged))
 	k.unlogged = nil
 }
@@ -328,7 +328,7 @@ func (c *controller) keepReply(k *call, s lease.Step) {
 		c.keepRefusal(k, why)
 		return
 	}
-	rpc.SetReleased(b, k.incarnation)
+	rpcpacket.SetReleased(b, k.incarnation)
 	c.keepOutcome(k, b)
 }
 
@@ -489,14 +489,14 @@ const maxParked = 1024
 
 // parked is a held call that waits for its parent's digest.
 type parked struct {
-	call, parent rpc.ID
+	call, parent rpcpacket.ID
 	h            *held
 	until        time.Time
 }
 
 // park has a call wait, if its parent is not known and may come to be. A copy of one
 // that waits already waits for the same.
-func (c *controller) park(h *held, m *rpc.Message) bool {
+func (c *controller) park(h *held, m *rpcpacket.Message) bool {
 	s := c.services[h.dst]
 	if c.unparking || s == nil || !s.stateful() || m.Parent.IsZero() {
 		return false
@@ -515,7 +515,7 @@ func (c *controller) park(h *held, m *rpc.Message) bool {
 var doubtful = fault.New(fault.Deadlock, "call", "it would wait for itself")
 
 // wait parks a call. A copy of one that waits already waits for the same.
-func (c *controller) wait(h *held, m *rpc.Message, parent rpc.ID) bool {
+func (c *controller) wait(h *held, m *rpcpacket.Message, parent rpcpacket.ID) bool {
 	if len(c.parked) >= maxParked {
 		return false
 	}
@@ -531,7 +531,7 @@ func (c *controller) wait(h *held, m *rpc.Message, parent rpc.ID) bool {
 }
 
 // parentSeen judges the calls that waited for a digest.
-func (c *controller) parentSeen(parent rpc.ID) {
+func (c *controller) parentSeen(parent rpcpacket.ID) {
 	if len(c.parked) > 0 {
 		c.unpark(func(p *parked) bool { return p.parent == parent })
 	}

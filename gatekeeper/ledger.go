@@ -10,7 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // LedgerMode says what ledgers are for in a rack. All nodes of a rack have the same.
@@ -215,13 +215,13 @@ type FencedNode struct {
 
 // LoggedCall is a call as the log knows it.
 type LoggedCall struct {
-	ID packet.ID
+	ID rpcpacket.ID
 	// Delivered is the incarnation of the callee that it was delivered to last.
 	Delivered uint32
 	// Answer is the callee's answer, nil while there is none, or if the Gatekeeper gave
 	// another one in its place. Over says that there is an outcome, Aborted that the execution
 	// is taken back.
-	Answer        *packet.Message
+	Answer        *rpcpacket.Message
 	Over, Aborted bool
 	// Journal is that of the runs so far, as a trailer.
 	Journal []byte
@@ -241,7 +241,7 @@ func (c *controller) tellFenced(n *node) {
 		k.Journal = c.table.Journalled(k.ID)
 		if r, found, err := c.cfg.Store.Get(log.KindReply, log.ID(k.ID)); err == nil && found {
 			k.Over, k.Aborted = true, execution.TakenBack(&r)
-			if m, err := packet.Parse(r.Packet); err == nil && m.CalleeIncarnation != 0 {
+			if m, err := rpcpacket.Parse(r.Packet); err == nil && m.CalleeIncarnation != 0 {
 				k.Answer = &m
 			}
 		}

@@ -7,11 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // leave ends a node.
@@ -169,7 +169,7 @@ func TestExport_Spread(t *testing.T) {
 		got := map[string]int{}
 		for i := range 64 {
 			s.a.sequence += 4
-			var ps []packet.Pointer
+			var ps []dsmpacket.Pointer
 			if i%2 == 0 {
 				ps = append(ps, p) // held: the Gatekeeper routes; else the switch does
 			}
@@ -213,7 +213,7 @@ func TestLeave_CleansUp(t *testing.T) {
 		s.a.call("Arrays", s.a.message("Arrays", "add", p))
 		call := s.b.message1()
 		s.a.leave()
-		if got := s.a.memory(packet.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
+		if got := s.a.memory(dsmpacket.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
 			t.Errorf("the dead still reads: %+v", got)
 		}
 		s.m1.converse()
@@ -250,7 +250,7 @@ func TestLeave_OrphanedCallIsAskedFor(t *testing.T) {
 		s.a.leave()
 		s.beat(2*time.Second, s.b.testBlade, s.m1)
 		probes := s.b.messages()
-		if len(probes) == 0 || probes[0].Call != call.Call || probes[0].Flags&rpc.FlagReplay == 0 {
+		if len(probes) == 0 || probes[0].Call != call.Call || probes[0].Flags&rpcpacket.FlagReplay == 0 {
 			t.Fatalf("the callee was asked %+v", probes)
 		}
 		s.b.reply(s.a.address, &call)
@@ -289,7 +289,7 @@ func TestBlade_SilentHasFailed(t *testing.T) {
 		if got := s.a.may(s.m1, p); got != "read+write" {
 			t.Errorf("a may %s", got)
 		}
-		if got := s.b.memory(packet.OpRead, p); len(got) != 0 {
+		if got := s.b.memory(dsmpacket.OpRead, p); len(got) != 0 {
 			t.Errorf("the fenced node got %+v", got)
 		}
 		status := map[string]string{}
@@ -314,7 +314,7 @@ func TestBlade_MemoryComesBack(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		s.beat(4*time.Second, s.a.testBlade, s.b.testBlade)
-		if got := s.a.memory(packet.OpRead, p); len(got) != 1 || got[0].Status != fault.Unavailable {
+		if got := s.a.memory(dsmpacket.OpRead, p); len(got) != 1 || got[0].Status != fault.Unavailable {
 			t.Errorf("a lost blade's memory: %+v", got)
 		}
 		if w := s.m1.hello("m1", control.Memory); w.Machine != 1 {
@@ -346,7 +346,7 @@ func TestBlade_DaemonRestarts(t *testing.T) {
 		if len(s.m1.reclaimed) != 1 || len(s.snapshot().Nodes) != 2 {
 			t.Errorf("reclaimed %+v, nodes %+v", s.m1.reclaimed, s.snapshot().Nodes)
 		}
-		if got := s.a.memory(packet.OpRead, p); len(got) != 0 {
+		if got := s.a.memory(dsmpacket.OpRead, p); len(got) != 0 {
 			t.Errorf("a node of the old daemon got %+v", got)
 		}
 		var reply control.HeartbeatReply

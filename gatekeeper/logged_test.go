@@ -6,25 +6,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // exact makes an exactly-once call of a plain client.
-func (n *testNode) exact(service, method string, ps ...packet.Pointer) *rpc.Message {
+func (n *testNode) exact(service, method string, ps ...dsmpacket.Pointer) *rpcpacket.Message {
 	m := n.message(service, method, ps...)
-	m.Flags = (rpc.FlagHeld | rpc.FlagSession).WithPolicy(rpc.PolicyRecover)
+	m.Flags = (rpcpacket.FlagHeld | rpcpacket.FlagSession).WithPolicy(rpcpacket.PolicyRecover)
 	return m
 }
 
 // exactReply answers one.
-func (n *testNode) exactReply(to *testNode, call *rpc.Message, results ...packet.Pointer) {
+func (n *testNode) exactReply(to *testNode, call *rpcpacket.Message, results ...dsmpacket.Pointer) {
 	m := *call
-	m.Type, m.Flags, m.CalleeIncarnation = rpc.Reply, (rpc.FlagHeld | rpc.FlagSession).WithPolicy(rpc.PolicyRecover), n.incarnation
+	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, (rpcpacket.FlagHeld | rpcpacket.FlagSession).WithPolicy(rpcpacket.PolicyRecover), n.incarnation
 	m.Pointers, m.Payload = results, []byte("the answer")
 	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
 }
@@ -41,10 +41,10 @@ func TestLogged_Reply(t *testing.T) {
 		call := s.b.message1()
 		for copies := range 2 {
 			s.b.exactReply(s.a, &call, q)
-			if got := s.b.message1(); got.Type != rpc.Ack || got.Call != m.Call || got.Flags&rpc.FlagReleased == 0 {
+			if got := s.b.message1(); got.Type != rpcpacket.Ack || got.Call != m.Call || got.Flags&rpcpacket.FlagReleased == 0 {
 				t.Errorf("the callee got %+v", got.Header)
 			}
-			if got := s.a.messages(); len(got) != 1-copies || copies == 0 && (got[0].Type != rpc.Reply || got[0].Call != m.Call) {
+			if got := s.a.messages(); len(got) != 1-copies || copies == 0 && (got[0].Type != rpcpacket.Reply || got[0].Call != m.Call) {
 				t.Errorf("the caller got %+v", got)
 			}
 		}
@@ -53,7 +53,7 @@ func TestLogged_Reply(t *testing.T) {
 			s.a.take() // a Gatekeeper that begins does not know whether the answer had left
 			s.b.take() // nor the acknowledgement
 			s.a.call("Arrays", m)
-			if got := s.a.message1(); got.Type != rpc.Reply || got.Call != m.Call || string(got.Payload) != "the answer" || len(got.Pointers) != 1 {
+			if got := s.a.message1(); got.Type != rpcpacket.Reply || got.Call != m.Call || string(got.Payload) != "the answer" || len(got.Pointers) != 1 {
 				t.Errorf("the caller got %+v", got)
 			}
 			if got := s.b.messages(); len(got) != 0 {
@@ -66,7 +66,7 @@ func TestLogged_Reply(t *testing.T) {
 		s.a.leave() // nobody can ask any more
 		s.restart()
 		s.b.exactReply(s.a, &call, q)
-		if got := s.b.message1(); got.Type != rpc.Ack {
+		if got := s.b.message1(); got.Type != rpcpacket.Ack {
 			t.Errorf("the callee of a settled call got %+v", got.Header)
 		}
 		if state := s.snapshot(); len(state.Calls)+len(state.Regions) != 0 {
@@ -83,7 +83,7 @@ func TestLogged_RefusalAndFloor(t *testing.T) {
 		m := s.a.message("Arrays", "add", p) // not the caller's
 		for range 2 {
 			s.a.call("Arrays", m)
-			if got := s.a.message1(); got.Type != rpc.Exception || got.Code != fault.PermissionDenied {
+			if got := s.a.message1(); got.Type != rpcpacket.Exception || got.Code != fault.PermissionDenied {
 				t.Errorf("the caller got %+v", got.Header)
 			}
 			s.restart()
@@ -106,7 +106,7 @@ func TestLogged_RefusalAndFloor(t *testing.T) {
 func TestLogged_LateAllocation(t *testing.T) {
 	inLogged(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		s.a.memory(packet.OpFree, p)
+		s.a.memory(dsmpacket.OpFree, p)
 		s.m1.serve()
 		s.a.take()
 		s.restart()
@@ -125,7 +125,7 @@ func TestLogged_LateAllocation(t *testing.T) {
 func TestLogged_Strays(t *testing.T) {
 	inLogged(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		late := packet.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)
+		late := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)
 		s.m1.regions = []control.RegionID{
 			{Offset: p.Offset(), Class: 12, Owner: s.a.address},
 			{Offset: 2 << 12, Class: 12, Owner: s.b.address},
@@ -219,15 +219,15 @@ func TestLogged_Oneway(t *testing.T) {
 	inLogged(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		m := s.a.exact("Arrays", "add", p)
-		m.Type = rpc.Oneway
+		m.Type = rpcpacket.Oneway
 		s.a.call("Arrays", m)
-		if got := s.a.message1(); got.Type != rpc.Ack || got.Call != m.Call || got.Flags&rpc.FlagDone != 0 {
+		if got := s.a.message1(); got.Type != rpcpacket.Ack || got.Call != m.Call || got.Flags&rpcpacket.FlagDone != 0 {
 			t.Errorf("the caller got %+v", got.Header)
 		}
 		s.b.message1()
 		s.restart()
 		call := s.b.message1()
-		if call.Type != rpc.Oneway || call.Call != m.Call || call.Flags&rpc.FlagReplay == 0 {
+		if call.Type != rpcpacket.Oneway || call.Call != m.Call || call.Flags&rpcpacket.FlagReplay == 0 {
 			t.Errorf("after a restart the callee got %+v", call.Header)
 		}
 		s.a.take()
@@ -235,17 +235,17 @@ func TestLogged_Oneway(t *testing.T) {
 			t.Errorf("while it runs a may %s, b %s", a, b)
 		}
 		done := call
-		done.Type, done.Flags, done.Pointers, done.Payload = rpc.Reply, (rpc.FlagHeld | rpc.FlagSession | rpc.FlagDone).WithPolicy(rpc.PolicyRecover), nil, nil
+		done.Type, done.Flags, done.Pointers, done.Payload = rpcpacket.Reply, (rpcpacket.FlagHeld | rpcpacket.FlagSession | rpcpacket.FlagDone).WithPolicy(rpcpacket.PolicyRecover), nil, nil
 		for range 2 {
 			s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, done.Append(nil))
-			if got := s.b.message1(); got.Type != rpc.Ack || got.Flags&rpc.FlagDone == 0 {
+			if got := s.b.message1(); got.Type != rpcpacket.Ack || got.Flags&rpcpacket.FlagDone == 0 {
 				t.Errorf("the callee got %+v", got.Header)
 			}
 			if got := s.a.messages(); len(got) != 0 {
 				t.Errorf("the caller got %+v", got)
 			}
 			s.restart()
-			if got := s.b.messages(); len(got) > 1 || len(got) == 1 && got[0].Type != rpc.Ack {
+			if got := s.b.messages(); len(got) > 1 || len(got) == 1 && got[0].Type != rpcpacket.Ack {
 				t.Errorf("released again: %+v", got)
 			}
 		}
@@ -277,7 +277,7 @@ func TestStalledLog(t *testing.T) {
 			t.Errorf("%d packets wait for the log, %d may", held, DefaultLimits.Held)
 		}
 		<-time.After(2 * time.Hour)
-		if all := s.b.messages(); len(all) == 0 || !slices.ContainsFunc(all, func(m rpc.Message) bool { return m.Call == next.Call }) {
+		if all := s.b.messages(); len(all) == 0 || !slices.ContainsFunc(all, func(m rpcpacket.Message) bool { return m.Call == next.Call }) {
 			t.Errorf("the log has gone on, and the callee got %d messages, not the new call", len(all))
 		}
 	})
@@ -295,7 +295,7 @@ func TestCounters_OfExactCalls(t *testing.T) {
 		first := s.a.exact("Arrays", "add")
 		s.a.call("Arrays", first)
 		s.a.call("Arrays", first) // released once more
-		if got := s.b.messages(); len(got) != 2 || got[1].Flags&rpc.FlagReplay == 0 {
+		if got := s.b.messages(); len(got) != 2 || got[1].Flags&rpcpacket.FlagReplay == 0 {
 			t.Fatalf("the callee got %+v", got)
 		}
 		s.b.exactReply(s.a, first)
@@ -318,13 +318,13 @@ func TestForgedAnswer(t *testing.T) {
 		s.a.call("Arrays", m)
 		s.b.message1()
 		forged := *m
-		forged.Type, forged.Flags, forged.CalleeIncarnation = rpc.Reply, rpc.FlagHeld|rpc.FlagSession, s.c.incarnation
+		forged.Type, forged.Flags, forged.CalleeIncarnation = rpcpacket.Reply, rpcpacket.FlagHeld|rpcpacket.FlagSession, s.c.incarnation
 		s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, forged.Append(nil))
 		quiet("a forged answer", s.a, s.c)
-		forged.Call = rpc.ID{7}
+		forged.Call = rpcpacket.ID{7}
 		s.c.send(s.c.address, s.a.address, rackaddr.PortRPC, forged.Append(nil))
 		for _, got := range s.a.messages() {
-			if got.Flags&rpc.FlagReleased != 0 {
+			if got.Flags&rpcpacket.FlagReleased != 0 {
 				t.Errorf("the Gatekeeper vouches for %+v", got.Header)
 			}
 		}

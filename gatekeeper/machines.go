@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -143,7 +143,7 @@ func (c *controller) mirrorOnto(first, second string) error {
 
 // hasRegions reports whether a memory machine has regions.
 func (c *controller) hasRegions(machine uint8) bool {
-	for r := range c.leases.After(packet.Make(c.cfg.DSMPrefix, machine, 0)) {
+	for r := range c.leases.After(dsmpacket.Make(c.cfg.DSMPrefix, machine, 0)) {
 		return r.Region.Base.Machine() == machine
 	}
 	return false

@@ -5,13 +5,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // freeing is a request to free a region that is out: which one, of which incarnation
@@ -20,7 +20,7 @@ import (
 type freeing struct {
 	request     uint64
 	incarnation uint32
-	execution   rpc.ID
+	execution   rpcpacket.ID
 	// The copies of a machine with two that have freed the region, and that have said
 	// they keep it, as bits, in a mirror epoch.
 	epoch      uint32
@@ -28,13 +28,13 @@ type freeing struct {
 }
 
 // answered reports whether an answer is to this very request.
-func (f freeing) answered(m *packet.Header) bool {
+func (f freeing) answered(m *dsmpacket.Header) bool {
 	return f.request == m.Request && f.incarnation == m.Incarnation
 }
 
 // heldMemoryReply takes the answer to an allocation or a free.
 func (c *controller) heldMemoryReply(h *held) {
-	p := packet.FromAddr(h.src)
+	p := dsmpacket.FromAddr(h.src)
 	b := c.machine(p)
 	if b != nil && b.two() && b.port.num != h.port {
 		b = c.other(b)
@@ -43,8 +43,8 @@ func (c *controller) heldMemoryReply(h *held) {
 		c.count.Foreign++
 		return
 	}
-	m, _, err := packet.Parse(h.payload)
-	if err != nil || m.Kind != packet.Reply || m.Floor > m.Request {
+	m, _, err := dsmpacket.Parse(h.payload)
+	if err != nil || m.Kind != dsmpacket.Reply || m.Floor > m.Request {
 		c.count.Malformed++
 		return
 	}
@@ -56,13 +56,13 @@ func (c *controller) heldMemoryReply(h *held) {
 		return
 	}
 	switch p.Op() {
-	case packet.OpAlloc:
+	case dsmpacket.OpAlloc:
 		if !b.first() {
 			c.count.Foreign++
 			return
 		}
 		c.heldAlloc(b, h, p, &m, false)
-	case packet.OpFree:
+	case dsmpacket.OpFree:
 		c.heldFreed(h, p, &m)
 	default:
 		c.count.Malformed++
@@ -71,8 +71,8 @@ func (c *controller) heldMemoryReply(h *held) {
 
 // heldAlloc gives a new region to the node that asked for it. All copies of the machine
 // must have it; everywhere tells that they do.
-func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.Header, everywhere bool) {
-	r, err := packet.RegionOf(p)
+func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpacket.Header, everywhere bool) {
+	r, err := dsmpacket.RegionOf(p)
 	if err != nil || m.Status != fault.OK {
 		c.count.Malformed++
 		return
@@ -82,7 +82,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 	case n == nil || m.Incarnation != n.incarnation: // of one that has ended: a re-run asks for the region again
 		c.count.Late++
 		if !known {
-			c.lost(unknownRegion{r, rpc.ID(m.Execution), m.Incarnation}, h.dst)
+			c.lost(unknownRegion{r, rpcpacket.ID(m.Execution), m.Incarnation}, h.dst)
 		}
 		return
 	}
@@ -104,7 +104,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		c.allocAt(b, h, r, m, known)
 		return
 	}
-	if e := rpc.ID(m.Execution); !e.IsZero() {
+	if e := rpcpacket.ID(m.Execution); !e.IsZero() {
 		if _, known := c.leases.Find(r.Base); !known {
 			c.holdings.hold(r, e)
 			c.origins.note(originOf(m), r)
@@ -126,7 +126,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
 		case s.Refusal.Reason == lease.NoNode:
-			c.reclaim([]packet.Region{r}) // it has just left
+			c.reclaim([]dsmpacket.Region{r}) // it has just left
 		default:
 			c.count.Foreign++
 			c.log.Error("a memory blade hands out what it had handed out", "blade", b.hello.Blade, "region", r, "error", s.Refusal)
@@ -136,7 +136,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p packet.Pointer, m *packet.He
 
 // allocAgain takes another copy of an allocation's answer, which is of use only
 // while the region is there.
-func (c *controller) allocAgain(h *held, r packet.Region) {
+func (c *controller) allocAgain(h *held, r dsmpacket.Region) {
 	if state, ok := c.leases.Find(r.Base); ok && state.Region == r && state.Owner == h.dst {
 		c.count.Duplicates++
 		c.release(h, 0)
@@ -146,19 +146,19 @@ func (c *controller) allocAgain(h *held, r packet.Region) {
 }
 
 // withdrawRegion takes a region back for whose rules the switch has no room.
-func (c *controller) withdrawRegion(b *blade, h *held, r packet.Region, m *packet.Header) {
+func (c *controller) withdrawRegion(b *blade, h *held, r dsmpacket.Region, m *dsmpacket.Header) {
 	c.submit(lease.Free{Node: h.dst, Pointer: r.Base}, nil)
 	c.submit(lease.Freed{Region: r, OK: true}, nil)
-	c.reclaim([]packet.Region{r})
+	c.reclaim([]dsmpacket.Region{r})
 	c.log.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
 	c.noRegion(h, r, m, fault.NoSpace)
 }
 
 // noRegion answers an allocation in the memory blade's place.
-func (c *controller) noRegion(h *held, r packet.Region, m *packet.Header, why fault.Code) {
+func (c *controller) noRegion(h *held, r dsmpacket.Region, m *dsmpacket.Header, why fault.Code) {
 	answer := *m
-	answer.Kind, answer.Status, answer.Length, answer.Mirror = packet.Reply, why, 0, packet.Mirror{}
-	asked := packet.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(packet.OpAlloc, r.Class) // as the request was addressed
+	answer.Kind, answer.Status, answer.Length, answer.Mirror = dsmpacket.Reply, why, 0, dsmpacket.Mirror{}
+	asked := dsmpacket.Make(r.Base.Prefix(), r.Base.Machine(), 0).With(dsmpacket.OpAlloc, r.Class) // as the request was addressed
 	c.send(0, (&held{src: h.dst, dst: asked.Addr(), srcPort: h.dstPort, dstPort: h.srcPort}).reply(answer.Append(nil)))
 }
 
@@ -168,8 +168,8 @@ func (c *controller) heldFree(h *held) {
 	if n == nil {
 		return
 	}
-	p := packet.FromAddr(h.dst).Bare()
-	m, _, err := packet.Parse(h.payload)
+	p := dsmpacket.FromAddr(h.dst).Bare()
+	m, _, err := dsmpacket.Parse(h.payload)
 	if err != nil {
 		c.count.Malformed++
 		return
@@ -182,7 +182,7 @@ func (c *controller) heldFree(h *held) {
 		switch {
 		case err != nil || s.Outcome == lease.Refused:
 			c.count.Refused++
-			c.memoryAnswer(h, packet.Nack, fault.PermissionDenied)
+			c.memoryAnswer(h, dsmpacket.Nack, fault.PermissionDenied)
 		case s.Outcome == lease.Duplicate:
 			c.count.Duplicates++
 		case n.gone:
@@ -191,7 +191,7 @@ func (c *controller) heldFree(h *held) {
 			}
 		default:
 			if !c.frees[p].answered(&m) {
-				c.frees[p] = freeing{request: m.Request, incarnation: m.Incarnation, execution: rpc.ID(m.Execution)}
+				c.frees[p] = freeing{request: m.Request, incarnation: m.Incarnation, execution: rpcpacket.ID(m.Execution)}
 			}
 			c.granted.note(grantedFree{n.address, p, m.Request})
 			if r, ok := c.leases.Find(p); ok {
@@ -204,7 +204,7 @@ func (c *controller) heldFree(h *held) {
 
 // heldFreed takes the answer to a free: the region's last rule goes, for which nobody
 // has to wait, as there is nothing behind it any more; or all come back. An answer to another request than the free that is out decides nothing.
-func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
+func (c *controller) heldFreed(h *held, p dsmpacket.Pointer, m *dsmpacket.Header) {
 	r, ok := c.leases.Find(p.Bare())
 	gone := m.Status == fault.OK || m.Status == fault.NotFound
 	if !ok || !r.Freeing || r.Region.Base != p.Bare() || r.Controller != h.dst || !c.frees[p.Bare()].answered(m) {
@@ -215,7 +215,7 @@ func (c *controller) heldFreed(h *held, p packet.Pointer, m *packet.Header) {
 		c.release(h, 0) // the region's last rule goes when the other copy has answered
 		return
 	}
-	if f := c.frees[p.Bare()]; gone && m.Flags&packet.FlagDeferred != 0 && !f.execution.IsZero() {
+	if f := c.frees[p.Bare()]; gone && m.Flags&dsmpacket.FlagDeferred != 0 && !f.execution.IsZero() {
 		c.deferFree(f.execution, r.Region) // it goes when the execution has committed
 		c.release(h, 0)
 		return
@@ -250,32 +250,32 @@ func (c *controller) heldNoHome(h *held) {
 		return
 	}
 	code := fault.Unavailable
-	if m, _, err := packet.Parse(h.payload); err == nil && m.Flags&packet.FlagRecall != 0 && packet.FromAddr(h.dst).Op() == packet.OpAlloc {
+	if m, _, err := dsmpacket.Parse(h.payload); err == nil && m.Flags&dsmpacket.FlagRecall != 0 && dsmpacket.FromAddr(h.dst).Op() == dsmpacket.OpAlloc {
 		code = fault.NotFound
-		if c.origins.on(rpc.ID(m.Execution), packet.FromAddr(h.dst).Machine()) {
+		if c.origins.on(rpcpacket.ID(m.Execution), dsmpacket.FromAddr(h.dst).Machine()) {
 			code = fault.Overloaded
 		}
 	}
-	c.memoryAnswer(h, packet.Reply, code)
+	c.memoryAnswer(h, dsmpacket.Reply, code)
 }
 
 // memoryAnswer answers a memory request in the memory blade's place (Reply), or
 // in the switch's (Nack): then the client finds out whether an earlier copy of the
 // request was applied.
-func (c *controller) memoryAnswer(h *held, kind packet.Kind, code fault.Code) {
-	m, _, err := packet.Parse(h.payload)
-	if err != nil || m.Kind != packet.Request {
+func (c *controller) memoryAnswer(h *held, kind dsmpacket.Kind, code fault.Code) {
+	m, _, err := dsmpacket.Parse(h.payload)
+	if err != nil || m.Kind != dsmpacket.Request {
 		c.count.Malformed++
 		return
 	}
 	answer := m // the client knows its own by incarnation and request id
-	answer.Kind, answer.Status, answer.Length, answer.Mirror = kind, code, 0, packet.Mirror{}
+	answer.Kind, answer.Status, answer.Length, answer.Mirror = kind, code, 0, dsmpacket.Mirror{}
 	c.send(0, h.reply(answer.Append(nil)))
 }
 
 // reclaim frees regions whose holder is gone. A memory blade that is out of
 // service is told when it is back, if it still has them then.
-func (c *controller) reclaim(regions []packet.Region) {
+func (c *controller) reclaim(regions []dsmpacket.Region) {
 	for _, r := range regions {
 		c.reclaimNamed(unknownRegion{region: r})
 	}
@@ -301,7 +301,7 @@ func (c *controller) reclaimNamed(s unknownRegion) {
 
 // owe notes a region for the blades that have to free it: every copy of its machine. It
 // reports false if there is none.
-func (c *controller) owe(r packet.Region, id control.RegionID) (owed bool) {
+func (c *controller) owe(r dsmpacket.Region, id control.RegionID) (owed bool) {
 	for _, b := range c.sortedBlades() {
 		if b.memory() && b.hello.Machine == r.Base.Machine() && b.obeys() {
 			b.reclaims = append(b.reclaims, id)
@@ -345,8 +345,8 @@ func (c *controller) reclaimMore(b *blade) {
 
 // accessDenied takes the switch's word that it has denied an access.
 func (c *controller) accessDenied(port uint16, src, dst netip.Addr, request uint64) {
-	p := packet.FromAddr(dst)
-	if p.Op() == packet.OpFree && c.granted.has(grantedFree{src, p.Bare(), request}) {
+	p := dsmpacket.FromAddr(dst)
+	if p.Op() == dsmpacket.OpFree && c.granted.has(grantedFree{src, p.Bare(), request}) {
 		c.count.Duplicates++
 		return
 	}
@@ -402,7 +402,7 @@ func (a *allocs) settle(floor uint64) {
 }
 
 // allocsAt returns the node's window at a machine, settled as the packet says.
-func (n *node) allocsAt(p packet.Pointer, m *packet.Header) *allocs {
+func (n *node) allocsAt(p dsmpacket.Pointer, m *dsmpacket.Header) *allocs {
 	k := allocKey(p.Machine())
 	a := n.allocs[k]
 	if a == nil {
@@ -425,7 +425,7 @@ const maxGranted = 1024
 // applied. That is no denial for people to look at.
 type grantedFree struct {
 	node    netip.Addr
-	region  packet.Pointer
+	region  dsmpacket.Pointer
 	request uint64
 }
 
@@ -461,16 +461,16 @@ func (g *grantedFrees) has(f grantedFree) bool {
 //	                                                 ├─▶ E ends in a service with state: the node keeps it
 //	                                                 └─▶ E ends: freed
 type holdings struct {
-	holder map[packet.Pointer]rpc.ID // by a region's base
-	held   map[rpc.ID][]packet.Region
+	holder map[dsmpacket.Pointer]rpcpacket.ID // by a region's base
+	held   map[rpcpacket.ID][]dsmpacket.Region
 }
 
 func newHoldings() holdings {
-	return holdings{holder: map[packet.Pointer]rpc.ID{}, held: map[rpc.ID][]packet.Region{}}
+	return holdings{holder: map[dsmpacket.Pointer]rpcpacket.ID{}, held: map[rpcpacket.ID][]dsmpacket.Region{}}
 }
 
 // hold says on whose behalf a region is controlled from now on; zero is nobody's.
-func (h *holdings) hold(r packet.Region, e rpc.ID) {
+func (h *holdings) hold(r dsmpacket.Region, e rpcpacket.ID) {
 	h.release(r)
 	if !e.IsZero() {
 		h.holder[r.Base] = e
@@ -479,13 +479,13 @@ func (h *holdings) hold(r packet.Region, e rpc.ID) {
 }
 
 // release says that nobody does any more.
-func (h *holdings) release(r packet.Region) {
+func (h *holdings) release(r dsmpacket.Region) {
 	e, ok := h.holder[r.Base]
 	if !ok {
 		return
 	}
 	delete(h.holder, r.Base)
-	rest := slices.DeleteFunc(h.held[e], func(o packet.Region) bool { return o == r })
+	rest := slices.DeleteFunc(h.held[e], func(o dsmpacket.Region) bool { return o == r })
 	if len(rest) == 0 {
 		delete(h.held, e)
 	} else {
@@ -494,7 +494,7 @@ func (h *holdings) release(r packet.Region) {
 }
 
 // end returns what an execution holds at its end.
-func (h *holdings) end(e rpc.ID) []packet.Region {
+func (h *holdings) end(e rpcpacket.ID) []dsmpacket.Region {
 	regions := h.held[e]
 	for _, r := range regions {
 		delete(h.holder, r.Base)
@@ -504,23 +504,23 @@ func (h *holdings) end(e rpc.ID) []packet.Region {
 }
 
 // exactly is what is known of an exactly-once call, nothing of another one.
-func (c *controller) exactly(id rpc.ID) execution.View {
+func (c *controller) exactly(id rpcpacket.ID) execution.View {
 	v, _ := c.table.View(id)
 	return v
 }
 
 // onBehalf is the execution that a call's results are for. A session's call may name
 // a parent, for whom it waits, but that is no execution that is known here when it ends.
-func (c *controller) onBehalf(v execution.View) rpc.ID {
-	if v.Header.Flags&rpc.FlagSession != 0 {
-		return rpc.ID{}
+func (c *controller) onBehalf(v execution.View) rpcpacket.ID {
+	if v.Header.Flags&rpcpacket.FlagSession != 0 {
+		return rpcpacket.ID{}
 	}
 	return v.Header.Parent
 }
 
 // ended reports whether an execution has come to its end: it is done, or not known any
 // more.
-func (c *controller) ended(e rpc.ID) bool {
+func (c *controller) ended(e rpcpacket.ID) bool {
 	if v, call := c.table.View(e); call {
 		return v.Stage == "done"
 	}
@@ -530,7 +530,7 @@ func (c *controller) ended(e rpc.ID) bool {
 }
 
 // holdAll notes that the regions of pointers are controlled on behalf of an execution.
-func (c *controller) holdAll(pointers []packet.Pointer, e rpc.ID) {
+func (c *controller) holdAll(pointers []dsmpacket.Pointer, e rpcpacket.ID) {
 	for _, p := range pointers {
 		if r, ok := c.leases.Find(p); ok {
 			c.holdings.hold(r.Region, e)
@@ -540,7 +540,7 @@ func (c *controller) holdAll(pointers []packet.Pointer, e rpc.ID) {
 
 // endHoldings frees what an execution controls at its end, or leaves it to the
 // node's service if that has state.
-func (c *controller) endHoldings(e rpc.ID, at netip.Addr, keep bool) {
+func (c *controller) endHoldings(e rpcpacket.ID, at netip.Addr, keep bool) {
 	c.endUnclaimed(e)
 	c.endOrigins(e, 0)
 	for _, r := range c.holdings.end(e) {
@@ -578,7 +578,7 @@ func (c *controller) forsake(n *node) {
 }
 
 // heldBy is on whose behalf a region is controlled; zero for a node's own.
-func (c *controller) heldBy(r packet.Region) rpc.ID { return c.holdings.holder[r.Base] }
+func (c *controller) heldBy(r dsmpacket.Region) rpcpacket.ID { return c.holdings.holder[r.Base] }
 
 // controlled notes that nodes have got control of regions, and on whose behalf.
 func (c *controller) controlled(s lease.Step) {

@@ -3,7 +3,7 @@ package gatekeeper
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -20,10 +20,10 @@ func TestAlloc_AgainChangesNothing(t *testing.T) {
 		quiet("the region for another node", s.a, s.b)
 		// Neither a compute blade nor another memory machine can give regions.
 		s.unchanged("somebody else's answer", func() {
-			h := packet.Header{Kind: packet.Reply, Status: fault.OK, Request: 1, Incarnation: s.a.incarnation}
-			q := packet.Make(rackaddr.DefaultDSMPrefix, 1, 9<<12).With(packet.OpAlloc, 12)
+			h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.OK, Request: 1, Incarnation: s.a.incarnation}
+			q := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 9<<12).With(dsmpacket.OpAlloc, 12)
 			s.c.send(q.Addr(), s.c.address, rackaddr.PortDSM, h.Append(nil))
-			q = packet.Make(rackaddr.DefaultDSMPrefix, 2, 9<<12).With(packet.OpAlloc, 12)
+			q = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, 9<<12).With(dsmpacket.OpAlloc, 12)
 			s.m1.send(q.Addr(), s.c.address, rackaddr.PortDSM, h.Append(nil))
 		})
 		quiet("somebody else's answer", s.c)
@@ -35,7 +35,7 @@ func TestAlloc_AgainChangesNothing(t *testing.T) {
 func TestAlloc_LateCopy(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		s.a.memory(packet.OpFree, p)
+		s.a.memory(dsmpacket.OpFree, p)
 		s.m1.serve()
 		s.a.memoryAnswers()
 		s.unchanged("a late copy", func() { s.m1.allocated(s.a, p) })
@@ -48,7 +48,7 @@ func TestAlloc_LateCopy(t *testing.T) {
 
 func TestAlloc_ForNobodyIsReclaimed(t *testing.T) {
 	inSmall(t, func(s *small) {
-		p := packet.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)
 		gone := *s.a
 		gone.address = rackaddr.Node(77)
 		s.m1.allocated(&gone, p)
@@ -62,7 +62,7 @@ func TestAlloc_ForNobodyIsReclaimed(t *testing.T) {
 func TestFree_Refused(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		nack := func(what string, got []packet.Header) {
+		nack := func(what string, got []dsmpacket.Header) {
 			t.Helper()
 			if len(got) != 1 || got[0].Status != fault.PermissionDenied {
 				t.Errorf("%s: answered with %+v", what, got)
@@ -71,12 +71,12 @@ func TestFree_Refused(t *testing.T) {
 				t.Errorf("%s: the memory blade got %v", what, ops)
 			}
 		}
-		nack("a stranger's free", s.b.memory(packet.OpFree, p))
-		nack("a free in the region's middle", s.a.memory(packet.OpFree, p.Add(64)))
+		nack("a stranger's free", s.b.memory(dsmpacket.OpFree, p))
+		nack("a free in the region's middle", s.a.memory(dsmpacket.OpFree, p.Add(64)))
 		s.a.call("Arrays", s.a.message("Arrays", "add", p))
 		call := s.b.message1()
-		nack("a free of what is leased", s.a.memory(packet.OpFree, p))
-		nack("the lessee's free", s.b.memory(packet.OpFree, p))
+		nack("a free of what is leased", s.a.memory(dsmpacket.OpFree, p))
+		nack("the lessee's free", s.b.memory(dsmpacket.OpFree, p))
 		s.b.reply(s.a.address, &call)
 		s.a.message1()
 		if got := s.a.may(s.m1, p); got != "read+write" {
@@ -88,14 +88,14 @@ func TestFree_Refused(t *testing.T) {
 func TestFree_AnswerLost(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		s.a.memory(packet.OpFree, p)
+		s.a.memory(dsmpacket.OpFree, p)
 		if got := len(s.m1.take()); got != 1 { // and its answer is lost
 			t.Fatalf("the memory blade got %d requests", got)
 		}
 		if got := s.a.may(s.m1, p); got != "nothing" {
 			t.Errorf("while it is being freed: a may %s", got)
 		}
-		s.unchanged("the free again", func() { s.a.memory(packet.OpFree, p) })
+		s.unchanged("the free again", func() { s.a.memory(dsmpacket.OpFree, p) })
 		s.m1.serve()
 		if got := s.a.memoryAnswers(); len(got) != 1 || got[0].Status != fault.OK {
 			t.Errorf("answered with %+v", got)
@@ -109,10 +109,10 @@ func TestFree_AnswerLost(t *testing.T) {
 func TestFree_FailedAtTheBlade(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		s.a.memory(packet.OpFree, p)
+		s.a.memory(dsmpacket.OpFree, p)
 		s.m1.take()
-		h := packet.Header{Kind: packet.Reply, Status: fault.Internal, Request: s.a.request, Incarnation: s.a.incarnation}
-		s.m1.send(p.With(packet.OpFree, 0).Addr(), s.a.address, rackaddr.PortDSM, h.Append(nil))
+		h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.Internal, Request: s.a.request, Incarnation: s.a.incarnation}
+		s.m1.send(p.With(dsmpacket.OpFree, 0).Addr(), s.a.address, rackaddr.PortDSM, h.Append(nil))
 		if got := s.a.memoryAnswers(); len(got) != 1 || got[0].Status != fault.Internal {
 			t.Errorf("answered with %+v", got)
 		}
@@ -128,13 +128,13 @@ func TestFree_AnsweredToAnotherIncarnation(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		inLogged(t, func(s *small) {
 			p := s.m1.alloc(s.a, 1, 1)
-			s.a.memory(packet.OpFree, p)
+			s.a.memory(dsmpacket.OpFree, p)
 			s.m1.take()
 			if restart {
 				s.restart()
 			}
-			h := packet.Header{Kind: packet.Reply, Status: fault.Stale, Request: s.a.request, Incarnation: s.a.incarnation - 1}
-			from := p.With(packet.OpFree, 0).Addr()
+			h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: fault.Stale, Request: s.a.request, Incarnation: s.a.incarnation - 1}
+			from := p.With(dsmpacket.OpFree, 0).Addr()
 			s.m1.send(from, s.a.address, rackaddr.PortDSM, h.Append(nil))
 			s.a.take()
 			if got := s.a.may(s.m1, p); got != "nothing" {
@@ -151,9 +151,9 @@ func TestFree_AnsweredToAnotherIncarnation(t *testing.T) {
 
 func TestMemory_NoSuchMachine(t *testing.T) {
 	inSmall(t, func(s *small) {
-		for _, op := range []packet.Op{packet.OpRead, packet.OpAlloc, packet.OpSettle} {
-			got := s.a.memory(op, packet.Make(rackaddr.DefaultDSMPrefix, 9, 64))
-			if len(got) != 1 || got[0].Kind != packet.Reply || got[0].Status != fault.Unavailable || got[0].Request != s.a.request {
+		for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpAlloc, dsmpacket.OpSettle} {
+			got := s.a.memory(op, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 64))
+			if len(got) != 1 || got[0].Kind != dsmpacket.Reply || got[0].Status != fault.Unavailable || got[0].Request != s.a.request {
 				t.Errorf("%s: answered with %+v", op, got)
 			}
 		}
@@ -165,7 +165,7 @@ func TestDenied_IsReported(t *testing.T) {
 		events := s.gk.Subscribe(s.t.Context())
 		p := s.m1.alloc(s.a, 1, 1)
 		for range 3 {
-			s.b.memory(packet.OpWrite, p)
+			s.b.memory(dsmpacket.OpWrite, p)
 		}
 		snap := s.snapshot()
 		if snap.Counters.Denied != 3 || len(snap.Denied) != 3 {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -432,9 +432,9 @@ func (c *controller) announce(m *mirror) {
 		return
 	}
 	told := m.mirrorOf(first)
-	from := packet.Make(c.cfg.DSMPrefix, m.machine, 0).With(packet.OpRead, 0).Addr()
+	from := dsmpacket.Make(c.cfg.DSMPrefix, m.machine, 0).With(dsmpacket.OpRead, 0).Addr()
 	for _, a := range slices.SortedFunc(maps.Keys(c.nodes), netip.Addr.Compare) {
-		h := packet.Header{Kind: packet.Reply, Incarnation: c.nodes[a].incarnation, Mirror: packet.Mirror{
+		h := dsmpacket.Header{Kind: dsmpacket.Reply, Incarnation: c.nodes[a].incarnation, Mirror: dsmpacket.Mirror{
 			Epoch: told.Epoch, Incarnation: told.Incarnation, Copy: told.Copy, Members: told.Members,
 		}}
 		c.send(0, frame.UDP6{
@@ -607,7 +607,7 @@ type allocation struct {
 
 // allocAt has the second copy make the region that the first one has made, and then goes
 // on with the first one's answer. If that fails, the client asks again.
-func (c *controller) allocAt(b *blade, h *held, r packet.Region, m *packet.Header, known *allocs) {
+func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket.Header, known *allocs) {
 	mir, second := b.mirror, c.other(b)
 	a := allocation{h.dst, m.Incarnation, m.Request}
 	if mir.allocating[a] {
@@ -629,13 +629,13 @@ func (c *controller) allocAt(b *blade, h *held, r packet.Region, m *packet.Heade
 		delete(mir.allocating, a)
 		switch outcome(reply).Code {
 		case fault.OK:
-			c.heldAlloc(b, h, r.Base.With(packet.OpAlloc, r.Class), m, true)
+			c.heldAlloc(b, h, r.Base.With(dsmpacket.OpAlloc, r.Class), m, true)
 		case fault.NoSpace:
 			if n := c.nodes[h.dst]; n != nil {
 				known.handled(m.Request) // a later copy of the answer gives nobody the region
 				c.keepAllocs(n, mir.machine)
 			}
-			c.reclaim([]packet.Region{r})
+			c.reclaim([]dsmpacket.Region{r})
 			c.noRegion(h, r, m, fault.NoSpace)
 		case fault.BadRequest:
 			c.disagree(mir, "it has another region where a new one is to be")
@@ -645,7 +645,7 @@ func (c *controller) allocAt(b *blade, h *held, r packet.Region, m *packet.Heade
 
 // freedByAll notes what a copy has answered to a free, and reports whether all have
 // said the same.
-func (c *controller) freedByAll(p packet.Pointer, m *packet.Header, gone bool) bool {
+func (c *controller) freedByAll(p dsmpacket.Pointer, m *dsmpacket.Header, gone bool) bool {
 	b := c.machines[p.Machine()]
 	if b == nil || !b.two() {
 		return true
@@ -663,6 +663,6 @@ func (c *controller) freedByAll(p packet.Pointer, m *packet.Header, gone bool) b
 		f.kept |= 1 << m.Mirror.Copy
 	}
 	c.frees[p] = f
-	const all = 1<<packet.MaxMembers - 1
+	const all = 1<<dsmpacket.MaxMembers - 1
 	return f.gone == all || f.kept == all
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A durable main's checkpoint commits what the main did, also at a memory blade that was
@@ -32,7 +32,7 @@ func TestCommit_MissedByABlade(t *testing.T) {
 				quiet("before the commit", s.a)
 				s.beat(missedHeartbeats*time.Second+time.Second, awake...)
 			}
-			if got := s.a.message1(); got.Type != rpc.Ack {
+			if got := s.a.message1(); got.Type != rpcpacket.Ack {
 				t.Errorf("%+v: the main got %+v", c, got.Header)
 			}
 			s.a.begin("m") // and what it did since is taken back
@@ -132,7 +132,7 @@ func TestCommand_AnsweredWithAnError(t *testing.T) {
 					s.m1.refuses(control.KindCommit, fault.OK)
 				}
 				s.beat(max(commandPatience, missedHeartbeats*time.Second), awake...)
-				if got := s.a.message1(); got.Type != rpc.Ack {
+				if got := s.a.message1(); got.Type != rpcpacket.Ack {
 					t.Errorf("the main got %+v", got.Header)
 				}
 				up := slices.ContainsFunc(s.snapshot().Blades, func(b BladeState) bool { return b.Name == "m1" && b.Status != StatusFailed })
@@ -202,8 +202,8 @@ func (n *testNode) begin(name string) {
 // checkpoint sends a main's checkpoint.
 func (n *testNode) checkpoint(name string, index uint32) {
 	id := endpoint.MainID(name)
-	m := rpc.Message{Header: rpc.Header{
-		Type: rpc.Call, Flags: (rpc.FlagHeld | rpc.FlagCheckpoint).WithPolicy(rpc.PolicyRecover),
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint).WithPolicy(rpcpacket.PolicyRecover),
 		Call: endpoint.ChildID(id, 0, index), Parent: id, Index: index, CallerIncarnation: n.incarnation,
 	}}
 	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))

@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // node is a logical processor: one program with an address and an incarnation.
@@ -244,7 +244,7 @@ func (c *controller) settle(n *node, s *session, floor uint64) {
 }
 
 // sessionOf returns the session of a call id, a new one if need be.
-func (n *node) sessionOf(id rpc.ID) *session {
+func (n *node) sessionOf(id rpcpacket.ID) *session {
 	s := n.sessions[id.Session()]
 	if s == nil {
 		s = &session{id: id.Session()}

@@ -5,17 +5,17 @@ import (
 	"testing"
 	"time"
 
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A call into a stateful service on behalf of one that nobody has heard of waits for
 // its digest, once, and not for ever: that may be lost.
 func TestPark_UnknownParent(t *testing.T) {
-	for name, held := range map[string]rpc.Flags{"held": rpc.FlagHeld, "not held": 0} {
+	for name, held := range map[string]rpcpacket.Flags{"held": rpcpacket.FlagHeld, "not held": 0} {
 		t.Run(name, func(t *testing.T) {
 			inSmall(t, func(s *small) {
 				s.b.exportStateful("S", "do")
-				m := s.a.nested(rpc.ID{9}, "S", "do")
+				m := s.a.nested(rpcpacket.ID{9}, "S", "do")
 				m.Flags |= held
 				began := time.Now()
 				s.a.call("S", m)
@@ -52,7 +52,7 @@ func TestPark_Bounded(t *testing.T) {
 			}
 		}
 		fill(maxParked)
-		s.a.call("S", s.a.nested(rpc.ID{9}, "S", "do"))
+		s.a.call("S", s.a.nested(rpcpacket.ID{9}, "S", "do"))
 		s.b.message1()
 		fill(0)
 	})

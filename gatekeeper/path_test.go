@@ -3,10 +3,10 @@ package gatekeeper
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // small is the rack of most tests: a caller, a callee, a third, and memory.
@@ -53,31 +53,31 @@ func TestPath(t *testing.T) {
 		call := s.a.message("Arrays", "add", p)
 		s.a.call("Arrays", call)
 		got := s.b.message1()
-		if got.Flags&rpc.FlagReleased == 0 || got.CalleeIncarnation != s.b.incarnation || got.Call != call.Call {
+		if got.Flags&rpcpacket.FlagReleased == 0 || got.CalleeIncarnation != s.b.incarnation || got.Call != call.Call {
 			t.Errorf("the callee got %+v", got.Header)
 		}
 		expect("during the call", "read", "read", "nothing")
 
 		result := s.m1.alloc(s.b, 1, 2)
 		s.b.reply(s.a.address, &got, result)
-		if re := s.a.message1(); re.Type != rpc.Reply || re.Flags&rpc.FlagReleased == 0 || len(re.Pointers) != 1 {
+		if re := s.a.message1(); re.Type != rpcpacket.Reply || re.Flags&rpcpacket.FlagReleased == 0 || len(re.Pointers) != 1 {
 			t.Errorf("the caller got %+v", re)
 		}
 		expect("after the reply", "read+write", "nothing", "nothing")
 		p = result
 		expect("of the result", "read+write", "nothing", "nothing")
 
-		if got := s.a.memory(packet.OpFree, p); len(got) != 0 {
+		if got := s.a.memory(dsmpacket.OpFree, p); len(got) != 0 {
 			t.Fatalf("the free was answered with %+v before the memory blade did", got)
 		}
-		if ops := s.m1.serve(); len(ops) != 1 || ops[0] != packet.OpFree {
+		if ops := s.m1.serve(); len(ops) != 1 || ops[0] != dsmpacket.OpFree {
 			t.Fatalf("the memory blade got %v", ops)
 		}
 		if got := s.a.memoryAnswers(); len(got) != 1 || got[0].Status != fault.OK {
 			t.Fatalf("the free was answered with %+v", got)
 		}
 		expect("after the free", "nothing", "nothing", "nothing")
-		if got := s.a.memory(packet.OpFree, p); len(got) != 1 || got[0].Kind != packet.Nack {
+		if got := s.a.memory(dsmpacket.OpFree, p); len(got) != 1 || got[0].Kind != dsmpacket.Nack {
 			t.Errorf("a second free was answered with %+v", got)
 		}
 		snap := s.snapshot()

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "run only this seed of the random tests")
@@ -51,14 +51,14 @@ type model struct {
 	*small
 	rng     *rand.Rand
 	nodes   []*testNode
-	regions map[packet.Pointer]*modelRegion
-	order   []packet.Pointer // of their allocation
-	calls   []*modelCall     // that have arrived and are not answered
+	regions map[dsmpacket.Pointer]*modelRegion
+	order   []dsmpacket.Pointer // of their allocation
+	calls   []*modelCall        // that have arrived and are not answered
 	last    uint64
 }
 
 func newModel(s *small, rng *rand.Rand) *model {
-	m := &model{small: s, rng: rng, regions: map[packet.Pointer]*modelRegion{}, nodes: []*testNode{s.a, s.b, s.c}}
+	m := &model{small: s, rng: rng, regions: map[dsmpacket.Pointer]*modelRegion{}, nodes: []*testNode{s.a, s.b, s.c}}
 	for i, n := range m.nodes {
 		if err := n.export(serviceName(i), "m"); err != nil {
 			s.t.Fatal(err)
@@ -74,13 +74,13 @@ type modelRegion struct {
 
 type modelCall struct {
 	caller, callee int
-	parent         *modelCall  // whose execution made it, nil for none
-	message        rpc.Message // as it arrived
-	lent           []packet.Pointer
+	parent         *modelCall        // whose execution made it, nil for none
+	message        rpcpacket.Message // as it arrived
+	lent           []dsmpacket.Pointer
 }
 
 // may is the table.
-func (m *model) may(n int, p packet.Pointer) string {
+func (m *model) may(n int, p dsmpacket.Pointer) string {
 	r := m.regions[p]
 	switch {
 	case r == nil:
@@ -96,7 +96,7 @@ func (m *model) may(n int, p packet.Pointer) string {
 func (m *model) pick() int { return m.rng.IntN(len(m.nodes)) }
 
 // pointers picks some regions' middles.
-func (m *model) pointers() (ps []packet.Pointer) {
+func (m *model) pointers() (ps []dsmpacket.Pointer) {
 	for range m.rng.IntN(3) {
 		if len(m.order) > 0 {
 			ps = append(ps, m.order[m.rng.IntN(len(m.order))].Add(int64(m.rng.IntN(2)*64)))
@@ -106,12 +106,12 @@ func (m *model) pointers() (ps []packet.Pointer) {
 }
 
 // bases are the regions that pointers lie in, each once.
-func bases(ps []packet.Pointer) []packet.Pointer {
-	set := map[packet.Pointer]bool{}
+func bases(ps []dsmpacket.Pointer) []dsmpacket.Pointer {
+	set := map[dsmpacket.Pointer]bool{}
 	for _, p := range ps {
-		set[packet.Make(p.Prefix(), p.Machine(), p.Offset()>>12<<12)] = true
+		set[dsmpacket.Make(p.Prefix(), p.Machine(), p.Offset()>>12<<12)] = true
 	}
-	return slices.SortedFunc(maps.Keys(set), func(a, b packet.Pointer) int { return slices.Compare(a[:], b[:]) })
+	return slices.SortedFunc(maps.Keys(set), func(a, b dsmpacket.Pointer) int { return slices.Compare(a[:], b[:]) })
 }
 
 func (m *model) step() {
@@ -119,11 +119,11 @@ func (m *model) step() {
 	case k < 2:
 		m.alloc()
 	case k < 5:
-		m.call(rpc.Call)
+		m.call(rpcpacket.Call)
 	case k < 8:
 		m.answer()
 	case k < 9:
-		m.call(rpc.Oneway)
+		m.call(rpcpacket.Oneway)
 	default:
 		m.free()
 	}
@@ -141,13 +141,13 @@ func (m *model) alloc() {
 }
 
 // call makes a call or one-way, allowed or not.
-func (m *model) call(kind rpc.Type) {
+func (m *model) call(kind rpcpacket.Type) {
 	from, to := m.pick(), m.pick()
 	ps := m.pointers()
 	allowed := true
 	for _, p := range bases(ps) {
 		r := m.regions[p]
-		allowed = allowed && r != nil && (r.controller == from || kind == rpc.Call && m.may(from, p) != "nothing")
+		allowed = allowed && r != nil && (r.controller == from || kind == rpcpacket.Call && m.may(from, p) != "nothing")
 	}
 	n := m.nodes[from]
 	n.session++ // so that no call settles another
@@ -157,13 +157,13 @@ func (m *model) call(kind rpc.Type) {
 	if outer != nil { // it is made by the execution of another call
 		msg.Parent = outer.message.Call
 	}
-	msg.Flags |= rpc.FlagHeld
+	msg.Flags |= rpcpacket.FlagHeld
 	for range 1 + m.rng.IntN(2) { // sent twice now and then
 		n.call(serviceName(to), msg)
 	}
 	arrived := m.nodes[to].messages()
 	if !allowed {
-		if len(arrived) != 0 && arrived[0].Type != rpc.Exception {
+		if len(arrived) != 0 && arrived[0].Type != rpcpacket.Exception {
 			m.t.Errorf("%s %d→%d with %v arrived: %+v", kind, from, to, ps, arrived)
 		}
 		m.nodes[from].take()
@@ -174,12 +174,12 @@ func (m *model) call(kind rpc.Type) {
 		return
 	}
 	c := &modelCall{caller: from, callee: to, message: arrived[0], lent: bases(ps)}
-	if kind == rpc.Call {
+	if kind == rpcpacket.Call {
 		m.calls = append(m.calls, c)
 		c.parent = outer
 	}
 	for _, p := range c.lent {
-		if r := m.regions[p]; kind == rpc.Call {
+		if r := m.regions[p]; kind == rpcpacket.Call {
 			r.leases = append(r.leases, c)
 		} else {
 			r.controller = to
@@ -224,9 +224,9 @@ func (m *model) answer() {
 	for _, p := range bases(results) {
 		good = good && m.regions[p] != nil && m.regions[p].controller == c.callee
 	}
-	want := rpc.Exception
+	want := rpcpacket.Exception
 	if good {
-		want = rpc.Reply
+		want = rpcpacket.Reply
 		for _, p := range bases(results) {
 			m.regions[p].controller = c.caller
 		}
@@ -244,7 +244,7 @@ func (m *model) free() {
 	}
 	n, p := m.pick(), m.order[m.rng.IntN(len(m.order))]
 	allowed := m.may(n, p) == "read+write"
-	m.nodes[n].memory(packet.OpFree, p)
+	m.nodes[n].memory(dsmpacket.OpFree, p)
 	if served := len(m.m1.serve()) > 0; served != allowed {
 		m.t.Errorf("free of %s by %d: done %v, want %v", p, n, served, allowed)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 )
@@ -28,12 +28,12 @@ func TestReconcile_RepairsTheSwitch(t *testing.T) {
 		if n := s.reconciled(); n != 0 {
 			t.Errorf("%d entries were repaired where nothing was wrong", n)
 		}
-		region, err := packet.RegionOf(p.With(packet.OpAlloc, 12))
+		region, err := dsmpacket.RegionOf(p.With(dsmpacket.OpAlloc, 12))
 		if err != nil {
 			t.Fatal(err)
 		}
-		stolen := accessEntry(lease.Rule{Node: s.c.address, Op: packet.OpWrite, Region: region})
-		lost := accessEntry(lease.Rule{Node: s.a.address, Op: packet.OpRead, Region: region})
+		stolen := accessEntry(lease.Rule{Node: s.c.address, Op: dsmpacket.OpWrite, Region: region})
+		lost := accessEntry(lease.Rule{Node: s.a.address, Op: dsmpacket.OpRead, Region: region})
 		astray := l3Entry(host(s.b.address), hopOf(3))
 		if err := s.gk.client.Write(context.Background(), []p4rtclient.Update{
 			{Op: p4rtclient.Insert, Entry: stolen}, {Op: p4rtclient.Delete, Entry: lost}, {Op: p4rtclient.Modify, Entry: astray},

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A node that has ended, for whatever reason, is the recovery.Machine's: it has the
@@ -294,18 +294,18 @@ func (c *controller) releaseLogged(k *call) {
 
 // origin names an allocation: which one, of which execution.
 type origin struct {
-	execution rpc.ID
+	execution rpcpacket.ID
 	branch    uint64 // a main's has its last checkpoint in the upper half
 	index     uint32
 }
 
 // originOf is the allocation that a memory header speaks of, the zero origin if it is
 // not an execution's.
-func originOf(m *packet.Header) origin {
+func originOf(m *dsmpacket.Header) origin {
 	if m.Execution == ([16]byte{}) {
 		return origin{}
 	}
-	return origin{rpc.ID(m.Execution), m.Branch, m.Index}
+	return origin{rpcpacket.ID(m.Execution), m.Branch, m.Index}
 }
 
 // originSize is how many bytes append adds.
@@ -318,25 +318,25 @@ func (o origin) append(b []byte) []byte {
 }
 
 func parseOrigin(b []byte) origin {
-	return origin{rpc.ID(b[:16]), binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint32(b[24:])}
+	return origin{rpcpacket.ID(b[:16]), binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint32(b[24:])}
 }
 
 // origins are the allocations of executions that have not ended.
 type origins struct {
-	of     map[packet.Pointer]origin // by a region's base
-	region map[origin]packet.Region
-	lost   map[packet.Pointer]bool // regions whose machine has lost them
-	all    map[rpc.ID][]origin
+	of     map[dsmpacket.Pointer]origin // by a region's base
+	region map[origin]dsmpacket.Region
+	lost   map[dsmpacket.Pointer]bool // regions whose machine has lost them
+	all    map[rpcpacket.ID][]origin
 }
 
 func newOrigins() origins {
 	return origins{
-		of: map[packet.Pointer]origin{}, region: map[origin]packet.Region{}, lost: map[packet.Pointer]bool{}, all: map[rpc.ID][]origin{},
+		of: map[dsmpacket.Pointer]origin{}, region: map[origin]dsmpacket.Region{}, lost: map[dsmpacket.Pointer]bool{}, all: map[rpcpacket.ID][]origin{},
 	}
 }
 
 // note says which allocation a region is.
-func (s *origins) note(o origin, r packet.Region) {
+func (s *origins) note(o origin, r dsmpacket.Region) {
 	if o == (origin{}) {
 		return
 	}
@@ -345,7 +345,7 @@ func (s *origins) note(o origin, r packet.Region) {
 }
 
 // on reports whether an execution has regions on a memory machine.
-func (s *origins) on(e rpc.ID, machine uint8) bool {
+func (s *origins) on(e rpcpacket.ID, machine uint8) bool {
 	return slices.ContainsFunc(s.all[e], func(o origin) bool {
 		r := s.region[o]
 		return r.Base.Machine() == machine && !s.lost[r.Base]
@@ -354,7 +354,7 @@ func (s *origins) on(e rpc.ID, machine uint8) bool {
 
 // lose says that a machine has lost its content, and returns the regions that executions
 // may ask for again.
-func (s *origins) lose(machine uint8) (lost []packet.Region) {
+func (s *origins) lose(machine uint8) (lost []dsmpacket.Region) {
 	for o, r := range s.region {
 		if r.Base.Machine() == machine && s.of[r.Base] == o && !s.lost[r.Base] {
 			s.lost[r.Base] = true
@@ -365,7 +365,7 @@ func (s *origins) lose(machine uint8) (lost []packet.Region) {
 }
 
 // forget drops a region.
-func (s *origins) forget(r packet.Region) {
+func (s *origins) forget(r dsmpacket.Region) {
 	o, known := s.of[r.Base]
 	if !known {
 		return
@@ -383,7 +383,7 @@ func (s *origins) forget(r packet.Region) {
 
 // end drops what an execution has allocated before a checkpoint, the zero checkpoint
 // standing for its end. It returns the lost regions among it.
-func (s *origins) end(e rpc.ID, checkpoint uint32) (lost []packet.Region) {
+func (s *origins) end(e rpcpacket.ID, checkpoint uint32) (lost []dsmpacket.Region) {
 	for _, o := range slices.Clone(s.all[e]) {
 		r := s.region[o]
 		if checkpoint != 0 && o.branch>>32 >= uint64(checkpoint) {
@@ -424,13 +424,13 @@ func (c *controller) restoreLost() {
 }
 
 // keepLost writes down that a region is lost that an execution may ask for again.
-func (c *controller) keepLost(r packet.Region) {
+func (c *controller) keepLost(r dsmpacket.Region) {
 	c.put(log.Record{Kind: log.KindRegion, ID: log.AddrID(r.Base.Addr()), Data: c.origins.of[r.Base].append([]byte{r.Class, regionLost})})
 }
 
 // endOrigins forgets what an execution has allocated before a checkpoint, or until its
 // end.
-func (c *controller) endOrigins(e rpc.ID, checkpoint uint32) {
+func (c *controller) endOrigins(e rpcpacket.ID, checkpoint uint32) {
 	for _, r := range c.origins.end(e, checkpoint) {
 		c.drop(log.KindRegion, log.AddrID(r.Base.Addr()))
 	}
@@ -447,7 +447,7 @@ func (c *controller) endedOrigins() {
 
 // otherRegion refuses the answer to an allocation for which the execution was given
 // another region before.
-func (c *controller) otherRegion(h *held, r packet.Region, m *packet.Header, known *allocs) bool {
+func (c *controller) otherRegion(h *held, r dsmpacket.Region, m *dsmpacket.Header, known *allocs) bool {
 	had, there := c.origins.region[originOf(m)]
 	if !there || had == r {
 		return false
@@ -459,7 +459,7 @@ func (c *controller) otherRegion(h *held, r packet.Region, m *packet.Header, kno
 	if !known.late(m.Request) {
 		known.handled(m.Request) // a later copy of the answer gives nobody the region
 		c.keepAllocs(c.nodes[h.dst], r.Base.Machine())
-		c.reclaim([]packet.Region{r})
+		c.reclaim([]dsmpacket.Region{r})
 	}
 	c.noRegion(h, r, m, why)
 	return true

@@ -8,24 +8,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // heldReply takes a reply or exception. It counts only from the node and the
 // incarnation that the call was delivered to.
-func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
+func (c *controller) heldReply(n *node, h *held, m *rpcpacket.Message) {
 	if m.CalleeIncarnation != n.incarnation {
 		c.count.Foreign++
 		return
 	}
-	var results []packet.Pointer
-	if m.Type == rpc.Reply {
+	var results []dsmpacket.Pointer
+	if m.Type == rpcpacket.Reply {
 		results = m.Pointers
 	}
 	if _, exact := c.table.Where(m.Call); exact {
@@ -69,9 +69,9 @@ func (c *controller) heldReply(n *node, h *held, m *rpc.Message) {
 
 // unheldCall puts a call on record that was not held, when its reply hands over
 // regions. Its caller must be a node.
-func (c *controller) unheldCall(n *node, h *held, m *rpc.Message) *call {
+func (c *controller) unheldCall(n *node, h *held, m *rpcpacket.Message) *call {
 	caller := c.nodes[h.dst]
-	if caller == nil || m.Flags&rpc.FlagSession == 0 || len(caller.calls) >= c.cfg.Limits.NodeCalls || len(caller.sessions) >= c.cfg.Limits.NodeSessions {
+	if caller == nil || m.Flags&rpcpacket.FlagSession == 0 || len(caller.calls) >= c.cfg.Limits.NodeCalls || len(caller.sessions) >= c.cfg.Limits.NodeSessions {
 		c.count.Foreign++
 		return nil
 	}
@@ -92,7 +92,7 @@ func (c *controller) unheldCall(n *node, h *held, m *rpc.Message) *call {
 // settleWith forgets what the caller has settled with this very callee, which
 // repeats the caller's floor in its replies. A late copy of such a reply must not
 // hand its regions over once more: the callee may have them back by now.
-func (c *controller) settleWith(s *session, callee netip.Addr, m *rpc.Message) {
+func (c *controller) settleWith(s *session, callee netip.Addr, m *rpcpacket.Message) {
 	floor := min(m.Floor, m.Call.Sequence())
 	if floor <= s.replied[callee] {
 		return
@@ -110,7 +110,7 @@ func (c *controller) settleWith(s *session, callee netip.Addr, m *rpc.Message) {
 }
 
 // replied goes on with a reply whose rules are in place.
-func (c *controller) replied(k *call, h *held, m *rpc.Message, s lease.Step) {
+func (c *controller) replied(k *call, h *held, m *rpcpacket.Message, s lease.Step) {
 	if s.Outcome == lease.Duplicate {
 		return
 	}
@@ -122,7 +122,7 @@ func (c *controller) replied(k *call, h *held, m *rpc.Message, s lease.Step) {
 }
 
 // releaseReply lets a reply go on to the caller, or an exception in its place.
-func (c *controller) releaseReply(k *call, h *held, m *rpc.Message) {
+func (c *controller) releaseReply(k *call, h *held, m *rpcpacket.Message) {
 	if c.nodes[k.caller] == nil {
 		return
 	}
@@ -133,7 +133,7 @@ func (c *controller) releaseReply(k *call, h *held, m *rpc.Message) {
 		c.send(0, (&held{src: h.dst, dst: h.src, srcPort: rackaddr.PortRPC, dstPort: rackaddr.PortRPC}).reply(b))
 		return
 	}
-	rpc.SetReleased(h.payload, k.incarnation)
+	rpcpacket.SetReleased(h.payload, k.incarnation)
 	c.release(h, 0)
 	c.callEvent(ReplyReleased, k)
 }
@@ -154,26 +154,26 @@ func (c *controller) release(h *held, to hop) {
 
 // exception builds the message that answers a call in its callee's place: a refusal of a
 // call that nobody has got.
-func exception(m *rpc.Header, why *fault.Error) []byte {
+func exception(m *rpcpacket.Header, why *fault.Error) []byte {
 	h := *m
-	h.Type, h.Code, h.Timeout = rpc.Exception, why.Code, 0
-	h.Flags = m.Flags&rpc.FlagSession | rpc.FlagReleased | rpc.FlagUnbegun
+	h.Type, h.Code, h.Timeout = rpcpacket.Exception, why.Code, 0
+	h.Flags = m.Flags&rpcpacket.FlagSession | rpcpacket.FlagReleased | rpcpacket.FlagUnbegun
 	h.Flags = h.Flags.WithPolicy(m.Flags.Policy())
 	text := why.Msg
 	if len(text) > maxMessage {
 		text = text[:maxMessage]
 	}
-	e := rpc.Message{Header: h, Payload: []byte(strings.ToValidUTF8(text, "?"))}
+	e := rpcpacket.Message{Header: h, Payload: []byte(strings.ToValidUTF8(text, "?"))}
 	return e.Append(make([]byte, 0, e.Size()))
 }
 
 // except answers a held call with an exception, as from the service's address.
-func (c *controller) except(h *held, m *rpc.Header, why *fault.Error) {
+func (c *controller) except(h *held, m *rpcpacket.Header, why *fault.Error) {
 	c.send(0, h.reply(exception(m, why)))
 }
 
 // refuse is except for a call that never came on record.
-func (c *controller) refuse(h *held, m *rpc.Header, why *fault.Error) {
+func (c *controller) refuse(h *held, m *rpcpacket.Header, why *fault.Error) {
 	c.count.Refused++
 	c.traceRefused(h, m, why)
 	c.event(Event{Kind: CallRefused, Node: h.src, Method: m.Method.String(), Call: m.Call.String(), Code: why.Code, Message: why.Msg})
@@ -181,7 +181,7 @@ func (c *controller) refuse(h *held, m *rpc.Header, why *fault.Error) {
 }
 
 // refuseCall ends a call on record with its refusal.
-func (c *controller) refuseCall(k *call, h *held, m *rpc.Header) {
+func (c *controller) refuseCall(k *call, h *held, m *rpcpacket.Header) {
 	c.count.Refused++
 	c.callEvent(CallRefused, k)
 	c.keepRefusal(k, k.refusal)
@@ -208,7 +208,7 @@ func (c *controller) heldNoRoute(h *held) {
 	if why == nil {
 		why = c.unheld(n, callee, c.services[h.dst], &m.Header)
 	}
-	if why == doubtful && c.wait(h, &m, rpc.ID{}) {
+	if why == doubtful && c.wait(h, &m, rpcpacket.ID{}) {
 		return
 	}
 	if why != nil {
@@ -247,10 +247,10 @@ func (c *controller) probe() {
 			continue
 		}
 		c.orphans[k] = c.now.Add(probeInterval)
-		m := rpc.Message{Header: k.header}
+		m := rpcpacket.Message{Header: k.header}
 		// Held: the answer must come here, also if the caller's next incarnation has its
 		// address by now. Of a call with a pointer it would; this one has none.
-		m.Flags |= rpc.FlagReleased | rpc.FlagReplay | rpc.FlagHeld
+		m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay | rpcpacket.FlagHeld
 		m.CalleeIncarnation, m.Timeout = k.incarnation, 1 // too late to begin
 		c.count.Probes++
 		c.send(hopOf(n.blade.port.num), frame.UDP6{

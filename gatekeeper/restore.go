@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
@@ -21,7 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // saved is the log's records by what they need to be restored after.
@@ -274,7 +274,7 @@ func (c *controller) restoreRegion(r *log.Record) error {
 	if len(r.Data) < 2 || r.Data[1] > regionLost {
 		return corrupt(r, "% x", r.Data)
 	}
-	region := packet.Region{Base: packet.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
+	region := dsmpacket.Region{Base: dsmpacket.FromAddr(netip.AddrFrom16(r.ID)), Class: r.Data[0]}
 	holder, allocation := r.Data[2:], []byte(nil)
 	if len(holder) >= originSize {
 		holder, allocation = holder[:len(holder)-originSize], holder[len(holder)-originSize:]
@@ -304,7 +304,7 @@ func (c *controller) restoreRegion(r *log.Record) error {
 		return corrupt(r, "another region is there")
 	}
 	if len(holder) > 0 {
-		c.holdings.hold(region, rpc.ID(holder))
+		c.holdings.hold(region, rpcpacket.ID(holder))
 	}
 	if v.Freeing && r.Order != 0 {
 		c.frees[region.Base] = freeing{request: r.Order, incarnation: r.Caller.Incarnation, execution: r.Parent}
@@ -342,20 +342,20 @@ func (c *controller) restoreGone(s *saved) {
 type savedCall struct {
 	call           *call
 	caller, callee log.Node
-	pointers       []packet.Pointer // that it lends
-	exact          bool             // the Table of executions knows it
+	pointers       []dsmpacket.Pointer // that it lends
+	exact          bool                // the Table of executions knows it
 }
 
 // readCall reads the record of a call, or of its outcome.
 func readCall(r *log.Record) (s savedCall, err error) {
-	m, err := rpc.Parse(r.Packet)
+	m, err := rpcpacket.Parse(r.Packet)
 	if err != nil {
 		return s, corrupt(r, "%v", err)
 	}
-	if m.Call != rpc.ID(r.ID) {
+	if m.Call != rpcpacket.ID(r.ID) {
 		return s, corrupt(r, "call %s from %v to %v", m.Call, r.Caller, r.Callee)
 	}
-	s = savedCall{caller: r.Caller, callee: r.Callee, exact: m.Flags.Policy() != rpc.PolicyNone}
+	s = savedCall{caller: r.Caller, callee: r.Callee, exact: m.Flags.Policy() != rpcpacket.PolicyNone}
 	if s.exact {
 		s.call, s.pointers = &call{header: m.Header}, m.Pointers
 		return s, nil
@@ -374,9 +374,9 @@ func readCall(r *log.Record) (s savedCall, err error) {
 	k.header.Parent, k.header.CallerIncarnation = r.Parent, r.Caller.Incarnation
 	switch {
 	case r.Kind == log.KindReply:
-		k.header.Type, k.refusal = rpc.Call, refusalOf(&m)
-	case m.Type == rpc.Oneway: // it was over when it was released
-	case m.Type == rpc.Call:
+		k.header.Type, k.refusal = rpcpacket.Call, refusalOf(&m)
+	case m.Type == rpcpacket.Oneway: // it was over when it was released
+	case m.Type == rpcpacket.Call:
 		k.stage, s.pointers = stageRunning, m.Pointers
 	default:
 		return s, corrupt(r, "a call of type %s", m.Type)
@@ -487,7 +487,7 @@ func (c *controller) resumeExact(s savedCall) {
 	k := callgraph.Call{
 		ID: id, Parent: v.Header.Parent, Policy: v.Header.Flags.Policy(), Pointers: s.pointers,
 		Caller: callgraph.Node{Address: v.Caller, Incarnation: s.caller.Incarnation}, Callee: callgraph.Node(v.Callee),
-		Method: v.Header.Method.String(), Oneway: v.Header.Type == rpc.Oneway,
+		Method: v.Header.Method.String(), Oneway: v.Header.Type == rpcpacket.Oneway,
 	}
 	if n := c.nodeOrFallen(v.Caller); n != nil {
 		k.Caller = n.identity()

@@ -7,10 +7,10 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A Gatekeeper that is started again finds the switch as it should be, knows the
@@ -37,7 +37,7 @@ func TestRestore(t *testing.T) {
 			}
 		}
 		again := s.b.message1()
-		if again.Call != call.Call || again.Flags&(rpc.FlagReleased|rpc.FlagReplay) != rpc.FlagReleased|rpc.FlagReplay || again.CalleeIncarnation != 1 {
+		if again.Call != call.Call || again.Flags&(rpcpacket.FlagReleased|rpcpacket.FlagReplay) != rpcpacket.FlagReleased|rpcpacket.FlagReplay || again.CalleeIncarnation != 1 {
 			t.Errorf("released again: %+v", again.Header)
 		}
 		for _, b := range []*testBlade{s.m1, s.a.testBlade, s.b.testBlade, s.c.testBlade} {
@@ -47,10 +47,10 @@ func TestRestore(t *testing.T) {
 			}
 		}
 		s.b.reply(s.a.address, &call, q)
-		if got := s.a.message1(); got.Type != rpc.Reply || got.Call != call.Call {
+		if got := s.a.message1(); got.Type != rpcpacket.Reply || got.Call != call.Call {
 			t.Errorf("the caller got %+v", got.Header)
 		}
-		for _, r := range []packet.Pointer{p, q} {
+		for _, r := range []dsmpacket.Pointer{p, q} {
 			if a, b := s.a.may(s.m1, r), s.b.may(s.m1, r); a != "read+write" || b != "nothing" {
 				t.Errorf("%s: a may %s, b %s", r, a, b)
 			}
@@ -96,13 +96,13 @@ func (m *model) replayed() {
 	if n := m.snapshot().Counters.Reconciled; n != 0 {
 		m.t.Errorf("%d entries were repaired", n)
 	}
-	open := map[rpc.ID]bool{}
+	open := map[rpcpacket.ID]bool{}
 	for _, c := range m.calls {
 		open[c.message.Call] = true
 	}
 	for _, n := range m.nodes {
 		for _, got := range n.messages() {
-			if got.Flags&rpc.FlagReplay == 0 || got.Type == rpc.Call && !open[got.Call] {
+			if got.Flags&rpcpacket.FlagReplay == 0 || got.Type == rpcpacket.Call && !open[got.Call] {
 				m.t.Errorf("released after a restart: %+v", got.Header)
 			}
 			delete(open, got.Call)

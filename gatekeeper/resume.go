@@ -13,14 +13,14 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // resumption is what a Gatekeeper has to do when it has begun with a log, once
 // the switch is as it should be.
 type resumption struct {
-	calls  []rpc.ID // to be released again, in the order of the log
-	blades []*blade // memory blades to be asked for what they have
+	calls  []rpcpacket.ID // to be released again, in the order of the log
+	blades []*blade       // memory blades to be asked for what they have
 	// mirrors are the machines whose copies are to be told what they are.
 	mirrors []*mirror
 	cores   bool // what is left to do of exactly-once calls and recoveries
@@ -65,7 +65,7 @@ func (c *controller) resume() {
 }
 
 // releaseAgain releases a logged call, unless it has ended since.
-func (c *controller) releaseAgain(id rpc.ID) error {
+func (c *controller) releaseAgain(id rpcpacket.ID) error {
 	k := c.calls[id]
 	if k == nil || k.stage != stageRunning && !k.oneway() {
 		return nil
@@ -78,11 +78,11 @@ func (c *controller) releaseAgain(id rpc.ID) error {
 	if !ok || err != nil {
 		return err
 	}
-	m, err := rpc.Parse(r.Packet)
+	m, err := rpcpacket.Parse(r.Packet)
 	if err != nil {
 		return err
 	}
-	m.Flags |= rpc.FlagReleased | rpc.FlagReplay
+	m.Flags |= rpcpacket.FlagReleased | rpcpacket.FlagReplay
 	c.count.Resumed++
 	c.send(hopOf(n.blade.port.num), frame.UDP6{
 		Src: netip.AddrPortFrom(k.caller, rackaddr.PortRPC), Dst: netip.AddrPortFrom(k.to, rackaddr.PortRPC), Payload: m.Append(nil),
@@ -174,8 +174,8 @@ func data(r *log.Record, v any) error {
 }
 
 // refusalOf reads our own exception back, nil if it is another outcome.
-func refusalOf(m *rpc.Message) *fault.Error {
-	if m.Type != rpc.Exception || m.Code == fault.OK {
+func refusalOf(m *rpcpacket.Message) *fault.Error {
+	if m.Type != rpcpacket.Exception || m.Code == fault.OK {
 		return nil
 	}
 	return &fault.Error{Code: m.Code, Op: "call", Msg: string(m.Payload)}

@@ -12,11 +12,11 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/frame"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // The entries of p4/bifrost.p4's tables, one function each. Fields and
@@ -135,7 +135,7 @@ type spread struct {
 	bits  int
 }
 
-func routeEntry(service netip.Addr, method rpc.Method, s spread, h hop) entry {
+func routeEntry(service netip.Addr, method rpcpacket.Method, s spread, h hop) entry {
 	return entry{
 		Table: "rpc_route",
 		Match: []match{
@@ -173,7 +173,7 @@ func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // machinePrefix is the prefix of a memory machine.
 func (c *controller) machinePrefix(machine uint8) netip.Prefix {
-	return packet.MachinePrefix(c.cfg.DSMPrefix, machine)
+	return dsmpacket.MachinePrefix(c.cfg.DSMPrefix, machine)
 }
 
 // base is the set of all entries that should be on the switch, those of

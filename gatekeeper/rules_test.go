@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"pgregory.net/rapid"
 )
 
@@ -50,7 +50,7 @@ func TestSpreads(t *testing.T) {
 func TestRoute(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &service{routes: map[routeKey]*node{}}
-		var m rpc.Method
+		var m rpcpacket.Method
 		nodes := make([]*node, rapid.IntRange(1, 20).Draw(t, "nodes"))
 		for i, prefixes := range spreads(len(nodes)) {
 			nodes[i] = &node{}
@@ -59,7 +59,7 @@ func TestRoute(t *testing.T) {
 			}
 		}
 		last := rapid.Byte().Draw(t, "last byte")
-		if got, want := s.route(m, rpc.ID{15: last}), nodes[shareOf(int(last), len(nodes))]; got != want {
+		if got, want := s.route(m, rpcpacket.ID{15: last}), nodes[shareOf(int(last), len(nodes))]; got != want {
 			t.Fatalf("value %d of %d nodes goes elsewhere", last, len(nodes))
 		}
 	})
@@ -117,9 +117,9 @@ func TestEntriesFitTheProgram(t *testing.T) {
 	for _, e := range []entry{
 		identityEntry(3, host(rackaddr.Node(1)), false), identityEntry(3, c.machinePrefix(2), true), identityEntry(0, c.machinePrefix(0), true),
 		l3Entry(host(rackaddr.Blade(1)), 511), homeEntry(c.machinePrefix(255), 1),
-		routeEntry(rackaddr.Service("Arrays"), rpc.Method{'a'}, spread{0x80, 1}, 2), routeEntry(rackaddr.Service("Arrays"), rpc.Method{'a'}, spread{0, 0}, 2),
+		routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0x80, 1}, 2), routeEntry(rackaddr.Service("Arrays"), rpcpacket.Method{'a'}, spread{0, 0}, 2),
 		hopEntry(1, 510, mac, mac),
-		accessEntry(lease.Rule{Node: rackaddr.Node(1), Op: packet.OpFree, Region: packet.Region{Base: packet.Make(16, 1, 1<<40), Class: 40}}),
+		accessEntry(lease.Rule{Node: rackaddr.Node(1), Op: dsmpacket.OpFree, Region: dsmpacket.Region{Base: dsmpacket.Make(16, 1, 1<<40), Class: 40}}),
 	} {
 		back, err := program.Normal(e)
 		if err != nil {

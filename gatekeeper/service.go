@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // service is what an IDL declares, and the nodes that export it.
@@ -29,7 +29,7 @@ type service struct {
 // exported is one node's export of a service.
 type exported struct {
 	node     *node
-	methods  map[rpc.Method]control.Method
+	methods  map[rpcpacket.Method]control.Method
 	stateful bool
 	idl      string // the service's; "" if the node tells none
 	resting  bool   // the node says that the service should not be called
@@ -43,7 +43,7 @@ func (x *exported) serves() bool { return !x.away && !x.node.empties }
 
 // routeKey is a row of rpc_route within a service.
 type routeKey struct {
-	method rpc.Method
+	method rpcpacket.Method
 	spread spread
 }
 
@@ -101,7 +101,7 @@ func (c *controller) export(p *port, m control.Message) error {
 }
 
 // checkMethods reads the methods of an export.
-func checkMethods(e *control.Export) (map[rpc.Method]control.Method, error) {
+func checkMethods(e *control.Export) (map[rpcpacket.Method]control.Method, error) {
 	if err := checkName("export", e.Service); err != nil {
 		return nil, err
 	}
@@ -111,9 +111,9 @@ func checkMethods(e *control.Export) (map[rpc.Method]control.Method, error) {
 	if len(e.IDL) > control.MaxIDL {
 		return nil, fault.New(fault.BadRequest, "export", "service %s has an IDL of %d bytes: at most %d", e.Service, len(e.IDL), control.MaxIDL)
 	}
-	methods := make(map[rpc.Method]control.Method, len(e.Methods))
+	methods := make(map[rpcpacket.Method]control.Method, len(e.Methods))
 	for _, m := range e.Methods {
-		wire, err := rpc.MethodOf(m.Name)
+		wire, err := rpcpacket.MethodOf(m.Name)
 		if err != nil {
 			return nil, &fault.Error{Code: fault.BadRequest, Op: "export " + e.Service, Err: err}
 		}
@@ -227,8 +227,8 @@ func (c *controller) reroute(s *service) []phase {
 }
 
 // serving lists for each method the nodes that serve it.
-func (s *service) serving() map[rpc.Method][]*node {
-	out := map[rpc.Method][]*node{}
+func (s *service) serving() map[rpcpacket.Method][]*node {
+	out := map[rpcpacket.Method][]*node{}
 	for _, x := range s.exports {
 		for m := range x.methods {
 			if !x.serves() {
@@ -241,7 +241,7 @@ func (s *service) serving() map[rpc.Method][]*node {
 }
 
 // route finds the node that serves a call, as the switch's rpc_route does.
-func (s *service) route(method rpc.Method, id rpc.ID) *node {
+func (s *service) route(method rpcpacket.Method, id rpcpacket.ID) *node {
 	last := id[len(id)-1]
 	for bits := 8; bits >= 0; bits-- {
 		if n := s.routes[routeKey{method, spread{last &^ (0xff >> bits), bits}}]; n != nil {
@@ -299,7 +299,7 @@ func fleetConfig() resources.Config {
 	cfg := resources.DefaultConfig()
 	cfg.Heartbeat, cfg.Missed = time.Hour, 1<<20 // the controller judges silence
 	cfg.MaxHops = math.MaxUint16
-	cfg.Policy = rpc.PolicyRecover // rpc.DefaultPolicy
+	cfg.Policy = rpcpacket.PolicyRecover // rpc.DefaultPolicy
 	return cfg
 }
 
@@ -526,7 +526,7 @@ func (c *controller) serving(p *port, m control.Message) error {
 	if err := m.Decode(&q); err != nil {
 		return err
 	}
-	method, err := rpc.MethodOf(q.Method)
+	method, err := rpcpacket.MethodOf(q.Method)
 	if err != nil {
 		return &fault.Error{Code: fault.BadRequest, Op: "serving", Err: err}
 	}

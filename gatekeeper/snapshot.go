@@ -10,14 +10,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Counters count what has happened since the Gatekeeper started.
@@ -305,9 +305,9 @@ type RegionQuery struct {
 	// Node controls the region, allocated it or has a lease.
 	Node netip.Addr
 	// Pointer lies in the region; nil for any.
-	Pointer packet.Pointer
+	Pointer dsmpacket.Pointer
 	// After is the base of the last region of the page before.
-	After packet.Pointer
+	After dsmpacket.Pointer
 	// Limit is how many regions a page has at most, at least 1.
 	Limit int
 }
@@ -353,7 +353,7 @@ func (q *RegionQuery) matches(r *lease.Region) bool {
 		slices.ContainsFunc(r.Leases, func(l lease.Lease) bool { return l.Node == q.Node })
 }
 
-func compareIDs(a, b rpc.ID) int { return slices.Compare(a[:], b[:]) }
+func compareIDs(a, b rpcpacket.ID) int { return slices.Compare(a[:], b[:]) }
 
 // Rules reads entries of some of the switch's tables back, of all if none is
 // named, sorted by their keys. It fails with ErrNoSwitch while the switch is
@@ -400,7 +400,7 @@ func (g *Gatekeeper) NodeCalls(ctx context.Context, a netip.Addr) (out NodeCalls
 
 // Chain returns a call and the calls on whose behalf it was made, innermost first,
 // as far as they are under way.
-func (g *Gatekeeper) Chain(ctx context.Context, id rpc.ID) (chain []CallState, err error) {
+func (g *Gatekeeper) Chain(ctx context.Context, id rpcpacket.ID) (chain []CallState, err error) {
 	err = g.query(ctx, func(c *controller) error {
 		chain = c.states(c.graph.Chain(id))
 		if len(chain) == 0 {
@@ -419,7 +419,7 @@ type Holders struct {
 }
 
 // Holders tells who holds a pointer.
-func (g *Gatekeeper) Holders(ctx context.Context, p packet.Pointer) (out Holders, err error) {
+func (g *Gatekeeper) Holders(ctx context.Context, p dsmpacket.Pointer) (out Holders, err error) {
 	err = g.query(ctx, func(c *controller) error {
 		r, ok := c.leases.Find(p)
 		if !ok {

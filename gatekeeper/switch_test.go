@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // restartSwitch replaces the switch by one that knows nothing, and waits until
@@ -64,7 +64,7 @@ func TestSwitch_ConnectionBreaksDuringTransitions(t *testing.T) {
 			s.cut()
 			s.settle = settle
 			pass(time.Second)
-			var calls []rpc.Message
+			var calls []rpcpacket.Message
 			for calls = s.b.messages(); len(calls) == 0; calls = s.b.messages() {
 				s.a.call("Arrays", m)
 			}
@@ -76,7 +76,7 @@ func TestSwitch_ConnectionBreaksDuringTransitions(t *testing.T) {
 			s.cut()
 			s.settle = settle
 			pass(time.Second)
-			var replies []rpc.Message
+			var replies []rpcpacket.Message
 			for replies = s.a.messages(); len(replies) == 0; replies = s.a.messages() {
 				s.b.reply(s.a.address, &calls[0])
 			}
@@ -103,7 +103,7 @@ func TestSwitch_ChangesWhileAway(t *testing.T) {
 			}
 		})
 		pass(2 * time.Second) // what was asked meanwhile is asked again
-		if got := s.a.memory(packet.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
+		if got := s.a.memory(dsmpacket.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
 			t.Errorf("a failed blade's node still reads: %+v", got)
 		}
 		if n := s.snapshot(); len(n.Nodes) != 2 || !n.Switch {
@@ -137,7 +137,7 @@ func TestGatekeeper_TakesOver(t *testing.T) {
 		if _, err := first.Snapshot(context.Background()); !errors.Is(err, ErrStopped) {
 			t.Errorf("its snapshot: %v", err)
 		}
-		if got := s.a.memory(packet.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
+		if got := s.a.memory(dsmpacket.OpRead, p); len(got) != 0 || len(s.m1.take()) != 0 {
 			t.Errorf("a node of the first still reads: %+v", got)
 		}
 		var reply control.HeartbeatReply
@@ -178,8 +178,8 @@ func TestRelease_NeverBeforeItsRules(t *testing.T) {
 		for range 50 {
 			s.a.session++
 			s.a.call("Arrays", s.a.message("Arrays", "add", p))
-			s.b.reply(s.a.address, &rpc.Message{Header: rpc.Header{
-				Type: rpc.Reply, Flags: rpc.FlagSession | rpc.FlagHeld, Call: rpc.SessionID(s.a.session, s.a.sequence),
+			s.b.reply(s.a.address, &rpcpacket.Message{Header: rpcpacket.Header{
+				Type: rpcpacket.Reply, Flags: rpcpacket.FlagSession | rpcpacket.FlagHeld, Call: rpcpacket.SessionID(s.a.session, s.a.sequence),
 				CalleeIncarnation: 1, CallerIncarnation: 1, Floor: s.a.sequence,
 			}})
 		}
@@ -191,9 +191,9 @@ func TestRelease_NeverBeforeItsRules(t *testing.T) {
 		for _, c := range calls {
 			s.b.reply(s.a.address, &c)
 		}
-		answered := map[rpc.ID]bool{}
+		answered := map[rpcpacket.ID]bool{}
 		for _, m := range s.a.messages() {
-			answered[m.Call] = m.Type == rpc.Reply
+			answered[m.Call] = m.Type == rpcpacket.Reply
 		}
 		if len(answered) != 50 {
 			t.Errorf("%d calls are answered, want 50", len(answered))
@@ -236,7 +236,7 @@ func TestRelease_ChangesOnlyTheMarks(t *testing.T) {
 		if dst := frames[0].Dst.Addr(); dst != rackaddr.Service("Arrays") {
 			t.Errorf("it is addressed to %s", dst)
 		}
-		m.Flags |= rpc.FlagReleased
+		m.Flags |= rpcpacket.FlagReleased
 		m.CalleeIncarnation = s.b.incarnation
 		if got, want := string(frames[0].Payload), string(m.Append(nil)); got != want {
 			t.Errorf("it became\n%x, want\n%x", got, want)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // bothWays runs a test with a switch that is told of rules on the stream, and with
@@ -22,7 +22,7 @@ func bothWays(t *testing.T, f func(s *small)) {
 }
 
 // lend has a's region lent to b by a call and given back, and checks the rights.
-func (s *small) lend(p packet.Pointer) {
+func (s *small) lend(p dsmpacket.Pointer) {
 	s.t.Helper()
 	s.a.call("Arrays", s.a.message("Arrays", "add", p))
 	call := s.b.message1()
@@ -33,7 +33,7 @@ func (s *small) lend(p packet.Pointer) {
 }
 
 // giveBack has b answer a call that has lent it a's region, and checks the rights.
-func (s *small) giveBack(p packet.Pointer, call *rpc.Message) {
+func (s *small) giveBack(p dsmpacket.Pointer, call *rpcpacket.Message) {
 	s.t.Helper()
 	s.b.reply(s.a.address, call)
 	s.a.message1()
@@ -90,11 +90,11 @@ func TestTell_NoRoom(t *testing.T) {
 func TestTell_Refused(t *testing.T) {
 	inSmall(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
-		region, err := packet.RegionOf(p.With(packet.OpAlloc, 12))
+		region, err := dsmpacket.RegionOf(p.With(dsmpacket.OpAlloc, 12))
 		if err != nil {
 			t.Fatal(err)
 		}
-		stolen := accessEntry(lease.Rule{Node: s.b.address, Op: packet.OpRead, Region: region})
+		stolen := accessEntry(lease.Rule{Node: s.b.address, Op: dsmpacket.OpRead, Region: region})
 		if err := s.gk.client.Write(context.Background(), []p4rtclient.Update{{Op: p4rtclient.Insert, Entry: stolen}}); err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestTimeline follows a call, one made on its behalf, and one that is refused: what
@@ -16,11 +16,11 @@ func TestTimeline(t *testing.T) {
 	inSmall(t, func(s *small) {
 		type over struct {
 			call trace.Call
-			root rpc.ID
+			root rpcpacket.ID
 		}
 		var told []over
 		if err := s.gk.do(context.Background(), func() {
-			s.gk.ctl.cfg.Over = func(c trace.Call, root rpc.ID) { told = append(told, over{c, root}) }
+			s.gk.ctl.cfg.Over = func(c trace.Call, root rpcpacket.ID) { told = append(told, over{c, root}) }
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -65,8 +65,8 @@ func TestTimeline_Exception(t *testing.T) {
 		p := s.m1.alloc(s.a, 1, 1)
 		s.a.call("Arrays", s.a.message("Arrays", "add", p))
 		call := s.b.message1()
-		call.Type, call.Code, call.Pointers = rpc.Exception, fault.Overloaded, nil
-		call.Flags, call.CalleeIncarnation = rpc.FlagSession|rpc.FlagHeld, s.b.incarnation
+		call.Type, call.Code, call.Pointers = rpcpacket.Exception, fault.Overloaded, nil
+		call.Flags, call.CalleeIncarnation = rpcpacket.FlagSession|rpcpacket.FlagHeld, s.b.incarnation
 		s.b.send(s.b.address, s.a.address, rackaddr.PortRPC, call.Append(nil))
 		s.a.message1()
 		failed, _, err := s.gk.Timelines(context.Background(), trace.Query{Failed: true, Limit: 10})

@@ -12,7 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TraceStage says what has just become of an exactly-once call, or of the
@@ -39,27 +39,27 @@ const (
 type TraceRecord struct {
 	Time    time.Time
 	Stage   TraceStage
-	Call    rpc.ID
+	Call    rpcpacket.ID
 	Node    log.Node // where it happens: callee, or who gets the answer
 	Attempt uint16
 	Code    fault.Code // of a refusal, or of an exception that is the answer
-	Parent  rpc.ID
+	Parent  rpcpacket.ID
 	Caller  log.Node
 	Service string
 	Method  string
-	Policy  rpc.Policy
+	Policy  rpcpacket.Policy
 	Oneway  bool
 	Sampled bool // it is not held: known from a digest
 }
 
 // trace tells whoever follows calls what has become of one. It costs nothing when
 // nobody does.
-func (c *controller) trace(stage TraceStage, id rpc.ID, at log.Node, attempt uint16) {
+func (c *controller) trace(stage TraceStage, id rpcpacket.ID, at log.Node, attempt uint16) {
 	c.traceCode(stage, id, at, attempt, fault.OK)
 }
 
 // traceCode is trace of an answer that is an exception.
-func (c *controller) traceCode(stage TraceStage, id rpc.ID, at log.Node, attempt uint16, code fault.Code) {
+func (c *controller) traceCode(stage TraceStage, id rpcpacket.ID, at log.Node, attempt uint16, code fault.Code) {
 	if c.tracer != nil {
 		c.tracer(TraceRecord{Time: c.now, Stage: stage, Call: id, Node: at, Attempt: attempt, Code: code})
 	}
@@ -71,7 +71,7 @@ func (c *controller) traceCode(stage TraceStage, id rpc.ID, at log.Node, attempt
 }
 
 // exactEvent tells subscribers about an exactly-once call.
-func (c *controller) exactEvent(kind EventKind, id rpc.ID, attempt uint16, why *fault.Error) {
+func (c *controller) exactEvent(kind EventKind, id rpcpacket.ID, attempt uint16, why *fault.Error) {
 	c.traceFailure(kind, id, why)
 	if !c.narrate {
 		return
@@ -104,7 +104,7 @@ func (c *controller) traceSent(k *callgraph.Call) {
 }
 
 // whereabouts is the node that runs an execution.
-func (c *controller) whereabouts(id rpc.ID) log.Node {
+func (c *controller) whereabouts(id rpcpacket.ID) log.Node {
 	if c.tracer == nil {
 		return log.Node{}
 	}
@@ -121,7 +121,7 @@ func (c *controller) whereabouts(id rpc.ID) log.Node {
 
 // Timeline returns the calls that belong together with one, from the outermost on:
 // see trace.Recorder.Tree. It is empty if the call is not among those remembered.
-func (g *Gatekeeper) Timeline(ctx context.Context, id rpc.ID, limit int) (tree []trace.Leaf, more bool, err error) {
+func (g *Gatekeeper) Timeline(ctx context.Context, id rpcpacket.ID, limit int) (tree []trace.Leaf, more bool, err error) {
 	err = g.do(ctx, func() { tree, more = g.ctl.timeline.Tree(id, limit) })
 	return tree, more, err
 }
@@ -178,7 +178,7 @@ func (c *controller) remember(t TraceRecord) {
 }
 
 // traceLate is how a call began that is known, but was not followed so far.
-func (c *controller) traceLate(id rpc.ID) (e trace.Event, ok bool) {
+func (c *controller) traceLate(id rpcpacket.ID) (e trace.Event, ok bool) {
 	e = trace.Event{Call: id, Step: trace.Step{Time: c.now, Kind: trace.Sent}}
 	if v, known := c.graph.Call(id); known {
 		if at := v.Times[callgraph.A1]; !at.IsZero() {
@@ -197,13 +197,13 @@ func (c *controller) traceLate(id rpc.ID) (e trace.Event, ok bool) {
 	service, method := c.namesOf(&v)
 	e.About = trace.About{
 		Parent: v.Header.Parent, Caller: trace.Node{Address: v.Caller, Incarnation: v.Header.CallerIncarnation}, Callee: trace.Node(v.Callee),
-		Service: service, Method: method, Policy: v.Header.Flags.Policy(), Oneway: v.Header.Type == rpc.Oneway,
+		Service: service, Method: method, Policy: v.Header.Flags.Policy(), Oneway: v.Header.Type == rpcpacket.Oneway,
 	}
 	return e, true
 }
 
 // traceFailure follows an exactly-once call that is refused or given up.
-func (c *controller) traceFailure(kind EventKind, id rpc.ID, why *fault.Error) {
+func (c *controller) traceFailure(kind EventKind, id rpcpacket.ID, why *fault.Error) {
 	stage := map[EventKind]TraceStage{CallRefused: TraceRefused, CallEnded: TraceEnded}[kind]
 	if stage != "" && why != nil && c.tracer != nil {
 		c.tracer(TraceRecord{Time: c.now, Stage: stage, Call: id, Code: why.Code})
@@ -211,13 +211,13 @@ func (c *controller) traceFailure(kind EventKind, id rpc.ID, why *fault.Error) {
 }
 
 // traceRefused follows a call that never came on record.
-func (c *controller) traceRefused(h *held, m *rpc.Header, why *fault.Error) {
-	if c.tracer == nil || m.Type != rpc.Call && m.Type != rpc.Oneway {
+func (c *controller) traceRefused(h *held, m *rpcpacket.Header, why *fault.Error) {
+	if c.tracer == nil || m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway {
 		return
 	}
 	sent := TraceRecord{
 		Time: c.now, Stage: TraceSent, Call: m.Call, Parent: m.Parent, Caller: log.Node{Address: h.src, Incarnation: m.CallerIncarnation},
-		Method: m.Method.String(), Policy: m.Flags.Policy(), Oneway: m.Type == rpc.Oneway,
+		Method: m.Method.String(), Policy: m.Flags.Policy(), Oneway: m.Type == rpcpacket.Oneway,
 	}
 	if s := c.services[h.dst]; s != nil {
 		sent.Service = s.name
@@ -246,8 +246,8 @@ func (c *controller) traceCall(stage TraceStage, k *call, code fault.Code) {
 }
 
 // codeOf is the code of an answer, OK of one that is no exception.
-func codeOf(m *rpc.Message) fault.Code {
-	if m.Type == rpc.Exception {
+func codeOf(m *rpcpacket.Message) fault.Code {
+	if m.Type == rpcpacket.Exception {
 		return m.Code
 	}
 	return fault.OK

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // What executions do to memory is kept or taken back by the memory blades, all of
@@ -68,7 +68,7 @@ func (c *controller) commit(run execution.Run) {
 // memory: it is a call's, and its node has never had control of a region. (The
 // runtime knows what became of all its requests when it answers, so each allocation's
 // answer has come by here.)
-func (c *controller) changedNothing(id rpc.ID) bool {
+func (c *controller) changedNothing(id rpcpacket.ID) bool {
 	v, call := c.table.View(id)
 	return call && !c.couldWrite(v.Callee.Address)
 }
@@ -164,7 +164,7 @@ func (c *controller) excuse(b *blade) {
 	b.commands = nil
 	for _, q := range waiting {
 		for _, e := range q.queue {
-			if _, call := c.table.View(rpc.ID(e.run.Execution)); !call || q.kind == control.KindRollback {
+			if _, call := c.table.View(rpcpacket.ID(e.run.Execution)); !call || q.kind == control.KindRollback {
 				b.missed.settle(q.kind, e.run)
 			}
 		}
@@ -203,13 +203,13 @@ func (c *controller) nodeOrFallen(a netip.Addr) *node {
 
 // deferFree notes that a memory blade has marked a region to be freed when an
 // execution commits.
-func (c *controller) deferFree(id rpc.ID, r packet.Region) {
+func (c *controller) deferFree(id rpcpacket.ID, r dsmpacket.Region) {
 	c.deferred[id] = appendRegion(c.deferred[id], r)
 }
 
 // freeDeferred ends the frees of an execution that was committed or rolled back:
 // the regions go with their last rules, or get their rules back. Then it goes on.
-func (c *controller) freeDeferred(id rpc.ID, gone bool, then func()) {
+func (c *controller) freeDeferred(id rpcpacket.ID, gone bool, then func()) {
 	regions := c.deferred[id]
 	delete(c.deferred, id)
 	if !gone {
@@ -220,7 +220,7 @@ func (c *controller) freeDeferred(id rpc.ID, gone bool, then func()) {
 				}
 			}
 		}
-		slices.SortFunc(regions, func(a, b packet.Region) int { return bytes.Compare(a.Base[:], b.Base[:]) })
+		slices.SortFunc(regions, func(a, b dsmpacket.Region) int { return bytes.Compare(a.Base[:], b.Base[:]) })
 	}
 	left := len(regions)
 	if left == 0 {
@@ -241,7 +241,7 @@ func (c *controller) freeDeferred(id rpc.ID, gone bool, then func()) {
 	}
 }
 
-func appendRegion(all []packet.Region, r packet.Region) []packet.Region {
+func appendRegion(all []dsmpacket.Region, r dsmpacket.Region) []dsmpacket.Region {
 	if slices.Contains(all, r) {
 		return all
 	}
@@ -276,14 +276,14 @@ func (c *controller) fenced(b *blade, f control.Fence, m control.Message) {
 // unknownRegion is a region of a memory blade that nobody here knows, and the execution that
 // has allocated it, if that has not been committed, in which incarnation of its node.
 type unknownRegion struct {
-	region      packet.Region
-	execution   rpc.ID
+	region      dsmpacket.Region
+	execution   rpcpacket.ID
 	incarnation uint32
 }
 
 // unknownOf is a region that a memory blade names.
 func (c *controller) unknownOf(b *blade, id control.RegionID) unknownRegion {
-	return unknownRegion{id.Region(c.cfg.DSMPrefix, b.hello.Machine), rpc.ID(id.Execution), id.Incarnation}
+	return unknownRegion{id.Region(c.cfg.DSMPrefix, b.hello.Machine), rpcpacket.ID(id.Execution), id.Incarnation}
 }
 
 // lost looks after a region whose owner, an incarnation of a node, has ended, and may
@@ -300,7 +300,7 @@ func (c *controller) lost(s unknownRegion, owner netip.Addr) {
 
 // runsAgain reports whether an execution may yet ask for what it has allocated on a
 // node: it has not ended, and is not a call's that ends with that node.
-func (c *controller) runsAgain(e rpc.ID, at netip.Addr) bool {
+func (c *controller) runsAgain(e rpcpacket.ID, at netip.Addr) bool {
 	if !c.table.Open(e) {
 		return false
 	}
@@ -310,7 +310,7 @@ func (c *controller) runsAgain(e rpc.ID, at netip.Addr) bool {
 }
 
 // endUnclaimed reclaims what an execution has allocated and never got.
-func (c *controller) endUnclaimed(e rpc.ID) {
+func (c *controller) endUnclaimed(e rpcpacket.ID) {
 	for _, s := range c.unclaimed[e] {
 		c.reclaimUnknown(s)
 	}
@@ -433,7 +433,7 @@ func (c *controller) missFence(n log.Node) {
 // missSettling notes a commit of a durable main, or a rollback, for the blades that
 // are not there.
 func (c *controller) missSettling(kind control.Kind, run control.Run) {
-	if _, call := c.table.View(rpc.ID(run.Execution)); call && kind == control.KindCommit {
+	if _, call := c.table.View(rpcpacket.ID(run.Execution)); call && kind == control.KindCommit {
 		return
 	}
 	for b := range c.absent {
@@ -503,7 +503,7 @@ func (c *controller) goOn(p *port, hello control.Message, err error) {
 
 // decided reports whether what an execution did is to stay: it is known no more, or its
 // outcome is logged and is not that it was given up.
-func (c *controller) decided(e rpc.ID) bool {
+func (c *controller) decided(e rpcpacket.ID) bool {
 	v, call := c.table.View(e)
 	return !c.table.Open(e) || call && v.Stage == "committing"
 }
@@ -520,7 +520,7 @@ func (c *controller) commitRest(p *port, hello control.Message, b *blade, from c
 			c.goOn(p, hello, err)
 			return
 		}
-		ended := slices.DeleteFunc(page.Runs, func(r control.Run) bool { return !c.decided(rpc.ID(r.Execution)) })
+		ended := slices.DeleteFunc(page.Runs, func(r control.Run) bool { return !c.decided(rpcpacket.ID(r.Execution)) })
 		next := func() error {
 			switch {
 			case page.Next != control.ExecutionID{}:

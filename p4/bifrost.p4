@@ -140,7 +140,7 @@ header udp_t {
     bit<16> checksum;
 }
 
-// rpc_t and dsm_t are checked against rpc/packet.Layout and dsm/packet.Layout.
+// rpc_t and dsm_t are checked against rpc/rpcpacket.Layout and dsm/dsmpacket.Layout.
 header rpc_t {
     bit<16>  magic;
     bit<8>   version;

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -14,7 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/p4/interp"
 	"github.com/bifrost-rack/bifrost/p4/v1model"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // The rack of these tests: a client at port 1, a server at 2, a memory blade at 3.
@@ -22,7 +22,7 @@ var (
 	client  = rackaddr.Node(1)
 	server  = rackaddr.Node(2)
 	service = rackaddr.Service("Arrays")
-	region  = dsm.Region{Base: dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0x40000), Class: 12}
+	region  = dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0x40000), Class: 12}
 	hostMAC = frame.MAC{2, 0, 0, 0, 0, 1}
 	swMAC   = frame.MAC{2, 0, 0, 0, 0, 0xff}
 )
@@ -58,7 +58,7 @@ func newPlane(t *testing.T) *plane {
 		p.insert("identity", "known", [][]byte{{0}}, exact(be16(port)), lpm(bytes16(a), 128))
 		p.insert("l3", "to_hop", [][]byte{be16(port)}, lpm(bytes16(a), 128))
 	}
-	home := dsm.MachinePrefix(rackaddr.DefaultDSMPrefix, 1).Addr()
+	home := dsmpacket.MachinePrefix(rackaddr.DefaultDSMPrefix, 1).Addr()
 	p.insert("identity", "known", [][]byte{{1}}, exact(be16(3)), lpm(bytes16(home), 48))
 	p.insert("dsm_home", "to_hop", [][]byte{be16(3)}, exact(bytes16(home)[:6]))
 	for hop := range uint16(4) {
@@ -82,7 +82,7 @@ func (p *plane) apply(op datapath.Op, table, action string, params [][]byte, mat
 	}
 }
 
-func (p *plane) permit(op datapath.Op, who netip.Addr, what dsm.Op, r dsm.Region) {
+func (p *plane) permit(op datapath.Op, who netip.Addr, what dsmpacket.Op, r dsmpacket.Region) {
 	p.t.Helper()
 	p.apply(op, "dsm_access", "permit", nil, exact(bytes16(who)), exact([]byte{byte(what)}), exact([]byte{r.Base.Machine()}),
 		lpm(binary.BigEndian.AppendUint64(nil, r.Base.Offset()), r.PrefixLen()))
@@ -90,7 +90,7 @@ func (p *plane) permit(op datapath.Op, who netip.Addr, what dsm.Op, r dsm.Region
 
 func (p *plane) route(method string) {
 	p.t.Helper()
-	m, _ := rpc.MethodOf(method)
+	m, _ := rpcpacket.MethodOf(method)
 	p.insert("rpc_route", "to_hop", [][]byte{be16(2)}, exact(bytes16(service)), exact(m[:]), lpm([]byte{0}, 0))
 }
 
@@ -114,19 +114,19 @@ func udp(src, dst netip.Addr, port uint16, payload []byte) []byte {
 	}.Append(nil)
 }
 
-func access(src netip.Addr, op dsm.Op, p dsm.Pointer) []byte {
-	h := dsm.Header{Kind: dsm.Request, Request: 7, Length: 8}
+func access(src netip.Addr, op dsmpacket.Op, p dsmpacket.Pointer) []byte {
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 7, Length: 8}
 	return udp(src, p.With(op, 0).Addr(), rackaddr.PortDSM, h.Append(nil))
 }
 
-func message(edit func(*rpc.Message)) []byte {
-	m := rpc.Message{Header: rpc.Header{Type: rpc.Call, Call: rpc.SessionID(1, 2)}, Payload: []byte("args")}
-	m.Method, _ = rpc.MethodOf("add")
+func message(edit func(*rpcpacket.Message)) []byte {
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Call: rpcpacket.SessionID(1, 2)}, Payload: []byte("args")}
+	m.Method, _ = rpcpacket.MethodOf("add")
 	edit(&m)
 	return m.Append(nil)
 }
 
-func call(edit func(*rpc.Message)) []byte {
+func call(edit func(*rpcpacket.Message)) []byte {
 	return udp(client, service, rackaddr.PortRPC, message(edit))
 }
 
@@ -156,7 +156,7 @@ const (
 // TestVerdicts sends what each verdict is for and expects exactly that.
 func TestVerdicts(t *testing.T) {
 	plain := func(src, dst netip.Addr) []byte { return udp(src, dst, 9999, []byte("hi")) }
-	short := access(client, dsm.OpRead, region.Base)
+	short := access(client, dsmpacket.OpRead, region.Base)
 	edit := func(b []byte, i int, v byte) []byte { b = bytes.Clone(b); b[i] = v; return b }
 	ext := edit(plain(client, server), 14+6, 0) // hop-by-hop options
 	cases := []struct {
@@ -174,49 +174,49 @@ func TestVerdicts(t *testing.T) {
 		{"not IPv6", 1, edit(plain(client, server), 13, 0), unsupported, 0, 0},
 		{"extension header", 1, ext, unsupported, 0, 0},
 		{"hop limit", 1, edit(plain(client, server), 14+7, 1), hopLimit, 0, 0},
-		{"call from another port", 1, edit(call(func(*rpc.Message) {}), 14+40+1, 1), forged, 0, 0},
-		{"answer of a call to another port", 1, edit(call(func(*rpc.Message) {}), 14+40+3, 1), forged, 0, 0},
+		{"call from another port", 1, edit(call(func(*rpcpacket.Message) {}), 14+40+1, 1), forged, 0, 0},
+		{"answer of a call to another port", 1, edit(call(func(*rpcpacket.Message) {}), 14+40+3, 1), forged, 0, 0},
 		{"request to memory from another port", 1, edit(short, 14+40+1, 1), forged, 0, 0},
-		{"alloc reply to another port", 3, edit(memoryReply(dsm.OpAlloc, fault.OK), 14+40+3, 1), forged, 0, 0},
+		{"alloc reply to another port", 3, edit(memoryReply(dsmpacket.OpAlloc, fault.OK), 14+40+3, 1), forged, 0, 0},
 		{"echo request", 1, icmp(128), forwarded, 2, 0},
 		{"packet too big", 1, icmp(2), forged, 0, 0},
 		{"fragment of ICMPv6", 1, fragment(frame.ProtoICMPv6), unsupported, 0, 0},
 		{"TCP", 1, tcp(client, server), forwarded, 2, 0},
 		{"fragment of TCP", 1, fragment(6), forwarded, 2, 0},
 		{"TCP that is not listed", 2, tcp(server, client), unlisted, 0, 0},
-		{"TCP to memory", 1, tcp(client, region.Base.With(dsm.OpRead, 0).Addr()), unlisted, 0, 0},
+		{"TCP to memory", 1, tcp(client, region.Base.With(dsmpacket.OpRead, 0).Addr()), unlisted, 0, 0},
 		{"control", 1, udp(client, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
 		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), held, 0, 1},
 		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
-		{"call", 1, call(func(*rpc.Message) {}), forwarded, 2, 0},
-		{"call with pointer", 1, call(func(m *rpc.Message) { m.Pointers = []dsm.Pointer{region.Base} }), held, 0, 2},
-		{"held call", 1, call(func(m *rpc.Message) { m.Flags = rpc.FlagHeld }), held, 0, 2},
-		{"held reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpc.Message) { m.Type, m.Flags = rpc.Reply, rpc.FlagHeld })), held, 0, 2},
-		{"reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpc.Message) { m.Type = rpc.Reply })), forwarded, 2, 0},
-		{"unknown method", 1, call(func(m *rpc.Message) { m.Method[0]++ }), held, 0, 6},
-		{"forged release", 1, call(func(m *rpc.Message) { m.Flags = rpc.FlagReleased }), forged, 0, 0},
-		{"forged ack", 1, call(func(m *rpc.Message) { m.Type = rpc.Ack }), forged, 0, 0},
-		{"call, wrong magic", 1, edit(call(func(*rpc.Message) {}), 62, 0), malformed, 0, 0},
-		{"call, wrong version", 1, edit(call(func(*rpc.Message) {}), 64, 9), malformed, 0, 0},
+		{"call", 1, call(func(*rpcpacket.Message) {}), forwarded, 2, 0},
+		{"call with pointer", 1, call(func(m *rpcpacket.Message) { m.Pointers = []dsmpacket.Pointer{region.Base} }), held, 0, 2},
+		{"held call", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagHeld }), held, 0, 2},
+		{"held reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type, m.Flags = rpcpacket.Reply, rpcpacket.FlagHeld })), held, 0, 2},
+		{"reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Reply })), forwarded, 2, 0},
+		{"unknown method", 1, call(func(m *rpcpacket.Message) { m.Method[0]++ }), held, 0, 6},
+		{"forged release", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagReleased }), forged, 0, 0},
+		{"forged ack", 1, call(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ack }), forged, 0, 0},
+		{"call, wrong magic", 1, edit(call(func(*rpcpacket.Message) {}), 62, 0), malformed, 0, 0},
+		{"call, wrong version", 1, edit(call(func(*rpcpacket.Message) {}), 64, 9), malformed, 0, 0},
 		{"call, truncated", 1, udp(client, service, rackaddr.PortRPC, []byte("short")), malformed, 0, 0},
 		{"read denied", 1, short, denied, 1, 0},
-		{"read outside", 1, access(client, dsm.OpRead, region.Base.Add(4096)), denied, 1, 0},
-		{"write denied", 1, access(client, dsm.OpWrite, region.Base), denied, 1, 0},
-		{"stranger's free", 1, access(client, dsm.OpFree, region.Base), denied, 1, 0},
-		{"alloc", 1, access(client, dsm.OpAlloc, dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
-		{"settle", 1, access(client, dsm.OpSettle, dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
-		{"ledger", 1, access(client, dsm.OpLedger, dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
+		{"read outside", 1, access(client, dsmpacket.OpRead, region.Base.Add(4096)), denied, 1, 0},
+		{"write denied", 1, access(client, dsmpacket.OpWrite, region.Base), denied, 1, 0},
+		{"stranger's free", 1, access(client, dsmpacket.OpFree, region.Base), denied, 1, 0},
+		{"alloc", 1, access(client, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
+		{"settle", 1, access(client, dsmpacket.OpSettle, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
+		{"ledger", 1, access(client, dsmpacket.OpLedger, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
 		{"unknown operation", 1, access(client, 7, region.Base), malformed, 0, 0},
 		{"no operation", 1, access(client, 0, region.Base), malformed, 0, 0},
 		{"memory, wrong magic", 1, edit(short, 62, 0), malformed, 0, 0},
-		{"memory, truncated", 1, udp(client, region.Base.With(dsm.OpRead, 0).Addr(), rackaddr.PortDSM, []byte("short")), malformed, 0, 0},
-		{"memory, other port", 1, plain(client, region.Base.With(dsm.OpRead, 0).Addr()), noRoute, 0, 0},
-		{"no such machine", 1, access(client, dsm.OpRead, dsm.Make(rackaddr.DefaultDSMPrefix, 9, 0)), held, 0, 5},
-		{"memory protocol to a node", 1, udp(client, server, rackaddr.PortDSM, (&dsm.Header{Kind: dsm.Reply}).Append(nil)), malformed, 0, 0},
-		{"read reply", 3, memoryReply(dsm.OpRead, fault.OK), forwarded, 1, 0},
-		{"alloc reply", 3, memoryReply(dsm.OpAlloc, fault.OK), held, 0, 4},
-		{"failed alloc's reply", 3, memoryReply(dsm.OpAlloc, fault.NoSpace), forwarded, 1, 0},
-		{"free reply", 3, memoryReply(dsm.OpFree, fault.OK), held, 0, 4},
+		{"memory, truncated", 1, udp(client, region.Base.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM, []byte("short")), malformed, 0, 0},
+		{"memory, other port", 1, plain(client, region.Base.With(dsmpacket.OpRead, 0).Addr()), noRoute, 0, 0},
+		{"no such machine", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), held, 0, 5},
+		{"memory protocol to a node", 1, udp(client, server, rackaddr.PortDSM, (&dsmpacket.Header{Kind: dsmpacket.Reply}).Append(nil)), malformed, 0, 0},
+		{"read reply", 3, memoryReply(dsmpacket.OpRead, fault.OK), forwarded, 1, 0},
+		{"alloc reply", 3, memoryReply(dsmpacket.OpAlloc, fault.OK), held, 0, 4},
+		{"failed alloc's reply", 3, memoryReply(dsmpacket.OpAlloc, fault.NoSpace), forwarded, 1, 0},
+		{"free reply", 3, memoryReply(dsmpacket.OpFree, fault.OK), held, 0, 4},
 	}
 	p := newPlane(t)
 	p.route("add")
@@ -264,8 +264,8 @@ func fragment(protocol byte) []byte {
 	return f
 }
 
-func memoryReply(op dsm.Op, status fault.Code) []byte {
-	h := dsm.Header{Kind: dsm.Reply, Status: status, Request: 7}
+func memoryReply(op dsmpacket.Op, status fault.Code) []byte {
+	h := dsmpacket.Header{Kind: dsmpacket.Reply, Status: status, Request: 7}
 	return udp(region.Base.With(op, region.Class).Addr(), client, rackaddr.PortDSM, h.Append(nil))
 }
 
@@ -280,7 +280,7 @@ func TestMeters(t *testing.T) {
 		}
 	}
 	control := func(src netip.Addr) []byte { return udp(src, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")) }
-	lend := call(func(m *rpc.Message) { m.Pointers = []dsm.Pointer{region.Base} })
+	lend := call(func(m *rpcpacket.Message) { m.Pointers = []dsmpacket.Pointer{region.Base} })
 	for _, c := range []struct {
 		name, meter string
 		port        datapath.Port
@@ -289,9 +289,9 @@ func TestMeters(t *testing.T) {
 	}{
 		{"control", "BifrostEgress.held_control", 1, control(client), 1},
 		{"call", "BifrostEgress.held_calls", 1, lend, 2},
-		{"no route", "BifrostEgress.held_calls", 1, call(func(*rpc.Message) {}), 6},
-		{"no home", "BifrostEgress.held_memory", 1, access(client, dsm.OpRead, dsm.Make(rackaddr.DefaultDSMPrefix, 9, 0)), 5},
-		{"alloc reply", "BifrostEgress.held_memory", 3, memoryReply(dsm.OpAlloc, fault.OK), 4},
+		{"no route", "BifrostEgress.held_calls", 1, call(func(*rpcpacket.Message) {}), 6},
+		{"no home", "BifrostEgress.held_memory", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), 5},
+		{"alloc reply", "BifrostEgress.held_memory", 3, memoryReply(dsmpacket.OpAlloc, fault.OK), 4},
 	} {
 		one(c.meter, c.port)
 		held := 0
@@ -312,7 +312,7 @@ func TestMeters(t *testing.T) {
 	one("BifrostIngress.digests", 1)
 	p.digests = nil
 	for range 3 {
-		p.send(1, access(client, dsm.OpRead, region.Base))
+		p.send(1, access(client, dsmpacket.OpRead, region.Base))
 	}
 	if n, err := p.x.Counter("BifrostIngress.denials", 1); err != nil || n.Packets != 3 || len(p.digests) != 1 {
 		t.Errorf("of 3 denied requests %d are counted and %d told, %v", n.Packets, len(p.digests), err)
@@ -322,25 +322,25 @@ func TestMeters(t *testing.T) {
 // TestPermission grants one operation on one region to one node and tries all others.
 func TestPermission(t *testing.T) {
 	p := newPlane(t)
-	p.permit(datapath.Insert, client, dsm.OpRead, region)
-	if out, _ := p.send(1, access(client, dsm.OpRead, region.Base.Add(4095))); len(out[3]) != 1 {
+	p.permit(datapath.Insert, client, dsmpacket.OpRead, region)
+	if out, _ := p.send(1, access(client, dsmpacket.OpRead, region.Base.Add(4095))); len(out[3]) != 1 {
 		t.Error("the granted read does not reach the memory blade")
 	}
 	for name, try := range map[string]struct {
 		port  datapath.Port
 		frame []byte
 	}{
-		"another operation": {1, access(client, dsm.OpWrite, region.Base)},
-		"another node":      {2, access(server, dsm.OpRead, region.Base)},
-		"behind the region": {1, access(client, dsm.OpRead, region.Base.Add(4096))},
-		"before the region": {1, access(client, dsm.OpRead, region.Base.Add(-1))},
+		"another operation": {1, access(client, dsmpacket.OpWrite, region.Base)},
+		"another node":      {2, access(server, dsmpacket.OpRead, region.Base)},
+		"behind the region": {1, access(client, dsmpacket.OpRead, region.Base.Add(4096))},
+		"before the region": {1, access(client, dsmpacket.OpRead, region.Base.Add(-1))},
 	} {
 		if out, _ := p.send(try.port, try.frame); len(out[3]) != 0 {
 			t.Errorf("%s reaches the memory blade", name)
 		}
 	}
-	p.permit(datapath.Delete, client, dsm.OpRead, region)
-	if out, _ := p.send(1, access(client, dsm.OpRead, region.Base)); len(out[3]) != 0 {
+	p.permit(datapath.Delete, client, dsmpacket.OpRead, region)
+	if out, _ := p.send(1, access(client, dsmpacket.OpRead, region.Base)); len(out[3]) != 0 {
 		t.Error("the revoked read reaches the memory blade")
 	}
 }
@@ -348,8 +348,8 @@ func TestPermission(t *testing.T) {
 // TestPermittedFreeIsHeld: a free goes on only when the Gatekeeper says so.
 func TestPermittedFreeIsHeld(t *testing.T) {
 	p := newPlane(t)
-	p.permit(datapath.Insert, client, dsm.OpFree, region)
-	out, cpu := p.send(1, access(client, dsm.OpFree, region.Base))
+	p.permit(datapath.Insert, client, dsmpacket.OpFree, region)
+	out, cpu := p.send(1, access(client, dsmpacket.OpFree, region.Base))
 	if len(out) != 0 || len(cpu) != 1 || cpu[0][2] != 3 {
 		t.Fatalf("out %v, held %x", out, cpu)
 	}
@@ -365,23 +365,23 @@ func TestPermittedFreeIsHeld(t *testing.T) {
 // a right checksum, and the digest names what was tried.
 func TestDenialIsAValidAnswer(t *testing.T) {
 	p := newPlane(t)
-	out, _ := p.send(1, access(client, dsm.OpWrite, region.Base))
+	out, _ := p.send(1, access(client, dsmpacket.OpWrite, region.Base))
 	u, err := frame.ParseUDP6(out[1][0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, _, err := dsm.Parse(u.Payload)
-	if err != nil || h.Kind != dsm.Nack || h.Status != fault.PermissionDenied || h.Request != 7 {
+	h, _, err := dsmpacket.Parse(u.Payload)
+	if err != nil || h.Kind != dsmpacket.Nack || h.Status != fault.PermissionDenied || h.Request != 7 {
 		t.Errorf("header %+v, %v", h, err)
 	}
-	if u.Dst.Addr() != client || dsm.FromAddr(u.Src.Addr()).Bare() != region.Base || u.DstMAC != hostMAC {
+	if u.Dst.Addr() != client || dsmpacket.FromAddr(u.Src.Addr()).Bare() != region.Base || u.DstMAC != hostMAC {
 		t.Errorf("from %s to %s at %s", u.Src, u.Dst, u.DstMAC)
 	}
 	if len(p.digests) != 1 {
 		t.Fatalf("%d digests", len(p.digests))
 	}
 	f := p.digests[0].Fields
-	if !bytes.Equal(f[1], bytes16(client)) || !bytes.Equal(f[2], bytes16(region.Base.With(dsm.OpWrite, 0).Addr())) {
+	if !bytes.Equal(f[1], bytes16(client)) || !bytes.Equal(f[2], bytes16(region.Base.With(dsmpacket.OpWrite, 0).Addr())) {
 		t.Errorf("digest %x", f)
 	}
 }
@@ -391,7 +391,9 @@ func TestDenialIsAValidAnswer(t *testing.T) {
 func TestReleaseFindsTheWay(t *testing.T) {
 	p := newPlane(t)
 	p.route("add")
-	lent := func(m *rpc.Message) { m.Pointers, m.Flags = []dsm.Pointer{region.Base}, rpc.FlagReleased }
+	lent := func(m *rpcpacket.Message) {
+		m.Pointers, m.Flags = []dsmpacket.Pointer{region.Base}, rpcpacket.FlagReleased
+	}
 	for name, c := range map[string]struct {
 		hop   byte
 		frame []byte
@@ -399,11 +401,11 @@ func TestReleaseFindsTheWay(t *testing.T) {
 	}{
 		"call by route":   {0, call(lent), 2},
 		"call by hop":     {1, call(lent), 1},
-		"ack":             {0, udp(rackaddr.Gatekeeper, server, rackaddr.PortRPC, message(func(m *rpc.Message) { m.Type = rpc.Ack })), 2},
+		"ack":             {0, udp(rackaddr.Gatekeeper, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ack })), 2},
 		"control":         {0, udp(rackaddr.Gatekeeper, server, rackaddr.PortControl, []byte("x")), 2},
 		"control by hop":  {3, udp(rackaddr.Gatekeeper, rackaddr.Blade(7), rackaddr.PortControl, []byte("x")), 3},
-		"alloc's answer":  {0, memoryReply(dsm.OpAlloc, fault.OK), 1},
-		"refused by name": {0, udp(service, client, rackaddr.PortRPC, message(func(m *rpc.Message) { m.Type = rpc.Exception })), 1},
+		"alloc's answer":  {0, memoryReply(dsmpacket.OpAlloc, fault.OK), 1},
+		"refused by name": {0, udp(service, client, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Exception })), 1},
 	} {
 		p.out = map[datapath.Port][][]byte{}
 		if err := p.x.PacketOut(append([]byte{0, c.hop, 0, 0}, c.frame...)); err != nil {

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestStamp fails when the compiled program does not belong to the source.
@@ -38,7 +38,7 @@ func TestHeadersFollowLayouts(t *testing.T) {
 	for _, h := range program.HeaderTypes {
 		types[h.Name] = h.Fields
 	}
-	for name, layout := range map[string]wirefmt.Layout{"rpc_t": rpc.Layout, "dsm_t": dsm.Layout} {
+	for name, layout := range map[string]wirefmt.Layout{"rpc_t": rpcpacket.Layout, "dsm_t": dsmpacket.Layout} {
 		fields := types[name]
 		if len(fields) != len(layout.Fields) {
 			t.Errorf("%s has %d fields, the layout %d", name, len(fields), len(layout.Fields))
@@ -57,12 +57,12 @@ func TestConstants(t *testing.T) {
 	for name, want := range map[string]string{
 		"PORT_RPC": fmt.Sprint(rackaddr.PortRPC), "PORT_DSM": fmt.Sprint(rackaddr.PortDSM),
 		"PORT_CONTROL": fmt.Sprint(rackaddr.PortControl), "CPU_PORT": fmt.Sprint(CPUPort),
-		"RPC_MAGIC": fmt.Sprintf("%#X", rpc.Magic), "DSM_MAGIC": fmt.Sprintf("%#X", dsm.Magic),
-		"VERSION": fmt.Sprint(rpc.Version), "RPC_CALL": fmt.Sprint(uint8(rpc.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpc.Oneway)),
-		"RPC_FLAG_HELD":        fmt.Sprintf("0x%04X", uint16(rpc.FlagHeld)),
-		"RPC_FLAGS_GATEKEEPER": fmt.Sprintf("0x%04X", uint16(rpc.FlagReleased|rpc.FlagReplay)),
-		"DSM_ALLOC":            fmt.Sprint(uint8(dsm.OpAlloc)), "DSM_READ": fmt.Sprint(uint8(dsm.OpRead)), "DSM_WRITE": fmt.Sprint(uint8(dsm.OpWrite)),
-		"DSM_FREE": fmt.Sprint(uint8(dsm.OpFree)), "DSM_SETTLE": fmt.Sprint(uint8(dsm.OpSettle)), "DSM_LEDGER": fmt.Sprint(uint8(dsm.OpLedger)),
+		"RPC_MAGIC": fmt.Sprintf("%#X", rpcpacket.Magic), "DSM_MAGIC": fmt.Sprintf("%#X", dsmpacket.Magic),
+		"VERSION": fmt.Sprint(rpcpacket.Version), "RPC_CALL": fmt.Sprint(uint8(rpcpacket.Call)), "RPC_ONEWAY": fmt.Sprint(uint8(rpcpacket.Oneway)),
+		"RPC_FLAG_HELD":        fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagHeld)),
+		"RPC_FLAGS_GATEKEEPER": fmt.Sprintf("0x%04X", uint16(rpcpacket.FlagReleased|rpcpacket.FlagReplay)),
+		"DSM_ALLOC":            fmt.Sprint(uint8(dsmpacket.OpAlloc)), "DSM_READ": fmt.Sprint(uint8(dsmpacket.OpRead)), "DSM_WRITE": fmt.Sprint(uint8(dsmpacket.OpWrite)),
+		"DSM_FREE": fmt.Sprint(uint8(dsmpacket.OpFree)), "DSM_SETTLE": fmt.Sprint(uint8(dsmpacket.OpSettle)), "DSM_LEDGER": fmt.Sprint(uint8(dsmpacket.OpLedger)),
 	} {
 		if got := constant(name); !strings.EqualFold(got, want) {
 			t.Errorf("%s = %s in bifrost.p4, %s in Go", name, got, want)

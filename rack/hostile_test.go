@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -79,16 +79,16 @@ func TestHostile_Neighbour(t *testing.T) {
 		t.Fatalf("nodes %+v, %d regions", nodes, before)
 	}
 	local := netip.AddrPortFrom // shorter
-	request := packet.Header{Kind: packet.Request, Request: 1000, Incarnation: 1, Length: 1}
+	request := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1000, Incarnation: 1, Length: 1}
 	leave := controlPacket(t, control.KindLeave, control.Leave{Node: neighbour, Incarnation: nodes[0].Incarnation, Reason: "forged", Crashed: true})
 	for _, attack := range []struct {
 		what     string
 		from, to netip.AddrPort
 		content  []byte
 	}{
-		{"frees a neighbour's region", local(neighbour, rackaddr.PortDSM), local(pointer.With(packet.OpFree, 0).Addr(), rackaddr.PortDSM), request.Append(nil)},
-		{"writes to it", local(neighbour, rackaddr.PortDSM), local(pointer.With(packet.OpWrite, 0).Addr(), rackaddr.PortDSM), append(request.Append(nil), 0xff)},
-		{"reads it", local(neighbour, rackaddr.PortDSM), local(pointer.With(packet.OpRead, 0).Addr(), rackaddr.PortDSM), request.Append(nil)},
+		{"frees a neighbour's region", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpFree, 0).Addr(), rackaddr.PortDSM), request.Append(nil)},
+		{"writes to it", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM), append(request.Append(nil), 0xff)},
+		{"reads it", local(neighbour, rackaddr.PortDSM), local(pointer.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM), request.Append(nil)},
 		{"speaks for the daemon", local(rackaddr.Blade(1), rackaddr.PortControl), local(rackaddr.Gatekeeper, rackaddr.PortControl), leave},
 		{"controls from the neighbour's address", local(neighbour, rackaddr.PortControl), local(rackaddr.Gatekeeper, rackaddr.PortControl), leave},
 		{"speaks for the Gatekeeper", local(rackaddr.Gatekeeper, rackaddr.PortControl), local(rackaddr.Blade(1), rackaddr.PortControl), leave},
@@ -122,7 +122,7 @@ func controlPacket(t *testing.T, kind control.Kind, body any) []byte {
 }
 
 // holds runs a program of the honest user on c1 that holds a region until the test ends.
-func holds(t *testing.T, h *Host, name string) (node netip.Addr, p packet.Pointer) {
+func holds(t *testing.T, h *Host, name string) (node netip.Addr, p dsmpacket.Pointer) {
 	t.Helper()
 	program, err := h.Locate("arrays")
 	if err != nil {
@@ -142,7 +142,7 @@ func holds(t *testing.T, h *Host, name string) (node netip.Addr, p packet.Pointe
 		t.Fatalf("arrays hold: %q, %v", line, err)
 	}
 	go io.Copy(io.Discard, out) // ends with w
-	if p, err = packet.ParsePointer(strings.TrimSpace(line)); err != nil {
+	if p, err = dsmpacket.ParsePointer(strings.TrimSpace(line)); err != nil {
 		t.Fatalf("arrays hold: %v", err)
 	}
 	return rackaddr.Node(1), p

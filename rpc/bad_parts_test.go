@@ -15,18 +15,18 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // inParts makes the first packet of a message, and its parts.
-func inParts(t *testing.T, m packet.Message, answer bool) (first []byte, parts []packetPart) {
+func inParts(t *testing.T, m rpcpacket.Message, answer bool) (first []byte, parts []packetPart) {
 	t.Helper()
 	const budget = 60_000
-	first, ok := packet.First(m.Append(nil), budget, 0)
+	first, ok := rpcpacket.First(m.Append(nil), budget, 0)
 	if !ok {
 		t.Fatal("the message fits a packet")
 	}
-	begin, err := packet.Parse(first)
+	begin, err := rpcpacket.Parse(first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestPartsOfCall(t *testing.T) {
 		for _, part := range parts {
 			caller.sendTo(p.server.Address(), rackaddr.PortBulk, part.datagram())
 		}
-		if a := caller.must(); a.Type != packet.Reply || a.Flags&packet.FlagMore == 0 {
+		if a := caller.must(); a.Type != rpcpacket.Reply || a.Flags&rpcpacket.FlagMore == 0 {
 			t.Errorf("answer %v, flags %x: %q", a.Type, a.Flags, a.Payload[:min(100, len(a.Payload))])
 		}
 		synctest.Wait() // the handler has returned
@@ -133,7 +133,7 @@ func TestPartsOfAnswer(t *testing.T) {
 			done <- err
 		}()
 		call := callee.must()
-		call.Type, call.Timeout = packet.Reply, 0
+		call.Type, call.Timeout = rpcpacket.Reply, 0
 		call.Payload = thriftMessage(t, "blob", thrift.REPLY, &testsvc.TestBlobResult{Success: noise(1, 200_000)})
 		first, parts := inParts(t, call, true)
 		callee.send(n.Address(), first)

@@ -11,21 +11,21 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // What a client makes of answers that nobody should send.
 func TestBadAnswers(t *testing.T) {
 	s, n := service(t)
-	answered := map[packet.ID]bool{}
-	next := func() packet.Message { // not a copy that a slow machine has made it send
+	answered := map[rpcpacket.ID]bool{}
+	next := func() rpcpacket.Message { // not a copy that a slow machine has made it send
 		for {
 			if call := s.must(); !answered[call.Call] {
 				answered[call.Call] = true
@@ -33,26 +33,26 @@ func TestBadAnswers(t *testing.T) {
 			}
 		}
 	}
-	exception := func(call packet.Message, code rpc.Code, payload []byte) []byte {
-		call.Type, call.Code, call.Payload = packet.Exception, code, payload
+	exception := func(call rpcpacket.Message, code rpc.Code, payload []byte) []byte {
+		call.Type, call.Code, call.Payload = rpcpacket.Exception, code, payload
 		return call.Append(nil)
 	}
 	for name, c := range map[string]struct {
-		answer func(packet.Message) []byte
+		answer func(rpcpacket.Message) []byte
 		code   rpc.Code
 	}{
-		"empty":   {func(m packet.Message) []byte { return answer(m, nil) }, rpc.BadRequest},
-		"garbage": {func(m packet.Message) []byte { return answer(m, []byte("\x80\x01\x00\x02\xff\xff\xff\xff")) }, rpc.BadRequest},
-		"another method": {func(m packet.Message) []byte {
+		"empty":   {func(m rpcpacket.Message) []byte { return answer(m, nil) }, rpc.BadRequest},
+		"garbage": {func(m rpcpacket.Message) []byte { return answer(m, []byte("\x80\x01\x00\x02\xff\xff\xff\xff")) }, rpc.BadRequest},
+		"another method": {func(m rpcpacket.Message) []byte {
 			return answer(m, thriftMessage(t, "pong", thrift.REPLY, &testsvc.BasePingResult{}))
 		}, rpc.BadRequest},
-		"a call": {func(m packet.Message) []byte {
+		"a call": {func(m rpcpacket.Message) []byte {
 			return answer(m, thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}))
 		}, rpc.BadRequest},
-		"false exception": {func(m packet.Message) []byte { return exception(m, rpc.OK, pong(t)) }, rpc.BadRequest},
-		"garbage in it":   {func(m packet.Message) []byte { return exception(m, rpc.OK, []byte{1, 2}) }, rpc.BadRequest},
-		"system":          {func(m packet.Message) []byte { return exception(m, rpc.PermissionDenied, []byte("no\xff")) }, rpc.PermissionDenied},
-		"unknown code":    {func(m packet.Message) []byte { return exception(m, 200, []byte("?")) }, 200},
+		"false exception": {func(m rpcpacket.Message) []byte { return exception(m, rpc.OK, pong(t)) }, rpc.BadRequest},
+		"garbage in it":   {func(m rpcpacket.Message) []byte { return exception(m, rpc.OK, []byte{1, 2}) }, rpc.BadRequest},
+		"system":          {func(m rpcpacket.Message) []byte { return exception(m, rpc.PermissionDenied, []byte("no\xff")) }, rpc.PermissionDenied},
+		"unknown code":    {func(m rpcpacket.Message) []byte { return exception(m, 200, []byte("?")) }, 200},
 	} {
 		done := make(chan error)
 		go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(t.Context()) }()
@@ -63,7 +63,7 @@ func TestBadAnswers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	call := func() packet.Message {
+	call := func() rpcpacket.Message {
 		go func() { _ = testsvc.NewTestClient(plain(n, "Test")).Ping(t.Context()) }()
 		return next()
 	}()
@@ -72,7 +72,7 @@ func TestBadAnswers(t *testing.T) {
 	s.send(n.Address(), good[:100])
 	s.send(n.Address(), append(slices.Clone(good), 0))
 	stranger := call
-	stranger.Call = packet.SessionID(1, 2)
+	stranger.Call = rpcpacket.SessionID(1, 2)
 	s.send(n.Address(), answer(stranger, pong(t)))
 	s.send(n.Address(), call.Append(nil)) // a call to a node's own address
 	s.send(n.Address(), good)
@@ -117,7 +117,7 @@ func TestBadCalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		method  string
 		payload []byte
-		change  func(*packet.Message)
+		change  func(*rpcpacket.Message)
 		code    rpc.Code
 	}{
 		"no Thrift":         {"ping", []byte("hello"), nil, rpc.BadRequest},
@@ -126,7 +126,7 @@ func TestBadCalls(t *testing.T) {
 		"unknown method":    {"nothing", thriftMessage(t, "nothing", thrift.CALL, &testsvc.BasePingArgs{}), nil, rpc.NoSuchMethod},
 		"a reply":           {"ping", pong(t), nil, rpc.BadRequest},
 		"one-way as a call": {"note", thriftMessage(t, "note", thrift.CALL, &testsvc.TestNoteArgs{Number: 5}), nil, rpc.BadRequest},
-		"old incarnation":   {"ping", ping, func(m *packet.Message) { m.CalleeIncarnation = 9 }, rpc.Unavailable},
+		"old incarnation":   {"ping", ping, func(m *rpcpacket.Message) { m.CalleeIncarnation = 9 }, rpc.Unavailable},
 		"bad arguments":     {"add", thriftMessage(t, "add", thrift.CALL, &testsvc.BasePingArgs{})[:10], nil, rpc.BadRequest},
 	} {
 		seq++
@@ -135,7 +135,7 @@ func TestBadCalls(t *testing.T) {
 			c.change(&m)
 		}
 		caller.send(to, m.Append(nil))
-		if a := caller.must(); a.Type != packet.Exception || a.Code != c.code || a.Call != m.Call || len(a.Payload) == 0 {
+		if a := caller.must(); a.Type != rpcpacket.Exception || a.Code != c.code || a.Call != m.Call || len(a.Payload) == 0 {
 			t.Errorf("%s: %v, code %v, %q", name, a.Type, a.Code, a.Payload)
 		}
 	}
@@ -147,20 +147,20 @@ func TestBadCalls(t *testing.T) {
 	}
 	before := server.Stats()
 	dropped := [][]byte{
-		nil, {1}, good.Append(nil)[:packet.HeaderSize-1], good.Append(nil)[:packet.HeaderSize+3],
+		nil, {1}, good.Append(nil)[:rpcpacket.HeaderSize-1], good.Append(nil)[:rpcpacket.HeaderSize+3],
 		edit(func(b []byte) { b[0] = 0 }), edit(func(b []byte) { b[2]++ }), edit(func(b []byte) { b[3] = 9 }),
-		edit(func(b []byte) { b[96] = 0xff }),                                                        // oversized length
-		edit(func(b []byte) { b[104] ^= 1 }),                                                         // another service
-		edit(func(b []byte) { copy(b[56:], make([]byte, 8)) }),                                       // no floor
-		edit(func(b []byte) { b[3] = byte(packet.Ack) }),                                             // not a call
-		edit(func(b []byte) { b[5] &^= byte(packet.FlagSession); copy(b[24:40], make([]byte, 16)) }), // id 0
+		edit(func(b []byte) { b[96] = 0xff }),                                                           // oversized length
+		edit(func(b []byte) { b[104] ^= 1 }),                                                            // another service
+		edit(func(b []byte) { copy(b[56:], make([]byte, 8)) }),                                          // no floor
+		edit(func(b []byte) { b[3] = byte(rpcpacket.Ack) }),                                             // not a call
+		edit(func(b []byte) { b[5] &^= byte(rpcpacket.FlagSession); copy(b[24:40], make([]byte, 16)) }), // id 0
 	}
 	for _, b := range dropped {
 		caller.send(to, b)
 	}
-	caller.send(to, edit(func(b []byte) { b[5] |= byte(packet.FlagReleased); b[71] = 9 })) // released for another incarnation
+	caller.send(to, edit(func(b []byte) { b[5] |= byte(rpcpacket.FlagReleased); b[71] = 9 })) // released for another incarnation
 	caller.send(to, good.Append(nil))
-	if a := caller.must(); a.Type != packet.Reply || a.Call != good.Call {
+	if a := caller.must(); a.Type != rpcpacket.Reply || a.Call != good.Call {
 		t.Errorf("after all that: %+v", a)
 	}
 	if after := server.Stats(); after.Malformed-before.Malformed != uint64(len(dropped)) || after.Stale-before.Stale != 1 {
@@ -180,7 +180,7 @@ func TestGarbageArguments(t *testing.T) {
 	for i, cut := range []int{16, 20, 40, len(whole) / 2, len(whole) - 1} {
 		m := callOf(t, "echo", uint64(i+1), whole[:cut])
 		caller.send(rackaddr.Service("Test"), m.Append(nil))
-		if a := caller.must(); a.Type != packet.Exception || a.Code != rpc.OK {
+		if a := caller.must(); a.Type != rpcpacket.Exception || a.Code != rpc.OK {
 			t.Errorf("cut to %d bytes: %v, code %v", cut, a.Type, a.Code)
 		}
 	}
@@ -193,14 +193,14 @@ func TestTrailingGarbage(t *testing.T) {
 	serve(t, r, h)
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	m := callOf(t, "note", 1, append(thriftMessage(t, "note", thrift.ONEWAY, &testsvc.TestNoteArgs{Number: 5}), 0))
-	m.Type = packet.Oneway
+	m.Type = rpcpacket.Oneway
 	caller.send(rackaddr.Service("Test"), m.Append(nil))
-	if a := caller.must(); a.Flags&packet.FlagDone == 0 {
+	if a := caller.must(); a.Flags&rpcpacket.FlagDone == 0 {
 		t.Errorf("receipt %+v", a.Header)
 	}
 	m = callOf(t, "ping", 2, append(thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}), "xyz"...))
 	caller.send(rackaddr.Service("Test"), m.Append(nil))
-	if a := caller.must(); a.Type != packet.Exception || !strings.Contains(string(a.Payload), "3 bytes behind") {
+	if a := caller.must(); a.Type != rpcpacket.Exception || !strings.Contains(string(a.Payload), "3 bytes behind") {
 		t.Errorf("%v %q", a.Type, a.Payload)
 	}
 	if len(h.Notes()) != 0 {
@@ -227,7 +227,7 @@ func TestWrongPointers(t *testing.T) {
 		}
 	}
 	many := &testsvc.Tree{}
-	for i := range uint64(packet.MaxPointers + 1) {
+	for i := range uint64(rpcpacket.MaxPointers + 1) {
 		many.Below = append(many.Below, &testsvc.Tree{Here: gp(dsmpacket.Make(16, 1, 64*i+64))})
 	}
 	if _, err := client.Plant(t.Context(), many); rpc.CodeOf(err) != rpc.BadRequest || !strings.Contains(err.Error(), "1024") {

@@ -14,8 +14,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Who takes a direct call: one of the nodes that the Gatekeeper names, chosen when the call
@@ -97,7 +97,7 @@ func (n *Node) askServing(ctx context.Context, q control.Serving) {
 
 // bind decides whether a call goes direct, and where to. An execution of a direct call that
 // makes another one has the Gatekeeper decide about itself from now on.
-func (c *client) bind(ctx context.Context, o *operation, id packet.ID, m *method, codec *codec, kind thrift.TMessageType) (netip.Addr, error) {
+func (c *client) bind(ctx context.Context, o *operation, id rpcpacket.ID, m *method, codec *codec, kind thrift.TMessageType) (netip.Addr, error) {
 	n := c.node
 	if !n.goesDirect() {
 		return netip.Addr{}, nil
@@ -128,7 +128,7 @@ func (c *client) bind(ctx context.Context, o *operation, id packet.ID, m *method
 
 // movedOn reports whether a direct call was refused for good by a node that closes.
 func (p *pending) movedOn() bool {
-	return p.straight && p.err == nil && p.answer.Type == packet.Exception && p.answer.Code == Unavailable && p.answer.Flags&packet.FlagUnbegun != 0
+	return p.straight && p.err == nil && p.answer.Type == rpcpacket.Exception && p.answer.Code == Unavailable && p.answer.Flags&rpcpacket.FlagUnbegun != 0
 }
 
 // unbind takes back the choice of the node that has refused a call.
@@ -151,16 +151,16 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 
 // fits reports whether a call can go direct: others are the Gatekeeper's.
 func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType) bool {
-	return m.policy == PolicyRecover && kind == thrift.CALL && len(codec.pointers) == 0 && codec.size()+len(packet.ID{}) <= c.node.budget
+	return m.policy == PolicyRecover && kind == thrift.CALL && len(codec.pointers) == 0 && codec.size()+len(rpcpacket.ID{}) <= c.node.budget
 }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
 // ended.
-func (p *pending) goDirect(o *operation, to netip.Addr, codec *codec, h *packet.Header, id packet.ID) bool {
+func (p *pending) goDirect(o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) bool {
 	p.straight, p.Node = true, to.As16()
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
 	p.Balance = nil
-	h.Flags &^= packet.FlagHeld
+	h.Flags &^= rpcpacket.FlagHeld
 	if o == nil {
 		return true
 	}
@@ -177,7 +177,7 @@ func (p *pending) goDirect(o *operation, to netip.Addr, codec *codec, h *packet.
 }
 
 // inLane begins a direct call of an execution: its place in a lane is in the header.
-func (n *Node) inLane(now time.Duration, p *pending, h *packet.Header, id packet.ID) bool {
+func (n *Node) inLane(now time.Duration, p *pending, h *rpcpacket.Header, id rpcpacket.ID) bool {
 	if !n.out.core.BeginIn(now, &p.Call, id) {
 		return false
 	}
@@ -235,8 +235,8 @@ func (n *Node) gone(node netip.Addr) {
 	}
 	n.out.mu.Unlock()
 	for _, p := range failed {
-		p.answer = packet.Message{
-			Header:  packet.Header{Type: packet.Exception, Code: Unavailable, Call: p.ID},
+		p.answer = rpcpacket.Message{
+			Header:  rpcpacket.Header{Type: rpcpacket.Exception, Code: Unavailable, Call: p.ID},
 			Payload: []byte("the node that was called is gone"),
 		}
 		p.ready <- struct{}{}

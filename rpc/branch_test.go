@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -41,7 +41,7 @@ func TestOrderOfBranches(t *testing.T) {
 			b.t.Fatal(journal)
 		}
 		slow = 1
-		if a, _ := b.rerun(journal); a.Type != packet.Reply || saw[0] != 1 || saw[1] != 1 {
+		if a, _ := b.rerun(journal); a.Type != rpcpacket.Reply || saw[0] != 1 || saw[1] != 1 {
 			b.t.Errorf("%v, saw %v", a.Type, saw)
 		}
 		journal[0].Data[3] = 77 // no such branch
@@ -73,14 +73,14 @@ func TestWaitAnyGivenUp(t *testing.T) {
 			b.t.Fatal(journal, err)
 		}
 		m := b.call()
-		m.Flags |= packet.FlagReplay
+		m.Flags |= rpcpacket.FlagReplay
 		m.Attempt, m.Trailer = 1, a.Trailer
 		b.send(m)
 		pass(2 * time.Minute)
 		for a = b.gk.must(); a.Call != m.Call; a = b.gk.must() { // behind what was under way
 		}
 		ack(b.gk, b.server, a)
-		if a.Type != packet.Reply || len(got) != 2 || rpc.CodeOf(got[0]) != rpc.Deadline || got[0].Error() != got[1].Error() {
+		if a.Type != rpcpacket.Reply || len(got) != 2 || rpc.CodeOf(got[0]) != rpc.Deadline || got[0].Error() != got[1].Error() {
 			b.t.Errorf("%v, %v", a.Type, got)
 		}
 	})
@@ -205,7 +205,7 @@ func TestMainRefusals(t *testing.T) {
 		if err != nil || len(ss) != 1 || ss[0].Type != trailer.State || string(ss[0].Data) != "s" {
 			t.Errorf("trailer %v, %v", ss, err)
 		}
-		if m.Flags != (packet.FlagHeld|packet.FlagCheckpoint).WithPolicy(packet.PolicyRecover) || m.Parent != endpoint.MainID("m") {
+		if m.Flags != (rpcpacket.FlagHeld|rpcpacket.FlagCheckpoint).WithPolicy(rpcpacket.PolicyRecover) || m.Parent != endpoint.MainID("m") {
 			t.Errorf("%+v", m.Header)
 		}
 	})
@@ -231,8 +231,8 @@ func TestHeldOneway(t *testing.T) {
 		}
 		go func() { done <- note.Note(t.Context(), 2) }()
 		refusal := s.must()
-		refusal.Type, refusal.Code, refusal.Payload = packet.Exception, rpc.NoSuchMethod, nil
-		refusal.Flags |= packet.FlagReleased
+		refusal.Type, refusal.Code, refusal.Payload = rpcpacket.Exception, rpc.NoSuchMethod, nil
+		refusal.Flags |= rpcpacket.FlagReleased
 		s.send(n.Address(), refusal.Append(nil))
 		if err := <-done; rpc.CodeOf(err) != rpc.NoSuchMethod {
 			t.Errorf("refused: %v", err)
@@ -261,9 +261,9 @@ func TestCallOlderThanItsCallee(t *testing.T) {
 		peer := newPeer(t, r, "caller", rackaddr.Node(77))
 		m := callOf(t, "ping", 1, thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}))
 		b := m.Append(nil)
-		packet.SetAge(b, 500*time.Millisecond)
+		rpcpacket.SetAge(b, 500*time.Millisecond)
 		peer.send(rackaddr.Service("Test"), b)
-		if a := peer.must(); a.Type != packet.Reply || a.Attempt != 0 {
+		if a := peer.must(); a.Type != rpcpacket.Reply || a.Attempt != 0 {
 			t.Errorf("a call that was lost at first: %+v", a.Header)
 		}
 	})

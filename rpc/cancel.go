@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // An operator may cancel a call where it runs: its handler's context ends, and what the handler
@@ -26,7 +26,7 @@ func (n *Node) heedCancels() {
 // cancelServed cancels a call that this node runs, or has queued. Another one is none of ours
 // any more.
 func (n *Node) cancelServed(call string) {
-	var id packet.ID
+	var id rpcpacket.ID
 	if b, err := hex.DecodeString(call); err != nil || copy(id[:], b) != len(id) || len(b) != len(id) {
 		return
 	}

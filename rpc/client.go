@@ -16,8 +16,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // client calls one service.
@@ -44,7 +44,7 @@ type methodKey struct {
 type method struct {
 	op     string // for errors: "call Arrays.add"
 	name   string
-	wire   packet.Method
+	wire   rpcpacket.Method
 	policy Policy
 	meter  *meter
 	rtt    *endpoint.RTT // that of all the node's clients; guarded by the node's outgoing.mu
@@ -94,7 +94,7 @@ func (c *client) method(name string, policy Policy) (*method, error) {
 	if m != nil {
 		return m, nil
 	}
-	wire, err := packet.MethodOf(name)
+	wire, err := rpcpacket.MethodOf(name)
 	if err != nil {
 		return nil, &Error{Code: BadRequest, Op: "call " + c.service, Err: err}
 	}
@@ -163,7 +163,7 @@ func (c *client) perform(ctx context.Context, b *opSequence, o *operation, m *me
 	if err := c.wholeAnswer(ctx, o, p); err != nil {
 		return coded(m.op, err)
 	}
-	if o == nil && p.err == nil && p.answer.Type == packet.Reply {
+	if o == nil && p.err == nil && p.answer.Type == rpcpacket.Reply {
 		c.node.memory.Gained(p.answer.Pointers...)
 	}
 	return c.decode(ctx, codec, p, m, result)
@@ -211,7 +211,7 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 // wholeAnswer fetches the rest of a logged answer that exceeds a packet. An execution
 // waits for it in any case, since the answer is part of its history.
 func (c *client) wholeAnswer(ctx context.Context, o *operation, p *pending) (err error) {
-	if p.err != nil || p.answer.Flags&packet.FlagMore == 0 {
+	if p.err != nil || p.answer.Flags&rpcpacket.FlagMore == 0 {
 		return nil
 	}
 	if o != nil {
@@ -247,7 +247,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	if codec.size() > codec.buf.limit {
 		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec, m.policy != PolicyNone))
 	}
-	m.meter.requests.add(uint64(codec.size()-packet.HeaderSize), sizeUnit) //nolint:gosec // not negative
+	m.meter.requests.add(uint64(codec.size()-rpcpacket.HeaderSize), sizeUnit) //nolint:gosec // not negative
 	return nil
 }
 
@@ -260,8 +260,8 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 			return err
 		}
 	}
-	h := packet.Header{
-		Type: packet.Type(kind), NameLength: uint8(len(m.name)), Method: m.wire, Service: c.hash,
+	h := rpcpacket.Header{
+		Type: rpcpacket.Type(kind), NameLength: uint8(len(m.name)), Method: m.wire, Service: c.hash,
 		CallerIncarnation: n.self.Incarnation,
 	}
 	if d, ok := ctx.Deadline(); ok {
@@ -270,9 +270,9 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	}
 	h.Flags = h.Flags.WithPolicy(m.policy)
 	if m.policy != PolicyNone {
-		h.Flags |= packet.FlagHeld
+		h.Flags |= rpcpacket.FlagHeld
 	}
-	var id packet.ID
+	var id rpcpacket.ID
 	if b != nil {
 		id = b.child(&h, o)
 	}
@@ -325,7 +325,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 
 // sendOneway leaves a one-way to the runtime, which sends it until its callee
 // has it. What fails here is a loss like any other.
-func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *packet.Header, id packet.ID) error {
+func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) error {
 	n := c.node
 	p.detached, p.Expires = true, n.now()+lifetimeOf(ctx)
 	out, err := n.begin(p, codec, h, id)
@@ -394,7 +394,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 		return coded(m.op, p.err)
 	}
 	m.meter.answers.add(uint64(len(p.answer.Payload)), sizeUnit)
-	if p.answer.Type == packet.Exception && p.answer.Code != fault.OK {
+	if p.answer.Type == rpcpacket.Exception && p.answer.Code != fault.OK {
 		e := fault.Remote(p.answer.Code, m.op, "%s", p.answer.Payload)
 		e.NeverBegan = p.unbegun()
 		return e
@@ -417,13 +417,13 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 		return badAnswer(m, errors.New("answers method "+o.name))
 	}
 	switch {
-	case o.kind == thrift.EXCEPTION && p.answer.Type == packet.Exception:
+	case o.kind == thrift.EXCEPTION && p.answer.Type == rpcpacket.Exception:
 		app := thrift.NewTApplicationException(thrift.UNKNOWN_APPLICATION_EXCEPTION, "")
 		if err := app.Read(ctx, codec); err != nil {
 			return badAnswer(m, err)
 		}
 		return app
-	case o.kind == thrift.REPLY && p.answer.Type == packet.Reply:
+	case o.kind == thrift.REPLY && p.answer.Type == rpcpacket.Reply:
 		if err := result.Read(ctx, codec); err != nil {
 			return badAnswer(m, err)
 		}
@@ -436,7 +436,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 // Gatekeeper, which releases its refusals, knows of no copies that it did not hold.
 func (p *pending) unbegun() bool {
 	f := p.answer.Flags
-	return f&packet.FlagUnbegun != 0 && (f&packet.FlagReleased == 0 || f.Exact() || !p.Resent())
+	return f&rpcpacket.FlagUnbegun != 0 && (f&rpcpacket.FlagReleased == 0 || f.Exact() || !p.Resent())
 }
 
 // neverBegan marks an error that arose before the call was sent.
@@ -473,9 +473,9 @@ func coded(op string, err error) error {
 
 // checkWhole refuses a message that cannot be logged: its trailer is too large.
 func (c *codec) checkWhole(op string) error {
-	if n := c.size(); n > packet.MaxWhole {
+	if n := c.size(); n > rpcpacket.MaxWhole {
 		return fault.New(NoSpace, op, "a message of %d bytes, %d of them state and journal; a message that is logged has %d at most: keep large data in distributed memory",
-			n, len(c.trailer), packet.MaxWhole)
+			n, len(c.trailer), rpcpacket.MaxWhole)
 	}
 	return nil
 }
@@ -484,15 +484,15 @@ func (c *codec) checkWhole(op string) error {
 // or one of policy none.
 func (n *Node) limit(logged bool) int {
 	if logged {
-		return packet.MaxWhole
+		return rpcpacket.MaxWhole
 	}
-	return packet.HeaderSize + int(min(n.large.most, math.MaxInt-packet.HeaderSize)) //nolint:gosec // bounded
+	return rpcpacket.HeaderSize + int(min(n.large.most, math.MaxInt-rpcpacket.HeaderSize)) //nolint:gosec // bounded
 }
 
 // tooLong is why a message that a codec has written is refused.
 func (n *Node) tooLong(what string, c *codec, logged bool) string {
 	if !logged {
-		return n.large.tooLong(what, uint64(c.size()-packet.HeaderSize)) //nolint:gosec // not negative
+		return n.large.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
 	}
-	return fmt.Sprintf("%s of %d bytes, one that is logged has %d at most: pass large values by reference, or ask for policy none", what, c.size(), packet.MaxWhole)
+	return fmt.Sprintf("%s of %d bytes, one that is logged has %d at most: pass large values by reference, or ask for policy none", what, c.size(), rpcpacket.MaxWhole)
 }

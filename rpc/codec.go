@@ -13,10 +13,10 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 const maxDatagram = netio.MaxDatagram
@@ -39,7 +39,7 @@ type codec struct {
 	binary *thrift.TBinaryProtocol // over buf
 
 	// Of the message being written.
-	pointers []dsm.Pointer
+	pointers []dsmpacket.Pointer
 	kind     thrift.TMessageType
 	inside   bool              // a GlobalPointer
 	failed   error             // why a pointer could not be written
@@ -85,7 +85,7 @@ func newCodec(limit int) *codec {
 
 // reset starts the output afresh.
 func (c *codec) reset() {
-	c.buf.out = append(c.buf.out[:0], make([]byte, packet.HeaderSize)...)
+	c.buf.out = append(c.buf.out[:0], make([]byte, rpcpacket.HeaderSize)...)
 	c.buf.over = 0
 	c.pointers, c.kind, c.inside, c.failed, c.trailer, c.headed = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil, nil, 0
 	c.answered = nil
@@ -112,7 +112,7 @@ func (c *codec) clone() *codec {
 // large returns the payload of the output, once it is a datagram. It does not change
 // any more: the codec lets go of it.
 func (c *codec) large(datagram []byte) *sent.Payload {
-	start := packet.HeaderSize + 16*max(0, len(c.pointers)-1)
+	start := rpcpacket.HeaderSize + 16*max(0, len(c.pointers)-1)
 	c.buf.out = nil
 	end := len(datagram) - len(c.trailer)
 	return sent.New(datagram, datagram[start:end:end])
@@ -125,15 +125,15 @@ func (c *codec) size() int {
 
 // datagram completes the output with a header: the result is the whole packet,
 // valid until the codec is reset or freed.
-func (c *codec) datagram(h *packet.Header) []byte {
+func (c *codec) datagram(h *rpcpacket.Header) []byte {
 	if c.headed > 0 {
-		h.Flags |= packet.FlagHeaders
+		h.Flags |= rpcpacket.FlagHeaders
 	}
 	if n := 16 * (len(c.pointers) - 1); n > 0 {
-		c.buf.out = slices.Insert(c.buf.out, packet.HeaderSize, make([]byte, n)...)
+		c.buf.out = slices.Insert(c.buf.out, rpcpacket.HeaderSize, make([]byte, n)...)
 	}
-	start := packet.HeaderSize + 16*max(0, len(c.pointers)-1)
-	m := packet.Message{Header: *h, Pointers: c.pointers, Payload: c.buf.out[start:], Trailer: c.trailer}
+	start := rpcpacket.HeaderSize + 16*max(0, len(c.pointers)-1)
+	m := rpcpacket.Message{Header: *h, Pointers: c.pointers, Payload: c.buf.out[start:], Trailer: c.trailer}
 	// The payload is in its place already, so appending it copies it onto itself.
 	return m.Append(c.buf.out[:0])
 }
@@ -209,14 +209,14 @@ func (c *codec) collect(value []byte) error {
 	if len(value) == 0 { // nil, as generated code that never set it writes it
 		return nil
 	}
-	p, err := dsm.FromBytes(value)
+	p, err := dsmpacket.FromBytes(value)
 	if err != nil {
 		return err
 	}
 	if p.IsNil() || slices.Contains(c.pointers, p) {
 		return nil
 	}
-	if len(c.pointers) == packet.MaxPointers {
+	if len(c.pointers) == rpcpacket.MaxPointers {
 		return errManyPointers
 	}
 	c.pointers = append(c.pointers, p)
@@ -350,7 +350,7 @@ func (b *buffer) fits(n int) bool {
 // grow makes room for n bytes more, with some for what follows in most messages. What
 // exceeds a datagram gets memory of large messages (sent.Payload).
 func (b *buffer) grow(n int) {
-	need := len(b.out) + n + packet.HeaderSize
+	need := len(b.out) + n + rpcpacket.HeaderSize
 	if need <= cap(b.out) || need <= maxDatagram {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -25,13 +25,13 @@ type commitment struct {
 // replays reports whether a call is delivered again because its execution was cut
 // off. Its trailer is then the execution's own journal; that of other calls is the
 // caller's, and for the log alone.
-func replays(h *packet.Header) bool {
-	return h.Flags.Exact() && h.Flags&packet.FlagReplay != 0 && h.Attempt > 0
+func replays(h *rpcpacket.Header) bool {
+	return h.Flags.Exact() && h.Flags&rpcpacket.FlagReplay != 0 && h.Attempt > 0
 }
 
 // journalOf is the journal that a call's execution begins with; nil if it is not
 // exactly-once. One that the packet had no room for is empty so far.
-func journalOf(m *packet.Message) (*journal, error) {
+func journalOf(m *rpcpacket.Message) (*journal, error) {
 	switch {
 	case !m.Flags.Exact():
 		return nil, nil
@@ -69,7 +69,7 @@ func (e *execution) fetchJournal() bool {
 // fetchPayload gets the rest of a logged call that exceeds a packet. It tries until the
 // node ends, and reports false then.
 func (e *execution) fetchPayload() bool {
-	if e.call.Flags&packet.FlagMore == 0 {
+	if e.call.Flags&rpcpacket.FlagMore == 0 {
 		return true
 	}
 	e.promote()
@@ -77,7 +77,7 @@ func (e *execution) fetchPayload() bool {
 		b, err := e.node.restOf(e.node.base, &e.call, false)
 		if err == nil {
 			e.call.Payload = b
-			e.call.Flags &^= packet.FlagMore
+			e.call.Flags &^= rpcpacket.FlagMore
 			return true
 		}
 		e.node.log.Warn("rpc: the rest of a logged call", "call", e.call.Call.String(), "error", err)
@@ -90,7 +90,7 @@ func (e *execution) fetchPayload() bool {
 }
 
 // restOf fetches the payload of a logged message whose first packet has come.
-func (n *Node) restOf(ctx context.Context, m *packet.Message, answer bool) ([]byte, error) {
+func (n *Node) restOf(ctx context.Context, m *rpcpacket.Message, answer bool) ([]byte, error) {
 	total, _, _, err := m.Opening()
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (n *Node) restOf(ctx context.Context, m *packet.Message, answer bool) ([]by
 func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 	var b []byte
 	if x.keeper != nil && e.begun && !e.spoilt {
-		change, err := x.keeper.change(packet.MaxWhole - size)
+		change, err := x.keeper.change(rpcpacket.MaxWhole - size)
 		if err != nil {
 			if err.Err != nil {
 				x.node.fail(err) // only the log knows the state now; the next incarnation asks it
@@ -140,24 +140,24 @@ func (x *export) commit(e *execution, datagram []byte) {
 
 // acknowledged takes an ACK: the Gatekeeper has logged a call of this node, or an
 // answer, or nobody has got a call. It reports whether a goroutine waits for it.
-func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
-	if m.Flags&packet.FlagReleased == 0 {
+func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) bool {
+	if m.Flags&rpcpacket.FlagReleased == 0 {
 		n.stats.malformed.Add(1) // the switch lets nobody else say that something is logged
 		return false
 	}
-	if m.Flags&packet.FlagEnlist != 0 && n.goesDirect() {
+	if m.Flags&rpcpacket.FlagEnlist != 0 && n.goesDirect() {
 		if n.forgotten(rackaddr.Gatekeeper, m.Payload); len(m.Payload) == 0 {
 			n.askedToEnlist(m.Call, m.Parent)
 		}
 		return false
 	}
-	if m.Flags&packet.FlagUnbegun != 0 {
+	if m.Flags&rpcpacket.FlagUnbegun != 0 {
 		n.out.mu.Lock()
 		n.out.core.Unbegun(m.Call)
 		n.out.mu.Unlock()
 		return false
 	}
-	if m.Flags&packet.FlagDone == 0 {
+	if m.Flags&rpcpacket.FlagDone == 0 {
 		n.out.mu.Lock()
 		if m.Call.Sequence() == 0 {
 			n.out.core.Settled(endpoint.Settlement{Session: m.Call.Session(), Floor: m.Floor})
@@ -181,7 +181,7 @@ func (n *Node) acknowledged(r *reader, i int, m packet.Message) bool {
 
 // acknowledge returns the call that has been committed, if any, and whether it was
 // the last.
-func (in *incoming) acknowledge(ack *packet.Header) (c *commitment, empty bool) {
+func (in *incoming) acknowledge(ack *rpcpacket.Header) (c *commitment, empty bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	c, _ = in.core.Acknowledge(ack.Call, ack.Floor).(*commitment)

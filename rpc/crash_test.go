@@ -24,7 +24,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/internal/model"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // ledger is a service whose state is a list, which tells its changes.
@@ -326,7 +326,7 @@ func TestCrashAtEveryPart(t *testing.T) {
 	l, parts := lot{seed: 1, mtu: 1280, weight: 3000}, 0
 	inWorld(t, l, func(_ *world, f wire.Frame) {
 		if u, err := frame.ParseUDP6(f.Data); err == nil {
-			if m, err := packet.Parse(u.Payload); err == nil && m.Flags&packet.FlagPart != 0 {
+			if m, err := rpcpacket.Parse(u.Payload); err == nil && m.Flags&rpcpacket.FlagPart != 0 {
 				parts++
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Direct calls: exactly-once calls that go from node to node, past the Gatekeeper. What the
@@ -78,16 +78,16 @@ func (n *Node) readDirect(r *reader) {
 // receiveDirect takes a datagram off the endpoint for direct calls. It returns the execution
 // of a call that the goroutine is to run, or nil.
 func (n *Node) receiveDirect(r *reader, i int) *execution {
-	m, err := packet.Parse(r.messages[i].Buf)
+	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
 	switch {
 	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0:
-	case m.Type == packet.Call && m.Flags.Direct():
+	case m.Type == rpcpacket.Call && m.Flags.Direct():
 		return n.receiveCall(r, i, from, &m)
-	case m.Type == packet.Oneway && m.Flags&packet.FlagSettled != 0:
+	case m.Type == rpcpacket.Oneway && m.Flags&rpcpacket.FlagSettled != 0:
 		n.toForget(from.Addr(), &m)
 		return nil
-	case m.Type == packet.Ack && m.Flags&packet.FlagSettled != 0:
+	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagSettled != 0:
 		n.forgotten(from.Addr(), m.Payload)
 		return nil
 	}
@@ -96,7 +96,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 }
 
 // receiveCall takes a copy of a direct call.
-func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *packet.Message) *execution {
+func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.Message) *execution {
 	x := n.takes(m.Service)
 	if x == nil {
 		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
@@ -139,7 +139,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *packet.Mess
 
 // refuseDirect has the caller of a call that has not begun choose another node: this one
 // closes.
-func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *packet.Message) {
+func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message) {
 	l := n.ledger
 	l.mu.Lock()
 	last := l.add(l.table.Refuse(from.Addr().As16(), &m.Header))
@@ -196,12 +196,12 @@ func (n *Node) takes(hash uint64) *export {
 
 // directExecution makes the execution of a direct call, or that of its next run, of which
 // the ledger knows what the former ones did.
-func (n *Node) directExecution(x *export, from netip.AddrPort, m *packet.Message, known *record.Execution) *execution {
+func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Message, known *record.Execution) *execution {
 	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, enlisting: make(chan struct{}, 1)}
 	e.trunk.e = e
 	e.direct.Store(true)
 	if len(m.Trailer) == len(e.ancestor) {
-		e.ancestor = packet.ID(m.Trailer)
+		e.ancestor = rpcpacket.ID(m.Trailer)
 	}
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
@@ -221,7 +221,7 @@ func (e *execution) remember(known *record.Execution) {
 
 // bound is the node that a call was sent to, or was about to be, by this run or a former one;
 // the zero Addr if there is none, or it has refused the call.
-func (e *execution) bound(id packet.ID) netip.Addr {
+func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, k := range slices.Backward(e.inked.called) {
@@ -236,7 +236,7 @@ func (e *execution) bound(id packet.ID) netip.Addr {
 }
 
 // refusedBy reports whether a node has refused a call.
-func (e *execution) refusedBy(id packet.ID, node netip.Addr) bool {
+func (e *execution) refusedBy(id rpcpacket.ID, node netip.Addr) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Contains(e.inked.refused, record.Call{ID: id, Node: node.As16()})
@@ -295,7 +295,7 @@ func (n *Node) resume() {
 	l.resumes.Resumption = l.table.Resume()
 	l.resumes.rest = map[uint64][]*record.Execution{}
 	for _, e := range slices.Concat(l.resumes.Rerun, l.resumes.GiveUp) {
-		m, err := packet.Parse(e.Begun.Call)
+		m, err := rpcpacket.Parse(e.Begun.Call)
 		if err != nil {
 			n.log.Error("rpc: the ledger has a call that is no message", "call", e.ID.String(), "err", err)
 			continue
@@ -317,7 +317,7 @@ func (n *Node) resume() {
 // forward asks the Gatekeeper to go on with an execution about which it decides. It may
 // never have heard of it.
 func (n *Node) forward(e *record.Execution) {
-	m, err := packet.Parse(e.Begun.Call)
+	m, err := rpcpacket.Parse(e.Begun.Call)
 	if err != nil {
 		return
 	}
@@ -333,7 +333,7 @@ func (x *export) resume() {
 	l.mu.Lock()
 	rest := l.resumes.rest[x.hash]
 	delete(l.resumes.rest, x.hash)
-	giveUp := map[packet.ID]bool{}
+	giveUp := map[rpcpacket.ID]bool{}
 	for _, e := range l.resumes.GiveUp {
 		giveUp[e.ID] = true
 	}
@@ -342,7 +342,7 @@ func (x *export) resume() {
 	}
 	l.mu.Unlock()
 	for _, known := range rest {
-		m, _ := packet.Parse(known.Begun.Call)                          // it was parsed before
+		m, _ := rpcpacket.Parse(known.Begun.Call)                       // it was parsed before
 		m.Attempt = uint16(min(known.Begun.Attempt+1, direct.Attempts)) //nolint:gosec // small
 		e := x.node.directExecution(x, netip.AddrPortFrom(netip.AddrFrom16(known.Begun.Caller), rackaddr.PortRPC), &m, known)
 		if e.journal, _ = newJournal(known.Journal); e.journal == nil {

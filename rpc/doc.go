@@ -23,7 +23,7 @@
 //	outgoing ── endpoint.Caller (ids, re-sends)     incoming ── endpoint.Callee (duplicates)
 //	    │                                                    ▲
 //	    ▼ [node]:45100                                       │ [service]:45100
-//	────┴───────── one datagram each way (rpc/packet) ───────┴────
+//	────┴───────── one datagram each way (rpc/rpcpacket) ───────┴────
 //
 // Latency decides how goroutines are used, for to wake one costs more than the
 // rest of a call: a caller reads its own answer (leader), a service's reader runs

@@ -9,8 +9,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -51,7 +51,7 @@ func (e *execution) enlist() error {
 	if err := n.tellEnlisted(e.from.Addr(), &e.call, true); err != nil {
 		return err
 	}
-	e.call.Flags |= packet.FlagHeld | packet.FlagEnlist
+	e.call.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	e.direct.Store(false)
 	return nil
 }
@@ -68,27 +68,27 @@ func (n *Node) whyEnded() error {
 // payload is the caller's address (16 bytes), 1 if the call runs here or 0 (1), and the CALL.
 // The CALL's trailer is left out; the message's parent is the execution that the Gatekeeper
 // knows of which the call was made, as far as that is known.
-func (n *Node) enlistment(caller netip.Addr, call *packet.Message, runs bool) []byte {
-	h := packet.Header{
-		Type: packet.Call, Flags: (packet.FlagHeld | packet.FlagEnlist).WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation,
+func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool) []byte {
+	h := rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation,
 		Call: endpoint.ChildID(call.Call, enlistPlace, enlistPlace), Service: call.Service,
 	}
 	if len(call.Trailer) == len(h.Parent) {
-		h.Parent = packet.ID(call.Trailer)
+		h.Parent = rpcpacket.ID(call.Trailer)
 	}
 	a := caller.As16()
 	payload := append(a[:], 0)
 	if runs {
 		payload[len(a)] = 1
 	}
-	inner := packet.Message{Header: call.Header, Payload: call.Payload}
-	inner.Flags |= packet.FlagHeld | packet.FlagEnlist
+	inner := rpcpacket.Message{Header: call.Header, Payload: call.Payload}
+	inner.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	inner.Attempt, inner.Order, inner.Floor = 0, 0, 0
-	return (&packet.Message{Header: h, Payload: inner.Append(payload)}).Append(nil)
+	return (&rpcpacket.Message{Header: h, Payload: inner.Append(payload)}).Append(nil)
 }
 
 // tellEnlisted sends an enlistment until the Gatekeeper has logged it.
-func (n *Node) tellEnlisted(caller netip.Addr, call *packet.Message, runs bool) error {
+func (n *Node) tellEnlisted(caller netip.Addr, call *rpcpacket.Message, runs bool) error {
 	datagram := n.enlistment(caller, call, runs)
 	p := n.out.pendings.Get().(*pending)
 	p.RTT, p.Logged, p.to = &n.enlistRTT, true, netio.Message{Remote: gatekeeperRPC}
@@ -96,7 +96,7 @@ func (n *Node) tellEnlisted(caller netip.Addr, call *packet.Message, runs bool) 
 	o := &n.out
 	o.mu.Lock()
 	err := o.err
-	if err == nil && !o.core.BeginAs(n.now(), &p.Call, packet.ID(datagram[24:40])) {
+	if err == nil && !o.core.BeginAs(n.now(), &p.Call, rpcpacket.ID(datagram[24:40])) {
 		err = fault.New(Internal, "enlist", "call %s is being handed over", call.Call)
 	}
 	if err == nil {
@@ -116,7 +116,7 @@ func (n *Node) tellEnlisted(caller netip.Addr, call *packet.Message, runs bool) 
 	switch {
 	case p.err != nil:
 		return p.err
-	case p.answer.Type == packet.Exception:
+	case p.answer.Type == rpcpacket.Exception:
 		n.log.Error("rpc: the Gatekeeper refuses an execution", "call", call.Call.String(), "why", string(p.answer.Payload))
 		return fault.Remote(p.answer.Code, "enlist", "%s", p.answer.Payload)
 	}
@@ -126,7 +126,7 @@ func (n *Node) tellEnlisted(caller netip.Addr, call *packet.Message, runs bool) 
 // askedToEnlist takes the Gatekeeper's word that a call of an execution is answered with
 // pointers: the execution has to be enlisted first, or nobody would own what they point to. If
 // nobody waits for the call any more, the Gatekeeper is told so.
-func (n *Node) askedToEnlist(call, parent packet.ID) {
+func (n *Node) askedToEnlist(call, parent rpcpacket.ID) {
 	l := n.ledger
 	n.out.mu.Lock()
 	var waits *execution

@@ -6,7 +6,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Error is what every call fails with unless the callee's handler or Thrift
@@ -77,18 +77,18 @@ func CodeOf(err error) Code {
 }
 
 // Policy is what becomes of a call when a node fails.
-type Policy = packet.Policy
+type Policy = rpcpacket.Policy
 
 // The policies.
 const (
 	// PolicyNone: at most once. The call is bound to the callee's incarnation.
-	PolicyNone = packet.PolicyNone
+	PolicyNone = rpcpacket.PolicyNone
 	// PolicyRecover: exactly once. What a failure cut off is run again.
-	PolicyRecover = packet.PolicyRecover
+	PolicyRecover = rpcpacket.PolicyRecover
 	// PolicyFateShare takes the other side's unfinished execution back, too.
-	PolicyFateShare = packet.PolicyFateShare
+	PolicyFateShare = rpcpacket.PolicyFateShare
 	// PolicyTainted does so to all unfinished descendants.
-	PolicyTainted = packet.PolicyTainted
+	PolicyTainted = rpcpacket.PolicyTainted
 )
 
 // failure is how a call's coded error reaches the program: errors.As finds the *Error in

@@ -22,7 +22,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -52,18 +52,18 @@ func onBench(t *testing.T, handler func(ctx context.Context, n *rpc.Node) error,
 }
 
 // call is a released exactly-once call of count.
-func (b *bench) call() packet.Message {
+func (b *bench) call() rpcpacket.Message {
 	b.next++
 	m := callOf(b.t, "count", b.next, thriftMessage(b.t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: int64(b.next)}))
-	m.Flags = (m.Flags | packet.FlagHeld | packet.FlagReleased).WithPolicy(packet.PolicyRecover)
+	m.Flags = (m.Flags | rpcpacket.FlagHeld | rpcpacket.FlagReleased).WithPolicy(rpcpacket.PolicyRecover)
 	m.CalleeIncarnation = 1
 	return m
 }
 
-func (b *bench) send(m packet.Message) { b.gk.send(rackaddr.Service("Test"), m.Append(nil)) }
+func (b *bench) send(m rpcpacket.Message) { b.gk.send(rackaddr.Service("Test"), m.Append(nil)) }
 
 // run delivers a call and returns its answer, acknowledged, and the journal in it.
-func (b *bench) run(m packet.Message) (packet.Message, []trailer.Section) {
+func (b *bench) run(m rpcpacket.Message) (rpcpacket.Message, []trailer.Section) {
 	b.t.Helper()
 	b.send(m)
 	a := b.gk.must()
@@ -76,10 +76,10 @@ func (b *bench) run(m packet.Message) (packet.Message, []trailer.Section) {
 }
 
 // rerun delivers a call as if it had been cut off after these entries.
-func (b *bench) rerun(ss []trailer.Section) (packet.Message, []trailer.Section) {
+func (b *bench) rerun(ss []trailer.Section) (rpcpacket.Message, []trailer.Section) {
 	b.t.Helper()
 	m := b.call()
-	m.Flags |= packet.FlagReplay
+	m.Flags |= rpcpacket.FlagReplay
 	m.Attempt, m.Trailer = 1, trailer.Append(nil, ss)
 	return b.run(m)
 }
@@ -117,11 +117,11 @@ func TestReplay(t *testing.T) {
 		}
 		pass(time.Second)
 		a, more := b.rerun(journal)
-		if a.Type != packet.Reply || len(more) != 0 || effects.Load() != 2 || saw[0] != saw[1] {
+		if a.Type != rpcpacket.Reply || len(more) != 0 || effects.Load() != 2 || saw[0] != saw[1] {
 			t.Errorf("%v, %d new entries, %d effects, saw %q", a.Type, len(more), effects.Load(), saw)
 		}
 		a, more = b.rerun(append(slices.Clone(journal[:2]), journal[0])) // some entries travel twice
-		if a.Type != packet.Reply || len(more) != 2 || effects.Load() != 4 || saw[0] == saw[2] {
+		if a.Type != rpcpacket.Reply || len(more) != 2 || effects.Load() != 4 || saw[0] == saw[2] {
 			t.Errorf("cut off: %v, %d new entries, %d effects, saw %q", a.Type, len(more), effects.Load(), saw)
 		}
 	})
@@ -150,7 +150,7 @@ func TestDivergence(t *testing.T) {
 			"no key": edit(func(ss []trailer.Section) []trailer.Section { ss[2].Data = []byte{0}; return ss }),
 		} {
 			a, _ := b.rerun(bad)
-			if a.Type != packet.Exception || a.Code != rpc.Nondeterminism {
+			if a.Type != rpcpacket.Exception || a.Code != rpc.Nondeterminism {
 				t.Errorf("%s: %v, %v: %s", name, a.Type, a.Code, a.Payload)
 			}
 		}
@@ -171,7 +171,7 @@ func TestRerunWithoutMemory(t *testing.T) {
 		}, func(b *bench) {
 			_, journal := b.run(b.call())
 			fails.Store(true)
-			if a, _ := b.rerun(journal); a.Type != packet.Exception || a.Code != want {
+			if a, _ := b.rerun(journal); a.Type != rpcpacket.Exception || a.Code != want {
 				t.Errorf("%v: %v, %v: %s; want %v", code, a.Type, a.Code, a.Payload, want)
 			}
 		})
@@ -184,9 +184,9 @@ func TestTrailerOfFirstAttempt(t *testing.T) {
 	var saw []string
 	onBench(t, outside(&effects, &saw), func(b *bench) {
 		m := b.call()
-		m.Flags |= packet.FlagReplay // released twice
+		m.Flags |= rpcpacket.FlagReplay // released twice
 		m.Trailer = trailer.Section{Type: trailer.Random, Index: 1, Data: []byte("x")}.Append(nil)
-		if a, journal := b.run(m); a.Type != packet.Reply || len(journal) != 4 {
+		if a, journal := b.run(m); a.Type != rpcpacket.Reply || len(journal) != 4 {
 			t.Errorf("%v, journal %v", a.Type, journal)
 		}
 	})
@@ -225,7 +225,7 @@ func TestAnswerUntilAcknowledged(t *testing.T) {
 		if d := time.Since(start); d < 3*time.Second || d > 8*time.Second {
 			t.Errorf("ten times in %v", d)
 		}
-		m.Flags |= packet.FlagReplay
+		m.Flags |= rpcpacket.FlagReplay
 		b.send(m)
 		if again := b.gk.must(); again.Call != m.Call {
 			t.Errorf("to a call that is delivered again: %+v", again.Header)
@@ -249,7 +249,7 @@ func TestReleasedAgainWhileRunning(t *testing.T) {
 		m := b.call()
 		b.send(m)
 		pass(time.Millisecond)
-		m.Flags |= packet.FlagReplay
+		m.Flags |= rpcpacket.FlagReplay
 		for range 5 {
 			b.send(m)
 		}
@@ -300,14 +300,14 @@ func TestStateInAnswers(t *testing.T) {
 				}
 				return nil
 			}, func(b *bench) {
-				calls := []packet.Message{b.call(), b.call(), b.call()}
+				calls := []rpcpacket.Message{b.call(), b.call(), b.call()}
 				for i := range calls {
 					calls[i].Order = uint64(i + 1)
 					b.send(calls[i])
 				}
 				for i, call := range calls {
 					pass(time.Minute)
-					var a packet.Message
+					var a rpcpacket.Message
 					for a = b.gk.must(); a.Call != call.Call; a = b.gk.must() {
 						if i == 0 || a.Call != calls[i-1].Call {
 							t.Fatalf("call %d is answered too early: %s", i, a.Call)
@@ -374,8 +374,8 @@ func TestStateTooLarge(t *testing.T) {
 			calls := 0
 			handler := func(context.Context, *rpc.Node) error {
 				if calls++; calls == 2 {
-					l.items = append(l.items, make([]byte, packet.MaxWhole)...)
-					l.fresh = make([]byte, packet.MaxWhole)
+					l.items = append(l.items, make([]byte, rpcpacket.MaxWhole)...)
+					l.fresh = make([]byte, rpcpacket.MaxWhole)
 				} else {
 					l.add('b')
 				}
@@ -384,7 +384,7 @@ func TestStateTooLarge(t *testing.T) {
 			onBench(t, handler, func(b *bench) {
 				b.run(b.call())
 				a, ss := b.run(b.call())
-				if a.Type != packet.Exception || a.Code != rpc.NoSpace || len(ss) != 0 || string(l.items) != "ab" {
+				if a.Type != rpcpacket.Exception || a.Code != rpc.NoSpace || len(ss) != 0 || string(l.items) != "ab" {
 					t.Errorf("%v, %v: %s; %d sections, a state of %d bytes", a.Type, a.Code, a.Payload, len(ss), len(l.items))
 				}
 				want := "abb"
@@ -392,7 +392,7 @@ func TestStateTooLarge(t *testing.T) {
 					want = "b"
 				}
 				a, ss = b.run(b.call())
-				if a.Type != packet.Reply || len(ss) != 1 || string(ss[0].Data) != want || string(l.items) != "abb" {
+				if a.Type != rpcpacket.Reply || len(ss) != 1 || string(ss[0].Data) != want || string(l.items) != "abb" {
 					t.Errorf("%v, %v: %s; %d sections, a state of %d bytes", a.Type, a.Code, a.Payload, len(ss), len(l.items))
 				}
 			}, rpc.WithState(state))
@@ -476,7 +476,7 @@ func TestAnsweredBefore(t *testing.T) {
 			t.Fatal(journal, err, got)
 		}
 		m := b.call()
-		m.Flags |= packet.FlagReplay
+		m.Flags |= rpcpacket.FlagReplay
 		m.Attempt, m.Trailer = 1, a.Trailer
 		b.send(m)
 		first := down.must()
@@ -484,7 +484,7 @@ func TestAnsweredBefore(t *testing.T) {
 		down.send(b.server.Address(), answer(first, pong(b.t)))
 		a = b.gk.must()
 		ack(b.gk, b.server, a)
-		if a.Type != packet.Reply || got != nil {
+		if a.Type != rpcpacket.Reply || got != nil {
 			t.Errorf("%v, %v", a.Type, got)
 		}
 	})

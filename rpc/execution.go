@@ -11,7 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // execution is one run of a handler for one call, or of a durable main. Its trunk
@@ -26,7 +26,7 @@ type execution struct {
 	// Of a handler's; of a main, call has only the id.
 	export *export
 	entry  *endpoint.Entry
-	call   packet.Message
+	call   rpcpacket.Message
 	buffer *datagram // what call lies in; nil if it has memory of its own
 	from   netip.AddrPort
 	claim  uint64 // bytes of a large call, as they count for its sender
@@ -42,7 +42,7 @@ type execution struct {
 	direct    atomic.Bool
 	enlisting chan struct{} // holds a token while somebody does
 	resumed   bool          // the ledger has what former runs did
-	ancestor  packet.ID     // of a direct call: of which execution it was made that the Gatekeeper knows
+	ancestor  rpcpacket.ID  // of a direct call: of which execution it was made that the Gatekeeper knows
 
 	mu       sync.Mutex
 	branches *sync.WaitGroup // those opened; nil while there are none
@@ -54,7 +54,7 @@ type execution struct {
 	earlier  []byte          // journal of former runs, that the ledger has
 	spoilt   bool            // what it has made of the service's state must not be logged
 	ended    bool
-	headers  []packet.KeyValue // of the answer
+	headers  []rpcpacket.KeyValue // of the answer
 
 	processed bool      // the processor has got the call
 	meter     *meter    // of its method, until it has been counted
@@ -89,20 +89,20 @@ func (c *client) allowed(b *opSequence, m *method) error {
 // zero, for one of a session. Only an execution that the Gatekeeper has logged can
 // answer for exactly-once calls; those of others are its node's own, and name their
 // parent because it waits for them.
-func (b *opSequence) child(h *packet.Header, o *operation) packet.ID {
+func (b *opSequence) child(h *rpcpacket.Header, o *operation) rpcpacket.ID {
 	if o != nil {
 		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
 		if h.Flags.Exact() {
 			h.Floor = uint64(b.e.main.lastCheckpoint()) // a copy that comes after the next checkpoint is too late
 			return endpoint.ChildID(h.Parent, h.Branch, h.Index)
 		}
-		return packet.ID{}
+		return rpcpacket.ID{}
 	}
 	b.e.mu.Lock()
 	b.index++
 	h.Parent, h.Branch, h.Index = b.e.call.Call, b.number, b.index
 	b.e.mu.Unlock()
-	return packet.ID{}
+	return rpcpacket.ID{}
 }
 
 // yield gives the worker's slot back while the handler waits for a nested call,
@@ -152,7 +152,7 @@ func (e *execution) context(base context.Context) context.Context {
 // giveUp abandons the execution of a call that its caller has given up. One-ways
 // are not: nobody waits for them anyway.
 func (e *execution) giveUp() {
-	if e.call.Type != packet.Oneway {
+	if e.call.Type != rpcpacket.Oneway {
 		e.abandon()
 	}
 }
@@ -188,7 +188,7 @@ func (e *execution) freeBuffer() {
 // receipted reports whether the call is acknowledged when it is accepted: a
 // one-way that nobody logs. (Of the others the completion is reported.)
 func (e *execution) receipted() bool {
-	return e.call.Type == packet.Oneway && e.call.Flags&packet.FlagHeld == 0
+	return e.call.Type == rpcpacket.Oneway && e.call.Flags&rpcpacket.FlagHeld == 0
 }
 
 // life is a handler's context. Most handlers never wait for its end, so what that takes

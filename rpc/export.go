@@ -17,7 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // export is one service that a node serves.
@@ -46,7 +46,7 @@ type export struct {
 // offer is what a service can do, as of the last Export.
 type offer struct {
 	processor thrift.TProcessor
-	methods   map[packet.Method]*served
+	methods   map[rpcpacket.Method]*served
 }
 
 // served is one method of an export.
@@ -181,11 +181,11 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 
 // methodList lists a processor's methods in order.
 func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, error) {
-	o := &offer{processor: p, methods: make(map[packet.Method]*served)}
+	o := &offer{processor: p, methods: make(map[rpcpacket.Method]*served)}
 	functions := p.ProcessorMap()
 	var methods []control.Method
 	for _, name := range slices.Sorted(maps.Keys(functions)) {
-		wire, err := packet.MethodOf(name)
+		wire, err := rpcpacket.MethodOf(name)
 		if err != nil {
 			return nil, nil, err
 		}

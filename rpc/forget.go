@@ -11,8 +11,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Answers to direct calls are kept until nobody will ask for them. Whoever made the calls
@@ -110,15 +110,15 @@ func (f *forgets) pace(node [16]byte, now time.Duration) *pace {
 
 // appendForgets appends the messages that tell a node to forget calls.
 func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direct.Item) []netio.Message {
-	to, flags := netip.AddrPortFrom(node, rackaddr.PortDirect), packet.FlagSettled
+	to, flags := netip.AddrPortFrom(node, rackaddr.PortDirect), rpcpacket.FlagSettled
 	if node == rackaddr.Gatekeeper {
-		to, flags = gatekeeperRPC, packet.FlagEnlist|packet.FlagHeld
+		to, flags = gatekeeperRPC, rpcpacket.FlagEnlist|rpcpacket.FlagHeld
 	}
-	most := (n.budget - packet.HeaderSize) / itemSize
+	most := (n.budget - rpcpacket.HeaderSize) / itemSize
 	for len(items) > 0 {
 		some := items[:min(len(items), most)]
 		items = items[len(some):]
-		m := packet.Message{Header: packet.Header{Type: packet.Oneway, Flags: flags.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation}}
+		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway, Flags: flags.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation}}
 		for _, i := range some {
 			m.Payload = append(m.Payload, i.ID[:]...)
 			m.Payload = binary.BigEndian.AppendUint64(m.Payload, i.Lane)
@@ -131,15 +131,15 @@ func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direc
 
 // toForget takes a caller's word that it asks no more for calls. It is acknowledged when the
 // ledger has it.
-func (n *Node) toForget(from netip.Addr, m *packet.Message) {
+func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	if len(m.Payload)%itemSize != 0 {
 		n.stats.malformed.Add(1)
 		return
 	}
-	ack := packet.Message{Header: packet.Header{Type: packet.Ack, Flags: packet.FlagSettled.WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation}}
+	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation}}
 	var items []direct.Item
 	for b := m.Payload; len(b) > 0; b = b[itemSize:] {
-		items = append(items, direct.Item{ID: packet.ID(b[:16]), Lane: binary.BigEndian.Uint64(b[16:]), Number: binary.BigEndian.Uint64(b[24:])})
+		items = append(items, direct.Item{ID: rpcpacket.ID(b[:16]), Lane: binary.BigEndian.Uint64(b[16:]), Number: binary.BigEndian.Uint64(b[24:])})
 		ack.Payload = append(ack.Payload, b[:16]...)
 	}
 	l := n.ledger
@@ -170,9 +170,9 @@ func (n *Node) forgotten(node netip.Addr, b []byte) {
 		n.stats.malformed.Add(1)
 		return
 	}
-	var all []packet.ID
+	var all []rpcpacket.ID
 	for ; len(b) > 0; b = b[16:] {
-		all = append(all, packet.ID(b[:16]))
+		all = append(all, rpcpacket.ID(b[:16]))
 	}
 	l := n.ledger
 	l.mu.Lock()
@@ -189,7 +189,7 @@ func (n *Node) askForgetter(node [16]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if fault.CodeOf(err) == fault.NotFound {
-		var all []packet.ID
+		var all []rpcpacket.ID
 		for _, i := range l.table.Forgets()[node] {
 			all = append(all, i.ID)
 		}

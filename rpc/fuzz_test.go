@@ -20,7 +20,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -107,10 +107,10 @@ func seedCall(t testing.TB, method string, args thrift.TStruct, service uint64) 
 	if err := args.Write(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	wire, _ := packet.MethodOf(method)
-	h := packet.Header{
-		Type: packet.Call, Flags: packet.FlagSession, NameLength: uint8(len(method)), Method: wire,
-		Call: packet.SessionID(5, 6), Floor: 6, CallerIncarnation: 1, Service: service,
+	wire, _ := rpcpacket.MethodOf(method)
+	h := rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(method)), Method: wire,
+		Call: rpcpacket.SessionID(5, 6), Floor: 6, CallerIncarnation: 1, Service: service,
 	}
 	return append([]byte(nil), c.datagram(&h)...)
 }
@@ -134,11 +134,11 @@ func FuzzCall(f *testing.F) {
 		f.Add(seedCall(f, method, args, x.hash))
 	}
 	for _, journal := range journalSeeds() {
-		m, err := packet.Parse(seedCall(f, "count", &testsvc.TestCountArgs{Number: 1}, x.hash))
+		m, err := rpcpacket.Parse(seedCall(f, "count", &testsvc.TestCountArgs{Number: 1}, x.hash))
 		if err != nil {
 			f.Fatal(err)
 		}
-		m.Flags = (m.Flags | packet.FlagHeld | packet.FlagReplay).WithPolicy(PolicyRecover)
+		m.Flags = (m.Flags | rpcpacket.FlagHeld | rpcpacket.FlagReplay).WithPolicy(PolicyRecover)
 		m.Attempt, m.Trailer = 1, journal
 		f.Add(m.Append(nil))
 	}
@@ -157,7 +157,7 @@ func FuzzCall(f *testing.F) {
 			if a.Verdict != endpoint.Resend {
 				t.Fatalf("a call that has run is now: %v", a.Verdict)
 			}
-			if _, err := packet.Parse(a.Reply); err != nil || len(a.Reply) > n.budget {
+			if _, err := rpcpacket.Parse(a.Reply); err != nil || len(a.Reply) > n.budget {
 				t.Fatalf("answered with %d bytes, %v", len(a.Reply), err)
 			}
 		}
@@ -170,10 +170,10 @@ func FuzzAnswer(f *testing.F) {
 	n, x := quietNode(f)
 	method := &method{op: "call Test.echo", name: "echo", rtt: new(endpoint.RTT), meter: n.meter("Test", "echo", false)}
 	seed := seedCall(f, "echo", &testsvc.TestEchoResult{Success: thing()}, x.hash)
-	seed[3] = byte(packet.Reply)
+	seed[3] = byte(rpcpacket.Reply)
 	f.Add(seed)
 	exception := append([]byte(nil), seed...)
-	exception[3] = byte(packet.Exception)
+	exception[3] = byte(rpcpacket.Exception)
 	f.Add(exception)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > maxDatagram {
@@ -183,11 +183,11 @@ func FuzzAnswer(f *testing.F) {
 		p.RTT = method.rtt
 		codec := newCodec(n.budget)
 		defer codec.free()
-		var id packet.ID
-		if m, err := packet.Parse(b); err == nil {
+		var id rpcpacket.ID
+		if m, err := rpcpacket.Parse(b); err == nil {
 			id = m.Call
 		}
-		if _, err := n.begin(p, codec, &packet.Header{Type: packet.Call}, id); err != nil {
+		if _, err := n.begin(p, codec, &rpcpacket.Header{Type: rpcpacket.Call}, id); err != nil {
 			t.Fatal(err)
 		}
 		r := received(b)
@@ -208,15 +208,15 @@ func FuzzAnswer(f *testing.F) {
 func FuzzParts(f *testing.F) {
 	n, x := quietNode(f)
 	from := netip.AddrPortFrom(rackaddr.Node(2), rackaddr.PortBulk)
-	m, err := packet.Parse(seedCall(f, "blob", &testsvc.TestBlobArgs{Raw: make([]byte, 20_000)}, x.hash))
+	m, err := rpcpacket.Parse(seedCall(f, "blob", &testsvc.TestBlobArgs{Raw: make([]byte, 20_000)}, x.hash))
 	if err != nil {
 		f.Fatal(err)
 	}
-	first, ok := packet.First(m.Append(nil), n.budget, serviceHash(n.self.Address))
+	first, ok := rpcpacket.First(m.Append(nil), n.budget, serviceHash(n.self.Address))
 	if !ok {
 		f.Fatal("it fits a packet")
 	}
-	total, begun := uint64(len(m.Payload)), n.budget-packet.HeaderSize-packet.MorePreface
+	total, begun := uint64(len(m.Payload)), n.budget-rpcpacket.HeaderSize-rpcpacket.MorePreface
 	var parts []byte
 	for _, c := range bulk.Cut(nil, []bulk.Range{{Offset: uint64(begun), Length: total - uint64(begun)}}, n.large.size, n.large.size) {
 		h := bulk.Header{Kind: bulk.Part, Call: m.Call, CallerIncarnation: 1, Total: total, Offset: c.Offset, Size: uint32(c.Length), First: uint32(begun)}
@@ -294,7 +294,7 @@ func FuzzJournal(f *testing.F) {
 func FuzzOutcome(f *testing.F) {
 	f.Add(outcome{fingerprint: 7}.append(nil))
 	f.Add(outcome{code: Deadline, message: "late"}.append(nil))
-	f.Add(outcome{answer: &packet.Message{Header: packet.Header{Type: packet.Reply}, Payload: []byte("x")}}.append(nil))
+	f.Add(outcome{answer: &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply}, Payload: []byte("x")}}.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if o, err := parseOutcome(b); err == nil && !bytes.Equal(o.append(nil), b) {
 			t.Fatalf("%x became %x", b, o.append(nil))

@@ -14,7 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -89,16 +89,16 @@ func TestBadHeaders(t *testing.T) {
 	ping := thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{})
 	for i, payload := range []string{"", "\x00", "\x00\x09abc", "\x00\x04\x00\x00\x00\x00" + string(ping), "\x00\x00", string(ping)} {
 		m := callOf(t, "ping", uint64(i+1), []byte(payload))
-		m.Flags |= packet.FlagHeaders
+		m.Flags |= rpcpacket.FlagHeaders
 		gk.send(rackaddr.Service("Test"), m.Append(nil))
-		if a := gk.must(); a.Type != packet.Exception || a.Code != rpc.BadRequest {
+		if a := gk.must(); a.Type != rpcpacket.Exception || a.Code != rpc.BadRequest {
 			t.Errorf("%q: %v %v %q", payload, a.Type, a.Code, a.Payload)
 		}
 	}
 	m := callOf(t, "ping", 10, append([]byte{0, 0}, ping...))
-	m.Flags |= packet.FlagHeaders
+	m.Flags |= rpcpacket.FlagHeaders
 	gk.send(rackaddr.Service("Test"), m.Append(nil))
-	if a := gk.must(); a.Type != packet.Reply {
+	if a := gk.must(); a.Type != rpcpacket.Reply {
 		t.Errorf("no headers: %v %v %q", a.Type, a.Code, a.Payload)
 	}
 }
@@ -116,30 +116,30 @@ func TestHeadersOfReRun(t *testing.T) {
 		return rpc.SetAnswerHeader(ctx, "run", fmt.Sprint(len(saw)))
 	}, func(b *bench) {
 		down := newPeer(b.t, b.rack, "down", rackaddr.Service("Down"))
-		headed := func(kv ...packet.KeyValue) []byte {
-			h, err := packet.AppendHeaders(nil, kv)
+		headed := func(kv ...rpcpacket.KeyValue) []byte {
+			h, err := rpcpacket.AppendHeaders(nil, kv)
 			if err != nil {
 				b.t.Fatal(err)
 			}
 			return h
 		}
 		m := b.call()
-		m.Flags |= packet.FlagHeaders
-		m.Payload = append(headed(packet.KeyValue{Key: "tenant", Value: "blue"}), m.Payload...)
+		m.Flags |= rpcpacket.FlagHeaders
+		m.Payload = append(headed(rpcpacket.KeyValue{Key: "tenant", Value: "blue"}), m.Payload...)
 		b.send(m)
 		four := int64(8)
 		reply := thriftMessage(b.t, "twice", thrift.REPLY, &testsvc.SmallTwiceResult{Success: &four})
 		a := down.must()
-		a.Type, a.Flags, a.Attempt = packet.Reply, a.Flags|packet.FlagHeaders, 0
-		a.Payload = append(headed(packet.KeyValue{Key: "from", Value: "down"}), reply...)
+		a.Type, a.Flags, a.Attempt = rpcpacket.Reply, a.Flags|rpcpacket.FlagHeaders, 0
+		a.Payload = append(headed(rpcpacket.KeyValue{Key: "from", Value: "down"}), reply...)
 		down.send(b.server.Address(), a.Append(nil))
 		first := b.gk.must()
 		ack(b.gk, b.server, first)
 		// A new delivery: the first one's number may be settled by now, or not yet.
-		m.Call, m.Floor, m.Attempt = packet.SessionID(99, 50), 50, 1
-		m.Flags, m.Trailer = m.Flags|packet.FlagReplay, first.Trailer
+		m.Call, m.Floor, m.Attempt = rpcpacket.SessionID(99, 50), 50, 1
+		m.Flags, m.Trailer = m.Flags|rpcpacket.FlagReplay, first.Trailer
 		again, _ := b.run(m)
-		headers, _, err := packet.TakeHeaders(again.Payload)
+		headers, _, err := rpcpacket.TakeHeaders(again.Payload)
 		if len(saw) != 2 || saw[0] != saw[1] || saw[0] != "blue8 map[from:down] <nil>" || err != nil || headers[0].Value != "2" {
 			b.t.Errorf("saw %q, answer's headers %v, %v", saw, headers, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // incoming is the called side of a node, for all of its services.
@@ -25,8 +25,8 @@ type incoming struct {
 func (x *export) receive(r *reader, i int) *execution {
 	n := x.node
 	from := r.messages[i].Remote
-	m, err := packet.Parse(r.messages[i].Buf)
-	if err != nil || m.Type != packet.Call && m.Type != packet.Oneway || m.Service != x.hash {
+	m, err := rpcpacket.Parse(r.messages[i].Buf)
+	if err != nil || m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || m.Service != x.hash {
 		n.stats.malformed.Add(1)
 		return nil
 	}
@@ -38,7 +38,7 @@ func (x *export) receive(r *reader, i int) *execution {
 	a, e := x.decide(from, &m, journal)
 	switch a.Verdict {
 	case endpoint.Run:
-		if m.Flags&packet.FlagMore != 0 && !m.Flags.Exact() {
+		if m.Flags&rpcpacket.FlagMore != 0 && !m.Flags.Exact() {
 			return x.acceptLarge(e, len(r.messages[i].Buf))
 		}
 		e.buffer = r.take(i)
@@ -63,7 +63,7 @@ func (x *export) receive(r *reader, i int) *execution {
 }
 
 // decide asks the core, and makes the execution of a call to run.
-func (x *export) decide(from netip.AddrPort, m *packet.Message, j *journal) (endpoint.Arrival, *execution) {
+func (x *export) decide(from netip.AddrPort, m *rpcpacket.Message, j *journal) (endpoint.Arrival, *execution) {
 	n := x.node
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
@@ -113,7 +113,7 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 // wholeCall goes on with a call that has come whole. It returns the execution that the
 // goroutine is to run, if any.
 func (x *export) wholeCall(e *execution, t *bulk.Transfer) *execution {
-	e.call.Flags &^= packet.FlagMore
+	e.call.Flags &^= rpcpacket.FlagMore
 	e.call.Payload, e.claim = t.Body(), t.Size()
 	return x.accept(e)
 }
@@ -125,8 +125,8 @@ func (x *export) receipt(e *execution) []byte {
 		return nil
 	}
 	h := x.answerHeader(&e.call)
-	h.Flags |= packet.FlagDone
-	b := (&packet.Message{Header: h}).Append(nil)
+	h.Flags |= rpcpacket.FlagDone
+	b := (&rpcpacket.Message{Header: h}).Append(nil)
 	x.node.in.mu.Lock()
 	defer x.node.in.mu.Unlock()
 	x.node.in.core.Answer(e.entry, b)
@@ -234,14 +234,14 @@ func (x *export) turnAway(e *execution) {
 }
 
 // payload is what is kept of a large answer. Whoever gets it releases it.
-func (in *incoming) payload(from netip.Addr, id packet.ID) *sent.Payload {
+func (in *incoming) payload(from netip.Addr, id rpcpacket.ID) *sent.Payload {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.core.Payload(from, id).Hold()
 }
 
 // settle forgets a large answer that its caller has.
-func (in *incoming) settle(from netip.Addr, id packet.ID) {
+func (in *incoming) settle(from netip.Addr, id rpcpacket.ID) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.core.Settle(from, id)
@@ -258,7 +258,7 @@ func (n *Node) pieces(out []netio.Message, m netio.Message) []netio.Message {
 	if len(m.Buf) <= n.budget {
 		return append(out, m)
 	}
-	for _, b := range packet.Split(m.Buf, n.budget) {
+	for _, b := range rpcpacket.Split(m.Buf, n.budget) {
 		m.Buf = b
 		out = append(out, m)
 	}
@@ -267,36 +267,36 @@ func (n *Node) pieces(out []netio.Message, m netio.Message) []netio.Message {
 
 // refuse answers a call that is not run, without remembering it: the core knows
 // the call already.
-func (x *export) refuse(to netip.AddrPort, call *packet.Message, code Code, why string) {
+func (x *export) refuse(to netip.AddrPort, call *rpcpacket.Message, code Code, why string) {
 	x.node.stats.refused.Add(1)
 	x.node.send(to, x.exception(call, code, why, false, nil))
 }
 
 // exception makes a system exception in answer to a call, which did not begin if it is
 // unbegun.
-func (x *export) exception(call *packet.Message, code Code, why string, unbegun bool, trailer []byte) []byte {
+func (x *export) exception(call *rpcpacket.Message, code Code, why string, unbegun bool, trailer []byte) []byte {
 	h := x.answerHeader(call)
-	h.Type, h.Code = packet.Exception, code
+	h.Type, h.Code = rpcpacket.Exception, code
 	if unbegun {
-		h.Flags |= packet.FlagUnbegun
+		h.Flags |= rpcpacket.FlagUnbegun
 	}
-	why = why[:min(len(why), maxMessage, x.node.budget-packet.HeaderSize)]
-	m := packet.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, "")), Trailer: trailer}
+	why = why[:min(len(why), maxMessage, x.node.budget-rpcpacket.HeaderSize)]
+	m := rpcpacket.Message{Header: h, Payload: []byte(strings.ToValidUTF8(why, "")), Trailer: trailer}
 	return m.Append(nil)
 }
 
 // answerHeader is the header of an answer to a call. The answer to a call that
 // was held is held, so that the leases end that the call began.
-func (x *export) answerHeader(call *packet.Message) packet.Header {
+func (x *export) answerHeader(call *rpcpacket.Message) rpcpacket.Header {
 	h := call.Header
-	h.Type, h.Timeout, h.Code = packet.Reply, 0, OK
+	h.Type, h.Timeout, h.Code = rpcpacket.Reply, 0, OK
 	if h.Flags.Policy() == PolicyNone {
 		h.Attempt = 0 // it told the call's age
 	}
 	h.CalleeIncarnation = x.node.self.Incarnation
-	h.Flags = (h.Flags & packet.FlagSession).WithPolicy(call.Flags.Policy())
-	if call.Flags&packet.FlagHeld != 0 || len(call.Pointers) > 0 && call.Type == packet.Call {
-		h.Flags |= packet.FlagHeld
+	h.Flags = (h.Flags & rpcpacket.FlagSession).WithPolicy(call.Flags.Policy())
+	if call.Flags&rpcpacket.FlagHeld != 0 || len(call.Pointers) > 0 && call.Type == rpcpacket.Call {
+		h.Flags |= rpcpacket.FlagHeld
 	}
 	return h
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -241,8 +241,8 @@ func (o *operation) answered(m *method, p *pending) {
 	case p == nil:
 	case m.policy == PolicyNone:
 		out.answer = &p.answer
-	case p.answer.Flags&packet.FlagReplay != 0: // what is logged is the call as a former run sent it
-	case p.answer.Type != packet.Exception || p.answer.Code == OK:
+	case p.answer.Flags&rpcpacket.FlagReplay != 0: // what is logged is the call as a former run sent it
+	case p.answer.Type != rpcpacket.Exception || p.answer.Code == OK:
 		o.b.e.journal.confirm(p.mark) // an answer of the callee's: the call was logged
 	}
 	o.record(trailer.Outcome, out.append(nil))
@@ -266,7 +266,7 @@ type outcome struct {
 	fingerprint uint64
 	message     string
 	neverBegan  bool
-	answer      *packet.Message // of policy none; nil for a one-way
+	answer      *rpcpacket.Message // of policy none; nil for a one-way
 }
 
 const outcomeSize = 9
@@ -289,7 +289,7 @@ func (o outcome) append(b []byte) []byte {
 	}
 	if o.answer != nil {
 		kind := byte(o.answer.Type)
-		if o.answer.Flags&packet.FlagHeaders != 0 {
+		if o.answer.Flags&rpcpacket.FlagHeaders != 0 {
 			kind |= outcomeHeaders
 		}
 		b = append(b, kind, byte(o.answer.Code))
@@ -311,9 +311,9 @@ func parseOutcome(b []byte) (o outcome, err error) {
 	case len(b) == 1:
 		return o, wirefmt.Errorf("outcome: an answer of 1 byte")
 	case len(b) > 1:
-		o.answer = &packet.Message{Header: packet.Header{Type: packet.Type(b[0] &^ outcomeHeaders), Code: Code(b[1])}, Payload: b[2:]}
+		o.answer = &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Type(b[0] &^ outcomeHeaders), Code: Code(b[1])}, Payload: b[2:]}
 		if b[0]&outcomeHeaders != 0 {
-			o.answer.Flags = packet.FlagHeaders
+			o.answer.Flags = rpcpacket.FlagHeaders
 		}
 	}
 	return o, nil
@@ -341,7 +341,7 @@ func plain(op string, err error) *Error {
 func (c *client) fingerprint(codec *codec) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, c.hash)) // never fails
-	_, _ = h.Write(codec.buf.out[packet.HeaderSize+codec.headed:])
+	_, _ = h.Write(codec.buf.out[rpcpacket.HeaderSize+codec.headed:])
 	return h.Sum64()
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // large moves what exceeds a packet of calls with policy none and of their answers
@@ -126,7 +126,7 @@ func (n *Node) sendBulk(to netip.Addr, h *bulk.Header, ranges []bulk.Range) {
 }
 
 // beginLarge takes the first packet of a large message; tag is what it belongs to.
-func (n *Node) beginLarge(from netip.Addr, m *packet.Message, answer bool, packetSize int, tag any) (*bulk.Transfer, bulk.Verdict) {
+func (n *Node) beginLarge(from netip.Addr, m *rpcpacket.Message, answer bool, packetSize int, tag any) (*bulk.Transfer, bulk.Verdict) {
 	total, pushed, first, err := m.Opening()
 	if err != nil {
 		return nil, bulk.Malformed
@@ -207,7 +207,7 @@ func (n *Node) whole(t *bulk.Transfer) {
 		n.sendBulk(t.Peer, &h, nil)
 		n.releaseLarge(t.Peer, t.Size())
 		m := tag.first
-		m.Flags &^= packet.FlagMore
+		m.Flags &^= rpcpacket.FlagMore
 		m.Payload = t.Body()
 		if n.completeWith(nil, m, tag.from) {
 			n.interrupt() // whoever waits may be reading
@@ -217,7 +217,7 @@ func (n *Node) whole(t *bulk.Transfer) {
 
 // answerTo is a large answer's first packet.
 type answerTo struct {
-	first packet.Message
+	first rpcpacket.Message
 	from  netip.Addr
 }
 
@@ -291,7 +291,7 @@ func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool, p
 		_, err := n.conn.WriteBatch([]netio.Message{first})
 		return err
 	}
-	m, err := packet.Parse(first.Buf)
+	m, err := rpcpacket.Parse(first.Buf)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // queued is an endpoint that has received datagrams.
@@ -58,7 +58,7 @@ func TestLargeReader(t *testing.T) {
 		for i := range message {
 			message[i] = byte(i * i >> 3)
 		}
-		key := bulk.Key{Peer: from.Addr(), Call: packet.SessionID(1, 2)}
+		key := bulk.Key{Peer: from.Addr(), Call: rpcpacket.SessionID(1, 2)}
 		n.large.mu.Lock()
 		x, v := n.large.in.Begin(n.now(), key, uint64(total), message[:10], size, false)
 		n.large.asks()

@@ -11,8 +11,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -36,7 +36,7 @@ type ledger struct {
 	since int // bytes since the last base
 	owing int // in shadow: executions that are done and not over
 	// settling are the calls that are done, and whose record is not settled yet.
-	settling map[packet.ID]bool
+	settling map[rpcpacket.ID]bool
 	resumes  resumption
 	// forgets is when the next words about what is to be forgotten leave; see forget.go.
 	forgets forgets
@@ -50,7 +50,7 @@ func newLedger(n *Node) *ledger {
 	if n.self.Ledger == nil && !n.self.Direct {
 		return nil
 	}
-	return &ledger{node: n, place: n.self.Ledger, direct: n.self.Direct, table: direct.New(new(record.State)), settling: map[packet.ID]bool{}}
+	return &ledger{node: n, place: n.self.Ledger, direct: n.self.Direct, table: direct.New(new(record.State)), settling: map[rpcpacket.ID]bool{}}
 }
 
 // goesDirect reports whether exactly-once calls of the node go direct where they can.
@@ -270,7 +270,7 @@ func (e *execution) unwritten(called []record.Call) (rs []record.Record) {
 }
 
 func (e *execution) asBegun() *record.Begun {
-	call := packet.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload}
+	call := rpcpacket.Message{Header: e.call.Header, Pointers: e.call.Pointers, Payload: e.call.Payload}
 	r := &record.Begun{
 		Execution: e.call.Call, Caller: e.from.Addr().As16(), Incarnation: e.call.CallerIncarnation, Attempt: uint32(e.call.Attempt),
 	}
@@ -288,7 +288,7 @@ func (l *ledger) shadowDone(e *execution, datagram []byte) {
 	if l == nil || l.direct {
 		return
 	}
-	m, err := packet.Parse(datagram)
+	m, err := rpcpacket.Parse(datagram)
 	if err != nil {
 		l.node.log.Error("rpc: an answer that is no message", "call", e.call.Call.String(), "err", err)
 		return
@@ -307,7 +307,7 @@ func (l *ledger) shadowDone(e *execution, datagram []byte) {
 }
 
 // answered notes that the Gatekeeper has acknowledged an answer.
-func (l *ledger) answered(id packet.ID) {
+func (l *ledger) answered(id rpcpacket.ID) {
 	switch {
 	case l == nil:
 	case l.direct:
@@ -320,7 +320,7 @@ func (l *ledger) answered(id packet.ID) {
 }
 
 // argumentsOf tells calls apart that have the same id.
-func argumentsOf(m *packet.Message) uint64 {
+func argumentsOf(m *rpcpacket.Message) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, m.Service)) // never fails
 	_, _ = h.Write(m.Method[:])

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
 
@@ -99,7 +99,7 @@ func PointerOf(g *bifrost.GlobalPointer) (dsm.Pointer, error) {
 	if g == nil || len(g.Address) == 0 {
 		return dsm.Pointer{}, nil
 	}
-	p, err := packet.FromBytes(g.Address)
+	p, err := dsmpacket.FromBytes(g.Address)
 	if err != nil {
 		return p, &Error{Code: BadRequest, Op: "pointer", Err: err}
 	}

@@ -4,13 +4,13 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Memory operations are an execution's only if somebody will commit it, and look
 // for what an earlier run got only if there may have been one.
 func TestScopeOfMemory(t *testing.T) {
-	first := packet.Message{Header: packet.Header{Call: packet.ID{1, 2}}}
+	first := rpcpacket.Message{Header: rpcpacket.Header{Call: rpcpacket.ID{1, 2}}}
 	again := first
 	again.Attempt = 1
 	id := [16]byte{1, 2}

@@ -11,7 +11,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Caller is the node whose call a handler serves. The switch vouches for Node: it drops
@@ -109,8 +109,8 @@ func (n *Node) who(ctx context.Context, a netip.Addr) (Caller, error) {
 // Limits of the headers of one call or answer: how many, and how many bytes in all,
 // 4 for each header included.
 const (
-	MaxHeaders     = packet.MaxHeaders
-	MaxHeaderBytes = packet.MaxHeaderBytes
+	MaxHeaders     = rpcpacket.MaxHeaders
+	MaxHeaderBytes = rpcpacket.MaxHeaderBytes
 )
 
 // traceHeaders are those of W3C Trace Context: a call that a handler makes has those
@@ -152,9 +152,9 @@ func SetAnswerHeader(ctx context.Context, key, value string) error {
 	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	headers := slices.DeleteFunc(slices.Clone(e.headers), func(h packet.KeyValue) bool { return h.Key == key })
-	headers = append(headers, packet.KeyValue{Key: key, Value: value})
-	if _, err := packet.AppendHeaders(nil, headers); err != nil {
+	headers := slices.DeleteFunc(slices.Clone(e.headers), func(h rpcpacket.KeyValue) bool { return h.Key == key })
+	headers = append(headers, rpcpacket.KeyValue{Key: key, Value: value})
+	if _, err := rpcpacket.AppendHeaders(nil, headers); err != nil {
 		return &Error{Code: BadRequest, Op: op, Err: err}
 	}
 	e.headers = headers
@@ -162,24 +162,24 @@ func SetAnswerHeader(ctx context.Context, key, value string) error {
 }
 
 // answerHeaders are what SetAnswerHeader has set so far.
-func (e *execution) answerHeaders() []packet.KeyValue {
+func (e *execution) answerHeaders() []rpcpacket.KeyValue {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.headers
 }
 
 // callHeaders are the headers that a call with this context carries.
-func callHeaders(ctx context.Context) (headers []packet.KeyValue) {
+func callHeaders(ctx context.Context) (headers []rpcpacket.KeyValue) {
 	list := thrift.GetWriteHeaderList(ctx)
 	for _, key := range list {
 		if value, ok := thrift.GetHeader(ctx, key); ok {
-			headers = append(headers, packet.KeyValue{Key: key, Value: value})
+			headers = append(headers, rpcpacket.KeyValue{Key: key, Value: value})
 		}
 	}
 	if read := thrift.GetReadHeaderList(ctx); len(read) > 0 {
 		for _, key := range traceHeaders {
 			if value, ok := thrift.GetHeader(ctx, key); ok && !slices.Contains(list, key) {
-				headers = append(headers, packet.KeyValue{Key: key, Value: value})
+				headers = append(headers, rpcpacket.KeyValue{Key: key, Value: value})
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func callHeaders(ctx context.Context) (headers []packet.KeyValue) {
 }
 
 // headerMap is what Thrift's functions want.
-func headerMap(headers []packet.KeyValue) thrift.THeaderMap {
+func headerMap(headers []rpcpacket.KeyValue) thrift.THeaderMap {
 	m := make(thrift.THeaderMap, len(headers))
 	for _, h := range headers {
 		m[h.Key] = h.Value
@@ -196,25 +196,25 @@ func headerMap(headers []packet.KeyValue) thrift.THeaderMap {
 }
 
 // putHeaders puts headers in front of the message; there must be none yet.
-func (c *codec) putHeaders(headers []packet.KeyValue) error {
+func (c *codec) putHeaders(headers []rpcpacket.KeyValue) error {
 	if len(headers) == 0 {
 		return nil
 	}
-	b, err := packet.AppendHeaders(nil, headers)
+	b, err := rpcpacket.AppendHeaders(nil, headers)
 	if err != nil {
 		return err
 	}
 	c.headed = len(b)
-	c.buf.out = slices.Insert(c.buf.out, packet.HeaderSize, b...)
+	c.buf.out = slices.Insert(c.buf.out, rpcpacket.HeaderSize, b...)
 	return nil
 }
 
 // takeHeaders takes the headers off a message's payload, if the packet has them, and
 // makes the codec read the Thrift message behind them.
-func (c *codec) takeHeaders(m *packet.Message) (headers []packet.KeyValue, err error) {
+func (c *codec) takeHeaders(m *rpcpacket.Message) (headers []rpcpacket.KeyValue, err error) {
 	message := m.Payload
-	if m.Flags&packet.FlagHeaders != 0 {
-		if headers, message, err = packet.TakeHeaders(m.Payload); err != nil {
+	if m.Flags&rpcpacket.FlagHeaders != 0 {
+		if headers, message, err = rpcpacket.TakeHeaders(m.Payload); err != nil {
 			return nil, err
 		}
 	}

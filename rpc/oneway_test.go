@@ -13,12 +13,12 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-func noteCall(t *testing.T, sequence uint64, flags packet.Flags) packet.Message {
+func noteCall(t *testing.T, sequence uint64, flags rpcpacket.Flags) rpcpacket.Message {
 	m := callOf(t, "note", sequence, thriftMessage(t, "note", thrift.ONEWAY, &testsvc.TestNoteArgs{Number: 5}))
-	m.Type, m.Flags = packet.Oneway, m.Flags|flags
+	m.Type, m.Flags = rpcpacket.Oneway, m.Flags|flags
 	return m
 }
 
@@ -33,15 +33,15 @@ func TestOnewayReceipts(t *testing.T) {
 	plain := noteCall(t, 1, 0)
 	for range 2 {
 		caller.send(to, plain.Append(nil))
-		if a := caller.must(); a.Type != packet.Reply || a.Flags != packet.FlagSession|packet.FlagDone || len(a.Payload) != 0 {
+		if a := caller.must(); a.Type != rpcpacket.Reply || a.Flags != rpcpacket.FlagSession|rpcpacket.FlagDone || len(a.Payload) != 0 {
 			t.Errorf("receipt %+v", a.Header)
 		}
 	}
-	held := noteCall(t, 2, (packet.FlagHeld | packet.FlagReleased).WithPolicy(packet.PolicyRecover))
+	held := noteCall(t, 2, (rpcpacket.FlagHeld | rpcpacket.FlagReleased).WithPolicy(rpcpacket.PolicyRecover))
 	caller.send(to, held.Append(nil))
-	want := (packet.FlagSession | packet.FlagDone | packet.FlagHeld).WithPolicy(packet.PolicyRecover)
+	want := (rpcpacket.FlagSession | rpcpacket.FlagDone | rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyRecover)
 	a := caller.must()
-	if a.Type != packet.Reply || a.Flags != want {
+	if a.Type != rpcpacket.Reply || a.Flags != want {
 		t.Errorf("completion %+v, want flags %x", a.Header, want)
 	}
 	ack(caller, server, a)

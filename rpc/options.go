@@ -7,7 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -319,7 +319,7 @@ func (c *client) policy(b *opSequence, name string) (Policy, error) {
 // explicit is what a set says of a method; of one's form by reference what it says of
 // the method.
 func explicit(set *join.Policies, service, name string) (Policy, bool) {
-	return set.Of(service, packet.PlainMethod(name))
+	return set.Of(service, rpcpacket.PlainMethod(name))
 }
 
 // mayBeAgain reports whether the execution may have run before.

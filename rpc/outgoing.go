@@ -16,7 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // outgoing is the calling side of a node.
@@ -42,7 +42,7 @@ func (o *outgoing) balance(service uint64) *endpoint.Balance {
 }
 
 // answeredBy tells a call's Balance who has answered. The caller holds o.mu.
-func (o *outgoing) answeredBy(now time.Duration, p *pending, m *packet.Message, from netip.Addr) {
+func (o *outgoing) answeredBy(now time.Duration, p *pending, m *rpcpacket.Message, from netip.Addr) {
 	if p.Balance != nil && rackaddr.NodePrefix.Contains(from) { // else the Gatekeeper, in the service's place
 		p.Balance.Answered(now, m.Call[15], serviceHash(from), p.Age(now), p.RTT.Mean(), m.Code == Overloaded)
 	}
@@ -81,7 +81,7 @@ type pending struct {
 	lent     []dsm.Pointer // what it carries, if the memory client is to know when they are back
 	// The answer, valid once ready has been received from.
 	ready  chan struct{}
-	answer packet.Message
+	answer rpcpacket.Message
 	buffer *datagram // what answer lies in
 	err    error
 }
@@ -129,7 +129,7 @@ type outbound struct {
 // begin registers a call and returns what to send, which is complete with the id
 // that the call gets. A zero id asks for one of a session. A detached call is the
 // core's from now on.
-func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) (outbound, error) {
+func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID) (outbound, error) {
 	o := &n.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -139,7 +139,7 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) (outb
 	now := n.now()
 	if id.IsZero() {
 		o.core.Begin(now, &p.Call)
-		h.Flags |= packet.FlagSession
+		h.Flags |= rpcpacket.FlagSession
 	} else if p.straight && !n.inLane(now, p, h, id) || !p.straight && !o.core.BeginAs(now, &p.Call, id) {
 		return outbound{}, &Error{Code: Nondeterminism, Msg: "two calls with the same id " + id.String()}
 	}
@@ -149,7 +149,7 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) (outb
 	}
 	p.datagram = c.datagram(h)
 	switch {
-	case len(p.datagram) > n.budget && h.Flags.Policy() == packet.PolicyNone:
+	case len(p.datagram) > n.budget && h.Flags.Policy() == rpcpacket.PolicyNone:
 		if err := n.enlarge(p, c, h); err != nil {
 			o.core.End(&p.Call)
 			return outbound{}, err
@@ -164,13 +164,13 @@ func (n *Node) begin(p *pending, c *codec, h *packet.Header, id packet.ID) (outb
 }
 
 // enlarge makes a call one that exceeds a packet.
-func (n *Node) enlarge(p *pending, c *codec, h *packet.Header) error {
+func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) error {
 	datagram := p.datagram
 	if p.pushed = p.Balance.Node(h.Call[15]); p.pushed == 0 {
 		p.pushed = p.Balance.Only()
 	}
 	p.payload = c.large(datagram)
-	first, ok := packet.First(datagram, n.budget, p.pushed)
+	first, ok := rpcpacket.First(datagram, n.budget, p.pushed)
 	if !ok {
 		return fault.New(BadRequest, "", "the pointers in the arguments leave no room in the first packet")
 	}
@@ -180,7 +180,7 @@ func (n *Node) enlarge(p *pending, c *codec, h *packet.Header) error {
 
 // payload is that of a large call that is out: its callee has asked for more of it.
 // Whoever gets it releases it.
-func (o *outgoing) payload(id packet.ID, now time.Duration) *sent.Payload {
+func (o *outgoing) payload(id rpcpacket.ID, now time.Duration) *sent.Payload {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	call := o.core.Postpone(now, id)
@@ -191,7 +191,7 @@ func (o *outgoing) payload(id packet.ID, now time.Duration) *sent.Payload {
 }
 
 // postpone lets a call wait for the rest of its answer.
-func (n *Node) postpone(id packet.ID) {
+func (n *Node) postpone(id rpcpacket.ID) {
 	n.out.mu.Lock()
 	defer n.out.mu.Unlock()
 	n.out.core.Postpone(n.now(), id)
@@ -215,7 +215,7 @@ func (n *Node) end(p *pending) bool {
 // so that the handler's context ends at once: the floor of its session has passed it.
 // If that is lost, the next call of the session tells it, or the deadline.
 func (n *Node) cancelCall(p *pending) {
-	b, ok := packet.Abandon(p.datagram)
+	b, ok := rpcpacket.Abandon(p.datagram)
 	if !ok {
 		return
 	}
@@ -236,22 +236,22 @@ func (n *Node) detach(p *pending) bool {
 	}
 	p.detached, p.deadline = true, 0
 	p.datagram = slices.Clone(p.datagram)
-	packet.SetTimeout(p.datagram, 1)
+	rpcpacket.SetTimeout(p.datagram, 1)
 	return true
 }
 
 // complete hands an answer to the goroutine that waits for it, and reports
 // whether there is one.
-func (n *Node) complete(r *reader, i int, m packet.Message) bool {
+func (n *Node) complete(r *reader, i int, m rpcpacket.Message) bool {
 	from := r.messages[i].Remote.Addr()
-	if m.Flags&packet.FlagMore != 0 && !m.Flags.Exact() {
+	if m.Flags&rpcpacket.FlagMore != 0 && !m.Flags.Exact() {
 		return n.completeLarge(len(r.messages[i].Buf), m, from)
 	}
 	return n.completeWith(func() *datagram { return r.take(i) }, m, from)
 }
 
 // completeLarge takes the first packet, of so many bytes, of an answer.
-func (n *Node) completeLarge(size int, m packet.Message, from netip.Addr) bool {
+func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) bool {
 	n.out.mu.Lock()
 	call := n.out.core.Find(&m)
 	if call != nil {
@@ -270,7 +270,7 @@ func (n *Node) completeLarge(size int, m packet.Message, from netip.Addr) bool {
 		n.whole(t)
 	case bulk.TooLong:
 		total, _, _, _ := m.Opening()
-		m.Type, m.Code, m.Flags = packet.Exception, BadRequest, m.Flags&^packet.FlagMore
+		m.Type, m.Code, m.Flags = rpcpacket.Exception, BadRequest, m.Flags&^rpcpacket.FlagMore
 		m.Payload = []byte(n.large.tooLong("the answer is a message", total))
 		return n.completeWith(nil, m, from)
 	case bulk.Malformed:
@@ -282,7 +282,7 @@ func (n *Node) completeLarge(size int, m packet.Message, from netip.Addr) bool {
 }
 
 // completeWith hands an answer over, with the buffer that it lies in, if any.
-func (n *Node) completeWith(take func() *datagram, m packet.Message, from netip.Addr) bool {
+func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from netip.Addr) bool {
 	n.out.mu.Lock()
 	now := n.now()
 	call := n.out.core.Receive(now, &m)
@@ -299,7 +299,7 @@ func (n *Node) completeWith(take func() *datagram, m packet.Message, from netip.
 
 // deliver hands over the answer to a call that the core has ended, and the buffer that
 // it lies in, if any.
-func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m packet.Message) bool {
+func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.Message) bool {
 	p := call.Tag.(*pending)
 	if len(p.lent) > 0 && m.Code == OK {
 		// Of a call that the rack has refused another copy might yet be let through.
@@ -309,7 +309,7 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m packet.Mess
 		n.out.mu.Lock()
 		n.out.core.Fetched(n.now(), call) // nobody wants the rest
 		n.out.mu.Unlock()
-		if m.Type == packet.Exception {
+		if m.Type == rpcpacket.Exception {
 			n.report(call, m.Code.String()+": "+string(m.Payload))
 		}
 		n.release(p)
@@ -329,9 +329,9 @@ func (p *pending) again(now time.Duration) netio.Message {
 	m := p.to
 	m.Buf = slices.Clone(p.datagram)
 	if p.deadline != 0 {
-		packet.SetTimeout(m.Buf, milliseconds(p.deadline-now))
+		rpcpacket.SetTimeout(m.Buf, milliseconds(p.deadline-now))
 	}
-	packet.SetAge(m.Buf, p.Age(now))
+	rpcpacket.SetAge(m.Buf, p.Age(now))
 	return m
 }
 
@@ -389,8 +389,8 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 
 // settlement is the message that tells the Gatekeeper of a session that is idle.
 func (n *Node) settlement(s endpoint.Settlement) netio.Message {
-	m := packet.Message{Header: packet.Header{
-		Type: packet.Oneway, Flags: (packet.FlagSettled | packet.FlagHeld | packet.FlagSession).WithPolicy(PolicyRecover),
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Oneway, Flags: (rpcpacket.FlagSettled | rpcpacket.FlagHeld | rpcpacket.FlagSession).WithPolicy(PolicyRecover),
 		Call: s.ID(), Floor: s.Floor, CallerIncarnation: n.self.Incarnation,
 	}}
 	return netio.Message{Buf: m.Append(nil), Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}

@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // peer is a node made by hand, which sends and receives whatever a test likes.
@@ -53,7 +53,7 @@ func (p *peer) sendTo(to netip.Addr, port uint16, datagram []byte) {
 
 // receive returns the next message within d and who sent it; ok is false if
 // there is none.
-func (p *peer) receive(d time.Duration) (m packet.Message, from netip.Addr, ok bool) {
+func (p *peer) receive(d time.Duration) (m rpcpacket.Message, from netip.Addr, ok bool) {
 	p.t.Helper()
 	ms := []netio.Message{{Buf: make([]byte, netio.MaxDatagram)}}
 	if err := p.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
@@ -65,7 +65,7 @@ func (p *peer) receive(d time.Duration) (m packet.Message, from netip.Addr, ok b
 		}
 		p.t.Fatal(err)
 	}
-	m, err := packet.Parse(ms[0].Buf)
+	m, err := rpcpacket.Parse(ms[0].Buf)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func (p *peer) receive(d time.Duration) (m packet.Message, from netip.Addr, ok b
 }
 
 // must is receive for a message that has to come.
-func (p *peer) must() packet.Message {
+func (p *peer) must() rpcpacket.Message {
 	p.t.Helper()
 	m, _, ok := p.receive(5 * time.Second)
 	if !ok {
@@ -98,9 +98,9 @@ func thriftMessage(t testing.TB, name string, kind thrift.TMessageType, body thr
 }
 
 // callOf makes a call of the test service's method in session 99.
-func callOf(t testing.TB, method string, sequence uint64, payload []byte) packet.Message {
+func callOf(t testing.TB, method string, sequence uint64, payload []byte) rpcpacket.Message {
 	t.Helper()
-	wire, err := packet.MethodOf(method)
+	wire, err := rpcpacket.MethodOf(method)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +109,10 @@ func callOf(t testing.TB, method string, sequence uint64, payload []byte) packet
 	for _, b := range service[8:] {
 		hash = hash<<8 | uint64(b)
 	}
-	return packet.Message{
-		Header: packet.Header{
-			Type: packet.Call, Flags: packet.FlagSession, NameLength: uint8(len(method)), Method: wire,
-			Call: packet.SessionID(99, sequence), Floor: sequence, CallerIncarnation: 1, Service: hash,
+	return rpcpacket.Message{
+		Header: rpcpacket.Header{
+			Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, NameLength: uint8(len(method)), Method: wire,
+			Call: rpcpacket.SessionID(99, sequence), Floor: sequence, CallerIncarnation: 1, Service: hash,
 		},
 		Payload: payload,
 	}

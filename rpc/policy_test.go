@@ -9,7 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -67,11 +67,11 @@ func TestPolicy_OfReRuns(t *testing.T) {
 		down = newPeer(t, b.rack, "down", rackaddr.Service("Down"))
 		// sent is the call that an attempt makes, and what its execution has journalled
 		// before it; the call is answered, if it is logged with an answer in the log.
-		sent := func(again bool, journal []trailer.Section) (packet.Message, []trailer.Section) {
+		sent := func(again bool, journal []trailer.Section) (rpcpacket.Message, []trailer.Section) {
 			t.Helper()
 			m := b.call()
 			if again {
-				m.Flags |= packet.FlagReplay
+				m.Flags |= rpcpacket.FlagReplay
 				m.Attempt, m.Trailer = 1, trailer.Append(nil, journal)
 			}
 			b.send(m)
@@ -81,9 +81,9 @@ func TestPolicy_OfReRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			answer := k
-			answer.Type, answer.Trailer, answer.CalleeIncarnation = packet.Exception, nil, 1
+			answer.Type, answer.Trailer, answer.CalleeIncarnation = rpcpacket.Exception, nil, 1
 			answer.Code, answer.Payload = rpc.Overloaded, nil
-			answer.Flags |= packet.FlagReleased
+			answer.Flags |= rpcpacket.FlagReleased
 			down.send(b.server.Address(), answer.Append(nil))
 			ack(b.gk, b.server, b.gk.must())
 			return k, entries
@@ -108,7 +108,7 @@ func TestPolicy_OfReRuns(t *testing.T) {
 		}
 		journal[0].Data = []byte{9}
 		m := b.call()
-		m.Flags |= packet.FlagReplay
+		m.Flags |= rpcpacket.FlagReplay
 		m.Attempt, m.Trailer = 1, trailer.Append(nil, journal)
 		if a, _ := b.run(m); a.Code != rpc.Nondeterminism {
 			t.Errorf("a policy that is none: %v", a.Code)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // reader takes datagrams off one endpoint. Its buffers are its own until taken. It
@@ -60,15 +60,15 @@ func (r *reader) free() {
 // answer to one of its calls, or an acknowledgement. It reports whether a
 // goroutine waits for it.
 func (n *Node) receiveAnswer(r *reader, i int) bool {
-	m, err := packet.Parse(r.messages[i].Buf)
+	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	if err != nil {
 		n.stats.malformed.Add(1)
 		return false
 	}
 	switch m.Type {
-	case packet.Reply, packet.Exception:
+	case rpcpacket.Reply, rpcpacket.Exception:
 		return n.complete(r, i, m)
-	case packet.Ack:
+	case rpcpacket.Ack:
 		return n.acknowledged(r, i, m)
 	default:
 		n.stats.malformed.Add(1)

@@ -6,11 +6,11 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/internal/bridge"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // What generated code does with references, for package stub.
@@ -31,7 +31,7 @@ func init() {
 	bridge.Return = func(ctx context.Context, ref any) (*bifrost.Reference, error) { return ref.(reference).hand(ctx) }
 	bridge.End = func(ctx context.Context, ref any) { ref.(reference).end(ctx) }
 	bridge.Construct = func(ref, construct any) { ref.(reference).construct(construct) }
-	bridge.DeclaredPolicy = func(p packet.Policy, methods []string) any { return withDeclaredPolicy(p, methods...) }
+	bridge.DeclaredPolicy = func(p rpcpacket.Policy, methods []string) any { return withDeclaredPolicy(p, methods...) }
 }
 
 // reference is a *Ref[T] of any T.

@@ -16,7 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A call that is refused for lack of workers is made again until there is one; without
@@ -68,7 +68,7 @@ func TestRetryIdempotent(t *testing.T) {
 	r := testrack.New(wire.Config{})
 	service := newPeer(t, r, "service", rackaddr.Service("Test"))
 	client := joinNode(t, r, "client")
-	call := func(retry rpc.Retry, answers ...packet.Flags) error {
+	call := func(retry rpc.Retry, answers ...rpcpacket.Flags) error {
 		done := make(chan error, 1)
 		go func() {
 			_, err := testsvc.NewTestClient(client.Client("Test", rpc.WithPolicy(rpc.PolicyNone), rpc.WithRetry(retry))).Add(t.Context(), 1, 2)
@@ -76,7 +76,7 @@ func TestRetryIdempotent(t *testing.T) {
 		}()
 		for _, flags := range answers {
 			a := service.must()
-			a.Type, a.Code, a.Flags, a.Attempt, a.Payload = packet.Exception, rpc.Unavailable, a.Flags|flags, 0, []byte("why")
+			a.Type, a.Code, a.Flags, a.Attempt, a.Payload = rpcpacket.Exception, rpc.Unavailable, a.Flags|flags, 0, []byte("why")
 			service.send(client.Address(), a.Append(nil))
 		}
 		return <-done
@@ -85,11 +85,11 @@ func TestRetryIdempotent(t *testing.T) {
 	if err := call(retry, 0); rpc.NeverBegan(err) || !strings.HasSuffix(err.Error(), "; the call may have run") {
 		t.Errorf("may have run: %v", err)
 	}
-	if err := call(retry, packet.FlagUnbegun, packet.FlagUnbegun, packet.FlagUnbegun); !rpc.NeverBegan(err) {
+	if err := call(retry, rpcpacket.FlagUnbegun, rpcpacket.FlagUnbegun, rpcpacket.FlagUnbegun); !rpc.NeverBegan(err) {
 		t.Errorf("three attempts: %v", err)
 	}
 	retry.Idempotent = true
-	if err := call(retry, 0, 0, packet.FlagUnbegun); !rpc.NeverBegan(err) {
+	if err := call(retry, 0, 0, rpcpacket.FlagUnbegun); !rpc.NeverBegan(err) {
 		t.Errorf("idempotent: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // run runs a call on a worker and answers it.
@@ -72,7 +72,7 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	if err != nil {
 		return &Error{Code: BadRequest, Msg: "no Thrift message: " + err.Error()}
 	}
-	wire, err := packet.MethodOf(o.name)
+	wire, err := rpcpacket.MethodOf(o.name)
 	if err != nil || wire != e.call.Method {
 		return fault.New(BadRequest, "", "the message calls %q, its header %q", o.name, e.call.Method)
 	}
@@ -111,7 +111,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 			return
 		}
 	}
-	if e.call.Type == packet.Oneway {
+	if e.call.Type == rpcpacket.Oneway {
 		x.meter(e, CodeOf(err), 0)
 		x.complete(e, err)
 		return
@@ -131,9 +131,9 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	if out.kind == thrift.REPLY {
 		err = nil // an exception that the IDL declares is an answer
 	}
-	x.meter(e, CodeOf(err), out.size()-packet.HeaderSize)
+	x.meter(e, CodeOf(err), out.size()-rpcpacket.HeaderSize)
 	h := x.answerHeader(&e.call)
-	h.Type = packet.Type(out.kind)
+	h.Type = rpcpacket.Type(out.kind)
 	datagram := out.datagram(&h)
 	if len(datagram) > x.node.budget && e.journal == nil {
 		x.replyLarge(e, datagram, out)
@@ -146,7 +146,7 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 // the caller may ask for more of it at once.
 func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 	payload, pushed := out.large(datagram), serviceHash(e.from.Addr())
-	first, ok := packet.First(datagram, x.node.budget, pushed)
+	first, ok := rpcpacket.First(datagram, x.node.budget, pushed)
 	if !ok {
 		x.answerException(e, BadRequest, "the pointers in the answer leave no room in its first packet")
 		return
@@ -226,8 +226,8 @@ func (x *export) complete(e *execution, err error) {
 		x.finish(e, nil)
 		return
 	}
-	m := packet.Message{Header: x.answerHeader(&e.call), Trailer: x.lastWords(e)}
-	m.Flags |= packet.FlagDone
+	m := rpcpacket.Message{Header: x.answerHeader(&e.call), Trailer: x.lastWords(e)}
+	m.Flags |= rpcpacket.FlagDone
 	x.reply(e, m.Append(nil))
 }
 
@@ -237,7 +237,7 @@ func (x *export) lastWords(e *execution) []byte {
 	if e.journal == nil {
 		return nil
 	}
-	b, err := x.seal(e, packet.HeaderSize+maxMessage)
+	b, err := x.seal(e, rpcpacket.HeaderSize+maxMessage)
 	if err != nil {
 		x.node.log.Error("rpc: a change of state is not logged yet", "service", x.name, "error", err)
 	}
@@ -247,7 +247,7 @@ func (x *export) lastWords(e *execution) []byte {
 // answerException answers a call with a system exception.
 func (x *export) answerException(e *execution, code Code, why string) {
 	x.meter(e, code, len(why))
-	if e.call.Type == packet.Oneway {
+	if e.call.Type == rpcpacket.Oneway {
 		x.complete(e, &Error{Code: code, Msg: why})
 		return
 	}

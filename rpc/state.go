@@ -12,7 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -235,7 +235,7 @@ func (e *execution) runMain(ctx context.Context, op string, state []byte, f func
 	e.mu.Unlock()
 	if err == nil && ctx.Err() == nil {
 		if diverged := e.journal.close(nil); diverged == nil {
-			err = e.checkpoint(running, &e.trunk, packet.FlagDone, nil)
+			err = e.checkpoint(running, &e.trunk, rpcpacket.FlagDone, nil)
 		}
 	}
 	e.end()
@@ -263,7 +263,7 @@ func Checkpoint(ctx context.Context, state []byte) error {
 }
 
 // checkpoint sends a checkpoint and waits until it is logged.
-func (e *execution) checkpoint(ctx context.Context, b *opSequence, flags packet.Flags, state []byte) error {
+func (e *execution) checkpoint(ctx context.Context, b *opSequence, flags rpcpacket.Flags, state []byte) error {
 	const op = "checkpoint"
 	e.mu.Lock()
 	open := e.open
@@ -295,7 +295,7 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, flags packet.
 }
 
 // sendCheckpoint returns the mark of the journal entries that are logged with it.
-func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags packet.Flags, state []byte) (uint64, error) {
+func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags rpcpacket.Flags, state []byte) (uint64, error) {
 	n := e.node
 	codec := newCodec(n.budget)
 	defer codec.free()
@@ -306,9 +306,9 @@ func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags pack
 	}
 	p := n.out.pendings.Get().(*pending)
 	p.RTT, p.Logged, p.to = &e.main.rtt, true, netio.Message{Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
-	h := packet.Header{
-		Type: packet.Call, CallerIncarnation: n.self.Incarnation, Parent: e.call.Call, Branch: o.at.branch, Index: o.at.index,
-		Flags: (packet.FlagHeld | packet.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
+	h := rpcpacket.Header{
+		Type: rpcpacket.Call, CallerIncarnation: n.self.Incarnation, Parent: e.call.Call, Branch: o.at.branch, Index: o.at.index,
+		Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
 	}
 	out, err := n.begin(p, codec, &h, endpoint.ChildID(h.Parent, h.Branch, h.Index))
 	if err != nil {
@@ -323,7 +323,7 @@ func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags pack
 	switch {
 	case p.err != nil:
 		return 0, coded(o.op, p.err)
-	case p.answer.Type == packet.Exception:
+	case p.answer.Type == rpcpacket.Exception:
 		return 0, fault.Remote(p.answer.Code, o.op, "%s", p.answer.Payload)
 	}
 	return mark, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -18,7 +18,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // service is a peer in the place of the test service, and a client node.
@@ -29,10 +29,10 @@ func service(t *testing.T) (*peer, *rpc.Node) {
 }
 
 // answer makes the reply to a call.
-func answer(call packet.Message, payload []byte) []byte {
+func answer(call rpcpacket.Message, payload []byte) []byte {
 	h := call.Header
-	h.Type, h.Timeout, h.Flags = packet.Reply, 0, h.Flags|packet.FlagReleased // as by the Gatekeeper
-	return (&packet.Message{Header: h, Payload: payload}).Append(nil)
+	h.Type, h.Timeout, h.Flags = rpcpacket.Reply, 0, h.Flags|rpcpacket.FlagReleased // as by the Gatekeeper
+	return (&rpcpacket.Message{Header: h, Payload: payload}).Append(nil)
 }
 
 func pong(t testing.TB) []byte {
@@ -47,8 +47,8 @@ func TestCallHeader(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- testsvc.NewTestClient(plain(n, "Test")).Ping(ctx) }()
 	call, from, _ := s.receive(5 * time.Second)
-	want, _ := packet.MethodOf("ping")
-	if call.Type != packet.Call || call.Flags != packet.FlagSession || call.Method != want || call.NameLength != 4 {
+	want, _ := rpcpacket.MethodOf("ping")
+	if call.Type != rpcpacket.Call || call.Flags != rpcpacket.FlagSession || call.Method != want || call.NameLength != 4 {
 		t.Errorf("header %+v", call.Header)
 	}
 	if from != n.Address() || call.CallerIncarnation != 1 || call.CalleeIncarnation != 0 || !call.Parent.IsZero() {
@@ -83,13 +83,13 @@ func TestPolicyOnTheWire(t *testing.T) {
 	note := s.must()
 	s.send(n.Address(), answer(note, nil))
 	add := s.must()
-	if ping.Flags != packet.FlagSession {
+	if ping.Flags != rpcpacket.FlagSession {
 		t.Errorf("ping: flags %x", ping.Flags)
 	}
-	if note.Type != packet.Oneway || note.Flags != (packet.FlagSession|packet.FlagHeld).WithPolicy(packet.PolicyTainted) {
+	if note.Type != rpcpacket.Oneway || note.Flags != (rpcpacket.FlagSession|rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyTainted) {
 		t.Errorf("note: %v with flags %x", note.Type, note.Flags)
 	}
-	if add.Flags != (packet.FlagSession | packet.FlagHeld).WithPolicy(packet.PolicyFateShare) {
+	if add.Flags != (rpcpacket.FlagSession | rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyFateShare) {
 		t.Errorf("add: flags %x", add.Flags)
 	}
 }
@@ -116,7 +116,7 @@ func TestPointersInTheHeader(t *testing.T) {
 		done <- got
 	}()
 	call := s.must()
-	if !slices.Equal(call.Pointers, []dsm.Pointer{p(1), p(2), p(3)}) || call.Flags&packet.FlagHeld != 0 {
+	if !slices.Equal(call.Pointers, []dsm.Pointer{p(1), p(2), p(3)}) || call.Flags&rpcpacket.FlagHeld != 0 {
 		t.Errorf("pointers %v, flags %x", call.Pointers, call.Flags)
 	}
 	s.send(n.Address(), answer(call, thriftMessage(t, "plant", thrift.REPLY, &testsvc.TestPlantResult{Success: tree})))
@@ -135,16 +135,16 @@ func TestPointersInTheReply(t *testing.T) {
 	call.Pointers = []dsm.Pointer{p}
 	caller.send(rackaddr.Service("Test"), call.Append(nil))
 	m, from, _ := caller.receive(5 * time.Second)
-	if m.Type != packet.Reply || !slices.Equal(m.Pointers, []dsm.Pointer{p}) || m.Flags != packet.FlagSession|packet.FlagHeld {
+	if m.Type != rpcpacket.Reply || !slices.Equal(m.Pointers, []dsm.Pointer{p}) || m.Flags != rpcpacket.FlagSession|rpcpacket.FlagHeld {
 		t.Errorf("%v with pointers %v, flags %x", m.Type, m.Pointers, m.Flags)
 	}
 	if from != server.Address() || m.CalleeIncarnation != 1 || m.Call != call.Call || m.Floor != 1 {
 		t.Errorf("from %s: %+v", from, m.Header)
 	}
 	plain := callOf(t, "ping", 2, thriftMessage(t, "ping", thrift.CALL, &testsvc.BasePingArgs{}))
-	plain.Flags |= packet.FlagHeld
+	plain.Flags |= rpcpacket.FlagHeld
 	caller.send(rackaddr.Service("Test"), plain.Append(nil))
-	if m := caller.must(); m.Flags != packet.FlagSession|packet.FlagHeld {
+	if m := caller.must(); m.Flags != rpcpacket.FlagSession|rpcpacket.FlagHeld {
 		t.Errorf("reply to a held call: flags %x", m.Flags)
 	}
 }
@@ -211,7 +211,7 @@ func TestOnewayWithoutCallee(t *testing.T) {
 			if !ok {
 				break
 			}
-			if copies++; m.Type != packet.Oneway {
+			if copies++; m.Type != rpcpacket.Oneway {
 				t.Errorf("got %v", m.Type)
 			}
 		}
@@ -278,35 +278,35 @@ func TestNestedCallOnTheWire(t *testing.T) {
 	}
 	caller := newPeer(t, r, "caller", rackaddr.Node(77))
 	call := callOf(t, "count", 1, thriftMessage(t, "count", thrift.CALL, &testsvc.TestCountArgs{Number: 5}))
-	call.Flags = (call.Flags | packet.FlagHeld | packet.FlagReleased).WithPolicy(packet.PolicyRecover)
+	call.Flags = (call.Flags | rpcpacket.FlagHeld | rpcpacket.FlagReleased).WithPolicy(rpcpacket.PolicyRecover)
 	caller.send(rackaddr.Service("Test"), call.Append(nil))
 	first := downstream.must()
 	downstream.send(server.Address(), answer(first, pong(t)))
 	second := downstream.must()
 	downstream.send(server.Address(), answer(second, pong(t)))
-	if first.Parent != call.Call || first.Index != 1 || first.Flags&packet.FlagSession == 0 {
+	if first.Parent != call.Call || first.Index != 1 || first.Flags&rpcpacket.FlagSession == 0 {
 		t.Errorf("first: %+v", first.Header)
 	}
-	if second.Parent != call.Call || second.Index != 2 || second.Flags&packet.FlagSession != 0 || second.Floor != 0 {
+	if second.Parent != call.Call || second.Index != 2 || second.Flags&rpcpacket.FlagSession != 0 || second.Floor != 0 {
 		t.Errorf("second: %+v", second.Header)
 	}
 	if second.Call != endpoint.ChildID(call.Call, 0, 2) {
 		t.Errorf("second: id %s", second.Call)
 	}
 	a := caller.must()
-	if a.Type != packet.Reply {
+	if a.Type != rpcpacket.Reply {
 		t.Errorf("answer: %+v", a)
 	}
 	ack(caller, server, a)
 }
 
 // ack acknowledges an answer, or a one-way, as the Gatekeeper does when it has logged it.
-func ack(p *peer, n *rpc.Node, a packet.Message) {
-	h := packet.Header{Type: packet.Ack, Flags: packet.FlagReleased, Call: a.Call}
-	if a.Type != packet.Oneway {
-		h.Flags, h.Floor = h.Flags|packet.FlagDone, a.Floor
+func ack(p *peer, n *rpc.Node, a rpcpacket.Message) {
+	h := rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased, Call: a.Call}
+	if a.Type != rpcpacket.Oneway {
+		h.Flags, h.Floor = h.Flags|rpcpacket.FlagDone, a.Floor
 	}
-	p.send(n.Address(), (&packet.Message{Header: h}).Append(nil))
+	p.send(n.Address(), (&rpcpacket.Message{Header: h}).Append(nil))
 }
 
 // An execution that nobody logs cannot answer for exactly-once calls: they are of its
@@ -323,7 +323,7 @@ func TestExactCallOfPlainHandler(t *testing.T) {
 	caller.send(rackaddr.Service("Test"), call.Append(nil))
 	m := downstream.must()
 	downstream.send(server.Address(), answer(m, pong(t)))
-	if m.Parent != call.Call || m.Index != 1 || m.Flags != (packet.FlagSession|packet.FlagHeld).WithPolicy(packet.PolicyRecover) {
+	if m.Parent != call.Call || m.Index != 1 || m.Flags != (rpcpacket.FlagSession|rpcpacket.FlagHeld).WithPolicy(rpcpacket.PolicyRecover) {
 		t.Errorf("%+v", m.Header)
 	}
 	caller.must()

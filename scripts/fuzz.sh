@@ -13,7 +13,7 @@ trap 'rm -rf "$built"' EXIT
 # and programs, 1s.
 howlong() {
   case "$1 $2" in
-    ./rpc/packet* | ./rpc/trailer* | ./rpc/record* | ./dsm/packet* | ./internal/frame* | ./internal/join/* | ./p4/ebpf*) echo "$FUZZTIME" ;;
+    ./rpc/rpcpacket* | ./rpc/trailer* | ./rpc/record* | ./dsm/dsmpacket* | ./internal/frame* | ./internal/join/* | ./p4/ebpf*) echo "$FUZZTIME" ;;
     "./internal/control FuzzParse" | "./internal/control FuzzPeer" | *FuzzDecode | ./p4/softswitch/*Receive | *FuzzHeader | *FuzzProcess | *FuzzPacketIn) echo "$FUZZTIME" ;;
     "./rpc FuzzReference" | ./rpc/stub* | ./internal/crash* | ./internal/pairing*) echo 1s ;;
     "./rpc "* | ./dsm/* | ./internal/* | *FuzzWrite | *FuzzRead | *FuzzStreamOther | *FuzzRequest | *FuzzReadStream) echo 3s ;;
@@ -31,7 +31,7 @@ fuzz() {
   shift
   binary=$built/${package//\//_}
   case $package in
-    ./rpc/packet* | ./rpc/trailer* | ./rpc/record* | ./dsm/* | ./internal/frame* | ./internal/control* | ./internal/join/* | ./p4/*) guided=-fuzz=. ;;
+    ./rpc/rpcpacket* | ./rpc/trailer* | ./rpc/record* | ./dsm/* | ./internal/frame* | ./internal/control* | ./internal/join/* | ./p4/*) guided=-fuzz=. ;;
   esac
   go test -c -vet=off '-ldflags=-s -w' $guided -o "$binary" "$package"
   cd "$package"
@@ -56,7 +56,7 @@ fuzz() {
 }
 export -f howlong fuzz
 
-# A line for each package: "./dsm/packet FuzzParse FuzzPointer", the longest first.
+# A line for each package: "./dsm/dsmpacket FuzzParse FuzzPointer", the longest first.
 grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | sed 's|/[^/]*:func | |' |
   awk '{ at[$1] = at[$1] " " $2; n[$1]++ } END { for (p in at) print n[p], p at[p] }' | sort -rn | cut -d' ' -f2- |
   xargs -P "$(nproc)" -L 1 nice -n 19 bash -c 'set -eu; fuzz "$@"' bash

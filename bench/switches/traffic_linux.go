@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/vishvananda/netlink"
@@ -70,7 +70,7 @@ func newTraffic() *traffic {
 	for i := range t.regions {
 		t.regions[i].rule = entry("dsm_access", "permit", nil,
 			p4rtclient.Match{Field: "source", Value: p4rtclient.Addr(hosts[0].addr)},
-			p4rtclient.Match{Field: "operation", Value: p4rtclient.Uint(uint64(packet.OpRead))},
+			p4rtclient.Match{Field: "operation", Value: p4rtclient.Uint(uint64(dsmpacket.OpRead))},
 			p4rtclient.Match{Field: "machine", Value: p4rtclient.Uint(1)},
 			p4rtclient.Match{Field: "pointer", Value: p4rtclient.Uint(uint64(i) << 16), PrefixLen: 48})
 		t.regions[i].state.Store(stateOf(false, t.now()))
@@ -82,13 +82,13 @@ func newTraffic() *traffic {
 func (t *traffic) now() int64 { return time.Since(t.begin).Nanoseconds() + 1 }
 
 // pointer is what requests to a region go to.
-func pointer(region int) packet.Pointer {
-	return packet.Make(rackaddr.DefaultDSMPrefix, 1, uint64(region)<<16).With(packet.OpRead, 0)
+func pointer(region int) dsmpacket.Pointer {
+	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, uint64(region)<<16).With(dsmpacket.OpRead, 0)
 }
 
 // memoryRoutes makes the second host the memory blade of the pointers.
 func (l *lab) memoryRoutes() error {
-	p := packet.MachinePrefix(rackaddr.DefaultDSMPrefix, 1)
+	p := dsmpacket.MachinePrefix(rackaddr.DefaultDSMPrefix, 1)
 	dst, err := netlink.ParseIPNet(p.String())
 	if err != nil {
 		return err
@@ -149,10 +149,10 @@ func (t *traffic) send(fd int) {
 	for i := range to {
 		to[i] = &unix.SockaddrInet6{Port: rackaddr.PortDSM, Addr: pointer(i)}
 	}
-	buf := make([]byte, 0, packet.HeaderSize)
+	buf := make([]byte, 0, dsmpacket.HeaderSize)
 	for n := 0; !t.stop.Load(); n++ {
 		i := n % soakRegions
-		h := packet.Header{Kind: packet.Request, Request: uint64(t.now()), Index: uint32(i), Length: 8}
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: uint64(t.now()), Index: uint32(i), Length: 8}
 		_ = unix.Sendto(fd, h.Append(buf), 0, to[i]) // a full queue is an error, and passes
 	}
 }
@@ -165,8 +165,8 @@ func (t *traffic) receive(fd, cpu int, permitted bool) {
 		if err != nil {
 			continue // nothing has come for a while
 		}
-		h, _, err := packet.Parse(buf[:n])
-		if err != nil || int(h.Index) >= soakRegions || (h.Kind == packet.Nack) == permitted {
+		h, _, err := dsmpacket.Parse(buf[:n])
+		if err != nil || int(h.Index) >= soakRegions || (h.Kind == dsmpacket.Nack) == permitted {
 			t.report(fmt.Sprintf("a strange packet: %v %+v", err, h))
 			continue
 		}
@@ -174,7 +174,7 @@ func (t *traffic) receive(fd, cpu int, permitted bool) {
 	}
 }
 
-func (t *traffic) check(h *packet.Header, permitted bool) {
+func (t *traffic) check(h *dsmpacket.Header, permitted bool) {
 	r := &t.regions[h.Index]
 	state := r.state.Load()
 	if state == 0 || state>>1 >= int64(h.Request) {

@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // burst asks for several pieces from p on by one packet.
-func (b *bench) burst(p packet.Pointer, length uint64, more uint8) packet.Header {
+func (b *bench) burst(p dsmpacket.Pointer, length uint64, more uint8) dsmpacket.Header {
 	b.t.Helper()
 	b.next++
-	h := packet.Header{Kind: packet.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: length, More: more}
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: length, More: more}
 	b.next += uint64(more)
-	b.raw(p.With(packet.OpRead, 0), h.Append(nil))
+	b.raw(p.With(dsmpacket.OpRead, 0), h.Append(nil))
 	return h
 }
 
@@ -26,9 +26,9 @@ func TestBurstOfReads(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i >> 6)
 	}
-	b.send(reg.Base.With(packet.OpWrite, 0), uint64(len(data)), data)
+	b.send(reg.Base.With(dsmpacket.OpWrite, 0), uint64(len(data)), data)
 	b.receive()
-	for _, more := range []uint8{1, packet.MaxMore} {
+	for _, more := range []uint8{1, dsmpacket.MaxMore} {
 		h := b.burst(reg.Base.Add(256), 200, more)
 		for i := range uint64(more) + 1 {
 			from, got, piece := b.receive()
@@ -52,15 +52,15 @@ func TestBurstsStayInTheirRegion(t *testing.T) {
 	for _, c := range []struct {
 		length uint64
 		more   uint8
-	}{{1 << 10, 4}, {1 << 12, 1}, {1 << 11, packet.MaxMore}, {1 << 20, 1}} {
+	}{{1 << 10, 4}, {1 << 12, 1}, {1 << 11, dsmpacket.MaxMore}, {1 << 20, 1}} {
 		h := b.burst(reg.Base, c.length, c.more)
 		if _, got, data := b.receive(); got.Status != fault.BadRequest || got.Request != h.Request || got.More != c.more || len(data) != 0 {
 			t.Errorf("%d more of %d bytes: %+v with %d bytes", c.more, c.length, got, len(data))
 		}
 	}
 	b.next++
-	h := packet.Header{Kind: packet.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: 64, More: 1}
-	b.raw(reg.Base.With(packet.OpWrite, 0), append(h.Append(nil), make([]byte, 64)...))
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: 64, More: 1}
+	b.raw(reg.Base.With(dsmpacket.OpWrite, 0), append(h.Append(nil), make([]byte, 64)...))
 	if _, got, _ := b.receive(); got.Status != fault.BadRequest {
 		t.Errorf("a burst of writes: %+v", got)
 	}

@@ -8,9 +8,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/fill"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -209,7 +209,7 @@ func (s *Server) beginClosing(q control.Complete) (*closing, error) {
 		return nil, nil //nolint:nilnil // it is done
 	case q.Token != f.job.Token || f.sender == nil || f.closing != nil:
 		return nil, fault.New(fault.Stale, "complete", "no copy is being filled, or another one")
-	case q.Mirror.Members != packet.MaxMembers || q.Mirror.Copy != 0:
+	case q.Mirror.Members != dsmpacket.MaxMembers || q.Mirror.Copy != 0:
 		return nil, fault.New(fault.BadRequest, "complete", "copy %d of %d", q.Mirror.Copy, q.Mirror.Members)
 	}
 	f.closing = &closing{mirror: q.Mirror, over: make(chan error, 1)}
@@ -220,8 +220,8 @@ func (s *Server) beginClosing(q control.Complete) (*closing, error) {
 	return f.closing, f.conn.SetReadDeadline(time.Now())
 }
 
-func packetMirror(m control.Mirror) packet.Mirror {
-	return packet.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
+func packetMirror(m control.Mirror) dsmpacket.Mirror {
+	return dsmpacket.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
 }
 
 // serveFill carries items, and takes them, until the endpoint is closed.
@@ -290,7 +290,7 @@ func (s *Server) takeItem(p *fill.Packet) error {
 	switch {
 	case p.Kind == fill.Last && len(p.Data) == 4 && !s.ledgers.store.Filling():
 		err := s.store.Complete(control.Mirror{
-			Epoch: binary.BigEndian.Uint32(p.Data), Incarnation: s.fill.job.Incarnation, Copy: 1, Members: packet.MaxMembers,
+			Epoch: binary.BigEndian.Uint32(p.Data), Incarnation: s.fill.job.Incarnation, Copy: 1, Members: dsmpacket.MaxMembers,
 		})
 		return err
 	case p.Kind == fill.Last || int(p.Part) >= len(parts):

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/disk"
 )
 
@@ -48,7 +48,7 @@ type LedgerDisk struct {
 type ledgerRecord struct {
 	name   ledger.Name
 	meta   ledger.Meta
-	chunks []packet.Chunk
+	chunks []dsmpacket.Chunk
 }
 
 // OpenLedgerDisk opens a directory, or makes one, and reads what it has. With sync, what is
@@ -131,7 +131,7 @@ func (d *LedgerDisk) entry(e disk.Entry) error {
 		if len(e.Value) == 0 || e.Value[0] > 1 {
 			return corruptLedger("chunk %d of ledger %x is %.20x", number, name, e.Value)
 		}
-		r.chunks = append(r.chunks, packet.Chunk{Number: number, Continues: e.Value[0] == 1, Data: bytes.Clone(e.Value[1:])})
+		r.chunks = append(r.chunks, dsmpacket.Chunk{Number: number, Continues: e.Value[0] == 1, Data: bytes.Clone(e.Value[1:])})
 		return nil
 	}
 	meta, err := parseMeta(e.Value)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/cockroachdb/pebble/vfs"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/disk/disktest"
@@ -47,9 +47,9 @@ func (b *bench) write(from, to uint64) {
 	birth := b.server.Birth()
 	_, err := b.server.GrantLedger(control.LedgerGrant{Birth: birth, Name: control.LedgerOf(rackaddr.Node(1)), Node: rackaddr.Node(1), Incarnation: 1})
 	must(b.t, err)
-	b.ask(packet.LedgerRequest{Op: packet.LedgerOpen, Run: 1, Birth: birth})
+	b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerOpen, Run: 1, Birth: birth})
 	for n := from; n < to; n++ {
-		if a := b.ask(packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Birth: birth, Chunk: chunk(n, text(n))}); a.Status != fault.OK || a.Next != n+1 {
+		if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Birth: birth, Chunk: chunk(n, text(n))}); a.Status != fault.OK || a.Next != n+1 {
 			b.t.Fatalf("append %d: %+v", n, a)
 		}
 	}
@@ -58,7 +58,7 @@ func (b *bench) write(from, to uint64) {
 func text(n uint64) string { return fmt.Sprintf("chunk %d of %0*d", n, 100, n) }
 
 // kept are the chunks of node 1's ledger.
-func (b *bench) kept() (chunks []packet.Chunk) {
+func (b *bench) kept() (chunks []dsmpacket.Chunk) {
 	b.t.Helper()
 	chunks, _, _ = b.server.ReadLedger(control.LedgerOf(rackaddr.Node(1)))
 	for _, c := range chunks {
@@ -95,7 +95,7 @@ func TestLedgerDisk(t *testing.T) {
 			if n := len(b.kept()); n != 19 {
 				t.Fatalf("%d chunks after the restart", n)
 			}
-			if a := b.ask(packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Birth: birth, Keep: 10, Chunk: chunk(20, text(20))}); a.Status != fault.OK || a.Next != 21 {
+			if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Birth: birth, Keep: 10, Chunk: chunk(20, text(20))}); a.Status != fault.OK || a.Next != 21 {
 				t.Errorf("the open run goes on: %+v", a)
 			}
 			_, err := b.server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
@@ -104,7 +104,7 @@ func TestLedgerDisk(t *testing.T) {
 			if chunks := b.kept(); len(chunks) != 11 || chunks[0].Number != 10 {
 				t.Errorf("%d chunks after a base", len(chunks))
 			}
-			if a := b.ask(packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Chunk: chunk(21, "late")}); a.Status != fault.Stale || !a.Sealed {
+			if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(21, "late")}); a.Status != fault.Stale || !a.Sealed {
 				t.Errorf("append to a sealed ledger: %+v", a)
 			}
 			_, err = b.server.DeleteLedger(control.LedgerDelete{Birth: birth, Name: control.LedgerOf(rackaddr.Node(1))})

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"math"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -153,7 +153,7 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 		s.metrics.drops[store.Filling].Add(1)
 		return // the client asks again
 	}
-	q, err := packet.ParseLedgerRequest(r.To, &r.Header, r.Data)
+	q, err := dsmpacket.ParseLedgerRequest(r.To, &r.Header, r.Data)
 	if err != nil || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
 		s.ledgers.refused[refusedMalformed]++
 		s.metrics.drops[store.Malformed].Add(1)
@@ -169,12 +169,12 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 		}
 		out = s.ledgers.out
 	}
-	a := packet.LedgerAnswer{
-		Op: q.Op, Ledger: q.Ledger, Incarnation: q.Incarnation, Chunk: packet.Chunk{Number: q.Chunk.Number}, Birth: s.ledgers.birth, Mirror: s.store.Mirror(),
+	a := dsmpacket.LedgerAnswer{
+		Op: q.Op, Ledger: q.Ledger, Incarnation: q.Incarnation, Chunk: dsmpacket.Chunk{Number: q.Chunk.Number}, Birth: s.ledgers.birth, Mirror: s.store.Mirror(),
 	}
 	send := func() {
 		answer := store.Answer{From: r.To, Header: a.Header(), Data: a.Chunk.Data}
-		s.metrics.count(packet.OpLedger, &answer)
+		s.metrics.count(dsmpacket.OpLedger, &answer)
 		out.add(m.Remote, &answer)
 	}
 	if q.Birth != 0 && q.Birth != s.ledgers.birth {
@@ -185,14 +185,14 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 	}
 	w := ledger.Writer{Node: r.Node, Incarnation: q.Incarnation}
 	switch q.Op {
-	case packet.LedgerOpen:
+	case dsmpacket.LedgerOpen:
 		told := s.ledgers.store.Open(q.Ledger, q.Run, w)
 		s.ledgers.tell(&a, told)
 		a.Chunk.Number = told.First
-	case packet.LedgerAppend:
+	case dsmpacket.LedgerAppend:
 		q.Chunk.Data = bytes.Clone(q.Chunk.Data)
 		s.ledgers.tell(&a, s.ledgers.store.Append(q.Ledger, q.Run, w, q.Keep, q.Chunk))
-	case packet.LedgerRead:
+	case dsmpacket.LedgerRead:
 		for _, c := range s.ledgers.read(w, &q, &a) {
 			a.Chunk = c
 			send()
@@ -203,15 +203,15 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 }
 
 // tell puts what the store says of a ledger into an answer.
-func (l *ledgers) tell(a *packet.LedgerAnswer, told ledger.Answer) {
+func (l *ledgers) tell(a *dsmpacket.LedgerAnswer, told ledger.Answer) {
 	a.Status, a.Run, a.Sealed, a.Next, a.Room = told.Status, told.Run, told.Sealed, told.Next, told.Room
 	l.refuse(told.Status)
 }
 
 // read returns the chunks that a request asks for, as many as More and Size allow. If
 // there are none, it is one chunk without data, and the answer tells how the ledger stands.
-func (l *ledgers) read(w ledger.Writer, q *packet.LedgerRequest, a *packet.LedgerAnswer) []packet.Chunk {
-	none := []packet.Chunk{{Number: q.Chunk.Number}}
+func (l *ledgers) read(w ledger.Writer, q *dsmpacket.LedgerRequest, a *dsmpacket.LedgerAnswer) []dsmpacket.Chunk {
+	none := []dsmpacket.Chunk{{Number: q.Chunk.Number}}
 	if !l.store.MayRead(q.Ledger, w.Node) {
 		a.Status = fault.PermissionDenied
 		l.refuse(a.Status)
@@ -222,7 +222,7 @@ func (l *ledgers) read(w ledger.Writer, q *packet.LedgerRequest, a *packet.Ledge
 	if len(chunks) == 0 {
 		return none
 	}
-	return chunks[:min(len(chunks), int(min(q.More, packet.MaxMore))+1)]
+	return chunks[:min(len(chunks), int(min(q.More, dsmpacket.MaxMore))+1)]
 }
 
 // fence seals the ledgers of a node's incarnations.
@@ -329,7 +329,7 @@ func (l *ledgers) space() control.LedgerSpace {
 
 // ReadLedger returns how a ledger stands here, and its chunks; false if there is none, or
 // after Run has returned. The chunks must not be changed.
-func (s *Server) ReadLedger(name control.LedgerName) (chunks []packet.Chunk, state control.Ledger, ok bool) {
+func (s *Server) ReadLedger(name control.LedgerName) (chunks []dsmpacket.Chunk, state control.Ledger, ok bool) {
 	_ = s.with(func(*store.Store) error {
 		if _, ok = s.ledgers.store.Stat(ledger.Name(name)); ok {
 			state = s.ledgers.state(ledger.Name(name))

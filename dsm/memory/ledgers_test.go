@@ -3,7 +3,7 @@ package memory
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -13,33 +13,33 @@ import (
 const testBirth = 1
 
 // ask sends a ledger request of incarnation 1 of node 1, and returns its answer.
-func (b *bench) ask(q packet.LedgerRequest) packet.LedgerAnswer {
+func (b *bench) ask(q dsmpacket.LedgerRequest) dsmpacket.LedgerAnswer {
 	b.t.Helper()
 	q.Ledger = rackaddr.Node(1).As16()
 	if q.Incarnation == 0 {
 		q.Incarnation = 1
 	}
-	b.raw(packet.LedgerAddress(prefix, machine, q.Op), q.Append(nil))
+	b.raw(dsmpacket.LedgerAddress(prefix, machine, q.Op), q.Append(nil))
 	return b.ledgerAnswer()
 }
 
-func (b *bench) ledgerAnswer() packet.LedgerAnswer {
+func (b *bench) ledgerAnswer() dsmpacket.LedgerAnswer {
 	b.t.Helper()
 	from, h, data := b.receive()
-	a, err := packet.ParseLedgerAnswer(from, &h, data)
+	a, err := dsmpacket.ParseLedgerAnswer(from, &h, data)
 	must(b.t, err)
 	return a
 }
 
-func chunk(number uint64, text string) packet.Chunk {
-	return packet.Chunk{Number: number, Data: []byte(text)}
+func chunk(number uint64, text string) dsmpacket.Chunk {
+	return dsmpacket.Chunk{Number: number, Data: []byte(text)}
 }
 
 // TestLedgers: a node opens the ledger that it was granted, appends and reads; a fence
 // seals it and tells how it stands; the next incarnation goes on.
 func TestLedgers(t *testing.T) {
 	b := newBench(t, 1<<20)
-	if a := b.ask(packet.LedgerRequest{Op: packet.LedgerOpen, Run: 1}); a.Status != fault.NotFound || a.Birth != testBirth {
+	if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerOpen, Run: 1}); a.Status != fault.NotFound || a.Birth != testBirth {
 		t.Errorf("open of a ledger that nobody granted: %+v", a)
 	}
 	grant := control.LedgerGrant{Birth: testBirth, Name: control.LedgerOf(rackaddr.Node(1)), Node: rackaddr.Node(1), Incarnation: 1}
@@ -48,16 +48,16 @@ func TestLedgers(t *testing.T) {
 			t.Errorf("grant: %+v, %v", a, err)
 		}
 	}
-	if a := b.ask(packet.LedgerRequest{Op: packet.LedgerOpen, Run: 1, Birth: testBirth}); a.Status != fault.OK || a.Run != 1 || a.Chunk.Number != 1 || a.Next != 1 {
+	if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerOpen, Run: 1, Birth: testBirth}); a.Status != fault.OK || a.Run != 1 || a.Chunk.Number != 1 || a.Next != 1 {
 		t.Errorf("open: %+v", a)
 	}
 	for i, text := range []string{"one", "two", "three"} {
 		n := uint64(i) + 1
-		if a := b.ask(packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Birth: testBirth, Chunk: chunk(n, text)}); a.Status != fault.OK || a.Chunk.Number != n || a.Next != n+1 {
+		if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Birth: testBirth, Chunk: chunk(n, text)}); a.Status != fault.OK || a.Chunk.Number != n || a.Next != n+1 {
 			t.Errorf("append: %+v", a)
 		}
 	}
-	first := b.ask(packet.LedgerRequest{Op: packet.LedgerRead, Chunk: packet.Chunk{Number: 2}, Size: 1000, More: 15})
+	first := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerRead, Chunk: dsmpacket.Chunk{Number: 2}, Size: 1000, More: 15})
 	if second := b.ledgerAnswer(); string(first.Chunk.Data) != "two" || string(second.Chunk.Data) != "three" || second.Chunk.Number != 3 || second.Next != 4 {
 		t.Errorf("read %+v and %+v", first, second)
 	}
@@ -72,16 +72,16 @@ func TestLedgers(t *testing.T) {
 	if err != nil || len(fenced.Ledgers) != 1 || fenced.Birth != testBirth || !fenced.Ledgers[0].Sealed || fenced.Ledgers[0].Next != 4 {
 		t.Errorf("fence: %+v, %v", fenced, err)
 	}
-	if a := b.ask(packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Chunk: chunk(4, "late")}); a.Status != fault.Stale || !a.Sealed {
+	if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(4, "late")}); a.Status != fault.Stale || !a.Sealed {
 		t.Errorf("append after the fence: %+v", a)
 	}
-	if a := b.ask(packet.LedgerRequest{Op: packet.LedgerOpen, Run: 2, Incarnation: 2}); a.Status != fault.OK || a.Next != 4 {
+	if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerOpen, Run: 2, Incarnation: 2}); a.Status != fault.OK || a.Next != 4 {
 		t.Errorf("open by the next incarnation: %+v", a)
 	}
-	if a := b.ask(packet.LedgerRequest{Op: packet.LedgerAppend, Run: 2, Incarnation: 2, Keep: 3, Chunk: chunk(4, "four")}); a.Status != fault.OK || a.Next != 5 {
+	if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 2, Incarnation: 2, Keep: 3, Chunk: chunk(4, "four")}); a.Status != fault.OK || a.Next != 5 {
 		t.Errorf("append by the next incarnation: %+v", a)
 	}
-	if a := b.ask(packet.LedgerRequest{Op: packet.LedgerRead, Chunk: packet.Chunk{Number: 2}, Size: 1000}); a.Status != fault.NotFound {
+	if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerRead, Chunk: dsmpacket.Chunk{Number: 2}, Size: 1000}); a.Status != fault.NotFound {
 		t.Errorf("read of a chunk that is not kept: %+v", a)
 	}
 }
@@ -93,20 +93,20 @@ func TestBadLedgerRequests(t *testing.T) {
 	if _, err := b.server.GrantLedger(grant); err != nil {
 		t.Fatal(err)
 	}
-	b.ask(packet.LedgerRequest{Op: packet.LedgerOpen, Run: 1})
+	b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerOpen, Run: 1})
 	grant.Birth++
 	if a, err := b.server.GrantLedger(grant); err != nil || a.Code != fault.NotFound || a.Message == "" {
 		t.Errorf("grant at another birth number: %+v, %v", a, err)
 	}
 	refused := []struct {
-		q    packet.LedgerRequest
+		q    dsmpacket.LedgerRequest
 		want fault.Code
 	}{
-		{packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Birth: testBirth + 1, Chunk: chunk(1, "x")}, fault.NotFound},
-		{packet.LedgerRequest{Op: packet.LedgerAppend, Run: 2, Chunk: chunk(1, "x")}, fault.Stale},
-		{packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Chunk: chunk(0, "x")}, fault.BadRequest},
-		{packet.LedgerRequest{Op: packet.LedgerOpen, Run: 2, Incarnation: 2}, fault.Unavailable},
-		{packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Chunk: chunk(1, string(make([]byte, 5000)))}, fault.NoSpace},
+		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Birth: testBirth + 1, Chunk: chunk(1, "x")}, fault.NotFound},
+		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 2, Chunk: chunk(1, "x")}, fault.Stale},
+		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(0, "x")}, fault.BadRequest},
+		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerOpen, Run: 2, Incarnation: 2}, fault.Unavailable},
+		{dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(1, string(make([]byte, 5000)))}, fault.NoSpace},
 	}
 	for _, r := range refused {
 		if a := b.ask(r.q); a.Status != r.want || a.Next > 1 {
@@ -114,11 +114,11 @@ func TestBadLedgerRequests(t *testing.T) {
 		}
 	}
 	// What is cut short, or no ledger operation, gets no answer at all.
-	short := packet.LedgerRequest{Op: packet.LedgerAppend, Run: 1, Chunk: chunk(1, "cut short"), Ledger: rackaddr.Node(1).As16(), Incarnation: 1}
+	short := dsmpacket.LedgerRequest{Op: dsmpacket.LedgerAppend, Run: 1, Chunk: chunk(1, "cut short"), Ledger: rackaddr.Node(1).As16(), Incarnation: 1}
 	wire := short.Append(nil)
-	b.raw(packet.LedgerAddress(prefix, machine, packet.LedgerAppend), wire[:len(wire)-1])
-	b.raw(packet.LedgerAddress(prefix, machine, 9), wire)
-	if a := b.ask(packet.LedgerRequest{Op: packet.LedgerRead, Chunk: packet.Chunk{Number: 1}}); a.Status != fault.OK || a.Next != 1 || len(a.Chunk.Data) > 0 {
+	b.raw(dsmpacket.LedgerAddress(prefix, machine, dsmpacket.LedgerAppend), wire[:len(wire)-1])
+	b.raw(dsmpacket.LedgerAddress(prefix, machine, 9), wire)
+	if a := b.ask(dsmpacket.LedgerRequest{Op: dsmpacket.LedgerRead, Chunk: dsmpacket.Chunk{Number: 1}}); a.Status != fault.OK || a.Next != 1 || len(a.Chunk.Data) > 0 {
 		t.Errorf("read of an empty ledger: %+v", a)
 	}
 	m := b.server.Metrics()

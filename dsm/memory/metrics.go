@@ -4,8 +4,8 @@ import (
 	"maps"
 	"sync/atomic"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -36,7 +36,7 @@ type Metrics struct {
 	RefusedLedgers map[string]uint64
 }
 
-const ops = int(packet.OpLedger) + 1
+const ops = int(dsmpacket.OpLedger) + 1
 
 type metrics struct {
 	done, failed            [ops]atomic.Uint64
@@ -46,9 +46,9 @@ type metrics struct {
 	unsent                  atomic.Uint64
 }
 
-func (m *metrics) count(op packet.Op, a *store.Answer) {
+func (m *metrics) count(op dsmpacket.Op, a *store.Answer) {
 	if int(op) >= ops {
-		op = packet.OpNone
+		op = dsmpacket.OpNone
 	}
 	if a.Header.Status != fault.OK {
 		m.failed[op].Add(1)
@@ -57,9 +57,9 @@ func (m *metrics) count(op packet.Op, a *store.Answer) {
 	requests := 1 + uint64(a.Header.More)
 	m.done[op].Add(requests)
 	switch op {
-	case packet.OpRead:
+	case dsmpacket.OpRead:
 		m.bytesRead.Add(requests * a.Header.Length)
-	case packet.OpWrite:
+	case dsmpacket.OpWrite:
 		m.bytesWritten.Add(a.Header.Length)
 	}
 }
@@ -76,7 +76,7 @@ func (s *Server) Metrics() Metrics {
 		m.Undo, m.Ledgers, m.RefusedLedgers = st.Undo(), s.ledgers.space(), maps.Clone(s.ledgers.refused)
 		return nil
 	})
-	for op := range packet.Op(ops) {
+	for op := range dsmpacket.Op(ops) {
 		m.Done[op.String()] = s.metrics.done[op].Load()
 		m.Failed[op.String()] = s.metrics.failed[op].Load()
 	}

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -68,7 +68,7 @@ func NewServer(cfg Config) (*Server, error) {
 	if cfg.Epoch == 0 {
 		cfg.Epoch = EpochAt(time.Now())
 	}
-	prefix := packet.MachinePrefix(cfg.Prefix, cfg.Machine)
+	prefix := dsmpacket.MachinePrefix(cfg.Prefix, cfg.Machine)
 	if err := cfg.Stack.AddLocalPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("memory server of %s: %w", prefix, err)
 	}
@@ -94,7 +94,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, conn: conn, arena: arena, dirty: make(chan struct{}, 1), ledgers: ledgers, store: store.New(store.Config{
 		Prefix: cfg.Prefix, Machine: cfg.Machine, Epoch: cfg.Epoch, Memory: arena.bytes, Discard: arena.discard,
-		MaxData: cfg.Stack.MTU() - netio.Overhead - packet.HeaderSize, Quota: cfg.Quota, Limits: cfg.Limits,
+		MaxData: cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize, Quota: cfg.Quota, Limits: cfg.Limits,
 	})}
 	s.store.Lost(cfg.Lost)
 	s.fill.init(fillConn, &cfg)
@@ -386,14 +386,14 @@ func (s *Server) receiveSome(peeker netio.Peeker, scratch []byte, out *answers) 
 	s.mu.Lock()
 	defer s.unlock()
 	defer out.send()
-	head, again := scratch[:packet.HeaderSize], scratch[packet.HeaderSize:2*packet.HeaderSize]
+	head, again := scratch[:dsmpacket.HeaderSize], scratch[dsmpacket.HeaderSize:2*dsmpacket.HeaderSize]
 	for range largeBatch {
 		m := netio.Message{Buf: head}
 		size, ok, err := peeker.Peek(&m)
-		if err != nil || !ok || size < large || packet.FromAddr(m.Local).Op() != packet.OpWrite {
+		if err != nil || !ok || size < large || dsmpacket.FromAddr(m.Local).Op() != dsmpacket.OpWrite {
 			return false, err
 		}
-		h, _, err := packet.Parse(m.Buf)
+		h, _, err := dsmpacket.Parse(m.Buf)
 		if err != nil {
 			return false, nil //nolint:nilerr // it is dropped as any is
 		}
@@ -407,11 +407,11 @@ func (s *Server) receiveSome(peeker netio.Peeker, scratch []byte, out *answers) 
 			received = true
 			return err == nil
 		}
-		s.handle(&m, &store.Request{Node: m.Remote.Addr(), To: packet.FromAddr(m.Local), Header: h, Receive: receive, Size: size - packet.HeaderSize}, out)
+		s.handle(&m, &store.Request{Node: m.Remote.Addr(), To: dsmpacket.FromAddr(m.Local), Header: h, Receive: receive, Size: size - dsmpacket.HeaderSize}, out)
 		if received {
-			s.metrics.inPlace.Add(uint64(size - packet.HeaderSize)) //nolint:gosec // not negative
+			s.metrics.inPlace.Add(uint64(size - dsmpacket.HeaderSize)) //nolint:gosec // not negative
 		} else { // it is refused, or known
-			receive([2][]byte{scratch[2*packet.HeaderSize:][:size-packet.HeaderSize]})
+			receive([2][]byte{scratch[2*dsmpacket.HeaderSize:][:size-dsmpacket.HeaderSize]})
 		}
 		if err != nil {
 			return false, err
@@ -436,15 +436,15 @@ func (s *Server) answerAll(in []netio.Message, out *answers) {
 	defer s.unlock()
 	for i := range in {
 		m := &in[i]
-		if out.refers && packet.FromAddr(m.Local).Op() != packet.OpRead {
+		if out.refers && dsmpacket.FromAddr(m.Local).Op() != dsmpacket.OpRead {
 			out.send() // before what it refers to changes
 		}
-		h, data, err := packet.Parse(m.Buf)
+		h, data, err := dsmpacket.Parse(m.Buf)
 		if err != nil {
 			s.metrics.drops[store.Malformed].Add(1)
 			continue
 		}
-		s.handle(m, &store.Request{Node: m.Remote.Addr(), To: packet.FromAddr(m.Local), Header: h, Data: data}, out)
+		s.handle(m, &store.Request{Node: m.Remote.Addr(), To: dsmpacket.FromAddr(m.Local), Header: h, Data: data}, out)
 	}
 	s.ledgers.flush()
 	out.send()
@@ -452,7 +452,7 @@ func (s *Server) answerAll(in []netio.Message, out *answers) {
 
 // handle answers one request. The answer may refer to the memory that was read.
 func (s *Server) handle(m *netio.Message, r *store.Request, out *answers) {
-	if r.To.Op() == packet.OpLedger {
+	if r.To.Op() == dsmpacket.OpLedger {
 		s.handleLedger(m, r, out)
 		return
 	}
@@ -477,10 +477,10 @@ type answers struct {
 }
 
 // maxAnswers is how many answers a batch of requests has at most.
-const maxAnswers = batch * (1 + packet.MaxMore)
+const maxAnswers = batch * (1 + dsmpacket.MaxMore)
 
 func newAnswers(s *Server) *answers {
-	return &answers{server: s, ms: make([]netio.Message, 0, maxAnswers), headers: make([]byte, 0, maxAnswers*packet.HeaderSize)}
+	return &answers{server: s, ms: make([]netio.Message, 0, maxAnswers), headers: make([]byte, 0, maxAnswers*dsmpacket.HeaderSize)}
 }
 
 // add takes the answer to a request from an address.

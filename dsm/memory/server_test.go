@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -74,41 +74,41 @@ func (b *bench) start(cfg Config) {
 }
 
 // send sends a request with the next id.
-func (b *bench) send(to packet.Pointer, length uint64, data []byte) {
+func (b *bench) send(to dsmpacket.Pointer, length uint64, data []byte) {
 	b.t.Helper()
 	b.next++
-	h := packet.Header{Kind: packet.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: length}
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: b.next, Floor: b.next, Incarnation: 1, Length: length}
 	b.raw(to, append(h.Append(nil), data...))
 }
 
-func (b *bench) raw(to packet.Pointer, datagram []byte) {
+func (b *bench) raw(to dsmpacket.Pointer, datagram []byte) {
 	b.t.Helper()
 	_, err := b.conn.WriteBatch([]netio.Message{{Buf: datagram, Remote: netip.AddrPortFrom(to.Addr(), rackaddr.PortDSM)}})
 	must(b.t, err)
 }
 
 // receive returns the next reply and where it came from.
-func (b *bench) receive() (packet.Pointer, packet.Header, []byte) {
+func (b *bench) receive() (dsmpacket.Pointer, dsmpacket.Header, []byte) {
 	b.t.Helper()
 	m := []netio.Message{{Buf: make([]byte, netio.MaxDatagram)}}
 	must(b.t, b.conn.SetReadDeadline(time.Now().Add(10*time.Second)))
 	_, err := b.conn.ReadBatch(m)
 	must(b.t, err)
-	h, data, err := packet.Parse(m[0].Buf)
+	h, data, err := dsmpacket.Parse(m[0].Buf)
 	must(b.t, err)
 	if m[0].Remote.Port() != rackaddr.PortDSM {
 		b.t.Errorf("reply from port %d", m[0].Remote.Port())
 	}
-	return packet.FromAddr(m[0].Remote.Addr()), h, data
+	return dsmpacket.FromAddr(m[0].Remote.Addr()), h, data
 }
 
-func (b *bench) alloc(size uint64) packet.Region {
+func (b *bench) alloc(size uint64) dsmpacket.Region {
 	b.t.Helper()
-	b.send(packet.Make(prefix, machine, 0).With(packet.OpAlloc, 0), size, nil)
+	b.send(dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc, 0), size, nil)
 	from, h, _ := b.receive()
-	reg, err := packet.RegionOf(from)
+	reg, err := dsmpacket.RegionOf(from)
 	must(b.t, err)
-	if from.Op() != packet.OpAlloc || h.Status != fault.OK || h.Kind != packet.Reply {
+	if from.Op() != dsmpacket.OpAlloc || h.Status != fault.OK || h.Kind != dsmpacket.Reply {
 		b.t.Fatalf("alloc of %d bytes: %s, %+v", size, from, h)
 	}
 	return reg
@@ -122,12 +122,12 @@ func TestRepliesComeFromTheirPointers(t *testing.T) {
 	if reg.Class != 13 || reg.Base.Machine() != machine || reg.Base.Prefix() != prefix {
 		t.Fatalf("region %v", reg)
 	}
-	for _, to := range []packet.Pointer{
-		reg.Base.Add(8).With(packet.OpWrite, 0), reg.Base.Add(8).With(packet.OpRead, 0),
-		packet.Make(prefix, machine, 0).With(packet.OpSettle, 0), reg.Base.With(packet.OpFree, 0),
+	for _, to := range []dsmpacket.Pointer{
+		reg.Base.Add(8).With(dsmpacket.OpWrite, 0), reg.Base.Add(8).With(dsmpacket.OpRead, 0),
+		dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpSettle, 0), reg.Base.With(dsmpacket.OpFree, 0),
 	} {
 		data := []byte(nil)
-		if to.Op() == packet.OpWrite {
+		if to.Op() == dsmpacket.OpWrite {
 			data = []byte("four")
 		}
 		b.send(to, 4, data)
@@ -135,7 +135,7 @@ func TestRepliesComeFromTheirPointers(t *testing.T) {
 		if from != to || h.Request != b.next {
 			t.Errorf("sent to %s, answered from %s: %+v", to, from, h)
 		}
-		if to.Op() == packet.OpRead && !bytes.Equal(got, []byte("four")) {
+		if to.Op() == dsmpacket.OpRead && !bytes.Equal(got, []byte("four")) {
 			t.Errorf("read %q", got)
 		}
 	}
@@ -148,8 +148,8 @@ func TestReceiveIntoRegion(t *testing.T) {
 	reg := b.alloc(1 << 20)
 	const n, size = 15, 60 << 10
 	write := func(i int, id uint64, fill byte) {
-		h := packet.Header{Kind: packet.Request, Request: id, Floor: 3, Incarnation: 1, Length: size}
-		b.raw(reg.Base.Add(int64(i)*size).With(packet.OpWrite, 0), append(h.Append(nil), bytes.Repeat([]byte{fill}, size)...))
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Floor: 3, Incarnation: 1, Length: size}
+		b.raw(reg.Base.Add(int64(i)*size).With(dsmpacket.OpWrite, 0), append(h.Append(nil), bytes.Repeat([]byte{fill}, size)...))
 	}
 	// The server takes a batch, and then finds the others waiting.
 	b.server.mu.Lock()
@@ -158,8 +158,8 @@ func TestReceiveIntoRegion(t *testing.T) {
 	}
 	write(0, 3, 99) // a duplicate
 	write(0, 2, 99) // a late one
-	b.raw(reg.Base.Add(1<<20-100).With(packet.OpWrite, 0), append((&packet.Header{
-		Kind: packet.Request, Request: 100, Floor: 3, Incarnation: 1, Length: size,
+	b.raw(reg.Base.Add(1<<20-100).With(dsmpacket.OpWrite, 0), append((&dsmpacket.Header{
+		Kind: dsmpacket.Request, Request: 100, Floor: 3, Incarnation: 1, Length: size,
 	}).Append(nil), make([]byte, size)...)) // beyond the region
 	b.server.mu.Unlock()
 	for answered, refused := 0, 0; answered < n+1 || refused < 1; {
@@ -194,17 +194,17 @@ func TestReceiveIntoRegion(t *testing.T) {
 // What is not a request for this machine is counted, and answered by nobody.
 func TestForeignDatagrams(t *testing.T) {
 	b := newBench(t, 1<<20)
-	at := packet.Make(prefix, machine, 64).With(packet.OpRead, 0)
-	must(t, b.host.AddLocalPrefix(packet.MachinePrefix(prefix, machine+1)))
-	good := (&packet.Header{Kind: packet.Request, Request: 9, Floor: 9, Incarnation: 1, Length: 4}).Append(nil)
+	at := dsmpacket.Make(prefix, machine, 64).With(dsmpacket.OpRead, 0)
+	must(t, b.host.AddLocalPrefix(dsmpacket.MachinePrefix(prefix, machine+1)))
+	good := (&dsmpacket.Header{Kind: dsmpacket.Request, Request: 9, Floor: 9, Incarnation: 1, Length: 4}).Append(nil)
 	b.raw(at, nil)
 	b.raw(at, good[:63])
 	b.raw(at, append([]byte{0xff}, good...))
 	reply := bytes.Clone(good)
-	reply[4] = byte(packet.Reply)
+	reply[4] = byte(dsmpacket.Reply)
 	b.raw(at, reply)
-	b.raw(packet.Make(prefix, machine+1, 64).With(packet.OpRead, 0), good)
-	b.raw(packet.FromAddr(rackaddr.Blade(1)), good)
+	b.raw(dsmpacket.Make(prefix, machine+1, 64).With(dsmpacket.OpRead, 0), good)
+	b.raw(dsmpacket.FromAddr(rackaddr.Blade(1)), good)
 	b.next = 9
 	b.alloc(64) // everything before it has been looked at
 	m := b.server.Metrics()
@@ -216,15 +216,15 @@ func TestForeignDatagrams(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	b := newBench(t, 1<<20)
 	p := b.alloc(64).Base
-	b.send(p.With(packet.OpWrite, 0), 3, []byte("abc"))
+	b.send(p.With(dsmpacket.OpWrite, 0), 3, []byte("abc"))
 	b.receive()
 	for range 2 {
-		b.send(p.With(packet.OpRead, 0), 64, nil)
+		b.send(p.With(dsmpacket.OpRead, 0), 64, nil)
 		b.receive()
 	}
-	b.send(p.With(packet.OpRead, 0), 65, nil)
+	b.send(p.With(dsmpacket.OpRead, 0), 65, nil)
 	b.receive()
-	b.raw(p.With(packet.OpWrite, 0), append((&packet.Header{Kind: packet.Request, Request: 2, Floor: 2, Incarnation: 1, Length: 1}).Append(nil), 1))
+	b.raw(p.With(dsmpacket.OpWrite, 0), append((&dsmpacket.Header{Kind: dsmpacket.Request, Request: 2, Floor: 2, Incarnation: 1, Length: 1}).Append(nil), 1))
 	b.send(p.With(9, 0), 64, nil)
 	b.receive()
 	m := b.server.Metrics()
@@ -238,9 +238,9 @@ func TestMetrics(t *testing.T) {
 func TestCommands(t *testing.T) {
 	b := newBench(t, 1<<30)
 	reg := b.alloc(64 << 20)
-	b.send(reg.Base.Add(1).With(packet.OpWrite, 0), 1, []byte{7})
+	b.send(reg.Base.Add(1).With(dsmpacket.OpWrite, 0), 1, []byte{7})
 	b.receive()
-	b.send(reg.Base.Add(33<<20).With(packet.OpWrite, 0), 1, []byte{8})
+	b.send(reg.Base.Add(33<<20).With(dsmpacket.OpWrite, 0), 1, []byte{8})
 	b.receive()
 	l, err := b.server.Regions(control.Regions{})
 	if err != nil || len(l.Regions) != 1 || l.Regions[0].Region(prefix, machine) != reg || l.Regions[0].Owner != rackaddr.Node(1) {
@@ -260,7 +260,7 @@ func TestCommands(t *testing.T) {
 	for range 16 {
 		again := b.alloc(64 << 20)
 		for _, at := range []int64{1, 33 << 20} {
-			b.send(again.Base.Add(at).With(packet.OpRead, 0), 1, nil)
+			b.send(again.Base.Add(at).With(dsmpacket.OpRead, 0), 1, nil)
 			if _, _, data := b.receive(); data[0] != 0 {
 				t.Errorf("new memory reads %v", data)
 			}
@@ -271,7 +271,7 @@ func TestCommands(t *testing.T) {
 	if len(fenced.Regions) > 0 || fenced.More {
 		t.Errorf("fenced, and all is settled: %+v", fenced)
 	}
-	b.send(reg.Base.With(packet.OpRead, 0), 1, nil)
+	b.send(reg.Base.With(dsmpacket.OpRead, 0), 1, nil)
 	if _, h, _ := b.receive(); h.Status != fault.Stale {
 		t.Errorf("fenced, but %v", h.Status)
 	}
@@ -298,7 +298,7 @@ func TestRestart(t *testing.T) {
 	if reg := b.alloc(64); reg.Base.Offset() < EpochAt(now) || reg == old {
 		t.Errorf("region %v after %v", reg, old)
 	}
-	b.send(old.Base.With(packet.OpRead, 0), 1, nil)
+	b.send(old.Base.With(dsmpacket.OpRead, 0), 1, nil)
 	if _, h, _ := b.receive(); h.Status != fault.NotFound {
 		t.Errorf("old pointer: %v", h.Status)
 	}
@@ -324,8 +324,8 @@ func TestBadConfigurations(t *testing.T) {
 func FuzzServer(f *testing.F) {
 	b := newBench(f, 1<<20)
 	reg := b.alloc(4096)
-	for op := packet.OpNone; op <= packet.OpSettle+1; op++ {
-		h := packet.Header{Kind: packet.Request, Request: 100, Floor: 1, Incarnation: 1, Length: 4}
+	for op := dsmpacket.OpNone; op <= dsmpacket.OpSettle+1; op++ {
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 100, Floor: 1, Incarnation: 1, Length: 4}
 		f.Add(uint16(op)<<8, reg.Base.Offset(), append(h.Append(nil), "data"...))
 	}
 	f.Fuzz(func(t *testing.T, op uint16, addr uint64, datagram []byte) {
@@ -333,9 +333,9 @@ func FuzzServer(f *testing.F) {
 			return
 		}
 		b.t = t
-		b.raw(packet.Make(prefix, machine, addr).With(packet.Op(op>>8), byte(op)), datagram)
-		h := packet.Header{Kind: packet.Request, Request: 1, Floor: 1, Incarnation: 1 << 31, Length: 1}
-		b.raw(reg.Base.With(packet.OpRead, 0), h.Append(nil))
+		b.raw(dsmpacket.Make(prefix, machine, addr).With(dsmpacket.Op(op>>8), byte(op)), datagram)
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1 << 31, Length: 1}
+		b.raw(reg.Base.With(dsmpacket.OpRead, 0), h.Append(nil))
 		for { // the answer to the good request, after whatever the other one got
 			if _, h, _ := b.receive(); h.Incarnation == 1<<31 {
 				return

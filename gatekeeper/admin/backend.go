@@ -4,13 +4,13 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Backend is what the API needs of a Gatekeeper; *gatekeeper.Gatekeeper is one. Its
@@ -22,15 +22,15 @@ type Backend interface {
 	Overview(ctx context.Context) (gatekeeper.Overview, error)
 	Regions(ctx context.Context, q gatekeeper.RegionQuery) (page []gatekeeper.RegionState, more bool, err error)
 	Calls(ctx context.Context, q gatekeeper.CallQuery) (page []gatekeeper.CallState, next callgraph.Cursor, err error)
-	Call(ctx context.Context, id rpc.ID) (call gatekeeper.CallState, ok bool, err error)
+	Call(ctx context.Context, id rpcpacket.ID) (call gatekeeper.CallState, ok bool, err error)
 	NodeCalls(ctx context.Context, node netip.Addr) (gatekeeper.NodeCalls, error)
-	Chain(ctx context.Context, call rpc.ID) ([]gatekeeper.CallState, error)
-	Holders(ctx context.Context, p packet.Pointer) (gatekeeper.Holders, error)
+	Chain(ctx context.Context, call rpcpacket.ID) ([]gatekeeper.CallState, error)
+	Holders(ctx context.Context, p dsmpacket.Pointer) (gatekeeper.Holders, error)
 	FailureDomain(ctx context.Context, blade string) (gatekeeper.FailureDomain, error)
 	SetPolicy(ctx context.Context, service, method, policy string) error
 	Policies(ctx context.Context) ([]resources.MethodPolicy, error)
 	Policy(ctx context.Context, service, method string) (resources.MethodPolicy, error)
-	Timeline(ctx context.Context, call rpc.ID, limit int) (tree []trace.Leaf, more bool, err error)
+	Timeline(ctx context.Context, call rpcpacket.ID, limit int) (tree []trace.Leaf, more bool, err error)
 	Timelines(ctx context.Context, q trace.Query) (page []trace.Call, next uint64, err error)
 	Rules(ctx context.Context, tables ...string) ([]p4rtclient.Entry, error)
 	Tables() []string
@@ -46,7 +46,7 @@ type Backend interface {
 	Undeploy(ctx context.Context, name string) error
 	Deployments(ctx context.Context) ([]resources.Deployment, error)
 	Methods(ctx context.Context) ([]trace.Method, error)
-	CancelCall(ctx context.Context, id rpc.ID) error
+	CancelCall(ctx context.Context, id rpcpacket.ID) error
 	Output(ctx context.Context, q gatekeeper.OutputQuery) (gatekeeper.OutputPage, error)
 	Subscribe(ctx context.Context) <-chan gatekeeper.Event
 }

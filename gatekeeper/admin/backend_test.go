@@ -4,14 +4,14 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // stopped is a Gatekeeper that does not run any more.
@@ -30,16 +30,16 @@ func (stopped) Regions(context.Context, gatekeeper.RegionQuery) ([]gatekeeper.Re
 func (stopped) Calls(context.Context, gatekeeper.CallQuery) ([]gatekeeper.CallState, callgraph.Cursor, error) {
 	return nil, callgraph.Cursor{}, gatekeeper.ErrStopped
 }
-func (stopped) Call(context.Context, rpc.ID) (gatekeeper.CallState, bool, error) {
+func (stopped) Call(context.Context, rpcpacket.ID) (gatekeeper.CallState, bool, error) {
 	return gatekeeper.CallState{}, false, gatekeeper.ErrStopped
 }
 func (stopped) NodeCalls(context.Context, netip.Addr) (gatekeeper.NodeCalls, error) {
 	return gatekeeper.NodeCalls{}, gatekeeper.ErrStopped
 }
-func (stopped) Chain(context.Context, rpc.ID) ([]gatekeeper.CallState, error) {
+func (stopped) Chain(context.Context, rpcpacket.ID) ([]gatekeeper.CallState, error) {
 	return nil, gatekeeper.ErrStopped
 }
-func (stopped) Holders(context.Context, packet.Pointer) (gatekeeper.Holders, error) {
+func (stopped) Holders(context.Context, dsmpacket.Pointer) (gatekeeper.Holders, error) {
 	return gatekeeper.Holders{}, gatekeeper.ErrStopped
 }
 func (stopped) FailureDomain(context.Context, string) (gatekeeper.FailureDomain, error) {
@@ -57,7 +57,7 @@ func (stopped) Policies(context.Context) ([]resources.MethodPolicy, error) {
 func (stopped) Policy(context.Context, string, string) (resources.MethodPolicy, error) {
 	return resources.MethodPolicy{}, gatekeeper.ErrStopped
 }
-func (stopped) Timeline(context.Context, rpc.ID, int) ([]trace.Leaf, bool, error) {
+func (stopped) Timeline(context.Context, rpcpacket.ID, int) ([]trace.Leaf, bool, error) {
 	return nil, false, gatekeeper.ErrStopped
 }
 func (stopped) Timelines(context.Context, trace.Query) ([]trace.Call, uint64, error) {
@@ -78,7 +78,7 @@ func (stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 	return nil, gatekeeper.ErrStopped
 }
 func (stopped) Methods(context.Context) ([]trace.Method, error) { return nil, gatekeeper.ErrStopped }
-func (stopped) CancelCall(context.Context, rpc.ID) error        { return gatekeeper.ErrStopped }
+func (stopped) CancelCall(context.Context, rpcpacket.ID) error  { return gatekeeper.ErrStopped }
 func (stopped) Output(context.Context, gatekeeper.OutputQuery) (gatekeeper.OutputPage, error) {
 	return gatekeeper.OutputPage{}, gatekeeper.ErrStopped
 }

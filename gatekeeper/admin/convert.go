@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
@@ -155,7 +155,7 @@ func regionsOf(regions []gatekeeper.RegionState, o *gatekeeper.Overview) []api.R
 			Leases: each(r.Leases, func(l *gatekeeper.LeaseState) api.Lease { return api.Lease{Call: l.Call, Node: l.Node} }),
 		}
 		if p, err := netip.ParsePrefix(r.Region); err == nil {
-			out.Blade = machines[packet.FromAddr(p.Addr()).Machine()]
+			out.Blade = machines[dsmpacket.FromAddr(p.Addr()).Machine()]
 		}
 		return out
 	})

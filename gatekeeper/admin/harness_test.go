@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -134,8 +134,8 @@ func (b *busy) deny(n int) {
 	events := b.Gatekeeper().Subscribe(b.ctx)
 	from := netip.AddrPortFrom(b.nested.Address(), rackaddr.PortDSM)
 	for range n {
-		h := packet.Header{Kind: packet.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 4}
-		to := netip.AddrPortFrom(b.a.With(packet.OpWrite, 0).Addr(), rackaddr.PortDSM)
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 4}
+		to := netip.AddrPortFrom(b.a.With(dsmpacket.OpWrite, 0).Addr(), rackaddr.PortDSM)
 		b.Host("s1").SendRaw(from, to, append(h.Append(nil), "mine"...))
 	}
 	for seen := 0; seen < n; {

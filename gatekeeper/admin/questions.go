@@ -7,7 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 )
@@ -41,7 +41,7 @@ func (s *Server) nodeCalls(ctx context.Context, in *addressInput) (api.NodeCalls
 }
 
 func (s *Server) holders(ctx context.Context, in *pointerInput) (out api.Holders, err error) {
-	found, err := s.backend.Holders(ctx, packet.FromAddr(in.Pointer).Bare())
+	found, err := s.backend.Holders(ctx, dsmpacket.FromAddr(in.Pointer).Bare())
 	if err != nil {
 		return out, err
 	}

@@ -5,11 +5,11 @@ import (
 	"math/big"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/frame"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // ruleOf prints a table entry: every field in the notation that people know it by.
@@ -24,7 +24,7 @@ func ruleOf(e *p4rtclient.Entry, dsmPrefix uint8) api.Rule {
 			machine, _ = m.Value.Uint64()
 		case "pointer":
 			base, _ := m.Value.Uint64()
-			region := packet.Region{Base: packet.Make(dsmPrefix, uint8(machine), base), Class: uint8(64 - m.PrefixLen)} //nolint:gosec // 8 bits; 0 to 64
+			region := dsmpacket.Region{Base: dsmpacket.Make(dsmPrefix, uint8(machine), base), Class: uint8(64 - m.PrefixLen)} //nolint:gosec // 8 bits; 0 to 64
 			r.Region = region.String()
 		}
 	}
@@ -52,10 +52,10 @@ func show(field string, v p4rtclient.Value, prefix int) string {
 		b := padded(v, 6)
 		return netip.PrefixFrom(netip.AddrFrom16([16]byte(append(b, make([]byte, 10)...))), 48).String()
 	case "method":
-		return rpc.Method(padded(v, len(rpc.Method{}))).String()
+		return rpcpacket.Method(padded(v, len(rpcpacket.Method{}))).String()
 	case "operation":
 		if n, ok := v.Uint64(); ok && n < 256 {
-			return packet.Op(n).String()
+			return dsmpacket.Op(n).String()
 		}
 	case "pointer":
 		if n, ok := v.Uint64(); ok {

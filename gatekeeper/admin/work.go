@@ -11,12 +11,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // PageInput is what lists take that grow with the rack's load. It is exported so that
@@ -62,10 +62,10 @@ func (s *Server) registerWork(h huma.API) {
 func (s *Server) regions(ctx context.Context, in *regionsInput) (out api.List[api.Region], err error) {
 	q := gatekeeper.RegionQuery{Node: in.Node, Limit: in.Limit}
 	if in.Pointer.IsValid() {
-		q.Pointer = packet.FromAddr(in.Pointer).Bare()
+		q.Pointer = dsmpacket.FromAddr(in.Pointer).Bare()
 	}
 	if in.Cursor != "" {
-		if q.After, err = packet.ParsePointer(in.Cursor); err != nil {
+		if q.After, err = dsmpacket.ParsePointer(in.Cursor); err != nil {
 			return out, badCursor(err)
 		}
 	}
@@ -103,12 +103,12 @@ func (s *Server) call(ctx context.Context, in *callInput) (api.Call, error) {
 }
 
 // parseID reads a call's id as String prints it.
-func parseID(text string) (id rpc.ID, err error) {
+func parseID(text string) (id rpcpacket.ID, err error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(id) {
 		return id, fmt.Errorf("%q is no call id", text)
 	}
-	return rpc.ID(b), nil
+	return rpcpacket.ID(b), nil
 }
 
 func badCursor(err error) error { return newProblem(http.StatusBadRequest, "cursor: "+err.Error()) }

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 var benchSizes = []int{10, 1_000, 100_000, 1_000_000}
@@ -24,13 +24,13 @@ const budget = 1 << 30
 type load struct {
 	n       uint64
 	parents [64]struct {
-		id    packet.ID
+		id    rpcpacket.ID
 		depth int
 	}
 	now time.Time
 }
 
-func (l *load) id(n uint64) (id packet.ID) {
+func (l *load) id(n uint64) (id rpcpacket.ID) {
 	binary.BigEndian.PutUint64(id[:], n*0x9E3779B97F4A7C15) // hashed ids are spread out
 	binary.BigEndian.PutUint64(id[8:], n)
 	return id
@@ -41,8 +41,8 @@ func (l *load) next() Call {
 	l.now = l.now.Add(time.Microsecond)
 	c := Call{
 		ID: l.id(l.n), Caller: Node{rackaddr.Node(1 + l.n%1000), 1}, Callee: Node{rackaddr.Node(1 + l.n*7%1000), 1},
-		Service: services[l.n%100], Method: "increment", Serial: l.n%100 < 10, Policy: packet.PolicyRecover,
-		Pointers: []dsm.Pointer{dsm.Make(16, uint8(l.n), l.n<<12)},
+		Service: services[l.n%100], Method: "increment", Serial: l.n%100 < 10, Policy: rpcpacket.PolicyRecover,
+		Pointers: []dsmpacket.Pointer{dsmpacket.Make(16, uint8(l.n), l.n<<12)},
 	}
 	depth := 0
 	if p := l.parents[l.n%64]; l.n%3 > 0 && p.depth < 8 {
@@ -68,8 +68,8 @@ func heap() uint64 {
 }
 
 // fill sends n calls and returns their ids.
-func fill(tb testing.TB, g *Graph, l *load, n int) []packet.ID {
-	ids := make([]packet.ID, 0, n)
+func fill(tb testing.TB, g *Graph, l *load, n int) []rpcpacket.ID {
+	ids := make([]rpcpacket.ID, 0, n)
 	for len(ids) < n {
 		c := l.next()
 		if err := g.Sent(c, l.now); err == nil {

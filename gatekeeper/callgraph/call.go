@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"time"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Node is one incarnation of a node.
@@ -16,15 +16,15 @@ type Node struct {
 
 // Call is one call as it is when it is sent.
 type Call struct {
-	ID packet.ID
+	ID rpcpacket.ID
 	// Parent is the execution that makes the call: the id of the call that it
 	// serves, or of a main; zero for a plain client.
-	Parent         packet.ID
+	Parent         rpcpacket.ID
 	Caller, Callee Node
 	Service        string
 	Method         string
-	Policy         packet.Policy
-	Pointers       []dsm.Pointer
+	Policy         rpcpacket.Policy
+	Pointers       []dsmpacket.Pointer
 	// Serial: the service runs one call at a time.
 	Serial bool
 	// Oneway: the caller does not wait, and nothing returns.
@@ -59,7 +59,7 @@ type View struct {
 	Attempts int
 	// Behind is the call that a serial service runs while this one is queued,
 	// zero if this one is not queued.
-	Behind packet.ID
+	Behind rpcpacket.ID
 	// Orphan: the caller is gone; the call ends when it is finished.
 	Orphan bool
 	// Sequence orders calls by when they became known.
@@ -76,7 +76,7 @@ const (
 
 // call is a Call in the graph. It holds no Go pointer.
 type call struct {
-	id, parent packet.ID
+	id, parent rpcpacket.ID
 	sequence   uint64
 	times      [3]int64 // of a1, b1, b2, nanoseconds of Unix time; 0 is none
 	heard      int64    // when a loose call was last sent, likewise
@@ -87,7 +87,7 @@ type call struct {
 	pointers   int32 // first of the call's carried
 	mark       uint32
 	attempts   uint16
-	policy     packet.Policy
+	policy     rpcpacket.Policy
 	flags      flags
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Deadlock is the error of a call that would wait for itself.
@@ -88,7 +88,7 @@ func (g *Graph) headFor(c *Call) int32 {
 
 // markAncestors marks the calls that wait for what an execution does, itself
 // first, and reports whether a serial service runs one of them.
-func (g *Graph) markAncestors(execution packet.ID) (serial bool) {
+func (g *Graph) markAncestors(execution rpcpacket.ID) (serial bool) {
 	g.newMark()
 	for i := g.index[execution]; i != 0; i = g.index[g.calls.at(i).parent] {
 		c := g.calls.at(i)

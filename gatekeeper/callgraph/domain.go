@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Domain is a failure domain: what the failure of some nodes takes back. Calls
@@ -73,14 +73,14 @@ func (d *domain) add(node int32) {
 func (d *domain) spread(k int32) {
 	visit := func(i int32) {
 		c := d.g.calls.at(i)
-		if c.finished() || c.is(oneway) || c.policy != packet.PolicyFateShare && c.policy != packet.PolicyTainted {
+		if c.finished() || c.is(oneway) || c.policy != rpcpacket.PolicyFateShare && c.policy != rpcpacket.PolicyTainted {
 			return
 		}
 		if !c.is(orphan) {
 			d.add(c.caller)
 		}
 		d.add(d.g.calleeOf(c))
-		if c.policy == packet.PolicyTainted {
+		if c.policy == rpcpacket.PolicyTainted {
 			d.taint(c.id)
 		}
 	}
@@ -91,9 +91,9 @@ func (d *domain) spread(k int32) {
 }
 
 // taint adds the nodes of an execution's unfinished descendants.
-func (d *domain) taint(execution packet.ID) {
+func (d *domain) taint(execution rpcpacket.ID) {
 	d.g.newMark()
-	for stack := []packet.ID{execution}; len(stack) > 0; {
+	for stack := []rpcpacket.ID{execution}; len(stack) > 0; {
 		id := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		d.g.each(byParent, d.g.parents[id], func(i int32) {
@@ -115,7 +115,7 @@ func (d *domain) collect(all *Domain) {
 	g := d.g
 	for _, k := range d.order {
 		for _, i := range g.served(k) {
-			if g.calls.at(i).policy == packet.PolicyNone {
+			if g.calls.at(i).policy == rpcpacket.PolicyNone {
 				all.Cut = append(all.Cut, g.view(i))
 			} else {
 				all.Rerun = append(all.Rerun, g.view(i))

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Delivered says that a node has received a call (b1). If that is another one
 // than where it was before, the call has moved there: the service runs it as its
 // last one. It reports whether the call is under way and not finished.
-func (g *Graph) Delivered(id packet.ID, callee Node, at time.Time) bool {
+func (g *Graph) Delivered(id rpcpacket.ID, callee Node, at time.Time) bool {
 	i := g.index[id]
 	if i == 0 || g.calls.at(i).finished() {
 		return false
@@ -31,7 +31,7 @@ func (g *Graph) Delivered(id packet.ID, callee Node, at time.Time) bool {
 // Finished says that the callee has finished a call (b2); a serial service goes
 // on to its next. A one-way call, and one whose caller is gone, is removed. It
 // reports whether the call was under way and not finished.
-func (g *Graph) Finished(id packet.ID, at time.Time) bool {
+func (g *Graph) Finished(id rpcpacket.ID, at time.Time) bool {
 	i := g.index[id]
 	if i == 0 || g.calls.at(i).finished() {
 		return false
@@ -48,7 +48,7 @@ func (g *Graph) Finished(id packet.ID, at time.Time) bool {
 // Returned says that the caller has received the reply (a2). The call is
 // removed, and given back as it was at its end. Known is false if it is not
 // under way (any more).
-func (g *Graph) Returned(id packet.ID, at time.Time) (v View, known bool) {
+func (g *Graph) Returned(id rpcpacket.ID, at time.Time) (v View, known bool) {
 	i := g.index[id]
 	if i == 0 {
 		return View{}, false
@@ -60,7 +60,7 @@ func (g *Graph) Returned(id packet.ID, at time.Time) (v View, known bool) {
 }
 
 // Remove takes out a call that will not return: it was refused, or cut off.
-func (g *Graph) Remove(id packet.ID) (v View, known bool) {
+func (g *Graph) Remove(id rpcpacket.ID) (v View, known bool) {
 	i := g.index[id]
 	if i == 0 {
 		return View{}, false
@@ -138,7 +138,7 @@ func (g *Graph) merge(k int32, to Node) {
 // Expire removes the loose calls that were last sent before a time, and returns
 // their ids, that of the longest silence first: a caller that waits sends its call
 // again and again, so the digest that told of the end was probably lost.
-func (g *Graph) Expire(before time.Time) (expired []packet.ID) {
+func (g *Graph) Expire(before time.Time) (expired []rpcpacket.ID) {
 	for i := g.heard.first; i != 0 && g.calls.at(i).heard < before.UnixNano(); i = g.heard.first {
 		expired = append(expired, g.calls.at(i).id)
 		g.remove(i)

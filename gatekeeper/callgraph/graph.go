@@ -6,25 +6,25 @@ import (
 	"math"
 	"time"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Graph is the graph of the calls under way. It is not safe for concurrent use.
 type Graph struct {
 	limit    int
 	calls    slab[call]
-	index    map[packet.ID]int32
-	parents  map[packet.ID]ends // of byParent, for executions that have calls out
-	age      ends               // byAge
-	heard    ends               // byHeard
+	index    map[rpcpacket.ID]int32
+	parents  map[rpcpacket.ID]ends // of byParent, for executions that have calls out
+	age      ends                  // byAge
+	heard    ends                  // byHeard
 	nodes    interned[nodeKey, node]
 	services interned[string, struct{}]
 	servers  interned[serverKey, server]
 	methods  interned[methodKey, struct{}]
 	carried  slab[carried]
-	pointers map[dsm.Pointer]int32 // newest of those carried
+	pointers map[dsmpacket.Pointer]int32 // newest of those carried
 	sequence uint64
 	mark     uint32
 	search   []step // scratch of deadlock
@@ -33,7 +33,7 @@ type Graph struct {
 // New returns an empty graph that takes up to limit calls at a time.
 func New(limit int) *Graph {
 	return &Graph{
-		limit: limit, index: map[packet.ID]int32{}, parents: map[packet.ID]ends{}, pointers: map[dsm.Pointer]int32{},
+		limit: limit, index: map[rpcpacket.ID]int32{}, parents: map[rpcpacket.ID]ends{}, pointers: map[dsmpacket.Pointer]int32{},
 		nodes: newInterned[nodeKey, node](), services: newInterned[string, struct{}](),
 		servers: newInterned[serverKey, server](), methods: newInterned[methodKey, struct{}](),
 	}

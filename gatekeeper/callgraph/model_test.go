@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // model is the graph told in the simplest way: a slice of views, searched from
@@ -14,12 +14,12 @@ import (
 // their services have got them.
 type model struct {
 	calls    []*View
-	queue    []packet.ID
+	queue    []rpcpacket.ID
 	sequence uint64
-	heard    map[packet.ID]time.Time // when a call was last sent
+	heard    map[rpcpacket.ID]time.Time // when a call was last sent
 }
 
-func (m *model) find(id packet.ID) *View {
+func (m *model) find(id rpcpacket.ID) *View {
 	for _, v := range m.calls {
 		if v.ID == id {
 			return v
@@ -51,11 +51,11 @@ func (m *model) running(callee Node, service string) *View {
 	return nil
 }
 
-func (m *model) behind(v *View) packet.ID {
+func (m *model) behind(v *View) rpcpacket.ID {
 	if head := m.running(v.Callee, v.Service); v.Serial && !finished(v) && head != v {
 		return head.ID
 	}
-	return packet.ID{}
+	return rpcpacket.ID{}
 }
 
 // deadlocked follows every wait from a new call on: does it come back?
@@ -63,7 +63,7 @@ func (m *model) deadlocked(c Call) bool {
 	if !c.Serial || c.Oneway {
 		return false
 	}
-	seen := map[packet.ID]bool{}
+	seen := map[rpcpacket.ID]bool{}
 	var reaches func(v *View) bool
 	reaches = func(v *View) bool {
 		if v == nil || seen[v.ID] {
@@ -90,7 +90,7 @@ func (m *model) sent(c Call, at time.Time) {
 	m.queue = append(m.queue, c.ID)
 }
 
-func (m *model) delivered(id packet.ID, callee Node, at time.Time) bool {
+func (m *model) delivered(id rpcpacket.ID, callee Node, at time.Time) bool {
 	v := m.find(id)
 	if v == nil || finished(v) {
 		return false
@@ -106,11 +106,11 @@ func (m *model) delivered(id packet.ID, callee Node, at time.Time) bool {
 	return true
 }
 
-func (m *model) unqueue(id packet.ID) {
-	m.queue = slices.DeleteFunc(m.queue, func(q packet.ID) bool { return q == id })
+func (m *model) unqueue(id rpcpacket.ID) {
+	m.queue = slices.DeleteFunc(m.queue, func(q rpcpacket.ID) bool { return q == id })
 }
 
-func (m *model) finished(id packet.ID, at time.Time) bool {
+func (m *model) finished(id rpcpacket.ID, at time.Time) bool {
 	v := m.find(id)
 	if v == nil || finished(v) {
 		return false
@@ -124,7 +124,7 @@ func (m *model) finished(id packet.ID, at time.Time) bool {
 	return true
 }
 
-func (m *model) remove(id packet.ID) {
+func (m *model) remove(id rpcpacket.ID) {
 	m.unqueue(id)
 	m.calls = slices.DeleteFunc(m.calls, func(v *View) bool { return v.ID == id })
 }
@@ -166,27 +166,27 @@ func (m *model) moved(from, to Node) {
 	if !merge {
 		return
 	}
-	at := func(id packet.ID) *View { return m.find(id) }
+	at := func(id rpcpacket.ID) *View { return m.find(id) }
 	var places []int
-	var ids []packet.ID
+	var ids []rpcpacket.ID
 	for k, id := range m.queue {
 		if at(id).Callee == to {
 			places, ids = append(places, k), append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b packet.ID) int { return cmp.Compare(at(a).Sequence, at(b).Sequence) })
+	slices.SortFunc(ids, func(a, b rpcpacket.ID) int { return cmp.Compare(at(a).Sequence, at(b).Sequence) })
 	for k, place := range places {
 		m.queue[place] = ids[k]
 	}
 }
 
-func (m *model) carrying(p dsm.Pointer) []View {
+func (m *model) carrying(p dsmpacket.Pointer) []View {
 	all := m.where(func(v *View) bool { return slices.Contains(v.Pointers, p) })
 	slices.Reverse(all)
 	return all
 }
 
-func (m *model) chain(id packet.ID) (all []View) {
+func (m *model) chain(id rpcpacket.ID) (all []View) {
 	for v := m.find(id); v != nil && !slices.ContainsFunc(all, func(o View) bool { return o.ID == v.ID }); v = m.find(v.Parent) {
 		all = append(all, m.where(func(o *View) bool { return o == v })...)
 	}
@@ -195,8 +195,8 @@ func (m *model) chain(id packet.ID) (all []View) {
 
 // descendant reports whether v is made, directly or not, by an unfinished
 // descendant of an execution.
-func (m *model) descendant(v *View, of packet.ID) bool {
-	for seen := map[packet.ID]bool{}; v != nil && !finished(v) && !seen[v.ID]; v = m.find(v.Parent) {
+func (m *model) descendant(v *View, of rpcpacket.ID) bool {
+	for seen := map[rpcpacket.ID]bool{}; v != nil && !finished(v) && !seen[v.ID]; v = m.find(v.Parent) {
 		if v.Oneway {
 			return false
 		}
@@ -217,7 +217,7 @@ func (m *model) domain(failed []Node) Domain {
 	for before := -1; before != len(in); {
 		before = len(in)
 		for _, v := range m.calls {
-			shares := v.Policy == packet.PolicyFateShare || v.Policy == packet.PolicyTainted
+			shares := v.Policy == rpcpacket.PolicyFateShare || v.Policy == rpcpacket.PolicyTainted
 			if finished(v) || v.Oneway || !shares || !in[v.Callee] && (!in[v.Caller]) {
 				continue
 			}
@@ -226,19 +226,19 @@ func (m *model) domain(failed []Node) Domain {
 				in[v.Caller] = true
 			}
 			for _, o := range m.calls {
-				if v.Policy == packet.PolicyTainted && m.descendant(o, v.ID) {
+				if v.Policy == rpcpacket.PolicyTainted && m.descendant(o, v.ID) {
 					in[o.Callee] = true
 				}
 			}
 		}
 	}
 	d := Domain{
-		Rerun: m.where(func(v *View) bool { return !finished(v) && in[v.Callee] && v.Policy != packet.PolicyNone }),
-		Cut:   m.where(func(v *View) bool { return !finished(v) && in[v.Callee] && v.Policy == packet.PolicyNone }),
+		Rerun: m.where(func(v *View) bool { return !finished(v) && in[v.Callee] && v.Policy != rpcpacket.PolicyNone }),
+		Cut:   m.where(func(v *View) bool { return !finished(v) && in[v.Callee] && v.Policy == rpcpacket.PolicyNone }),
 		Out:   m.where(func(v *View) bool { return !finished(v) && in[v.Caller] && !in[v.Callee] }),
 	}
 	slices.Reverse(d.Rerun)
-	waiting := map[packet.ID]bool{}
+	waiting := map[rpcpacket.ID]bool{}
 	for _, v := range append(slices.Clone(d.Rerun), d.Cut...) {
 		for up := &v; up != nil && !up.Oneway; {
 			up = m.find(up.Parent)

@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Cursor is where a listing goes on; the zero Cursor is its beginning.
 type Cursor struct {
 	sequence uint64
-	last     packet.ID
+	last     rpcpacket.ID
 }
 
 // String is the cursor as ParseCursor reads it, "" for the beginning.
@@ -34,7 +34,7 @@ func ParseCursor(s string) (c Cursor, err error) {
 	if err != nil || err2 != nil || len(b) != len(c.last) || c.sequence == 0 {
 		return Cursor{}, fmt.Errorf("%q is no cursor", s)
 	}
-	c.last = packet.ID(b)
+	c.last = rpcpacket.ID(b)
 	return c, nil
 }
 

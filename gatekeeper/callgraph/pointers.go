@@ -3,20 +3,20 @@ package callgraph
 import (
 	"slices"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // carried is one pointer of one call, in the list of the call's pointers and in
 // the list of all calls that carry the pointer.
 type carried struct {
-	pointer    dsm.Pointer
+	pointer    dsmpacket.Pointer
 	call       int32
 	next       int32 // of the call
 	same, back int32 // next and previous with the same pointer
 }
 
 // carry notes a call's pointers.
-func (g *Graph) carry(i int32, pointers []dsm.Pointer) {
+func (g *Graph) carry(i int32, pointers []dsmpacket.Pointer) {
 	for _, p := range slices.Backward(pointers) {
 		k := g.carried.add()
 		c := g.calls.at(i)
@@ -51,7 +51,7 @@ func (g *Graph) uncarry(c *call) {
 	c.pointers = 0
 }
 
-func (g *Graph) pointersOf(c *call) (all []dsm.Pointer) {
+func (g *Graph) pointersOf(c *call) (all []dsmpacket.Pointer) {
 	for k := c.pointers; k != 0; k = g.carried.at(k).next {
 		all = append(all, g.carried.at(k).pointer)
 	}
@@ -61,7 +61,7 @@ func (g *Graph) pointersOf(c *call) (all []dsm.Pointer) {
 // Carrying returns the calls that carry exactly this pointer, newest first.
 // Which leases a region has, pointers into its middle included, the lease
 // machine knows.
-func (g *Graph) Carrying(p dsm.Pointer) (all []View) {
+func (g *Graph) Carrying(p dsmpacket.Pointer) (all []View) {
 	last := int32(0)
 	for k := g.pointers[p]; k != 0; k = g.carried.at(k).same {
 		if i := g.carried.at(k).call; i != last { // a pointer may be passed twice

@@ -11,16 +11,16 @@ import (
 
 	"pgregory.net/rapid"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestModel runs random events on the graph and on the model, and compares every
 // answer.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{g: New(1000), m: &model{heard: map[packet.ID]time.Time{}}, now: time.Unix(100, 0).UTC()}
+		w := &world{g: New(1000), m: &model{heard: map[rpcpacket.ID]time.Time{}}, now: time.Unix(100, 0).UTC()}
 		t.Repeat(map[string]func(*rapid.T){
 			"":        w.check,
 			"sent":    w.sent,
@@ -45,7 +45,7 @@ func TestModel(t *testing.T) {
 // TestDeadlocks makes many nested calls between few stateful services.
 func TestDeadlocks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{g: New(1000), m: &model{heard: map[packet.ID]time.Time{}}, now: time.Unix(100, 0).UTC()}
+		w := &world{g: New(1000), m: &model{heard: map[rpcpacket.ID]time.Time{}}, now: time.Unix(100, 0).UTC()}
 		t.Repeat(map[string]func(*rapid.T){
 			"client": func(t *rapid.T) { w.send(t, w.serialCall(t)) },
 			"nested": func(t *rapid.T) {
@@ -66,7 +66,7 @@ func (w *world) serialCall(t *rapid.T) Call {
 	w.next++
 	k := rapid.IntRange(0, 2).Draw(t, "service")
 	return Call{
-		ID: packet.ID{15: w.next}, Caller: testNodes[4], Callee: testNodes[k], Service: fmt.Sprintf("S%d", k), Method: "m",
+		ID: rpcpacket.ID{15: w.next}, Caller: testNodes[4], Callee: testNodes[k], Service: fmt.Sprintf("S%d", k), Method: "m",
 		Serial: k > 0, Oneway: rapid.IntRange(0, 9).Draw(t, "one-way") == 0,
 	}
 }
@@ -82,7 +82,7 @@ var testNodes = []Node{
 	{rackaddr.Node(1), 1}, {rackaddr.Node(1), 2}, {rackaddr.Node(2), 1}, {rackaddr.Node(3), 1}, {rackaddr.Node(4), 1},
 }
 
-var testPointers = []dsm.Pointer{dsm.Make(16, 1, 64), dsm.Make(16, 1, 128), dsm.Make(16, 2, 64)}
+var testPointers = []dsmpacket.Pointer{dsmpacket.Make(16, 1, 64), dsmpacket.Make(16, 1, 128), dsmpacket.Make(16, 2, 64)}
 
 func drawNode(t *rapid.T, label string) Node { return rapid.SampledFrom(testNodes).Draw(t, label) }
 
@@ -94,9 +94,9 @@ func (w *world) tick() time.Time {
 func (w *world) sent(t *rapid.T) {
 	w.next++
 	c := Call{
-		ID: packet.ID{15: w.next}, Caller: drawNode(t, "caller"), Callee: drawNode(t, "callee"),
+		ID: rpcpacket.ID{15: w.next}, Caller: drawNode(t, "caller"), Callee: drawNode(t, "callee"),
 		Method: rapid.SampledFrom([]string{"m", "n"}).Draw(t, "method"),
-		Policy: packet.Policy(rapid.IntRange(0, 3).Draw(t, "policy")),
+		Policy: rpcpacket.Policy(rapid.IntRange(0, 3).Draw(t, "policy")),
 		Oneway: rapid.IntRange(0, 9).Draw(t, "one-way") == 0, Loose: rapid.Bool().Draw(t, "loose"),
 	}
 	c.Serial = rapid.Bool().Draw(t, "serial")
@@ -106,7 +106,7 @@ func (w *world) sent(t *rapid.T) {
 		parent := w.m.calls[len(w.m.calls)-1-rapid.IntRange(0, min(5, len(w.m.calls)-1)).Draw(t, "which")]
 		c.Parent, c.Caller = parent.ID, parent.Callee
 	case from == 7: // an execution that is not there, or not yet
-		c.Parent = packet.ID{15: byte(rapid.IntRange(1, int(w.next)+3).Draw(t, "id"))}
+		c.Parent = rpcpacket.ID{15: byte(rapid.IntRange(1, int(w.next)+3).Draw(t, "id"))}
 	}
 	if k := rapid.IntRange(0, 3).Draw(t, "pointers"); k > 0 {
 		c.Pointers = rapid.SliceOfN(rapid.SampledFrom(testPointers), k, k).Draw(t, "which pointers")
@@ -166,9 +166,9 @@ func (w *world) checkCycle(t *rapid.T, d *Deadlock) {
 	}
 }
 
-func (w *world) pick(t *rapid.T) packet.ID {
+func (w *world) pick(t *rapid.T) rpcpacket.ID {
 	if len(w.m.calls) == 0 || rapid.IntRange(0, 20).Draw(t, "unknown") == 0 {
-		return packet.ID{15: 255}
+		return rpcpacket.ID{15: 255}
 	}
 	return rapid.SampledFrom(w.m.calls).Draw(t, "call").ID
 }
@@ -224,14 +224,14 @@ func (w *world) moved(t *rapid.T) {
 
 func (w *world) expire(t *rapid.T) {
 	before := w.now.Add(-time.Duration(rapid.IntRange(5, 100).Draw(t, "age")) * time.Millisecond)
-	var want []packet.ID
+	var want []rpcpacket.ID
 	for _, v := range slices.Clone(w.m.calls) {
 		if v.Loose && w.m.heard[v.ID].Before(before) {
 			want = append(want, v.ID)
 			w.m.remove(v.ID)
 		}
 	}
-	slices.SortFunc(want, func(a, b packet.ID) int { return w.m.heard[a].Compare(w.m.heard[b]) })
+	slices.SortFunc(want, func(a, b rpcpacket.ID) int { return w.m.heard[a].Compare(w.m.heard[b]) })
 	if got := w.g.Expire(before); !slices.Equal(got, want) {
 		t.Fatalf("expired %v, want %v", got, want)
 	}
@@ -259,7 +259,7 @@ func (w *world) page(t *rapid.T) {
 	var got []View
 	var from Cursor
 	size := rapid.IntRange(1, 4).Draw(t, "size")
-	gone := packet.ID{}
+	gone := rpcpacket.ID{}
 	for more := true; more; {
 		var page []View
 		page, from, more = w.g.List(from, size)
@@ -271,11 +271,11 @@ func (w *world) page(t *rapid.T) {
 		}
 	}
 	w.m.remove(gone)
-	var ids []packet.ID
+	var ids []rpcpacket.ID
 	for _, v := range got {
 		ids = append(ids, v.ID)
 	}
-	var want []packet.ID
+	var want []rpcpacket.ID
 	for _, v := range w.m.calls {
 		want = append(want, v.ID)
 	}

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Len is how many calls are under way.
 func (g *Graph) Len() int { return g.calls.len }
 
 // Call returns one call.
-func (g *Graph) Call(id packet.ID) (View, bool) {
+func (g *Graph) Call(id rpcpacket.ID) (View, bool) {
 	i := g.index[id]
 	if i == 0 {
 		return View{}, false
@@ -21,7 +21,7 @@ func (g *Graph) Call(id packet.ID) (View, bool) {
 
 // Children returns the calls under way that an execution has made, oldest first:
 // what it waits for, and its one-ways.
-func (g *Graph) Children(execution packet.ID) (all []View) {
+func (g *Graph) Children(execution rpcpacket.ID) (all []View) {
 	if execution.IsZero() {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (g *Graph) Children(execution packet.ID) (all []View) {
 
 // Chain returns a call and the calls on whose behalf it was made, innermost
 // first, as far as they are under way.
-func (g *Graph) Chain(id packet.ID) (all []View) {
+func (g *Graph) Chain(id rpcpacket.ID) (all []View) {
 	g.newMark()
 	for i := g.index[id]; i != 0 && g.calls.at(i).mark != g.mark; i = g.index[g.calls.at(i).parent] {
 		g.calls.at(i).mark = g.mark

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestScripts runs testdata/*.txt; each command takes a millisecond.
@@ -125,7 +125,7 @@ func (s *scripted) sent(f []string) error {
 	service, serial := strings.CutSuffix(service, "!")
 	c := Call{
 		ID: idOf(f[0]), Caller: nodeOf(f[1]), Callee: nodeOf(f[2]), Service: service, Method: method, Serial: serial,
-		Policy: packet.PolicyRecover,
+		Policy: rpcpacket.PolicyRecover,
 	}
 	for _, w := range f[4:] {
 		switch key, value, _ := strings.Cut(w, "="); key {
@@ -136,7 +136,7 @@ func (s *scripted) sent(f []string) error {
 				c.Pointers = append(c.Pointers, pointerOf(p))
 			}
 		case "policy":
-			for p := packet.PolicyNone; p <= packet.PolicyTainted; p++ {
+			for p := rpcpacket.PolicyNone; p <= rpcpacket.PolicyTainted; p++ {
 				if p.String() == value {
 					c.Policy = p
 				}
@@ -226,9 +226,9 @@ func (s *scripted) views(word string, all []View) {
 	}
 }
 
-func idOf(s string) (id packet.ID) { copy(id[:], s); return id }
+func idOf(s string) (id rpcpacket.ID) { copy(id[:], s); return id }
 
-func idText(id packet.ID) string { return strings.TrimRight(string(id[:]), "\x00") }
+func idText(id rpcpacket.ID) string { return strings.TrimRight(string(id[:]), "\x00") }
 
 func nodeOf(s string) Node {
 	name, incarnation, _ := strings.Cut(s, ".")
@@ -244,6 +244,6 @@ func nodeText(n Node) string {
 	return s
 }
 
-func pointerOf(s string) dsm.Pointer {
-	return dsm.Make(rackaddr.DefaultDSMPrefix, 1, uint64(s[1]-'0')<<12)
+func pointerOf(s string) dsmpacket.Pointer {
+	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, uint64(s[1]-'0')<<12)
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Output is what an input leads to: first the records, as one batch, then the
@@ -23,20 +23,20 @@ type Action interface{ action() }
 // Admit asks the call graph and the lease machine about a new call. Admitted
 // answers, when the rules of its leases are in place. (Before the call is logged:
 // one that is refused must take no number in a stateful service.)
-type Admit struct{ Call packet.ID }
+type Admit struct{ Call rpcpacket.ID }
 
 // Drop takes back what Admit led to: the caller is gone, or the execution that
 // made the call was given up before it let it go.
-type Drop struct{ Call packet.ID }
+type Drop struct{ Call rpcpacket.ID }
 
 // Hand moves control of what a one-way hands over, which waits for its parent's commit:
 // its caller has sent it again, perhaps after a rollback that took it back. Handed
 // answers, when the rules are in place.
-type Hand struct{ Call packet.ID }
+type Hand struct{ Call rpcpacket.ID }
 
 // Deliver releases a logged call or one-way to its callee.
 type Deliver struct {
-	Call packet.ID
+	Call rpcpacket.ID
 	To   log.Node
 	// Number is the call's among those that this Table has delivered to the node: it
 	// counts up from 1, and a call keeps its number.
@@ -53,7 +53,7 @@ type Deliver struct {
 
 // Answer sends the caller the logged outcome of a call (KindReply).
 type Answer struct {
-	Call packet.ID
+	Call rpcpacket.ID
 	To   netip.Addr
 	// Replay: the caller has sent the call again with another trailer than the one that
 	// is logged, so the answer is no receipt for that.
@@ -62,7 +62,7 @@ type Answer struct {
 
 // Except sends the caller an exception that is not logged.
 type Except struct {
-	Call packet.ID
+	Call rpcpacket.ID
 	To   netip.Addr
 	Why  *fault.Error
 }
@@ -70,7 +70,7 @@ type Except struct {
 // Ack tells a node that the call, answer, completion or checkpoint with this call
 // id is logged.
 type Ack struct {
-	Call packet.ID
+	Call rpcpacket.ID
 	To   netip.Addr
 	// Done: it acknowledges an answer, not a call of To's own. Number is then that of
 	// the call's Deliver, or 0 if the Table has not delivered it or knows it no more.
@@ -82,7 +82,7 @@ type Ack struct {
 
 // Run is what of an execution a Commit or Rollback is for: see control.Run.
 type Run struct {
-	Execution packet.ID
+	Execution rpcpacket.ID
 	At        log.Node
 	// Of a durable main: which of its runs there, and which checkpoint.
 	Main       uint64
@@ -97,7 +97,7 @@ type Commit struct{ Run }
 // none. Returned answers, when the rules are in place; if the leases have ended
 // before (the action was repeated), without an error.
 type Return struct {
-	Call    packet.ID
+	Call    rpcpacket.ID
 	Aborted bool
 }
 
@@ -110,7 +110,7 @@ type Rollback struct{ Run }
 // Begun says that a durable main may go on: the Begin that asked for this run can
 // be answered, with what Table.Main tells.
 type Begun struct {
-	Main packet.ID
+	Main rpcpacket.ID
 	At   log.Node
 	Run  uint64
 	// Over: it had come to its end before its node failed. There is nothing to do.
@@ -122,11 +122,11 @@ type Whole struct{ Node netip.Addr }
 
 // Diverged says that an execution has repeated a call with another method or other
 // arguments. It is told so (Except); the operator is to be told, too.
-type Diverged struct{ Call, Parent packet.ID }
+type Diverged struct{ Call, Parent rpcpacket.ID }
 
 // Aborted says that an execution was given up.
 type Aborted struct {
-	Call packet.ID
+	Call rpcpacket.ID
 	Why  *fault.Error
 }
 

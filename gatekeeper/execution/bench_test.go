@@ -6,7 +6,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // BenchmarkCall is what the Table costs a call with 1 KiB of arguments and its
@@ -28,7 +28,7 @@ func BenchmarkCall(b *testing.B) {
 					m.Payload = payload
 					t.Call(Request{Message: &m, Datagram: m.Append(nil), Caller: client, Callee: server, Serial: serial, Now: now})
 					t.Admitted(m.Call, nil)
-					m.Type, m.CalleeIncarnation = packet.Reply, 1
+					m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
 					t.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
 					t.Committed(m.Call)
 					t.Returned(m.Call, nil, now)
@@ -52,7 +52,7 @@ func crowded(others int) *Table {
 			t.Up(at, crowd)
 		}
 		m := message(1)
-		m.Call, m.Floor, m.Service = packet.SessionID(uint64(n)+4, 1), 1, crowd
+		m.Call, m.Floor, m.Service = rpcpacket.SessionID(uint64(n)+4, 1), 1, crowd
 		t.Call(Request{Message: &m, Datagram: m.Append(nil), Caller: client, Callee: at, Now: now})
 		t.Admitted(m.Call, nil)
 	}

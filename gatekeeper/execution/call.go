@@ -7,13 +7,13 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
 // Request is a held CALL, ONEWAY or checkpoint.
 type Request struct {
-	Message *packet.Message
+	Message *rpcpacket.Message
 	// Datagram is what Message was parsed from; the record keeps it.
 	Datagram []byte
 	// Caller is who the identity table says sent it, in its present incarnation.
@@ -42,7 +42,7 @@ type fingerprint uint64
 
 var seed = maphash.MakeSeed()
 
-func printOf(m *packet.Message) fingerprint {
+func printOf(m *rpcpacket.Message) fingerprint {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	_ = h.WriteByte(byte(m.Type)) // maphash has no errors
@@ -65,7 +65,7 @@ func (t *Table) Call(r Request) (Verdict, Output) {
 	if k := t.calls[h.Call]; k != nil {
 		return t.again(k, r), t.take()
 	}
-	if h.Flags&packet.FlagSession != 0 {
+	if h.Flags&rpcpacket.FlagSession != 0 {
 		return t.fromSession(r), t.take()
 	}
 	if m := t.mains[h.Parent]; m != nil && m.settled(h) {
@@ -80,7 +80,7 @@ func (t *Table) Call(r Request) (Verdict, Output) {
 
 // runs reports whether an execution is logged as running at just that node and
 // incarnation.
-func (t *Table) runs(id packet.ID, at log.Node) bool {
+func (t *Table) runs(id rpcpacket.ID, at log.Node) bool {
 	if k := t.calls[id]; k != nil {
 		return k.stage == running && !k.cut && k.at.address == at.Address && k.incarnation == at.Incarnation
 	}
@@ -129,7 +129,7 @@ func (t *Table) again(k *call, r Request) Verdict {
 }
 
 // trailOf stands for a message's trailer.
-func trailOf(m *packet.Message) fingerprint { return fingerprint(maphash.Bytes(seed, m.Trailer)) }
+func trailOf(m *rpcpacket.Message) fingerprint { return fingerprint(maphash.Bytes(seed, m.Trailer)) }
 
 // begin puts a new call on record.
 func (t *Table) begin(r Request, s *session) Verdict {
@@ -138,7 +138,7 @@ func (t *Table) begin(r Request, s *session) Verdict {
 	k := &call{
 		execution: execution{id: h.Call, at: n, children: map[*call]struct{}{}},
 		header:    *h, parent: h.Parent, caller: r.Caller.Address, service: h.Service, print: printOf(r.Message), trail: trailOf(r.Message),
-		oneway: h.Type == packet.Oneway, leases: lends(r.Message), hands: hands(r.Message), stage: admitting, session: s,
+		oneway: h.Type == rpcpacket.Oneway, leases: lends(r.Message), hands: hands(r.Message), stage: admitting, session: s,
 		request: &request{r.Datagram, journalOf(r.Message.Trailer), r.Caller, r.Serial, r.Now},
 	}
 	t.adopt(k)
@@ -151,10 +151,10 @@ func (t *Table) begin(r Request, s *session) Verdict {
 }
 
 // lends reports whether a call lends its callee regions. (A one-way hands them over.)
-func lends(m *packet.Message) bool { return m.Type == packet.Call && len(m.Pointers) > 0 }
+func lends(m *rpcpacket.Message) bool { return m.Type == rpcpacket.Call && len(m.Pointers) > 0 }
 
 // hands reports whether a one-way hands its callee regions.
-func hands(m *packet.Message) bool { return m.Type == packet.Oneway && len(m.Pointers) > 0 }
+func hands(m *rpcpacket.Message) bool { return m.Type == rpcpacket.Oneway && len(m.Pointers) > 0 }
 
 // adopt files a call under whom it belongs to.
 func (t *Table) adopt(k *call) {
@@ -190,7 +190,7 @@ func journalOf(b []byte) (journal []byte) {
 
 // Admitted answers Admit. Why, if not nil, is the refusal: it is logged as the
 // outcome, so that a replay gets the same.
-func (t *Table) Admitted(id packet.ID, why *fault.Error) Output {
+func (t *Table) Admitted(id rpcpacket.ID, why *fault.Error) Output {
 	k := t.calls[id]
 	switch {
 	case k == nil || k.stage != admitting:
@@ -210,7 +210,7 @@ func (t *Table) Admitted(id packet.ID, why *fault.Error) Output {
 }
 
 // Handed answers Hand.
-func (t *Table) Handed(id packet.ID) Output {
+func (t *Table) Handed(id rpcpacket.ID) Output {
 	if k := t.calls[id]; k != nil && k.oneway {
 		t.do(Ack{Call: k.id, To: k.caller, Replay: k.astray})
 	}
@@ -219,7 +219,7 @@ func (t *Table) Handed(id packet.ID) Output {
 
 // Withheld are the one-ways of an execution that wait for its commit and hand regions
 // over. When it is rolled back, it has these again.
-func (t *Table) Withheld(parent packet.ID) (ids []packet.ID) {
+func (t *Table) Withheld(parent rpcpacket.ID) (ids []rpcpacket.ID) {
 	e := t.owner(parent)
 	if e == nil {
 		return nil

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // held reports whether a one-way waits for its parent's commit.
@@ -73,10 +73,10 @@ func (t *Table) Again() Output {
 }
 
 // exception is the outcome of a call that the Gatekeeper decides.
-func exception(h *packet.Header, why *fault.Error) []byte {
-	e := packet.Message{Header: *h, Payload: []byte(why.Msg)}
-	e.Type, e.Code, e.Timeout = packet.Exception, why.Code, 0
-	e.Flags = (h.Flags&packet.FlagSession | packet.FlagReleased).WithPolicy(h.Flags.Policy())
+func exception(h *rpcpacket.Header, why *fault.Error) []byte {
+	e := rpcpacket.Message{Header: *h, Payload: []byte(why.Msg)}
+	e.Type, e.Code, e.Timeout = rpcpacket.Exception, why.Code, 0
+	e.Flags = (h.Flags&rpcpacket.FlagSession | rpcpacket.FlagReleased).WithPolicy(h.Flags.Policy())
 	return e.Append(nil)
 }
 
@@ -85,13 +85,13 @@ func goneError(n *node) *fault.Error {
 }
 
 // Runs reports whether a call is logged and has no outcome.
-func (t *Table) Runs(id packet.ID) bool {
+func (t *Table) Runs(id rpcpacket.ID) bool {
 	k := t.calls[id]
 	return k != nil && k.stage == running
 }
 
 // Callee returns where a call is, false if it is not known.
-func (t *Table) Callee(id packet.ID) (netip.Addr, bool) {
+func (t *Table) Callee(id rpcpacket.ID) (netip.Addr, bool) {
 	k := t.calls[id]
 	if k == nil {
 		return netip.Addr{}, false

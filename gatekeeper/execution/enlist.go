@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Direct calls go past the Gatekeeper, until their execution needs it: then the callee has
@@ -15,7 +15,7 @@ import (
 // Enlist takes a direct call over from its callee. Runs says that the present incarnation of
 // the callee runs it; else it is delivered, unless that has happened. Receipt is the id that
 // the callee waits to be acknowledged.
-func (t *Table) Enlist(r Request, runs bool, receipt packet.ID) (Verdict, Output) {
+func (t *Table) Enlist(r Request, runs bool, receipt rpcpacket.ID) (Verdict, Output) {
 	k := t.calls[r.Message.Call]
 	v := Fresh
 	switch {
@@ -61,7 +61,7 @@ func (t *Table) enlist(r Request) *call {
 
 // ForgetDirect takes a node's word about direct calls: nobody asks any more for the outcomes of
 // those that it has served, and nobody waits for those that it has made.
-func (t *Table) ForgetDirect(from netip.Addr, ids []packet.ID) Output {
+func (t *Table) ForgetDirect(from netip.Addr, ids []rpcpacket.ID) Output {
 	for _, id := range ids {
 		k := t.calls[id]
 		if k == nil || !k.enlisted {
@@ -91,13 +91,13 @@ func (t *Table) forgetEnlisted(n *node) {
 // Unborn reports whether an answer hands something over to an execution that is not known
 // here yet: it is direct, and has to be enlisted first. It returns the execution and its
 // node.
-func (t *Table) Unborn(m *packet.Message) (execution packet.ID, at netip.Addr, unborn bool) {
+func (t *Table) Unborn(m *rpcpacket.Message) (execution rpcpacket.ID, at netip.Addr, unborn bool) {
 	k := t.calls[m.Call]
-	if k == nil || !k.enlisted || k.disowned || k.stage != running || len(m.Pointers) == 0 || k.header.Flags&packet.FlagSession != 0 {
-		return packet.ID{}, netip.Addr{}, false
+	if k == nil || !k.enlisted || k.disowned || k.stage != running || len(m.Pointers) == 0 || k.header.Flags&rpcpacket.FlagSession != 0 {
+		return rpcpacket.ID{}, netip.Addr{}, false
 	}
 	if t.calls[k.parent] != nil || t.mains[k.parent] != nil {
-		return packet.ID{}, netip.Addr{}, false
+		return rpcpacket.ID{}, netip.Addr{}, false
 	}
 	return k.parent, k.caller, true
 }

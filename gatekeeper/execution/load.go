@@ -7,21 +7,21 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // loader makes a Table of a log.
 type loader struct {
 	t       *Table
-	replies map[packet.ID]log.Record
-	order   []packet.ID // of replies
+	replies map[rpcpacket.ID]log.Record
+	order   []rpcpacket.ID // of replies
 	cuts    []log.Record
 }
 
 // Load returns the Table whose records a log has; those of other kinds are passed
 // over. Attempts is as for New. It fails if the records contradict each other.
 func Load(attempts uint16, records iter.Seq2[log.Record, error]) (*Table, error) {
-	l := &loader{t: New(attempts), replies: map[packet.ID]log.Record{}}
+	l := &loader{t: New(attempts), replies: map[rpcpacket.ID]log.Record{}}
 	var calls []log.Record
 	for r, err := range records {
 		if err != nil {
@@ -31,8 +31,8 @@ func Load(attempts uint16, records iter.Seq2[log.Record, error]) (*Table, error)
 		case log.KindCall:
 			calls = append(calls, r)
 		case log.KindReply:
-			l.replies[packet.ID(r.ID)] = r
-			l.order = append(l.order, packet.ID(r.ID))
+			l.replies[rpcpacket.ID(r.ID)] = r
+			l.order = append(l.order, rpcpacket.ID(r.ID))
 		case log.KindCheckpoint:
 			err = l.main(r)
 		case log.KindState:
@@ -62,7 +62,7 @@ func (l *loader) finish(calls []log.Record) error {
 		}
 	}
 	for _, r := range calls { // now that all parents are known
-		l.place(l.t.calls[packet.ID(r.ID)], r)
+		l.place(l.t.calls[rpcpacket.ID(r.ID)], r)
 	}
 	for _, id := range l.order {
 		if err := l.reply(l.replies[id]); err != nil {
@@ -89,16 +89,16 @@ func (l *loader) main(r log.Record) error {
 	}
 	n := l.t.node(r.Caller.Address)
 	m := &main{
-		execution: execution{id: packet.ID(r.ID), at: n, children: map[*call]struct{}{}},
+		execution: execution{id: rpcpacket.ID(r.ID), at: n, children: map[*call]struct{}{}},
 		name:      string(r.Data[8:]), run: binary.BigEndian.Uint64(r.Data),
 		incarnation: r.Caller.Incarnation, index: uint32(r.Order), datagram: r.Packet, committing: r.Attempt != 0, //nolint:gosec // it was one
 	}
 	if len(r.Packet) > 0 {
-		p, err := packet.Parse(r.Packet)
+		p, err := rpcpacket.Parse(r.Packet)
 		if err != nil {
 			return fmt.Errorf("execution: %s: %w", r.Key(), err)
 		}
-		m.header, m.state, m.over = p.Header, stateOf(p.Trailer), p.Flags&packet.FlagDone != 0
+		m.header, m.state, m.over = p.Header, stateOf(p.Trailer), p.Flags&rpcpacket.FlagDone != 0
 	}
 	l.t.mains[m.id] = m
 	n.mains[m] = struct{}{}
@@ -107,19 +107,19 @@ func (l *loader) main(r log.Record) error {
 
 // call takes a call's record; whose child it is follows later.
 func (l *loader) call(r log.Record) error {
-	p, err := packet.Parse(r.Packet)
-	if err != nil || p.Call != packet.ID(r.ID) {
+	p, err := rpcpacket.Parse(r.Packet)
+	if err != nil || p.Call != rpcpacket.ID(r.ID) {
 		return fmt.Errorf("execution: %s: a call that does not fit: %w", r.Key(), err)
 	}
 	n := l.t.node(r.Callee.Address)
 	k := &call{
 		execution: execution{id: p.Call, at: n, children: map[*call]struct{}{}},
 		header:    p.Header, parent: p.Parent, caller: r.Caller.Address, service: p.Service, order: r.Order, print: printOf(&p), trail: trailOf(&p),
-		oneway: p.Type == packet.Oneway, leases: lends(&p), hands: hands(&p), stage: running,
+		oneway: p.Type == rpcpacket.Oneway, leases: lends(&p), hands: hands(&p), stage: running,
 		incarnation: max(r.Callee.Incarnation, n.dead+1),
 	}
-	k.enlisted = p.Flags&packet.FlagEnlist != 0
-	if p.Flags&packet.FlagSession != 0 && !k.enlisted {
+	k.enlisted = p.Flags&rpcpacket.FlagEnlist != 0
+	if p.Flags&rpcpacket.FlagSession != 0 && !k.enlisted {
 		k.session = l.t.session(k.caller, p.Call.Session())
 	}
 	if r.Attempt != 0 {
@@ -133,7 +133,7 @@ func (l *loader) call(r log.Record) error {
 
 // place files a call under whom it belongs to, with its part of the journal.
 func (l *loader) place(k *call, r log.Record) {
-	p, _ := packet.Parse(r.Packet) // it was parsed before
+	p, _ := rpcpacket.Parse(r.Packet) // it was parsed before
 	if _, answered := l.replies[k.id]; answered {
 		k.stage = done
 	}
@@ -159,7 +159,7 @@ func (l *loader) place(k *call, r log.Record) {
 }
 
 // running finds an execution that may still commit its children.
-func (l *loader) running(id packet.ID) *execution {
+func (l *loader) running(id rpcpacket.ID) *execution {
 	if k := l.t.calls[id]; k != nil {
 		return &k.execution
 	}
@@ -171,8 +171,8 @@ func (l *loader) running(id packet.ID) *execution {
 
 // reply takes an outcome's record. Without its call it is there for the state.
 func (l *loader) reply(r log.Record) error {
-	p, err := packet.Parse(r.Packet)
-	if err != nil || p.Call != packet.ID(r.ID) {
+	p, err := rpcpacket.Parse(r.Packet)
+	if err != nil || p.Call != rpcpacket.ID(r.ID) {
 		return fmt.Errorf("execution: %s: an outcome that does not fit: %w", r.Key(), err)
 	}
 	k := l.t.calls[p.Call]
@@ -205,7 +205,7 @@ func (l *loader) reply(r log.Record) error {
 	return nil
 }
 
-func (l *loader) change(p packet.Message, r log.Record, alone bool) {
+func (l *loader) change(p rpcpacket.Message, r log.Record, alone bool) {
 	s := l.t.service(p.Service)
 	s.last = max(s.last, r.Order)
 	if r.Order > s.folded {
@@ -226,7 +226,7 @@ func (l *loader) cut(r log.Record) error {
 		return fmt.Errorf("execution: %s: %d bytes", r.Key(), len(r.Data))
 	}
 	for b := r.Data; len(b) > 0; b = b[cutSize:] {
-		e := l.running(packet.ID(b[:16]))
+		e := l.running(rpcpacket.ID(b[:16]))
 		if e == nil {
 			continue // it has ended since
 		}
@@ -276,6 +276,6 @@ func (t *Table) Resume(now time.Time) Output {
 	return t.take()
 }
 
-func serviceHash(id log.ID) uint64 { return packet.ID(id).Sequence() }
+func serviceHash(id log.ID) uint64 { return rpcpacket.ID(id).Sequence() }
 
-func sessionNumber(id log.ID) uint64 { return packet.ID(id).Session() }
+func sessionNumber(id log.ID) uint64 { return rpcpacket.ID(id).Session() }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // main is a durable main.
@@ -19,7 +19,7 @@ type main struct {
 	state       []byte // in it
 	committing  bool   // the last checkpoint
 	over        bool   // that was its end
-	header      packet.Header
+	header      rpcpacket.Header
 	asked       begin // that waits
 }
 
@@ -41,7 +41,7 @@ type begin struct {
 // before it could know. Until that node has left, or is gone for good, the main does
 // not begin elsewhere. Any other run after that begins afresh, but its numbers go
 // on, so that its calls are not taken for former ones.
-func (t *Table) Begin(id packet.ID, name string, at log.Node, run uint64) (Output, error) {
+func (t *Table) Begin(id rpcpacket.ID, name string, at log.Node, run uint64) (Output, error) {
 	n := t.node(at.Address)
 	if at.Incarnation <= n.dead {
 		return t.take(), fault.New(fault.Stale, "main "+name, "incarnation %d of node %s has failed", at.Incarnation, at.Address)
@@ -90,7 +90,7 @@ func (t *Table) readmit(m *main) {
 // Main returns what is logged of a main: the section of its last checkpoint's
 // state, what it has journalled since, and the checkpoint's index; nothing for a
 // main without a past.
-func (t *Table) Main(id packet.ID) (state, journal []byte, index uint32) {
+func (t *Table) Main(id rpcpacket.ID) (state, journal []byte, index uint32) {
 	m := t.mains[id]
 	if m == nil {
 		return nil, nil, 0
@@ -103,7 +103,7 @@ func (t *Table) Main(id packet.ID) (state, journal []byte, index uint32) {
 func (t *Table) Checkpoint(r Request) (Verdict, Output) {
 	h := &r.Message.Header
 	m := t.mains[h.Parent]
-	over := h.Flags&packet.FlagDone != 0
+	over := h.Flags&rpcpacket.FlagDone != 0
 	switch {
 	case h.CallerIncarnation != r.Caller.Incarnation || r.Caller.Incarnation <= t.node(r.Caller.Address).dead:
 		return Stale, t.take()
@@ -127,7 +127,7 @@ func (t *Table) Checkpoint(r Request) (Verdict, Output) {
 // checkpoint. The trunk's branches have the numbers of the operations that opened
 // them; those of nested ones (endpoint.ChildBranch) say nothing, so the runtime
 // tells in Floor after which checkpoint it sends.
-func (m *main) settled(h *packet.Header) bool {
+func (m *main) settled(h *rpcpacket.Header) bool {
 	const nested = 1 << 31
 	switch {
 	case h.Branch == 0:

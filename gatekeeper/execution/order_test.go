@@ -5,16 +5,16 @@ import (
 	"slices"
 	"testing"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // nested is a held call or one-way that m's execution makes.
-func nested(m packet.Message, kind packet.Type, service uint64) packet.Message {
-	return packet.Message{Header: packet.Header{
-		Type: kind, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: packet.ID{5}, Parent: m.Call,
+func nested(m rpcpacket.Message, kind rpcpacket.Type, service uint64) rpcpacket.Message {
+	return rpcpacket.Message{Header: rpcpacket.Header{
+		Type: kind, Flags: rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), Call: rpcpacket.ID{5}, Parent: m.Call,
 		CallerIncarnation: 1, Service: service,
 	}}
 }
@@ -39,7 +39,7 @@ func TestGivenUpFirst(t *testing.T) {
 		t.Errorf("delivered again: %v", got)
 	}
 	first := message(1)
-	first.Type, first.CalleeIncarnation = packet.Reply, 1
+	first.Type, first.CalleeIncarnation = rpcpacket.Reply, 1
 	_, o := b.Reply(Response{Message: &first, Datagram: first.Append(nil), Callee: server, Now: now})
 	b.keep(o)
 	b.keep(b.Committed(first.Call))
@@ -70,7 +70,7 @@ func TestCallerFailed(t *testing.T) {
 			b.reload()
 			b.keep(b.Up(server, arrays))
 			again("by the next Gatekeeper")
-			m.Type, m.CalleeIncarnation = packet.Reply, 1
+			m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
 			_, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
 			b.keep(o)
 			b.keep(b.Committed(m.Call))
@@ -96,11 +96,11 @@ func TestMovedOnce(t *testing.T) {
 			m := message(1)
 			b.send(m, false)
 			b.keep(b.Admitted(m.Call, nil))
-			post := nested(m, packet.Oneway, arrays)
+			post := nested(m, rpcpacket.Oneway, arrays)
 			_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: server, Callee: client, Now: now})
 			b.keep(o)
 			b.keep(b.Admitted(post.Call, nil))
-			m.Type, m.CalleeIncarnation = packet.Reply, 1
+			m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
 			_, o = b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
 			b.keep(o)
 			b.keep(b.Committed(m.Call))
@@ -129,8 +129,8 @@ func TestHandedBack(t *testing.T) {
 	m := message(1)
 	b.send(m, false)
 	b.keep(b.Admitted(m.Call, nil))
-	post := nested(m, packet.Oneway, arrays)
-	post.Pointers = []dsm.Pointer{{1}}
+	post := nested(m, rpcpacket.Oneway, arrays)
+	post.Pointers = []dsmpacket.Pointer{{1}}
 	send := func(incarnation uint32) []Action {
 		post.CallerIncarnation = incarnation
 		at := log.Node{Address: server.Address, Incarnation: incarnation}
@@ -141,7 +141,7 @@ func TestHandedBack(t *testing.T) {
 	b.keep(b.Admitted(post.Call, nil))
 	b.keep(b.Fail(server, false, now))
 	b.keep(b.Fenced(server.Address))
-	if got := b.Withheld(m.Call); !slices.Equal(got, []packet.ID{post.Call}) {
+	if got := b.Withheld(m.Call); !slices.Equal(got, []rpcpacket.ID{post.Call}) {
 		t.Fatalf("withheld: %v", got)
 	}
 	next := log.Node{Address: server.Address, Incarnation: 2}
@@ -167,7 +167,7 @@ func TestLeftOneway(t *testing.T) {
 			m := message(1)
 			b.send(m, false)
 			b.keep(b.Admitted(m.Call, nil))
-			post := nested(m, packet.Oneway, arrays+1)
+			post := nested(m, rpcpacket.Oneway, arrays+1)
 			other := log.Node{Address: rackaddr.Node(3), Incarnation: 1}
 			b.keep(b.Up(other, arrays+1))
 			_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: server, Callee: other, Serial: serial, Now: now})
@@ -179,7 +179,7 @@ func TestLeftOneway(t *testing.T) {
 			if got := b.keep(b.Up(other, arrays+1)); len(got) > 0 {
 				t.Errorf("before its parent's commit: %v", got)
 			}
-			m.Type, m.CalleeIncarnation = packet.Reply, 1
+			m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
 			_, o = b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
 			b.keep(o)
 			b.keep(b.Committed(m.Call))
@@ -203,11 +203,11 @@ func TestNextWaitsForEffects(t *testing.T) {
 			b := newBench(t)
 			first, second := message(1), message(2)
 			second.Floor = 1
-			for _, m := range []packet.Message{first, second} {
+			for _, m := range []rpcpacket.Message{first, second} {
 				b.send(m, true)
 				b.keep(b.Admitted(m.Call, nil))
 			}
-			first.Type, first.CalleeIncarnation = packet.Reply, 1
+			first.Type, first.CalleeIncarnation = rpcpacket.Reply, 1
 			_, o := b.Reply(Response{Message: &first, Datagram: first.Append(nil), Callee: server, Now: now})
 			b.keep(o)
 			b.keep(b.Fail(server, false, now))

@@ -5,12 +5,12 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Response is a held REPLY, EXCEPTION or completion of a one-way.
 type Response struct {
-	Message  *packet.Message
+	Message  *rpcpacket.Message
 	Datagram []byte
 	// Callee is who the identity table says sent it.
 	Callee log.Node
@@ -53,7 +53,7 @@ func (k *call) run() Run {
 
 // withoutTrailer is an answer as it is kept when its trailer is not needed: the journal
 // in it ends with the execution.
-func withoutTrailer(m *packet.Message, datagram []byte) []byte {
+func withoutTrailer(m *rpcpacket.Message, datagram []byte) []byte {
 	if len(m.Trailer) == 0 {
 		return datagram
 	}
@@ -81,7 +81,7 @@ func (t *Table) outcome(k *call, datagram []byte, mark uint32, now time.Time) {
 }
 
 // Committed answers Commit.
-func (t *Table) Committed(id packet.ID) Output {
+func (t *Table) Committed(id rpcpacket.ID) Output {
 	if k := t.calls[id]; k != nil && k.stage == committing {
 		k.stage = returning
 		t.do(Return{Call: id})
@@ -94,7 +94,7 @@ func (t *Table) Committed(id packet.ID) Output {
 // Moved says, just before Returned does, that the results of a call were handed over;
 // datagram is its answer. From now on the caller passes them on, perhaps to where they
 // came from, so a Gatekeeper that begins later must not repeat it.
-func (t *Table) Moved(id packet.ID, datagram []byte, now time.Time) Output {
+func (t *Table) Moved(id rpcpacket.ID, datagram []byte, now time.Time) Output {
 	if k := t.calls[id]; k != nil && k.stage == returning {
 		t.outcome(k, datagram, movedMark, now)
 	}
@@ -103,7 +103,7 @@ func (t *Table) Moved(id packet.ID, datagram []byte, now time.Time) Output {
 
 // Returned answers Return. Why says that the results could not be handed over: an
 // exception takes the answer's place.
-func (t *Table) Returned(id packet.ID, why *fault.Error, now time.Time) Output {
+func (t *Table) Returned(id rpcpacket.ID, why *fault.Error, now time.Time) Output {
 	k := t.calls[id]
 	if k == nil || k.stage != returning {
 		return t.take()

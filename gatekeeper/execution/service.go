@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -22,7 +22,7 @@ type service struct {
 	// them any more.
 	kept  []log.ID
 	bytes int // of kept
-	sizes map[packet.ID]int
+	sizes map[rpcpacket.ID]int
 	// undecided are the calls without an outcome by their numbers; all below low have one.
 	undecided map[uint64]*call
 	low       uint64
@@ -39,7 +39,7 @@ func serviceID(id uint64) (k log.ID) {
 func (t *Table) service(id uint64) *service {
 	s := t.services[id]
 	if s == nil {
-		s = &service{id: id, low: 1, sizes: map[packet.ID]int{}, undecided: map[uint64]*call{}, settling: map[*call]struct{}{}}
+		s = &service{id: id, low: 1, sizes: map[rpcpacket.ID]int{}, undecided: map[uint64]*call{}, settling: map[*call]struct{}{}}
 		t.services[id] = s
 	}
 	return s

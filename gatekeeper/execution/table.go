@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // DefaultAttempts is how often an execution may be cut off before its call fails.
@@ -16,8 +16,8 @@ const DefaultAttempts = 5
 type Table struct {
 	// attempts is how often an execution may be cut off.
 	attempts uint16
-	calls    map[packet.ID]*call
-	mains    map[packet.ID]*main
+	calls    map[rpcpacket.ID]*call
+	mains    map[rpcpacket.ID]*main
 	nodes    map[netip.Addr]*node
 	sessions map[log.ID]*session
 	services map[uint64]*service
@@ -36,14 +36,14 @@ func New(attempts uint16) *Table {
 		attempts = DefaultAttempts
 	}
 	return &Table{
-		attempts: attempts, calls: map[packet.ID]*call{}, mains: map[packet.ID]*main{}, nodes: map[netip.Addr]*node{},
+		attempts: attempts, calls: map[rpcpacket.ID]*call{}, mains: map[rpcpacket.ID]*main{}, nodes: map[netip.Addr]*node{},
 		sessions: map[log.ID]*session{}, services: map[uint64]*service{}, lonely: map[*call]struct{}{},
 	}
 }
 
 // execution is one run of a handler, or a durable main.
 type execution struct {
-	id       packet.ID
+	id       rpcpacket.ID
 	at       *node
 	journal  []byte
 	children map[*call]struct{}
@@ -68,8 +68,8 @@ const (
 // call is one call, with the execution that serves it.
 type call struct {
 	execution
-	header      packet.Header // of its packet
-	parent      packet.ID
+	header      rpcpacket.Header // of its packet
+	parent      rpcpacket.ID
 	caller      netip.Addr
 	service     uint64
 	order       uint64
@@ -134,7 +134,7 @@ func (t *Table) node(a netip.Addr) *node {
 }
 
 // owner finds what a call names as its parent; nil if it has ended.
-func (t *Table) owner(id packet.ID) *execution {
+func (t *Table) owner(id rpcpacket.ID) *execution {
 	if k := t.calls[id]; k != nil && k.stage != done {
 		return &k.execution
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -76,14 +76,14 @@ func sequence(disk map[log.Key]log.Record) iter.Seq2[log.Record, error] {
 }
 
 // message is the client's n-th call.
-func message(n uint64) packet.Message {
-	return packet.Message{Header: packet.Header{
-		Type: packet.Call, Flags: (packet.FlagHeld | packet.FlagSession).WithPolicy(packet.PolicyRecover),
-		Call: packet.SessionID(3, n), Floor: n, CallerIncarnation: 1, Service: arrays,
+func message(n uint64) rpcpacket.Message {
+	return rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagSession).WithPolicy(rpcpacket.PolicyRecover),
+		Call: rpcpacket.SessionID(3, n), Floor: n, CallerIncarnation: 1, Service: arrays,
 	}}
 }
 
-func (b *bench) send(m packet.Message, serial bool) (Verdict, []Action) {
+func (b *bench) send(m rpcpacket.Message, serial bool) (Verdict, []Action) {
 	v, o := b.Call(Request{Message: &m, Datagram: m.Append(nil), Caller: client, Callee: server, Serial: serial, Now: now})
 	return v, b.keep(o)
 }
@@ -96,7 +96,7 @@ func (b *bench) serve(n uint64, sections ...trailer.Section) {
 		b.t.Fatalf("call %d is %s", n, v)
 	}
 	b.keep(b.Admitted(m.Call, nil))
-	m.Type, m.CalleeIncarnation, m.Trailer = packet.Reply, 1, trailer.Append(nil, sections)
+	m.Type, m.CalleeIncarnation, m.Trailer = rpcpacket.Reply, 1, trailer.Append(nil, sections)
 	v, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
 	if v != Fresh {
 		b.t.Fatalf("reply %d is %s", n, v)
@@ -118,8 +118,8 @@ func TestRefusalIsLogged(t *testing.T) {
 		if v, got := b.send(m, true); v != Done || !slices.Equal(got, []Action{Answer{Call: m.Call, To: client.Address}}) {
 			t.Errorf("sent again: %s, %v", v, got)
 		}
-		p, err := packet.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)
-		if err != nil || p.Type != packet.Exception || p.Code != fault.PermissionDenied || string(p.Payload) != "not yours" {
+		p, err := rpcpacket.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)
+		if err != nil || p.Type != rpcpacket.Exception || p.Code != fault.PermissionDenied || string(p.Payload) != "not yours" {
 			t.Errorf("logged is %+v, %v", p, err)
 		}
 		b.reload()
@@ -137,8 +137,8 @@ func TestWhoMayCall(t *testing.T) {
 		t.Errorf("below the floor: %s, %v", v, got)
 	}
 	orphan := message(6)
-	orphan.Flags &^= packet.FlagSession
-	orphan.Parent = packet.ID{9}
+	orphan.Flags &^= rpcpacket.FlagSession
+	orphan.Parent = rpcpacket.ID{9}
 	if v, got := b.send(orphan, false); v != Refused || len(got) != 1 || got[0].(Except).Why.Code != fault.Stale {
 		t.Errorf("of an unknown execution: %s, %v", v, got)
 	}
@@ -178,7 +178,7 @@ func TestFold(t *testing.T) {
 		}
 	}
 	// Each answer has a header and 17 bytes of sections, of which the state has all.
-	if limit := max(leastFold, len(want)/4*17)/(packet.HeaderSize+17) + 5; most > limit {
+	if limit := max(leastFold, len(want)/4*17)/(rpcpacket.HeaderSize+17) + 5; most > limit {
 		t.Errorf("up to %d records, want at most %d", most, limit)
 	}
 	b.reload()
@@ -204,12 +204,12 @@ func TestResultRefused(t *testing.T) {
 	m := message(1)
 	b.send(m, false)
 	b.keep(b.Admitted(m.Call, nil))
-	m.Type, m.CalleeIncarnation = packet.Reply, 1
+	m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
 	_, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
 	b.keep(o)
 	b.keep(b.Committed(m.Call))
 	b.keep(b.Returned(m.Call, fault.New(fault.PermissionDenied, "reply", "no"), now))
-	p, err := packet.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)
+	p, err := rpcpacket.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)
 	if err != nil || p.Code != fault.PermissionDenied {
 		t.Errorf("the outcome is %+v, %v", p.Header, err)
 	}
@@ -245,7 +245,7 @@ func TestWhoMayAnswer(t *testing.T) {
 	b.keep(b.Admitted(m.Call, nil))
 	answer := func(from log.Node) Verdict {
 		r := m
-		r.Type, r.CalleeIncarnation = packet.Reply, from.Incarnation
+		r.Type, r.CalleeIncarnation = rpcpacket.Reply, from.Incarnation
 		v, o := b.Reply(Response{Message: &r, Datagram: r.Append(nil), Callee: from, Now: now})
 		b.keep(o)
 		return v
@@ -282,11 +282,11 @@ func TestFoldOnce(t *testing.T) {
 	b := newBench(t)
 	delta := trailer.Section{Type: trailer.Delta, Data: make([]byte, 100)}
 	first := message(1)
-	first.Call = packet.SessionID(4, 1) // its session's floor stays
-	done := func(m packet.Message) {
+	first.Call = rpcpacket.SessionID(4, 1) // its session's floor stays
+	done := func(m rpcpacket.Message) {
 		b.send(m, true)
 		b.keep(b.Admitted(m.Call, nil))
-		m.Type, m.CalleeIncarnation, m.Trailer = packet.Reply, 1, delta.Append(nil)
+		m.Type, m.CalleeIncarnation, m.Trailer = rpcpacket.Reply, 1, delta.Append(nil)
 		_, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now})
 		b.keep(o)
 		b.keep(b.Committed(m.Call))
@@ -313,7 +313,7 @@ func TestDiscarded(t *testing.T) {
 	m := message(1)
 	b.send(m, false)
 	b.keep(b.Admitted(m.Call, nil))
-	child := nested(m, packet.Call, arrays)
+	child := nested(m, rpcpacket.Call, arrays)
 	ask := func(from log.Node, arg string) Verdict {
 		c := child
 		c.CallerIncarnation, c.Payload = from.Incarnation, []byte(arg)
@@ -363,7 +363,7 @@ func TestEmpty(t *testing.T) {
 			t.Error("it has a call, and is not busy")
 		}
 		answer := first
-		answer.Type, answer.CalleeIncarnation = packet.Reply, 1
+		answer.Type, answer.CalleeIncarnation = rpcpacket.Reply, 1
 		_, o := b.Reply(Response{Message: &answer, Datagram: answer.Append(nil), Callee: server, Now: now})
 		b.keep(o)
 		b.keep(b.Committed(first.Call))
@@ -404,7 +404,7 @@ func TestSnapshotIsLoggedOnce(t *testing.T) {
 		b.send(m, true)
 		b.keep(b.Admitted(m.Call, nil))
 		state = append(state, byte(n))
-		m.Type, m.CalleeIncarnation = packet.Reply, 1
+		m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
 		m.Trailer = trailer.Section{Type: trailer.Snapshot, Data: state}.Append(nil)
 		if v, o := b.Reply(Response{Message: &m, Datagram: m.Append(nil), Callee: server, Now: now}); v != Fresh {
 			t.Fatalf("answer %d is %s", n, v)

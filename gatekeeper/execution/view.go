@@ -4,12 +4,12 @@ import (
 	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // View is one call as it is now.
 type View struct {
-	Header packet.Header
+	Header rpcpacket.Header
 	Caller netip.Addr
 	// Callee is to which incarnation of which node it was delivered last; incarnation
 	// 0 means to none yet.
@@ -29,7 +29,7 @@ var stages = [...]string{"", "admitting", "running", "aborting", "committing", "
 func (s stage) String() string { return stages[s&7] }
 
 // View returns a call that is on record, done ones included.
-func (t *Table) View(id packet.ID) (View, bool) {
+func (t *Table) View(id rpcpacket.ID) (View, bool) {
 	k := t.calls[id]
 	if k == nil {
 		return View{}, false
@@ -55,7 +55,7 @@ func (t *Table) All(yield func(View) bool) {
 
 // Where returns the node that runs an execution, or ran it last; false if the
 // execution is not known.
-func (t *Table) Where(id packet.ID) (netip.Addr, bool) {
+func (t *Table) Where(id rpcpacket.ID) (netip.Addr, bool) {
 	if k := t.calls[id]; k != nil {
 		return k.at.address, true
 	}
@@ -67,7 +67,7 @@ func (t *Table) Where(id packet.ID) (netip.Addr, bool) {
 
 // Journal returns what an execution has journalled, if it is logged as running at
 // just that node and incarnation.
-func (t *Table) Journal(id packet.ID, at log.Node) (journal []byte, ok bool) {
+func (t *Table) Journal(id rpcpacket.ID, at log.Node) (journal []byte, ok bool) {
 	if !t.runs(id, at) {
 		return nil, false
 	}
@@ -79,7 +79,7 @@ func (t *Table) Journal(id packet.ID, at log.Node) (journal []byte, ok bool) {
 
 // Journalled returns what a call's execution has journalled in all of its runs so far, also
 // while none runs.
-func (t *Table) Journalled(id packet.ID) []byte {
+func (t *Table) Journalled(id rpcpacket.ID) []byte {
 	if k := t.calls[id]; k != nil {
 		return k.journal
 	}
@@ -88,7 +88,7 @@ func (t *Table) Journalled(id packet.ID) []byte {
 
 // Over reports whether an execution is a durable main that has come to its end,
 // and where.
-func (t *Table) Over(id packet.ID) (at netip.Addr, over bool) {
+func (t *Table) Over(id rpcpacket.ID) (at netip.Addr, over bool) {
 	m := t.mains[id]
 	if m == nil || !m.over || m.committing {
 		return netip.Addr{}, false
@@ -97,7 +97,7 @@ func (t *Table) Over(id packet.ID) (at netip.Addr, over bool) {
 }
 
 // Known reports whether anything is on record of a durable main.
-func (t *Table) Known(main packet.ID) bool { return t.mains[main] != nil }
+func (t *Table) Known(main rpcpacket.ID) bool { return t.mains[main] != nil }
 
 // Leave says that a node leaves in an orderly way: nobody asks for its mains that
 // are over any more. Fail follows.
@@ -164,7 +164,7 @@ func (t *Table) Forget(a netip.Addr) {
 func (t *Table) Lonely() bool { return len(t.lonely) > 0 }
 
 // Open reports whether what an execution did is neither committed nor rolled back.
-func (t *Table) Open(id packet.ID) bool {
+func (t *Table) Open(id rpcpacket.ID) bool {
 	if k := t.calls[id]; k != nil {
 		return k.stage == running || k.stage == aborting || k.stage == committing
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -18,14 +18,14 @@ func TestReceipt(t *testing.T) {
 		b := newBench(t)
 		m := message(1)
 		if oneway {
-			m.Type = packet.Oneway
+			m.Type = rpcpacket.Oneway
 		}
 		m.Trailer = trailer.Section{Type: trailer.Order, Data: []byte{0, 0, 0, 1}}.Append(nil)
 		b.send(m, false)
 		b.keep(b.Admitted(m.Call, nil))
 		if !oneway {
 			answer := m
-			answer.Type, answer.CalleeIncarnation, answer.Trailer = packet.Reply, 1, nil
+			answer.Type, answer.CalleeIncarnation, answer.Trailer = rpcpacket.Reply, 1, nil
 			_, o := b.Reply(Response{Message: &answer, Datagram: answer.Append(nil), Callee: server, Now: now})
 			b.keep(o)
 			b.keep(b.Committed(m.Call))
@@ -76,8 +76,8 @@ func TestLeave(t *testing.T) {
 	if b.mains[id] == nil {
 		t.Fatal("a main that is not over is forgotten")
 	}
-	end := packet.Message{Header: packet.Header{
-		Type: packet.Call, Flags: (packet.FlagHeld | packet.FlagCheckpoint | packet.FlagDone).WithPolicy(packet.PolicyRecover),
+	end := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | rpcpacket.FlagDone).WithPolicy(rpcpacket.PolicyRecover),
 		Call: endpoint.ChildID(id, 0, 1), Parent: id, Index: 1, CallerIncarnation: 1,
 	}}
 	_, o := b.Checkpoint(Request{Message: &end, Datagram: end.Append(nil), Caller: server, Now: now})
@@ -125,15 +125,15 @@ func TestMainOverElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			id := packet.ID{9}
+			id := rpcpacket.ID{9}
 			if o, err := b.Begin(id, "main", server, 1); err != nil {
 				t.Fatal(err)
 			} else {
 				b.keep(o)
 			}
-			last := packet.Message{Header: packet.Header{
-				Type: packet.Call, Flags: (packet.FlagHeld | packet.FlagCheckpoint | packet.FlagDone).WithPolicy(packet.PolicyRecover),
-				Call: packet.ID{1}, Parent: id, Index: 3, CallerIncarnation: 1,
+			last := rpcpacket.Message{Header: rpcpacket.Header{
+				Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | rpcpacket.FlagDone).WithPolicy(rpcpacket.PolicyRecover),
+				Call: rpcpacket.ID{1}, Parent: id, Index: 3, CallerIncarnation: 1,
 			}}
 			send := func(want Verdict) {
 				t.Helper()

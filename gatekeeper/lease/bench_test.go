@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -18,9 +18,9 @@ func crowd(n int) *Machine {
 	}
 	for i := range n {
 		node := rackaddr.Node(uint64(i%64) + 1)
-		r := packet.Region{Base: packet.Make(rackaddr.DefaultDSMPrefix, uint8(i%3)+1, uint64(i+1)<<12), Class: 12}
+		r := dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, uint8(i%3)+1, uint64(i+1)<<12), Class: 12}
 		drain(m, m.Submit(Alloc{node, r}, nil))
-		drain(m, m.Submit(Call{ID: numbered(uint64(i) + 1), Caller: node, Callee: rackaddr.Node(uint64(i+1)%64 + 1), Pointers: []packet.Pointer{r.Base}}, nil))
+		drain(m, m.Submit(Call{ID: numbered(uint64(i) + 1), Caller: node, Callee: rackaddr.Node(uint64(i+1)%64 + 1), Pointers: []dsmpacket.Pointer{r.Base}}, nil))
 	}
 	return m
 }
@@ -48,10 +48,10 @@ func BenchmarkCallReply(b *testing.B) {
 		b.Run(fmt.Sprintf("others=%d", n), func(b *testing.B) {
 			m := crowd(n)
 			a, c := rackaddr.Node(1), rackaddr.Node(2)
-			r := packet.Region{Base: packet.Make(rackaddr.DefaultDSMPrefix, 9, 1<<12), Class: 12}
+			r := dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 1<<12), Class: 12}
 			drain(m, m.Submit(Alloc{a, r}, nil))
 			id := CallID{0xff}
-			ps := []packet.Pointer{r.Base}
+			ps := []dsmpacket.Pointer{r.Base}
 			b.ReportAllocs()
 			for b.Loop() {
 				drain(m, m.Submit(Call{ID: id, Caller: a, Callee: c, Pointers: ps}, nil))
@@ -67,7 +67,7 @@ func BenchmarkHotRegion(b *testing.B) {
 		b.Run(fmt.Sprintf("leases=%d", n), func(b *testing.B) {
 			m := crowd(1)
 			a, c := rackaddr.Node(1), rackaddr.Node(2)
-			ps := []packet.Pointer{packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)}
+			ps := []dsmpacket.Pointer{dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)}
 			for i := range n {
 				drain(m, m.Submit(Call{ID: numbered(uint64(i) + 1000), Caller: a, Callee: c, Pointers: ps}, nil))
 			}

@@ -1,12 +1,12 @@
 package lease
 
-import "github.com/bifrost-rack/bifrost/dsm/packet"
+import "github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 
 // change collects what one event changes, so that the rules' exact differences
 // can be told afterwards: whatever may change is touched first.
 type change struct {
 	regions []*region
-	reclaim []packet.Region
+	reclaim []dsmpacket.Region
 }
 
 // custody is what of a region must outlive a restart: its leases follow from the
@@ -42,7 +42,7 @@ func (c *change) touch(r *region, n Node) {
 }
 
 // changed returns the regions that are in other hands than before.
-func (c *change) changed() (out []packet.Region) {
+func (c *change) changed() (out []dsmpacket.Region) {
 	for _, r := range c.regions {
 		if r.custody() != r.was {
 			out = append(out, r.id)

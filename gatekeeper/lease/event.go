@@ -1,7 +1,7 @@
 package lease
 
 import (
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // Event is something that happened in the rack and may change rules. Events are
@@ -16,7 +16,7 @@ type Event interface {
 type key struct {
 	kind   kind
 	call   CallID
-	region packet.Region
+	region dsmpacket.Region
 }
 
 type kind uint8
@@ -35,7 +35,7 @@ const (
 // Alloc says that a memory blade has allocated a region for a node.
 type Alloc struct {
 	Node   Node
-	Region packet.Region
+	Region dsmpacket.Region
 }
 
 // Call says that a node calls another one and lends it what the pointers name. Parent is
@@ -44,7 +44,7 @@ type Alloc struct {
 type Call struct {
 	ID, Parent     CallID
 	Caller, Callee Node
-	Pointers       []packet.Pointer
+	Pointers       []dsmpacket.Pointer
 }
 
 // Reply says that a callee answers. Results are the pointers that it hands over; an
@@ -52,14 +52,14 @@ type Call struct {
 type Reply struct {
 	ID             CallID
 	Caller, Callee Node
-	Results        []packet.Pointer
+	Results        []dsmpacket.Pointer
 }
 
 // Oneway says that a node calls another one which will not answer: control moves.
 type Oneway struct {
 	ID             CallID
 	Caller, Callee Node
-	Pointers       []packet.Pointer
+	Pointers       []dsmpacket.Pointer
 }
 
 // Withdrawn says that a one-way does not count, which was not delivered: its caller's
@@ -68,18 +68,18 @@ type Oneway struct {
 type Withdrawn struct {
 	ID, Parent     CallID
 	Caller, Callee Node
-	Pointers       []packet.Pointer
+	Pointers       []dsmpacket.Pointer
 }
 
 // Free says that a node asks to free the region that begins at Pointer.
 type Free struct {
 	Node    Node
-	Pointer packet.Pointer
+	Pointer dsmpacket.Pointer
 }
 
 // Freed says that the memory blade has answered a Free. OK tells whether the region is gone.
 type Freed struct {
-	Region packet.Region
+	Region dsmpacket.Region
 	OK     bool
 }
 
@@ -89,19 +89,19 @@ type Ended struct{ ID CallID }
 
 // Orphaned is submitted by the Machine itself: a region's controller is gone.
 type Orphaned struct {
-	Region packet.Region
+	Region dsmpacket.Region
 	Node   Node
 }
 
 // Lost is submitted by the Machine itself: a region's memory is gone.
-type Lost struct{ Region packet.Region }
+type Lost struct{ Region dsmpacket.Region }
 
 func (e Alloc) key() key     { return key{kind: kindAlloc, region: e.Region} }
 func (e Call) key() key      { return key{kind: kindCall, call: e.ID} }
 func (e Reply) key() key     { return key{kind: kindReply, call: e.ID} }
 func (e Oneway) key() key    { return key{kind: kindOneway, call: e.ID} }
 func (e Withdrawn) key() key { return key{kind: kindWithdrawn, call: e.ID} }
-func (e Free) key() key      { return key{kind: kindFree, region: packet.Region{Base: e.Pointer}} }
+func (e Free) key() key      { return key{kind: kindFree, region: dsmpacket.Region{Base: e.Pointer}} }
 func (e Freed) key() key     { return key{kind: kindFreed, region: e.Region} }
 func (e Ended) key() key     { return key{kind: kindEnded, call: e.ID} }
 

@@ -1,7 +1,7 @@
 package lease
 
 import (
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // parked is the outcome of a reply that must wait for nested calls; it is not
@@ -37,12 +37,12 @@ func (m *Machine) judge(j *job, c *change) (Outcome, *Refusal) {
 	return Done, nil
 }
 
-func refuse(why Reason, n Node, p packet.Pointer) (Outcome, *Refusal) {
+func refuse(why Reason, n Node, p dsmpacket.Pointer) (Outcome, *Refusal) {
 	return Refused, &Refusal{Reason: why, Pointer: p, Node: n}
 }
 
 // absent says why a pointer that lies in no region is refused.
-func (m *Machine) absent(p packet.Pointer) Reason {
+func (m *Machine) absent(p dsmpacket.Pointer) Reason {
 	if p.Offset() < m.lost[p.Machine()] {
 		return LostRegion
 	}
@@ -61,7 +61,7 @@ func (m *Machine) alloc(j *job, e Alloc, c *change) (Outcome, *Refusal) {
 		return refuse(Taken, e.Node, e.Region.Base)
 	}
 	if m.nodes[e.Node] == nil {
-		return refuse(NoNode, e.Node, packet.Pointer{})
+		return refuse(NoNode, e.Node, dsmpacket.Pointer{})
 	}
 	r := m.add(j, e.Region)
 	r.owner = e.Node

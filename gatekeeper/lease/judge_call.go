@@ -3,7 +3,7 @@ package lease
 import (
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // call: "A must control or lease p. A loses write and free; B may read. B may
@@ -13,11 +13,11 @@ func (m *Machine) call(j *job, e Call, c *change) (Outcome, *Refusal) {
 		if known.caller == e.Caller {
 			return Again, nil
 		}
-		return refuse(Taken, e.Caller, packet.Pointer{})
+		return refuse(Taken, e.Caller, dsmpacket.Pointer{})
 	}
 	for _, n := range []Node{e.Caller, e.Callee} {
 		if m.nodes[n] == nil {
-			return refuse(NoNode, n, packet.Pointer{})
+			return refuse(NoNode, n, dsmpacket.Pointer{})
 		}
 	}
 	for _, p := range e.Pointers {
@@ -70,7 +70,7 @@ func (m *Machine) nest(k *call, parent CallID) {
 func (m *Machine) reply(j *job, e Reply, c *change) (Outcome, *Refusal) {
 	k := m.calls[e.ID]
 	if k != nil && (k.callee != e.Callee || k.caller != e.Caller) {
-		return refuse(NotTheCall, e.Callee, packet.Pointer{})
+		return refuse(NotTheCall, e.Callee, dsmpacket.Pointer{})
 	}
 	if k != nil && k.nested > 0 && m.nodes[k.callee] != nil {
 		m.park(k, j)
@@ -111,7 +111,7 @@ func (m *Machine) results(j *job, e Reply) *Refusal {
 func (m *Machine) oneway(j *job, e Oneway, c *change) (Outcome, *Refusal) {
 	for _, n := range []Node{e.Caller, e.Callee} {
 		if m.nodes[n] == nil {
-			return refuse(NoNode, n, packet.Pointer{})
+			return refuse(NoNode, n, dsmpacket.Pointer{})
 		}
 	}
 	for _, p := range e.Pointers {

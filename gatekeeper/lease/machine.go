@@ -5,16 +5,16 @@ import (
 
 	"github.com/google/btree"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // Machine is the state of all regions and of all calls that carry some or may
 // hand some over.
 type Machine struct {
-	regions map[packet.Region]*region
-	order   *btree.BTreeG[*region]   // the same by address, for people to page through
-	classes [packet.MaxClass + 1]int // regions of each size class
-	calls   map[CallID]*call         // held calls that have not ended
+	regions map[dsmpacket.Region]*region
+	order   *btree.BTreeG[*region]      // the same by address, for people to page through
+	classes [dsmpacket.MaxClass + 1]int // regions of each size class
+	calls   map[CallID]*call            // held calls that have not ended
 	nodes   map[Node]*node
 	lost    map[uint8]uint64 // by memory machine: below this address, its regions are lost
 
@@ -51,7 +51,7 @@ type node struct {
 // New returns a Machine that knows no node and no region.
 func New() *Machine {
 	return &Machine{
-		regions: map[packet.Region]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{}, lost: map[uint8]uint64{},
+		regions: map[dsmpacket.Region]*region{}, order: btree.NewG(32, before), calls: map[CallID]*call{}, nodes: map[Node]*node{}, lost: map[uint8]uint64{},
 		handled: map[key]bool{}, moving: map[uint64]*job{},
 	}
 }
@@ -106,14 +106,14 @@ func (m *Machine) RemoveMachine(prefix, machine uint8, below uint64) []Step {
 
 // Abandon says that nobody needs a region any more that a node controls: it goes
 // after its last lease.
-func (m *Machine) Abandon(r packet.Region, n Node) []Step {
+func (m *Machine) Abandon(r dsmpacket.Region, n Node) []Step {
 	m.enqueue(Orphaned{r, n}, nil)
 	return m.run()
 }
 
 // ControlledBy returns the regions that a node controls, in the order of their
 // addresses.
-func (m *Machine) ControlledBy(n Node) (all []packet.Region) {
+func (m *Machine) ControlledBy(n Node) (all []dsmpacket.Region) {
 	if o := m.nodes[n]; o != nil {
 		for _, r := range sortedRegions(o.controls) {
 			all = append(all, r.id)

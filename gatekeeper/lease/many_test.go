@@ -3,8 +3,8 @@ package lease
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A call with as many pointers as a message can carry, each region twice, lends
@@ -14,18 +14,18 @@ func TestCall_ManyPointers(t *testing.T) {
 	a, b := nodeOf("A"), nodeOf("B")
 	m.AddNode(a)
 	m.AddNode(b)
-	var ps []packet.Pointer
-	for i := range rpc.MaxPointers / 2 {
-		r := packet.Region{Base: packet.Make(16, 1, uint64(i+1)<<12), Class: 12}
+	var ps []dsmpacket.Pointer
+	for i := range rpcpacket.MaxPointers / 2 {
+		r := dsmpacket.Region{Base: dsmpacket.Make(16, 1, uint64(i+1)<<12), Class: 12}
 		drain(m, m.Submit(Alloc{a, r}, nil))
 		ps = append(ps, r.Base, r.Base.Add(64))
 	}
 	steps := m.Submit(Call{ID: CallID{1}, Caller: a, Callee: b, Pointers: ps}, "tag")
-	if len(steps) != 1 || steps[0].Tag != "tag" || len(steps[0].Grant) != rpc.MaxPointers/2 || len(steps[0].Revoke) != rpc.MaxPointers {
+	if len(steps) != 1 || steps[0].Tag != "tag" || len(steps[0].Grant) != rpcpacket.MaxPointers/2 || len(steps[0].Revoke) != rpcpacket.MaxPointers {
 		t.Fatalf("%d steps, the first grants %d and revokes %d", len(steps), len(steps[0].Grant), len(steps[0].Revoke))
 	}
 	drain(m, steps)
-	if held := m.LeasesOf(b); len(held) != rpc.MaxPointers/2 || len(m.LeasesOf(a)) != 0 {
+	if held := m.LeasesOf(b); len(held) != rpcpacket.MaxPointers/2 || len(m.LeasesOf(a)) != 0 {
 		t.Errorf("b holds %d leases", len(held))
 	}
 	if r, ok := m.Find(ps[3]); !ok || len(r.Leases) != 1 || r.Leases[0] != (Lease{CallID{1}, b}) || r.Controller != a {

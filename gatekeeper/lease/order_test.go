@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // Whatever comes and goes, After yields what is there behind an address, in order.
@@ -22,9 +22,9 @@ func TestAfter(t *testing.T) {
 				m.Done(s.ID)
 			}
 		}
-		base := func(n int) packet.Pointer { return packet.Make(0x10, uint8(1+n%3), uint64(n)<<6) }
+		base := func(n int) dsmpacket.Pointer { return dsmpacket.Make(0x10, uint8(1+n%3), uint64(n)<<6) }
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
-			r := packet.Region{Base: base(rapid.IntRange(1, 40).Draw(t, "n")), Class: 6}
+			r := dsmpacket.Region{Base: base(rapid.IntRange(1, 40).Draw(t, "n")), Class: 6}
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0, 1:
 				do(m.Submit(Alloc{Node: node, Region: r}, nil))
@@ -35,14 +35,14 @@ func TestAfter(t *testing.T) {
 			}
 		}
 		from := base(rapid.IntRange(0, 41).Draw(t, "from"))
-		var want []packet.Region
+		var want []dsmpacket.Region
 		for r := range m.Regions() {
 			if bytes.Compare(r.Region.Base[:], from[:]) > 0 {
 				want = append(want, r.Region)
 			}
 		}
-		slices.SortFunc(want, func(a, b packet.Region) int { return bytes.Compare(a.Base[:], b.Base[:]) })
-		var got []packet.Region
+		slices.SortFunc(want, func(a, b dsmpacket.Region) int { return bytes.Compare(a.Base[:], b.Base[:]) })
+		var got []dsmpacket.Region
 		for r := range m.After(from) {
 			got = append(got, r.Region)
 		}

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"pgregory.net/rapid"
 )
 
@@ -14,9 +14,9 @@ type world struct {
 	t       *rapid.T
 	m       *Machine
 	granted map[Rule]bool
-	moving  []Step                 // transitions in progress
-	busy    map[packet.Region]bool // regions with one
-	calls   []Call                 // that a callee may answer
+	moving  []Step                    // transitions in progress
+	busy    map[dsmpacket.Region]bool // regions with one
+	calls   []Call                    // that a callee may answer
 	nodes   []Node
 	alloced int // regions that came up
 	ended   int // regions that went: freed, reclaimed or lost
@@ -28,7 +28,7 @@ type world struct {
 // are exactly those that the state gives, and no two nodes can disturb each other.
 func TestNoRuleBeyondTheTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, m: New(), granted: map[Rule]bool{}, busy: map[packet.Region]bool{}}
+		w := &world{t: t, m: New(), granted: map[Rule]bool{}, busy: map[dsmpacket.Region]bool{}}
 		for i := range 4 {
 			w.nodes = append(w.nodes, nodeOf(string(rune('A'+i))))
 			w.m.AddNode(w.nodes[i])
@@ -54,12 +54,12 @@ func TestNoRuleBeyondTheTable(t *testing.T) {
 func (w *world) node() Node { return rapid.SampledFrom(w.nodes).Draw(w.t, "node") }
 
 // region draws one of few, so that events meet.
-func (w *world) region() packet.Region {
+func (w *world) region() dsmpacket.Region {
 	return regionOf("r" + rapid.SampledFrom([]string{"10", "11", "12", "20", "21"}).Draw(w.t, "region"))
 }
 
-func (w *world) pointers() []packet.Pointer {
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) packet.Pointer {
+func (w *world) pointers() []dsmpacket.Pointer {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) dsmpacket.Pointer {
 		return w.region().Base.Add(rapid.SampledFrom([]int64{0, 8, -1}).Draw(t, "offset"))
 	}), 0, 3).Draw(w.t, "pointers")
 }
@@ -113,7 +113,7 @@ func (w *world) take(steps []Step) {
 			w.t.Fatalf("%s: parked is not for outside", eventText(s.Event))
 		}
 		w.account(s)
-		touched := map[packet.Region]bool{}
+		touched := map[dsmpacket.Region]bool{}
 		for _, r := range s.Revoke {
 			if !w.granted[r] {
 				w.t.Fatalf("%s revokes %s, which is not granted", eventText(s.Event), r)
@@ -188,7 +188,7 @@ func (w *world) check() {
 	}
 	same(w.t, w.notes.restore(w.t, w.nodes), w.m)
 	for r := range w.granted {
-		if r.Op != packet.OpWrite {
+		if r.Op != dsmpacket.OpWrite {
 			continue
 		}
 		for o := range w.granted {

@@ -3,7 +3,7 @@ package lease
 import (
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // job is an event on its way through the Machine. It stands in the queues of all
@@ -26,7 +26,7 @@ func (m *Machine) enqueue(e Event, tag any) {
 	}
 	r, reply := e.(Reply)
 	if reply && m.handled[Call{ID: r.ID}.key()] { // nobody has been given this call yet
-		o, why := refuse(NotTheCall, r.Callee, packet.Pointer{})
+		o, why := refuse(NotTheCall, r.Callee, dsmpacket.Pointer{})
 		m.steps = append(m.steps, Step{Event: e, Tag: tag, Outcome: o, Refusal: why})
 		return
 	}
@@ -75,7 +75,7 @@ func (m *Machine) touches(e Event) []*region {
 	case Withdrawn:
 		return m.named(nil, e.Pointers)
 	case Free:
-		return m.named(nil, []packet.Pointer{e.Pointer})
+		return m.named(nil, []dsmpacket.Pointer{e.Pointer})
 	case Freed:
 		return m.known(e.Region)
 	case Ended:
@@ -89,7 +89,7 @@ func (m *Machine) touches(e Event) []*region {
 }
 
 // known returns a region if it is known.
-func (m *Machine) known(id packet.Region) []*region {
+func (m *Machine) known(id dsmpacket.Region) []*region {
 	if r := m.regions[id]; r != nil {
 		return []*region{r}
 	}
@@ -97,7 +97,7 @@ func (m *Machine) known(id packet.Region) []*region {
 }
 
 // named returns the regions that a call (if not nil) leases and pointers name.
-func (m *Machine) named(c *call, ps []packet.Pointer) []*region {
+func (m *Machine) named(c *call, ps []dsmpacket.Pointer) []*region {
 	var rs []*region
 	if c != nil {
 		for _, l := range c.leases {

@@ -3,13 +3,13 @@ package lease
 import (
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // region is the state of one region. It is known from its allocation until it is
 // freed, reclaimed or lost.
 type region struct {
-	id         packet.Region
+	id         dsmpacket.Region
 	owner      Node // whose allocation it was
 	controller Node // the zero Node when that is gone
 	freeing    bool // the free has gone to the memory blade
@@ -92,13 +92,13 @@ func (r *region) end(l *leased) {
 
 // find returns the region that p lies in, or nil. Regions are aligned to their
 // size, so there is one candidate for each size class in use.
-func (m *Machine) find(p packet.Pointer) *region {
-	for class := packet.MinClass; class <= packet.MaxClass; class++ {
+func (m *Machine) find(p dsmpacket.Pointer) *region {
+	for class := dsmpacket.MinClass; class <= dsmpacket.MaxClass; class++ {
 		if m.classes[class] == 0 {
 			continue
 		}
-		base := packet.Make(p.Prefix(), p.Machine(), p.Offset()>>class<<class)
-		if r := m.regions[packet.Region{Base: base, Class: uint8(class)}]; r != nil && !r.dead {
+		base := dsmpacket.Make(p.Prefix(), p.Machine(), p.Offset()>>class<<class)
+		if r := m.regions[dsmpacket.Region{Base: base, Class: uint8(class)}]; r != nil && !r.dead {
 			return r
 		}
 	}
@@ -107,7 +107,7 @@ func (m *Machine) find(p packet.Pointer) *region {
 
 // mine is find among the regions that the job has to itself. A region that came
 // up while the job was waiting is none of them: the event did not mean it.
-func (m *Machine) mine(j *job, p packet.Pointer) *region {
+func (m *Machine) mine(j *job, p dsmpacket.Pointer) *region {
 	if r := m.find(p); r != nil && len(r.queue) > 0 && r.queue[0] == j {
 		return r
 	}
@@ -115,7 +115,7 @@ func (m *Machine) mine(j *job, p packet.Pointer) *region {
 }
 
 // add makes a region known to which the job has the only claim.
-func (m *Machine) add(j *job, id packet.Region) *region {
+func (m *Machine) add(j *job, id dsmpacket.Region) *region {
 	r := m.regions[id]
 	if r == nil {
 		r = &region{id: id, queue: []*job{j}}

@@ -5,20 +5,20 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // notes is what a log keeps of a Machine: regions as Step.Changed tells, and
 // calls from their Call to their end.
 type notes struct {
-	regions map[packet.Region]Region
+	regions map[dsmpacket.Region]Region
 	calls   []Call
 }
 
 // take notes what steps tell.
 func (n *notes) take(m *Machine, steps []Step) {
 	if n.regions == nil {
-		n.regions = map[packet.Region]Region{}
+		n.regions = map[dsmpacket.Region]Region{}
 	}
 	for _, s := range steps {
 		for _, r := range s.Changed {
@@ -49,10 +49,10 @@ func (n *notes) end(id CallID) {
 
 // lose forgets a region. Its address will not name another one, except here; so
 // no call may speak of it.
-func (n *notes) lose(r packet.Region) {
+func (n *notes) lose(r dsmpacket.Region) {
 	delete(n.regions, r)
 	for i := range n.calls {
-		n.calls[i].Pointers = slices.DeleteFunc(slices.Clone(n.calls[i].Pointers), func(p packet.Pointer) bool {
+		n.calls[i].Pointers = slices.DeleteFunc(slices.Clone(n.calls[i].Pointers), func(p dsmpacket.Pointer) bool {
 			return p.Machine() == r.Base.Machine() && p.Offset()>>r.Class == r.Base.Offset()>>r.Class
 		})
 	}
@@ -125,25 +125,25 @@ func TestSweep(t *testing.T) {
 	a, b := nodeOf("A"), nodeOf("B")
 	m.AddNode(a)
 	m.AddNode(b)
-	regions := map[string]packet.Region{"nobody's": regionOf("r10"), "leased": regionOf("r20"), "controlled": regionOf("r30")}
+	regions := map[string]dsmpacket.Region{"nobody's": regionOf("r10"), "leased": regionOf("r20"), "controlled": regionOf("r30")}
 	m.Adopt(Region{Region: regions["nobody's"], Owner: a})
 	m.Adopt(Region{Region: regions["leased"], Owner: a})
 	m.Adopt(Region{Region: regions["controlled"], Owner: a, Controller: a})
-	call := Call{ID: CallID{15: 1}, Caller: a, Callee: b, Pointers: []packet.Pointer{regions["leased"].Base}}
+	call := Call{ID: CallID{15: 1}, Caller: a, Callee: b, Pointers: []dsmpacket.Pointer{regions["leased"].Base}}
 	if !m.Resume(call) {
 		t.Fatal("the call is not resumed")
 	}
-	reclaimed := func(steps []Step) (all []packet.Region) {
+	reclaimed := func(steps []Step) (all []dsmpacket.Region) {
 		for _, s := range steps {
 			all = append(all, s.Reclaim...)
 			all = append(all, reclaimedBy(m.Done(s.ID))...)
 		}
 		return all
 	}
-	if got := reclaimed(m.Sweep()); !slices.Equal(got, []packet.Region{regions["nobody's"]}) {
+	if got := reclaimed(m.Sweep()); !slices.Equal(got, []dsmpacket.Region{regions["nobody's"]}) {
 		t.Errorf("swept %v", got)
 	}
-	if got := reclaimed(m.Submit(Ended{call.ID}, nil)); !slices.Equal(got, []packet.Region{regions["leased"]}) {
+	if got := reclaimed(m.Submit(Ended{call.ID}, nil)); !slices.Equal(got, []dsmpacket.Region{regions["leased"]}) {
 		t.Errorf("the end of the call took %v", got)
 	}
 	if got := m.Sweep(); len(got) != 0 || m.Len() != 1 {
@@ -151,7 +151,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-func reclaimedBy(steps []Step) (all []packet.Region) {
+func reclaimedBy(steps []Step) (all []dsmpacket.Region) {
 	for _, s := range steps {
 		all = append(all, s.Reclaim...)
 	}

@@ -4,22 +4,22 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Node names a node by its address, which stays with it when it moves.
 type Node = netip.Addr
 
 // CallID names a call, and with it the leases that the call gives.
-type CallID = rpc.ID
+type CallID = rpcpacket.ID
 
 // Rule permits one node one operation on one region; without a rule the switch
 // denies. Op is OpRead, OpWrite or OpFree.
 type Rule struct {
 	Node   Node
-	Op     packet.Op
-	Region packet.Region
+	Op     dsmpacket.Op
+	Region dsmpacket.Region
 }
 
 // String prints the rule as "NODE may OP REGION".
@@ -37,11 +37,11 @@ const (
 // opOrder lists the operations of a set in the order in which rules are given.
 var opOrder = [...]struct {
 	bit ops
-	op  packet.Op
-}{{mayRead, packet.OpRead}, {mayWrite, packet.OpWrite}, {mayFree, packet.OpFree}}
+	op  dsmpacket.Op
+}{{mayRead, dsmpacket.OpRead}, {mayWrite, dsmpacket.OpWrite}, {mayFree, dsmpacket.OpFree}}
 
 // rules appends the rules that set s gives node n on region r.
-func (s ops) rules(dst []Rule, n Node, r packet.Region) []Rule {
+func (s ops) rules(dst []Rule, n Node, r dsmpacket.Region) []Rule {
 	for _, o := range opOrder {
 		if s&o.bit != 0 {
 			dst = append(dst, Rule{n, o.op, r})

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	scripts "github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -184,15 +184,15 @@ func callOf(s string) (id CallID) { copy(id[:], s); return id }
 func callText(id CallID) string { return strings.TrimRight(string(id[:]), "\x00") }
 
 // regionOf reads rMK: region K of machine M.
-func regionOf(s string) packet.Region {
-	return packet.Region{Base: packet.Make(rackaddr.DefaultDSMPrefix, s[1]-'0', uint64(s[2]-'0'+1)<<12), Class: 12}
+func regionOf(s string) dsmpacket.Region {
+	return dsmpacket.Region{Base: dsmpacket.Make(rackaddr.DefaultDSMPrefix, s[1]-'0', uint64(s[2]-'0'+1)<<12), Class: 12}
 }
 
-func regionText(r packet.Region) string {
+func regionText(r dsmpacket.Region) string {
 	return fmt.Sprintf("r%d%d", r.Base.Machine(), r.Base.Offset()>>12-1)
 }
 
-func pointersOf(words []string) (ps []packet.Pointer) {
+func pointersOf(words []string) (ps []dsmpacket.Pointer) {
 	for _, w := range words {
 		at := strings.IndexAny(w, "+-")
 		if at < 0 {

@@ -3,7 +3,7 @@ package lease
 import (
 	"fmt"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -50,10 +50,10 @@ type Step struct {
 	ID            uint64
 	// Changed are the regions that have come up, are gone or being freed, or have
 	// another controller: what must be logged of an event but its call.
-	Changed []packet.Region
+	Changed []dsmpacket.Region
 	// Reclaim are regions that nobody has any more. Their memory can be freed
 	// when the rules are gone; the Machine has forgotten them.
-	Reclaim []packet.Region
+	Reclaim []dsmpacket.Region
 }
 
 // Reason says why an event was refused.
@@ -83,7 +83,7 @@ var reasons = [...]string{
 // offending one, nil if the reason is not about a pointer.
 type Refusal struct {
 	Reason  Reason
-	Pointer packet.Pointer
+	Pointer dsmpacket.Pointer
 	Node    Node
 }
 

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"iter"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // Region is what is known of a region. Controller is the zero Node if that is
 // gone and only leases keep the region.
 type Region struct {
-	Region     packet.Region
+	Region     dsmpacket.Region
 	Owner      Node // whose allocation it was
 	Controller Node
 	Freeing    bool
@@ -35,9 +35,9 @@ func (m *Machine) Regions() iter.Seq[Region] {
 }
 
 // After yields the regions behind an address in the order of their addresses.
-func (m *Machine) After(p packet.Pointer) iter.Seq[Region] {
+func (m *Machine) After(p dsmpacket.Pointer) iter.Seq[Region] {
 	return func(yield func(Region) bool) {
-		m.order.AscendGreaterOrEqual(&region{id: packet.Region{Base: p}}, func(r *region) bool {
+		m.order.AscendGreaterOrEqual(&region{id: dsmpacket.Region{Base: p}}, func(r *region) bool {
 			return r.dead || r.id.Base == p || yield(r.view())
 		})
 	}
@@ -52,7 +52,7 @@ func before(a, b *region) bool {
 }
 
 // Find returns the region that a pointer lies in.
-func (m *Machine) Find(p packet.Pointer) (Region, bool) {
+func (m *Machine) Find(p dsmpacket.Pointer) (Region, bool) {
 	r := m.find(p)
 	if r == nil {
 		return Region{}, false
@@ -76,19 +76,19 @@ func (m *Machine) Calls() int { return len(m.calls) }
 
 // LeasesOf tells for each region on which a node has leases how many calls lent
 // it (thesis section 5.4); nil if there are none.
-func (m *Machine) LeasesOf(n Node) map[packet.Region]int {
+func (m *Machine) LeasesOf(n Node) map[dsmpacket.Region]int {
 	o := m.nodes[n]
 	if o == nil {
 		return nil
 	}
-	var leases map[packet.Region]int
+	var leases map[dsmpacket.Region]int
 	for c := range o.calls {
 		if c.callee != n {
 			continue
 		}
 		for _, l := range c.leases {
 			if leases == nil {
-				leases = map[packet.Region]int{}
+				leases = map[dsmpacket.Region]int{}
 			}
 			leases[l.region.id]++
 		}

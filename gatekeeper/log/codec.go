@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A record on disk, in network byte order:
@@ -151,7 +151,7 @@ func (d *decoder) read(r *Record) {
 		r.Time = time.Unix(0, int64(be.Uint64(b))).UTC()
 	}
 	if b := d.take(hasParent, 16); b != nil {
-		r.Parent = packet.ID(b)
+		r.Parent = rpcpacket.ID(b)
 	}
 	r.Caller, r.Callee = d.node(hasCaller), d.node(hasCallee)
 	if b := d.take(hasOrder, 8); b != nil {

@@ -12,13 +12,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // full is a record with every field.
 func full() Record {
 	return Record{
-		Kind: KindCall, ID: ID{1, 15: 2}, Sequence: 7, Time: time.Unix(1700000000, 5).UTC(), Parent: packet.ID{3, 15: 4},
+		Kind: KindCall, ID: ID{1, 15: 2}, Sequence: 7, Time: time.Unix(1700000000, 5).UTC(), Parent: rpcpacket.ID{3, 15: 4},
 		Caller: Node{rackaddr.Node(1), 1}, Callee: Node{rackaddr.Node(2), 9}, Order: 11, Attempt: 3,
 		Packet: []byte("a whole datagram"), Data: []byte{0},
 	}
@@ -46,7 +46,7 @@ func drawRecord(t *rapid.T) Record {
 		r.Time = time.Unix(0, rapid.Int64Range(0, 1<<62).Draw(t, "ns")).UTC()
 	}
 	if maybe("parent") {
-		r.Parent = packet.ID{3: rapid.Byte().Draw(t, "parent id"), 15: 1}
+		r.Parent = rpcpacket.ID{3: rapid.Byte().Draw(t, "parent id"), 15: 1}
 	}
 	if maybe("caller") {
 		r.Caller = Node{rackaddr.Node(rapid.Uint64().Draw(t, "caller")), rapid.Uint32().Draw(t, "incarnation")}

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Kind says what a record is, and thereby what its ID names. The numbers are on
@@ -115,7 +115,7 @@ type Record struct {
 	// Time is when it was made. It is kept to the nanosecond, in UTC.
 	Time time.Time
 	// Parent is the execution that made the call.
-	Parent         packet.ID
+	Parent         rpcpacket.ID
 	Caller, Callee Node
 	// Order is a place among the calls of a stateful service or a session.
 	Order uint64

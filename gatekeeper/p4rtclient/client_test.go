@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -285,7 +285,7 @@ func TestPacketsAndDigests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		pointer := packet.Make(16, 1, 4096)
+		pointer := dsmpacket.Make(16, 1, 4096)
 		node := netip.MustParseAddr("fd00:b1f0:0:2::1")
 		machine := pointer.Addr().As16()
 		if err := c.Write(b.ctx, []Update{{Insert, Entry{
@@ -295,9 +295,9 @@ func TestPacketsAndDigests(t *testing.T) {
 		}}}); err != nil {
 			t.Fatal(err)
 		}
-		h := packet.Header{Kind: packet.Request, Request: 1, Floor: 1}
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1}
 		for range 2 { // each is told, since each is acknowledged
-			b.sw.Input(2, datagram(node, pointer.With(packet.OpWrite, 0).Addr(), 45101, h.Append(nil)))
+			b.sw.Input(2, datagram(node, pointer.With(dsmpacket.OpWrite, 0).Addr(), 45101, h.Append(nil)))
 			d := <-digests
 			if d.Name != "denied_digest_t" || len(d.Fields) != 4 || d.Fields[0] != Uint(2) {
 				t.Errorf("digest %+v", d)

@@ -11,7 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -41,7 +41,7 @@ func (r *rack) workload() {
 	if r.clients > 0 {
 		r.start(log.Node{Address: clientAddr, Incarnation: 1})
 		p := r.identity[clientAddr]
-		p.main, p.begun = &run{ops: clientProgram(r), depth: 3, serial: true, session: true, past: map[uint32]byte{}, answers: map[packet.ID]bool{}}, true
+		p.main, p.begun = &run{ops: clientProgram(r), depth: 3, serial: true, session: true, past: map[uint32]byte{}, answers: map[rpcpacket.ID]bool{}}, true
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *rack) settle() {
 }
 
 // expect finds what an execution has to leave behind, and its calls.
-func (r *rack) expect(id packet.ID, ops []op, index uint32, depth int, serial bool, session bool) {
+func (r *rack) expect(id rpcpacket.ID, ops []op, index uint32, depth int, serial bool, session bool) {
 	var want []string
 	for pc, o := range ops {
 		switch o.kind {
@@ -168,7 +168,7 @@ func (r *rack) expect(id packet.ID, ops []op, index uint32, depth int, serial bo
 			index++
 			child := endpoint.ChildID(id, 0, index)
 			if session {
-				child = packet.SessionID(77, uint64(index))
+				child = rpcpacket.SessionID(77, uint64(index))
 			}
 			below := serial && o.service != servers-1
 			r.serials += b2i(o.service == servers-1)
@@ -201,14 +201,14 @@ func (r *rack) check(client bool) {
 		r.expect(mainID, mainProgram(r), 0, 2, true, false)
 	}
 	if client {
-		r.expect(packet.ID{}, clientProgram(r), 0, 3, true, true)
+		r.expect(rpcpacket.ID{}, clientProgram(r), 0, 3, true, true)
 	}
 	sections, _ := r.table.State(servers - 1)
-	seen := map[packet.ID]int{}
+	seen := map[rpcpacket.ID]int{}
 	ss, _ := trailer.Parse(sections)
 	for _, s := range ss {
 		for b := s.Data; len(b) > 0; b = b[16:] {
-			seen[packet.ID(b[:16])]++
+			seen[rpcpacket.ID(b[:16])]++
 		}
 	}
 	for id, n := range seen {

@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -53,8 +53,8 @@ func program(seed uint64, depth int, serial bool) (ops []op) {
 
 // run is one execution of a program in one process.
 type run struct {
-	id      packet.ID
-	header  packet.Header // of its call
+	id      rpcpacket.ID
+	header  rpcpacket.Header // of its call
 	ops     []op
 	depth   int
 	serial  bool
@@ -64,8 +64,8 @@ type run struct {
 	acc     uint32 // of the random numbers that it got
 	past    map[uint32]byte
 	fresh   []trailer.Section
-	answers map[packet.ID]bool
-	waiting packet.ID
+	answers map[rpcpacket.ID]bool
+	waiting rpcpacket.ID
 	sent    []byte // while it waits
 	reply   []byte // when it has ended
 	lent    bool
@@ -76,8 +76,8 @@ type process struct {
 	r              *rack
 	self           log.Node
 	alive, suspect bool
-	runs           map[packet.ID]*run
-	done           map[packet.ID]bool
+	runs           map[rpcpacket.ID]*run
+	done           map[rpcpacket.ID]bool
 	main           *run // of a durable main or a plain client
 	begun          bool
 	asked          int // life of the Gatekeeper that it has asked
@@ -91,18 +91,18 @@ type process struct {
 	busy     bool // until an answer is acknowledged
 }
 
-func (p *process) running(id packet.ID) bool {
+func (p *process) running(id rpcpacket.ID) bool {
 	return p.runs[id] != nil || p.main != nil && p.main.id == id && p.begun
 }
 
 // begin takes a delivered call.
-func (p *process) begin(m packet.Message, d execution.Deliver) {
+func (p *process) begin(m rpcpacket.Message, d execution.Deliver) {
 	if p.done[d.Call] || p.runs[d.Call] != nil {
 		return
 	}
 	e := &run{
 		id: d.Call, header: m.Header, depth: int(m.Payload[8]), serial: m.Payload[9] != 0,
-		past: map[uint32]byte{}, answers: map[packet.ID]bool{}, lent: len(m.Pointers) > 0 && m.Type == packet.Call,
+		past: map[uint32]byte{}, answers: map[rpcpacket.ID]bool{}, lent: len(m.Pointers) > 0 && m.Type == rpcpacket.Call,
 	}
 	e.ops = program(binary.BigEndian.Uint64(m.Payload), e.depth, e.serial)
 	p.r.ops[e.id] = e.ops
@@ -203,25 +203,25 @@ func (p *process) step(e *run) {
 
 // prepare makes the packet of a call, one-way or checkpoint.
 func (p *process) prepare(e *run, o op) {
-	m := packet.Message{Header: packet.Header{
-		Type: packet.Call, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Parent: e.id, Index: e.index,
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), Parent: e.id, Index: e.index,
 		Call: endpoint.ChildID(e.id, 0, e.index), CallerIncarnation: p.self.Incarnation, Service: uint64(o.service),
 	}}
 	if e.session {
-		m.Flags |= packet.FlagSession
-		m.Call, m.Parent, m.Floor = packet.SessionID(77, uint64(e.index)), packet.ID{}, uint64(e.index)
+		m.Flags |= rpcpacket.FlagSession
+		m.Call, m.Parent, m.Floor = rpcpacket.SessionID(77, uint64(e.index)), rpcpacket.ID{}, uint64(e.index)
 	}
 	switch o.kind {
 	case checkpoint, end:
-		m.Flags |= packet.FlagCheckpoint
+		m.Flags |= rpcpacket.FlagCheckpoint
 		if o.kind == end {
-			m.Flags |= packet.FlagDone
+			m.Flags |= rpcpacket.FlagDone
 		}
 		state := binary.BigEndian.AppendUint32(nil, uint32(e.pc+1))
 		m.Trailer = trailer.Section{Type: trailer.State, Data: binary.BigEndian.AppendUint32(state, e.acc)}.Append(nil)
 	default:
 		if o.kind == oneway {
-			m.Type = packet.Oneway
+			m.Type = rpcpacket.Oneway
 		}
 		serial := byte(0)
 		if e.serial && o.service != servers-1 {
@@ -230,7 +230,7 @@ func (p *process) prepare(e *run, o op) {
 		m.Payload = append(binary.BigEndian.AppendUint64(nil, o.seed), byte(e.depth-1), serial)
 		m.Payload = binary.BigEndian.AppendUint32(m.Payload, e.acc)
 		if o.lend {
-			m.Pointers = []dsm.Pointer{dsm.Make(1, 1, 4096)}
+			m.Pointers = []dsmpacket.Pointer{dsmpacket.Make(1, 1, 4096)}
 		}
 	}
 	m.Trailer = trailer.Append(m.Trailer, e.fresh)
@@ -244,7 +244,7 @@ func (p *process) transmit(e *run) {
 		if r.identity[p.self.Address] != p {
 			return // the switch drops it
 		}
-		m, err := packet.Parse(datagram)
+		m, err := rpcpacket.Parse(datagram)
 		if err != nil {
 			r.fatalf("%v", err)
 		}
@@ -263,7 +263,7 @@ func (p *process) transmit(e *run) {
 
 // answered takes the outcome of a call.
 func (p *process) answered(datagram []byte) {
-	m, err := packet.Parse(datagram)
+	m, err := rpcpacket.Parse(datagram)
 	if err != nil {
 		p.r.fatalf("%v", err)
 	}
@@ -275,7 +275,7 @@ func (p *process) answered(datagram []byte) {
 }
 
 // acked takes an acknowledgement.
-func (p *process) acked(id packet.ID, done bool) {
+func (p *process) acked(id rpcpacket.ID, done bool) {
 	if done {
 		if e := p.runs[id]; e != nil && e.reply != nil {
 			delete(p.runs, id)
@@ -307,7 +307,7 @@ func (p *process) sorted() (all []*run) {
 }
 
 func (e *run) proceed() {
-	e.waiting, e.sent, e.fresh = packet.ID{}, nil, nil
+	e.waiting, e.sent, e.fresh = rpcpacket.ID{}, nil, nil
 	e.pc++
 }
 
@@ -322,10 +322,10 @@ func (p *process) eachRun(f func(*run)) {
 
 // finish ends a handler.
 func (p *process) finish(e *run) {
-	m := packet.Message{Header: e.header}
-	m.Type, m.CalleeIncarnation = packet.Reply, p.self.Incarnation
-	if e.header.Type == packet.Oneway {
-		m.Flags |= packet.FlagDone
+	m := rpcpacket.Message{Header: e.header}
+	m.Type, m.CalleeIncarnation = rpcpacket.Reply, p.self.Incarnation
+	if e.header.Type == rpcpacket.Oneway {
+		m.Flags |= rpcpacket.FlagDone
 	}
 	if e.header.Service == servers-1 {
 		p.state = append(p.state, e.id[:]...)
@@ -345,7 +345,7 @@ func (p *process) respond(e *run) {
 		if r.identity[p.self.Address] != p {
 			return
 		}
-		m, err := packet.Parse(datagram)
+		m, err := rpcpacket.Parse(datagram)
 		if err != nil {
 			r.fatalf("%v", err)
 		}

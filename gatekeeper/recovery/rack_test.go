@@ -14,7 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // rack is a tiny rack around the two cores: processes that run random programs,
@@ -39,10 +39,10 @@ type rack struct {
 	unplaced []log.Node          // that wait for a spare
 	memory   memory
 
-	trouble float64            // how often packets are lost or doubled
-	limit   uint16             // of attempts
-	aborts  bool               // are expected
-	ops     map[packet.ID][]op // of all calls that were ever begun
+	trouble float64               // how often packets are lost or doubled
+	limit   uint16                // of attempts
+	aborts  bool                  // are expected
+	ops     map[rpcpacket.ID][]op // of all calls that were ever begun
 
 	seed           uint64 // of the programs
 	mains, clients int    // how much the durable main and the plain client do
@@ -66,9 +66,9 @@ type event struct {
 
 // memory is what executions have written: uncommitted, and for good.
 type memory struct {
-	open, kept map[packet.ID][]string
+	open, kept map[rpcpacket.ID][]string
 	fenced     map[netip.Addr]uint32
-	ended      map[packet.ID]bool // calls that have committed
+	ended      map[rpcpacket.ID]bool // calls that have committed
 }
 
 var now = time.Unix(1, 0).UTC()
@@ -86,8 +86,8 @@ var (
 func newRack(t *testing.T, seed uint64) *rack {
 	r := &rack{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), disk: map[log.Key]log.Record{}, identity: map[netip.Addr]*process{},
-		homes: map[netip.Addr]bool{mainAddr: true}, life: 1, limit: 1000, table: execution.New(1000), machine: New(), ops: map[packet.ID][]op{},
-		memory: memory{map[packet.ID][]string{}, map[packet.ID][]string{}, map[netip.Addr]uint32{}, map[packet.ID]bool{}},
+		homes: map[netip.Addr]bool{mainAddr: true}, life: 1, limit: 1000, table: execution.New(1000), machine: New(), ops: map[rpcpacket.ID][]op{},
+		memory: memory{map[rpcpacket.ID][]string{}, map[rpcpacket.ID][]string{}, map[netip.Addr]uint32{}, map[rpcpacket.ID]bool{}},
 	}
 	r.recovery(r.machine.AddServer("m1"))
 	for i := range servers {
@@ -247,12 +247,12 @@ func (r *rack) place(a Place) {
 
 // start runs a program as a node: it joins, exports, and restores its state.
 func (r *rack) start(n log.Node) {
-	p := &process{r: r, self: n, alive: true, runs: map[packet.ID]*run{}, done: map[packet.ID]bool{}, early: map[uint64]*run{}}
+	p := &process{r: r, self: n, alive: true, runs: map[rpcpacket.ID]*run{}, done: map[rpcpacket.ID]bool{}, early: map[uint64]*run{}}
 	r.procs = append(r.procs, p)
 	r.identity[n.Address] = p
 	r.note("start %v", n)
 	if n.Address == mainAddr {
-		p.main = &run{id: mainID, header: packet.Header{}, answers: map[packet.ID]bool{}, past: map[uint32]byte{}}
+		p.main = &run{id: mainID, header: rpcpacket.Header{}, answers: map[rpcpacket.ID]bool{}, past: map[uint32]byte{}}
 	}
 	r.joined(p)
 }
@@ -334,7 +334,7 @@ func (r *rack) deliver(d execution.Deliver, rec log.Record) {
 		if p.self != d.To {
 			return // it checks callee_incarnation
 		}
-		m, err := packet.Parse(rec.Packet)
+		m, err := rpcpacket.Parse(rec.Packet)
 		if err != nil {
 			r.fatalf("deliver %s: %v", d.Call, err)
 		}
@@ -342,7 +342,7 @@ func (r *rack) deliver(d execution.Deliver, rec log.Record) {
 	})
 }
 
-func (m *memory) write(p *process, id packet.ID, what string) bool {
+func (m *memory) write(p *process, id rpcpacket.ID, what string) bool {
 	if m.fenced[p.self.Address] >= p.self.Incarnation {
 		return false
 	}
@@ -354,7 +354,7 @@ func (m *memory) write(p *process, id packet.ID, what string) bool {
 	return true
 }
 
-func (m *memory) commit(r *rack, id packet.ID) {
+func (m *memory) commit(r *rack, id rpcpacket.ID) {
 	if id != mainID {
 		if m.ended[id] && len(m.open[id]) > 0 {
 			r.fatalf("%s has written after its commit", id)
@@ -365,7 +365,7 @@ func (m *memory) commit(r *rack, id packet.ID) {
 	delete(m.open, id)
 }
 
-func (m *memory) rollback(r *rack, id packet.ID) {
+func (m *memory) rollback(r *rack, id rpcpacket.ID) {
 	r.note("roll back %s", id)
 	if m.ended[id] {
 		r.fatalf("%s is rolled back after its commit", id)

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	scripts "github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -45,14 +45,14 @@ type script struct {
 	rack
 	serial map[string]bool
 	inc    map[string]uint32
-	calls  map[packet.ID]packet.Message
+	calls  map[rpcpacket.ID]rpcpacket.Message
 	out    io.Writer
 }
 
 func newScript() *script {
 	return &script{
 		rack:   rack{disk: map[log.Key]log.Record{}, table: execution.New(3), machine: New()},
-		serial: map[string]bool{}, inc: map[string]uint32{}, calls: map[packet.ID]packet.Message{},
+		serial: map[string]bool{}, inc: map[string]uint32{}, calls: map[rpcpacket.ID]rpcpacket.Message{},
 	}
 }
 
@@ -62,9 +62,9 @@ func (s *script) node(name string) log.Node {
 
 func nameOf(a netip.Addr) string { return string('A' + rune(a.As16()[15]) - 1) }
 
-func idOf(name string) (id packet.ID) {
+func idOf(name string) (id rpcpacket.ID) {
 	if n, err := strconv.Atoi(strings.TrimPrefix(name, "s")); err == nil {
-		return packet.SessionID(1, uint64(n))
+		return rpcpacket.SessionID(1, uint64(n))
 	}
 	if name == "M" {
 		return endpoint.MainID("M")
@@ -73,7 +73,7 @@ func idOf(name string) (id packet.ID) {
 	return id
 }
 
-func idText(id packet.ID) string {
+func idText(id rpcpacket.ID) string {
 	switch {
 	case id == endpoint.MainID("M"):
 		return "M"
@@ -141,8 +141,8 @@ func words(f []string) map[string]string {
 }
 
 func (s *script) call(f []string) {
-	m := packet.Message{Header: packet.Header{
-		Type: packet.Call, Flags: packet.FlagHeld.WithPolicy(packet.PolicyRecover), Call: idOf(f[1]),
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), Call: idOf(f[1]),
 		CallerIncarnation: s.inc[f[2]], Service: uint64(f[3][0]),
 	}}
 	w := words(f[4:])
@@ -150,14 +150,14 @@ func (s *script) call(f []string) {
 		m.Parent = idOf(f[5])
 		m.Index, m.Branch = uint32(m.Call[1]), 0
 	} else {
-		m.Flags |= packet.FlagSession
+		m.Flags |= rpcpacket.FlagSession
 		m.Floor = m.Call.Sequence()
 	}
 	if _, ok := w["oneway"]; ok {
-		m.Type = packet.Oneway
+		m.Type = rpcpacket.Oneway
 	}
 	if _, ok := w["lend"]; ok {
-		m.Pointers = []dsm.Pointer{dsm.Make(1, 1, 4096)}
+		m.Pointers = []dsmpacket.Pointer{dsmpacket.Make(1, 1, 4096)}
 	}
 	m.Payload = []byte(w["arg"])
 	if j := w["journal"]; j != "" {
@@ -176,7 +176,7 @@ func (s *script) reply(f []string) {
 	if !a.IsValid() {
 		a = s.node("A").Address
 	}
-	m.Type, m.CalleeIncarnation, m.Pointers = packet.Reply, s.inc[nameOf(a)], nil
+	m.Type, m.CalleeIncarnation, m.Pointers = rpcpacket.Reply, s.inc[nameOf(a)], nil
 	m.Trailer = nil
 	if d := words(f[2:])["delta"]; d != "" {
 		m.Trailer = trailer.Section{Type: trailer.Delta, Data: []byte(d)}.Append(nil)
@@ -188,12 +188,12 @@ func (s *script) reply(f []string) {
 
 func (s *script) checkpoint(f []string) {
 	index, _ := strconv.Atoi(f[2])
-	m := packet.Message{Header: packet.Header{
-		Type: packet.Call, Flags: packet.FlagHeld | packet.FlagCheckpoint, Call: idOf("cp" + f[2]), Parent: idOf("M"),
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint, Call: idOf("cp" + f[2]), Parent: idOf("M"),
 		Index: uint32(index), CallerIncarnation: s.inc[f[1]],
 	}, Trailer: trailer.Section{Type: trailer.State, Data: []byte("state" + f[2])}.Append(nil)}
 	if len(f) > 3 {
-		m.Flags |= packet.FlagDone
+		m.Flags |= rpcpacket.FlagDone
 	}
 	v, o := s.table.Checkpoint(execution.Request{Message: &m, Datagram: m.Append(nil), Caller: s.node(f[1]), Now: now})
 	fmt.Fprintln(s.out, v)
@@ -322,8 +322,8 @@ func (s *script) detail(d execution.Deliver) (t string) {
 	return t
 }
 
-func (s *script) outcome(id packet.ID) string {
-	m, err := packet.Parse(s.disk[log.Key{Kind: log.KindReply, ID: log.ID(id)}].Packet)
+func (s *script) outcome(id rpcpacket.ID) string {
+	m, err := rpcpacket.Parse(s.disk[log.Key{Kind: log.KindReply, ID: log.ID(id)}].Packet)
 	switch {
 	case err != nil:
 		return ", which is not logged"
@@ -346,7 +346,7 @@ func (s *script) show(f []string) error {
 	switch f[0] {
 	case "log":
 		for r := range s.records() {
-			id := idText(packet.ID(r.ID))
+			id := idText(rpcpacket.ID(r.ID))
 			switch r.Kind {
 			case log.KindRecovery, log.KindCut:
 				id = s.text(r.Callee)

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Action is something that must become true in the rack. It is one of the types
@@ -71,7 +71,7 @@ type StopNode struct {
 // SetRoutes changes the switch's route entries of one method.
 type SetRoutes struct {
 	Service string
-	Method  packet.Method
+	Method  rpcpacket.Method
 	Change  Change
 }
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Config holds the limits of a Registry.
@@ -29,7 +29,7 @@ type Config struct {
 	// MaxHops is the size of the switch's next_hop table, at most 65535.
 	MaxHops uint16
 	// Policy holds for methods about which nobody said anything.
-	Policy packet.Policy
+	Policy rpcpacket.Policy
 }
 
 // DefaultConfig returns the limits of a rack that nobody configured.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // MaxPolicies bounds the policies that operators have set, and MaxExplicit those
@@ -37,7 +37,7 @@ const (
 // service for which nothing else is said.
 type MethodPolicy struct {
 	Service, Method string
-	Policy          packet.Policy
+	Policy          rpcpacket.Policy
 	Origin          Origin
 }
 
@@ -63,11 +63,11 @@ func (r *Registry) SetPolicy(service, method, policy string) error {
 		return fault.New(fault.BadRequest, op, "a service name of %d bytes", len(service))
 	}
 	if method != "" {
-		if _, err := packet.MethodOf(method); err != nil {
+		if _, err := rpcpacket.MethodOf(method); err != nil {
 			return fault.New(fault.BadRequest, op, "%v", err)
 		}
 	}
-	method = packet.PlainMethod(method)
+	method = rpcpacket.PlainMethod(method)
 	key := policyKey{service, method}
 	if _, again := r.policies[key]; known && !again && len(r.policies) >= MaxPolicies {
 		return fault.New(fault.Overloaded, op, "%d policies are set already: undo one", len(r.policies))
@@ -84,7 +84,7 @@ func (r *Registry) SetPolicy(service, method, policy string) error {
 // Policy is what holds for a method, as far as the rack knows: what the operator set
 // for it, or for its service, else what its deployment says, else what its node said
 // when it exported it, else Config's.
-func (r *Registry) Policy(service, method string) packet.Policy {
+func (r *Registry) Policy(service, method string) rpcpacket.Policy {
 	return r.PolicyOf(service, method).Policy
 }
 
@@ -92,7 +92,7 @@ func (r *Registry) Policy(service, method string) packet.Policy {
 // method's name.
 func (r *Registry) PolicyOf(service, method string) MethodPolicy {
 	r.refresh()
-	method = packet.PlainMethod(method)
+	method = rpcpacket.PlainMethod(method)
 	key := policyKey{service, method}
 	p, known := r.found.methods[key]
 	if !known {
@@ -138,7 +138,7 @@ func (r *Registry) deployedPolicy(service, method string) string {
 }
 
 func (r *Registry) exportedPolicy(service, name string) string {
-	w, err := packet.MethodOf(name)
+	w, err := rpcpacket.MethodOf(name)
 	if s := r.services[ServiceHash(service)]; err == nil && s != nil && s.methods[w] != nil {
 		return s.methods[w].policy
 	}
@@ -182,7 +182,7 @@ func (r *Registry) listExplicit() (list []MethodPolicy) {
 				}
 				settled[s.Name] = true
 				for _, m := range s.Methods {
-					add(s.Name, packet.PlainMethod(m.Name), m.Policy, Deployed)
+					add(s.Name, rpcpacket.PlainMethod(m.Name), m.Policy, Deployed)
 				}
 				add(s.Name, "", p.spec.Policy, Deployed)
 			}

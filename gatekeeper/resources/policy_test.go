@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestExplicitPolicies_SayWhatHolds: whoever has the list finds what the registry
@@ -97,7 +97,7 @@ func TestSetPolicy_LastsAndIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := r.ExplicitPolicies()
-	if _, after := again.ExplicitPolicies(); after != before || again.Policy("S", "m1") != packet.PolicyNone || again.Policy("S", "other") != packet.PolicyTainted {
+	if _, after := again.ExplicitPolicies(); after != before || again.Policy("S", "m1") != rpcpacket.PolicyNone || again.Policy("S", "other") != rpcpacket.PolicyTainted {
 		t.Errorf("after a restart: version %d, was %d; %+v", after, before, again.PolicyOf("S", "other"))
 	}
 	for what, err := range map[string]error{

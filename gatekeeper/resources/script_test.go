@@ -11,7 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
 	"github.com/bifrost-rack/bifrost/internal/frame"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // TestScripts runs testdata/*.txt. Options are words of the form key=value.
@@ -219,7 +219,7 @@ func (k *rack) appCommand(name string, o options) (bool, error) {
 	case "policy":
 		k.print(nil, k.r.SetPolicy(o.arg(0), o.arg(1), o.arg(2)))
 	case "target":
-		m, err := packet.MethodOf(o.arg(1))
+		m, err := rpcpacket.MethodOf(o.arg(1))
 		if err != nil {
 			return true, err
 		}

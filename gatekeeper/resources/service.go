@@ -10,7 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Limits of what a node exports.
@@ -23,7 +23,7 @@ const (
 type service struct {
 	name     string
 	stateful bool
-	methods  map[packet.Method]*method
+	methods  map[rpcpacket.Method]*method
 }
 
 // method is one method and the nodes that serve it. Different nodes of a service
@@ -76,7 +76,7 @@ func (r *Registry) Export(node netip.Addr, incarnation uint32, name string, stat
 	hash := ServiceHash(name)
 	s := r.services[hash]
 	if s == nil {
-		s = &service{name: name, methods: map[packet.Method]*method{}}
+		s = &service{name: name, methods: map[rpcpacket.Method]*method{}}
 		r.services[hash] = s
 	}
 	s.stateful = stateful
@@ -103,13 +103,13 @@ func (n *Node) offer(service string) {
 }
 
 // checkExport returns the methods by their wire form.
-func checkExport(op, name string, methods []Method) (map[packet.Method]Method, error) {
+func checkExport(op, name string, methods []Method) (map[rpcpacket.Method]Method, error) {
 	if name == "" || len(name) > MaxServiceName || len(methods) == 0 || len(methods) > MaxMethods {
 		return nil, fault.New(fault.BadRequest, op, "a name of %d bytes, %d methods", len(name), len(methods))
 	}
-	wire := map[packet.Method]Method{}
+	wire := map[rpcpacket.Method]Method{}
 	for _, m := range methods {
-		w, err := packet.MethodOf(m.Name)
+		w, err := rpcpacket.MethodOf(m.Name)
 		if err != nil {
 			return nil, fault.New(fault.BadRequest, op, "%v", err)
 		}
@@ -179,7 +179,7 @@ func (r *Registry) unroute(n *Node, service string) {
 }
 
 // route shares a method among its nodes anew, and forgets one without any.
-func (r *Registry) route(s *service, w packet.Method) {
+func (r *Registry) route(s *service, w rpcpacket.Method) {
 	m := s.methods[w]
 	next := m.spread.Share(m.nodes)
 	if c := m.spread.changeTo(&next); !c.IsZero() {
@@ -191,7 +191,7 @@ func (r *Registry) route(s *service, w packet.Method) {
 	}
 }
 
-func (s *service) add(w packet.Method, m Method, node netip.Addr) {
+func (s *service) add(w rpcpacket.Method, m Method, node netip.Addr) {
 	was := s.methods[w]
 	if was == nil {
 		was = &method{}
@@ -208,8 +208,8 @@ func (m *method) remove(node netip.Addr) {
 }
 
 // sorted returns the wire names in order of the full names.
-func (s *service) sorted() []packet.Method {
-	return slices.SortedFunc(maps.Keys(s.methods), func(a, b packet.Method) int {
+func (s *service) sorted() []rpcpacket.Method {
+	return slices.SortedFunc(maps.Keys(s.methods), func(a, b rpcpacket.Method) int {
 		return cmp.Compare(s.methods[a].name, s.methods[b].name)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Spec is what `bifrost deploy app.yaml` asks for: programs that belong
@@ -174,7 +174,7 @@ func (s *ServiceSpec) validate(op string) error {
 		return fault.New(fault.BadRequest, op, "a service has no name")
 	}
 	for _, m := range s.Methods {
-		if _, err := packet.MethodOf(m.Name); err != nil {
+		if _, err := rpcpacket.MethodOf(m.Name); err != nil {
 			return fault.New(fault.BadRequest, op, "service %s: %v", s.Name, err)
 		}
 		if _, _, err := ParsePolicy(m.Policy); err != nil {
@@ -185,13 +185,13 @@ func (s *ServiceSpec) validate(op string) error {
 }
 
 // ParsePolicy reads a policy as packet.Policy writes it; "" means that none is given.
-func ParsePolicy(s string) (p packet.Policy, given bool, err error) {
+func ParsePolicy(s string) (p rpcpacket.Policy, given bool, err error) {
 	if s == "" {
-		return packet.PolicyNone, false, nil
+		return rpcpacket.PolicyNone, false, nil
 	}
-	p, known := packet.ParsePolicy(s)
+	p, known := rpcpacket.ParsePolicy(s)
 	if !known {
-		return packet.PolicyNone, false, fault.New(fault.BadRequest, "policy", "%q: must be none, recover, fate-share or tainted", s)
+		return rpcpacket.PolicyNone, false, fault.New(fault.BadRequest, "policy", "%q: must be none, recover, fate-share or tainted", s)
 	}
 	return p, true, nil
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // stateFormat is the version of what Save writes.
@@ -141,9 +141,9 @@ func (r *Registry) loadNodes(s *state, _ time.Time) error {
 
 func (r *Registry) loadServices(s *state, _ time.Time) error {
 	for _, v := range s.Services {
-		out := &service{name: v.Name, stateful: v.Stateful, methods: map[packet.Method]*method{}}
+		out := &service{name: v.Name, stateful: v.Stateful, methods: map[rpcpacket.Method]*method{}}
 		for _, m := range v.Methods {
-			w, err := packet.MethodOf(m.Name)
+			w, err := rpcpacket.MethodOf(m.Name)
 			if err != nil {
 				return err
 			}

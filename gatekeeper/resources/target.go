@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Target is who serves a call, and how.
@@ -17,14 +17,14 @@ type Target struct {
 	Method   string
 	Stateful bool
 	Oneway   bool
-	Policy   packet.Policy
+	Policy   rpcpacket.Policy
 }
 
 // Target returns the node that the switch would route a call to: service and
 // method as in the call's header, spread the last byte of its id. A method that
 // no node exports is refused: Unavailable if a deployment is to export its
 // service, NoSuchMethod otherwise.
-func (r *Registry) Target(hash uint64, w packet.Method, spread uint8) (Target, error) {
+func (r *Registry) Target(hash uint64, w rpcpacket.Method, spread uint8) (Target, error) {
 	s := r.services[hash]
 	if s == nil || s.methods[w] == nil {
 		return Target{}, r.noTarget(hash, w)
@@ -36,7 +36,7 @@ func (r *Registry) Target(hash uint64, w packet.Method, spread uint8) (Target, e
 	}, nil
 }
 
-func (r *Registry) noTarget(hash uint64, w packet.Method) error {
+func (r *Registry) noTarget(hash uint64, w rpcpacket.Method) error {
 	for _, a := range r.sortedApps() {
 		for _, p := range a.Programs {
 			for _, s := range p.spec.Services {
@@ -62,10 +62,10 @@ type Service struct {
 
 // ServiceMethod is one method of a service.
 type ServiceMethod struct {
-	Name   string        `json:"name"`
-	Wire   packet.Method `json:"-"`
-	Oneway bool          `json:"oneway"`
-	Policy string        `json:"policy"`
+	Name   string           `json:"name"`
+	Wire   rpcpacket.Method `json:"-"`
+	Oneway bool             `json:"oneway"`
+	Policy string           `json:"policy"`
 	// Routes are its entries in the switch.
 	Routes []Prefix `json:"routes"`
 }

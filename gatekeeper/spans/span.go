@@ -12,11 +12,11 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // spanID is a call's id in 8 bytes.
-func spanID(id packet.ID) (s oteltrace.SpanID) {
+func spanID(id rpcpacket.ID) (s oteltrace.SpanID) {
 	v := binary.BigEndian.Uint64(id[:8]) ^ binary.BigEndian.Uint64(id[8:])
 	if v == 0 {
 		v = 1 // 0 is no id

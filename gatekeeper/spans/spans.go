@@ -26,7 +26,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // queue is how many calls wait to become spans; at some hundred bytes, a few MiB.
@@ -55,7 +55,7 @@ type Exporter struct {
 
 type finished struct {
 	call trace.Call
-	root packet.ID
+	root rpcpacket.ID
 }
 
 // New returns an Exporter that speaks OTLP over HTTP to an endpoint, a URL; "" leaves
@@ -94,7 +94,7 @@ func with(ctx context.Context, to sdk.SpanProcessor, version string, log *slog.L
 
 // Over takes a call that is over, and the outermost on whose behalf it was made. It
 // does not block.
-func (e *Exporter) Over(call trace.Call, root packet.ID) {
+func (e *Exporter) Over(call trace.Call, root rpcpacket.ID) {
 	select {
 	case e.calls <- finished{call, root}:
 	default:

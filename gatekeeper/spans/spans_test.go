@@ -19,7 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,12 +73,12 @@ func at(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecon
 func calls() (outer, inner trace.Call) {
 	step := func(ms int, k trace.Kind) trace.Step { return trace.Step{Time: at(ms), Kind: k} }
 	outer = trace.Call{
-		ID: packet.ID{1, 15: 1}, A1: at(0), B1: at(10), B2: at(90), A2: at(100),
-		About: trace.About{Service: "Front", Method: "add", Policy: packet.PolicyRecover, Caller: trace.Node{Address: rackaddr.Node(1)}},
+		ID: rpcpacket.ID{1, 15: 1}, A1: at(0), B1: at(10), B2: at(90), A2: at(100),
+		About: trace.About{Service: "Front", Method: "add", Policy: rpcpacket.PolicyRecover, Caller: trace.Node{Address: rackaddr.Node(1)}},
 		Steps: []trace.Step{step(0, trace.Sent), step(10, trace.Delivered), step(90, trace.Replied), step(100, trace.Answered)},
 	}
 	inner = trace.Call{
-		ID: packet.ID{2, 15: 9}, A1: at(20), Code: fault.Unavailable, Attempts: 1,
+		ID: rpcpacket.ID{2, 15: 9}, A1: at(20), Code: fault.Unavailable, Attempts: 1,
 		About: trace.About{Parent: outer.ID, Service: "Counter", Method: "add", Callee: trace.Node{Address: rackaddr.Node(3)}},
 		Steps: []trace.Step{step(20, trace.Sent), step(30, trace.RollingBack), step(40, trace.Replayed), step(50, trace.Ended)},
 	}
@@ -111,7 +111,7 @@ func TestExport(t *testing.T) {
 			if front == nil || count == nil || len(s.spans) != 2 || s.service != "bifrost-gatekeeper" || !s.paths["/v1/traces"] || len(s.paths) != 1 {
 				t.Fatalf("service %q, paths %v, spans %v", s.service, s.paths, s.spans)
 			}
-			if id := packet.ID(front.TraceId); id != outer.ID || packet.ID(count.TraceId) != outer.ID || len(front.ParentSpanId) != 0 || string(count.ParentSpanId) != string(front.SpanId) {
+			if id := rpcpacket.ID(front.TraceId); id != outer.ID || rpcpacket.ID(count.TraceId) != outer.ID || len(front.ParentSpanId) != 0 || string(count.ParentSpanId) != string(front.SpanId) {
 				t.Errorf("trace %x, the other %x with parent %x of %x", front.TraceId, count.TraceId, count.ParentSpanId, front.SpanId)
 			}
 			if front.StartTimeUnixNano != uint64(at(0).UnixNano()) || front.EndTimeUnixNano != uint64(at(100).UnixNano()) || count.EndTimeUnixNano != uint64(at(50).UnixNano()) {

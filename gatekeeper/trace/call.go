@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Node is one incarnation of a node.
@@ -55,7 +55,7 @@ type Step struct {
 
 // Event is a step, with what is known of the call.
 type Event struct {
-	Call packet.ID
+	Call rpcpacket.ID
 	Step
 	Code fault.Code // of a refusal or exception
 	// About is set with Sent.
@@ -65,10 +65,10 @@ type Event struct {
 // About is what does not change about a call.
 type About struct {
 	// Parent is the execution that made it; zero for a plain client.
-	Parent          packet.ID
+	Parent          rpcpacket.ID
 	Caller, Callee  Node
 	Service, Method string
-	Policy          packet.Policy
+	Policy          rpcpacket.Policy
 	Oneway          bool
 	// Sampled: it is not held. Its times are those of the switch's digests, which come
 	// some moments late, or not at all; when its callee has finished it nobody knows.
@@ -81,7 +81,7 @@ const MaxSteps = 24
 
 // Call is one call as far as it got.
 type Call struct {
-	ID packet.ID
+	ID rpcpacket.ID
 	About
 	// A1, B1, B2 and A2 are when it was first sent, received, finished and answered;
 	// zero for what has not happened, or is not known.

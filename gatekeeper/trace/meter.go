@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Bounds are the upper limits of the buckets of Method.Buckets, in seconds; a further bucket
@@ -42,7 +42,7 @@ type Method struct {
 
 // Example is a call that took so long; zero for none.
 type Example struct {
-	Call    packet.ID
+	Call    rpcpacket.ID
 	Seconds float64
 	At      time.Time
 }

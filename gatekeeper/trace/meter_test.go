@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // play has calls of a method happen: each takes so long, and ends with a code.
 func play(r *Recorder, from int, method string, code fault.Code, took ...time.Duration) {
 	for k, d := range took {
-		id := packet.ID{1, byte(from + k)}
+		id := rpcpacket.ID{1, byte(from + k)}
 		at := time.Unix(1000, 0)
 		r.Note(&Event{Call: id, Step: Step{Time: at, Kind: Sent}, About: About{Service: "S", Method: method}})
 		r.Note(&Event{Call: id, Step: Step{Time: at, Kind: Delivered}})
@@ -29,7 +29,7 @@ func TestMethods(t *testing.T) {
 	play(r, 10, "look", fault.Unavailable, 200*time.Microsecond)
 	begin := func(id byte, kinds ...Kind) {
 		for _, k := range kinds {
-			r.Note(&Event{Call: packet.ID{2, id}, Step: Step{Time: time.Unix(1000, 0), Kind: k}, About: About{Service: "S", Method: "store"}})
+			r.Note(&Event{Call: rpcpacket.ID{2, id}, Step: Step{Time: time.Unix(1000, 0), Kind: k}, About: About{Service: "S", Method: "store"}})
 		}
 	}
 	begin(1, Sent)
@@ -54,7 +54,7 @@ func TestMethods(t *testing.T) {
 			t.Errorf("quantile %v: %v, want %v", q, got, want)
 		}
 	}
-	if e := get.Examples[len(Bounds)]; e.Call != (packet.ID{1, 3}) || e.Seconds != 3600 {
+	if e := get.Examples[len(Bounds)]; e.Call != (rpcpacket.ID{1, 3}) || e.Seconds != 3600 {
 		t.Errorf("the slowest is %+v", e)
 	}
 	if _, ok := (&Method{}).Quantile(0.5); ok {
@@ -67,13 +67,13 @@ func TestMethods(t *testing.T) {
 func TestMethodsBounded(t *testing.T) {
 	r := New(2)
 	for k := range byte(10) {
-		r.Note(&Event{Call: packet.ID{k + 1}, Step: Step{Kind: Sent}, About: About{Method: "m"}})
+		r.Note(&Event{Call: rpcpacket.ID{k + 1}, Step: Step{Kind: Sent}, About: About{Method: "m"}})
 	}
 	if m := r.Methods(); m[0].Open != 2 || m[0].Queued != 2 {
 		t.Errorf("%+v", m[0])
 	}
 	for k := range MaxMethods + 10 {
-		id := packet.ID{9, byte(k), byte(k >> 8)}
+		id := rpcpacket.ID{9, byte(k), byte(k >> 8)}
 		r.Note(&Event{Call: id, Step: Step{Kind: Sent}, About: About{Service: string(rune(0x4e00 + k)), Method: "m"}})
 	}
 	all := r.Methods()

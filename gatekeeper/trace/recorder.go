@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // DefaultCalls is how many calls a Recorder of the Gatekeeper's keeps.
@@ -14,10 +14,10 @@ const DefaultCalls = 8192
 type Recorder struct {
 	ring     []entry // of sequence s at (s-1) % size; it grows up to that
 	size     int
-	index    map[packet.ID]uint64
-	children map[packet.ID]family // by parent, whether that is kept or not
-	next     uint64               // sequence number of the next call
-	dropped  uint64               // steps of calls that were not kept
+	index    map[rpcpacket.ID]uint64
+	children map[rpcpacket.ID]family // by parent, whether that is kept or not
+	next     uint64                  // sequence number of the next call
+	dropped  uint64                  // steps of calls that were not kept
 	meter    meter
 }
 
@@ -33,7 +33,7 @@ type family struct{ first, last uint64 }
 
 // New returns a Recorder of so many calls, 1 at least.
 func New(calls int) *Recorder {
-	return &Recorder{size: max(calls, 1), index: make(map[packet.ID]uint64), children: make(map[packet.ID]family), next: 1}
+	return &Recorder{size: max(calls, 1), index: make(map[rpcpacket.ID]uint64), children: make(map[rpcpacket.ID]family), next: 1}
 }
 
 // Note tells what has happened to a call. A Sent of a call that is not known makes it
@@ -68,7 +68,7 @@ func (r *Recorder) Note(e *Event) (over bool) {
 func (r *Recorder) Methods() []Method { return r.meter.all() }
 
 // Knows reports whether a call is kept.
-func (r *Recorder) Knows(id packet.ID) bool {
+func (r *Recorder) Knows(id rpcpacket.ID) bool {
 	_, known := r.index[id]
 	return known
 }
@@ -132,7 +132,7 @@ func (k *entry) copy() Call {
 }
 
 // Call returns a call.
-func (r *Recorder) Call(id packet.ID) (Call, bool) {
+func (r *Recorder) Call(id rpcpacket.ID) (Call, bool) {
 	seq, known := r.index[id]
 	if !known {
 		return Call{}, false
@@ -142,14 +142,14 @@ func (r *Recorder) Call(id packet.ID) (Call, bool) {
 
 // Root is the outermost call on whose behalf a call was made, as far as that is kept;
 // the call itself if it is not.
-func (r *Recorder) Root(id packet.ID) packet.ID {
+func (r *Recorder) Root(id rpcpacket.ID) rpcpacket.ID {
 	if seq, known := r.root(id); known {
 		return r.at(seq).ID
 	}
 	return id
 }
 
-func (r *Recorder) root(id packet.ID) (seq uint64, known bool) {
+func (r *Recorder) root(id rpcpacket.ID) (seq uint64, known bool) {
 	if seq, known = r.index[id]; !known {
 		return 0, false
 	}
@@ -172,7 +172,7 @@ type Leaf struct {
 // whose behalf it was made, as far as that is kept. Each call stands in front of those that
 // it has made itself, which are in the order of their beginning. Limit bounds them; more tells that there are others. It is empty if the
 // call is not known.
-func (r *Recorder) Tree(id packet.ID, limit int) (tree []Leaf, more bool) {
+func (r *Recorder) Tree(id rpcpacket.ID, limit int) (tree []Leaf, more bool) {
 	seq, known := r.root(id)
 	if !known {
 		return nil, false

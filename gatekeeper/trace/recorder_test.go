@@ -11,12 +11,12 @@ import (
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 var begin = time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 
-func id(n int) packet.ID { return packet.ID{byte(n >> 8), byte(n), 1} }
+func id(n int) rpcpacket.ID { return rpcpacket.ID{byte(n >> 8), byte(n), 1} }
 
 // event is a step of call n, ms after begin.
 func event(n int, kind Kind, ms int) *Event {
@@ -93,7 +93,7 @@ func TestTree(t *testing.T) {
 	for _, k := range [][2]int{{1, 0}, {2, 1}, {3, 2}, {4, 1}, {5, 0}, {6, 2}} {
 		r.Note(sent(k[0], k[1], k[0]))
 	}
-	shape := func(id packet.ID, limit int) string {
+	shape := func(id rpcpacket.ID, limit int) string {
 		tree, more := r.Tree(id, limit)
 		out := ""
 		for _, l := range tree {

@@ -3,7 +3,7 @@ package control
 import (
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -174,7 +174,7 @@ type Export struct {
 }
 
 // Method is one exported method by its full name. Policy is as
-// rpc/packet.Policy writes it; "" is the service's default.
+// rpc/rpcpacket.Policy writes it; "" is the service's default.
 type Method struct {
 	Name   string `json:"name"`
 	Policy string `json:"policy,omitempty"`
@@ -401,8 +401,8 @@ type RegionID struct {
 }
 
 // Region returns the region on machine m.
-func (r RegionID) Region(prefix, m uint8) packet.Region {
-	return packet.Region{Base: packet.Make(prefix, m, r.Offset), Class: r.Class}
+func (r RegionID) Region(prefix, m uint8) dsmpacket.Region {
+	return dsmpacket.Region{Base: dsmpacket.Make(prefix, m, r.Offset), Class: r.Class}
 }
 
 // Start runs a program as a node. One that runs already is left as it is, unless

@@ -14,7 +14,7 @@ const MaxExecutions = 4096
 // some 700 kB of JSON.
 const MaxRegions = 4096
 
-// ExecutionID is an execution's id as rpc/packet.ID has it; in JSON it is
+// ExecutionID is an execution's id as rpc/rpcpacket.ID has it; in JSON it is
 // hexadecimal. Zero is none.
 type ExecutionID [16]byte
 

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
-	rpcpacket "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // The operations of chain that tests name.

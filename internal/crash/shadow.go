@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -73,7 +73,7 @@ func (s *shadow) fenced(f gatekeeper.FencedNode) {
 }
 
 // find returns the sealed ledger of a node, or why there is none that could be compared.
-func (s *shadow) find(f gatekeeper.FencedNode, complain func(string, ...any)) (chunks []dsm.Chunk, why string) {
+func (s *shadow) find(f gatekeeper.FencedNode, complain func(string, ...any)) (chunks []dsmpacket.Chunk, why string) {
 	if f.Ledger == nil {
 		return nil, "none granted"
 	}
@@ -112,12 +112,12 @@ func (s *shadow) find(f gatekeeper.FencedNode, complain func(string, ...any)) (c
 }
 
 // fold adds up a ledger, without the dones that do not count.
-func (s *shadow) fold(f gatekeeper.FencedNode, chunks []dsm.Chunk) (*record.State, error) {
-	open := map[packet.ID]bool{}
+func (s *shadow) fold(f gatekeeper.FencedNode, chunks []dsmpacket.Chunk) (*record.State, error) {
+	open := map[rpcpacket.ID]bool{}
 	for _, k := range f.Calls {
 		open[k.ID] = !k.Over || k.Aborted
 	}
-	var reader dsm.Records
+	var reader dsmpacket.Records
 	var failed error
 	state := new(record.State)
 	for _, c := range chunks {
@@ -154,7 +154,7 @@ func (s *shadow) compareCall(state *record.State, k *gatekeeper.LoggedCall, comp
 			complain("call %s has a logged answer and no done", k.ID)
 			return
 		}
-		got, err := packet.Parse(e.Done.Answer)
+		got, err := rpcpacket.Parse(e.Done.Answer)
 		if want := k.Answer; err != nil || got.Type != want.Type || got.Code != want.Code || !slices.Equal(got.Pointers, want.Pointers) || !bytes.Equal(got.Payload, want.Payload) {
 			complain("call %s has come to %v %v %x, the log has %v %v %x", k.ID, got.Type, got.Code, got.Payload, want.Type, want.Code, want.Payload)
 		}

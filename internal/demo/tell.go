@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 )
@@ -20,11 +20,11 @@ type teller struct {
 	events <-chan gatekeeper.Event
 	// names and regions are what the story calls nodes and regions.
 	names   map[netip.Addr]string
-	regions map[packet.Pointer]string
+	regions map[dsmpacket.Pointer]string
 }
 
 func newTeller(out io.Writer) teller {
-	return teller{out: out, names: map[netip.Addr]string{}, regions: map[packet.Pointer]string{}}
+	return teller{out: out, names: map[netip.Addr]string{}, regions: map[dsmpacket.Pointer]string{}}
 }
 
 // act begins a part of the story.
@@ -93,7 +93,7 @@ func (t *teller) describe(e gatekeeper.Event) string {
 func (t *teller) rules(rs []lease.Rule) string {
 	type key struct {
 		node   netip.Addr
-		region packet.Region
+		region dsmpacket.Region
 	}
 	var order []key
 	ops := map[key][]string{}
@@ -120,7 +120,7 @@ func (t *teller) name(a netip.Addr) string {
 }
 
 // region is what the story calls a region.
-func (t *teller) region(r packet.Region) string {
+func (t *teller) region(r dsmpacket.Region) string {
 	if n := t.regions[r.Base]; n != "" {
 		return n
 	}

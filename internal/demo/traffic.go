@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -218,5 +218,5 @@ func pause(ctx context.Context, least, most time.Duration) error {
 // pointerInto returns a pointer to the first byte of a region.
 func pointerInto(region string) (dsm.Pointer, error) {
 	p, err := netip.ParsePrefix(region)
-	return packet.FromAddr(p.Addr()), err
+	return dsmpacket.FromAddr(p.Addr()), err
 }

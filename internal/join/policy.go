@@ -2,7 +2,7 @@ package join
 
 import (
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Policies are what operators and deployments have said about methods: it goes
@@ -13,8 +13,8 @@ type Policies struct {
 }
 
 type servicePolicies struct {
-	methods map[string]packet.Policy
-	general packet.Policy
+	methods map[string]rpcpacket.Policy
+	general rpcpacket.Policy
 	said    bool // general is
 }
 
@@ -25,7 +25,7 @@ func NewPolicies(list []control.MethodPolicy) *Policies {
 	}
 	p := &Policies{services: make(map[string]servicePolicies)}
 	for _, m := range list {
-		policy, ok := packet.ParsePolicy(m.Policy)
+		policy, ok := rpcpacket.ParsePolicy(m.Policy)
 		if !ok {
 			continue
 		}
@@ -34,7 +34,7 @@ func NewPolicies(list []control.MethodPolicy) *Policies {
 			s.general, s.said = policy, true
 		} else {
 			if s.methods == nil {
-				s.methods = make(map[string]packet.Policy)
+				s.methods = make(map[string]rpcpacket.Policy)
 			}
 			s.methods[m.Method] = policy
 		}
@@ -44,9 +44,9 @@ func NewPolicies(list []control.MethodPolicy) *Policies {
 }
 
 // Of is the policy of a method, false if nothing is said.
-func (p *Policies) Of(service, method string) (packet.Policy, bool) {
+func (p *Policies) Of(service, method string) (rpcpacket.Policy, bool) {
 	if p == nil {
-		return packet.PolicyNone, false
+		return rpcpacket.PolicyNone, false
 	}
 	s := p.services[service]
 	if policy, ok := s.methods[method]; ok {

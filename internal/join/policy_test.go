@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 func TestPolicies_Of(t *testing.T) {
@@ -14,12 +14,12 @@ func TestPolicies_Of(t *testing.T) {
 	})
 	for _, tc := range []struct {
 		service, method string
-		want            packet.Policy
+		want            rpcpacket.Policy
 		said            bool
 	}{
-		{"S", "add", packet.PolicyNone, true}, {"S", "other", packet.PolicyTainted, true},
-		{"T", "add", packet.PolicyRecover, true}, {"T", "other", packet.PolicyNone, false},
-		{"U", "add", packet.PolicyNone, false}, {"V", "add", packet.PolicyNone, false},
+		{"S", "add", rpcpacket.PolicyNone, true}, {"S", "other", rpcpacket.PolicyTainted, true},
+		{"T", "add", rpcpacket.PolicyRecover, true}, {"T", "other", rpcpacket.PolicyNone, false},
+		{"U", "add", rpcpacket.PolicyNone, false}, {"V", "add", rpcpacket.PolicyNone, false},
 	} {
 		if got, said := p.Of(tc.service, tc.method); got != tc.want || said != tc.said {
 			t.Errorf("%s.%s: %s, %t", tc.service, tc.method, got, said)

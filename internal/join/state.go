@@ -110,7 +110,7 @@ func FetchJournal(ctx context.Context, s Session, execution [16]byte) ([]byte, e
 }
 
 // FetchPayload fetches the Thrift message of a logged call, or of the answer to one,
-// that exceeds a packet (rpc/packet.FlagMore). It has length bytes.
+// that exceeds a packet (rpc/rpcpacket.FlagMore). It has length bytes.
 func FetchPayload(ctx context.Context, s Session, call [16]byte, answer bool, length uint64) ([]byte, error) {
 	const op = "fetch message"
 	ask := control.State{Message: call, Answer: answer}

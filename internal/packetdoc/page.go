@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/fill"
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 const intro = `# Packets
@@ -38,20 +38,20 @@ func Page() string {
 	fmt.Fprintf(&b, "| `%s` | nodes; an address stays with its node when it moves |\n", rackaddr.NodePrefix)
 	fmt.Fprintf(&b, "| `%s` | services; the low half is the start of the SHA-256 of the name |\n", rackaddr.ServicePrefix)
 	fmt.Fprintf(&b, "| `%s` | memory machine 1, by default: bytes 0-3 zero, 4 DSM prefix, 5 machine, 6 operation, 7 argument, 8-15 address |\n",
-		dsm.MachinePrefix(rackaddr.DefaultDSMPrefix, 1))
+		dsmpacket.MachinePrefix(rackaddr.DefaultDSMPrefix, 1))
 	b.WriteString("\nMemory operations (byte 6):")
-	for op := dsm.OpAlloc; op <= dsm.OpLedger; op++ {
-		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsm.OpLedger])
+	for op := dsmpacket.OpAlloc; op <= dsmpacket.OpLedger; op++ {
+		fmt.Fprintf(&b, " %d %s%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.OpLedger])
 	}
 	b.WriteString(" A stored pointer has 0 there. The argument of an alloc is log2 of the region's size, that of a ledger operation")
-	for op := dsm.LedgerOpen; op <= dsm.LedgerRead; op++ {
-		fmt.Fprintf(&b, " %d (%s)%s", op, op, map[bool]string{true: ".", false: ","}[op == dsm.LedgerRead])
+	for op := dsmpacket.LedgerOpen; op <= dsmpacket.LedgerRead; op++ {
+		fmt.Fprintf(&b, " %d (%s)%s", op, op, map[bool]string{true: ".", false: ","}[op == dsmpacket.LedgerRead])
 	}
 	b.WriteString("\n")
-	section(&b, "Calls", rackaddr.PortRPC, rpc.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the commit trailer.")
+	section(&b, "Calls", rackaddr.PortRPC, rpcpacket.Layout, "Behind the header: further pointers (16 bytes each), the Thrift message, the commit trailer.")
 	section(&b, "Parts of calls", rackaddr.PortBulk, bulk.Layout, "Behind the header: the bytes of a part; of a pull 16 bytes for each range, offset and length. "+
 		"A call or answer that exceeds a packet (flag 9) goes on here, from node to node; package bulk tells how.")
-	section(&b, "Memory", rackaddr.PortDSM, dsm.Layout, "Behind the header: the data of a write, or of a read's reply.")
+	section(&b, "Memory", rackaddr.PortDSM, dsmpacket.Layout, "Behind the header: the data of a write, or of a read's reply.")
 	section(&b, "Filling a copy", rackaddr.PortFill, fill.Layout, "Behind the header: the item (package dsm/memory/store), or why the target refuses. "+
 		"From memory server to memory server.")
 	section(&b, "Control", rackaddr.PortControl, control.Layout, "Behind the header: a JSON body (package internal/control), or the message of an error.")

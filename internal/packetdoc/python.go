@@ -5,14 +5,14 @@ import (
 	"strings"
 	"time"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // constant is one number or text that both ends of a protocol must agree on.
@@ -34,28 +34,28 @@ func constants() []constant {
 		{"PORT_BULK", rackaddr.PortBulk, "UDP port of the parts of large messages, at both ends"},
 		{"OVERHEAD", netio.Overhead, "bytes of a packet that are the IPv6 and UDP headers"},
 		{"MAX_DATAGRAM", netio.MaxDatagram, "bytes of a datagram at most"},
-		{"RPC_MAGIC", rpc.Magic, "opens a call header"},
-		{"RPC_VERSION", rpc.Version, "version of the call header"},
-		{"DSM_MAGIC", dsm.Magic, "opens a memory header"},
-		{"DSM_VERSION", dsm.Version, "version of the memory header"},
-		{"MAX_POINTERS", rpc.MaxPointers, "pointers that a message carries at most"},
-		{"MAX_WHOLE", rpc.MaxWhole, "bytes of an exactly-once message at most"},
-		{"FLAG_HELD", rpc.FlagHeld, "call flag: the switch holds the packet for the Gatekeeper"},
-		{"FLAG_SESSION", rpc.FlagSession, "call flag: the call id is (session, sequence)"},
-		{"FLAG_RELEASED", rpc.FlagReleased, "call flag: the Gatekeeper has released the packet; it alone can set it"},
-		{"FLAG_REPLAY", rpc.FlagReplay, "call flag: released again"},
-		{"FLAG_DONE", rpc.FlagDone, "call flag: completion of a one-way; in an ACK: it acknowledges an answer"},
-		{"FLAG_PART", rpc.FlagPart, "call flag: a part of an exactly-once message"},
-		{"FLAG_MORE", rpc.FlagMore, "call flag: the first packet of a large message"},
-		{"FLAG_SETTLED", rpc.FlagSettled, "call flag: to the Gatekeeper: a session is idle"},
-		{"FLAG_HEADERS", rpc.FlagHeaders, "call flag: headers stand in front of the Thrift message"},
-		{"MAX_HEADERS", rpc.MaxHeaders, "headers of a message at most"},
-		{"MAX_HEADER_BYTES", rpc.MaxHeaderBytes, "bytes of them at most, 4 for each included"},
-		{"FLAG_UNBEGUN", rpc.FlagUnbegun, "call flag of an exception: the call did not begin to run, and will not; of an ACK: nobody has got this copy"},
-		{"DSM_FINAL", dsm.FlagFinal, "memory flag of a settle: the request must not be applied from now on"},
-		{"DSM_APPLIED", dsm.FlagApplied, "memory flag of the reply to a settle: the request was applied"},
-		{"MIN_CLASS", dsm.MinClass, "log2 of the smallest region in bytes"},
-		{"MAX_CLASS", dsm.MaxClass, "log2 of the largest region in bytes"},
+		{"RPC_MAGIC", rpcpacket.Magic, "opens a call header"},
+		{"RPC_VERSION", rpcpacket.Version, "version of the call header"},
+		{"DSM_MAGIC", dsmpacket.Magic, "opens a memory header"},
+		{"DSM_VERSION", dsmpacket.Version, "version of the memory header"},
+		{"MAX_POINTERS", rpcpacket.MaxPointers, "pointers that a message carries at most"},
+		{"MAX_WHOLE", rpcpacket.MaxWhole, "bytes of an exactly-once message at most"},
+		{"FLAG_HELD", rpcpacket.FlagHeld, "call flag: the switch holds the packet for the Gatekeeper"},
+		{"FLAG_SESSION", rpcpacket.FlagSession, "call flag: the call id is (session, sequence)"},
+		{"FLAG_RELEASED", rpcpacket.FlagReleased, "call flag: the Gatekeeper has released the packet; it alone can set it"},
+		{"FLAG_REPLAY", rpcpacket.FlagReplay, "call flag: released again"},
+		{"FLAG_DONE", rpcpacket.FlagDone, "call flag: completion of a one-way; in an ACK: it acknowledges an answer"},
+		{"FLAG_PART", rpcpacket.FlagPart, "call flag: a part of an exactly-once message"},
+		{"FLAG_MORE", rpcpacket.FlagMore, "call flag: the first packet of a large message"},
+		{"FLAG_SETTLED", rpcpacket.FlagSettled, "call flag: to the Gatekeeper: a session is idle"},
+		{"FLAG_HEADERS", rpcpacket.FlagHeaders, "call flag: headers stand in front of the Thrift message"},
+		{"MAX_HEADERS", rpcpacket.MaxHeaders, "headers of a message at most"},
+		{"MAX_HEADER_BYTES", rpcpacket.MaxHeaderBytes, "bytes of them at most, 4 for each included"},
+		{"FLAG_UNBEGUN", rpcpacket.FlagUnbegun, "call flag of an exception: the call did not begin to run, and will not; of an ACK: nobody has got this copy"},
+		{"DSM_FINAL", dsmpacket.FlagFinal, "memory flag of a settle: the request must not be applied from now on"},
+		{"DSM_APPLIED", dsmpacket.FlagApplied, "memory flag of the reply to a settle: the request was applied"},
+		{"MIN_CLASS", dsmpacket.MinClass, "log2 of the smallest region in bytes"},
+		{"MAX_CLASS", dsmpacket.MaxClass, "log2 of the largest region in bytes"},
 		{"INITIAL_TIMEOUT", endpoint.InitialTimeout, "until the first call of a method is sent again"},
 		{"MIN_TIMEOUT", endpoint.MinTimeout, "until a call is sent again, at least"},
 		{"MAX_TIMEOUT", endpoint.MaxTimeout, "between two copies of a call, at most"},
@@ -81,20 +81,20 @@ func Python() string {
 		fmt.Fprintf(&b, "    %q,\n", code.String())
 	}
 	b.WriteString(")\n\n# Types of calls.\n")
-	for t := rpc.Call; t <= rpc.Ack; t++ {
+	for t := rpcpacket.Call; t <= rpcpacket.Ack; t++ {
 		fmt.Fprintf(&b, "TYPE_%s = %d\n", pythonName(t.String()), t)
 	}
 	b.WriteString("\n# Policies.\n")
-	for p := rpc.PolicyNone; p <= rpc.PolicyTainted; p++ {
+	for p := rpcpacket.PolicyNone; p <= rpcpacket.PolicyTainted; p++ {
 		fmt.Fprintf(&b, "POLICY_%s = %d\n", pythonName(p.String()), p)
 	}
 	b.WriteString("\n# Memory operations.\n")
-	for op := dsm.OpAlloc; op <= dsm.OpSettle; op++ {
+	for op := dsmpacket.OpAlloc; op <= dsmpacket.OpSettle; op++ {
 		fmt.Fprintf(&b, "OP_%s = %d\n", pythonName(op.String()), op)
 	}
 	b.WriteString("\n# Memory packets.\n")
-	fmt.Fprintf(&b, "KIND_REQUEST = %d\nKIND_REPLY = %d\nKIND_NACK = %d\n", dsm.Request, dsm.Reply, dsm.Nack)
-	for _, l := range []wirefmt.Layout{rpc.Layout, dsm.Layout} {
+	fmt.Fprintf(&b, "KIND_REQUEST = %d\nKIND_REPLY = %d\nKIND_NACK = %d\n", dsmpacket.Request, dsmpacket.Reply, dsmpacket.Nack)
+	for _, l := range []wirefmt.Layout{rpcpacket.Layout, dsmpacket.Layout} {
 		pythonLayout(&b, l)
 	}
 	return b.String()

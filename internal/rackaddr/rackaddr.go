@@ -5,7 +5,7 @@
 //	fd00:b1f0:0:1::/64            blades
 //	fd00:b1f0:0:2::/64            nodes; an address stays with its node when it moves
 //	fd00:b1f0:0:3::/64            services: the last 64 bits are a hash of the name
-//	0000:0000:PPMM:OOAA:pointer   distributed shared memory (package dsm/packet)
+//	0000:0000:PPMM:OOAA:pointer   distributed shared memory (package dsm/dsmpacket)
 package rackaddr
 
 import (

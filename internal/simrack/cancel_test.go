@@ -14,7 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
-	rpcpacket "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // sleeper is a handler that waits for its context's end, and counts how often it was begun.

@@ -12,8 +12,8 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	memserver "github.com/bifrost-rack/bifrost/dsm/memory"
-	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -26,7 +26,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
-	rpcpacket "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // The tests of docs/security.md's table: each is a hole that was found, tried through the

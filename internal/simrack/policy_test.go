@@ -14,7 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
-	rpcpacket "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A policy that an operator sets is on the next calls, also on those of a node that

@@ -10,7 +10,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	dsmpacket "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -19,7 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
-	rpcpacket "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // trio is a rack with a caller on c1, a stranger on s1 and a callee on s2, whose

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -24,7 +24,7 @@ func BenchmarkProgram(b *testing.B) {
 	if err := x.maps.ports.Put(uint32(2), description(1, math.MaxUint16, false)); err != nil {
 		b.Fatal(err)
 	}
-	memory := packet.Make(rackaddr.DefaultDSMPrefix, 1, 77<<16).With(packet.OpRead, 0)
+	memory := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 77<<16).With(dsmpacket.OpRead, 0)
 	prefix := memory[:6]
 	for _, e := range append(rules(10_000), datapath.Entry{
 		Table: "BifrostIngress.dsm_home", Match: []datapath.Match{{Value: prefix}},
@@ -34,7 +34,7 @@ func BenchmarkProgram(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	h := packet.Header{Kind: packet.Request, Length: 8}
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Length: 8}
 	read := frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(netip.AddrFrom16(memory), rackaddr.PortDSM), Payload: h.Append(nil)}
 	for _, c := range []struct {
 		name   string
@@ -84,7 +84,7 @@ func rules(n int) (es []datapath.Entry) {
 		es = append(es, datapath.Entry{
 			Table: "BifrostIngress.dsm_access",
 			Match: []datapath.Match{
-				{Value: a[:]}, {Value: []byte{byte(packet.OpRead)}}, {Value: []byte{1}},
+				{Value: a[:]}, {Value: []byte{byte(dsmpacket.OpRead)}}, {Value: []byte{1}},
 				{Value: binary.BigEndian.AppendUint64(nil, uint64(i)<<16), PrefixLen: 48},
 			},
 			Action: &datapath.Action{Name: "BifrostIngress.permit"},

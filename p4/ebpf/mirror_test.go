@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
@@ -19,8 +19,8 @@ func TestCopiesOfARequest(t *testing.T) {
 	p := newPair(t, bifrost(t), p4.CPUPort)
 	p.unordered = true
 	node := rackaddr.Node(1)
-	pointer := packet.Make(rackaddr.DefaultDSMPrefix, 1, 1<<40)
-	home := packet.Make(rackaddr.DefaultDSMPrefix, 1, 0).Addr().As16()
+	pointer := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<40)
+	home := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).Addr().As16()
 	who := node.As16()
 	two := func(n uint16) []byte { return []byte{byte(n >> 8), byte(n)} }
 	mac := func(n byte) []byte { return []byte{2, 0, 0, 0, 0, n} }
@@ -33,7 +33,7 @@ func TestCopiesOfARequest(t *testing.T) {
 	exact := func(b []byte) datapath.Match { return datapath.Match{Value: b} }
 	insert("BifrostIngress.identity", "BifrostIngress.known", [][]byte{{0}}, exact(two(1)), datapath.Match{Value: who[:], PrefixLen: 128})
 	insert("BifrostIngress.dsm_home", "BifrostIngress.to_copies", [][]byte{two(3), two(7)}, exact(home[:6]))
-	for _, op := range []packet.Op{packet.OpRead, packet.OpWrite} {
+	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite} {
 		insert("BifrostIngress.dsm_access", "BifrostIngress.permit", nil, exact(who[:]), exact([]byte{byte(op)}), exact([]byte{1}),
 			datapath.Match{Value: []byte{0, 0, 1, 0, 0, 0, 0, 0}, PrefixLen: 24})
 	}
@@ -45,12 +45,12 @@ func TestCopiesOfARequest(t *testing.T) {
 		return x.Multicast(7, []datapath.Replica{{Port: 2, Instance: 3}, {Port: 3, Instance: 4}})
 	})
 	for _, c := range []struct {
-		op     packet.Op
+		op     dsmpacket.Op
 		copies []string // ports
 	}{
-		{packet.OpRead, []string{"2"}}, {packet.OpAlloc, []string{"2"}}, {packet.OpWrite, []string{"2", "3"}}, {packet.OpSettle, []string{"2", "3"}},
+		{dsmpacket.OpRead, []string{"2"}}, {dsmpacket.OpAlloc, []string{"2"}}, {dsmpacket.OpWrite, []string{"2", "3"}}, {dsmpacket.OpSettle, []string{"2", "3"}},
 	} {
-		h := packet.Header{Kind: packet.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 8}
+		h := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1, Length: 8}
 		udp := frame.UDP6{
 			DstMAC: frame.MAC(mac(8)), SrcMAC: frame.MAC(mac(1)), HopLimit: 64,
 			Src: netip.AddrPortFrom(node, rackaddr.PortDSM), Dst: netip.AddrPortFrom(pointer.With(c.op, 0).Addr(), rackaddr.PortDSM), Payload: append(h.Append(nil), make([]byte, 8)...),

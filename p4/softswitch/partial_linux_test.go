@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -43,7 +43,7 @@ func TestKernel_ReadDoesNotArriveAsWrite(t *testing.T) {
 					datapath.Match{Value: []byte{1}}, datapath.Match{Value: target[8:], PrefixLen: 64}))
 			out, in := rawSocket(t, a), rawSocket(t, b)
 			request := func(id uint64) []byte {
-				payload := (&dsm.Header{Kind: dsm.Request, Request: id, Length: 64}).Append(nil)
+				payload := (&dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Length: 64}).Append(nil)
 				return frame.UDP6{
 					DstMAC: frame.MAC{2, 0, 0, 0, 0, 0xff}, SrcMAC: frame.MAC(a.mac), Payload: append(payload, make([]byte, 8)...),
 					Src: netip.AddrPortFrom(a.addr, 45101), Dst: netip.AddrPortFrom(netip.AddrFrom16(target), 45101),

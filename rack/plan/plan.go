@@ -19,7 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
@@ -148,7 +148,7 @@ func wire(c config.Config, b config.Blade, port int) Wire {
 		MTU:             c.MTU,
 		ChecksumOffload: c.Switch == config.Bifrost,
 		Address:         rackaddr.Blade(uint64(port)),
-		Routes:          []netip.Prefix{rackaddr.RackPrefix, netip.PrefixFrom(packet.Make(c.DSMPrefix, 0, 0).Addr(), 40)},
+		Routes:          []netip.Prefix{rackaddr.RackPrefix, netip.PrefixFrom(dsmpacket.Make(c.DSMPrefix, 0, 0).Addr(), 40)},
 	}
 }
 

@@ -11,13 +11,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	dsm "github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	rpc "github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // assaults are the attacks with raw sockets, by the row of docs/security.md. Each makes
@@ -62,22 +62,22 @@ func pick[T any](a *attacker, of []T) (v T, ok bool) {
 }
 
 // callOf is the header of a call that is under way; somebody else's number if there is none.
-func (a *attacker) callOf() (h rpc.Header, c api.Call) {
-	h.Call = rpc.SessionID(a.random.Uint64N(4), a.random.Uint64N(100))
+func (a *attacker) callOf() (h rpcpacket.Header, c api.Call) {
+	h.Call = rpcpacket.SessionID(a.random.Uint64N(4), a.random.Uint64N(100))
 	c, ok := pick(a, a.known.calls)
 	if id, err := hex.DecodeString(c.ID); ok && err == nil && len(id) == len(h.Call) {
-		h.Call = rpc.ID(id)
+		h.Call = rpcpacket.ID(id)
 	}
 	h.CallerIncarnation, h.CalleeIncarnation = 1, 1
-	h.Flags = rpc.Flags(a.random.Uint32())
+	h.Flags = rpcpacket.Flags(a.random.Uint32())
 	return h, c
 }
 
 func (a *attacker) forgedAnswers() (all [][]byte) {
 	h, c := a.callOf()
-	for _, kind := range []rpc.Type{rpc.Reply, rpc.Exception} {
+	for _, kind := range []rpcpacket.Type{rpcpacket.Reply, rpcpacket.Exception} {
 		h.Type = kind
-		m := rpc.Message{Header: h, Payload: []byte("forged")}
+		m := rpcpacket.Message{Header: h, Payload: []byte("forged")}
 		for _, from := range []netip.Addr{c.Callee, rackaddr.Service("Counter"), a.itself(), rackaddr.Gatekeeper} {
 			if from.IsValid() && c.Caller.IsValid() {
 				all = append(all, a.udp(from, c.Caller, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
@@ -89,9 +89,9 @@ func (a *attacker) forgedAnswers() (all [][]byte) {
 
 func (a *attacker) foreignCalls() (all [][]byte) {
 	h, _ := a.callOf()
-	h.Type = rpc.Call
-	h.Method, _ = rpc.MethodOf("add")
-	m := rpc.Message{Header: h, Payload: []byte("no Thrift")}
+	h.Type = rpcpacket.Call
+	h.Method, _ = rpcpacket.MethodOf("add")
+	m := rpcpacket.Message{Header: h, Payload: []byte("no Thrift")}
 	for _, n := range append(a.known.nodes, api.Node{Address: a.itself()}) {
 		all = append(all, a.udp(n.Address, rackaddr.Service("Counter"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
 	}
@@ -116,8 +116,8 @@ func (a *attacker) foreignHellos() (all [][]byte) {
 }
 
 // operation is one that changes or reads a region.
-func (a *attacker) operation() dsm.Op {
-	return []dsm.Op{dsm.OpRead, dsm.OpWrite, dsm.OpFree}[a.random.IntN(3)]
+func (a *attacker) operation() dsmpacket.Op {
+	return []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite, dsmpacket.OpFree}[a.random.IntN(3)]
 }
 
 // readNumber is the request id of the attacker's reads: none of them may be answered with
@@ -125,17 +125,17 @@ func (a *attacker) operation() dsm.Op {
 const readNumber = 7777
 
 // memory is a request for a region: its address and its content.
-func (a *attacker) memory(r api.Region, op dsm.Op) (netip.Addr, []byte) {
+func (a *attacker) memory(r api.Region, op dsmpacket.Op) (netip.Addr, []byte) {
 	p, err := netip.ParsePrefix(r.Region)
 	if err != nil {
 		return netip.Addr{}, nil
 	}
-	h := dsm.Header{Kind: dsm.Request, Request: readNumber, Incarnation: 1, Length: 1}
+	h := dsmpacket.Header{Kind: dsmpacket.Request, Request: readNumber, Incarnation: 1, Length: 1}
 	b := h.Append(nil)
-	if op == dsm.OpWrite {
+	if op == dsmpacket.OpWrite {
 		b = append(b, 0xff)
 	}
-	return dsm.FromAddr(p.Addr()).With(op, 0).Addr(), b
+	return dsmpacket.FromAddr(p.Addr()).With(op, 0).Addr(), b
 }
 
 // foreignMemory is from each other node, and from its own.
@@ -157,7 +157,7 @@ func (a *attacker) unfinished() [][]byte {
 	if !ok {
 		return nil
 	}
-	to, b := a.memory(r, dsm.OpRead)
+	to, b := a.memory(r, dsmpacket.OpRead)
 	f := a.udp(a.itself(), to, rackaddr.PortDSM, rackaddr.PortDSM, b)
 	f[0] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM
 	start := uint16(frame.EthernetSize + 24 + a.random.IntN(40)) // from within the destination on
@@ -167,11 +167,11 @@ func (a *attacker) unfinished() [][]byte {
 }
 
 func (a *attacker) flood() [][]byte {
-	read := dsm.Header{Kind: dsm.Request, Request: readNumber, Length: 8, Incarnation: 1}
+	read := dsmpacket.Header{Kind: dsmpacket.Request, Request: readNumber, Length: 8, Incarnation: 1}
 	memory := func(machine uint8) netip.Addr {
-		return dsm.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsm.OpRead, 0).Addr()
+		return dsmpacket.Make(rackaddr.DefaultDSMPrefix, machine, 4096).With(dsmpacket.OpRead, 0).Addr()
 	}
-	call := rpc.Message{Header: rpc.Header{Type: rpc.Call, Flags: rpc.FlagHeld | rpc.FlagSession, Call: rpc.SessionID(1, 1), Floor: 1, CallerIncarnation: 1}}
+	call := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld | rpcpacket.FlagSession, Call: rpcpacket.SessionID(1, 1), Floor: 1, CallerIncarnation: 1}}
 	f := [][]byte{
 		a.udp(a.itself(), rackaddr.Service("Flood"), rackaddr.PortRPC, rackaddr.PortRPC, call.Append(nil)),
 		a.udp(a.itself(), memory(200), rackaddr.PortDSM, rackaddr.PortDSM, read.Append(nil)),
@@ -193,8 +193,8 @@ func (a *attacker) otherPorts() (all [][]byte) {
 	}
 	to, b := a.memory(r, a.operation())
 	h, c := a.callOf()
-	h.Type = rpc.Reply
-	m := rpc.Message{Header: h}
+	h.Type = rpcpacket.Reply
+	m := rpcpacket.Message{Header: h}
 	all = append(all, a.udp(a.itself(), to, 40000, rackaddr.PortDSM, b), a.udp(a.itself(), to, rackaddr.PortDSM, 40000, b))
 	if c.Caller.IsValid() {
 		all = append(all, a.udp(a.itself(), c.Caller, 40000, rackaddr.PortRPC, m.Append(nil)), a.udp(a.itself(), c.Caller, rackaddr.PortRPC, 40000, m.Append(nil)))
@@ -205,17 +205,17 @@ func (a *attacker) otherPorts() (all [][]byte) {
 // claims allocates in the name of executions that others run.
 func (a *attacker) claims() (all [][]byte) {
 	h, _ := a.callOf()
-	q := dsm.Header{Kind: dsm.Request, Request: 1 + a.random.Uint64N(64), Incarnation: a.session.Node().Incarnation, Execution: h.Call, Length: 64}
-	to := dsm.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsm.OpAlloc, 6).Addr()
+	q := dsmpacket.Header{Kind: dsmpacket.Request, Request: 1 + a.random.Uint64N(64), Incarnation: a.session.Node().Incarnation, Execution: h.Call, Length: 64}
+	to := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0).With(dsmpacket.OpAlloc, 6).Addr()
 	return append(all, a.udp(a.itself(), to, rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))
 }
 
 func (a *attacker) unknownMethods() (all [][]byte) {
 	for range 20 {
 		h, _ := a.callOf()
-		h.Type, h.Call = rpc.Call, rpc.SessionID(a.random.Uint64(), 1)
+		h.Type, h.Call = rpcpacket.Call, rpcpacket.SessionID(a.random.Uint64(), 1)
 		binary.BigEndian.PutUint64(h.Method[:], a.random.Uint64())
-		m := rpc.Message{Header: h, Payload: make([]byte, 100)}
+		m := rpcpacket.Message{Header: h, Payload: make([]byte, 100)}
 		all = append(all, a.udp(a.itself(), rackaddr.Service("Counter"), rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
 	}
 	return all
@@ -250,8 +250,8 @@ func (a *attacker) answered(u frame.UDP6) error {
 	if u.Src.Port() != rackaddr.PortDSM {
 		return nil
 	}
-	h, data, err := dsm.Parse(u.Payload)
-	if err != nil || h.Kind != dsm.Reply || h.Request != readNumber || h.Status != fault.OK {
+	h, data, err := dsmpacket.Parse(u.Payload)
+	if err != nil || h.Kind != dsmpacket.Reply || h.Request != readNumber || h.Status != fault.OK {
 		return nil //nolint:nilerr // what is no answer tells nothing
 	}
 	return fmt.Errorf("a request of %s for another's region is answered with %d bytes: %w", u.Src, len(data), errAdmitted)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Magic opens every header; the version is packet.Version.
@@ -67,7 +67,7 @@ var Layout = wirefmt.Layout{Name: "bulk", Fields: []wirefmt.Field{
 type Header struct {
 	Kind              Kind
 	Answer            bool
-	Call              packet.ID
+	Call              rpcpacket.ID
 	CallerIncarnation uint32
 	CalleeIncarnation uint32
 	Total, Offset     uint64
@@ -86,7 +86,7 @@ func (h *Header) Append(b []byte, ranges ...Range) []byte {
 	if h.Answer {
 		answer = 1
 	}
-	b = append(b, packet.Version, byte(h.Kind), answer, 0)
+	b = append(b, rpcpacket.Version, byte(h.Kind), answer, 0)
 	b = be.AppendUint16(b, uint16(len(ranges))) //nolint:gosec // at most MaxRanges
 	b = append(b, h.Call[:]...)
 	b = be.AppendUint32(b, h.CallerIncarnation)
@@ -114,11 +114,11 @@ func Parse(b, body []byte) (h Header, ranges []Range, data []byte, err error) {
 	if magic := be.Uint16(b); magic != Magic {
 		return h, nil, nil, wirefmt.Errorf("bulk header: magic %#04x, want %#04x", magic, Magic)
 	}
-	if b[2] != packet.Version {
-		return h, nil, nil, wirefmt.Errorf("bulk header: version %d, want %d", b[2], packet.Version)
+	if b[2] != rpcpacket.Version {
+		return h, nil, nil, wirefmt.Errorf("bulk header: version %d, want %d", b[2], rpcpacket.Version)
 	}
 	h = Header{
-		Kind: Kind(b[3]), Answer: b[4] == 1, Call: packet.ID(b[8:24]),
+		Kind: Kind(b[3]), Answer: b[4] == 1, Call: rpcpacket.ID(b[8:24]),
 		CallerIncarnation: be.Uint32(b[24:]), CalleeIncarnation: be.Uint32(b[28:]),
 		Total: be.Uint64(b[32:]), Offset: be.Uint64(b[40:]), Size: be.Uint32(b[48:]), First: be.Uint32(b[52:]),
 	}

@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // samples are one packet of each kind.
 func samples() map[Kind][]byte {
 	h := Header{
-		Call: packet.SessionID(1, 2), CallerIncarnation: 3, CalleeIncarnation: 4, Total: 100, First: 10, Size: 20,
+		Call: rpcpacket.SessionID(1, 2), CallerIncarnation: 3, CalleeIncarnation: 4, Total: 100, First: 10, Size: 20,
 	}
 	all := map[Kind][]byte{}
 	for k := Part; k <= Gone; k++ {

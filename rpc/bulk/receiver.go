@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Timers of a transfer.
@@ -41,7 +41,7 @@ type Config struct {
 // Key names a transfer: the node at the other end, and its message.
 type Key struct {
 	Peer   netip.Addr
-	Call   packet.ID
+	Call   rpcpacket.ID
 	Answer bool
 }
 

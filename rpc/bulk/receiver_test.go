@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // event is a datagram on its way in the simulation.
@@ -143,7 +143,7 @@ func TestTransfer(t *testing.T) {
 					n := &network{
 						t: t, random: random, loss: loss, message: message, first: 10,
 						r:   NewReceiver(Config{Window: 2 << 20, Message: 1 << 30, PerPeer: 1 << 30, Total: 1 << 30}),
-						key: Key{Peer: rackaddr.Node(1), Call: packet.SessionID(1, 2)},
+						key: Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, 2)},
 					}
 					_, v := n.r.Begin(0, n.key, uint64(len(message)), message[:10], size, true)
 					if v != Taken {
@@ -171,7 +171,7 @@ func TestTransfer(t *testing.T) {
 func begun(t testing.TB) (*Receiver, Key, *Transfer) {
 	t.Helper()
 	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 5000})
-	k := Key{Peer: rackaddr.Node(1), Call: packet.SessionID(1, 2)}
+	k := Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, 2)}
 	x, v := r.Begin(0, k, 1000, make([]byte, 100), 100, true)
 	if v != Taken {
 		t.Fatal(v)
@@ -220,7 +220,7 @@ func TestBadParts(t *testing.T) {
 func TestMemory(t *testing.T) {
 	r, k, x := begun(t)
 	begin := func(peer netip.Addr, seq, total uint64) Verdict {
-		_, v := r.Begin(0, Key{Peer: peer, Call: packet.SessionID(1, seq)}, total, make([]byte, 100), 100, true)
+		_, v := r.Begin(0, Key{Peer: peer, Call: rpcpacket.SessionID(1, seq)}, total, make([]byte, 100), 100, true)
 		return v
 	}
 	other, third := rackaddr.Node(2), rackaddr.Node(3)
@@ -247,10 +247,10 @@ func TestMemory(t *testing.T) {
 // TestEarly: parts that come before their first packet are kept, a few of them.
 func TestEarly(t *testing.T) {
 	r := NewReceiver(Config{Window: 1 << 20, Message: 2000, PerPeer: 3000, Total: 5000})
-	k := Key{Peer: rackaddr.Node(1), Call: packet.SessionID(1, 2)}
+	k := Key{Peer: rackaddr.Node(1), Call: rpcpacket.SessionID(1, 2)}
 	for seq := range uint64(3) {
 		other := k
-		other.Call = packet.SessionID(1, seq)
+		other.Call = rpcpacket.SessionID(1, seq)
 		for i := range 9 {
 			h := Header{Kind: Part, Call: other.Call, Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
 			if _, v := r.Receive(0, other, &h, bytes.Repeat([]byte{byte(i)}, 100)); v != Stray {
@@ -318,7 +318,7 @@ func TestLoss(t *testing.T) {
 func FuzzReceiver(f *testing.F) {
 	var all []byte
 	for i := range 9 {
-		h := Header{Kind: Part, Call: packet.SessionID(1, 2), Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
+		h := Header{Kind: Part, Call: rpcpacket.SessionID(1, 2), Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
 		all = append(all, append(h.Append(nil), make([]byte, 100)...)...)
 	}
 	f.Add(all)

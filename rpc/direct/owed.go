@@ -4,14 +4,14 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Item names a call whose outcome nobody will ask for any more, to the node that has it, or
 // to the Gatekeeper.
 type Item struct {
-	ID packet.ID
+	ID rpcpacket.ID
 	// Lane and Number are the call's, if this incarnation of the caller has sent it: copies
 	// of it that are on their way are refused. Of those that an earlier one has sent, the
 	// incarnation says enough.
@@ -22,7 +22,7 @@ type Item struct {
 type item struct {
 	Item
 	node  [16]byte
-	owner packet.ID // the execution that owes it; zero for a session's call
+	owner rpcpacket.ID // the execution that owes it; zero for a session's call
 }
 
 // controller is the Gatekeeper as a node that forgets.
@@ -58,7 +58,7 @@ func (t *Table) paid(e *record.Execution) bool {
 // Owes reports whether somebody is to be told to forget.
 func (t *Table) Owes() bool { return len(t.items) > 0 }
 
-func (t *Table) add(owner packet.ID, i Item, node [16]byte) {
+func (t *Table) add(owner rpcpacket.ID, i Item, node [16]byte) {
 	if t.items[i.ID] != nil {
 		return
 	}
@@ -69,7 +69,7 @@ func (t *Table) add(owner packet.ID, i Item, node [16]byte) {
 }
 
 // Settled adds a call of a session, to be forgotten by the node that has answered it.
-func (t *Table) Settled(node [16]byte, i Item) { t.add(packet.ID{}, i, node) }
+func (t *Table) Settled(node [16]byte, i Item) { t.add(rpcpacket.ID{}, i, node) }
 
 // Sent notes in which lane this incarnation has sent a call that is to be forgotten.
 func (t *Table) Sent(i Item) {
@@ -92,7 +92,7 @@ func (t *Table) Forgets() map[[16]byte][]Item {
 
 // Acknowledged takes the word of a node that it has forgotten calls. It returns the records
 // of executions that owe nothing any more.
-func (t *Table) Acknowledged(node [16]byte, forgotten []packet.ID) (all []record.Record) {
+func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID) (all []record.Record) {
 	for _, id := range forgotten {
 		i := t.items[id]
 		if i == nil || i.node != node {

@@ -15,8 +15,8 @@ package direct
 
 import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Attempts is how often an execution is begun at most: then it ends as unavailable.
@@ -50,11 +50,11 @@ func (v Verdict) String() string {
 // of them. Its methods must not be called concurrently.
 type Table struct {
 	state   *record.State
-	running map[packet.ID]*running
+	running map[rpcpacket.ID]*running
 	floors  map[uint64]uint64   // of lanes: above the state's while what was accepted has no record
 	heard   map[[16]byte]uint32 // the latest incarnation of each caller
-	items   map[packet.ID]*item
-	owed    map[packet.ID]int // how many items an execution owes
+	items   map[rpcpacket.ID]*item
+	owed    map[rpcpacket.ID]int // how many items an execution owes
 }
 
 // running is a call that has been accepted and is not done; one that was handed over, until
@@ -66,8 +66,8 @@ type running struct {
 // New returns the Table of a node whose ledger adds up to a state. The Table changes it.
 func New(state *record.State) *Table {
 	return &Table{
-		state: state, running: map[packet.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
-		items: map[packet.ID]*item{}, owed: map[packet.ID]int{},
+		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
+		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{},
 	}
 }
 
@@ -77,8 +77,8 @@ func (t *Table) State() *record.State { return t.state }
 // PlaceOf returns the lane of a direct call and its number there. Those of a session are
 // in the call's id; those of an execution's call are in two fields of the header that such
 // a call has no other use for. Lane 0 is none.
-func PlaceOf(h *packet.Header) (lane, number uint64) {
-	if h.Flags&packet.FlagSession != 0 {
+func PlaceOf(h *rpcpacket.Header) (lane, number uint64) {
+	if h.Flags&rpcpacket.FlagSession != 0 {
 		return h.Call.Session(), h.Call.Sequence()
 	}
 	return h.Order, h.Floor
@@ -86,7 +86,7 @@ func PlaceOf(h *packet.Header) (lane, number uint64) {
 
 // Receive takes a copy of a call from a node; arguments is the hash of its arguments. A call
 // that is to be run is known from then on.
-func (t *Table) Receive(caller [16]byte, h *packet.Header, arguments uint64) (Verdict, *record.Execution) {
+func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) (Verdict, *record.Execution) {
 	lane, number := PlaceOf(h)
 	if lane == 0 || h.Call.IsZero() {
 		return Malformed, nil
@@ -116,16 +116,16 @@ func (t *Table) Receive(caller [16]byte, h *packet.Header, arguments uint64) (Ve
 }
 
 // Resumes notes that an execution is run again.
-func (t *Table) Resumes(id packet.ID) { t.running[id] = new(running) }
+func (t *Table) Resumes(id rpcpacket.ID) { t.running[id] = new(running) }
 
 // Drop forgets that a call runs: it was not run after all, and a copy of it is new; or the
 // Gatekeeper has its answer.
-func (t *Table) Drop(id packet.ID) { delete(t.running, id) }
+func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
 
 // Refuse takes back that a call is run, for good: a node that closes has its caller choose
 // another one. When the record is settled, no later incarnation of the node runs the call
 // either.
-func (t *Table) Refuse(caller [16]byte, h *packet.Header) record.Record {
+func (t *Table) Refuse(caller [16]byte, h *rpcpacket.Header) record.Record {
 	delete(t.running, h.Call)
 	lane, number := PlaceOf(h)
 	t.floors[lane] = number + 1
@@ -134,7 +134,7 @@ func (t *Table) Refuse(caller [16]byte, h *packet.Header) record.Record {
 
 // Obsolete reports whether a call's outcome must not be written: its lane has gone on, and
 // the ledger does not know that it has begun, so nobody can have seen anything of it.
-func (t *Table) Obsolete(h *packet.Header) bool {
+func (t *Table) Obsolete(h *rpcpacket.Header) bool {
 	lane, number := PlaceOf(h)
 	return t.state.Execution(h.Call) == nil && number < t.state.Floor(lane)
 }
@@ -165,7 +165,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		e := t.state.Execution(r.Execution)
 		touched = append(touched, e)
 		if was != nil && was.forgotten && e != nil && !e.Forgotten {
-			follow = append(follow, &record.Forgotten{Executions: []packet.ID{r.Execution}})
+			follow = append(follow, &record.Forgotten{Executions: []rpcpacket.ID{r.Execution}})
 		}
 	}
 	for _, e := range touched {

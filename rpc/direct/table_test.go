@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
 	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 var (
@@ -15,13 +15,13 @@ var (
 )
 
 // inSession is the n-th call of a client's session.
-func inSession(session, n uint64) packet.Header {
-	return packet.Header{Call: packet.SessionID(session, n), Flags: packet.FlagSession, CallerIncarnation: 1}
+func inSession(session, n uint64) rpcpacket.Header {
+	return rpcpacket.Header{Call: rpcpacket.SessionID(session, n), Flags: rpcpacket.FlagSession, CallerIncarnation: 1}
 }
 
 // child is a call of an execution, the n-th of a lane.
-func child(id byte, incarnation uint32, lane, n uint64) packet.Header {
-	return packet.Header{Call: packet.ID{id}, CallerIncarnation: incarnation, Order: lane, Floor: n}
+func child(id byte, incarnation uint32, lane, n uint64) rpcpacket.Header {
+	return rpcpacket.Header{Call: rpcpacket.ID{id}, CallerIncarnation: incarnation, Order: lane, Floor: n}
 }
 
 // bench is a Table and what has been written.
@@ -58,20 +58,20 @@ func (b *bench) crash() {
 	b.Table = New(s)
 }
 
-func (b *bench) receive(caller [16]byte, h packet.Header, want Verdict) {
+func (b *bench) receive(caller [16]byte, h rpcpacket.Header, want Verdict) {
 	b.t.Helper()
 	if got, _ := b.Receive(caller, &h, 7); got != want {
 		b.t.Fatalf("call %s of incarnation %d: %s, want %s", h.Call, h.CallerIncarnation, got, want)
 	}
 }
 
-func begun(caller [16]byte, h packet.Header) *record.Begun {
+func begun(caller [16]byte, h rpcpacket.Header) *record.Begun {
 	r := &record.Begun{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Call: []byte{1}}
 	r.Lane, r.Number = PlaceOf(&h)
 	return r
 }
 
-func done(caller [16]byte, h packet.Header, called ...record.Call) *record.Done {
+func done(caller [16]byte, h rpcpacket.Header, called ...record.Call) *record.Done {
 	r := &record.Done{Execution: h.Call, Caller: caller, Incarnation: h.CallerIncarnation, Arguments: 7, Answer: []byte{2}, Over: len(called) == 0}
 	r.Lane, r.Number = PlaceOf(&h)
 	r.Owed.Called = called
@@ -122,7 +122,7 @@ func TestDropped(t *testing.T) {
 	b.receive(server, next, Run)
 	b.receive(server, child(3, 1, 5, 2), Late)
 	b.receive(server, first, Duplicate) // it runs
-	b.receive(server, packet.Header{Call: packet.ID{4}, CallerIncarnation: 1}, Malformed)
+	b.receive(server, rpcpacket.Header{Call: rpcpacket.ID{4}, CallerIncarnation: 1}, Malformed)
 }
 
 // A call that nobody has seen anything of must not be written when its lane has gone on.
@@ -164,7 +164,7 @@ func TestForgotten(t *testing.T) {
 	y.receive(server, kid, Late)
 	y.receive(server, child(8, 1, 6, 1), Late) // of an incarnation that is dead
 	y.receive(server, child(8, 2, 6, 1), Run)
-	over := x.Acknowledged(other, []packet.ID{kid.Call})
+	over := x.Acknowledged(other, []rpcpacket.ID{kid.Call})
 	if len(over) != 1 || x.Owes() {
 		t.Fatalf("%+v", over)
 	}
@@ -201,7 +201,7 @@ func TestHanded(t *testing.T) {
 	b := newBench(t)
 	one := inSession(9, 1)
 	b.receive(client, one, Run)
-	b.write(begun(client, one), &record.Journal{Execution: one.Call, Called: []record.Call{{ID: packet.ID{7}, Node: other}}}, &record.Handed{Execution: one.Call})
+	b.write(begun(client, one), &record.Journal{Execution: one.Call, Called: []record.Call{{ID: rpcpacket.ID{7}, Node: other}}}, &record.Handed{Execution: one.Call})
 	b.receive(client, one, Duplicate)
 	b.Drop(one.Call)
 	b.receive(client, one, Forward)
@@ -216,14 +216,14 @@ func TestHanded(t *testing.T) {
 	b.receive(client, one, Late)
 	b.crash()
 	b.Resume()
-	want := map[[16]byte][]Item{other: {{ID: packet.ID{7}}}, controller: {{ID: one.Call}}}
+	want := map[[16]byte][]Item{other: {{ID: rpcpacket.ID{7}}}, controller: {{ID: one.Call}}}
 	if got := b.Forgets(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("to be forgotten: %+v", got)
 	}
-	if over := b.Acknowledged(other, []packet.ID{{7}}); len(over) != 0 {
+	if over := b.Acknowledged(other, []rpcpacket.ID{{7}}); len(over) != 0 {
 		t.Fatalf("%+v", over)
 	}
-	b.write(b.Acknowledged(controller, []packet.ID{one.Call})...)
+	b.write(b.Acknowledged(controller, []rpcpacket.ID{one.Call})...)
 	if b.State().Execution(one.Call) != nil {
 		t.Fatal("it is kept")
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // service is nodes 1 to n, which have the values 0 to 255 as the Gatekeeper spreads them.
@@ -108,6 +108,6 @@ func TestBalance_Caller(t *testing.T) {
 		if again, _ := c.Tick(time.Second, nil, nil); len(again) != 1 || again[0].ID != id {
 			t.Errorf("copies: %v", again)
 		}
-		c.Receive(time.Second, &packet.Message{Header: packet.Header{Type: packet.Reply, Flags: packet.FlagSession, Call: id}})
+		c.Receive(time.Second, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Flags: rpcpacket.FlagSession, Call: id}})
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Verdict is what to do with a call that has arrived.
@@ -73,7 +73,7 @@ var DefaultLimits = Limits{
 
 // Entry is one call that a Callee knows.
 type Entry struct {
-	ID packet.ID
+	ID rpcpacket.ID
 	// Tag is the shell's; it is cleared by Finish.
 	Tag any
 
@@ -92,7 +92,7 @@ type Entry struct {
 	kept  links[*Entry] // in Callee.replies or uncommitted while reply is kept
 }
 
-func newEntry(id packet.ID, s *session) *Entry {
+func newEntry(id rpcpacket.ID, s *session) *Entry {
 	e := &Entry{ID: id, session: s, running: true}
 	e.kept.value = e
 	return e
@@ -114,12 +114,12 @@ type Callee struct {
 	limits      Limits
 	sessions    map[sessionKey]*session
 	perNode     map[netip.Addr]int
-	exact       map[packet.ID]*Entry // exactly-once calls that are not settled
-	early       int                  // how many of them wait for their turn
-	over        deliveries           // those that are
-	aging       list[*session]       // least recently heard of first
-	replies     list[*Entry]         // answers kept, the oldest first
-	uncommitted list[*Entry]         // answers to be acknowledged, the oldest first
+	exact       map[rpcpacket.ID]*Entry // exactly-once calls that are not settled
+	early       int                     // how many of them wait for their turn
+	over        deliveries              // those that are
+	aging       list[*session]          // least recently heard of first
+	replies     list[*Entry]            // answers kept, the oldest first
+	uncommitted list[*Entry]            // answers to be acknowledged, the oldest first
 	replyBytes  int
 	abandoned   []*Entry
 }
@@ -128,13 +128,13 @@ type Callee struct {
 func NewCallee(incarnation uint32, limits Limits) *Callee {
 	return &Callee{
 		incarnation: incarnation, limits: limits, sessions: make(map[sessionKey]*session),
-		perNode: make(map[netip.Addr]int), exact: make(map[packet.ID]*Entry),
+		perNode: make(map[netip.Addr]int), exact: make(map[rpcpacket.ID]*Entry),
 	}
 }
 
 // Running returns the calls with an id that have arrived and are not answered: one, or none.
 // Ids of sessions are unique for a caller; those that callers draw alike are all returned.
-func (c *Callee) Running(id packet.ID) (all []*Entry) {
+func (c *Callee) Running(id rpcpacket.ID) (all []*Entry) {
 	if e := c.exact[id]; e != nil && e.running {
 		all = append(all, e)
 	}
@@ -148,10 +148,10 @@ func (c *Callee) Running(id packet.ID) (all []*Entry) {
 
 // Receive takes a call or one-way that has arrived from a node, for a service that
 // runs here since then.
-func (c *Callee) Receive(now, since time.Duration, from netip.Addr, m *packet.Message) Arrival {
+func (c *Callee) Receive(now, since time.Duration, from netip.Addr, m *rpcpacket.Message) Arrival {
 	c.forgetOld(now)
 	if m.CalleeIncarnation != 0 && m.CalleeIncarnation != c.incarnation {
-		if m.Flags&packet.FlagReleased != 0 {
+		if m.Flags&rpcpacket.FlagReleased != 0 {
 			return Arrival{Verdict: Stale}
 		}
 		return Arrival{Verdict: Gone}
@@ -166,11 +166,11 @@ func (c *Callee) Receive(now, since time.Duration, from netip.Addr, m *packet.Me
 
 // lookUp decides by what is known of the call. The window of a caller's session
 // does not bear on exactly-once calls: the Gatekeeper tells which of those run.
-func (c *Callee) lookUp(now time.Duration, from netip.Addr, m *packet.Message) Arrival {
+func (c *Callee) lookUp(now time.Duration, from netip.Addr, m *rpcpacket.Message) Arrival {
 	switch {
 	case m.Flags.Exact():
 		return c.receiveExact(m)
-	case m.Flags&packet.FlagSession != 0:
+	case m.Flags&rpcpacket.FlagSession != 0:
 		return c.receiveSession(now, from, m)
 	}
 	return Arrival{Verdict: Malformed}
@@ -191,11 +191,11 @@ func (e *Entry) known() Arrival {
 
 // receiveExact decides about an exactly-once call, by its id and by the number under
 // which the Gatekeeper has delivered it. From anybody else there are none.
-func (c *Callee) receiveExact(m *packet.Message) Arrival {
-	if m.Call.IsZero() || m.Flags&packet.FlagReleased == 0 {
+func (c *Callee) receiveExact(m *rpcpacket.Message) Arrival {
+	if m.Call.IsZero() || m.Flags&rpcpacket.FlagReleased == 0 {
 		return Arrival{Verdict: Malformed}
 	}
-	run, number := packet.Delivered(m.Floor)
+	run, number := rpcpacket.Delivered(m.Floor)
 	if c.begin(run); c.over.late(run, number) {
 		return Arrival{Verdict: Late}
 	}
@@ -214,7 +214,7 @@ func (c *Callee) receiveExact(m *packet.Message) Arrival {
 
 // Adopt takes in a direct call that runs here, about which the Gatekeeper decides from now
 // on.
-func (c *Callee) Adopt(id packet.ID) *Entry {
+func (c *Callee) Adopt(id rpcpacket.ID) *Entry {
 	e := newEntry(id, nil)
 	c.exact[id] = e
 	return e
@@ -301,7 +301,7 @@ func (c *Callee) dropReply(e *Entry) {
 }
 
 // find returns the call of a session that is remembered, or nil.
-func (c *Callee) find(from netip.Addr, id packet.ID) *Entry {
+func (c *Callee) find(from netip.Addr, id rpcpacket.ID) *Entry {
 	if s := c.sessions[sessionKey{from, id.Session()}]; s != nil {
 		return s.calls[id.Sequence()]
 	}
@@ -310,7 +310,7 @@ func (c *Callee) find(from netip.Addr, id packet.ID) *Entry {
 
 // Payload is the payload of the answer to a call of a node, if the answer exceeds a
 // packet and is kept; else nil. It does not change.
-func (c *Callee) Payload(from netip.Addr, id packet.ID) *sent.Payload {
+func (c *Callee) Payload(from netip.Addr, id rpcpacket.ID) *sent.Payload {
 	if e := c.find(from, id); e != nil {
 		return e.payload
 	}
@@ -319,7 +319,7 @@ func (c *Callee) Payload(from netip.Addr, id packet.ID) *sent.Payload {
 
 // Settle forgets an answer that exceeds a packet: the caller says that it has it. The
 // call stays known.
-func (c *Callee) Settle(from netip.Addr, id packet.ID) {
+func (c *Callee) Settle(from netip.Addr, id rpcpacket.ID) {
 	if e := c.find(from, id); e != nil && e.payload != nil {
 		c.dropReply(e)
 		e.settled = true

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // calleeMachine drives a Callee of incarnation 3 by script:
@@ -41,10 +41,10 @@ func (m *calleeMachine) step(args []string) string {
 	case "call":
 		return m.call(args)
 	case "exact":
-		msg := packet.Message{Header: packet.Header{Type: packet.Call, Call: hashID(args[1]), Floor: delivery(args[2])}}
-		msg.Flags = (packet.FlagHeld | packet.FlagReleased).WithPolicy(packet.PolicyRecover)
+		msg := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Call: hashID(args[1]), Floor: delivery(args[2])}}
+		msg.Flags = (rpcpacket.FlagHeld | rpcpacket.FlagReleased).WithPolicy(rpcpacket.PolicyRecover)
 		if len(args) > 3 {
-			msg.Flags &^= packet.FlagReleased
+			msg.Flags &^= rpcpacket.FlagReleased
 		}
 		return m.print(args[1], c.Receive(m.now, m.since, netip.Addr{}, &msg))
 	case "finish":
@@ -80,16 +80,16 @@ func (m *calleeMachine) step(args []string) string {
 	return ""
 }
 
-func hashID(s string) packet.ID {
+func hashID(s string) rpcpacket.ID {
 	n, _ := strconv.Atoi(s)
-	return packet.ID{15: byte(n)}
+	return rpcpacket.ID{15: byte(n)}
 }
 
 // delivery reads RUN.NUMBER.
 func delivery(s string) uint64 {
 	var run, number uint64
 	_, _ = fmt.Sscanf(s, "%d.%d", &run, &number)
-	return packet.DeliveryNumber(run, number)
+	return rpcpacket.DeliveryNumber(run, number)
 }
 
 func replyBytes(s string) []byte {
@@ -103,20 +103,20 @@ func (m *calleeMachine) call(args []string) string {
 	node, _ := strconv.Atoi(args[1])
 	var session, seq, floor uint64
 	_, _ = fmt.Sscanf(args[2]+" "+args[3], "%d/%d %d", &session, &seq, &floor)
-	msg := packet.Message{Header: packet.Header{
-		Type: packet.Call, Flags: packet.FlagSession, Call: packet.SessionID(session, seq), Floor: floor,
+	msg := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Call: rpcpacket.SessionID(session, seq), Floor: floor,
 	}}
 	for _, a := range args[4:] {
 		switch k, v, _ := strings.Cut(a, "="); k {
 		case "oneway":
-			msg.Type = packet.Oneway
+			msg.Type = rpcpacket.Oneway
 		case "age":
 			d, _ := time.ParseDuration(v)
 			b := msg.Append(nil)
-			packet.SetAge(b, d)
-			msg, _ = packet.Parse(b)
+			rpcpacket.SetAge(b, d)
+			msg, _ = rpcpacket.Parse(b)
 		case "released":
-			msg.Flags |= packet.FlagReleased
+			msg.Flags |= rpcpacket.FlagReleased
 		case "callee":
 			n, _ := strconv.Atoi(v)
 			msg.CalleeIncarnation = uint32(n)

@@ -3,7 +3,7 @@ package endpoint
 import (
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Call is one message that its sender repeats until it is answered. The Caller
@@ -11,7 +11,7 @@ import (
 // must leave a Call alone from Begin until it comes back from Receive, Tick or
 // End.
 type Call struct {
-	ID      packet.ID
+	ID      rpcpacket.ID
 	Floor   uint64
 	Session bool // ID is (session, sequence): the header's FlagSession
 	// Logged makes an ACK end the call: the Gatekeeper has logged it, and that is
@@ -73,13 +73,13 @@ type lane struct {
 	// node has answered the direct call that was the lane's last one, if any. The lane's
 	// next call to it settles that, or word to it (Left).
 	node [16]byte
-	last packet.ID
+	last rpcpacket.ID
 }
 
 // Left is a direct call of a session that no later one settles.
 type Left struct {
 	Node [16]byte
-	Call packet.ID
+	Call rpcpacket.ID
 }
 
 // SettleAfter is how long a session is idle until the Gatekeeper is told that the
@@ -90,7 +90,7 @@ const SettleAfter = 500 * time.Millisecond
 type Settlement struct{ Session, Floor uint64 }
 
 // ID is the id of the message that tells the Gatekeeper.
-func (s Settlement) ID() packet.ID { return packet.SessionID(s.Session, 0) }
+func (s Settlement) ID() rpcpacket.ID { return rpcpacket.SessionID(s.Session, 0) }
 
 // Caller is the calling side of a node.
 type Caller struct {
@@ -99,14 +99,14 @@ type Caller struct {
 	owing  int     // lanes that owe a settlement, idle or not
 	noted  int     // lanes with a node
 	left   []Left
-	calls  map[packet.ID]*Call
+	calls  map[rpcpacket.ID]*Call
 	head   Call // ring of the calls that are out, the oldest first
 }
 
 // NewCaller returns a Caller that draws session numbers from random: they must
 // be unpredictable and never repeat between incarnations of a node.
 func NewCaller(random func() uint64) *Caller {
-	c := &Caller{random: random, calls: make(map[packet.ID]*Call)}
+	c := &Caller{random: random, calls: make(map[rpcpacket.ID]*Call)}
 	c.head.prev, c.head.next = &c.head, &c.head
 	return c
 }
@@ -122,7 +122,7 @@ func (c *Caller) Begin(now time.Duration, call *Call) {
 		l.sequence += uint64(call.Balance.Pick(now) - uint8(l.sequence)) //nolint:gosec // modulo 256
 	}
 	call.lane, call.Session = l, true
-	call.ID, call.Floor = packet.SessionID(l.session, l.sequence), l.sequence
+	call.ID, call.Floor = rpcpacket.SessionID(l.session, l.sequence), l.sequence
 	if call.Held || !l.owes {
 		l.due, l.interval = now+SettleAfter, SettleAfter
 	}
@@ -136,7 +136,7 @@ func (c *Caller) Begin(now time.Duration, call *Call) {
 
 // BeginAs begins a call whose id is a hash that the shell has derived (ChildID).
 // It reports false, and nothing has begun, if a call with that id is out.
-func (c *Caller) BeginAs(now time.Duration, call *Call, id packet.ID) bool {
+func (c *Caller) BeginAs(now time.Duration, call *Call, id rpcpacket.ID) bool {
 	if c.calls[id] != nil {
 		return false
 	}
@@ -147,7 +147,7 @@ func (c *Caller) BeginAs(now time.Duration, call *Call, id packet.ID) bool {
 }
 
 // BeginIn begins a direct call whose id is a hash, with a place in a lane; see BeginAs.
-func (c *Caller) BeginIn(now time.Duration, call *Call, id packet.ID) bool {
+func (c *Caller) BeginIn(now time.Duration, call *Call, id rpcpacket.ID) bool {
 	if c.calls[id] != nil {
 		return false
 	}
@@ -164,7 +164,7 @@ func (c *Call) Lane() uint64 { return c.lane.session }
 
 // goesTo notes whom a lane's next call goes to. Nobody is told so of one to the node of the
 // last one.
-func (c *Caller) goesTo(l *lane, node [16]byte, id packet.ID) {
+func (c *Caller) goesTo(l *lane, node [16]byte, id rpcpacket.ID) {
 	none := [16]byte{}
 	if l.node != none {
 		c.noted--
@@ -183,7 +183,7 @@ func (c *Caller) Left(now time.Duration) []Left {
 	if c.noted > 0 {
 		for _, l := range c.idle {
 			if l.node != ([16]byte{}) && l.due <= now {
-				c.goesTo(l, [16]byte{}, packet.ID{})
+				c.goesTo(l, [16]byte{}, rpcpacket.ID{})
 			}
 		}
 	}
@@ -214,28 +214,28 @@ func (c *Caller) start(now time.Duration, call *Call) {
 // Receive takes a reply or exception and returns the call that it answers, which
 // is thereby ended. It returns nil for what answers no call: a duplicate, an
 // answer to a call given up, or a stranger's packet.
-func (c *Caller) Receive(now time.Duration, m *packet.Message) *Call {
-	if m.Type != packet.Reply && m.Type != packet.Exception {
+func (c *Caller) Receive(now time.Duration, m *rpcpacket.Message) *Call {
+	if m.Type != rpcpacket.Reply && m.Type != rpcpacket.Exception {
 		return nil
 	}
 	call := c.Find(m)
 	if call != nil {
-		call.fetching = m.Flags&packet.FlagMore != 0 && call.lane != nil && m.Flags.Exact()
+		call.fetching = m.Flags&rpcpacket.FlagMore != 0 && call.lane != nil && m.Flags.Exact()
 		c.answered(now, call)
 	}
 	return call
 }
 
 // Out returns the call with an id, nil if none is out.
-func (c *Caller) Out(id packet.ID) *Call { return c.calls[id] }
+func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 
 // Find returns the call that an answer is to, without ending it; nil if none is out.
-func (c *Caller) Find(m *packet.Message) *Call {
+func (c *Caller) Find(m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
-	if call == nil || call.Session != (m.Flags&packet.FlagSession != 0) {
+	if call == nil || call.Session != (m.Flags&rpcpacket.FlagSession != 0) {
 		return nil
 	}
-	if call.Exact && m.Flags&packet.FlagReleased == 0 {
+	if call.Exact && m.Flags&rpcpacket.FlagReleased == 0 {
 		return nil // forged: the ids of executions' calls can be guessed
 	}
 	return call
@@ -244,7 +244,7 @@ func (c *Caller) Find(m *packet.Message) *Call {
 // Postpone starts the wait for a call's answer afresh: the other side has asked for
 // more of the call, or a part of the answer has come. It returns the call, nil if it
 // is not out.
-func (c *Caller) Postpone(now time.Duration, id packet.ID) *Call {
+func (c *Caller) Postpone(now time.Duration, id rpcpacket.ID) *Call {
 	call := c.calls[id]
 	if call != nil {
 		call.due = now + call.interval
@@ -253,7 +253,7 @@ func (c *Caller) Postpone(now time.Duration, id packet.ID) *Call {
 }
 
 // Acknowledge takes an ACK and returns the call that is thereby ended, or nil.
-func (c *Caller) Acknowledge(now time.Duration, id packet.ID) *Call {
+func (c *Caller) Acknowledge(now time.Duration, id rpcpacket.ID) *Call {
 	call := c.calls[id]
 	if call == nil || !call.Logged {
 		return nil
@@ -278,7 +278,7 @@ func (c *Caller) answered(now time.Duration, call *Call) {
 // Unbegun takes the Gatekeeper's word that nobody has got a copy of a call. If it was the
 // only one, the next copy counts as the first: a callee that began after the call did
 // need not fear that its predecessor has run it.
-func (c *Caller) Unbegun(id packet.ID) {
+func (c *Caller) Unbegun(id rpcpacket.ID) {
 	if call := c.calls[id]; call != nil && !call.again {
 		call.unbegun = true
 	}

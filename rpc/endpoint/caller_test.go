@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // callerMachine drives a Caller by script:
@@ -51,7 +51,7 @@ func (m *callerMachine) step(args []string) string {
 		d, _ := time.ParseDuration(args[2])
 		return fmt.Sprintln(m.caller.Detach(m.calls[args[1]], m.now+d))
 	case "unbegun":
-		id := packet.SessionID(7, 7)
+		id := rpcpacket.SessionID(7, 7)
 		if c := m.calls[args[1]]; c != nil {
 			id = c.ID
 		}
@@ -105,7 +105,7 @@ func (m *callerMachine) begin(args []string) string {
 	m.calls[args[1]] = c
 	if args[0] == "begin-as" {
 		n, _ := strconv.Atoi(args[2])
-		if !m.caller.BeginAs(m.now, c, packet.ID{15: byte(n)}) {
+		if !m.caller.BeginAs(m.now, c, rpcpacket.ID{15: byte(n)}) {
 			return "refused\n"
 		}
 		return fmt.Sprintf("%s: id %d, due %v\n", c.Tag, n, c.Due())
@@ -115,7 +115,7 @@ func (m *callerMachine) begin(args []string) string {
 }
 
 func (m *callerMachine) reply(args []string) string {
-	msg := packet.Message{Header: packet.Header{Type: packet.Reply, Flags: packet.FlagSession}}
+	msg := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Flags: rpcpacket.FlagSession}}
 	if c := m.calls[args[1]]; c != nil {
 		msg.Call = c.ID
 		if !c.Session {
@@ -124,10 +124,10 @@ func (m *callerMachine) reply(args []string) string {
 	} else {
 		var session, seq uint64
 		_, _ = fmt.Sscanf(args[1], "%d/%d", &session, &seq)
-		msg.Call = packet.SessionID(session, seq)
+		msg.Call = rpcpacket.SessionID(session, seq)
 	}
 	if len(args) > 2 {
-		n, _ := map[string]packet.Type{"exception": packet.Exception, "call": packet.Call, "ack": packet.Ack}[args[2]]
+		n, _ := map[string]rpcpacket.Type{"exception": rpcpacket.Exception, "call": rpcpacket.Call, "ack": rpcpacket.Ack}[args[2]]
 		msg.Type = n
 	}
 	c := m.caller.Receive(m.now, &msg)
@@ -159,12 +159,12 @@ func TestCallerScripts(t *testing.T) { runScripts(t, "caller-*.txt", newCallerMa
 func TestForgedAnswer(t *testing.T) {
 	c := NewCaller(func() uint64 { return 1 })
 	call := &Call{RTT: &RTT{}, Exact: true}
-	c.BeginAs(0, call, ChildID(packet.ID{1}, 0, 1))
-	m := packet.Message{Header: packet.Header{Type: packet.Reply, Call: call.ID}}
+	c.BeginAs(0, call, ChildID(rpcpacket.ID{1}, 0, 1))
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
 	if c.Receive(0, &m) != nil {
 		t.Error("a forged answer counts")
 	}
-	if m.Flags |= packet.FlagReleased; c.Receive(0, &m) != call {
+	if m.Flags |= rpcpacket.FlagReleased; c.Receive(0, &m) != call {
 		t.Error("the released answer does not count")
 	}
 }
@@ -176,8 +176,8 @@ func TestFetched(t *testing.T) {
 	var rtt RTT
 	call := &Call{RTT: &rtt}
 	c.Begin(0, call)
-	m := packet.Message{Header: packet.Header{Type: packet.Reply, Call: call.ID}}
-	m.Flags = (packet.FlagSession | packet.FlagHeld | packet.FlagReleased | packet.FlagMore).WithPolicy(packet.PolicyRecover)
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
+	m.Flags = (rpcpacket.FlagSession | rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagMore).WithPolicy(rpcpacket.PolicyRecover)
 	if c.Receive(0, &m) != call || len(c.idle) != 0 {
 		t.Fatalf("%d sessions are idle while an answer is fetched", len(c.idle))
 	}

@@ -3,7 +3,7 @@ package endpoint
 import (
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Commit ends an exactly-once call whose answer the Gatekeeper has to log. The
@@ -26,8 +26,8 @@ const maxDoublings = 8
 // A Gatekeeper that does not know the call any more tells its run only. If the call
 // was last heard of from a former run, a copy under a number that is not known may
 // be on its way: the call is then remembered until the next run.
-func (c *Callee) Acknowledge(id packet.ID, delivery uint64) (tag any) {
-	run, _ := packet.Delivered(delivery)
+func (c *Callee) Acknowledge(id rpcpacket.ID, delivery uint64) (tag any) {
+	run, _ := rpcpacket.Delivered(delivery)
 	c.begin(run)
 	e := c.exact[id]
 	if e == nil || e.running || e.settled {
@@ -35,7 +35,7 @@ func (c *Callee) Acknowledge(id packet.ID, delivery uint64) (tag any) {
 	}
 	tag, e.Tag = e.Tag, nil
 	c.dropReply(e)
-	known, number := packet.Delivered(max(delivery, e.number))
+	known, number := rpcpacket.Delivered(max(delivery, e.number))
 	if known != c.over.run || number == 0 {
 		e.settled = true
 		return tag

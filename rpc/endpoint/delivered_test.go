@@ -5,14 +5,14 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // exactCall is the n-th exactly-once call that a run of the Gatekeeper delivers.
-func exactCall(n, run, number uint64) *packet.Message {
-	return &packet.Message{Header: packet.Header{
-		Type: packet.Call, Call: packet.SessionID(1, n), Floor: packet.DeliveryNumber(run, number),
-		Flags: (packet.FlagSession | packet.FlagHeld | packet.FlagReleased).WithPolicy(packet.PolicyRecover),
+func exactCall(n, run, number uint64) *rpcpacket.Message {
+	return &rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Call: rpcpacket.SessionID(1, n), Floor: rpcpacket.DeliveryNumber(run, number),
+		Flags: (rpcpacket.FlagSession | rpcpacket.FlagHeld | rpcpacket.FlagReleased).WithPolicy(rpcpacket.PolicyRecover),
 	}}
 }
 
@@ -31,7 +31,7 @@ func TestExactCalls_Unbounded(t *testing.T) {
 			continue // it runs to the end
 		}
 		c.Commit(0, a.Entry, []byte("pong"), n)
-		if tag := c.Acknowledge(a.Entry.ID, packet.DeliveryNumber(1, n)); tag != n {
+		if tag := c.Acknowledge(a.Entry.ID, rpcpacket.DeliveryNumber(1, n)); tag != n {
 			t.Fatalf("call %d: %v is committed", n, tag)
 		}
 		if late := 1 + rng.Uint64N(n); n%16 == 0 {
@@ -73,7 +73,7 @@ func TestExactCalls_Early(t *testing.T) {
 	c.Turn(waiting[0])
 	receive(7, Full)
 	c.Commit(0, waiting[0], []byte("pong"), nil)
-	c.Acknowledge(waiting[0].ID, packet.DeliveryNumber(1, 2))
+	c.Acknowledge(waiting[0].ID, rpcpacket.DeliveryNumber(1, 2))
 	receive(7, Run)
 	if c.early != 3 || len(c.exact) != 5 {
 		t.Errorf("%d wait of %d", c.early, len(c.exact))

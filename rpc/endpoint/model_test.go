@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // world is one caller and two nodes of a service on a bad network, in a time of
@@ -24,8 +24,8 @@ type world struct {
 	rtt     RTT
 
 	begun, answered, ended int
-	runs                   map[packet.ID]int
-	open                   map[packet.ID]*Call
+	runs                   map[rpcpacket.ID]int
+	open                   map[rpcpacket.ID]*Call
 }
 
 type event struct {
@@ -77,7 +77,7 @@ func (w *world) send(deliver func()) {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), runs: map[packet.ID]int{}, open: map[packet.ID]*Call{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), runs: map[rpcpacket.ID]int{}, open: map[rpcpacket.ID]*Call{},
 	}
 	w.caller = NewCaller(w.rng.Uint64)
 	for i := range w.callees {
@@ -104,11 +104,11 @@ func (w *world) begin() {
 }
 
 func (w *world) transmit(c *Call) {
-	m := packet.Message{Header: packet.Header{Type: packet.Call, Flags: packet.FlagSession, Call: c.ID, Floor: c.Floor}}
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Call: c.ID, Floor: c.Floor}}
 	w.send(func() { w.arrive(&m) })
 }
 
-func (w *world) arrive(m *packet.Message) {
+func (w *world) arrive(m *rpcpacket.Message) {
 	callee := w.callees[m.Call[15]%2] // as the switch's route spreads
 	a := callee.Receive(w.now, 0, rackaddr.Node(1), m)
 	switch a.Verdict {
@@ -130,14 +130,14 @@ func (w *world) arrive(m *packet.Message) {
 }
 
 // reply carries an answer, which is the id of its call.
-func (w *world) reply(payload []byte, flags packet.Flags) {
-	m := packet.Message{Header: packet.Header{Type: packet.Reply, Call: packet.ID(payload), Flags: flags}}
+func (w *world) reply(payload []byte, flags rpcpacket.Flags) {
+	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: rpcpacket.ID(payload), Flags: flags}}
 	w.send(func() {
 		c := w.caller.Receive(w.now, &m)
 		if c == nil {
 			return
 		}
-		if w.open[c.ID] != c || c.ID != packet.ID(payload) {
+		if w.open[c.ID] != c || c.ID != rpcpacket.ID(payload) {
 			w.t.Fatalf("%v: call %s gets the answer to %x", w.now, c.ID, payload)
 		}
 		if w.runs[c.ID] != 1 {

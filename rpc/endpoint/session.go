@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // sessionKey names a session: the node that it is of, and the number it drew.
@@ -27,7 +27,7 @@ type session struct {
 }
 
 // receiveSession decides by the session's window.
-func (c *Callee) receiveSession(now time.Duration, from netip.Addr, m *packet.Message) Arrival {
+func (c *Callee) receiveSession(now time.Duration, from netip.Addr, m *rpcpacket.Message) Arrival {
 	seq := m.Call.Sequence()
 	if m.Floor == 0 || m.Floor-1 > seq { // 1 above it: the caller has given the call up
 		return Arrival{Verdict: Malformed}
@@ -61,7 +61,7 @@ func (c *Callee) session(key sessionKey) *session {
 }
 
 // decide looks a sequence number up in its session's window.
-func (c *Callee) decide(s *session, seq uint64, id packet.ID) Arrival {
+func (c *Callee) decide(s *session, seq uint64, id rpcpacket.ID) Arrival {
 	if seq < s.floor {
 		return Arrival{Verdict: Late}
 	}

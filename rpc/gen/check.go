@@ -6,7 +6,7 @@ import (
 
 	"github.com/cloudwego/thriftgo/parser"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
 
@@ -218,8 +218,8 @@ func (u *unit) has(from int, number, colon, name string) bool {
 }
 
 // names refuses methods of a service that are the same in a packet's header.
-func (c *checker) names(u *unit, s *parser.Service, methods []method, wire func(string) (packet.Method, error)) {
-	known := map[packet.Method]string{}
+func (c *checker) names(u *unit, s *parser.Service, methods []method, wire func(string) (rpcpacket.Method, error)) {
+	known := map[rpcpacket.Method]string{}
 	for _, m := range methods {
 		names := []string{m.fn.Name}
 		if m.marks.byRef() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
@@ -71,11 +71,11 @@ func cases(text string) (files map[string]string, order []string) {
 // TestCollision: no two names are known to have one short form, so the test cuts
 // them off instead.
 func TestCollision(t *testing.T) {
-	cut := func(name string) (packet.Method, error) {
+	cut := func(name string) (rpcpacket.Method, error) {
 		if !strings.HasSuffix(name, ".ref") {
 			name = name[:7]
 		}
-		return packet.MethodOf(name)
+		return rpcpacket.MethodOf(name)
 	}
 	read := func(string) ([]byte, error) {
 		return []byte("service S {\n  void developFilm(1: binary b (bifrost.ref))\n  void developPrint()\n}\n"), nil

@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Generation is the version of what is generated. The runtime has a constant
@@ -30,7 +30,7 @@ type File struct {
 // Generate makes the stubs for one IDL file. It returns every mistake that it
 // finds, each an *Error, joined. The same input gives the same output.
 func Generate(file string, read ReadFunc, o Options) ([]File, error) {
-	return generate(file, read, o, packet.MethodOf)
+	return generate(file, read, o, rpcpacket.MethodOf)
 }
 
 func generate(file string, read ReadFunc, o Options, wire wireFunc) ([]File, error) {

@@ -6,12 +6,12 @@ import (
 
 	"github.com/cloudwego/thriftgo/parser"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/stub"
 )
 
 // wireFunc makes the form of a method's name in a packet's header.
-type wireFunc = func(string) (packet.Method, error)
+type wireFunc = func(string) (rpcpacket.Method, error)
 
 // service makes the view of a service that has stubs.
 func (c *checker) service(s *scope, u *unit, d *parser.Service, own, all []method) serviceView {

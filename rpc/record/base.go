@@ -1,6 +1,6 @@
 package record
 
-import "github.com/bifrost-rack/bifrost/rpc/packet"
+import "github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 
 // Base is all records before it, folded.
 type Base struct {
@@ -15,7 +15,7 @@ type Base struct {
 // Execution is what a ledger knows of an execution: of one that runs what it needs to be
 // run again, of one that is done its outcome.
 type Execution struct {
-	ID packet.ID
+	ID rpcpacket.ID
 	// Begun is nil if it is not written that the execution has begun, or if it is done.
 	Begun *Begun
 	// Journal are the entries of all runs so far, nothing if it is done; of a durable main

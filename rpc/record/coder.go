@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Field describes one field of a record, for the documentation.
@@ -180,6 +180,6 @@ func list[T any](c *coder, name string, v *[]T, doc string, each func(*coder, *T
 }
 
 // ids visits a list of ids.
-func ids(c *coder, name string, v *[]packet.ID, doc string) {
-	list(c, name, v, doc, func(c *coder, id *packet.ID) { array(c, "id", id, "call id") })
+func ids(c *coder, name string, v *[]rpcpacket.ID, doc string) {
+	list(c, name, v, doc, func(c *coder, id *rpcpacket.ID) { array(c, "id", id, "call id") })
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Kind says what a record is: its first byte.
@@ -58,7 +58,7 @@ type Record interface {
 
 // Begun says that a call runs here.
 type Begun struct {
-	Execution packet.ID
+	Execution rpcpacket.ID
 	// Caller is the address of the node that called, and Incarnation the caller's.
 	Caller      [16]byte
 	Incarnation uint32
@@ -86,7 +86,7 @@ func (r *Begun) visit(c *coder) {
 
 // Journal is what an execution got from outside of itself.
 type Journal struct {
-	Execution packet.ID
+	Execution rpcpacket.ID
 	// Entries are the sections of a trailer (package trailer).
 	Entries []byte
 	// Called are the calls that it is about to make, and to which nodes.
@@ -95,7 +95,7 @@ type Journal struct {
 
 // Call is a call that an execution makes straight to a node.
 type Call struct {
-	ID packet.ID
+	ID rpcpacket.ID
 	// Node is the address that each copy of the call goes to, whoever sends it.
 	Node [16]byte
 }
@@ -121,7 +121,7 @@ type Owed struct {
 	// Machines are the memory machines that have undo of the execution, to be committed.
 	Machines []uint8
 	// Oneways are the one-ways that leave now.
-	Oneways []packet.ID
+	Oneways []rpcpacket.ID
 	// Frees are the regions that go now.
 	Frees [][16]byte
 	// Called are the calls that any run of the execution has made, whose answers are to be
@@ -138,7 +138,7 @@ func (o *Owed) visit(c *coder) {
 
 // Done is the commit of an execution.
 type Done struct {
-	Execution packet.ID
+	Execution rpcpacket.ID
 	Caller    [16]byte
 	// Incarnation is the caller's, Lane and Number are as in Begun.
 	Incarnation  uint32
@@ -179,7 +179,7 @@ func (r *Done) visit(c *coder) {
 
 // Handed says that the Gatekeeper's log has what becomes of an execution.
 type Handed struct {
-	Execution packet.ID
+	Execution rpcpacket.ID
 }
 
 // Kind implements Record.
@@ -189,7 +189,7 @@ func (r *Handed) visit(c *coder) { array(c, "execution", &r.Execution, "the call
 
 // Amended is another answer in the place of one that cannot be given.
 type Amended struct {
-	Execution packet.ID
+	Execution rpcpacket.ID
 	Answer    []byte
 }
 
@@ -203,7 +203,7 @@ func (r *Amended) visit(c *coder) {
 
 // Over says that all that a commit owed has been acknowledged.
 type Over struct {
-	Execution packet.ID
+	Execution rpcpacket.ID
 }
 
 // Kind implements Record.
@@ -215,7 +215,7 @@ func (r *Over) visit(c *coder) {
 
 // Checkpoint is the commit of a durable main, up to here.
 type Checkpoint struct {
-	Main packet.ID
+	Main rpcpacket.ID
 	// Index is the checkpoint's place among the main's operations.
 	Index uint32
 	// State is what the main goes on from. Ended says that it has come to its end.
@@ -237,7 +237,7 @@ func (r *Checkpoint) visit(c *coder) {
 
 // Forgotten names outcomes that nobody will ask for any more.
 type Forgotten struct {
-	Executions []packet.ID
+	Executions []rpcpacket.ID
 	Lanes      []Lane
 	Callers    []Caller
 }

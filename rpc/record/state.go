@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -15,7 +15,7 @@ import (
 // that it was given, which must not change.
 type State struct {
 	records    uint64
-	executions map[packet.ID]*Execution
+	executions map[rpcpacket.ID]*Execution
 	services   map[uint64]*Service
 	lanes      map[uint64]*lane
 	callers    map[[16]byte]*Caller
@@ -24,7 +24,7 @@ type State struct {
 // lane is a Lane, and the calls that are known of the session that it is.
 type lane struct {
 	Lane
-	calls []packet.ID
+	calls []rpcpacket.ID
 }
 
 // Fold reads records in their order. It returns an error that says which record is no
@@ -48,7 +48,7 @@ func (s *State) Records() uint64 { return s.records }
 
 // Execution returns what is known of an execution, nil if nothing is. It must not be
 // changed.
-func (s *State) Execution(id packet.ID) *Execution { return s.executions[id] }
+func (s *State) Execution(id rpcpacket.ID) *Execution { return s.executions[id] }
 
 // Executions lists all executions in the order of their ids.
 func (s *State) Executions() []*Execution {
@@ -116,13 +116,13 @@ func (s *State) Base() *Base {
 	return b
 }
 
-func compareIDs(a, b packet.ID) int { return slices.Compare(a[:], b[:]) }
+func compareIDs(a, b rpcpacket.ID) int { return slices.Compare(a[:], b[:]) }
 
 func compareAddresses(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
 
 // empty makes the maps of the zero State.
 func (s *State) empty() {
-	s.executions, s.services = map[packet.ID]*Execution{}, map[uint64]*Service{}
+	s.executions, s.services = map[rpcpacket.ID]*Execution{}, map[uint64]*Service{}
 	s.lanes, s.callers = map[uint64]*lane{}, map[[16]byte]*Caller{}
 }
 
@@ -160,13 +160,13 @@ func (s *State) Apply(r Record) error {
 }
 
 // refused refuses a record about an execution that it does not follow from.
-func refused(r Record, id packet.ID, why string) error {
+func refused(r Record, id rpcpacket.ID, why string) error {
 	return fault.New(fault.BadRequest, r.Kind().String(), "%s: %s", id, why)
 }
 
 // open returns an execution that may still get entries or an outcome, a new one if it is
 // not known.
-func (s *State) open(r Record, id packet.ID) (*Execution, error) {
+func (s *State) open(r Record, id rpcpacket.ID) (*Execution, error) {
 	e := s.executions[id]
 	switch {
 	case e == nil:
@@ -230,7 +230,7 @@ func (s *State) remove(e *Execution) {
 	delete(s.executions, e.ID)
 	_, _, number, _ := e.Caller()
 	if l := s.lanes[number]; l != nil && e.inSession(number) {
-		l.calls = slices.DeleteFunc(l.calls, func(id packet.ID) bool { return id == e.ID })
+		l.calls = slices.DeleteFunc(l.calls, func(id rpcpacket.ID) bool { return id == e.ID })
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -40,8 +40,8 @@ func (h *history) bytes() []byte {
 func (h *history) owed() (o Owed) {
 	for range h.rng.IntN(3) {
 		o.Machines = append(o.Machines, uint8(h.rng.IntN(3)))
-		o.Called = append(o.Called, Call{ID: packet.SessionID(9, h.rng.Uint64N(100)), Node: [16]byte{byte(h.rng.IntN(3))}})
-		o.Oneways = append(o.Oneways, packet.SessionID(8, h.rng.Uint64N(100)))
+		o.Called = append(o.Called, Call{ID: rpcpacket.SessionID(9, h.rng.Uint64N(100)), Node: [16]byte{byte(h.rng.IntN(3))}})
+		o.Oneways = append(o.Oneways, rpcpacket.SessionID(8, h.rng.Uint64N(100)))
 	}
 	return o
 }
@@ -60,10 +60,10 @@ func callerOf(session uint64) [16]byte { return [16]byte{15: byte(session)} }
 
 // step writes a record that may follow.
 func (h *history) step() {
-	id := packet.SessionID(1+h.rng.Uint64N(3), 1+h.rng.Uint64N(12))
+	id := rpcpacket.SessionID(1+h.rng.Uint64N(3), 1+h.rng.Uint64N(12))
 	e := h.state.Execution(id)
 	entry := trailer.Section{Type: trailer.Random, Index: h.rng.Uint32N(9), Data: h.bytes()}.Append(nil)
-	main := packet.SessionID(77, 1<<60)
+	main := rpcpacket.SessionID(77, 1<<60)
 	switch n := h.rng.IntN(12); {
 	case n == 0:
 		var f Forgotten
@@ -146,12 +146,12 @@ func TestBaseStandsForAll(t *testing.T) {
 // TestRefused: what does not follow from the records before it is an error that says so,
 // and changes nothing.
 func TestRefused(t *testing.T) {
-	a, b := packet.SessionID(1, 5), packet.SessionID(1, 6)
+	a, b := rpcpacket.SessionID(1, 5), rpcpacket.SessionID(1, 6)
 	entry := trailer.Section{Type: trailer.Time, Data: make([]byte, 8)}.Append(nil)
 	before := []Record{
 		&Begun{Execution: a, Attempt: 1}, &Journal{Execution: a, Entries: entry},
 		&Done{Execution: b, Service: 3, Order: 4, State: trailer.Section{Type: trailer.Snapshot, Data: []byte("s")}.Append(nil), Owed: Owed{Machines: []uint8{1}}},
-		&Checkpoint{Main: packet.ID{9}, Index: 2},
+		&Checkpoint{Main: rpcpacket.ID{9}, Index: 2},
 		&Forgotten{Lanes: []Lane{{Lane: 1, Floor: 4}}},
 	}
 	s := new(State)
@@ -167,20 +167,20 @@ func TestRefused(t *testing.T) {
 	}{
 		{"later attempt", &Begun{Execution: a, Attempt: 1}},
 		{"it is done", &Begun{Execution: b}},
-		{"below its lane", &Begun{Execution: packet.SessionID(1, 3), Lane: 1, Number: 3}},
-		{"below its lane", &Done{Execution: packet.SessionID(1, 3), Lane: 1, Number: 3}},
+		{"below its lane", &Begun{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
+		{"below its lane", &Done{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
 		{"does not run here", &Handed{Execution: b}},
 		{"no entries", &Journal{Execution: a}},
 		{"no entry of a journal", &Journal{Execution: a, Entries: trailer.Section{Type: trailer.Delta}.Append(nil)}},
 		{"it is done", &Done{Execution: b}},
 		{"a later call", &Done{Execution: a, Service: 3, Order: 4}},
 		{"no change of a state", &Done{Execution: a, Service: 3, State: entry}},
-		{"is a durable main", &Done{Execution: packet.ID{9}}},
+		{"is a durable main", &Done{Execution: rpcpacket.ID{9}}},
 		{"no outcome to amend", &Amended{Execution: a}},
-		{"nothing is owed", &Over{Execution: packet.ID{8}}},
-		{"not known", &Forgotten{Executions: []packet.ID{{7}}}},
-		{"not known", &Forgotten{Executions: []packet.ID{b, b}}},
-		{"later checkpoint", &Checkpoint{Main: packet.ID{9}, Index: 2}},
+		{"nothing is owed", &Over{Execution: rpcpacket.ID{8}}},
+		{"not known", &Forgotten{Executions: []rpcpacket.ID{{7}}}},
+		{"not known", &Forgotten{Executions: []rpcpacket.ID{b, b}}},
+		{"later checkpoint", &Checkpoint{Main: rpcpacket.ID{9}, Index: 2}},
 		{"no durable main", &Checkpoint{Main: a, Index: 1}},
 		{"stands for 9", &Base{Records: 9}},
 		{"add up to this", &Base{Records: 5, Executions: []Execution{{ID: a}}}},

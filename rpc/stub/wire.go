@@ -6,14 +6,14 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Method is what a method's form by reference is called on the wire: a method
 // of its own, in whose arguments and result a bifrost.Reference stands for each
 // value that is marked. No IDL can declare such a name for Go. Under its own name
 // the method stays what plain Thrift makes of it.
-func Method(name string) string { return name + packet.RefSuffix }
+func Method(name string) string { return name + rpcpacket.RefSuffix }
 
 // WriteFunc writes a field of a struct, as the code that Thrift generates does.
 type WriteFunc = func(context.Context, thrift.TProtocol) error

@@ -3,7 +3,7 @@ package pool
 import (
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // Verdict is what becomes of a free.
@@ -18,7 +18,7 @@ const (
 )
 
 // Free judges a program's free of a region. limit bounds the idle bytes.
-func (p *Pool) Free(now time.Duration, ptr packet.Pointer, limit uint64) Verdict {
+func (p *Pool) Free(now time.Duration, ptr dsmpacket.Pointer, limit uint64) Verdict {
 	ptr = ptr.Bare()
 	if _, ok := p.gained[ptr]; ok {
 		delete(p.gained, ptr)
@@ -46,7 +46,7 @@ func (p *Pool) Free(now time.Duration, ptr packet.Pointer, limit uint64) Verdict
 }
 
 // Trim takes out what has been idle for KeepTime, or everything if all: it is to be freed.
-func (p *Pool) Trim(now time.Duration, all bool) (doomed []packet.Pointer) {
+func (p *Pool) Trim(now time.Duration, all bool) (doomed []dsmpacket.Pointer) {
 	for class := range p.shelves {
 		s := &p.shelves[class]
 		n := 0
@@ -78,7 +78,7 @@ func (p *Pool) Due() (at time.Duration, ok bool) {
 }
 
 // Recall takes out what is idle on a machine: it is to be freed, if it is still there.
-func (p *Pool) Recall(machine uint8) (doomed []packet.Pointer) {
+func (p *Pool) Recall(machine uint8) (doomed []dsmpacket.Pointer) {
 	for class := range p.shelves {
 		s := &p.shelves[class]
 		rest := s.idle[:0]

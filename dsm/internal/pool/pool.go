@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 const (
@@ -27,11 +27,11 @@ const (
 
 // Pool is the regions that one node controls, as far as it knows them.
 type Pool struct {
-	known   map[packet.Pointer]*Region // by base
-	classes uint64                     // bit c: there has been one of class c
-	gained  map[packet.Pointer]struct{}
+	known   map[dsmpacket.Pointer]*Region // by base
+	classes uint64                        // bit c: there has been one of class c
+	gained  map[dsmpacket.Pointer]struct{}
 	givenUp frequency // frees of these
-	shelves [packet.MaxClass + 1]shelf
+	shelves [dsmpacket.MaxClass + 1]shelf
 	idle    uint64 // bytes
 }
 
@@ -64,17 +64,17 @@ func (f *frequency) lately(now time.Duration, times int) bool {
 
 // New returns an empty pool.
 func New() *Pool {
-	return &Pool{known: map[packet.Pointer]*Region{}, gained: map[packet.Pointer]struct{}{}}
+	return &Pool{known: map[dsmpacket.Pointer]*Region{}, gained: map[dsmpacket.Pointer]struct{}{}}
 }
 
 // Fresh takes in a region that the node has just got.
-func (p *Pool) Fresh(id packet.Region) {
+func (p *Pool) Fresh(id dsmpacket.Region) {
 	if len(p.known) < maxKnown {
 		p.add(id)
 	}
 }
 
-func (p *Pool) add(id packet.Region) *Region {
+func (p *Pool) add(id dsmpacket.Region) *Region {
 	r := &Region{Region: id}
 	p.known[id.Base] = r
 	p.classes |= 1 << id.Class
@@ -82,11 +82,11 @@ func (p *Pool) add(id packet.Region) *Region {
 }
 
 // Find returns the region that a pointer lies in, or nil.
-func (p *Pool) Find(ptr packet.Pointer) *Region {
+func (p *Pool) Find(ptr dsmpacket.Pointer) *Region {
 	ptr = ptr.Bare()
 	for m := p.classes; m != 0; m &= m - 1 {
 		class := uint8(bits.TrailingZeros64(m))
-		base := packet.Make(ptr.Prefix(), ptr.Machine(), ptr.Offset()&^(1<<class-1))
+		base := dsmpacket.Make(ptr.Prefix(), ptr.Machine(), ptr.Offset()&^(1<<class-1))
 		if r := p.known[base]; r != nil && r.Class == class {
 			return r
 		}
@@ -98,7 +98,7 @@ func (p *Pool) Find(ptr packet.Pointer) *Region {
 func (p *Pool) forget(r *Region) { delete(p.known, r.Base) }
 
 // Forget does so with the region that a pointer lies in, if it is known.
-func (p *Pool) Forget(ptr packet.Pointer) {
+func (p *Pool) Forget(ptr dsmpacket.Pointer) {
 	delete(p.gained, ptr.Bare())
 	if r := p.Find(ptr); r != nil && !r.idle {
 		p.forget(r)
@@ -107,7 +107,7 @@ func (p *Pool) Forget(ptr packet.Pointer) {
 
 // Take returns an idle region of the class on a machine that is usable. If there is
 // none, the caller has to allocate one.
-func (p *Pool) Take(now time.Duration, class uint8, usable func(machine uint8) bool) (packet.Pointer, bool) {
+func (p *Pool) Take(now time.Duration, class uint8, usable func(machine uint8) bool) (dsmpacket.Pointer, bool) {
 	s := &p.shelves[class]
 	s.asked.count(now)
 	for i := len(s.idle) - 1; i >= 0; i-- {
@@ -121,7 +121,7 @@ func (p *Pool) Take(now time.Duration, class uint8, usable func(machine uint8) b
 	if s.missed.count(now); s.missed.lately(now, demand) {
 		s.ahead = min(max(4, 2*s.ahead), maxAhead, aheadBytes>>class)
 	}
-	return packet.Pointer{}, false
+	return dsmpacket.Pointer{}, false
 }
 
 // Ahead returns how many regions of the class to allocate now for those who will ask:
@@ -142,7 +142,7 @@ func (p *Pool) Ahead(class uint8, limit uint64) int {
 }
 
 // Came takes in a region that has been allocated ahead.
-func (p *Pool) Came(now time.Duration, id packet.Region) {
+func (p *Pool) Came(now time.Duration, id dsmpacket.Region) {
 	p.shelves[id.Class].coming--
 	p.put(now, p.add(id))
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 const (
@@ -14,8 +14,8 @@ const (
 	plenty = 1 << 40
 )
 
-func region(machine uint8, number uint64, class uint8) packet.Region {
-	return packet.Region{Base: packet.Make(prefix, machine, (number+1)<<20), Class: class}
+func region(machine uint8, number uint64, class uint8) dsmpacket.Region {
+	return dsmpacket.Region{Base: dsmpacket.Make(prefix, machine, (number+1)<<20), Class: class}
 }
 
 func anywhere(uint8) bool { return true }
@@ -31,7 +31,7 @@ type lab struct {
 func newLab(t *testing.T) *lab { return &lab{Pool: New(), t: t} }
 
 // alloc takes a region, or makes one as the memory blade would.
-func (l *lab) alloc(class uint8) (p packet.Pointer, again bool) {
+func (l *lab) alloc(class uint8) (p dsmpacket.Pointer, again bool) {
 	l.now += time.Millisecond
 	if p, ok := l.Take(l.now, class, anywhere); ok {
 		return p, true
@@ -42,7 +42,7 @@ func (l *lab) alloc(class uint8) (p packet.Pointer, again bool) {
 	return r.Base, false
 }
 
-func (l *lab) free(p packet.Pointer, want Verdict) {
+func (l *lab) free(p dsmpacket.Pointer, want Verdict) {
 	l.t.Helper()
 	l.now += time.Millisecond
 	if v := l.Free(l.now, p, plenty); v != want {
@@ -51,7 +51,7 @@ func (l *lab) free(p packet.Pointer, want Verdict) {
 }
 
 // warm makes a size one in demand.
-func (l *lab) warm(class uint8) packet.Pointer {
+func (l *lab) warm(class uint8) dsmpacket.Pointer {
 	for range again - 1 {
 		l.alloc(class)
 	}
@@ -201,11 +201,11 @@ func TestAnyOrder(t *testing.T) {
 
 func anyOrder(t *testing.T, r *rand.Rand) {
 	l := newLab(t)
-	var held []packet.Pointer
-	out := map[packet.Pointer]int{}
+	var held []dsmpacket.Pointer
+	out := map[dsmpacket.Pointer]int{}
 	for range 300 {
 		at := r.IntN(max(1, len(held)))
-		var p packet.Pointer
+		var p dsmpacket.Pointer
 		if len(held) > 0 {
 			p = held[at]
 		}

@@ -3,12 +3,12 @@ package pool
 import (
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // Region is one that the node controls.
 type Region struct {
-	packet.Region
+	dsmpacket.Region
 	// Stale is what earlier users have left in it, to be zeroed before it is seen.
 	Stale Span
 	// Turn is the caller's own: whoever changes Stale.
@@ -28,7 +28,7 @@ func (r *Region) Idle() bool { return r.idle }
 func (r *Region) Lent() bool { return r.out > 0 }
 
 // Span is the n bytes at p, as far as they are in the region.
-func (r *Region) Span(p packet.Pointer, n int) Span {
+func (r *Region) Span(p dsmpacket.Pointer, n int) Span {
 	from := p.Offset() - r.Base.Offset()
 	return Span{from, min(from+uint64(n), r.Size())}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -61,7 +61,7 @@ type Appender struct {
 
 // Append is one chunk to be sent to all copies.
 type Append struct {
-	packet.Chunk
+	dsmpacket.Chunk
 	// Keep is the first chunk that is still needed.
 	Keep uint64
 }
@@ -127,11 +127,11 @@ func (a *Appender) Room() uint64 {
 		room = slices.Min(slices.Collect(maps.Values(a.rooms)))
 	}
 	for _, c := range a.flight {
-		room -= min(room, uint64(len(c.Data))+packet.ChunkCost)
+		room -= min(room, uint64(len(c.Data))+dsmpacket.ChunkCost)
 	}
 	for _, r := range a.waiting {
 		chunks := 1 + len(r.data)/a.cfg.MaxData
-		room -= min(room, uint64(len(r.data)+chunks*packet.ChunkCost)) //nolint:gosec // lengths
+		room -= min(room, uint64(len(r.data)+chunks*dsmpacket.ChunkCost)) //nolint:gosec // lengths
 	}
 	return room
 }
@@ -152,11 +152,11 @@ func (a *Appender) Send() []Append {
 // pump makes chunks of the records that wait, as many as the window has room for.
 func (a *Appender) pump(now time.Duration) {
 	for len(a.waiting) > 0 && len(a.flight) < appendWindow && a.err == nil {
-		c := &chunk{Append: Append{Chunk: packet.Chunk{Number: a.next}}}
+		c := &chunk{Append: Append{Chunk: dsmpacket.Chunk{Number: a.next}}}
 		if a.waiting[0].base {
 			a.bases = append(a.bases, base{a.appended - uint64(len(a.waiting)) + 1, a.next})
 		}
-		if r := &a.waiting[0]; r.part || packet.RecordSize(len(r.data)) > a.cfg.MaxData {
+		if r := &a.waiting[0]; r.part || dsmpacket.RecordSize(len(r.data)) > a.cfg.MaxData {
 			a.fragment(c, r)
 		} else {
 			a.pack(c)
@@ -186,10 +186,10 @@ func (a *Appender) fragment(c *chunk, r *ledgerRecord) {
 func (a *Appender) pack(c *chunk) {
 	for n := 0; len(a.waiting) > 0; n++ {
 		r := &a.waiting[0]
-		if n > 0 && (r.base || len(c.Data)+packet.RecordSize(len(r.data)) > a.cfg.MaxData) {
+		if n > 0 && (r.base || len(c.Data)+dsmpacket.RecordSize(len(r.data)) > a.cfg.MaxData) {
 			return
 		}
-		c.Data = packet.AppendRecord(c.Data, r.data)
+		c.Data = dsmpacket.AppendRecord(c.Data, r.data)
 		a.waiting = a.waiting[1:]
 	}
 }
@@ -223,7 +223,7 @@ func (a *Appender) Tick(now time.Duration) {
 
 // Receive takes the answer of one copy. A copy of an older epoch does not count; the first
 // answer of a newer one begins the count anew.
-func (a *Appender) Receive(now time.Duration, r *packet.LedgerAnswer) {
+func (a *Appender) Receive(now time.Duration, r *dsmpacket.LedgerAnswer) {
 	m := r.Mirror
 	switch {
 	case a.err != nil || m.Epoch < a.cfg.Epoch:
@@ -278,7 +278,7 @@ func (a *Appender) probe(now time.Duration) {
 }
 
 // measure takes the round trip of a chunk that was sent once, from its last answer.
-func (a *Appender) measure(now time.Duration, r *packet.LedgerAnswer) {
+func (a *Appender) measure(now time.Duration, r *dsmpacket.LedgerAnswer) {
 	if c := a.find(r.Chunk.Number); c != nil && c.times == 1 && r.Next > r.Chunk.Number && len(a.acked) == a.cfg.Members {
 		a.rtt.sample(now - c.sent)
 	}
@@ -325,7 +325,7 @@ func (a *Appender) settle(now time.Duration) {
 		a.transmit(now, a.flight[0]) // it may wait for the room that this makes
 	}
 	if len(a.waiting) == 0 { // no record is about to carry keep
-		c := &chunk{Append: Append{Chunk: packet.Chunk{Number: a.next}}, ends: a.appended}
+		c := &chunk{Append: Append{Chunk: dsmpacket.Chunk{Number: a.next}}, ends: a.appended}
 		a.next++
 		a.flight = append(a.flight, c)
 		a.transmit(now, c)
@@ -333,7 +333,7 @@ func (a *Appender) settle(now time.Duration) {
 }
 
 // repair sends a chunk again that a copy lacks although later ones have come there.
-func (a *Appender) repair(now time.Duration, r *packet.LedgerAnswer) {
+func (a *Appender) repair(now time.Duration, r *dsmpacket.LedgerAnswer) {
 	if r.Chunk.Number < r.Next+appendReorder {
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/ledger"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -119,8 +119,8 @@ func (l *appendLab) arrive(i int, p Append, run uint32) {
 	a := c.Append(l.name(), run, ledger.Writer{Node: rackaddr.Node(1), Incarnation: run}, p.Keep, chunk)
 	epoch, members := l.epoch, l.members()
 	l.after(func() {
-		l.writer.Receive(l.now, &packet.LedgerAnswer{
-			Mirror: packet.Mirror{Copy: uint8(i), Epoch: epoch, Members: uint8(members)}, Birth: a.Birth, Chunk: packet.Chunk{Number: p.Number}, Next: a.Next, Status: a.Status, Room: a.Room,
+		l.writer.Receive(l.now, &dsmpacket.LedgerAnswer{
+			Mirror: dsmpacket.Mirror{Copy: uint8(i), Epoch: epoch, Members: uint8(members)}, Birth: a.Birth, Chunk: dsmpacket.Chunk{Number: p.Number}, Next: a.Next, Status: a.Status, Room: a.Room,
 		})
 		l.progress()
 	})
@@ -206,7 +206,7 @@ func (l *appendLab) crash() {
 // read returns the records of a copy.
 func (l *appendLab) read(c *ledger.Store) (records [][]byte) {
 	st, _ := c.Stat(l.name())
-	var r packet.Records
+	var r dsmpacket.Records
 	for from := st.First; from < st.Next; {
 		chunks, a := c.Read(l.name(), from, 300)
 		if a.Status != fault.OK {
@@ -308,9 +308,9 @@ func TestAppender_Random(t *testing.T) {
 }
 
 // appended is what the only copy of a machine answers to an append.
-func appended(birth uint64, epoch uint32, number, next uint64, status fault.Code) *packet.LedgerAnswer {
-	return &packet.LedgerAnswer{
-		Mirror: packet.Mirror{Epoch: epoch, Members: 1}, Birth: birth, Chunk: packet.Chunk{Number: number}, Next: next, Status: status,
+func appended(birth uint64, epoch uint32, number, next uint64, status fault.Code) *dsmpacket.LedgerAnswer {
+	return &dsmpacket.LedgerAnswer{
+		Mirror: dsmpacket.Mirror{Epoch: epoch, Members: 1}, Birth: birth, Chunk: dsmpacket.Chunk{Number: number}, Next: next, Status: status,
 	}
 }
 
@@ -335,7 +335,7 @@ func TestAppender_GroupCommit(t *testing.T) {
 
 // What a writer cannot go on after is said, and nothing is sent any more.
 func TestAppender_Fails(t *testing.T) {
-	for want, r := range map[fault.Code]*packet.LedgerAnswer{
+	for want, r := range map[fault.Code]*dsmpacket.LedgerAnswer{
 		fault.Stale:    appended(1, 0, 1, 1, fault.Stale),
 		fault.Internal: appended(2, 0, 1, 2, fault.OK),
 	} {

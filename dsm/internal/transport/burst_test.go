@@ -3,16 +3,16 @@ package transport
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
-var burstAt = packet.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000)
+var burstAt = dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000)
 
 // start begins a transfer of n bytes on an endpoint whose window has twelve datagrams
 // of 100 bytes, and returns what is sent.
-func startBurst(t *testing.T, op packet.Op, n int) (*Endpoint, *Transfer, []Packet) {
+func startBurst(t *testing.T, op dsmpacket.Op, n int) (*Endpoint, *Transfer, []Packet) {
 	t.Helper()
 	e := New(Config{Incarnation: 1, MaxData: 100, Window: 12 * (100 + overhead)})
 	x := &Transfer{Op: op, Pointer: burstAt, Buf: make([]byte, n)}
@@ -28,9 +28,9 @@ func sent(e *Endpoint) []Packet {
 }
 
 // reply makes the answer to the i-th read of a burst.
-func reply(p Packet, i uint64) (packet.Pointer, packet.Header, []byte) {
+func reply(p Packet, i uint64) (dsmpacket.Pointer, dsmpacket.Header, []byte) {
 	h := p.Header
-	h.Kind, h.More = packet.Reply, 0
+	h.Kind, h.More = dsmpacket.Reply, 0
 	h.Request += i
 	return p.To.Add(int64(i * h.Length)), h, make([]byte, h.Length)
 }
@@ -38,7 +38,7 @@ func reply(p Packet, i uint64) (packet.Pointer, packet.Header, []byte) {
 // Four reads are one packet, the window never has more than twelve, and the next four
 // are asked for when there is room for all of them.
 func TestBurst(t *testing.T) {
-	e, x, packets := startBurst(t, packet.OpRead, 1950)
+	e, x, packets := startBurst(t, dsmpacket.OpRead, 1950)
 	if len(packets) != 3 {
 		t.Fatalf("%d packets, want 3", len(packets))
 	}
@@ -67,17 +67,17 @@ func TestBurst(t *testing.T) {
 
 // What the switch or the machine refuses is asked for one by one, once.
 func TestRefusedBurst(t *testing.T) {
-	for _, kind := range []packet.Kind{packet.Nack, packet.Reply} {
-		e, x, packets := startBurst(t, packet.OpRead, 400)
+	for _, kind := range []dsmpacket.Kind{dsmpacket.Nack, dsmpacket.Reply} {
+		e, x, packets := startBurst(t, dsmpacket.OpRead, 400)
 		h := packets[0].Header
 		h.Kind, h.Status = kind, fault.BadRequest
-		e.Receive(1000, burstAt.With(packet.OpRead, 0), &h, nil)
+		e.Receive(1000, burstAt.With(dsmpacket.OpRead, 0), &h, nil)
 		e.audit(t)
 		again := sent(e)
 		if len(packets) != 1 || h.More != 3 || len(again) != 4 {
 			t.Fatalf("%d packets, then %d", len(packets), len(again))
 		}
-		e.Receive(1000, burstAt.With(packet.OpRead, 0), &h, nil) // a duplicate
+		e.Receive(1000, burstAt.With(dsmpacket.OpRead, 0), &h, nil) // a duplicate
 		if len(sent(e)) != 0 {
 			t.Error("a refusal that comes twice is answered twice")
 		}
@@ -99,7 +99,7 @@ func TestRefusedBurst(t *testing.T) {
 
 // One reply acknowledges several writes, and only those that it names.
 func TestJoinedAcknowledgement(t *testing.T) {
-	e, x, packets := startBurst(t, packet.OpWrite, 600)
+	e, x, packets := startBurst(t, dsmpacket.OpWrite, 600)
 	if len(packets) != 6 {
 		t.Fatalf("%d packets, want 6", len(packets))
 	}

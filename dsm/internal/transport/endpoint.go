@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -53,8 +53,8 @@ type Ready struct {
 
 // Packet is one datagram to a memory server.
 type Packet struct {
-	To     packet.Pointer
-	Header packet.Header
+	To     dsmpacket.Pointer
+	Header dsmpacket.Header
 	Data   []byte
 	// First is the transfer whose buffer Data is a part of, if it is sent for the
 	// first time: its caller waits, so the bytes do not change until they are sent.
@@ -125,7 +125,7 @@ func (e *Endpoint) Cancel(now time.Duration, t *Transfer, status fault.Code) boo
 	return true
 }
 
-func (e *Endpoint) peer(ptr packet.Pointer) *peer {
+func (e *Endpoint) peer(ptr dsmpacket.Pointer) *peer {
 	m := ptr.Machine()
 	if e.peers[m] == nil {
 		e.peers[m] = newPeer(ptr.Prefix(), m, newCongestion(e.cfg.Window, DefaultWindow, overhead+e.cfg.MaxData))
@@ -174,8 +174,8 @@ func newPeer(prefix, machine uint8, cc congestion) *peer {
 	return &peer{prefix: prefix, machine: machine, next: 1, floor: 1, ring: make([]*request, minRing), cc: cc}
 }
 
-func (p *peer) lane(op packet.Op) *lane {
-	if op == packet.OpAlloc || op == packet.OpFree {
+func (p *peer) lane(op dsmpacket.Op) *lane {
+	if op == dsmpacket.OpAlloc || op == dsmpacket.OpFree {
 		return &p.held
 	}
 	return &p.plain
@@ -200,7 +200,7 @@ func (p *peer) enter(r *request) {
 	r.id = p.next
 	p.next++
 	p.ring[r.id&uint64(len(p.ring)-1)] = r
-	if r.op() == packet.OpWrite {
+	if r.op() == dsmpacket.OpWrite {
 		p.writes++
 	}
 }
@@ -208,7 +208,7 @@ func (p *peer) enter(r *request) {
 // leave forgets r, whose fate is known, and moves the floor.
 func (p *peer) leave(r *request) {
 	p.ring[r.id&uint64(len(p.ring)-1)] = nil
-	if r.op() == packet.OpWrite {
+	if r.op() == dsmpacket.OpWrite {
 		p.writes--
 	}
 	for p.floor < p.next && p.ring[p.floor&uint64(len(p.ring)-1)] == nil {
@@ -234,7 +234,7 @@ func (p *peer) mustWait(r *request) (wait bool) {
 	}
 	from := r.to.Offset()
 	p.each(func(w *request) {
-		if w.op() != packet.OpWrite || p.mirror.single() && !w.abandoned {
+		if w.op() != dsmpacket.OpWrite || p.mirror.single() && !w.abandoned {
 			return
 		}
 		at := w.to.Offset()
@@ -306,7 +306,7 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 	t.fail(waits.off, status, !r.refused)
 	e.abandon(now, p, waits)
 	e.conclude(p, t)
-	return op == packet.OpRead || op == packet.OpWrite && r.asks == nil && r.lane == nil
+	return op == dsmpacket.OpRead || op == dsmpacket.OpWrite && r.asks == nil && r.lane == nil
 }
 
 // expire tells whoever waits to be sent to a machine that has long been silent.

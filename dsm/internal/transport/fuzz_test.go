@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -19,13 +19,13 @@ func FuzzReceive(f *testing.F) {
 	e, _ := busyEndpoint()
 	for _, p := range e.Ready().Send {
 		h := p.Header
-		h.Kind = packet.Reply
+		h.Kind = dsmpacket.Reply
 		d := h.Append(append([]byte(nil), p.To[:]...))
-		if p.To.Op() == packet.OpRead {
+		if p.To.Op() == dsmpacket.OpRead {
 			d = append(d, make([]byte, h.Length)...)
 		}
 		seed = append(append(seed, byte(len(d))), d...)
-		h.Kind, h.Status = packet.Nack, fault.PermissionDenied
+		h.Kind, h.Status = dsmpacket.Nack, fault.PermissionDenied
 		d = h.Append(append([]byte(nil), p.To[:]...))
 		seed = append(append(append(seed, byte(len(d))), d...), 0, 1)
 	}
@@ -48,8 +48,8 @@ func FuzzReceive(f *testing.F) {
 				done[transfers[0]] = true
 				transfers = transfers[1:]
 			case n > 16 && n <= len(b):
-				if h, data, err := packet.Parse(b[16:n]); err == nil {
-					e.Receive(now, packet.Pointer(b[:16]), &h, data)
+				if h, data, err := dsmpacket.Parse(b[16:n]); err == nil {
+					e.Receive(now, dsmpacket.Pointer(b[:16]), &h, data)
 				}
 				b = b[n:]
 			}
@@ -69,13 +69,13 @@ func FuzzReceive(f *testing.F) {
 // stand in Ready.
 func busyEndpoint() (*Endpoint, []*Transfer) {
 	e := New(Config{Incarnation: 1, MaxData: 32, Window: 8 << 10})
-	at := packet.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000)
+	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000)
 	transfers := []*Transfer{
-		{Op: packet.OpRead, Pointer: at, Buf: make([]byte, 40)},
-		{Op: packet.OpWrite, Pointer: at, Buf: make([]byte, 40)},
-		{Op: packet.OpAlloc, Pointer: at, Size: 64},
-		{Op: packet.OpFree, Pointer: at},
-		{Op: packet.OpWrite, Pointer: packet.Make(rackaddr.DefaultDSMPrefix, 2, 0), Buf: make([]byte, 900)},
+		{Op: dsmpacket.OpRead, Pointer: at, Buf: make([]byte, 40)},
+		{Op: dsmpacket.OpWrite, Pointer: at, Buf: make([]byte, 40)},
+		{Op: dsmpacket.OpAlloc, Pointer: at, Size: 64},
+		{Op: dsmpacket.OpFree, Pointer: at},
+		{Op: dsmpacket.OpWrite, Pointer: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 2, 0), Buf: make([]byte, 900)},
 	}
 	for _, t := range transfers {
 		e.Start(0, t)
@@ -135,11 +135,11 @@ func BenchmarkRead64(b *testing.B) {
 	data := make([]byte, 64)
 	b.ReportAllocs()
 	for b.Loop() {
-		*t = Transfer{Op: packet.OpRead, Pointer: packet.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000), Buf: data}
+		*t = Transfer{Op: dsmpacket.OpRead, Pointer: dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0x1000), Buf: data}
 		e.Start(0, t)
 		p := e.Ready().Send[0]
 		e.Clear()
-		p.Header.Kind = packet.Reply
+		p.Header.Kind = dsmpacket.Reply
 		binary.BigEndian.PutUint64(data, p.Header.Request)
 		e.Receive(1000, p.To, &p.Header, data)
 		if len(e.Ready().Done) != 1 || t.Status != fault.OK {

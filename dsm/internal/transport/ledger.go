@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -30,11 +30,11 @@ type Ledger struct {
 	appender *Appender // nil while opening
 	waiting  []ledgerRecord
 	mirror   mirror
-	opened   map[uint8]packet.LedgerAnswer // by copy
+	opened   map[uint8]dsmpacket.LedgerAnswer // by copy
 	tries    uint
 	due      time.Duration
 	err      error
-	send     []packet.LedgerRequest
+	send     []dsmpacket.LedgerRequest
 
 	first, end uint64 // chunks of former runs: first … end-1
 	reading    bool
@@ -54,14 +54,14 @@ const grantPatience = 48
 
 // NewLedger begins to open a ledger.
 func NewLedger(now time.Duration, cfg LedgerConfig) *Ledger {
-	l := &Ledger{cfg: cfg, opened: make(map[uint8]packet.LedgerAnswer)}
+	l := &Ledger{cfg: cfg, opened: make(map[uint8]dsmpacket.LedgerAnswer)}
 	l.open(now)
 	return l
 }
 
 func (l *Ledger) open(now time.Duration) {
-	l.send = append(l.send, packet.LedgerRequest{
-		Op: packet.LedgerOpen, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth,
+	l.send = append(l.send, dsmpacket.LedgerRequest{
+		Op: dsmpacket.LedgerOpen, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth,
 	})
 	l.due = now + min(firstOpen<<min(l.tries, 16), maxOpen)
 	l.tries++
@@ -140,15 +140,15 @@ func (l *Ledger) Wake() time.Duration {
 }
 
 // Send returns the requests to be sent to the machine, and forgets that it was asked.
-func (l *Ledger) Send() []packet.LedgerRequest {
+func (l *Ledger) Send() []dsmpacket.LedgerRequest {
 	s := l.send
 	l.send = nil
 	if l.appender == nil {
 		return s
 	}
 	for _, p := range l.appender.Send() {
-		s = append(s, packet.LedgerRequest{
-			Op: packet.LedgerAppend, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth, Chunk: p.Chunk, Keep: p.Keep,
+		s = append(s, dsmpacket.LedgerRequest{
+			Op: dsmpacket.LedgerAppend, Ledger: l.cfg.Name, Run: l.cfg.Run, Incarnation: l.cfg.Incarnation, Birth: l.cfg.Birth, Chunk: p.Chunk, Keep: p.Keep,
 		})
 	}
 	if l.reader == nil {
@@ -177,20 +177,20 @@ func (l *Ledger) Tick(now time.Duration) {
 }
 
 // Receive takes the answer of one copy.
-func (l *Ledger) Receive(now time.Duration, a *packet.LedgerAnswer) {
+func (l *Ledger) Receive(now time.Duration, a *dsmpacket.LedgerAnswer) {
 	switch {
 	case l.err != nil || a.Ledger != l.cfg.Name || a.Incarnation != l.cfg.Incarnation || a.Mirror.Members == 0:
-	case a.Op == packet.LedgerOpen && l.appender == nil:
+	case a.Op == dsmpacket.LedgerOpen && l.appender == nil:
 		l.answered(now, a)
-	case a.Op == packet.LedgerAppend && l.appender != nil:
+	case a.Op == dsmpacket.LedgerAppend && l.appender != nil:
 		l.appender.Receive(now, a)
-	case a.Op == packet.LedgerRead:
+	case a.Op == dsmpacket.LedgerRead:
 		l.readAnswer(now, a)
 	}
 }
 
 // answered takes the answer to a request to open the ledger.
-func (l *Ledger) answered(now time.Duration, a *packet.LedgerAnswer) {
+func (l *Ledger) answered(now time.Duration, a *dsmpacket.LedgerAnswer) {
 	switch {
 	case a.Mirror.Epoch < l.mirror.epoch:
 		return
@@ -236,15 +236,15 @@ func (l *Ledger) fail(code fault.Code, format string, args ...any) {
 // with one request, and each chunk comes in a datagram of its own, from either copy: the
 // copies are equal in the range.
 type ledgerReader struct {
-	next, end uint64                  // chunks next … end-1 have not been taken yet
-	asked     uint64                  // chunks below it have been asked for
-	window    uint64                  // how many chunks are under way at most
-	group     uint64                  // how many chunks one request asks for
-	got       map[uint64]packet.Chunk // of those under way
-	first     time.Duration           // when next was first asked for, less than sent if again
-	sent      time.Duration           // when next was last asked for
+	next, end uint64                     // chunks next … end-1 have not been taken yet
+	asked     uint64                     // chunks below it have been asked for
+	window    uint64                     // how many chunks are under way at most
+	group     uint64                     // how many chunks one request asks for
+	got       map[uint64]dsmpacket.Chunk // of those under way
+	first     time.Duration              // when next was first asked for, less than sent if again
+	sent      time.Duration              // when next was last asked for
 	rtt       estimator
-	requests  []packet.LedgerRequest
+	requests  []dsmpacket.LedgerRequest
 	err       error
 }
 
@@ -254,7 +254,7 @@ const maxReadWindow = 64
 
 func newLedgerReader(now time.Duration, first, end uint64, maxData int) *ledgerReader {
 	window := max(1, min(maxReadWindow, DefaultWindow/2/uint64(maxData+overhead))) // both copies answer
-	r := &ledgerReader{next: first, end: end, asked: first, window: window, group: min(max(1, window/2), 1+packet.MaxMore), got: make(map[uint64]packet.Chunk)}
+	r := &ledgerReader{next: first, end: end, asked: first, window: window, group: min(max(1, window/2), 1+dsmpacket.MaxMore), got: make(map[uint64]dsmpacket.Chunk)}
 	r.ask(now)
 	return r
 }
@@ -271,8 +271,8 @@ func (r *ledgerReader) ask(now time.Duration) {
 }
 
 func (r *ledgerReader) request(from, n uint64) {
-	r.requests = append(r.requests, packet.LedgerRequest{
-		Op: packet.LedgerRead, Chunk: packet.Chunk{Number: from}, Size: n << 16, More: uint8(n - 1), //nolint:gosec // at most MaxMore
+	r.requests = append(r.requests, dsmpacket.LedgerRequest{
+		Op: dsmpacket.LedgerRead, Chunk: dsmpacket.Chunk{Number: from}, Size: n << 16, More: uint8(n - 1), //nolint:gosec // at most MaxMore
 	})
 }
 
@@ -312,7 +312,7 @@ func (r *ledgerReader) tick(now time.Duration) {
 }
 
 // receive takes a chunk.
-func (r *ledgerReader) receive(now time.Duration, c packet.Chunk) {
+func (r *ledgerReader) receive(now time.Duration, c dsmpacket.Chunk) {
 	if _, known := r.got[c.Number]; known || c.Number < r.next || c.Number >= r.asked {
 		return
 	}
@@ -327,7 +327,7 @@ func (r *ledgerReader) receive(now time.Duration, c packet.Chunk) {
 }
 
 // take returns the chunks that are due and have come, and asks for more.
-func (r *ledgerReader) take(now time.Duration) (chunks []packet.Chunk) {
+func (r *ledgerReader) take(now time.Duration) (chunks []dsmpacket.Chunk) {
 	for c, ok := r.got[r.next]; ok; c, ok = r.got[r.next] {
 		chunks = append(chunks, c)
 		delete(r.got, r.next)
@@ -361,7 +361,7 @@ func (l *Ledger) Readable() bool {
 // Take returns the next chunks in order, none if none have come, and whether those were
 // the last. The error says why nothing more will come: NotFound if the chunks are not kept
 // any more, or what Err says.
-func (l *Ledger) Take(now time.Duration) (chunks []packet.Chunk, last bool, err error) {
+func (l *Ledger) Take(now time.Duration) (chunks []dsmpacket.Chunk, last bool, err error) {
 	r := l.reader
 	switch {
 	case l.err != nil:
@@ -379,7 +379,7 @@ func (l *Ledger) StopReading() { l.reading, l.reader = false, nil }
 
 // readAnswer takes the answer to a read. A copy that has not got the chunk, or is not the
 // one that was opened, tells nothing while there is another one.
-func (l *Ledger) readAnswer(now time.Duration, a *packet.LedgerAnswer) {
+func (l *Ledger) readAnswer(now time.Duration, a *dsmpacket.LedgerAnswer) {
 	r := l.reader
 	switch {
 	case r == nil || a.Chunk.Number < r.next || a.Chunk.Number >= r.asked || a.Mirror.Epoch < l.mirror.epoch:

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -15,10 +15,10 @@ func newTestLedger() *Ledger {
 }
 
 // opened is what a copy answers to a request to open the ledger.
-func opened(birth uint64, number, members uint8, next uint64, status fault.Code) *packet.LedgerAnswer {
-	return &packet.LedgerAnswer{
-		Op: packet.LedgerOpen, Ledger: ledgerName, Incarnation: 3, Birth: birth, Next: next, Status: status,
-		Mirror: packet.Mirror{Epoch: 1, Copy: number, Members: members},
+func opened(birth uint64, number, members uint8, next uint64, status fault.Code) *dsmpacket.LedgerAnswer {
+	return &dsmpacket.LedgerAnswer{
+		Op: dsmpacket.LedgerOpen, Ledger: ledgerName, Incarnation: 3, Birth: birth, Next: next, Status: status,
+		Mirror: dsmpacket.Mirror{Epoch: 1, Copy: number, Members: members},
 	}
 }
 
@@ -26,7 +26,7 @@ func opened(birth uint64, number, members uint8, next uint64, status fault.Code)
 // be appended meanwhile follows.
 func TestLedger_Opens(t *testing.T) {
 	l := newTestLedger()
-	if s := l.Send(); len(s) != 1 || s[0].Op != packet.LedgerOpen || s[0].Run != 3 || s[0].Birth != 7 {
+	if s := l.Send(); len(s) != 1 || s[0].Op != dsmpacket.LedgerOpen || s[0].Run != 3 || s[0].Birth != 7 {
 		t.Fatalf("it sends %+v", s)
 	}
 	if n := l.Append(0, []byte("one")); n != 1 || l.Append(0, []byte("two")) != 2 {
@@ -40,21 +40,21 @@ func TestLedger_Opens(t *testing.T) {
 		t.Fatalf("it sends %+v before both copies have opened the ledger", s)
 	}
 	l.Tick(l.Wake())
-	if s := l.Send(); len(s) != 1 || s[0].Op != packet.LedgerOpen {
+	if s := l.Send(); len(s) != 1 || s[0].Op != dsmpacket.LedgerOpen {
 		t.Fatalf("after a while it sends %+v", s)
 	}
 	l.Receive(time.Second, opened(7, 1, 2, 5, fault.OK))
 	s := l.Send()
-	if len(s) != 1 || s[0].Op != packet.LedgerAppend || s[0].Chunk.Number != 5 || s[0].Ledger != ledgerName {
+	if len(s) != 1 || s[0].Op != dsmpacket.LedgerAppend || s[0].Chunk.Number != 5 || s[0].Ledger != ledgerName {
 		t.Fatalf("it appends %+v", s)
 	}
 	for c := range uint8(2) {
 		if l.Settled() != 0 {
 			t.Error("one copy settles")
 		}
-		l.Receive(2*time.Second, &packet.LedgerAnswer{
-			Op: packet.LedgerAppend, Ledger: ledgerName, Incarnation: 3, Birth: 7, Chunk: packet.Chunk{Number: 5}, Next: 6,
-			Mirror: packet.Mirror{Epoch: 1, Copy: c, Members: 2},
+		l.Receive(2*time.Second, &dsmpacket.LedgerAnswer{
+			Op: dsmpacket.LedgerAppend, Ledger: ledgerName, Incarnation: 3, Birth: 7, Chunk: dsmpacket.Chunk{Number: 5}, Next: 6,
+			Mirror: dsmpacket.Mirror{Epoch: 1, Copy: c, Members: 2},
 		})
 		l.Receive(2*time.Second, opened(9, 0, 2, 5, fault.Stale)) // late
 	}
@@ -84,7 +84,7 @@ func TestLedger_Patience(t *testing.T) {
 
 // TestLedger_Refused: what a run cannot open is an error, and nothing is sent any more.
 func TestLedger_Refused(t *testing.T) {
-	for want, a := range map[fault.Code]*packet.LedgerAnswer{
+	for want, a := range map[fault.Code]*dsmpacket.LedgerAnswer{
 		fault.Stale:            opened(7, 0, 1, 5, fault.Stale),
 		fault.PermissionDenied: opened(7, 0, 1, 5, fault.PermissionDenied),
 		fault.NotFound:         opened(8, 0, 1, 5, fault.OK),

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -53,7 +53,7 @@ const maxDoubts = 8
 
 // meet takes in what an answer says of the machine's copies. A new set of copies is
 // sent all that is not settled.
-func (e *Endpoint) meet(now time.Duration, p *peer, m packet.Mirror) {
+func (e *Endpoint) meet(now time.Duration, p *peer, m dsmpacket.Mirror) {
 	if m.Members == 0 || m.Epoch <= p.mirror.epoch && p.mirror.members != 0 {
 		return
 	}
@@ -76,9 +76,9 @@ func (e *Endpoint) meet(now time.Duration, p *peer, m packet.Mirror) {
 
 // decided takes in a copy's answer to r, and reports whether the answers that there
 // are settle it. If so, h.Status is what all of them together say.
-func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *packet.Header) bool {
+func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *dsmpacket.Header) bool {
 	m := h.Mirror
-	if m.Members == 0 || r.op() == packet.OpRead || r.op() == packet.OpAlloc {
+	if m.Members == 0 || r.op() == dsmpacket.OpRead || r.op() == dsmpacket.OpAlloc {
 		return true // nobody else answers
 	}
 	if m.Epoch != p.mirror.epoch {
@@ -96,10 +96,10 @@ func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *packet.Hea
 	}
 	if h.Status != fault.OK {
 		o.bad = h.Status
-	} else if r.asks == nil || h.Flags&packet.FlagApplied != 0 {
+	} else if r.asks == nil || h.Flags&dsmpacket.FlagApplied != 0 {
 		o.good = true
 	}
-	if h.Flags&packet.FlagApplied != 0 {
+	if h.Flags&dsmpacket.FlagApplied != 0 {
 		o.applied |= bit
 	}
 	if o.heard != 1<<m.Members-1 {
@@ -111,7 +111,7 @@ func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *packet.Hea
 	h.Status = o.bad
 	switch {
 	case !o.good || o.bad == fault.OK:
-	case o.bad == fault.NotFound && r.op() == packet.OpFree:
+	case o.bad == fault.NotFound && r.op() == dsmpacket.OpFree:
 		h.Status = fault.OK // it is gone everywhere
 	case o.bad != fault.NotFound && o.bad != fault.Stale: // the region was freed meanwhile; the node is being fenced
 		e.report(now, p, r)
@@ -124,44 +124,44 @@ func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *packet.Hea
 // it asked before.
 func replies(asked, answered uint8) bool {
 	switch {
-	case asked&packet.FlagDiverged != 0:
-		return answered&packet.FlagNoted != 0
-	case asked&packet.FlagFinal != 0:
-		return answered&(packet.FlagFinal|packet.FlagApplied) != 0
+	case asked&dsmpacket.FlagDiverged != 0:
+		return answered&dsmpacket.FlagNoted != 0
+	case asked&dsmpacket.FlagFinal != 0:
+		return answered&(dsmpacket.FlagFinal|dsmpacket.FlagApplied) != 0
 	}
 	return true
 }
 
 // settled takes in that all copies have answered a settle, and reports whether that
 // ends it.
-func (e *Endpoint) settled(now time.Duration, p *peer, s *request, h *packet.Header) bool {
+func (e *Endpoint) settled(now time.Duration, p *peer, s *request, h *dsmpacket.Header) bool {
 	o := s.outcome
 	all := uint8(1)<<h.Mirror.Members - 1
 	switch {
-	case o.applied == all || s.flags&packet.FlagDiverged != 0:
+	case o.applied == all || s.flags&dsmpacket.FlagDiverged != 0:
 	case o.bad != fault.OK && o.applied == 0:
 		h.Status = o.bad // about all requests of this client, or of the machine
 		return true
-	case o.applied == 0 && (h.Flags&packet.FlagFinal != 0 || s.asks.op() == packet.OpRead):
+	case o.applied == 0 && (h.Flags&dsmpacket.FlagFinal != 0 || s.asks.op() == dsmpacket.OpRead):
 		return true
 	case o.applied == 0: // now it may become final
-		s.flags |= packet.FlagFinal
+		s.flags |= dsmpacket.FlagFinal
 		s.outcome = outcome{}
 		e.transmit(now, p, s)
 		return false
 	default:
 		s.outcome = outcome{} // the timer asks again
-		if s.doubts++; s.doubts >= maxDoubts || s.flags&packet.FlagFinal != 0 {
-			s.flags |= packet.FlagDiverged
+		if s.doubts++; s.doubts >= maxDoubts || s.flags&dsmpacket.FlagFinal != 0 {
+			s.flags |= dsmpacket.FlagDiverged
 			e.Stats.Diverged++
 			e.transmit(now, p, s)
 		}
 		return false
 	}
-	h.Flags &^= packet.FlagApplied
+	h.Flags &^= dsmpacket.FlagApplied
 	h.Status = fault.OK
 	if o.applied&1 != 0 { // if they differ, the first copy's word counts: the other one is dropped
-		h.Flags |= packet.FlagApplied
+		h.Flags |= dsmpacket.FlagApplied
 		h.Status = o.first
 	}
 	return true
@@ -170,7 +170,7 @@ func (e *Endpoint) settled(now time.Duration, p *peer, s *request, h *packet.Hea
 // report tells the copies that they disagree about r, and then ends it.
 func (e *Endpoint) report(now time.Duration, p *peer, r *request) {
 	e.Stats.Diverged++
-	e.ask(now, p, r, r.outcome.bad, packet.FlagDiverged)
+	e.ask(now, p, r, r.outcome.bad, dsmpacket.FlagDiverged)
 }
 
 // drive keeps a write that nobody waits for any more on its way, until every copy has

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -53,7 +53,7 @@ type program struct {
 	t       *testing.T
 	seed    uint64
 	regions []*modelRegion
-	seen    map[packet.Pointer]bool
+	seen    map[dsmpacket.Pointer]bool
 	stamp   uint64
 }
 
@@ -61,7 +61,7 @@ type program struct {
 // may stand there.
 type modelRegion struct {
 	owner *simClient
-	base  packet.Pointer
+	base  dsmpacket.Pointer
 	slots [][]uint64
 	// torn is true if a free was cancelled: the region may be gone.
 	torn bool
@@ -72,7 +72,7 @@ type modelRegion struct {
 const slotSize = 8
 
 func newProgram(t *testing.T, seed uint64) *program {
-	p := &program{sim: newSim(seed, 2, 2), t: t, seed: seed, seen: map[packet.Pointer]bool{}}
+	p := &program{sim: newSim(seed, 2, 2), t: t, seed: seed, seen: map[dsmpacket.Pointer]bool{}}
 	if seed%2 == 0 {
 		p.mirror()
 	}
@@ -94,7 +94,7 @@ func (p *program) run() {
 	p.denied = map[access]bool{}
 	for _, r := range p.regions {
 		r.owner.settle(r.base)
-		if f := r.owner.do(&transport.Transfer{Op: packet.OpFree, Pointer: r.base}); f.Status != fault.OK && !r.torn {
+		if f := r.owner.do(&transport.Transfer{Op: dsmpacket.OpFree, Pointer: r.base}); f.Status != fault.OK && !r.torn {
 			p.errorf("free at the end: %v", f.Status)
 		}
 	}
@@ -196,7 +196,7 @@ func (p *program) round() {
 // alloc makes a region, or gives up half-way.
 func (p *program) alloc() {
 	c := p.clients[p.rand.IntN(2)]
-	t := c.start(&transport.Transfer{Op: packet.OpAlloc, Pointer: packet.Make(simPrefix, uint8(1+p.rand.IntN(2)), 0), Size: 1 << simClass})
+	t := c.start(&transport.Transfer{Op: dsmpacket.OpAlloc, Pointer: dsmpacket.Make(simPrefix, uint8(1+p.rand.IntN(2)), 0), Size: 1 << simClass})
 	if p.rand.IntN(4) == 0 {
 		p.sim.run(time.Duration(p.rand.IntN(3000)) * time.Microsecond)
 		if c.endpoint.Cancel(p.now, t, fault.Canceled) {
@@ -236,11 +236,11 @@ func (p *program) begin(r *modelRegion) {
 	t := &transport.Transfer{Pointer: r.base.Add(int64(from * slotSize)), Buf: make([]byte, n*slotSize)}
 	switch p.rand.IntN(8) {
 	case 0:
-		t.Op, t.Pointer, t.Buf = packet.OpFree, r.base, nil
+		t.Op, t.Pointer, t.Buf = dsmpacket.OpFree, r.base, nil
 	case 1, 2:
-		t.Op = packet.OpRead
+		t.Op = dsmpacket.OpRead
 	default:
-		t.Op = packet.OpWrite
+		t.Op = dsmpacket.OpWrite
 		for i := range n {
 			p.stamp++
 			binary.BigEndian.PutUint64(t.Buf[i*slotSize:], p.stamp)
@@ -267,7 +267,7 @@ func (p *program) disturb(busy []*modelRegion) {
 }
 
 func (p *program) deny(r *modelRegion, yes bool) {
-	for _, op := range []packet.Op{packet.OpRead, packet.OpWrite, packet.OpFree} {
+	for _, op := range []dsmpacket.Op{dsmpacket.OpRead, dsmpacket.OpWrite, dsmpacket.OpFree} {
 		p.denied[access{r.owner.node, r.base.Offset(), op}] = yes
 	}
 }
@@ -346,9 +346,9 @@ func (p *program) judge(r *modelRegion) {
 	t := r.op
 	r.op = nil
 	switch t.Op {
-	case packet.OpRead:
+	case dsmpacket.OpRead:
 		p.compare(r, t)
-	case packet.OpFree:
+	case dsmpacket.OpFree:
 		switch {
 		case t.Status == fault.OK:
 			r.slots = nil
@@ -357,7 +357,7 @@ func (p *program) judge(r *modelRegion) {
 		case t.Status != fault.PermissionDenied:
 			p.errorf("free: %v", t.Status)
 		}
-	case packet.OpWrite:
+	case dsmpacket.OpWrite:
 		p.wrote(r, t)
 	}
 }
@@ -399,7 +399,7 @@ func (p *program) compare(r *modelRegion, t *transport.Transfer) {
 
 // read reads a settled region whole: what stands there now stays.
 func (p *program) read(r *modelRegion) {
-	t := r.owner.do(&transport.Transfer{Op: packet.OpRead, Pointer: r.base, Buf: make([]byte, 1<<simClass)})
+	t := r.owner.do(&transport.Transfer{Op: dsmpacket.OpRead, Pointer: r.base, Buf: make([]byte, 1<<simClass)})
 	if t.Status == fault.NotFound && r.torn {
 		r.slots = nil
 		return

@@ -3,15 +3,15 @@ package transport
 import (
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // Receive takes in one datagram: from is its source address. What does not
 // answer a request of this client is counted and ignored.
-func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Header, data []byte) {
+func (e *Endpoint) Receive(now time.Duration, from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) {
 	p := e.peers[from.Machine()]
-	if p == nil || !from.InPrefix(p.prefix) || h.Incarnation != e.cfg.Incarnation || h.Kind == packet.Request {
+	if p == nil || !from.InPrefix(p.prefix) || h.Incarnation != e.cfg.Incarnation || h.Kind == dsmpacket.Request {
 		e.Stats.Stray++
 		return
 	}
@@ -29,7 +29,7 @@ func (e *Endpoint) Receive(now time.Duration, from packet.Pointer, h *packet.Hea
 }
 
 // receiveOne takes in an answer to one request.
-func (e *Endpoint) receiveOne(now time.Duration, p *peer, from packet.Pointer, h *packet.Header, data []byte) {
+func (e *Endpoint) receiveOne(now time.Duration, p *peer, from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) {
 	r := p.find(h.Request)
 	if r == nil || !r.answeredBy(from, h, data) {
 		e.Stats.Stray++
@@ -38,7 +38,7 @@ func (e *Endpoint) receiveOne(now time.Duration, p *peer, from packet.Pointer, h
 		}
 		return
 	}
-	if h.Kind == packet.Nack {
+	if h.Kind == dsmpacket.Nack {
 		e.Stats.Denied++
 		e.denied(now, p, r)
 	} else {
@@ -49,28 +49,28 @@ func (e *Endpoint) receiveOne(now time.Duration, p *peer, from packet.Pointer, h
 }
 
 // answeredBy reports whether a datagram can be the answer to r.
-func (r *request) answeredBy(from packet.Pointer, h *packet.Header, data []byte) bool {
+func (r *request) answeredBy(from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) bool {
 	if from == r.to {
-		if h.Kind == packet.Nack || h.Status != fault.OK {
+		if h.Kind == dsmpacket.Nack || h.Status != fault.OK {
 			return true
 		}
 		switch r.op() {
-		case packet.OpRead:
+		case dsmpacket.OpRead:
 			return len(data) == r.n && h.Length == r.length
-		case packet.OpWrite:
+		case dsmpacket.OpWrite:
 			return h.Length == r.length
 		}
-		return r.op() != packet.OpAlloc
+		return r.op() != dsmpacket.OpAlloc
 	}
-	if r.op() != packet.OpAlloc || from.Op() != packet.OpAlloc || h.Kind != packet.Reply || h.Status != fault.OK {
+	if r.op() != dsmpacket.OpAlloc || from.Op() != dsmpacket.OpAlloc || h.Kind != dsmpacket.Reply || h.Status != fault.OK {
 		return false
 	}
-	reg, err := packet.RegionOf(from)
+	reg, err := dsmpacket.RegionOf(from)
 	return err == nil && reg.Class == r.to.Arg()
 }
 
 // answered takes in the server's reply to r.
-func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.Pointer, h *packet.Header, data []byte) {
+func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) {
 	if h.Status == fault.Overloaded {
 		r.refused = true // it was not looked at: the timer sends it again
 		return
@@ -85,12 +85,12 @@ func (e *Endpoint) answered(now time.Duration, p *peer, r *request, from packet.
 	}
 	switch t := r.transfer; {
 	case h.Status != fault.OK:
-	case r.op() == packet.OpRead:
+	case r.op() == dsmpacket.OpRead:
 		if to := t.Buf[r.off:]; &to[0] != &data[0] { // else it was received there
 			copy(to, data)
 		}
-	case r.op() == packet.OpAlloc:
-		reg, _ := packet.RegionOf(from)
+	case r.op() == dsmpacket.OpAlloc:
+		reg, _ := dsmpacket.RegionOf(from)
 		p.known.learn(reg)
 		if t == nil {
 			e.discard(now, reg, r.scope)
@@ -124,10 +124,10 @@ func (e *Endpoint) measure(now time.Duration, p *peer, r *request) {
 // denied takes in the switch's NACK to r.
 func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
 	switch r.op() {
-	case packet.OpRead:
+	case dsmpacket.OpRead:
 		e.measure(now, p, r)
 		e.resolve(now, p, r, fault.PermissionDenied)
-	case packet.OpWrite, packet.OpFree:
+	case dsmpacket.OpWrite, dsmpacket.OpFree:
 		// Another copy of it may have been let through, or still be.
 		e.resolve(now, p, r, fault.PermissionDenied)
 	}
@@ -136,7 +136,7 @@ func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
 // finish reports r's fate and settles it.
 func (e *Endpoint) finish(p *peer, r *request, status fault.Code) {
 	t, off := r.transfer, r.off
-	if r.op() == packet.OpFree && status == fault.OK {
+	if r.op() == dsmpacket.OpFree && status == fault.OK {
 		p.known.forget(r.to)
 	}
 	if r.settler != nil {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -12,8 +12,8 @@ import (
 // until its fate is known.
 type request struct {
 	id       uint64
-	to       packet.Pointer // with operation
-	transfer *Transfer      // nil when nobody waits any more
+	to       dsmpacket.Pointer // with operation
+	transfer *Transfer         // nil when nobody waits any more
 	scope    Scope
 	off, n   int    // the bytes of the transfer's buffer
 	length   uint64 // the header's length field
@@ -41,7 +41,7 @@ type request struct {
 	waiting   []*Barrier
 }
 
-func (r *request) op() packet.Op { return r.to.Op() }
+func (r *request) op() dsmpacket.Op { return r.to.Op() }
 
 // lane is requests that take about equally long: those that the Gatekeeper
 // holds, and the others.
@@ -103,9 +103,9 @@ func (s Scope) in(o Scope) bool { return s.Execution == o.Execution && s.Branch 
 // read the outcome when Ready.Done names it or Cancel has returned; until then
 // the endpoint owns it, Buf included.
 type Transfer struct {
-	Op packet.Op
+	Op dsmpacket.Op
 	// Pointer is where; for an alloc only its machine counts.
-	Pointer packet.Pointer
+	Pointer dsmpacket.Pointer
 	// Buf is read into or written from; it must not be empty then.
 	Buf []byte
 	// Size is how many bytes to allocate. With Recall it must have been done by an
@@ -123,7 +123,7 @@ type Transfer struct {
 	// Local is true if Status arose here and the server did not say so.
 	Local bool
 	// Region is what an alloc got.
-	Region packet.Region
+	Region dsmpacket.Region
 
 	begun      time.Duration
 	issued     int  // bytes that have become requests
@@ -136,7 +136,7 @@ type Transfer struct {
 }
 
 // single reports whether the transfer is one request without a buffer.
-func (t *Transfer) single() bool { return t.Op == packet.OpAlloc || t.Op == packet.OpFree }
+func (t *Transfer) single() bool { return t.Op == dsmpacket.OpAlloc || t.Op == dsmpacket.OpFree }
 
 // more reports whether there is something left to request.
 func (t *Transfer) more() bool {
@@ -251,7 +251,7 @@ func (e *Endpoint) ask(now time.Duration, p *peer, r *request, verdict fault.Cod
 	}
 	r.unlink()
 	s := e.newRequest()
-	s.to, s.length = r.to.With(packet.OpSettle, 0), r.id
+	s.to, s.length = r.to.With(dsmpacket.OpSettle, 0), r.id
 	r.verdict, r.settler, s.asks, s.flags = verdict, s, r, flags
 	p.enter(s)
 	s.first = now
@@ -261,8 +261,8 @@ func (e *Endpoint) ask(now time.Duration, p *peer, r *request, verdict fault.Cod
 // resolved takes in the answer to r's settle request. An answer with an error
 // is one about all of the client's requests (its incarnation is fenced) or the
 // machine's (it is gone, and its regions with it).
-func (e *Endpoint) resolved(p *peer, r *request, h *packet.Header) {
-	if h.Status == fault.OK && h.Flags&packet.FlagApplied == 0 {
+func (e *Endpoint) resolved(p *peer, r *request, h *dsmpacket.Header) {
+	if h.Status == fault.OK && h.Flags&dsmpacket.FlagApplied == 0 {
 		e.finish(p, r, r.verdict)
 		return
 	}
@@ -277,12 +277,12 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 	r.transfer = nil
 	e.release(p, r)
 	switch r.op() {
-	case packet.OpRead:
+	case dsmpacket.OpRead:
 		if r.settler != nil {
 			e.leave(p, r.settler)
 		}
 		e.leave(p, r)
-	case packet.OpWrite:
+	case dsmpacket.OpWrite:
 		r.abandoned = true
 		p.abandoned++
 		if p.mirror.single() {
@@ -295,13 +295,13 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 
 // discard frees a region whose alloc was answered after its caller had gone. The
 // alloc's scope tells the server that this takes the alloc back.
-func (e *Endpoint) discard(now time.Duration, reg packet.Region, s Scope) {
-	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: reg.Base, Scope: s, orphan: true})
+func (e *Endpoint) discard(now time.Duration, reg dsmpacket.Region, s Scope) {
+	e.Start(now, &Transfer{Op: dsmpacket.OpFree, Pointer: reg.Base, Scope: s, orphan: true})
 }
 
 // Drop frees a region; nobody waits for it.
-func (e *Endpoint) Drop(now time.Duration, p packet.Pointer) {
-	e.Start(now, &Transfer{Op: packet.OpFree, Pointer: p, orphan: true})
+func (e *Endpoint) Drop(now time.Duration, p dsmpacket.Pointer) {
+	e.Start(now, &Transfer{Op: dsmpacket.OpFree, Pointer: p, orphan: true})
 }
 
 // Barrier is a wait for requests whose fate is not known.
@@ -315,19 +315,19 @@ type Barrier struct {
 // of the given pointers' regions that has been sent by now is known; nil if
 // there is none. Where the extent of a region is not known here, everything
 // on its machine counts that may belong to it.
-func (e *Endpoint) Barrier(ptrs []packet.Pointer) *Barrier {
+func (e *Endpoint) Barrier(ptrs []dsmpacket.Pointer) *Barrier {
 	return e.barrier(func(p *peer, r *request) bool {
-		if op := r.op(); op != packet.OpWrite && op != packet.OpFree {
+		if op := r.op(); op != dsmpacket.OpWrite && op != dsmpacket.OpFree {
 			return false
 		}
-		return slices.ContainsFunc(ptrs, func(ptr packet.Pointer) bool { return p.mayShare(ptr, r.to) })
+		return slices.ContainsFunc(ptrs, func(ptr dsmpacket.Pointer) bool { return p.mayShare(ptr, r.to) })
 	})
 }
 
 // BarrierOf is like Barrier for everything that has been sent in a branch of an
 // execution, whatever its index.
 func (e *Endpoint) BarrierOf(s Scope) *Barrier {
-	return e.barrier(func(_ *peer, r *request) bool { return r.asks == nil && r.op() != packet.OpRead && r.scope.in(s) })
+	return e.barrier(func(_ *peer, r *request) bool { return r.asks == nil && r.op() != dsmpacket.OpRead && r.scope.in(s) })
 }
 
 // barrier returns a barrier that is held by the requests that f picks.
@@ -348,7 +348,7 @@ func (e *Endpoint) barrier(f func(*peer, *request) bool) (b *Barrier) {
 }
 
 // mayShare reports whether two pointers may lie in one region of the machine.
-func (p *peer) mayShare(a, b packet.Pointer) bool {
+func (p *peer) mayShare(a, b dsmpacket.Pointer) bool {
 	if a.Machine() != p.machine || a.Prefix() != p.prefix {
 		return false
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 }
 
 func play(t *testing.T, text string) string {
-	s := &script{names: map[string]*Transfer{}, mirrors: map[uint8]packet.Mirror{}}
+	s := &script{names: map[string]*Transfer{}, mirrors: map[uint8]dsmpacket.Mirror{}}
 	s.e = New(Config{Incarnation: 7, MaxData: 100, Window: 3 * (100 + overhead)})
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "  ") {
@@ -85,7 +85,7 @@ type script struct {
 	quiet bool
 	out   strings.Builder
 	// mirrors is what the machines' answers say of their copies.
-	mirrors map[uint8]packet.Mirror
+	mirrors map[uint8]dsmpacket.Mirror
 }
 
 func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.out, "  "+format+"\n", args...) }
@@ -106,7 +106,7 @@ func (s *script) command(w []string) error {
 		m, _ := strconv.Atoi(w[1])
 		epoch, _ := strconv.Atoi(w[2])
 		members, _ := strconv.Atoi(w[3])
-		s.mirrors[uint8(m)] = packet.Mirror{Epoch: uint32(epoch), Members: uint8(members)}
+		s.mirrors[uint8(m)] = dsmpacket.Mirror{Epoch: uint32(epoch), Members: uint8(members)}
 	case "answer", "deny", "forge", "answer@0", "answer@1":
 		return s.receive(w)
 	case "after", "quiet":
@@ -120,7 +120,7 @@ func (s *script) command(w []string) error {
 		s.quiet = false
 		return err
 	case "barrier":
-		var ptrs []packet.Pointer
+		var ptrs []dsmpacket.Pointer
 		for _, p := range w[2:] {
 			ptrs = append(ptrs, pointer(p))
 		}
@@ -142,7 +142,7 @@ func (s *script) command(w []string) error {
 func (s *script) start(w []string) error {
 	t := &Transfer{Tag: w[0], Pointer: pointer(w[2])}
 	if m := t.Pointer.Machine(); s.mirrors[m].Members == 0 {
-		s.mirrors[m] = packet.Mirror{Epoch: 1, Members: 1}
+		s.mirrors[m] = dsmpacket.Mirror{Epoch: 1, Members: 1}
 		s.e.meet(s.now, s.e.peer(t.Pointer), s.mirrors[m])
 	}
 	s.names[w[0]] = t
@@ -152,13 +152,13 @@ func (s *script) start(w []string) error {
 	}
 	switch w[1] {
 	case "read":
-		t.Op, t.Buf = packet.OpRead, make([]byte, n)
+		t.Op, t.Buf = dsmpacket.OpRead, make([]byte, n)
 	case "write":
-		t.Op, t.Buf = packet.OpWrite, []byte(strings.Repeat("w", n))
+		t.Op, t.Buf = dsmpacket.OpWrite, []byte(strings.Repeat("w", n))
 	case "free":
-		t.Op = packet.OpFree
+		t.Op = dsmpacket.OpFree
 	case "alloc":
-		t.Op, t.Size = packet.OpAlloc, uint64(n)
+		t.Op, t.Size = dsmpacket.OpAlloc, uint64(n)
 	default:
 		return fmt.Errorf("unknown command")
 	}
@@ -200,31 +200,31 @@ func (s *script) receive(w []string) error {
 		}
 		p := s.sent[k-1]
 		from, h, data := p.To, p.Header, []byte(nil)
-		h.Kind, h.Status, h.Mirror = packet.Reply, code, s.mirrors[p.To.Machine()]
+		h.Kind, h.Status, h.Mirror = dsmpacket.Reply, code, s.mirrors[p.To.Machine()]
 		if copied == "1" {
 			h.Mirror.Copy = 1
 		}
 		switch from.Op() {
-		case packet.OpRead:
+		case dsmpacket.OpRead:
 			data = []byte(strings.Repeat("r", int(h.Length)))
-		case packet.OpAlloc:
+		case dsmpacket.OpAlloc:
 			if code == fault.OK {
-				from = packet.Make(from.Prefix(), from.Machine(), uint64(k)<<20).With(packet.OpAlloc, from.Arg())
+				from = dsmpacket.Make(from.Prefix(), from.Machine(), uint64(k)<<20).With(dsmpacket.OpAlloc, from.Arg())
 			}
-		case packet.OpSettle:
+		case dsmpacket.OpSettle:
 			h.Length = 0
-			noted := h.Flags & packet.FlagDiverged << 1
-			h.Flags = h.Flags&packet.FlagFinal | noted // as the server does
+			noted := h.Flags & dsmpacket.FlagDiverged << 1
+			h.Flags = h.Flags&dsmpacket.FlagFinal | noted // as the server does
 			if h.Mirror.Members == 1 {
-				h.Flags = packet.FlagFinal
+				h.Flags = dsmpacket.FlagFinal
 			}
 		}
 		if w[len(w)-1] == "applied" {
-			h.Flags |= packet.FlagApplied
+			h.Flags |= dsmpacket.FlagApplied
 		}
 		if w[0] == "deny" {
 			h, data = p.Header, p.Data
-			h.Kind, h.Status = packet.Nack, fault.PermissionDenied
+			h.Kind, h.Status = dsmpacket.Nack, fault.PermissionDenied
 		}
 		if w[0] == "forge" {
 			data = spoil(w[2], &from, &h, data)
@@ -235,14 +235,14 @@ func (s *script) receive(w []string) error {
 }
 
 // spoil makes one thing of an answer wrong.
-func spoil(what string, from *packet.Pointer, h *packet.Header, data []byte) []byte {
+func spoil(what string, from *dsmpacket.Pointer, h *dsmpacket.Header, data []byte) []byte {
 	switch what {
 	case "incarnation":
 		h.Incarnation++
 	case "id":
 		h.Request += 1000
 	case "kind":
-		h.Kind = packet.Request
+		h.Kind = dsmpacket.Request
 	case "machine":
 		from[5]++
 	case "prefix":
@@ -250,9 +250,9 @@ func spoil(what string, from *packet.Pointer, h *packet.Header, data []byte) []b
 	case "address":
 		*from = from.Add(1)
 	case "operation":
-		*from = from.With(packet.OpSettle, 0)
+		*from = from.With(dsmpacket.OpSettle, 0)
 	case "class":
-		*from = from.With(packet.OpAlloc, from.Arg()+1)
+		*from = from.With(dsmpacket.OpAlloc, from.Arg()+1)
 	case "length":
 		h.Length--
 	case "short":
@@ -272,19 +272,19 @@ func (s *script) flush() {
 		h := p.Header
 		line := fmt.Sprintf("#%d %s", len(s.sent), p.To.Op())
 		switch p.To.Op() {
-		case packet.OpSettle:
+		case dsmpacket.OpSettle:
 			line += fmt.Sprintf(" of %d", h.Length)
-			if h.Flags&packet.FlagFinal != 0 {
+			if h.Flags&dsmpacket.FlagFinal != 0 {
 				line += " for good"
 			}
-			if h.Flags&packet.FlagDiverged != 0 {
+			if h.Flags&dsmpacket.FlagDiverged != 0 {
 				line += ": the copies disagree"
 			}
-		case packet.OpAlloc:
+		case dsmpacket.OpAlloc:
 			line += fmt.Sprintf(" of %d bytes", h.Length)
-		case packet.OpRead, packet.OpWrite:
+		case dsmpacket.OpRead, dsmpacket.OpWrite:
 			line += fmt.Sprintf(" of %d bytes at %#x", h.Length, p.To.Offset())
-		case packet.OpFree:
+		case dsmpacket.OpFree:
 			line += fmt.Sprintf(" %#x", p.To.Offset())
 		}
 		s.printf("%s, machine %d: id %d, floor %d", line, p.To.Machine(), h.Request, h.Floor)
@@ -303,7 +303,7 @@ func (s *script) done(t *Transfer) {
 	if t.Buf != nil {
 		line += fmt.Sprintf(", %d bytes", t.N)
 	}
-	if t.Op == packet.OpAlloc && t.Status == fault.OK {
+	if t.Op == dsmpacket.OpAlloc && t.Status == fault.OK {
 		line += fmt.Sprintf(", region %s", t.Region)
 	}
 	if t.Local {
@@ -313,11 +313,11 @@ func (s *script) done(t *Transfer) {
 }
 
 // pointer reads MACHINE:ADDRESS.
-func pointer(word string) packet.Pointer {
+func pointer(word string) dsmpacket.Pointer {
 	m, a, _ := strings.Cut(word, ":")
 	machine, _ := strconv.ParseUint(m, 0, 8)
 	addr, _ := strconv.ParseUint(a, 0, 64)
-	return packet.Make(rackaddr.DefaultDSMPrefix, uint8(machine), addr)
+	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, uint8(machine), addr)
 }
 
 // codeNamed finds a code by its name, whose words may be followed by others.

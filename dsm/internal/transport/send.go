@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -38,13 +38,13 @@ func (e *Endpoint) next(t *Transfer) *request {
 	r := e.newRequest()
 	r.transfer, r.scope, r.off, r.cost = t, t.Scope, t.issued, overhead
 	switch t.Op {
-	case packet.OpAlloc:
-		class, _ := packet.ClassFor(t.Size)
-		r.to, r.length = packet.Make(t.Pointer.Prefix(), t.Pointer.Machine(), 0).With(t.Op, class), t.Size
+	case dsmpacket.OpAlloc:
+		class, _ := dsmpacket.ClassFor(t.Size)
+		r.to, r.length = dsmpacket.Make(t.Pointer.Prefix(), t.Pointer.Machine(), 0).With(t.Op, class), t.Size
 		if t.Recall {
-			r.flags = packet.FlagRecall
+			r.flags = dsmpacket.FlagRecall
 		}
-	case packet.OpFree:
+	case dsmpacket.OpFree:
 		r.to = t.Pointer.With(t.Op, 0)
 	default:
 		r.n = min(e.cfg.MaxData, len(t.Buf)-t.issued)
@@ -60,7 +60,7 @@ func (e *Endpoint) fits(p *peer, r *request, cost int) bool {
 	if p.inflight > 0 && p.inflight+cost > p.cc.window {
 		return false
 	}
-	return r.op() != packet.OpRead || e.reads.admit(p, cost)
+	return r.op() != dsmpacket.OpRead || e.reads.admit(p, cost)
 }
 
 // issue sends r for the first time.
@@ -68,7 +68,7 @@ func (e *Endpoint) issue(now time.Duration, p *peer, t *Transfer, r *request) {
 	t.open++
 	t.issued += max(1, r.n)
 	p.inflight += r.cost
-	if r.op() == packet.OpRead {
+	if r.op() == dsmpacket.OpRead {
 		e.reads.take(r)
 	}
 	p.enter(r)
@@ -89,11 +89,11 @@ func (e *Endpoint) transmit(now time.Duration, p *peer, r *request) {
 	e.wake = min(e.wake, r.deadline)
 	e.Stats.Sent++
 
-	pkt := Packet{To: r.to, Header: packet.Header{
-		Kind: packet.Request, Flags: r.flags, Request: r.id, Floor: p.floor, Length: r.length, Incarnation: e.cfg.Incarnation,
+	pkt := Packet{To: r.to, Header: dsmpacket.Header{
+		Kind: dsmpacket.Request, Flags: r.flags, Request: r.id, Floor: p.floor, Length: r.length, Incarnation: e.cfg.Incarnation,
 		Execution: r.scope.Execution, Branch: r.scope.Branch, Index: r.scope.Index,
 	}}
-	if r.op() == packet.OpWrite {
+	if r.op() == dsmpacket.OpWrite {
 		pkt.Data = r.bytes()
 		if r.sends == 1 {
 			pkt.First = r.transfer
@@ -146,15 +146,15 @@ const maxKnown = 1 << 12
 // classes remembers the extents of regions that this client allocated, as far
 // as it has room. Addresses are never used again, so nothing here gets wrong.
 type classes struct {
-	byBase map[packet.Pointer]uint8
-	order  []packet.Pointer // a ring: the oldest makes room
+	byBase map[dsmpacket.Pointer]uint8
+	order  []dsmpacket.Pointer // a ring: the oldest makes room
 	at     int
 	inUse  uint64 // bit c: a region of class c has been learnt
 }
 
-func (c *classes) learn(reg packet.Region) {
+func (c *classes) learn(reg dsmpacket.Region) {
 	if c.byBase == nil {
-		c.byBase = make(map[packet.Pointer]uint8)
+		c.byBase = make(map[dsmpacket.Pointer]uint8)
 	}
 	if len(c.order) < maxKnown {
 		c.order = append(c.order, reg.Base)
@@ -167,19 +167,19 @@ func (c *classes) learn(reg packet.Region) {
 	c.inUse |= 1 << reg.Class
 }
 
-func (c *classes) forget(base packet.Pointer) { delete(c.byBase, base.Bare()) }
+func (c *classes) forget(base dsmpacket.Pointer) { delete(c.byBase, base.Bare()) }
 
 // find returns the known region that p lies in.
-func (c *classes) find(p packet.Pointer) (packet.Region, bool) {
+func (c *classes) find(p dsmpacket.Pointer) (dsmpacket.Region, bool) {
 	p = p.Bare()
 	for m := c.inUse; m != 0; m &= m - 1 {
 		class := uint8(bits.TrailingZeros64(m))
-		base := packet.Make(p.Prefix(), p.Machine(), p.Offset()&^(1<<class-1))
+		base := dsmpacket.Make(p.Prefix(), p.Machine(), p.Offset()&^(1<<class-1))
 		if got, ok := c.byBase[base]; ok && got == class {
-			return packet.Region{Base: base, Class: class}, true
+			return dsmpacket.Region{Base: base, Class: class}, true
 		}
 	}
-	return packet.Region{}, false
+	return dsmpacket.Region{}, false
 }
 
 // A burst is reads of one transfer that are asked for by one packet: to send a request
@@ -201,7 +201,7 @@ const burstShare = 3
 
 // burst is how many requests of a transfer are to go out together now.
 func (e *Endpoint) burst(p *peer, t *Transfer) int {
-	if t.Op != packet.OpRead || p.abandoned > 0 {
+	if t.Op != dsmpacket.OpRead || p.abandoned > 0 {
 		return 1
 	}
 	whole := (len(t.Buf) - t.issued) / e.cfg.MaxData
@@ -219,15 +219,15 @@ func (e *Endpoint) join() {
 // receiveMany takes in an answer to several requests: writes that were all carried
 // out, or a burst of reads that was refused, which is asked for again one by one, as
 // what is wrong may be so with one of them.
-func (e *Endpoint) receiveMany(now time.Duration, p *peer, from packet.Pointer, h *packet.Header) {
-	switch ok := h.Kind == packet.Reply && h.Status == fault.OK; {
-	case ok && from.Op() == packet.OpWrite:
+func (e *Endpoint) receiveMany(now time.Duration, p *peer, from dsmpacket.Pointer, h *dsmpacket.Header) {
+	switch ok := h.Kind == dsmpacket.Reply && h.Status == fault.OK; {
+	case ok && from.Op() == dsmpacket.OpWrite:
 		for i := range uint64(h.More) + 1 {
 			one := *h
 			one.Request, one.More = h.Request+i, 0
 			e.receiveOne(now, p, from.Add(int64(i*h.Length)), &one, nil)
 		}
-	case !ok && from.Op() == packet.OpRead:
+	case !ok && from.Op() == dsmpacket.OpRead:
 		e.askOneByOne(now, p, from, h)
 	default:
 		e.Stats.Stray++
@@ -235,14 +235,14 @@ func (e *Endpoint) receiveMany(now time.Duration, p *peer, from packet.Pointer, 
 }
 
 // askOneByOne sends the reads of a refused burst again.
-func (e *Endpoint) askOneByOne(now time.Duration, p *peer, from packet.Pointer, h *packet.Header) {
+func (e *Endpoint) askOneByOne(now time.Duration, p *peer, from dsmpacket.Pointer, h *dsmpacket.Header) {
 	first := p.find(h.Request)
 	if first == nil || first.to != from {
 		e.Stats.Stray++
 		return
 	}
 	for i := range uint64(h.More) + 1 {
-		if r := p.find(h.Request + i); r != nil && r.op() == packet.OpRead && r.transfer == first.transfer && r.sends == 1 {
+		if r := p.find(h.Request + i); r != nil && r.op() == dsmpacket.OpRead && r.transfer == first.transfer && r.sends == 1 {
 			e.Stats.Resent++
 			e.transmit(now, p, r)
 		}

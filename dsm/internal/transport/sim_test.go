@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
-	"github.com/bifrost-rack/bifrost/dsm/packet"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -48,7 +48,7 @@ type chances struct {
 type access struct {
 	node   int
 	region uint64 // base
-	op     packet.Op
+	op     dsmpacket.Op
 }
 
 const (
@@ -112,7 +112,7 @@ func (c *simClient) flush() {
 // datagram is one on its way: to a server at addr, or from addr to a client.
 type datagram struct {
 	client  int
-	addr    packet.Pointer
+	addr    dsmpacket.Pointer
 	payload []byte
 	reply   bool
 	to      *store.Store // a copy; nil until the switch has chosen it
@@ -131,7 +131,7 @@ func (s *sim) send(d datagram) {
 	}
 	for range copies {
 		d.at = s.now + 20*time.Microsecond + time.Duration(s.rand.IntN(10_000))
-		if op := d.addr.Op(); d.reply && (op == packet.OpAlloc || op == packet.OpFree) {
+		if op := d.addr.Op(); d.reply && (op == dsmpacket.OpAlloc || op == dsmpacket.OpFree) {
 			d.at += s.held
 		}
 		if s.rand.Float64() < s.loss.late {
@@ -170,7 +170,7 @@ func (s *sim) step() bool {
 }
 
 func (s *sim) arrive(d datagram) {
-	h, data, err := packet.Parse(d.payload)
+	h, data, err := dsmpacket.Parse(d.payload)
 	if err != nil {
 		panic(err)
 	}
@@ -181,7 +181,7 @@ func (s *sim) arrive(d datagram) {
 		return
 	}
 	if s.denies(d.client, d.addr) {
-		h.Kind, h.Status = packet.Nack, fault.PermissionDenied
+		h.Kind, h.Status = dsmpacket.Nack, fault.PermissionDenied
 		d.reply, d.payload = true, append(h.Append(nil), data...)
 		s.send(d)
 		return
@@ -194,7 +194,7 @@ func (s *sim) arrive(d datagram) {
 	switch {
 	case d.to != nil && d.to != first && d.to != second:
 		return // of a copy that is lost
-	case d.to == nil && second != nil && d.addr.Op() != packet.OpRead && d.addr.Op() != packet.OpAlloc:
+	case d.to == nil && second != nil && d.addr.Op() != dsmpacket.OpRead && d.addr.Op() != dsmpacket.OpAlloc:
 		for _, d.to = range []*store.Store{first, second} {
 			s.send(d)
 		}
@@ -238,8 +238,8 @@ func (s *sim) lose(m int, lost *store.Store) {
 func (s *sim) gatekeeper(m int, by *store.Store, r *store.Request, a *store.Answer) bool {
 	second := s.second(m)
 	switch r.To.Op() {
-	case packet.OpFree:
-		at := access{int(r.Node.As16()[15]), r.To.Offset(), packet.OpFree}
+	case dsmpacket.OpFree:
+		at := access{int(r.Node.As16()[15]), r.To.Offset(), dsmpacket.OpFree}
 		if s.freed[at] == nil {
 			s.freed[at] = map[*store.Store]bool{}
 		}
@@ -247,7 +247,7 @@ func (s *sim) gatekeeper(m int, by *store.Store, r *store.Request, a *store.Answ
 		if s.freed[at][s.stores[m-1]] && (second == nil || s.freed[at][second]) {
 			s.denied[at] = true // the free rule goes
 		}
-	case packet.OpAlloc:
+	case dsmpacket.OpAlloc:
 		if second == nil || a.Header.Status != fault.OK {
 			return true
 		}
@@ -272,7 +272,7 @@ func (s *sim) answer(client int, by *store.Store, a *store.Answer) {
 		s.letGo()
 		s.kept, s.keptFor, s.keptBy = a, client, by
 	}
-	if a.From.Op() != packet.OpWrite || s.rand.IntN(2) == 0 {
+	if a.From.Op() != dsmpacket.OpWrite || s.rand.IntN(2) == 0 {
 		s.letGo()
 	}
 }
@@ -290,7 +290,7 @@ func (s *sim) letGo() {
 
 // denies says what the switch's access table does. The simulated regions are of
 // 2^simClass bytes.
-func (s *sim) denies(node int, to packet.Pointer) bool {
+func (s *sim) denies(node int, to dsmpacket.Pointer) bool {
 	return s.denied[access{node, to.Offset() &^ (1<<simClass - 1), to.Op()}]
 }
 
@@ -345,7 +345,7 @@ func (c *simClient) do(t *transport.Transfer) *transport.Transfer {
 }
 
 // settle runs until nothing of these regions is left to settle.
-func (c *simClient) settle(ptrs ...packet.Pointer) {
+func (c *simClient) settle(ptrs ...dsmpacket.Pointer) {
 	if b := c.endpoint.Barrier(ptrs); b != nil {
 		c.sim.until("a barrier", func() bool { return c.passed[b] })
 		delete(c.passed, b)

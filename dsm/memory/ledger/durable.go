@@ -3,7 +3,7 @@ package ledger
 import (
 	"fmt"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -12,7 +12,7 @@ import (
 type Change struct {
 	Name Name
 	// Put is a new chunk.
-	Put *packet.Chunk
+	Put *dsmpacket.Chunk
 	// Drop says that the chunks from First up to, but without, Next are gone.
 	Drop *Range
 	// Meta is the ledger's new state.
@@ -50,9 +50,9 @@ func (s *Store) changed(name Name, l *ledger) {
 }
 
 // put notes a new chunk.
-func (s *Store) put(name Name, c *packet.Chunk) {
+func (s *Store) put(name Name, c *dsmpacket.Chunk) {
 	if s.cfg.Durable {
-		s.changes = append(s.changes, Change{Name: name, Put: &packet.Chunk{Number: c.Number, Continues: c.Continues, Data: c.Data}})
+		s.changes = append(s.changes, Change{Name: name, Put: &dsmpacket.Chunk{Number: c.Number, Continues: c.Continues, Data: c.Data}})
 	}
 }
 
@@ -71,7 +71,7 @@ func (l *ledger) meta() *Meta {
 // order of their numbers. It returns an error if the chunks are not those from Meta.First
 // on without a gap, or if the ledger is there already. A ledger that is damaged in this way
 // is not loaded: it must not be taken for one that is whole.
-func (s *Store) Load(name Name, m Meta, chunks []packet.Chunk) error {
+func (s *Store) Load(name Name, m Meta, chunks []dsmpacket.Chunk) error {
 	if s.ledgers[name] != nil {
 		return fault.New(fault.BadRequest, "load ledger", "%x is there already", name)
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -50,7 +50,7 @@ type filling struct {
 
 // filled is the side of a copy that is being filled.
 type filled struct {
-	chunks map[Name]map[uint64]packet.Chunk
+	chunks map[Name]map[uint64]dsmpacket.Chunk
 }
 
 // Fill begins to give the ledgers to another copy.
@@ -167,7 +167,7 @@ func badItem(format string, args ...any) error {
 }
 
 // BeFilled begins to take the items of another copy. The store must be new.
-func (s *Store) BeFilled() { s.filled = &filled{chunks: map[Name]map[uint64]packet.Chunk{}} }
+func (s *Store) BeFilled() { s.filled = &filled{chunks: map[Name]map[uint64]dsmpacket.Chunk{}} }
 
 // Filling reports whether items are still to come.
 func (s *Store) Filling() bool { return s.filled != nil }
@@ -194,11 +194,11 @@ func (s *Store) Take(item []byte) error {
 		}
 		of := s.filled.chunks[v.Name]
 		if of == nil {
-			of = map[uint64]packet.Chunk{}
+			of = map[uint64]dsmpacket.Chunk{}
 			s.filled.chunks[v.Name] = of
 		}
 		s.used += cost(len(data)) - taken(of, v.Number)
-		of[v.Number] = packet.Chunk{Number: v.Number, Continues: v.Continues, Data: append([]byte(nil), data...)}
+		of[v.Number] = dsmpacket.Chunk{Number: v.Number, Continues: v.Continues, Data: append([]byte(nil), data...)}
 		return s.fits()
 	case itemState:
 		var v stateItem
@@ -217,7 +217,7 @@ func (s *Store) Take(item []byte) error {
 }
 
 // taken is what a chunk with a number costs already.
-func taken(of map[uint64]packet.Chunk, number uint64) uint64 {
+func taken(of map[uint64]dsmpacket.Chunk, number uint64) uint64 {
 	if c, ok := of[number]; ok {
 		return cost(len(c.Data))
 	}

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -50,7 +50,7 @@ func TestFill(t *testing.T) {
 				w := node()
 				st, _ := s.Stat(NameOf(w.Node))
 				number := st.Next + rapid.Uint64Range(0, 2).Draw(t, "ahead")
-				s.Append(NameOf(w.Node), st.Run, st.Writer, rapid.Uint64Range(0, number).Draw(t, "keep"), packet.Chunk{
+				s.Append(NameOf(w.Node), st.Run, st.Writer, rapid.Uint64Range(0, number).Draw(t, "keep"), dsmpacket.Chunk{
 					Number: number, Continues: rapid.Bool().Draw(t, "continues"), Data: rapid.SliceOfN(rapid.Byte(), 0, 9).Draw(t, "data"),
 				})
 			},

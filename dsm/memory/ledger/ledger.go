@@ -3,7 +3,7 @@ package ledger
 import (
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -38,17 +38,17 @@ type State struct {
 // ledger is one ledger.
 type ledger struct {
 	state   State
-	granted Writer                  // who may open it next, beside the node whose name it has
-	chunks  []packet.Chunk          // First … Next-1
-	early   map[uint64]packet.Chunk // appends that came before their predecessors
-	waiting uint64                  // bytes of early
+	granted Writer                     // who may open it next, beside the node whose name it has
+	chunks  []dsmpacket.Chunk          // First … Next-1
+	early   map[uint64]dsmpacket.Chunk // appends that came before their predecessors
+	waiting uint64                     // bytes of early
 }
 
 // room is how many bytes the ledger takes, with the chunks that came early.
 func (l *ledger) room() uint64 { return l.state.Used + l.waiting }
 
 // cost is what a chunk of n bytes is charged with.
-func cost(n int) uint64 { return uint64(n) + packet.ChunkCost }
+func cost(n int) uint64 { return uint64(n) + dsmpacket.ChunkCost }
 
 // mayOpen says whether a writer may open the ledger of a name.
 func (l *ledger) mayOpen(name Name, w Writer) bool {
@@ -56,7 +56,7 @@ func (l *ledger) mayOpen(name Name, w Writer) bool {
 }
 
 // put appends the chunk that is due, and those after it that came early.
-func (l *ledger) put(c packet.Chunk) (added []packet.Chunk) {
+func (l *ledger) put(c dsmpacket.Chunk) (added []dsmpacket.Chunk) {
 	for ok := true; ok; {
 		l.chunks = append(l.chunks, c)
 		added = append(added, c)
@@ -90,7 +90,7 @@ func (l *ledger) endAt(next uint64) {
 			break
 		}
 		l.state.Used -= cost(len(last.Data))
-		*last, l.chunks = packet.Chunk{}, l.chunks[:len(l.chunks)-1]
+		*last, l.chunks = dsmpacket.Chunk{}, l.chunks[:len(l.chunks)-1]
 		l.state.Next--
 	}
 }
@@ -104,7 +104,7 @@ func (l *ledger) seal() {
 
 // append takes a chunk of the run that has the ledger open. It may hold as many bytes
 // as limit says.
-func (l *ledger) append(c packet.Chunk, limit uint64) (added []packet.Chunk, status fault.Code) {
+func (l *ledger) append(c dsmpacket.Chunk, limit uint64) (added []dsmpacket.Chunk, status fault.Code) {
 	_, early := l.early[c.Number]
 	switch due := c.Number == l.state.Next; {
 	case c.Number < l.state.Next || early:
@@ -120,7 +120,7 @@ func (l *ledger) append(c packet.Chunk, limit uint64) (added []packet.Chunk, sta
 		return l.put(c), fault.OK
 	}
 	if l.early == nil {
-		l.early = make(map[uint64]packet.Chunk)
+		l.early = make(map[uint64]dsmpacket.Chunk)
 	}
 	l.early[c.Number] = c
 	l.waiting += cost(len(c.Data))

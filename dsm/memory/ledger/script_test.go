@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
@@ -93,10 +93,10 @@ func (s *script) command(w []string) error {
 		n, keep, _ := strings.Cut(at(4), "^")
 		text, continues := strings.CutSuffix(at(5), "…")
 		s.answer(s.store.Append(name(at(1)), number(at(2)), writer(at(3)), uint64(number(keep)),
-			packet.Chunk{Number: uint64(number(n)), Continues: continues, Data: []byte(text)}))
+			dsmpacket.Chunk{Number: uint64(number(n)), Continues: continues, Data: []byte(text)}))
 	case "fill":
 		s.answer(s.store.Append(name(at(1)), number(at(2)), writer(at(3)), 0,
-			packet.Chunk{Number: uint64(number(at(4))), Data: make([]byte, number(at(5)))}))
+			dsmpacket.Chunk{Number: uint64(number(at(4))), Data: make([]byte, number(at(5)))}))
 	case "read":
 		chunks, a := s.store.Read(name(at(1)), uint64(number(at(2))), int(number(at(3))))
 		for _, c := range chunks {
@@ -185,15 +185,15 @@ func writer(s string) Writer {
 // disk is what a durable shell keeps: the changes, applied in order.
 type disk struct {
 	metas  map[Name]Meta
-	chunks map[Name]map[uint64]packet.Chunk
+	chunks map[Name]map[uint64]dsmpacket.Chunk
 }
 
-func newDisk() *disk { return &disk{map[Name]Meta{}, map[Name]map[uint64]packet.Chunk{}} }
+func newDisk() *disk { return &disk{map[Name]Meta{}, map[Name]map[uint64]dsmpacket.Chunk{}} }
 
 func (d *disk) apply(changes []Change) {
 	for _, c := range changes {
 		if d.chunks[c.Name] == nil {
-			d.chunks[c.Name] = map[uint64]packet.Chunk{}
+			d.chunks[c.Name] = map[uint64]dsmpacket.Chunk{}
 		}
 		switch {
 		case c.Put != nil:
@@ -215,7 +215,7 @@ func (d *disk) apply(changes []Change) {
 func (d *disk) load() (*Store, error) {
 	s := New(testConfig)
 	for name, m := range d.metas {
-		var chunks []packet.Chunk
+		var chunks []dsmpacket.Chunk
 		for n := m.First; len(chunks) < len(d.chunks[name]); n++ {
 			c, ok := d.chunks[name][n]
 			if !ok {

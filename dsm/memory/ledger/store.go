@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -135,7 +135,7 @@ func (s *Store) begin(name Name) *ledger {
 // comes. The chunks below keep are not needed any more. Only the open run's writer may
 // append; everybody else is refused as Stale. A chunk that does not fit is refused as
 // NoSpace, one too far ahead as Overloaded; both may be sent again.
-func (s *Store) Append(name Name, run uint32, w Writer, keep uint64, c packet.Chunk) Answer {
+func (s *Store) Append(name Name, run uint32, w Writer, keep uint64, c dsmpacket.Chunk) Answer {
 	l := s.ledgers[name]
 	if l == nil || l.state.Sealed || l.state.Run != run || l.state.Writer != w {
 		return s.refuse(l, fault.Stale)
@@ -176,7 +176,7 @@ func (s *Store) MayRead(name Name, node netip.Addr) bool {
 // Read returns chunks from a number on, as many as fit into size bytes, but at least
 // one if there is one. Who may read is the caller's business. It is refused as
 // NotFound if there is no such ledger, or if the chunk has been dropped.
-func (s *Store) Read(name Name, from uint64, size int) ([]packet.Chunk, Answer) {
+func (s *Store) Read(name Name, from uint64, size int) ([]dsmpacket.Chunk, Answer) {
 	l := s.ledgers[name]
 	if l == nil || from < l.state.First {
 		return nil, s.refuse(l, fault.NotFound)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -42,10 +42,10 @@ type writer struct {
 func newWriter(b *testing.B, size int) *writer {
 	w := &writer{store: newTestStore(1 << 20)}
 	w.store.KeepUndo(1 << 20)
-	w.request = Request{Node: rackaddr.Node(1), To: packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(packet.OpAlloc, 0)}
-	w.request.Header = packet.Header{Kind: packet.Request, Request: 1, Floor: 1, Incarnation: 1, Length: uint64(size)}
+	w.request = Request{Node: rackaddr.Node(1), To: dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc, 0)}
+	w.request.Header = dsmpacket.Header{Kind: dsmpacket.Request, Request: 1, Floor: 1, Incarnation: 1, Length: uint64(size)}
 	a, _ := w.store.Handle(&w.request)
-	w.request.To, w.request.Data = a.From.Bare().With(packet.OpWrite, 0), make([]byte, size)
+	w.request.To, w.request.Data = a.From.Bare().With(dsmpacket.OpWrite, 0), make([]byte, size)
 	w.write(b)
 	return w
 }

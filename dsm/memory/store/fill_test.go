@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -149,24 +149,24 @@ func describe(s *Store) string {
 // being filled answers nothing.
 func TestCloseFill(t *testing.T) {
 	s := newTestStore(1 << 20)
-	ask := func(s *Store, op packet.Op, p packet.Pointer, id, n uint64) (Answer, Drop) {
-		return s.Handle(&Request{Node: rackaddr.Node(1), To: p.With(op, 0), Data: make([]byte, n), Header: packet.Header{
-			Kind: packet.Request, Request: id, Floor: 1, Incarnation: 1, Length: n,
+	ask := func(s *Store, op dsmpacket.Op, p dsmpacket.Pointer, id, n uint64) (Answer, Drop) {
+		return s.Handle(&Request{Node: rackaddr.Node(1), To: p.With(op, 0), Data: make([]byte, n), Header: dsmpacket.Header{
+			Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: 1, Length: n,
 		}})
 	}
-	a, _ := ask(s, packet.OpAlloc, packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100)
+	a, _ := ask(s, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100)
 	p := a.From.Bare()
 	s.Fill()
-	if _, drop := ask(s, packet.OpWrite, p, 2, 10); drop != NotDropped {
+	if _, drop := ask(s, dsmpacket.OpWrite, p, 2, 10); drop != NotDropped {
 		t.Errorf("a write while another copy is filled: %v", drop)
 	}
 	s.CloseFill()
-	for _, op := range []packet.Op{packet.OpAlloc, packet.OpWrite, packet.OpFree, packet.OpSettle} {
+	for _, op := range []dsmpacket.Op{dsmpacket.OpAlloc, dsmpacket.OpWrite, dsmpacket.OpFree, dsmpacket.OpSettle} {
 		if _, drop := ask(s, op, p, 3, 10); drop != Filling {
 			t.Errorf("%v while the source closes: %v", op, drop)
 		}
 	}
-	if a, drop := ask(s, packet.OpRead, p, 4, 10); drop != NotDropped || a.Header.Status != fault.OK {
+	if a, drop := ask(s, dsmpacket.OpRead, p, 4, 10); drop != NotDropped || a.Header.Status != fault.OK {
 		t.Errorf("read while the source closes: %v, %v", a.Header.Status, drop)
 	}
 	if !s.Withholds() {
@@ -174,7 +174,7 @@ func TestCloseFill(t *testing.T) {
 	}
 	next := newTestStore(1 << 20)
 	next.BeFilled(2)
-	if _, drop := ask(next, packet.OpRead, p, 1, 10); drop != Filling {
+	if _, drop := ask(next, dsmpacket.OpRead, p, 1, 10); drop != Filling {
 		t.Errorf("read of a copy that is being filled: %v", drop)
 	}
 	if err := next.Become(control.Mirror{Epoch: 1, Incarnation: 2, Members: 1}); fault.CodeOf(err) != fault.Stale {
@@ -183,7 +183,7 @@ func TestCloseFill(t *testing.T) {
 	if err := s.Become(control.Mirror{Epoch: 1, Members: 1}); err != nil || s.Withholds() {
 		t.Errorf("a new epoch ends the filling: %v, %v", err, s.Withholds())
 	}
-	if _, drop := ask(s, packet.OpWrite, p, 3, 10); drop != NotDropped {
+	if _, drop := ask(s, dsmpacket.OpWrite, p, 3, 10); drop != NotDropped {
 		t.Errorf("a write after that: %v", drop)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -159,7 +159,7 @@ func (s *Store) Complete(m control.Mirror) error {
 
 // takeAt finds the region that begins at base, or makes it.
 func (s *Store) takeAt(base uint64, class uint8) (*region, error) {
-	if class < packet.MinClass || class > packet.MaxClass || base&(1<<class-1) != 0 {
+	if class < dsmpacket.MinClass || class > dsmpacket.MaxClass || base&(1<<class-1) != 0 {
 		return nil, badItem("region of class %d at %#x", class, base)
 	}
 	if reg := s.regions.byBase[base]; reg != nil {
@@ -332,7 +332,7 @@ func (s *Store) takeClient(b []byte) error {
 			return badItem("record %d of %s, whose floor is %d", r.ID, node, c.window.floor)
 		}
 		c.window.put(record{
-			id: r.ID, length: r.Length, address: r.Address, op: packet.Op(r.Op), status: fault.Code(r.Status), class: r.Class, flags: r.Flags, dead: r.Dead,
+			id: r.ID, length: r.Length, address: r.Address, op: dsmpacket.Op(r.Op), status: fault.Code(r.Status), class: r.Class, flags: r.Flags, dead: r.Dead,
 		})
 	}
 	return nil

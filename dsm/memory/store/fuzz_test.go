@@ -3,7 +3,7 @@ package store
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -13,7 +13,7 @@ import (
 // datagram each, behind a length byte; what is shorter is a command about an
 // execution. It must answer or drop each, and keep its books.
 func FuzzHandle(f *testing.F) {
-	machine := packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
+	machine := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
 	script := func(rs ...Request) (b []byte) {
 		for _, r := range rs {
 			d := append(r.Header.Append(append([]byte(nil), r.To[:]...)), r.Data...)
@@ -21,28 +21,28 @@ func FuzzHandle(f *testing.F) {
 		}
 		return b
 	}
-	h := func(id, length uint64) packet.Header {
-		return packet.Header{Kind: packet.Request, Request: id, Floor: 1, Incarnation: 1, Length: length}
+	h := func(id, length uint64) dsmpacket.Header {
+		return dsmpacket.Header{Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: 1, Length: length}
 	}
-	at := packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 1<<superblock)
+	at := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 1<<superblock)
 	f.Add(script(
-		Request{To: machine.With(packet.OpAlloc, 6), Header: h(1, 64)},
-		Request{To: at.With(packet.OpWrite, 0), Header: h(2, 3), Data: []byte("abc")},
-		Request{To: at.With(packet.OpRead, 0), Header: h(3, 64)},
-		Request{To: machine.With(packet.OpSettle, 0), Header: h(4, 2)},
-		Request{To: at.With(packet.OpFree, 0), Header: h(5, 0)},
+		Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: h(1, 64)},
+		Request{To: at.With(dsmpacket.OpWrite, 0), Header: h(2, 3), Data: []byte("abc")},
+		Request{To: at.With(dsmpacket.OpRead, 0), Header: h(3, 64)},
+		Request{To: machine.With(dsmpacket.OpSettle, 0), Header: h(4, 2)},
+		Request{To: at.With(dsmpacket.OpFree, 0), Header: h(5, 0)},
 	))
-	e := func(id, length uint64) packet.Header {
+	e := func(id, length uint64) dsmpacket.Header {
 		h := h(id, length)
 		h.Execution = control.ExecutionID{15: 7}
 		return h
 	}
 	for command := range byte(3) {
 		f.Add(append(script(
-			Request{To: machine.With(packet.OpAlloc, 6), Header: h(1, 64)},
-			Request{To: at.With(packet.OpWrite, 0), Header: e(2, 3), Data: []byte("abc")},
-			Request{To: machine.With(packet.OpAlloc, 6), Header: e(3, 64)},
-			Request{To: at.With(packet.OpFree, 0), Header: e(4, 0)},
+			Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: h(1, 64)},
+			Request{To: at.With(dsmpacket.OpWrite, 0), Header: e(2, 3), Data: []byte("abc")},
+			Request{To: machine.With(dsmpacket.OpAlloc, 6), Header: e(3, 64)},
+			Request{To: at.With(dsmpacket.OpFree, 0), Header: e(4, 0)},
 		), 2, command, 7))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -57,11 +57,11 @@ func FuzzHandle(f *testing.F) {
 				checkUndo(t, s)
 				continue
 			}
-			h, data, err := packet.Parse(d[16:])
+			h, data, err := dsmpacket.Parse(d[16:])
 			if err != nil {
 				continue
 			}
-			r := Request{Node: rackaddr.Node(h.Branch % 4), To: packet.Pointer(d[:16]), Header: h, Data: data}
+			r := Request{Node: rackaddr.Node(h.Branch % 4), To: dsmpacket.Pointer(d[:16]), Header: h, Data: data}
 			a, drop := handle(s, &r)
 			check(t, s, &r, &a, drop)
 			checkUndo(t, s)
@@ -92,10 +92,10 @@ func check(t *testing.T, s *Store, r *Request, a *Answer, drop Drop) {
 	if drop != NotDropped {
 		return
 	}
-	if a.Header.Kind != packet.Reply || a.Header.Request != r.Header.Request || a.Header.Incarnation != r.Header.Incarnation {
+	if a.Header.Kind != dsmpacket.Reply || a.Header.Request != r.Header.Request || a.Header.Incarnation != r.Header.Incarnation {
 		t.Fatalf("%+v answers %+v", a.Header, r.Header)
 	}
-	if r.To.Op() == packet.OpRead && a.Header.Status == fault.OK && uint64(len(a.Data)) != r.Header.Length {
+	if r.To.Op() == dsmpacket.OpRead && a.Header.Status == fault.OK && uint64(len(a.Data)) != r.Header.Length {
 		t.Fatalf("read of %d bytes has %d", r.Header.Length, len(a.Data))
 	}
 	used := uint64(0)

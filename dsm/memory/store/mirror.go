@@ -1,7 +1,7 @@
 package store
 
 import (
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -16,7 +16,7 @@ import (
 // that it will be: that is Stale, and so is an epoch below the present one. A new epoch
 // ends the filling of another copy.
 func (s *Store) Become(m control.Mirror) error {
-	if m.Members < 1 || m.Members > packet.MaxMembers || m.Copy >= m.Members {
+	if m.Members < 1 || m.Members > dsmpacket.MaxMembers || m.Copy >= m.Members {
 		return fault.New(fault.BadRequest, "mirror", "copy %d of %d", m.Copy, m.Members)
 	}
 	if m.Epoch < s.mirror.Epoch {
@@ -32,12 +32,12 @@ func (s *Store) Become(m control.Mirror) error {
 		s.EndFill()
 	}
 	s.lost = m.Lost
-	s.mirror = packet.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
+	s.mirror = dsmpacket.Mirror{Epoch: m.Epoch, Incarnation: m.Incarnation, Copy: m.Copy, Members: m.Members}
 	return nil
 }
 
 // Mirror says which copy of its machine the store is.
-func (s *Store) Mirror() packet.Mirror { return s.mirror }
+func (s *Store) Mirror() dsmpacket.Mirror { return s.mirror }
 
 // Diverged is how often clients have said in this mirror epoch that the copies disagree
 // about a request.
@@ -50,12 +50,12 @@ func (s *Store) mirrored() bool { return s.mirror.Members > 1 }
 // same address. It is idempotent. NoSpace means that this copy has no room for it;
 // Overloaded, that it has none now; BadRequest, that the copies disagree.
 func (s *Store) AllocAt(q control.AllocAt) error {
-	class, ok := packet.ClassFor(q.Size)
+	class, ok := dsmpacket.ClassFor(q.Size)
 	if !ok || q.Offset&(1<<class-1) != 0 {
 		return fault.New(fault.BadRequest, "alloc at", "%d bytes at %#x", q.Size, q.Offset)
 	}
-	r := &Request{Node: q.Node, To: packet.Make(s.cfg.Prefix, s.cfg.Machine, 0).With(packet.OpAlloc, class), Header: packet.Header{
-		Kind: packet.Request, Request: q.Request, Floor: q.Floor, Execution: q.Execution, Branch: q.Branch, Index: q.Index,
+	r := &Request{Node: q.Node, To: dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, 0).With(dsmpacket.OpAlloc, class), Header: dsmpacket.Header{
+		Kind: dsmpacket.Request, Request: q.Request, Floor: q.Floor, Execution: q.Execution, Branch: q.Branch, Index: q.Index,
 		Incarnation: q.Incarnation, Length: q.Size,
 	}}
 	c, st := s.clients.admit(r.Node, r.Header.Incarnation, r.Header.Floor)
@@ -70,7 +70,7 @@ func (s *Store) AllocAt(q control.AllocAt) error {
 		return fault.New(fault.Overloaded, "alloc at", "no room for a record")
 	}
 	if rec := c.window.find(q.Request); rec != nil {
-		if rec.op != packet.OpAlloc || rec.status != fault.OK || rec.address != q.Offset {
+		if rec.op != dsmpacket.OpAlloc || rec.status != fault.OK || rec.address != q.Offset {
 			return fault.New(fault.BadRequest, "alloc at", "request %d of %s had another outcome here", q.Request, q.Node)
 		}
 		return nil
@@ -85,7 +85,7 @@ func (s *Store) AllocAt(q control.AllocAt) error {
 	case reg.base != q.Offset:
 		return fault.New(fault.BadRequest, "alloc at", "the operation has got %#x here before, not %#x", reg.base, q.Offset)
 	}
-	c.window.put(record{id: q.Request, op: packet.OpAlloc, length: q.Size, address: reg.base, class: reg.class})
+	c.window.put(record{id: q.Request, op: dsmpacket.OpAlloc, length: q.Size, address: reg.base, class: reg.class})
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (s *Store) allocateAt(r *Request, class uint8, base uint64) (*region, fault
 // Peek returns the content of a part of a region, as long as a command's answer can be;
 // Gone if there is no such region.
 func (s *Store) Peek(q control.Span) (control.Content, error) {
-	reg, at, status := s.find(packet.Make(s.cfg.Prefix, s.cfg.Machine, q.Offset), q.Length)
+	reg, at, status := s.find(dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, q.Offset), q.Length)
 	if status != fault.OK {
 		return control.Content{Offset: q.Offset, Gone: true}, nil
 	}
@@ -122,7 +122,7 @@ func (s *Store) Poke(c control.Content) error {
 		}
 		return nil
 	}
-	reg, at, status := s.find(packet.Make(s.cfg.Prefix, s.cfg.Machine, c.Offset), uint64(len(c.Data)))
+	reg, at, status := s.find(dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, c.Offset), uint64(len(c.Data)))
 	if status == fault.NotFound || status == fault.Unavailable {
 		return nil
 	}

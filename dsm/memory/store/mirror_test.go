@@ -3,18 +3,18 @@ package store
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // ask gives a store a request of node 1.
-func ask(s *Store, op packet.Op, p packet.Pointer, id, n uint64, flags uint8) Answer {
-	r := &Request{Node: rackaddr.Node(1), To: p.With(op, 0), Header: packet.Header{
-		Kind: packet.Request, Request: id, Floor: 1, Incarnation: 1, Length: n, Flags: flags,
+func ask(s *Store, op dsmpacket.Op, p dsmpacket.Pointer, id, n uint64, flags uint8) Answer {
+	r := &Request{Node: rackaddr.Node(1), To: p.With(op, 0), Header: dsmpacket.Header{
+		Kind: dsmpacket.Request, Request: id, Floor: 1, Incarnation: 1, Length: n, Flags: flags,
 	}}
-	if op == packet.OpWrite {
+	if op == dsmpacket.OpWrite {
 		r.Data = make([]byte, n)
 	}
 	a, _ := s.Handle(r)
@@ -28,17 +28,17 @@ func TestSettleAsksFirst(t *testing.T) {
 	if err := s.Become(control.Mirror{Epoch: 1, Members: 2}); err != nil {
 		t.Fatal(err)
 	}
-	p := ask(s, packet.OpAlloc, packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100, 0).From.Bare()
-	if a := ask(s, packet.OpSettle, p, 10, 2, 0); a.Header.Status != fault.OK || a.Header.Flags != 0 {
+	p := ask(s, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100, 0).From.Bare()
+	if a := ask(s, dsmpacket.OpSettle, p, 10, 2, 0); a.Header.Status != fault.OK || a.Header.Flags != 0 {
 		t.Errorf("settle of what has not come: %v, flags %#x", a.Header.Status, a.Header.Flags)
 	}
-	if a := ask(s, packet.OpWrite, p, 2, 8, 0); a.Header.Kind != packet.Reply || a.Header.Status != fault.OK {
+	if a := ask(s, dsmpacket.OpWrite, p, 2, 8, 0); a.Header.Kind != dsmpacket.Reply || a.Header.Status != fault.OK {
 		t.Errorf("a write after somebody has asked for it: %+v", a.Header)
 	}
-	if a := ask(s, packet.OpSettle, p, 11, 3, packet.FlagFinal); a.Header.Flags != packet.FlagFinal {
+	if a := ask(s, dsmpacket.OpSettle, p, 11, 3, dsmpacket.FlagFinal); a.Header.Flags != dsmpacket.FlagFinal {
 		t.Errorf("settle for good: flags %#x", a.Header.Flags)
 	}
-	if a := ask(s, packet.OpWrite, p, 3, 8, 0); a.Header.Kind == packet.Reply {
+	if a := ask(s, dsmpacket.OpWrite, p, 3, 8, 0); a.Header.Kind == dsmpacket.Reply {
 		t.Errorf("a write after it was settled for good: %+v", a.Header)
 	}
 }
@@ -54,7 +54,7 @@ func TestBecome(t *testing.T) {
 		}
 	}
 	must(control.Mirror{Epoch: 5, Members: 2}, fault.OK)
-	ask(s, packet.OpAlloc, packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100, 0)
+	ask(s, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 1, 100, 0)
 	must(control.Mirror{Epoch: 4, Members: 1}, fault.Stale)
 	must(control.Mirror{Epoch: 4, Incarnation: 9, Members: 1}, fault.Stale)
 	must(control.Mirror{Epoch: 6, Copy: 2, Members: 2}, fault.BadRequest)

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -109,7 +109,7 @@ func (m *model) late(t *rapid.T) {
 }
 
 type modelRegion struct {
-	packet.Region
+	dsmpacket.Region
 	asked  uint64
 	data   []byte
 	before []byte // a copy of everything, from before holder's first change
@@ -121,11 +121,11 @@ type modelRegion struct {
 
 // ask carries out an operation of an execution. It reports whether it was refused
 // for want of room.
-func (m *model) ask(t *rapid.T, e int, to packet.Pointer, index uint32, length uint64, data []byte) (Answer, bool) {
+func (m *model) ask(t *rapid.T, e int, to dsmpacket.Pointer, index uint32, length uint64, data []byte) (Answer, bool) {
 	r := &m.runs[e]
 	r.requests++
-	req := Request{Node: rackaddr.Node(uint64(e + 1)), To: to, Data: data, Header: packet.Header{
-		Kind: packet.Request, Request: r.requests, Floor: r.requests, Incarnation: r.crashes + 1, Length: length, Index: index,
+	req := Request{Node: rackaddr.Node(uint64(e + 1)), To: to, Data: data, Header: dsmpacket.Header{
+		Kind: dsmpacket.Request, Request: r.requests, Floor: r.requests, Incarnation: r.crashes + 1, Length: length, Index: index,
 	}}
 	req.Header.Execution[15] = byte(e)
 	a, drop := handle(m.store, &req)
@@ -172,12 +172,12 @@ func (m *model) alloc(t *rapid.T) {
 	if again >= 0 {
 		asked = m.regions[again].asked
 	}
-	a, full := m.ask(t, e, packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(packet.OpAlloc, 0), index, asked, nil)
+	a, full := m.ask(t, e, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0).With(dsmpacket.OpAlloc, 0), index, asked, nil)
 	if full || a.Header.Status == fault.NoSpace && again < 0 {
 		return
 	}
 	m.runs[e].allocs++
-	reg, err := packet.RegionOf(a.From)
+	reg, err := dsmpacket.RegionOf(a.From)
 	if err != nil || a.Header.Status != fault.OK {
 		t.Fatalf("alloc: %v, %v", a.Header.Status, err)
 	}
@@ -213,7 +213,7 @@ func (m *model) overwrite(t *rapid.T) {
 // put writes n bytes.
 func (m *model) put(t *rapid.T, reg *modelRegion, e int, at, n uint64) {
 	data := bytes.Repeat([]byte{rapid.Byte().Draw(t, "byte")}, int(n))
-	a, full := m.ask(t, e, reg.Base.Add(int64(at)).With(packet.OpWrite, 0), 0, n, data)
+	a, full := m.ask(t, e, reg.Base.Add(int64(at)).With(dsmpacket.OpWrite, 0), 0, n, data)
 	if full {
 		return
 	}
@@ -229,7 +229,7 @@ func (m *model) put(t *rapid.T, reg *modelRegion, e int, at, n uint64) {
 func (m *model) free(t *rapid.T) {
 	reg, e := m.pick(t), rapid.IntRange(0, 3).Draw(t, "execution")
 	index := rapid.SampledFrom([]uint32{reg.index, 1 << 30}).Draw(t, "index")
-	a, full := m.ask(t, e, reg.Base.With(packet.OpFree, 0), index, 0, nil)
+	a, full := m.ask(t, e, reg.Base.With(dsmpacket.OpFree, 0), index, 0, nil)
 	if full {
 		return
 	}
@@ -240,7 +240,7 @@ func (m *model) free(t *rapid.T) {
 	switch {
 	case a.Header.Status != fault.OK:
 		return
-	case (a.Header.Flags&packet.FlagDeferred == 0) != (e == 0 || back):
+	case (a.Header.Flags&dsmpacket.FlagDeferred == 0) != (e == 0 || back):
 		t.Fatalf("free: flags %#x", a.Header.Flags)
 	case e == 0 || back:
 		m.drop(reg)
@@ -367,7 +367,7 @@ func checkUndo(t interface{ Fatalf(string, ...any) }, s *Store) {
 
 // handle has half of all writes received into their regions.
 func handle(s *Store, r *Request) (Answer, Drop) {
-	if r.To.Op() != packet.OpWrite || r.Header.Request%2 == 0 {
+	if r.To.Op() != dsmpacket.OpWrite || r.Header.Request%2 == 0 {
 		return s.Handle(r)
 	}
 	q := *r

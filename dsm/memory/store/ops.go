@@ -5,14 +5,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // alloc makes a region of the size asked for, rounded up to a size class, or
 // finds the one that an earlier run of the execution got.
 func (s *Store) alloc(r *Request, rec *record) {
-	class, ok := packet.ClassFor(r.Header.Length)
+	class, ok := dsmpacket.ClassFor(r.Header.Length)
 	if !ok {
 		rec.status = fault.BadRequest
 		return
@@ -68,7 +68,7 @@ func (s *Store) make(r *Request, class uint8, choose func() (uint64, bool)) (*re
 }
 
 // find returns the live region that holds the n bytes at p, and where in it.
-func (s *Store) find(p packet.Pointer, n uint64) (*region, uint64, fault.Code) {
+func (s *Store) find(p dsmpacket.Pointer, n uint64) (*region, uint64, fault.Code) {
 	reg := s.regions.find(p.Offset())
 	if reg == nil || reg.changes != nil && reg.changes.freed {
 		return nil, 0, s.absent(p)
@@ -140,7 +140,7 @@ func (s *Store) free(r *Request) (flags uint8, status fault.Code) {
 		return 0, fault.OK
 	}
 	c.freed = true
-	return packet.FlagDeferred, fault.OK
+	return dsmpacket.FlagDeferred, fault.OK
 }
 
 func (s *Store) release(reg *region) {
@@ -157,12 +157,12 @@ func (s *Store) release(reg *region) {
 // settle tells an earlier request's fate, and makes it final if this is the only copy,
 // or no copy has carried the request out: what has not come by now never will be.
 func (s *Store) settle(r *Request, c *client) Answer {
-	if r.Header.Flags&packet.FlagDiverged == 0 {
+	if r.Header.Flags&dsmpacket.FlagDiverged == 0 {
 		return s.tell(r, c)
 	}
 	s.diverged++
 	a := s.tell(r, c)
-	a.Header.Flags |= packet.FlagNoted
+	a.Header.Flags |= dsmpacket.FlagNoted
 	return a
 }
 
@@ -174,13 +174,13 @@ func (s *Store) tell(r *Request, c *client) Answer {
 	}
 	if rec := c.window.find(id); rec != nil && !rec.dead {
 		a := answer(r, rec.status, rec.length)
-		a.Header.Flags = packet.FlagApplied | rec.flags
+		a.Header.Flags = dsmpacket.FlagApplied | rec.flags
 		return a
 	}
 	if s.regions.find(r.To.Offset()) == nil && s.absent(r.To) == fault.Unavailable {
 		return refuse(r, fault.Unavailable) // there is nothing that a late copy could change
 	}
-	if s.mirrored() && r.Header.Flags&packet.FlagFinal == 0 {
+	if s.mirrored() && r.Header.Flags&dsmpacket.FlagFinal == 0 {
 		return answer(r, fault.OK, 0)
 	}
 	if !s.clients.reserve(&c.window, id) {
@@ -188,15 +188,15 @@ func (s *Store) tell(r *Request, c *client) Answer {
 	}
 	c.window.put(record{id: id, dead: true})
 	a := answer(r, fault.OK, 0)
-	a.Header.Flags = packet.FlagFinal
+	a.Header.Flags = dsmpacket.FlagFinal
 	return a
 }
 
 // Answer is what goes back to a request's source: one datagram, or, to a request that
 // stands for several reads, as many as Datagrams yields.
 type Answer struct {
-	From   packet.Pointer
-	Header packet.Header
+	From   dsmpacket.Pointer
+	Header dsmpacket.Header
 	// Data may alias a region: it is good until the next call of a method.
 	Data []byte
 }
@@ -204,7 +204,7 @@ type Answer struct {
 // answer returns a reply to r from the address that r was sent to.
 func answer(r *Request, status fault.Code, length uint64) Answer {
 	a := Answer{From: r.To, Header: r.Header}
-	a.Header.Kind, a.Header.Flags = packet.Reply, 0
+	a.Header.Kind, a.Header.Flags = dsmpacket.Reply, 0
 	a.Header.Status, a.Header.Length = status, length
 	return a
 }
@@ -237,7 +237,7 @@ func (a *Answer) Datagrams() iter.Seq[Answer] {
 func (a *Answer) Join(next *Answer) bool {
 	h, n := &a.Header, &next.Header
 	behind := uint64(h.More) + 1
-	if !a.wrote() || !next.wrote() || n.More != 0 || h.More == packet.MaxMore || n.Length != h.Length ||
+	if !a.wrote() || !next.wrote() || n.More != 0 || h.More == dsmpacket.MaxMore || n.Length != h.Length ||
 		n.Request != h.Request+behind || n.Incarnation != h.Incarnation || next.From != a.From.Add(int64(behind*h.Length)) {
 		return false
 	}
@@ -247,7 +247,7 @@ func (a *Answer) Join(next *Answer) bool {
 
 // wrote reports whether the answer is that to a write that was carried out.
 func (a *Answer) wrote() bool {
-	return a.From.Op() == packet.OpWrite && a.Header.Kind == packet.Reply && a.Header.Status == fault.OK
+	return a.From.Op() == dsmpacket.OpWrite && a.Header.Kind == dsmpacket.Reply && a.Header.Status == fault.OK
 }
 
 // record is what became of one request that changes something.
@@ -255,7 +255,7 @@ type record struct {
 	id      uint64 // 0: empty
 	length  uint64 // as the reply said
 	address uint64 // of the new region, or where it was written or freed
-	op      packet.Op
+	op      dsmpacket.Op
 	status  fault.Code
 	class   uint8 // alloc: the new region's
 	flags   uint8 // of the reply

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
 // Addresses are aligned, above the epoch, and no two regions ever share one.
@@ -14,11 +14,11 @@ func TestSpaceNeverRepeats(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		epoch := rapid.Uint64Range(1, 1<<60).Draw(t, "epoch")
 		s := newSpace(epoch)
-		var taken []packet.Region
+		var taken []dsmpacket.Region
 		total := uint64(0)
-		for _, class := range rapid.SliceOfN(rapid.Uint8Range(packet.MinClass, packet.MaxClass), 1, 60).Draw(t, "classes") {
+		for _, class := range rapid.SliceOfN(rapid.Uint8Range(dsmpacket.MinClass, dsmpacket.MaxClass), 1, 60).Draw(t, "classes") {
 			addr, ok := s.take(class)
-			r := packet.Region{Base: packet.Make(1, 1, addr), Class: class}
+			r := dsmpacket.Region{Base: dsmpacket.Make(1, 1, addr), Class: class}
 			if !ok || addr < epoch || addr&(1<<class-1) != 0 {
 				t.Fatalf("class %d: %#x, %v", class, addr, ok)
 			}
@@ -52,7 +52,7 @@ func TestSpaceEnds(t *testing.T) {
 			t.Fatal("the last superblock but one was not handed out")
 		}
 	}
-	for _, class := range []uint8{packet.MinClass, superblock, packet.MaxClass} {
+	for _, class := range []uint8{dsmpacket.MinClass, superblock, dsmpacket.MaxClass} {
 		if addr, ok := s.take(class); ok {
 			t.Fatalf("class %d: %#x", class, addr)
 		}
@@ -62,7 +62,7 @@ func TestSpaceEnds(t *testing.T) {
 // Blocks do not overlap, read as zeros, and come together again.
 func TestArena(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		size := rapid.IntRange(1<<packet.MinClass, 1<<20).Draw(t, "size")
+		size := rapid.IntRange(1<<dsmpacket.MinClass, 1<<20).Draw(t, "size")
 		a := newArena(make([]byte, size), func(b []byte) { clear(b) })
 		type block struct {
 			off   uint64
@@ -73,7 +73,7 @@ func TestArena(t *testing.T) {
 		used := uint64(0)
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
-				class := rapid.Uint8Range(packet.MinClass, 20).Draw(t, "class")
+				class := rapid.Uint8Range(dsmpacket.MinClass, 20).Draw(t, "class")
 				off, ok := a.take(class)
 				if !ok {
 					return
@@ -153,7 +153,7 @@ func TestWindow(t *testing.T) {
 				if ok := all.reserve(w, id); ok != (id-w.floor < MaxSpan) {
 					t.Fatalf("id %d above floor %d: %v", id, w.floor, ok)
 				} else if ok {
-					r := record{id: id, length: id * 7, op: packet.OpWrite}
+					r := record{id: id, length: id * 7, op: dsmpacket.OpWrite}
 					w.put(r)
 					model[id] = r
 				}

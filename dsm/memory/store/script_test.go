@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
@@ -81,7 +81,7 @@ func newTestStore(capacity int) *Store {
 
 type script struct {
 	store   *Store
-	regions []packet.Region
+	regions []dsmpacket.Region
 	out     strings.Builder
 }
 
@@ -242,7 +242,7 @@ func (s *script) undo(w []string) error {
 // request carries out NODE[/INC] ID[^FLOOR] [eN[.INDEX]] OPERATION.
 func (s *script) request(w []string) error {
 	var node uint64
-	r := Request{Header: packet.Header{Kind: packet.Request, Incarnation: 1, Floor: 1}}
+	r := Request{Header: dsmpacket.Header{Kind: dsmpacket.Request, Incarnation: 1, Floor: 1}}
 	who, inc, _ := strings.Cut(w[0], "/")
 	if _, err := fmt.Sscanf(who, "n%d", &node); err != nil {
 		return err
@@ -277,28 +277,28 @@ func (s *script) request(w []string) error {
 }
 
 func (s *script) operation(r *Request, w []string) error {
-	machine := packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
+	machine := dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0)
 	var err error
 	switch w[0] {
 	case "alloc", "recall":
-		r.To = machine.With(packet.OpAlloc, 0)
+		r.To = machine.With(dsmpacket.OpAlloc, 0)
 		r.Header.Length, err = strconv.ParseUint(w[1], 0, 64)
 		if w[0] == "recall" {
-			r.Header.Flags = packet.FlagRecall
+			r.Header.Flags = dsmpacket.FlagRecall
 		}
 	case "read":
-		r.To = s.pointer(w[1]).With(packet.OpRead, 0)
+		r.To = s.pointer(w[1]).With(dsmpacket.OpRead, 0)
 		r.Header.Length, err = strconv.ParseUint(w[2], 0, 64)
 	case "write":
-		r.To, r.Data = s.pointer(w[1]).With(packet.OpWrite, 0), []byte(strings.Join(w[2:], " "))
+		r.To, r.Data = s.pointer(w[1]).With(dsmpacket.OpWrite, 0), []byte(strings.Join(w[2:], " "))
 		r.Header.Length = uint64(len(r.Data))
 	case "fill":
 		n, _ := strconv.ParseUint(w[2], 0, 64)
-		r.To, r.Data, r.Header.Length = s.pointer(w[1]).With(packet.OpWrite, 0), []byte(strings.Repeat(w[3], int(n))), n
+		r.To, r.Data, r.Header.Length = s.pointer(w[1]).With(dsmpacket.OpWrite, 0), []byte(strings.Repeat(w[3], int(n))), n
 	case "free":
-		r.To = s.pointer(w[1]).With(packet.OpFree, 0)
+		r.To = s.pointer(w[1]).With(dsmpacket.OpFree, 0)
 	case "settle":
-		r.To = machine.With(packet.OpSettle, 0)
+		r.To = machine.With(dsmpacket.OpSettle, 0)
 		r.Header.Length, err = strconv.ParseUint(w[1], 0, 64)
 	default:
 		return fmt.Errorf("unknown command")
@@ -309,10 +309,10 @@ func (s *script) operation(r *Request, w []string) error {
 // answer prints a reply, and names a region that is new.
 func (s *script) answer(r *Request, a *Answer) {
 	text := a.Header.Status.String()
-	if a.Header.Flags&packet.FlagApplied != 0 {
+	if a.Header.Flags&dsmpacket.FlagApplied != 0 {
 		text = "applied: " + text
 	}
-	if a.Header.Flags&packet.FlagDeferred != 0 {
+	if a.Header.Flags&dsmpacket.FlagDeferred != 0 {
 		text += ", deferred"
 	}
 	if a.Header.Length > 0 {
@@ -321,8 +321,8 @@ func (s *script) answer(r *Request, a *Answer) {
 	if n := len(a.Data); n > 0 && n <= 32 {
 		text += fmt.Sprintf(", %q", a.Data)
 	}
-	if r.To.Op() == packet.OpAlloc && a.Header.Status == 0 {
-		reg, err := packet.RegionOf(a.From)
+	if r.To.Op() == dsmpacket.OpAlloc && a.Header.Status == 0 {
+		reg, err := dsmpacket.RegionOf(a.From)
 		if err != nil {
 			text += ", " + err.Error()
 		}
@@ -333,7 +333,7 @@ func (s *script) answer(r *Request, a *Answer) {
 	s.printf("%s", text)
 }
 
-func (s *script) name(reg packet.Region) int {
+func (s *script) name(reg dsmpacket.Region) int {
 	for i, r := range s.regions {
 		if r == reg {
 			return i + 1
@@ -344,12 +344,12 @@ func (s *script) name(reg packet.Region) int {
 }
 
 // pointer reads rK, rK+N or a bare address.
-func (s *script) pointer(word string) packet.Pointer {
+func (s *script) pointer(word string) dsmpacket.Pointer {
 	name, off, _ := strings.Cut(word, "+")
 	n, _ := strconv.ParseInt(off, 0, 64)
 	if k, err := strconv.Atoi(strings.TrimPrefix(name, "r")); err == nil && name[0] == 'r' && k <= len(s.regions) {
 		return s.regions[k-1].Base.Add(n)
 	}
 	addr, _ := strconv.ParseUint(name, 0, 64)
-	return packet.Make(rackaddr.DefaultDSMPrefix, testMachine, addr)
+	return dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, addr)
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -19,11 +19,11 @@ type shaded struct {
 
 const shadedSize = 256 << 10
 
-func (s *shaded) ask(op packet.Op, to packet.Pointer, execution byte, length uint64, data []byte) Answer {
+func (s *shaded) ask(op dsmpacket.Op, to dsmpacket.Pointer, execution byte, length uint64, data []byte) Answer {
 	s.t.Helper()
 	s.requests++
 	r := Request{Node: rackaddr.Node(1), To: to.With(op, 0), Data: data}
-	r.Header = packet.Header{Kind: packet.Request, Request: s.requests, Floor: s.requests, Incarnation: 1, Length: length}
+	r.Header = dsmpacket.Header{Kind: dsmpacket.Request, Request: s.requests, Floor: s.requests, Incarnation: 1, Length: length}
 	r.Header.Execution[15], r.Header.Index = execution, uint32(s.requests)
 	a, drop := handle(s.store, &r)
 	if drop != NotDropped || a.Header.Status != fault.OK {
@@ -33,16 +33,16 @@ func (s *shaded) ask(op packet.Op, to packet.Pointer, execution byte, length uin
 }
 
 // fill overwrites a region in pieces that are not pages.
-func (s *shaded) fill(p packet.Pointer, execution, with byte) {
+func (s *shaded) fill(p dsmpacket.Pointer, execution, with byte) {
 	s.t.Helper()
 	const piece = 65408
 	for at := 0; at < shadedSize; at += piece {
 		n := min(piece, shadedSize-at)
-		s.ask(packet.OpWrite, p.Add(int64(at)), execution, uint64(n), bytes.Repeat([]byte{with}, n))
+		s.ask(dsmpacket.OpWrite, p.Add(int64(at)), execution, uint64(n), bytes.Repeat([]byte{with}, n))
 	}
 }
 
-func (s *shaded) holds(p packet.Pointer, want byte) {
+func (s *shaded) holds(p dsmpacket.Pointer, want byte) {
 	s.t.Helper()
 	reg := s.store.regions.find(p.Offset())
 	if b := reg.view(0, shadedSize); bytes.Count(b, []byte{want}) != shadedSize || &b[0] != &reg.run(0, 1)[0] {
@@ -50,9 +50,9 @@ func (s *shaded) holds(p packet.Pointer, want byte) {
 	}
 }
 
-func (s *shaded) alloc() packet.Pointer {
+func (s *shaded) alloc() dsmpacket.Pointer {
 	s.t.Helper()
-	p := s.ask(packet.OpAlloc, packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, shadedSize, nil).From.Bare()
+	p := s.ask(dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, shadedSize, nil).From.Bare()
 	s.fill(p, 0, 1)
 	return p
 }
@@ -87,7 +87,7 @@ func TestShadow(t *testing.T) {
 		}
 		checkUndo(t, s.store)
 	}
-	s.ask(packet.OpFree, p, 0, 0, nil)
+	s.ask(dsmpacket.OpFree, p, 0, 0, nil)
 	s.whole(8 << 20)
 }
 
@@ -114,7 +114,7 @@ func TestShadowsMakeRoom(t *testing.T) {
 	const memory = 64 << 20
 	s := newShaded(t, memory)
 	s.store.KeepUndo(64 << 20)
-	var regions []packet.Pointer
+	var regions []dsmpacket.Pointer
 	for range idleShadows/shadedSize + 10 {
 		p := s.alloc()
 		s.fill(p, 1, 2)
@@ -138,7 +138,7 @@ func TestShadowsMakeRoom(t *testing.T) {
 		if i < idleShadows/shadedSize+10 {
 			s.holds(p, 2)
 		}
-		s.ask(packet.OpFree, p, 0, 0, nil)
+		s.ask(dsmpacket.OpFree, p, 0, 0, nil)
 	}
 	s.whole(memory)
 }
@@ -148,9 +148,9 @@ func TestShadowsMakeRoom(t *testing.T) {
 func (s *shaded) small() {
 	s.t.Helper()
 	const size = leastShadow
-	p := s.ask(packet.OpAlloc, packet.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, size, nil).From.Bare()
-	s.ask(packet.OpWrite, p, 0, size, bytes.Repeat([]byte{3}, size))
-	s.ask(packet.OpWrite, p, 9, size-pageSize, bytes.Repeat([]byte{4}, size-pageSize))
+	p := s.ask(dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, size, nil).From.Bare()
+	s.ask(dsmpacket.OpWrite, p, 0, size, bytes.Repeat([]byte{3}, size))
+	s.ask(dsmpacket.OpWrite, p, 9, size-pageSize, bytes.Repeat([]byte{4}, size-pageSize))
 	s.store.Commit(control.Commit{Runs: []control.Run{{Execution: control.ExecutionID{15: 9}, Node: rackaddr.Node(1), Incarnation: 1}}})
 	reg := s.store.regions.find(p.Offset())
 	if reg.shadow == nil {
@@ -160,5 +160,5 @@ func (s *shaded) small() {
 	if b := reg.view(0, size); bytes.Count(b, []byte{4}) != size-pageSize || bytes.Count(b[size-pageSize:], []byte{3}) != pageSize {
 		s.t.Error("the region has changed")
 	}
-	s.ask(packet.OpFree, p, 0, 0, nil)
+	s.ask(dsmpacket.OpFree, p, 0, 0, nil)
 }

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -38,7 +38,7 @@ type Store struct {
 	undo    undo
 	shadows idle
 	// mirror is which copy of its machine this is; diverged counts what Diverged tells.
-	mirror   packet.Mirror
+	mirror   dsmpacket.Mirror
 	diverged uint64
 	lost     uint64 // regions below this address are lost, see Lost
 	// fill is set while another copy is filled from here, filled while this one is filled.
@@ -54,7 +54,7 @@ func New(cfg Config) *Store {
 		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard),
 		clients: newClients(cfg.Limits),
 		undo:    undo{byRun: map[runKey]*execution{}, byNode: map[netip.Addr]uint64{}, moving: map[control.ExecutionID]*execution{}, quota: cfg.Quota.Undo, marks: marks{most: cfg.Limits.Marks}},
-		mirror:  packet.Mirror{Members: 1},
+		mirror:  dsmpacket.Mirror{Members: 1},
 	}
 }
 
@@ -64,7 +64,7 @@ func (s *Store) Lost(below uint64) { s.lost = below }
 
 // absent is what an operation on an address answers where no region is. Offset 0 is
 // never a region's.
-func (s *Store) absent(p packet.Pointer) fault.Code {
+func (s *Store) absent(p dsmpacket.Pointer) fault.Code {
 	if at := p.Offset(); at != 0 && at < s.lost {
 		return fault.Unavailable
 	}
@@ -86,9 +86,9 @@ func (s *Store) Clean(n int) { s.arena.clean(n) }
 
 // Request is one datagram that came in.
 type Request struct {
-	Node   netip.Addr     // who asks: the source address
-	To     packet.Pointer // what is asked: the destination address
-	Header packet.Header
+	Node   netip.Addr        // who asks: the source address
+	To     dsmpacket.Pointer // what is asked: the destination address
+	Header dsmpacket.Header
 	Data   []byte
 	// Receive, if set, stands for the Data of a write, which has not been received yet: of so
 	// many bytes, Size. The store calls it at most once, when everything but the data is
@@ -147,10 +147,10 @@ func (s *Store) Handle(r *Request) (Answer, Drop) {
 }
 
 func (s *Store) handle(r *Request) (Answer, Drop) {
-	if r.Header.Kind != packet.Request || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
+	if r.Header.Kind != dsmpacket.Request || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
 		return Answer{}, Foreign
 	}
-	if s.filled != nil || s.Withholds() && r.To.Op() != packet.OpRead {
+	if s.filled != nil || s.Withholds() && r.To.Op() != dsmpacket.OpRead {
 		return Answer{}, Filling // the client asks again
 	}
 	c, st := s.clients.admit(r.Node, r.Header.Incarnation, r.Header.Floor)
@@ -168,15 +168,15 @@ func (s *Store) handle(r *Request) (Answer, Drop) {
 		}
 		return s.replay(r, rec), NotDropped
 	}
-	if r.Header.More > 0 && r.To.Op() != packet.OpRead {
+	if r.Header.More > 0 && r.To.Op() != dsmpacket.OpRead {
 		return refuse(r, fault.BadRequest), NotDropped
 	}
 	switch r.To.Op() {
-	case packet.OpRead:
+	case dsmpacket.OpRead:
 		return s.read(r), NotDropped
-	case packet.OpSettle:
+	case dsmpacket.OpSettle:
 		return s.settle(r, c), NotDropped
-	case packet.OpAlloc, packet.OpWrite, packet.OpFree:
+	case dsmpacket.OpAlloc, dsmpacket.OpWrite, dsmpacket.OpFree:
 		return s.apply(r, c), NotDropped
 	}
 	return refuse(r, fault.BadRequest), NotDropped
@@ -186,7 +186,7 @@ func (s *Store) handle(r *Request) (Answer, Drop) {
 // answered, though: the Gatekeeper has taken rules away to let it pass, and
 // learns in this way that it has to put them back.
 func tooLate(r *Request, why Drop) (Answer, Drop) {
-	if r.To.Op() == packet.OpFree {
+	if r.To.Op() == dsmpacket.OpFree {
 		return refuse(r, fault.Canceled), NotDropped
 	}
 	return Answer{}, why
@@ -199,12 +199,12 @@ func (s *Store) apply(r *Request, c *client) Answer {
 	}
 	rec := record{id: r.Header.Request, op: r.To.Op()}
 	switch rec.op {
-	case packet.OpAlloc:
+	case dsmpacket.OpAlloc:
 		s.alloc(r, &rec)
-	case packet.OpWrite:
+	case dsmpacket.OpWrite:
 		rec.length, rec.status = s.write(r)
 		rec.address = r.To.Offset()
-	case packet.OpFree:
+	case dsmpacket.OpFree:
 		rec.flags, rec.status = s.free(r)
 		rec.address = r.To.Offset()
 	}
@@ -222,8 +222,8 @@ func (s *Store) replay(r *Request, rec *record) Answer {
 	}
 	a := answer(r, rec.status, rec.length)
 	a.Header.Flags = rec.flags
-	if rec.op == packet.OpAlloc && rec.status == fault.OK {
-		a.From = packet.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(packet.OpAlloc, rec.class)
+	if rec.op == dsmpacket.OpAlloc && rec.status == fault.OK {
+		a.From = dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, rec.address).With(dsmpacket.OpAlloc, rec.class)
 	}
 	return a
 }
@@ -281,7 +281,7 @@ func whole(i, at, n uint64) bool { return at <= i<<pageShift && (i+1)<<pageShift
 // the halves that nobody has had yet.
 type space struct {
 	next  uint64 // start of the next superblock
-	fresh [packet.MaxClass + 1][]uint64
+	fresh [dsmpacket.MaxClass + 1][]uint64
 }
 
 // newSpace returns a space whose addresses all lie at or above epoch.
@@ -293,11 +293,11 @@ func newSpace(epoch uint64) space {
 // are used up.
 func (s *space) take(class uint8) (uint64, bool) {
 	c := class
-	for c <= packet.MaxClass && len(s.fresh[c]) == 0 {
+	for c <= dsmpacket.MaxClass && len(s.fresh[c]) == 0 {
 		c++
 	}
 	var addr uint64
-	if c <= packet.MaxClass {
+	if c <= dsmpacket.MaxClass {
 		last := len(s.fresh[c]) - 1
 		addr, s.fresh[c] = s.fresh[c][last], s.fresh[c][:last]
 	} else {
@@ -338,8 +338,8 @@ type region struct {
 // size, so a lookup tries one base address for each size class in use.
 type regions struct {
 	byBase map[uint64]*region
-	count  [packet.MaxClass + 1]int // live regions of each class
-	inUse  uint64                   // bit c is set while count[c] > 0
+	count  [dsmpacket.MaxClass + 1]int // live regions of each class
+	inUse  uint64                      // bit c is set while count[c] > 0
 }
 
 func (t *regions) find(addr uint64) *region {
@@ -375,7 +375,7 @@ func (t *regions) remove(r *region) {
 type arena struct {
 	mem     []byte
 	discard func([]byte) // gives whole pages back; they read as zeros then
-	free    [packet.MaxClass + 1]blocks
+	free    [dsmpacket.MaxClass + 1]blocks
 	dirty   []dirt // given back and not yet zeroed, oldest first
 	used    uint64
 }
@@ -392,9 +392,9 @@ type dirt struct {
 // than the smallest region is left unused.
 func newArena(mem []byte, discard func([]byte)) *arena {
 	a := &arena{mem: mem, discard: discard}
-	size := uint64(len(mem)) &^ (1<<packet.MinClass - 1)
+	size := uint64(len(mem)) &^ (1<<dsmpacket.MinClass - 1)
 	for off := uint64(0); off < size; {
-		class := min(bits.Len64(size-off)-1, packet.MaxClass)
+		class := min(bits.Len64(size-off)-1, dsmpacket.MaxClass)
 		if off > 0 {
 			class = min(class, bits.TrailingZeros64(off))
 		}
@@ -419,10 +419,10 @@ func (a *arena) take(class uint8) (uint64, bool) {
 // cut takes a block off the free lists.
 func (a *arena) cut(class uint8) (uint64, bool) {
 	c := class
-	for c <= packet.MaxClass && a.free[c].empty() {
+	for c <= dsmpacket.MaxClass && a.free[c].empty() {
 		c++
 	}
-	if c > packet.MaxClass {
+	if c > dsmpacket.MaxClass {
 		return 0, false
 	}
 	off := a.free[c].pop()
@@ -480,7 +480,7 @@ func (a *arena) clean(n int) bool {
 
 // merge makes a block free.
 func (a *arena) merge(off uint64, class uint8) {
-	for class < packet.MaxClass && a.free[class].remove(off^1<<class) {
+	for class < dsmpacket.MaxClass && a.free[class].remove(off^1<<class) {
 		off &^= 1 << class
 		class++
 	}

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/dsm/packet"
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -198,7 +198,7 @@ func (s *Store) recall(r *Request) (*region, fault.Code) {
 		c = e.allocs[keyOf(r)]
 	}
 	switch {
-	case c == nil && r.Header.Flags&packet.FlagRecall != 0:
+	case c == nil && r.Header.Flags&dsmpacket.FlagRecall != 0:
 		return nil, fault.NotFound
 	case c == nil:
 		return nil, fault.OK
@@ -425,12 +425,12 @@ func (m *marks) add(key markKey) {
 // that they had not settled.
 func (s *Store) Fence(f control.Fence) (answer control.Fenced) {
 	for _, rec := range s.clients.fence(f.Node, f.Incarnation) {
-		if rec.op != packet.OpAlloc && s.mirrored() {
+		if rec.op != dsmpacket.OpAlloc && s.mirrored() {
 			s.unsettled(&answer, &rec)
 			continue
 		}
 		reg := s.regions.byBase[rec.address]
-		if rec.op != packet.OpAlloc || rec.status != fault.OK || reg == nil {
+		if rec.op != dsmpacket.OpAlloc || rec.status != fault.OK || reg == nil {
 			continue // it is no region, or not any more
 		}
 		if len(answer.Regions) == control.MaxRegions {
@@ -449,7 +449,7 @@ const maxUnsettled = 64
 // execution has changed is taken back everywhere, so it is left out.
 func (s *Store) unsettled(answer *control.Fenced, rec *record) {
 	reg := s.regions.find(rec.address)
-	free := rec.op == packet.OpFree && rec.flags&packet.FlagDeferred == 0
+	free := rec.op == dsmpacket.OpFree && rec.flags&dsmpacket.FlagDeferred == 0
 	switch {
 	case rec.status != fault.OK || !free && (reg == nil || reg.changes != nil):
 	case len(answer.Writes)+len(answer.Frees) == maxUnsettled:
@@ -480,7 +480,7 @@ func (s *Store) Forget() {
 	s.clients = newClients(s.cfg.Limits)
 	s.undo.marks = marks{most: s.cfg.Limits.Marks}
 	s.filled = nil
-	s.mirror, s.diverged = packet.Mirror{Members: 1}, 0
+	s.mirror, s.diverged = dsmpacket.Mirror{Members: 1}, 0
 }
 
 // Reclaim frees regions whose holder is gone. A region that does not live any

@@ -17,7 +17,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // stage is one performance.
@@ -254,8 +254,8 @@ func (s *stage) onFrame(f wire.Frame) {
 			s.kill()
 		}
 	case arriving:
-		m, err := packet.Parse(u.Payload)
-		if u.Dst.Port() == rackaddr.PortRPC && f.Host == callee && !f.ToSwitch && err == nil && m.Type == packet.Call {
+		m, err := rpcpacket.Parse(u.Payload)
+		if u.Dst.Port() == rackaddr.PortRPC && f.Host == callee && !f.ToSwitch && err == nil && m.Type == rpcpacket.Call {
 			s.kill()
 		}
 	}

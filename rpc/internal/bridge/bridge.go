@@ -11,7 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Caller is how a client's calls pass references.
@@ -43,5 +43,5 @@ var (
 	// Construct sets the function that makes the structs of an empty reference: a func() T.
 	Construct func(ref, construct any)
 	// DeclaredPolicy is what an IDL says of methods: a rpc.ClientOption.
-	DeclaredPolicy func(p packet.Policy, methods []string) any
+	DeclaredPolicy func(p rpcpacket.Policy, methods []string) any
 )

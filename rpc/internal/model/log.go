@@ -7,23 +7,23 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
 // hold deals with a message that asks for the Gatekeeper.
-func (g *Gatekeeper) hold(from netip.Addr, m packet.Message) {
+func (g *Gatekeeper) hold(from netip.Addr, m rpcpacket.Message) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case m.Type == packet.Reply || m.Type == packet.Exception:
+	case m.Type == rpcpacket.Reply || m.Type == rpcpacket.Exception:
 		if m.CalleeIncarnation == g.nodes[from] {
 			g.settle(from, m)
 		}
 	case m.CallerIncarnation != g.nodes[from]: // fenced
-	case m.Flags&packet.FlagSettled != 0: // it keeps everything
+	case m.Flags&rpcpacket.FlagSettled != 0: // it keeps everything
 		g.ack(from, m.Call, 0, m.Floor)
-	case m.Flags&packet.FlagCheckpoint != 0:
+	case m.Flags&rpcpacket.FlagCheckpoint != 0:
 		g.checkpoint(from, m)
 	case g.calls[m.Call] != nil:
 		g.again(from, g.calls[m.Call], &m)
@@ -33,9 +33,9 @@ func (g *Gatekeeper) hold(from netip.Addr, m packet.Message) {
 }
 
 // parent is the logged execution that a call belongs to; nil for a session's.
-func (g *Gatekeeper) parent(from netip.Addr, m *packet.Message) (e *execution, ok bool) {
+func (g *Gatekeeper) parent(from netip.Addr, m *rpcpacket.Message) (e *execution, ok bool) {
 	if m.Parent.IsZero() {
-		return nil, m.Flags&packet.FlagSession != 0
+		return nil, m.Flags&rpcpacket.FlagSession != 0
 	}
 	if p := g.mains[m.Parent]; p != nil {
 		return &p.execution, p.node == from && m.Floor == uint64(p.logged.Index)
@@ -48,7 +48,7 @@ func (g *Gatekeeper) parent(from netip.Addr, m *packet.Message) (e *execution, o
 }
 
 // admit logs a new call and releases it.
-func (g *Gatekeeper) admit(from netip.Addr, m packet.Message) {
+func (g *Gatekeeper) admit(from netip.Addr, m rpcpacket.Message) {
 	parent, ok := g.parent(from, &m)
 	service := g.services[m.Service]
 	if !ok || service == nil {
@@ -62,7 +62,7 @@ func (g *Gatekeeper) admit(from netip.Addr, m packet.Message) {
 	}
 	g.calls[m.Call] = c
 	g.log = append(g.log, c)
-	if m.Type == packet.Oneway {
+	if m.Type == rpcpacket.Oneway {
 		g.ack(from, m.Call, 0, 0)
 		if parent != nil {
 			parent.oneways = append(parent.oneways, c)
@@ -89,9 +89,9 @@ func (g *Gatekeeper) release(c *call, replay bool) {
 		return
 	}
 	m := c.message
-	m.Flags |= packet.FlagReleased
+	m.Flags |= rpcpacket.FlagReleased
 	if replay {
-		m.Flags |= packet.FlagReplay
+		m.Flags |= rpcpacket.FlagReplay
 	}
 	m.Trailer = nil
 	if c.attempt > 0 {
@@ -103,21 +103,21 @@ func (g *Gatekeeper) release(c *call, replay bool) {
 		g.delivered++
 		c.number = g.delivered
 	}
-	m.Floor = packet.DeliveryNumber(1, c.number)
+	m.Floor = rpcpacket.DeliveryNumber(1, c.number)
 	m.CalleeIncarnation, m.Order, m.Attempt = g.nodes[c.service.node], c.order, c.attempt
 	c.released = true
 	g.sendFirst(c.caller, rackaddr.Service(c.service.name), &m)
 }
 
 // again answers a call that is known.
-func (g *Gatekeeper) again(from netip.Addr, c *call, m *packet.Message) {
+func (g *Gatekeeper) again(from netip.Addr, c *call, m *rpcpacket.Message) {
 	switch {
 	case m.Method != c.message.Method || !bytes.Equal(m.Payload, c.message.Payload):
 		g.complain("call %s of %s was another before", m.Call, from)
-		e := packet.Message{Header: m.Header, Payload: []byte("the call was another before")}
-		e.Type, e.Code, e.Flags = packet.Exception, fault.Nondeterminism, e.Flags|packet.FlagReleased
+		e := rpcpacket.Message{Header: m.Header, Payload: []byte("the call was another before")}
+		e.Type, e.Code, e.Flags = rpcpacket.Exception, fault.Nondeterminism, e.Flags|rpcpacket.FlagReleased
 		g.send(rackaddr.Gatekeeper, from, &e)
-	case m.Type == packet.Oneway:
+	case m.Type == rpcpacket.Oneway:
 		g.ack(from, m.Call, 0, 0)
 	case c.done:
 		c.caller = from
@@ -129,7 +129,7 @@ func (g *Gatekeeper) again(from netip.Addr, c *call, m *packet.Message) {
 }
 
 // settle logs an answer.
-func (g *Gatekeeper) settle(from netip.Addr, m packet.Message) {
+func (g *Gatekeeper) settle(from netip.Addr, m rpcpacket.Message) {
 	c := g.calls[m.Call]
 	if c == nil || !c.released || c.service.node != from {
 		g.complain("%s answers call %s, which it was not given", from, m.Call)
@@ -139,14 +139,14 @@ func (g *Gatekeeper) settle(from netip.Addr, m packet.Message) {
 		c.done, c.from = true, from
 		g.commit(c, m)
 	}
-	g.ack(from, m.Call, packet.FlagDone, packet.DeliveryNumber(1, c.number))
-	if c.message.Type != packet.Oneway {
+	g.ack(from, m.Call, rpcpacket.FlagDone, rpcpacket.DeliveryNumber(1, c.number))
+	if c.message.Type != rpcpacket.Oneway {
 		g.answer(c)
 	}
 }
 
 // commit makes an execution's outcome final: one record.
-func (g *Gatekeeper) commit(c *call, m packet.Message) {
+func (g *Gatekeeper) commit(c *call, m rpcpacket.Message) {
 	_, rest := entries(m.Trailer)
 	s := &c.service.state
 	for _, section := range rest {
@@ -177,19 +177,19 @@ func (g *Gatekeeper) releaseOneways(e *execution) {
 
 // answer sends the logged reply to whoever calls now.
 func (g *Gatekeeper) answer(c *call) {
-	m, err := packet.Parse(c.reply)
+	m, err := rpcpacket.Parse(c.reply)
 	if err != nil {
 		panic(err)
 	}
-	m.Flags |= packet.FlagReleased
+	m.Flags |= rpcpacket.FlagReleased
 	g.sendFirst(c.from, c.caller, &m)
 }
 
 // sendFirst sends a message, or its first packet: the receiver asks for the rest.
-func (g *Gatekeeper) sendFirst(from, to netip.Addr, m *packet.Message) {
+func (g *Gatekeeper) sendFirst(from, to netip.Addr, m *rpcpacket.Message) {
 	if m.Size() > g.budget {
-		b, ok := packet.First(m.Append(nil), g.budget, 0)
-		first, err := packet.Parse(b)
+		b, ok := rpcpacket.First(m.Append(nil), g.budget, 0)
+		first, err := rpcpacket.Parse(b)
 		if !ok || err != nil {
 			panic(err)
 		}
@@ -199,14 +199,14 @@ func (g *Gatekeeper) sendFirst(from, to netip.Addr, m *packet.Message) {
 }
 
 // checkpoint commits a main.
-func (g *Gatekeeper) checkpoint(from netip.Addr, m packet.Message) {
+func (g *Gatekeeper) checkpoint(from netip.Addr, m rpcpacket.Message) {
 	p := g.mains[m.Parent]
 	if p == nil || p.node != from {
 		g.complain("%s checkpoints a main that does not run there", from)
 		return
 	}
 	if m.Index > p.logged.Index {
-		p.journal, p.logged = nil, join.Main{Index: m.Index, Done: m.Flags&packet.FlagDone != 0}
+		p.journal, p.logged = nil, join.Main{Index: m.Index, Done: m.Flags&rpcpacket.FlagDone != 0}
 		if _, rest := entries(m.Trailer); len(rest) > 0 {
 			p.logged.State = rest[0].Data
 		}
@@ -215,9 +215,9 @@ func (g *Gatekeeper) checkpoint(from netip.Addr, m packet.Message) {
 	g.ack(from, m.Call, 0, 0)
 }
 
-func (g *Gatekeeper) ack(to netip.Addr, id packet.ID, flags packet.Flags, delivery uint64) {
-	g.send(rackaddr.Gatekeeper, to, &packet.Message{Header: packet.Header{
-		Type: packet.Ack, Call: id, Flags: flags | packet.FlagReleased, Floor: delivery,
+func (g *Gatekeeper) ack(to netip.Addr, id rpcpacket.ID, flags rpcpacket.Flags, delivery uint64) {
+	g.send(rackaddr.Gatekeeper, to, &rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Ack, Call: id, Flags: flags | rpcpacket.FlagReleased, Floor: delivery,
 	}})
 }
 

@@ -28,7 +28,7 @@ import (
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
-	"github.com/bifrost-rack/bifrost/rpc/packet"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -38,14 +38,14 @@ type Gatekeeper struct {
 	forward func(datapath.Port, []byte)
 
 	mu         sync.Mutex
-	parts      *packet.Assembler
+	parts      *rpcpacket.Assembler
 	budget     int                   // bytes of a datagram at most
 	nodes      map[netip.Addr]uint32 // the incarnation that counts
 	services   map[uint64]*service
-	calls      map[packet.ID]*call
+	calls      map[rpcpacket.ID]*call
 	log        []*call
 	delivered  uint64 // calls, to all nodes
-	mains      map[packet.ID]*main
+	mains      map[rpcpacket.ID]*main
 	complaints []string
 }
 
@@ -59,7 +59,7 @@ type execution struct {
 // call is one logged call.
 type call struct {
 	execution
-	message  packet.Message
+	message  rpcpacket.Message
 	caller   netip.Addr
 	service  *service
 	order    uint64
@@ -90,8 +90,8 @@ type main struct {
 // New puts a Gatekeeper in the place of the rack's router.
 func New(r *testrack.Rack) *Gatekeeper {
 	g := &Gatekeeper{
-		rack: r, forward: r.Net.Router(), parts: packet.NewAssembler(packet.MaxWhole), nodes: map[netip.Addr]uint32{}, services: map[uint64]*service{},
-		calls: map[packet.ID]*call{}, mains: map[packet.ID]*main{},
+		rack: r, forward: r.Net.Router(), parts: rpcpacket.NewAssembler(rpcpacket.MaxWhole), nodes: map[netip.Addr]uint32{}, services: map[uint64]*service{},
+		calls: map[rpcpacket.ID]*call{}, mains: map[rpcpacket.ID]*main{},
 	}
 	r.Net.Connect(g.input)
 	return g
@@ -194,7 +194,7 @@ func (g *Gatekeeper) state(id join.Identity, ask control.State) (control.StatePa
 		return g.payload(id, ask)
 	}
 	if ask.Execution != (control.ExecutionID{}) {
-		c := g.calls[packet.ID(ask.Execution)]
+		c := g.calls[rpcpacket.ID(ask.Execution)]
 		if c == nil || c.service.node != id.Address || g.nodes[id.Address] != id.Incarnation {
 			return control.StatePart{}, fault.New(fault.Stale, "journal", "%s", ask.Of())
 		}
@@ -218,12 +218,12 @@ func (g *Gatekeeper) state(id join.Identity, ask control.State) (control.StatePa
 
 // payload is that of a call which a node serves, or of the answer to one of its own.
 func (g *Gatekeeper) payload(id join.Identity, ask control.State) (control.StatePart, error) {
-	c := g.calls[packet.ID(ask.Message)]
+	c := g.calls[rpcpacket.ID(ask.Message)]
 	switch {
 	case c != nil && !ask.Answer && c.service.node == id.Address && g.nodes[id.Address] == id.Incarnation:
 		return control.PartOf(c.message.Payload, ask.Offset, 0), nil
 	case c != nil && ask.Answer && c.caller == id.Address && c.done:
-		m, err := packet.Parse(c.reply)
+		m, err := rpcpacket.Parse(c.reply)
 		return control.PartOf(m.Payload, ask.Offset, 0), err
 	}
 	return control.StatePart{}, fault.New(fault.Stale, "state", "%s", ask.Of())
@@ -233,13 +233,13 @@ func (g *Gatekeeper) payload(id join.Identity, ask control.State) (control.State
 func (g *Gatekeeper) input(port datapath.Port, b []byte) {
 	u, err := frame.ParseUDP6(b)
 	if err == nil && u.Dst.Port() == rackaddr.PortRPC {
-		m, err := packet.Parse(bytes.Clone(u.Payload))
-		if err == nil && m.Flags&packet.FlagPart != 0 {
+		m, err := rpcpacket.Parse(bytes.Clone(u.Payload))
+		if err == nil && m.Flags&rpcpacket.FlagPart != 0 {
 			if m, err = g.assemble(u, &m); err != nil {
 				return
 			}
 		}
-		if err == nil && m.Flags&packet.FlagHeld != 0 {
+		if err == nil && m.Flags&rpcpacket.FlagHeld != 0 {
 			g.hold(u.Src.Addr(), m)
 			return
 		}
@@ -251,18 +251,18 @@ func (g *Gatekeeper) input(port datapath.Port, b []byte) {
 var errPart = errors.New("a part")
 
 // assemble returns the message that a part completes.
-func (g *Gatekeeper) assemble(u frame.UDP6, m *packet.Message) (packet.Message, error) {
+func (g *Gatekeeper) assemble(u frame.UDP6, m *rpcpacket.Message) (rpcpacket.Message, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	whole, err := g.parts.Add(u.Src.Addr(), m, u.Payload)
 	switch {
 	case err != nil:
 		g.complain("%s sends parts that do not fit: %v", u.Src, err)
-		return packet.Message{}, err
+		return rpcpacket.Message{}, err
 	case whole == nil:
-		return packet.Message{}, errPart
+		return rpcpacket.Message{}, errPart
 	}
-	return packet.Parse(whole)
+	return rpcpacket.Parse(whole)
 }
 
 func (g *Gatekeeper) complain(format string, args ...any) {
@@ -270,7 +270,7 @@ func (g *Gatekeeper) complain(format string, args ...any) {
 }
 
 // send sends a message as if it came from there.
-func (g *Gatekeeper) send(from, to netip.Addr, m *packet.Message) {
+func (g *Gatekeeper) send(from, to netip.Addr, m *rpcpacket.Message) {
 	if n := m.Size(); n > g.budget {
 		g.complain("%s to %s would have %d bytes", m.Type, to, n)
 	}

@@ -1,0 +1,173 @@
+package dsmpacket
+
+import (
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+)
+
+// LedgerOp is what is asked of a ledger: the argument of an OpLedger address.
+type LedgerOp uint8
+
+// The ledger operations. What the Gatekeeper asks of ledgers (grant, end, delete, and the
+// seal that is part of a fence) are control commands.
+const (
+	// LedgerOpen makes a run the one that may append. It is answered with the ledger's
+	// first and next chunk.
+	LedgerOpen LedgerOp = 1
+	// LedgerAppend stores one chunk behind its predecessor.
+	LedgerAppend LedgerOp = 2
+	// LedgerRead asks for one chunk, or for several with More; each is answered with a
+	// datagram of its own.
+	LedgerRead LedgerOp = 3
+)
+
+// String returns the operation's name.
+func (o LedgerOp) String() string {
+	switch o {
+	case LedgerOpen:
+		return "open"
+	case LedgerAppend:
+		return "append"
+	case LedgerRead:
+		return "read"
+	}
+	return fmt.Sprintf("ledger op %d", uint8(o))
+}
+
+// LedgerAddress is where requests about the ledgers of a machine go.
+func LedgerAddress(prefix, machine uint8, op LedgerOp) Pointer {
+	return Make(prefix, machine, 0).With(OpLedger, uint8(op))
+}
+
+// Flags of the headers of ledger operations.
+const (
+	// FlagContinues (in an append, and in the answer to a read): the chunk's record goes
+	// on in the next chunk.
+	FlagContinues uint8 = 1 << 0
+	// FlagSealed (in an answer): the ledger's run has ended.
+	FlagSealed uint8 = 1 << 1
+)
+
+// LedgerRequest is a request about a ledger.
+type LedgerRequest struct {
+	Op LedgerOp
+	// Ledger is the name within the machine: a node's address, or the hash of the name of
+	// a durable main.
+	Ledger [16]byte
+	// Run is the run that opens or appends. Incarnation is that of the node that asks.
+	Run, Incarnation uint32
+	// Birth is the machine's birth number as the writer knows it, 0 if it does not.
+	Birth uint64
+	// Chunk is what is appended; its Number is what is to be read.
+	Chunk Chunk
+	// Keep is, in an append, the first chunk that is still needed.
+	Keep uint64
+	// Size is how many bytes of answers a read asks for at most, and More how many chunks
+	// it asks for beside the first.
+	Size uint64
+	More uint8
+}
+
+// Append appends the wire form to b: the header, and behind it a chunk's data.
+func (q *LedgerRequest) Append(b []byte) []byte {
+	h := Header{
+		Kind: Request, Request: q.Chunk.Number, Execution: q.Ledger, Branch: q.Birth, Index: q.Run, Incarnation: q.Incarnation,
+	}
+	switch q.Op {
+	case LedgerAppend:
+		h.Floor, h.Length = q.Keep, uint64(len(q.Chunk.Data))
+		if q.Chunk.Continues {
+			h.Flags = FlagContinues
+		}
+		return append(h.Append(b), q.Chunk.Data...)
+	case LedgerRead:
+		h.Length, h.More = q.Size, q.More
+	}
+	return h.Append(b)
+}
+
+// ParseLedgerRequest reads a request that was sent to an address, from its header and
+// what stands behind that, which the request aliases. It refuses what is no ledger
+// operation, or does not have the length that it says, with an error that wraps
+// wirefmt.ErrFormat.
+func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, error) {
+	q := LedgerRequest{
+		Op: LedgerOp(to.Arg()), Ledger: h.Execution, Run: h.Index, Incarnation: h.Incarnation, Birth: h.Branch,
+		Chunk: Chunk{Number: h.Request},
+	}
+	if to.Op() != OpLedger || h.Kind != Request {
+		return q, wirefmt.Errorf("ledger: kind %d, operation %s", h.Kind, to.Op())
+	}
+	carried := uint64(0)
+	switch q.Op {
+	case LedgerOpen:
+	case LedgerAppend:
+		carried, q.Keep = h.Length, h.Floor
+		q.Chunk.Continues, q.Chunk.Data = h.Flags&FlagContinues != 0, data
+	case LedgerRead:
+		q.Size, q.More = h.Length, h.More
+	default:
+		return q, wirefmt.Errorf("ledger: %s", q.Op)
+	}
+	if uint64(len(data)) != carried {
+		return q, wirefmt.Errorf("ledger: %s of %d bytes carries %d", q.Op, carried, len(data))
+	}
+	return q, nil
+}
+
+// LedgerAnswer is the answer to a LedgerRequest.
+type LedgerAnswer struct {
+	Op     LedgerOp
+	Ledger [16]byte
+	Status fault.Code
+	// Birth is the machine's birth number.
+	Birth uint64
+	// Run is the run that opened the ledger last, and Sealed says that it has ended.
+	Run    uint32
+	Sealed bool
+	// Incarnation is that of the request.
+	Incarnation uint32
+	// Chunk is what was read; its Number is that of the request. To an open it is the
+	// number of the ledger's first chunk.
+	Chunk Chunk
+	// Next is the ledger's next chunk: all below it are there.
+	Next uint64
+	// Room is how many bytes new work may still append, with ChunkCost for each chunk: what
+	// is left but for the last eighth of the ledger's space.
+	Room uint64
+	// Mirror is which copy answers.
+	Mirror Mirror
+}
+
+// Header returns the header of the answer. What was read goes behind it.
+func (a *LedgerAnswer) Header() Header {
+	h := Header{
+		Kind: Reply, Status: a.Status, Request: a.Chunk.Number, Execution: a.Ledger, Branch: a.Birth, Index: a.Run,
+		Incarnation: a.Incarnation, Length: a.Next, Floor: a.Room, Mirror: a.Mirror,
+	}
+	if a.Sealed {
+		h.Flags |= FlagSealed
+	}
+	if a.Chunk.Continues {
+		h.Flags |= FlagContinues
+	}
+	return h
+}
+
+// ParseLedgerAnswer reads the answer that came from an address. It refuses what is no
+// answer to a ledger operation with an error that wraps wirefmt.ErrFormat.
+func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, error) {
+	a := LedgerAnswer{
+		Op: LedgerOp(from.Arg()), Ledger: h.Execution, Status: h.Status, Birth: h.Branch, Run: h.Index, Sealed: h.Flags&FlagSealed != 0,
+		Incarnation: h.Incarnation, Chunk: Chunk{Number: h.Request, Continues: h.Flags&FlagContinues != 0, Data: data}, Next: h.Length, Room: h.Floor, Mirror: h.Mirror,
+	}
+	if from.Op() != OpLedger || h.Kind != Reply || a.Op < LedgerOpen || a.Op > LedgerRead {
+		return a, wirefmt.Errorf("ledger: kind %d, operation %s, argument %d", h.Kind, from.Op(), from.Arg())
+	}
+	if a.Op != LedgerRead && len(data) > 0 {
+		return a, wirefmt.Errorf("ledger: the answer to %s carries %d bytes", a.Op, len(data))
+	}
+	return a, nil
+}

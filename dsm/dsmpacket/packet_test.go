@@ -1,0 +1,130 @@
+package dsmpacket
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+)
+
+func TestLayoutMatchesCodec(t *testing.T) {
+	if err := Layout.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if Layout.Size() != HeaderSize {
+		t.Fatalf("layout has %d bytes, HeaderSize is %d", Layout.Size(), HeaderSize)
+	}
+	h := Header{
+		Flags: 1, More: 10, Kind: Request, Request: 0x0102030405060708, Floor: 0x0001020304050607,
+		Execution: [16]byte{1, 15: 16}, Branch: 0x1112131415161718, Index: 0x21222324,
+		Incarnation: 0x31323334, Length: 0x4142434445464748,
+		Mirror: Mirror{Epoch: 0x51525354, Incarnation: 0x61626364, Copy: 1, Members: 2},
+	}
+	want := map[string][]byte{
+		"magic": {0xB1, 0xFD}, "version": {2}, "flags": {0xA1}, "verdict": {1, 0}, "denial": {3, 1},
+		"request": {1, 2, 3, 4, 5, 6, 7, 8}, "floor": {0, 1, 2, 3, 4, 5, 6, 7},
+		"execution": h.Execution[:], "branch": {0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18},
+		"index": {0x21, 0x22, 0x23, 0x24}, "incarnation": {0x31, 0x32, 0x33, 0x34},
+		"length":       {0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48},
+		"mirror_epoch": {0x51, 0x52, 0x53, 0x54}, "blade_incarnation": {0x61, 0x62, 0x63, 0x64},
+		"copy": {1}, "members": {2}, "reserved": {0, 0, 0, 0, 0, 0},
+	}
+	b := h.Append(nil)
+	for _, f := range Layout.Fields {
+		if got := b[f.Offset : f.Offset+f.Size]; !bytes.Equal(got, want[f.Name]) {
+			t.Errorf("%s = %x, want %x", f.Name, got, want[f.Name])
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	good := (&Header{Kind: Request, Request: 9, Floor: 3}).Append(nil)
+	if _, _, err := Parse(good); err != nil {
+		t.Fatal(err)
+	}
+	edit := func(i int, v byte) []byte {
+		b := bytes.Clone(good)
+		b[i] = v
+		return b
+	}
+	bad := map[string][]byte{
+		"empty": nil, "magic": edit(0, 0), "version": edit(2, 9), "kind": edit(4, 7), "floor": edit(16, 1),
+		"version 1": edit(2, 1), "copy": edit(72, 1), "members": edit(73, 3),
+	}
+	for n := range HeaderSize {
+		bad["truncated"] = good[:n]
+		for name, b := range bad {
+			if _, _, err := Parse(b); !errors.Is(err, wirefmt.ErrFormat) {
+				t.Errorf("%s: error %v, want one that wraps ErrFormat", name, err)
+			}
+		}
+	}
+}
+
+// The switch denies by swapping addresses and the two words behind the flags;
+// the client must read that as a refusal.
+func TestSwappedVerdictIsDenial(t *testing.T) {
+	b := (&Header{Kind: Request, Request: 9}).Append(nil)
+	b[4], b[5], b[6], b[7] = b[6], b[7], b[4], b[5]
+	h, _, err := Parse(b)
+	if err != nil || h.Kind != Nack || h.Status != fault.PermissionDenied {
+		t.Fatalf("parsed %+v, %v", h, err)
+	}
+}
+
+func TestRegionArithmetic(t *testing.T) {
+	for _, c := range []struct {
+		size  uint64
+		class uint8
+		ok    bool
+	}{{0, 0, false}, {1, 6, true}, {64, 6, true}, {65, 7, true}, {2 << 20, 21, true}, {1 << 40, 40, true}, {1<<40 + 1, 0, false}} {
+		if class, ok := ClassFor(c.size); class != c.class || ok != c.ok {
+			t.Errorf("ClassFor(%d) = %d, %v", c.size, class, ok)
+		}
+	}
+	r, err := RegionOf(Make(0x10, 2, 0x10000).With(OpAlloc, 12))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Size() != 4096 || r.PrefixLen() != 52 || r.String() != "0:0:1002::1:0/116" {
+		t.Errorf("region %v of %d bytes, prefix %d", r, r.Size(), r.PrefixLen())
+	}
+	in, out := r.Base.Add(4095).With(OpRead, 0), r.Base.Add(4096)
+	if !r.Contains(in) || r.Contains(out) || r.Contains(Make(0x10, 3, 0x10000)) {
+		t.Error("Contains is wrong at the region's edges")
+	}
+	for _, p := range []Pointer{Make(0x10, 2, 0x10001).With(OpAlloc, 12), Make(0x10, 2, 0).With(OpAlloc, 5), Make(0x10, 2, 0).With(OpAlloc, 64)} {
+		if _, err := RegionOf(p); err == nil {
+			t.Errorf("RegionOf(%s) succeeded", p)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add((&Header{Kind: Reply, Request: 1}).Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, data, err := Parse(b)
+		if err != nil {
+			return
+		}
+		again, rest, err := Parse(append(h.Append(nil), data...))
+		if err != nil || again != h || !bytes.Equal(rest, data) {
+			t.Fatalf("round trip of %+v gave %+v, %v", h, again, err)
+		}
+	})
+}
+
+func FuzzPointer(f *testing.F) {
+	f.Add(make([]byte, 16))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := FromBytes(b)
+		if err != nil || p.IsNil() {
+			return
+		}
+		if p.Bare() != p || FromAddr(p.With(OpRead, 3).Addr()).Bare() != p {
+			t.Fatalf("%s does not survive the wire", p)
+		}
+	})
+}

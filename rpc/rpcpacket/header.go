@@ -1,0 +1,326 @@
+// Package rpcpacket is the wire format of calls: one datagram a message, IPv6 /
+// UDP (port rackaddr.PortRPC) / Header / further pointers / Thrift message /
+// commit trailer (thesis figure 5.2, made final with the fields that
+// exactly-once needs). It does no I/O.
+package rpcpacket
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+)
+
+// Magic and Version open every call header.
+const (
+	Magic   = 0xB1FC
+	Version = 2
+)
+
+// HeaderSize is the length of a call header in bytes, its first pointer
+// included.
+const HeaderSize = 128
+
+// MaxPointers is how many pointers one message carries at most; they must fit
+// the datagram as well.
+const MaxPointers = 1024
+
+// Type says what a message is; the numbers are Thrift's, and 5.
+type Type uint8
+
+// The types.
+const (
+	Call      Type = 1
+	Reply     Type = 2
+	Exception Type = 3
+	Oneway    Type = 4
+	// Ack is sent by the Gatekeeper alone: it has logged the message whose call
+	// id it bears, so its sender can stop sending it again. With FlagUnbegun the
+	// sender goes on: nobody has got this copy.
+	Ack Type = 5
+)
+
+// String returns the type's name.
+func (t Type) String() string {
+	switch t {
+	case Call:
+		return "call"
+	case Reply:
+		return "reply"
+	case Exception:
+		return "exception"
+	case Oneway:
+		return "one-way"
+	case Ack:
+		return "ack"
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// Policy is what becomes of a call when a node fails.
+type Policy uint8
+
+// The policies (thesis section 5.4).
+const (
+	// PolicyNone is at-most-once, bound to the callee's incarnation.
+	PolicyNone Policy = 0
+	// PolicyRecover re-runs what was cut off: exactly once.
+	PolicyRecover Policy = 1
+	// PolicyFateShare takes the other side's unfinished execution back, too.
+	PolicyFateShare Policy = 2
+	// PolicyTainted does so to all unfinished descendants.
+	PolicyTainted Policy = 3
+)
+
+// String returns the policy's name as annotations and the CLI write it.
+func (p Policy) String() string {
+	switch p {
+	case PolicyNone:
+		return "none"
+	case PolicyRecover:
+		return "recover"
+	case PolicyFateShare:
+		return "fate-share"
+	case PolicyTainted:
+		return "tainted"
+	}
+	return fmt.Sprintf("policy %d", uint8(p))
+}
+
+// Flags of a call header.
+type Flags uint16
+
+// The flags. The lowest two bits are the policy.
+const (
+	flagPolicy Flags = 3
+	// FlagHeld asks the switch to hold the message for the Gatekeeper. A message
+	// with a pointer is held in any case; the answer to a held call is held.
+	FlagHeld Flags = 1 << 2
+	// FlagSession: the call id is (session, sequence) and Floor is the session's
+	// floor, as plain clients and policy none use. Otherwise the id is a hash.
+	FlagSession Flags = 1 << 3
+	// FlagReleased: the Gatekeeper has released this message. It alone sets it.
+	FlagReleased Flags = 1 << 4
+	// FlagReplay: released again; the callee runs it only if it has not yet. Of an
+	// answer or Ack: what is logged is the call as a former run of its caller sent it,
+	// without the trailer of the present one.
+	FlagReplay Flags = 1 << 5
+	// FlagDone: the completion of a one-way call, as a Reply without payload.
+	FlagDone Flags = 1 << 6
+	// FlagCheckpoint: a durable main's checkpoint; the trailer is its state.
+	FlagCheckpoint Flags = 1 << 7
+	// FlagPart: the payload is a part of a held message; see Split.
+	FlagPart Flags = 1 << 8
+	// FlagMore: the payload is the beginning of one that exceeds the packet; see
+	// First. The receiver fetches the rest: from the sender (package bulk), or from
+	// the log if the message is exact.
+	FlagMore Flags = 1 << 9
+	// FlagSettled: a one-way to the Gatekeeper itself, which is no call: its sender will
+	// not ask again for any call of the session below Floor. An ACK with the same call
+	// id, whose sequence is 0, and the same floor answers it.
+	FlagSettled Flags = 1 << 10
+	// FlagHeaders: headers stand in front of the Thrift message; see AppendHeaders.
+	FlagHeaders Flags = 1 << 11
+	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. If
+	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows. Of an
+	// Ack: nobody has got this copy of the call, which is to be sent again.
+	FlagUnbegun Flags = 1 << 12
+	// FlagEnlist: a message to the Gatekeeper about direct calls that it is to decide about:
+	// a call asks it to, a one-way to forget what it has decided. Of a logged call: it was
+	// made direct.
+	FlagEnlist Flags = 1 << 13
+)
+
+// Policy returns the policy bits.
+func (f Flags) Policy() Policy { return Policy(f & flagPolicy) }
+
+// Exact reports whether a call is an exactly-once one: logged by the Gatekeeper
+// before it runs, as its answer is.
+func (f Flags) Exact() bool { return f&FlagHeld != 0 && f.Policy() != PolicyNone }
+
+// Direct reports whether a call is an exactly-once one that goes straight to its callee.
+func (f Flags) Direct() bool { return f&FlagHeld == 0 && f.Policy() != PolicyNone }
+
+// WithPolicy returns f with the policy bits set to p.
+func (f Flags) WithPolicy(p Policy) Flags { return f&^flagPolicy | Flags(p)&flagPolicy }
+
+// ID is a 128-bit call or execution id: a hash of (parent, branch, index), or a
+// random session with a sequence number (FlagSession).
+type ID [16]byte
+
+// SessionID returns the call id of a session's n-th call.
+func SessionID(session, sequence uint64) (id ID) {
+	binary.BigEndian.PutUint64(id[:8], session)
+	binary.BigEndian.PutUint64(id[8:], sequence)
+	return id
+}
+
+// Session and Sequence are the halves of an id made by SessionID.
+func (id ID) Session() uint64 { return binary.BigEndian.Uint64(id[:8]) }
+
+// Sequence is the low half of an id made by SessionID.
+func (id ID) Sequence() uint64 { return binary.BigEndian.Uint64(id[8:]) }
+
+// IsZero reports whether id names nothing.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// String prints the id in hexadecimal.
+func (id ID) String() string { return fmt.Sprintf("%x", id[:]) }
+
+// Layout is the header's definition; the P4 program and the docs follow it.
+var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
+	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
+	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
+	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
+	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about"},
+	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
+	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
+	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},
+	{Name: "call", Offset: 24, Size: 16, Doc: "call id"},
+	{Name: "parent", Offset: 40, Size: 16, Doc: "execution that calls; 0 for a plain client"},
+	{Name: "floor", Offset: 56, Size: 8, Doc: "session ids: all the session's calls with lower sequence numbers are settled, this one too if it is 1 above it (the caller has given it up); hash ids of a durable main's calls: index of its last checkpoint; exactly-once calls that the Gatekeeper has released, and ACKs of their answers: the delivery's number, 24 bits for the Gatekeeper's run and 40 for the call"},
+	{Name: "caller_incarnation", Offset: 64, Size: 4, Doc: "incarnation of the calling node"},
+	{Name: "callee_incarnation", Offset: 68, Size: 4, Doc: "incarnation of the node called; 0 while the route decides"},
+	{Name: "order", Offset: 72, Size: 8, Doc: "place among a stateful service's calls; 0 while not numbered; of a direct call with a hash id: its lane, whose number is in floor"},
+	{Name: "timeout", Offset: 80, Size: 4, Doc: "milliseconds until the caller's deadline; 0 for none"},
+	{Name: "branch", Offset: 84, Size: 4, Doc: "the caller's branch (rpc.Go); 0 for the trunk"},
+	{Name: "index", Offset: 88, Size: 4, Doc: "the call's index within its branch"},
+	{Name: "attempt", Offset: 92, Size: 2, Doc: "how often the callee's execution was started before; of a call of policy none that is sent again, its age in units of 10 ms"},
+	{Name: "pointer_count", Offset: 94, Size: 2, Doc: "pointers carried, the first included"},
+	{Name: "payload_length", Offset: 96, Size: 4, Doc: "bytes of the payload: the Thrift message, headers in front"},
+	{Name: "trailer_length", Offset: 100, Size: 4, Doc: "bytes of the commit trailer"},
+	{Name: "service", Offset: 104, Size: 8, Doc: "the service's hash: the low half of its address"},
+	{Name: "pointer", Offset: 112, Size: 16, Doc: "first pointer, 0 for none; further ones follow the header"},
+}}
+
+// Header is a message's fixed part. PointerCount and the lengths follow from a
+// Message's parts.
+type Header struct {
+	Type              Type
+	Flags             Flags
+	NameLength        uint8
+	Code              fault.Code
+	Method            Method
+	Call, Parent      ID
+	Floor             uint64
+	CallerIncarnation uint32
+	CalleeIncarnation uint32
+	Order             uint64
+	Timeout           uint32
+	Branch, Index     uint32
+	Attempt           uint16
+	Service           uint64
+}
+
+// Message is one datagram taken apart. Payload and Trailer alias the datagram
+// they were parsed from.
+type Message struct {
+	Header
+	Pointers []dsmpacket.Pointer
+	Payload  []byte
+	Trailer  []byte
+}
+
+// Size is the length of the message's datagram in bytes.
+func (m *Message) Size() int {
+	return HeaderSize + 16*max(0, len(m.Pointers)-1) + len(m.Payload) + len(m.Trailer)
+}
+
+// Append appends the message's wire form to b.
+func (m *Message) Append(b []byte) []byte {
+	be := binary.BigEndian
+	b = be.AppendUint16(b, Magic)
+	b = append(b, Version, byte(m.Type))
+	b = be.AppendUint16(b, uint16(m.Flags))
+	b = append(b, m.NameLength, byte(m.Code))
+	b = append(b, m.Method[:]...)
+	b = append(b, m.Call[:]...)
+	b = append(b, m.Parent[:]...)
+	b = be.AppendUint64(b, m.Floor)
+	b = be.AppendUint32(b, m.CallerIncarnation)
+	b = be.AppendUint32(b, m.CalleeIncarnation)
+	b = be.AppendUint64(b, m.Order)
+	b = be.AppendUint32(b, m.Timeout)
+	b = be.AppendUint32(b, m.Branch)
+	b = be.AppendUint32(b, m.Index)
+	b = be.AppendUint16(b, m.Attempt)
+	b = be.AppendUint16(b, uint16(len(m.Pointers)))
+	b = be.AppendUint32(b, uint32(len(m.Payload)))
+	b = be.AppendUint32(b, uint32(len(m.Trailer)))
+	b = be.AppendUint64(b, m.Service)
+	if len(m.Pointers) == 0 {
+		b = append(b, make([]byte, 16)...)
+	}
+	for _, p := range m.Pointers {
+		b = append(b, p[:]...)
+	}
+	b = append(b, m.Payload...)
+	return append(b, m.Trailer...)
+}
+
+// SetTimeout changes the timeout, in milliseconds, of a datagram that Append
+// made: what is sent again has less time left.
+func SetTimeout(datagram []byte, ms uint32) {
+	binary.BigEndian.PutUint32(datagram[80:], ms)
+}
+
+// Parse takes a datagram apart. It refuses a foreign, truncated, oversized or
+// inconsistent one with an error that wraps wirefmt.ErrFormat.
+func Parse(b []byte) (m Message, err error) {
+	if len(b) < HeaderSize {
+		return m, wirefmt.Errorf("call header: %d bytes, want %d", len(b), HeaderSize)
+	}
+	be := binary.BigEndian
+	if magic := be.Uint16(b); magic != Magic {
+		return m, wirefmt.Errorf("call header: magic %#04x, want %#04x", magic, Magic)
+	}
+	if b[2] != Version {
+		return m, wirefmt.Errorf("call header: version %d, want %d", b[2], Version)
+	}
+	m.Header = Header{
+		Type: Type(b[3]), Flags: Flags(be.Uint16(b[4:])), NameLength: b[6], Code: fault.Code(b[7]),
+		Method: Method(b[8:24]), Call: ID(b[24:40]), Parent: ID(b[40:56]), Floor: be.Uint64(b[56:]),
+		CallerIncarnation: be.Uint32(b[64:]), CalleeIncarnation: be.Uint32(b[68:]), Order: be.Uint64(b[72:]),
+		Timeout: be.Uint32(b[80:]), Branch: be.Uint32(b[84:]), Index: be.Uint32(b[88:]),
+		Attempt: be.Uint16(b[92:]), Service: be.Uint64(b[104:]),
+	}
+	if m.Type < Call || m.Type > Ack {
+		return m, wirefmt.Errorf("call header: type %d", m.Type)
+	}
+	return m, m.parseBody(b)
+}
+
+// parseBody checks the lengths and fills in the parts behind the header.
+func (m *Message) parseBody(b []byte) error {
+	be := binary.BigEndian
+	pointers := int(be.Uint16(b[94:]))
+	payload, trailer := uint64(be.Uint32(b[96:])), uint64(be.Uint32(b[100:]))
+	first := dsmpacket.Pointer(b[112:128])
+	if pointers > MaxPointers {
+		return wirefmt.Errorf("call header: %d pointers, at most %d", pointers, MaxPointers)
+	}
+	if (pointers == 0) != first.IsNil() {
+		return wirefmt.Errorf("call header: %d pointers, the first is %s", pointers, first)
+	}
+	more := max(0, pointers-1) * 16
+	if want := uint64(HeaderSize+more) + payload + trailer; want != uint64(len(b)) {
+		return wirefmt.Errorf("call header: lengths add up to %d bytes, the datagram has %d", want, len(b))
+	}
+	if pointers > 0 {
+		m.Pointers = make([]dsmpacket.Pointer, pointers)
+		m.Pointers[0] = first
+	}
+	rest := b[HeaderSize:]
+	for i := 1; i < pointers; i++ {
+		m.Pointers[i], rest = dsmpacket.Pointer(rest[:16]), rest[16:]
+	}
+	for _, p := range m.Pointers {
+		if !p.Stored() {
+			return wirefmt.Errorf("call header: %s is not a global pointer", p)
+		}
+	}
+	m.Payload, m.Trailer = rest[:payload:payload], rest[payload:]
+	return nil
+}
