@@ -4,7 +4,7 @@
 set -eu
 declare -A need=(
   [thrift]=thrift-compiler [mn]=mininet [brctl]=bridge-utils [ifconfig]=net-tools [ping]=iputils-ping [ip]=iproute2
-  [chromium]=chromium [sysctl]=procps [systemd-analyze]=systemd [udevadm]=udev [promtool]=prometheus [groff]=groff-base [ethtool]=ethtool [sudo]=sudo [make]=make [gcc]="gcc libc6-dev"
+  [chromium]=chromium [sysctl]=procps [systemd-analyze]=systemd [udevadm]=udev [promtool]=prometheus [redis-server]=redis-server [groff]=groff-base [ethtool]=ethtool [sudo]=sudo [make]=make [gcc]="gcc libc6-dev"
 )
 # Modules of Debian's own Python, which mininet, p4/proof and clients/python run with.
 declare -A modules=([z3]=python3-z3 [thrift]=python3-thrift)
