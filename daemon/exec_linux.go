@@ -21,15 +21,26 @@ import (
 // Exec runs programs as processes. A process gets the daemon's environment, what
 // Start adds to it, and join.ProgramVariable; it leads a process group of its own,
 // which is ended as a whole; and it does not outlive the daemon.
-type Exec struct{}
+type Exec struct {
+	// Binaries keeps what programs run, for starts that name the content (control.Start.Binary);
+	// nil refuses those.
+	Binaries *Binaries
+}
 
 // Run implements Runner.
-func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
+func (e Exec) Run(s control.Start, out io.Writer) (Process, error) {
+	path, err := e.find(&s)
+	if err != nil {
+		return nil, err
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(locate(s.Args[0]), s.Args[1:]...)
+	cmd := exec.Command(path, s.Args[1:]...)
+	if s.Binary != "" {
+		cmd.Args[0] = s.Args[0] // a kept file is called by its hash
+	}
 	cmd.Env = append(os.Environ(), join.ProgramVariable+"="+s.Name)
 	for k, v := range s.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
@@ -45,6 +56,17 @@ func (Exec) Run(s control.Start, out io.Writer) (Process, error) {
 		return nil, fmt.Errorf("%s: %w", s.Args[0], err)
 	}
 	return p, nil
+}
+
+// find returns the file that a start is to run.
+func (e Exec) find(s *control.Start) (string, error) {
+	switch {
+	case s.Binary == "":
+		return locate(s.Args[0]), nil
+	case e.Binaries == nil:
+		return "", fmt.Errorf("%s: this daemon keeps no programs, and a certain content is wanted (SHA-256 %.12s…)", s.Args[0], s.Binary)
+	}
+	return e.Binaries.Find(s.Args[0], s.Binary)
 }
 
 // locate finds a program: a path as it is, a bare name beside the daemon's own

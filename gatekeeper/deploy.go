@@ -19,7 +19,8 @@ import (
 
 // Deploy makes a deployment what the specification says: programs are started on
 // free blades, watched, started again when they end, and moved when their blades
-// fail. It returns when that is decided, not when the programs run; Deployments and
+// fail. Programs that change are rolled out node by node, and rolled back if they do not
+// become ready. It returns when that is decided, not when the programs run; Deployments and
 // events tell how they do. A new deployment is taken as a whole or not at all.
 func (g *Gatekeeper) Deploy(ctx context.Context, s resources.Spec) error {
 	return g.operate(ctx, Event{Kind: AppDeployed, Name: s.Name}, func(c *controller) ([]resources.Action, error) {
@@ -31,6 +32,18 @@ func (g *Gatekeeper) Deploy(ctx context.Context, s resources.Spec) error {
 func (g *Gatekeeper) Undeploy(ctx context.Context, name string) error {
 	return g.operate(ctx, Event{Kind: AppUndeployed, Name: name}, func(c *controller) ([]resources.Action, error) {
 		return c.fleet.Undeploy(name, c.now)
+	})
+}
+
+// Rollback gives a deployment the programs that it had before they changed last, and rolls
+// that out. NotFound means that there are none.
+func (g *Gatekeeper) Rollback(ctx context.Context, name string) error {
+	return g.operate(ctx, Event{}, func(c *controller) ([]resources.Action, error) { // AppRolledBack
+		actions, err := c.fleet.Rollback(name, c.now)
+		if err == nil {
+			c.event(Event{Kind: AppRolledBack, Name: name, Message: "by an operator"})
+		}
+		return actions, err
 	})
 }
 

@@ -185,6 +185,7 @@ func (c *controller) leave(p *port, m control.Message) error {
 	crashed := l.Crashed
 	if !crashed && n.instance != "" && c.fleet.GoesOn(n.address) && c.table.Unfinished(n.logged()) {
 		crashed, why = true, "it has left, but its durable main is not over" // a job, which has to go on
+		c.fleet.Paused(n.address)
 	}
 	n.orderly, n.farewell = !crashed, func() { c.answer(p, m, nil) }
 	if n.orderly {

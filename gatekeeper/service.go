@@ -418,6 +418,12 @@ func (c *controller) act(actions []resources.Action) {
 			c.stopProgram(a)
 		case resources.Short:
 			c.short(a)
+		case resources.RolledOut:
+			c.event(Event{Kind: AppRolledOut, Name: a.App})
+			c.log.Info("deployment rolled out", "app", a.App, "revision", a.Revision)
+		case resources.RolledBack:
+			c.event(Event{Kind: AppRolledBack, Name: a.App, Message: a.Cause})
+			c.log.Warn("deployment rolled back", "app", a.App, "revision", a.Revision, "as", a.Former, "cause", a.Cause)
 		case resources.Drained:
 			c.event(Event{Kind: BladeDrained, Blade: a.Blade})
 			c.log.Info("blade drained", "blade", a.Blade)
@@ -439,7 +445,7 @@ func (c *controller) startProgram(a resources.StartNode) {
 		return
 	}
 	start := control.Start{
-		Name: a.Instance, Args: a.Args, Env: a.Env, Address: a.Address, Incarnation: a.Incarnation, Services: a.Services,
+		Name: a.Instance, Args: a.Args, Env: a.Env, Binary: a.Binary, Address: a.Address, Incarnation: a.Incarnation, Services: a.Services,
 		AnswerMS: a.Liveness.Answer.Milliseconds(), ProgressMS: a.Liveness.Progress.Milliseconds(), ReadyMS: a.Liveness.Ready.Milliseconds(),
 	}
 	err := c.ask(b.port, control.KindStart, start, func(m control.Message) {

@@ -286,8 +286,12 @@ const (
 	AppDeployed    EventKind = "app.deployed"
 	AppUndeployed  EventKind = "app.undeployed"
 	AppRestarted   EventKind = "app.restarted" // by an operator: its nodes are started again, one after the other
-	AppShort       EventKind = "app.short"     // there are not enough blades for a program, or there are again
-	PolicySet      EventKind = "policy.set"    // by an operator: Message is the policy
+	// AppRolledOut says that all nodes of a deployment run its new programs, AppRolledBack that
+	// the former ones come back, and why.
+	AppRolledOut   EventKind = "app.rolledout"
+	AppRolledBack  EventKind = "app.rolledback"
+	AppShort       EventKind = "app.short"  // there are not enough blades for a program, or there are again
+	PolicySet      EventKind = "policy.set" // by an operator: Message is the policy
 	ProgramStarted EventKind = "program.started"
 	ProgramFailed  EventKind = "program.failed" // a blade could not start it
 	NodeJoined     EventKind = "node.joined"
@@ -320,7 +324,8 @@ func EventKinds() []string {
 	var all []string
 	for _, k := range []EventKind{
 		SwitchConnected, SwitchLost, SwitchReconciled, BladeUp, BladeFailed, BladeDraining, BladeDrained,
-		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppRestarted, AppShort,
+		BladeReturned, MachineMirrored, MachineUnmirrored, MachineFilling, AppDeployed, AppUndeployed, AppRestarted, AppRolledOut,
+		AppRolledBack, AppShort,
 		PolicySet, ProgramStarted, ProgramFailed, NodeJoined, NodeLeft, NodeFailed, NodeFenced, NodeRecovered,
 		ExecutionRolledBack, ServiceExported, RegionAllocated, RegionFreed, RegionReclaimed, CallHeld,
 		CallReleased, CallReplayed, CallDiverged, ReplyHeld, ReplyReleased, CallRefused, CallEnded, CallCanceled, RulesRevoked,

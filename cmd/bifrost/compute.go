@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -28,6 +29,7 @@ type computeOptions struct {
 	nodes   int
 	logs    string
 	logSize string
+	files   string
 }
 
 func newComputeCmd() *cobra.Command {
@@ -60,6 +62,7 @@ table bifrost-INTERFACE).`,
 	cmd.Flags().IntVar(&o.nodes, "nodes", 64, "how many nodes run here at a time at most")
 	cmd.Flags().StringVar(&o.logs, "program-logs", "", "`DIRECTORY` of this blade's own in which what programs print is kept for bifrost logs (default: a temporary one)")
 	cmd.Flags().StringVar(&o.logSize, "program-log-size", config.FormatSize(output.DefaultSize), "how many `BYTES` of what a program prints a file has; there are two for each program")
+	cmd.Flags().StringVar(&o.files, "program-files", "", "`DIRECTORY` in which the files of programs are kept, so that one can be started again whose file was replaced; blades of one machine may share it (default: /var/cache/bifrost-programs, or the user's cache)")
 	cmd.AddCommand(newComputeStatusCmd())
 	return cmd
 }
@@ -95,7 +98,11 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, forget()) }()
-	cfg := daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{}, Output: kept}
+	files, err := daemon.OpenBinaries(or(o.files, programFiles()))
+	if err != nil {
+		return fmt.Errorf("--program-files: %w", err)
+	}
+	cfg := daemon.ComputeConfig{Blade: b, Nodes: o.nodes, Runner: daemon.Exec{Binaries: files}, Output: kept}
 	if g != nil {
 		cfg.Guard = g
 	}
@@ -114,6 +121,14 @@ func (o *computeOptions) run(ctx context.Context) (err error) {
 	err = d.Run(running)
 	stop()
 	return errors.Join(err, <-served)
+}
+
+// programFiles is where the files of programs are kept unless it is said.
+func programFiles() string {
+	if dir, err := os.UserCacheDir(); err == nil && os.Geteuid() != 0 {
+		return filepath.Join(dir, "bifrost-programs")
+	}
+	return "/var/cache/bifrost-programs"
 }
 
 // openOutput opens what is kept of programs' output. Forget removes it, unless it has a

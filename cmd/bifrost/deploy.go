@@ -1,7 +1,11 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -15,7 +19,7 @@ import (
 
 func newDeployCmd() *cobra.Command {
 	var o clientOptions
-	var dry bool
+	var dry, wait, anyBinary bool
 	cmd := o.command(&cobra.Command{
 		Use:   "deploy FILE",
 		Short: "Have programs run on the rack",
@@ -23,14 +27,21 @@ func newDeployCmd() *cobra.Command {
 watched, started again when they end, and moved when their blades fail. Deploying
 it again changes numbers, blades and policies, and adds programs.
 
+A program that has changed (its command, its environment, its services, or the content of
+its file) is rolled out: its nodes finish their calls and are started again, one after
+the other, with their addresses and states. If the new program fails three times, or is not
+ready 30 s after its start, the former one comes back; bifrost rollback has that
+done by hand. Exactly-once calls that are under way are executed once.
+
 A program is a path, or a name that lies beside bifrost or on the PATH of the
 blades' daemons. examples/arrays/app.yaml shows every key.`,
 		Example: `  bifrost deploy examples/arrays/app.yaml
   bifrost deploy --dry-run app.yaml     # what would change?
+  bifrost deploy --wait app.yaml        # until all nodes run it
   bifrost apps`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, spec, err := readApp(args[0])
+			name, spec, err := readApp(args[0], !anyBinary)
 			if err != nil {
 				return err
 			}
@@ -39,6 +50,9 @@ blades' daemons. examples/arrays/app.yaml shows every key.`,
 					return printDifference(cmd.Context(), cmd.OutOrStdout(), c, name, &spec)
 				}
 				app, err := c.Deploy(cmd.Context(), name, spec)
+				if err == nil && wait {
+					app, err = awaitRollout(cmd.Context(), cmd.ErrOrStderr(), c, &app)
+				}
 				if err != nil {
 					return err
 				}
@@ -47,6 +61,8 @@ blades' daemons. examples/arrays/app.yaml shows every key.`,
 		},
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes run what the file says and are ready, and show how far it is")
+	cmd.Flags().BoolVar(&anyBinary, "any-binary", false, "blades run the programs' files that they have, whatever is in them")
 	return cmd
 }
 
@@ -134,8 +150,8 @@ func appRows(apps []api.App, n names) []string {
 }
 
 // readApp reads the file of a deployment, and finds the programs that are on this
-// machine.
-func readApp(path string) (name string, spec api.AppSpec, err error) {
+// machine. With hash, their content is what blades are to run.
+func readApp(path string, hash bool) (name string, spec api.AppSpec, err error) {
 	app, err := appfile.Read(path)
 	if err != nil {
 		return "", spec, err
@@ -153,9 +169,28 @@ func readApp(path string) (name string, spec api.AppSpec, err error) {
 		}
 		if found, err := host.Locate(args[0]); err == nil {
 			args[0] = found // else it may be there on the blades
+			if hash {
+				if app.Programs[i].Binary, err = hashOf(found); err != nil {
+					return "", spec, err
+				}
+			}
 		}
 	}
 	return app.Name, appSpec(&app), nil
+}
+
+// hashOf returns the SHA-256 of a file in hexadecimal.
+func hashOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: its content is what blades are to run, unless --any-binary is given", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // appSpec is a specification as the API takes it.
@@ -163,7 +198,7 @@ func appSpec(s *resources.Spec) (out api.AppSpec) {
 	for i := range s.Programs {
 		p := &s.Programs[i]
 		program := api.Program{
-			Name: p.Name, Args: p.Args, Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
+			Name: p.Name, Args: p.Args, Env: p.Env, Binary: p.Binary, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 		}
 		if l := p.Liveness; l != (resources.Liveness{}) {
 			program.Liveness = &api.Liveness{Answer: l.Answer.Seconds(), Progress: l.Progress.Seconds(), Ready: l.Ready.Seconds()}

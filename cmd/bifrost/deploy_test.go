@@ -16,7 +16,7 @@ func TestReadApp(t *testing.T) {
 		"app.yaml": filepath.Join(dir, "server"), "sub/app.yaml": filepath.Join(dir, "sub", "server"), dir + "/app.yaml": filepath.Join(dir, "server"),
 	} {
 		must(t, os.WriteFile(path, []byte("name: a\nprograms:\n  - name: p\n    command: [./server, x]\n"), 0o600))
-		if name, spec, err := readApp(path); err != nil || name != "a" || spec.Programs[0].Args[0] != want {
+		if name, spec, err := readApp(path, false); err != nil || name != "a" || spec.Programs[0].Args[0] != want {
 			t.Errorf("%s: %s, %+v, %v; want %s", path, name, spec, err, want)
 		}
 	}

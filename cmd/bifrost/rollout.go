@@ -51,6 +51,91 @@ exactly-once call fails. Jobs are left to their end.`,
 	return cmd
 }
 
+func newRollbackCmd() *cobra.Command {
+	var o clientOptions
+	var wait bool
+	cmd := o.command(&cobra.Command{
+		Use:   "rollback APP",
+		Short: "Bring back the programs that a deployment had before",
+		Long: `Bring back the programs that a deployment had before they changed last, with their numbers,
+blades and policies. They are rolled out like a change: nodes finish their calls, and
+are started again one after the other. The state of a service stays what it is: the former
+program gets what the new one has made of it.`,
+		Example: "  bifrost rollback shop --wait",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, func(c *client.Client) error {
+				app, err := c.Rollback(cmd.Context(), args[0])
+				if err == nil && wait {
+					app, err = awaitRollout(cmd.Context(), cmd.ErrOrStderr(), c, &app)
+				}
+				if err != nil {
+					return err
+				}
+				return o.printApps(cmd, c, []api.App{app})
+			})
+		},
+	})
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes run the former programs, and show how far it is")
+	return cmd
+}
+
+// rolloutPace is how often a command asks how far a rollout is.
+const rolloutPace = 100 * time.Millisecond
+
+// awaitRollout waits until all nodes of an app run what it was when it was deployed. It fails if
+// something else came meanwhile, such as what was before, which it waits for.
+func awaitRollout(ctx context.Context, w io.Writer, c *client.Client, deployed *api.App) (now api.App, err error) {
+	if deployed.Rollout == nil {
+		return *deployed, nil
+	}
+	wanted, said := deployed.Rollout.Revision, ""
+	for {
+		if now, err = c.App(ctx, deployed.Name); err != nil {
+			return now, err
+		}
+		o := now.Rollout
+		if text := rolloutText(&now); text != said {
+			said = text
+			fmt.Fprintln(w, text)
+		}
+		switch {
+		case now.Removed:
+			return now, fmt.Errorf("%s is being undeployed", now.Name)
+		case o.Revision != wanted && o.Back == "":
+			return now, fmt.Errorf("%s was changed again meanwhile: it is at revision %d now, not %d", now.Name, o.Revision, wanted)
+		case o.Done && o.Revision != wanted:
+			return now, fmt.Errorf("%s was rolled back: %s; bifrost logs %s says more", now.Name, o.Back, now.Name)
+		case o.Done:
+			return now, nil
+		}
+		select {
+		case <-ctx.Done():
+			return now, ctx.Err()
+		case <-time.After(rolloutPace):
+		}
+	}
+}
+
+// rolloutText says how far the rollout of an app is, and what its nodes do that are not there yet.
+func rolloutText(app *api.App) string {
+	o := app.Rollout
+	text := fmt.Sprintf("revision %d: %d of %d nodes run it", o.Revision, o.Ready, o.Nodes)
+	if o.Back != "" {
+		text = fmt.Sprintf("rolled back (%s), as %s", o.Back, text)
+	}
+	for _, i := range app.Instances {
+		switch {
+		case i.Status == "draining" && i.Revision != o.Revision:
+			text += fmt.Sprintf("; %s finishes its calls", i.Name)
+		case i.Status == "running" && i.Revision == o.Revision || i.Status == "finished":
+		case i.Status != "running":
+			text += fmt.Sprintf("; %s is %s", i.Name, i.Status)
+		}
+	}
+	return text
+}
+
 // awaitRestart waits until each node of an app that was there before has another incarnation, or
 // is gone.
 func awaitRestart(ctx context.Context, w io.Writer, c *client.Client, app *api.App, before []api.Node) (now api.App, err error) {
@@ -80,7 +165,7 @@ func awaitRestart(ctx context.Context, w io.Writer, c *client.Client, app *api.A
 		select {
 		case <-ctx.Done():
 			return now, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(rolloutPace):
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (m *machines) start(machine, name string, change func(env map[string]string
 	change(env)
 	args := u.commands(m.T, env, "")[0]
 	for i := range args {
-		args[i] = strings.NewReplacer(installed, m.bifrost, "/run/bifrost-", m.dir+"/", "/var/lib/bifrost", m.dir+"/state", "/var/log/bifrost", m.dir+"/state").Replace(args[i])
+		args[i] = strings.NewReplacer(installed, m.bifrost, "/run/bifrost-", m.dir+"/", "/var/lib/bifrost", m.dir+"/state", "/var/log/bifrost", m.dir+"/state", "/var/cache/bifrost", m.dir+"/files").Replace(args[i])
 	}
 	caps := "-all"
 	for _, c := range strings.Fields(strings.ToLower(strings.Join(u["CapabilityBoundingSet"], " "))) {

@@ -24,6 +24,7 @@ func (s *Server) registerApps(h huma.API) {
 	get(h, "/v1/apps/{name}", "get-app", "Deployments", "One deployment", s.app, http.StatusNotFound)
 	act(h, http.MethodPut, "/v1/apps/{name}", "deploy-app", "Make a deployment what the specification says", s.deploy)
 	act(h, http.MethodPost, "/v1/apps/{name}/restart", "restart-app", "Stop the nodes of a deployment and start them again, one of each program after the other", s.restart)
+	act(h, http.MethodPost, "/v1/apps/{name}/rollback", "rollback-app", "Roll out the programs that a deployment had before they changed last", s.rollback)
 	s.registerLogs(h)
 	act(h, http.MethodDelete, "/v1/apps/{name}", "undeploy-app", "Stop a deployment; it is gone when its last node is", s.undeploy)
 }
@@ -76,6 +77,13 @@ func (s *Server) restart(ctx context.Context, in *NameInput) (api.App, error) {
 	return s.app(ctx, in)
 }
 
+func (s *Server) rollback(ctx context.Context, in *NameInput) (api.App, error) {
+	if err := s.backend.Rollback(ctx, in.Name); err != nil {
+		return api.App{}, s.suggestedApp(ctx, err, in.Name)
+	}
+	return s.app(ctx, in)
+}
+
 // undeploy returns what is left, which is nothing if no program ran.
 func (s *Server) undeploy(ctx context.Context, in *NameInput) (api.App, error) {
 	if err := s.backend.Undeploy(ctx, in.Name); err != nil {
@@ -97,9 +105,12 @@ func appOf(d *resources.Deployment) api.App {
 		Instances: each(d.Instances, func(i *resources.Instance) api.Instance {
 			status, since := instanceStatus(i)
 			return api.Instance{
-				Name: i.Name, Program: i.Program, Status: status, Since: since, Blade: i.Blade, Node: i.Node, Failures: i.Failures,
+				Name: i.Name, Program: i.Program, Status: status, Since: since, Blade: i.Blade, Node: i.Node, Failures: i.Failures, Revision: i.Revision,
 			}
 		}),
+	}
+	if o := d.Rollout; o.Revision > 0 {
+		out.Rollout = &api.Rollout{Revision: o.Revision, Former: o.Former, Done: o.Done, Ready: o.Ready, Nodes: o.Nodes, Since: o.Since, Back: o.Back}
 	}
 	return out
 }
@@ -114,7 +125,7 @@ func instanceStatus(i *resources.Instance) (status string, since time.Time) {
 
 func programOf(p *resources.Program) api.Program {
 	out := api.Program{
-		Name: p.Name, Args: list(p.Args), Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
+		Name: p.Name, Args: list(p.Args), Env: p.Env, Binary: p.Binary, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 	}
 	if l := p.Liveness; l != (resources.Liveness{}) {
 		out.Liveness = &api.Liveness{Answer: l.Answer.Seconds(), Progress: l.Progress.Seconds(), Ready: l.Ready.Seconds()}
@@ -131,7 +142,7 @@ func programOf(p *resources.Program) api.Program {
 
 func programSpec(p *api.Program) resources.Program {
 	out := resources.Program{
-		Name: p.Name, Args: p.Args, Env: p.Env, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
+		Name: p.Name, Args: p.Args, Env: p.Env, Binary: p.Binary, Policy: p.Policy, Nodes: p.Nodes, Spares: p.Spares, Blades: p.Blades, Job: p.Job,
 	}
 	if l := p.Liveness; l != nil {
 		out.Liveness = resources.Liveness{Answer: seconds(l.Answer), Progress: seconds(l.Progress), Ready: seconds(l.Ready)}

@@ -42,6 +42,7 @@ type Backend interface {
 	ReturnToService(ctx context.Context, blade string) error
 	Reconcile(ctx context.Context) (repaired int, err error)
 	Deploy(ctx context.Context, s resources.Spec) error
+	Rollback(ctx context.Context, name string) error
 	Restart(ctx context.Context, name string) error
 	Undeploy(ctx context.Context, name string) error
 	Deployments(ctx context.Context) ([]resources.Deployment, error)

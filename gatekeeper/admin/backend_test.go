@@ -73,6 +73,7 @@ func (stopped) ReturnToService(context.Context, string) error  { return gatekeep
 func (stopped) Reconcile(context.Context) (int, error)         { return 0, gatekeeper.ErrStopped }
 func (stopped) Deploy(context.Context, resources.Spec) error   { return gatekeeper.ErrStopped }
 func (stopped) Restart(context.Context, string) error          { return gatekeeper.ErrStopped }
+func (stopped) Rollback(context.Context, string) error         { return gatekeeper.ErrStopped }
 func (stopped) Undeploy(context.Context, string) error         { return gatekeeper.ErrStopped }
 func (stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 	return nil, gatekeeper.ErrStopped

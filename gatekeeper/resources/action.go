@@ -45,6 +45,7 @@ type StartNode struct {
 	Blade, Instance string
 	Args            []string
 	Env             map[string]string
+	Binary          string // Program.Binary
 	// Services are what it is to export; Liveness is with its defaults.
 	Services []string
 	Liveness Liveness
@@ -83,6 +84,20 @@ type Short struct {
 	Nodes, Spares int
 }
 
+// RolledOut says that all nodes of a deployment run its new programs, and are ready.
+type RolledOut struct {
+	App      string
+	Revision int
+}
+
+// RolledBack says that new programs have failed, and why. The deployment goes back to
+// those of revision Former, under the number Revision.
+type RolledBack struct {
+	App              string
+	Revision, Former int
+	Cause            string
+}
+
 // Drained says that nobody uses a draining blade any more; it may be unplugged.
 type Drained struct{ Blade string }
 
@@ -103,5 +118,7 @@ func (EmptyNode) action()  {}
 func (StopNode) action()   {}
 func (SetRoutes) action()  {}
 func (Short) action()      {}
+func (RolledOut) action()  {}
+func (RolledBack) action() {}
 func (Drained) action()    {}
 func (Stray) action()      {}

@@ -128,7 +128,10 @@ func (r *Registry) Deadline() (at time.Time, ok bool) {
 	r.eachInstance(func(p *running, i *Instance) {
 		due := i.NotBefore
 		until, impatient := r.patience(p, i)
+		ready, unready := r.readyBy(p, i)
 		switch {
+		case unready:
+			due = ready
 		case impatient:
 			due = until
 		case i.Status == Starting:

@@ -15,6 +15,9 @@ type Config struct {
 	Missed    int
 	// StartTimeout is how long a started program may take to join.
 	StartTimeout time.Duration
+	// ReadyTimeout is how long a node with a new program may take from its join until it is
+	// ready, before its deployment is rolled back.
+	ReadyTimeout time.Duration
 	// A program that fails again and again is started again after RestartMin,
 	// then twice as long each time, up to RestartMax. The first time it is
 	// started at once; so it is again after it has run without trouble for a second,
@@ -38,6 +41,7 @@ func DefaultConfig() Config {
 		Heartbeat:     100 * time.Millisecond,
 		Missed:        3,
 		StartTimeout:  30 * time.Second,
+		ReadyTimeout:  30 * time.Second,
 		RestartMin:    100 * time.Millisecond,
 		RestartMax:    10 * time.Second,
 		StopGrace:     5 * time.Second,
@@ -51,9 +55,9 @@ func (c *Config) check() error {
 	switch {
 	case c.Heartbeat <= 0 || c.Missed < 1:
 		return fault.New(fault.BadRequest, "resources", "heartbeat %v, missed %d: both must be positive", c.Heartbeat, c.Missed)
-	case c.StartTimeout <= 0 || c.RestartMin <= 0 || c.RestartMax < c.RestartMin || c.StopGrace < 0 || c.DrainPatience < 0:
-		return fault.New(fault.BadRequest, "resources", "start timeout %v, restart %v to %v, grace %v, patience %v: not usable",
-			c.StartTimeout, c.RestartMin, c.RestartMax, c.StopGrace, c.DrainPatience)
+	case c.StartTimeout <= 0 || c.ReadyTimeout <= 0 || c.RestartMin <= 0 || c.RestartMax < c.RestartMin || c.StopGrace < 0 || c.DrainPatience < 0:
+		return fault.New(fault.BadRequest, "resources", "start timeout %v, ready timeout %v, restart %v to %v, grace %v, patience %v: not usable",
+			c.StartTimeout, c.ReadyTimeout, c.RestartMin, c.RestartMax, c.StopGrace, c.DrainPatience)
 	case c.MaxHops == 0:
 		return fault.New(fault.BadRequest, "resources", "no hops")
 	}

@@ -11,8 +11,9 @@ import (
 // whole or not at all: if there is no room for all its nodes and spares, it is
 // refused with code Overloaded. For one that exists, numbers, policies and
 // blades may change, and programs may come and go; as many nodes as have room
-// start at once, and Short tells about the rest. A change of what a program runs
-// is refused: undeploy it first.
+// start at once, and Short tells about the rest. A change of what programs run is
+// rolled out; Deployments tells how far that is. A change of a job, and one that makes a
+// service another program's, or gives it state or takes that away, is refused: undeploy it first.
 func (r *Registry) Deploy(s Spec, now time.Time) ([]Action, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -25,23 +26,68 @@ func (r *Registry) Deploy(s Spec, now time.Time) ([]Action, error) {
 	if a.Removed {
 		return nil, fault.New(fault.Unavailable, op, "it is still being undeployed")
 	}
-	for _, p := range a.Programs {
-		if q := find(&s, p.spec.Name); q != nil && !q.sameWork(p.spec) {
-			return nil, fault.New(fault.BadRequest, op, "program %s runs something else: undeploy %s first", q.Name, s.Name)
-		}
-		if find(&s, p.spec.Name) == nil && len(p.Instances) > 0 && p.spec.Nodes > 0 {
-			return nil, fault.New(fault.BadRequest, op, "program %s is missing: give it 0 nodes to stop it", p.spec.Name)
-		}
+	changed, err := a.compare(op, &s)
+	if err != nil {
+		return nil, err
 	}
-	a.update(s.clone())
+	if changed {
+		a.revise(s.clone(), "", now)
+	} else {
+		a.update(s.clone())
+	}
 	r.version++
 	r.settle(now)
 	return r.flush(), nil
 }
 
+// compare reports whether another specification changes what programs run, and refuses one
+// that cannot be rolled out.
+func (a *deployment) compare(op string, s *Spec) (changed bool, err error) {
+	for _, p := range a.Programs {
+		q := find(s, p.spec.Name)
+		switch {
+		case q == nil && len(p.Instances) > 0 && p.spec.Nodes > 0:
+			return false, fault.New(fault.BadRequest, op, "program %s is missing: give it 0 nodes to stop it", p.spec.Name)
+		case q == nil || q.sameWork(p.spec):
+			continue
+		case q.Job != p.spec.Job, q.Job && !q.sameCommand(p.spec):
+			return false, fault.New(fault.BadRequest, op, "job %s runs something else: undeploy %s first", q.Name, s.Name)
+		}
+		changed = changed || !q.Job
+	}
+	for i := range s.Programs {
+		for _, v := range s.Programs[i].Services {
+			was, now := a.Spec.offers(v.Name), s.Programs[i].Name
+			if was.program != "" && (was.program != now || was.stateful != v.Stateful) {
+				return false, fault.New(fault.BadRequest, op, "service %s was program %s's, with state: %t, and is to be %s's, with state: %t: undeploy %s first",
+					v.Name, was.program, was.stateful, now, v.Stateful, s.Name)
+			}
+		}
+	}
+	return changed, nil
+}
+
+// offer is which program has a service, and whether the service has state.
+type offer struct {
+	program  string
+	stateful bool
+}
+
+// offers finds the program that has a service.
+func (s *Spec) offers(service string) offer {
+	for i := range s.Programs {
+		for _, v := range s.Programs[i].Services {
+			if v.Name == service {
+				return offer{s.Programs[i].Name, v.Stateful}
+			}
+		}
+	}
+	return offer{}
+}
+
 // deployNew places a new deployment, or takes it back; others are not touched.
 func (r *Registry) deployNew(op string, s Spec, now time.Time) ([]Action, error) {
-	a := &deployment{}
+	a := &deployment{Revision: 1, Since: now}
 	a.update(s)
 	r.settleApp(r.survey(nil), a, now)
 	for _, p := range a.Programs {
@@ -93,47 +139,6 @@ func (r *Registry) Undeploy(name string, now time.Time) ([]Action, error) {
 	return r.flush(), nil
 }
 
-// Restart has all nodes of a deployment that run stopped and started again, one of each program
-// after the other: each finishes its calls, and the next one waits until it is ready again with
-// its address and its next incarnation. Jobs are left to their end.
-func (r *Registry) Restart(name string, now time.Time) ([]Action, error) {
-	a := r.apps[name]
-	switch {
-	case a == nil:
-		return nil, fault.New(fault.NotFound, "restart", "no deployment is called %q", name)
-	case a.Removed:
-		return nil, fault.New(fault.Unavailable, "restart "+name, "it is being undeployed")
-	}
-	for _, p := range a.Programs {
-		for _, i := range p.Instances {
-			i.Renew = !p.spec.Job && i.wanted() && (i.Status == Running || i.Status == Starting)
-		}
-	}
-	r.version++
-	r.settle(now)
-	return r.flush(), nil
-}
-
-// renew stops the next instance of a program that is to be started again, if all others are
-// ready.
-func (r *Registry) renew(p *running, now time.Time) {
-	for _, i := range p.Instances {
-		if i.wanted() && (!r.ready(p, i) || i.empties() || i.Stopped) {
-			return
-		}
-	}
-	for _, i := range p.Instances {
-		if i.Renew {
-			i.Renew = false
-			r.version++
-			if i.wanted() {
-				r.empty(i, now)
-				return
-			}
-		}
-	}
-}
-
 // StartFailed says that a blade's daemon could not run an instance. It is tried
 // again after a pause, on another blade if there is one.
 func (r *Registry) StartFailed(instance, blade string, now time.Time) []Action {
@@ -149,6 +154,9 @@ func (r *Registry) StartFailed(instance, blade string, now time.Time) []Action {
 
 func (r *Registry) giveUpStart(i *Instance, now time.Time) {
 	r.failed(i, now)
+	if i.Finishes {
+		i.Tries++ // the former program may be gone
+	}
 	i.Avoid = i.Blade
 	i.set(Waiting, now)
 }
@@ -160,13 +168,15 @@ type Deployment struct {
 	Instances []Instance `json:"instances"`
 	// Spares are the blades on which room is kept, by program.
 	Spares map[string][]string `json:"spares,omitempty"`
+	// Rollout tells how far a change of the programs is.
+	Rollout Rollout `json:"-"`
 }
 
 // Deployments returns all deployments, ordered by name.
 func (r *Registry) Deployments() []Deployment {
 	var all []Deployment
 	for _, a := range r.sortedApps() {
-		d := Deployment{Spec: a.Spec.clone(), Removed: a.Removed, Spares: map[string][]string{}}
+		d := Deployment{Spec: a.Spec.clone(), Removed: a.Removed, Spares: map[string][]string{}, Rollout: a.rollout(r)}
 		for _, p := range a.Programs {
 			for _, i := range p.Instances {
 				d.Instances = append(d.Instances, *i)

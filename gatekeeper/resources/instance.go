@@ -50,6 +50,15 @@ type Instance struct {
 	Stopped  bool      `json:"stopped,omitempty"`
 	// Renew: it is to be stopped when its turn comes, and started again.
 	Renew bool `json:"renew,omitempty"`
+	// Revision is what it runs, or ran last. Owes: its last node may not have finished its
+	// calls, so the next one runs the same. Finishes: it is such a one, and not what is
+	// wanted now. Tries counts the nodes that have ended so since the programs changed.
+	// Paused: its node leaves before its durable main is over.
+	Revision int  `json:"revision,omitempty"`
+	Owes     bool `json:"owes,omitempty"`
+	Tries    int  `json:"tries,omitempty"`
+	Finishes bool `json:"finishes,omitempty"`
+	Paused   bool `json:"paused,omitempty"`
 	// Done: a job has left in an orderly way.
 	Done bool `json:"done,omitempty"`
 	// Next is a blade on which room is kept for it while it is being stopped.
@@ -71,6 +80,19 @@ type deployment struct {
 	Spec     Spec       `json:"spec"`
 	Removed  bool       `json:"removed,omitempty"`
 	Programs []*running `json:"programs"`
+	// Revision grows with each change of what programs run. Former are revisions that
+	// instances still run, and the one to which Rollback goes back. Proven: all nodes of this
+	// one run and have been ready.
+	Revision int        `json:"revision,omitempty"`
+	Former   []Revision `json:"former,omitempty"`
+	Proven   bool       `json:"proven,omitempty"`
+	// Since is when it became the revision. Faults counts failures of nodes that run it until
+	// it is proven, Faulty is the instance that failed last. Back is why it is one that was
+	// there before.
+	Since  time.Time `json:"since,omitzero"`
+	Faults int       `json:"faults,omitempty"`
+	Faulty string    `json:"faulty,omitempty"`
+	Back   string    `json:"back,omitempty"`
 }
 
 // running is a program of a deployment: program i of the specification.
@@ -91,7 +113,7 @@ func (p *running) add(now time.Time) *Instance {
 	p.LastNumber++
 	i := &Instance{
 		Name: p.name(p.LastNumber), App: p.app.Spec.Name, Program: p.spec.Name, Number: p.LastNumber,
-		Status: Waiting, Since: now,
+		Status: Waiting, Since: now, Revision: p.app.Revision,
 	}
 	p.Instances = append(p.Instances, i)
 	return i
@@ -157,5 +179,6 @@ func (r *Registry) failed(i *Instance, now time.Time) {
 		i.Failures = 0
 	}
 	i.Failures++
+	r.faulty(i)
 	i.NotBefore = now.Add(r.cfg.backoff(i.Failures))
 }

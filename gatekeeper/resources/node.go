@@ -75,7 +75,7 @@ func (r *Registry) joinInstance(op string, n *Node, now time.Time) error {
 		return err
 	}
 	n.Instance = i.Name
-	i.Node, i.Keep, i.Avoid = n.Address, Keep{}, ""
+	i.Node, i.Keep, i.Avoid, i.Owes = n.Address, Keep{}, "", true
 	i.set(Running, now)
 	return nil
 }
@@ -141,6 +141,9 @@ func (r *Registry) endNode(n *Node, cause string, crashed bool, now time.Time) {
 	n.Ending, n.Cause, n.Crashed = true, cause, crashed
 	r.withdraw(n)
 	if _, i := r.instance(n.Instance); i != nil {
+		if i.Owes, i.Paused = i.Owes || crashed && !i.Paused, false; i.Owes {
+			i.Tries++
+		}
 		i.set(Ending, now)
 	}
 	r.emit(EndNode{n.clone()})

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ func TestProperties(t *testing.T) {
 			"emptied":  w.emptied,
 			"deploy":   w.deploy,
 			"undeploy": w.undeploy,
+			"rollback": w.rollback,
 			"restart":  w.restart,
 		})
 		w.recover(t)
@@ -54,14 +56,17 @@ type world struct {
 	ending map[netip.Addr]uint32
 	stops  map[string]bool // instances told to stop
 	empty  map[netip.Addr]uint32
-	seen   map[string]bool // identities handed out
+	seen   map[string]bool   // identities handed out
+	runs   map[string]string // what instances were started with last
+	owed   map[string]string // what instances run that have joined and not finished
+	tries  map[string]int    // starts of such instances since their programs changed
 	routes map[string]map[Prefix]bool
 }
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
 		now: time.Unix(0, 0).UTC(), down: map[string]bool{}, ending: map[netip.Addr]uint32{}, stops: map[string]bool{}, empty: map[netip.Addr]uint32{},
-		boot: 1, seen: map[string]bool{}, routes: map[string]map[Prefix]bool{},
+		boot: 1, seen: map[string]bool{}, runs: map[string]string{}, owed: map[string]string{}, tries: map[string]int{}, routes: map[string]map[Prefix]bool{},
 	}
 	var err error
 	if w.r, err = New(DefaultConfig()); err != nil {
@@ -96,6 +101,11 @@ func (w *world) do(t *rapid.T, actions []Action) {
 				t.Fatalf("%s is handed out twice", id)
 			}
 			w.seen[id] = true
+			if a.Node.Instance != "" {
+				w.owed[a.Node.Instance] = w.runs[a.Node.Instance]
+			}
+		case StartNode:
+			w.checkProgram(t, a)
 		case EndNode:
 			w.ending[a.Node.Address] = a.Node.Incarnation
 		case EmptyNode:
@@ -106,6 +116,24 @@ func (w *world) do(t *rapid.T, actions []Action) {
 			w.setRoutes(t, a)
 		}
 	}
+}
+
+// checkProgram checks that a node that goes on with what another one has begun runs the same,
+// unless that has been tried often enough.
+func (w *world) checkProgram(t *rapid.T, a StartNode) {
+	w.runs[a.Instance] = a.Args[0]
+	was := w.owed[a.Instance]
+	if was == "" {
+		return
+	}
+	if was != a.Args[0] {
+		if w.tries[a.Instance] < attempts-1 {
+			t.Fatalf("%s was %s, has not finished, and is started as %s", a.Instance, was, a.Args[0])
+		}
+		delete(w.owed, a.Instance)
+		return
+	}
+	w.tries[a.Instance]++
 }
 
 func (w *world) setRoutes(t *rapid.T, a SetRoutes) {
@@ -277,6 +305,9 @@ func (w *world) emptied(t *rapid.T) {
 	for _, a := range slices.SortedFunc(maps.Keys(w.empty), netip.Addr.Compare) {
 		incarnation := w.empty[a]
 		delete(w.empty, a)
+		if n, ok := w.r.Node(a); ok && n.Incarnation == incarnation && !n.Ending {
+			delete(w.owed, n.Instance)
+		}
 		w.do(t, w.r.Emptied(a, incarnation, w.now))
 		return
 	}
@@ -286,15 +317,25 @@ func (w *world) deploy(t *rapid.T) {
 	k := rapid.IntRange(0, 1).Draw(t, "app")
 	s := Spec{Name: fmt.Sprintf("app%d", k), Programs: []Program{
 		{
-			Name: "p", Args: []string{"p"}, Services: []ServiceSpec{{Name: fmt.Sprintf("S%d", k)}},
+			Name: "p", Args: []string{rapid.SampledFrom([]string{"p1", "p2", "p3"}).Draw(t, "program")}, Services: []ServiceSpec{{Name: fmt.Sprintf("S%d", k)}},
 			Nodes: rapid.IntRange(0, 3).Draw(t, "nodes"), Spares: rapid.IntRange(0, 2).Draw(t, "spares"),
 		},
-		{Name: "q", Args: []string{"q"}, Services: []ServiceSpec{{Name: fmt.Sprintf("Q%d", k), Stateful: true}}, Nodes: rapid.IntRange(0, 1).Draw(t, "stateful")},
+		{Name: "q", Args: []string{rapid.SampledFrom([]string{"q1", "q2"}).Draw(t, "other program")}, Services: []ServiceSpec{{Name: fmt.Sprintf("Q%d", k), Stateful: true}}, Nodes: rapid.IntRange(0, 1).Draw(t, "stateful")},
 	}}
+	clear(w.tries)
+	if w.r.apps[s.Name] == nil {
+		maps.DeleteFunc(w.owed, func(instance, _ string) bool { return strings.HasPrefix(instance, s.Name+"/") })
+	}
 	actions, err := w.r.Deploy(s, w.now)
 	if err != nil && len(actions) > 0 {
 		t.Fatalf("refused, but acts: %v", actions)
 	}
+	w.do(t, actions)
+}
+
+func (w *world) rollback(t *rapid.T) {
+	clear(w.tries)
+	actions, _ := w.r.Rollback(fmt.Sprintf("app%d", rapid.IntRange(0, 1).Draw(t, "app")), w.now)
 	w.do(t, actions)
 }
 
@@ -362,6 +403,9 @@ func (w *world) recover(t *rapid.T) {
 		for _, i := range d.Instances {
 			if i.Status != Running {
 				t.Fatalf("%s is %s although all blades are back", i.Name, i.Status)
+			}
+			if p := find(&d.Spec, i.Program); w.runs[i.Name] != p.Args[0] || i.Revision != d.Rollout.Revision {
+				t.Fatalf("%s runs %s, revision %d, is to run %s, revision %d", i.Name, w.runs[i.Name], i.Revision, p.Args[0], d.Rollout.Revision)
 			}
 		}
 	}

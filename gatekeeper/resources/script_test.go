@@ -27,7 +27,7 @@ import (
 //	up APP/PROGRAM/NUMBER…        an instance joins and exports what it should
 //	crash APP/PROGRAM/NUMBER      its node crashes and is fenced, keeping its address
 //	deploy APP PROGRAM nodes=1 [spares=1] [service=S!,T] [blades=a,b] [args=x] [policy=p] [job] [; PROGRAM …]
-//	undeploy APP; startfailed INSTANCE BLADE
+//	renew APP; rollback APP; undeploy APP; startfailed INSTANCE BLADE
 //	drain BLADE; fail BLADE; return BLADE; remove BLADE; unplug PORT
 //	policy SERVICE METHOD [POLICY]; target SERVICE METHOD SPREAD
 //	blades; nodes; services; apps; memories
@@ -210,6 +210,8 @@ func (k *rack) appCommand(name string, o options) (bool, error) {
 			s.Programs = append(s.Programs, programOf(parseOptions(words)))
 		}
 		k.print(k.r.Deploy(s, k.now))
+	case "rollback":
+		k.print(k.r.Rollback(o.arg(0), k.now))
 	case "renew":
 		k.print(k.r.Restart(o.arg(0), k.now))
 	case "undeploy":
@@ -242,7 +244,7 @@ func (k *rack) appCommand(name string, o options) (bool, error) {
 func programOf(o options) Program {
 	p := Program{
 		Name: o.arg(0), Nodes: int(o.num("nodes", 1)), Spares: int(o.num("spares", 0)), Blades: o.list("blades"),
-		Args: []string{o.text("args", o.arg(0))}, Policy: o.text("policy", ""), Job: o.flag("job"),
+		Args: []string{o.text("args", o.arg(0))}, Binary: o.text("binary", ""), Policy: o.text("policy", ""), Job: o.flag("job"),
 	}
 	for _, s := range o.list("service") {
 		s, stateful := strings.CutSuffix(s, "!")
@@ -278,7 +280,13 @@ func (k *rack) show(what string, _ options) (bool, error) {
 				if i.empties() {
 					state = ", draining"
 				}
+				if i.Revision != d.Rollout.Revision {
+					state += fmt.Sprintf(", revision %d", i.Revision)
+				}
 				fmt.Fprintf(k.out, "%s: %s on %s%s\n", i.Name, i.Status, i.Blade, state)
+			}
+			if o := d.Rollout; o.Revision > 1 {
+				fmt.Fprintf(k.out, "%s: revision %d, %d of %d ready, done %t, back to %d%s\n", d.Spec.Name, o.Revision, o.Ready, o.Nodes, o.Done, o.Former, because(o.Back))
 			}
 			for _, p := range d.Spec.Programs {
 				if spares := d.Spares[p.Name]; len(spares) > 0 {

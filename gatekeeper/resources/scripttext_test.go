@@ -57,6 +57,10 @@ func actionText(a Action) string {
 			prefixText(a.Change.Insert), prefixText(a.Change.Modify), prefixText(a.Change.Delete))
 	case Short:
 		return fmt.Sprintf("short: %s/%s lacks blades for %d nodes, %d spares", a.App, a.Program, a.Nodes, a.Spares)
+	case RolledOut:
+		return fmt.Sprintf("rolled out: %s, revision %d", a.App, a.Revision)
+	case RolledBack:
+		return fmt.Sprintf("rolled back: %s, revision %d, as %d was%s", a.App, a.Revision, a.Former, because(a.Cause))
 	case Drained:
 		return "drained: " + a.Blade
 	case Stray:

@@ -23,8 +23,10 @@ func (r *Registry) settle(now time.Time) {
 
 // settleApp does so for one deployment; the survey is kept up to date.
 func (r *Registry) settleApp(s *survey, a *deployment, now time.Time) {
+	r.follow(a, now)
 	for _, p := range a.Programs {
 		r.evacuate(s, p, now)
+		r.interrupt(p, now)
 		r.adjust(p, now)
 		r.start(s, p, now)
 		r.relieve(p, now)
@@ -169,7 +171,7 @@ func (r *Registry) Emptied(node netip.Addr, incarnation uint32, now time.Time) [
 		return nil
 	}
 	if _, i := r.instance(n.Instance); i != nil && i.empties() && !i.Stopped {
-		i.Draining = time.Time{}
+		i.Draining, i.Owes = time.Time{}, false
 		r.stop(i)
 		r.settle(now)
 	}
@@ -222,17 +224,19 @@ func (r *Registry) start(s *survey, p *running, now time.Time) {
 			s.host(m.blade.Name, p.spec)
 		}
 		i.Blade, i.Next = m.blade.Name, ""
+		p.modernise(i)
 		i.set(Starting, now)
 		r.emit(p.startNode(i))
 	}
 }
 
 func (p *running) startNode(i *Instance) StartNode {
+	work := p.work(i)
 	s := StartNode{
-		Blade: i.Blade, Instance: i.Name, Args: slices.Clone(p.spec.Args), Env: maps.Clone(p.spec.Env),
-		Address: i.Keep.Address, Incarnation: i.Keep.Incarnation, Liveness: p.spec.Liveness.WithDefaults(),
+		Blade: i.Blade, Instance: i.Name, Args: slices.Clone(work.Args), Env: maps.Clone(work.Env), Binary: work.Binary,
+		Address: i.Keep.Address, Incarnation: i.Keep.Incarnation, Liveness: work.Liveness.WithDefaults(),
 	}
-	for _, v := range p.spec.Services {
+	for _, v := range work.Services {
 		s.Services = append(s.Services, v.Name)
 	}
 	return s
@@ -275,7 +279,7 @@ func (p *running) leaving() (count int) {
 // ready reports whether an instance exports all it should.
 func (r *Registry) ready(p *running, i *Instance) bool {
 	n := r.nodes[i.Node]
-	return i.Status == Running && n != nil && !slices.ContainsFunc(p.spec.Services, func(s ServiceSpec) bool {
+	return i.Status == Running && n != nil && !slices.ContainsFunc(p.work(i).Services, func(s ServiceSpec) bool {
 		return !slices.Contains(n.Services, s.Name)
 	})
 }

@@ -1,6 +1,8 @@
 package resources
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
@@ -26,6 +28,9 @@ type Program struct {
 	// daemon's environment.
 	Args []string          `json:"args"`
 	Env  map[string]string `json:"env,omitempty"`
+	// Binary is the SHA-256 of the program's file, in hexadecimal. A node runs a file with
+	// that content only; "" takes what is there.
+	Binary string `json:"binary,omitempty"`
 	// Services are what the program exports once it has joined. A node counts
 	// as ready when it exports all of them. A program without services only
 	// calls.
@@ -144,6 +149,8 @@ func (p *Program) validate(app string) error {
 		return fault.New(fault.BadRequest, op, "program %s: nothing to run", p.Name)
 	case p.Nodes < 0 || p.Nodes > MaxShare || p.Spares < 0 || p.Spares > MaxShare:
 		return fault.New(fault.BadRequest, op, "program %s: %d nodes and %d spares: must be 0 to %d each", p.Name, p.Nodes, p.Spares, MaxShare)
+	case p.Binary != "" && !isSHA256(p.Binary):
+		return fault.New(fault.BadRequest, op, "program %s: binary %q is no SHA-256 in hexadecimal", p.Name, p.Binary)
 	case p.Job && len(p.Services) > 0:
 		return fault.New(fault.BadRequest, op, "program %s: a job cannot export services", p.Name)
 	}
@@ -167,6 +174,12 @@ func (p *Program) validate(app string) error {
 		}
 	}
 	return nil
+}
+
+// isSHA256 reports whether a text is a SHA-256 as Program.Binary has it.
+func isSHA256(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha256.Size && hex.EncodeToString(b) == s
 }
 
 func (s *ServiceSpec) validate(op string) error {
@@ -217,10 +230,16 @@ func (p *Program) stateful() bool {
 func (p *Program) moves() bool { return len(p.Services) == 0 || p.stateful() }
 
 // sameWork reports whether q runs the same as p: only numbers of nodes, blades
-// and policies differ.
+// and policies differ. A program whose content nobody has named is the same as any.
 func (p *Program) sameWork(q *Program) bool {
-	return slices.Equal(p.Args, q.Args) && maps.Equal(p.Env, q.Env) && p.Job == q.Job &&
+	return p.sameCommand(q) && p.Job == q.Job && p.Liveness == q.Liveness &&
+		(p.Binary == "" || q.Binary == "" || p.Binary == q.Binary) &&
 		slices.EqualFunc(p.Services, q.Services, func(a, b ServiceSpec) bool { return a.Name == b.Name && a.Stateful == b.Stateful })
+}
+
+// sameCommand reports whether q is started as p is.
+func (p *Program) sameCommand(q *Program) bool {
+	return slices.Equal(p.Args, q.Args) && maps.Equal(p.Env, q.Env)
 }
 
 // policy is what the specification says about a method, "" for nothing.

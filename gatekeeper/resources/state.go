@@ -177,6 +177,11 @@ func (r *Registry) loadDeployments(s *state, now time.Time) error {
 		if len(a.Programs) != len(a.Spec.Programs) {
 			return fmt.Errorf("deployment %s has %d programs, specified are %d", a.Spec.Name, len(a.Programs), len(a.Spec.Programs))
 		}
+		for k := range a.Former {
+			if err := a.Former[k].Spec.Validate(); err != nil {
+				return err
+			}
+		}
 		r.apps[a.Spec.Name] = a
 		for k, p := range a.Programs {
 			if p == nil {

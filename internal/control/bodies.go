@@ -411,6 +411,9 @@ type Start struct {
 	Name string            `json:"name"`
 	Args []string          `json:"args"` // Args[0] is the program
 	Env  map[string]string `json:"env,omitempty"`
+	// Binary is the SHA-256 that the program's file must have, in hexadecimal; "" for any. A
+	// blade that has another file there runs the one with that content that it has kept.
+	Binary string `json:"binary,omitempty"`
 	// Address and Incarnation say which node the program will be when it joins, if
 	// it goes on as one that was before; else it gets a new address.
 	Address     netip.Addr `json:"address,omitzero"`

@@ -35,24 +35,31 @@ type bank struct {
 	entered  func(instance string) // in the middle of an Add of the Counter
 	answered func(instance string) // when the Front's call has been answered
 	wrap     func(*tally.Counter, *rpc.Node) counter.CounterRefHandler
-	runs     atomic.Int64   // Adds that the Counter has begun
-	began    map[string]int // programs, by instance
-	crashes  int            // of the teller
-	fifth    func()         // called once by the teller after its fifth call; then its program leaves
-	regions  int            // that must be left in the end
-	sessions int            // of callers that are there in the end
-	told     atomic.Int64   // what the teller's account has
-	over     chan struct{}  // closed when the teller has returned
+	runs     atomic.Int64      // Adds that the Counter has begun
+	began    map[string]int    // programs, by instance
+	ran      map[string]string // the version of each that began last: its second argument
+	crashes  int               // of the teller
+	fifth    func()            // called once by the teller after its fifth call; then its program leaves
+	regions  int               // that must be left in the end
+	sessions int               // of callers that are there in the end
+	told     atomic.Int64      // what the teller's account has
+	over     chan struct{}     // closed when the teller has returned
 }
 
 func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
 	t.Helper()
+	withBankOf(t, gatekeeper.LedgersOff, blades, f)
+}
+
+// withBankOf is withBank in a mode of ledgers.
+func withBankOf(t *testing.T, ledgers gatekeeper.LedgerMode, blades []simrack.Blade, f func(b *bank)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		b := &bank{t: t, ctx: ctx, began: map[string]int{}, over: make(chan struct{}), regions: 1, sessions: 2}
+		b := &bank{t: t, ctx: ctx, began: map[string]int{}, ran: map[string]string{}, over: make(chan struct{}), regions: 1, sessions: 2}
 		cfg := simrack.Config{
-			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk),
+			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk), Ledgers: ledgers,
 			Programs: map[string]simrack.Program{"counter": b.program, "front": b.program, "teller": b.program},
 		}
 		if testing.Verbose() {
@@ -95,7 +102,11 @@ func (b *bank) nothingLeft() {
 func (b *bank) program(ctx context.Context, j join.Joiner, s control.Start) error {
 	b.mu.Lock()
 	b.began[s.Name]++
+	b.ran[s.Name] = version(s)
 	b.mu.Unlock()
+	if version(s) == "broken" {
+		return errors.New("it does not work")
+	}
 	node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(s.Name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
@@ -137,6 +148,14 @@ func (b *bank) program(ctx context.Context, j join.Joiner, s control.Start) erro
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return node.Close(closing)
+}
+
+// version is the second argument of a program, "" for none.
+func version(s control.Start) string {
+	if len(s.Args) < 2 {
+		return ""
+	}
+	return s.Args[1]
 }
 
 // tell is a durable main that makes twelve calls, with a checkpoint after each third.

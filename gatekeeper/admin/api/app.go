@@ -12,6 +12,20 @@ type App struct {
 	Removed   bool                `json:"removed,omitempty" doc:"It is being undeployed"`
 	Instances []Instance          `json:"instances" doc:"What there is"`
 	Spares    map[string][]string `json:"spares,omitempty" doc:"Blades on which room is kept, by program"`
+	Rollout   *Rollout            `json:"rollout,omitempty" doc:"How far the last change of what its programs run is"`
+}
+
+// Rollout tells how far a change of a deployment's programs is. Its nodes are started again
+// with the new programs, one of each program after the other, when they have finished their
+// calls.
+type Rollout struct {
+	Revision int       `json:"revision" doc:"Grows with each change of what the programs run" example:"2"`
+	Former   int       `json:"former,omitempty" doc:"The revision to which a rollback goes back; absent if there is none"`
+	Done     bool      `json:"done" doc:"All nodes run this revision and have been ready"`
+	Ready    int       `json:"ready" doc:"How many nodes run it and are ready"`
+	Nodes    int       `json:"nodes" doc:"How many are to"`
+	Since    time.Time `json:"since" doc:"When the programs changed"`
+	Back     string    `json:"back,omitempty" doc:"Why the programs of a former revision came back; absent if they are new"`
 }
 
 // AppSpec is what a deployment is to be.
@@ -26,6 +40,7 @@ type Program struct {
 	Name     string            `json:"name" maxLength:"64" doc:"Unique in the deployment" example:"arrays"`
 	Args     []string          `json:"args" minItems:"1" doc:"What to run; the first is a path, or a name on the PATH of the blades' daemons"`
 	Env      map[string]string `json:"env,omitempty" doc:"Added to the daemon's environment"`
+	Binary   string            `json:"binary,omitempty" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the program's file: nodes run that content only, which blades keep when they have run it; any if absent"`
 	Services []ProgramService  `json:"services,omitempty" doc:"What it exports; a node is ready when it exports all of them"`
 	Policy   string            `json:"policy,omitempty" enum:"none,recover,fate-share,tainted" doc:"Of methods for which nothing else is said; the IDL's if absent"`
 	Nodes    int               `json:"nodes" minimum:"0" maximum:"256" doc:"How many nodes run it; those that export a service are on blades of their own"`
@@ -68,4 +83,5 @@ type Instance struct {
 	Blade    string     `json:"blade,omitempty" doc:"Where it runs, or ran last"`
 	Node     netip.Addr `json:"node,omitzero" format:"ipv6" doc:"Its address while it has one"`
 	Failures int        `json:"failures,omitempty" doc:"How often it has failed in a row"`
+	Revision int        `json:"revision,omitempty" doc:"Which revision of its program it runs, or ran last"`
 }

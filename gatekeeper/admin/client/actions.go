@@ -98,6 +98,11 @@ func (c *Client) Restart(ctx context.Context, name string) (api.App, error) {
 	return ask[api.App](ctx, c, http.MethodPost, "/v1/apps/"+url.PathEscape(name)+"/restart", nil, nil)
 }
 
+// Rollback rolls out the programs that a deployment had before they changed last.
+func (c *Client) Rollback(ctx context.Context, name string) (api.App, error) {
+	return ask[api.App](ctx, c, http.MethodPost, "/v1/apps/"+url.PathEscape(name)+"/rollback", nil, nil)
+}
+
 // Undeploy stops a deployment.
 func (c *Client) Undeploy(ctx context.Context, name string) (api.App, error) {
 	return ask[api.App](ctx, c, http.MethodDelete, "/v1/apps/"+url.PathEscape(name), nil, nil)

@@ -55,6 +55,9 @@ function words(e) {
     case 'blade.returned': return [`Blade ${e.blade} is put back into service`];
     case 'app.deployed': return [`Deployment ${e.name} changed`];
     case 'app.undeployed': return [`Deployment ${e.name} is being stopped`];
+    case 'app.restarted': return [`The programs of ${e.name} are started again`];
+    case 'app.rolledout': return [`The new programs of ${e.name} run`];
+    case 'app.rolledback': return [`The former programs of ${e.name} come back`, e.message];
     case 'app.short': return [`Deployment ${e.name} lacks blades`, e.message];
     case 'program.started': return [`${e.name} started on ${e.blade}`];
     case 'program.failed': return [`${e.name} did not start on ${e.blade}`, e.message];
