@@ -16,14 +16,13 @@ import (
 // and in the end all nodes run what they should. A program that does not work is rolled back.
 func TestExactly_Rollout(t *testing.T) {
 	for name, f := range map[string]func(f *office){
-		"fronts":  func(f *office) { f.rolledOut("fronts", "v2", ""); f.rolledOut("fronts", "v3", "") },
-		"counter": func(f *office) { f.rolledOut("counter", "v2", ""); f.rolledOut("counter", "v3", "") },
+		"fronts":  func(f *office) { f.rolledOut("fronts", "v2", "") },
+		"counter": func(f *office) { f.rolledOut("counter", "v2", "") },
 		"a broken front": func(f *office) {
-			f.rolledOut("fronts", "v2", "")
-			f.rolledOut("fronts", "broken", "v2")
+			f.rolledOut("fronts", "broken", "")
 		},
 		"a broken counter": func(f *office) { f.rolledOut("counter", "broken", "") },
-		"rolled back by hand": func(f *office) {
+		"rolled back by an operator": func(f *office) {
 			if err := f.Gatekeeper().Rollback(f.ctx, "counter"); fault.CodeOf(err) != fault.NotFound {
 				f.t.Errorf("nothing to go back to: %v", err)
 			}
@@ -46,7 +45,7 @@ func TestExactly_Rollout(t *testing.T) {
 			}
 		},
 		"the Gatekeeper crashes": func(f *office) {
-			for _, after := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 45 * time.Millisecond} {
+			for _, after := range []time.Duration{time.Millisecond, 45 * time.Millisecond} {
 				v := after.String()
 				f.roll("counter", v)
 				f.roll("fronts", v)
@@ -79,6 +78,10 @@ func (f *office) roll(app, version string) {
 // again.
 func (f *office) rolledOut(app, version, back string) {
 	f.t.Helper()
+	if version == "broken" { // for which seconds go by
+		f.pause.Store(int64(time.Second))
+		defer f.pause.Store(int64(10 * time.Millisecond))
+	}
 	f.roll(app, version)
 	if version == "broken" {
 		f.runs(app, back, "nodes with the new programs have failed 3 times, last "+f.app(app).Instances[0].Name)
