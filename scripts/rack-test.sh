@@ -151,6 +151,7 @@ EOF
   sed -i "s,{PYTHONPATH: .*},{PYTHONPATH: \"$py:$gen\"}," "$gen/app.yaml"
   deployed "$gen/app.yaml" '"arrays-python"'
   run c1 -- arrays echo --count 100 --by value || fail "a Go client and a Python service, by value"
+  run c1 -- arrays echo --size 3000000 --count 3 --by value || fail "a Go client and a Python service, by value beyond a packet"
   run c1 -- arrays add --size 100000 --count 5 --by reference || fail "a Go client and a Python service, by reference"
   left=$("$bifrost" calls --rack "$name" --json)
   [ -z "$left" ] || fail "calls left: $left"

@@ -11,6 +11,8 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wirefmt"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/bulk"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -54,6 +56,13 @@ func constants() []constant {
 		{"FLAG_UNBEGUN", rpcpacket.FlagUnbegun, "call flag of an exception: the call did not begin to run, and will not; of an ACK: nobody has got this copy"},
 		{"DSM_FINAL", dsmpacket.FlagFinal, "memory flag of a settle: the request must not be applied from now on"},
 		{"DSM_APPLIED", dsmpacket.FlagApplied, "memory flag of the reply to a settle: the request was applied"},
+		{"BULK_MAGIC", bulk.Magic, "opens a header of the port for parts; its version is that of calls"},
+		{"BULK_RANGES", bulk.MaxRanges, "ranges of a pull at most"},
+		{"BULK_PULL_BYTES", bulk.MaxPull, "bytes that a pull is answered with at most"},
+		{"BULK_TRIES", bulk.MaxTries, "pulls in vain after which the sender of a message counts as silent"},
+		{"BULK_PUSH", bulk.Push, "bytes of parts that follow a first packet without being asked for, 1024 for each part included"},
+		{"BULK_PUSH_REST", bulk.PushRest, "bytes of a last part that is pushed, too, at most"},
+		{"MAX_MESSAGE", rpc.DefaultMaxMessage, "bytes of a Thrift message of policy none at most, unless a program says otherwise"},
 		{"MIN_CLASS", dsmpacket.MinClass, "log2 of the smallest region in bytes"},
 		{"MAX_CLASS", dsmpacket.MaxClass, "log2 of the largest region in bytes"},
 		{"INITIAL_TIMEOUT", endpoint.InitialTimeout, "until the first call of a method is sent again"},
@@ -88,13 +97,17 @@ func Python() string {
 	for p := rpcpacket.PolicyNone; p <= rpcpacket.PolicyTainted; p++ {
 		fmt.Fprintf(&b, "POLICY_%s = %d\n", pythonName(p.String()), p)
 	}
+	b.WriteString("\n# Packets of the port for parts.\n")
+	for k := bulk.Part; k <= bulk.Gone; k++ {
+		fmt.Fprintf(&b, "BULK_%s = %d\n", pythonName(k.String()), k)
+	}
 	b.WriteString("\n# Memory operations.\n")
 	for op := dsmpacket.OpAlloc; op <= dsmpacket.OpSettle; op++ {
 		fmt.Fprintf(&b, "OP_%s = %d\n", pythonName(op.String()), op)
 	}
 	b.WriteString("\n# Memory packets.\n")
 	fmt.Fprintf(&b, "KIND_REQUEST = %d\nKIND_REPLY = %d\nKIND_NACK = %d\n", dsmpacket.Request, dsmpacket.Reply, dsmpacket.Nack)
-	for _, l := range []wirefmt.Layout{rpcpacket.Layout, dsmpacket.Layout} {
+	for _, l := range []wirefmt.Layout{rpcpacket.Layout, dsmpacket.Layout, bulk.Layout} {
 		pythonLayout(&b, l)
 	}
 	return b.String()

@@ -178,15 +178,15 @@ const MaxPull = 4 << 20
 // kernel keeps a record of its own with each.
 func Cost(size int) int { return size + 1024 }
 
-// pushRest is how many bytes are pushed, too, rather than left to a pull.
-const pushRest = 4 << 10
+// PushRest is how many bytes are pushed, too, rather than left to a pull.
+const PushRest = 4 << 10
 
 // Pushed is how many bytes behind the first packet's follow it without being asked
 // for, in parts of size bytes. The last part is one of them if it is short: an array of
 // a power of two bytes exceeds its parts by the headers.
 func Pushed(total, first uint64, size int) Range {
 	n := min(total-first, uint64(max(1, Push/Cost(size)))*uint64(size))
-	if total-first-n <= min(pushRest, uint64(size)) {
+	if total-first-n <= min(PushRest, uint64(size)) {
 		n = total - first
 	}
 	return Range{Offset: first, Length: n}

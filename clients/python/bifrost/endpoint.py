@@ -45,6 +45,7 @@ class Call:
         self.deadline = None  # of whoever waits
         self.waiter = None  # the shell's
         self.lane = None
+        self.body = b""  # the whole payload, if message is only its first packet
         self.begun = self.due = self.interval = 0.0
         self.resent = False
 
@@ -82,6 +83,13 @@ class Caller:
         call.interval = call.rtt.timeout
         call.begun, call.due = now, now + call.interval
         self.calls[call.message.call] = call
+
+    def postpone(self, now, id):
+        """Lets a call wait on that its callee is fetching, or whose answer is coming; returns it, None if it is not out."""
+        call = self.calls.get(id)
+        if call is not None:
+            call.due = now + call.interval
+        return call
 
     def end(self, call):
         """Gives a call up, or ends it; False if it is not out."""
@@ -148,8 +156,9 @@ class Entry:
 
     def __init__(self, session, sequence):
         self.session, self.sequence = session, sequence
-        self.reply = None  # the answer, a datagram
+        self.reply, self.body = None, b""  # the answer, a datagram; its whole payload, if that is only the first packet
         self.running, self.gone = True, False
+        self.settled = False  # its caller has all of a large answer
         self.tag = None  # the shell's
 
 
@@ -193,7 +202,7 @@ class Callee:
         if entry is not None:
             if entry.reply is not None:
                 return RESEND, entry, abandoned
-            return (DROP if entry.running else LOST), entry, abandoned
+            return (DROP if entry.running or entry.settled else LOST), entry, abandoned
         if m.attempt and (m.attempt - 1) * 0.01 > now - since:
             return GONE, None, abandoned  # a predecessor may have run it
         if len(session.calls) >= self._window:
@@ -213,21 +222,36 @@ class Callee:
                     abandoned.append(entry)
         return abandoned
 
-    def answer(self, entry, reply):
+    def answer(self, entry, reply, body=b""):
         """Keeps the answer to a call; more calls than there is room for lose theirs, the oldest first."""
         if entry.gone or entry.reply is not None:
             return
-        entry.reply = reply
+        entry.reply, entry.body = reply, body
         self._replies[entry] = None
-        self._reply_bytes += len(reply)
+        self._reply_bytes += len(reply) + len(body)
         while self._reply_bytes > self._reply_limit and len(self._replies) > 1:
             self._drop(next(iter(self._replies)))
 
-    def finish(self, entry, reply):
-        """Ends a call; reply is None if it has an answer already."""
+    def finish(self, entry, reply, body=b""):
+        """Ends a call; reply is None if it has an answer already. body is the whole payload of a large answer."""
         entry.running = False
         if reply is not None:
-            self.answer(entry, reply)
+            self.answer(entry, reply, body)
+
+    def find(self, source, id):
+        """The entry of a call that is known, or None."""
+        session = self._sessions.get((source, int.from_bytes(id[:8], "big")))
+        return session.calls.get(int.from_bytes(id[8:], "big")) if session is not None else None
+
+    def owes(self):
+        """Whether large answers are kept."""
+        return any(entry.body for entry in self._replies)
+
+    def settle(self, entry):
+        """Forgets a large answer that the caller has; the call stays known."""
+        if entry.body:
+            self._drop(entry)
+            entry.settled = True
 
     def forget(self, entry):
         """Undoes the RUN of a call that was not run after all: it is new when it comes again."""
@@ -240,8 +264,8 @@ class Callee:
     def _drop(self, entry):
         if entry.reply is not None:
             del self._replies[entry]
-            self._reply_bytes -= len(entry.reply)
-            entry.reply = None
+            self._reply_bytes -= len(entry.reply) + len(entry.body)
+            entry.reply, entry.body = None, b""
 
     def _forget_old(self, now):
         while self._sessions:

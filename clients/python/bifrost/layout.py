@@ -32,6 +32,13 @@ MAX_HEADER_BYTES = 8192  # bytes of them at most, 4 for each included
 FLAG_UNBEGUN = 4096  # call flag of an exception: the call did not begin to run, and will not; of an ACK: nobody has got this copy
 DSM_FINAL = 8  # memory flag of a settle: the request must not be applied from now on
 DSM_APPLIED = 1  # memory flag of the reply to a settle: the request was applied
+BULK_MAGIC = 45563  # opens a header of the port for parts; its version is that of calls
+BULK_RANGES = 64  # ranges of a pull at most
+BULK_PULL_BYTES = 4194304  # bytes that a pull is answered with at most
+BULK_TRIES = 14  # pulls in vain after which the sender of a message counts as silent
+BULK_PUSH = 204800  # bytes of parts that follow a first packet without being asked for, 1024 for each part included
+BULK_PUSH_REST = 4096  # bytes of a last part that is pushed, too, at most
+MAX_MESSAGE = 1073807360  # bytes of a Thrift message of policy none at most, unless a program says otherwise
 MIN_CLASS = 6  # log2 of the smallest region in bytes
 MAX_CLASS = 40  # log2 of the largest region in bytes
 INITIAL_TIMEOUT = 0.02  # until the first call of a method is sent again
@@ -90,6 +97,12 @@ POLICY_NONE = 0
 POLICY_RECOVER = 1
 POLICY_FATE_SHARE = 2
 POLICY_TAINTED = 3
+
+# Packets of the port for parts.
+BULK_PART = 1
+BULK_PULL = 2
+BULK_DONE = 3
+BULK_GONE = 4
 
 # Memory operations.
 OP_ALLOC = 1
@@ -150,4 +163,22 @@ DSM_FIELDS = (
     "copy",
     "members",
     "reserved",
+)
+
+# The bulk header, 56 bytes, as a format of the struct module.
+BULK_FORMAT = ">HBBBBH16sIIQQII"
+BULK_FIELDS = (
+    "magic",
+    "version",
+    "kind",
+    "answer",
+    "reserved",
+    "ranges",
+    "call",
+    "caller_incarnation",
+    "callee_incarnation",
+    "total",
+    "offset",
+    "size",
+    "first",
 )

@@ -3,12 +3,14 @@
 import logging
 import os
 import random
+import select
 import selectors
+import socket
 import sys
 import threading
 import time
 
-from . import endpoint, layout, wire
+from . import bulk, endpoint, layout, wire
 from .daemon import Session
 from .errors import Error, FormatError
 from .memory import Memory
@@ -20,12 +22,15 @@ log = logging.getLogger("bifrost")
 
 POLICIES = {"none": layout.POLICY_NONE, "recover": layout.POLICY_RECOVER}
 ONEWAY_LIFETIME = 30.0  # seconds for which a one-way of policy none is sent again
-MAX_MESSAGE = 4096  # bytes of an error's text at most
+MAX_TEXT = 4096  # bytes of an error's text at most
 
 
-def join(name=None, socket_name=layout.JOIN_SOCKET):
-    """Makes this program a node of the rack that its machine, or network namespace, is a compute blade of."""
-    return Node(Session(name or os.path.basename(sys.argv[0]), socket_name))
+def join(name=None, socket_name=layout.JOIN_SOCKET, max_message=layout.MAX_MESSAGE):
+    """Makes this program a node of the rack that its machine, or network namespace, is a compute blade of.
+
+    max_message is how many bytes a message of policy none has at most, sent or received. Those that are being received
+    or served take at most as much memory for each sender, and four times as much for all."""
+    return Node(Session(name or os.path.basename(sys.argv[0]), socket_name), max_message)
 
 
 class Node:
@@ -34,8 +39,8 @@ class Node:
     memory is the rack's memory; address the node's IPv6 address; done is set when the node has ended.
     """
 
-    def __init__(self, session):
-        self._session = session
+    def __init__(self, session, max_message=layout.MAX_MESSAGE):
+        self._session, self.max_message = session, max_message
         self.name, self.address, self.incarnation = session.name, session.address, session.incarnation
         self.done = session.done
         mtu = min(session.mtu, session.rack.get("mtu") or session.mtu)
@@ -55,6 +60,10 @@ class Node:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._watch(self._socket, self._received)
+        self._parts = bind(self.address, layout.PORT_BULK)
+        window = self._parts.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        self._incoming = bulk.Receiver(window, max_message)  # the pump's, but for release
+        self._watch(self._parts, self._part_received)
         session.on_end = self._fail
         self._pump = threading.Thread(target=self._run, name="bifrost node", daemon=True)
         self._pump.start()
@@ -131,9 +140,12 @@ class Node:
             self._fail()
 
     def _unsettled(self):
-        """Whether calls are on their way that nobody waits for, or answers that the Gatekeeper has not logged."""
+        """Whether calls are on their way that nobody waits for, or answers that are not logged, or not fetched."""
         with self._lock:
-            return bool(self._owed) or any(c.waiter is None for c in self._caller.calls.values())
+            if self._owed or any(c.waiter is None for c in self._caller.calls.values()):
+                return True
+            services = list(self._services.values())
+        return any(s.owes() for s in services)
 
     # The calling side.
 
@@ -156,7 +168,7 @@ class Node:
             caller_incarnation=self.incarnation, pointers=list(pointers), payload=front + payload,
         )
         m.flags |= layout.FLAG_HEADERS if front else 0
-        self._check_size(op, m, exact)
+        body = self._cut(op, m, exact)
         if pointers:
             self.memory.settle()
         now = time.monotonic()
@@ -169,7 +181,7 @@ class Node:
             call.expires = now + (ONEWAY_LIFETIME if timeout is None else timeout)
         else:
             call.waiter = _Waiter()
-        call.address = wire.service_address(service)
+        call.address, call.body = wire.service_address(service), body
         waiter = call.waiter  # call may be the pump's from now on
         with self._lock:
             if self.done.is_set() or self._closed:
@@ -184,11 +196,24 @@ class Node:
             raise Error(layout.DEADLINE_EXCEEDED, "no answer in %g s; the call may have run" % timeout, op)
         return self._answer(op, waiter.answer, oneway, call.resent)
 
-    def _check_size(self, op, m, exact):
+    def _cut(self, op, m, exact):
+        """Makes a message that exceeds a packet the first packet of itself, and returns its whole payload. Else, and if it
+        is exactly-once, it returns nothing."""
         size = wire.RPC_SIZE + 16 * max(0, len(m.pointers) - 1) + len(m.payload)
-        limit = layout.MAX_WHOLE if exact else self.budget
-        if size > limit:
-            raise Error(layout.BAD_REQUEST, "a message of %d bytes; this client sends %d at most: pass large values by reference" % (size, limit), op)
+        if exact and size > layout.MAX_WHOLE:
+            raise Error(layout.BAD_REQUEST, "a message of %d bytes, exactly-once ones have %d at most: pass large values by reference" % (size, layout.MAX_WHOLE), op)
+        if exact or size <= self.budget:
+            return b""
+        if len(m.payload) > self.max_message:
+            raise Error(layout.BAD_REQUEST, self.too_long("a message", len(m.payload)), op)
+        try:
+            return wire.first(m, self.budget)
+        except ValueError as e:
+            raise Error(layout.BAD_REQUEST, str(e), op) from e
+
+    def too_long(self, what, size):
+        """Why a message is refused."""
+        return "%s of %d bytes, at most %d are taken: pass it by reference, or raise max_message" % (what, size, self.max_message)
 
     def _give_up(self, call):
         """Ends the wait for an answer; False if it has come. A call that lends memory goes on until it is answered,
@@ -211,8 +236,6 @@ class Node:
             raise Error(m.code, m.payload.decode("utf-8", "replace"), op, remote=True, never_began=bool(never))
         if oneway:
             return {}, b""
-        if m.flags & layout.FLAG_MORE and not m.exact:
-            raise Error(layout.UNSUPPORTED, "the answer exceeds a packet: let the service answer by reference", op)
         if m.flags & layout.FLAG_MORE:
             m.payload = self._session.fetch(m.call)
         try:
@@ -282,6 +305,10 @@ class Node:
         self.counters["resent"] += len(resend)
         for datagram, to in out:
             self.send(datagram, to)
+        for t in self._incoming.tick(now):
+            self._lost(t)
+        self._pull(now)
+        times.append(self._incoming.due())
         return max(0.0, min((t for t in times if t is not None), default=now + 60.0) - now)
 
     def _settlement(self, session, floor):
@@ -298,14 +325,146 @@ class Node:
             if m.type == layout.TYPE_ACK and m.flags & layout.FLAG_DONE:
                 self._owed.pop(m.call, None)
                 return
-            call = self._caller.receive(time.monotonic(), m)
+            more = m.flags & layout.FLAG_MORE and not m.exact
+            call = self._caller.calls.get(m.call) if more else self._caller.receive(time.monotonic(), m)
             if call is None:
                 self.counters["duplicates"] += m.type != layout.TYPE_ACK
                 return
-        if call.waiter is None:
+        if more:
+            self._fetch_answer(m, source, len(b))
             return
-        call.waiter.answer = m
-        call.waiter.ready.set()
+        self._hand_over(call, m)
+
+    def _hand_over(self, call, m):
+        if call.waiter is not None:
+            call.waiter.answer = m
+            call.waiter.ready.set()
+
+    # Messages of policy none that exceed a packet. All of this but release is the pump's.
+
+    def fetch(self, source, m, answer, size, rest):
+        """Begins to fetch what a first packet of so many bytes leaves out; rest is told what becomes of that. False:
+        there is no room now."""
+        total, to, start = wire.opening(m)
+        h = bulk.Header(
+            call=m.call, answer=answer, caller_incarnation=m.caller_incarnation, total=total, first=len(start),
+            callee_incarnation=m.callee_incarnation if answer else self.incarnation,
+        )
+        now, own = time.monotonic(), int.from_bytes(socket.inet_pton(socket.AF_INET6, self.address)[8:], "big")
+        t = self._incoming.begin(now, (source, m.call, answer), h, start, min(self.budget, size) - bulk.SIZE, to == own, rest)
+        if t is None:
+            return False
+        self._go_on(t)
+        return True
+
+    def _fetch_answer(self, m, source, size):
+        """Takes the first packet of a large answer, which has so many bytes."""
+        total = wire.opening(m)[0]
+        if (source, m.call, True) in self._incoming.open:
+            self.counters["duplicates"] += 1
+        elif total <= self.max_message:
+            if not self.fetch(source, m, True, size, _Answer(self, source, m)):
+                self.counters["full"] += 1  # it will be asked for again
+        else:
+            m.type, m.code, m.flags = layout.TYPE_EXCEPTION, layout.BAD_REQUEST, m.flags & ~layout.FLAG_MORE
+            m.payload = self.too_long("the answer is a message", total).encode()
+            self._take_answer(m)
+
+    def answer_fetched(self, source, m):
+        """Goes on with a large answer that has come whole."""
+        h = bulk.Header(
+            kind=bulk.DONE, answer=1, call=m.call, total=len(m.payload), caller_incarnation=m.caller_incarnation,
+            callee_incarnation=m.callee_incarnation,
+        )
+        self._send_part(h.pack(), source)
+        self.release(source, len(m.payload))
+        self._take_answer(m)
+
+    def _take_answer(self, m):
+        with self._lock:
+            call = self._caller.receive(time.monotonic(), m)
+        if call is not None:
+            self._hand_over(call, m)
+
+    def give_up(self, key):
+        """Ends a transfer, if there is one."""
+        t = self._incoming.end(key)
+        if t is not None:
+            t.tag.lost()
+
+    def release(self, peer, size):
+        """Gives back what a large message counts for."""
+        if size:
+            self._incoming.release(peer, size)
+
+    def _lost(self, t):
+        self.counters["full"] += 1
+        t.tag.lost()
+
+    def _go_on(self, t):
+        """Ends a transfer that is whole."""
+        if t.whole():
+            self._incoming.finish(t)
+            t.tag.whole(t.body)
+        else:
+            self._pull(time.monotonic())
+
+    def _pull(self, now):
+        """Asks for parts."""
+        for t, h in self._incoming.asks(now):
+            self._send_part(h.pack(), t.key[0])
+            if h.answer:
+                with self._lock:
+                    call = self._caller.postpone(now, h.call)
+                if call is None:
+                    self.give_up(t.key)
+
+    def _part_received(self, b, source):
+        """Takes a datagram to the port for parts."""
+        h = bulk.Header.parse(b)
+        key = (source, h.call, bool(h.answer))
+        if h.kind == bulk.PART:
+            t = self._incoming.receive(time.monotonic(), key, h)
+            if t is not None:
+                self._go_on(t)
+        elif h.kind == bulk.PULL:
+            self._serve_pull(h, source)
+        elif h.kind == bulk.DONE:
+            for s in self._served():
+                s.settle(source, h.call)
+        else:
+            self.give_up(key)
+
+    def _served(self):
+        with self._lock:
+            return list(self._services.values())
+
+    def _serve_pull(self, h, source):
+        """Sends the parts that a receiver has asked for."""
+        body = b""
+        if h.answer and h.callee_incarnation == self.incarnation:
+            body = next(filter(None, (s.body(source, h.call) for s in self._served())), b"")
+        elif not h.answer and h.caller_incarnation == self.incarnation:
+            with self._lock:
+                call = self._caller.postpone(time.monotonic(), h.call)
+                body = call.body if call is not None else b""
+        if len(body) != h.total:
+            self._send_part(h.of(bulk.GONE, size=0).pack(), source)
+            return
+        view = memoryview(body)
+        for at, n in bulk.cut(h.spans, min(h.size, self.budget - bulk.SIZE)):
+            self._send_part(h.of(bulk.PART, offset=at, size=n).pack(), source, view[at : at + n])
+
+    def _send_part(self, header, to, data=b""):
+        """Puts a packet on the wire, when the send buffer has room; a failure is a loss like any other."""
+        for _ in range(2):
+            try:
+                self._parts.sendmsg([header, data], [], 0, (to, layout.PORT_BULK))
+                return
+            except BlockingIOError:
+                select.select([], [self._parts], [], 0.1)
+            except OSError:
+                return
 
     # The called side; the rest is in service.py.
 
@@ -334,7 +493,7 @@ class Node:
         answer = self.answer_header(m)
         answer.flags |= layout.FLAG_UNBEGUN if unbegun else 0
         answer.type, answer.code = layout.TYPE_EXCEPTION, code
-        answer.payload = why.encode()[: min(MAX_MESSAGE, self.budget - wire.RPC_SIZE)].decode("utf-8", "ignore").encode()
+        answer.payload = why.encode()[: min(MAX_TEXT, self.budget - wire.RPC_SIZE)].decode("utf-8", "ignore").encode()
         return answer.pack()
 
     def _fail(self):
@@ -353,7 +512,24 @@ class Node:
         for s in services:
             s.close()
         self._socket.close()
+        self._parts.close()
         self.memory.close()
+
+
+class _Answer:
+    """What becomes of a large answer when its parts have come, or do not come: then its call is sent again."""
+
+    def __init__(self, node, source, m):
+        self._node, self._source, self._first = node, source, m
+
+    def whole(self, body):
+        m = self._first
+        m.payload = body
+        m.flags &= ~layout.FLAG_MORE
+        self._node.answer_fetched(self._source, m)
+
+    def lost(self):
+        pass
 
 
 class _Waiter:

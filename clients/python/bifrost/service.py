@@ -9,7 +9,7 @@ from thrift.Thrift import TMessageType
 from thrift.transport.TTransport import TMemoryBuffer
 
 from . import endpoint, layout, wire
-from .errors import Error
+from .errors import Error, FormatError
 from .protocol import protocol_of
 
 log = logging.getLogger("bifrost")
@@ -25,6 +25,7 @@ class Incoming:
         self.message, self.caller, self.entry, self.deadline = message, caller, entry, deadline
         self.canceled = threading.Event()
         self.headers, self.answer_headers = {}, {}
+        self.claim = 0  # bytes that a large message counts for
 
 
 def current():
@@ -89,7 +90,11 @@ class Service:
             if verdict == endpoint.RUN:
                 entry.tag = call = Incoming(m, source, entry, now + m.timeout / 1000 if m.timeout else None)
                 self._open += 1
-        if verdict == endpoint.RUN:
+        for e in abandoned:
+            node.give_up((e.tag.caller, e.tag.message.call, False))
+        if verdict == endpoint.RUN and m.flags & layout.FLAG_MORE:
+            self._fetch(call, len(b))
+        elif verdict == endpoint.RUN:
             self._accept(call)
         elif verdict == endpoint.RESEND:
             node.send(entry.reply, source)
@@ -100,17 +105,52 @@ class Service:
         else:
             node.counters["duplicates"] += 1
 
+    def _fetch(self, call, size):
+        """Begins to fetch the rest of a call of which so many bytes have come."""
+        m = call.message
+        try:
+            total = wire.opening(m)[0]
+        except FormatError:
+            self.forget(call)
+            raise
+        if total > self._node.max_message:
+            self._end(call, self._node.exception(m, layout.BAD_REQUEST, self._node.too_long("a message", total), True))
+        elif not self._node.fetch(call.caller, m, False, size, _Rest(self, call)):
+            self._node.counters["full"] += 1
+            self.forget(call)  # its caller sends it again
+
+    def fetched(self, call, body):
+        """Goes on with a large call that has come whole."""
+        call.message.payload, call.claim = body, len(body)
+        call.message.flags &= ~layout.FLAG_MORE
+        self._accept(call)
+
+    def body(self, source, id):
+        """The whole payload of a large answer that is kept, b"" if there is none."""
+        with self._lock:
+            entry = self._callee.find(source, id)
+            return entry.body if entry is not None else b""
+
+    def owes(self):
+        """Whether callers have not got all of large answers yet."""
+        with self._lock:
+            return self._callee.owes()
+
+    def settle(self, source, id):
+        """Forgets a large answer that its caller has."""
+        with self._lock:
+            entry = self._callee.find(source, id)
+            if entry is not None:
+                self._callee.settle(entry)
+
     def _accept(self, call):
         m = call.message
-        if m.flags & layout.FLAG_MORE:
-            self._end(call, self._node.exception(m, layout.BAD_REQUEST, "the service is written with the Python client, which takes no message larger than a packet: pass a reference", True))
-            return
         receipt = self._receipt(call) if m.type == layout.TYPE_ONE_WAY else None
         try:
             self._queue.put_nowait(call)
         except queue.Full:
             if receipt:
-                self._forget(call)  # its caller sends it again
+                self.forget(call)  # its caller sends it again
             else:
                 self._end(call, self._node.exception(m, layout.OVERLOADED, "all workers are busy and the queue is full", True))
             return
@@ -126,18 +166,22 @@ class Service:
             self._callee.answer(call.entry, b)
         return b
 
-    def _forget(self, call):
+    def forget(self, call):
+        """Undoes the arrival of a call: it is new when it comes again."""
+        self._node.release(call.caller, call.claim)
         with self._idle:
             self._callee.forget(call.entry)
             self._open -= 1
             self._idle.notify_all()
 
-    def _end(self, call, reply):
-        """Answers a call and keeps the answer."""
+    def _end(self, call, reply, body=b""):
+        """Answers a call and keeps the answer, whose whole payload is body if it exceeds a packet."""
+        self._node.release(call.caller, call.claim)
+        with self._lock:
+            self._callee.finish(call.entry, reply, body)
         if reply is not None:
             self._node.send(reply, call.caller)
         with self._idle:
-            self._callee.finish(call.entry, reply)
             self._open -= 1
             self._idle.notify_all()
 
@@ -146,19 +190,21 @@ class Service:
             call = self._queue.get()
             if call is None:
                 return
-            reply = None
+            reply, body = None, b""
             try:
-                reply = self._serve(call)
+                reply, body = self._serve(call)
             except Exception as e:  # whatever a handler or a processor lets through
                 log.exception("%s: a handler has failed", self.name)
                 reply = self._node.exception(call.message, layout.APPLICATION, repr(e))
-            self._end(call, None if call.message.type == layout.TYPE_ONE_WAY else reply)
+            if call.message.type == layout.TYPE_ONE_WAY:
+                reply, body = None, b""
+            self._end(call, reply, body)
 
     def _serve(self, call):
-        """Runs the processor; returns the answer."""
+        """Runs the processor; returns the answer and, if that is only a first packet, its whole payload."""
         m, node = call.message, self._node
         if call.deadline is not None and time.monotonic() >= call.deadline:
-            return node.exception(m, layout.DEADLINE_EXCEEDED, "the deadline passed before the handler began", True)
+            return node.exception(m, layout.DEADLINE_EXCEEDED, "the deadline passed before the handler began", True), b""
         _current.call = call
         try:
             call.headers, message = wire.take_headers(m)
@@ -169,9 +215,9 @@ class Service:
             if out.pointers:
                 node.memory.settle()
         except Error as e:
-            return node.exception(m, e.code, e.reason)
+            return node.exception(m, e.code, e.reason), b""
         except ValueError as e:  # headers that do not parse, or are too long
-            return node.exception(m, layout.BAD_REQUEST, str(e))
+            return node.exception(m, layout.BAD_REQUEST, str(e)), b""
         finally:
             _current.call = None
         answer = node.answer_header(m)
@@ -179,6 +225,25 @@ class Service:
         answer.pointers, answer.payload = out.pointers, front + out.trans.getvalue()
         answer.flags |= layout.FLAG_HEADERS if front else 0
         b = answer.pack()
-        if len(b) > node.budget:
-            return node.exception(m, layout.BAD_REQUEST, "an answer of %d bytes, a packet has %d: answer by reference" % (len(b), node.budget))
-        return b
+        if len(b) <= node.budget:
+            return b, b""
+        if len(answer.payload) > node.max_message:
+            return node.exception(m, layout.BAD_REQUEST, node.too_long("an answer", len(answer.payload))), b""
+        try:
+            body = wire.first(answer, node.budget)
+        except ValueError as e:
+            return node.exception(m, layout.BAD_REQUEST, str(e)), b""
+        return answer.pack(), body
+
+
+class _Rest:
+    """What becomes of a large call when its parts have come, or do not come."""
+
+    def __init__(self, service, call):
+        self._service, self._call = service, call
+
+    def whole(self, body):
+        self._service.fetched(self._call, body)
+
+    def lost(self):
+        self._service.forget(self._call)

@@ -46,7 +46,22 @@ class CallTest(unittest.TestCase):
     def test_larger_than_a_packet(self):
         data = os.urandom(300000)
         self.assertEqual(self.arrays().echo(data), data)
-        self.assertEqual(self.code(self.arrays(policy="none").echo, data), layout.BAD_REQUEST)
+        client = self.arrays(policy="none")
+        for size in 65000, 66000, 5 << 20:
+            data = os.urandom(size)
+            self.assertEqual(client.echo(data), data)
+        with self.assertRaises(LengthMismatch):
+            client.add(data, b"1")
+        with bifrost.join("small", max_message=1 << 20) as small:
+            self.assertEqual(self.code(Arrays.Client(small.client("Arrays", policy="none", timeout=30)).echo, data), layout.BAD_REQUEST)
+
+    def test_large_values_at_once(self):
+        def call(n):
+            data = os.urandom(n * 100000)
+            return self.arrays(policy="none").echo(data) == data
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            self.assertTrue(all(pool.map(call, range(1, 9))))
 
     def test_by_reference(self):
         memory = self.node.memory
