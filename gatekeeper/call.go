@@ -171,6 +171,9 @@ func (c *controller) choose(h *held, m *rpcpacket.Header) (*node, *fault.Error) 
 		return nil, fault.New(fault.NoSuchMethod, "call", "no node exports the service at %s", h.dst)
 	}
 	n := s.route(m.Method, m.Call)
+	if n == nil && !s.has(m.Method) {
+		n = s.asked(m.Call)
+	}
 	var x *exported // who waits, if nobody serves
 	if n == nil {
 		x = s.waits(m.Method, m.Call)

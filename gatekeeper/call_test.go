@@ -253,8 +253,26 @@ func TestCall_NoSuch(t *testing.T) {
 		for what, ps := range map[string][]dsmpacket.Pointer{"held": {p}, "unheld": nil} {
 			s.a.call("Nothing", s.a.message("Nothing", "add", ps...))
 			s.a.refused(what+", no such service", fault.NoSuchMethod)
+		}
+		if got := s.a.may(s.m1, p); got != "read+write" {
+			t.Errorf("a may %s", got)
+		}
+	})
+}
+
+// A call of a method that no node has exported goes to one that exports the service, which
+// may have the method by now, and answers.
+func TestCall_UnknownMethod(t *testing.T) {
+	inSmall(t, func(s *small) {
+		p := s.m1.alloc(s.a, 1, 1)
+		for what, ps := range map[string][]dsmpacket.Pointer{"held": {p}, "unheld": nil} {
 			s.a.call("Arrays", s.a.message("Arrays", "subtract", ps...))
-			s.a.refused(what+", no such method", fault.NoSuchMethod)
+			m := s.b.message1()
+			if m.Method.String() != "subtract" {
+				t.Errorf("%s: b got %v", what, m.Method)
+			}
+			s.b.reply(s.a.address, &m)
+			s.a.message1()
 		}
 		if got := s.a.may(s.m1, p); got != "read+write" {
 			t.Errorf("a may %s", got)

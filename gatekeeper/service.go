@@ -251,6 +251,22 @@ func (s *service) route(method rpcpacket.Method, id rpcpacket.ID) *node {
 	return nil
 }
 
+// asked finds the node that gets a call of a method that no node has exported: the
+// program may have registered the method meanwhile, else it refuses the call. There is
+// no route to it.
+func (s *service) asked(id rpcpacket.ID) *node {
+	var all []*node
+	for _, x := range s.exports {
+		if x.serves() {
+			all = append(all, x.node)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[int(id[len(id)-1])%len(all)]
+}
+
 // spreads splits the values 0 to 255 evenly among n nodes, and each share into
 // prefixes. Of more than 256 nodes the last ones get none.
 func spreads(n int) [][]spread {

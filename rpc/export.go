@@ -63,8 +63,11 @@ type served struct {
 // or one derived from it, for calls of their own. Handlers of exactly-once calls may
 // be run again after a crash and must then do the same: see Now, Random, Effect and
 // Go for what they need of the world. A service is exported until
-// the node is closed. To export it again, without options, replaces the processor: so
-// the methods that a TMultiplexedProcessor was given meanwhile are served, too.
+// the node is closed. To export it again, without options, replaces the processor.
+//
+// What is registered with a TMultiplexedProcessor later is served from the first call
+// on. As with Thrift's own servers, register while no call is served and none comes for
+// an unknown method: Thrift's processor has no lock.
 //
 // An error that a handler returns and its IDL does not declare reaches the caller
 // as in plain Thrift, as an application exception, except for an *Error, which
@@ -141,6 +144,43 @@ func (n *Node) renew(ctx context.Context, op string, x *export, p thrift.TProces
 	}
 	x.offer.Store(now)
 	return nil
+}
+
+// learn finds a method that the processor did not have when it was exported, such as one
+// that was registered with a TMultiplexedProcessor since; nil if it still does not have it.
+// From then on the rack routes the method's calls; until it does, they pass the Gatekeeper.
+func (x *export) learn(wire rpcpacket.Method) *served {
+	for {
+		before := x.offer.Load()
+		if m := before.methods[wire]; m != nil {
+			return m
+		}
+		now, methods, err := x.methodList(before.processor)
+		if err != nil {
+			x.node.log.Warn("rpc: methods that were registered later are not served", "service", x.name, "error", err)
+			return nil
+		}
+		m := now.methods[wire]
+		if m == nil {
+			return nil
+		}
+		if x.offer.CompareAndSwap(before, now) {
+			go x.tellMethods(now, methods)
+			return m
+		}
+	}
+}
+
+// tellMethods tells the rack of an offer, unless another one has taken its place.
+func (x *export) tellMethods(o *offer, methods []control.Method) {
+	x.telling.Lock()
+	defer x.telling.Unlock()
+	if x.offer.Load() != o {
+		return
+	}
+	if err := x.node.session.Export(x.node.base, x.exportOf(methods)); err != nil && x.node.failure() == nil {
+		x.node.log.Warn("rpc: the rack does not know of methods that were registered later", "service", x.name, "error", err)
+	}
 }
 
 // exportOf is what the rack is told.

@@ -2,11 +2,13 @@ package rpc_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/apache/thrift/lib/go/thrift"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -52,13 +54,14 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// What is registered with a multiplexed processor later is served when the service is
-// exported again; what was served before is served all the time.
-func TestExportAgain(t *testing.T) {
+// multiplexed serves Test as a part of the service All. It returns the server and its
+// processor, a call of a method that this has, and a call of one of the service Small.
+func multiplexed(t *testing.T) (session *testrack.Session, server *rpc.Node, first *thrift.TMultiplexedProcessor, ping, two func() error) {
+	t.Helper()
 	r := testrack.New(wire.Config{})
-	server := joinNode(t, r, "server")
+	server = joinNode(t, r, "server")
 	ctx := t.Context()
-	first := thrift.NewTMultiplexedProcessor()
+	first = thrift.NewTMultiplexedProcessor()
 	first.RegisterProcessor("Test", testsvc.NewTestProcessor(&testsvc.Handler{}))
 	if err := server.Export(ctx, "All", first, rpc.WithWorkers(3)); err != nil {
 		t.Fatal(err)
@@ -68,13 +71,41 @@ func TestExportAgain(t *testing.T) {
 		_, err := client.Call(ctx, method, args, result)
 		return err
 	}
-	two := func() error {
+	two = func() error {
 		return call("Small:twice", &testsvc.SmallTwiceArgs{Number: 4}, &testsvc.SmallTwiceResult{})
 	}
-	ping := func() error { return call("Test:ping", &testsvc.BasePingArgs{}, &testsvc.BasePingResult{}) }
-	if err := two(); rpc.CodeOf(err) != rpc.NoSuchMethod {
+	ping = func() error { return call("Test:ping", &testsvc.BasePingArgs{}, &testsvc.BasePingResult{}) }
+	if err := two(); rpc.CodeOf(err) != rpc.NoSuchMethod || !rpc.NeverBegan(err) {
 		t.Errorf("before: %v", err)
 	}
+	return r.Sessions()[0], server, first, ping, two
+}
+
+// What is registered with a multiplexed processor after the export is served from the
+// first call on, and the rack is told.
+func TestLateRegistration(t *testing.T) {
+	session, _, first, ping, two := multiplexed(t)
+	first.RegisterProcessor("Small", testsvc.NewSmallProcessor(twice{}))
+	told := make(chan control.Export, 1)
+	session.OnExport = func(e control.Export) error {
+		told <- e
+		return nil
+	}
+	for name, f := range map[string]func() error{"new": two, "old": ping} {
+		if err := f(); err != nil {
+			t.Errorf("%s method: %v", name, err)
+		}
+	}
+	if e := <-told; !slices.ContainsFunc(e.Methods, func(m control.Method) bool { return m.Name == "Small:twice" }) || len(e.Methods) < 3 {
+		t.Errorf("the rack was told of %v", e.Methods)
+	}
+}
+
+// A service that is exported again has the new processor's methods; what was served
+// before is served all the time.
+func TestExportAgain(t *testing.T) {
+	_, server, _, ping, two := multiplexed(t)
+	ctx := t.Context()
 	second := thrift.NewTMultiplexedProcessor()
 	second.RegisterProcessor("Test", testsvc.NewTestProcessor(&testsvc.Handler{}))
 	second.RegisterProcessor("Small", testsvc.NewSmallProcessor(twice{}))

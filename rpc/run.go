@@ -77,6 +77,9 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 		return fault.New(BadRequest, "", "the message calls %q, its header %q", o.name, e.call.Method)
 	}
 	m := x.offer.Load().methods[wire]
+	if m == nil {
+		m = x.learn(wire)
+	}
 	if m == nil || m.name != o.name {
 		return fault.New(NoSuchMethod, "", "service %s has no method %q", x.name, o.name)
 	}

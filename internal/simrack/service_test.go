@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
@@ -103,5 +107,53 @@ func TestService(t *testing.T) {
 			t.Errorf("an IDL that is too long: %v", err)
 		}
 		must(r.Close())
+	})
+}
+
+// TestLateRegistration: what is registered with a multiplexed processor after the export
+// is served from the first call on, whatever the policy, pointers included. The rack
+// learns of it, and routes calls that need no Gatekeeper.
+func TestLateRegistration(t *testing.T) {
+	withTrio(t, func(r *trio) {
+		processor := thrift.NewTMultiplexedProcessor()
+		processor.RegisterProcessor("Ping", arrays.NewPingProcessor(service.Ping{}))
+		r.must(r.stranger.Export(r.ctx, "All", processor))
+		call := func(p rpc.Policy, method string, args, result thrift.TStruct) error {
+			_, err := r.caller.Client("All", rpc.WithPolicy(p)).Call(r.ctx, method, args, result)
+			return err
+		}
+		ping := func(p rpc.Policy) error {
+			return call(p, "Ping:ping", &arrays.PingPingArgs{}, &arrays.PingPingResult{})
+		}
+		pointer := r.alloc(r.caller, 8)
+		r.handler.incrementRef = func(ctx context.Context, p dsm.Pointer) (dsm.Pointer, error) {
+			if _, err := r.stranger.Memory().Read(ctx, p, make([]byte, 8)); err != nil {
+				return dsm.Pointer{}, err
+			}
+			return r.stranger.Memory().Alloc(ctx, 8)
+		}
+		byReference := func(p rpc.Policy, part string) error {
+			return call(p, part+":incrementRef", &arrays.ArraysIncrementRefArgs{Data: rpc.GlobalPointer(pointer), Length: 8, Delta: 1}, &arrays.ArraysIncrementRefResult{})
+		}
+		for i, p := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
+			byValue := func(part string) error {
+				return call(p, part+":increment", &arrays.ArraysIncrementArgs{Data: []byte{1}, Delta: 1}, &arrays.ArraysIncrementResult{})
+			}
+			first, second := fmt.Sprint("First", i), fmt.Sprint("Second", i)
+			r.expect("before, by value", rpc.NoSuchMethod, byValue(first))
+			r.expect("before, by reference", rpc.NoSuchMethod, byReference(p, second))
+			r.must(ping(p))
+			processor.RegisterProcessor(first, arrays.NewArraysProcessor(&r.handler))
+			r.must(byValue(first))
+			processor.RegisterProcessor(second, arrays.NewArraysProcessor(&r.handler))
+			r.must(byReference(p, second))
+			r.must(ping(p))
+			for known := false; !known; {
+				s, err := r.caller.Service(r.ctx, "All") // the test's deadline ends it
+				r.must(err)
+				known = slices.Contains(s.Methods, first+":increment") && slices.Contains(s.Methods, second+":increment")
+			}
+		}
+		r.must(r.write(r.caller, pointer)) // the lease has ended
 	})
 }
