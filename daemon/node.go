@@ -290,6 +290,12 @@ func (n *node) Serving(ctx context.Context, q control.Serving) (list control.Ser
 	return list, err
 }
 
+// Calls implements join.Session.
+func (n *node) Calls(ctx context.Context, c control.NodeCalls) error {
+	c.Node, c.Incarnation = n.identity.Address, n.identity.Incarnation
+	return n.daemon.reg.ask.Ask(ctx, control.KindCalls, c, nil)
+}
+
 // Close implements join.Session. The Gatekeeper is told even if ctx ends first.
 func (n *node) Close(ctx context.Context) error {
 	told, first := n.endSoon(control.Leave{Reason: "closed"})

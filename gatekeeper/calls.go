@@ -2,8 +2,11 @@ package gatekeeper
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
 	"iter"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
@@ -43,6 +46,8 @@ type CallState struct {
 	Orphan bool `json:"orphan,omitempty"`
 	// Attempts is how often it was delivered to another node after the first.
 	Attempts int `json:"attempts,omitempty"`
+	// Told: it goes past the Gatekeeper, and was under way when its callee told so last.
+	Told time.Time `json:"told,omitzero"`
 }
 
 // CallQuery selects calls under way; the zero value selects all.
@@ -50,22 +55,55 @@ type CallQuery struct {
 	// Node is the caller or the callee.
 	Node netip.Addr
 	// From is the cursor that the page before has returned.
-	From callgraph.Cursor
+	From CallCursor
 	// Limit is how many calls a page has at most, at least 1.
 	Limit int
 }
 
-// Calls returns a page of calls under way, oldest first, and the cursor of the next
-// page, which is zero on the last one. Other inputs come in between.
-func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, next callgraph.Cursor, err error) {
+// CallCursor is where a listing of calls goes on; the zero CallCursor is its beginning.
+type CallCursor struct {
+	graph  callgraph.Cursor
+	direct rpcpacket.ID // the last one of the direct calls; zero before them
+}
+
+// directPrefix is how the text of a CallCursor among direct calls begins.
+const directPrefix = "d"
+
+// String is the cursor as ParseCallCursor reads it, "" for the beginning.
+func (c CallCursor) String() string {
+	if c.direct.IsZero() {
+		return c.graph.String()
+	}
+	return directPrefix + c.direct.String()
+}
+
+// ParseCallCursor reads what String wrote.
+func ParseCallCursor(s string) (c CallCursor, err error) {
+	id, direct := strings.CutPrefix(s, directPrefix)
+	if !direct {
+		c.graph, err = callgraph.ParseCursor(s)
+		return c, err
+	}
+	b, err := hex.DecodeString(id)
+	if err != nil || len(b) != len(c.direct) {
+		return CallCursor{}, fmt.Errorf("%q is no cursor", s)
+	}
+	c.direct = rpcpacket.ID(b)
+	return c, nil
+}
+
+// Calls returns a page of calls under way, and the cursor of the next page, which is zero on
+// the last one. Those that the Gatekeeper sees come first, oldest first; then the direct ones.
+// Other inputs come in between.
+func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, next CallCursor, err error) {
 	for more := true; more && len(page) <= q.Limit; {
 		err = g.do(ctx, func() { more = g.ctl.scanCalls(&q, &page, &next) })
 		if err != nil {
-			return nil, callgraph.Cursor{}, err
+			return nil, CallCursor{}, err
 		}
 	}
 	if len(page) <= q.Limit {
-		return page, callgraph.Cursor{}, nil
+		return page, CallCursor{}, nil
 	}
 	return page[:q.Limit], next, nil
 }
@@ -73,9 +111,13 @@ func (g *Gatekeeper) Calls(ctx context.Context, q CallQuery) (page []CallState, 
 // scanCalls looks at some calls, adds those that are meant to the page until that
 // has one too many, and reports whether there is more to look at. next is the
 // cursor behind the page.
-func (c *controller) scanCalls(q *CallQuery, page *[]CallState, next *callgraph.Cursor) bool {
-	views, from, more := c.graph.List(q.From, c.cfg.Limits.Scan)
-	q.From = from
+func (c *controller) scanCalls(q *CallQuery, page *[]CallState, next *CallCursor) bool {
+	if !q.From.direct.IsZero() {
+		c.scanDirect(q, page, next)
+		return false
+	}
+	views, from, more := c.graph.List(q.From.graph, c.cfg.Limits.Scan)
+	q.From.graph = from
 	for i := range views {
 		v := &views[i]
 		if q.Node.IsValid() && v.Caller.Address != q.Node && v.Callee.Address != q.Node {
@@ -84,12 +126,26 @@ func (c *controller) scanCalls(q *CallQuery, page *[]CallState, next *callgraph.
 		*page = append(*page, c.callState(c.known(v)))
 		switch len(*page) - q.Limit {
 		case 0:
-			*next = v.Cursor()
+			*next = CallCursor{graph: v.Cursor()}
 		case 1:
 			return false
 		}
 	}
+	if !more {
+		c.scanDirect(q, page, next)
+	}
 	return more
+}
+
+// scanDirect adds direct calls to the page until that has one too many.
+func (c *controller) scanDirect(q *CallQuery, page *[]CallState, next *CallCursor) {
+	for _, k := range c.toldAfter(q) {
+		if *page = append(*page, k.state()); len(*page) == q.Limit {
+			*next = CallCursor{direct: k.id}
+		} else if len(*page) > q.Limit {
+			return
+		}
+	}
 }
 
 // Call returns one call: one that is under way, or a held one on record that its
@@ -109,6 +165,7 @@ type knownCall struct {
 	id     rpcpacket.ID
 	record *call           // of a held one of policy none
 	exact  *execution.View // of an exactly-once one
+	direct *directCall     // of one that goes past us
 	view   callgraph.View  // of one without a record
 }
 
@@ -150,7 +207,8 @@ func (c *controller) knownCall(id rpcpacket.ID) (k knownCall, ok bool) {
 		return knownCall{id: id, exact: &v}, true
 	}
 	v, ok := c.graph.Call(id)
-	return knownCall{id: id, view: v}, ok
+	k = knownCall{id: id, view: v, direct: c.told.calls[id]}
+	return k, ok || k.direct != nil
 }
 
 // callState puts together what the record and the graph know.
@@ -165,6 +223,8 @@ func (c *controller) callState(k knownCall) CallState {
 	case k.exact != nil:
 		c.exactState(&s, k.exact)
 		return s
+	case k.direct != nil:
+		return k.direct.state()
 	case r == nil:
 		return s
 	}

@@ -255,6 +255,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.describe(p, m)
 	case control.KindServing:
 		err = c.serving(p, m)
+	case control.KindCalls:
+		err = c.directCalls(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

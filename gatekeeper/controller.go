@@ -70,6 +70,7 @@ type controller struct {
 	lastAgain  time.Time                        // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
+	told       told     // of direct calls
 	parked     []parked // calls that wait for a digest, oldest first
 	unparking  bool
 	granted    grantedFrees
@@ -108,6 +109,7 @@ func newController(cfg Config) *controller {
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
 	}
 	c.tracer = c.remember
+	c.told = told{map[netip.Addr]*toldBy{}, map[rpcpacket.ID]*directCall{}}
 	return c
 }
 

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -70,7 +69,7 @@ func TestCalls_Pages(t *testing.T) {
 		q := CallQuery{Limit: 3}
 		for range 2 {
 			page, next, err := s.gk.Calls(ctx, q)
-			if err != nil || len(page) == 0 || len(page) > 3 || (next == callgraph.Cursor{}) != (len(under) == 3) {
+			if err != nil || len(page) == 0 || len(page) > 3 || (next == CallCursor{}) != (len(under) == 3) {
 				t.Fatalf("page %+v, next %s, %v", page, next, err)
 			}
 			under, q.From = append(under, page...), next

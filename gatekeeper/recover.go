@@ -108,6 +108,7 @@ func (c *controller) failing(nodes []*node) (all []*node) {
 // fall takes a node out of service.
 func (c *controller) fall(n *node, why string) {
 	n.gone, n.why = true, why
+	c.forgetTold(n.address)
 	b := n.blade
 	delete(b.nodes, n.address)
 	delete(c.nodes, n.address)

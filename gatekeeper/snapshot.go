@@ -381,7 +381,8 @@ func (g *Gatekeeper) Tables() []string { return g.client.Program().Tables() }
 // NodeCalls is what a node has to do with other nodes' calls.
 type NodeCalls struct {
 	// Waits are the calls that it has sent and that have not returned, Serves
-	// those that were sent to it and that it has not finished; oldest first.
+	// those that were sent to it and that it has not finished; oldest first, the direct ones
+	// behind the others.
 	Waits, Serves []CallState
 }
 
@@ -392,7 +393,10 @@ func (g *Gatekeeper) NodeCalls(ctx context.Context, a netip.Addr) (out NodeCalls
 		if n == nil {
 			return fault.New(fault.NotFound, "node", "there is no node %s", a)
 		}
-		out = NodeCalls{Waits: c.states(c.graph.WaitsFor(n.identity())), Serves: c.states(c.graph.Serves(n.identity()))}
+		out = NodeCalls{
+			Waits:  append(c.states(c.graph.WaitsFor(n.identity())), c.toldOf(func(k *directCall) bool { return k.caller.Address == a })...),
+			Serves: append(c.states(c.graph.Serves(n.identity())), c.toldOf(func(k *directCall) bool { return k.callee.Address == a })...),
+		}
 		return nil
 	})
 	return out, err
@@ -402,7 +406,7 @@ func (g *Gatekeeper) NodeCalls(ctx context.Context, a netip.Addr) (out NodeCalls
 // as far as they are under way.
 func (g *Gatekeeper) Chain(ctx context.Context, id rpcpacket.ID) (chain []CallState, err error) {
 	err = g.query(ctx, func(c *controller) error {
-		chain = c.states(c.graph.Chain(id))
+		chain = c.chain(id)
 		if len(chain) == 0 {
 			return fault.New(fault.NotFound, "call", "call %s is not under way", id)
 		}

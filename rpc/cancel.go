@@ -30,6 +30,9 @@ func (n *Node) cancelServed(call string) {
 	if b, err := hex.DecodeString(call); err != nil || copy(id[:], b) != len(id) || len(b) != len(id) {
 		return
 	}
+	if n.goesDirect() {
+		n.ledger.cancelDirect(id)
+	}
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
 	for _, entry := range n.in.core.Running(id) {

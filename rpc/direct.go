@@ -118,6 +118,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 			return nil
 		}
 		e := n.directExecution(x, from, m, nil)
+		l.mu.Lock()
+		l.takeUp(e)
+		l.mu.Unlock()
 		e.buffer = r.take(i)
 		return x.accept(e)
 	case direct.Answer:
@@ -258,6 +261,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.mu.Lock()
 	if l.table.Obsolete(h) {
 		l.table.Drop(h.Call)
+		l.leave(h.Call)
 		l.mu.Unlock()
 		return
 	}
@@ -270,11 +274,21 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	settled := l.settle(n)
 	l.mu.Lock()
 	delete(l.settling, h.Call)
+	l.ended(e, codeIn(datagram))
 	l.mu.Unlock()
 	if settled {
 		e.out[0] = netio.Message{Buf: d.Answer, Remote: e.from}
 		_, _ = x.node.conn.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
 	}
+}
+
+// codeIn is the code of an answer, OK of one that is no exception.
+func codeIn(answer []byte) Code {
+	m, err := rpcpacket.Parse(answer)
+	if err != nil || m.Type != rpcpacket.Exception {
+		return OK
+	}
+	return m.Code
 }
 
 // resumption is what an incarnation has to do because of earlier ones.
@@ -349,6 +363,9 @@ func (x *export) resume() {
 			x.node.log.Error("rpc: the ledger has a journal that is none", "call", m.Call.String())
 			continue
 		}
+		l.mu.Lock()
+		l.takeUp(e)
+		l.mu.Unlock()
 		if giveUp[known.ID] {
 			x.answerException(e, Unavailable, "several nodes failed while they executed it")
 			continue

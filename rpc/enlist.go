@@ -40,6 +40,9 @@ func (e *execution) enlist() error {
 	e.mu.Lock()
 	last := l.write(append(e.unwritten(nil), &record.Handed{Execution: e.call.Call})...)
 	e.mu.Unlock()
+	l.mu.Lock()
+	l.leave(e.call.Call)
+	l.mu.Unlock()
 	if !l.settle(last) {
 		return n.whyEnded()
 	}

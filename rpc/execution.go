@@ -42,6 +42,7 @@ type execution struct {
 	direct    atomic.Bool
 	enlisting chan struct{} // holds a token while somebody does
 	resumed   bool          // the ledger has what former runs did
+	takenUp   time.Duration // of a direct call: when, in node time
 	ancestor  rpcpacket.ID  // of a direct call: of which execution it was made that the Gatekeeper knows
 
 	mu       sync.Mutex

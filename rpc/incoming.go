@@ -209,6 +209,7 @@ func (x *export) forget(e *execution) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.table.Drop(e.call.Call)
+		l.leave(e.call.Call)
 		return
 	}
 	x.node.in.mu.Lock()

@@ -40,6 +40,7 @@ type ledger struct {
 	resumes  resumption
 	// forgets is when the next words about what is to be forgotten leave; see forget.go.
 	forgets forgets
+	reports reports
 }
 
 // leastBase is how many bytes of records are not worth a base.

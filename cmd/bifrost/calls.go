@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,9 @@ func newCallsCmd() *cobra.Command {
 	var o callsOptions
 	cmd := show(&clientOptions{}, helpText{"calls", "List the calls under way: the call graph",
 		`List the calls under way with their parents, oldest first: the call graph. Calls
-without pointers are known from samples only.
+of policy none without pointers are known from samples only. Exactly-once calls without
+pointers go past the Gatekeeper: TOLD is how long ago their callee said that they are
+under way.
 
 With --stuck only those that have been under way for long, with what each waits for. What
 became of one before, bifrost trace shows; bifrost cancel ends it.`,
@@ -39,7 +42,7 @@ became of one before, bifrost trace shows; bifrost cancel ends it.`,
 	return cmd
 }
 
-// list asks for the calls. They come oldest first, so those that are too young end the list.
+// list asks for the calls.
 func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.Call, err error) {
 	node, err := optional("--node", o.node)
 	if err != nil {
@@ -49,6 +52,9 @@ func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.
 	if o.stuck && longer == 0 {
 		longer = stuckAfter
 	}
+	defer func() {
+		slices.SortStableFunc(calls, func(a, b api.Call) int { return a.A1.Compare(b.A1) }) // direct ones come behind the others
+	}()
 	if longer == 0 {
 		return collect(c.Calls(ctx, node))
 	}
@@ -65,18 +71,21 @@ func (o *callsOptions) list(ctx context.Context, c *client.Client) (calls []api.
 }
 
 func callRows(ks []api.Call, n names, now time.Time) []string {
-	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tSTAGE\tAGE\tWAITS FOR"}
+	rows := []string{"CALL\tPARENT\tCALLER\tCALLEE\tMETHOD\tSTAGE\tAGE\tTOLD\tWAITS FOR"}
 	for i := range ks {
 		k := &ks[i]
-		stage, age := k.Stage, "-"
+		stage, age, told := k.Stage, "-", "-"
 		if k.Code != "" {
 			stage += ": " + k.Code
 		}
 		if !k.A1.IsZero() {
 			age = max(now.Sub(k.A1), 0).Truncate(time.Millisecond).String()
 		}
+		if !k.Told.IsZero() {
+			told = max(now.Sub(k.Told), 0).Truncate(time.Millisecond).String()
+		}
 		rows = append(rows, strings.Join([]string{
-			k.ID, or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), stage, age, waitsFor(k, ks),
+			k.ID, or(k.Parent, "-"), n.of(k.Caller), n.of(k.Callee), strings.TrimPrefix(k.Service+"."+k.Method, "."), stage, age, told, waitsFor(k, ks),
 		}, "\t"))
 	}
 	return rows

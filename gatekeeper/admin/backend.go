@@ -6,7 +6,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
@@ -21,7 +20,7 @@ type Backend interface {
 	Connected(ctx context.Context) (bool, error)
 	Overview(ctx context.Context) (gatekeeper.Overview, error)
 	Regions(ctx context.Context, q gatekeeper.RegionQuery) (page []gatekeeper.RegionState, more bool, err error)
-	Calls(ctx context.Context, q gatekeeper.CallQuery) (page []gatekeeper.CallState, next callgraph.Cursor, err error)
+	Calls(ctx context.Context, q gatekeeper.CallQuery) (page []gatekeeper.CallState, next gatekeeper.CallCursor, err error)
 	Call(ctx context.Context, id rpcpacket.ID) (call gatekeeper.CallState, ok bool, err error)
 	NodeCalls(ctx context.Context, node netip.Addr) (gatekeeper.NodeCalls, error)
 	Chain(ctx context.Context, call rpcpacket.ID) ([]gatekeeper.CallState, error)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
@@ -27,8 +26,8 @@ func (stopped) Overview(context.Context) (gatekeeper.Overview, error) {
 func (stopped) Regions(context.Context, gatekeeper.RegionQuery) ([]gatekeeper.RegionState, bool, error) {
 	return nil, false, gatekeeper.ErrStopped
 }
-func (stopped) Calls(context.Context, gatekeeper.CallQuery) ([]gatekeeper.CallState, callgraph.Cursor, error) {
-	return nil, callgraph.Cursor{}, gatekeeper.ErrStopped
+func (stopped) Calls(context.Context, gatekeeper.CallQuery) ([]gatekeeper.CallState, gatekeeper.CallCursor, error) {
+	return nil, gatekeeper.CallCursor{}, gatekeeper.ErrStopped
 }
 func (stopped) Call(context.Context, rpcpacket.ID) (gatekeeper.CallState, bool, error) {
 	return gatekeeper.CallState{}, false, gatekeeper.ErrStopped

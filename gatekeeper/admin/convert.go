@@ -165,7 +165,7 @@ func callOf(k *gatekeeper.CallState) api.Call {
 	return api.Call{
 		ID: k.Call, Parent: k.Parent, Caller: k.Caller, Callee: k.Callee, Service: k.Service, Method: k.Method, Stage: k.Stage, Code: codeOf(k.Code),
 		Policy: k.Policy, Pointers: k.Pointers, Checkpoint: k.Checkpoint, A1: k.A1, B1: k.B1, B2: k.B2,
-		Oneway: k.Oneway, Sampled: k.Loose, Behind: k.Behind, Orphan: k.Orphan, Attempts: k.Attempts,
+		Oneway: k.Oneway, Sampled: k.Loose, Behind: k.Behind, Orphan: k.Orphan, Attempts: k.Attempts, Told: k.Told,
 	}
 }
 

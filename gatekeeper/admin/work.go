@@ -14,7 +14,6 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
-	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -83,7 +82,7 @@ func (s *Server) regions(ctx context.Context, in *regionsInput) (out api.List[ap
 
 func (s *Server) calls(ctx context.Context, in *callsInput) (out api.List[api.Call], err error) {
 	q := gatekeeper.CallQuery{Node: in.Node, Limit: in.Limit}
-	if q.From, err = callgraph.ParseCursor(in.Cursor); err != nil {
+	if q.From, err = gatekeeper.ParseCallCursor(in.Cursor); err != nil {
 		return out, badCursor(err)
 	}
 	page, next, err := s.backend.Calls(ctx, q)

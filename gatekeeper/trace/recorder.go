@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -62,6 +63,11 @@ func (r *Recorder) Note(e *Event) (over bool) {
 		r.meter.delivered(&k.Call)
 	}
 	return false
+}
+
+// Ended counts calls that have ended and of which no Event tells.
+func (r *Recorder) Ended(service, method string, code fault.Code, calls uint64) {
+	r.meter.of(&About{Service: service, Method: method}).Ended[code] += calls
 }
 
 // Methods returns what has become of the calls of each method since the Recorder began.
@@ -153,14 +159,18 @@ func (r *Recorder) root(id rpcpacket.ID) (seq uint64, known bool) {
 	if seq, known = r.index[id]; !known {
 		return 0, false
 	}
-	for { // ends: a parent is older than its child; what ids from nodes say else does not count
+	for range maxDepth { // who has made a call is what nodes say: it might be a ring
 		up, ok := r.index[r.at(seq).Parent]
-		if !ok || up >= seq {
-			return seq, true
+		if !ok {
+			break
 		}
 		seq = up
 	}
+	return seq, true
 }
+
+// maxDepth bounds how many calls stand above one.
+const maxDepth = 1024
 
 // Leaf is a call in a Tree.
 type Leaf struct {
@@ -181,19 +191,25 @@ func (r *Recorder) Tree(id rpcpacket.ID, limit int) (tree []Leaf, more bool) {
 		seq   uint64
 		depth int
 	}
+	seen := map[uint64]bool{}
 	for todo := []place{{seq, 0}}; len(todo) > 0; {
 		p := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
+		if seen[p.seq] {
+			continue
+		}
 		if len(tree) >= limit {
 			return tree, true
 		}
+		seen[p.seq] = true
 		k := r.at(p.seq)
 		tree = append(tree, Leaf{k.copy(), p.depth})
+		first := len(todo)
 		for child := r.children[k.ID].last; child != 0; child = r.at(child).older {
-			if child > p.seq {
-				todo = append(todo, place{child, p.depth + 1})
-			}
+			todo = append(todo, place{child, p.depth + 1})
 		}
+		// The latest first, since the last one is taken next; nodes tell of their calls in any order.
+		slices.SortStableFunc(todo[first:], func(a, b place) int { return r.at(b.seq).A1.Compare(r.at(a.seq).A1) })
 	}
 	return tree, false
 }

@@ -177,7 +177,7 @@ func TestRecorder_LikeAList(t *testing.T) {
 			}
 			want := 1
 			for _, o := range live {
-				if o.Parent == tree[0].ID && o.Sequence > tree[0].Sequence {
+				if o.Parent == tree[0].ID && o.ID != tree[0].ID {
 					want++
 				}
 			}

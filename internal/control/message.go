@@ -43,6 +43,7 @@ const (
 	KindWho       Kind = 8  // whose is an address: Who, NodeInfo
 	KindService   Kind = 9  // what is known of a service: Service, ServiceInfo
 	KindServing   Kind = 10 // which nodes take direct calls of a method: Serving, ServingList
+	KindCalls     Kind = 11 // what direct calls a node serves: NodeCalls, empty
 )
 
 // From the Gatekeeper to a daemon.
@@ -87,7 +88,7 @@ func (k Kind) String() string {
 }
 
 var kindNames = map[Kind]string{
-	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving",
+	KindHello: "hello", KindHeartbeat: "heartbeat", KindJoin: "join", KindExport: "export", KindLeave: "leave", KindState: "state", KindPolicies: "policies", KindWho: "who", KindService: "service", KindServing: "serving", KindCalls: "calls",
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",

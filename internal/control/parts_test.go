@@ -54,6 +54,9 @@ func largest() map[Kind][2]any {
 	someLedger := func(i int) Ledger {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}
+	someCall := func(i int) DirectCall {
+		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism}
+	}
 	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}
 	return map[Kind][2]any{
 		KindLedgerGrant:  {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31}, ledger},
@@ -91,6 +94,10 @@ func largest() map[Kind][2]any {
 			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true,
 		}},
 		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode)}},
+		KindCalls: {NodeCalls{
+			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
+			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),
+		}, nil},
 		KindFence:   {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
 		KindRegions: {Regions{1 << 60, MaxRegions}, RegionList{many(MaxRegions, someRegion), 1 << 60}},

@@ -66,6 +66,9 @@ type Session interface {
 	Service(ctx context.Context, name string) (control.ServiceInfo, error)
 	// Serving lists the nodes that take direct calls of a method.
 	Serving(ctx context.Context, q control.Serving) (control.ServingList, error)
+	// Calls tells the Gatekeeper what direct calls the node serves. Node and Incarnation are
+	// filled in by the session.
+	Calls(ctx context.Context, c control.NodeCalls) error
 	// Done is closed when the node has lost its identity: the daemon is gone, or
 	// the node has been stopped or fenced.
 	Done() <-chan struct{}

@@ -46,6 +46,7 @@ type Call struct {
 	Behind     string    `json:"behind,omitempty" doc:"The call that a stateful service runs while this one waits there"`
 	Orphan     bool      `json:"orphan,omitempty" doc:"Its caller is gone"`
 	Attempts   int       `json:"attempts,omitempty" doc:"How often it was delivered to another node after the first"`
+	Told       time.Time `json:"told,omitzero" doc:"Of a direct call, which goes past the Gatekeeper: when its callee told last that it is under way"`
 }
 
 // NodeCalls is what a node has to do with other nodes' calls, oldest first.

@@ -34,7 +34,12 @@ const (
 	opService   = "service"
 	opAlive     = "alive"
 	opServing   = "serving"
+	opCalls     = "calls"
 )
+
+// asks are the operations that only ask or tell the Gatekeeper. They wait for as long as there is
+// none, and hold nothing else up.
+var asks = map[string]bool{opState: true, opWho: true, opService: true, opServing: true, opCalls: true}
 
 // request is a line from a program.
 type request struct {
@@ -48,6 +53,8 @@ type request struct {
 	Stalled  bool            `json:"stalled,omitempty"`
 	// Serving is opServing's question.
 	Serving *control.Serving `json:"serving,omitempty"`
+	// Calls is what opCalls tells.
+	Calls *control.NodeCalls `json:"calls,omitempty"`
 }
 
 // reply is a line from the daemon: the answer to the request with its id, or, if

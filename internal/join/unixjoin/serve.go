@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -63,8 +64,8 @@ type server struct {
 	conn    net.Conn
 	program *unix.Ucred
 	node    join.Hosted
-	left    bool      // in an orderly way
-	health  chan bool // what the program answers: whether it is stalled
+	left    atomic.Bool // in an orderly way
+	health  chan bool   // what the program answers: whether it is stalled
 
 	writeMu sync.Mutex
 }
@@ -86,10 +87,19 @@ func (s *server) serve(ctx context.Context) error {
 		defer close(requests)
 		broken = s.read(ctx, requests)
 	})
+	asking := make(chan struct{}, maxRequests)
 	for r := range requests {
-		_ = s.write(s.handle(ctx, &wg, r)) // the reader sees the connection's end; a leave behind it still counts
+		if !asks[r.Op] {
+			_ = s.write(s.handle(ctx, &wg, r)) // the reader sees the connection's end; a leave behind it still counts
+			continue
+		}
+		asking <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-asking }()
+			_ = s.write(s.handle(ctx, &wg, r)) // as above
+		})
 	}
-	if s.node != nil && !s.left {
+	if s.node != nil && !s.left.Load() {
 		s.node.Crash("the program's connection has ended without a leave")
 	}
 	return broken
@@ -136,7 +146,7 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		return s.join(ctx, wg, r)
 	case r.Op == opJoin:
 		return failure(r.ID, fault.New(fault.BadRequest, opJoin, "this connection is node %s already", s.node.Node().Address))
-	case s.node == nil || s.left:
+	case s.node == nil || s.left.Load():
 		return failure(r.ID, fault.New(fault.BadRequest, r.Op, "this connection is no node"))
 	}
 	var err error
@@ -158,6 +168,12 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 			break
 		}
 		answer.Serving, err = got(s.node.Serving(ctx, *r.Serving))
+	case opCalls:
+		if r.Calls == nil {
+			err = fault.New(fault.BadRequest, r.Op, "of what?")
+			break
+		}
+		err = s.node.Calls(ctx, *r.Calls)
 	case opAddress:
 		err = s.node.Stack().AddAddress(r.Address)
 	case opUnaddress:
@@ -174,7 +190,7 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 		default: // it answers without being asked
 		}
 	case opLeave:
-		s.left = true
+		s.left.Store(true)
 		err = s.node.Close(ctx)
 	default:
 		err = fault.New(fault.Unsupported, r.Op, "the daemon does not know this operation")

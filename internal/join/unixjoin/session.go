@@ -150,6 +150,12 @@ func (s *session) Serving(ctx context.Context, q control.Serving) (control.Servi
 	return *r.Serving, nil
 }
 
+// Calls implements join.Session.
+func (s *session) Calls(ctx context.Context, c control.NodeCalls) error {
+	_, err := s.client.ask(ctx, request{Op: opCalls, Calls: &c})
+	return err
+}
+
 // Done implements join.Session.
 func (s *session) Done() <-chan struct{} { return s.client.done }
 

@@ -95,12 +95,22 @@ func (n *fakeNode) Thresholds() join.Thresholds {
 }
 func (n *fakeNode) Hung(reason string) { n.events <- "hung: " + reason }
 
-func (n *fakeNode) Serving(_ context.Context, q control.Serving) (control.ServingList, error) {
+func (n *fakeNode) Serving(ctx context.Context, q control.Serving) (control.ServingList, error) {
+	if q.Service == "Unheard" { // there is no Gatekeeper
+		n.events <- "asked"
+		<-ctx.Done()
+		return control.ServingList{}, ctx.Err()
+	}
 	if q.Service != "Arrays" {
 		return control.ServingList{}, nil
 	}
 	return control.ServingList{Nodes: []netip.Addr{rackaddr.Node(1)}}, nil
 }
+func (n *fakeNode) Calls(_ context.Context, c control.NodeCalls) error {
+	n.events <- fmt.Sprintf("calls: %d under way, %d over", len(c.Running), len(c.Ended))
+	return nil
+}
+
 func (n *fakeNode) Crash(reason string) { n.events <- "crash: " + reason; n.end() }
 func (n *fakeNode) Close(context.Context) error {
 	n.events <- "close"
@@ -235,6 +245,10 @@ func TestLifeOfANode(t *testing.T) {
 	if list, err := s.Serving(t.Context(), control.Serving{Service: "Arrays", Method: "add"}); err != nil || len(list.Nodes) != 1 {
 		t.Errorf("serving: %+v, %v", list, err)
 	}
+	if err := s.Calls(t.Context(), control.NodeCalls{Running: make([]control.DirectCall, 2)}); err != nil {
+		t.Error(err)
+	}
+	n.want(t, "calls: 2 under way, 0 over")
 	err = s.Export(t.Context(), control.Export{Service: "Bad"})
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Code != fault.BadRequest || !f.Remote || f.Msg != "no methods" {
@@ -255,6 +269,31 @@ func TestLifeOfANode(t *testing.T) {
 	<-s.Done()
 	if len(n.events) != 0 {
 		t.Errorf("after the end: %s", <-n.events)
+	}
+}
+
+// TestWithoutGatekeeper: what nobody answers while there is no Gatekeeper holds nothing else up:
+// a program that waits for it is alive.
+func TestWithoutGatekeeper(t *testing.T) {
+	h, socket := start(t)
+	s, n := joinNode(t, h, socket)
+	asked := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, err := s.Serving(ctx, control.Serving{Service: "Unheard", Method: "add"})
+		asked <- err
+	}()
+	n.want(t, "asked")
+	if err := s.Stack().AddAddress(rackaddr.Node(9)); err != nil {
+		t.Error(err)
+	}
+	n.want(t, "add")
+	cancel()
+	if err := <-asked; err == nil {
+		t.Error("somebody has answered")
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

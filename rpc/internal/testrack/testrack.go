@@ -183,3 +183,6 @@ func (s *Session) Serving(_ context.Context, q control.Serving) (control.Serving
 	}
 	return s.OnServing(q)
 }
+
+// Calls implements join.Session.
+func (s *Session) Calls(context.Context, control.NodeCalls) error { return nil }

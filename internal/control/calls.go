@@ -1,0 +1,54 @@
+package control
+
+import (
+	"net/netip"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// NodeCalls is what a node tells of the direct calls that it serves, which nobody else sees. It
+// comes a moment after something has changed, and now and then while calls are under way.
+type NodeCalls struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+	// First says that the node has told nothing before.
+	First bool `json:"first,omitempty"`
+	// Running are the calls under way, the oldest first; More is how many there are besides.
+	Running []DirectCall `json:"running,omitempty"`
+	More    int          `json:"more,omitempty"`
+	// Ended are calls that have ended since it told last: the latest ones.
+	Ended []DirectCall `json:"ended,omitempty"`
+	// Counts are all calls that have ended since the node joined.
+	Counts []MethodCount `json:"counts,omitempty"`
+}
+
+// DirectCall is a direct call as its callee knows it.
+type DirectCall struct {
+	ID          ExecutionID `json:"id"`
+	Parent      ExecutionID `json:"parent,omitzero"`
+	Caller      netip.Addr  `json:"caller"`
+	Incarnation uint32      `json:"incarnation"` // the caller's
+	Service     string      `json:"service"`
+	Method      string      `json:"method"`
+	// Began is how many µs ago the callee has got it, and Took for how many it ran. What is
+	// under way has no Took.
+	Began   int64      `json:"began"`
+	Took    int64      `json:"took,omitempty"`
+	Attempt uint16     `json:"attempt,omitempty"` // how often its execution was begun before
+	Code    fault.Code `json:"code,omitempty"`    // of an answer that is an exception
+}
+
+// MethodCount is how many calls of a method have ended with a code.
+type MethodCount struct {
+	Service string     `json:"service"`
+	Method  string     `json:"method"`
+	Code    fault.Code `json:"code,omitempty"`
+	Calls   uint64     `json:"calls"`
+}
+
+// MaxDirectCalls is how many calls are in each list of a NodeCalls at most, and
+// MaxMethodCounts how many counts.
+const (
+	MaxDirectCalls  = 128
+	MaxMethodCounts = 2048
+)

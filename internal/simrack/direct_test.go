@@ -1,0 +1,173 @@
+package simrack_test
+
+import (
+	"context"
+	"encoding/hex"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// pinger is a handler of Ping.
+type pinger func(ctx context.Context) error
+
+func (p pinger) Ping(ctx context.Context) error { return p(ctx) }
+
+// direct is a rack whose client calls Front, which calls Back; all calls go direct.
+type direct struct {
+	*testing.T
+	rack                *simrack.Rack
+	client, front, back *rpc.Node
+}
+
+func withDirect(t *testing.T, atBack pinger, f func(d *direct)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d := &direct{T: t}
+		var err error
+		d.rack, err = simrack.Start(t.Context(), simrack.Config{
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk), Ledgers: gatekeeper.LedgersTruth,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for blade, n := range map[string]**rpc.Node{"c1": &d.client, "s1": &d.front, "s2": &d.back} {
+			if *n, err = d.rack.Join(t.Context(), blade, blade); err != nil {
+				t.Fatal(err)
+			}
+		}
+		atFront := pinger(func(ctx context.Context) error {
+			return arrays.NewPingClient(d.front.Client("Back", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx)
+		})
+		if err := d.back.Export(t.Context(), "Back", arrays.NewPingProcessor(atBack)); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.front.Export(t.Context(), "Front", arrays.NewPingProcessor(atFront)); err != nil {
+			t.Fatal(err)
+		}
+		f(d)
+		if err := d.rack.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (d *direct) ping() error {
+	return arrays.NewPingClient(d.client.Client("Front", rpc.WithPolicy(rpc.PolicyRecover))).Ping(d.Context())
+}
+
+func (d *direct) underWay() []gatekeeper.CallState {
+	d.Helper()
+	calls, _, err := d.rack.Gatekeeper().Calls(d.Context(), gatekeeper.CallQuery{Limit: 10})
+	if err != nil {
+		d.Fatal(err)
+	}
+	return calls
+}
+
+// TestDirectCallsAreSeen: the Gatekeeper has no part in direct calls, and people see them all
+// the same: which are under way, on whose behalf, what has become of them. An operator cancels
+// one where it runs.
+func TestDirectCallsAreSeen(t *testing.T) {
+	var entered chan struct{} // of the bubble
+	withDirect(t, func(ctx context.Context) error {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}, func(d *direct) {
+		entered = make(chan struct{}, 1)
+		result := make(chan error, 1)
+		go func() { result <- d.ping() }()
+		<-entered
+		<-time.After(time.Second) // virtual: they have been told
+		calls := d.underWay()
+		if len(calls) != 2 {
+			d.Fatalf("under way are %+v", calls)
+		}
+		outer, inner := calls[0], calls[1]
+		if outer.Service == "Back" {
+			outer, inner = inner, outer
+		}
+		if inner.Parent != outer.Call || outer.Parent != "" || inner.Method != "ping" || inner.Caller != d.front.Address() || inner.Callee != d.back.Address() ||
+			inner.Told.IsZero() || time.Since(inner.A1) < 900*time.Millisecond || inner.Stage != "running" {
+			d.Errorf("the inner call is %+v, the outer one %+v", inner, outer)
+		}
+		id := callID(t, inner.Call)
+		gk := d.rack.Gatekeeper()
+		if chain, err := gk.Chain(d.Context(), id); err != nil || len(chain) != 2 || chain[1].Call != outer.Call {
+			d.Errorf("the chain is %+v, %v", chain, err)
+		}
+		if n, err := gk.NodeCalls(d.Context(), d.front.Address()); err != nil || len(n.Waits) != 1 || len(n.Serves) != 1 || n.Waits[0].Call != inner.Call {
+			d.Errorf("the front has %+v, %v", n, err)
+		}
+		if page, next, err := gk.Calls(d.Context(), gatekeeper.CallQuery{Limit: 1}); err != nil || len(page) != 1 {
+			d.Errorf("a page of %+v, %v", page, err)
+		} else if from, err := gatekeeper.ParseCallCursor(next.String()); err != nil {
+			d.Error(err)
+		} else if last, end, err := gk.Calls(d.Context(), gatekeeper.CallQuery{Limit: 1, From: from}); err != nil || len(last) != 1 || last[0].Call == page[0].Call || end.String() != "" {
+			d.Errorf("the second page is %+v, next %q, %v", last, end, err)
+		}
+		if err := gk.CancelCall(d.Context(), id); err != nil {
+			d.Fatal(err)
+		}
+		if err := <-result; rpc.CodeOf(err) != rpc.Canceled {
+			d.Errorf("the call ends with %v", err)
+		}
+		<-time.After(time.Second) // virtual
+		if calls := d.underWay(); len(calls) > 0 {
+			d.Errorf("still under way are %+v", calls)
+		}
+		tree, _, err := gk.Timeline(d.Context(), id, 10)
+		if err != nil || len(tree) != 2 || tree[0].Service != "Front" || tree[1].Depth != 1 || !tree[1].Over || tree[1].Code != fault.Canceled || tree[0].A2.Before(tree[1].A2) {
+			d.Errorf("the timeline is %+v, %v", tree, err)
+		}
+	})
+}
+
+// TestDirectCallsAreCounted: each direct call counts once, though not each is named.
+func TestDirectCallsAreCounted(t *testing.T) {
+	withDirect(t, func(context.Context) error { return nil }, func(d *direct) {
+		const all = 1000
+		for range all {
+			if err := d.ping(); err != nil {
+				d.Fatal(err)
+			}
+		}
+		<-time.After(time.Second) // virtual
+		methods, err := d.rack.Gatekeeper().Methods(d.Context())
+		if err != nil {
+			d.Fatal(err)
+		}
+		seen := map[string]trace.Method{}
+		for _, m := range methods {
+			seen[m.Service+"."+m.Method] = m
+		}
+		for _, name := range []string{"Front.ping", "Back.ping"} {
+			if m := seen[name]; m.Ended[fault.OK] != all || m.Open != 0 || m.Seconds == 0 && name == "Front.ping" {
+				d.Errorf("%s: %+v", name, m)
+			}
+		}
+		if n := d.front.Stats().Direct; n != all {
+			d.Errorf("%d calls went direct", n)
+		}
+	})
+}
+
+func callID(t *testing.T, text string) rpcpacket.ID {
+	t.Helper()
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(rpcpacket.ID{}) {
+		t.Fatalf("%q is no call", text)
+	}
+	return rpcpacket.ID(b)
+}
