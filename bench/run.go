@@ -36,8 +36,8 @@ type Options struct {
 	Mininet string
 	// LowLatency keeps idle CPUs from sleeping while the run lasts; see machine.Awake.
 	LowLatency bool
-	// Direct has exactly-once calls go direct (config.Config.Direct).
-	Direct bool
+	// Held has the Gatekeeper hold all exactly-once calls (not config.Config.Direct).
+	Held bool
 	// Progress is told what is being done; never nil.
 	Progress func(format string, args ...any)
 }
@@ -136,7 +136,7 @@ func (o *Options) topology(ctx context.Context) (topology.Topology, error) {
 // rack describes a rack on which peers other than Bifröst can be measured, too: TCP passes.
 func (o *Options) rack(name string) config.Config {
 	c := config.Thesis()
-	c.Name, c.Switch, c.TCP, c.Direct = name, o.Switch, true, o.Direct
+	c.Name, c.Switch, c.TCP, c.Direct = name, o.Switch, true, !o.Held
 	return c
 }
 

@@ -98,15 +98,20 @@ func (c *controller) deadUpTo(node netip.Addr) uint32 {
 	return 0
 }
 
-// chooseLedger spreads ledgers over the machines in service. A machine that is about to
-// delete a former ledger of the node is none of them, for the command could delete the new
-// one.
+// chooseLedger spreads ledgers over the machines in service: over those of two blades, if
+// there are any, so that either may die. A machine that is about to delete a former ledger of
+// the node is none of them, for the command could delete the new one.
 func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
-	var in []uint8
+	var in, paired []uint8
 	for i, b := range c.machines {
 		if machine := uint8(i); b != nil && b.alive() && c.birthOf(machine) != 0 && !c.deletes(machine, n.address) { //nolint:gosec // there are 256
-			in = append(in, machine)
+			if in = append(in, machine); b.mirror != nil {
+				paired = append(paired, machine)
+			}
 		}
+	}
+	if len(paired) > 0 {
+		in = paired
 	}
 	if len(in) == 0 {
 		return nil

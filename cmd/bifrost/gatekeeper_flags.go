@@ -59,8 +59,9 @@ func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.open, "open", false, "admit any blade at a port that is not bound; without it only bound ports have blades")
 	f.BoolVar(&o.share, "share-exports", false, "let programs that nobody has deployed export a service together; without it a service belongs to the one that exports it first")
 	f.Uint64Var(&o.fillRate, "fill-rate", 64<<20, "`BYTES` a second that a memory blade sends at most to one that becomes the second copy of its machine")
-	f.Var(&o.ledgers, "ledgers", "what exactly-once calls are recovered from: off: the Gatekeeper's log; truth: calls without pointers to services without state go straight "+
-		"to their callees, and are recovered from these nodes' ledgers in the rack's memory. All of a rack's life it must be the same")
+	o.ledgers = ledgerFlag(gatekeeper.LedgersTruth)
+	f.Var(&o.ledgers, "ledgers", "what exactly-once calls are recovered from: truth: calls without pointers to services without state go straight to their callees, and are "+
+		"recovered from these nodes' ledgers in the rack's memory; off: each is held, and recovered from the Gatekeeper's log. All of a rack's life it must be the same")
 	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two of which each holds a copy, so that either may die, "+
 		"or m3; once for each machine (default: m1 with m2, m3 with m4, and so on by the names' numbers; a blade that asks for an ID of its own is alone)")
 	f.StringSliceVar(&o.tcp, "tcp", nil, "let TCP pass between these `BLADES`; * stands for all (default: none)")

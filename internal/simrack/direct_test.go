@@ -171,3 +171,33 @@ func callID(t *testing.T, text string) rpcpacket.ID {
 	}
 	return rpcpacket.ID(b)
 }
+
+// TestLedgersInPairs: ledgers are kept where either blade may die, if there is such a machine.
+func TestLedgersInPairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := simrack.Start(t.Context(), simrack.Config{
+			Machines: [][]string{{"m2", "m3"}}, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk), Ledgers: gatekeeper.LedgersTruth,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			if _, err := r.Join(t.Context(), "c1", name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(5 * time.Second) // virtual: the memory blades have told
+		all, err := r.Gatekeeper().Overview(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range all.Blades {
+			if want, memory := map[string]int{"m1": 0, "m2": 4, "m3": 4}[b.Name]; memory && (b.Ledgers == nil || b.Ledgers.Count != want) {
+				t.Errorf("%s keeps %+v, want %d ledgers", b.Name, b.Ledgers, want)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

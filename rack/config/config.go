@@ -69,7 +69,8 @@ type Config struct {
 	// TCP lets TCP pass between all blades; without it the switch drops TCP.
 	TCP bool
 	// Direct lets exactly-once calls go straight to their callees where they can, and recovers
-	// them from ledgers (bifrost gatekeeper --ledgers truth).
+	// them from ledgers; without it the Gatekeeper has to hold each (bifrost gatekeeper
+	// --ledgers off).
 	Direct bool
 	// Blades in the order of their switch ports, which count from 1.
 	Blades []Blade
@@ -143,7 +144,7 @@ func (c *Config) memoryBlades() (names []string) {
 
 func defaults() Config {
 	return Config{
-		Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix, Heartbeat: DefaultHeartbeat,
+		Name: DefaultName, Switch: Bifrost, MTU: rackaddr.DefaultMTU, DSMPrefix: rackaddr.DefaultDSMPrefix, Heartbeat: DefaultHeartbeat, Direct: true,
 	}
 }
 
