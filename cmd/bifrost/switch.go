@@ -35,7 +35,8 @@ a controller brings the program again with its P4Info.
 
 Flags are those of bmv2's simple_switch_grpc where they mean the same, and target
 options may follow "--" as there. Under the name simple_switch_grpc (a symbolic
-link) this command is the switch alone, so scripts made for bmv2 run unchanged.
+link) this command is the switch alone, so scripts made for bmv2 run unchanged:
+it serves TCP without TLS then, as bmv2 does, at ` + bmv2Address + ` by default.
 These flags of bmv2's are taken and ignored, and the log says why:
 ` + ignoredNames() + `.
 
@@ -127,6 +128,9 @@ func (o *switchOptions) run(ctx context.Context, flags *pflag.FlagSet) (err erro
 	l, err := listen(ctx, o.grpcAddr, mode)
 	if err != nil {
 		return err
+	}
+	if !o.private() {
+		log.Warn("whoever reaches the P4Runtime address controls the switch", "address", l.Addr().String())
 	}
 	served := make(chan error, 1)
 	go func() { served <- sw.Serve(l) }()

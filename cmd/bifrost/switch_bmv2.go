@@ -15,10 +15,15 @@ import (
 // scripts made for bmv2 find it: ln -s bifrost simple_switch_grpc.
 const bmv2Program = "simple_switch_grpc"
 
-// calledAs gives the arguments of the command tree, by how the binary was called.
+// bmv2Address is where bmv2 serves P4Runtime by default.
+const bmv2Address = "0.0.0.0:9559"
+
+// calledAs gives the arguments of the command tree, by how the binary was called. Under
+// bmv2's name the switch serves TCP without TLS, as bmv2 does: scripts made for bmv2
+// name such an address, or none.
 func calledAs(name string, args []string) []string {
 	if strings.HasSuffix(name, "/"+bmv2Program) || name == bmv2Program {
-		return append([]string{"switch"}, args...)
+		return append([]string{"switch", "--grpc-server-insecure", "--grpc-server-addr", bmv2Address}, args...)
 	}
 	return args
 }

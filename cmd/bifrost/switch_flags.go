@@ -125,11 +125,15 @@ func (o *switchOptions) config(log *slog.Logger) (softswitch.Config, error) {
 	return cfg, err
 }
 
+// private tells whether only those who are meant to can reach P4Runtime.
+func (o *switchOptions) private() bool {
+	return strings.HasPrefix(o.grpcAddr, "unix:") || o.ssl && o.clientAuth
+}
+
 // mode is the mode of the Unix socket. A TCP address is refused if whoever reaches it
 // would control the switch.
 func (o *switchOptions) mode() (os.FileMode, error) {
-	private := strings.HasPrefix(o.grpcAddr, "unix:") || o.ssl && o.clientAuth
-	if !private && !o.insecure {
+	if !o.private() && !o.insecure {
 		return 0, fmt.Errorf("--grpc-server-addr %s: whoever reaches it would control the switch: use unix:PATH, or add --grpc-server-ssl and --grpc-server-with-client-auth, or accept it with --grpc-server-insecure", o.grpcAddr)
 	}
 	mode, err := strconv.ParseUint(o.socketMode, 8, 32)

@@ -27,6 +27,13 @@ import (
 // runSwitch runs the command until the test ends; its result is then checked.
 func runSwitch(t *testing.T, args ...string) {
 	t.Helper()
+	runCommand(t, append([]string{"switch"}, args...))
+}
+
+// runCommand runs a command line of a switch until the test ends; it returns when the
+// switch serves.
+func runCommand(t *testing.T, args []string) {
+	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
 	l, err := sdnotify.Listen(ready)
 	if err != nil {
@@ -38,7 +45,7 @@ func runSwitch(t *testing.T, args ...string) {
 	done := make(chan error, 1)
 	go func() {
 		root := newRoot()
-		root.SetArgs(append([]string{"switch"}, args...))
+		root.SetArgs(args)
 		done <- root.ExecuteContext(ctx)
 	}()
 	waitCtx, stop := context.WithTimeout(ctx, 10*time.Second)
@@ -98,26 +105,35 @@ func TestSwitch_ServesAProgramFromTheCommandLine(t *testing.T) {
 
 // A command line for bmv2's simple_switch_grpc, like that of the P4 tutorial's
 // Mininet class with every flag added, runs unchanged: without P4Info, device 0,
-// the directory of --pcap behind a space. What has no meaning here is named.
+// the directory of --pcap behind a space, P4Runtime at a TCP address without TLS. What
+// has no meaning here is named.
 func TestSwitch_BMv2CommandLine(t *testing.T) {
 	json, _ := program(t)
 	dir := t.TempDir()
-	logFile, socket := filepath.Join(dir, "log"), filepath.Join(dir, "s")
+	logFile := filepath.Join(dir, "log")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
 	args := []string{
 		"--pcap", dir, "--nanolog", "ipc:///tmp/bm-0-log.ipc", "--device-id", "0", json, "--debugger", "--log-console",
 		"--thrift-port", "9090", "--log-file", logFile, "--log-flush", "-L", "warn", "--log-file-max-size", "1000", "--log-file-max-files", "3",
 		"--notifications-addr", "ipc:///tmp/n", "--packet-in", "ipc:///tmp/p", "--debugger-addr", "ipc:///tmp/d", "--use-files", "0",
 		"--restore-state", "state", "--dump-packet-data", "64", "--max-port-count", "16",
-		"--", "--grpc-server-addr", "unix:" + socket, "--cpu-port", "255", "--drop-port", "500", "--disable-swap", "--enable-swap",
+		"--", "--grpc-server-addr", addr, "--cpu-port", "255", "--drop-port", "500", "--disable-swap", "--enable-swap",
 		"--dp-grpc-server-addr", "0.0.0.0:50052", "--priority-queues", "8", "--max-mc-groups", "10", "--max-l1-entries", "10", "--max-l2-entries", "10",
-	}
-	if got := calledAs("/usr/bin/simple_switch_grpc", args); got[0] != "switch" || len(got) != len(args)+1 {
-		t.Errorf("called as bmv2, the command line is %v", got)
 	}
 	if got := calledAs("bifrost", args); len(got) != len(args) {
 		t.Errorf("called as itself, it is %v", got)
 	}
-	runSwitch(t, args...)
+	runCommand(t, calledAs("/usr/bin/simple_switch_grpc", args))
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
 	log, err := os.ReadFile(logFile)
 	if err != nil {
 		t.Fatal(err)
