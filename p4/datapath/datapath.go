@@ -103,6 +103,15 @@ type Sink interface {
 	Idle(Entry)
 }
 
+// Replayer is a Datapath that keeps packets for the control plane while no process is
+// there to take them.
+type Replayer interface {
+	// Replay passes the packets that were kept when the datapath was made to its sink,
+	// on the caller's goroutine, the first time that it is called. Some of them may have
+	// been delivered before.
+	Replay()
+}
+
 // Datapath is one loaded program's tables and packet path. All methods may be
 // called concurrently. Apply and the other writers return when the change is
 // made: packets that come from then on are judged by it. Settle, called once

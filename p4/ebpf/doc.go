@@ -45,6 +45,9 @@
 // frames are up to 64 KiB long, which only VLAN tags can be pushed onto: tags
 // make the room, and a last one tells how much of it is padding (tap.go).
 //
+// With pinned links the packets also go to a pinned ring, from which the next process
+// gives the controller those that this one has not (held.go).
+//
 // # Offload
 //
 // TCP super-packets pass whole. A super-packet of which the program has parsed

@@ -67,6 +67,7 @@ type Executor struct {
 	pins             pins
 
 	tap      *tap
+	held     *held // nil unless packets to the control plane outlive the process
 	digest   *digestReader
 	messages []message // that the program sends beside digests
 	links    links
@@ -85,7 +86,10 @@ type Executor struct {
 	testOutputs int
 }
 
-var _ datapath.Datapath = (*Executor)(nil)
+var (
+	_ datapath.Datapath = (*Executor)(nil)
+	_ datapath.Replayer = (*Executor)(nil)
+)
 
 // New generates and loads a program. It refuses what it cannot run with an
 // *UnsupportedError, and a program that is too large for the kernel's verifier
@@ -153,6 +157,11 @@ func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 		return nil
 	}
 	var err error
+	if x.maps.held != nil {
+		if x.held, err = openHeld(x.maps.held, x.inherit != ""); err != nil {
+			return err
+		}
+	}
 	x.tap, err = newTap(x)
 	return err
 }
@@ -263,6 +272,9 @@ func (x *Executor) Close() error {
 	}
 	if x.digest != nil {
 		todo = append(todo, x.digest.close)
+	}
+	if x.held != nil {
+		todo = append(todo, x.held.close)
 	}
 	return errors.Join(together(todo), x.unpin(), x.closeMaps(), x.links.close())
 }

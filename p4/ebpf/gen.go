@@ -68,6 +68,7 @@ type objects struct {
 	groups, lists, jobs, outputs                 fder   // nil unless there may be copies
 	lock, registers                              fder   // nil unless there are registers
 	crcs                                         fder   // nil unless there are CRCs
+	held                                         fder   // nil unless packets to the control plane outlive the process
 	meters                                       []fder // by Meter.Index; nil if direct
 	profiles                                     []profileObjects
 	sets                                         []fder // by ValueSet.Index; nil if the parser does not look

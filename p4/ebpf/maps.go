@@ -45,6 +45,12 @@ func (x *Executor) makeMaps(g *gen) error {
 		return e
 	}
 	x.pins["program"] = x.slot
+	if x.linkDir != "" && x.cpu != 0 {
+		var err error
+		if o.held, err = x.kept("held", &ebpf.MapSpec{Name: "held", Type: ebpf.RingBuf, MaxEntries: heldRing}); err != nil {
+			return err
+		}
+	}
 	if g.forks.any() {
 		if err := x.makeCopyMaps(g); err != nil {
 			return err
@@ -85,6 +91,7 @@ type maps struct {
 	groups, lists, jobs, outputs *ebpf.Map   // nil unless there may be copies
 	lock, registers              *ebpf.Map   // nil unless there are registers
 	crcs                         *ebpf.Map   // nil unless there are CRCs
+	held                         *ebpf.Map   // nil unless packets to the control plane outlive the process
 	exchange                     *mapped     // the same
 	meters                       []*ebpf.Map // by Meter.Index; nil if direct
 	prefix                       *mapped
@@ -109,6 +116,9 @@ func (x *Executor) objects() *objects {
 	}
 	if m.crcs != nil {
 		o.crcs = m.crcs
+	}
+	if m.held != nil {
+		o.held = m.held
 	}
 	for _, c := range m.meters {
 		o.meters = append(o.meters, c)
@@ -180,7 +190,7 @@ func newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 func (x *Executor) closeMaps() error {
 	o := &x.maps
 	var errs []error
-	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs}, append(o.counters, o.meters...)...)
+	all := append([]*ebpf.Map{o.state, o.ports, o.stats, o.digests, x.slot, o.groups, o.lists, o.jobs, o.outputs, o.lock, o.registers, o.crcs, o.held}, append(o.counters, o.meters...)...)
 	for _, t := range x.tables {
 		all = append(all, t.maps.entries, t.maps.counters, t.maps.meters, t.maps.hits)
 	}

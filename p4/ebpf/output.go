@@ -354,6 +354,7 @@ func (g *gen) toCPU(lost string) {
 	g.mark(written)
 	g.load(asm.R0, stTest)
 	g.emit(asm.JNE.Imm(asm.R0, 0, test))
+	g.hold()
 	g.findPort(lost)
 	g.countOut()
 	g.redirect()
@@ -412,6 +413,13 @@ func (g *gen) output(stop string) {
 	}
 	g.load(asm.R0, stTest)
 	g.emit(asm.JNE.Imm(asm.R0, 0, test))
+	if g.cpu != 0 && g.objs.held != nil {
+		other := g.label("other_port")
+		g.load(asm.R0, stOutPort)
+		g.emit(asm.JNE.Imm(asm.R0, int32(g.cpu), other))
+		g.hold()
+		g.mark(other)
+	}
 	g.toPort(lost, long)
 	more := g.label("more")
 	g.emit(asm.LoadMem(asm.R2, rEntry, portIndex, asm.Word))

@@ -166,12 +166,15 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// FuzzPunted reads any frame from the CPU port's device.
+// FuzzPunted reads any frame from the CPU port's device, and any record of the ring.
 func FuzzPunted(f *testing.F) {
 	f.Add([]byte("0123456789ab\x88\xa8\xb1\x04rest"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if got, ok := punted(b); ok && len(got) > len(b)-4 {
 			t.Errorf("%x became longer: %x", b, got)
+		}
+		if got, ok := unheld(b); ok && len(got) > len(b)-recordPacket {
+			t.Errorf("record %x became longer: %x", b, got)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/internal/outstream"
+	"github.com/bifrost-rack/bifrost/p4/datapath"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -84,9 +85,22 @@ func (s *Server) arbitrate(c *client, m *p4v1.MasterArbitrationUpdate) error {
 		s.mu.Unlock()
 		deliver(then)
 		s.arb.publish()
+		s.replay(c)
 		s.log.Info("controller is primary", "role", c.role.name, "election", m.GetElectionId())
 	}
 	return nil
+}
+
+// replay gives a new primary the packets that came while the switch was away.
+func (s *Server) replay(c *client) {
+	p := s.live.Load()
+	if p == nil {
+		return
+	}
+	r, keeps := p.dp.(datapath.Replayer)
+	if sc := s.arb.primaryScope(c); keeps && sc != nil && sc.packetIn {
+		r.Replay()
+	}
 }
 
 func (s *Server) depart(c *client) {

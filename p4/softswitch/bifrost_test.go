@@ -111,6 +111,7 @@ func connect(t testing.TB, socket, prefix string) *rack {
 
 func (r *rack) receive(done chan struct{}) {
 	defer close(done)
+	defer close(r.in)
 	for {
 		m, err := r.stream.Recv()
 		if err != nil {
@@ -161,7 +162,10 @@ func (r *rack) send(m *p4v1.StreamMessageRequest) {
 func (r *rack) next() *p4v1.StreamMessageResponse {
 	r.t.Helper()
 	select {
-	case m := <-r.in:
+	case m, ok := <-r.in:
+		if !ok {
+			r.t.Fatal("the stream has ended")
+		}
 		return m
 	case <-time.After(5 * time.Second):
 		r.t.Fatal("no message has come")

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -272,6 +273,68 @@ func TestKeep_Killed(t *testing.T) {
 			t.Errorf("%s is left: %v", path, err)
 		}
 	}
+}
+
+// Packets to the controller that come while nobody is there arrive late, and those under
+// way when the switch is killed arrive, once or twice; none is changed.
+func TestKeep_PacketsToController(t *testing.T) {
+	k := newKeptLab(t)
+	r := k.run()
+	r.load(p4.JSON, p4.Info)
+	r.tell(1, k.a)
+	r.tell(2, k.b)
+	from := k.a.udp(1000)
+	sent := map[uint64][]byte{}
+	send := func(n int) {
+		for range n {
+			data := bytes.Repeat([]byte{byte(len(sent))}, 8+len(sent)*97%1300)
+			binary.BigEndian.PutUint64(data, uint64(len(sent)))
+			sent[uint64(len(sent))] = data
+			sendUDP(t, from, data, k.b, 45102) // which the program holds
+		}
+	}
+	arrived := map[uint64]int{}
+	arrive := func(m *p4v1.StreamMessageResponse) {
+		in := m.GetPacket()
+		if in == nil {
+			return
+		}
+		u, err := frame.ParseUDP6(in.GetPayload()) // which checks the checksum
+		if err != nil || len(u.Payload) < 8 {
+			t.Fatalf("a packet of %d bytes: %v", len(in.GetPayload()), err)
+		}
+		n := binary.BigEndian.Uint64(u.Payload)
+		if !bytes.Equal(u.Payload, sent[n]) || len(in.GetMetadata()) != 3 {
+			t.Fatalf("packet %d has changed: %d bytes of %d", n, len(u.Payload), len(sent[n]))
+		}
+		arrived[n]++
+	}
+	for range 3 {
+		send(40)
+		for len(arrived) < len(sent)-20 { // the others are under way
+			arrive(r.next())
+		}
+		k.kill()
+		for m := range r.in { // what had left before
+			arrive(m)
+		}
+		send(40) // nobody is there
+		info := r.info
+		r = k.run()
+		r.info = info
+		for len(arrived) < len(sent) {
+			arrive(r.next())
+		}
+	}
+	k.kill()
+	for m := range r.in {
+		arrive(m)
+	}
+	again := 0
+	for _, n := range arrived {
+		again += n - 1
+	}
+	t.Logf("%d packets, %d of them again", len(arrived), again)
 }
 
 // A process with mounts of its own, as ip netns exec gives it, keeps what it must: the
