@@ -43,6 +43,19 @@ type IncrementalState interface {
 	Apply(delta []byte) error
 }
 
+// VersionedState is a State that can read what earlier versions of its program have written.
+// Each snapshot is logged together with the version that wrote it.
+type VersionedState interface {
+	State
+	// Version names the form of what Snapshot returns, in 1 to 255 bytes. It is constant.
+	Version() string
+	// RestoreVersion is called in the place of Restore, with the version that wrote the
+	// snapshot: Version, or that of another program, "" for one that names none. Of an
+	// IncrementalState, Apply may be called next with what Delta returned in that version.
+	// An error keeps the service from being exported, so a rollout of the program is rolled back.
+	RestoreVersion(version string, snapshot []byte) error
+}
+
 // leastFold is how many bytes of deltas are not worth a snapshot.
 const leastFold = 4 << 10
 
@@ -51,6 +64,7 @@ const leastFold = 4 << 10
 type keeper struct {
 	state       State
 	incremental IncrementalState // nil if it is not
+	versioned   VersionedState   // likewise
 	was         past
 }
 
@@ -65,6 +79,7 @@ type past struct {
 func newKeeper(s State) *keeper {
 	k := &keeper{state: s}
 	k.incremental, _ = s.(IncrementalState)
+	k.versioned, _ = s.(VersionedState)
 	return k
 }
 
@@ -75,7 +90,7 @@ func (k *keeper) restore(s join.State) error {
 	}
 	k.was = past{base: s.Base, deltas: s.Deltas}
 	if s.Base == nil { // no snapshot is logged: the service begins with what it has
-		b, err := k.state.Snapshot()
+		b, err := k.snapshot()
 		if err != nil {
 			return err
 		}
@@ -92,7 +107,7 @@ func (k *keeper) restore(s join.State) error {
 
 // undo brings the state back to what it was when the last answer left.
 func (k *keeper) undo() error {
-	if err := k.state.Restore(slices.Clone(k.was.base)); err != nil {
+	if err := k.load(slices.Clone(k.was.base)); err != nil {
 		return err
 	}
 	return k.repeat()
@@ -132,7 +147,7 @@ func (k *keeper) change(room int) ([]byte, *Error) {
 func (k *keeper) sections(room int) ([]byte, past, error) {
 	now := k.was
 	if k.incremental == nil {
-		s, err := k.state.Snapshot()
+		s, err := k.snapshot()
 		if err != nil || bytes.Equal(s, now.base) {
 			return nil, now, err
 		}
@@ -144,15 +159,17 @@ func (k *keeper) sections(room int) ([]byte, past, error) {
 	}
 	b := trailer.Section{Type: trailer.Delta, Data: d}.Append(nil)
 	now.deltas, now.since = append(now.deltas, slices.Clone(d)), now.since+len(d)
-	if now.since <= max(len(now.base), leastFold) && len(b) <= room {
+	if now.since <= max(len(now.base), leastFold) && len(b) <= room && k.sameVersion(now.base) {
 		return b, now, nil
 	}
-	s, err := k.state.Snapshot()
+	s, err := k.snapshot()
 	if err != nil {
 		return nil, now, err
 	}
 	if folded := (trailer.Section{Type: trailer.Snapshot, Data: s}); folded.Size() <= room {
 		b = folded.Append(nil)
+	} else if !k.sameVersion(now.base) {
+		return nil, now, fault.New(NoSpace, "", "its snapshot has %d bytes, an answer has room for %d, and the last one is another version's", len(s), room)
 	}
 	return b, past{base: slices.Clone(s)}, nil
 }
