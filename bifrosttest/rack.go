@@ -238,21 +238,28 @@ func (r *Rack) gatekeeper() (*gatekeeper.Gatekeeper, error) {
 	return nil, errors.New("the Gatekeeper has crashed; call RestartGatekeeper")
 }
 
-// allRun reports whether every instance runs, or is done.
+// allRun reports whether every instance runs what it is to run, or is done.
 func (r *Rack) allRun() (bool, error) {
-	all, err := r.instances()
-	return !slices.ContainsFunc(all, func(i resources.Instance) bool {
-		return i.Status != resources.Running && !i.Done
+	all, err := r.deployments()
+	return !slices.ContainsFunc(all, func(d resources.Deployment) bool {
+		return !d.Rollout.Done || slices.ContainsFunc(d.Instances, func(i resources.Instance) bool {
+			return i.Status != resources.Running && !i.Done
+		})
 	}), err
 }
 
-// instances are what runs, or is about to.
-func (r *Rack) instances() (all []resources.Instance, err error) {
+// deployments are the apps that are there.
+func (r *Rack) deployments() ([]resources.Deployment, error) {
 	g, err := r.gatekeeper()
 	if err != nil {
 		return nil, err
 	}
-	ds, err := g.Deployments(context.WithoutCancel(r.ctx))
+	return g.Deployments(context.WithoutCancel(r.ctx))
+}
+
+// instances are what runs, or is about to.
+func (r *Rack) instances() (all []resources.Instance, err error) {
+	ds, err := r.deployments()
 	for i := range ds {
 		all = append(all, ds[i].Instances...)
 	}

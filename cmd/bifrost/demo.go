@@ -20,6 +20,7 @@ type demoOptions struct {
 	demo  demo.Config
 	serve demo.ServeConfig
 	fail  failure.Config
+	roll  bool
 	json  bool
 }
 
@@ -41,6 +42,10 @@ The picture says what the Gatekeeper does about it: the checkpoints a1 (called),
 (received), b2 (answered) and a2 (answer received), the fence, the rollback, and the
 next incarnation. In the end, the counter must have counted once.
 
+With --rollout, roll out new versions of a service with state while clients call it: one
+reads the state of its predecessor, which has another form, and one does not work and is
+rolled back. Every call must have been counted once.
+
 With --serve, keep a somewhat larger rack busy instead, and serve the page to watch
 it, until Ctrl-C.`,
 		Example: `  bifrost demo
@@ -48,6 +53,7 @@ it, until Ctrl-C.`,
   bifrost demo --fail f4
   bifrost demo --fail memory
   bifrost demo --fail random --seed 7
+  bifrost demo --rollout
   bifrost demo --serve 127.0.0.1:8045`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
@@ -55,9 +61,10 @@ it, until Ctrl-C.`,
 	cmd.Flags().StringVar(&o.serve.Address, "serve", "", "keep a rack busy and serve its page at `HOST:PORT`")
 	cmd.Flags().StringVar(&o.fail.Name, "fail", "", "show a failure: "+strings.Join(failure.Names(), ", "))
 	cmd.Flags().Uint64Var(&o.fail.Seed, "seed", 0, "of --fail random: the same one kills the same blades (default: drawn)")
+	cmd.Flags().BoolVar(&o.roll, "rollout", false, "show a rollout under load")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print nothing but the result, as one JSON line")
 	cmd.Flags().IntVar(&o.demo.Size, "size", 1<<20, "bytes of each array of the call that is looked at")
-	cmd.MarkFlagsMutuallyExclusive("serve", "fail")
+	cmd.MarkFlagsMutuallyExclusive("serve", "fail", "rollout")
 	return cmd
 }
 
@@ -82,6 +89,10 @@ func (o *demoOptions) run(cmd *cobra.Command) error {
 		told = io.Discard
 	}
 	o.demo.Out, o.fail.Out = told, told
+	if o.roll {
+		report, err := demo.Rollout(cmd.Context(), told)
+		return o.end(out, report, err, "the same on a rack: docs/operators.md")
+	}
 	if o.fail.Name == "" {
 		report, err := demo.Run(cmd.Context(), o.demo)
 		return o.end(out, report, err, "other ways to die: bifrost demo --fail f1, f2, f3, nested, both, memory or random")
