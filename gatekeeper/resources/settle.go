@@ -86,7 +86,9 @@ func (r *Registry) adjust(p *running, now time.Time) {
 		}
 	}
 	for ; count < want; count++ {
-		p.add(now)
+		if !p.revive() {
+			p.add(now)
+		}
 	}
 	for ; count > want; count-- {
 		r.retire(p, p.surplus(), now)
@@ -98,6 +100,25 @@ func (r *Registry) adjust(p *running, now time.Time) {
 			}
 		}
 	}
+}
+
+// revive wants the newest instance back that was not wanted any more and has not ended yet, if
+// the program's nodes are such that nobody can stand in for one: a second one beside it would
+// have the same state, or the same mains. It goes on as one that moves: it finishes the calls
+// that it has, and has another node then.
+func (p *running) revive() bool {
+	if !p.spec.moves() {
+		return false
+	}
+	for _, i := range slices.Backward(p.Instances) {
+		if i.Retired && !i.Done {
+			if i.Retired = false; i.Status != Running {
+				i.Draining = time.Time{}
+			}
+			return true
+		}
+	}
+	return false
 }
 
 // surplus is the instance that is missed least: one that never had a node, else the
