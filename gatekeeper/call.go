@@ -480,6 +480,7 @@ func (c *controller) finish(k *call) {
 	k.stage = stageFinished
 	c.atA2(k)
 	c.forgetSettled(k)
+	c.lentOver(k.header.Parent)
 }
 
 // forgetSettled drops a call's record if it is finished and nobody can ask for it.

@@ -74,9 +74,15 @@ func (c *controller) changedNothing(id rpcpacket.ID) bool {
 }
 
 // rollback makes the memory blades take back what runs of an execution did, and then
-// goes on.
+// goes on. It waits for calls of policy none that the execution has lent regions to: they may
+// run on without a caller. The next run would meet their leases, and could not write or free
+// what it has. (For calls of other policies the Table waits.)
 func (c *controller) rollback(run execution.Run) {
 	id := run.Execution
+	if c.lends(id) {
+		c.lending[id] = run
+		return
+	}
 	c.count.Rollbacks++
 	c.missSettling(control.KindRollback, runOf(run))
 	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
@@ -89,6 +95,25 @@ func (c *controller) rollback(run execution.Run) {
 			})
 		})
 	})
+}
+
+// lends reports whether calls of policy none have leases that an execution has given them.
+func (c *controller) lends(id rpcpacket.ID) bool {
+	for call, k := range c.calls {
+		if k.header.Parent == id && (k.stage == stageWaiting || c.leases.Lends(call)) {
+			return true
+		}
+	}
+	return false
+}
+
+// lentOver goes on with the rollback of an execution when the last call that it has lent
+// regions to has ended.
+func (c *controller) lentOver(id rpcpacket.ID) {
+	if run, waits := c.lending[id]; waits && !c.lends(id) {
+		delete(c.lending, id)
+		c.rollback(run)
+	}
 }
 
 // settleMemory queues a task with all memory blades in service.

@@ -71,6 +71,12 @@ func (r *region) view() Region {
 // Len is how many regions are known, those included whose last rules just go.
 func (m *Machine) Len() int { return len(m.regions) }
 
+// Lends reports whether a call has leases now.
+func (m *Machine) Lends(id CallID) bool {
+	k := m.calls[id]
+	return k != nil && len(k.leases) > 0
+}
+
 // Calls is how many calls the Machine follows.
 func (m *Machine) Calls() int { return len(m.calls) }
 

@@ -55,6 +55,9 @@ func TestRegressions(t *testing.T) {
 		// Gatekeeper keeps: the first one was refused for ever, and the others waited for it:
 		// gatekeeper.TestAllocsAtTheLimit.
 		{148, "limits=430897,pairs,calls=136", "lossy", ""},
+		// A main ran again while a call of policy none, which its former run had made, still had its
+		// lease: the main was not allowed to free the region.
+		{932, "mtu=1280,log=820844,age=481765h48m46.055062468s,jumps,pairs", "good", "193+C:cut:160.932576ms,223-main1:twin"},
 		// The nodes that ended mains were not the owners of the mains' names (the explorer's fault).
 		{106, "", "good", "50+main1:twin"},
 		{171, "age=259145h47m38.855201289s,ledgers", slow, "56-main0:stop:5.042803066s"},
