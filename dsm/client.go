@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/internal/pool"
@@ -30,16 +31,48 @@ type Config struct {
 	// Rack returns the newest view of the rack. It is called for every
 	// operation and must not block.
 	Rack func() control.Rack
-	// Window is how many bytes may be under way with one memory blade; 0 means
-	// four full datagrams, which fit a default socket buffer, or more if the
-	// client's own is large and no datagram is lost.
-	Window int
+	// Limits bound what is under way, and for how long.
+	Limits Limits
 	// Keep makes the client keep freed regions for a second, for allocations of
 	// their size: they stay under the node's control, and neither their free nor the
 	// next allocation waits for the Gatekeeper. Sizes that are allocated again and
 	// again without coming back are allocated ahead. Whoever passes regions on must
 	// then say so (Lend, Returned, HandOver, Gained).
 	Keep bool
+}
+
+// Limits bound what a client has under way, and say when it tries again or gives up. A field
+// that is 0 stands for its default.
+type Limits struct {
+	// Window is how many bytes may be under way to or from one memory blade; one packet may
+	// in any case. Default: four full datagrams, which fit a default socket buffer, or more
+	// if the client's own is large and no datagram is lost.
+	Window int
+	// FirstTimeout is after how long a request is sent again while no round trip has been
+	// measured; LeastTimeout and MostTimeout bound that time afterwards. Defaults: 20 ms,
+	// 10 ms, a second.
+	FirstTimeout, LeastTimeout, MostTimeout time.Duration
+	// GiveUp is how long a memory blade may leave a request unanswered until the operation
+	// fails as Unavailable. Blades that fail are replaced long before. Default: 30 s.
+	GiveUp time.Duration
+}
+
+// Check refuses what is negative.
+func (l *Limits) Check() error {
+	for name, value := range map[string]int64{
+		"Window": int64(l.Window), "FirstTimeout": int64(l.FirstTimeout), "LeastTimeout": int64(l.LeastTimeout),
+		"MostTimeout": int64(l.MostTimeout), "GiveUp": int64(l.GiveUp),
+	} {
+		if value < 0 {
+			return fault.New(fault.BadRequest, "memory client", "Limits.%s of %d: want more than 0, or 0 for the default", name, value)
+		}
+	}
+	return nil
+}
+
+// timing are those of package transport.
+func (l *Limits) timing() transport.Limits {
+	return transport.Limits{FirstTimeout: l.FirstTimeout, LeastTimeout: l.LeastTimeout, MostTimeout: l.MostTimeout, GiveUp: l.GiveUp}
 }
 
 // Client is one node's access to the distributed memory. Its methods may be

@@ -64,7 +64,7 @@ func (c *Client) OpenLedger(cfg LedgerConfig) (*Ledger, error) {
 	}
 	l := &Ledger{link: k, machine: cfg.Machine, prefix: k.rack().DSMPrefix, name: cfg.Name}
 	l.core = transport.NewLedger(k.now(), transport.LedgerConfig{
-		Name: cfg.Name, Birth: cfg.Birth, Run: cfg.Run, Incarnation: k.incarnation, MaxData: k.maxData,
+		Name: cfg.Name, Birth: cfg.Birth, Run: cfg.Run, Incarnation: k.incarnation, MaxData: k.maxData, Limits: k.timing,
 	})
 	k.ledgers = append(k.ledgers, l)
 	k.flush()

@@ -30,6 +30,7 @@ type link struct {
 	address     netip.Addr
 	incarnation uint32
 	maxData     int
+	timing      transport.Limits
 	keeper      *keeper // nil if freed regions are not kept
 
 	mu       sync.Mutex
@@ -46,6 +47,9 @@ type link struct {
 const bufferShare = 4
 
 func newLink(cfg Config) (*link, error) {
+	if err := cfg.Limits.Check(); err != nil {
+		return nil, err
+	}
 	maxData := cfg.Stack.MTU() - netio.Overhead - dsmpacket.HeaderSize
 	if r := cfg.Rack(); r.MTU > 0 {
 		maxData = min(maxData, r.MTU-netio.Overhead-dsmpacket.HeaderSize)
@@ -58,14 +62,14 @@ func newLink(cfg Config) (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory client of %s: %w", cfg.Address, err)
 	}
-	if b, ok := conn.(netio.Buffered); ok && cfg.Window == 0 && b.ReceiveBuffer() >= bufferShare*transport.LargeWindow {
-		cfg.Window = transport.LargeWindow
+	if b, ok := conn.(netio.Buffered); ok && cfg.Limits.Window == 0 && b.ReceiveBuffer() >= bufferShare*transport.LargeWindow {
+		cfg.Limits.Window = transport.LargeWindow
 	}
 	addr := cfg.Address.As16()
 	l := &link{
 		conn: conn, rack: cfg.Rack, start: time.Now(), leader: newLeader(min(cfg.Stack.MTU()-netio.Overhead, netio.MaxDatagram)), over: make(chan struct{}), alarm: transport.Never,
-		endpoint: transport.New(transport.Config{Incarnation: cfg.Incarnation, MaxData: maxData, Window: cfg.Window}),
-		address:  cfg.Address, incarnation: cfg.Incarnation, maxData: maxData,
+		endpoint: transport.New(transport.Config{Incarnation: cfg.Incarnation, MaxData: maxData, Window: cfg.Limits.Window, Limits: cfg.Limits.timing()}),
+		address:  cfg.Address, incarnation: cfg.Incarnation, maxData: maxData, timing: cfg.Limits.timing(),
 		rand: rand.New(rand.NewPCG(binary.BigEndian.Uint64(addr[8:]), uint64(cfg.Incarnation))),
 	}
 	l.timer = time.AfterFunc(time.Hour, l.tick)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 )
 
@@ -18,7 +19,7 @@ func TestLimits(t *testing.T) {
 	if l, err = (Limits{}).withDefaults(); err != nil || l.callee() != endpoint.DefaultLimits {
 		t.Errorf("%+v, %v; want %+v", l.callee(), err, endpoint.DefaultLimits)
 	}
-	for text, l := range map[string]Limits{"Limits.Window of -1": {Window: -1}, "Limits.MemoryWindow of -1": {MemoryWindow: -1}, "Limits.Lifetime of -1ns": {Lifetime: -1}} {
+	for text, l := range map[string]Limits{"Limits.Window of -1": {Window: -1}, "Limits.Window of -2": {Memory: dsm.Limits{Window: -2}}, "Limits.GiveUp of -1": {Memory: dsm.Limits{GiveUp: -1}}, "Limits.Lifetime of -1ns": {Lifetime: -1}} {
 		if _, err := l.withDefaults(); CodeOf(err) != BadRequest || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -112,7 +112,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
 	n.memory, err = dsm.NewClient(dsm.Config{
-		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true, Window: config.limits.MemoryWindow,
+		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true, Limits: config.limits.Memory,
 	})
 	if err != nil {
 		_ = conn.Close()

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -187,9 +188,8 @@ type Limits struct {
 	Sessions, NodeSessions, Window int
 	// ReplyBytes is how many bytes of answers are kept to be sent again. Default: 64 MiB.
 	ReplyBytes int
-	// MemoryWindow is how many bytes may be under way to or from one memory blade; one
-	// packet may in any case. Default: what the receive buffer takes (dsm.Config.Window).
-	MemoryWindow int
+	// Memory are those of the node's memory client.
+	Memory dsm.Limits
 	// Lifetime is for how long nothing must have been heard of a session until it is
 	// forgotten. No packet may live as long in the network, and no caller be silent as
 	// long while it waits. Default: 10 minutes.
@@ -212,7 +212,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		otherwise int
 	}{
 		{"Started", &l.Started, d.Started}, {"Detached", &l.Detached, d.Detached}, {"Exact", &l.Exact, d.Exact}, {"Sessions", &l.Sessions, d.Sessions},
-		{"NodeSessions", &l.NodeSessions, d.NodeSessions}, {"Window", &l.Window, d.Window}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes}, {"MemoryWindow", &l.MemoryWindow, d.MemoryWindow},
+		{"NodeSessions", &l.NodeSessions, d.NodeSessions}, {"Window", &l.Window, d.Window}, {"ReplyBytes", &l.ReplyBytes, d.ReplyBytes},
 	} {
 		switch {
 		case *f.value < 0:
@@ -220,6 +220,9 @@ func (l Limits) withDefaults() (Limits, error) {
 		case *f.value == 0:
 			*f.value = f.otherwise
 		}
+	}
+	if err := l.Memory.Check(); err != nil {
+		return l, coded("join", err)
 	}
 	switch {
 	case l.Lifetime < 0:

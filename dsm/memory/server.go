@@ -180,11 +180,12 @@ func (s *Server) Regions(q control.Regions) (l control.RegionList, err error) {
 }
 
 // KeepUndo says whether changes of executions can be taken back until they are
-// committed; at first they cannot. The undo then takes up to undoLimit bytes.
+// committed; at first they cannot. The undo then takes as many bytes as Limits.Undo says, or
+// up to undoLimit.
 func (s *Server) KeepUndo(on bool) error {
 	limit := uint64(0)
 	if on {
-		limit = undoLimit(s.cfg.Capacity)
+		limit = cmp.Or(uint64(s.cfg.Limits.Undo), undoLimit(s.cfg.Capacity)) //nolint:gosec // not negative
 	}
 	return s.now(func(st *store.Store) error { st.KeepUndo(limit); return nil })
 }

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -19,12 +20,14 @@ var (
 		Held: 4, NodeCalls: 512, Calls: 512, NodeSessions: 256, Allocs: 32, Parts: 4 << 20, Resume: 1, Scan: 1,
 	}
 	leastNode = rpc.Limits{
-		Started: 1, Detached: 1, Exact: 4, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute, MemoryWindow: 1,
+		Started: 1, Detached: 1, Exact: 4, Sessions: 32, NodeSessions: 16, Window: 8, ReplyBytes: 64 << 10, Lifetime: time.Minute,
+		Memory: dsm.Limits{Window: 1, FirstTimeout: 5 * time.Millisecond, LeastTimeout: 2 * time.Millisecond, MostTimeout: 250 * time.Millisecond, GiveUp: 30 * time.Second},
 	}
 )
 
 // leastMemory are those of memory servers: rings of sixteen records for some hundred nodes.
-var leastMemory = store.Limits{Records: 2048, Clients: 128, Marks: 4}
+// What one program changes and has not committed fits into the undo.
+var leastMemory = store.Limits{Records: 2048, Clients: 128, Marks: 4, Undo: 12 << 20, Shadow: 4 << 10, IdleShadows: 1, Zero: 1}
 
 // memoryLimits are those of every memory server.
 func (s Setting) memoryLimits() (l store.Limits) {
@@ -32,7 +35,10 @@ func (s Setting) memoryLimits() (l store.Limits) {
 		return l
 	}
 	d, least := limitDice{rand.New(rand.NewPCG(s.Limits, 3))}, leastMemory
-	return store.Limits{Records: d.draw(least.Records), Clients: d.draw(least.Clients), Marks: d.draw(least.Marks)}
+	return store.Limits{
+		Records: d.draw(least.Records), Clients: d.draw(least.Clients), Marks: d.draw(least.Marks), Undo: d.draw(least.Undo), Shadow: d.draw(least.Shadow),
+		IdleShadows: d.draw(least.IdleShadows), Zero: d.draw(least.Zero),
+	}
 }
 
 // limitDice draw limits.
@@ -48,6 +54,9 @@ func (d limitDice) draw(least int) int {
 	}
 	return 0
 }
+
+// time draws one that is a time.
+func (d limitDice) time(least time.Duration) time.Duration { return time.Duration(d.draw(int(least))) }
 
 // gatekeeperLimits are those of the rack's Gatekeeper.
 func (s Setting) gatekeeperLimits() (l gatekeeper.Limits) {
@@ -70,6 +79,9 @@ func (s Setting) nodeLimits() (l rpc.Limits) {
 	return rpc.Limits{
 		Started: d.draw(least.Started), Detached: d.draw(least.Detached), Exact: d.draw(least.Exact), Sessions: d.draw(least.Sessions),
 		NodeSessions: d.draw(least.NodeSessions), Window: d.draw(least.Window), ReplyBytes: d.draw(least.ReplyBytes),
-		Lifetime: time.Duration(d.draw(int(least.Lifetime))), MemoryWindow: d.draw(least.MemoryWindow),
+		Lifetime: d.time(least.Lifetime), Memory: dsm.Limits{
+			Window: d.draw(least.Memory.Window), FirstTimeout: d.time(least.Memory.FirstTimeout), LeastTimeout: d.time(least.Memory.LeastTimeout),
+			MostTimeout: d.time(least.Memory.MostTimeout), GiveUp: d.time(least.Memory.GiveUp),
+		},
 	}
 }

@@ -32,6 +32,8 @@ type AppenderConfig struct {
 	Members int
 	// Room is how many bytes new work may append, as the copies said at the opening.
 	Room uint64
+	// Limits say when chunks are sent again.
+	Limits Limits
 }
 
 // Appender is the writer's half of one ledger (design section 3): it packs records into
@@ -86,7 +88,10 @@ type chunk struct {
 
 // NewAppender returns the appender of a run that has opened its ledger.
 func NewAppender(cfg AppenderConfig) *Appender {
-	return &Appender{cfg: cfg, next: cfg.Next, acked: make(map[uint8]uint64), rooms: make(map[uint8]uint64), full: Never, due: Never}
+	cfg.Limits = cfg.Limits.withDefaults()
+	a := &Appender{cfg: cfg, next: cfg.Next, acked: make(map[uint8]uint64), rooms: make(map[uint8]uint64), full: Never, due: Never}
+	a.rtt.limits = &a.cfg.Limits
+	return a
 }
 
 // Append adds a record and returns its number; the first record of a run has number 1.

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -16,6 +17,29 @@ type Config struct {
 	// Window is how many bytes may be under way with one machine, as long as none is
 	// lost; 0 means DefaultWindow.
 	Window int
+	// Limits say when requests are sent again, and given up.
+	Limits Limits
+}
+
+// Limits are the times that requests go by. A field that is 0 stands for its default.
+type Limits struct {
+	// FirstTimeout is after how long a request is sent again while there is no round trip
+	// to go by. Default: 20 ms.
+	FirstTimeout time.Duration
+	// LeastTimeout and MostTimeout bound what is made of round trips: a loaded scheduler
+	// adds milliseconds. Defaults: 10 ms and a second.
+	LeastTimeout, MostTimeout time.Duration
+	// GiveUp is how long a machine may be silent on a request before its caller is told
+	// that the machine is unavailable. Default: 30 s.
+	GiveUp time.Duration
+}
+
+// withDefaults fills in what is left out.
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		FirstTimeout: cmp.Or(l.FirstTimeout, 20*time.Millisecond), LeastTimeout: cmp.Or(l.LeastTimeout, 10*time.Millisecond),
+		MostTimeout: cmp.Or(l.MostTimeout, time.Second), GiveUp: cmp.Or(l.GiveUp, 30*time.Second),
+	}
 }
 
 // Endpoint is one client's requests to all memory machines. It has one owner:
@@ -69,6 +93,7 @@ func New(cfg Config) *Endpoint {
 	if cfg.Window <= 0 {
 		cfg.Window = DefaultWindow
 	}
+	cfg.Limits = cfg.Limits.withDefaults()
 	return &Endpoint{cfg: cfg, wake: Never, reads: reads{limit: cfg.Window}}
 }
 
@@ -128,7 +153,7 @@ func (e *Endpoint) Cancel(now time.Duration, t *Transfer, status fault.Code) boo
 func (e *Endpoint) peer(ptr dsmpacket.Pointer) *peer {
 	m := ptr.Machine()
 	if e.peers[m] == nil {
-		e.peers[m] = newPeer(ptr.Prefix(), m, newCongestion(e.cfg.Window, DefaultWindow, overhead+e.cfg.MaxData))
+		e.peers[m] = newPeer(ptr.Prefix(), m, newCongestion(e.cfg.Window, DefaultWindow, overhead+e.cfg.MaxData), &e.cfg.Limits)
 		e.active = append(e.active, e.peers[m])
 	}
 	return e.peers[m]
@@ -170,8 +195,10 @@ type peer struct {
 // minRing is the length of a new peer's ring.
 const minRing = 64
 
-func newPeer(prefix, machine uint8, cc congestion) *peer {
-	return &peer{prefix: prefix, machine: machine, next: 1, floor: 1, ring: make([]*request, minRing), cc: cc}
+func newPeer(prefix, machine uint8, cc congestion, limits *Limits) *peer {
+	p := &peer{prefix: prefix, machine: machine, next: 1, floor: 1, ring: make([]*request, minRing), cc: cc}
+	p.plain.rtt.limits, p.held.rtt.limits = limits, limits
+	return p
 }
 
 func (p *peer) lane(op dsmpacket.Op) *lane {
@@ -280,7 +307,7 @@ func (e *Endpoint) overdue(now time.Duration, p *peer, r *request) {
 	if now >= r.deadline {
 		r.lane.rtt.backoff = max(r.lane.rtt.backoff, min(r.doublings+1, 10))
 	}
-	if now-r.first >= giveUp && e.silent(now, p, r) {
+	if now-r.first >= e.cfg.Limits.GiveUp && e.silent(now, p, r) {
 		return
 	}
 	e.Stats.Resent++
@@ -311,12 +338,12 @@ func (e *Endpoint) silent(now time.Duration, p *peer, r *request) bool {
 
 // expire tells whoever waits to be sent to a machine that has long been silent.
 func (e *Endpoint) expire(now time.Duration, p *peer) {
-	if now-p.heard < giveUp {
+	if now-p.heard < e.cfg.Limits.GiveUp {
 		return
 	}
 	for t := p.queue.first; t != nil; {
 		next := t.next
-		if now-t.begun >= giveUp {
+		if now-t.begun >= e.cfg.Limits.GiveUp {
 			p.queue.remove(t)
 			t.fail(t.issued, fault.Unavailable, true)
 			e.conclude(p, t)
@@ -342,18 +369,9 @@ const (
 	// requests, of which there is at most one for each operation.
 	maxSpan = 1 << 13
 
-	// Retransmission. The first timeout is used until there is a round trip to
-	// go by; a loaded scheduler adds milliseconds, hence the lowest one.
-	firstTimeout = 20 * time.Millisecond
-	minTimeout   = 10 * time.Millisecond
-	maxTimeout   = time.Second
 	// reordering is how much later than the round trip an answer may come before
 	// answers to later requests make its request count as lost.
 	reordering = 2 * time.Millisecond
-
-	// giveUp is how long a machine may be silent on a request before its caller
-	// is told that the machine is unavailable.
-	giveUp = 30 * time.Second
 )
 
 // Close ends all transfers with a status. Nothing is sent any more.

@@ -18,6 +18,8 @@ type LedgerConfig struct {
 	Run, Incarnation uint32
 	// MaxData is how many bytes of a chunk one datagram carries.
 	MaxData int
+	// Limits say when chunks and requests are sent again.
+	Limits Limits
 }
 
 // Ledger is a run of a writer: it opens the ledger, and appends what it was given then.
@@ -54,6 +56,7 @@ const grantPatience = 48
 
 // NewLedger begins to open a ledger.
 func NewLedger(now time.Duration, cfg LedgerConfig) *Ledger {
+	cfg.Limits = cfg.Limits.withDefaults()
 	l := &Ledger{cfg: cfg, opened: make(map[uint8]dsmpacket.LedgerAnswer)}
 	l.open(now)
 	return l
@@ -220,7 +223,7 @@ func (l *Ledger) answered(now time.Duration, a *dsmpacket.LedgerAnswer) {
 		l.first = max(l.first, o.Chunk.Number) // what one of them has dropped is not needed
 		room = min(room, o.Room)
 	}
-	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members), Room: room})
+	l.appender = NewAppender(AppenderConfig{MaxData: l.cfg.MaxData, Next: a.Next, Birth: l.cfg.Birth, Epoch: a.Mirror.Epoch, Members: int(a.Mirror.Members), Room: room, Limits: l.cfg.Limits})
 	for _, r := range l.waiting {
 		l.appender.add(now, r)
 	}
@@ -252,9 +255,9 @@ type ledgerReader struct {
 // only if chunks are small.
 const maxReadWindow = 64
 
-func newLedgerReader(now time.Duration, first, end uint64, maxData int) *ledgerReader {
+func newLedgerReader(now time.Duration, first, end uint64, maxData int, limits *Limits) *ledgerReader {
 	window := max(1, min(maxReadWindow, DefaultWindow/2/uint64(maxData+overhead))) // both copies answer
-	r := &ledgerReader{next: first, end: end, asked: first, window: window, group: min(max(1, window/2), 1+dsmpacket.MaxMore), got: make(map[uint64]dsmpacket.Chunk)}
+	r := &ledgerReader{next: first, end: end, asked: first, window: window, group: min(max(1, window/2), 1+dsmpacket.MaxMore), got: make(map[uint64]dsmpacket.Chunk), rtt: estimator{limits: limits}}
 	r.ask(now)
 	return r
 }
@@ -349,7 +352,7 @@ func (l *Ledger) Read(now time.Duration) {
 
 func (l *Ledger) beginReading(now time.Duration) {
 	if l.reading && l.appender != nil {
-		l.reader = newLedgerReader(now, l.first, l.end, l.cfg.MaxData)
+		l.reader = newLedgerReader(now, l.first, l.end, l.cfg.MaxData, &l.cfg.Limits)
 	}
 }
 

@@ -304,7 +304,8 @@ func (c *congestion) twice() {
 // been measured since a timeout.
 type estimator struct {
 	mean, deviation time.Duration
-	backoff         uint // doublings
+	backoff         uint    // doublings
+	limits          *Limits // complete
 }
 
 // sample takes in the round trip of a request that was sent once (Karn).
@@ -320,11 +321,11 @@ func (e *estimator) sample(d time.Duration) {
 
 // timeout returns how long to wait for an answer after so many doublings.
 func (e *estimator) timeout(doublings uint) time.Duration {
-	t := firstTimeout
+	t := e.limits.FirstTimeout
 	if e.mean > 0 {
-		t = max(e.mean+4*e.deviation, minTimeout)
+		t = max(e.mean+4*e.deviation, e.limits.LeastTimeout)
 	}
-	return min(t<<min(doublings, 10), maxTimeout)
+	return min(t<<min(doublings, 10), e.limits.MostTimeout)
 }
 
 // lost returns when an answer that later ones have overtaken is given up.

@@ -8,8 +8,8 @@ import "cmp"
 // costs at most 512 KiB.
 const MaxSpan = 1 << 14
 
-// Limits bound what a store remembers of its clients. A field that is 0 stands for its
-// default.
+// Limits bound what a store remembers of its clients, and say what it does at once. A field
+// that is 0 stands for its default.
 type Limits struct {
 	// Records bounds the windows of all clients together: what does not fit is answered
 	// Overloaded, and sent again. Default: 2^22, which are 128 MiB.
@@ -22,11 +22,27 @@ type Limits struct {
 	// about the oldest one that is late by that much is not recognised by its run, but by
 	// its incarnation alone. Default: 2^14 of some 200 bytes.
 	Marks int
+	// Undo bounds the bytes that are kept to take executions back; a request beyond it is
+	// answered Overloaded, and sent again. Default: what KeepUndo says.
+	Undo int
+	// Shadow is the smallest region, in bytes, whose second block takes large writes of
+	// executions. Default: 64 KiB.
+	Shadow int
+	// IdleShadows is how many bytes of such blocks are kept for the next execution though
+	// none needs them; a single one may be larger. A region that needs the memory gets it.
+	// Default: 16 MiB.
+	IdleShadows int
+	// Zero is how many bytes of a freed region are zeroed at once, at some 100 µs a MiB;
+	// more is left to Clean. Default: 256 KiB.
+	Zero int
 }
 
 // withDefaults fills in what is left out.
 func (l Limits) withDefaults() Limits {
-	return Limits{cmp.Or(l.Records, 1<<22), cmp.Or(l.Clients, 1<<18), cmp.Or(l.Marks, 1<<14)}
+	return Limits{
+		Records: cmp.Or(l.Records, 1<<22), Clients: cmp.Or(l.Clients, 1<<18), Marks: cmp.Or(l.Marks, 1<<14), Undo: l.Undo,
+		Shadow: cmp.Or(l.Shadow, 64<<10), IdleShadows: cmp.Or(l.IdleShadows, 16<<20), Zero: cmp.Or(l.Zero, 256<<10),
+	}
 }
 
 const (
@@ -35,10 +51,8 @@ const (
 	// superblock is log2 of the address range that space cuts regions from.
 	superblock = 30
 
-	// Zeroing freed memory takes some 100 µs a MiB. Up to zeroAtOnce it is done
-	// with the free itself; more is left to Clean. Up to zeroAndKeep the memory
-	// stays: a page that the kernel has to give again costs ten times as much.
-	zeroAtOnce  = 256 << 10
+	// Up to zeroAndKeep, freed memory that is zeroed by and by stays: a page that the
+	// kernel has to give again costs ten times as much.
 	zeroAndKeep = 32 << 20
 
 	pageShift = 12
@@ -53,11 +67,7 @@ const (
 	// large writes. A page used lately is in the cache, so it costs half as much.
 	sparePages = 1 << 10
 
-	// leastShadow is the smallest region that may have a shadow, and leastWhole how
-	// many whole pages a write must bring for it: for less, copying costs as little.
-	leastShadow = 64 << 10
-	leastWhole  = 8
-	// idleShadows is how many bytes of shadows that no execution needs are kept for
-	// the next one; a single one may be larger. A region that needs the memory gets it.
-	idleShadows = 16 << 20
+	// leastWhole is how many whole pages a write must bring to go into a second block: for
+	// less, copying costs as little.
+	leastWhole = 8
 )

@@ -260,7 +260,7 @@ func (s *Store) rest(reg *region) {
 		return
 	}
 	s.shadows.add(reg)
-	for s.shadows.bytes > idleShadows && len(s.shadows.list) > 1 {
+	for s.shadows.bytes > uint64(s.cfg.Limits.IdleShadows) && len(s.shadows.list) > 1 { //nolint:gosec // not negative
 		s.unshade(s.shadows.list[0])
 	}
 }

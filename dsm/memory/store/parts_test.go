@@ -63,7 +63,7 @@ func TestSpaceEnds(t *testing.T) {
 func TestArena(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1<<dsmpacket.MinClass, 1<<20).Draw(t, "size")
-		a := newArena(make([]byte, size), func(b []byte) { clear(b) })
+		a := newArena(make([]byte, size), func(b []byte) { clear(b) }, Limits{}.withDefaults())
 		type block struct {
 			off   uint64
 			class uint8
@@ -117,7 +117,7 @@ func TestArena(t *testing.T) {
 		if total := freeBytes(a); total != uint64(size)&^63 {
 			t.Fatalf("%d of %d bytes are free in the end", total, size)
 		}
-		if whole := newArena(a.mem, a.discard); freeBlocks(a) != freeBlocks(whole) {
+		if whole := newArena(a.mem, a.discard, Limits{}.withDefaults()); freeBlocks(a) != freeBlocks(whole) {
 			t.Fatalf("%d free blocks in the end, %d at the start", freeBlocks(a), freeBlocks(whole))
 		}
 	})

@@ -114,6 +114,7 @@ func TestShadowsMakeRoom(t *testing.T) {
 	const memory = 64 << 20
 	s := newShaded(t, memory)
 	s.store.KeepUndo(64 << 20)
+	idleShadows := uint64(Limits{}.withDefaults().IdleShadows)
 	var regions []dsmpacket.Pointer
 	for range idleShadows/shadedSize + 10 {
 		p := s.alloc()
@@ -135,7 +136,7 @@ func TestShadowsMakeRoom(t *testing.T) {
 		t.Errorf("memory is full, and %d bytes are shadows", n)
 	}
 	for i, p := range regions {
-		if i < idleShadows/shadedSize+10 {
+		if uint64(i) < idleShadows/shadedSize+10 {
 			s.holds(p, 2)
 		}
 		s.ask(dsmpacket.OpFree, p, 0, 0, nil)
@@ -147,7 +148,7 @@ func TestShadowsMakeRoom(t *testing.T) {
 // 64, and then gives its shadow back.
 func (s *shaded) small() {
 	s.t.Helper()
-	const size = leastShadow
+	const size = 64 << 10 // the default of Limits.Shadow
 	p := s.ask(dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, testMachine, 0), 0, size, nil).From.Bare()
 	s.ask(dsmpacket.OpWrite, p, 0, size, bytes.Repeat([]byte{3}, size))
 	s.ask(dsmpacket.OpWrite, p, 9, size-pageSize, bytes.Repeat([]byte{4}, size-pageSize))

@@ -51,7 +51,7 @@ type Store struct {
 func New(cfg Config) *Store {
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Store{
-		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard),
+		cfg: cfg, space: newSpace(cfg.Epoch), arena: newArena(cfg.Memory, cfg.Discard, cfg.Limits),
 		clients: newClients(cfg.Limits),
 		undo:    undo{byRun: map[runKey]*execution{}, byNode: map[netip.Addr]uint64{}, moving: map[control.ExecutionID]*execution{}, quota: cfg.Quota.Undo, marks: marks{most: cfg.Limits.Marks}},
 		mirror:  dsmpacket.Mirror{Members: 1},
@@ -236,7 +236,7 @@ func (s *Store) turns(c *changes, at, n uint64) bool {
 	}
 	reg, fresh := c.region, 0
 	size := uint64(len(reg.data))
-	if size < leastShadow || n < leastWhole*pageSize || s.undo.room(c.by.by.node, size) != fault.OK {
+	if size < uint64(s.cfg.Limits.Shadow) || n < leastWhole*pageSize || s.undo.room(c.by.by.node, size) != fault.OK { //nolint:gosec // not negative
 		return false
 	}
 	for i := at >> pageShift; i <= (at+n-1)>>pageShift; i++ {
@@ -378,6 +378,7 @@ type arena struct {
 	free    [dsmpacket.MaxClass + 1]blocks
 	dirty   []dirt // given back and not yet zeroed, oldest first
 	used    uint64
+	zeroes  uint64 // bytes at once
 }
 
 // dirt is a block that is zeroed bit by bit before it is free.
@@ -390,8 +391,8 @@ type dirt struct {
 
 // newArena returns an arena over mem, whose bytes must be zero. A tail shorter
 // than the smallest region is left unused.
-func newArena(mem []byte, discard func([]byte)) *arena {
-	a := &arena{mem: mem, discard: discard}
+func newArena(mem []byte, discard func([]byte), limits Limits) *arena {
+	a := &arena{mem: mem, discard: discard, zeroes: uint64(limits.Zero)} //nolint:gosec // not negative
 	size := uint64(len(mem)) &^ (1<<dsmpacket.MinClass - 1)
 	for off := uint64(0); off < size; {
 		class := min(bits.Len64(size-off)-1, dsmpacket.MaxClass)
@@ -440,7 +441,7 @@ func (a *arena) give(off uint64, class uint8, from, to uint64) {
 
 // giveBack is give for a block that does not count as used.
 func (a *arena) giveBack(off uint64, class uint8, from, to uint64) {
-	if to-from <= zeroAtOnce {
+	if to-from <= a.zeroes {
 		clear(a.mem[off+from : off+to])
 		a.merge(off, class)
 		return
@@ -451,7 +452,7 @@ func (a *arena) giveBack(off uint64, class uint8, from, to uint64) {
 
 // zero makes a block's bytes from..to zeros again, at once.
 func (a *arena) zero(off, from, to uint64) {
-	if to-from <= zeroAtOnce {
+	if to-from <= a.zeroes {
 		clear(a.mem[off+from : off+to])
 		return
 	}
