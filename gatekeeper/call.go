@@ -112,7 +112,11 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.count.Late++
 		return
 	}
-	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.new) {
+	if why := c.tooLarge(len(h.payload)); why != nil {
+		c.refuse(h, &m.Header, why)
+		return
+	}
+	if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(c.table.Depth(m.Parent), len(h.payload))) {
 		return
 	}
 	callee, why := c.choose(h, &m.Header)

@@ -86,8 +86,10 @@ type controller struct {
 
 	connected bool     // the switch is there, its tables as they should be
 	pressure  pressure // of the log
-	narrate   bool     // somebody listens to events
-	timers    bool     // deadline may have changed
+	full      bool     // people were told that it is nearly full
+	fullTold  time.Time
+	narrate   bool // somebody listens to events
+	timers    bool // deadline may have changed
 	out       output
 	count     Counters
 	denied    []Denial // the latest, oldest first
@@ -247,8 +249,9 @@ func (g *Gatekeeper) input(f func()) error {
 	}
 	g.ctl.now = time.Now()
 	g.ctl.narrate = g.broker.active.Load() > 0
-	if g.ctl.pressure = noPressure; g.outbox != nil {
+	if g.ctl.pressure = (pressure{}); g.outbox != nil {
 		g.ctl.pressure = g.outbox.pressure()
+		g.ctl.tellPressure()
 	}
 	f()
 	g.perform()

@@ -44,7 +44,7 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 		return
 	}
 	_, known := c.table.Where(inner.Call)
-	if c.overloaded(c.pressure.stalled || !known && c.pressure.new) {
+	if c.overloaded(c.pressure.stalled || !known && !c.pressure.fits(len(h.payload), allocationMark)) {
 		return
 	}
 	if s := c.services[rackaddr.ServiceOf(inner.Service)]; s != nil && !known {

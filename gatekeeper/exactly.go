@@ -63,7 +63,11 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 	c.arriving = &arrival{from: n, h: h, m: m}
 	defer func() { c.arriving = nil }()
 	if m.Flags&rpcpacket.FlagCheckpoint != 0 && h.dst == rackaddr.Gatekeeper {
-		if c.overloaded(uint64(len(h.payload)) > c.pressure.room) {
+		if why := c.tooLarge(len(h.payload)); why != nil {
+			c.refuse(h, &m.Header, why)
+			return
+		}
+		if c.overloaded(!c.pressure.takesAnswer(0, len(h.payload))) {
 			return
 		}
 		v, o := c.table.Checkpoint(q)
@@ -103,7 +107,11 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 		if m.Flags&rpcpacket.FlagSession != 0 && m.CallerIncarnation == n.incarnation { // also of a call that is dropped now: it makes room
 			c.execute(c.table.Settle(n.address, m.Call.Session(), m.Floor))
 		}
-		if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.new) {
+		if why := c.tooLarge(len(h.payload)); why != nil {
+			c.refuse(h, &m.Header, why)
+			return
+		}
+		if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(c.table.Depth(m.Parent), len(h.payload))) {
 			return
 		}
 		to, why := c.chooseExact(h, &m.Header)
@@ -165,7 +173,7 @@ func (c *controller) settledSession(n *node, m *rpcpacket.Message) {
 
 // exactReply takes the answer to a call, or the completion of a one-way.
 func (c *controller) exactReply(n *node, h *held, m *rpcpacket.Message) {
-	if c.overloaded(c.pressure.stalled || uint64(len(h.payload)) > c.pressure.room && c.table.Runs(m.Call)) {
+	if c.overloaded(c.pressure.stalled || c.table.Runs(m.Call) && !c.pressure.takesAnswer(c.table.DepthOf(m.Call), len(h.payload))) {
 		return
 	}
 	if e, at, unborn := c.table.Unborn(m); unborn && c.nodeOrFallen(at) != nil {

@@ -68,6 +68,10 @@ func New(cfg Config) (*Gatekeeper, error) {
 			return nil, fmt.Errorf("gatekeeper: begin with the log: %w", err)
 		}
 		cfg = ctl.cfg
+		if most := ctl.maxLogged(); most > 0 {
+			cfg.Log.Warn("the log is small: exactly-once calls and answers that are larger fail as no space",
+				"limit", cfg.Store.Stats().Limit, "most", most, "remedy", fmt.Sprintf("give it %d bytes at least", logShare*rpcpacket.MaxWhole))
+		}
 	}
 	program, err := program()
 	if err != nil {
@@ -343,10 +347,10 @@ const (
 	maxFixes = 4
 	// maxDenied is how many denied accesses are remembered for people.
 	maxDenied = 256
-	// logReserve is which part of the log, one in so many bytes, is not for new
-	// calls and allocations: what is under way must be able to end. Half of it is not
-	// for answers either, lest they keep out what makes room.
-	logReserve = 8
+	// logShare is which part of the log, one in so many bytes, one message has at most.
+	logShare = 8
+	// tellFull is how often people are told at most that the log is nearly full.
+	tellFull = time.Minute
 	// eventQueue is how far a subscriber may lag behind before it loses events.
 	eventQueue = 1024
 )

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -444,28 +443,95 @@ func (o *outbox) deliver(packets []packetOut) {
 	}
 }
 
-// pressure is how much the log can take.
+// pressure is how much the log can take. What is under way must be able to end: so each
+// kind of record may fill the log only up to a mark, in sixteenths of it.
+//
+//	0              8    10    12    13    14    15    16
+//	├──────────────┴─────┴─────┴─────┴─────┴─────┴─────┤
+//	outermost calls│     │     │     │     │     │     what makes room
+//	calls made for these ┘     │     │     │     │
+//	calls made for those ──────┘     │     │     │
+//	answers to those ────────────────┘     │     │
+//	answers to calls made for outermost ───┘     │      (allocations as well)
+//	answers to outermost calls ──────────────────┘
+//
+// The records of the calls that an execution has made go when its own answer is logged.
 type pressure struct {
-	// new: new work should stay away, for the log is stalled or nearly full.
-	new bool
 	// stalled: the log does not take what it gets, or keeps too many packets waiting.
 	// What is sent again anyway should not wait in the outbox once more.
 	stalled bool
-	// room is how many bytes an answer, or another end of what is under way, may have.
-	room uint64
+	// used of limit are the bytes that the log holds. No limit: there is no log.
+	used, limit uint64
 }
 
-// noPressure is that of a Gatekeeper without a log.
-var noPressure = pressure{room: math.MaxUint64}
+// The marks, in sixteenths, by how many executions wait for a call.
+var (
+	callMarks   = [...]uint64{8, 10, 12}
+	answerMarks = [...]uint64{15, 14, 13}
+)
+
+// allocationMark is that of what an execution under way needs beside calls.
+const allocationMark = 14
+
+// fits reports whether so many bytes do not pass a mark.
+func (p *pressure) fits(size int, mark uint64) bool {
+	return p.limit == 0 || p.used+uint64(size) <= p.limit/16*mark //nolint:gosec // not negative
+}
+
+// keepsAway reports whether a new call for which so many executions wait should stay away.
+func (p *pressure) keepsAway(depth, size int) bool {
+	return p.stalled || !p.fits(size, callMarks[min(depth, len(callMarks)-1)])
+}
+
+// takesAnswer reports whether there is room for the answer to such a call.
+func (p *pressure) takesAnswer(depth, size int) bool {
+	return p.fits(size, answerMarks[min(depth, len(answerMarks)-1)])
+}
+
+// most is how many bytes a logged message has at most: an eighth of the log, so that a call,
+// the one that it makes, and the answers to both find room in any case. 0 stands for any number.
+func (p *pressure) most() uint64 { return p.limit / logShare }
 
 func (o *outbox) pressure() pressure {
 	s := o.store.Stats()
-	p := pressure{stalled: o.tail.batch.Len() > 0 || o.held >= o.most}
-	p.new = p.stalled || s.Bytes > s.Limit-s.Limit/logReserve
-	if most := s.Limit - s.Limit/(2*logReserve); s.Bytes < most {
-		p.room = most - s.Bytes
+	return pressure{stalled: o.tail.batch.Len() > 0 || o.held >= o.most, used: s.Bytes, limit: s.Limit}
+}
+
+// tooLarge reports why a message will never be logged, nil if it may be.
+func (c *controller) tooLarge(size int) *fault.Error {
+	most := c.pressure.most()
+	if most == 0 || uint64(size) <= most { //nolint:gosec // not negative
+		return nil
 	}
-	return p
+	return fault.New(fault.NoSpace, "call", "a message of %d bytes; the Gatekeeper's log, of %d bytes, takes %d at most: give it more room", size, c.pressure.limit, most)
+}
+
+// maxLogged tells nodes how large a message may be that is logged; 0 for as large as they
+// make any.
+func (c *controller) maxLogged() int {
+	if !c.logging() {
+		return 0
+	}
+	if most := c.cfg.Store.Stats().Limit / logShare; most < rpcpacket.MaxWhole {
+		return int(most) //nolint:gosec // small
+	}
+	return 0
+}
+
+// tellPressure tells people that the log has become too full for outermost calls, or has
+// room again; at most once in tellFull.
+func (c *controller) tellPressure() {
+	full := !c.pressure.fits(0, callMarks[0])
+	if full == c.full || c.now.Sub(c.fullTold) < tellFull {
+		return
+	}
+	c.full, c.fullTold = full, c.now
+	if full {
+		c.log.Warn("the log is nearly full: new calls wait until others have ended",
+			"bytes", c.pressure.used, "limit", c.pressure.limit, "remedy", "end the callers that have most calls out (bifrost calls); if that is often so, give the log more room")
+		return
+	}
+	c.log.Info("the log has room again", "bytes", c.pressure.used, "limit", c.pressure.limit)
 }
 
 // A call into a stateful service is refused if it would wait for itself. To see that,

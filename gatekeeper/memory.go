@@ -97,7 +97,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	case known.late(m.Request):
 		c.allocAgain(h, r)
 		return
-	case known.full(m.Request, c.cfg.Limits.Allocs) || c.pressure.new:
+	case known.full(m.Request, c.cfg.Limits.Allocs) || c.pressure.stalled || !c.pressure.fits(0, allocationMark):
 		c.count.Overload++
 		return
 	case b.two() && !everywhere:

@@ -79,30 +79,42 @@ func TestOutbox_Order(t *testing.T) {
 		b.expect("confirmed", 1, 2, 3, 4)
 		b.give(0, 0, 5)
 		b.expect("nothing waits", 1, 2, 3, 4, 5)
-		if b.held != 0 || b.pressure().new {
-			t.Errorf("%d held, pressed %v", b.held, b.pressure().new)
+		if p := b.pressure(); b.held != 0 || p.keepsAway(0, 0) {
+			t.Errorf("%d held, pressed %v", b.held, p.keepsAway(0, 0))
 		}
 	})
 }
 
-// A log that is full keeps new work away, and what is there waits until
-// something is deleted.
+// A log that fills up keeps outermost calls away first, then what these call. When it is
+// full, what is there waits until something is deleted.
 func TestOutbox_Full(t *testing.T) {
 	inBox(t, log.Options{Limit: 1000}, func(b *boxed) {
-		b.give(700, 1, 1)
-		b.confirmAll()
-		if b.pressure().new {
-			t.Error("pressed at 70 %")
+		// Whether calls of each depth find no room, then whether answers to them do not.
+		pressed := func(at, want string) {
+			t.Helper()
+			p, got := b.pressure(), ""
+			for depth := range 4 {
+				got += map[bool]string{true: "x", false: "."}[p.keepsAway(depth, 10)]
+			}
+			for depth := range 4 {
+				got += map[bool]string{true: ".", false: "x"}[p.takesAnswer(depth, 10)]
+			}
+			if got != want {
+				t.Errorf("%s: calls and answers find no room, by depth: %s, want %s", at, got, want)
+			}
 		}
-		b.give(180, 2, 2)
+		pressed("empty", "........")
+		b.give(560, 1, 1)
 		b.confirmAll()
+		pressed("one record", "x.......")
+		b.give(200, 2, 2)
+		b.confirmAll()
+		pressed("two records", "xxxx..xx")
 		b.give(180, 3, 3)
 		b.give(0, 0, 4)
 		b.confirmAll()
 		b.expect("full", 1, 2)
-		if !b.pressure().new {
-			t.Error("not pressed")
-		}
+		pressed("full", "xxxx..xx")
 		var batch log.Batch
 		batch.Delete(log.KindState, log.ID{1})
 		if err := b.put(&batch, nil); err != nil {
@@ -110,9 +122,7 @@ func TestOutbox_Full(t *testing.T) {
 		}
 		b.confirmAll()
 		b.expect("with room", 1, 2, 3, 4)
-		if b.pressure().new {
-			t.Error("still pressed")
-		}
+		pressed("with room", "........")
 	})
 }
 

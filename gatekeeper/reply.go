@@ -56,7 +56,7 @@ func (c *controller) heldReply(n *node, h *held, m *rpcpacket.Message) {
 			c.releaseReply(k, h, m)
 		}
 	case stageRunning:
-		if c.overloaded(uint64(len(h.payload)) > c.pressure.room) {
+		if c.overloaded(!c.pressure.takesAnswer(c.table.Depth(k.header.Parent), len(h.payload))) {
 			return
 		}
 		k.stage, k.unlogged = stageReplying, h.payload

@@ -245,7 +245,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 		return fault.New(BadRequest, m.op, "%d global pointers leave no room for the beginning of a message of %d bytes", len(codec.pointers), codec.size())
 	}
 	if codec.size() > codec.buf.limit {
-		return fault.New(BadRequest, m.op, "%s", c.node.tooLong("a message", codec, m.policy != PolicyNone))
+		return fault.New(c.node.tooLongCode(m.policy != PolicyNone), m.op, "%s", c.node.tooLong("a message", codec, m.policy != PolicyNone))
 	}
 	m.meter.requests.add(uint64(codec.size()-rpcpacket.HeaderSize), sizeUnit) //nolint:gosec // not negative
 	return nil
@@ -472,21 +472,38 @@ func coded(op string, err error) error {
 }
 
 // checkWhole refuses a message that cannot be logged: its trailer is too large.
-func (c *codec) checkWhole(op string) error {
-	if n := c.size(); n > rpcpacket.MaxWhole {
-		return fault.New(NoSpace, op, "a message of %d bytes, %d of them state and journal; a message that is logged has %d at most: keep large data in distributed memory",
-			n, len(c.trailer), rpcpacket.MaxWhole)
+func (n *Node) checkWhole(c *codec, op string) error {
+	if size := c.size(); size > n.logged {
+		return fault.New(NoSpace, op, "a message of %d bytes, %d of them state and journal; a message that is logged has %d at most: keep large data in distributed memory%s",
+			size, len(c.trailer), n.logged, n.smallLog())
 	}
 	return nil
+}
+
+// smallLog is the further remedy where the Gatekeeper's log is what limits a message.
+func (n *Node) smallLog() string {
+	if n.logged < rpcpacket.MaxWhole {
+		return ", or give the Gatekeeper's log more room"
+	}
+	return ""
 }
 
 // limit is how many bytes a message has at most, header included: one that is logged,
 // or one of policy none.
 func (n *Node) limit(logged bool) int {
 	if logged {
-		return rpcpacket.MaxWhole
+		return n.logged
 	}
 	return rpcpacket.HeaderSize + int(min(n.large.most, math.MaxInt-rpcpacket.HeaderSize)) //nolint:gosec // bounded
+}
+
+// tooLongCode is the error of a message that is too long: the program's mistake, unless
+// it is the rack's log that is small.
+func (n *Node) tooLongCode(logged bool) Code {
+	if logged && n.logged < rpcpacket.MaxWhole {
+		return NoSpace
+	}
+	return BadRequest
 }
 
 // tooLong is why a message that a codec has written is refused.
@@ -494,5 +511,5 @@ func (n *Node) tooLong(what string, c *codec, logged bool) string {
 	if !logged {
 		return n.large.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
 	}
-	return fmt.Sprintf("%s of %d bytes, one that is logged has %d at most: pass large values by reference, or ask for policy none", what, c.size(), rpcpacket.MaxWhole)
+	return fmt.Sprintf("%s of %d bytes, one that is logged has %d at most: pass large values by reference, or ask for policy none%s", what, c.size(), n.logged, n.smallLog())
 }

@@ -104,7 +104,7 @@ func (n *Node) restOf(ctx context.Context, m *rpcpacket.Message, answer bool) ([
 func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 	var b []byte
 	if x.keeper != nil && e.begun && !e.spoilt {
-		change, err := x.keeper.change(rpcpacket.MaxWhole - size)
+		change, err := x.keeper.change(x.node.logged - size)
 		if err != nil {
 			if err.Err != nil {
 				x.node.fail(err) // only the log knows the state now; the next incarnation asks it

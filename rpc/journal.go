@@ -254,7 +254,7 @@ func (o *operation) durable(child record.Call) bool { return o == nil || o.b.e.d
 // attach puts what the execution has journalled behind a call.
 func (o *operation) attach(p *pending, codec *codec) error {
 	codec.trailer, p.mark = o.b.e.journal.pending()
-	return codec.checkWhole(o.op)
+	return o.b.e.node.checkWhole(codec, o.op)
 }
 
 // outcome is how a call of an exactly-once execution ended, as it is journalled:

@@ -22,6 +22,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Node is this program as the rack sees it: a logical processor with an address
@@ -33,6 +34,7 @@ type Node struct {
 	stack   netio.Stack
 	conn    netio.Conn // [node]:45100; answers arrive here, and all leaves from here
 	budget  int        // bytes of a datagram at most
+	logged  int        // bytes of an exactly-once message at most
 	limits  Limits
 	memory  *dsm.Client
 	ledger  *ledger // nil in a rack without ledgers
@@ -102,6 +104,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
 		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram; IPv6 asks for %d", n.budget, minMTU-netio.Overhead)
 	}
+	n.logged = loggedOf(session)
 	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortRPC))
 	if err != nil {
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
@@ -153,6 +156,15 @@ func budgetOf(s join.Session) int {
 		mtu = min(m, mtu)
 	}
 	return min(mtu-netio.Overhead, maxDatagram)
+}
+
+// loggedOf is how large an exactly-once message may be: what every runtime takes, or
+// what the rack's log has room for if that is less.
+func loggedOf(s join.Session) int {
+	if most := s.Rack().MaxLogged; most > 0 {
+		return min(most, rpcpacket.MaxWhole)
+	}
+	return rpcpacket.MaxWhole
 }
 
 // now is the time that the cores go by.

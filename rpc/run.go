@@ -192,7 +192,7 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 	case out.failed != nil:
 		return fault.New(Application, "", "result: %v", out.failed)
 	case out.size() > out.buf.limit:
-		return fault.New(BadRequest, "", "%s", x.node.tooLong("an answer", out, e.journal != nil))
+		return fault.New(x.node.tooLongCode(e.journal != nil), "", "%s", x.node.tooLong("an answer", out, e.journal != nil))
 	}
 	if err := x.node.pass(ctx, out.pointers, false); err != nil {
 		return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)

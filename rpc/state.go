@@ -318,7 +318,7 @@ func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags rpcp
 	defer codec.free()
 	entries, mark := e.journal.pending()
 	codec.trailer = append(state, entries...)
-	if err := codec.checkWhole(o.op); err != nil {
+	if err := n.checkWhole(codec, o.op); err != nil {
 		return 0, err
 	}
 	p := n.out.pendings.Get().(*pending)

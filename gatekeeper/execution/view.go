@@ -171,3 +171,26 @@ func (t *Table) Open(id rpcpacket.ID) bool {
 	m := t.mains[id]
 	return m != nil && (!m.over || m.committing)
 }
+
+// Depth is how many executions wait for a call that the parent makes, as far as they are on
+// record, and no more than is worth knowing: 0 for an outermost call.
+func (t *Table) Depth(parent rpcpacket.ID) (depth int) {
+	const enough = 8
+	for !parent.IsZero() && depth < enough {
+		depth++
+		k := t.calls[parent]
+		if k == nil {
+			break
+		}
+		parent = k.parent
+	}
+	return depth
+}
+
+// DepthOf is Depth for a call that is on record.
+func (t *Table) DepthOf(id rpcpacket.ID) int {
+	if k := t.calls[id]; k != nil {
+		return t.Depth(k.parent)
+	}
+	return 0
+}
