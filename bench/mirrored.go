@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/bench/report"
 	"github.com/bifrost-rack/bifrost/bench/stats"
 	"github.com/bifrost-rack/bifrost/bench/topology"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -51,7 +52,7 @@ var memoryBladeDies = Experiment{
 	Experiment: report.Experiment{
 		Name: "memory-blade-dies", Question: "What does a program notice when a memory blade dies, and when its successor is filled?",
 		Method: "Two memory blades hold a copy each of the same memory, 1 GiB of which is in use. A client reads 4 KiB of it all the time. The blade that answers dies, " +
-			"and later it is back, empty, and is filled. The longest read is the time from the death to the first right answer. Blades report every 250 ms; a silent one is given up " +
+			"and later it is back, empty, and is filled. The longest read is the time from the death to the first right answer; in the end the other blade's daemon is killed alone, which its witness tells. Blades report every 250 ms; a silent one is given up " +
 			"after three reports, so the death is detected after 500 to 750 ms. The percentiles of reads are medians of rounds of one second each, with both copies, and for as long as one is filled.",
 		X: report.Axis{Title: "what", Scale: report.Category}, Y: report.Axis{Title: "time", Unit: "ms", Scale: report.Linear},
 	},
@@ -159,12 +160,18 @@ func (d *death) run(ctx context.Context, holder *agent.Process, regions int) err
 		return err
 	}
 	victim := m.Copies[0]
-	d.Progress("%s: %s dies", d.e.Name, victim)
-	dying, err := d.during(ctx, deathTime, func() error { return d.n.Host.Fail(ctx, d.n.Config.Name, victim, rack.Kill) })
+	dying, late, err := d.dies(ctx, victim, rack.Kill)
 	if err != nil {
 		return err
 	}
 	took, filling, err := d.fill(ctx, victim)
+	if err != nil {
+		return err
+	}
+	if m, err = d.machine(ctx, func(m *api.Machine) bool { return len(m.Copies) == 2 }); err != nil {
+		return err
+	}
+	killed, _, err := d.dies(ctx, m.Copies[0], rack.Daemon)
 	if err != nil {
 		return err
 	}
@@ -180,10 +187,35 @@ func (d *death) run(ctx context.Context, holder *agent.Process, regions int) err
 	add("read while filled, median", medians(filling)...)
 	add("read while filled, 99 %", p99s(filling)...)
 	add(fmt.Sprintf("filling of %d MiB", regions*peer.MaxSize>>20), milliseconds([]time.Duration{took})...)
+	add("of it, after the detection", milliseconds([]time.Duration{late})...)
+	add("first answer after the daemon's death", killed.Longest/1e3)
 	d.e.Repeats, d.e.WarmupSeconds, d.e.MeasureSeconds = 1, 0, 0
 	d.e.Series = []report.Series{series}
 	return nil
 }
+
+// dies measures reads while a memory blade dies. The longest one ends with the first answer
+// after the death; late is how long after the Gatekeeper had detected the death.
+func (d *death) dies(ctx context.Context, victim string, how rack.How) (reads *stats.Summary, late time.Duration, err error) {
+	d.Progress("%s: %s dies: %s", d.e.Name, victim, how)
+	start := time.Now()
+	reads, err = d.during(ctx, deathTime, func() error { return d.n.Host.Fail(ctx, d.n.Config.Name, victim, how) })
+	if err != nil {
+		return nil, 0, err
+	}
+	events, err := d.admin.Recent(ctx, recentEvents, string(gatekeeper.BladeFailed))
+	if err != nil {
+		return nil, 0, err
+	}
+	i := slices.IndexFunc(events, func(e api.Event) bool { return e.Blade == victim && e.Time.After(start) })
+	if i < 0 {
+		return nil, 0, fmt.Errorf("the Gatekeeper has not noticed that %s is dead: %+v", victim, events)
+	}
+	return reads, reads.LongestEnd.Sub(events[i].Time), nil
+}
+
+// recentEvents is how many of its latest events the Gatekeeper is asked for.
+const recentEvents = 100
 
 // fill brings a blade back, and measures reads until it is filled, and how long that takes.
 func (d *death) fill(ctx context.Context, blade string) (took time.Duration, rounds []stats.Summary, err error) {

@@ -257,6 +257,8 @@ func (c *controller) request(p *port, m control.Message) {
 		err = c.serving(p, m)
 	case control.KindCalls:
 		err = c.directCalls(p, m)
+	case control.KindEnded:
+		err = c.daemonEnded(p, m)
 	default:
 		err = fault.New(fault.Unsupported, m.Kind.String(), "the Gatekeeper does not take this request")
 	}

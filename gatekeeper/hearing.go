@@ -237,6 +237,21 @@ func (c *controller) heartbeat(p *port, m control.Message) error {
 	return nil
 }
 
+// daemonEnded takes a memory blade out of service whose daemon has ended. Of a pair the other
+// copy goes on, unasked: what this one held is lost in any case.
+func (c *controller) daemonEnded(p *port, m control.Message) error {
+	var e control.Ended
+	if err := m.Decode(&e); err != nil {
+		return err
+	}
+	b := p.blade
+	if b != nil && b.port == p && b.memory() && b.hello.Blade == e.Blade && b.hello.Boot == e.Boot {
+		c.failed(b, "its daemon has ended")
+	}
+	c.answer(p, m, nil)
+	return nil
+}
+
 // ghosts are the nodes that a blade does not have, by its heartbeat: of a program that
 // has ended long since, a copy of whose join has come to a Gatekeeper which did not
 // know that one.

@@ -20,9 +20,10 @@ type How string
 // The failures. Switch, Gatekeeper and programs have no cable of their own, so they
 // know only the first two.
 const (
-	Kill  How = "kill"  // SIGKILL to everything on the blade, or to the program
-	Pause How = "pause" // SIGSTOP to everything: it hangs, and may come back
-	Link  How = "link"  // the cable is pulled, the blade runs on
+	Kill   How = "kill"   // SIGKILL to everything on the blade, or to the program
+	Pause  How = "pause"  // SIGSTOP to everything: it hangs, and may come back
+	Link   How = "link"   // the cable is pulled, the blade runs on
+	Daemon How = "daemon" // SIGKILL to the blade's daemon alone
 )
 
 // killTimeout bounds how long the kernel may take to end killed processes.
@@ -52,10 +53,12 @@ func (h *Host) Fail(ctx context.Context, rack, blade string, how How) error {
 			return s.signal(blade, unix.SIGSTOP)
 		case how == Kill && isBlade:
 			return killAll(ctx, wire.BladeNamespace)
+		case how == Daemon && isBlade:
+			return s.kill(ctx, blade) // which has its blade's name
 		case how == Kill:
 			return s.kill(ctx, blade)
 		}
-		return &Error{Rack: rack, Msg: fmt.Sprintf("unknown failure %q", how), Remedy: "use kill, pause or link"}
+		return &Error{Rack: rack, Msg: fmt.Sprintf("unknown failure %q", how), Remedy: "use kill, pause, link or daemon"}
 	})
 }
 
@@ -159,7 +162,7 @@ func (s *state) signal(blade string, sig unix.Signal) error {
 	return g.Signal(sig)
 }
 
-// kill kills the one process of switch or Gatekeeper.
+// kill kills one planned process: switch, Gatekeeper, or a blade's daemon.
 func (s *state) kill(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()

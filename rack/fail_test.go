@@ -109,7 +109,7 @@ func TestFailWrongly(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	if err := h.Fail(t.Context(), name, "c1", "melt"); err == nil || !strings.Contains(err.Error(), "kill, pause or link") {
+	if err := h.Fail(t.Context(), name, "c1", "melt"); err == nil || !strings.Contains(err.Error(), "kill, pause, link or daemon") {
 		t.Errorf("error %v", err)
 	}
 	if err := h.Down(t.Context(), "../x"); err == nil || errors.Is(err, ErrNotUp) {

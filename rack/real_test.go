@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/rack/config"
 	"github.com/bifrost-rack/bifrost/rack/plan"
 )
@@ -41,6 +42,7 @@ func TestRealRack(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.moves("arrays", "s2")
+			r.losesDaemon("m1")
 			for _, f := range []struct {
 				blade string
 				how   How
@@ -157,6 +159,42 @@ func (r realRack) moves(program, blade string) {
 	var out bytes.Buffer
 	if err := logs[0].Print(r.t.Context(), &out, 10, false); err != nil || strings.Count(out.String(), " is served") != 3 {
 		r.t.Errorf("%s printed %q, %v", program, &out, err)
+	}
+}
+
+// losesDaemon kills the daemon of a memory blade, and nothing else: the machine goes on with its
+// other copy long before heartbeats are missed.
+func (r realRack) losesDaemon(blade string) {
+	r.t.Helper()
+	admin, err := client.New(client.Config{Address: "unix:" + r.h.AdminSocket(r.name)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer admin.Close()
+	copies := func(want int) bool {
+		all, err := admin.Machines(r.t.Context())
+		return err == nil && all[0].InService == want && len(all[0].Copies) == want
+	}
+	start := time.Now()
+	if err := r.h.Fail(r.t.Context(), r.name, blade, Daemon); err != nil {
+		r.t.Fatal(err)
+	}
+	if !eventuallyTrue(r.t, func() bool { return copies(1) }) {
+		r.t.Fatalf("the machine of %s has two copies still", blade)
+	}
+	took := time.Since(start)
+	if took > 2*config.DefaultHeartbeat {
+		r.t.Errorf("the machine went on %v after the daemon of %s was killed", took, blade)
+	}
+	r.t.Logf("the machine went on %v after the daemon of %s was killed", took, blade)
+	if err := r.works(); err != nil {
+		r.t.Error(err)
+	}
+	if err := r.h.Restore(r.t.Context(), r.name, blade); err != nil {
+		r.t.Fatal(err)
+	}
+	if !eventuallyTrue(r.t, func() bool { return copies(2) }) {
+		r.t.Fatalf("%s has not got its copy back", blade)
 	}
 }
 

@@ -37,7 +37,10 @@ type caller struct {
 	client peer.Client
 	phases *peer.Phases
 	took   []time.Duration
-	err    error
+	// longest is the longest one, and over is when that was.
+	longest time.Duration
+	over    time.Time
+	err     error
 }
 
 // measure has callers begin together and adds up what they have measured.
@@ -72,15 +75,20 @@ func (a *agent) measure(ctx context.Context, m Measure) (*stats.Summary, error) 
 	elapsed := time.Since(start)
 	var took []time.Duration
 	var err error
+	slowest := &callers[0]
 	for i := range callers {
-		took = append(took, callers[i].took...)
-		err = errors.Join(err, callers[i].err)
+		c := &callers[i]
+		took = append(took, c.took...)
+		err = errors.Join(err, c.err)
+		if c.longest > slowest.longest {
+			slowest = c
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	s := stats.Summarize(took, elapsed)
-	s.Resent = a.resent() - resent
+	s.Resent, s.LongestEnd = a.resent()-resent, slowest.over
 	return &s, nil
 }
 
@@ -104,6 +112,7 @@ func (c *caller) run(ctx context.Context, ready *sync.WaitGroup, begin <-chan ti
 	start := <-begin
 	if err == nil {
 		clock.Phases = c.phases
+		c.longest = 0
 		c.took, err = c.repeat(ctx, op, clock, start, c.For)
 	}
 	if err != nil {
@@ -112,7 +121,7 @@ func (c *caller) run(ctx context.Context, ready *sync.WaitGroup, begin <-chan ti
 }
 
 // repeat repeats the operation for some time, at least once.
-func (c *caller) repeat(ctx context.Context, op peer.Operation, clock *peer.Clock, start time.Time, d time.Duration) ([]time.Duration, error) {
+func (c *caller) repeat(ctx context.Context, op peer.Operation, clock *peer.Clock, start time.Time, howLong time.Duration) ([]time.Duration, error) {
 	var took []time.Duration
 	clock.Idle()
 	for {
@@ -121,8 +130,12 @@ func (c *caller) repeat(ctx context.Context, op peer.Operation, clock *peer.Cloc
 			return nil, err
 		}
 		now := time.Now()
-		took = append(took, now.Sub(before)-clock.Idle())
-		if now.Sub(start) >= d || c.Max > 0 && len(took) >= c.Max {
+		d := now.Sub(before) - clock.Idle()
+		took = append(took, d)
+		if d > c.longest {
+			c.longest, c.over = d, now
+		}
+		if now.Sub(start) >= howLong || c.Max > 0 && len(took) >= c.Max {
 			return took, nil
 		}
 	}

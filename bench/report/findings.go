@@ -61,6 +61,8 @@ func (r *Report) Findings() []Finding {
 		{Measure: "write of 2 MiB to two copies / Redis with one replica, WAIT 1", Thesis: "–", Aim: 0.3, Value: copies.ratioAt("memory-mirrored-write", "redis-replica-write", two)},
 		{Measure: "read of 4 KiB with two copies / with one", Thesis: "–", Aim: 1.05, Value: copies.ratioAt("memory-mirrored-read", "memory-single-read", page)},
 		{Measure: "death of a memory blade to first right answer, ms (detected after 500 to 750)", Thesis: "–", Aim: 770, Value: death.value("noticed", 2)},
+		{Measure: "detection of a memory blade's death to first right answer, ms", Thesis: "–", Aim: 20, Value: death.value("noticed", 6)},
+		{Measure: "death of a memory daemon to first right answer, ms", Thesis: "–", Aim: 20, Value: death.value("noticed", 7)},
 		{Measure: "read of 4 KiB while 1 GiB is filled / usual, 99 %", Thesis: "–", Aim: 2, Value: death.value("noticed", 4) / death.value("noticed", 1)},
 		{Measure: "filling of 1 GiB under load, ms", Thesis: "–", Aim: 30_000, Value: death.value("noticed", 5)},
 		{Measure: "ping throughput, 64 callers / gRPC-Go", Thesis: "–", Aim: 1, More: true, Value: callers.ratioAt("thrift-udp", "grpc", 64)},

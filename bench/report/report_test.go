@@ -51,7 +51,7 @@ func sample() *Report {
 			{Name: "memory-or-redis", Series: []Series{s("bifrost-read", 4<<10, 14, m2, 50), s("redis-read", 4<<10, 70), s("tcp-read", m2, 100), s("bifrost-write", m2, 100), s("tcp-write", m2, 120)}},
 			{Name: "mirrored-memory", Series: []Series{s("memory-single-write", 4<<10, 10, m2, 100), s("memory-mirrored-write", 4<<10, 20, m2, 300), s("redis-replica-write", 4<<10, 100),
 				s("memory-single-read", 4<<10, 10), s("memory-mirrored-read", 4<<10, 10)}},
-			{Name: "memory-blade-dies", Series: []Series{s("noticed", 0, 1, 1, 2, 2, 900, 3, 1, 4, 3, 5, 31_000)}},
+			{Name: "memory-blade-dies", Series: []Series{s("noticed", 0, 1, 1, 2, 2, 900, 3, 1, 4, 3, 5, 31_000, 6, 9, 7, 12)}},
 			{Name: "switch-round-trip", Series: []Series{labelled("udp", bar{"Bifröst, eBPF", 20}, bar{"Open vSwitch", 40}, bar{"bmv2", 640})}},
 		},
 	}

@@ -21,6 +21,8 @@ type Summary struct {
 	Rate float64 `json:"rate"`
 	// Longest is the one that took longest; not of several repeats.
 	Longest float64 `json:"longest,omitempty"`
+	// LongestEnd is when that one was over.
+	LongestEnd time.Time `json:"longest_end,omitzero"`
 }
 
 // Summarize sums up latencies that were measured in elapsed; it sorts them.

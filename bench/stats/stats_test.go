@@ -28,9 +28,9 @@ func TestSummarize(t *testing.T) {
 		want    Summary
 	}{
 		{"nothing", nil, time.Second, Summary{}},
-		{"one", durations(7), time.Millisecond, Summary{1, 7, 7, 7, 7, 0, 1000, 7}},
-		{"a hundred", durations(hundred...), 100 * time.Millisecond, Summary{100, 50, 90, 99, 50.5, 0, 1000, 100}},
-		{"no time", durations(1, 3), 0, Summary{2, 1, 3, 3, 2, 0, 0, 3}},
+		{"one", durations(7), time.Millisecond, Summary{N: 1, P50: 7, P90: 7, P99: 7, Mean: 7, Rate: 1000, Longest: 7}},
+		{"a hundred", durations(hundred...), 100 * time.Millisecond, Summary{N: 100, P50: 50, P90: 90, P99: 99, Mean: 50.5, Rate: 1000, Longest: 100}},
+		{"no time", durations(1, 3), 0, Summary{N: 2, P50: 1, P90: 3, P99: 3, Mean: 2, Longest: 3}},
 	} {
 		if got := Summarize(tc.took, tc.elapsed); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
@@ -66,7 +66,7 @@ func TestQuantiles(t *testing.T) {
 
 func TestCombine(t *testing.T) {
 	got := Combine([]Summary{{N: 10, P50: 5, P90: 6, P99: 9, Mean: 5, Rate: 100}, {N: 20, P50: 50, Rate: 10}, {N: 30, P50: 7, P90: 8, P99: 8, Mean: 7, Rate: 90}})
-	want := Combined{Summary{60, 7, 6, 8, 5, 0, 90, 0}, 5, 50, 10, 100, 3}
+	want := Combined{Summary{N: 60, P50: 7, P90: 6, P99: 8, Mean: 5, Rate: 90}, 5, 50, 10, 100, 3}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -55,7 +55,7 @@ var completeFlags = map[string]lister{
 
 	"bifrost switch --log-level": listed("trace", "debug", "info", "warn", "error", "off"),
 	"bifrost rack up --switch":   listed("bifrost", "bmv2"),
-	"bifrost rack fail --how":    listed("kill", "pause", "link"),
+	"bifrost rack fail --how":    listed("kill", "pause", "link", "daemon"),
 }
 
 // complete gives a command and those below it their completions.

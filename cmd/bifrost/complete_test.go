@@ -38,7 +38,7 @@ func TestComplete(t *testing.T) {
 	for command, want := range map[string]string{
 		"switch --log-level": "trace\ndebug\ninfo\nwarn\nerror\noff\n:4\n",
 		"memory --log-level": "debug\ninfo\nwarn\nerror\noff\n:4\n",
-		"rack fail --how":    "kill\npause\nlink\n:4\n",
+		"rack fail --how":    "kill\npause\nlink\ndaemon\n:4\n",
 		"rack up --switch":   "bifrost\nbmv2\n:4\n",
 		"completion":         "bash\nzsh\nfish\n:4\n",
 	} {

@@ -33,7 +33,8 @@ func newMemoryCmd() *cobra.Command {
 		Short: "Run the daemon of a memory blade",
 		Long: `Run the daemon of a memory blade: it announces the blade to the Gatekeeper, which
 gives it a machine id, and serves its memory to the rack. The memory is taken
-from the machine only when it is written to, and is gone when the daemon ends.
+from the machine only when it is written to, and is gone when the daemon ends,
+which a second process, its witness, tells the Gatekeeper at once.
 Ledgers, which tell what exactly-once calls have come to, have space of their own.
 With --ledger-dir they outlive the daemon, so that the whole rack can be switched
 off and on.
@@ -61,6 +62,7 @@ bifrost rack up makes one, and an error says how to.`,
 	cmd.Flags().StringVar(&o.ledgerDir, "ledger-dir", "", "`DIRECTORY` that keeps the ledgers beyond the daemon's end (default: in memory only)")
 	cmd.Flags().BoolVar(&o.ledgerSync, "ledger-sync", false, "with --ledger-dir: have the disk take each record before it is acknowledged, so that a loss of power takes none")
 	cmd.Flags().Uint8Var(&o.machine, "machine", 0, "machine `ID` to ask for, 1 to 255 (0: the Gatekeeper chooses)")
+	cmd.AddCommand(newMemoryWitnessCmd())
 	return cmd
 }
 
@@ -96,6 +98,9 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeGuard(g)) }()
+	if err := o.blade.startWitness(&b); err != nil {
+		return err
+	}
 	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Quota: quota, Ledgers: ledgers})
 	if err != nil {
 		return err

@@ -55,15 +55,16 @@ func newRackFailCmd(o *rackOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fail BLADE",
 		Short: "Make a blade fail",
-		Long: `Make a blade fail: kill everything on it (SIGKILL), pause it (SIGSTOP), or pull
-its cable. BLADE may also be switch or gatekeeper, or one of the rack's programs.
+		Long: `Make a blade fail: kill everything on it (SIGKILL), pause it (SIGSTOP), pull its
+cable, or kill its daemon alone. BLADE may also be switch or gatekeeper, or one of the rack's programs.
 Undo it with rack restore. A program that serves needs no help: it goes on at once
 if only it was killed, and on a spare when its blade has been silent for three
 heartbeats. Calls that must happen exactly once wait for it.`,
 		Example: `  sudo bifrost rack fail s2
   sudo bifrost rack fail arrays
   sudo bifrost rack fail s2 --how pause
-  sudo bifrost rack fail m1 --how link`,
+  sudo bifrost rack fail m1 --how link
+  sudo bifrost rack fail m1 --how daemon`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, name, err := o.find()
@@ -73,7 +74,7 @@ heartbeats. Calls that must happen exactly once wait for it.`,
 			return h.Fail(cmd.Context(), name, args[0], rack.How(how))
 		},
 	}
-	cmd.Flags().StringVar(&how, "how", string(rack.Kill), "kill, pause or link")
+	cmd.Flags().StringVar(&how, "how", string(rack.Kill), "kill, pause, link or daemon")
 	return cmd
 }
 

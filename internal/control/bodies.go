@@ -135,6 +135,13 @@ type NodeLeases struct {
 // MaxLeases is how many leases a HeartbeatReply names at most: some 50 kB of JSON.
 const MaxLeases = 1024
 
+// Ended says that the daemon of a memory blade has ended, and all that it held is lost. A
+// process that the daemon has started says so, when the daemon's own cannot any more.
+type Ended struct {
+	Blade string `json:"blade"`
+	Boot  uint64 `json:"boot"` // of the daemon that has ended
+}
+
 // Join asks for a node on behalf of a program that the daemon has accepted.
 type Join struct {
 	Blade string `json:"blade"`

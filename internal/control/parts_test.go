@@ -93,6 +93,7 @@ func largest() map[Kind][2]any {
 		KindWho: {Who{node}, NodeInfo{
 			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true,
 		}},
+		KindEnded:   {Ended{name, 1}, nil},
 		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode)}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),

@@ -17,6 +17,7 @@ type How string
 const (
 	Kill  How = "kill"  // the program, as kill -9 does; its daemon notices. A memory blade loses all it holds and is back at once
 	Cut   How = "cut"   // the power of the blade that it runs on; nobody notices. A memory blade loses all it holds
+	End   How = "end"   // the daemon of a memory blade, as kill -9 does: all it holds is lost, and the Gatekeeper is told at once
 	Pause How = "pause" // the blade's link goes down: all runs on, unheard
 	Stop  How = "stop"  // the blade's processes are stopped and go on later, as by SIGSTOP and SIGCONT: what they send and get arrives then. The Gatekeeper, too
 )
@@ -53,7 +54,7 @@ const (
 var waysOf = map[string][]How{
 	"program":  {Kill, Cut, Pause, Stop, Drain, Redeploy, Policy, Twin},
 	"blade":    {Cut, Pause, Stop, Drain},
-	"memory":   {Kill, Cut, Pause, Stop},
+	"memory":   {Kill, Cut, End, Pause, Stop},
 	Gatekeeper: {Restart, Stop, Oust},
 	Switch:     {Restart, HangUp, Stall, Refuse},
 	Log:        {Fill, Power, Damage, Shorten},
@@ -82,6 +83,9 @@ type Crash struct {
 	// Back is how long it takes until all is as before.
 	Back time.Duration
 }
+
+// loses reports whether a memory blade that is hit loses all it holds.
+func (c Crash) loses() bool { return c.How == Kill || c.How == Cut || c.How == End }
 
 // String is the form that ParseCrash reads: 57-B:kill is a kill of B's program
 // before packet 57, 58+gk:restart:300ms one of the Gatekeeper after packet 58.

@@ -3,6 +3,7 @@ package crash
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -47,7 +48,8 @@ func Every(p *Program, packets int) (cs []Case) {
 // EveryCopy returns the cases in which each blade of a pair loses its memory before and after
 // each packet of a run of so many; in every second one something else fails a few packets
 // later, while the blade is being filled again: a program, the Gatekeeper, or the blade once
-// more.
+// more. In every fourth one the other blade cannot be heard when the blade loses its memory,
+// and nobody has noticed.
 func EveryCopy(p *Program, seed uint64, packets int) (cs []Case) {
 	r := rand.New(rand.NewPCG(seed, 0xc0b1e5))
 	for at := range packets {
@@ -58,6 +60,10 @@ func EveryCopy(p *Program, seed uint64, packets int) (cs []Case) {
 					one.How, one.Back = Cut, time.Duration(1+r.IntN(5e9))
 				}
 				c := Case{Network: "good", Setting: Setting{Pairs: true}, Crashes: Crashes{one}}
+				if len(cs)%4 == 2 {
+					silent := Crash{At: max(0, at-r.IntN(recoveryPackets)), Victim: other(m), How: Pause, Back: time.Duration(1 + r.IntN(6e9))}
+					c.Crashes = Crashes{silent, one}
+				}
 				if len(cs)%2 == 1 {
 					c.Crashes = append(c.Crashes, draw(r, at+1+r.IntN(recoveryPackets), append(p.Victims(), Gatekeeper)))
 					if r.IntN(3) == 0 {
@@ -71,6 +77,9 @@ func EveryCopy(p *Program, seed uint64, packets int) (cs []Case) {
 	}
 	return cs
 }
+
+// other is the other blade of a pair.
+func other(memory string) string { return memoryBlades[1-slices.Index(memoryBlades, memory)] }
 
 // Draw returns the n-th of the total random cases of a program whose run has so
 // many packets: the first crash goes through all of them, the others are anywhere
@@ -202,6 +211,9 @@ func (p *Program) drawAny(r *rand.Rand, s Setting, at int) Crash {
 		c := Crash{At: at, After: r.IntN(2) == 0, Victim: victims[r.IntN(len(victims))], How: w.how}
 		if c.How == Damage && at%2 == 1 {
 			c.How = Shorten // without dice: other cases stay what they were
+		}
+		if c.How == Kill && w.victim == "memory" && at%2 == 1 {
+			c.How = End // likewise
 		}
 		if w.most > 0 {
 			// Half of them are short: shorter than what tells a failure.

@@ -21,8 +21,12 @@ const awayAfter = 1900 * time.Millisecond
 
 // awayMemory notes that a memory blade goes away for a time.
 func (r *Run) awayMemory(blade string, back time.Duration, loses bool) {
-	if r.opt.Setting.Pairs && r.hitPair(blade, loses) {
-		return // the other copy goes on
+	if r.opt.Setting.Pairs {
+		heard, counts := r.hitPair(blade, loses)
+		if heard {
+			return // the other copy goes on
+		}
+		loses = loses && !counts // the other one has everything, when it is heard again
 	}
 	r.mu.Lock()
 	r.away = r.away || loses || back >= awayAfter || len(r.opt.Crashes) > 1

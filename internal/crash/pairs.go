@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
@@ -20,9 +21,14 @@ type pair struct {
 	last gatekeeper.MachineState
 	// gone is the incarnation of a blade's copy when its memory was lost: another copy there
 	// is complete only if it is a later one.
-	gone map[string]uint32
-	away map[string]int // how often a blade is stopped or unheard now
+	gone  map[string]uint32
+	away  map[string]int       // how often a blade is stopped or unheard now
+	since map[string]time.Time // when that began
 }
+
+// heldAfter is for how long a copy that cannot be heard counts in any case: nobody gives it up
+// before it has missed three heartbeats.
+const heldAfter = time.Second
 
 // look asks the Gatekeeper for the copies; without one they are what they were.
 func (r *Run) look() gatekeeper.MachineState {
@@ -35,8 +41,8 @@ func (r *Run) look() gatekeeper.MachineState {
 }
 
 // hitPair notes that a blade of the pair is hit, and reports whether the other one has a
-// complete copy and can be heard.
-func (r *Run) hitPair(blade string, loses bool) (survives bool) {
+// complete copy and can be heard; or else, whether it has a copy that still counts.
+func (r *Run) hitPair(blade string, loses bool) (heard, counts bool) {
 	state := r.look()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,16 +52,22 @@ func (r *Run) hitPair(blade string, loses bool) (survives bool) {
 		case name == blade && loses:
 			r.pair.gone[blade] = inc
 		case name != blade:
-			survives = inc > r.pair.gone[name] && r.pair.away[name] == 0
+			gone, lost := r.pair.gone[name]
+			complete := !lost || inc > gone
+			heard = complete && r.pair.away[name] == 0
+			counts = complete && (heard || time.Since(r.pair.since[name]) < heldAfter)
 		}
 	}
-	return survives
+	return heard, counts
 }
 
 // stayAway notes that a blade goes away, or is back.
 func (r *Run) stayAway(blade string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.pair.away[blade] == 0 {
+		r.pair.since[blade] = time.Now()
+	}
 	r.pair.away[blade] += n
 }
 

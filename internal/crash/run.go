@@ -120,7 +120,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, lost: map[string]bool{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
+	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, lost: map[string]bool{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
 	r.began, r.ledger.began = time.Now(), time.Now()

@@ -166,19 +166,23 @@ func (c *crasher) strikeBlade(one Crash, at place) bool {
 	back := func() error { c.back(names...); return nil }
 	host := rack.Host(at.blade)
 	if kindOf(at.blade) == "memory" {
-		c.run.awayMemory(at.blade, one.Back, one.How == Kill || one.How == Cut)
+		c.run.awayMemory(at.blade, one.Back, one.loses())
 		c.run.stayAway(at.blade, 1)
 		again := back
 		back = func() error { c.run.stayAway(at.blade, -1); return again() }
 	}
 	switch one.How {
-	case Kill, Cut:
+	case Kill, Cut, End:
 		back = func() error { // programs are back when they have joined
 			c.run.stayAway(at.blade, -1)
 			c.back(at.blade)
 			return rack.BootBlade(at.blade)
 		}
-		if err := rack.CrashBlade(at.blade); err != nil {
+		end := rack.CrashBlade
+		if one.How == End {
+			end = rack.KillDaemon
+		}
+		if err := end(at.blade); err != nil {
 			return false
 		}
 	case Pause:

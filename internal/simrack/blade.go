@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"sync"
 
@@ -32,6 +33,8 @@ type life struct {
 	compute *daemon.Compute
 	memory  *daemon.Memory
 	runner  *runner // of a compute blade
+	cfg     daemon.Blade
+	witness sync.WaitGroup // of a memory blade's daemon
 }
 
 // plug puts a blade on the wire and boots it.
@@ -57,9 +60,10 @@ func (r *Rack) plug(n int, b Blade) error {
 func (r *Rack) boot(b *blade) error {
 	l := &life{ready: make(chan struct{}), ended: make(chan struct{})}
 	cfg := daemon.Blade{
-		Name: b.Name, Stack: b.host, Address: b.host.Address(), MAC: b.host.MAC(), Log: r.cfg.Log.With("blade", b.Name),
+		Boot: 1 + rand.Uint64()>>1, Name: b.Name, Stack: b.host, Address: b.host.Address(), MAC: b.host.MAC(), Log: r.cfg.Log.With("blade", b.Name),
 		Registered: sync.OnceFunc(func() { close(l.ready) }),
 	}
+	l.cfg = cfg
 	run, err := r.daemonOf(l, cfg, b.Blade)
 	if err != nil {
 		return err
@@ -68,6 +72,7 @@ func (r *Rack) boot(b *blade) error {
 	r.running.run(b.Name, func(ctx context.Context) error {
 		defer close(l.ended)
 		err := run(ctx)
+		l.witness.Wait()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if l.crashed {
@@ -142,6 +147,34 @@ func (r *Rack) CrashBlade(name string) error {
 	if l.runner != nil {
 		l.runner.killAll()
 	}
+	return nil
+}
+
+// KillDaemon ends the daemon of a memory blade, as kill -9 does: what it holds is lost, and
+// its witness tells the Gatekeeper. It does not wait for anything, so OnFrame may call it. A
+// blade that has crashed stays as it is.
+func (r *Rack) KillDaemon(name string) error {
+	b := r.blades[name]
+	if b == nil || b.Kind != control.Memory {
+		return fmt.Errorf("simrack: no memory blade %q", name)
+	}
+	b.mu.Lock()
+	l, crashed := b.life, b.life.crashed
+	l.crashed = true
+	if !crashed {
+		l.witness.Add(1) // before the life can end
+	}
+	b.mu.Unlock()
+	if crashed {
+		return nil
+	}
+	b.host.Crash()
+	b.host.SetLink(true)
+	r.running.run("witness of "+name, func(ctx context.Context) error {
+		defer l.witness.Done()
+		_ = daemon.TellEnded(ctx, l.cfg) // if nobody hears it, silence tells
+		return nil
+	})
 	return nil
 }
 

@@ -383,6 +383,43 @@ func TestPortDown(t *testing.T) {
 	})
 }
 
+// TestDaemonKilled: a memory blade whose daemon is killed is given up at once, and nothing is
+// lost with it; one that is alone is, until the daemon is back.
+func TestDaemonKilled(t *testing.T) {
+	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		n, err := r.Join(ctx, "c1", "writer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := n.Memory()
+		p, err := m.Alloc(ctx, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, dies := range []string{"m1", "m2", "m1"} {
+			start := time.Now()
+			if err := r.KillDaemon(dies); err != nil {
+				t.Fatal(err)
+			}
+			want := bytes.Repeat([]byte{byte(i + 1)}, 4096)
+			if _, err := m.Write(ctx, p, want); err != nil { // needs both copies, or one alone
+				t.Fatal(err)
+			}
+			got := make([]byte, len(want))
+			if _, err := m.Read(ctx, p, got); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("after the death of %s's daemon: %v", dies, err)
+			}
+			if took := time.Since(start); took > 20*time.Millisecond { // heartbeats would take 2 to 3 s
+				t.Errorf("the first right answers came %s after the daemon of %s was killed", took, dies)
+			}
+			if err := r.BootBlade(dies); err != nil {
+				t.Fatal(err)
+			}
+			untilMirrored(t, ctx, r)
+		}
+	})
+}
+
 // TestSilentCopyIsKept: a copy that is silent for a while is not given up for one that has died
 // meanwhile, though nobody has noticed that death yet: the silent one has everything.
 func TestSilentCopyIsKept(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 // them. Beside the counter a key-value service is called, whose values are nowhere but in
 // distributed memory:
 //
-//	first copy dies ─▶ restored, filled ─▶ second one dies ─▶ restored, filled ─▶ kv's blade dies ─┐
-//	      ▲                                                                                         │
-//	      └─────────────────────────────────────────────────────────────────────────────────────────┘
+//	first copy's blade dies ─▶ filled ─▶ second one's daemon dies ─▶ filled ─▶ kv's blade dies ─┐
+//	      ▲                                                                                     │
+//	      └─────────────────────────────────────────────────────────────────────────────────────┘
 
 // kvInstance is the key-value service's program.
 const kvInstance = "rack/store/1"
@@ -35,8 +35,8 @@ const blobSize = 100_000
 func (t *torture) memoryRounds(ctx context.Context) error {
 	whole := context.WithoutCancel(ctx)
 	for round := 0; round == 0 || ctx.Err() == nil; round++ {
-		for range 2 {
-			if err := t.loseCopy(whole); err != nil {
+		for _, how := range []rack.How{rack.Kill, rack.Daemon} {
+			if err := t.loseCopy(whole, how); err != nil {
 				return err
 			}
 		}
@@ -48,24 +48,25 @@ func (t *torture) memoryRounds(ctx context.Context) error {
 	return nil
 }
 
-// loseCopy kills the blade that answers reads, waits until the machine goes on with its
-// other copy, restores the blade, and waits until it is filled.
-func (t *torture) loseCopy(ctx context.Context) error {
+// loseCopy kills the blade that answers reads, or its daemon alone, waits until the machine
+// goes on with its other copy, restores the blade, and waits until it is filled.
+func (t *torture) loseCopy(ctx context.Context, how rack.How) error {
 	m, err := t.machine(ctx)
 	if err != nil {
 		return err
 	}
 	victim := m.Copies[0]
-	t.say("kill memory blade %s", victim)
+	what := map[rack.How]string{rack.Kill: "memory blade ", rack.Daemon: "the daemon of "}[how] + victim
+	t.say("kill %s", what)
 	start := time.Now()
-	if err := t.cfg.Host.Fail(ctx, t.cfg.Name, victim, rack.Kill); err != nil {
+	if err := t.cfg.Host.Fail(ctx, t.cfg.Name, victim, how); err != nil {
 		return err
 	}
 	if err := t.copies(ctx, 1); err != nil {
-		return fmt.Errorf("after the death of %s: %w", victim, err)
+		return fmt.Errorf("after the death of %s: %w", what, err)
 	}
-	t.say("the other copy serves, %v after the death of %s", time.Since(start).Round(time.Millisecond), victim)
-	t.done["kill "+victim]++
+	t.say("the other copy serves, %v after the death of %s", time.Since(start).Round(time.Millisecond), what)
+	t.done["kill "+what]++
 	start = time.Now()
 	if err := t.cfg.Host.Restore(ctx, t.cfg.Name, victim); err != nil {
 		return err
