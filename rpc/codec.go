@@ -134,8 +134,8 @@ func (c *codec) datagram(h *rpcpacket.Header) []byte {
 	}
 	start := rpcpacket.HeaderSize + 16*max(0, len(c.pointers)-1)
 	m := rpcpacket.Message{Header: *h, Pointers: c.pointers, Payload: c.buf.out[start:], Trailer: c.trailer}
-	// The payload is in its place already, so appending it copies it onto itself.
-	return m.Append(c.buf.out[:0])
+	m.AppendHead(c.buf.out[:0]) // the payload is in its place behind it
+	return append(c.buf.out, c.trailer...)
 }
 
 // read makes the codec read a message's payload.

@@ -230,6 +230,13 @@ func (m *Message) Size() int {
 
 // Append appends the message's wire form to b.
 func (m *Message) Append(b []byte) []byte {
+	b = append(m.AppendHead(b), m.Payload...)
+	return append(b, m.Trailer...)
+}
+
+// AppendHead appends what stands in front of the payload: the header, which says how
+// long payload and trailer are, and all pointers.
+func (m *Message) AppendHead(b []byte) []byte {
 	be := binary.BigEndian
 	b = be.AppendUint16(b, Magic)
 	b = append(b, Version, byte(m.Type))
@@ -256,8 +263,7 @@ func (m *Message) Append(b []byte) []byte {
 	for _, p := range m.Pointers {
 		b = append(b, p[:]...)
 	}
-	b = append(b, m.Payload...)
-	return append(b, m.Trailer...)
+	return b
 }
 
 // SetTimeout changes the timeout, in milliseconds, of a datagram that Append
