@@ -384,3 +384,15 @@ func TestBadConfiguration(t *testing.T) {
 		}
 	})
 }
+
+// A daemon ends when the Gatekeeper is of another release, and says which both are.
+func TestAnotherRelease(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		r.gk.set(func() { r.gk.welcome.Speaks = control.Release{Protocol: 9, Build: "v9"} })
+		_, _, stop := r.compute(ComputeConfig{Nodes: 1})
+		pass(time.Second)
+		if err := stop(); fault.CodeOf(err) != fault.BadRequest || !strings.Contains(err.Error(), "the Gatekeeper speaks protocol 9 (build v9), blade") {
+			t.Errorf("welcomed by another release: %v", err)
+		}
+	})
+}

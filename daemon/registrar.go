@@ -144,7 +144,7 @@ func (r *registrar) sayHello(ctx context.Context) (control.Welcome, error) {
 		err := r.ask.Ask(ctx, control.KindHello, r.duty.hello(), &w)
 		switch code := fault.CodeOf(err); {
 		case err == nil:
-			return w, nil
+			return w, w.Speaks.Check("hello", "the Gatekeeper", "blade "+r.blade.Name)
 		case ctx.Err() != nil:
 			return control.Welcome{}, nil
 		case code == fault.BadRequest || code == fault.NoSpace:

@@ -204,6 +204,9 @@ func checkHello(h *control.Hello) error {
 	if err := checkName("blade", h.Blade); err != nil {
 		return err
 	}
+	if err := h.Speaks.Check("hello", "blade "+h.Blade, "this Gatekeeper"); err != nil {
+		return err
+	}
 	if h.Kind != control.Compute && h.Kind != control.Memory {
 		return fault.New(fault.BadRequest, "hello", "blade %q is of kind %q: must be %s or %s", h.Blade, h.Kind, control.Compute, control.Memory)
 	}

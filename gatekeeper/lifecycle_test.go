@@ -57,6 +57,7 @@ func TestHello_Refused(t *testing.T) {
 			"no Ethernet address": func(h *control.Hello) { h.MAC = "none" },
 			"a group's address":   func(h *control.Hello) { h.MAC = "ff:ff:ff:ff:ff:ff" },
 			"no boot":             func(h *control.Hello) { h.Boot = 0 },
+			"another release":     func(h *control.Hello) { h.Speaks.Protocol = control.Protocol + 1 },
 		} {
 			h := good
 			change(&h)

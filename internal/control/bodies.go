@@ -30,6 +30,8 @@ type Hello struct {
 	// Birth (memory blades) is the number that the blade drew when its memory of ledgers
 	// began. A blade that has lost its ledgers has another one.
 	Birth uint64 `json:"birth,omitempty"`
+	// Speaks is the daemon's; the Gatekeeper refuses a hello with another protocol.
+	Speaks Release `json:"speaks"`
 }
 
 // Welcome answers Hello: the blade is registered and its rules are in place.
@@ -37,6 +39,8 @@ type Welcome struct {
 	Address netip.Addr `json:"address"`
 	Machine uint8      `json:"machine,omitempty"` // memory blades: the assigned machine id
 	Rack    Rack       `json:"rack"`
+	// Speaks is the Gatekeeper's; a daemon with another protocol ends.
+	Speaks Release `json:"speaks"`
 	// HeartbeatMS is how often to send heartbeats, in milliseconds.
 	HeartbeatMS int `json:"heartbeat_ms"`
 	// Began tells this rack from those that its blades have belonged to before: it is

@@ -70,8 +70,8 @@ func largest() map[Kind][2]any {
 		KindPeek:         {span, Content{1 << 60, make([]byte, MaxContent), true}},
 		KindPoke:         {Content{1 << 60, make([]byte, MaxContent), true}, refusal},
 		KindHello: {
-			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 60, 1 << 60},
-			Welcome{node, 255, rack, 1000, 1 << 60, true, 1 << 60, &mirror},
+			Hello{name, Compute, "02:00:00:00:00:01", 255, 1 << 60, map[string]string{name: longest(1)}, 1 << 60, 1 << 60, 1 << 60, Release{1 << 30, name}},
+			Welcome{node, 255, rack, Release{1 << 30, name}, 1000, 1 << 60, true, 1 << 60, &mirror},
 		},
 		KindHeartbeat: {
 			Heartbeat{

@@ -9,6 +9,9 @@ import threading
 from . import layout
 from .errors import Error
 
+# What this runtime and its daemon say to each other: control.Protocol. A daemon refuses others.
+PROTOCOL = 1
+
 
 class Session:
     """A node's session. Methods may be called concurrently. It ends the node when it is closed or cut."""
@@ -34,7 +37,7 @@ class Session:
                 "join",
             ) from e
         threading.Thread(target=self._read, name="bifrost daemon", daemon=True).start()
-        joined = self.ask("join", name=name, instance=os.environ.get(layout.PROGRAM_VARIABLE, ""))["joined"]
+        joined = self.ask("join", name=name, instance=os.environ.get(layout.PROGRAM_VARIABLE, ""), speaks={"protocol": PROTOCOL, "build": "python"})["joined"]
         identity = joined["identity"]
         self.name, self.address, self.incarnation = identity["Name"], identity["Address"], identity["Incarnation"]
         self.blade, self.mtu = identity["Blade"], joined["mtu"]

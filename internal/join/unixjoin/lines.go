@@ -51,6 +51,8 @@ type request struct {
 	Export   *control.Export `json:"export,omitempty"`
 	State    *control.State  `json:"state,omitempty"`
 	Stalled  bool            `json:"stalled,omitempty"`
+	// Speaks is opJoin's: the program's.
+	Speaks *control.Release `json:"speaks,omitempty"`
 	// Serving is opServing's question.
 	Serving *control.Serving `json:"serving,omitempty"`
 	// Calls is what opCalls tells.
@@ -82,6 +84,8 @@ type joined struct {
 	Identity join.Identity `json:"identity"`
 	MTU      int           `json:"mtu"`
 	Rack     control.Rack  `json:"rack"`
+	// Speaks is the daemon's.
+	Speaks control.Release `json:"speaks"`
 }
 
 // errLine is what every error about the form of a line wraps.

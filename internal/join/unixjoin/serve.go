@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"golang.org/x/sys/unix"
@@ -210,6 +211,13 @@ func got[T any](v T, err error) (*T, error) {
 }
 
 func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply {
+	var speaks control.Release
+	if r.Speaks != nil {
+		speaks = *r.Speaks
+	}
+	if err := speaks.Check(opJoin, "program "+r.Name, "this blade's daemon"); err != nil {
+		return failure(r.ID, err)
+	}
 	node, err := s.host.Host(ctx, join.Program{Name: r.Name, Instance: r.Instance, PID: int(s.program.Pid), UID: s.program.Uid})
 	if err != nil {
 		return failure(r.ID, err)

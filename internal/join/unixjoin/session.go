@@ -35,9 +35,12 @@ func (j Joiner) Join(ctx context.Context, name string) (join.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.ask(ctx, request{Op: opJoin, Name: name, Instance: os.Getenv(join.ProgramVariable)})
+	r, err := c.ask(ctx, request{Op: opJoin, Name: name, Instance: os.Getenv(join.ProgramVariable), Speaks: new(control.Release)})
 	if err == nil && r.Joined == nil {
 		err = fault.New(fault.Internal, opJoin, "the daemon's reply has no node")
+	}
+	if err == nil {
+		err = r.Joined.Speaks.Check(opJoin, "this blade's daemon", "program "+name)
 	}
 	if err != nil {
 		c.close()

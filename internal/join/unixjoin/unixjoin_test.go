@@ -429,14 +429,16 @@ func TestStatus(t *testing.T) {
 func TestRawLines(t *testing.T) {
 	h, socket := start(t)
 	cases := []struct{ name, send, want string }{
-		{"unknown operation", `{"id":1,"op":"join","name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
+		{"unknown operation", `{"id":1,"op":"join","speaks":{"protocol":1},"name":"x"}` + "\n" + `{"id":2,"op":"dance"}` + "\n", "does not know this operation"},
 		{"export without join", `{"id":1,"op":"export"}` + "\n", "is no node"},
-		{"empty export", `{"id":1,"op":"join","name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
-		{"join twice", `{"id":1,"op":"join","name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
+		{"empty export", `{"id":1,"op":"join","speaks":{"protocol":1},"name":"x"}` + "\n" + `{"id":2,"op":"export"}` + "\n", "no service"},
+		{"another release", `{"id":1,"op":"join","name":"x","speaks":{"protocol":9,"build":"v9"}}` + "\n", "program x speaks protocol 9 (build v9), this blade's daemon protocol 1"},
+		{"an older release", `{"id":1,"op":"join","name":"x"}` + "\n", "program x speaks protocol 0"},
+		{"join twice", `{"id":1,"op":"join","speaks":{"protocol":1},"name":"x"}` + "\n" + `{"id":2,"op":"join"}` + "\n", "is node fd00:b1f0:0:2::1 already"},
 		{"garbage", "GET / HTTP/1.1\r\n\r\n", ""},
 		{"no id", `{"op":"status"}` + "\n", ""},
 		{"too long", strings.Repeat("x", maxLine+1), ""},
-		{"flood", `{"id":1,"op":"join","name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
+		{"flood", `{"id":1,"op":"join","speaks":{"protocol":1},"name":"slow"}` + "\n" + strings.Repeat(`{"id":2,"op":"status"}`+"\n", 2*maxRequests), ""},
 	}
 	for _, tc := range cases {
 		conn, err := net.Dial("unix", socket)
@@ -466,7 +468,7 @@ func drain(h *fakeHost) chan *fakeNode {
 }
 
 func FuzzReadLine(f *testing.F) {
-	f.Add(`{"id":1,"op":"join","name":"arrays"}`+"\n", `{"id":1,"code":3}`+"\n")
+	f.Add(`{"id":1,"op":"join","speaks":{"protocol":1},"name":"arrays"}`+"\n", `{"id":1,"code":3}`+"\n")
 	f.Add(`{"id":2,"op":"address","address":"::1"}`+"\n", `{"rack":{"mtu":9000}}`+"\n")
 	f.Add("{}", "\n")
 	f.Fuzz(func(t *testing.T, a, b string) {
