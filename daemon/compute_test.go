@@ -36,7 +36,7 @@ func TestLifeOfANode(t *testing.T) {
 				if err := s.Stack().AddAddress(service); err != nil {
 					t.Error(err)
 				}
-				if err := s.Export(r.ctx, control.Export{Service: "Arrays", Methods: []control.Method{{Name: "add"}}}); err != nil {
+				if _, err := s.Export(r.ctx, control.Export{Service: "Arrays", Methods: []control.Method{{Name: "add"}}}); err != nil {
 					t.Error(err)
 				}
 				if st := c.Status(); len(st.Nodes) != 1 || !slices.Equal(st.Nodes[0].Services, []string{"Arrays"}) || !st.Registered {
@@ -139,7 +139,7 @@ func TestGatekeeperForgets(t *testing.T) {
 		}
 		r.gk.set(func() { r.gk.reply.Gone = []netip.Addr{one.Node().Address} })
 		<-one.Done()
-		if err := one.Export(r.ctx, control.Export{Service: "S"}); fault.CodeOf(err) != fault.Stale {
+		if _, err := one.Export(r.ctx, control.Export{Service: "S"}); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("export by a fenced node: %v", err)
 		}
 		if err := one.Stack().AddAddress(rackaddr.Service("S")); fault.CodeOf(err) != fault.Stale {

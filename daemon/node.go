@@ -243,26 +243,26 @@ func (n *node) Changed() <-chan struct{} {
 }
 
 // Export implements join.Session.
-func (n *node) Export(ctx context.Context, e control.Export) error {
+func (n *node) Export(ctx context.Context, e control.Export) (x control.Exported, err error) {
 	select {
 	case <-n.done:
-		return fault.New(fault.Stale, "export "+e.Service, "the node has ended")
+		return x, fault.New(fault.Stale, "export "+e.Service, "the node has ended")
 	default:
 	}
 	e.Node, e.Incarnation = n.identity.Address, n.identity.Incarnation
-	if err := n.daemon.reg.ask.Ask(ctx, control.KindExport, e, nil); err != nil {
-		return err
+	if err := n.daemon.reg.ask.Ask(ctx, control.KindExport, e, &x); err != nil {
+		return x, err
 	}
 	n.daemon.mu.Lock()
 	defer n.daemon.mu.Unlock()
 	if e.Withdraw {
 		n.exports = nil
-		return nil
+		return x, nil
 	}
 	if i, found := slices.BinarySearch(n.exports, e.Service); !found {
 		n.exports = slices.Insert(n.exports, i, e.Service)
 	}
-	return nil
+	return x, nil
 }
 
 // StatePart implements join.Session.

@@ -275,7 +275,7 @@ func TestHung(t *testing.T) {
 		if n, err = c.Host(r.ctx, join.Program{Name: "c", Instance: "a/c/1", UID: 4712}); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.Export(r.ctx, control.Export{Service: "S"}); err != nil {
+		if _, err := n.Export(r.ctx, control.Export{Service: "S"}); err != nil {
 			t.Fatal(err)
 		}
 		pass(10 * time.Second)

@@ -407,14 +407,15 @@ func (c *controller) sortedBlades() []*blade {
 
 // A call id is its caller's. Ids of two kinds exist: those of a session, which belongs to
 // the node that uses it first, and those of calls that an execution makes, which follow
-// from the execution's id. Who knows the id of a call can compute the ids of its siblings
-// and of the calls to come, and could use one of them first; the true call would never run.
+// from the execution's id and a key of its service or main. Who has seen the id of a call
+// could use the next ones of its session first; the true calls would never run.
 
 // itsID decides whether a node may use the id of a call that is not on record. (One that
 // is on record is refused to any other node.)
 func (c *controller) itsID(n *node, m *rpcpacket.Header) *fault.Error {
 	if m.Flags&rpcpacket.FlagSession == 0 {
-		if m.Call != endpoint.ChildID(m.Parent, m.Branch, m.Index) {
+		key, known := c.keyOf(m.Parent)
+		if known && m.Call != endpoint.ChildID(key, m.Parent, m.Branch, m.Index) { // one that is not known is Stale
 			c.count.Foreign++
 			return fault.New(fault.BadRequest, "call", "the call id does not follow from the execution that makes the call")
 		}
@@ -431,6 +432,14 @@ func (c *controller) itsID(n *node, m *rpcpacket.Header) *fault.Error {
 		c.bind(n, s)
 	}
 	return nil
+}
+
+// keyOf is the key of an execution that is on record.
+func (c *controller) keyOf(execution rpcpacket.ID) (key endpoint.Key, known bool) {
+	if v, known := c.table.View(execution); known {
+		return c.secret.Service(v.Header.Service), true
+	}
+	return c.secret.Main(execution), c.table.Known(execution)
 }
 
 // bind notes that a session is a node's, until the node is gone.

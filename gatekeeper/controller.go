@@ -19,6 +19,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/p4/p4rt"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -78,7 +79,8 @@ type controller struct {
 
 	hearing hearing
 
-	began      uint64     // tells this rack from others: control.Welcome.Began
+	began      uint64 // tells this rack from others: control.Welcome.Began
+	secret     endpoint.Secret
 	run        uint64     // how many Gatekeepers have begun with this log, with this one
 	lastNode   uint64     // number given out
 	lastExport uint64     // number given out
@@ -106,7 +108,7 @@ type output struct {
 
 func newController(cfg Config) *controller {
 	c := &controller{
-		cfg: cfg, began: cfg.Boot, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
+		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpcpacket.NewAssembler(cfg.Limits.Parts), fresh: map[log.Key][]byte{},
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),

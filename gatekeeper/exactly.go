@@ -654,6 +654,6 @@ func (c *controller) begun(a execution.Begun) {
 func (c *controller) answerMain(q beginning, id rpcpacket.ID, offset uint64, over bool) {
 	state, journal, index := c.table.Main(id)
 	part := control.PartOf(append(state[:len(state):len(state)], journal...), offset, uint64(index))
-	part.Done = over
+	part.Done, part.Key = over, c.secret.Main(id)
 	c.answer(q.port, q.ask, part)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
@@ -36,7 +35,7 @@ func TestExactly_Refused(t *testing.T) {
 			"not to be held":  {edit(func(m *rpcpacket.Message) { m.Flags &^= rpcpacket.FlagHeld }), fault.BadRequest},
 			"a parent that does not run": {edit(func(m *rpcpacket.Message) {
 				m.Flags &^= rpcpacket.FlagSession
-				m.Call, m.Parent, m.Floor = endpoint.ChildID(rpcpacket.ID{2}, 0, 0), rpcpacket.ID{2}, 0
+				m.Call, m.Parent, m.Floor = childOf("Arrays", rpcpacket.ID{2}, 0), rpcpacket.ID{2}, 0
 			}), fault.Stale},
 			"floor above itself": {edit(func(m *rpcpacket.Message) { m.Call, m.Floor = rpcpacket.SessionID(s.a.session, 9), 10 }), fault.BadRequest},
 		} {
@@ -142,7 +141,7 @@ func TestExactly_ResultForNobody(t *testing.T) {
 		s.a.call("Arrays", m)
 		call := s.b.message1()
 		nested := s.b.exact("Third", "do")
-		nested.Flags, nested.Call, nested.Parent, nested.Floor = rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), endpoint.ChildID(m.Call, 0, 0), m.Call, 0
+		nested.Flags, nested.Call, nested.Parent, nested.Floor = rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), childOf("Arrays", m.Call, 0), m.Call, 0
 		s.b.call("Third", nested)
 		inner := s.c.message1()
 		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)

@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/pairing"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -149,6 +151,9 @@ type Config struct {
 	// Boot tells this start of the Gatekeeper from all others, for the daemons; 0
 	// draws it at random.
 	Boot uint64
+	// Secret is what the ids of calls that executions make follow from, in a rack that begins;
+	// one that goes on from a log has the log's. Zero draws it at random.
+	Secret endpoint.Secret
 	// DSMPrefix is byte 4 of every global pointer; 0 means the default plan's.
 	DSMPrefix uint8
 	// MTU is the rack's largest IPv6 packet in bytes; 0 means the default plan's.
@@ -220,6 +225,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	for c.Boot == 0 {
 		c.Boot = rand.Uint64()
+	}
+	if c.Secret == (endpoint.Secret{}) {
+		_, _ = crand.Read(c.Secret[:]) // it never fails
 	}
 	if c.DSMPrefix == 0 {
 		c.DSMPrefix = rackaddr.DefaultDSMPrefix

@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -60,6 +63,14 @@ func started(t *testing.T, r *rack, f func(r *rack)) {
 		r.start(Config{})
 		f(r)
 	})
+}
+
+// testSecret is the secret of racks in tests.
+var testSecret = endpoint.Secret{1}
+
+// childOf is the id of a call that an execution of a service makes.
+func childOf(service string, execution rpcpacket.ID, index uint32) rpcpacket.ID {
+	return endpoint.ChildID(testSecret.Service(serviceHash(rackaddr.Service(service))), execution, 0, index)
 }
 
 func newRack(t testing.TB) *rack {
@@ -175,7 +186,7 @@ func (r *rack) cut() {
 // start starts a Gatekeeper and waits until the switch obeys it.
 func (r *rack) start(cfg Config) {
 	r.t.Helper()
-	cfg.Conn = r.conn
+	cfg.Conn, cfg.Secret = r.conn, testSecret
 	if cfg.Ports == nil {
 		cfg.Open, cfg.ShareExports = true, true
 	}

@@ -23,11 +23,16 @@ func TestForeignIDs(t *testing.T) {
 		nest := func(index uint32) *rpcpacket.Message {
 			m := s.b.exact("Third", "do")
 			m.Flags, m.Floor, m.Parent, m.Index = rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), 0, first.Call, index
-			m.Call = endpoint.ChildID(first.Call, 0, index)
+			m.Call = childOf("Arrays", first.Call, index)
 			return m
 		}
 		s.b.call("Third", nest(0))
 		given := s.c.message1() // so the third knows its caller's execution and session
+
+		unkeyed := nest(1)
+		unkeyed.Call = endpoint.ChildID(nil, first.Call, 0, 1)
+		s.b.call("Third", unkeyed)
+		s.b.refused("an id that everybody can compute", fault.BadRequest)
 
 		sibling := nest(1)
 		sibling.Parent, sibling.CallerIncarnation = given.Call, s.c.incarnation
@@ -48,15 +53,15 @@ func TestForeignIDs(t *testing.T) {
 				t.Errorf("%s: the true call became %+v", what, got.Header)
 			}
 		}
-		if n := s.snapshot().Counters.Foreign; n != 3 {
-			t.Errorf("%d foreign ids are counted, want 3", n)
+		if n := s.snapshot().Counters.Foreign; n != 4 {
+			t.Errorf("%d foreign ids are counted, want 4", n)
 		}
 		drops, err := s.gk.Drops(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range drops { // each is counted at the port that has caused it
-			if want := map[bool]uint64{true: 3}[d.Port == s.c.port]; d.Refused["foreign"] != want {
+			if want := map[uint16]uint64{s.b.port: 1, s.c.port: 3}[d.Port]; d.Refused["foreign"] != want {
 				t.Errorf("port %d of %s: %v, want %d foreign", d.Port, d.Blade, d.Refused, want)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -58,10 +59,19 @@ type rackRecord struct {
 	Election control.Election `json:"election"`  // under which the Gatekeeper rules
 	Began    uint64           `json:"began"`     // control.Welcome.Began
 	Run      uint64           `json:"run"`       // how many Gatekeepers have begun with this log
+	// Secret is endpoint.Secret. Nothing, in a log that an earlier version began: executions of
+	// which the log knows calls have to find these under the ids that they had.
+	Secret []byte `json:"secret,omitempty"`
 }
 
-func (c *controller) keepRack() {
-	c.putData(log.Record{Kind: log.KindRack}, rackRecord{c.lastNode, c.cfg.Election, c.began, c.run})
+func (c *controller) keepRack() { c.putData(log.Record{Kind: log.KindRack}, c.rackRecord()) }
+
+func (c *controller) rackRecord() rackRecord {
+	r := rackRecord{LastNode: c.lastNode, Election: c.cfg.Election, Began: c.began, Run: c.run}
+	if c.secret != (endpoint.Secret{}) {
+		r.Secret = slices.Clone(c.secret[:])
+	}
+	return r
 }
 
 // bladeRecord is the data of KindBlade.

@@ -204,7 +204,7 @@ func (n *testNode) checkpoint(name string, index uint32) {
 	id := endpoint.MainID(name)
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint).WithPolicy(rpcpacket.PolicyRecover),
-		Call: endpoint.ChildID(id, 0, index), Parent: id, Index: index, CallerIncarnation: n.incarnation,
+		Call: endpoint.ChildID(testSecret.Main(id), id, 0, index), Parent: id, Index: index, CallerIncarnation: n.incarnation,
 	}}
 	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -125,7 +126,15 @@ func (c *controller) restoreRack(r *log.Record) error {
 	if err := data(r, &rack); err != nil {
 		return err
 	}
-	c.lastNode, c.began, c.run = rack.LastNode, rack.Began, rack.Run+1
+	c.lastNode, c.began, c.run, c.secret = rack.LastNode, rack.Began, rack.Run+1, endpoint.Secret{}
+	switch len(rack.Secret) {
+	case len(c.secret):
+		c.secret = endpoint.Secret(rack.Secret)
+	case 0:
+		c.log.Warn("the log is of a version that gave executions no keys: a program that learns the id of an execution can compute those of its calls; begin with an empty log to end this")
+	default:
+		return corrupt(r, "a secret of %d bytes", len(rack.Secret))
+	}
 	if e := rack.Election; !e.Less(c.cfg.Election) {
 		if e.Low++; e.Low == 0 {
 			e.High++

@@ -1,7 +1,10 @@
 package gatekeeper
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -110,6 +114,31 @@ func (m *model) replayed() {
 	}
 	if len(open) > 0 {
 		m.t.Errorf("%d calls were not released again", len(open))
+	}
+}
+
+// Executions of which a log of an earlier version knows calls find these again: such a rack
+// has no keys, with its next Gatekeepers neither. Any other keeps its own.
+func TestSecretIsKept(t *testing.T) {
+	for name, secret := range map[string]endpoint.Secret{"own": {7}, "none": {}} {
+		var c controller
+		c.cfg.Log, c.log, c.secret = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler), secret
+		for range 2 {
+			data, err := json.Marshal(c.rackRecord())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if has := bytes.Contains(data, []byte("secret")); has == (secret == endpoint.Secret{}) {
+				t.Errorf("%s: the record is %s", name, data)
+			}
+			c.secret = endpoint.Secret{9} // of a Gatekeeper that begins
+			if err := c.restoreRack(&log.Record{Kind: log.KindRack, Data: data}); err != nil {
+				t.Fatal(err)
+			}
+			if c.secret != secret {
+				t.Errorf("%s: the secret has become %x", name, c.secret)
+			}
+		}
 	}
 }
 

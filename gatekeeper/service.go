@@ -58,7 +58,7 @@ func (c *controller) export(p *port, m control.Message) error {
 		return err
 	}
 	if e.Withdraw {
-		c.withdrawNode(n, func() { c.answer(p, m, nil) })
+		c.withdrawNode(n, func() { c.answer(p, m, control.Exported{}) })
 		return nil
 	}
 	methods, err := checkMethods(&e)
@@ -92,7 +92,7 @@ func (c *controller) export(p *port, m control.Message) error {
 		}
 		c.event(Event{Kind: ServiceExported, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Service: s.name})
 		c.log.Info("service exported", "service", s.name, "node", n.address, "methods", len(x.methods))
-		c.answer(p, m, nil)
+		c.answer(p, m, control.Exported{Key: c.secret.Service(serviceHash(s.address))})
 		if !n.gone {
 			c.up(n, s.address)
 		}

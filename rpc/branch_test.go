@@ -103,7 +103,7 @@ func TestBranchIDs(t *testing.T) {
 		nested := endpoint.ChildBranch(1, 1)
 		for _, want := range []struct{ branch, index uint32 }{{nested, 1}, {1, 2}} {
 			m := down.must()
-			if m.Branch != want.branch || m.Index != want.index || m.Parent != call.Call || m.Call != endpoint.ChildID(call.Call, m.Branch, m.Index) {
+			if m.Branch != want.branch || m.Index != want.index || m.Parent != call.Call || m.Call != endpoint.ChildID(nil, call.Call, m.Branch, m.Index) {
 				b.t.Errorf("%+v, want %v", m.Header, want)
 			}
 			if _, _, early := b.gk.receive(time.Millisecond); early {

@@ -274,7 +274,10 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	}
 	var id rpcpacket.ID
 	if b != nil {
-		id = b.child(&h, o)
+		var err error
+		if id, err = b.child(&h, o); err != nil {
+			return err
+		}
 	}
 	to, err := c.bind(ctx, o, id, m, codec, kind)
 	if err != nil {

@@ -74,7 +74,7 @@ func (n *Node) whyEnded() error {
 func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool) []byte {
 	h := rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation,
-		Call: endpoint.ChildID(call.Call, enlistPlace, enlistPlace), Service: call.Service,
+		Call: endpoint.ChildID(nil, call.Call, enlistPlace, enlistPlace), Service: call.Service,
 	}
 	if len(call.Trailer) == len(h.Parent) {
 		h.Parent = rpcpacket.ID(call.Trailer)

@@ -90,20 +90,41 @@ func (c *client) allowed(b *opSequence, m *method) error {
 // zero, for one of a session. Only an execution that the Gatekeeper has logged can
 // answer for exactly-once calls; those of others are its node's own, and name their
 // parent because it waits for them.
-func (b *opSequence) child(h *rpcpacket.Header, o *operation) rpcpacket.ID {
+func (b *opSequence) child(h *rpcpacket.Header, o *operation) (rpcpacket.ID, error) {
 	if o != nil {
 		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
 		if h.Flags.Exact() {
 			h.Floor = uint64(b.e.main.lastCheckpoint()) // a copy that comes after the next checkpoint is too late
-			return endpoint.ChildID(h.Parent, h.Branch, h.Index)
+			key, err := b.e.key()
+			return endpoint.ChildID(key, h.Parent, h.Branch, h.Index), err
 		}
-		return rpcpacket.ID{}
+		return rpcpacket.ID{}, nil
 	}
 	b.e.mu.Lock()
 	b.index++
 	h.Parent, h.Branch, h.Index = b.e.call.Call, b.number, b.index
 	b.e.mu.Unlock()
-	return rpcpacket.ID{}
+	return rpcpacket.ID{}, nil
+}
+
+// key is what the execution names its calls with. The first calls of a service come while the
+// node waits for the answer to its Export, which has the key.
+func (e *execution) key() (endpoint.Key, error) {
+	if e.main != nil {
+		return e.main.key, nil
+	}
+	select {
+	case <-e.export.told:
+		return e.export.key, nil
+	default:
+	}
+	e.promote()
+	select {
+	case <-e.export.told:
+		return e.export.key, nil
+	case <-e.node.done: // or Export has failed before: the rack takes the execution from this node
+		return nil, e.node.whyEnded()
+	}
 }
 
 // yield gives the worker's slot back while the handler waits for a nested call,

@@ -34,6 +34,8 @@ type export struct {
 	pool    pool
 	running atomic.Pointer[execution] // what the reader runs, if anything
 	ready   bool                      // published; guarded by node.mu
+	key     endpoint.Key              // what its executions name their calls with, once told is closed
+	told    chan struct{}             // closed when the rack has answered the first Export
 	closed  atomic.Bool               // close has been called
 	resting atomic.Bool               // SetServing has said so
 	telling sync.Mutex                // over what the rack is told of the service
@@ -81,7 +83,7 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		return n.renew(ctx, op, old, p)
 	}
 	x := &export{
-		node: n, name: service, address: rackaddr.Service(service),
+		node: n, name: service, address: rackaddr.Service(service), told: make(chan struct{}),
 		config: exportConfig{workers: DefaultWorkers, queue: DefaultQueue},
 	}
 	x.hash = serviceHash(x.address)
@@ -138,7 +140,7 @@ func (n *Node) renew(ctx context.Context, op string, x *export, p thrift.TProces
 	both := &offer{processor: now.processor, methods: maps.Clone(before.methods)}
 	maps.Copy(both.methods, now.methods)
 	x.offer.Store(both)
-	if err := n.session.Export(ctx, x.exportOf(methods)); err != nil {
+	if _, err := n.session.Export(ctx, x.exportOf(methods)); err != nil {
 		x.offer.Store(before)
 		return coded(op, err)
 	}
@@ -178,7 +180,7 @@ func (x *export) tellMethods(o *offer, methods []control.Method) {
 	if x.offer.Load() != o {
 		return
 	}
-	if err := x.node.session.Export(x.node.base, x.exportOf(methods)); err != nil && x.node.failure() == nil {
+	if _, err := x.node.session.Export(x.node.base, x.exportOf(methods)); err != nil && x.node.failure() == nil {
 		x.node.log.Warn("rpc: the rack does not know of methods that were registered later", "service", x.name, "error", err)
 	}
 }
@@ -203,11 +205,13 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 	if err := n.serve(op, x); err != nil {
 		return err
 	}
-	err := n.session.Export(ctx, x.exportOf(methods))
+	answer, err := n.session.Export(ctx, x.exportOf(methods))
 	if err != nil {
 		x.close()
 		return coded(op, err)
 	}
+	x.key = answer.Key
+	close(x.told)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ended { // meanwhile, and has not seen x

@@ -305,7 +305,7 @@ func (n *Node) withdraw(ctx context.Context, exports []*export) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, withdrawPatience)
 	defer cancel()
-	if err := n.session.Export(ctx, control.Export{Withdraw: true}); err != nil {
+	if _, err := n.session.Export(ctx, control.Export{Withdraw: true}); err != nil {
 		n.log.Warn("rpc: calls may still come while the node closes", "node", n.self.Name, "err", err)
 	}
 }

@@ -102,7 +102,7 @@ func (n *Node) SetServing(ctx context.Context, service string, serving bool) err
 	before := x.resting.Swap(!serving)
 	_, methods, err := x.methodList(x.offer.Load().processor)
 	if err == nil {
-		err = n.session.Export(ctx, x.exportOf(methods))
+		_, err = n.session.Export(ctx, x.exportOf(methods))
 	}
 	if err != nil {
 		x.resting.Store(before)

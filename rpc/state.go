@@ -192,6 +192,7 @@ type main struct {
 	rtt   endpoint.RTT  // of checkpoints; guarded by the node's outgoing.mu
 	epoch atomic.Uint32 // index of the last checkpoint
 	begun atomic.Bool   // there was a checkpoint since the program began
+	key   endpoint.Key  // what its calls are named with
 }
 
 // lastCheckpoint is 0 for what is no main.
@@ -229,7 +230,7 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	if was.Done {
 		return nil
 	}
-	e := &execution{node: node, main: new(main)}
+	e := &execution{node: node, main: &main{key: was.Key}}
 	e.call.Call = endpoint.MainID(name)
 	e.main.epoch.Store(was.Index)
 	e.trunk = opSequence{e: e, index: was.Index}
@@ -327,7 +328,7 @@ func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags rpcp
 		Type: rpcpacket.Call, CallerIncarnation: n.self.Incarnation, Parent: e.call.Call, Branch: o.at.branch, Index: o.at.index,
 		Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
 	}
-	out, err := n.begin(p, codec, &h, endpoint.ChildID(h.Parent, h.Branch, h.Index))
+	out, err := n.begin(p, codec, &h, endpoint.ChildID(e.main.key, h.Parent, h.Branch, h.Index))
 	if err != nil {
 		n.release(p)
 		return 0, coded(o.op, err)

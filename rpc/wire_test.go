@@ -290,7 +290,7 @@ func TestNestedCallOnTheWire(t *testing.T) {
 	if second.Parent != call.Call || second.Index != 2 || second.Flags&rpcpacket.FlagSession != 0 || second.Floor != 0 {
 		t.Errorf("second: %+v", second.Header)
 	}
-	if second.Call != endpoint.ChildID(call.Call, 0, 2) {
+	if second.Call != endpoint.ChildID(nil, call.Call, 0, 2) {
 		t.Errorf("second: id %s", second.Call)
 	}
 	a := caller.must()

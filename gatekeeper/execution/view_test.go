@@ -78,7 +78,7 @@ func TestLeave(t *testing.T) {
 	}
 	end := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | rpcpacket.FlagDone).WithPolicy(rpcpacket.PolicyRecover),
-		Call: endpoint.ChildID(id, 0, 1), Parent: id, Index: 1, CallerIncarnation: 1,
+		Call: endpoint.ChildID(nil, id, 0, 1), Parent: id, Index: 1, CallerIncarnation: 1,
 	}}
 	_, o := b.Checkpoint(Request{Message: &end, Datagram: end.Append(nil), Caller: server, Now: now})
 	b.keep(o)

@@ -166,7 +166,7 @@ func (r *rack) expect(id rpcpacket.ID, ops []op, index uint32, depth int, serial
 			continue
 		case call, oneway:
 			index++
-			child := endpoint.ChildID(id, 0, index)
+			child := endpoint.ChildID(nil, id, 0, index)
 			if session {
 				child = rpcpacket.SessionID(77, uint64(index))
 			}

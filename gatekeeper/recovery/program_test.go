@@ -205,7 +205,7 @@ func (p *process) step(e *run) {
 func (p *process) prepare(e *run, o op) {
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: rpcpacket.FlagHeld.WithPolicy(rpcpacket.PolicyRecover), Parent: e.id, Index: e.index,
-		Call: endpoint.ChildID(e.id, 0, e.index), CallerIncarnation: p.self.Incarnation, Service: uint64(o.service),
+		Call: endpoint.ChildID(nil, e.id, 0, e.index), CallerIncarnation: p.self.Incarnation, Service: uint64(o.service),
 	}}
 	if e.session {
 		m.Flags |= rpcpacket.FlagSession

@@ -187,6 +187,12 @@ type Export struct {
 	Withdraw bool `json:"withdraw,omitempty"`
 }
 
+// Exported answers Export. Key is what the service's executions name the calls with that they
+// make (rpc/endpoint.Key): it is for the nodes of the service only.
+type Exported struct {
+	Key []byte `json:"key,omitempty"`
+}
+
 // Method is one exported method by its full name. Policy is as
 // rpc/rpcpacket.Policy writes it; "" is the service's default.
 type Method struct {

@@ -51,6 +51,8 @@ type StatePart struct {
 	// Done: the main has come to its end, and must not run again. The record of
 	// it goes when its node has left in an orderly way.
 	Done bool `json:"done,omitempty"`
+	// Key is the main's, as Exported.Key is a service's.
+	Key []byte `json:"key,omitempty"`
 }
 
 // PartOf returns the part of the sections that a State asks for.

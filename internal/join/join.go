@@ -54,7 +54,7 @@ type Session interface {
 	// place. The node must be ready to receive by then. Node and Incarnation
 	// are filled in by the session. With e.Withdraw it takes all services of the
 	// node away again: see control.Export.
-	Export(ctx context.Context, e control.Export) error
+	Export(ctx context.Context, e control.Export) (control.Exported, error)
 	// StatePart hands over a part of what is logged of a service's state or of a
 	// durable main; see FetchState and FetchMain. Node and Incarnation are filled
 	// in by the session.

@@ -31,6 +31,8 @@ type Main struct {
 	Journal []byte
 	// Done: it has come to its end, and must not run again.
 	Done bool
+	// Key is what its calls are named with (rpc/endpoint.Key).
+	Key []byte
 }
 
 // Append appends the state's form on the wire, the sections of a trailer.
@@ -79,7 +81,7 @@ func FetchState(ctx context.Context, s Session, service string) (State, error) {
 func FetchMain(ctx context.Context, s Session, name string) (Main, error) {
 	const op = "fetch main"
 	sections, last, err := fetch(ctx, op, s, control.State{Name: name, Main: true})
-	m := Main{Index: uint32(last.Next), Done: last.Done}
+	m := Main{Index: uint32(last.Next), Done: last.Done, Key: last.Key}
 	for _, section := range sections {
 		switch {
 		case section.Type == trailer.State:

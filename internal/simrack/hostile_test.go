@@ -2,7 +2,9 @@ package simrack_test
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -26,6 +28,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -151,7 +154,8 @@ func TestHostile_Names(t *testing.T) {
 			}
 			for what, f := range map[string]func(s join.Session) error{
 				"exports another's service": func(s join.Session) error {
-					return s.Export(ctx, control.Export{Service: "Ping", Methods: []control.Method{{Name: "ping"}}})
+					_, err := s.Export(ctx, control.Export{Service: "Ping", Methods: []control.Method{{Name: "ping"}}})
+					return err
 				},
 				"reads another's state": func(s join.Session) error {
 					_, err := s.StatePart(ctx, control.State{Name: "Ping"})
@@ -195,7 +199,8 @@ func TestHostile_Squatter(t *testing.T) {
 				return err
 			}
 			for {
-				asked <- s.Export(ctx, ping)
+				_, err := s.Export(ctx, ping)
+				asked <- err
 				select {
 				case <-again:
 				case <-ctx.Done():
@@ -249,78 +254,171 @@ func TestHostile_Squatter(t *testing.T) {
 	})
 }
 
+// watched returns a configuration with so many compute blades, and where it puts the last
+// call that has gone to the switch.
+func watched(blades ...string) (simrack.Config, *atomic.Pointer[rpcpacket.Message]) {
+	seen := new(atomic.Pointer[rpcpacket.Message])
+	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Disk: new(log.Disk), OnFrame: func(f wire.Frame) {
+		u, err := frame.ParseUDP6(f.Data)
+		if err != nil || !f.ToSwitch || u.Dst.Port() != rackaddr.PortRPC && u.Dst.Port() != rackaddr.PortDirect {
+			return
+		}
+		if m, err := rpcpacket.Parse(slices.Clone(u.Payload)); err == nil && m.Type == rpcpacket.Call {
+			seen.Store(&m)
+		}
+	}}
+	for _, b := range blades {
+		cfg.Blades = append(cfg.Blades, simrack.Blade{Name: b, Kind: control.Compute})
+	}
+	cfg.Blades = append(cfg.Blades, simrack.Blade{Name: "m1", Kind: control.Memory, Capacity: 1 << 20, Quota: memserver.DefaultQuota(1 << 20)})
+	return cfg, seen
+}
+
+// joinAll makes a node on each compute blade of a configuration.
+func joinAll(t *testing.T, ctx context.Context, r *simrack.Rack, blades ...string) (nodes []*rpc.Node) {
+	t.Helper()
+	for _, b := range blades {
+		n, err := r.Join(ctx, b, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
 // TestHostile_Answer is row 1: the answer to an exactly-once call is its callee's, whoever
 // else answers first.
 func TestHostile_Answer(t *testing.T) {
-	var seen atomic.Pointer[rpcpacket.Message] // the last call on the wire
-	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, OnFrame: func(f wire.Frame) {
-		if u, err := frame.ParseUDP6(f.Data); err == nil && f.ToSwitch && u.Dst.Port() == rackaddr.PortRPC {
-			if m, err := rpcpacket.Parse(slices.Clone(u.Payload)); err == nil && m.Type == rpcpacket.Call {
-				seen.Store(&m)
-			}
-		}
-	}}
+	for name, mode := range map[string]gatekeeper.LedgerMode{"held": gatekeeper.LedgersOff, "direct": gatekeeper.LedgersTruth} {
+		t.Run(name, func(t *testing.T) {
+			cfg, seen := watched("c1", "s1", "s2")
+			cfg.Ledgers = mode
+			inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+				nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
+				caller, stranger, callee := nodes[0], nodes[1], nodes[2]
+				entered, forged := make(chan struct{}), make(chan struct{})
+				if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&answering{entered: entered, forged: forged})); err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					<-entered
+					m := *seen.Load()
+					if direct := m.Flags.Direct(); direct != (mode == gatekeeper.LedgersTruth) {
+						t.Errorf("the call is direct: %t", direct)
+					}
+					out := arrays.ArraysEchoResult{Success: []byte("forged")}
+					m.Payload = encode(t, ctx, &out)
+					m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
+					for _, flags := range []rpcpacket.Flags{m.Flags, m.Flags &^ rpcpacket.FlagHeld, rpcpacket.FlagSession, rpcpacket.FlagSession | rpcpacket.FlagHeld, m.Flags | rpcpacket.FlagReleased} {
+						for _, from := range []netip.Addr{stranger.Address(), callee.Address(), rackaddr.Service("Arrays")} {
+							m.Flags = flags
+							r.Host("s1").SendRaw(netip.AddrPortFrom(from, rackaddr.PortRPC), netip.AddrPortFrom(caller.Address(), rackaddr.PortRPC), m.Append(nil))
+						}
+					}
+					<-time.After(time.Second) // virtual: all have arrived
+					close(forged)
+				}()
+				got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("true"))
+				if err != nil || string(got) != "true" {
+					t.Errorf("the answer is %q, %v", got, err)
+				}
+				<-forged
+			})
+		})
+	}
+}
+
+// TestHostile_Direct is rows 2 and 10 for calls that go past the Gatekeeper. A stranger that
+// has seen a call cannot use the ids of the calls that its execution makes, nor those of its
+// caller's next calls, and cannot have a callee take these for late ones.
+func TestHostile_Direct(t *testing.T) {
+	cfg, seen := watched("c1", "c2", "s1", "s2")
+	cfg.Ledgers = gatekeeper.LedgersTruth
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-		var nodes []*rpc.Node
-		for _, blade := range []string{"c1", "s1", "s2"} {
-			n, err := r.Join(ctx, blade, blade)
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes = append(nodes, n)
-		}
-		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
-		entered, forged := make(chan struct{}), make(chan struct{})
-		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&answering{entered: entered, forged: forged})); err != nil {
+		nodes := joinAll(t, ctx, r, "c1", "c2", "s1", "s2")
+		caller, front, stranger, callee := nodes[0], nodes[1], nodes[2], nodes[3]
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
 			t.Fatal(err)
 		}
-		go func() {
-			<-entered
-			m := *seen.Load()
-			out := arrays.ArraysEchoResult{Success: []byte("forged")}
-			m.Payload = encode(t, ctx, &out)
-			m.Type, m.CalleeIncarnation = rpcpacket.Reply, 1
-			for _, flags := range []rpcpacket.Flags{m.Flags, m.Flags &^ rpcpacket.FlagHeld, rpcpacket.FlagSession, rpcpacket.FlagSession | rpcpacket.FlagHeld, m.Flags | rpcpacket.FlagReleased} {
-				for _, from := range []netip.Addr{stranger.Address(), callee.Address(), rackaddr.Service("Arrays")} {
-					m.Flags = flags
-					r.Host("s1").SendRaw(netip.AddrPortFrom(from, rackaddr.PortRPC), netip.AddrPortFrom(caller.Address(), rackaddr.PortRPC), m.Append(nil))
-				}
+		attack := func() {
+			first := *seen.Load()
+			if !first.Flags.Direct() {
+				t.Errorf("%+v is no direct call", first.Header)
 			}
+			a := rackaddr.Service("Arrays").As16()
+			method, err := rpcpacket.MethodOf("echo")
+			if err != nil {
+				t.Error(err)
+			}
+			send := func(m *rpcpacket.Message) {
+				r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
+			}
+			call := rpcpacket.Message{Header: rpcpacket.Header{
+				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
+				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: 7, Floor: 1,
+			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: []byte("forged")})}
+			for index := range uint32(5) {
+				call.Call = endpoint.ChildID(nil, first.Call, 0, index)
+				send(&call)
+			}
+			s := first.Call.Session()
+			call.Flags |= rpcpacket.FlagSession
+			for _, n := range []uint64{first.Call.Sequence() + 1, 1 << 60} {
+				call.Call = rpcpacket.SessionID(s, n)
+				call.Floor = n
+				send(&call)
+			}
+			forget := rpcpacket.Message{Header: rpcpacket.Header{
+				Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpcpacket.PolicyRecover), Call: first.Call, CallerIncarnation: 1,
+			}}
+			forget.Payload = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(slices.Clone(call.Call[:]), s), 1<<60)
+			send(&forget)
 			<-time.After(time.Second) // virtual: all have arrived
-			close(forged)
-		}()
-		got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("true"))
-		if err != nil || string(got) != "true" {
-			t.Errorf("the answer is %q, %v", got, err)
+		}
+		client := func(n *rpc.Node) *arrays.ArraysClient {
+			return arrays.NewArraysClient(n.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover)))
+		}
+		if err := front.Export(ctx, "Ping", arrays.NewPingProcessor(fronting{client(front), attack})); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := arrays.NewPingClient(caller.Client("Ping", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx); err != nil {
+			t.Errorf("a call of an execution whose id a stranger knows: %v", err)
+		}
+		if got, err := client(caller).Echo(ctx, []byte("true")); err != nil || string(got) != "true" {
+			t.Errorf("a call of a session that a stranger knows: %q, %v", got, err)
+		}
+		if got := seen.Load(); !got.Flags.Direct() {
+			t.Errorf("%+v is no direct call", got.Header)
 		}
 	})
+}
+
+// fronting calls Echo when something has happened.
+type fronting struct {
+	arrays *arrays.ArraysClient
+	before func()
+}
+
+// Ping implements arrays.Ping.
+func (f fronting) Ping(ctx context.Context) error {
+	f.before()
+	got, err := f.arrays.Echo(ctx, []byte("true"))
+	if err == nil && string(got) != "true" {
+		err = fmt.Errorf("the answer is %q", got)
+	}
+	return err
 }
 
 // TestHostile_Memory is row 10 at a memory blade: a program that names another node's
 // execution keeps that from nothing, and one that allocates all that it may leaves the
 // others their part.
 func TestHostile_Memory(t *testing.T) {
-	var seen atomic.Pointer[rpcpacket.Message] // the last call on the wire
-	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Disk: new(log.Disk), OnFrame: func(f wire.Frame) {
-		if u, err := frame.ParseUDP6(f.Data); err == nil && f.ToSwitch && u.Dst.Port() == rackaddr.PortRPC {
-			if m, err := rpcpacket.Parse(slices.Clone(u.Payload)); err == nil && m.Type == rpcpacket.Call {
-				seen.Store(&m)
-			}
-		}
-	}}
-	for _, b := range []string{"c1", "s1", "s2"} {
-		cfg.Blades = append(cfg.Blades, simrack.Blade{Name: b, Kind: control.Compute})
-	}
-	cfg.Blades = append(cfg.Blades, simrack.Blade{Name: "m1", Kind: control.Memory, Capacity: 1 << 20, Quota: memserver.DefaultQuota(1 << 20)})
+	cfg, seen := watched("c1", "s1", "s2")
 	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-		var nodes []*rpc.Node
-		for _, blade := range []string{"c1", "s1", "s2"} {
-			n, err := r.Join(ctx, blade, blade)
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes = append(nodes, n)
-		}
+		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
 		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
 		var strangers []dsm.Pointer
 		for {

@@ -7,6 +7,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 )
 
 // keeper is a Gatekeeper that runs.
@@ -27,7 +28,7 @@ func (r *Rack) startKeeper() (*keeper, error) {
 		}
 	}
 	k.Gatekeeper, err = gatekeeper.New(gatekeeper.Config{
-		Conn: hesitant{r}, Election: control.Election{Low: uint64(r.cfg.Clock().UnixNano())}, //nolint:gosec // after 1970
+		Conn: hesitant{r}, Secret: endpoint.Secret{1}, Election: control.Election{Low: uint64(r.cfg.Clock().UnixNano())}, //nolint:gosec // after 1970
 		Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Machines: r.cfg.Machines, PairByNumber: r.cfg.PairByNumber, FillRate: r.cfg.FillRate, Limits: r.cfg.Limits, Ledgers: r.cfg.Ledgers, Fenced: r.cfg.Fenced, Ports: r.cfg.ports(), ShareExports: r.cfg.ShareExports, Log: r.cfg.Log,
 	})
 	if err != nil {

@@ -185,7 +185,8 @@ func (a *attacker) ask(ctx context.Context) (all error) {
 		}
 	}
 	for _, service := range []string{"Counter", "Front"} {
-		refused("exports "+service, a.session.Export(ctx, control.Export{Service: service, Methods: []control.Method{{Name: "add"}}}))
+		_, err := a.session.Export(ctx, control.Export{Service: service, Methods: []control.Method{{Name: "add"}}})
+		refused("exports "+service, err)
 	}
 	_, err := a.session.StatePart(ctx, control.State{Name: "Counter"})
 	refused("reads the state of Counter", err)

@@ -159,7 +159,7 @@ func TestCallerScripts(t *testing.T) { runScripts(t, "caller-*.txt", newCallerMa
 func TestForgedAnswer(t *testing.T) {
 	c := NewCaller(func() uint64 { return 1 })
 	call := &Call{RTT: &RTT{}, Exact: true}
-	c.BeginAs(0, call, ChildID(rpcpacket.ID{1}, 0, 1))
+	c.BeginAs(0, call, ChildID(nil, rpcpacket.ID{1}, 0, 1))
 	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
 	if c.Receive(0, &m) != nil {
 		t.Error("a forged answer counts")

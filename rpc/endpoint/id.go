@@ -1,23 +1,59 @@
 package endpoint
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
+// Secret is what all Keys of a rack follow from. Its Gatekeeper draws it and tells nobody.
+// The zero Secret is that of a rack whose log an earlier version began: its Keys are nil.
+type Secret [32]byte
+
+// Key is what the executions of one service, or of one durable main, name their calls with.
+// The nodes that run them know it, and the Gatekeeper. Nil stands for ids that anybody can
+// compute who knows the execution's.
+type Key []byte
+
+// Service returns the key of the service with a hash.
+func (s Secret) Service(hash uint64) Key {
+	return s.derive("service", binary.BigEndian.AppendUint64(nil, hash))
+}
+
+// Main returns the key of the durable main with an id.
+func (s Secret) Main(id rpcpacket.ID) Key { return s.derive("main", id[:]) }
+
+func (s Secret) derive(kind string, of []byte) Key {
+	if s == (Secret{}) {
+		return nil
+	}
+	h := hmac.New(sha256.New, s[:])
+	h.Write([]byte(kind))
+	h.Write(of)
+	return h.Sum(nil)
+}
+
 // ChildID is the id of the call that a branch of an execution makes as its
-// index-th operation: the first 128 bits of SHA-256 over parent, branch (8 bytes),
-// index (4) and "call". A re-run of the execution derives the same ids, and so
-// finds the answers to its calls in the log instead of making them again.
-func ChildID(parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
+// index-th operation: the first 128 bits of an HMAC-SHA-256 with the key of the
+// execution's service or main over parent, branch (8 bytes), index (4) and "call"; of
+// a plain SHA-256 if there is no key. A re-run of the execution derives the same ids, at
+// another node too, and so finds the answers to its calls in the log instead of making them
+// again. Nobody without the key knows an id before the call has been made.
+func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
 	b := make([]byte, 0, 32)
 	b = append(b, parent[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(branch))
 	b = binary.BigEndian.AppendUint32(b, index)
-	sum := sha256.Sum256(append(b, "call"...))
-	return rpcpacket.ID(sum[:16])
+	b = append(b, "call"...)
+	if key == nil {
+		sum := sha256.Sum256(b)
+		return rpcpacket.ID(sum[:16])
+	}
+	h := hmac.New(sha256.New, key)
+	h.Write(b)
+	return rpcpacket.ID(h.Sum(b[:0])[:16])
 }
 
 // MainID is the id of the durable main of this name: it stays the same whenever

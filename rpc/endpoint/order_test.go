@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 func TestOrder(t *testing.T) {
@@ -44,16 +46,22 @@ func TestOrderRefuses(t *testing.T) {
 }
 
 func TestChildID(t *testing.T) {
+	secret := Secret{1}
 	seen := map[[16]byte]bool{}
-	for _, parent := range []byte{0, 1} {
-		for branch := range uint32(3) {
-			for index := range uint32(100) {
-				id := ChildID([16]byte{parent}, branch, index)
-				if seen[id] || id != ChildID([16]byte{parent}, branch, index) {
-					t.Fatalf("id of %d, %d, %d is not its own", parent, branch, index)
+	for _, key := range []Key{nil, secret.Service(1), secret.Service(2), secret.Main(rpcpacket.ID{7: 1}), Secret{2}.Service(1)} {
+		for _, parent := range []byte{0, 1} {
+			for branch := range uint32(3) {
+				for index := range uint32(100) {
+					id := ChildID(key, [16]byte{parent}, branch, index)
+					if seen[id] || id != ChildID(slices.Clone(key), [16]byte{parent}, branch, index) {
+						t.Fatalf("id of %d, %d, %d under %x is not its own", parent, branch, index, key)
+					}
+					seen[id] = true
 				}
-				seen[id] = true
 			}
 		}
+	}
+	if (Secret{}).Service(1) != nil || (Secret{}).Main(rpcpacket.ID{1}) != nil {
+		t.Error("a rack without a secret has keys")
 	}
 }

@@ -75,8 +75,9 @@ type reply struct {
 	Ended   bool                 `json:"ended,omitempty"`  // the node has lost its identity
 	Cancel  string               `json:"cancel,omitempty"` // the program is to cancel this call
 	Ping    bool                 `json:"ping,omitempty"`   // the program is to say that it is alive
-	// Serving answers opServing.
-	Serving *control.ServingList `json:"serving,omitempty"`
+	// Serving answers opServing, and Exported opExport.
+	Serving  *control.ServingList `json:"serving,omitempty"`
+	Exported *control.Exported    `json:"exported,omitempty"`
 }
 
 // joined is who the program is now.

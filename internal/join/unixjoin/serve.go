@@ -184,7 +184,7 @@ func (s *server) handle(ctx context.Context, wg *sync.WaitGroup, r request) repl
 			err = fault.New(fault.BadRequest, r.Op, "no service")
 			break
 		}
-		err = s.node.Export(ctx, *r.Export)
+		answer.Exported, err = got(s.node.Export(ctx, *r.Export))
 	case opAlive:
 		select {
 		case s.health <- r.Stalled:

@@ -76,9 +76,15 @@ func (s *session) Rack() control.Rack {
 func (s *session) Policies() *join.Policies { return s.client.policies.Load() }
 
 // Export implements join.Session.
-func (s *session) Export(ctx context.Context, e control.Export) error {
-	_, err := s.client.ask(ctx, request{Op: opExport, Export: &e})
-	return err
+func (s *session) Export(ctx context.Context, e control.Export) (control.Exported, error) {
+	r, err := s.client.ask(ctx, request{Op: opExport, Export: &e})
+	if err == nil && r.Exported == nil {
+		err = fault.New(fault.Internal, opExport, "the daemon's reply does not say what was exported")
+	}
+	if err != nil {
+		return control.Exported{}, err
+	}
+	return *r.Exported, nil
 }
 
 // StatePart implements join.Session.

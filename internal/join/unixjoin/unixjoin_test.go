@@ -132,12 +132,12 @@ func (s fakeStack) RemoveAddress(a netip.Addr) error {
 	return nil
 }
 
-func (n *fakeNode) Export(_ context.Context, e control.Export) error {
+func (n *fakeNode) Export(_ context.Context, e control.Export) (control.Exported, error) {
 	n.events <- "export " + e.Service
 	if e.Service == "Bad" {
-		return fault.Remote(fault.BadRequest, "export", "no methods")
+		return control.Exported{}, fault.Remote(fault.BadRequest, "export", "no methods")
 	}
-	return nil
+	return control.Exported{Key: []byte(e.Service)}, nil
 }
 
 func (n *fakeNode) Policies() *join.Policies { return join.NewPolicies(n.Rack().Policies) }
@@ -222,8 +222,8 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	n.want(t, "add "+service.String())
-	if err := s.Export(t.Context(), control.Export{Service: "Arrays"}); err != nil {
-		t.Error(err)
+	if x, err := s.Export(t.Context(), control.Export{Service: "Arrays"}); err != nil || string(x.Key) != "Arrays" {
+		t.Errorf("export: %+v, %v", x, err)
 	}
 	n.want(t, "export Arrays")
 	part, err := s.StatePart(t.Context(), control.State{Name: "Arrays", Offset: 5})
@@ -249,7 +249,7 @@ func TestLifeOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	n.want(t, "calls: 2 under way, 0 over")
-	err = s.Export(t.Context(), control.Export{Service: "Bad"})
+	_, err = s.Export(t.Context(), control.Export{Service: "Bad"})
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Code != fault.BadRequest || !f.Remote || f.Msg != "no methods" {
 		t.Errorf("refused export: %v", err)
@@ -348,7 +348,7 @@ func TestEnds(t *testing.T) {
 	s.(*session).client.conn.Close()
 	n.want(t, "crash: ")
 	<-s.Done()
-	if err := s.Export(t.Context(), control.Export{}); fault.CodeOf(err) != fault.Unavailable {
+	if _, err := s.Export(t.Context(), control.Export{}); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("export after the daemon is gone: %v", err)
 	}
 

@@ -125,11 +125,11 @@ func (s *Session) Rack() control.Rack {
 func (s *Session) Policies() *join.Policies { return s.Explicit.Load() }
 
 // Export implements join.Session.
-func (s *Session) Export(_ context.Context, e control.Export) error {
+func (s *Session) Export(_ context.Context, e control.Export) (control.Exported, error) {
 	if s.OnExport != nil {
-		return s.OnExport(e)
+		return control.Exported{}, s.OnExport(e)
 	}
-	return nil
+	return control.Exported{}, nil
 }
 
 // Who implements join.Session.
