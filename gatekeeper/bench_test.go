@@ -28,7 +28,7 @@ func heldPairOf(caller netip.Addr, session, sequence uint64, index int, ps ...ds
 	service := rackaddr.Service("Arrays")
 	method, _ := rpcpacket.MethodOf("add")
 	m := rpcpacket.Message{Header: rpcpacket.Header{
-		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Method: method, Call: rpcpacket.SessionID(session, sequence), Floor: sequence,
+		Type: rpcpacket.Call, Flags: rpcpacket.FlagSession, Method: method, Call: rpcpacket.SessionID(rpcpacket.SessionOf(caller, uint32(session)), sequence), Floor: sequence,
 		CallerIncarnation: 1, Service: serviceHash(service), Index: uint32(index),
 	}, Pointers: ps, Payload: make([]byte, 64)}
 	build := func(src, dst netip.Addr, port byte) []byte {

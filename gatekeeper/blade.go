@@ -405,10 +405,10 @@ func (c *controller) sortedBlades() []*blade {
 	return out
 }
 
-// A call id is its caller's. Ids of two kinds exist: those of a session, which belongs to
-// the node that uses it first, and those of calls that an execution makes, which follow
-// from the execution's id and a key of its service or main. Who has seen the id of a call
-// could use the next ones of its session first; the true calls would never run.
+// A call id is its caller's. Ids of two kinds exist: those of a session, whose number has the
+// node's in it, and those of calls that an execution makes, which follow from the execution's
+// id and a key of its service or main. Who has seen the id of a call could use others first
+// that the caller will need; the true calls would never run.
 
 // itsID decides whether a node may use the id of a call that is not on record. (One that
 // is on record is refused to any other node.)
@@ -422,15 +422,20 @@ func (c *controller) itsID(n *node, m *rpcpacket.Header) *fault.Error {
 		return nil
 	}
 	s := m.Call.Session()
-	switch by, bound := c.sessions[s]; {
-	case bound && by != n.address:
+	if !rpcpacket.Owns(n.address, s) {
 		c.count.Foreign++
 		return fault.New(fault.BadRequest, "call", "the call id belongs to another node's session")
-	case !bound && len(n.bound) >= c.cfg.Limits.NodeSessions:
-		return fault.New(fault.Overloaded, "call", "node %s has %d sessions", n.address, len(n.bound))
-	case !bound:
-		c.bind(n, s)
 	}
+	if _, known := n.used[s]; known {
+		return nil
+	}
+	if len(n.used) >= c.cfg.Limits.NodeSessions {
+		return fault.New(fault.Overloaded, "call", "node %s has %d sessions", n.address, len(n.used))
+	}
+	if n.used == nil {
+		n.used = map[uint64]struct{}{}
+	}
+	n.used[s] = struct{}{}
 	return nil
 }
 
@@ -440,21 +445,4 @@ func (c *controller) keyOf(execution rpcpacket.ID) (key endpoint.Key, known bool
 		return c.secret.Service(v.Header.Service), true
 	}
 	return c.secret.Main(execution), c.table.Known(execution)
-}
-
-// bind notes that a session is a node's, until the node is gone.
-func (c *controller) bind(n *node, session uint64) {
-	c.sessions[session] = n.address
-	if n.bound == nil {
-		n.bound = map[uint64]struct{}{}
-	}
-	n.bound[session] = struct{}{}
-}
-
-// unbind forgets the sessions of a node that is gone.
-func (c *controller) unbind(n *node) {
-	for s := range n.bound {
-		delete(c.sessions, s)
-	}
-	n.bound = nil
 }

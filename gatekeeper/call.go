@@ -516,7 +516,6 @@ func (c *controller) forgetCaller(n *node) {
 		}
 	}
 	c.dropWindows(n)
-	c.unbind(n)
 	c.reclaimAllUnknown(n)
 	n.sessions, n.calls = nil, nil
 }

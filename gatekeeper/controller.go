@@ -60,7 +60,6 @@ type controller struct {
 	fallen     map[netip.Addr]*node       // nodes that have failed, until they are back or cleaned up after
 	beginnings map[rpcpacket.ID]beginning // durable mains that wait
 	owners     owners                     // of the names of services and mains
-	sessions   map[uint64]lease.Node
 	deferred   map[rpcpacket.ID][]dsmpacket.Region
 	lending    map[rpcpacket.ID]execution.Run   // rollbacks that wait: see rollback
 	unclaimed  map[rpcpacket.ID][]unknownRegion // by executions that are to run again
@@ -111,7 +110,7 @@ func newController(cfg Config) *controller {
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpcpacket.NewAssembler(cfg.Limits.Parts), fresh: map[log.Key][]byte{},
-		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, sessions: map[uint64]lease.Node{}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
+		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
 	}
 	c.tracer = c.remember
 	c.told = told{map[netip.Addr]*toldBy{}, map[rpcpacket.ID]*directCall{}}

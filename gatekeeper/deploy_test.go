@@ -30,7 +30,7 @@ func TestCallOfWhatMoves(t *testing.T) {
 		}
 		m, err := rpcpacket.Parse(u.Payload)
 		if err != nil || m.Type != rpcpacket.Ack || m.Flags&rpcpacket.FlagUnbegun == 0 || m.Flags&rpcpacket.FlagReleased == 0 ||
-			m.Call != rpcpacket.SessionID(1, 1) || u.Dst.Addr() != rackaddr.Node(1) {
+			m.Call != rpcpacket.SessionID(rpcpacket.SessionOf(rackaddr.Node(1), 1), 1) || u.Dst.Addr() != rackaddr.Node(1) {
 			t.Errorf("%v: sent %+v to %s, %v", why, m.Header, u.Dst, err)
 		}
 		if len(s.calls) != 0 {

@@ -85,6 +85,9 @@ func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller lo
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not serve what call %s is for", inner.Call)
 	}
 	caller = log.Node{Address: netip.AddrFrom16([16]byte(m.Payload[:16])), Incarnation: inner.CallerIncarnation}
+	if flags&rpcpacket.FlagSession != 0 && !rpcpacket.Owns(caller.Address, inner.Call.Session()) {
+		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is not of node %s", inner.Call, caller.Address)
+	}
 	return inner, caller, m.Payload[16] == 1, nil
 }
 

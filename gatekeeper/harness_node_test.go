@@ -30,7 +30,7 @@ func (b *testBlade) join(blade, name string) *testNode {
 	if err := b.ask(control.KindJoin, control.Join{Blade: blade, Name: name, Token: b.tokens}, &j); err != nil {
 		b.r.t.Fatal(err)
 	}
-	return &testNode{testBlade: b, address: j.Address, incarnation: j.Incarnation, session: serviceHash(j.Address) << 16}
+	return &testNode{testBlade: b, address: j.Address, incarnation: j.Incarnation, session: rpcpacket.SessionOf(j.Address, 1<<16)}
 }
 
 // export makes the node serve methods.

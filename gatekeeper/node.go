@@ -28,7 +28,7 @@ type node struct {
 	orderly     bool // it has said goodbye
 	exports     map[netip.Addr]*exported
 	sessions    map[uint64]*session // of calls that it makes
-	bound       map[uint64]struct{} // numbers of sessions that are this node's, see blade.go
+	used        map[uint64]struct{} // numbers of sessions that it has used: at most Limits.NodeSessions
 	calls       map[*call]struct{}  // on record, as their caller
 	instance    string              // of a deployment, "" for none
 	writes      bool                // it has had control of a region

@@ -134,6 +134,8 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		x.refuse(from, m, Nondeterminism, "the call was another when it ran before")
 	case direct.Malformed:
 		n.stats.malformed.Add(1)
+	case direct.Foreign:
+		n.stats.foreign.Add(1)
 	default:
 		n.stats.duplicates.Add(1)
 	}

@@ -106,8 +106,8 @@ func (n *Node) release(p *pending) {
 	n.out.pendings.Put(p)
 }
 
-func (o *outgoing) init(detached int) {
-	o.core = endpoint.NewCaller(randomUint64)
+func (o *outgoing) init(node netip.Addr, detached int) {
+	o.core = endpoint.NewCaller(node, randomUint64)
 	o.detached = make(chan struct{}, detached)
 	o.pendings.New = newPending
 }
@@ -253,7 +253,7 @@ func (n *Node) complete(r *reader, i int, m rpcpacket.Message) bool {
 // completeLarge takes the first packet, of so many bytes, of an answer.
 func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) bool {
 	n.out.mu.Lock()
-	call := n.out.core.Find(&m)
+	call := n.out.core.Find(from, &m)
 	if call != nil {
 		call.Tag.(*pending).peer = from
 	}
@@ -285,7 +285,7 @@ func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) boo
 func (n *Node) completeWith(take func() *datagram, m rpcpacket.Message, from netip.Addr) bool {
 	n.out.mu.Lock()
 	now := n.now()
-	call := n.out.core.Receive(now, &m)
+	call := n.out.core.Receive(now, from, &m)
 	if call != nil {
 		n.out.answeredBy(now, call.Tag.(*pending), &m, from)
 	}

@@ -19,6 +19,7 @@ type Stats struct {
 	Duplicates uint64 // calls and answers dropped because they are known already or settled
 	Refused    uint64 // calls answered with a system exception
 	Malformed  uint64 // datagrams dropped because they are no message for this node
+	Foreign    uint64 // calls dropped because their session is another node's than the sender
 	Full       uint64 // calls dropped for lack of room, or not whole in time; they will be sent again
 	Stale      uint64 // calls dropped because they were meant for another incarnation
 	Parts      uint64 // parts of large messages sent
@@ -29,7 +30,7 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, full, stale, parts, direct, enlisted, resumed, recalled atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, enlisted, resumed, recalled atomic.Uint64
 }
 
 // Stats returns the node's counters.
@@ -37,7 +38,7 @@ func (n *Node) Stats() Stats {
 	c := &n.stats
 	return Stats{
 		Calls: c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
-		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
+		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(), Direct: c.direct.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(),
 	}
 }

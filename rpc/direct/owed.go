@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -118,6 +119,8 @@ func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item) record
 	for _, i := range items {
 		e, runs := t.state.Execution(i.ID), t.running[i.ID]
 		switch {
+		case !t.asks(caller, e, runs), i.Lane != 0 && !rpcpacket.Owns(netip.AddrFrom16(caller), i.Lane):
+			// It is not the sender's to forget.
 		case e != nil && !e.Forgotten && !slices.Contains(r.Executions, i.ID):
 			r.Executions = append(r.Executions, i.ID)
 		case e == nil && runs != nil:
@@ -133,6 +136,15 @@ func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item) record
 		return nil
 	}
 	return r
+}
+
+// asks reports whether a node is the one that a call is of, as far as the call is known.
+func (t *Table) asks(caller [16]byte, e *record.Execution, runs *running) bool {
+	if e != nil {
+		by, _, lane, _ := e.Caller()
+		return lane == 0 || by == caller
+	}
+	return runs == nil || runs.caller == caller
 }
 
 // Callers lists the callers whose calls the node still keeps, each with its latest

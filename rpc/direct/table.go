@@ -14,6 +14,8 @@
 package direct
 
 import (
+	"net/netip"
+
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -34,9 +36,10 @@ const (
 	Late                         // nobody waits for it any more: drop the copy
 	Diverged                     // it is done, and was another call then
 	Malformed                    // its id is no id: drop it
+	Foreign                      // its lane is another node's: drop it
 )
 
-var verdicts = [...]string{"?", "run", "duplicate", "answer", "forward", "late", "diverged", "malformed"}
+var verdicts = [...]string{"?", "run", "duplicate", "answer", "forward", "late", "diverged", "malformed", "foreign"}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {
@@ -60,6 +63,7 @@ type Table struct {
 // running is a call that has been accepted and is not done; one that was handed over, until
 // the Gatekeeper has its answer.
 type running struct {
+	caller    [16]byte
 	forgotten bool // nobody asks for its outcome
 }
 
@@ -76,7 +80,7 @@ func (t *Table) State() *record.State { return t.state }
 
 // PlaceOf returns the lane of a direct call and its number there. Those of a session are
 // in the call's id; those of an execution's call are in two fields of the header that such
-// a call has no other use for. Lane 0 is none.
+// a call has no other use for. Lane 0 is none. A lane is a session number of its node.
 func PlaceOf(h *rpcpacket.Header) (lane, number uint64) {
 	if h.Flags&rpcpacket.FlagSession != 0 {
 		return h.Call.Session(), h.Call.Sequence()
@@ -90,6 +94,9 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	lane, number := PlaceOf(h)
 	if lane == 0 || h.Call.IsZero() {
 		return Malformed, nil
+	}
+	if !rpcpacket.Owns(netip.AddrFrom16(caller), lane) {
+		return Foreign, nil
 	}
 	dead, _ := t.state.Dead(caller)
 	e := t.state.Execution(h.Call)
@@ -111,12 +118,18 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	}
 	t.heard[caller] = h.CallerIncarnation
 	t.floors[lane] = number
-	t.running[h.Call] = new(running)
+	t.running[h.Call] = &running{caller: caller}
 	return Run, nil
 }
 
 // Resumes notes that an execution is run again.
-func (t *Table) Resumes(id rpcpacket.ID) { t.running[id] = new(running) }
+func (t *Table) Resumes(id rpcpacket.ID) {
+	r := new(running)
+	if e := t.state.Execution(id); e != nil {
+		r.caller, _, _, _ = e.Caller()
+	}
+	t.running[id] = r
+}
 
 // Drop forgets that a call runs: it was not run after all, and a copy of it is new; or the
 // Gatekeeper has its answer.

@@ -8,10 +8,12 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
+// Nodes; the sessions of the first three are below 2^32.
 var (
-	client = [16]byte{15: 1} // a plain client
-	server = [16]byte{15: 2} // a node whose executions call
-	other  = [16]byte{15: 3}
+	client   = [16]byte{11: 1} // a plain client
+	server   = [16]byte{11: 2} // a node whose executions call
+	other    = [16]byte{11: 3}
+	stranger = [16]byte{15: 4}
 )
 
 // inSession is the n-th call of a client's session.
@@ -264,6 +266,36 @@ func TestBuried(t *testing.T) {
 	if b.State().Keeps() || !b.Idle() {
 		t.Fatal("something is kept")
 	}
+}
+
+// A stranger that knows the id and the session of a call uses neither, has nothing forgotten,
+// and makes no call of the session a late one.
+func TestForeign(t *testing.T) {
+	b := newBench(t)
+	one, two, three, kid := inSession(9, 1), inSession(9, 2), inSession(9, 3), child(7, 1, 8, 1)
+	b.receive(stranger, one, Foreign)
+	b.receive(stranger, kid, Foreign)
+	b.receive(client, one, Run)
+	b.receive(server, kid, Run)
+	b.write(done(client, one), begun(server, kid))
+	b.receive(stranger, one, Foreign)
+	all := []Item{{ID: one.Call, Lane: 9, Number: 1}, {ID: kid.Call}, {ID: two.Call, Lane: 9, Number: 1 << 60}}
+	for range 2 {
+		b.receive(stranger, inSession(9, 1<<60), Foreign)
+		if r := b.Forget(stranger, 1, all); r != nil {
+			t.Fatalf("a stranger has something forgotten: %+v", r)
+		}
+		b.receive(client, one, Answer)
+		b.crash()
+		b.Resume()
+	}
+	b.receive(client, two, Run)
+	if r := b.Forget(stranger, 1, []Item{{ID: two.Call}}); r != nil { // it is not written yet
+		t.Fatalf("%+v", r)
+	}
+	b.write(done(client, two))
+	b.receive(client, two, Answer)
+	b.receive(client, three, Run)
 }
 
 // An execution that has begun too often is given up.

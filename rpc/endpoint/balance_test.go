@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -95,7 +96,7 @@ func TestBalance_Avoids(t *testing.T) {
 
 // The Caller makes ids with the bytes that the Balance picks; a copy keeps its own.
 func TestBalance_Caller(t *testing.T) {
-	c, b := NewCaller(func() uint64 { return 5 }), NewBalance(0)
+	c, b := NewCaller(netip.Addr{}, func() uint64 { return 5 }), NewBalance(0)
 	floor := uint64(0)
 	for _, want := range []uint8{0, 128, 64, 192, 32} {
 		call := &Call{RTT: new(RTT), Balance: b}
@@ -108,6 +109,6 @@ func TestBalance_Caller(t *testing.T) {
 		if again, _ := c.Tick(time.Second, nil, nil); len(again) != 1 || again[0].ID != id {
 			t.Errorf("copies: %v", again)
 		}
-		c.Receive(time.Second, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Flags: rpcpacket.FlagSession, Call: id}})
+		c.Receive(time.Second, netip.Addr{}, &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Flags: rpcpacket.FlagSession, Call: id}})
 	}
 }

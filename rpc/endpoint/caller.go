@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -94,7 +95,9 @@ func (s Settlement) ID() rpcpacket.ID { return rpcpacket.SessionID(s.Session, 0)
 
 // Caller is the calling side of a node.
 type Caller struct {
+	node   netip.Addr
 	random func() uint64
+	drawn  uint32  // of the next session
 	idle   []*lane // the last used is the last, and used first, so that few stay in use
 	owing  int     // lanes that owe a settlement, idle or not
 	noted  int     // lanes with a node
@@ -103,10 +106,10 @@ type Caller struct {
 	head   Call // ring of the calls that are out, the oldest first
 }
 
-// NewCaller returns a Caller that draws session numbers from random: they must
-// be unpredictable and never repeat between incarnations of a node.
-func NewCaller(random func() uint64) *Caller {
-	c := &Caller{random: random, calls: make(map[rpcpacket.ID]*Call)}
+// NewCaller returns the Caller of a node, which draws what distinguishes its sessions from
+// random: that must not repeat between incarnations of the node.
+func NewCaller(node netip.Addr, random func() uint64) *Caller {
+	c := &Caller{node: node, random: random, drawn: uint32(random()), calls: make(map[rpcpacket.ID]*Call)}
 	c.head.prev, c.head.next = &c.head, &c.head
 	return c
 }
@@ -198,8 +201,10 @@ func (c *Caller) lane() *lane {
 		c.idle = c.idle[:n-1]
 		return l
 	}
-	// Sequence numbers begin with 1; 0 is the Settlement's.
-	return &lane{session: c.random(), sequence: c.random() & 0xff}
+	// Sequence numbers begin with 1; 0 is the Settlement's. They begin anywhere, so that a
+	// stranger who has seen no call of the session guesses no id of it.
+	c.drawn++
+	return &lane{session: rpcpacket.SessionOf(c.node, c.drawn), sequence: c.random() >> 16}
 }
 
 func (c *Caller) start(now time.Duration, call *Call) {
@@ -211,14 +216,14 @@ func (c *Caller) start(now time.Duration, call *Call) {
 	c.calls[call.ID] = call
 }
 
-// Receive takes a reply or exception and returns the call that it answers, which
-// is thereby ended. It returns nil for what answers no call: a duplicate, an
+// Receive takes a reply or exception from an address and returns the call that it answers,
+// which is thereby ended. It returns nil for what answers no call: a duplicate, an
 // answer to a call given up, or a stranger's packet.
-func (c *Caller) Receive(now time.Duration, m *rpcpacket.Message) *Call {
+func (c *Caller) Receive(now time.Duration, from netip.Addr, m *rpcpacket.Message) *Call {
 	if m.Type != rpcpacket.Reply && m.Type != rpcpacket.Exception {
 		return nil
 	}
-	call := c.Find(m)
+	call := c.Find(from, m)
 	if call != nil {
 		call.fetching = m.Flags&rpcpacket.FlagMore != 0 && call.lane != nil && m.Flags.Exact()
 		c.answered(now, call)
@@ -229,14 +234,17 @@ func (c *Caller) Receive(now time.Duration, m *rpcpacket.Message) *Call {
 // Out returns the call with an id, nil if none is out.
 func (c *Caller) Out(id rpcpacket.ID) *Call { return c.calls[id] }
 
-// Find returns the call that an answer is to, without ending it; nil if none is out.
-func (c *Caller) Find(m *rpcpacket.Message) *Call {
+// Find returns the call that an answer is to, without ending it; nil if none is out. An
+// exactly-once call is answered by what the Gatekeeper has released or, if it went direct,
+// by the node that it was sent to.
+func (c *Caller) Find(from netip.Addr, m *rpcpacket.Message) *Call {
 	call := c.calls[m.Call]
 	if call == nil || call.Session != (m.Flags&rpcpacket.FlagSession != 0) {
 		return nil
 	}
-	if call.Exact && m.Flags&rpcpacket.FlagReleased == 0 {
-		return nil // forged: the ids of executions' calls can be guessed
+	direct := call.Node != [16]byte{}
+	if (call.Exact || direct && from.As16() != call.Node) && m.Flags&rpcpacket.FlagReleased == 0 {
+		return nil // forged
 	}
 	return call
 }

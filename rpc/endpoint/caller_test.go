@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,19 +24,12 @@ type callerMachine struct {
 	now    time.Duration
 	calls  map[string]*Call
 	rtts   map[string]*RTT
-	seed   uint64
 }
 
 func newCallerMachine() func([]string) string {
 	m := &callerMachine{calls: map[string]*Call{}, rtts: map[string]*RTT{"": {}}}
 	// Sessions are 1, 2, …; their sequences start at 0.
-	m.caller = NewCaller(func() uint64 {
-		m.seed++
-		if m.seed%2 == 0 {
-			return 0
-		}
-		return (m.seed + 1) / 2
-	})
+	m.caller = NewCaller(netip.Addr{}, func() uint64 { return 0 })
 	return m.step
 }
 
@@ -130,7 +124,7 @@ func (m *callerMachine) reply(args []string) string {
 		n, _ := map[string]rpcpacket.Type{"exception": rpcpacket.Exception, "call": rpcpacket.Call, "ack": rpcpacket.Ack}[args[2]]
 		msg.Type = n
 	}
-	c := m.caller.Receive(m.now, &msg)
+	c := m.caller.Receive(m.now, netip.Addr{}, &msg)
 	if c == nil {
 		return "ignored\n"
 	}
@@ -157,14 +151,14 @@ func TestCallerScripts(t *testing.T) { runScripts(t, "caller-*.txt", newCallerMa
 // Only what the Gatekeeper has released answers an exactly-once call: its id can be
 // guessed by those who know the id of its parent.
 func TestForgedAnswer(t *testing.T) {
-	c := NewCaller(func() uint64 { return 1 })
+	c := NewCaller(netip.Addr{}, func() uint64 { return 1 })
 	call := &Call{RTT: &RTT{}, Exact: true}
 	c.BeginAs(0, call, ChildID(nil, rpcpacket.ID{1}, 0, 1))
 	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
-	if c.Receive(0, &m) != nil {
+	if c.Receive(0, netip.Addr{}, &m) != nil {
 		t.Error("a forged answer counts")
 	}
-	if m.Flags |= rpcpacket.FlagReleased; c.Receive(0, &m) != call {
+	if m.Flags |= rpcpacket.FlagReleased; c.Receive(0, netip.Addr{}, &m) != call {
 		t.Error("the released answer does not count")
 	}
 }
@@ -172,13 +166,13 @@ func TestForgedAnswer(t *testing.T) {
 // TestFetched: a session whose logged answer is being fetched is not told as settled
 // until that is done, for what is settled leaves the log.
 func TestFetched(t *testing.T) {
-	c := NewCaller(func() uint64 { return 7 })
+	c := NewCaller(netip.Addr{}, func() uint64 { return 7 })
 	var rtt RTT
 	call := &Call{RTT: &rtt}
 	c.Begin(0, call)
 	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: call.ID}}
 	m.Flags = (rpcpacket.FlagSession | rpcpacket.FlagHeld | rpcpacket.FlagReleased | rpcpacket.FlagMore).WithPolicy(rpcpacket.PolicyRecover)
-	if c.Receive(0, &m) != call || len(c.idle) != 0 {
+	if c.Receive(0, netip.Addr{}, &m) != call || len(c.idle) != 0 {
 		t.Fatalf("%d sessions are idle while an answer is fetched", len(c.idle))
 	}
 	c.Fetched(5, call)

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), runs: map[rpcpacket.ID]int{}, open: map[rpcpacket.ID]*Call{},
 	}
-	w.caller = NewCaller(w.rng.Uint64)
+	w.caller = NewCaller(netip.Addr{}, w.rng.Uint64)
 	for i := range w.callees {
 		w.callees[i] = NewCallee(1, DefaultLimits)
 	}
@@ -133,7 +134,7 @@ func (w *world) arrive(m *rpcpacket.Message) {
 func (w *world) reply(payload []byte, flags rpcpacket.Flags) {
 	m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: rpcpacket.ID(payload), Flags: flags}}
 	w.send(func() {
-		c := w.caller.Receive(w.now, &m)
+		c := w.caller.Receive(w.now, netip.Addr{}, &m)
 		if c == nil {
 			return
 		}

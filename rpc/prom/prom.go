@@ -83,6 +83,7 @@ var counters = func() []counter {
 		{dropped, []string{"full"}, func(s *rpc.Stats) uint64 { return s.Full }},
 		{dropped, []string{"duplicate"}, func(s *rpc.Stats) uint64 { return s.Duplicates }},
 		{dropped, []string{"malformed"}, func(s *rpc.Stats) uint64 { return s.Malformed }},
+		{dropped, []string{"foreign"}, func(s *rpc.Stats) uint64 { return s.Foreign }},
 		{dropped, []string{"stale"}, func(s *rpc.Stats) uint64 { return s.Stale }},
 	}
 }()

@@ -7,6 +7,7 @@ package rpcpacket
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -147,7 +148,7 @@ func (f Flags) Direct() bool { return f&FlagHeld == 0 && f.Policy() != PolicyNon
 func (f Flags) WithPolicy(p Policy) Flags { return f&^flagPolicy | Flags(p)&flagPolicy }
 
 // ID is a 128-bit call or execution id: a hash of (parent, branch, index), or a
-// random session with a sequence number (FlagSession).
+// session of the caller's (SessionOf) with a sequence number (FlagSession).
 type ID [16]byte
 
 // SessionID returns the call id of a session's n-th call.
@@ -156,6 +157,17 @@ func SessionID(session, sequence uint64) (id ID) {
 	binary.BigEndian.PutUint64(id[8:], sequence)
 	return id
 }
+
+// SessionOf returns the number of a node's session: the low half of the node's number, and
+// one that the node draws. So nobody can use a session, or a lane of direct calls, that is
+// another node's; see Owns.
+func SessionOf(node netip.Addr, drawn uint32) uint64 {
+	a := node.As16()
+	return uint64(binary.BigEndian.Uint32(a[12:]))<<32 | uint64(drawn)
+}
+
+// Owns reports whether a session is a node's.
+func Owns(node netip.Addr, session uint64) bool { return SessionOf(node, uint32(session)) == session } //nolint:gosec // the low half
 
 // Session and Sequence are the halves of an id made by SessionID.
 func (id ID) Session() uint64 { return binary.BigEndian.Uint64(id[:8]) }

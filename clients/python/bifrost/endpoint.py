@@ -66,14 +66,18 @@ def milliseconds(left):
 class Caller:
     """The calling side: numbers calls within sessions, sends them again, takes their answers."""
 
-    def __init__(self, random64):
-        self._random64 = random64
+    def __init__(self, node, random64):
+        self._node, self._random64, self._drawn = node, random64, random64()
         self._idle = []
         self.calls = {}
 
+    def _lane(self):
+        self._drawn += 1
+        return Lane(wire.session_of(self._node, self._drawn), self._random64() >> 16)
+
     def begin(self, now, call):
         """Gives a call its id. The shell sends call.message at once."""
-        lane = self._idle.pop() if self._idle else Lane(self._random64(), self._random64() & 0xFF)
+        lane = self._idle.pop() if self._idle else self._lane()
         lane.sequence += 1
         lane.due, lane.interval = now + layout.SETTLE_AFTER, layout.SETTLE_AFTER
         lane.owes = lane.owes or call.held

@@ -48,7 +48,7 @@ class Node:
         self._socket = bind(self.address, layout.PORT_RPC)
         self.memory = Memory(bind(self.address, layout.PORT_DSM), self.incarnation, lambda: session.rack, self.budget)
         self._lock = threading.Lock()  # over what follows
-        self._caller = endpoint.Caller(lambda: random.SystemRandom().getrandbits(64))
+        self._caller = endpoint.Caller(self.address, lambda: random.SystemRandom().getrandbits(64))
         self._rtts = {}
         self._services = {}
         self._owed = {}  # answers to exactly-once calls that wait to be acknowledged, by call id

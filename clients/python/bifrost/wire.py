@@ -136,6 +136,11 @@ def service_address(name):
     return str(ipaddress.IPv6Address(int(ipaddress.IPv6Address(layout.SERVICE_PREFIX)) + service_hash(name)))
 
 
+def session_of(node, drawn):
+    """The number of a session of the node with this address: nobody else may use it."""
+    return int(ipaddress.IPv6Address(node)) % (1 << 32) << 32 | drawn % (1 << 32)
+
+
 def session_id(session, sequence):
     """The id of a session's call."""
     return session.to_bytes(8, "big") + sequence.to_bytes(8, "big")

@@ -45,8 +45,12 @@ class WireTest(unittest.TestCase):
 
 
 class CallerTest(unittest.TestCase):
+    def test_sessions_are_the_nodes_own(self):
+        sessions = {self.begin().message.session for _ in range(10)}
+        self.assertEqual((len(sessions), {s >> 32 for s in sessions}), (10, {5}))
+
     def setUp(self):
-        self.caller = endpoint.Caller(iter(range(1, 100)).__next__)
+        self.caller = endpoint.Caller("fd00::5", iter(range(1, 100)).__next__)
 
     def begin(self, now=0.0, **options):
         call = endpoint.Call(wire.Message(type=layout.TYPE_CALL, flags=options.pop("flags", 0)), endpoint.RTT(), **options)
