@@ -186,7 +186,7 @@ class Transfer:
         spans, most = [], min(self.window, room)
         while self.again and len(spans) < layout.BULK_RANGES and (not self.out or self.out + cost(self.size) <= most):
             self._join(spans, self.again.pop(0), None)
-        if self.out <= most // 2 and not self.again and len(spans) < layout.BULK_RANGES:
+        if self.out <= self.window // 2 and not self.again and len(spans) < layout.BULK_RANGES:
             while self.next < self.places and (not self.out or self.out + cost(self.size) <= most):
                 self._join(spans, self.next, now)
                 self.next += 1
@@ -270,7 +270,9 @@ class Receiver:
         """The pulls to send: (transfer, packet) each."""
         pulls, out = [], sum(t.out for t in self.open.values())
         for t in self.open.values():
-            spans = t.ask(now, self._window - out + t.out)
+            others = out - t.out
+            spans = t.ask(now, self._window - others)
+            out = others + t.out
             if spans:
                 pulls.append((t, t.header.of(PULL, size=t.size, spans=spans)))
         return pulls

@@ -100,6 +100,15 @@ class BulkTest(unittest.TestCase):
         self.assertIsNone(self.receiver.receive(0.0, ("fd00::3", CALL, True), sender.part(1600, SIZE)))
         self.assertEqual(self.run_all(sender, [sender.part(at, n) for at, n in bulk.cut([(600, 4400)], SIZE)]), sender.body)
 
+    def test_transfers_share_the_buffer(self):
+        for call in range(3):
+            h = bulk.Header(call=wire.session_id(1, call), total=1 << 19, first=600)
+            self.receiver.begin(0.0, (PEER, h.call, False), h, bytes(600), SIZE, False, None)
+        self.assertEqual(len(self.receiver.asks(0.0)), 3)
+        out = [t.out for t in self.receiver.open.values()]
+        self.assertLessEqual(sum(out), 50000 + 2 * bulk.cost(SIZE))  # whoever has nothing under way may ask for one part
+        self.assertEqual(self.receiver.asks(0.0), [])
+
     def test_memory_is_bounded(self):
         def begin(peer, call, total):
             h = bulk.Header(call=wire.session_id(1, call), total=total, first=600)
