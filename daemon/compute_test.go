@@ -389,9 +389,12 @@ func TestBadConfiguration(t *testing.T) {
 func TestAnotherRelease(t *testing.T) {
 	inRack(t, wire.Impairment{}, func(r *rack) {
 		r.gk.set(func() { r.gk.welcome.Speaks = control.Release{Protocol: 9, Build: "v9"} })
-		_, _, stop := r.compute(ComputeConfig{Nodes: 1})
-		pass(time.Second)
-		if err := stop(); fault.CodeOf(err) != fault.BadRequest || !strings.Contains(err.Error(), "the Gatekeeper speaks protocol 9 (build v9), blade") {
+		c, err := NewCompute(ComputeConfig{Blade: r.config(nil), Nodes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Run(r.ctx)
+		if fault.CodeOf(err) != fault.BadRequest || !strings.Contains(err.Error(), "the Gatekeeper speaks protocol 9 (build v9), blade") {
 			t.Errorf("welcomed by another release: %v", err)
 		}
 	})
