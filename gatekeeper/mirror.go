@@ -522,7 +522,13 @@ func (c *controller) compare(b *blade, f control.Fence, reply control.Message, t
 		c.command(first, control.KindPoke, control.Content{Offset: offset, Gone: true}, nil)
 	}
 	c.equalLedgers(first, second, x, func() {
-		c.copySpans(first, second, append(x.told[first].Writes, x.told[second].Writes...), x, func() {
+		spans := slices.Clone(x.told[first].Writes)
+		for _, s := range x.told[second].Writes {
+			if !slices.Contains(spans, s) { // most have reached both
+				spans = append(spans, s)
+			}
+		}
+		c.copySpans(first, second, spans, x, func() {
 			delete(m.comparing, f)
 			x.end()
 		})

@@ -317,8 +317,9 @@ type Content struct {
 	Gone   bool   `json:"gone,omitempty"`
 }
 
-// MaxContent fits the smallest datagram that IPv6 carries, in base 64.
-const MaxContent = 768
+// MaxContent is what the large writes of a node that has failed are compared in, one part
+// after the other: a few commands for each. In base 64 it is far below MaxMessage.
+const MaxContent = 256 << 10
 
 // Fill has a memory server fill another copy of its machine, or be filled. Both are told
 // the same, but for Source. The server that is to be filled forgets what it has, and is

@@ -701,6 +701,93 @@ func TestSmallSecondBlade(t *testing.T) {
 	})
 }
 
+// TestMirrorRefused_Blades: a blade that is full, serves another machine or is away does not become
+// a second copy, and the operator is told which.
+func TestMirrorRefused_Blades(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		r, err := simrack.Start(ctx, simrack.Config{
+			Blades: []simrack.Blade{
+				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory, Capacity: 1 << 20},
+				{Name: "m2", Kind: control.Memory, Capacity: 32 << 10}, {Name: "m3", Kind: control.Memory, Capacity: 1 << 20},
+			},
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := r.Join(ctx, "c1", "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r.MemoryServer("m1").Used() == 0 || r.MemoryServer("m3").Used() == 0 {
+			if _, err := n.Memory().Alloc(ctx, 64<<10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(2 * time.Second) // virtual: a heartbeat tells what is used
+		g := r.Gatekeeper()
+		refused := func(first, second string, want error, code fault.Code) {
+			t.Helper()
+			if err := g.Mirror(ctx, first, second); !errors.Is(err, want) || fault.CodeOf(err) != code {
+				t.Errorf("mirror %s %s: %v, want %v", first, second, err, want)
+			}
+		}
+		refused("m1", "m2", gatekeeper.ErrNoRoom, fault.NoSpace)
+		refused("m1", "m3", gatekeeper.ErrBladeServes, fault.BadRequest)
+		if err := r.CrashBlade("m2"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(5 * time.Second) // virtual
+		refused("m1", "m2", gatekeeper.ErrAway, fault.Unavailable)
+		refused("m2", "m1", gatekeeper.ErrAway, fault.Unavailable)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFenceOfLargeWrites: the fence of a node that has not settled some hundred KiB of writes takes
+// a few commands to each copy, not hundreds.
+func TestFenceOfLargeWrites(t *testing.T) {
+	onPair(t, wire.Impairment{Delay: 100 * time.Microsecond}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		n, err := r.Join(ctx, "c1", "writer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const size = 1 << 20
+		p, err := n.Memory().Alloc(ctx, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := r.Gatekeeper().Subscribe(ctx)
+		r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // it hears no answers
+		writing, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := n.Memory().Write(writing, p, make([]byte, size)); fault.CodeOf(err) != fault.Deadline {
+			t.Fatalf("a write without answers: %v", err)
+		}
+		if err := r.CrashBlade("c1"); err != nil {
+			t.Fatal(err)
+		}
+		var failed time.Time
+		for e := range events {
+			if e.Kind == gatekeeper.NodeFailed {
+				failed = e.Time
+			}
+			if e.Kind == gatekeeper.NodeFenced {
+				took := e.Time.Sub(failed)
+				t.Logf("fenced after %s", took)
+				if took > 100*time.Millisecond {
+					t.Errorf("the fence took %s", took)
+				}
+				break
+			}
+		}
+	})
+}
+
 // TestCopiesThatDisagree: a client that gets other answers of the second copy than of the
 // first one says so, the blades tell the Gatekeeper, and the second copy is filled anew.
 func TestCopiesThatDisagree(t *testing.T) {

@@ -176,7 +176,7 @@ func (t *torture) kv(ctx context.Context, in string, args ...string) (string, er
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(program, append([]string{args[0], "--timeout", settleTimeout.String()}, args[1:]...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
 	if err := t.cfg.Host.Start(t.cfg.Name, "c1", cmd); err != nil {
