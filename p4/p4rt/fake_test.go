@@ -31,6 +31,7 @@ type fake struct {
 	meters    map[string]datapath.MeterConfig
 	registers map[string][]byte
 	outs      chan []byte // frames of PacketOut
+	kept      [][]byte    // frames of Replay
 	room      int         // entries left; 0 is no limit
 	closed    bool
 
@@ -50,6 +51,14 @@ func newFake(sink datapath.Sink) *fake {
 		counters: map[string]datapath.Counts{}, meters: map[string]datapath.MeterConfig{}, registers: map[string][]byte{},
 		outs: make(chan []byte, 64),
 	}
+}
+
+func (f *fake) Replay() {
+	defer f.lock()()
+	for _, frame := range f.kept {
+		f.sink.PacketIn(frame)
+	}
+	f.kept = nil
 }
 
 func (f *fake) lock() func() { f.mu.Lock(); return f.mu.Unlock }

@@ -37,6 +37,26 @@ func TestSection16_1_PacketIn(t *testing.T) {
 	})
 }
 
+// What the data plane has kept goes to the first controller that becomes primary and
+// takes packets, behind the notice that it is.
+func TestReplay(t *testing.T) {
+	configured(t, func(b *bench, c *controller) {
+		b.fakes.last(t).kept = [][]byte{{0, 0, 'x'}, {0, 0, 'y'}}
+		r := b.dial()
+		r.arbitrateAs(withRole("some", onlyExact))
+		r.expectArbitration(codes.OK, 1)
+		r.silent()
+		c.silent()
+		c.mustBePrimary(2)
+		for _, want := range []string{"x", "y"} {
+			if got := c.next().GetPacket(); string(got.GetPayload()) != want {
+				t.Errorf("got %v, want %s", got, want)
+			}
+		}
+		r.silent()
+	})
+}
+
 func TestSection16_1_PacketOut(t *testing.T) {
 	configured(t, func(b *bench, c *controller) {
 		c.send(packetOut(t, `payload: "hi" metadata { metadata_id: 3 value: "\x07" } metadata { metadata_id: 1 value: "\x01\x05" } metadata { metadata_id: 2 value: "\x00" }`))
