@@ -302,15 +302,16 @@ func (w *world) stopOne(t *rapid.T) {
 
 // emptied answers one EmptyNode.
 func (w *world) emptied(t *rapid.T) {
-	for _, a := range slices.SortedFunc(maps.Keys(w.empty), netip.Addr.Compare) {
-		incarnation := w.empty[a]
-		delete(w.empty, a)
-		if n, ok := w.r.Node(a); ok && n.Incarnation == incarnation && !n.Ending {
-			delete(w.owed, n.Instance)
-		}
-		w.do(t, w.r.Emptied(a, incarnation, w.now))
+	all := slices.SortedFunc(maps.Keys(w.empty), netip.Addr.Compare)
+	if len(all) == 0 {
 		return
 	}
+	a, incarnation := all[0], w.empty[all[0]]
+	delete(w.empty, a)
+	if n, ok := w.r.Node(a); ok && n.Incarnation == incarnation && !n.Ending {
+		delete(w.owed, n.Instance)
+	}
+	w.do(t, w.r.Emptied(a, incarnation, w.now))
 }
 
 func (w *world) deploy(t *rapid.T) {
