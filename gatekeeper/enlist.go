@@ -32,7 +32,7 @@ func (c *controller) enlistment(n *node, h *held, m *rpcpacket.Message) {
 	case len(m.Payload)%forgetItem != 0:
 		c.count.Malformed++
 	default:
-		c.forgetDirect(n, m.Payload)
+		c.forgetDirect(n, m.Payload, m.Floor)
 	}
 }
 
@@ -48,11 +48,10 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 		return
 	}
 	if s := c.services[rackaddr.ServiceOf(inner.Service)]; s != nil && !known {
-		// What the graph refuses runs all the same: no call into a stateless service waits for
-		// one that waits for it.
+		// What the graph refuses runs all the same: it runs already, and waits for nothing yet.
 		_ = c.enter(callgraph.Call{
 			ID: inner.Call, Parent: m.Parent, Policy: inner.Flags.Policy(), Caller: callgraph.Node(caller), Callee: n.identity(),
-			Service: s.name, Method: s.methodName(n, inner.Method),
+			Service: s.name, Method: s.methodName(n, inner.Method), Serial: s.stateful(), Begun: s.stateful(),
 		})
 		if runs {
 			c.graph.Delivered(inner.Call, n.identity(), c.now)
@@ -60,7 +59,11 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 	}
 	v, o := c.table.Enlist(execution.Request{
 		Message: &inner, Datagram: m.Payload[enlistHead:], Caller: caller, Callee: n.logged(), Now: c.now,
-	}, runs, m.Call)
+		Serial: n.exports[rackaddr.ServiceOf(inner.Service)].stateful,
+	}, execution.Enlistment{Runs: runs, Receipt: m.Call, Number: m.Order, Floor: m.Floor})
+	if v == execution.Stale && !known {
+		c.graph.Remove(inner.Call)
+	}
 	c.judgedExact(v)
 	c.execute(o)
 }
@@ -92,14 +95,14 @@ func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller lo
 }
 
 // forgetDirect takes a node's word that nobody asks for direct calls.
-func (c *controller) forgetDirect(n *node, items []byte) {
+func (c *controller) forgetDirect(n *node, items []byte, floor uint64) {
 	var ids []rpcpacket.ID
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagReleased | rpcpacket.FlagEnlist}}
 	for ; len(items) > 0; items = items[forgetItem:] {
 		ids = append(ids, rpcpacket.ID(items[:16]))
 		ack.Payload = append(ack.Payload, items[:16]...)
 	}
-	c.execute(c.table.ForgetDirect(n.address, ids))
+	c.execute(c.table.ForgetDirect(n.address, ids, floor))
 	c.tellNode(n.address, &ack)
 }
 

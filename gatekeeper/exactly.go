@@ -595,8 +595,12 @@ func (c *controller) state(p *port, m control.Message) error {
 		if err := c.claim(n, claim{claimService, q.Name}); err != nil {
 			return err
 		}
-		sections, next := c.table.State(serviceHash(rackaddr.Service(q.Name)))
-		c.answer(p, m, control.PartOf(sections, q.Offset, next))
+		hash := serviceHash(rackaddr.Service(q.Name))
+		sections, next := c.table.State(hash)
+		part := control.PartOf(sections, q.Offset, next)
+		first, unsettled := c.table.First(hash)
+		part.First, part.Unsettled = control.ExecutionID(first), unsettled
+		c.answer(p, m, part)
 		return nil
 	}
 	if err := c.claim(n, claim{claimMain, q.Name}); err != nil {

@@ -30,12 +30,17 @@ const (
 )
 
 // grantLedger chooses where a node keeps its ledger, once, and has the machine keep it. A
-// node whose ledger is lost gets a new one: nothing depends on it yet.
+// node whose ledger is lost gets a new one, unless the states of its services were in it:
+// then its programs fail to join, rather than begin anew.
 func (c *controller) grantLedger(n *node) {
 	if c.cfg.Ledgers == LedgersOff {
 		return
 	}
 	if n.ledger != nil && c.birthOf(n.ledger.Machine) != n.ledger.Birth {
+		if n.ledger.States && n.serial() {
+			c.log.Error("a node's ledger is lost, and with it the states of its services: the node cannot return", "node", n.address, "machine", n.ledger.Machine)
+			return
+		}
 		c.log.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
 		n.ledger = nil
 	}
@@ -48,6 +53,16 @@ func (c *controller) grantLedger(n *node) {
 	for _, b := range c.copiesOf(n.ledger.Machine) {
 		c.grantAt(b, n)
 	}
+}
+
+// serial reports whether a service of the node has a state.
+func (n *node) serial() bool {
+	for _, x := range n.exports {
+		if x.stateful {
+			return true
+		}
+	}
+	return false
 }
 
 // grantAt has a blade keep a node's ledger. It may be repeated.
@@ -118,7 +133,11 @@ func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	}
 	a := n.address.As16()
 	machine := in[int(a[15])%len(in)]
-	return &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine)}
+	place := &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine)}
+	// A state must survive a memory blade. And it goes with its node's ledger, when that is
+	// gone for good: only what is deployed is then meant to lose it.
+	place.States = c.cfg.Ledgers == LedgersTruth && n.instance != "" && c.machines[machine].mirror != nil
+	return place
 }
 
 // deletes reports whether a blade of a machine has not yet answered that it has deleted a

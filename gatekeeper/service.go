@@ -541,8 +541,8 @@ func (c *controller) policies(p *port, m control.Message) error {
 	return nil
 }
 
-// serving tells which nodes take direct calls of a method: those that have a ledger, and
-// serve it without a state.
+// serving tells which nodes take direct calls of a method: those that have a ledger, which
+// keeps the service's state, too, if it has one.
 func (c *controller) serving(p *port, m control.Message) error {
 	var q control.Serving
 	if err := m.Decode(&q); err != nil {
@@ -553,9 +553,11 @@ func (c *controller) serving(p *port, m control.Message) error {
 		return &fault.Error{Code: fault.BadRequest, Op: "serving", Err: err}
 	}
 	var list control.ServingList
-	if s := c.services[rackaddr.Service(q.Service)]; s != nil && c.cfg.Ledgers == LedgersTruth && !s.stateful() {
+	if s := c.services[rackaddr.Service(q.Service)]; s != nil && c.cfg.Ledgers == LedgersTruth {
+		list.Stateful = s.stateful()
 		for _, x := range s.exports {
-			if _, has := x.methods[method]; has && x.serves() && x.node.ledger != nil && len(list.Nodes) < control.MaxServing {
+			_, has := x.methods[method]
+			if l := x.node.ledger; has && x.serves() && l != nil && (l.States || !x.stateful) && len(list.Nodes) < control.MaxServing {
 				list.Nodes = append(list.Nodes, x.node.address)
 			}
 		}

@@ -31,6 +31,7 @@ type servers struct {
 
 type serving struct {
 	nodes  []netip.Addr
+	serial bool          // they run one call of the service at a time
 	at     time.Duration // in node time, when the Gatekeeper was asked
 	asking bool
 	turn   int
@@ -44,8 +45,9 @@ const (
 	servingPatience = time.Second
 )
 
-// server chooses who is to take a direct call of a method, nobody if no node does.
-func (n *Node) server(ctx context.Context, q control.Serving) netip.Addr {
+// server chooses who is to take a direct call of a method, nobody if no node does; serial
+// says that the service runs one call at a time.
+func (n *Node) server(ctx context.Context, q control.Serving) (to netip.Addr, serial bool) {
 	s := &n.servers
 	s.mu.Lock()
 	k := s.known[q]
@@ -57,7 +59,7 @@ func (n *Node) server(ctx context.Context, q control.Serving) netip.Addr {
 		s.mu.Lock()
 		if k = s.known[q]; k == nil {
 			s.mu.Unlock()
-			return netip.Addr{}
+			return netip.Addr{}, false
 		}
 	}
 	defer s.mu.Unlock()
@@ -66,10 +68,10 @@ func (n *Node) server(ctx context.Context, q control.Serving) netip.Addr {
 		go n.askServing(n.base, q)
 	}
 	if len(k.nodes) == 0 {
-		return netip.Addr{}
+		return netip.Addr{}, false
 	}
 	k.turn++
-	return k.nodes[k.turn%len(k.nodes)]
+	return k.nodes[k.turn%len(k.nodes)], k.serial
 }
 
 // askServing asks the Gatekeeper who takes direct calls of a method.
@@ -92,39 +94,53 @@ func (n *Node) askServing(ctx context.Context, q control.Serving) {
 		k = &serving{at: n.now(), turn: int(randomUint64() >> 1)} //nolint:gosec // not negative
 		s.known[q] = k
 	}
-	k.nodes = list.Nodes
+	k.nodes, k.serial = list.Nodes, list.Stateful
 }
 
 // bind decides whether a call goes direct, and where to. An execution of a direct call that
 // makes another one has the Gatekeeper decide about itself from now on.
-func (c *client) bind(ctx context.Context, o *operation, id rpcpacket.ID, m *method, codec *codec, kind thrift.TMessageType) (netip.Addr, error) {
-	n := c.node
+//
+// Direct calls wait for each other past the Gatekeeper, which finds deadlocks. So whatever
+// waits while it has the slot of a service with state is the Gatekeeper's, with all that is
+// done on its behalf and may come to wait for such a slot: nothing that waits in a circle
+// has gone direct.
+func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, codec *codec, kind thrift.TMessageType) (netip.Addr, error) {
+	n, q := c.node, control.Serving{Service: c.service, Method: m.name}
 	if !n.goesDirect() {
 		return netip.Addr{}, nil
 	}
 	exact := m.policy != PolicyNone
 	if o == nil {
-		if exact && c.fits(m, codec, kind) {
-			return n.server(ctx, control.Serving{Service: c.service, Method: m.name}), nil
+		if exact && c.fits(m, codec, kind) && !b.onBehalf() {
+			to, _ := n.server(ctx, q)
+			return to, nil
 		}
 		return netip.Addr{}, nil
 	}
 	e := o.b.e
-	if exact {
+	if exact && !e.serial() {
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
 		if e.direct.Load() && c.fits(m, codec, kind) {
-			if to := n.server(ctx, control.Serving{Service: c.service, Method: m.name}); to.IsValid() && !e.refusedBy(id, to) {
+			to, serial := n.server(ctx, q)
+			if to.IsValid() && !e.refusedBy(id, to) && (!serial || e.ancestor.IsZero()) {
 				return to, nil
 			}
 		}
 	}
-	if exact || len(codec.pointers) > 0 {
+	if exact || len(codec.pointers) > 0 || e.serial() {
 		return netip.Addr{}, e.enlist()
 	}
 	return netip.Addr{}, nil
 }
+
+// serial reports whether an execution has the one slot of a service with state.
+func (e *execution) serial() bool { return e.export != nil && e.export.config.stateful() }
+
+// onBehalf reports whether what a handler of policy none does is waited for by an execution
+// that may have the slot of a service with state.
+func (b *opSequence) onBehalf() bool { return b != nil && (b.e.serial() || !b.e.call.Parent.IsZero()) }
 
 // movedOn reports whether a direct call was refused for good by a node that closes.
 func (p *pending) movedOn() bool {

@@ -279,7 +279,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 			return err
 		}
 	}
-	to, err := c.bind(ctx, o, id, m, codec, kind)
+	to, err := c.bind(ctx, b, o, id, m, codec, kind)
 	if err != nil {
 		return err
 	}

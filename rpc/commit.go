@@ -20,6 +20,9 @@ type commitment struct {
 	export *export
 	to     netip.AddrPort
 	slot   bool // the service's, which the next call waits for
+	// changed: the ledger has what the call has made of the service's state, and whether
+	// that counts is not written.
+	changed bool
 }
 
 // replays reports whether a call is delivered again because its execution was cut
@@ -104,7 +107,12 @@ func (n *Node) restOf(ctx context.Context, m *rpcpacket.Message, answer bool) ([
 func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 	var b []byte
 	if x.keeper != nil && e.begun && !e.spoilt {
-		change, err := x.keeper.change(x.node.logged - size)
+		room := x.node.logged - size
+		if x.inLedger() {
+			room = x.node.ledger.room()
+		}
+		former := x.keeper.was
+		change, err := x.keeper.change(room)
 		if err != nil {
 			if err.Err != nil {
 				x.node.fail(err) // only the log knows the state now; the next incarnation asks it
@@ -112,6 +120,9 @@ func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 			return nil, err
 		}
 		b = change
+		if x.inLedger() {
+			b = x.ink(e, former, change)
+		}
 	}
 	if e.direct.Load() {
 		return nil, nil
@@ -126,8 +137,11 @@ func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 // until that has happened. A stateful service begins no other call before.
 func (x *export) commit(e *execution, datagram []byte) {
 	n := x.node
+	if e.unsettled {
+		return
+	}
 	datagram = slices.Clone(datagram)
-	c := &commitment{export: x, to: e.from, slot: e.begun && x.keeper != nil}
+	c := &commitment{export: x, to: e.from, slot: e.begun && x.keeper != nil, changed: len(e.change) > 0}
 	e.keeps = c.slot
 	n.in.mu.Lock()
 	now := n.now()
@@ -169,6 +183,7 @@ func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) bool {
 	c, empty := n.in.acknowledge(&m.Header)
 	if c != nil {
 		n.ledger.answered(m.Call)
+		c.export.decided(c, m.Call)
 	}
 	if c != nil && c.slot {
 		c.export.pool.release()

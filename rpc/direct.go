@@ -102,6 +102,10 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.stats.stale.Add(1) // it does not serve it yet, or any more: the caller asks whether it is there
 		return nil
 	}
+	if x.gate.Load() {
+		n.stats.stale.Add(1) // the service's next call is another
+		return nil
+	}
 	l := n.ledger
 	l.mu.Lock()
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, argumentsOf(m))
@@ -113,6 +117,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	switch v {
 	case direct.Run:
 		n.stats.direct.Add(1)
+		if x.keeper != nil {
+			n.stats.serial.Add(1)
+		}
 		if x.pool.isClosed() {
 			n.refuseDirect(x, from, m)
 			return nil
@@ -129,7 +136,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 			n.send(from, answer)
 		}
 	case direct.Forward:
-		n.send(gatekeeperRPC, n.enlistment(from.Addr(), m, false))
+		n.send(gatekeeperRPC, n.enlistment(from.Addr(), m, false, 0))
 	case direct.Diverged:
 		x.refuse(from, m, Nondeterminism, "the call was another when it ran before")
 	case direct.Malformed:
@@ -192,7 +199,7 @@ func (n *Node) takes(hash uint64) *export {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, x := range n.exports {
-		if x.hash == hash && x.ready && !x.config.stateful() {
+		if x.hash == hash && x.ready && (!x.config.stateful() || x.inLedger()) {
 			return x
 		}
 	}
@@ -255,16 +262,17 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		Answer: slices.Clone(datagram), Service: x.hash,
 	}
 	d.Lane, d.Number = direct.PlaceOf(h)
-	e.promote()
 	e.mu.Lock()
 	d.Owed.Called, d.Over = e.inked.called, len(e.inked.called) == 0
 	sent := e.inked.sent
 	e.mu.Unlock()
+	d.State = e.change
 	l.mu.Lock()
 	if l.table.Obsolete(h) {
 		l.table.Drop(h.Call)
 		l.leave(h.Call)
 		l.mu.Unlock()
+		x.takeBack(e)
 		return
 	}
 	l.settling[h.Call] = true
@@ -273,14 +281,23 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		l.table.Sent(i)
 	}
 	l.mu.Unlock()
+	if x.keeper != nil { // the next call begins, and what it does is settled after this
+		go l.tell(e, d, n)
+		return
+	}
+	e.promote()
+	l.tell(e, d, n)
+}
+
+// tell sends the answer to a direct call when the ledger has it as the record n.
+func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
 	settled := l.settle(n)
 	l.mu.Lock()
-	delete(l.settling, h.Call)
-	l.ended(e, codeIn(datagram))
+	delete(l.settling, d.Execution)
+	l.ended(e, codeIn(d.Answer))
 	l.mu.Unlock()
 	if settled {
-		e.out[0] = netio.Message{Buf: d.Answer, Remote: e.from}
-		_, _ = x.node.conn.WriteBatch(e.out[:]) // a failure is a loss: the caller asks again
+		_, _ = l.node.conn.WriteBatch([]netio.Message{{Buf: d.Answer, Remote: e.from}}) // a failure is a loss: the caller asks again
 	}
 }
 
@@ -296,7 +313,8 @@ func codeIn(answer []byte) Code {
 // resumption is what an incarnation has to do because of earlier ones.
 type resumption struct {
 	direct.Resumption
-	rest map[uint64][]*record.Execution // Rerun and GiveUp, by service
+	rest      map[uint64][]*record.Execution // Rerun and GiveUp, by service
+	forwarded chan struct{}                  // closed when the Gatekeeper knows those of Forward
 }
 
 // resume begins to do what earlier incarnations have left: what they owed, and what the
@@ -320,7 +338,9 @@ func (n *Node) resume() {
 	}
 	l.add(l.resumes.Over...)
 	n.stats.resumed.Add(uint64(len(l.resumes.Rerun) + len(l.resumes.Forward) + len(l.resumes.GiveUp)))
+	l.resumes.forwarded = make(chan struct{})
 	go func() {
+		defer close(l.resumes.forwarded)
 		for _, e := range l.resumes.Forward {
 			n.forward(e)
 		}
@@ -343,7 +363,7 @@ func (n *Node) forward(e *record.Execution) {
 // resume runs the executions of a service again that earlier incarnations have begun.
 func (x *export) resume() {
 	l := x.node.ledger
-	if !x.node.goesDirect() || x.config.stateful() {
+	if !x.node.goesDirect() || x.config.stateful() && !x.inLedger() {
 		return
 	}
 	l.mu.Lock()

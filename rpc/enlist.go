@@ -3,6 +3,7 @@ package rpc
 import (
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -67,14 +68,52 @@ func (n *Node) whyEnded() error {
 	return fault.New(Unavailable, "node "+n.self.Name, "the node has ended")
 }
 
+// enlists numbers the messages that hand executions over, so that the Gatekeeper can tell
+// late copies of them.
+type enlists struct {
+	mu   sync.Mutex
+	last uint64
+	open map[uint64]bool // those that are not acknowledged
+}
+
+// begin returns the number of the next message.
+func (l *enlists) begin() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open = map[uint64]bool{}
+	}
+	l.last++
+	l.open[l.last] = true
+	return l.last
+}
+
+func (l *enlists) end(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, number)
+}
+
+// floor is the number below which all are acknowledged.
+func (l *enlists) floor() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	floor := l.last + 1
+	for n := range l.open {
+		floor = min(floor, n)
+	}
+	return floor
+}
+
 // enlistment is the message that has the Gatekeeper decide about a direct call of a node: its
 // payload is the caller's address (16 bytes), 1 if the call runs here or 0 (1), and the CALL.
 // The CALL's trailer is left out; the message's parent is the execution that the Gatekeeper
-// knows of which the call was made, as far as that is known.
-func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool) []byte {
+// knows of which the call was made, as far as that is known. The header's order is the message's number, 0 for a copy that
+// nobody waits for.
+func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool, number uint64) []byte {
 	h := rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation,
-		Call: endpoint.ChildID(nil, call.Call, enlistPlace, enlistPlace), Service: call.Service,
+		Call: endpoint.ChildID(nil, call.Call, enlistPlace, enlistPlace), Service: call.Service, Order: number, Floor: n.enlists.floor(),
 	}
 	if len(call.Trailer) == len(h.Parent) {
 		h.Parent = rpcpacket.ID(call.Trailer)
@@ -92,7 +131,9 @@ func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool)
 
 // tellEnlisted sends an enlistment until the Gatekeeper has logged it.
 func (n *Node) tellEnlisted(caller netip.Addr, call *rpcpacket.Message, runs bool) error {
-	datagram := n.enlistment(caller, call, runs)
+	number := n.enlists.begin()
+	defer n.enlists.end(number)
+	datagram := n.enlistment(caller, call, runs, number)
 	p := n.out.pendings.Get().(*pending)
 	p.RTT, p.Logged, p.to = &n.enlistRTT, true, netio.Message{Remote: gatekeeperRPC}
 	p.datagram = slices.Clone(datagram)

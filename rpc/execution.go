@@ -54,8 +54,12 @@ type execution struct {
 	inked    inked           // what the ledger has of it
 	earlier  []byte          // journal of former runs, that the ledger has
 	spoilt   bool            // what it has made of the service's state must not be logged
-	ended    bool
-	headers  []rpcpacket.KeyValue // of the answer
+	former   past            // the service's state before it, once that has changed
+	change   []byte          // what it has made of a state that is in the ledger
+	// unsettled: the ledger does not have that, and the node ends.
+	unsettled bool
+	ended     bool
+	headers   []rpcpacket.KeyValue // of the answer
 
 	processed bool      // the processor has got the call
 	meter     *meter    // of its method, until it has been counted

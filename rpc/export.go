@@ -38,6 +38,7 @@ type export struct {
 	told    chan struct{}             // closed when the rack has answered the first Export
 	closed  atomic.Bool               // close has been called
 	resting atomic.Bool               // SetServing has said so
+	gate    atomic.Bool               // holds back what comes past the Gatekeeper's order; see lift
 	telling sync.Mutex                // over what the rack is told of the service
 
 	accepting sync.Mutex // over what follows
@@ -202,6 +203,9 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 		}
 	}
 	x.since = n.now()
+	if x.inLedger() {
+		x.resume() // before any call comes
+	}
 	if err := n.serve(op, x); err != nil {
 		return err
 	}
@@ -219,7 +223,9 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 		return n.err
 	}
 	x.ready = true
-	go x.resume()
+	if !x.inLedger() {
+		go x.resume()
+	}
 	return nil
 }
 

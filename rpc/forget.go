@@ -118,7 +118,9 @@ func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direc
 	for len(items) > 0 {
 		some := items[:min(len(items), most)]
 		items = items[len(some):]
-		m := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Oneway, Flags: flags.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation}}
+		m := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Oneway, Flags: flags.WithPolicy(PolicyRecover), Call: some[0].ID, CallerIncarnation: n.self.Incarnation, Floor: n.enlists.floor(),
+		}}
 		for _, i := range some {
 			m.Payload = append(m.Payload, i.ID[:]...)
 			m.Payload = binary.BigEndian.AppendUint64(m.Payload, i.Lane)

@@ -35,6 +35,10 @@ func (x *export) receive(r *reader, i int) *execution {
 		n.stats.malformed.Add(1)
 		return nil
 	}
+	if journal == nil && x.gate.Load() {
+		n.stats.full.Add(1) // the service's next call is another
+		return nil
+	}
 	a, e := x.decide(from, &m, journal)
 	switch a.Verdict {
 	case endpoint.Run:
@@ -162,7 +166,7 @@ func (x *export) accept(e *execution) (run *execution) {
 func (x *export) inOrder(e *execution) ([]*execution, bool) {
 	x.turns = x.turns[:0]
 	number := e.call.Order
-	if !x.config.stateful() {
+	if !x.config.stateful() || e.direct.Load() { // a direct call has its place in a lane there
 		number = 0
 	}
 	turns, ok := x.order.Add(number, e, x.turns)

@@ -33,8 +33,9 @@ type ledger struct {
 	file  *dsm.Ledger // nil before the first record
 	lost  error       // nothing is written any more
 	table *direct.Table
-	since int // bytes since the last base
-	owing int // in shadow: executions that are done and not over
+	since int    // bytes since the last base
+	last  uint64 // the last record's number
+	owing int    // in shadow: executions that are done and not over
 	// settling are the calls that are done, and whose record is not settled yet.
 	settling map[rpcpacket.ID]bool
 	resumes  resumption
@@ -127,6 +128,7 @@ func (l *ledger) add(rs ...record.Record) (n uint64) {
 		l.since = -len(b) // the next one when there is twice as much
 		n = l.file.Base(b)
 	}
+	l.last = max(l.last, n)
 	return n
 }
 

@@ -48,6 +48,7 @@ type Node struct {
 	// directConn is [node]:45105; nil where exactly-once calls do not go direct.
 	directConn netio.Conn
 	enlistRTT  endpoint.RTT // guarded by outgoing.mu
+	enlists    enlists
 	callers    callers
 	meters     meters
 	servers    servers

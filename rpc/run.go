@@ -24,7 +24,7 @@ func (x *export) run(e *execution) {
 	}
 	ctx := e.context(x.node.base)
 	defer e.close()
-	if !e.fetchJournal() || !e.fetchPayload() {
+	if !e.fetchJournal() || !e.fetchPayload() || !e.afterSettled() {
 		return // the node has ended
 	}
 	e.begun = true

@@ -25,7 +25,8 @@ import (
 // the service run one at a time as well.
 type State interface {
 	// Snapshot returns the whole state. It is logged with an answer: both together
-	// have at most a megabyte (packet.MaxWhole). A call after which they have more
+	// have at most a megabyte (rpcpacket.MaxWhole); where the rack keeps states in ledgers
+	// the state may have 64 megabytes (and half of the ledger's room). A call after which they have more
 	// fails as NoSpace, and Restore undoes what it has changed.
 	Snapshot() ([]byte, error)
 	// Restore replaces the state by one that Snapshot returned.
@@ -176,9 +177,15 @@ func (k *keeper) sections(room int) ([]byte, past, error) {
 
 // recover fetches a service's state before its first call.
 func (x *export) recover(ctx context.Context, op string) error {
+	if err := x.forwarded(ctx); err != nil {
+		return coded(op, err)
+	}
 	s, err := join.FetchState(ctx, x.node.session, x.name)
 	if err != nil {
 		return coded(op, err)
+	}
+	if x.inLedger() {
+		s = x.fromLedger(s)
 	}
 	if err := x.keeper.restore(s); err != nil {
 		return &Error{Code: Internal, Op: op, Msg: "restore the state", Err: err}

@@ -14,7 +14,8 @@ func (t *Table) held(k *call) bool {
 
 // deliverable reports whether a call may be with its callee now. Those of a
 // stateful service wait for those before them; if their node is in the incarnation that
-// runs these, it knows the order itself.
+// runs these, it knows the order itself. They wait, too, for a call without a number that
+// the node has begun by itself.
 func (t *Table) deliverable(k *call) bool {
 	if k.stage != running || k.cut || t.held(k) || !k.at.up[k.service] || k.at.empties && !k.sent {
 		return false
@@ -27,6 +28,11 @@ func (t *Table) deliverable(k *call) bool {
 		}
 	}
 	if k.order > 0 {
+		for o := range t.service(k.service).enlisted {
+			if o.at == k.at {
+				return false
+			}
+		}
 		for o := range t.service(k.service).settling {
 			if o.at == k.at && o.order < k.order && o.incarnation != k.at.incarnation {
 				return false

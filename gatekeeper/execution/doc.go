@@ -26,7 +26,8 @@
 // # Records
 //
 //	KindCall        a call, from Admitted until its parent has committed; Attempt
-//	                not 0 marks a one-way that waits for that
+//	                1 and 2 mark a one-way that waits for that, 3 an enlisted call of a
+//	                stateful service
 //	KindReply       its outcome; Attempt 1 marks one that is aborted, 2 one whose
 //	                results were handed over
 //	KindCheckpoint  a main and its last checkpoint; Attempt 1 while that commits.

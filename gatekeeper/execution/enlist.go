@@ -12,20 +12,38 @@ import (
 // its callee, but it belongs to no session and to no parent here, and nobody but its callee
 // says that its outcome is not needed any more.
 
-// Enlist takes a direct call over from its callee. Runs says that the present incarnation of
-// the callee runs it; else it is delivered, unless that has happened. Receipt is the id that
-// the callee waits to be acknowledged.
-func (t *Table) Enlist(r Request, runs bool, receipt rpcpacket.ID) (Verdict, Output) {
+// Enlistment is a callee's message that has the Table decide about a direct call.
+type Enlistment struct {
+	// Runs says that the present incarnation of the callee runs the call; else it is delivered,
+	// unless that has happened.
+	Runs bool
+	// Receipt is the id that the callee waits to be acknowledged.
+	Receipt rpcpacket.ID
+	// Number counts the callee's messages; below Floor all have been acknowledged. So a late
+	// copy does not bring back what was forgotten since.
+	Number, Floor uint64
+}
+
+// enlistments is the number of a node's session of Enlistments. Clients do not use it.
+const enlistments = 0
+
+// Enlist takes a direct call over from its callee.
+func (t *Table) Enlist(r Request, q Enlistment) (Verdict, Output) {
 	k := t.calls[r.Message.Call]
 	v := Fresh
+	if r.Callee.Incarnation <= t.node(r.Callee.Address).dead {
+		return Stale, t.take()
+	}
+	s := t.session(r.Callee.Address, enlistments)
+	t.settle(s, q.Floor)
 	switch {
-	case r.Callee.Incarnation <= t.node(r.Callee.Address).dead:
+	case k == nil && q.Number < s.floor:
 		return Stale, t.take()
 	case k != nil && (!k.enlisted || k.at.address != r.Callee.Address):
 		return Refused, t.take()
 	case k == nil:
 		k = t.enlist(r)
-		if runs {
+		if q.Runs {
 			k.at.delivered++
 			k.delivery, k.incarnation, k.sent = k.at.delivered, r.Callee.Incarnation, true
 		} else {
@@ -34,13 +52,13 @@ func (t *Table) Enlist(r Request, runs bool, receipt rpcpacket.ID) (Verdict, Out
 	case k.stage == done:
 		v = Done
 		t.do(Answer{Call: k.id, To: k.caller})
-	case !runs && !k.sent:
+	case !q.Runs && !k.sent:
 		v = Running
 		t.release(k)
 	default:
 		v = Running
 	}
-	t.do(Ack{Call: receipt, To: r.Callee.Address})
+	t.do(Ack{Call: q.Receipt, To: r.Callee.Address})
 	return v, t.take()
 }
 
@@ -50,18 +68,29 @@ func (t *Table) enlist(r Request) *call {
 	k := &call{
 		execution: execution{id: h.Call, at: t.node(r.Callee.Address), children: map[*call]struct{}{}},
 		header:    *h, parent: h.Parent, caller: r.Caller.Address, service: h.Service,
-		print: printOf(r.Message), trail: trailOf(r.Message), stage: running, enlisted: true,
+		print: printOf(r.Message), trail: trailOf(r.Message), stage: running, enlisted: true, serial: r.Serial,
 	}
 	t.adopt(k)
-	t.put(log.Record{
+	record := log.Record{
 		Kind: log.KindCall, ID: log.ID(k.id), Time: r.Now, Parent: k.parent, Caller: r.Caller, Callee: k.at.next(), Packet: r.Datagram,
-	})
+	}
+	if k.serial {
+		record.Attempt = serialMark
+		t.service(k.service).enlisted[k] = struct{}{}
+	}
+	t.put(record)
 	return k
 }
 
+// serialMark is the Attempt of an enlisted call of a service that runs one call at a time.
+const serialMark = 3
+
 // ForgetDirect takes a node's word about direct calls: nobody asks any more for the outcomes of
-// those that it has served, and nobody waits for those that it has made.
-func (t *Table) ForgetDirect(from netip.Addr, ids []rpcpacket.ID) Output {
+// those that it has served, and nobody waits for those that it has made. Floor is as in
+// Enlistment.
+func (t *Table) ForgetDirect(from netip.Addr, ids []rpcpacket.ID, floor uint64) Output {
+	s := t.session(from, enlistments)
+	t.settle(s, floor)
 	for _, id := range ids {
 		k := t.calls[id]
 		if k == nil || !k.enlisted {
@@ -73,6 +102,7 @@ func (t *Table) ForgetDirect(from netip.Addr, ids []rpcpacket.ID) Output {
 		if k.at.address == from {
 			t.settled(k)
 			t.forget(k)
+			t.keepSession(s)
 		}
 	}
 	return t.take()

@@ -75,9 +75,12 @@ func (l *loader) finish(calls []log.Record) error {
 		}
 	}
 	for _, k := range l.t.calls {
-		if k.order > 0 && k.stage == running {
-			s := l.t.service(k.service)
+		s := l.t.service(k.service)
+		switch {
+		case k.order > 0 && k.stage == running:
 			s.undecided[k.order], s.low = k, min(s.low, k.order)
+		case k.stage == done:
+			delete(s.enlisted, k)
 		}
 	}
 	return nil
@@ -122,11 +125,15 @@ func (l *loader) call(r log.Record) error {
 	if p.Flags&rpcpacket.FlagSession != 0 && !k.enlisted {
 		k.session = l.t.session(k.caller, p.Call.Session())
 	}
-	if r.Attempt != 0 {
-		k.record, k.incarnation = &r, 0
-	}
 	s := l.t.service(k.service)
 	s.last = max(s.last, k.order)
+	switch {
+	case k.enlisted && r.Attempt == serialMark:
+		k.serial = true
+		s.enlisted[k] = struct{}{}
+	case r.Attempt != 0:
+		k.record, k.incarnation = &r, 0
+	}
 	l.t.calls[k.id] = k
 	return nil
 }

@@ -93,8 +93,9 @@ func (t *Table) cutAll(n *node, now time.Time) {
 	first := map[uint64]*call{}
 	calls := sorted(n.calls)
 	for _, k := range calls {
-		if f := first[k.service]; k.stage == running && k.order > 0 && n.failed(k.incarnation) && (f == nil || k.order < f.order) {
-			first[k.service] = k
+		f := first[k.service]
+		if k.stage == running && n.failed(k.incarnation) && (k.serial || k.order > 0 && (f == nil || k.order < f.order)) {
+			first[k.service] = k // a serial call has order 0
 		}
 	}
 	for _, k := range calls {

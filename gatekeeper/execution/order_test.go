@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
 // nested is a held call or one-way that m's execution makes.
@@ -232,5 +233,78 @@ func TestNextWaitsForEffects(t *testing.T) {
 				t.Errorf("not delivered when the first is in effect: %v", late)
 			}
 		})
+	}
+}
+
+// TestEnlistedFirst: a direct call of a service with state that its node hands over has begun
+// there. So it runs again before the calls with numbers, whatever came first, and is what a
+// new node runs first of all. What its answer says of the state is kept by later Gatekeepers.
+func TestEnlistedFirst(t *testing.T) {
+	b := newBench(t)
+	mark := func(id byte) trailer.Section { return trailer.Section{Type: trailer.Snapshot, Data: []byte{id}} }
+	b.serve(1, mark(1))
+	numbered, direct := message(2), message(1)
+	numbered.Floor = 1
+	direct.Call, direct.Flags = rpcpacket.ID{7}, direct.Flags&^rpcpacket.FlagSession|rpcpacket.FlagEnlist
+	b.send(numbered, true)
+	b.keep(b.Admitted(numbered.Call, nil))
+	enlist := func(at log.Node, runs bool) []Action {
+		_, o := b.Enlist(Request{Message: &direct, Datagram: direct.Append(nil), Caller: client, Callee: at, Serial: true, Now: now},
+			Enlistment{Runs: runs, Receipt: rpcpacket.ID{9}, Number: 1, Floor: 1})
+		return b.keep(o)
+	}
+	enlist(server, true)
+	again := log.Node{Address: server.Address, Incarnation: 2}
+	delivered := func(when string, as []Action, want ...rpcpacket.ID) {
+		t.Helper()
+		var got []rpcpacket.ID
+		for _, a := range as {
+			if d, ok := a.(Deliver); ok {
+				got = append(got, d.Call)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("delivered %s: %v, want %v", when, got, want)
+		}
+	}
+	first := func(when string, want rpcpacket.ID, wait bool) {
+		t.Helper()
+		if got, unsettled := b.First(arrays); got != want || unsettled != wait {
+			t.Errorf("%s the first call is %v, unsettled %t; want %v, %t", when, got, unsettled, want, wait)
+		}
+	}
+	b.keep(b.Fail(server, false, now))
+	delivered("before the rollback", b.keep(b.Up(again, arrays)))
+	b.keep(b.Fenced(server.Address))
+	delivered("then", b.keep(b.RolledBack(direct.Call)), direct.Call)
+	b.keep(b.RolledBack(numbered.Call))
+	b.reload()
+	first("after a restart", direct.Call, true) // the first answer takes effect once more
+	b.keep(b.Resume(now))
+	b.keep(b.Committed(message(1).Call))
+	b.keep(b.Returned(message(1).Call, nil, now))
+	first("and then", direct.Call, false)
+	delivered("by the next Gatekeeper", b.keep(b.Up(again, arrays)), direct.Call)
+	answer := direct
+	answer.Type, answer.CalleeIncarnation, answer.Trailer = rpcpacket.Reply, 2, mark(7).Append(nil)
+	_, o := b.Reply(Response{Message: &answer, Datagram: answer.Append(nil), Callee: again, Now: now})
+	b.keep(o)
+	first("while it commits", numbered.Call, true)
+	b.keep(b.Committed(direct.Call))
+	delivered("when that is in effect", b.keep(b.Returned(direct.Call, nil, now)), numbered.Call)
+	first("then", numbered.Call, false)
+	b.reload()
+	if s, next := b.State(arrays); !slices.Equal(s, mark(7).Append(nil)) || next != 2 {
+		t.Errorf("the state is %v, and %d is next", s, next)
+	}
+	b.keep(b.ForgetDirect(server.Address, []rpcpacket.ID{direct.Call}, 2))
+	b.reload()
+	if enlist(again, true); b.Runs(direct.Call) {
+		t.Error("a late copy of the enlistment has brought a forgotten call back")
+	}
+	b.keep(b.Reset(arrays))
+	b.reload()
+	if s, _ := b.State(arrays); len(s) > 0 {
+		t.Errorf("after its deployment the state is %v", s)
 	}
 }

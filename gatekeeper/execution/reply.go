@@ -39,6 +39,9 @@ func (t *Table) Reply(r Response) (Verdict, Output) {
 	if k.order > 0 && t.changed(k, r.Message.Trailer, len(r.Datagram)) {
 		datagram = r.Datagram
 	}
+	if k.serial {
+		t.mark(k, r.Message.Trailer)
+	}
 	k.stage = committing
 	t.settling(k)
 	t.outcome(k, datagram, 0, r.Now)
@@ -183,6 +186,9 @@ func (t *Table) remove(k *call) {
 	delete(t.calls, k.id)
 	delete(k.at.calls, k)
 	delete(t.lonely, k)
+	if k.serial {
+		delete(t.service(k.service).enlisted, k)
+	}
 	if k.at.logged && len(k.at.calls) == 0 {
 		t.touch(k.at)
 	}

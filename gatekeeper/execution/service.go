@@ -29,6 +29,9 @@ type service struct {
 	// settling are the calls whose outcomes are logged, but not in effect yet: the
 	// memory servers have not committed, or leases have not ended.
 	settling map[*call]struct{}
+	// enlisted are the direct calls that their node has handed over while it ran them, until
+	// their outcomes are in effect. They run before those with numbers.
+	enlisted map[*call]struct{}
 }
 
 func serviceID(id uint64) (k log.ID) {
@@ -39,7 +42,7 @@ func serviceID(id uint64) (k log.ID) {
 func (t *Table) service(id uint64) *service {
 	s := t.services[id]
 	if s == nil {
-		s = &service{id: id, low: 1, sizes: map[rpcpacket.ID]int{}, undecided: map[uint64]*call{}, settling: map[*call]struct{}{}}
+		s = &service{id: id, low: 1, sizes: map[rpcpacket.ID]int{}, undecided: map[uint64]*call{}, settling: map[*call]struct{}{}, enlisted: map[*call]struct{}{}}
 		t.services[id] = s
 	}
 	return s
@@ -78,6 +81,11 @@ func (t *Table) settling(k *call) {
 // effective says that a call's outcome is in effect. Its node begins the service's next
 // call when that is acknowledged; another incarnation of it is given that call only now.
 func (t *Table) effective(k *call) {
+	if k.serial {
+		delete(t.service(k.service).enlisted, k)
+		t.releaseAll(k.at)
+		return
+	}
 	if k.order == 0 {
 		return
 	}
@@ -99,6 +107,14 @@ func (t *Table) changed(k *call, b []byte, size int) bool {
 		return false
 	}
 	return len(s.state) > before
+}
+
+// mark takes in what the answer to an enlisted call says of its service's state: where in
+// the node's ledger it is. It is written down at once, since the call has no number.
+func (t *Table) mark(k *call, b []byte) {
+	if s := t.service(k.service); s.apply(b) {
+		t.fold(s, max(s.folded, s.decided()))
+	}
 }
 
 // apply brings the state up to date. It reports whether it is a new snapshot.
@@ -159,6 +175,28 @@ func (t *Table) State(service uint64) (sections []byte, next uint64) {
 	return s.state, s.next()
 }
 
+// First is the call of a stateful service that a new node of it has to run before any that
+// does not come from here, zero if there is none. While unsettled, outcomes of calls that a
+// former node has run are not in effect yet, and nothing is to run.
+func (t *Table) First(service uint64) (first rpcpacket.ID, unsettled bool) {
+	s := t.services[service]
+	if s == nil {
+		return first, false
+	}
+	unsettled = len(s.settling) > 0
+	if k := s.undecided[s.next()]; k != nil {
+		first = k.id
+	}
+	for k := range s.enlisted {
+		if k.stage == running {
+			first = k.id
+		} else {
+			unsettled = true
+		}
+	}
+	return first, unsettled
+}
+
 // next is the lowest number that is not decided.
 func (s *service) next() uint64 {
 	for s.low <= s.last {
@@ -187,7 +225,7 @@ func stateOf(b []byte) []byte {
 // Reset forgets the state of a service that nobody deploys any more; numbers go on.
 // Its calls must have ended.
 func (t *Table) Reset(service uint64) Output {
-	if s := t.services[service]; s != nil && s.last > 0 {
+	if s := t.services[service]; s != nil && (s.last > 0 || len(s.state) > 0) {
 		s.state = nil
 		t.fold(s, s.last)
 	}

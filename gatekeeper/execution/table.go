@@ -88,6 +88,7 @@ type call struct {
 	discarded   bool // while admitting: its caller is gone
 	enlisted    bool // it is a direct call that its callee has handed over
 	disowned    bool // enlisted: its caller says that nobody waits for it
+	serial      bool // enlisted: of a service that runs one call at a time
 	session     *session
 	request     *request // while admitting
 	// record is that of a one-way which has not left.

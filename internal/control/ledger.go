@@ -90,6 +90,9 @@ type LedgerAnswer struct {
 type LedgerPlace struct {
 	Machine uint8  `json:"machine"` // the memory machine
 	Birth   uint64 `json:"birth"`   // its birth number when the ledger was granted
+	// States says that the ledger keeps the states of the node's services, and that calls
+	// into these go direct, too.
+	States bool `json:"states,omitempty"`
 }
 
 // LedgerSpace is what a memory blade's ledgers take.

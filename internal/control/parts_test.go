@@ -81,10 +81,10 @@ func largest() map[Kind][2]any {
 			},
 			HeartbeatReply{true, rack, many(nodes, lent), many(nodes, someNode)},
 		},
-		KindJoin:     {Join{name, name, 1 << 60, name}, Joined{node, 1 << 31, rack, &LedgerPlace{255, 1 << 60}, true}},
+		KindJoin:     {Join{name, name, 1 << 60, name}, Joined{node, 1 << 31, rack, &LedgerPlace{255, 1 << 60, true}, true}},
 		KindExport:   {Export{node, 1 << 31, name, many(1024, func(i int) Method { return Method{longest(i), "fate-share", true} }), true, strings.Repeat("i", MaxIDL), true, false}, Exported{make([]byte, 32)}},
 		KindLeave:    {Leave{node, 1 << 31, strings.Repeat("r", 1<<16), true}, nil},
-		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, true, make([]byte, 32)}},
+		KindState:    {State{node, 1 << 31, name, true, someExecution(1), someExecution(2), true, 1 << 30}, StatePart{make([]byte, StatePartSize), 1 << 30, 1 << 60, someExecution(3), true, true, make([]byte, 32)}},
 		KindPolicies: {nil, PolicyList{1 << 60, many(MaxPolicies, func(i int) MethodPolicy { return MethodPolicy{longest(i), longest(i), "fate-share"} })}},
 		KindService: {
 			Service{name},
@@ -94,7 +94,7 @@ func largest() map[Kind][2]any {
 			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true,
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
-		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode)}},
+		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode), true}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
 			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),

@@ -48,6 +48,11 @@ type StatePart struct {
 	// Next is the order number of the service's next call, or the index of the
 	// main's last checkpoint.
 	Next uint64 `json:"next"`
+	// First is the call that the service has to run before any that comes past the
+	// Gatekeeper, 0 if there is none; it has no number if it came so itself. While
+	// Unsettled, outcomes of earlier calls are not in effect yet.
+	First     ExecutionID `json:"first,omitzero"`
+	Unsettled bool        `json:"unsettled,omitempty"`
 	// Done: the main has come to its end, and must not run again. The record of
 	// it goes when its node has left in an orderly way.
 	Done bool `json:"done,omitempty"`

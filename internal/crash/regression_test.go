@@ -62,6 +62,9 @@ func TestRegressions(t *testing.T) {
 		{106, "", "good", "50+main1:twin"},
 		{171, "age=259145h47m38.855201289s,ledgers", slow, "56-main0:stop:5.042803066s"},
 		{171, "age=259145h47m38.855201289s", slow, "40-main0:cut:5.042803066s"},
+		// A late copy of the message that hands a direct call over brought it back to the Gatekeeper
+		// after it was forgotten: execution.TestEnlistedFirst.
+		{50026, "truth,pairs", "late", "74-C:cut:9.462355788s"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)

@@ -16,7 +16,7 @@ func (p *Program) Straighten(seed uint64) {
 		return
 	}
 	for i := range p.Services {
-		if s := &p.Services[i]; i < len(p.Services)-1 || g.chance(1, 2) {
+		if s := &p.Services[i]; g.chance(1, 2) {
 			s.Stateful, s.Deltas = false, false
 		}
 	}
@@ -65,7 +65,8 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for what, count := range map[string]uint64{
-		"direct calls": s.Direct, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
+		"direct calls": s.Direct, "direct calls into services with state": s.Serial, "changes of a state in doubt": s.Doubtful,
+		"direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
 	} {
 		if count > 0 {
 			c.did[what] += int(count) //nolint:gosec // few

@@ -19,6 +19,9 @@ type State struct {
 	Deltas [][]byte
 	// Next is the order number of the next call to run; 0 stands for 1.
 	Next uint64
+	// First and Unsettled are control.StatePart's.
+	First     [16]byte
+	Unsettled bool
 }
 
 // Main is what is logged of a durable main.
@@ -62,7 +65,7 @@ func FetchState(ctx context.Context, s Session, service string) (State, error) {
 	if fault.CodeOf(err) == fault.Unsupported {
 		return State{}, nil // what cannot tell a state has not logged one
 	}
-	state := State{Next: last.Next}
+	state := State{Next: last.Next, First: last.First, Unsettled: last.Unsettled}
 	for _, section := range sections {
 		switch section.Type {
 		case trailer.Snapshot:

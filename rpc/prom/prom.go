@@ -77,6 +77,7 @@ var counters = func() []counter {
 		{resent, nil, func(s *rpc.Stats) uint64 { return s.Resent }},
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
 		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},
+		{direct("serial"), nil, func(s *rpc.Stats) uint64 { return s.Serial }},
 		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
 		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
 		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},

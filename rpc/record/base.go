@@ -62,6 +62,10 @@ type Service struct {
 	Deltas      [][]byte
 	// Order is the place of the last call that is done among those of the service.
 	Order uint64
+	// Doubtful is what the execution By has made of the state, as long as it is not decided
+	// whether that counts; By is zero if there is no such change.
+	By       rpcpacket.ID
+	Doubtful []byte
 }
 
 // Kind implements Record.
@@ -94,6 +98,8 @@ func (s *Service) visit(c *coder) {
 	blob(c, "snapshot", &s.Snapshot, "the last snapshot")
 	list(c, "deltas", &s.Deltas, "what has changed since, in order", func(c *coder, d *[]byte) { blob(c, "delta", d, "one change") })
 	num(c, "order", &s.Order, "place of the last call that is done")
+	array(c, "by", &s.By, "the execution of a changed that is not decided; 0 if there is none")
+	blob(c, "doubtful", &s.Doubtful, "what that has made of the state")
 }
 
 // optional visits what may not be there: a flag, and the thing if the flag is 1. The

@@ -21,6 +21,8 @@ const (
 	KindForgotten  Kind = 7
 	KindBase       Kind = 8
 	KindHanded     Kind = 9
+	KindChanged    Kind = 10
+	KindDecided    Kind = 11
 )
 
 var kinds = [...]struct {
@@ -39,6 +41,9 @@ var kinds = [...]struct {
 	KindBase:       {"base", "all records before it, folded: the ledger may be cut here", func() Record { return new(Base) }},
 	KindHanded: {"handed", "from now on the Gatekeeper's log has what becomes of the execution. It is settled before the Gatekeeper is asked",
 		func() Record { return new(Handed) }},
+	KindChanged: {"changed", "what an execution about which the Gatekeeper decides has made of its service's state. It is settled before the answer leaves for the Gatekeeper; it counts if that logs the answer",
+		func() Record { return new(Changed) }},
+	KindDecided: {"decided", "whether a changed counts. The service's next change is written after it", func() Record { return new(Decided) }},
 }
 
 // String returns the kind's name.
@@ -186,6 +191,40 @@ type Handed struct {
 func (*Handed) Kind() Kind { return KindHanded }
 
 func (r *Handed) visit(c *coder) { array(c, "execution", &r.Execution, "the call's id") }
+
+// Changed is what an execution about which the Gatekeeper decides has made of its service's
+// state, if the Gatekeeper logs its answer.
+type Changed struct {
+	Execution rpcpacket.ID
+	Service   uint64
+	// State is as in Done; there is a section at least.
+	State []byte
+}
+
+// Kind implements Record.
+func (*Changed) Kind() Kind { return KindChanged }
+
+func (r *Changed) visit(c *coder) {
+	array(c, "execution", &r.Execution, "the call's id")
+	num(c, "service", &r.Service, "hash of the service")
+	blob(c, "state", &r.State, "what becomes of the service's state: a snapshot or a delta, as in a commit trailer")
+}
+
+// Decided says whether the last Changed of a service counts.
+type Decided struct {
+	Execution rpcpacket.ID
+	Service   uint64
+	Counts    bool
+}
+
+// Kind implements Record.
+func (*Decided) Kind() Kind { return KindDecided }
+
+func (r *Decided) visit(c *coder) {
+	array(c, "execution", &r.Execution, "the call's id")
+	num(c, "service", &r.Service, "hash of the service")
+	flag(c, "counts", &r.Counts, "1: its answer is logged, and the change counts; 0: it is dropped")
+}
 
 // Amended is another answer in the place of one that cannot be given.
 type Amended struct {

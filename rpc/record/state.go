@@ -152,6 +152,10 @@ func (s *State) Apply(r Record) error {
 		err = s.base(r)
 	case *Handed:
 		err = s.handed(r)
+	case *Changed:
+		err = s.changed(r)
+	case *Decided:
+		err = s.decided(r)
 	}
 	if err == nil {
 		s.records++
@@ -315,9 +319,10 @@ func (s *State) serve(r *Done) error {
 	if len(sections) == 0 && r.Order == 0 {
 		return nil
 	}
-	v := Service{Service: r.Service}
-	if was := s.services[r.Service]; was != nil {
-		v = *was
+	v, _ := s.Service(r.Service)
+	v.Service = r.Service
+	if len(sections) > 0 && !v.By.IsZero() {
+		return refused(r, r.Execution, "a change before it is not decided")
 	}
 	if r.Order > 0 {
 		if r.Order <= v.Order {
@@ -325,6 +330,15 @@ func (s *State) serve(r *Done) error {
 		}
 		v.Order = r.Order
 	}
+	if why := v.change(sections); why != "" {
+		return refused(r, r.Execution, why)
+	}
+	s.services[r.Service] = &v
+	return nil
+}
+
+// change applies a change of the state. It returns why it is none, "" if it is one.
+func (v *Service) change(sections []trailer.Section) (why string) {
 	for _, section := range sections {
 		switch section.Type {
 		case trailer.Snapshot:
@@ -332,9 +346,48 @@ func (s *State) serve(r *Done) error {
 		case trailer.Delta:
 			v.Deltas = append(v.Deltas[:len(v.Deltas):len(v.Deltas)], section.Data)
 		default:
-			return refused(r, r.Execution, section.Type.String()+" is no change of a state")
+			return section.Type.String() + " is no change of a state"
 		}
 	}
+	return ""
+}
+
+func (s *State) changed(r *Changed) error {
+	sections, err := trailer.Parse(r.State)
+	if err != nil {
+		return err
+	}
+	v, _ := s.Service(r.Service)
+	after := v
+	why := after.change(sections)
+	switch {
+	case r.Execution.IsZero() || len(sections) == 0:
+		return refused(r, r.Execution, "it changes nothing")
+	case !v.By.IsZero():
+		return refused(r, r.Execution, "a change before it is not decided")
+	case why != "":
+		return refused(r, r.Execution, why)
+	}
+	v.Service, v.By, v.Doubtful = r.Service, r.Execution, r.State
+	s.services[r.Service] = &v
+	return nil
+}
+
+func (s *State) decided(r *Decided) error {
+	v, _ := s.Service(r.Service)
+	if r.Execution.IsZero() || v.By != r.Execution {
+		return refused(r, r.Execution, "it has changed nothing")
+	}
+	if r.Counts {
+		sections, err := trailer.Parse(v.Doubtful)
+		if err != nil {
+			return err
+		}
+		if why := v.change(sections); why != "" {
+			return refused(r, r.Execution, why)
+		}
+	}
+	v.By, v.Doubtful = rpcpacket.ID{}, nil
 	s.services[r.Service] = &v
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,6 +59,12 @@ func (h *history) change() []byte {
 
 func callerOf(session uint64) [16]byte { return [16]byte{15: byte(session)} }
 
+// doubtful is whose change of the service's state is not decided.
+func (h *history) doubtful() rpcpacket.ID {
+	v, _ := h.state.Service(5)
+	return v.By
+}
+
 // step writes a record that may follow.
 func (h *history) step() {
 	id := rpcpacket.SessionID(1+h.rng.Uint64N(3), 1+h.rng.Uint64N(12))
@@ -86,6 +93,10 @@ func (h *history) step() {
 		h.write(&Journal{Execution: main, Entries: entry})
 	case n == 3 && h.state.Execution(main) != nil && h.state.Execution(main).Checkpoint != nil && !h.state.Execution(main).Over:
 		h.write(&Over{Execution: main})
+	case n == 4 && !h.doubtful().IsZero():
+		h.write(&Decided{Execution: h.doubtful(), Service: 5, Counts: h.rng.IntN(2) == 0})
+	case n == 5 && h.doubtful().IsZero():
+		h.write(&Changed{Execution: id, Service: 5, State: trailer.Section{Type: trailer.Delta, Data: h.bytes()}.Append(nil)})
 	case e == nil && id.Sequence() < h.state.Floor(id.Session()), e != nil && e.Over:
 	case e == nil && n < 6:
 		h.write(&Begun{Execution: id, Caller: callerOf(id.Session()), Incarnation: 1, Lane: id.Session(), Number: id.Sequence(), Call: h.bytes()})
@@ -101,7 +112,10 @@ func (h *history) step() {
 		h.order += h.rng.Uint64N(3)
 		d := &Done{
 			Execution: id, Caller: callerOf(id.Session()), Incarnation: 1, Lane: id.Session(), Number: id.Sequence(),
-			Answer: h.bytes(), Service: 5, State: h.change(), Over: h.rng.IntN(2) == 0,
+			Answer: h.bytes(), Service: 5, Over: h.rng.IntN(2) == 0,
+		}
+		if h.doubtful().IsZero() {
+			d.State = h.change()
 		}
 		if !d.Over {
 			d.Owed = h.owed()
@@ -142,6 +156,42 @@ func TestBaseStandsForAll(t *testing.T) {
 		}
 	}
 }
+
+// TestDoubtful: a change by an execution about which the Gatekeeper decides counts when that
+// is decided, and no other change is written before.
+func TestDoubtful(t *testing.T) {
+	delta := func(s string) []byte { return trailer.Section{Type: trailer.Delta, Data: []byte(s)}.Append(nil) }
+	a, b := packetID(1), packetID(2)
+	s := new(State)
+	step := func(r Record, why string, want ...string) {
+		t.Helper()
+		err := s.Apply(r)
+		if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
+			t.Errorf("%s: %v, want %q", r.Kind(), err, why)
+		}
+		v, _ := s.Service(5)
+		var got []string
+		for _, d := range v.Deltas {
+			got = append(got, string(d))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("after %s the state is %q, want %q", r.Kind(), got, want)
+		}
+	}
+	step(&Decided{Execution: a, Service: 5, Counts: true}, "changed nothing")
+	step(&Changed{Execution: a, Service: 5}, "changes nothing")
+	step(&Changed{Execution: a, Service: 5, State: delta("a")}, "")
+	step(&Changed{Execution: b, Service: 5, State: delta("b")}, "not decided")
+	step(&Done{Execution: b, Service: 5, State: delta("b")}, "not decided")
+	step(&Done{Execution: b, Service: 5, Over: true}, "")
+	step(&Decided{Execution: b, Service: 5, Counts: true}, "changed nothing")
+	step(&Decided{Execution: a, Service: 5}, "")
+	step(&Changed{Execution: a, Service: 5, State: delta("again")}, "")
+	step(&Decided{Execution: a, Service: 5, Counts: true}, "", "again")
+	step(&Done{Execution: packetID(3), Service: 5, State: delta("c"), Over: true}, "", "again", "c")
+}
+
+func packetID(n byte) rpcpacket.ID { return rpcpacket.ID{n} }
 
 // TestRefused: what does not follow from the records before it is an error that says so,
 // and changes nothing.

@@ -1,0 +1,252 @@
+package simrack_test
+
+import (
+	"context"
+	"encoding/binary"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// register is a service with state: Echo of "" counts, and of "X Y" calls X with "Y".
+// Its snapshot is large: more than the Gatekeeper's log would take.
+type register struct {
+	service.Arrays
+	node  *rpc.Node
+	count uint64
+	ahead func() // called before a nested call, if set
+}
+
+const registerSize = 1<<20 + 1<<12
+
+func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
+	if next, rest, ok := strings.Cut(string(b), " "); ok {
+		if r.ahead != nil {
+			r.ahead()
+		}
+		return arrays.NewArraysClient(r.node.Client(next, rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte(rest))
+	}
+	r.count++
+	return binary.BigEndian.AppendUint64(nil, r.count), nil
+}
+
+func (r *register) Snapshot() ([]byte, error) {
+	return binary.BigEndian.AppendUint64(make([]byte, registerSize), r.count), nil
+}
+
+func (r *register) Restore(b []byte) error {
+	r.count = binary.BigEndian.Uint64(b[registerSize:])
+	return nil
+}
+
+// registers is a rack with two of them, R and S, whose states are in ledgers.
+type registers struct {
+	*simrack.Rack
+	mu    sync.Mutex
+	nodes map[string]*rpc.Node
+	ahead func()
+}
+
+func withRegisters(t *testing.T, f func(ctx context.Context, r *registers)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		r := &registers{nodes: map[string]*rpc.Node{}}
+		cfg := simrack.Config{
+			Blades: []simrack.Blade{
+				{Name: "c1", Kind: control.Compute}, {Name: "s1", Kind: control.Compute}, {Name: "s2", Kind: control.Compute},
+				{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
+			},
+			Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
+			Disk: new(log.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth,
+			Programs: map[string]simrack.Program{"R": r.program, "S": r.program},
+		}
+		var err error
+		if r.Rack, err = simrack.Start(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+		spec := resources.Spec{Name: "app"}
+		for _, name := range []string{"R", "S"} {
+			spec.Programs = append(spec.Programs, resources.Program{
+				Name: name, Args: []string{name}, Nodes: 1, Services: []resources.ServiceSpec{{Name: name, Stateful: true}},
+			})
+		}
+		if err := r.Gatekeeper().Deploy(ctx, spec); err != nil {
+			t.Fatal(err)
+		}
+		f(ctx, r)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (r *registers) program(ctx context.Context, j join.Joiner, s control.Start) error {
+	node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(s.Name))
+	if err != nil {
+		return err
+	}
+	name := s.Args[0]
+	h := &register{node: node, ahead: r.ahead}
+	if err := node.Export(ctx, name, arrays.NewArraysProcessor(h), rpc.WithState(h)); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.nodes[name] = node
+	r.mu.Unlock()
+	<-ctx.Done()
+	return nil
+}
+
+// held is how many calls the Gatekeeper has judged.
+func (r *registers) held(ctx context.Context, t *testing.T) uint64 {
+	t.Helper()
+	s, err := r.Gatekeeper().Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Counters.Calls
+}
+
+// client joins a client, and waits until it can call R and S.
+func (r *registers) client(ctx context.Context, t *testing.T) *rpc.Node {
+	t.Helper()
+	for {
+		n, err := r.Join(ctx, "c1", "client")
+		if err == nil {
+			for _, service := range []string{"R", "S"} {
+				for s, err := n.Service(ctx, service); err != nil || s.Health != rpc.Serving; s, err = n.Service(ctx, service) {
+					<-time.After(10 * time.Millisecond)
+				}
+			}
+			return n
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+}
+
+func echo(ctx context.Context, n *rpc.Node, service, what string) (uint64, error) {
+	b, err := arrays.NewArraysClient(n.Client(service, rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte(what))
+	if err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint64(b), nil
+}
+
+// TestStatesInLedgers: calls into a service with state go straight to it, many at a time, and
+// each counts once, though the service's program, and at last the whole rack, are gone in
+// between. The state is larger than what the Gatekeeper would log.
+func TestStatesInLedgers(t *testing.T) {
+	withRegisters(t, func(ctx context.Context, r *registers) {
+		const callers, each = 6, 2
+		for life := range 3 {
+			n := r.client(ctx, t)
+			held := r.held(ctx, t)
+			var mu sync.Mutex
+			seen := map[uint64]bool{}
+			var all sync.WaitGroup
+			for range callers {
+				all.Go(func() {
+					for range each {
+						v, err := echo(ctx, n, "R", "")
+						mu.Lock()
+						if err != nil || seen[v] || v <= uint64(life*callers*each) || v > uint64((life+1)*callers*each) {
+							t.Errorf("life %d: %d, %v", life, v, err)
+						}
+						seen[v] = true
+						mu.Unlock()
+					}
+				})
+			}
+			all.Wait()
+			r.mu.Lock()
+			s := r.nodes["R"].Stats()
+			r.mu.Unlock()
+			if got := r.held(ctx, t) - held; s.Serial < callers*each || got > 0 {
+				t.Errorf("life %d: %d direct calls into R, %d calls were held", life, s.Serial, got)
+			}
+			if err := n.Close(ctx); err != nil {
+				t.Error(err)
+			}
+			r.end(ctx, t, life)
+		}
+	})
+}
+
+// end takes away R's program, the first time, then the whole rack, power and all.
+func (r *registers) end(ctx context.Context, t *testing.T, life int) {
+	t.Helper()
+	blades := []string{"c1", "s1", "s2", "m1", "m2"}
+	if life == 0 {
+		blades = []string{"s1", "s2"}
+	} else {
+		r.CrashGatekeeper()
+	}
+	for _, b := range blades {
+		if err := r.CrashBlade(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-time.After(time.Minute) // virtual
+	for _, b := range blades {
+		if err := r.BootBlade(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if life > 0 {
+		if err := r.RestartGatekeeper(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDeadlockOfDirectCalls: services with state that are called direct, and wait for each
+// other, are told so: one that comes back to itself, and two that call each other.
+func TestDeadlockOfDirectCalls(t *testing.T) {
+	withRegisters(t, func(ctx context.Context, r *registers) {
+		n := r.client(ctx, t)
+		if _, err := echo(ctx, n, "R", "S R "); rpc.CodeOf(err) != rpc.Deadlock {
+			t.Errorf("R calls S, which calls R: %v", err)
+		}
+		for round := range 8 {
+			var all sync.WaitGroup
+			failed := make(chan error, 2)
+			for _, way := range [][2]string{{"R", "S "}, {"S", "R "}} {
+				all.Go(func() {
+					_, err := echo(ctx, n, way[0], way[1])
+					failed <- err
+				})
+			}
+			all.Wait()
+			for range 2 {
+				if err := <-failed; err != nil && rpc.CodeOf(err) != rpc.Deadlock {
+					t.Errorf("round %d: %v", round, err)
+				}
+			}
+		}
+		if v, err := echo(ctx, n, "R", ""); err != nil {
+			t.Errorf("in the end: %d, %v", v, err)
+		}
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
