@@ -47,7 +47,7 @@ func (x *Executor) makeMaps(g *gen) error {
 	x.pins["program"] = x.slot
 	if x.linkDir != "" && x.cpu != 0 {
 		var err error
-		if o.held, err = x.kept("held", &ebpf.MapSpec{Name: "held", Type: ebpf.RingBuf, MaxEntries: heldRing}); err != nil {
+		if o.held, err = x.makeHeld(); err != nil {
 			return err
 		}
 	}

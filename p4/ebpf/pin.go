@@ -24,6 +24,9 @@ import (
 // package, or for another program.
 var ErrOtherVersion = errors.New("pinned by another version")
 
+// errAbsent means that a map is not pinned.
+var errAbsent = fmt.Errorf("%w: it is not", ErrOtherVersion)
+
 // pinFS is where the BPF file system is by custom.
 const pinFS = "/sys/fs/bpf"
 
@@ -117,7 +120,7 @@ func (x *Executor) inherited(name string) (*ebpf.Map, error) {
 	}
 	pinned, err := ebpf.LoadPinnedMap(filepath.Join(x.inherit, name), nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: it is not in %s", ErrOtherVersion, x.inherit)
+		return nil, fmt.Errorf("%w in %s", errAbsent, x.inherit)
 	}
 	if err != nil {
 		return nil, err

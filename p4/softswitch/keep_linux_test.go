@@ -330,6 +330,13 @@ func TestKeep_PacketsToController(t *testing.T) {
 	for m := range r.in {
 		arrive(m)
 	}
+	// What was kept before there was a ring can be taken over.
+	_, pins, _ := keepDirs(k.name)
+	rings, err := filepath.Glob(filepath.Join(pins, "*", "held"))
+	if err != nil || len(rings) != 1 || os.Remove(rings[0]) != nil {
+		t.Fatalf("the rings are %v, %v", rings, err)
+	}
+	k.run()
 	again := 0
 	for _, n := range arrived {
 		again += n - 1
