@@ -10,7 +10,7 @@ import (
 // A flood is judged by the slowest calls of others, and by blades that have failed.
 func TestJudge(t *testing.T) {
 	quiet := Fair{Summary: stats.Summary{P99: 100}}
-	if err := Judge([]Fair{quiet, {Class: "calls", Summary: stats.Summary{P99: 300}}}); err != nil {
+	if err := Judge([]Fair{quiet, {Class: Dropped, Summary: stats.Summary{P99: 500}}, {Class: "calls", Summary: stats.Summary{P99: 300}}}); err != nil {
 		t.Error(err)
 	}
 	err := Judge([]Fair{quiet, {Class: "calls", Summary: stats.Summary{P99: 301}}, {Class: "control", Failed: []string{"m1"}}})

@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FloodClasses are what Flood floods with: control packets, held calls, requests to a
-// memory machine that is not there, and denied reads.
-var FloodClasses = []string{"control", "calls", "memory", "denied"}
+// FloodClasses are what Flood floods with: packets that the switch drops and tells nobody of,
+// which cost others nothing but CPUs that they share with the flood; control packets, held
+// calls, requests to a memory machine that is not there, and denied reads.
+var FloodClasses = []string{Dropped, "control", "calls", "memory", "denied"}
 
 // Flood sends packets of a class from the blade whose network this process is in, as fast
 // as they leave, until ctx ends. It needs CAP_NET_RAW.
@@ -44,7 +45,11 @@ func Flood(ctx context.Context, class string) error {
 		return fmt.Errorf("lowest priority: %w", err)
 	}
 	length := 8 + len(payload)
-	b := []byte{byte(to.Port() >> 8), byte(to.Port()), byte(to.Port() >> 8), byte(to.Port()), byte(length >> 8), byte(length), 0, 0}
+	from := to.Port()
+	if class == Dropped {
+		from = 1 // the protocol's own port is required
+	}
+	b := []byte{byte(from >> 8), byte(from), byte(to.Port() >> 8), byte(to.Port()), byte(length >> 8), byte(length), 0, 0}
 	b = append(b, payload...)
 	for ctx.Err() == nil {
 		err := unix.Sendto(fd, b, 0, &unix.SockaddrInet6{Addr: to.Addr().As16()})
@@ -69,7 +74,7 @@ func floodPacket(class string) (netip.AddrPort, []byte, error) {
 		return netip.AddrPortFrom(rackaddr.Service("Flood"), rackaddr.PortRPC), m.Append(nil), nil
 	case "memory":
 		return memory(200), read.Append(nil), nil
-	case "denied":
+	case "denied", Dropped:
 		return memory(1), read.Append(nil), nil
 	}
 	return netip.AddrPort{}, nil, fmt.Errorf("class %q: choose one of %v", class, FloodClasses)

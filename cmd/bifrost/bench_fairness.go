@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,7 +24,8 @@ func newBenchFairnessCmd() *cobra.Command {
 		Long: fmt.Sprintf(`Make a rack, and measure exactly-once calls from c1 to s1: each is held, and so is
 its answer. Then s2 floods in each class of what the switch holds or tells (control
 packets, held calls, requests to memory that is not there, denied reads), while the
-same calls are measured again. It fails if the slowest hundredth of the calls takes
+same calls are measured again. Packets that the switch drops come first: what they do to
+the calls is the work of sending and dropping on CPUs that all share here. It fails if the slowest hundredth of the calls takes
 more than %d times as long as without a flood, or if a blade has failed. Needs root.`, bench.MostSlower),
 		Example: `  sudo bifrost bench fairness
   sudo bifrost bench fairness --for 10s --json`,
@@ -63,13 +65,17 @@ more than %d times as long as without a flood, or if a blade has failed. Needs r
 // printFairness prints a row for each class.
 func printFairness(w io.Writer, results []bench.Fair) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FLOOD\tCALLS\tMEDIAN µs\tP99 µs\tTIMES\tFAILED")
+	fmt.Fprintln(t, "FLOOD\tCALLS\tMEDIAN µs\tP99 µs\tTIMES\tTIMES DROPPED\tFAILED")
+	dropped := "-"
 	for _, r := range results {
 		class := r.Class
 		if class == "" {
 			class = "none"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%.1f\t%s\n", class, r.N, r.P50, r.P99, r.P99/results[0].P99, strings.Join(r.Failed, " "))
+		if i := slices.IndexFunc(results, func(r bench.Fair) bool { return r.Class == bench.Dropped }); i >= 0 {
+			dropped = fmt.Sprintf("%.1f", r.P99/results[i].P99)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%.1f\t%s\t%s\n", class, r.N, r.P50, r.P99, r.P99/results[0].P99, dropped, strings.Join(r.Failed, " "))
 	}
 	return t.Flush()
 }
