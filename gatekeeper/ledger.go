@@ -6,11 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // LedgerMode says what ledgers are for in a rack. All nodes of a rack have the same.
@@ -20,9 +17,6 @@ type LedgerMode uint8
 const (
 	// LedgersOff: there are none.
 	LedgersOff LedgerMode = iota
-	// LedgersShadow: nodes write ledgers beside what the Gatekeeper logs, and nothing is
-	// ever recovered from them. It exists so that both can be compared (Config.Fenced).
-	LedgersShadow
 	// LedgersTruth: exactly-once calls go straight to their callees where they can
 	// (package rpc/direct), and are recovered from ledgers. The Gatekeeper decides about the
 	// others as without ledgers.
@@ -221,62 +215,6 @@ func (c *controller) ledgerAnswered(b *blade, what string, name control.LedgerNa
 		c.count.Failures++
 		c.log.Error("a memory blade refuses a command about a ledger", "blade", b.hello.Blade, "command", what, "ledger", name, "code", a.Code, "why", a.Message)
 	}
-}
-
-// FencedNode is a node that can do nothing any more: its identity is gone, and every
-// memory blade in service refuses it and has sealed its ledger.
-type FencedNode struct {
-	Node log.Node
-	// Ledger is where its ledger is; nil if it has none.
-	Ledger *control.LedgerPlace
-	// Calls are the exactly-once calls that have been delivered to it, or to an earlier
-	// incarnation, as the log knows them.
-	Calls []LoggedCall
-	// States are those of its services with state: sections of a trailer, by the service's
-	// hash.
-	States map[uint64][]byte
-}
-
-// LoggedCall is a call as the log knows it.
-type LoggedCall struct {
-	ID rpcpacket.ID
-	// Delivered is the incarnation of the callee that it was delivered to last.
-	Delivered uint32
-	// Answer is the callee's answer, nil while there is none, or if the Gatekeeper gave
-	// another one in its place. Over says that there is an outcome, Aborted that the execution
-	// is taken back.
-	Answer        *rpcpacket.Message
-	Over, Aborted bool
-	// Journal is that of the runs so far, as a trailer.
-	Journal []byte
-}
-
-// tellFenced tells of a fenced node whoever has asked for it.
-func (c *controller) tellFenced(n *node) {
-	if c.cfg.Fenced == nil || !c.logging() {
-		return
-	}
-	f := FencedNode{Node: n.logged(), Ledger: n.ledger, States: map[uint64][]byte{}}
-	for v := range c.table.All {
-		if v.Callee.Address != n.address || v.Callee.Incarnation == 0 {
-			continue
-		}
-		k := LoggedCall{ID: v.Header.Call, Delivered: v.Callee.Incarnation}
-		k.Journal = c.table.Journalled(k.ID)
-		if r, found, err := c.cfg.Store.Get(log.KindReply, log.ID(k.ID)); err == nil && found {
-			k.Over, k.Aborted = true, execution.TakenBack(&r)
-			if m, err := rpcpacket.Parse(r.Packet); err == nil && m.CalleeIncarnation != 0 {
-				k.Answer = &m
-			}
-		}
-		f.Calls = append(f.Calls, k)
-	}
-	for _, s := range sortedServices(n.exports) {
-		if n.exports[s].stateful {
-			f.States[serviceHash(s)], _ = c.table.State(serviceHash(s))
-		}
-	}
-	c.cfg.Fenced(f)
 }
 
 // equalLedgers makes the ledgers that a fence has sealed at both copies of a machine equal:

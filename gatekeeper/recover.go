@@ -165,7 +165,6 @@ func (c *controller) fence(a recovery.Fence) {
 // registry has it started elsewhere, if it is to be.
 func (c *controller) placeAgain(a recovery.Place) {
 	if n := c.fallen[a.Node.Address]; n != nil && n.incarnation == a.Node.Incarnation {
-		c.tellFenced(n)
 		if !a.Keep {
 			c.deleteLedger(n)
 		}

@@ -113,7 +113,16 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	if v == direct.Answer && !l.settling[m.Call] {
 		answer = known.Done.Answer
 	}
+	full := v == direct.Run && !l.roomFor(m)
+	if full {
+		l.table.Drop(m.Call) // it will be sent again
+	}
 	l.mu.Unlock()
+	if full {
+		n.stats.full.Add(1)
+		n.stats.noRoom.Add(1)
+		return nil
+	}
 	switch v {
 	case direct.Run:
 		n.stats.direct.Add(1)

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -13,21 +14,15 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
-	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// ledger is what a node writes down in the memory of the rack, and what that adds up to.
-//
-// Where exactly-once calls go direct, the ledger is all that says what has become of them,
-// and a node that cannot write it any more ends. Else (gatekeeper.LedgersShadow) it is
-// written beside what the Gatekeeper logs, only to be compared with that: durable mains are
-// not in it, and nothing is ever forgotten.
+// ledger is what a node writes down in the memory of the rack, and what that adds up to. It is
+// all that says what has become of direct calls, and a node that cannot write it any more ends.
 //
 //	child call, effect ◀── begun, journal settled        REPLY ◀── done settled
 type ledger struct {
-	node   *Node
-	place  *control.LedgerPlace // nil: there is none, and nothing is written
-	direct bool
+	node  *Node
+	place *control.LedgerPlace // nil: there is none, and nothing is written
 
 	mu    sync.Mutex
 	file  *dsm.Ledger // nil before the first record
@@ -35,7 +30,9 @@ type ledger struct {
 	table *direct.Table
 	since int    // bytes since the last base
 	last  uint64 // the last record's number
-	owing int    // in shadow: executions that are done and not over
+	based int    // bytes of the last base
+	// squeezed is when a base was last written for want of room, in node time.
+	squeezed time.Duration
 	// settling are the calls that are done, and whose record is not settled yet.
 	settling map[rpcpacket.ID]bool
 	resumes  resumption
@@ -47,21 +44,24 @@ type ledger struct {
 // leastBase is how many bytes of records are not worth a base.
 const leastBase = 8 << 10
 
+// squeezeEvery is how often a base is written for want of room.
+const squeezeEvery = time.Second
+
 // newLedger returns the ledger of a node, nil in a rack without ledgers.
 func newLedger(n *Node) *ledger {
-	if n.self.Ledger == nil && !n.self.Direct {
+	if !n.self.Direct {
 		return nil
 	}
-	return &ledger{node: n, place: n.self.Ledger, direct: n.self.Direct, table: direct.New(new(record.State)), settling: map[rpcpacket.ID]bool{}}
+	return &ledger{node: n, place: n.self.Ledger, table: direct.New(new(record.State)), settling: map[rpcpacket.ID]bool{}}
 }
 
 // goesDirect reports whether exactly-once calls of the node go direct where they can.
-func (n *Node) goesDirect() bool { return n.ledger != nil && n.ledger.direct }
+func (n *Node) goesDirect() bool { return n.ledger != nil }
 
 // read takes in what earlier incarnations of the node have written. The node does nothing
 // before.
 func (l *ledger) read(ctx context.Context) error {
-	if l == nil || !l.direct || l.place == nil || l.node.self.Incarnation == 1 {
+	if l == nil || l.place == nil || l.node.self.Incarnation == 1 {
 		return nil
 	}
 	l.mu.Lock()
@@ -85,6 +85,9 @@ func (l *ledger) read(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.table = direct.New(state)
+	for _, b := range records {
+		l.since += len(b)
+	}
 	return nil
 }
 
@@ -121,45 +124,47 @@ func (l *ledger) add(rs ...record.Record) (n uint64) {
 		rs = append(rs[1:len(rs):len(rs)], l.apply(r)...)
 		n = l.file.Append(b)
 	}
-	if l.baseDue() {
-		base := l.table.State().Base()
-		b := record.Append(nil, base)
-		l.apply(base)
-		l.since = -len(b) // the next one when there is twice as much
-		n = l.file.Base(b)
+	if l.since > leastBase {
+		n = l.base()
 	}
 	l.last = max(l.last, n)
 	return n
 }
 
-// baseDue reports whether a base is worth while.
-func (l *ledger) baseDue() bool {
-	return l.since > leastBase && (l.direct || l.knowsAll() && l.owing == 0)
+// base writes what all records add up to, which makes room of those before. The caller holds
+// l.mu.
+func (l *ledger) base() uint64 {
+	base := l.table.State().Base()
+	b := record.Append(nil, base)
+	l.apply(base)
+	l.based, l.since = len(b), -len(b) // the next one when there is twice as much
+	return l.file.Base(b)
 }
 
-// knowsAll reports whether the node knows all records of its ledger.
-func (l *ledger) knowsAll() bool { return l.direct || l.node.self.Incarnation == 1 }
+// roomFor reports whether the ledger has room for a new call: for what it writes at least, and
+// for a base that stands for all records so far. The last eighth of the space is not counted:
+// it is for what ends the executions that have begun. If there is no room, a base may give some
+// back. The caller holds l.mu.
+func (l *ledger) roomFor(m *rpcpacket.Message) bool {
+	base := l.based + (l.since + l.based)                                                           // at most: the last one, and what has come since
+	if l.file == nil || l.lost != nil || l.file.Room() >= uint64(base+2*len(m.Payload)+leastBase) { //nolint:gosec // not negative
+		return true
+	}
+	if now := l.node.now(); l.since+l.based > 0 && now >= l.squeezed+squeezeEvery {
+		l.squeezed = now
+		l.last = max(l.last, l.base())
+	}
+	return false
+}
 
 // apply keeps what the records add up to. It returns records that are to follow.
 func (l *ledger) apply(r record.Record) []record.Record {
-	if !l.knowsAll() {
-		return nil
-	}
-	switch r.Kind() {
-	case record.KindDone:
-		l.owing++
-	case record.KindOver:
-		l.owing--
-	}
 	follow, err := l.table.Apply(r)
 	if err != nil {
 		l.node.log.Error("rpc: a ledger's record does not follow from those before it", "node", l.node.self.Name, "err", err)
 	}
-	if l.direct && l.table.Owes() {
+	if l.table.Owes() {
 		l.forgets.hurry(l.node)
-	}
-	if !l.direct {
-		return nil
 	}
 	return follow
 }
@@ -171,9 +176,7 @@ func (l *ledger) lose(why error) {
 	}
 	l.lost = why
 	l.node.log.Warn("rpc: the node's ledger is lost", "node", l.node.self.Name, "err", why)
-	if l.direct {
-		go l.node.resign(&Error{Code: Unavailable, Op: "node " + l.node.self.Name, Msg: "the node's ledger is lost", Err: why})
-	}
+	go l.node.resign(&Error{Code: Unavailable, Op: "node " + l.node.self.Name, Msg: "the node's ledger is lost", Err: why})
 }
 
 // end ends the ledger with its node: what handlers that are cut off come to is not written.
@@ -199,8 +202,7 @@ func (n *Node) resign(why error) {
 	}
 }
 
-// settle waits until a record is settled, none if its number is 0, and reports whether it is. In shadow a call goes
-// on without, if that will never be: the Gatekeeper's log is what counts.
+// settle waits until a record is settled, none if its number is 0, and reports whether it is.
 func (l *ledger) settle(n uint64) bool {
 	l.mu.Lock()
 	file, lost := l.file, l.lost
@@ -237,7 +239,7 @@ type inked struct {
 // may go on.
 func (e *execution) durable(child record.Call) bool {
 	l := e.node.ledger
-	if l == nil || e.export == nil || e.journal == nil || l.direct && !e.direct.Load() {
+	if l == nil || e.export == nil || e.journal == nil || !e.direct.Load() {
 		return true
 	}
 	e.promote()
@@ -247,16 +249,13 @@ func (e *execution) durable(child record.Call) bool {
 		e.inked.called = append(e.inked.called, child)
 		called = append(called, child)
 	}
-	if !l.direct {
-		called = nil
-	}
 	rs := e.unwritten(called)
 	if len(rs) > 0 {
 		e.inked.last = l.write(rs...)
 	}
 	last := e.inked.last
 	e.mu.Unlock()
-	return l.settle(last) || !l.direct
+	return l.settle(last)
 }
 
 // unwritten is what the ledger does not have yet of an execution that is about to go on.
@@ -285,40 +284,12 @@ func (e *execution) asBegun() *record.Begun {
 	return r
 }
 
-// shadowDone writes the commit of an execution down, and waits until it is settled: only
-// then may its answer leave.
-func (l *ledger) shadowDone(e *execution, datagram []byte) {
-	if l == nil || l.direct {
-		return
-	}
-	m, err := rpcpacket.Parse(datagram)
-	if err != nil {
-		l.node.log.Error("rpc: an answer that is no message", "call", e.call.Call.String(), "err", err)
-		return
-	}
-	d := &record.Done{
-		Execution: e.call.Call, Caller: e.from.Addr().As16(), Arguments: argumentsOf(&e.call), Service: e.export.hash, Order: e.call.Order,
-		State: changesIn(m.Trailer),
-	}
-	m.Trailer = nil
-	d.Answer = m.Append(nil)
-	e.promote()
-	e.mu.Lock()
-	d.Owed.Called = e.inked.called
-	e.mu.Unlock()
-	l.settle(l.write(d))
-}
-
 // answered notes that the Gatekeeper has acknowledged an answer.
 func (l *ledger) answered(id rpcpacket.ID) {
-	switch {
-	case l == nil:
-	case l.direct:
+	if l != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.table.Drop(id)
-	default:
-		l.write(&record.Over{Execution: id})
 	}
 }
 
@@ -332,18 +303,4 @@ func argumentsOf(m *rpcpacket.Message) uint64 {
 	}
 	_, _ = h.Write(m.Payload)
 	return h.Sum64()
-}
-
-// changesIn are the sections of a trailer that say what has become of a state.
-func changesIn(b []byte) (changes []byte) {
-	sections, err := trailer.Parse(b)
-	if err != nil {
-		return nil
-	}
-	for _, s := range sections {
-		if s.Type == trailer.Snapshot || s.Type == trailer.Delta {
-			changes = s.Append(changes)
-		}
-	}
-	return changes
 }

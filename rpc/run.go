@@ -276,7 +276,6 @@ func (x *export) reply(e *execution, datagram []byte) {
 			x.replyDirect(e, datagram)
 			return
 		}
-		x.node.ledger.shadowDone(e, datagram)
 		x.commit(e, datagram)
 		return
 	}

@@ -29,10 +29,11 @@ type Stats struct {
 	Enlisted   uint64 // executions of direct calls that were handed over to the Gatekeeper
 	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again or handed over
 	Recalled   uint64 // copies of direct calls answered from the ledger
+	NoRoom     uint64 // of Full, those for which the node's ledger has no room
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, doubtful, enlisted, resumed, recalled atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, doubtful, enlisted, resumed, recalled, noRoom atomic.Uint64
 }
 
 // Stats returns the node's counters.
@@ -41,7 +42,7 @@ func (n *Node) Stats() Stats {
 	return Stats{
 		Calls: c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
-		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(),
+		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
 	}
 }
 

@@ -252,7 +252,7 @@ func (l *ledgerFlag) String() string {
 			return name
 		}
 	}
-	return "shadow"
+	return "off"
 }
 
 // Type implements pflag.Value.

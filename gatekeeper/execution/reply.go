@@ -72,9 +72,6 @@ const (
 	movedMark   = 2
 )
 
-// TakenBack reports whether the outcome in a record says that the execution is taken back.
-func TakenBack(r *log.Record) bool { return r.Attempt == abortedMark }
-
 // outcome logs how a call has ended.
 func (t *Table) outcome(k *call, datagram []byte, mark uint32, now time.Time) {
 	t.put(log.Record{

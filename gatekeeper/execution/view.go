@@ -77,15 +77,6 @@ func (t *Table) Journal(id rpcpacket.ID, at log.Node) (journal []byte, ok bool) 
 	return t.mains[id].journal, true
 }
 
-// Journalled returns what a call's execution has journalled in all of its runs so far, also
-// while none runs.
-func (t *Table) Journalled(id rpcpacket.ID) []byte {
-	if k := t.calls[id]; k != nil {
-		return k.journal
-	}
-	return nil
-}
-
 // Over reports whether an execution is a durable main that has come to its end,
 // and where.
 func (t *Table) Over(id rpcpacket.ID) (at netip.Addr, over bool) {

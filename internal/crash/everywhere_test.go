@@ -148,6 +148,7 @@ func circumstances(p *Program, c Case) (all []string) {
 	note(c.Setting.Idle > 0, "idle hours")
 	note(c.Setting.Limits > 0, "small limits")
 	note(c.Setting.Pairs, "memory in pairs")
+	note(c.Setting.Truth, "calls that go direct")
 	note(c.Setting.Calls > 0, "hundreds of calls")
 	note(len(p.Clients) >= 8, "8 and more clients")
 	note(slices.ContainsFunc(p.Services, func(s Service) bool { return s.Nodes == 2 }), "service of 2 nodes")
@@ -178,7 +179,7 @@ func circumstances(p *Program, c Case) (all []string) {
 func (c *tally) missing() (all []string) {
 	must := []string{
 		"MTU below 1,500", "MTU below 9,000", "MTU of 9,000", "MTU above 9,000", "small log", "synced log", "realistic date", "clocks that jump",
-		"idle hours", "small limits", "memory in pairs", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
+		"idle hours", "small limits", "memory in pairs", "calls that go direct", "direct calls handed over", "direct calls resumed", "direct calls answered again", "hundreds of calls", "8 and more clients", "service of 2 nodes", "service of 3 nodes", "service of 4 nodes and more", "log shorten", "two at one packet", "a call given up with a region",
 		"regions of 1 MiB and more",
 	}
 	for name := range Networks {
@@ -233,8 +234,8 @@ func setOut(t *testing.T, seed uint64) Setting {
 	return s
 }
 
-// program makes a seed's program.
-func program(t *testing.T, seed uint64) (*Program, *Expectation) {
+// program makes a seed's program; most calls of a straight one go direct.
+func program(t *testing.T, seed uint64, straight bool) (*Program, *Expectation) {
 	t.Helper()
 	p := Generate(seed)
 	if *flagPolicy == mixed {
@@ -243,7 +244,7 @@ func program(t *testing.T, seed uint64) (*Program, *Expectation) {
 	if *flagMix == wide {
 		p.Widen(seed)
 	}
-	if setting(t, seed).Truth {
+	if straight {
 		p.Straighten(seed)
 	}
 	if *flagPolicy == "none" { // of which no main can be
@@ -347,15 +348,15 @@ func replay(t *testing.T, sum *tally) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, want := program(t, *flagSeed)
+	p, want := program(t, *flagSeed, setting(t, *flagSeed).Truth)
 	r := check(t, p, want, *flagSeed, Case{cmp.Or(*flagNetwork, "good"), setting(t, *flagSeed), cs}, sum)
 	t.Logf("%d packets, %d crashes, %s of virtual time", r.Packets, r.Crashes, r.Took)
 }
 
 // oneSeed runs a program without crashes and then with.
 func oneSeed(t *testing.T, seed uint64, total int, every bool, sum *tally) {
-	p, want := program(t, seed)
 	rack := setting(t, seed)
+	p, want := program(t, seed, rack.Truth)
 	calm := check(t, p, want, seed, Case{Network: "good", Setting: rack}, sum)
 	if t.Failed() {
 		return
@@ -396,7 +397,7 @@ func TestEveryCopy(t *testing.T) {
 	}
 	sum := new(tally)
 	for seed := *flagFrom; seed < *flagFrom+seeds; seed++ {
-		p, want := program(t, seed)
+		p, want := program(t, seed, false)
 		rack := Setting{Pairs: true}
 		calm := check(t, p, want, seed, Case{Network: "good", Setting: rack}, sum)
 		all := EveryCopy(p, seed, calm.Packets)

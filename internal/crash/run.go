@@ -150,12 +150,8 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Setting.Pairs {
 		cfg.Machines = [][]string{memoryBlades}
 	}
-	shadow := newShadow(r)
-	if opt.Setting.Ledgers {
-		cfg.Ledgers, cfg.Fenced = gatekeeper.LedgersShadow, shadow.fenced
-	}
 	if opt.Setting.Truth {
-		cfg.Ledgers, cfg.Fenced = gatekeeper.LedgersTruth, nil
+		cfg.Ledgers = gatekeeper.LedgersTruth
 	}
 	if opt.Network == slow {
 		cfg.Pause = newPauses(opt.Seed, 1).next
@@ -170,7 +166,6 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	r.crash.disarm()
 	r.crash.wait()
 	err = errors.Join(err, r.rack.Close())
-	shadow.figures(r.crash.did)
 	return &Report{
 		Packets: r.crash.packets, Runs: r.ledger.begun(), Crashes: r.crash.hits(), Nested: r.crash.nestedHits(),
 		Wrong: r.ledger.complaints(), Took: time.Since(r.began), Did: r.crash.did, Lost: len(r.lost) > 0,

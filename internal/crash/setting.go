@@ -23,9 +23,6 @@ type Setting struct {
 	// Jumps says that each Gatekeeper and each memory blade that starts may find the clock
 	// set forward or back by up to a day.
 	Jumps bool
-	// Ledgers says that nodes write ledgers in shadow, which are compared with the log
-	// whenever a node has been fenced.
-	Ledgers bool
 	// Truth says that exactly-once calls go direct where they can, and are recovered from
 	// ledgers.
 	Truth bool
@@ -68,9 +65,6 @@ func (s Setting) String() string {
 	if s.Jumps {
 		parts = append(parts, "jumps")
 	}
-	if s.Ledgers {
-		parts = append(parts, "ledgers")
-	}
 	if s.Truth {
 		parts = append(parts, "truth")
 	}
@@ -109,8 +103,6 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Age, err = time.ParseDuration(value)
 		case "jumps":
 			s.Jumps = true
-		case "ledgers":
-			s.Ledgers = true
 		case "truth":
 			s.Truth = true
 		case "idle":
@@ -151,8 +143,8 @@ func DrawSetting(seed uint64) (s Setting) {
 	if chance(1, 400) {
 		s.Idle = time.Duration(1+r.IntN(3)) * time.Hour
 	}
-	s.Pairs = chance(1, 2)
-	s.Ledgers = chance(1, 4)
+	s.Pairs = chance(3, 4)
+	s.Truth = s.Pairs && chance(7, 8) // without a second copy a ledger would be lost with its blade
 	if chance(1, 3) {
 		s.Limits = 1 + r.Uint64N(1<<20)
 	}

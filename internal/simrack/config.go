@@ -48,12 +48,13 @@ type Config struct {
 	ShareExports bool
 	// FillRate is gatekeeper.Config.FillRate.
 	FillRate uint64
-	// Ledgers and Fenced are gatekeeper.Config's.
+	// Ledgers is gatekeeper.Config's.
 	Ledgers gatekeeper.LedgerMode
-	Fenced  func(gatekeeper.FencedNode)
 	// LedgerDir, if set, is where memory blades keep their ledgers: each in a directory of
 	// its own, which outlives the blade.
 	LedgerDir string
+	// LedgerSpace is memory.LedgerConfig.Space.
+	LedgerSpace uint64
 	// MTU is the largest IPv6 packet in bytes; 0 stands for rackaddr.DefaultMTU.
 	MTU int
 	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper

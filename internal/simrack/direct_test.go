@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
@@ -195,6 +196,58 @@ func TestLedgersInPairs(t *testing.T) {
 			if want, memory := map[string]int{"m1": 0, "m2": 4, "m3": 4}[b.Name]; memory && (b.Ledgers == nil || b.Ledgers.Count != want) {
 				t.Errorf("%s keeps %+v, want %d ledgers", b.Name, b.Ledgers, want)
 			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLedgerNearlyFull: a node whose ledger has no room drops new calls and counts them. They
+// are sent again, and run when what fills the ledger is forgotten.
+func TestLedgerNearlyFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := simrack.Start(t.Context(), simrack.Config{
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk), Ledgers: gatekeeper.LedgersTruth, LedgerSpace: 8 << 20,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := map[string]*rpc.Node{}
+		for _, blade := range []string{"c1", "s1", "s2"} {
+			if nodes[blade], err = r.Join(t.Context(), blade, blade); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := nodes["s2"].Export(t.Context(), "Back", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
+			t.Fatal(err)
+		}
+		array := make([]byte, 48<<10) // 200 answers of this size are too many
+		made := 0
+		front := pinger(func(ctx context.Context) error { // what it calls is kept until it is over
+			c := arrays.NewArraysClient(nodes["s1"].Client("Back", rpc.WithPolicy(rpc.PolicyRecover)))
+			for made = range 200 {
+				if _, err := c.Increment(ctx, array, 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err := nodes["s1"].Export(t.Context(), "Front", arrays.NewPingProcessor(front)); err != nil {
+			t.Fatal(err)
+		}
+		ping := arrays.NewPingClient(nodes["c1"].Client("Front", rpc.WithPolicy(rpc.PolicyRecover)))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // virtual
+		defer cancel()
+		if err := ping.Ping(ctx); rpc.CodeOf(err) != rpc.Deadline {
+			t.Errorf("a ledger that is full: %v after %d calls", err, made)
+		}
+		if n := nodes["s2"].Stats().NoRoom; n == 0 || made < 50 {
+			t.Errorf("%d calls were dropped for want of room, after %d", n, made)
+		}
+		back := arrays.NewArraysClient(nodes["c1"].Client("Back", rpc.WithPolicy(rpc.PolicyRecover)))
+		if got, err := back.Increment(t.Context(), array, 1); err != nil || len(got) != len(array) {
+			t.Errorf("when the ledger has room again: %v", err)
 		}
 		if err := r.Close(); err != nil {
 			t.Error(err)

@@ -81,6 +81,7 @@ var counters = func() []counter {
 		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
 		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
 		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},
+		{direct("without_room"), nil, func(s *rpc.Stats) uint64 { return s.NoRoom }},
 		{dropped, []string{"full"}, func(s *rpc.Stats) uint64 { return s.Full }},
 		{dropped, []string{"duplicate"}, func(s *rpc.Stats) uint64 { return s.Duplicates }},
 		{dropped, []string{"malformed"}, func(s *rpc.Stats) uint64 { return s.Malformed }},
