@@ -33,7 +33,7 @@ type Limits struct {
 	// Default: 16 MiB.
 	IdleShadows int
 	// Zero is how many bytes of a freed region are zeroed at once, at some 100 µs a MiB;
-	// more is left to Clean. Default: 256 KiB.
+	// more is left to Clean. A page is, in any case: others share it. Default: 256 KiB.
 	Zero int
 }
 

@@ -392,7 +392,7 @@ type dirt struct {
 // newArena returns an arena over mem, whose bytes must be zero. A tail shorter
 // than the smallest region is left unused.
 func newArena(mem []byte, discard func([]byte), limits Limits) *arena {
-	a := &arena{mem: mem, discard: discard, zeroes: uint64(limits.Zero)} //nolint:gosec // not negative
+	a := &arena{mem: mem, discard: discard, zeroes: uint64(max(limits.Zero, pageSize))} //nolint:gosec // not negative
 	size := uint64(len(mem)) &^ (1<<dsmpacket.MinClass - 1)
 	for off := uint64(0); off < size; {
 		class := min(bits.Len64(size-off)-1, dsmpacket.MaxClass)
