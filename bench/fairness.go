@@ -49,6 +49,7 @@ func (f *Fairness) Run(ctx context.Context) (results []Fair, err error) {
 	c := config.Thesis()
 	c.Name = f.Rack
 	c.Unmirrored()
+	c.Direct = false // direct calls do not pass the Gatekeeper
 	host := host(f.Bifrost)
 	n, err := topology.Up(ctx, host, c, f.Progress)
 	if err != nil {
