@@ -23,7 +23,7 @@ var needNoExample = map[string]string{
 	"dsm.Client.HandOver": "likewise", "dsm.Client.Gained": "likewise",
 	"dsm.Client.OpenLedger": "what the runtime does for its node", "dsm.Ledger.Append": "likewise", "dsm.Ledger.Base": "likewise",
 	"dsm.Ledger.Wait": "likewise", "dsm.Ledger.Settled": "likewise", "dsm.Ledger.Room": "likewise",
-	"rpc.WithLimits": "the fields of Limits say what they bound",
+	"rpc.WithLimits": "the fields of Limits say what they bound", "dsm.Limits.Check": "what rpc.WithLimits does first",
 }
 
 // TestEveryEntryPointHasAnExample: whatever a program may call of rpc and dsm is shown
