@@ -197,7 +197,7 @@ func (g *gatekeeperFake) handle(_ context.Context, m control.Message) (any, erro
 		var e control.Export
 		err := m.Decode(&e)
 		g.exports = append(g.exports, e)
-		return nil, err
+		return control.Exported{}, err
 	case control.KindLeave:
 		var l control.Leave
 		err := m.Decode(&l)

@@ -25,8 +25,9 @@ func newBenchFairnessCmd() *cobra.Command {
 its answer. Then s2 floods in each class of what the switch holds or tells (control
 packets, held calls, requests to memory that is not there, denied reads), while the
 same calls are measured again. Packets that the switch drops come first: what they do to
-the calls is the work of sending and dropping on CPUs that all share here. It fails if the slowest hundredth of the calls takes
-more than %d times as long as without a flood, or if a blade has failed. Needs root.`, bench.MostSlower),
+the calls is the work of sending and dropping on CPUs that all share here. It fails if
+the slowest hundredth of the calls takes more than %d times as long as without a flood,
+or if a blade has failed. Needs root.`, bench.MostSlower),
 		Example: `  sudo bifrost bench fairness
   sudo bifrost bench fairness --for 10s --json`,
 		Args: cobra.NoArgs,

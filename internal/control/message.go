@@ -36,7 +36,7 @@ const (
 	KindHello     Kind = 1  // a blade is there: Hello, Welcome
 	KindHeartbeat Kind = 2  // it still is: Heartbeat, HeartbeatReply
 	KindJoin      Kind = 3  // a program wants to be a node: Join, Joined
-	KindExport    Kind = 4  // a node exports a service: Export, empty
+	KindExport    Kind = 4  // a node exports a service: Export, Exported
 	KindLeave     Kind = 5  // a node has ended: Leave, empty
 	KindState     Kind = 6  // a node asks what is logged for it: State, StatePart
 	KindPolicies  Kind = 7  // what operators and deployments say of methods: empty, PolicyList
