@@ -356,12 +356,14 @@ func TestHostile_Direct(t *testing.T) {
 			}
 			call := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
-				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: 7, Floor: 1,
+				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1,
 			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: []byte("forged")})}
 			for index := range uint32(5) {
 				call.Call = endpoint.ChildID(nil, first.Call, 0, index)
+				call.Order, call.Floor = rpcpacket.SessionOf(stranger.Address(), 7), uint64(index)+1
 				send(&call)
 			}
+			call.Order, call.Floor = 0, 0
 			s := first.Call.Session()
 			call.Flags |= rpcpacket.FlagSession
 			for _, n := range []uint64{first.Call.Sequence() + 1, 1 << 60} {
