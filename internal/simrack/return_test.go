@@ -173,6 +173,30 @@ func TestRerunFindsItsRegions(t *testing.T) {
 	}
 }
 
+// TestRerunWaitsForReaders: an execution has lent what it had allocated to a call of policy
+// none, and is run again while that call still reads. The next run gets the same region, and
+// may free it.
+func TestRerunWaitsForReaders(t *testing.T) {
+	withBank(t, oneMemory(), func(b *bank) {
+		server, err := b.Join(b.ctx, "s3", "child")
+		b.must(err)
+		c := new(child)
+		b.must(counter.ExportFront(b.ctx, server, tally.FrontName, c))
+		b.wrap = func(c *tally.Counter, node *rpc.Node) counter.CounterRefHandler {
+			return &maker{lender{c, counter.OpenFront(node, tally.FrontName, rpc.WithPolicy(rpc.PolicyNone))}}
+		}
+		b.deploy("counter")
+		to, _ := b.client("c1", tally.CounterName)
+		b.add(to, 1)
+		c.called = func() {
+			c.called = nil
+			b.crash("counter/p/1")
+			<-time.After(3 * time.Second) // virtual: the next run could have begun
+		}
+		b.add(to, 2)
+	})
+}
+
 // TestRerunFindsTheLatestRegion: the answer to an allocation is lost with its execution's
 // node, and the next run allocates on another memory blade, as that one is away, and lends
 // what it got. The run after that has both blades, and lends the same region again, not
