@@ -420,12 +420,12 @@ func (c *controller) restoreCalls(all []savedCall) {
 			c.resuming.calls = append(c.resuming.calls, k.id())
 		}
 	}
-	all = slices.DeleteFunc(all, func(s savedCall) bool { return s.exact })
-	for _, s := range all {
-		c.restoreCall(s.call)
-	}
-	for _, s := range all {
-		c.forgetSettled(s.call)
+	for _, restore := range []func(*call){c.restoreCall, c.forgetSettled} {
+		for _, s := range all {
+			if !s.exact {
+				restore(s.call)
+			}
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -59,6 +60,27 @@ func TestRestore(t *testing.T) {
 				t.Errorf("%s: a may %s, b %s", r, a, b)
 			}
 		}
+	})
+}
+
+// A node that is gone has an exactly-once call out when the Gatekeeper starts again: what that
+// results in is nobody's, and freed.
+func TestRestore_CallerGone(t *testing.T) {
+	inLogged(t, func(s *small) {
+		s.a.call("Arrays", s.a.exact("Arrays", "add"))
+		s.b.message1()
+		s.a.leave()
+		s.m1.converse()
+		s.restart()
+		call := s.b.message1()
+		p := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 1<<12)
+		s.m1.allocatedFor(s.b, p, call.Call)
+		s.b.exactReply(s.a, &call, p)
+		s.m1.converse()
+		if state := s.snapshot(); len(state.Regions) != 0 {
+			t.Errorf("left: %+v", state.Regions)
+		}
+		s.m1.expectReclaimed("nobody's result", 1<<12)
 	})
 }
 
