@@ -77,7 +77,11 @@ func (c *child) Add(ctx context.Context, _ int32, amounts *rpc.Ref[[]byte]) (int
 //	link of m1 down ─ child returns ─ rollback is asked ─ m1 has failed ─ the next run begins
 //	link of m1 up ─ m1 catches up ─ the next run writes ─ (the rollback comes now) ─ commit
 func TestLateRollback(t *testing.T) {
-	for after := 3 * time.Second; after < 7*time.Second; after += 200 * time.Millisecond {
+	step := 200 * time.Millisecond
+	if testing.Short() { // with the race detector
+		step = time.Second
+	}
+	for after := 3 * time.Second; after < 7*time.Second; after += step {
 		t.Run(after.String(), func(t *testing.T) {
 			withBank(t, oneMemory(), func(b *bank) {
 				server, err := b.Join(b.ctx, "s3", "child")
