@@ -186,9 +186,7 @@ func (n *Node) askedToEnlist(call, parent rpcpacket.ID) {
 	case waits != nil:
 		go func() { _ = waits.enlist() }() // it fails if the node has ended
 	case over:
-		for _, m := range n.appendForgets(nil, rackaddr.Gatekeeper, []direct.Item{{ID: call}}) {
-			n.send(m.Remote, m.Buf)
-		}
+		n.sendSettled(n.appendForgets(nil, rackaddr.Gatekeeper, []direct.Item{{ID: call}}))
 	}
 }
 

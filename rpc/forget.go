@@ -17,7 +17,8 @@ import (
 
 // Answers to direct calls are kept until nobody will ask for them. Whoever made the calls
 // says so, some at a time, until that is acknowledged: a session that has gone on to another
-// node or is idle, and the node of an execution that is done.
+// node or is idle, and the node of an execution that is done. Its word leaves when the record
+// is settled that says it is done: else its next run would ask for what is forgotten.
 
 // forgets is when the nodes are told. The ledger's mutex guards it.
 type forgets struct {
@@ -86,14 +87,34 @@ func (n *Node) tickForgets(now time.Duration) (next time.Duration, ok bool) {
 		next, ok = due, true
 	}
 	l.mu.Unlock()
-	for _, m := range out {
-		conn := n.directConn
-		if m.Remote == gatekeeperRPC {
-			conn = n.conn
-		}
-		_, _ = conn.WriteBatch([]netio.Message{m}) // a failure is a loss
-	}
+	n.sendSettled(out)
 	return next, ok
+}
+
+// sendSettled sends words about what is to be forgotten, or is, when all records so far are
+// settled.
+func (n *Node) sendSettled(out []netio.Message) {
+	send := func() {
+		for _, m := range out {
+			conn := n.directConn
+			if m.Remote == gatekeeperRPC {
+				conn = n.conn
+			}
+			_, _ = conn.WriteBatch([]netio.Message{m}) // a failure is a loss
+		}
+	}
+	last, settled := n.ledger.unsettled()
+	switch {
+	case len(out) == 0:
+	case settled:
+		send()
+	default:
+		go func() {
+			if n.ledger.settle(last) {
+				send()
+			}
+		}()
+	}
 }
 
 func (f *forgets) pace(node [16]byte, now time.Duration) *pace {
@@ -146,24 +167,11 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	}
 	l := n.ledger
 	l.mu.Lock()
-	var last uint64
-	r := l.table.Forget(from.As16(), m.CallerIncarnation, items)
-	if r != nil {
-		last = l.add(r)
+	if r := l.table.Forget(from.As16(), m.CallerIncarnation, items); r != nil {
+		l.add(r)
 	}
 	l.mu.Unlock()
-	tell := func() {
-		_, _ = n.directConn.WriteBatch([]netio.Message{{Buf: ack.Append(nil), Remote: netip.AddrPortFrom(from, rackaddr.PortDirect)}})
-	}
-	if r == nil {
-		tell()
-		return
-	}
-	go func() {
-		if l.settle(last) {
-			tell()
-		}
-	}()
+	n.sendSettled([]netio.Message{{Buf: ack.Append(nil), Remote: netip.AddrPortFrom(from, rackaddr.PortDirect)}})
 }
 
 // forgotten takes a node's word that it has forgotten calls.

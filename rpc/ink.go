@@ -50,13 +50,7 @@ func (e *execution) afterSettled() bool {
 		return true
 	}
 	l := e.node.ledger
-	l.mu.Lock()
-	last, settled := l.last, l.last == 0
-	if l.file != nil {
-		n, _ := l.file.Settled()
-		settled = n >= last
-	}
-	l.mu.Unlock()
+	last, settled := l.unsettled()
 	if settled {
 		return true
 	}

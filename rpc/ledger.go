@@ -223,6 +223,17 @@ func (l *ledger) settle(n uint64) bool {
 	return false
 }
 
+// unsettled returns the number of the last record, and whether all records are settled.
+func (l *ledger) unsettled() (last uint64, settled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return l.last, l.last == 0
+	}
+	n, _ := l.file.Settled()
+	return l.last, n >= l.last
+}
+
 // inked is what the ledger has of an execution. The execution's mutex guards it.
 type inked struct {
 	begun  bool

@@ -58,6 +58,7 @@ type registers struct {
 	mu    sync.Mutex
 	nodes map[string]*rpc.Node
 	ahead func()
+	after func() // called in F when a nested call is answered, if set
 }
 
 func withRegisters(t *testing.T, f func(ctx context.Context, r *registers)) {
@@ -74,7 +75,7 @@ func withRegisters(t *testing.T, f func(ctx context.Context, r *registers)) {
 			},
 			Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
 			Disk: new(log.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth,
-			Programs: map[string]simrack.Program{"R": r.program, "S": r.program},
+			Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
 		}
 		var err error
 		if r.Rack, err = simrack.Start(ctx, cfg); err != nil {
