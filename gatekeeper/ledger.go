@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -25,14 +26,14 @@ const (
 
 // grantLedger chooses where a node keeps its ledger, once, and has the machine keep it. A
 // node whose ledger is lost gets a new one, unless the states of its services were in it:
-// then its programs fail to join, rather than begin anew.
+// then its programs fail to join, rather than begin anew, and calls to it fail.
 func (c *controller) grantLedger(n *node) {
 	if c.cfg.Ledgers == LedgersOff {
 		return
 	}
 	if n.ledger != nil && c.birthOf(n.ledger.Machine) != n.ledger.Birth {
 		if n.ledger.States && n.serial() {
-			c.log.Error("a node's ledger is lost, and with it the states of its services: the node cannot return", "node", n.address, "machine", n.ledger.Machine)
+			c.loseStates(n)
 			return
 		}
 		c.log.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
@@ -47,6 +48,18 @@ func (c *controller) grantLedger(n *node) {
 	for _, b := range c.copiesOf(n.ledger.Machine) {
 		c.grantAt(b, n)
 	}
+}
+
+// loseStates says that the ledger which has the states of a node's services is not there. If
+// its machine has begun anew, no incarnation can ever run again what waits for the node, nor
+// what is still to come: it fails, until somebody deploys the services anew.
+func (c *controller) loseStates(n *node) {
+	if c.birthOf(n.ledger.Machine) == 0 {
+		c.log.Warn("the machine is not in service that has a node's ledger: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine)
+		return
+	}
+	c.log.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", "undeploy its program, and deploy it anew")
+	c.execute(c.table.Fail(log.Node{Address: n.address, Incarnation: n.incarnation - 1}, true, c.now))
 }
 
 // serial reports whether a service of the node has a state.

@@ -49,7 +49,7 @@ func (c *controller) who(p *port, m control.Message) error {
 		return err
 	}
 	n := c.nodeOrFallen(q.Node)
-	if n == nil || n.gone && !c.fleet.Keeps(n.address) {
+	if n == nil || n.gone && !c.fleet.Keeps(n.address) || c.table.Gone(n.address) {
 		return fault.New(fault.NotFound, "who", "there is no node %s (any more)", q.Node)
 	}
 	info := control.NodeInfo{Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation, Away: n.gone}

@@ -251,10 +251,10 @@ func (n *Node) gone(node netip.Addr) {
 	}
 	n.out.mu.Unlock()
 	for _, p := range failed {
-		p.answer = rpcpacket.Message{
-			Header:  rpcpacket.Header{Type: rpcpacket.Exception, Code: Unavailable, Call: p.ID},
-			Payload: []byte("the node that was called is gone"),
+		const why = "the node that was called is gone"
+		h := rpcpacket.Header{Type: rpcpacket.Exception, Code: Unavailable, Call: p.ID}
+		if n.deliver(&p.Call, nil, rpcpacket.Message{Header: h, Payload: []byte(why)}) {
+			n.interrupt() // whoever waits may be reading
 		}
-		p.ready <- struct{}{}
 	}
 }

@@ -143,6 +143,9 @@ func (t *Table) Disown(a netip.Addr) Output {
 	return t.take()
 }
 
+// Gone reports whether a node is gone for good: calls to it fail.
+func (t *Table) Gone(a netip.Addr) bool { return t.nodes[a] != nil && t.nodes[a].gone }
+
 // Forget forgets a node that is gone for good, if nothing of it is on record any
 // more. Its address must never be used again.
 func (t *Table) Forget(a netip.Addr) {

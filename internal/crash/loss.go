@@ -77,6 +77,12 @@ func (r *Run) forLoss(err error) bool {
 	return false
 }
 
+// stateLost reports whether an error says that a service has lost its state for good: that was
+// in a ledger, and the ledgers were lost with both copies of the machine.
+func (r *Run) stateLost(err error) bool {
+	return r.opt.Setting.Truth && r.opt.Setting.Pairs && r.hasLost() && rpc.CodeOf(err) == rpc.Unavailable
+}
+
 // withoutTheLost is what must be when memory was away or is lost: an execution that needed it has
 // failed where it did, and all that it was to do after that has not been done. What a call
 // that has not failed was to do is done.

@@ -65,6 +65,9 @@ func TestRegressions(t *testing.T) {
 		// A late copy of the message that hands a direct call over brought it back to the Gatekeeper
 		// after it was forgotten: execution.TestEnlistedFirst.
 		{50026, "truth,pairs", "late", "74-C:cut:9.462355788s"},
+		// Both blades of a machine began anew, and the state of a service was lost with its ledger.
+		// Its callers waited for ever: simrack.TestStatesLost.
+		{195, "log=1037480,sync,age=251871h55m22.063370243s,jumps,truth,pairs,calls=209", "good", "1276-m1:kill:356.411844ms,1305-m1:end:69.006196ms,1332-sw:hangup,1451-m2:end:405.740832ms"},
 	} {
 		t.Run(fmt.Sprintf("wide-%d-%s-%s", c.seed, c.network, c.point), func(t *testing.T) {
 			crashes, err := ParseCrashes(c.point)

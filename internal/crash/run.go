@@ -100,6 +100,7 @@ type Run struct {
 	up     map[string]chan struct{}
 	twins  []daemon.Process // second runs of durable mains
 	over   []chan struct{}  // closed when a client has come to its end
+	sung   [voices]uint64   // how many calls each voice has made
 
 	audited map[int]audited // what the services' books say in the end
 }

@@ -45,7 +45,7 @@ func (r *registers) front(ctx context.Context, j join.Joiner, _ control.Start) e
 // TestForgetAfterSettled: a node tells its callees to forget their answers when its own
 // outcome is settled, and not before. If it dies earlier, its next run asks for the answers.
 func TestForgetAfterSettled(t *testing.T) {
-	withRegisters(t, func(ctx context.Context, r *registers) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
 		if err := r.Gatekeeper().Deploy(ctx, resources.Spec{Name: "front", Programs: []resources.Program{
 			{Name: "F", Args: []string{"F"}, Nodes: 1, Blades: []string{"c1"}, Services: []resources.ServiceSpec{{Name: "F"}}},
 		}}); err != nil {

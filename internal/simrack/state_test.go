@@ -61,9 +61,21 @@ type registers struct {
 	after func() // called in F when a nested call is answered, if set
 }
 
-func withRegisters(t *testing.T, f func(ctx context.Context, r *registers)) {
+// registerSpec deploys them.
+func registerSpec() resources.Spec {
+	spec := resources.Spec{Name: "app"}
+	for _, name := range []string{"R", "S"} {
+		spec.Programs = append(spec.Programs, resources.Program{
+			Name: name, Args: []string{name}, Nodes: 1, Services: []resources.ServiceSpec{{Name: name, Stateful: true}},
+		})
+	}
+	return spec
+}
+
+// withRegisters runs a test on such a rack. Its ledgers are kept in a directory, if that is
+// not "".
+func withRegisters(t *testing.T, dir string, f func(ctx context.Context, r *registers)) {
 	t.Helper()
-	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
@@ -81,13 +93,7 @@ func withRegisters(t *testing.T, f func(ctx context.Context, r *registers)) {
 		if r.Rack, err = simrack.Start(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
-		spec := resources.Spec{Name: "app"}
-		for _, name := range []string{"R", "S"} {
-			spec.Programs = append(spec.Programs, resources.Program{
-				Name: name, Args: []string{name}, Nodes: 1, Services: []resources.ServiceSpec{{Name: name, Stateful: true}},
-			})
-		}
-		if err := r.Gatekeeper().Deploy(ctx, spec); err != nil {
+		if err := r.Gatekeeper().Deploy(ctx, registerSpec()); err != nil {
 			t.Fatal(err)
 		}
 		f(ctx, r)
@@ -156,7 +162,7 @@ func echo(ctx context.Context, n *rpc.Node, service, what string) (uint64, error
 // each counts once, though the service's program, and at last the whole rack, are gone in
 // between. The state is larger than what the Gatekeeper would log.
 func TestStatesInLedgers(t *testing.T) {
-	withRegisters(t, func(ctx context.Context, r *registers) {
+	withRegisters(t, t.TempDir(), func(ctx context.Context, r *registers) {
 		const callers, each = 6, 2
 		for life := range 3 {
 			n := r.client(ctx, t)
@@ -222,7 +228,7 @@ func (r *registers) end(ctx context.Context, t *testing.T, life int) {
 // TestDeadlockOfDirectCalls: services with state that are called direct, and wait for each
 // other, are told so: one that comes back to itself, and two that call each other.
 func TestDeadlockOfDirectCalls(t *testing.T) {
-	withRegisters(t, func(ctx context.Context, r *registers) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
 		n := r.client(ctx, t)
 		if _, err := echo(ctx, n, "R", "S R "); rpc.CodeOf(err) != rpc.Deadlock {
 			t.Errorf("R calls S, which calls R: %v", err)
@@ -248,6 +254,81 @@ func TestDeadlockOfDirectCalls(t *testing.T) {
 		}
 		if err := n.Close(ctx); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestStatesLost: when both copies of the machine are lost at a time, and the ledgers with them,
+// calls to a service that had its state there fail, whoever decides about them. It begins anew
+// when somebody deploys it anew, and not before.
+func TestStatesLost(t *testing.T) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
+		n := r.client(ctx, t)
+		if v, err := echo(ctx, n, "R", ""); err != nil || v != 1 {
+			t.Fatalf("%d, %v", v, err)
+		}
+		calling, ended := make(chan struct{}), make(chan error, 1)
+		go func() { // it calls all the time, so it reads the network itself
+			err := error(nil)
+			for k := 0; err == nil; k++ {
+				if k == 100 {
+					close(calling)
+				}
+				_, err = echo(ctx, n, "R", "")
+			}
+			ended <- err
+		}()
+		<-calling
+		for _, b := range []string{"m1", "m2"} {
+			if err := r.CrashBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, b := range []string{"m1", "m2"} {
+			if err := r.BootBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case err := <-ended:
+			if rpc.CodeOf(err) != rpc.Unavailable {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute): // virtual
+			t.Fatal("a call into a state that is lost waits for ever")
+		}
+		fails := func(when string) {
+			t.Helper()
+			for _, p := range []rpc.Policy{rpc.PolicyRecover, rpc.PolicyFateShare} { // direct, and held
+				ctx, cancel := context.WithTimeout(ctx, time.Minute) // virtual
+				_, err := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(p))).Echo(ctx, nil)
+				if cancel(); rpc.CodeOf(err) != rpc.Unavailable {
+					t.Errorf("%s, policy %v: %v", when, p, err)
+				}
+			}
+		}
+		fails("when the ledger is lost") // at once: the caller that waits is still the one that reads
+		r.CrashGatekeeper()
+		if err := r.RestartGatekeeper(ctx); err != nil {
+			t.Fatal(err)
+		}
+		fails("after a restart of the Gatekeeper")
+		untilMirrored(t, ctx, r.Rack)
+		if err := r.Gatekeeper().Undeploy(ctx, "app"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute) // virtual
+		if err := r.Gatekeeper().Deploy(ctx, registerSpec()); err != nil {
+			t.Fatal(err)
+		}
+		again := r.client(ctx, t)
+		if v, err := echo(ctx, again, "R", ""); err != nil || v != 1 {
+			t.Errorf("deployed anew: %d, %v", v, err)
+		}
+		for _, n := range []*rpc.Node{n, again} {
+			if err := n.Close(ctx); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
