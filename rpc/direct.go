@@ -359,14 +359,27 @@ func (n *Node) resume() {
 	}
 }
 
-// forward asks the Gatekeeper to go on with an execution about which it decides. It may
-// never have heard of it.
+// forward asks the Gatekeeper to go on with an execution about which it decides, unless nobody
+// asks for the outcome any more. It may never have heard of it.
 func (n *Node) forward(e *record.Execution) {
-	m, err := rpcpacket.Parse(e.Begun.Call)
-	if err != nil {
-		return
+	l := n.ledger
+	l.mu.Lock()
+	wanted := l.table.Asks(e.ID)
+	l.mu.Unlock()
+	if m, err := rpcpacket.Parse(e.Begun.Call); wanted && err == nil {
+		_ = n.tellEnlisted(netip.AddrFrom16(e.Begun.Caller), &m, false)
 	}
-	_ = n.tellEnlisted(netip.AddrFrom16(e.Begun.Caller), &m, false)
+	l.asked(e.ID)
+}
+
+// asked notes that the Gatekeeper has answered what it was asked about an execution.
+func (l *ledger) asked(id rpcpacket.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.table.Asked(id)
+	if l.table.Owes() {
+		l.forgets.hurry(l.node)
+	}
 }
 
 // resume runs the executions of a service again that earlier incarnations have begun.

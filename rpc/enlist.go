@@ -38,6 +38,10 @@ func (e *execution) enlist() error {
 	}
 	n, l := e.node, e.node.ledger
 	e.promote()
+	l.mu.Lock()
+	l.table.Asks(e.call.Call)
+	l.mu.Unlock()
+	defer l.asked(e.call.Call)
 	e.mu.Lock()
 	last := l.write(append(e.unwritten(nil), &record.Handed{Execution: e.call.Call})...)
 	e.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// front is a service without state: Echo calls S.
+// front is a service without state: Echo calls S, some times.
 type front struct {
 	service.Arrays
 	r    *registers
@@ -23,7 +23,11 @@ type front struct {
 }
 
 func (f *front) Echo(ctx context.Context, b []byte) ([]byte, error) {
-	answer, err := arrays.NewArraysClient(f.node.Client("S", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, b)
+	s := arrays.NewArraysClient(f.node.Client("S", rpc.WithPolicy(rpc.PolicyRecover)))
+	answer, err := s.Echo(ctx, b)
+	for i := 1; i < f.r.times && err == nil; i++ {
+		answer, err = s.Echo(ctx, b)
+	}
 	if f.r.after != nil {
 		f.r.after()
 	}
@@ -40,6 +44,15 @@ func (r *registers) front(ctx context.Context, j join.Joiner, _ control.Start) e
 	}
 	<-ctx.Done()
 	return nil
+}
+
+func (r *registers) deployFront(ctx context.Context, t *testing.T) {
+	t.Helper()
+	if err := r.Gatekeeper().Deploy(ctx, resources.Spec{Name: "front", Programs: []resources.Program{
+		{Name: "F", Args: []string{"F"}, Nodes: 1, Blades: []string{"c1"}, Services: []resources.ServiceSpec{{Name: "F"}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestForgetAfterSettled: a node tells its callees to forget their answers when its own
@@ -81,6 +94,50 @@ func TestForgetAfterSettled(t *testing.T) {
 		impair(wire.Impairment{})
 		if v := <-answer; v != 2 {
 			t.Errorf("S has counted to %d, want 2", v)
+		}
+	})
+}
+
+// TestForgetWhileForwarded: a node that has handed executions over comes back, and asks the
+// Gatekeeper about each. Their caller's word to forget them comes in the middle. None of them
+// runs again.
+func TestForgetWhileForwarded(t *testing.T) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
+		r.deployFront(ctx, t)
+		n := r.client(ctx, t)
+		serves := func() *rpc.Node {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.nodes["S"]
+		}
+		former := serves()
+		blade := "s1"
+		if r.Host("s2").Accepts(former.Address()) {
+			blade = "s2"
+		}
+		slow := func(d time.Duration) {
+			for _, b := range []string{"s1", "s2"} {
+				r.Host(b).Impair(wire.Impairment{Delay: d}, wire.Impairment{Delay: d})
+			}
+		}
+		const times = 30
+		r.times = times
+		r.after = sync.OnceFunc(func() {
+			if err := r.KillSoon(blade, "app/S/1"); err != nil {
+				t.Error(err)
+			}
+			slow(10 * time.Millisecond)
+		})
+		if _, err := echo(ctx, n, "F", "memory"); err != nil {
+			t.Fatal(err)
+		}
+		for serves() == former {
+			<-time.After(10 * time.Millisecond) // virtual
+		}
+		<-time.After(10 * time.Second) // virtual: all that is to be forgotten is
+		slow(0)
+		if v, err := echo(ctx, n, "S", ""); v != times+1 || err != nil {
+			t.Errorf("S has counted to %d, want %d: %v", v, times+1, err)
 		}
 	})
 }

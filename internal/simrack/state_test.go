@@ -21,7 +21,8 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// register is a service with state: Echo of "" counts, and of "X Y" calls X with "Y".
+// register is a service with state: Echo of "" counts, of "memory" as well, with a region of
+// memory, and of "X Y" calls X with "Y".
 // Its snapshot is large: more than the Gatekeeper's log would take.
 type register struct {
 	service.Arrays
@@ -38,6 +39,16 @@ func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 			r.ahead()
 		}
 		return arrays.NewArraysClient(r.node.Client(next, rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte(rest))
+	}
+	if string(b) == "memory" {
+		m := rpc.Memory(ctx)
+		p, err := m.Alloc(ctx, 64)
+		if err == nil {
+			err = m.Free(ctx, p)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	r.count++
 	return binary.BigEndian.AppendUint64(nil, r.count), nil
@@ -58,7 +69,8 @@ type registers struct {
 	mu    sync.Mutex
 	nodes map[string]*rpc.Node
 	ahead func()
-	after func() // called in F when a nested call is answered, if set
+	after func() // called in F when its nested calls are answered, if set
+	times int    // how many nested calls F makes; 0 is 1
 }
 
 // registerSpec deploys them.

@@ -39,7 +39,7 @@ func (t *Table) owe(e *record.Execution) {
 	switch {
 	case e.Done != nil:
 		called = e.Done.Owed.Called
-	case e.Forgotten && e.Handed:
+	case e.Forgotten && e.Handed && !t.asking[e.ID]:
 		t.add(e.ID, Item{ID: e.ID}, controller)
 	default:
 		return
@@ -53,7 +53,7 @@ func (t *Table) owe(e *record.Execution) {
 
 // paid reports whether an execution has nothing more to do, and its ledger does not say so.
 func (t *Table) paid(e *record.Execution) bool {
-	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || e.Forgotten && e.Handed)
+	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || e.Forgotten && e.Handed && !t.asking[e.ID])
 }
 
 // Owes reports whether somebody is to be told to forget.

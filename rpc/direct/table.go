@@ -58,6 +58,7 @@ type Table struct {
 	heard   map[[16]byte]uint32 // the latest incarnation of each caller
 	items   map[rpcpacket.ID]*item
 	owed    map[rpcpacket.ID]int // how many items an execution owes
+	asking  map[rpcpacket.ID]bool
 }
 
 // running is a call that has been accepted and is not done; one that was handed over, until
@@ -71,7 +72,7 @@ type running struct {
 func New(state *record.State) *Table {
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
-		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{},
+		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, asking: map[rpcpacket.ID]bool{},
 	}
 }
 
@@ -129,6 +130,25 @@ func (t *Table) Resumes(id rpcpacket.ID) {
 		r.caller, _, _, _ = e.Caller()
 	}
 	t.running[id] = r
+}
+
+// Asks notes that the Gatekeeper is about to be asked to decide about an execution, and reports
+// whether it still is to be: not if the execution was handed over before, and nobody asks for
+// its outcome any more. Until Asked, the Gatekeeper is not told to forget the execution: it
+// would take a copy of the question that comes later for a new call.
+func (t *Table) Asks(id rpcpacket.ID) bool {
+	if e := t.state.Execution(id); e != nil && e.Handed && e.Forgotten {
+		t.Asked(id)
+		return false
+	}
+	t.asking[id] = true
+	return true
+}
+
+// Asked notes that the Gatekeeper has answered, or is not asked.
+func (t *Table) Asked(id rpcpacket.ID) {
+	delete(t.asking, id)
+	t.owe(t.state.Execution(id))
 }
 
 // Drop forgets that a call runs: it was not run after all, and a copy of it is new; or the
@@ -212,6 +232,7 @@ func (t *Table) Resume() (r Resumption) {
 		case t.paid(e):
 			r.Over = append(r.Over, &record.Over{Execution: e.ID})
 		case e.Handed && !e.Forgotten:
+			t.asking[e.ID] = true
 			r.Forward = append(r.Forward, e)
 		}
 	}

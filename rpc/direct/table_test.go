@@ -231,6 +231,39 @@ func TestHanded(t *testing.T) {
 	}
 }
 
+// While the Gatekeeper is asked about an execution, nobody tells it to forget that; and who has
+// not asked yet asks no more when the execution is forgotten.
+func TestForgottenWhileAsked(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		b := newBench(t)
+		one := inSession(9, 1)
+		b.receive(client, one, Run)
+		b.Asks(one.Call)
+		b.write(begun(client, one), &record.Handed{Execution: one.Call})
+		b.crash()
+		b.Resume()
+		if asked && !b.Asks(one.Call) {
+			t.Fatal("the Gatekeeper is not asked")
+		}
+		b.write(b.Forget(client, 1, []Item{{ID: one.Call, Lane: 9, Number: 1}}))
+		if b.Owes() {
+			t.Fatal("the Gatekeeper is told to forget what it may be asked about later")
+		}
+		if asked {
+			b.Asked(one.Call)
+		} else if b.Asks(one.Call) {
+			t.Fatal("the Gatekeeper is asked about what nobody asks for")
+		}
+		if got := b.Forgets()[controller]; len(got) != 1 {
+			t.Fatalf("to be forgotten: %+v", got)
+		}
+		b.write(b.Acknowledged(controller, []rpcpacket.ID{one.Call})...)
+		if b.State().Execution(one.Call) != nil {
+			t.Fatal("it is kept")
+		}
+	}
+}
+
 // A call that a closing node has refused is not run by its next incarnation either.
 func TestRefusedForGood(t *testing.T) {
 	b := newBench(t)
