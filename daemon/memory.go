@@ -213,14 +213,11 @@ func (m *Memory) updated(control.Heartbeat, control.HeartbeatReply) {}
 func (m *Memory) lost() {}
 
 // handle carries out a command of the Gatekeeper's. A blade that does not serve memory
-// yet has nothing that a command could be about.
+// yet has nothing that a command could be about, unless it has ledgers on disk.
 func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 	s := m.Server()
-	switch msg.Kind {
-	case control.KindMirror, control.KindAllocAt, control.KindPoke, control.KindFill, control.KindComplete:
-		if s == nil { // the welcome is still on its way, and what it says is older
-			return nil, fault.New(fault.Unavailable, msg.Kind.String(), "blade %s does not serve yet", m.cfg.Name)
-		}
+	if s == nil && (m.cfg.Ledgers.Disk != nil || needsServer(msg.Kind)) { // the welcome is still on its way, and what it says is older
+		return nil, fault.New(fault.Unavailable, msg.Kind.String(), "blade %s does not serve yet", m.cfg.Name)
 	}
 	switch msg.Kind {
 	case control.KindFence:
@@ -251,12 +248,23 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 		return query(s, msg, (*memory.Server).DeleteLedger)
 	case control.KindLedgers:
 		return query(s, msg, (*memory.Server).ListLedgers)
+	case control.KindBackup:
+		return query(s, msg, (*memory.Server).Backup)
 	case control.KindRegions:
 		return query(s, msg, (*memory.Server).Regions)
 	case control.KindExecutions:
 		return query(s, msg, (*memory.Server).Executions)
 	}
 	return nil, fault.New(fault.Unsupported, msg.Kind.String(), "a memory blade does not do this")
+}
+
+// needsServer reports whether a command makes no sense to a blade that has nothing.
+func needsServer(k control.Kind) bool {
+	switch k {
+	case control.KindMirror, control.KindAllocAt, control.KindPoke, control.KindFill, control.KindComplete, control.KindBackup:
+		return true
+	}
+	return false
 }
 
 // command carries out what a message asks of this start of the daemon.

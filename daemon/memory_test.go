@@ -9,6 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -292,6 +293,27 @@ func TestMachineChanges(t *testing.T) {
 		}
 		cancel()
 		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLedgersBeforeWelcome: a blade that has ledgers on disk, and does not serve yet, must not
+// be taken for one that has none: what it is asked about ledgers it has to be asked again. A
+// whole rack that was switched on stood still when a fence came before the welcome.
+func TestLedgersBeforeWelcome(t *testing.T) {
+	inRack(t, wire.Impairment{}, func(r *rack) {
+		d, err := memory.OpenLedgerDisk(t.TempDir(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		early := &Memory{cfg: MemoryConfig{Blade: r.config(nil), Ledgers: memory.LedgerConfig{Disk: d}}}
+		for _, kind := range []control.Kind{control.KindFence, control.KindLedgers, control.KindLedgerGrant, control.KindLedgerDelete} {
+			if _, err := early.handle(r.ctx, control.Message{Kind: kind, Body: []byte("{}")}); fault.CodeOf(err) != fault.Unavailable {
+				t.Errorf("%s before the welcome: %v, want unavailable", kind, err)
+			}
+		}
+		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})

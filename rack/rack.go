@@ -63,6 +63,10 @@ type Host struct {
 	// Timeout bounds how long a process may take to be ready. Default:
 	// DefaultTimeout.
 	Timeout time.Duration
+	// Begin, if set, writes what a rack begins with: the Gatekeeper's log into one new
+	// directory, and the ledgers of memory blades below another one, each in a directory of
+	// the blade's name. Up calls it before it starts anything.
+	Begin func(log, ledgers string) error
 	// Progress, if set, is told each step as it is done. It is called from one
 	// goroutine at a time.
 	Progress func(step string)

@@ -33,6 +33,9 @@ func (h *Host) Up(ctx context.Context, c config.Config) error {
 	if err := h.refuseStale(p); err != nil {
 		return errors.Join(err, l.remove())
 	}
+	if err := h.begin(&p, h.dir(c.Name)); err != nil {
+		return errors.Join(err, l.remove())
+	}
 	s := &state{Plan: p, Created: time.Now().UTC(), Running: map[string]kernel.Process{}}
 	if err := h.make(ctx, l, s); err != nil {
 		if ctx.Err() != nil {
@@ -41,6 +44,20 @@ func (h *Host) Up(ctx context.Context, c config.Config) error {
 		return errors.Join(err, h.rollBack(l))
 	}
 	l.unlock()
+	return nil
+}
+
+// begin puts the files of a backup where the rack's daemons look for them.
+func (h *Host) begin(p *plan.Plan, dir string) error {
+	if h.Begin == nil {
+		return nil
+	}
+	log, ledgers := plan.LogPath(dir), plan.LedgersDir(dir)
+	if err := h.Begin(log, ledgers); err != nil {
+		return err
+	}
+	p.KeepLedgers(dir)
+	h.progress("backup: restored")
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 
 // newOperateCmds are the commands that do something to a rack.
 func newOperateCmds() []*cobra.Command {
-	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newCancelCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newDeployCmd(), newRestartCmd(), newRollbackCmd(), newUndeployCmd()}
+	return []*cobra.Command{newDrainCmd(), newFailCmd(), newReturnCmd(), newMirrorCmd(), newUnmirrorCmd(), newCancelCmd(), newPolicyCmd(), newTokenCmd(), newReconcileCmd(), newBackupCmd(), newRestoreCmd(), newDeployCmd(), newRestartCmd(), newRollbackCmd(), newUndeployCmd()}
 }
 
 func newDrainCmd() *cobra.Command {

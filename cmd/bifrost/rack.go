@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/rack"
 	"github.com/bifrost-rack/bifrost/rack/config"
 )
@@ -75,7 +77,7 @@ func isTerminal(f *os.File) bool {
 }
 
 func newRackUpCmd(o *rackOptions) *cobra.Command {
-	var file, sw string
+	var file, sw, saved string
 	var detach bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -100,6 +102,9 @@ blade fails). It is all or nothing: if anything fails, nothing stays.`,
 				return err
 			}
 			h.Timeout = timeout
+			if saved != "" {
+				h.Begin = func(log, ledgers string) error { return restoreForRack(saved, log, ledgers, &c) }
+			}
 			if err := h.Up(cmd.Context(), c); err != nil {
 				return err
 			}
@@ -112,10 +117,25 @@ blade fails). It is all or nothing: if anything fails, nothing stays.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "rack `FILE` (default: the thesis's rack)")
+	cmd.Flags().StringVar(&saved, "backup", "", "begin with a backup `FILE` of a rack with these blades (bifrost backup)")
 	cmd.Flags().StringVar(&sw, "switch", "", "bifrost, or bmv2: simple_switch_grpc on PATH (default: what the rack file says)")
 	cmd.Flags().BoolVar(&detach, "detach", true, "return and leave the rack running")
 	cmd.Flags().DurationVar(&timeout, "timeout", rack.DefaultTimeout, "how long each process may take to be ready")
 	return o.withJSON(cmd)
+}
+
+// restoreForRack writes what a rack begins with, if it has the blades of the backup.
+func restoreForRack(file, log, ledgers string, c *config.Config) error {
+	m, err := restoreBackup(file, log, ledgers)
+	if err != nil {
+		return err
+	}
+	for _, b := range m.Blades {
+		if !slices.ContainsFunc(c.Blades, func(o config.Blade) bool { return o.Name == b.Name && o.Kind == control.Memory }) {
+			return fmt.Errorf("%s has the ledgers of memory blade %s, which the rack does not have: use the rack file of the rack that was saved", file, b.Name)
+		}
+	}
+	return nil
 }
 
 // config reads the rack file, if any, and lets flags override it.

@@ -56,6 +56,7 @@ type ledgers struct {
 	commit *committer
 	out    *answers
 	anew   bool
+	backup *backup // nil: none is being made
 }
 
 func newLedgers(cfg LedgerConfig) (l *ledgers, err error) {
@@ -152,6 +153,9 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 	if s.store.Withholds() {
 		s.metrics.drops[store.Filling].Add(1)
 		return // the client asks again
+	}
+	if s.ledgers.holds() {
+		return // likewise
 	}
 	q, err := dsmpacket.ParseLedgerRequest(r.To, &r.Header, r.Data)
 	if err != nil || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
@@ -315,7 +319,11 @@ func (s *Server) Birth() (birth uint64) {
 
 // Ledgers is what ledgers take; zero after Run has returned.
 func (s *Server) Ledgers() (space control.LedgerSpace) {
-	_ = s.now(func(*store.Store) error { space = s.ledgers.space(); return nil })
+	_ = s.now(func(*store.Store) error {
+		s.ledgers.forgetBackup()
+		space = s.ledgers.space()
+		return nil
+	})
 	return space
 }
 

@@ -26,7 +26,8 @@ const (
 	RoleRead
 	// RoleOperate acts upon blades, calls and policies, too.
 	RoleOperate
-	// RoleDeploy acts upon deployments, too: it chooses what runs on the rack.
+	// RoleDeploy acts upon deployments, too, and makes backups: it chooses what runs on the rack,
+	// and gets what services keep.
 	RoleDeploy
 	roleEnd
 )
@@ -58,7 +59,7 @@ func needs(r *http.Request) Role {
 		return RoleMetrics
 	case r.Method == http.MethodGet, r.Method == http.MethodHead:
 		return RoleRead
-	case strings.HasPrefix(r.URL.Path, "/v1/apps/"):
+	case strings.HasPrefix(r.URL.Path, "/v1/apps/"), r.URL.Path == backupPath:
 		return RoleDeploy
 	}
 	return RoleOperate

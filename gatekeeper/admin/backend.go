@@ -48,6 +48,7 @@ type Backend interface {
 	Methods(ctx context.Context) ([]trace.Method, error)
 	CancelCall(ctx context.Context, id rpcpacket.ID) error
 	Output(ctx context.Context, q gatekeeper.OutputQuery) (gatekeeper.OutputPage, error)
+	Backup(ctx context.Context) (*gatekeeper.Backup, error)
 	Subscribe(ctx context.Context) <-chan gatekeeper.Event
 }
 

@@ -77,8 +77,9 @@ func (stopped) Undeploy(context.Context, string) error         { return gatekeep
 func (stopped) Deployments(context.Context) ([]resources.Deployment, error) {
 	return nil, gatekeeper.ErrStopped
 }
-func (stopped) Methods(context.Context) ([]trace.Method, error) { return nil, gatekeeper.ErrStopped }
-func (stopped) CancelCall(context.Context, rpcpacket.ID) error  { return gatekeeper.ErrStopped }
+func (stopped) Methods(context.Context) ([]trace.Method, error)    { return nil, gatekeeper.ErrStopped }
+func (stopped) CancelCall(context.Context, rpcpacket.ID) error     { return gatekeeper.ErrStopped }
+func (stopped) Backup(context.Context) (*gatekeeper.Backup, error) { return nil, gatekeeper.ErrStopped }
 func (stopped) Output(context.Context, gatekeeper.OutputQuery) (gatekeeper.OutputPage, error) {
 	return gatekeeper.OutputPage{}, gatekeeper.ErrStopped
 }

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
@@ -75,11 +78,21 @@ func (c *contract) check(r *http.Request, resp *http.Response, body []byte) erro
 	if at = append(at, "content", kind, "schema"); c.look(at) == nil {
 		return fmt.Errorf("%s %s: %s of status %s is not in the document", r.Method, path, kind, status)
 	}
+	if kind == backupType {
+		return backup.Read(bytes.NewReader(body), nothing{})
+	}
 	if err := c.validate(pointer(at), body); err != nil {
 		return fmt.Errorf("%s %s, status %s: %w\n%s", r.Method, r.URL, status, err, body)
 	}
 	return nil
 }
+
+// nothing takes a backup, and keeps nothing of it.
+type nothing struct{}
+
+func (nothing) Manifest(backup.Manifest) error                      { return nil }
+func (nothing) Record(log.Record) error                             { return nil }
+func (nothing) Ledgers(backup.Blade, []control.LedgerContent) error { return nil }
 
 // look follows keys into the document.
 func (c *contract) look(keys []string) any {

@@ -81,6 +81,16 @@ func (r *Record) append(b []byte) []byte {
 	return b
 }
 
+// MarshalBinary returns the record's form on disk.
+func (r *Record) MarshalBinary() ([]byte, error) { return r.append(make([]byte, 0, r.size())), nil }
+
+// UnmarshalBinary reads what MarshalBinary has returned; the record keeps b. An error wraps
+// ErrCorrupt or ErrVersion.
+func (r *Record) UnmarshalBinary(b []byte) (err error) {
+	*r, err = parse(b)
+	return err
+}
+
 func (r *Record) fields() (f uint16) {
 	for k, set := range [...]bool{
 		!r.Time.IsZero(), !r.Parent.IsZero(), !r.Caller.IsZero(), !r.Callee.IsZero(), r.Order != 0, r.Attempt != 0,

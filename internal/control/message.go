@@ -78,6 +78,7 @@ const (
 	KindLedgerEnd    Kind = 33 // memory: make the copy end as the other one does: LedgerEnd, LedgerAnswer
 	KindLedgerDelete Kind = 34 // memory: drop a ledger: LedgerDelete, LedgerAnswer
 	KindLedgers      Kind = 35 // memory: list ledgers, for reconciliation: Ledgers, LedgerList
+	KindBackup       Kind = 36 // memory: a step of a backup of all ledgers: Backup, BackupPart
 )
 
 // String returns the kind's name.
@@ -93,7 +94,7 @@ var kindNames = map[Kind]string{
 	KindFence: "fence", KindReclaim: "reclaim", KindRegions: "regions", KindStart: "start", KindStop: "stop", KindOutput: "output", KindCancelCall: "cancel",
 	KindCommit: "commit", KindRollback: "rollback", KindExecutions: "executions",
 	KindMirror: "mirror", KindAllocAt: "alloc at", KindPeek: "peek", KindPoke: "poke",
-	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers",
+	KindLedgerGrant: "grant ledger", KindLedgerEnd: "end ledger", KindLedgerDelete: "delete ledger", KindLedgers: "ledgers", KindBackup: "backup",
 	KindFill: "fill", KindComplete: "complete",
 }
 

@@ -92,17 +92,8 @@ func withRegisters(t *testing.T, dir string, f func(ctx context.Context, r *regi
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		r := &registers{nodes: map[string]*rpc.Node{}}
-		cfg := simrack.Config{
-			Blades: []simrack.Blade{
-				{Name: "c1", Kind: control.Compute}, {Name: "s1", Kind: control.Compute}, {Name: "s2", Kind: control.Compute},
-				{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
-			},
-			Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
-			Disk: new(log.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth,
-			Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
-		}
 		var err error
-		if r.Rack, err = simrack.Start(ctx, cfg); err != nil {
+		if r.Rack, err = simrack.Start(ctx, r.config(dir)); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Gatekeeper().Deploy(ctx, registerSpec()); err != nil {
@@ -113,6 +104,19 @@ func withRegisters(t *testing.T, dir string, f func(ctx context.Context, r *regi
 			t.Error(err)
 		}
 	})
+}
+
+// config is of their rack, with ledgers in a directory.
+func (r *registers) config(dir string) simrack.Config {
+	return simrack.Config{
+		Blades: []simrack.Blade{
+			{Name: "c1", Kind: control.Compute}, {Name: "s1", Kind: control.Compute}, {Name: "s2", Kind: control.Compute},
+			{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
+		},
+		Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
+		Disk: new(log.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth,
+		Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
+	}
 }
 
 func (r *registers) program(ctx context.Context, j join.Joiner, s control.Start) error {

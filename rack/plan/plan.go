@@ -115,6 +115,19 @@ func MetricsPath(dir, process string) string {
 // LogPath is the directory of the Gatekeeper's log, which outlives it.
 func LogPath(dir string) string { return filepath.Join(dir, "gatekeeper-log") }
 
+// LedgersDir has the directories of memory blades' ledgers, in a rack that is made from a
+// backup.
+func LedgersDir(dir string) string { return filepath.Join(dir, "ledgers") }
+
+// KeepLedgers has the memory blades keep their ledgers in files.
+func (p *Plan) KeepLedgers(dir string) {
+	for i := range p.Processes {
+		if q := &p.Processes[i]; len(q.Args) > 1 && q.Args[1] == "memory" {
+			q.Args = append(q.Args, "--ledger-dir", filepath.Join(LedgersDir(dir), q.Blade))
+		}
+	}
+}
+
 // LogDir is where processes write what they print.
 func LogDir(dir string) string { return filepath.Join(dir, "log") }
 

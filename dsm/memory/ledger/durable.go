@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -95,4 +96,23 @@ func (s *Store) Load(name Name, m Meta, chunks []dsmpacket.Chunk) error {
 
 func damaged(name Name, what string) error {
 	return fault.New(fault.Internal, "load ledger", "%x is damaged: %s; restore the directory, or empty it, which loses what only this machine had", name, what)
+}
+
+// Kept is a ledger as Load takes it.
+type Kept struct {
+	Name   Name
+	Meta   Meta
+	Chunks []dsmpacket.Chunk
+}
+
+// Copy returns all ledgers as they are, in the order of their names. The bytes of chunks are
+// shared with the store, which does not change them.
+func (s *Store) Copy() []Kept {
+	names := s.Names()
+	all := make([]Kept, len(names))
+	for i, name := range names {
+		l := s.ledgers[name]
+		all[i] = Kept{Name: name, Meta: *l.meta(), Chunks: slices.Clone(l.chunks)}
+	}
+	return all
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -41,6 +42,18 @@ func (c *Client) Unmirror(ctx context.Context, name, cause string) (api.Machine,
 // CancelCall cancels a call where it runs, and returns it as it is then: it may not be over yet.
 func (c *Client) CancelCall(ctx context.Context, id string) (api.Call, error) {
 	return ask[api.Call](ctx, c, http.MethodPost, "/v1/calls/"+url.PathEscape(id)+"/cancel", nil, nil)
+}
+
+// Backup writes a backup of the rack, which may be large. It is whole if the error is nil and
+// backup.Read can read it: when the Gatekeeper fails in between, its end is missing.
+func (c *Client) Backup(ctx context.Context, to io.Writer) error {
+	resp, err := c.do(ctx, http.MethodPost, "/v1/backup", nil, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(to, resp.Body)
+	return err
 }
 
 // FailureDomain tells what would fail with a blade.

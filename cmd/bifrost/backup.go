@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bifrost-rack/bifrost/dsm/memory"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+)
+
+func newBackupCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "backup FILE",
+		Short: "Save deployments, policies and the states of services and mains",
+		Long: `Save the rack as of one moment, while it works: deployments, policies, the states of
+services, the checkpoints of durable mains, and the exactly-once calls that are under way. What
+is restored goes on as a rack does that was switched off at that moment.
+
+Memory regions are not saved: pointers in a saved state lead nowhere afterwards. Neither are
+the files of programs and the tokens of the admin API.`,
+		Example: "  bifrost backup rack.backup\n  bifrost restore rack.backup restored",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd, func(c *client.Client) error {
+				m, err := saveBackup(cmd.Context(), c, args[0])
+				if err != nil {
+					return err
+				}
+				if o.json {
+					return jsonLines(cmd.OutOrStdout(), []backup.Manifest{m})
+				}
+				return printManifest(cmd.OutOrStdout(), "saved", &m)
+			})
+		},
+	})
+}
+
+// saveBackup writes a backup to a file that is there only when it is whole.
+func saveBackup(ctx context.Context, c *client.Client, name string) (m backup.Manifest, err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*") // for this user only
+	if err != nil {
+		return m, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	err = c.Backup(ctx, f)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	var of manifest
+	if err == nil {
+		err = backup.Read(f, &of)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	return backup.Manifest(of), err
+}
+
+// manifest is a sink that keeps what a backup is of.
+type manifest backup.Manifest
+
+func (m *manifest) Manifest(of backup.Manifest) error                   { *m = manifest(of); return nil }
+func (m *manifest) Record(log.Record) error                             { return nil }
+func (m *manifest) Ledgers(backup.Blade, []control.LedgerContent) error { return nil }
+
+func printManifest(w io.Writer, done string, m *backup.Manifest) error {
+	text := fmt.Sprintf("%s: the rack as of %s, ledgers of %d memory blades", done, m.Time.Local().Format("2006-01-02 15:04:05"), len(m.Blades))
+	if m.Regions > 0 {
+		text += fmt.Sprintf("; without the content of %d memory regions", m.Regions)
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
+}
+
+func newRestoreCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "restore FILE DIRECTORY",
+		Short: "Turn a backup into the files that a fresh rack begins with",
+		Long: `Turn a backup into the files that a fresh rack begins with, in a new directory:
+
+  DIRECTORY/log            what bifrost gatekeeper --log is given
+  DIRECTORY/ledgers/BLADE  what bifrost memory --ledger-dir of this blade is given
+
+Put each where its daemon will look for it, then start the rack. Blades have the names and
+switch ports that they had. Use a backup for one rack only, and only when the rack that it is of
+is off for good: both would go on with the same calls. bifrost rack up --backup FILE does all this
+for a rack of namespaces.`,
+		Example: "  bifrost restore rack.backup restored\n  bifrost gatekeeper --switch unix:/run/bifrost-switch/p4rt.sock --log restored/log",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := restoreInto(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return printManifest(cmd.OutOrStdout(), "restored", &m)
+		},
+	}
+}
+
+// restoreInto writes the files of a backup into a new directory, which is there only if they
+// are whole.
+func restoreInto(file, directory string) (m backup.Manifest, err error) {
+	if _, err := os.Lstat(directory); err == nil {
+		return m, fmt.Errorf("%s is there already: want a new directory", directory)
+	}
+	half := directory + ".half"
+	if err := os.Mkdir(half, 0o700); err != nil {
+		return m, err
+	}
+	if m, err = restoreBackup(file, filepath.Join(half, "log"), filepath.Join(half, "ledgers")); err != nil {
+		return m, errors.Join(err, os.RemoveAll(half))
+	}
+	return m, os.Rename(half, directory)
+}
+
+// restoreBackup writes the log of a backup into a new directory, and the ledgers of each blade
+// into a directory of its name below another one. What is there after an error is not whole.
+func restoreBackup(file, logDir, ledgersDir string) (m backup.Manifest, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return m, err
+	}
+	defer f.Close()
+	s := &restorer{logDir: logDir, ledgersDir: ledgersDir}
+	if err := errors.Join(backup.Read(f, s), s.close()); err != nil {
+		return m, fmt.Errorf("%s: %w", file, err)
+	}
+	return s.manifest, nil
+}
+
+// restoreBatch is how many bytes of records are logged at a time.
+const restoreBatch = 1 << 20
+
+// restorer writes the files of a backup.
+type restorer struct {
+	logDir, ledgersDir string
+
+	manifest backup.Manifest
+	log      *log.Log
+	batch    log.Batch
+	size     int // of packets and data in it
+	ledgers  *memory.LedgerDisk
+	blade    string // whose these are
+}
+
+// Manifest implements backup.Sink.
+func (s *restorer) Manifest(m backup.Manifest) (err error) {
+	s.manifest = m
+	for _, b := range m.Blades {
+		if b.Name != filepath.Base(b.Name) || !filepath.IsLocal(b.Name) {
+			return fmt.Errorf("%q cannot name a blade", b.Name)
+		}
+		if err := os.MkdirAll(filepath.Join(s.ledgersDir, b.Name), 0o700); err != nil {
+			return err
+		}
+	}
+	s.log, err = log.Open(s.logDir, log.Options{Sync: true})
+	return err
+}
+
+// Record implements backup.Sink.
+func (s *restorer) Record(r log.Record) error {
+	s.batch.Put(r)
+	if s.size += len(r.Packet) + len(r.Data); s.size < restoreBatch {
+		return nil
+	}
+	return s.flush()
+}
+
+// flush logs the batch.
+func (s *restorer) flush() error {
+	b := s.batch
+	s.batch, s.size = log.Batch{}, 0
+	return s.log.Append(context.Background(), &b)
+}
+
+// Ledgers implements backup.Sink.
+func (s *restorer) Ledgers(of backup.Blade, ledgers []control.LedgerContent) (err error) {
+	if s.blade != of.Name {
+		if err := s.closeLedgers(); err != nil {
+			return err
+		}
+		if s.ledgers, err = memory.OpenLedgerDisk(filepath.Join(s.ledgersDir, of.Name), true); err != nil {
+			return err
+		}
+		s.blade = of.Name
+	}
+	return s.ledgers.Restore(of.Birth, of.Rack, ledgers)
+}
+
+func (s *restorer) closeLedgers() error {
+	if s.ledgers == nil {
+		return nil
+	}
+	err := s.ledgers.Close()
+	s.ledgers = nil
+	return err
+}
+
+func (s *restorer) close() error {
+	if s.log == nil {
+		return nil
+	}
+	return errors.Join(s.flush(), s.log.Close(), s.closeLedgers())
+}

@@ -1,0 +1,212 @@
+package gatekeeper
+
+import (
+	"context"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
+	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+)
+
+// A backup has the log and all ledgers as of one moment, as if the whole rack had lost its
+// power then and had kept its disks: what is restored goes on as after that.
+//
+//	Gatekeeper                      every memory blade            nodes
+//	  │── hold ─────────────────────▶│ copies its ledgers           │── append ──▶ dropped, sent again
+//	  │ all have answered: the log is copied                        │
+//	  │── release ──────────────────▶│                              │── append ──▶ taken
+//	  │── read, read, … ────────────▶│ of the copy                  │
+//
+// While ledgers are held nothing is settled in them. So nobody has acted upon a record that a
+// copy lacks. And what a ledger has learnt from the log was logged before the log was copied.
+
+// backupPatience is how long a blade may take to answer a step of a backup.
+const backupPatience = 10 * time.Second
+
+// Backup is a backup that has been made, and is to be written. Its methods are called one at
+// a time.
+type Backup struct {
+	g        *Gatekeeper
+	id       uint64
+	manifest backup.Manifest
+	next     func() (log.Record, error, bool) // the log as it was
+	stop     func()
+}
+
+// Backup makes a backup of the log and of all ledgers, while the rack works; calls that need
+// a ledger wait for some milliseconds. The caller must Write it. It fails as Unsupported if there is no log, as Unavailable
+// if a memory blade does not answer or loses its ledgers meanwhile; then it may be tried again.
+func (g *Gatekeeper) Backup(ctx context.Context) (*Backup, error) {
+	if g.cfg.Store == nil {
+		return nil, fault.New(fault.Unsupported, "backup", "the Gatekeeper has no log (--log)")
+	}
+	b := &Backup{g: g, id: rand.Uint64()}
+	if err := g.do(ctx, func() { b.manifest = g.ctl.backupOf() }); err != nil {
+		return nil, err
+	}
+	err := b.copyAll(ctx)
+	if err != nil {
+		b.drop(ctx)
+		return nil, err
+	}
+	return b, nil
+}
+
+// backupOf is what a backup of this moment is of.
+func (c *controller) backupOf() backup.Manifest {
+	m := backup.Manifest{Release: control.ThisRelease(), Rack: c.began, Regions: c.leases.Len()}
+	if c.cfg.Ledgers == LedgersOff {
+		return m
+	}
+	for _, b := range c.sortedBlades() {
+		if b.memory() && b.alive() && b.holds() {
+			m.Blades = append(m.Blades, backup.Blade{Name: b.hello.Blade, Machine: b.hello.Machine})
+		}
+	}
+	return m
+}
+
+// copyAll has all blades copy their ledgers, and copies the log while they hold them.
+func (b *Backup) copyAll(ctx context.Context) error {
+	parts, err := b.step(ctx, control.BackupHold)
+	if err != nil {
+		return err
+	}
+	for i := range parts {
+		b.manifest.Blades[i].Birth, b.manifest.Blades[i].Rack = parts[i].Birth, parts[i].Rack
+	}
+	var first log.Record
+	var some bool
+	next, stop := iter.Pull2(b.g.cfg.Store.Records())
+	first, err, some = next() // from here on it does not change
+	b.manifest.Time, b.stop = time.Now(), stop
+	b.next = func() (log.Record, error, bool) {
+		b.next = next
+		return first, err, some
+	}
+	if err != nil {
+		return err
+	}
+	_, err = b.step(ctx, control.BackupRelease)
+	return err
+}
+
+// step asks all blades for a step at once, and returns their answers.
+func (b *Backup) step(ctx context.Context, step string) ([]control.BackupPart, error) {
+	parts := make([]control.BackupPart, len(b.manifest.Blades))
+	answers := make([]<-chan backupAnswer, len(parts))
+	for i := range parts {
+		answers[i] = b.ask(ctx, b.manifest.Blades[i].Name, control.Backup{ID: b.id, Step: step})
+	}
+	for i, a := range answers {
+		var err error
+		if parts[i], err = b.await(ctx, b.manifest.Blades[i].Name, a); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
+}
+
+// backupAnswer is a blade's answer to a step.
+type backupAnswer struct {
+	part control.BackupPart
+	err  error
+}
+
+// ask asks a blade for a step.
+func (b *Backup) ask(ctx context.Context, blade string, q control.Backup) <-chan backupAnswer {
+	answer := make(chan backupAnswer, 1)
+	err := b.g.query(ctx, func(c *controller) error {
+		of := c.blades[blade]
+		if of == nil || !of.alive() {
+			return fault.New(fault.Unavailable, "backup", "memory blade %s is not in service any more", blade)
+		}
+		return c.ask(of.port, control.KindBackup, q, func(m control.Message) {
+			var a backupAnswer
+			if m.Status != fault.OK {
+				a.err = fault.Remote(m.Status, "backup", "memory blade %s: %s", blade, m.Body)
+			} else if a.err = m.Decode(&a.part); a.err == nil && a.part.Code != fault.OK {
+				a.err = fault.New(fault.Unavailable, "backup", "memory blade %s: %s", blade, a.part.Message)
+			}
+			answer <- a
+		})
+	})
+	if err != nil {
+		answer <- backupAnswer{err: err}
+	}
+	return answer
+}
+
+// await waits for a blade's answer.
+func (b *Backup) await(ctx context.Context, blade string, answer <-chan backupAnswer) (control.BackupPart, error) {
+	ctx, cancel := context.WithTimeout(ctx, backupPatience)
+	defer cancel()
+	select {
+	case a := <-answer:
+		return a.part, a.err
+	case <-ctx.Done():
+		return control.BackupPart{}, fault.New(fault.Unavailable, "backup", "memory blade %s has not answered: %v", blade, ctx.Err())
+	}
+}
+
+// Write writes the backup (package backup has the format), and forgets it.
+func (b *Backup) Write(ctx context.Context, to io.Writer) error {
+	defer b.drop(ctx)
+	w, err := backup.NewWriter(to, b.manifest)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		r, err, more := b.next()
+		if !more {
+			break
+		}
+		if err == nil {
+			err = w.Record(&r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := range b.manifest.Blades {
+		if err := b.writeLedgers(ctx, w, b.manifest.Blades[i].Name); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return w.Close()
+}
+
+// writeLedgers reads a blade's copy.
+func (b *Backup) writeLedgers(ctx context.Context, w *backup.Writer, blade string) error {
+	q := control.Backup{ID: b.id, Step: control.BackupRead}
+	for more := true; more; {
+		part, err := b.await(ctx, blade, b.ask(ctx, blade, q))
+		if err == nil {
+			err = w.Ledgers(blade, part.Ledgers)
+		}
+		if err != nil {
+			return err
+		}
+		q.From, more = part.Next, part.More
+	}
+	return nil
+}
+
+// drop has the blades forget their copies, and release what they hold. One that does not
+// hear of it forgets by itself.
+func (b *Backup) drop(ctx context.Context) {
+	if b.stop != nil {
+		b.stop()
+	}
+	for i := range b.manifest.Blades {
+		_ = b.ask(context.WithoutCancel(ctx), b.manifest.Blades[i].Name, control.Backup{ID: b.id, Step: control.BackupDrop})
+	}
+}

@@ -1,0 +1,75 @@
+package control
+
+import (
+	"net/netip"
+)
+
+// The steps of a backup of the ledgers of a memory blade, in their order.
+const (
+	// BackupHold has the blade copy its ledgers, and take no request about ledgers until
+	// BackupRelease, or until the hold has lasted two seconds. Clients send again what it drops.
+	BackupHold = "hold"
+	// BackupRelease ends that. It is refused as Stale if the blade has taken requests since
+	// the copy was made, or has another memory by now.
+	BackupRelease = "release"
+	// BackupRead reads a part of the copy.
+	BackupRead = "read"
+	// BackupDrop forgets the copy.
+	BackupDrop = "drop"
+)
+
+// BackupPartSize is how many bytes of chunks a BackupPart has at most, unless it is a single
+// chunk. Its JSON, where they take a third more, fits MaxMessage.
+const BackupPartSize = 512 << 10
+
+// Backup asks a memory blade for a step of a backup.
+type Backup struct {
+	// ID is the backup's, drawn at random. A hold under another one replaces the copy.
+	ID   uint64      `json:"id"`
+	Step string      `json:"step"`
+	From BackupPlace `json:"from,omitzero"` // where to read
+}
+
+// BackupPlace is a place in the copy of a blade's ledgers: behind so many of them, and so
+// many chunks of the next one.
+type BackupPlace struct {
+	Ledger int `json:"ledger"`
+	Chunk  int `json:"chunk"`
+}
+
+// BackupPart answers a Backup.
+type BackupPart struct {
+	Outcome
+	// Birth and Rack are those of the ledgers (Hello.Birth, Welcome.Began); of a hold.
+	Birth uint64 `json:"birth,omitempty"`
+	Rack  uint64 `json:"rack,omitempty"`
+	// Ledgers are a part of the copy, More says that there is more from Next on; of a read.
+	Ledgers []LedgerContent `json:"ledgers,omitempty"`
+	Next    BackupPlace     `json:"next,omitzero"`
+	More    bool            `json:"more,omitempty"`
+}
+
+// LedgerContent is a ledger with some of its chunks. Further ones with the same name have the
+// next chunks.
+type LedgerContent struct {
+	Name    LedgerName    `json:"name"`
+	Run     uint32        `json:"run"`
+	Sealed  bool          `json:"sealed,omitempty"`
+	Writer  LedgerWriter  `json:"writer,omitzero"`
+	Granted LedgerWriter  `json:"granted,omitzero"`
+	First   uint64        `json:"first"` // its first chunk's number, or its next one's if it has none
+	Chunks  []LedgerChunk `json:"chunks,omitempty"`
+}
+
+// LedgerWriter is an incarnation of a node; zero is nobody.
+type LedgerWriter struct {
+	Node        netip.Addr `json:"node"`
+	Incarnation uint32     `json:"incarnation"`
+}
+
+// LedgerChunk is a chunk of a ledger.
+type LedgerChunk struct {
+	Number    uint64 `json:"n"`
+	Continues bool   `json:"c,omitempty"`
+	Data      []byte `json:"d"`
+}
