@@ -50,7 +50,8 @@ func (c *controller) who(p *port, m control.Message) error {
 	}
 	n := c.nodeOrFallen(q.Node)
 	if n == nil || n.gone && !c.fleet.Keeps(n.address) || c.table.Gone(n.address) {
-		return fault.New(fault.NotFound, "who", "there is no node %s (any more)", q.Node)
+		c.fail(p, m, fault.New(fault.NotFound, "who", "there is no node %s (any more)", q.Node))
+		return nil // nodes ask about callers that have left: that is an answer like any other
 	}
 	info := control.NodeInfo{Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation, Away: n.gone}
 	for a := range n.exports {
