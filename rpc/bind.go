@@ -161,7 +161,7 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 		e := o.b.e
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.inked.refused = append(e.inked.refused, record.Call{ID: p.ID, Node: p.Node})
+		e.recorded.refused = append(e.recorded.refused, record.Call{ID: p.ID, Node: p.Node})
 	}
 }
 
@@ -209,7 +209,7 @@ func (o *operation) sentIn(p *pending) {
 	e := o.b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.inked.sent = append(e.inked.sent, direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor})
+	e.recorded.sent = append(e.recorded.sent, direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor})
 }
 
 // whereabouts asks about the nodes that direct calls have waited for as long as a call waits

@@ -121,7 +121,7 @@ func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 		}
 		b = change
 		if x.inLedger() {
-			b = x.ink(e, former, change)
+			b = x.recordChange(e, former, change)
 		}
 	}
 	if e.direct.Load() {

@@ -236,8 +236,8 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 // remember makes an execution one that goes on from what former runs did.
 func (e *execution) remember(known *record.Execution) {
 	e.resumed, e.earlier = true, known.Journal
-	e.inked.begun = true
-	e.inked.called = slices.Clone(known.Called)
+	e.recorded.begun = true
+	e.recorded.called = slices.Clone(known.Called)
 }
 
 // bound is the node that a call was sent to, or was about to be, by this run or a former one;
@@ -245,9 +245,9 @@ func (e *execution) remember(known *record.Execution) {
 func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, k := range slices.Backward(e.inked.called) {
+	for _, k := range slices.Backward(e.recorded.called) {
 		if k.ID == id {
-			if k.Node == [16]byte{} || slices.Contains(e.inked.refused, k) {
+			if k.Node == [16]byte{} || slices.Contains(e.recorded.refused, k) {
 				break
 			}
 			return netip.AddrFrom16(k.Node)
@@ -260,7 +260,7 @@ func (e *execution) bound(id rpcpacket.ID) netip.Addr {
 func (e *execution) refusedBy(id rpcpacket.ID, node netip.Addr) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Contains(e.inked.refused, record.Call{ID: id, Node: node.As16()})
+	return slices.Contains(e.recorded.refused, record.Call{ID: id, Node: node.As16()})
 }
 
 // replyDirect commits the execution of a direct call, and sends its answer.
@@ -272,8 +272,8 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	}
 	d.Lane, d.Number = direct.PlaceOf(h)
 	e.mu.Lock()
-	d.Owed.Called, d.Over = e.inked.called, len(e.inked.called) == 0
-	sent := e.inked.sent
+	d.Owed.Called, d.Over = e.recorded.called, len(e.recorded.called) == 0
+	sent := e.recorded.sent
 	e.mu.Unlock()
 	d.State = e.change
 	l.mu.Lock()

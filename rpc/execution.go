@@ -51,7 +51,7 @@ type execution struct {
 	open     int32           // branches that have not ended
 	begun    bool            // it has had a worker's slot
 	keeps    bool            // its slot, until its answer is logged
-	inked    inked           // what the ledger has of it
+	recorded recorded        // what the ledger has of it
 	earlier  []byte          // journal of former runs, that the ledger has
 	spoilt   bool            // what it has made of the service's state must not be logged
 	former   past            // the service's state before it, once that has changed

@@ -34,14 +34,14 @@ type place struct{ branch, index uint32 }
 //	                                                        ▼
 //	answered: logged ──▶ forgets ◀── fresh ──▶ pending ──▶ trailer of CALL, REPLY
 type journal struct {
-	mu     sync.Mutex
-	past   map[place]trailer.Section // not asked for again so far
-	last   map[uint32]uint32         // the highest index in past, by branch
-	fresh  []trailer.Section         // not known to be logged
-	logged uint64                    // entries that were fresh and are known to be
-	inked  uint64                    // entries that were fresh and are in the ledger
-	failed *Error                    // the re-run has diverged
-	taken  map[uint32]bool           // numbers of branches
+	mu       sync.Mutex
+	past     map[place]trailer.Section // not asked for again so far
+	last     map[uint32]uint32         // the highest index in past, by branch
+	fresh    []trailer.Section         // not known to be logged
+	logged   uint64                    // entries that were fresh and are known to be
+	recorded uint64                    // entries that were fresh and are in the ledger
+	failed   *Error                    // the re-run has diverged
+	taken    map[uint32]bool           // numbers of branches
 }
 
 // newJournal returns the journal of an execution that is run again, from its
@@ -127,8 +127,8 @@ func (j *journal) pending() (b []byte, mark uint64) {
 func (j *journal) unwritten() []byte {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	rest := j.fresh[min(uint64(len(j.fresh)), max(j.inked, j.logged)-j.logged):]
-	j.inked = j.logged + uint64(len(j.fresh))
+	rest := j.fresh[min(uint64(len(j.fresh)), max(j.recorded, j.logged)-j.logged):]
+	j.recorded = j.logged + uint64(len(j.fresh))
 	return trailer.Append(nil, rest)
 }
 

@@ -234,8 +234,8 @@ func (l *ledger) unsettled() (last uint64, settled bool) {
 	return l.last, n >= l.last
 }
 
-// inked is what the ledger has of an execution. The execution's mutex guards it.
-type inked struct {
+// recorded is what the ledger has of an execution. The execution's mutex guards it.
+type recorded struct {
 	begun  bool
 	last   uint64 // the execution's last record
 	called []record.Call
@@ -256,15 +256,15 @@ func (e *execution) durable(child record.Call) bool {
 	e.promote()
 	e.mu.Lock()
 	var called []record.Call
-	if !child.ID.IsZero() && !slices.Contains(e.inked.called, child) {
-		e.inked.called = append(e.inked.called, child)
+	if !child.ID.IsZero() && !slices.Contains(e.recorded.called, child) {
+		e.recorded.called = append(e.recorded.called, child)
 		called = append(called, child)
 	}
 	rs := e.unwritten(called)
 	if len(rs) > 0 {
-		e.inked.last = l.write(rs...)
+		e.recorded.last = l.write(rs...)
 	}
-	last := e.inked.last
+	last := e.recorded.last
 	e.mu.Unlock()
 	return l.settle(last)
 }
@@ -272,8 +272,8 @@ func (e *execution) durable(child record.Call) bool {
 // unwritten is what the ledger does not have yet of an execution that is about to go on.
 // The caller holds e.mu.
 func (e *execution) unwritten(called []record.Call) (rs []record.Record) {
-	if !e.inked.begun {
-		e.inked.begun = true
+	if !e.recorded.begun {
+		e.recorded.begun = true
 		rs = append(rs, e.asBegun())
 	}
 	if entries := e.journal.unwritten(); len(entries)+len(called) > 0 {

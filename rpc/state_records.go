@@ -58,9 +58,9 @@ func (e *execution) afterSettled() bool {
 	return l.settle(last)
 }
 
-// ink keeps what a direct call has made of the state for its done. The change by any other
+// recordChange keeps what a direct call has made of the state for its done. The change by any other
 // call is written down, and what it returns is the state that the Gatekeeper logs.
-func (x *export) ink(e *execution, former past, change []byte) []byte {
+func (x *export) recordChange(e *execution, former past, change []byte) []byte {
 	if len(change) == 0 {
 		return nil
 	}
