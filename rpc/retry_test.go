@@ -68,6 +68,7 @@ func TestRetryIdempotent(t *testing.T) {
 	r := testrack.New(wire.Config{})
 	service := newPeer(t, r, "service", rackaddr.Service("Test"))
 	client := joinNode(t, r, "client")
+	answered := map[rpcpacket.ID]bool{}
 	call := func(retry rpc.Retry, answers ...rpcpacket.Flags) error {
 		done := make(chan error, 1)
 		go func() {
@@ -76,6 +77,10 @@ func TestRetryIdempotent(t *testing.T) {
 		}()
 		for _, flags := range answers {
 			a := service.must()
+			for answered[a.Call] { // a copy that was on its way
+				a = service.must()
+			}
+			answered[a.Call] = true
 			a.Type, a.Code, a.Flags, a.Attempt, a.Payload = rpcpacket.Exception, rpc.Unavailable, a.Flags|flags, 0, []byte("why")
 			service.send(client.Address(), a.Append(nil))
 		}
