@@ -90,6 +90,9 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagSettled != 0:
 		n.forgotten(from.Addr(), m.Payload)
 		return nil
+	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagUnbegun != 0:
+		n.announced(from.Addr())
+		return nil
 	}
 	n.stats.malformed.Add(1)
 	return nil

@@ -223,6 +223,7 @@ func (n *Node) publish(ctx context.Context, op string, x *export, methods []cont
 		return n.err
 	}
 	x.ready = true
+	go x.announce()
 	if !x.inLedger() {
 		go x.resume()
 	}

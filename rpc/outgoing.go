@@ -373,6 +373,7 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 	next, ok = o.core.Due()
 	n.whereabouts(resend)
 	o.mu.Unlock()
+	n.stats.resent.Add(uint64(len(resend)))
 	if len(straight) > 0 {
 		_, _ = n.directConn.WriteBatch(straight) // a failure is a loss
 	}
@@ -381,7 +382,6 @@ func (n *Node) tick(now time.Duration) (next time.Duration, ok bool) {
 		n.release(call.Tag.(*pending))
 	}
 	if len(out) > 0 {
-		n.stats.resent.Add(uint64(len(resend)))
 		_, _ = n.conn.WriteBatch(out) // a failure is a loss: it is sent again
 	}
 	return next, ok

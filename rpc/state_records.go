@@ -160,6 +160,7 @@ func (x *export) lift(was join.State) {
 		pace = min(2*pace, maxGatePace)
 	}
 	x.gate.Store(false)
+	x.announce()
 }
 
 // The gate is looked after at these intervals.

@@ -78,7 +78,7 @@ func registerSpec() resources.Spec {
 	spec := resources.Spec{Name: "app"}
 	for _, name := range []string{"R", "S"} {
 		spec.Programs = append(spec.Programs, resources.Program{
-			Name: name, Args: []string{name}, Nodes: 1, Services: []resources.ServiceSpec{{Name: name, Stateful: true}},
+			Name: name, Args: []string{name}, Nodes: 1, Blades: []string{"s1", "s2"}, Services: []resources.ServiceSpec{{Name: name, Stateful: true}},
 		})
 	}
 	return spec
@@ -239,6 +239,51 @@ func (r *registers) end(ctx context.Context, t *testing.T, life int) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestCallsComeAtOnce: a direct call that waits for its callee is sent again when the callee
+// is back. Without the callee's announcement the next copy may be a second away.
+func TestCallsComeAtOnce(t *testing.T) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
+		n := r.client(ctx, t)
+		if _, err := echo(ctx, n, "R", ""); err != nil { // R's ledger knows the caller from now on
+			t.Fatal(err)
+		}
+		serves := func() *rpc.Node {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.nodes["R"]
+		}
+		former := serves()
+		for _, b := range []string{"s1", "s2"} {
+			if err := r.CrashBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answered := make(chan time.Time, 1)
+		go func() {
+			if v, err := echo(ctx, n, "R", ""); v != 2 || err != nil {
+				t.Errorf("the call that waits: %d, %v", v, err)
+			}
+			answered <- time.Now()
+		}()
+		<-time.After(3*time.Second + 300*time.Millisecond) // virtual
+		if err := r.BootBlade("s1"); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(10 * time.Second); serves() == former; <-time.After(time.Millisecond) { // virtual
+			if time.Now().After(deadline) {
+				t.Fatal("R does not come back")
+			}
+		}
+		exported := time.Now()
+		if took := (<-answered).Sub(exported); took > 5*time.Millisecond {
+			t.Errorf("the call is answered %v after its service is back", took)
+		}
+		if n.Stats().Resent == 0 {
+			t.Error("its copies are not counted")
+		}
+	})
 }
 
 // TestDeadlockOfDirectCalls: services with state that are called direct, and wait for each

@@ -41,6 +41,7 @@ type Call struct {
 
 	lane       *lane
 	sent, due  time.Duration
+	last       time.Duration // when the last copy was sent
 	interval   time.Duration
 	again      bool
 	unbegun    bool // nobody has got the one copy that was sent
@@ -209,7 +210,7 @@ func (c *Caller) lane() *lane {
 
 func (c *Caller) start(now time.Duration, call *Call) {
 	call.interval = call.RTT.Timeout()
-	call.sent, call.due, call.again, call.unbegun = now, now+call.interval, false, false
+	call.sent, call.last, call.due, call.again, call.unbegun = now, now, now+call.interval, false, false
 	call.RTT.out++
 	call.prev, call.next = c.head.prev, &c.head
 	call.prev.next, c.head.prev = call, call
@@ -409,11 +410,29 @@ func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call)
 				this.late(now)
 			}
 			this.interval = min(2*this.interval, MaxTimeout)
-			this.due = now + this.interval
+			this.last, this.due = now, now+this.interval
 			resend = append(resend, this)
 		}
 	}
 	return resend, expired
+}
+
+// Restarted takes a node's word that it has restarted and takes direct calls: the copies sent
+// before may be lost. Each call to the node is due at once, but MinTimeout after its last copy
+// at the earliest, and is repeated from then on like one that has just begun. Restarted returns
+// when the first of these calls is due, false if there is none.
+func (c *Caller) Restarted(node [16]byte) (at time.Duration, ok bool) {
+	for call := c.head.next; call != &c.head; call = call.next {
+		if call.Node != node {
+			continue
+		}
+		call.interval = min(call.interval, call.RTT.Timeout())
+		call.due = min(call.due, call.last+MinTimeout)
+		if !ok || call.due < at {
+			at, ok = call.due, true
+		}
+	}
+	return at, ok
 }
 
 // All appends every call that is out, the oldest first.

@@ -13,11 +13,12 @@ import (
 
 // callerMachine drives a Caller by script:
 //
-//	begin NAME [expires=D] [rtt=METHOD] [held]   begin a call in a session
+//	begin NAME [expires=D] [rtt=METHOD] [held] [node=N]   begin a call in a session
 //	begin-as NAME ID                      begin a call with a hash id
 //	reply NAME|SESSION/SEQ [exception]    an answer arrives
 //	settled SESSION/FLOOR                 the Gatekeeper knows of a settlement
 //	detach NAME D, end NAME, tick, due, settle   as the methods
+//	restarted N                           a node takes direct calls again
 //	after D                               time passes
 type callerMachine struct {
 	caller *Caller
@@ -62,6 +63,9 @@ func (m *callerMachine) step(args []string) string {
 		return fmt.Sprintln(at, ok)
 	case "tick":
 		return m.tick()
+	case "restarted":
+		at, ok := m.caller.Restarted(nodeOf(args[1]))
+		return fmt.Sprintln(at, ok)
 	case "settle":
 		s := ""
 		for _, o := range m.caller.Settle(m.now, nil) {
@@ -90,6 +94,8 @@ func (m *callerMachine) begin(args []string) string {
 			method = v
 		case "held":
 			c.Held = true
+		case "node":
+			c.Node = nodeOf(v)
 		}
 	}
 	if m.rtts[method] == nil {
@@ -106,6 +112,12 @@ func (m *callerMachine) begin(args []string) string {
 	}
 	m.caller.Begin(m.now, c)
 	return fmt.Sprintf("%s: session %d, sequence %d, floor %d, due %v\n", c.Tag, c.ID.Session(), c.ID.Sequence(), c.Floor, c.Due())
+}
+
+// nodeOf is the node with a number.
+func nodeOf(number string) [16]byte {
+	n, _ := strconv.Atoi(number)
+	return [16]byte{15: byte(n)}
 }
 
 func (m *callerMachine) reply(args []string) string {

@@ -37,9 +37,10 @@ const (
 	Reply     Type = 2
 	Exception Type = 3
 	Oneway    Type = 4
-	// Ack is sent by the Gatekeeper alone: it has logged the message whose call
+	// Ack is sent by the Gatekeeper: it has logged the message whose call
 	// id it bears, so its sender can stop sending it again. With FlagUnbegun the
-	// sender goes on: nobody has got this copy.
+	// sender goes on: nobody has got this copy. A node sends an Ack from its port of
+	// direct calls alone, with FlagSettled or FlagUnbegun.
 	Ack Type = 5
 )
 
@@ -126,7 +127,8 @@ const (
 	FlagHeaders Flags = 1 << 11
 	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. If
 	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows. Of an
-	// Ack: nobody has got this copy of the call, which is to be sent again.
+	// Ack: nobody has got this copy of the call, which is to be sent again. Of an Ack from
+	// a node: it has restarted, and takes the direct calls of its receiver again.
 	FlagUnbegun Flags = 1 << 12
 	// FlagEnlist: a message to the Gatekeeper about direct calls that it is to decide about:
 	// a call asks it to, a one-way to forget what it has decided. Of a logged call: it was
