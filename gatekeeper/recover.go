@@ -214,7 +214,11 @@ func (c *controller) recovered(a recovery.Recovered) {
 	c.steps(c.leases.RemoveNode(n.address))
 	c.graph.NodeGone(n.identity())
 	if n.instance != "" { // nobody deploys its durable mains any more
-		c.execute(c.table.Disown(n.address))
+		mains, out := c.table.Disown(n.address)
+		c.execute(out)
+		for _, main := range mains {
+			c.endHoldings(main, n.address, false)
+		}
 	}
 	c.table.Forget(n.address)
 	for _, s := range n.states { // its regions are gone, and nobody has deployed it any more

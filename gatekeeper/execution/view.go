@@ -127,20 +127,21 @@ func (t *Table) Unfinished(at log.Node) bool {
 
 // Disown forgets the durable mains of a node that is gone for good, when nothing of it is
 // left to be rolled back: nobody wants them to go on. Their one-ways that wait for the next
-// checkpoint never leave; the calls that they have out run to their ends.
-func (t *Table) Disown(a netip.Addr) Output {
+// checkpoint never leave; the calls that they have out run to their ends. It returns the mains.
+func (t *Table) Disown(a netip.Addr) (mains []rpcpacket.ID, out Output) {
 	n := t.nodes[a]
 	if n == nil || !n.gone {
-		return t.take()
+		return nil, t.take()
 	}
 	for _, m := range sortedMains(n.mains) {
+		mains = append(mains, m.id)
 		t.dropWithheld(&m.execution)
 		t.settleChildren(&m.execution)
 		delete(n.mains, m)
 		delete(t.mains, m.id)
 		t.strike(log.KindCheckpoint, log.ID(m.id))
 	}
-	return t.take()
+	return mains, t.take()
 }
 
 // Gone reports whether a node is gone for good: calls to it fail.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,5 +70,66 @@ func TestMain_Again(t *testing.T) {
 		if err := rack.Close(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestMain_TakenBack takes back a job whose durable main has allocated a region, which is then
+// lost with its memory blade: nothing of the region is left on the log.
+func TestMain_TakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		allocated, once := make(chan struct{}), new(sync.Once)
+		program := func(ctx context.Context, j join.Joiner, s control.Start) error {
+			node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(s.Name), rpc.WithLogger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				return err
+			}
+			return rpc.Main(ctx, node, "job", func(ctx context.Context, _ []byte) error {
+				if _, err := rpc.Memory(ctx).Alloc(ctx, 64); err != nil {
+					return err
+				}
+				once.Do(func() { close(allocated) })
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}
+		rack, err := simrack.Start(ctx, simrack.Config{
+			Blades: []simrack.Blade{{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}}, Disk: new(log.Disk),
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Programs: map[string]simrack.Program{"job": program},
+		})
+		must(err)
+		regions := func() (n int) {
+			for r, err := range rack.Log().Records() {
+				if must(err); r.Kind == log.KindRegion {
+					n++
+				}
+			}
+			return n
+		}
+		must(rack.Gatekeeper().Deploy(ctx, resources.Spec{Name: "job", Programs: []resources.Program{{Name: "p", Args: []string{"job"}, Nodes: 1, Job: true}}}))
+		select {
+		case <-allocated:
+		case <-ctx.Done():
+			t.Fatal("the main has not allocated")
+		}
+		must(rack.CrashBlade("m1"))
+		must(rack.BootBlade("m1"))
+		<-time.After(10 * time.Second) // virtual
+		if n := regions(); n != 1 {
+			t.Errorf("the log has %d regions that the main may ask for again, want 1", n)
+		}
+		must(rack.Gatekeeper().Undeploy(ctx, "job"))
+		<-time.After(20 * time.Second) // virtual: the node has left by then
+		if n := regions(); n != 0 {
+			t.Errorf("the log has %d regions when the main is no more", n)
+		}
+		must(rack.Close())
 	})
 }
