@@ -53,12 +53,18 @@ func (c *controller) putData(r log.Record, data any) {
 	c.put(r)
 }
 
+// logFormat is the version of what the Gatekeeper's records mean. Those of the first edition had
+// no version and no runs.
+const logFormat = 2
+
 // rackRecord is the data of KindRack.
 type rackRecord struct {
+	// Format is logFormat; 0 in a log that an earlier build of this edition began.
+	Format   int              `json:"format"`
 	LastNode uint64           `json:"last_node"` // number given out
 	Election control.Election `json:"election"`  // under which the Gatekeeper rules
 	Began    uint64           `json:"began"`     // control.Welcome.Began
-	Run      uint64           `json:"run"`       // how many Gatekeepers have begun with this log
+	Run      *uint64          `json:"run"`       // how many Gatekeepers have begun with this log
 	// Secret is endpoint.Secret. Nothing, in a log that an earlier version began: executions of
 	// which the log knows calls have to find these under the ids that they had.
 	Secret []byte `json:"secret,omitempty"`
@@ -67,7 +73,8 @@ type rackRecord struct {
 func (c *controller) keepRack() { c.putData(log.Record{Kind: log.KindRack}, c.rackRecord()) }
 
 func (c *controller) rackRecord() rackRecord {
-	r := rackRecord{LastNode: c.lastNode, Election: c.cfg.Election, Began: c.began, Run: c.run}
+	run := c.run
+	r := rackRecord{Format: logFormat, LastNode: c.lastNode, Election: c.cfg.Election, Began: c.began, Run: &run}
 	if c.secret != (endpoint.Secret{}) {
 		r.Secret = slices.Clone(c.secret[:])
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -119,6 +120,13 @@ func (c *controller) sort(s *saved, r log.Record) error {
 	return nil
 }
 
+// firstEdition refuses a log of the first edition. It had other packets, and kept exports and
+// regions in another way.
+func firstEdition(r *log.Record) error {
+	return fmt.Errorf("the log is %w: the first edition wrote it (record %d, %s). Move it away, which begins a new rack, and deploy again; "+
+		"or start the programs that wrote it, whose `bifrost apps --json` tells what was deployed", log.ErrVersion, r.Sequence, r.Key())
+}
+
 // restoreRack also makes sure that the switch and the daemons see a later
 // Gatekeeper than the one before.
 func (c *controller) restoreRack(r *log.Record) error {
@@ -126,7 +134,13 @@ func (c *controller) restoreRack(r *log.Record) error {
 	if err := data(r, &rack); err != nil {
 		return err
 	}
-	c.lastNode, c.began, c.run, c.secret = rack.LastNode, rack.Began, rack.Run+1, endpoint.Secret{}
+	switch {
+	case rack.Run == nil:
+		return firstEdition(r)
+	case rack.Format > logFormat:
+		return fmt.Errorf("the log is %w: it has format %d, this program knows %d. Start the program that wrote it", log.ErrVersion, rack.Format, logFormat)
+	}
+	c.lastNode, c.began, c.run, c.secret = rack.LastNode, rack.Began, *rack.Run+1, endpoint.Secret{}
 	switch len(rack.Secret) {
 	case len(c.secret):
 		c.secret = endpoint.Secret(rack.Secret)
@@ -357,6 +371,9 @@ type savedCall struct {
 
 // readCall reads the record of a call, or of its outcome.
 func readCall(r *log.Record) (s savedCall, err error) {
+	if len(r.Packet) > 2 && r.Packet[2] < rpcpacket.Version {
+		return s, firstEdition(r)
+	}
 	m, err := rpcpacket.Parse(r.Packet)
 	if err != nil {
 		return s, corrupt(r, "%v", err)
