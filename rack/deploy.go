@@ -34,7 +34,9 @@ func (h *Host) deploy(ctx context.Context, p *plan.Plan) error {
 	defer cancel()
 	var last error
 	err = poll(waiting, func() bool {
-		last = serving(waiting, c, p)
+		if err := serving(waiting, c, p); err == nil || waiting.Err() == nil || last == nil {
+			last = err // and not that the time is over
+		}
 		return last == nil || errors.Is(last, errBroken)
 	})
 	switch {
@@ -85,7 +87,7 @@ func serving(ctx context.Context, c *client.Client, p *plan.Plan) error {
 		return err
 	}
 	for _, d := range p.Deployed {
-		k := slices.IndexFunc(app.Instances, func(i api.Instance) bool { return i.Name == d.Instance() })
+		k := slices.IndexFunc(app.Instances, func(i api.Instance) bool { return i.Program == d.Name }) // which in a rack made from a backup may have another number
 		switch {
 		case k < 0:
 			return &notServingError{d, "is not started", nil}
