@@ -277,9 +277,10 @@ type Overview struct {
 	// Recoveries are the nodes that have failed and are not back, or cleaned up after,
 	// yet.
 	Recoveries []recovery.View
-	// LogRecords and LogBytes are what the log holds; 0 without one.
+	// LogRecords and LogBytes are what the log holds, LogLimit how many bytes it takes; 0 without one.
 	LogRecords int
 	LogBytes   uint64
+	LogLimit   uint64
 }
 
 // Overview copies the state, but neither regions nor calls. It fails with
@@ -295,7 +296,7 @@ func (g *Gatekeeper) Overview(ctx context.Context) (o Overview, err error) {
 	})
 	if g.cfg.Store != nil {
 		s := g.cfg.Store.Stats()
-		o.LogRecords, o.LogBytes = s.Records, s.Bytes
+		o.LogRecords, o.LogBytes, o.LogLimit = s.Records, s.Bytes, s.Limit
 	}
 	return o, err
 }

@@ -102,6 +102,15 @@ func TestExceptionsThatTheIDLDeclares(t *testing.T) {
 	if err := p.client.Check(t.Context(), 3); err != nil {
 		t.Error(err)
 	}
+	for _, n := range []*rpc.Node{p.caller, p.server} { // they are answers, not failures
+		for _, m := range n.Methods() {
+			for code := range m.Times {
+				if code != rpc.OK {
+					t.Errorf("%s counts %s.%s as %s", n.Name(), m.Service, m.Method, code)
+				}
+			}
+		}
+	}
 }
 
 func TestExceptionsThatItDoesNotDeclare(t *testing.T) {

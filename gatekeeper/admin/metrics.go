@@ -39,6 +39,7 @@ var (
 	descLedgerNo  = describe("ledger_refused_total", "Requests and commands about ledgers that a memory blade has refused since it began.", "blade")
 	descCopies    = describe("memory_machine_copies", "Complete copies of a memory machine that are in service; without one its regions are unavailable.", "machine")
 	descLogBytes  = describe("log_bytes", "Bytes of the records on the log.")
+	descLogMax    = describe("log_capacity_bytes", "Bytes of records that the log takes; there is no log if it is 0.")
 	descLogged    = describe("log_records", "Records on the log.")
 	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
 	descThrottled = describe("throttled_packets_total", "Packets that the switch dropped because their port had more held than its rate, by why they would have been held.", "port", "blade", "reason")
@@ -126,7 +127,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
-		descCopies, descLogBytes, descLogged, descFallen, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDeny,
+		descCopies, descLogBytes, descLogMax, descLogged, descFallen, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDeny,
 	} {
 		out <- d
 	}
@@ -158,6 +159,7 @@ func (c rackCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descRecorded, float64(o.CallCount))
 	gauge(descWaiting, float64(o.EventsWaiting))
 	gauge(descLogBytes, float64(o.LogBytes))
+	gauge(descLogMax, float64(o.LogLimit))
 	gauge(descLogged, float64(o.LogRecords))
 	gauge(descFallen, float64(len(o.Recoveries)))
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
