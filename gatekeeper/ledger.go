@@ -25,8 +25,9 @@ const (
 )
 
 // grantLedger chooses where a node keeps its ledger, once, and has the machine keep it. A
-// node whose ledger is lost gets a new one, unless the states of its services were in it:
-// then its programs fail to join, rather than begin anew, and calls to it fail.
+// node whose ledger is lost gets a new one, as soon as there is a machine for it. If the states
+// of its services were in the ledger, its programs fail to join, rather than begin anew, and
+// calls to it fail.
 func (c *controller) grantLedger(n *node) {
 	if c.cfg.Ledgers == LedgersOff {
 		return
@@ -36,8 +37,13 @@ func (c *controller) grantLedger(n *node) {
 			c.loseStates(n)
 			return
 		}
+		place := c.chooseLedger(n)
+		if place == nil {
+			c.log.Warn("no machine is in service that can keep a node's ledger: the node cannot return yet", "node", n.address)
+			return // without a ledger it would not take the direct calls that wait for it
+		}
 		c.log.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
-		n.ledger = nil
+		n.ledger = place
 	}
 	if n.ledger == nil {
 		n.ledger = c.chooseLedger(n)

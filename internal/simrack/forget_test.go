@@ -55,6 +55,13 @@ func (r *registers) deployFront(ctx context.Context, t *testing.T) {
 	}
 }
 
+// impair impairs what the memory blades send, and what they receive.
+func (r *registers) impair(sent, received wire.Impairment) {
+	for _, m := range []string{"m1", "m2"} {
+		r.Host(m).Impair(sent, received)
+	}
+}
+
 // TestForgetAfterSettled: a node tells its callees to forget their answers when its own
 // outcome is settled, and not before. If it dies earlier, its next run asks for the answers.
 func TestForgetAfterSettled(t *testing.T) {
@@ -68,14 +75,9 @@ func TestForgetAfterSettled(t *testing.T) {
 		if v, err := echo(ctx, n, "F", ""); v != 1 || err != nil {
 			t.Fatal(v, err)
 		}
-		impair := func(i wire.Impairment) {
-			for _, m := range []string{"m1", "m2"} {
-				r.Host(m).Impair(wire.Impairment{}, i)
-			}
-		}
 		cut := make(chan struct{})
 		r.after = sync.OnceFunc(func() {
-			impair(wire.Impairment{Loss: 1}) // F's outcome does not come to its ledger
+			r.impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // F's outcome does not come to its ledger
 			close(cut)
 		})
 		answer := make(chan uint64, 1)
@@ -91,7 +93,7 @@ func TestForgetAfterSettled(t *testing.T) {
 		if err := r.Kill("c1", "front/F/1"); err != nil {
 			t.Fatal(err)
 		}
-		impair(wire.Impairment{})
+		r.impair(wire.Impairment{}, wire.Impairment{})
 		if v := <-answer; v != 2 {
 			t.Errorf("S has counted to %d, want 2", v)
 		}
@@ -138,6 +140,45 @@ func TestForgetWhileForwarded(t *testing.T) {
 		slow(0)
 		if v, err := echo(ctx, n, "S", ""); v != times+1 || err != nil {
 			t.Errorf("S has counted to %d, want %d: %v", v, times+1, err)
+		}
+	})
+}
+
+// TestLedgerAway: a node whose program fails while no machine is in service that could keep its
+// ledger comes back when one is: without a ledger it would not answer the direct calls that
+// wait for it.
+func TestLedgerAway(t *testing.T) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
+		r.deployFront(ctx, t)
+		n := r.client(ctx, t)
+		if v, err := echo(ctx, n, "F", ""); err != nil || v != 1 {
+			t.Fatalf("%d, %v", v, err)
+		}
+		r.impair(wire.Impairment{Loss: 1}, wire.Impairment{Loss: 1})
+		answer := make(chan uint64, 1)
+		go func() {
+			v, err := echo(ctx, n, "F", "")
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- v
+		}()
+		<-time.After(5 * time.Second) // virtual: both copies are out of service
+		if err := r.Kill("c1", "front/F/1"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(5 * time.Second) // virtual: it is started again, more than once
+		r.impair(wire.Impairment{}, wire.Impairment{})
+		select {
+		case v := <-answer:
+			if v != 2 {
+				t.Errorf("S has counted to %d, want 2", v)
+			}
+		case <-time.After(time.Minute): // virtual
+			t.Error("a direct call waits for ever for a node that has come back")
+		}
+		if err := n.Close(ctx); err != nil {
+			t.Error(err)
 		}
 	})
 }
