@@ -132,6 +132,9 @@ func (s *Server) beginFill(q control.Fill) error {
 		return nil
 	case q.Epoch < s.store.Mirror().Epoch:
 		return fault.New(fault.Stale, "fill", "epoch %d, after %d", q.Epoch, s.store.Mirror().Epoch)
+	case q.Source && q.Epoch > s.store.Mirror().Epoch:
+		// The epoch would begin in the middle of the filling, and end it in the store only.
+		return fault.New(fault.Unavailable, "fill", "epoch %d, and this copy is still in %d", q.Epoch, s.store.Mirror().Epoch)
 	}
 	s.endFill(fault.New(fault.Canceled, "fill", "another copy is filled"))
 	f.job, f.failed, f.ready, f.first = q, nil, false, 0

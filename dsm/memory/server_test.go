@@ -343,3 +343,17 @@ func FuzzServer(f *testing.F) {
 		}
 	})
 }
+
+// TestFillInLaterEpoch: a copy that is told to fill another one in an epoch that has not begun
+// there does not begin: the epoch's begin would end the filling in the store only, and the
+// new copy would lack what is written then.
+func TestFillInLaterEpoch(t *testing.T) {
+	b := newBench(t, 1<<20)
+	must(t, b.server.Become(control.Mirror{Epoch: 2, Incarnation: 1, Members: 2}))
+	q := control.Fill{Token: 1, Source: true, Epoch: 3, Incarnation: 2, From: rackaddr.Blade(1), To: rackaddr.Blade(2), Rate: 1 << 20}
+	if err := b.server.Fill(q); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("filling in epoch 3, in epoch 2: %v", err)
+	}
+	must(t, b.server.Become(control.Mirror{Epoch: 3, Incarnation: 1, Members: 1}))
+	must(t, b.server.Fill(q))
+}

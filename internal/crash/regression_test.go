@@ -68,6 +68,9 @@ func TestRegressions(t *testing.T) {
 		// A program began again while no machine was in service for its node's ledger: it ran without
 		// one, and did not answer the direct calls that waited for it: simrack.TestLedgerAway.
 		{195001, "mtu=1500,age=479258h35m43.639976266s,jumps,truth,pairs", slow, "34-B:cut:9.864912881s,54+m2:stop:4.957947762s,77-m1:pause:4.838669849s"},
+		// A copy filled another one in an epoch that began there later: what was appended to ledgers
+		// and written then was not given to the new copy: memory.TestFillInLaterEpoch.
+		{195044, "age=247321h48m39.118410343s,truth,limits=217371,pairs", "lossy", "100+m1:kill:209.105µs"},
 		// Both blades of a machine began anew, and the state of a service was lost with its ledger.
 		// Its callers waited for ever: simrack.TestStatesLost.
 		{195, "log=1037480,sync,age=251871h55m22.063370243s,jumps,truth,pairs,calls=209", "good", "1276-m1:kill:356.411844ms,1305-m1:end:69.006196ms,1332-sw:hangup,1451-m2:end:405.740832ms"},
