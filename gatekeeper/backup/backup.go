@@ -125,7 +125,7 @@ func Read(r io.Reader, to Sink) error {
 		return fmt.Errorf("%w: it has %d records and %d ledgers, and had %d and %d", ErrCut, d.got.Records, d.got.Ledgers, d.end.Records, d.end.Ledgers)
 	}
 	if err := d.json.Decode(&Entry{}); !errors.Is(err, io.EOF) { // reads the checksum, too
-		return fmt.Errorf("%w: behind its end: %w", ErrCut, errors.Join(err, z.Close()))
+		return errors.Join(fmt.Errorf("%w: behind its end", ErrCut), err)
 	}
 	return nil
 }
@@ -141,8 +141,11 @@ type reader struct {
 
 func (d *reader) manifest() error {
 	var e Entry
-	if err := d.json.Decode(&e); err != nil || e.Manifest == nil {
-		return fmt.Errorf("%w: it does not begin with a manifest (%w)", ErrFormat, err)
+	if err := d.json.Decode(&e); err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if e.Manifest == nil {
+		return fmt.Errorf("%w: it does not begin with a manifest", ErrFormat)
 	}
 	if e.Manifest.Format != Format {
 		return fmt.Errorf("%w: it has format %d, this program knows %d; restore it with the build that made it (%s)", ErrFormat, e.Manifest.Format, Format, e.Manifest.Release.Build)
