@@ -157,17 +157,14 @@ func circumstances(p *Program, c Case) (all []string) {
 	for i := range c.Crashes {
 		note(i > 0 && c.Crashes[i].At == c.Crashes[i-1].At, "two at one packet")
 	}
-	kinds, largest := map[Kind]bool{}, 0
+	kinds := map[Kind]bool{}
 	for i := range p.Clients {
 		p.Clients[i].Script.each(-1, func(_ int, op *Op) {
 			kinds[op.Kind] = true
-			if op.Kind == Alloc {
-				largest = max(largest, op.Size)
-			}
 			note(op.Kind == Hurry && len(op.Lend) > 0, "a call given up with a region")
 		})
 	}
-	note(largest >= 1<<20, "regions of 1 MiB and more")
+	note(p.largest() >= 1<<20, "regions of 1 MiB and more")
 	for k := range kinds {
 		all = append(all, "operation "+string(k))
 	}

@@ -88,7 +88,7 @@ func (c *composer) next() {
 	}
 	switch k := kinds[c.r.IntN(len(kinds))]; k {
 	case Alloc:
-		size := []int{64, 300, 5000, 20000}[c.r.IntN(4)]
+		size := []int{64, 300, 5000, mostGenerated}[c.r.IntN(4)]
 		c.put(Op{Kind: Alloc, Slot: c.slot(slot{size, true}), Size: size})
 	case Write, Read, Free:
 		c.access(k)

@@ -51,6 +51,27 @@ func mixedProgram(seed uint64) *Program {
 	return p
 }
 
+// TestStraighten: many programs of the wide mix have distributed memory, and some have large
+// regions, also where calls go direct.
+func TestStraighten(t *testing.T) {
+	const programs = 10 * seeds
+	memory, large := map[bool]int{}, map[bool]int{} // whether calls go direct
+	for seed := range uint64(programs) {
+		p, direct := mixedProgram(seed), DrawSetting(seed).Truth
+		p.Widen(seed)
+		if direct {
+			p.Straighten(seed)
+		}
+		memory[direct] += btoi(p.largest() > 0)
+		large[direct] += btoi(p.largest() >= 1<<20)
+	}
+	for _, direct := range []bool{false, true} {
+		if memory[direct] < programs/10 || large[direct] < programs/400 {
+			t.Errorf("calls go direct %v: of %d programs %d have memory, %d of them 1 MiB and more", direct, programs, memory[direct], large[direct])
+		}
+	}
+}
+
 // TestDraw: the first crashes of a program's cases go through all its packets.
 func TestDraw(t *testing.T) {
 	p := Generate(1)

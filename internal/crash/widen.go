@@ -101,6 +101,22 @@ func (g *generator) exactly(s *Script, service int) {
 	s.Ops = slices.Insert(s.Ops, g.r.IntN(s.end()+1), op)
 }
 
+// mostGenerated is the size in bytes of the largest regions that Generate draws. Larger ones
+// are enlarged.
+const mostGenerated = 20_000
+
+// largest is the size of a program's largest region.
+func (p *Program) largest() (size int) {
+	for i := range p.Clients {
+		p.Clients[i].Script.each(-1, func(_ int, op *Op) {
+			if op.Kind == Alloc {
+				size = max(size, op.Size)
+			}
+		})
+	}
+	return size
+}
+
 // enlarge makes all regions, and what is written and read of them, larger.
 func (p *Program) enlarge(by int) {
 	for i := range p.Clients {
