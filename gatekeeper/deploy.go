@@ -256,6 +256,26 @@ func (c *controller) empty(n *node, moves bool) *draining {
 	return e
 }
 
+// knownFor is how long after they were told of a node callers may call it straight: they choose
+// among nodes that they asked for up to 2 s ago (rpc, bind.go), and send a call that got lost
+// again within 1 s (endpoint.MaxTimeout).
+const knownFor = 3500 * time.Millisecond
+
+// stillCalled reports whether callers may not know yet that a node gets no new calls, though
+// others serve them, or will. The node serves calls until then. One that moves goes on at its
+// address.
+func (c *controller) stillCalled(n *node) bool {
+	if n.moves || n.ledger == nil || !c.now.Before(n.named.Add(knownFor)) {
+		return false
+	}
+	for _, a := range sortedServices(n.exports) {
+		if s := c.services[a]; len(c.fleet.Declaring(s.name)) > 0 || slices.ContainsFunc(s.exports, (*exported).serves) {
+			return true
+		}
+	}
+	return false
+}
+
 // emptied tells the Registry which nodes have finished their calls.
 func (c *controller) emptied() {
 	var done []*draining
@@ -265,7 +285,7 @@ func (c *controller) emptied() {
 			return true
 		case c.now.Before(e.next) || !c.connected:
 			return false
-		case !e.unrouted || c.resuming.due() || c.table.Busy(e.node.address) || e.wanted && c.serves(e.node):
+		case !e.unrouted || c.resuming.due() || c.table.Busy(e.node.address) || e.wanted && c.serves(e.node) || c.stillCalled(e.node):
 			e.quiet = 0
 		default:
 			e.quiet++

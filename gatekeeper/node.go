@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
@@ -36,6 +37,7 @@ type node struct {
 	empties     bool                // it gets no new calls, and is stopped when it has none
 	moves       bool                // and goes on elsewhere then
 	states      []uint64            // services of a deployment that has been taken back, whose states go with it
+	named       time.Time           // when a caller was last told of it
 	farewell    func()              // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	unknown     []unknownRegion // its allocations that were not known after a restart

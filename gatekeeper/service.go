@@ -559,6 +559,7 @@ func (c *controller) serving(p *port, m control.Message) error {
 			_, has := x.methods[method]
 			if l := x.node.ledger; has && x.serves() && l != nil && (l.States || !x.stateful) && len(list.Nodes) < control.MaxServing {
 				list.Nodes = append(list.Nodes, x.node.address)
+				x.node.named = c.now
 			}
 		}
 	}

@@ -40,8 +40,11 @@ type serving struct {
 const (
 	// servingLifetime is after how long it is asked again who takes the calls of a method.
 	servingLifetime = time.Second
-	// servingPatience bounds the wait for the first answer. Without one the call goes
-	// through the Gatekeeper.
+	// servingStale is after how long nobody is called of whom it said so then: nodes that leave
+	// wait so long for their callers.
+	servingStale = 2 * time.Second
+	// servingPatience bounds the wait for such an answer, or the first one. Without a first one
+	// the call goes through the Gatekeeper.
 	servingPatience = time.Second
 )
 
@@ -51,7 +54,7 @@ func (n *Node) server(ctx context.Context, q control.Serving) (to netip.Addr, se
 	s := &n.servers
 	s.mu.Lock()
 	k := s.known[q]
-	if k == nil {
+	if k == nil || n.now()-k.at > servingStale {
 		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(ctx, servingPatience)
 		defer cancel()
