@@ -156,10 +156,11 @@ func ParseCrashes(s string) (cs Crashes, err error) {
 }
 
 // Networks are what the wire does to packets, by name. On the slow one, it is the switch
-// and the log that take longer.
+// and the log that take longer; on the uneven one, some blades' links (linkOf).
 var Networks = map[string]wire.Impairment{
 	"good":  {Delay: 20 * time.Microsecond},
 	slow:    {Delay: 20 * time.Microsecond},
+	uneven:  {Delay: 20 * time.Microsecond},
 	"lossy": {Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond, Loss: 0.03, Duplicate: 0.03, Reorder: 0.03},
 	"late":  {Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond, Loss: 0.01, Duplicate: 0.05, Late: 0.03, LateBy: 4 * time.Second},
 }

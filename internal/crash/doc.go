@@ -39,7 +39,8 @@
 // only silence tells; a stop of its blade, which then goes on with what it was about to say;
 // the Gatekeeper's kill and restart. Crashes come before or after any packet, alone or up to
 // four in a run, on a good, a lossy and a late network. With the slow one, switch and log
-// take their time: what follows from them, like rules and answers, comes in other orders. Half of
+// take their time, with the uneven one some blades' links do: what follows from them, like rules
+// and answers, or what a ledger has settled, comes in other orders. Half of
 // those that follow come soon, and hit whoever is being recovered, the spare that
 // takes over, or the Gatekeeper. Most calls have policy recover; some have others, and
 // between them are calls of policy none, of which the oracle asks that they have

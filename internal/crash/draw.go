@@ -94,6 +94,8 @@ func Draw(p *Program, s Setting, seed uint64, packets, n, total int, wide bool) 
 		c.Network = "late"
 	case d < 30:
 		c.Network = slow
+	case d < 40:
+		c.Network = uneven
 	}
 	at := n * packets / max(1, total)
 	at += r.IntN(max(1, (n+1)*packets/max(1, total)-at))

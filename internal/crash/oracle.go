@@ -23,6 +23,12 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	if err := r.idle(ctx, "callers or calls are left", r.atRest); err != nil {
 		return err
 	}
+	if r.opt.Setting.Truth && r.someDied() {
+		<-time.After(orphansEnd) // virtual
+		if err := r.idle(ctx, "orphans are left", r.atRest); err != nil {
+			return err
+		}
+	}
 	if err := r.audit(ctx); err != nil {
 		return err
 	}
@@ -38,6 +44,19 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	r.judgeTries(want)
 	r.judgeEffects(want)
 	return r.clean(ctx)
+}
+
+// orphansEnd is after how long the direct calls of clients that have died are over, or the
+// Gatekeeper knows of them: their callees tell it some time after they have begun.
+const orphansEnd = 5 * time.Second
+
+func (r *Run) someDied() bool {
+	for i := range r.p.Clients {
+		if r.died(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // atRest reports whether nothing can happen any more. A call of a client that has died may
@@ -148,7 +167,7 @@ func (r *Run) copied(want *Expectation) map[int]bool {
 	net := Networks[r.opt.Network]
 	several := slices.ContainsFunc(r.p.Services, func(s Service) bool { return s.Nodes > 1 }) ||
 		r.crash.happened("program redeploy") || r.crash.happened("program drain") || r.crash.happened("blade drain")
-	if net.Duplicate == 0 && net.Late == 0 && !several {
+	if net.Duplicate == 0 && net.Late == 0 && r.opt.Network != uneven && !several {
 		return ops
 	}
 	for _, t := range want.Tries {

@@ -167,6 +167,9 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 	script := &r.p.Clients[i].Script
 	gaveUp := false
 	err = rpc.Main(ctx, n, name, func(ctx context.Context, state []byte) error {
+		r.mu.Lock()
+		r.begun[name] = true
+		r.mu.Unlock()
 		m := newMachine(script, 0, nil)
 		if state != nil {
 			if err := json.Unmarshal(state, m); err != nil {
@@ -211,7 +214,9 @@ func (r *Run) twin(name string) error {
 		if err != nil {
 			return nil // its blade is not there
 		}
-		alone := r.crash.hits() == 1
+		r.mu.Lock()
+		alone := r.crash.hits() == 1 && r.begun[name] // else this may be the first run
+		r.mu.Unlock()
 		err = rpc.Main(ctx, n, name, func(context.Context, []byte) error {
 			if alone && r.crash.hits() == 1 && !r.ended(name) {
 				r.ledger.complain("%s runs a second time while it runs", name)

@@ -90,7 +90,8 @@ type Run struct {
 
 	mu     sync.Mutex
 	places map[string]place // of programs that have joined
-	wire   wire.Impairment  // what links do
+	begun  map[string]bool  // durable mains that have
+	links  string           // the network, as the links are now
 	halted time.Time        // until when the disk is
 	lost   map[string]bool  // machines whose regions are lost, or everything
 	away   bool             // a machine was, so long that the rack may have noticed
@@ -121,7 +122,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, lost: map[string]bool{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
+	r := &Run{p: p, opt: opt, ledger: newLedger(p.tried()), places: map[string]place{}, begun: map[string]bool{}, lost: map[string]bool{}, pair: pair{gone: map[string]uint32{}, away: map[string]int{}, since: map[string]time.Time{}}, void: make(chan struct{}), wall: rand.New(rand.NewPCG(opt.Seed, 3)), up: map[string]chan struct{}{}, audited: map[int]audited{}}
 	<-time.After(opt.Setting.Age)
 	r.crash = newCrasher(r)
 	r.began, r.ledger.began = time.Now(), time.Now()
@@ -193,7 +194,7 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 			return err
 		}
 	}
-	r.impair(Networks[r.opt.Network])
+	r.impair(r.opt.Network)
 	r.crash.arm()
 	for i, c := range r.p.Clients {
 		if c.Main {
@@ -223,26 +224,27 @@ func (r *Run) perform(ctx context.Context, want *Expectation) error {
 	}
 	<-time.After(r.opt.Linger)
 	r.crash.disarm()
-	r.impair(Networks["good"])
+	r.impair("good")
 	r.crash.wait()
 	return r.judge(ctx, want)
 }
 
-// impair makes the network such a one.
-func (r *Run) impair(i wire.Impairment) {
+// impair makes the network one of the Networks.
+func (r *Run) impair(network string) {
 	r.mu.Lock()
-	r.wire = i
+	r.links = network
 	r.mu.Unlock()
 	for _, b := range r.blades() {
+		i := r.link(b.Name)
 		r.rack.Host(b.Name).Impair(i, i)
 	}
 }
 
-// network is what impair has made of it.
-func (r *Run) network() wire.Impairment {
+// link is what impair has made of a blade's link.
+func (r *Run) link(blade string) wire.Impairment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.wire
+	return linkOf(r.links, blade, r.opt.Seed)
 }
 
 // errVoid says that nobody may come to an end, because what was logged is lost.

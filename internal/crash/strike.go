@@ -194,7 +194,7 @@ func (c *crasher) strikeBlade(one Crash, at place) bool {
 		host.Impair(late, late)
 		again := back
 		back = func() error {
-			now := c.run.network()
+			now := c.run.link(at.blade)
 			host.Impair(now, now)
 			return again()
 		}
