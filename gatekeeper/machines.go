@@ -482,6 +482,7 @@ func (c *controller) completeCopy(m *mirror) {
 		c.keepMirror(m)
 		c.command(second, control.KindMirror, m.mirrorOf(second), nil) // the first copy has not told it what is lost
 		c.announce(m)
+		c.reconcileLedgers(second) // it may have got ledgers that the source was about to delete
 		c.compareLater(job)
 		c.reclaimMore(second)
 		c.event(Event{Kind: MachineMirrored, Blade: job.blade, Message: fmt.Sprintf("machine %d has two copies: %s and %s", m.machine, first.hello.Blade, job.blade)})
