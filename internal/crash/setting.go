@@ -150,6 +150,9 @@ func DrawSetting(seed uint64) (s Setting) {
 	}
 	if chance(1, 160) {
 		s.Calls = 100 + r.IntN(150)
+		if s.LogLimit > 0 { // an answer may take an eighth of the log: the chorus has some of 28 KiB
+			s.LogLimit = max(s.LogLimit, 256<<10)
+		}
 	}
 	return s
 }
