@@ -111,14 +111,15 @@ func (t *Table) Finished(at log.Node) bool {
 	return n != nil && len(n.mains) > 0 && !t.Unfinished(at)
 }
 
-// Unfinished reports whether a node runs a durable main that is not over.
+// Unfinished reports whether a node, or a former incarnation of it, has run a durable main that
+// is not over.
 func (t *Table) Unfinished(at log.Node) bool {
 	n := t.nodes[at.Address]
 	if n == nil {
 		return false
 	}
 	for m := range n.mains {
-		if m.incarnation == at.Incarnation && !m.over {
+		if m.incarnation <= at.Incarnation && !m.over {
 			return true
 		}
 	}

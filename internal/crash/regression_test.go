@@ -18,6 +18,9 @@ func TestRegressions(t *testing.T) {
 	}{
 		// A job was told to move while its main ended, and ran it a second time elsewhere.
 		{255, "sync", slow, "62+A:drain:1.781338208s"},
+		// A job's second incarnation was told to stop before its main had begun again, and the
+		// job counted as done.
+		{90129, "age=272518h38m4.183571883s,jumps,truth,limits=622847,pairs", uneven, "96-B:drain:780.594198ms,153-B:drain:23.529017ms"},
 		// A delivery was lost of a call that its caller gave up, and its service stood still:
 		// execution.TestGivenUpFirst.
 		{1154, "mtu=1280,age=424737h19m10.307843174s", "late", "6+main0:kill"},
