@@ -23,7 +23,7 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	if err := r.idle(ctx, "callers or calls are left", r.atRest); err != nil {
 		return err
 	}
-	if r.opt.Setting.Truth && r.someDied() {
+	if r.opt.Setting.Truth && r.someOrphans() {
 		<-time.After(orphansEnd) // virtual
 		if err := r.idle(ctx, "orphans are left", r.atRest); err != nil {
 			return err
@@ -46,17 +46,18 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 	return r.clean(ctx)
 }
 
-// orphansEnd is after how long the direct calls of clients that have died are over, or the
-// Gatekeeper knows of them: their callees tell it some time after they have begun.
+// orphansEnd is after how long the direct calls that nobody waits for are over, or the Gatekeeper
+// knows of them: their callees tell it some time after they have begun.
 const orphansEnd = 5 * time.Second
 
-func (r *Run) someDied() bool {
+// someOrphans reports whether there may be such calls: of a client that has died, or has given
+// one up.
+func (r *Run) someOrphans() (some bool) {
 	for i := range r.p.Clients {
-		if r.died(i) {
-			return true
-		}
+		some = some || r.died(i)
+		r.p.Clients[i].Script.each(-1, func(_ int, op *Op) { some = some || op.Kind == Hurry })
 	}
-	return false
+	return some
 }
 
 // atRest reports whether nothing can happen any more. A call of a client that has died may
