@@ -342,9 +342,9 @@ func (c *controller) restoreRegion(r *log.Record) error {
 // restoreGone does what follows from the absence of nodes that regions and calls
 // still speak of: they were being removed.
 func (c *controller) restoreGone(s *saved) {
-	gone := map[netip.Addr]bool{}
+	gone, absent := map[netip.Addr]bool{}, func(a netip.Addr) bool { return c.nodes[a] == nil && c.fallen[a] == nil }
 	note := func(a netip.Addr) {
-		if a.IsValid() && c.nodes[a] == nil && c.fallen[a] == nil {
+		if a.IsValid() && absent(a) {
 			gone[a] = true
 		}
 	}
@@ -359,6 +359,7 @@ func (c *controller) restoreGone(s *saved) {
 		c.steps(c.leases.RemoveNode(a)) // it was fenced before
 	}
 	c.steps(c.leases.Sweep())
+	c.table.Absent(absent)
 }
 
 // savedCall is a call on the log without its payload, which may be large and is

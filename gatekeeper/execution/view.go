@@ -126,6 +126,16 @@ func (t *Table) Unfinished(at log.Node) bool {
 	return false
 }
 
+// Absent says which nodes are gone for good, after a restart: mains that ran there last may begin
+// elsewhere. What they did is rolled back, else the node would be known.
+func (t *Table) Absent(gone func(a netip.Addr) bool) {
+	for _, m := range t.mains {
+		if gone(m.at.address) {
+			m.at.dead = max(m.at.dead, m.incarnation)
+		}
+	}
+}
+
 // Disown forgets the durable mains of a node that is gone for good, when nothing of it is
 // left to be rolled back: nobody wants them to go on. Their one-ways that wait for the next
 // checkpoint never leave; the calls that they have out run to their ends. It returns the mains.

@@ -18,9 +18,14 @@ func TestRegressions(t *testing.T) {
 	}{
 		// A job was told to move while its main ended, and ran it a second time elsewhere.
 		{255, "sync", slow, "62+A:drain:1.781338208s"},
+		// The node of a main that was not over had left, and the Gatekeeper, once it had begun
+		// anew, took it for running: nobody could go on with the main.
+		{197013, "mtu=4000,log=665812,age=238041h28m7.231169697s,jumps,pairs", "good", "99-B:kill,139-main0:twin,175-gk:restart:472.652µs"},
 		// A job's second incarnation was told to stop before its main had begun again, and the
 		// job counted as done.
 		{90129, "age=272518h38m4.183571883s,jumps,truth,limits=622847,pairs", uneven, "96-B:drain:780.594198ms,153-B:drain:23.529017ms"},
+		// A replaced Gatekeeper said that an answer was not logged: gatekeeper.TestPayload_LogTaken.
+		{70199, "mtu=9000,truth,limits=921264,pairs,calls=152", uneven, "1663-gk:oust:1.48498ms"},
 		// A delivery was lost of a call that its caller gave up, and its service stood still:
 		// execution.TestGivenUpFirst.
 		{1154, "mtu=1280,age=424737h19m10.307843174s", "late", "6+main0:kill"},
