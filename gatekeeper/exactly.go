@@ -543,19 +543,27 @@ func (c *controller) stillOf(callee, caller netip.Addr, all []dsmpacket.Pointer)
 
 // packetOf returns the packet of a record, logged or about to be.
 func (c *controller) packetOf(kind log.Kind, id rpcpacket.ID) ([]byte, bool) {
+	b, ok, _ := c.readPacket(kind, id)
+	return b, ok
+}
+
+// readPacket is packetOf, and tells when the log cannot be read: perhaps another Gatekeeper
+// has it.
+func (c *controller) readPacket(kind log.Kind, id rpcpacket.ID) (b []byte, ok bool, err error) {
 	key := log.Key{Kind: kind, ID: log.ID(id)}
 	if b, ok := c.fresh[key]; ok {
-		return b, true
+		return b, true, nil
 	}
 	if !c.logging() {
-		return nil, false
+		return nil, false, nil
 	}
 	r, ok, err := c.cfg.Store.Get(kind, log.ID(id))
 	if err != nil {
 		c.count.Failures++
 		c.log.Error("the log does not give a packet back", "record", key, "error", err)
+		return nil, false, err
 	}
-	return r.Packet, ok && err == nil
+	return r.Packet, ok, nil
 }
 
 // beginning is a question for a durable main that waits until what the former run
@@ -633,8 +641,11 @@ func (c *controller) payload(p *port, ask control.Message, q *control.State, n *
 	if q.Answer {
 		kind, its = log.KindReply, v.Caller == n.address
 	}
-	b, ok := c.packetOf(kind, id)
-	if !known || !its || !ok {
+	b, ok, err := c.readPacket(kind, id)
+	switch {
+	case err != nil:
+		return nil // no answer: the node asks again, and whoever has the log by then answers
+	case !known || !its || !ok:
 		return fault.New(fault.Stale, "state", "%s is not logged for node %s", q.Of(), n.address)
 	}
 	m, err := rpcpacket.Parse(b)

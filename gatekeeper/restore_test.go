@@ -187,3 +187,29 @@ func TestElectionIsLoggedFirst(t *testing.T) {
 		_ = store.Close()
 	}
 }
+
+// TestPayload_LogTaken: a Gatekeeper that another one has replaced cannot read its log any
+// more. It does not tell a node that an answer is not logged: the other one tells the answer.
+func TestPayload_LogTaken(t *testing.T) {
+	disk := new(log.Disk)
+	l, err := log.OpenMemory(disk, log.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := rpcpacket.ID{1}
+	var b log.Batch
+	b.Put(log.Record{Kind: log.KindReply, ID: log.ID(id), Packet: []byte("answer")})
+	if err := l.Append(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	disk.Crash()
+	defer l.Close()
+	c := newController(Config{Store: l, Log: slog.New(slog.DiscardHandler)})
+	ask := control.Message{Kind: control.KindState}
+	if err := c.payload(nil, ask, &control.State{Message: control.ExecutionID(id), Answer: true}, &node{}); err != nil {
+		t.Errorf("it answers %v", err)
+	}
+	if n := c.count.Failures; n != 1 {
+		t.Errorf("%d failures are counted, want 1", n)
+	}
+}
