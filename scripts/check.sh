@@ -7,7 +7,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BASE=${BASE:-$(git merge-base HEAD origin/main 2>/dev/null || true)}
-if [ -z "$BASE" ] || [ "$(git rev-parse "$BASE")" = "$(git rev-parse HEAD)" ] && git diff --quiet HEAD; then
+if [ -z "$BASE" ]; then
+  BASE=HEAD~1
+elif [ "$(git rev-parse "$BASE")" = "$(git rev-parse HEAD)" ] && git diff --quiet HEAD; then
   BASE=HEAD~1
 fi
 dirs=$({ git diff --name-only --diff-filter=d "$BASE" -- '*.go'; git ls-files --others --exclude-standard -- '*.go'; } |
