@@ -58,6 +58,7 @@ type controller struct {
 	arriving   *arrival                   // the call that is being judged
 	fresh      map[log.Key][]byte         // packets of records that are not with the log yet
 	fallen     map[netip.Addr]*node       // nodes that have failed, until they are back or cleaned up after
+	left       []netip.Addr               // nodes that have left in order, the latest last
 	beginnings map[rpcpacket.ID]beginning // durable mains that wait
 	owners     owners                     // of the names of services and mains
 	deferred   map[rpcpacket.ID][]dsmpacket.Region

@@ -60,6 +60,11 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	if len(q.Running) > control.MaxDirectCalls || len(q.Ended) > control.MaxDirectCalls || len(q.Counts) > control.MaxMethodCounts {
 		return fault.New(fault.BadRequest, "calls", "node %s tells of too many calls at a time", n.address)
 	}
+	if q.Over {
+		n.over = true
+		c.answer(p, m, nil)
+		return nil
+	}
 	by := c.told.nodes[n.address]
 	if by == nil || by.incarnation != n.incarnation {
 		c.forgetTold(n.address)

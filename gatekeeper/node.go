@@ -38,11 +38,16 @@ type node struct {
 	moves       bool                // and goes on elsewhere then
 	states      []uint64            // services of a deployment that has been taken back, whose states go with it
 	named       time.Time           // when a caller was last told of it
+	over        bool                // no direct call that is out to it has run, or will
 	farewell    func()              // called when its identity is gone
 	allocs      map[allocKey]*allocs
 	unknown     []unknownRegion // its allocations that were not known after a restart
 	ledger      *control.LedgerPlace
 }
+
+// mostLeft is of how many nodes that have left it is known that they did so in order. Callers
+// ask within seconds. After a restart it is known of none: calls to them may have run.
+const mostLeft = 1024
 
 // who tells what is known of the node at an address.
 func (c *controller) who(p *port, m control.Message) error {
@@ -52,6 +57,10 @@ func (c *controller) who(p *port, m control.Message) error {
 	}
 	n := c.nodeOrFallen(q.Node)
 	if n == nil || n.gone && !c.fleet.Keeps(n.address) || c.table.Gone(n.address) {
+		if slices.Contains(c.left, q.Node) {
+			c.answer(p, m, control.NodeInfo{Left: true})
+			return nil
+		}
 		c.fail(p, m, fault.New(fault.NotFound, "who", "there is no node %s (any more)", q.Node))
 		return nil // nodes ask about callers that have left: that is an answer like any other
 	}
@@ -191,6 +200,9 @@ func (c *controller) leave(p *port, m control.Message) error {
 		c.fleet.Paused(n.address)
 	}
 	n.orderly, n.farewell = !crashed, func() { c.answer(p, m, nil) }
+	if n.orderly && n.over {
+		c.left = append(c.left[max(0, len(c.left)+1-mostLeft):], n.address)
+	}
 	if n.orderly {
 		if c.table.Finished(n.logged()) {
 			c.fleet.Finish(n.address)

@@ -232,9 +232,9 @@ func (n *Node) whereabouts(calls []*endpoint.Call) {
 		}
 		s.asked[node] = true
 		go func() {
-			_, err := n.session.Who(n.base, node)
-			if fault.CodeOf(err) == fault.NotFound {
-				n.gone(node)
+			info, err := n.session.Who(n.base, node)
+			if info.Left || fault.CodeOf(err) == fault.NotFound {
+				n.gone(node, info.Left)
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -243,8 +243,9 @@ func (n *Node) whereabouts(calls []*endpoint.Call) {
 	}
 }
 
-// gone fails the calls to a node that is gone for good.
-func (n *Node) gone(node netip.Addr) {
+// gone fails the calls to a node that is gone for good. If it has left in order, they have never
+// run: whoever made them chooses another node.
+func (n *Node) gone(node netip.Addr, inOrder bool) {
 	n.out.mu.Lock()
 	var failed []*pending
 	for _, call := range n.out.core.All(nil) {
@@ -256,6 +257,9 @@ func (n *Node) gone(node netip.Addr) {
 	for _, p := range failed {
 		const why = "the node that was called is gone"
 		h := rpcpacket.Header{Type: rpcpacket.Exception, Code: Unavailable, Call: p.ID}
+		if inOrder {
+			h.Flags |= rpcpacket.FlagUnbegun
+		}
 		if n.deliver(&p.Call, nil, rpcpacket.Message{Header: h, Payload: []byte(why)}) {
 			n.interrupt() // whoever waits may be reading
 		}

@@ -194,11 +194,11 @@ func (n *Node) forgotten(node netip.Addr, b []byte) {
 // askForgetter asks whether a node is there that does not answer. What one that is gone for
 // good had is forgotten with it.
 func (n *Node) askForgetter(node [16]byte) {
-	_, err := n.session.Who(n.base, netip.AddrFrom16(node))
+	info, err := n.session.Who(n.base, netip.AddrFrom16(node))
 	l := n.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if fault.CodeOf(err) == fault.NotFound {
+	if info.Left || fault.CodeOf(err) == fault.NotFound {
 		var all []rpcpacket.ID
 		for _, i := range l.table.Forgets()[node] {
 			all = append(all, i.ID)
@@ -242,7 +242,7 @@ func (l *ledger) askCaller(caller [16]byte, incarnation uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case fault.CodeOf(err) == fault.NotFound:
+	case info.Left || fault.CodeOf(err) == fault.NotFound:
 		r = l.table.Bury(caller, incarnation, true)
 	case err == nil && info.Incarnation > incarnation:
 		r = l.table.Bury(caller, info.Incarnation-1, false)

@@ -91,6 +91,9 @@ func (n *Node) who(ctx context.Context, a netip.Addr) (Caller, error) {
 		return k.Caller, nil
 	}
 	info, err := n.session.Who(ctx, a)
+	if err == nil && info.Left {
+		err = fault.New(NotFound, "who", "there is no node %s any more", a)
+	}
 	if err != nil {
 		return Caller{}, err
 	}

@@ -275,6 +275,9 @@ func (n *Node) Close(ctx context.Context) error {
 		x.pool.shut()
 	}
 	cut := n.quiesce(ctx, exports)
+	if cut == nil && len(exports) > 0 {
+		n.tellOver(ctx)
+	}
 	turnAway(exports) // what has not begun in time
 	n.fail(nil)
 	n.readers.Wait()

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -105,6 +106,24 @@ func (l *ledger) haveNews(now time.Duration) {
 		r.due = now + reportAfter
 	}
 	l.node.wakeAt(r.due)
+}
+
+// tellOver tells the Gatekeeper, after drainDirect, that no direct call that is still out to the
+// node has run, or will: their callers choose other nodes.
+func (n *Node) tellOver(ctx context.Context) {
+	if !n.goesDirect() {
+		return
+	}
+	l := n.ledger
+	l.mu.Lock()
+	over := l.lost == nil && l.table.Idle()
+	l.mu.Unlock()
+	if !over {
+		return
+	}
+	if err := n.session.Calls(ctx, control.NodeCalls{Over: true}); err != nil {
+		n.log.Debug("rpc: the Gatekeeper does not know that the node leaves in order", "node", n.self.Name, "err", err)
+	}
 }
 
 // tickReports sends the report that is due, and returns when it has to be called next.

@@ -219,6 +219,9 @@ type NodeInfo struct {
 	// node may come back as the next one.
 	Incarnation uint32 `json:"incarnation,omitempty"`
 	Away        bool   `json:"away,omitempty"`
+	// Left says, in the place of all else, that the node has left for good, and that direct
+	// calls that are out to it have never run (NodeCalls.Over).
+	Left bool `json:"left,omitempty"`
 }
 
 // Serving asks which nodes take direct calls of a method.

@@ -20,6 +20,10 @@ type NodeCalls struct {
 	Ended []DirectCall `json:"ended,omitempty"`
 	// Counts are all calls that have ended since the node joined.
 	Counts []MethodCount `json:"counts,omitempty"`
+	// Over says that the node is about to leave in order, and that nobody will ask for the
+	// outcome of any direct call that it has run: one that is still out to it has not run, and
+	// never will. Nothing else is set.
+	Over bool `json:"over,omitempty"`
 }
 
 // DirectCall is a direct call as its callee knows it.

@@ -96,13 +96,14 @@ func largest() map[Kind][2]any {
 			ServiceInfo{many(MaxServices, func(int) ServiceNode { return ServiceNode{node, true} }), many(1024, longest), strings.Repeat("i", MaxIDL)},
 		},
 		KindWho: {Who{node}, NodeInfo{
-			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true,
+			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true, Left: true,
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
 		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode), true}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
 			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),
+			true,
 		}, nil},
 		KindFence:   {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},

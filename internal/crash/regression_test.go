@@ -21,6 +21,9 @@ func TestRegressions(t *testing.T) {
 		// The node of a main that was not over had left, and the Gatekeeper, once it had begun
 		// anew, took it for running: nobody could go on with the main.
 		{197013, "mtu=4000,log=665812,age=238041h28m7.231169697s,jumps,pairs", "good", "99-B:kill,139-main0:twin,175-gk:restart:472.652µs"},
+		// A node left in order while calls to it were still on their way. They failed, as if they
+		// might have run.
+		{87, "age=453427h10m29.229294344s,truth,pairs", "good", "68+B:stop:3.103600295s,93-A:drain:254.992776ms"},
 		// A job's second incarnation was told to stop before its main had begun again, and the
 		// job counted as done.
 		{90129, "age=272518h38m4.183571883s,jumps,truth,limits=622847,pairs", uneven, "96-B:drain:780.594198ms,153-B:drain:23.529017ms"},
