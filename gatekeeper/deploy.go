@@ -261,9 +261,9 @@ func (c *controller) empty(n *node, moves bool) *draining {
 // again within 1 s (endpoint.MaxTimeout).
 const knownFor = 3500 * time.Millisecond
 
-// stillCalled reports whether callers may not know yet that a node gets no new calls, though
-// others serve them, or will. The node serves calls until then. One that moves goes on at its
-// address.
+// stillCalled reports whether callers may not know yet that a node gets no new calls. The node
+// serves calls until they do, if another node serves them after that: else they fail anyway. A
+// node that moves keeps its address, so its callers need not know.
 func (c *controller) stillCalled(n *node) bool {
 	if n.moves || n.ledger == nil || !c.now.Before(n.named.Add(knownFor)) {
 		return false

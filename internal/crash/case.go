@@ -2,6 +2,9 @@ package crash
 
 import (
 	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,4 +166,25 @@ var Networks = map[string]wire.Impairment{
 	uneven:  {Delay: 20 * time.Microsecond},
 	"lossy": {Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond, Loss: 0.03, Duplicate: 0.03, Reorder: 0.03},
 	"late":  {Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond, Loss: 0.01, Duplicate: 0.05, Late: 0.03, LateBy: 4 * time.Second},
+}
+
+// uneven is the network on which each blade's link takes its own time: from what a packet
+// takes on a good one to a thousand times as much. So a ledger may be settled long after all
+// other packets have come. And a question may come long after its consequences elsewhere.
+const uneven = "uneven"
+
+// mostUneven is how many times as long as the shortest delay the longest one is.
+const mostUneven = 1000
+
+// linkOf is what the link of a blade does to packets on a network. The seed draws it where
+// links differ.
+func linkOf(network, blade string, seed uint64) wire.Impairment {
+	i := Networks[network]
+	if network == uneven {
+		name := fnv.New64a()
+		_, _ = name.Write([]byte(blade)) // never fails
+		r := rand.New(rand.NewPCG(seed, name.Sum64()))
+		i.Delay = time.Duration(float64(i.Delay) * math.Pow(mostUneven, r.Float64()))
+	}
+	return i
 }
