@@ -13,8 +13,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/appfile"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/pairing"
@@ -125,7 +125,7 @@ func (c *Config) simulated() simrack.Config {
 		memory = []string{"m1", "m2"}
 	}
 	s := simrack.Config{
-		Disk: new(log.Disk), Schedule: &wire.Schedule{Seed: c.Seed, Settle: synctest.Wait},
+		Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: c.Seed, Settle: synctest.Wait},
 		Impair: wire.Impairment{
 			Delay: c.Network.Delay, Jitter: c.Network.Jitter,
 			Loss: c.Network.Loss, Duplicate: c.Network.Duplicate, Reorder: c.Network.Reorder, Late: c.Network.Late,

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -34,7 +34,7 @@ type Backup struct {
 	g        *Gatekeeper
 	id       uint64
 	manifest backup.Manifest
-	next     func() (log.Record, error, bool) // the log as it was
+	next     func() (wal.Record, error, bool) // the log as it was
 	stop     func()
 }
 
@@ -80,12 +80,12 @@ func (b *Backup) copyAll(ctx context.Context) error {
 	for i := range parts {
 		b.manifest.Blades[i].Birth, b.manifest.Blades[i].Rack = parts[i].Birth, parts[i].Rack
 	}
-	var first log.Record
+	var first wal.Record
 	var some bool
 	next, stop := iter.Pull2(b.g.cfg.Store.Records())
 	first, err, some = next() // from here on it does not change
 	b.manifest.Time, b.stop = time.Now(), stop
-	b.next = func() (log.Record, error, bool) {
+	b.next = func() (wal.Record, error, bool) {
 		b.next = next
 		return first, err, some
 	}

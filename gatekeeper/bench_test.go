@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -143,7 +143,7 @@ func BenchmarkHeldCall(b *testing.B) {
 				cfg := Config{Heartbeat: time.Hour} // there is none here
 				if logged != "none" {
 					var err error
-					if cfg.Store, err = log.Open(b.TempDir(), log.Options{Sync: logged == "sync"}); err != nil {
+					if cfg.Store, err = wal.Open(b.TempDir(), wal.Options{Sync: logged == "sync"}); err != nil {
 						b.Fatal(err)
 					}
 				}

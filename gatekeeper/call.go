@@ -11,8 +11,8 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -431,7 +431,7 @@ func (c *controller) callSeen(fields []p4rtclient.Value) {
 		if ok && v.Loose && v.Callee.Address == src && v.Caller.Address == dst {
 			c.graph.Returned(m.Call, c.now)
 			if c.tracer != nil {
-				c.tracer(TraceRecord{Time: c.now, Stage: TraceAnswered, Call: m.Call, Node: log.Node{Address: dst}})
+				c.tracer(TraceRecord{Time: c.now, Stage: TraceAnswered, Call: m.Call, Node: wal.Node{Address: dst}})
 			}
 		}
 	}

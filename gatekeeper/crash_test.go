@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -32,7 +32,7 @@ func TestCrash_AtEveryStep(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := newRack(t)
 					r.settle = synctest.Wait
-					r.disk = new(log.Disk)
+					r.disk = new(wal.Disk)
 					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
 					r.start(Config{})
 					l := &life{small: newSmall(r), ran: map[rpcpacket.ID]int{}}
@@ -174,14 +174,14 @@ func (l *life) leftOver() {
 	if err != nil || len(s.Regions)+len(found) != 0 || len(s.Calls) != 1 {
 		l.t.Errorf("left: regions %v, calls %v, rules %v, %v", s.Regions, s.Calls, found, err)
 	}
-	records := map[log.Kind]int{}
+	records := map[wal.Kind]int{}
 	for r, err := range l.gk.cfg.Store.Records() {
 		if err != nil {
 			l.t.Fatal(err)
 		}
 		records[r.Kind]++
 	}
-	if records[log.KindRegion]+records[log.KindCall] != 0 || records[log.KindReply] != 1 || records[log.KindNode] != 3 {
+	if records[wal.KindRegion]+records[wal.KindCall] != 0 || records[wal.KindReply] != 1 || records[wal.KindNode] != 3 {
 		l.t.Errorf("the log has %v", records)
 	}
 }
@@ -206,7 +206,7 @@ func crashedAnywhere(t *testing.T, play func(l *life, arm func())) {
 					r := &rack{asks: asks}
 					r.fill(t)
 					r.settle = synctest.Wait
-					r.disk = new(log.Disk)
+					r.disk = new(wal.Disk)
 					r.fuse = &fuse{ClientConnInterface: r.conn, r: r}
 					r.start(Config{})
 					l := &life{small: newSmall(r), ran: map[rpcpacket.ID]int{}}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -40,7 +40,7 @@ type countedAs struct {
 // directCall is a direct call that was under way when its callee told so last.
 type directCall struct {
 	id, parent     rpcpacket.ID
-	caller, callee log.Node
+	caller, callee wal.Node
 	service        string
 	method         string
 	attempt        uint16
@@ -145,7 +145,7 @@ func (c *controller) directCall(n *node, d *control.DirectCall) *directCall {
 		return nil
 	}
 	return &directCall{
-		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), caller: log.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
+		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), caller: wal.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
 		service: d.Service, method: d.Method, attempt: d.Attempt, began: c.now.Add(-time.Duration(d.Began) * time.Microsecond), told: c.now,
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 )
 
 // logOf39691cf unpacks and opens a log that commit 39691cf wrote, of the first edition: a
 // rack of five blades with the app kv, after two calls, whose Gatekeeper was killed.
-func logOf39691cf(t *testing.T) *log.Log {
+func logOf39691cf(t *testing.T) *wal.Log {
 	t.Helper()
 	f, err := os.Open("testdata/log-39691cf.tar.gz")
 	if err != nil {
@@ -42,7 +42,7 @@ func logOf39691cf(t *testing.T) *log.Log {
 			t.Fatal(err)
 		}
 	}
-	l, err := log.Open(dir, log.Options{})
+	l, err := wal.Open(dir, wal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestRestore_FirstEdition(t *testing.T) {
 		t.Helper()
 		before := l.Stats().Records
 		err := newController(Config{Store: l, Log: slog.New(slog.DiscardHandler)}).restore(l)
-		if !errors.Is(err, log.ErrVersion) || errors.Is(err, log.ErrCorrupt) || !strings.Contains(err.Error(), remedy) {
+		if !errors.Is(err, wal.ErrVersion) || errors.Is(err, wal.ErrCorrupt) || !strings.Contains(err.Error(), remedy) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if after := l.Stats().Records; after != before {
@@ -71,12 +71,12 @@ func TestRestore_FirstEdition(t *testing.T) {
 		}
 	}
 	refused("with calls", "begins a new rack")
-	var calls, later log.Batch
+	var calls, later wal.Batch
 	for r, err := range l.Records() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Kind == log.KindCall || r.Kind == log.KindReply {
+		if r.Kind == wal.KindCall || r.Kind == wal.KindReply {
 			calls.Delete(r.Kind, r.ID)
 		}
 	}
@@ -87,7 +87,7 @@ func TestRestore_FirstEdition(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("without calls", "begins a new rack")
-	later.Put(log.Record{Kind: log.KindRack, Data: []byte(`{"format":3,"run":1}`)})
+	later.Put(wal.Record{Kind: wal.KindRack, Data: []byte(`{"format":3,"run":1}`)})
 	if err := l.Append(context.Background(), &later); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -73,7 +73,7 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 const enlistHead = 17
 
 // enlisted reads an ENLIST.
-func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller log.Node, runs bool, why *fault.Error) {
+func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wal.Node, runs bool, why *fault.Error) {
 	if len(m.Payload) < enlistHead {
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%d bytes", len(m.Payload))
 	}
@@ -87,7 +87,7 @@ func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller lo
 	case n.exports[rackaddr.ServiceOf(inner.Service)] == nil:
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not serve what call %s is for", inner.Call)
 	}
-	caller = log.Node{Address: netip.AddrFrom16([16]byte(m.Payload[:16])), Incarnation: inner.CallerIncarnation}
+	caller = wal.Node{Address: netip.AddrFrom16([16]byte(m.Payload[:16])), Incarnation: inner.CallerIncarnation}
 	if flags&rpcpacket.FlagSession != 0 && !rpcpacket.Owns(caller.Address, inner.Call.Session()) {
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is not of node %s", inner.Call, caller.Address)
 	}

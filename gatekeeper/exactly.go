@@ -7,8 +7,8 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -37,7 +37,7 @@ type arrival struct {
 }
 
 // identity is a node as the log knows it.
-func (n *node) logged() log.Node { return log.Node{Address: n.address, Incarnation: n.incarnation} }
+func (n *node) logged() wal.Node { return wal.Node{Address: n.address, Incarnation: n.incarnation} }
 
 // whole puts held messages together that have come in parts. It reports false
 // while parts are missing.
@@ -218,10 +218,10 @@ func (c *controller) execute(o execution.Output) {
 }
 
 // keepAll puts a core's records into the input's batch.
-func (c *controller) keepAll(put []log.Record, strike []log.Key) {
+func (c *controller) keepAll(put []wal.Record, strike []wal.Key) {
 	for _, r := range put {
 		c.put(r)
-		if r.Kind == log.KindCall || r.Kind == log.KindReply {
+		if r.Kind == wal.KindCall || r.Kind == wal.KindReply {
 			c.fresh[r.Key()] = r.Packet
 		}
 	}
@@ -362,7 +362,7 @@ func (c *controller) dropAdmitted(id rpcpacket.ID) {
 // handOver moves control of what a one-way hands over, unless it has moved.
 func (c *controller) handOver(id rpcpacket.ID) {
 	v, _ := c.table.View(id)
-	e := lease.Oneway{ID: id, Caller: v.Caller, Callee: v.Callee.Address, Pointers: c.pointersOf(log.KindCall, id)}
+	e := lease.Oneway{ID: id, Caller: v.Caller, Callee: v.Callee.Address, Pointers: c.pointersOf(wal.KindCall, id)}
 	c.submit(e, verdict(func(lease.Step, error) { c.execute(c.table.Handed(id)) }))
 }
 
@@ -377,7 +377,7 @@ func (c *controller) takeBack(parent rpcpacket.ID, then func()) {
 	}
 	for _, id := range ids {
 		v, _ := c.table.View(id)
-		e := lease.Withdrawn{ID: id, Parent: parent, Caller: v.Caller, Callee: v.Callee.Address, Pointers: c.pointersOf(log.KindCall, id)}
+		e := lease.Withdrawn{ID: id, Parent: parent, Caller: v.Caller, Callee: v.Callee.Address, Pointers: c.pointersOf(wal.KindCall, id)}
 		c.submit(e, verdict(func(lease.Step, error) {
 			if left--; left == 0 {
 				then()
@@ -394,7 +394,7 @@ func (c *controller) deliverCall(a execution.Deliver) {
 	if n == nil || n.incarnation != a.To.Incarnation || n.blade.port == nil || !known {
 		return // it has failed; or the call has ended, meanwhile
 	}
-	b, ok := c.packetOf(log.KindCall, a.Call)
+	b, ok := c.packetOf(wal.KindCall, a.Call)
 	if !ok {
 		return
 	}
@@ -430,7 +430,7 @@ func (c *controller) budget() int { return min(c.cfg.MTU-netio.Overhead, netio.M
 // answerCall sends a caller the logged outcome.
 func (c *controller) answerCall(a execution.Answer) {
 	v, known := c.table.View(a.Call)
-	b, ok := c.packetOf(log.KindReply, a.Call)
+	b, ok := c.packetOf(wal.KindReply, a.Call)
 	if !ok || !known {
 		return // the caller asks again
 	}
@@ -449,7 +449,7 @@ func (c *controller) answerCall(a execution.Answer) {
 	c.send(0, frame.UDP6{
 		Src: netip.AddrPortFrom(from, rackaddr.PortRPC), Dst: netip.AddrPortFrom(a.To, rackaddr.PortRPC), Payload: payload,
 	}.Append(nil))
-	c.trace(TraceAnswered, a.Call, log.Node{Address: a.To}, v.Attempts)
+	c.trace(TraceAnswered, a.Call, wal.Node{Address: a.To}, v.Attempts)
 }
 
 // anotherCaller reports whether a call was logged when its caller was in another
@@ -490,7 +490,7 @@ func (c *controller) returnCall(a execution.Return) {
 		delete(c.resumed, a.Call)
 	}
 	returned := func(why *fault.Error) {
-		if b, ok := c.packetOf(log.KindReply, a.Call); ok && moves && why == nil {
+		if b, ok := c.packetOf(wal.KindReply, a.Call); ok && moves && why == nil {
 			c.execute(c.table.Moved(a.Call, b, c.now))
 		}
 		c.graph.Returned(a.Call, c.now)
@@ -515,11 +515,11 @@ func (c *controller) returnCall(a execution.Return) {
 
 // resultsOf returns the pointers of a logged reply; an exception hands nothing over.
 func (c *controller) resultsOf(id rpcpacket.ID) []dsmpacket.Pointer {
-	return c.pointersOf(log.KindReply, id)
+	return c.pointersOf(wal.KindReply, id)
 }
 
 // pointersOf returns the pointers of a call's or a reply's record.
-func (c *controller) pointersOf(kind log.Kind, id rpcpacket.ID) []dsmpacket.Pointer {
+func (c *controller) pointersOf(kind wal.Kind, id rpcpacket.ID) []dsmpacket.Pointer {
 	b, ok := c.packetOf(kind, id)
 	if !ok {
 		return nil
@@ -542,22 +542,22 @@ func (c *controller) stillOf(callee, caller netip.Addr, all []dsmpacket.Pointer)
 }
 
 // packetOf returns the packet of a record, logged or about to be.
-func (c *controller) packetOf(kind log.Kind, id rpcpacket.ID) ([]byte, bool) {
+func (c *controller) packetOf(kind wal.Kind, id rpcpacket.ID) ([]byte, bool) {
 	b, ok, _ := c.readPacket(kind, id)
 	return b, ok
 }
 
 // readPacket is packetOf, and tells when the log cannot be read: perhaps another Gatekeeper
 // has it.
-func (c *controller) readPacket(kind log.Kind, id rpcpacket.ID) (b []byte, ok bool, err error) {
-	key := log.Key{Kind: kind, ID: log.ID(id)}
+func (c *controller) readPacket(kind wal.Kind, id rpcpacket.ID) (b []byte, ok bool, err error) {
+	key := wal.Key{Kind: kind, ID: wal.ID(id)}
 	if b, ok := c.fresh[key]; ok {
 		return b, true, nil
 	}
 	if !c.logging() {
 		return nil, false, nil
 	}
-	r, ok, err := c.cfg.Store.Get(kind, log.ID(id))
+	r, ok, err := c.cfg.Store.Get(kind, wal.ID(id))
 	if err != nil {
 		c.count.Failures++
 		c.log.Error("the log does not give a packet back", "record", key, "error", err)
@@ -635,11 +635,11 @@ func (c *controller) state(p *port, m control.Message) error {
 // payload tells a node a part of the payload of a logged call that it serves, or of
 // the logged answer to one that it has made.
 func (c *controller) payload(p *port, ask control.Message, q *control.State, n *node) error {
-	id, kind := rpcpacket.ID(q.Message), log.KindCall
+	id, kind := rpcpacket.ID(q.Message), wal.KindCall
 	v, known := c.table.View(id)
 	its := v.Callee == n.logged()
 	if q.Answer {
-		kind, its = log.KindReply, v.Caller == n.address
+		kind, its = wal.KindReply, v.Caller == n.address
 	}
 	b, ok, err := c.readPacket(kind, id)
 	switch {

@@ -12,9 +12,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -168,7 +168,7 @@ type Config struct {
 	// and a Gatekeeper that begins with it goes on where another one was cut off. It
 	// must not be closed before Run has returned. Nil means no log: what the
 	// Gatekeeper knows ends with it, and blades and nodes begin anew.
-	Store *log.Log
+	Store *wal.Log
 	// Over, if set, is told of every call that is over, and of the outermost call on
 	// whose behalf it was made, in the middle of an input, which it must not hold up.
 	Over func(call trace.Call, root rpcpacket.ID)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -19,7 +19,7 @@ func inLogged(t *testing.T, f func(s *small)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t)
 		r.settle = synctest.Wait
-		r.disk = new(log.Disk)
+		r.disk = new(wal.Disk)
 		r.start(Config{})
 		f(newSmall(r))
 	})

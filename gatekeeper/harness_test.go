@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/softswitch"
@@ -39,7 +39,7 @@ type rack struct {
 	frames atomic.Int64 // that have arrived at blades
 	writes atomic.Int64 // requests to write, by anybody
 	asks   bool         // the switch takes no writes on the stream
-	disk   *log.Disk    // of the Gatekeeper's log, if it has one
+	disk   *wal.Disk    // of the Gatekeeper's log, if it has one
 	fuse   *fuse        // crashes it, if set
 
 	mu     sync.Mutex
@@ -194,7 +194,7 @@ func (r *rack) start(cfg Config) {
 		cfg.Conn = r.fuse
 	}
 	if r.disk != nil {
-		store, err := log.OpenMemory(r.disk, log.Options{})
+		store, err := wal.OpenMemory(r.disk, wal.Options{})
 		if err != nil {
 			r.t.Fatal(err)
 		}

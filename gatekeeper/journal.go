@@ -11,7 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -27,7 +27,7 @@ import (
 func (c *controller) logging() bool { return c.cfg.Store != nil }
 
 // put writes a record down.
-func (c *controller) put(r log.Record) {
+func (c *controller) put(r wal.Record) {
 	if c.logging() {
 		c.count.Logged++
 		c.out.batch.Put(r)
@@ -35,14 +35,14 @@ func (c *controller) put(r log.Record) {
 }
 
 // drop strikes a record out.
-func (c *controller) drop(kind log.Kind, id log.ID) {
+func (c *controller) drop(kind wal.Kind, id wal.ID) {
 	if c.logging() {
 		c.out.batch.Delete(kind, id)
 	}
 }
 
 // putData writes a record down whose data is JSON.
-func (c *controller) putData(r log.Record, data any) {
+func (c *controller) putData(r wal.Record, data any) {
 	if !c.logging() {
 		return
 	}
@@ -70,7 +70,7 @@ type rackRecord struct {
 	Secret []byte `json:"secret,omitempty"`
 }
 
-func (c *controller) keepRack() { c.putData(log.Record{Kind: log.KindRack}, c.rackRecord()) }
+func (c *controller) keepRack() { c.putData(wal.Record{Kind: wal.KindRack}, c.rackRecord()) }
 
 func (c *controller) rackRecord() rackRecord {
 	run := c.run
@@ -107,7 +107,7 @@ func (c *controller) keepBlade(b *blade, p *port) {
 
 // keepMissed writes a blade down that may be out of service.
 func (c *controller) keepMissed(b *blade) {
-	c.putData(log.Record{Kind: log.KindBlade, ID: log.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.begin, b.anew})
+	c.putData(wal.Record{Kind: wal.KindBlade, ID: wal.NameID(b.hello.Blade)}, bladeRecord{b.hello, b.at.port, b.at.mac, b.alive(), b.missed, b.reserved, b.begin, b.anew})
 }
 
 // nodeRecord is the data of KindNode.
@@ -142,7 +142,7 @@ func (c *controller) keepNode(n *node) {
 	if !c.logging() {
 		return
 	}
-	c.putData(log.Record{Kind: log.KindNode, ID: log.AddrID(n.address), Callee: n.logged()},
+	c.putData(wal.Record{Kind: wal.KindNode, ID: wal.AddrID(n.address), Callee: n.logged()},
 		nodeRecord{Name: n.name, Blade: n.blade.hello.Blade, Token: n.token, Gone: n.gone, Instance: n.instance, Ledger: n.ledger})
 }
 
@@ -162,12 +162,12 @@ func (c *controller) keepExport(n *node, service netip.Addr) {
 	methods := slices.SortedFunc(maps.Values(x.methods), func(a, b control.Method) int {
 		return slices.Compare([]byte(a.Name), []byte(b.Name))
 	})
-	c.putData(log.Record{Kind: log.KindExport, ID: exportID(n.address, service), Callee: n.logged()},
+	c.putData(wal.Record{Kind: wal.KindExport, ID: exportID(n.address, service), Callee: n.logged()},
 		exportRecord{c.services[service].name, methods, x.stateful, x.order, x.away, x.moves, x.idl, x.resting})
 }
 
 // exportID names a service of a node.
-func exportID(n, service netip.Addr) (id log.ID) {
+func exportID(n, service netip.Addr) (id wal.ID) {
 	a, s := n.As16(), service.As16()
 	copy(id[:], s[8:])
 	copy(id[8:], a[8:])
@@ -177,15 +177,15 @@ func exportID(n, service netip.Addr) (id log.ID) {
 // dropWindows strikes out what is logged of a node's sessions and allocations.
 func (c *controller) dropWindows(n *node) {
 	for _, s := range n.sessions {
-		c.drop(log.KindWindow, sessionID(n.address, s.id))
+		c.drop(wal.KindWindow, sessionID(n.address, s.id))
 	}
 	for machine := range n.allocs {
-		c.drop(log.KindAllocs, allocsID(n.address, machine))
+		c.drop(wal.KindAllocs, allocsID(n.address, machine))
 	}
 }
 
 // sessionID names a session of a node.
-func sessionID(n netip.Addr, session uint64) (id log.ID) {
+func sessionID(n netip.Addr, session uint64) (id wal.ID) {
 	a := n.As16()
 	binary.BigEndian.PutUint64(id[:], session)
 	copy(id[8:], a[8:])
@@ -196,12 +196,12 @@ func (c *controller) keepSession(n *node, s *session) {
 	if n.gone {
 		return
 	}
-	c.put(log.Record{Kind: log.KindWindow, ID: sessionID(n.address, s.id), Caller: log.Node{Address: n.address, Incarnation: n.incarnation}, Order: s.floor})
+	c.put(wal.Record{Kind: wal.KindWindow, ID: sessionID(n.address, s.id), Caller: wal.Node{Address: n.address, Incarnation: n.incarnation}, Order: s.floor})
 }
 
 // allocsID names a node's window at a memory machine.
-func allocsID(n netip.Addr, machine allocKey) log.ID {
-	id := log.AddrID(n)
+func allocsID(n netip.Addr, machine allocKey) wal.ID {
+	id := wal.AddrID(n)
 	id[0] = byte(machine)
 	return id
 }
@@ -216,8 +216,8 @@ func (c *controller) keepAllocs(n *node, machine uint8) {
 	for _, request := range slices.Sorted(maps.Keys(a.above)) {
 		data = binary.BigEndian.AppendUint64(data, request)
 	}
-	c.put(log.Record{
-		Kind: log.KindAllocs, ID: allocsID(n.address, allocKey(machine)), Caller: log.Node{Address: n.address, Incarnation: n.incarnation},
+	c.put(wal.Record{
+		Kind: wal.KindAllocs, ID: allocsID(n.address, allocKey(machine)), Caller: wal.Node{Address: n.address, Incarnation: n.incarnation},
 		Order: a.floor, Data: data,
 	})
 }
@@ -234,13 +234,13 @@ const (
 
 // keepRegion writes down in whose hands a region is, if anybody's.
 func (c *controller) keepRegion(r dsmpacket.Region) {
-	id := log.AddrID(r.Base.Addr())
+	id := wal.AddrID(r.Base.Addr())
 	v, ok := c.leases.Find(r.Base)
 	if !ok || v.Region != r {
 		if c.origins.lost[r.Base] {
 			return // keepLost has written it down
 		}
-		c.drop(log.KindRegion, id)
+		c.drop(wal.KindRegion, id)
 		return
 	}
 	data := []byte{r.Class, regionKept}
@@ -254,15 +254,15 @@ func (c *controller) keepRegion(r dsmpacket.Region) {
 		data = o.append(data)
 	}
 	f := c.frees[r.Base]
-	c.put(log.Record{
-		Kind: log.KindRegion, ID: id, Caller: log.Node{Address: v.Controller, Incarnation: f.incarnation}, Callee: log.Node{Address: v.Owner},
+	c.put(wal.Record{
+		Kind: wal.KindRegion, ID: id, Caller: wal.Node{Address: v.Controller, Incarnation: f.incarnation}, Callee: wal.Node{Address: v.Owner},
 		Order: f.request, Parent: f.execution, Data: data,
 	})
 }
 
 // keepReclaim writes down that a memory blade has to free a region.
 func (c *controller) keepReclaim(r dsmpacket.Region) {
-	c.put(log.Record{Kind: log.KindRegion, ID: log.AddrID(r.Base.Addr()), Data: []byte{r.Class, regionReclaimed}})
+	c.put(wal.Record{Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Data: []byte{r.Class, regionReclaimed}})
 }
 
 // dropReclaims strikes out regions that a memory blade has freed or lost.
@@ -271,7 +271,7 @@ func (c *controller) dropReclaims(b *blade, regions []control.RegionID) {
 		if o := c.other(b); o != nil && slices.Contains(o.reclaims, r) {
 			continue // the other copy has it still
 		}
-		c.drop(log.KindRegion, log.AddrID(r.Region(c.cfg.DSMPrefix, b.hello.Machine).Base.Addr()))
+		c.drop(wal.KindRegion, wal.AddrID(r.Region(c.cfg.DSMPrefix, b.hello.Machine).Base.Addr()))
 	}
 }
 
@@ -325,7 +325,7 @@ func (c *controller) keepRequest(k *call, o lease.Outcome) {
 		return
 	}
 	rpcpacket.SetReleased(k.unlogged, k.incarnation)
-	c.put(c.callRecord(log.KindCall, k, k.unlogged))
+	c.put(c.callRecord(wal.KindCall, k, k.unlogged))
 	k.unlogged = nil
 }
 
@@ -358,15 +358,15 @@ func (c *controller) keepRefusal(k *call, why *fault.Error) {
 
 // keepOutcome puts a call's outcome in the call's place.
 func (c *controller) keepOutcome(k *call, packet []byte) {
-	c.drop(log.KindCall, log.ID(k.id()))
-	c.put(c.callRecord(log.KindReply, k, packet))
+	c.drop(wal.KindCall, wal.ID(k.id()))
+	c.put(c.callRecord(wal.KindReply, k, packet))
 }
 
 // callRecord makes a record of a call. Its data is the service's address.
-func (c *controller) callRecord(kind log.Kind, k *call, packet []byte) log.Record {
-	r := log.Record{
-		Kind: kind, ID: log.ID(k.id()), Time: c.now, Parent: k.header.Parent,
-		Caller: log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}, Callee: log.Node{Address: k.callee, Incarnation: k.incarnation},
+func (c *controller) callRecord(kind wal.Kind, k *call, packet []byte) wal.Record {
+	r := wal.Record{
+		Kind: kind, ID: wal.ID(k.id()), Time: c.now, Parent: k.header.Parent,
+		Caller: wal.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}, Callee: wal.Node{Address: k.callee, Incarnation: k.incarnation},
 		Packet: packet,
 	}
 	if k.to.IsValid() {
@@ -377,8 +377,8 @@ func (c *controller) callRecord(kind log.Kind, k *call, packet []byte) log.Recor
 
 // dropCall strikes a call out that nobody can ask for any more.
 func (c *controller) dropCall(k *call) {
-	c.drop(log.KindCall, log.ID(k.id()))
-	c.drop(log.KindReply, log.ID(k.id()))
+	c.drop(wal.KindCall, wal.ID(k.id()))
+	c.drop(wal.KindReply, wal.ID(k.id()))
 }
 
 // outbox keeps packets back until all that led to them is logged: what an input
@@ -387,7 +387,7 @@ func (c *controller) dropCall(k *call) {
 //	batch, packets ─▶ tail ─ Submit ─▶ waiting ─ logged ─▶ the switch
 //	                    └─ the log is busy: it grows until that takes it
 type outbox struct {
-	store    *log.Log
+	store    *wal.Log
 	most     int // packets that may wait
 	transmit func(packetOut)
 	confirm  func(error) // called by the log for each batch, in order
@@ -399,16 +399,16 @@ type outbox struct {
 
 // pendingBatch is a batch and the packets that wait for it.
 type pendingBatch struct {
-	batch   *log.Batch
+	batch   *wal.Batch
 	packets []packetOut
 }
 
-func newOutbox(store *log.Log, most int, transmit func(packetOut), confirm func(error)) *outbox {
-	return &outbox{store: store, most: most, transmit: transmit, confirm: confirm, tail: pendingBatch{batch: new(log.Batch)}}
+func newOutbox(store *wal.Log, most int, transmit func(packetOut), confirm func(error)) *outbox {
+	return &outbox{store: store, most: most, transmit: transmit, confirm: confirm, tail: pendingBatch{batch: new(wal.Batch)}}
 }
 
 // put takes what an input has changed, and the packets that it caused.
-func (o *outbox) put(b *log.Batch, packets []packetOut) error {
+func (o *outbox) put(b *wal.Batch, packets []packetOut) error {
 	o.tail.batch.Append(b)
 	o.tail.packets = append(o.tail.packets, packets...)
 	o.held += len(packets)
@@ -420,13 +420,13 @@ func (o *outbox) flush() error {
 	switch {
 	case o.tail.batch.Len() > 0:
 		switch err := o.store.Submit(o.tail.batch, o.confirm); {
-		case errors.Is(err, log.ErrBusy), errors.Is(err, log.ErrFull):
+		case errors.Is(err, wal.ErrBusy), errors.Is(err, wal.ErrFull):
 			return nil
 		case err != nil:
 			return err
 		}
 		o.waiting = append(o.waiting, o.tail)
-		o.tail = pendingBatch{batch: new(log.Batch)}
+		o.tail = pendingBatch{batch: new(wal.Batch)}
 	case len(o.waiting) > 0:
 		last := &o.waiting[len(o.waiting)-1]
 		last.packets = append(last.packets, o.tail.packets...)

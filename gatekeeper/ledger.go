@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -65,7 +65,7 @@ func (c *controller) loseStates(n *node) {
 		return
 	}
 	c.log.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", "undeploy its program, and deploy it anew")
-	c.execute(c.table.Fail(log.Node{Address: n.address, Incarnation: n.incarnation - 1}, true, c.now))
+	c.execute(c.table.Fail(wal.Node{Address: n.address, Incarnation: n.incarnation - 1}, true, c.now))
 }
 
 // serial reports whether a service of the node has a state.

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -18,7 +18,7 @@ func withLedgers(t *testing.T, f func(r *rack, c1, m1 *testBlade)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t)
-		r.settle, r.disk = synctest.Wait, new(log.Disk)
+		r.settle, r.disk = synctest.Wait, new(wal.Disk)
 		r.start(Config{Ledgers: LedgersTruth})
 		c1, m1 := r.plug(1), r.plug(4)
 		c1.hello("c1", control.Compute)

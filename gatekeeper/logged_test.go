@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -185,7 +185,7 @@ func TestLogged_Failure(t *testing.T) {
 		if got := s.b.messages(); len(got) != 0 {
 			t.Errorf("the callee got %+v", got)
 		}
-		if err := s.stop(); !errors.Is(err, log.ErrFailed) {
+		if err := s.stop(); !errors.Is(err, wal.ErrFailed) {
 			t.Errorf("the Gatekeeper ended with %v", err)
 		}
 		s.stop = nil

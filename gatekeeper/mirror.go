@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -80,13 +80,13 @@ func (c *controller) keepMirror(m *mirror) {
 	if m.filling != nil {
 		r.Filling = m.filling.blade
 	}
-	c.putData(log.Record{Kind: log.KindMirror, ID: log.ID{m.machine}}, r)
+	c.putData(wal.Record{Kind: wal.KindMirror, ID: wal.ID{m.machine}}, r)
 }
 
 // restoreMirror brings a mirrored machine back, before its blades. A filling was cut off:
 // nobody knows how far it has got, so the first copy goes on in an epoch above that of the
 // new copy.
-func (c *controller) restoreMirror(r *log.Record) error {
+func (c *controller) restoreMirror(r *wal.Record) error {
 	var s mirrorRecord
 	if err := data(r, &s); err != nil {
 		return err

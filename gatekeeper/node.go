@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -291,7 +291,7 @@ const (
 func (k claim) String() string { return string(k.Kind) + " " + k.Name }
 
 // id is the claim's record in the log.
-func (k claim) id() log.ID { return log.NameID(k.String()) }
+func (k claim) id() wal.ID { return wal.NameID(k.String()) }
 
 // owner is who a name belongs to: an app, or else a program on a blade.
 type owner struct {
@@ -389,7 +389,7 @@ func (c *controller) own(k claim, o owner) {
 		c.disownUnused()
 	}
 	c.owners.set(k, o)
-	c.putData(log.Record{Kind: log.KindOwner, ID: k.id()}, ownerRecord{k, o})
+	c.putData(wal.Record{Kind: wal.KindOwner, ID: k.id()}, ownerRecord{k, o})
 }
 
 // expel takes a service that deployments declare away from other nodes, which came
@@ -427,13 +427,13 @@ func (c *controller) disownUnused() {
 	for k := range maps.Clone(c.owners.of) {
 		if c.unused(k) {
 			c.owners.remove(k)
-			c.drop(log.KindOwner, k.id())
+			c.drop(wal.KindOwner, k.id())
 		}
 	}
 }
 
 // restoreOwner brings an owner back.
-func (c *controller) restoreOwner(r *log.Record) error {
+func (c *controller) restoreOwner(r *wal.Record) error {
 	var o ownerRecord
 	if err := data(r, &o); err != nil {
 		return err

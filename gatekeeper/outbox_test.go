@@ -6,23 +6,23 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 )
 
 // boxed is an outbox on a log in memory, and the hops of the packets that left.
 type boxed struct {
 	*outbox
 	t    *testing.T
-	disk *log.Disk
+	disk *wal.Disk
 	left []hop
 	said chan error // by the log
 }
 
-func inBox(t *testing.T, o log.Options, f func(b *boxed)) {
+func inBox(t *testing.T, o wal.Options, f func(b *boxed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &boxed{t: t, disk: new(log.Disk), said: make(chan error, 16)}
-		store, err := log.OpenMemory(b.disk, o)
+		b := &boxed{t: t, disk: new(wal.Disk), said: make(chan error, 16)}
+		store, err := wal.OpenMemory(b.disk, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,9 +35,9 @@ func inBox(t *testing.T, o log.Options, f func(b *boxed)) {
 // give puts so many bytes to be logged, 0 for none, and a packet.
 func (b *boxed) give(size int, id byte, h hop) {
 	b.t.Helper()
-	var batch log.Batch
+	var batch wal.Batch
 	if size > 0 {
-		batch.Put(log.Record{Kind: log.KindState, ID: log.ID{id}, Data: make([]byte, size)})
+		batch.Put(wal.Record{Kind: wal.KindState, ID: wal.ID{id}, Data: make([]byte, size)})
 	}
 	if err := b.put(&batch, []packetOut{{hop: h}}); err != nil {
 		b.t.Fatal(err)
@@ -68,7 +68,7 @@ func (b *boxed) confirmAll() {
 
 // A packet leaves when all that was put before it is logged, and in its order.
 func TestOutbox_Order(t *testing.T) {
-	inBox(t, log.Options{}, func(b *boxed) {
+	inBox(t, wal.Options{}, func(b *boxed) {
 		b.give(0, 0, 1)
 		b.expect("nothing to log", 1)
 		b.give(10, 1, 2)
@@ -88,7 +88,7 @@ func TestOutbox_Order(t *testing.T) {
 // A log that fills up keeps outermost calls away first, then what these call. When it is
 // full, what is there waits until something is deleted.
 func TestOutbox_Full(t *testing.T) {
-	inBox(t, log.Options{Limit: 1000}, func(b *boxed) {
+	inBox(t, wal.Options{Limit: 1000}, func(b *boxed) {
 		// Whether calls of each depth find no room, then whether answers to them do not.
 		pressed := func(at, want string) {
 			t.Helper()
@@ -115,8 +115,8 @@ func TestOutbox_Full(t *testing.T) {
 		b.confirmAll()
 		b.expect("full", 1, 2)
 		pressed("full", "xxxx..xx")
-		var batch log.Batch
-		batch.Delete(log.KindState, log.ID{1})
+		var batch wal.Batch
+		batch.Delete(wal.KindState, wal.ID{1})
 		if err := b.put(&batch, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -128,12 +128,12 @@ func TestOutbox_Full(t *testing.T) {
 
 // When the log fails, what it has not confirmed never leaves.
 func TestOutbox_Failure(t *testing.T) {
-	inBox(t, log.Options{}, func(b *boxed) {
+	inBox(t, wal.Options{}, func(b *boxed) {
 		b.give(10, 1, 1)
 		b.confirmAll()
 		b.disk.Crash()
 		b.give(10, 2, 2)
-		if err := b.confirmed(<-b.said); !errors.Is(err, log.ErrFailed) {
+		if err := b.confirmed(<-b.said); !errors.Is(err, wal.ErrFailed) {
 			t.Errorf("got %v", err)
 		}
 		b.expect("failed", 1)

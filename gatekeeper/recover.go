@@ -7,8 +7,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -128,7 +128,7 @@ func (c *controller) fall(n *node, why string) {
 
 // unidentifyNode takes a node's identity away, so that nothing of it passes the
 // switch any more; then its routes.
-func (c *controller) unidentifyNode(id log.Node) {
+func (c *controller) unidentifyNode(id wal.Node) {
 	n := c.fallen[id.Address]
 	if n == nil || n.incarnation != id.Incarnation {
 		return
@@ -187,7 +187,7 @@ func (c *controller) placeAgain(a recovery.Place) {
 }
 
 // cutCalls ends the calls of policy none that a node has got.
-func (c *controller) cutCalls(id log.Node) {
+func (c *controller) cutCalls(id wal.Node) {
 	for _, k := range c.sortedCalls() {
 		if k.callee == id.Address && k.incarnation <= id.Incarnation && k.stage == stageRunning {
 			c.steps(c.leases.Cut(k.id()))
@@ -210,7 +210,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 		return
 	}
 	delete(c.fallen, n.address)
-	c.drop(log.KindNode, log.AddrID(n.address))
+	c.drop(wal.KindNode, wal.AddrID(n.address))
 	c.steps(c.leases.RemoveNode(n.address))
 	c.graph.NodeGone(n.identity())
 	if n.instance != "" { // nobody deploys its durable mains any more
@@ -270,7 +270,7 @@ func (b *blade) server() recovery.Server { return recovery.Server(b.hello.Blade)
 
 // releaseLogged answers another copy of a finished call from the log.
 func (c *controller) releaseLogged(k *call) {
-	r, ok, err := c.cfg.Store.Get(log.KindReply, log.ID(k.id()))
+	r, ok, err := c.cfg.Store.Get(wal.KindReply, wal.ID(k.id()))
 	if err != nil {
 		c.count.Failures++
 		c.log.Error("the log does not give a reply back", "call", k.id(), "error", err)
@@ -429,14 +429,14 @@ func (c *controller) restoreLost() {
 
 // keepLost writes down that a region is lost that an execution may ask for again.
 func (c *controller) keepLost(r dsmpacket.Region) {
-	c.put(log.Record{Kind: log.KindRegion, ID: log.AddrID(r.Base.Addr()), Data: c.origins.of[r.Base].append([]byte{r.Class, regionLost})})
+	c.put(wal.Record{Kind: wal.KindRegion, ID: wal.AddrID(r.Base.Addr()), Data: c.origins.of[r.Base].append([]byte{r.Class, regionLost})})
 }
 
 // endOrigins forgets what an execution has allocated before a checkpoint, or until its
 // end.
 func (c *controller) endOrigins(e rpcpacket.ID, checkpoint uint32) {
 	for _, r := range c.origins.end(e, checkpoint) {
-		c.drop(log.KindRegion, log.AddrID(r.Base.Addr()))
+		c.drop(wal.KindRegion, wal.AddrID(r.Base.Addr()))
 	}
 }
 

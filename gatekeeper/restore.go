@@ -16,9 +16,9 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/recovery"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -28,15 +28,15 @@ import (
 
 // saved is the log's records by what they need to be restored after.
 type saved struct {
-	mirrors, blades, nodes, exports, windows, regions []log.Record
+	mirrors, blades, nodes, exports, windows, regions []wal.Record
 	calls                                             []savedCall // of either kind
-	exact, recoveries                                 []log.Record
-	fleet                                             *log.Record // nil for none
+	exact, recoveries                                 []wal.Record
+	fleet                                             *wal.Record // nil for none
 }
 
 // restore makes a new controller know what is on the log. What other inputs would
 // have followed from those on it, follows now: nodes that were being removed are.
-func (c *controller) restore(l *log.Log) error {
+func (c *controller) restore(l *wal.Log) error {
 	c.now = time.Now()
 	var s saved
 	for r, err := range l.Records() {
@@ -48,8 +48,8 @@ func (c *controller) restore(l *log.Log) error {
 		}
 	}
 	steps := []struct {
-		records []log.Record
-		restore func(*log.Record) error
+		records []wal.Record
+		restore func(*wal.Record) error
 	}{{s.mirrors, c.restoreMirror}, {s.blades, c.restoreBlade}, {s.nodes, c.restoreNode}, {s.exports, c.restoreExport},
 		{s.windows, c.restoreWindow}, {s.regions, c.restoreRegion}}
 	for i, step := range steps {
@@ -78,40 +78,40 @@ func (c *controller) restore(l *log.Log) error {
 }
 
 // sort puts a record with its like.
-func (c *controller) sort(s *saved, r log.Record) error {
+func (c *controller) sort(s *saved, r wal.Record) error {
 	switch r.Kind {
-	case log.KindOwner:
+	case wal.KindOwner:
 		return c.restoreOwner(&r)
-	case log.KindRack:
+	case wal.KindRack:
 		if r.ID == fleetID {
 			s.fleet = &r
 			return nil
 		}
 		return c.restoreRack(&r)
-	case log.KindMirror:
+	case wal.KindMirror:
 		s.mirrors = append(s.mirrors, r)
-	case log.KindBlade:
+	case wal.KindBlade:
 		s.blades = append(s.blades, r)
-	case log.KindNode:
+	case wal.KindNode:
 		s.nodes = append(s.nodes, r)
-	case log.KindExport:
+	case wal.KindExport:
 		s.exports = append(s.exports, r)
-	case log.KindWindow, log.KindAllocs:
+	case wal.KindWindow, wal.KindAllocs:
 		s.windows = append(s.windows, r)
-	case log.KindRegion:
+	case wal.KindRegion:
 		s.regions = append(s.regions, r)
-	case log.KindCheckpoint, log.KindState, log.KindSession, log.KindCut:
+	case wal.KindCheckpoint, wal.KindState, wal.KindSession, wal.KindCut:
 		s.exact = append(s.exact, r)
-	case log.KindRecovery:
+	case wal.KindRecovery:
 		s.recoveries = append(s.recoveries, r)
-	case log.KindCall, log.KindReply:
+	case wal.KindCall, wal.KindReply:
 		k, err := readCall(&r)
 		if err != nil {
 			return err
 		}
 		if k.exact {
 			s.exact = append(s.exact, r)
-			if r.Kind == log.KindReply {
+			if r.Kind == wal.KindReply {
 				return nil
 			}
 		}
@@ -122,14 +122,14 @@ func (c *controller) sort(s *saved, r log.Record) error {
 
 // firstEdition refuses a log of the first edition. It had other packets, and kept exports and
 // regions in another way.
-func firstEdition(r *log.Record) error {
+func firstEdition(r *wal.Record) error {
 	return fmt.Errorf("the log is %w: the first edition wrote it (record %d, %s). Move it away, which begins a new rack, and deploy again; "+
-		"or start the programs that wrote it, whose `bifrost apps --json` tells what was deployed", log.ErrVersion, r.Sequence, r.Key())
+		"or start the programs that wrote it, whose `bifrost apps --json` tells what was deployed", wal.ErrVersion, r.Sequence, r.Key())
 }
 
 // restoreRack also makes sure that the switch and the daemons see a later
 // Gatekeeper than the one before.
-func (c *controller) restoreRack(r *log.Record) error {
+func (c *controller) restoreRack(r *wal.Record) error {
 	var rack rackRecord
 	if err := data(r, &rack); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (c *controller) restoreRack(r *log.Record) error {
 	case rack.Run == nil:
 		return firstEdition(r)
 	case rack.Format > logFormat:
-		return fmt.Errorf("the log is %w: it has format %d, this program knows %d. Start the program that wrote it", log.ErrVersion, rack.Format, logFormat)
+		return fmt.Errorf("the log is %w: it has format %d, this program knows %d. Start the program that wrote it", wal.ErrVersion, rack.Format, logFormat)
 	}
 	c.lastNode, c.began, c.run, c.secret = rack.LastNode, rack.Began, *rack.Run+1, endpoint.Secret{}
 	switch len(rack.Secret) {
@@ -162,19 +162,19 @@ func (c *controller) restoreRack(r *log.Record) error {
 // switch sees that id: a successor whose clock is behind has to find it on the log, or
 // the switch would refuse the successor for ever. A log without room gets it when there
 // is some again.
-func (c *controller) logFirst(l *log.Log) error {
+func (c *controller) logFirst(l *wal.Log) error {
 	b := c.out.batch
 	err := l.Append(context.Background(), &b)
-	if errors.Is(err, log.ErrFull) {
+	if errors.Is(err, wal.ErrFull) {
 		return nil
 	}
-	c.out.batch = log.Batch{}
+	c.out.batch = wal.Batch{}
 	return err
 }
 
 // restoreBlade brings a blade back with its port. If it has failed meanwhile, its
 // silence will tell.
-func (c *controller) restoreBlade(r *log.Record) error {
+func (c *controller) restoreBlade(r *wal.Record) error {
 	var s bladeRecord
 	if err := data(r, &s); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (c *controller) restoreBlade(r *log.Record) error {
 }
 
 // restoreNode brings a node back with its exports.
-func (c *controller) restoreNode(r *log.Record) error {
+func (c *controller) restoreNode(r *wal.Record) error {
 	var s nodeRecord
 	if err := data(r, &s); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (c *controller) restoreNode(r *log.Record) error {
 	return nil
 }
 
-func (c *controller) restoreExport(r *log.Record) error {
+func (c *controller) restoreExport(r *wal.Record) error {
 	var e exportRecord
 	if err := data(r, &e); err != nil {
 		return err
@@ -268,13 +268,13 @@ func (c *controller) restoreRoutes() {
 }
 
 // restoreWindow brings a session's floor or a window of allocations back.
-func (c *controller) restoreWindow(r *log.Record) error {
+func (c *controller) restoreWindow(r *wal.Record) error {
 	n := c.nodes[r.Caller.Address]
 	if n == nil || n.incarnation != r.Caller.Incarnation {
 		c.drop(r.Kind, r.ID)
 		return nil
 	}
-	if r.Kind == log.KindWindow {
+	if r.Kind == wal.KindWindow {
 		id := binary.BigEndian.Uint64(r.ID[:])
 		n.sessions[id] = &session{id: id, floor: r.Order}
 		return nil
@@ -294,7 +294,7 @@ func (c *controller) restoreWindow(r *log.Record) error {
 }
 
 // restoreRegion gives a region back to whom it belonged, or to its memory blade.
-func (c *controller) restoreRegion(r *log.Record) error {
+func (c *controller) restoreRegion(r *wal.Record) error {
 	if len(r.Data) < 2 || r.Data[1] > regionLost {
 		return corrupt(r, "% x", r.Data)
 	}
@@ -366,13 +366,13 @@ func (c *controller) restoreGone(s *saved) {
 // read again when it is needed.
 type savedCall struct {
 	call           *call
-	caller, callee log.Node
+	caller, callee wal.Node
 	pointers       []dsmpacket.Pointer // that it lends
 	exact          bool                // the Table of executions knows it
 }
 
 // readCall reads the record of a call, or of its outcome.
-func readCall(r *log.Record) (s savedCall, err error) {
+func readCall(r *wal.Record) (s savedCall, err error) {
 	if len(r.Packet) > 2 && r.Packet[2] < rpcpacket.Version {
 		return s, firstEdition(r)
 	}
@@ -401,7 +401,7 @@ func readCall(r *log.Record) (s savedCall, err error) {
 	}
 	k.header.Parent, k.header.CallerIncarnation = r.Parent, r.Caller.Incarnation
 	switch {
-	case r.Kind == log.KindReply:
+	case r.Kind == wal.KindReply:
 		k.header.Type, k.refusal = rpcpacket.Call, refusalOf(&m)
 	case m.Type == rpcpacket.Oneway: // it was over when it was released
 	case m.Type == rpcpacket.Call:
@@ -485,8 +485,8 @@ func (c *controller) loadCores(s *saved) (err error) {
 	return nil
 }
 
-func all(records []log.Record) iter.Seq2[log.Record, error] {
-	return func(yield func(log.Record, error) bool) {
+func all(records []wal.Record) iter.Seq2[wal.Record, error] {
+	return func(yield func(wal.Record, error) bool) {
 		for _, r := range records {
 			if !yield(r, nil) {
 				return
@@ -577,7 +577,7 @@ func (c *controller) sortedFallen() []*node {
 // of their own.
 
 // fleetID tells the registry's record from the rack's own, whose id is zero.
-var fleetID = log.NameID("fleet")
+var fleetID = wal.NameID("fleet")
 
 // keepFleet writes the registry down if it has changed and holds more than the
 // records of blades and nodes do.
@@ -587,19 +587,19 @@ func (c *controller) keepFleet() {
 	}
 	c.fleetKept = c.fleet.Version()
 	if c.fleet.Plain() {
-		c.drop(log.KindRack, fleetID)
+		c.drop(wal.KindRack, fleetID)
 		return
 	}
 	data, err := c.fleet.Save()
 	if err != nil {
 		panic(err) // plain structures only
 	}
-	c.put(log.Record{Kind: log.KindRack, ID: fleetID, Data: data})
+	c.put(wal.Record{Kind: wal.KindRack, ID: fleetID, Data: data})
 }
 
 // restoreFleet brings the registry back, once blades and nodes are, and goes on
 // with what it had not got done.
-func (c *controller) restoreFleet(r *log.Record) error {
+func (c *controller) restoreFleet(r *wal.Record) error {
 	if r == nil {
 		return nil
 	}
@@ -631,8 +631,8 @@ func (g *Gatekeeper) logged(ctx context.Context) error {
 		if err := g.do(ctx, func() { taken = g.outbox.tail.batch.Len() == 0 }); err != nil {
 			return err
 		}
-		var last log.Batch
-		last.Delete(log.KindRack, log.NameID("nothing")) // batches are logged in order
+		var last wal.Batch
+		last.Delete(wal.KindRack, wal.NameID("nothing")) // batches are logged in order
 		if err := g.cfg.Store.Append(ctx, &last); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -154,7 +154,7 @@ func TestSecretIsKept(t *testing.T) {
 				t.Errorf("%s: the record is %s", name, data)
 			}
 			c.secret = endpoint.Secret{9} // of a Gatekeeper that begins
-			if err := c.restoreRack(&log.Record{Kind: log.KindRack, Data: data}); err != nil {
+			if err := c.restoreRack(&wal.Record{Kind: wal.KindRack, Data: data}); err != nil {
 				t.Fatal(err)
 			}
 			if c.secret != secret {
@@ -167,10 +167,10 @@ func TestSecretIsKept(t *testing.T) {
 // The election id is on the log before a switch can see it, so that a successor whose
 // clock is behind takes a higher one.
 func TestElectionIsLoggedFirst(t *testing.T) {
-	disk := new(log.Disk)
+	disk := new(wal.Disk)
 	var before control.Election
 	for _, low := range []uint64{1000, 5} { // the second one's clock is behind
-		store, err := log.OpenMemory(disk, log.Options{})
+		store, err := wal.OpenMemory(disk, wal.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,14 +191,14 @@ func TestElectionIsLoggedFirst(t *testing.T) {
 // TestPayload_LogTaken: a Gatekeeper that another one has replaced cannot read its log any
 // more. It does not tell a node that an answer is not logged: the other one tells the answer.
 func TestPayload_LogTaken(t *testing.T) {
-	disk := new(log.Disk)
-	l, err := log.OpenMemory(disk, log.Options{})
+	disk := new(wal.Disk)
+	l, err := wal.OpenMemory(disk, wal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := rpcpacket.ID{1}
-	var b log.Batch
-	b.Put(log.Record{Kind: log.KindReply, ID: log.ID(id), Packet: []byte("answer")})
+	var b wal.Batch
+	b.Put(wal.Record{Kind: wal.KindReply, ID: wal.ID(id), Packet: []byte("answer")})
 	if err := l.Append(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}

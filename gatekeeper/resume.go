@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -74,7 +74,7 @@ func (c *controller) releaseAgain(id rpcpacket.ID) error {
 	if n == nil || n.incarnation != k.incarnation || n.blade.port == nil {
 		return nil // it ends with its callee
 	}
-	r, ok, err := c.cfg.Store.Get(log.KindCall, log.ID(id))
+	r, ok, err := c.cfg.Store.Get(wal.KindCall, wal.ID(id))
 	if !ok || err != nil {
 		return err
 	}
@@ -161,12 +161,12 @@ func (c *controller) reclaimAllUnknown(n *node) {
 }
 
 // corrupt says which record makes no sense.
-func corrupt(r *log.Record, format string, args ...any) error {
-	return fmt.Errorf("the log is %w: record %d, %s: %s", log.ErrCorrupt, r.Sequence, r.Key(), fmt.Sprintf(format, args...))
+func corrupt(r *wal.Record, format string, args ...any) error {
+	return fmt.Errorf("the log is %w: record %d, %s: %s", wal.ErrCorrupt, r.Sequence, r.Key(), fmt.Sprintf(format, args...))
 }
 
 // data reads a record's JSON.
-func data(r *log.Record, v any) error {
+func data(r *wal.Record, v any) error {
 	if err := json.Unmarshal(r.Data, v); err != nil {
 		return corrupt(r, "%v", err)
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -189,7 +189,7 @@ func (c *controller) withdraw(n *node, address netip.Addr) []phase {
 	s := c.services[address]
 	s.exports = slices.DeleteFunc(s.exports, func(x *exported) bool { return x.node == n })
 	delete(n.exports, address)
-	c.drop(log.KindExport, exportID(n.address, address))
+	c.drop(wal.KindExport, exportID(n.address, address))
 	phases := c.reroute(s)
 	if len(s.exports) == 0 && len(c.services) > maxServices {
 		delete(c.services, address)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/callgraph"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -40,11 +40,11 @@ type TraceRecord struct {
 	Time    time.Time
 	Stage   TraceStage
 	Call    rpcpacket.ID
-	Node    log.Node // where it happens: callee, or who gets the answer
+	Node    wal.Node // where it happens: callee, or who gets the answer
 	Attempt uint16
 	Code    fault.Code // of a refusal, or of an exception that is the answer
 	Parent  rpcpacket.ID
-	Caller  log.Node
+	Caller  wal.Node
 	Service string
 	Method  string
 	Policy  rpcpacket.Policy
@@ -54,12 +54,12 @@ type TraceRecord struct {
 
 // trace tells whoever follows calls what has become of one. It costs nothing when
 // nobody does.
-func (c *controller) trace(stage TraceStage, id rpcpacket.ID, at log.Node, attempt uint16) {
+func (c *controller) trace(stage TraceStage, id rpcpacket.ID, at wal.Node, attempt uint16) {
 	c.traceCode(stage, id, at, attempt, fault.OK)
 }
 
 // traceCode is trace of an answer that is an exception.
-func (c *controller) traceCode(stage TraceStage, id rpcpacket.ID, at log.Node, attempt uint16, code fault.Code) {
+func (c *controller) traceCode(stage TraceStage, id rpcpacket.ID, at wal.Node, attempt uint16, code fault.Code) {
 	if c.tracer != nil {
 		c.tracer(TraceRecord{Time: c.now, Stage: stage, Call: id, Node: at, Attempt: attempt, Code: code})
 	}
@@ -94,7 +94,7 @@ var traceEvents = map[TraceStage]EventKind{
 func (c *controller) traceSent(k *callgraph.Call) {
 	if c.tracer != nil {
 		c.tracer(TraceRecord{
-			Time: c.now, Stage: TraceSent, Call: k.ID, Node: log.Node(k.Callee), Parent: k.Parent, Caller: log.Node(k.Caller),
+			Time: c.now, Stage: TraceSent, Call: k.ID, Node: wal.Node(k.Callee), Parent: k.Parent, Caller: wal.Node(k.Caller),
 			Service: k.Service, Method: k.Method, Policy: k.Policy, Oneway: k.Oneway,
 		})
 	}
@@ -104,14 +104,14 @@ func (c *controller) traceSent(k *callgraph.Call) {
 }
 
 // whereabouts is the node that runs an execution.
-func (c *controller) whereabouts(id rpcpacket.ID) log.Node {
+func (c *controller) whereabouts(id rpcpacket.ID) wal.Node {
 	if c.tracer == nil {
-		return log.Node{}
+		return wal.Node{}
 	}
 	a, _ := c.table.Where(id)
 	n := c.nodeOrFallen(a)
 	if n == nil {
-		return log.Node{Address: a}
+		return wal.Node{Address: a}
 	}
 	return n.logged()
 }
@@ -216,7 +216,7 @@ func (c *controller) traceRefused(h *held, m *rpcpacket.Header, why *fault.Error
 		return
 	}
 	sent := TraceRecord{
-		Time: c.now, Stage: TraceSent, Call: m.Call, Parent: m.Parent, Caller: log.Node{Address: h.src, Incarnation: m.CallerIncarnation},
+		Time: c.now, Stage: TraceSent, Call: m.Call, Parent: m.Parent, Caller: wal.Node{Address: h.src, Incarnation: m.CallerIncarnation},
 		Method: m.Method.String(), Policy: m.Flags.Policy(), Oneway: m.Type == rpcpacket.Oneway,
 	}
 	if s := c.services[h.dst]; s != nil {
@@ -231,13 +231,13 @@ func (c *controller) traceCall(stage TraceStage, k *call, code fault.Code) {
 	if c.tracer == nil {
 		return
 	}
-	t := TraceRecord{Time: c.now, Stage: stage, Call: k.id(), Code: code, Node: log.Node{Address: k.callee, Incarnation: k.incarnation}}
+	t := TraceRecord{Time: c.now, Stage: stage, Call: k.id(), Code: code, Node: wal.Node{Address: k.callee, Incarnation: k.incarnation}}
 	switch stage {
 	case TraceSent:
-		t.Parent, t.Caller = k.header.Parent, log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
+		t.Parent, t.Caller = k.header.Parent, wal.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
 		t.Service, t.Method, t.Policy, t.Oneway = k.service, k.method, k.header.Flags.Policy(), k.oneway()
 	case TraceAnswered:
-		t.Node = log.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
+		t.Node = wal.Node{Address: k.caller, Incarnation: k.header.CallerIncarnation}
 		if k.refusal != nil {
 			t.Stage, t.Code = TraceRefused, k.refusal.Code
 		}
@@ -257,7 +257,7 @@ func codeOf(m *rpcpacket.Message) fault.Code {
 func (c *controller) traceLoose(k *callgraph.Call) {
 	if c.tracer != nil {
 		c.tracer(TraceRecord{
-			Time: c.now, Stage: TraceSent, Call: k.ID, Node: log.Node(k.Callee), Parent: k.Parent, Caller: log.Node(k.Caller),
+			Time: c.now, Stage: TraceSent, Call: k.ID, Node: wal.Node(k.Callee), Parent: k.Parent, Caller: wal.Node(k.Caller),
 			Service: k.Service, Method: k.Method, Policy: k.Policy, Oneway: k.Oneway, Sampled: true,
 		})
 	}

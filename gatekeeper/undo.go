@@ -9,7 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -447,7 +447,7 @@ func (c *controller) absent(yield func(*blade) bool) {
 }
 
 // missFence notes a fence for the blades that are not there.
-func (c *controller) missFence(n log.Node) {
+func (c *controller) missFence(n wal.Node) {
 	for b := range c.absent {
 		if b.missed.fence(control.Fence{Node: n.Address, Incarnation: n.Incarnation}) {
 			c.keepMissed(b)

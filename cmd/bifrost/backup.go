@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
@@ -77,7 +77,7 @@ func saveBackup(ctx context.Context, c *client.Client, name string) (m backup.Ma
 type manifest backup.Manifest
 
 func (m *manifest) Manifest(of backup.Manifest) error                   { *m = manifest(of); return nil }
-func (m *manifest) Record(log.Record) error                             { return nil }
+func (m *manifest) Record(wal.Record) error                             { return nil }
 func (m *manifest) Ledgers(backup.Blade, []control.LedgerContent) error { return nil }
 
 func printManifest(w io.Writer, done string, m *backup.Manifest) error {
@@ -153,8 +153,8 @@ type restorer struct {
 	logDir, ledgersDir string
 
 	manifest backup.Manifest
-	log      *log.Log
-	batch    log.Batch
+	log      *wal.Log
+	batch    wal.Batch
 	size     int // of packets and data in it
 	ledgers  *memory.LedgerDisk
 	blade    string // whose these are
@@ -171,12 +171,12 @@ func (s *restorer) Manifest(m backup.Manifest) (err error) {
 			return err
 		}
 	}
-	s.log, err = log.Open(s.logDir, log.Options{Sync: true})
+	s.log, err = wal.Open(s.logDir, wal.Options{Sync: true})
 	return err
 }
 
 // Record implements backup.Sink.
-func (s *restorer) Record(r log.Record) error {
+func (s *restorer) Record(r wal.Record) error {
 	s.batch.Put(r)
 	if s.size += len(r.Packet) + len(r.Data); s.size < restoreBatch {
 		return nil
@@ -187,7 +187,7 @@ func (s *restorer) Record(r log.Record) error {
 // flush logs the batch.
 func (s *restorer) flush() error {
 	b := s.batch
-	s.batch, s.size = log.Batch{}, 0
+	s.batch, s.size = wal.Batch{}, 0
 	return s.log.Append(context.Background(), &b)
 }
 

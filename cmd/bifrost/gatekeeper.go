@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	gklog "github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/sdnotify"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -143,14 +143,14 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 }
 
 // openLog opens the log, if there is to be one.
-func (o *gatekeeperOptions) openLog() (*gklog.Log, error) {
+func (o *gatekeeperOptions) openLog() (*wal.Log, error) {
 	if o.log == "" {
 		if o.logSync {
 			return nil, errors.New("--log-sync without a log: add --log")
 		}
 		return nil, nil
 	}
-	store, err := gklog.Open(o.log, gklog.Options{Sync: o.logSync})
+	store, err := wal.Open(o.log, wal.Options{Sync: o.logSync})
 	if err != nil {
 		return nil, fmt.Errorf("--log %s: %w", o.log, err)
 	}

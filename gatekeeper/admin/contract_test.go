@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -91,7 +91,7 @@ func (c *contract) check(r *http.Request, resp *http.Response, body []byte) erro
 type nothing struct{}
 
 func (nothing) Manifest(backup.Manifest) error                      { return nil }
-func (nothing) Record(log.Record) error                             { return nil }
+func (nothing) Record(wal.Record) error                             { return nil }
 func (nothing) Ledgers(backup.Blade, []control.LedgerContent) error { return nil }
 
 // look follows keys into the document.

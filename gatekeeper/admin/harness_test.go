@@ -21,7 +21,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -76,7 +76,7 @@ func startBusy(t testing.TB) *busy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}, Disk: new(log.Disk), Ledgers: gatekeeper.LedgersTruth}) // no blade is taken for dead on a slow machine
+	rack, err := simrack.Start(ctx, simrack.Config{Heartbeat: 10 * time.Second, Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk), Ledgers: gatekeeper.LedgersTruth}) // no blade is taken for dead on a slow machine
 	must(t, err)
 	b := &busy{Rack: rack, t: t, ctx: ctx}
 	t.Cleanup(func() {

@@ -11,7 +11,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
@@ -79,7 +79,7 @@ func NewWriter(w io.Writer, m Manifest) (*Writer, error) {
 }
 
 // Record adds a record of the log.
-func (w *Writer) Record(r *log.Record) error {
+func (w *Writer) Record(r *wal.Record) error {
 	b, err := r.MarshalBinary()
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (w *Writer) Close() error {
 // Sink takes what a backup has, in its order. An error ends the reading.
 type Sink interface {
 	Manifest(m Manifest) error
-	Record(r log.Record) error
+	Record(r wal.Record) error
 	Ledgers(of Blade, ledgers []control.LedgerContent) error
 }
 
@@ -165,7 +165,7 @@ func (d *reader) entry() error {
 	switch {
 	case e.Record != nil:
 		d.got.Records++
-		var r log.Record
+		var r wal.Record
 		if err := r.UnmarshalBinary(e.Record); err != nil {
 			return err
 		}

@@ -9,19 +9,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 )
 
 // kept is a sink that keeps everything.
 type kept struct {
 	manifest Manifest
-	records  []log.Record
+	records  []wal.Record
 	ledgers  map[string][]control.LedgerContent
 }
 
 func (k *kept) Manifest(m Manifest) error { k.manifest = m; return nil }
-func (k *kept) Record(r log.Record) error { k.records = append(k.records, r); return nil }
+func (k *kept) Record(r wal.Record) error { k.records = append(k.records, r); return nil }
 
 func (k *kept) Ledgers(of Blade, ledgers []control.LedgerContent) error {
 	k.ledgers[of.Name] = append(k.ledgers[of.Name], ledgers...)
@@ -33,7 +33,7 @@ func sample(t testing.TB) (file []byte, has kept) {
 	t.Helper()
 	has = kept{
 		manifest: Manifest{Format: Format, Rack: 7, Blades: []Blade{{"m1", 1, 5, 7}, {"m2", 1, 5, 7}}, Regions: 3},
-		records:  []log.Record{{Kind: log.KindRack, Data: []byte("{}")}, {Kind: log.KindState, ID: log.NameID("s"), Order: 9, Data: []byte("state")}},
+		records:  []wal.Record{{Kind: wal.KindRack, Data: []byte("{}")}, {Kind: wal.KindState, ID: wal.NameID("s"), Order: 9, Data: []byte("state")}},
 		ledgers: map[string][]control.LedgerContent{
 			"m1": {{Name: control.LedgerName{1}, Run: 1, First: 4, Chunks: []control.LedgerChunk{{Number: 4, Data: []byte("chunk")}}}},
 			"m2": {{Name: control.LedgerName{1}, Run: 1, First: 5}},
@@ -97,7 +97,7 @@ func TestReadRefuses(t *testing.T) {
 		`{"manifest":{"format":2}}`:    ErrFormat,
 		manifest:                       ErrCut,
 		manifest + `{}`:                ErrCut,
-		manifest + `{"record":"AAAA"}`: log.ErrCorrupt,
+		manifest + `{"record":"AAAA"}`: wal.ErrCorrupt,
 		manifest + `{"blade":"m2"}`:    ErrCut,
 		manifest + `{"blade":"m1","ledgers":[]}` + `{"end":{"records":1,"ledgers":0}}`: ErrCut,
 		manifest + `{"end":{}}{"blade":"m1"}`:                                          ErrCut,

@@ -3,7 +3,7 @@ package execution
 import (
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -11,8 +11,8 @@ import (
 // Output is what an input leads to: first the records, as one batch, then the
 // actions in their order.
 type Output struct {
-	Put     []log.Record
-	Delete  []log.Key
+	Put     []wal.Record
+	Delete  []wal.Key
 	Actions []Action
 }
 
@@ -37,7 +37,7 @@ type Hand struct{ Call rpcpacket.ID }
 // Deliver releases a logged call or one-way to its callee.
 type Deliver struct {
 	Call rpcpacket.ID
-	To   log.Node
+	To   wal.Node
 	// Number is the call's among those that this Table has delivered to the node: it
 	// counts up from 1, and a call keeps its number.
 	Number uint64
@@ -83,7 +83,7 @@ type Ack struct {
 // Run is what of an execution a Commit or Rollback is for: see control.Run.
 type Run struct {
 	Execution rpcpacket.ID
-	At        log.Node
+	At        wal.Node
 	// Of a durable main: which of its runs there, and which checkpoint.
 	Main       uint64
 	Checkpoint uint32
@@ -111,7 +111,7 @@ type Rollback struct{ Run }
 // be answered, with what Table.Main tells.
 type Begun struct {
 	Main rpcpacket.ID
-	At   log.Node
+	At   wal.Node
 	Run  uint64
 	// Over: it had come to its end before its node failed. There is nothing to do.
 	Over bool

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -47,7 +47,7 @@ func crowded(others int) *Table {
 	t := New(0)
 	t.Up(server, arrays)
 	for n := range others {
-		at := log.Node{Address: rackaddr.Node(uint64(n/each) + 3), Incarnation: 1}
+		at := wal.Node{Address: rackaddr.Node(uint64(n/each) + 3), Incarnation: 1}
 		if n%each == 0 {
 			t.Up(at, crowd)
 		}

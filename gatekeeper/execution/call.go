@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -17,10 +17,10 @@ type Request struct {
 	// Datagram is what Message was parsed from; the record keeps it.
 	Datagram []byte
 	// Caller is who the identity table says sent it, in its present incarnation.
-	Caller log.Node
+	Caller wal.Node
 	// Callee is where the routes lead; Refusal, if set, why they lead nowhere. Both
 	// are used if the call is new.
-	Callee  log.Node
+	Callee  wal.Node
 	Refusal *fault.Error
 	// Serial: the callee runs the service's calls one at a time, in order.
 	Serial bool
@@ -31,7 +31,7 @@ type Request struct {
 type request struct {
 	datagram []byte
 	journal  []byte
-	caller   log.Node
+	caller   wal.Node
 	serial   bool
 	now      time.Time
 }
@@ -80,7 +80,7 @@ func (t *Table) Call(r Request) (Verdict, Output) {
 
 // runs reports whether an execution is logged as running at just that node and
 // incarnation.
-func (t *Table) runs(id rpcpacket.ID, at log.Node) bool {
+func (t *Table) runs(id rpcpacket.ID, at wal.Node) bool {
 	if k := t.calls[id]; k != nil {
 		return k.stage == running && !k.cut && k.at.address == at.Address && k.incarnation == at.Incarnation
 	}
@@ -239,8 +239,8 @@ func (t *Table) admitted(k *call, why *fault.Error) {
 	if p := t.owner(k.parent); p != nil && k.session == nil {
 		p.journal = append(p.journal, q.journal...)
 	}
-	k.record = &log.Record{
-		Kind: log.KindCall, ID: log.ID(k.id), Time: q.now, Parent: k.parent, Caller: q.caller, Callee: k.at.next(), Packet: q.datagram,
+	k.record = &wal.Record{
+		Kind: wal.KindCall, ID: wal.ID(k.id), Time: q.now, Parent: k.parent, Caller: q.caller, Callee: k.at.next(), Packet: q.datagram,
 	}
 	switch {
 	case why != nil:

@@ -3,7 +3,7 @@ package execution
 import (
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -71,8 +71,8 @@ func (t *Table) enlist(r Request) *call {
 		print: printOf(r.Message), trail: trailOf(r.Message), stage: running, enlisted: true, serial: r.Serial,
 	}
 	t.adopt(k)
-	record := log.Record{
-		Kind: log.KindCall, ID: log.ID(k.id), Time: r.Now, Parent: k.parent, Caller: r.Caller, Callee: k.at.next(), Packet: r.Datagram,
+	record := wal.Record{
+		Kind: wal.KindCall, ID: wal.ID(k.id), Time: r.Now, Parent: k.parent, Caller: r.Caller, Callee: k.at.next(), Packet: r.Datagram,
 	}
 	if k.serial {
 		record.Attempt = serialMark

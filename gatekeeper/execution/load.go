@@ -6,42 +6,42 @@ import (
 	"iter"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // loader makes a Table of a log.
 type loader struct {
 	t       *Table
-	replies map[rpcpacket.ID]log.Record
+	replies map[rpcpacket.ID]wal.Record
 	order   []rpcpacket.ID // of replies
-	cuts    []log.Record
+	cuts    []wal.Record
 }
 
 // Load returns the Table whose records a log has; those of other kinds are passed
 // over. Attempts is as for New. It fails if the records contradict each other.
-func Load(attempts uint16, records iter.Seq2[log.Record, error]) (*Table, error) {
-	l := &loader{t: New(attempts), replies: map[rpcpacket.ID]log.Record{}}
-	var calls []log.Record
+func Load(attempts uint16, records iter.Seq2[wal.Record, error]) (*Table, error) {
+	l := &loader{t: New(attempts), replies: map[rpcpacket.ID]wal.Record{}}
+	var calls []wal.Record
 	for r, err := range records {
 		if err != nil {
 			return nil, err
 		}
 		switch r.Kind {
-		case log.KindCall:
+		case wal.KindCall:
 			calls = append(calls, r)
-		case log.KindReply:
+		case wal.KindReply:
 			l.replies[rpcpacket.ID(r.ID)] = r
 			l.order = append(l.order, rpcpacket.ID(r.ID))
-		case log.KindCheckpoint:
+		case wal.KindCheckpoint:
 			err = l.main(r)
-		case log.KindState:
+		case wal.KindState:
 			s := l.t.service(serviceHash(r.ID))
 			s.last, s.folded, s.low, s.state, s.base = r.Order, r.Order, r.Order+1, r.Data, len(r.Data)
-		case log.KindSession:
+		case wal.KindSession:
 			s := l.t.session(r.Caller.Address, sessionNumber(r.ID))
 			s.floor, s.logged = r.Order, true
-		case log.KindCut:
+		case wal.KindCut:
 			l.cuts = append(l.cuts, r)
 		}
 		if err != nil {
@@ -51,7 +51,7 @@ func Load(attempts uint16, records iter.Seq2[log.Record, error]) (*Table, error)
 	return l.t, l.finish(calls)
 }
 
-func (l *loader) finish(calls []log.Record) error {
+func (l *loader) finish(calls []wal.Record) error {
 	for _, r := range l.cuts {
 		n := l.t.node(r.Callee.Address)
 		n.dead, n.gone, n.logged = r.Callee.Incarnation, r.Attempt != 0, true
@@ -86,7 +86,7 @@ func (l *loader) finish(calls []log.Record) error {
 	return nil
 }
 
-func (l *loader) main(r log.Record) error {
+func (l *loader) main(r wal.Record) error {
 	if len(r.Data) < 8 {
 		return fmt.Errorf("execution: %s: %d bytes", r.Key(), len(r.Data))
 	}
@@ -109,7 +109,7 @@ func (l *loader) main(r log.Record) error {
 }
 
 // call takes a call's record; whose child it is follows later.
-func (l *loader) call(r log.Record) error {
+func (l *loader) call(r wal.Record) error {
 	p, err := rpcpacket.Parse(r.Packet)
 	if err != nil || p.Call != rpcpacket.ID(r.ID) {
 		return fmt.Errorf("execution: %s: a call that does not fit: %w", r.Key(), err)
@@ -139,7 +139,7 @@ func (l *loader) call(r log.Record) error {
 }
 
 // place files a call under whom it belongs to, with its part of the journal.
-func (l *loader) place(k *call, r log.Record) {
+func (l *loader) place(k *call, r wal.Record) {
 	p, _ := rpcpacket.Parse(r.Packet) // it was parsed before
 	if _, answered := l.replies[k.id]; answered {
 		k.stage = done
@@ -177,7 +177,7 @@ func (l *loader) running(id rpcpacket.ID) *execution {
 }
 
 // reply takes an outcome's record. Without its call it is there for the state.
-func (l *loader) reply(r log.Record) error {
+func (l *loader) reply(r wal.Record) error {
 	p, err := rpcpacket.Parse(r.Packet)
 	if err != nil || p.Call != rpcpacket.ID(r.ID) {
 		return fmt.Errorf("execution: %s: an outcome that does not fit: %w", r.Key(), err)
@@ -212,7 +212,7 @@ func (l *loader) reply(r log.Record) error {
 	return nil
 }
 
-func (l *loader) change(p rpcpacket.Message, r log.Record, alone bool) {
+func (l *loader) change(p rpcpacket.Message, r wal.Record, alone bool) {
 	s := l.t.service(p.Service)
 	s.last = max(s.last, r.Order)
 	if r.Order > s.folded {
@@ -228,7 +228,7 @@ func (l *loader) change(p rpcpacket.Message, r log.Record, alone bool) {
 }
 
 // cut takes what a node's failures have cut off.
-func (l *loader) cut(r log.Record) error {
+func (l *loader) cut(r wal.Record) error {
 	if len(r.Data)%cutSize != 0 {
 		return fmt.Errorf("execution: %s: %d bytes", r.Key(), len(r.Data))
 	}
@@ -283,6 +283,6 @@ func (t *Table) Resume(now time.Time) Output {
 	return t.take()
 }
 
-func serviceHash(id log.ID) uint64 { return rpcpacket.ID(id).Sequence() }
+func serviceHash(id wal.ID) uint64 { return rpcpacket.ID(id).Sequence() }
 
-func sessionNumber(id log.ID) uint64 { return rpcpacket.ID(id).Session() }
+func sessionNumber(id wal.ID) uint64 { return rpcpacket.ID(id).Session() }

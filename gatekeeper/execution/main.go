@@ -3,7 +3,7 @@ package execution
 import (
 	"encoding/binary"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -41,7 +41,7 @@ type begin struct {
 // before it could know. Until that node has left, or is gone for good, the main does
 // not begin elsewhere. Any other run after that begins afresh, but its numbers go
 // on, so that its calls are not taken for former ones.
-func (t *Table) Begin(id rpcpacket.ID, name string, at log.Node, run uint64) (Output, error) {
+func (t *Table) Begin(id rpcpacket.ID, name string, at wal.Node, run uint64) (Output, error) {
 	n := t.node(at.Address)
 	if at.Incarnation <= n.dead {
 		return t.take(), fault.New(fault.Stale, "main "+name, "incarnation %d of node %s has failed", at.Incarnation, at.Address)
@@ -84,7 +84,7 @@ func (t *Table) readmit(m *main) {
 	}
 	m.at, m.incarnation, m.run, m.asked = n, m.asked.incarnation, m.asked.run, begin{}
 	t.keepMain(m)
-	t.do(Begun{m.id, log.Node{Address: m.at.address, Incarnation: m.incarnation}, m.run, m.over})
+	t.do(Begun{m.id, wal.Node{Address: m.at.address, Incarnation: m.incarnation}, m.run, m.over})
 }
 
 // Main returns what is logged of a main: the section of its last checkpoint's
@@ -140,7 +140,7 @@ func (m *main) settled(h *rpcpacket.Header) bool {
 
 // current is the main's present run, as of its last checkpoint.
 func (m *main) current() Run {
-	return Run{m.id, log.Node{Address: m.at.address, Incarnation: m.incarnation}, m.run, m.index}
+	return Run{m.id, wal.Node{Address: m.at.address, Incarnation: m.incarnation}, m.run, m.index}
 }
 
 // checkpointed ends a checkpoint.
@@ -163,8 +163,8 @@ func (t *Table) checkpointed(m *main) {
 
 // keepMain writes a main down.
 func (t *Table) keepMain(m *main) {
-	r := log.Record{
-		Kind: log.KindCheckpoint, ID: log.ID(m.id), Caller: log.Node{Address: m.at.address, Incarnation: m.incarnation},
+	r := wal.Record{
+		Kind: wal.KindCheckpoint, ID: wal.ID(m.id), Caller: wal.Node{Address: m.at.address, Incarnation: m.incarnation},
 		Order: uint64(m.index), Packet: m.datagram, Data: append(binary.BigEndian.AppendUint64(nil, m.run), m.name...),
 	}
 	if m.committing {

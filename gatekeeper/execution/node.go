@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
 // Up says that a node's present incarnation is ready to run a service's calls: it
 // has exported it, with its state restored. What waits for it is delivered.
-func (t *Table) Up(id log.Node, service uint64) Output {
+func (t *Table) Up(id wal.Node, service uint64) Output {
 	n := t.node(id.Address)
 	if id.Incarnation <= n.dead || n.gone {
 		return t.take()
@@ -24,7 +24,7 @@ func (t *Table) Up(id log.Node, service uint64) Output {
 
 // Empty says that a node's present incarnation is to end when it has finished the calls
 // that it has got: those that it has not wait for its next one.
-func (t *Table) Empty(id log.Node) {
+func (t *Table) Empty(id wal.Node) {
 	if n := t.node(id.Address); id.Incarnation > n.dead && !n.gone {
 		n.empties = true
 	}
@@ -55,7 +55,7 @@ func (t *Table) releaseAll(n *node) {
 // comes from it counts; what it executed is cut, and what it had asked that is
 // not logged is discarded. Gone says that the node will have no other
 // incarnation: its calls fail, and those that it has out run on, for nobody.
-func (t *Table) Fail(id log.Node, gone bool, now time.Time) Output {
+func (t *Table) Fail(id wal.Node, gone bool, now time.Time) Output {
 	n := t.node(id.Address)
 	switch {
 	case id.Incarnation <= n.dead:
@@ -199,7 +199,7 @@ func (t *Table) tryRollback(e *execution) {
 		}
 	}
 	e.rolling = true
-	run := Run{Execution: e.id, At: log.Node{Address: e.at.address, Incarnation: e.at.dead}}
+	run := Run{Execution: e.id, At: wal.Node{Address: e.at.address, Incarnation: e.at.dead}}
 	if m := t.mains[e.id]; m != nil {
 		run = m.current()
 	}
@@ -279,16 +279,16 @@ func (t *Table) keepNode(n *node) {
 	for _, m := range sortedMains(n.mains) {
 		data = m.appendCut(data)
 	}
-	id := log.AddrID(n.address)
+	id := wal.AddrID(n.address)
 	if len(data) == 0 && len(n.calls) == 0 {
 		if n.logged {
 			n.logged = false
-			t.strike(log.KindCut, id)
+			t.strike(wal.KindCut, id)
 		}
 		return
 	}
 	n.logged = true
-	r := log.Record{Kind: log.KindCut, ID: id, Callee: log.Node{Address: n.address, Incarnation: n.dead}, Data: data}
+	r := wal.Record{Kind: wal.KindCut, ID: id, Callee: wal.Node{Address: n.address, Incarnation: n.dead}, Data: data}
 	if n.gone {
 		r.Attempt = 1
 	}

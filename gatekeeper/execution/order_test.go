@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -80,7 +80,7 @@ func TestCallerFailed(t *testing.T) {
 				t.Errorf("left: calls %v, sessions %v", b.calls, b.sessions)
 			}
 			for k := range b.disk {
-				if k.Kind != log.KindCut {
+				if k.Kind != wal.KindCut {
 					t.Errorf("left on the log: %v", k)
 				}
 			}
@@ -134,7 +134,7 @@ func TestHandedBack(t *testing.T) {
 	post.Pointers = []dsmpacket.Pointer{{1}}
 	send := func(incarnation uint32) []Action {
 		post.CallerIncarnation = incarnation
-		at := log.Node{Address: server.Address, Incarnation: incarnation}
+		at := wal.Node{Address: server.Address, Incarnation: incarnation}
 		_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: at, Callee: client, Now: now})
 		return b.keep(o)
 	}
@@ -145,7 +145,7 @@ func TestHandedBack(t *testing.T) {
 	if got := b.Withheld(m.Call); !slices.Equal(got, []rpcpacket.ID{post.Call}) {
 		t.Fatalf("withheld: %v", got)
 	}
-	next := log.Node{Address: server.Address, Incarnation: 2}
+	next := wal.Node{Address: server.Address, Incarnation: 2}
 	b.keep(b.Up(next, arrays))
 	if got := send(2); len(got) > 0 {
 		t.Errorf("before the rollback: %v", got)
@@ -169,7 +169,7 @@ func TestLeftOneway(t *testing.T) {
 			b.send(m, false)
 			b.keep(b.Admitted(m.Call, nil))
 			post := nested(m, rpcpacket.Oneway, arrays+1)
-			other := log.Node{Address: rackaddr.Node(3), Incarnation: 1}
+			other := wal.Node{Address: rackaddr.Node(3), Incarnation: 1}
 			b.keep(b.Up(other, arrays+1))
 			_, o := b.Call(Request{Message: &post, Datagram: post.Append(nil), Caller: server, Callee: other, Serial: serial, Now: now})
 			b.keep(o)
@@ -214,7 +214,7 @@ func TestNextWaitsForEffects(t *testing.T) {
 			b.keep(b.Fail(server, false, now))
 			b.keep(b.Fenced(server.Address))
 			b.keep(b.RolledBack(second.Call))
-			next := log.Node{Address: server.Address, Incarnation: 2}
+			next := wal.Node{Address: server.Address, Incarnation: 2}
 			if restart {
 				b.reload()
 				b.keep(b.Resume(now))
@@ -248,13 +248,13 @@ func TestEnlistedFirst(t *testing.T) {
 	direct.Call, direct.Flags = rpcpacket.ID{7}, direct.Flags&^rpcpacket.FlagSession|rpcpacket.FlagEnlist
 	b.send(numbered, true)
 	b.keep(b.Admitted(numbered.Call, nil))
-	enlist := func(at log.Node, runs bool) []Action {
+	enlist := func(at wal.Node, runs bool) []Action {
 		_, o := b.Enlist(Request{Message: &direct, Datagram: direct.Append(nil), Caller: client, Callee: at, Serial: true, Now: now},
 			Enlistment{Runs: runs, Receipt: rpcpacket.ID{9}, Number: 1, Floor: 1})
 		return b.keep(o)
 	}
 	enlist(server, true)
-	again := log.Node{Address: server.Address, Incarnation: 2}
+	again := wal.Node{Address: server.Address, Incarnation: 2}
 	delivered := func(when string, as []Action, want ...rpcpacket.ID) {
 		t.Helper()
 		var got []rpcpacket.ID

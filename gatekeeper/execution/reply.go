@@ -3,7 +3,7 @@ package execution
 import (
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -13,7 +13,7 @@ type Response struct {
 	Message  *rpcpacket.Message
 	Datagram []byte
 	// Callee is who the identity table says sent it.
-	Callee log.Node
+	Callee wal.Node
 	Now    time.Time
 }
 
@@ -51,7 +51,7 @@ func (t *Table) Reply(r Response) (Verdict, Output) {
 
 // run is the call's present run.
 func (k *call) run() Run {
-	return Run{Execution: k.id, At: log.Node{Address: k.at.address, Incarnation: k.incarnation}}
+	return Run{Execution: k.id, At: wal.Node{Address: k.at.address, Incarnation: k.incarnation}}
 }
 
 // withoutTrailer is an answer as it is kept when its trailer is not needed: the journal
@@ -74,9 +74,9 @@ const (
 
 // outcome logs how a call has ended.
 func (t *Table) outcome(k *call, datagram []byte, mark uint32, now time.Time) {
-	t.put(log.Record{
-		Kind: log.KindReply, ID: log.ID(k.id), Time: now, Parent: k.parent, Caller: log.Node{Address: k.caller},
-		Callee: log.Node{Address: k.at.address, Incarnation: k.incarnation}, Order: k.order, Attempt: mark, Packet: datagram,
+	t.put(wal.Record{
+		Kind: wal.KindReply, ID: wal.ID(k.id), Time: now, Parent: k.parent, Caller: wal.Node{Address: k.caller},
+		Callee: wal.Node{Address: k.at.address, Incarnation: k.incarnation}, Order: k.order, Attempt: mark, Packet: datagram,
 	})
 }
 
@@ -171,11 +171,11 @@ func (t *Table) forget(k *call) {
 		return
 	}
 	t.remove(k)
-	t.strike(log.KindCall, log.ID(k.id))
+	t.strike(wal.KindCall, wal.ID(k.id))
 	if k.order > 0 && t.service(k.service).keep(t, k) {
 		return
 	}
-	t.strike(log.KindReply, log.ID(k.id))
+	t.strike(wal.KindReply, wal.ID(k.id))
 }
 
 // remove takes a call out of the Table.

@@ -3,7 +3,7 @@ package execution
 import (
 	"encoding/binary"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
@@ -20,7 +20,7 @@ type service struct {
 	base   int    // bytes of the record's state
 	// kept are the answers that stay for the changes in them, though nobody asks for
 	// them any more.
-	kept  []log.ID
+	kept  []wal.ID
 	bytes int // of kept
 	sizes map[rpcpacket.ID]int
 	// undecided are the calls without an outcome by their numbers; all below low have one.
@@ -34,7 +34,7 @@ type service struct {
 	enlisted map[*call]struct{}
 }
 
-func serviceID(id uint64) (k log.ID) {
+func serviceID(id uint64) (k wal.ID) {
 	binary.BigEndian.PutUint64(k[8:], id)
 	return k
 }
@@ -142,7 +142,7 @@ func (s *service) keep(t *Table, k *call) bool {
 	if k.order <= s.folded {
 		return false
 	}
-	s.kept = append(s.kept, log.ID(k.id))
+	s.kept = append(s.kept, wal.ID(k.id))
 	s.bytes += size
 	if s.bytes > max(s.base, leastFold) {
 		t.fold(s, s.decided())
@@ -157,9 +157,9 @@ func (s *service) decided() uint64 { return s.next() - 1 }
 // that are no longer needed.
 func (t *Table) fold(s *service, order uint64) {
 	s.folded, s.base = order, len(s.state)
-	t.put(log.Record{Kind: log.KindState, ID: serviceID(s.id), Order: order, Data: s.state[:len(s.state):len(s.state)]})
+	t.put(wal.Record{Kind: wal.KindState, ID: serviceID(s.id), Order: order, Data: s.state[:len(s.state):len(s.state)]})
 	for _, id := range s.kept {
-		t.strike(log.KindReply, id)
+		t.strike(wal.KindReply, id)
 	}
 	s.kept, s.bytes = nil, 0
 }

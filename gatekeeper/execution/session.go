@@ -5,13 +5,13 @@ import (
 	"math"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 )
 
 // session is a plain client's sequence of calls: those below floor are settled,
 // and dropped for ever.
 type session struct {
-	id     log.ID
+	id     wal.ID
 	client netip.Addr
 	floor  uint64
 	calls  map[*call]struct{}
@@ -19,7 +19,7 @@ type session struct {
 }
 
 // sessionID names a session of a node in the log.
-func sessionID(n netip.Addr, number uint64) (id log.ID) {
+func sessionID(n netip.Addr, number uint64) (id wal.ID) {
 	a := n.As16()
 	binary.BigEndian.PutUint64(id[:], number)
 	copy(id[8:], a[8:])
@@ -73,7 +73,7 @@ func (t *Table) settle(s *session, floor uint64) {
 // keepSession writes a floor down. Only what is struck out makes that necessary.
 func (t *Table) keepSession(s *session) {
 	s.logged = true
-	t.put(log.Record{Kind: log.KindSession, ID: s.id, Caller: log.Node{Address: s.client}, Order: s.floor})
+	t.put(wal.Record{Kind: wal.KindSession, ID: s.id, Caller: wal.Node{Address: s.client}, Order: s.floor})
 }
 
 // ended is the floor of a session whose client has failed.
@@ -111,6 +111,6 @@ func (t *Table) leaveSession(k *call) {
 func (t *Table) dropSession(s *session) {
 	delete(t.sessions, s.id)
 	if s.logged {
-		t.strike(log.KindSession, s.id)
+		t.strike(wal.KindSession, s.id)
 	}
 }

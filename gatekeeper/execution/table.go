@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -19,7 +19,7 @@ type Table struct {
 	calls    map[rpcpacket.ID]*call
 	mains    map[rpcpacket.ID]*main
 	nodes    map[netip.Addr]*node
-	sessions map[log.ID]*session
+	sessions map[wal.ID]*session
 	services map[uint64]*service
 	// lonely are logged calls that nobody sends again: one-ways, those whose callers are
 	// cut, or wait no more, and those that others wait behind (chase).
@@ -37,7 +37,7 @@ func New(attempts uint16) *Table {
 	}
 	return &Table{
 		attempts: attempts, calls: map[rpcpacket.ID]*call{}, mains: map[rpcpacket.ID]*main{}, nodes: map[netip.Addr]*node{},
-		sessions: map[log.ID]*session{}, services: map[uint64]*service{}, lonely: map[*call]struct{}{},
+		sessions: map[wal.ID]*session{}, services: map[uint64]*service{}, lonely: map[*call]struct{}{},
 	}
 }
 
@@ -92,7 +92,7 @@ type call struct {
 	session     *session
 	request     *request // while admitting
 	// record is that of a one-way which has not left.
-	record *log.Record
+	record *wal.Record
 }
 
 // node is what executes: an address, in one incarnation after the other.
@@ -112,17 +112,17 @@ type node struct {
 	dirty       bool
 }
 
-func (n *node) id() log.Node { return log.Node{Address: n.address, Incarnation: n.incarnation} }
+func (n *node) id() wal.Node { return wal.Node{Address: n.address, Incarnation: n.incarnation} }
 
 // next is the incarnation that gets what is logged now; none if there is no node.
-func (n *node) next() log.Node {
+func (n *node) next() wal.Node {
 	switch {
 	case !n.address.IsValid():
-		return log.Node{}
+		return wal.Node{}
 	case n.incarnation > n.dead:
 		return n.id()
 	}
-	return log.Node{Address: n.address, Incarnation: n.dead + 1}
+	return wal.Node{Address: n.address, Incarnation: n.dead + 1}
 }
 
 func (t *Table) node(a netip.Addr) *node {
@@ -147,10 +147,10 @@ func (t *Table) owner(id rpcpacket.ID) *execution {
 
 func (t *Table) do(a Action) { t.out.Actions = append(t.out.Actions, a) }
 
-func (t *Table) put(r log.Record) { t.out.Put = append(t.out.Put, r) }
+func (t *Table) put(r wal.Record) { t.out.Put = append(t.out.Put, r) }
 
-func (t *Table) strike(kind log.Kind, id log.ID) {
-	t.out.Delete = append(t.out.Delete, log.Key{Kind: kind, ID: id})
+func (t *Table) strike(kind wal.Kind, id wal.ID) {
+	t.out.Delete = append(t.out.Delete, wal.Key{Kind: kind, ID: id})
 }
 
 // take ends an input.
@@ -170,7 +170,7 @@ func (o Output) compact() Output {
 	if len(o.Put)+len(o.Delete) < 2 {
 		return o
 	}
-	last := map[log.Key]int{}
+	last := map[wal.Key]int{}
 	for i := range o.Put {
 		last[o.Put[i].Key()] = i
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -21,8 +21,8 @@ import (
 const arrays = 7
 
 var (
-	client = log.Node{Address: rackaddr.Node(1), Incarnation: 1}
-	server = log.Node{Address: rackaddr.Node(2), Incarnation: 1}
+	client = wal.Node{Address: rackaddr.Node(1), Incarnation: 1}
+	server = wal.Node{Address: rackaddr.Node(2), Incarnation: 1}
 	now    = time.Unix(1, 0).UTC()
 )
 
@@ -30,12 +30,12 @@ var (
 type bench struct {
 	*Table
 	t    *testing.T
-	disk map[log.Key]log.Record
+	disk map[wal.Key]wal.Record
 	seq  uint64
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{Table: New(0), t: t, disk: map[log.Key]log.Record{}}
+	b := &bench{Table: New(0), t: t, disk: map[wal.Key]wal.Record{}}
 	b.keep(b.Up(server, arrays))
 	return b
 }
@@ -60,13 +60,13 @@ func (b *bench) reload() {
 	}
 }
 
-func sequence(disk map[log.Key]log.Record) iter.Seq2[log.Record, error] {
-	all := make([]log.Record, 0, len(disk))
+func sequence(disk map[wal.Key]wal.Record) iter.Seq2[wal.Record, error] {
+	all := make([]wal.Record, 0, len(disk))
 	for _, r := range disk {
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b log.Record) int { return int(a.Sequence) - int(b.Sequence) })
-	return func(yield func(log.Record, error) bool) {
+	slices.SortFunc(all, func(a, b wal.Record) int { return int(a.Sequence) - int(b.Sequence) })
+	return func(yield func(wal.Record, error) bool) {
 		for _, r := range all {
 			if !yield(r, nil) {
 				return
@@ -118,7 +118,7 @@ func TestRefusalIsLogged(t *testing.T) {
 		if v, got := b.send(m, true); v != Done || !slices.Equal(got, []Action{Answer{Call: m.Call, To: client.Address}}) {
 			t.Errorf("sent again: %s, %v", v, got)
 		}
-		p, err := rpcpacket.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)
+		p, err := rpcpacket.Parse(b.disk[wal.Key{Kind: wal.KindReply, ID: wal.ID(m.Call)}].Packet)
 		if err != nil || p.Type != rpcpacket.Exception || p.Code != fault.PermissionDenied || string(p.Payload) != "not yours" {
 			t.Errorf("logged is %+v, %v", p, err)
 		}
@@ -148,7 +148,7 @@ func TestWhoMayCall(t *testing.T) {
 		t.Errorf("of another incarnation: %s, %v", v, got)
 	}
 	m := message(5)
-	v, o := b.Call(Request{Message: &m, Datagram: m.Append(nil), Caller: log.Node{Address: rackaddr.Node(9), Incarnation: 1}, Now: now})
+	v, o := b.Call(Request{Message: &m, Datagram: m.Append(nil), Caller: wal.Node{Address: rackaddr.Node(9), Incarnation: 1}, Now: now})
 	if v != Refused || len(o.Actions) != 1 || o.Actions[0].(Except).Why.Code != fault.BadRequest {
 		t.Errorf("of another node: %s, %v", v, o.Actions)
 	}
@@ -209,7 +209,7 @@ func TestResultRefused(t *testing.T) {
 	b.keep(o)
 	b.keep(b.Committed(m.Call))
 	b.keep(b.Returned(m.Call, fault.New(fault.PermissionDenied, "reply", "no"), now))
-	p, err := rpcpacket.Parse(b.disk[log.Key{Kind: log.KindReply, ID: log.ID(m.Call)}].Packet)
+	p, err := rpcpacket.Parse(b.disk[wal.Key{Kind: wal.KindReply, ID: wal.ID(m.Call)}].Packet)
 	if err != nil || p.Code != fault.PermissionDenied {
 		t.Errorf("the outcome is %+v, %v", p.Header, err)
 	}
@@ -219,14 +219,14 @@ func TestResultRefused(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	m := message(1)
 	b := m.Append(nil)
-	for kind := log.KindCall; kind <= log.KindCut; kind++ {
+	for kind := wal.KindCall; kind <= wal.KindCut; kind++ {
 		f.Add(uint8(kind), m.Call[:], uint64(1), uint32(1), b, make([]byte, cutSize))
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, id []byte, order uint64, attempt uint32, datagram, data []byte) {
-		r := log.Record{Kind: log.Kind(kind), Sequence: 2, Caller: client, Callee: server, Order: order, Attempt: attempt, Packet: datagram, Data: data}
+		r := wal.Record{Kind: wal.Kind(kind), Sequence: 2, Caller: client, Callee: server, Order: order, Attempt: attempt, Packet: datagram, Data: data}
 		copy(r.ID[:], id)
-		call := log.Record{Kind: log.KindCall, ID: log.ID(m.Call), Sequence: 1, Caller: client, Callee: server, Packet: b}
-		table, err := Load(0, sequence(map[log.Key]log.Record{call.Key(): call, r.Key(): r}))
+		call := wal.Record{Kind: wal.KindCall, ID: wal.ID(m.Call), Sequence: 1, Caller: client, Callee: server, Packet: b}
+		table, err := Load(0, sequence(map[wal.Key]wal.Record{call.Key(): call, r.Key(): r}))
 		if err != nil {
 			return
 		}
@@ -243,15 +243,15 @@ func TestWhoMayAnswer(t *testing.T) {
 	m := message(1)
 	b.send(m, false)
 	b.keep(b.Admitted(m.Call, nil))
-	answer := func(from log.Node) Verdict {
+	answer := func(from wal.Node) Verdict {
 		r := m
 		r.Type, r.CalleeIncarnation = rpcpacket.Reply, from.Incarnation
 		v, o := b.Reply(Response{Message: &r, Datagram: r.Append(nil), Callee: from, Now: now})
 		b.keep(o)
 		return v
 	}
-	other := log.Node{Address: rackaddr.Node(9), Incarnation: 1}
-	next := log.Node{Address: server.Address, Incarnation: 2}
+	other := wal.Node{Address: rackaddr.Node(9), Incarnation: 1}
+	next := wal.Node{Address: server.Address, Incarnation: 2}
 	if v := answer(other); v != Stale {
 		t.Errorf("another node's answer is %s", v)
 	}
@@ -296,7 +296,7 @@ func TestFoldOnce(t *testing.T) {
 	for n := range uint64(60) {
 		done(message(n + 1))
 	}
-	if _, ok := b.disk[log.Key{Kind: log.KindState, ID: serviceID(arrays)}]; !ok {
+	if _, ok := b.disk[wal.Key{Kind: wal.KindState, ID: serviceID(arrays)}]; !ok {
 		t.Fatal("nothing was folded")
 	}
 	before, _ := b.State(arrays)
@@ -314,7 +314,7 @@ func TestDiscarded(t *testing.T) {
 	b.send(m, false)
 	b.keep(b.Admitted(m.Call, nil))
 	child := nested(m, rpcpacket.Call, arrays)
-	ask := func(from log.Node, arg string) Verdict {
+	ask := func(from wal.Node, arg string) Verdict {
 		c := child
 		c.CallerIncarnation, c.Payload = from.Incarnation, []byte(arg)
 		v, o := b.Call(Request{Message: &c, Datagram: c.Append(nil), Caller: from, Callee: server, Now: now})
@@ -327,7 +327,7 @@ func TestDiscarded(t *testing.T) {
 	b.keep(b.Fail(server, false, now))
 	b.keep(b.Fenced(server.Address))
 	b.keep(b.RolledBack(m.Call))
-	next := log.Node{Address: server.Address, Incarnation: 2}
+	next := wal.Node{Address: server.Address, Incarnation: 2}
 	b.keep(b.Up(next, arrays))
 	if v := ask(next, "b"); v != Waiting {
 		t.Errorf("while the former is being admitted: %s", v)
@@ -382,7 +382,7 @@ func TestEmpty(t *testing.T) {
 			b.keep(b.Fail(server, false, now))
 		}
 		b.keep(b.Fenced(server.Address))
-		next := log.Node{Address: server.Address, Incarnation: 2}
+		next := wal.Node{Address: server.Address, Incarnation: 2}
 		got := b.keep(b.Up(next, arrays))
 		if len(got) != 1 || got[0].(Deliver).Call != second.Call || got[0].(Deliver).Attempt != 0 || got[0].(Deliver).Order != 2 {
 			t.Errorf("restart %v: its next incarnation gets %v", restart, got)

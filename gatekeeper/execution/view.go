@@ -3,7 +3,7 @@ package execution
 import (
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -13,7 +13,7 @@ type View struct {
 	Caller netip.Addr
 	// Callee is to which incarnation of which node it was delivered last; incarnation
 	// 0 means to none yet.
-	Callee log.Node
+	Callee wal.Node
 	Order  uint64 // its number in a stateful service, else 0
 	// Attempts is how often its execution was cut off.
 	Attempts uint16
@@ -39,7 +39,7 @@ func (t *Table) View(id rpcpacket.ID) (View, bool) {
 
 func (t *Table) view(k *call) View {
 	return View{
-		Header: k.header, Caller: k.caller, Callee: log.Node{Address: k.at.address, Incarnation: k.incarnation}, Order: k.order,
+		Header: k.header, Caller: k.caller, Callee: wal.Node{Address: k.at.address, Incarnation: k.incarnation}, Order: k.order,
 		Attempts: k.attempts, Stage: k.stage.String(), Held: k.stage == running && t.held(k), Cut: k.cut, Lends: k.leases,
 	}
 }
@@ -67,7 +67,7 @@ func (t *Table) Where(id rpcpacket.ID) (netip.Addr, bool) {
 
 // Journal returns what an execution has journalled, if it is logged as running at
 // just that node and incarnation.
-func (t *Table) Journal(id rpcpacket.ID, at log.Node) (journal []byte, ok bool) {
+func (t *Table) Journal(id rpcpacket.ID, at wal.Node) (journal []byte, ok bool) {
 	if !t.runs(id, at) {
 		return nil, false
 	}
@@ -92,13 +92,13 @@ func (t *Table) Known(main rpcpacket.ID) bool { return t.mains[main] != nil }
 
 // Leave says that a node leaves in an orderly way: nobody asks for its mains that
 // are over any more. Fail follows.
-func (t *Table) Leave(at log.Node) Output {
+func (t *Table) Leave(at wal.Node) Output {
 	if n := t.nodes[at.Address]; n != nil && at.Incarnation > n.dead {
 		for _, m := range sortedMains(n.mains) {
 			if m.over && !m.committing && !m.cut && m.incarnation == at.Incarnation {
 				delete(n.mains, m)
 				delete(t.mains, m.id)
-				t.strike(log.KindCheckpoint, log.ID(m.id))
+				t.strike(wal.KindCheckpoint, wal.ID(m.id))
 			}
 		}
 	}
@@ -106,14 +106,14 @@ func (t *Table) Leave(at log.Node) Output {
 }
 
 // Finished reports whether a node has run a durable main, and all that it has run are over.
-func (t *Table) Finished(at log.Node) bool {
+func (t *Table) Finished(at wal.Node) bool {
 	n := t.nodes[at.Address]
 	return n != nil && len(n.mains) > 0 && !t.Unfinished(at)
 }
 
 // Unfinished reports whether a node, or a former incarnation of it, has run a durable main that
 // is not over.
-func (t *Table) Unfinished(at log.Node) bool {
+func (t *Table) Unfinished(at wal.Node) bool {
 	n := t.nodes[at.Address]
 	if n == nil {
 		return false
@@ -150,7 +150,7 @@ func (t *Table) Disown(a netip.Addr) (mains []rpcpacket.ID, out Output) {
 		t.settleChildren(&m.execution)
 		delete(n.mains, m)
 		delete(t.mains, m.id)
-		t.strike(log.KindCheckpoint, log.ID(m.id))
+		t.strike(wal.KindCheckpoint, wal.ID(m.id))
 	}
 	return mains, t.take()
 }

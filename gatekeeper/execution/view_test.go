@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -69,7 +69,7 @@ func TestLeave(t *testing.T) {
 	if journal, ok := b.Journal(id, server); !ok || len(journal) != 0 {
 		t.Errorf("its journal: %q, %v", journal, ok)
 	}
-	if _, ok := b.Journal(id, log.Node{Address: server.Address, Incarnation: 2}); ok {
+	if _, ok := b.Journal(id, wal.Node{Address: server.Address, Incarnation: 2}); ok {
 		t.Error("the journal for another incarnation")
 	}
 	b.keep(b.Leave(server))

@@ -4,14 +4,14 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 )
 
 // Output is what an input leads to: records, as one batch, then actions in their
 // order.
 type Output struct {
-	Put     []log.Record
-	Delete  []log.Key
+	Put     []wal.Record
+	Delete  []wal.Key
 	Actions []Action
 }
 
@@ -21,23 +21,23 @@ type Action interface{ action() }
 
 // Cut says that nothing an incarnation sends counts from now on: execution.Fail.
 type Cut struct {
-	Node log.Node
+	Node wal.Node
 	Gone bool
 }
 
 // FailCalls answers the calls of policy none that the node has received
 // (callgraph.Domain.Cut) with Unavailable, and ends their leases.
-type FailCalls struct{ Node log.Node }
+type FailCalls struct{ Node wal.Node }
 
 // Unidentify takes the node's identity out of the switch and has its program
 // ended, if that still runs. Unidentified answers, when the switch has.
-type Unidentify struct{ Node log.Node }
+type Unidentify struct{ Node wal.Node }
 
 // Fence makes a memory server refuse an incarnation of a node and all before it.
 // Machine.Fenced answers.
 type Fence struct {
 	Server Server
-	Node   log.Node
+	Node   wal.Node
 }
 
 // Fenced says that nothing of the node's failed incarnations can happen any more:
@@ -48,13 +48,13 @@ type Fenced struct{ Node netip.Addr }
 // program is started on a spare, with its address and the next incarnation.
 // Machine.Joined answers, however long that takes.
 type Place struct {
-	Node log.Node
+	Node wal.Node
 	Keep bool
 }
 
 // Recovered says that a recovery has ended. Took is since the failure was told.
 type Recovered struct {
-	Node log.Node
+	Node wal.Node
 	Took time.Duration
 }
 

@@ -5,15 +5,15 @@ import (
 	"iter"
 	"net/netip"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 )
 
-func key(a netip.Addr) log.Key { return log.Key{Kind: log.KindRecovery, ID: log.AddrID(a)} }
+func key(a netip.Addr) wal.Key { return wal.Key{Kind: wal.KindRecovery, ID: wal.AddrID(a)} }
 
 // keep writes a recovery down.
 func (m *Machine) keep(r *recovery) {
-	rec := log.Record{
-		Kind: log.KindRecovery, ID: log.AddrID(r.Node.Address), Time: r.since, Callee: r.Node,
+	rec := wal.Record{
+		Kind: wal.KindRecovery, ID: wal.AddrID(r.Node.Address), Time: r.since, Callee: r.Node,
 		Attempt: uint32(r.phase), Data: []byte(r.Cause),
 	}
 	if r.Gone {
@@ -24,13 +24,13 @@ func (m *Machine) keep(r *recovery) {
 
 // Load returns the Machine whose records a log has; those of other kinds are
 // passed over. It knows no memory servers: AddServer tells them, before Resume.
-func Load(records iter.Seq2[log.Record, error]) (*Machine, error) {
+func Load(records iter.Seq2[wal.Record, error]) (*Machine, error) {
 	m := New()
 	for r, err := range records {
 		if err != nil {
 			return nil, err
 		}
-		if r.Kind != log.KindRecovery {
+		if r.Kind != wal.KindRecovery {
 			continue
 		}
 		phase := Phase(r.Attempt) //nolint:gosec // checked below

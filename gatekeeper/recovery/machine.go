@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 )
 
 // Failure is the end of one incarnation of a node.
 type Failure struct {
-	Node log.Node
+	Node wal.Node
 	// Gone: there will be no other incarnation, because nobody deployed the
 	// program. Its calls fail.
 	Gone bool
@@ -120,7 +120,7 @@ func (m *Machine) fence(r *recovery) {
 }
 
 // Unidentified answers Unidentify.
-func (m *Machine) Unidentified(n log.Node) Output {
+func (m *Machine) Unidentified(n wal.Node) Output {
 	if r := m.fencing(n); r != nil {
 		r.cut = true
 		m.advance(r)
@@ -129,7 +129,7 @@ func (m *Machine) Unidentified(n log.Node) Output {
 }
 
 // Fenced is a memory server's answer to Fence.
-func (m *Machine) Fenced(s Server, n log.Node) Output {
+func (m *Machine) Fenced(s Server, n wal.Node) Output {
 	if r := m.fencing(n); r != nil {
 		delete(r.unacked, s)
 		m.advance(r)
@@ -138,7 +138,7 @@ func (m *Machine) Fenced(s Server, n log.Node) Output {
 }
 
 // fencing returns the recovery that waits for an incarnation's fence.
-func (m *Machine) fencing(n log.Node) *recovery {
+func (m *Machine) fencing(n wal.Node) *recovery {
 	if r := m.recoveries[n.Address]; r != nil && r.Node == n && r.phase == Fencing {
 		return r
 	}
@@ -170,7 +170,7 @@ func (m *Machine) Whole(a netip.Addr, now time.Time) Output {
 }
 
 // Joined says that an incarnation of a node has joined.
-func (m *Machine) Joined(n log.Node, now time.Time) Output {
+func (m *Machine) Joined(n wal.Node, now time.Time) Output {
 	m.present[n.Address] = max(m.present[n.Address], n.Incarnation)
 	if r := m.recoveries[n.Address]; r != nil && r.phase == Restoring && n.Incarnation > r.Node.Incarnation {
 		r.joined = true

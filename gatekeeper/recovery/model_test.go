@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -36,10 +36,10 @@ func clientProgram(r *rack) (ops []op) {
 // workload starts the durable main and the plain client.
 func (r *rack) workload() {
 	if r.mains > 0 {
-		r.start(log.Node{Address: mainAddr, Incarnation: 1})
+		r.start(wal.Node{Address: mainAddr, Incarnation: 1})
 	}
 	if r.clients > 0 {
-		r.start(log.Node{Address: clientAddr, Incarnation: 1})
+		r.start(wal.Node{Address: clientAddr, Incarnation: 1})
 		p := r.identity[clientAddr]
 		p.main, p.begun = &run{ops: clientProgram(r), depth: 3, serial: true, session: true, past: map[uint32]byte{}, answers: map[rpcpacket.ID]bool{}}, true
 	}
@@ -234,7 +234,7 @@ func (r *rack) checkEmpty() {
 		r.fatalf("recoveries are left: %+v", left)
 	}
 	for k, rec := range r.disk {
-		if k.Kind != log.KindState && k.Kind != log.KindCheckpoint && (k.Kind != log.KindReply || rec.Order == 0) {
+		if k.Kind != wal.KindState && k.Kind != wal.KindCheckpoint && (k.Kind != wal.KindReply || rec.Order == 0) {
 			r.fatalf("record %s is left: %+v", k, rec)
 		}
 	}
@@ -296,7 +296,7 @@ func TestAllOrNothing(t *testing.T) {
 		r.limit, r.table, r.aborts = 2, execution.New(2), true
 		for i := range servers {
 			r.homes[serverAddr(i)] = r.rnd.IntN(2) == 0
-			r.execution(r.table.Up(log.Node{Address: serverAddr(i), Incarnation: 1}, uint64(i)))
+			r.execution(r.table.Up(wal.Node{Address: serverAddr(i), Incarnation: 1}, uint64(i)))
 		}
 		crashes := 12
 		r.seed, r.mains, r.clients, r.trouble = r.rnd.Uint64(), 2, 3, 0.2*r.rnd.Float64()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -74,7 +74,7 @@ type run struct {
 // process is a node's program.
 type process struct {
 	r              *rack
-	self           log.Node
+	self           wal.Node
 	alive, suspect bool
 	runs           map[rpcpacket.ID]*run
 	done           map[rpcpacket.ID]bool
@@ -248,7 +248,7 @@ func (p *process) transmit(e *run) {
 		if err != nil {
 			r.fatalf("%v", err)
 		}
-		q := execution.Request{Message: &m, Datagram: datagram, Caller: p.self, Callee: log.Node{Address: serverAddr(o.service)}, Serial: o.service == servers-1, Now: now}
+		q := execution.Request{Message: &m, Datagram: datagram, Caller: p.self, Callee: wal.Node{Address: serverAddr(o.service)}, Serial: o.service == servers-1, Now: now}
 		var v execution.Verdict
 		var out execution.Output
 		if o.kind == checkpoint || o.kind == end {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -24,7 +24,7 @@ type rack struct {
 	t   *testing.T
 	rnd *rand.Rand
 
-	disk map[log.Key]log.Record
+	disk map[wal.Key]wal.Record
 	seq  uint64
 
 	table   *execution.Table
@@ -36,7 +36,7 @@ type rack struct {
 	identity map[netip.Addr]*process // as the switch has it
 	procs    []*process
 	homes    map[netip.Addr]bool // nodes that are placed again when they fail
-	unplaced []log.Node          // that wait for a spare
+	unplaced []wal.Node          // that wait for a spare
 	memory   memory
 
 	trouble float64               // how often packets are lost or doubled
@@ -52,8 +52,8 @@ type rack struct {
 
 // queued is an output of either core.
 type queued struct {
-	put     []log.Record
-	delete  []log.Key
+	put     []wal.Record
+	delete  []wal.Key
 	actions []any
 }
 
@@ -85,14 +85,14 @@ var (
 
 func newRack(t *testing.T, seed uint64) *rack {
 	r := &rack{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), disk: map[log.Key]log.Record{}, identity: map[netip.Addr]*process{},
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), disk: map[wal.Key]wal.Record{}, identity: map[netip.Addr]*process{},
 		homes: map[netip.Addr]bool{mainAddr: true}, life: 1, limit: 1000, table: execution.New(1000), machine: New(), ops: map[rpcpacket.ID][]op{},
 		memory: memory{map[rpcpacket.ID][]string{}, map[rpcpacket.ID][]string{}, map[netip.Addr]uint32{}, map[rpcpacket.ID]bool{}},
 	}
 	r.recovery(r.machine.AddServer("m1"))
 	for i := range servers {
 		r.homes[serverAddr(i)] = true
-		r.start(log.Node{Address: serverAddr(i), Incarnation: 1})
+		r.start(wal.Node{Address: serverAddr(i), Incarnation: 1})
 	}
 	return r
 }
@@ -163,10 +163,10 @@ func (r *rack) carryOut(a any) {
 	case execution.Hand:
 		r.later("handed", func() { r.execution(r.table.Handed(a.Call)) })
 	case execution.Deliver:
-		rec := r.disk[log.Key{Kind: log.KindCall, ID: log.ID(a.Call)}]
+		rec := r.disk[wal.Key{Kind: wal.KindCall, ID: wal.ID(a.Call)}]
 		r.send("deliver", func() { r.deliver(a, rec) })
 	case execution.Answer:
-		if rec, ok := r.disk[log.Key{Kind: log.KindReply, ID: log.ID(a.Call)}]; ok {
+		if rec, ok := r.disk[wal.Key{Kind: wal.KindReply, ID: wal.ID(a.Call)}]; ok {
 			r.send("answer", func() { r.toProcess(a.To, func(p *process) { p.answered(rec.Packet) }) })
 		}
 	case execution.Except:
@@ -238,7 +238,7 @@ func (r *rack) place(a Place) {
 	if r.memory.fenced[a.Node.Address] < a.Node.Incarnation {
 		r.fatalf("%v is placed before it is fenced", a.Node)
 	}
-	next := log.Node{Address: a.Node.Address, Incarnation: a.Node.Incarnation + 1}
+	next := wal.Node{Address: a.Node.Address, Incarnation: a.Node.Incarnation + 1}
 	if p := r.identity[a.Node.Address]; !a.Keep || p != nil || slices.Contains(r.unplaced, next) {
 		return
 	}
@@ -246,7 +246,7 @@ func (r *rack) place(a Place) {
 }
 
 // start runs a program as a node: it joins, exports, and restores its state.
-func (r *rack) start(n log.Node) {
+func (r *rack) start(n wal.Node) {
 	p := &process{r: r, self: n, alive: true, runs: map[rpcpacket.ID]*run{}, done: map[rpcpacket.ID]bool{}, early: map[uint64]*run{}}
 	r.procs = append(r.procs, p)
 	r.identity[n.Address] = p
@@ -307,13 +307,13 @@ func (r *rack) detect() {
 	}
 }
 
-func (r *rack) records() iter.Seq2[log.Record, error] {
-	all := make([]log.Record, 0, len(r.disk))
+func (r *rack) records() iter.Seq2[wal.Record, error] {
+	all := make([]wal.Record, 0, len(r.disk))
 	for _, rec := range r.disk {
 		all = append(all, rec)
 	}
-	slices.SortFunc(all, func(a, b log.Record) int { return int(a.Sequence) - int(b.Sequence) })
-	return func(yield func(log.Record, error) bool) {
+	slices.SortFunc(all, func(a, b wal.Record) int { return int(a.Sequence) - int(b.Sequence) })
+	return func(yield func(wal.Record, error) bool) {
 		for _, rec := range all {
 			if !yield(rec, nil) {
 				return
@@ -329,7 +329,7 @@ func (r *rack) toProcess(a netip.Addr, f func(*process)) {
 	}
 }
 
-func (r *rack) deliver(d execution.Deliver, rec log.Record) {
+func (r *rack) deliver(d execution.Deliver, rec wal.Record) {
 	r.toProcess(d.To.Address, func(p *process) {
 		if p.self != d.To {
 			return // it checks callee_incarnation

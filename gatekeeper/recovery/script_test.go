@@ -12,7 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
 	scripts "github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -51,13 +51,13 @@ type script struct {
 
 func newScript() *script {
 	return &script{
-		rack:   rack{disk: map[log.Key]log.Record{}, table: execution.New(3), machine: New()},
+		rack:   rack{disk: map[wal.Key]wal.Record{}, table: execution.New(3), machine: New()},
 		serial: map[string]bool{}, inc: map[string]uint32{}, calls: map[rpcpacket.ID]rpcpacket.Message{},
 	}
 }
 
-func (s *script) node(name string) log.Node {
-	return log.Node{Address: rackaddr.Node(uint64(name[0] - 'A' + 1)), Incarnation: s.inc[name]}
+func (s *script) node(name string) wal.Node {
+	return wal.Node{Address: rackaddr.Node(uint64(name[0] - 'A' + 1)), Incarnation: s.inc[name]}
 }
 
 func nameOf(a netip.Addr) string { return string('A' + rune(a.As16()[15]) - 1) }
@@ -234,7 +234,7 @@ func (s *script) restart(f []string) (err error) {
 	return nil
 }
 
-func (s *script) keep(put []log.Record, strike []log.Key) {
+func (s *script) keep(put []wal.Record, strike []wal.Key) {
 	for _, r := range put {
 		s.seq++
 		r.Sequence = s.seq
@@ -268,7 +268,7 @@ func (s *script) act(o Output) {
 	}
 }
 
-func (s *script) text(n log.Node) string {
+func (s *script) text(n wal.Node) string {
 	return fmt.Sprintf("%s%d", nameOf(n.Address), n.Incarnation)
 }
 
@@ -323,7 +323,7 @@ func (s *script) detail(d execution.Deliver) (t string) {
 }
 
 func (s *script) outcome(id rpcpacket.ID) string {
-	m, err := rpcpacket.Parse(s.disk[log.Key{Kind: log.KindReply, ID: log.ID(id)}].Packet)
+	m, err := rpcpacket.Parse(s.disk[wal.Key{Kind: wal.KindReply, ID: wal.ID(id)}].Packet)
 	switch {
 	case err != nil:
 		return ", which is not logged"
@@ -348,9 +348,9 @@ func (s *script) show(f []string) error {
 		for r := range s.records() {
 			id := idText(rpcpacket.ID(r.ID))
 			switch r.Kind {
-			case log.KindRecovery, log.KindCut:
+			case wal.KindRecovery, wal.KindCut:
 				id = s.text(r.Callee)
-			case log.KindState, log.KindSession:
+			case wal.KindState, wal.KindSession:
 				id = fmt.Sprint(r.Order)
 			}
 			fmt.Fprintf(s.out, "%s %s\n", r.Kind, id)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 )
 
 // View is one recovery as it is now.
@@ -27,7 +27,7 @@ type Waits struct {
 
 // Awaits returns the incarnation that has failed of a node that is to come back;
 // false if it is not.
-func (m *Machine) Awaits(a netip.Addr) (n log.Node, ok bool) {
+func (m *Machine) Awaits(a netip.Addr) (n wal.Node, ok bool) {
 	r := m.recoveries[a]
 	if r == nil || r.Gone {
 		return n, false

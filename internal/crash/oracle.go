@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -365,7 +365,7 @@ func (r *Run) recordsLeft() string {
 			return err.Error()
 		}
 		switch {
-		case rec.Kind == log.KindBlade, rec.Kind == log.KindMirror, rec.Kind == log.KindRack, rec.Kind == log.KindState && len(rec.Data) == 0:
+		case rec.Kind == wal.KindBlade, rec.Kind == wal.KindMirror, rec.Kind == wal.KindRack, rec.Kind == wal.KindState && len(rec.Data) == 0:
 		default:
 			counts[rec.Kind.String()]++
 		}

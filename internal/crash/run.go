@@ -11,7 +11,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/daemon"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -84,7 +84,7 @@ type Run struct {
 	opt    Options
 	rack   *simrack.Rack
 	began  time.Time
-	disk   *log.Disk // of the Gatekeeper's log
+	disk   *wal.Disk // of the Gatekeeper's log
 	ledger *ledger
 	crash  *crasher
 
@@ -142,11 +142,11 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 		}
 	}
 	pauses := newPauses(opt.Seed, 2)
-	r.disk = &log.Disk{Pause: func() time.Duration { return r.diskPause(pauses) }}
+	r.disk = &wal.Disk{Pause: func() time.Duration { return r.diskPause(pauses) }}
 	cfg := simrack.Config{
 		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Settle: opt.Settle}, Impair: Networks["good"],
 		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: opt.Setting.mtu(), Disk: r.disk, Clock: r.clock,
-		LogOptions: log.Options{Limit: uint64(opt.Setting.LogLimit), Sync: opt.Setting.Sync}, //nolint:gosec // not negative
+		LogOptions: wal.Options{Limit: uint64(opt.Setting.LogLimit), Sync: opt.Setting.Sync}, //nolint:gosec // not negative
 		Log:        opt.Log, Limits: opt.Setting.gatekeeperLimits(), MemoryLimits: opt.Setting.memoryLimits(),
 	}
 	if opt.Setting.Pairs {

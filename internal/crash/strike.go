@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -130,7 +130,7 @@ func (c *crasher) strikeLog(one Crash) bool {
 		rack.CrashGatekeeper()
 		if mend, ok := disk.Damage(one.How == Shorten); ok {
 			repair = func() {
-				if err := rack.RestartGatekeeper(context.Background()); !errors.Is(err, log.ErrCorrupt) {
+				if err := rack.RestartGatekeeper(context.Background()); !errors.Is(err, wal.ErrCorrupt) {
 					c.run.ledger.complain("of a damaged log, the Gatekeeper says %v", err)
 				}
 				mend()
@@ -253,7 +253,7 @@ func (c *crasher) order(one Crash, f func(context.Context, *gatekeeper.Gatekeepe
 			case rpc.OK, rpc.Unavailable, rpc.Overloaded, rpc.NotFound: // the blade is out of service, there is no room, or it is not known again yet
 				return nil
 			}
-			if !errors.Is(err, gatekeeper.ErrStopped) && !errors.Is(err, log.ErrFailed) {
+			if !errors.Is(err, gatekeeper.ErrStopped) && !errors.Is(err, wal.ErrFailed) {
 				return fmt.Errorf("%s: %w", one, err)
 			}
 		}

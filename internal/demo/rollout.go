@@ -14,8 +14,8 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/demo/failure"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -137,7 +137,7 @@ func (r *rollout) play(ctx context.Context) (counted int64, err error) {
 			{Name: "c1", Kind: control.Compute}, {Name: "s1", Kind: control.Compute}, {Name: "s2", Kind: control.Compute},
 			{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 		},
-		Machines: [][]string{{"m1", "m2"}}, Disk: new(log.Disk), Heartbeat: failure.DefaultHeartbeat, Programs: map[string]simrack.Program{"counter": r.program},
+		Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk), Heartbeat: failure.DefaultHeartbeat, Programs: map[string]simrack.Program{"counter": r.program},
 	})
 	if err != nil {
 		return 0, err

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -55,7 +55,7 @@ func TestMain_Again(t *testing.T) {
 			return node.Close(ctx)
 		}
 		rack, err := simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk), Programs: map[string]simrack.Program{"job": program},
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk), Programs: map[string]simrack.Program{"job": program},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -101,13 +101,13 @@ func TestMain_TakenBack(t *testing.T) {
 			})
 		}
 		rack, err := simrack.Start(ctx, simrack.Config{
-			Blades: []simrack.Blade{{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}}, Disk: new(log.Disk),
+			Blades: []simrack.Blade{{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}}, Disk: new(wal.Disk),
 			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Programs: map[string]simrack.Program{"job": program},
 		})
 		must(err)
 		regions := func() (n int) {
 			for r, err := range rack.Log().Records() {
-				if must(err); r.Kind == log.KindRegion {
+				if must(err); r.Kind == wal.KindRegion {
 					n++
 				}
 			}

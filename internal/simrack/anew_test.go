@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -25,7 +25,7 @@ func TestRackBeginsAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		disk := new(log.Disk)
+		disk := new(wal.Disk)
 		rack, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: disk})
 		must(err)
 		used := func() (n uint64) {
@@ -61,7 +61,7 @@ func TestRackBeginsAnew(t *testing.T) {
 				}
 			}
 			rack.CrashGatekeeper()
-			*disk = log.Disk{}
+			*disk = wal.Disk{}
 			must(rack.RestartGatekeeper(ctx))
 			<-time.After(10 * time.Second) // virtual: all blades have said hello again
 			if n := used(); n != 0 {

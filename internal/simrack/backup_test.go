@@ -11,7 +11,7 @@ import (
 
 	server "github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -20,7 +20,7 @@ import (
 // onDisks restores a backup for a simulated rack.
 type onDisks struct {
 	t   *testing.T
-	log *log.Log
+	log *wal.Log
 	dir string
 }
 
@@ -31,8 +31,8 @@ func (d onDisks) Manifest(m backup.Manifest) error {
 	return nil
 }
 
-func (d onDisks) Record(r log.Record) error {
-	var b log.Batch
+func (d onDisks) Record(r wal.Record) error {
+	var b wal.Batch
 	b.Put(r)
 	return d.log.Append(context.Background(), &b)
 }
@@ -109,7 +109,7 @@ func TestBackup(t *testing.T) {
 type discard struct{}
 
 func (discard) Manifest(backup.Manifest) error                      { return nil }
-func (discard) Record(log.Record) error                             { return nil }
+func (discard) Record(wal.Record) error                             { return nil }
 func (discard) Ledgers(backup.Blade, []control.LedgerContent) error { return nil }
 
 // restored is a fresh rack that begins with a backup of this one.
@@ -117,7 +117,7 @@ func (r *registers) restored(ctx context.Context, t *testing.T, file []byte) *re
 	t.Helper()
 	to := &registers{nodes: map[string]*rpc.Node{}}
 	cfg := to.config(t.TempDir())
-	l, err := log.OpenMemory(cfg.Disk, log.Options{})
+	l, err := wal.OpenMemory(cfg.Disk, wal.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
@@ -23,7 +23,7 @@ func BenchmarkPolicy(b *testing.B) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cfg := simrack.Config{}
 		if logged {
-			cfg.Disk = new(log.Disk)
+			cfg.Disk = new(wal.Disk)
 		}
 		r, err := simrack.Start(ctx, cfg)
 		if err != nil {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -36,7 +36,7 @@ func BenchmarkRecovery(b *testing.B) {
 		}
 		return node.Close(context.WithoutCancel(ctx))
 	}
-	r, err := simrack.Start(ctx, simrack.Config{Disk: new(log.Disk), Programs: map[string]simrack.Program{"counter": serve}})
+	r, err := simrack.Start(ctx, simrack.Config{Disk: new(wal.Disk), Programs: map[string]simrack.Program{"counter": serve}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -59,7 +59,7 @@ type Config struct {
 	MTU int
 	// Disk, if set, is what the Gatekeeper's log is on: it outlives the Gatekeeper
 	// (see CrashGatekeeper).
-	Disk *log.Disk
+	Disk *wal.Disk
 	// NoStreamWrites makes the switch one that takes rules by Write only, as any does.
 	NoStreamWrites bool
 	// Pause, if set, makes the switch slow: it tells how long the next message between it
@@ -70,7 +70,7 @@ type Config struct {
 	// Limits are the Gatekeeper's.
 	Limits gatekeeper.Limits
 	// LogOptions are those of the Gatekeeper's log.
-	LogOptions log.Options
+	LogOptions wal.Options
 	// Clock tells a Gatekeeper or a memory blade that starts what time it is; it may be
 	// called concurrently. Nil stands for time.Now.
 	Clock func() time.Time

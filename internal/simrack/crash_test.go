@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -30,7 +30,7 @@ func TestGatekeeperCrashes(t *testing.T) {
 			if seed%2 == 0 { // nothing is lost but by crashes, and all is much faster
 				impair, up, down = wire.Impairment{Delay: 20 * time.Microsecond}, 10*time.Millisecond, 10*time.Millisecond
 			}
-			inVirtualTimeOn(t, new(log.Disk), seed, impair, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+			inVirtualTimeOn(t, new(wal.Disk), seed, impair, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 				export(t, ctx, r, "s2")
 				done := make(chan struct{})
 				var crashes sync.WaitGroup

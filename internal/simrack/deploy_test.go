@@ -12,8 +12,8 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -42,7 +42,7 @@ func withFleet(t *testing.T, f func(r *fleet)) {
 		r := &fleet{t: t, ctx: ctx, served: map[string]int{}}
 		var err error
 		r.Rack, err = simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk),
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk),
 			Programs: map[string]simrack.Program{
 				"server": r.server,
 				"broken": func(context.Context, join.Joiner, control.Start) error { return errors.New("broken") },

@@ -14,8 +14,8 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/execution"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -59,7 +59,7 @@ func withBankOf(t *testing.T, ledgers gatekeeper.LedgerMode, blades []simrack.Bl
 		defer cancel()
 		b := &bank{t: t, ctx: ctx, began: map[string]int{}, ran: map[string]string{}, over: make(chan struct{}), regions: 1, sessions: 2}
 		cfg := simrack.Config{
-			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk), Ledgers: ledgers,
+			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk), Ledgers: ledgers,
 			Programs: map[string]simrack.Program{"counter": b.program, "front": b.program, "teller": b.program},
 		}
 		if testing.Verbose() {
@@ -379,7 +379,7 @@ func TestExactly_JobTakenBack(t *testing.T) {
 		<-gone
 		<-time.After(20 * time.Second) // virtual: it has left by then
 		for r, err := range b.Log().Records() {
-			if b.must(err); r.Kind == log.KindCheckpoint {
+			if b.must(err); r.Kind == wal.KindCheckpoint {
 				t.Errorf("record %s is left", r.Key())
 			}
 		}

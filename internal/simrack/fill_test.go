@@ -14,7 +14,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -172,7 +172,7 @@ func onThree(t *testing.T, f func(t *testing.T, ctx context.Context, r *simrack.
 			Blades: []simrack.Blade{
 				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory}, {Name: "m3", Kind: control.Memory},
 			},
-			Machines: [][]string{{"m1", "m2"}}, Disk: new(log.Disk),
+			Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk),
 			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
@@ -253,7 +253,7 @@ func TestDrainOntoSpare(t *testing.T) {
 			Blades: []simrack.Blade{
 				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory, Capacity: 1 << 20},
 			},
-			Disk: new(log.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -43,8 +43,8 @@ func fullLog(t *testing.T, limit uint64, told *bytes.Buffer, f func(ctx context.
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
 		cfg := simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk), MTU: 65535,
-			LogOptions: log.Options{Limit: limit},
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk), MTU: 65535,
+			LogOptions: wal.Options{Limit: limit},
 		}
 		if told != nil {
 			cfg.Log = slog.New(slog.NewTextHandler(told, nil))

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -34,7 +34,7 @@ func TestNothingGrows(t *testing.T) {
 		t.Skip("makes 16,000 calls")
 	}
 	ctx := t.Context()
-	r, err := simrack.Start(ctx, simrack.Config{Disk: new(log.Disk)})
+	r, err := simrack.Start(ctx, simrack.Config{Disk: new(wal.Disk)})
 	if err != nil {
 		t.Fatal(err)
 	}

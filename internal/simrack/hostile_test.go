@@ -19,8 +19,8 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -141,7 +141,7 @@ func (h *hostile) asks(f func(s join.Session) error) error {
 // TestHostile_Names is rows 3 and 6: a name that somebody uses is nobody else's to export,
 // and nobody else reads its state or its checkpoint.
 func TestHostile_Names(t *testing.T) {
-	inVirtualTimeOn(t, new(log.Disk), 1, wire.Impairment{}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+	inVirtualTimeOn(t, new(wal.Disk), 1, wire.Impairment{}, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		h := &hostile{r, t, ctx, "s1"}
 		export(t, ctx, r, "s2")
 		n, err := r.Join(ctx, "c1", "accountant")
@@ -258,7 +258,7 @@ func TestHostile_Squatter(t *testing.T) {
 // call that has gone to the switch.
 func watched(blades ...string) (simrack.Config, *atomic.Pointer[rpcpacket.Message]) {
 	seen := new(atomic.Pointer[rpcpacket.Message])
-	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Disk: new(log.Disk), OnFrame: func(f wire.Frame) {
+	cfg := simrack.Config{Schedule: &wire.Schedule{Seed: 1}, Disk: new(wal.Disk), OnFrame: func(f wire.Frame) {
 		u, err := frame.ParseUDP6(f.Data)
 		if err != nil || !f.ToSwitch || u.Dst.Port() != rackaddr.PortRPC && u.Dst.Port() != rackaddr.PortDirect {
 			return

@@ -13,7 +13,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/examples/arrays/workload"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -33,7 +33,7 @@ func inVirtualTime(t *testing.T, seed uint64, impair wire.Impairment, f func(t *
 }
 
 // inVirtualTimeOn is that with a log on a disk.
-func inVirtualTimeOn(t *testing.T, disk *log.Disk, seed uint64, impair wire.Impairment, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
+func inVirtualTimeOn(t *testing.T, disk *wal.Disk, seed uint64, impair wire.Impairment, f func(t *testing.T, ctx context.Context, r *simrack.Rack)) {
 	t.Helper()
 	inVirtualTimeWith(t, simrack.Config{Schedule: &wire.Schedule{Seed: seed}, Impair: impair, Disk: disk}, f)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 )
@@ -13,7 +13,7 @@ import (
 // keeper is a Gatekeeper that runs.
 type keeper struct {
 	*gatekeeper.Gatekeeper
-	store *log.Log // nil without Config.Disk
+	store *wal.Log // nil without Config.Disk
 	stop  context.CancelFunc
 	ended chan error
 }
@@ -23,7 +23,7 @@ func (r *Rack) startKeeper() (*keeper, error) {
 	k := &keeper{ended: make(chan error, 1)}
 	var err error
 	if r.cfg.Disk != nil {
-		if k.store, err = log.OpenMemory(r.cfg.Disk, r.cfg.LogOptions); err != nil {
+		if k.store, err = wal.OpenMemory(r.cfg.Disk, r.cfg.LogOptions); err != nil {
 			return nil, err
 		}
 	}
@@ -57,7 +57,7 @@ func (k *keeper) closeLog() error {
 }
 
 // Log is the log of the Gatekeeper that runs; nil without Config.Disk.
-func (r *Rack) Log() *log.Log {
+func (r *Rack) Log() *wal.Log {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.keeper == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -61,7 +61,7 @@ func lostRegion(t *testing.T, blades []simrack.Blade) {
 			t.Fatal(err)
 		}
 	}
-	cfg := simrack.Config{Blades: blades, Disk: new(log.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}
+	cfg := simrack.Config{Blades: blades, Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}
 	if last := blades[len(blades)-1].Name; last == "m2" {
 		cfg.Machines, cfg.FillRate = [][]string{{"m1", "m2"}}, 16<<20
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -24,7 +24,7 @@ func TestManyServices(t *testing.T) {
 	const quarters = 4
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r, err := simrack.Start(ctx, simrack.Config{Disk: &log.Disk{}})
+	r, err := simrack.Start(ctx, simrack.Config{Disk: &wal.Disk{}})
 	if err != nil {
 		t.Fatal(err)
 	}

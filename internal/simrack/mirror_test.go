@@ -15,7 +15,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -36,7 +36,7 @@ func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, 
 				{Name: "c1", Kind: control.Compute}, {Name: "c2", Kind: control.Compute},
 				{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 			},
-			Machines: [][]string{{"m1", "m2"}}, FillRate: 16 << 20, Disk: new(log.Disk), Impair: impair,
+			Machines: [][]string{{"m1", "m2"}}, FillRate: 16 << 20, Disk: new(wal.Disk), Impair: impair,
 			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			OnFrame: func(wire.Frame) {
 				if r := rack.Load(); r != nil && onFrame != nil {
@@ -651,7 +651,7 @@ func TestSmallSecondBlade(t *testing.T) {
 			Blades: []simrack.Blade{
 				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory, Capacity: 1 << 20}, {Name: "m2", Kind: control.Memory, Capacity: 64 << 10},
 			},
-			Machines: [][]string{{"m1", "m2"}}, Disk: new(log.Disk), FillRate: 100 << 10,
+			Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk), FillRate: 100 << 10,
 			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -24,7 +24,7 @@ func TestSetPolicy(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		var sent atomic.Int64 // flags of the last call on the wire
-		disk := new(log.Disk)
+		disk := new(wal.Disk)
 		r, err := simrack.Start(ctx, simrack.Config{
 			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: disk,
 			OnFrame: func(f wire.Frame) {

@@ -11,7 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -271,7 +271,7 @@ func TestClockSetBack(t *testing.T) {
 		}
 		var back atomic.Int64 // by how much the clock is wrong
 		r, err := simrack.Start(ctx, simrack.Config{
-			Blades: oneMemory(), Disk: new(log.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
+			Blades: oneMemory(), Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
 			Clock: func() time.Time { return time.Now().Add(-time.Duration(back.Load())) },
 		})
 		must(err)

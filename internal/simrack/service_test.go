@@ -14,8 +14,8 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -40,7 +40,7 @@ func TestService(t *testing.T) {
 			return errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 		}
 		r, err := simrack.Start(t.Context(), simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(log.Disk), Programs: map[string]simrack.Program{"server": program},
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk), Programs: map[string]simrack.Program{"server": program},
 		})
 		must := func(err error) {
 			t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -114,7 +114,7 @@ func (r *registers) config(dir string) simrack.Config {
 			{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 		},
 		Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
-		Disk: new(log.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth,
+		Disk: new(wal.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth,
 		Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -16,32 +16,32 @@ import (
 // its log: calls go on when it is over, and none before that.
 func TestSwitchFails(t *testing.T) {
 	const away = time.Second
-	for name, fail := range map[string]func(r *simrack.Rack, d *log.Disk) (repair func(context.Context) error){
-		"restart": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+	for name, fail := range map[string]func(r *simrack.Rack, d *wal.Disk) (repair func(context.Context) error){
+		"restart": func(r *simrack.Rack, _ *wal.Disk) func(context.Context) error {
 			if err := r.CrashSwitch(); err != nil {
 				return func(context.Context) error { return err }
 			}
 			return func(context.Context) error { return r.BootSwitch() }
 		},
-		"stall": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+		"stall": func(r *simrack.Rack, _ *wal.Disk) func(context.Context) error {
 			resume := r.StallLine()
 			return func(context.Context) error { resume(); return nil }
 		},
-		"hang up": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+		"hang up": func(r *simrack.Rack, _ *wal.Disk) func(context.Context) error {
 			resume := r.StallLine()
 			r.CutLine()
 			return func(context.Context) error { resume(); return nil }
 		},
-		"refuse": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+		"refuse": func(r *simrack.Rack, _ *wal.Disk) func(context.Context) error {
 			r.RefuseWrites(true)
 			r.CutLine()
 			return func(context.Context) error { r.RefuseWrites(false); return nil }
 		},
-		"oust": func(r *simrack.Rack, _ *log.Disk) func(context.Context) error {
+		"oust": func(r *simrack.Rack, _ *wal.Disk) func(context.Context) error {
 			r.OustGatekeeper()
 			return r.RestartGatekeeper
 		},
-		"full disk": func(r *simrack.Rack, d *log.Disk) func(context.Context) error {
+		"full disk": func(r *simrack.Rack, d *wal.Disk) func(context.Context) error {
 			d.Fill(true)
 			return func(ctx context.Context) error {
 				r.CrashGatekeeper()
@@ -54,7 +54,7 @@ func TestSwitchFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				disk := new(log.Disk)
+				disk := new(wal.Disk)
 				r, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: disk, NoStreamWrites: true})
 				if err != nil {
 					t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	"github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -39,7 +39,7 @@ type stage struct {
 // play brings the rack up, performs the scenario and takes the rack down again.
 func (s *stage) play(ctx context.Context) (_ Report, err error) {
 	cfg := simrack.Config{
-		Blades: blades(), Programs: s.programs(), OnFrame: s.onFrame, Heartbeat: s.cfg.Heartbeat, Disk: new(log.Disk), Log: s.cfg.logger(),
+		Blades: blades(), Programs: s.programs(), OnFrame: s.onFrame, Heartbeat: s.cfg.Heartbeat, Disk: new(wal.Disk), Log: s.cfg.logger(),
 		Machines: [][]string{memoryBlades}, Ledgers: gatekeeper.LedgersTruth,
 	}
 	if s.cfg.rack != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
-	gklog "github.com/bifrost-rack/bifrost/gatekeeper/log"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
@@ -99,7 +99,7 @@ func TestSpill(t *testing.T) {
 		w := new(hoard)
 		var err error
 		w.rack, err = simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(gklog.Disk),
+			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk),
 			Programs: map[string]simrack.Program{"Front": w.program, "Behind": w.program},
 		})
 		must(err)

@@ -1,4 +1,4 @@
-// Package log is the Gatekeeper's record of what it has let happen (design
+// Package wal is the Gatekeeper's write-ahead log of what it has let happen (design
 // section 9): calls and replies before they are released, checkpoints, states,
 // and whatever else must outlive it. What Append or a Submit's callback has
 // confirmed is logged: it is read back after the Gatekeeper's own crash.
@@ -39,4 +39,4 @@
 //
 // OpenMemory has the same log on a Disk in memory, for simulated racks: a Disk
 // survives the crash of a Gatekeeper, and can lose power.
-package log
+package wal

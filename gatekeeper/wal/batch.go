@@ -1,4 +1,4 @@
-package log
+package wal
 
 // MaxBatch is how many bytes one batch may have on disk.
 const MaxBatch = 256 << 20
