@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -39,7 +39,7 @@ func TestMemoryBlade(t *testing.T) {
 			t.Errorf("hello %+v", h)
 		}
 		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
-		d, err := dsm.NewClient(dsm.Config{
+		d, err := dsmclient.NewClient(dsmclient.Config{
 			Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
 		})
 		if err != nil {
@@ -160,8 +160,8 @@ func TestMemoryOfAnotherRack(t *testing.T) {
 		r.gk.set(func() { r.gk.welcome.Began = 1 })
 		m, registered, stop := r.memory()
 		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
-		node := func() *dsm.Client {
-			d, err := dsm.NewClient(dsm.Config{
+		node := func() *dsmclient.Client {
+			d, err := dsmclient.NewClient(dsmclient.Config{
 				Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
 			})
 			if err != nil {
@@ -198,7 +198,7 @@ func TestMemoryUndo(t *testing.T) {
 		r.gk.set(func() { r.gk.welcome.Undo = true })
 		m, registered, stop := r.memory()
 		client := r.host("client", 3, rackaddr.Node(1), wire.Impairment{})
-		d, err := dsm.NewClient(dsm.Config{
+		d, err := dsmclient.NewClient(dsmclient.Config{
 			Stack: client, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return r.gk.welcome.Rack },
 		})
 		if err != nil {
@@ -212,7 +212,7 @@ func TestMemoryUndo(t *testing.T) {
 		first, second := control.ExecutionID{1}, control.ExecutionID{2}
 		write := func(id control.ExecutionID, text string) {
 			t.Helper()
-			if _, err := d.With(dsm.Scope{Execution: id}).Write(r.ctx, p, []byte(text)); err != nil {
+			if _, err := d.With(dsmclient.Scope{Execution: id}).Write(r.ctx, p, []byte(text)); err != nil {
 				t.Error(err)
 			}
 		}

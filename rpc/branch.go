@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
@@ -28,9 +28,9 @@ type opSequence struct {
 	number uint32     // 0 for the trunk
 
 	// Guarded by e.mu.
-	index  uint32      // of the last operation
-	client *dsm.Client // for memory operations; nil until asked for
-	busy   bool        // an operation is under way
+	index  uint32            // of the last operation
+	client *dsmclient.Client // for memory operations; nil until asked for
+	busy   bool              // an operation is under way
 	ended  bool
 }
 

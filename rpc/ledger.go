@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
@@ -25,8 +25,8 @@ type ledger struct {
 	place *control.LedgerPlace // nil: there is none, and nothing is written
 
 	mu    sync.Mutex
-	file  *dsm.Ledger // nil before the first record
-	lost  error       // nothing is written any more
+	file  *dsmclient.Ledger // nil before the first record
+	lost  error             // nothing is written any more
 	table *direct.Table
 	since int    // bytes since the last base
 	last  uint64 // the last record's number
@@ -96,7 +96,7 @@ func (l *ledger) open() error {
 	if l.file != nil {
 		return nil
 	}
-	f, err := l.node.memory.OpenLedger(dsm.LedgerConfig{Machine: l.place.Machine, Birth: l.place.Birth, Run: l.node.self.Incarnation})
+	f, err := l.node.memory.OpenLedger(dsmclient.LedgerConfig{Machine: l.place.Machine, Birth: l.place.Birth, Run: l.node.self.Incarnation})
 	l.file = f
 	return err
 }

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 )
 
 // Memory returns the node's client of the distributed memory, for a program that
 // is no handler: its operations are on behalf of the node alone.
-func (n *Node) Memory() *dsm.Client { return n.memory }
+func (n *Node) Memory() *dsm.Client { return (*dsm.Client)(n.memory) }
 
 // Memory returns the client of the distributed memory for a handler or one of its
 // branches: its operations are on behalf of the execution that ctx belongs to, so
@@ -23,12 +24,12 @@ func Memory(ctx context.Context) *dsm.Client {
 	if b == nil {
 		panic("rpc.Memory: the context is not one that a handler was given, nor derived from one")
 	}
-	return b.memory()
+	return (*dsm.Client)(b.memory())
 }
 
 // memory makes the branch's client when it is first asked for, so that handlers
 // which need none do not pay.
-func (b *opSequence) memory() *dsm.Client {
+func (b *opSequence) memory() *dsmclient.Client {
 	e := b.e
 	e.promote() // memory takes its time
 	if err := e.enlist(); err != nil {
@@ -44,12 +45,12 @@ func (b *opSequence) memory() *dsm.Client {
 
 // scope is on whose behalf the branch's memory operations are. Those of an
 // execution that is not exactly-once are final at once: nobody will commit it.
-func (b *opSequence) scope() dsm.Scope {
+func (b *opSequence) scope() dsmclient.Scope {
 	e := b.e
 	if e.journal == nil {
-		return dsm.Scope{}
+		return dsmclient.Scope{}
 	}
-	return dsm.Scope{
+	return dsmclient.Scope{
 		Execution: e.call.Call, Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
 		Replay: e.main != nil || e.call.Attempt > 0,
 	}

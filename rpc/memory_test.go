@@ -3,7 +3,7 @@ package rpc
 import (
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -17,13 +17,13 @@ func TestScopeOfMemory(t *testing.T) {
 	for _, c := range []struct {
 		e      *execution
 		branch uint32
-		want   dsm.Scope
+		want   dsmclient.Scope
 	}{
-		{&execution{call: first}, 0, dsm.Scope{}},
-		{&execution{call: first, journal: new(journal)}, 0, dsm.Scope{Execution: id}},
-		{&execution{call: first, journal: new(journal)}, 7, dsm.Scope{Execution: id, Branch: 7}},
-		{&execution{call: again, journal: new(journal)}, 0, dsm.Scope{Execution: id, Replay: true}},
-		{&execution{call: first, journal: new(journal), main: new(main)}, 7, dsm.Scope{Execution: id, Branch: 7, Replay: true}},
+		{&execution{call: first}, 0, dsmclient.Scope{}},
+		{&execution{call: first, journal: new(journal)}, 0, dsmclient.Scope{Execution: id}},
+		{&execution{call: first, journal: new(journal)}, 7, dsmclient.Scope{Execution: id, Branch: 7}},
+		{&execution{call: again, journal: new(journal)}, 0, dsmclient.Scope{Execution: id, Replay: true}},
+		{&execution{call: first, journal: new(journal), main: new(main)}, 7, dsmclient.Scope{Execution: id, Branch: 7, Replay: true}},
 	} {
 		if got := (&opSequence{e: c.e, number: c.branch}).scope(); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -36,7 +36,7 @@ type Node struct {
 	budget  int        // bytes of a datagram at most
 	logged  int        // bytes of an exactly-once message at most
 	limits  Limits
-	memory  *dsm.Client
+	memory  *dsmclient.Client
 	ledger  *ledger // nil in a rack without ledgers
 	log     *slog.Logger
 	start   time.Time
@@ -115,8 +115,8 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		_ = conn.Close()
 		return nil, &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
-	n.memory, err = dsm.NewClient(dsm.Config{
-		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true, Limits: config.limits.Memory,
+	n.memory, err = dsmclient.NewClient(dsmclient.Config{
+		Stack: n.stack, Address: n.self.Address, Incarnation: n.self.Incarnation, Rack: session.Rack, Keep: true, Limits: dsmclient.Limits(config.limits.Memory),
 	})
 	if err != nil {
 		_ = conn.Close()

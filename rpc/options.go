@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -221,7 +222,8 @@ func (l Limits) withDefaults() (Limits, error) {
 			*f.value = f.otherwise
 		}
 	}
-	if err := l.Memory.Check(); err != nil {
+	memory := dsmclient.Limits(l.Memory)
+	if err := memory.Check(); err != nil {
 		return l, coded("join", err)
 	}
 	switch {

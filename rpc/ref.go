@@ -13,6 +13,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
@@ -47,11 +48,11 @@ type Ref[T any] struct {
 // refPlace is where a reference's value stands.
 type refPlace struct {
 	state   refState
-	pointer dsm.Pointer // nil if length is 0
-	length  int64       // bytes
-	inline  []byte      // the bytes, of a value that has come inside a message
-	home    *dsm.Client // of the node, for one that belongs to no execution
-	bound   *execution  // that it belongs to, or nil
+	pointer dsm.Pointer       // nil if length is 0
+	length  int64             // bytes
+	inline  []byte            // the bytes, of a value that has come inside a message
+	home    *dsmclient.Client // of the node, for one that belongs to no execution
+	bound   *execution        // that it belongs to, or nil
 }
 
 // refState is how far a reference's life has come.
@@ -196,7 +197,7 @@ func (p *refPlace) usable(op string) error {
 
 // memory is the client that an operation in ctx goes through: that of the
 // execution, and outside of any the node's.
-func (p *refPlace) memory(ctx context.Context, op string) (*dsm.Client, error) {
+func (p *refPlace) memory(ctx context.Context, op string) (*dsmclient.Client, error) {
 	b := branchOf(ctx)
 	if b != nil && b.e != nil && (p.bound == nil || p.bound == b.e) {
 		return b.memory(), nil
@@ -231,7 +232,7 @@ func (p *refPlace) read(ctx context.Context, op string) ([]byte, error) {
 
 // write puts a local reference's bytes into memory, which makes it owned. home is
 // the node's memory, for a reference that no execution makes.
-func (p *refPlace) write(ctx context.Context, op string, home *dsm.Client, b []byte) error {
+func (p *refPlace) write(ctx context.Context, op string, home *dsmclient.Client, b []byte) error {
 	if len(b) > MaxRef {
 		return fault.New(BadRequest, op, "%d bytes: at most %d", len(b), MaxRef)
 	}
@@ -269,7 +270,7 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // belong says whose the place is: the execution's that ctx is of, or the node's.
-func (p *refPlace) belong(ctx context.Context, home *dsm.Client) {
+func (p *refPlace) belong(ctx context.Context, home *dsmclient.Client) {
 	p.bound, p.home = nil, home
 	if b := branchOf(ctx); b != nil && b.e != nil {
 		p.bound, p.home = b.e, nil

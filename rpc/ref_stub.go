@@ -6,6 +6,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
@@ -101,7 +102,7 @@ func (r *Ref[T]) bytes(op string) ([]byte, error) {
 }
 
 // store puts a local reference's value into memory.
-func (r *Ref[T]) store(ctx context.Context, op string, home *dsm.Client) error {
+func (r *Ref[T]) store(ctx context.Context, op string, home *dsmclient.Client) error {
 	if err := r.place.usable(op); err != nil || r.place.state != refLocal {
 		return err
 	}

@@ -41,7 +41,7 @@ type Run struct {
 //
 // It is given when the execution's outcome has been logged, and before control of
 // any region leaves it. Its node must not have requests on its behalf under way:
-// see dsm.Client.Finish.
+// see dsmclient.Client.Finish.
 type Commit struct {
 	// Boot is the start of the daemon that the command is for (Hello.Boot). Another
 	// start refuses it as Stale.

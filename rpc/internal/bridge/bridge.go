@@ -9,15 +9,15 @@ import (
 
 	"github.com/apache/thrift/lib/go/thrift"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Caller is how a client's calls pass references.
 type Caller struct {
-	Memory *dsm.Client // of the client's node; nil over plain Thrift
-	Inline int         // up to which length, in bytes, values travel inside the message
+	Memory *dsmclient.Client // of the client's node; nil over plain Thrift
+	Inline int               // up to which length, in bytes, values travel inside the message
 }
 
 var (

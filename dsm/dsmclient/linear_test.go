@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -91,11 +91,11 @@ func TestLinearizable(t *testing.T) {
 // record lets three nodes work on two regions and returns what happened.
 func record(t *testing.T, seed uint64, undo bool) []porcupine.Operation {
 	r := newImpairedRack(t, virtual(seed, 9000), 1, bad)
-	var clients []*dsm.Client
+	var clients []*dsmclient.Client
 	for node := range uint64(3) {
 		clients = append(clients, r.client(node+1, 1))
 	}
-	var ptrs []dsm.Pointer
+	var ptrs []dsmclient.Pointer
 	for range 2 {
 		p, err := clients[0].Alloc(context.Background(), 64)
 		if err != nil {
@@ -141,8 +141,8 @@ type accessor struct {
 	rack    *rack
 	undo    bool // writes are executions'
 	control []chan struct{}
-	client  *dsm.Client
-	ptrs    []dsm.Pointer
+	client  *dsmclient.Client
+	ptrs    []dsmclient.Pointer
 	id      int
 	start   time.Time
 	rand    *rand.Rand
@@ -197,7 +197,7 @@ func (w *accessor) write(ctx context.Context, in access, b []byte) error {
 	defer func() { <-w.control[in.region] }()
 	id := [16]byte{byte(w.id + 1)}
 	binary.BigEndian.PutUint64(id[8:], in.value)
-	c = c.With(dsm.Scope{Execution: id})
+	c = c.With(dsmclient.Scope{Execution: id})
 	_, err := c.Write(ctx, p, b)
 	if err := c.Finish(context.Background()); err != nil {
 		w.rack.t.Error(err)

@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -50,8 +50,8 @@ func TestLedger(t *testing.T) {
 		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 3, Settle: synctest.Wait}}, 1,
 			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
 		birth := r.grant(1)
-		write := func(c *dsm.Client, run uint32) *dsm.Ledger {
-			l, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: run})
+		write := func(c *dsmclient.Client, run uint32) *dsmclient.Ledger {
+			l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: run})
 			must(t, err)
 			var writers sync.WaitGroup
 			for w := range 5 {
@@ -75,7 +75,7 @@ func TestLedger(t *testing.T) {
 		}
 		first := r.client(1, 1)
 		l := write(first, 1)
-		if _, err := first.OpenLedger(dsm.LedgerConfig{}); fault.CodeOf(err) != fault.BadRequest {
+		if _, err := first.OpenLedger(dsmclient.LedgerConfig{}); fault.CodeOf(err) != fault.BadRequest {
 			t.Errorf("a second ledger: %v", err)
 		}
 		_, err := r.memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
@@ -111,7 +111,7 @@ func TestLedger_Base(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
 		c := r.client(1, 1)
-		l, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
+		l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
 		must(t, err)
 		for i := range 10 {
 			must(t, l.Wait(r.ctx, l.Append([]byte{byte(i)})))
@@ -134,17 +134,17 @@ func TestLedger_Base(t *testing.T) {
 func TestLedger_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
-		unknown, err := r.client(1, 1).OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: 1, Run: 1})
+		unknown, err := r.client(1, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: 1, Run: 1})
 		must(t, err)
 		if err := unknown.Wait(r.ctx, unknown.Append(nil)); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("a ledger that was not granted: %v", err)
 		}
-		lost, err := r.client(2, 1).OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: r.grant(2) + 1, Run: 1})
+		lost, err := r.client(2, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(2) + 1, Run: 1})
 		must(t, err)
 		if err := lost.Wait(r.ctx, lost.Append(nil)); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("a ledger of another birth number: %v", err)
 		}
-		silent, err := r.client(3, 1).OpenLedger(dsm.LedgerConfig{Machine: 9, Birth: 1, Run: 1})
+		silent, err := r.client(3, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 9, Birth: 1, Run: 1})
 		must(t, err)
 		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
 		defer cancel()
@@ -163,9 +163,9 @@ func TestLedger_Read(t *testing.T) {
 		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 5, Settle: synctest.Wait}}, 1,
 			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
 		birth := r.grant(1)
-		open := func(incarnation uint32) (*dsm.Client, *dsm.Ledger) {
+		open := func(incarnation uint32) (*dsmclient.Client, *dsmclient.Ledger) {
 			c := r.client(1, incarnation)
-			l, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: incarnation})
+			l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: incarnation})
 			must(t, err)
 			return c, l
 		}
@@ -211,7 +211,7 @@ func TestLedger_Read(t *testing.T) {
 }
 
 // read returns the records that former runs have left.
-func read(r *rack, l *dsm.Ledger) (all []string) {
+func read(r *rack, l *dsmclient.Ledger) (all []string) {
 	r.t.Helper()
 	if err := l.Read(r.ctx, func(b []byte) error { all = append(all, string(b)); return nil }); err != nil {
 		r.t.Error(err)
@@ -229,11 +229,11 @@ func TestLedger_Names(t *testing.T) {
 		_, err := s.GrantLedger(control.LedgerGrant{Birth: birth, Name: name, Node: rackaddr.Node(1), Incarnation: 1})
 		must(t, err)
 		c := r.client(1, 1)
-		own, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: 1})
+		own, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 1})
 		must(t, err)
-		main, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: 7, Name: name})
+		main, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 7, Name: name})
 		must(t, err)
-		if _, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name}); fault.CodeOf(err) != fault.BadRequest {
+		if _, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name}); fault.CodeOf(err) != fault.BadRequest {
 			t.Errorf("a ledger that is open: %v", err)
 		}
 		must(t, own.Wait(r.ctx, own.Append([]byte("of the node"))))
@@ -255,7 +255,7 @@ func TestLedger_Names(t *testing.T) {
 		if _, err := s.GrantLedger(grant); err != nil {
 			t.Fatal(err)
 		}
-		main, err = r.client(2, 1).OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name})
+		main, err = r.client(2, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name})
 		must(t, err)
 		if got := read(r, main); !slices.Equal(got, []string{"of the main"}) {
 			t.Errorf("the main goes on elsewhere with %q", got)

@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -31,7 +31,7 @@ func BenchmarkUndo(b *testing.B) {
 	benchmarkUndo(b, r.client(1, 1), r.memories[0])
 }
 
-func benchmarkUndo(b *testing.B, c *dsm.Client, server *memory.Server) {
+func benchmarkUndo(b *testing.B, c *dsmclient.Client, server *memory.Server) {
 	for _, size := range []int{8, 4 << 10, 64 << 10, 2 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			plain, again, first := newTimed(b, c, size, 0), newTimed(b, c, size, 1), newTimed(b, c, size, 2)
@@ -63,20 +63,20 @@ func benchmarkUndo(b *testing.B, c *dsm.Client, server *memory.Server) {
 
 // timed is writes to a region of their own on behalf of an execution, 0 for none.
 type timed struct {
-	client *dsm.Client
-	at     dsm.Pointer
+	client *dsmclient.Client
+	at     dsmclient.Pointer
 	buf    []byte
 	took   []time.Duration
 }
 
-func newTimed(b *testing.B, c *dsm.Client, size int, execution byte) *timed {
+func newTimed(b *testing.B, c *dsmclient.Client, size int, execution byte) *timed {
 	t := &timed{buf: make([]byte, size)}
 	var err error
 	t.at, err = c.Alloc(context.Background(), uint64(size))
 	must(b, err)
 	_, err = c.Write(context.Background(), t.at, t.buf) // so that there is something to keep
 	must(b, err)
-	t.client = c.With(dsm.Scope{Execution: [16]byte{execution}})
+	t.client = c.With(dsmclient.Scope{Execution: [16]byte{execution}})
 	return t
 }
 
@@ -94,7 +94,7 @@ func (t *timed) median() time.Duration {
 }
 
 // benchmark measures reads and writes of several sizes.
-func benchmark(b *testing.B, c *dsm.Client) {
+func benchmark(b *testing.B, c *dsmclient.Client) {
 	ctx := context.Background()
 	limited, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
@@ -104,7 +104,7 @@ func benchmark(b *testing.B, c *dsm.Client) {
 			b.Fatal(err)
 		}
 		buf := make([]byte, size)
-		run := func(name string, op func(context.Context, dsm.Pointer, []byte) (int, error)) {
+		run := func(name string, op func(context.Context, dsmclient.Pointer, []byte) (int, error)) {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				b.SetBytes(int64(size))
 				b.ReportAllocs()
@@ -117,7 +117,7 @@ func benchmark(b *testing.B, c *dsm.Client) {
 		}
 		run("write", c.Write)
 		run("read", c.Read)
-		run("readWithDeadline", func(_ context.Context, p dsm.Pointer, b []byte) (int, error) { return c.Read(limited, p, b) })
+		run("readWithDeadline", func(_ context.Context, p dsmclient.Pointer, b []byte) (int, error) { return c.Read(limited, p, b) })
 		if err := c.Free(ctx, p); err != nil {
 			b.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"bytes"
@@ -9,15 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
 // keeping is a client that keeps freed regions.
-func (r *rack) keeping() *dsm.Client {
-	return r.clientWith(1, dsm.Config{Incarnation: 1, Keep: true})
+func (r *rack) keeping() *dsmclient.Client {
+	return r.clientWith(1, dsmclient.Config{Incarnation: 1, Keep: true})
 }
 
 // allocated is how many regions the memory blades have made.
@@ -37,10 +37,10 @@ func (r *rack) used() (n uint64) {
 }
 
 // kept makes a region that has been used before, full of what was there.
-func kept(t *testing.T, c *dsm.Client, size int) dsm.Pointer {
+func kept(t *testing.T, c *dsmclient.Client, size int) dsmclient.Pointer {
 	t.Helper()
 	ctx := context.Background()
-	var p dsm.Pointer
+	var p dsmclient.Pointer
 	var err error
 	for range 8 {
 		p, err = c.Alloc(ctx, uint64(size))
@@ -72,7 +72,7 @@ func TestKeptRegionsAreZero(t *testing.T) {
 	for seed := range uint64(8) {
 		r := newRack(t, wire.Config{}, 3)
 		c, rng, ctx := r.keeping(), rand.New(rand.NewPCG(seed, 1)), context.Background()
-		model, allocs := map[dsm.Pointer][]byte{}, uint64(0)
+		model, allocs := map[dsmclient.Pointer][]byte{}, uint64(0)
 		for range 600 {
 			size := 4096 - rng.IntN(1500)
 			p, err := c.Alloc(ctx, uint64(size))
@@ -184,7 +184,7 @@ func TestExecutionsKeepNothing(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	c, ctx := r.keeping(), context.Background()
 	p := kept(t, c, 4096)
-	e := c.With(dsm.Scope{Execution: [16]byte{1}})
+	e := c.With(dsmclient.Scope{Execution: [16]byte{1}})
 	_, err := e.Read(ctx, p, make([]byte, 1)) // of its node's own region
 	must(t, err)
 	must(t, c.Free(ctx, p)) // is not kept any more
@@ -256,7 +256,7 @@ func TestAllocatedAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, virtual(1, 1500), 3)
 		c, ctx := r.keeping(), t.Context()
-		had := map[dsm.Pointer]bool{}
+		had := map[dsmclient.Pointer]bool{}
 		for range 200 {
 			p, err := c.Alloc(ctx, 4096)
 			must(t, err)

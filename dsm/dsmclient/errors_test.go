@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -19,13 +19,13 @@ import (
 // want checks an error's code and where it arose.
 func want(t *testing.T, err error, code fault.Code, remote bool) {
 	t.Helper()
-	var e *dsm.Error
+	var e *dsmclient.Error
 	if !errors.As(err, &e) || e.Code != code || e.Remote != remote {
 		t.Errorf("got %v, want %v, remote %v", err, code, remote)
 	}
 }
 
-func alloc(t *testing.T, c *dsm.Client, size uint64) dsm.Pointer {
+func alloc(t *testing.T, c *dsmclient.Client, size uint64) dsmclient.Pointer {
 	t.Helper()
 	p, err := c.Alloc(t.Context(), size)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestBadPointersAndSizes(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	c, ctx, b := r.client(1, 1), t.Context(), make([]byte, 8)
 	p := alloc(t, c, 64)
-	for _, bad := range []dsm.Pointer{
+	for _, bad := range []dsmclient.Pointer{
 		{}, dsmpacket.Make(prefix+1, 1, 0), p.With(dsmpacket.OpWrite, 0), dsmpacket.FromAddr(rackaddr.Node(1)),
 	} {
 		_, err := c.Read(ctx, bad, b)
@@ -95,7 +95,7 @@ func TestAllocGoesWhereThereIsRoom(t *testing.T) {
 	large := r.addMemory()
 	c, ctx := r.client(1, 1), t.Context()
 	start := time.Now()
-	var first dsm.Pointer
+	var first dsmclient.Pointer
 	for range 60 { // 60 GiB, which this machine does not have
 		p := alloc(t, c, 1<<30)
 		if p.Machine() != 2 {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package dsm_test
+package dsmclient_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -79,7 +79,7 @@ func cable(t testing.TB) (blade, compute *linux.Stack, enter func(*linux.Stack))
 }
 
 // kernelPair starts a memory server and a client on the kernel's sockets.
-func kernelPair(t testing.TB) (c *dsm.Client, s *memory.Server) {
+func kernelPair(t testing.TB) (c *dsmclient.Client, s *memory.Server) {
 	t.Helper()
 	apart(t, func() {
 		blade, compute, enter := cable(t)
@@ -143,10 +143,10 @@ func serve(t testing.TB, stack netio.Stack) *memory.Server {
 	return s
 }
 
-func dial(t testing.TB, stack netio.Stack) *dsm.Client {
+func dial(t testing.TB, stack netio.Stack) *dsmclient.Client {
 	t.Helper()
 	view := control.Rack{DSMPrefix: prefix, MTU: rackaddr.DefaultMTU, Memories: []control.MemoryBlade{{Machine: 1, Free: 1 << 30}}}
-	c, err := dsm.NewClient(dsm.Config{
+	c, err := dsmclient.NewClient(dsmclient.Config{
 		Stack: stack, Address: rackaddr.Node(1), Incarnation: 1, Rack: func() control.Rack { return view },
 	})
 	must(t, err)

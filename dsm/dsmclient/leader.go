@@ -1,4 +1,4 @@
-package dsm
+package dsmclient
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 // leader is the right to read the socket. A caller that waits takes it if it is
 // vacant and reads the network itself: to be woken by another goroutine would
 // cost more than the rest of a small operation. It leaves when its own operation
-// is done, and the next caller that waits sits down. A goroutine of the client's
-// own sits only while there is something to hear and nobody waits.
+// is done, and the next caller that waits takes over. A goroutine of the client's
+// own leads only while there is something to hear and nobody waits.
 type leader struct {
-	vacant   chan struct{} // holds a token while nobody sits
+	vacant   chan struct{} // holds a token while nobody leads
 	messages [readBatch]netio.Message
 	buffers  [readBatch][]byte // each with room for any datagram
 	places   []transport.Place // where the next messages are expected to belong
@@ -85,13 +85,13 @@ func (l *link) lead(ctx context.Context, done <-chan struct{}, t *transport.Tran
 	return len(done) > 0
 }
 
-// interrupt ends the read of whoever sits. It may come late and hit another one,
+// interrupt ends the read of whoever leads. It may come late and hit another one,
 // who then reads on.
 func (l *link) interrupt() { _ = l.conn.SetReadDeadline(time.Unix(1, 0)) }
 
 func (l *link) leave() { l.leader.vacant <- struct{}{} }
 
-// standIn has a goroutine read if there is something to hear and nobody sits: until
+// standIn has a goroutine read if there is something to hear and nobody leads: until
 // there is nothing, or until it has served a caller, of whom more may come.
 func (l *link) standIn() {
 	l.mu.Lock()

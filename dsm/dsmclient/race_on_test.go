@@ -1,6 +1,6 @@
 //go:build race
 
-package dsm_test
+package dsmclient_test
 
 // racing says that the race detector makes every byte that moves cost ten times
 // as much.

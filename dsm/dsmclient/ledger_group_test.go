@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"fmt"
@@ -7,22 +7,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
 // openLedger opens the ledger of node 1.
-func openLedger(r *rack) (*dsm.Client, *dsm.Ledger) {
+func openLedger(r *rack) (*dsmclient.Client, *dsmclient.Ledger) {
 	r.t.Helper()
 	c := r.client(1, 1)
-	l, err := c.OpenLedger(dsm.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
+	l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
 	must(r.t, err)
 	must(r.t, l.Wait(r.ctx, 0))
 	return c, l
 }
 
 // appendAll has so many goroutines append and settle so many records each.
-func appendAll(r *rack, l *dsm.Ledger, callers, each int, record []byte) {
+func appendAll(r *rack, l *dsmclient.Ledger, callers, each int, record []byte) {
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {

@@ -1,4 +1,4 @@
-package dsm
+package dsmclient
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 	rack := c.link.rack()
 	if !c.scope.counts() {
 		class, _ := dsmpacket.ClassFor(size)
-		if p, ok := c.link.keeper.take(class, &rack); ok {
+		if p, ok := c.link.cache.take(class, &rack); ok {
 			return p, nil
 		}
 	}
@@ -43,7 +43,7 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 	if fault.CodeOf(err) != fault.NoSpace {
 		return p, err
 	}
-	kept := c.link.keeper.drain()
+	kept := c.link.cache.drain()
 	for _, p := range kept {
 		_, _ = c.carryOut(ctx, dsmpacket.OpFree, p, nil, transport.Scope{})
 	}
@@ -56,7 +56,7 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 // allocate tries one memory blade after the other.
 func (c *Client) allocate(ctx context.Context, rack *control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
 	err := error(fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service"))
-	for _, machine := range c.link.place(rack.Memories) {
+	for _, machine := range c.link.candidates(rack.Memories) {
 		var p Pointer
 		p, err = c.allocAt(ctx, dsmpacket.Make(rack.DSMPrefix, machine, 0), size, scope, false)
 		if err == nil || !c.elsewhere(fault.CodeOf(err)) {
@@ -107,7 +107,7 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 		return Pointer{}, failure(ctx, dsmpacket.OpAlloc, at, status, local)
 	}
 	if !c.scope.counts() {
-		c.link.keeper.fresh(region)
+		c.link.cache.fresh(region)
 	}
 	return region.Base, nil
 }

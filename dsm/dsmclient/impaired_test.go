@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -53,7 +53,7 @@ func TestTransfersThroughABadNetwork(t *testing.T) {
 }
 
 // shuffle writes and reads random parts of a region and compares each time.
-func shuffle(t *testing.T, c *dsm.Client, seed uint64) {
+func shuffle(t *testing.T, c *dsmclient.Client, seed uint64) {
 	ctx, rnd := context.Background(), rand.New(rand.NewPCG(seed, 3))
 	size := []int{64, 5000, 1 << 18}[seed%3]
 	p, err := c.Alloc(ctx, uint64(size))

@@ -1,4 +1,4 @@
-package dsm
+package dsmclient
 
 import (
 	"math"
@@ -10,12 +10,12 @@ import (
 )
 
 // Each machine comes once, first as often as its share of the free space.
-func TestPlace(t *testing.T) {
+func TestCandidates(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	blades := []control.MemoryBlade{{Machine: 1, Free: 1 << 30}, {Machine: 2, Free: 3 << 30}, {Machine: 3}}
 	first := map[uint8]int{}
 	for range 4000 {
-		order := place(r, blades)
+		order := candidates(r, blades)
 		first[order[0]]++
 		slices.Sort(order)
 		if !slices.Equal(order, []uint8{1, 2, 3}) {
@@ -26,7 +26,7 @@ func TestPlace(t *testing.T) {
 		t.Errorf("first: %v", first)
 	}
 	huge := []control.MemoryBlade{{Machine: 1, Free: math.MaxUint64}, {Machine: 2, Free: math.MaxUint64}}
-	if len(place(r, huge)) != 2 || len(place(r, nil)) != 0 {
+	if len(candidates(r, huge)) != 2 || len(candidates(r, nil)) != 0 {
 		t.Error("not every machine comes")
 	}
 }

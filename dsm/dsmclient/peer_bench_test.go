@@ -1,6 +1,6 @@
 //go:build linux
 
-package dsm_test
+package dsmclient_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 )
 
@@ -22,7 +22,7 @@ import (
 // Both are done in turn; the metrics are medians, and their ratio TCP ÷ DSM, which
 // a busy machine disturbs less than the times.
 func BenchmarkCableTCP(b *testing.B) {
-	var c *dsm.Client
+	var c *dsmclient.Client
 	var tcp net.Conn
 	apart(b, func() {
 		blade, compute, enter := cable(b)

@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -123,7 +123,7 @@ func TestClose(t *testing.T) {
 	must(t, c.Close())
 	running.Wait()
 	must(t, c.Close())
-	for _, c := range []*dsm.Client{c, c.With(dsm.Scope{})} {
+	for _, c := range []*dsmclient.Client{c, c.With(dsmclient.Scope{})} {
 		_, err := c.Read(context.Background(), p, make([]byte, 8))
 		want(t, err, fault.Canceled, false)
 		want(t, c.Settle(context.Background(), p), fault.Canceled, false)
@@ -148,7 +148,7 @@ func TestScopeOnTheWire(t *testing.T) {
 		}
 	}}, 1)
 	c := r.client(1, 7)
-	scope := dsm.Scope{Execution: [16]byte{1, 2, 3}, Branch: 5}
+	scope := dsmclient.Scope{Execution: [16]byte{1, 2, 3}, Branch: 5}
 	in := c.With(scope)
 	p := alloc(t, in, 1<<18)
 	buf := make([]byte, 1<<17) // several datagrams

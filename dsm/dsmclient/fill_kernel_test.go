@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package dsm
+package dsmclient
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// keeper is the shell around a pool.Pool. What it has to send, frees and allocations
+// regionCache is the shell around a pool.Pool. What it has to send, frees and allocations
 // that nobody waits for, goes out by the link; what comes back is read by whoever reads
-// next. A nil keeper keeps nothing. Its mutex is taken after the link's.
-type keeper struct {
+// next. A nil regionCache keeps nothing. Its mutex is taken after the link's.
+type regionCache struct {
 	link *link
 
 	mu       sync.Mutex
@@ -42,27 +42,27 @@ const (
 	keepPart = 16
 )
 
-func newKeeper(l *link) *keeper {
-	k := &keeper{link: l, pool: pool.New(), alarm: transport.Never}
+func newRegionCache(l *link) *regionCache {
+	k := &regionCache{link: l, pool: pool.New(), alarm: transport.Never}
 	k.timer = time.AfterFunc(time.Hour, k.tick)
 	k.timer.Stop()
 	return k
 }
 
 // take returns a region of the class that has been freed before, if there is one.
-func (k *keeper) take(class uint8, rack *control.Rack) (Pointer, bool) {
-	if k == nil {
+func (rc *regionCache) take(class uint8, rack *control.Rack) (Pointer, bool) {
+	if rc == nil {
 		return Pointer{}, false
 	}
-	k.mu.Lock()
-	p, ok := k.pool.Take(k.link.now(), class, func(machine uint8) bool { return offers(rack, machine) })
+	rc.mu.Lock()
+	p, ok := rc.pool.Take(rc.link.now(), class, func(machine uint8) bool { return offers(rack, machine) })
 	n := 0
-	if !k.over {
-		n = k.pool.Ahead(class, keepable(rack))
+	if !rc.over {
+		n = rc.pool.Ahead(class, keepable(rack))
 	}
-	k.mu.Unlock()
+	rc.mu.Unlock()
 	if n > 0 {
-		k.ahead(class, n, rack)
+		rc.ahead(class, n, rack)
 	}
 	return p, ok
 }
@@ -88,13 +88,13 @@ func keepable(rack *control.Rack) (n uint64) {
 // coming is an allocation that nobody waits for.
 type coming struct {
 	transport.Transfer
-	keeper *keeper
-	class  uint8
+	cache *regionCache
+	class uint8
 }
 
 // ended implements waiter; the link's mutex is held.
 func (c *coming) ended() {
-	k := c.keeper
+	k := c.cache
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c.Status == fault.OK {
@@ -106,171 +106,171 @@ func (c *coming) ended() {
 }
 
 // ahead begins n allocations, all on one machine, so that one is woken.
-func (k *keeper) ahead(class uint8, n int, rack *control.Rack) {
-	l := k.link
+func (rc *regionCache) ahead(class uint8, n int, rack *control.Rack) {
+	l := rc.link
 	transfers := make([]*transport.Transfer, 0, n)
-	machine := l.place(rack.Memories)[0]
+	machine := l.candidates(rack.Memories)[0]
 	for range n {
-		c := &coming{keeper: k, class: class}
+		c := &coming{cache: rc, class: class}
 		c.Op, c.Pointer, c.Size, c.Tag = dsmpacket.OpAlloc, dsmpacket.Make(rack.DSMPrefix, machine, 0), 1<<class, c
 		transfers = append(transfers, &c.Transfer)
 	}
 	if l.background(transfers, nil) {
-		k.keepReading()
+		rc.keepReading()
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
 	for range n {
-		k.pool.Failed(class)
+		rc.pool.Failed(class)
 	}
 }
 
 // keepReading sees to it that answers are read if nobody else does.
-func (k *keeper) keepReading() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.unheard = true
-	k.arm()
+func (rc *regionCache) keepReading() {
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	rc.unheard = true
+	rc.arm()
 }
 
 // fresh takes note of a new region.
-func (k *keeper) fresh(r dsmpacket.Region) {
-	if k == nil {
+func (rc *regionCache) fresh(r dsmpacket.Region) {
+	if rc == nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.pool.Fresh(r)
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	rc.pool.Fresh(r)
 }
 
 // free judges a free; see pool.Verdict. What an execution frees is for its commit to
 // free, and so never kept.
-func (k *keeper) free(p Pointer, scoped bool) pool.Verdict {
-	if k == nil {
+func (rc *regionCache) free(p Pointer, scoped bool) pool.Verdict {
+	if rc == nil {
 		return pool.Unknown
 	}
-	rack := k.link.rack()
-	k.mu.Lock()
-	if k.over {
-		k.mu.Unlock()
+	rack := rc.link.rack()
+	rc.mu.Lock()
+	if rc.over {
+		rc.mu.Unlock()
 		return pool.Unknown
 	}
 	v := pool.Twice
-	if !k.gaveBack(p) {
+	if !rc.gaveBack(p) {
 		if scoped {
-			k.pool.Forget(p)
+			rc.pool.Forget(p)
 		}
-		v = k.pool.Free(k.link.now(), p, keepable(&rack))
+		v = rc.pool.Free(rc.link.now(), p, keepable(&rack))
 	}
 	var doomed []Pointer
 	if v == pool.Deferred {
-		if k.put(p.Bare()); len(k.deferred) >= deferAt {
-			doomed, k.deferred, k.unheard = k.deferred, nil, true
+		if rc.put(p.Bare()); len(rc.deferred) >= deferAt {
+			doomed, rc.deferred, rc.unheard = rc.deferred, nil, true
 		}
 	}
-	k.arm()
-	k.mu.Unlock()
+	rc.arm()
+	rc.mu.Unlock()
 	if doomed != nil {
-		k.link.background(nil, doomed)
+		rc.link.background(nil, doomed)
 	}
 	return v
 }
 
 // gaveBack reports whether a pointer's region has been freed, and waits to be used again
 // or to be freed indeed. The caller holds the lock.
-func (k *keeper) gaveBack(p Pointer) bool {
-	r := k.pool.Find(p)
-	return r != nil && r.Idle() || slices.Contains(k.deferred, p.Bare())
+func (rc *regionCache) gaveBack(p Pointer) bool {
+	r := rc.pool.Find(p)
+	return r != nil && r.Idle() || slices.Contains(rc.deferred, p.Bare())
 }
 
 // suspect takes in how an operation on a region of the node's own has failed on a
 // machine. If it says that the region is not there, the machine may have lost others,
 // too, and none is to be used again. The caller holds the lock.
-func (k *keeper) suspect(machine uint8, code fault.Code) {
+func (rc *regionCache) suspect(machine uint8, code fault.Code) {
 	switch code {
 	case fault.NotFound, fault.Unavailable, fault.PermissionDenied:
-		k.put(k.pool.Recall(machine)...)
-		k.arm()
+		rc.put(rc.pool.Recall(machine)...)
+		rc.arm()
 	default:
 	}
 }
 
 // put defers frees. The caller holds the lock.
-func (k *keeper) put(doomed ...Pointer) {
-	if len(k.deferred) == 0 {
-		k.flush = k.link.now() + deferTime
+func (rc *regionCache) put(doomed ...Pointer) {
+	if len(rc.deferred) == 0 {
+		rc.flush = rc.link.now() + deferTime
 	}
-	k.deferred = append(k.deferred, doomed...)
+	rc.deferred = append(rc.deferred, doomed...)
 }
 
 // arm sets the timer. The caller holds the lock.
-func (k *keeper) arm() {
-	now := k.link.now()
-	due, ok := k.pool.Due()
+func (rc *regionCache) arm() {
+	now := rc.link.now()
+	due, ok := rc.pool.Due()
 	if !ok {
 		due = transport.Never
 	}
-	if len(k.deferred) > 0 {
-		due = min(due, k.flush)
+	if len(rc.deferred) > 0 {
+		due = min(due, rc.flush)
 	}
-	if k.unheard {
+	if rc.unheard {
 		due = min(due, now+hearTime)
 	}
-	if due < k.alarm && !k.over {
-		k.alarm = due
-		k.timer.Reset(max(0, due-now))
+	if due < rc.alarm && !rc.over {
+		rc.alarm = due
+		rc.timer.Reset(max(0, due-now))
 	}
 }
 
 // tick is the timer's.
-func (k *keeper) tick() {
-	k.mu.Lock()
-	k.alarm = transport.Never
-	now := k.link.now()
-	doomed := k.pool.Trim(now, false)
-	if len(k.deferred) > 0 && k.flush <= now {
-		doomed, k.deferred = append(k.deferred, doomed...), nil
+func (rc *regionCache) tick() {
+	rc.mu.Lock()
+	rc.alarm = transport.Never
+	now := rc.link.now()
+	doomed := rc.pool.Trim(now, false)
+	if len(rc.deferred) > 0 && rc.flush <= now {
+		doomed, rc.deferred = append(rc.deferred, doomed...), nil
 	}
-	k.unheard = false
-	if k.over {
+	rc.unheard = false
+	if rc.over {
 		doomed = nil
 	}
-	k.arm()
-	k.mu.Unlock()
+	rc.arm()
+	rc.mu.Unlock()
 	if len(doomed) > 0 {
-		k.link.background(nil, doomed)
+		rc.link.background(nil, doomed)
 	}
-	k.link.standIn()
+	rc.link.standIn()
 }
 
 // drain takes out everything that is idle: it is to be freed.
-func (k *keeper) drain() []Pointer {
-	if k == nil {
+func (rc *regionCache) drain() []Pointer {
+	if rc == nil {
 		return nil
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	doomed := append(k.deferred, k.pool.Trim(0, true)...)
-	k.deferred = nil
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	doomed := append(rc.deferred, rc.pool.Trim(0, true)...)
+	rc.deferred = nil
 	return doomed
 }
 
-// close ends the keeper: the node's end frees what it has.
-func (k *keeper) close() {
-	if k == nil {
+// close ends the cache: the node's end frees what it has.
+func (rc *regionCache) close() {
+	if rc == nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.over = true
-	k.timer.Stop()
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	rc.over = true
+	rc.timer.Stop()
 }
 
-// use is an operation under way on a region that the keeper knows. The zero use is one
+// use is an operation under way on a region that the cache knows. The zero use is one
 // on any other.
 type use struct {
-	keeper *keeper
+	cache  *regionCache
 	region *pool.Region
 	write  pool.Span
 	turn   bool // it has the region's turn: it writes over what is stale
@@ -279,27 +279,27 @@ type use struct {
 // begin begins a read or write of n bytes at p. What an earlier user of the region has
 // left there is zeroed first, unless it is written over. A region that has been freed
 // is refused, as the switch refuses one that is gone.
-func (k *keeper) begin(ctx context.Context, op dsmpacket.Op, p Pointer, n int) (use, error) {
-	if k == nil {
+func (rc *regionCache) begin(ctx context.Context, op dsmpacket.Op, p Pointer, n int) (use, error) {
+	if rc == nil {
 		return use{}, nil
 	}
-	k.mu.Lock()
-	r := k.pool.Find(p)
+	rc.mu.Lock()
+	r := rc.pool.Find(p)
 	if r == nil {
-		k.mu.Unlock()
+		rc.mu.Unlock()
 		return use{}, nil
 	}
 	if r.Idle() {
-		k.mu.Unlock()
+		rc.mu.Unlock()
 		return use{}, fault.New(fault.PermissionDenied, op.String(), "%s has been freed", p)
 	}
-	u, at := use{keeper: k, region: r}, r.Span(p, n)
+	u, at := use{cache: rc, region: r}, r.Span(p, n)
 	if op == dsmpacket.OpWrite {
 		u.write = at
 	}
 	r.Enter(u.write)
 	stale := r.Stale.Overlaps(at)
-	k.mu.Unlock()
+	rc.mu.Unlock()
 	if !stale {
 		return u, nil
 	}
@@ -321,11 +321,11 @@ func (u *use) clean(ctx context.Context, at pool.Span) error {
 	if _, ok := stale.Without(u.write); ok && u.write.Overlaps(stale) {
 		return nil // the turn is given when it is written
 	}
-	err := u.keeper.link.zero(ctx, u.region.Base.Add(int64(stale.From)), stale.To-stale.From)
+	err := u.cache.link.zero(ctx, u.region.Base.Add(int64(stale.From)), stale.To-stale.From)
 	if err == nil {
-		u.keeper.mu.Lock()
+		u.cache.mu.Lock()
 		u.region.Stale = pool.Span{}
-		u.keeper.mu.Unlock()
+		u.cache.mu.Unlock()
 	}
 	u.giveTurn()
 	if err != nil {
@@ -335,20 +335,20 @@ func (u *use) clean(ctx context.Context, at pool.Span) error {
 }
 
 func (u *use) stale() pool.Span {
-	u.keeper.mu.Lock()
-	defer u.keeper.mu.Unlock()
+	u.cache.mu.Lock()
+	defer u.cache.mu.Unlock()
 	return u.region.Stale
 }
 
 // takeTurn waits until nobody else changes what is stale.
 func (u *use) takeTurn(ctx context.Context) error {
-	u.keeper.mu.Lock()
+	u.cache.mu.Lock()
 	if u.region.Turn == nil {
 		u.region.Turn = make(chan struct{}, 1)
 		u.region.Turn <- struct{}{}
 	}
 	turn := u.region.Turn
-	u.keeper.mu.Unlock()
+	u.cache.mu.Unlock()
 	select {
 	case <-turn:
 		u.turn = true
@@ -365,7 +365,7 @@ func (u *use) giveTurn() {
 
 // end ends the use, with the error of the operation.
 func (u *use) end(err error) {
-	k := u.keeper
+	k := u.cache
 	if k == nil {
 		return
 	}

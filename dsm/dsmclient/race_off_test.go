@@ -1,5 +1,5 @@
 //go:build !race
 
-package dsm_test
+package dsmclient_test
 
 const racing = false

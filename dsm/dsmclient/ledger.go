@@ -1,4 +1,4 @@
-package dsm
+package dsmclient
 
 import (
 	"context"

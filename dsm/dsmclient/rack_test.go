@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -109,13 +109,13 @@ func (r *rack) view() control.Rack {
 }
 
 // client adds a host with a node of its own; node numbers count from 1.
-func (r *rack) client(node uint64, incarnation uint32) *dsm.Client {
+func (r *rack) client(node uint64, incarnation uint32) *dsmclient.Client {
 	r.t.Helper()
-	return r.clientWith(node, dsm.Config{Incarnation: incarnation})
+	return r.clientWith(node, dsmclient.Config{Incarnation: incarnation})
 }
 
 // clientWith is client with more to say about it.
-func (r *rack) clientWith(node uint64, cfg dsm.Config) *dsm.Client {
+func (r *rack) clientWith(node uint64, cfg dsmclient.Config) *dsmclient.Client {
 	r.t.Helper()
 	addr := rackaddr.Node(node)
 	h := r.net.Host("c" + addr.String())
@@ -127,7 +127,7 @@ func (r *rack) clientWith(node uint64, cfg dsm.Config) *dsm.Client {
 	}
 	view := r.view()
 	cfg.Stack, cfg.Address, cfg.Rack = h, addr, func() control.Rack { return view }
-	c, err := dsm.NewClient(cfg)
+	c, err := dsmclient.NewClient(cfg)
 	if err != nil {
 		r.t.Fatal(err)
 	}

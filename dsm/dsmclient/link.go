@@ -1,4 +1,4 @@
-package dsm
+package dsmclient
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type link struct {
 	incarnation uint32
 	maxData     int
 	timing      transport.Limits
-	keeper      *keeper // nil if freed regions are not kept
+	cache       *regionCache // nil if freed regions are not kept
 
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
@@ -75,18 +75,18 @@ func newLink(cfg Config) (*link, error) {
 	l.timer = time.AfterFunc(time.Hour, l.tick)
 	l.timer.Stop()
 	if cfg.Keep {
-		l.keeper = newKeeper(l)
+		l.cache = newRegionCache(l)
 	}
 	return l, nil
 }
 
 func (l *link) now() time.Duration { return time.Since(l.start) }
 
-// place returns the machines to try an allocation on, in order.
-func (l *link) place(blades []control.MemoryBlade) []uint8 {
+// candidates returns the machines to try an allocation on, in order.
+func (l *link) candidates(blades []control.MemoryBlade) []uint8 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return place(l.rand, blades)
+	return candidates(l.rand, blades)
 }
 
 // check refuses what need not be sent.
@@ -174,7 +174,7 @@ func (l *link) wait(ctx context.Context, f func(*transport.Endpoint) *transport.
 // end fails everything that waits, and whatever comes later, with a status. It
 // is false if the link has ended before.
 func (l *link) end(status fault.Code) bool {
-	l.keeper.close()
+	l.cache.close()
 	l.mu.Lock()
 	if l.ended != fault.OK {
 		l.mu.Unlock()

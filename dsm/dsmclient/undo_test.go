@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -87,7 +87,7 @@ func TestCrashAndReplay(t *testing.T) {
 					break
 				}
 				r.crash(2, incarnation, program.id)
-				if program.own[1] != (dsm.Pointer{}) {
+				if program.own[1] != (dsmclient.Pointer{}) {
 					reached++
 				}
 				program.before(t, owner)
@@ -108,12 +108,12 @@ func TestCrashAndReplay(t *testing.T) {
 type replayed struct {
 	id             [16]byte
 	seed           uint64
-	shared, doomed dsm.Pointer
-	own            [4]dsm.Pointer // nil until the first run has got that far
+	shared, doomed dsmclient.Pointer
+	own            [4]dsmclient.Pointer // nil until the first run has got that far
 }
 
-func (p *replayed) run(ctx context.Context, t *testing.T, c *dsm.Client, again bool) error {
-	trunk := c.With(dsm.Scope{Execution: p.id, Replay: again})
+func (p *replayed) run(ctx context.Context, t *testing.T, c *dsmclient.Client, again bool) error {
+	trunk := c.With(dsmclient.Scope{Execution: p.id, Replay: again})
 	if _, err := trunk.Write(ctx, p.shared.Add(3000), fill(9000, 2)); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (p *replayed) run(ctx context.Context, t *testing.T, c *dsm.Client, again b
 		if err != nil {
 			return err
 		}
-		if p.own[i] != (dsm.Pointer{}) && p.own[i] != q {
+		if p.own[i] != (dsmclient.Pointer{}) && p.own[i] != q {
 			t.Errorf("seed %d: allocation %d gets %s, had %s", p.seed, i, q, p.own[i])
 		}
 		p.own[i] = q
@@ -150,7 +150,7 @@ func (p *replayed) run(ctx context.Context, t *testing.T, c *dsm.Client, again b
 }
 
 // before checks that nothing has happened.
-func (p *replayed) before(t *testing.T, c *dsm.Client) {
+func (p *replayed) before(t *testing.T, c *dsmclient.Client) {
 	got := make([]byte, 20_000)
 	if _, err := c.Read(t.Context(), p.shared, got); err != nil || !bytes.Equal(got, fill(20_000, 1)) {
 		t.Errorf("seed %d: not rolled back: %v", p.seed, err)
@@ -161,7 +161,7 @@ func (p *replayed) before(t *testing.T, c *dsm.Client) {
 }
 
 // after checks that everything has happened.
-func (p *replayed) after(t *testing.T, c *dsm.Client) {
+func (p *replayed) after(t *testing.T, c *dsmclient.Client) {
 	want, got := fill(20_000, 1), make([]byte, 20_000)
 	copy(want[3000:], fill(9000, 2))
 	if _, err := c.Read(t.Context(), p.shared, got); err != nil || !bytes.Equal(got, want) {
@@ -172,7 +172,7 @@ func (p *replayed) after(t *testing.T, c *dsm.Client) {
 			t.Errorf("seed %d: region %d: %v", p.seed, i, err)
 		}
 	}
-	for _, q := range []dsm.Pointer{p.doomed, p.own[3]} {
+	for _, q := range []dsmclient.Pointer{p.doomed, p.own[3]} {
 		if _, err := c.Read(t.Context(), q, got[:8]); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("seed %d: %s is not freed: %v", p.seed, q, err)
 		}
@@ -185,7 +185,7 @@ func TestReplayFindsMachine(t *testing.T) {
 	r.keepUndo()
 	id := [16]byte{1}
 	c := r.client(1, 1)
-	p := alloc(t, c.With(dsm.Scope{Execution: id}), 64)
+	p := alloc(t, c.With(dsmclient.Scope{Execution: id}), 64)
 	for range 5 { // the rack grows
 		r.addMemory()
 	}
@@ -194,12 +194,12 @@ func TestReplayFindsMachine(t *testing.T) {
 		r.crash(1, incarnation+1, id)
 		must(t, c.Close())
 		c = r.client(1, incarnation+2)
-		if q := alloc(t, c.With(dsm.Scope{Execution: id, Replay: true}), 64); q != p {
+		if q := alloc(t, c.With(dsmclient.Scope{Execution: id, Replay: true}), 64); q != p {
 			t.Errorf("the re-run gets %s, had %s", q, p)
 		}
 	}
 	c = r.client(9, 1)
-	if alloc(t, c.With(dsm.Scope{Execution: [16]byte{2}, Replay: true}), 64) == p {
+	if alloc(t, c.With(dsmclient.Scope{Execution: [16]byte{2}, Replay: true}), 64) == p {
 		t.Error("another execution gets the region")
 	}
 }
@@ -209,7 +209,7 @@ func TestBranchInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, virtual(1, 0), 1)
 		c := r.client(1, 1)
-		in, lost := c.With(dsm.Scope{Execution: [16]byte{1}}), dsmpacket.Make(prefix, 9, 0)
+		in, lost := c.With(dsmclient.Scope{Execution: [16]byte{1}}), dsmpacket.Make(prefix, 9, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
 		writing.Go(func() {
@@ -231,7 +231,7 @@ func TestBranchInOrder(t *testing.T) {
 		want(t, in.Finish(short), fault.Deadline, false)
 		_, err = in.Alloc(t.Context(), 64)
 		want(t, err, fault.BadRequest, false)
-		for _, c := range []*dsm.Client{c, c.With(dsm.Scope{})} {
+		for _, c := range []*dsmclient.Client{c, c.With(dsmclient.Scope{})} {
 			must(t, c.Finish(t.Context()))
 			alloc(t, c, 64)
 		}
@@ -245,7 +245,7 @@ func TestFinishTakesBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newImpairedRack(t, virtual(1, 0), 1, wire.Impairment{Delay: time.Millisecond})
 			r.keepUndo()
-			c := r.client(1, 1).With(dsm.Scope{Execution: [16]byte{1}})
+			c := r.client(1, 1).With(dsmclient.Scope{Execution: [16]byte{1}})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(delay)*time.Millisecond/2+1)
 			defer cancel()
 			_, err := c.Alloc(ctx, 64)

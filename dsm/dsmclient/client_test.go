@@ -1,4 +1,4 @@
-package dsm_test
+package dsmclient_test
 
 import (
 	"bytes"
@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/wire"
@@ -32,7 +32,7 @@ func TestTransfersOfEverySize(t *testing.T) {
 var sizes = []int{1, 63, 64, 4096, 65407, 65408, 65409, 1 << 20, 5<<20 + 3}
 
 // transfers allocates, reads, writes, reads and frees regions of these sizes.
-func transfers(t *testing.T, c *dsm.Client, sizes ...int) {
+func transfers(t *testing.T, c *dsmclient.Client, sizes ...int) {
 	ctx := context.Background()
 	for _, n := range sizes {
 		p, err := c.Alloc(ctx, uint64(n))

@@ -1,4 +1,4 @@
-package dsm
+package dsmclient
 
 import (
 	"context"
@@ -120,12 +120,12 @@ func (c *Client) Lend(ctx context.Context, ptrs ...Pointer) error {
 	if err := c.ready(ctx, ptrs); err != nil {
 		return err
 	}
-	c.link.keeper.note(ptrs, (*keeper).lent)
+	c.link.cache.note(ptrs, (*regionCache).lent)
 	return nil
 }
 
 // Returned tells the client that a call has been answered for which regions were lent.
-func (c *Client) Returned(ptrs ...Pointer) { c.link.keeper.note(ptrs, (*keeper).back) }
+func (c *Client) Returned(ptrs ...Pointer) { c.link.cache.note(ptrs, (*regionCache).back) }
 
 // HandOver makes regions ready to be given away, by a result or a one-way call. It waits
 // like Settle.
@@ -133,21 +133,21 @@ func (c *Client) HandOver(ctx context.Context, ptrs ...Pointer) error {
 	if err := c.ready(ctx, ptrs); err != nil {
 		return err
 	}
-	c.link.keeper.note(ptrs, (*keeper).gone)
+	c.link.cache.note(ptrs, (*regionCache).gone)
 	return nil
 }
 
 // Gained tells the client that an answer has brought the node control of regions, on
 // behalf of no execution. They are then freed without their caller's waiting for it.
-func (c *Client) Gained(ptrs ...Pointer) { c.link.keeper.note(ptrs, (*keeper).gained) }
+func (c *Client) Gained(ptrs ...Pointer) { c.link.cache.note(ptrs, (*regionCache).gained) }
 
 // ready makes regions hold what the program thinks they hold, for good.
 func (c *Client) ready(ctx context.Context, ptrs []Pointer) error {
 	for _, p := range ptrs {
-		if c.link.keeper.freed(p) {
+		if c.link.cache.freed(p) {
 			return fault.New(fault.PermissionDenied, "pass on", "%s has been freed", p)
 		}
-		if err := c.link.keeper.whole(ctx, p); err != nil {
+		if err := c.link.cache.whole(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -155,29 +155,29 @@ func (c *Client) ready(ctx context.Context, ptrs []Pointer) error {
 }
 
 // freed reports whether a pointer's region has been given back.
-func (k *keeper) freed(p Pointer) bool {
-	if k == nil {
+func (rc *regionCache) freed(p Pointer) bool {
+	if rc == nil {
 		return false
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.gaveBack(p)
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	return rc.gaveBack(p)
 }
 
 // whole zeroes what is stale in a pointer's region.
-func (k *keeper) whole(ctx context.Context, p Pointer) error {
-	if k == nil {
+func (rc *regionCache) whole(ctx context.Context, p Pointer) error {
+	if rc == nil {
 		return nil
 	}
-	k.mu.Lock()
-	r := k.pool.Find(p)
+	rc.mu.Lock()
+	r := rc.pool.Find(p)
 	if r == nil || r.Stale.Empty() || r.Idle() {
-		k.mu.Unlock()
+		rc.mu.Unlock()
 		return nil
 	}
 	base, size := r.Base, int(r.Size())
-	k.mu.Unlock()
-	u, err := k.begin(ctx, dsmpacket.OpRead, base, size)
+	rc.mu.Unlock()
+	u, err := rc.begin(ctx, dsmpacket.OpRead, base, size)
 	if err == nil {
 		u.end(nil)
 	}
@@ -185,18 +185,18 @@ func (k *keeper) whole(ctx context.Context, p Pointer) error {
 }
 
 // note tells the pool about each pointer.
-func (k *keeper) note(ptrs []Pointer, what func(*keeper, Pointer)) {
-	if k == nil || len(ptrs) == 0 {
+func (rc *regionCache) note(ptrs []Pointer, what func(*regionCache, Pointer)) {
+	if rc == nil || len(ptrs) == 0 {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
 	for _, p := range ptrs {
-		what(k, p)
+		what(rc, p)
 	}
 }
 
-func (k *keeper) lent(p Pointer)   { k.pool.Lend(p) }
-func (k *keeper) back(p Pointer)   { k.pool.Back(p) }
-func (k *keeper) gone(p Pointer)   { k.pool.Forget(p) }
-func (k *keeper) gained(p Pointer) { k.pool.Gained(p) }
+func (rc *regionCache) lent(p Pointer)   { rc.pool.Lend(p) }
+func (rc *regionCache) back(p Pointer)   { rc.pool.Back(p) }
+func (rc *regionCache) gone(p Pointer)   { rc.pool.Forget(p) }
+func (rc *regionCache) gained(p Pointer) { rc.pool.Gained(p) }
