@@ -1,11 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/bench/agent"
@@ -20,6 +24,10 @@ import (
 // calls may take while another blade floods.
 const MostSlower = 3
 
+// LeastFlood is how many packets a second are a flood. What has less CPU time than that shows
+// nothing: the machine is busy with something else.
+const LeastFlood = 10_000
+
 // Dropped is the class of a flood that reaches nobody but the switch. What it does to others
 // is the work of sending and dropping packets on their CPUs, not a queue that they wait in.
 const Dropped = "dropped"
@@ -28,7 +36,9 @@ const Dropped = "dropped"
 type Fairness struct {
 	Bifrost, Rack string
 	// For is how long each class is flooded.
-	For      time.Duration
+	For time.Duration
+	// Classes are those to flood with; all if it is empty.
+	Classes  []string
 	Progress func(format string, args ...any)
 }
 
@@ -36,6 +46,8 @@ type Fairness struct {
 type Fair struct {
 	Class string `json:"class"` // "" without a flood
 	stats.Summary
+	// Flood is how many packets a second the flood has sent.
+	Flood float64 `json:"flood,omitempty"`
 	// Failed are the blades that are not in service after it.
 	Failed []string `json:"failed,omitempty"`
 }
@@ -72,7 +84,11 @@ func (f *Fairness) Run(ctx context.Context) (results []Fair, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, class := range append([]string{""}, FloodClasses...) {
+	classes := f.Classes
+	if len(classes) == 0 {
+		classes = FloodClasses
+	}
+	for _, class := range append([]string{""}, classes...) {
 		f.Progress("%s flood for %v", class, f.For)
 		r, err := f.one(ctx, l, pair, class)
 		if err != nil {
@@ -97,12 +113,20 @@ func (f *Fairness) one(ctx context.Context, l *Lab, p *pair, class string) (r Fa
 	r.Class = class
 	if class != "" {
 		flood := exec.CommandContext(ctx, l.Bifrost, "bench", "flood", class)
+		var sent bytes.Buffer
+		flood.Stdout, flood.Stderr = &sent, os.Stderr
 		if err := l.Start(otherBlade, flood); err != nil {
 			return r, err
 		}
+		began := time.Now()
 		defer func() {
-			_ = flood.Process.Kill() // it never ends by itself
-			_ = flood.Wait()
+			took := time.Since(began)
+			werr := errors.Join(flood.Process.Signal(os.Interrupt), flood.Wait())
+			n, perr := strconv.ParseUint(strings.TrimSpace(sent.String()), 10, 64)
+			r.Flood = float64(n) / took.Seconds()
+			if werr = errors.Join(werr, perr); werr != nil {
+				err = errors.Join(err, fmt.Errorf("flood of %s: %w", class, werr))
+			}
 		}()
 	}
 	done, err := p.client.Ask(ctx, agent.Request{Measure: &agent.Measure{Work: peer.Work{Op: peer.Ping}, Callers: 1, Warmup: time.Second, For: f.For}})
@@ -123,6 +147,9 @@ func Judge(results []Fair) (err error) {
 		}
 		if len(r.Failed) > 0 {
 			err = errors.Join(err, fmt.Errorf("a flood of %s: blades %v have failed", r.Class, r.Failed))
+		}
+		if r.Class != "" && r.Flood < LeastFlood {
+			err = errors.Join(err, fmt.Errorf("a flood of %s: %.0f packets a second are none: this machine is busy with something else", r.Class, r.Flood))
 		}
 		if r.Class != Dropped && r.P99 > MostSlower*quiet {
 			err = errors.Join(err, fmt.Errorf("a flood of %s: p99 %.0f µs, more than %d times %.0f µs; with one that the switch drops it is %.0f µs", r.Class, r.P99, MostSlower, quiet, dropped))

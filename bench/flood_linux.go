@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
@@ -14,50 +15,81 @@ import (
 
 // FloodClasses are what Flood floods with: packets that the switch drops and tells nobody of,
 // which cost others nothing but CPUs that they share with the flood; control packets, held
-// calls, requests to a memory machine that is not there, and denied reads.
-var FloodClasses = []string{Dropped, "control", "calls", "memory", "denied"}
+// calls, requests to a memory machine that is not there, denied reads; and all of the last
+// four in turn.
+var FloodClasses = []string{Dropped, "control", "calls", "memory", "denied", everything}
+
+// everything is the class of all classes that reach the Gatekeeper.
+const everything = "all"
 
 // Flood sends packets of a class from the blade whose network this process is in, as fast
-// as they leave, until ctx ends. It needs CAP_NET_RAW.
-func Flood(ctx context.Context, class string) error {
+// as they leave, until ctx ends, and tells how many it has sent. It needs CAP_NET_RAW.
+// Its goroutine must end afterwards, or its thread stays at the lowest priority.
+func Flood(ctx context.Context, class string) (sent uint64, err error) {
 	src, err := bladeAddress()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	to, payload, err := floodPacket(class)
+	packets, err := floodPackets(class)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 	if err != nil {
-		return fmt.Errorf("raw socket: %w", err)
+		return 0, fmt.Errorf("raw socket: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	const checksum = 6 // its offset in the UDP header: the kernel fills it in
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_CHECKSUM, checksum); err != nil {
-		return fmt.Errorf("raw socket: %w", err)
+		return 0, fmt.Errorf("raw socket: %w", err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrInet6{Addr: src.As16()}); err != nil {
-		return fmt.Errorf("bind to %s: %w", src, err)
+		return 0, fmt.Errorf("bind to %s: %w", src, err)
 	}
-	// A blade has CPUs of its own; here it shares them with those that are measured.
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 19); err != nil {
-		return fmt.Errorf("lowest priority: %w", err)
+	// A blade has CPUs of its own; here it shares them with those that are measured, so the
+	// flood has only what they leave. Linux gives a priority to a thread, not to a process:
+	// this thread ends with its goroutine.
+	runtime.LockOSThread()
+	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
+		return 0, fmt.Errorf("lowest priority: %w", err)
 	}
-	length := 8 + len(payload)
-	from := to.Port()
-	if class == Dropped {
-		from = 1 // the protocol's own port is required
-	}
-	b := []byte{byte(from >> 8), byte(from), byte(to.Port() >> 8), byte(to.Port()), byte(length >> 8), byte(length), 0, 0}
-	b = append(b, payload...)
 	for ctx.Err() == nil {
-		err := unix.Sendto(fd, b, 0, &unix.SockaddrInet6{Addr: to.Addr().As16()})
-		if err != nil && err != unix.ENOBUFS {
-			return fmt.Errorf("send: %w", err)
+		p := packets[sent%uint64(len(packets))]
+		err := unix.Sendto(fd, p.datagram, 0, &unix.SockaddrInet6{Addr: p.to.As16()})
+		if err == nil {
+			sent++
+		} else if err != unix.ENOBUFS {
+			return sent, fmt.Errorf("send: %w", err)
 		}
 	}
-	return nil
+	return sent, nil
+}
+
+// flooding is a UDP datagram, without a checksum, and where it goes.
+type flooding struct {
+	to       netip.Addr
+	datagram []byte
+}
+
+// floodPackets are the packets of a class.
+func floodPackets(class string) (all []flooding, err error) {
+	classes := []string{class}
+	if class == everything {
+		classes = FloodClasses[1 : len(FloodClasses)-1]
+	}
+	for _, class := range classes {
+		to, payload, err := floodPacket(class)
+		if err != nil {
+			return nil, err
+		}
+		from, length := to.Port(), 8+len(payload)
+		if class == Dropped {
+			from = 1 // the protocol's own port is required
+		}
+		b := []byte{byte(from >> 8), byte(from), byte(to.Port() >> 8), byte(to.Port()), byte(length >> 8), byte(length), 0, 0}
+		all = append(all, flooding{to.Addr(), append(b, payload...)})
+	}
+	return all, nil
 }
 
 // floodPacket is where a class's packets go, and what is in them.

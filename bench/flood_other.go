@@ -11,4 +11,4 @@ import (
 var FloodClasses = []string{}
 
 // Flood needs Linux.
-func Flood(context.Context, string) error { return errors.New("floods need Linux") }
+func Flood(context.Context, string) (uint64, error) { return 0, errors.New("floods need Linux") }

@@ -23,8 +23,9 @@ func newBenchFairnessCmd() *cobra.Command {
 		Short: "What the flood of one blade does to the calls of others",
 		Long: fmt.Sprintf(`Make a rack, and measure exactly-once calls from c1 to s1: each is held, and so is
 its answer. Then s2 floods in each class of what the switch holds or tells (control
-packets, held calls, requests to memory that is not there, denied reads), while the
-same calls are measured again. Packets that the switch drops come first: what they do to
+packets, held calls, requests to memory that is not there, denied reads, and all of
+these in turn), while the same calls are measured again. The flood has only the CPU time
+that the rest of the rack leaves, since a real blade has CPUs of its own. Packets that the switch drops come first: what they do to
 the calls is the work of sending and dropping on CPUs that all share here. It fails if
 the slowest hundredth of the calls takes more than %d times as long as without a flood,
 or if a blade has failed. Needs root.`, bench.MostSlower),
@@ -58,6 +59,7 @@ or if a blade has failed. Needs root.`, bench.MostSlower),
 		},
 	}
 	cmd.Flags().DurationVar(&f.For, "for", time.Minute, "how long to measure each class, 1s to 1m")
+	cmd.Flags().StringSliceVar(&f.Classes, "class", nil, "`CLASS` to flood with: all if it is missing")
 	cmd.Flags().StringVar(&f.Rack, "rack", "fairness", "the rack's `NAME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -66,7 +68,7 @@ or if a blade has failed. Needs root.`, bench.MostSlower),
 // printFairness prints a row for each class.
 func printFairness(w io.Writer, results []bench.Fair) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FLOOD\tCALLS\tMEDIAN µs\tP99 µs\tTIMES\tTIMES DROPPED\tFAILED")
+	fmt.Fprintln(t, "FLOOD\tCALLS\tMEDIAN µs\tP99 µs\tTIMES\tTIMES DROPPED\tFLOOD/s\tFAILED")
 	dropped := "-"
 	for _, r := range results {
 		class := r.Class
@@ -76,7 +78,7 @@ func printFairness(w io.Writer, results []bench.Fair) error {
 		if i := slices.IndexFunc(results, func(r bench.Fair) bool { return r.Class == bench.Dropped }); i >= 0 {
 			dropped = fmt.Sprintf("%.1f", r.P99/results[i].P99)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%.1f\t%s\t%s\n", class, r.N, r.P50, r.P99, r.P99/results[0].P99, dropped, strings.Join(r.Failed, " "))
+		fmt.Fprintf(t, "%s\t%d\t%.0f\t%.0f\t%.1f\t%s\t%.0f\t%s\n", class, r.N, r.P50, r.P99, r.P99/results[0].P99, dropped, r.Flood, strings.Join(r.Failed, " "))
 	}
 	return t.Flush()
 }
@@ -85,8 +87,14 @@ func printFairness(w io.Writer, results []bench.Fair) error {
 func newBenchFloodCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "flood CLASS", Short: "Flood the switch from this blade", Hidden: true, Args: cobra.ExactArgs(1),
-		Long:    "Send packets of a class as fast as they leave, until interrupted: a part of bifrost bench fairness.",
+		Long:    "Send packets of a class as fast as they leave, until interrupted, and print how many there were: a part of bifrost bench fairness.",
 		Example: "  bifrost bench flood control",
-		RunE:    func(cmd *cobra.Command, args []string) error { return bench.Flood(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sent, err := bench.Flood(cmd.Context(), args[0])
+			if err == nil {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), sent)
+			}
+			return err
+		},
 	}
 }

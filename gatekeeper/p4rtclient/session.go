@@ -101,7 +101,7 @@ func (c *Client) open(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	return &Session{
-		client: c, program: c.cfg.Program, tells: can.tells && !c.distrust.Load(), ports: can.ports, stream: stream, out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }),
+		client: c, program: c.cfg.Program, tells: can.tells && !c.distrust.Load(), ports: can.ports, stream: stream, out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }, new(atomic.Uint64)),
 		done: make(chan struct{}),
 	}, nil
 }
@@ -166,7 +166,7 @@ func (s *Session) offer(m *p4v1.StreamMessageRequest, size int) error {
 		return ErrClosed
 	default:
 	}
-	if !s.out.Offer(m, size) {
+	if !s.out.Offer(outstream.NoFlow, m, size) {
 		return ErrBusy
 	}
 	return nil

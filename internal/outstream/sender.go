@@ -4,6 +4,10 @@
 //	Offer ──▶ gRPC            as long as the peer keeps up: no queue, no wake-up
 //	  └─────▶ backlog ──▶ gRPC  else, bounded; what finds no room is a counted drop
 //	           └─ Drain          (Urgent has a backlog of its own, which goes first)
+//
+// Messages belong to flows. In a backlog each flow has a queue, and the queues take turns.
+// So a flow that brings more than the peer takes delays its own messages, and loses its
+// own. The messages of a flow keep their order; those of different flows do not.
 package outstream
 
 import (
@@ -20,7 +24,7 @@ import (
 // goes out at once.
 const window = 60 << 10
 
-// Bounds of the backlog.
+// Bounds of the backlogs.
 const (
 	maxMessages = 4096
 	maxBytes    = 16 << 20
@@ -39,55 +43,58 @@ type Sender struct {
 	wake     chan struct{}        // capacity 1: bytes have left while there was a backlog
 
 	mu      sync.Mutex // also serialises transmit
-	urgent  []queued   // go before the backlog
-	backlog []queued
-	bytes   int // in backlog
+	urgent  backlog    // goes before the other one
+	backlog backlog
 	closed  bool
 
-	waiting atomic.Bool // something is queued
-	dropped atomic.Uint64
+	waiting   atomic.Bool // something is queued
+	dropped   atomic.Uint64
+	displaced *atomic.Uint64
 }
 
-// queued is a message in the backlog with its rough size in bytes.
-type queued struct {
-	msg  proto.Message
-	size int
+// New returns a Sender. transmit is a stream's SendMsg; the stream must use Codec. displaced
+// counts the messages that were queued, and then dropped to make room for another flow's.
+func New(transmit func(*Message) error, displaced *atomic.Uint64) *Sender {
+	return &Sender{
+		transmit: transmit, displaced: displaced, wake: make(chan struct{}, 1),
+		urgent: backlog{maxMessages: maxUrgent, maxBytes: maxBytes}, backlog: backlog{maxMessages: maxMessages, maxBytes: maxBytes},
+	}
 }
 
-// New returns a Sender. transmit is a stream's SendMsg; the stream must use Codec.
-func New(transmit func(*Message) error) *Sender {
-	return &Sender{transmit: transmit, wake: make(chan struct{}, 1)}
-}
-
-// Offer sends m or queues it; it is false if m was dropped. size is roughly m's
-// size in bytes.
-func (s *Sender) Offer(m proto.Message, size int) bool {
+// Offer sends m, a message of a flow, or queues it; it is false if m was dropped. size is
+// roughly m's size in bytes. Where there is no room, the flow that takes most of it loses
+// its last message.
+func (s *Sender) Offer(flow uint32, m proto.Message, size int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open() {
 		return s.send(m)
 	}
-	if s.closed || len(s.backlog) >= maxMessages || s.bytes+size > maxBytes {
-		s.dropped.Add(1)
-		return false
-	}
-	s.push(m, size)
-	return true
+	return s.queue(&s.backlog, flow, queued{m, size})
 }
 
-// Urgent is Offer for a message that goes before those which Offer has queued. Urgent
-// messages keep their order.
-func (s *Sender) Urgent(m proto.Message, size int) bool {
+// Urgent is Offer for a message that goes before those which Offer has queued.
+func (s *Sender) Urgent(flow uint32, m proto.Message, size int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.urgent) == 0 && s.inflight.Load() < window {
+	if s.urgent.messages == 0 && s.inflight.Load() < window {
 		return s.send(m)
 	}
-	if s.closed || len(s.urgent) >= maxUrgent {
+	return s.queue(&s.urgent, flow, queued{m, size})
+}
+
+// queue offers a message to a backlog.
+func (s *Sender) queue(b *backlog, flow uint32, m queued) (ok bool) {
+	if !s.closed {
+		var displaced uint64
+		ok, displaced = b.offer(flow, m)
+		s.displaced.Add(displaced)
+		s.dropped.Add(displaced)
+	}
+	if !ok {
 		s.dropped.Add(1)
 		return false
 	}
-	s.urgent = append(s.urgent, queued{m, size})
 	s.queued()
 	return true
 }
@@ -108,13 +115,9 @@ func (s *Sender) Replace(m proto.Message, old func(proto.Message) bool) {
 		s.send(m)
 		return
 	}
-	for i, o := range s.backlog {
-		if old(o.msg) {
-			s.backlog = append(s.backlog[:i], s.backlog[i+1:]...)
-			break
-		}
-	}
-	s.push(m, 0)
+	s.backlog.remove(NoFlow, old)
+	s.backlog.push(NoFlow, queued{m, 0})
+	s.queued()
 }
 
 // Dropped counts the messages that found no room, or no stream any more.
@@ -124,12 +127,8 @@ func (s *Sender) Dropped() uint64 { return s.dropped.Load() }
 func (s *Sender) UnderWay() int64 { return s.inflight.Load() }
 
 // open reports whether a message may go out past the backlog.
-func (s *Sender) open() bool { return len(s.urgent)+len(s.backlog) == 0 && s.inflight.Load() < window }
-
-func (s *Sender) push(m proto.Message, size int) {
-	s.backlog = append(s.backlog, queued{m, size})
-	s.bytes += size
-	s.queued()
+func (s *Sender) open() bool {
+	return s.urgent.messages+s.backlog.messages == 0 && s.inflight.Load() < window
 }
 
 // queued has Drain look for what is queued.
@@ -161,20 +160,12 @@ func (s *Sender) Drain(ctx context.Context) {
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		for len(s.urgent) > 0 && s.inflight.Load() < window {
-			next := s.urgent[0]
-			s.urgent[0] = queued{}
-			s.urgent = s.urgent[1:]
-			s.send(next.msg)
+		for _, b := range []*backlog{&s.urgent, &s.backlog} {
+			for b.messages > 0 && s.inflight.Load() < window {
+				s.send(b.next())
+			}
 		}
-		for len(s.backlog) > 0 && s.inflight.Load() < window {
-			next := s.backlog[0]
-			s.backlog[0] = queued{}
-			s.backlog = s.backlog[1:]
-			s.bytes -= next.size
-			s.send(next.msg)
-		}
-		s.waiting.Store(len(s.urgent)+len(s.backlog) > 0)
+		s.waiting.Store(s.urgent.messages+s.backlog.messages > 0)
 		s.mu.Unlock()
 	}
 }
@@ -182,8 +173,8 @@ func (s *Sender) Drain(ctx context.Context) {
 func (s *Sender) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropped.Add(uint64(len(s.urgent) + len(s.backlog)))
-	s.closed, s.urgent, s.backlog, s.bytes = true, nil, nil, 0
+	s.dropped.Add(uint64(s.urgent.messages + s.backlog.messages)) //nolint:gosec // not negative
+	s.closed, s.urgent, s.backlog = true, backlog{}, backlog{}
 }
 
 // written tells that n bytes have left. It is called by gRPC's writer.

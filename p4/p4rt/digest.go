@@ -210,5 +210,5 @@ func (p *pipeline) Digest(d datapath.Digest) {
 func (p *pipeline) sendDigests(l *p4v1.DigestList) bool {
 	m := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Digest{Digest: l}}
 	name := p.info.Name(l.GetDigestId())
-	return p.srv.tell(m, proto.Size(l), (*outstream.Sender).Offer, func(sc *scope) bool { return sc.object(name) })
+	return p.srv.tell(outstream.NoFlow, m, proto.Size(l), (*outstream.Sender).Offer, func(sc *scope) bool { return sc.object(name) })
 }

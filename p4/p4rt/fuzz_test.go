@@ -1,6 +1,7 @@
 package p4rt
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/outstream"
@@ -144,7 +145,7 @@ func FuzzStreamOther(f *testing.F) {
 	f.Fuzz(func(t *testing.T, url string, b []byte) {
 		s, l := loaded(t, info)
 		defer s.Close()
-		c := &client{out: outstream.New(func(*outstream.Message) error { return nil })}
+		c := &client{out: outstream.New(func(*outstream.Message) error { return nil }, new(atomic.Uint64))}
 		if err := s.arbitrate(c, arbitration(1).GetArbitration()); err != nil {
 			t.Fatal(err)
 		}

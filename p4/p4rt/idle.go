@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bifrost-rack/bifrost/internal/outstream"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/proto"
@@ -83,7 +84,7 @@ func (p *pipeline) reportIdle(batch []datapath.Entry) {
 			continue
 		}
 		msg := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_IdleTimeoutNotification{IdleTimeoutNotification: m}}
-		if !pr.out.Offer(msg, proto.Size(m)) {
+		if !pr.out.Offer(outstream.NoFlow, msg, proto.Size(m)) {
 			p.srv.stats.idleDrops.Add(uint64(len(m.TableEntry)))
 		}
 	}

@@ -85,18 +85,22 @@ func (p *pipeline) PacketIn(frame []byte) {
 	if p.info.PacketIn.Urgent(md) {
 		offer = (*outstream.Sender).Urgent
 	}
-	if !p.srv.tell(m, len(frame), offer, func(sc *scope) bool { return sc.packetIn }) {
+	flow := uint32(outstream.NoFlow)
+	if port, ok := p.info.PacketIn.Port(md); ok {
+		flow = port + 1
+	}
+	if !p.srv.tell(flow, m, len(frame), offer, func(sc *scope) bool { return sc.packetIn }) {
 		p.srv.stats.packetInDrops.Add(1)
 	}
 }
 
-// tell offers a message to every primary whose scope includes it; it is false
+// tell offers a message of a flow to every primary whose scope includes it; it is false
 // if nobody took it.
-func (s *Server) tell(m *p4v1.StreamMessageResponse, size int, offer func(*outstream.Sender, proto.Message, int) bool, includes func(*scope) bool) bool {
+func (s *Server) tell(flow uint32, m *p4v1.StreamMessageResponse, size int, offer func(*outstream.Sender, uint32, proto.Message, int) bool, includes func(*scope) bool) bool {
 	taken := false
 	for _, p := range s.arb.primaries() {
 		if includes(p.scope) {
-			taken = offer(p.out, m, size) || taken
+			taken = offer(p.out, flow, m, size) || taken
 		}
 	}
 	return taken

@@ -20,7 +20,7 @@ import (
 // its stream ends. PacketOuts run through the data plane, and stream writes are
 // made, on this goroutine, each before the next message is read.
 func (s *Server) StreamChannel(stream p4v1.P4Runtime_StreamChannelServer) error {
-	c := &client{out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) })}
+	c := &client{out: outstream.New(func(m *outstream.Message) error { return stream.SendMsg(m) }, &s.stats.packetInDrops)}
 	ctx, cancel := context.WithCancel(stream.Context())
 	var drainer sync.WaitGroup
 	drainer.Go(func() { c.out.Drain(ctx) })
@@ -160,7 +160,7 @@ func (s *Server) streamError(c *client, err error, m *p4v1.StreamError) {
 	st := status.Convert(err)
 	m.CanonicalCode, m.Message = int32(st.Code()), st.Message()
 	s.log.Debug("stream error", "code", st.Code(), "error", st.Message())
-	c.out.Offer(&p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: m}}, proto.Size(m))
+	c.out.Offer(outstream.NoFlow, &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Error{Error: m}}, proto.Size(m))
 }
 
 // StreamWrites is the field of CapabilitiesResponse.experimental, which is a
@@ -224,7 +224,7 @@ func answerBarrier(c *client) error {
 		return err
 	}
 	m := &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Other{Other: a}}
-	if !c.out.Offer(m, len(a.GetTypeUrl())) {
+	if !c.out.Offer(outstream.NoFlow, m, len(a.GetTypeUrl())) {
 		return status.Error(codes.ResourceExhausted, "the controller does not read its stream: no room for the answer to a barrier")
 	}
 	return nil

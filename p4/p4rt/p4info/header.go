@@ -19,12 +19,25 @@ type Header struct {
 	bits   int // all fields together
 	values int // bytes that the fields take one by one
 	urgent int // index of the field "urgent", -1 if there is none
+	port   int // likewise, of "ingress_port"
 }
 
 // Urgent reports whether a packet's metadata, as Decode returns it, has a field "urgent"
 // that is not 0. Such packets go before others on their way to the controller.
 func (h *Header) Urgent(md []*p4v1.PacketMetadata) bool {
 	return h.urgent >= 0 && md[h.urgent].GetValue()[0] != 0
+}
+
+// Port is the field "ingress_port" of a packet's metadata, as Decode returns it; ok is false
+// if there is none.
+func (h *Header) Port(md []*p4v1.PacketMetadata) (n uint32, ok bool) {
+	if h.port < 0 {
+		return 0, false
+	}
+	for _, b := range md[h.port].GetValue() {
+		n = n<<8 | uint32(b)
+	}
+	return n, true
 }
 
 type headerField struct {
@@ -142,10 +155,13 @@ func (p *parser) headers() error {
 }
 
 func (p *parser) header(name string, m *configv1.ControllerPacketMetadata) (*Header, error) {
-	h := &Header{urgent: -1}
+	h := &Header{urgent: -1, port: -1}
 	for i, f := range m.GetMetadata() {
-		if f.GetName() == "urgent" {
+		switch f.GetName() {
+		case "urgent":
 			h.urgent = i
+		case "ingress_port":
+			h.port = i
 		}
 		where := fmt.Sprintf("metadata %q of %s", f.GetName(), name)
 		w, err := p.fieldWidth(where, f.GetBitwidth(), f.GetTypeName())

@@ -41,7 +41,7 @@ func newInfo() *Info {
 		Profiles: map[uint32]*Profile{}, Counters: map[uint32]*Counter{},
 		Meters: map[uint32]*Meter{}, Registers: map[uint32]*Register{},
 		ValueSets: map[uint32]*ValueSet{}, Digests: map[uint32]*Digest{},
-		PacketIn: &Header{urgent: -1}, PacketOut: &Header{urgent: -1},
+		PacketIn: &Header{urgent: -1, port: -1}, PacketOut: &Header{urgent: -1, port: -1},
 		names: map[uint32]string{}, tableNames: map[string]*Table{}, actionNames: map[string]*Action{}, digestNames: map[string]*Digest{},
 	}
 }
