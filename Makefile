@@ -8,6 +8,8 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 5s
+# Both modules of go.work.
+ALL     := ./... ./bench/...
 
 # All builds alike, those that tests make too: what one stage has compiled no other
 # compiles again. The directories are those that a sparing PATH may lack.
@@ -22,7 +24,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 build: ## build bin/bifrost and the examples
-	$(GO) build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/bifrost ./examples/...
+	$(GO) build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/bifrost ./bench/cmd/... ./examples/...
 
 install: ## install what is in bin to PREFIX/bin (/usr/local), where sudo finds it
 	install -m755 -t $(DESTDIR)$(PREFIX)/bin $(wildcard $(BIN)/*)
@@ -40,10 +42,10 @@ check: ## lint and test only what has changed since BASE (origin/main): before e
 	@LINT="$(LINT)" scripts/check.sh
 
 lint: ## the linters, go vet among them
-	$(GO) run '-ldflags=-s -w' $(LINT) run --allow-parallel-runners ./...
+	$(GO) run '-ldflags=-s -w' $(LINT) run --allow-parallel-runners $(ALL)
 
 unit: build ## tests, those that need root included when root
-	$(GO) test $(TESTFLAGS) ./internal/crash ./docs ./p4/proof ./cmd/bifrost ./...
+	$(GO) test $(TESTFLAGS) ./internal/crash ./docs ./p4/proof ./cmd/bifrost $(ALL)
 
 # Where goroutines meet. The cores start none (the linter holds them to it), and what
 # stands on these packages runs without the detector, in "unit".

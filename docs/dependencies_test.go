@@ -20,7 +20,7 @@ func goPrints(t *testing.T, args ...string) []byte {
 	return out
 }
 
-// TestDependencies: ARCHITECTURE.md names every module that go.mod requires directly, and
+// TestDependencies: ARCHITECTURE.md names every module that a go.mod requires directly, and
 // a program that imports rpc and dsm gets no other module than the ones that it says.
 func TestDependencies(t *testing.T) {
 	page, err := os.ReadFile("../ARCHITECTURE.md")
@@ -30,20 +30,22 @@ func TestDependencies(t *testing.T) {
 	if !ok {
 		t.Fatal("ARCHITECTURE.md has no section Dependencies")
 	}
-	var mod struct {
-		Require []struct {
-			Path     string
-			Indirect bool
+	for _, file := range []string{"go.mod", "bench/go.mod"} {
+		var mod struct {
+			Require []struct {
+				Path     string
+				Indirect bool
+			}
 		}
-	}
-	must(t, json.Unmarshal(goPrints(t, "mod", "edit", "-json"), &mod))
-	for _, r := range mod.Require {
-		name := path.Base(r.Path)
-		if strings.HasPrefix(name, "v") && len(name) < 4 { // a major version
-			name = path.Base(path.Dir(r.Path))
-		}
-		if !r.Indirect && !strings.Contains(section, name) {
-			t.Errorf("ARCHITECTURE.md does not say why %s is there", r.Path)
+		must(t, json.Unmarshal(goPrints(t, "mod", "edit", "-json", file), &mod))
+		for _, r := range mod.Require {
+			name := path.Base(r.Path)
+			if strings.HasPrefix(name, "v") && len(name) < 4 { // a major version
+				name = path.Base(path.Dir(r.Path))
+			}
+			if !r.Indirect && !strings.Contains(section, name) {
+				t.Errorf("ARCHITECTURE.md does not say why %s requires %s", file, r.Path)
+			}
 		}
 	}
 	want := []string{"github.com/apache/thrift", "github.com/vishvananda/netlink", "github.com/vishvananda/netns", "golang.org/x/sys"}
@@ -52,5 +54,17 @@ func TestDependencies(t *testing.T) {
 	slices.Sort(got)
 	if got = slices.Compact(got); !slices.Equal(got, want) {
 		t.Errorf("rpc and dsm bring %v, want %v", got, want)
+	}
+}
+
+// TestModules: each module has what it needs without the other one's go.mod, and the
+// library requires nothing that only the benchmarks use.
+func TestModules(t *testing.T) {
+	t.Setenv("GOWORK", "off")
+	for _, dir := range []string{".", "bench"} {
+		goPrints(t, "-C", dir, "list", "-test", "-deps", "./...")
+	}
+	if all := string(goPrints(t, "mod", "edit", "-json")); strings.Contains(all, "gonum.org") {
+		t.Error("go.mod requires what only the benchmarks use")
 	}
 }

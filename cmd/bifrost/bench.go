@@ -1,27 +1,54 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// benchProgram is what bifrost bench runs. It belongs to a module of its own, so that
+// what it draws diagrams with is no dependency of Bifröst.
+const benchProgram = "bifrost-bench"
 
 func newBenchCmd() *cobra.Command {
-	var o benchOptions
-	cmd := &cobra.Command{
-		Use:   "bench [EXPERIMENT...]",
+	return &cobra.Command{
+		Use:   "bench [EXPERIMENT...] [FLAG...]",
 		Short: "Measure, with peers in the same run",
 		Long: `Measure Bifröst on this machine beside what one would use instead: bare sockets,
-Apache Thrift over TCP, gRPC, Redis. Without arguments all experiments run, on a
-rack of network namespaces that is made for the run and removed afterwards:
-
-` + experimentList() + `
-
-What is compared is measured in turns, in the same run and on CPUs of its own:
-numbers of one machine say little about another, ratios a bit more. Needs root.`,
+Apache Thrift over TCP, gRPC, Redis. This runs the program bifrost-bench, which
+stands beside bifrost or on PATH (make build builds it); bifrost bench --help lists
+its experiments and flags. Needs root.`,
 		Example: `  sudo bifrost bench ping-overhead --quick
   sudo bifrost bench --out /tmp/eval
   sudo bifrost bench switch --quick`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := findBench()
+			if err != nil {
+				return err
+			}
+			return unix.Exec(path, append([]string{benchProgram}, args...), os.Environ())
+		},
 	}
-	o.register(cmd)
-	cmd.AddCommand(newBenchSwitchCmd(), newBenchFairnessCmd(), newBenchFloodCmd(), newBenchAgentCmd())
-	return cmd
+}
+
+// findBench finds the program beside this one, or on PATH.
+func findBench() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	beside := filepath.Join(filepath.Dir(self), benchProgram)
+	if _, err := os.Stat(beside); err == nil {
+		return beside, nil
+	}
+	path, err := exec.LookPath(benchProgram)
+	if err != nil {
+		return "", errors.New(benchProgram + " is neither beside bifrost nor on PATH: in a checkout of Bifröst, make build builds it")
+	}
+	return path, nil
 }

@@ -37,8 +37,8 @@ func publish(t *testing.T, proxy string) {
 		switch name := d.Name(); {
 		case err != nil:
 			return err
-		case d.IsDir() && (len(name) > 2 && name[0] == '.' || name == "bin" || name == "out" || name == "testdata"):
-			return filepath.SkipDir // neither of the module nor of the command
+		case d.IsDir() && (len(name) > 2 && name[0] == '.' || name == "bin" || name == "out" || name == "testdata" || name == "bench"):
+			return filepath.SkipDir // not of the module, or not of the command
 		case !d.Type().IsRegular():
 			return nil
 		}

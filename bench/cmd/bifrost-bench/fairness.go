@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newBenchFairnessCmd floods a rack from one blade.
-func newBenchFairnessCmd() *cobra.Command {
+// newFairnessCmd floods a rack from one blade.
+func newFairnessCmd() *cobra.Command {
 	f := bench.Fairness{}
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -39,7 +39,7 @@ or if a blade has failed. Needs root.`, bench.MostSlower),
 			if f.For < time.Second || f.For > time.Minute {
 				return fmt.Errorf("--for %v: must be 1s to 1m", f.For)
 			}
-			if f.Bifrost, err = os.Executable(); err != nil {
+			if f.Bifrost, err = bifrost(); err != nil {
 				return err
 			}
 			f.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
@@ -83,8 +83,8 @@ func printFairness(w io.Writer, results []bench.Fair) error {
 	return t.Flush()
 }
 
-// newBenchFloodCmd is the blade that floods.
-func newBenchFloodCmd() *cobra.Command {
+// newFloodCmd is the blade that floods.
+func newFloodCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "flood CLASS", Short: "Flood the switch from this blade", Hidden: true, Args: cobra.ExactArgs(1),
 		Long:    "Send packets of a class as fast as they leave, until interrupted, and print how many there were: a part of bifrost bench fairness.",

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,9 +51,9 @@ func (o *benchOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	exe, err := os.Executable()
+	exe, err := bifrost()
 	if err != nil {
-		return fmt.Errorf("find the bifrost binary: %w", err)
+		return err
 	}
 	run := bench.Options{
 		Experiments: chosen, Pace: bench.Thorough, Bifrost: exe, Version: version, Rack: o.rack, Switch: config.Switch(o.sw), Mininet: o.mininet, LowLatency: o.lowLatency, Held: o.held,
@@ -88,7 +87,7 @@ func (o *benchOptions) write(cmd *cobra.Command, r *report.Report) error {
 	return report.WriteTables(cmd.OutOrStdout(), r)
 }
 
-func newBenchAgentCmd() *cobra.Command {
+func newAgentCmd() *cobra.Command {
 	var cpus []int
 	cmd := &cobra.Command{
 		Use:    "agent",

@@ -21,7 +21,7 @@ type benchSwitch struct {
 	datapath    string
 }
 
-func newBenchSwitchCmd() *cobra.Command {
+func newSwitchCmd() *cobra.Command {
 	o := benchSwitch{Options: switches.Options{
 		Rules: 10_000, Rounds: 10, RoundTrip: 2 * time.Second, Stream: 2 * time.Second, Flood: time.Second, Write: time.Second,
 	}}
