@@ -56,7 +56,7 @@ func (r *Rack) Where(app string) (blades []string) {
 }
 
 // CrashGatekeeper ends the controller as SIGKILL would. Nothing is deployed, recovered or
-// granted until RestartGatekeeper.
+// granted until [Rack.RestartGatekeeper].
 func (r *Rack) CrashGatekeeper() { r.rig.CrashGatekeeper() }
 
 // RestartGatekeeper starts it from its log, and waits until the switch obeys it.

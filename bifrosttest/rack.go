@@ -23,7 +23,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// ClientBlade is the first compute blade of a rack whose Config names none. Programs
+// ClientBlade is the first compute blade of a rack whose [Config] names none. Programs
 // whose app file names no blades do not run there.
 const ClientBlade = "c1"
 
@@ -33,7 +33,7 @@ const lifetime = 10 * time.Minute
 // Config describes a rack. Its zero value is a rack with the compute blades c1, s1 and s2,
 // the mirrored memory blades m1 and m2, and a perfect network.
 type Config struct {
-	// Seed decides what is drawn at random: the fate of packets, and what Trouble does.
+	// Seed decides what is drawn at random: the fate of packets, and what [Rack.Trouble] does.
 	// A test with the same seed meets the same packets in the same order.
 	Seed uint64
 	// Network is what every link does to packets.
@@ -66,11 +66,11 @@ var Bad = Network{
 
 // Program stands for an executable of the app. Its node has joined the rack; args are
 // those of the app file, without the program's name. If it returns nil, its node leaves as
-// rpc.Node.Close does. An error ends it like an exit status that is not 0: the rack starts
+// [rpc.Node.Close] does. An error ends it like an exit status that is not 0: the rack starts
 // it again, unless it is a job. A program ends when ctx ends.
 type Program func(ctx context.Context, node *rpc.Node, args []string) error
 
-// Serve is the end of a Program that serves: it waits until ctx ends, unless err says
+// Serve is the end of a [Program] that serves: it waits until ctx ends, unless err says
 // that nothing could be exported.
 func Serve(ctx context.Context, err error) error {
 	if err == nil {
@@ -80,7 +80,7 @@ func Serve(ctx context.Context, err error) error {
 }
 
 // Rack is a rack that runs. Its methods end the test if they fail, so call them from the
-// test's goroutine, all but Trouble.
+// test's goroutine, all but [Rack.Trouble].
 type Rack struct {
 	t   *testing.T
 	rig *simrack.Rack
@@ -190,14 +190,14 @@ func (r *Rack) Node(blade, name string) *rpc.Node {
 	return n
 }
 
-// Client joins a node on ClientBlade.
+// Client joins a node on [ClientBlade].
 func (r *Rack) Client() *rpc.Node {
 	r.t.Helper()
 	return r.Node(ClientBlade, "client")
 }
 
 // Deploy deploys the app of a file, as `bifrost deploy` does, and waits until all of it
-// runs. The file's executables are the Config's Programs.
+// runs. The file's executables are [Config.Programs].
 func (r *Rack) Deploy(file string) {
 	r.t.Helper()
 	spec, err := appfile.Read(file)

@@ -77,17 +77,19 @@ func entryPoint(pkg string, d ast.Decl) string {
 	return ""
 }
 
+// fileSet has the positions of what parsePackage has read.
+var fileSet = token.NewFileSet()
+
 // parsePackage reads a package's files and its tests.
 func parsePackage(t *testing.T, dir string) (files, tests []*ast.File) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	must(t, err)
-	set := token.NewFileSet()
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".go") {
 			continue
 		}
-		f, err := parser.ParseFile(set, filepath.Join(dir, e.Name()), nil, parser.ParseComments)
+		f, err := parser.ParseFile(fileSet, filepath.Join(dir, e.Name()), nil, parser.ParseComments)
 		must(t, err)
 		if strings.HasSuffix(e.Name(), "_test.go") {
 			tests = append(tests, f)

@@ -15,8 +15,8 @@
 // A [Pointer] is a byte's address, and arithmetic within its region is allowed. A region's
 // size is the requested size rounded up to a power of two, at least 64 bytes.
 //
-// Reads and writes of up to one datagram's data (about 64 KB in emulation) are atomic;
-// larger ones are cut. A read returns what the last completed write left.
+// [Client.Read] and [Client.Write] of up to one datagram's data (about 64 KB in
+// emulation) are atomic; larger ones are cut. A read returns what the last completed write left.
 //
 // In an exactly-once execution the memory blades can take back what the execution has
 // changed until it is committed. A re-run gets the same pointers.
@@ -37,14 +37,15 @@ import (
 // zero Pointer is nil.
 type Pointer = dsmpacket.Pointer
 
-// ParsePointer reads a global pointer as [Pointer.String] prints it.
+// ParsePointer reads a global pointer as [dsmpacket.Pointer.String] prints it.
 func ParsePointer(s string) (Pointer, error) { return dsmpacket.ParsePointer(s) }
 
 // Error is what every operation fails with; its Code says why.
 type Error = fault.Error
 
 // Limits bound what a client has under way, and say when it tries again or gives up. A field
-// that is 0 stands for its default. A node's are set by rpc.WithLimits.
+// that is 0 stands for its default. A node's are
+// set by [github.com/bifrost-rack/bifrost/rpc.WithLimits].
 type Limits struct {
 	// Window is how many bytes may be under way to or from one memory blade; one packet may
 	// in any case. Default: four full datagrams, which fit a default socket buffer, or more

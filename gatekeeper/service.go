@@ -504,7 +504,7 @@ func (c *controller) short(a resources.Short) {
 
 // SetPolicy sets the policy of a method, or with method "" of all methods of a service
 // for which nothing else is set, for calls that are sent from when their nodes know,
-// within a heartbeat. The policy is as packet.Policy writes it; "" undoes what was set.
+// within a heartbeat. The policy is as rpcpacket.Policy writes it; "" undoes what was set.
 // Nobody needs to export the method yet. It outlives the Gatekeeper.
 func (g *Gatekeeper) SetPolicy(ctx context.Context, service, method, policy string) error {
 	text := policy

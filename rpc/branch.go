@@ -14,7 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// Branch is a part of an execution that runs beside others; see Go.
+// Branch is a part of an execution that runs beside others; see [Go].
 type Branch struct {
 	opSequence
 	done chan struct{}
@@ -50,7 +50,7 @@ func (b *opSequence) journalled() bool { return b != nil && b.e.journal != nil }
 // Go runs f beside the rest of the execution that ctx belongs to. An execution
 // that has to be deterministic may do several things at a time only in branches:
 // each has a context of its own, whose calls are numbered apart. The order in
-// which branches end is seen by WaitAny alone, which journals it.
+// which branches end is seen by [WaitAny] alone, which journals it.
 //
 // A handler's answer waits until its branches have ended. A panic of f becomes an
 // error. Outside of any execution Go is just a goroutine with a result.
@@ -212,7 +212,7 @@ func errEnded(op string) error {
 }
 
 // WaitAny waits until one of the branches has ended or ctx ends. It returns the
-// index of the one that has, with what its Wait returns; -1 if none has. Which one
+// index of the one that has, with what its [Branch.Wait] returns; -1 if none has. Which one
 // an execution sees first is journalled, so a re-run sees the same. A branch that
 // has been seen is not taken off the list: that is up to the caller.
 func WaitAny(ctx context.Context, branches ...*Branch) (int, error) {

@@ -59,9 +59,9 @@ type method struct {
 // each goroutine, it costs nothing.)
 //
 // A call returns when it is answered or its context ends; without a deadline it
-// waits as long as it takes. After Deadline or Canceled its outcome is unknown: it
+// waits as long as it takes. After [Deadline] or [Canceled] its outcome is unknown: it
 // may have run, but it does not begin to run any more once the callee hears of
-// it, and the handler's context ends. With another policy than PolicyNone the call is
+// it, and the handler's context ends. With another policy than [PolicyNone] the call is
 // given up: it runs to its end, and what comes of it is logged and read by nobody. A method without a result (one-way) returns when the call is sent, and is
 // delivered by the runtime; with another policy than PolicyNone it returns when
 // the call is logged, and is delivered when the execution that makes it has

@@ -13,10 +13,10 @@ import (
 // itself raised the exception: a coded error that says what was done, what went
 // wrong, and whether it arose here or on the other side (Remote).
 //
-// errors.As also finds a thrift.TTransportException in it (Deadline, Canceled,
-// Unavailable) or a thrift.TApplicationException (all other codes).
+// errors.As also finds a [thrift.TTransportException] in it ([Deadline], [Canceled],
+// [Unavailable]) or a [thrift.TApplicationException] (all other codes).
 //
-// NeverBegan tells whether the call certainly did not begin.
+// [NeverBegan] tells whether the call certainly did not begin.
 //
 // Exceptions that the IDL declares arrive as the generated types, and errors
 // that it does not declare as thrift.TApplicationException, as in plain Thrift.
@@ -51,9 +51,9 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return fault.New(code, "", format, args...)
 }
 
-// CodeOf returns the code of a call's error: OK for nil, Application for
-// exceptions that the IDL declares and for those that it does not, NoSuchMethod
-// and BadRequest where Thrift says so, Internal for foreign errors.
+// CodeOf returns the code of a call's error: OK for nil, [Application] for
+// exceptions that the IDL declares and for those that it does not, [NoSuchMethod]
+// and [BadRequest] where Thrift says so, [Internal] for foreign errors.
 func CodeOf(err error) Code {
 	var coded *Error
 	if err == nil || errors.As(err, &coded) {

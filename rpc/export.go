@@ -60,12 +60,12 @@ type served struct {
 }
 
 // Export serves a service with any processor that the Thrift compiler generates
-// (or a thrift.TMultiplexedProcessor). It returns when the rack routes calls to
+// (or a [thrift.TMultiplexedProcessor]). It returns when the rack routes calls to
 // this node. Handlers run concurrently unless the service has state; the context
 // they get carries the caller's deadline and the execution, so they must use it,
 // or one derived from it, for calls of their own. Handlers of exactly-once calls may
-// be run again after a crash and must then do the same: see Now, Random, Effect and
-// Go for what they need of the world. A service is exported until
+// be run again after a crash and must then do the same: see [Now], [Random], [Effect] and
+// [Go] for what they need of the world. A service is exported until
 // the node is closed. To export it again, without options, replaces the processor.
 //
 // What is registered with a TMultiplexedProcessor later is served from the first call

@@ -95,7 +95,7 @@ func GlobalPointer(p dsm.Pointer) *bifrost.GlobalPointer {
 }
 
 // PointerOf returns the pointer that a Thrift struct carries; nil for one that is
-// absent or empty. What is no global pointer is refused as BadRequest.
+// absent or empty. What is no global pointer is refused as [BadRequest].
 func PointerOf(g *bifrost.GlobalPointer) (dsm.Pointer, error) {
 	if g == nil || len(g.Address) == 0 {
 		return dsm.Pointer{}, nil

@@ -39,7 +39,7 @@ func CallerAddress(ctx context.Context) netip.Addr {
 }
 
 // CallerOf tells who has made the call that a handler serves. It asks the Gatekeeper, and
-// remembers the answer for a second. NotFound says that the node is gone, BadRequest that
+// remembers the answer for a second. [NotFound] says that the node is gone, [BadRequest] that
 // the context is no handler's. In an exactly-once execution what it tells is journalled.
 func CallerOf(ctx context.Context) (Caller, error) {
 	a := CallerAddress(ctx)
@@ -122,11 +122,11 @@ var traceHeaders = []string{"traceparent", "tracestate"}
 
 // WithHeader returns a context whose calls carry a header: a string beside the
 // arguments, for middleware and handlers on the other side, such as a trace context or
-// a tenant. It is thrift.SetHeader and thrift.SetWriteHeaderList in one, and programs
+// a tenant. It is [thrift.SetHeader] and [thrift.SetWriteHeaderList] in one, and programs
 // that use those as with THeader find their headers here as well. Calls with more than
-// MaxHeaders, or MaxHeaderBytes, fail as BadRequest.
+// [MaxHeaders], or [MaxHeaderBytes], fail as [BadRequest].
 //
-// A handler sees headers by Header, or thrift.GetHeader. Those of an exactly-once call
+// A handler sees headers by [Header], or [thrift.GetHeader]. Those of an exactly-once call
 // are logged with it, so a handler that is run again sees the same. A call that a
 // handler makes carries the trace context of the call that it serves (traceparent,
 // tracestate), and no other header that it has not set.
@@ -138,14 +138,14 @@ func WithHeader(ctx context.Context, key, value string) context.Context {
 	return thrift.SetHeader(ctx, key, value)
 }
 
-// Header is a header of the call that a handler serves, or one that WithHeader has set.
+// Header is a header of the call that a handler serves, or one that [WithHeader] has set.
 func Header(ctx context.Context, key string) (value string, ok bool) {
 	return thrift.GetHeader(ctx, key)
 }
 
 // SetAnswerHeader sets a header of the answer to the call that a handler serves; the
 // last value counts. The caller finds it in its generated client's LastResponseMeta_.
-// It fails as BadRequest outside of handlers and beyond the limits of WithHeader.
+// It fails as [BadRequest] outside of handlers and beyond the limits of [WithHeader].
 func SetAnswerHeader(ctx context.Context, key, value string) error {
 	const op = "set answer header"
 	b := branchOf(ctx)

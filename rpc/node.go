@@ -178,7 +178,7 @@ func (n *Node) Name() string { return n.self.Name }
 func (n *Node) Address() netip.Addr { return n.self.Address }
 
 // Done is closed when the node is no longer one: it has been closed, stopped or
-// fenced, or its blade's daemon is gone. Calls then fail as Unavailable.
+// fenced, or its blade's daemon is gone. Calls then fail as [Unavailable].
 func (n *Node) Done() <-chan struct{} { return n.done }
 
 // watch ends the node when its session ends.

@@ -13,13 +13,13 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// JoinOption configures Join.
+// JoinOption configures [Join].
 type JoinOption interface{ applyJoin(*joinConfig) }
 
-// ExportOption configures Node.Export.
+// ExportOption configures [Node.Export].
 type ExportOption interface{ applyExport(*exportConfig) }
 
-// ClientOption configures Node.Client.
+// ClientOption configures [Node.Client].
 type ClientOption interface{ applyClient(*clientConfig) }
 
 type (
@@ -47,7 +47,7 @@ func WithName(name string) JoinOption {
 }
 
 // WithLimits bounds what the node keeps and does at a time. The default is
-// DefaultLimits.
+// [DefaultLimits].
 func WithLimits(l Limits) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.limits = l })
 }
@@ -61,7 +61,7 @@ func WithLogger(l *slog.Logger) JoinOption {
 // WithMaxMessage says how many bytes the Thrift message of a call or answer of policy
 // none has at most, sent or received. Large messages that wait or are being received
 // take at most as much memory for each sender, and four times as much for all. The
-// default is DefaultMaxMessage. Messages that are logged, as those with other policies
+// default is [DefaultMaxMessage]. Messages that are logged, as those with other policies
 // are, have at most a little over a megabyte (packet.MaxWhole).
 func WithMaxMessage(bytes uint64) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.maxMessage = bytes })
@@ -79,15 +79,15 @@ type exportConfig struct {
 func (c *exportConfig) stateful() bool { return c.kept }
 
 // WithWorkers says how many of the service's handlers run at once; one that
-// waits for a nested call does not count. The default is DefaultWorkers. A
+// waits for a nested call does not count. The default is [DefaultWorkers]. A
 // stateful service has one in any case.
 func WithWorkers(n int) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.workers = n })
 }
 
 // WithQueue says how many calls wait for a worker, first come, first served; a
-// call that finds the queue full is refused as Overloaded. 0 means none. The
-// default is DefaultQueue.
+// call that finds the queue full is refused as [Overloaded]. 0 means none. The
+// default is [DefaultQueue].
 func WithQueue(n int) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.queue = n })
 }
@@ -103,14 +103,14 @@ func WithState(s State) ExportOption {
 
 // WithMethodPolicy tells the rack what these methods of the service, or all others
 // if none is named, ask for when a node fails. Callers that know the service's IDL
-// go by it unless they are told otherwise; see WithPolicy. The default is
-// DefaultPolicy.
+// go by it unless they are told otherwise; see [WithPolicy]. The default is
+// [DefaultPolicy].
 func WithMethodPolicy(p Policy, methods ...string) ExportOption {
 	return exportFunc(func(c *exportConfig) { c.policies.set(p, methods) })
 }
 
 // WithIDL tells the rack the Thrift definition of the service, of at most 128 KiB, for
-// those who ask (Node.Service, `bifrost services --idl`). Embed the file that the service
+// those who ask ([Node.Service], `bifrost services --idl`). Embed the file that the service
 // was generated from:
 //
 //	//go:embed arrays.thrift
@@ -143,7 +143,7 @@ func (c *clientConfig) policy(method string) Policy {
 // WithPolicy says what becomes of the calls of these methods, or of all others
 // if none is named, when a node fails. It goes before what the service's IDL asks
 // for, but an operator's word or the deployment's goes before it. The default is
-// the IDL's, and DefaultPolicy if that says nothing.
+// the IDL's, and [DefaultPolicy] if that says nothing.
 func WithPolicy(p Policy, methods ...string) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.chosen.set(p, methods) })
 }
@@ -164,13 +164,13 @@ const (
 )
 
 // WithProtocol says how the calls of a client are encoded. Services take both protocols
-// and answer in that of the call; what is in neither is refused as BadRequest. The default
+// and answer in that of the call; what is in neither is refused as [BadRequest]. The default
 // is Binary.
 func WithProtocol(p Protocol) ClientOption {
 	return clientFunc(func(c *clientConfig) { c.protocol = p })
 }
 
-// Limits bound what a node keeps and does at a time (see WithLimits). What goes beyond
+// Limits bound what a node keeps and does at a time (see [WithLimits]). What goes beyond
 // waits, or is dropped and sent again by its caller; Stats counts that. A field that
 // is 0 stands for its default.
 type Limits struct {

@@ -18,7 +18,7 @@ import (
 )
 
 // ErrRefEnded is what the use of a reference fails with (wrapped in an *Error of
-// code BadRequest) when the call that it was lent for has ended, or when it has
+// code [BadRequest]) when the call that it was lent for has ended, or when it has
 // been freed or handed over.
 var ErrRefEnded = errors.New("the reference has ended: its call is over, or it was freed or handed over")
 
@@ -36,7 +36,7 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 // An owned Ref may be passed to any number of calls, which copies nothing; its
 // owner frees it. A handler may read a lent one and pass it on in nested calls
 // until it returns. A Ref's methods may be called concurrently, except that the
-// order of what an exactly-once handler does must not depend on chance (see Go).
+// order of what an exactly-once handler does must not depend on chance (see [Go]).
 type Ref[T any] struct {
 	form  form[T]
 	turn  chan struct{} // holds one token, taken by whoever looks at the rest
@@ -69,7 +69,7 @@ const (
 // value must not be changed as long as the reference is used.
 func RefOf[T Plain](value T) *Ref[T] { return newRef(plainForm[T](), value) }
 
-// RefOfStruct is RefOf for a struct that the Thrift compiler has generated.
+// RefOfStruct is [RefOf] for a struct that the Thrift compiler has generated.
 func RefOfStruct[T Struct](value T) *Ref[T] { return newRef(structForm(zeroStruct[T]), value) }
 
 func newRef[T any](f form[T], value T) *Ref[T] {
@@ -106,7 +106,7 @@ func (r *Ref[T]) load(ctx context.Context, op string) (value T, err error) {
 }
 
 // Free ends the reference and gives its memory back. A lent one is its caller's to
-// free: that is BadRequest.
+// free: that is [BadRequest].
 func (r *Ref[T]) Free(ctx context.Context) error {
 	const op = "free reference"
 	if err := r.take(ctx, op); err != nil {
@@ -128,7 +128,7 @@ func (r *Ref[T]) free(ctx context.Context, op string) error {
 	return nil
 }
 
-// Take is Load and then Free: for a result that is needed once. If only the Free
+// Take is [Ref.Load] and then [Ref.Free]: for a result that is needed once. If only the Free
 // fails, the value comes with the error.
 func (r *Ref[T]) Take(ctx context.Context) (T, error) {
 	const op = "take reference"

@@ -18,7 +18,7 @@ func NeverBegan(err error) bool {
 	return errors.As(err, &e) && e.NeverBegan
 }
 
-// Retry says when a call of policy none is made again that has failed as Overloaded or
+// Retry says when a call of policy none is made again that has failed as [Overloaded] or
 // Unavailable. Calls of other policies need none: the rack sees to it that they run.
 type Retry struct {
 	// Attempts is how often a call is made at most, the first time included; less than 2
@@ -33,7 +33,7 @@ type Retry struct {
 	Idempotent bool
 }
 
-// Defaults of a Retry.
+// Defaults of a [Retry].
 const (
 	defaultBackoff    = 5 * time.Millisecond
 	defaultMaxBackoff = time.Second

@@ -28,13 +28,13 @@ type ServiceInfo struct {
 	Serving, Resting []netip.Addr
 	// Methods are those that at least one node serves, in order.
 	Methods []string
-	// IDL is the Thrift definition, "" if no node has told it (WithIDL).
+	// IDL is the Thrift definition, "" if no node has told it ([WithIDL]).
 	IDL string
 }
 
 // Service tells what the rack knows of a service: whether it can be called, where it is,
 // and its IDL. It asks the Gatekeeper each time. A service that no node exports is
-// ServiceUnknown, which is no error. A node that fails is known as soon as the Gatekeeper
+// [ServiceUnknown], which is no error. A node that fails is known as soon as the Gatekeeper
 // has noticed.
 func (n *Node) Service(ctx context.Context, name string) (ServiceInfo, error) {
 	info, err := n.session.Service(ctx, name)

@@ -33,7 +33,7 @@ type State interface {
 	Restore(snapshot []byte) error
 }
 
-// IncrementalState is a State that can tell what has changed. Snapshots are then
+// IncrementalState is a [State] that can tell what has changed. Snapshots are then
 // taken only from time to time, when the changes since the last are larger.
 type IncrementalState interface {
 	State
@@ -44,7 +44,7 @@ type IncrementalState interface {
 	Apply(delta []byte) error
 }
 
-// VersionedState is a State that can read what earlier versions of its program have written.
+// VersionedState is a [State] that can read what earlier versions of its program have written.
 // Each snapshot is logged together with the version that wrote it.
 type VersionedState interface {
 	State
@@ -213,8 +213,8 @@ func (m *main) lastCheckpoint() uint32 {
 // Main runs a durable main: an execution that no call has begun, and that goes on
 // when its program is started again after a crash. f gets the state of the last
 // Checkpoint, nil if there is none, and repeats what came after it: exactly-once
-// calls find their answers in the log, and Now, Random, Effect, WaitAny and calls
-// of PolicyNone give what they gave. The name must be unique in the rack, and one
+// calls find their answers in the log, and [Now], [Random], [Effect], [WaitAny] and calls
+// of [PolicyNone] give what they gave. The name must be unique in the rack, and one
 // Main of it run at a time.
 //
 // When f returns nil the main is over: all that it did is committed, and Main returns
@@ -222,8 +222,8 @@ func (m *main) lastCheckpoint() uint32 {
 // first when it is started again returns nil without a call of f, so a crash at the very
 // end repeats nothing. Any other Main of the name is a new run, and begins without a
 // state; on another node, as soon as the one where the main is over has left the rack or
-// is gone for good, and BadRequest until then. When f returns an error, so does Main, and the next Main goes on from the last
-// checkpoint. A re-run that does something else than before fails as Nondeterminism.
+// is gone for good, and [BadRequest] until then. When f returns an error, so does Main, and the next Main goes on from the last
+// checkpoint. A re-run that does something else than before fails as [Nondeterminism].
 func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
 	op := "main " + name
 	if err := node.claimMain(op, name); err != nil {

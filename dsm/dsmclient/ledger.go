@@ -213,7 +213,7 @@ func (l *Ledger) Close() {
 	k.standIn()
 }
 
-// Room is how many bytes new work may still append, with packet.ChunkCost for each
+// Room is how many bytes new work may still append, with dsmpacket.ChunkCost for each
 // datagram: what is left of the ledger's space but for its last eighth, which is for what
 // ends executions and for bases. Before the ledger is open it is unlimited. Append itself
 // does not refuse what is beyond it.

@@ -51,7 +51,7 @@ type found struct {
 }
 
 // SetPolicy lets the operator overrule the policy of a method, or with method "" of
-// all methods of a service for which nothing else is set, as packet.Policy writes it; ""
+// all methods of a service for which nothing else is set, as rpcpacket.Policy writes it; ""
 // undoes that. It holds for calls sent from now on.
 func (r *Registry) SetPolicy(service, method, policy string) error {
 	const op = "set policy"

@@ -40,7 +40,7 @@ type method struct {
 type Method struct {
 	Name   string `json:"name"`
 	Oneway bool   `json:"oneway,omitempty"`
-	Policy string `json:"policy,omitempty"` // as packet.Policy writes it; "" for none given
+	Policy string `json:"policy,omitempty"` // as rpcpacket.Policy writes it; "" for none given
 }
 
 // ServiceHash is a service's name as call headers carry it: the low half of its

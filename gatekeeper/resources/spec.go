@@ -36,7 +36,7 @@ type Program struct {
 	// calls.
 	Services []ServiceSpec `json:"services,omitempty"`
 	// Policy is the policy of methods for which nothing else is said, as
-	// packet.Policy writes it; "" leaves that to the IDL.
+	// rpcpacket.Policy writes it; "" leaves that to the IDL.
 	Policy string `json:"policy,omitempty"`
 	// Nodes is how many nodes run the program; two of them share no blade if it
 	// exports a service. At most 1 if a service is stateful.
@@ -104,7 +104,7 @@ type ServiceSpec struct {
 	Methods []MethodSpec `json:"methods,omitempty"`
 }
 
-// MethodSpec is a method's policy, as packet.Policy writes it.
+// MethodSpec is a method's policy, as rpcpacket.Policy writes it.
 type MethodSpec struct {
 	Name   string `json:"name"`
 	Policy string `json:"policy"`
@@ -197,7 +197,7 @@ func (s *ServiceSpec) validate(op string) error {
 	return nil
 }
 
-// ParsePolicy reads a policy as packet.Policy writes it; "" means that none is given.
+// ParsePolicy reads a policy as rpcpacket.Policy writes it; "" means that none is given.
 func ParsePolicy(s string) (p rpcpacket.Policy, given bool, err error) {
 	if s == "" {
 		return rpcpacket.PolicyNone, false, nil

@@ -7,6 +7,7 @@ import (
 	"text/template"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
@@ -35,9 +36,10 @@ func Wire() (string, error) {
 func constantRows() (rows []row) {
 	for _, c := range constants() {
 		value := fmt.Sprintf("%v", c.value)
-		if _, text := c.value.(string); text {
+		switch c.value.(type) {
+		case string:
 			value = "`" + value + "`"
-		} else if n := fmt.Sprintf("%T", c.value); n == "packet.Flags" {
+		case rpcpacket.Flags:
 			value = fmt.Sprintf("%#x", c.value)
 		}
 		rows = append(rows, row{Name: c.name, Value: value, Doc: c.doc})

@@ -17,7 +17,7 @@
 // differ by their first chunks, which only one of them was told to drop; the Gatekeeper
 // lets the other drop them too.
 //
-// What a chunk contains is the writer's business (packet.Chunk). The store knows only
+// What a chunk contains is the writer's business (dsmpacket.Chunk). The store knows only
 // whether a chunk continues: whether its record goes on in the next
 // chunk. A sealed ledger never ends in the middle of a record.
 //

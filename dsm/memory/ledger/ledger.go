@@ -31,7 +31,7 @@ type State struct {
 	// First and Next bound the chunks: those from First up to, but without, Next are
 	// there. A ledger without chunks has First = Next.
 	First, Next uint64
-	// Used is how many bytes it takes: its chunks, and packet.ChunkCost for each.
+	// Used is how many bytes it takes: its chunks, and dsmpacket.ChunkCost for each.
 	Used uint64
 }
 

@@ -63,7 +63,7 @@ type Answer struct {
 	First, Next uint64
 	// Room is how many bytes may still be appended before the last eighth of the space
 	// begins, which is for what ends executions and for bases. It counts
-	// packet.ChunkCost for each chunk.
+	// dsmpacket.ChunkCost for each chunk.
 	Room uint64
 }
 
