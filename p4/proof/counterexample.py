@@ -24,12 +24,24 @@ class Case:
                 lines.append(self.entry(t))
         port = self.number(p.get("standard_metadata", "ingress_port"))
         lines += self.meters(port)
+        lines += self.cells()
         for name, values in p.digests:
             fields = " ".join(f"{self.number(v):0{(v.size() + 7) // 8 * 2}x}" for v in values)
             lines.append(f"digest {name} {fields}")
         lines.append(f"packet {port} {self.packet()}")
         lines.append(f"expect {self.out()} {self.leaving()}$" if self.leaves() else "# dropped")
+        lines += self.registers_after()
         return "\n".join(lines) + "\n"
+
+    def cells(self):
+        """What the registers have before the packet, where the path looks or writes."""
+        cells = {(name, self.number(index)) for name, index in self.path.cells}
+        return [f"register_write {name} {i} {self.number(z3.Select(self.path.start(name), i))}" for name, i in sorted(cells)]
+
+    def registers_after(self):
+        """What they have afterwards."""
+        cells = {(name, self.number(index)) for name, index in self.path.cells}
+        return [f"register {name} {i} {self.number(z3.Select(self.path.registers[name], i))}" for name, i in sorted(cells) if name in self.path.registers]
 
     def meters(self, port):
         """The meters' colours: of those that the path does not use, red."""

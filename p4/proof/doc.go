@@ -3,8 +3,11 @@
 // symbolically (symbolic.py) and asks Z3 for a packet that breaks a theorem
 // (theorems.py). Faults that are put into the program (mutants.py) have to be found.
 //
-//	make proof                                 theorems and mutants, in half a minute
+//	make proof                                 theorems and mutants, in under a minute
 //	/usr/bin/python3 p4/proof/prove.py --help
+//
+// A register is an array of which nothing is known at the start. bifrost.p4 has none yet, so
+// registers.py proves and refutes a small program that has one.
 //
 // The tests of this package run the prover, and run what it says about the mutants on
 // both executors: so the prover's idea of the program is that of the switches.

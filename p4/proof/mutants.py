@@ -270,3 +270,9 @@ def tcp_is_open(d):
 def tcp_ignores_the_port(d):
     """tcp_allowed looks up any port."""
     must(replace(table(d, "tcp_allowed")["key"], ["standard_metadata", "ingress_port"], ["standard_metadata", "egress_spec"]))
+
+
+@mutant("direct_packets_go_by_address")
+def routes_are_by_sender(d):
+    """l3 looks up the source, so a direct call comes back."""
+    must(replace(table(d, "l3")["key"], ["ipv6", "dst"], ["ipv6", "src"]))

@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/privilege"
@@ -23,12 +25,17 @@ import (
 // python is Debian's, which has python3-z3.
 const python = "/usr/bin/python3"
 
-// prove runs the prover.
-func prove(t *testing.T, args ...string) string {
+// needZ3 skips a test where there is no Z3.
+func needZ3(t *testing.T) {
 	t.Helper()
 	if err := exec.Command(python, "-c", "import z3").Run(); err != nil {
 		t.Skip("NOT CHECKED: no Z3 for Python: apt-get install python3-z3")
 	}
+}
+
+// prove runs the prover.
+func prove(t *testing.T, args ...string) string {
+	t.Helper()
 	out, err := exec.Command(python, append([]string{"prove.py"}, args...)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("prove.py %s: %v", strings.Join(args, " "), err)
@@ -38,6 +45,7 @@ func prove(t *testing.T, args ...string) string {
 
 // Every theorem holds of the program that both executors load.
 func TestTheorems(t *testing.T) {
+	needZ3(t)
 	file := filepath.Join(t.TempDir(), "bifrost.json")
 	if err := os.WriteFile(file, p4.JSON, 0o600); err != nil {
 		t.Fatal(err)
@@ -48,12 +56,43 @@ func TestTheorems(t *testing.T) {
 // Every mutant breaks the theorems that it names, and the packet that shows it does on
 // both executors what the prover says; of the program itself this is not true.
 func TestMutants(t *testing.T) {
+	needZ3(t)
+	const processes = 2
 	dir := t.TempDir()
-	out := prove(t, "--mutants", "--cases", dir)
-	t.Log(out)
-	if n := regexp.MustCompile(`(?m)^(\d+)/\d+ mutants refuted`).FindStringSubmatch(out); n == nil || len(n[1]) < 2 {
-		t.Error("fewer than ten mutants are refuted")
+	var found [processes]int
+	var all sync.WaitGroup
+	for i := range processes {
+		all.Go(func() {
+			out := prove(t, "--mutants", fmt.Sprintf("%d/%d", i+1, processes), "--cases", dir)
+			t.Log(out)
+			if n := regexp.MustCompile(`(?m)^(\d+)/\d+ mutants refuted`).FindStringSubmatch(out); n != nil {
+				found[i], _ = strconv.Atoi(n[1])
+			}
+		})
 	}
+	all.Wait()
+	if n := found[0] + found[1]; n < 10 {
+		t.Errorf("%d mutants are refuted, fewer than ten", n)
+	}
+	cases(t, dir, p4.JSON)
+}
+
+// A program whose register decides what passes: the prover proves it for all contents of
+// the register, and refutes its mutants.
+func TestRegisters(t *testing.T) {
+	needZ3(t)
+	dir := t.TempDir()
+	out := prove(t, "--registers", "--cases", dir)
+	t.Log(out)
+	if !strings.Contains(out, "3 passed, 0 failed") || !strings.Contains(out, "4/4 mutants refuted") {
+		t.Error("not all is proved and refuted")
+	}
+	cases(t, dir, read(t, filepath.Join("..", "interp", "testdata", "numbers.json")))
+}
+
+// cases runs the cases of mutants, and of the program itself.
+func cases(t *testing.T, dir string, program []byte) {
+	t.Helper()
 	scripts, err := filepath.Glob(filepath.Join(dir, "*.stf"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatal("no cases", err)
@@ -66,7 +105,7 @@ func TestMutants(t *testing.T) {
 			if err := golang(mutant, script); err != nil {
 				t.Errorf("the Go executor: %v\n%s", err, script)
 			}
-			if err := golang(p4.JSON, script); err == nil {
+			if err := golang(program, script); err == nil {
 				t.Errorf("the program does what the mutant does:\n%s", script)
 			}
 			if privilege.Missing() == nil {

@@ -5,6 +5,8 @@
     p4/proof/prove.py --mutants [K/N]      break the program in many ways: each must break a theorem
     p4/proof/prove.py --mutants [K/N] --cases DIRECTORY
                                            write each broken program (NAME.json), and the case that shows it (NAME.stf)
+    p4/proof/prove.py --registers [--cases DIRECTORY]
+                                           the same of p4/interp/testdata/numbers.p4, which has a register
     p4/proof/prove.py --list               theorems, assumptions and mutants
 
 The program is the compiled one that both executors load. A theorem that fails is
@@ -25,6 +27,7 @@ except ImportError:
 
 import counterexample
 import mutants
+import registers
 import theorems
 from symbolic import Program, Unsupported
 
@@ -50,9 +53,9 @@ def refute(program, path, claim, facts):
     return counterexample.Case(program, path, s.model())
 
 
-def check(program, paths, wanted):
+def check(program, paths, wanted, assumptions=theorems.ASSUMPTIONS):
     """Yields (theorem, None or a case) for each theorem."""
-    facts = [[a(p) for a in theorems.ASSUMPTIONS] for p in paths]
+    facts = [[a(p) for a in assumptions] for p in paths]
     for t in wanted:
         found = None
         for p, facts_of_path in zip(paths, facts):
@@ -68,18 +71,18 @@ def about(f):
     return " ".join(f.__doc__.split())
 
 
-def prove(program):
+def prove(program, wanted, assumptions):
     start = time.time()
     paths = program.paths()
     print(f"{len(paths)} paths through the program")
     failed = 0
-    for t, case in check(program, paths, theorems.THEOREMS):
+    for t, case in check(program, paths, wanted, assumptions):
         print(f"{'FAILED' if case else 'proved'}  {t.__name__}: {about(t)}")
         if case:
             failed += 1
             print("  this breaks it:\n" + "".join(f"    {line}\n" for line in case.script().splitlines()))
-    print(f"{len(theorems.THEOREMS) - failed} passed, {failed} failed, {time.time() - start:.0f} s; assumed of the tables:")
-    for a in theorems.ASSUMPTIONS:
+    print(f"{len(wanted) - failed} passed, {failed} failed, {time.time() - start:.0f} s" + ("; assumed of the tables:" if assumptions else ""))
+    for a in assumptions:
         print(f"  {a.__name__}: {about(a)}")
     return failed
 
@@ -91,14 +94,14 @@ def broken(source, mutate):
     return Program(d)
 
 
-def refutations(source, which, directory):
+def refutations(source, which, wanted, assumptions, directory):
     """Runs mutants: each has to break the theorems that it names."""
     survived = 0
-    by_name = {t.__name__: t for t in theorems.THEOREMS}
+    by_name = {t.__name__: t for t in wanted}
     for mutate, breaks in which:
         program = broken(source, mutate)
         held = []
-        for t, case in check(program, program.paths(), [by_name[b] for b in breaks]):
+        for t, case in check(program, program.paths(), [by_name[b] for b in breaks], assumptions):
             if case is None:
                 held.append(t.__name__)
             elif directory:
@@ -120,7 +123,8 @@ def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("program", nargs="?", default=HERE.parent / "bifrost.json", help="compiled program (p4/bifrost.json)")
     args.add_argument("--mutants", nargs="?", const="1/1", metavar="K/N", help="refute the mutants; with K/N each N-th from the K-th on")
-    args.add_argument("--cases", metavar="DIRECTORY", help="with --mutants: where to write the mutants and their cases")
+    args.add_argument("--registers", action="store_true", help="prove and refute what p4/interp/testdata/numbers.p4 promises")
+    args.add_argument("--cases", metavar="DIRECTORY", help="with --mutants or --registers: where to write the mutants and their cases")
     args.add_argument("--list", action="store_true", help="list theorems, assumptions and mutants")
     a = args.parse_args()
     source = json.load(open(a.program, encoding="utf-8"))
@@ -128,11 +132,15 @@ def main():
         for kind, fs in (("theorem", theorems.THEOREMS), ("assumption", theorems.ASSUMPTIONS), ("mutant", [m for m, _ in mutants.MUTANTS])):
             for f in fs:
                 print(f"{kind}\t{f.__name__}\t{about(f)}")
+    elif a.registers:
+        source = json.load(open(HERE.parent / "interp" / "testdata" / "numbers.json", encoding="utf-8"))
+        failed = prove(Program(source), registers.THEOREMS, [])
+        sys.exit(1 if failed + refutations(source, registers.MUTANTS, registers.THEOREMS, [], a.cases) else 0)
     elif a.mutants:
         k, n = map(int, a.mutants.split("/"))
-        sys.exit(1 if refutations(source, mutants.MUTANTS[k - 1::n], a.cases) else 0)
+        sys.exit(1 if refutations(source, mutants.MUTANTS[k - 1::n], theorems.THEOREMS, theorems.ASSUMPTIONS, a.cases) else 0)
     else:
-        sys.exit(1 if prove(Program(source)) else 0)
+        sys.exit(1 if prove(Program(source), theorems.THEOREMS, theorems.ASSUMPTIONS) else 0)
 
 
 if __name__ == "__main__":

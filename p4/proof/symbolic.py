@@ -40,6 +40,7 @@ class Path:
         self.tables = []      # Applied, in order
         self.digests = []     # (learn list id, expressions)
         self.registers = {}   # name -> array
+        self.cells = []       # (name, index) of each register cell that was read or written
         self.notes = []       # clones and the like that were met
         self.meters = []      # (name, index, colour) of each meter that was used
         self.input = {}       # (header, field) -> variable, of parsed headers
@@ -50,8 +51,12 @@ class Path:
         p.conditions, p.fields, p.valid = self.conditions[:], dict(self.fields), dict(self.valid)
         p.parsed, p.tables, p.digests = self.parsed[:], self.tables[:], self.digests[:]
         p.registers, p.notes, p.input, p.short = dict(self.registers), self.notes[:], self.input, self.short
-        p.meters = self.meters[:]
+        p.meters, p.cells = self.meters[:], self.cells[:]
         return p
+
+    def start(self, register):
+        """A register's contents before the packet: any."""
+        return z3.Array(f"register.{register}", z3.BitVecSort(32), z3.BitVecSort(self.program.registers[register]["bitwidth"]))
 
     def get(self, header, field):
         if field == "$valid$":
@@ -331,11 +336,13 @@ class Program:
             elif op == "register_read":
                 name = a[1]["value"]
                 index = fit(self.value(path, a[2], params), 32)
+                path.cells = path.cells + [(name, index)]
                 path.set(*a[0]["value"], z3.Select(self.register(path, name), index))
             elif op == "register_write":
                 name = a[0]["value"]
                 index = fit(self.value(path, a[1], params), 32)
                 value = fit(self.value(path, a[2], params), self.registers[name]["bitwidth"])
+                path.cells = path.cells + [(name, index)]
                 path.registers = {**path.registers, name: z3.Store(self.register(path, name), index, value)}
             elif op in ("_jump", "_jump_if_zero"):
                 to = int(a[-1]["value"], 16)
@@ -370,8 +377,7 @@ class Program:
 
     def register(self, path, name):
         if name not in path.registers:
-            start = z3.Array(f"register.{name}", z3.BitVecSort(32), z3.BitVecSort(self.registers[name]["bitwidth"]))
-            path.registers = {**path.registers, name: start}
+            path.registers = {**path.registers, name: path.start(name)}
         return path.registers[name]
 
     # ---- expressions

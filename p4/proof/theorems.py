@@ -277,6 +277,25 @@ def source_ports_are_fixed(p):
     return implies(z3.Not(from_cpu(p)), ours, leaves(p), z3.Or(src == dst, is_control(p)))
 
 
+# What goes between nodes or memory blades without being parsed: parts of large messages,
+# the filling of second copies, direct calls.
+BULK, FILL, DIRECT = 45103, 45104, 45105
+
+
+@theorem
+def direct_packets_go_by_address(p):
+    """A packet to or from the port of direct calls, of parts or of filling is never held or told; it goes by the route of just its destination, from a source that lives at its port."""
+    if "udp" not in p.parsed:
+        return true()
+    ours = z3.Or(*[came(p, "udp", f) == x for f in ("src_port", "dst_port") for x in (BULK, FILL, DIRECT)])
+    who, route, hop = p.taken("identity"), p.taken("l3"), p.taken("next_hop")
+    routed = z3.BoolVal(False)
+    if who is not None and who.hit and route is not None and route.hit and hop is not None and hop.hit and not p.digests:
+        routed = z3.And(z3.Not(to_cpu(p)), who.key("source") == came(p, "ipv6", "src"), who.key("ingress_port") == port(p),
+                        route.key("destination") == came(p, "ipv6", "dst"), hop.key("hop") == route.params[0])
+    return implies(z3.Not(from_cpu(p)), z3.Not(is_control(p)), ours, z3.Or(leaves(p), z3.BoolVal(bool(p.digests))), routed)
+
+
 @theorem
 def formats_are_checked(p):
     """A call or memory packet leaves only with its magic and version; a call only with a type that blades may send."""

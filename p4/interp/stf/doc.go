@@ -10,7 +10,8 @@
 //	                         $ the packet's end; without HEX anything goes
 //	mc_mgrp_create GROUP · mc_node_create RID PORT … · mc_node_associate GROUP NODE
 //	mirroring_add SESSION PORT · mirroring_add_mc SESSION GROUP
-//	register_write NAME INDEX VALUE · counter NAME INDEX PACKETS BYTES
+//	register_write NAME INDEX VALUE
+//	register NAME INDEX VALUE · counter NAME INDEX PACKETS BYTES   what is there now
 //	meter NAME INDEX COLOUR  a meter's cell finds all green (0), yellow (1) or red (2)
 //	digest NAME HEX …        the next digest, field by field
 //

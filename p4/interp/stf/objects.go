@@ -2,6 +2,7 @@ package stf
 
 import (
 	"fmt"
+	"math/big"
 	"strings"
 
 	"github.com/bifrost-rack/bifrost/p4/datapath"
@@ -11,7 +12,7 @@ import (
 // counter.
 func (r *Runner) object(verb string, words []string) error {
 	name := ""
-	if verb == "register_write" || verb == "counter" || verb == "meter" {
+	if verb == "register_write" || verb == "register" || verb == "counter" || verb == "meter" {
 		if len(words) == 0 {
 			return fmt.Errorf("%s of what?", verb)
 		}
@@ -43,6 +44,8 @@ func (r *Runner) object(verb string, words []string) error {
 		return r.sw.Clone(uint32(n[0]), r.groups[uint32(n[1])], 0)
 	case "register_write":
 		return r.writeRegister(name, int(n[0]), n[1])
+	case "register":
+		return r.checkRegister(name, int(n[0]), n[1])
 	case "meter":
 		return r.meter(name, int(n[0]), n[1])
 	}
@@ -82,6 +85,20 @@ func (r *Runner) writeRegister(name string, index int, v uint64) error {
 			value, _ := number(fmt.Sprint(v))
 			return r.sw.SetRegister(reg.Name, index, fill(value, reg.Width))
 		}
+	}
+	return fmt.Errorf("no register %q", name)
+}
+
+func (r *Runner) checkRegister(name string, index int, want uint64) error {
+	for _, reg := range r.prog.Registers {
+		if !strings.HasSuffix(reg.Name, name) {
+			continue
+		}
+		b, err := r.sw.Register(reg.Name, index)
+		if got := new(big.Int).SetBytes(b); err == nil && got.Cmp(new(big.Int).SetUint64(want)) != 0 {
+			err = fmt.Errorf("register %s[%d] is %s, not %d", reg.Name, index, got, want)
+		}
+		return err
 	}
 	return fmt.Errorf("no register %q", name)
 }

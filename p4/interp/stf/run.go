@@ -93,7 +93,7 @@ func (r *Runner) command(line string) error {
 	case "packet", "expect":
 		return r.packet(verb, rest)
 	case "mc_mgrp_create", "mc_node_create", "mc_node_associate", "mirroring_add", "mirroring_add_mc",
-		"register_write", "counter", "meter":
+		"register_write", "register", "counter", "meter":
 		words := strings.Fields(rest)
 		return r.object(verb, words)
 	case "digest":
