@@ -9,6 +9,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -38,7 +39,7 @@ func (c *controller) enlistment(n *node, h *held, m *rpcpacket.Message) {
 
 // enlist takes a direct call over.
 func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
-	inner, caller, runs, why := enlisted(n, m)
+	inner, caller, runs, why := enlisted(n, m, c.secret != endpoint.Secret{})
 	if why != nil {
 		c.malformedCall(h, &m.Header, why)
 		return
@@ -72,8 +73,8 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 // whether the call runs.
 const enlistHead = 17
 
-// enlisted reads an ENLIST.
-func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wal.Node, runs bool, why *fault.Error) {
+// enlisted reads an ENLIST. Where ids have keys, those of executions' calls are no session's.
+func enlisted(n *node, m *rpcpacket.Message, keyed bool) (inner rpcpacket.Message, caller wal.Node, runs bool, why *fault.Error) {
 	if len(m.Payload) < enlistHead {
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%d bytes", len(m.Payload))
 	}
@@ -88,7 +89,8 @@ func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wa
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not serve what call %s is for", inner.Call)
 	}
 	caller = wal.Node{Address: netip.AddrFrom16([16]byte(m.Payload[:16])), Incarnation: inner.CallerIncarnation}
-	if flags&rpcpacket.FlagSession != 0 && !rpcpacket.Owns(caller.Address, inner.Call.Session()) {
+	session := flags&rpcpacket.FlagSession != 0
+	if session && !rpcpacket.Owns(caller.Address, inner.Call.Session()) || !session && keyed && !inner.Call.Derived() {
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is not of node %s", inner.Call, caller.Address)
 	}
 	return inner, caller, m.Payload[16] == 1, nil

@@ -109,6 +109,10 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.stats.stale.Add(1) // the service's next call is another
 		return nil
 	}
+	if m.Flags&rpcpacket.FlagSession == 0 && x.key != nil && !m.Call.Derived() {
+		n.stats.foreign.Add(1) // the id may be that of somebody's next call in a session
+		return nil
+	}
 	l := n.ledger
 	l.mu.Lock()
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, argumentsOf(m))

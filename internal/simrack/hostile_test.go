@@ -363,8 +363,10 @@ func TestHostile_Direct(t *testing.T) {
 				call.Order, call.Floor = rpcpacket.SessionOf(stranger.Address(), 7), uint64(index)+1
 				send(&call)
 			}
-			call.Order, call.Floor = 0, 0
 			s := first.Call.Session()
+			call.Call = rpcpacket.SessionID(s, first.Call.Sequence()+1) // its next call, as one of an execution
+			send(&call)
+			call.Order, call.Floor = 0, 0
 			call.Flags |= rpcpacket.FlagSession
 			for _, n := range []uint64{first.Call.Sequence() + 1, 1 << 60} {
 				call.Call = rpcpacket.SessionID(s, n)

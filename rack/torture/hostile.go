@@ -58,6 +58,7 @@ type known struct {
 	nodes   []api.Node
 	regions []api.Region // others'
 	calls   []api.Call
+	recent  []api.Timeline // calls of plain clients, also such that are over
 }
 
 // attack attacks until ctx ends.
@@ -164,6 +165,15 @@ func (a *attacker) learn(ctx context.Context) (err error) {
 			return unlessOver(ctx, err)
 		}
 		a.known.calls = append(a.known.calls, c)
+	}
+	const enough = 16
+	for l, err := range a.t.admin.Timelines(ctx, client.TimelineFilter{Roots: true}) {
+		if err != nil {
+			return unlessOver(ctx, err)
+		}
+		if a.known.recent = append(a.known.recent, l); len(a.known.recent) == enough {
+			break
+		}
 	}
 	return nil
 }

@@ -29,6 +29,11 @@ var assaults = []struct {
 }{
 	{"1: forged answer", (*attacker).forgedAnswers, false},
 	{"2: another's call id", (*attacker).foreignCalls, false},
+	{"2: direct call with another's id", (*attacker).directCalls, false},
+	{"2: forged word about direct calls", (*attacker).directWords, false},
+	{"2: another's call handed over", (*attacker).handedOver, false},
+	{"3: another's ledger", (*attacker).ledgers, false},
+	{"4: report of another's node", (*attacker).reports, true},
 	{"4: another blade's name", (*attacker).foreignHellos, true},
 	{"5: unfinished checksum", (*attacker).unfinished, false},
 	{"7: flood", (*attacker).flood, false},
@@ -251,6 +256,11 @@ func (a *attacker) answered(u frame.UDP6) error {
 		return nil
 	}
 	h, data, err := dsmpacket.Parse(u.Payload)
+	if err == nil {
+		if err := ledgerAnswered(u, &h, data); err != nil {
+			return err
+		}
+	}
 	if err != nil || h.Kind != dsmpacket.Reply || h.Request != readNumber || h.Status != fault.OK {
 		return nil //nolint:nilerr // what is no answer tells nothing
 	}

@@ -40,7 +40,8 @@ func (s Secret) derive(kind string, of []byte) Key {
 // execution's service or main over parent, branch (8 bytes), index (4) and "call"; of
 // a plain SHA-256 if there is no key. A re-run of the execution derives the same ids, at
 // another node too, and so finds the answers to its calls in the log instead of making them
-// again. Nobody without the key knows an id before the call has been made.
+// again. Nobody without the key knows an id before the call has been made. With a key the id
+// is Derived, so that it is no session's.
 func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
 	b := make([]byte, 0, 32)
 	b = append(b, parent[:]...)
@@ -53,7 +54,9 @@ func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
 	}
 	h := hmac.New(sha256.New, key)
 	h.Write(b)
-	return rpcpacket.ID(h.Sum(b[:0])[:16])
+	id := rpcpacket.ID(h.Sum(b[:0])[:16])
+	id.Derive()
+	return id
 }
 
 // MainID is the id of the durable main of this name: it stays the same whenever

@@ -177,6 +177,16 @@ func (id ID) Session() uint64 { return binary.BigEndian.Uint64(id[:8]) }
 // Sequence is the low half of an id made by SessionID.
 func (id ID) Sequence() uint64 { return binary.BigEndian.Uint64(id[8:]) }
 
+// derived is the bit of an id that a session's sequence numbers never reach.
+const derived = 1 << 63
+
+// Derive marks an id as one that follows from an execution's and a key.
+func (id *ID) Derive() { id[8] |= derived >> 56 }
+
+// Derived reports whether an id is marked so. No call of a session that other nodes could
+// have is: its sequence would be 1<<63 or more.
+func (id ID) Derived() bool { return id.Sequence()&derived != 0 }
+
 // IsZero reports whether id names nothing.
 func (id ID) IsZero() bool { return id == ID{} }
 

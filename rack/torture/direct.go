@@ -1,0 +1,168 @@
+package torture
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// Attacks on what goes past the Gatekeeper: direct calls, and the ledgers that decide about
+// them.
+
+// directTo makes packets from the attacker's node, and from each other one, to each node's port
+// of direct calls.
+func (a *attacker) directTo(messages ...rpcpacket.Message) (all [][]byte) {
+	for _, n := range a.known.nodes {
+		if n.Address == a.itself() {
+			continue
+		}
+		other, _ := pick(a, a.known.nodes)
+		for _, from := range []netip.Addr{a.itself(), other.Address} {
+			for i := range messages {
+				all = append(all, a.udp(from, n.Address, rackaddr.PortDirect, rackaddr.PortDirect, messages[i].Append(nil)))
+			}
+		}
+	}
+	return all
+}
+
+// directCalls use ids of others: of the latest calls, and of the next ones of their sessions.
+// The attacker's lanes are its own, so only the id can give them away.
+func (a *attacker) directCalls() [][]byte {
+	h, _ := a.callOf()
+	if r, ok := pick(a, a.known.recent); ok {
+		if id, err := hex.DecodeString(r.ID); err == nil && len(id) == len(h.Call) {
+			h.Call = rpcpacket.ID(id)
+		}
+	}
+	known := h.Call
+	h.Type, h.Flags, h.NameLength = rpcpacket.Call, rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), 3
+	h.Method, _ = rpcpacket.MethodOf("add")
+	h.Service = serviceHash([]string{"Counter", "Front"}[a.random.IntN(2)])
+	var all []rpcpacket.Message
+	for ahead := range uint64(16) {
+		h.Call = rpcpacket.SessionID(known.Session(), known.Sequence()+ahead)
+		session := h
+		session.Flags |= rpcpacket.FlagSession
+		session.Floor = h.Call.Sequence()
+		lane := h
+		lane.Order, lane.Floor = rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1
+		all = append(all, rpcpacket.Message{Header: session, Payload: []byte("no Thrift")}, rpcpacket.Message{Header: lane, Payload: []byte("no Thrift")})
+	}
+	h.Call, h.Type = known, rpcpacket.Reply // which no direct call's port takes
+	return a.directTo(append(all, rpcpacket.Message{Header: h, Payload: []byte("forged")})...)
+}
+
+// directWords say that others' calls are settled, are forgotten, and that nodes have restarted.
+func (a *attacker) directWords() [][]byte {
+	h, _ := a.callOf()
+	item := append([]byte(nil), h.Call[:]...)
+	item = binary.BigEndian.AppendUint64(item, h.Call.Session())
+	item = binary.BigEndian.AppendUint64(item, 1<<40)
+	exact := func(f rpcpacket.Flags) rpcpacket.Flags { return f.WithPolicy(rpcpacket.PolicyRecover) }
+	word := func(t rpcpacket.Type, f rpcpacket.Flags, payload []byte) rpcpacket.Message {
+		return rpcpacket.Message{Header: rpcpacket.Header{Type: t, Flags: exact(f), Call: h.Call, CallerIncarnation: 1}, Payload: payload}
+	}
+	return a.directTo(
+		word(rpcpacket.Oneway, rpcpacket.FlagSettled, item), word(rpcpacket.Oneway, rpcpacket.FlagSettled, item[:20]),
+		word(rpcpacket.Ack, rpcpacket.FlagSettled, h.Call[:]), word(rpcpacket.Ack, rpcpacket.FlagUnbegun, nil),
+	)
+}
+
+// handedOver asks the Gatekeeper to decide about others' calls, and to forget them.
+func (a *attacker) handedOver() (all [][]byte) {
+	h, c := a.callOf()
+	inner := h
+	inner.Type, inner.Flags, inner.Service = rpcpacket.Call, (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), serviceHash("Counter")
+	inner.Attempt, inner.Order, inner.Floor = 0, 0, 0
+	caller := c.Caller
+	if !caller.IsValid() {
+		caller = a.itself()
+	}
+	address := caller.As16()
+	ask := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: inner.Flags, Call: rpcpacket.ID{1, byte(a.random.IntN(256))}, CallerIncarnation: a.session.Node().Incarnation, Order: a.random.Uint64N(9), Floor: 1 << 40,
+	}, Payload: (&rpcpacket.Message{Header: inner, Payload: []byte("no Thrift")}).Append(append(address[:], 1))}
+	forget := ask
+	forget.Type, forget.Payload = rpcpacket.Oneway, append(h.Call[:], make([]byte, 16)...)
+	for _, n := range append(slices.Clone(a.known.nodes), api.Node{Address: a.itself()}) {
+		for _, m := range []*rpcpacket.Message{&ask, &forget} {
+			all = append(all, a.udp(n.Address, rackaddr.Gatekeeper, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
+		}
+	}
+	return all
+}
+
+// ledgers opens, reads and writes the ledgers of others, and those of mains.
+func (a *attacker) ledgers() (all [][]byte) {
+	n, ok := pick(a, a.known.nodes)
+	if !ok || n.Address == a.itself() {
+		return nil
+	}
+	for _, machine := range []uint8{1, 2} {
+		for _, op := range []dsmpacket.LedgerOp{dsmpacket.LedgerOpen, dsmpacket.LedgerAppend, dsmpacket.LedgerRead, 9} {
+			q := dsmpacket.LedgerRequest{Op: op, Ledger: n.Address.As16(), Run: n.Incarnation + uint32(a.random.IntN(2)), Incarnation: a.session.Node().Incarnation}
+			q.Chunk.Number = 1 + a.random.Uint64N(4)
+			switch op {
+			case dsmpacket.LedgerAppend:
+				q.Chunk.Data, q.Keep = []byte("forged"), 1<<40
+			case dsmpacket.LedgerRead:
+				q.Size, q.More = 1<<16, 3
+			}
+			for _, from := range []netip.Addr{a.itself(), n.Address} {
+				all = append(all, a.udp(from, dsmpacket.LedgerAddress(rackaddr.DefaultDSMPrefix, machine, op).Addr(), rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))
+			}
+		}
+	}
+	return all
+}
+
+// reports tell the Gatekeeper, as another blade's daemon would, what others' nodes do, and what
+// blades have.
+func (a *attacker) reports() (all [][]byte) {
+	n, ok := pick(a, a.known.nodes)
+	if !ok || n.Blade == wildBlade {
+		return nil
+	}
+	for kind, body := range map[control.Kind]any{
+		control.KindCalls:  control.NodeCalls{Node: n.Address, Incarnation: n.Incarnation, Over: true},
+		control.KindLeave:  control.Leave{Node: n.Address, Incarnation: n.Incarnation, Crashed: true, Reason: "forged"},
+		control.KindExport: control.Export{Node: n.Address, Incarnation: n.Incarnation, Service: "Evil"},
+		control.KindState:  control.State{Node: n.Address, Incarnation: n.Incarnation, Name: "Counter"},
+		control.KindEnded:  control.Ended{Blade: "m1", Boot: a.random.Uint64N(4)},
+	} {
+		b, err := controlPacket(kind, body)
+		if err != nil {
+			continue // not with these
+		}
+		for _, from := range []netip.Addr{netip.MustParseAddr("fe80::666"), n.Address, rackaddr.Blade(3)} {
+			all = append(all, a.udp(from, rackaddr.Gatekeeper, rackaddr.PortControl, rackaddr.PortControl, b))
+		}
+	}
+	return all
+}
+
+// serviceHash is how headers name a service.
+func serviceHash(name string) uint64 {
+	a := rackaddr.Service(name).As16()
+	return binary.BigEndian.Uint64(a[8:])
+}
+
+// ledgerAnswered judges an answer about a ledger: none that the attacker asks for is its own.
+func ledgerAnswered(u frame.UDP6, h *dsmpacket.Header, data []byte) error {
+	from := dsmpacket.FromAddr(u.Src.Addr())
+	if from.Op() != dsmpacket.OpLedger || h.Kind != dsmpacket.Reply || h.Status != fault.OK {
+		return nil
+	}
+	return fmt.Errorf("a request of %s about another's ledger is answered with %d bytes: %w", u.Src, len(data), errAdmitted)
+}
