@@ -74,7 +74,7 @@ func (c *controller) hello(p *port, m control.Message) error {
 // register takes a blade into service. One that is back with what it had has been told
 // what it had missed, in this very turn.
 func (c *controller) register(p *port, m control.Message, b *blade, h control.Hello) error {
-	if err := c.place(&h, p.num); err != nil {
+	if err := c.registerBlade(&h); err != nil {
 		return err
 	}
 	c.blades[h.Blade] = b

@@ -287,7 +287,7 @@ func (c *controller) returned(name string) {
 		return
 	}
 	if r, ok := c.fleet.Blade(name); ok && b.alive() && r.Status == resources.Failed { // it was marked failed, and has not gone
-		if err := c.place(&b.hello, b.port.num); err != nil {
+		if err := c.registerBlade(&b.hello); err != nil {
 			c.log.Error("a blade cannot be used", "blade", name, "error", err)
 		}
 		b.leaving = nil

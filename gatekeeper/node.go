@@ -99,12 +99,12 @@ func (c *controller) join(p *port, m control.Message) error {
 		if len(c.nodes) >= maxNodes {
 			return fault.New(fault.Overloaded, "join", "the rack has %d nodes already", len(c.nodes))
 		}
-		place, actions, err := c.placeNode(b, &j)
+		identity, actions, err := c.registerNode(b, &j)
 		if err != nil {
 			c.act(actions)
 			return err
 		}
-		n = c.newNode(b, &j, place)
+		n = c.newNode(b, &j, identity)
 		c.act(actions)
 	}
 	var u phase
@@ -133,14 +133,13 @@ func (c *controller) join(p *port, m control.Message) error {
 
 // newNode makes a program a node: a new one, or the next incarnation of one that has
 // fallen.
-func (c *controller) newNode(b *blade, j *control.Join, place resources.Node) *node {
+func (c *controller) newNode(b *blade, j *control.Join, identity resources.Node) *node {
 	n := &node{
-		name: j.Name, address: place.Address, incarnation: place.Incarnation, blade: b, token: j.Token, instance: place.Instance,
+		name: j.Name, address: identity.Address, incarnation: identity.Incarnation, blade: b, token: j.Token, instance: identity.Instance,
 		exports: map[netip.Addr]*exported{}, sessions: map[uint64]*session{}, calls: map[*call]struct{}{},
 	}
-	if n.incarnation <= 1 {
-		c.lastNode++
-		n.address, n.incarnation = rackaddr.Node(c.lastNode), 1
+	if n.incarnation == 1 {
+		c.lastNode++ // registerNode's
 	}
 	c.succeed(n)
 	c.grantLedger(n)
@@ -404,7 +403,7 @@ func (c *controller) expel(k claim, apps []string) {
 			continue
 		}
 		c.log.Warn("export withdrawn", "service", s.name, "node", x.node.address, "reason", "deployment "+apps[0]+" declares it")
-		c.act(c.fleet.Withdraw(x.node.address, s.name))
+		c.fleet.Withdraw(x.node.address, s.name)
 		c.change(nil, c.withdraw(x.node, s.address)...)
 	}
 }

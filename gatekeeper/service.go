@@ -3,17 +3,14 @@ package gatekeeper
 import (
 	"context"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -72,7 +69,7 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	if err := c.placeService(n, &e); err != nil {
+	if err := c.registerService(n, &e); err != nil {
 		return err
 	}
 	x := n.exports[s.address]
@@ -136,6 +133,9 @@ func (c *controller) serviceFor(n *node, e *control.Export) (*service, error) {
 	}
 	if s.name != e.Service {
 		return nil, fault.New(fault.BadRequest, "export", "service %s has the same address as %s", e.Service, s.name)
+	}
+	if len(s.exports) >= resources.MaxShare && n.exports[a] == nil {
+		return nil, fault.New(fault.Overloaded, "export", "%d nodes share service %s already", len(s.exports), e.Service)
 	}
 	for _, x := range s.exports {
 		switch {
@@ -303,9 +303,8 @@ func sortedServices(m map[netip.Addr]*exported) []netip.Addr {
 }
 
 // Who runs where is decided by the resources.Registry. The controller tells it
-// what happens to blades and nodes, and carries out what it wants done. Three
-// things are the controller's own, since they follow from its rules: which blades
-// are silent, the numbers of nodes, and the routes of services.
+// what happens to blades and nodes, and carries out what it wants done. What the
+// switch has to know is the controller's own: ports, addresses, machine ids, routes.
 //
 //	hello, heartbeat, join, export, leave, failed ──▶ Registry ──▶ act: start and stop programs,
 //	deploy, undeploy, drain, fail, return, tick ────▶            end nodes, fail blades, tell people
@@ -313,8 +312,6 @@ func sortedServices(m map[netip.Addr]*exported) []netip.Addr {
 // fleetConfig is how the registry works here.
 func fleetConfig() resources.Config {
 	cfg := resources.DefaultConfig()
-	cfg.Heartbeat, cfg.Missed = time.Hour, 1<<20 // the controller judges silence
-	cfg.MaxHops = math.MaxUint16
 	cfg.Policy = rpcpacket.PolicyRecover // rpc.DefaultPolicy
 	return cfg
 }
@@ -328,30 +325,24 @@ func newRegistry() *resources.Registry {
 	return r
 }
 
-// place registers a blade that says hello.
-func (c *controller) place(h *control.Hello, port uint16) error {
-	mac, err := frame.ParseMAC(h.MAC)
-	if err != nil {
-		return fault.New(fault.BadRequest, "hello", "%v", err)
-	}
+// registerBlade registers a blade that says hello.
+func (c *controller) registerBlade(h *control.Hello) error {
 	capacity := h.Capacity
 	if h.Kind == control.Compute && capacity == 0 {
 		capacity = maxNodes // it does not say
 	}
-	_, actions, err := c.fleet.Hello(resources.Hello{
-		Blade: h.Blade, Kind: resources.Kind(h.Kind), MAC: mac, Capacity: capacity, Spec: h.Spec, Boot: h.Boot,
-	}, resources.Port(port), c.now)
+	actions, err := c.fleet.Hello(resources.Hello{Blade: h.Blade, Kind: resources.Kind(h.Kind), Capacity: capacity, Boot: h.Boot}, c.now)
 	c.act(actions)
 	return err
 }
 
-// placed makes sure that the registry knows a blade and its nodes: those that a
+// registered makes sure that the registry knows a blade and its nodes: those that a
 // log has brought back have not said hello or joined here.
-func (c *controller) placed(b *blade) {
+func (c *controller) registered(b *blade) {
 	if b.port == nil || c.fleet.Knows(b.hello.Blade) {
 		return
 	}
-	if err := c.place(&b.hello, b.port.num); err != nil {
+	if err := c.registerBlade(&b.hello); err != nil {
 		c.log.Error("a blade cannot be used", "blade", b.hello.Blade, "error", err)
 		return
 	}
@@ -367,41 +358,41 @@ func (c *controller) adopt(n *node) {
 	}
 }
 
-// placeNode registers a node that joins, and refuses one that has no place on its
-// blade. It gets the next number. The actions are for when it is a node.
-func (c *controller) placeNode(b *blade, j *control.Join) (resources.Node, []resources.Action, error) {
-	c.placed(b)
+// registerNode registers a node that joins, and refuses one for which its blade has no room.
+// It gets the next number, unless it goes on as a node that has ended. The actions are for
+// when it is a node.
+func (c *controller) registerNode(b *blade, j *control.Join) (resources.Node, []resources.Action, error) {
+	c.registered(b)
 	name := j.Instance
 	if name == "" { // names with a slash are for programs that were deployed
 		name = strings.ReplaceAll(j.Name, "/", "_")
 	}
-	c.fleet.Numbered(c.lastNode)
-	return c.fleet.Join(b.hello.Blade, name, j.Token, c.now)
+	return c.fleet.Join(b.hello.Blade, name, rackaddr.Node(c.lastNode+1), c.now)
 }
 
-// placeService registers what a node exports.
-func (c *controller) placeService(n *node, e *control.Export) error {
-	c.placed(n.blade)
+// registerService registers what a node exports.
+func (c *controller) registerService(n *node, e *control.Export) error {
+	c.registered(n.blade)
 	if !c.fleet.HasNode(n.address) {
 		c.adopt(n)
 	}
 	methods := make([]resources.Method, len(e.Methods))
 	for i, m := range e.Methods {
-		methods[i] = resources.Method{Name: m.Name, Oneway: m.Oneway, Policy: m.Policy}
+		methods[i] = resources.Method{Name: m.Name, Policy: m.Policy}
 	}
-	actions, err := c.fleet.Export(n.address, n.incarnation, e.Service, e.Stateful, methods, c.now)
+	actions, err := c.fleet.Export(n.address, n.incarnation, e.Service, methods, c.now)
 	c.act(actions)
 	return err
 }
 
 // reported takes what a blade's heartbeat says about its use and its programs.
 func (c *controller) reported(b *blade, h *control.Heartbeat) {
-	c.placed(b)
-	_, actions := c.fleet.Heartbeat(h.Blade, h.Boot, h.Used, nil, c.now)
-	c.act(actions)
-	if !b.memory() {
-		c.act(c.fleet.Programs(h.Blade, h.Programs, c.now))
+	c.registered(b)
+	if b.memory() {
+		c.act(c.fleet.Used(h.Blade, h.Used))
+		return
 	}
+	c.act(c.fleet.Programs(h.Blade, h.Programs, c.now))
 }
 
 // displaced says that a node is about to go.
@@ -409,8 +400,7 @@ func (c *controller) displaced(n *node, why string) {
 	c.act(c.fleet.Leave(n.address, n.incarnation, !n.orderly, why, c.now))
 }
 
-// act carries out what the registry wants done. Rules follow from the controller's
-// own state, so of the actions that are about them nothing is left to do.
+// act carries out what the registry wants done.
 func (c *controller) act(actions []resources.Action) {
 	for _, a := range actions {
 		switch a := a.(type) {

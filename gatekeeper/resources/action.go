@@ -3,36 +3,15 @@ package resources
 import (
 	"net/netip"
 	"time"
-
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // Action is something that must become true in the rack. It is one of the types
 // below; all are values, and carrying one out twice does no harm.
 type Action interface{ action() }
 
-// BladeUp says that a blade is in service, with these properties. Its identity,
-// its route, its hop and, for a memory blade, its machine's home become rules.
-type BladeUp struct{ Blade Blade }
-
-// BladeDown says that a blade is out of service. A memory blade's home goes, so
-// that its clients hear that it is unavailable. EndNode follows for each node it
+// BladeDown says that a blade is out of service. EndNode follows for each node it
 // hosts.
 type BladeDown struct{ Blade Blade }
-
-// BladeGone says that a blade was removed for good; all its rules go.
-type BladeGone struct{ Blade Blade }
-
-// MemoryLost says that what a memory blade held is gone: its server started
-// anew, or it was removed.
-type MemoryLost struct{ Machine Machine }
-
-// NodeUp says that a node is there, or has moved. Its identity on its blade's
-// port, its route and its hop become rules; then the join is answered.
-type NodeUp struct {
-	Node  Node
-	Blade Blade
-}
 
 // EndNode says that a node has ended or must end; Node.Cause tells why. Fence
 // it, take its rules away, clean up after it or plan its recovery; then call
@@ -69,13 +48,6 @@ type StopNode struct {
 	Grace           time.Duration
 }
 
-// SetRoutes changes the switch's route entries of one method.
-type SetRoutes struct {
-	Service string
-	Method  rpcpacket.Method
-	Change  Change
-}
-
 // Short says that a deployment lacks blades, or no longer does (both numbers
 // 0). The operator is to be told.
 type Short struct {
@@ -101,24 +73,12 @@ type RolledBack struct {
 // Drained says that nobody uses a draining blade any more; it may be unplugged.
 type Drained struct{ Blade string }
 
-// Stray says that a blade reports a node that does not live there (any more).
-type Stray struct {
-	Blade string
-	Node  netip.Addr
-}
-
-func (BladeUp) action()    {}
 func (BladeDown) action()  {}
-func (BladeGone) action()  {}
-func (MemoryLost) action() {}
-func (NodeUp) action()     {}
 func (EndNode) action()    {}
 func (StartNode) action()  {}
 func (EmptyNode) action()  {}
 func (StopNode) action()   {}
-func (SetRoutes) action()  {}
 func (Short) action()      {}
 func (RolledOut) action()  {}
 func (RolledBack) action() {}
 func (Drained) action()    {}
-func (Stray) action()      {}

@@ -4,38 +4,22 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/bifrost-rack/bifrost/internal/fault"
 )
-
-// What follows is for an owner that judges by itself which blades are silent, and
-// that numbers the nodes.
 
 // Knows reports whether a blade has said hello.
 func (r *Registry) Knows(blade string) bool { return r.blades[blade] != nil }
 
-// Numbered says that nodes up to this number have been given out: the next one
-// that joins gets the number after it at least.
-func (r *Registry) Numbered(last uint64) { r.lastNode = max(r.lastNode, last) }
-
 // Adopt takes over a node that is there already, from a time before this Registry:
-// address, incarnation, name, blade and token are taken as they are. It belongs to
+// address, incarnation, name and blade are taken as they are. It belongs to
 // no deployment.
 func (r *Registry) Adopt(n Node, now time.Time) error {
-	op := "adopt " + n.Name
-	if _, err := r.known(op, n.Blade); err != nil {
+	if _, err := r.known("adopt "+n.Name, n.Blade); err != nil {
 		return err
 	}
 	if r.nodes[n.Address] != nil {
 		return nil
 	}
-	hop, ok := r.hops.take()
-	if !ok {
-		return fault.New(fault.Overloaded, op, "all %d hops are in use", r.cfg.MaxHops)
-	}
-	r.nodes[n.Address] = &Node{
-		Address: n.Address, Incarnation: n.Incarnation, Name: n.Name, Blade: n.Blade, Token: n.Token, Hop: Hop(hop), Joined: now,
-	}
+	r.nodes[n.Address] = &Node{Address: n.Address, Incarnation: n.Incarnation, Name: n.Name, Blade: n.Blade}
 	r.version++
 	return nil
 }
@@ -122,7 +106,7 @@ func (r *Registry) Programs(blade string, names []string, now time.Time) []Actio
 	return r.flush()
 }
 
-// Deadline is when Tick has something to do next, silent blades aside, which may have
+// Deadline is when Tick has something to do next, which may have
 // been some time ago; false means not before something else happens.
 func (r *Registry) Deadline() (at time.Time, ok bool) {
 	r.eachInstance(func(p *running, i *Instance) {

@@ -3,19 +3,22 @@
 // section 5.3). It is a pure core: calls in, actions out; it does no I/O,
 // starts no goroutine and reads no clock. One goroutine owns a Registry.
 //
-//	hello, heartbeat ─┐                        ┌─▶ BladeUp, BladeDown, MemoryLost
-//	join, export ─────┤                        ├─▶ NodeUp, EndNode ──▶ Ended ─┐
+//	hello, lost ──────┐                        ┌─▶ BladeDown
+//	join, export ─────┤                        ├─▶ EndNode ──▶ Ended ─────────┐
 //	deploy, undeploy ─┼──▶ Registry ──▶ actions┼─▶ StartNode, StopNode        │
 //	                  │                        ├─▶ EmptyNode ──▶ Emptied ─────┤
-//	drain, fail ──────┤        ▲               ├─▶ SetRoutes                  │
+//	drain, fail ──────┤        ▲               │                              │
 //	tick ─────────────┘        └───────────────┼──────────────────────────────┘
-//	                                           └─▶ Short, Drained, Stray
+//	                                           └─▶ Short, RolledOut, RolledBack, Drained
+//
+// What the switch has to know is the Gatekeeper's own: ports, addresses, machine ids,
+// routes, and which blades are silent.
 //
 // An Action is plain data that says what must become true in the rack; the
 // Gatekeeper turns it into switch rules and control messages, in the order given.
 // Each action may be carried out twice without harm. Two of them are answered:
 // EndNode, by Ended, once the node is fenced and its rules are gone; until then its
-// address and its hop belong to it, and nothing takes its place. And EmptyNode, by
+// address belongs to it, and nothing takes its place. And EmptyNode, by
 // Emptied, once a node that is to be stopped has finished its calls. If such a node
 // ends before that, its instance goes on elsewhere until they are finished.
 //
@@ -32,7 +35,4 @@
 // Placement keeps three promises: a blade never hosts more nodes than its
 // capacity, spares included; no two nodes of a service share a blade; and the
 // spares of a deployment are reserved until one of its nodes needs them.
-//
-// Several nodes may export a method. The switch spreads its calls by the last
-// byte of the call id; see Spread.
 package resources

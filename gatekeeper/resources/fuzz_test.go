@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // FuzzLoad: what Load accepts can go on, and is what Save writes.
@@ -40,12 +40,12 @@ func busyState(f testing.TB, now time.Time) []byte {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for i, name := range []string{"c1", "c2", "m1"} {
+	for _, name := range []string{"c1", "c2", "m1"} {
 		kind := Compute
 		if name == "m1" {
 			kind = Memory
 		}
-		if _, _, err := r.Hello(Hello{Blade: name, Kind: kind, MAC: frame.MAC{2, 5: 1}, Boot: 1, Capacity: 3, Spec: map[string]string{"cpu": "4"}}, Port(i+1), now); err != nil {
+		if _, err := r.Hello(Hello{Blade: name, Kind: kind, Boot: 1, Capacity: 3}, now); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -56,11 +56,11 @@ func busyState(f testing.TB, now time.Time) []byte {
 	if err != nil {
 		f.Fatal(err)
 	}
-	n, _, err := r.Join("c1", "app/p/1", 1, now)
+	n, _, err := r.Join("c1", "app/p/1", rackaddr.Node(1), now)
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := r.Export(n.Address, n.Incarnation, "S", false, []Method{{Name: "m"}, {Name: "log", Oneway: true}}, now); err != nil {
+	if _, err := r.Export(n.Address, n.Incarnation, "S", []Method{{Name: "m"}, {Name: "log"}}, now); err != nil {
 		f.Fatal(err)
 	}
 	if err := r.SetPolicy("S", "m", "recover"); err != nil {

@@ -71,7 +71,6 @@ type Instance struct {
 type Keep struct {
 	Address     netip.Addr `json:"address,omitzero"`
 	Incarnation uint32     `json:"incarnation,omitempty"`
-	Hop         Hop        `json:"hop,omitempty"`
 }
 
 // deployment is an app and what has become of it. Removed ones go when their

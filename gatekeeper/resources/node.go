@@ -7,18 +7,16 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // Join makes a program on a blade a node. A program that StartNode has started
 // joins under its instance's name and may get its former address back; any other
-// program gets an address that nobody ever had. The token tells a repeated join
-// from a second program: the same one on the same blade gives the same node.
+// program gets the address that is passed, which nobody ever had.
 //
 // A blade that is full, spares counted, refuses with code Overloaded; one that
 // is draining or gone with Unavailable; an instance that is not expected on this
 // blade (any more) is Stale.
-func (r *Registry) Join(blade, name string, token uint64, now time.Time) (Node, []Action, error) {
+func (r *Registry) Join(blade, name string, address netip.Addr, now time.Time) (Node, []Action, error) {
 	op := "join of " + name
 	b, err := r.known(op, blade)
 	if err != nil {
@@ -30,36 +28,22 @@ func (r *Registry) Join(blade, name string, token uint64, now time.Time) (Node, 
 	if !b.up() {
 		return Node{}, nil, fault.New(fault.Unavailable, op, "blade %s has failed: %s", blade, b.Cause)
 	}
-	if n := r.joined(blade, token); n != nil {
-		r.emit(NodeUp{Node: n.clone(), Blade: r.view(b)})
-		return n.clone(), r.flush(), nil
-	}
-	n := &Node{Name: name, Blade: blade, Joined: now, Token: token}
+	n := &Node{Name: name, Blade: blade, Address: address, Incarnation: 1}
 	if strings.Contains(name, "/") {
 		err = r.joinInstance(op, n, now)
 	} else {
-		err = r.joinFree(op, n, b)
+		err = r.joinFree(op, b)
 	}
 	if err != nil {
 		return Node{}, nil, err
 	}
 	r.nodes[n.Address] = n
-	r.emit(NodeUp{Node: n.clone(), Blade: r.view(b)})
+	r.version++
 	if _, i := r.instance(n.Instance); i != nil && i.empties() {
 		r.emptyNode(i)
 	}
 	r.settle(now)
 	return n.clone(), r.flush(), nil
-}
-
-// joined finds the node that a token already stands for.
-func (r *Registry) joined(blade string, token uint64) *Node {
-	for _, n := range r.nodes {
-		if n.Blade == blade && n.Token == token && token != 0 && !n.Ending {
-			return n
-		}
-	}
-	return nil
 }
 
 // joinInstance ties a node to the instance that was started for it. Its place is
@@ -70,9 +54,7 @@ func (r *Registry) joinInstance(op string, n *Node, now time.Time) error {
 		return fault.New(fault.Stale, op, "blade %s is not to run it", n.Blade)
 	}
 	if i.Keep.Address.IsValid() {
-		n.Address, n.Incarnation, n.Hop = i.Keep.Address, i.Keep.Incarnation, i.Keep.Hop
-	} else if err := r.identify(op, n); err != nil {
-		return err
+		n.Address, n.Incarnation = i.Keep.Address, i.Keep.Incarnation
 	}
 	n.Instance = i.Name
 	i.Node, i.Keep, i.Avoid, i.Owes = n.Address, Keep{}, "", true
@@ -81,24 +63,13 @@ func (r *Registry) joinInstance(op string, n *Node, now time.Time) error {
 }
 
 // joinFree takes a program in that nobody deployed.
-func (r *Registry) joinFree(op string, n *Node, b *Blade) error {
+func (r *Registry) joinFree(op string, b *Blade) error {
 	if b.Mark == Draining {
 		return fault.New(fault.Unavailable, op, "blade %s is draining: %s", b.Name, b.Cause)
 	}
 	if used := r.survey(nil).rooms[b.Name].used; used >= b.Capacity {
 		return fault.New(fault.Overloaded, op, "blade %s runs or keeps room for %d nodes, its capacity", b.Name, used)
 	}
-	return r.identify(op, n)
-}
-
-// identify gives a new node its address and hop.
-func (r *Registry) identify(op string, n *Node) error {
-	hop, ok := r.hops.take()
-	if !ok {
-		return fault.New(fault.Overloaded, op, "all %d hops are in use", r.cfg.MaxHops)
-	}
-	r.lastNode++
-	n.Address, n.Incarnation, n.Hop = rackaddr.Node(r.lastNode), 1, Hop(hop)
 	return nil
 }
 
@@ -150,7 +121,7 @@ func (r *Registry) endNode(n *Node, cause string, crashed bool, now time.Time) {
 }
 
 // Ended answers EndNode: the node is fenced and its rules are gone. With keep,
-// an instance's next node takes over address and hop with the next incarnation;
+// an instance's next node takes over the address with the next incarnation;
 // otherwise it joins anew.
 func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now time.Time) []Action {
 	n := r.nodes[node]
@@ -161,9 +132,7 @@ func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now tim
 	delete(r.nodes, node)
 	p, i := r.instance(n.Instance)
 	if i != nil && keep && (i.goesOn() || p.owes(i)) {
-		i.Keep = Keep{Address: n.Address, Incarnation: n.Incarnation + 1, Hop: n.Hop}
-	} else {
-		r.hops.giveBack(uint16(n.Hop))
+		i.Keep = Keep{Address: n.Address, Incarnation: n.Incarnation + 1}
 	}
 	if i != nil {
 		r.next(p, i, now)

@@ -6,17 +6,6 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// Unplugged says that a port of the switch went down: the blade there has failed.
-func (r *Registry) Unplugged(p Port, now time.Time) []Action {
-	for _, b := range r.sortedBlades() {
-		if b.Port == p && b.up() {
-			r.takeDown(b, "port down", now)
-		}
-	}
-	r.settle(now)
-	return r.flush()
-}
-
 // MarkFailed takes a blade out of service until Return, whatever it reports.
 func (r *Registry) MarkFailed(blade, cause string, now time.Time) ([]Action, error) {
 	b, err := r.known("fail", blade)
@@ -71,31 +60,6 @@ func (r *Registry) Return(blade string, now time.Time) ([]Action, error) {
 	b.Mark = ""
 	b.Drained = false
 	r.version++
-	r.settle(now)
-	return r.flush(), nil
-}
-
-// Remove forgets a blade that has failed, for good. Its machine id and hop will
-// be used again, so nothing may refer to it any more: nodes that still have to
-// be fenced there are refused with code Unavailable.
-func (r *Registry) Remove(blade string, now time.Time) ([]Action, error) {
-	b, err := r.known("remove", blade)
-	if err != nil {
-		return nil, err
-	}
-	if b.up() {
-		return nil, fault.New(fault.BadRequest, "remove", "blade %s is in service: fail it first", blade)
-	}
-	if n := r.hostedBy(blade); n > 0 {
-		return nil, fault.New(fault.Unavailable, "remove", "%d nodes of blade %s are still being fenced", n, blade)
-	}
-	r.emit(BladeGone{r.view(b)})
-	if b.Kind == Memory {
-		r.emit(MemoryLost{b.Machine})
-		r.machines.giveBack(uint16(b.Machine))
-	}
-	r.hops.giveBack(uint16(b.Hop))
-	delete(r.blades, blade)
 	r.settle(now)
 	return r.flush(), nil
 }

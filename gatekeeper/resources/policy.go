@@ -139,7 +139,7 @@ func (r *Registry) deployedPolicy(service, method string) string {
 
 func (r *Registry) exportedPolicy(service, name string) string {
 	w, err := rpcpacket.MethodOf(name)
-	if s := r.services[ServiceHash(service)]; err == nil && s != nil && s.methods[w] != nil {
+	if s := r.services[service]; err == nil && s != nil && s.methods[w] != nil {
 		return s.methods[w].policy
 	}
 	return ""
@@ -199,9 +199,9 @@ func (r *Registry) listExplicit() (list []MethodPolicy) {
 func (r *Registry) AllPolicies() []MethodPolicy {
 	explicit, _ := r.ExplicitPolicies()
 	all := slices.Clone(explicit)
-	for _, s := range r.services {
+	for name, s := range r.services {
 		for _, m := range s.methods {
-			all = append(all, r.PolicyOf(s.name, m.name))
+			all = append(all, r.PolicyOf(name, m.name))
 		}
 	}
 	slices.SortFunc(all, func(a, b MethodPolicy) int {

@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // TestProperties runs random operations on a registry, plays the rack that
@@ -51,8 +51,7 @@ type world struct {
 	r      *Registry
 	now    time.Time
 	boot   uint64
-	token  uint64
-	down   map[string]bool // blades that do not report
+	nodes  uint64
 	ending map[netip.Addr]uint32
 	stops  map[string]bool // instances told to stop
 	empty  map[netip.Addr]uint32
@@ -60,13 +59,12 @@ type world struct {
 	runs   map[string]string // what instances were started with last
 	owed   map[string]string // what instances run that have joined and not finished
 	tries  map[string]int    // starts of such instances since their programs changed
-	routes map[string]map[Prefix]bool
 }
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
-		now: time.Unix(0, 0).UTC(), down: map[string]bool{}, ending: map[netip.Addr]uint32{}, stops: map[string]bool{}, empty: map[netip.Addr]uint32{},
-		boot: 1, seen: map[string]bool{}, runs: map[string]string{}, owed: map[string]string{}, tries: map[string]int{}, routes: map[string]map[Prefix]bool{},
+		now: time.Unix(0, 0).UTC(), ending: map[netip.Addr]uint32{}, stops: map[string]bool{}, empty: map[netip.Addr]uint32{},
+		boot: 1, seen: map[string]bool{}, runs: map[string]string{}, owed: map[string]string{}, tries: map[string]int{},
 	}
 	var err error
 	if w.r, err = New(DefaultConfig()); err != nil {
@@ -83,11 +81,10 @@ func (w *world) sayHello(t *rapid.T, i int) {
 	if i == worldBlades-1 {
 		kind, capacity = Memory, 1<<20
 	}
-	_, actions, err := w.r.Hello(Hello{Blade: fmt.Sprintf("b%d", i), Kind: kind, MAC: frame.MAC{2, 5: byte(i)}, Capacity: capacity, Boot: w.boot}, Port(i+1), w.now)
+	actions, err := w.r.Hello(Hello{Blade: fmt.Sprintf("b%d", i), Kind: kind, Capacity: capacity, Boot: w.boot}, w.now)
 	if b, ok := w.r.Blade(fmt.Sprintf("b%d", i)); err != nil && (!ok || b.Mark != Failed) {
 		t.Fatal(err)
 	}
-	w.down[fmt.Sprintf("b%d", i)] = false
 	w.do(t, actions)
 }
 
@@ -95,15 +92,6 @@ func (w *world) sayHello(t *rapid.T, i int) {
 func (w *world) do(t *rapid.T, actions []Action) {
 	for _, a := range actions {
 		switch a := a.(type) {
-		case NodeUp:
-			id := fmt.Sprint(a.Node.Address, a.Node.Incarnation)
-			if w.seen[id] {
-				t.Fatalf("%s is handed out twice", id)
-			}
-			w.seen[id] = true
-			if a.Node.Instance != "" {
-				w.owed[a.Node.Instance] = w.runs[a.Node.Instance]
-			}
 		case StartNode:
 			w.checkProgram(t, a)
 		case EndNode:
@@ -112,10 +100,26 @@ func (w *world) do(t *rapid.T, actions []Action) {
 			w.empty[a.Node.Address] = a.Node.Incarnation
 		case StopNode:
 			w.stops[a.Instance] = true
-		case SetRoutes:
-			w.setRoutes(t, a)
 		}
 	}
+}
+
+// joins has a program join, and takes note of the node that it is.
+func (w *world) joins(t *rapid.T, blade, name string) (Node, []Action, error) {
+	w.nodes++
+	n, actions, err := w.r.Join(blade, name, rackaddr.Node(w.nodes), w.now)
+	if err != nil {
+		return n, actions, err
+	}
+	id := fmt.Sprint(n.Address, n.Incarnation)
+	if w.seen[id] {
+		t.Fatalf("%s is handed out twice", id)
+	}
+	w.seen[id] = true
+	if n.Instance != "" {
+		w.owed[n.Instance] = w.runs[n.Instance]
+	}
+	return n, actions, nil
 }
 
 // checkProgram checks that a node that goes on with what another one has begun runs the same,
@@ -136,54 +140,8 @@ func (w *world) checkProgram(t *rapid.T, a StartNode) {
 	w.tries[a.Instance]++
 }
 
-func (w *world) setRoutes(t *rapid.T, a SetRoutes) {
-	key := fmt.Sprintf("%s.%s", a.Service, a.Method)
-	table := w.routes[key]
-	if table == nil {
-		table = map[Prefix]bool{}
-		w.routes[key] = table
-	}
-	find := func(p Prefix) (Prefix, bool) {
-		for q := range table {
-			if q.Value == p.Value && q.Len == p.Len {
-				return q, true
-			}
-		}
-		return Prefix{}, false
-	}
-	for _, p := range a.Change.Insert {
-		if _, there := find(p); there {
-			t.Fatalf("%s: %v inserted twice", key, p)
-		}
-		table[p] = true
-	}
-	for _, p := range a.Change.Modify {
-		q, there := find(p)
-		if !there || q == p {
-			t.Fatalf("%s: %v modified, was %v", key, p, q)
-		}
-		delete(table, q)
-		table[p] = true
-	}
-	for _, p := range a.Change.Delete {
-		if !table[p] {
-			t.Fatalf("%s: %v deleted, but it is not there", key, p)
-		}
-		delete(table, p)
-	}
-	if len(table) == 0 {
-		delete(w.routes, key)
-	}
-}
-
 func (w *world) tick(t *rapid.T) {
 	w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int{50, 100, 200, 5000, 40000}).Draw(t, "ms")) * time.Millisecond)
-	for _, b := range w.r.Blades() {
-		if !w.down[b.Name] {
-			_, actions := w.r.Heartbeat(b.Name, b.Boot, b.Used, nil, w.now)
-			w.do(t, actions)
-		}
-	}
 	w.do(t, w.r.Tick(w.now))
 }
 
@@ -197,7 +155,7 @@ func (w *world) hello(t *rapid.T) {
 func (w *world) operate(t *rapid.T) {
 	blade := fmt.Sprintf("b%d", rapid.IntRange(0, worldBlades-1).Draw(t, "blade"))
 	var actions []Action
-	switch rapid.IntRange(0, 5).Draw(t, "operation") {
+	switch rapid.IntRange(0, 4).Draw(t, "operation") {
 	case 0:
 		actions, _ = w.r.Drain(blade, "", w.now)
 	case 1:
@@ -205,16 +163,13 @@ func (w *world) operate(t *rapid.T) {
 	case 2, 3:
 		actions, _ = w.r.Return(blade, w.now)
 	case 4:
-		actions, _ = w.r.Remove(blade, w.now)
-	case 5:
-		w.down[blade] = true
+		actions = w.r.Lost(blade, "silent", w.now)
 	}
 	w.do(t, actions)
 }
 
 func (w *world) join(t *rapid.T) {
-	w.token++
-	n, actions, err := w.r.Join(fmt.Sprintf("b%d", rapid.IntRange(0, worldBlades-1).Draw(t, "blade")), "free", w.token, w.now)
+	n, actions, err := w.joins(t, fmt.Sprintf("b%d", rapid.IntRange(0, worldBlades-1).Draw(t, "blade")), "free")
 	w.do(t, actions)
 	if err == nil {
 		w.export(t, n, rapid.SampledFrom([]string{"S0", "S1", "T"}).Draw(t, "service"))
@@ -223,7 +178,7 @@ func (w *world) join(t *rapid.T) {
 
 func (w *world) export(t *rapid.T, n Node, service string) {
 	methods := []Method{{Name: "a"}, {Name: "b"}}[:rapid.IntRange(1, 2).Draw(t, "methods")]
-	actions, _ := w.r.Export(n.Address, n.Incarnation, service, service == "T", methods, w.now)
+	actions, _ := w.r.Export(n.Address, n.Incarnation, service, methods, w.now)
 	w.do(t, actions)
 }
 
@@ -264,8 +219,7 @@ func (w *world) comeUp(t *rapid.T) {
 }
 
 func (w *world) joinInstance(t *rapid.T, i Instance) {
-	w.token++
-	n, actions, err := w.r.Join(i.Blade, i.Name, w.token, w.now)
+	n, actions, err := w.joins(t, i.Blade, i.Name)
 	if err != nil {
 		t.Fatalf("%s cannot join where it was started: %v", i.Name, err)
 	}
@@ -273,7 +227,7 @@ func (w *world) joinInstance(t *rapid.T, i Instance) {
 	w.do(t, actions)
 	p, _ := w.r.instance(i.Name)
 	for _, s := range p.spec.Services {
-		actions, err := w.r.Export(n.Address, n.Incarnation, s.Name, s.Stateful, []Method{{Name: "a"}}, w.now)
+		actions, err := w.r.Export(n.Address, n.Incarnation, s.Name, []Method{{Name: "a"}}, w.now)
 		if err != nil && !w.exportedByFree(s.Name) {
 			t.Fatalf("%s cannot export %s: %v", i.Name, s.Name, err)
 		}
@@ -282,7 +236,7 @@ func (w *world) joinInstance(t *rapid.T, i Instance) {
 }
 
 // exportedByFree reports whether a program that nobody deployed has a service,
-// which can keep a stateful one from being exported again.
+// which keeps others of its blade from exporting it.
 func (w *world) exportedByFree(service string) bool {
 	return slices.ContainsFunc(w.r.Nodes(""), func(n Node) bool { return n.Instance == "" && slices.Contains(n.Services, service) })
 }
@@ -308,7 +262,7 @@ func (w *world) emptied(t *rapid.T) {
 	}
 	a, incarnation := all[0], w.empty[all[0]]
 	delete(w.empty, a)
-	if n, ok := w.r.Node(a); ok && n.Incarnation == incarnation && !n.Ending {
+	if n := w.r.nodes[a]; n != nil && n.Incarnation == incarnation && !n.Ending {
 		delete(w.owed, n.Instance)
 	}
 	w.do(t, w.r.Emptied(a, incarnation, w.now))
@@ -392,9 +346,6 @@ func (w *world) recover(t *rapid.T) {
 		}
 		w.check(t)
 		w.now = w.now.Add(250 * time.Millisecond)
-		for _, b := range w.r.Blades() {
-			w.r.Heartbeat(b.Name, b.Boot, b.Used, nil, w.now)
-		}
 		w.do(t, w.r.Tick(w.now))
 	}
 	for _, d := range w.r.Deployments() {
@@ -412,7 +363,7 @@ func (w *world) recover(t *rapid.T) {
 	}
 }
 
-var times = regexp.MustCompile(`"(since|last_seen)":"[^"]*"`)
+var times = regexp.MustCompile(`"since":"[^"]*"`)
 
 // normalise removes the times that Load changes.
 func normalise(data []byte) []byte {

@@ -15,14 +15,11 @@ type Registry struct {
 	cfg      Config
 	blades   map[string]*Blade
 	nodes    map[netip.Addr]*Node
-	services map[uint64]*service // by the low half of their address
+	services map[string]*service
 	apps     map[string]*deployment
 	policies map[policyKey]string // what the operator set
 	found    found                // by Policy and ExplicitPolicies
-	hops     pool
-	machines pool
-	lastNode uint64
-	settled  time.Time // when settle last looked at deployments
+	settled  time.Time            // when settle last looked at deployments
 	version  uint64
 	out      []Action
 }
@@ -33,8 +30,8 @@ func New(cfg Config) (*Registry, error) {
 		return nil, err
 	}
 	return &Registry{
-		cfg: cfg, blades: map[string]*Blade{}, nodes: map[netip.Addr]*Node{}, services: map[uint64]*service{},
-		apps: map[string]*deployment{}, policies: map[policyKey]string{}, hops: newPool(cfg.MaxHops, 0), machines: newPool(255, 0),
+		cfg: cfg, blades: map[string]*Blade{}, nodes: map[netip.Addr]*Node{}, services: map[string]*service{},
+		apps: map[string]*deployment{}, policies: map[policyKey]string{},
 	}, nil
 }
 
@@ -54,15 +51,9 @@ func (r *Registry) flush() []Action {
 	return out
 }
 
-// Tick tells the time: silent blades fail, programs that do not join are given
-// up, and those that paused after a failure start again. Call it about as often
-// as blades send heartbeats.
+// Tick tells the time: programs that do not join are given up, and those that paused
+// after a failure start again. Deadline is when to call it.
 func (r *Registry) Tick(now time.Time) []Action {
-	for _, b := range r.sortedBlades() {
-		if silent := now.Sub(b.LastSeen); b.up() && silent > r.cfg.silence() {
-			r.takeDown(b, "silent for "+silent.String(), now)
-		}
-	}
 	r.eachInstance(func(_ *running, i *Instance) {
 		if i.Status == Starting && now.Sub(i.Since) > r.cfg.StartTimeout {
 			r.emit(StopNode{Blade: i.Blade, Instance: i.Name})
@@ -90,38 +81,6 @@ func (r *Registry) Blade(name string) (Blade, bool) {
 		return Blade{}, false
 	}
 	return r.view(b), true
-}
-
-// BladeAt returns the blade in service on a port of the switch.
-func (r *Registry) BladeAt(p Port) (Blade, bool) {
-	for _, b := range r.blades {
-		if b.Port == p && b.up() {
-			return r.view(b), true
-		}
-	}
-	return Blade{}, false
-}
-
-// Memories returns the memory blades on which clients may allocate, ordered by
-// machine id. Clients choose among them with their free bytes as weights.
-func (r *Registry) Memories() []Blade {
-	var all []Blade
-	for _, b := range r.blades {
-		if b.Kind == Memory && b.placeable() {
-			all = append(all, r.view(b))
-		}
-	}
-	slices.SortFunc(all, func(a, b Blade) int { return cmp.Compare(a.Machine, b.Machine) })
-	return all
-}
-
-// Node returns the node with an address.
-func (r *Registry) Node(a netip.Addr) (Node, bool) {
-	n := r.nodes[a]
-	if n == nil {
-		return Node{}, false
-	}
-	return n.clone(), true
 }
 
 // Nodes returns the nodes on a blade, or all for "", ordered by address.

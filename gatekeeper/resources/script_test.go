@@ -3,34 +3,34 @@ package resources
 import (
 	"fmt"
 	"io"
-	"net/netip"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/internal/script"
-	"github.com/bifrost-rack/bifrost/internal/frame"
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // TestScripts runs testdata/*.txt. Options are words of the form key=value.
 //
-//	hello BLADE compute|memory port=1 capacity=2 [boot=1] [machine=1]
-//	beat BLADE [boot=1] [used=0] [nodes=n1,n2]; beats: all blades in service
-//	after 1s                      time passes, in heartbeats of all blades in service
-//	silence 1s                    time passes, and no blade reports
+//	hello BLADE compute|memory capacity=2 [boot=1]
+//	used BLADE 100                a memory blade tells how many bytes are taken
+//	lost BLADE                    it has failed
+//	after 1s                      time passes
 //	late 1s                       time passes, and nobody calls Tick; deadline: when it is due
-//	join BLADE NAME [token=1]; leave n1 [incarnation=1] [crashed]
+//	join BLADE NAME; leave n1 [incarnation=1] [crashed]
 //	ended n1 [incarnation=1] [keep]; emptied n1 [incarnation=1]
-//	export n1 Service[!] method…  ! is stateful
+//	export n1 Service method…
 //	up APP/PROGRAM/NUMBER…        an instance joins and exports what it should
 //	crash APP/PROGRAM/NUMBER      its node crashes and is fenced, keeping its address
 //	deploy APP PROGRAM nodes=1 [spares=1] [service=S!,T] [blades=a,b] [args=x] [policy=p] [job] [; PROGRAM …]
 //	renew APP; rollback APP; undeploy APP; startfailed INSTANCE BLADE
-//	drain BLADE; fail BLADE; return BLADE; remove BLADE; unplug PORT
-//	policy SERVICE METHOD [POLICY]; target SERVICE METHOD SPREAD
-//	blades; nodes; services; apps; memories
+//	drain BLADE; fail BLADE; return BLADE
+//	policy SERVICE METHOD [POLICY]
+//	blades; nodes; services; apps
 //	restart                       the Gatekeeper saves, loads, resumes
 func TestScripts(t *testing.T) {
 	script.Run(t, "testdata/*.txt", func() script.Command {
@@ -39,16 +39,16 @@ func TestScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&rack{r: r, now: time.Unix(1000, 0).UTC(), tokens: 100}).command
+		return (&rack{r: r, now: time.Unix(1000, 0).UTC()}).command
 	})
 }
 
 // rack is the state of one script.
 type rack struct {
-	r      *Registry
-	now    time.Time
-	tokens uint64
-	out    io.Writer
+	r     *Registry
+	now   time.Time
+	nodes uint64 // numbers given out
+	out   io.Writer
 }
 
 func (k *rack) command(out io.Writer, words []string) error {
@@ -65,23 +65,14 @@ func (k *rack) command(out io.Writer, words []string) error {
 func (k *rack) bladeCommand(name string, o options) (bool, error) {
 	switch name {
 	case "hello":
-		_, actions, err := k.r.Hello(Hello{
-			Blade: o.arg(0), Kind: Kind(o.arg(1)), MAC: frame.MAC{2, 5: byte(o.num("port", 0))}, Machine: Machine(o.num("machine", 0)),
-			Capacity: o.num("capacity", 0), Boot: o.num("boot", 1),
-		}, Port(o.num("port", 0)), k.now)
-		k.print(actions, err)
-	case "beat":
-		var nodes []netip.Addr
-		for _, n := range o.list("nodes") {
-			nodes = append(nodes, nodeOf(n))
-		}
-		known, actions := k.r.Heartbeat(o.arg(0), o.num("boot", 1), o.num("used", 0), nodes, k.now)
-		if !known {
-			fmt.Fprintln(k.out, "unknown: say hello")
-		}
-		k.print(actions, nil)
-	case "after", "silence":
-		return true, k.pass(o.arg(0), name == "after")
+		k.print(k.r.Hello(Hello{Blade: o.arg(0), Kind: Kind(o.arg(1)), Capacity: o.num("capacity", 0), Boot: o.num("boot", 1)}, k.now))
+	case "used":
+		bytes, err := strconv.ParseUint(o.arg(1), 10, 64)
+		k.print(k.r.Used(o.arg(0), bytes), err)
+	case "lost":
+		k.print(k.r.Lost(o.arg(0), "silent", k.now), nil)
+	case "after":
+		return true, k.pass(o.arg(0))
 	case "late":
 		d, err := time.ParseDuration(o.arg(0))
 		k.now = k.now.Add(d)
@@ -98,27 +89,17 @@ func (k *rack) bladeCommand(name string, o options) (bool, error) {
 		k.print(k.r.MarkFailed(o.arg(0), "by operator", k.now))
 	case "return":
 		k.print(k.r.Return(o.arg(0), k.now))
-	case "remove":
-		k.print(k.r.Remove(o.arg(0), k.now))
-	case "unplug":
-		port, err := strconv.Atoi(o.arg(0))
-		k.print(k.r.Unplugged(Port(port), k.now), err)
 	default:
 		return false, nil
 	}
 	return true, nil
 }
 
-// pass lets time go by in steps of half a heartbeat.
-func (k *rack) pass(text string, beats bool) error {
+// pass lets time go by in steps of 50 ms.
+func (k *rack) pass(text string) error {
 	d, err := time.ParseDuration(text)
 	for end := k.now.Add(d); k.now.Before(end); {
 		k.now = k.now.Add(50 * time.Millisecond)
-		for _, b := range k.r.Blades() {
-			if beats && b.Status != Failed {
-				k.r.Heartbeat(b.Name, b.Boot, b.Used, nil, k.now)
-			}
-		}
 		k.print(k.r.Tick(k.now), nil)
 	}
 	return err
@@ -127,9 +108,7 @@ func (k *rack) pass(text string, beats bool) error {
 func (k *rack) nodeCommand(name string, o options) (bool, error) {
 	switch name {
 	case "join":
-		k.tokens++
-		_, actions, err := k.r.Join(o.arg(0), o.arg(1), o.num("token", k.tokens), k.now)
-		k.print(actions, err)
+		k.join(o.arg(0), o.arg(1))
 	case "leave":
 		k.print(k.r.Leave(nodeOf(o.arg(0)), uint32(o.num("incarnation", 1)), o.flag("crashed"), "left", k.now), nil)
 	case "ended":
@@ -139,12 +118,10 @@ func (k *rack) nodeCommand(name string, o options) (bool, error) {
 	case "export":
 		var methods []Method
 		for _, m := range o.args[2:] {
-			m, oneway := strings.CutSuffix(m, "/oneway")
-			methods = append(methods, Method{Name: m, Oneway: oneway})
+			methods = append(methods, Method{Name: m})
 		}
-		service, stateful := strings.CutSuffix(o.arg(1), "!")
 		n := nodeOf(o.arg(0))
-		k.print(k.r.Export(n, uint32(o.num("incarnation", uint64(k.r.nodes[n].incarnation()))), service, stateful, methods, k.now))
+		k.print(k.r.Export(n, uint32(o.num("incarnation", uint64(k.r.nodes[n].incarnation()))), o.arg(1), methods, k.now))
 	case "up":
 		for _, i := range o.args {
 			k.up(i)
@@ -162,6 +139,20 @@ func (k *rack) nodeCommand(name string, o options) (bool, error) {
 	return true, nil
 }
 
+// join has a program join, and shows the node that it is. The node is the zero Node if it
+// was refused.
+func (k *rack) join(blade, name string) Node {
+	n, actions, err := k.r.Join(blade, name, rackaddr.Node(k.nodes+1), k.now)
+	if err == nil {
+		if n.Incarnation == 1 {
+			k.nodes++
+		}
+		fmt.Fprintf(k.out, "node: %s.%d %s on %s\n", nodeText(n.Address), n.Incarnation, n.Name, n.Blade)
+	}
+	k.print(actions, err)
+	return n
+}
+
 func (n *Node) incarnation() uint32 {
 	if n == nil {
 		return 0
@@ -175,14 +166,12 @@ func (k *rack) up(instance string) {
 		fmt.Fprintf(k.out, "no instance %s\n", instance)
 		return
 	}
-	k.tokens++
-	n, actions, err := k.r.Join(i.Blade, instance, k.tokens, k.now)
-	k.print(actions, err)
-	if err != nil {
+	n := k.join(i.Blade, instance)
+	if !n.Address.IsValid() {
 		return
 	}
 	for _, s := range p.spec.Services {
-		k.print(k.r.Export(n.Address, n.Incarnation, s.Name, s.Stateful, []Method{{Name: "run"}}, k.now))
+		k.print(k.r.Export(n.Address, n.Incarnation, s.Name, []Method{{Name: "run"}}, k.now))
 	}
 }
 
@@ -220,21 +209,6 @@ func (k *rack) appCommand(name string, o options) (bool, error) {
 		k.print(k.r.StartFailed(o.arg(0), o.arg(1), k.now), nil)
 	case "policy":
 		k.print(nil, k.r.SetPolicy(o.arg(0), o.arg(1), o.arg(2)))
-	case "target":
-		m, err := rpcpacket.MethodOf(o.arg(1))
-		if err != nil {
-			return true, err
-		}
-		spread, err := strconv.Atoi(o.arg(2))
-		if err != nil {
-			return true, err
-		}
-		to, err := k.r.Target(ServiceHash(o.arg(0)), m, uint8(spread))
-		k.print(nil, err)
-		if err == nil {
-			fmt.Fprintf(k.out, "%s serves %s.%s, policy %s, stateful %t, one-way %t\n",
-				nodeText(to.Node.Address), to.Service, to.Method, to.Policy, to.Stateful, to.Oneway)
-		}
 	default:
 		return false, nil
 	}
@@ -259,18 +233,20 @@ func (k *rack) show(what string, _ options) (bool, error) {
 		for _, b := range k.r.Blades() {
 			fmt.Fprintf(k.out, "%s: %s %s, %d of %d%s\n", b.Name, b.Kind, b.Status, b.Used, b.Capacity, because(b.Cause))
 		}
-	case "memories":
-		for _, b := range k.r.Memories() {
-			fmt.Fprintf(k.out, "machine %d: %s, %d bytes free\n", b.Machine, b.Name, b.Free())
-		}
 	case "nodes":
 		for _, n := range k.r.Nodes("") {
-			fmt.Fprintf(k.out, "%s.%d %s on %s, hop %d%s\n", nodeText(n.Address), n.Incarnation, n.Name, n.Blade, n.Hop, because(n.Cause))
+			fmt.Fprintf(k.out, "%s.%d %s on %s%s\n", nodeText(n.Address), n.Incarnation, n.Name, n.Blade, because(n.Cause))
 		}
 	case "services":
-		for _, s := range k.r.Services() {
-			for _, m := range s.Methods {
-				fmt.Fprintf(k.out, "%s.%s, policy %s: %s\n", s.Name, m.Name, m.Policy, prefixText(m.Routes))
+		for _, name := range slices.Sorted(maps.Keys(k.r.services)) {
+			s := k.r.services[name]
+			for _, w := range s.sorted() {
+				m := s.methods[w]
+				fmt.Fprintf(k.out, "%s.%s, policy %s:", name, m.name, k.r.Policy(name, m.name))
+				for _, a := range m.nodes {
+					fmt.Fprint(k.out, " ", nodeText(a))
+				}
+				fmt.Fprintln(k.out)
 			}
 		}
 	case "apps":

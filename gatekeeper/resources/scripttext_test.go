@@ -25,21 +25,8 @@ func (k *rack) print(actions []Action, err error) {
 
 func actionText(a Action) string {
 	switch a := a.(type) {
-	case BladeUp:
-		s := fmt.Sprintf("blade up: %s at port %d, %s, hop %d", a.Blade.Name, a.Blade.Port, shorten(a.Blade.Address.String()), a.Blade.Hop)
-		if a.Blade.Kind == Memory {
-			s += fmt.Sprintf(", machine %d", a.Blade.Machine)
-		}
-		return s
 	case BladeDown:
 		return fmt.Sprintf("blade down: %s%s", a.Blade.Name, because(a.Blade.Cause))
-	case BladeGone:
-		return fmt.Sprintf("blade gone: %s", a.Blade.Name)
-	case MemoryLost:
-		return fmt.Sprintf("memory lost: machine %d", a.Machine)
-	case NodeUp:
-		return fmt.Sprintf("node up: %s.%d %s on %s at port %d, hop %d",
-			nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Blade, a.Blade.Port, a.Node.Hop)
 	case EndNode:
 		return fmt.Sprintf("end node: %s.%d %s, crashed %t%s", nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Crashed, because(a.Node.Cause))
 	case StartNode:
@@ -52,9 +39,6 @@ func actionText(a Action) string {
 		return fmt.Sprintf("empty: %s.%d %s on %s, moves %t", nodeText(a.Node.Address), a.Node.Incarnation, a.Node.Name, a.Node.Blade, a.Moves)
 	case StopNode:
 		return fmt.Sprintf("stop: %s on %s within %v", a.Instance, a.Blade, a.Grace)
-	case SetRoutes:
-		return fmt.Sprintf("routes: %s.%s: insert %s; modify %s; delete %s", a.Service, a.Method,
-			prefixText(a.Change.Insert), prefixText(a.Change.Modify), prefixText(a.Change.Delete))
 	case Short:
 		return fmt.Sprintf("short: %s/%s lacks blades for %d nodes, %d spares", a.App, a.Program, a.Nodes, a.Spares)
 	case RolledOut:
@@ -63,8 +47,6 @@ func actionText(a Action) string {
 		return fmt.Sprintf("rolled back: %s, revision %d, as %d was%s", a.App, a.Revision, a.Former, because(a.Cause))
 	case Drained:
 		return "drained: " + a.Blade
-	case Stray:
-		return fmt.Sprintf("stray: %s on %s", nodeText(a.Node), a.Blade)
 	}
 	return fmt.Sprintf("%T", a)
 }
@@ -74,14 +56,6 @@ func because(cause string) string {
 		return ""
 	}
 	return " (" + shorten(cause) + ")"
-}
-
-func prefixText(all []Prefix) string {
-	var words []string
-	for _, p := range all {
-		words = append(words, fmt.Sprintf("%02x/%d→%s", p.Value, p.Len, nodeText(p.Node)))
-	}
-	return "[" + strings.Join(words, " ") + "]"
 }
 
 func nodeOf(s string) netip.Addr {

@@ -162,9 +162,6 @@ func (r *Registry) retire(p *running, i *Instance, now time.Time) {
 
 // drop forgets an instance that has no node.
 func (r *Registry) drop(p *running, i *Instance) {
-	if i.Keep.Hop != 0 {
-		r.hops.giveBack(uint16(i.Keep.Hop))
-	}
 	p.Instances = slices.DeleteFunc(p.Instances, func(o *Instance) bool { return o == i })
 	r.version++
 }

@@ -22,21 +22,16 @@ type state struct {
 	Services    []savedService `json:"services"`
 	Policies    []savedPolicy  `json:"policies"`
 	Deployments []*deployment  `json:"deployments"`
-	LastNode    uint64         `json:"last_node"`
-	LastHop     uint16         `json:"last_hop"`
-	LastMachine uint16         `json:"last_machine"`
 }
 
 type savedService struct {
-	Name     string        `json:"name"`
-	Stateful bool          `json:"stateful,omitempty"`
-	Methods  []savedMethod `json:"methods"`
+	Name    string        `json:"name"`
+	Methods []savedMethod `json:"methods"`
 }
 
 type savedMethod struct {
 	Method
-	Nodes  []netip.Addr `json:"nodes"`
-	Routes []Prefix     `json:"routes"`
+	Nodes []netip.Addr `json:"nodes"`
 }
 
 type savedPolicy struct {
@@ -48,19 +43,16 @@ type savedPolicy struct {
 // Save returns the whole state in a form that Load reads. It needs to be written
 // only when Version has changed.
 func (r *Registry) Save() ([]byte, error) {
-	s := state{
-		Format: stateFormat, Blades: r.sortedBlades(), Deployments: r.sortedApps(),
-		LastNode: r.lastNode, LastHop: r.hops.last, LastMachine: r.machines.last,
-	}
+	s := state{Format: stateFormat, Blades: r.sortedBlades(), Deployments: r.sortedApps()}
 	for _, n := range r.nodes {
 		s.Nodes = append(s.Nodes, n)
 	}
 	slices.SortFunc(s.Nodes, func(a, b *Node) int { return a.Address.Compare(b.Address) })
-	for _, v := range r.services {
-		out := savedService{Name: v.name, Stateful: v.stateful}
+	for name, v := range r.services {
+		out := savedService{Name: name}
 		for _, w := range v.sorted() {
 			m := v.methods[w]
-			out.Methods = append(out.Methods, savedMethod{Method{m.name, m.oneway, m.policy}, m.nodes, m.spread.Prefixes()})
+			out.Methods = append(out.Methods, savedMethod{Method{m.name, m.policy}, m.nodes})
 		}
 		s.Services = append(s.Services, out)
 	}
@@ -74,8 +66,7 @@ func (r *Registry) Save() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// Load returns the registry that Save wrote, as of now: every blade gets a new
-// chance to report. It refuses what another version wrote and what contradicts
+// Load returns the registry that Save wrote, as of now. It refuses what another version wrote and what contradicts
 // itself. Resume tells what was under way.
 func Load(cfg Config, data []byte, now time.Time) (*Registry, error) {
 	r, err := New(cfg)
@@ -89,7 +80,6 @@ func Load(cfg Config, data []byte, now time.Time) (*Registry, error) {
 	if s.Format != stateFormat {
 		return nil, fmt.Errorf("resources: saved state has format %d, this program reads %d", s.Format, stateFormat)
 	}
-	r.lastNode, r.hops.last, r.machines.last = s.LastNode, s.LastHop, s.LastMachine
 	for _, load := range []func(*state, time.Time) error{r.loadBlades, r.loadNodes, r.loadServices, r.loadDeployments} {
 		if err := load(&s, now); err != nil {
 			return nil, fmt.Errorf("resources: saved state: %w", err)
@@ -108,17 +98,11 @@ func Load(cfg Config, data []byte, now time.Time) (*Registry, error) {
 	return r, nil
 }
 
-func (r *Registry) loadBlades(s *state, now time.Time) error {
+func (r *Registry) loadBlades(s *state, _ time.Time) error {
 	for _, b := range s.Blades {
-		switch {
-		case b == nil || r.blades[b.Name] != nil:
+		if b == nil || r.blades[b.Name] != nil {
 			return fmt.Errorf("blade %v twice", b)
-		case !r.hops.claim(uint16(b.Hop)):
-			return fmt.Errorf("blade %s has hop %d, which is not free", b.Name, b.Hop)
-		case b.Kind == Memory && !r.machines.claim(uint16(b.Machine)):
-			return fmt.Errorf("blade %s has machine id %d, which is not free", b.Name, b.Machine)
 		}
-		b.LastSeen = now
 		r.blades[b.Name] = b
 	}
 	return nil
@@ -131,8 +115,6 @@ func (r *Registry) loadNodes(s *state, _ time.Time) error {
 			return fmt.Errorf("node %v twice", n)
 		case r.blades[n.Blade] == nil:
 			return fmt.Errorf("node %s is on blade %q, which is not there", n.Address, n.Blade)
-		case !r.hops.claim(uint16(n.Hop)):
-			return fmt.Errorf("node %s has hop %d, which is not free", n.Address, n.Hop)
 		}
 		r.nodes[n.Address] = n
 	}
@@ -141,27 +123,23 @@ func (r *Registry) loadNodes(s *state, _ time.Time) error {
 
 func (r *Registry) loadServices(s *state, _ time.Time) error {
 	for _, v := range s.Services {
-		out := &service{name: v.Name, stateful: v.Stateful, methods: map[rpcpacket.Method]*method{}}
+		out := &service{methods: map[rpcpacket.Method]*method{}}
 		for _, m := range v.Methods {
 			w, err := rpcpacket.MethodOf(m.Name)
 			if err != nil {
 				return err
 			}
-			spread, err := spreadOf(m.Routes)
-			if err != nil {
-				return fmt.Errorf("%s.%s: %w", v.Name, m.Name, err)
-			}
-			if again := spread.Share(m.Nodes); len(m.Nodes) == 0 || again != spread {
-				return fmt.Errorf("%s.%s: its nodes %s do not share its routes %v", v.Name, m.Name, m.Nodes, m.Routes)
+			if len(m.Nodes) == 0 {
+				return fmt.Errorf("%s.%s: no node serves it", v.Name, m.Name)
 			}
 			for _, a := range m.Nodes {
 				if r.nodes[a] == nil {
 					return fmt.Errorf("%s.%s is served by node %s, which is not there", v.Name, m.Name, a)
 				}
 			}
-			out.methods[w] = &method{name: m.Name, oneway: m.Oneway, policy: m.Policy, nodes: m.Nodes, spread: spread}
+			out.methods[w] = &method{name: m.Name, policy: m.Policy, nodes: m.Nodes}
 		}
-		r.services[ServiceHash(v.Name)] = out
+		r.services[v.Name] = out
 	}
 	return nil
 }
@@ -211,8 +189,6 @@ func (r *Registry) loadProgram(p *running, now time.Time) error {
 			return fmt.Errorf("instance %s is %s as node %v", i.Name, i.Status, n)
 		case i.Status == Starting && r.blades[i.Blade] == nil, i.Next != "" && r.blades[i.Next] == nil:
 			return fmt.Errorf("instance %s is on blade %q, next %q: not there", i.Name, i.Blade, i.Next)
-		case i.Keep.Hop != 0 && !r.hops.claim(uint16(i.Keep.Hop)):
-			return fmt.Errorf("instance %s keeps hop %d, which is not free", i.Name, i.Keep.Hop)
 		}
 		if i.Status == Starting {
 			i.Since = now
@@ -227,8 +203,7 @@ func (r *Registry) loadProgram(p *running, now time.Time) error {
 }
 
 // Resume returns the actions that may not have been carried out before a
-// restart: starts without a join, stops and ends without an answer. What else
-// should be true in the rack is told by Blades, Nodes and Services.
+// restart: starts without a join, stops and ends without an answer.
 func (r *Registry) Resume(now time.Time) []Action {
 	r.eachInstance(func(p *running, i *Instance) {
 		switch {

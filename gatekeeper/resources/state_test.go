@@ -16,14 +16,11 @@ func TestLoadRefuses(t *testing.T) {
 	for name, edit := range map[string][2]string{
 		"newer format":             {`"format":1`, `"format":2`},
 		"no JSON":                  {`{`, ``},
-		"hop twice":                {`"hop":2`, `"hop":1`},
 		"blade twice":              {`"name":"c2"`, `"name":"c1"`},
-		"machine id 0":             {`"machine":1`, `"machine":0`},
-		"hop beyond the table":     {`"hop":4`, `"hop":5000`},
-		"node nowhere":             {`"blade":"c1","hop":4`, `"blade":"c9","hop":4`},
+		"node nowhere":             {`"blade":"c1","instance"`, `"blade":"c9","instance"`},
 		"node unknown to instance": {`"instance":"app/p/1"`, `"instance":"app/p/2"`},
-		"route to nobody":          {`"nodes":["fd00:b1f0:0:2::1"]`, `"nodes":["fd00:b1f0:0:2::9"]`},
-		"route incomplete":         {`"len":0`, `"len":1`},
+		"served by nobody":         {`"nodes":["fd00:b1f0:0:2::1"]`, `"nodes":["fd00:b1f0:0:2::9"]`},
+		"served by no node":        {`"nodes":["fd00:b1f0:0:2::1"]`, `"nodes":[]`},
 		"instance without node":    {`"status":"running"`, `"status":"waiting"`},
 		"instance of no status":    {`"status":"running"`, `"status":"flying"`},
 		"instance number":          {`"number":1`, `"number":2`},
@@ -43,12 +40,9 @@ func TestLoadRefuses(t *testing.T) {
 
 func TestConfigRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*Config){
-		"no heartbeat":    func(c *Config) { c.Heartbeat = 0 },
-		"none may miss":   func(c *Config) { c.Missed = 0 },
-		"no start time":   func(c *Config) { c.StartTimeout = 0 },
-		"pauses shrink":   func(c *Config) { c.RestartMax = c.RestartMin - 1 },
-		"negative grace":  func(c *Config) { c.StopGrace = -1 },
-		"nowhere to send": func(c *Config) { c.MaxHops = 0 },
+		"no start time":  func(c *Config) { c.StartTimeout = 0 },
+		"pauses shrink":  func(c *Config) { c.RestartMax = c.RestartMin - 1 },
+		"negative grace": func(c *Config) { c.StopGrace = -1 },
 	} {
 		cfg := DefaultConfig()
 		spoil(&cfg)
@@ -68,23 +62,5 @@ func TestBackoff(t *testing.T) {
 	}
 	if got := cfg.backoff(1000); got != cfg.RestartMax {
 		t.Errorf("after 1000 failures %v", got)
-	}
-}
-
-// BenchmarkTarget is what each held call costs here.
-func BenchmarkTarget(b *testing.B) {
-	now := time.Unix(1000, 0).UTC()
-	r, err := Load(DefaultConfig(), busyState(b, now), now)
-	if err != nil {
-		b.Fatal(err)
-	}
-	hash := ServiceHash("S")
-	var m [16]byte
-	m[0] = 'm'
-	b.ReportAllocs()
-	for i := range b.N {
-		if _, err := r.Target(hash, m, uint8(i)); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
