@@ -115,6 +115,12 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	}
 	l := n.ledger
 	l.mu.Lock()
+	if !l.table.Admits(from.Addr().As16(), &m.Header, len(m.Payload), l.left()) {
+		l.mu.Unlock()
+		n.stats.full.Add(1)
+		n.stats.noRoom.Add(1)
+		return nil
+	}
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, argumentsOf(m))
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {

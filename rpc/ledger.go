@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/fnv"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -146,8 +147,7 @@ func (l *ledger) base() uint64 {
 // it is for what ends the executions that have begun. If there is no room, a base may give some
 // back. The caller holds l.mu.
 func (l *ledger) roomFor(m *rpcpacket.Message) bool {
-	base := l.based + (l.since + l.based)                                                           // at most: the last one, and what has come since
-	if l.file == nil || l.lost != nil || l.file.Room() >= uint64(base+2*len(m.Payload)+leastBase) { //nolint:gosec // not negative
+	if l.left() >= 2*len(m.Payload) {
 		return true
 	}
 	if now := l.node.now(); l.since+l.based > 0 && now >= l.squeezed+squeezeEvery {
@@ -155,6 +155,15 @@ func (l *ledger) roomFor(m *rpcpacket.Message) bool {
 		l.last = max(l.last, l.base())
 	}
 	return false
+}
+
+// left is how many bytes new calls may take. The caller holds l.mu.
+func (l *ledger) left() int {
+	if l.file == nil || l.lost != nil {
+		return math.MaxInt / 16 // nothing is written
+	}
+	base := l.based + (l.since + l.based)        // at most: the last one, and what has come since
+	return int(l.file.Room()) - base - leastBase //nolint:gosec // far below
 }
 
 // apply keeps what the records add up to. It returns records that are to follow.

@@ -400,6 +400,46 @@ func TestHostile_Direct(t *testing.T) {
 	})
 }
 
+// TestHostile_DirectQuota is row 10 for direct calls: a node that fills the ledger of a callee,
+// with calls whose answers it never lets go, is refused, and others' calls are served.
+func TestHostile_DirectQuota(t *testing.T) {
+	cfg, _ := watched("c1", "s1", "s2")
+	cfg.Ledgers, cfg.LedgerSpace = gatekeeper.LedgersTruth, 256<<10
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
+		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
+			t.Fatal(err)
+		}
+		method, err := rpcpacket.MethodOf("echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := rackaddr.Service("Arrays").As16()
+		const flood = 600
+		for i := range uint32(flood) {
+			m := rpcpacket.Message{Header: rpcpacket.Header{
+				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
+				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(stranger.Address(), i), Floor: 1,
+			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: make([]byte, 100)})}
+			binary.BigEndian.PutUint32(m.Call[:], i)
+			m.Call.Derive()
+			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
+			<-time.After(time.Millisecond) // virtual
+		}
+		served := callee.Stats()
+		if served.NoRoom == 0 || served.Direct < 10 {
+			t.Errorf("of %d calls of a stranger %d were refused, %d served", flood, served.NoRoom, served.Direct)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, make([]byte, 1<<10))
+		if err != nil || len(got) != 1<<10 {
+			t.Errorf("a call beside the flood: %d bytes, %v", len(got), err)
+		}
+	})
+}
+
 // fronting calls Echo when something has happened.
 type fronting struct {
 	arrays *arrays.ArraysClient

@@ -59,12 +59,14 @@ type Table struct {
 	items   map[rpcpacket.ID]*item
 	owed    map[rpcpacket.ID]int // how many items an execution owes
 	asking  map[rpcpacket.ID]bool
+	charges map[[16]byte]*charge // of callers
 }
 
 // running is a call that has been accepted and is not done; one that was handed over, until
 // the Gatekeeper has its answer.
 type running struct {
 	caller    [16]byte
+	arguments int  // bytes, if it is not on record
 	forgotten bool // nobody asks for its outcome
 }
 
@@ -72,7 +74,7 @@ type running struct {
 func New(state *record.State) *Table {
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
-		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, asking: map[rpcpacket.ID]bool{},
+		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, asking: map[rpcpacket.ID]bool{}, charges: map[[16]byte]*charge{},
 	}
 }
 

@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"net/netip"
 	"reflect"
 	"testing"
 
@@ -353,4 +354,55 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// A caller that fills the ledger, with calls or with lanes, is refused; the others are not, and
+// what is forgotten gives room again.
+func TestAdmits(t *testing.T) {
+	const space = 100 << 10
+	for name, flood := range map[string]func(i uint32) rpcpacket.Header{
+		"calls of lanes": func(i uint32) rpcpacket.Header {
+			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(stranger), i), Floor: 1, CallerIncarnation: 1}
+		},
+		"calls of one lane": func(i uint32) rpcpacket.Header {
+			return rpcpacket.Header{Call: rpcpacket.ID{9, byte(i), byte(i >> 8)}, Order: rpcpacket.SessionOf(netip.AddrFrom16(stranger), 1), Floor: uint64(i) + 1, CallerIncarnation: 1}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := New(new(record.State))
+			used, admitted := 0, 0
+			room := func() int { return space - used }
+			for i := range uint32(1000) {
+				h := flood(i)
+				if !table.Admits(stranger, &h, 100, room()) {
+					continue
+				}
+				if v, _ := table.Receive(stranger, &h, 1); v != Run {
+					t.Fatalf("call %d: %s", i, v)
+				}
+				admitted++
+				used += callCharge + 200
+			}
+			if admitted == 1000 || admitted < 100 || room() < space/16 {
+				t.Errorf("%d calls of one caller are admitted, %d of %d bytes are left", admitted, room(), space)
+			}
+			first := rpcpacket.Header{Call: rpcpacket.ID{8}, Order: rpcpacket.SessionOf(netip.AddrFrom16(other), 1), Floor: 1, CallerIncarnation: 1}
+			if !table.Admits(other, &first, 100, room()) {
+				t.Error("another caller is refused")
+			}
+			for i := range uint32(1000) {
+				h := flood(i)
+				table.Drop(h.Call)
+			}
+			clear(table.floors)
+			used = 0
+			again := flood(2000)
+			for range 1000 { // it is counted anew after some tries
+				if table.Admits(stranger, &again, 100, room()) {
+					return
+				}
+			}
+			t.Error("nothing is left of the flood, and the caller is still refused")
+		})
+	}
 }

@@ -55,6 +55,20 @@ func (s *State) Executions() []*Execution {
 	return slices.SortedFunc(maps.Values(s.executions), func(a, b *Execution) int { return compareIDs(a.ID, b.ID) })
 }
 
+// Each calls f with each execution, in any order; f must not change it.
+func (s *State) Each(f func(*Execution)) {
+	for _, e := range s.executions {
+		f(e)
+	}
+}
+
+// Lanes calls f with each lane, in any order; f must not change it.
+func (s *State) Lanes(f func(*Lane)) {
+	for _, l := range s.lanes {
+		f(&l.Lane)
+	}
+}
+
 // Service returns the state of a service; false if none was written. It must not be
 // changed.
 func (s *State) Service(hash uint64) (Service, bool) {
