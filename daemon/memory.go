@@ -26,7 +26,7 @@ type MemoryConfig struct {
 	// Limits are memory.Config.Limits.
 	Limits store.Limits
 	// Ledgers is memory.Config.Ledgers. A Birth of 0 stands for that of the disk, or for
-	// Blade.Boot. The disk is the caller's, to be closed after Run.
+	// Blade.Boot, which must be what Disk.Boot says. The disk is the caller's, to be closed after Run.
 	Ledgers memory.LedgerConfig
 }
 
@@ -53,6 +53,9 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	}
 	if cfg.Capacity == 0 {
 		return nil, fmt.Errorf("memory blade %s has no capacity", cfg.Name)
+	}
+	if boot := cfg.Ledgers.Disk.Boot(cfg.Boot); boot != cfg.Boot {
+		return nil, fmt.Errorf("memory blade %s has boot number %#x, and regions of %#x", cfg.Name, cfg.Boot, boot)
 	}
 	if cfg.Epoch == 0 {
 		cfg.Epoch = memory.EpochAt(time.Now())
@@ -175,6 +178,11 @@ func (m *Memory) welcomed(ctx context.Context, w control.Welcome) error {
 	}
 	if err := server.KeepUndo(w.Undo); err != nil {
 		return err
+	}
+	if loaded, err := server.LoadSaved(); err != nil {
+		return err
+	} else if loaded {
+		m.reg.log.Info("the blade begins with regions of a backup", "blade", m.cfg.Name, "bytes", server.Used())
 	}
 	if err := become(server, w.Mirror); err != nil {
 		return err

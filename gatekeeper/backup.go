@@ -13,17 +13,21 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// A backup has the log and all ledgers as of one moment, as if the whole rack had lost its
-// power then and had kept its disks: what is restored goes on as after that.
+// A backup has the log, all ledgers and all regions as of one moment, as if the whole rack had
+// lost its power then, and only the memory blades and the log had kept what they had: what
+// is restored goes on as after that.
 //
 //	Gatekeeper                      every memory blade            nodes
-//	  │── hold ─────────────────────▶│ copies its ledgers           │── append ──▶ dropped, sent again
+//	  │── prepare, prepare, … ──────▶│ copies regions               │── write, append ──▶ taken
+//	  │── hold ─────────────────────▶│ copies its ledgers, the rest │── write, append ──▶ dropped, sent again
 //	  │ all have answered: the log is copied                        │
-//	  │── release ──────────────────▶│                              │── append ──▶ taken
+//	  │── release ──────────────────▶│                              │── write, append ──▶ taken
 //	  │── read, read, … ────────────▶│ of the copy                  │
 //
-// While ledgers are held nothing is settled in them. So nobody has acted upon a record that a
-// copy lacks. And what a ledger has learnt from the log was logged before the log was copied.
+// While memory is held nothing is settled in it. So nobody has acted upon a record, or a
+// write, that a copy lacks. And what a blade has been told to do was logged before the log was copied.
+// Of a machine with two copies only the first one's regions are saved: it has all that was
+// settled. The other blade is filled from it in the restored rack.
 
 // backupPatience is how long a blade may take to answer a step of a backup.
 const backupPatience = 10 * time.Second
@@ -38,9 +42,9 @@ type Backup struct {
 	stop     func()
 }
 
-// Backup makes a backup of the log and of all ledgers, while the rack works; calls that need
-// a ledger wait for some milliseconds. The caller must Write it. It fails as Unsupported if there is no log, as Unavailable
-// if a memory blade does not answer or loses its ledgers meanwhile; then it may be tried again.
+// Backup makes a backup of the log, of all ledgers and of all regions, while the rack works; who needs
+// a ledger, or changes a region, waits for some milliseconds. The caller must Write it. It fails as Unsupported if there is no log, as Unavailable
+// if a memory blade does not answer, loses its content meanwhile, or fills another one; then it may be tried again.
 func (g *Gatekeeper) Backup(ctx context.Context) (*Backup, error) {
 	if g.cfg.Store == nil {
 		return nil, fault.New(fault.Unsupported, "backup", "the Gatekeeper has no log (--log)")
@@ -60,12 +64,16 @@ func (g *Gatekeeper) Backup(ctx context.Context) (*Backup, error) {
 // backupOf is what a backup of this moment is of.
 func (c *controller) backupOf() backup.Manifest {
 	m := backup.Manifest{Release: control.ThisRelease(), Rack: c.began, Regions: c.leases.Len()}
-	if c.cfg.Ledgers == LedgersOff {
-		return m
-	}
+	served := map[uint8]bool{}
 	for _, b := range c.sortedBlades() {
 		if b.memory() && b.alive() && b.holds() {
-			m.Blades = append(m.Blades, backup.Blade{Name: b.hello.Blade, Machine: b.hello.Machine})
+			served[b.hello.Machine] = served[b.hello.Machine] || b.first()
+			m.Blades = append(m.Blades, backup.Blade{Name: b.hello.Blade, Machine: b.hello.Machine, Boot: b.hello.Boot, Regions: b.first()})
+		}
+	}
+	for r := range c.leases.Regions() {
+		if !served[r.Region.Base.Machine()] {
+			m.Lacks++
 		}
 	}
 	return m
@@ -73,12 +81,16 @@ func (c *controller) backupOf() backup.Manifest {
 
 // copyAll has all blades copy their ledgers, and copies the log while they hold them.
 func (b *Backup) copyAll(ctx context.Context) error {
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
 	parts, err := b.step(ctx, control.BackupHold)
 	if err != nil {
 		return err
 	}
 	for i := range parts {
-		b.manifest.Blades[i].Birth, b.manifest.Blades[i].Rack = parts[i].Birth, parts[i].Rack
+		of := &b.manifest.Blades[i]
+		of.Birth, of.Rack, of.Incarnation = parts[i].Birth, parts[i].Rack, parts[i].Incarnation
 	}
 	var first wal.Record
 	var some bool
@@ -96,14 +108,36 @@ func (b *Backup) copyAll(ctx context.Context) error {
 	return err
 }
 
-// step asks all blades for a step at once, and returns their answers.
+// prepare has all blades copy their regions, but for what changes meanwhile.
+func (b *Backup) prepare(ctx context.Context) error {
+	for ready := false; !ready; {
+		parts, err := b.step(ctx, control.BackupPrepare)
+		if err != nil {
+			return err
+		}
+		ready = true
+		for i := range parts {
+			ready = ready && (parts[i].Ready || !b.manifest.Blades[i].Regions)
+		}
+	}
+	return nil
+}
+
+// step asks all blades for a step at once, and returns their answers. Those whose regions are not saved
+// have nothing to prepare.
 func (b *Backup) step(ctx context.Context, step string) ([]control.BackupPart, error) {
 	parts := make([]control.BackupPart, len(b.manifest.Blades))
 	answers := make([]<-chan backupAnswer, len(parts))
 	for i := range parts {
+		if step == control.BackupPrepare && !b.manifest.Blades[i].Regions {
+			continue
+		}
 		answers[i] = b.ask(ctx, b.manifest.Blades[i].Name, control.Backup{ID: b.id, Step: step})
 	}
 	for i, a := range answers {
+		if a == nil {
+			continue
+		}
 		var err error
 		if parts[i], err = b.await(ctx, b.manifest.Blades[i].Name, a); err != nil {
 			return nil, err
@@ -174,7 +208,7 @@ func (b *Backup) Write(ctx context.Context, to io.Writer) error {
 		}
 	}
 	for i := range b.manifest.Blades {
-		if err := b.writeLedgers(ctx, w, b.manifest.Blades[i].Name); err != nil {
+		if err := b.writeBlade(ctx, w, b.manifest.Blades[i].Name); err != nil {
 			return err
 		}
 	}
@@ -184,12 +218,16 @@ func (b *Backup) Write(ctx context.Context, to io.Writer) error {
 	return w.Close()
 }
 
-// writeLedgers reads a blade's copy.
-func (b *Backup) writeLedgers(ctx context.Context, w *backup.Writer, blade string) error {
+// writeBlade reads a blade's copy.
+func (b *Backup) writeBlade(ctx context.Context, w *backup.Writer, blade string) error {
 	q := control.Backup{ID: b.id, Step: control.BackupRead}
 	for more := true; more; {
 		part, err := b.await(ctx, blade, b.ask(ctx, blade, q))
-		if err == nil {
+		switch {
+		case err != nil:
+		case len(part.Regions) > 0:
+			err = w.Regions(blade, part.Regions)
+		default:
 			err = w.Ledgers(blade, part.Ledgers)
 		}
 		if err != nil {

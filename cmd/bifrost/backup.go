@@ -21,13 +21,13 @@ func newBackupCmd() *cobra.Command {
 	var o clientOptions
 	return o.command(&cobra.Command{
 		Use:   "backup FILE",
-		Short: "Save deployments, policies and the states of services and mains",
+		Short: "Save deployments, policies, memory regions, and the states of services and mains",
 		Long: `Save the rack as of one moment, while it works: deployments, policies, the states of
-services, the checkpoints of durable mains, and the exactly-once calls that are under way. What
-is restored goes on as a rack does that was switched off at that moment.
+services, the checkpoints of durable mains, memory regions, and the exactly-once calls that are
+under way. What is restored goes on as a rack does whose programs were all killed at that
+moment.
 
-Memory regions are not saved: pointers in a saved state lead nowhere afterwards. Neither are
-the files of programs and the tokens of the admin API.`,
+The files of programs and the tokens of the admin API are not saved.`,
 		Example: "  bifrost backup rack.backup\n  bifrost restore rack.backup restored",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,20 +70,21 @@ func saveBackup(ctx context.Context, c *client.Client, name string) (m backup.Ma
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), name)
 	}
-	return backup.Manifest(of), err
+	return of.of, err
 }
 
 // manifest is a sink that keeps what a backup is of.
-type manifest backup.Manifest
+type manifest struct{ of backup.Manifest }
 
-func (m *manifest) Manifest(of backup.Manifest) error                   { *m = manifest(of); return nil }
+func (m *manifest) Manifest(of backup.Manifest) error                   { m.of = of; return nil }
 func (m *manifest) Record(wal.Record) error                             { return nil }
 func (m *manifest) Ledgers(backup.Blade, []control.LedgerContent) error { return nil }
+func (m *manifest) Regions(backup.Blade, []byte) error                  { return nil }
 
 func printManifest(w io.Writer, done string, m *backup.Manifest) error {
-	text := fmt.Sprintf("%s: the rack as of %s, ledgers of %d memory blades", done, m.Time.Local().Format("2006-01-02 15:04:05"), len(m.Blades))
-	if m.Regions > 0 {
-		text += fmt.Sprintf("; without the content of %d memory regions", m.Regions)
+	text := fmt.Sprintf("%s: the rack as of %s, %d memory blades with %d regions", done, m.Time.Local().Format("2006-01-02 15:04:05"), len(m.Blades), m.Regions-m.Lacks)
+	if m.Lacks > 0 {
+		text += fmt.Sprintf("; without %d regions of machines that were not in service", m.Lacks)
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err
@@ -96,7 +97,8 @@ func newRestoreCmd() *cobra.Command {
 		Long: `Turn a backup into the files that a fresh rack begins with, in a new directory:
 
   DIRECTORY/log            what bifrost gatekeeper --log is given
-  DIRECTORY/ledgers/BLADE  what bifrost memory --ledger-dir of this blade is given
+  DIRECTORY/ledgers/BLADE  what bifrost memory --ledger-dir of this blade is given: its
+                           ledgers, and its regions, which the daemon takes from there
 
 Put each where its daemon will look for it, then start the rack. Blades have the names and
 switch ports that they had. Use a backup for one rack only, and only when the rack that it is of
@@ -192,7 +194,23 @@ func (s *restorer) flush() error {
 }
 
 // Ledgers implements backup.Sink.
-func (s *restorer) Ledgers(of backup.Blade, ledgers []control.LedgerContent) (err error) {
+func (s *restorer) Ledgers(of backup.Blade, ledgers []control.LedgerContent) error {
+	if err := s.open(of); err != nil {
+		return err
+	}
+	return s.ledgers.Restore(of.Birth, of.Rack, ledgers)
+}
+
+// Regions implements backup.Sink.
+func (s *restorer) Regions(of backup.Blade, part []byte) error {
+	if err := s.open(of); err != nil {
+		return err
+	}
+	return s.ledgers.RestoreRegions(memory.SavedRegions{Rack: of.Rack, Boot: of.Boot, Machine: of.Machine, Incarnation: of.Incarnation}, part)
+}
+
+// open opens the directory of a blade.
+func (s *restorer) open(of backup.Blade) (err error) {
 	if s.blade != of.Name {
 		if err := s.closeLedgers(); err != nil {
 			return err
@@ -202,7 +220,7 @@ func (s *restorer) Ledgers(of backup.Blade, ledgers []control.LedgerContent) (er
 		}
 		s.blade = of.Name
 	}
-	return s.ledgers.Restore(of.Birth, of.Rack, ledgers)
+	return nil
 }
 
 func (s *restorer) closeLedgers() error {

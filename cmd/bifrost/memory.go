@@ -98,7 +98,7 @@ func (o *memoryOptions) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeGuard(g)) }()
-	if err := o.blade.startWitness(&b); err != nil {
+	if err := o.blade.startWitness(&b, ledgers.Disk); err != nil {
 		return err
 	}
 	d, err := daemon.NewMemory(daemon.MemoryConfig{Blade: b, Capacity: capacity, Machine: o.machine, Quota: quota, Ledgers: ledgers})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bifrost-rack/bifrost/daemon"
+	"github.com/bifrost-rack/bifrost/dsm/memory"
 )
 
 // A memory daemon that is killed cannot say so, and its blade's kernel refuses requests only
@@ -29,8 +30,8 @@ const witnessFD = 3
 // startWitness starts the witness of this process, the daemon of a memory blade, and gives
 // the daemon a boot number that the witness knows. The witness outlives the daemon by some
 // milliseconds, or by a second if the Gatekeeper does not answer.
-func (o *bladeOptions) startWitness(b *daemon.Blade) error {
-	b.Boot = 1 + rand.Uint64()>>1
+func (o *bladeOptions) startWitness(b *daemon.Blade, of *memory.LedgerDisk) error {
+	b.Boot = of.Boot(1 + rand.Uint64()>>1)
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
 		return fmt.Errorf("witness: descriptor of this process: %w", err)

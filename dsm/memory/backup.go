@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"encoding/binary"
+	"os"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -11,10 +13,14 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
 
-// A backup needs the ledgers of all memory blades as of one moment: if a node has heard that
-// a record is settled, and has told others, the record must be in the backup when theirs are.
-// So every blade takes no requests about ledgers from before the first copy is made until
+// A backup needs the ledgers and the regions of all memory blades as of one moment: if a node
+// has heard that a record is settled, and has told others, the record must be in the backup
+// when theirs are. So every blade changes nothing from before the first copy is made until
 // after the last one is. Nothing is settled meanwhile, so nobody learns of what a copy lacks.
+//
+// Ledgers are copied in memory. Regions go to a file without a name, as the items that would
+// fill another copy of the machine: nearly all of them while requests go on, the rest during
+// the hold.
 
 const (
 	// holdTime is for how long requests are held at most: a Gatekeeper that ends in between
@@ -22,70 +28,209 @@ const (
 	holdTime = 2 * time.Second
 	// backupTime is for how long a copy is kept for a reader that says nothing.
 	backupTime = 10 * time.Minute
+	// spoolStep is how many bytes of regions are copied at a time: some 500 µs, for which
+	// requests wait. prepareTime is after how long a prepare is answered that is not done.
+	spoolStep, prepareTime = 1 << 20, time.Second
+	// spoolItem is how large an item is at most, and so a frame of the file.
+	spoolItem = 64 << 10
 )
 
-// backup is a copy of the ledgers.
+// backup is a copy of what a server has.
 type backup struct {
 	id, birth, rack uint64
+	incarnation     uint32
 	kept            []ledger.Kept
-	until           time.Time // requests are held until then; zero: they are not
+	regions         *os.File // nil: they are not saved
+	size            int64    // of regions
+	first           uint64   // bytes of regions that there were to copy at first
+	made            bool     // the copy is complete
+	until           time.Time
 	asked           time.Time // when the reader has last asked for something
 }
 
 // holds reports whether requests about ledgers have to wait.
-func (l *ledgers) holds() bool {
-	return l.backup != nil && !l.backup.until.IsZero() && time.Now().Before(l.backup.until)
-}
+func (b *backup) holds() bool { return b != nil && !b.until.IsZero() }
 
 // forgetBackup drops a copy that nobody reads any more.
-func (l *ledgers) forgetBackup() {
-	if b := l.backup; b != nil && time.Since(b.asked) > backupTime {
-		l.backup = nil
+func (s *Server) forgetBackup() {
+	if b := s.backup; b != nil && time.Since(b.asked) > backupTime {
+		s.dropBackup()
+	}
+}
+
+// dropBackup ends a backup.
+func (s *Server) dropBackup() {
+	b := s.backup
+	if b == nil {
+		return
+	}
+	s.endHold()
+	if b.regions != nil {
+		if !b.made {
+			s.store.EndFill()
+		}
+		_ = b.regions.Close() // it has no name
+	}
+	s.backup = nil
+}
+
+// endHold lets requests and commands go on.
+func (s *Server) endHold() {
+	b := s.backup
+	if b.until.IsZero() {
+		return
+	}
+	b.until = time.Time{}
+	if b.regions != nil {
+		s.store.EndFill()
 	}
 }
 
 // Backup carries out a step of a backup.
 func (s *Server) Backup(q control.Backup) (part control.BackupPart, err error) {
-	err = s.with(func(*store.Store) error {
-		part, err = s.ledgers.step(q)
-		if err != nil { // final: it is not to be asked for again
-			part, err = control.BackupPart{Outcome: control.Outcome{Code: fault.CodeOf(err), Message: err.Error()}}, nil
+	began := time.Now()
+	for more := true; more; {
+		err := s.now(func(*store.Store) error {
+			var err error
+			part, err = s.backupStep(q)
+			if err != nil { // final: it is not to be asked for again
+				part = control.BackupPart{Outcome: control.Outcome{Code: fault.CodeOf(err), Message: err.Error()}}
+			}
+			return nil
+		})
+		if err != nil {
+			return part, err
 		}
-		return nil
-	})
-	return part, err
+		more = q.Step == control.BackupPrepare && part.Code == fault.OK && !part.Ready && time.Since(began) < prepareTime
+	}
+	return part, nil
 }
 
-func (l *ledgers) step(q control.Backup) (control.BackupPart, error) {
-	now := time.Now()
-	if b := l.backup; q.Step == control.BackupHold && (b == nil || b.id != q.ID) {
-		l.backup = &backup{id: q.ID, birth: l.birth, rack: l.cfg.Rack, kept: l.store.Copy(), until: now.Add(holdTime)}
-	}
-	b := l.backup
-	if b == nil || b.id != q.ID {
-		return control.BackupPart{}, fault.New(fault.NotFound, "backup", "there is no copy of backup %#x", q.ID)
-	}
-	b.asked = now
-	switch q.Step {
-	case control.BackupHold:
-		return control.BackupPart{Birth: b.birth, Rack: b.rack}, nil
-	case control.BackupRelease:
-		held := l.holds() && b.birth == l.birth
-		if b.until = (time.Time{}); !held {
-			return control.BackupPart{}, fault.New(fault.Stale, "backup", "the ledgers were not held until all was copied")
+// backupStep is Backup under the server's mutex; of a prepare, some of it.
+func (s *Server) backupStep(q control.Backup) (part control.BackupPart, err error) {
+	if (s.backup == nil || s.backup.id != q.ID) && (q.Step == control.BackupPrepare || q.Step == control.BackupHold) {
+		if err := s.beginBackup(q); err != nil {
+			return part, err
 		}
-		return control.BackupPart{}, nil
+	}
+	b := s.backup
+	if b == nil || b.id != q.ID {
+		return part, fault.New(fault.NotFound, "backup", "there is no copy of backup %#x", q.ID)
+	}
+	b.asked = time.Now()
+	switch q.Step {
+	case control.BackupPrepare:
+		part.Ready, err = s.prepareBackup()
+		return part, err
+	case control.BackupHold:
+		err := s.holdBackup()
+		return control.BackupPart{Birth: b.birth, Rack: b.rack, Incarnation: b.incarnation}, err
+	case control.BackupRelease:
+		_, closed := s.store.Fills()
+		held := b.holds() && b.birth == s.ledgers.birth && (b.regions == nil || closed)
+		if s.endHold(); !held {
+			return part, fault.New(fault.Stale, "backup", "requests were not held until all was copied")
+		}
+		return part, nil
 	case control.BackupRead:
 		return b.read(q.From)
 	case control.BackupDrop:
-		l.backup = nil
-		return control.BackupPart{}, nil
+		s.dropBackup()
+		return part, nil
 	}
-	return control.BackupPart{}, fault.New(fault.BadRequest, "backup", "step %q", q.Step)
+	return part, fault.New(fault.BadRequest, "backup", "step %q", q.Step)
+}
+
+// beginBackup begins one, with regions if its first step is a prepare.
+func (s *Server) beginBackup(q control.Backup) error {
+	if s.store.Withholds() && !s.backup.holds() || s.fill.sender != nil {
+		return fault.New(fault.Unavailable, "backup", "a copy of the machine is being filled: try again")
+	}
+	s.dropBackup()
+	b := &backup{id: q.ID}
+	if q.Step == control.BackupPrepare {
+		f, err := os.CreateTemp("", "bifrost-backup-*")
+		if err == nil {
+			b.regions, err = f, os.Remove(f.Name())
+		}
+		if err != nil {
+			return fault.New(fault.Unavailable, "backup", "the regions cannot be copied: %v", err)
+		}
+		s.store.Fill()
+		b.first, _ = s.store.FillLeft()
+	}
+	s.backup = b
+	return nil
+}
+
+// prepareBackup copies some regions. It is ready when little is left, or when clients write
+// faster than they are copied.
+func (s *Server) prepareBackup() (ready bool, err error) {
+	b := s.backup
+	if b.made || b.regions == nil {
+		return true, nil
+	}
+	_, err = s.copyRegions(spoolStep)
+	left, done := s.store.FillLeft()
+	return left <= readyBytes || done > readyRounds*(b.first+readyBytes), err
+}
+
+// holdBackup copies ledgers, and what is left of the regions, and holds requests from then
+// on.
+func (s *Server) holdBackup() error {
+	b := s.backup
+	if b.made {
+		return nil
+	}
+	if b.regions != nil {
+		s.store.CloseFill()
+		for more := true; more; {
+			var err error
+			if more, err = s.copyRegions(spoolStep); err != nil {
+				s.dropBackup() // the hold, too
+				return err
+			}
+		}
+	}
+	b.birth, b.rack, b.incarnation, b.kept, b.made = s.ledgers.birth, s.ledgers.cfg.Rack, s.store.Mirror().Incarnation, s.ledgers.store.Copy(), true
+	b.until = time.Now().Add(holdTime)
+	time.AfterFunc(holdTime, func() {
+		s.mu.Lock()
+		defer s.unlock()
+		if s.store != nil && s.backup == b {
+			s.endHold()
+		}
+	})
+	return nil
+}
+
+// copyRegions copies n bytes of regions, or a little more, and reports whether there may be more now.
+func (s *Server) copyRegions(n int) (more bool, err error) {
+	if fills, _ := s.store.Fills(); !fills {
+		return false, fault.New(fault.Unavailable, "backup", "the machine has other copies now: try again")
+	}
+	buf := make([]byte, 0, n+spoolItem+4)
+	for more = true; more && len(buf) < n; {
+		var item []byte
+		if item, more = s.store.FillNext(spoolItem); more {
+			buf = append(binary.BigEndian.AppendUint32(buf, uint32(len(item))), item...) //nolint:gosec // spoolItem at most
+		}
+	}
+	if _, err := s.backup.regions.Write(buf); err != nil {
+		return false, fault.New(fault.NoSpace, "backup", "the regions cannot be copied: %v; $TMPDIR of the memory daemon needs room for them", err)
+	}
+	s.backup.size += int64(len(buf))
+	return more, nil
 }
 
 // read returns the part of the copy that begins at a place.
 func (b *backup) read(at control.BackupPlace) (part control.BackupPart, err error) {
+	if !b.made {
+		return part, fault.New(fault.BadRequest, "backup", "the copy is not complete")
+	}
+	if at.Region > 0 {
+		return b.readRegions(at)
+	}
 	if at.Ledger < 0 || at.Ledger > len(b.kept) || at.Chunk < 0 || at.Ledger < len(b.kept) && at.Chunk > len(b.kept[at.Ledger].Chunks) {
 		return part, fault.New(fault.BadRequest, "backup", "place %+v lies outside of the copy", at)
 	}
@@ -108,6 +253,27 @@ func (b *backup) read(at control.BackupPlace) (part control.BackupPart, err erro
 			return part, nil
 		}
 	}
+	if b.size == 0 {
+		return part, nil
+	}
+	if len(part.Ledgers) > 0 {
+		part.Next, part.More = at, true
+		return part, nil
+	}
+	return b.readRegions(at)
+}
+
+// readRegions returns bytes of the regions' file from a place on.
+func (b *backup) readRegions(at control.BackupPlace) (part control.BackupPart, err error) {
+	if at.Region > b.size {
+		return part, fault.New(fault.BadRequest, "backup", "place %+v lies outside of the copy", at)
+	}
+	part.Regions = make([]byte, min(control.BackupPartSize, b.size-at.Region))
+	if _, err := b.regions.ReadAt(part.Regions, at.Region); err != nil {
+		return control.BackupPart{}, fault.New(fault.Unavailable, "backup", "the copy of the regions cannot be read: %v", err)
+	}
+	at.Region += int64(len(part.Regions))
+	part.Next, part.More = at, at.Region < b.size
 	return part, nil
 }
 

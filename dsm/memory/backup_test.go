@@ -3,7 +3,6 @@ package memory
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -74,7 +73,7 @@ func TestBackup(t *testing.T) {
 	must(t, d.Close())
 	step(8, control.BackupHold, fault.OK)
 	b.server.mu.Lock()
-	b.server.ledgers.backup.until = time.Now() // the hold is over
+	b.server.endHold() // it has lasted too long
 	b.server.mu.Unlock()
 	step(8, control.BackupRelease, fault.Stale)
 	step(8, control.BackupDrop, fault.OK)

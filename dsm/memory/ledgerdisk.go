@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -42,6 +43,10 @@ type LedgerDisk struct {
 	rack  uint64 // whose they are: control.Welcome.Began; 0 if that is not known
 	read  []ledgerRecord
 	taken bool // by a server
+
+	directory string
+	saved     *SavedRegions // nil: there are none
+	regions   *os.File      // RestoreRegions writes it; nil before
 }
 
 // ledgerRecord is a ledger as it was read.
@@ -65,8 +70,8 @@ func openLedgerDisk(directory string, o disk.Options) (*LedgerDisk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ledgers %s: %w", directory, err)
 	}
-	d := &LedgerDisk{store: s}
-	if err := d.readAll(); err != nil {
+	d := &LedgerDisk{store: s, directory: directory}
+	if err := errors.Join(d.readAll(), d.readSaved()); err != nil {
 		return nil, fmt.Errorf("ledgers %s: %w", directory, errors.Join(err, s.Close()))
 	}
 	return d, nil
@@ -85,7 +90,7 @@ func (d *LedgerDisk) Birth() uint64 { return d.birth }
 func (d *LedgerDisk) Rack() uint64 { return d.rack }
 
 // Close has the disk take all that was answered.
-func (d *LedgerDisk) Close() error { return d.store.Close() }
+func (d *LedgerDisk) Close() error { return errors.Join(d.closeRegions(), d.store.Close()) }
 
 // readAll reads all ledgers.
 func (d *LedgerDisk) readAll() error {

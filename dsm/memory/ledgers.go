@@ -56,7 +56,6 @@ type ledgers struct {
 	commit *committer
 	out    *answers
 	anew   bool
-	backup *backup // nil: none is being made
 }
 
 func newLedgers(cfg LedgerConfig) (l *ledgers, err error) {
@@ -154,7 +153,7 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 		s.metrics.drops[store.Filling].Add(1)
 		return // the client asks again
 	}
-	if s.ledgers.holds() {
+	if s.backup.holds() {
 		return // likewise
 	}
 	q, err := dsmpacket.ParseLedgerRequest(r.To, &r.Header, r.Data)
@@ -320,7 +319,7 @@ func (s *Server) Birth() (birth uint64) {
 // Ledgers is what ledgers take; zero after Run has returned.
 func (s *Server) Ledgers() (space control.LedgerSpace) {
 	_ = s.now(func(*store.Store) error {
-		s.ledgers.forgetBackup()
+		s.forgetBackup()
 		space = s.ledgers.space()
 		return nil
 	})

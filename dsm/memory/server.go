@@ -60,6 +60,7 @@ type Server struct {
 	ledgers *ledgers
 	calm    chan struct{} // closed when the store takes commands again; nil while it does
 	fill    filler
+	backup  *backup // nil: none is being made
 }
 
 // NewServer returns a server that is bound and accepts its machine's addresses.
@@ -123,6 +124,7 @@ func (s *Server) Run(ctx context.Context) error {
 	cleaner.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dropBackup()
 	s.store = nil
 	s.resume()
 	s.arena.close()

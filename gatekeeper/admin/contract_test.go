@@ -93,6 +93,7 @@ type nothing struct{}
 func (nothing) Manifest(backup.Manifest) error                      { return nil }
 func (nothing) Record(wal.Record) error                             { return nil }
 func (nothing) Ledgers(backup.Blade, []control.LedgerContent) error { return nil }
+func (nothing) Regions(backup.Blade, []byte) error                  { return nil }
 
 // look follows keys into the document.
 func (c *contract) look(keys []string) any {

@@ -1,6 +1,6 @@
 // Package backup is the file that a backup of a rack is: what the Gatekeeper's log and the
-// ledgers of the memory blades held at one moment. The file is gzip of JSON, an Entry on each line:
-// the Manifest, the records of the log in their order, the ledgers blade after blade, the End.
+// memory blades held at one moment. The file is gzip of JSON, an Entry on each line:
+// the Manifest, the records of the log in their order, ledgers and regions blade after blade, the End.
 package backup
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // Format is the version of the file.
-const Format = 1
+const Format = 2
 
 // The reasons why a file is refused; compare with errors.Is.
 var (
@@ -33,27 +33,36 @@ type Manifest struct {
 	Release control.Release `json:"release,omitzero"`
 	// Rack is the rack's number (control.Welcome.Began).
 	Rack uint64 `json:"rack"`
-	// Blades are the memory blades whose ledgers the backup has.
+	// Blades are the memory blades whose content the backup has.
 	Blades []Blade `json:"blades"`
-	// Regions is how many regions there were. Their content is not in the backup.
+	// Regions is how many regions there were, Lacks how many of them are not in the backup,
+	// because no blade of their machine was in service.
 	Regions int `json:"regions"`
+	Lacks   int `json:"lacks,omitempty"`
 }
 
-// Blade is a memory blade whose ledgers a backup has.
+// Blade is a memory blade whose ledgers a backup has, and whose regions unless its machine's
+// other blade has them.
 type Blade struct {
 	Name    string `json:"name"`
 	Machine uint8  `json:"machine"`
 	Birth   uint64 `json:"birth"` // of its ledgers
 	Rack    uint64 `json:"rack"`  // likewise
+	// Boot is its daemon's boot number, Incarnation that of its copy (control.Mirror).
+	Boot        uint64 `json:"boot"`
+	Incarnation uint32 `json:"incarnation,omitempty"`
+	Regions     bool   `json:"regions,omitempty"` // the backup has them
 }
 
 // Entry is a line of the file; exactly one of Manifest, Record, Blade and End is set.
 type Entry struct {
 	Manifest *Manifest `json:"manifest,omitempty"`
-	Record   []byte    `json:"record,omitempty"` // log.Record's binary form
-	// Blade is whose Ledgers follow.
+	Record   []byte    `json:"record,omitempty"` // wal.Record's binary form
+	// Blade is whose Ledgers or Regions follow; Regions are bytes of the items that the blade
+	// would fill another copy with (package dsm/memory).
 	Blade   string                  `json:"blade,omitempty"`
 	Ledgers []control.LedgerContent `json:"ledgers,omitempty"`
+	Regions []byte                  `json:"regions,omitempty"`
 	End     *End                    `json:"end,omitempty"`
 }
 
@@ -61,6 +70,7 @@ type Entry struct {
 type End struct {
 	Records int `json:"records"`
 	Ledgers int `json:"ledgers"` // those that begin in a line; one with many chunks has several
+	Regions int `json:"regions"` // bytes of items
 }
 
 // Writer writes a backup. Its methods are called one at a time.
@@ -94,6 +104,12 @@ func (w *Writer) Ledgers(blade string, ledgers []control.LedgerContent) error {
 	return w.json.Encode(Entry{Blade: blade, Ledgers: ledgers})
 }
 
+// Regions adds regions of a blade.
+func (w *Writer) Regions(blade string, part []byte) error {
+	w.end.Regions += len(part)
+	return w.json.Encode(Entry{Blade: blade, Regions: part})
+}
+
 // Close writes the end. Without it the backup is refused as cut off.
 func (w *Writer) Close() error {
 	return errors.Join(w.json.Encode(Entry{End: &w.end}), w.zip.Close())
@@ -104,6 +120,7 @@ type Sink interface {
 	Manifest(m Manifest) error
 	Record(r wal.Record) error
 	Ledgers(of Blade, ledgers []control.LedgerContent) error
+	Regions(of Blade, part []byte) error
 }
 
 // Read hands a backup to a sink. What the sink has got counts only if Read returns nil.
@@ -122,7 +139,7 @@ func Read(r io.Reader, to Sink) error {
 		}
 	}
 	if *d.end != d.got {
-		return fmt.Errorf("%w: it has %d records and %d ledgers, and had %d and %d", ErrCut, d.got.Records, d.got.Ledgers, d.end.Records, d.end.Ledgers)
+		return fmt.Errorf("%w: it has %+v, and had %+v", ErrCut, d.got, *d.end)
 	}
 	if err := d.json.Decode(&Entry{}); !errors.Is(err, io.EOF) { // reads the checksum, too
 		return errors.Join(fmt.Errorf("%w: behind its end", ErrCut), err)
@@ -174,6 +191,10 @@ func (d *reader) entry() error {
 		b, ok := d.blades[e.Blade]
 		if !ok {
 			return fmt.Errorf("%w: ledgers of blade %q, which the manifest does not name", ErrCut, e.Blade)
+		}
+		if len(e.Regions) > 0 {
+			d.got.Regions += len(e.Regions)
+			return d.to.Regions(b, e.Regions)
 		}
 		d.got.Ledgers += len(e.Ledgers)
 		return d.to.Ledgers(b, e.Ledgers)

@@ -18,6 +18,12 @@ type kept struct {
 	manifest Manifest
 	records  []wal.Record
 	ledgers  map[string][]control.LedgerContent
+	regions  string
+}
+
+func (k *kept) Regions(of Blade, part []byte) error {
+	k.regions += of.Name + " " + string(part)
+	return nil
 }
 
 func (k *kept) Manifest(m Manifest) error { k.manifest = m; return nil }
@@ -32,12 +38,13 @@ func (k *kept) Ledgers(of Blade, ledgers []control.LedgerContent) error {
 func sample(t testing.TB) (file []byte, has kept) {
 	t.Helper()
 	has = kept{
-		manifest: Manifest{Format: Format, Rack: 7, Blades: []Blade{{"m1", 1, 5, 7}, {"m2", 1, 5, 7}}, Regions: 3},
+		manifest: Manifest{Format: Format, Rack: 7, Blades: []Blade{{"m1", 1, 5, 7, 9, 1, true}, {"m2", 1, 5, 7, 8, 0, false}}, Regions: 3, Lacks: 1},
 		records:  []wal.Record{{Kind: wal.KindRack, Data: []byte("{}")}, {Kind: wal.KindState, ID: wal.NameID("s"), Order: 9, Data: []byte("state")}},
 		ledgers: map[string][]control.LedgerContent{
 			"m1": {{Name: control.LedgerName{1}, Run: 1, First: 4, Chunks: []control.LedgerChunk{{Number: 4, Data: []byte("chunk")}}}},
 			"m2": {{Name: control.LedgerName{1}, Run: 1, First: 5}},
 		},
+		regions: "m1 items",
 	}
 	var b bytes.Buffer
 	w, err := NewWriter(&b, has.manifest)
@@ -47,6 +54,7 @@ func sample(t testing.TB) (file []byte, has kept) {
 	for _, blade := range has.manifest.Blades {
 		err = errors.Join(err, w.Ledgers(blade.Name, has.ledgers[blade.Name]))
 	}
+	err = errors.Join(err, w.Regions("m1", []byte("items")))
 	if err = errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -90,16 +98,17 @@ func zipped(lines string) io.Reader {
 
 // TestReadRefuses: files that are no whole backups are refused as what they are.
 func TestReadRefuses(t *testing.T) {
-	const manifest = `{"manifest":{"format":1,"blades":[{"name":"m1"}]}}` + "\n"
+	const manifest = `{"manifest":{"format":2,"blades":[{"name":"m1"}]}}` + "\n"
 	for lines, want := range map[string]error{
 		"":                             ErrFormat,
 		`{"end":{}}`:                   ErrFormat,
-		`{"manifest":{"format":2}}`:    ErrFormat,
+		`{"manifest":{"format":3}}`:    ErrFormat,
 		manifest:                       ErrCut,
 		manifest + `{}`:                ErrCut,
 		manifest + `{"record":"AAAA"}`: wal.ErrCorrupt,
 		manifest + `{"blade":"m2"}`:    ErrCut,
 		manifest + `{"blade":"m1","ledgers":[]}` + `{"end":{"records":1,"ledgers":0}}`: ErrCut,
+		manifest + `{"blade":"m1","regions":"AAAA"}` + `{"end":{"regions":4}}`:         ErrCut,
 		manifest + `{"end":{}}{"blade":"m1"}`:                                          ErrCut,
 	} {
 		if err := Read(zipped(lines), &kept{ledgers: map[string][]control.LedgerContent{}}); !errors.Is(err, want) {

@@ -4,10 +4,15 @@ import (
 	"net/netip"
 )
 
-// The steps of a backup of the ledgers of a memory blade, in their order.
+// The steps of a backup of a memory blade, in their order.
 const (
-	// BackupHold has the blade copy its ledgers, and take no request about ledgers until
-	// BackupRelease, or until the hold has lasted two seconds. Clients send again what it drops.
+	// BackupPrepare has the blade copy its regions into a file while it goes on. It is asked
+	// for again until BackupPart.Ready. A blade whose regions are not to be saved, since its machine's other
+	// copy is, skips it.
+	BackupPrepare = "prepare"
+	// BackupHold has the blade copy its ledgers, and what regions lack since BackupPrepare. Then the blade takes
+	// no request that changes something until BackupRelease, or until the hold has lasted two
+	// seconds. Clients send again what it drops; commands wait.
 	BackupHold = "hold"
 	// BackupRelease ends that. It is refused as Stale if the blade has taken requests since
 	// the copy was made, or has another memory by now.
@@ -18,7 +23,7 @@ const (
 	BackupDrop = "drop"
 )
 
-// BackupPartSize is how many bytes of chunks a BackupPart has at most, unless it is a single
+// BackupPartSize is how many bytes of chunks, or of regions, a BackupPart has at most, unless it is a single
 // chunk. Its JSON, where they take a third more, fits MaxMessage.
 const BackupPartSize = 512 << 10
 
@@ -30,21 +35,28 @@ type Backup struct {
 	From BackupPlace `json:"from,omitzero"` // where to read
 }
 
-// BackupPlace is a place in the copy of a blade's ledgers: behind so many of them, and so
-// many chunks of the next one.
+// BackupPlace is a place in the copy of a blade: behind so many ledgers, and so many chunks of
+// the next one. Behind all ledgers, it is behind so many bytes of regions.
 type BackupPlace struct {
-	Ledger int `json:"ledger"`
-	Chunk  int `json:"chunk"`
+	Ledger int   `json:"ledger"`
+	Chunk  int   `json:"chunk"`
+	Region int64 `json:"region,omitempty"`
 }
 
 // BackupPart answers a Backup.
 type BackupPart struct {
 	Outcome
-	// Birth and Rack are those of the ledgers (Hello.Birth, Welcome.Began); of a hold.
-	Birth uint64 `json:"birth,omitempty"`
-	Rack  uint64 `json:"rack,omitempty"`
-	// Ledgers are a part of the copy, More says that there is more from Next on; of a read.
+	// Ready says that few regions are left to copy; of a prepare.
+	Ready bool `json:"ready,omitempty"`
+	// Birth and Rack are those of the ledgers (Hello.Birth, Welcome.Began), Incarnation is the
+	// copy's (Mirror); of a hold.
+	Birth       uint64 `json:"birth,omitempty"`
+	Rack        uint64 `json:"rack,omitempty"`
+	Incarnation uint32 `json:"incarnation,omitempty"`
+	// Ledgers and Regions are a part of the copy, More says that there is more from Next on; of
+	// a read. Regions are bytes of the file that BackupPrepare began.
 	Ledgers []LedgerContent `json:"ledgers,omitempty"`
+	Regions []byte          `json:"regions,omitempty"`
 	Next    BackupPlace     `json:"next,omitzero"`
 	More    bool            `json:"more,omitempty"`
 }

@@ -107,6 +107,8 @@ func (r *Rack) memoryDaemon(l *life, cfg daemon.Blade, b Blade) (run func(contex
 			return nil, err
 		}
 		closing = m.Ledgers.Disk.Close
+		m.Boot = m.Ledgers.Disk.Boot(m.Boot)
+		l.cfg.Boot = m.Boot
 	}
 	if l.memory, err = daemon.NewMemory(m); err != nil {
 		return nil, errors.Join(err, closing())

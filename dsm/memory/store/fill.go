@@ -79,6 +79,9 @@ func (s *Store) FillLeft() (left, done uint64) {
 	return s.fill.left, s.fill.done
 }
 
+// Fills reports whether a filling has begun and has not ended, and whether it is closed.
+func (s *Store) Fills() (fills, closed bool) { return s.fill != nil, s.fill != nil && s.fill.closing }
+
 // CloseFill has the store change nothing any more, until EndFill: requests but reads are
 // dropped, so that their clients send them again; commands must wait.
 func (s *Store) CloseFill() {

@@ -157,6 +157,16 @@ func (s *Store) Complete(m control.Mirror) error {
 	return s.Become(m)
 }
 
+// Loaded makes a store that has taken all items its machine's only copy: they came from a
+// file, and not from a source. It fails if the last item has not come.
+func (s *Store) Loaded() error {
+	if s.filled == nil || !s.filled.complete {
+		return fault.New(fault.Stale, "load", "the last item is missing")
+	}
+	s.filled = nil
+	return nil
+}
+
 // takeAt finds the region that begins at base, or makes it.
 func (s *Store) takeAt(base uint64, class uint8) (*region, error) {
 	if class < dsmpacket.MinClass || class > dsmpacket.MaxClass || base&(1<<class-1) != 0 {
