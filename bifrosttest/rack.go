@@ -45,7 +45,7 @@ type Config struct {
 	// key here. A path stands for its last element.
 	Programs map[string]Program
 	// Log receives what happens; nil discards it.
-	Log *slog.Logger
+	Logger *slog.Logger
 }
 
 // Network is what every link does to packets, in each direction. Probabilities are
@@ -125,12 +125,12 @@ func (c *Config) simulated() simrack.Config {
 		memory = []string{"m1", "m2"}
 	}
 	s := simrack.Config{
-		Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: c.Seed, Settle: synctest.Wait},
+		Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: c.Seed, Quiesce: synctest.Wait},
 		Impair: wire.Impairment{
 			Delay: c.Network.Delay, Jitter: c.Network.Jitter,
 			Loss: c.Network.Loss, Duplicate: c.Network.Duplicate, Reorder: c.Network.Reorder, Late: c.Network.Late,
 		},
-		Programs: map[string]simrack.Program{}, Log: c.Log, Ledgers: gatekeeper.LedgersTruth,
+		Programs: map[string]simrack.Program{}, Log: c.Logger, Ledgers: gatekeeper.LedgersTruth,
 	}
 	for _, name := range compute {
 		s.Blades = append(s.Blades, simrack.Blade{Name: name, Kind: control.Compute})
@@ -151,7 +151,7 @@ func (c *Config) simulated() simrack.Config {
 
 // program is what the simulated rack runs for a Program.
 func (c *Config) program(name string, p Program) simrack.Program {
-	logger := c.Log
+	logger := c.Logger
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}

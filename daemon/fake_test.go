@@ -47,7 +47,7 @@ type rack struct {
 func inRack(t *testing.T, impair wire.Impairment, f func(r *rack)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rack{t: t, wire: wire.New(wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}})}
+		r := &rack{t: t, wire: wire.New(wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}})}
 		r.wire.Connect(r.wire.Router())
 		r.ctx, r.stop = context.WithCancel(context.Background())
 		r.parts.Go(func() { r.wire.Run(r.ctx) })

@@ -87,7 +87,7 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	ask := control.Join{Blade: c.cfg.Name, Name: p.Name, Token: c.token, Instance: p.Instance}
 	c.unsettled[ask.Token] = struct{}{}
 	c.mu.Unlock()
-	defer c.settle(ask.Token)
+	defer c.endRequest(ask.Token)
 	var joined control.Joined
 	if err := c.askJoin(ctx, ask, &joined); err != nil {
 		return nil, err
@@ -122,8 +122,8 @@ func (c *Compute) askJoin(ctx context.Context, ask control.Join, joined *control
 	}
 }
 
-// settle says that a join or leave is over.
-func (c *Compute) settle(token uint64) {
+// endRequest says that a join or leave is over.
+func (c *Compute) endRequest(token uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.unsettled, token)
@@ -206,7 +206,7 @@ func (n *node) end(ctx context.Context, l control.Leave) error {
 
 // tell tells the Gatekeeper that the node has ended.
 func (n *node) tell(ctx context.Context, l control.Leave) error {
-	defer n.daemon.settle(n.token)
+	defer n.daemon.endRequest(n.token)
 	log := n.daemon.reg.log.With("node", n.identity.Address, "name", n.identity.Name)
 	l.Node, l.Incarnation = n.identity.Address, n.identity.Incarnation
 	log.Info("node leaves", "reason", l.Reason, "crashed", l.Crashed)

@@ -30,16 +30,16 @@ type blade struct {
 	// Memory blades: regions to be freed, those of the command that is out first.
 	reclaims   []control.RegionID
 	reclaiming int
-	commands   []*command // without answer
-	commits    undoQueue  // memory blades
-	rollbacks  undoQueue  // likewise
-	missed     missed     // what it was out of service for
-	reserved   uint64     // memory blades: later starts begin above, see reserve
-	begin      uint64     // memory blades: above all addresses of earlier starts, 0 for the first
-	at         place      // where it is, or was last
-	mirror     *mirror    // nil unless its machine has two blades
-	chosen     bool       // its machine id is not the Gatekeeper's choice
-	anew       bool       // it serves another machine than it knows, and is to say hello
+	commands   []*command  // without answer
+	commits    undoQueue   // memory blades
+	rollbacks  undoQueue   // likewise
+	missed     missed      // what it was out of service for
+	reserved   uint64      // memory blades: later starts begin above, see reserve
+	begin      uint64      // memory blades: above all addresses of earlier starts, 0 for the first
+	at         portAddress // where it is, or was last
+	mirror     *mirror     // nil unless its machine has two blades
+	chosen     bool        // its machine id is not the Gatekeeper's choice
+	anew       bool        // it serves another machine than it knows, and is to say hello
 	// leaving are closed when it is out of service.
 	leaving []chan struct{}
 }
@@ -109,7 +109,7 @@ func (c *controller) register(p *port, m control.Message, b *blade, h control.He
 			return
 		}
 		c.event(Event{Kind: BladeUp, Blade: h.Blade, Node: b.address, Message: h.Kind})
-		c.log.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
+		c.logger.Info("blade up", "blade", h.Blade, "kind", h.Kind, "port", p.num, "address", b.address)
 		c.answer(p, m, control.Welcome{
 			Address: b.address, Machine: h.Machine, Rack: c.rack(), HeartbeatMS: int(c.cfg.Heartbeat.Milliseconds()), Undo: b.memory(), Began: c.began,
 			Addresses: b.begin, Mirror: b.welcomeMirror(),
@@ -289,7 +289,7 @@ func (c *controller) bladeRules(b *blade) []phase {
 
 // restarted forgets what a blade's daemon had before it restarted.
 func (c *controller) restarted(b *blade) {
-	c.log.Warn("blade restarted", "blade", b.hello.Blade)
+	c.logger.Warn("blade restarted", "blade", b.hello.Blade)
 	if b.mirror.fills(b) {
 		c.stopFilling(b.mirror, "blade "+b.hello.Blade+" has restarted")
 	}
@@ -316,7 +316,7 @@ func (c *controller) failed(b *blade, why string) { c.takeOut(b, why, false) }
 
 // takeOut does what failed says. A copy of two is lost unless it is kept.
 func (c *controller) takeOut(b *blade, why string, keep bool) {
-	c.log.Warn("blade failed", "blade", b.hello.Blade, "reason", why)
+	c.logger.Warn("blade failed", "blade", b.hello.Blade, "reason", why)
 	c.event(Event{Kind: BladeFailed, Blade: b.hello.Blade, Node: b.address, Message: why})
 	p := b.port
 	tcp := c.tcpPeers(b)

@@ -72,7 +72,7 @@ func (c *controller) overloaded(drop bool) bool {
 // malformedCall answers what has at least a header; the rest is dropped.
 func (c *controller) malformedCall(h *held, m *rpcpacket.Header, err error) {
 	c.count.Malformed++
-	c.log.Debug("malformed call", "from", h.src, "error", err)
+	c.logger.Debug("malformed call", "from", h.src, "error", err)
 	if m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway {
 		c.except(h, m, fault.New(fault.BadRequest, "call", "%v", err))
 	}

@@ -40,7 +40,7 @@ func (c *controller) cancelCall(id rpcpacket.ID, answer chan<- error) error {
 	if n == nil || !n.blade.alive() {
 		return fault.New(fault.Unavailable, "cancel", "call %s is at node %s, which is not in service: it goes on when that is back", id, s.Callee)
 	}
-	c.log.Info("operator", "action", "cancel", "call", id, "node", n.address)
+	c.logger.Info("operator", "action", "cancel", "call", id, "node", n.address)
 	return c.ask(n.blade.port, control.KindCancelCall, control.CancelCall{Node: n.address, Call: id.String()}, func(m control.Message) {
 		if m.Status != fault.OK {
 			answer <- fault.Remote(m.Status, "cancel", "%s", m.Body)

@@ -75,7 +75,7 @@ func (c *controller) obeyed(b *blade, m *command, reply control.Message) {
 	if reply.Status != fault.OK {
 		m.error = fault.Remote(reply.Status, m.kind.String(), "%s", reply.Body)
 		c.count.Failures++
-		c.log.Error("a blade does not obey", "blade", b.hello.Blade, "command", m.kind, "error", m.error)
+		c.logger.Error("a blade does not obey", "blade", b.hello.Blade, "command", m.kind, "error", m.error)
 		if b.memory() {
 			m.pause = min(max(2*m.pause, control.FirstRetry), control.MaxRetry)
 			m.asked, m.again, c.timers = false, c.now.Add(m.pause), true
@@ -143,7 +143,7 @@ func (c *controller) settledRuns(b *blade, m control.Message) {
 	}
 	for _, run := range s.Refused {
 		c.count.Failures++
-		c.log.Error("a memory blade has changes of another run", "blade", b.hello.Blade, "command", m.Kind, "execution", run.Execution,
+		c.logger.Error("a memory blade has changes of another run", "blade", b.hello.Blade, "command", m.Kind, "execution", run.Execution,
 			"node", run.Node, "incarnation", run.Incarnation)
 	}
 }
@@ -201,7 +201,7 @@ func (c *controller) newPort(num uint16) *port {
 func (c *controller) deliver(p *port, h *held) {
 	if err := p.peer.Input(h.payload); err != nil {
 		c.count.Malformed++
-		c.log.Debug("control packet dropped", "port", p.num, "error", err)
+		c.logger.Debug("control packet dropped", "port", p.num, "error", err)
 	}
 	c.converse(p)
 }
@@ -264,7 +264,7 @@ func (c *controller) request(p *port, m control.Message) {
 	}
 	if err != nil {
 		c.count.Refused++
-		c.log.Warn("request refused", "port", p.num, "request", m.Kind, "error", err)
+		c.logger.Warn("request refused", "port", p.num, "request", m.Kind, "error", err)
 		c.fail(p, m, err)
 	}
 }

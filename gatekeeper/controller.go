@@ -27,9 +27,9 @@ import (
 // sequential: who has the turn calls one of its inputs, sets now before, and
 // carries out what it finds in out after.
 type controller struct {
-	cfg Config
-	log *slog.Logger // for people
-	now time.Time
+	cfg    Config
+	logger *slog.Logger // for people
+	now    time.Time
 
 	ports    map[uint16]*port
 	refused  refusals
@@ -108,7 +108,7 @@ type output struct {
 
 func newController(cfg Config) *controller {
 	c := &controller{
-		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, run: 1, timeline: trace.New(trace.DefaultCalls), log: cfg.Log, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
+		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, run: 1, timeline: trace.New(trace.DefaultCalls), logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
 		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpcpacket.NewAssembler(cfg.Limits.Parts), fresh: map[wal.Key][]byte{},
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
@@ -146,7 +146,7 @@ func (c *controller) change(then func(error), phases ...phase) {
 	c.out.plans = append(c.out.plans, &plan{phases: phases, ordered: true, then: func(err error) {
 		if err != nil {
 			c.count.Failures++
-			c.log.Error("the switch refuses a rule", "error", err)
+			c.logger.Error("the switch refuses a rule", "error", err)
 		}
 		if then != nil {
 			then(err)
@@ -167,7 +167,7 @@ func (c *controller) takePacket(port uint16, why reason, b []byte) {
 	h, err := parseHeld(port, why, b)
 	if err != nil {
 		c.count.Malformed++
-		c.log.Debug("held packet dropped", "port", port, "reason", why, "error", err)
+		c.logger.Debug("held packet dropped", "port", port, "reason", why, "error", err)
 		return
 	}
 	switch why {
@@ -471,7 +471,7 @@ func (c *controller) steps(steps []lease.Step) {
 		c.controlled(s)
 		c.keepStep(s)
 		if s.ID == 0 {
-			c.settled(s, nil)
+			c.stepWritten(s, nil)
 			continue
 		}
 		c.count.RulesRevoked += uint64(len(s.Revoke))
@@ -483,20 +483,20 @@ func (c *controller) steps(steps []lease.Step) {
 			then: func(err error) {
 				if err != nil {
 					c.count.Failures++
-					c.log.Error("the switch refuses an access rule", "error", err)
+					c.logger.Error("the switch refuses an access rule", "error", err)
 				}
 				c.rulesChanged(RulesRevoked, s.Revoke)
 				c.rulesChanged(RulesGranted, s.Grant)
 				next := c.leases.Done(s.ID)
-				c.settled(s, err)
+				c.stepWritten(s, err)
 				c.steps(next)
 			},
 		})
 	}
 }
 
-// settled goes on with what has waited for a step's rules.
-func (c *controller) settled(s lease.Step, err error) {
+// stepWritten goes on with what has waited for a step's rules.
+func (c *controller) stepWritten(s lease.Step, err error) {
 	if v, ok := s.Tag.(verdict); ok && v != nil {
 		v(s, err)
 	}

@@ -85,5 +85,5 @@ func (c *controller) warnUnpaired(b *blade) {
 	c.event(Event{
 		Kind: MachineUnmirrored, Blade: b.hello.Blade, Message: fmt.Sprintf("machine %d has one copy: %s", b.hello.Machine, unpaired(b.hello.Blade)),
 	})
-	c.log.Warn("memory machine has one copy", "machine", b.hello.Machine, "copy", b.hello.Blade, "reason", unpaired(b.hello.Blade))
+	c.logger.Warn("memory machine has one copy", "machine", b.hello.Machine, "copy", b.hello.Blade, "reason", unpaired(b.hello.Blade))
 }

@@ -126,7 +126,7 @@ func (g *Gatekeeper) operate(ctx context.Context, e Event, f func(*controller) (
 		}
 		if e.Kind != "" {
 			c.event(e)
-			c.log.Info("operator", "action", e.Kind, "blade", e.Blade, "app", e.Name, "cause", e.Message)
+			c.logger.Info("operator", "action", e.Kind, "blade", e.Blade, "app", e.Name, "cause", e.Message)
 		}
 		c.act(actions)
 		c.giveUpFallen()
@@ -252,7 +252,7 @@ func (c *controller) empty(n *node, moves bool) *draining {
 	}
 	c.keepExports(n)
 	c.change(func(error) { e.unrouted = true }, phases...)
-	c.log.Info("node empties", "node", n.address, "name", n.name, "blade", n.blade.hello.Blade, "moves", moves)
+	c.logger.Info("node empties", "node", n.address, "name", n.name, "blade", n.blade.hello.Blade, "moves", moves)
 	return e
 }
 

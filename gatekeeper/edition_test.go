@@ -62,7 +62,7 @@ func TestRestore_FirstEdition(t *testing.T) {
 	refused := func(what, remedy string) {
 		t.Helper()
 		before := l.Stats().Records
-		err := newController(Config{Store: l, Log: slog.New(slog.DiscardHandler)}).restore(l)
+		err := newController(Config{Store: l, Logger: slog.New(slog.DiscardHandler)}).restore(l)
 		if !errors.Is(err, wal.ErrVersion) || errors.Is(err, wal.ErrCorrupt) || !strings.Contains(err.Error(), remedy) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -52,7 +52,7 @@ func (c *controller) whole(h *held, m *rpcpacket.Message) bool {
 	}
 	if err != nil {
 		c.count.Malformed++
-		c.log.Debug("part of a call dropped", "from", h.src, "error", err)
+		c.logger.Debug("part of a call dropped", "from", h.src, "error", err)
 	}
 	return err == nil && b != nil
 }
@@ -290,11 +290,11 @@ func (c *controller) performExact(a execution.Action) {
 	case execution.Diverged:
 		c.count.Diverged++
 		c.event(Event{Kind: CallDiverged, Call: a.Call.String(), Message: "the execution " + a.Parent.String() + " has made another call than before"})
-		c.log.Error("an execution has diverged", "execution", a.Parent, "call", a.Call)
+		c.logger.Error("an execution has diverged", "execution", a.Parent, "call", a.Call)
 	case execution.Aborted:
 		c.count.Aborted++
 		c.exactEvent(CallEnded, a.Call, 0, a.Why)
-		c.log.Warn("call given up", "call", a.Call, "error", a.Why)
+		c.logger.Warn("call given up", "call", a.Call, "error", a.Why)
 	}
 }
 
@@ -560,7 +560,7 @@ func (c *controller) readPacket(kind wal.Kind, id rpcpacket.ID) (b []byte, ok bo
 	r, ok, err := c.cfg.Store.Get(kind, wal.ID(id))
 	if err != nil {
 		c.count.Failures++
-		c.log.Error("the log does not give a packet back", "record", key, "error", err)
+		c.logger.Error("the log does not give a packet back", "record", key, "error", err)
 		return nil, false, err
 	}
 	return r.Packet, ok, nil

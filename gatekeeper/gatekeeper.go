@@ -71,7 +71,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 		}
 		cfg = ctl.cfg
 		if most := ctl.maxLogged(); most > 0 {
-			cfg.Log.Warn("the log is small: exactly-once calls and answers that are larger fail as no space",
+			cfg.Logger.Warn("the log is small: exactly-once calls and answers that are larger fail as no space",
 				"limit", cfg.Store.Stats().Limit, "most", most, "remedy", fmt.Sprintf("give it %d bytes at least", logShare*rpcpacket.MaxWhole))
 		}
 	}
@@ -80,7 +80,7 @@ func New(cfg Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	client, err := p4rtclient.New(p4rtclient.Config{
-		Conn: cfg.Conn, Program: program, DeviceID: cfg.DeviceID, Log: cfg.Log,
+		Conn: cfg.Conn, Program: program, DeviceID: cfg.DeviceID, Log: cfg.Logger,
 		Election: p4rtclient.Election{High: cfg.Election.High, Low: cfg.Election.Low},
 	})
 	if err != nil {
@@ -199,7 +199,7 @@ type Config struct {
 	// Limits bound what it keeps; those that are 0 are the defaults.
 	Limits Limits
 	// Log receives what happens; nil discards it.
-	Log *slog.Logger
+	Logger *slog.Logger
 }
 
 // missedHeartbeats is after how many heartbeats' silence a blade has failed.
@@ -263,8 +263,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.FillRate == 0 {
 		c.FillRate = defaultFillRate
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	var err error
 	c.Limits, err = c.Limits.withDefaults()
@@ -393,7 +393,7 @@ func (g *Gatekeeper) answerProbes(ctx context.Context, s *p4rtclient.Session) {
 		}
 		err := s.Echo(ctx)
 		if err != nil {
-			g.cfg.Log.Debug("the switch does not answer", "error", err)
+			g.cfg.Logger.Debug("the switch does not answer", "error", err)
 		}
 		_ = g.input(func() {
 			if g.turn.session == s {
@@ -410,7 +410,7 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	g.cfg.Log.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
+	g.cfg.Logger.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
 	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{}); err != nil {
 		return 0, err
 	}

@@ -201,7 +201,7 @@ func (r *rack) start(cfg Config) {
 		cfg.Store = store
 	}
 	if testing.Verbose() {
-		cfg.Log = slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+		cfg.Logger = slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	gk, err := New(cfg)
 	if err != nil {

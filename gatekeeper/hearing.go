@@ -58,7 +58,7 @@ func (c *controller) hear() {
 		return // of a session that is over
 	}
 	if quiet := c.now.Sub(c.hearing.last); quiet > deafAfter*c.cfg.Heartbeat {
-		c.log.Warn("the switch was not heard", "for", quiet)
+		c.logger.Warn("the switch was not heard", "for", quiet)
 		c.count.Deaf++
 		c.listenAnew()
 	}
@@ -91,7 +91,7 @@ func (c *controller) listen() {
 	}
 	if !c.now.Before(h.pulse) {
 		if late := c.now.Sub(h.pulse); late > c.cfg.Heartbeat/2 {
-			c.log.Warn("the Gatekeeper did not run", "for", late)
+			c.logger.Warn("the Gatekeeper did not run", "for", late)
 			c.count.Deaf++
 			c.listenAnew()
 		}

@@ -101,7 +101,7 @@ type bladeRecord struct {
 
 // keepBlade writes down a blade that is, or was last, at a port.
 func (c *controller) keepBlade(b *blade, p *port) {
-	b.at = place{p.num, p.mac.String()}
+	b.at = portAddress{p.num, p.mac.String()}
 	c.keepMissed(b)
 }
 
@@ -544,11 +544,11 @@ func (c *controller) tellPressure() {
 	}
 	c.full, c.fullTold = full, c.now
 	if full {
-		c.log.Warn("the log is nearly full: new calls wait until others have ended",
+		c.logger.Warn("the log is nearly full: new calls wait until others have ended",
 			"bytes", c.pressure.used, "limit", c.pressure.limit, "remedy", "end the callers that have most calls out (bifrost calls); if that is often so, give the log more room")
 		return
 	}
-	c.log.Info("the log has room again", "bytes", c.pressure.used, "limit", c.pressure.limit)
+	c.logger.Info("the log has room again", "bytes", c.pressure.used, "limit", c.pressure.limit)
 }
 
 // A call into a stateful service is refused if it would wait for itself. To see that,

@@ -39,10 +39,10 @@ func (c *controller) grantLedger(n *node) {
 		}
 		place := c.chooseLedger(n)
 		if place == nil {
-			c.log.Warn("no machine is in service that can keep a node's ledger: the node cannot return yet", "node", n.address)
+			c.logger.Warn("no machine is in service that can keep a node's ledger: the node cannot return yet", "node", n.address)
 			return // without a ledger it would not take the direct calls that wait for it
 		}
-		c.log.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
+		c.logger.Warn("a node's ledger is lost", "node", n.address, "machine", n.ledger.Machine)
 		n.ledger = place
 	}
 	if n.ledger == nil {
@@ -61,10 +61,10 @@ func (c *controller) grantLedger(n *node) {
 // what is still to come: it fails, until somebody deploys the services anew.
 func (c *controller) loseStates(n *node) {
 	if c.birthOf(n.ledger.Machine) == 0 {
-		c.log.Warn("the machine is not in service that has a node's ledger: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine)
+		c.logger.Warn("the machine is not in service that has a node's ledger: the node cannot return yet", "node", n.address, "machine", n.ledger.Machine)
 		return
 	}
-	c.log.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", "undeploy its program, and deploy it anew")
+	c.logger.Error("a node's ledger is lost, and with it the states of its services: the node cannot return, and calls to it fail", "node", n.address, "machine", n.ledger.Machine, "remedy", "undeploy its program, and deploy it anew")
 	c.execute(c.table.Fail(wal.Node{Address: n.address, Incarnation: n.incarnation - 1}, true, c.now))
 }
 
@@ -232,7 +232,7 @@ func (c *controller) ledgerAnswered(b *blade, what string, name control.LedgerNa
 	var a control.LedgerAnswer
 	if err := json.Unmarshal(reply.Body, &a); err == nil && a.Code != fault.OK {
 		c.count.Failures++
-		c.log.Error("a memory blade refuses a command about a ledger", "blade", b.hello.Blade, "command", what, "ledger", name, "code", a.Code, "why", a.Message)
+		c.logger.Error("a memory blade refuses a command about a ledger", "blade", b.hello.Blade, "command", what, "ledger", name, "code", a.Code, "why", a.Message)
 	}
 }
 

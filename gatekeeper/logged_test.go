@@ -122,7 +122,7 @@ func TestLogged_LateAllocation(t *testing.T) {
 
 // What a memory blade has allocated and nobody was given while the Gatekeeper
 // was away goes when its owner does; what is on the log stays.
-func TestLogged_Strays(t *testing.T) {
+func TestLogged_Unclaimed(t *testing.T) {
 	inLogged(t, func(s *small) {
 		p := s.m1.alloc(s.a, 1, 1)
 		late := dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 3<<12)

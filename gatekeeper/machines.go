@@ -202,7 +202,7 @@ func (c *controller) moveCopy(name string) {
 				return
 			}
 		}
-		c.log.Warn("no memory blade can take the copy of a blade that drains", "blade", name)
+		c.logger.Warn("no memory blade can take the copy of a blade that drains", "blade", name)
 	}
 }
 
@@ -288,7 +288,7 @@ func (c *controller) returned(name string) {
 	}
 	if r, ok := c.fleet.Blade(name); ok && b.alive() && r.Status == resources.Failed { // it was marked failed, and has not gone
 		if err := c.registerBlade(&b.hello); err != nil {
-			c.log.Error("a blade cannot be used", "blade", name, "error", err)
+			c.logger.Error("a blade cannot be used", "blade", name, "error", err)
 		}
 		b.leaving = nil
 	}
@@ -390,7 +390,7 @@ func (c *controller) pairUp(m *mirror) {
 	m.why = fmt.Sprintf("blade %s is being filled", job.blade)
 	c.keepMirror(m)
 	c.event(Event{Kind: MachineFilling, Blade: job.blade, Message: fmt.Sprintf("machine %d: %s is filled from %s", m.machine, job.blade, first.hello.Blade)})
-	c.log.Info("memory machine gets a second copy", "machine", m.machine, "from", first.hello.Blade, "to", job.blade, "bytes", first.used)
+	c.logger.Info("memory machine gets a second copy", "machine", m.machine, "from", first.hello.Blade, "to", job.blade, "bytes", first.used)
 	q := control.Fill{Token: job.token, Epoch: m.epoch, Incarnation: job.incarnation, From: first.address, To: second.address, Rate: c.cfg.FillRate}
 	c.fillCommand(m, second, control.KindFill, q, func() {
 		q.Source = true
@@ -426,7 +426,7 @@ func (c *controller) cannotFill(m *mirror, why string) {
 	m.why = why
 	c.keepMirror(m)
 	c.event(Event{Kind: MachineUnmirrored, Blade: m.copies[0].Blade, Message: fmt.Sprintf("machine %d has one copy: %s", m.machine, why)})
-	c.log.Warn("memory machine has one copy", "machine", m.machine, "copy", m.copies[0].Blade, "reason", why)
+	c.logger.Warn("memory machine has one copy", "machine", m.machine, "copy", m.copies[0].Blade, "reason", why)
 }
 
 // filled takes in what a source says of the copy that is filled from it.
@@ -486,7 +486,7 @@ func (c *controller) completeCopy(m *mirror) {
 		c.compareLater(job)
 		c.reclaimMore(second)
 		c.event(Event{Kind: MachineMirrored, Blade: job.blade, Message: fmt.Sprintf("machine %d has two copies: %s and %s", m.machine, first.hello.Blade, job.blade)})
-		c.log.Info("memory machine is mirrored", "machine", m.machine, "first", first.hello.Blade, "second", job.blade, "epoch", m.epoch,
+		c.logger.Info("memory machine is mirrored", "machine", m.machine, "first", first.hello.Blade, "second", job.blade, "epoch", m.epoch,
 			"bytes", job.progress.Done, "after", c.now.Sub(job.began))
 		if c.mark(first) {
 			c.loseCopy(first, "blade "+first.hello.Blade+" is to have no copy")

@@ -129,7 +129,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 			c.reclaim([]dsmpacket.Region{r}) // it has just left
 		default:
 			c.count.Foreign++
-			c.log.Error("a memory blade hands out what it had handed out", "blade", b.hello.Blade, "region", r, "error", s.Refusal)
+			c.logger.Error("a memory blade hands out what it had handed out", "blade", b.hello.Blade, "region", r, "error", s.Refusal)
 		}
 	}))
 }
@@ -150,7 +150,7 @@ func (c *controller) withdrawRegion(b *blade, h *held, r dsmpacket.Region, m *ds
 	c.submit(lease.Free{Node: h.dst, Pointer: r.Base}, nil)
 	c.submit(lease.Freed{Region: r, OK: true}, nil)
 	c.reclaim([]dsmpacket.Region{r})
-	c.log.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
+	c.logger.Error("no room for a region's rules", "blade", b.hello.Blade, "region", r)
 	c.noRegion(h, r, m, fault.NoSpace)
 }
 
@@ -322,13 +322,13 @@ func (c *controller) reclaimMore(b *blade) {
 		switch {
 		case m.Status != fault.OK: // it is asked again at its next heartbeat
 			c.count.Failures++
-			c.log.Error("a memory blade does not reclaim", "blade", b.hello.Blade, "error", fault.Remote(m.Status, "reclaim", "%s", m.Body))
+			c.logger.Error("a memory blade does not reclaim", "blade", b.hello.Blade, "error", fault.Remote(m.Status, "reclaim", "%s", m.Body))
 			b.reclaiming = 0
 			return
 		case len(m.Body) > 0 && m.Decode(&answer) == nil:
 			for _, r := range answer.Refused {
 				c.count.Failures++
-				c.log.Error("a memory blade does not have a region that is to be reclaimed", "blade", b.hello.Blade, "region", r.Region(c.cfg.DSMPrefix, b.hello.Machine))
+				c.logger.Error("a memory blade does not have a region that is to be reclaimed", "blade", b.hello.Blade, "region", r.Region(c.cfg.DSMPrefix, b.hello.Machine))
 			}
 		}
 		done := b.reclaims[:b.reclaiming]
@@ -337,7 +337,7 @@ func (c *controller) reclaimMore(b *blade) {
 		c.reclaimMore(b)
 	})
 	if err != nil {
-		c.log.Error("cannot ask a memory blade to reclaim", "blade", b.hello.Blade, "error", err)
+		c.logger.Error("cannot ask a memory blade to reclaim", "blade", b.hello.Blade, "error", err)
 		return
 	}
 	b.reclaiming = n

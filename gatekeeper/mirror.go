@@ -388,7 +388,7 @@ func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 	m.comparing = nil
 	c.keepMirror(m)
 	c.event(Event{Kind: MachineUnmirrored, Blade: b.hello.Blade, Message: fmt.Sprintf("machine %d has one copy, %s: %s", m.machine, survivor.hello.Blade, why)})
-	c.log.Warn("memory machine has one copy", "machine", m.machine, "copy", survivor.hello.Blade, "reason", why)
+	c.logger.Warn("memory machine has one copy", "machine", m.machine, "copy", survivor.hello.Blade, "reason", why)
 
 	c.machines[m.machine] = survivor
 	if !survivor.alive() {

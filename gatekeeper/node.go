@@ -123,7 +123,7 @@ func (c *controller) join(p *port, m control.Message) error {
 		if !n.joined {
 			n.joined = true
 			c.event(Event{Kind: NodeJoined, Blade: b.hello.Blade, Node: n.address, Name: n.name})
-			c.log.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
+			c.logger.Info("node joined", "node", n.address, "name", n.name, "incarnation", n.incarnation, "blade", b.hello.Blade)
 			c.recover(c.recoveries.Joined(n.logged(), c.now))
 		}
 		c.answer(p, m, control.Joined{Address: n.address, Incarnation: n.incarnation, Rack: c.rack(), Ledger: n.ledger, Direct: c.cfg.Ledgers == LedgersTruth})
@@ -402,7 +402,7 @@ func (c *controller) expel(k claim, apps []string) {
 		if slices.Contains(apps, x.node.owner().App) {
 			continue
 		}
-		c.log.Warn("export withdrawn", "service", s.name, "node", x.node.address, "reason", "deployment "+apps[0]+" declares it")
+		c.logger.Warn("export withdrawn", "service", s.name, "node", x.node.address, "reason", "deployment "+apps[0]+" declares it")
 		c.fleet.Withdraw(x.node.address, s.name)
 		c.change(nil, c.withdraw(x.node, s.address)...)
 	}

@@ -123,7 +123,7 @@ func (c *controller) fall(n *node, why string) {
 		x.away = true
 	}
 	c.event(Event{Kind: NodeFailed, Blade: b.hello.Blade, Node: n.address, Name: n.name, Message: why})
-	c.log.Info("node has ended", "node", n.address, "name", n.name, "incarnation", n.incarnation, "reason", why)
+	c.logger.Info("node has ended", "node", n.address, "name", n.name, "incarnation", n.incarnation, "reason", why)
 }
 
 // unidentifyNode takes a node's identity away, so that nothing of it passes the
@@ -206,7 +206,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	n := c.fallen[a.Node.Address]
 	if n == nil || n.incarnation != a.Node.Incarnation {
 		c.event(Event{Kind: NodeRecovered, Node: a.Node.Address, Message: "took " + a.Took.String()})
-		c.log.Info("node recovered", "node", a.Node.Address, "took", a.Took)
+		c.logger.Info("node recovered", "node", a.Node.Address, "took", a.Took)
 		return
 	}
 	delete(c.fallen, n.address)
@@ -226,7 +226,7 @@ func (c *controller) recovered(a recovery.Recovered) {
 	}
 	c.disownUnused()
 	c.event(Event{Kind: NodeLeft, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Message: n.why})
-	c.log.Info("node left", "node", n.address, "name", n.name, "reason", n.why)
+	c.logger.Info("node left", "node", n.address, "name", n.name, "reason", n.why)
 }
 
 // succeed makes a node that joins the next incarnation of one that has fallen.
@@ -273,7 +273,7 @@ func (c *controller) releaseLogged(k *call) {
 	r, ok, err := c.cfg.Store.Get(wal.KindReply, wal.ID(k.id()))
 	if err != nil {
 		c.count.Failures++
-		c.log.Error("the log does not give a reply back", "call", k.id(), "error", err)
+		c.logger.Error("the log does not give a reply back", "call", k.id(), "error", err)
 	}
 	if !ok || err != nil {
 		return // the caller asks again

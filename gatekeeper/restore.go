@@ -145,7 +145,7 @@ func (c *controller) restoreRack(r *wal.Record) error {
 	case len(c.secret):
 		c.secret = endpoint.Secret(rack.Secret)
 	case 0:
-		c.log.Warn("the log is of a version that gave executions no keys: a program that learns the id of an execution can compute those of its calls; begin with an empty log to end this")
+		c.logger.Warn("the log is of a version that gave executions no keys: a program that learns the id of an execution can compute those of its calls; begin with an empty log to end this")
 	default:
 		return corrupt(r, "a secret of %d bytes", len(rack.Secret))
 	}
@@ -184,7 +184,7 @@ func (c *controller) restoreBlade(r *wal.Record) error {
 		return corrupt(r, "%v", err)
 	}
 	b := newBlade()
-	b.hello, b.address, b.heard, b.missed, b.reserved, b.begin, b.anew, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, s.Begin, s.Anew, place{s.Port, s.MAC}
+	b.hello, b.address, b.heard, b.missed, b.reserved, b.begin, b.anew, b.at = s.Hello, bladeAddress(s.Port), c.now, s.Missed, s.Reserved, s.Begin, s.Anew, portAddress{s.Port, s.MAC}
 	c.blades[s.Hello.Blade] = b
 	if b.memory() {
 		b.mirror = c.mirrorFor(&b.hello)

@@ -144,7 +144,7 @@ func (m *model) replayed() {
 func TestSecretIsKept(t *testing.T) {
 	for name, secret := range map[string]endpoint.Secret{"own": {7}, "none": {}} {
 		var c controller
-		c.cfg.Log, c.log, c.secret = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler), secret
+		c.cfg.Logger, c.logger, c.secret = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler), secret
 		for range 2 {
 			data, err := json.Marshal(c.rackRecord())
 			if err != nil {
@@ -204,7 +204,7 @@ func TestPayload_LogTaken(t *testing.T) {
 	}
 	disk.Crash()
 	defer l.Close()
-	c := newController(Config{Store: l, Log: slog.New(slog.DiscardHandler)})
+	c := newController(Config{Store: l, Logger: slog.New(slog.DiscardHandler)})
 	ask := control.Message{Kind: control.KindState}
 	if err := c.payload(nil, ask, &control.State{Message: control.ExecutionID(id), Answer: true}, &node{}); err != nil {
 		t.Errorf("it answers %v", err)

@@ -45,7 +45,7 @@ func (c *controller) resume() {
 	for _, id := range c.resuming.calls[:n] {
 		if err := c.releaseAgain(id); err != nil {
 			c.count.Failures++
-			c.log.Error("the log does not give a call back", "call", id, "error", err)
+			c.logger.Error("the log does not give a call back", "call", id, "error", err)
 		}
 	}
 	if c.resuming.calls = c.resuming.calls[n:]; len(c.resuming.calls) == 0 {
@@ -98,7 +98,7 @@ func (c *controller) audit(b *blade) {
 	c.reclaimMore(b)
 	if err := c.auditFrom(b, 0); err != nil {
 		c.count.Failures++
-		c.log.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
+		c.logger.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
 	}
 }
 
@@ -120,7 +120,7 @@ func (c *controller) auditFrom(b *blade, from uint64) error {
 		}
 		if err != nil {
 			c.count.Failures++
-			c.log.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
+			c.logger.Error("a memory blade does not tell its regions", "blade", b.hello.Blade, "error", err)
 		}
 	})
 }
@@ -252,7 +252,7 @@ func (g *Gatekeeper) write(ctx context.Context, phases ...phase) error {
 		}
 		for _, p := range b.done() {
 			if p.err != nil {
-				g.cfg.Log.Error("the switch refuses a rule", "error", p.err)
+				g.cfg.Logger.Error("the switch refuses a rule", "error", p.err)
 			}
 		}
 	}

@@ -599,7 +599,7 @@ func (b *batcher) answer(err error) error {
 	at := 0
 	for _, p := range b.out {
 		n := len(p.phases[0])
-		p.settle(failures, at)
+		p.takeAnswer(failures, at)
 		b.line(p)
 		at += n
 	}
@@ -607,10 +607,10 @@ func (b *batcher) answer(err error) error {
 	return nil
 }
 
-// settle takes the answer to the plan's present phase, whose first update has
+// takeAnswer takes the answer to the plan's present phase, whose first update has
 // the index at in the batch. An update that finds the table as it wants it has
 // succeeded: it may have been written before the connection broke.
-func (p *plan) settle(failures map[int]p4rtclient.UpdateError, at int) {
+func (p *plan) takeAnswer(failures map[int]p4rtclient.UpdateError, at int) {
 	var again phase
 	for i, u := range p.phases[0] {
 		f, failed := failures[at+i]

@@ -88,7 +88,7 @@ func (c *controller) export(p *port, m control.Message) error {
 			return
 		}
 		c.event(Event{Kind: ServiceExported, Blade: n.blade.hello.Blade, Node: n.address, Name: n.name, Service: s.name})
-		c.log.Info("service exported", "service", s.name, "node", n.address, "methods", len(x.methods))
+		c.logger.Info("service exported", "service", s.name, "node", n.address, "methods", len(x.methods))
 		c.answer(p, m, control.Exported{Key: c.secret.Service(serviceHash(s.address))})
 		if !n.gone {
 			c.up(n, s.address)
@@ -343,7 +343,7 @@ func (c *controller) registered(b *blade) {
 		return
 	}
 	if err := c.registerBlade(&b.hello); err != nil {
-		c.log.Error("a blade cannot be used", "blade", b.hello.Blade, "error", err)
+		c.logger.Error("a blade cannot be used", "blade", b.hello.Blade, "error", err)
 		return
 	}
 	for _, n := range b.sortedNodes() {
@@ -354,7 +354,7 @@ func (c *controller) registered(b *blade) {
 func (c *controller) adopt(n *node) {
 	known := resources.Node{Address: n.address, Incarnation: n.incarnation, Name: n.name, Blade: n.blade.hello.Blade}
 	if err := c.fleet.Adopt(known, c.now); err != nil {
-		c.log.Error("a node cannot be taken over", "node", n.address, "error", err)
+		c.logger.Error("a node cannot be taken over", "node", n.address, "error", err)
 	}
 }
 
@@ -426,13 +426,13 @@ func (c *controller) act(actions []resources.Action) {
 			c.short(a)
 		case resources.RolledOut:
 			c.event(Event{Kind: AppRolledOut, Name: a.App})
-			c.log.Info("deployment rolled out", "app", a.App, "revision", a.Revision)
+			c.logger.Info("deployment rolled out", "app", a.App, "revision", a.Revision)
 		case resources.RolledBack:
 			c.event(Event{Kind: AppRolledBack, Name: a.App, Message: a.Cause})
-			c.log.Warn("deployment rolled back", "app", a.App, "revision", a.Revision, "as", a.Former, "cause", a.Cause)
+			c.logger.Warn("deployment rolled back", "app", a.App, "revision", a.Revision, "as", a.Former, "cause", a.Cause)
 		case resources.Drained:
 			c.event(Event{Kind: BladeDrained, Blade: a.Blade})
-			c.log.Info("blade drained", "blade", a.Blade)
+			c.logger.Info("blade drained", "blade", a.Blade)
 		}
 	}
 	c.timers = true // the registry's deadline may have changed without any
@@ -442,7 +442,7 @@ func (c *controller) act(actions []resources.Action) {
 func (c *controller) startProgram(a resources.StartNode) {
 	failed := func(err error) {
 		c.event(Event{Kind: ProgramFailed, Blade: a.Blade, Name: a.Instance, Message: err.Error()})
-		c.log.Warn("program does not start", "program", a.Instance, "blade", a.Blade, "error", err)
+		c.logger.Warn("program does not start", "program", a.Instance, "blade", a.Blade, "error", err)
 		c.act(c.fleet.StartFailed(a.Instance, a.Blade, c.now))
 	}
 	b := c.blades[a.Blade]
@@ -461,7 +461,7 @@ func (c *controller) startProgram(a resources.StartNode) {
 		}
 		c.fleet.Started(a.Instance, a.Blade)
 		c.event(Event{Kind: ProgramStarted, Blade: a.Blade, Name: a.Instance})
-		c.log.Info("program started", "program", a.Instance, "blade", a.Blade)
+		c.logger.Info("program started", "program", a.Instance, "blade", a.Blade)
 	})
 	if err != nil {
 		failed(err)
@@ -485,7 +485,7 @@ func (c *controller) short(a resources.Short) {
 		e.Message = missing(a.Nodes, a.Spares)
 	}
 	c.event(e)
-	c.log.Info("deployment", "program", e.Name, "state", e.Message)
+	c.logger.Info("deployment", "program", e.Name, "state", e.Message)
 }
 
 // What operators and deployments say of methods goes before what callers ask for.

@@ -190,7 +190,7 @@ func (c *controller) excuse(b *blade) {
 	for _, q := range waiting {
 		for _, e := range q.queue {
 			if _, call := c.table.View(rpcpacket.ID(e.run.Execution)); !call || q.kind == control.KindRollback {
-				b.missed.settle(q.kind, e.run)
+				b.missed.record(q.kind, e.run)
 			}
 		}
 	}
@@ -388,9 +388,9 @@ func (m *missed) fence(f control.Fence) bool {
 	return true
 }
 
-// settle adds a commit or rollback, in the place of a former latest one of the
+// record adds a commit or rollback, in the place of a former latest one of the
 // execution. It reports whether it did.
-func (m *missed) settle(kind control.Kind, run control.Run) bool {
+func (m *missed) record(kind control.Kind, run control.Run) bool {
 	u := missedUndo{kind, run}
 	if slices.Contains(m.Undos, u) {
 		return false
@@ -431,8 +431,8 @@ func (m *missed) done(f *control.Fence, undos []missedUndo) {
 	m.Undos = slices.DeleteFunc(m.Undos, func(o missedUndo) bool { return has[o] })
 }
 
-// place is a blade's switch port, and from which address it speaks there.
-type place struct {
+// portAddress is a blade's switch port, and from which address it speaks there.
+type portAddress struct {
 	port uint16
 	mac  string
 }
@@ -462,7 +462,7 @@ func (c *controller) missSettling(kind control.Kind, run control.Run) {
 		return
 	}
 	for b := range c.absent {
-		if b.missed.settle(kind, run) {
+		if b.missed.record(kind, run) {
 			c.keepMissed(b)
 		}
 	}
@@ -514,7 +514,7 @@ func (c *controller) caughtUp(p *port, hello, m control.Message, b *blade) bool 
 	}
 	err := fault.Remote(m.Status, m.Kind.String(), "%s", m.Body)
 	c.count.Failures++
-	c.log.Error("a memory blade does not catch up, and stays out of service", "blade", b.hello.Blade, "command", m.Kind, "error", err)
+	c.logger.Error("a memory blade does not catch up, and stays out of service", "blade", b.hello.Blade, "command", m.Kind, "error", err)
 	c.goOn(p, hello, err)
 	return false
 }

@@ -144,7 +144,7 @@ func (b *Branch) Wait() error {
 type operation struct {
 	b  *opSequence
 	op string // for errors
-	at place
+	at position
 	// known is what a former attempt has journalled for it, or nil.
 	known       *trailer.Section
 	fingerprint uint64 // of a call
@@ -170,21 +170,21 @@ func (b *opSequence) begin(op string, wanted ...trailer.Type) (*operation, error
 
 // next finds the operation's place. Two at a time in one branch would have their
 // places by chance.
-func (b *opSequence) next(op string) (place, error) {
+func (b *opSequence) next(op string) (position, error) {
 	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended || b.ended {
-		return place{}, errEnded(op)
+		return position{}, errEnded(op)
 	}
 	if b.busy {
 		err := e.journal.fail(op, "two goroutines use one context of an exactly-once execution at a time: start them with rpc.Go")
 		e.abandon()
-		return place{}, err
+		return position{}, err
 	}
 	b.busy = true
 	b.index++
-	return place{b.number, b.index}, nil
+	return position{b.number, b.index}, nil
 }
 
 func (o *operation) end() {

@@ -106,13 +106,13 @@ func (n *Node) restOf(ctx context.Context, m *rpcpacket.Message, answer bool) ([
 // journal, which the log does not need any more.
 func (x *export) seal(e *execution, size int) ([]byte, *Error) {
 	var b []byte
-	if x.keeper != nil && e.begun && !e.spoilt {
+	if x.manager != nil && e.begun && !e.spoilt {
 		room := x.node.logged - size
 		if x.inLedger() {
 			room = x.node.ledger.room()
 		}
-		former := x.keeper.was
-		change, err := x.keeper.change(room)
+		former := x.manager.was
+		change, err := x.manager.change(room)
 		if err != nil {
 			if err.Err != nil {
 				x.node.fail(err) // only the log knows the state now; the next incarnation asks it
@@ -141,7 +141,7 @@ func (x *export) commit(e *execution, datagram []byte) {
 		return
 	}
 	datagram = slices.Clone(datagram)
-	c := &commitment{export: x, to: e.from, slot: e.begun && x.keeper != nil, changed: len(e.change) > 0}
+	c := &commitment{export: x, to: e.from, slot: e.begun && x.manager != nil, changed: len(e.change) > 0}
 	e.keeps = c.slot
 	n.in.mu.Lock()
 	now := n.now()

@@ -176,7 +176,7 @@ func inWorld(t *testing.T, l lot, onFrame func(*world, wire.Frame), f func(*worl
 		w := &world{t: t, weight: l.weight, ended: make(chan struct{}), hosts: map[string]*wire.Host{}}
 		w.rack = testrack.New(wire.Config{
 			MTU:      l.mtu,
-			Schedule: &wire.Schedule{Seed: l.seed, Settle: synctest.Wait},
+			Schedule: &wire.Schedule{Seed: l.seed, Quiesce: synctest.Wait},
 			OnFrame:  func(f wire.Frame) { onFrame(w, f) },
 		})
 		defer w.rack.Run()()

@@ -139,7 +139,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	switch v {
 	case direct.Run:
 		n.stats.direct.Add(1)
-		if x.keeper != nil {
+		if x.manager != nil {
 			n.stats.serial.Add(1)
 		}
 		if x.pool.isClosed() {
@@ -303,7 +303,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		l.table.Sent(i)
 	}
 	l.mu.Unlock()
-	if x.keeper != nil { // the next call begins, and what it does is settled after this
+	if x.manager != nil { // the next call begins, and what it does is settled after this
 		go l.tell(e, d, n)
 		return
 	}

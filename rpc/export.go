@@ -28,7 +28,7 @@ type export struct {
 	hash    uint64
 	offer   atomic.Pointer[offer]
 	config  exportConfig
-	keeper  *keeper       // of the service's state; nil if it has none
+	manager *stateManager // of the service's state; nil if it has none
 	since   time.Duration // when the service began here
 	conn    netio.Conn
 	pool    pool
@@ -98,7 +98,7 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		if x.config.state == nil {
 			return fault.New(BadRequest, op, "WithState without a state")
 		}
-		x.config.workers, x.keeper = 1, newKeeper(x.config.state)
+		x.config.workers, x.manager = 1, newStateManager(x.config.state)
 	}
 	x.pool = pool{run: x.run, free: x.config.workers, limit: x.config.queue, most: n.limits.Started}
 	x.order = endpoint.NewOrder[*execution](1, x.config.queue+1)
@@ -197,7 +197,7 @@ func (x *export) exportOf(methods []control.Method) control.Export {
 
 // publish makes the node ready for a service's calls and the rack route them.
 func (n *Node) publish(ctx context.Context, op string, x *export, methods []control.Method) error {
-	if x.keeper != nil {
+	if x.manager != nil {
 		if err := x.recover(ctx, op); err != nil {
 			return err
 		}

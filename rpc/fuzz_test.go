@@ -273,9 +273,9 @@ func FuzzJournal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := make(map[place]bool)
+		seen := make(map[position]bool)
 		for _, s := range sections {
-			at := place{s.Branch, s.Index}
+			at := position{s.Branch, s.Index}
 			got, diverged := j.recall("", at, s.Type)
 			if again := seen[at]; !again && (got == nil || !bytes.Equal(got.Data, s.Data)) || again && diverged == nil {
 				t.Fatalf("operation %v: %v, %v", at, got, diverged)

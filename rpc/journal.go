@@ -20,9 +20,9 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// place names an operation of an execution: the index-th of a branch. A re-run
+// position names an operation of an execution: the index-th of a branch. A re-run
 // that is deterministic has the same operations in the same places.
-type place struct{ branch, index uint32 }
+type position struct{ branch, index uint32 }
 
 // journal is what an exactly-once execution got from outside of itself. An
 // operation that a former attempt has journalled is answered from it; a new one
@@ -35,13 +35,13 @@ type place struct{ branch, index uint32 }
 //	answered: logged ──▶ forgets ◀── fresh ──▶ pending ──▶ trailer of CALL, REPLY
 type journal struct {
 	mu       sync.Mutex
-	past     map[place]trailer.Section // not asked for again so far
-	last     map[uint32]uint32         // the highest index in past, by branch
-	fresh    []trailer.Section         // not known to be logged
-	logged   uint64                    // entries that were fresh and are known to be
-	recorded uint64                    // entries that were fresh and are in the ledger
-	failed   *Error                    // the re-run has diverged
-	taken    map[uint32]bool           // numbers of branches
+	past     map[position]trailer.Section // not asked for again so far
+	last     map[uint32]uint32            // the highest index in past, by branch
+	fresh    []trailer.Section            // not known to be logged
+	logged   uint64                       // entries that were fresh and are known to be
+	recorded uint64                       // entries that were fresh and are in the ledger
+	failed   *Error                       // the re-run has diverged
+	taken    map[uint32]bool              // numbers of branches
 }
 
 // newJournal returns the journal of an execution that is run again, from its
@@ -56,9 +56,9 @@ func newJournal(b []byte) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.past, j.last = make(map[place]trailer.Section), make(map[uint32]uint32)
+	j.past, j.last = make(map[position]trailer.Section), make(map[uint32]uint32)
 	for _, s := range sections {
-		at := place{s.Branch, s.Index}
+		at := position{s.Branch, s.Index}
 		if !s.Type.Journal() {
 			return nil, wirefmt.Errorf("journal: %s is no entry", s.Type)
 		}
@@ -74,7 +74,7 @@ func newJournal(b []byte) (*journal, error) {
 // recall returns what a former attempt has journalled for an operation, nil if it
 // has not come so far. Wanted are the types of entry that such an operation makes;
 // none, if it makes no entry. Finding another is Nondeterminism.
-func (j *journal) recall(op string, at place, wanted ...trailer.Type) (*trailer.Section, *Error) {
+func (j *journal) recall(op string, at position, wanted ...trailer.Type) (*trailer.Section, *Error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.failed != nil {
@@ -94,7 +94,7 @@ func (j *journal) recall(op string, at place, wanted ...trailer.Type) (*trailer.
 }
 
 // add journals an operation.
-func (j *journal) add(t trailer.Type, at place, data []byte) {
+func (j *journal) add(t trailer.Type, at position, data []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.fresh = append(j.fresh, trailer.Section{Type: t, Branch: at.branch, Index: at.index, Data: data})

@@ -28,7 +28,7 @@ func TestCallsByReferenceWaitForLittle(t *testing.T) {
 			}
 		}
 		rack, err := simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Impair: wire.Impairment{Delay: hop},
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Impair: wire.Impairment{Delay: hop},
 		})
 		must(err)
 		server, err := rack.Join(ctx, "s1", "server")

@@ -26,7 +26,7 @@ var bad = wire.Impairment{
 func virtual(t *testing.T, seed uint64, opts []rpc.ExportOption, f func(t *testing.T, p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := testrack.New(wire.Config{Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait}})
+		r := testrack.New(wire.Config{Schedule: &wire.Schedule{Seed: seed, Quiesce: synctest.Wait}})
 		t.Cleanup(r.Run())
 		p := &pair{rack: r, handler: &testsvc.Handler{}}
 		p.server = serve(t, r, p.handler, opts...)

@@ -336,14 +336,14 @@ func (e *execution) mayBeAgain() bool {
 }
 
 // ahead is the place of the next operation.
-func (b *opSequence) ahead() place {
+func (b *opSequence) ahead() position {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
-	return place{b.number, b.index + 1}
+	return position{b.number, b.index + 1}
 }
 
 // knows reports whether a former attempt has made an entry of a type at a place.
-func (j *journal) knows(at place, t trailer.Type) bool {
+func (j *journal) knows(at position, t trailer.Type) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.past[at].Type == t

@@ -38,15 +38,15 @@ var ErrRefEnded = errors.New("the reference has ended: its call is over, or it w
 // until it returns. A Ref's methods may be called concurrently, except that the
 // order of what an exactly-once handler does must not depend on chance (see [Go]).
 type Ref[T any] struct {
-	form  form[T]
-	turn  chan struct{} // holds one token, taken by whoever looks at the rest
-	value T
-	known bool // value is the reference's
-	place refPlace
+	form    form[T]
+	turn    chan struct{} // holds one token, taken by whoever looks at the rest
+	value   T
+	known   bool // value is the reference's
+	storage refStorage
 }
 
-// refPlace is where a reference's value stands.
-type refPlace struct {
+// refStorage is where a reference's value stands.
+type refStorage struct {
 	state   refState
 	pointer dsm.Pointer       // nil if length is 0
 	length  int64             // bytes
@@ -91,10 +91,10 @@ func (r *Ref[T]) Load(ctx context.Context) (T, error) {
 }
 
 func (r *Ref[T]) load(ctx context.Context, op string) (value T, err error) {
-	if err := r.place.usable(op); err != nil || r.known {
+	if err := r.storage.usable(op); err != nil || r.known {
 		return r.value, err
 	}
-	b, err := r.place.read(ctx, op)
+	b, err := r.storage.read(ctx, op)
 	if err != nil {
 		return value, err
 	}
@@ -117,14 +117,14 @@ func (r *Ref[T]) Free(ctx context.Context) error {
 }
 
 func (r *Ref[T]) free(ctx context.Context, op string) error {
-	if r.place.state == refLent {
+	if r.storage.state == refLent {
 		return fault.New(BadRequest, op, "it is lent, and its caller's to free")
 	}
-	if err := r.place.free(ctx, op); err != nil {
+	if err := r.storage.free(ctx, op); err != nil {
 		return err
 	}
 	var zero T
-	r.value, r.known, r.place.inline = zero, false, nil
+	r.value, r.known, r.storage.inline = zero, false, nil
 	return nil
 }
 
@@ -138,7 +138,7 @@ func (r *Ref[T]) Take(ctx context.Context) (T, error) {
 	}
 	defer r.put()
 	value, err := r.load(ctx, op)
-	if err != nil || r.place.state == refLent {
+	if err != nil || r.storage.state == refLent {
 		return value, err
 	}
 	return value, r.free(ctx, op)
@@ -181,7 +181,7 @@ const maxInline = 16 << 10
 func inlineLimit(budget int) int { return min(maxInline, (budget-512)/2) }
 
 // usable refuses a reference that has ended, by itself or with its execution.
-func (p *refPlace) usable(op string) error {
+func (p *refStorage) usable(op string) error {
 	if p.state == refEnded {
 		return &Error{Code: BadRequest, Op: op, Err: ErrRefEnded}
 	}
@@ -197,7 +197,7 @@ func (p *refPlace) usable(op string) error {
 
 // memory is the client that an operation in ctx goes through: that of the
 // execution, and outside of any the node's.
-func (p *refPlace) memory(ctx context.Context, op string) (*dsmclient.Client, error) {
+func (p *refStorage) memory(ctx context.Context, op string) (*dsmclient.Client, error) {
 	b := branchOf(ctx)
 	if b != nil && b.e != nil && (p.bound == nil || p.bound == b.e) {
 		return b.memory(), nil
@@ -209,7 +209,7 @@ func (p *refPlace) memory(ctx context.Context, op string) (*dsmclient.Client, er
 }
 
 // read returns the bytes.
-func (p *refPlace) read(ctx context.Context, op string) ([]byte, error) {
+func (p *refStorage) read(ctx context.Context, op string) ([]byte, error) {
 	switch {
 	case p.length == 0:
 		return []byte{}, nil
@@ -232,7 +232,7 @@ func (p *refPlace) read(ctx context.Context, op string) ([]byte, error) {
 
 // write puts a local reference's bytes into memory, which makes it owned. home is
 // the node's memory, for a reference that no execution makes.
-func (p *refPlace) write(ctx context.Context, op string, home *dsmclient.Client, b []byte) error {
+func (p *refStorage) write(ctx context.Context, op string, home *dsmclient.Client, b []byte) error {
 	if len(b) > MaxRef {
 		return fault.New(BadRequest, op, "%d bytes: at most %d", len(b), MaxRef)
 	}
@@ -270,7 +270,7 @@ func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // belong says whose the place is: the execution's that ctx is of, or the node's.
-func (p *refPlace) belong(ctx context.Context, home *dsmclient.Client) {
+func (p *refStorage) belong(ctx context.Context, home *dsmclient.Client) {
 	p.bound, p.home = nil, home
 	if b := branchOf(ctx); b != nil && b.e != nil {
 		p.bound, p.home = b.e, nil
@@ -278,7 +278,7 @@ func (p *refPlace) belong(ctx context.Context, home *dsmclient.Client) {
 }
 
 // free gives the memory back.
-func (p *refPlace) free(ctx context.Context, op string) error {
+func (p *refStorage) free(ctx context.Context, op string) error {
 	if err := p.usable(op); err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func FuzzReference(f *testing.F) {
 		if w.Read(context.Background(), in) == nil {
 			r := RefOf[[]byte](nil)
 			err := r.arrive("fuzz", w)
-			if err == nil && (r.place.length < 0 || r.place.length > MaxRef || r.place.pointer.IsNil() != (r.place.length == 0 || r.place.inline != nil)) {
+			if err == nil && (r.storage.length < 0 || r.storage.length > MaxRef || r.storage.pointer.IsNil() != (r.storage.length == 0 || r.storage.inline != nil)) {
 				t.Errorf("%+v was accepted", w)
 			}
 		}

@@ -69,17 +69,17 @@ func (r *Ref[T]) lend(ctx context.Context, c bridge.Caller, op string) (*bifrost
 	if err := r.store(ctx, op, c.Memory); err != nil {
 		return nil, err
 	}
-	return r.place.reference(), nil
+	return r.storage.reference(), nil
 }
 
 // inside returns what a message carries for a value that is short and does not stand in
 // memory; nil for any other.
 func (r *Ref[T]) inside(op string, limit int) (*bifrost.Reference, error) {
-	if err := r.place.usable(op); err != nil {
+	if err := r.storage.usable(op); err != nil {
 		return nil, err
 	}
-	lent := r.place.state == refLent && r.place.inline != nil // it came so, and so it goes on
-	if !lent && r.place.state != refLocal {
+	lent := r.storage.state == refLent && r.storage.inline != nil // it came so, and so it goes on
+	if !lent && r.storage.state != refLocal {
 		return nil, nil
 	}
 	b, err := r.bytes(op)
@@ -91,8 +91,8 @@ func (r *Ref[T]) inside(op string, limit int) (*bifrost.Reference, error) {
 
 // bytes are those of a value that does not stand in memory.
 func (r *Ref[T]) bytes(op string) ([]byte, error) {
-	if r.place.inline != nil {
-		return r.place.inline, nil
+	if r.storage.inline != nil {
+		return r.storage.inline, nil
 	}
 	b, err := r.form.encode(r.value)
 	if err != nil {
@@ -103,24 +103,24 @@ func (r *Ref[T]) bytes(op string) ([]byte, error) {
 
 // store puts a local reference's value into memory.
 func (r *Ref[T]) store(ctx context.Context, op string, home *dsmclient.Client) error {
-	if err := r.place.usable(op); err != nil || r.place.state != refLocal {
+	if err := r.storage.usable(op); err != nil || r.storage.state != refLocal {
 		return err
 	}
 	b, err := r.bytes(op)
 	if err != nil {
 		return err
 	}
-	return r.place.write(ctx, op, home, b)
+	return r.storage.write(ctx, op, home, b)
 }
 
-func (p *refPlace) reference() *bifrost.Reference {
+func (p *refStorage) reference() *bifrost.Reference {
 	return &bifrost.Reference{Pointer: GlobalPointer(p.pointer), Length: p.length}
 }
 
 func (r *Ref[T]) gave() {
 	<-r.turn
 	defer r.put()
-	r.place.state = refEnded
+	r.storage.state = refEnded
 }
 
 func (r *Ref[T]) result(ctx context.Context, c bridge.Caller, w *bifrost.Reference) error {
@@ -128,8 +128,8 @@ func (r *Ref[T]) result(ctx context.Context, c bridge.Caller, w *bifrost.Referen
 		err.Remote = true
 		return err
 	}
-	r.place.state = r.place.arrived()
-	r.place.belong(ctx, c.Memory)
+	r.storage.state = r.storage.arrived()
+	r.storage.belong(ctx, c.Memory)
 	return nil
 }
 
@@ -138,7 +138,7 @@ func (r *Ref[T]) done(ctx context.Context, err *error) {
 		return // whoever has it is not done, which only a program's mistake brings about
 	}
 	defer r.put()
-	if r.place.state == refEnded {
+	if r.storage.state == refEnded {
 		return
 	}
 	late, cancel := afterwards(ctx)
@@ -156,15 +156,15 @@ func (r *Ref[T]) lent(ctx context.Context, op string, w *bifrost.Reference, owne
 	if err := r.arrive(op, w); err != nil {
 		return err
 	}
-	r.place.state, r.place.bound = refLent, b.e
+	r.storage.state, r.storage.bound = refLent, b.e
 	if owned {
-		r.place.state = r.place.arrived()
+		r.storage.state = r.storage.arrived()
 	}
 	return nil
 }
 
 // arrived is the state of a reference that its receiver may do with what it likes.
-func (p *refPlace) arrived() refState {
+func (p *refStorage) arrived() refState {
 	if p.inline != nil {
 		return refLocal
 	}
@@ -183,18 +183,18 @@ func (r *Ref[T]) arrive(op string, w *bifrost.Reference) *Error {
 		if err != nil {
 			return &Error{Code: BadRequest, Op: op, Err: err}
 		}
-		r.place.pointer = p
+		r.storage.pointer = p
 	}
-	r.place.length = w.Length
+	r.storage.length = w.Length
 	if w.Value != nil {
-		if !r.place.pointer.IsNil() || w.Length == 0 || int64(len(w.Value)) != w.Length {
-			return fault.New(BadRequest, op, "a value of %d bytes for %d at %s", len(w.Value), w.Length, r.place.pointer)
+		if !r.storage.pointer.IsNil() || w.Length == 0 || int64(len(w.Value)) != w.Length {
+			return fault.New(BadRequest, op, "a value of %d bytes for %d at %s", len(w.Value), w.Length, r.storage.pointer)
 		}
-		r.place.inline = w.Value
+		r.storage.inline = w.Value
 		return nil
 	}
-	if w.Length < 0 || w.Length > MaxRef || (w.Length == 0) != r.place.pointer.IsNil() {
-		return fault.New(BadRequest, op, "%d bytes at %s", w.Length, r.place.pointer)
+	if w.Length < 0 || w.Length > MaxRef || (w.Length == 0) != r.storage.pointer.IsNil() {
+		return fault.New(BadRequest, op, "%d bytes at %s", w.Length, r.storage.pointer)
 	}
 	return nil
 }
@@ -211,19 +211,19 @@ func (r *Ref[T]) hand(ctx context.Context) (*bifrost.Reference, error) {
 		limit = inlineLimit(b.e.node.budget)
 	}
 	if w, err := r.inside(op, limit); w != nil || err != nil {
-		if err == nil && r.place.state == refLocal {
-			r.place.state = refEnded
+		if err == nil && r.storage.state == refLocal {
+			r.storage.state = refEnded
 		}
 		return w, err
 	}
-	place := &r.place
+	place := &r.storage
 	if place.state == refLent {
 		value, err := r.load(ctx, op)
 		if err != nil {
 			return nil, err
 		}
 		r = newRef(r.form, value)
-		place = &r.place
+		place = &r.storage
 	}
 	if err := r.store(ctx, op, nil); err != nil {
 		return nil, err
@@ -238,10 +238,10 @@ func (r *Ref[T]) end(ctx context.Context) {
 		return
 	}
 	defer r.put()
-	if r.place.state == refOwned {
+	if r.storage.state == refOwned {
 		late, cancel := afterwards(ctx)
 		defer cancel()
 		_ = r.free(late, "") // the region goes with the node at the latest
 	}
-	r.place.state = refEnded
+	r.storage.state = refEnded
 }

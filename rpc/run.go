@@ -164,8 +164,8 @@ func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 // abandoned ends an execution that has not done what it did before. What it has
 // made of the service's state is not logged.
 func (x *export) abandoned(e *execution, diverged *Error) {
-	if x.keeper != nil {
-		if err := x.keeper.undo(); err != nil {
+	if x.manager != nil {
+		if err := x.manager.undo(); err != nil {
 			x.node.fail(&Error{Code: Internal, Op: "service " + x.name, Msg: "undo what a diverged execution did to the state", Err: err})
 		}
 	}

@@ -60,9 +60,9 @@ type VersionedState interface {
 // leastFold is how many bytes of deltas are not worth a snapshot.
 const leastFold = 4 << 10
 
-// keeper looks after a service's state. It belongs to whoever has the service's
+// stateManager looks after a service's state. It belongs to whoever has the service's
 // one slot.
-type keeper struct {
+type stateManager struct {
 	state       State
 	incremental IncrementalState // nil if it is not
 	versioned   VersionedState   // likewise
@@ -77,15 +77,15 @@ type past struct {
 	since  int // bytes of deltas
 }
 
-func newKeeper(s State) *keeper {
-	k := &keeper{state: s}
+func newStateManager(s State) *stateManager {
+	k := &stateManager{state: s}
 	k.incremental, _ = s.(IncrementalState)
 	k.versioned, _ = s.(VersionedState)
 	return k
 }
 
 // restore brings the state to what is logged.
-func (k *keeper) restore(s join.State) error {
+func (k *stateManager) restore(s join.State) error {
 	if k.incremental == nil && len(s.Deltas) > 0 {
 		return fault.New(BadRequest, "restore", "%d deltas are logged, and the state has no Apply", len(s.Deltas))
 	}
@@ -107,7 +107,7 @@ func (k *keeper) restore(s join.State) error {
 }
 
 // undo brings the state back to what it was when the last answer left.
-func (k *keeper) undo() error {
+func (k *stateManager) undo() error {
 	if err := k.load(slices.Clone(k.was.base)); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (k *keeper) undo() error {
 }
 
 // repeat applies what has changed since the snapshot.
-func (k *keeper) repeat() error {
+func (k *stateManager) repeat() error {
 	for _, d := range k.was.deltas {
 		if err := k.incremental.Apply(slices.Clone(d)); err != nil {
 			return err
@@ -127,7 +127,7 @@ func (k *keeper) repeat() error {
 // change returns, as sections of a trailer, what has become of the state since the
 // last answer. If the log has no room for it, it is undone: a call that fails for
 // that reason has no effect.
-func (k *keeper) change(room int) ([]byte, *Error) {
+func (k *stateManager) change(room int) ([]byte, *Error) {
 	b, now, err := k.sections(room)
 	switch {
 	case err != nil:
@@ -145,7 +145,7 @@ func (k *keeper) change(room int) ([]byte, *Error) {
 }
 
 // sections returns what has changed, and what the past is once that has left.
-func (k *keeper) sections(room int) ([]byte, past, error) {
+func (k *stateManager) sections(room int) ([]byte, past, error) {
 	now := k.was
 	if k.incremental == nil {
 		s, err := k.snapshot()
@@ -187,7 +187,7 @@ func (x *export) recover(ctx context.Context, op string) error {
 	if x.inLedger() {
 		s = x.fromLedger(s)
 	}
-	if err := x.keeper.restore(s); err != nil {
+	if err := x.manager.restore(s); err != nil {
 		return &Error{Code: Internal, Op: op, Msg: "restore the state", Err: err}
 	}
 	x.order = endpoint.NewOrder[*execution](max(s.Next, 1), x.config.queue+1)

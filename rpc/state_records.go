@@ -26,7 +26,7 @@ import (
 // inLedger reports whether the service's state is in the node's ledger.
 func (x *export) inLedger() bool {
 	n := x.node
-	return x.keeper != nil && n.goesDirect() && n.ledger.place != nil && n.ledger.place.States
+	return x.manager != nil && n.goesDirect() && n.ledger.place != nil && n.ledger.place.States
 }
 
 // maxState is the size of a state, or of a change of it, in a ledger.
@@ -79,8 +79,8 @@ func (x *export) takeBack(e *execution) {
 	if len(e.change) == 0 {
 		return
 	}
-	x.keeper.was = e.former
-	if err := x.keeper.undo(); err != nil {
+	x.manager.was = e.former
+	if err := x.manager.undo(); err != nil {
 		x.node.fail(&Error{Code: Internal, Op: "service " + x.name, Msg: "undo what a call that was given up did to the state", Err: err})
 	}
 }

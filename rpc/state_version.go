@@ -14,7 +14,7 @@ import (
 var versionMark = []byte("\xb7\x1f\x05\x9e\xd3\x6a\x48\xc2\x93\x7d\xe1\x50\x2b\xf8\x84\x66")
 
 // snapshot returns the state as it is logged.
-func (k *keeper) snapshot() ([]byte, error) {
+func (k *stateManager) snapshot() ([]byte, error) {
 	s, err := k.state.Snapshot()
 	if err != nil || k.versioned == nil {
 		return s, err
@@ -27,7 +27,7 @@ func (k *keeper) snapshot() ([]byte, error) {
 }
 
 // load replaces the state by what is logged of it.
-func (k *keeper) load(logged []byte) error {
+func (k *stateManager) load(logged []byte) error {
 	version, snapshot, err := versionOf(logged)
 	switch {
 	case err != nil:
@@ -42,7 +42,7 @@ func (k *keeper) load(logged []byte) error {
 
 // sameVersion reports whether a logged snapshot is of the version that the state writes, so that
 // deltas may follow it.
-func (k *keeper) sameVersion(logged []byte) bool {
+func (k *stateManager) sameVersion(logged []byte) bool {
 	version, _, err := versionOf(logged)
 	if k.versioned == nil {
 		return err == nil && version == ""

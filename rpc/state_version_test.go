@@ -36,7 +36,7 @@ func (n *newer) RestoreVersion(version string, b []byte) error {
 // it reads, and deltas follow snapshots of their own version only.
 func TestVersionedState(t *testing.T) {
 	logged := join.State{}
-	change := func(k *keeper) {
+	change := func(k *stateManager) {
 		t.Helper()
 		b, err := k.change(1 << 20)
 		if err != nil {
@@ -55,7 +55,7 @@ func TestVersionedState(t *testing.T) {
 		}
 	}
 	first := &text{}
-	k := newKeeper(first)
+	k := newStateManager(first)
 	if err := k.restore(join.State{Base: []byte("a")}); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestVersionedState(t *testing.T) {
 	change(k)
 
 	second := &newer{version: "2"}
-	k = newKeeper(second)
+	k = newStateManager(second)
 	if err := k.restore(logged); err != nil || second.all != "ab" || strings.Join(second.was, ",") != "" || len(second.was) != 1 {
 		t.Fatalf("%q from versions %q, %v", second.all, second.was, err)
 	}
@@ -80,19 +80,19 @@ func TestVersionedState(t *testing.T) {
 	}
 
 	third := &newer{version: "3"}
-	if err := newKeeper(third).restore(logged); err != nil || third.all != "abcd" || strings.Join(third.was, ",") != "2" {
+	if err := newStateManager(third).restore(logged); err != nil || third.all != "abcd" || strings.Join(third.was, ",") != "2" {
 		t.Errorf("%q from versions %q, %v", third.all, third.was, err)
 	}
-	if err := newKeeper(&text{}).restore(logged); err == nil || !strings.Contains(err.Error(), `version "2"`) {
+	if err := newStateManager(&text{}).restore(logged); err == nil || !strings.Contains(err.Error(), `version "2"`) {
 		t.Errorf("a program without versions takes a state with one: %v", err)
 	}
 	for _, cut := range []int{len(versionMark), len(versionMark) + 1} {
-		if err := newKeeper(third).restore(join.State{Base: logged.Base[:cut]}); err == nil {
+		if err := newStateManager(third).restore(join.State{Base: logged.Base[:cut]}); err == nil {
 			t.Errorf("a state cut after %d bytes is taken", cut)
 		}
 	}
 	for _, version := range []string{"", strings.Repeat("v", 256)} {
-		if err := newKeeper(&newer{version: version}).restore(join.State{}); err == nil {
+		if err := newStateManager(&newer{version: version}).restore(join.State{}); err == nil {
 			t.Errorf("a version of %d bytes is taken", len(version))
 		}
 	}

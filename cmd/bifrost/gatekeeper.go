@@ -111,7 +111,7 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, store.Close()) }()
 	}
 	cfg := gatekeeper.Config{
-		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Store: store, Log: log,
+		Conn: conn, DeviceID: o.deviceID, Election: election, DSMPrefix: o.dsmPrefix, MTU: o.mtu, Heartbeat: o.heartbeat, Store: store, Logger: log,
 		Ports: o.ports, Open: o.open, ShareExports: o.share, TCP: o.tcp, Rates: o.rates, Machines: machines, PairByNumber: true, FillRate: o.fillRate, Ledgers: gatekeeper.LedgerMode(o.ledgers),
 	}
 	export, err := exportSpans(ctx, o.otlp, &cfg)

@@ -14,16 +14,16 @@ func exportSpans(ctx context.Context, endpoint string, cfg *gatekeeper.Config) (
 	if !spans.Wanted(endpoint) {
 		return func(context.Context, *sync.WaitGroup) {}, nil
 	}
-	e, err := spans.New(ctx, endpoint, versionString(), cfg.Log)
+	e, err := spans.New(ctx, endpoint, versionString(), cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
 	cfg.Over = e.Over
 	return func(ctx context.Context, wg *sync.WaitGroup) {
-		cfg.Log.Info("calls are exported as OpenTelemetry spans", "endpoint", endpoint)
+		cfg.Logger.Info("calls are exported as OpenTelemetry spans", "endpoint", endpoint)
 		wg.Go(func() {
 			if err := e.Run(ctx); err != nil {
-				cfg.Log.Warn("OpenTelemetry spans", "error", err)
+				cfg.Logger.Warn("OpenTelemetry spans", "error", err)
 			}
 		})
 	}, nil

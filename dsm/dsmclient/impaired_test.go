@@ -23,7 +23,7 @@ var bad = wire.Impairment{
 
 // virtual is a wire in virtual time that a seed decides.
 func virtual(seed uint64, mtu int) wire.Config {
-	return wire.Config{MTU: mtu, Schedule: &wire.Schedule{Seed: seed, Settle: synctest.Wait}}
+	return wire.Config{MTU: mtu, Schedule: &wire.Schedule{Seed: seed, Quiesce: synctest.Wait}}
 }
 
 // Whatever the network does, transfers of any size are right.

@@ -22,10 +22,10 @@ import (
 type leader struct {
 	vacant   chan struct{} // holds a token while nobody leads
 	messages [readBatch]netio.Message
-	buffers  [readBatch][]byte // each with room for any datagram
-	places   []transport.Place // where the next messages are expected to belong
-	leading  sync.WaitGroup    // the client's own goroutines
-	watch    netio.Watch       // interrupts the read
+	buffers  [readBatch][]byte      // each with room for any datagram
+	expected []transport.ReadBuffer // where the next messages are expected to belong
+	leading  sync.WaitGroup         // the client's own goroutines
+	watch    netio.Watch            // interrupts the read
 }
 
 // readBatch is how many datagrams are read at once: what a window lets come in.
@@ -33,7 +33,7 @@ const readBatch = 4
 
 // newLeader returns a vacant one, for datagrams of so many bytes.
 func newLeader(most int) *leader {
-	c := &leader{vacant: make(chan struct{}, 1), places: make([]transport.Place, 0, readBatch)}
+	c := &leader{vacant: make(chan struct{}, 1), expected: make([]transport.ReadBuffer, 0, readBatch)}
 	all := make([]byte, readBatch*most)
 	for i := range c.buffers {
 		c.buffers[i] = all[i*most : (i+1)*most]
@@ -147,7 +147,7 @@ func (l *link) receive(t *transport.Transfer) (served, ok bool) {
 		if err != nil {
 			continue
 		}
-		if i < len(c.places) && len(m.More[0]) > 0 {
+		if i < len(c.expected) && len(m.More[0]) > 0 {
 			data = m.More[0]
 		}
 		from := dsmpacket.FromAddr(m.Remote.Addr())
@@ -172,17 +172,17 @@ const expectFrom = 16 << 10
 // waits for, in its buffer.
 func (l *link) prepare(t *transport.Transfer) {
 	c := l.leader
-	c.places = c.places[:0]
+	c.expected = c.expected[:0]
 	if t != nil && t.Op == dsmpacket.OpRead && len(t.Buf) >= expectFrom {
 		l.mu.Lock()
-		c.places = l.endpoint.Expect(t, expectFrom, c.places)
+		c.expected = l.endpoint.Expect(t, expectFrom, c.expected)
 		l.mu.Unlock()
 	}
 	for i := range c.messages {
 		m := &c.messages[i]
 		*m = netio.Message{Buf: c.buffers[i][:]}
-		if i < len(c.places) {
-			b := c.places[i].Buf
+		if i < len(c.expected) {
+			b := c.expected[i].Buf
 			m.Buf = c.buffers[i][:dsmpacket.HeaderSize]
 			m.More = [netio.MaxMore][]byte{b, c.buffers[i][min(dsmpacket.HeaderSize+len(b), len(c.buffers[i])):]}
 		}
@@ -192,8 +192,8 @@ func (l *link) prepare(t *transport.Transfer) {
 // gather puts those of n messages together that are not what was expected, before
 // anything else is done with them: others' data may stand in their places.
 func (c *leader) gather(n int) {
-	for i := range c.messages[:min(n, len(c.places))] {
-		m, p := &c.messages[i], &c.places[i]
+	for i := range c.messages[:min(n, len(c.expected))] {
+		m, p := &c.messages[i], &c.expected[i]
 		if h, _, err := dsmpacket.Parse(m.Buf); err == nil && h.Kind == dsmpacket.Reply && h.Request == p.Request &&
 			dsmpacket.FromAddr(m.Remote.Addr()).Machine() == p.Machine && len(m.More[0]) == len(p.Buf) && len(m.More[1]) == 0 {
 			continue

@@ -41,7 +41,7 @@ func appendAll(r *rack, l *dsmclient.Ledger, callers, each int, record []byte) {
 // of them waiting for its own record.
 func TestLedger_GroupCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1, wire.Impairment{Delay: 20 * time.Microsecond})
+		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1, wire.Impairment{Delay: 20 * time.Microsecond})
 		c, l := openLedger(r)
 		const callers, each = 64, 50
 		before := r.memories[0].Metrics().Done["ledger"]
@@ -64,7 +64,7 @@ func TestLedger_Large(t *testing.T) {
 		t.Skip("256 MiB of memory")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, wire.Config{MTU: 65535, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
+		r := newRack(t, wire.Config{MTU: 65535, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		c, l := openLedger(r)
 		large := make([]byte, 64<<20-1<<20) // the space is 64 MiB
 		for i := 0; i < len(large); i += 4096 {

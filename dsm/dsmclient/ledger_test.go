@@ -47,7 +47,7 @@ func (r *rack) records(node uint64) (all []string) {
 // next incarnation goes on.
 func TestLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 3, Settle: synctest.Wait}}, 1,
+		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 3, Quiesce: synctest.Wait}}, 1,
 			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
 		birth := r.grant(1)
 		write := func(c *dsmclient.Client, run uint32) *dsmclient.Ledger {
@@ -109,7 +109,7 @@ func TestLedger(t *testing.T) {
 // TestLedger_Base: what lies before a base that is settled goes.
 func TestLedger_Base(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
+		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		c := r.client(1, 1)
 		l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
 		must(t, err)
@@ -133,7 +133,7 @@ func TestLedger_Base(t *testing.T) {
 // waits for a record; one that is not answered fails with the context.
 func TestLedger_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
+		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		unknown, err := r.client(1, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: 1, Run: 1})
 		must(t, err)
 		if err := unknown.Wait(r.ctx, unknown.Append(nil)); fault.CodeOf(err) != fault.NotFound {
@@ -160,7 +160,7 @@ func TestLedger_Refused(t *testing.T) {
 // delays; not what it appends itself.
 func TestLedger_Read(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 5, Settle: synctest.Wait}}, 1,
+		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 5, Quiesce: synctest.Wait}}, 1,
 			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
 		birth := r.grant(1)
 		open := func(incarnation uint32) (*dsmclient.Client, *dsmclient.Ledger) {
@@ -223,7 +223,7 @@ func read(r *rack, l *dsmclient.Ledger) (all []string) {
 // its own numbers.
 func TestLedger_Names(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}, 1)
+		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		birth, name := r.grant(1), control.LedgerName{1, 2, 3}
 		s := r.memories[0]
 		_, err := s.GrantLedger(control.LedgerGrant{Birth: birth, Name: name, Node: rackaddr.Node(1), Incarnation: 1})

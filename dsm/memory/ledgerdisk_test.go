@@ -184,7 +184,7 @@ func TestLedgerDisk_Filled(t *testing.T) {
 			must(t, l.Take(item))
 		}
 		l.flush()
-		must(t, l.settle())
+		must(t, l.waitForDisk())
 		must(t, d.Close())
 		d = openDisk(t, dir, disk.Options{})
 		l, err = newLedgers(LedgerConfig{Disk: d, Birth: 3, Rack: testRack})

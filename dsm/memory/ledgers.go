@@ -102,8 +102,8 @@ func (l *ledgers) flush() {
 	l.anew, l.out = false, nil
 }
 
-// settle waits until all that was flushed is on disk.
-func (l *ledgers) settle() error {
+// waitForDisk waits until all that was flushed is on disk.
+func (l *ledgers) waitForDisk() error {
 	if l.commit == nil {
 		return nil
 	}

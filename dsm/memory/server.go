@@ -307,7 +307,7 @@ func (s *Server) durably(how func(func(*store.Store) error) error, f func(*store
 	if err != nil {
 		return err
 	}
-	return s.ledgers.settle()
+	return s.ledgers.waitForDisk()
 }
 
 // with carries out a command. While a copy is being completed, here or from here, the

@@ -62,7 +62,7 @@ func (l *loader) finish(calls []wal.Record) error {
 		}
 	}
 	for _, r := range calls { // now that all parents are known
-		l.place(l.t.calls[rpcpacket.ID(r.ID)], r)
+		l.attach(l.t.calls[rpcpacket.ID(r.ID)], r)
 	}
 	for _, id := range l.order {
 		if err := l.reply(l.replies[id]); err != nil {
@@ -138,8 +138,8 @@ func (l *loader) call(r wal.Record) error {
 	return nil
 }
 
-// place files a call under whom it belongs to, with its part of the journal.
-func (l *loader) place(k *call, r wal.Record) {
+// attach files a call under whom it belongs to, with its part of the journal.
+func (l *loader) attach(k *call, r wal.Record) {
 	p, _ := rpcpacket.Parse(r.Packet) // it was parsed before
 	if _, answered := l.replies[k.id]; answered {
 		k.stage = done

@@ -76,7 +76,7 @@ func (r *Registry) Lost(blade, cause string, now time.Time) []Action {
 	if b := r.blades[blade]; b != nil && b.up() {
 		r.takeDown(b, cause, now)
 	}
-	r.settle(now)
+	r.converge(now)
 	return r.flush()
 }
 
@@ -102,7 +102,7 @@ func (r *Registry) Programs(blade string, names []string, now time.Time) []Actio
 		return nil
 	}
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush()
 }
 
@@ -120,7 +120,7 @@ func (r *Registry) Deadline() (at time.Time, ok bool) {
 			due = until
 		case i.Status == Starting:
 			due = i.Since.Add(r.cfg.StartTimeout + 1)
-		case i.Status != Waiting || !due.After(r.settled): // it waits for a blade
+		case i.Status != Waiting || !due.After(r.converged): // it waits for a blade
 			return
 		}
 		if !ok || due.Before(at) {

@@ -40,7 +40,7 @@ func (r *Registry) Hello(h Hello, now time.Time) ([]Action, error) {
 		b.Cause = ""
 	}
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush(), nil
 }
 

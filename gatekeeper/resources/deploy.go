@@ -36,7 +36,7 @@ func (r *Registry) Deploy(s Spec, now time.Time) ([]Action, error) {
 		a.update(s.clone())
 	}
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush(), nil
 }
 
@@ -89,7 +89,7 @@ func (s *Spec) offers(service string) offer {
 func (r *Registry) deployNew(op string, s Spec, now time.Time) ([]Action, error) {
 	a := &deployment{Revision: 1, Since: now}
 	a.update(s)
-	r.settleApp(r.survey(nil), a, now)
+	r.convergeApp(r.survey(nil), a, now)
 	for _, p := range a.Programs {
 		if m := p.missing(now); m != [2]int{} {
 			r.out = nil
@@ -135,7 +135,7 @@ func (r *Registry) Undeploy(name string, now time.Time) ([]Action, error) {
 	}
 	a.Removed = true
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush(), nil
 }
 
@@ -148,7 +148,7 @@ func (r *Registry) StartFailed(instance, blade string, now time.Time) []Action {
 	}
 	r.giveUpStart(i, now)
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush()
 }
 

@@ -42,7 +42,7 @@ func (r *Registry) Join(blade, name string, address netip.Addr, now time.Time) (
 	if _, i := r.instance(n.Instance); i != nil && i.empties() {
 		r.emptyNode(i)
 	}
-	r.settle(now)
+	r.converge(now)
 	return n.clone(), r.flush(), nil
 }
 
@@ -89,7 +89,7 @@ func (r *Registry) Leave(node netip.Addr, incarnation uint32, crashed bool, caus
 		}
 	}
 	r.endNode(n, cause, crashed, now)
-	r.settle(now)
+	r.converge(now)
 	return r.flush()
 }
 
@@ -137,7 +137,7 @@ func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now tim
 	if i != nil {
 		r.next(p, i, now)
 	}
-	r.settle(now)
+	r.converge(now)
 	if b := r.blades[n.Blade]; b != nil {
 		r.checkDrained(b)
 	}

@@ -17,7 +17,7 @@ func (r *Registry) MarkFailed(blade, cause string, now time.Time) ([]Action, err
 	}
 	b.Mark, b.Cause = Failed, cause
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush(), nil
 }
 
@@ -37,7 +37,7 @@ func (r *Registry) Drain(blade, cause string, now time.Time) ([]Action, error) {
 	}
 	b.Mark, b.Cause = Draining, cause
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	r.checkDrained(b)
 	return r.flush(), nil
 }
@@ -60,7 +60,7 @@ func (r *Registry) Return(blade string, now time.Time) ([]Action, error) {
 	b.Mark = ""
 	b.Drained = false
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush(), nil
 }
 

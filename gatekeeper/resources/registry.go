@@ -12,16 +12,16 @@ import (
 
 // Registry is the state of a rack's resources. It is not safe for concurrent use.
 type Registry struct {
-	cfg      Config
-	blades   map[string]*Blade
-	nodes    map[netip.Addr]*Node
-	services map[string]*service
-	apps     map[string]*deployment
-	policies map[policyKey]string // what the operator set
-	found    found                // by Policy and ExplicitPolicies
-	settled  time.Time            // when settle last looked at deployments
-	version  uint64
-	out      []Action
+	cfg       Config
+	blades    map[string]*Blade
+	nodes     map[netip.Addr]*Node
+	services  map[string]*service
+	apps      map[string]*deployment
+	policies  map[policyKey]string // what the operator set
+	found     found                // by Policy and ExplicitPolicies
+	converged time.Time            // when converge last looked at deployments
+	version   uint64
+	out       []Action
 }
 
 // New returns the registry of an empty rack.
@@ -61,7 +61,7 @@ func (r *Registry) Tick(now time.Time) []Action {
 		}
 	})
 	r.impatient(now)
-	r.settle(now)
+	r.converge(now)
 	return r.flush()
 }
 

@@ -156,7 +156,7 @@ func (r *Registry) Rollback(name string, now time.Time) ([]Action, error) {
 	}
 	a.goBack(number, "by an operator", now)
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush(), nil
 }
 
@@ -195,7 +195,7 @@ func (r *Registry) Restart(name string, now time.Time) ([]Action, error) {
 		}
 	}
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush(), nil
 }
 

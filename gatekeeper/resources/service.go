@@ -57,7 +57,7 @@ func (r *Registry) Export(node netip.Addr, incarnation uint32, name string, meth
 	if _, i := r.instance(n.Instance); i != nil && i.empties() {
 		n.offer(name)
 		r.version++
-		r.settle(now)
+		r.converge(now)
 		return r.flush(), nil // it finishes its calls, and gets no others
 	}
 	s := r.services[name]
@@ -75,7 +75,7 @@ func (r *Registry) Export(node netip.Addr, incarnation uint32, name string, meth
 		}
 	}
 	r.version++
-	r.settle(now)
+	r.converge(now)
 	return r.flush(), nil
 }
 

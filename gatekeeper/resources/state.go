@@ -220,7 +220,7 @@ func (r *Registry) Resume(now time.Time) []Action {
 			r.emit(EndNode{n})
 		}
 	}
-	r.settle(now)
+	r.converge(now)
 	return r.flush()
 }
 

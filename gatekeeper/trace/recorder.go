@@ -187,12 +187,12 @@ func (r *Recorder) Tree(id rpcpacket.ID, limit int) (tree []Leaf, more bool) {
 	if !known {
 		return nil, false
 	}
-	type place struct {
+	type visit struct {
 		seq   uint64
 		depth int
 	}
 	seen := map[uint64]bool{}
-	for todo := []place{{seq, 0}}; len(todo) > 0; {
+	for todo := []visit{{seq, 0}}; len(todo) > 0; {
 		p := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		if seen[p.seq] {
@@ -206,10 +206,10 @@ func (r *Recorder) Tree(id rpcpacket.ID, limit int) (tree []Leaf, more bool) {
 		tree = append(tree, Leaf{k.copy(), p.depth})
 		first := len(todo)
 		for child := r.children[k.ID].last; child != 0; child = r.at(child).older {
-			todo = append(todo, place{child, p.depth + 1})
+			todo = append(todo, visit{child, p.depth + 1})
 		}
 		// The latest first, since the last one is taken next; nodes tell of their calls in any order.
-		slices.SortStableFunc(todo[first:], func(a, b place) int { return r.at(b.seq).A1.Compare(r.at(a.seq).A1) })
+		slices.SortStableFunc(todo[first:], func(a, b visit) int { return r.at(b.seq).A1.Compare(r.at(a.seq).A1) })
 	}
 	return tree, false
 }

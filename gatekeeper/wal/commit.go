@@ -17,7 +17,7 @@ func (l *Log) run() {
 	for range l.wake {
 		jobs, closed := l.take()
 		if len(jobs) > 0 {
-			l.settle(jobs, l.commit(jobs))
+			l.complete(jobs, l.commit(jobs))
 		}
 		if closed && len(jobs) == 0 {
 			return
@@ -81,8 +81,8 @@ func (l *Log) commit(jobs []job) error {
 	return nil
 }
 
-// settle notes the outcome of a commit and tells those who wait for it.
-func (l *Log) settle(jobs []job, err error) {
+// complete notes the outcome of a commit and tells those who wait for it.
+func (l *Log) complete(jobs []job, err error) {
 	l.mu.Lock()
 	if err != nil && l.failure == nil {
 		l.failure = err

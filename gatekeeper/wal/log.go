@@ -44,9 +44,9 @@ type Log struct {
 	stopped chan struct{} // closed when the committer has ended
 
 	mu       sync.Mutex
-	index    map[Key]place // of what was submitted
-	sequence uint64        // the last one given
-	live     uint64        // bytes of the records in index
+	index    map[Key]location // of what was submitted
+	sequence uint64           // the last one given
+	live     uint64           // bytes of the records in index
 	pending  map[uint64][]byte
 	queue    []job
 	queued   int           // bytes of queue
@@ -57,8 +57,8 @@ type Log struct {
 	readers  sync.WaitGroup // of the store; none begins once closed is set
 }
 
-// place is where the record of a key is.
-type place struct {
+// location is where the record of a key is.
+type location struct {
 	sequence uint64
 	size     int
 }
@@ -101,7 +101,7 @@ func Open(directory string, o Options) (*Log, error) {
 func open(s store, o Options) (*Log, error) {
 	l := &Log{
 		options: o.withDefaults(), store: s, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		index: map[Key]place{}, pending: map[uint64][]byte{}, room: make(chan struct{}),
+		index: map[Key]location{}, pending: map[uint64][]byte{}, room: make(chan struct{}),
 	}
 	for p, err := range s.scan() {
 		if err != nil {
@@ -114,7 +114,7 @@ func open(s store, o Options) (*Log, error) {
 		if _, twice := l.index[r.Key()]; twice || r.Sequence != p.sequence {
 			return nil, corruptf("record %d: %s, sequence %d, is out of place", p.sequence, r.Key(), r.Sequence)
 		}
-		l.index[r.Key()] = place{r.Sequence, len(p.data)}
+		l.index[r.Key()] = location{r.Sequence, len(p.data)}
 		l.live += uint64(len(p.data))
 		l.sequence = r.Sequence
 	}
@@ -191,7 +191,7 @@ func (l *Log) apply(c *change, o op) {
 	data := o.record.append(make([]byte, 0, o.record.size()))
 	c.puts = append(c.puts, put{l.sequence, data})
 	l.pending[l.sequence] = data
-	l.index[o.key] = place{l.sequence, len(data)}
+	l.index[o.key] = location{l.sequence, len(data)}
 	l.live += uint64(len(data))
 }
 

@@ -46,7 +46,7 @@ func (l *Log) Get(kind Kind, id ID) (r Record, found bool, err error) {
 }
 
 // lookup tells where a record is, and its bytes while they wait to be logged.
-func (l *Log) lookup(kind Kind, id ID) (place, []byte) {
+func (l *Log) lookup(kind Kind, id ID) (location, []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.index[Key{kind, id}]

@@ -86,7 +86,7 @@ func perform(t *testing.T, p *Program, want *Expectation, opt Options) (report *
 	opt.Policy = policy(t)
 	var err error
 	synctest.Test(t, func(t *testing.T) {
-		opt.Settle = synctest.Wait
+		opt.Quiesce = synctest.Wait
 		report, err = Perform(t.Context(), p, want, opt)
 	})
 	if report == nil {

@@ -26,7 +26,7 @@ func TestOracle_PolicyNone(t *testing.T) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			r, err := Perform(t.Context(), p, want, Options{
-				Seed: seed, Network: "good", Policy: rpc.PolicyNone, Settle: synctest.Wait,
+				Seed: seed, Network: "good", Policy: rpc.PolicyNone, Quiesce: synctest.Wait,
 				Crashes: Crashes{
 					{At: 14, Victim: "A", How: Kill}, {At: 24, Victim: "B", How: Kill}, {At: 34, Victim: "A", How: Kill}, {At: 44, Victim: "B", How: Kill},
 				},

@@ -29,8 +29,8 @@ type Options struct {
 	When []*Moment
 	// Policy is that of all calls.
 	Policy rpc.Policy
-	// Settle is synctest.Wait: runs are in virtual time.
-	Settle func()
+	// Quiesce is synctest.Wait: runs are in virtual time.
+	Quiesce func()
 	// Linger is how much longer than the clients the run lasts, for what comes late.
 	Linger time.Duration
 	// NoSpare leaves out the blades that nothing needs while nothing fails.
@@ -144,7 +144,7 @@ func Perform(ctx context.Context, p *Program, want *Expectation, opt Options) (*
 	pauses := newPauses(opt.Seed, 2)
 	r.disk = &wal.Disk{Pause: func() time.Duration { return r.diskPause(pauses) }}
 	cfg := simrack.Config{
-		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Settle: opt.Settle}, Impair: Networks["good"],
+		Blades: r.blades(), Schedule: &wire.Schedule{Seed: opt.Seed, Quiesce: opt.Quiesce}, Impair: Networks["good"],
 		Programs: r.programs(), OnFrame: r.crash.onFrame, MTU: opt.Setting.mtu(), Disk: r.disk, Clock: r.clock,
 		LogOptions: wal.Options{Limit: uint64(opt.Setting.LogLimit), Sync: opt.Setting.Sync}, //nolint:gosec // not negative
 		Log:        opt.Log, Limits: opt.Setting.gatekeeperLimits(), MemoryLimits: opt.Setting.memoryLimits(),

@@ -45,11 +45,11 @@ func (s *stage) lend(ctx context.Context) error {
 		a[i], b[i] = byte(i), byte(3*i>>4)
 	}
 	memory := s.caller.Memory()
-	pa, err := s.place(ctx, "a", a)
+	pa, err := s.put(ctx, "a", a)
 	if err != nil {
 		return err
 	}
-	pb, err := s.place(ctx, "b", b)
+	pb, err := s.put(ctx, "b", b)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func (s *stage) lend(ctx context.Context) error {
 	return errors.Join(memory.Free(ctx, pb), memory.Free(ctx, pr), s.stay(ctx, pa))
 }
 
-// place puts an array into memory of the caller's own.
-func (s *stage) place(ctx context.Context, name string, data []byte) (dsm.Pointer, error) {
+// put puts an array into memory of the caller's own.
+func (s *stage) put(ctx context.Context, name string, data []byte) (dsm.Pointer, error) {
 	memory := s.caller.Memory()
 	p, err := memory.Alloc(ctx, uint64(len(data)))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/trailer"
 )
 
-// keeper is a session that has logged these bytes, or fails.
-type keeper struct {
+// logSession is a session that has logged these bytes, or fails.
+type logSession struct {
 	Session
 	logged []byte
 	next   uint64
@@ -20,7 +20,7 @@ type keeper struct {
 	spoil  func(*control.StatePart)
 }
 
-func (k keeper) StatePart(_ context.Context, s control.State) (control.StatePart, error) {
+func (k logSession) StatePart(_ context.Context, s control.State) (control.StatePart, error) {
 	p := control.PartOf(k.logged, s.Offset, k.next)
 	if k.spoil != nil {
 		k.spoil(&p)
@@ -33,12 +33,12 @@ func TestFetchState(t *testing.T) {
 		"none": {Next: 3}, "empty": {Base: []byte{}}, "large": {Base: bytes.Repeat([]byte("x"), 3*control.StatePartSize), Next: 9},
 		"deltas": {Base: []byte("a"), Deltas: [][]byte{[]byte("b"), make([]byte, control.StatePartSize)}, Next: 1},
 	} {
-		got, err := FetchState(t.Context(), keeper{logged: want.Append(nil), next: want.Next}, "S")
+		got, err := FetchState(t.Context(), logSession{logged: want.Append(nil), next: want.Next}, "S")
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %d, %d deltas, %d; %v", name, len(got.Base), len(got.Deltas), got.Next, err)
 		}
 	}
-	got, err := FetchState(t.Context(), keeper{err: fault.New(fault.Unsupported, "", "")}, "S")
+	got, err := FetchState(t.Context(), logSession{err: fault.New(fault.Unsupported, "", "")}, "S")
 	if err != nil || got.Base != nil {
 		t.Errorf("from a Gatekeeper that does not log: %+v, %v", got, err)
 	}
@@ -46,11 +46,11 @@ func TestFetchState(t *testing.T) {
 
 func TestFetchMain(t *testing.T) {
 	want := Main{State: []byte("s"), Index: 7, Done: true, Journal: trailer.Section{Type: trailer.Time, Index: 8, Data: make([]byte, 8)}.Append(nil)}
-	got, err := FetchMain(t.Context(), keeper{logged: want.Append(nil), next: 7, spoil: func(p *control.StatePart) { p.Done = true }}, "m")
+	got, err := FetchMain(t.Context(), logSession{logged: want.Append(nil), next: 7, spoil: func(p *control.StatePart) { p.Done = true }}, "m")
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := FetchMain(t.Context(), keeper{err: fault.New(fault.Unsupported, "", "")}, "m"); fault.CodeOf(err) != fault.Unsupported {
+	if _, err := FetchMain(t.Context(), logSession{err: fault.New(fault.Unsupported, "", "")}, "m"); fault.CodeOf(err) != fault.Unsupported {
 		t.Errorf("a main that nobody logs: %v", err)
 	}
 }
@@ -60,11 +60,11 @@ func TestFetchJournal(t *testing.T) {
 	for i := range uint32(500) {
 		want = trailer.Section{Type: trailer.Effect, Index: i, Data: make([]byte, 100)}.Append(want)
 	}
-	got, err := FetchJournal(t.Context(), keeper{logged: want}, [16]byte{1})
+	got, err := FetchJournal(t.Context(), logSession{logged: want}, [16]byte{1})
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
 	}
-	if _, err := FetchJournal(t.Context(), keeper{logged: State{Base: []byte("s")}.Append(nil)}, [16]byte{1}); fault.CodeOf(err) != fault.Internal {
+	if _, err := FetchJournal(t.Context(), logSession{logged: State{Base: []byte("s")}.Append(nil)}, [16]byte{1}); fault.CodeOf(err) != fault.Internal {
 		t.Errorf("a state for a journal: %v", err)
 	}
 }
@@ -77,30 +77,30 @@ func TestFetchRefuses(t *testing.T) {
 		"stops":   func(p *control.StatePart) { p.Data = nil },
 		"spoilt":  func(p *control.StatePart) { p.Data = bytes.Repeat([]byte{99}, len(p.Data)) },
 	} {
-		if _, err := FetchState(t.Context(), keeper{logged: logged, spoil: spoil}, "S"); fault.CodeOf(err) != fault.Internal {
+		if _, err := FetchState(t.Context(), logSession{logged: logged, spoil: spoil}, "S"); fault.CodeOf(err) != fault.Internal {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	wrong := Main{State: []byte("s")}.Append(nil)
-	if _, err := FetchState(t.Context(), keeper{logged: wrong}, "S"); fault.CodeOf(err) != fault.Internal {
+	if _, err := FetchState(t.Context(), logSession{logged: wrong}, "S"); fault.CodeOf(err) != fault.Internal {
 		t.Errorf("a main's state for a service: %v", err)
 	}
-	if _, err := FetchMain(t.Context(), keeper{logged: logged}, "m"); fault.CodeOf(err) != fault.Internal {
+	if _, err := FetchMain(t.Context(), logSession{logged: logged}, "m"); fault.CodeOf(err) != fault.Internal {
 		t.Errorf("a service's state for a main: %v", err)
 	}
 }
 
 func TestFetchPayload(t *testing.T) {
 	want := bytes.Repeat([]byte("x"), control.StatePartSize+7)
-	got, err := FetchPayload(t.Context(), keeper{logged: want}, [16]byte{1}, true, uint64(len(want)))
+	got, err := FetchPayload(t.Context(), logSession{logged: want}, [16]byte{1}, true, uint64(len(want)))
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes of %d: %v", len(got), len(want), err)
 	}
-	if _, err := FetchPayload(t.Context(), keeper{logged: want}, [16]byte{1}, true, 7); fault.CodeOf(err) != fault.Internal {
+	if _, err := FetchPayload(t.Context(), logSession{logged: want}, [16]byte{1}, true, 7); fault.CodeOf(err) != fault.Internal {
 		t.Errorf("another length than the first packet's: %v", err)
 	}
 	stale := fault.New(fault.Stale, "", "")
-	if _, err := FetchPayload(t.Context(), keeper{err: stale}, [16]byte{1}, false, 7); fault.CodeOf(err) != fault.Stale {
+	if _, err := FetchPayload(t.Context(), logSession{err: stale}, [16]byte{1}, false, 7); fault.CodeOf(err) != fault.Stale {
 		t.Errorf("another's call: %v", err)
 	}
 }

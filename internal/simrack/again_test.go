@@ -55,7 +55,7 @@ func TestMain_Again(t *testing.T) {
 			return node.Close(ctx)
 		}
 		rack, err := simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk), Programs: map[string]simrack.Program{"job": program},
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Programs: map[string]simrack.Program{"job": program},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestMain_TakenBack(t *testing.T) {
 		}
 		rack, err := simrack.Start(ctx, simrack.Config{
 			Blades: []simrack.Blade{{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}}, Disk: new(wal.Disk),
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Programs: map[string]simrack.Program{"job": program},
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Programs: map[string]simrack.Program{"job": program},
 		})
 		must(err)
 		regions := func() (n int) {

@@ -26,7 +26,7 @@ func TestRackBeginsAnew(t *testing.T) {
 			}
 		}
 		disk := new(wal.Disk)
-		rack, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: disk})
+		rack, err := simrack.Start(ctx, simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: disk})
 		must(err)
 		used := func() (n uint64) {
 			for _, m := range []string{"m1", "m2", "m3"} {

@@ -43,7 +43,7 @@ func TestCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		called := make(chan error, 1)
 		r, err := simrack.Start(t.Context(), simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk),
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 			Programs: map[string]simrack.Program{"server": func(ctx context.Context, j join.Joiner, _ control.Start) error {
 				n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("caller"))
 				if err == nil {

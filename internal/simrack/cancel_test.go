@@ -41,7 +41,7 @@ func TestCancel(t *testing.T) {
 }
 
 func cancelCalls(t *testing.T, policy rpc.Policy) {
-	r, err := simrack.Start(t.Context(), simrack.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk)})
+	r, err := simrack.Start(t.Context(), simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk)})
 	if err != nil {
 		t.Fatal(err)
 	}

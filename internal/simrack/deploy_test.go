@@ -42,7 +42,7 @@ func withFleet(t *testing.T, f func(r *fleet)) {
 		r := &fleet{t: t, ctx: ctx, served: map[string]int{}}
 		var err error
 		r.Rack, err = simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk),
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 			Programs: map[string]simrack.Program{
 				"server": r.server,
 				"broken": func(context.Context, join.Joiner, control.Start) error { return errors.New("broken") },

@@ -59,7 +59,7 @@ func withBankOf(t *testing.T, ledgers gatekeeper.LedgerMode, blades []simrack.Bl
 		defer cancel()
 		b := &bank{t: t, ctx: ctx, began: map[string]int{}, ran: map[string]string{}, over: make(chan struct{}), regions: 1, sessions: 2}
 		cfg := simrack.Config{
-			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk), Ledgers: ledgers,
+			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Ledgers: ledgers,
 			Programs: map[string]simrack.Program{"counter": b.program, "front": b.program, "teller": b.program},
 		}
 		if testing.Verbose() {

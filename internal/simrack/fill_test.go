@@ -173,7 +173,7 @@ func onThree(t *testing.T, f func(t *testing.T, ctx context.Context, r *simrack.
 				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory}, {Name: "m3", Kind: control.Memory},
 			},
 			Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk),
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +253,7 @@ func TestDrainOntoSpare(t *testing.T) {
 			Blades: []simrack.Blade{
 				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory, Capacity: 1 << 20},
 			},
-			Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func fullLog(t *testing.T, limit uint64, told *bytes.Buffer, f func(ctx context.
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
 		cfg := simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk), MTU: 65535,
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), MTU: 65535,
 			LogOptions: wal.Options{Limit: limit},
 		}
 		if told != nil {

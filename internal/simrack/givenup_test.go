@@ -39,7 +39,7 @@ func TestGivenUp(t *testing.T) {
 	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
 		t.Run(policy.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, err := simrack.Start(t.Context(), simrack.Config{Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk)})
+				r, err := simrack.Start(t.Context(), simrack.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk)})
 				if err != nil {
 					t.Fatal(err)
 				}

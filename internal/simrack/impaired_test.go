@@ -44,7 +44,7 @@ func inVirtualTimeWith(t *testing.T, cfg simrack.Config, f func(t *testing.T, ct
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		cfg.Schedule.Settle, cfg.Log = synctest.Wait, slog.New(slog.NewTextHandler(t.Output(), nil))
+		cfg.Schedule.Quiesce, cfg.Log = synctest.Wait, slog.New(slog.NewTextHandler(t.Output(), nil))
 		r, err := simrack.Start(ctx, cfg)
 		if err != nil {
 			t.Fatal(err)

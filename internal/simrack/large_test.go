@@ -67,7 +67,7 @@ func TestLargeCallRunsAgain(t *testing.T) {
 		var runs atomic.Int64
 		begun, asked, exported := make(chan struct{}), make(chan control.State, 1), make(chan error, 2)
 		r, err := simrack.Start(t.Context(), simrack.Config{
-			MTU: 1500, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk),
+			MTU: 1500, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 			Programs: map[string]simrack.Program{"server": func(ctx context.Context, j join.Joiner, _ control.Start) error {
 				n, err := rpc.Join(join.NewContext(ctx, spy{j, asked}), rpc.WithName("server"))
 				if err == nil {

@@ -61,7 +61,7 @@ func lostRegion(t *testing.T, blades []simrack.Blade) {
 			t.Fatal(err)
 		}
 	}
-	cfg := simrack.Config{Blades: blades, Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}}
+	cfg := simrack.Config{Blades: blades, Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}
 	if last := blades[len(blades)-1].Name; last == "m2" {
 		cfg.Machines, cfg.FillRate = [][]string{{"m1", "m2"}}, 16<<20
 	}

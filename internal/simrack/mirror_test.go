@@ -37,7 +37,7 @@ func onPair(t *testing.T, impair wire.Impairment, onFrame func(r *simrack.Rack, 
 				{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 			},
 			Machines: [][]string{{"m1", "m2"}}, FillRate: 16 << 20, Disk: new(wal.Disk), Impair: impair,
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			OnFrame: func(wire.Frame) {
 				if r := rack.Load(); r != nil && onFrame != nil {
 					onFrame(r, frames.Add(1))
@@ -315,7 +315,7 @@ func TestPairByNumber(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
-			cfg := simrack.Config{PairByNumber: true, Machines: tc.machines, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+			cfg := simrack.Config{PairByNumber: true, Machines: tc.machines, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 			for _, name := range strings.Fields(tc.blades) {
 				cfg.Blades = append(cfg.Blades, simrack.Blade{Name: name, Kind: control.Memory})
 			}
@@ -652,7 +652,7 @@ func TestSmallSecondBlade(t *testing.T) {
 				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory, Capacity: 1 << 20}, {Name: "m2", Kind: control.Memory, Capacity: 64 << 10},
 			},
 			Machines: [][]string{{"m1", "m2"}}, Disk: new(wal.Disk), FillRate: 100 << 10,
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -716,7 +716,7 @@ func TestMirrorRefused_Blades(t *testing.T) {
 				{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory, Capacity: 1 << 20},
 				{Name: "m2", Kind: control.Memory, Capacity: 32 << 10}, {Name: "m3", Kind: control.Memory, Capacity: 1 << 20},
 			},
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ func TestSetPolicy(t *testing.T) {
 		var sent atomic.Int64 // flags of the last call on the wire
 		disk := new(wal.Disk)
 		r, err := simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: disk,
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: disk,
 			OnFrame: func(f wire.Frame) {
 				p, err := frame.Parse(f.Data)
 				if err != nil || len(p.Payload) < frame.UDPSize || !rackaddr.ServicePrefix.Contains(p.Dst) {

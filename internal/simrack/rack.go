@@ -37,13 +37,13 @@ type Rack struct {
 	line *line
 	conn *grpc.ClientConn
 
-	turn    chan struct{} // who holds its token crashes or restarts the Gatekeeper
-	mu      sync.Mutex
-	sw      *softswitch.Switch // nil when it has crashed
-	keeper  *keeper            // nil when it has crashed
-	ousted  []*keeper          // Gatekeepers that another one has taken the log from
-	refuses atomic.Bool        // the switch refuses writes
-	refused atomic.Uint64      // of them, how many it has refused
+	turn       chan struct{} // who holds its token crashes or restarts the Gatekeeper
+	mu         sync.Mutex
+	sw         *softswitch.Switch // nil when it has crashed
+	controller *controller        // nil when it has crashed
+	ousted     []*controller      // Gatekeepers that another one has taken the log from
+	refuses    atomic.Bool        // the switch refuses writes
+	refused    atomic.Uint64      // of them, how many it has refused
 
 	blades map[string]*blade // does not change
 
@@ -80,7 +80,7 @@ func (r *Rack) start() error {
 	if r.conn, err = r.dial(); err != nil {
 		return err
 	}
-	if r.keeper, err = r.startKeeper(); err != nil {
+	if r.controller, err = r.startGatekeeper(); err != nil {
 		return err
 	}
 	for i, b := range r.cfg.Blades {
@@ -139,10 +139,10 @@ func (r *Rack) Join(ctx context.Context, blade, name string) (*rpc.Node, error) 
 func (r *Rack) Gatekeeper() *gatekeeper.Gatekeeper {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.keeper == nil {
+	if r.controller == nil {
 		return nil
 	}
-	return r.keeper.Gatekeeper
+	return r.controller.Gatekeeper
 }
 
 // Host is a blade's place on the wire.
@@ -162,8 +162,8 @@ func (r *Rack) Close() error {
 	for _, k := range r.ousted {
 		_ = k.end() // why it ended: somebody else has its log, and the switch
 	}
-	if r.keeper != nil {
-		errs = append(errs, r.keeper.end())
+	if r.controller != nil {
+		errs = append(errs, r.controller.end())
 	}
 	r.core.stop()
 	if sw := r.Switch(); sw != nil {

@@ -271,7 +271,7 @@ func TestClockSetBack(t *testing.T) {
 		}
 		var back atomic.Int64 // by how much the clock is wrong
 		r, err := simrack.Start(ctx, simrack.Config{
-			Blades: oneMemory(), Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
+			Blades: oneMemory(), Disk: new(wal.Disk), Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait},
 			Clock: func() time.Time { return time.Now().Add(-time.Duration(back.Load())) },
 		})
 		must(err)

@@ -40,7 +40,7 @@ func TestService(t *testing.T) {
 			return errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 		}
 		r, err := simrack.Start(t.Context(), simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk), Programs: map[string]simrack.Program{"server": program},
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Programs: map[string]simrack.Program{"server": program},
 		})
 		must := func(err error) {
 			t.Helper()

@@ -24,7 +24,7 @@ func TestSmallMTU(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		rack, err := simrack.Start(ctx, simrack.Config{
-			MTU: 1280, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
+			MTU: 1280, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait},
 			Blades: []simrack.Blade{{Name: "c1", Kind: control.Compute}, {Name: "m1", Kind: control.Memory}},
 		})
 		if err != nil {

@@ -113,7 +113,7 @@ func (r *registers) config(dir string) simrack.Config {
 			{Name: "c1", Kind: control.Compute}, {Name: "s1", Kind: control.Compute}, {Name: "s2", Kind: control.Compute},
 			{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 		},
-		Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait},
+		Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait},
 		Disk: new(wal.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth,
 		Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
 	}

@@ -15,7 +15,7 @@
 //   - Scheduled (Config.Schedule): each direction of each link delays, loses,
 //     duplicates and reorders as told, by a seed. Every arrival has an instant of
 //     its own, and the rack settles before the next: in a testing/synctest bubble,
-//     with Settle being synctest.Wait, a seed replays exactly. The test itself
+//     with Quiesce being synctest.Wait, a seed replays exactly. The test itself
 //     must then not call synctest.Wait, of which there can be one at a time.
 //
 // A link can go down and up, and a host can crash. Config.OnFrame sees every

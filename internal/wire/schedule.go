@@ -15,10 +15,10 @@ import (
 type Schedule struct {
 	// Seed decides everything that is drawn at random.
 	Seed uint64
-	// Settle returns when everything in the rack waits: synctest.Wait in a
+	// Quiesce returns when everything in the rack waits: synctest.Wait in a
 	// testing/synctest bubble. Without it (nil) the wire runs in real time: it
 	// impairs, but a seed does not replay.
-	Settle func()
+	Quiesce func()
 }
 
 // orderKey orders frames that were sent at one instant, where the order in which
@@ -51,8 +51,8 @@ type sent struct {
 }
 
 func newScheduler(n *Net, cfg Schedule) *scheduler {
-	if cfg.Settle == nil {
-		cfg.Settle = func() {}
+	if cfg.Quiesce == nil {
+		cfg.Quiesce = func() {}
 	}
 	return &scheduler{net: n, cfg: cfg, kick: make(chan struct{}, 1), taken: map[time.Duration]bool{}}
 }
@@ -77,7 +77,7 @@ func (s *scheduler) run(ctx context.Context) {
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for ctx.Err() == nil {
-		s.cfg.Settle()
+		s.cfg.Quiesce()
 		s.plan()
 		wait := time.Duration(1<<63 - 1)
 		if len(s.events) > 0 {
@@ -111,11 +111,11 @@ func (s *scheduler) next() {
 		return
 	}
 	if s.net.tell(e.dir, Arriving, seq, e.frame) {
-		s.cfg.Settle()
+		s.cfg.Quiesce()
 	}
 	s.net.handOver(e.dir, e.frame)
 	if s.net.cfg.OnFrame != nil {
-		s.cfg.Settle()
+		s.cfg.Quiesce()
 	}
 	s.net.tell(e.dir, Arrived, seq, e.frame)
 }

@@ -19,7 +19,7 @@ import (
 func virtual(t *testing.T, seed uint64, onFrame func(Frame), f func(t *testing.T, n *Net)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(Config{Schedule: &Schedule{Seed: seed, Settle: synctest.Wait}, OnFrame: onFrame})
+		n := New(Config{Schedule: &Schedule{Seed: seed, Quiesce: synctest.Wait}, OnFrame: onFrame})
 		n.Connect(n.Router())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -267,7 +267,7 @@ func TestFramesInFlightDieWithTheLink(t *testing.T) {
 	})
 }
 
-// TestScheduledInRealTime: without Settle the wire impairs in real time.
+// TestScheduledInRealTime: without Quiesce the wire impairs in real time.
 func TestScheduledInRealTime(t *testing.T) {
 	n := New(Config{Schedule: &Schedule{Seed: 1}})
 	n.Connect(n.Router())
@@ -286,7 +286,7 @@ func TestScheduledInRealTime(t *testing.T) {
 }
 
 func BenchmarkScheduledEvents(b *testing.B) {
-	// synctest has no benchmarks; without Settle this measures the scheduler alone.
+	// synctest has no benchmarks; without Quiesce this measures the scheduler alone.
 	n := New(Config{Schedule: &Schedule{Seed: 1}})
 	n.Connect(func(datapath.Port, []byte) {})
 	h, err := n.AddHost(HostConfig{Name: "a", Port: 1})

@@ -114,12 +114,12 @@ type Replayer interface {
 
 // Datapath is one loaded program's tables and packet path. All methods may be
 // called concurrently. Apply and the other writers return when the change is
-// made: packets that come from then on are judged by it. Settle, called once
+// made: packets that come from then on are judged by it. Synchronize, called once
 // after any number of changes, waits for those that came before.
 type Datapath interface {
-	// Settle returns when no packet is in flight any more that was, or may yet be,
+	// Synchronize returns when no packet is in flight any more that was, or may yet be,
 	// judged by what was there before the changes made so far.
-	Settle()
+	Synchronize()
 
 	// Apply makes one update to a table's entries.
 	Apply(op Op, e Entry) error

@@ -124,7 +124,7 @@ func TestSettle_NoPacketInFlightSeesTheOldRule(t *testing.T) {
 	apply := func(op datapath.Op, e datapath.Entry) error {
 		err := x.Apply(op, e)
 		if !*noBarrier {
-			x.Settle()
+			x.Synchronize()
 		}
 		return err
 	}
@@ -167,7 +167,7 @@ func TestSettle_Concurrent(t *testing.T) {
 	for range 4 {
 		waits.Go(func() {
 			for range 200 {
-				x.Settle()
+				x.Synchronize()
 			}
 		})
 	}
@@ -187,7 +187,7 @@ func TestSettle_WaitsForWhoIsInside(t *testing.T) {
 	inside := x.epochs.word(0, epochEntered)
 	atomic.AddUint64(inside, 1)
 	done := make(chan struct{})
-	go func() { x.Settle(); close(done) }()
+	go func() { x.Synchronize(); close(done) }()
 	for x.epochs.mu.TryLock() { // until it waits
 		x.epochs.mu.Unlock()
 		runtime.Gosched()
@@ -203,7 +203,7 @@ func TestSettle_WaitsForWhoIsInside(t *testing.T) {
 	atomic.AddUint64(x.epochs.word(0, epochLeft), 1)
 }
 
-// What a Settle takes, with packets on no other CPU and on two. (It was 45 µs to
+// What a Synchronize takes, with packets on no other CPU and on two. (It was 45 µs to
 // 1 ms by running a thread on each CPU, and 8 to 16 ms by membarrier.)
 func BenchmarkSettle(b *testing.B) {
 	for _, busy := range []int{0, 2} {
@@ -217,7 +217,7 @@ func BenchmarkSettle(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				begin := time.Now()
-				x.Settle()
+				x.Synchronize()
 				took = append(took, time.Since(begin))
 			}
 			stop.Store(true)

@@ -34,7 +34,7 @@
 //
 // A packet that has found an entry may act on it after the entry has been
 // removed. So every CPU counts the packets that come in and leave, in memory that
-// this process shares, and Settle waits for those that were inside (barrier.go).
+// this process shares, and Synchronize waits for those that were inside (barrier.go).
 // P4Runtime's Write calls it once, whatever it has changed: also an insertion may
 // hide what was there.
 //

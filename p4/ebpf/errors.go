@@ -9,13 +9,13 @@ import (
 
 // Lack is one thing that a program uses and this executor cannot do.
 type Lack struct {
-	// Place is where the program uses it, as in `action "ingress.set"`.
-	Place string
+	// Where is the part of the program that uses it, as in `action "ingress.set"`.
+	Where string
 	// Feature is what it uses.
 	Feature string
 }
 
-func (l Lack) String() string { return l.Place + ": " + l.Feature }
+func (l Lack) String() string { return l.Where + ": " + l.Feature }
 
 // UnsupportedError tells what of a program eBPF lacks. It matches
 // datapath.ErrUnsupported.

@@ -90,7 +90,7 @@ func (noMap) FD() int { return 0 }
 
 // lack notes that the program uses something that cannot be generated.
 func (g *gen) lack(format string, a ...any) {
-	l := Lack{Place: g.place, Feature: fmt.Sprintf(format, a...)}
+	l := Lack{Where: g.place, Feature: fmt.Sprintf(format, a...)}
 	for _, have := range g.lacks {
 		if have == l {
 			return

@@ -101,7 +101,7 @@ func TestLacks_LoopInAction(t *testing.T) {
 		t.Fatal("nothing is missing")
 	}
 	for _, l := range lacks {
-		if l.Feature != "loop in an action" || !strings.HasPrefix(l.Place, `action "I.`) {
+		if l.Feature != "loop in an action" || !strings.HasPrefix(l.Where, `action "I.`) {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -113,7 +113,7 @@ func TestLacks_NamesEveryPlace(t *testing.T) {
 	var features []string
 	for _, l := range Lacks(prog, 0) {
 		features = append(features, l.Feature)
-		if l.Place == "" {
+		if l.Where == "" {
 			t.Errorf("no place: %+v", l)
 		}
 	}

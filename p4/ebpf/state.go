@@ -67,7 +67,7 @@ type state struct {
 	prefix int
 
 	valid, dirty, at int // arrays, by header: u8, u8, u16
-	headers          []place
+	headers          []location
 	zeroFrom, zeroTo int
 	key, frame       int
 	window           int // how many bytes of a packet frame holds
@@ -79,9 +79,9 @@ type state struct {
 	size             int
 }
 
-// place is where a header or metadata instance lies. A header is as on the
+// location is where a header or metadata instance lies. A header is as on the
 // wire; a metadata field has words of its own in host order, low word first.
-type place struct {
+type location struct {
 	base, size int
 	fields     []int // of metadata: where each field begins
 }
@@ -97,7 +97,7 @@ func newState(p *v1model.Program, f forks, prefix, window, digest int) *state {
 	end := align8(s.at + 2*n)
 	s.zeroFrom = s.valid
 	for _, h := range p.Headers {
-		pl := place{base: end}
+		pl := location{base: end}
 		if h.Metadata {
 			for _, f := range h.Type.Fields {
 				pl.fields = append(pl.fields, end+pl.size)

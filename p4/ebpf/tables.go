@@ -153,8 +153,8 @@ func (x *Executor) fillTables() error {
 	return nil
 }
 
-// Settle implements datapath.Datapath.
-func (x *Executor) Settle() { x.epochs.wait() }
+// Synchronize implements datapath.Datapath.
+func (x *Executor) Synchronize() { x.epochs.wait() }
 
 // Apply implements datapath.Datapath.
 func (x *Executor) Apply(op datapath.Op, e datapath.Entry) error {

@@ -96,7 +96,7 @@ type step func(*state)
 
 // assign compiles the writing of a number to a field, wrapped to its width.
 func (c *compiler) assign(dst, src v1model.Expr) step {
-	find, fixed, sl, _ := c.place(dst)
+	find, fixed, sl, _ := c.locate(dst)
 	if sl.width > 64 {
 		return c.assignWide(find, fixed, sl, src)
 	}
@@ -120,7 +120,7 @@ func (c *compiler) assign(dst, src v1model.Expr) step {
 	return func(s *state) { s.w[fixed] = x(s) & mask }
 }
 
-func (c *compiler) assignWide(find place, fixed int, sl slot, src v1model.Expr) step {
+func (c *compiler) assignWide(find locator, fixed int, sl slot, src v1model.Expr) step {
 	if sl.width > 128 {
 		return c.assignBig(find, sl, src)
 	}
@@ -139,7 +139,7 @@ func (c *compiler) assignWide(find place, fixed int, sl slot, src v1model.Expr) 
 	}
 }
 
-func (c *compiler) assignBig(find place, sl slot, src v1model.Expr) step {
+func (c *compiler) assignBig(find locator, sl slot, src v1model.Expr) step {
 	if f, ok := src.(v1model.FieldValue); ok && !isVarbit(src) && f.Ref.Width() == sl.width {
 		from := c.lay.slot(f.Ref).at
 		return func(s *state) {
@@ -160,7 +160,7 @@ func (c *compiler) assignBig(find place, sl slot, src v1model.Expr) step {
 
 // assignUint compiles the writing of what an object yields.
 func (c *compiler) assignUint(dst v1model.Expr) func(*state, uint64) {
-	find, _, sl, _ := c.place(dst)
+	find, _, sl, _ := c.locate(dst)
 	mask := mask64(sl.width)
 	return func(s *state, v uint64) {
 		at := find(s)
@@ -173,8 +173,8 @@ func (c *compiler) assignUint(dst v1model.Expr) func(*state, uint64) {
 }
 
 func (c *compiler) assignVarbit(st v1model.AssignVarbit) step {
-	to, _, _, dst := c.place(st.Dst)
-	from, _, _, src := c.place(st.Src)
+	to, _, _, dst := c.locate(st.Dst)
+	from, _, _, src := c.locate(st.Src)
 	return func(s *state) {
 		i, j := dst(s), src(s)
 		if i < 0 || j < 0 {

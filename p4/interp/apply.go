@@ -51,9 +51,9 @@ func (e *entry) before(o *entry) bool {
 // word are compared one by one by the table's plan.
 func (e *entry) matches(key []uint64) bool { return e.plan.within(key, &e.want) }
 
-// Settle implements datapath.Datapath. There is nothing to wait for: a change
+// Synchronize implements datapath.Datapath. There is nothing to wait for: a change
 // takes the path's lock, so it is made between packets.
-func (x *Executor) Settle() {}
+func (x *Executor) Synchronize() {}
 
 // Apply implements datapath.Datapath.
 func (x *Executor) Apply(op datapath.Op, e datapath.Entry) error {

@@ -73,7 +73,7 @@ func (c *compiler) numBig(e v1model.Expr) num {
 }
 
 func (c *compiler) bigField(e v1model.Expr) bigNum {
-	find, _, sl, h := c.place(e)
+	find, _, sl, h := c.locate(e)
 	if isVarbit(e) {
 		return func(s *state, z *big.Int) {
 			z.SetInt64(0)

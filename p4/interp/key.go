@@ -43,15 +43,15 @@ func (c *compiler) keyPlan(t *v1model.Table) (*keyPlan, error) {
 		p.ranges = p.ranges || k.Kind == v1model.MatchRange
 		p.fields = append(p.fields, f)
 	}
-	p.place()
+	p.allocate()
 	if p.words > maxKeyWords {
 		return nil, fmt.Errorf("table %q: key of more than %d bits: %w", t.Name, maxKeyWords*64, datapath.ErrUnsupported)
 	}
 	return p, nil
 }
 
-// place gives each field its words.
-func (p *keyPlan) place() {
+// allocate gives each field its words.
+func (p *keyPlan) allocate() {
 	order := make([]*keyField, len(p.fields))
 	for i := range p.fields {
 		order[i] = &p.fields[i]

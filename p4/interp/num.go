@@ -51,7 +51,7 @@ func (c *compiler) numField(e v1model.Expr) num {
 	if isVarbit(e) {
 		return c.numBig(e)
 	}
-	find, fixed, sl, _ := c.place(e)
+	find, fixed, sl, _ := c.locate(e)
 	at, width := fixed+sl.n-1, sl.width
 	switch {
 	case fixed < 0 && sl.signed && width <= 64:

@@ -226,7 +226,7 @@ func (c *compiler) readRegister(st v1model.ReadRegister) step {
 			}
 		}
 	}
-	find, _, sl, _ := c.place(st.Dst)
+	find, _, sl, _ := c.locate(st.Dst)
 	return func(s *state) {
 		cell, at := r.cell(index(s)), find(s)
 		if cell == nil || at < 0 {

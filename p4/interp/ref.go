@@ -126,12 +126,12 @@ func unionIndexes(us []*v1model.Union) []int {
 	return is
 }
 
-// place finds a field at run time: its first word, or -1.
-type place func(*state) int
+// locator finds a field at run time: its first word, or -1.
+type locator func(*state) int
 
-// place compiles an expression that is a field. If it is always the same one,
+// locate compiles an expression that is a field. If it is always the same one,
 // fixed is its first word, else -1.
-func (c *compiler) place(e v1model.Expr) (find place, fixed int, sl slot, h href) {
+func (c *compiler) locate(e v1model.Expr) (find locator, fixed int, sl slot, h href) {
 	switch e := e.(type) {
 	case v1model.FieldValue:
 		sl = c.lay.slot(e.Ref)

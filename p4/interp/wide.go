@@ -69,7 +69,7 @@ func (c *compiler) wideField(e v1model.Expr) wide {
 			return low128(&z)
 		}
 	}
-	find, fixed, sl, _ := c.place(e)
+	find, fixed, sl, _ := c.locate(e)
 	skip, width := sl.n-2, sl.width
 	signed := sl.signed && width < 128
 	if fixed >= 0 && !signed {

@@ -95,7 +95,7 @@ func (f *fake) traced() string {
 	return strings.Join(f.did, ", ")
 }
 
-func (f *fake) Settle() {
+func (f *fake) Synchronize() {
 	f.settled.Add(1)
 	defer f.lock()()
 	f.note("settle")

@@ -267,7 +267,7 @@ func zero(c datapath.Counts) bool { return c == datapath.Counts{} }
 // a server that starts after this process has died (Restore). Counters and
 // registers belong to the data plane, which keeps them itself or not at all. The
 // server makes its calls one at a time.
-type Keeper interface {
+type Persister interface {
 	// Begin replaces all that is kept by a pipeline and the updates that give it its
 	// state. dp is the pipeline's datapath, which is about to be committed or has
 	// been. The messages are the server's.

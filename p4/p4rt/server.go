@@ -41,7 +41,7 @@ type Config struct {
 	// no packet is on its path any more. nil if Load's result needs nothing.
 	Commit func(datapath.Datapath)
 	// Keeper, if not nil, keeps what controllers write beyond this process.
-	Keeper Keeper
+	Keeper Persister
 	// NoStreamWrites leaves out stream writes, our extension of P4Runtime (see the
 	// package comment).
 	NoStreamWrites bool

@@ -238,7 +238,7 @@ func (p *pipeline) inOrder(sc *scope, updates []*p4v1.Update) error {
 	taken := false // something has been taken away, which packets in flight may still have
 	settle := func() {
 		if taken {
-			p.dp.Settle()
+			p.dp.Synchronize()
 			taken = false
 		}
 	}

@@ -28,7 +28,7 @@ func (s *Server) Write(_ context.Context, r *p4v1.WriteRequest) (*p4v1.WriteResp
 		return nil, err
 	}
 	s.keep()
-	s.pipe.dp.Settle()
+	s.pipe.dp.Synchronize()
 	if err := batchError("updates", errs); err != nil {
 		return nil, err
 	}

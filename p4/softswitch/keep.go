@@ -25,7 +25,7 @@ const (
 // ErrKept means that the name is in use by another switch.
 var ErrKept = errors.New("in use by another switch")
 
-// keeper keeps a switch's pipeline beyond its process (p4rt.Keeper):
+// persister keeps a switch's pipeline beyond its process (p4rt.Persister):
 //
 //	/run/bifrost-switch/NAME/lock           held by the process
 //	/run/bifrost-switch/NAME/journal        the program, and what controllers wrote
@@ -37,7 +37,7 @@ var ErrKept = errors.New("in use by another switch")
 // move to it, one by one; and the former generation's executor removes its pins
 // when it is closed. A process that is killed in between leaves pins that no
 // journal names, which the next one removes (sweep).
-type keeper struct {
+type persister struct {
 	dir, pins string
 	lock      *os.File
 	gen       uint64
@@ -61,8 +61,8 @@ func keepDirs(name string) (dir, pins string, err error) {
 	return filepath.Join(keepRoot, name), filepath.Join(pinFS(), keepBase, name), nil
 }
 
-// newKeeper takes a name, and finds out where its journal stands.
-func newKeeper(name string) (*keeper, error) {
+// newPersister takes a name, and finds out where its journal stands.
+func newPersister(name string) (*persister, error) {
 	dir, pins, err := keepDirs(name)
 	if err != nil {
 		return nil, err
@@ -81,20 +81,22 @@ func newKeeper(name string) (*keeper, error) {
 		}
 		return nil, fmt.Errorf("keeping %s: %w", name, err)
 	}
-	return &keeper{dir: dir, pins: pins, lock: lock}, nil
+	return &persister{dir: dir, pins: pins, lock: lock}, nil
 }
 
-func (k *keeper) path() string { return filepath.Join(k.dir, "journal") }
+func (k *persister) path() string { return filepath.Join(k.dir, "journal") }
 
 // ports is where the attachments of ports are pinned.
-func (k *keeper) ports() string { return filepath.Join(k.pins, "ports") }
+func (k *persister) ports() string { return filepath.Join(k.pins, "ports") }
 
 // generation is where a generation is pinned.
-func (k *keeper) generation(n uint64) string { return filepath.Join(k.pins, strconv.FormatUint(n, 10)) }
+func (k *persister) generation(n uint64) string {
+	return filepath.Join(k.pins, strconv.FormatUint(n, 10))
+}
 
-// Begin implements p4rt.Keeper. After an error nothing is kept, rather than
+// Begin implements p4rt.Persister. After an error nothing is kept, rather than
 // something wrong.
-func (k *keeper) Begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, updates []*p4v1.Update) error {
+func (k *persister) Begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, updates []*p4v1.Update) error {
 	err := k.begin(dp, config, updates)
 	if err != nil {
 		err = errors.Join(err, k.forget())
@@ -103,7 +105,7 @@ func (k *keeper) Begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConf
 }
 
 // forget removes the journal.
-func (k *keeper) forget() error {
+func (k *persister) forget() error {
 	k.endJournal()
 	if err := os.Remove(k.path()); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -111,7 +113,7 @@ func (k *keeper) forget() error {
 	return nil
 }
 
-func (k *keeper) begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, updates []*p4v1.Update) error {
+func (k *persister) begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConfig, updates []*p4v1.Update) error {
 	gen := k.gen
 	if dp != k.current {
 		gen++
@@ -130,16 +132,16 @@ func (k *keeper) begin(dp datapath.Datapath, config *p4v1.ForwardingPipelineConf
 	return nil
 }
 
-func (k *keeper) endJournal() {
+func (k *persister) endJournal() {
 	if k.journal != nil {
 		_ = k.journal.f.Close()
 		k.journal = nil
 	}
 }
 
-// Append implements p4rt.Keeper. After an error nothing is kept until the next
+// Append implements p4rt.Persister. After an error nothing is kept until the next
 // Begin, rather than something wrong.
-func (k *keeper) Append(updates []*p4v1.Update) (long bool, err error) {
+func (k *persister) Append(updates []*p4v1.Update) (long bool, err error) {
 	if k.journal == nil {
 		return false, nil // said already
 	}
@@ -151,7 +153,7 @@ func (k *keeper) Append(updates []*p4v1.Update) (long bool, err error) {
 
 // sweep removes what is pinned and belongs neither to the current generation nor
 // to one of the ports.
-func (k *keeper) sweep(ports map[string]bool) error {
+func (k *persister) sweep(ports map[string]bool) error {
 	var errs []error
 	names := func(dir string) []fs.DirEntry {
 		es, err := os.ReadDir(dir)
@@ -174,7 +176,7 @@ func (k *keeper) sweep(ports map[string]bool) error {
 }
 
 // close removes all that was kept: the switch has ended as it should.
-func (k *keeper) close() error {
+func (k *persister) close() error {
 	k.endJournal()
 	return errors.Join(os.RemoveAll(k.pins), os.RemoveAll(k.dir), k.lock.Close())
 }
@@ -190,7 +192,7 @@ func Discard(name string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	k, err := newKeeper(name)
+	k, err := newPersister(name)
 	if err != nil {
 		return err
 	}

@@ -55,8 +55,8 @@ type Switch struct {
 	log *slog.Logger
 	srv *p4rt.Server
 
-	keep    *keeper // nil if nothing is kept
-	inherit string  // while Restore loads: where the executor before is pinned
+	keep    *persister // nil if nothing is kept
+	inherit string     // while Restore loads: where the executor before is pinned
 	// restored: ports of a process before may still be attached; for AttachInterfaces.
 	restored bool
 
@@ -89,7 +89,7 @@ func New(cfg Config) (*Switch, error) {
 	}
 	if cfg.Keep != "" {
 		var err error
-		if s.keep, err = newKeeper(cfg.Keep); err != nil {
+		if s.keep, err = newPersister(cfg.Keep); err != nil {
 			return nil, err
 		}
 		serve.Keeper = s.keep

@@ -50,13 +50,13 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	Taken     Verdict = iota // taken in
-	Whole                    // taken in, and nothing is missing any more
-	Known                    // it has come before
-	Stray                    // nobody asked for it
-	Malformed                // it contradicts what the first packet said
-	TooLong                  // the message exceeds Config.Message
-	NoRoom                   // it exceeds PerPeer or Total; later there may be room
+	Taken       Verdict = iota // taken in
+	Whole                      // taken in, and nothing is missing any more
+	Known                      // it has come before
+	Unrequested                // nobody asked for it
+	Malformed                  // it contradicts what the first packet said
+	TooLong                    // the message exceeds Config.Message
+	NoRoom                     // it exceeds PerPeer or Total; later there may be room
 )
 
 // Transfer is one message that is being received.
@@ -237,7 +237,7 @@ func (r *Receiver) Receive(now time.Duration, k Key, h *Header, data []byte) (*T
 	t := r.open[k]
 	if t == nil {
 		r.keep(k, h, data)
-		return nil, Stray
+		return nil, Unrequested
 	}
 	v := r.take(now, t, h, data)
 	if v == Taken {
@@ -295,7 +295,7 @@ func (r *Receiver) take(now time.Duration, t *Transfer, h *Header, data []byte) 
 	case i < t.low:
 		return Known
 	case i-t.low >= len(t.flight):
-		return Stray
+		return Unrequested
 	case t.flight[i-t.low].asked == 0:
 		return Known
 	}

@@ -207,7 +207,7 @@ func TestBadParts(t *testing.T) {
 	}
 	other := k
 	other.Peer = rackaddr.Node(2)
-	if _, got := r.Receive(0, other, &good, make([]byte, 100)); got != Stray {
+	if _, got := r.Receive(0, other, &good, make([]byte, 100)); got != Unrequested {
 		t.Errorf("of another node: verdict %d", got)
 	}
 	if x.low != 0 || len(x.flight) != 9 {
@@ -253,7 +253,7 @@ func TestEarly(t *testing.T) {
 		other.Call = rpcpacket.SessionID(1, seq)
 		for i := range 9 {
 			h := Header{Kind: Part, Call: other.Call, Total: 1000, First: 100, Offset: uint64(100 + 100*i), Size: 100}
-			if _, v := r.Receive(0, other, &h, bytes.Repeat([]byte{byte(i)}, 100)); v != Stray {
+			if _, v := r.Receive(0, other, &h, bytes.Repeat([]byte{byte(i)}, 100)); v != Unrequested {
 				t.Fatal(v)
 			}
 		}

@@ -66,7 +66,7 @@ class Memory:
         self._max_data = (budget - wire.DSM_SIZE) & ~63
         self._machines = {}
         self._lock = threading.Lock()
-        self.stray = 0  # datagrams that answered nothing
+        self.unexpected = 0  # datagrams that answered nothing
 
     def close(self):
         """Ends the client; what is under way fails."""
@@ -209,21 +209,21 @@ class Memory:
         try:
             packet = wire.Memory.parse(b)
         except FormatError:
-            self.stray += 1
+            self.unexpected += 1
             return False
         return self._receive(socket.inet_pton(socket.AF_INET6, source[0].split("%")[0]), packet)
 
     def _receive(self, source, packet):
         machine = self._machines.get((source[4], source[5]))
         if machine is None or packet.incarnation != self._incarnation or packet.kind == layout.KIND_REQUEST:
-            self.stray += 1
+            self.unexpected += 1
             return False
         self._meet(machine, packet)
         heard = False
         for i in range(packet.more + 1):  # one answer may stand for several requests in a row
             request = machine.open.get(packet.request + i)
             if request is None or not _answers(request, source if i == 0 else request.to, packet):
-                self.stray += 1
+                self.unexpected += 1
             elif packet.kind == layout.KIND_NACK:
                 heard = True
                 self._denied(machine, request)

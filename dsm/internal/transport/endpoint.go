@@ -58,7 +58,7 @@ type Endpoint struct {
 
 // Stats counts what went by.
 type Stats struct {
-	Sent, Resent, Answered, Denied, Stray uint64
+	Sent, Resent, Answered, Denied, Unexpected uint64
 	// Diverged counts requests of which one copy of a machine says otherwise than
 	// another, and that the copies were told of.
 	Diverged uint64

@@ -82,7 +82,7 @@ func (e *Endpoint) decided(now time.Duration, p *peer, r *request, h *dsmpacket.
 		return true // nobody else answers
 	}
 	if m.Epoch != p.mirror.epoch {
-		e.Stats.Stray++
+		e.Stats.Unexpected++
 		return false
 	}
 	bit := uint8(1) << m.Copy

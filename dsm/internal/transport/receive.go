@@ -12,7 +12,7 @@ import (
 func (e *Endpoint) Receive(now time.Duration, from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) {
 	p := e.peers[from.Machine()]
 	if p == nil || !from.InPrefix(p.prefix) || h.Incarnation != e.cfg.Incarnation || h.Kind == dsmpacket.Request {
-		e.Stats.Stray++
+		e.Stats.Unexpected++
 		return
 	}
 	e.meet(now, p, h.Mirror)
@@ -32,7 +32,7 @@ func (e *Endpoint) Receive(now time.Duration, from dsmpacket.Pointer, h *dsmpack
 func (e *Endpoint) receiveOne(now time.Duration, p *peer, from dsmpacket.Pointer, h *dsmpacket.Header, data []byte) {
 	r := p.find(h.Request)
 	if r == nil || !r.answeredBy(from, h, data) {
-		e.Stats.Stray++
+		e.Stats.Unexpected++
 		if r == nil && h.Request < p.next {
 			p.cc.twice()
 		}

@@ -200,23 +200,23 @@ func (l *reads) give(r *request) {
 	}
 }
 
-// Place is where the answer to a read belongs.
-type Place struct {
+// ReadBuffer is where the answer to a read belongs.
+type ReadBuffer struct {
 	Machine uint8
 	Request uint64
 	Buf     []byte
 }
 
 // Expect appends where the answers to a transfer's reads of at least so many bytes
-// belong, in the order in which they were sent, up to the capacity of places.
-func (e *Endpoint) Expect(t *Transfer, least int, places []Place) []Place {
+// belong, in the order in which they were sent, up to the capacity of into.
+func (e *Endpoint) Expect(t *Transfer, least int, into []ReadBuffer) []ReadBuffer {
 	p := e.peer(t.Pointer)
-	for r := p.plain.oldest; r != nil && len(places) < cap(places); r = r.next {
+	for r := p.plain.oldest; r != nil && len(into) < cap(into); r = r.next {
 		if r.transfer == t && r.n >= least {
-			places = append(places, Place{p.machine, r.id, t.Buf[r.off : r.off+r.n]})
+			into = append(into, ReadBuffer{p.machine, r.id, t.Buf[r.off : r.off+r.n]})
 		}
 	}
-	return places
+	return into
 }
 
 // pumpAll pumps p, after those who have waited for the reads that p may just

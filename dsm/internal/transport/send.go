@@ -230,7 +230,7 @@ func (e *Endpoint) receiveMany(now time.Duration, p *peer, from dsmpacket.Pointe
 	case !ok && from.Op() == dsmpacket.OpRead:
 		e.askOneByOne(now, p, from, h)
 	default:
-		e.Stats.Stray++
+		e.Stats.Unexpected++
 	}
 }
 
@@ -238,7 +238,7 @@ func (e *Endpoint) receiveMany(now time.Duration, p *peer, from dsmpacket.Pointe
 func (e *Endpoint) askOneByOne(now time.Duration, p *peer, from dsmpacket.Pointer, h *dsmpacket.Header) {
 	first := p.find(h.Request)
 	if first == nil || first.to != from {
-		e.Stats.Stray++
+		e.Stats.Unexpected++
 		return
 	}
 	for i := range uint64(h.More) + 1 {

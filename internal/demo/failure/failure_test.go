@@ -35,7 +35,7 @@ func inVirtualTime(t *testing.T, name string, seed uint64, impair wire.Impairmen
 		defer cancel()
 		var err error
 		report, err = Run(ctx, Config{Out: &out, Name: name, Seed: seed, rack: func(c *simrack.Config) {
-			c.Schedule, c.Impair = &wire.Schedule{Seed: seed, Settle: synctest.Wait}, impair
+			c.Schedule, c.Impair = &wire.Schedule{Seed: seed, Quiesce: synctest.Wait}, impair
 		}})
 		if err != nil {
 			t.Errorf("%v\n%s", err, out.String())

@@ -99,7 +99,7 @@ func TestSpill(t *testing.T) {
 		w := new(hoard)
 		var err error
 		w.rack, err = simrack.Start(ctx, simrack.Config{
-			Schedule: &wire.Schedule{Seed: 1, Settle: synctest.Wait}, Disk: new(wal.Disk),
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 			Programs: map[string]simrack.Program{"Front": w.program, "Behind": w.program},
 		})
 		must(err)

@@ -10,17 +10,17 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 )
 
-// keeper is a Gatekeeper that runs.
-type keeper struct {
+// controller is a Gatekeeper that runs.
+type controller struct {
 	*gatekeeper.Gatekeeper
 	store *wal.Log // nil without Config.Disk
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// startKeeper starts a Gatekeeper with what the disk holds.
-func (r *Rack) startKeeper() (*keeper, error) {
-	k := &keeper{ended: make(chan error, 1)}
+// startGatekeeper starts a Gatekeeper with what the disk holds.
+func (r *Rack) startGatekeeper() (*controller, error) {
+	k := &controller{ended: make(chan error, 1)}
 	var err error
 	if r.cfg.Disk != nil {
 		if k.store, err = wal.OpenMemory(r.cfg.Disk, r.cfg.LogOptions); err != nil {
@@ -29,7 +29,7 @@ func (r *Rack) startKeeper() (*keeper, error) {
 	}
 	k.Gatekeeper, err = gatekeeper.New(gatekeeper.Config{
 		Conn: hesitant{r}, Secret: endpoint.Secret{1}, Election: control.Election{Low: uint64(r.cfg.Clock().UnixNano())}, //nolint:gosec // after 1970
-		Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Machines: r.cfg.Machines, PairByNumber: r.cfg.PairByNumber, FillRate: r.cfg.FillRate, Limits: r.cfg.Limits, Ledgers: r.cfg.Ledgers, Ports: r.cfg.ports(), ShareExports: r.cfg.ShareExports, Log: r.cfg.Log,
+		Heartbeat: r.cfg.Heartbeat, MTU: r.cfg.MTU, Store: k.store, Machines: r.cfg.Machines, PairByNumber: r.cfg.PairByNumber, FillRate: r.cfg.FillRate, Limits: r.cfg.Limits, Ledgers: r.cfg.Ledgers, Ports: r.cfg.ports(), ShareExports: r.cfg.ShareExports, Logger: r.cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, k.closeLog())
@@ -44,12 +44,12 @@ func (r *Rack) startKeeper() (*keeper, error) {
 }
 
 // end stops the Gatekeeper and returns why it ended, if not for that.
-func (k *keeper) end() error {
+func (k *controller) end() error {
 	k.stop()
 	return errors.Join(<-k.ended, k.closeLog())
 }
 
-func (k *keeper) closeLog() error {
+func (k *controller) closeLog() error {
 	if k.store == nil {
 		return nil
 	}
@@ -60,10 +60,10 @@ func (k *keeper) closeLog() error {
 func (r *Rack) Log() *wal.Log {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.keeper == nil {
+	if r.controller == nil {
 		return nil
 	}
-	return r.keeper.store
+	return r.controller.store
 }
 
 // CrashGatekeeper ends the Gatekeeper as SIGKILL would: what it had not logged is
@@ -73,8 +73,8 @@ func (r *Rack) CrashGatekeeper() {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()
 	r.mu.Lock()
-	k := r.keeper
-	r.keeper = nil
+	k := r.controller
+	r.controller = nil
 	r.mu.Unlock()
 	if k != nil {
 		r.cfg.Disk.Crash()
@@ -91,16 +91,16 @@ func (r *Rack) OustGatekeeper() {
 	defer func() { <-r.turn }()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.keeper != nil {
+	if r.controller != nil {
 		r.cfg.Disk.Crash()
-		r.ousted, r.keeper = append(r.ousted, r.keeper), nil
+		r.ousted, r.controller = append(r.ousted, r.controller), nil
 	}
 }
 
 // RestartGatekeeper starts a Gatekeeper after CrashGatekeeper, and returns when
 // the switch obeys it, or it has been crashed again.
 func (r *Rack) RestartGatekeeper(ctx context.Context) error {
-	k, err := r.newKeeper()
+	k, err := r.newGatekeeper()
 	if k == nil {
 		return err
 	}
@@ -126,27 +126,27 @@ func (r *Rack) RestartGatekeeper(ctx context.Context) error {
 }
 
 // crashed tells why a Gatekeeper has ended, nil if it was crashed.
-func (r *Rack) crashed(k *keeper, why error) error {
+func (r *Rack) crashed(k *controller, why error) error {
 	if r.Gatekeeper() != k.Gatekeeper {
 		return nil
 	}
 	return errors.Join(errors.New("simrack: the Gatekeeper has ended"), why)
 }
 
-// newKeeper starts a Gatekeeper unless one runs. It begins with the log, which may take
+// newGatekeeper starts a Gatekeeper unless one runs. It begins with the log, which may take
 // its time, so the lock is free meanwhile.
-func (r *Rack) newKeeper() (*keeper, error) {
+func (r *Rack) newGatekeeper() (*controller, error) {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()
 	if r.Gatekeeper() != nil {
 		return nil, nil
 	}
-	k, err := r.startKeeper()
+	k, err := r.startGatekeeper()
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keeper = k
+	r.controller = k
 	return k, nil
 }

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// settle brings deployments closer to what they should be, as far as blades
+// converge brings deployments closer to what they should be, as far as blades
 // allow. It looks at states, not at what has just happened, so it is run after
 // whatever might matter, and after a restart.
-func (r *Registry) settle(now time.Time) {
-	r.settled = now
+func (r *Registry) converge(now time.Time) {
+	r.converged = now
 	if len(r.apps) == 0 {
 		return
 	}
 	s := r.survey(nil)
 	for _, a := range r.sortedApps() {
-		r.settleApp(s, a, now)
+		r.convergeApp(s, a, now)
 	}
 }
 
-// settleApp does so for one deployment; the survey is kept up to date.
-func (r *Registry) settleApp(s *survey, a *deployment, now time.Time) {
+// convergeApp does so for one deployment; the survey is kept up to date.
+func (r *Registry) convergeApp(s *survey, a *deployment, now time.Time) {
 	r.follow(a, now)
 	for _, p := range a.Programs {
 		r.evacuate(s, p, now)
@@ -191,7 +191,7 @@ func (r *Registry) Emptied(node netip.Addr, incarnation uint32, now time.Time) [
 	if _, i := r.instance(n.Instance); i != nil && i.empties() && !i.Stopped {
 		i.Draining, i.Owes = time.Time{}, false
 		r.stop(i)
-		r.settle(now)
+		r.converge(now)
 	}
 	return r.flush()
 }
