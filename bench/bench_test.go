@@ -82,7 +82,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	err = cmd.Run()
 	namespaces, _ := filepath.Glob("/var/run/netns/bf-" + name + "*")
 	files, _ := filepath.Glob("/dev/shm/bifrost-bench/" + name + "*")
-	if left := append(namespaces, files...); len(left) > 0 {
+	if left := slices.Concat(namespaces, files); len(left) > 0 {
 		t.Errorf("bench %s left %v", strings.Join(args, " "), left)
 	}
 	return out.String(), errs.String(), err

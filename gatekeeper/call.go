@@ -434,6 +434,7 @@ func (c *controller) callSeen(fields []p4rtclient.Value) {
 				c.tracer(TraceRecord{Time: c.now, Stage: TraceAnswered, Call: m.Call, Node: wal.Node{Address: dst}})
 			}
 		}
+	default: // an ACK ends no call
 	}
 }
 

@@ -248,7 +248,7 @@ func (c *controller) request(p *port, m control.Message) {
 	case control.KindState:
 		err = c.state(p, m)
 	case control.KindPolicies:
-		err = c.policies(p, m)
+		c.policies(p, m)
 	case control.KindWho:
 		err = c.who(p, m)
 	case control.KindService:

@@ -78,10 +78,9 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 		return
 	}
 	n := c.nodes[h.dst]
-	switch _, known := c.leases.Find(r.Base); {
-	case n == nil || m.Incarnation != n.incarnation: // of one that has ended: a re-run asks for the region again
+	if n == nil || m.Incarnation != n.incarnation { // of one that has ended: a re-run asks for the region again
 		c.count.Late++
-		if !known {
+		if _, known := c.leases.Find(r.Base); !known {
 			c.lost(unknownRegion{r, rpcpacket.ID(m.Execution), m.Incarnation}, h.dst)
 		}
 		return

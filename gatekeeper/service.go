@@ -521,14 +521,13 @@ func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p reso
 }
 
 // policies tells a daemon the explicit policies.
-func (c *controller) policies(p *port, m control.Message) error {
+func (c *controller) policies(p *port, m control.Message) {
 	explicit, version := c.fleet.ExplicitPolicies()
 	list := make([]control.MethodPolicy, 0, len(explicit))
 	for _, p := range explicit {
 		list = append(list, control.MethodPolicy{Service: p.Service, Method: p.Method, Policy: p.Policy.String()})
 	}
 	c.answer(p, m, control.PolicyList{Version: version, Policies: list})
-	return nil
 }
 
 // serving tells which nodes take direct calls of a method: those that have a ledger, which

@@ -241,6 +241,7 @@ func (c *controller) traceCall(stage TraceStage, k *call, code fault.Code) {
 		if k.refusal != nil {
 			t.Stage, t.Code = TraceRefused, k.refusal.Code
 		}
+	default: // nothing to add
 	}
 	c.tracer(t)
 }

@@ -236,7 +236,7 @@ func WaitAny(ctx context.Context, branches ...*Branch) (int, error) {
 	i, err := anyOf(ctx, op, branches)
 	if i < 0 {
 		failure := plain(op, err)
-		o.record(trailer.Outcome, outcome{code: failure.Code, message: failure.Msg}.append(nil))
+		o.record(trailer.Outcome, outcome{code: failure.Code, message: failure.Msg}.encode())
 		return i, failure
 	}
 	o.record(trailer.Order, binary.BigEndian.AppendUint32(nil, branches[i].number))

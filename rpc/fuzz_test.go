@@ -79,7 +79,7 @@ func journalSeeds() [][]byte {
 		{Type: trailer.Time, Index: 1, Data: make([]byte, 8)}, {Type: trailer.Effect, Index: 2, Data: []byte("\x00\x03key\x00done")},
 		{Type: trailer.Order, Index: 5, Data: []byte{0, 0, 0, 4}}, {Type: trailer.Random, Index: 6, Data: make([]byte, 4)},
 	}
-	failed := trailer.Section{Type: trailer.Outcome, Index: 5, Data: outcome{code: Deadline, message: "late"}.append(nil)}
+	failed := trailer.Section{Type: trailer.Outcome, Index: 5, Data: outcome{code: Deadline, message: "late"}.encode()}
 	return [][]byte{
 		trailer.Append(nil, full), trailer.Append(nil, full[:1]), trailer.Append(nil, full[1:]),
 		trailer.Append(nil, []trailer.Section{full[0], full[1], failed}),
@@ -292,12 +292,12 @@ func FuzzJournal(f *testing.F) {
 
 // An outcome is what it was.
 func FuzzOutcome(f *testing.F) {
-	f.Add(outcome{fingerprint: 7}.append(nil))
-	f.Add(outcome{code: Deadline, message: "late"}.append(nil))
-	f.Add(outcome{answer: &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply}, Payload: []byte("x")}}.append(nil))
+	f.Add(outcome{fingerprint: 7}.encode())
+	f.Add(outcome{code: Deadline, message: "late"}.encode())
+	f.Add(outcome{answer: &rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply}, Payload: []byte("x")}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if o, err := parseOutcome(b); err == nil && !bytes.Equal(o.append(nil), b) {
-			t.Fatalf("%x became %x", b, o.append(nil))
+		if o, err := parseOutcome(b); err == nil && !bytes.Equal(o.encode(), b) {
+			t.Fatalf("%x became %x", b, o.encode())
 		}
 	})
 }

@@ -152,6 +152,7 @@ func (x *export) accept(e *execution) (run *execution) {
 		case refused:
 			x.turnAway(turn)
 			taken = taken && turn != e
+		default: // waiting: it runs in its turn
 		}
 	}
 	if receipt != nil && taken {

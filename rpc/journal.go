@@ -226,7 +226,7 @@ func (o *operation) decided(err error) error {
 	if o.known != nil {
 		return o.diverged("the call was answered when the execution ran before, and now: %s", failure)
 	}
-	o.record(trailer.Outcome, outcome{code: failure.Code, fingerprint: o.fingerprint, message: failure.Msg, neverBegan: failure.NeverBegan}.append(nil))
+	o.record(trailer.Outcome, outcome{code: failure.Code, fingerprint: o.fingerprint, message: failure.Msg, neverBegan: failure.NeverBegan}.encode())
 	return failure
 }
 
@@ -245,7 +245,7 @@ func (o *operation) answered(m *method, p *pending) {
 	case p.answer.Type != rpcpacket.Exception || p.answer.Code == OK:
 		o.b.e.journal.confirm(p.mark) // an answer of the callee's: the call was logged
 	}
-	o.record(trailer.Outcome, out.append(nil))
+	o.record(trailer.Outcome, out.encode())
 }
 
 // durable is execution.durable of the execution whose operation it is; nil is none.
@@ -277,7 +277,7 @@ const outcomeUnbegun = 0x80
 // outcomeHeaders in the byte of an answer's type: the payload begins with headers.
 const outcomeHeaders = 0x80
 
-func (o outcome) append(b []byte) []byte {
+func (o outcome) encode() (b []byte) {
 	code := byte(o.code)
 	if o.neverBegan {
 		code |= outcomeUnbegun

@@ -94,8 +94,9 @@ func (n *Node) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
 		n.whole(t)
 	case bulk.Malformed:
 		n.stats.malformed.Add(1)
-	case bulk.Known:
+	case bulk.Known, bulk.Stray:
 		n.stats.duplicates.Add(1)
+	default: // taken: the rest is still to come
 	}
 }
 

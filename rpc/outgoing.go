@@ -277,6 +277,7 @@ func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) boo
 		n.stats.malformed.Add(1)
 	case bulk.NoRoom:
 		n.stats.full.Add(1) // it will be asked for again
+	default: // taken, or a copy: the rest is still to come
 	}
 	return false
 }

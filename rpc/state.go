@@ -325,7 +325,7 @@ func (e *execution) sendCheckpoint(ctx context.Context, o *operation, flags rpcp
 	codec := newCodec(n.budget)
 	defer codec.free()
 	entries, mark := e.journal.pending()
-	codec.trailer = append(state, entries...)
+	codec.trailer = slices.Concat(state, entries) // the state may have room behind it that is the program's
 	if err := n.checkWhole(codec, o.op); err != nil {
 		return 0, err
 	}

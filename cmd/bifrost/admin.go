@@ -132,7 +132,7 @@ func trusting(path string) (*tls.Config, error) {
 }
 
 // run connects, has f ask, and adds a remedy to what goes wrong.
-func (o *clientOptions) run(cmd *cobra.Command, f func(c *client.Client) error) error {
+func (o *clientOptions) run(f func(c *client.Client) error) error {
 	c, err := o.connect()
 	if err != nil {
 		return err

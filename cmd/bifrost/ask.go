@@ -26,7 +26,7 @@ have lent it.`,
 			if err != nil {
 				return fmt.Errorf("%s: want a global pointer, such as 0:0:1001::40", args[0])
 			}
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				h, err := c.Holders(cmd.Context(), p)
 				if err != nil {
 					return err
@@ -58,7 +58,7 @@ regions that could not be reached.`,
 		Example: "  bifrost domain s2     # before: bifrost drain s2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				d, err := c.FailureDomain(cmd.Context(), args[0])
 				if err != nil {
 					return err

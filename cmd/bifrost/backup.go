@@ -31,7 +31,7 @@ The files of programs and the tokens of the admin API are not saved.`,
 		Example: "  bifrost backup rack.backup\n  bifrost restore rack.backup restored",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				m, err := saveBackup(cmd.Context(), c, args[0])
 				if err != nil {
 					return err

@@ -120,7 +120,7 @@ which bifrost calls --stuck names.`,
 		Example: "  bifrost calls --stuck\n  bifrost cancel 00f3a6c41b9e7d5200000000000000a7",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				call, err := c.CancelCall(cmd.Context(), args[0])
 				if err != nil {
 					return err

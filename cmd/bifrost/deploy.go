@@ -45,7 +45,7 @@ blades' daemons. examples/arrays/app.yaml shows every key.`,
 			if err != nil {
 				return err
 			}
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				if dry {
 					return printDifference(cmd.Context(), cmd.OutOrStdout(), c, name, &spec)
 				}
@@ -78,7 +78,7 @@ app that has some, the command asks, or wants --delete-state.`,
 		Example: "  bifrost undeploy arrays\n  bifrost undeploy kv --delete-state",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				if !deleteState {
 					if err := confirmUndeploy(cmd, c, args[0]); err != nil {
 						return err
@@ -106,7 +106,7 @@ run, and how often each has failed.`,
 		Example: "  bifrost apps\n  bifrost apps --json | jq '.instances[] | select(.status != \"running\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				apps, err := c.Apps(cmd.Context())
 				if err != nil {
 					return err

@@ -38,7 +38,7 @@ what has happened of late; the Gatekeeper remembers the last few thousand events
 			if err := checkKinds(o.kinds, gatekeeper.EventKinds()); err != nil {
 				return err
 			}
-			return o.run(cmd, func(c *client.Client) error { return o.list(cmd, c) })
+			return o.run(func(c *client.Client) error { return o.list(cmd, c) })
 		},
 	})
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on as things happen, until Ctrl-C")

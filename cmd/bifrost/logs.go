@@ -40,7 +40,7 @@ is out of service is missing, and said to be.`,
 			if o.lines < 1 || o.lines > gatekeeper.MaxOutputLines {
 				return fmt.Errorf("--lines %d: want 1 to %d; --since has no bound", o.lines, gatekeeper.MaxOutputLines)
 			}
-			return o.run(cmd, func(c *client.Client) error { return o.print(cmd, c, args[0]) })
+			return o.run(func(c *client.Client) error { return o.print(cmd, c, args[0]) })
 		},
 	})
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on as lines are printed, until Ctrl-C")

@@ -28,7 +28,7 @@ it is; bifrost machines shows that, too.`,
 		Example: "  bifrost mirror m1 m2 --wait",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				m, err := c.Mirror(cmd.Context(), args[0], args[1])
 				if err == nil && wait {
 					if err = o.wait(cmd, c, args[0], mirrored); err == nil {
@@ -56,7 +56,7 @@ has two.`,
 		Example: "  bifrost unmirror m2 --cause 'new memory'\n  bifrost return m2 --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				m, err := c.Unmirror(cmd.Context(), args[0], why)
 				return o.printMachine(cmd.OutOrStdout(), &m, err)
 			})

@@ -66,7 +66,7 @@ func newBladeCmd(b bladeCmd) *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use: b.verb + " BLADE", Short: b.short, Long: b.long, Example: b.example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				blade, err := b.act(c, cmd.Context(), args[0], why)
 				if err == nil && wait {
 					if err = o.wait(cmd, c, args[0], b.waits); err == nil {
@@ -112,7 +112,7 @@ somebody else has written to it.`,
 		Example: "  bifrost reconcile",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				r, err := c.Reconcile(cmd.Context())
 				if err != nil {
 					return err

@@ -44,7 +44,7 @@ the address lets whoever has it in: do not pass it on.`,
 			if err != nil {
 				return err
 			}
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				if _, err := c.Status(cmd.Context()); err != nil {
 					return err
 				}

@@ -42,7 +42,7 @@ as of the service or by default.`,
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				list, err := policy(cmd, c, args)
 				if err != nil {
 					return err

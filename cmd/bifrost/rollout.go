@@ -31,7 +31,7 @@ exactly-once call fails. Jobs are left to their end.`,
 		Example: "  bifrost restart shop --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				before, err := c.Nodes(cmd.Context())
 				if err != nil {
 					return err
@@ -64,7 +64,7 @@ program gets what the new one has made of it.`,
 		Example: "  bifrost rollback shop --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				app, err := c.Rollback(cmd.Context(), args[0])
 				if err == nil && wait {
 					app, err = awaitRollout(cmd.Context(), cmd.ErrOrStderr(), c, &app)

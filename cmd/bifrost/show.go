@@ -38,7 +38,7 @@ func show[T any](o *clientOptions, h helpText, ask func(context.Context, *client
 // shown asks for a list and prints it.
 func shown[T any](o *clientOptions, ask func(context.Context, *client.Client) ([]T, error), rows func([]T, names) []string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		return o.run(cmd, func(c *client.Client) error {
+		return o.run(func(c *client.Client) error {
 			items, err := ask(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -149,7 +149,7 @@ as many routes; a stateful service has none, for the Gatekeeper hands on its cal
 		if idl == "" {
 			return list(cmd, args)
 		}
-		return o.run(cmd, func(c *client.Client) error { return printIDL(cmd, c, idl) })
+		return o.run(func(c *client.Client) error { return printIDL(cmd, c, idl) })
 	}
 	return cmd
 }

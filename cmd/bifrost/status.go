@@ -24,7 +24,7 @@ Gatekeeper's admin API.`,
   bifrost status --json | jq .counters`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				s, err := c.Status(cmd.Context())
 				if err != nil {
 					return err

@@ -36,7 +36,7 @@ of an id that no other of the latest has, or "last".`,
 		Example: "  bifrost trace\n  bifrost trace --failed --last 100\n  bifrost trace 00f3a6c4\n  bifrost trace last --json | jq '.calls[].steps'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd, func(c *client.Client) error {
+			return o.run(func(c *client.Client) error {
 				if len(args) == 1 {
 					return o.one(cmd, c, args[0])
 				}

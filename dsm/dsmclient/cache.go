@@ -251,7 +251,7 @@ func (rc *regionCache) drain() []Pointer {
 	}
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
-	doomed := append(rc.deferred, rc.pool.Trim(0, true)...)
+	doomed := slices.Concat(rc.deferred, rc.pool.Trim(0, true))
 	rc.deferred = nil
 	return doomed
 }

@@ -180,7 +180,7 @@ func (l *link) prepare(t *transport.Transfer) {
 	}
 	for i := range c.messages {
 		m := &c.messages[i]
-		*m = netio.Message{Buf: c.buffers[i][:]}
+		*m = netio.Message{Buf: c.buffers[i]}
 		if i < len(c.expected) {
 			b := c.expected[i].Buf
 			m.Buf = c.buffers[i][:dsmpacket.HeaderSize]

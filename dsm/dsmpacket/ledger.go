@@ -84,6 +84,7 @@ func (q *LedgerRequest) Append(b []byte) []byte {
 		return append(h.Append(b), q.Chunk.Data...)
 	case LedgerRead:
 		h.Length, h.More = q.Size, q.More
+	default: // opening a ledger needs no more
 	}
 	return h.Append(b)
 }

@@ -61,6 +61,7 @@ func (m *metrics) count(op dsmpacket.Op, a *store.Answer) {
 		m.bytesRead.Add(requests * a.Header.Length)
 	case dsmpacket.OpWrite:
 		m.bytesWritten.Add(a.Header.Length)
+	default: // the others move no bytes
 	}
 }
 

@@ -43,6 +43,7 @@ func Load(attempts uint16, records iter.Seq2[wal.Record, error]) (*Table, error)
 			s.floor, s.logged = r.Order, true
 		case wal.KindCut:
 			l.cuts = append(l.cuts, r)
+		default: // the records of the other parts
 		}
 		if err != nil {
 			return nil, err

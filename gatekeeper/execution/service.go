@@ -129,6 +129,7 @@ func (s *service) apply(b []byte) (snapshot bool) {
 			s.state, snapshot = section.Append(nil), true
 		case trailer.Delta:
 			s.state = section.Append(s.state)
+		default: // no part of the state
 		}
 	}
 	return snapshot

@@ -33,8 +33,9 @@ func (o Outcome) String() string {
 		return "duplicate"
 	case Refused:
 		return "refused"
+	default:
+		return fmt.Sprintf("outcome %d", uint8(o))
 	}
-	return fmt.Sprintf("outcome %d", uint8(o))
 }
 
 // Step is what became of one event, and the rules that change by it.
@@ -106,6 +107,7 @@ func (r *Refusal) Code() fault.Code {
 		return fault.Unavailable
 	case NotTheCall, Taken:
 		return fault.BadRequest
+	default:
+		return fault.PermissionDenied
 	}
-	return fault.PermissionDenied
 }

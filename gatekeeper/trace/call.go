@@ -125,6 +125,7 @@ func (c *Call) note(e *Event) {
 		c.Over = true
 	case Refused, Ended:
 		c.Over = true
+	default: // no edge of the timeline
 	}
 	if s.Kind != Recalled && e.Code != fault.OK {
 		c.Code = e.Code

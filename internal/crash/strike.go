@@ -20,7 +20,8 @@ func (c *crasher) strike(one Crash) {
 	var hit bool
 	switch kindOf(one.Victim) {
 	case Gatekeeper:
-		hit = c.strikeGatekeeper(one)
+		c.strikeGatekeeper(one)
+		hit = true
 	case Switch:
 		hit = c.strikeSwitch(one)
 	case Log:
@@ -42,7 +43,7 @@ func (c *crasher) strike(one Crash) {
 }
 
 // strikeGatekeeper hits the Gatekeeper.
-func (c *crasher) strikeGatekeeper(one Crash) bool {
+func (c *crasher) strikeGatekeeper(one Crash) {
 	rack := c.run.rack
 	c.count(Gatekeeper)
 	switch one.How {
@@ -54,10 +55,9 @@ func (c *crasher) strikeGatekeeper(one Crash) bool {
 		resume := rack.StallLine()
 		c.run.stopDisk(one.Back)
 		c.later(one.Back, func() error { resume(); c.back(Gatekeeper); return nil })
-		return true
+		return
 	}
 	c.later(one.Back, c.restart)
-	return true
 }
 
 // restart starts a Gatekeeper, if one can start.

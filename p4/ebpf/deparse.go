@@ -23,7 +23,7 @@ func (g *gen) deparse(send, fail string) {
 	g.jump(whole)
 	g.mark(moved)
 	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxResize, -1)
+	g.stat(nTxResize, -1)
 	g.jump(fail)
 	g.mark(whole)
 	g.load(asm.R0, stTag)
@@ -129,7 +129,7 @@ func (g *gen) resize() {
 	g.resizeTagged(done, fail)
 	g.mark(fail)
 	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxResize, -1)
+	g.stat(nTxResize, -1)
 	g.jump(verdict)
 	g.mark(done)
 }
@@ -197,7 +197,7 @@ func (g *gen) resizeByTags(fail string) {
 	for range maxTagged / 4 {
 		g.emit(asm.JSLE.Imm(rTemp, 0, done))
 		g.pushTags(3, fail)
-		g.etherType(16, etherOther, fail)
+		g.etherType(etherOther, fail)
 		g.popTags(2, fail)
 		g.emit(asm.Sub.Imm(rTemp, 4))
 	}
@@ -207,9 +207,9 @@ func (g *gen) resizeByTags(fail string) {
 	for range maxTagged / 4 {
 		g.emit(asm.JSGE.Imm(rTemp, 0, enough))
 		g.pushTags(2, fail)
-		g.etherType(16, etherVLAN, fail)
+		g.etherType(etherVLAN, fail)
 		g.popTags(1, fail)
-		g.etherType(16, etherOther, fail)
+		g.etherType(etherOther, fail)
 		g.popTags(2, fail)
 		g.emit(asm.Add.Imm(rTemp, 4))
 	}
@@ -242,12 +242,12 @@ func (g *gen) popTags(n int, fail string) {
 	}
 }
 
-// etherType writes an EtherType into the frame.
-func (g *gen) etherType(at int, value int32, fail string) {
+// etherType writes the EtherType behind a VLAN tag into the frame.
+func (g *gen) etherType(value int32, fail string) {
 	g.emit(
 		asm.Mov.Imm(asm.R0, value), asm.HostTo(asm.BE, asm.R0, asm.Half),
 		asm.StoreMem(asm.R10, -8, asm.R0, asm.Half),
-		asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R2, int32(at)),
+		asm.Mov.Reg(asm.R1, rCtx), asm.Mov.Imm(asm.R2, tagEnd),
 		asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -8),
 		asm.Mov.Imm(asm.R4, 2), asm.Mov.Imm(asm.R5, 0),
 		asm.FnSkbStoreBytes.Call(),
@@ -332,7 +332,7 @@ func (g *gen) resizeTagged(done, fail string) {
 // bytes behind the addresses.
 func (g *gen) untag(fail string) {
 	g.pushTags(1, fail) // the tag goes into the frame
-	g.etherType(tagEnd, etherOther, fail)
+	g.etherType(etherOther, fail)
 	g.popTags(2, fail)
 }
 

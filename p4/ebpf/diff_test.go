@@ -126,7 +126,7 @@ func (p *pair) apply(t testing.TB, op datapath.Op, e datapath.Entry) bool {
 
 // differs runs a packet on both.
 func (p *pair) differs(in datapath.Port, frame []byte) (kernel, golang []string, differ bool) {
-	if err := p.kernel.test(in, bytes.Clone(frame), 0, p.k.emit); err != nil {
+	if err := p.kernel.test(in, bytes.Clone(frame), p.k.emit); err != nil {
 		p.k.add("%v", err)
 	}
 	p.golang.Process(in, bytes.Clone(frame), p.g.emit)

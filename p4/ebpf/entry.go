@@ -175,7 +175,7 @@ func (g *gen) lengths() {
 		g.mark(other)
 	}
 	g.load(asm.R0, stPort)
-	g.stat(asm.R0, nRxPackets, nRxBytes)
+	g.stat(nRxPackets, nRxBytes)
 	g.load(asm.R0, stPort)
 	g.setReg(std.IngressPort)
 	g.load(asm.R0, stInLen)
@@ -195,10 +195,10 @@ func (g *gen) clock() {
 }
 
 // stat counts in a port's counters: one of packets, and one of bytes if it is
-// not negative. The port is in a register.
-func (g *gen) stat(port asm.Register, packets, bytes int) {
+// not negative. The port is in R0.
+func (g *gen) stat(packets, bytes int) {
 	end := g.label("stat")
-	g.emit(asm.StoreMem(asm.R10, -4, port, asm.Word))
+	g.emit(asm.StoreMem(asm.R10, -4, asm.R0, asm.Word))
 	g.lookup(g.objs.stats, asm.R10, -4)
 	g.emit(
 		asm.JEq.Imm(asm.R0, 0, end),
@@ -229,7 +229,7 @@ func (g *gen) superPacket() {
 	g.transport(eth, 18, bad, done)
 	g.mark(bad)
 	g.load(asm.R0, stPort)
-	g.stat(asm.R0, nRxOffload, -1)
+	g.stat(nRxOffload, -1)
 	g.jump(verdict)
 	g.mark(done)
 }

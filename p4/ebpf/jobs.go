@@ -305,7 +305,7 @@ func (g *gen) slot(none string) {
 // looped counts a packet of which the program wants too many copies.
 func (g *gen) looped() {
 	g.load(asm.R0, stPort)
-	g.stat(asm.R0, nLooped, -1)
+	g.stat(nLooped, -1)
 }
 
 // pushOriginal pushes the packet that ingress or egress has judged.

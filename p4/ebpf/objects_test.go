@@ -104,7 +104,7 @@ func TestMeter_Rates(t *testing.T) {
 	colour := func() byte {
 		frame := make([]byte, 60)
 		frame[0] = 4
-		if err := p.kernel.test(1, frame, 0, p.k.emit); err != nil {
+		if err := p.kernel.test(1, frame, p.k.emit); err != nil {
 			t.Fatal(err)
 		}
 		var port, colour int

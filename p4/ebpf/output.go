@@ -245,11 +245,11 @@ func (g *gen) toPort(lost, long string) {
 func (g *gen) notSent(lost, long, next string) {
 	g.mark(lost)
 	g.set(asm.R0, lostPort)
-	g.stat(asm.R0, nLost, -1)
+	g.stat(nLost, -1)
 	g.jump(next)
 	g.mark(long)
 	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxTooLong, -1)
+	g.stat(nTxTooLong, -1)
 	g.jump(next)
 }
 
@@ -287,7 +287,7 @@ func (g *gen) countOut() {
 	g.context(asm.R0, ctxLen)
 	g.store(stInLen, asm.R0)
 	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxPackets, nTxBytes)
+	g.stat(nTxPackets, nTxBytes)
 }
 
 // redirect hands the packet to the interface of rEntry. (bpf_redirect_peer would
@@ -364,7 +364,7 @@ func (g *gen) toCPU(lost string) {
 	g.testOut()
 	g.mark(fail)
 	g.load(asm.R0, stPort)
-	g.stat(asm.R0, nRxOffload, -1)
+	g.stat(nRxOffload, -1)
 	g.jump(verdict)
 }
 
@@ -442,12 +442,12 @@ func (g *gen) output(stop string) {
 	g.jump(g.done)
 	g.mark(resize)
 	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxResize, -1)
+	g.stat(nTxResize, -1)
 	g.jump(g.done)
 	// Nobody knows what the frame looks like now: no copy follows.
 	g.mark(broken)
 	g.load(asm.R0, stOutPort)
-	g.stat(asm.R0, nTxResize, -1)
+	g.stat(nTxResize, -1)
 	g.storeImm(stJobs, 0, asm.DWord)
 	g.jump(stop)
 }
@@ -580,7 +580,7 @@ func (g *gen) tagForCPU(fail string) {
 	g.jump(plain)
 	g.mark(tagged)
 	g.pushTags(2, fail)
-	g.etherType(tagEnd, etherOther, fail)
+	g.etherType(etherOther, fail)
 	g.popTags(2, fail)
 	g.load(asm.R2, stPad)
 	g.storeOut(fail)

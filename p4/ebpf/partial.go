@@ -238,7 +238,7 @@ func (g *gen) unlessAhead(r asm.Register, from, to int) {
 // unjudged drops and counts a packet that cannot be judged because of offload.
 func (g *gen) unjudged() {
 	g.load(asm.R0, stPort)
-	g.stat(asm.R0, nRxOffload, -1)
+	g.stat(nRxOffload, -1)
 	g.jump(g.done)
 }
 

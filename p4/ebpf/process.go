@@ -32,14 +32,13 @@ const maxTest = 3400
 // 3,400 bytes long, and one runs at a time. Frames lost on the way to it are
 // logged.
 func (x *Executor) Process(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) {
-	if err := x.test(in, frame, 0, emit); err != nil {
+	if err := x.test(in, frame, emit); err != nil {
 		x.log.Warn("frame not processed", "port", in, "bytes", len(frame), "error", err)
 	}
 }
 
-// test runs one frame; gso, if positive, makes it a super-packet with segments
-// of that size.
-func (x *Executor) test(in datapath.Port, frame []byte, gso uint32, emit func(datapath.Port, []byte)) error {
+// test runs one frame.
+func (x *Executor) test(in datapath.Port, frame []byte, emit func(datapath.Port, []byte)) error {
 	if len(frame) > maxTest {
 		return ErrTestSize
 	}
@@ -57,10 +56,7 @@ func (x *Executor) test(in datapath.Port, frame []byte, gso uint32, emit func(da
 	if len(frame) < minEthernet {
 		return nil
 	}
-	ctx := skBuff{CB: [5]uint32{uint32(in) | testFlag}, GSOSize: gso}
-	if gso > 0 {
-		ctx.GSOSegs = (uint32(len(frame)) + gso - 1) / gso
-	}
+	ctx := skBuff{CB: [5]uint32{uint32(in) | testFlag}}
 	out := make([]byte, len(frame)+512)
 	var after skBuff
 	run := &ebpf.RunOptions{Data: frame, DataOut: out, Context: &ctx, ContextOut: &after}

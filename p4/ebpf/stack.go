@@ -93,6 +93,7 @@ func (g *gen) copyStmt(s v1model.Copy) {
 			g.copyHeaders(to, from[i])
 		}
 		return
+	default: // one header, or the headers of a union, below
 	}
 	to, from := g.headers(s.Dst), g.headers(s.Src)
 	if len(to) == len(from) {

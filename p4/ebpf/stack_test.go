@@ -74,7 +74,7 @@ func TestEndless(t *testing.T) {
 	for n, tc := range []struct{ kind, times byte }{{4, 0}, {5, 0}, {3, 0}} {
 		frame := make([]byte, 1500)
 		frame[14], frame[15] = tc.kind, tc.times
-		if err := p.kernel.test(1, frame, 0, p.k.emit); err != nil {
+		if err := p.kernel.test(1, frame, p.k.emit); err != nil {
 			t.Fatal(err)
 		}
 		if got := p.kernel.stats(1)[nLooped/8]; got != uint64(n+1) && tc.kind != 3 {
@@ -84,7 +84,7 @@ func TestEndless(t *testing.T) {
 	// The executor goes on.
 	frame := make([]byte, 100)
 	p.k.take()
-	if err := p.kernel.test(1, frame, 0, p.k.emit); err != nil || len(p.k.take()) != 1 {
+	if err := p.kernel.test(1, frame, p.k.emit); err != nil || len(p.k.take()) != 1 {
 		t.Errorf("nothing leaves any more: %v", err)
 	}
 }

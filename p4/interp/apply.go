@@ -71,7 +71,7 @@ func (x *Executor) apply(t *table, op datapath.Op, e datapath.Entry) error {
 	if t.def.Const {
 		return fmt.Errorf("%w: its entries are constant", datapath.ErrUnsupported)
 	}
-	w, err := t.plan.match(t.def, e.Match)
+	w, err := t.plan.match(e.Match)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (x *Executor) apply(t *table, op datapath.Op, e datapath.Entry) error {
 	case op != datapath.Insert && old == nil:
 		return datapath.ErrNotFound
 	case op == datapath.Delete:
-		x.release(t, old)
+		x.release(old)
 		t.remove(old)
 		return nil
 	case op == datapath.Insert && t.def.MaxSize > 0 && t.entries >= t.def.MaxSize:
@@ -102,7 +102,7 @@ func (x *Executor) apply(t *table, op datapath.Op, e datapath.Entry) error {
 		x.watch(made)
 		return nil
 	}
-	x.release(t, old)
+	x.release(old)
 	old.do, old.next, old.member, old.group = made.do, made.next, made.member, made.group
 	old.source, old.timeout, old.told = made.source, made.timeout, 0
 	old.hit.Store(made.hit.Load())
@@ -171,7 +171,7 @@ func (x *Executor) refer(t *table, made *entry, e *datapath.Entry) error {
 }
 
 // release gives up what an entry refers to.
-func (x *Executor) release(t *table, e *entry) {
+func (x *Executor) release(e *entry) {
 	if e.member != nil {
 		e.member.refs--
 	}
@@ -215,7 +215,7 @@ func (x *Executor) find(e *datapath.Entry) (*table, *entry, error) {
 	if e.Match == nil {
 		return t, t.miss, nil
 	}
-	w, err := t.plan.match(t.def, e.Match)
+	w, err := t.plan.match(e.Match)
 	if err != nil {
 		return nil, nil, fmt.Errorf("table %q: %w", e.Table, err)
 	}

@@ -133,7 +133,7 @@ func (f *keyField) put(key, v []uint64) {
 }
 
 // match packs what an entry wants of all fields.
-func (p *keyPlan) match(t *v1model.Table, ms []datapath.Match) (want, error) {
+func (p *keyPlan) match(ms []datapath.Match) (want, error) {
 	w := want{
 		mask: make([]uint64, p.words), low: make([]uint64, p.words), high: make([]uint64, p.words),
 	}
@@ -229,6 +229,7 @@ func (f *fieldMatch) read(m *datapath.Match, kind v1model.MatchKind) error {
 		if f.high, err = f.words(m.High); err == nil && compareWords(f.low, f.high) > 0 {
 			err = fmt.Errorf("empty range")
 		}
+	default: // exact: the value is all
 	}
 	if err != nil {
 		return err

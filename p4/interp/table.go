@@ -221,7 +221,7 @@ func (t *table) fill(actions []*action) error {
 		for _, m := range d.Match {
 			ms = append(ms, datapath.Match{Value: m.Value, Mask: m.Mask, High: m.High, PrefixLen: m.PrefixLen})
 		}
-		w, err := t.plan.match(t.def, ms)
+		w, err := t.plan.match(ms)
 		if err != nil {
 			return fmt.Errorf("table %q: entry %d: %w", t.def.Name, i, err)
 		}

@@ -157,6 +157,7 @@ func (s *Server) configure(r *p4v1.SetForwardingPipelineConfigRequest) (unused [
 				return []*pipeline{p}, err
 			}
 		}
+	default: // to commit, below; others were refused above
 	}
 	return s.commit(p), nil
 }

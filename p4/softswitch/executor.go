@@ -155,6 +155,7 @@ func (t tracer) Trace(e interp.Event) {
 		attrs = append(attrs, slog.Any("port", e.Port))
 	case interp.TraceCondition, interp.TraceTable:
 		attrs = append(attrs, slog.Bool("hit", e.Hit))
+	default: // nothing to add
 	}
 	if e.Action != "" {
 		attrs = append(attrs, slog.String("action", e.Action))

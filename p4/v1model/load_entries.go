@@ -81,6 +81,7 @@ func (m *Match) canonical(k *Key) {
 				m.Value[i] &^= byte(0xff >> max(n, 0))
 			}
 		}
+	default: // exact, or a range: as it is
 	}
 }
 
@@ -94,6 +95,7 @@ func checkMatch(k *Key, m *Match) error {
 		if bytes.Compare(m.Value, m.High) > 0 {
 			return malformed("empty range")
 		}
+	default: // any value and mask will do
 	}
 	return nil
 }

@@ -193,8 +193,7 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	if err := t.state.Apply(r); err != nil {
 		return nil, fault.New(fault.Internal, "ledger", "a record does not follow from those before it: %v", err)
 	}
-	switch r := r.(type) {
-	case *record.Done:
+	if r, ok := r.(*record.Done); ok {
 		was := t.running[r.Execution]
 		delete(t.running, r.Execution)
 		e := t.state.Execution(r.Execution)

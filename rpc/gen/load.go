@@ -139,13 +139,13 @@ func syntaxError(path, text, original string, err error) error {
 		if t.line > e.Line || t.line == e.Line && at >= column {
 			column = place.at - strings.LastIndexByte(original[:place.at], '\n')
 			e.Line, e.Msg = place.line, fmt.Sprintf("no Thrift IDL: column %d: found %q", column, place.text)
-			if want := closes(open); want != "" && strings.Contains(")}]>", t.text) && want != t.text {
+			if want := closes(open); want != "" && strings.Contains(")}]>", t.text) && want != t.text { //nolint:gocritic // the brackets are the set
 				e.Msg += fmt.Sprintf(", expected %q for the %q of line %d", want, open[len(open)-1].text, open[len(open)-1].line)
 			}
 			return e
 		}
 		switch {
-		case strings.Contains("({[<", t.text):
+		case strings.Contains("({[<", t.text): //nolint:gocritic // the brackets are the set
 			open = append(open, t)
 		case closes(open) == t.text && len(open) > 0:
 			open = open[:len(open)-1]

@@ -93,6 +93,7 @@ func flag(c *coder, name string, v *bool, doc string) {
 	case drawing:
 		*v = c.draw(1) == 1
 		return
+	default: // writing, below
 	}
 	num(c, name, &n, doc)
 }

@@ -46,7 +46,7 @@ numbers of one machine say little about another, ratios a bit more. Needs root.`
   sudo bifrost bench --out /tmp/eval
   sudo bifrost bench switch --quick`,
 		Args:          cobra.ArbitraryArgs,
-		RunE:          func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+		RunE:          o.run,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

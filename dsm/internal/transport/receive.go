@@ -59,8 +59,9 @@ func (r *request) answeredBy(from dsmpacket.Pointer, h *dsmpacket.Header, data [
 			return len(data) == r.n && h.Length == r.length
 		case dsmpacket.OpWrite:
 			return h.Length == r.length
+		default:
+			return r.op() != dsmpacket.OpAlloc
 		}
-		return r.op() != dsmpacket.OpAlloc
 	}
 	if r.op() != dsmpacket.OpAlloc || from.Op() != dsmpacket.OpAlloc || h.Kind != dsmpacket.Reply || h.Status != fault.OK {
 		return false
@@ -130,6 +131,7 @@ func (e *Endpoint) denied(now time.Duration, p *peer, r *request) {
 	case dsmpacket.OpWrite, dsmpacket.OpFree:
 		// Another copy of it may have been let through, or still be.
 		e.resolve(now, p, r, fault.PermissionDenied)
+	default: // the switch judges no others
 	}
 }
 

@@ -290,6 +290,7 @@ func (e *Endpoint) abandon(now time.Duration, p *peer, r *request) {
 		} else {
 			r.drive(buf)
 		}
+	default: // the others are waited for, cancelled or not
 	}
 }
 

@@ -178,8 +178,9 @@ func (s *Store) handle(r *Request) (Answer, Drop) {
 		return s.settle(r, c), NotDropped
 	case dsmpacket.OpAlloc, dsmpacket.OpWrite, dsmpacket.OpFree:
 		return s.apply(r, c), NotDropped
+	default:
+		return refuse(r, fault.BadRequest), NotDropped
 	}
-	return refuse(r, fault.BadRequest), NotDropped
 }
 
 // tooLate drops a request that must not be applied any more. A free is
@@ -207,6 +208,7 @@ func (s *Store) apply(r *Request, c *client) Answer {
 	case dsmpacket.OpFree:
 		rec.flags, rec.status = s.free(r)
 		rec.address = r.To.Offset()
+	default: // process hands over no others
 	}
 	if rec.status == fault.Overloaded {
 		return refuse(r, rec.status) // not done, and not recorded: it will be sent again

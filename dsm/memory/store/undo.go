@@ -568,6 +568,7 @@ func (s *Store) Commit(c control.Commit) (answer control.Settled) {
 		case refused:
 			s.undo.refused++
 			answer.Refused = append(answer.Refused, run)
+		default: // settled: it has been done before
 		}
 	}
 	return answer
@@ -597,6 +598,7 @@ func (s *Store) Rollback(r control.Rollback) (answer control.Settled) {
 		case refused:
 			s.undo.refused++
 			answer.Refused = append(answer.Refused, run)
+		default: // settled: it has been done before
 		}
 	}
 	return answer

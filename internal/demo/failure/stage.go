@@ -259,6 +259,7 @@ func (s *stage) onFrame(f wire.Frame) {
 		if u.Dst.Port() == rackaddr.PortRPC && f.Host == callee && !f.ToSwitch && err == nil && m.Type == rpcpacket.Call {
 			s.kill()
 		}
+	default: // no packet is the moment
 	}
 }
 

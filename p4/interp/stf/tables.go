@@ -187,6 +187,7 @@ func field(k *v1model.Key, value string) (datapath.Match, error) {
 				m.High = fill(v, width)
 			}
 		}
+	default: // exact: the value is all
 	}
 	return m, err
 }

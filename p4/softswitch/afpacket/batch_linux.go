@@ -155,6 +155,7 @@ func classify(e unix.Errno) error {
 		return ErrFull
 	case unix.EMSGSIZE:
 		return ErrTooLong
+	default:
+		return e
 	}
-	return e
 }

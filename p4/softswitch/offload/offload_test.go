@@ -195,7 +195,7 @@ func TestResume_RefusesWhatHasChangedItsForm(t *testing.T) {
 		"IPv4":         func(b []byte) []byte { b[14] = 0x45; return b },
 		"UDP":          func(b []byte) []byte { b[20] = protoUDP; return b },
 		"short":        func(b []byte) []byte { return b[:60] },
-		"tag added":    func(b []byte) []byte { return tagged(b) },
+		"tag added":    tagged,
 		"no IP at all": func(b []byte) []byte { return b[:14] },
 	} {
 		b, h := tcp()

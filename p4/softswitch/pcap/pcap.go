@@ -59,7 +59,8 @@ func (w *Writer) Write(at time.Time, packet []byte) error {
 	b = binary.LittleEndian.AppendUint32(b, uint32(at.Nanosecond()))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(kept)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(packet)))
-	w.buf = append(b, kept...)
+	b = append(b, kept...)
+	w.buf = b
 	if _, err := w.file.Write(w.buf); err != nil {
 		return fmt.Errorf("capture %s: %w", w.file.Name(), err)
 	}

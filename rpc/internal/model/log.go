@@ -155,6 +155,7 @@ func (g *Gatekeeper) commit(c *call, m rpcpacket.Message) {
 			*s = join.State{Base: section.Data}
 		case trailer.Delta:
 			s.Deltas = append(s.Deltas, section.Data)
+		default: // no part of the state
 		}
 	}
 	if c.order != 0 {
