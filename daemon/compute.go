@@ -3,10 +3,12 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/daemon/output"
 	"github.com/bifrost-rack/bifrost/internal/control"
@@ -334,4 +336,55 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 		return c.printed(q)
 	}
 	return nil, fault.New(fault.Unsupported, m.Kind.String(), "a compute blade does not do this")
+}
+
+// OnCancel implements join.Canceller.
+func (n *node) OnCancel(f func(call string)) {
+	n.daemon.mu.Lock()
+	defer n.daemon.mu.Unlock()
+	n.cancel = f
+}
+
+// cancelCall has a node cancel a call that it runs.
+func (c *Compute) cancelCall(q control.CancelCall) error {
+	n := c.node(q.Node)
+	if n == nil {
+		return fault.New(fault.NotFound, "cancel", "no node %s runs on blade %s", q.Node, c.cfg.Name)
+	}
+	c.mu.Lock()
+	cancel := n.cancel
+	c.mu.Unlock()
+	if cancel == nil {
+		return fault.New(fault.Unsupported, "cancel", "the program of node %s takes no cancellations", q.Node)
+	}
+	cancel(q.Call)
+	return nil
+}
+
+// outputOf is where a program prints: what the blade keeps of it, or else the daemon's log.
+func (c *Compute) outputOf(program string) io.WriteCloser {
+	if c.cfg.Output != nil {
+		return c.cfg.Output.Writer(program)
+	}
+	return &output.Lines{Each: func(line []byte) { c.reg.log.Info(string(line), "program", program) }}
+}
+
+// printed answers what programs have printed.
+func (c *Compute) printed(q control.Output) (control.OutputPart, error) {
+	if c.cfg.Output == nil {
+		return control.OutputPart{}, fault.New(fault.Unsupported, "output", "blade %s keeps no output of programs", c.cfg.Name)
+	}
+	ask := output.Query{Name: q.Program, Last: q.Last, Max: min(max(q.Max, 0), control.OutputPartSize)}
+	if q.After > 0 {
+		ask.After = time.Unix(0, q.After)
+	}
+	lines, more, err := c.cfg.Output.Read(ask)
+	if err != nil {
+		return control.OutputPart{}, &fault.Error{Code: fault.Internal, Op: "output", Err: err}
+	}
+	part := control.OutputPart{More: more, Dropped: c.cfg.Output.Dropped()}
+	for _, l := range lines {
+		part.Lines = append(part.Lines, control.OutputLine{Program: l.Program, Time: l.Time.UnixNano(), Text: l.Text})
+	}
+	return part, nil
 }

@@ -9,6 +9,9 @@
 package report
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -156,4 +159,23 @@ func (s Series) labelled(label string) (Point, bool) {
 		return Point{}, false
 	}
 	return s.Points[i], true
+}
+
+// WriteJSON writes a report.
+func WriteJSON(w io.Writer, r *Report) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(r)
+}
+
+// ReadJSON reads a report.
+func ReadJSON(from io.Reader) (*Report, error) {
+	r := &Report{}
+	if err := json.NewDecoder(from).Decode(r); err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	if r.Schema != Schema {
+		return nil, fmt.Errorf("report: of schema %d; this program knows %d", r.Schema, Schema)
+	}
+	return r, nil
 }

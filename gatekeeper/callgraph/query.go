@@ -2,7 +2,9 @@ package callgraph
 
 import (
 	"cmp"
+	"iter"
 	"slices"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -80,4 +82,25 @@ func (g *Graph) Nodes() []Node {
 		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
 	return all
+}
+
+// Quietest returns when that loose call was last sent of which nothing was heard
+// for longest; false if there is no loose call.
+func (g *Graph) Quietest() (last time.Time, ok bool) {
+	i := g.heard.first
+	if i == 0 {
+		return time.Time{}, false
+	}
+	return time.Unix(0, g.calls.at(i).heard), true
+}
+
+// All yields all calls, oldest first. The graph must not change meanwhile.
+func (g *Graph) All() iter.Seq[View] {
+	return func(yield func(View) bool) {
+		for i := g.age.first; i != 0; i = g.calls.at(i).links[byAge].next {
+			if !yield(g.view(i)) {
+				return
+			}
+		}
+	}
 }

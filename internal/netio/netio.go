@@ -5,6 +5,7 @@
 package netio
 
 import (
+	"context"
 	"net/netip"
 	"time"
 )
@@ -127,3 +128,29 @@ const MaxDatagram = 65535 - 8
 
 // Overhead is what IPv6 and UDP headers take of the MTU, in bytes.
 const Overhead = 40 + 8
+
+// Watch makes the end of a context interrupt a reader. It stays when its caller
+// leaves, who mostly comes again with the same one. It belongs to whoever reads; the
+// zero Watch watches nothing.
+type Watch struct {
+	done <-chan struct{}
+	stop func() bool
+}
+
+// Set watches ctx, and nothing else any more.
+func (w *Watch) Set(ctx context.Context, interrupt func()) {
+	done := ctx.Done()
+	if done == nil || done == w.done {
+		return
+	}
+	w.Clear()
+	w.done, w.stop = done, context.AfterFunc(ctx, interrupt)
+}
+
+// Clear watches nothing.
+func (w *Watch) Clear() {
+	if w.stop != nil {
+		w.stop()
+	}
+	*w = Watch{}
+}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -353,4 +354,21 @@ func (m *Message) parseBody(b []byte) error {
 	}
 	m.Payload, m.Trailer = rest[:payload:payload], rest[payload:]
 	return nil
+}
+
+// RefSuffix ends the name of a method's form by reference, which is a method of its
+// own on the wire.
+const RefSuffix = ".ref"
+
+// PlainMethod is the name that people know a method by, also of its form by reference.
+func PlainMethod(name string) string { return strings.TrimSuffix(name, RefSuffix) }
+
+// ParsePolicy reads what Policy.String writes; it reports false for anything else.
+func ParsePolicy(s string) (Policy, bool) {
+	for p := PolicyNone; p <= PolicyTainted; p++ {
+		if p.String() == s {
+			return p, true
+		}
+	}
+	return PolicyNone, false
 }

@@ -85,3 +85,51 @@ type Instance struct {
 	Failures int        `json:"failures,omitempty" doc:"How often it has failed in a row"`
 	Revision int        `json:"revision,omitempty" doc:"Which revision of its program it runs, or ran last"`
 }
+
+// Policy says what becomes of calls of a method when a node fails. Without a
+// method it is for all methods of the service of which there is no other.
+type Policy struct {
+	Service string `json:"service" example:"Arrays"`
+	Method  string `json:"method,omitempty" doc:"Absent: all methods of the service of which nothing else is said" example:"addRef"`
+	Policy  string `json:"policy" enum:"none,recover,fate-share,tainted" doc:"none: at most once; recover: exactly once, what a failure cut off runs again; fate-share: the other side's unfinished execution is taken back, too; tainted: so are all unfinished descendants"`
+	Origin  string `json:"origin" enum:"operator,deployment,service,default" doc:"Who says so. What a caller asks for goes before service and default, and is not known here"`
+}
+
+// SetPolicy is the policy that an operator wants.
+type SetPolicy struct {
+	_      struct{} `additionalProperties:"false"`
+	Policy string   `json:"policy" enum:"none,recover,fate-share,tainted" doc:"It holds for calls that are sent from when their nodes know, within a heartbeat"`
+}
+
+// Cause says why somebody does something to the rack, for people.
+type Cause struct {
+	_     struct{} `additionalProperties:"false"`
+	Cause string   `json:"cause,omitempty" maxLength:"200" doc:"Why, for people; it is shown with the blade and in events" example:"new fans"`
+}
+
+// Reconciled is what reading the switch's tables back has led to.
+type Reconciled struct {
+	Repaired int `json:"repaired" doc:"Entries that were wrong, missing or not wanted, and are right now"`
+}
+
+// MirrorOnto names the blade that is to hold a machine's second copy.
+type MirrorOnto struct {
+	Onto string `json:"onto" minLength:"1" maxLength:"255" doc:"A memory blade that serves nothing" example:"m2"`
+}
+
+// Logs is a part of what programs have printed, in the order of the times.
+type Logs struct {
+	Items   []LogLine         `json:"items"`
+	Next    string            `json:"next" doc:"Where to go on, as cursor; also when there is nothing more yet"`
+	More    bool              `json:"more,omitempty" doc:"There are further lines already"`
+	Silent  map[string]string `json:"silent,omitempty" doc:"Blades that have not answered, with the reason: their lines are missing"`
+	Dropped uint64            `json:"dropped,omitempty" doc:"How many lines the blades could not keep, for want of room on their disks"`
+}
+
+// LogLine is one line that a program has printed.
+type LogLine struct {
+	Time    time.Time `json:"time" doc:"When, by the blade's clock"`
+	Blade   string    `json:"blade" example:"s2"`
+	Program string    `json:"program" doc:"The instance" example:"shop/arrays/1"`
+	Text    string    `json:"text"`
+}

@@ -9,10 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
-	"golang.org/x/sys/unix"
 )
 
 // Listen opens a daemon's socket; name is usually join.SocketName.
@@ -257,4 +258,21 @@ func (s *server) tell(ctx context.Context, node join.Hosted, changed <-chan stru
 			return
 		}
 	}
+}
+
+// peer returns who is at the other end of a Unix socket: the process and user that
+// connected.
+func peer(conn net.Conn) (cred *unix.Ucred, err error) {
+	uc, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("%s is no Unix socket", conn.LocalAddr())
+	}
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+		return nil, e
+	}
+	return cred, err
 }
