@@ -16,6 +16,6 @@
 //
 // The rooms: peer is what is compared, agent the processes on the blades, topology
 // the rack, stats the arithmetic, report what comes of it, plots its pictures.
-// Package bench itself is the harness (lab.go, contest.go) and the experiments, one
-// file each.
+// Package bench itself is the harness (lab.go, contest.go) and the experiments, a file
+// for each kind.
 package bench
