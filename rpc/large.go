@@ -94,7 +94,7 @@ func (n *Node) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
 		n.whole(t)
 	case bulk.Malformed:
 		n.stats.malformed.Add(1)
-	case bulk.Known, bulk.Stray:
+	case bulk.Known, bulk.Unrequested:
 		n.stats.duplicates.Add(1)
 	default: // taken: the rest is still to come
 	}
