@@ -378,7 +378,7 @@ func (c *controller) atB1(k *call) {
 // atB2 notes that the callee of a held call has finished it.
 func (c *controller) atB2(k *call, m *rpcpacket.Message) {
 	c.graph.Finished(k.id(), c.now)
-	c.traceCall(TraceReplied, k, codeOf(m))
+	c.traceCall(TraceReplied, k, m.Outcome())
 }
 
 // atA2 takes a held call out: its reply has gone on, or an exception in its place.

@@ -185,7 +185,7 @@ func (c *controller) exactReply(n *node, h *held, m *rpcpacket.Message) {
 		c.judgedExact(v)
 	} else {
 		c.graph.Finished(m.Call, c.now)
-		c.traceCode(TraceReplied, m.Call, n.logged(), 0, codeOf(m))
+		c.traceCode(TraceReplied, m.Call, n.logged(), 0, m.Outcome())
 	}
 	c.execute(o)
 }

@@ -246,14 +246,6 @@ func (c *controller) traceCall(stage TraceStage, k *call, code fault.Code) {
 	c.tracer(t)
 }
 
-// codeOf is the code of an answer, OK of one that is no exception.
-func codeOf(m *rpcpacket.Message) fault.Code {
-	if m.Type == rpcpacket.Exception {
-		return m.Code
-	}
-	return fault.OK
-}
-
 // traceLoose follows a call that is not held, from a digest.
 func (c *controller) traceLoose(k *callgraph.Call) {
 	if c.tracer != nil {

@@ -123,7 +123,11 @@ func (c *client) Call(ctx context.Context, name string, args, result thrift.TStr
 	defer codec.free()
 	began := time.Now()
 	err = c.attempts(ctx, m, codec, args, result)
-	m.meter.took(CodeOf(err), time.Since(began))
+	outcome := codec.outcome
+	if err != nil {
+		outcome = CodeOf(err)
+	}
+	m.meter.took(outcome, time.Since(began))
 	return thrift.ResponseMeta{Headers: codec.answered}, asThrift(err)
 }
 
@@ -430,6 +434,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 		if err := result.Read(ctx, codec); err != nil {
 			return badAnswer(m, err)
 		}
+		codec.outcome = p.answer.Outcome()
 		return nil
 	}
 	return badAnswer(m, errors.New("message type does not fit the packet's"))

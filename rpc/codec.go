@@ -47,6 +47,7 @@ type codec struct {
 	headed   int               // bytes of headers in front of the message
 	protocol Protocol          // that is spoken
 	answered thrift.THeaderMap // headers of the answer
+	outcome  Code              // of the answer that was decoded
 	// Of the message being read.
 	opening opening // taken off before the generated code asks for it, if opened
 	opened  bool
@@ -88,7 +89,7 @@ func (c *codec) reset() {
 	c.buf.out = append(c.buf.out[:0], make([]byte, rpcpacket.HeaderSize)...)
 	c.buf.over = 0
 	c.pointers, c.kind, c.inside, c.failed, c.trailer, c.headed = c.pointers[:0], thrift.INVALID_TMESSAGE_TYPE, false, nil, nil, 0
-	c.answered = nil
+	c.answered, c.outcome = nil, OK
 	c.speak(Binary)
 }
 

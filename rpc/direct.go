@@ -323,13 +323,13 @@ func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
 	}
 }
 
-// codeIn is the code of an answer, OK of one that is no exception.
+// codeIn is the outcome in an answer.
 func codeIn(answer []byte) Code {
 	m, err := rpcpacket.Parse(answer)
-	if err != nil || m.Type != rpcpacket.Exception {
+	if err != nil {
 		return OK
 	}
-	return m.Code
+	return m.Outcome()
 }
 
 // resumption is what an incarnation has to do because of earlier ones.

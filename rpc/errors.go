@@ -43,6 +43,7 @@ const (
 	Internal         = fault.Internal
 	Application      = fault.Application
 	Unsupported      = fault.Unsupported
+	Declared         = fault.Declared
 )
 
 // Errorf returns an error for a handler to fail with: it reaches the caller with
@@ -51,8 +52,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return fault.New(code, "", format, args...)
 }
 
-// CodeOf returns the code of a call's error: OK for nil, [Application] for
-// exceptions that the IDL declares and for those that it does not, [NoSuchMethod]
+// CodeOf returns the code of a call's error: OK for nil, [Declared] for
+// exceptions that the IDL declares, [Application] for those that it does not, [NoSuchMethod]
 // and [BadRequest] where Thrift says so, [Internal] for foreign errors.
 func CodeOf(err error) Code {
 	var coded *Error
@@ -71,7 +72,7 @@ func CodeOf(err error) Code {
 	}
 	var declared thrift.TException
 	if errors.As(err, &declared) && declared.TExceptionType() == thrift.TExceptionTypeCompiled {
-		return Application
+		return Declared
 	}
 	return fault.CodeOf(err)
 }

@@ -131,12 +131,14 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 		x.answerException(e, failure.Code, failure.Msg)
 		return
 	}
-	if out.kind == thrift.REPLY {
-		err = nil // an exception that the IDL declares is an answer
-	}
-	x.meter(e, CodeOf(err), out.size()-rpcpacket.HeaderSize)
 	h := x.answerHeader(&e.call)
 	h.Type = rpcpacket.Type(out.kind)
+	outcome := CodeOf(err)
+	if err != nil && out.kind == thrift.REPLY { // the IDL declares it: it is an answer
+		outcome = Declared
+		h.Code = Declared
+	}
+	x.meter(e, outcome, out.size()-rpcpacket.HeaderSize)
 	datagram := out.datagram(&h)
 	if len(datagram) > x.node.budget && e.journal == nil {
 		x.replyLarge(e, datagram, out)

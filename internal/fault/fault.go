@@ -30,6 +30,7 @@ const (
 	Internal              // a bug in Bifröst; the message helps to report it
 	Application           // the handler returned an error that its IDL does not declare
 	Unsupported           // the other side speaks, but cannot do this
+	Declared              // the handler returned an exception that its IDL declares: an answer, counted as a failure of its own kind
 	codeCount
 )
 
@@ -38,7 +39,7 @@ const Codes = int(codeCount)
 
 var names = [codeCount]string{
 	"ok", "permission denied", "no such method", "deadline exceeded", "canceled", "overloaded", "unavailable",
-	"bad request", "not found", "no space", "nondeterminism", "deadlock", "stale", "internal", "application", "unsupported",
+	"bad request", "not found", "no space", "nondeterminism", "deadlock", "stale", "internal", "application", "unsupported", "declared",
 }
 
 // String returns the code's name in plain words.

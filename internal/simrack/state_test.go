@@ -3,6 +3,7 @@ package simrack_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -392,4 +394,48 @@ func TestStatesLost(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDeclaredExceptions: an exception that the IDL declares is a failure of a kind of its own
+// in the rack's figures and histories, of direct calls and of held ones.
+func TestDeclaredExceptions(t *testing.T) {
+	for name, ledgers := range map[string]gatekeeper.LedgerMode{"direct": gatekeeper.LedgersTruth, "held": gatekeeper.LedgersOff} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+				defer cancel()
+				r := &registers{nodes: map[string]*rpc.Node{}}
+				cfg := r.config("")
+				cfg.Ledgers = ledgers
+				var err error
+				if r.Rack, err = simrack.Start(ctx, cfg); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Gatekeeper().Deploy(ctx, registerSpec()); err != nil {
+					t.Fatal(err)
+				}
+				n := r.client(ctx, t)
+				c := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(rpc.PolicyRecover)))
+				if _, err := c.Add(ctx, []byte{1}, []byte{2}); err != nil {
+					t.Error(err)
+				}
+				var mismatch *arrays.LengthMismatch
+				if _, err := c.Add(ctx, []byte{1}, []byte{2, 3}); !errors.As(err, &mismatch) || rpc.CodeOf(err) != rpc.Declared {
+					t.Errorf("%v, code %v", err, rpc.CodeOf(err))
+				}
+				<-time.After(time.Second) // virtual: direct calls have been told
+				methods, err := r.Gatekeeper().Methods(ctx)
+				if err != nil || len(methods) != 1 || methods[0].Ended[rpc.OK] != 1 || methods[0].Ended[rpc.Declared] != 1 {
+					t.Errorf("%+v, %v", methods, err)
+				}
+				failed, _, err := r.Gatekeeper().Timelines(ctx, trace.Query{Failed: true, Limit: 10})
+				if err != nil || len(failed) != 1 || failed[0].Code != rpc.Declared {
+					t.Errorf("failed are %+v, %v", failed, err)
+				}
+				if err := errors.Join(n.Close(ctx), r.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

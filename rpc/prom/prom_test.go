@@ -68,7 +68,7 @@ func TestCollector(t *testing.T) {
 		for _, want := range []string{
 			`rpc_` + side + `_call_duration_seconds_count{error_type="",` + blob + `} 3`,
 			`rpc_` + side + `_call_duration_seconds_count{error_type="no space",rpc_method="count",`,
-			`rpc_` + side + `_call_duration_seconds_count{error_type="",rpc_method="greet",`,
+			`rpc_` + side + `_call_duration_seconds_count{error_type="declared",rpc_method="greet",`,
 			`rpc_` + side + `_request_size_bytes_bucket{` + blob + `,le="1024"} 3`,
 			`rpc_` + side + `_request_size_bytes_bucket{` + blob + `,le="256"} 0`,
 			`rpc_` + side + `_response_size_bytes_count{` + blob + `} 3`,

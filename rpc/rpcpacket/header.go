@@ -220,6 +220,15 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "pointer", Offset: 112, Size: 16, Doc: "first pointer, 0 for none; further ones follow the header"},
 }}
 
+// Outcome is the code of an answer: of a system exception, Declared of a reply with an exception
+// that the IDL declares, OK of any other one.
+func (h *Header) Outcome() fault.Code {
+	if h.Type == Exception || h.Code == fault.Declared {
+		return h.Code
+	}
+	return fault.OK
+}
+
 // Header is a message's fixed part. PointerCount and the lengths follow from a
 // Message's parts.
 type Header struct {

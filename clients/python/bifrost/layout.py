@@ -64,6 +64,7 @@ STALE = 12
 INTERNAL = 13
 APPLICATION = 14
 UNSUPPORTED = 15
+DECLARED = 16
 
 # What people call the error codes.
 CODE_NAMES = (
@@ -83,6 +84,7 @@ CODE_NAMES = (
     "internal",
     "application",
     "unsupported",
+    "declared",
 )
 
 # Types of calls.
