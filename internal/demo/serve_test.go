@@ -26,6 +26,8 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
 )
 
+var axe = flag.String("axe", "", "have axe-core look at the page over the busy rack: its axe.min.js (CONTRIBUTING.md says where it comes from)")
+
 var screenshot = flag.String("screenshot", "", "write pictures of the page over the busy rack, wide and narrow, to this directory: -screenshot $PWD/docs")
 
 // TestServe: the rack is busy, with right results, until it is told to stop; its page
@@ -67,10 +69,66 @@ func TestServe(t *testing.T) {
 	if *screenshot != "" {
 		takePictures(t, ctx, address.String())
 	}
+	if *axe != "" {
+		checkAccessibility(t, ctx, address.String())
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// checkAccessibility fails for each violation that axe finds on the page: wide and narrow, light and
+// dark, with the trace of a call.
+func checkAccessibility(t *testing.T, ctx context.Context, page string) {
+	t.Helper()
+	rules, err := os.ReadFile(*axe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox)...)
+	defer stop()
+	ctx, closeTab := chromedp.NewContext(ctx)
+	defer closeTab()
+	err = chromedp.Do(ctx, chromedp.Navigate(page))
+	if err == nil {
+		_, err = chromedp.Run(ctx, chromedp.Poll[bool](`(() => {
+			document.querySelector('#timelines tbody tr button:not([data-select])')?.click();
+			return document.querySelectorAll('#trace li').length >= 2;
+		})()`))
+	}
+	for _, p := range pictures {
+		for _, scheme := range []string{"light", "dark"} {
+			if err == nil {
+				_, err = chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: p.width, Height: p.height, DeviceScaleFactor: 1})
+			}
+			if err == nil {
+				_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+			}
+			var found []string
+			if err == nil {
+				found, err = violations(ctx, string(rules))
+			}
+			for _, f := range found {
+				t.Errorf("%s, %s: %s", p.name, scheme, f)
+			}
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// violations is what axe finds on the page.
+func violations(ctx context.Context, rules string) ([]string, error) {
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](rules+`; window.found = null; axe.run().then(r => { window.found = r.passes.length < 10 ? ['axe has looked at nothing'] :
+		r.violations.flatMap(v => v.nodes.map(n => v.id + ' (' + v.impact + '): ' + v.help + ': ' + n.html.slice(0, 200) + ' ' + (n.any[0]?.message ?? ''))) }); true`)); err != nil {
+		return nil, err
+	}
+	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`window.found !== null`)); err != nil {
+		return nil, err
+	}
+	return chromedp.Run(ctx, chromedp.Evaluate[[]string](`window.found`))
 }
 
 // refusals expects that nothing but accesses was refused.
