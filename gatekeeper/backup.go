@@ -32,6 +32,9 @@ import (
 // backupPatience is how long a blade may take to answer a step of a backup.
 const backupPatience = 10 * time.Second
 
+// backupPause is after how long a backup is tried again that met the filling of a copy.
+const backupPause = 100 * time.Millisecond
+
 // Backup is a backup that has been made, and is to be written. Its methods are called one at
 // a time.
 type Backup struct {
@@ -44,21 +47,31 @@ type Backup struct {
 
 // Backup makes a backup of the log, of all ledgers and of all regions, while the rack works; who needs
 // a ledger, or changes a region, waits for some milliseconds. The caller must Write it. It fails as Unsupported if there is no log, as Unavailable
-// if a memory blade does not answer, loses its content meanwhile, or fills another one; then it may be tried again.
+// if a memory blade does not answer or loses its content meanwhile, as Overloaded if one fills another one for longer than
+// 10 s; then it may be tried again.
 func (g *Gatekeeper) Backup(ctx context.Context) (*Backup, error) {
 	if g.cfg.Store == nil {
 		return nil, fault.New(fault.Unsupported, "backup", "the Gatekeeper has no log (--log)")
 	}
-	b := &Backup{g: g, id: rand.Uint64()}
-	if err := g.do(ctx, func() { b.manifest = g.ctl.backupOf() }); err != nil {
-		return nil, err
-	}
-	err := b.copyAll(ctx)
-	if err != nil {
+	for began := time.Now(); ; {
+		b := &Backup{g: g, id: rand.Uint64()}
+		if err := g.do(ctx, func() { b.manifest = g.ctl.backupOf() }); err != nil {
+			return nil, err
+		}
+		err := b.copyAll(ctx)
+		if err == nil {
+			return b, nil
+		}
 		b.drop(ctx)
-		return nil, err
+		if fault.CodeOf(err) != fault.Overloaded || time.Since(began) > backupPatience {
+			return nil, err
+		}
+		select {
+		case <-time.After(backupPause):
+		case <-ctx.Done():
+			return nil, err
+		}
 	}
-	return b, nil
 }
 
 // backupOf is what a backup of this moment is of.
@@ -165,7 +178,11 @@ func (b *Backup) ask(ctx context.Context, blade string, q control.Backup) <-chan
 			if m.Status != fault.OK {
 				a.err = fault.Remote(m.Status, "backup", "memory blade %s: %s", blade, m.Body)
 			} else if a.err = m.Decode(&a.part); a.err == nil && a.part.Code != fault.OK {
-				a.err = fault.New(fault.Unavailable, "backup", "memory blade %s: %s", blade, a.part.Message)
+				code := fault.Unavailable
+				if a.part.Code == fault.Overloaded {
+					code = fault.Overloaded
+				}
+				a.err = fault.New(code, "backup", "memory blade %s: %s", blade, a.part.Message)
 			}
 			answer <- a
 		})

@@ -144,7 +144,7 @@ func (s *Server) backupStep(q control.Backup) (part control.BackupPart, err erro
 // beginBackup begins one, with regions if its first step is a prepare.
 func (s *Server) beginBackup(q control.Backup) error {
 	if s.store.Withholds() && !s.backup.holds() || s.fill.sender != nil {
-		return fault.New(fault.Unavailable, "backup", "a copy of the machine is being filled: try again")
+		return fault.New(fault.Overloaded, "backup", "a copy of the machine is being filled: try again")
 	}
 	s.dropBackup()
 	b := &backup{id: q.ID}
@@ -207,7 +207,7 @@ func (s *Server) holdBackup() error {
 // copyRegions copies n bytes of regions, or a little more, and reports whether there may be more now.
 func (s *Server) copyRegions(n int) (more bool, err error) {
 	if fills, _ := s.store.Fills(); !fills {
-		return false, fault.New(fault.Unavailable, "backup", "the machine has other copies now: try again")
+		return false, fault.New(fault.Overloaded, "backup", "the machine has other copies now: try again")
 	}
 	buf := make([]byte, 0, n+spoolItem+4)
 	for more = true; more && len(buf) < n; {
