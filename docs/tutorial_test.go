@@ -42,7 +42,7 @@ func newShell(t *testing.T, root bool) *shell {
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "BIFROST="+checkout, "PATH="+tools+":"+os.Getenv("PATH"), "GOWORK=off")
+	cmd.Env = append(os.Environ(), "BIFROST="+checkout, "PATH="+tools+":"+os.Getenv("PATH"))
 	script, scriptEnd, err := os.Pipe()
 	must(t, err)
 	out, outEnd, err := os.Pipe()

@@ -19,7 +19,7 @@ version=v$(thrift --version | awk '{print $3}')
 git -C "$from" rev-parse -q --verify "$version^{commit}" >/dev/null || version=HEAD
 echo "apache-crosstest: sources of Apache Thrift $version, $(git -C "$from" log -1 --format='%h of %as' "$version")"
 get() { git -C "$from" show "$version:$1"; }
-here=$(go list -m)/$room
+here=$(GOWORK=off go list -m)/$room
 # What Go's compiler cannot express their Makefile leaves out, too.
 get test/ThriftTest.thrift | grep -v 'list.*map.*list.*map' | grep -v 'set<Insanity>' >"$room/ThriftTest.thrift"
 thrift -nowarn --gen go:skip_remote,package_prefix="$here/gen-go/" -o "$room" "$room/ThriftTest.thrift"
