@@ -114,6 +114,9 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 		if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(c.table.Depth(m.Parent), len(h.payload))) {
 			return
 		}
+		if m.Flags&rpcpacket.FlagSession != 0 && c.overloaded(c.pressure.exceeds(c.table.Charged(n.address), len(h.payload))) {
+			return
+		}
 		to, why := c.chooseExact(h, &m.Header)
 		if why == nil && c.park(h, m) {
 			return

@@ -340,8 +340,12 @@ const (
 	// of all: beyond, names of which nothing is left are forgotten.
 	maxClaims = 1024
 	maxOwners = 1 << 16
-	// maxMethods bounds the methods of one service on one node.
-	maxMethods = 1024
+	// maxMethods bounds the methods of one service on one node, maxRoutes those of all
+	// services of a node, maxBladeRoutes those of all nodes of a blade: the switch's table
+	// has 65,536 rows.
+	maxMethods     = 1024
+	maxRoutes      = 4096
+	maxBladeRoutes = 16384
 	// maxName bounds the names of blades, programs and services, in bytes.
 	maxName = 255
 	// maxBatch is how many updates the writer puts into one Write, if it can

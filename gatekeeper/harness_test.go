@@ -29,18 +29,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // blades are scripts. It lives in a synctest bubble: settle means that all has
 // happened that follows from what was done.
 type rack struct {
-	t      testing.TB // of the bubble
-	sw     *softswitch.Switch
-	listen *bufconn.Listener
-	conn   *grpc.ClientConn
-	gk     *Gatekeeper
-	stop   func() error
-	settle func()
-	frames atomic.Int64 // that have arrived at blades
-	writes atomic.Int64 // requests to write, by anybody
-	asks   bool         // the switch takes no writes on the stream
-	disk   *wal.Disk    // of the Gatekeeper's log, if it has one
-	fuse   *fuse        // crashes it, if set
+	t        testing.TB // of the bubble
+	sw       *softswitch.Switch
+	listen   *bufconn.Listener
+	conn     *grpc.ClientConn
+	gk       *Gatekeeper
+	stop     func() error
+	settle   func()
+	frames   atomic.Int64 // that have arrived at blades
+	writes   atomic.Int64 // requests to write, by anybody
+	asks     bool         // the switch takes no writes on the stream
+	disk     *wal.Disk    // of the Gatekeeper's log, if it has one
+	logLimit uint64       // wal.Options.Limit
+	fuse     *fuse        // crashes it, if set
 
 	mu     sync.Mutex
 	blades map[uint16]*testBlade
@@ -194,7 +195,7 @@ func (r *rack) start(cfg Config) {
 		cfg.Conn = r.fuse
 	}
 	if r.disk != nil {
-		store, err := wal.OpenMemory(r.disk, wal.Options{})
+		store, err := wal.OpenMemory(r.disk, wal.Options{Limit: r.logLimit})
 		if err != nil {
 			r.t.Fatal(err)
 		}

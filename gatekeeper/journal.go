@@ -500,6 +500,17 @@ func (p *pressure) keepsAway(depth, size int) bool {
 	return p.stalled || !p.fits(size, callMarks[min(depth, len(callMarks)-1)])
 }
 
+// mostOfRoom is how many times as many bytes as are left for outermost calls one plain client
+// may have there. So one has eight ninths of them, two have eight seventeenths each, and some are
+// always left for another one.
+const mostOfRoom = 8
+
+// exceeds reports whether a client with so many bytes of calls has too many for another one.
+func (p *pressure) exceeds(has, size int) bool {
+	room := p.limit / 16 * callMarks[0]
+	return p.limit != 0 && has > 0 && uint64(has+size) > mostOfRoom*(room-min(p.used, room)) //nolint:gosec // not negative
+}
+
 // takesAnswer reports whether there is room for the answer to such a call.
 func (p *pressure) takesAnswer(depth, size int) bool {
 	return p.fits(size, answerMarks[min(depth, len(answerMarks)-1)])

@@ -62,6 +62,9 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
+	if err := n.mayRoute(rackaddr.Service(e.Service), len(methods)); err != nil {
+		return err
+	}
 	if err := c.claim(n, claim{claimService, e.Service}); err != nil {
 		return err
 	}
@@ -94,6 +97,30 @@ func (c *controller) export(p *port, m control.Message) error {
 			c.up(n, s.address)
 		}
 	}, c.reroute(s)...)
+	return nil
+}
+
+// mayRoute reports why the methods of a service are too many routes to a node, nil if they are
+// not.
+func (n *node) mayRoute(service netip.Addr, methods int) error {
+	routes := func(n *node) (sum int) {
+		for a, x := range n.exports {
+			if a != service {
+				sum += len(x.methods)
+			}
+		}
+		return sum
+	}
+	if own := routes(n); own+methods > maxRoutes {
+		return fault.New(fault.Overloaded, "export", "node %s exports %d methods already: at most %d", n.address, own, maxRoutes)
+	}
+	all := methods
+	for _, o := range n.blade.nodes {
+		all += routes(o)
+	}
+	if all > maxBladeRoutes {
+		return fault.New(fault.Overloaded, "export", "the nodes of blade %s would export %d methods: at most %d", n.blade.hello.Blade, all, maxBladeRoutes)
+	}
 	return nil
 }
 

@@ -161,7 +161,7 @@ func (x *export) commit(e *execution, datagram []byte) {
 // answer, or nobody has got a call. It reports whether a goroutine waits for it.
 func (n *Node) acknowledged(r *reader, i int, m rpcpacket.Message) bool {
 	if m.Flags&rpcpacket.FlagReleased == 0 {
-		n.stats.malformed.Add(1) // the switch lets nobody else say that something is logged
+		n.malformed(r.messages[i].Remote.Addr()) // the switch lets nobody else say that something is logged
 		return false
 	}
 	if m.Flags&rpcpacket.FlagEnlist != 0 && n.goesDirect() {
@@ -390,7 +390,7 @@ func (n *Node) appendForgets(out []netio.Message, node netip.Addr, items []direc
 // ledger has it.
 func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 	if len(m.Payload)%itemSize != 0 {
-		n.stats.malformed.Add(1)
+		n.malformed(from)
 		return
 	}
 	ack := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Ack, Flags: rpcpacket.FlagSettled.WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation}}
@@ -411,7 +411,7 @@ func (n *Node) toForget(from netip.Addr, m *rpcpacket.Message) {
 // forgotten takes a node's word that it has forgotten calls.
 func (n *Node) forgotten(node netip.Addr, b []byte) {
 	if len(b)%16 != 0 {
-		n.stats.malformed.Add(1)
+		n.malformed(node)
 		return
 	}
 	var all []rpcpacket.ID

@@ -94,7 +94,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 		n.announced(from.Addr())
 		return nil
 	}
-	n.stats.malformed.Add(1)
+	n.malformed(from.Addr())
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		return nil
 	}
 	if m.Flags&rpcpacket.FlagSession == 0 && x.key != nil && !m.Call.Derived() {
-		n.stats.foreign.Add(1) // the id may be that of somebody's next call in a session
+		n.foreign(from.Addr()) // the id may be that of somebody's next call in a session
 		return nil
 	}
 	l := n.ledger
@@ -119,6 +119,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		l.mu.Unlock()
 		n.stats.full.Add(1)
 		n.stats.noRoom.Add(1)
+		n.stats.blame.Add(from.Addr(), "quota")
 		return nil
 	}
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, argumentsOf(m))
@@ -162,9 +163,9 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Diverged:
 		x.refuse(from, m, Nondeterminism, "the call was another when it ran before")
 	case direct.Malformed:
-		n.stats.malformed.Add(1)
+		n.malformed(from.Addr())
 	case direct.Foreign:
-		n.stats.foreign.Add(1)
+		n.foreign(from.Addr())
 	default:
 		n.stats.duplicates.Add(1)
 	}

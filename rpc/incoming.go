@@ -27,12 +27,12 @@ func (x *export) receive(r *reader, i int) *execution {
 	from := r.messages[i].Remote
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	if err != nil || m.Type != rpcpacket.Call && m.Type != rpcpacket.Oneway || m.Service != x.hash {
-		n.stats.malformed.Add(1)
+		n.malformed(from.Addr())
 		return nil
 	}
 	journal, err := journalOf(&m)
 	if err != nil {
-		n.stats.malformed.Add(1)
+		n.malformed(from.Addr())
 		return nil
 	}
 	if journal == nil && x.gate.Load() {
@@ -57,7 +57,7 @@ func (x *export) receive(r *reader, i int) *execution {
 	case endpoint.Lost:
 		x.refuse(from, &m, Unavailable, "the call has run, its answer is no longer kept")
 	case endpoint.Malformed:
-		n.stats.malformed.Add(1)
+		n.malformed(from.Addr())
 	case endpoint.Stale:
 		n.stats.stale.Add(1)
 	default:
@@ -106,7 +106,7 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 		total, _, _, _ := m.Opening()
 		x.answerException(e, BadRequest, x.node.large.tooLong("a message", total))
 	case bulk.Malformed:
-		x.node.stats.malformed.Add(1)
+		x.node.malformed(e.from.Addr())
 		x.forget(e)
 	default:
 		x.drop(e)
@@ -275,6 +275,7 @@ func (n *Node) pieces(out []netio.Message, m netio.Message) []netio.Message {
 // the call already.
 func (x *export) refuse(to netip.AddrPort, call *rpcpacket.Message, code Code, why string) {
 	x.node.stats.refused.Add(1)
+	x.node.stats.blame.Add(to.Addr(), code.String())
 	x.node.send(to, x.exception(call, code, why, false, nil))
 }
 

@@ -93,7 +93,7 @@ func (n *Node) receivePart(key bulk.Key, h *bulk.Header, data []byte) {
 	case bulk.Whole:
 		n.whole(t)
 	case bulk.Malformed:
-		n.stats.malformed.Add(1)
+		n.malformed(key.Peer)
 	case bulk.Known, bulk.Unrequested:
 		n.stats.duplicates.Add(1)
 	default: // taken: the rest is still to come
@@ -422,7 +422,7 @@ func (l *large) expected(rooms []bulk.Room) int {
 func (n *Node) receiveBulk(r *largeReader, i int) {
 	h, ranges, data, err := r.parse(i)
 	if err != nil {
-		n.stats.malformed.Add(1)
+		n.malformed(r.messages[i].Remote.Addr())
 		return
 	}
 	key := bulk.Key{Peer: r.messages[i].Remote.Addr(), Call: h.Call, Answer: h.Answer}

@@ -17,6 +17,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
+	"github.com/bifrost-rack/bifrost/internal/blame"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
@@ -418,6 +419,29 @@ type Stats struct {
 
 type counters struct {
 	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, doubtful, enlisted, resumed, recalled, noRoom atomic.Uint64
+
+	blame blame.Counts // by sender: what was refused
+}
+
+// Refused calls f with how many packets of each node were refused: as malformed, as foreign, for
+// its quota, or with an exception of the system. The zero Addr stands for further nodes than
+// 256.
+func (n *Node) Refused(f func(from netip.Addr, reason string, packets uint64)) {
+	for _, c := range n.stats.blame.All() {
+		f(c.From, c.Reason, c.Packets)
+	}
+}
+
+// malformed counts a packet of a node that makes no sense.
+func (n *Node) malformed(from netip.Addr) {
+	n.stats.malformed.Add(1)
+	n.stats.blame.Add(from, "malformed")
+}
+
+// foreign counts a packet of a node that names what is another node's.
+func (n *Node) foreign(from netip.Addr) {
+	n.stats.foreign.Add(1)
+	n.stats.blame.Add(from, "foreign")
 }
 
 // Stats returns the node's counters.

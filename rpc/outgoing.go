@@ -279,7 +279,7 @@ func (n *Node) completeLarge(size int, m rpcpacket.Message, from netip.Addr) boo
 		m.Payload = []byte(n.large.tooLong("the answer is a message", total))
 		return n.completeWith(nil, m, from)
 	case bulk.Malformed:
-		n.stats.malformed.Add(1)
+		n.malformed(from)
 	case bulk.NoRoom:
 		n.stats.full.Add(1) // it will be asked for again
 	default: // taken, or a copy: the rest is still to come

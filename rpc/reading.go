@@ -62,7 +62,7 @@ func (r *reader) free() {
 func (n *Node) receiveAnswer(r *reader, i int) bool {
 	m, err := rpcpacket.Parse(r.messages[i].Buf)
 	if err != nil {
-		n.stats.malformed.Add(1)
+		n.malformed(r.messages[i].Remote.Addr())
 		return false
 	}
 	switch m.Type {
@@ -71,7 +71,7 @@ func (n *Node) receiveAnswer(r *reader, i int) bool {
 	case rpcpacket.Ack:
 		return n.acknowledged(r, i, m)
 	default:
-		n.stats.malformed.Add(1)
+		n.malformed(r.messages[i].Remote.Addr())
 	}
 	return false
 }

@@ -260,6 +260,7 @@ func (x *export) answerException(e *execution, code Code, why string) {
 		return
 	}
 	x.node.stats.refused.Add(1)
+	x.node.stats.blame.Add(e.from.Addr(), code.String())
 	x.reply(e, x.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0), x.lastWords(e)))
 }
 

@@ -162,6 +162,7 @@ var (
 	metricFailed   = memoryMetric("refused_requests_total", "Requests answered with an error.", "operation")
 	metricIgnored  = memoryMetric("dropped_packets_total", "Datagrams without an answer.", "reason")
 	metricQuota    = memoryMetric("over_quota_total", "Allocations and changes that were refused to a node that had all that one may have.", "what")
+	metricBlame    = prometheus.NewDesc("bifrost_memory_refused_node_packets_total", "Requests that were refused, by the node that sent them; \"other\" stands for further nodes than 256.", []string{"node", "reason"}, nil)
 	metricNoLedger = memoryMetric("refused_ledger_requests_total", "Requests and commands about ledgers that were refused.", "reason")
 )
 
@@ -170,7 +171,7 @@ type memoryMetrics struct{ d *daemon.Memory }
 
 // Describe implements prometheus.Collector.
 func (m memoryMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{metricServed, metricFailed, metricIgnored, metricQuota, metricNoLedger} {
+	for _, d := range []*prometheus.Desc{metricServed, metricFailed, metricIgnored, metricQuota, metricNoLedger, metricBlame} {
 		to <- d
 	}
 }
@@ -182,6 +183,9 @@ func (m memoryMetrics) Collect(to chan<- prometheus.Metric) {
 		return // not registered yet
 	}
 	c := server.Metrics()
+	for _, r := range c.Refused {
+		to <- prometheus.MustNewConstMetric(metricBlame, prometheus.CounterValue, float64(r.Packets), r.Sender(), r.Reason)
+	}
 	for desc, counts := range map[*prometheus.Desc]map[string]uint64{
 		metricServed: c.Done, metricFailed: c.Failed, metricIgnored: c.Dropped, metricNoLedger: c.RefusedLedgers,
 		metricQuota: {"allocation": c.Quotas.Allocations, "change": c.Quotas.Changes},

@@ -269,9 +269,9 @@ func (s *Server) fillStep(in []netio.Message) (out []netio.Message) {
 		p, err := fill.Parse(in[i].Buf)
 		switch {
 		case err != nil:
-			s.metrics.drops[store.Malformed].Add(1)
+			s.metrics.drop(in[i].Remote.Addr(), store.Malformed)
 		case in[i].Remote != f.peer:
-			s.metrics.drops[store.Foreign].Add(1)
+			s.metrics.drop(in[i].Remote.Addr(), store.Foreign)
 		case f.sender != nil:
 			f.sender.Receive(now, &p)
 		case f.receiver != nil:

@@ -159,7 +159,7 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 	q, err := dsmpacket.ParseLedgerRequest(r.To, &r.Header, r.Data)
 	if err != nil || !r.To.InPrefix(s.cfg.Prefix) || r.To.Machine() != s.cfg.Machine {
 		s.ledgers.refused[refusedMalformed]++
-		s.metrics.drops[store.Malformed].Add(1)
+		s.metrics.drop(r.Node, store.Malformed)
 		return
 	}
 	if c := s.ledgers.commit; c != nil {
@@ -177,7 +177,7 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 	}
 	send := func() {
 		answer := store.Answer{From: r.To, Header: a.Header(), Data: a.Chunk.Data}
-		s.metrics.count(dsmpacket.OpLedger, &answer)
+		s.metrics.count(r.Node, dsmpacket.OpLedger, &answer)
 		out.add(m.Remote, &answer)
 	}
 	if q.Birth != 0 && q.Birth != s.ledgers.birth {

@@ -2,10 +2,12 @@ package memory
 
 import (
 	"maps"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/dsm/memory/store"
+	"github.com/bifrost-rack/bifrost/internal/blame"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -23,6 +25,9 @@ type Metrics struct {
 	// "foreign", "late" (a duplicate of a settled request), "dead" (settled
 	// before it came), "filling" (a copy is not complete yet).
 	Dropped map[string]uint64
+	// Refused counts requests by who has sent them: those without an answer that are
+	// malformed or foreign, and those answered with an error.
+	Refused []blame.Count
 	// Unsent counts replies that the network did not take.
 	Unsent uint64
 	// Undo is about what can be taken back; zero after Run has returned.
@@ -44,14 +49,26 @@ type metrics struct {
 	inPlace                 atomic.Uint64
 	drops                   [store.DropReasons]atomic.Uint64
 	unsent                  atomic.Uint64
+	refused                 blame.Counts
 }
 
-func (m *metrics) count(op dsmpacket.Op, a *store.Answer) {
+// drop counts a datagram of a node without an answer.
+func (m *metrics) drop(from netip.Addr, why store.Drop) {
+	m.drops[why].Add(1)
+	if why == store.Malformed || why == store.Foreign {
+		m.refused.Add(from, why.String())
+	}
+}
+
+func (m *metrics) count(from netip.Addr, op dsmpacket.Op, a *store.Answer) {
 	if int(op) >= ops {
 		op = dsmpacket.OpNone
 	}
 	if a.Header.Status != fault.OK {
 		m.failed[op].Add(1)
+		if a.Header.Status != fault.Overloaded { // which is asked for again
+			m.refused.Add(from, a.Header.Status.String())
+		}
 		return
 	}
 	requests := 1 + uint64(a.Header.More)
@@ -70,7 +87,7 @@ func (s *Server) Metrics() Metrics {
 	m := Metrics{
 		Done: map[string]uint64{}, Failed: map[string]uint64{}, Dropped: map[string]uint64{},
 		BytesRead: s.metrics.bytesRead.Load(), BytesWritten: s.metrics.bytesWritten.Load(),
-		Unsent: s.metrics.unsent.Load(), InPlace: s.metrics.inPlace.Load(),
+		Unsent: s.metrics.unsent.Load(), Refused: s.metrics.refused.All(), InPlace: s.metrics.inPlace.Load(),
 	}
 	_ = s.now(func(st *store.Store) error {
 		m.Quotas = st.Quotas()

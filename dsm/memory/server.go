@@ -444,7 +444,7 @@ func (s *Server) answerAll(in []netio.Message, out *answers) {
 		}
 		h, data, err := dsmpacket.Parse(m.Buf)
 		if err != nil {
-			s.metrics.drops[store.Malformed].Add(1)
+			s.metrics.drop(m.Remote.Addr(), store.Malformed)
 			continue
 		}
 		s.handle(m, &store.Request{Node: m.Remote.Addr(), To: dsmpacket.FromAddr(m.Local), Header: h, Data: data}, out)
@@ -461,10 +461,10 @@ func (s *Server) handle(m *netio.Message, r *store.Request, out *answers) {
 	}
 	a, drop := s.store.Handle(r)
 	if drop != store.NotDropped {
-		s.metrics.drops[drop].Add(1)
+		s.metrics.drop(r.Node, drop)
 		return
 	}
-	s.metrics.count(r.To.Op(), &a)
+	s.metrics.count(r.Node, r.To.Op(), &a)
 	out.add(m.Remote, &a)
 }
 

@@ -211,6 +211,9 @@ func TestForeignDatagrams(t *testing.T) {
 	if m.Dropped["malformed"] != 3 || m.Dropped["foreign"] != 3 || m.Done["alloc"] != 1 {
 		t.Errorf("%+v", m)
 	}
+	if r := m.Refused; len(r) != 2 || r[0].Reason != "foreign" || r[0].Packets != 3 || r[1].Packets != 3 || r[0].From != r[1].From || !r[0].From.IsValid() {
+		t.Errorf("by sender: %+v", r)
+	}
 }
 
 func TestMetrics(t *testing.T) {
@@ -229,7 +232,7 @@ func TestMetrics(t *testing.T) {
 	b.receive()
 	m := b.server.Metrics()
 	if m.Done["write"] != 1 || m.Done["read"] != 2 || m.Failed["read"] != 1 || m.Failed["none"] != 1 ||
-		m.BytesRead != 128 || m.BytesWritten != 3 || m.Dropped["late"] != 1 {
+		m.BytesRead != 128 || m.BytesWritten != 3 || m.Dropped["late"] != 1 || len(m.Refused) == 0 || m.Refused[0].Packets != 2 {
 		t.Errorf("%+v", m)
 	}
 }

@@ -142,6 +142,7 @@ func (t *Table) begin(r Request, s *session) Verdict {
 		request: &request{r.Datagram, journalOf(r.Message.Trailer), r.Caller, r.Serial, r.Now},
 	}
 	t.adopt(k)
+	t.charge(k, len(r.Datagram))
 	if r.Refusal != nil {
 		t.admitted(k, r.Refusal)
 		return Refused

@@ -126,6 +126,7 @@ func (l *loader) call(r wal.Record) error {
 	if p.Flags&rpcpacket.FlagSession != 0 && !k.enlisted {
 		k.session = l.t.session(k.caller, p.Call.Session())
 	}
+	l.t.charge(k, len(r.Packet))
 	s := l.t.service(k.service)
 	s.last = max(s.last, k.order)
 	switch {
@@ -191,6 +192,7 @@ func (l *loader) reply(r wal.Record) error {
 		return nil
 	}
 	k.incarnation, k.record = r.Callee.Incarnation, nil
+	l.t.charge(k, len(r.Packet))
 	// Whether its effects have left is not known, so they leave again.
 	switch {
 	case r.Attempt == abortedMark:

@@ -74,6 +74,7 @@ const (
 
 // outcome logs how a call has ended.
 func (t *Table) outcome(k *call, datagram []byte, mark uint32, now time.Time) {
+	t.charge(k, len(datagram))
 	t.put(wal.Record{
 		Kind: wal.KindReply, ID: wal.ID(k.id), Time: now, Parent: k.parent, Caller: wal.Node{Address: k.caller},
 		Callee: wal.Node{Address: k.at.address, Incarnation: k.incarnation}, Order: k.order, Attempt: mark, Packet: datagram,
@@ -189,6 +190,7 @@ func (t *Table) remove(k *call) {
 	if k.at.logged && len(k.at.calls) == 0 {
 		t.touch(k.at)
 	}
+	t.charge(k, -k.charged)
 	if k.session != nil {
 		t.leaveSession(k)
 	}

@@ -56,6 +56,20 @@ func (t *Table) Settle(client netip.Addr, number, floor uint64) Output {
 	return t.take()
 }
 
+// charge notes how many bytes of the log a call of a plain client takes more.
+func (t *Table) charge(k *call, bytes int) {
+	if k.session == nil || bytes == 0 {
+		return
+	}
+	k.charged += bytes
+	if t.charges[k.caller] += bytes; t.charges[k.caller] == 0 {
+		delete(t.charges, k.caller)
+	}
+}
+
+// Charged is how many bytes the calls of a plain client take, with their outcomes.
+func (t *Table) Charged(client netip.Addr) int { return t.charges[client] }
+
 // settle raises a session's floor: nobody asks for the calls below any more.
 func (t *Table) settle(s *session, floor uint64) {
 	if floor <= s.floor {

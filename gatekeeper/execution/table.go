@@ -20,6 +20,7 @@ type Table struct {
 	mains    map[rpcpacket.ID]*main
 	nodes    map[netip.Addr]*node
 	sessions map[wal.ID]*session
+	charges  map[netip.Addr]int // bytes of the log that the calls of plain clients take
 	services map[uint64]*service
 	// lonely are logged calls that nobody sends again: one-ways, those whose callers are
 	// cut, or wait no more, and those that others wait behind (chase).
@@ -37,7 +38,7 @@ func New(attempts uint16) *Table {
 	}
 	return &Table{
 		attempts: attempts, calls: map[rpcpacket.ID]*call{}, mains: map[rpcpacket.ID]*main{}, nodes: map[netip.Addr]*node{},
-		sessions: map[wal.ID]*session{}, services: map[uint64]*service{}, lonely: map[*call]struct{}{},
+		sessions: map[wal.ID]*session{}, charges: map[netip.Addr]int{}, services: map[uint64]*service{}, lonely: map[*call]struct{}{},
 	}
 }
 
@@ -90,6 +91,7 @@ type call struct {
 	disowned    bool // enlisted: its caller says that nobody waits for it
 	serial      bool // enlisted: of a service that runs one call at a time
 	session     *session
+	charged     int      // bytes to its caller; only of a session's
 	request     *request // while admitting
 	// record is that of a one-way which has not left.
 	record *wal.Record

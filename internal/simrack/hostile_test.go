@@ -397,6 +397,15 @@ func TestHostile_Direct(t *testing.T) {
 		if got := seen.Load(); !got.Flags.Direct() {
 			t.Errorf("%+v is no direct call", got.Header)
 		}
+		blamed := map[netip.Addr]uint64{}
+		callee.Refused(func(from netip.Addr, reason string, n uint64) {
+			if reason == "foreign" {
+				blamed[from] += n
+			}
+		})
+		if len(blamed) != 1 || blamed[stranger.Address()] != callee.Stats().Foreign {
+			t.Errorf("refused as foreign: %v", blamed)
+		}
 	})
 }
 

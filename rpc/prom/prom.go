@@ -8,10 +8,13 @@
 //
 // error_type is empty for a call that succeeded, else the name of its code. What the node
 // has done with packets is there, too: rpc_node_resent_datagrams_total,
-// rpc_node_dropped_datagrams_total{reason="full"} and others, as rpc.Stats has them.
+// rpc_node_dropped_datagrams_total{reason="full"} and others, as rpc.Stats has them, and
+// rpc_node_refused_datagrams_total{node="fd00:b1f0:0:2::7",reason="foreign"}: who sends what is refused.
 package prom
 
 import (
+	"net/netip"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -52,6 +55,13 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	for _, k := range counters {
 		to <- prometheus.MustNewConstMetric(k.desc, prometheus.CounterValue, float64(k.value(&stats)), k.labels...)
 	}
+	c.node.Refused(func(from netip.Addr, reason string, packets uint64) {
+		node := "other"
+		if from.IsValid() {
+			node = from.String()
+		}
+		to <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(packets), node, reason)
+	})
 	for _, m := range c.node.Methods() {
 		for code, h := range m.Times {
 			why := ""
@@ -64,6 +74,8 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		send(to, c.sizes[m.Server][1], m.Answers, m.Service, m.Method)
 	}
 }
+
+var refused = prometheus.NewDesc("rpc_node_refused_datagrams_total", "Datagrams of other nodes that were refused, by the node that sent them.", []string{"node", "reason"}, nil)
 
 // counters are what rpc.Stats counts beside the calls of methods.
 var counters = func() []counter {
