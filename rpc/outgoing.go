@@ -424,8 +424,8 @@ type serving struct {
 const (
 	// servingLifetime is after how long it is asked again who takes the calls of a method.
 	servingLifetime = time.Second
-	// servingStale is after how long nobody is called of whom it said so then: nodes that leave
-	// wait so long for their callers.
+	// servingStale is after how long nobody is called of whom it said so then, unless it does
+	// not answer: nodes that leave wait so long for their callers.
 	servingStale = 2 * time.Second
 	// servingPatience bounds the wait for such an answer, or the first one. Without a first one
 	// the call goes through the Gatekeeper.
@@ -438,7 +438,7 @@ func (n *Node) server(ctx context.Context, q control.Serving) (to netip.Addr, se
 	s := &n.servers
 	s.mu.Lock()
 	k := s.known[q]
-	if k == nil || n.now()-k.at > servingStale {
+	if k == nil || n.now()-k.at > servingStale && !k.asking {
 		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(ctx, servingPatience)
 		defer cancel()

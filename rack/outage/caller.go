@@ -107,3 +107,23 @@ func (c *caller) after(ctx context.Context, moment time.Time) (time.Time, error)
 		}
 	}
 }
+
+// silence waits until no answer has come for a time, and reports false if answers still come
+// after twice that time.
+func (c *caller) silence(ctx context.Context, d time.Duration) (quiet bool, err error) {
+	began := time.Now()
+	for {
+		quietly, cancel := context.WithTimeout(ctx, d)
+		_, err := c.next(quietly)
+		over := quietly.Err() != nil
+		cancel()
+		switch {
+		case over && ctx.Err() == nil:
+			return true, nil
+		case err != nil:
+			return false, err
+		case time.Since(began) > 2*d:
+			return false, nil
+		}
+	}
+}

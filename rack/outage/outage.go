@@ -1,7 +1,7 @@
 // Package outage measures how long a service that keeps state is not there when its
 // program dies, and when its blade does, on a rack of real processes: from the kill to
 // the first right answer that comes after it, as a client sees it who calls all the
-// time.
+// time. It also measures what the same client sees while there is no Gatekeeper.
 package outage
 
 import (
@@ -75,23 +75,12 @@ const service = "rack/counter/1"
 
 // Measure makes a rack, measures, and removes it.
 func Measure(ctx context.Context, cfg Config) (r Result, err error) {
-	c := rackOf(cfg)
-	r.Heartbeat = c.Heartbeat
-	if err := cfg.Host.Up(ctx, c); err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, cfg.Host.Down(context.WithoutCancel(ctx), c.Name)) }()
-	admin, err := client.New(client.Config{Address: "unix:" + cfg.Host.AdminSocket(c.Name)})
+	m, end, err := begin(ctx, cfg)
 	if err != nil {
 		return r, err
 	}
-	defer admin.Close()
-	caller, err := startCaller(cfg.Host, c.Name)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, caller.stop()) }()
-	m := &measurement{cfg: cfg, rack: c.Name, admin: admin, caller: caller, exports: make(chan time.Time, 16)}
+	defer func() { err = errors.Join(err, end()) }()
+	r.Heartbeat = m.heartbeat
 	defer m.follow(ctx)()
 	for range cfg.Rounds {
 		if err := m.round(ctx, "program", m.killProgram, &r.Program); err != nil {
@@ -102,7 +91,7 @@ func Measure(ctx context.Context, cfg Config) (r Result, err error) {
 		if err := m.round(ctx, "blade", m.killBlade, &r.Blade); err != nil {
 			return r, err
 		}
-		if err := cfg.Host.Restore(ctx, c.Name, m.dead); err != nil {
+		if err := cfg.Host.Restore(ctx, m.rack, m.dead); err != nil {
 			return r, err
 		}
 	}
@@ -113,7 +102,32 @@ func Measure(ctx context.Context, cfg Config) (r Result, err error) {
 	return r, nil
 }
 
-// rackOf has one service, and two spares for it.
+// begin makes the rack and starts the client; end removes both.
+func begin(ctx context.Context, cfg Config) (m *measurement, end func() error, err error) {
+	c := rackOf(cfg)
+	if err := cfg.Host.Up(ctx, c); err != nil {
+		return nil, nil, err
+	}
+	down := func() error { return cfg.Host.Down(context.WithoutCancel(ctx), c.Name) }
+	admin, err := client.New(client.Config{Address: "unix:" + cfg.Host.AdminSocket(c.Name)})
+	if err != nil {
+		return nil, nil, errors.Join(err, down())
+	}
+	caller, err := startCaller(cfg.Host, c.Name)
+	if err != nil {
+		admin.Close()
+		return nil, nil, errors.Join(err, down())
+	}
+	m = &measurement{cfg: cfg, rack: c.Name, heartbeat: c.Heartbeat, admin: admin, caller: caller, exports: make(chan time.Time, 16)}
+	return m, func() error {
+		err := caller.stop()
+		admin.Close()
+		return errors.Join(err, down())
+	}, nil
+}
+
+// rackOf has one service, two spares for it, and memory that survives a blade: so the
+// service's state is in a ledger, and calls to it go direct.
 func rackOf(cfg Config) config.Config {
 	c := config.Thesis()
 	c.Name, c.Blades = cfg.Name, nil
@@ -123,7 +137,9 @@ func rackOf(cfg Config) config.Config {
 	for _, name := range []string{"c1", "s2", "x1", "x2"} {
 		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Compute, Nodes: config.DefaultNodes})
 	}
-	c.Blades = append(c.Blades, config.Blade{Name: "m1", Kind: control.Memory, Capacity: 64 << 20})
+	for _, name := range []string{"m1", "m2"} {
+		c.Blades = append(c.Blades, config.Blade{Name: name, Kind: control.Memory, Capacity: 256 << 20})
+	}
 	c.Programs = []config.Program{{
 		Name: "counter", Blade: "s2", Command: []string{"counter", "serve", "Counter"}, Services: []string{"Counter"}, Stateful: true, Spares: []string{"x1", "x2"},
 	}}
@@ -132,12 +148,13 @@ func rackOf(cfg Config) config.Config {
 
 // measurement is one run.
 type measurement struct {
-	cfg    Config
-	rack   string
-	admin  *client.Client
-	caller *caller
-	dead   string // the blade that was killed last
-	usual  []time.Duration
+	cfg       Config
+	rack      string
+	heartbeat time.Duration
+	admin     *client.Client
+	caller    *caller
+	dead      string // the blade that was killed last
+	usual     []time.Duration
 	// exports are the times at which the service came up.
 	exports chan time.Time
 }
