@@ -42,7 +42,67 @@ func (n *Node) openLedger(ctx context.Context) error {
 	if err := n.ledger.read(ctx); err != nil {
 		return err
 	}
+	if err := n.settleMemory(ctx); err != nil {
+		return err
+	}
 	return n.openDirect()
+}
+
+// settleMemory has memory machines commit what earlier incarnations have done, as far as that
+// is not known to be done, and take back what executions did that did not come to their end.
+// The node does nothing before.
+func (n *Node) settleMemory(ctx context.Context) error {
+	if !n.goesDirect() {
+		return nil
+	}
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock() // nobody else wants it yet
+	l.resumes.Resumption = l.table.Resume()
+	for _, e := range l.resumes.Commit {
+		if err := n.commitRun(ctx, e.Done); err != nil {
+			return err
+		}
+		l.resumes.Over = append(l.resumes.Over, l.table.Committed(e.ID)...)
+	}
+	for _, e := range l.resumes.Rollback {
+		if err := n.rollBack(ctx, e.ID, e.Machines); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commitRun has the memory machines commit what an execution has changed. It is done, and the
+// ledger says so.
+func (n *Node) commitRun(ctx context.Context, d *record.Done) error {
+	for _, m := range d.Owed.Machines {
+		if err := n.memory.Commit(ctx, m, d.Execution, d.Owed.Run); err != nil {
+			return err
+		}
+	}
+	n.stats.committed.Add(1)
+	return nil
+}
+
+// cannotCommit ends the node, unless it has ended: what it has written to memory stays undone. Only
+// a node that is fenced meets that.
+func (n *Node) cannotCommit(why error) {
+	if n.base.Err() == nil {
+		n.fail(&Error{Code: Unavailable, Op: "node " + n.self.Name, Msg: "commit an execution", Err: why})
+	}
+}
+
+// rollBack has memory machines take back what earlier incarnations did for an execution. A copy
+// of the request that comes late changes nothing: it names no later incarnation.
+func (n *Node) rollBack(ctx context.Context, id rpcpacket.ID, machines []uint8) error {
+	for _, m := range machines {
+		if err := n.memory.Rollback(ctx, m, id, n.self.Incarnation-1); err != nil {
+			return err
+		}
+	}
+	n.stats.rolledBack.Add(1)
+	return nil
 }
 
 // readDirect takes direct calls off the endpoint until it is closed. The last of the calls
@@ -252,6 +312,7 @@ func (e *execution) remember(known *record.Execution) {
 	e.resumed, e.earlier = true, known.Journal
 	e.recorded.begun = true
 	e.recorded.called = slices.Clone(known.Called)
+	e.recorded.machines = slices.Clone(known.Machines)
 }
 
 // bound is the node that a call was sent to, or was about to be, by this run or a former one;
@@ -286,7 +347,11 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	}
 	d.Lane, d.Number = direct.PlaceOf(h)
 	e.mu.Lock()
-	d.Owed.Called, d.Over = e.recorded.called, len(e.recorded.called) == 0
+	d.Owed.Called, d.Owed.Machines = e.recorded.called, e.recorded.machines
+	if len(d.Owed.Machines) > 0 {
+		d.Owed.Run = x.node.self.Incarnation
+	}
+	d.Over = len(d.Owed.Called)+len(d.Owed.Machines) == 0
 	sent := e.recorded.sent
 	e.mu.Unlock()
 	d.State = e.change
@@ -304,7 +369,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		l.table.Sent(i)
 	}
 	l.mu.Unlock()
-	if x.manager != nil { // the next call begins, and what it does is settled after this
+	if x.manager != nil && len(d.Owed.Machines) == 0 { // the next call begins, and what it does is settled after this
 		go l.tell(e, d, n)
 		return
 	}
@@ -312,10 +377,20 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	l.tell(e, d, n)
 }
 
-// tell sends the answer to a direct call when the ledger has it as the record n.
+// tell sends the answer to a direct call when the ledger has it as the record n, and memory has
+// what the execution changed.
 func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
 	settled := l.settle(n)
+	if settled && len(d.Owed.Machines) > 0 {
+		if err := l.node.commitRun(l.node.base, d); err != nil {
+			settled = false // the next incarnation commits it, and answers
+			l.node.cannotCommit(err)
+		}
+	}
 	l.mu.Lock()
+	if settled {
+		l.add(l.table.Committed(d.Execution)...)
+	}
 	delete(l.settling, d.Execution)
 	l.ended(e, codeIn(d.Answer))
 	l.mu.Unlock()
@@ -349,7 +424,6 @@ func (n *Node) resume() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.resumes.Resumption = l.table.Resume()
 	l.resumes.rest = map[uint64][]*record.Execution{}
 	for _, e := range slices.Concat(l.resumes.Rerun, l.resumes.GiveUp) {
 		m, err := rpcpacket.Parse(e.Begun.Call)

@@ -254,6 +254,8 @@ type recorded struct {
 	sent   []direct.Item // of them, those that this incarnation has sent
 	// refused are those that a node has refused for good.
 	refused []record.Call
+	// machines are the memory machines that the execution may have written to.
+	machines []uint8
 }
 
 // durable makes sure, before an execution does what others see and rollback does not
@@ -279,6 +281,31 @@ func (e *execution) durable(child record.Call) bool {
 	last := e.recorded.last
 	e.mu.Unlock()
 	return l.settle(last)
+}
+
+// durableAt is durable for the first write to a memory machine.
+func (e *execution) durableAt(machine uint8) bool {
+	e.mu.Lock()
+	known := slices.Contains(e.recorded.machines, machine)
+	e.mu.Unlock()
+	if known {
+		return true
+	}
+	e.promote()
+	e.mu.Lock()
+	rs := append(e.unwritten(nil), &record.Journal{Execution: e.call.Call, Machines: []uint8{machine}})
+	e.recorded.last = e.node.ledger.write(rs...)
+	last := e.recorded.last
+	e.mu.Unlock()
+	if !e.node.ledger.settle(last) {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !slices.Contains(e.recorded.machines, machine) {
+		e.recorded.machines = append(e.recorded.machines, machine)
+	}
+	return true
 }
 
 // unwritten is what the ledger does not have yet of an execution that is about to go on.

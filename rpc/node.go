@@ -415,10 +415,12 @@ type Stats struct {
 	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again or handed over
 	Recalled   uint64 // copies of direct calls answered from the ledger
 	NoRoom     uint64 // of Full, those for which the node's ledger has no room
+	Committed  uint64 // executions of direct calls whose changes in memory the node has had committed
+	RolledBack uint64 // those whose changes, of earlier incarnations, it has had taken back
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, doubtful, enlisted, resumed, recalled, noRoom atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -451,6 +453,7 @@ func (n *Node) Stats() Stats {
 		Calls: c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
+		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(),
 	}
 }
 

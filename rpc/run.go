@@ -27,7 +27,7 @@ func (x *export) run(e *execution) {
 	}
 	ctx := e.context(x.node.base)
 	defer e.close()
-	if !e.fetchJournal() || !e.fetchPayload() || !e.afterSettled() {
+	if !e.fetchJournal() || !e.fetchPayload() || !e.afterSettled() || !e.takenBack() {
 		return // the node has ended
 	}
 	e.begun = true

@@ -26,6 +26,9 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 	if _, ok := dsmpacket.ClassFor(size); !ok {
 		return Pointer{}, fault.New(fault.BadRequest, "alloc", "%d bytes; a region has 1 to 2^%d", size, dsmpacket.MaxClass)
 	}
+	if _, err := c.scope.changes(dsmpacket.OpAlloc, 0); err != nil {
+		return Pointer{}, err
+	}
 	rack := c.link.rack()
 	if !c.scope.counts() {
 		class, _ := dsmpacket.ClassFor(size)
@@ -121,6 +124,7 @@ func (l *link) flush() {
 		out.add(&ready.Send[i])
 	}
 	l.sendLedgers(out)
+	l.sendVerdicts(out)
 	for _, t := range ready.Done {
 		t.Tag.(waiter).ended()
 	}
@@ -131,6 +135,9 @@ func (l *link) flush() {
 	wake := l.endpoint.Wake()
 	for _, o := range l.ledgers {
 		wake = min(wake, o.core.Wake())
+	}
+	for _, v := range l.verdicts {
+		wake = min(wake, v.core.Wake())
 	}
 	if wake < l.alarm && l.ended == fault.OK {
 		l.alarm = wake
@@ -153,6 +160,9 @@ func (l *link) tick() {
 	ready := l.endpoint.Ready()
 	for _, o := range l.ledgers {
 		o.core.Tick(l.now())
+	}
+	for _, v := range l.verdicts {
+		v.core.Tick(l.now())
 	}
 	told := len(ready.Done)+len(ready.Passed) > 0
 	l.flush()

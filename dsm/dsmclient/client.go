@@ -124,6 +124,9 @@ func (c *Client) move(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte)
 	if len(b) == 0 && op != dsmpacket.OpFree {
 		return 0, nil
 	}
+	if scope.Direct, err = c.scope.changes(op, p.Machine()); err != nil {
+		return 0, err
+	}
 	if op == dsmpacket.OpFree {
 		return 0, c.free(ctx, p, scope)
 	}

@@ -122,7 +122,7 @@ func (l *link) busy() bool {
 
 // hears reports whether an answer is awaited. The caller holds l.mu.
 func (l *link) hears() bool {
-	return l.endpoint.Busy() || slices.ContainsFunc(l.ledgers, func(o *Ledger) bool { return o.core.Busy() })
+	return l.endpoint.Busy() || len(l.verdicts) > 0 || slices.ContainsFunc(l.ledgers, func(o *Ledger) bool { return o.core.Busy() })
 }
 
 // receive reads the socket once. It reports whether somebody's wait is over;
@@ -158,7 +158,8 @@ func (l *link) receive(t *transport.Transfer) (served, ok bool) {
 		l.endpoint.Receive(now, from, &h, data)
 	}
 	ready := l.endpoint.Ready()
-	served = l.tellLedgers() || len(ready.Done)+len(ready.Passed) > 0
+	served = l.tellLedgers()
+	served = l.tellVerdicts() || served || len(ready.Done)+len(ready.Passed) > 0
 	l.flush()
 	return served, true
 }

@@ -247,6 +247,10 @@ func (l *link) receiveLedger(from dsmpacket.Pointer, h *dsmpacket.Header, data [
 	if err != nil {
 		return
 	}
+	if a.Op == dsmpacket.LedgerCommit || a.Op == dsmpacket.LedgerRollback {
+		l.receiveVerdict(from, &a)
+		return
+	}
 	if o := l.ledgerOf(a.Ledger); o != nil && from.Machine() == o.machine && from.InPrefix(o.prefix) {
 		o.core.Receive(l.now(), &a)
 	}

@@ -36,6 +36,7 @@ type link struct {
 	mu       sync.Mutex
 	endpoint *transport.Endpoint
 	ledgers  []*Ledger  // those that are open
+	verdicts []*verdict // those that are not obeyed yet
 	ended    fault.Code // why the link has ended; OK until then
 	timer    *time.Timer
 	alarm    time.Duration // when timer fires; transport.Never when it does not
@@ -184,6 +185,7 @@ func (l *link) end(status fault.Code) bool {
 	l.timer.Stop()
 	l.endpoint.Close(status)
 	l.tellLedgers()
+	l.tellVerdicts()
 	l.flush()
 	close(l.over)
 	return true

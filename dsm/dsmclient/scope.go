@@ -19,6 +19,21 @@ type Scope struct {
 	Replay bool
 }
 
+// Changes is asked before each operation of an execution that changes memory: op is OpAlloc,
+// OpWrite or OpFree, and machine where, 0 for an allocation. It reports whether the node
+// decides about the execution itself (Commit, Rollback), and not the Gatekeeper. An error
+// ends the operation.
+type Changes func(op dsmpacket.Op, machine uint8) (direct bool, err error)
+
+// Asking has a client made With a scope ask before operations that change memory. It returns
+// the client, and must be called before the first operation.
+func (c *Client) Asking(changes Changes) *Client {
+	if c.scope.counts() {
+		c.scope.ask = changes
+	}
+	return c
+}
+
 // With returns a client whose operations are on behalf of an execution: memory
 // blades can take them back until the execution is committed. It shares
 // everything else with c.
@@ -65,6 +80,7 @@ func (c *Client) settleBranch(ctx context.Context) error {
 // scope counts the operations of one branch; nil is that of no execution.
 type scope struct {
 	Scope
+	ask Changes // nil: nobody
 
 	mu       sync.Mutex
 	next     uint32
@@ -73,6 +89,14 @@ type scope struct {
 }
 
 func (s *scope) counts() bool { return s != nil }
+
+// changes asks before an operation.
+func (s *scope) changes(op dsmpacket.Op, machine uint8) (direct bool, err error) {
+	if s == nil || s.ask == nil || op == dsmpacket.OpRead {
+		return false, nil
+	}
+	return s.ask(op, machine)
+}
 
 func (s *scope) replays() bool { return s != nil && s.Replay }
 

@@ -21,6 +21,11 @@ const (
 	// LedgerRead asks for one chunk, or for several with More; each is answered with a
 	// datagram of its own.
 	LedgerRead LedgerOp = 3
+	// LedgerCommit makes final what a run of an execution has done to the machine's regions,
+	// as the node's ledger says that it is done; LedgerRollback takes it back. Their Ledger is
+	// the execution's id, and their Run the incarnation of the node that has made the changes.
+	LedgerCommit   LedgerOp = 4
+	LedgerRollback LedgerOp = 5
 )
 
 // String returns the operation's name.
@@ -32,6 +37,10 @@ func (o LedgerOp) String() string {
 		return "append"
 	case LedgerRead:
 		return "read"
+	case LedgerCommit:
+		return "commit"
+	case LedgerRollback:
+		return "rollback"
 	}
 	return fmt.Sprintf("ledger op %d", uint8(o))
 }
@@ -54,9 +63,10 @@ const (
 type LedgerRequest struct {
 	Op LedgerOp
 	// Ledger is the name within the machine: a node's address, or the hash of the name of
-	// a durable main.
+	// a durable main; of a commit or rollback the execution's id.
 	Ledger [16]byte
-	// Run is the run that opens or appends. Incarnation is that of the node that asks.
+	// Run is the run that opens or appends; of a commit or rollback the incarnation whose
+	// changes it is about. Incarnation is that of the node that asks.
 	Run, Incarnation uint32
 	// Birth is the machine's birth number as the writer knows it, 0 if it does not.
 	Birth uint64
@@ -103,7 +113,7 @@ func ParseLedgerRequest(to Pointer, h *Header, data []byte) (LedgerRequest, erro
 	}
 	carried := uint64(0)
 	switch q.Op {
-	case LedgerOpen:
+	case LedgerOpen, LedgerCommit, LedgerRollback:
 	case LedgerAppend:
 		carried, q.Keep = h.Length, h.Floor
 		q.Chunk.Continues, q.Chunk.Data = h.Flags&FlagContinues != 0, data
@@ -164,7 +174,7 @@ func ParseLedgerAnswer(from Pointer, h *Header, data []byte) (LedgerAnswer, erro
 		Op: LedgerOp(from.Arg()), Ledger: h.Execution, Status: h.Status, Birth: h.Branch, Run: h.Index, Sealed: h.Flags&FlagSealed != 0,
 		Incarnation: h.Incarnation, Chunk: Chunk{Number: h.Request, Continues: h.Flags&FlagContinues != 0, Data: data}, Next: h.Length, Room: h.Floor, Mirror: h.Mirror,
 	}
-	if from.Op() != OpLedger || h.Kind != Reply || a.Op < LedgerOpen || a.Op > LedgerRead {
+	if from.Op() != OpLedger || h.Kind != Reply || a.Op < LedgerOpen || a.Op > LedgerRollback {
 		return a, wirefmt.Errorf("ledger: kind %d, operation %s, argument %d", h.Kind, from.Op(), from.Arg())
 	}
 	if a.Op != LedgerRead && len(data) > 0 {

@@ -24,6 +24,7 @@ func TestLedgerRequests(t *testing.T) {
 		{Op: LedgerOpen, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Birth: 9},
 		{Op: LedgerAppend, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Birth: 9, Keep: 4, Chunk: Chunk{Number: 7, Continues: true, Data: []byte("part")}},
 		{Op: LedgerRead, Ledger: [16]byte{1}, Run: 3, Incarnation: 2, Chunk: Chunk{Number: 7}, Size: 5000, More: 15},
+		{Op: LedgerCommit, Ledger: [16]byte{1}, Run: 3, Incarnation: 4}, {Op: LedgerRollback, Ledger: [16]byte{1}, Run: 3, Incarnation: 4},
 	} {
 		h, data := parseLedger(t, q.Append(nil))
 		got, err := ParseLedgerRequest(LedgerAddress(0x10, 1, q.Op), &h, data)

@@ -162,6 +162,10 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 		s.metrics.drop(r.Node, store.Malformed)
 		return
 	}
+	if q.Op == dsmpacket.LedgerCommit || q.Op == dsmpacket.LedgerRollback {
+		s.settleRun(m, r, &q, out)
+		return
+	}
 	if c := s.ledgers.commit; c != nil {
 		if c.full() {
 			s.ledgers.refused[refusedQueue]++
@@ -201,8 +205,22 @@ func (s *Server) handleLedger(m *netio.Message, r *store.Request, out *answers) 
 			send()
 		}
 		return
+	case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback: // above
 	}
 	send()
+}
+
+// settleRun carries out a node's own commit or rollback.
+func (s *Server) settleRun(m *netio.Message, r *store.Request, q *dsmpacket.LedgerRequest, out *answers) {
+	run := control.Run{Execution: control.ExecutionID(q.Ledger), Node: r.Node, Incarnation: q.Run}
+	a := dsmpacket.LedgerAnswer{
+		Op: q.Op, Ledger: q.Ledger, Run: q.Run, Incarnation: q.Incarnation, Birth: s.ledgers.birth, Mirror: s.store.Mirror(),
+		Status: s.store.SettleRun(run, q.Incarnation, q.Op == dsmpacket.LedgerRollback),
+	}
+	s.ledgers.refuse(a.Status)
+	answer := store.Answer{From: r.To, Header: a.Header()}
+	s.metrics.count(r.Node, dsmpacket.OpLedger, &answer)
+	out.add(m.Remote, &answer)
 }
 
 // tell puts what the store says of a ledger into an answer.

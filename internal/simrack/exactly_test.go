@@ -54,14 +54,18 @@ func withBank(t *testing.T, blades []simrack.Blade, f func(b *bank)) {
 // withBankOf is withBank in a mode of ledgers.
 func withBankOf(t *testing.T, ledgers gatekeeper.LedgerMode, blades []simrack.Blade, f func(b *bank)) {
 	t.Helper()
+	withBankOn(t, simrack.Config{Blades: blades, Ledgers: ledgers}, f)
+}
+
+// withBankOn is withBank on a rack that the configuration says more about.
+func withBankOn(t *testing.T, cfg simrack.Config, f func(b *bank)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		b := &bank{t: t, ctx: ctx, began: map[string]int{}, ran: map[string]string{}, over: make(chan struct{}), regions: 1, sessions: 2}
-		cfg := simrack.Config{
-			Blades: blades, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Ledgers: ledgers,
-			Programs: map[string]simrack.Program{"counter": b.program, "front": b.program, "teller": b.program},
-		}
+		cfg.Schedule, cfg.Disk = &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, new(wal.Disk)
+		cfg.Programs = map[string]simrack.Program{"counter": b.program, "front": b.program, "teller": b.program}
 		if testing.Verbose() {
 			cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 		}

@@ -29,7 +29,8 @@ type item struct {
 // controller is the Gatekeeper as a node that forgets.
 var controller = rackaddr.Gatekeeper.As16()
 
-// owe notes what an execution owes: one that is done, that its callees forget its calls; one
+// owe notes what an execution owes: one that is done, that memory machines commit what it has
+// changed, and that its callees forget its calls; one
 // that is forgotten, and was handed over, that the Gatekeeper forgets it, too.
 func (t *Table) owe(e *record.Execution) {
 	if e == nil || e.Over || t.owed[e.ID] > 0 {
@@ -39,6 +40,10 @@ func (t *Table) owe(e *record.Execution) {
 	switch {
 	case e.Done != nil:
 		called = e.Done.Owed.Called
+		if len(e.Done.Owed.Machines) > 0 {
+			t.commits[e.ID] = true
+			t.owed[e.ID]++
+		}
 	case e.Forgotten && e.Handed && !t.asking[e.ID]:
 		t.add(e.ID, Item{ID: e.ID}, controller)
 	default:
@@ -103,12 +108,28 @@ func (t *Table) Acknowledged(node [16]byte, forgotten []rpcpacket.ID) (all []rec
 		if i.owner.IsZero() {
 			continue
 		}
-		if t.owed[i.owner]--; t.owed[i.owner] == 0 {
-			delete(t.owed, i.owner)
-			all = append(all, &record.Over{Execution: i.owner})
-		}
+		all = append(all, t.pay(i.owner)...)
 	}
 	return all
+}
+
+// Committed notes that all memory machines have committed what an execution has changed. It
+// returns the record that the execution owes nothing any more, if that is so.
+func (t *Table) Committed(id rpcpacket.ID) []record.Record {
+	if !t.commits[id] {
+		return nil
+	}
+	delete(t.commits, id)
+	return t.pay(id)
+}
+
+// pay notes that an execution owes one thing less.
+func (t *Table) pay(id rpcpacket.ID) []record.Record {
+	if t.owed[id]--; t.owed[id] > 0 {
+		return nil
+	}
+	delete(t.owed, id)
+	return []record.Record{&record.Over{Execution: id}}
 }
 
 // Forget takes a caller's word that it asks no more for calls. It returns the record that

@@ -59,7 +59,8 @@ type Table struct {
 	items   map[rpcpacket.ID]*item
 	owed    map[rpcpacket.ID]int // how many items an execution owes
 	asking  map[rpcpacket.ID]bool
-	charges map[[16]byte]*charge // of callers
+	charges map[[16]byte]*charge  // of callers
+	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 }
 
 // running is a call that has been accepted and is not done; one that was handed over, until
@@ -75,6 +76,7 @@ func New(state *record.State) *Table {
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
 		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, asking: map[rpcpacket.ID]bool{}, charges: map[[16]byte]*charge{},
+		commits: map[rpcpacket.ID]bool{},
 	}
 }
 
@@ -216,6 +218,9 @@ type Resumption struct {
 	// Rerun are executions that have begun and are not done, Forward those about which the
 	// Gatekeeper decides, and GiveUp those that have begun too often.
 	Rerun, Forward, GiveUp []*record.Execution
+	// Rollback are those of Rerun and GiveUp that may have written to memory, and Commit those
+	// that are done and whose changes may not be committed. This comes before all else.
+	Rollback, Commit []*record.Execution
 	// Over are records of executions that owe nothing, though the ledger does not say so.
 	Over []record.Record
 }
@@ -224,7 +229,13 @@ type Resumption struct {
 func (t *Table) Resume() (r Resumption) {
 	for _, e := range t.state.Executions() {
 		t.owe(e)
+		if t.commits[e.ID] {
+			r.Commit = append(r.Commit, e)
+		}
 		begun := e.Done == nil && e.Begun != nil && e.Begun.Lane != 0 && !e.Handed
+		if begun && len(e.Machines) > 0 {
+			r.Rollback = append(r.Rollback, e)
+		}
 		switch {
 		case begun && e.Begun.Attempt+1 >= Attempts:
 			r.GiveUp = append(r.GiveUp, e)

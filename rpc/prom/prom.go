@@ -93,6 +93,8 @@ var counters = func() []counter {
 		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
 		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
 		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},
+		{direct("committed"), nil, func(s *rpc.Stats) uint64 { return s.Committed }},
+		{direct("rolled_back"), nil, func(s *rpc.Stats) uint64 { return s.RolledBack }},
 		{direct("without_room"), nil, func(s *rpc.Stats) uint64 { return s.NoRoom }},
 		{dropped, []string{"full"}, func(s *rpc.Stats) uint64 { return s.Full }},
 		{dropped, []string{"duplicate"}, func(s *rpc.Stats) uint64 { return s.Duplicates }},

@@ -30,6 +30,9 @@ type Execution struct {
 	Over bool
 	// Called are the calls of all runs so far, nothing if it is done.
 	Called []Call
+	// Machines are the memory machines that all runs so far may have written to, nothing if it
+	// is done.
+	Machines []uint8
 	// Handed says that the Gatekeeper's log has what becomes of it.
 	Handed bool
 	// Forgotten says that nobody asks for its outcome any more.
@@ -88,6 +91,7 @@ func (e *Execution) visit(c *coder) {
 	optional(c, "checkpoint", &e.Checkpoint, "1: a checkpoint follows, without its kind", func(p *Checkpoint) { p.visit(c) })
 	flag(c, "over", &e.Over, "1: nothing is owed")
 	calls(c, "called", &e.Called, "calls of all runs so far, nothing if it is done")
+	machines(c, &e.Machines, "memory machines that all runs so far may have written to, nothing if it is done")
 	flag(c, "handed", &e.Handed, "1: the Gatekeeper's log has what becomes of it")
 	flag(c, "forgotten", &e.Forgotten, "1: nobody asks for its outcome any more")
 }

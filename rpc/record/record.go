@@ -96,6 +96,9 @@ type Journal struct {
 	Entries []byte
 	// Called are the calls that it is about to make, and to which nodes.
 	Called []Call
+	// Machines are the memory machines that it is about to write to: the next incarnation
+	// takes that back before it does anything else.
+	Machines []uint8
 }
 
 // Call is a call that an execution makes straight to a node.
@@ -103,6 +106,10 @@ type Call struct {
 	ID rpcpacket.ID
 	// Node is the address that each copy of the call goes to, whoever sends it.
 	Node [16]byte
+}
+
+func machines(c *coder, v *[]uint8, doc string) {
+	list(c, "machines", v, doc, func(c *coder, m *uint8) { num(c, "machine", m, "machine id") })
 }
 
 func calls(c *coder, name string, v *[]Call, doc string) {
@@ -119,12 +126,15 @@ func (r *Journal) visit(c *coder) {
 	array(c, "execution", &r.Execution, "id of the call, or of the durable main")
 	blob(c, "entries", &r.Entries, "sections as in a commit trailer: time, randomness, effects, outcomes, order of completions, policies")
 	calls(c, "called", &r.Called, "calls that are about to be made")
+	machines(c, &r.Machines, "memory machines that are about to be written to")
 }
 
 // Owed is what follows from a commit and has to be acknowledged before it is over.
 type Owed struct {
-	// Machines are the memory machines that have undo of the execution, to be committed.
+	// Machines are the memory machines that have undo of the execution, to be committed, and
+	// Run is the incarnation that has made the changes.
 	Machines []uint8
+	Run      uint32
 	// Oneways are the one-ways that leave now.
 	Oneways []rpcpacket.ID
 	// Frees are the regions that go now.
@@ -135,7 +145,8 @@ type Owed struct {
 }
 
 func (o *Owed) visit(c *coder) {
-	list(c, "machines", &o.Machines, "memory machines with undo to commit", func(c *coder, m *uint8) { num(c, "machine", m, "machine id") })
+	machines(c, &o.Machines, "memory machines with undo to commit")
+	num(c, "run", &o.Run, "the incarnation that has made the changes there")
 	ids(c, "oneways", &o.Oneways, "one-ways that leave now")
 	list(c, "frees", &o.Frees, "regions that go now", func(c *coder, p *[16]byte) { array(c, "region", p, "global pointer") })
 	calls(c, "called", &o.Called, "calls that any run of the execution has made")

@@ -287,7 +287,7 @@ func (s *State) journal(r *Journal) error {
 	if err != nil {
 		return err
 	}
-	if len(sections) == 0 && len(r.Called) == 0 {
+	if len(sections) == 0 && len(r.Called) == 0 && len(r.Machines) == 0 {
 		return refused(r, r.Execution, "there are no entries")
 	}
 	for _, section := range sections {
@@ -297,6 +297,7 @@ func (s *State) journal(r *Journal) error {
 	}
 	e.Journal = append(e.Journal[:len(e.Journal):len(e.Journal)], r.Entries...)
 	e.Called = append(e.Called[:len(e.Called):len(e.Called)], r.Called...)
+	e.Machines = union(e.Machines, r.Machines)
 	s.executions[e.ID] = e
 	return nil
 }
@@ -316,7 +317,7 @@ func (s *State) done(r *Done) error {
 	}
 	d := *r
 	d.State = nil // it is in the service's
-	e.Begun, e.Journal, e.Called, e.Done, e.Over = nil, nil, nil, &d, r.Over
+	e.Begun, e.Journal, e.Called, e.Machines, e.Done, e.Over = nil, nil, nil, nil, &d, r.Over
 	s.file(e)
 	if e.Over && e.Forgotten {
 		s.remove(e)
@@ -452,19 +453,27 @@ func (s *State) checkpoint(r *Checkpoint) error {
 	if e.Checkpoint != nil && !e.Over {
 		p.Owed = e.Checkpoint.Owed.and(p.Owed)
 	}
-	e.Checkpoint, e.Journal, e.Called, e.Over = &p, nil, nil, false
+	e.Checkpoint, e.Journal, e.Called, e.Machines, e.Over = &p, nil, nil, nil, false
 	s.executions[e.ID] = e
 	return nil
 }
 
 // and adds up what two commits of a durable main owe.
 func (o Owed) and(p Owed) Owed {
-	machines := slices.Concat(o.Machines, p.Machines)
-	slices.Sort(machines)
 	return Owed{
-		Machines: slices.Compact(machines), Oneways: slices.Concat(o.Oneways, p.Oneways),
+		Machines: union(o.Machines, p.Machines), Run: max(o.Run, p.Run), Oneways: slices.Concat(o.Oneways, p.Oneways),
 		Frees: slices.Concat(o.Frees, p.Frees), Called: slices.Concat(o.Called, p.Called),
 	}
+}
+
+// union is all machines of both, in order; nil for none.
+func union(a, b []uint8) []uint8 {
+	if len(a)+len(b) == 0 {
+		return nil
+	}
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func (s *State) forgotten(r *Forgotten) error {
@@ -545,12 +554,12 @@ func (s *State) base(r *Base) error {
 // check refuses an execution that no records add up to.
 func (e *Execution) check() error {
 	switch {
-	case e.Done != nil && (e.Begun != nil || e.Checkpoint != nil || len(e.Journal) > 0 || len(e.Called) > 0 || e.Done.Execution != e.ID),
+	case e.Done != nil && (e.Begun != nil || e.Checkpoint != nil || len(e.Journal) > 0 || len(e.Called) > 0 || len(e.Machines) > 0 || e.Done.Execution != e.ID),
 		e.Checkpoint != nil && (e.Begun != nil || e.Checkpoint.Main != e.ID),
 		e.Begun != nil && e.Begun.Execution != e.ID,
 		e.Handed && e.Begun == nil && e.Done == nil,
 		e.Over && (e.Done == nil && e.Checkpoint == nil || e.Forgotten),
-		e.Done == nil && e.Begun == nil && e.Checkpoint == nil && len(e.Journal) == 0 && len(e.Called) == 0:
+		e.Done == nil && e.Begun == nil && e.Checkpoint == nil && len(e.Journal) == 0 && len(e.Called) == 0 && len(e.Machines) == 0:
 		return fault.New(fault.BadRequest, "base", "%s: no records add up to this", e.ID)
 	}
 	return nil

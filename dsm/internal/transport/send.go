@@ -50,6 +50,9 @@ func (e *Endpoint) next(t *Transfer) *request {
 		r.n = min(e.cfg.MaxData, len(t.Buf)-t.issued)
 		r.to, r.length = t.Pointer.Add(int64(t.issued)).With(t.Op, 0), uint64(r.n)
 		r.cost += r.n
+		if t.Op == dsmpacket.OpWrite && t.Scope.Direct {
+			r.flags = dsmpacket.FlagDirect
+		}
 	}
 	return r
 }

@@ -210,7 +210,7 @@ func (r *region) copyOut(limit int) []byte {
 func (s *Store) restOfState() (rest []func(int) []byte) {
 	for _, key := range s.undo.inOrder() {
 		e := s.undo.byRun[key]
-		rest = append(rest, once(encode(itemRun, runItem{Execution: key.id, Node: key.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled, Moves: e.moves})))
+		rest = append(rest, once(encode(itemRun, runItem{Execution: key.id, Node: key.node.As16(), Incarnation: e.by.incarnation, Rolled: e.rolled, Moves: e.moves, Direct: e.direct})))
 	}
 	for _, base := range slices.Sorted(maps.Keys(s.regions.byBase)) {
 		reg := s.regions.byBase[base]

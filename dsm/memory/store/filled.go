@@ -32,6 +32,7 @@ type (
 		Execution, Node [16]byte
 		Incarnation     uint32
 		Rolled, Moves   bool
+		Direct          bool
 	}
 	regionItem struct {
 		Base                      uint64
@@ -224,7 +225,7 @@ func (s *Store) takeRun(b []byte) error {
 	if _, err := decode(b, &v); err != nil {
 		return err
 	}
-	e := &execution{id: v.Execution, by: runner{netip.AddrFrom16(v.Node), v.Incarnation}, rolled: v.Rolled, moves: v.Moves}
+	e := &execution{id: v.Execution, by: runner{netip.AddrFrom16(v.Node), v.Incarnation}, rolled: v.Rolled, moves: v.Moves, direct: v.Direct}
 	switch {
 	case s.undo.byRun[e.key()] != nil:
 		return badItem("execution %v comes twice", v.Execution)

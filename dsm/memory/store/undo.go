@@ -44,6 +44,7 @@ type execution struct {
 	by      runner                // who runs it, or ran it last
 	rolled  bool                  // by's run was rolled back, and no other has begun here
 	moves   bool                  // rolled, and a durable main: any node may run it again
+	direct  bool                  // by decides about its changes, and the Gatekeeper may not know of it
 	cost    uint64                // what it and its changes are charged with
 	regions []*region             // that it has changed, and some that it has not any more
 	live    int                   // of the former
@@ -88,9 +89,14 @@ func (u *undo) runs(e *execution, r *Request) bool {
 	now := runner{r.Node, r.Header.Incarnation}
 	if e.rolled && e.by.node == now.node {
 		u.stays(e)
-		e.by, e.rolled = now, false
+		e.by, e.rolled, e.direct = now, false, direct(r)
 	}
 	return e.by == now
+}
+
+// direct reports whether a request is a write of an execution about which its node decides.
+func direct(r *Request) bool {
+	return r.To.Op() == dsmpacket.OpWrite && r.Header.Flags&dsmpacket.FlagDirect != 0
 }
 
 // of returns the execution that a node's requests under an id belong to, nil if there is
@@ -241,7 +247,7 @@ func (u *undo) room(node netip.Addr, cost uint64) fault.Code {
 func (u *undo) open(r *Request, reg *region) *changes {
 	e := u.of(r.Header.Execution, r.Node)
 	if e == nil {
-		e = &execution{id: r.Header.Execution, by: runner{r.Node, r.Header.Incarnation}}
+		e = &execution{id: r.Header.Execution, by: runner{r.Node, r.Header.Incarnation}, direct: direct(r)}
 		u.add(e)
 		u.charge(e, executionCost)
 	}
@@ -604,6 +610,29 @@ func (s *Store) Rollback(r control.Rollback) (answer control.Settled) {
 	return answer
 }
 
+// SettleRun obeys a node's own word about a run of one of its executions: commit, or back to
+// take back what it did. Like Commit and Rollback it is idempotent. It is Stale if the
+// incarnation that asks is fenced or replaced, or the changes are a later run's, and BadRequest
+// if the run is a later one than the incarnation.
+func (s *Store) SettleRun(run control.Run, incarnation uint32, back bool) fault.Code {
+	if c := s.clients.byNode[run.Node]; c != nil && (incarnation < c.incarnation || incarnation == c.incarnation && c.fenced) {
+		return fault.Stale
+	}
+	if run.Incarnation > incarnation || run.Execution == (control.ExecutionID{}) || run.Main != 0 {
+		return fault.BadRequest
+	}
+	var refused []control.Run
+	if back {
+		refused = s.Rollback(control.Rollback{Runs: []control.Run{run}}).Refused
+	} else {
+		refused = s.Commit(control.Commit{Runs: []control.Run{run}}).Refused
+	}
+	if len(refused) > 0 {
+		return fault.Stale
+	}
+	return fault.OK
+}
+
 // rolledBack notes that a run was rolled back, whose execution may be left with regions that
 // it has allocated.
 func (u *undo) rolledBack(e *execution, run control.Run) {
@@ -644,15 +673,16 @@ func (s *Store) rollback(e *execution) {
 	e.regions = own
 }
 
-// Executions lists the executions that there is something of to commit or to
-// roll back, in the order of their ids, as many as one datagram holds.
+// Executions lists the executions that there is something of for the Gatekeeper to commit or
+// to roll back, in the order of their ids, as many as one datagram holds. Those about which
+// their nodes decide are left out.
 func (s *Store) Executions(q control.Executions) (l control.ExecutionList) {
 	limit := control.MaxExecutions
 	if q.Max > 0 {
 		limit = min(limit, q.Max)
 	}
 	for _, key := range s.undo.inOrder() {
-		if bytes.Compare(key.id[:], q.From[:]) < 0 {
+		if e := s.undo.byRun[key]; e.direct && !e.rolled || bytes.Compare(key.id[:], q.From[:]) < 0 {
 			continue
 		}
 		// An id of several nodes is not divided: the next list begins with an id.

@@ -1,0 +1,100 @@
+package dsmclient
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/dsm/internal/transport"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+)
+
+// verdict is a word to a machine about a run of an execution that is not obeyed yet.
+type verdict struct {
+	machine uint8
+	prefix  uint8
+	core    *transport.Verdict // guarded by link.mu, as is what follows
+	done    chan struct{}      // has room for one token
+	told    bool
+}
+
+// Commit has a memory machine make final what the node's incarnation run has done there for an
+// execution about which the node decides (Asking). It returns when every copy has, or
+// with the context's error; Stale says that the node is fenced, or that a later run has changed
+// something.
+func (c *Client) Commit(ctx context.Context, machine uint8, execution [16]byte, run uint32) error {
+	return c.link.tellVerdict(ctx, dsmpacket.LedgerCommit, machine, execution, run)
+}
+
+// Rollback is Commit, but has what the incarnation, or an earlier one, has done taken back.
+func (c *Client) Rollback(ctx context.Context, machine uint8, execution [16]byte, run uint32) error {
+	return c.link.tellVerdict(ctx, dsmpacket.LedgerRollback, machine, execution, run)
+}
+
+// Copies is how many copies a machine has had when it answered last; 0 if it has not yet.
+func (c *Client) Copies(machine uint8) int {
+	l := c.link
+	at := dsmpacket.Make(l.rack().DSMPrefix, machine, 0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.endpoint.Copies(at)
+}
+
+func (l *link) tellVerdict(ctx context.Context, op dsmpacket.LedgerOp, machine uint8, execution [16]byte, run uint32) error {
+	what := op.String() + " an execution"
+	l.mu.Lock()
+	if l.ended != fault.OK {
+		l.mu.Unlock()
+		return fault.New(l.ended, what, "the client is closed")
+	}
+	v := &verdict{machine: machine, prefix: l.rack().DSMPrefix, done: make(chan struct{}, 1)}
+	v.core = transport.NewVerdict(l.now(), op, execution, run, l.incarnation)
+	l.verdicts = append(l.verdicts, v)
+	l.flush()
+	over := l.await(ctx, v.done, nil)
+	l.mu.Lock()
+	l.verdicts = slices.DeleteFunc(l.verdicts, func(o *verdict) bool { return o == v })
+	err := v.core.Err()
+	ended := l.ended
+	l.mu.Unlock()
+	l.standIn()
+	switch {
+	case over && v.core.Over():
+		return err
+	case ended != fault.OK:
+		return fault.New(ended, what, "the client is closed")
+	}
+	return fault.FromContext(what, ctx.Err())
+}
+
+// receiveVerdict takes an answer to a commit or rollback. The caller holds l.mu.
+func (l *link) receiveVerdict(from dsmpacket.Pointer, a *dsmpacket.LedgerAnswer) {
+	for _, v := range l.verdicts {
+		if from.Machine() == v.machine && from.InPrefix(v.prefix) {
+			v.core.Receive(l.now(), a)
+		}
+	}
+}
+
+// tellVerdicts wakes those whose word is obeyed, or all when the link has ended, and reports
+// whether there are any. The caller holds l.mu.
+func (l *link) tellVerdicts() (told bool) {
+	for _, v := range l.verdicts {
+		if !v.told && (v.core.Over() || l.ended != fault.OK) {
+			v.told, told = true, true
+			v.done <- struct{}{}
+		}
+	}
+	return told
+}
+
+// sendVerdicts adds what is to be sent. The caller holds l.mu.
+func (l *link) sendVerdicts(out *outbox) {
+	for _, v := range l.verdicts {
+		if q, ok := v.core.Send(); ok && l.ended == fault.OK {
+			out.addLedger(netip.AddrPortFrom(dsmpacket.LedgerAddress(v.prefix, v.machine, q.Op).Addr(), rackaddr.PortDSM), &q)
+		}
+	}
+}
