@@ -20,11 +20,12 @@ import (
 
 // A run with a chorus (Setting.Calls) is a long one: beside the program's clients, several
 // voices call a service of their own, one call after the other, up to hundreds of thousands.
-// The service counts the calls of each voice in its state, and each call says which one it
-// is. So a call that is lost, or has happened twice, shows at the next one:
+// The service counts the calls of each voice in its state, and again in a region that it keeps, and each
+// call says which one it is. So a call that is lost, or has happened twice, shows at the next
+// one, and so does a write that was not taken back, or was taken back in vain:
 //
-//	voice v: call n, lent a region ─▶ the state says n−1 for v? the region holds what v has written?
-//	         n ◀───────────────────── the state says n for v
+//	voice v: call n, lent a region ─▶ state and memory say n−1 for v? the region holds what v has written?
+//	         n ◀───────────────────── state and memory say n for v
 //
 // The service crashes like the program's; the voices do not.
 
@@ -43,6 +44,7 @@ const (
 type chorus struct {
 	run    *Run
 	Counts [voices]uint64 `json:"counts"`
+	Kept   dsm.Pointer    `json:"kept"` // the region with the same counts; nil before there is one
 }
 
 // Snapshot implements rpc.State.
@@ -50,7 +52,7 @@ func (c *chorus) Snapshot() ([]byte, error) { return json.Marshal(c) }
 
 // Restore implements rpc.State.
 func (c *chorus) Restore(s []byte) error {
-	c.Counts = [voices]uint64{}
+	c.Counts, c.Kept = [voices]uint64{}, dsm.Pointer{}
 	return json.Unmarshal(s, c)
 }
 
@@ -58,7 +60,10 @@ func (c *chorus) Restore(s []byte) error {
 func (c *chorus) Act(ctx context.Context, script []byte, noise int64, lent []*bifrost.GlobalPointer) (*actor.Outcome, error) {
 	v, n := int(script[0]), uint64(noise) //nolint:gosec // counted from 1
 	if had := c.Counts[v]; had != n-1 {
-		c.run.ledger.complain("voice %d: call %d comes after %d calls", v, n, had)
+		c.complain("voice %d: call %d comes after %d calls", v, n, had)
+	}
+	if err := c.count(ctx, v, n); err != nil {
+		return nil, err
 	}
 	for _, g := range lent {
 		p, err := rpc.PointerOf(g)
@@ -70,7 +75,7 @@ func (c *chorus) Act(ctx context.Context, script []byte, noise int64, lent []*bi
 			return nil, err
 		}
 		if got := binary.BigEndian.Uint64(b[chorusSize-8:]); got != n {
-			c.run.ledger.complain("voice %d: the region that call %d lends is of call %d", v, n, got)
+			c.complain("voice %d: the region that call %d lends is of call %d", v, n, got)
 		}
 	}
 	c.Counts[v] = n
@@ -79,6 +84,47 @@ func (c *chorus) Act(ctx context.Context, script []byte, noise int64, lent []*bi
 		answer.Marks = slices.Repeat([]*actor.Mark{{Value: noise}}, longMarks)
 	}
 	return answer, nil
+}
+
+// complain tells of a broken promise, unless the log has lost what was promised.
+func (c *chorus) complain(format string, args ...any) {
+	select {
+	case <-c.run.void:
+	default:
+		c.run.ledger.complain(format, args...)
+	}
+}
+
+// count counts a call in memory. A service that has no memory, or has lost its region, does
+// without until the next call.
+func (c *chorus) count(ctx context.Context, v int, n uint64) error {
+	m := rpc.Memory(ctx)
+	if c.Kept.IsNil() {
+		p, err := m.Alloc(ctx, 8*voices)
+		if err != nil {
+			return nil //nolint:nilerr // said above
+		}
+		var b []byte
+		for _, had := range c.Counts {
+			b = binary.BigEndian.AppendUint64(b, had)
+		}
+		if _, err := m.Write(ctx, p, b); err != nil {
+			return err
+		}
+		c.Kept = p
+	}
+	at, b := c.Kept.Add(int64(8*v)), make([]byte, 8)
+	_, err := m.Read(ctx, at, b)
+	if err == nil {
+		if had := binary.BigEndian.Uint64(b); had != n-1 {
+			c.complain("voice %d: call %d finds %d calls in memory", v, n, had)
+		}
+		_, err = m.Write(ctx, at, binary.BigEndian.AppendUint64(nil, n))
+	}
+	if err != nil && c.run.forLoss(err) {
+		c.Kept, err = dsm.Pointer{}, nil
+	}
+	return err
 }
 
 // Post implements actor.Actor.
@@ -101,6 +147,7 @@ func (r *Run) chant(ctx context.Context, j join.Joiner, s control.Start) error {
 	if err != nil {
 		return err
 	}
+	defer r.crash.wentDirect(n)
 	c := &chorus{run: r}
 	if err := n.Export(ctx, chorusName, actor.NewActorProcessor(c), rpc.WithState(c)); err != nil {
 		return err
@@ -121,7 +168,7 @@ func (r *Run) sing(ctx context.Context) (over chan struct{}, err error) {
 	for v := range voices {
 		_, err := r.rack.Run(voiceBlade, fmt.Sprint("voice", v), func(ctx context.Context, j join.Joiner, s control.Start) error {
 			defer func() { left <- struct{}{} }()
-			if err := r.voice(ctx, v, j); err != nil && !errors.Is(context.Cause(ctx), simrack.ErrKilled) {
+			if err := r.voice(ctx, v, j); err != nil && !errors.Is(context.Cause(ctx), simrack.ErrKilled) && !r.forLoss(err) {
 				r.ledger.complain("voice %d: %v", v, err)
 			}
 			return nil

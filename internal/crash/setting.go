@@ -150,6 +150,11 @@ func DrawSetting(seed uint64) (s Setting) {
 	}
 	if chance(1, 160) {
 		s.Calls = 100 + r.IntN(150)
+	}
+	if s.Truth && s.Calls == 0 && chance(1, 8) { // a short chorus: calls that write to memory, one after the other
+		s.Calls = 16 + r.IntN(16)
+	}
+	if s.Calls > 0 {
 		if s.LogLimit > 0 { // an answer may take an eighth of the log: the chorus has some of 28 KiB
 			s.LogLimit = max(s.LogLimit, 256<<10)
 		}

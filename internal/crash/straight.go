@@ -24,19 +24,29 @@ func (p *Program) Straighten(seed uint64) {
 	for i := range p.Clients {
 		c := &p.Clients[i]
 		c.Main = c.Main && g.chance(1, 3)
-		c.Script.straighten(p, c.Main, -1)
+		c.Script.straighten(p, c.Main, -1, true, false)
 	}
 }
 
 // straighten drops what a script of a service, −1 for a client's, can do with memory and
-// state alone.
-func (s *Script) straighten(p *Program, main bool, service int) {
+// state alone. A service that has a state counts in the region that it keeps instead: but for
+// the first time, that needs no Gatekeeper. It must not in branches, nor in calls that may be given
+// up (surely is false in these).
+func (s *Script) straighten(p *Program, main bool, service int, surely, trunk bool) {
 	state := service >= 0 && p.Services[service].Stateful
+	for i := range s.Ops {
+		switch op := &s.Ops[i]; op.Kind {
+		case Alloc, Write, Read, Free:
+			if state && surely && trunk {
+				*op = Op{Kind: Bump, N: op.N}
+			}
+		}
+	}
 	s.Ops = slices.DeleteFunc(s.Ops, func(op Op) bool {
 		switch op.Kind {
-		case Alloc, Write, Read, Free, Bump:
+		case Alloc, Write, Read, Free:
 			return true
-		case Add:
+		case Add, Bump:
 			return !state
 		case Checkpoint:
 			return !main
@@ -49,13 +59,13 @@ func (s *Script) straighten(p *Program, main bool, service int) {
 	for i := range s.Ops {
 		op := &s.Ops[i]
 		op.Lend = nil
-		in, of := main, service
-		if op.executes() {
+		in, of, begins := main, service, op.executes()
+		if begins {
 			op.Slot = -1
 			in, of = false, op.Service
 		}
 		for j := range op.Body {
-			op.Body[j].straighten(p, in, of)
+			op.Body[j].straighten(p, in, of, surely && op.Kind != Try, begins)
 		}
 	}
 }
@@ -68,6 +78,7 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 	for what, count := range map[string]uint64{
 		"direct calls": s.Direct, "direct calls into services with state": s.Serial, "changes of a state in doubt": s.Doubtful,
 		"direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
+		"memory committed by nodes": s.Committed, "memory taken back by nodes": s.RolledBack,
 	} {
 		if count > 0 {
 			c.did[what] += int(count) //nolint:gosec // few
