@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -419,6 +420,19 @@ type serving struct {
 	at     time.Duration // in node time, when the Gatekeeper was asked
 	asking bool
 	turn   int
+	// refused is when nodes have refused a call because they close: they are not chosen for
+	// servingLifetime, though the Gatekeeper may not know it yet. If there is no other, it
+	// holds the calls.
+	refused map[netip.Addr]time.Duration
+}
+
+// open lists the nodes that may be chosen.
+func (k *serving) open(now time.Duration) []netip.Addr {
+	if len(k.refused) == 0 {
+		return k.nodes
+	}
+	maps.DeleteFunc(k.refused, func(_ netip.Addr, at time.Duration) bool { return now-at >= servingLifetime })
+	return slices.DeleteFunc(slices.Clone(k.nodes), func(a netip.Addr) bool { _, no := k.refused[a]; return no })
 }
 
 const (
@@ -454,11 +468,12 @@ func (n *Node) server(ctx context.Context, q control.Serving) (to netip.Addr, se
 		k.asking = true
 		go n.askServing(n.base, q)
 	}
-	if len(k.nodes) == 0 {
+	open := k.open(n.now())
+	if len(open) == 0 {
 		return netip.Addr{}, false
 	}
 	k.turn++
-	return k.nodes[k.turn%len(k.nodes)], k.serial
+	return open[k.turn%len(open)], k.serial
 }
 
 // askServing asks the Gatekeeper who takes direct calls of a method.
@@ -540,7 +555,10 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 	s := &c.node.servers
 	s.mu.Lock()
 	if k := s.known[control.Serving{Service: c.service, Method: m.name}]; k != nil {
-		k.nodes = slices.DeleteFunc(slices.Clone(k.nodes), func(a netip.Addr) bool { return a == node })
+		if k.refused == nil {
+			k.refused = map[netip.Addr]time.Duration{}
+		}
+		k.refused[node] = c.node.now()
 		k.at = 0 // it is asked again soon
 	}
 	s.mu.Unlock()
