@@ -491,8 +491,12 @@ func (n *Node) handedBefore(e *execution) {
 	l := n.ledger
 	l.mu.Lock()
 	known := l.table.State().Execution(e.call.Call)
+	handed := known != nil && known.Handed
+	if handed {
+		l.table.Resumes(e.call.Call)
+	}
 	l.mu.Unlock()
-	if known == nil || !known.Handed {
+	if !handed {
 		return
 	}
 	e.remember(known)

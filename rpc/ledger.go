@@ -339,7 +339,10 @@ func (l *ledger) answered(id rpcpacket.ID) {
 	if l != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.table.Drop(id)
+		l.add(l.table.Answered(id)...)
+		if l.table.Owes() {
+			l.forgets.hurry(l.node)
+		}
 	}
 }
 

@@ -81,6 +81,10 @@ func TestRegressions(t *testing.T) {
 		{195001, "mtu=1500,age=479258h35m43.639976266s,jumps,truth,pairs", slow, "34-B:cut:9.864912881s,54+m2:stop:4.957947762s,77-m1:pause:4.838669849s"},
 		// A copy filled another one in an epoch that began there later: what was appended to ledgers
 		// and written then was not given to the new copy: memory.TestFillInLaterEpoch.
+		// A caller left whose call had been handed over and ran on: the call's own calls were forgotten,
+		// and it waited for ever: direct.TestForgottenWhileItRuns.
+		{710079, "sync,age=489198h14m10.901344074s,truth,pairs", slow, "60-sw:stall:6.018128629s"},
+		// A caller called a node that closed again and again.
 		{312, "age=418076h47m51.818233024s,jumps,truth,limits=256182,pairs,calls=27", "good", "1693+B:drain:2.357834ms,1693+m2:pause:6.843447498s,1732+gk:restart:132.735262ms"},
 		{195044, "age=247321h48m39.118410343s,truth,limits=217371,pairs", "lossy", "100+m1:kill:209.105µs"},
 		// Both blades of a machine began anew, and the state of a service was lost with its ledger.

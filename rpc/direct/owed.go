@@ -44,7 +44,7 @@ func (t *Table) owe(e *record.Execution) {
 			t.commits[e.ID] = true
 			t.owed[e.ID]++
 		}
-	case e.Forgotten && e.Handed && !t.asking[e.ID]:
+	case t.leftAlone(e):
 		t.add(e.ID, Item{ID: e.ID}, controller)
 	default:
 		return
@@ -56,9 +56,15 @@ func (t *Table) owe(e *record.Execution) {
 	}
 }
 
+// leftAlone reports whether an execution was handed over, and neither its caller nor this node has
+// anything to do with it any more. While it runs here it asks for the outcomes of its calls.
+func (t *Table) leftAlone(e *record.Execution) bool {
+	return e.Forgotten && e.Handed && !t.asking[e.ID] && t.running[e.ID] == nil
+}
+
 // paid reports whether an execution has nothing more to do, and its ledger does not say so.
 func (t *Table) paid(e *record.Execution) bool {
-	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || e.Forgotten && e.Handed && !t.asking[e.ID])
+	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || t.leftAlone(e))
 }
 
 // Owes reports whether somebody is to be told to forget.

@@ -155,9 +155,19 @@ func (t *Table) Asked(id rpcpacket.ID) {
 	t.owe(t.state.Execution(id))
 }
 
-// Drop forgets that a call runs: it was not run after all, and a copy of it is new; or the
-// Gatekeeper has its answer.
+// Drop forgets that a call runs: it was not run after all, and a copy of it is new.
 func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
+
+// Answered notes that the Gatekeeper has the answer of an execution that runs here. It returns the
+// record that the execution owes nothing any more, if that is so.
+func (t *Table) Answered(id rpcpacket.ID) []record.Record {
+	delete(t.running, id)
+	e := t.state.Execution(id)
+	if t.owe(e); t.paid(e) {
+		return []record.Record{&record.Over{Execution: id}}
+	}
+	return nil
+}
 
 // Refuse takes back that a call is run, for good: a node that closes has its caller choose
 // another one. When the record is settled, no later incarnation of the node runs the call

@@ -232,6 +232,24 @@ func TestHanded(t *testing.T) {
 	}
 }
 
+// An execution that was handed over asks for the outcomes of its calls while it runs here, though
+// its own caller is gone: nobody is told to forget them before the Gatekeeper has its answer.
+func TestForgottenWhileItRuns(t *testing.T) {
+	b := newBench(t)
+	one := inSession(9, 1)
+	b.receive(client, one, Run)
+	b.write(begun(client, one), &record.Journal{Execution: one.Call, Called: []record.Call{{ID: rpcpacket.ID{7}, Node: other}}}, &record.Handed{Execution: one.Call})
+	b.write(b.Bury(client, 1, true))
+	if b.Owes() {
+		t.Fatalf("to be forgotten while it runs: %+v", b.Forgets())
+	}
+	b.write(b.Answered(one.Call)...)
+	want := map[[16]byte][]Item{other: {{ID: rpcpacket.ID{7}}}, controller: {{ID: one.Call}}}
+	if got := b.Forgets(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("to be forgotten: %+v", got)
+	}
+}
+
 // While the Gatekeeper is asked about an execution, nobody tells it to forget that; and who has
 // not asked yet asks no more when the execution is forgotten.
 func TestForgottenWhileAsked(t *testing.T) {
