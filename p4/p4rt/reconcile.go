@@ -263,7 +263,7 @@ func (p *pipeline) adoptRegisters(old *pipeline) error {
 // zero tells whether there is nothing to carry over.
 func zero(c datapath.Counts) bool { return c == datapath.Counts{} }
 
-// Keeper keeps the committed pipeline and what controllers have written to it, for
+// Persister keeps the committed pipeline and what controllers have written to it, for
 // a server that starts after this process has died (Restore). Counters and
 // registers belong to the data plane, which keeps them itself or not at all. The
 // server makes its calls one at a time.

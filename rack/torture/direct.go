@@ -94,7 +94,7 @@ func (a *attacker) handedOver() (all [][]byte) {
 		Type: rpcpacket.Call, Flags: inner.Flags, Call: rpcpacket.ID{1, byte(a.random.IntN(256))}, CallerIncarnation: a.session.Node().Incarnation, Order: a.random.Uint64N(9), Floor: 1 << 40,
 	}, Payload: (&rpcpacket.Message{Header: inner, Payload: []byte("no Thrift")}).Append(append(address[:], 1))}
 	forget := ask
-	forget.Type, forget.Payload = rpcpacket.Oneway, append(h.Call[:], make([]byte, 16)...)
+	forget.Type, forget.Payload = rpcpacket.Oneway, slices.Concat(h.Call[:], make([]byte, 16))
 	for _, n := range append(slices.Clone(a.known.nodes), api.Node{Address: a.itself()}) {
 		for _, m := range []*rpcpacket.Message{&ask, &forget} {
 			all = append(all, a.udp(n.Address, rackaddr.Gatekeeper, rackaddr.PortRPC, rackaddr.PortRPC, m.Append(nil)))
@@ -103,14 +103,15 @@ func (a *attacker) handedOver() (all [][]byte) {
 	return all
 }
 
-// ledgers opens, reads and writes the ledgers of others, and those of mains.
+// ledgers opens, reads and writes the ledgers of others, and those of mains, and has memory commit
+// and take back what executions of others have written.
 func (a *attacker) ledgers() (all [][]byte) {
 	n, ok := pick(a, a.known.nodes)
 	if !ok || n.Address == a.itself() {
 		return nil
 	}
 	for _, machine := range []uint8{1, 2} {
-		for _, op := range []dsmpacket.LedgerOp{dsmpacket.LedgerOpen, dsmpacket.LedgerAppend, dsmpacket.LedgerRead, 9} {
+		for _, op := range []dsmpacket.LedgerOp{dsmpacket.LedgerOpen, dsmpacket.LedgerAppend, dsmpacket.LedgerRead, dsmpacket.LedgerCommit, dsmpacket.LedgerRollback, 9} {
 			q := dsmpacket.LedgerRequest{Op: op, Ledger: n.Address.As16(), Run: n.Incarnation + uint32(a.random.IntN(2)), Incarnation: a.session.Node().Incarnation}
 			q.Chunk.Number = 1 + a.random.Uint64N(4)
 			switch op {
@@ -118,6 +119,10 @@ func (a *attacker) ledgers() (all [][]byte) {
 				q.Chunk.Data, q.Keep = []byte("forged"), 1<<40
 			case dsmpacket.LedgerRead:
 				q.Size, q.More = 1<<16, 3
+			case dsmpacket.LedgerOpen:
+			case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback:
+				h, _ := a.callOf()
+				q.Ledger = h.Call
 			}
 			for _, from := range []netip.Addr{a.itself(), n.Address} {
 				all = append(all, a.udp(from, dsmpacket.LedgerAddress(rackaddr.DefaultDSMPrefix, machine, op).Addr(), rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))
