@@ -103,15 +103,14 @@ func (a *attacker) handedOver() (all [][]byte) {
 	return all
 }
 
-// ledgers opens, reads and writes the ledgers of others, and those of mains, and has memory commit
-// and take back what executions of others have written.
+// ledgers opens, reads and writes the ledgers of others, and those of mains.
 func (a *attacker) ledgers() (all [][]byte) {
 	n, ok := pick(a, a.known.nodes)
 	if !ok || n.Address == a.itself() {
 		return nil
 	}
 	for _, machine := range []uint8{1, 2} {
-		for _, op := range []dsmpacket.LedgerOp{dsmpacket.LedgerOpen, dsmpacket.LedgerAppend, dsmpacket.LedgerRead, dsmpacket.LedgerCommit, dsmpacket.LedgerRollback, 9} {
+		for _, op := range []dsmpacket.LedgerOp{dsmpacket.LedgerOpen, dsmpacket.LedgerAppend, dsmpacket.LedgerRead, 9} {
 			q := dsmpacket.LedgerRequest{Op: op, Ledger: n.Address.As16(), Run: n.Incarnation + uint32(a.random.IntN(2)), Incarnation: a.session.Node().Incarnation}
 			q.Chunk.Number = 1 + a.random.Uint64N(4)
 			switch op {
@@ -120,9 +119,7 @@ func (a *attacker) ledgers() (all [][]byte) {
 			case dsmpacket.LedgerRead:
 				q.Size, q.More = 1<<16, 3
 			case dsmpacket.LedgerOpen:
-			case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback:
-				h, _ := a.callOf()
-				q.Ledger = h.Call
+			case dsmpacket.LedgerCommit, dsmpacket.LedgerRollback: // they are about the sender's own executions, whatever they name
 			}
 			for _, from := range []netip.Addr{a.itself(), n.Address} {
 				all = append(all, a.udp(from, dsmpacket.LedgerAddress(rackaddr.DefaultDSMPrefix, machine, op).Addr(), rackaddr.PortDSM, rackaddr.PortDSM, q.Append(nil)))

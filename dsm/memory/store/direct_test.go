@@ -66,5 +66,10 @@ func TestSettleRun(t *testing.T) {
 	settle("a late copy of that", other, 1, 2, true, fault.Stale)
 	settle("commit", other, 2, 2, false, fault.OK)
 	holds("six")
+	write(id, 2, "ten")
+	if got := s.SettleRun(control.Run{Execution: id, Node: rackaddr.Node(2), Incarnation: 9}, 9, true); got != fault.OK {
+		t.Errorf("another node takes back its own execution of that id: %v", got)
+	}
+	holds("ten")
 	settle("an execution that changed nothing", control.ExecutionID{3}, 1, 2, true, fault.OK)
 }
