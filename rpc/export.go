@@ -456,10 +456,10 @@ func (x *export) announce() {
 
 // announced takes a node's announcement. The switch vouches for the node's address, so a
 // hostile node can only have the calls to itself sent again, and each no more often than
-// a call that has just begun.
+// once in endpoint.MinTimeout.
 func (n *Node) announced(node netip.Addr) {
 	n.out.mu.Lock()
-	due, ok := n.out.core.Restarted(node.As16())
+	due, ok := n.out.core.Restarted(n.now(), node.As16())
 	n.out.mu.Unlock()
 	if ok {
 		n.wakeAt(due)

@@ -41,8 +41,8 @@ type Call struct {
 
 	lane       *lane
 	sent, due  time.Duration
-	last       time.Duration // when the last copy was sent
 	interval   time.Duration
+	restarted  time.Duration // before, no word of its node makes a copy due
 	again      bool
 	unbegun    bool // nobody has got the one copy that was sent
 	fetching   bool // the rest of its answer, from the log
@@ -210,7 +210,7 @@ func (c *Caller) lane() *lane {
 
 func (c *Caller) start(now time.Duration, call *Call) {
 	call.interval = call.RTT.Timeout()
-	call.sent, call.last, call.due, call.again, call.unbegun = now, now, now+call.interval, false, false
+	call.sent, call.due, call.restarted, call.again, call.unbegun = now, now+call.interval, 0, false, false
 	call.RTT.out++
 	call.prev, call.next = c.head.prev, &c.head
 	call.prev.next, c.head.prev = call, call
@@ -410,7 +410,7 @@ func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call)
 				this.late(now)
 			}
 			this.interval = min(2*this.interval, MaxTimeout)
-			this.last, this.due = now, now+this.interval
+			this.due = now + this.interval
 			resend = append(resend, this)
 		}
 	}
@@ -418,16 +418,18 @@ func (c *Caller) Tick(now time.Duration, resend, expired []*Call) (r, e []*Call)
 }
 
 // Restarted takes a node's word that it has restarted and takes direct calls: the copies sent
-// before may be lost. Each call to the node is due at once, but MinTimeout after its last copy
-// at the earliest, and is repeated from then on like one that has just begun. Restarted returns
-// when the first of these calls is due, false if there is none.
-func (c *Caller) Restarted(node [16]byte) (at time.Duration, ok bool) {
+// before are lost. Each call to the node is due at once, but MinTimeout after the node's last
+// word at the earliest, and is repeated from then on like one that has just begun. Restarted
+// returns when the first of these calls is due, false if there is none.
+func (c *Caller) Restarted(now time.Duration, node [16]byte) (at time.Duration, ok bool) {
 	for call := c.head.next; call != &c.head; call = call.next {
 		if call.Node != node {
 			continue
 		}
 		call.interval = min(call.interval, call.RTT.Timeout())
-		call.due = min(call.due, call.last+MinTimeout)
+		if at := max(now, call.restarted); at < call.due {
+			call.due, call.restarted = at, at+MinTimeout
+		}
 		if !ok || call.due < at {
 			at, ok = call.due, true
 		}

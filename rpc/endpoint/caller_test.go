@@ -64,7 +64,7 @@ func (m *callerMachine) step(args []string) string {
 	case "tick":
 		return m.tick()
 	case "restarted":
-		at, ok := m.caller.Restarted(nodeOf(args[1]))
+		at, ok := m.caller.Restarted(m.now, nodeOf(args[1]))
 		return fmt.Sprintln(at, ok)
 	case "settle":
 		s := ""
