@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/frame"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // A port that floods in a class takes nothing from the others, no healthy blade fails
@@ -40,6 +42,49 @@ func TestRates(t *testing.T) {
 		d := drops[0]
 		if d.Port != s.c.port || d.Blade != s.c.name || d.Denied != 100 || d.Throttled["control"] < 80 || d.Throttled["call"] < 80 {
 			t.Errorf("drops %+v", d)
+		}
+	})
+}
+
+// What the switch drops is counted at the port that it came in by, and by why. So is what
+// speaks in another port's name: at the port of the liar.
+func TestDrops(t *testing.T) {
+	inRack(t, func(r *rack) {
+		s := newSmall(r)
+		edit := func(f []byte, at int, to byte) []byte { f[at] = to; return f }
+		nowhere := *s.b
+		nowhere.address = rackaddr.Node(999)
+		call := func(change func(*rpcpacket.Message)) []byte {
+			m := s.c.message("Arrays", "add")
+			change(m)
+			return frame.UDP6{
+				SrcMAC: s.c.mac, DstMAC: frame.MAC{2, 0xb1, 0xf0, 0, 0, 1}, Src: netip.AddrPortFrom(s.c.address, rackaddr.PortRPC),
+				Dst: netip.AddrPortFrom(rackaddr.Service("Arrays"), rackaddr.PortRPC), Payload: m.Append(nil),
+			}.Append(nil)
+		}
+		const ip, transport = 14, 14 + 40
+		want := map[string]uint64{}
+		for _, c := range []struct {
+			why   string
+			frame []byte
+		}{
+			{"no identity", datagram(s.a, s.b)},
+			{"no identity", datagram(&nowhere, s.b)},
+			{"no route", datagram(s.c, &nowhere)},
+			{"malformed", call(func(*rpcpacket.Message) {})[:transport+8+20]},
+			{"malformed", edit(call(func(*rpcpacket.Message) {}), transport+8, 0)},
+			{"forged", call(func(m *rpcpacket.Message) { m.Flags |= rpcpacket.FlagReleased })},
+			{"forged", edit(call(func(*rpcpacket.Message) {}), transport, 1)}, // another source port
+			{"unsupported", edit(datagram(s.c, s.b), ip+6, 0)},                // hop-by-hop options
+			{"hop limit", edit(datagram(s.c, s.b), ip+7, 1)},
+			{"unlisted TCP", edit(datagram(s.c, s.b), ip+6, 6)},
+		} {
+			want[c.why]++
+			r.sw.Input(datapath.Port(s.c.port), c.frame)
+		}
+		drops, err := r.gk.Drops(context.Background())
+		if err != nil || len(drops) != 1 || drops[0].Port != s.c.port || drops[0].Blade != s.c.name || !maps.Equal(drops[0].Dropped, want) {
+			t.Errorf("drops %+v, %v, want %v at port %d", drops, err, want, s.c.port)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/lease"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -280,9 +281,10 @@ func (g *Gatekeeper) setRates(ctx context.Context) error {
 type PortDrops struct {
 	Port  uint16 `json:"port"`
 	Blade string `json:"blade,omitempty"` // that is there
-	// Denied accesses; Throttled is what came faster than its class may, by why it would
-	// have been held.
+	// Denied accesses; Dropped is what the switch has dropped, by its verdict; Throttled is
+	// what came faster than its class may, by why it would have been held.
 	Denied    uint64            `json:"denied"`
+	Dropped   map[string]uint64 `json:"dropped,omitempty"`
 	Throttled map[string]uint64 `json:"throttled,omitempty"`
 	// Refused is what the Gatekeeper has refused of what was held, by why.
 	Refused map[string]uint64 `json:"refused,omitempty"`
@@ -320,7 +322,7 @@ var reasonNames = [8]string{"0", "control", "call", "free", "memory reply", "no 
 // Drops tells what was stopped of each port: by the switch, which is asked, and by the
 // Gatekeeper. It fails without a switch.
 func (g *Gatekeeper) Drops(ctx context.Context) ([]PortDrops, error) {
-	denied, err := g.client.Counter(ctx, "denials")
+	verdicts, err := g.client.Counter(ctx, "verdicts")
 	if err != nil {
 		return nil, err
 	}
@@ -329,26 +331,32 @@ func (g *Gatekeeper) Drops(ctx context.Context) ([]PortDrops, error) {
 		return nil, err
 	}
 	ports := map[uint16]*PortDrops{}
-	at := func(port int64) *PortDrops {
-		num := uint16(port) //nolint:gosec // 9 bits
+	at := func(num uint16) *PortDrops {
 		if ports[num] == nil {
 			ports[num] = &PortDrops{Port: num}
 		}
 		return ports[num]
 	}
-	for port, n := range denied {
-		at(port).Denied = uint64(n) //nolint:gosec // a count
-	}
-	for i, n := range throttled {
-		p := at(i >> 3)
-		if p.Throttled == nil {
-			p.Throttled = map[string]uint64{}
+	set := func(to *map[string]uint64, why string, n int64) {
+		if *to == nil {
+			*to = map[string]uint64{}
 		}
-		p.Throttled[reasonNames[i&7]] = uint64(n) //nolint:gosec // a count
+		(*to)[why] = uint64(n) //nolint:gosec // a count
+	}
+	for cell, n := range verdicts {
+		switch port, verdict := p4.VerdictOf(cell); {
+		case verdict == p4.Denied:
+			at(port).Denied = uint64(n) //nolint:gosec // a count
+		case verdict.Dropped():
+			set(&at(port).Dropped, verdict.String(), n)
+		}
+	}
+	for cell, n := range throttled {
+		set(&at(uint16(cell>>3)).Throttled, reasonNames[cell&7], n) //nolint:gosec // 9 bits
 	}
 	if err := g.do(ctx, func() {
 		for port, n := range g.ctl.refused {
-			at(int64(port)).Refused = maps.Clone(n)
+			at(port).Refused = maps.Clone(n)
 		}
 		for num, d := range ports {
 			if p := g.ctl.ports[num]; p != nil && p.blade != nil {

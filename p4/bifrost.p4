@@ -78,7 +78,7 @@ enum bit<8> Reason {
     NO_ROUTE     = 6  // call of a method that nobody exports
 }
 
-// What became of a packet; the index of the verdicts counter.
+// What became of a packet; with the ingress port in front, the index of the verdicts counter.
 enum bit<8> Verdict {
     FORWARDED   = 0,
     HELD        = 1,
@@ -292,15 +292,14 @@ parser BifrostParser(packet_in pkt, out headers_t hdr, inout metadata_t meta, in
 control BifrostVerify(inout headers_t hdr, inout metadata_t meta) { apply {} }
 
 control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    counter(16, CounterType.packets_and_bytes) verdicts;
-    counter(512, CounterType.packets) denials; // by port
+    counter(8192, CounterType.packets_and_bytes) verdicts; // by ingress port and verdict
 
     // Digests of a port, by its number.
     meter(512, MeterType.packets) digests;
 
     action drop(Verdict why) {
         mark_to_drop(std);
-        verdicts.count((bit<32>)(bit<8>)why);
+        verdicts.count((bit<32>)std.ingress_port << 4 | (bit<32>)(bit<8>)why);
     }
 
     action hold(Reason why) {
@@ -309,7 +308,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         hdr.packet_in.reason = (bit<8>)why;
         hdr.packet_in.urgent = why == Reason.CONTROL ? 8w1 : 8w0;
         std.egress_spec = CPU_PORT;
-        verdicts.count((bit<32>)(bit<8>)Verdict.HELD);
+        verdicts.count((bit<32>)std.ingress_port << 4 | (bit<32>)(bit<8>)Verdict.HELD);
     }
 
     // deny turns a request around with the verdict that its sender put ready.
@@ -327,8 +326,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         hdr.dsm.verdict = hdr.dsm.denial;
         hdr.dsm.denial = verdict;
         std.egress_spec = std.ingress_port;
-        verdicts.count((bit<32>)(bit<8>)Verdict.DENIED);
-        denials.count((bit<32>)std.ingress_port);
+        verdicts.count((bit<32>)std.ingress_port << 4 | (bit<32>)(bit<8>)Verdict.DENIED);
     }
 
     // tell meters a digest of the packet's port.
@@ -405,7 +403,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         hdr.ethernet.dst = dst;
         hdr.ethernet.src = src;
         hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
-        verdicts.count((bit<32>)(bit<8>)Verdict.FORWARDED);
+        verdicts.count((bit<32>)std.ingress_port << 4 | (bit<32>)(bit<8>)Verdict.FORWARDED);
     }
     action no_hop() { drop(Verdict.NO_ROUTE); }
     direct_counter(CounterType.packets_and_bytes) next_hop_counter;
@@ -432,7 +430,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     action replicate() {
         std.mcast_grp = meta.group;
         hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
-        verdicts.count((bit<32>)(bit<8>)Verdict.FORWARDED);
+        verdicts.count((bit<32>)std.ingress_port << 4 | (bit<32>)(bit<8>)Verdict.FORWARDED);
     }
 
     // split_pointer takes a request's address apart.

@@ -130,28 +130,15 @@ func call(edit func(*rpcpacket.Message)) []byte {
 	return udp(client, service, rackaddr.PortRPC, message(edit))
 }
 
-func (p *plane) verdict(index int) uint64 {
+// verdict counts the packets of a port that had a verdict.
+func (p *plane) verdict(port datapath.Port, v p4.Verdict) uint64 {
 	p.t.Helper()
-	c, err := p.x.Counter("BifrostIngress.verdicts", index)
+	c, err := p.x.Counter("BifrostIngress.verdicts", v.Cell(uint16(port)))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return c.Packets
 }
-
-// The indices of the verdicts counter (enum Verdict in bifrost.p4).
-const (
-	forwarded = iota
-	held
-	denied
-	noIdentity
-	noRoute
-	malformed
-	forged
-	unsupported
-	hopLimit
-	unlisted
-)
 
 // TestVerdicts sends what each verdict is for and expects exactly that.
 func TestVerdicts(t *testing.T) {
@@ -163,70 +150,70 @@ func TestVerdicts(t *testing.T) {
 		name    string
 		port    datapath.Port
 		frame   []byte
-		verdict int
+		verdict p4.Verdict
 		to      datapath.Port // where it comes out; 0 for nowhere
 		reason  byte          // why it is held; 0 for not held
 	}{
-		{"plain", 1, plain(client, server), forwarded, 2, 0},
-		{"unknown destination", 1, plain(client, rackaddr.Node(9)), noRoute, 0, 0},
-		{"another node's source", 2, plain(client, server), noIdentity, 0, 0},
-		{"unknown source", 1, plain(rackaddr.Node(9), server), noIdentity, 0, 0},
-		{"not IPv6", 1, edit(plain(client, server), 13, 0), unsupported, 0, 0},
-		{"extension header", 1, ext, unsupported, 0, 0},
-		{"hop limit", 1, edit(plain(client, server), 14+7, 1), hopLimit, 0, 0},
-		{"call from another port", 1, edit(call(func(*rpcpacket.Message) {}), 14+40+1, 1), forged, 0, 0},
-		{"answer of a call to another port", 1, edit(call(func(*rpcpacket.Message) {}), 14+40+3, 1), forged, 0, 0},
-		{"request to memory from another port", 1, edit(short, 14+40+1, 1), forged, 0, 0},
-		{"alloc reply to another port", 3, edit(memoryReply(dsmpacket.OpAlloc, fault.OK), 14+40+3, 1), forged, 0, 0},
-		{"echo request", 1, icmp(128), forwarded, 2, 0},
-		{"packet too big", 1, icmp(2), forged, 0, 0},
-		{"fragment of ICMPv6", 1, fragment(frame.ProtoICMPv6), unsupported, 0, 0},
-		{"TCP", 1, tcp(client, server), forwarded, 2, 0},
-		{"fragment of TCP", 1, fragment(6), forwarded, 2, 0},
-		{"TCP that is not listed", 2, tcp(server, client), unlisted, 0, 0},
-		{"TCP to memory", 1, tcp(client, region.Base.With(dsmpacket.OpRead, 0).Addr()), unlisted, 0, 0},
-		{"control", 1, udp(client, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
-		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), held, 0, 1},
-		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), held, 0, 1},
-		{"call", 1, call(func(*rpcpacket.Message) {}), forwarded, 2, 0},
-		{"call with pointer", 1, call(func(m *rpcpacket.Message) { m.Pointers = []dsmpacket.Pointer{region.Base} }), held, 0, 2},
-		{"held call", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagHeld }), held, 0, 2},
-		{"held reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type, m.Flags = rpcpacket.Reply, rpcpacket.FlagHeld })), held, 0, 2},
-		{"reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Reply })), forwarded, 2, 0},
-		{"unknown method", 1, call(func(m *rpcpacket.Message) { m.Method[0]++ }), held, 0, 6},
-		{"forged release", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagReleased }), forged, 0, 0},
-		{"forged ack", 1, call(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ack }), forged, 0, 0},
-		{"call, wrong magic", 1, edit(call(func(*rpcpacket.Message) {}), 62, 0), malformed, 0, 0},
-		{"call, wrong version", 1, edit(call(func(*rpcpacket.Message) {}), 64, 9), malformed, 0, 0},
-		{"call, truncated", 1, udp(client, service, rackaddr.PortRPC, []byte("short")), malformed, 0, 0},
-		{"read denied", 1, short, denied, 1, 0},
-		{"read outside", 1, access(client, dsmpacket.OpRead, region.Base.Add(4096)), denied, 1, 0},
-		{"write denied", 1, access(client, dsmpacket.OpWrite, region.Base), denied, 1, 0},
-		{"stranger's free", 1, access(client, dsmpacket.OpFree, region.Base), denied, 1, 0},
-		{"alloc", 1, access(client, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
-		{"settle", 1, access(client, dsmpacket.OpSettle, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
-		{"ledger", 1, access(client, dsmpacket.OpLedger, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), forwarded, 3, 0},
-		{"unknown operation", 1, access(client, 7, region.Base), malformed, 0, 0},
-		{"no operation", 1, access(client, 0, region.Base), malformed, 0, 0},
-		{"memory, wrong magic", 1, edit(short, 62, 0), malformed, 0, 0},
-		{"memory, truncated", 1, udp(client, region.Base.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM, []byte("short")), malformed, 0, 0},
-		{"memory, other port", 1, plain(client, region.Base.With(dsmpacket.OpRead, 0).Addr()), noRoute, 0, 0},
-		{"no such machine", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), held, 0, 5},
-		{"memory protocol to a node", 1, udp(client, server, rackaddr.PortDSM, (&dsmpacket.Header{Kind: dsmpacket.Reply}).Append(nil)), malformed, 0, 0},
-		{"read reply", 3, memoryReply(dsmpacket.OpRead, fault.OK), forwarded, 1, 0},
-		{"alloc reply", 3, memoryReply(dsmpacket.OpAlloc, fault.OK), held, 0, 4},
-		{"failed alloc's reply", 3, memoryReply(dsmpacket.OpAlloc, fault.NoSpace), forwarded, 1, 0},
-		{"free reply", 3, memoryReply(dsmpacket.OpFree, fault.OK), held, 0, 4},
+		{"plain", 1, plain(client, server), p4.Forwarded, 2, 0},
+		{"unknown destination", 1, plain(client, rackaddr.Node(9)), p4.NoRoute, 0, 0},
+		{"another node's source", 2, plain(client, server), p4.NoIdentity, 0, 0},
+		{"unknown source", 1, plain(rackaddr.Node(9), server), p4.NoIdentity, 0, 0},
+		{"not IPv6", 1, edit(plain(client, server), 13, 0), p4.Unsupported, 0, 0},
+		{"extension header", 1, ext, p4.Unsupported, 0, 0},
+		{"hop limit", 1, edit(plain(client, server), 14+7, 1), p4.HopLimit, 0, 0},
+		{"call from another port", 1, edit(call(func(*rpcpacket.Message) {}), 14+40+1, 1), p4.Forged, 0, 0},
+		{"answer of a call to another port", 1, edit(call(func(*rpcpacket.Message) {}), 14+40+3, 1), p4.Forged, 0, 0},
+		{"request to memory from another port", 1, edit(short, 14+40+1, 1), p4.Forged, 0, 0},
+		{"alloc reply to another port", 3, edit(memoryReply(dsmpacket.OpAlloc, fault.OK), 14+40+3, 1), p4.Forged, 0, 0},
+		{"echo request", 1, icmp(128), p4.Forwarded, 2, 0},
+		{"packet too big", 1, icmp(2), p4.Forged, 0, 0},
+		{"fragment of ICMPv6", 1, fragment(frame.ProtoICMPv6), p4.Unsupported, 0, 0},
+		{"TCP", 1, tcp(client, server), p4.Forwarded, 2, 0},
+		{"fragment of TCP", 1, fragment(6), p4.Forwarded, 2, 0},
+		{"TCP that is not listed", 2, tcp(server, client), p4.Unlisted, 0, 0},
+		{"TCP to memory", 1, tcp(client, region.Base.With(dsmpacket.OpRead, 0).Addr()), p4.Unlisted, 0, 0},
+		{"control", 1, udp(client, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
+		{"control to another blade", 1, udp(client, server, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
+		{"control of a stranger", 1, udp(rackaddr.Blade(9), rackaddr.Gatekeeper, rackaddr.PortControl, []byte("x")), p4.Held, 0, 1},
+		{"call", 1, call(func(*rpcpacket.Message) {}), p4.Forwarded, 2, 0},
+		{"call with pointer", 1, call(func(m *rpcpacket.Message) { m.Pointers = []dsmpacket.Pointer{region.Base} }), p4.Held, 0, 2},
+		{"held call", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagHeld }), p4.Held, 0, 2},
+		{"held reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type, m.Flags = rpcpacket.Reply, rpcpacket.FlagHeld })), p4.Held, 0, 2},
+		{"reply", 1, udp(client, server, rackaddr.PortRPC, message(func(m *rpcpacket.Message) { m.Type = rpcpacket.Reply })), p4.Forwarded, 2, 0},
+		{"unknown method", 1, call(func(m *rpcpacket.Message) { m.Method[0]++ }), p4.Held, 0, 6},
+		{"forged release", 1, call(func(m *rpcpacket.Message) { m.Flags = rpcpacket.FlagReleased }), p4.Forged, 0, 0},
+		{"forged ack", 1, call(func(m *rpcpacket.Message) { m.Type = rpcpacket.Ack }), p4.Forged, 0, 0},
+		{"call, wrong magic", 1, edit(call(func(*rpcpacket.Message) {}), 62, 0), p4.Malformed, 0, 0},
+		{"call, wrong version", 1, edit(call(func(*rpcpacket.Message) {}), 64, 9), p4.Malformed, 0, 0},
+		{"call, truncated", 1, udp(client, service, rackaddr.PortRPC, []byte("short")), p4.Malformed, 0, 0},
+		{"read denied", 1, short, p4.Denied, 1, 0},
+		{"read outside", 1, access(client, dsmpacket.OpRead, region.Base.Add(4096)), p4.Denied, 1, 0},
+		{"write denied", 1, access(client, dsmpacket.OpWrite, region.Base), p4.Denied, 1, 0},
+		{"stranger's free", 1, access(client, dsmpacket.OpFree, region.Base), p4.Denied, 1, 0},
+		{"alloc", 1, access(client, dsmpacket.OpAlloc, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
+		{"settle", 1, access(client, dsmpacket.OpSettle, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
+		{"ledger", 1, access(client, dsmpacket.OpLedger, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 1, 0)), p4.Forwarded, 3, 0},
+		{"unknown operation", 1, access(client, 7, region.Base), p4.Malformed, 0, 0},
+		{"no operation", 1, access(client, 0, region.Base), p4.Malformed, 0, 0},
+		{"memory, wrong magic", 1, edit(short, 62, 0), p4.Malformed, 0, 0},
+		{"memory, truncated", 1, udp(client, region.Base.With(dsmpacket.OpRead, 0).Addr(), rackaddr.PortDSM, []byte("short")), p4.Malformed, 0, 0},
+		{"memory, other port", 1, plain(client, region.Base.With(dsmpacket.OpRead, 0).Addr()), p4.NoRoute, 0, 0},
+		{"no such machine", 1, access(client, dsmpacket.OpRead, dsmpacket.Make(rackaddr.DefaultDSMPrefix, 9, 0)), p4.Held, 0, 5},
+		{"memory protocol to a node", 1, udp(client, server, rackaddr.PortDSM, (&dsmpacket.Header{Kind: dsmpacket.Reply}).Append(nil)), p4.Malformed, 0, 0},
+		{"read reply", 3, memoryReply(dsmpacket.OpRead, fault.OK), p4.Forwarded, 1, 0},
+		{"alloc reply", 3, memoryReply(dsmpacket.OpAlloc, fault.OK), p4.Held, 0, 4},
+		{"failed alloc's reply", 3, memoryReply(dsmpacket.OpAlloc, fault.NoSpace), p4.Forwarded, 1, 0},
+		{"free reply", 3, memoryReply(dsmpacket.OpFree, fault.OK), p4.Held, 0, 4},
 	}
 	p := newPlane(t)
 	p.route("add")
 	p.insert("tcp_allowed", "permit", nil, exact(be16(1)), exact(be16(2)))
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			before := p.verdict(c.verdict)
+			before := p.verdict(c.port, c.verdict)
 			out, cpu := p.send(c.port, c.frame)
-			if p.verdict(c.verdict) != before+1 {
-				t.Errorf("verdict %d was not counted", c.verdict)
+			if p.verdict(c.port, c.verdict) != before+1 {
+				t.Errorf("verdict %v was not counted for port %d", c.verdict, c.port)
 			}
 			if len(out) > 1 || c.to != 0 && len(out[c.to]) != 1 || c.to == 0 && len(out) != 0 {
 				t.Errorf("came out at %v, want port %d", out, c.to)
@@ -314,8 +301,8 @@ func TestMeters(t *testing.T) {
 	for range 3 {
 		p.send(1, access(client, dsmpacket.OpRead, region.Base))
 	}
-	if n, err := p.x.Counter("BifrostIngress.denials", 1); err != nil || n.Packets != 3 || len(p.digests) != 1 {
-		t.Errorf("of 3 denied requests %d are counted and %d told, %v", n.Packets, len(p.digests), err)
+	if n := p.verdict(1, p4.Denied); n != 3 || len(p.digests) != 1 {
+		t.Errorf("of 3 denied requests %d are counted and %d told", n, len(p.digests))
 	}
 }
 

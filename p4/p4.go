@@ -27,3 +27,42 @@ var source []byte
 
 //go:embed bifrost.stamp
 var stamp []byte
+
+// Verdict is what became of a packet: enum Verdict of bifrost.p4.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Forwarded   Verdict = iota
+	Held                // for the Gatekeeper
+	Denied              // no permission: answered with a NACK
+	NoIdentity          // the source does not live at this port
+	NoRoute             // nobody has the destination
+	Malformed           // truncated, or wrong magic, version, type or operation
+	Forged              // speaks in the Gatekeeper's name, or from a port that is not its protocol's
+	Unsupported         // not IPv6, or an extension header that could hide one
+	HopLimit            // went around too often
+	Unlisted            // TCP between ports that may not have it
+)
+
+// verdictBits is how many low bits of the index of the counter verdicts are a verdict.
+const verdictBits = 4
+
+var verdictNames = [1 << verdictBits]string{
+	"forwarded", "held", "denied", "no identity", "no route", "malformed", "forged", "unsupported", "hop limit", "unlisted TCP",
+	"10", "11", "12", "13", "14", "15",
+}
+
+// String returns the verdict as people read it, like "no identity".
+func (v Verdict) String() string { return verdictNames[v&(1<<verdictBits-1)] }
+
+// Dropped tells whether a packet with this verdict goes nowhere, and nobody is told.
+func (v Verdict) Dropped() bool { return v > Denied }
+
+// Cell is the index in the counter verdicts for packets that came in by a port.
+func (v Verdict) Cell(port uint16) int { return int(port)<<verdictBits | int(v) }
+
+// VerdictOf tells which port and verdict a cell of the counter verdicts is for.
+func VerdictOf(cell int64) (port uint16, v Verdict) {
+	return uint16(cell >> verdictBits), Verdict(cell & (1<<verdictBits - 1)) //nolint:gosec // 9 bits and 4
+}

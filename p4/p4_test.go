@@ -70,6 +70,28 @@ func TestConstants(t *testing.T) {
 	}
 }
 
+// TestVerdictsFollowSource holds the verdicts against enum Verdict of the source.
+func TestVerdictsFollowSource(t *testing.T) {
+	_, text, _ := strings.Cut(string(source), "enum bit<8> Verdict {\n")
+	text, _, _ = strings.Cut(text, "}")
+	n := 0
+	for line := range strings.Lines(text) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		v := Verdict(n)
+		squeeze := strings.NewReplacer("_", "", " ", "", "TCP", "").Replace
+		if !strings.EqualFold(squeeze(name), squeeze(v.String())) || v.Dropped() != (n > 2) {
+			t.Errorf("verdict %d is %s in bifrost.p4, %v in Go", n, name, v)
+		}
+		if port, got := VerdictOf(int64(v.Cell(CPUPort))); port != CPUPort || got != v {
+			t.Errorf("the cell of %v is that of %v at port %d", v, got, port)
+		}
+		n++
+	}
+	if n != int(Unlisted)+1 {
+		t.Errorf("%d verdicts in bifrost.p4, %d in Go", n, Unlisted+1)
+	}
+}
+
 // constant returns the text of a `const … NAME = value;` of the source.
 func constant(name string) string {
 	for line := range strings.Lines(string(source)) {

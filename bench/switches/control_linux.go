@@ -101,13 +101,7 @@ func (c *controller) close() error {
 	return c.conn.Close()
 }
 
-// Verdicts of the program.
-const (
-	forwarded  = 0
-	noIdentity = 3
-)
-
-// verdicts tells how many packets had each verdict.
+// verdicts tells how many packets had each verdict, of all ports together.
 func (c *controller) verdicts(ctx context.Context) (v [16]int64, err error) {
 	stream, err := p4v1.NewP4RuntimeClient(c.conn).Read(ctx, &p4v1.ReadRequest{DeviceId: deviceID, Entities: []*p4v1.Entity{
 		{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: c.counter}}},
@@ -116,7 +110,8 @@ func (c *controller) verdicts(ctx context.Context) (v [16]int64, err error) {
 		var m *p4v1.ReadResponse
 		if m, err = stream.Recv(); err == nil {
 			for _, e := range m.GetEntities() {
-				v[e.GetCounterEntry().GetIndex().GetIndex()&15] = e.GetCounterEntry().GetData().GetPacketCount()
+				_, verdict := p4.VerdictOf(e.GetCounterEntry().GetIndex().GetIndex())
+				v[verdict] += e.GetCounterEntry().GetData().GetPacketCount()
 			}
 		}
 	}

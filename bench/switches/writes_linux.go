@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
+	"github.com/bifrost-rack/bifrost/p4"
 	"golang.org/x/sys/unix"
 )
 
@@ -116,8 +117,8 @@ func (c *controller) lateAfter(ctx context.Context, es []p4rtclient.Entry) (int6
 		if err != nil {
 			return 0, err
 		}
-		if now[noIdentity] >= max(answered[noIdentity], before[noIdentity])+enough {
-			return now[forwarded] - answered[forwarded], nil
+		if now[p4.NoIdentity] >= max(answered[p4.NoIdentity], before[p4.NoIdentity])+enough {
+			return now[p4.Forwarded] - answered[p4.Forwarded], nil
 		}
 		if time.Now().After(deadline) {
 			return 0, fmt.Errorf("no packet came within ten seconds")

@@ -99,7 +99,7 @@ func TestWatch(t *testing.T) {
 		"calls":                    `^CALL.*\n$`,
 		"rules --table dsm_access": `\ndsm_access +machine=\d operation=free pointer=0x[0-9a-f]+/52 source=fd00:b1f0:0:2::1 +permit`,
 		"denied":                   `^TIME +NODE.*\n$`,
-		"denied --ports":           `^PORT +BLADE +DENIED +THROTTLED +REFUSED\n(\d+ +\S+ +\d+ .*\n)*$`,
+		"denied --ports":           `^PORT +BLADE +DENIED +DROPPED +THROTTLED +REFUSED\n(\d+ +\S+ +\d+ .*\n)*$`,
 		"events --last 100":        `node.joined +c1/client\n(.*\n)*.*region.allocated +c1/client +::\S+/116\n`,
 		"trace":                    `^SENT.*\n\S+ +[0-9a-f]{32} +Ping.ping +c1/caller +c1/client +\d+\.\d+ ms +ok\n$`,
 		"trace last":               `^\S+ \S+, 1 calls in \d+\.\d+ ms\n\n\* Ping.ping  c1/caller → c1/client │.*▒│ \d+.\d+ ms  recover  ok\n`,

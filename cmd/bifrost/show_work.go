@@ -109,8 +109,9 @@ func newDeniedCmd() *cobra.Command {
 	cmd := show(o, helpText{"denied", "List the latest memory accesses that the switch has denied",
 		`List the latest memory accesses that the switch has denied, as far as it told: the
 counter in bifrost status has them all. With --ports: for each port of the switch, how
-many of its accesses were denied, how many of its packets were dropped because they
-came faster than their class may, and how many the Gatekeeper has refused, and why.`,
+many of its accesses were denied, how many of its packets the switch has dropped, and
+why, how many it has dropped because they came faster than their class may, and how
+many the Gatekeeper has refused, and why.`,
 		"  bifrost denied\n  bifrost denied --json | jq -r .node | sort | uniq -c\n  bifrost denied --ports"},
 		func(ctx context.Context, c *client.Client) ([]api.Denial, error) { return c.Denied(ctx) },
 		func(ds []api.Denial, n names) []string {
@@ -121,7 +122,7 @@ came faster than their class may, and how many the Gatekeeper has refused, and w
 			}
 			return rows
 		})
-	cmd.Flags().BoolVar(&ports, "ports", false, "count by port what was denied, throttled and refused")
+	cmd.Flags().BoolVar(&ports, "ports", false, "count by port what was denied, dropped, throttled and refused")
 	list := cmd.RunE
 	stopped := shown(o, func(ctx context.Context, c *client.Client) ([]api.Stopped, error) { return c.Stopped(ctx) }, stoppedRows)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -134,10 +135,10 @@ came faster than their class may, and how many the Gatekeeper has refused, and w
 }
 
 func stoppedRows(all []api.Stopped, _ names) []string {
-	rows := []string{"PORT\tBLADE\tDENIED\tTHROTTLED\tREFUSED"}
+	rows := []string{"PORT\tBLADE\tDENIED\tDROPPED\tTHROTTLED\tREFUSED"}
 	for i := range all {
 		s := &all[i]
-		rows = append(rows, fmt.Sprintf("%d\t%s\t%d\t%s\t%s", s.Port, or(s.Blade, "-"), s.Denied, or(counts(s.Throttled), "-"), or(counts(s.Refused), "-")))
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%d\t%s\t%s\t%s", s.Port, or(s.Blade, "-"), s.Denied, or(counts(s.Dropped), "-"), or(counts(s.Throttled), "-"), or(counts(s.Refused), "-")))
 	}
 	return rows
 }

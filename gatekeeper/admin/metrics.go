@@ -43,6 +43,7 @@ var (
 	descLogged    = describe("log_records", "Records on the log.")
 	descFallen    = describe("recovering_nodes", "Nodes that have failed, and are not back or cleaned up after yet.")
 	descThrottled = describe("throttled_packets_total", "Packets that the switch dropped because their port had more held than its rate, by why they would have been held.", "port", "blade", "reason")
+	descPortDrop  = describe("switch_dropped_packets_total", "Packets of a port that the switch has dropped, by why: no identity, no route, malformed, forged, unsupported, hop limit, unlisted TCP.", "port", "blade", "reason")
 	descPortRefus = describe("refused_port_packets_total", "Held packets of a port that the Gatekeeper has refused.", "port", "blade", "reason")
 	descPortDeny  = describe("denied_port_accesses_total", "Memory accesses of a port that the switch has denied.", "port", "blade")
 	descEnded     = describe("ended_calls_total", "Calls that have ended, by the code of their answer; ok is none. Those that are not held are known from samples, of which some get lost.", "service", "method", "code")
@@ -127,7 +128,7 @@ type rackCollector struct{ backend Backend }
 func (c rackCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descUp, descConnected, descLoop, descBlades, descNodes, descServices, descRegions, descCalls, descRecorded, descWaiting, descCapacity, descUsed, descLedgerMax, descLedgers, descLedgerNo,
-		descCopies, descLogBytes, descLogMax, descLogged, descFallen, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDeny,
+		descCopies, descLogBytes, descLogMax, descLogged, descFallen, descEnded, descTook, descOpen, descQueued, descDropped, descThrottled, descPortDrop, descPortDeny,
 	} {
 		out <- d
 	}
@@ -220,6 +221,9 @@ func (c rackCollector) portMetrics(ctx context.Context, count func(*prometheus.D
 		port := strconv.Itoa(int(d.Port))
 		if d.Denied > 0 {
 			count(descPortDeny, d.Denied, port, d.Blade)
+		}
+		for reason, n := range d.Dropped {
+			count(descPortDrop, n, port, d.Blade, reason)
 		}
 		for reason, n := range d.Throttled {
 			count(descThrottled, n, port, d.Blade, reason)

@@ -158,7 +158,7 @@ func (s *Server) denied(ctx context.Context, _ *none) (api.List[api.Denial], err
 func (s *Server) stopped(ctx context.Context, _ *none) (api.List[api.Stopped], error) {
 	drops, err := s.backend.Drops(ctx)
 	return api.List[api.Stopped]{Items: each(drops, func(d *gatekeeper.PortDrops) api.Stopped {
-		return api.Stopped{Port: d.Port, Blade: d.Blade, Denied: d.Denied, Throttled: d.Throttled, Refused: d.Refused}
+		return api.Stopped{Port: d.Port, Blade: d.Blade, Denied: d.Denied, Dropped: d.Dropped, Throttled: d.Throttled, Refused: d.Refused}
 	})}, err
 }
 

@@ -112,6 +112,13 @@ type Replayer interface {
 	Replay()
 }
 
+// CounterReader is a Datapath that reads all cells of an indirect counter faster than
+// Counter does one after the other.
+type CounterReader interface {
+	// Counters returns all cells of an indirect counter, by index.
+	Counters(name string) ([]Counts, error)
+}
+
 // Datapath is one loaded program's tables and packet path. All methods may be
 // called concurrently. Apply and the other writers return when the change is
 // made: packets that come from then on are judged by it. Synchronize, called once

@@ -138,7 +138,7 @@ func (x *Executor) load(edit func(asm.Instructions) asm.Instructions) error {
 	x.messages = g.messages
 	code := g.finish()
 	if edit != nil {
-		code = edit(code)
+		code = longJumps(edit(code))
 	}
 	if err := x.loadMain(code); err != nil {
 		return err

@@ -22,7 +22,7 @@ const (
 	defaultTable = 1 << 20
 	// perCPUCells is the most cells of a counter that every CPU has of its own;
 	// larger ones are shared.
-	perCPUCells = 1 << 12
+	perCPUCells = 1 << 13
 	// bpfNoPrealloc is BPF_F_NO_PREALLOC, which LPM tries need.
 	bpfNoPrealloc = 1
 )

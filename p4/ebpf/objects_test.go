@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/p4"
 	"github.com/bifrost-rack/bifrost/p4/datapath"
 	"github.com/cilium/ebpf"
 )
@@ -68,6 +70,40 @@ func (p *pair) compareRegisters(t testing.TB, replay string) {
 			if !bytes.Equal(a, b) || err1 != nil || err2 != nil {
 				t.Fatalf("register %s[%d]: kernel %x %v, Go %x %v\nreplay: %s", r.Name, i, a, err1, b, err2, replay)
 			}
+		}
+	}
+}
+
+// A counter reads the same as a whole and cell by cell, whether each CPU has cells of its
+// own or all share them.
+func TestCounters(t *testing.T) {
+	x := start(t, nil, known())
+	for range 3 {
+		sendTo(t, x, 1) // nowhere
+	}
+	all, err := x.Counters("BifrostIngress.verdicts")
+	if err != nil || len(all) != numPorts<<4 {
+		t.Fatalf("%d cells, %v", len(all), err)
+	}
+	cell := p4.NoRoute.Cell(1)
+	if one, err := x.Counter("BifrostIngress.verdicts", cell); err != nil || one.Packets != 3 || all[cell] != one {
+		t.Errorf("the cell is %+v by itself and %+v among all, %v", one, all[cell], err)
+	}
+	if _, err := x.Counters("none"); !errors.Is(err, datapath.ErrNotFound) {
+		t.Errorf("a counter that is not there: %v", err)
+	}
+	for _, typ := range []ebpf.MapType{ebpf.Array, ebpf.PerCPUArray} {
+		m, err := newMap(&ebpf.MapSpec{Name: "cells", Type: typ, KeySize: 4, ValueSize: 16, MaxEntries: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		want := datapath.Counts{Packets: 7, Bytes: 700}
+		if err := setCell(m, 3, want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := cells(m); err != nil || !slices.Equal(got, []datapath.Counts{3: want, 4: {}}) {
+			t.Errorf("%v: %v, %v", typ, got, err)
 		}
 	}
 }

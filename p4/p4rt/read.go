@@ -388,8 +388,16 @@ func (r *reader) counters(q *p4v1.CounterEntry) error {
 		return err
 	}
 	for _, c := range counters {
+		read := func(i int64) (datapath.Counts, error) { return r.p.dp.Counter(c.Name, int(i)) }
+		if d, ok := r.p.dp.(datapath.CounterReader); ok && q.GetIndex() == nil && c.Size <= maxReadCells {
+			all, err := d.Counters(c.Name)
+			if err != nil {
+				return datapathError(err)
+			}
+			read = func(i int64) (datapath.Counts, error) { return all[i], nil }
+		}
 		err := r.cells(c.Object, c.Size, q.GetCounterId(), q.GetIndex(), func(i int64) error {
-			v, err := r.p.dp.Counter(c.Name, int(i))
+			v, err := read(i)
 			if err != nil {
 				return datapathError(err)
 			}

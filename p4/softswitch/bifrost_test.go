@@ -356,7 +356,7 @@ func TestBifrost_Counters(t *testing.T) {
 		t.Errorf("direct counter: %v, want %v", got.GetCounterData(), want)
 	}
 	verdicts := r.info.CounterOrder[0].ID
-	got := read(&p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: verdicts, Index: &p4v1.Index{}}}})
+	got := read(&p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{CounterEntry: &p4v1.CounterEntry{CounterId: verdicts, Index: &p4v1.Index{Index: int64(p4.Forwarded.Cell(1))}}}})
 	if c := got.GetCounterEntry().GetData(); c.GetPacketCount() != 3 {
 		t.Errorf("forwarded: %v", c)
 	}

@@ -167,19 +167,21 @@ func transfer(t testing.TB, a, b *lab, size int64) (n int64, intact bool, err er
 	return n, bytes.Equal(got.Sum(nil), sent.Sum(nil)), err
 }
 
-// verdict reads one of the program's verdict counters.
-func (r *rack) verdict(i int) uint64 {
+// verdict counts the packets of the rack's ports that had a verdict.
+func (r *rack) verdict(v p4.Verdict) (n uint64) {
 	r.t.Helper()
-	c, err := (*r.sw.exec.Load()).Counter("BifrostIngress.verdicts", i)
-	if err != nil {
-		r.t.Fatal(err)
+	for _, p := range r.sw.Ports() {
+		c, err := (*r.sw.exec.Load()).Counter("BifrostIngress.verdicts", v.Cell(uint16(p.Port)))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		n += c.Packets
 	}
-	return c.Packets
+	return n
 }
 
 // Short frames and VLAN tags are judged as the program says.
 func TestKernel_ShortAndTaggedFrames(t *testing.T) {
-	const malformed, unsupported, forwarded = 5, 7, 0
 	r, a, b := newKernelRack(t, 1500)
 	out := rawSocket(t, a)
 	whole := frame.UDP6{
@@ -189,10 +191,10 @@ func TestKernel_ShortAndTaggedFrames(t *testing.T) {
 	tagged := append(append(bytes.Clone(whole[:12]), 0x81, 0, 0, 7), whole[12:]...)
 	for _, tc := range []struct {
 		frame   []byte
-		verdict int
+		verdict p4.Verdict
 	}{
-		{whole, forwarded}, {whole[:62], forwarded}, {whole[:61], malformed}, {whole[:54], malformed}, {whole[:53], malformed},
-		{whole[:20], malformed}, {whole[:14], malformed}, {tagged, unsupported}, {tagged[:20], unsupported},
+		{whole, p4.Forwarded}, {whole[:62], p4.Forwarded}, {whole[:61], p4.Malformed}, {whole[:54], p4.Malformed}, {whole[:53], p4.Malformed},
+		{whole[:20], p4.Malformed}, {whole[:14], p4.Malformed}, {tagged, p4.Unsupported}, {tagged[:20], p4.Unsupported},
 	} {
 		before := r.verdict(tc.verdict)
 		if err := out.Send(afpacket.Frame{Data: tc.frame}); err != nil {
@@ -361,7 +363,6 @@ func (r *rack) commit() {
 // A load of revocations: once the answer to a Write has come, no packet is
 // forwarded by the old rule any more.
 func TestKernel_AnsweredDeleteIsInForce(t *testing.T) {
-	const forwarded, noRoute = 0, 4
 	r, a, b := newKernelRack(t, 1500)
 	out := rawSocket(t, a)
 	batch := make([]afpacket.Frame, afpacket.BatchSize)
@@ -388,12 +389,12 @@ func TestKernel_AnsweredDeleteIsInForce(t *testing.T) {
 	addr := b.addr.As16()
 	route := r.entry("l3", "to_hop", [][]byte{{0, 2}}, datapath.Match{Value: addr[:], PrefixLen: 128})
 	for range 30 {
-		before := r.verdict(forwarded)
-		until(t, func() bool { return r.verdict(forwarded) > before+100 })
+		before := r.verdict(p4.Forwarded)
+		until(t, func() bool { return r.verdict(p4.Forwarded) > before+100 })
 		r.write(p4v1.Update_DELETE, route)
-		before, dropped := r.verdict(forwarded), r.verdict(noRoute)
-		until(t, func() bool { return r.verdict(noRoute) > dropped+100 })
-		if after := r.verdict(forwarded); after != before {
+		before, dropped := r.verdict(p4.Forwarded), r.verdict(p4.NoRoute)
+		until(t, func() bool { return r.verdict(p4.NoRoute) > dropped+100 })
+		if after := r.verdict(p4.Forwarded); after != before {
 			t.Fatalf("%d packets were forwarded by a deleted rule", after-before)
 		}
 		r.write(p4v1.Update_INSERT, route)

@@ -85,6 +85,7 @@ type Stopped struct {
 	Port      uint16            `json:"port" doc:"Port of the switch that they came in by"`
 	Blade     string            `json:"blade,omitempty" doc:"The blade that is there"`
 	Denied    uint64            `json:"denied" doc:"Memory accesses that the switch has denied"`
+	Dropped   map[string]uint64 `json:"dropped,omitempty" doc:"Dropped by the switch, by why: no identity (the source does not live at the port), no route, malformed, forged, unsupported, hop limit, unlisted TCP"`
 	Throttled map[string]uint64 `json:"throttled,omitempty" doc:"Dropped because they came faster than their class may, by why they would have been held"`
 	Refused   map[string]uint64 `json:"refused,omitempty" doc:"Held packets that the Gatekeeper has refused, by why: refused, malformed, foreign (from somebody who may not say that), late, overload"`
 }
