@@ -13,7 +13,7 @@ elif [ "$(git rev-parse "$BASE")" = "$(git rev-parse HEAD)" ] && git diff --quie
   BASE=HEAD~1
 fi
 dirs=$({ git diff --name-only --diff-filter=d "$BASE" -- '*.go'; git ls-files --others --exclude-standard -- '*.go'; } |
-  grep -v '/testdata/' | xargs -r -n1 dirname | sort -u | sed 's,^,./,')
+  sed '/\/testdata\//d' | xargs -r -n1 dirname | sort -u | sed 's,^,./,')
 if [ -z "$dirs" ]; then
   echo "check: no Go file has changed since $BASE"
   exit 0

@@ -23,26 +23,47 @@ trap cleanup EXIT
 fail() { echo "rack-test: FAILED: $*" >&2; exit 1; }
 run() { "$bifrost" rack exec --rack "$name" "$@"; }
 
+# works PROGRAM…: has a client work on c1, again and again, until rests. The output of
+# the last one is in $config.calls.
+works() {
+  touch "$config.work"
+  while [ -e "$config.work" ]; do
+    run c1 -- "$@" >"$config.calls" || exit 1
+  done &
+  hold=$!
+}
+rests() {
+  rm "$config.work"
+  wait "$hold" || fail "a call failed while $1"
+  hold=
+  cat "$config.calls"
+}
+
+# sends COUNT WHILE: waits until c1 has sent so many more packets: the client has got on,
+# or asks again for what nobody answers.
+sends() {
+  local until=
+  while :; do
+    kill -0 "$hold" 2>/dev/null || fail "a call failed while $2"
+    now=$(ip netns exec "bf-$name-c1" awk '$1 == "Ip6OutRequests" { print $2 }' /proc/net/snmp6)
+    until=${until:-$((now + $1))}
+    [ "$now" -lt "$until" ] || break
+  done
+}
+
 # restarts COUNT: the Gatekeeper is killed again and again while clients work, one
 # after the other, COUNT calls each; every result is right, and nothing is left: no
 # region, no rule, no call.
 restarts() {
-  touch "$config.work"
-  while [ -e "$config.work" ]; do
-    run c1 -- arrays add --size 65536 --count "$1" --by reference >"$config.calls" || exit 1
-  done &
-  hold=$!
+  local what="the Gatekeeper was restarted"
+  works arrays add --size 65536 --count "$1" --by reference
   for kills in 1 2 3 4; do
-    sleep 0.3
-    kill -0 "$hold" 2>/dev/null || fail "a call failed while the Gatekeeper was restarted"
+    sends 200 "$what"
     "$bifrost" rack fail gatekeeper --rack "$name" >/dev/null || fail "rack fail gatekeeper"
-    sleep 0.2
+    sends 5 "$what"
     "$bifrost" rack restore gatekeeper --rack "$name" >/dev/null || fail "rack restore gatekeeper"
   done
-  rm "$config.work"
-  wait "$hold" || fail "a call failed while the Gatekeeper was restarted"
-  hold=
-  cat "$config.calls"
+  rests "$what"
   # What clients have left goes when the Gatekeeper has fenced them, which takes a moment.
   local end=$((SECONDS + 20))
   while :; do
@@ -53,18 +74,22 @@ restarts() {
   echo "$kills restarts of the Gatekeeper changed no result and left nothing"
 }
 
-# failover: the program that serves is killed, and then its blade, while a client
-# works: every result is right. The blade comes back as a spare.
+# failover: the program that serves is killed, and when it is back its blade, while a
+# client works: every result is right. The blade comes back as a spare.
 failover() {
-  run c1 -- arrays echo --size 1024 --count 1200 --by value &
-  hold=$!
-  sleep 0.2
+  local what="its callee was killed, or its blade" before now end=$((SECONDS + 20))
+  serves() { "$bifrost" nodes --rack "$name" --json | grep '"Arrays"' || true; }
+  works arrays echo --size 1024 --count 1200 --by value
+  sends 200 "$what"
+  before=$(serves)
   "$bifrost" rack fail arrays --rack "$name" || fail "rack fail arrays"
-  sleep 0.5
+  until now=$(serves); [ -n "$now" ] && [ "$now" != "$before" ]; do
+    [ $SECONDS -lt $end ] || fail "the program that was killed is not back: $now"
+  done
+  sends 200 "$what"
   "$bifrost" rack fail s2 --rack "$name" || fail "rack fail s2"
-  wait "$hold" || fail "a call failed while its callee was killed, or its blade"
-  hold=
   run c1 -- arrays echo --size 1024 --count 10 --by value || fail "the spare does not serve"
+  rests "$what"
   "$bifrost" rack status --rack "$name" | grep arrays
   "$bifrost" rack restore s2 --rack "$name" || fail "rack restore s2"
 }
