@@ -8,8 +8,8 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 5s
-# Both modules of go.work.
-ALL     := ./... ./bench/...
+# The modules of go.work.
+ALL     := ./... ./bench/... ./checks/... ./internal/crash/...
 
 # All builds alike, those that tests make too: what one stage has compiled no other
 # compiles again. The directories are those that a sparing PATH may lack.

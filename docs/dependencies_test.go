@@ -30,7 +30,7 @@ func TestDependencies(t *testing.T) {
 	if !ok {
 		t.Fatal("ARCHITECTURE.md has no section Dependencies")
 	}
-	for _, file := range []string{"go.mod", "bench/go.mod"} {
+	for _, file := range []string{"go.mod", "bench/go.mod", "checks/go.mod", "internal/crash/go.mod"} {
 		var mod struct {
 			Require []struct {
 				Path     string
@@ -57,14 +57,17 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestModules: each module has what it needs without the other one's go.mod, and the
-// library requires nothing that only the benchmarks use.
+// TestModules: each module has what it needs without the others' go.mod, and the
+// library requires nothing that only benchmarks, a browser or a checker need.
 func TestModules(t *testing.T) {
 	t.Setenv("GOWORK", "off")
-	for _, dir := range []string{".", "bench"} {
+	for _, dir := range []string{".", "bench", "checks", "internal/crash"} {
 		goPrints(t, "-C", dir, "list", "-test", "-deps", "./...")
 	}
-	if all := string(goPrints(t, "mod", "edit", "-json")); strings.Contains(all, "gonum.org") {
-		t.Error("go.mod requires what only the benchmarks use")
+	all := string(goPrints(t, "mod", "edit", "-json"))
+	for _, apart := range []string{"gonum.org", "chromedp", "porcupine", "jsonschema"} {
+		if strings.Contains(all, apart) {
+			t.Errorf("go.mod requires %s, which no program that uses Bifröst needs", apart)
+		}
 	}
 }

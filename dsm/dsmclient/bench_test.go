@@ -19,7 +19,7 @@ import (
 // server and the wire cost.
 func BenchmarkWire(b *testing.B) {
 	r := newRack(b, wire.Config{}, 1)
-	benchmark(b, r.client(1, 1))
+	benchmark(b, r.Client(1, 1))
 }
 
 // What undo costs an execution's writes: medians of writes done in turn, so that
@@ -27,8 +27,8 @@ func BenchmarkWire(b *testing.B) {
 // has written before; before "first", it has been committed.
 func BenchmarkUndo(b *testing.B) {
 	r := newRack(b, wire.Config{}, 1)
-	r.keepUndo()
-	benchmarkUndo(b, r.client(1, 1), r.memories[0])
+	r.KeepUndo()
+	benchmarkUndo(b, r.Client(1, 1), r.Memories[0])
 }
 
 func benchmarkUndo(b *testing.B, c *dsmclient.Client, server *memory.Server) {

@@ -22,8 +22,8 @@ func fill(n int, seed uint64) []byte {
 
 func TestTransfersOfEverySize(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
-	transfers(t, r.client(1, 1), sizes...)
-	if used := r.memories[0].Used(); used != 0 {
+	transfers(t, r.Client(1, 1), sizes...)
+	if used := r.Memories[0].Used(); used != 0 {
 		t.Errorf("%d bytes still allocated", used)
 	}
 }
@@ -60,13 +60,13 @@ func transfers(t *testing.T, c *dsmclient.Client, sizes ...int) {
 
 func TestDenialIsTypedAndAtOnce(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
-	owner, stranger := r.client(1, 1), r.client(2, 1)
+	owner, stranger := r.Client(1, 1), r.Client(2, 1)
 	ctx := context.Background()
 	p, err := owner.Alloc(ctx, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.deny(func(node, to dsmpacket.Pointer) bool {
+	r.Deny(func(node, to dsmpacket.Pointer) bool {
 		return node[15] == 2 && (to.Op() == dsmpacket.OpRead || to.Op() == dsmpacket.OpWrite || to.Op() == dsmpacket.OpFree)
 	})
 	b := make([]byte, 64)

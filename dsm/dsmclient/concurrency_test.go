@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
@@ -19,8 +20,8 @@ import (
 // who that is, nor when it stops waiting.
 func TestWaitersReadForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, virtual(1, 0), 1)
-		c := r.client(1, 1)
+		r := newRack(t, memrack.Virtual(1, 0), 1)
+		c := r.Client(1, 1)
 		p, lost := alloc(t, c, 4096), dsmpacket.Make(prefix, 9, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting, working sync.WaitGroup
@@ -58,8 +59,8 @@ func TestWaitersReadForEachOther(t *testing.T) {
 // A cancelled operation is settled although nobody waits for anything.
 func TestSettledInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newImpairedRack(t, virtual(1, 0), 1, wire.Impairment{Delay: time.Millisecond})
-		c := r.client(1, 1)
+		r := newImpairedRack(t, memrack.Virtual(1, 0), 1, wire.Impairment{Delay: time.Millisecond})
+		c := r.Client(1, 1)
 		p := alloc(t, c, 64)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
 		defer cancel()
@@ -77,10 +78,10 @@ func TestSettledInTheBackground(t *testing.T) {
 		_, err = c.Alloc(ctx, 64)
 		want(t, err, fault.Deadline, false)
 		<-time.After(6500 * time.Microsecond) // a round trip and a half, and no timer
-		if used := r.memories[0].Used(); used != 64 {
+		if used := r.Memories[0].Used(); used != 64 {
 			t.Errorf("%d bytes are allocated: the cancelled allocation was not given back", used)
 		}
-		if done := r.memories[0].Metrics().Done; done["settle"] != 1 || done["free"] != 1 {
+		if done := r.Memories[0].Metrics().Done; done["settle"] != 1 || done["free"] != 1 {
 			t.Errorf("%v", done)
 		}
 	})
@@ -90,7 +91,7 @@ func TestConcurrentClients(t *testing.T) {
 	r := newRack(t, wire.Config{}, 2)
 	var running sync.WaitGroup
 	for node := range uint64(3) {
-		c := r.client(node+1, 1)
+		c := r.Client(node+1, 1)
 		for worker := range uint64(4) {
 			running.Go(func() { shuffle(t, c, node<<4|worker) })
 		}
@@ -100,7 +101,7 @@ func TestConcurrentClients(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
-	c := r.client(1, 1)
+	c := r.Client(1, 1)
 	p, lost := alloc(t, c, 64), dsmpacket.Make(prefix, 9, 0)
 	var running, allocs sync.WaitGroup
 	for range 4 {
@@ -147,7 +148,7 @@ func TestScopeOnTheWire(t *testing.T) {
 			}
 		}
 	}}, 1)
-	c := r.client(1, 7)
+	c := r.Client(1, 7)
 	scope := dsmclient.Scope{Execution: [16]byte{1, 2, 3}, Branch: 5}
 	in := c.With(scope)
 	p := alloc(t, in, 1<<18)

@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
@@ -36,7 +37,7 @@ func alloc(t *testing.T, c *dsmclient.Client, size uint64) dsmclient.Pointer {
 
 func TestBadPointersAndSizes(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
-	c, ctx, b := r.client(1, 1), t.Context(), make([]byte, 8)
+	c, ctx, b := r.Client(1, 1), t.Context(), make([]byte, 8)
 	p := alloc(t, c, 64)
 	for _, bad := range []dsmclient.Pointer{
 		{}, dsmpacket.Make(prefix+1, 1, 0), p.With(dsmpacket.OpWrite, 0), dsmpacket.FromAddr(rackaddr.Node(1)),
@@ -64,7 +65,7 @@ func TestBadPointersAndSizes(t *testing.T) {
 // A transfer that fails midway tells how far it came.
 func TestPartialTransfers(t *testing.T) {
 	r := newRack(t, wire.Config{MTU: 1500}, 1)
-	c, ctx := r.client(1, 1), t.Context()
+	c, ctx := r.Client(1, 1), t.Context()
 	const size, chunk = 1 << 20, (1500 - 48 - 64) &^ 63
 	p := alloc(t, c, size)
 	data := fill(size+1, 1)
@@ -79,7 +80,7 @@ func TestPartialTransfers(t *testing.T) {
 	}
 	// The switch may stop a transfer anywhere.
 	limit := p.Offset() + 500*chunk
-	r.deny(func(_, to dsmpacket.Pointer) bool { return to.Op() == dsmpacket.OpRead && to.Offset() >= limit })
+	r.Deny(func(_, to dsmpacket.Pointer) bool { return to.Op() == dsmpacket.OpRead && to.Offset() >= limit })
 	n, err = c.Read(ctx, p, make([]byte, size))
 	want(t, err, fault.PermissionDenied, true)
 	if n != 500*chunk {
@@ -89,11 +90,11 @@ func TestPartialTransfers(t *testing.T) {
 
 func TestAllocGoesWhereThereIsRoom(t *testing.T) {
 	r := newRack(t, wire.Config{}, 0)
-	r.capacity = 1 << 20
-	small := r.addMemory()
-	r.capacity = 64 << 30
-	large := r.addMemory()
-	c, ctx := r.client(1, 1), t.Context()
+	r.Capacity = 1 << 20
+	small := r.AddMemory()
+	r.Capacity = 64 << 30
+	large := r.AddMemory()
+	c, ctx := r.Client(1, 1), t.Context()
 	start := time.Now()
 	var first dsmclient.Pointer
 	for range 60 { // 60 GiB, which this machine does not have
@@ -127,38 +128,38 @@ func TestAllocGoesWhereThereIsRoom(t *testing.T) {
 }
 
 func TestNoMemoryBlade(t *testing.T) {
-	c := newRack(t, wire.Config{}, 0).client(1, 1)
+	c := newRack(t, wire.Config{}, 0).Client(1, 1)
 	_, err := c.Alloc(t.Context(), 64)
 	want(t, err, fault.NoSpace, false)
 }
 
 func TestIncarnationsAndFences(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
-	first := r.client(1, 4)
+	first := r.Client(1, 4)
 	p, b := alloc(t, first, 64), make([]byte, 8)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second, ctx := r.client(1, 5), t.Context()
+	second, ctx := r.Client(1, 5), t.Context()
 	if _, err := second.Write(ctx, p, b); err != nil {
 		t.Fatal(err)
 	}
 	must(t, second.Close())
-	old := r.client(1, 4)
+	old := r.Client(1, 4)
 	_, err := old.Write(ctx, p, b)
 	want(t, err, fault.Stale, true)
 	must(t, old.Close())
 
-	_, err = r.memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 5})
+	_, err = r.Memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 5})
 	must(t, err)
-	fenced := r.client(1, 5)
+	fenced := r.Client(1, 5)
 	_, err = fenced.Read(ctx, p, b)
 	want(t, err, fault.Stale, true)
 	_, err = fenced.Alloc(ctx, 64)
 	want(t, err, fault.Stale, true)
 	want(t, fenced.Free(ctx, p), fault.Stale, true)
 	must(t, fenced.Close())
-	if _, err := r.client(1, 6).Read(ctx, p, b); err != nil {
+	if _, err := r.Client(1, 6).Read(ctx, p, b); err != nil {
 		t.Error(err)
 	}
 }
@@ -166,8 +167,8 @@ func TestIncarnationsAndFences(t *testing.T) {
 // Nobody answers: the caller decides how long to wait.
 func TestDeadlinesAndCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, virtual(1, 0), 1)
-		c := r.client(1, 1)
+		r := newRack(t, memrack.Virtual(1, 0), 1)
+		c := r.Client(1, 1)
 		p, b := alloc(t, c, 64), make([]byte, 8)
 		lost := dsmpacket.Make(prefix, 9, 0) // nobody is there
 		_, err := c.Read(t.Context(), lost, b)

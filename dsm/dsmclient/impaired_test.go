@@ -8,23 +8,10 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
-	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 )
-
-// bad is a network on which each packet may be lost, doubled, reordered, and late
-// by seconds, with 5 % each, on every link in every direction.
-var bad = wire.Impairment{
-	Delay: 20 * time.Microsecond, Jitter: 20 * time.Microsecond,
-	Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.05, LateBy: 5 * time.Second,
-}
-
-// virtual is a wire in virtual time that a seed decides.
-func virtual(seed uint64, mtu int) wire.Config {
-	return wire.Config{MTU: mtu, Schedule: &wire.Schedule{Seed: seed, Quiesce: synctest.Wait}}
-}
 
 // Whatever the network does, transfers of any size are right.
 func TestTransfersThroughABadNetwork(t *testing.T) {
@@ -32,16 +19,16 @@ func TestTransfersThroughABadNetwork(t *testing.T) {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprintf("mtu %d, seed %d", mtu, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newImpairedRack(t, virtual(seed, mtu), 2, bad)
+					r := newImpairedRack(t, memrack.Virtual(seed, mtu), 2, memrack.Bad)
 					var running sync.WaitGroup
 					for node := range uint64(2) {
-						c := r.client(node+1, 1)
+						c := r.Client(node+1, 1)
 						for worker := range uint64(3) {
 							running.Go(func() { shuffle(t, c, seed<<8|node<<4|worker) })
 						}
 					}
 					running.Wait()
-					for i, m := range r.memories {
+					for i, m := range r.Memories {
 						if used := m.Used(); used != 0 {
 							t.Errorf("machine %d: %d bytes still allocated", i+1, used)
 						}

@@ -12,17 +12,18 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
 
 // keeping is a client that keeps freed regions.
 func (r *rack) keeping() *dsmclient.Client {
-	return r.clientWith(1, dsmclient.Config{Incarnation: 1, Keep: true})
+	return r.ClientWith(1, dsmclient.Config{Incarnation: 1, Keep: true})
 }
 
 // allocated is how many regions the memory blades have made.
 func (r *rack) allocated() (n uint64) {
-	for _, s := range r.memories {
+	for _, s := range r.Memories {
 		n += s.Metrics().Done[dsmpacket.OpAlloc.String()]
 	}
 	return n
@@ -30,7 +31,7 @@ func (r *rack) allocated() (n uint64) {
 
 // used is how many bytes the memory blades have given out.
 func (r *rack) used() (n uint64) {
-	for _, s := range r.memories {
+	for _, s := range r.Memories {
 		n += s.Used()
 	}
 	return n
@@ -159,7 +160,7 @@ func TestCancelledWriteOverKept(t *testing.T) {
 	c := r.keeping()
 	p := kept(t, c, size)
 	ctx, cancel := context.WithCancel(context.Background())
-	r.deny(func(_, to dsmpacket.Pointer) bool {
+	r.Deny(func(_, to dsmpacket.Pointer) bool {
 		if to.Op() == dsmpacket.OpWrite && to.Offset() > p.Offset()+size/2 {
 			cancel()
 			return true
@@ -169,7 +170,7 @@ func TestCancelledWriteOverKept(t *testing.T) {
 	if n, err := c.Write(ctx, p, bytes.Repeat([]byte{1}, size)); err == nil || n == size {
 		t.Fatalf("wrote %d bytes: %v", n, err)
 	}
-	r.deny(func(_, _ dsmpacket.Pointer) bool { return false })
+	r.Deny(func(_, _ dsmpacket.Pointer) bool { return false })
 	b := make([]byte, size)
 	_, err := c.Read(context.Background(), p, b)
 	must(t, err)
@@ -230,7 +231,7 @@ func TestBeyondKept(t *testing.T) {
 // TestKeptRegionsAreGivenBack after a while, and when memory is short.
 func TestKeptRegionsAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, virtual(1, 1500), 1)
+		r := newRack(t, memrack.Virtual(1, 1500), 1)
 		c := r.keeping()
 		kept(t, c, 4096)
 		must(t, c.Free(t.Context(), kept(t, c, 64)))
@@ -245,7 +246,7 @@ func TestKeptRegionsAreNoObstacle(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
 	c, ctx := r.keeping(), context.Background()
 	must(t, c.Free(ctx, kept(t, c, 1<<20)))
-	all, err := c.Alloc(ctx, r.capacity)
+	all, err := c.Alloc(ctx, r.Capacity)
 	must(t, err)
 	must(t, c.Free(ctx, all))
 }
@@ -254,7 +255,7 @@ func TestKeptRegionsAreNoObstacle(t *testing.T) {
 // ones each time.
 func TestAllocatedAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, virtual(1, 1500), 3)
+		r := newRack(t, memrack.Virtual(1, 1500), 3)
 		c, ctx := r.keeping(), t.Context()
 		had := map[dsmclient.Pointer]bool{}
 		for range 200 {
@@ -283,7 +284,7 @@ func TestAllocatedAhead(t *testing.T) {
 // TestFreedLater: what an answer has brought is freed though nobody waits for it.
 func TestFreedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, virtual(1, 1500), 3)
+		r := newRack(t, memrack.Virtual(1, 1500), 3)
 		c, ctx := r.keeping(), t.Context()
 		for range 100 {
 			p, err := c.Alloc(ctx, 4096)

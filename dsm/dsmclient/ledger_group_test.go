@@ -13,11 +13,11 @@ import (
 
 // openLedger opens the ledger of node 1.
 func openLedger(r *rack) (*dsmclient.Client, *dsmclient.Ledger) {
-	r.t.Helper()
-	c := r.client(1, 1)
+	r.T.Helper()
+	c := r.Client(1, 1)
 	l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
-	must(r.t, err)
-	must(r.t, l.Wait(r.ctx, 0))
+	must(r.T, err)
+	must(r.T, l.Wait(r.Ctx, 0))
 	return c, l
 }
 
@@ -27,8 +27,8 @@ func appendAll(r *rack, l *dsmclient.Ledger, callers, each int, record []byte) {
 	for range callers {
 		all.Go(func() {
 			for range each {
-				if err := l.Wait(r.ctx, l.Append(record)); err != nil {
-					r.t.Error(err)
+				if err := l.Wait(r.Ctx, l.Append(record)); err != nil {
+					r.T.Error(err)
 					return
 				}
 			}
@@ -44,16 +44,16 @@ func TestLedger_GroupCommit(t *testing.T) {
 		r := newImpairedRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1, wire.Impairment{Delay: 20 * time.Microsecond})
 		c, l := openLedger(r)
 		const callers, each = 64, 50
-		before := r.memories[0].Metrics().Done["ledger"]
+		before := r.Memories[0].Metrics().Done["ledger"]
 		appendAll(r, l, callers, each, make([]byte, 200))
-		if n := r.memories[0].Metrics().Done["ledger"] - before; n > callers*each/8 {
+		if n := r.Memories[0].Metrics().Done["ledger"] - before; n > callers*each/8 {
 			t.Errorf("%d packets for %d records of %d callers", n, callers*each, callers)
 		}
 		if n := len(r.records(1)); n != callers*each {
 			t.Errorf("%d records", n)
 		}
 		must(t, c.Close())
-		r.close()
+		r.Close()
 	})
 }
 
@@ -70,17 +70,17 @@ func TestLedger_Large(t *testing.T) {
 		for i := 0; i < len(large); i += 4096 {
 			large[i] = byte(i >> 12)
 		}
-		must(t, l.Wait(r.ctx, l.Append([]byte("before"))))
-		must(t, l.Wait(r.ctx, l.Append(large)))
+		must(t, l.Wait(r.Ctx, l.Append([]byte("before"))))
+		must(t, l.Wait(r.Ctx, l.Append(large)))
 		if l.Room() > 0 {
 			t.Errorf("there is room for %d bytes", l.Room())
 		}
-		must(t, l.Wait(r.ctx, l.Append([]byte("after")))) // in the last eighth
+		must(t, l.Wait(r.Ctx, l.Append([]byte("after")))) // in the last eighth
 		must(t, c.Close())
 		if got := r.records(1); len(got) != 3 || got[1] != string(large) || got[2] != "after" {
 			t.Errorf("%d records", len(got))
 		}
-		r.close()
+		r.Close()
 	})
 }
 
@@ -92,18 +92,18 @@ func BenchmarkLedgerAppend(b *testing.B) {
 			r := newRack(b, wire.Config{}, 1)
 			c, l := openLedger(r)
 			record := make([]byte, 200)
-			before, since := r.memories[0].Metrics().Done["ledger"], uint64(0)
+			before, since := r.Memories[0].Metrics().Done["ledger"], uint64(0)
 			b.ResetTimer()
 			for left := b.N; left > 0; left -= min(left, 10_000) {
 				n := min(left, 10_000)
 				appendAll(r, l, callers, (n+callers-1)/callers, record)
 				since = l.Base([]byte("base")) // so that it does not fill up
 			}
-			must(b, l.Wait(r.ctx, since))
+			must(b, l.Wait(r.Ctx, since))
 			b.StopTimer()
-			b.ReportMetric(float64(r.memories[0].Metrics().Done["ledger"]-before)/float64(b.N), "packets/op")
+			b.ReportMetric(float64(r.Memories[0].Metrics().Done["ledger"]-before)/float64(b.N), "packets/op")
 			must(b, c.Close())
-			r.close()
+			r.Close()
 		})
 	}
 }

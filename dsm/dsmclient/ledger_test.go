@@ -21,23 +21,23 @@ import (
 
 // grant has a memory server keep the ledger of a node, and returns its birth number.
 func (r *rack) grant(node uint64) uint64 {
-	r.t.Helper()
-	s := r.memories[0]
+	r.T.Helper()
+	s := r.Memories[0]
 	a, err := s.GrantLedger(control.LedgerGrant{Birth: s.Birth(), Name: control.LedgerOf(rackaddr.Node(node)), Node: rackaddr.Node(node), Incarnation: 1})
-	must(r.t, err)
+	must(r.T, err)
 	if a.Code != fault.OK {
-		r.t.Fatal(a.Message)
+		r.T.Fatal(a.Message)
 	}
 	return a.Birth
 }
 
 // records are those of a node's ledger, in order.
 func (r *rack) records(node uint64) (all []string) {
-	r.t.Helper()
-	chunks, _, _ := r.memories[0].ReadLedger(control.LedgerOf(rackaddr.Node(node)))
+	r.T.Helper()
+	chunks, _, _ := r.Memories[0].ReadLedger(control.LedgerOf(rackaddr.Node(node)))
 	var reader dsmpacket.Records
 	for _, c := range chunks {
-		must(r.t, reader.Chunk(c, func(b []byte) { all = append(all, string(b)) }))
+		must(r.T, reader.Chunk(c, func(b []byte) { all = append(all, string(b)) }))
 	}
 	return all
 }
@@ -59,7 +59,7 @@ func TestLedger(t *testing.T) {
 					for i := range 20 {
 						n := l.Append(fmt.Appendf(nil, "%d: %d %d", run, w, i))
 						if i%4 == 0 {
-							if err := l.Wait(r.ctx, n); err != nil {
+							if err := l.Wait(r.Ctx, n); err != nil {
 								t.Error(err)
 							}
 						}
@@ -68,23 +68,23 @@ func TestLedger(t *testing.T) {
 			}
 			writers.Wait()
 			long := make([]byte, 100_000)
-			if err := l.Wait(r.ctx, l.Append(long)); err != nil {
+			if err := l.Wait(r.Ctx, l.Append(long)); err != nil {
 				t.Error(err)
 			}
 			return l
 		}
-		first := r.client(1, 1)
+		first := r.Client(1, 1)
 		l := write(first, 1)
 		if _, err := first.OpenLedger(dsmclient.LedgerConfig{}); fault.CodeOf(err) != fault.BadRequest {
 			t.Errorf("a second ledger: %v", err)
 		}
-		_, err := r.memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
+		_, err := r.Memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
 		must(t, err)
-		if err := l.Wait(r.ctx, l.Append([]byte("late"))); fault.CodeOf(err) != fault.Stale {
+		if err := l.Wait(r.Ctx, l.Append([]byte("late"))); fault.CodeOf(err) != fault.Stale {
 			t.Errorf("an append after the fence: %v", err)
 		}
 		must(t, first.Close())
-		write(r.client(1, 2), 2)
+		write(r.Client(1, 2), 2)
 		var seen [3][5]int
 		for _, text := range r.records(1) {
 			var run, w, i int
@@ -102,7 +102,7 @@ func TestLedger(t *testing.T) {
 		if n := len(r.records(1)); n != 202 {
 			t.Errorf("%d records", n)
 		}
-		r.close()
+		r.Close()
 	})
 }
 
@@ -110,22 +110,22 @@ func TestLedger(t *testing.T) {
 func TestLedger_Base(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
-		c := r.client(1, 1)
+		c := r.Client(1, 1)
 		l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(1), Run: 1})
 		must(t, err)
 		for i := range 10 {
-			must(t, l.Wait(r.ctx, l.Append([]byte{byte(i)})))
+			must(t, l.Wait(r.Ctx, l.Append([]byte{byte(i)})))
 		}
-		must(t, l.Wait(r.ctx, l.Base([]byte("base"))))
-		must(t, l.Wait(r.ctx, l.Append([]byte("after"))))
+		must(t, l.Wait(r.Ctx, l.Base([]byte("base"))))
+		must(t, l.Wait(r.Ctx, l.Append([]byte("after"))))
 		if got := r.records(1); len(got) != 2 || got[0] != "base" || got[1] != "after" {
 			t.Errorf("records %q", got)
 		}
 		must(t, c.Close())
-		if err := l.Wait(r.ctx, l.Append([]byte("x"))); fault.CodeOf(err) != fault.Canceled {
+		if err := l.Wait(r.Ctx, l.Append([]byte("x"))); fault.CodeOf(err) != fault.Canceled {
 			t.Errorf("an append after Close: %v", err)
 		}
-		r.close()
+		r.Close()
 	})
 }
 
@@ -134,24 +134,24 @@ func TestLedger_Base(t *testing.T) {
 func TestLedger_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
-		unknown, err := r.client(1, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: 1, Run: 1})
+		unknown, err := r.Client(1, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: 1, Run: 1})
 		must(t, err)
-		if err := unknown.Wait(r.ctx, unknown.Append(nil)); fault.CodeOf(err) != fault.NotFound {
+		if err := unknown.Wait(r.Ctx, unknown.Append(nil)); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("a ledger that was not granted: %v", err)
 		}
-		lost, err := r.client(2, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(2) + 1, Run: 1})
+		lost, err := r.Client(2, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: r.grant(2) + 1, Run: 1})
 		must(t, err)
-		if err := lost.Wait(r.ctx, lost.Append(nil)); fault.CodeOf(err) != fault.NotFound {
+		if err := lost.Wait(r.Ctx, lost.Append(nil)); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("a ledger of another birth number: %v", err)
 		}
-		silent, err := r.client(3, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 9, Birth: 1, Run: 1})
+		silent, err := r.Client(3, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 9, Birth: 1, Run: 1})
 		must(t, err)
-		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+		ctx, cancel := context.WithTimeout(r.Ctx, time.Second)
 		defer cancel()
 		if err := silent.Wait(ctx, silent.Append(nil)); fault.CodeOf(err) != fault.Deadline {
 			t.Errorf("a machine that is not there: %v", err)
 		}
-		r.close()
+		r.Close()
 	})
 }
 
@@ -164,7 +164,7 @@ func TestLedger_Read(t *testing.T) {
 			wire.Impairment{Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.05, Duplicate: 0.05, Reorder: 0.05})
 		birth := r.grant(1)
 		open := func(incarnation uint32) (*dsmclient.Client, *dsmclient.Ledger) {
-			c := r.client(1, incarnation)
+			c := r.Client(1, incarnation)
 			l, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: incarnation})
 			must(t, err)
 			return c, l
@@ -174,12 +174,12 @@ func TestLedger_Read(t *testing.T) {
 			t.Errorf("a new ledger has records: %q", got)
 		}
 		for i := range 1500 {
-			must(t, l.Wait(r.ctx, l.Append(bytes.Repeat(fmt.Appendf(nil, "%d ", i), 1+i%97))))
+			must(t, l.Wait(r.Ctx, l.Append(bytes.Repeat(fmt.Appendf(nil, "%d ", i), 1+i%97))))
 		}
-		must(t, l.Wait(r.ctx, l.Append(make([]byte, 300_000))))
+		must(t, l.Wait(r.Ctx, l.Append(make([]byte, 300_000))))
 		must(t, first.Close())
 		second, l := open(2)
-		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+		ctx, cancel := context.WithTimeout(r.Ctx, time.Second)
 		defer cancel()
 		if err := l.Wait(ctx, 0); fault.CodeOf(err) != fault.Deadline {
 			t.Errorf("it is open before the first run is sealed: %v", err)
@@ -187,34 +187,34 @@ func TestLedger_Read(t *testing.T) {
 		n := l.Append([]byte("of the second run"))
 		done := make(chan []string)
 		go func() { done <- read(r, l) }()
-		_, err := r.memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1}) // it has waited for that
+		_, err := r.Memories[0].Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1}) // it has waited for that
 		must(t, err)
 		left := <-done
-		must(t, l.Wait(r.ctx, n))
+		must(t, l.Wait(r.Ctx, n))
 		if all := r.records(1); len(left) != 1501 || !slices.Equal(left, all[:1501]) || len(all) != 1502 {
 			t.Errorf("%d records read of %d", len(left), len(all))
 		}
-		if err := l.Read(r.ctx, func([]byte) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
+		if err := l.Read(r.Ctx, func([]byte) error { return context.Canceled }); !errors.Is(err, context.Canceled) {
 			t.Errorf("an error of yield: %v", err)
 		}
-		must(t, l.Wait(r.ctx, l.Base([]byte("base"))))
-		must(t, l.Wait(r.ctx, l.Append([]byte("after"))))
-		if err := l.Read(r.ctx, func([]byte) error { return nil }); fault.CodeOf(err) != fault.NotFound {
+		must(t, l.Wait(r.Ctx, l.Base([]byte("base"))))
+		must(t, l.Wait(r.Ctx, l.Append([]byte("after"))))
+		if err := l.Read(r.Ctx, func([]byte) error { return nil }); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("what a base has cut: %v", err)
 		}
 		must(t, second.Close())
-		if err := l.Read(r.ctx, func([]byte) error { return nil }); fault.CodeOf(err) != fault.Canceled {
+		if err := l.Read(r.Ctx, func([]byte) error { return nil }); fault.CodeOf(err) != fault.Canceled {
 			t.Errorf("of a client that is closed: %v", err)
 		}
-		r.close()
+		r.Close()
 	})
 }
 
 // read returns the records that former runs have left.
 func read(r *rack, l *dsmclient.Ledger) (all []string) {
-	r.t.Helper()
-	if err := l.Read(r.ctx, func(b []byte) error { all = append(all, string(b)); return nil }); err != nil {
-		r.t.Error(err)
+	r.T.Helper()
+	if err := l.Read(r.Ctx, func(b []byte) error { all = append(all, string(b)); return nil }); err != nil {
+		r.T.Error(err)
 	}
 	return all
 }
@@ -225,10 +225,10 @@ func TestLedger_Names(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRack(t, wire.Config{Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}}, 1)
 		birth, name := r.grant(1), control.LedgerName{1, 2, 3}
-		s := r.memories[0]
+		s := r.Memories[0]
 		_, err := s.GrantLedger(control.LedgerGrant{Birth: birth, Name: name, Node: rackaddr.Node(1), Incarnation: 1})
 		must(t, err)
-		c := r.client(1, 1)
+		c := r.Client(1, 1)
 		own, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 1})
 		must(t, err)
 		main, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 7, Name: name})
@@ -236,11 +236,11 @@ func TestLedger_Names(t *testing.T) {
 		if _, err := c.OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name}); fault.CodeOf(err) != fault.BadRequest {
 			t.Errorf("a ledger that is open: %v", err)
 		}
-		must(t, own.Wait(r.ctx, own.Append([]byte("of the node"))))
-		must(t, main.Wait(r.ctx, 0))
-		must(t, main.Wait(r.ctx, main.Append([]byte("of the main"))))
+		must(t, own.Wait(r.Ctx, own.Append([]byte("of the node"))))
+		must(t, main.Wait(r.Ctx, 0))
+		must(t, main.Wait(r.Ctx, main.Append([]byte("of the main"))))
 		main.Close()
-		if err := main.Wait(r.ctx, main.Append(nil)); fault.CodeOf(err) != fault.Canceled {
+		if err := main.Wait(r.Ctx, main.Append(nil)); fault.CodeOf(err) != fault.Canceled {
 			t.Errorf("a ledger that is closed: %v", err)
 		}
 		if _, state, ok := s.ReadLedger(name); !ok || state.Run != 7 || state.Next != 2 {
@@ -255,11 +255,11 @@ func TestLedger_Names(t *testing.T) {
 		if _, err := s.GrantLedger(grant); err != nil {
 			t.Fatal(err)
 		}
-		main, err = r.client(2, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name})
+		main, err = r.Client(2, 1).OpenLedger(dsmclient.LedgerConfig{Machine: 1, Birth: birth, Run: 8, Name: name})
 		must(t, err)
 		if got := read(r, main); !slices.Equal(got, []string{"of the main"}) {
 			t.Errorf("the main goes on elsewhere with %q", got)
 		}
-		r.close()
+		r.Close()
 	})
 }

@@ -11,52 +11,10 @@ import (
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
-	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 )
-
-// keepUndo has all memory blades keep undo.
-func (r *rack) keepUndo() {
-	for _, m := range r.memories {
-		must(r.t, m.KeepUndo(true))
-	}
-}
-
-// commit does what the Gatekeeper does when an outcome has been logged.
-func (r *rack) commit(node uint64, incarnation uint32, id [16]byte) {
-	for _, m := range r.memories {
-		answer, err := m.Commit(control.Commit{Runs: []control.Run{{Execution: id, Node: rackaddr.Node(node), Incarnation: incarnation}}})
-		must(r.t, err)
-		if len(answer.Refused) > 0 {
-			r.t.Errorf("commit: %+v", answer)
-		}
-	}
-}
-
-// crash does what the Gatekeeper does when a node has died: fence, roll back.
-func (r *rack) crash(node uint64, incarnation uint32, id [16]byte) {
-	for _, m := range r.memories {
-		_, err := m.Fence(control.Fence{Node: rackaddr.Node(node), Incarnation: incarnation})
-		must(r.t, err)
-		answer, err := m.Rollback(control.Rollback{Runs: []control.Run{{Execution: id, Node: rackaddr.Node(node), Incarnation: incarnation}}})
-		must(r.t, err)
-		if len(answer.Refused) > 0 {
-			r.t.Errorf("rollback: %+v", answer)
-		}
-	}
-}
-
-// undone checks that nothing is left to commit or to take back.
-func (r *rack) undone() {
-	r.t.Helper()
-	for i, m := range r.memories {
-		if u := m.Metrics().Undo; u.Executions != 0 || u.Bytes != 0 {
-			r.t.Errorf("machine %d: %+v", i+1, u)
-		}
-	}
-}
 
 // An execution that is cut off at any moment, on a bad network, and run again by
 // the next incarnations: its pointers are the same in each run, and memory ends as
@@ -65,17 +23,17 @@ func TestCrashAndReplay(t *testing.T) {
 	crashes := 0
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
-			r := newImpairedRack(t, virtual(seed, 9000), 3, bad)
-			r.keepUndo()
+			r := newImpairedRack(t, memrack.Virtual(seed, 9000), 3, memrack.Bad)
+			r.KeepUndo()
 			random := rand.New(rand.NewPCG(seed, 0))
 			program := &replayed{id: [16]byte{7, byte(seed)}, seed: seed}
-			owner := r.client(1, 1)
+			owner := r.Client(1, 1)
 			program.shared, program.doomed = alloc(t, owner, 20_000), alloc(t, owner, 64)
 			_, err := owner.Write(t.Context(), program.shared, fill(20_000, 1))
 			must(t, err)
 			incarnation, reached := uint32(1), 0
 			for done := false; !done; incarnation++ {
-				c := r.client(2, incarnation)
+				c := r.Client(2, incarnation)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(20_000))*time.Microsecond)
 				if incarnation > 5 {
 					ctx = t.Context()
@@ -86,14 +44,14 @@ func TestCrashAndReplay(t *testing.T) {
 				if done {
 					break
 				}
-				r.crash(2, incarnation, program.id)
+				r.Crash(2, incarnation, program.id)
 				if program.own[1] != (dsmclient.Pointer{}) {
 					reached++
 				}
 				program.before(t, owner)
 			}
-			r.commit(2, incarnation, program.id)
-			r.undone()
+			r.Commit(2, incarnation, program.id)
+			r.Undone()
 			program.after(t, owner)
 			crashes += reached
 		})
@@ -182,23 +140,23 @@ func (p *replayed) after(t *testing.T, c *dsmclient.Client) {
 // A re-run finds its region although it is not where it would be placed now.
 func TestReplayFindsMachine(t *testing.T) {
 	r := newRack(t, wire.Config{}, 1)
-	r.keepUndo()
+	r.KeepUndo()
 	id := [16]byte{1}
-	c := r.client(1, 1)
+	c := r.Client(1, 1)
 	p := alloc(t, c.With(dsmclient.Scope{Execution: id}), 64)
 	for range 5 { // the rack grows
-		r.addMemory()
+		r.AddMemory()
 	}
-	r.keepUndo()
+	r.KeepUndo()
 	for incarnation := range uint32(4) {
-		r.crash(1, incarnation+1, id)
+		r.Crash(1, incarnation+1, id)
 		must(t, c.Close())
-		c = r.client(1, incarnation+2)
+		c = r.Client(1, incarnation+2)
 		if q := alloc(t, c.With(dsmclient.Scope{Execution: id, Replay: true}), 64); q != p {
 			t.Errorf("the re-run gets %s, had %s", q, p)
 		}
 	}
-	c = r.client(9, 1)
+	c = r.Client(9, 1)
 	if alloc(t, c.With(dsmclient.Scope{Execution: [16]byte{2}, Replay: true}), 64) == p {
 		t.Error("another execution gets the region")
 	}
@@ -207,8 +165,8 @@ func TestReplayFindsMachine(t *testing.T) {
 // A branch does one thing at a time, and none after its end.
 func TestBranchInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRack(t, virtual(1, 0), 1)
-		c := r.client(1, 1)
+		r := newRack(t, memrack.Virtual(1, 0), 1)
+		c := r.Client(1, 1)
 		in, lost := c.With(dsmclient.Scope{Execution: [16]byte{1}}), dsmpacket.Make(prefix, 9, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
@@ -243,18 +201,18 @@ func TestBranchInOrder(t *testing.T) {
 func TestFinishTakesBack(t *testing.T) {
 	for delay := range 8 {
 		synctest.Test(t, func(t *testing.T) {
-			r := newImpairedRack(t, virtual(1, 0), 1, wire.Impairment{Delay: time.Millisecond})
-			r.keepUndo()
-			c := r.client(1, 1).With(dsmclient.Scope{Execution: [16]byte{1}})
+			r := newImpairedRack(t, memrack.Virtual(1, 0), 1, wire.Impairment{Delay: time.Millisecond})
+			r.KeepUndo()
+			c := r.Client(1, 1).With(dsmclient.Scope{Execution: [16]byte{1}})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(delay)*time.Millisecond/2+1)
 			defer cancel()
 			_, err := c.Alloc(ctx, 64)
 			want(t, err, fault.Deadline, false)
 			must(t, c.Finish(t.Context()))
-			if used := r.memories[0].Used(); used != 0 {
+			if used := r.Memories[0].Used(); used != 0 {
 				t.Errorf("%d bytes are allocated", used)
 			}
-			r.undone()
+			r.Undone()
 		})
 	}
 }

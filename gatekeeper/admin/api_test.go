@@ -19,87 +19,6 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
-// checked makes requests and holds every response against the contract.
-type checked struct {
-	*site
-	contract *contract
-}
-
-func (c *checked) do(path string, status int) []byte {
-	c.t.Helper()
-	return c.ask(http.MethodGet, path, "", status)
-}
-
-// ask makes a request with a body.
-func (c *checked) ask(method, path, body string, status int) []byte {
-	c.t.Helper()
-	r := c.request(method, path)
-	if body != "" {
-		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
-		r.Header.Set("Content-Type", "application/json")
-	}
-	resp, answer := c.site.do(r)
-	if resp.StatusCode != status {
-		c.t.Errorf("%s %s: %s, want %d\n%s", method, path, resp.Status, status, answer)
-	}
-	if err := c.contract.check(r, resp, answer); err != nil {
-		c.t.Error(err)
-	}
-	return answer
-}
-
-// each makes a request for every operation, in the order of the document.
-func (c *checked) each(f func(method, path string)) {
-	c.t.Helper()
-	for _, op := range c.contract.operations() {
-		method, path, _ := strings.Cut(op, " ")
-		f(method, strings.NewReplacer("{name}", "c1", "{address}", "fd00::1", "{pointer}", "fd00::1", "{id}", strings.Repeat("a", 32)).Replace(path))
-	}
-}
-
-// TestContract asks a rack that works for everything, rightly and wrongly, and holds
-// each real answer against the OpenAPI document. No operation may be left out.
-func TestContract(t *testing.T) {
-	b := startBusy(t)
-	s := startSite(t, b.Gatekeeper())
-	c := &checked{s, newContract(t, s.get("/v1/openapi.json"))}
-	call := getAs[api.List[api.Call]](s, "/v1/calls").Items[0].ID
-	for path, status := range map[string]int{
-		"/v1/status": 200, "/v1/counters": 200, "/v1/denied": 200, "/v1/stopped": 200,
-		"/v1/machines": 200, "/v1/blades": 200, "/v1/blades/m1": 200, "/v1/blades/m9": 404,
-		"/v1/nodes": 200, "/v1/nodes/" + b.caller.Address().String(): 200, "/v1/nodes/fd00::9": 404, "/v1/nodes/c1": 422,
-		"/v1/services": 200, "/v1/services/Arrays": 200, "/v1/services/None": 404,
-		"/v1/regions": 200, "/v1/regions?limit=2": 200, "/v1/regions?pointer=" + b.a.String(): 200, "/v1/regions?node=fd00::9": 200,
-		"/v1/regions?limit=0": 422, "/v1/regions?limit=1001": 422, "/v1/regions?limit=x": 422, "/v1/regions?pointer=x": 422,
-		"/v1/regions?cursor=x": 400, "/v1/regions?size=9": 422,
-		"/v1/calls": 200, "/v1/calls?node=fd00::9": 200, "/v1/calls?limit=1": 200, "/v1/calls?finished=true": 422, "/v1/calls?cursor=x": 400,
-		"/v1/calls/" + call + "/chain": 200, "/v1/calls/" + strings.Repeat("0", 31) + "1/chain": 404,
-		"/v1/nodes/" + b.callee.Address().String() + "/calls": 200, "/v1/nodes/fd00::9/calls": 404,
-		"/v1/pointers/" + b.a.String(): 200, "/v1/pointers/fd00::9": 404, "/v1/pointers/m1": 422,
-		"/v1/blades/s2/domain": 200, "/v1/blades/m1/domain": 200, "/v1/blades/m9/domain": 404,
-		"/v1/timelines": 200, "/v1/methods": 200, "/v1/timelines?failed=true&roots=true&limit=2": 200, "/v1/timelines?node=fd00::9": 200, "/v1/timelines?cursor=x": 400, "/v1/timelines?failed=x": 422,
-		"/v1/calls/" + call + "/timeline": 200, "/v1/calls/" + strings.Repeat("0", 31) + "1/timeline": 404, "/v1/calls/x/timeline": 422,
-		"/v1/calls/" + call: 200, "/v1/calls/" + strings.Repeat("0", 31) + "1": 404, "/v1/calls/x": 422,
-		"/v1/rules": 200, "/v1/rules?table=dsm_access": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,
-		"/v1/events/recent": 200, "/v1/events/recent?kind=access.denied&limit=2": 200, "/v1/events/recent?limit=-1": 422,
-		"/v1/events?replay=x": 422,
-	} {
-		c.do(path, status)
-	}
-	c.events()
-	b.broken.Store(true)
-	c.actions(call)
-	for _, op := range c.contract.operations() {
-		if !c.contract.used[op+" 200"] {
-			t.Errorf("nobody has tried %s", op)
-		}
-	}
-	c.token = ""
-	c.each(func(method, path string) { c.ask(method, path, "", http.StatusUnauthorized) })
-}
-
-const oneProgram = `{"programs":[{"name":"arrays","args":["arrays","server"],"nodes":1,"policy":"recover","services":[{"name":"More","methods":[{"name":"m","policy":"none"}]}]}]}`
-
 // TestMachines: the API says which machines have two copies, and why one has not, also
 // when a blade has failed.
 func TestMachines(t *testing.T) {
@@ -120,12 +39,12 @@ func TestMachines(t *testing.T) {
 	}
 	single := api.Machine{Blades: []string{"m3"}, Copies: []string{"m3"}, InService: 1, Why: "blade m3 is not paired with another one"}
 	check(api.Machine{Blades: []string{"m1", "m2"}, Copies: []string{"m1", "m2"}, InService: 2}, single)
-	b.broken.Store(true)
-	if resp, text := s.do(s.request(http.MethodPost, "/v1/blades/m1/fail")); resp.StatusCode != http.StatusOK {
+	b.Broken.Store(true)
+	if resp, text := s.Do(s.Request(http.MethodPost, "/v1/blades/m1/fail")); resp.StatusCode != http.StatusOK {
 		t.Fatalf("fail m1: %s %s", resp.Status, text)
 	}
 	check(api.Machine{Blades: []string{"m1", "m2"}, Copies: []string{"m2"}, InService: 1, Why: "blade m1 has failed"}, single)
-	if text := string(s.get("/metrics")); !strings.Contains(text, "\n"+namespace+"_memory_machine_copies{machine=\"1\"} 1\n") {
+	if text := string(s.Get("/metrics")); !strings.Contains(text, "\n"+namespace+"_memory_machine_copies{machine=\"1\"} 1\n") {
 		t.Errorf("/metrics:\n%s", text)
 	}
 }
@@ -139,87 +58,15 @@ func TestSuggestions(t *testing.T) {
 		{"POST", "/v1/blades/nobody/return", "", "(there are c1, s1, s2, m1, m2 and m3)"}, {"GET", "/v1/blades/m9/domain", "", "did you mean"},
 		{"POST", "/v1/blades/m1/mirror", `{"onto":"m7"}`, "did you mean"}, {"POST", "/v1/blades/m7/unmirror", "", "did you mean"},
 	} {
-		r := s.request(a.method, a.path)
+		r := s.Request(a.method, a.path)
 		if a.body != "" {
 			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(a.body)), int64(len(a.body))
 			r.Header.Set("Content-Type", "application/json")
 		}
-		if p := s.refused(r, http.StatusNotFound); !strings.Contains(p.Detail, a.want) {
+		if p := s.Refused(r, http.StatusNotFound); !strings.Contains(p.Detail, a.want) {
 			t.Errorf("%s %s: %q, want %q", a.method, a.path, p.Detail, a.want)
 		}
 	}
-}
-
-// actions does everything to the rack, rightly and wrongly.
-func (c *checked) actions(call string) {
-	c.t.Helper()
-	for _, a := range []struct {
-		method, path, body string
-		status             int
-	}{
-		{"POST", "/v1/blades/c1/drain", `{"cause":"new fans"}`, 200}, {"POST", "/v1/blades/c1/drain", "", 200},
-		{"POST", "/v1/blades/m9/drain", "", 404}, {"POST", "/v1/blades/c1/drain", `{"cause":1}`, 422},
-		{"POST", "/v1/blades/c1/drain", `{"because":"x"}`, 422}, {"POST", "/v1/blades/c1/drain", `{`, 400},
-		{"POST", "/v1/blades/c1/drain", `{"cause":"` + strings.Repeat("x", 300) + `"}`, 422},
-		{"POST", "/v1/blades/c1/drain", `{"cause":"` + strings.Repeat("x", 2*maxBody) + `"}`, 413},
-		{"POST", "/v1/blades/c1/return", "", 200}, {"POST", "/v1/blades/m9/return", "", 404},
-		{"POST", "/v1/blades/m2/unmirror", `{"cause":"a test"}`, 200}, {"POST", "/v1/blades/m1/unmirror", "", 400}, {"POST", "/v1/blades/m9/unmirror", "", 404},
-		{"POST", "/v1/blades/m1/mirror", `{"onto":"m1"}`, 400}, {"POST", "/v1/blades/m1/mirror", `{"onto":"c1"}`, 404}, {"POST", "/v1/blades/m1/mirror", `{}`, 422},
-		{"POST", "/v1/blades/m1/mirror", "", 400}, {"POST", "/v1/blades/m1/mirror", `{"onto":"m2"}`, 200},
-		{"POST", "/v1/blades/m3/fail", `{"cause":"it smells"}`, 200}, {"POST", "/v1/blades/m3/drain", "", 409},
-		{"POST", "/v1/blades/m9/fail", "", 404}, {"POST", "/v1/blades/m3/return", "", 200},
-		{"POST", "/v1/backup", "", 200}, {"POST", "/v1/reconcile", "", 200}, {"POST", "/v1/calls/" + call + "/cancel", "", 200}, {"POST", "/v1/calls/" + strings.Repeat("0", 32) + "/cancel", "", 404}, {"POST", "/v1/calls/x/cancel", "", 422},
-		{"GET", "/v1/policies", "", 200}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":"tainted"}`, 200}, {"PUT", "/v1/policies/Arrays", `{"policy":"none"}`, 200},
-		{"PUT", "/v1/policies/Arrays/addRef", `{"policy":"often"}`, 422}, {"PUT", "/v1/policies/Arrays/addRef", `{"policy":""}`, 422}, {"PUT", "/v1/policies/Arrays", `{}`, 422},
-		{"GET", "/v1/policies", "", 200}, {"DELETE", "/v1/policies/Arrays/addRef", "", 200}, {"DELETE", "/v1/policies/Arrays", "", 200}, {"DELETE", "/v1/policies/Nobody", "", 200},
-		{"PUT", "/v1/apps/shop", oneProgram, 200}, {"GET", "/v1/apps", "", 200}, {"GET", "/v1/apps/shop", "", 200},
-		{"GET", "/v1/logs?program=shop/arrays&last=5", "", 200}, {"GET", "/v1/logs?program=shop&since=2026-01-02T03:04:05Z", "", 200}, {"GET", "/v1/logs?program=shup", "", 404},
-		{"GET", "/v1/logs?cursor=x", "", 400}, {"GET", "/v1/logs?last=5&cursor=1", "", 400}, {"GET", "/v1/logs?since=x", "", 422}, {"GET", "/v1/logs?last=1001", "", 422},
-		{"PUT", "/v1/apps/shop", strings.Replace(oneProgram, `"services"`, `"job":true,"services"`, 1), 400},
-		{"POST", "/v1/apps/shop/rollback", "", 404}, {"PUT", "/v1/apps/shop", strings.Replace(oneProgram, `"server"`, `"client"`, 1), 200}, {"POST", "/v1/apps/none/rollback", "", 404},
-		{"PUT", "/v1/apps/idle", strings.Replace(oneProgram, `"nodes":1`, `"nodes":0`, 1), 200}, {"PUT", "/v1/apps/idle", strings.NewReplacer(`"nodes":1`, `"nodes":0`, `"server"`, `"other"`).Replace(oneProgram), 200},
-		{"POST", "/v1/apps/idle/rollback", "", 200}, {"DELETE", "/v1/apps/idle", "", 200},
-		{"PUT", "/v1/apps/shop", `{"programs":[]}`, 422}, {"PUT", "/v1/apps/shop", "", 400}, {"PUT", "/v1/apps/shop", `{"programs":[{}]}`, 422},
-		{"PUT", "/v1/apps/s%20p", oneProgram, 400}, {"PUT", "/v1/apps/big", strings.Replace(oneProgram, `"nodes":1`, `"nodes":200`, 1), 409},
-		{"POST", "/v1/apps/shop/restart", "", 200}, {"POST", "/v1/apps/none/restart", "", 404},
-		{"DELETE", "/v1/apps/shop", "", 200}, {"DELETE", "/v1/apps/none", "", 404}, {"GET", "/v1/apps/none", "", 404},
-	} {
-		c.ask(a.method, a.path, a.body, a.status)
-	}
-}
-
-// events holds the events of a stream against the document.
-func (c *checked) events() {
-	c.t.Helper()
-	l := c.listen("?replay=3", "0-0")
-	l.next() // the gap before everything: another boot
-	for range 3 {
-		_, data, _ := strings.Cut(l.next(), "\n")
-		if err := c.contract.validate("/components/schemas/Event", []byte(strings.TrimPrefix(data, "data: "))); err != nil {
-			c.t.Errorf("%v\n%s", err, data)
-		}
-	}
-	c.contract.used["GET /v1/events 200"] = true
-}
-
-// When the Gatekeeper has ended, every answer says so as the document has it.
-func TestContract_Stopped(t *testing.T) {
-	s := startSite(t, stopped{})
-	c := &checked{s, newContract(t, s.get("/v1/openapi.json"))}
-	c.each(func(method, path string) {
-		body := ""
-		switch {
-		case method == http.MethodPut && strings.HasPrefix(path, "/v1/policies"):
-			body = `{"policy":"none"}`
-		case strings.HasSuffix(path, "/mirror"):
-			body = `{"onto":"m2"}`
-		case method == http.MethodPut:
-			body = oneProgram
-		}
-		if !strings.HasPrefix(path, "/v1/events") { // what was told can still be told
-			c.ask(method, path, body, http.StatusServiceUnavailable)
-		}
-	})
 }
 
 // What the API says is what is so on the rack.
@@ -231,8 +78,8 @@ func TestAnswers(t *testing.T) {
 		status.Counts.Blades.InUse < 3 || status.Version != "test" {
 		t.Errorf("status %+v", status)
 	}
-	regions := getAs[api.List[api.Region]](s, "/v1/regions?pointer="+b.a.Add(100).String()).Items
-	if len(regions) != 1 || regions[0].Controller != b.caller.Address() || regions[0].Size != 4096 || len(regions[0].Leases) != 2 ||
+	regions := getAs[api.List[api.Region]](s, "/v1/regions?pointer="+b.A.Add(100).String()).Items
+	if len(regions) != 1 || regions[0].Controller != b.Caller.Address() || regions[0].Size != 4096 || len(regions[0].Leases) != 2 ||
 		!strings.HasPrefix(regions[0].Blade, "m") {
 		t.Fatalf("the lent region: %+v", regions)
 	}
@@ -245,8 +92,8 @@ func TestAnswers(t *testing.T) {
 			outer = k
 		}
 	}
-	if len(calls) != 2 || inner.Caller != b.callee.Address() || inner.Callee != b.nested.Address() || inner.Method != "incrementRef" ||
-		outer.Caller != b.caller.Address() || outer.Callee != b.callee.Address() || outer.Stage != "running" {
+	if len(calls) != 2 || inner.Caller != b.Callee.Address() || inner.Callee != b.Nested.Address() || inner.Method != "incrementRef" ||
+		outer.Caller != b.Caller.Address() || outer.Callee != b.Callee.Address() || outer.Stage != "running" {
 		t.Errorf("calls %+v", calls)
 	}
 	lessees := []string{regions[0].Leases[0].Call, regions[0].Leases[1].Call}
@@ -254,7 +101,7 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("leases %v are not of calls %s and %s", lessees, inner.ID, outer.ID)
 	}
 	denied := getAs[api.List[api.Denial]](s, "/v1/denied").Items
-	if len(denied) != 3 || denied[0].Node != b.nested.Address() || denied[0].Op != "write" || denied[0].Pointer != b.a.String() {
+	if len(denied) != 3 || denied[0].Node != b.Nested.Address() || denied[0].Op != "write" || denied[0].Pointer != b.A.String() {
 		t.Errorf("denied %+v", denied)
 	}
 	var may []string
@@ -264,11 +111,11 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	slices.Sort(may)
-	if want := []string{b.caller.Address().String() + " read", b.callee.Address().String() + " read", b.nested.Address().String() + " read"}; !slices.Equal(may, want) {
+	if want := []string{b.Caller.Address().String() + " read", b.Callee.Address().String() + " read", b.Nested.Address().String() + " read"}; !slices.Equal(may, want) {
 		t.Errorf("the switch lets %v, want %v", may, want)
 	}
 	questions(b, s, &inner, &outer)
-	b.finish()
+	b.Finish()
 	if calls := getAs[api.List[api.Call]](s, "/v1/calls").Items; len(calls) != 0 {
 		t.Errorf("calls after the end: %+v", calls)
 	}
@@ -280,7 +127,7 @@ func TestActions(t *testing.T) {
 	s := startSite(t, b.Gatekeeper())
 	post := func(path string) (blade api.Blade) {
 		t.Helper()
-		resp, body := s.do(s.request(http.MethodPost, path))
+		resp, body := s.Do(s.Request(http.MethodPost, path))
 		must(t, json.Unmarshal(body, &blade))
 		if resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s\n%s", path, resp.Status, body)
@@ -290,13 +137,13 @@ func TestActions(t *testing.T) {
 	if got := post("/v1/blades/s1/drain"); got.Status != "draining" || got.Cause == "" || len(got.Nodes) != 1 {
 		t.Errorf("s1 is %+v", got)
 	}
-	if _, err := b.Join(b.ctx, "s1", "late"); rpc.CodeOf(err) != rpc.Unavailable {
+	if _, err := b.Join(b.Ctx, "s1", "late"); rpc.CodeOf(err) != rpc.Unavailable {
 		t.Errorf("a node joins a blade that is drained: %v", err)
 	}
 	if got := post("/v1/blades/s1/return"); got.Status != "in use" || got.Cause != "" {
 		t.Errorf("s1 is %+v", got)
 	}
-	b.broken.Store(true)
+	b.Broken.Store(true)
 	if got := post("/v1/blades/m1/fail"); got.Status != "failed" || got.Port != 0 {
 		t.Errorf("m1 is %+v", got)
 	}
@@ -315,7 +162,7 @@ func TestActions(t *testing.T) {
 
 // questions asks the call graph about what startBusy has made.
 func questions(b *busy, s *site, inner, outer *api.Call) {
-	b.t.Helper()
+	b.T.Helper()
 	ids := func(calls []api.Call) (all []string) {
 		for _, k := range calls {
 			all = append(all, k.ID)
@@ -324,23 +171,23 @@ func questions(b *busy, s *site, inner, outer *api.Call) {
 	}
 	chain := getAs[api.List[api.Call]](s, "/v1/calls/"+inner.ID+"/chain").Items
 	if !slices.Equal(ids(chain), []string{inner.ID, outer.ID}) {
-		b.t.Errorf("chain %+v", chain)
+		b.T.Errorf("chain %+v", chain)
 	}
-	middle := getAs[api.NodeCalls](s, "/v1/nodes/"+b.callee.Address().String()+"/calls")
+	middle := getAs[api.NodeCalls](s, "/v1/nodes/"+b.Callee.Address().String()+"/calls")
 	if !slices.Equal(ids(middle.Waits), []string{inner.ID}) || !slices.Equal(ids(middle.Serves), []string{outer.ID}) {
-		b.t.Errorf("the node in the middle: %+v", middle)
+		b.T.Errorf("the node in the middle: %+v", middle)
 	}
-	held := getAs[api.Holders](s, "/v1/pointers/"+b.a.String())
-	if held.Region.Controller != b.caller.Address() || len(held.Calls) != 2 || outer.Checkpoint != "b1" || outer.A1.After(outer.B1) {
-		b.t.Errorf("who holds %s: %+v; the call %+v", b.a, held, outer)
+	held := getAs[api.Holders](s, "/v1/pointers/"+b.A.String())
+	if held.Region.Controller != b.Caller.Address() || len(held.Calls) != 2 || outer.Checkpoint != "b1" || outer.A1.After(outer.B1) {
+		b.T.Errorf("who holds %s: %+v; the call %+v", b.A, held, outer)
 	}
 	domain := getAs[api.FailureDomain](s, "/v1/blades/s2/domain")
-	if !slices.Equal(domain.Nodes, []netip.Addr{b.callee.Address()}) || !slices.Equal(ids(append(domain.Cut, domain.Rerun...)), []string{outer.ID}) ||
+	if !slices.Equal(domain.Nodes, []netip.Addr{b.Callee.Address()}) || !slices.Equal(ids(append(domain.Cut, domain.Rerun...)), []string{outer.ID}) ||
 		!slices.Equal(ids(domain.Out), []string{inner.ID}) {
-		b.t.Errorf("what fails with s2: %+v", domain)
+		b.T.Errorf("what fails with s2: %+v", domain)
 	}
 	if d := getAs[api.FailureDomain](s, "/v1/blades/"+held.Region.Blade+"/domain"); len(d.Regions) == 0 {
-		b.t.Errorf("what fails with %s: %+v", held.Region.Blade, d)
+		b.T.Errorf("what fails with %s: %+v", held.Region.Blade, d)
 	}
 }
 
@@ -380,7 +227,7 @@ func TestPages(t *testing.T) {
 }
 
 func inPages[T any](s *site, path string) (items []T) {
-	s.t.Helper()
+	s.T.Helper()
 	for next := ""; ; {
 		page := getAs[api.List[T]](s, path+next)
 		items = append(items, page.Items...)
@@ -406,11 +253,11 @@ func TestPolicies(t *testing.T) {
 	}
 	do := func(method, path, body, want string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(b.ctx, method, s.url+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(b.Ctx, method, s.URL+path, strings.NewReader(body))
 		must(t, err)
-		r.Header.Set("Authorization", "Bearer "+s.token)
+		r.Header.Set("Authorization", "Bearer "+s.Token)
 		r.Header.Set("Content-Type", "application/json")
-		resp, answer := s.do(r)
+		resp, answer := s.Do(r)
 		var p api.Policy
 		must(t, json.Unmarshal(answer, &p))
 		if got := p.Policy + " " + p.Origin; resp.StatusCode != http.StatusOK || got != want {
@@ -451,8 +298,8 @@ func TestTimelines(t *testing.T) {
 		t.Errorf("while they run: %+v", running)
 	}
 	for _, policy := range []rpc.Policy{rpc.PolicyNone, rpc.PolicyRecover} {
-		c := arrays.NewArraysClient(b.caller.Client("Arrays", rpc.WithPolicy(policy)))
-		if _, err := c.IncrementRef(b.ctx, rpc.GlobalPointer(b.own), 64, 1); rpc.CodeOf(err) != rpc.PermissionDenied {
+		c := arrays.NewArraysClient(b.Caller.Client("Arrays", rpc.WithPolicy(policy)))
+		if _, err := c.IncrementRef(b.Ctx, rpc.GlobalPointer(b.Own), 64, 1); rpc.CodeOf(err) != rpc.PermissionDenied {
 			t.Errorf("a call with a pointer that somebody else has: %v", err)
 		}
 	}
@@ -461,7 +308,7 @@ func TestTimelines(t *testing.T) {
 			t.Errorf("failed: %+v", k)
 		}
 	}
-	b.finish()
+	b.Finish()
 	over := of(calls["Arrays"])
 	if len(over.Calls) != 2 {
 		t.Fatalf("when they are over: %+v", over)
@@ -469,10 +316,10 @@ func TestTimelines(t *testing.T) {
 	outer, inner := over.Calls[0], over.Calls[1]
 	times := []time.Time{outer.A1, outer.B1, inner.A1, inner.B1, inner.B2, inner.A2, outer.B2, outer.A2}
 	if !slices.IsSortedFunc(times, time.Time.Compare) || outer.A1.IsZero() || !outer.Over || !inner.Over || outer.Code != "" || outer.Method != "addRef" ||
-		outer.Caller != b.caller.Address() || inner.Callee != b.nested.Address() || outer.Steps[0].Kind != "sent" {
+		outer.Caller != b.Caller.Address() || inner.Callee != b.Nested.Address() || outer.Steps[0].Kind != "sent" {
 		t.Errorf("when they are over: %+v, times %v", over, times)
 	}
-	roots := getAs[api.List[api.Timeline]](s, "/v1/timelines?roots=true&node="+b.callee.Address().String()).Items
+	roots := getAs[api.List[api.Timeline]](s, "/v1/timelines?roots=true&node="+b.Callee.Address().String()).Items
 	if len(roots) != 3 || roots[2].ID != calls["Arrays"] {
 		t.Errorf("calls that nobody else has made: %+v", roots)
 	}

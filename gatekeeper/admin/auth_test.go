@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,7 +19,13 @@ func TestToken_IsRequired(t *testing.T) {
 	for i, path := range paths {
 		paths[i] = "GET " + path
 	}
-	paths = append(paths, newContract(t, s.document).operations()...)
+	var document struct{ Paths map[string]map[string]any }
+	must(t, json.Unmarshal(s.document, &document))
+	for path, methods := range document.Paths {
+		for method := range methods {
+			paths = append(paths, strings.ToUpper(method)+" "+path)
+		}
+	}
 	for _, op := range paths {
 		method, path, _ := strings.Cut(op, " ")
 		for what, header := range map[string]string{

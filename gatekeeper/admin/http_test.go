@@ -42,8 +42,8 @@ func TestProblems(t *testing.T) {
 		"a Gatekeeper that has ended":  {"GET", "/v1/status", 503, ""},
 		"one that is not ready either": {"GET", "/readyz", 503, ""},
 	} {
-		p := s.refused(s.request(tc.method, tc.path), tc.status)
-		resp, _ := s.do(s.request(tc.method, tc.path))
+		p := s.Refused(s.Request(tc.method, tc.path), tc.status)
+		resp, _ := s.Do(s.Request(tc.method, tc.path))
 		if got := resp.Header.Get("Allow"); got != tc.allow {
 			t.Errorf("%s: Allow %q", what, got)
 		}
@@ -55,15 +55,15 @@ func TestProblems(t *testing.T) {
 			t.Errorf("%s: it is not said where: %+v", what, p)
 		}
 	}
-	if p := s.refused(s.request("GET", "/v1/regions?limit=0&pointer=x"), 422); len(p.Errors) != 2 {
+	if p := s.Refused(s.Request("GET", "/v1/regions?limit=0&pointer=x"), 422); len(p.Errors) != 2 {
 		t.Errorf("of two mistakes: %+v", p)
 	}
 }
 
 func TestLimits(t *testing.T) {
 	s := startSite(t, stopped{})
-	r := s.request(http.MethodGet, "/v1/status", "X-Long", strings.Repeat("x", 2*maxHeader))
-	resp, err := s.client.Do(r)
+	r := s.Request(http.MethodGet, "/v1/status", "X-Long", strings.Repeat("x", 2*maxHeader))
+	resp, err := s.Client.Do(r)
 	if err != nil {
 		return // the server hangs up before everything is sent, so the answer may get lost
 	}
@@ -225,9 +225,9 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 func TestHealth(t *testing.T) {
 	b := startBusy(t)
 	s := startSite(t, b.Gatekeeper())
-	s.token = ""
+	s.Token = ""
 	for _, path := range []string{"/healthz", "/readyz"} {
-		if got := s.get(path); !bytes.Equal(got, []byte("ok\n")) {
+		if got := s.Get(path); !bytes.Equal(got, []byte("ok\n")) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}

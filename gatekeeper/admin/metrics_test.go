@@ -19,7 +19,7 @@ import (
 func TestMetrics(t *testing.T) {
 	b := startBusy(t)
 	s := startSite(t, b.Gatekeeper())
-	s.get("/v1/status")
+	s.Get("/v1/status")
 	problems, err := testutil.GatherAndLint(s.server.registry)
 	must(t, err)
 	for _, p := range problems {
@@ -48,7 +48,7 @@ bifrost_gatekeeper_memory_capacity_bytes{blade="m3"} 2.68435456e+08
 bifrost_gatekeeper_memory_machine_copies{machine="1"} 2
 bifrost_gatekeeper_memory_machine_copies{machine="2"} 1
 `), namespace+"_memory_machine_copies", namespace+"_denied_accesses_total", namespace+"_held_calls_total", namespace+"_regions", namespace+"_switch_connected", namespace+"_memory_capacity_bytes"))
-	if text := string(s.get("/metrics")); !strings.Contains(text, "\n"+namespace+"_up 1\n") || !strings.Contains(text, "\ngo_goroutines ") {
+	if text := string(s.Get("/metrics")); !strings.Contains(text, "\n"+namespace+"_up 1\n") || !strings.Contains(text, "\ngo_goroutines ") {
 		t.Errorf("/metrics:\n%s", text)
 	}
 }
@@ -59,13 +59,13 @@ func TestMetrics_Methods(t *testing.T) {
 	b := startBusy(t)
 	s := startSite(t, b.Gatekeeper())
 	open := namespace + `_open_calls{method="incrementRef",service="Inner"} 1`
-	if text := string(s.get("/metrics")); !strings.Contains(text, open) {
+	if text := string(s.Get("/metrics")); !strings.Contains(text, open) {
 		t.Errorf("no %s", open)
 	}
-	b.finish()
-	r := s.request(http.MethodGet, "/metrics")
+	b.Finish()
+	r := s.Request(http.MethodGet, "/metrics")
 	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
-	_, body := s.do(r)
+	_, body := s.Do(r)
 	text := string(body)
 	for _, want := range []string{
 		namespace + `_ended_calls_total{code="ok",method="addRef",service="Arrays"} 1`, namespace + `_open_calls{method="addRef",service="Arrays"} 0`,
@@ -102,7 +102,7 @@ bifrost_gatekeeper_ledger_used_bytes{blade="m1"} 512
 # TYPE bifrost_gatekeeper_ledger_refused_total counter
 bifrost_gatekeeper_ledger_refused_total{blade="m1"} 2
 `), namespace+"_ledger_capacity_bytes", namespace+"_ledger_used_bytes", namespace+"_ledger_refused_total"))
-	if blades := string(s.get("/v1/blades")); strings.Count(blades, `"ledgers":{"used":512,"total":1073741824,"space":67108864,"count":1,"refused":2}`) != 1 {
+	if blades := string(s.Get("/v1/blades")); strings.Count(blades, `"ledgers":{"used":512,"total":1073741824,"space":67108864,"count":1,"refused":2}`) != 1 {
 		t.Errorf("blades: %s", blades)
 	}
 }
@@ -111,8 +111,8 @@ bifrost_gatekeeper_ledger_refused_total{blade="m1"} 2
 func TestMetrics_Monitoring(t *testing.T) {
 	b := startBusy(t)
 	s := startSite(t, b.Gatekeeper())
-	b.finish() // so that calls have ended
-	text := string(s.get("/metrics"))
+	b.Finish() // so that calls have ended
+	text := string(s.Get("/metrics"))
 	used, err := packaging.Metrics(namespace + "_")
 	must(t, err)
 	if len(used) < 20 {
@@ -128,7 +128,7 @@ func TestMetrics_Monitoring(t *testing.T) {
 // A Gatekeeper that has ended is down; that is a measurement, not an error.
 func TestMetrics_Down(t *testing.T) {
 	s := startSite(t, stopped{})
-	text := string(s.get("/metrics"))
+	text := string(s.Get("/metrics"))
 	if !strings.Contains(text, "\n"+namespace+"_up 0\n") || strings.Contains(text, namespace+"_nodes") {
 		t.Errorf("/metrics:\n%s", text)
 	}
@@ -138,9 +138,9 @@ func TestMetrics_Down(t *testing.T) {
 func TestMetrics_BoundedLabels(t *testing.T) {
 	s := startSite(t, stopped{})
 	for _, path := range []string{"/v1/blades/a", "/v1/blades/b", "/v1/nodes/::1", "/x", "/y", "/v1/z"} {
-		s.do(s.request(http.MethodGet, path))
+		s.Do(s.Request(http.MethodGet, path))
 	}
-	s.do(s.request("BREW", "/v1/status"))
+	s.Do(s.Request("BREW", "/v1/status"))
 	families, err := s.server.registry.Gather()
 	must(t, err)
 	routes := map[string]bool{}

@@ -24,24 +24,24 @@ type listener struct {
 
 // listen opens a stream.
 func (s *site) listen(query, last string) *listener {
-	s.t.Helper()
+	s.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := s.request(http.MethodGet, "/v1/events"+query).WithContext(ctx)
+	r := s.Request(http.MethodGet, "/v1/events"+query).WithContext(ctx)
 	if last != "" {
 		r.Header.Set("Last-Event-ID", last)
 	}
-	resp, err := s.client.Do(r)
-	must(s.t, err)
+	resp, err := s.Client.Do(r)
+	must(s.T, err)
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
-		s.t.Fatalf("stream of events: %s, %s", resp.Status, resp.Header.Get("Content-Type"))
+		s.T.Fatalf("stream of events: %s, %s", resp.Status, resp.Header.Get("Content-Type"))
 	}
-	l := &listener{t: s.t, lines: bufio.NewScanner(resp.Body), stop: func() {
+	l := &listener{t: s.T, lines: bufio.NewScanner(resp.Body), stop: func() {
 		cancel()
 		resp.Body.Close()
 	}}
-	s.t.Cleanup(l.stop)
+	s.T.Cleanup(l.stop)
 	if m := l.next(); m != "retry: 2000" {
-		s.t.Errorf("the stream begins with %q", m)
+		s.T.Errorf("the stream begins with %q", m)
 	}
 	return l
 }
@@ -81,7 +81,7 @@ func (l *listener) gap(missed uint64) {
 
 // heard waits until the hub has an event, so that a reader that begins now finds it.
 func (s *site) heard(seq uint64) {
-	s.t.Helper()
+	s.T.Helper()
 	for {
 		events, more := s.server.hub.read(position{seq - 1, true}, 1)
 		if len(events) > 0 {
@@ -133,17 +133,17 @@ func TestStream_Refuses(t *testing.T) {
 	n := newNarrator()
 	s := startSite(t, n)
 	defer close(n.events)
-	s.refused(s.request(http.MethodGet, "/v1/events", "Last-Event-ID", "nonsense"), http.StatusBadRequest)
-	s.refused(s.request(http.MethodGet, "/v1/events", "Last-Event-ID", strings.Repeat("1", 100)), http.StatusUnprocessableEntity)
-	s.refused(s.request(http.MethodGet, "/v1/events?replay=-1"), http.StatusUnprocessableEntity)
+	s.Refused(s.Request(http.MethodGet, "/v1/events", "Last-Event-ID", "nonsense"), http.StatusBadRequest)
+	s.Refused(s.Request(http.MethodGet, "/v1/events", "Last-Event-ID", strings.Repeat("1", 100)), http.StatusUnprocessableEntity)
+	s.Refused(s.Request(http.MethodGet, "/v1/events?replay=-1"), http.StatusUnprocessableEntity)
 	for range maxStreams {
 		s.listen("", "")
 	}
-	r := s.request(http.MethodGet, "/v1/events")
-	if resp, _ := s.do(r); resp.Header.Get("Retry-After") == "" {
+	r := s.Request(http.MethodGet, "/v1/events")
+	if resp, _ := s.Do(r); resp.Header.Get("Retry-After") == "" {
 		t.Error("nobody is told when to try again")
 	}
-	s.refused(r, http.StatusServiceUnavailable)
+	s.Refused(r, http.StatusServiceUnavailable)
 }
 
 // A reader that does not read holds up neither the others nor the Gatekeeper, and

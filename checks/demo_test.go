@@ -1,4 +1,4 @@
-package demo
+package checks
 
 import (
 	"bufio"
@@ -24,9 +24,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/bifrost-rack/bifrost/internal/demo"
 )
-
-var axe = flag.String("axe", "", "have axe-core look at the page over the busy rack: its axe.min.js (CONTRIBUTING.md says where it comes from)")
 
 var screenshot = flag.String("screenshot", "", "write pictures of the page over the busy rack, wide and narrow, to this directory: -screenshot $PWD/docs")
 
@@ -39,7 +38,7 @@ func TestServe(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		defer w.Close()
-		ended <- Serve(ctx, ServeConfig{Address: "127.0.0.1:0", Out: w, Version: "v0"})
+		ended <- demo.Serve(ctx, demo.ServeConfig{Address: "127.0.0.1:0", Out: w, Version: "v0"})
 	}()
 	address := pageAddress(t, r)
 	c, err := client.New(client.Config{Address: "http://" + address.Host, Token: strings.TrimPrefix(address.Fragment, "token=")})

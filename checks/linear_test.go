@@ -1,4 +1,4 @@
-package dsmclient_test
+package checks
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm/dsmclient"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/memrack"
 )
 
 // access is one operation on one region's first 8 bytes.
@@ -90,10 +91,10 @@ func TestLinearizable(t *testing.T) {
 
 // record lets three nodes work on two regions and returns what happened.
 func record(t *testing.T, seed uint64, undo bool) []porcupine.Operation {
-	r := newImpairedRack(t, virtual(seed, 9000), 1, bad)
+	r := memrack.New(t, memrack.Virtual(seed, 9000), 1, memrack.Bad)
 	var clients []*dsmclient.Client
 	for node := range uint64(3) {
-		clients = append(clients, r.client(node+1, 1))
+		clients = append(clients, r.Client(node+1, 1))
 	}
 	var ptrs []dsmclient.Pointer
 	for range 2 {
@@ -104,11 +105,11 @@ func record(t *testing.T, seed uint64, undo bool) []porcupine.Operation {
 		ptrs = append(ptrs, p)
 	}
 	var turn atomic.Uint64
-	r.deny(func(node, to dsmpacket.Pointer) bool { // each node has its bad moments
+	r.Deny(func(node, to dsmpacket.Pointer) bool { // each node has its bad moments
 		return to.Op() == dsmpacket.OpWrite && (turn.Add(1)/8+uint64(node[15]))%5 == 0
 	})
 	if undo {
-		r.keepUndo()
+		r.KeepUndo()
 	}
 	control := make([]chan struct{}, len(ptrs)) // of each region; goes on with each commit
 	for i := range control {
@@ -128,7 +129,7 @@ func record(t *testing.T, seed uint64, undo bool) []porcupine.Operation {
 		})
 	}
 	running.Wait()
-	r.undone()
+	r.Undone()
 	var all []porcupine.Operation
 	for _, h := range histories {
 		all = append(all, h...)
@@ -138,7 +139,7 @@ func record(t *testing.T, seed uint64, undo bool) []porcupine.Operation {
 
 // accessor is one worker.
 type accessor struct {
-	rack    *rack
+	rack    *memrack.Rack
 	undo    bool // writes are executions'
 	control []chan struct{}
 	client  *dsmclient.Client
@@ -200,8 +201,8 @@ func (w *accessor) write(ctx context.Context, in access, b []byte) error {
 	c = c.With(dsmclient.Scope{Execution: id})
 	_, err := c.Write(ctx, p, b)
 	if err := c.Finish(context.Background()); err != nil {
-		w.rack.t.Error(err)
+		w.rack.T.Error(err)
 	}
-	w.rack.commit(uint64(w.id/2+1), 1, id)
+	w.rack.Commit(uint64(w.id/2+1), 1, id)
 	return err
 }

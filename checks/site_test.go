@@ -1,0 +1,46 @@
+// Package checks has the tests that need a browser, a checker of JSON schemas or one of
+// linearizability. It is a module of its own, so that no user of Bifröst fetches these.
+package checks
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
+	"github.com/bifrost-rack/bifrost/internal/admintest"
+)
+
+var axe = flag.String("axe", "", "axe.min.js of npm's axe-core, which then looks at the page, too (CONTRIBUTING.md says where it comes from)")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	admintest.Must(t, err)
+}
+
+// startSite serves a backend until the test ends.
+func startSite(t testing.TB, backend admin.Backend) *admintest.Site {
+	t.Helper()
+	l, err := admin.Listen("127.0.0.1:0", nil)
+	must(t, err)
+	return serve(t, backend, l)
+}
+
+// serve is startSite at a listener.
+func serve(t testing.TB, backend admin.Backend, l admin.Listener) *admintest.Site {
+	t.Helper()
+	server := newServer(t, backend)
+	return admintest.Serve(t, "http://"+l.Addr().String(), func(ctx context.Context) error { return server.Run(ctx, l) })
+}
+
+func newServer(t testing.TB, backend admin.Backend) *admin.Server {
+	t.Helper()
+	s, err := admin.New(admin.Config{Backend: backend, Grants: admin.OneToken(admintest.Token), Version: "test", Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	return s
+}
