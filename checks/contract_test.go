@@ -251,7 +251,7 @@ func TestContract(t *testing.T) {
 		"/v1/nodes/" + b.Callee.Address().String() + "/calls": 200, "/v1/nodes/fd00::9/calls": 404,
 		"/v1/pointers/" + b.A.String(): 200, "/v1/pointers/fd00::9": 404, "/v1/pointers/m1": 422,
 		"/v1/blades/s2/domain": 200, "/v1/blades/m1/domain": 200, "/v1/blades/m9/domain": 404,
-		"/v1/timelines": 200, "/v1/methods": 200, "/v1/timelines?failed=true&roots=true&limit=2": 200, "/v1/timelines?node=fd00::9": 200, "/v1/timelines?cursor=x": 400, "/v1/timelines?failed=x": 422,
+		"/v1/timelines": 200, "/v1/history": 200, "/v1/timelines?cursor=f": 200, "/v1/methods": 200, "/v1/timelines?failed=true&roots=true&limit=2": 200, "/v1/timelines?node=fd00::9": 200, "/v1/timelines?cursor=x": 400, "/v1/timelines?failed=x": 422,
 		"/v1/calls/" + call + "/timeline": 200, "/v1/calls/" + strings.Repeat("0", 31) + "1/timeline": 404, "/v1/calls/x/timeline": 422,
 		"/v1/calls/" + call: 200, "/v1/calls/" + strings.Repeat("0", 31) + "1": 404, "/v1/calls/x": 422,
 		"/v1/rules": 200, "/v1/rules?table=dsm_access": 200, "/v1/rules?table=none": 404, "/v1/rules?cursor=!": 400,

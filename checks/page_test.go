@@ -3,11 +3,14 @@ package checks
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/bifrost-rack/bifrost/internal/admintest"
 )
 
@@ -291,6 +295,65 @@ func TestPage_Axe(t *testing.T) {
 	check("the dialog")
 }
 
+// After a restart of the Gatekeeper the API and the page have the calls, failures and figures of
+// the run before, and say that they are older.
+func TestPage_FormerRuns(t *testing.T) {
+	dir := t.TempDir()
+	remember := func(rack *admintest.Busy) (s *admintest.Site, stop func()) {
+		l, err := admin.Listen("127.0.0.1:0", nil)
+		must(t, err)
+		past := history.New(dir, slog.New(slog.NewTextHandler(t.Output(), nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { past.Run(ctx, rack.Gatekeeper()) })
+		stop = func() { cancel(); running.Wait() }
+		t.Cleanup(stop)
+		return serve(t, rack.Gatekeeper(), l, past), stop
+	}
+	former := admintest.StartBusy(t)
+	s, stop := remember(former)
+	former.Finish()
+	was := admintest.GetAs[api.List[api.Timeline]](s, "/v1/timelines?roots=true").Items[0]
+	must(t, former.Gatekeeper().MarkFailed(former.Ctx, "m2", "a fault before the restart"))
+	for !strings.Contains(string(s.Get("/v1/events/recent?kind=blade.failed")), "before the restart") {
+		runtime.Gosched() // the event is on its way to the hub
+	}
+	stop()
+
+	rack := admintest.StartBusy(t)
+	s, _ = remember(rack)
+	b := openPage(t, s)
+	b.until(`document.querySelector('#past').dataset.calls > 0`)
+	b.until(fmt.Sprintf(`document.querySelector('#timelines tr[data-call="%s"]')?.textContent.includes('before the restart')`, was.ID))
+	if calls := value[string](b, `document.querySelector('#past').dataset.calls`); calls != "2" { // Arrays.addRef and Inner.incrementRef
+		t.Errorf("the page shows %s calls over time", calls)
+	}
+	if says := value[string](b, `document.querySelector('#past-says').textContent`); !strings.HasPrefix(says, "2 calls, 0 failed · 99 % within ") || !strings.HasSuffix(says, "kept over restarts") {
+		t.Errorf("over the calls stands %q", says)
+	}
+	b.do(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#timelines tr[data-call="%s"] td`, was.ID))))
+	b.until(`document.querySelectorAll('#trace li').length === 2`)
+	if h := admintest.GetAs[api.History](s, "/v1/history"); !h.Kept || h.Calls != 2 || h.Since.After(was.A1) || !h.Began.After(was.A2) {
+		t.Errorf("%+v", h)
+	}
+	if n := strings.Count(string(s.Get("/v1/events/recent?kind=blade.failed")), "before the restart"); n != 1 {
+		t.Errorf("the failure before the restart is there %d times", n)
+	}
+	var ids []string // in pages, each call once
+	for cursor := ""; ; {
+		page := admintest.GetAs[api.List[api.Timeline]](s, "/v1/timelines?limit=1&cursor="+cursor)
+		for _, k := range page.Items {
+			ids = append(ids, k.ID)
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	if all := admintest.GetAs[api.List[api.Timeline]](s, "/v1/timelines").Items; len(ids) != len(all) || len(all) < 4 {
+		t.Errorf("%d calls in pages of one, %d at once", len(ids), len(all))
+	}
+}
+
 // A node is chosen by keyboard; the page then shows what is that node's.
 func TestPage_Keyboard(t *testing.T) {
 	rack := admintest.StartBusy(t)
@@ -345,7 +408,7 @@ func TestPage_ConnectsAgain(t *testing.T) {
 	must(t, err)
 	address := l.Addr().String()
 	ended := make(chan error, 1)
-	go func() { ended <- newServer(t, rack.Gatekeeper()).Run(first, l) }()
+	go func() { ended <- newServer(t, rack.Gatekeeper(), nil).Run(first, l) }()
 	b := openPage(t, &admintest.Site{T: t, URL: "http://" + address})
 	b.expect("net::ERR")
 	end()
@@ -354,7 +417,7 @@ func TestPage_ConnectsAgain(t *testing.T) {
 	rack.Deny(2)
 	l, err = admin.Listen(address, nil)
 	must(t, err)
-	again := serve(t, rack.Gatekeeper(), l)
+	again := serve(t, rack.Gatekeeper(), l, nil)
 	b.until(`document.documentElement.dataset.link === 'live' && document.querySelector('#trouble').hidden`)
 	b.same(again)
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
+	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/bifrost-rack/bifrost/internal/admintest"
 )
 
@@ -28,19 +29,19 @@ func startSite(t testing.TB, backend admin.Backend) *admintest.Site {
 	t.Helper()
 	l, err := admin.Listen("127.0.0.1:0", nil)
 	must(t, err)
-	return serve(t, backend, l)
+	return serve(t, backend, l, nil)
 }
 
 // serve is startSite at a listener.
-func serve(t testing.TB, backend admin.Backend, l admin.Listener) *admintest.Site {
+func serve(t testing.TB, backend admin.Backend, l admin.Listener, past *history.History) *admintest.Site {
 	t.Helper()
-	server := newServer(t, backend)
+	server := newServer(t, backend, past)
 	return admintest.Serve(t, "http://"+l.Addr().String(), func(ctx context.Context) error { return server.Run(ctx, l) })
 }
 
-func newServer(t testing.TB, backend admin.Backend) *admin.Server {
+func newServer(t testing.TB, backend admin.Backend, past *history.History) *admin.Server {
 	t.Helper()
-	s, err := admin.New(admin.Config{Backend: backend, Grants: admin.OneToken(admintest.Token), Version: "test", Log: slog.New(slog.DiscardHandler)})
+	s, err := admin.New(admin.Config{Backend: backend, History: past, Grants: admin.OneToken(admintest.Token), Version: "test", Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	return s
 }

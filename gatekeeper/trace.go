@@ -147,6 +147,19 @@ func (g *Gatekeeper) Methods(ctx context.Context) (all []trace.Method, err error
 	return all, err
 }
 
+// TakeEnded returns the calls that have ended since it was last asked, and how many there were
+// besides: see trace.Recorder.TakeEnded. One asks, since what it returns it does not return again.
+func (g *Gatekeeper) TakeEnded(ctx context.Context) (calls []trace.Call, missed uint64, err error) {
+	err = g.do(ctx, func() { calls, missed = g.ctl.timeline.TakeEnded() })
+	return calls, missed, err
+}
+
+// Totals returns what has become of all calls since the Gatekeeper began.
+func (g *Gatekeeper) Totals(ctx context.Context) (t trace.Totals, err error) {
+	err = g.do(ctx, func() { t = g.ctl.timeline.Totals() })
+	return t, err
+}
+
 var traceKinds = map[TraceStage]trace.Kind{
 	TraceSent: trace.Sent, TraceDelivered: trace.Delivered, TraceReplied: trace.Replied, TraceCommitting: trace.Committing,
 	TraceAnswered: trace.Answered, TraceReplayed: trace.Replayed, TraceRollingBack: trace.RollingBack, TraceRolledBack: trace.RolledBack,

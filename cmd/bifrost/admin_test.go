@@ -243,11 +243,11 @@ func TestAdminOptions(t *testing.T) {
 		"no such certificate":         {adminOptions{addresses: []string{"127.0.0.1:0"}, cert: "x", key: "y"}, "--admin-tls-cert"},
 		"an address for everybody":    {adminOptions{addresses: []string{"127.0.0.1:0", "0.0.0.0:0"}}, "needs TLS"},
 	} {
-		if _, _, err := tc.o.open(noGatekeeper{}, log); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := tc.o.open(noGatekeeper{}, nil, log); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if s, l, err := (&adminOptions{addresses: []string{"none"}}).open(nil, log); s != nil || l != nil || err != nil {
+	if s, l, err := (&adminOptions{addresses: []string{"none"}}).open(nil, nil, log); s != nil || l != nil || err != nil {
 		t.Errorf("turned off: %v, %v, %v", s, l, err)
 	}
 }

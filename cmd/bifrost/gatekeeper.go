@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/gatekeeper/spans"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
@@ -124,24 +126,38 @@ func (o *gatekeeperOptions) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	server, listeners, err := o.admin.open(gk, log)
+	past := o.history(log)
+	server, listeners, err := o.admin.open(gk, past, log)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ending, end := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
+	wg.Go(func() { // it ends first, since it asks the Gatekeeper once more
+		defer cancel()
+		past.Run(ending, gk)
+	})
 	events := gk.Subscribe(ctx)
 	wg.Go(func() { tellReady(events, log) })
 	export(ctx, &wg)
 	wg.Go(func() { serveAdmin(ctx, server, listeners, log) })
 	log.Info("gatekeeper starts", "switch", o.address, "device", o.deviceID)
 	err = gk.Run(ctx)
-	cancel()
+	end()
 	wg.Wait()
 	if errors.Is(err, p4rtclient.ErrNotPrimary) {
 		return fmt.Errorf("%w: another Gatekeeper is in charge of %s; a higher --election-id takes over", err, o.address)
 	}
 	return err
+}
+
+// history is the one beside the log; without a log it is in memory.
+func (o *gatekeeperOptions) history(log *slog.Logger) *history.History {
+	if o.log == "" {
+		return history.New("", log)
+	}
+	return history.New(filepath.Join(o.log, "history"), log)
 }
 
 // openLog opens the log, if there is to be one.

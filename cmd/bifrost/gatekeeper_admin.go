@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
+	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 )
 
 // defaultAdmin is where the admin API is, for servers and clients.
@@ -44,7 +45,7 @@ func (o *adminOptions) register(f *pflag.FlagSet) {
 
 // open listens at all addresses and makes the server; nil if it is turned off.
 // Whoever gets listeners must hand them to Run.
-func (o *adminOptions) open(gk admin.Backend, log *slog.Logger) (*admin.Server, []admin.Listener, error) {
+func (o *adminOptions) open(gk admin.Backend, past *history.History, log *slog.Logger) (*admin.Server, []admin.Listener, error) {
 	if len(o.addresses) == 1 && o.addresses[0] == "none" {
 		return nil, nil, nil
 	}
@@ -60,7 +61,7 @@ func (o *adminOptions) open(gk admin.Backend, log *slog.Logger) (*admin.Server, 
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := admin.New(admin.Config{Backend: gk, Grants: grants, Version: versionString(), Log: log})
+	s, err := admin.New(admin.Config{Backend: gk, History: past, Grants: grants, Version: versionString(), Log: log})
 	if err != nil {
 		return nil, nil, err
 	}

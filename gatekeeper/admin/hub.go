@@ -14,7 +14,9 @@ import (
 // pace. A reader has no queue but a position, so a slow one costs nothing: when
 // what it should read next is gone, it learns how many events it has missed.
 type hub struct {
-	boot string // first part of event ids
+	boot   string                  // first part of event ids
+	note   func(*gatekeeper.Event) // is told of each event, if it is set
+	before uint64                  // numbers in front of this run's first event, for events of former runs
 
 	mu    sync.Mutex
 	ring  []gatekeeper.Event // the latest, from first on round the ring
@@ -43,18 +45,37 @@ func (h *hub) run(events <-chan gatekeeper.Event) {
 }
 
 func (h *hub) add(e gatekeeper.Event) {
+	if h.note != nil {
+		h.note(&e)
+	}
+	e.Seq += h.before
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := len(h.ring); n > 0 {
 		h.lost += e.Seq - h.at(n-1).Seq - 1
 	}
-	if len(h.ring) < history {
+	if len(h.ring) < kept {
 		h.ring = append(h.ring, e)
 	} else {
 		h.ring[h.first] = e
-		h.first = (h.first + 1) % history
+		h.first = (h.first + 1) % kept
 	}
 	h.wake()
+}
+
+// recall puts events of former runs, before of them at most, in front of those that are kept.
+func (h *hub) recall(earlier []gatekeeper.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]gatekeeper.Event, 0, len(earlier)+len(h.ring))
+	for i, e := range earlier {
+		e.Seq = h.before - uint64(len(earlier)-i-1) //nolint:gosec // not negative
+		all = append(all, e)
+	}
+	for i := range h.ring {
+		all = append(all, *h.at(i))
+	}
+	h.ring, h.first = all[max(0, len(all)-kept):], 0
 }
 
 // wake tells all who wait; h.mu is held.
@@ -131,8 +152,8 @@ func (h *hub) latest(n int) position {
 func (h *hub) id(seq uint64) string { return h.boot + "-" + strconv.FormatUint(seq, 10) }
 
 // resume is the position behind the event of an id. Of another run of the Gatekeeper
-// everything is missed, and nobody knows how much: restarted is true, and the
-// position is the beginning of this run.
+// nobody knows how much is missed: restarted is true, and the position is the beginning
+// of this run.
 func (h *hub) resume(id string) (p position, restarted bool, err error) {
 	boot, number, ok := strings.Cut(id, "-")
 	p.seq, err = strconv.ParseUint(number, 10, 64)
@@ -140,7 +161,7 @@ func (h *hub) resume(id string) (p position, restarted bool, err error) {
 	case !ok || err != nil || boot == "":
 		return position{}, false, fmt.Errorf("%q is no event id", id)
 	case boot != h.boot:
-		return position{}, true, nil
+		return position{seq: h.before}, true, nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,7 +20,7 @@ func TestHub_ReadersMissNothingUnknowingly(t *testing.T) {
 		missed := uint64(0)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "publish") {
-				for range rapid.IntRange(1, 2*history).Draw(t, "n") {
+				for range rapid.IntRange(1, 2*kept).Draw(t, "n") {
 					seq++
 					if rapid.IntRange(0, 999).Draw(t, "lost") == 0 {
 						continue // on the way to the hub
@@ -30,7 +30,7 @@ func TestHub_ReadersMissNothingUnknowingly(t *testing.T) {
 				}
 				continue
 			}
-			events, _ := h.read(at, rapid.IntRange(1, history).Draw(t, "limit"))
+			events, _ := h.read(at, rapid.IntRange(1, kept).Draw(t, "limit"))
 			for _, e := range events {
 				missed += e.Seq - at.seq - 1
 				at.seq = e.Seq
@@ -38,7 +38,7 @@ func TestHub_ReadersMissNothingUnknowingly(t *testing.T) {
 			}
 		}
 		for {
-			events, _ := h.read(at, history)
+			events, _ := h.read(at, kept)
 			if len(events) == 0 {
 				break
 			}
@@ -59,10 +59,10 @@ func TestHub_ReadersMissNothingUnknowingly(t *testing.T) {
 
 func TestHub_Positions(t *testing.T) {
 	h := &hub{boot: "b"}
-	for seq := uint64(5); seq <= 5+2*history; seq++ {
+	for seq := uint64(5); seq <= 5+2*kept; seq++ {
 		h.add(gatekeeper.Event{Seq: seq})
 	}
-	newest := uint64(5 + 2*history)
+	newest := uint64(5 + 2*kept)
 	for what, tc := range map[string]struct {
 		id        string
 		p         position
@@ -85,8 +85,8 @@ func TestHub_Positions(t *testing.T) {
 			t.Errorf("%s, %q: %+v, %v, %v", what, tc.id, p, restarted, err)
 		}
 	}
-	for n, want := range map[int]int{0: 0, 1: 1, 7: 7, history: history, 9 * history: history} {
-		if events, _ := h.read(h.latest(n), 9*history); len(events) != want {
+	for n, want := range map[int]int{0: 0, 1: 1, 7: 7, kept: kept, 9 * kept: kept} {
+		if events, _ := h.read(h.latest(n), 9*kept); len(events) != want {
 			t.Errorf("the latest %d are %d events", n, len(events))
 		}
 	}
@@ -107,4 +107,42 @@ func FuzzResume(f *testing.F) {
 			t.Errorf("%q: %+v, %v, %v", id, p, restarted, err)
 		}
 	})
+}
+
+// Events of a former run stand in front of those of this one, whose ids they do not change. Who
+// was there before the restart does not get them again.
+func TestHub_FormerRuns(t *testing.T) {
+	h := &hub{boot: "b", before: 1024}
+	for seq := uint64(1); seq <= 3; seq++ {
+		h.add(gatekeeper.Event{Seq: seq, Kind: gatekeeper.BladeUp})
+	}
+	id := h.id(h.before + 3)
+	h.recall([]gatekeeper.Event{{Seq: 77, Kind: gatekeeper.NodeFailed}, {Seq: 90, Kind: gatekeeper.NodeFenced}})
+	h.add(gatekeeper.Event{Seq: 4, Kind: gatekeeper.BladeUp})
+	var seqs []uint64
+	for _, e := range h.recent(nil, 10) {
+		seqs = append(seqs, e.Seq)
+	}
+	if want := []uint64{1023, 1024, 1025, 1026, 1027, 1028}; !slices.Equal(seqs, want) {
+		t.Errorf("the latest events have the numbers %v, want %v", seqs, want)
+	}
+	for what, tc := range map[string]struct {
+		id   string
+		want int
+	}{"of this run": {id, 1}, "of the former run": {"a-50", 4}} {
+		p, _, err := h.resume(tc.id)
+		if events, _ := h.read(p, 10); err != nil || len(events) != tc.want {
+			t.Errorf("behind an event %s: %d events, %v; want %d", what, len(events), err, tc.want)
+		}
+	}
+	if h.lostEvents() != 0 {
+		t.Errorf("%v events count as lost", h.lostEvents())
+	}
+	many := make([]gatekeeper.Event, 1024)
+	for seq := uint64(5); seq <= kept; seq++ {
+		h.add(gatekeeper.Event{Seq: seq})
+	}
+	if h.recall(many); len(h.ring) != kept || h.at(0).Seq != h.before+1 {
+		t.Errorf("%d events are kept, the first has number %d", len(h.ring), h.at(0).Seq)
+	}
 }

@@ -24,9 +24,9 @@ const (
 	maxConns = 256
 	// maxStreams bounds the readers of events.
 	maxStreams = 64
-	// history is how many events are kept for readers that were away: at a few
+	// kept is how many events are kept for readers that were away: at a few
 	// hundred bytes, some MiB.
-	history = 4096
+	kept = 4096
 	// heartbeat is how often a stream without events shows that it is alive.
 	heartbeat = 15 * time.Second
 	// streamBatch is how many events a stream writes before it flushes.

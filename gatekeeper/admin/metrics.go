@@ -112,6 +112,9 @@ func (s *Server) newMetrics() {
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: namespace, Name: "lost_events_total", Help: "Events that the admin API was too slow for.",
 		}, s.hub.lostEvents),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: namespace, Name: "history_missed_total", Help: "Calls and events that are missing in the history: more in a second than is kept of one, or its files cannot be written.",
+		}, func() float64 { return float64(s.history.State().Missed) }),
 	)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -19,6 +20,9 @@ type Config struct {
 	// Grants are the tokens of which requests over TCP have to carry one; without
 	// them, only trusted listeners can be served.
 	Grants Grants
+	// History is what was before this run, and what is to be kept of it; whoever made it runs
+	// it. Nil keeps nothing.
+	History *history.History
 	// Version of the program, for people.
 	Version string
 	// Log receives what happens; nil discards it.
@@ -28,6 +32,7 @@ type Config struct {
 // Server serves the admin API of one Gatekeeper.
 type Server struct {
 	backend Backend
+	history *history.History
 	grants  Grants
 	version string
 	log     *slog.Logger
@@ -52,11 +57,16 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	s := &Server{
-		backend: cfg.Backend, grants: cfg.Grants, version: cfg.Version, log: cfg.Log,
+		backend: cfg.Backend, history: cfg.History, grants: cfg.Grants, version: cfg.Version, log: cfg.Log,
 		hub: &hub{boot: bootOf(cfg.Backend.Settings())}, streams: make(semaphore, maxStreams), reading: make(chan struct{}, 1),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.history != nil {
+		s.hub.note, s.hub.before = s.history.Note, history.MaxEvents
+	} else {
+		s.history = history.New("", s.log)
 	}
 	s.newMetrics()
 	mux := http.NewServeMux()
@@ -110,6 +120,11 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	var wg sync.WaitGroup
 	events := s.backend.Subscribe(ctx) // before anybody is answered: who has had an answer misses nothing that happens later
 	wg.Go(func() { s.hub.run(events) })
+	wg.Go(func() {
+		if earlier := s.history.Events(ctx); len(earlier) > 0 {
+			s.hub.recall(earlier)
+		}
+	})
 	for _, l := range listeners {
 		if !l.Trusted && s.grants == nil {
 			errs <- fmt.Errorf("admin: %s needs a token", l.Addr())

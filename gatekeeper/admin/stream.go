@@ -121,7 +121,7 @@ const pace = 250 * time.Millisecond
 // the latest.
 func (s *stream) batch() int {
 	if s.rate > 0 {
-		return history
+		return kept
 	}
 	return streamBatch
 }

@@ -111,8 +111,8 @@ func TestStream_ResumesWhereItEnded(t *testing.T) {
 	n.tell(11, 11)
 	second.event(boot, 11)
 	// Somebody who was away for too long, or saw another Gatekeeper.
-	n.tell(12, 11+history+5)
-	s.heard(11 + history + 5)
+	n.tell(12, 11+kept+5)
+	s.heard(11 + kept + 5)
 	oldest := uint64(12 + 5)
 	late := s.listen("", boot+"-3")
 	late.gap(oldest - 4)
@@ -121,12 +121,12 @@ func TestStream_ResumesWhereItEnded(t *testing.T) {
 	other.gap(0)
 	other.event(boot, oldest)
 	replayed := s.listen("?replay=2", "")
-	replayed.event(boot, 11+history+4)
-	replayed.event(boot, 11+history+5)
+	replayed.event(boot, 11+kept+4)
+	replayed.event(boot, 11+kept+5)
 	// What the Gatekeeper's own queue had no room for is a gap, too.
-	n.tell(11+history+9, 11+history+9)
+	n.tell(11+kept+9, 11+kept+9)
 	replayed.gap(3)
-	replayed.event(boot, 11+history+9)
+	replayed.event(boot, 11+kept+9)
 }
 
 func TestStream_Refuses(t *testing.T) {
@@ -166,7 +166,7 @@ func TestStream_SlowReader(t *testing.T) {
 		read := make(chan int, 1)
 		go func() { read <- strings.Count(quick.readAll(), "call.held") }()
 		synctest.Wait()
-		n.tell(1, 2*history)
+		n.tell(1, 2*kept)
 		synctest.Wait() // told; nobody has waited for the slow one
 		if got := len(server.streams); got != 2 {
 			t.Fatalf("%d streams", got)
@@ -177,7 +177,7 @@ func TestStream_SlowReader(t *testing.T) {
 			t.Errorf("%d streams are left, want the quick one", got)
 		}
 		close(n.events)
-		if got := <-read; got < history || got > 2*history {
+		if got := <-read; got < kept || got > 2*kept {
 			t.Errorf("the quick reader got %d events", got)
 		}
 		cancel()

@@ -4,11 +4,14 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
+	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/bifrost-rack/bifrost/gatekeeper/trace"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 )
@@ -23,22 +26,59 @@ type timelinesInput struct {
 // registerTimelines serves what became of the latest calls.
 func (s *Server) registerTimelines(h huma.API) {
 	get(h, "/v1/timelines", "list-timelines", "Work", "The latest calls with all that has happened to them, also when they are over; the last one first", s.timelines, http.StatusBadRequest)
+	get(h, "/v1/history", "get-history", "Work", "How many calls there were in each minute of the last two days, also before a restart of the Gatekeeper", s.past)
 	get(h, "/v1/methods", "list-methods", "Work", "What has become of the calls of each method since the Gatekeeper began: how many, how many have failed and why, how long they took", s.methods)
 	get(h, "/v1/calls/{id}/timeline", "get-timeline", "Questions", "What became of a call, and of those that belong together with it", s.timeline, http.StatusNotFound)
 }
 
+// formerRuns is what a cursor begins with that leads to the calls of former runs.
+const formerRuns = "f"
+
 func (s *Server) timelines(ctx context.Context, in *timelinesInput) (out api.List[api.Timeline], err error) {
 	q := trace.Query{Node: in.Node, Failed: in.Failed, Roots: in.Roots, Limit: in.Limit}
-	if in.Cursor != "" {
-		if q.Before, err = strconv.ParseUint(in.Cursor, 10, 64); err != nil || q.Before == 0 {
+	cursor, former := strings.CutPrefix(in.Cursor, formerRuns)
+	if cursor != "" {
+		if q.Before, err = strconv.ParseUint(cursor, 10, 64); err != nil || q.Before == 0 {
 			return out, newProblem(http.StatusBadRequest, "cursor: "+strconv.Quote(in.Cursor)+" is none")
 		}
 	}
-	page, next, err := s.backend.Timelines(ctx, q)
-	out.Items = each(page, func(c *trace.Call) api.Timeline { return timelineOf(c, 0) })
-	if next != 0 {
-		out.Next = strconv.FormatUint(next, 10)
+	var page []trace.Call
+	var next uint64
+	if !former {
+		if page, next, err = s.backend.Timelines(ctx, q); next != 0 {
+			out.Next = strconv.FormatUint(next, 10)
+		}
+		q.Before = 0
+		q.Limit -= len(page)
+		page = slices.DeleteFunc(page, func(c trace.Call) bool { return s.history.Knows(c.ID) })
 	}
+	switch {
+	case err != nil || next != 0:
+	case q.Limit == 0: // nobody has asked for those of former runs yet
+		out.Next = formerRuns
+	default:
+		var rest []trace.Call
+		rest, next = s.history.Timelines(q)
+		if page = append(page, rest...); next != 0 {
+			out.Next = formerRuns + strconv.FormatUint(next, 10)
+		}
+	}
+	out.Items = each(page, func(c *trace.Call) api.Timeline { return timelineOf(c, 0) })
+	return out, err
+}
+
+func (s *Server) past(ctx context.Context, _ *none) (api.History, error) {
+	state := s.history.State()
+	out := api.History{
+		Began: state.Began, Since: state.Since, Kept: state.Kept, Missed: state.Missed, Calls: state.Calls,
+		Minutes: each(s.history.Minutes(), func(m *history.Minute) api.Minute {
+			return api.Minute{Time: m.Time, Calls: m.Calls, Failed: m.Failed, P50: m.P50, P99: m.P99}
+		}),
+	}
+	if state.Trouble != nil {
+		out.Trouble = state.Trouble.Error()
+	}
+	_, err := s.backend.Connected(ctx) // of a Gatekeeper that has stopped the last figures are missing
 	return out, err
 }
 
@@ -75,7 +115,13 @@ func (s *Server) timeline(ctx context.Context, in *callInput) (out api.Trace, er
 	if err != nil {
 		return out, newProblem(http.StatusUnprocessableEntity, err.Error())
 	}
-	tree, more, err := s.backend.Timeline(ctx, id, maxTrace)
+	var tree []trace.Leaf
+	var more bool
+	if s.history.Knows(id) {
+		tree, more = s.history.Timeline(id, maxTrace)
+	} else {
+		tree, more, err = s.backend.Timeline(ctx, id, maxTrace)
+	}
 	if err == nil && len(tree) == 0 {
 		err = newProblem(http.StatusNotFound, "call "+in.ID+" is not among those that are remembered")
 	}

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
@@ -42,6 +43,12 @@ func (k Kind) String() string {
 		return kinds[k]
 	}
 	return "unknown"
+}
+
+// ParseKind returns the kind of a name.
+func ParseKind(name string) (k Kind, ok bool) {
+	i := slices.Index(kinds[:], name)
+	return Kind(max(i, 0)), i >= 0 //nolint:gosec // there are few
 }
 
 // Step is something that has happened to a call.

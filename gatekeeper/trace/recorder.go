@@ -20,6 +20,8 @@ type Recorder struct {
 	next     uint64                  // sequence number of the next call
 	dropped  uint64                  // steps of calls that were not kept
 	meter    meter
+	// well and failed are the calls that TakeEnded returns.
+	well, failed ended
 }
 
 // entry is a call, with its brothers: the sequence numbers of those that the same
@@ -58,6 +60,11 @@ func (r *Recorder) Note(e *Event) (over bool) {
 	switch {
 	case k.Over && !was:
 		r.meter.ended(&k.Call, e.Time, queued)
+		if k.Failed() {
+			r.failed.note(seq)
+		} else {
+			r.well.note(seq)
+		}
 		return true
 	case queued && !k.queued():
 		r.meter.delivered(&k.Call)

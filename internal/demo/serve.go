@@ -12,6 +12,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin"
+	"github.com/bifrost-rack/bifrost/gatekeeper/history"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 )
@@ -55,12 +56,14 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, rack.Close()) }()
-	server, err := admin.New(admin.Config{Backend: rack.Gatekeeper(), Grants: admin.OneToken(cfg.Token), Version: cfg.Version, Log: slog.New(slog.DiscardHandler)})
+	past := history.New("", slog.New(slog.DiscardHandler))
+	server, err := admin.New(admin.Config{Backend: rack.Gatekeeper(), History: past, Grants: admin.OneToken(cfg.Token), Version: cfg.Version, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return server.Run(running, listener) })
+	g.Go(func() error { past.Run(running, rack.Gatekeeper()); return nil })
 	g.Go(func() error { return traffic(running, rack) })
 	fmt.Fprintf(cfg.Out, "a rack is at work; watch it at\n\n  %s\n\nuntil Ctrl-C\n", page(listener.Addr(), cfg.Token))
 	if err := g.Wait(); ctx.Err() == nil {

@@ -38,6 +38,27 @@ type Step struct {
 	Attempt int        `json:"attempt,omitempty" doc:"How often its execution had been begun before"`
 }
 
+// History says how many calls there were, and how much is kept of what was before the
+// Gatekeeper began.
+type History struct {
+	Began   time.Time `json:"began" doc:"When this run of the Gatekeeper began; what is older was read from its files"`
+	Since   time.Time `json:"since,omitzero" doc:"The beginning of the oldest minute"`
+	Calls   int       `json:"calls" doc:"How many calls of former runs there are; /v1/timelines has them behind those of this run"`
+	Kept    bool      `json:"kept" doc:"It is written to files, so that it outlives this run"`
+	Trouble string    `json:"trouble,omitempty" doc:"Why it cannot be written at present" example:"no space left on device"`
+	Missed  uint64    `json:"missed,omitempty" doc:"How many calls and events were not written: more happened in a second than is kept of one, or there was trouble"`
+	Minutes []Minute  `json:"minutes" doc:"Of the last two days, the oldest first. A minute in which the Gatekeeper was restarted is there twice"`
+}
+
+// Minute is how many calls ended in a minute.
+type Minute struct {
+	Time   time.Time `json:"time" doc:"Its beginning"`
+	Calls  uint64    `json:"calls" doc:"How many have ended"`
+	Failed uint64    `json:"failed,omitempty" doc:"How many of them with an exception"`
+	P50    float64   `json:"p50,omitempty" doc:"How many seconds half of them took at most, of those that the Gatekeeper follows"`
+	P99    float64   `json:"p99,omitempty" doc:"How many seconds 99 % of them took at most"`
+}
+
 // MethodFigures is what has become of a method's calls since the Gatekeeper began.
 type MethodFigures struct {
 	Service string            `json:"service,omitempty" example:"Store"`

@@ -11,6 +11,7 @@ import { drawFeed } from './feed.js';
 import { drawApps, drawCalls, drawDenied, drawNodes, drawRegions, drawServices } from './tables.js';
 import { drawNews } from './news.js';
 import { drawMethods, drawTimelines, drawTrace } from './timelines.js';
+import { drawPast } from './past.js';
 import { drawPolicies } from './policies.js';
 
 const links = { connecting: 'connecting…', live: 'live', lost: 'connection lost', refused: 'no token' };
@@ -25,7 +26,7 @@ function draw() {
   text($('#gatekeeper'), s ? `Gatekeeper ${s.version}` : '');
   drawSelection();
   if (!state.ready) return; // names of nodes, say, would be missing
-  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawApps, drawMethods, drawTimelines, drawTrace, drawPolicies, drawCounters, drawNews]) view(state);
+  for (const view of [drawFigures, drawRack, drawGraph, drawFeed, drawCalls, drawRegions, drawDenied, drawNodes, drawServices, drawApps, drawMethods, drawPast, drawTimelines, drawTrace, drawPolicies, drawCounters, drawNews]) view(state);
 }
 
 // drawSelection tells what is chosen, and lets it go.
@@ -127,6 +128,7 @@ $('#methods tbody').addEventListener('click', (e) => {
   change();
 });
 
+$('#span').addEventListener('change', change);
 $('#pause').addEventListener('click', change);
 $('#kinds').addEventListener('change', change);
 

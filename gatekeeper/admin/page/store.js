@@ -18,7 +18,7 @@ export const state = {
   selected: '', // a node's address: only its regions and calls
   pointer: '', // only its region
   limit: 100, // of regions
-  timelines: [], policies: [], methods: [],
+  timelines: [], policies: [], methods: [], history: { minutes: [] },
   words: '', // only methods, and latest calls of methods, whose names have these
   failed: false, // only timelines of calls that have failed
   call: '', // whose trace is shown
@@ -41,6 +41,7 @@ const resources = {
   denied: { path: '/v1/denied', keep: (l) => { state.denied = l.items; }, least: 500, most: 15_000 },
   policies: { path: '/v1/policies', keep: (l) => { state.policies = l.items; }, least: 300, most: 15_000 },
   methods: { path: '/v1/methods', keep: (l) => { state.methods = l.items; }, least: 1000, most: 5000 },
+  history: { path: '/v1/history', keep: (p) => { state.history = p; }, least: 5000, most: 5000 },
   timelines: {
     path: '/v1/timelines', parameters: () => ({ limit: 50, node: state.selected, failed: state.failed ? 'true' : '', roots: state.failed ? '' : 'true' }),
     keep: (l) => { state.timelines = l.items; }, least: 1000, most: 5000,

@@ -23,11 +23,14 @@ function outcome(k) {
   return (k.code || (k.over ? 'ok' : k.b2 ? 'finished' : k.b1 ? 'running' : 'sent')) + again;
 }
 
+// earlier says whether a call is of a former run of the Gatekeeper.
+const earlier = (k, state) => k.over && time(k.a1) < time(state.history.began);
+
 // drawTimelines lists the latest calls.
 export function drawTimelines(state) {
   body('#timelines', state.timelines.filter((k) => found(k, state.words)), (k) => k.id, () => row('', '', 'wide', 'wide', 'number', ''), (tr, k) => {
     set(tr, { 'data-call': k.id, 'aria-selected': state.call === k.id });
-    same(tr, 0, k.a1, () => [h('time', { datetime: k.a1 }, clock(k.a1))]);
+    same(tr, 0, `${k.a1} ${earlier(k, state)}`, () => [h('time', { datetime: k.a1 }, clock(k.a1)), ...(earlier(k, state) ? [h('small', { class: 'quiet' }, ' before the restart')] : [])]);
     same(tr, 1, nameOf(k), () => [h('button', { type: 'button', class: 'plain', title: k.id }, nameOf(k))]);
     same(tr, 2, `${k.caller} ${nodeName(k.caller)}`, () => [who(k.caller)]);
     same(tr, 3, `${k.callee} ${nodeName(k.callee)}`, () => [k.callee ? who(k.callee) : '']);
