@@ -18,4 +18,7 @@
 //	Kill, CrashBlade, CrashGatekeeper, Trouble ──▶ break what runs
 //
 // [Rack.Deploy] reads the same file as `bifrost deploy`.
+//
+// [Start] starts a rack in real time, without a test: the Examples of packages rpc and dsm
+// do so, and can be copied.
 package bifrosttest

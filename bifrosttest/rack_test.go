@@ -82,3 +82,28 @@ func TestSeed(t *testing.T) {
 		t.Errorf("seed 1 took %v and %v, seed 2 %v", a, b, c)
 	}
 }
+
+// TestStart: a rack in real time joins nodes on compute blades, and says what it cannot do.
+func TestStart(t *testing.T) {
+	if _, err := bifrosttest.Start(t.Context(), bifrosttest.Config{Network: bifrosttest.Bad}); err == nil {
+		t.Error("a bad network in real time")
+	}
+	r, err := bifrosttest.Start(t.Context(), bifrosttest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for blade, ok := range map[string]bool{"s1": true, "m1": false, "x9": false} {
+		node, err := rpc.Join(r.On(t.Context(), blade), rpc.WithName("n"))
+		if (err == nil) != ok {
+			t.Errorf("joining on %s: %v", blade, err)
+		}
+		if err == nil {
+			if err := node.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}

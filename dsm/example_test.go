@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/bifrost-rack/bifrost/bifrosttest"
 	"github.com/bifrost-rack/bifrost/dsm"
-	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
 
@@ -13,13 +13,13 @@ import (
 // not granted a region is denied by the switch.
 func ExampleClient() {
 	ctx := context.Background()
-	rack, err := simrack.Start(ctx, simrack.Config{}) // on a real rack: nothing
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer rack.Close()
-	node, err := rack.Join(ctx, "c1", "owner") // on a real rack: rpc.Join
+	node, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("owner")) // on a real rack: rpc.Join(ctx, …)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -37,7 +37,7 @@ func ExampleClient() {
 	n, err := memory.Read(ctx, p.Add(10), b)
 	fmt.Println(n, string(b), err)
 
-	stranger, err := rack.Join(ctx, "s1", "stranger")
+	stranger, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("stranger"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -59,13 +59,13 @@ func ExampleClient() {
 // What has been cancelled may still be written, until Settle has returned.
 func ExampleClient_Settle() {
 	ctx := context.Background()
-	rack, err := simrack.Start(ctx, simrack.Config{})
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer rack.Close()
-	node, err := rack.Join(ctx, "c1", "owner")
+	node, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("owner"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -6,25 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/rackaddr"
-	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/bifrosttest"
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/rpc"
-	"github.com/bifrost-rack/bifrost/rpc/internal/model"
-	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
-	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 )
-
-// exactRack is a rack with a Gatekeeper that logs; nodes are joined by number.
-var exactRack = model.New(testrack.New(wire.Config{}))
-
-func joinExactly(name string, number uint64) (*rpc.Node, error) {
-	session, _, err := exactRack.Session(name, rackaddr.Node(number))
-	if err != nil {
-		return nil, err
-	}
-	return rpc.Join(join.NewContext(context.Background(), testrack.Fixed(session)), rpc.WithName(name))
-}
 
 // Everything that a handler gets from outside goes through its context, so that
 // it can be run again after a crash.
@@ -103,26 +88,31 @@ func ExampleWaitAny() {
 // The state of a service outlives its node.
 func ExampleWithState() {
 	ctx := context.Background()
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
 	var tally Tally
-	server, err := joinExactly("tally", 1)
+	server, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("tally"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer server.Close(ctx)
-	handler := &testsvc.Handler{Gate: func(context.Context, int64) error { tally.n++; return nil }}
-	if err := server.Export(ctx, "Tally", testsvc.NewTestProcessor(handler), rpc.WithState(&tally)); err != nil {
+	if err := server.Export(ctx, "Tally", arrays.NewPingProcessor(&tally), rpc.WithState(&tally)); err != nil {
 		fmt.Println(err)
 		return
 	}
-	caller, err := joinExactly("caller", 2)
+	caller, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("caller"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer caller.Close(ctx)
-	client := testsvc.NewTestClient(caller.Client("Tally", rpc.WithPolicy(rpc.PolicyRecover)))
-	_, err = client.Count(ctx, 1) // logged, with the new state, before it returns
+	client := arrays.NewPingClient(caller.Client("Tally", rpc.WithPolicy(rpc.PolicyRecover)))
+	err = client.Ping(ctx) // logged, with the new state, before it returns
 	fmt.Println(tally.n, err)
 	// Output: 1 <nil>
 }
@@ -131,7 +121,13 @@ func ExampleWithState() {
 // again.
 func ExampleMain() {
 	ctx := context.Background()
-	node, err := joinExactly("batch", 3)
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	node, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("batch"))
 	if err != nil {
 		fmt.Println(err)
 		return

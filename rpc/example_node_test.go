@@ -4,30 +4,38 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 
+	"github.com/bifrost-rack/bifrost/bifrosttest"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	byvalue "github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/examples/kv/gen-go/kv"
-	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/rpc"
 	"github.com/bifrost-rack/bifrost/rpc/idl/bifrost"
-	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 )
 
 // A program joins, has an identity, and is told when it loses its place.
 func ExampleJoin() {
 	ctx := context.Background()
-	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("sentinel"), rpc.WithLogger(slog.New(slog.DiscardHandler))) // on a real rack: no joiner
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	node, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("sentinel"), rpc.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(node.Name(), node.Address().Is6(), node.Stats().Resent)
+	node.Refused(func(from netip.Addr, reason string, packets uint64) { // nobody has sent it anything wrong
+		fmt.Println(from, reason, packets)
+	})
 	fmt.Println(node.Close(ctx)) // lets what runs finish
 	<-node.Done()
-	err = testsvc.NewTestClient(node.Client("Test")).Ping(ctx)
+	err = arrays.NewPingClient(node.Client("Ping")).Ping(ctx)
 	fmt.Println(rpc.CodeOf(err))
 	// Output:
 	// sentinel true 0
@@ -39,17 +47,23 @@ func ExampleJoin() {
 // when the service is exported; "bifrost gen" takes the policies from the IDL.
 func ExampleWithMethodPolicy() {
 	ctx := context.Background()
-	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("clerk"))
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	node, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("clerk"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer node.Close(ctx)
-	err = node.Export(ctx, "Clerk", testsvc.NewTestProcessor(&testsvc.Handler{}), rpc.WithWorkers(8), rpc.WithQueue(64),
+	err = node.Export(ctx, "Clerk", arrays.NewPingProcessor(byvalue.Ping{}), rpc.WithWorkers(8), rpc.WithQueue(64),
 		rpc.WithMethodPolicy(rpc.PolicyRecover), rpc.WithMethodPolicy(rpc.PolicyNone, "ping"))
 	fmt.Println(err)
 
-	client := testsvc.NewTestClient(node.Client("Clerk", rpc.WithPolicy(rpc.PolicyNone)))
+	client := arrays.NewPingClient(node.Client("Clerk", rpc.WithPolicy(rpc.PolicyNone)))
 	fmt.Println(client.Ping(ctx))
 	// Output:
 	// <nil>
@@ -59,7 +73,13 @@ func ExampleWithMethodPolicy() {
 // Values may be larger than a packet, up to the limit of the node that takes them.
 func ExampleWithMaxMessage() {
 	ctx := context.Background()
-	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("archive"), rpc.WithMaxMessage(1<<20))
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	node, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("archive"), rpc.WithMaxMessage(1<<20))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -103,14 +123,24 @@ func (reverser) EchoRef(ctx context.Context, lent *bifrost.GlobalPointer, length
 // Global pointers in arguments and results, by hand.
 func ExampleMemory() {
 	ctx := context.Background()
-	rack, err := simrack.Start(ctx, simrack.Config{}) // on a real rack: rpc.Join
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer rack.Close()
-	server, _ := rack.Join(ctx, "s1", "server")
-	caller, _ := rack.Join(ctx, "c1", "caller")
+	server, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("server"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close(ctx)
+	caller, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("caller"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer caller.Close(ctx)
 	if err := server.Export(ctx, "Reverser", arrays.NewArraysProcessor(reverser{})); err != nil {
 		fmt.Println(err)
 		return
@@ -152,14 +182,24 @@ func ExampleMemory() {
 // its health is told.
 func ExampleNode_WatchHealth() {
 	ctx := context.Background()
-	rack, err := simrack.Start(ctx, simrack.Config{}) // on a real rack: rpc.Join
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer rack.Close()
-	server, _ := rack.Join(ctx, "s1", "server")
-	caller, _ := rack.Join(ctx, "c1", "caller")
+	server, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("server"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close(ctx)
+	caller, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("caller"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer caller.Close(ctx)
 	const idl = "service Ping { void ping() }" // embed the file, as a rule
 	if err := server.Export(ctx, "Ping", arrays.NewPingProcessor(byvalue.Ping{}), rpc.WithIDL(idl)); err != nil {
 		fmt.Println(err)

@@ -7,75 +7,89 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bifrost-rack/bifrost/internal/join"
-	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/bifrosttest"
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	byvalue "github.com/bifrost-rack/bifrost/examples/arrays/service"
 	"github.com/bifrost-rack/bifrost/rpc"
-	"github.com/bifrost-rack/bifrost/rpc/internal/model"
-	"github.com/bifrost-rack/bifrost/rpc/internal/testrack"
-	"github.com/bifrost-rack/bifrost/rpc/internal/testsvc"
 )
 
-// The examples run on a rack in memory; on a real one rpc.Join needs no joiner.
-var exampleRack = model.New(testrack.New(wire.Config{}))
-
+// One program serves, another one calls.
 func Example() {
 	ctx := context.Background()
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
 
 	// One program serves.
-	server, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("greeter"))
+	server, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("greeter"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer server.Close(ctx)
-	if err := server.Export(ctx, "Test", testsvc.NewTestProcessor(&testsvc.Handler{})); err != nil {
+	if err := server.Export(ctx, "Arrays", arrays.NewArraysProcessor(byvalue.Arrays{})); err != nil {
 		fmt.Println(err)
 		return
 	}
 
 	// Another one calls.
-	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("caller"))
+	node, err := rpc.Join(rack.On(ctx, "c1"), rpc.WithName("caller"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer node.Close(ctx)
-	client := testsvc.NewTestClient(node.Client("Test"))
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	client := arrays.NewArraysClient(node.Client("Arrays"))
+	within, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	greeting, err := client.Greet(ctx, "Heimdall", []string{"watchman"})
-	fmt.Println(greeting, err)
+	sum, err := client.Add(within, []byte{1, 2}, []byte{3, 4})
+	fmt.Printf("%d %v\n", sum, err)
 
 	// An exception that the IDL declares has its own type.
-	_, err = client.Greet(ctx, "", nil)
-	var refused *testsvc.Refused
-	fmt.Println(errors.As(err, &refused), refused.Why)
+	_, err = client.Add(within, []byte{1, 2}, nil)
+	var mismatch *arrays.LengthMismatch
+	fmt.Println(errors.As(err, &mismatch))
 	// Output:
-	// hello watchman Heimdall <nil>
-	// true no name
+	// [4 6] <nil>
+	// true
 }
 
 func ExampleCodeOf() {
 	ctx := context.Background()
-	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("impatient"))
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	node, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("impatient"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer node.Close(ctx)
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	within, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	err = testsvc.NewTestClient(node.Client("Nobody")).Ping(ctx)
+	err = arrays.NewPingClient(node.Client("Nobody")).Ping(within)
 	fmt.Println(rpc.CodeOf(err))
 	fmt.Println(err)
 	// Output:
-	// deadline exceeded
-	// call Nobody.ping: deadline exceeded: context deadline exceeded; the call may have run
+	// no such method
+	// call Nobody.ping: no such method: no node exports the service at fd00:b1f0:0:3:3fad:99b5:21aa:8f8e (remote)
 }
 
 func ExampleNode_Export() {
 	ctx := context.Background()
-	node, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()), rpc.WithName("counter"))
+	rack, err := bifrosttest.Start(ctx, bifrosttest.Config{}) // on a real rack: nothing
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rack.Close()
+	node, err := rpc.Join(rack.On(ctx, "s1"), rpc.WithName("counter"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -83,24 +97,30 @@ func ExampleNode_Export() {
 	defer node.Close(ctx)
 	// A stateful service runs one call at a time, and its state outlives the node.
 	var tally Tally
-	err = node.Export(ctx, "Counter", testsvc.NewTestProcessor(&testsvc.Handler{}), rpc.WithState(&tally), rpc.WithQueue(16))
+	err = node.Export(ctx, "Counter", arrays.NewPingProcessor(&tally), rpc.WithState(&tally), rpc.WithQueue(16))
 	fmt.Println(err)
 
-	caller, err := rpc.Join(join.NewContext(ctx, exampleRack.Joiner()))
+	caller, err := rpc.Join(rack.On(ctx, "c1"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer caller.Close(ctx)
-	count, err := testsvc.NewTestClient(caller.Client("Counter")).Count(ctx, 7)
-	fmt.Println(count, err)
+	err = arrays.NewPingClient(caller.Client("Counter")).Ping(ctx)
+	fmt.Println(tally.n, err)
 	// Output:
 	// <nil>
 	// 1 <nil>
 }
 
-// Tally is a counter that a service keeps between calls.
+// Tally is a Ping service that counts its calls, and keeps the count between them.
 type Tally struct{ n uint64 }
+
+// Ping implements arrays.Ping.
+func (t *Tally) Ping(context.Context) error {
+	t.n++
+	return nil
+}
 
 // Snapshot implements rpc.State.
 func (t *Tally) Snapshot() ([]byte, error) { return binary.AppendUvarint(nil, t.n), nil }

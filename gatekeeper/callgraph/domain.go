@@ -27,8 +27,8 @@ type Domain struct {
 }
 
 // Domain returns the failure domain of nodes that have failed or would fail. It
-// grows by the policies of unfinished calls between two executions (design
-// section 9): recover and none spread nothing; with fate-share, the failure of
+// grows by the policies of unfinished calls between two executions
+// (docs/exactly-once.md): recover and none spread nothing; with fate-share, the failure of
 // one side takes the other back; with tainted, all unfinished descendants of the
 // call besides. A one-way runs when the execution that made it has committed, so it
 // shares nobody's fate.

@@ -1,5 +1,5 @@
-// Package wal is the Gatekeeper's write-ahead log of what it has let happen (design
-// section 9): calls and replies before they are released, checkpoints, states,
+// Package wal is the Gatekeeper's write-ahead log of what it has let happen
+// (docs/exactly-once.md): calls and replies before they are released, checkpoints, states,
 // and whatever else must outlive it. What Append or a Submit's callback has
 // confirmed is logged: it is read back after the Gatekeeper's own crash.
 //

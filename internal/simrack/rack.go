@@ -128,11 +128,20 @@ func (r *Rack) mirrored(ctx context.Context) error {
 
 // Join makes a node on a compute blade.
 func (r *Rack) Join(ctx context.Context, blade, name string) (*rpc.Node, error) {
+	j, err := r.Joiner(blade)
+	if err != nil {
+		return nil, err
+	}
+	return rpc.Join(join.NewContext(ctx, j), rpc.WithName(name), rpc.WithLogger(r.cfg.Log))
+}
+
+// Joiner is whom a program on a compute blade asks to join.
+func (r *Rack) Joiner(blade string) (join.Joiner, error) {
 	l, err := r.compute(blade)
 	if err != nil {
 		return nil, err
 	}
-	return rpc.Join(join.NewContext(ctx, l.compute), rpc.WithName(name), rpc.WithLogger(r.cfg.Log))
+	return l.compute, nil
 }
 
 // Gatekeeper is the rack's controller; nil if it has crashed.

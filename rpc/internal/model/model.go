@@ -1,7 +1,7 @@
 // Package model is a small Gatekeeper for the runtime's tests, in place of switch
 // and Gatekeeper on a virtual wire: it holds exactly-once messages, logs and
-// releases them, and delivers them again when a node has been replaced, as design
-// section 9 says. It keeps everything in memory, for ever, and knows no regions.
+// releases them, and delivers them again when a node has been replaced
+// (docs/exactly-once.md). It keeps everything in memory, for ever, and knows no regions.
 //
 //	CALL ──▶ arrive ──▶ log ──▶ release ──▶ callee
 //	caller ◀── answer ◀── log ◀── settle ◀── REPLY; ACK to the callee
