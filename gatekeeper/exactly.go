@@ -111,10 +111,11 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 			c.refuse(h, &m.Header, why)
 			return
 		}
-		if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(c.table.Depth(m.Parent), len(h.payload))) {
+		depth := c.table.Depth(m.Parent)
+		if c.overloaded(c.leases.Pending() >= c.cfg.Limits.Held || c.pressure.keepsAway(depth, len(h.payload))) {
 			return
 		}
-		if m.Flags&rpcpacket.FlagSession != 0 && c.overloaded(c.pressure.exceeds(c.table.Charged(n.address), len(h.payload))) {
+		if c.overloaded(c.pressure.exceeds(c.table.Charged(n.address), len(h.payload), callMark(depth))) {
 			return
 		}
 		to, why := c.chooseExact(h, &m.Header)

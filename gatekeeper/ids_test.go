@@ -5,10 +5,53 @@ import (
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 )
+
+// A callee hands no call over under an id that another node will use: not as a call of a session
+// of somebody else, and not as one that some execution has made. The true calls run (row 2).
+func TestForeignIDs_HandedOver(t *testing.T) {
+	inSmallLog(t, func(s *small) {
+		third := func(of *rpcpacket.Message) *rpcpacket.Message {
+			m := *of
+			m.Service, m.Method = serviceHash(rackaddr.Service("Third")), s.c.message("Third", "do").Method
+			return &m
+		}
+		for what, change := range map[string]func(*rpcpacket.Message){
+			"of another's session":                    func(*rpcpacket.Message) {},
+			"of a session, said to be an execution's": func(m *rpcpacket.Message) { m.Flags &^= rpcpacket.FlagSession },
+		} {
+			next := s.a.exact("Arrays", "add")
+			stolen := third(next)
+			change(stolen)
+			by := s.c
+			if stolen.Flags&rpcpacket.FlagSession == 0 {
+				by = s.a // who is said to have called does not matter
+			}
+			s.c.handOver(by, stolen)
+			s.c.refused("an id "+what, fault.BadRequest)
+			s.a.call("Arrays", next)
+			if got := s.b.message1(); got.Call != next.Call || got.Type != rpcpacket.Call {
+				t.Errorf("%s: the true call became %+v", what, got.Header)
+			}
+		}
+		if n := s.snapshot().Counters.Foreign; n != 2 {
+			t.Errorf("%d foreign ids are counted, want 2", n)
+		}
+		s.c.handOver(s.a, third(s.a.exact("Arrays", "add")))
+		own := third(s.a.exact("Arrays", "add"))
+		own.Flags, own.Call = own.Flags&^rpcpacket.FlagSession, childOf("Arrays", own.Call, 0)
+		s.c.handOver(s.b, own)
+		for _, m := range s.c.messages() {
+			if m.Type != rpcpacket.Ack {
+				t.Errorf("a call of its own caller, and one of an execution: %+v", m)
+			}
+		}
+	})
+}
 
 // Who has seen the id of a call uses neither the next ids of that session nor those of
 // the calls that the same execution makes: the true calls run (row 2 of docs/security.md).

@@ -495,19 +495,23 @@ func (p *pressure) fits(size int, mark uint64) bool {
 	return p.limit == 0 || p.used+uint64(size) <= p.limit/16*mark //nolint:gosec // not negative
 }
 
-// keepsAway reports whether a new call for which so many executions wait should stay away.
+// callMark is that of a new call for which so many executions wait.
+func callMark(depth int) uint64 { return callMarks[min(depth, len(callMarks)-1)] }
+
+// keepsAway reports whether such a call should stay away.
 func (p *pressure) keepsAway(depth, size int) bool {
-	return p.stalled || !p.fits(size, callMarks[min(depth, len(callMarks)-1)])
+	return p.stalled || !p.fits(size, callMark(depth))
 }
 
-// mostOfRoom is how many times as many bytes as are left for outermost calls one plain client
-// may have there. So one has eight ninths of them, two have eight seventeenths each, and some are
-// always left for another one.
+// mostOfRoom is how many times as many bytes as are left below a mark one node may have there. So
+// one has eight ninths of them, two have eight seventeenths each, and some are always left for
+// another one.
 const mostOfRoom = 8
 
-// exceeds reports whether a client with so many bytes of calls has too many for another one.
-func (p *pressure) exceeds(has, size int) bool {
-	room := p.limit / 16 * callMarks[0]
+// exceeds reports whether a node with so many bytes of calls has too many for another one that
+// may fill the log up to a mark.
+func (p *pressure) exceeds(has, size int, mark uint64) bool {
+	room := p.limit / 16 * mark
 	return p.limit != 0 && has > 0 && uint64(has+size) > mostOfRoom*(room-min(p.used, room)) //nolint:gosec // not negative
 }
 

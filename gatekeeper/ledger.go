@@ -299,13 +299,21 @@ func (c *controller) enlistment(n *node, h *held, m *rpcpacket.Message) {
 
 // enlist takes a direct call over.
 func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
-	inner, caller, runs, why := enlisted(n, m, c.secret != endpoint.Secret{})
+	inner, caller, runs, why := enlisted(n, m)
 	if why != nil {
 		c.malformedCall(h, &m.Header, why)
 		return
 	}
+	if !c.mayHave(caller.Address, &inner.Header) {
+		c.count.Foreign++
+		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "enlist", "call %s is not of node %s", inner.Call, caller.Address))
+		return
+	}
 	_, known := c.table.Where(inner.Call)
 	if c.overloaded(c.pressure.stalled || !known && !c.pressure.fits(len(h.payload), allocationMark)) {
+		return
+	}
+	if !known && c.overloaded(c.pressure.exceeds(c.table.Charged(n.address), len(h.payload), allocationMark)) {
 		return
 	}
 	if s := c.services[rackaddr.ServiceOf(inner.Service)]; s != nil && !known {
@@ -333,8 +341,18 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 // whether the call runs.
 const enlistHead = 17
 
-// enlisted reads an ENLIST. Where ids have keys, those of executions' calls are no session's.
-func enlisted(n *node, m *rpcpacket.Message, keyed bool) (inner rpcpacket.Message, caller wal.Node, runs bool, why *fault.Error) {
+// mayHave reports whether a direct call can have been made by a node: in one of its sessions, or by
+// an execution. Where ids have keys, those of executions' calls are no session's. So no callee
+// takes the id of a call that somebody will make in a session.
+func (c *controller) mayHave(caller netip.Addr, call *rpcpacket.Header) bool {
+	if call.Flags&rpcpacket.FlagSession != 0 {
+		return rpcpacket.Owns(caller, call.Call.Session())
+	}
+	return c.secret == endpoint.Secret{} || call.Call.Derived()
+}
+
+// enlisted reads an ENLIST.
+func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wal.Node, runs bool, why *fault.Error) {
 	if len(m.Payload) < enlistHead {
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%d bytes", len(m.Payload))
 	}
@@ -349,10 +367,6 @@ func enlisted(n *node, m *rpcpacket.Message, keyed bool) (inner rpcpacket.Messag
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not serve what call %s is for", inner.Call)
 	}
 	caller = wal.Node{Address: netip.AddrFrom16([16]byte(m.Payload[:16])), Incarnation: inner.CallerIncarnation}
-	session := flags&rpcpacket.FlagSession != 0
-	if session && !rpcpacket.Owns(caller.Address, inner.Call.Session()) || !session && keyed && !inner.Call.Derived() {
-		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is not of node %s", inner.Call, caller.Address)
-	}
 	return inner, caller, m.Payload[16] == 1, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
@@ -27,6 +28,21 @@ func (n *testNode) exactReply(to *testNode, call *rpcpacket.Message, results ...
 	m.Type, m.Flags, m.CalleeIncarnation = rpcpacket.Reply, (rpcpacket.FlagHeld | rpcpacket.FlagSession).WithPolicy(rpcpacket.PolicyRecover), n.incarnation
 	m.Pointers, m.Payload = results, []byte("the answer")
 	n.send(n.address, to.address, rackaddr.PortRPC, m.Append(nil))
+}
+
+// handOver has the Gatekeeper decide about a direct call that runs at the node, as rpc does
+// (rpc/execution.go).
+func (n *testNode) handOver(caller *testNode, call *rpcpacket.Message) {
+	n.handed++
+	inner := *call
+	inner.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
+	inner.Floor = 0
+	a := caller.address.As16()
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation,
+		Call: endpoint.ChildID(nil, call.Call, 1, 1), Service: call.Service, Order: n.handed,
+	}, Payload: inner.Append(append(a[:], 1))}
+	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
 }
 
 // An exactly-once reply is acknowledged when it is logged, each time it comes,

@@ -89,6 +89,32 @@ func TestDrops(t *testing.T) {
 	})
 }
 
+// What the Gatekeeper refuses is counted at the port that it came in by, and by why. (The test
+// of overload is TestQuota_Log, that of foreign is TestForeignIDs.)
+func TestRefusals(t *testing.T) {
+	inLogged(t, func(s *small) {
+		others := s.m1.alloc(s.a, 1, 1)
+		first := s.c.exact("Arrays", "add")
+		s.c.call("Arrays", first)
+		given := s.b.message1()
+		s.b.exactReply(s.c, &given)
+		second := s.c.exact("Arrays", "add") // settles the first
+		s.c.call("Arrays", second)
+		s.b.messages()
+		s.c.call("Arrays", first) // a late copy
+		wrong := s.c.exact("Arrays", "add")
+		wrong.Service++
+		s.c.call("Arrays", wrong)
+		s.c.call("Arrays", s.c.message("Arrays", "add", others)) // lends what it does not have
+		s.c.send(s.c.address, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("no control"))
+		drops, err := s.gk.Drops(context.Background())
+		want := map[string]uint64{"late": 1, "malformed": 1, "refused": 1, "foreign": 1} // the last: no daemon's address
+		if err != nil || len(drops) != 1 || drops[0].Port != s.c.port || !maps.Equal(drops[0].Refused, want) {
+			t.Errorf("drops %+v, %v, want %v at port %d", drops, err, want, s.c.port)
+		}
+	})
+}
+
 // TCP passes between blades that are listed, as long as both are in service.
 func TestTCP(t *testing.T) {
 	inRack(t, func(r *rack) {

@@ -3,6 +3,8 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -168,6 +170,17 @@ func TestBadCalls(t *testing.T) {
 	}
 	if len(h.Notes()) != 1 {
 		t.Errorf("notes %v", h.Notes())
+	}
+	blamed := map[string]uint64{}
+	server.Refused(func(from netip.Addr, reason string, n uint64) {
+		if from != rackaddr.Node(77) {
+			t.Errorf("%d packets of %v are refused: %s", n, from, reason)
+		}
+		blamed[reason] = n
+	})
+	want := map[string]uint64{"malformed": uint64(len(dropped)), rpc.BadRequest.String(): 6, rpc.NoSuchMethod.String(): 1, rpc.Unavailable.String(): 1}
+	if !maps.Equal(blamed, want) {
+		t.Errorf("refused to the caller: %v, want %v", blamed, want)
 	}
 }
 

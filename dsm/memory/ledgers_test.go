@@ -129,6 +129,13 @@ func TestBadLedgerRequests(t *testing.T) {
 			t.Errorf("%d refused as %s, want %d", got, reason, want)
 		}
 	}
+	for reason, want := range map[string]uint64{
+		refusedMalformed: 2, fault.NotFound.String(): 1, fault.Stale.String(): 1, fault.BadRequest.String(): 1, fault.Unavailable.String(): 1, fault.NoSpace.String(): 1,
+	} {
+		if got := b.blamed(rackaddr.Node(1), reason); got != want {
+			t.Errorf("%d refused to the node as %s, want %d", got, reason, want)
+		}
+	}
 	if m.Ledgers.Count != 1 || m.Ledgers.Refused != 8 || m.Ledgers.Space != 4096 || m.Dropped["malformed"] != 2 {
 		t.Errorf("metrics %+v", m)
 	}

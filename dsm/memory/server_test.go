@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
+	"github.com/bifrost-rack/bifrost/dsm/memory/store"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/netio"
@@ -213,6 +214,51 @@ func TestForeignDatagrams(t *testing.T) {
 	}
 	if r := m.Refused; len(r) != 2 || r[0].Reason != "foreign" || r[0].Packets != 3 || r[1].Packets != 3 || r[0].From != r[1].From || !r[0].From.IsValid() {
 		t.Errorf("by sender: %+v", r)
+	}
+}
+
+// blamed is how many packets of a node were refused for a reason.
+func (b *bench) blamed(node netip.Addr, reason string) (n uint64) {
+	for _, c := range b.server.Metrics().Refused {
+		if c.From == node && c.Reason == reason {
+			n += c.Packets
+		}
+	}
+	return n
+}
+
+// What is refused is counted by the node that has asked, and by the code of the answer.
+func TestRefused(t *testing.T) {
+	b := newBench(t, 1<<20)
+	b.stop()
+	b.start(Config{Stack: b.host, Prefix: prefix, Machine: machine, Capacity: 1 << 20, Epoch: 1, Quota: store.Quota{Bytes: 64, Regions: 1, Undo: 1}})
+	p := b.alloc(64).Base
+	for _, c := range []struct {
+		to     dsmpacket.Pointer
+		length uint64
+		want   fault.Code
+	}{
+		{dsmpacket.Make(prefix, machine, 0).With(dsmpacket.OpAlloc, 0), 64, fault.NoSpace}, // beyond the quota
+		{p.Add(4096).With(dsmpacket.OpRead, 0), 4, fault.NotFound},
+		{p.With(dsmpacket.OpRead, 0), 65, fault.BadRequest},
+		{p.With(dsmpacket.OpFree, 0), 0, fault.OK},
+		{p.With(dsmpacket.OpRead, 0), 4, fault.NotFound},
+	} {
+		before := b.blamed(rackaddr.Node(1), c.want.String())
+		b.send(c.to, c.length, nil)
+		_, h, _ := b.receive()
+		if h.Status != c.want {
+			t.Errorf("%v of %d bytes: %v, want %v", c.to.Op(), c.length, h.Status, c.want)
+		}
+		if got := b.blamed(rackaddr.Node(1), c.want.String()) - before; (got == 1) != (c.want != fault.OK) {
+			t.Errorf("%v: counted %d times as %v", c.to.Op(), got, c.want)
+		}
+	}
+	_, err := b.server.Fence(control.Fence{Node: rackaddr.Node(1), Incarnation: 1})
+	must(t, err)
+	b.send(p.With(dsmpacket.OpRead, 0), 4, nil)
+	if _, h, _ := b.receive(); h.Status != fault.Stale || b.blamed(rackaddr.Node(1), fault.Stale.String()) != 1 {
+		t.Errorf("of a fenced incarnation: %v, %+v", h.Status, b.server.Metrics().Refused)
 	}
 }
 

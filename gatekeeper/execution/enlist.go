@@ -71,6 +71,7 @@ func (t *Table) enlist(r Request) *call {
 		print: printOf(r.Message), trail: trailOf(r.Message), stage: running, enlisted: true, serial: r.Serial,
 	}
 	t.adopt(k)
+	t.charge(k, len(r.Datagram))
 	record := wal.Record{
 		Kind: wal.KindCall, ID: wal.ID(k.id), Time: r.Now, Parent: k.parent, Caller: r.Caller, Callee: k.at.next(), Packet: r.Datagram,
 	}

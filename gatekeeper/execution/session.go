@@ -56,19 +56,25 @@ func (t *Table) Settle(client netip.Addr, number, floor uint64) Output {
 	return t.take()
 }
 
-// charge notes how many bytes of the log a call of a plain client takes more.
+// charge notes how many bytes of the log a call takes more. The node pays that has had it put
+// there: its caller, or the callee that has handed it over. Who called that is only its word.
 func (t *Table) charge(k *call, bytes int) {
-	if k.session == nil || bytes == 0 {
+	if bytes == 0 {
 		return
 	}
+	payer := k.caller
+	if k.enlisted {
+		payer = k.at.address
+	}
 	k.charged += bytes
-	if t.charges[k.caller] += bytes; t.charges[k.caller] == 0 {
-		delete(t.charges, k.caller)
+	if t.charges[payer] += bytes; t.charges[payer] == 0 {
+		delete(t.charges, payer)
 	}
 }
 
-// Charged is how many bytes the calls of a plain client take, with their outcomes.
-func (t *Table) Charged(client netip.Addr) int { return t.charges[client] }
+// Charged is how many bytes the calls take, with their outcomes, that a node has made or has
+// handed over.
+func (t *Table) Charged(node netip.Addr) int { return t.charges[node] }
 
 // settle raises a session's floor: nobody asks for the calls below any more.
 func (t *Table) settle(s *session, floor uint64) {

@@ -91,7 +91,7 @@ type call struct {
 	disowned    bool // enlisted: its caller says that nobody waits for it
 	serial      bool // enlisted: of a service that runs one call at a time
 	session     *session
-	charged     int      // bytes to its caller; only of a session's
+	charged     int      // bytes to the node that pays for it
 	request     *request // while admitting
 	// record is that of a one-way which has not left.
 	record *wal.Record

@@ -440,6 +440,15 @@ func TestHostile_DirectQuota(t *testing.T) {
 		if served.NoRoom == 0 || served.Direct < 10 {
 			t.Errorf("of %d calls of a stranger %d were refused, %d served", flood, served.NoRoom, served.Direct)
 		}
+		blamed := uint64(0)
+		callee.Refused(func(from netip.Addr, reason string, n uint64) {
+			if from == stranger.Address() && reason == "quota" {
+				blamed += n
+			}
+		})
+		if blamed != served.NoRoom {
+			t.Errorf("%d calls are refused, %d of them counted as the stranger's", served.NoRoom, blamed)
+		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, make([]byte, 1<<10))
