@@ -107,6 +107,40 @@ bifrost_gatekeeper_ledger_refused_total{blade="m1"} 2
 	}
 }
 
+// portRack is a Gatekeeper whose switch has stopped packets of a port.
+type portRack struct{ stopped }
+
+func (portRack) Overview(context.Context) (o gatekeeper.Overview, err error) {
+	o.Switch = true
+	return o, nil
+}
+
+func (portRack) Drops(context.Context) ([]gatekeeper.PortDrops, error) {
+	return []gatekeeper.PortDrops{{
+		Port: 3, Blade: "c1", Denied: 1, Dropped: map[string]uint64{"no identity": 2, "forged": 3},
+		Throttled: map[string]uint64{"call": 4}, Refused: map[string]uint64{"foreign": 5},
+	}}, nil
+}
+
+// What was stopped of a port is in the metrics and in the API, by why.
+func TestMetrics_Ports(t *testing.T) {
+	s := startSite(t, portRack{})
+	text := string(s.Get("/metrics"))
+	for _, want := range []string{
+		`_denied_port_accesses_total{blade="c1",port="3"} 1`, `_switch_dropped_packets_total{blade="c1",port="3",reason="no identity"} 2`,
+		`_switch_dropped_packets_total{blade="c1",port="3",reason="forged"} 3`, `_throttled_packets_total{blade="c1",port="3",reason="call"} 4`,
+		`_refused_port_packets_total{blade="c1",port="3",reason="foreign"} 5`,
+	} {
+		if !strings.Contains(text, "\n"+namespace+want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	const want = `{"port":3,"blade":"c1","denied":1,"dropped":{"forged":3,"no identity":2},"throttled":{"call":4},"refused":{"foreign":5}}`
+	if got := string(s.Get("/v1/stopped")); !strings.Contains(got, want) {
+		t.Errorf("stopped: %s", got)
+	}
+}
+
 // Alerts and dashboard ask for metrics that exist.
 func TestMetrics_Monitoring(t *testing.T) {
 	b := startBusy(t)
