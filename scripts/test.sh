@@ -7,7 +7,7 @@
 #   scripts/test.sh [STAGE | STAGE+STAGE]…
 set -um # each stage has a process group, to be ended as a whole
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- lint+setup unit race some-mutants+systemd rack+fuzz
+[ $# -gt 0 ] || set -- lint+setup unit+explore race+systemd rack+fuzz+some-mutants
 make=${MAKE:-make}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
