@@ -339,13 +339,13 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 }
 
 // OnCancel implements join.Canceller.
-func (n *node) OnCancel(f func(call string)) {
+func (n *node) OnCancel(f func(call, deadlock string)) {
 	n.daemon.mu.Lock()
 	defer n.daemon.mu.Unlock()
 	n.cancel = f
 }
 
-// cancelCall has a node cancel a call that it runs.
+// cancelCall has a node cancel a call that it runs, or refuse one that waits for its turn.
 func (c *Compute) cancelCall(q control.CancelCall) error {
 	n := c.node(q.Node)
 	if n == nil {
@@ -357,7 +357,7 @@ func (c *Compute) cancelCall(q control.CancelCall) error {
 	if cancel == nil {
 		return fault.New(fault.Unsupported, "cancel", "the program of node %s takes no cancellations", q.Node)
 	}
-	cancel(q.Call)
+	cancel(q.Call, q.Deadlock)
 	return nil
 }
 

@@ -26,8 +26,8 @@ type node struct {
 	once     sync.Once
 
 	// Guarded by daemon.mu:
-	exports []string          // services, in order
-	cancel  func(call string) // nil unless the program takes cancellations
+	exports []string                    // services, in order
+	cancel  func(call, deadlock string) // nil unless the program takes cancellations
 }
 
 var _ join.Hosted = (*node)(nil)

@@ -391,6 +391,13 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 	if len(q.Running) > control.MaxDirectCalls || len(q.Ended) > control.MaxDirectCalls || len(q.Counts) > control.MaxMethodCounts {
 		return fault.New(fault.BadRequest, "calls", "node %s tells of too many calls at a time", n.address)
 	}
+	if q.Waits != nil {
+		err := c.hearWaits(n, q.Waits)
+		if err == nil {
+			c.answer(p, m, nil)
+		}
+		return err
+	}
 	if q.Over {
 		n.over = true
 		c.answer(p, m, nil)
@@ -492,8 +499,60 @@ func (n *node) has(service, method string) bool {
 	return err == nil && ok
 }
 
+// hearWaits takes which calls wait for their turn at a node, and has one refused if they wait for
+// each other.
+func (c *controller) hearWaits(n *node, q *control.NodeWaits) error {
+	if len(q.Calls) > control.MaxWaits || len(q.Handed) > control.MaxWaits {
+		return fault.New(fault.BadRequest, "calls", "node %s tells of too many calls that wait", n.address)
+	}
+	calls := make([]callgraph.Wait, len(q.Calls))
+	for i := range q.Calls {
+		k := &q.Calls[i]
+		calls[i] = callgraph.Wait{
+			ID: rpcpacket.ID(k.ID), Behind: rpcpacket.ID(k.Behind), For: callIDs(k.For), Service: k.Service, Method: k.Method, Direct: k.Direct,
+		}
+	}
+	handed := make([]callgraph.Handed, len(q.Handed))
+	for i := range q.Handed {
+		handed[i] = callgraph.Handed{ID: rpcpacket.ID(q.Handed[i].ID), For: callIDs(q.Handed[i].For)}
+	}
+	c.waits.Report(n.address, c.now, calls, handed)
+	if k, circle, found := c.waits.Deadlock(c.graph, n.address, c.now); found {
+		c.endDeadlock(&k, circle)
+	}
+	return nil
+}
+
+// callIDs are ids as the cores know them; of more than control.MaxSerial the first ones.
+func callIDs(ids []control.ExecutionID) []rpcpacket.ID {
+	all := make([]rpcpacket.ID, min(len(ids), control.MaxSerial))
+	for i := range all {
+		all[i] = rpcpacket.ID(ids[i])
+	}
+	return all
+}
+
+// endDeadlock has a call refused, where it waits for its turn, that waits for itself.
+func (c *controller) endDeadlock(k *callgraph.Wait, circle []rpcpacket.ID) {
+	n := c.nodes[k.Node]
+	if n == nil || !n.blade.alive() {
+		return // it is told again
+	}
+	c.count.Deadlocks++
+	way := make([]string, len(circle))
+	for i, id := range circle {
+		way[i] = id.String()
+	}
+	why := "these calls wait for each other: " + strings.Join(way, " → ")
+	c.logger.Warn("a deadlock: a call is refused", "call", k.ID, "service", k.Service, "method", k.Method, "node", n.address, "circle", way)
+	c.event(Event{Kind: CallRefused, Peer: n.address, Service: k.Service, Method: k.Method, Call: k.ID.String(), Code: fault.Deadlock, Message: why})
+	q := control.CancelCall{Node: n.address, Call: k.ID.String(), Deadlock: why}
+	_ = c.ask(n.blade.port, control.KindCancelCall, q, func(control.Message) {}) // if that fails, the deadlock is found again
+}
+
 // forgetTold forgets what a node has told that has ended, or begun anew.
 func (c *controller) forgetTold(a netip.Addr) {
+	c.waits.Gone(a)
 	by := c.told.nodes[a]
 	if by == nil {
 		return

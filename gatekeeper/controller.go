@@ -72,7 +72,8 @@ type controller struct {
 	lastAgain  time.Time                        // when calls that nobody sends again were delivered again
 	tracer     func(TraceRecord)
 	timeline   *trace.Recorder
-	told       told     // of direct calls
+	told       told // of direct calls
+	waits      callgraph.Waits
 	parked     []parked // calls that wait for a digest, oldest first
 	unparking  bool
 	granted    grantedFrees

@@ -570,7 +570,6 @@ func (c *controller) serving(p *port, m control.Message) error {
 	}
 	var list control.ServingList
 	if s := c.services[rackaddr.Service(q.Service)]; s != nil && c.cfg.Ledgers == LedgersTruth {
-		list.Stateful = s.stateful()
 		for _, x := range s.exports {
 			_, has := x.methods[method]
 			if l := x.node.ledger; has && x.serves() && l != nil && (l.States || !x.stateful) && len(list.Nodes) < control.MaxServing {

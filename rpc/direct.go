@@ -143,7 +143,9 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	switch {
 	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0:
 	case m.Type == rpcpacket.Call && m.Flags.Direct():
-		return n.receiveCall(r, i, from, &m)
+		if _, ok := lineageIn(m.Trailer); ok {
+			return n.receiveCall(r, i, from, &m)
+		}
 	case m.Type == rpcpacket.Oneway && m.Flags&rpcpacket.FlagSettled != 0:
 		n.toForget(from.Addr(), &m)
 		return nil
@@ -212,6 +214,10 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		l.takeUp(e)
 		l.mu.Unlock()
 		e.buffer = r.take(i)
+		if x.manager != nil && x.pool.heldBy(e.serial) {
+			go x.refuseWaiting(e, "the service runs a call that waits for this one")
+			return nil
+		}
 		return x.accept(e)
 	case direct.Answer:
 		if answer != nil {
@@ -295,9 +301,7 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, enlisting: make(chan struct{}, 1)}
 	e.trunk.e = e
 	e.direct.Store(true)
-	if len(m.Trailer) == len(e.ancestor) {
-		e.ancestor = rpcpacket.ID(m.Trailer)
-	}
+	e.lineage, _ = lineageIn(m.Trailer)
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
 	}

@@ -47,7 +47,8 @@ type execution struct {
 	enlisting chan struct{} // holds a token while somebody does
 	resumed   bool          // the ledger has what former runs did
 	takenUp   time.Duration // of a direct call: when, in node time
-	ancestor  rpcpacket.ID  // of a direct call: of which execution it was made that the Gatekeeper knows
+	lineage                 // of a direct call
+	queued    time.Duration // when it began to wait for the slot of a service with state, in node time
 
 	mu       sync.Mutex
 	branches *sync.WaitGroup // those opened; nil while there are none
@@ -303,8 +304,8 @@ func (l *life) end() {
 	}
 }
 
-// An execution of a direct call that needs the Gatekeeper, because it is about to use
-// distributed memory, to call a service with state, or to answer with pointers, is handed
+// An execution of a direct call that needs the Gatekeeper, because it is about to allocate or free
+// distributed memory, to pass pointers on, or to make a call that cannot go direct, is handed
 // over: the ledger says so, and then the Gatekeeper logs its call as one that runs here. From
 // then on it is as one that the Gatekeeper has delivered; copies of its call are passed on.
 //
@@ -349,6 +350,7 @@ func (e *execution) enlist() error {
 	}
 	e.call.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	e.direct.Store(false)
+	l.noteHanded(e)
 	return nil
 }
 
@@ -407,8 +409,8 @@ func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool,
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation,
 		Call: endpoint.ChildID(nil, call.Call, enlistPlace, enlistPlace), Service: call.Service, Order: number, Floor: n.enlists.floor(),
 	}
-	if len(call.Trailer) == len(h.Parent) {
-		h.Parent = rpcpacket.ID(call.Trailer)
+	if l, ok := lineageIn(call.Trailer); ok {
+		h.Parent = l.ancestor
 	}
 	a := caller.As16()
 	payload := append(a[:], 0)
@@ -500,6 +502,10 @@ func (n *Node) handedBefore(e *execution) {
 		return
 	}
 	e.remember(known)
+	if m, err := rpcpacket.Parse(known.Begun.Call); err == nil {
+		e.lineage, _ = lineageIn(m.Trailer)
+	}
+	l.noteHanded(e)
 	b := slices.Clone(known.Journal)
 	if replays(&e.call.Header) && !trailer.IsSpilled(e.call.Trailer) {
 		b = append(b, e.call.Trailer...)

@@ -146,6 +146,7 @@ func (x *export) accept(e *execution) (run *execution) {
 	to, receipt := e.from, x.receipt(e) // a call that waits may be over before it is acknowledged
 	turns, taken := x.inOrder(e)
 	for _, turn := range turns {
+		turn.queued = x.node.now()
 		switch x.pool.admit(turn) {
 		case begun:
 			run = turn
@@ -153,6 +154,7 @@ func (x *export) accept(e *execution) (run *execution) {
 			x.turnAway(turn)
 			taken = taken && turn != e
 		default: // waiting: it runs in its turn
+			x.watchWaits()
 		}
 	}
 	if receipt != nil && taken {

@@ -40,9 +40,10 @@ type ledger struct {
 	// settling are the calls that are done, and whose record is not settled yet.
 	settling map[rpcpacket.ID]bool
 	resumes  resumption
-	// forgets is when the next words about what is to be forgotten leave; see forget.go.
+	// forgets is when the next words about what is to be forgotten leave; see commit.go.
 	forgets forgets
 	reports reports
+	handed  map[rpcpacket.ID]handed
 }
 
 // leastBase is how many bytes of records are not worth a base.
@@ -339,6 +340,7 @@ func (l *ledger) answered(id rpcpacket.ID) {
 	if l != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		delete(l.handed, id)
 		l.add(l.table.Answered(id)...)
 		if l.table.Owes() {
 			l.forgets.hurry(l.node)
@@ -540,13 +542,10 @@ func (k *ended) tell(now time.Duration) control.DirectCall {
 	return c
 }
 
-// cancelDirect cancels a direct call that the node runs. The caller does not hold l.mu.
-func (l *ledger) cancelDirect(id rpcpacket.ID) {
+// underWay is the execution of a direct call that the node runs, nil if it does not. The caller
+// does not hold l.mu.
+func (l *ledger) underWay(id rpcpacket.ID) *execution {
 	l.mu.Lock()
-	e := l.reports.running[id]
-	l.mu.Unlock()
-	if e != nil {
-		e.canceled.Store(true)
-		e.abandon()
-	}
+	defer l.mu.Unlock()
+	return l.reports.running[id]
 }

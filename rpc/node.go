@@ -63,6 +63,7 @@ type Node struct {
 	done    chan struct{}
 	readers sync.WaitGroup
 
+	waits   waits       // what is told of calls that wait for their turn
 	pinged  atomic.Bool // the daemon has asked whether the program is alive
 	mu      sync.Mutex
 	exports map[string]*export

@@ -416,7 +416,6 @@ type servers struct {
 
 type serving struct {
 	nodes  []netip.Addr
-	serial bool          // they run one call of the service at a time
 	at     time.Duration // in node time, when the Gatekeeper was asked
 	asking bool
 	turn   int
@@ -446,9 +445,8 @@ const (
 	servingPatience = time.Second
 )
 
-// server chooses who is to take a direct call of a method, nobody if no node does; serial
-// says that the service runs one call at a time.
-func (n *Node) server(ctx context.Context, q control.Serving) (to netip.Addr, serial bool) {
+// server chooses who is to take a direct call of a method, nobody if no node does.
+func (n *Node) server(ctx context.Context, q control.Serving) netip.Addr {
 	s := &n.servers
 	s.mu.Lock()
 	k := s.known[q]
@@ -460,7 +458,7 @@ func (n *Node) server(ctx context.Context, q control.Serving) (to netip.Addr, se
 		s.mu.Lock()
 		if k = s.known[q]; k == nil {
 			s.mu.Unlock()
-			return netip.Addr{}, false
+			return netip.Addr{}
 		}
 	}
 	defer s.mu.Unlock()
@@ -470,10 +468,10 @@ func (n *Node) server(ctx context.Context, q control.Serving) (to netip.Addr, se
 	}
 	open := k.open(n.now())
 	if len(open) == 0 {
-		return netip.Addr{}, false
+		return netip.Addr{}
 	}
 	k.turn++
-	return open[k.turn%len(open)], k.serial
+	return open[k.turn%len(open)]
 }
 
 // askServing asks the Gatekeeper who takes direct calls of a method.
@@ -496,16 +494,15 @@ func (n *Node) askServing(ctx context.Context, q control.Serving) {
 		k = &serving{at: n.now(), turn: int(randomUint64() >> 1)} //nolint:gosec // not negative
 		s.known[q] = k
 	}
-	k.nodes, k.serial = list.Nodes, list.Stateful
+	k.nodes = list.Nodes
 }
 
 // bind decides whether a call goes direct, and where to. An execution of a direct call that
 // makes another one has the Gatekeeper decide about itself from now on.
 //
-// Direct calls wait for each other past the Gatekeeper, which finds deadlocks. So whatever
-// waits while it has the slot of a service with state is the Gatekeeper's, with all that is
-// done on its behalf and may come to wait for such a slot: nothing that waits in a circle
-// has gone direct.
+// A call of policy none does not say who waits for it, as a direct one does. So an execution
+// that makes one is the Gatekeeper's if a service with state waits for it, and so is what the
+// handler of policy none does on behalf of an execution: the Gatekeeper finds the deadlocks.
 func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, codec *codec, kind thrift.TMessageType) (netip.Addr, error) {
 	n, q := c.node, control.Serving{Service: c.service, Method: m.name}
 	if !n.goesDirect() {
@@ -513,36 +510,32 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 	}
 	exact := m.policy != PolicyNone
 	if o == nil {
-		if exact && c.fits(m, codec, kind) && !b.onBehalf() {
-			to, _ := n.server(ctx, q)
-			return to, nil
+		if exact && c.fits(m, codec, kind, 0) && !b.onBehalf() {
+			return n.server(ctx, q), nil
 		}
 		return netip.Addr{}, nil
 	}
 	e := o.b.e
-	if exact && !e.serial() {
+	l := e.lineageOf()
+	if exact {
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && c.fits(m, codec, kind) {
-			to, serial := n.server(ctx, q)
-			if to.IsValid() && !e.refusedBy(id, to) && (!serial || e.ancestor.IsZero()) {
+		if e.direct.Load() && len(l.serial) <= control.MaxSerial && c.fits(m, codec, kind, l.size()) {
+			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}
 		}
 	}
-	if exact || len(codec.pointers) > 0 || e.serial() {
+	if exact || len(codec.pointers) > 0 || len(l.serial) > 0 {
 		return netip.Addr{}, e.enlist()
 	}
 	return netip.Addr{}, nil
 }
 
-// serial reports whether an execution has the one slot of a service with state.
-func (e *execution) serial() bool { return e.export != nil && e.export.config.stateful() }
-
 // onBehalf reports whether what a handler of policy none does is waited for by an execution
 // that may have the slot of a service with state.
-func (b *opSequence) onBehalf() bool { return b != nil && (b.e.serial() || !b.e.call.Parent.IsZero()) }
+func (b *opSequence) onBehalf() bool { return b != nil && (b.e.hasSlot() || !b.e.call.Parent.IsZero()) }
 
 // movedOn reports whether a direct call was refused for good by a node that closes.
 func (p *pending) movedOn() bool {
@@ -570,9 +563,10 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 	}
 }
 
-// fits reports whether a call can go direct: others are the Gatekeeper's.
-func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType) bool {
-	return m.policy == PolicyRecover && kind == thrift.CALL && len(codec.pointers) == 0 && codec.size()+len(rpcpacket.ID{}) <= c.node.budget
+// fits reports whether a call, with a trailer of so many bytes, can go direct: others are the
+// Gatekeeper's.
+func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType, trailer int) bool {
+	return m.policy == PolicyRecover && kind == thrift.CALL && len(codec.pointers) == 0 && codec.size()+trailer <= c.node.budget
 }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
@@ -587,13 +581,8 @@ func (p *pending) goDirect(o *operation, to netip.Addr, codec *codec, h *rpcpack
 	}
 	e := o.b.e
 	p.of = e
-	ancestor := e.ancestor
-	if !e.direct.Load() {
-		ancestor = e.call.Call
-	}
-	if !ancestor.IsZero() {
-		codec.trailer = ancestor[:]
-	}
+	l := e.lineageOf()
+	codec.trailer = l.append(nil)
 	return e.durable(record.Call{ID: id, Node: p.Node})
 }
 

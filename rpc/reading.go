@@ -397,6 +397,9 @@ func (n *Node) goOff() {
 	if due, ok := n.tickReports(now); ok {
 		n.wakeAt(due)
 	}
+	if due, ok := n.tickWaits(now); ok {
+		n.wakeAt(due)
+	}
 	if due, ok := n.tickLarge(now); ok {
 		n.wakeAt(due)
 	}

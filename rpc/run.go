@@ -308,11 +308,12 @@ type pool struct {
 	run func(*execution) // runs one call to its end
 
 	mu        sync.Mutex
-	free      int    // slots nobody has
-	started   int    // calls begun and not ended
-	begun     uint64 // calls begun
-	judged    uint64 // of them, as of the last stalled
-	most      int    // of started
+	free      int        // slots nobody has
+	holder    *execution // of a service with state: what has the slot
+	started   int        // calls begun and not ended
+	begun     uint64     // calls begun
+	judged    uint64     // of them, as of the last stalled
+	most      int        // of started
 	queue     fifo[*execution]
 	limit     int  // of queue
 	closed    bool // nothing more is admitted
@@ -338,7 +339,7 @@ func (p *pool) admit(e *execution) admission {
 		return refused
 	case p.free > 0 && p.started < p.most:
 		p.free--
-		p.begin()
+		p.begin(e)
 		return begun
 	case p.queue.len() >= p.limit:
 		return refused
@@ -349,7 +350,8 @@ func (p *pool) admit(e *execution) admission {
 }
 
 // begin counts a call that has a slot. The caller holds the lock.
-func (p *pool) begin() {
+func (p *pool) begin(e *execution) {
+	p.holder = e
 	p.started++
 	p.begun++
 	p.calls.Add(1)
@@ -375,8 +377,9 @@ func (p *pool) end(e *execution) *execution {
 		return nil
 	}
 	if p.returning.len() == 0 && p.queue.len() > 0 {
-		p.begin()
-		return p.queue.pop()
+		next := p.queue.pop()
+		p.begin(next)
+		return next
 	}
 	p.give()
 	return nil
@@ -395,10 +398,12 @@ func (p *pool) give() {
 	case p.returning.len() > 0:
 		close(p.returning.pop())
 	case p.queue.len() > 0 && p.started < p.most:
-		p.begin()
-		go p.work(p.queue.pop())
+		next := p.queue.pop()
+		p.begin(next)
+		go p.work(next)
 	default:
 		p.free++
+		p.holder = nil
 	}
 }
 
@@ -414,6 +419,28 @@ func (p *pool) acquire() {
 	p.returning.push(turn)
 	p.mu.Unlock()
 	<-turn
+}
+
+// heldBy reports whether one of these executions has the slot of a service with state.
+func (p *pool) heldBy(ids []rpcpacket.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holder != nil && slices.Contains(ids, p.holder.call.Call)
+}
+
+// waiting lists what waits for the slot of a service with state, the oldest first, and what has
+// the slot; nil if nothing does.
+func (p *pool) waiting() (queue []*execution, holder *execution) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.queue.items[p.queue.first:]), p.holder
+}
+
+// withdraw takes a call out of the queue. It reports false if it does not wait there.
+func (p *pool) withdraw(e *execution) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.queue.remove(e)
 }
 
 // isClosed reports whether no more calls are admitted.
@@ -447,12 +474,22 @@ func (p *pool) close() (calls []*execution) {
 }
 
 // fifo is a queue; the zero fifo is empty.
-type fifo[T any] struct {
+type fifo[T comparable] struct {
 	items []T
 	first int
 }
 
 func (q *fifo[T]) len() int { return len(q.items) - q.first }
+
+// remove takes a value out, wherever it is. It reports false if it is not there.
+func (q *fifo[T]) remove(v T) bool {
+	i := slices.Index(q.items[q.first:], v)
+	if i < 0 {
+		return false
+	}
+	q.items = slices.Delete(q.items, q.first+i, q.first+i+1)
+	return true
+}
 
 func (q *fifo[T]) push(v T) {
 	if len(q.items) == cap(q.items) && q.first > len(q.items)/2 {
@@ -482,29 +519,45 @@ func (q *fifo[T]) pop() T {
 // canceled says whether an operator has cancelled an execution.
 type canceled struct{ atomic.Bool }
 
-// heedCancels has calls cancelled that the daemon names, if it names any.
+// heedCancels has calls cancelled, or refused, that the daemon names, if it names any.
 func (n *Node) heedCancels() {
 	if s, ok := n.session.(join.Canceller); ok {
 		s.OnCancel(n.cancelServed)
 	}
 }
 
-// cancelServed cancels a call that this node runs, or has queued. Another one is none of ours
-// any more.
-func (n *Node) cancelServed(call string) {
+// cancelServed cancels a call that this node runs, or has queued; one that would wait for itself
+// is refused, if it is queued. Another one is none of ours any more.
+func (n *Node) cancelServed(call, deadlock string) {
 	var id rpcpacket.ID
 	if b, err := hex.DecodeString(call); err != nil || copy(id[:], b) != len(id) || len(b) != len(id) {
 		return
 	}
+	for _, e := range n.served(id) {
+		if deadlock == "" {
+			e.canceled.Store(true)
+			e.abandon()
+			continue
+		}
+		if e.export != nil && e.export.pool.withdraw(e) {
+			go e.export.refuseWaiting(e, deadlock)
+		}
+	}
+}
+
+// served are the executions of a call that this node runs, or has queued.
+func (n *Node) served(id rpcpacket.ID) (all []*execution) {
 	if n.goesDirect() {
-		n.ledger.cancelDirect(id)
+		if e := n.ledger.underWay(id); e != nil {
+			all = append(all, e)
+		}
 	}
 	n.in.mu.Lock()
 	defer n.in.mu.Unlock()
 	for _, entry := range n.in.core.Running(id) {
-		if e, ok := entry.Tag.(*execution); ok {
-			e.canceled.Store(true)
-			e.abandon()
+		if e, ok := entry.Tag.(*execution); ok && !slices.Contains(all, e) {
+			all = append(all, e)
 		}
 	}
+	return all
 }

@@ -234,8 +234,6 @@ type Serving struct {
 // Gatekeeper.
 type ServingList struct {
 	Nodes []netip.Addr `json:"nodes,omitempty"`
-	// Stateful says that the service runs one call at a time.
-	Stateful bool `json:"stateful,omitempty"`
 }
 
 // MaxServing is how many nodes a ServingList names at most.

@@ -24,6 +24,39 @@ type NodeCalls struct {
 	// outcome of any direct call that it has run: one that is still out to it has not run, and
 	// never will. Nothing else is set.
 	Over bool `json:"over,omitempty"`
+	// Waits, if it is set, is all that is told. It counts until the next one.
+	Waits *NodeWaits `json:"waits,omitempty"`
+}
+
+// NodeWaits is which calls have waited for some time for their turn at services with state of a
+// node. It comes while there are any, again and again, and empty when there are none any more.
+// Calls that cannot be part of a deadlock are left out.
+type NodeWaits struct {
+	Calls []WaitingCall `json:"calls,omitempty"`
+	// Handed are executions of direct calls that run at the node, and about which the Gatekeeper
+	// decides by now.
+	Handed []HandedCall `json:"handed,omitempty"`
+}
+
+// WaitingCall is a call that waits for its turn.
+type WaitingCall struct {
+	ID ExecutionID `json:"id"`
+	// Behind is the call that the service runs.
+	Behind ExecutionID `json:"behind"`
+	// For are the executions of services with state that wait for the call, as far as the
+	// Gatekeeper does not know them: those of a direct call.
+	For     []ExecutionID `json:"for,omitempty"`
+	Service string        `json:"service"`
+	Method  string        `json:"method"`
+	// Direct says that the node decides about the call.
+	Direct bool `json:"direct,omitempty"`
+}
+
+// HandedCall is an execution that waits for nothing itself, with those that wait for it, as in
+// WaitingCall.
+type HandedCall struct {
+	ID  ExecutionID   `json:"id"`
+	For []ExecutionID `json:"for"`
 }
 
 // DirectCall is a direct call as its callee knows it.
@@ -50,9 +83,12 @@ type MethodCount struct {
 	Calls   uint64     `json:"calls"`
 }
 
-// MaxDirectCalls is how many calls are in each list of a NodeCalls at most, and
-// MaxMethodCounts how many counts.
+// MaxDirectCalls is how many calls are in each list of a NodeCalls at most,
+// MaxMethodCounts how many counts, MaxWaits how many calls in each list of a NodeWaits, and
+// MaxSerial how many executions wait for one of these.
 const (
 	MaxDirectCalls  = 128
 	MaxMethodCounts = 2048
+	MaxWaits        = 256
+	MaxSerial       = 16
 )

@@ -10,6 +10,9 @@ const OutputPartSize = 128 << 10
 type CancelCall struct {
 	Node netip.Addr `json:"node"`
 	Call string     `json:"call"` // in hexadecimal
+	// Deadlock says why the call would wait for itself. Then it is refused as a Deadlock, if it
+	// still waits for its turn; else nothing happens.
+	Deadlock string `json:"deadlock,omitempty"`
 }
 
 // Output asks a compute blade what programs have printed there.

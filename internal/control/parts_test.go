@@ -99,11 +99,16 @@ func largest() map[Kind][2]any {
 			Name: name, Blade: name, Services: many(MaxServices, longest), Deployment: name, Program: name, Incarnation: math.MaxUint32, Away: true, Left: true,
 		}},
 		KindEnded:   {Ended{name, 1}, nil},
-		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode), true}},
+		KindServing: {Serving{name, name}, ServingList{many(MaxServing, someNode)}},
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
 			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),
-			true,
+			true, &NodeWaits{
+				many(MaxWaits, func(i int) WaitingCall {
+					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
+				}),
+				many(MaxWaits, func(i int) HandedCall { return HandedCall{someExecution(i), many(MaxSerial, someExecution)} }),
+			},
 		}, nil},
 		KindFence:   {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},
@@ -112,7 +117,7 @@ func largest() map[Kind][2]any {
 			Start{name, many(256, longest), map[string]string{name: strings.Repeat("e", 1<<17)}, name, node, 1 << 31, 1 << 60, 1 << 60, 1 << 60, many(64, longest)}, Started{1 << 30},
 		},
 		KindStop:       {Stop{name, 1 << 30}, nil},
-		KindCancelCall: {CancelCall{node, name}, nil},
+		KindCancelCall: {CancelCall{node, name, name}, nil},
 		KindOutput: {Output{name, 1 << 60, 1 << 30, 1 << 30}, OutputPart{many(OutputPartSize>>13, func(int) OutputLine {
 			return OutputLine{name, 1 << 60, strings.Repeat("\x01", 8<<10)}
 		}), true, 1 << 60}},

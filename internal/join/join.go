@@ -87,11 +87,12 @@ type Pinged interface {
 	Alive(stalled bool)
 }
 
-// Canceller is a Session by which operators cancel calls.
+// Canceller is a Session by which operators cancel calls, and the rack ends deadlocks.
 type Canceller interface {
 	// OnCancel has f called with the id of each call that this node is to cancel, in
-	// hexadecimal. f must not block.
-	OnCancel(f func(call string))
+	// hexadecimal; with why it would wait for itself if it is to be refused instead, while it
+	// still waits for its turn. f must not block.
+	OnCancel(f func(call, deadlock string))
 }
 
 // Identity is who a node is.

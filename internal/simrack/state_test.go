@@ -24,7 +24,7 @@ import (
 )
 
 // register is a service with state: Echo of "" counts, of "memory" as well, with a region of
-// memory, and of "X Y" calls X with "Y".
+// memory, of "! X" does X with such a region, and of "X Y" calls X with "Y".
 // Its snapshot is large: more than the Gatekeeper's log would take.
 type register struct {
 	service.Arrays
@@ -36,13 +36,8 @@ type register struct {
 const registerSize = 1<<20 + 1<<12
 
 func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
-	if next, rest, ok := strings.Cut(string(b), " "); ok {
-		if r.ahead != nil {
-			r.ahead()
-		}
-		return arrays.NewArraysClient(r.node.Client(next, rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte(rest))
-	}
-	if string(b) == "memory" {
+	next, rest, calls := strings.Cut(string(b), " ")
+	if next == "memory" || next == "!" {
 		m := rpc.Memory(ctx)
 		p, err := m.Alloc(ctx, 64)
 		if err == nil {
@@ -51,6 +46,15 @@ func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+	switch {
+	case next == "!":
+		return r.Echo(ctx, []byte(rest))
+	case calls:
+		if r.ahead != nil {
+			r.ahead()
+		}
+		return arrays.NewArraysClient(r.node.Client(next, rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte(rest))
 	}
 	r.count++
 	return binary.BigEndian.AppendUint64(nil, r.count), nil
@@ -284,39 +288,6 @@ func TestCallsComeAtOnce(t *testing.T) {
 		}
 		if n.Stats().Resent == 0 {
 			t.Error("its copies are not counted")
-		}
-	})
-}
-
-// TestDeadlockOfDirectCalls: services with state that are called direct, and wait for each
-// other, are told so: one that comes back to itself, and two that call each other.
-func TestDeadlockOfDirectCalls(t *testing.T) {
-	withRegisters(t, "", func(ctx context.Context, r *registers) {
-		n := r.client(ctx, t)
-		if _, err := echo(ctx, n, "R", "S R "); rpc.CodeOf(err) != rpc.Deadlock {
-			t.Errorf("R calls S, which calls R: %v", err)
-		}
-		for round := range 8 {
-			var all sync.WaitGroup
-			failed := make(chan error, 2)
-			for _, way := range [][2]string{{"R", "S "}, {"S", "R "}} {
-				all.Go(func() {
-					_, err := echo(ctx, n, way[0], way[1])
-					failed <- err
-				})
-			}
-			all.Wait()
-			for range 2 {
-				if err := <-failed; err != nil && rpc.CodeOf(err) != rpc.Deadlock {
-					t.Errorf("round %d: %v", round, err)
-				}
-			}
-		}
-		if v, err := echo(ctx, n, "R", ""); err != nil {
-			t.Errorf("in the end: %d, %v", v, err)
-		}
-		if err := n.Close(ctx); err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -32,7 +32,7 @@ type client struct {
 
 	policies atomic.Pointer[join.Policies]
 	ping     atomic.Pointer[func()] // what is called for a question of the daemon's
-	cancel   atomic.Pointer[func(string)]
+	cancel   atomic.Pointer[func(string, string)]
 }
 
 // setRack takes a new view of the rack. Policies come only when they are others than
@@ -129,7 +129,7 @@ func (c *client) read() {
 			c.end()
 		}
 		if f := c.cancel.Load(); r.Cancel != "" && f != nil {
-			(*f)(r.Cancel)
+			(*f)(r.Cancel, r.Deadlock)
 		}
 		if f := c.ping.Load(); r.Ping && f != nil {
 			(*f)()

@@ -74,7 +74,9 @@ type reply struct {
 	Rack    *control.Rack        `json:"rack,omitempty"`
 	Ended   bool                 `json:"ended,omitempty"`  // the node has lost its identity
 	Cancel  string               `json:"cancel,omitempty"` // the program is to cancel this call
-	Ping    bool                 `json:"ping,omitempty"`   // the program is to say that it is alive
+	// Deadlock says why that call would wait for itself: it is to be refused, if it still waits for its turn.
+	Deadlock string `json:"deadlock,omitempty"`
+	Ping     bool   `json:"ping,omitempty"` // the program is to say that it is alive
 	// Serving answers opServing, and Exported opExport.
 	Serving  *control.ServingList `json:"serving,omitempty"`
 	Exported *control.Exported    `json:"exported,omitempty"`

@@ -229,8 +229,8 @@ func (s *server) join(ctx context.Context, wg *sync.WaitGroup, r request) reply 
 	answer := reply{ID: r.ID, Joined: &joined{Identity: node.Node(), MTU: node.Stack().MTU(), Rack: rack}}
 	wg.Go(func() { s.tell(ctx, node, changed, rack.PolicyVersion) })
 	wg.Go(func() { s.watch(ctx, wg, node) })
-	node.OnCancel(func(call string) {
-		wg.Go(func() { _ = s.write(reply{Cancel: call}) }) // the reader sees the connection's end
+	node.OnCancel(func(call, deadlock string) {
+		wg.Go(func() { _ = s.write(reply{Cancel: call, Deadlock: deadlock}) }) // the reader sees the connection's end
 	})
 	return answer
 }

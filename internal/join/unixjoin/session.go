@@ -129,7 +129,7 @@ var (
 )
 
 // OnCancel implements join.Canceller.
-func (s *session) OnCancel(f func(call string)) { s.client.cancel.Store(&f) }
+func (s *session) OnCancel(f func(call, deadlock string)) { s.client.cancel.Store(&f) }
 
 // OnPing implements join.Pinged.
 func (s *session) OnPing(f func()) {

@@ -58,7 +58,7 @@ type fakeNode struct {
 	events chan string
 	once   sync.Once
 	done   chan struct{}
-	cancel func(call string)
+	cancel func(call, deadlock string)
 
 	mu      sync.Mutex
 	rack    control.Rack
@@ -79,7 +79,7 @@ func (n *fakeNode) Who(_ context.Context, a netip.Addr) (control.NodeInfo, error
 	}
 	return control.NodeInfo{Name: n.name, Services: []string{"Arrays"}, Deployment: "arrays"}, nil
 }
-func (n *fakeNode) OnCancel(f func(string)) { n.cancel = f }
+func (n *fakeNode) OnCancel(f func(string, string)) { n.cancel = f }
 
 func (n *fakeNode) Service(_ context.Context, name string) (control.ServiceInfo, error) {
 	if name != "Arrays" {

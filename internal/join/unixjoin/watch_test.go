@@ -83,10 +83,10 @@ func TestCancel(t *testing.T) {
 	h, socket := start(t)
 	s, n := joinNode(t, h, socket)
 	got := make(chan string, 1)
-	s.(join.Canceller).OnCancel(func(call string) { got <- call })
-	n.cancel("0123")
-	if call := <-got; call != "0123" {
-		t.Errorf("call %q is to be cancelled", call)
+	s.(join.Canceller).OnCancel(func(call, deadlock string) { got <- call + deadlock })
+	n.cancel("0123", "it waits for itself")
+	if call := <-got; call != "0123it waits for itself" {
+		t.Errorf("%q is to be cancelled", call)
 	}
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)

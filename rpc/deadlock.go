@@ -1,0 +1,233 @@
+package rpc
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// lineage is who waits for a direct call, as its trailer says:
+//
+//	ancestor (16 bytes) | execution (16) | … | execution (16)
+//
+// A call of which nobody has to be named has no trailer.
+type lineage struct {
+	// ancestor is the nearest execution on whose behalf the call is made that the Gatekeeper
+	// decides about; zero if there is none.
+	ancestor rpcpacket.ID
+	// serial are the executions that have the one slot of a service with state meanwhile, the
+	// outermost first.
+	serial []rpcpacket.ID
+}
+
+// lineageIn reads a direct call's trailer; false if it is none.
+func lineageIn(trailer []byte) (l lineage, ok bool) {
+	const size = len(l.ancestor)
+	if len(trailer)%size != 0 || len(trailer) > (1+control.MaxSerial)*size {
+		return l, false
+	}
+	for i := 0; i < len(trailer); i += size {
+		id := rpcpacket.ID(trailer[i:])
+		if i == 0 {
+			l.ancestor = id
+			continue
+		}
+		l.serial = append(l.serial, id)
+	}
+	return l, true
+}
+
+// append appends the lineage as a trailer.
+func (l *lineage) append(b []byte) []byte {
+	if l.ancestor.IsZero() && len(l.serial) == 0 {
+		return b
+	}
+	b = append(b, l.ancestor[:]...)
+	for _, id := range l.serial {
+		b = append(b, id[:]...)
+	}
+	return b
+}
+
+// size is how many bytes that takes.
+func (l *lineage) size() int { return len(l.append(nil)) }
+
+// lineageOf is that of the calls which an execution makes.
+func (e *execution) lineageOf() lineage {
+	l := lineage{ancestor: e.ancestor, serial: e.serial}
+	if !e.direct.Load() {
+		l.ancestor = e.call.Call
+	}
+	if e.hasSlot() {
+		l.serial = append(slices.Clip(l.serial), e.call.Call)
+	}
+	return l
+}
+
+// hasSlot reports whether an execution has the one slot of a service with state.
+func (e *execution) hasSlot() bool { return e.export != nil && e.export.config.stateful() }
+
+// Direct calls go past the Gatekeeper, so nobody sees at once that some of them wait for each
+// other. A call whose lineage has the execution that its service runs is refused when it comes.
+// Longer circles the Gatekeeper finds: the nodes tell it which calls wait for their turn, and it
+// has one of the circle refused where it waits (package callgraph, Waits).
+//
+//	a call has waited for waitsAfter ── report ──▶ Gatekeeper: a circle? ── refuse ──▶ the call's node
+//	             ▲                                      │
+//	             └──────────── again, slower ◀──────────┘ acknowledged
+
+const (
+	// waitsAfter is how long a call waits for its turn before it is told.
+	waitsAfter = 20 * time.Millisecond
+	// maxWaitsInterval is how often the same is told again at most.
+	maxWaitsInterval = 320 * time.Millisecond
+)
+
+// waits is what is told of calls that wait for their turn.
+type waits struct {
+	mu            sync.Mutex
+	due, interval time.Duration
+	telling       bool // the last report is on its way
+	told          bool // something that the Gatekeeper keeps
+}
+
+// watchWaits has the node look after calls that have begun to wait.
+func (x *export) watchWaits() {
+	if x.manager != nil && x.node.goesDirect() {
+		x.node.wakeAt(x.node.now() + waitsAfter)
+	}
+}
+
+// tickWaits tells what waits, if that is due, and returns when it has to be called next.
+func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
+	if !n.goesDirect() {
+		return 0, false
+	}
+	report, next, more := n.waiting(now)
+	w := &n.waits
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	some := len(report.Calls)+len(report.Handed) > 0
+	if !some {
+		w.interval = waitsAfter
+		if !w.told {
+			return next, more
+		}
+	}
+	switch {
+	case w.telling:
+		return now + waitsAfter, true
+	case now < w.due:
+		return w.due, true
+	}
+	w.telling, w.told = true, some
+	w.due = now + w.interval
+	w.interval = min(2*w.interval, maxWaitsInterval)
+	go func() {
+		if err := n.session.Calls(n.base, control.NodeCalls{Waits: &report}); err != nil {
+			n.log.Debug("rpc: the Gatekeeper has not heard which calls wait", "node", n.self.Name, "err", err)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.telling = false
+		n.wakeAt(w.due)
+	}()
+	return w.due, true
+}
+
+// waiting is what has waited for its turn for long enough to be told, and when there will be
+// more, if there may be.
+func (n *Node) waiting(now time.Duration) (report control.NodeWaits, next time.Duration, more bool) {
+	n.mu.Lock()
+	exports := slices.Collect(maps.Values(n.exports))
+	n.mu.Unlock()
+	for _, x := range exports {
+		if x.manager == nil {
+			continue
+		}
+		queue, holder := x.pool.waiting()
+		for _, e := range queue {
+			if due := e.queued + waitsAfter; due > now {
+				if !more || due < next {
+					next, more = due, true
+				}
+				continue
+			}
+			if k, ok := x.waitingCall(e, holder); ok && len(report.Calls) < control.MaxWaits {
+				report.Calls = append(report.Calls, k)
+			}
+		}
+	}
+	l := n.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, h := range l.handed {
+		switch due := h.at + waitsAfter; {
+		case due > now:
+			if !more || due < next {
+				next, more = due, true
+			}
+		case len(report.Handed) < control.MaxWaits:
+			report.Handed = append(report.Handed, control.HandedCall{ID: control.ExecutionID(id), For: executionIDs(h.serial)})
+		}
+	}
+	return report, next, more
+}
+
+// waitingCall is a call that waits for its turn behind another one; false if no execution can be
+// waiting for it that has the slot of a service with state.
+func (x *export) waitingCall(e, holder *execution) (control.WaitingCall, bool) {
+	direct := e.direct.Load()
+	if holder == nil || direct && len(e.serial) == 0 || !direct && e.call.Parent.IsZero() {
+		return control.WaitingCall{}, false
+	}
+	k := control.WaitingCall{
+		ID: control.ExecutionID(e.call.Call), Behind: control.ExecutionID(holder.call.Call), For: executionIDs(e.serial),
+		Service: x.name, Direct: direct,
+	}
+	if m := x.offer.Load().methods[e.call.Method]; m != nil {
+		k.Method = m.name
+	}
+	return k, true
+}
+
+func executionIDs(ids []rpcpacket.ID) []control.ExecutionID {
+	all := make([]control.ExecutionID, len(ids))
+	for i, id := range ids {
+		all[i] = control.ExecutionID(id)
+	}
+	return all
+}
+
+// refuseWaiting answers a call that would wait for itself, and has not begun. The answer is
+// recorded like any other.
+func (x *export) refuseWaiting(e *execution, why string) {
+	x.answerException(e, Deadlock, "the call would wait for itself: "+why)
+	e.close()
+}
+
+// handed is an execution for which services with state wait, and which was handed over to the
+// Gatekeeper.
+type handed struct {
+	serial []rpcpacket.ID
+	at     time.Duration // in node time
+}
+
+// noteHanded notes that an execution has been handed over, until the Gatekeeper has its answer.
+func (l *ledger) noteHanded(e *execution) {
+	if len(e.serial) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.handed == nil {
+		l.handed = map[rpcpacket.ID]handed{}
+	}
+	now := l.node.now()
+	l.handed[e.call.Call] = handed{e.serial, now}
+	l.node.wakeAt(now + waitsAfter)
+}
