@@ -523,9 +523,9 @@ func (c *controller) hearWaits(n *node, q *control.NodeWaits) error {
 	return nil
 }
 
-// callIDs are ids as the cores know them; of more than control.MaxSerial the first ones.
+// callIDs are ids as the cores know them; the first ones, if these are too many.
 func callIDs(ids []control.ExecutionID) []rpcpacket.ID {
-	all := make([]rpcpacket.ID, min(len(ids), control.MaxSerial))
+	all := make([]rpcpacket.ID, min(len(ids), 1+control.MaxSerial))
 	for i := range all {
 		all[i] = rpcpacket.ID(ids[i])
 	}

@@ -287,10 +287,13 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if err != nil {
 		return err
 	}
+	if l, told := b.lineageOf(); told && b != nil && m.policy == PolicyNone && kind == thrift.CALL {
+		codec.trailer = l.append(nil)
+	}
 	var lasts bool
 	switch {
 	case to.IsValid():
-		lasts = p.goDirect(o, to, codec, &h, id)
+		lasts = p.goDirect(b, o, to, codec, &h, id)
 	case kind == thrift.ONEWAY && m.policy == PolicyNone:
 		if !o.durable(record.Call{}) {
 			return n.whyEnded()

@@ -10,11 +10,13 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// lineage is who waits for a direct call, as its trailer says:
+// lineage is who waits for a call that its node makes, as the trailer says of a direct call, and
+// of one of policy none:
 //
 //	ancestor (16 bytes) | execution (16) | … | execution (16)
 //
-// A call of which nobody has to be named has no trailer.
+// Nobody waits for a direct call without a trailer, as far as deadlocks go; who waits for one of
+// policy none is not known then, unless it has no parent.
 type lineage struct {
 	// ancestor is the nearest execution on whose behalf the call is made that the Gatekeeper
 	// decides about; zero if there is none.
@@ -41,11 +43,11 @@ func lineageIn(trailer []byte) (l lineage, ok bool) {
 	return l, true
 }
 
+// nobody reports whether the lineage names nobody.
+func (l *lineage) nobody() bool { return l.ancestor.IsZero() && len(l.serial) == 0 }
+
 // append appends the lineage as a trailer.
 func (l *lineage) append(b []byte) []byte {
-	if l.ancestor.IsZero() && len(l.serial) == 0 {
-		return b
-	}
 	b = append(b, l.ancestor[:]...)
 	for _, id := range l.serial {
 		b = append(b, id[:]...)
@@ -54,18 +56,37 @@ func (l *lineage) append(b []byte) []byte {
 }
 
 // size is how many bytes that takes.
-func (l *lineage) size() int { return len(l.append(nil)) }
+func (l *lineage) size() int { return len(l.ancestor) * (1 + len(l.serial)) }
 
-// lineageOf is that of the calls which an execution makes.
-func (e *execution) lineageOf() lineage {
-	l := lineage{ancestor: e.ancestor, serial: e.serial}
-	if !e.direct.Load() {
+// waitFor are the executions that wait for the call.
+func (l *lineage) waitFor() []control.ExecutionID {
+	var all []control.ExecutionID
+	if !l.ancestor.IsZero() {
+		all = append(all, control.ExecutionID(l.ancestor))
+	}
+	for _, id := range l.serial {
+		all = append(all, control.ExecutionID(id))
+	}
+	return all
+}
+
+// lineageOf is that of the calls which a branch makes; false if it cannot be told, or is too long.
+func (b *opSequence) lineageOf() (l lineage, ok bool) {
+	if b == nil {
+		return l, true
+	}
+	e := b.e
+	l = e.lineage
+	switch {
+	case e.journal != nil && !e.direct.Load():
 		l.ancestor = e.call.Call
+	case e.journal == nil && !e.named:
+		return l, false
 	}
 	if e.hasSlot() {
 		l.serial = append(slices.Clip(l.serial), e.call.Call)
 	}
-	return l
+	return l, len(l.serial) <= control.MaxSerial
 }
 
 // hasSlot reports whether an execution has the one slot of a service with state.
@@ -172,7 +193,7 @@ func (n *Node) waiting(now time.Duration) (report control.NodeWaits, next time.D
 				next, more = due, true
 			}
 		case len(report.Handed) < control.MaxWaits:
-			report.Handed = append(report.Handed, control.HandedCall{ID: control.ExecutionID(id), For: executionIDs(h.serial)})
+			report.Handed = append(report.Handed, control.HandedCall{ID: control.ExecutionID(id), For: h.lineage.waitFor()})
 		}
 	}
 	return report, next, more
@@ -182,25 +203,17 @@ func (n *Node) waiting(now time.Duration) (report control.NodeWaits, next time.D
 // waiting for it that has the slot of a service with state.
 func (x *export) waitingCall(e, holder *execution) (control.WaitingCall, bool) {
 	direct := e.direct.Load()
-	if holder == nil || direct && len(e.serial) == 0 || !direct && e.call.Parent.IsZero() {
+	if holder == nil || e.nobody() && (direct || e.call.Parent.IsZero()) {
 		return control.WaitingCall{}, false
 	}
 	k := control.WaitingCall{
-		ID: control.ExecutionID(e.call.Call), Behind: control.ExecutionID(holder.call.Call), For: executionIDs(e.serial),
+		ID: control.ExecutionID(e.call.Call), Behind: control.ExecutionID(holder.call.Call), For: e.waitFor(),
 		Service: x.name, Direct: direct,
 	}
 	if m := x.offer.Load().methods[e.call.Method]; m != nil {
 		k.Method = m.name
 	}
 	return k, true
-}
-
-func executionIDs(ids []rpcpacket.ID) []control.ExecutionID {
-	all := make([]control.ExecutionID, len(ids))
-	for i, id := range ids {
-		all[i] = control.ExecutionID(id)
-	}
-	return all
 }
 
 // refuseWaiting answers a call that would wait for itself, and has not begun. The answer is
@@ -213,13 +226,13 @@ func (x *export) refuseWaiting(e *execution, why string) {
 // handed is an execution for which services with state wait, and which was handed over to the
 // Gatekeeper.
 type handed struct {
-	serial []rpcpacket.ID
-	at     time.Duration // in node time
+	lineage lineage
+	at      time.Duration // in node time
 }
 
 // noteHanded notes that an execution has been handed over, until the Gatekeeper has its answer.
 func (l *ledger) noteHanded(e *execution) {
-	if len(e.serial) == 0 {
+	if e.nobody() {
 		return
 	}
 	l.mu.Lock()
@@ -228,6 +241,6 @@ func (l *ledger) noteHanded(e *execution) {
 		l.handed = map[rpcpacket.ID]handed{}
 	}
 	now := l.node.now()
-	l.handed[e.call.Call] = handed{e.serial, now}
+	l.handed[e.call.Call] = handed{e.lineage, now}
 	l.node.wakeAt(now + waitsAfter)
 }

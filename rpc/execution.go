@@ -47,7 +47,8 @@ type execution struct {
 	enlisting chan struct{} // holds a token while somebody does
 	resumed   bool          // the ledger has what former runs did
 	takenUp   time.Duration // of a direct call: when, in node time
-	lineage                 // of a direct call
+	lineage                 // of a direct call, and of one of policy none if it is named
+	named     bool          // it is known who waits for the call of policy none
 	queued    time.Duration // when it began to wait for the slot of a service with state, in node time
 
 	mu       sync.Mutex

@@ -82,8 +82,13 @@ func (x *export) decide(from netip.AddrPort, m *rpcpacket.Message, j *journal) (
 	}
 	e := &execution{node: n, journal: j, export: x, entry: a.Entry, call: *m, from: from}
 	e.trunk.e = e
-	if j != nil {
+	switch {
+	case j != nil:
 		n.handedBefore(e)
+	case len(m.Trailer) > 0:
+		e.lineage, e.named = lineageIn(m.Trailer)
+	default:
+		e.named = m.Parent.IsZero()
 	}
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)

@@ -500,42 +500,37 @@ func (n *Node) askServing(ctx context.Context, q control.Serving) {
 // bind decides whether a call goes direct, and where to. An execution of a direct call that
 // makes another one has the Gatekeeper decide about itself from now on.
 //
-// A call of policy none does not say who waits for it, as a direct one does. So an execution
-// that makes one is the Gatekeeper's if a service with state waits for it, and so is what the
-// handler of policy none does on behalf of an execution: the Gatekeeper finds the deadlocks.
+// A direct call says who waits for it. If that cannot be told, it is the Gatekeeper's, which
+// then finds the deadlocks.
 func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpacket.ID, m *method, codec *codec, kind thrift.TMessageType) (netip.Addr, error) {
 	n, q := c.node, control.Serving{Service: c.service, Method: m.name}
 	if !n.goesDirect() {
 		return netip.Addr{}, nil
 	}
 	exact := m.policy != PolicyNone
+	l, told := b.lineageOf()
 	if o == nil {
-		if exact && c.fits(m, codec, kind, 0) && !b.onBehalf() {
+		if exact && told && c.fits(m, codec, kind, l.size()) {
 			return n.server(ctx, q), nil
 		}
 		return netip.Addr{}, nil
 	}
 	e := o.b.e
-	l := e.lineageOf()
 	if exact {
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && len(l.serial) <= control.MaxSerial && c.fits(m, codec, kind, l.size()) {
+		if e.direct.Load() && told && c.fits(m, codec, kind, l.size()) {
 			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}
 		}
 	}
-	if exact || len(codec.pointers) > 0 || len(l.serial) > 0 {
+	if exact || len(codec.pointers) > 0 || !told {
 		return netip.Addr{}, e.enlist()
 	}
 	return netip.Addr{}, nil
 }
-
-// onBehalf reports whether what a handler of policy none does is waited for by an execution
-// that may have the slot of a service with state.
-func (b *opSequence) onBehalf() bool { return b != nil && (b.e.hasSlot() || !b.e.call.Parent.IsZero()) }
 
 // movedOn reports whether a direct call was refused for good by a node that closes.
 func (p *pending) movedOn() bool {
@@ -571,18 +566,19 @@ func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType, trailer
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
 // ended.
-func (p *pending) goDirect(o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) bool {
+func (p *pending) goDirect(b *opSequence, o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) bool {
 	p.straight, p.Node = true, to.As16()
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
 	p.Balance = nil
 	h.Flags &^= rpcpacket.FlagHeld
+	if l, _ := b.lineageOf(); !l.nobody() {
+		codec.trailer = l.append(nil)
+	}
 	if o == nil {
 		return true
 	}
 	e := o.b.e
 	p.of = e
-	l := e.lineageOf()
-	codec.trailer = l.append(nil)
 	return e.durable(record.Call{ID: id, Node: p.Node})
 }
 

@@ -31,14 +31,13 @@ type waitsService struct {
 }
 
 type waitsCall struct {
-	id      rpcpacket.ID
-	parent  *waitsCall
-	at      *waitsService
-	held    bool // the graph has it
-	handed  bool // the graph has what it makes, though it is direct
-	child   *waitsCall
-	ended   bool
-	refused bool
+	id     rpcpacket.ID
+	parent *waitsCall
+	at     *waitsService
+	held   bool // the graph has it
+	handed bool // the graph has what it makes, though it is direct
+	child  *waitsCall
+	ended  bool
 }
 
 func newWaitsModel(t *testing.T, seed uint64) *waitsModel {

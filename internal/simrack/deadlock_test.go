@@ -118,5 +118,8 @@ func wayOf(random *rand.Rand, cyclic bool) []string {
 	if random.IntN(3) == 0 { // the Gatekeeper decides about what this one does
 		way = slices.Insert(way, 1+random.IntN(len(way)), "!")
 	}
+	if last := len(way) - 1; last > 0 && way[last] != "!" && random.IntN(4) == 0 { // a call of policy none
+		way = slices.Insert(way, last, "?")
+	}
 	return append(way, "")
 }

@@ -24,7 +24,8 @@ import (
 )
 
 // register is a service with state: Echo of "" counts, of "memory" as well, with a region of
-// memory, of "! X" does X with such a region, and of "X Y" calls X with "Y".
+// memory, of "! X" does X with such a region, of "X Y" calls X with "Y", and of "? X Y" with policy
+// none.
 // Its snapshot is large: more than the Gatekeeper's log would take.
 type register struct {
 	service.Arrays
@@ -50,6 +51,9 @@ func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	switch {
 	case next == "!":
 		return r.Echo(ctx, []byte(rest))
+	case next == "?":
+		next, rest, _ = strings.Cut(rest, " ")
+		return arrays.NewArraysClient(r.node.Client(next, rpc.WithPolicy(rpc.PolicyNone))).Echo(ctx, []byte(rest))
 	case calls:
 		if r.ahead != nil {
 			r.ahead()
