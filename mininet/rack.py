@@ -86,6 +86,14 @@ class Rack(Mininet):
 
         with Rack(switch="bmv2") as rack:
             rack["c1"].cmdPrint("ping -c 1", rack["s1"].address)
+            print(rack["c1"].cmd("bifrost status"))
+
+    On blades, bifrost and the programs beside it are on PATH, and bifrost finds the
+    Gatekeeper. Attributes for scripts:
+
+    admin_socket: path of the Gatekeeper's admin API, a Unix socket, for `bifrost
+        --admin-addr unix:PATH` or a client of one's own; None without a P4 switch
+    directory: where sockets and logs are
     """
 
     def __init__(
@@ -116,8 +124,6 @@ class Rack(Mininet):
             for blade, command, text in (programs if self.p4 else ())
         ]
         self.directory = process.make_directory()
-        # The Gatekeeper's admin API, a Unix socket: for `bifrost --admin-addr`, or a
-        # client of one's own. On blades, bifrost finds it by itself.
         self.admin_socket = layout.admin_socket(self.directory) if self.p4 else None
         topo = RackTopo(
             compute=compute, memory=memory, switch=switch, capacity=capacity,

@@ -144,6 +144,34 @@ class RackTest(unittest.TestCase):
         self.assertIn("2 calls with 16384 bytes verified", done.stdout)
         self.check_nothing_left()
 
+    def test_script(self):
+        """What a script does: commands on blades, names, the admin API."""
+        script = '''
+import subprocess, sys, layout, rack
+with rack.Rack(bifrost=sys.argv[1]) as r:
+    print(r["c1"].cmd("bifrost blades"))
+    print(r["s2"].cmd("arrays ping --count 2"))
+    print(subprocess.check_output(
+        [sys.argv[1], "status", "--admin-addr", "unix:" + r.admin_socket], text=True))
+    for name in "c9", "m1x":
+        try:
+            r[name].cmd("true")
+        except layout.LayoutError as e:
+            print(e)
+'''
+        done = subprocess.run(
+            [sys.executable, "-c", script, os.path.abspath(BIFROST)], cwd=HERE,
+            env=self.env, capture_output=True, text=True, timeout=TIMEOUT,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for want in (
+            "m3     memory   ", "2 calls", "switch connected",
+            "there is no blade c9: use c1, m1, m2, m3, s1, s2, switch",
+            "there is no blade m1x: use c1, m1, ",
+        ):
+            self.assertIn(want, done.stdout)
+        self.check_nothing_left()
+
     def test_command_line(self):
         """--cli runs commands on blades, by name, and shows what they print."""
         done = self.rack(
