@@ -39,6 +39,8 @@ func publish(t *testing.T, proxy string) {
 			return err
 		case d.IsDir() && (len(name) > 2 && name[0] == '.' || name == "bin" || name == "out" || name == "testdata" || name == "bench"):
 			return filepath.SkipDir // not of the module, or not of the command
+		case d.IsDir() && path != "../.." && isModule(path):
+			return filepath.SkipDir
 		case !d.Type().IsRegular():
 			return nil
 		}
@@ -53,6 +55,11 @@ func publish(t *testing.T, proxy string) {
 		return err
 	}))
 	must(t, z.Close())
+}
+
+func isModule(directory string) bool {
+	_, err := os.Stat(filepath.Join(directory, "go.mod"))
+	return err == nil
 }
 
 // TestInstall is what a user does first: go install, of a release. The release comes

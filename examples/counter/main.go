@@ -12,11 +12,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/bifrost-rack/bifrost/examples/counter/gen-go/counter"
 	"github.com/bifrost-rack/bifrost/examples/counter/tally"
 	"github.com/bifrost-rack/bifrost/rpc"
 )
@@ -43,14 +45,15 @@ func newRoot() *cobra.Command {
 }
 
 func newServeCmd() *cobra.Command {
-	return &cobra.Command{
+	var deadlock string
+	cmd := &cobra.Command{
 		Use:       "serve SERVICE",
 		Short:     "Serve " + tally.CounterName + " or " + tally.FrontName + " on this blade until interrupted",
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{tally.CounterName, tally.FrontName},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withNode(cmd.Context(), "counter-"+args[0], func(ctx context.Context, node *rpc.Node) error {
-				if err := tally.Serve(ctx, node, args[0]); err != nil {
+				if err := serve(ctx, node, args[0], deadlock); err != nil {
 					return err
 				}
 				fmt.Printf("%s is served by %s\n", args[0], node.Address())
@@ -63,6 +66,22 @@ func newServeCmd() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().StringVar(&deadlock, "deadlock", "", "to practise: the Counter's call that finds `FILE` removes it, and waits for a lock that nobody releases")
+	return cmd
+}
+
+func serve(ctx context.Context, node *rpc.Node, service, deadlock string) error {
+	if deadlock == "" || service != tally.CounterName {
+		return tally.Serve(ctx, node, service)
+	}
+	return counter.ExportCounter(ctx, node, service, &tally.Counter{Entered: func(context.Context) {
+		if os.Remove(deadlock) != nil {
+			return
+		}
+		var mu sync.Mutex
+		mu.Lock()
+		mu.Lock()
+	}})
 }
 
 func newTellerCmd() *cobra.Command {
