@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -263,36 +262,6 @@ func TestPage_TimelinesAndPolicies(t *testing.T) {
 	}
 	set("default", "yes")
 	b.until(row + `.children[3].textContent === 'default' && ` + row + `.querySelector('select').value === 'recover'`)
-}
-
-// axe, the usual checker of accessibility, finds no violation, wide and narrow, with and
-// without a dialog. By hand: npm install axe-core, then
-//
-//	go test ./checks -run TestPage_Axe -axe $PWD/node_modules/axe-core/axe.min.js
-func TestPage_Axe(t *testing.T) {
-	if *axe == "" {
-		t.Skip("by hand, with -axe: axe-core is an npm package")
-	}
-	script, err := os.ReadFile(*axe)
-	must(t, err)
-	s := startSite(t, admintest.StartBusy(t).Gatekeeper())
-	b := openPage(t, s)
-	b.until(`document.querySelector('#policies select') !== null`)
-	value[bool](b, string(script)+"; true")
-	check := func(what string) {
-		t.Helper()
-		value[bool](b, `(() => { window.found = null; axe.run().then((r) => { window.found = r.violations.map((v) => v.id + ': ' + v.help + ' ' + v.nodes.map((n) => n.target).join(' ')); }); return true; })()`)
-		b.until(`window.found !== null`)
-		for _, v := range value[[]string](b, `window.found`) {
-			t.Errorf("%s: %s", what, v)
-		}
-	}
-	check("wide")
-	b.size(390, 844, true)
-	check("narrow")
-	value[bool](b, `(() => { const s = document.querySelector('#policies select'); s.value = 'none'; s.dispatchEvent(new Event('change')); return true; })()`)
-	b.until(`document.querySelector('#sure').open`)
-	check("the dialog")
 }
 
 // After a restart of the Gatekeeper the API and the page have the calls, failures and figures of

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"log/slog"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,7 +16,15 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/admintest"
 )
 
-var axe = flag.String("axe", "", "axe.min.js of npm's axe-core, which then looks at the page, too (CONTRIBUTING.md says where it comes from)")
+var axe = flag.String("axe", fetchedAxe(), "axe.min.js of npm's axe-core, which looks at the page; by default what scripts/setup.sh has fetched")
+
+func fetchedAxe() string {
+	const path = "../out/axe/package/axe.min.js"
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

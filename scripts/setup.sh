@@ -2,6 +2,7 @@
 # Installs what the tests use beyond Go, as root on Debian; otherwise says what
 # will be skipped and why. Safe to run again.
 set -eu
+cd "$(dirname "$0")/.."
 declare -A need=(
   [thrift]=thrift-compiler [mn]=mininet [brctl]=bridge-utils [ifconfig]=net-tools [ping]=iputils-ping [ip]=iproute2
   [chromium]=chromium [sysctl]=procps [systemd-analyze]=systemd [udevadm]=udev [promtool]=prometheus [redis-server]=redis-server [groff]=groff-base [ethtool]=ethtool [sudo]=sudo [make]=make [gcc]="gcc libc6-dev"
@@ -26,6 +27,16 @@ if [ -n "$want" ] && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
   else
     want=$(missing)
     echo "setup: apt-get has failed"
+  fi
+fi
+# The checker of accessibility that looks at the page, for package checks.
+axe=out/axe version=4.14.1
+if ! grep -qs "\"version\": \"$version\"" "$axe/package/package.json"; then
+  mkdir -p "$axe"
+  if command -v npm >/dev/null && (cd "$axe" && npm pack --silent "axe-core@$version" >/dev/null && tar xzf "axe-core-$version.tgz" && rm "axe-core-$version.tgz"); then
+    echo "setup: fetched axe-core $version"
+  else
+    echo "setup: NO axe-core, which npm fetches: the page is not checked for accessibility"
   fi
 fi
 if [ -n "$want" ]; then

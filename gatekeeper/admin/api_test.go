@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -326,5 +327,31 @@ func TestTimelines(t *testing.T) {
 	all := getAs[api.List[api.Timeline]](s, "/v1/timelines").Items
 	if pages := inPages[api.Timeline](s, "/v1/timelines?limit=1"); !slices.EqualFunc(all, pages, func(a, b api.Timeline) bool { return a.ID == b.ID }) || len(all) < 2 {
 		t.Errorf("%d calls, in pages %d", len(all), len(pages))
+	}
+}
+
+// What the linters of OpenAPI documents ask for, and what a reader of one wants to know: whom to
+// ask, and which role each operation needs.
+func TestOpenAPI(t *testing.T) {
+	s := startSite(t, stopped{})
+	var doc struct {
+		Info  struct{ Contact struct{ URL string } }
+		Paths map[string]map[string]struct{ Summary, Description, OperationID string }
+	}
+	must(t, json.Unmarshal(s.server.document, &doc))
+	if doc.Info.Contact.URL == "" || len(doc.Paths) < 30 {
+		t.Errorf("contact %q, %d paths", doc.Info.Contact.URL, len(doc.Paths))
+	}
+	roles := map[string]string{"list-blades": "read", "drain-blade": "operate", "deploy-app": "deploy", "backup": "deploy", "stream-events": "read"}
+	for path, operations := range doc.Paths {
+		for method, op := range operations {
+			if op.Summary == "" || !strings.Contains(op.Description, "role `"+cmp.Or(roles[op.OperationID], "")) {
+				t.Errorf("%s %s: summary %q, description %q", method, path, op.Summary, op.Description)
+			}
+			delete(roles, op.OperationID)
+		}
+	}
+	if len(roles) > 0 {
+		t.Errorf("there are no operations %v", roles)
 	}
 }

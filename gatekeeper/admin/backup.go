@@ -20,7 +20,7 @@ const backupType = "application/gzip"
 // registerBackup serves backups.
 func (s *Server) registerBackup(h huma.API) {
 	op := operation(http.MethodPost, backupPath, "backup", "Actions", "Copy the log, all ledgers and all regions as of one moment, while the rack works")
-	op.Description = "The file is gzip of JSON lines. Its last line has the member `end`; a file without one is not whole, and `bifrost restore` refuses it."
+	op.Description += " The file is gzip of JSON lines. Its last line has the member `end`; a file without one is not whole, and `bifrost restore` refuses it."
 	op.Errors = append(op.Errors, http.StatusConflict)
 	op.Responses = map[string]*huma.Response{"200": {
 		Description: "The backup", Content: map[string]*huma.MediaType{backupType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}},

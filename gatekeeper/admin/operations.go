@@ -2,7 +2,9 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,7 +18,7 @@ func newHuma(mux *http.ServeMux) huma.API {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
-				Title: "Bifröst Gatekeeper", Version: "1.0", License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
+				Title: "Bifröst Gatekeeper", Version: "1.0", Contact: &huma.Contact{Name: "Bifröst", URL: "https://github.com/bifrost-rack/bifrost/issues"}, License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 				Description: "What is on a rack, who may do what with its memory, which calls are under way, and what happens. " +
 					"Within v1, fields and kinds of events are added, never removed: ignore what you do not know.",
 			},
@@ -47,8 +49,13 @@ func newHuma(mux *http.ServeMux) huma.API {
 // operation describes one; every operation may be refused for want of the token, and
 // fail because the Gatekeeper ends.
 func operation(method, path, id, tag, summary string) huma.Operation {
+	need := needs(&http.Request{Method: method, URL: &url.URL{Path: path}})
+	description := fmt.Sprintf("Needs a token with the role `%s` or more, or the Unix socket.", need)
+	if method != http.MethodGet {
+		description += " The Gatekeeper logs the request as `audit`, with the token's name."
+	}
 	return huma.Operation{
-		OperationID: id, Method: method, Path: path, Tags: []string{tag}, Summary: summary, MaxBodyBytes: maxBody,
+		OperationID: id, Method: method, Path: path, Tags: []string{tag}, Summary: summary, Description: description, MaxBodyBytes: maxBody,
 		Errors: []int{http.StatusUnauthorized, http.StatusUnprocessableEntity, http.StatusServiceUnavailable, http.StatusGatewayTimeout},
 	}
 }

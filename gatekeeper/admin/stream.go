@@ -32,7 +32,7 @@ func (s *Server) registerStream(h huma.API) {
 	schemas := h.OpenAPI().Components.Schemas
 	schema := &huma.Schema{OneOf: []*huma.Schema{schemas.Schema(typeOf[api.Event](), true, ""), schemas.Schema(typeOf[api.Gap](), true, "")}}
 	op := operation(http.MethodGet, "/v1/events", "stream-events", "Events", "Follow what happens")
-	op.Description = streamDoc
+	op.Description += " " + streamDoc
 	op.Responses = map[string]*huma.Response{"200": {
 		Description: "A stream that does not end by itself", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: schema}},
 	}}
