@@ -254,15 +254,21 @@ func (n *Node) refuseDirect(x *export, from netip.AddrPort, m *rpcpacket.Message
 }
 
 // drainDirect waits until nobody will ask for the answer to a direct call, or the node has
-// ended.
+// ended. Callers that have gone do not say so: the rack is asked about each, at once and
+// then every second.
 func (n *Node) drainDirect(ctx context.Context) {
 	if !n.goesDirect() {
 		return
 	}
 	l := n.ledger
+	var asked time.Time
 	for {
 		l.mu.Lock()
 		idle := l.lost != nil || l.table.Idle()
+		if !idle && time.Since(asked) >= time.Second {
+			asked = time.Now()
+			go l.askAll(l.table.Callers()) // it may take long, without a Gatekeeper
+		}
 		l.mu.Unlock()
 		if idle {
 			return

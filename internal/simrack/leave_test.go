@@ -7,6 +7,7 @@ import (
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
 )
 
 // TestDirectCallsOfDrained: a blade is drained whose node callers call straight. None of their
@@ -43,4 +44,26 @@ func TestDirectCallsOfDrained(t *testing.T) {
 			call("after")
 		})
 	}
+}
+
+// TestCloseAfterCallers: a node whose callers have gone closes at once. Nobody asks for the answers
+// that it keeps for them. An operator's commands call and leave, and a rollout waits for the close.
+func TestCloseAfterCallers(t *testing.T) {
+	withDirect(t, func(context.Context) error { return nil }, func(d *direct) {
+		if err := d.ping(); err != nil {
+			d.Fatal(err)
+		}
+		if err := d.client.Close(d.Context()); err != nil {
+			d.Fatal(err)
+		}
+		for _, n := range []*rpc.Node{d.front, d.back} {
+			began := time.Now()
+			if err := n.Close(d.Context()); err != nil {
+				d.Fatal(err)
+			}
+			if took := time.Since(began); took > time.Second {
+				d.Errorf("the node on %s took %v to close", n.Name(), took)
+			}
+		}
+	})
 }
