@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/backup"
@@ -32,7 +33,8 @@ import (
 // backupPatience is how long a blade may take to answer a step of a backup.
 const backupPatience = 10 * time.Second
 
-// backupPause is after how long a backup is tried again that met the filling of a copy.
+// backupPause is after how long a backup is tried again that met the filling of a copy, and how
+// often it is looked whether a blade is in service whose answer is awaited.
 const backupPause = 100 * time.Millisecond
 
 // Backup is a backup that has been made, and is to be written. Its methods are called one at
@@ -169,11 +171,10 @@ type backupAnswer struct {
 func (b *Backup) ask(ctx context.Context, blade string, q control.Backup) <-chan backupAnswer {
 	answer := make(chan backupAnswer, 1)
 	err := b.g.query(ctx, func(c *controller) error {
-		of := c.blades[blade]
-		if of == nil || !of.alive() {
-			return fault.New(fault.Unavailable, "backup", "memory blade %s is not in service any more", blade)
+		if err := b.inService(c, blade); err != nil {
+			return err
 		}
-		return c.ask(of.port, control.KindBackup, q, func(m control.Message) {
+		return c.ask(c.blades[blade].port, control.KindBackup, q, func(m control.Message) {
 			var a backupAnswer
 			if m.Status != fault.OK {
 				a.err = fault.Remote(m.Status, "backup", "memory blade %s: %s", blade, m.Body)
@@ -193,16 +194,35 @@ func (b *Backup) ask(ctx context.Context, blade string, q control.Backup) <-chan
 	return answer
 }
 
-// await waits for a blade's answer.
+// await waits for a blade's answer, as long as the blade that was asked is in service: the others
+// hold what they have meanwhile.
 func (b *Backup) await(ctx context.Context, blade string, answer <-chan backupAnswer) (control.BackupPart, error) {
 	ctx, cancel := context.WithTimeout(ctx, backupPatience)
 	defer cancel()
-	select {
-	case a := <-answer:
-		return a.part, a.err
-	case <-ctx.Done():
-		return control.BackupPart{}, fault.New(fault.Unavailable, "backup", "memory blade %s has not answered: %v", blade, ctx.Err())
+	look := time.NewTicker(backupPause)
+	defer look.Stop()
+	for {
+		select {
+		case a := <-answer:
+			return a.part, a.err
+		case <-look.C:
+			if err := b.g.query(ctx, func(c *controller) error { return b.inService(c, blade) }); err != nil {
+				return control.BackupPart{}, err
+			}
+		case <-ctx.Done():
+			return control.BackupPart{}, fault.New(fault.Unavailable, "backup", "memory blade %s has not answered: %v", blade, ctx.Err())
+		}
 	}
+}
+
+// inService fails if a blade is not the one any more of which the backup is.
+func (b *Backup) inService(c *controller, blade string) error {
+	of := c.blades[blade]
+	same := func(m backup.Blade) bool { return m.Name == blade && m.Boot == of.hello.Boot }
+	if of == nil || !of.alive() || !slices.ContainsFunc(b.manifest.Blades, same) {
+		return fault.New(fault.Unavailable, "backup", "memory blade %s is not in service any more", blade)
+	}
+	return nil
 }
 
 // Write writes the backup (package backup has the format), and forgets it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
@@ -91,6 +92,27 @@ func TestBackupRegions(t *testing.T) {
 	}
 	file, err := os.ReadFile(dir + "/regions")
 	must(t, err)
+	// The power goes after the regions were loaded, and before their file is removed: nobody has
+	// had an answer, and the next start has them.
+	open := func(capacity uint64) (*LedgerDisk, *Server) {
+		t.Helper()
+		d, err := OpenLedgerDisk(dir, false)
+		must(t, err)
+		s, err := NewServer(Config{
+			Stack: b.host, Prefix: prefix, Machine: machine, Capacity: capacity, Epoch: 1, Ledgers: LedgerConfig{Space: 4096, Disk: d, Rack: of.Rack},
+		})
+		must(t, err)
+		return d, s
+	}
+	d, s := open(64 << 20)
+	must(t, errors.Join(s.now(func(*store.Store) error { return s.load(d) }), d.Close(), s.conn.Close(), s.fill.conn.Close()))
+	// A smaller server says so, serves nothing of them, and leaves them to a larger one.
+	d, s = open(1 << 20)
+	loaded, err := s.LoadSaved()
+	if loaded || fault.CodeOf(err) != fault.NoSpace || !strings.Contains(err.Error(), "do not fit") {
+		t.Errorf("with less capacity: %v, %v", loaded, err)
+	}
+	must(t, errors.Join(d.Close(), s.conn.Close(), s.fill.conn.Close()))
 	if !begin(of.Rack) || content(3<<20) != 1 || content(5000) != 3 || b.server.Used() != 4<<20 {
 		t.Errorf("restored: %d, %d; %d bytes are in use", content(3<<20), content(5000), b.server.Used())
 	}

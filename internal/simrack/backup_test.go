@@ -244,6 +244,86 @@ func TestBackupMemory(t *testing.T) {
 	}
 }
 
+// TestBackupBladeDies: a memory blade dies in the middle of a backup, at moments of every step. The backup
+// is made, or fails with a code that says why, and holds nobody up: the main goes on. When the blade is back the
+// next backup is made, and a rack restored from it has counted each call once.
+func TestBackupBladeDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		machines := [][]string{{"m1", "m2"}}
+		b := newVault(t, machines)
+		rack, err := simrack.Start(ctx, b.cfg)
+		if err == nil {
+			err = rack.Gatekeeper().Deploy(ctx, vaultSpec())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.wait(ctx, vaultBegun)
+		save := func(file *bytes.Buffer) error {
+			saved, err := rack.Gatekeeper().Backup(ctx)
+			if err != nil {
+				return err
+			}
+			return saved.Write(ctx, file)
+		}
+		failed, made := 0, 0
+		for k, after := range []time.Duration{100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond, 10 * time.Millisecond} {
+			dies := machines[0][k%2]
+			ended := make(chan error, 1)
+			go func() { ended <- save(new(bytes.Buffer)) }()
+			<-time.After(after) // virtual
+			if err := rack.KillDaemon(dies); err != nil {
+				t.Fatal(err)
+			}
+			killed, round := time.Now(), b.now()
+			b.wait(ctx, round+3)
+			err := <-ended
+			if took := time.Since(killed); took > 3*time.Second { // three heartbeats
+				t.Errorf("the backup and the main have waited %v for %s", took, dies)
+			}
+			switch {
+			case err == nil:
+				made++
+			case rpc.CodeOf(err) == rpc.Unavailable || rpc.CodeOf(err) == rpc.Overloaded:
+				failed++
+			default:
+				t.Errorf("%s dies after %v: %v", dies, after, err)
+			}
+			if err := rack.BootBlade(dies); err != nil {
+				t.Fatal(err)
+			}
+			untilMirrored(t, ctx, rack)
+		}
+		if failed < 2 {
+			t.Errorf("%d backups failed, %d were made: the blades do not die in the middle", failed, made)
+		}
+		var file bytes.Buffer
+		if err := save(&file); err != nil {
+			t.Fatal(err)
+		}
+		if err := rack.Close(); err != nil {
+			t.Error(err)
+		}
+		last := b.now() + vaultBegun
+		again := newVault(t, machines)
+		again.end(last)
+		fresh := restored(ctx, t, file.Bytes(), again.cfg)
+		again.wait(ctx, last)
+		n, err := fresh.Join(ctx, "c1", "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum, err := echo(ctx, n, "A", ""); err != nil || sum != uint64(last+1) {
+			t.Errorf("the account has %d after %d calls, %v", sum, last+1, err)
+		}
+		if err := errors.Join(n.Close(ctx), fresh.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // vaultBegun is how many calls the main has made when the backup begins, and how many it makes
 // when it is done.
 const vaultBegun = 10
