@@ -93,7 +93,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 func TestSmoke(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "eval")
 	document := filepath.Join(dir, "evaluation.md")
-	out, errs, err := command(t, "exactly-once", "ping-overhead", "mirrored-memory", "--out", dir, "--document", document)
+	out, errs, err := command(t, "exactly-once", "exactly-once-work", "ping-overhead", "mirrored-memory", "--out", dir, "--document", document)
 	if err != nil {
 		t.Fatal(err, errs)
 	}
@@ -107,13 +107,16 @@ func TestSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"exactly-once", "ping-overhead", "mirrored-memory"} {
+	for _, name := range []string{"exactly-once", "ping-overhead", "mirrored-memory", "exactly-once-work"} {
 		e := r.Experiment(name)
 		if e == nil || len(e.Notes) > 0 || e.Repeats != 2 {
 			t.Fatalf("%s: %+v", name, e)
 		}
 		for _, s := range e.Series {
 			for _, p := range s.Points {
+				if p.Detail == nil && name == "exactly-once-work" {
+					continue // a counter
+				}
 				if p.Value <= 0 || p.Low > p.Value || p.High < p.Value || p.Detail.N < 2 || p.Detail.P99 < p.Detail.P50 {
 					t.Errorf("%s of %s: %+v", name, s.Name, p)
 				}
@@ -127,6 +130,18 @@ func TestSmoke(t *testing.T) {
 	}
 	if len(r.Experiment("ping-overhead").Series) != 8 || r.Machine.CPUs < 1 || r.Machine.CPU == "" || r.Versions["grpc-go"] == "" {
 		t.Errorf("%+v", r)
+	}
+	aims := 0
+	for _, f := range r.Findings() {
+		if strings.HasPrefix(f.Measure, "exactly once:") {
+			aims++
+			if !f.Measured() || !strings.Contains(out, "\n"+f.Measure+" ") {
+				t.Errorf("%s: %v, or it is not in the table of aims", f.Measure, f.Value)
+			}
+		}
+	}
+	if aims != 10 {
+		t.Errorf("%d aims of exactly-once", aims)
 	}
 	first, err := os.ReadFile(document)
 	if err != nil {

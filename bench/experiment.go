@@ -21,7 +21,7 @@ type Experiment struct {
 // Experiments are all there are, in the order in which they run.
 func Experiments() []Experiment {
 	return []Experiment{
-		switchRoundTrip, pingOverhead, udpOrTCP, incrementArray, addArrays, referenceThreshold, whereTimeGoes, exactlyOnce, callChain, callers, memoryOrRedis, mirroredMemory, memoryBladeDies, recoveryTime,
+		switchRoundTrip, pingOverhead, udpOrTCP, incrementArray, addArrays, referenceThreshold, whereTimeGoes, exactlyOnce, exactWork, callChain, callers, memoryOrRedis, mirroredMemory, memoryBladeDies, recoveryTime,
 	}
 }
 

@@ -2,6 +2,8 @@ package peer
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/thrift/lib/go/thrift"
@@ -30,6 +32,8 @@ var (
 	// with two of which each holds a copy: machines 2 and 1 of their experiment's rack.
 	memorySingle   = bifrostKind{name: "memory-single", reference: true, policy: rpc.PolicyNone, machine: 2}.peer("one copy", "a region on a memory blade that is alone")
 	memoryMirrored = bifrostKind{name: "memory-mirrored", reference: true, policy: rpc.PolicyNone, machine: 1}.peer("two copies", "a region of which two memory blades hold a copy each: a write is done when both have answered")
+	// thriftUDPExact is thriftUDP with exactly-once calls, which go past the Gatekeeper.
+	thriftUDPExact = bifrostKind{name: "thrift-udp-exact", policy: rpc.PolicyRecover}.peer("Thrift over our UDP, exactly once", "by value, policy recover: the callee's ledger has each call's outcome before the answer leaves")
 	// thriftUDP is the thesis's "Thrift UDP implementation, but no Bifröst
 	// management": the switch routes calls by itself and nothing is held.
 	thriftUDP = bifrostKind{name: "thrift-udp", policy: rpc.PolicyNone}.peer("Thrift over our UDP", "Bifröst's UDP runtime, arguments and results by value, policy none: the Gatekeeper sees nothing of it")
@@ -95,7 +99,10 @@ func (k bifrostKind) serve(ctx context.Context, s Site) (Server, error) {
 
 func (k bifrostKind) export(ctx context.Context, n *bifrostNode, s Site) error {
 	services := map[string]thrift.TProcessor{}
-	if s.Index == 0 {
+	switch {
+	case s.Nodes > 0:
+		services[oneOf("Arrays", s.Index)] = processor(refHandler{})
+	case s.Index == 0:
 		services["Arrays"] = processor(refHandler{})
 		services[markedName] = marked.NewMarkedRefProcessor(markedHandler{})
 	}
@@ -122,22 +129,33 @@ func (k bifrostKind) dialer(node *rpc.Node) dialer {
 	}
 }
 
-func (k bifrostKind) dial(ctx context.Context, _ Site) (Client, error) {
+func (k bifrostKind) dial(ctx context.Context, s Site) (Client, error) {
 	node, err := k.join(ctx, "client")
 	if err != nil {
 		return nil, err
 	}
-	return bifrostClient{bifrostNode{Node: node}, k}, nil
+	return bifrostClient{bifrostNode{Node: node}, k, s.Nodes, new(atomic.Int64)}, nil
 }
+
+// oneOf is the name under which one of several nodes serves.
+func oneOf(service string, node int) string { return fmt.Sprintf("%s%d", service, node) }
 
 // bifrostClient is a node that calls.
 type bifrostClient struct {
 	bifrostNode
-	kind bifrostKind
+	kind     bifrostKind
+	nodes    int           // Site.Nodes
+	prepared *atomic.Int64 // operations
 }
 
 // Prepare implements Client.
 func (c bifrostClient) Prepare(ctx context.Context, w Work) (Operation, func(), error) {
+	if w.Op == Ping && c.nodes > 0 {
+		service := oneOf("Arrays", int(c.prepared.Add(1))%c.nodes)
+		return byValue(ctx, func(ctx context.Context, _ string, stage int) (thrift.TClient, func(), error) {
+			return c.kind.dialer(c.Node)(ctx, service, stage)
+		}, w)
+	}
 	if w.Op == Ping || !c.kind.reference {
 		return byValue(ctx, c.kind.dialer(c.Node), w)
 	}

@@ -9,6 +9,7 @@
 //	thrift-buffered
 //	grpc              gRPC-Go
 //	thrift-udp        Thrift over Bifröst's UDP runtime, arguments by value
+//	thrift-udp-exact  the same, and every call executes exactly once
 //	bifrost           the same, arguments by reference
 //	bifrost-regions   the same, each in a region that the program makes
 //	bifrost-kept      the same, by a program that keeps its arguments' regions
@@ -64,6 +65,9 @@ type Site struct {
 	Servers []netip.Addr `json:"servers"`
 	// Index is the server's own number in Servers.
 	Index int `json:"index,omitempty"`
+	// Nodes, if not 0, is how many servers there are that serve calls without arguments and
+	// nothing else, each under a name of its own. Callers take them in turn. Bifröst only.
+	Nodes int `json:"nodes,omitempty"`
 	// Chain is whether the hops of a chain are served, too.
 	Chain bool `json:"chain,omitempty"`
 	// Port is where everything but hops is served; hop n has Port+n.
@@ -147,7 +151,7 @@ type Peer struct {
 }
 
 // All are the peers in the order in which they are told of.
-var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, redis, memorySingle, memoryMirrored, redisReplica}
+var All = []Peer{udp, udpSpin, tcp, thriftFramed, thriftBuffered, grpcPeer, thriftUDP, bifrostPeer, bifrostRegions, bifrostKept, bifrostExact, redis, memorySingle, memoryMirrored, redisReplica, thriftUDPExact}
 
 // Find returns a peer.
 func Find(name string) (Peer, error) {

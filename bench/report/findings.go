@@ -36,6 +36,7 @@ func (r *Report) Findings() []Finding {
 	ping, inc, add := r.Experiment("ping-overhead"), r.Experiment("increment-array"), r.Experiment("add-arrays")
 	memory, chain, callers := r.Experiment("memory-or-redis"), r.Experiment("call-chain"), r.Experiment("concurrent-callers")
 	copies, death := r.Experiment("mirrored-memory"), r.Experiment("memory-blade-dies")
+	exact, work := r.Experiment("exactly-once"), r.Experiment("exactly-once-work")
 	const large, page, two, short = 64 << 10, 4 << 10, 2 << 20, 16 << 10
 	return []Finding{
 		{Measure: "ping, policy none / raw UDP", Thesis: "3.78 (no protection on)", Aim: 1.5, Value: ping.ratioOf("thrift-udp", "udp")},
@@ -66,7 +67,42 @@ func (r *Report) Findings() []Finding {
 		{Measure: "read of 4 KiB while 1 GiB is filled / usual, 99 %", Thesis: "–", Aim: 2, Value: death.value("noticed", 4) / death.value("noticed", 1)},
 		{Measure: "filling of 1 GiB under load, ms", Thesis: "–", Aim: 30_000, Value: death.value("noticed", 5)},
 		{Measure: "ping throughput, 64 callers / gRPC-Go", Thesis: "–", Aim: 1, More: true, Value: callers.ratioAt("thrift-udp", "grpc", 64)},
+		{Measure: "exactly once: ping / the same with policy none", Thesis: "not built", Aim: 3, Value: exact.ratioAt("bifrost-exact", "bifrost", ExactPing)},
+		{Measure: "exactly once: ping / raw UDP", Thesis: "not built", Aim: 0.5, Value: exact.ratioAt("bifrost-exact", "udp", ExactPing)},
+		{Measure: "exactly once: p99 of a ping with policy none / p99 of raw UDP", Thesis: "–", Aim: 1, Value: exact.p99("bifrost", ExactPing) / exact.p99("udp", ExactPing)},
+		{Measure: "exactly once: p99 of a ping / p99 of raw UDP", Thesis: "–", Aim: 2, Value: exact.p99("bifrost-exact", ExactPing) / exact.p99("udp", ExactPing)},
+		{Measure: "exactly once: 4 nested calls / 4 with policy none", Thesis: "–", Aim: 4, Value: exact.ratioAt("thrift-udp-exact", "thrift-udp", ExactChain)},
+		{Measure: "exactly once: 64 KiB written by the handler / the same with policy none", Thesis: "–", Aim: 1.3, Value: exact.ratioAt("bifrost-exact", "bifrost", ExactWrite)},
+		{Measure: "exactly once: packets at the switch for a call, 16 server nodes / 1", Thesis: "–", Aim: 1.2, Value: work.value(SwitchPackets, MostServers) / work.value(SwitchPackets, 1)},
+		{Measure: "exactly once: requests to memory servers for a call, 16 server nodes / 1", Thesis: "–", Aim: 1.2, Value: work.value(MemoryRequests, MostServers) / work.value(MemoryRequests, 1)},
+		{Measure: "exactly once: packets held for a call, 16 server nodes", Thesis: "–", Aim: 0.1, Value: work.value(HeldPackets, MostServers)},
+		{Measure: "exactly once: CPU of the Gatekeeper for a call, 16 server nodes, µs", Thesis: "–", Aim: 3, Value: work.value(GatekeeperCPU, MostServers)},
 	}
+}
+
+// The points of the experiment "exactly-once" that findings are about.
+const (
+	ExactPing  = 0
+	ExactWrite = 2
+	ExactChain = 3
+)
+
+// The series of the experiment "exactly-once-work", and how many nodes serve at most.
+const (
+	SwitchPackets  = "switch-packets"
+	HeldPackets    = "held-packets"
+	MemoryRequests = "memory-requests"
+	GatekeeperCPU  = "gatekeeper-cpu"
+	MemoryCPU      = "memory-cpu"
+	MostServers    = 16
+)
+
+// p99 is that of a contender's latency at x, NaN if it was not measured.
+func (e *Experiment) p99(name string, x float64) float64 {
+	if p, ok := e.series(name).at(x); ok && p.Detail != nil {
+		return p.Detail.P99
+	}
+	return math.NaN()
 }
 
 // Comparisons are the thesis's other numbers, and this run's.

@@ -131,6 +131,16 @@ func (r *Report) Experiment(name string) *Experiment {
 	return &r.Experiments[i]
 }
 
+// Add adds a point to a series, which begins with its first point.
+func (e *Experiment) Add(name, title string, p Point) {
+	i := slices.IndexFunc(e.Series, func(s Series) bool { return s.Name == name })
+	if i < 0 {
+		i = len(e.Series)
+		e.Series = append(e.Series, Series{Name: name, Title: title})
+	}
+	e.Series[i].Points = append(e.Series[i].Points, p)
+}
+
 // series returns a contender's series; the zero Series if there is none.
 func (e *Experiment) series(name string) Series {
 	if e != nil {

@@ -27,7 +27,25 @@ func WriteTables(w io.Writer, r *Report) error {
 		}
 		fmt.Fprintf(w, "load %.1f to %.1f\n", e.LoadBefore, e.LoadAfter)
 	}
-	return nil
+	return writeAims(w, r)
+}
+
+// writeAims writes what was aimed at, as far as it was measured.
+func writeAims(w io.Writer, r *Report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := "\nMEASURE\tAIM\tHERE\tREACHED\n"
+	for _, f := range r.Findings() {
+		if !f.Measured() {
+			continue
+		}
+		reached := "no"
+		if f.Reached() {
+			reached = "yes"
+		}
+		fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\n", head, f.Measure, f.aim(), f.text(), reached)
+		head = ""
+	}
+	return t.Flush()
 }
 
 // rows are the cells of an experiment's table, the head first.

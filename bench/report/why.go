@@ -25,6 +25,8 @@ func (r *Report) Why(f Finding) string {
 			workload = "add"
 		}
 		return r.whyTraps(workload)
+	case strings.HasPrefix(f.Measure, "exactly once:"):
+		return "Beyond the call itself there is one append to a memory server, which the answer waits for: a packet each way, and a second process that is woken. With pointers there are two traps besides."
 	case strings.HasPrefix(f.Measure, "ping, exactly once"):
 		return r.whyExactly()
 	case strings.HasPrefix(f.Measure, "ping, policy none"):

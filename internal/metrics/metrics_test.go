@@ -23,7 +23,9 @@ func TestServe(t *testing.T) {
 	_ = left.Close()
 	calls := prometheus.NewCounter(prometheus.CounterOpts{Name: "calls_total", Help: "Calls."})
 	calls.Add(7)
-	stop, err := Serve(t.Context(), "unix:"+path, calls)
+	labelled := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "packets_total", Help: "Packets."}, []string{"port", "direction"})
+	labelled.WithLabelValues("1", "in").Add(3)
+	stop, err := Serve(t.Context(), "unix:"+path, calls, labelled)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +33,8 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got["calls_total"] != 7 {
-		t.Errorf("calls_total %v, want 7", got["calls_total"])
+	if got["calls_total"] != 7 || got[`packets_total{direction="in",port="1"}`] != 3 {
+		t.Errorf("calls_total %v, want 7; all: %v", got["calls_total"], got)
 	}
 	for _, name := range []string{"go_goroutines", "process_open_fds", "process_resident_memory_bytes"} {
 		if got[name] < 1 {

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Read asks the process whose metrics are served at a Unix socket, and returns those
-// counters and gauges that have no labels, by their names.
+// Read asks the process whose metrics are served at a Unix socket, and returns its counters and
+// gauges by their names. Those with labels have these behind the name: name{a="x",b="y"}.
 func Read(ctx context.Context, socket string) (map[string]float64, error) {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
@@ -38,8 +38,16 @@ func Read(ctx context.Context, socket string) (map[string]float64, error) {
 	}
 	values := make(map[string]float64)
 	for name, f := range families {
-		if m := f.GetMetric(); len(m) == 1 && len(m[0].GetLabel()) == 0 {
-			values[name] = m[0].GetGauge().GetValue() + m[0].GetCounter().GetValue() // it has one of them
+		for _, m := range f.GetMetric() {
+			key, before := name, "{"
+			for _, l := range m.GetLabel() {
+				key += fmt.Sprintf("%s%s=%q", before, l.GetName(), l.GetValue())
+				before = ","
+			}
+			if before == "," {
+				key += "}"
+			}
+			values[key] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // it has one of them
 		}
 	}
 	return values, nil
