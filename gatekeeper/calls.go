@@ -360,6 +360,7 @@ type toldBy struct {
 	running     []*directCall // oldest first
 	more        int           // under way besides
 	counts      map[countedAs]uint64
+	room        *uint64 // in its ledger
 }
 
 // countedAs is what calls that have ended are counted by.
@@ -418,7 +419,7 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 			left[k] = calls - was
 		}
 	}
-	by.counts = countsIn(q.Counts)
+	by.counts, by.room = countsIn(q.Counts), q.Room
 	c.underWay(n, by, &q, left)
 	for k, calls := range left {
 		c.timeline.Ended(k.service, k.method, k.code, calls)

@@ -108,6 +108,9 @@ type NodeState struct {
 	Blade       string     `json:"blade"`
 	Incarnation uint32     `json:"incarnation"`
 	Services    []string   `json:"services,omitempty"`
+	// LedgerRoom is how many bytes new calls may still take in the node's ledger, as it told
+	// last; nil before.
+	LedgerRoom *uint64 `json:"ledger_room,omitempty"`
 }
 
 // ServiceState is one service with its routes.
@@ -200,6 +203,9 @@ func (c *controller) bladeState(b *blade) BladeState {
 
 func (c *controller) nodeState(n *node) NodeState {
 	s := NodeState{Address: n.address, Name: n.name, Blade: n.blade.hello.Blade, Incarnation: n.incarnation}
+	if by := c.told.nodes[n.address]; by != nil && by.incarnation == n.incarnation {
+		s.LedgerRoom = by.room
+	}
 	for _, a := range sortedServices(n.exports) {
 		if n.exports[a].away {
 			continue

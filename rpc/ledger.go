@@ -161,6 +161,15 @@ func (l *ledger) roomFor(m *rpcpacket.Message) bool {
 	return false
 }
 
+// bytesLeft is how many bytes new calls may take, for people; false if the node has written
+// nothing yet, or writes nothing any more. The caller holds l.mu.
+func (l *ledger) bytesLeft() (uint64, bool) {
+	if l.file == nil || l.lost != nil || l.file.Room() == math.MaxUint64 {
+		return 0, false
+	}
+	return uint64(max(l.left(), 0)), true //nolint:gosec // not negative
+}
+
 // left is how many bytes new calls may take. The caller holds l.mu.
 func (l *ledger) left() int {
 	if l.file == nil || l.lost != nil {
@@ -509,6 +518,9 @@ func (n *Node) tickReports(now time.Duration) (next time.Duration, ok bool) {
 func (l *ledger) report(now time.Duration) (c control.NodeCalls) {
 	r := &l.reports
 	c.First = !r.told
+	if room, ok := l.bytesLeft(); ok {
+		c.Room = &room
+	}
 	running := slices.SortedFunc(maps.Values(r.running), func(a, b *execution) int { return cmp.Compare(a.takenUp, b.takenUp) })
 	c.More = max(0, len(running)-control.MaxDirectCalls)
 	for _, e := range running[:len(running)-c.More] {

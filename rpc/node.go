@@ -416,6 +416,7 @@ type Stats struct {
 	Resumed    uint64 // executions of direct calls that earlier incarnations had begun, run again or handed over
 	Recalled   uint64 // copies of direct calls answered from the ledger
 	NoRoom     uint64 // of Full, those for which the node's ledger has no room
+	LedgerRoom uint64 // bytes that new calls may take in the node's ledger; 0 before it has one, too
 	Committed  uint64 // executions of direct calls whose changes in memory the node has had committed
 	RolledBack uint64 // those whose changes, of earlier incarnations, it has had taken back
 }
@@ -450,8 +451,15 @@ func (n *Node) foreign(from netip.Addr) {
 // Stats returns the node's counters.
 func (n *Node) Stats() Stats {
 	c := &n.stats
+	room := uint64(0)
+	if l := n.ledger; l != nil {
+		l.mu.Lock()
+		room, _ = l.bytesLeft()
+		l.mu.Unlock()
+	}
 	return Stats{
-		Calls: c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
+		LedgerRoom: room,
+		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
 		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(),

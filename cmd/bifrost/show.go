@@ -107,14 +107,19 @@ much of each is in use, and by whom.`,
 func newNodesCmd() *cobra.Command {
 	return show(&clientOptions{}, helpText{"nodes", "List the nodes",
 		`List the nodes: the programs that take part in the rack, with their addresses, the
-blades that they run on, and the services that they export.`,
+blades that they run on, and the services that they export. LEDGER ROOM is how many
+bytes new calls may still take in a node's ledger, as it told last.`,
 		"  bifrost nodes\n  bifrost nodes --json | jq -r 'select(.blade == \"s2\").address'"},
 		func(ctx context.Context, c *client.Client) ([]api.Node, error) { return c.Nodes(ctx) },
 		func(ns []api.Node, _ names) []string {
-			rows := []string{"NODE\tNAME\tBLADE\tINCARNATION\tSERVICES"}
+			rows := []string{"NODE\tNAME\tBLADE\tINCARNATION\tLEDGER ROOM\tSERVICES"}
 			for i := range ns {
 				n := &ns[i]
-				rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s", n.Address, n.Name, n.Blade, n.Incarnation, or(strings.Join(n.Services, ","), "-")))
+				room := "-"
+				if n.LedgerRoom != nil {
+					room = bytesText(*n.LedgerRoom)
+				}
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", n.Address, n.Name, n.Blade, n.Incarnation, room, or(strings.Join(n.Services, ","), "-")))
 			}
 			return rows
 		})

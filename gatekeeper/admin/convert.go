@@ -113,7 +113,7 @@ func machinesOf(o *gatekeeper.Overview) []api.Machine {
 
 func nodesOf(o *gatekeeper.Overview) []api.Node {
 	return each(o.Nodes, func(n *gatekeeper.NodeState) api.Node {
-		return api.Node{Address: n.Address, Name: n.Name, Blade: n.Blade, Incarnation: n.Incarnation, Services: list(n.Services)}
+		return api.Node{Address: n.Address, Name: n.Name, Blade: n.Blade, Incarnation: n.Incarnation, Services: list(n.Services), LedgerRoom: n.LedgerRoom}
 	})
 }
 

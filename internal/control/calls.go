@@ -20,6 +20,9 @@ type NodeCalls struct {
 	Ended []DirectCall `json:"ended,omitempty"`
 	// Counts are all calls that have ended since the node joined.
 	Counts []MethodCount `json:"counts,omitempty"`
+	// Room is how many bytes new calls may still take in the node's ledger; nil if it has none
+	// yet.
+	Room *uint64 `json:"room,omitempty"`
 	// Over says that the node is about to leave in order, and that nobody will ask for the
 	// outcome of any direct call that it has run: one that is still out to it has not run, and
 	// never will. Nothing else is set.

@@ -57,6 +57,7 @@ func largest() map[Kind][2]any {
 	someCall := func(i int) DirectCall {
 		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism}
 	}
+	room := uint64(1) << 60
 	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}
 	return map[Kind][2]any{
 		KindLedgerGrant: {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31}, ledger},
@@ -103,7 +104,7 @@ func largest() map[Kind][2]any {
 		KindCalls: {NodeCalls{
 			node, 1 << 31, true, many(MaxDirectCalls, someCall), 1 << 30, many(MaxDirectCalls, someCall),
 			many(MaxMethodCounts, func(i int) MethodCount { return MethodCount{longest(i), longest(i), fault.Nondeterminism, 1 << 60} }),
-			true, &NodeWaits{
+			&room, true, &NodeWaits{
 				many(MaxWaits, func(i int) WaitingCall {
 					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
 				}),

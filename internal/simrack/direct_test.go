@@ -3,6 +3,8 @@ package simrack_test
 import (
 	"context"
 	"encoding/hex"
+	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,6 +133,19 @@ func TestDirectCallsAreSeen(t *testing.T) {
 		tree, _, err := gk.Timeline(d.Context(), id, 10)
 		if err != nil || len(tree) != 2 || tree[0].Service != "Front" || tree[1].Depth != 1 || !tree[1].Over || tree[1].Code != fault.Canceled || tree[0].A2.Before(tree[1].A2) {
 			d.Errorf("the timeline is %+v, %v", tree, err)
+		}
+		o, err := gk.Overview(d.Context())
+		if err != nil {
+			d.Fatal(err)
+		}
+		for _, n := range o.Nodes {
+			serves := slices.Contains([]netip.Addr{d.front.Address(), d.back.Address()}, n.Address)
+			if room := n.LedgerRoom; serves != (room != nil) || serves && (*room < 1<<20 || *room > 64<<20) {
+				d.Errorf("node %s has room %v in its ledger", n.Name, room)
+			}
+		}
+		if room := d.back.Stats().LedgerRoom; room < 1<<20 || room > 64<<20 {
+			d.Errorf("the back has %d bytes of room in its ledger", room)
 		}
 	})
 }

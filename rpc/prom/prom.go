@@ -55,6 +55,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	for _, k := range counters {
 		to <- prometheus.MustNewConstMetric(k.desc, prometheus.CounterValue, float64(k.value(&stats)), k.labels...)
 	}
+	to <- prometheus.MustNewConstMetric(ledgerRoom, prometheus.GaugeValue, float64(stats.LedgerRoom))
 	c.node.Refused(func(from netip.Addr, reason string, packets uint64) {
 		node := "other"
 		if from.IsValid() {
@@ -74,6 +75,8 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		send(to, c.sizes[m.Server][1], m.Answers, m.Service, m.Method)
 	}
 }
+
+var ledgerRoom = prometheus.NewDesc("rpc_node_ledger_room_bytes", "What new calls may still take in the node's ledger; 0 before it has one, too.", nil, nil)
 
 var refused = prometheus.NewDesc("rpc_node_refused_datagrams_total", "Datagrams of other nodes that were refused, by the node that sent them.", []string{"node", "reason"}, nil)
 

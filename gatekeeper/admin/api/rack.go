@@ -147,6 +147,7 @@ type Node struct {
 	Blade       string     `json:"blade" doc:"Where it runs" example:"s2"`
 	Incarnation uint32     `json:"incarnation" doc:"Counts its starts"`
 	Services    []string   `json:"services" doc:"What it exports"`
+	LedgerRoom  *uint64    `json:"ledger_room,omitempty" doc:"Bytes that new calls may still take in its ledger, as it told last"`
 }
 
 // Service is what a Thrift IDL declares, with the routes to it.
