@@ -15,18 +15,23 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
+// stride is from which message to which the crashes go: the race detector sees each sixth,
+// since all are tried without it.
+func stride() int {
+	if testing.Short() {
+		return 6
+	}
+	return 1
+}
+
 // TestCrash_AtEveryStep crashes the Gatekeeper before each message that it sends
 // to the switch in the life of a region (allocated, lent, a result handed over,
 // freed), with the log going at the same time or some messages earlier. Senders
 // send again, as they do. At every rest the switch permits what the table says,
 // and each call has run once.
 func TestCrash_AtEveryStep(t *testing.T) {
-	stride := 1
-	if testing.Short() {
-		stride = 6 // the whole of it without the race detector
-	}
 	for before := range 4 {
-		for after := before; ; after += stride {
+		for after := before; ; after += stride() {
 			blown := false
 			t.Run(fmt.Sprintf("after=%d,log=%d", after, before), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -199,7 +204,7 @@ func TestCrash_WhileANodeGoes(t *testing.T) {
 func crashedAnywhere(t *testing.T, play func(l *life, arm func())) {
 	for n := range 6 {
 		asks, before := n%2 == 0, n/2
-		for after := before; ; after++ {
+		for after := before; ; after += stride() {
 			used := false
 			t.Run(fmt.Sprintf("asks=%t,after=%d,log=%d", asks, after, before), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -22,7 +22,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		*rounds = min(*rounds, 3) // "unit" tries all
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // To look at other programs, and run those that eBPF can run by their scripts:
 //
@@ -158,6 +164,9 @@ func TestProgramsAreCurrent(t *testing.T) {
 // can take it.
 func TestTooLargeForTheVerifier(t *testing.T) {
 	needRoot(t)
+	if testing.Short() {
+		t.Skip("the verifier reads a million instructions")
+	}
 	const most = 1_000_000 // instructions: BPF_COMPLEXITY_LIMIT_INSNS
 	_, err := New(bifrost(t), Config{CPUPort: p4.CPUPort, edit: func(code asm.Instructions) asm.Instructions {
 		for len(code) <= most {

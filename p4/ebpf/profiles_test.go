@@ -19,7 +19,7 @@ func TestDifferential_Profiles(t *testing.T) {
 	replay := fmt.Sprintf("go test ./p4/ebpf -run TestDifferential_Profiles -seed %d", *seed)
 	tables := []string{"I.chosen", "I.shared"}
 	taken := 0
-	for range 200 * max(*rounds/5, 1) {
+	for range 200 * max(*rounds/5, 2) {
 		table := tables[r.IntN(2)]
 		profile := prog.Table(table).Profile.Name
 		op, id := []datapath.Op{datapath.Insert, datapath.Insert, datapath.Modify, datapath.Delete}[r.IntN(4)], 1+r.Uint32N(5)
