@@ -195,6 +195,9 @@ func (a *account) Restore(b []byte) error    { copy(a.at[:], b); return nil }
 // or one.
 func TestBackupMemory(t *testing.T) {
 	for name, machines := range map[string][][]string{"mirrored": {{"m1", "m2"}}, "single": nil} {
+		if testing.Short() && machines == nil {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
