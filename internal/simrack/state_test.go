@@ -1,6 +1,7 @@
 package simrack_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -31,6 +32,7 @@ type register struct {
 	service.Arrays
 	node  *rpc.Node
 	count uint64
+	size  int    // of the snapshot, besides the count
 	ahead func() // called before a nested call, if set
 }
 
@@ -65,11 +67,11 @@ func (r *register) Echo(ctx context.Context, b []byte) ([]byte, error) {
 }
 
 func (r *register) Snapshot() ([]byte, error) {
-	return binary.BigEndian.AppendUint64(make([]byte, registerSize), r.count), nil
+	return binary.BigEndian.AppendUint64(make([]byte, r.size), r.count), nil
 }
 
 func (r *register) Restore(b []byte) error {
-	r.count = binary.BigEndian.Uint64(b[registerSize:])
+	r.count = binary.BigEndian.Uint64(b[len(b)-8:])
 	return nil
 }
 
@@ -81,6 +83,8 @@ type registers struct {
 	ahead func()
 	after func() // called in F when its nested calls are answered, if set
 	times int    // how many nested calls F makes; 0 is 1
+	size  int    // of snapshots; 0 is registerSize
+	space uint64 // for a ledger; 0 is the default
 }
 
 // registerSpec deploys them.
@@ -98,10 +102,16 @@ func registerSpec() resources.Spec {
 // not "".
 func withRegisters(t *testing.T, dir string, f func(ctx context.Context, r *registers)) {
 	t.Helper()
+	withStates(t, dir, 0, 0, f)
+}
+
+// withStates is withRegisters with states and ledgers of other sizes, unless these are 0.
+func withStates(t *testing.T, dir string, size int, space uint64, f func(ctx context.Context, r *registers)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		r := &registers{nodes: map[string]*rpc.Node{}}
+		r := &registers{nodes: map[string]*rpc.Node{}, size: size, space: space}
 		var err error
 		if r.Rack, err = simrack.Start(ctx, r.config(dir)); err != nil {
 			t.Fatal(err)
@@ -124,7 +134,7 @@ func (r *registers) config(dir string) simrack.Config {
 			{Name: "m1", Kind: control.Memory}, {Name: "m2", Kind: control.Memory},
 		},
 		Machines: [][]string{{"m1", "m2"}}, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait},
-		Disk: new(wal.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth,
+		Disk: new(wal.Disk), LedgerDir: dir, Ledgers: gatekeeper.LedgersTruth, LedgerSpace: r.space,
 		Programs: map[string]simrack.Program{"R": r.program, "S": r.program, "F": r.front},
 	}
 }
@@ -135,7 +145,7 @@ func (r *registers) program(ctx context.Context, j join.Joiner, s control.Start)
 		return err
 	}
 	name := s.Args[0]
-	h := &register{node: node, ahead: r.ahead}
+	h := &register{node: node, size: cmp.Or(r.size, registerSize), ahead: r.ahead}
 	if err := node.Export(ctx, name, arrays.NewArraysProcessor(h), rpc.WithState(h)); err != nil {
 		return err
 	}
@@ -182,6 +192,32 @@ func echo(ctx context.Context, n *rpc.Node, service, what string) (uint64, error
 		return 0, err
 	}
 	return binary.BigEndian.Uint64(b), nil
+}
+
+// TestLargestState: a state may have 64 MiB if its ledger has room for twice that; what is larger
+// is refused, and changes nothing.
+func TestLargestState(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it copies some gibibytes")
+	}
+	for _, size := range []int{64<<20 - 1<<10, 64<<20 + 1} {
+		withStates(t, "", size, 512<<20, func(ctx context.Context, r *registers) {
+			n := r.client(ctx, t)
+			fits := size < 64<<20
+			if v, err := echo(ctx, n, "R", ""); fits && (err != nil || v != 1) || !fits && rpc.CodeOf(err) != rpc.NoSpace {
+				t.Fatalf("%d bytes: %d, %v", size, v, err)
+			}
+			if !fits {
+				return
+			}
+			if (r.Kill("s1", "app/R/1") == nil) == (r.Kill("s2", "app/R/1") == nil) {
+				t.Fatal("R was not killed once")
+			}
+			if v, err := echo(ctx, n, "R", ""); err != nil || v != 2 {
+				t.Errorf("after a crash: %d, %v", v, err)
+			}
+		})
+	}
 }
 
 // TestStatesInLedgers: calls into a service with state go straight to it, many at a time, and
