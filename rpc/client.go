@@ -119,7 +119,7 @@ func (c *client) Call(ctx context.Context, name string, args, result thrift.TStr
 	if err != nil {
 		return thrift.ResponseMeta{}, asThrift(err)
 	}
-	codec := newCodec(c.node.limit(m.policy != PolicyNone))
+	codec := newCodec(c.node.limit(c.logged(m)))
 	defer codec.free()
 	began := time.Now()
 	err = c.attempts(ctx, m, codec, args, result)
@@ -206,6 +206,7 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 	}
 	if p.movedOn() {
 		c.unbind(o, p, m)
+		codec.takeBack(p.payload)
 		c.node.release(p)
 		return c.exchange(ctx, b, o, m, codec, kind)
 	}
@@ -229,6 +230,11 @@ func (c *client) wholeAnswer(ctx context.Context, o *operation, p *pending) (err
 	return err
 }
 
+// logged reports whether all calls of a method are logged: none of them goes direct.
+func (c *client) logged(m *method) bool {
+	return m.policy != PolicyNone && (m.policy != PolicyRecover || !c.node.goesDirect())
+}
+
 // encode writes the call's Thrift message and checks its size.
 func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrift.TMessageType, args thrift.TStruct) error {
 	codec.speak(c.config.protocol)
@@ -248,8 +254,8 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 	if codec.size() > c.node.budget && 16*len(codec.pointers) > c.node.budget/2 {
 		return fault.New(BadRequest, m.op, "%d global pointers leave no room for the beginning of a message of %d bytes", len(codec.pointers), codec.size())
 	}
-	if codec.size() > codec.buf.limit {
-		return fault.New(c.node.tooLongCode(m.policy != PolicyNone), m.op, "%s", c.node.tooLong("a message", codec, m.policy != PolicyNone))
+	if logged := c.logged(m); codec.size() > codec.buf.limit {
+		return fault.New(c.node.tooLongCode(logged), m.op, "%s", c.node.tooLong("a message", codec, logged))
 	}
 	m.meter.requests.add(uint64(codec.size()-rpcpacket.HeaderSize), sizeUnit) //nolint:gosec // not negative
 	return nil
@@ -290,10 +296,13 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if l, told := b.lineageOf(); told && b != nil && m.policy == PolicyNone && kind == thrift.CALL {
 		codec.trailer = l.append(nil)
 	}
+	if m.policy != PolicyNone && !to.IsValid() && codec.size() > n.logged {
+		return fault.New(n.tooLongCode(true), m.op, "%s", n.tooLong("a message", codec, true))
+	}
 	var lasts bool
 	switch {
 	case to.IsValid():
-		lasts = p.goDirect(b, o, to, codec, &h, id)
+		lasts = c.goDirect(p, b, o, to, codec, &h, id)
 	case kind == thrift.ONEWAY && m.policy == PolicyNone:
 		if !o.durable(record.Call{}) {
 			return n.whyEnded()
@@ -321,7 +330,11 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	p.out[0].Buf = out.datagram
 	switch {
 	case out.payload != nil:
-		err = n.sendLarge(p.out[0], out.payload, false, out.pushed)
+		conn := n.conn
+		if p.straight {
+			conn = n.directConn
+		}
+		err = n.sendLarge(conn, p.out[0], out.payload, false, out.pushed)
 	case p.straight:
 		_, err = n.directConn.WriteBatch(p.out[:])
 	default:
@@ -345,7 +358,7 @@ func (c *client) sendOneway(ctx context.Context, p *pending, codec *codec, h *rp
 	m := c.to
 	m.Buf = out.datagram
 	if out.payload != nil {
-		_ = n.sendLarge(m, out.payload, false, out.pushed) // a failure is a loss
+		_ = n.sendLarge(n.conn, m, out.payload, false, out.pushed) // a failure is a loss
 	} else {
 		_, _ = n.conn.WriteBatch([]netio.Message{m})
 	}

@@ -119,6 +119,14 @@ func (c *codec) large(datagram []byte) *sent.Payload {
 	return sent.New(datagram, datagram[start:end:end])
 }
 
+// takeBack makes a payload that large has returned the output again: the message is sent anew.
+func (c *codec) takeBack(payload *sent.Payload) {
+	if payload != nil {
+		c.buf.out = append(make([]byte, rpcpacket.HeaderSize, rpcpacket.HeaderSize+len(payload.Bytes())), payload.Bytes()...)
+	}
+	c.trailer = nil
+}
+
 // size is the length of the datagram that the output makes, in bytes.
 func (c *codec) size() int {
 	return len(c.buf.out) + c.buf.over + 16*max(0, len(c.pointers)-1) + len(c.trailer)

@@ -55,9 +55,6 @@ func (l *lineage) append(b []byte) []byte {
 	return b
 }
 
-// size is how many bytes that takes.
-func (l *lineage) size() int { return len(l.ancestor) * (1 + len(l.serial)) }
-
 // waitFor are the executions that wait for the call.
 func (l *lineage) waitFor() []control.ExecutionID {
 	var all []control.ExecutionID

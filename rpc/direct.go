@@ -2,13 +2,18 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/wirefmt"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -32,6 +37,7 @@ func (n *Node) openDirect() error {
 	if err != nil {
 		return &Error{Code: Unavailable, Op: "join", Msg: "listen", Err: err}
 	}
+	n.spinUnlessLarge(conn)
 	n.directConn = conn
 	return nil
 }
@@ -143,9 +149,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	switch {
 	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0:
 	case m.Type == rpcpacket.Call && m.Flags.Direct():
-		if _, ok := lineageIn(m.Trailer); ok {
-			return n.receiveCall(r, i, from, &m)
-		}
+		return n.receiveCall(r, i, from, &m)
 	case m.Type == rpcpacket.Oneway && m.Flags&rpcpacket.FlagSettled != 0:
 		n.toForget(from.Addr(), &m)
 		return nil
@@ -175,54 +179,45 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.foreign(from.Addr()) // the id may be that of somebody's next call in a session
 		return nil
 	}
+	size, arguments, err := measure(m)
+	if _, ok := lineageIn(m.Trailer); err != nil || !ok {
+		n.malformed(from.Addr())
+		return nil
+	}
 	l := n.ledger
 	l.mu.Lock()
-	if !l.table.Admits(from.Addr().As16(), &m.Header, len(m.Payload), l.left()) {
+	if !l.table.Admits(from.Addr().As16(), &m.Header, size, l.left()) {
 		l.mu.Unlock()
 		n.stats.full.Add(1)
 		n.stats.noRoom.Add(1)
 		n.stats.blame.Add(from.Addr(), "quota")
 		return nil
 	}
-	v, known := l.table.Receive(from.Addr().As16(), &m.Header, argumentsOf(m))
+	v, known := l.table.Receive(from.Addr().As16(), &m.Header, arguments)
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
 		answer = known.Done.Answer
 	}
-	full := v == direct.Run && !l.roomFor(m)
-	if full {
-		l.table.Drop(m.Call) // it will be sent again
+	var room room
+	if v == direct.Run {
+		l.table.Weighs(m.Call, size)
+		if room = l.roomFor(m, size); room == noRoom {
+			l.table.Drop(m.Call) // it will be sent again
+		}
 	}
 	l.mu.Unlock()
-	if full {
-		n.stats.full.Add(1)
-		n.stats.noRoom.Add(1)
-		return nil
-	}
 	switch v {
 	case direct.Run:
-		n.stats.direct.Add(1)
-		if x.manager != nil {
-			n.stats.serial.Add(1)
-		}
-		if x.pool.isClosed() {
-			n.refuseDirect(x, from, m)
+		if room == noRoom {
+			n.stats.full.Add(1)
+			n.stats.noRoom.Add(1)
 			return nil
 		}
-		e := n.directExecution(x, from, m, nil)
-		l.mu.Lock()
-		l.takeUp(e)
-		l.mu.Unlock()
-		e.buffer = r.take(i)
-		if x.manager != nil && x.pool.heldBy(e.serial) {
-			go x.refuseWaiting(e, "the service runs a call that waits for this one")
-			return nil
-		}
-		return x.accept(e)
+		return n.takeCall(x, r, i, n.directExecution(x, from, m, arguments, nil), size, room)
 	case direct.Answer:
 		if answer != nil {
 			n.stats.recalled.Add(1)
-			n.send(from, answer)
+			n.sendRecorded(from, answer, 0)
 		}
 	case direct.Forward:
 		n.send(gatekeeperRPC, n.enlistment(from.Addr(), m, false, 0))
@@ -236,6 +231,66 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		n.stats.duplicates.Add(1)
 	}
 	return nil
+}
+
+// takeCall takes a new direct call, of so many bytes of arguments. It returns the execution that the
+// goroutine is to run, or nil.
+func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, room room) *execution {
+	n.stats.direct.Add(1)
+	if x.manager != nil {
+		n.stats.serial.Add(1)
+	}
+	large := e.call.Flags&rpcpacket.FlagMore != 0
+	if large {
+		n.stats.largeDirect.Add(1)
+	}
+	if x.pool.isClosed() {
+		n.refuseDirect(x, e.from, &e.call)
+		return nil
+	}
+	l := n.ledger
+	l.mu.Lock()
+	l.takeUp(e)
+	if large && room == someRoom {
+		e.reserved = roomOf(size)
+		l.reserved += e.reserved
+	}
+	l.mu.Unlock()
+	waits := x.manager != nil && x.pool.heldBy(e.serial)
+	if waits || room == neverRoom {
+		e.call.Payload, e.call.Trailer = nil, nil // the buffer is the reader's
+	}
+	switch {
+	case waits:
+		go x.refuseWaiting(e, "the service runs a call that waits for this one")
+		return nil
+	case room == neverRoom:
+		go x.answerException(e, NoSpace, fmt.Sprintf("a message of %d bytes, for which the node's ledger will never have room: pass it by reference, or give the ledgers more room", size))
+		return nil
+	case large:
+		return x.acceptLarge(e, len(r.messages[i].Buf))
+	}
+	e.buffer = r.take(i)
+	return x.accept(e)
+}
+
+// measure returns how many bytes of arguments a direct call has, and their hash. If this is only
+// its first packet, it takes the hash off the trailer.
+func measure(m *rpcpacket.Message) (size int, arguments uint64, err error) {
+	if m.Flags&rpcpacket.FlagMore == 0 {
+		return len(m.Payload), argumentsOf(m), nil
+	}
+	total, _, _, err := m.Opening()
+	at := len(m.Trailer) - argumentsSize
+	if err == nil && (at < 0 || total > math.MaxInt/64) {
+		err = wirefmt.Errorf("first packet of a direct call: %d bytes, with a trailer of %d", total, len(m.Trailer))
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	arguments = binary.BigEndian.Uint64(m.Trailer[at:])
+	m.Trailer = m.Trailer[:at]
+	return int(total), arguments, nil
 }
 
 // refuseDirect has the caller of a call that has not begun choose another node: this one
@@ -303,8 +358,8 @@ func (n *Node) takes(hash uint64) *export {
 
 // directExecution makes the execution of a direct call, or that of its next run, of which
 // the ledger knows what the former ones did.
-func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Message, known *record.Execution) *execution {
-	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, enlisting: make(chan struct{}, 1)}
+func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Message, arguments uint64, known *record.Execution) *execution {
+	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments, enlisting: make(chan struct{}, 1)}
 	e.trunk.e = e
 	e.direct.Store(true)
 	e.lineage, _ = lineageIn(m.Trailer)
@@ -352,8 +407,11 @@ func (e *execution) refusedBy(id rpcpacket.ID, node netip.Addr) bool {
 func (x *export) replyDirect(e *execution, datagram []byte) {
 	l, h := x.node.ledger, &e.call.Header
 	d := &record.Done{
-		Execution: h.Call, Caller: e.from.Addr().As16(), Incarnation: h.CallerIncarnation, Arguments: argumentsOf(&e.call),
-		Answer: slices.Clone(datagram), Service: x.hash,
+		Execution: h.Call, Caller: e.from.Addr().As16(), Incarnation: h.CallerIncarnation, Arguments: e.arguments,
+		Answer: datagram, Service: x.hash,
+	}
+	if cap(datagram) <= maxDatagram { // else the codec lets go of it
+		d.Answer = slices.Clone(datagram)
 	}
 	d.Lane, d.Number = direct.PlaceOf(h)
 	e.mu.Lock()
@@ -369,12 +427,14 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	if l.table.Obsolete(h) {
 		l.table.Drop(h.Call)
 		l.leave(h.Call)
+		l.release(e)
 		l.mu.Unlock()
 		x.takeBack(e)
 		return
 	}
 	l.settling[h.Call] = true
 	n := l.add(d)
+	l.release(e)
 	for _, i := range sent {
 		l.table.Sent(i)
 	}
@@ -405,8 +465,38 @@ func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
 	l.ended(e, codeIn(d.Answer))
 	l.mu.Unlock()
 	if settled {
-		_, _ = l.node.conn.WriteBatch([]netio.Message{{Buf: d.Answer, Remote: e.from}}) // a failure is a loss: the caller asks again
+		l.node.sendRecorded(e.from, d.Answer, serviceHash(e.from.Addr()))
 	}
+}
+
+// sendRecorded sends a recorded answer. Of one that exceeds a packet it sends the beginning, and
+// the first parts if pushed is the low half of the caller's address; the record has the rest.
+func (n *Node) sendRecorded(to netip.AddrPort, answer []byte, pushed uint64) {
+	if len(answer) <= n.budget {
+		_, _ = n.conn.WriteBatch([]netio.Message{{Buf: answer, Remote: to}}) // a failure is a loss: the caller asks again
+		return
+	}
+	m, err := rpcpacket.Parse(answer)
+	first, ok := rpcpacket.First(answer, n.budget, pushed)
+	if err == nil && ok { // it has neither pointers nor a trailer
+		_ = n.sendLarge(n.conn, netio.Message{Buf: first, Remote: to}, sent.New(nil, m.Payload), true, pushed) // likewise
+	}
+}
+
+// payload is that of a settled answer which the ledger keeps for a caller, nil if there is none
+// of this incarnation. It does not change. Whoever gets it releases it.
+func (l *ledger) payload(caller netip.Addr, id rpcpacket.ID, incarnation uint32) *sent.Payload {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.table.State().Execution(id)
+	if e == nil || e.Done == nil || e.Forgotten || l.settling[id] || e.Done.Caller != caller.As16() {
+		return nil
+	}
+	m, err := rpcpacket.Parse(e.Done.Answer)
+	if err != nil || m.CalleeIncarnation != incarnation {
+		return nil
+	}
+	return sent.New(nil, m.Payload)
 }
 
 // codeIn is the outcome in an answer.
@@ -500,7 +590,7 @@ func (x *export) resume() {
 	for _, known := range rest {
 		m, _ := rpcpacket.Parse(known.Begun.Call)                       // it was parsed before
 		m.Attempt = uint16(min(known.Begun.Attempt+1, direct.Attempts)) //nolint:gosec // small
-		e := x.node.directExecution(x, netip.AddrPortFrom(netip.AddrFrom16(known.Begun.Caller), rackaddr.PortRPC), &m, known)
+		e := x.node.directExecution(x, netip.AddrPortFrom(netip.AddrFrom16(known.Begun.Caller), rackaddr.PortRPC), &m, argumentsOf(&m), known)
 		if e.journal, _ = newJournal(known.Journal); e.journal == nil {
 			x.node.log.Error("rpc: the ledger has a journal that is none", "call", m.Call.String())
 			continue

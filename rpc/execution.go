@@ -28,12 +28,15 @@ type execution struct {
 	journal  *journal // nil unless it is exactly-once
 	main     *main    // nil for a handler's
 	// Of a handler's; of a main, call has only the id.
-	export *export
-	entry  *endpoint.Entry
-	call   rpcpacket.Message
-	buffer *datagram // what call lies in; nil if it has memory of its own
-	from   netip.AddrPort
-	claim  uint64 // bytes of a large call, as they count for its sender
+	export    *export
+	entry     *endpoint.Entry
+	call      rpcpacket.Message
+	buffer    *datagram // what call lies in; nil if it has memory of its own
+	from      netip.AddrPort
+	claim     uint64 // bytes of a large call, as they count for its sender
+	arguments uint64 // of a direct call: their hash
+	// reserved is how many bytes of the ledger are kept for it; guarded by the ledger's mutex.
+	reserved int
 	// deadline is the caller's; the zero Time is none.
 	deadline time.Time
 	out      [1]netio.Message
@@ -46,6 +49,7 @@ type execution struct {
 	direct    atomic.Bool
 	enlisting chan struct{} // holds a token while somebody does
 	resumed   bool          // the ledger has what former runs did
+	lost      bool          // the arguments were in the ledger, and that is lost
 	takenUp   time.Duration // of a direct call: when, in node time
 	lineage                 // of a direct call, and of one of policy none if it is named
 	named     bool          // it is known who waits for the call of policy none
@@ -217,6 +221,9 @@ func (e *execution) freeBuffer() {
 	}
 }
 
+// logged reports whether the execution's answer is logged.
+func (e *execution) logged() bool { return e.journal != nil && !e.direct.Load() }
+
 // receipted reports whether the call is acknowledged when it is accepted: a
 // one-way that nobody logs. (Of the others the completion is reported.)
 func (e *execution) receipted() bool {
@@ -333,7 +340,7 @@ func (e *execution) enlist() error {
 	l.mu.Unlock()
 	defer l.asked(e.call.Call)
 	e.mu.Lock()
-	last := l.write(append(e.unwritten(nil), &record.Handed{Execution: e.call.Call})...)
+	last := e.write(append(e.unwritten(nil), &record.Handed{Execution: e.call.Call})...)
 	e.mu.Unlock()
 	l.mu.Lock()
 	l.leave(e.call.Call)
@@ -402,7 +409,8 @@ func (l *enlists) floor() uint64 {
 
 // enlistment is the message that has the Gatekeeper decide about a direct call of a node: its
 // payload is the caller's address (16 bytes), 1 if the call runs here or 0 (1), and the CALL.
-// The CALL's trailer is left out; the message's parent is the execution that the Gatekeeper
+// The CALL's trailer is left out, and so are its arguments if the message exceeded a packet: the
+// ledger has them. The message's parent is the execution that the Gatekeeper
 // knows of which the call was made, as far as that is known. The header's order is the message's number, 0 for a copy that
 // nobody waits for.
 func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool, number uint64) []byte {
@@ -419,7 +427,10 @@ func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool,
 		payload[len(a)] = 1
 	}
 	inner := rpcpacket.Message{Header: call.Header, Payload: call.Payload}
-	inner.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
+	if call.Flags&rpcpacket.FlagMore != 0 || len(payload)+2*rpcpacket.HeaderSize+len(call.Payload) > n.budget {
+		inner.Payload = nil
+	}
+	inner.Flags = inner.Flags&^rpcpacket.FlagMore | rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	inner.Attempt, inner.Order, inner.Floor = 0, 0, 0
 	return (&rpcpacket.Message{Header: h, Payload: inner.Append(payload)}).Append(nil)
 }
@@ -500,10 +511,12 @@ func (n *Node) handedBefore(e *execution) {
 	}
 	l.mu.Unlock()
 	if !handed {
+		e.lost = len(e.call.Payload) == 0 && e.call.Flags&rpcpacket.FlagEnlist != 0
 		return
 	}
 	e.remember(known)
 	if m, err := rpcpacket.Parse(known.Begun.Call); err == nil {
+		e.call.Payload = m.Payload
 		e.lineage, _ = lineageIn(m.Trailer)
 	}
 	l.noteHanded(e)

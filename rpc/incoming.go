@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,7 +102,7 @@ func (x *export) decide(from netip.AddrPort, m *rpcpacket.Message, j *journal) (
 // returns the execution that the goroutine is to run, if any.
 func (x *export) acceptLarge(e *execution, size int) *execution {
 	m := e.call
-	e.call.Payload, e.call.Trailer = nil, nil // the buffer is the reader's
+	e.call.Payload, e.call.Trailer = nil, slices.Clone(m.Trailer) // the buffer is the reader's
 	t, v := x.node.beginLarge(e.from.Addr(), &m, false, size, e)
 	switch v {
 	case bulk.Taken:
@@ -109,7 +110,12 @@ func (x *export) acceptLarge(e *execution, size int) *execution {
 		return x.wholeCall(e, t)
 	case bulk.TooLong:
 		total, _, _, _ := m.Opening()
-		x.answerException(e, BadRequest, x.node.large.tooLong("a message", total))
+		why := x.node.large.tooLong("a message", total)
+		if e.direct.Load() {
+			go x.answerException(e, BadRequest, why) // it waits for the ledger
+		} else {
+			x.answerException(e, BadRequest, why)
+		}
 	case bulk.Malformed:
 		x.node.malformed(e.from.Addr())
 		x.forget(e)
@@ -222,6 +228,7 @@ func (x *export) forget(e *execution) {
 		defer l.mu.Unlock()
 		l.table.Drop(e.call.Call)
 		l.leave(e.call.Call)
+		l.release(e)
 		return
 	}
 	x.node.in.mu.Lock()

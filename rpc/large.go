@@ -15,12 +15,12 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// large moves what exceeds a packet of calls with policy none and of their answers
-// (package bulk). The first packet of such a message goes the way of every call; its
+// large moves what exceeds a packet of calls with policy none, of direct calls, and of their
+// answers (package bulk). The first packet of such a message goes the way of every call; its
 // parts go from node to node, to a port of their own:
 //
 //	caller: pending.payload ──parts──▶ callee: transfer ──whole──▶ accept, run
-//	callee: Entry's payload ──parts──▶ caller: transfer ──whole──▶ deliver
+//	callee: Entry's payload, or the ledger's ──parts──▶ caller: transfer ──whole──▶ deliver
 //
 // Messages that the Gatekeeper logs go through the log instead; see fetchPayload.
 type large struct {
@@ -244,9 +244,7 @@ func (n *Node) tickLarge(now time.Duration) (next time.Duration, ok bool) {
 func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 	var body *sent.Payload
 	if h.Answer {
-		if h.CalleeIncarnation == n.self.Incarnation {
-			body = n.in.payload(key.Peer, h.Call)
-		}
+		body = n.answerOf(key.Peer, h)
 	} else if h.CallerIncarnation == n.self.Incarnation {
 		body = n.out.payload(h.Call, n.now())
 	}
@@ -259,6 +257,19 @@ func (n *Node) servePull(key bulk.Key, h *bulk.Header, ranges []bulk.Range) {
 		return
 	}
 	n.sendParts(key.Peer, *h, payload, bulk.Cut(nil, ranges, int(h.Size), n.large.size))
+}
+
+// answerOf is the payload of the answer that a pull asks for, nil if it is not kept.
+func (n *Node) answerOf(peer netip.Addr, h *bulk.Header) *sent.Payload {
+	if h.CalleeIncarnation == n.self.Incarnation {
+		if body := n.in.payload(peer, h.Call); body != nil {
+			return body
+		}
+	}
+	if !n.goesDirect() {
+		return nil
+	}
+	return n.ledger.payload(peer, h.Call, h.CalleeIncarnation)
 }
 
 // sendParts sends parts of a payload, which must not change any more. They leave from
@@ -285,11 +296,11 @@ func (n *Node) sendParts(to netip.Addr, h bulk.Header, payload []byte, cuts []bu
 
 // sendLarge sends a large message's first packet and, if it is known where they go,
 // the first parts behind it. It releases the payload.
-func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool, pushed uint64) error {
+func (n *Node) sendLarge(conn netio.Conn, first netio.Message, body *sent.Payload, answer bool, pushed uint64) error {
 	defer body.Release()
 	payload := body.Bytes()
 	if pushed == 0 {
-		_, err := n.conn.WriteBatch([]netio.Message{first})
+		_, err := conn.WriteBatch([]netio.Message{first})
 		return err
 	}
 	m, err := rpcpacket.Parse(first.Buf)
@@ -305,7 +316,7 @@ func (n *Node) sendLarge(first netio.Message, body *sent.Payload, answer bool, p
 		Total: uint64(len(payload)), First: uint32(len(begin)), //nolint:gosec // of a datagram
 	}
 	cuts := bulk.Cut(nil, []bulk.Range{bulk.Pushed(h.Total, uint64(h.First), n.large.size)}, n.large.size, n.large.size)
-	if _, err := n.conn.WriteBatch([]netio.Message{first}); err != nil {
+	if _, err := conn.WriteBatch([]netio.Message{first}); err != nil {
 		return err
 	}
 	n.sendParts(nodeAt(pushed), h, payload, cuts)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"hash/crc32"
 	"hash/fnv"
 	"maps"
 	"math"
@@ -35,8 +36,13 @@ type ledger struct {
 	since int    // bytes since the last base
 	last  uint64 // the last record's number
 	based int    // bytes of the last base
+	// reserved is how many bytes large messages will take of whose executions there is no
+	// record yet (execution.reserved).
+	reserved int
 	// squeezed is when a base was last written for want of room, in node time.
 	squeezed time.Duration
+	// most is how many bytes the ledger has room for, as far as is known.
+	most int
 	// settling are the calls that are done, and whose record is not settled yet.
 	settling map[rpcpacket.ID]bool
 	resumes  resumption
@@ -146,19 +152,121 @@ func (l *ledger) base() uint64 {
 	return l.file.Base(b)
 }
 
-// roomFor reports whether the ledger has room for a new call: for what it writes at least, and
+// room says whether a ledger has room for a new call.
+type room uint8
+
+const (
+	someRoom  room = iota
+	noRoom         // not yet
+	neverRoom      // it is too large
+)
+
+// roomOf is how much room a large message needs: for its record, and for a base with it.
+func roomOf(size int) int { return 2 * size }
+
+// roomFor reports whether the ledger has room for a new call with so many bytes of arguments: for
+// what it writes at least, and
 // for a base that stands for all records so far. The last eighth of the space is not counted:
 // it is for what ends the executions that have begun. If there is no room, a base may give some
 // back. The caller holds l.mu.
-func (l *ledger) roomFor(m *rpcpacket.Message) bool {
-	if l.left() >= 2*len(m.Payload) {
+func (l *ledger) roomFor(m *rpcpacket.Message, size int) room {
+	large := m.Flags&rpcpacket.FlagMore != 0
+	if large && !l.opened() {
+		return noRoom // nobody knows yet
+	}
+	if l.left() >= roomOf(size) {
+		return someRoom
+	}
+	if large && l.neverFits(m.Call, roomOf(size)) {
+		return neverRoom
+	}
+	l.squeeze()
+	return noRoom
+}
+
+// opened reports whether the ledger is open, and has it opened. The caller holds l.mu.
+func (l *ledger) opened() bool {
+	if l.lost == nil {
+		if err := l.open(); err != nil {
+			l.lose(err)
+		}
+	}
+	return l.lost != nil || l.file.Room() < math.MaxInt
+}
+
+// neverFits reports whether there will be no room for a call that needs so many bytes, whatever is
+// forgotten. The caller holds l.mu.
+func (l *ledger) neverFits(id rpcpacket.ID, bytes int) bool {
+	if l.lost != nil {
+		return false
+	}
+	written := l.based + (l.since + l.based)
+	l.most = max(l.most, int(min(l.file.Room(), math.MaxInt/16))+written) //nolint:gosec // far below
+	if bytes > l.most-leastBase {
 		return true
 	}
+	settled, _ := l.file.Settled()
+	return l.table.Alone(id) && l.squeezed > 0 && l.node.now() > l.squeezed+squeezeEvery/2 && settled >= l.last
+}
+
+// squeeze writes a base for want of room. The caller holds l.mu.
+func (l *ledger) squeeze() {
 	if now := l.node.now(); l.since+l.based > 0 && now >= l.squeezed+squeezeEvery {
 		l.squeezed = now
 		l.last = max(l.last, l.base())
 	}
-	return false
+}
+
+// roomPatience bounds the wait for room for a large answer. Within it an idle session has its
+// last answer forgotten.
+const roomPatience = 2 * time.Second
+
+// reserve keeps room for a large answer: for its record, and for a base with it. It waits for a
+// while, and reports whether there is room.
+func (l *ledger) reserve(e *execution, bytes int) bool {
+	ctx, cancel := context.WithTimeout(l.node.base, roomPatience)
+	defer cancel()
+	l.mu.Lock()
+	if err := l.open(); err != nil {
+		l.lose(err)
+	}
+	file, lost := l.file, l.lost
+	l.mu.Unlock()
+	if lost != nil || !file.WaitRoom(ctx, 0) {
+		return false
+	}
+	for begun := false; ; begun = true {
+		l.mu.Lock()
+		short := bytes - l.left()
+		if short <= 0 {
+			l.reserved, e.reserved = l.reserved+bytes, e.reserved+bytes
+			l.mu.Unlock()
+			return true
+		}
+		room := file.Room() + uint64(short) //nolint:gosec // positive
+		l.mu.Unlock()
+		if !begun { // the caller asks no more for its last call in the lane
+			if e.promote(); !e.durable(record.Call{}) {
+				return false
+			}
+			continue
+		}
+		l.mu.Lock()
+		l.squeeze()
+		l.mu.Unlock()
+		again, stop := context.WithTimeout(ctx, squeezeEvery)
+		file.WaitRoom(again, room)
+		stop()
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
+// release gives back what is reserved for an execution: there is a record now, or none will come.
+// The caller holds l.mu.
+func (l *ledger) release(e *execution) {
+	l.reserved, e.reserved = l.reserved-e.reserved, 0
 }
 
 // bytesLeft is how many bytes new calls may take, for people; false if the node has written
@@ -175,8 +283,8 @@ func (l *ledger) left() int {
 	if l.file == nil || l.lost != nil {
 		return math.MaxInt / 16 // nothing is written
 	}
-	base := l.based + (l.since + l.based)        // at most: the last one, and what has come since
-	return int(l.file.Room()) - base - leastBase //nolint:gosec // far below
+	base := l.based + (l.since + l.based)                                          // at most: the last one, and what has come since
+	return int(min(l.file.Room(), math.MaxInt/16)) - base - leastBase - l.reserved //nolint:gosec // far below
 }
 
 // apply keeps what the records add up to. It returns records that are to follow.
@@ -286,7 +394,7 @@ func (e *execution) durable(child record.Call) bool {
 	}
 	rs := e.unwritten(called)
 	if len(rs) > 0 {
-		e.recorded.last = l.write(rs...)
+		e.recorded.last = e.write(rs...)
 	}
 	last := e.recorded.last
 	e.mu.Unlock()
@@ -304,7 +412,7 @@ func (e *execution) durableAt(machine uint8) bool {
 	e.promote()
 	e.mu.Lock()
 	rs := append(e.unwritten(nil), &record.Journal{Execution: e.call.Call, Machines: []uint8{machine}})
-	e.recorded.last = e.node.ledger.write(rs...)
+	e.recorded.last = e.write(rs...)
 	last := e.recorded.last
 	e.mu.Unlock()
 	if !e.node.ledger.settle(last) {
@@ -316,6 +424,17 @@ func (e *execution) durableAt(machine uint8) bool {
 		e.recorded.machines = append(e.recorded.machines, machine)
 	}
 	return true
+}
+
+// write adds records of the execution, which has begun then, and returns the number of the last one.
+// The caller holds e.mu.
+func (e *execution) write(rs ...record.Record) uint64 {
+	l := e.node.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.add(rs...)
+	l.release(e)
+	return n
 }
 
 // unwritten is what the ledger does not have yet of an execution that is about to go on.
@@ -357,7 +476,11 @@ func (l *ledger) answered(id rpcpacket.ID) {
 	}
 }
 
-// argumentsOf tells calls apart that have the same id.
+// argumentsSize is how many bytes the hash of a call's arguments has.
+const argumentsSize = 8
+
+// argumentsOf tells calls apart that have the same id: FNV-1a of service, method, pointers and
+// payload or, of a payload of more than 65,535 bytes, of its two CRC-32.
 func argumentsOf(m *rpcpacket.Message) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, m.Service)) // never fails
@@ -365,9 +488,16 @@ func argumentsOf(m *rpcpacket.Message) uint64 {
 	for _, p := range m.Pointers {
 		_, _ = h.Write(p[:])
 	}
-	_, _ = h.Write(m.Payload)
+	payload := m.Payload
+	if len(payload) > maxDatagram {
+		payload = binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(m.Payload))
+		payload = binary.BigEndian.AppendUint32(payload, crc32.Checksum(m.Payload, castagnoli))
+	}
+	_, _ = h.Write(payload)
 	return h.Sum64()
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // The Gatekeeper sees nothing of direct calls, so the node that serves them tells it: what is
 // under way, the latest that have ended, and how many have. Nothing depends on that but what

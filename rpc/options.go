@@ -63,11 +63,12 @@ func WithLogger(l *slog.Logger) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.logger = l })
 }
 
-// WithMaxMessage says how many bytes the Thrift message of a call or answer of policy
-// none has at most, sent or received. Large messages that wait or are being received
-// take at most as much memory for each sender, and four times as much for all. The
-// default is [DefaultMaxMessage]. Messages that are logged, as those with other policies
-// are, have at most a little over a megabyte (packet.MaxWhole).
+// WithMaxMessage says how many bytes the Thrift message of a call or answer has at most, sent
+// or received, if its policy is none, or if it goes direct with policy recover. Large messages
+// that wait or are being received take at most as much memory for each sender, and four times as
+// much for all. The default is [DefaultMaxMessage]. A direct call and its answer need twice their
+// size of room in the callee's ledger. Messages that are logged, as all others are, have at most
+// a little over a megabyte (rpcpacket.MaxWhole).
 func WithMaxMessage(bytes uint64) JoinOption {
 	return joinFunc(func(c *joinConfig) { c.maxMessage = bytes })
 }
@@ -253,8 +254,8 @@ const (
 	// operator, the caller, nor the service's IDL.
 	DefaultPolicy = PolicyRecover
 
-	// DefaultMaxMessage is how many bytes the Thrift message of a call or answer of
-	// policy none has at most: 1 GiB and what a struct around such a value takes.
+	// DefaultMaxMessage is how many bytes the Thrift message of a call or answer that is not
+	// logged has at most: 1 GiB and what a struct around such a value takes.
 	DefaultMaxMessage = 1<<30 + 64<<10
 
 	// DefaultWorkers is how many handlers of an export run at once. Handlers

@@ -155,7 +155,7 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 	}
 	p.datagram = c.datagram(h)
 	switch {
-	case len(p.datagram) > n.budget && h.Flags.Policy() == rpcpacket.PolicyNone:
+	case len(p.datagram) > n.budget && (p.straight || h.Flags.Policy() == rpcpacket.PolicyNone):
 		if err := n.enlarge(p, c, h); err != nil {
 			o.core.End(&p.Call)
 			return outbound{}, err
@@ -172,7 +172,9 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 // enlarge makes a call one that exceeds a packet.
 func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) error {
 	datagram := p.datagram
-	if p.pushed = p.Balance.Node(h.Call[15]); p.pushed == 0 {
+	if p.straight {
+		p.pushed = serviceHash(p.to.Remote.Addr())
+	} else if p.pushed = p.Balance.Node(h.Call[15]); p.pushed == 0 {
 		p.pushed = p.Balance.Only()
 	}
 	p.payload = c.large(datagram)
@@ -250,7 +252,7 @@ func (n *Node) detach(p *pending) bool {
 // whether there is one.
 func (n *Node) complete(r *reader, i int, m rpcpacket.Message) bool {
 	from := r.messages[i].Remote.Addr()
-	if m.Flags&rpcpacket.FlagMore != 0 && !m.Flags.Exact() {
+	if m.Flags&rpcpacket.FlagMore != 0 && !m.Flags.Exact() { // else the log has the rest
 		return n.completeLarge(len(r.messages[i].Buf), m, from)
 	}
 	return n.completeWith(func() *datagram { return r.take(i) }, m, from)
@@ -508,9 +510,9 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 		return netip.Addr{}, nil
 	}
 	exact := m.policy != PolicyNone
-	l, told := b.lineageOf()
+	_, told := b.lineageOf()
 	if o == nil {
-		if exact && told && c.fits(m, codec, kind, l.size()) {
+		if exact && told && c.fits(m, codec, kind) {
 			return n.server(ctx, q), nil
 		}
 		return netip.Addr{}, nil
@@ -520,7 +522,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && told && c.fits(m, codec, kind, l.size()) {
+		if e.direct.Load() && told && c.fits(m, codec, kind) {
 			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}
@@ -558,28 +560,39 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 	}
 }
 
-// fits reports whether a call, with a trailer of so many bytes, can go direct: others are the
-// Gatekeeper's.
-func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType, trailer int) bool {
-	return m.policy == PolicyRecover && kind == thrift.CALL && len(codec.pointers) == 0 && codec.size()+trailer <= c.node.budget
+// fits reports whether a call can go direct: others are the Gatekeeper's.
+func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType) bool {
+	return m.policy == PolicyRecover && kind == thrift.CALL && len(codec.pointers) == 0
 }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
 // ended.
-func (p *pending) goDirect(b *opSequence, o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) bool {
+func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) bool {
 	p.straight, p.Node = true, to.As16()
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
 	p.Balance = nil
 	h.Flags &^= rpcpacket.FlagHeld
-	if l, _ := b.lineageOf(); !l.nobody() {
-		codec.trailer = l.append(nil)
-	}
+	codec.trailer = nil
+	codec.trailer = c.node.straightTrailer(b, codec, h)
 	if o == nil {
 		return true
 	}
 	e := o.b.e
 	p.of = e
 	return e.durable(record.Call{ID: id, Node: p.Node})
+}
+
+// straightTrailer goes behind a direct call: its lineage if that names somebody and, if the call
+// exceeds a packet, the hash of its arguments (argumentsSize).
+func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header) (trailer []byte) {
+	if l, _ := b.lineageOf(); !l.nobody() {
+		trailer = l.append(nil)
+	}
+	if codec.size()+len(trailer) <= n.budget {
+		return trailer
+	}
+	whole := rpcpacket.Message{Header: *h, Payload: codec.buf.out[rpcpacket.HeaderSize:]}
+	return binary.BigEndian.AppendUint64(trailer, argumentsOf(&whole))
 }
 
 // inLane begins a direct call of an execution: its place in a lane is in the header.

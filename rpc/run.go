@@ -31,6 +31,10 @@ func (x *export) run(e *execution) {
 		return // the node has ended
 	}
 	e.begun = true
+	if e.lost {
+		x.answerException(e, Unavailable, "the ledger is lost that had the arguments")
+		return
+	}
 	if !e.deadline.IsZero() && !begun.Before(e.deadline) {
 		x.answerException(e, Deadline, "the deadline passed before the handler began")
 		return
@@ -39,7 +43,7 @@ func (x *export) run(e *execution) {
 		x.answerException(e, Canceled, "an operator has cancelled the call before it began")
 		return
 	}
-	in, out := newCodec(0), newCodec(x.node.limit(e.journal != nil))
+	in, out := newCodec(0), newCodec(x.node.limit(e.logged()))
 	defer in.free()
 	defer out.free()
 	headers, err := in.takeHeaders(&e.call)
@@ -124,8 +128,8 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	}
 	_ = out.putHeaders(e.answerHeaders()) // SetAnswerHeader has checked them
 	failure := x.check(ctx, e, out, err)
-	if failure == nil && e.direct.Load() && (len(out.pointers) > 0 || out.size() > x.node.budget) {
-		failure = codedIn(e.enlist())
+	if failure == nil && e.direct.Load() {
+		failure = x.prepare(e, out)
 	}
 	if failure == nil && e.journal != nil {
 		out.trailer, failure = x.seal(e, out.size())
@@ -150,6 +154,26 @@ func (x *export) answer(ctx context.Context, e *execution, out *codec, err error
 	x.reply(e, datagram)
 }
 
+// prepare has the Gatekeeper decide about a direct call whose answer has pointers, and finds
+// room in the ledger for another answer that exceeds a packet.
+func (x *export) prepare(e *execution, out *codec) *Error {
+	if len(out.pointers) > 0 {
+		if err := e.enlist(); err != nil {
+			return codedIn(err)
+		}
+		return x.checkSize(e, out)
+	}
+	size := out.size()
+	if size <= x.node.budget {
+		return nil
+	}
+	x.node.stats.largeDirect.Add(1)
+	if !x.node.ledger.reserve(e, roomOf(size)) {
+		return fault.New(NoSpace, "", "an answer of %d bytes, for which the node's ledger has no room: pass it by reference, or give the ledgers more room", size)
+	}
+	return nil
+}
+
 // replyLarge sends an answer that exceeds a packet. It is kept before it is sent, for
 // the caller may ask for more of it at once.
 func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
@@ -161,7 +185,7 @@ func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 	}
 	from := e.from
 	x.finishWith(e, first, payload.Hold())
-	if err := x.node.sendLarge(netio.Message{Buf: first, Remote: from}, payload, true, pushed); err != nil {
+	if err := x.node.sendLarge(x.node.conn, netio.Message{Buf: first, Remote: from}, payload, true, pushed); err != nil {
 		x.node.log.Debug("rpc: send a large answer", "error", err)
 	}
 }
@@ -196,13 +220,22 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 		return fault.New(BadRequest, "", "method %s is one-way and was called for a result", e.call.Method)
 	case out.failed != nil:
 		return fault.New(Application, "", "result: %v", out.failed)
-	case out.size() > out.buf.limit:
-		return fault.New(x.node.tooLongCode(e.journal != nil), "", "%s", x.node.tooLong("an answer", out, e.journal != nil))
+	}
+	if tooLong := x.checkSize(e, out); tooLong != nil {
+		return tooLong
 	}
 	if err := x.node.pass(ctx, out.pointers, false); err != nil {
 		return fault.New(fault.CodeOf(err), "", "settle the result's memory: %v", err)
 	}
 	return nil
+}
+
+// checkSize refuses an answer that is too long.
+func (x *export) checkSize(e *execution, out *codec) *Error {
+	if out.size() <= min(x.node.limit(e.logged()), out.buf.limit) {
+		return nil
+	}
+	return fault.New(x.node.tooLongCode(e.logged()), "", "%s", x.node.tooLong("an answer", out, e.logged()))
 }
 
 // codedIn returns the coded error in err, or nil.

@@ -405,7 +405,8 @@ func (l *ledger) room() int {
 	if l.file == nil {
 		return maxState
 	}
-	return int(min(maxState, l.file.Room()/2)) //nolint:gosec // at most maxState
+	room := l.file.Room()
+	return int(min(maxState, (room-min(room, uint64(l.reserved)))/2)) //nolint:gosec // at most maxState
 }
 
 // afterSettled waits, before an execution runs whose doings the ledger does not order, until

@@ -31,9 +31,9 @@ func (a *performer) Act(ctx context.Context, script []byte, noise int64, lent []
 	case err != nil:
 		return nil, err
 	case out.Refused:
-		return nil, &actor.Refused{Value: int64(out.Value), Noise: int64(out.Noise), Marks: wireMarks(out.Marks)}
+		return nil, &actor.Refused{Value: int64(out.Value), Noise: int64(out.Noise), Marks: asLong(script, wireMarks(out.Marks))}
 	}
-	answer := &actor.Outcome{Value: int64(out.Value), Noise: int64(out.Noise), Marks: wireMarks(out.Marks)}
+	answer := &actor.Outcome{Value: int64(out.Value), Noise: int64(out.Noise), Marks: asLong(script, wireMarks(out.Marks))}
 	if !out.Region.IsNil() {
 		answer.Region = rpc.GlobalPointer(out.Region)
 	}
@@ -100,7 +100,9 @@ func wireMarks(ms []Mark) []*actor.Mark {
 
 func marksOf(ms []*actor.Mark) (out []Mark) {
 	for _, m := range ms {
-		out = append(out, Mark{int(m.Op), uint64(m.Value)})
+		if m.Op != noMark {
+			out = append(out, Mark{int(m.Op), uint64(m.Value)})
+		}
 	}
 	return out
 }

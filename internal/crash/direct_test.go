@@ -4,14 +4,14 @@ import "testing"
 
 // TestDirectCalls: exactly-once calls that go straight to their callees are recovered from
 // ledgers, whatever fails; see TestCrashEverywhere, which runs others with
-// -crash.rack=truth,pairs.
+// -crash.rack=truth,pairs,long.
 func TestDirectCalls(t *testing.T) {
 	rack, sum := *flagRack, new(tally)
-	*flagRack = "truth,pairs"
+	*flagRack = "truth,pairs,long"
 	t.Cleanup(func() { *flagRack = rack })
 	batch(t, 400, 40, 4, func(uint64) bool { return false }, sum)
 	t.Logf("%d cases, %d failed%s", sum.cases, sum.failed, sum.table())
-	for _, what := range []string{"direct calls", "direct calls handed over", "direct calls resumed", "direct calls answered again"} {
+	for _, what := range []string{"direct calls", "direct calls handed over", "direct calls resumed", "direct calls answered again", "direct calls and answers in parts"} {
 		if sum.seen[what] == 0 {
 			t.Errorf("there are no %s", what)
 		}

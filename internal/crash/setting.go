@@ -33,6 +33,8 @@ type Setting struct {
 	Limits uint64
 	// Calls is how many calls a chorus makes beside the program; see chorus.
 	Calls int
+	// Long says that one call in longEach, and its answer, is longer than a jumbo frame.
+	Long bool
 	// Pairs says that the memory blades are the two copies of one machine.
 	Pairs bool
 }
@@ -77,6 +79,9 @@ func (s Setting) String() string {
 	if s.Pairs {
 		parts = append(parts, "pairs")
 	}
+	if s.Long {
+		parts = append(parts, "long")
+	}
 	if s.Calls != 0 {
 		parts = append(parts, fmt.Sprint("calls=", s.Calls))
 	}
@@ -111,6 +116,8 @@ func ParseSetting(text string) (s Setting, err error) {
 			s.Calls, err = strconv.Atoi(value)
 		case "pairs":
 			s.Pairs = true
+		case "long":
+			s.Long = true
 		default:
 			err = fmt.Errorf("no setting %q", name)
 		}
@@ -159,6 +166,7 @@ func DrawSetting(seed uint64) (s Setting) {
 			s.LogLimit = max(s.LogLimit, 256<<10)
 		}
 	}
+	s.Long = s.Truth && s.LogLimit == 0 && chance(1, 4) // of a small log a call or answer may take an eighth
 	return s
 }
 

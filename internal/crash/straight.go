@@ -77,7 +77,7 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 	defer c.mu.Unlock()
 	for what, count := range map[string]uint64{
 		"direct calls": s.Direct, "direct calls into services with state": s.Serial, "changes of a state in doubt": s.Doubtful,
-		"direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
+		"direct calls and answers in parts": s.Large, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
 		"memory committed by nodes": s.Committed, "memory taken back by nodes": s.RolledBack,
 	} {
 		if count > 0 {

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -66,14 +67,31 @@ func (w *rackWorld) client(service int, p rpc.Policy) *actor.ActorClient {
 // policy is that of an operation's call.
 func (w *rackWorld) policy(op *Op) rpc.Policy { return cmp.Or(op.Policy, w.run.opt.Policy) }
 
-// encode is what a call carries.
-func (op *Op) encode() []byte {
+// encode is what a call carries. One that is long ends in spaces.
+func (w *rackWorld) encode(op *Op) []byte {
 	b, err := json.Marshal(op)
 	if err != nil {
 		panic(err) // nothing in it can fail
 	}
+	if w.run.opt.Setting.Long && op.N%longEach == 0 {
+		b = append(b, bytes.Repeat([]byte(" "), longSpaces)...)
+	}
 	return b
 }
+
+// longSpaces is more than a jumbo frame.
+const longSpaces = 20_000
+
+// asLong makes the answer to a long call as long: with marks that say nothing.
+func asLong(script []byte, answer []*actor.Mark) []*actor.Mark {
+	if len(script) < longSpaces {
+		return answer
+	}
+	return append(answer, slices.Repeat([]*actor.Mark{{Op: noMark}}, longMarks)...)
+}
+
+// noMark is the operation of a mark that says nothing.
+const noMark = -1
 
 func references(ptrs []dsm.Pointer) []*bifrost.GlobalPointer {
 	out := []*bifrost.GlobalPointer{}
@@ -85,7 +103,7 @@ func references(ptrs []dsm.Pointer) []*bifrost.GlobalPointer {
 
 func (w *rackWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, error) {
 	w.run.ledger.issue(op.N)
-	answer, err := w.client(op.Service, w.policy(op)).Act(w.ctx, op.encode(), int64(noise), references(lent))
+	answer, err := w.client(op.Service, w.policy(op)).Act(w.ctx, w.encode(op), int64(noise), references(lent))
 	var refused *actor.Refused
 	if errors.As(err, &refused) {
 		out := Outcome{Value: uint64(refused.Value), Noise: uint64(refused.Noise), Marks: marksOf(refused.Marks), Refused: true}
@@ -105,7 +123,7 @@ func (w *rackWorld) Call(op *Op, noise uint64, lent []dsm.Pointer) (Outcome, err
 
 func (w *rackWorld) Post(op *Op, noise uint64, given []dsm.Pointer) error {
 	w.run.ledger.issue(op.N)
-	err := w.client(op.Service, w.policy(op)).Post(w.ctx, op.encode(), int64(noise), references(given))
+	err := w.client(op.Service, w.policy(op)).Post(w.ctx, w.encode(op), int64(noise), references(given))
 	if err != nil {
 		return fmt.Errorf("operation %d: %w", op.N, err)
 	}
@@ -114,7 +132,7 @@ func (w *rackWorld) Post(op *Op, noise uint64, given []dsm.Pointer) error {
 }
 
 func (w *rackWorld) Try(op *Op, noise uint64, lent []dsm.Pointer) (uint64, error) {
-	answer, err := w.client(op.Service, rpc.PolicyNone).Act(w.ctx, op.encode(), int64(noise), references(lent))
+	answer, err := w.client(op.Service, rpc.PolicyNone).Act(w.ctx, w.encode(op), int64(noise), references(lent))
 	switch {
 	case err == nil:
 		w.run.ledger.tried(op.N, uint64(answer.Value))
@@ -136,7 +154,7 @@ func (w *rackWorld) Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, err
 		defer cancel()
 	}
 	w.run.ledger.issue(op.N)
-	answer, err := w.client(op.Service, w.policy(op)).Act(ctx, op.encode(), int64(noise), references(lent))
+	answer, err := w.client(op.Service, w.policy(op)).Act(ctx, w.encode(op), int64(noise), references(lent))
 	switch code := rpc.CodeOf(err); {
 	case err == nil:
 		w.run.ledger.tried(op.N, uint64(answer.Value))

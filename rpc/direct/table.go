@@ -127,6 +127,14 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	return Run, nil
 }
 
+// Weighs notes how many bytes the arguments have of a call that is to be run.
+func (t *Table) Weighs(id rpcpacket.ID, arguments int) { t.running[id].arguments = arguments }
+
+// Alone reports whether a call that is to be run is all that the node has to do.
+func (t *Table) Alone(id rpcpacket.ID) bool {
+	return len(t.running) == 1 && t.running[id] != nil && !t.state.Keeps()
+}
+
 // Resumes notes that an execution is run again.
 func (t *Table) Resumes(id rpcpacket.ID) {
 	r := new(running)

@@ -93,6 +93,7 @@ var counters = func() []counter {
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
 		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},
 		{direct("serial"), nil, func(s *rpc.Stats) uint64 { return s.Serial }},
+		{direct("large"), nil, func(s *rpc.Stats) uint64 { return s.Large }},
 		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
 		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},
 		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},

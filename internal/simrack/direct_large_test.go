@@ -1,0 +1,273 @@
+package simrack_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// large is a rack whose service Large is called direct: Echo answers with as many bytes as the
+// first eight of its argument say.
+type large struct {
+	*testing.T
+	*simrack.Rack
+	runs   atomic.Int64
+	client *rpc.Node
+	server *rpc.Node // of the present incarnation
+	up     chan struct{}
+}
+
+// largeService is the handler.
+type largeService struct {
+	service.Arrays
+	r *large
+}
+
+func (s largeService) Echo(_ context.Context, data []byte) ([]byte, error) {
+	s.r.runs.Add(1)
+	return answerTo(data), nil
+}
+
+// Increment allocates, so that its execution is handed over, and waits in its first run until it
+// is killed.
+func (s largeService) Increment(ctx context.Context, data []byte, _ int8) ([]byte, error) {
+	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
+	if err != nil {
+		return nil, err
+	}
+	if s.r.runs.Add(1) == 1 {
+		s.r.up <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if err := rpc.Memory(ctx).Free(ctx, p); err != nil {
+		return nil, err
+	}
+	return answerTo(data), nil
+}
+
+func answerTo(data []byte) []byte {
+	return bytes.Repeat(append(data[:8:8], data[len(data)-8:]...), int(binary.BigEndian.Uint64(data))/16) //nolint:gosec // small
+}
+
+func withLarge(t *testing.T, mtu int, space uint64, f func(r *large)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &large{T: t, up: make(chan struct{}, 2)}
+		var err error
+		r.Rack, err = simrack.Start(t.Context(), simrack.Config{
+			MTU: mtu, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Ledgers: gatekeeper.LedgersTruth, LedgerSpace: space,
+			Programs: map[string]simrack.Program{"server": r.serve},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Gatekeeper().Deploy(t.Context(), resources.Spec{Name: "app", Programs: []resources.Program{{
+			Name: "p", Args: []string{"server"}, Nodes: 1, Blades: []string{"s1"}, Services: []resources.ServiceSpec{{Name: "Large"}},
+		}}}); err != nil {
+			t.Fatal(err)
+		}
+		<-r.up
+		if r.client, err = r.Join(t.Context(), "c1", "client"); err != nil {
+			t.Fatal(err)
+		}
+		f(r)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (r *large) serve(ctx context.Context, j join.Joiner, _ control.Start) error {
+	n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("server"))
+	if err != nil {
+		return err
+	}
+	r.server = n
+	if err := n.Export(ctx, "Large", arrays.NewArraysProcessor(largeService{r: r})); err != nil {
+		return err
+	}
+	r.up <- struct{}{}
+	<-ctx.Done()
+	if errors.Is(context.Cause(ctx), simrack.ErrKilled) {
+		return nil // like a process: not another word
+	}
+	return n.Close(context.WithoutCancel(ctx))
+}
+
+// echo calls with so many bytes, for an answer of so many.
+func (r *large) echo(argument, answer int) error {
+	data := bytes.Repeat([]byte("argument"), argument/8)
+	binary.BigEndian.PutUint64(data, uint64(answer))             //nolint:gosec // not negative
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute) // virtual
+	defer cancel()
+	got, err := arrays.NewArraysClient(r.client.Client("Large", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, data)
+	if err == nil && !bytes.Equal(got, answerTo(data)) {
+		err = errors.New("another array came back")
+	}
+	return err
+}
+
+// TestLargeAnswersGoDirect: answers of any size go from node to node, and the Gatekeeper has no
+// part in them.
+func TestLargeAnswersGoDirect(t *testing.T) {
+	for _, mtu := range []int{1500, 65535} {
+		withLarge(t, mtu, 0, func(r *large) {
+			for _, size := range []int{1 << 10, 2 << 10, 20 << 10, 1 << 20, 5 << 20} {
+				if err := r.echo(16, size); err != nil {
+					r.Errorf("MTU %d, an answer of %d bytes: %v", mtu, size, err)
+				}
+			}
+			if s := r.server.Stats(); s.Direct != 5 || s.Enlisted != 0 || s.Parts == 0 {
+				r.Errorf("MTU %d: %+v", mtu, s)
+			}
+		})
+	}
+}
+
+// TestLargeAnswerSurvives: the node dies when its caller has a part of an answer. Its next
+// incarnation has the rest, and does not run the call again.
+func TestLargeAnswerSurvives(t *testing.T) {
+	withLarge(t, 1500, 0, func(r *large) {
+		client := r.Host("c1")
+		client.Impair(wire.Impairment{}, wire.Impairment{Loss: 0.7})
+		done := make(chan error, 1)
+		go func() { done <- r.echo(16, 1<<20) }()
+		for i := 0; r.server.Stats().Parts == 0 && i < 1000; i++ {
+			<-time.After(time.Millisecond) // virtual
+		}
+		if err := r.KillSoon("s1", "app/p/1"); err != nil {
+			r.Fatal(err)
+		}
+		<-r.up
+		client.Impair(wire.Impairment{}, wire.Impairment{})
+		if err := <-done; err != nil || r.runs.Load() != 1 {
+			r.Errorf("%v after %d runs", err, r.runs.Load())
+		}
+		if s := r.server.Stats(); s.Parts == 0 || s.Recalled == 0 {
+			r.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestLargeCallsGoDirect: so do calls of any size.
+func TestLargeCallsGoDirect(t *testing.T) {
+	for _, mtu := range []int{1500, 65535} {
+		withLarge(t, mtu, 0, func(r *large) {
+			for _, size := range []int{1 << 10, 2 << 10, 20 << 10, 1 << 20, 5 << 20} {
+				if err := r.echo(size, 16); err != nil {
+					r.Errorf("MTU %d, an argument of %d bytes: %v", mtu, size, err)
+				}
+			}
+			if s := r.server.Stats(); s.Direct != 5 || s.Enlisted != 0 || r.client.Stats().Parts == 0 {
+				r.Errorf("MTU %d: %+v", mtu, s)
+			}
+		})
+	}
+}
+
+// TestLargeCallHandedOver: the Gatekeeper delivers a call that was handed over to the node's next
+// incarnation without its arguments, which the ledger has.
+func TestLargeCallHandedOver(t *testing.T) {
+	withLarge(t, 1500, 0, func(r *large) {
+		data, done := bytes.Repeat([]byte("argument"), 3<<17), make(chan error, 1)
+		binary.BigEndian.PutUint64(data, 20<<10)
+		go func() {
+			got, err := arrays.NewArraysClient(r.client.Client("Large", rpc.WithPolicy(rpc.PolicyRecover))).Increment(r.Context(), data, 1)
+			if err == nil && !bytes.Equal(got, answerTo(data)) {
+				err = errors.New("another array came back")
+			}
+			done <- err
+		}()
+		<-r.up
+		if s := r.server.Stats(); s.Enlisted != 1 || s.Large != 1 {
+			r.Errorf("%+v", s)
+		}
+		if err := r.KillSoon("s1", "app/p/1"); err != nil {
+			r.Fatal(err)
+		}
+		<-r.up
+		if err := <-done; err != nil || r.runs.Load() != 2 {
+			r.Errorf("%v after %d runs", err, r.runs.Load())
+		}
+	})
+}
+
+// TestLargeCallsWithoutRoom: a call that the ledger will never have room for fails, and the node
+// lives. Others wait for room.
+func TestLargeCallsWithoutRoom(t *testing.T) {
+	withLarge(t, 9000, 4<<20, func(r *large) {
+		if err := r.echo(5<<20, 16); rpc.CodeOf(err) != rpc.NoSpace {
+			r.Errorf("a call that is larger than the ledger: %v", err)
+		}
+		if n := r.runs.Load(); n != 0 {
+			r.Errorf("it has run %d times", n)
+		}
+		var all sync.WaitGroup
+		for range 10 { // at a time
+			all.Go(func() {
+				if err := r.echo(1<<20, 16); err != nil {
+					r.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if s := r.server.Stats(); s.Enlisted != 0 || s.Direct != 11 || s.NoRoom == 0 {
+			r.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestLargeAnswersWithoutRoom: what the ledger has no room for fails, and stays so; the node
+// lives. Answers that are forgotten make room for others.
+func TestLargeAnswersWithoutRoom(t *testing.T) {
+	withLarge(t, 9000, 4<<20, func(r *large) {
+		if err := r.echo(16, 5<<20); rpc.CodeOf(err) != rpc.NoSpace {
+			r.Errorf("an answer that is larger than the ledger: %v", err)
+		}
+		for range 10 {
+			if err := r.echo(16, 1<<20); err != nil {
+				r.Errorf("one that fits: %v", err)
+			}
+		}
+		var all sync.WaitGroup
+		var failed atomic.Int64
+		for range 10 { // at a time
+			all.Go(func() {
+				if err := r.echo(16, 1<<20); rpc.CodeOf(err) == rpc.NoSpace {
+					failed.Add(1)
+				} else if err != nil {
+					r.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := failed.Load(); n == 0 || n == 10 {
+			r.Errorf("%d of 10 answers have no room", n)
+		}
+		<-time.After(time.Second) // virtual: they are forgotten
+		if err := r.echo(16, 1<<20); err != nil {
+			r.Errorf("when there is room again: %v", err)
+		}
+		if s := r.server.Stats(); s.Enlisted != 0 {
+			r.Errorf("%+v", s)
+		}
+	})
+}
