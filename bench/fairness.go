@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,13 +33,21 @@ const LeastFlood = 10_000
 // is the work of sending and dropping packets on their CPUs, not a queue that they wait in.
 const Dropped = "dropped"
 
+// Hog is the class that sends nothing, and keeps the flood's CPU busy.
+const Hog = "hog"
+
 // Fairness asks what the flood of one blade does to the held calls of others.
 type Fairness struct {
 	Bifrost, Rack string
 	// For is how long each class is flooded.
 	For time.Duration
 	// Classes are those to flood with; all if it is empty.
-	Classes  []string
+	Classes []string
+	// OwnCPU gives the flood the last CPU, at the usual priority, and everything else the others,
+	// as a real blade has CPUs of its own. What a flood does to others is then the work that it
+	// makes for switch and Gatekeeper, and no lack of CPU time beside. The figure that others are
+	// compared with is one beside a hog on the flood's CPU.
+	OwnCPU   bool
 	Progress func(format string, args ...any)
 }
 
@@ -63,11 +72,17 @@ func (f *Fairness) Run(ctx context.Context) (results []Fair, err error) {
 	c.Unmirrored()
 	c.Direct = false // direct calls do not pass the Gatekeeper
 	host := host(f.Bifrost)
+	cpus := AssignCPUs(runtime.NumCPU())
+	if f.OwnCPU {
+		if cpus, err = f.leaveCPU(); err != nil {
+			return nil, err
+		}
+	}
 	n, err := topology.Up(ctx, host, c, f.Progress)
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{Topology: n, Bifrost: f.Bifrost, CPUs: AssignCPUs(runtime.NumCPU()), Progress: f.Progress}
+	l := &Lab{Topology: n, Bifrost: f.Bifrost, CPUs: cpus, Progress: f.Progress}
 	defer func() { err = errors.Join(err, n.Close()) }()
 	var exact peer.Peer
 	for _, p := range peer.All {
@@ -88,7 +103,11 @@ func (f *Fairness) Run(ctx context.Context) (results []Fair, err error) {
 	if len(classes) == 0 {
 		classes = FloodClasses
 	}
-	for _, class := range append([]string{""}, classes...) {
+	quiet := []string{""}
+	if f.OwnCPU {
+		quiet = append(quiet, Hog)
+	}
+	for _, class := range slices.Concat(quiet, classes) {
 		f.Progress("%s flood for %v", class, f.For)
 		r, err := f.one(ctx, l, pair, class)
 		if err != nil {
@@ -108,11 +127,29 @@ func (f *Fairness) Run(ctx context.Context) (results []Fair, err error) {
 	return results, nil
 }
 
+// leaveCPU keeps this process, and what it starts, off the last CPU.
+func (f *Fairness) leaveCPU() (CPUs, error) {
+	n := runtime.NumCPU()
+	if n < 2 {
+		return CPUs{}, errors.New("a CPU for the flood alone: this machine has one CPU")
+	}
+	var others []int
+	for i := range n - 1 {
+		others = append(others, i)
+	}
+	cpus := AssignCPUs(n - 1)
+	return cpus, agent.Pin(others)
+}
+
 // one measures while a class is flooded.
 func (f *Fairness) one(ctx context.Context, l *Lab, p *pair, class string) (r Fair, err error) {
 	r.Class = class
 	if class != "" {
-		flood := exec.CommandContext(ctx, l.Bifrost, "bench", "flood", class)
+		args := []string{"bench", "flood", class}
+		if f.OwnCPU {
+			args = append(args, "--cpu", strconv.Itoa(runtime.NumCPU()-1))
+		}
+		flood := exec.CommandContext(ctx, l.Bifrost, args...)
 		var sent bytes.Buffer
 		flood.Stdout, flood.Stderr = &sent, os.Stderr
 		if err := l.Start(otherBlade, flood); err != nil {
@@ -137,9 +174,18 @@ func (f *Fairness) one(ctx context.Context, l *Lab, p *pair, class string) (r Fa
 	return r, nil
 }
 
+// Base is the result that the others are compared with: beside a hog if there is one, else
+// without a flood.
+func Base(results []Fair) Fair {
+	if i := slices.IndexFunc(results, func(r Fair) bool { return r.Class == Hog }); i >= 0 {
+		return results[i]
+	}
+	return results[0]
+}
+
 // Judge returns what is not as it should be, nil if all is.
 func Judge(results []Fair) (err error) {
-	quiet := results[0].P99
+	quiet := Base(results).P99
 	var dropped float64
 	for _, r := range results {
 		if r.Class == Dropped {
@@ -148,7 +194,7 @@ func Judge(results []Fair) (err error) {
 		if len(r.Failed) > 0 {
 			err = errors.Join(err, fmt.Errorf("a flood of %s: blades %v have failed", r.Class, r.Failed))
 		}
-		if r.Class != "" && r.Flood < LeastFlood {
+		if r.Class != "" && r.Class != Hog && r.Flood < LeastFlood {
 			err = errors.Join(err, fmt.Errorf("a flood of %s: %.0f packets a second are none: this machine is busy with something else", r.Class, r.Flood))
 		}
 		if r.Class != Dropped && r.P99 > MostSlower*quiet {

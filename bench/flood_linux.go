@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime"
 
+	"github.com/bifrost-rack/bifrost/bench/agent"
 	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -24,8 +25,23 @@ const everything = "all"
 
 // Flood sends packets of a class from the blade whose network this process is in, as fast
 // as they leave, until ctx ends, and tells how many it has sent. It needs CAP_NET_RAW.
-// Its goroutine must end afterwards, or its thread stays at the lowest priority.
-func Flood(ctx context.Context, class string) (sent uint64, err error) {
+// It runs on a CPU of its own; if that is negative, on all, and has the time that others leave. Then
+// its goroutine must end afterwards, or its thread stays at the lowest priority.
+func Flood(ctx context.Context, class string, cpu int) (sent uint64, err error) {
+	if cpu >= 0 {
+		if err := agent.Pin([]int{cpu}); err != nil {
+			return 0, err
+		}
+	}
+	if err := prioritize(cpu < 0); err != nil {
+		return 0, err
+	}
+	if class == Hog {
+		for ctx.Err() == nil {
+			continue
+		}
+		return 0, nil
+	}
 	src, err := bladeAddress()
 	if err != nil {
 		return 0, err
@@ -46,13 +62,6 @@ func Flood(ctx context.Context, class string) (sent uint64, err error) {
 	if err := unix.Bind(fd, &unix.SockaddrInet6{Addr: src.As16()}); err != nil {
 		return 0, fmt.Errorf("bind to %s: %w", src, err)
 	}
-	// A blade has CPUs of its own; here it shares them with those that are measured, so the
-	// flood has only what they leave. Linux gives a priority to a thread, not to a process:
-	// this thread ends with its goroutine.
-	runtime.LockOSThread()
-	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
-		return 0, fmt.Errorf("lowest priority: %w", err)
-	}
 	for ctx.Err() == nil {
 		p := packets[sent%uint64(len(packets))]
 		err := unix.Sendto(fd, p.datagram, 0, &unix.SockaddrInet6{Addr: p.to.As16()})
@@ -63,6 +72,21 @@ func Flood(ctx context.Context, class string) (sent uint64, err error) {
 		}
 	}
 	return sent, nil
+}
+
+// prioritize gives this thread the usual priority, or the lowest. A blade has CPUs of its own; where
+// the flood shares them with those that are measured, it has only what they leave. Linux gives a
+// priority to a thread, not to a process: this thread ends with its goroutine.
+func prioritize(lowest bool) error {
+	runtime.LockOSThread()
+	policy := uint32(unix.SCHED_NORMAL)
+	if lowest {
+		policy = unix.SCHED_IDLE
+	}
+	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy}, 0); err != nil {
+		return fmt.Errorf("priority of the flood: %w", err)
+	}
+	return nil
 }
 
 // flooding is a UDP datagram, without a checksum, and where it goes.

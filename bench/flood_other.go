@@ -11,4 +11,4 @@ import (
 var FloodClasses = []string{}
 
 // Flood needs Linux.
-func Flood(context.Context, string) (uint64, error) { return 0, errors.New("floods need Linux") }
+func Flood(context.Context, string, int) (uint64, error) { return 0, errors.New("floods need Linux") }
