@@ -43,7 +43,7 @@ type Fairness struct {
 	For time.Duration
 	// Classes are those to flood with; all if it is empty.
 	Classes []string
-	// OwnCPU gives the flood the last CPU, at the usual priority, and everything else the others,
+	// OwnCPU gives the flood the last CPU, at this process's priority, and everything else the others,
 	// as a real blade has CPUs of its own. What a flood does to others is then the work that it
 	// makes for switch and Gatekeeper, and no lack of CPU time beside. The figure that others are
 	// compared with is one beside a hog on the flood's CPU.

@@ -32,8 +32,7 @@ func Flood(ctx context.Context, class string, cpu int) (sent uint64, err error) 
 		if err := agent.Pin([]int{cpu}); err != nil {
 			return 0, err
 		}
-	}
-	if err := prioritize(cpu < 0); err != nil {
+	} else if err := giveWay(); err != nil {
 		return 0, err
 	}
 	if class == Hog {
@@ -74,17 +73,13 @@ func Flood(ctx context.Context, class string, cpu int) (sent uint64, err error) 
 	return sent, nil
 }
 
-// prioritize gives this thread the usual priority, or the lowest. A blade has CPUs of its own; where
-// the flood shares them with those that are measured, it has only what they leave. Linux gives a
-// priority to a thread, not to a process: this thread ends with its goroutine.
-func prioritize(lowest bool) error {
+// giveWay has this thread take only the CPU time that others leave, where a flood shares its
+// CPUs with those that are measured. Linux gives a priority to a thread, not to a process: this
+// thread ends with its goroutine.
+func giveWay() error {
 	runtime.LockOSThread()
-	policy := uint32(unix.SCHED_NORMAL)
-	if lowest {
-		policy = unix.SCHED_IDLE
-	}
-	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy}, 0); err != nil {
-		return fmt.Errorf("priority of the flood: %w", err)
+	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
+		return fmt.Errorf("lowest priority: %w", err)
 	}
 	return nil
 }

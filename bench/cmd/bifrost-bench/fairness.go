@@ -30,7 +30,7 @@ the calls is the work of sending and dropping on CPUs that all share here. It fa
 the slowest hundredth of the calls takes more than %d times as long as without a flood,
 or if a blade has failed. Needs root.
 
-With --own-cpu the flood has the last CPU, at the usual priority, and the rest of the rack
+With --own-cpu the flood has the last CPU, at the priority of the rest, and that has
 the others. Then the calls are measured also beside a program that keeps the flood's CPU
 busy and sends nothing, and compared with that. What is left is what a flood does to
 switch and Gatekeeper, as on a rack whose blades are machines.`, bench.MostSlower),
