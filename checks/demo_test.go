@@ -32,7 +32,7 @@ var screenshot = flag.String("screenshot", "", "write pictures of the page over 
 // TestServe: the rack is busy, with right results, until it is told to stop; its page
 // is where it is said to be.
 func TestServe(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r, w := io.Pipe()
 	ended := make(chan error, 1)

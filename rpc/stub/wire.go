@@ -95,8 +95,8 @@ type Call struct {
 	Name   string         // the method's, in the IDL
 	Args   thrift.TStruct // to read the call into
 	Oneway bool
-	// Run calls the handler. It returns what to answer with, or an error that the
-	// IDL does not declare.
+	// Run calls the handler. It returns what to answer with, and the exception that is in
+	// that, if the IDL declares it; nil and the error, if not.
 	Run func(ctx context.Context) (thrift.TStruct, error)
 }
 
@@ -110,15 +110,18 @@ func Serve(ctx context.Context, seq int32, in, out thrift.TProtocol, c Call) (bo
 	if err != nil {
 		return false, answerFailure(ctx, name, seq, out, c.Oneway, thrift.PROTOCOL_ERROR, err)
 	}
-	result, err := c.Run(ctx)
-	if err != nil {
-		return true, answerFailure(ctx, name, seq, out, c.Oneway, thrift.INTERNAL_ERROR, err)
+	result, failure := c.Run(ctx)
+	if failure != nil && result == nil {
+		return true, answerFailure(ctx, name, seq, out, c.Oneway, thrift.INTERNAL_ERROR, failure)
 	}
 	if c.Oneway {
 		return true, nil
 	}
 	if err := writeMessage(ctx, name, thrift.REPLY, seq, out, result.Write); err != nil {
 		return true, thrift.WrapTException(err)
+	}
+	if failure != nil { // Thrift's processors return it, too
+		return true, thrift.WrapTException(failure)
 	}
 	return true, nil
 }

@@ -152,10 +152,10 @@ func (_p refCounterAdd) run(ctx context.Context, args *refCounterAddArgs) (thrif
 	case nil:
 	case *Inconsistent:
 		result.plain.Wrong = x
-		return &result, nil
+		return &result, failure
 	case *NoSuchAccount:
 		result.plain.Missing = x
-		return &result, nil
+		return &result, failure
 	default:
 		return nil, failure
 	}
@@ -337,10 +337,10 @@ func (_p refFrontAdd) run(ctx context.Context, args *refFrontAddArgs) (thrift.TS
 	case nil:
 	case *Inconsistent:
 		result.plain.Wrong = x
-		return &result, nil
+		return &result, failure
 	case *NoSuchAccount:
 		result.plain.Missing = x
-		return &result, nil
+		return &result, failure
 	default:
 		return nil, failure
 	}

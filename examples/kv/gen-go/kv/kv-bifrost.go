@@ -195,7 +195,7 @@ func (_p refStoreGet) run(ctx context.Context, args *refStoreGetArgs) (thrift.TS
 	case nil:
 	case *NoSuchKey:
 		result.plain.Missing = x
-		return &result, nil
+		return &result, failure
 	default:
 		return nil, failure
 	}
@@ -397,7 +397,7 @@ func (_p refStoreCompareAndSet) run(ctx context.Context, args *refStoreCompareAn
 	case nil:
 	case *Conflict:
 		result.plain.Conflict = x
-		return &result, nil
+		return &result, failure
 	default:
 		return nil, failure
 	}

@@ -150,7 +150,7 @@ func (_p refStageRun) run(ctx context.Context, args *refStageRunArgs) (thrift.TS
 	case nil:
 	case *BadText:
 		result.plain.Bad = x
-		return &result, nil
+		return &result, failure
 	default:
 		return nil, failure
 	}

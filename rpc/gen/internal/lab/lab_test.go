@@ -247,6 +247,17 @@ func TestExceptions(t *testing.T) {
 		if err := values.Burn(w.ctx, []byte{1}); !errors.As(err, &corrupt) {
 			t.Errorf("declared, without a result: %v", err)
 		}
+		if w.rack != nil { // they are failures of a kind of their own
+			methods, err := w.rack.Gatekeeper().Methods(w.ctx)
+			w.must(err)
+			got := map[string]uint64{}
+			for _, m := range methods {
+				got[m.Method] = m.Ended[rpc.Declared]
+			}
+			if got["develop.ref"] != 2 || got["burn.ref"] != 1 {
+				t.Errorf("the rack counts as declared: %v", got)
+			}
+		}
 		_, err := values.Develop(w.ctx, film, -3)
 		if err == nil || w.rack != nil && rpc.CodeOf(err) != rpc.NotFound {
 			t.Errorf("coded: %v", err)

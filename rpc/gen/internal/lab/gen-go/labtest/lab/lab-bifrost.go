@@ -356,10 +356,10 @@ func (_p refLabDevelop) run(ctx context.Context, args *refLabDevelopArgs) (thrif
 	case nil:
 	case *Corrupt:
 		result.plain.C = x
-		return &result, nil
+		return &result, failure
 	case *shared.Broken:
 		result.plain.Broken = x
-		return &result, nil
+		return &result, failure
 	default:
 		return nil, failure
 	}
@@ -1148,7 +1148,7 @@ func (_p refLabBurn) run(ctx context.Context, args *refLabBurnArgs) (thrift.TStr
 	case nil:
 	case *Corrupt:
 		result.plain.C = x
-		return &result, nil
+		return &result, failure
 	default:
 		return nil, failure
 	}
