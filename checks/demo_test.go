@@ -32,7 +32,7 @@ var screenshot = flag.String("screenshot", "", "write pictures of the page over 
 // TestServe: the rack is busy, with right results, until it is told to stop; its page
 // is where it is said to be.
 func TestServe(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
@@ -179,7 +179,7 @@ func pageAddress(t *testing.T, r io.Reader) *url.URL {
 var pictures = []struct {
 	name          string
 	width, height int64
-}{{"page.png", 1280, 1520}, {"page-narrow.png", 390, 1900}}
+}{{"page.png", 1280, 1830}, {"page-narrow.png", 390, 2150}}
 
 // takePictures makes the documentation's pictures of the page under load, wide and narrow,
 // with the trace of a call.
@@ -189,7 +189,7 @@ func takePictures(t *testing.T, ctx context.Context, page string) {
 	defer stop()
 	ctx, closeTab := chromedp.NewContext(ctx)
 	defer closeTab()
-	err := chromedp.Do(ctx, chromedp.Navigate(page), chromedp.Sleep(20*time.Second)) // until the curves have a past
+	err := chromedp.Do(ctx, chromedp.Navigate(page), chromedp.Sleep(75*time.Second)) // until the curves have a past
 	for _, p := range pictures {
 		if err == nil {
 			_, err = chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: p.width, Height: p.height, DeviceScaleFactor: 1})

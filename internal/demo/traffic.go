@@ -94,7 +94,8 @@ func (r *relay) AddRef(ctx context.Context, a *bifrost.GlobalPointer, n int64, b
 }
 
 // customer calls Pipeline again and again with arrays of its own, two calls at a
-// time. Now and then it ends, and another one takes its place.
+// time. Now and then it makes a mistake, which the service answers with an exception that the
+// IDL declares, and ends; another one takes its place.
 func customer(ctx context.Context, rack *simrack.Rack, blade, name string) error {
 	for {
 		n, err := rack.Join(ctx, blade, name)
@@ -107,6 +108,10 @@ func customer(ctx context.Context, rack *simrack.Rack, blade, name string) error
 		}
 		if err := g.Wait(); err != nil {
 			return fmt.Errorf("%s on %s: %w", name, blade, err)
+		}
+		var mismatch *arrays.LengthMismatch
+		if _, err := arrays.NewArraysClient(n.Client("Pipeline")).Add(ctx, []byte{1}, []byte{1, 2}); !errors.As(err, &mismatch) {
+			return fmt.Errorf("a sum of arrays of different lengths: %w", err)
 		}
 		if err := n.Close(ctx); err != nil {
 			return err
