@@ -69,8 +69,8 @@ func (r *Report) Findings() []Finding {
 		{Measure: "ping throughput, 64 callers / gRPC-Go", Thesis: "–", Aim: 1, More: true, Value: callers.ratioAt("thrift-udp", "grpc", 64)},
 		{Measure: "exactly once: ping / the same with policy none", Thesis: "not built", Aim: 3, Value: exact.ratioAt("bifrost-exact", "bifrost", ExactPing)},
 		{Measure: "exactly once: ping / raw UDP", Thesis: "not built", Aim: 0.5, Value: exact.ratioAt("bifrost-exact", "udp", ExactPing)},
-		{Measure: "exactly once: p99 of a ping with policy none / p99 of raw UDP", Thesis: "–", Aim: 1, Value: exact.p99("bifrost", ExactPing) / exact.p99("udp", ExactPing)},
-		{Measure: "exactly once: p99 of a ping / p99 of raw UDP", Thesis: "–", Aim: 2, Value: exact.p99("bifrost-exact", ExactPing) / exact.p99("udp", ExactPing)},
+		{Measure: "exactly once: p99 of a ping with policy none / p99 of raw UDP", Thesis: "–", Aim: 1, Value: exact.p99OfPing("bifrost") / exact.p99OfPing("udp")},
+		{Measure: "exactly once: p99 of a ping / p99 of raw UDP", Thesis: "–", Aim: 2, Value: exact.p99OfPing("bifrost-exact") / exact.p99OfPing("udp")},
 		{Measure: "exactly once: 4 nested calls / 4 with policy none", Thesis: "–", Aim: 4, Value: exact.ratioAt("thrift-udp-exact", "thrift-udp", ExactChain)},
 		{Measure: "exactly once: 64 KiB written by the handler / the same with policy none", Thesis: "–", Aim: 1.3, Value: exact.ratioAt("bifrost-exact", "bifrost", ExactWrite)},
 		{Measure: "exactly once: packets at the switch for a call, 16 server nodes / 1", Thesis: "–", Aim: 1.2, Value: work.value(SwitchPackets, MostServers) / work.value(SwitchPackets, 1)},
@@ -97,9 +97,9 @@ const (
 	MostServers    = 16
 )
 
-// p99 is that of a contender's latency at x, NaN if it was not measured.
-func (e *Experiment) p99(name string, x float64) float64 {
-	if p, ok := e.series(name).at(x); ok && p.Detail != nil {
+// p99OfPing is that of a contender's latency, NaN if it was not measured.
+func (e *Experiment) p99OfPing(name string) float64 {
+	if p, ok := e.series(name).at(ExactPing); ok && p.Detail != nil {
 		return p.Detail.P99
 	}
 	return math.NaN()

@@ -388,17 +388,18 @@ func (r *reader) counters(q *p4v1.CounterEntry) error {
 		return err
 	}
 	for _, c := range counters {
-		read := func(i int64) (datapath.Counts, error) { return r.p.dp.Counter(c.Name, int(i)) }
+		var all []datapath.Counts // nil if they are read one by one
 		if d, ok := r.p.dp.(datapath.CounterReader); ok && q.GetIndex() == nil && c.Size <= maxReadCells {
-			all, err := d.Counters(c.Name)
-			if err != nil {
+			if all, err = d.Counters(c.Name); err != nil {
 				return datapathError(err)
 			}
-			read = func(i int64) (datapath.Counts, error) { return all[i], nil }
 		}
 		err := r.cells(c.Object, c.Size, q.GetCounterId(), q.GetIndex(), func(i int64) error {
-			v, err := read(i)
-			if err != nil {
+			var v datapath.Counts
+			var err error
+			if all != nil {
+				v = all[i]
+			} else if v, err = r.p.dp.Counter(c.Name, int(i)); err != nil {
 				return datapathError(err)
 			}
 			r.add(&p4v1.Entity{Entity: &p4v1.Entity_CounterEntry{
