@@ -164,17 +164,23 @@ const (
 // roomOf is how much room a large message needs: for its record, and for a base with it.
 func roomOf(size int) int { return 2 * size }
 
+// shareOf is how much of the room in a ledger one large message may take: a ninth is left for others.
+func shareOf(room int) int { return room - room/9 }
+
 // roomFor reports whether the ledger has room for a new call with so many bytes of arguments: for
-// what it writes at least, and
-// for a base that stands for all records so far. The last eighth of the space is not counted:
-// it is for what ends the executions that have begun. If there is no room, a base may give some
-// back. The caller holds l.mu.
+// what it writes at least, and for a base that stands for all records so far. The last eighth of
+// the space is not counted: it is for what ends the executions that have begun. If there is no
+// room, a base may give some back. The caller holds l.mu.
 func (l *ledger) roomFor(m *rpcpacket.Message, size int) room {
 	large := m.Flags&rpcpacket.FlagMore != 0
 	if large && !l.opened() {
 		return noRoom // nobody knows yet
 	}
-	if l.left() >= roomOf(size) {
+	left := l.left()
+	if large {
+		left = shareOf(left)
+	}
+	if left >= roomOf(size) {
 		return someRoom
 	}
 	if large && l.neverFits(m.Call, roomOf(size)) {
@@ -202,7 +208,7 @@ func (l *ledger) neverFits(id rpcpacket.ID, bytes int) bool {
 	}
 	written := l.based + (l.since + l.based)
 	l.most = max(l.most, int(min(l.file.Room(), math.MaxInt/16))+written) //nolint:gosec // far below
-	if bytes > l.most-leastBase {
+	if bytes > shareOf(l.most-leastBase) {
 		return true
 	}
 	settled, _ := l.file.Settled()
@@ -237,7 +243,7 @@ func (l *ledger) reserve(e *execution, bytes int) bool {
 	}
 	for begun := false; ; begun = true {
 		l.mu.Lock()
-		short := bytes - l.left()
+		short := bytes - shareOf(l.left())
 		if short <= 0 {
 			l.reserved, e.reserved = l.reserved+bytes, e.reserved+bytes
 			l.mu.Unlock()

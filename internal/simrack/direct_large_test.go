@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,9 +19,11 @@ import (
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // large is a rack whose service Large is called direct: Echo answers with as many bytes as the
@@ -230,6 +233,42 @@ func TestLargeCallsWithoutRoom(t *testing.T) {
 		}
 		all.Wait()
 		if s := r.server.Stats(); s.Enlisted != 0 || s.Direct != 11 || s.NoRoom == 0 {
+			r.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestLargeCallAnnounced: a node that announces a large call, and sends no more of it, leaves room
+// for the calls of others.
+func TestLargeCallAnnounced(t *testing.T) {
+	withLarge(t, 9000, 4<<20, func(r *large) {
+		if err := r.echo(1<<10, 16); err != nil { // the ledger is open
+			r.Fatal(err)
+		}
+		stranger, err := r.Join(r.Context(), "s2", "stranger")
+		if err != nil {
+			r.Fatal(err)
+		}
+		method, err := rpcpacket.MethodOf("echo")
+		if err != nil {
+			r.Fatal(err)
+		}
+		a := rackaddr.Service("Large").As16()
+		m := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Call, Flags: rpcpacket.FlagMore.WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
+			Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(stranger.Address(), 1), Floor: 1,
+		}, Payload: make([]byte, rpcpacket.MorePreface+1000), Trailer: make([]byte, 8)}
+		m.Call.Derive()
+		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // nobody says that there is no such call
+		const space = 4 << 20
+		binary.BigEndian.PutUint64(m.Payload, (space-space/8-16<<10)/2) // a record and a base of that size take nearly all
+		r.Host("s2").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
+		<-time.After(time.Millisecond) // virtual: it has arrived
+		began := time.Now()
+		if err := r.echo(6<<10, 16); err != nil || time.Since(began) > time.Second {
+			r.Errorf("another's call: %v after %s", err, time.Since(began))
+		}
+		if s := r.server.Stats(); s.Large != 1 || s.NoRoom != 0 {
 			r.Errorf("%+v", s)
 		}
 	})
