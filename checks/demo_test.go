@@ -32,6 +32,9 @@ var screenshot = flag.String("screenshot", "", "write pictures of the page over 
 // TestServe: the rack is busy, with right results, until it is told to stop; its page
 // is where it is said to be.
 func TestServe(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a rack in real time")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	r, w := io.Pipe()
