@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -24,17 +25,28 @@ import (
 )
 
 // source is a Gatekeeper whose calls end at once.
-type source struct{ *trace.Recorder }
+type source struct {
+	*trace.Recorder
+	mu *sync.Mutex
+}
 
 func (s source) TakeEnded(context.Context) ([]trace.Call, uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	calls, missed := s.Recorder.TakeEnded()
 	return calls, missed, nil
 }
 
-func (s source) Totals(context.Context) (trace.Totals, error) { return s.Recorder.Totals(), nil }
+func (s source) Totals(context.Context) (trace.Totals, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Recorder.Totals(), nil
+}
 
 // ends has a call end, which took a millisecond.
 func (s source) ends(n int, code fault.Code) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	id := rpcpacket.SessionID(7, uint64(n))
 	at := trace.Node{Address: netip.MustParseAddr("fd00::2"), Incarnation: 3}
 	now := time.Now()
@@ -49,7 +61,7 @@ func (s source) ends(n int, code fault.Code) {
 func run(t *testing.T, directory string, f func(h *History, s source)) (h *History, log string) {
 	t.Helper()
 	var text bytes.Buffer
-	h, s := New(directory, slog.New(slog.NewTextHandler(&text, nil))), source{trace.New(trace.DefaultCalls)}
+	h, s := New(directory, slog.New(slog.NewTextHandler(&text, nil))), source{trace.New(trace.DefaultCalls), new(sync.Mutex)}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -185,6 +197,9 @@ func TestDamaged(t *testing.T) {
 
 // The files, and what is read of them, are bounded in bytes and in age; a busy second too.
 func TestBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 31,000 calls")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		const turns = 60
