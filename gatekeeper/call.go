@@ -406,7 +406,7 @@ const callDigest = "call_digest_t"
 // callSeen takes a sample of it. A call that is held besides, for want of a route,
 // is judged there.
 func (c *controller) callSeen(fields []p4rtclient.Value) {
-	if len(fields) != 6 {
+	if len(fields) != 7 {
 		return
 	}
 	kind, _ := fields[0].Uint64()
@@ -415,7 +415,8 @@ func (c *controller) callSeen(fields []p4rtclient.Value) {
 	call, _ := fields[1].Addr() // of 128 bits, too
 	parent, _ := fields[2].Addr()
 	method, _ := fields[3].Addr()
-	m := rpcpacket.Header{Type: rpcpacket.Type(kind), Call: call.As16(), Parent: parent.As16(), Method: method.As16()} //nolint:gosec // 8 bits
+	code, _ := fields[6].Uint64()
+	m := rpcpacket.Header{Type: rpcpacket.Type(kind), Call: call.As16(), Parent: parent.As16(), Method: method.As16(), Code: fault.Code(code)} //nolint:gosec // 8 bits
 	switch m.Type {
 	case rpcpacket.Call, rpcpacket.Oneway:
 		from, s := c.nodes[src], c.services[dst]
@@ -431,7 +432,7 @@ func (c *controller) callSeen(fields []p4rtclient.Value) {
 		if ok && v.Loose && v.Callee.Address == src && v.Caller.Address == dst {
 			c.graph.Returned(m.Call, c.now)
 			if c.tracer != nil {
-				c.tracer(TraceRecord{Time: c.now, Stage: TraceAnswered, Call: m.Call, Node: wal.Node{Address: dst}})
+				c.tracer(TraceRecord{Time: c.now, Stage: TraceAnswered, Call: m.Call, Node: wal.Node{Address: dst}, Code: m.Outcome()})
 			}
 		}
 	default: // an ACK ends no call

@@ -212,6 +212,7 @@ struct call_digest_t {
     bit<128> method;
     bit<128> src;
     bit<128> dst;
+    bit<8>   code; // of an answer
 }
 
 // A denied access.
@@ -501,7 +502,7 @@ control BifrostIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 tell();
                 if (meta.color != RED) {
                     digest<call_digest_t>(1, {
-                        hdr.rpc.type, hdr.rpc.call, hdr.rpc.parent, hdr.rpc.method, hdr.ipv6.src, hdr.ipv6.dst });
+                        hdr.rpc.type, hdr.rpc.call, hdr.rpc.parent, hdr.rpc.method, hdr.ipv6.src, hdr.ipv6.dst, hdr.rpc.code });
                 }
             }
             if (meta.hop == 0 && (hdr.rpc.type == RPC_CALL || hdr.rpc.type == RPC_ONEWAY)) {

@@ -410,14 +410,20 @@ func TestStatesLost(t *testing.T) {
 // TestDeclaredExceptions: an exception that the IDL declares is a failure of a kind of its own
 // in the rack's figures and histories, of direct calls and of held ones.
 func TestDeclaredExceptions(t *testing.T) {
-	for name, ledgers := range map[string]gatekeeper.LedgerMode{"direct": gatekeeper.LedgersTruth, "held": gatekeeper.LedgersOff} {
+	for name, s := range map[string]struct {
+		ledgers gatekeeper.LedgerMode
+		policy  rpc.Policy
+	}{
+		"direct": {gatekeeper.LedgersTruth, rpc.PolicyRecover}, "held": {gatekeeper.LedgersOff, rpc.PolicyRecover},
+		"seen": {gatekeeper.LedgersTruth, rpc.PolicyNone},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 				defer cancel()
 				r := &registers{nodes: map[string]*rpc.Node{}}
 				cfg := r.config("")
-				cfg.Ledgers = ledgers
+				cfg.Ledgers = s.ledgers
 				var err error
 				if r.Rack, err = simrack.Start(ctx, cfg); err != nil {
 					t.Fatal(err)
@@ -426,7 +432,7 @@ func TestDeclaredExceptions(t *testing.T) {
 					t.Fatal(err)
 				}
 				n := r.client(ctx, t)
-				c := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(rpc.PolicyRecover)))
+				c := arrays.NewArraysClient(n.Client("R", rpc.WithPolicy(s.policy)))
 				if _, err := c.Add(ctx, []byte{1}, []byte{2}); err != nil {
 					t.Error(err)
 				}

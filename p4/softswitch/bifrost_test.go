@@ -308,7 +308,7 @@ func TestBifrost_Digest(t *testing.T) {
 	first := list()
 	got := first.GetData()[0].GetStruct().GetMembers()
 	a := addr1.As16()
-	if first.GetDigestId() != digest.ID || len(got) != 6 || !bytes.Equal(got[0].GetBitstring(), []byte{1}) ||
+	if first.GetDigestId() != digest.ID || len(got) != 7 || !bytes.Equal(got[0].GetBitstring(), []byte{1}) ||
 		!bytes.Equal(got[1].GetBitstring(), []byte{7}) || !bytes.Equal(got[4].GetBitstring(), a[:]) {
 		t.Fatalf("got %v", first)
 	}

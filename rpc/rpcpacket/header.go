@@ -220,10 +220,13 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "pointer", Offset: 112, Size: 16, Doc: "first pointer, 0 for none; further ones follow the header"},
 }}
 
-// Outcome is the code of an answer: of a system exception, Declared of a reply with an exception
-// that the IDL declares, OK of any other one.
+// Outcome is the code of an answer: of a system exception, Application of one that the processor
+// has written, Declared of a reply with an exception that the IDL declares, OK of any other one.
 func (h *Header) Outcome() fault.Code {
-	if h.Type == Exception || h.Code == fault.Declared {
+	switch {
+	case h.Type == Exception && h.Code == fault.OK:
+		return fault.Application
+	case h.Type == Exception, h.Code == fault.Declared:
 		return h.Code
 	}
 	return fault.OK

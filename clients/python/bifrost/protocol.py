@@ -12,11 +12,13 @@ POINTER_STRUCT = "GlobalPointer"  # its name in rpc/idl/bifrost.thrift
 
 
 class _Noting:
-    """Notes of the message that is written its name, its type and the global pointers in it."""
+    """Notes of the message that is written its name, its type and the global pointers in it, and whether it is a
+    reply with an exception that the IDL declares: that is every field of a result but 0."""
 
     def begin(self, name, kind):
         """Starts to note afresh."""
         self.name, self.kind, self.pointers, self._inside = name, kind, [], False
+        self.declared, self._depth = False, 0
 
     def writeMessageBegin(self, name, type, seqid):
         self.begin(name, type)
@@ -24,10 +26,16 @@ class _Noting:
 
     def writeStructBegin(self, name):
         self._inside = name == POINTER_STRUCT
+        self._depth += 1
         super().writeStructBegin(name)
+
+    def writeFieldBegin(self, name, type, id):
+        self.declared = self.declared or self._depth == 1 and self.kind == TMessageType.REPLY and id != 0
+        super().writeFieldBegin(name, type, id)
 
     def writeStructEnd(self):
         self._inside = False
+        self._depth -= 1
         super().writeStructEnd()
 
     def writeBinary(self, value):

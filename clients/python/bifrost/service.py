@@ -223,6 +223,7 @@ class Service:
         answer = node.answer_header(m)
         answer.type = layout.TYPE_EXCEPTION if out.kind == TMessageType.EXCEPTION else layout.TYPE_REPLY
         answer.pointers, answer.payload = out.pointers, front + out.trans.getvalue()
+        answer.code = layout.DECLARED if out.declared else layout.OK
         answer.flags |= layout.FLAG_HEADERS if front else 0
         b = answer.pack()
         if len(b) <= node.budget:
