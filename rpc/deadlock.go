@@ -130,21 +130,14 @@ func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	some := len(report.Calls)+len(report.Handed) > 0
-	if !some {
-		w.interval = waitsAfter
-		if !w.told {
-			return next, more
-		}
+	if !some && !w.told {
+		w.interval = 0
+		return next, more
 	}
-	switch {
-	case w.telling:
-		return now + waitsAfter, true
-	case now < w.due:
-		return w.due, true
+	tell, due := w.pace(now, some)
+	if !tell {
+		return due, true
 	}
-	w.telling, w.told = true, some
-	w.due = now + w.interval
-	w.interval = min(2*w.interval, maxWaitsInterval)
 	go func() {
 		if err := n.session.Calls(n.base, control.NodeCalls{Waits: &report}); err != nil {
 			n.log.Debug("rpc: the Gatekeeper has not heard which calls wait", "node", n.self.Name, "err", err)
@@ -154,7 +147,23 @@ func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
 		w.telling = false
 		n.wakeAt(w.due)
 	}()
-	return w.due, true
+	return due, true
+}
+
+// pace decides whether to tell what waits, if there is some, and when to look again.
+func (w *waits) pace(now time.Duration, some bool) (tell bool, due time.Duration) {
+	switch {
+	case w.telling:
+		return false, now + waitsAfter
+	case now < w.due:
+		return false, w.due
+	}
+	w.interval = min(max(waitsAfter, 2*w.interval), maxWaitsInterval)
+	if !some {
+		w.interval = 0
+	}
+	w.telling, w.told, w.due = true, some, now+max(waitsAfter, w.interval)
+	return true, w.due
 }
 
 // waiting is what has waited for its turn for long enough to be told, and when there will be

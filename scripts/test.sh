@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What `make test` and CI run: make's stages, and what each took. Those joined by +
-# run beside each other, since one of them mostly waits; the output of all but the
-# first is shown when they have ended. A stage that fails keeps no other from
-# running; the last lines say which have failed, and the exit status that one has.
+# run beside each other, since one of them mostly waits, or has one CPU; those joined
+# by commas one after the other meanwhile. Output of all but the first is shown when
+# they have ended. A stage that fails keeps no other from running; the last lines say
+# which have failed, and the exit status that one has.
 #
-#   scripts/test.sh [STAGE | STAGE+STAGE]…
+#   scripts/test.sh [STAGE[,STAGE]…[+STAGE[,STAGE]…]…]…
 set -um # each stage has a process group, to be ended as a whole
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- lint+setup unit+explore race+systemd rack+fuzz+some-mutants
+[ $# -gt 0 ] || set -- lint+setup unit,race+explore,systemd rack+fuzz+some-mutants
 make=${MAKE:-make}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -19,6 +20,12 @@ TIMEFORMAT='%0R %0U %0S'
 stage() {
   { time "$make" --no-print-directory "$1" 2>&1; } 2>"$logs/$1.time"
   echo $? >"$logs/$1.status"
+}
+
+# row NAME,NAME…: runs some, one after the other.
+row() {
+  local name
+  for name in ${1//,/ }; do stage "$name"; done
 }
 
 # ended NAME: says how it went.
@@ -40,18 +47,18 @@ echo "== $(nproc) CPUs, $(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/me
   "as $(id -un), who $may make network namespaces"
 
 for group in "$@"; do
-  names=(${group//+/ })
+  rows=(${group//+/ })
   echo "== $group, $SECONDS s after the start"
-  for name in "${names[@]:1}"; do
-    stage "$name" >"$logs/$name.out" </dev/null &
+  for names in "${rows[@]:1}"; do
+    row "$names" >"$logs/$names.out" </dev/null &
   done
-  stage "${names[0]}" </dev/null &
+  row "${rows[0]}" </dev/null &
   wait
-  for name in "${names[@]:1}"; do
-    echo "== output of $name"
-    cat "$logs/$name.out"
+  for names in "${rows[@]:1}"; do
+    echo "== output of $names"
+    cat "$logs/$names.out"
   done
-  for name in "${names[@]}"; do ended "$name"; done
+  for name in ${group//[+,]/ }; do ended "$name"; done
 done
 
 echo "== all: $SECONDS s on $(nproc) CPUs"
