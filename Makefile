@@ -50,7 +50,7 @@ unit: build ## tests but those of "explore", those that need root included when 
 # On one CPU, since a case's goroutines take turns: two cost a fifth more, and the other one
 # is for "unit", which waits much.
 explore: ## the crash explorer: 10,000 random programs and crashes
-	$(GO) test $(TESTFLAGS) -cpu 1 -parallel 1 ./internal/crash
+	$(GO) test $(TESTFLAGS) -timeout 40m -cpu 1 -parallel 1 ./internal/crash
 
 # Where goroutines meet. The cores start none (the linter holds them to it), and what
 # stands on these packages runs without the detector, in "unit".
