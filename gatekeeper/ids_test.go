@@ -33,10 +33,7 @@ func TestForeignIDs_HandedOver(t *testing.T) {
 			}
 			s.c.handOver(by, stolen)
 			s.c.refused("an id "+what, fault.BadRequest)
-			s.a.call("Arrays", next)
-			if got := s.b.message1(); got.Call != next.Call || got.Type != rpcpacket.Call {
-				t.Errorf("%s: the true call became %+v", what, got.Header)
-			}
+			s.arrives(what, next)
 		}
 		if n := s.snapshot().Counters.Foreign; n != 2 {
 			t.Errorf("%d foreign ids are counted, want 2", n)
@@ -91,10 +88,7 @@ func TestForeignIDs(t *testing.T) {
 			stolen.CallerIncarnation, stolen.Pointers, stolen.Flags = s.c.incarnation, nil, next.Flags|rpcpacket.FlagHeld
 			s.c.call("Arrays", &stolen)
 			s.c.refused("an id of another's session, "+what, fault.BadRequest)
-			s.a.call("Arrays", next)
-			if got := s.b.message1(); got.Call != next.Call || got.Type != rpcpacket.Call {
-				t.Errorf("%s: the true call became %+v", what, got.Header)
-			}
+			s.arrives(what, next)
 		}
 		if n := s.snapshot().Counters.Foreign; n != 4 {
 			t.Errorf("%d foreign ids are counted, want 4", n)
@@ -109,4 +103,13 @@ func TestForeignIDs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// arrives has a make a call whose id somebody has tried to use, and checks that b gets it.
+func (s *small) arrives(what string, next *rpcpacket.Message) {
+	s.t.Helper()
+	s.a.call("Arrays", next)
+	if got := s.b.message1(); got.Call != next.Call || got.Type != rpcpacket.Call {
+		s.t.Errorf("%s: the true call became %+v", what, got.Header)
+	}
 }

@@ -26,7 +26,7 @@ type lineage struct {
 	serial []rpcpacket.ID
 }
 
-// lineageIn reads a direct call's trailer; false if it is none.
+// lineageIn reads the trailer of a direct call, or of one of policy none; false if it is no lineage.
 func lineageIn(trailer []byte) (l lineage, ok bool) {
 	const size = len(l.ancestor)
 	if len(trailer)%size != 0 || len(trailer) > (1+control.MaxSerial)*size {
@@ -125,19 +125,18 @@ func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
 	if !n.goesDirect() {
 		return 0, false
 	}
-	report, next, more := n.waiting(now)
 	w := &n.waits
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	some := len(report.Calls)+len(report.Handed) > 0
-	if !some && !w.told {
-		w.interval = 0
-		return next, more
-	}
-	tell, due := w.pace(now, some)
-	if !tell {
+	if due, early := w.early(now); early {
 		return due, true
 	}
+	report, next, more := n.waiting(now)
+	some := len(report.Calls)+len(report.Handed) > 0
+	if !some && !w.told {
+		return next, more
+	}
+	due := w.pace(now, some)
 	go func() {
 		if err := n.session.Calls(n.base, control.NodeCalls{Waits: &report}); err != nil {
 			n.log.Debug("rpc: the Gatekeeper has not heard which calls wait", "node", n.self.Name, "err", err)
@@ -150,20 +149,22 @@ func (n *Node) tickWaits(now time.Duration) (next time.Duration, ok bool) {
 	return due, true
 }
 
-// pace decides whether to tell what waits, if there is some, and when to look again.
-func (w *waits) pace(now time.Duration, some bool) (tell bool, due time.Duration) {
-	switch {
-	case w.telling:
-		return false, now + waitsAfter
-	case now < w.due:
-		return false, w.due
+// early reports whether it is too early to tell anything, and when to look again.
+func (w *waits) early(now time.Duration) (due time.Duration, early bool) {
+	if w.telling {
+		return now + waitsAfter, true
 	}
+	return w.due, now < w.due
+}
+
+// pace notes that it is told now what waits, if there is some, and returns when to look again.
+func (w *waits) pace(now time.Duration, some bool) (due time.Duration) {
 	w.interval = min(max(waitsAfter, 2*w.interval), maxWaitsInterval)
 	if !some {
 		w.interval = 0
 	}
 	w.telling, w.told, w.due = true, some, now+max(waitsAfter, w.interval)
-	return true, w.due
+	return w.due
 }
 
 // waiting is what has waited for its turn for long enough to be told, and when there will be

@@ -12,27 +12,32 @@ func TestWaitsPace(t *testing.T) {
 	now := time.Hour
 	var last time.Duration
 	for i := range 10 {
-		tell, due := w.pace(now, true)
-		if !tell || due < now+waitsAfter || due > now+maxWaitsInterval || due-now < last {
-			t.Fatalf("report %d: %t, due in %v after %v", i, tell, due-now, last)
+		_, early := w.early(now)
+		due := w.pace(now, true)
+		if early || due < now+waitsAfter || due > now+maxWaitsInterval || due-now < last {
+			t.Fatalf("report %d: %t, due in %v after %v", i, !early, due-now, last)
 		}
-		if tell, due := w.pace(due, true); tell || due <= now {
-			t.Fatalf("report %d: another one, %t, due %v", i, tell, due-now)
+		if again, early := w.early(due); !early || again <= now {
+			t.Fatalf("report %d: another one, %t, due %v", i, !early, again-now)
 		}
 		w.telling = false
-		if tell, again := w.pace(due-1, true); tell || again != due {
-			t.Fatalf("report %d: too early, %t", i, tell)
+		if again, early := w.early(due - 1); !early || again != due {
+			t.Fatalf("report %d: too early, %t", i, !early)
 		}
 		last, now = due-now, due
 	}
 	if last != maxWaitsInterval {
 		t.Errorf("the last interval is %v", last)
 	}
-	if tell, _ := w.pace(now, false); !tell || w.told {
+	if _, early := w.early(now); early {
+		t.Error("it is too early to tell that nothing waits")
+	}
+	if w.pace(now, false); w.told {
 		t.Error("that nothing waits is not told")
 	}
 	w.telling = false
-	if tell, due := w.pace(w.due, true); !tell || due != w.due || w.interval != waitsAfter {
-		t.Errorf("then again: %t, interval %v", tell, w.interval)
+	_, early := w.early(w.due)
+	if due := w.pace(w.due, true); early || due != w.due || w.interval != waitsAfter {
+		t.Errorf("then again: %t, interval %v", !early, w.interval)
 	}
 }
