@@ -524,10 +524,10 @@ func (c *controller) forgetCaller(n *node) {
 
 // sortedCalls returns the calls on record in the order of their ids.
 func (c *controller) sortedCalls() []*call {
-	return slices.SortedFunc(maps.Values(c.calls), func(a, b *call) int { return compareIDs(a.id(), b.id()) })
+	return slices.SortedFunc(maps.Values(c.calls), func(a, b *call) int { return a.id().Compare(b.id()) })
 }
 
 // records returns the calls of a node in the order of their ids.
 func (n *node) records() []*call {
-	return slices.SortedFunc(maps.Keys(n.calls), func(a, b *call) int { return compareIDs(a.id(), b.id()) })
+	return slices.SortedFunc(maps.Keys(n.calls), func(a, b *call) int { return a.id().Compare(b.id()) })
 }

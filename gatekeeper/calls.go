@@ -606,11 +606,11 @@ func (k *directCall) state() CallState {
 func (c *controller) toldAfter(q *CallQuery) (all []*directCall) {
 	for id, k := range c.told.calls {
 		meant := !q.Node.IsValid() || k.caller.Address == q.Node || k.callee.Address == q.Node
-		if _, known := c.table.View(id); meant && !known && compareIDs(id, q.From.direct) > 0 {
+		if _, known := c.table.View(id); meant && !known && id.Compare(q.From.direct) > 0 {
 			all = append(all, k)
 		}
 	}
-	slices.SortFunc(all, func(a, b *directCall) int { return compareIDs(a.id, b.id) })
+	slices.SortFunc(all, func(a, b *directCall) int { return a.id.Compare(b.id) })
 	return all
 }
 
@@ -644,7 +644,7 @@ func (c *controller) toldOf(meant func(*directCall) bool) (all []CallState) {
 			calls = append(calls, k)
 		}
 	}
-	slices.SortFunc(calls, func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), compareIDs(a.id, b.id)) })
+	slices.SortFunc(calls, func(a, b *directCall) int { return cmp.Or(a.began.Compare(b.began), a.id.Compare(b.id)) })
 	for _, k := range calls {
 		all = append(all, k.state())
 	}

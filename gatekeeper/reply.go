@@ -236,7 +236,7 @@ func (c *controller) deliverAgain() {
 // probe asks for the replies that are due. It sends what the caller would: the
 // call again. A callee that has not seen it finds no arguments in it, and says so.
 func (c *controller) probe() {
-	orphans := slices.SortedFunc(maps.Keys(c.orphans), func(a, b *call) int { return compareIDs(a.id(), b.id()) })
+	orphans := slices.SortedFunc(maps.Keys(c.orphans), func(a, b *call) int { return a.id().Compare(b.id()) })
 	for _, k := range orphans {
 		n := c.nodes[k.callee]
 		if n == nil || n.blade.port == nil || k.stage != stageRunning || !k.to.IsValid() {

@@ -360,8 +360,6 @@ func (q *RegionQuery) matches(r *lease.Region) bool {
 		slices.ContainsFunc(r.Leases, func(l lease.Lease) bool { return l.Node == q.Node })
 }
 
-func compareIDs(a, b rpcpacket.ID) int { return slices.Compare(a[:], b[:]) }
-
 // Rules reads entries of some of the switch's tables back, of all if none is
 // named, sorted by their keys. It fails with ErrNoSwitch while the switch is
 // away.

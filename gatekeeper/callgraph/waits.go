@@ -1,7 +1,6 @@
 package callgraph
 
 import (
-	"bytes"
 	"maps"
 	"net/netip"
 	"slices"
@@ -99,7 +98,7 @@ func (w *Waits) Deadlock(g *Graph, node netip.Addr, now time.Time) (victim Wait,
 		return Wait{}, nil, false
 	}
 	s := w.circles(g)
-	for _, id := range slices.SortedFunc(maps.Keys(n.calls), compareIDs) {
+	for _, id := range slices.SortedFunc(maps.Keys(n.calls), rpcpacket.ID.Compare) {
 		if s.calls[id] == nil {
 			continue
 		}
@@ -183,14 +182,12 @@ func (s *circles) victim(circle []rpcpacket.ID) *waiting {
 		k := s.calls[id]
 		switch {
 		case k == nil:
-		case best == nil, k.Direct && !best.Direct, k.Direct == best.Direct && compareIDs(k.ID, best.ID) > 0:
+		case best == nil, k.Direct && !best.Direct, k.Direct == best.Direct && k.ID.Compare(best.ID) > 0:
 			best = k
 		}
 	}
 	return best
 }
-
-func compareIDs(a, b rpcpacket.ID) int { return bytes.Compare(a[:], b[:]) }
 
 // madeBy appends the calls that an execution has made and waits for.
 func (g *Graph) madeBy(execution rpcpacket.ID, all []rpcpacket.ID) []rpcpacket.ID {

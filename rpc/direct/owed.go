@@ -97,7 +97,7 @@ func (t *Table) Forgets() map[[16]byte][]Item {
 		all[i.node] = append(all[i.node], i.Item)
 	}
 	for _, items := range all {
-		slices.SortFunc(items, func(a, b Item) int { return slices.Compare(a.ID[:], b.ID[:]) })
+		slices.SortFunc(items, func(a, b Item) int { return a.ID.Compare(b.ID) })
 	}
 	return all
 }

@@ -52,7 +52,7 @@ func (s *State) Execution(id rpcpacket.ID) *Execution { return s.executions[id] 
 
 // Executions lists all executions in the order of their ids.
 func (s *State) Executions() []*Execution {
-	return slices.SortedFunc(maps.Values(s.executions), func(a, b *Execution) int { return compareIDs(a.ID, b.ID) })
+	return slices.SortedFunc(maps.Values(s.executions), func(a, b *Execution) int { return a.ID.Compare(b.ID) })
 }
 
 // Each calls f with each execution, in any order; f must not change it.
@@ -129,8 +129,6 @@ func (s *State) Base() *Base {
 	}
 	return b
 }
-
-func compareIDs(a, b rpcpacket.ID) int { return slices.Compare(a[:], b[:]) }
 
 func compareAddresses(a, b [16]byte) int { return slices.Compare(a[:], b[:]) }
 
@@ -539,7 +537,7 @@ func (s *State) base(r *Base) error {
 		v := r.Services[i]
 		next.services[v.Service] = &v
 	}
-	sorted := slices.IsSortedFunc(r.Executions, func(a, b Execution) int { return compareIDs(a.ID, b.ID) }) &&
+	sorted := slices.IsSortedFunc(r.Executions, func(a, b Execution) int { return a.ID.Compare(b.ID) }) &&
 		slices.IsSortedFunc(r.Services, func(a, b Service) int { return cmp.Compare(a.Service, b.Service) }) &&
 		slices.IsSortedFunc(r.Lanes, func(a, b Lane) int { return cmp.Compare(a.Lane, b.Lane) }) &&
 		slices.IsSortedFunc(r.Callers, func(a, b Caller) int { return compareAddresses(a.Node, b.Node) })

@@ -5,6 +5,7 @@
 package rpcpacket
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -190,6 +191,9 @@ func (id ID) Derived() bool { return id.Sequence()&derived != 0 }
 
 // IsZero reports whether id names nothing.
 func (id ID) IsZero() bool { return id == ID{} }
+
+// Compare orders ids by their bytes: negative if id comes before o, 0 if they are equal.
+func (id ID) Compare(o ID) int { return bytes.Compare(id[:], o[:]) }
 
 // String prints the id in hexadecimal.
 func (id ID) String() string { return fmt.Sprintf("%x", id[:]) }
