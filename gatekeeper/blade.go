@@ -74,11 +74,11 @@ func (c *controller) hello(p *port, m control.Message) error {
 // register takes a blade into service. One that is back with what it had has been told
 // what it had missed, in this very turn.
 func (c *controller) register(p *port, m control.Message, b *blade, h control.Hello) error {
-	if err := c.registerBlade(&h); err != nil {
+	restarted := b.hello.Boot != 0 && b.hello.Boot != h.Boot
+	if err := c.registerBlade(&h, restarted); err != nil {
 		return err
 	}
 	c.blades[h.Blade] = b
-	restarted := b.hello.Boot != 0 && b.hello.Boot != h.Boot
 	if b.hello.Boot != h.Boot {
 		b.begin = b.reserved
 	}

@@ -110,10 +110,11 @@ type output struct {
 func newController(cfg Config) *controller {
 	c := &controller{
 		cfg: cfg, began: cfg.Boot, secret: cfg.Secret, run: 1, timeline: trace.New(trace.DefaultCalls), logger: cfg.Logger, ports: map[uint16]*port{}, blades: map[string]*blade{}, nodes: map[netip.Addr]*node{},
-		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), fleet: newRegistry(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{},
+		services: map[netip.Addr]*service{}, calls: map[rpcpacket.ID]*call{}, graph: callgraph.New(cfg.Limits.Calls), leases: lease.New(), base: base{}, mirrors: map[uint8]*mirror{}, frees: map[dsmpacket.Pointer]freeing{}, orphans: map[*call]time.Time{},
 		table: execution.New(0), recoveries: recovery.New(), parts: rpcpacket.NewAssembler(cfg.Limits.Parts), fresh: map[wal.Key][]byte{},
 		fallen: map[netip.Addr]*node{}, beginnings: map[rpcpacket.ID]beginning{}, owners: owners{map[claim]owner{}, map[owner]int{}}, deferred: map[rpcpacket.ID][]dsmpacket.Region{}, lending: map[rpcpacket.ID]execution.Run{}, unclaimed: map[rpcpacket.ID][]unknownRegion{}, resumed: map[rpcpacket.ID]bool{}, holdings: newHoldings(), origins: newOrigins(),
 	}
+	c.fleet = c.newRegistry()
 	c.tracer = c.remember
 	c.told = told{map[netip.Addr]*toldBy{}, map[rpcpacket.ID]*directCall{}}
 	return c

@@ -73,7 +73,8 @@ func (g *Gatekeeper) Deployments(ctx context.Context) (all []resources.Deploymen
 func (g *Gatekeeper) Drain(ctx context.Context, blade, cause string) error {
 	return g.operate(ctx, Event{Kind: BladeDraining, Blade: blade, Message: cause}, func(c *controller) ([]resources.Action, error) {
 		actions, err := c.fleet.Drain(blade, cause, c.now)
-		if err == nil {
+		if b := c.blades[blade]; err == nil && b != nil {
+			actions = append(actions, c.fleet.Used(blade, b.used)...)
 			c.moveCopy(blade)
 		}
 		return actions, err
@@ -154,7 +155,7 @@ func (c *controller) bladeStatus(b *blade) (status, cause string) {
 		switch {
 		case r.Mark == resources.Failed:
 			return StatusFailed, cause
-		case b.alive() && r.Status == resources.Draining:
+		case b.alive() && r.Mark == resources.Draining && !r.Down:
 			return StatusDraining, cause
 		}
 	}

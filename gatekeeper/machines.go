@@ -287,8 +287,8 @@ func (c *controller) returned(name string) {
 	if b == nil || b.mirror == nil {
 		return
 	}
-	if r, ok := c.fleet.Blade(name); ok && b.alive() && r.Status == resources.Failed { // it was marked failed, and has not gone
-		if err := c.registerBlade(&b.hello); err != nil {
+	if r, ok := c.fleet.Blade(name); ok && b.alive() && (r.Down || r.Mark == resources.Failed) { // it was marked failed, and has not gone
+		if err := c.registerBlade(&b.hello, false); err != nil {
 			c.logger.Error("a blade cannot be used", "blade", name, "error", err)
 		}
 		b.leaving = nil

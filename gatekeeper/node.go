@@ -403,7 +403,6 @@ func (c *controller) expel(k claim, apps []string) {
 			continue
 		}
 		c.logger.Warn("export withdrawn", "service", s.name, "node", x.node.address, "reason", "deployment "+apps[0]+" declares it")
-		c.fleet.Withdraw(x.node.address, s.name)
 		c.change(nil, c.withdraw(x.node, s.address)...)
 	}
 }

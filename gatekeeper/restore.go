@@ -603,7 +603,7 @@ func (c *controller) restoreFleet(r *wal.Record) error {
 	if r == nil {
 		return nil
 	}
-	fleet, err := resources.Load(fleetConfig(), r.Data, c.now)
+	fleet, err := resources.Load(fleetConfig(), c, r.Data, c.now)
 	if err != nil {
 		return corrupt(r, "%v", err)
 	}

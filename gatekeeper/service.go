@@ -72,7 +72,7 @@ func (c *controller) export(p *port, m control.Message) error {
 	if err != nil {
 		return err
 	}
-	if err := c.registerService(n, &e); err != nil {
+	if err := c.mayExport(n, e.Service); err != nil {
 		return err
 	}
 	x := n.exports[s.address]
@@ -85,6 +85,7 @@ func (c *controller) export(p *port, m control.Message) error {
 	x.idl, x.resting = e.IDL, e.NotServing
 	x.methods, x.stateful, x.away, x.moves = methods, e.Stateful, false, n.empties && n.moves
 	c.keepExport(n, s.address)
+	c.act(c.fleet.Exported(c.now))
 	c.change(func(err error) {
 		if err != nil {
 			c.fail(p, m, fault.New(fault.Internal, "export", "the switch refuses the service's routes: %v", err))
@@ -143,6 +144,9 @@ func checkMethods(e *control.Export) (map[rpcpacket.Method]control.Method, error
 		}
 		if old, ok := methods[wire]; ok {
 			return nil, fault.New(fault.BadRequest, "export", "service %s: methods %q and %q look alike on the wire", e.Service, old.Name, m.Name)
+		}
+		if _, _, err := resources.ParsePolicy(m.Policy); err != nil {
+			return nil, err
 		}
 		methods[wire] = m
 	}
@@ -343,22 +347,32 @@ func fleetConfig() resources.Config {
 	return cfg
 }
 
-// newRegistry returns the registry of an empty rack.
-func newRegistry() *resources.Registry {
-	r, err := resources.New(fleetConfig())
+// newRegistry returns the registry of a rack without blades.
+func (c *controller) newRegistry() *resources.Registry {
+	r, err := resources.New(fleetConfig(), c)
 	if err != nil {
 		panic(err) // constants
 	}
 	return r
 }
 
-// registerBlade registers a blade that says hello.
-func (c *controller) registerBlade(h *control.Hello) error {
+// Exports answers the registry: an incarnation of a node exports a service, or did when it ended.
+func (c *controller) Exports(node netip.Addr, incarnation uint32, service string) bool {
+	n := c.nodeOrFallen(node)
+	if n == nil || n.incarnation != incarnation {
+		return false
+	}
+	x := n.exports[rackaddr.Service(service)]
+	return x != nil && (!x.away || n.gone)
+}
+
+// registerBlade registers a blade that says hello, whose daemon may have restarted.
+func (c *controller) registerBlade(h *control.Hello, restarted bool) error {
 	capacity := h.Capacity
 	if h.Kind == control.Compute && capacity == 0 {
 		capacity = maxNodes // it does not say
 	}
-	actions, err := c.fleet.Hello(resources.Hello{Blade: h.Blade, Kind: resources.Kind(h.Kind), Capacity: capacity, Boot: h.Boot}, c.now)
+	actions, err := c.fleet.Hello(resources.Hello{Blade: h.Blade, Kind: resources.Kind(h.Kind), Capacity: capacity, Restarted: restarted}, c.now)
 	c.act(actions)
 	return err
 }
@@ -369,7 +383,7 @@ func (c *controller) registered(b *blade) {
 	if b.port == nil || c.fleet.Knows(b.hello.Blade) {
 		return
 	}
-	if err := c.registerBlade(&b.hello); err != nil {
+	if err := c.registerBlade(&b.hello, false); err != nil {
 		c.logger.Error("a blade cannot be used", "blade", b.hello.Blade, "error", err)
 		return
 	}
@@ -397,19 +411,13 @@ func (c *controller) registerNode(b *blade, j *control.Join) (resources.Node, []
 	return c.fleet.Join(b.hello.Blade, name, rackaddr.Node(c.lastNode+1), c.now)
 }
 
-// registerService registers what a node exports.
-func (c *controller) registerService(n *node, e *control.Export) error {
+// mayExport has the registry decide whether a node may export a service.
+func (c *controller) mayExport(n *node, service string) error {
 	c.registered(n.blade)
 	if !c.fleet.HasNode(n.address) {
 		c.adopt(n)
 	}
-	methods := make([]resources.Method, len(e.Methods))
-	for i, m := range e.Methods {
-		methods[i] = resources.Method{Name: m.Name, Policy: m.Policy}
-	}
-	actions, err := c.fleet.Export(n.address, n.incarnation, e.Service, methods, c.now)
-	c.act(actions)
-	return err
+	return c.fleet.MayExport(n.address, n.incarnation, service)
 }
 
 // reported takes what a blade's heartbeat says about its use and its programs.
@@ -537,14 +545,37 @@ func (g *Gatekeeper) SetPolicy(ctx context.Context, service, method, policy stri
 // an operator or a deployment has said something, by service and method; entries
 // without a method are for all others of a service.
 func (g *Gatekeeper) Policies(ctx context.Context) (all []resources.MethodPolicy, err error) {
-	err = g.do(ctx, func() { all = g.ctl.fleet.AllPolicies() })
+	err = g.do(ctx, func() { all = g.ctl.fleet.AllPolicies(g.ctl.exportedPolicies()) })
 	return all, err
 }
 
 // Policy is that of one method, or with method "" of all others of a service.
 func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p resources.MethodPolicy, err error) {
-	err = g.do(ctx, func() { p = g.ctl.fleet.PolicyOf(service, method) })
+	err = g.do(ctx, func() {
+		said := resources.ExportedPolicy{Service: service, Method: method}
+		for _, m := range g.ctl.exportedPolicies() {
+			if m.Service == service && m.Method == method {
+				said = m
+			}
+		}
+		p = g.ctl.fleet.PolicyOf(said)
+	})
 	return p, err
+}
+
+// exportedPolicies lists what nodes say of the methods that they export. Of several nodes of a
+// service the one counts that has exported the method last: its entry is the only one.
+func (c *controller) exportedPolicies() (all []resources.ExportedPolicy) {
+	for _, s := range c.services {
+		last := map[rpcpacket.Method]control.Method{}
+		for _, x := range s.exports {
+			maps.Copy(last, x.methods)
+		}
+		for _, m := range last {
+			all = append(all, resources.ExportedPolicy{Service: s.name, Method: rpcpacket.PlainMethod(m.Name), Policy: m.Policy})
+		}
+	}
+	return all
 }
 
 // policies tells a daemon the explicit policies.

@@ -8,14 +8,14 @@ import (
 
 // Hello is how a blade announces itself.
 type Hello struct {
-	Blade    string
-	Kind     Kind
-	Capacity uint64 // bytes of memory, or concurrent nodes
-	Boot     uint64 // drawn by the blade's daemon when it starts
+	Blade     string
+	Kind      Kind
+	Capacity  uint64 // nodes that a compute blade may run at once
+	Restarted bool   // the blade's daemon has started since its last hello
 }
 
 // Hello registers a blade, or renews its registration: after a restart of its
-// daemon (another Boot), or after it had been given up. What it ran or held before
+// daemon, or after it had been given up. What it ran or held before
 // a restart is gone. A blade that the operator marked failed stays so: until it is
 // returned, its hello is refused with code Unavailable.
 func (r *Registry) Hello(h Hello, now time.Time) ([]Action, error) {
@@ -26,16 +26,16 @@ func (r *Registry) Hello(h Hello, now time.Time) ([]Action, error) {
 	b := r.blades[h.Blade]
 	switch {
 	case b == nil:
-		b = &Blade{Name: h.Blade, Kind: h.Kind, Boot: h.Boot}
+		b = &Blade{Name: h.Blade, Kind: h.Kind}
 		r.blades[b.Name] = b
 	case b.Kind != h.Kind:
 		return nil, fault.New(fault.BadRequest, op, "it is a %s blade, not %s", b.Kind, h.Kind)
 	case b.Mark == Failed:
 		return nil, fault.New(fault.Unavailable, op, "marked failed: %s", b.Cause)
-	case b.Boot != h.Boot:
-		r.restarted(b, now)
+	case h.Restarted:
+		r.clear(b, "blade "+b.Name+" started anew", now)
 	}
-	b.Capacity, b.Boot, b.Down = h.Capacity, h.Boot, false
+	b.Capacity, b.Down = h.Capacity, false
 	if b.Mark == "" {
 		b.Cause = ""
 	}
@@ -49,28 +49,17 @@ func checkHello(op string, h *Hello) error {
 	if err := checkName("blade", h.Blade); err != nil {
 		return err
 	}
-	switch {
-	case h.Kind != Compute && h.Kind != Memory:
+	if h.Kind != Compute && h.Kind != Memory {
 		return fault.New(fault.BadRequest, op, "kind %q: must be %s or %s", h.Kind, Compute, Memory)
-	case h.Boot == 0:
-		return fault.New(fault.BadRequest, op, "boot must not be 0")
 	}
 	return nil
 }
 
-// restarted ends what a blade's former daemon ran or held.
-func (r *Registry) restarted(b *Blade, now time.Time) {
-	r.clear(b, "blade "+b.Name+" started anew", now)
-	if b.Kind == Memory {
-		b.Used = 0
-	}
-}
-
-// Used says how many bytes of a memory blade are taken.
+// Used says how many bytes of a memory blade are taken. The Registry wants to know it of
+// blades that drain.
 func (r *Registry) Used(blade string, bytes uint64) []Action {
-	if b := r.blades[blade]; b != nil && b.up() && b.Kind == Memory {
-		b.Used = bytes
-		r.checkDrained(b)
+	if b := r.blades[blade]; b != nil && b.Kind == Memory {
+		r.checkDrained(b, bytes == 0)
 	}
 	return r.flush()
 }
@@ -80,25 +69,6 @@ func (b *Blade) up() bool { return !b.Down && b.Mark != Failed }
 
 // placeable reports whether the blade takes new nodes or regions.
 func (b *Blade) placeable() bool { return !b.Down && b.Mark == "" }
-
-// view is a copy with what is derived filled in.
-func (r *Registry) view(b *Blade) Blade {
-	v := *b
-	if b.Kind == Compute {
-		v.Used = uint64(r.hostedBy(b.Name))
-	}
-	switch {
-	case !b.up():
-		v.Status = Failed
-	case b.Mark == Draining:
-		v.Status = Draining
-	case v.Used > 0:
-		v.Status = InUse
-	default:
-		v.Status = Idle
-	}
-	return v
-}
 
 // hostedBy counts the nodes on a blade and the programs that start there.
 func (r *Registry) hostedBy(blade string) (count int) {

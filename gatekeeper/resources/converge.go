@@ -177,8 +177,7 @@ func (r *Registry) empty(i *Instance, now time.Time) {
 
 func (r *Registry) emptyNode(i *Instance) {
 	if n := r.nodes[i.Node]; n != nil {
-		r.withdraw(n)
-		r.emit(EmptyNode{Node: n.clone(), Moves: i.goesOn()})
+		r.emit(EmptyNode{Node: *n, Moves: i.goesOn()})
 	}
 }
 
@@ -298,7 +297,7 @@ func (p *running) leaving() (count int) {
 func (r *Registry) ready(p *running, i *Instance) bool {
 	n := r.nodes[i.Node]
 	return i.Status == Running && n != nil && !slices.ContainsFunc(p.work(i).Services, func(s ServiceSpec) bool {
-		return !slices.Contains(n.Services, s.Name)
+		return !r.rack.Exports(n.Address, n.Incarnation, s.Name)
 	})
 }
 

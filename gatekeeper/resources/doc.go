@@ -1,10 +1,10 @@
 // Package resources knows what a rack has and who uses it: blades, nodes,
-// services and the programs that were deployed on it (thesis
+// and the programs that were deployed on it (thesis
 // section 5.3). It is a pure core: calls in, actions out; it does no I/O,
 // starts no goroutine and reads no clock. One goroutine owns a Registry.
 //
 //	hello, lost ──────┐                        ┌─▶ BladeDown
-//	join, export ─────┤                        ├─▶ EndNode ──▶ Ended ─────────┐
+//	join, exported ───┤                        ├─▶ EndNode ──▶ Ended ─────────┐
 //	deploy, undeploy ─┼──▶ Registry ──▶ actions┼─▶ StartNode, StopNode        │
 //	                  │                        ├─▶ EmptyNode ──▶ Emptied ─────┤
 //	drain, fail ──────┤        ▲               │                              │
@@ -12,7 +12,8 @@
 //	                                           └─▶ Short, RolledOut, RolledBack, Drained
 //
 // What the switch has to know is the Gatekeeper's own: ports, addresses, machine ids,
-// routes, and which blades are silent.
+// services with their methods and routes, memory that is in use, and which blades are silent.
+// The Registry asks a Rack whether a node exports a service.
 //
 // An Action is plain data that says what must become true in the rack; the
 // Gatekeeper turns it into switch rules and control messages, in the order given.

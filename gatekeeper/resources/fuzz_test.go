@@ -13,7 +13,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"format":1}`))
 	f.Add(busyState(f, now))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := Load(DefaultConfig(), data, now)
+		r, err := Load(DefaultConfig(), exports{}, data, now)
 		if err != nil {
 			return
 		}
@@ -21,7 +21,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Load(DefaultConfig(), saved, now)
+		again, err := Load(DefaultConfig(), exports{}, saved, now)
 		if err != nil {
 			t.Fatalf("%s\nsaved: %v", saved, err)
 		}
@@ -36,7 +36,7 @@ func FuzzLoad(f *testing.F) {
 
 // busyState is the saved state of a rack with something of everything.
 func busyState(f testing.TB, now time.Time) []byte {
-	r, err := New(DefaultConfig())
+	r, err := New(DefaultConfig(), exports{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func busyState(f testing.TB, now time.Time) []byte {
 		if name == "m1" {
 			kind = Memory
 		}
-		if _, err := r.Hello(Hello{Blade: name, Kind: kind, Boot: 1, Capacity: 3}, now); err != nil {
+		if _, err := r.Hello(Hello{Blade: name, Kind: kind, Capacity: 3}, now); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -56,11 +56,8 @@ func busyState(f testing.TB, now time.Time) []byte {
 	if err != nil {
 		f.Fatal(err)
 	}
-	n, _, err := r.Join("c1", "app/p/1", rackaddr.Node(1), now)
+	_, _, err = r.Join("c1", "app/p/1", rackaddr.Node(1), now)
 	if err != nil {
-		f.Fatal(err)
-	}
-	if _, err := r.Export(n.Address, n.Incarnation, "S", []Method{{Name: "m"}, {Name: "log"}}, now); err != nil {
 		f.Fatal(err)
 	}
 	if err := r.SetPolicy("S", "m", "recover"); err != nil {

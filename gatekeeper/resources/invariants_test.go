@@ -1,10 +1,6 @@
 package resources
 
-import (
-	"slices"
-
-	"pgregory.net/rapid"
-)
+import "pgregory.net/rapid"
 
 // check is what always holds.
 func (w *world) check(t *rapid.T) {
@@ -18,10 +14,10 @@ func (w *world) check(t *rapid.T) {
 	}
 	for _, n := range w.r.Nodes("") {
 		used[n.Blade]++
-		for _, s := range n.Services {
+		for _, s := range w.exports.of(n) {
 			offer(n.Blade, s, n.Address.String())
 		}
-		if b, _ := w.r.Blade(n.Blade); b.Status == Failed && !n.Ending {
+		if b, _ := w.r.Blade(n.Blade); !b.up() && !n.Ending {
 			t.Fatalf("%s lives on failed blade %s", n.Address, n.Blade)
 		}
 	}
@@ -31,7 +27,6 @@ func (w *world) check(t *rapid.T) {
 			t.Fatalf("%s hosts or keeps room for %d of %d nodes", blade, n, worldCapacity)
 		}
 	}
-	w.checkServices(t)
 }
 
 func (w *world) checkDeployments(t *rapid.T, used map[string]int, offer func(blade, service, who string)) {
@@ -39,7 +34,7 @@ func (w *world) checkDeployments(t *rapid.T, used map[string]int, offer func(bla
 		wanted := map[string]int{}
 		for _, i := range d.Instances {
 			p := find(&d.Spec, i.Program)
-			if b, ok := w.r.Blade(i.Next); i.Next != "" && (!ok || b.Status == Failed) {
+			if b, ok := w.r.Blade(i.Next); i.Next != "" && (!ok || !b.up()) {
 				t.Fatalf("room for %s is kept on %s, which is not in service", i.Name, i.Next)
 			}
 			if i.wanted() {
@@ -49,7 +44,7 @@ func (w *world) checkDeployments(t *rapid.T, used map[string]int, offer func(bla
 			switch {
 			case i.Status == Starting:
 				used[i.Blade]++
-				if b, _ := w.r.Blade(i.Blade); b.Status == Failed {
+				if b, _ := w.r.Blade(i.Blade); !b.up() {
 					t.Fatalf("%s is started on failed blade %s", i.Name, i.Blade)
 				}
 			case i.Node.IsValid():
@@ -70,25 +65,6 @@ func (w *world) checkDeployments(t *rapid.T, used map[string]int, offer func(bla
 			}
 			for _, s := range d.Spares[p.Name] {
 				used[s]++
-			}
-		}
-	}
-}
-
-// checkServices: the methods of a service are those of nodes that are there.
-func (w *world) checkServices(t *rapid.T) {
-	for name, s := range w.r.services {
-		if len(s.methods) == 0 {
-			t.Fatalf("%s has no method", name)
-		}
-		for _, m := range s.methods {
-			for _, a := range m.nodes {
-				if n := w.r.nodes[a]; n == nil || n.Ending || !slices.Contains(n.Services, name) {
-					t.Fatalf("%s.%s is served by %v", name, m.name, n)
-				}
-			}
-			if len(m.nodes) == 0 {
-				t.Fatalf("%s.%s is served by no node", name, m.name)
 			}
 		}
 	}

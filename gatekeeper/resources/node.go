@@ -43,7 +43,7 @@ func (r *Registry) Join(blade, name string, address netip.Addr, now time.Time) (
 		r.emptyNode(i)
 	}
 	r.converge(now)
-	return n.clone(), r.flush(), nil
+	return *n, r.flush(), nil
 }
 
 // joinInstance ties a node to the instance that was started for it. Its place is
@@ -110,14 +110,13 @@ func (r *Registry) endNode(n *Node, cause string, crashed bool, now time.Time) {
 		return
 	}
 	n.Ending, n.Cause, n.Crashed = true, cause, crashed
-	r.withdraw(n)
 	if _, i := r.instance(n.Instance); i != nil {
 		if i.Owes, i.Paused = i.Owes || crashed && !i.Paused, false; i.Owes {
 			i.Tries++
 		}
 		i.set(Ending, now)
 	}
-	r.emit(EndNode{n.clone()})
+	r.emit(EndNode{*n})
 }
 
 // Ended answers EndNode: the node is fenced and its rules are gone. With keep,
@@ -139,7 +138,7 @@ func (r *Registry) Ended(node netip.Addr, incarnation uint32, keep bool, now tim
 	}
 	r.converge(now)
 	if b := r.blades[n.Blade]; b != nil {
-		r.checkDrained(b)
+		r.checkVacated(b)
 	}
 	return r.flush()
 }
@@ -159,6 +158,27 @@ func (r *Registry) next(p *running, i *Instance, now time.Time) {
 		i.Stopped = false
 		i.set(Waiting, now)
 	}
+}
+
+// MayExport refuses a service that a node may not export: with code Stale if the node is
+// gone or going, and with BadRequest if the node's blade has another node of the service, or is
+// to have one. Once the node exports it, Exported is to be called.
+func (r *Registry) MayExport(node netip.Addr, incarnation uint32, service string) error {
+	op := "export of " + service
+	n := r.nodes[node]
+	if n == nil || n.Incarnation != incarnation || n.Ending {
+		return fault.New(fault.Stale, op, "node %s, incarnation %d, is not there", node, incarnation)
+	}
+	if r.survey(n).rooms[n.Blade].serves(service) {
+		return fault.New(fault.BadRequest, op, "blade %s has another node of it", n.Blade)
+	}
+	return nil
+}
+
+// Exported says that what nodes export has changed: a node may be ready now.
+func (r *Registry) Exported(now time.Time) []Action {
+	r.converge(now)
+	return r.flush()
 }
 
 // nodesOn returns a blade's nodes, ordered by address.

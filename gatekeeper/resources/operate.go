@@ -23,7 +23,7 @@ func (r *Registry) MarkFailed(blade, cause string, now time.Time) ([]Action, err
 
 // Drain lets a blade run empty: it takes no new node or region, and deployed
 // programs move elsewhere, stateless ones after their successors are ready.
-// Drained follows when nobody uses it any more.
+// Drained follows when nobody uses it any more; of a memory blade Used tells.
 func (r *Registry) Drain(blade, cause string, now time.Time) ([]Action, error) {
 	b, err := r.known("drain", blade)
 	if err != nil {
@@ -38,7 +38,7 @@ func (r *Registry) Drain(blade, cause string, now time.Time) ([]Action, error) {
 	b.Mark, b.Cause = Draining, cause
 	r.version++
 	r.converge(now)
-	r.checkDrained(b)
+	r.checkVacated(b)
 	return r.flush(), nil
 }
 
@@ -67,7 +67,7 @@ func (r *Registry) Return(blade string, now time.Time) ([]Action, error) {
 // takeDown is how a blade fails.
 func (r *Registry) takeDown(b *Blade, cause string, now time.Time) {
 	b.Down, b.Cause = true, cause
-	r.emit(BladeDown{r.view(b)})
+	r.emit(BladeDown{*b})
 	r.clear(b, "blade "+b.Name+": "+cause, now)
 }
 
@@ -86,12 +86,18 @@ func (r *Registry) clear(b *Blade, cause string, now time.Time) {
 	})
 }
 
+// checkVacated is checkDrained for a compute blade, and does nothing for others.
+func (r *Registry) checkVacated(b *Blade) {
+	if b.Kind == Compute {
+		r.checkDrained(b, r.hostedBy(b.Name) == 0)
+	}
+}
+
 // checkDrained reports once when a draining blade has run empty.
-func (r *Registry) checkDrained(b *Blade) {
+func (r *Registry) checkDrained(b *Blade, empty bool) {
 	if b.Mark != Draining || !b.up() {
 		return
 	}
-	empty := r.view(b).Used == 0
 	if empty && !b.Drained {
 		r.emit(Drained{b.Name})
 	}

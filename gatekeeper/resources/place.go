@@ -14,6 +14,7 @@ type survey struct {
 // room is one blade's share of it.
 type room struct {
 	blade *Blade
+	rack  Rack
 	// used counts nodes, programs that start, and reservations.
 	used     uint64
 	nodes    []*Node
@@ -24,7 +25,7 @@ type room struct {
 func (r *Registry) survey(except *Node) *survey {
 	s := &survey{rooms: map[string]*room{}}
 	for _, b := range r.blades {
-		s.rooms[b.Name] = &room{blade: b}
+		s.rooms[b.Name] = &room{blade: b, rack: r.rack}
 	}
 	for _, n := range r.nodes {
 		if n == except {
@@ -70,8 +71,7 @@ func (s *survey) offer(blade string, p *Program) {
 // serves reports whether a node or a program on the blade has a service.
 func (m *room) serves(service string) bool {
 	return slices.ContainsFunc(m.nodes, func(n *Node) bool {
-		_, found := slices.BinarySearch(n.Services, service)
-		return found
+		return m.rack.Exports(n.Address, n.Incarnation, service)
 	}) || slices.ContainsFunc(m.programs, func(p *Program) bool {
 		return slices.ContainsFunc(p.Services, func(s ServiceSpec) bool { return s.Name == service })
 	})

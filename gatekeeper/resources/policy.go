@@ -41,14 +41,17 @@ type MethodPolicy struct {
 	Origin          Origin
 }
 
-// found remembers what was found while the registry had a version.
-type found struct {
-	version  uint64
-	methods  map[policyKey]MethodPolicy
-	explicit []MethodPolicy
-	hash     uint64 // of explicit
-	listed   bool   // explicit and hash are there
+// explicit is what ExplicitPolicies found while the registry had a version.
+type explicit struct {
+	version uint64
+	list    []MethodPolicy
+	hash    uint64 // of list
+	found   bool
 }
+
+// ExportedPolicy is what a node said of a method when it exported the method: Policy is as
+// rpcpacket.Policy writes it, "" for nothing.
+type ExportedPolicy struct{ Service, Method, Policy string }
 
 // SetPolicy lets the operator overrule the policy of a method, or with method "" of
 // all methods of a service for which nothing else is set, as rpcpacket.Policy writes it; ""
@@ -81,48 +84,23 @@ func (r *Registry) SetPolicy(service, method, policy string) error {
 	return nil
 }
 
-// Policy is what holds for a method, as far as the rack knows: what the operator set
-// for it, or for its service, else what its deployment says, else what its node said
-// when it exported it, else Config's.
-func (r *Registry) Policy(service, method string) rpcpacket.Policy {
-	return r.PolicyOf(service, method).Policy
-}
-
-// PolicyOf is Policy, with who has said so. A method's form by reference goes by the
-// method's name.
-func (r *Registry) PolicyOf(service, method string) MethodPolicy {
-	r.refresh()
-	method = rpcpacket.PlainMethod(method)
-	key := policyKey{service, method}
-	p, known := r.found.methods[key]
-	if !known {
-		p = r.resolve(service, method)
-		r.found.methods[key] = p
-	}
-	return p
-}
-
-// refresh forgets what was found of an earlier version.
-func (r *Registry) refresh() {
-	if r.found.methods == nil || r.found.version != r.version {
-		r.found = found{version: r.version, methods: map[policyKey]MethodPolicy{}}
-	}
-}
-
-// resolve is PolicyOf without memory.
-func (r *Registry) resolve(service, method string) MethodPolicy {
+// PolicyOf is what holds for a method, and who has said so: what the operator set for it, or
+// for its service; else what its deployment says; else what its node said when it exported it;
+// else Config's. A method's form by reference goes by the method's name.
+func (r *Registry) PolicyOf(m ExportedPolicy) MethodPolicy {
+	m.Method = rpcpacket.PlainMethod(m.Method)
 	for _, word := range []struct {
 		text   string
 		origin Origin
 	}{
-		{r.policies[policyKey{service, method}], Operator}, {r.policies[policyKey{service, ""}], Operator},
-		{r.deployedPolicy(service, method), Deployed}, {r.exportedPolicy(service, method), Exported},
+		{r.policies[policyKey{m.Service, m.Method}], Operator}, {r.policies[policyKey{m.Service, ""}], Operator},
+		{r.deployedPolicy(m.Service, m.Method), Deployed}, {m.Policy, Exported},
 	} {
 		if p, known, err := ParsePolicy(word.text); known && err == nil {
-			return MethodPolicy{service, method, p, word.origin}
+			return MethodPolicy{m.Service, m.Method, p, word.origin}
 		}
 	}
-	return MethodPolicy{service, method, r.cfg.Policy, Default}
+	return MethodPolicy{m.Service, m.Method, r.cfg.Policy, Default}
 }
 
 func (r *Registry) deployedPolicy(service, method string) string {
@@ -137,25 +115,16 @@ func (r *Registry) deployedPolicy(service, method string) string {
 	return ""
 }
 
-func (r *Registry) exportedPolicy(service, name string) string {
-	w, err := rpcpacket.MethodOf(name)
-	if s := r.services[service]; err == nil && s != nil && s.methods[w] != nil {
-		return s.methods[w].policy
-	}
-	return ""
-}
-
 // ExplicitPolicies returns what goes before a caller's own wish: what operators and
 // deployments have said, sorted, no method of a service twice. The first MaxExplicit
 // of them count. version differs when they do; 0 stands for none. The caller must
 // not change the list.
 func (r *Registry) ExplicitPolicies() (list []MethodPolicy, version uint64) {
-	r.refresh()
-	if !r.found.listed {
-		r.found.explicit = r.listExplicit()
-		r.found.hash, r.found.listed = hashOf(r.found.explicit), true
+	if e := &r.explicit; !e.found || e.version != r.version {
+		*e = explicit{version: r.version, list: r.listExplicit(), found: true}
+		e.hash = hashOf(e.list)
 	}
-	return r.found.explicit, r.found.hash
+	return r.explicit.list, r.explicit.hash
 }
 
 func (r *Registry) listExplicit() (list []MethodPolicy) {
@@ -196,13 +165,11 @@ func (r *Registry) listExplicit() (list []MethodPolicy) {
 
 // AllPolicies returns the policy of every method that is exported, and all explicit
 // ones, sorted, no method twice.
-func (r *Registry) AllPolicies() []MethodPolicy {
+func (r *Registry) AllPolicies(exported []ExportedPolicy) []MethodPolicy {
 	explicit, _ := r.ExplicitPolicies()
 	all := slices.Clone(explicit)
-	for name, s := range r.services {
-		for _, m := range s.methods {
-			all = append(all, r.PolicyOf(name, m.name))
-		}
+	for _, m := range exported {
+		all = append(all, r.PolicyOf(m))
 	}
 	slices.SortFunc(all, func(a, b MethodPolicy) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Method, b.Method))

@@ -15,7 +15,7 @@ import (
 // says, whatever operators and deployments have said, in any order.
 func TestExplicitPolicies_SayWhatHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r, err := New(DefaultConfig())
+		r, err := New(DefaultConfig(), exports{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestExplicitPolicies_SayWhatHolds(t *testing.T) {
 				if !ok {
 					got, ok = said[policyKey{s, ""}]
 				}
-				want := r.PolicyOf(s, m)
+				want := r.PolicyOf(ExportedPolicy{Service: s, Method: m, Policy: policy.Draw(t, "exported")})
 				if explicit := want.Origin == Operator || want.Origin == Deployed; ok != explicit || ok && (got.Policy != want.Policy || got.Origin != want.Origin) {
 					t.Fatalf("%s.%s: the list says %+v, %t; the registry %+v", s, m, got, ok, want)
 				}
@@ -70,7 +70,7 @@ func TestExplicitPolicies_SayWhatHolds(t *testing.T) {
 
 // What is set outlives a restart, the version too, and has a bound.
 func TestSetPolicy_LastsAndIsBounded(t *testing.T) {
-	r, err := New(DefaultConfig())
+	r, err := New(DefaultConfig(), exports{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +92,16 @@ func TestSetPolicy_LastsAndIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Load(DefaultConfig(), data, time.Unix(2, 0))
+	again, err := Load(DefaultConfig(), exports{}, data, time.Unix(2, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, before := r.ExplicitPolicies()
-	if _, after := again.ExplicitPolicies(); after != before || again.Policy("S", "m1") != rpcpacket.PolicyNone || again.Policy("S", "other") != rpcpacket.PolicyTainted {
-		t.Errorf("after a restart: version %d, was %d; %+v", after, before, again.PolicyOf("S", "other"))
+	policy := func(method string) rpcpacket.Policy {
+		return again.PolicyOf(ExportedPolicy{Service: "S", Method: method}).Policy
+	}
+	if _, after := again.ExplicitPolicies(); after != before || policy("m1") != rpcpacket.PolicyNone || policy("other") != rpcpacket.PolicyTainted {
+		t.Errorf("after a restart: version %d, was %d; m1 %s, other %s", after, before, policy("m1"), policy("other"))
 	}
 	for what, err := range map[string]error{
 		"no service": r.SetPolicy("", "m", "none"), "no such policy": r.SetPolicy("S", "m", "often"), "a method's name": r.SetPolicy("S", string(make([]byte, 300)), ""),

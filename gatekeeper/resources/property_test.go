@@ -48,40 +48,40 @@ const (
 
 // world is the rack around a registry.
 type world struct {
-	r      *Registry
-	now    time.Time
-	boot   uint64
-	nodes  uint64
-	ending map[netip.Addr]uint32
-	stops  map[string]bool // instances told to stop
-	empty  map[netip.Addr]uint32
-	seen   map[string]bool   // identities handed out
-	runs   map[string]string // what instances were started with last
-	owed   map[string]string // what instances run that have joined and not finished
-	tries  map[string]int    // starts of such instances since their programs changed
+	r       *Registry
+	exports exports
+	now     time.Time
+	nodes   uint64
+	ending  map[netip.Addr]uint32
+	stops   map[string]bool // instances told to stop
+	empty   map[netip.Addr]uint32
+	seen    map[string]bool   // identities handed out
+	runs    map[string]string // what instances were started with last
+	owed    map[string]string // what instances run that have joined and not finished
+	tries   map[string]int    // starts of such instances since their programs changed
 }
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
 		now: time.Unix(0, 0).UTC(), ending: map[netip.Addr]uint32{}, stops: map[string]bool{}, empty: map[netip.Addr]uint32{},
-		boot: 1, seen: map[string]bool{}, runs: map[string]string{}, owed: map[string]string{}, tries: map[string]int{},
+		exports: exports{}, seen: map[string]bool{}, runs: map[string]string{}, owed: map[string]string{}, tries: map[string]int{},
 	}
 	var err error
-	if w.r, err = New(DefaultConfig()); err != nil {
+	if w.r, err = New(DefaultConfig(), w.exports); err != nil {
 		t.Fatal(err)
 	}
 	for i := range worldBlades {
-		w.sayHello(t, i)
+		w.sayHello(t, i, false)
 	}
 	return w
 }
 
-func (w *world) sayHello(t *rapid.T, i int) {
+func (w *world) sayHello(t *rapid.T, i int, restarted bool) {
 	kind, capacity := Compute, uint64(worldCapacity)
 	if i == worldBlades-1 {
 		kind, capacity = Memory, 1<<20
 	}
-	actions, err := w.r.Hello(Hello{Blade: fmt.Sprintf("b%d", i), Kind: kind, Capacity: capacity, Boot: w.boot}, w.now)
+	actions, err := w.r.Hello(Hello{Blade: fmt.Sprintf("b%d", i), Kind: kind, Capacity: capacity, Restarted: restarted}, w.now)
 	if b, ok := w.r.Blade(fmt.Sprintf("b%d", i)); err != nil && (!ok || b.Mark != Failed) {
 		t.Fatal(err)
 	}
@@ -146,10 +146,7 @@ func (w *world) tick(t *rapid.T) {
 }
 
 func (w *world) hello(t *rapid.T) {
-	if rapid.Bool().Draw(t, "restarted") {
-		w.boot++
-	}
-	w.sayHello(t, rapid.IntRange(0, worldBlades-1).Draw(t, "blade"))
+	w.sayHello(t, rapid.IntRange(0, worldBlades-1).Draw(t, "blade"), rapid.Bool().Draw(t, "restarted"))
 }
 
 func (w *world) operate(t *rapid.T) {
@@ -172,14 +169,18 @@ func (w *world) join(t *rapid.T) {
 	n, actions, err := w.joins(t, fmt.Sprintf("b%d", rapid.IntRange(0, worldBlades-1).Draw(t, "blade")), "free")
 	w.do(t, actions)
 	if err == nil {
-		w.export(t, n, rapid.SampledFrom([]string{"S0", "S1", "T"}).Draw(t, "service"))
+		_ = w.export(t, n, rapid.SampledFrom([]string{"S0", "S1", "T"}).Draw(t, "service"))
 	}
 }
 
-func (w *world) export(t *rapid.T, n Node, service string) {
-	methods := []Method{{Name: "a"}, {Name: "b"}}[:rapid.IntRange(1, 2).Draw(t, "methods")]
-	actions, _ := w.r.Export(n.Address, n.Incarnation, service, methods, w.now)
-	w.do(t, actions)
+// export has a node export a service, if it may.
+func (w *world) export(t *rapid.T, n Node, service string) error {
+	if err := w.r.MayExport(n.Address, n.Incarnation, service); err != nil {
+		return err
+	}
+	w.exports[export{n.Address, n.Incarnation, service}] = true
+	w.do(t, w.r.Exported(w.now))
+	return nil
 }
 
 // crash ends any node, or lets it say goodbye.
@@ -227,18 +228,16 @@ func (w *world) joinInstance(t *rapid.T, i Instance) {
 	w.do(t, actions)
 	p, _ := w.r.instance(i.Name)
 	for _, s := range p.spec.Services {
-		actions, err := w.r.Export(n.Address, n.Incarnation, s.Name, []Method{{Name: "a"}}, w.now)
-		if err != nil && !w.exportedByFree(s.Name) {
+		if err := w.export(t, n, s.Name); err != nil && !w.exportedByFree(s.Name) {
 			t.Fatalf("%s cannot export %s: %v", i.Name, s.Name, err)
 		}
-		w.do(t, actions)
 	}
 }
 
 // exportedByFree reports whether a program that nobody deployed has a service,
 // which keeps others of its blade from exporting it.
 func (w *world) exportedByFree(service string) bool {
-	return slices.ContainsFunc(w.r.Nodes(""), func(n Node) bool { return n.Instance == "" && slices.Contains(n.Services, service) })
+	return slices.ContainsFunc(w.r.Nodes(""), func(n Node) bool { return n.Instance == "" && slices.Contains(w.exports.of(n), service) })
 }
 
 // stopOne lets a program that was told to stop leave.
@@ -304,7 +303,7 @@ func (w *world) restart(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Load(w.r.cfg, data, w.now)
+	r, err := Load(w.r.cfg, w.exports, data, w.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +322,7 @@ func (w *world) recover(t *rapid.T) {
 		blade := fmt.Sprintf("b%d", i)
 		actions, _ := w.r.Return(blade, w.now)
 		w.do(t, actions)
-		w.sayHello(t, i)
+		w.sayHello(t, i, false)
 	}
 	for _, n := range w.r.Nodes("") {
 		if n.Instance == "" {

@@ -13,24 +13,24 @@ import (
 // Registry is the state of a rack's resources. It is not safe for concurrent use.
 type Registry struct {
 	cfg       Config
+	rack      Rack
 	blades    map[string]*Blade
 	nodes     map[netip.Addr]*Node
-	services  map[string]*service
 	apps      map[string]*deployment
 	policies  map[policyKey]string // what the operator set
-	found     found                // by Policy and ExplicitPolicies
+	explicit  explicit             // what ExplicitPolicies found
 	converged time.Time            // when converge last looked at deployments
 	version   uint64
 	out       []Action
 }
 
-// New returns the registry of an empty rack.
-func New(cfg Config) (*Registry, error) {
+// New returns the registry of a rack without blades.
+func New(cfg Config, rack Rack) (*Registry, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	return &Registry{
-		cfg: cfg, blades: map[string]*Blade{}, nodes: map[netip.Addr]*Node{}, services: map[string]*service{},
+		cfg: cfg, rack: rack, blades: map[string]*Blade{}, nodes: map[netip.Addr]*Node{},
 		apps: map[string]*deployment{}, policies: map[policyKey]string{},
 	}, nil
 }
@@ -69,7 +69,7 @@ func (r *Registry) Tick(now time.Time) []Action {
 func (r *Registry) Blades() []Blade {
 	var all []Blade
 	for _, b := range r.sortedBlades() {
-		all = append(all, r.view(b))
+		all = append(all, *b)
 	}
 	return all
 }
@@ -80,7 +80,7 @@ func (r *Registry) Blade(name string) (Blade, bool) {
 	if b == nil {
 		return Blade{}, false
 	}
-	return r.view(b), true
+	return *b, true
 }
 
 // Nodes returns the nodes on a blade, or all for "", ordered by address.
@@ -88,17 +88,11 @@ func (r *Registry) Nodes(blade string) []Node {
 	var all []Node
 	for _, n := range r.nodes {
 		if blade == "" || n.Blade == blade {
-			all = append(all, n.clone())
+			all = append(all, *n)
 		}
 	}
 	slices.SortFunc(all, func(a, b Node) int { return a.Address.Compare(b.Address) })
 	return all
-}
-
-func (n *Node) clone() Node {
-	c := *n
-	c.Services = slices.Clone(n.Services)
-	return c
 }
 
 func (r *Registry) sortedBlades() []*Blade {

@@ -1,9 +1,10 @@
 package resources
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,39 +17,65 @@ import (
 
 // TestScripts runs testdata/*.txt. Options are words of the form key=value.
 //
-//	hello BLADE compute|memory capacity=2 [boot=1]
+//	hello BLADE compute|memory capacity=2 [restarted]
 //	used BLADE 100                a memory blade tells how many bytes are taken
 //	lost BLADE                    it has failed
 //	after 1s                      time passes
 //	late 1s                       time passes, and nobody calls Tick; deadline: when it is due
 //	join BLADE NAME; leave n1 [incarnation=1] [crashed]
 //	ended n1 [incarnation=1] [keep]; emptied n1 [incarnation=1]
-//	export n1 Service method…
+//	export n1 Service [incarnation=1]
 //	up APP/PROGRAM/NUMBER…        an instance joins and exports what it should
 //	crash APP/PROGRAM/NUMBER      its node crashes and is fenced, keeping its address
 //	deploy APP PROGRAM nodes=1 [spares=1] [service=S!,T] [blades=a,b] [args=x] [policy=p] [job] [; PROGRAM …]
 //	renew APP; rollback APP; undeploy APP; startfailed INSTANCE BLADE
 //	drain BLADE; fail BLADE; return BLADE
-//	policy SERVICE METHOD [POLICY]
-//	blades; nodes; services; apps
+//	policy SERVICE METHOD [POLICY]; policies: also of methods S.m and T.m, whose nodes say none
+//	blades; nodes; apps
 //	restart                       the Gatekeeper saves, loads, resumes
 func TestScripts(t *testing.T) {
 	script.Run(t, "testdata/*.txt", func() script.Command {
 		cfg := DefaultConfig()
-		r, err := New(cfg)
+		e := exports{}
+		r, err := New(cfg, e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&rack{r: r, now: time.Unix(1000, 0).UTC()}).command
+		return (&rack{r: r, exports: e, now: time.Unix(1000, 0).UTC()}).command
 	})
 }
 
 // rack is the state of one script.
 type rack struct {
-	r     *Registry
-	now   time.Time
-	nodes uint64 // numbers given out
-	out   io.Writer
+	r       *Registry
+	exports exports
+	now     time.Time
+	nodes   uint64 // numbers given out
+	out     io.Writer
+}
+
+// exports is a Rack: what incarnations of nodes export.
+type exports map[export]bool
+
+type export struct {
+	node        netip.Addr
+	incarnation uint32
+	service     string
+}
+
+func (e exports) Exports(node netip.Addr, incarnation uint32, service string) bool {
+	return e[export{node, incarnation, service}]
+}
+
+// of lists what an incarnation of a node exports.
+func (e exports) of(n Node) (services []string) {
+	for x := range e {
+		if x.node == n.Address && x.incarnation == n.Incarnation {
+			services = append(services, x.service)
+		}
+	}
+	slices.Sort(services)
+	return services
 }
 
 func (k *rack) command(out io.Writer, words []string) error {
@@ -65,7 +92,7 @@ func (k *rack) command(out io.Writer, words []string) error {
 func (k *rack) bladeCommand(name string, o options) (bool, error) {
 	switch name {
 	case "hello":
-		k.print(k.r.Hello(Hello{Blade: o.arg(0), Kind: Kind(o.arg(1)), Capacity: o.num("capacity", 0), Boot: o.num("boot", 1)}, k.now))
+		k.print(k.r.Hello(Hello{Blade: o.arg(0), Kind: Kind(o.arg(1)), Capacity: o.num("capacity", 0), Restarted: o.flag("restarted")}, k.now))
 	case "used":
 		bytes, err := strconv.ParseUint(o.arg(1), 10, 64)
 		k.print(k.r.Used(o.arg(0), bytes), err)
@@ -116,12 +143,8 @@ func (k *rack) nodeCommand(name string, o options) (bool, error) {
 	case "emptied":
 		k.print(k.r.Emptied(nodeOf(o.arg(0)), uint32(o.num("incarnation", 1)), k.now), nil)
 	case "export":
-		var methods []Method
-		for _, m := range o.args[2:] {
-			methods = append(methods, Method{Name: m})
-		}
 		n := nodeOf(o.arg(0))
-		k.print(k.r.Export(n, uint32(o.num("incarnation", uint64(k.r.nodes[n].incarnation()))), o.arg(1), methods, k.now))
+		k.export(n, uint32(o.num("incarnation", uint64(k.r.nodes[n].incarnation()))), o.arg(1))
 	case "up":
 		for _, i := range o.args {
 			k.up(i)
@@ -171,8 +194,18 @@ func (k *rack) up(instance string) {
 		return
 	}
 	for _, s := range p.spec.Services {
-		k.print(k.r.Export(n.Address, n.Incarnation, s.Name, []Method{{Name: "run"}}, k.now))
+		k.export(n.Address, n.Incarnation, s.Name)
 	}
+}
+
+// export has a node export a service, if it may.
+func (k *rack) export(node netip.Addr, incarnation uint32, service string) {
+	if err := k.r.MayExport(node, incarnation, service); err != nil {
+		k.print(nil, err)
+		return
+	}
+	k.exports[export{node, incarnation, service}] = true
+	k.print(k.r.Exported(k.now), nil)
 }
 
 func (k *rack) restart() error {
@@ -180,7 +213,7 @@ func (k *rack) restart() error {
 	if err != nil {
 		return err
 	}
-	if k.r, err = Load(k.r.cfg, data, k.now); err != nil {
+	if k.r, err = Load(k.r.cfg, k.exports, data, k.now); err != nil {
 		return err
 	}
 	again, err := k.r.Save()
@@ -231,23 +264,22 @@ func (k *rack) show(what string, _ options) (bool, error) {
 	switch what {
 	case "blades":
 		for _, b := range k.r.Blades() {
-			fmt.Fprintf(k.out, "%s: %s %s, %d of %d%s\n", b.Name, b.Kind, b.Status, b.Used, b.Capacity, because(b.Cause))
+			state := cmp.Or(string(b.Mark), "in service")
+			if b.Down && b.Mark == "" {
+				state = "lost"
+			}
+			if b.Kind == Compute {
+				state += fmt.Sprintf(", %d of %d", k.r.hostedBy(b.Name), b.Capacity)
+			}
+			fmt.Fprintf(k.out, "%s: %s, %s%s\n", b.Name, b.Kind, state, because(b.Cause))
 		}
 	case "nodes":
 		for _, n := range k.r.Nodes("") {
 			fmt.Fprintf(k.out, "%s.%d %s on %s%s\n", nodeText(n.Address), n.Incarnation, n.Name, n.Blade, because(n.Cause))
 		}
-	case "services":
-		for _, name := range slices.Sorted(maps.Keys(k.r.services)) {
-			s := k.r.services[name]
-			for _, w := range s.sorted() {
-				m := s.methods[w]
-				fmt.Fprintf(k.out, "%s.%s, policy %s:", name, m.name, k.r.Policy(name, m.name))
-				for _, a := range m.nodes {
-					fmt.Fprint(k.out, " ", nodeText(a))
-				}
-				fmt.Fprintln(k.out)
-			}
+	case "policies":
+		for _, p := range k.r.AllPolicies([]ExportedPolicy{{"S", "m", "tainted"}, {"T", "m", ""}}) {
+			fmt.Fprintf(k.out, "%s.%s: %s, by %s\n", p.Service, p.Method, p.Policy, p.Origin)
 		}
 	case "apps":
 		for _, d := range k.r.Deployments() {

@@ -12,6 +12,14 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
+// Limits of services.
+const (
+	MaxServiceName = 255 // bytes
+	// MaxShare is how many nodes can share a service at most: the switch spreads calls by
+	// the last byte of their ids.
+	MaxShare = 256
+)
+
 // Spec is what `bifrost deploy app.yaml` asks for: programs that belong
 // together, under one name. Programs start in the order given, as far as there
 // is room for them.

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // stateFormat is the version of what Save writes.
@@ -16,22 +13,11 @@ const stateFormat = 1
 
 // state is what outlives the Gatekeeper.
 type state struct {
-	Format      int            `json:"format"`
-	Blades      []*Blade       `json:"blades"`
-	Nodes       []*Node        `json:"nodes"`
-	Services    []savedService `json:"services"`
-	Policies    []savedPolicy  `json:"policies"`
-	Deployments []*deployment  `json:"deployments"`
-}
-
-type savedService struct {
-	Name    string        `json:"name"`
-	Methods []savedMethod `json:"methods"`
-}
-
-type savedMethod struct {
-	Method
-	Nodes []netip.Addr `json:"nodes"`
+	Format      int           `json:"format"`
+	Blades      []*Blade      `json:"blades"`
+	Nodes       []*Node       `json:"nodes"`
+	Policies    []savedPolicy `json:"policies"`
+	Deployments []*deployment `json:"deployments"`
 }
 
 type savedPolicy struct {
@@ -48,15 +34,6 @@ func (r *Registry) Save() ([]byte, error) {
 		s.Nodes = append(s.Nodes, n)
 	}
 	slices.SortFunc(s.Nodes, func(a, b *Node) int { return a.Address.Compare(b.Address) })
-	for name, v := range r.services {
-		out := savedService{Name: name}
-		for _, w := range v.sorted() {
-			m := v.methods[w]
-			out.Methods = append(out.Methods, savedMethod{Method{m.name, m.policy}, m.nodes})
-		}
-		s.Services = append(s.Services, out)
-	}
-	slices.SortFunc(s.Services, func(a, b savedService) int { return cmp.Compare(a.Name, b.Name) })
 	for k, p := range r.policies {
 		s.Policies = append(s.Policies, savedPolicy{k.service, k.method, p})
 	}
@@ -68,8 +45,8 @@ func (r *Registry) Save() ([]byte, error) {
 
 // Load returns the registry that Save wrote, as of now. It refuses what another version wrote and what contradicts
 // itself. Resume tells what was under way.
-func Load(cfg Config, data []byte, now time.Time) (*Registry, error) {
-	r, err := New(cfg)
+func Load(cfg Config, rack Rack, data []byte, now time.Time) (*Registry, error) {
+	r, err := New(cfg, rack)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +57,7 @@ func Load(cfg Config, data []byte, now time.Time) (*Registry, error) {
 	if s.Format != stateFormat {
 		return nil, fmt.Errorf("resources: saved state has format %d, this program reads %d", s.Format, stateFormat)
 	}
-	for _, load := range []func(*state, time.Time) error{r.loadBlades, r.loadNodes, r.loadServices, r.loadDeployments} {
+	for _, load := range []func(*state, time.Time) error{r.loadBlades, r.loadNodes, r.loadDeployments} {
 		if err := load(&s, now); err != nil {
 			return nil, fmt.Errorf("resources: saved state: %w", err)
 		}
@@ -117,29 +94,6 @@ func (r *Registry) loadNodes(s *state, _ time.Time) error {
 			return fmt.Errorf("node %s is on blade %q, which is not there", n.Address, n.Blade)
 		}
 		r.nodes[n.Address] = n
-	}
-	return nil
-}
-
-func (r *Registry) loadServices(s *state, _ time.Time) error {
-	for _, v := range s.Services {
-		out := &service{methods: map[rpcpacket.Method]*method{}}
-		for _, m := range v.Methods {
-			w, err := rpcpacket.MethodOf(m.Name)
-			if err != nil {
-				return err
-			}
-			if len(m.Nodes) == 0 {
-				return fmt.Errorf("%s.%s: no node serves it", v.Name, m.Name)
-			}
-			for _, a := range m.Nodes {
-				if r.nodes[a] == nil {
-					return fmt.Errorf("%s.%s is served by node %s, which is not there", v.Name, m.Name, a)
-				}
-			}
-			out.methods[w] = &method{name: m.Name, policy: m.Policy, nodes: m.Nodes}
-		}
-		r.services[v.Name] = out
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 func TestLoadRefuses(t *testing.T) {
 	now := time.Unix(1000, 0).UTC()
 	good := string(busyState(t, now))
-	if _, err := Load(DefaultConfig(), []byte(good), now); err != nil {
+	if _, err := Load(DefaultConfig(), exports{}, []byte(good), now); err != nil {
 		t.Fatal(err)
 	}
 	for name, edit := range map[string][2]string{
@@ -19,8 +19,6 @@ func TestLoadRefuses(t *testing.T) {
 		"blade twice":              {`"name":"c2"`, `"name":"c1"`},
 		"node nowhere":             {`"blade":"c1","instance"`, `"blade":"c9","instance"`},
 		"node unknown to instance": {`"instance":"app/p/1"`, `"instance":"app/p/2"`},
-		"served by nobody":         {`"nodes":["fd00:b1f0:0:2::1"]`, `"nodes":["fd00:b1f0:0:2::9"]`},
-		"served by no node":        {`"nodes":["fd00:b1f0:0:2::1"]`, `"nodes":[]`},
 		"instance without node":    {`"status":"running"`, `"status":"waiting"`},
 		"instance of no status":    {`"status":"running"`, `"status":"flying"`},
 		"instance number":          {`"number":1`, `"number":2`},
@@ -32,7 +30,7 @@ func TestLoadRefuses(t *testing.T) {
 		if bad == good {
 			t.Errorf("%s: %s does not occur in %s", name, edit[0], good)
 		}
-		if _, err := Load(DefaultConfig(), []byte(bad), now); err == nil {
+		if _, err := Load(DefaultConfig(), exports{}, []byte(bad), now); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -46,7 +44,7 @@ func TestConfigRefused(t *testing.T) {
 	} {
 		cfg := DefaultConfig()
 		spoil(&cfg)
-		if _, err := New(cfg); err == nil {
+		if _, err := New(cfg, exports{}); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

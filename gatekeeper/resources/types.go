@@ -15,37 +15,37 @@ const (
 	Memory  Kind = control.Memory
 )
 
-// Status is what a blade is good for now (thesis section 5.3).
-type Status string
+// Mark is what an operator has decided about a blade, "" for nothing.
+type Mark string
 
-// The statuses.
+// The marks.
 const (
-	Idle     Status = "free"     // in service, nobody uses it
-	InUse    Status = "in use"   // in service; it runs nodes or holds regions
-	Draining Status = "draining" // takes nothing new; what is there may finish
-	Failed   Status = "failed"   // silent, unplugged, or marked by the operator
+	Draining Mark = "draining" // it takes nothing new; what is there may finish
+	Failed   Mark = "failed"   // it is out of service until Return
 )
+
+// Rack tells a Registry what the Gatekeeper knows of nodes. Its answers change only between
+// calls of the Registry's methods.
+type Rack interface {
+	// Exports reports whether an incarnation of a node exports a service, or did when it ended.
+	Exports(node netip.Addr, incarnation uint32, service string) bool
+}
 
 // Blade is one resource of the rack.
 type Blade struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind"`
-	// Capacity is bytes of memory, or concurrent nodes; Used is how much of it
-	// is taken: as the blade reported (memory), or as known here, with starting
-	// programs but without spares (compute).
+	// Capacity is how many nodes a compute blade may run at once. What a memory blade
+	// has room for is the Gatekeeper's to know.
 	Capacity uint64 `json:"capacity"`
-	Used     uint64 `json:"used"`
-	// Boot is drawn by the blade's daemon when it starts.
-	Boot   uint64 `json:"boot"`
-	Status Status `json:"status"`
 	// Cause says why it is failed or draining.
 	Cause string `json:"cause,omitempty"`
-	// Mark is what the operator decided, Draining or Failed; Down is true while
-	// the blade is out of service. Status follows from both. Drained says
-	// that a draining blade was reported as empty.
-	Mark    Status `json:"mark,omitempty"`
-	Down    bool   `json:"down,omitempty"`
-	Drained bool   `json:"drained,omitempty"`
+	// Mark is what the operator decided, Draining or Failed; Down is true from the
+	// time at which the blade was lost until its next hello. Drained says that a draining
+	// blade was reported as empty.
+	Mark    Mark `json:"mark,omitempty"`
+	Down    bool `json:"down,omitempty"`
+	Drained bool `json:"drained,omitempty"`
 }
 
 // Node is a logical processor: a program with an address of its own.
@@ -61,6 +61,4 @@ type Node struct {
 	Ending  bool   `json:"ending,omitempty"`
 	Cause   string `json:"cause,omitempty"`
 	Crashed bool   `json:"crashed,omitempty"`
-	// Services are the names of what it exports, in order.
-	Services []string `json:"services,omitempty"`
 }
