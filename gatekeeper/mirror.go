@@ -414,7 +414,9 @@ func (c *controller) alone(m *mirror, b, survivor *blade, why string) {
 		c.command(survivor, control.KindMirror, m.mirrorOf(survivor), func(control.Message) {
 			if m.epoch == epoch && survivor.alive() {
 				c.change(func(error) { c.announce(m) }, c.homeRules(m))
-				c.change(nil, c.base.unwant(p4rtclient.Group(uint16(m.machine))))
+				if len(m.receivers()) == 1 { // else the switch sends to a blade that is being filled, too
+					c.change(nil, c.base.unwant(p4rtclient.Group(uint16(m.machine))))
+				}
 			}
 		})
 	}, c.noMemoryRules(b))
