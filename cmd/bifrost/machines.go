@@ -3,14 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/spf13/cobra"
 )
 
 func newMachinesCmd() *cobra.Command {
@@ -61,4 +63,180 @@ func percent(done, total uint64) uint64 {
 		return 0
 	}
 	return uint64(100 * float64(min(done, total)) / float64(total))
+}
+
+func newMirrorCmd() *cobra.Command {
+	var o clientOptions
+	var wait bool
+	cmd := o.command(&cobra.Command{
+		Use:   "mirror BLADE ONTO",
+		Short: "Give the memory of a blade a second copy on another one",
+		Long: `Give the memory machine of a blade a second copy on another memory blade, which must
+serve nothing yet. The copy is filled while the rack works; from then on either blade
+may die, and nothing is lost. --wait waits until the copy is complete, and shows how far
+it is; bifrost machines shows that, too.`,
+		Example: "  bifrost mirror m1 m2 --wait",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(func(c *client.Client) error {
+				m, err := c.Mirror(cmd.Context(), args[0], args[1])
+				if err == nil && wait {
+					if err = o.wait(cmd, c, args[0], mirrored); err == nil {
+						m, err = machineOf(cmd.Context(), c, args[0])
+					}
+				}
+				return o.printMachine(cmd.OutOrStdout(), &m, err)
+			})
+		},
+	})
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the copy is complete, and show how far it is")
+	return cmd
+}
+
+func newUnmirrorCmd() *cobra.Command {
+	var o clientOptions
+	var why string
+	cmd := o.command(&cobra.Command{
+		Use:   "unmirror BLADE",
+		Short: "Take a blade's copy from its memory machine",
+		Long: `Take a memory blade's copy from its machine, which goes on with the other copy: if
+that blade dies, too, its memory is lost. The blade is empty then and serves nothing,
+until bifrost return or bifrost mirror. bifrost mirror with a third blade is refused while a machine
+has two.`,
+		Example: "  bifrost unmirror m2 --cause 'new memory'\n  bifrost return m2 --wait",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(func(c *client.Client) error {
+				m, err := c.Unmirror(cmd.Context(), args[0], why)
+				return o.printMachine(cmd.OutOrStdout(), &m, err)
+			})
+		},
+	})
+	cmd.Flags().StringVar(&why, "cause", "", "why, for people: it is shown with the machine")
+	return cmd
+}
+
+// printMachine prints a machine unless something went wrong.
+func (o *clientOptions) printMachine(w io.Writer, m *api.Machine, err error) error {
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return jsonLines(w, []api.Machine{*m})
+	}
+	_, err = fmt.Fprintf(w, "machine %d (%s): %s\n", m.Machine, strings.Join(m.Blades, " + "), machineText(m))
+	return err
+}
+
+// machineOf returns the memory machine that a blade is to serve.
+func machineOf(ctx context.Context, c *client.Client, blade string) (api.Machine, error) {
+	all, err := c.Machines(ctx)
+	if err != nil {
+		return api.Machine{}, err
+	}
+	i := slices.IndexFunc(all, func(m api.Machine) bool { return slices.Contains(m.Blades, blade) })
+	if i < 0 {
+		return api.Machine{}, fmt.Errorf("blade %s serves no memory machine any more", blade)
+	}
+	return all[i], nil
+}
+
+// awaited reports whether what was asked of a blade is done, and if not, how far it is.
+type awaited func(ctx context.Context, c *client.Client, blade string) (done bool, progress string, err error)
+
+// mirrored waits until the machine of a blade has two copies.
+func mirrored(ctx context.Context, c *client.Client, blade string) (bool, string, error) {
+	m, err := machineOf(ctx, c, blade)
+	return m.InService > 1 && m.Why == "" && m.Filling == nil, fmt.Sprintf("machine %d: %s", m.Machine, machineText(&m)), err
+}
+
+// returned waits until a blade is in service, and holds a copy if it is one of a pair.
+func returned(ctx context.Context, c *client.Client, name string) (bool, string, error) {
+	b, err := c.Blade(ctx, name)
+	switch {
+	case err != nil:
+		return false, "", err
+	case b.Status == "failed":
+		return false, name + " has not said hello yet", nil
+	case b.Kind == "memory":
+		m, err := machineOf(ctx, c, name)
+		if err != nil || len(m.Blades) < 2 {
+			return true, "", err
+		}
+		return mirrored(ctx, c, name)
+	}
+	return true, "", nil
+}
+
+// drained waits until a blade is empty: it runs no node and holds no region that nobody
+// else has.
+func drained(ctx context.Context, c *client.Client, name string) (bool, string, error) {
+	b, err := c.Blade(ctx, name)
+	switch {
+	case err != nil:
+		return false, "", err
+	case b.Status != "draining":
+		return false, "", fmt.Errorf("%s is %s, not draining any more", name, b.Status)
+	case b.Kind != "memory":
+		return len(b.Nodes) == 0, fmt.Sprintf("%s: %d nodes left", name, len(b.Nodes)), nil
+	}
+	m, err := machineOf(ctx, c, name)
+	if err != nil {
+		return false, "", err
+	}
+	return !slices.Contains(m.Copies, name) || b.Used == 0, fmt.Sprintf("%s: %s left", name, bytesText(b.Used)), nil
+}
+
+// Waiting: how often is asked, and how often somebody who reads lines is told.
+const (
+	askInterval  = 200 * time.Millisecond
+	tellInterval = 2 * time.Second
+)
+
+// wait asks until what was wanted of a blade is done. It shows how far that is on standard
+// error: on a terminal in one line, else now and then, and nothing of what is done at once.
+func (o *clientOptions) wait(cmd *cobra.Command, c *client.Client, blade string, is awaited) error {
+	p := progress{w: cmd.ErrOrStderr(), rewrites: isTerminal(os.Stderr) && cmd.ErrOrStderr() == os.Stderr, told: time.Now()}
+	defer p.end()
+	tick := time.NewTicker(askInterval)
+	defer tick.Stop()
+	for {
+		done, text, err := is(cmd.Context(), c, blade)
+		if err != nil || done {
+			return err
+		}
+		p.show(text, time.Now())
+		select {
+		case <-tick.C:
+		case <-cmd.Context().Done():
+			return fmt.Errorf("%w: it goes on without anybody who waits; bifrost machines and bifrost blades show how far it is", cmd.Context().Err())
+		}
+	}
+}
+
+// progress shows how far something is.
+type progress struct {
+	w        io.Writer
+	rewrites bool // a terminal: one line that changes
+	last     string
+	told     time.Time
+}
+
+func (p *progress) show(text string, now time.Time) {
+	switch {
+	case text == p.last:
+	case p.rewrites:
+		fmt.Fprintf(p.w, "\r%s\x1b[K", text)
+		p.last = text
+	case now.Sub(p.told) >= tellInterval:
+		fmt.Fprintln(p.w, text)
+		p.last, p.told = text, now
+	}
+}
+
+// end finishes the line.
+func (p *progress) end() {
+	if p.rewrites && p.last != "" {
+		fmt.Fprintln(p.w)
+	}
 }

@@ -2,18 +2,25 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
+	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rack"
 	"github.com/bifrost-rack/bifrost/rack/config"
+	"github.com/bifrost-rack/bifrost/rack/outage"
+	"github.com/bifrost-rack/bifrost/rack/torture"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // rackOptions are the flags that all rack commands share.
@@ -172,4 +179,311 @@ namespaces, links, sockets and files; also those that a killed run left behind.`
 			return h.Down(cmd.Context(), name)
 		},
 	}
+}
+
+func newRackExecCmd(o *rackOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exec BLADE -- COMMAND [ARG...]",
+		Short: "Run a command on a blade",
+		Long: `Run a command in a blade's network namespace; its input, output, signals and exit
+code are the command's own. BLADE may also be switch or gatekeeper, which share
+a namespace. A bare command name is looked for beside bifrost, then on PATH.`,
+		Example: `  sudo bifrost rack exec c1 -- arrays add --size 2097152 --count 10 --by reference
+  sudo bifrost rack exec c1 -- ping -c 3 fd00:b1f0:0:1::2
+  sudo bifrost rack exec switch -- tcpdump -ni port1`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			blade, command, err := splitExec(args)
+			if err != nil {
+				return err
+			}
+			h, name, err := o.find()
+			if err != nil {
+				return err
+			}
+			return h.Exec(name, blade, command)
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // the command's flags are its own, also without --
+	return cmd
+}
+
+// splitExec tells the blade from the command; -- between them is optional, since
+// flags behind the blade are the command's anyway.
+func splitExec(args []string) (blade string, command []string, err error) {
+	if len(args) > 0 {
+		blade, command = args[0], args[1:]
+	}
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return "", nil, errors.New("rack exec needs a blade and a command, such as: bifrost rack exec c1 -- ping -c 1 fd00:b1f0:0:1::2")
+	}
+	return blade, command, nil
+}
+
+func newRackFailCmd(o *rackOptions) *cobra.Command {
+	var how string
+	cmd := &cobra.Command{
+		Use:   "fail BLADE",
+		Short: "Make a blade fail",
+		Long: `Make a blade fail: kill everything on it (SIGKILL), pause it (SIGSTOP), pull its
+cable, or kill its daemon alone. BLADE may also be switch or gatekeeper, or one of the rack's programs.
+Undo it with rack restore. A program that serves needs no help: it goes on at once
+if only it was killed, and on a spare when its blade has been silent for three
+heartbeats. Calls that must happen exactly once wait for it.`,
+		Example: `  sudo bifrost rack fail s2
+  sudo bifrost rack fail arrays
+  sudo bifrost rack fail s2 --how pause
+  sudo bifrost rack fail m1 --how link
+  sudo bifrost rack fail m1 --how daemon`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, name, err := o.find()
+			if err != nil {
+				return err
+			}
+			return h.Fail(cmd.Context(), name, args[0], rack.How(how))
+		},
+	}
+	cmd.Flags().StringVar(&how, "how", string(rack.Kill), "kill, pause, link or daemon")
+	return cmd
+}
+
+func newRackRestoreCmd(o *rackOptions) *cobra.Command {
+	return &cobra.Command{
+		Use:   "restore BLADE",
+		Short: "Bring a failed blade back",
+		Long: `Plug a blade's cable in, let its paused processes go on, and start again what has
+ended. Returns when the blade is registered. A program that has gone on elsewhere
+stays there: the blade is a spare now.`,
+		Example: "  sudo bifrost rack fail s2 && sudo bifrost rack restore s2",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, name, err := o.find()
+			if err != nil {
+				return err
+			}
+			return h.Restore(cmd.Context(), name, args[0])
+		},
+	}
+}
+
+func newRackStatusCmd(o *rackOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show blades, processes and links",
+		Long: `Show the namespaces, processes and links of a rack on this machine. (What the
+Gatekeeper knows of a rack, bifrost status shows.)`,
+		Example: "  sudo bifrost rack status\n  sudo bifrost rack status --json | jq '.blades[].name'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, name, err := o.find()
+			if err != nil {
+				return err
+			}
+			return o.printStatus(cmd.OutOrStdout(), h, name)
+		},
+	}
+	return o.withJSON(cmd)
+}
+
+func (o *rackOptions) printStatus(w io.Writer, h *rack.Host, name string) error {
+	st, err := h.Status(name)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(st)
+	}
+	state := "up since " + st.Created.Local().Format(time.DateTime)
+	if !st.Complete {
+		state = "half made: still starting, or its start was killed"
+	}
+	fmt.Fprintf(w, "rack %s, switch %s, %s\n", st.Rack, st.Switch, state)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "BLADE\tPORT\tLINK\tADDRESS\tNAMESPACE\tPROCESS\tPID\tSTATE")
+	for _, b := range st.Blades {
+		for _, p := range b.Processes {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				b.Name, number(b.Port), link(b), or(b.Address, "-"), b.Namespace, p.Name, number(p.PID), p.State)
+		}
+	}
+	return t.Flush()
+}
+
+// number writes a port or process id; 0 is none.
+func number(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}
+
+func link(b rack.BladeStatus) string {
+	switch {
+	case b.Port == 0:
+		return "-"
+	case b.Link:
+		return "up"
+	}
+	return "down"
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func newRackLogsCmd(o *rackOptions) *cobra.Command {
+	var lines int
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "logs BLADE",
+		Short: "Show what a blade's processes print",
+		Long: `Show what the processes of a blade have printed: its daemon's log and its
+programs'. BLADE may also be switch, gatekeeper, or a program's name.`,
+		Example: "  sudo bifrost rack logs gatekeeper -n 20\n  sudo bifrost rack logs s2 -f",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, name, err := o.find()
+			if err != nil {
+				return err
+			}
+			logs, err := h.Logs(name, args[0])
+			if err != nil {
+				return err
+			}
+			if follow && len(logs) > 1 {
+				return fmt.Errorf("%s runs several processes: follow one by its name, such as %s", args[0], logs[1].Process)
+			}
+			for _, l := range logs {
+				if len(logs) > 1 {
+					fmt.Fprintf(cmd.OutOrStdout(), "==> %s <==\n", l.Process)
+				}
+				if err := l.Print(cmd.Context(), cmd.OutOrStdout(), lines, follow); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "how many lines from the end")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as lines are added")
+	return cmd
+}
+
+func newRackOutageCmd(o *rackOptions) *cobra.Command {
+	var cfg outage.Config
+	var absent time.Duration
+	cmd := &cobra.Command{
+		Use:    "outage",
+		Hidden: true, // for those who work on Bifröst
+		Short:  "Measure how long a service is away when its program or its blade dies",
+		Long: `Make a rack of its own with a service that keeps state, a client that calls it all
+the time, and two spares; kill the service's process, and then its whole blade, some
+times each, and print how long it took until the next right answer.
+
+With --gatekeeper the Gatekeeper is killed instead, and stays away for that long: the
+client's calls go on, and their rate before, during and after is printed. At the end the
+service is killed, too, and must come back when the Gatekeeper does.`,
+		Example: "  sudo bifrost rack outage --rounds 20\n  sudo bifrost rack outage --heartbeat 100ms --json\n  sudo bifrost rack outage --gatekeeper 1m",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := o.host()
+			if err != nil {
+				return err
+			}
+			h.Progress = nil
+			cfg.Host, cfg.Name = h, or(o.name, "outage")
+			if !o.json {
+				cfg.Out = cmd.OutOrStdout()
+			}
+			if absent > 0 {
+				a, err := outage.MeasureAbsence(cmd.Context(), cfg, absent)
+				if err == nil && o.json {
+					err = json.NewEncoder(cmd.OutOrStdout()).Encode(a)
+				}
+				return err
+			}
+			r, err := outage.Measure(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(r)
+			}
+			beats := 3 * r.Heartbeat
+			fmt.Fprintf(cmd.OutOrStdout(), "median of %d (and the longest): program %v (%v); blade %v (%v), which is three heartbeats (%v) and %v; usually an answer comes after %v\n",
+				cfg.Rounds, round(outage.Median(r.Program)), round(outage.Longest(r.Program)), round(outage.Median(r.Blade)), round(outage.Longest(r.Blade)), beats, round(outage.Median(r.Blade)-beats), round(outage.Median(r.Usual)))
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&cfg.Rounds, "rounds", 10, "how often to kill each")
+	cmd.Flags().DurationVar(&absent, "gatekeeper", 0, "kill the Gatekeeper for so long, and nobody else before the end")
+	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", config.DefaultHeartbeat, "how often blades report")
+	cmd.Flags().DurationVar(&cfg.Explain, "explain", 0, "tell what happened in outages of so long or longer (default: never)")
+	return o.withJSON(cmd)
+}
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+
+func newRackTortureCmd(o *rackOptions) *cobra.Command {
+	var cfg torture.Config
+	var sw string
+	cmd := &cobra.Command{
+		Use:    "torture",
+		Hidden: true, // for those who work on Bifröst
+		Short:  "Kill and pause at random, and see that every call is counted once",
+		Long: `Make a rack of its own, on which durable mains and plain clients call the counter
+example, and kill and pause programs, blades and the Gatekeeper at random for a time.
+In the end every account must have exactly what was added to it, and nothing may be
+left: no region, rule, node or call. Then the rack is removed.
+
+With --memory, memory blades are killed instead, one after the other, each filled again
+before the next one dies, and then the blade of a key-value service whose values are in
+their memory; every answer of that service is checked.
+
+With --hostile nothing is killed. A program with raw sockets on a blade of its own, and
+one without privileges beside the callers, try each hole of docs/security.md; none may
+open, no blade may fail, and no call may be counted twice.`,
+		Example: `  sudo bifrost rack torture --for 1m
+  sudo bifrost rack torture --for 20s --seed 7 --json
+  sudo bifrost rack torture --memory --for 3m
+  sudo bifrost rack torture --hostile --for 1m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := o.host()
+			if err != nil {
+				return err
+			}
+			h.Progress = nil
+			cfg.Host, cfg.Switch, cfg.Name, cfg.Out = h, config.Switch(sw), or(o.name, "torture"), cmd.OutOrStdout()
+			if o.json {
+				cfg.Out = io.Discard
+			}
+			for cfg.Seed == 0 {
+				cfg.Seed = rand.Uint64N(1e6)
+			}
+			report, err := torture.Run(cmd.Context(), cfg)
+			line, _ := json.Marshal(report)
+			fmt.Fprintln(cmd.OutOrStdout(), string(line))
+			return err
+		},
+	}
+	cmd.Flags().DurationVar(&cfg.For, "for", time.Minute, "how long")
+	cmd.Flags().Uint64Var(&cfg.Seed, "seed", 0, "who is hit, how and in what order (default: drawn)")
+	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", torture.DefaultHeartbeat, "how often blades report")
+	cmd.Flags().IntVar(&cfg.MTU, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes, 1280 to 65535")
+	cmd.Flags().BoolVar(&cfg.Memory, "memory", false, "kill memory blades, and the blade of a service whose values they hold; at least one round")
+	cmd.Flags().BoolVar(&cfg.Hostile, "hostile", false, "have a hostile program attack the rack instead")
+	cmd.MarkFlagsMutuallyExclusive("memory", "hostile")
+	cmd.Flags().BoolVar(&cfg.Keep, "keep", false, "leave the rack up if it fails")
+	cmd.Flags().StringVar(&sw, "switch", "", "bifrost or bmv2 (default: bifrost)")
+	return o.withJSON(cmd)
 }

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/api"
 	"github.com/bifrost-rack/bifrost/gatekeeper/admin/client"
+	"github.com/spf13/cobra"
 )
 
 // newShowCmds are the commands that list one kind of thing each.
@@ -200,4 +200,333 @@ func collect[T any](items iter.Seq2[T, error]) (all []T, err error) {
 		all = append(all, item)
 	}
 	return all, nil
+}
+
+func newRegionsCmd() *cobra.Command {
+	var node, pointer string
+	cmd := show(&clientOptions{}, helpText{"regions", "List the regions with their controllers and leases",
+		`List the regions of the distributed memory: where each is, which node controls it,
+and to whom calls have lent it.`,
+		"  bifrost regions --node fd00:b1f0:0:2::1\n  bifrost regions --pointer 0:0:1001::1040   # who holds this pointer?"},
+		func(ctx context.Context, c *client.Client) ([]api.Region, error) {
+			f, err := regionFilter(node, pointer)
+			if err != nil {
+				return nil, err
+			}
+			return collect(c.Regions(ctx, f))
+		}, regionRows)
+	cmd.Flags().StringVar(&node, "node", "", "only those that the node at this `ADDRESS` controls, has allocated or leases")
+	cmd.Flags().StringVar(&pointer, "pointer", "", "only the one that this `POINTER` lies in")
+	return cmd
+}
+
+func regionFilter(node, pointer string) (f client.RegionFilter, err error) {
+	if f.Node, err = optional("--node", node); err == nil {
+		f.Pointer, err = optional("--pointer", pointer)
+	}
+	return f, err
+}
+
+// optional reads an address that may be missing.
+func optional(flag, text string) (a netip.Addr, err error) {
+	if text != "" {
+		if a, err = netip.ParseAddr(text); err != nil {
+			err = fmt.Errorf("%s %s: want an IPv6 address", flag, text)
+		}
+	}
+	return a, err
+}
+
+func regionRows(rs []api.Region, n names) []string {
+	rows := []string{"REGION\tSIZE\tBLADE\tCONTROLLER\tLEASED TO\tSTATE"}
+	for i := range rs {
+		r := &rs[i]
+		var readers []netip.Addr
+		for _, l := range r.Leases {
+			readers = append(readers, l.Node)
+		}
+		state := "-"
+		switch {
+		case r.Freeing:
+			state = "freeing"
+		case !r.Controller.IsValid():
+			state = "orphaned"
+		case len(readers) > 0:
+			state = "leased"
+		}
+		rows = append(rows, strings.Join([]string{
+			r.Region, bytesText(r.Size), or(r.Blade, "-"), n.of(r.Controller), n.all(readers), state,
+		}, "\t"))
+	}
+	return rows
+}
+
+func newRulesCmd() *cobra.Command {
+	var tableName string
+	cmd := show(&clientOptions{}, helpText{"rules", "List the switch's table entries, read back from the switch",
+		`List the entries of the switch's tables as the switch has them, not as the
+Gatekeeper remembers them.`,
+		"  bifrost rules --table dsm_access   # who may do what where"},
+		func(ctx context.Context, c *client.Client) ([]api.Rule, error) {
+			return collect(c.Rules(ctx, tableName))
+		},
+		func(rs []api.Rule, _ names) []string {
+			rows := []string{"TABLE\tMATCH\tACTION"}
+			for i := range rs {
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%s %s", rs[i].Table, pairs(rs[i].Match), rs[i].Action, pairs(rs[i].Params)))
+			}
+			return rows
+		})
+	cmd.Flags().StringVar(&tableName, "table", "", "only those of this `TABLE`: identity, l3, dsm_home, dsm_access, rpc_route or next_hop")
+	return cmd
+}
+
+// pairs prints fields in the order of their names: a=1 b=2.
+func pairs(m map[string]string) string {
+	var out []string
+	for k, v := range m {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func newDeniedCmd() *cobra.Command {
+	o := &clientOptions{}
+	ports := false
+	cmd := show(o, helpText{"denied", "List the latest memory accesses that the switch has denied",
+		`List the latest memory accesses that the switch has denied, as far as it told: the
+counter in bifrost status has them all. With --ports: for each port of the switch, how
+many of its accesses were denied, how many of its packets the switch has dropped, and
+why, how many it has dropped because they came faster than their class may, and how
+many the Gatekeeper has refused, and why.`,
+		"  bifrost denied\n  bifrost denied --json | jq -r .node | sort | uniq -c\n  bifrost denied --ports"},
+		func(ctx context.Context, c *client.Client) ([]api.Denial, error) { return c.Denied(ctx) },
+		func(ds []api.Denial, n names) []string {
+			rows := []string{"TIME\tNODE\tOPERATION\tPOINTER\tPORT"}
+			for i := range ds {
+				d := &ds[i]
+				rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%d", clock(d.Time), n.of(d.Node), d.Op, d.Pointer, d.Port))
+			}
+			return rows
+		})
+	cmd.Flags().BoolVar(&ports, "ports", false, "count by port what was denied, dropped, throttled and refused")
+	list := cmd.RunE
+	stopped := shown(o, func(ctx context.Context, c *client.Client) ([]api.Stopped, error) { return c.Stopped(ctx) }, stoppedRows)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if ports {
+			return stopped(cmd, args)
+		}
+		return list(cmd, args)
+	}
+	return cmd
+}
+
+func stoppedRows(all []api.Stopped, _ names) []string {
+	rows := []string{"PORT\tBLADE\tDENIED\tDROPPED\tTHROTTLED\tREFUSED"}
+	for i := range all {
+		s := &all[i]
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%d\t%s\t%s\t%s", s.Port, or(s.Blade, "-"), s.Denied, or(counts(s.Dropped), "-"), or(counts(s.Throttled), "-"), or(counts(s.Refused), "-")))
+	}
+	return rows
+}
+
+// counts prints counters in the order of their names: a 1, b 2.
+func counts(m map[string]uint64) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%s %d", k, m[k]))
+	}
+	return strings.Join(out, ", ")
+}
+
+func newStatusCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "status",
+		Short: "Show a rack at a glance",
+		Long: `Show the Gatekeeper, the blades of its rack, what they are at, and how many copies
+there are of their memory. Like blades, machines, nodes, services, regions, calls, rules, denied and events, it asks the
+Gatekeeper's admin API.`,
+		Example: `  sudo bifrost status                    # the rack of this machine
+  bifrost status --admin-addr tor1.example:8045 --admin-ca ca.pem --admin-token-file token
+  bifrost status --json | jq .counters`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(func(c *client.Client) error {
+				s, err := c.Status(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if o.json {
+					return jsonLines(cmd.OutOrStdout(), []api.Status{s})
+				}
+				blades, err := c.Blades(cmd.Context())
+				if err != nil {
+					return err
+				}
+				machines, err := c.Machines(cmd.Context())
+				if err != nil {
+					return err
+				}
+				n, err := nodeNames(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				return printStatus(cmd.OutOrStdout(), &s, blades, machines, n)
+			})
+		},
+	})
+}
+
+func printStatus(w io.Writer, s *api.Status, blades []api.Blade, machines []api.Machine, n names) error {
+	sw := "connected"
+	if !s.Switch.Connected {
+		sw = "NOT CONNECTED"
+	}
+	now, sum := &s.Counts, &s.Counters
+	fmt.Fprintf(w, "gatekeeper %s, switch %s\n", s.Version, sw)
+	fmt.Fprintf(w, "%d nodes, %d services, %d regions, %d calls under way, %d waiting for rules\n", now.Nodes, now.Services, now.Regions, now.Calls, now.Waiting)
+	fmt.Fprintf(w, "held %d packets, released %d; wrote %d rules; denied %d accesses, refused %d requests\n",
+		sum.Held, sum.Released, sum.RulesWritten, sum.Denied, sum.Refused)
+	for _, r := range s.Recoveries {
+		fmt.Fprintf(w, "%s has failed: %s, waits for %s: %s\n", n.of(r.Node), r.Phase, or(strings.Join(r.Waits, ", "), "nothing"), r.Cause)
+	}
+	if err := table(w, bladeRows(blades, n)...); err != nil || len(machines) == 0 {
+		return err
+	}
+	fmt.Fprintln(w)
+	return table(w, machineRows(machines)...)
+}
+
+func bladeRows(blades []api.Blade, n names) []string {
+	rows := []string{"BLADE\tKIND\tSTATUS\tPORT\tADDRESS\tUSED\tCAPACITY\tLEDGERS\tNODES"}
+	for i := range blades {
+		b := &blades[i]
+		used, capacity := fmt.Sprint(len(b.Nodes)), fmt.Sprintf("%d nodes", b.Capacity)
+		if b.Kind == "memory" {
+			used, capacity = bytesText(b.Used), bytesText(b.Capacity)
+		}
+		ledgers := "-"
+		if l := b.Ledgers; l != nil {
+			ledgers = fmt.Sprintf("%s of %s", bytesText(l.Used), bytesText(l.Total))
+		}
+		port := "-"
+		if b.Port != 0 {
+			port = fmt.Sprint(b.Port)
+		}
+		rows = append(rows, strings.Join([]string{
+			b.Name, b.Kind, b.Status, port, b.Address.String(), used, capacity, ledgers, n.all(b.Nodes),
+		}, "\t"))
+	}
+	return rows
+}
+
+// bytesText prints a size with the largest unit that leaves a number of 1 or more.
+func bytesText(n uint64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	units, v := "KMGTPE", float64(n)
+	i := -1
+	for v >= 1<<10 {
+		v /= 1 << 10
+		i++
+	}
+	return fmt.Sprintf("%.4g %ciB", v, units[i])
+}
+
+func newWhoCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "who POINTER",
+		Short: "Show who holds a pointer",
+		Long: `Show the region that a global pointer lies in: who controls it, and the calls that
+have lent it.`,
+		Example: "  bifrost who 0:0:1001::40",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := netip.ParseAddr(args[0])
+			if err != nil {
+				return fmt.Errorf("%s: want a global pointer, such as 0:0:1001::40", args[0])
+			}
+			return o.run(func(c *client.Client) error {
+				h, err := c.Holders(cmd.Context(), p)
+				if err != nil {
+					return err
+				}
+				if o.json {
+					return jsonLines(cmd.OutOrStdout(), []api.Holders{h})
+				}
+				n, err := nodeNames(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				if err := table(cmd.OutOrStdout(), regionRows([]api.Region{h.Region}, n)...); err != nil || len(h.Calls) == 0 {
+					return err
+				}
+				return printCalls(cmd.OutOrStdout(), "lent by", h.Calls, n)
+			})
+		},
+	})
+}
+
+func newDomainCmd() *cobra.Command {
+	var o clientOptions
+	return o.command(&cobra.Command{
+		Use:   "domain BLADE",
+		Short: "Show what would fail with a blade",
+		Long: `Show the failure domain of a blade: its nodes and those that share their fate, the
+calls that would run again or fail, and who waits for them; of a memory blade, the
+regions that could not be reached.`,
+		Example: "  bifrost domain s2     # before: bifrost drain s2",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(func(c *client.Client) error {
+				d, err := c.FailureDomain(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if o.json {
+					return jsonLines(cmd.OutOrStdout(), []api.FailureDomain{d})
+				}
+				n, err := nodeNames(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				return printDomain(cmd.OutOrStdout(), &d, n)
+			})
+		},
+	})
+}
+
+func printDomain(w io.Writer, d *api.FailureDomain, n names) error {
+	fmt.Fprintf(w, "nodes: %s\n", n.all(d.Nodes))
+	if len(d.Regions) > 0 {
+		fmt.Fprintln(w, "regions out of reach:")
+		if err := table(w, regionRows(d.Regions, n)...); err != nil {
+			return err
+		}
+	}
+	for _, part := range []struct {
+		what  string
+		calls []api.Call
+	}{
+		{"calls that would run again", d.Rerun}, {"calls that would fail", d.Cut},
+		{"calls made elsewhere, which run on", d.Out}, {"calls elsewhere that would wait", d.Waiting},
+	} {
+		if err := printCalls(w, part.what, part.calls, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printCalls prints calls under a headline, or nothing if there are none.
+func printCalls(w io.Writer, what string, calls []api.Call, n names) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, what+":")
+	return table(w, callRows(calls, n, time.Now())...)
 }
