@@ -16,9 +16,9 @@
 // does not know. Load makes a Table of the log, and Resume emits again each
 // action that may have been lost; every action may be carried out twice.
 //
-// An execution is what one call makes run, or a durable main. Its journal is what
-// the trailers of the calls it has made say, so nothing but these calls is logged
-// of it. When its node fails, it is cut: its answers do not count any more, the
+// An execution is what one call makes run, or a durable main. The trailers of the
+// calls that it has made are its journal, so only these calls are logged for it.
+// When its node fails, it is cut: its answers do not count any more, the
 // calls that it has lent regions to finish, the memory servers roll it back, and
 // it is delivered to the node's next incarnation with its journal. An execution
 // that was cut too often is aborted: rolled back, and answered with an exception.

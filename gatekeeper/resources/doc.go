@@ -1,7 +1,7 @@
 // Package resources knows what a rack has and who uses it: blades, nodes,
-// and the programs that were deployed on it (thesis
-// section 5.3). It is a pure core: calls in, actions out; it does no I/O,
-// starts no goroutine and reads no clock. One goroutine owns a Registry.
+// and the programs that were deployed on it (thesis section 5.3). It is a pure core:
+// calls in, actions out; it does no I/O, starts no goroutine and reads no clock. One
+// goroutine owns a Registry.
 //
 //	hello, lost ──────┐                        ┌─▶ BladeDown
 //	join, exported ───┤                        ├─▶ EndNode ──▶ Ended ─────────┐

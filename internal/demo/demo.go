@@ -1,7 +1,6 @@
-// Package demo is what `bifrost demo` shows: a whole rack in one process, on
-// which a call by reference takes its way, step by step, and where what nobody
-// granted is refused; and a callee that dies, and a call that happens once all the
-// same (package failure, which shows every other way to die).
+// Package demo is what `bifrost demo` shows on a whole rack in one process: the steps of a
+// call by reference, an access that nobody granted and that is refused, and a call that
+// happens once although its callee dies. Package failure shows the other ways to die.
 package demo
 
 import (

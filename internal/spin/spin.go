@@ -1,7 +1,7 @@
 // Package spin lets a reader that waits for another process look again and again
-// for a moment before it sleeps. To be woken costs a thread some 10 µs, and 50
-// where an idle CPU has to be woken with it (more under a hypervisor), which is
-// more than all the work of a short exchange.
+// for a moment before it sleeps. Waking a thread takes some 10 µs, and 50 µs if an idle
+// CPU must be woken with it (more under a hypervisor). That is more than all the work
+// of a short exchange.
 package spin
 
 import (

@@ -7,8 +7,8 @@
 //	c2  clients: die for good ──┴──▶ switch ──────┴─ s2  Counter: state and memory
 //	                                              x1, x2  spares
 //
-// The seed decides who is hit, how, and what comes next; what happens meanwhile is
-// the machine's.
+// The seed decides who is hit, how, and in which order. At which moment of the work a
+// strike comes depends on the machine.
 package torture
 
 import (

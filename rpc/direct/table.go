@@ -9,8 +9,8 @@
 //
 // A caller sends all copies of a call to one node. It numbers its calls within lanes, in
 // which one call at a time is out; so a copy that is not known, and has a lower number than
-// another call of the lane, is late. Late, too, is what an incarnation has sent of which a
-// later one has been heard.
+// another call of the lane, is late. So is every call of an incarnation once a later
+// incarnation of the same caller has been heard.
 package direct
 
 import (

@@ -1,5 +1,5 @@
-// Package client is the Go client of the Gatekeeper's admin API, as `bifrost status`
-// and its friends use it.
+// Package client is the Go client of the Gatekeeper's admin API, which
+// `bifrost status` and the other commands use.
 package client
 
 import (
