@@ -4,6 +4,7 @@
 # N times (20), every other time the other way round.
 #
 #   sudo bench/compare.sh BEFORE [AFTER [N]]      # AFTER is HEAD; 2 to 3 minutes
+#   sudo bench/compare.sh HEAD~20                 # what today's last 20 commits cost
 #
 # For each kind of call it prints both medians and the median of the N ratios after / before,
 # with an interval that contains the true one with 95 % confidence or more: it is
@@ -55,10 +56,11 @@ while read -r calls; do
       printf "%-44s %10.1f %10.1f %7.3f  %.3f to %.3f\n", calls, median(b, NR), median(a, NR), median(r, NR), r[k], r[NR + 1 - k]
     }'
 done <<END
-ping --count 3000
-echo --size 1024 --count 2000 --by value
-increment --size 16384 --count 1000 --by value
-increment --size 16384 --count 300 --by reference
-add --size 65536 --count 200 --by reference
-add --size 2097152 --count 20 --by reference
+ping --count 2000
+echo --size 1024 --count 1000 --by value
+increment --size 16384 --count 500 --by value
+increment --size 16384 --count 200 --by reference
+add --size 65536 --count 100 --by reference
+add --size 2097152 --count 12 --by reference
 END
+echo "measured in $SECONDS s"
