@@ -21,15 +21,7 @@ import (
 func TestFailoverIsTold(t *testing.T) {
 	for _, dies := range []string{"m1", "m2"} {
 		onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-			n, err := r.Join(ctx, "c1", "writer")
-			if err != nil {
-				t.Fatal(err)
-			}
-			m := n.Memory()
-			p, err := m.Alloc(ctx, 4096)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m, p := writer(t, ctx, r, 4096)
 			var detected time.Time
 			events := r.Gatekeeper().Subscribe(ctx)
 			if err := r.CrashBlade(dies); err != nil {
@@ -57,15 +49,7 @@ func TestFailoverIsTold(t *testing.T) {
 // works.
 func TestBothCopiesLost(t *testing.T) {
 	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-		n, err := r.Join(ctx, "c1", "client")
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := n.Memory()
-		p, err := m.Alloc(ctx, 4096)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, p := writer(t, ctx, r, 4096)
 		for _, dies := range []string{"m1", "m2"} {
 			if err := r.CrashBlade(dies); err != nil {
 				t.Fatal(err)
@@ -110,15 +94,7 @@ func TestBothCopiesLost(t *testing.T) {
 // heartbeats are missed; one whose port is up again at once is not.
 func TestPortDown(t *testing.T) {
 	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-		n, err := r.Join(ctx, "c1", "writer")
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := n.Memory()
-		p, err := m.Alloc(ctx, 4096)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, p := writer(t, ctx, r, 4096)
 		link := func(up bool) {
 			r.Host("m1").SetLink(up)
 			if err := r.Switch().SetUp(r.Host("m1").Port(), up); err != nil {
@@ -149,15 +125,7 @@ func TestPortDown(t *testing.T) {
 // lost with it; one that is alone is, until the daemon is back.
 func TestDaemonKilled(t *testing.T) {
 	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-		n, err := r.Join(ctx, "c1", "writer")
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := n.Memory()
-		p, err := m.Alloc(ctx, 4096)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, p := writer(t, ctx, r, 4096)
 		for i, dies := range []string{"m1", "m2", "m1"} {
 			start := time.Now()
 			if err := r.KillDaemon(dies); err != nil {
@@ -191,15 +159,7 @@ func TestSilentCopyIsKept(t *testing.T) {
 			for _, back := range []time.Duration{time.Second, 5 * time.Second} {
 				t.Run(fmt.Sprintf("%s is silent, %s dies after %s, the former is heard %s later", silent, dies, after, back), func(t *testing.T) {
 					onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-						n, err := r.Join(ctx, "c1", "client")
-						if err != nil {
-							t.Fatal(err)
-						}
-						m := n.Memory()
-						p, err := m.Alloc(ctx, 4096)
-						if err != nil {
-							t.Fatal(err)
-						}
+						m, p := writer(t, ctx, r, 4096)
 						want := bytes.Repeat([]byte("settled "), 512)
 						if _, err := m.Write(ctx, p, want); err != nil {
 							t.Fatal(err)
@@ -328,15 +288,7 @@ func TestFailByHand(t *testing.T) {
 // has failed does not take the machine from the other one by being back first.
 func TestFailByHand_BothAway(t *testing.T) {
 	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-		n, err := r.Join(ctx, "c1", "client")
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := n.Memory()
-		p, err := m.Alloc(ctx, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, p := writer(t, ctx, r, 64)
 		r.Host("m1").SetLink(false)
 		r.Host("m2").SetLink(false)
 		<-time.After(10 * time.Second) // virtual: both are out of service

@@ -72,6 +72,20 @@ func untilMirrored(t *testing.T, ctx context.Context, r *simrack.Rack) {
 	t.Fatal("the machine is not mirrored")
 }
 
+// writer is the memory of a new node on c1, and a region that it has allocated.
+func writer(t *testing.T, ctx context.Context, r *simrack.Rack, size uint64) (*dsm.Client, dsm.Pointer) {
+	t.Helper()
+	n, err := r.Join(ctx, "c1", "writer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := n.Memory().Alloc(ctx, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.Memory(), p
+}
+
 // scenario allocates, writes, lends, reads and frees, and compares with what must be
 // there. It returns the memory that is left.
 func scenario(t *testing.T, ctx context.Context, r *simrack.Rack) {
@@ -262,15 +276,7 @@ func TestPairByNumber(t *testing.T) {
 // emptied and filled: it has missed what was written meanwhile.
 func TestOldContentIsEmptied(t *testing.T) {
 	onPair(t, wire.Impairment{}, nil, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
-		n, err := r.Join(ctx, "c1", "client")
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := n.Memory()
-		p, err := m.Alloc(ctx, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, p := writer(t, ctx, r, 64)
 		old, err := m.Alloc(ctx, 64)
 		if err != nil {
 			t.Fatal(err)
