@@ -64,6 +64,9 @@ func (d onDisks) Regions(of backup.Blade, part []byte) error {
 // TestBackup: a backup is made while calls go on, each of which raises the counter of S through R. A fresh
 // rack has all calls that were answered before the backup, and goes on from there; so does the old one.
 func TestBackup(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestBackupMemory makes one under the race detector")
+	}
 	withRegisters(t, "", func(ctx context.Context, r *registers) {
 		n := r.client(ctx, t)
 		const before, meanwhile = 6, 20
@@ -251,6 +254,9 @@ func TestBackupMemory(t *testing.T) {
 // is made, or fails with a code that says why, and holds nobody up: the main goes on. When the blade is back the
 // next backup is made, and a rack restored from it has counted each call once.
 func TestBackupBladeDies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestBackupMemory makes a backup under the race detector, TestFillUnderLoad kills blades")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()

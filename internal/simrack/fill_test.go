@@ -206,6 +206,9 @@ func machineOne(t *testing.T, ctx context.Context, r *simrack.Rack, blades ...st
 // TestOperators: people move the copies of a machine from blade to blade, while a client
 // writes; the Gatekeeper restarts in between.
 func TestOperators(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestFillUnderLoad moves copies under the race detector, too")
+	}
 	onThree(t, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
 		must := func(err error) {
 			t.Helper()
