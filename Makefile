@@ -55,7 +55,7 @@ explore: ## the crash explorer: 10,000 random programs and crashes
 # Where goroutines meet. The cores start none (the linter holds them to it), and what
 # stands on these packages runs without the detector, in "unit".
 # The longest come first: go test begins packages in this order, two at a time.
-RACE := ./internal/simrack ./gatekeeper ./rpc ./rpc/gen/... ./dsm/dsmclient ./dsm/memory ./daemon ./gatekeeper/wal ./gatekeeper/admin/... ./gatekeeper/history ./checks \
+RACE := ./internal/simrack ./gatekeeper ./rpc ./rpc/gen/... ./dsm/dsmclient ./dsm/memory ./daemon ./gatekeeper/wal ./gatekeeper/admin/... ./gatekeeper/history \
 	./gatekeeper/p4rtclient ./gatekeeper/spans ./p4/interp ./p4/ebpf ./p4/p4rt ./p4/softswitch/... ./internal/control ./internal/join/... \
 	./internal/netio/... ./internal/outstream ./internal/wire
 
