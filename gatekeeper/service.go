@@ -554,7 +554,7 @@ func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p reso
 	err = g.do(ctx, func() {
 		said := resources.ExportedPolicy{Service: service, Method: method}
 		for _, m := range g.ctl.exportedPolicies() {
-			if m.Service == service && m.Method == method {
+			if m.Service == service && m.Method == rpcpacket.PlainMethod(method) {
 				said = m
 			}
 		}
@@ -563,16 +563,23 @@ func (g *Gatekeeper) Policy(ctx context.Context, service, method string) (p reso
 	return p, err
 }
 
-// exportedPolicies lists what nodes say of the methods that they export. Of several nodes of a
-// service the one counts that has exported the method last: its entry is the only one.
+// exportedPolicies lists what nodes say of the methods that they export, each method once: its form
+// by reference is the same method. Of several nodes of a service the one counts that came last.
 func (c *controller) exportedPolicies() (all []resources.ExportedPolicy) {
 	for _, s := range c.services {
-		last := map[rpcpacket.Method]control.Method{}
+		said := map[string]string{}
 		for _, x := range s.exports {
-			maps.Copy(last, x.methods)
+			for _, m := range x.methods {
+				plain := rpcpacket.PlainMethod(m.Name)
+				if _, known := said[plain]; plain == m.Name {
+					said[plain] = m.Policy
+				} else if !known {
+					said[plain] = ""
+				}
+			}
 		}
-		for _, m := range last {
-			all = append(all, resources.ExportedPolicy{Service: s.name, Method: rpcpacket.PlainMethod(m.Name), Policy: m.Policy})
+		for method, policy := range said {
+			all = append(all, resources.ExportedPolicy{Service: s.name, Method: method, Policy: policy})
 		}
 	}
 	return all
