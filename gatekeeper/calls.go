@@ -399,6 +399,13 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 		}
 		return err
 	}
+	if len(q.Regions) > 0 {
+		err := c.endedRegions(n, q.Regions)
+		if err == nil {
+			c.answer(p, m, nil)
+		}
+		return err
+	}
 	if q.Over {
 		n.over = true
 		c.answer(p, m, nil)

@@ -314,7 +314,7 @@ func (c *controller) rack() control.Rack {
 		case !c.open(b):
 			r.Others = append(r.Others, int(b.hello.Machine))
 		default:
-			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: c.free(b)})
+			r.Memories = append(r.Memories, control.MemoryBlade{Machine: b.hello.Machine, Free: c.free(b), Copies: b.copies()})
 		}
 	}
 	slices.Sort(r.Others)

@@ -81,7 +81,11 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	if n == nil || m.Incarnation != n.incarnation { // of one that has ended: a re-run asks for the region again
 		c.count.Late++
 		if _, known := c.leases.Find(r.Base); !known {
-			c.lost(unknownRegion{r, rpcpacket.ID(m.Execution), m.Incarnation}, h.dst)
+			s := unknownRegion{region: r, execution: rpcpacket.ID(m.Execution), incarnation: m.Incarnation}
+			if m.Flags&dsmpacket.FlagDirect != 0 {
+				s.direct = h.dst
+			}
+			c.lost(s, h.dst)
 		}
 		return
 	}

@@ -198,6 +198,14 @@ func (b *blade) first() bool {
 // two reports whether a blade belongs to a machine that has two copies now.
 func (b *blade) two() bool { return b.mirror != nil && len(b.mirror.copies) == 2 }
 
+// copies is how many copies a blade's machine has now.
+func (b *blade) copies() int {
+	if b.two() {
+		return 2
+	}
+	return 1
+}
+
 // other returns the blade with the other copy of a machine that has two, or whose second
 // one is being completed; nil for other machines.
 func (c *controller) other(b *blade) *blade {
@@ -633,6 +641,7 @@ func (c *controller) allocAt(b *blade, h *held, r dsmpacket.Region, m *dsmpacket
 	c.command(second, control.KindAllocAt, control.AllocAt{
 		Node: h.dst, Incarnation: m.Incarnation, Request: m.Request, Floor: m.Floor, Execution: m.Execution,
 		Branch: m.Branch, Index: m.Index, Size: m.Length, Offset: r.Base.Offset(),
+		Direct: m.Flags&dsmpacket.FlagDirect != 0,
 	}, func(reply control.Message) {
 		delete(mir.allocating, a)
 		switch outcome(reply).Code {

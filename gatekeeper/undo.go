@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -299,22 +300,28 @@ func (c *controller) fenced(b *blade, f control.Fence, m control.Message) {
 }
 
 // unknownRegion is a region of a memory blade that nobody here knows, and the execution that
-// has allocated it, if that has not been committed, in which incarnation of its node.
+// has allocated it, if that has not been committed, in which incarnation of its node; direct is the
+// node if it decides about the execution.
 type unknownRegion struct {
 	region      dsmpacket.Region
 	execution   rpcpacket.ID
 	incarnation uint32
+	direct      netip.Addr
 }
 
 // unknownOf is a region that a memory blade names.
 func (c *controller) unknownOf(b *blade, id control.RegionID) unknownRegion {
-	return unknownRegion{id.Region(c.cfg.DSMPrefix, b.hello.Machine), rpcpacket.ID(id.Execution), id.Incarnation}
+	s := unknownRegion{region: id.Region(c.cfg.DSMPrefix, b.hello.Machine), execution: rpcpacket.ID(id.Execution), incarnation: id.Incarnation}
+	if id.Direct {
+		s.direct = id.Owner
+	}
+	return s
 }
 
 // lost looks after a region whose owner, an incarnation of a node, has ended, and may
 // not have heard of it.
 func (c *controller) lost(s unknownRegion, owner netip.Addr) {
-	if !s.execution.IsZero() && c.runsAgain(s.execution, owner) {
+	if !s.execution.IsZero() && c.runsAgain(&s, owner) {
 		if !slices.Contains(c.unclaimed[s.execution], s) {
 			c.unclaimed[s.execution] = append(c.unclaimed[s.execution], s)
 		}
@@ -324,14 +331,70 @@ func (c *controller) lost(s unknownRegion, owner netip.Addr) {
 }
 
 // runsAgain reports whether an execution may yet ask for what it has allocated on a
-// node: it has not ended, and is not a call's that ends with that node.
-func (c *controller) runsAgain(e rpcpacket.ID, at netip.Addr) bool {
-	if !c.table.Open(e) {
+// node: it has not ended, and is not a call's that ends with that node. Of one about which the
+// node decides, the next incarnation says when it has ended.
+func (c *controller) runsAgain(s *unknownRegion, at netip.Addr) bool {
+	direct := s.direct == at && at.IsValid()
+	if !direct && !c.table.Open(s.execution) {
 		return false
 	}
 	_, awaited := c.recoveries.Awaits(at)
-	_, call := c.table.View(e)
-	return !call || awaited || c.nodes[at] != nil
+	_, call := c.table.View(s.execution)
+	return !call && !direct || awaited || c.nodes[at] != nil
+}
+
+// endDirect reclaims what executions have allocated and never got about which a node has decided
+// that is gone for good.
+func (c *controller) endDirect(node netip.Addr) {
+	for _, e := range slices.SortedFunc(maps.Keys(c.unclaimed), rpcpacket.ID.Compare) {
+		if slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.direct == node }) {
+			c.endUnclaimed(e)
+		}
+	}
+}
+
+// endedRegions takes a node's word what becomes of regions at the end of executions about which it
+// decides: those that the executions have freed, and those that they have allocated.
+func (c *controller) endedRegions(n *node, all []control.EndedRegions) error {
+	regions := 0
+	for i := range all {
+		r := &all[i]
+		if regions += 1 + len(r.Frees); regions > 2*control.MaxEndedRegions {
+			return fault.New(fault.BadRequest, "calls", "node %s tells of too many regions at a time", n.address)
+		}
+		if !c.decides(n, rpcpacket.ID(r.Execution)) {
+			return fault.New(fault.PermissionDenied, "calls", "node %s does not decide about execution %s", n.address, rpcpacket.ID(r.Execution))
+		}
+	}
+	for i := range all {
+		r := &all[i]
+		e := rpcpacket.ID(r.Execution)
+		for _, a := range r.Frees {
+			p := dsmpacket.FromAddr(a)
+			if v, ok := c.leases.Find(p); ok && v.Region.Base == p && v.Controller == n.address { // else it is gone, or was told before
+				c.count.Frees++
+				c.steps(c.leases.Abandon(v.Region, n.address))
+			}
+		}
+		if r.Ended {
+			c.endHoldings(e, n.address, r.Kept)
+		}
+	}
+	return nil
+}
+
+// decides reports whether a node may speak for an execution: the Gatekeeper does not know it, nor
+// anybody else as the controller of what it has allocated.
+func (c *controller) decides(n *node, e rpcpacket.ID) bool {
+	if _, known := c.table.View(e); known || c.table.Open(e) {
+		return false
+	}
+	for _, r := range c.holdings.held[e] {
+		if v, ok := c.leases.Find(r.Base); ok && v.Region == r && v.Controller != n.address {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(c.unclaimed[e], func(s unknownRegion) bool { return s.direct != n.address })
 }
 
 // endUnclaimed reclaims what an execution has allocated and never got.

@@ -312,7 +312,7 @@ func (b *opSequence) memory() *dsmclient.Client {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b.client == nil {
-		b.client = e.node.memory.With(b.scope()).Asking(e.changes)
+		b.client = e.node.memory.With(b.scope()).Asking(e)
 	}
 	return b.client
 }
@@ -328,39 +328,6 @@ func (b *opSequence) scope() dsmclient.Scope {
 		Execution: e.call.Call, Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
 		Replay: e.main != nil || e.call.Attempt > 0,
 	}
-}
-
-// takenBack has memory machines take back what former runs of an execution have done that had
-// been handed over to the Gatekeeper after that: the Gatekeeper may not have heard of them. It
-// reports false if the node ends.
-func (e *execution) takenBack() bool {
-	if !e.resumed || e.direct.Load() || len(e.recorded.machines) == 0 {
-		return true // of direct ones, that is done before the node does anything
-	}
-	e.promote()
-	err := e.node.rollBack(e.node.base, e.call.Call, e.recorded.machines)
-	if err != nil {
-		e.node.cannotCommit(err)
-	}
-	return err == nil
-}
-
-// changes prepares the execution for an operation that changes memory, and reports whether the
-// node decides about it itself. An execution of a direct call stays direct while it writes to
-// machines with two copies: its ledger names the machines, and the node commits there or rolls
-// back. Whatever else changes memory has the Gatekeeper decide. (A machine with one copy may be
-// away, and come back with what the execution did: the Gatekeeper then tells it what became of that.)
-func (e *execution) changes(op dsmpacket.Op, machine uint8) (direct bool, err error) {
-	if !e.direct.Load() {
-		return false, nil
-	}
-	if op != dsmpacket.OpWrite || e.node.memory.Copies(machine) < 2 {
-		return false, e.enlist()
-	}
-	if !e.durableAt(machine) {
-		return false, e.node.whyEnded()
-	}
-	return e.direct.Load(), nil
 }
 
 // pass makes regions ready to be passed on: lent to a call, or given away.

@@ -419,7 +419,8 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	if len(d.Owed.Machines) > 0 {
 		d.Owed.Run = x.node.self.Incarnation
 	}
-	d.Over = len(d.Owed.Called)+len(d.Owed.Machines) == 0
+	e.owedOfRegions(&d.Owed)
+	d.Over = d.Owed.Nothing()
 	sent := e.recorded.sent
 	e.mu.Unlock()
 	d.State = e.change
@@ -464,6 +465,9 @@ func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
 	delete(l.settling, d.Execution)
 	l.ended(e, codeIn(d.Answer))
 	l.mu.Unlock()
+	if settled && d.Owed.Told() {
+		go l.tellRegions(d)
+	}
 	if settled {
 		l.node.sendRecorded(e.from, d.Answer, serviceHash(e.from.Addr()))
 	}
@@ -534,6 +538,9 @@ func (n *Node) resume() {
 		l.resumes.rest[m.Service] = append(l.resumes.rest[m.Service], e)
 	}
 	l.add(l.resumes.Over...)
+	for _, e := range l.resumes.Regions {
+		go l.tellRegions(e.Done)
+	}
 	n.stats.resumed.Add(uint64(len(l.resumes.Rerun) + len(l.resumes.Forward) + len(l.resumes.GiveUp)))
 	l.resumes.forwarded = make(chan struct{})
 	go func() {

@@ -62,6 +62,7 @@ type execution struct {
 	begun    bool            // it has had a worker's slot
 	keeps    bool            // its slot, until its answer is logged
 	recorded recorded        // what the ledger has of it
+	account  account         // of regions
 	earlier  []byte          // journal of former runs, that the ledger has
 	spoilt   bool            // what it has made of the service's state must not be logged
 	former   past            // the service's state before it, once that has changed
@@ -359,7 +360,7 @@ func (e *execution) enlist() error {
 	e.call.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	e.direct.Store(false)
 	l.noteHanded(e)
-	return nil
+	return e.freeNow()
 }
 
 // whyEnded is why the node can do nothing any more.

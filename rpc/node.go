@@ -420,10 +420,12 @@ type Stats struct {
 	LedgerRoom uint64 // bytes that new calls may take in the node's ledger; 0 before it has one, too
 	Committed  uint64 // executions of direct calls whose changes in memory the node has had committed
 	RolledBack uint64 // those whose changes, of earlier incarnations, it has had taken back
+	Allocated  uint64 // regions that executions of direct calls have got while the node decided about them
+	Freed      uint64 // regions that such executions have freed, for their end
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -463,7 +465,7 @@ func (n *Node) Stats() Stats {
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
-		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(),
+		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
 	}
 }
 

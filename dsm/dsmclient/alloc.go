@@ -26,9 +26,6 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 	if _, ok := dsmpacket.ClassFor(size); !ok {
 		return Pointer{}, fault.New(fault.BadRequest, "alloc", "%d bytes; a region has 1 to 2^%d", size, dsmpacket.MaxClass)
 	}
-	if _, err := c.scope.changes(dsmpacket.OpAlloc, 0); err != nil {
-		return Pointer{}, err
-	}
 	rack := c.link.rack()
 	if !c.scope.counts() {
 		class, _ := dsmpacket.ClassFor(size)
@@ -59,7 +56,11 @@ func (c *Client) Alloc(ctx context.Context, size uint64) (Pointer, error) {
 // allocate tries one memory blade after the other.
 func (c *Client) allocate(ctx context.Context, rack *control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
 	err := error(fault.New(fault.NoSpace, "alloc", "the rack has no memory blade in service"))
-	for _, machine := range c.link.candidates(rack.Memories) {
+	machines := c.link.candidates(rack.Memories)
+	if c.scope.direct() { // the node decides about what is on two blades only
+		slices.SortStableFunc(machines, func(a, b uint8) int { return copiesOf(rack, b) - copiesOf(rack, a) })
+	}
+	for _, machine := range machines {
 		var p Pointer
 		p, err = c.allocAt(ctx, dsmpacket.Make(rack.DSMPrefix, machine, 0), size, scope, false)
 		if err == nil || !c.elsewhere(fault.CodeOf(err)) {
@@ -67,6 +68,16 @@ func (c *Client) allocate(ctx context.Context, rack *control.Rack, size uint64, 
 		}
 	}
 	return Pointer{}, err
+}
+
+// copiesOf is how many blades have a machine's content.
+func copiesOf(rack *control.Rack, machine uint8) int {
+	for i := range rack.Memories {
+		if rack.Memories[i].Machine == machine {
+			return rack.Memories[i].Copies
+		}
+	}
+	return 0
 }
 
 // elsewhere reports whether an allocation that failed is to be tried on another
@@ -80,7 +91,8 @@ func (c *Client) elsewhere(status fault.Code) bool {
 // free space and the blades in service may have been others then. For a blade that is
 // out of service the Gatekeeper answers: NotFound if the execution has no region there,
 // else Overloaded, so that this waits for the blade for some time. A blade that does not
-// answer may have the region, so the allocation fails.
+// answer may have the region, so the allocation fails. A machine is left out if the execution's
+// node knows that no run has changed anything there.
 func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, scope transport.Scope) (Pointer, error) {
 	machines := slices.Clone(rack.Others)
 	for _, m := range rack.Memories {
@@ -88,6 +100,9 @@ func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, sco
 	}
 	slices.Sort(machines)
 	for _, m := range machines {
+		if c.scope.direct() && !c.scope.ask.Changed(uint8(m)) { //nolint:gosec // a machine has one byte
+			continue
+		}
 		p, err := c.allocAt(ctx, dsmpacket.Make(rack.DSMPrefix, uint8(m), 0), size, scope, true) //nolint:gosec // a machine has one byte
 		if fault.CodeOf(err) != fault.NotFound {
 			return p, err
@@ -101,6 +116,10 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 	if err := c.link.check(ctx, dsmpacket.OpAlloc, at); err != nil {
 		return Pointer{}, err
 	}
+	var err error
+	if scope.Direct, err = c.scope.changes(dsmpacket.OpAlloc, at.Machine()); err != nil {
+		return Pointer{}, err
+	}
 	t := c.link.operations.get()
 	t.Op, t.Pointer, t.Size, t.Recall, t.Scope = dsmpacket.OpAlloc, at, size, recall, scope
 	c.link.run(ctx, t)
@@ -111,6 +130,9 @@ func (c *Client) allocAt(ctx context.Context, at Pointer, size uint64, scope tra
 	}
 	if !c.scope.counts() {
 		c.link.cache.fresh(region)
+	}
+	if scope.Direct {
+		c.scope.ask.Allocated(region)
 	}
 	return region.Base, nil
 }

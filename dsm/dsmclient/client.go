@@ -2,6 +2,8 @@ package dsmclient
 
 import (
 	"context"
+	"errors"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -124,6 +126,9 @@ func (c *Client) move(ctx context.Context, op dsmpacket.Op, p Pointer, b []byte)
 	if len(b) == 0 && op != dsmpacket.OpFree {
 		return 0, nil
 	}
+	if c.scope.freed(p) {
+		return 0, errFreed(op, p)
+	}
 	if scope.Direct, err = c.scope.changes(op, p.Machine()); err != nil {
 		return 0, err
 	}
@@ -149,10 +154,44 @@ func (c *Client) free(ctx context.Context, p Pointer, scope transport.Scope) err
 	case pool.Kept, pool.Deferred:
 		return nil
 	case pool.Twice:
-		return fault.New(fault.PermissionDenied, dsmpacket.OpFree.String(), "%s has been freed", p)
+		return errFreed(dsmpacket.OpFree, p)
 	case pool.Unknown:
 	}
+	if scope.Direct {
+		return c.freeAtEnd(ctx, p, scope)
+	}
 	_, err := c.carryOut(ctx, dsmpacket.OpFree, p, nil, scope)
+	return err
+}
+
+func errFreed(op dsmpacket.Op, p Pointer) error {
+	return fault.New(fault.PermissionDenied, op.String(), "%s has been freed", p)
+}
+
+// freeAtEnd has a region freed when the execution has ended, about which the node decides: it may
+// be taken back until then. The memory machine is asked whether the node may write to the region,
+// which is whether it may free it, unless the execution has allocated it.
+func (c *Client) freeAtEnd(ctx context.Context, p Pointer, scope transport.Scope) error {
+	r, own := c.scope.ask.Allocation(p)
+	switch {
+	case own && r.Base != p.Bare():
+		return fault.New(fault.BadRequest, dsmpacket.OpFree.String(), "%s: the region begins at %s", p, r.Base)
+	case !own:
+		_, err := c.carryOut(ctx, dsmpacket.OpWrite, p, nil, scope)
+		if e, is := errors.AsType[*fault.Error](err); is {
+			e.Op = dsmpacket.OpFree.String()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return c.scope.ask.Free(ctx, p.Bare())
+}
+
+// FreeFor has memory machines free a region when an execution is committed, about which the
+// Gatekeeper decides by now: one that was to be freed at the end of the execution.
+func (c *Client) FreeFor(ctx context.Context, execution [16]byte, p Pointer) error {
+	_, err := c.carryOut(ctx, dsmpacket.OpFree, p, nil, transport.Scope{Execution: execution, Index: math.MaxUint32})
 	return err
 }
 

@@ -19,17 +19,32 @@ type Scope struct {
 	Replay bool
 }
 
-// Changes is asked before each operation of an execution that changes memory: op is OpAlloc,
-// OpWrite or OpFree, and machine where, 0 for an allocation. It reports whether the node
-// decides about the execution itself (Commit, Rollback), and not the Gatekeeper. An error
-// ends the operation.
-type Changes func(op dsmpacket.Op, machine uint8) (direct bool, err error)
+// Decider is an execution about which the node may decide itself (Commit, Rollback), and not the
+// Gatekeeper. Its methods may be called concurrently.
+type Decider interface {
+	// Direct reports whether the node decides.
+	Direct() bool
+	// Changes is asked before each operation that changes memory of a machine: op is OpAlloc,
+	// OpWrite or OpFree. It reports whether the node decides. An error ends the operation.
+	Changes(op dsmpacket.Op, machine uint8) (direct bool, err error)
+	// Changed reports whether this run, or one before it, may have changed something on a machine.
+	Changed(machine uint8) bool
+	// Allocated says that the execution has got a region while the node decided.
+	Allocated(r dsmpacket.Region)
+	// Allocation is the region of Allocated that a pointer points into, false if there is none.
+	Allocation(p Pointer) (dsmpacket.Region, bool)
+	// Free has the region that begins at p freed when the execution has ended.
+	Free(ctx context.Context, p Pointer) error
+	// Freed reports whether the execution has freed the region that a pointer points into, as far
+	// as that is known.
+	Freed(p Pointer) bool
+}
 
-// Asking has a client made With a scope ask before operations that change memory. It returns
-// the client, and must be called before the first operation.
-func (c *Client) Asking(changes Changes) *Client {
+// Asking has a client made With a scope ask about its execution. It returns the client, and must
+// be called before the first operation.
+func (c *Client) Asking(d Decider) *Client {
 	if c.scope.counts() {
-		c.scope.ask = changes
+		c.scope.ask = d
 	}
 	return c
 }
@@ -80,7 +95,7 @@ func (c *Client) settleBranch(ctx context.Context) error {
 // scope counts the operations of one branch; nil is that of no execution.
 type scope struct {
 	Scope
-	ask Changes // nil: nobody
+	ask Decider // nil: nobody
 
 	mu       sync.Mutex
 	next     uint32
@@ -95,8 +110,14 @@ func (s *scope) changes(op dsmpacket.Op, machine uint8) (direct bool, err error)
 	if s == nil || s.ask == nil || op == dsmpacket.OpRead {
 		return false, nil
 	}
-	return s.ask(op, machine)
+	return s.ask.Changes(op, machine)
 }
+
+// direct reports whether the node decides about the execution.
+func (s *scope) direct() bool { return s != nil && s.ask != nil && s.ask.Direct() }
+
+// freed reports whether a pointer's region goes at the end of the execution.
+func (s *scope) freed(p Pointer) bool { return s.direct() && s.ask.Freed(p) }
 
 func (s *scope) replays() bool { return s != nil && s.Replay }
 

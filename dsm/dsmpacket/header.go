@@ -41,8 +41,9 @@ const (
 	FlagDiverged uint8 = 1 << 0
 	// FlagNoted (in the reply to a settle): the copy has noted that the copies disagree.
 	FlagNoted uint8 = 1 << 1
-	// FlagDirect (in a write): the node decides about the execution, and commits it or takes
-	// it back itself (LedgerCommit). The Gatekeeper does not know of it.
+	// FlagDirect (in an alloc, write or free, and in the reply to an alloc): the node decides about
+	// the execution, and commits it or takes it back itself (LedgerCommit). The Gatekeeper does
+	// not know of it.
 	FlagDirect uint8 = 1 << 0
 	// FlagFinal (in a settle, and in the reply to one): a request that has not come will never be applied. A
 	// settle without it only asks, and a machine with one copy always makes it final.
@@ -60,7 +61,7 @@ const moreShift = 4
 var Layout = wirefmt.Layout{Name: "dsm", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FD"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
-	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the node decides about the execution (write), the record goes on in the next chunk (ledger); bit 1: recall (alloc), noted (reply to settle), sealed (ledger's answers); bit 2: deferred (reply to free or settle); bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
+	{Name: "flags", Offset: 3, Size: 1, Doc: "bit 0: applied (reply to settle), diverged (settle), the node decides about the execution (alloc and its reply, write, free), the record goes on in the next chunk (ledger); bit 1: recall (alloc), noted (reply to settle), sealed (ledger's answers); bit 2: deferred (reply to free or settle); bit 3: final (settle and its reply); bits 4 to 7: how many more requests this is (read, read of a ledger), answers (write) or refuses (read)"},
 	{Name: "verdict", Offset: 4, Size: 2, Doc: "kind and status: request 0x0100, reply 0x02SS; SS is the error code"},
 	{Name: "denial", Offset: 6, Size: 2, Doc: "0x0301: what the switch puts in verdict's place when it denies; swapping the two keeps the checksum"},
 	{Name: "request", Offset: 8, Size: 8, Doc: "request id, counted by the client from 1; of a ledger: number of the chunk appended or read; in the answer to its open the first chunk"},

@@ -85,6 +85,9 @@ type Rack struct {
 type MemoryBlade struct {
 	Machine uint8  `json:"machine"`
 	Free    uint64 `json:"free"`
+	// Copies is how many blades have the machine's content, each of which may be lost: 2 of a
+	// mirrored machine whose copies are both there.
+	Copies int `json:"copies,omitempty"`
 }
 
 // Heartbeat says that a blade is alive and what it uses.
@@ -386,6 +389,8 @@ type AllocAt struct {
 	Index       uint32      `json:"index,omitempty"`
 	Size        uint64      `json:"size"` // bytes asked for
 	Offset      uint64      `json:"offset"`
+	// Direct says that the node decides about the execution.
+	Direct bool `json:"direct,omitempty"`
 }
 
 // Reclaim frees regions; one that is gone already is no error. Reclaimed answers it.
@@ -422,6 +427,8 @@ type RegionID struct {
 	Execution ExecutionID `json:"execution,omitzero"`
 	// Incarnation is the latest of the owner that has allocated it for the execution.
 	Incarnation uint32 `json:"incarnation,omitempty"`
+	// Direct says that the owner decides about the execution.
+	Direct bool `json:"direct,omitempty"`
 }
 
 // Region returns the region on machine m.

@@ -29,6 +29,23 @@ type NodeCalls struct {
 	Over bool `json:"over,omitempty"`
 	// Waits, if it is set, is all that is told. It counts until the next one.
 	Waits *NodeWaits `json:"waits,omitempty"`
+	// Regions, if there are some, are all that is told.
+	Regions []EndedRegions `json:"regions,omitempty"`
+}
+
+// MaxEndedRegions is how many executions, and regions to be freed, are in one NodeCalls.
+const MaxEndedRegions = 256
+
+// EndedRegions is what becomes of regions at the end of an execution about which its node
+// decides. It is told again until it is answered.
+type EndedRegions struct {
+	Execution ExecutionID `json:"execution"`
+	// Frees are the addresses at which regions begin that go now.
+	Frees []netip.Addr `json:"frees,omitempty"`
+	// Ended says that the execution allocates no more; what it has allocated and has not freed goes
+	// then, or stays with the node if Kept says so.
+	Ended bool `json:"ended,omitempty"`
+	Kept  bool `json:"kept,omitempty"`
 }
 
 // NodeWaits is which calls have waited for some time for their turn at services with state of a

@@ -31,14 +31,14 @@ func someNode(i int) netip.Addr { return rackaddr.Node(uint64(1<<40 + i)) } //no
 func someExecution(i int) ExecutionID { return ExecutionID{0: byte(i), 1: byte(i >> 8), 15: 0xfe} } //nolint:gosec // its lowest bits
 
 func someRegion(i int) RegionID {
-	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i), Incarnation: 1 << 31} //nolint:gosec // not negative
+	return RegionID{Offset: 1<<40 + uint64(i)<<12, Class: 30, Owner: someNode(i), Execution: someExecution(i), Incarnation: 1 << 31, Direct: true} //nolint:gosec // not negative
 }
 
 // largest is the largest request and reply of each kind that daemons and
 // Gatekeeper make of one another; nil is an empty body.
 func largest() map[Kind][2]any {
 	rack := Rack{
-		MTU: rackaddr.DefaultMTU, Memories: many(255, func(i int) MemoryBlade { return MemoryBlade{uint8(i), 1 << 50} }), PolicyVersion: 1 << 60,
+		MTU: rackaddr.DefaultMTU, Memories: many(255, func(i int) MemoryBlade { return MemoryBlade{uint8(i), 1 << 50, 2} }), PolicyVersion: 1 << 60,
 	}
 	node, name := someNode(1), longest(0)
 	runs := many(MaxExecutions, func(i int) Run { return Run{someExecution(i), someNode(i), 1 << 31, 1 << 60, 1 << 31} })
@@ -70,7 +70,7 @@ func largest() map[Kind][2]any {
 		}},
 		KindLedgerDelete: {LedgerDelete{1 << 60, someLedger(1).Name}, ledger},
 		KindMirror:       {mirror, refusal},
-		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60}, refusal},
+		KindAllocAt:      {AllocAt{node, 1 << 31, 1 << 60, 1 << 60, someExecution(1), 1 << 60, 1 << 31, 1 << 60, 1 << 60, true}, refusal},
 		KindFill:         {Fill{1 << 60, true, 1 << 31, 1 << 31, node, node, 1 << 60}, refusal},
 		KindComplete:     {Complete{1 << 60, mirror}, refusal},
 		KindPeek:         {span, Content{1 << 60, make([]byte, MaxContent), true}},
@@ -109,7 +109,7 @@ func largest() map[Kind][2]any {
 					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
 				}),
 				many(MaxWaits, func(i int) HandedCall { return HandedCall{someExecution(i), many(MaxSerial, someExecution)} }),
-			},
+			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), true, true}},
 		}, nil},
 		KindFence:   {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},

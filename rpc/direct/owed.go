@@ -30,8 +30,8 @@ type item struct {
 var controller = rackaddr.Gatekeeper.As16()
 
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
-// changed, and that its callees forget its calls; one
-// that is forgotten, and was handed over, that the Gatekeeper forgets it, too.
+// changed, that the Gatekeeper hears what becomes of regions, and that its callees forget its
+// calls; one that is forgotten, and was handed over, that the Gatekeeper forgets it, too.
 func (t *Table) owe(e *record.Execution) {
 	if e == nil || e.Over || t.owed[e.ID] > 0 {
 		return
@@ -42,6 +42,10 @@ func (t *Table) owe(e *record.Execution) {
 		called = e.Done.Owed.Called
 		if len(e.Done.Owed.Machines) > 0 {
 			t.commits[e.ID] = true
+			t.owed[e.ID]++
+		}
+		if e.Done.Owed.Told() {
+			t.regions[e.ID] = true
 			t.owed[e.ID]++
 		}
 	case t.leftAlone(e):
@@ -126,6 +130,16 @@ func (t *Table) Committed(id rpcpacket.ID) []record.Record {
 		return nil
 	}
 	delete(t.commits, id)
+	return t.pay(id)
+}
+
+// Told notes that the Gatekeeper knows what becomes of an execution's regions. It returns the
+// record that the execution owes nothing any more, if that is so.
+func (t *Table) Told(id rpcpacket.ID) []record.Record {
+	if !t.regions[id] {
+		return nil
+	}
+	delete(t.regions, id)
 	return t.pay(id)
 }
 

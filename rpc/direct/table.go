@@ -61,6 +61,7 @@ type Table struct {
 	asking  map[rpcpacket.ID]bool
 	charges map[[16]byte]*charge  // of callers
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
+	regions map[rpcpacket.ID]bool // executions of whose regions the Gatekeeper is to be told
 }
 
 // running is a call that has been accepted and is not done; one that was handed over, until
@@ -76,7 +77,7 @@ func New(state *record.State) *Table {
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
 		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, asking: map[rpcpacket.ID]bool{}, charges: map[[16]byte]*charge{},
-		commits: map[rpcpacket.ID]bool{},
+		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{},
 	}
 }
 
@@ -239,6 +240,9 @@ type Resumption struct {
 	// Rollback are those of Rerun and GiveUp that may have written to memory, and Commit those
 	// that are done and whose changes may not be committed. This comes before all else.
 	Rollback, Commit []*record.Execution
+	// Regions are those that are done, and of whose regions the Gatekeeper is to be told, after
+	// Commit.
+	Regions []*record.Execution
 	// Over are records of executions that owe nothing, though the ledger does not say so.
 	Over []record.Record
 }
@@ -249,6 +253,9 @@ func (t *Table) Resume() (r Resumption) {
 		t.owe(e)
 		if t.commits[e.ID] {
 			r.Commit = append(r.Commit, e)
+		}
+		if t.regions[e.ID] {
+			r.Regions = append(r.Regions, e)
 		}
 		begun := e.Done == nil && e.Begun != nil && e.Begun.Lane != 0 && !e.Handed
 		if begun && len(e.Machines) > 0 {

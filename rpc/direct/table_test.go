@@ -81,6 +81,29 @@ func done(caller [16]byte, h rpcpacket.Header, called ...record.Call) *record.Do
 	return r
 }
 
+// An execution that is done owes its word about regions, over crashes, beside what else it owes.
+func TestRegions(t *testing.T) {
+	b := newBench(t)
+	one := inSession(9, 1)
+	r := done(client, one)
+	r.Over, r.Owed.Machines, r.Owed.Regions = false, []uint8{1}, record.RegionsFreed
+	b.receive(client, one, Run)
+	b.write(r)
+	b.crash()
+	if r := b.Resume(); len(r.Commit) != 1 || len(r.Regions) != 1 || len(r.Over) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if over := b.Committed(one.Call); len(over) != 0 {
+		t.Errorf("%v, though the Gatekeeper knows nothing", over)
+	}
+	if over := b.Told(one.Call); len(over) != 1 || over[0].Kind() != record.KindOver {
+		t.Errorf("%v", over)
+	}
+	if again := b.Told(one.Call); len(again) != 0 {
+		t.Errorf("%v: told twice", again)
+	}
+}
+
 // A call runs once, whatever copies of it come, before and after a crash.
 func TestOnce(t *testing.T) {
 	b := newBench(t)

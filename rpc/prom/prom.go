@@ -99,6 +99,8 @@ var counters = func() []counter {
 		{direct("recalled"), nil, func(s *rpc.Stats) uint64 { return s.Recalled }},
 		{direct("committed"), nil, func(s *rpc.Stats) uint64 { return s.Committed }},
 		{direct("rolled_back"), nil, func(s *rpc.Stats) uint64 { return s.RolledBack }},
+		{direct("allocated_regions"), nil, func(s *rpc.Stats) uint64 { return s.Allocated }},
+		{direct("freed_regions"), nil, func(s *rpc.Stats) uint64 { return s.Freed }},
 		{direct("without_room"), nil, func(s *rpc.Stats) uint64 { return s.NoRoom }},
 		{dropped, []string{"full"}, func(s *rpc.Stats) uint64 { return s.Full }},
 		{dropped, []string{"duplicate"}, func(s *rpc.Stats) uint64 { return s.Duplicates }},

@@ -137,11 +137,31 @@ type Owed struct {
 	Run      uint32
 	// Oneways are the one-ways that leave now.
 	Oneways []rpcpacket.ID
-	// Frees are the regions that go now.
-	Frees [][16]byte
+	// Frees are the regions that go now, and Regions says what becomes of those that the
+	// execution has allocated. The Gatekeeper is told when memory machines have committed.
+	Frees   [][16]byte
+	Regions Regions
 	// Called are the calls that any run of the execution has made, whose answers are to be
 	// forgotten when it is forgotten itself.
 	Called []Call
+}
+
+// Regions is what becomes of the regions that an execution has allocated.
+type Regions uint8
+
+// What becomes of them.
+const (
+	RegionsNone  Regions = 0 // it has allocated none
+	RegionsKept  Regions = 1 // its service, which has state, may know them: they stay
+	RegionsFreed Regions = 2 // nobody knows them: they go
+)
+
+// Told reports whether the Gatekeeper is to be told what becomes of regions.
+func (o *Owed) Told() bool { return len(o.Frees) > 0 || o.Regions != RegionsNone }
+
+// Nothing reports whether nothing is owed.
+func (o *Owed) Nothing() bool {
+	return len(o.Machines)+len(o.Oneways)+len(o.Called) == 0 && !o.Told()
 }
 
 func (o *Owed) visit(c *coder) {
@@ -149,6 +169,7 @@ func (o *Owed) visit(c *coder) {
 	num(c, "run", &o.Run, "the incarnation that has made the changes there")
 	ids(c, "oneways", &o.Oneways, "one-ways that leave now")
 	list(c, "frees", &o.Frees, "regions that go now", func(c *coder, p *[16]byte) { array(c, "region", p, "global pointer") })
+	num(c, "regions", &o.Regions, "what becomes of the regions that the execution has allocated: 0 there are none, 1 they stay, 2 they go")
 	calls(c, "called", &o.Called, "calls that any run of the execution has made")
 }
 

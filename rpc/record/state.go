@@ -460,7 +460,7 @@ func (s *State) checkpoint(r *Checkpoint) error {
 func (o Owed) and(p Owed) Owed {
 	return Owed{
 		Machines: union(o.Machines, p.Machines), Run: max(o.Run, p.Run), Oneways: slices.Concat(o.Oneways, p.Oneways),
-		Frees: slices.Concat(o.Frees, p.Frees), Called: slices.Concat(o.Called, p.Called),
+		Frees: slices.Concat(o.Frees, p.Frees), Regions: max(o.Regions, p.Regions), Called: slices.Concat(o.Called, p.Called),
 	}
 }
 

@@ -43,6 +43,8 @@ func (h *history) owed() (o Owed) {
 		o.Machines = append(o.Machines, uint8(h.rng.IntN(3)))
 		o.Called = append(o.Called, Call{ID: rpcpacket.SessionID(9, h.rng.Uint64N(100)), Node: [16]byte{byte(h.rng.IntN(3))}})
 		o.Oneways = append(o.Oneways, rpcpacket.SessionID(8, h.rng.Uint64N(100)))
+		o.Frees = append(o.Frees, [16]byte{byte(h.rng.IntN(3))})
+		o.Regions = Regions(h.rng.IntN(3))
 	}
 	return o
 }

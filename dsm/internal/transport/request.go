@@ -94,7 +94,7 @@ type Scope struct {
 	Execution [16]byte
 	Branch    uint64
 	Index     uint32
-	// Direct: the node decides about the execution (dsmpacket.FlagDirect). It counts for writes.
+	// Direct: the node decides about the execution (dsmpacket.FlagDirect). It does not count for reads.
 	Direct bool
 }
 
@@ -108,7 +108,7 @@ type Transfer struct {
 	Op dsmpacket.Op
 	// Pointer is where; for an alloc only its machine counts.
 	Pointer dsmpacket.Pointer
-	// Buf is read into or written from; it must not be empty then.
+	// Buf is read into or written from. To read it must not be empty.
 	Buf []byte
 	// Size is how many bytes to allocate. With Recall it must have been done by an
 	// earlier run of the execution; else NotFound.
@@ -137,8 +137,11 @@ type Transfer struct {
 	orphan     bool // started by the endpoint itself, nobody waits
 }
 
-// single reports whether the transfer is one request without a buffer.
-func (t *Transfer) single() bool { return t.Op == dsmpacket.OpAlloc || t.Op == dsmpacket.OpFree }
+// single reports whether the transfer is one request without a buffer: a write of no bytes, too,
+// which changes nothing, and is denied if the node may not write.
+func (t *Transfer) single() bool {
+	return t.Op == dsmpacket.OpAlloc || t.Op == dsmpacket.OpFree || t.Op == dsmpacket.OpWrite && len(t.Buf) == 0
+}
 
 // more reports whether there is something left to request.
 func (t *Transfer) more() bool {

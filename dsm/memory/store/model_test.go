@@ -217,7 +217,11 @@ func (m *model) put(t *rapid.T, reg *modelRegion, e int, at, n uint64) {
 	if full {
 		return
 	}
-	if want := reg.refusal(e); a.Header.Status != want {
+	want := reg.refusal(e)
+	if n == 0 && at != 0 && !reg.freed {
+		want = fault.BadRequest // it asks whether the region that begins there may be freed
+	}
+	if a.Header.Status != want {
 		t.Fatalf("write: %v, want %v", a.Header.Status, want)
 	}
 	if a.Header.Status == fault.OK && n > 0 {

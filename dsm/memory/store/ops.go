@@ -22,7 +22,7 @@ func (s *Store) alloc(r *Request, rec *record) {
 		reg, status = s.allocate(r, class)
 	}
 	if rec.status = status; status == fault.OK {
-		rec.length, rec.address, rec.class = r.Header.Length, reg.base, reg.class
+		rec.length, rec.address, rec.class, rec.flags = r.Header.Length, reg.base, reg.class, r.Header.Flags&dsmpacket.FlagDirect
 	}
 }
 
@@ -97,7 +97,8 @@ func (s *Store) read(r *Request) Answer {
 	return a
 }
 
-// write puts the datagram's data where its address says.
+// write puts the datagram's data where its address says. A write of no bytes asks whether the node
+// may free the region that begins there.
 func (s *Store) write(r *Request) (uint64, fault.Code) {
 	n := r.Header.Length
 	if n != uint64(r.size()) { //nolint:gosec // not negative
@@ -106,6 +107,9 @@ func (s *Store) write(r *Request) (uint64, fault.Code) {
 	reg, at, status := s.find(r.To, n)
 	if status != fault.OK {
 		return 0, status
+	}
+	if n == 0 && at != 0 {
+		return 0, fault.BadRequest
 	}
 	if status := s.protect(r, reg, at, n); status != fault.OK {
 		return 0, status

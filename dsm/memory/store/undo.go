@@ -89,15 +89,18 @@ func (u *undo) runs(e *execution, r *Request) bool {
 	now := runner{r.Node, r.Header.Incarnation}
 	if e.rolled && e.by.node == now.node {
 		u.stays(e)
-		e.by, e.rolled, e.direct = now, false, direct(r)
+		e.by, e.rolled = now, false
 	}
-	return e.by == now
+	if e.by != now {
+		return false
+	}
+	e.direct = direct(r) // the Gatekeeper decides from when it has been asked to
+	return true
 }
 
-// direct reports whether a request is a write of an execution about which its node decides.
-func direct(r *Request) bool {
-	return r.To.Op() == dsmpacket.OpWrite && r.Header.Flags&dsmpacket.FlagDirect != 0
-}
+// direct reports whether a request that changes something is of an execution about which its
+// node decides.
+func direct(r *Request) bool { return r.Header.Flags&dsmpacket.FlagDirect != 0 }
 
 // of returns the execution that a node's requests under an id belong to, nil if there is
 // none: of that node, or a durable main that was rolled back elsewhere, which is that
@@ -471,7 +474,7 @@ func (s *Store) unsettled(answer *control.Fenced, rec *record) {
 func (r *region) id() control.RegionID {
 	id := control.RegionID{Offset: r.base, Class: r.class, Owner: r.owner}
 	if c := r.changes; c != nil && c.own {
-		id.Execution, id.Incarnation = c.by.id, c.by.by.incarnation
+		id.Execution, id.Incarnation, id.Direct = c.by.id, c.by.by.incarnation, c.by.direct
 	}
 	return id
 }
@@ -682,7 +685,7 @@ func (s *Store) Executions(q control.Executions) (l control.ExecutionList) {
 		limit = min(limit, q.Max)
 	}
 	for _, key := range s.undo.inOrder() {
-		if e := s.undo.byRun[key]; e.direct && !e.rolled || bytes.Compare(key.id[:], q.From[:]) < 0 {
+		if e := s.undo.byRun[key]; e.direct || bytes.Compare(key.id[:], q.From[:]) < 0 {
 			continue
 		}
 		// An id of several nodes is not divided: the next list begins with an id.

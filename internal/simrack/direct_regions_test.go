@@ -1,0 +1,411 @@
+package simrack_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/dsm"
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// shelf is a rack with a service, Shelf, that is called direct, and whose handler a test chooses.
+type shelf struct {
+	*testing.T
+	*simrack.Rack
+	handle func(ctx context.Context, at *dsm.Pointer) error // at is the service's state
+	state  bool
+	client *rpc.Node
+	server *rpc.Node // of the present incarnation
+	runs   atomic.Int64
+	up     chan struct{}
+}
+
+// shelfService is the handler, and its state.
+type shelfService struct {
+	service.Arrays
+	r  *shelf
+	at dsm.Pointer
+}
+
+func (s *shelfService) Echo(ctx context.Context, data []byte) ([]byte, error) {
+	s.r.runs.Add(1)
+	return data, s.r.handle(ctx, &s.at)
+}
+
+func (s *shelfService) Snapshot() ([]byte, error) { return slices.Clone(s.at[:]), nil }
+
+func (s *shelfService) Restore(b []byte) error {
+	copy(s.at[:], b)
+	return nil
+}
+
+// withShelf runs f on a rack with a machine that two blades keep.
+func withShelf(t *testing.T, state bool, f func(r *shelf)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &shelf{T: t, state: state, up: make(chan struct{}, 2)}
+		var err error
+		r.Rack, err = simrack.Start(t.Context(), simrack.Config{
+			Blades:   slices.DeleteFunc(simrack.Thesis(), func(b simrack.Blade) bool { return b.Name == "m3" }),
+			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
+			Ledgers: gatekeeper.LedgersTruth, Machines: [][]string{{"m1", "m2"}}, Programs: map[string]simrack.Program{"server": r.serve},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Gatekeeper().Deploy(t.Context(), resources.Spec{Name: "app", Programs: []resources.Program{{
+			Name: "p", Args: []string{"server"}, Nodes: 1, Blades: []string{"s1"}, Services: []resources.ServiceSpec{{Name: "Shelf", Stateful: state}},
+		}}}); err != nil {
+			t.Fatal(err)
+		}
+		<-r.up
+		if r.client, err = r.Join(t.Context(), "c1", "client"); err != nil {
+			t.Fatal(err)
+		}
+		f(r)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error {
+	n, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("server"))
+	if err != nil {
+		return err
+	}
+	r.server = n
+	h, options := &shelfService{r: r}, []rpc.ExportOption(nil)
+	if r.state {
+		options = append(options, rpc.WithState(h))
+	}
+	if err := n.Export(ctx, "Shelf", arrays.NewArraysProcessor(h), options...); err != nil {
+		return err
+	}
+	r.up <- struct{}{}
+	<-ctx.Done()
+	if errors.Is(context.Cause(ctx), simrack.ErrKilled) {
+		return nil // like a process: not another word
+	}
+	return n.Close(context.WithoutCancel(ctx))
+}
+
+// call has the handler run, which must succeed.
+func (r *shelf) call(handle func(ctx context.Context, at *dsm.Pointer) error) {
+	r.Helper()
+	r.handle = handle
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute) // virtual
+	defer cancel()
+	if _, err := arrays.NewArraysClient(r.client.Client("Shelf", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("x")); err != nil {
+		r.Error(err)
+	}
+}
+
+// kill ends the service's program, which is started again. The handler that calls it returns after
+// that.
+func (r *shelf) kill(ctx context.Context) error {
+	if err := r.KillSoon("s1", "app/p/1"); err != nil {
+		r.Error(err)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// regions waits until the rack has so many regions beside those of before.
+func (r *shelf) regions(want int) {
+	r.Helper()
+	var page []gatekeeper.RegionState
+	for range 100 {
+		var err error
+		if page, _, err = r.Gatekeeper().Regions(r.Context(), gatekeeper.RegionQuery{Limit: 100}); err != nil {
+			r.Fatal(err)
+		}
+		if len(page) == want {
+			return
+		}
+		<-time.After(10 * time.Millisecond) // virtual
+	}
+	r.Errorf("%d regions, want %d: %v", len(page), want, page)
+}
+
+// direct checks that no execution was handed over to the Gatekeeper.
+func (r *shelf) direct() {
+	r.Helper()
+	if s := r.server.Stats(); s.Enlisted != 0 || s.Direct+s.Resumed == 0 {
+		r.Errorf("%+v: want direct executions only", s)
+	}
+}
+
+// TestDirectRegions: an execution allocates and frees while its node decides about it. What it has
+// freed is gone for it at once, and indeed at its end; so is what it has allocated and not freed.
+func TestDirectRegions(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			m := rpc.Memory(ctx)
+			var all [3]dsm.Pointer
+			for i := range all {
+				var err error
+				if all[i], err = m.Alloc(ctx, 64); err != nil {
+					return err
+				}
+				if _, err := m.Write(ctx, all[i], []byte("contents")); err != nil {
+					return err
+				}
+			}
+			if err := m.Free(ctx, all[0].Add(8)); fault.CodeOf(err) != fault.BadRequest {
+				t.Errorf("free of the middle of a region: %v", err)
+			}
+			if err := m.Free(ctx, all[0]); err != nil {
+				return err
+			}
+			if err := m.Free(ctx, all[0]); fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("freed twice: %v", err)
+			}
+			if _, err := m.Read(ctx, all[0].Add(4), make([]byte, 4)); fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("read after free: %v", err)
+			}
+			b := make([]byte, 8)
+			_, err := m.Read(ctx, all[1], b)
+			if err == nil && !bytes.Equal(b, []byte("contents")) {
+				t.Errorf("read %q", b)
+			}
+			return err
+		})
+		r.direct()
+		r.regions(0)
+	})
+}
+
+// TestDirectRegions_Crash: a run that is killed has allocated two regions. The next one gets the
+// same, empty, and at its end they are gone.
+func TestDirectRegions_Crash(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		var runs [2][]dsm.Pointer
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			run := r.runs.Load() - 1
+			for range 2 {
+				p, err := rpc.Memory(ctx).Alloc(ctx, 1<<10)
+				if err != nil {
+					return err
+				}
+				b := make([]byte, 8)
+				if _, err := rpc.Memory(ctx).Read(ctx, p, b); err != nil || !bytes.Equal(b, make([]byte, 8)) {
+					t.Errorf("a new region has %q, %v", b, err)
+				}
+				if _, err := rpc.Memory(ctx).Write(ctx, p, []byte("contents")); err != nil {
+					return err
+				}
+				runs[run] = append(runs[run], p)
+			}
+			if run == 0 {
+				return r.kill(ctx)
+			}
+			return nil
+		})
+		if !slices.Equal(runs[0], runs[1]) {
+			t.Errorf("regions %v, then %v", runs[0], runs[1])
+		}
+		r.direct()
+		r.regions(0)
+	})
+}
+
+// TestDirectRegions_State: a service with state keeps a region, and replaces it. The run that does
+// so is killed after it has freed the old one, which is there again then.
+func TestDirectRegions_State(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		put := func(value string, killed bool) {
+			first := r.runs.Load() + 1
+			r.call(func(ctx context.Context, at *dsm.Pointer) error {
+				m := rpc.Memory(ctx)
+				p, err := m.Alloc(ctx, 64)
+				if err != nil {
+					return err
+				}
+				if _, err := m.Write(ctx, p, []byte(value)); err != nil {
+					return err
+				}
+				if !at.IsNil() {
+					if err := m.Free(ctx, *at); err != nil {
+						return err
+					}
+				}
+				*at = p
+				if killed && r.runs.Load() == first {
+					return r.kill(ctx)
+				}
+				return nil
+			})
+		}
+		put("one", false)
+		r.regions(1)
+		put("two", false)
+		r.regions(1)
+		put("3rd", true)
+		r.call(func(ctx context.Context, at *dsm.Pointer) error {
+			b := make([]byte, 3)
+			_, err := rpc.Memory(ctx).Read(ctx, *at, b)
+			if err == nil && string(b) != "3rd" {
+				t.Errorf("read %q", b)
+			}
+			return err
+		})
+		if n := r.runs.Load(); n != 5 {
+			t.Errorf("%d runs, want 5", n)
+		}
+		r.direct()
+		r.regions(1)
+	})
+}
+
+// TestDirectRegions_NotOurs: an execution frees a region that its node does not control.
+func TestDirectRegions_NotOurs(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		p, err := r.client.Memory().Alloc(r.Context(), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			if _, err := rpc.Memory(ctx).Alloc(ctx, 64); err != nil { // so that the node knows the machine
+				return err
+			}
+			if err := rpc.Memory(ctx).Free(ctx, p); fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("free: %v", err)
+			}
+			return nil
+		})
+		r.direct()
+		r.regions(1)
+	})
+}
+
+// TestDirectRegions_Told: the Gatekeeper is away when an execution has ended, or the node dies
+// before it has told it what becomes of the regions. It learns of that later.
+func TestDirectRegions_Told(t *testing.T) {
+	for name, kill := range map[string]bool{"Gatekeeper": false, "both": true} {
+		withShelf(t, false, func(r *shelf) {
+			r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+				if _, err := rpc.Memory(ctx).Alloc(ctx, 64); err != nil {
+					return err
+				}
+				r.CrashGatekeeper()
+				return nil
+			})
+			if kill {
+				if err := r.Kill("s1", "app/p/1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.RestartGatekeeper(r.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if kill {
+				<-r.up
+			}
+			r.regions(0)
+			if s := r.server.Stats(); s.Enlisted != 0 {
+				t.Errorf("%s: %+v: want direct executions only", name, s)
+			}
+		})
+	}
+}
+
+// TestDirectRegions_Handed: an execution has allocated and freed, and is handed over then, since it
+// passes a pointer. What it has freed is freed by its commit.
+func TestDirectRegions_Handed(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		echo, err := r.Join(r.Context(), "c1", "echo")
+		if err == nil {
+			err = echo.Export(r.Context(), "Arrays", arrays.NewArraysProcessor(service.Arrays{}))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			var all [2]dsm.Pointer
+			for i := range all {
+				var err error
+				if all[i], err = rpc.Memory(ctx).Alloc(ctx, 64); err != nil {
+					return err
+				}
+			}
+			if err := rpc.Memory(ctx).Free(ctx, all[0]); err != nil {
+				return err
+			}
+			if _, err := arrays.NewArraysClient(r.server.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).EchoRef(ctx, rpc.GlobalPointer(all[1]), 64); err != nil {
+				return err
+			}
+			if _, err := rpc.Memory(ctx).Read(ctx, all[0], make([]byte, 4)); fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("read after free: %v", err)
+			}
+			if r.runs.Load() == 1 {
+				return r.kill(ctx)
+			}
+			return nil
+		})
+		r.regions(0)
+	})
+}
+
+// TestHostile_EndedRegions: a node cannot end what another one's execution has allocated, nor free
+// its regions.
+func TestHostile_EndedRegions(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		j, err := r.Joiner("c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hostile, err := j.Join(r.Context(), "hostile")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.call(func(ctx context.Context, _ *dsm.Pointer) error {
+			m := rpc.Memory(ctx)
+			p, err := m.Alloc(ctx, 64)
+			if err != nil {
+				return err
+			}
+			var calls []gatekeeper.CallState
+			for len(calls) == 0 {
+				if calls, _, err = r.Gatekeeper().Calls(r.Context(), gatekeeper.CallQuery{Limit: 1}); err != nil {
+					return err
+				}
+				<-time.After(10 * time.Millisecond) // virtual
+			}
+			id, err := hex.DecodeString(calls[0].Call)
+			if err != nil {
+				return err
+			}
+			err = hostile.Calls(r.Context(), control.NodeCalls{Regions: []control.EndedRegions{{Execution: control.ExecutionID(id), Ended: true}}})
+			if fault.CodeOf(err) != fault.PermissionDenied {
+				t.Errorf("another node's execution has ended: %v", err)
+			}
+			err = hostile.Calls(r.Context(), control.NodeCalls{Regions: []control.EndedRegions{{Execution: control.ExecutionID{1}, Frees: []netip.Addr{p.Addr()}}}})
+			if err != nil {
+				t.Errorf("frees of nobody's execution: %v", err)
+			}
+			_, err = m.Write(ctx, p, []byte("there"))
+			return err
+		})
+		r.direct()
+		r.regions(0)
+	})
+}
