@@ -7,7 +7,7 @@ PREFIX  ?= /usr/local
 BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-FUZZTIME ?= 5s
+FUZZTIME ?= 3s
 # The modules of go.work.
 ALL     := ./... ./bench/... ./checks/... ./internal/crash/...
 
@@ -65,7 +65,7 @@ race: ## tests under the race detector
 proof: ## what the P4 program promises, proved for all packets and tables; "unit" runs it too
 	$(GO) test $(TESTFLAGS) -v ./p4/proof | sed -n 's/^ *proof_test.go:[0-9]*: //; /^=== RUN/d; p'
 
-fuzz: ## every fuzz target, those of wire formats for FUZZTIME (5s)
+fuzz: ## every fuzz target, those of wire formats for FUZZTIME (3s)
 	scripts/fuzz.sh $(FUZZTIME)
 
 mutants: ## put each known fault of the protocols into the code: the tests must find it

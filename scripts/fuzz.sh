@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs every fuzz target of the module: parsers of what comes from a wire for the time
-# given (default 5s), others for less. A package at a time for each CPU, and last in
+# given (default 3s), others for less. A package at a time for each CPU, and last in
 # line for it, so that other tests may run beside it; the first failure stops it.
 set -eu
 cd "$(dirname "$0")/.."
-export FUZZTIME=${1:-5s} built
+export FUZZTIME=${1:-3s} built
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 
