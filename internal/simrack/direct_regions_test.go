@@ -3,6 +3,7 @@ package simrack_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/thrift/lib/go/thrift"
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/examples/arrays/service"
@@ -21,9 +23,11 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // shelf is a rack with a service, Shelf, that is called direct, and whose handler a test chooses.
@@ -98,6 +102,9 @@ func (r *shelf) serve(ctx context.Context, j join.Joiner, _ control.Start) error
 		options = append(options, rpc.WithState(h))
 	}
 	if err := n.Export(ctx, "Shelf", arrays.NewArraysProcessor(h), options...); err != nil {
+		return err
+	}
+	if err := n.Export(ctx, "Beside", arrays.NewArraysProcessor(service.Arrays{})); err != nil {
 		return err
 	}
 	r.up <- struct{}{}
@@ -407,5 +414,49 @@ func TestHostile_EndedRegions(t *testing.T) {
 		})
 		r.direct()
 		r.regions(0)
+	})
+}
+
+// TestObsolete: a call that the ledger does not know yet runs, and its caller has gone on in its lane
+// since. What it does to the service's state is taken back: nobody hears of it.
+func TestObsolete(t *testing.T) {
+	withShelf(t, true, func(r *shelf) {
+		begun, over := make(chan struct{}), make(chan struct{})
+		r.handle = func(_ context.Context, at *dsm.Pointer) error {
+			if !at.IsNil() {
+				t.Errorf("the state is %v", at)
+			}
+			at[15] = 1
+			if r.runs.Load() == 1 {
+				close(begun)
+				<-over
+			}
+			return nil
+		}
+		send := func(service string, sequence uint64) {
+			method, err := rpcpacket.MethodOf("echo")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := rackaddr.Service(service).As16()
+			m := rpcpacket.Message{Header: rpcpacket.Header{
+				Type: rpcpacket.Call, Flags: rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
+				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Call: rpcpacket.SessionID(rpcpacket.SessionOf(r.client.Address(), 1000), sequence),
+			}, Payload: append(append([]byte{0x80, 1, 0, byte(thrift.CALL), 0, 0, 0, 4}, "echo\x00\x00\x00\x01"...), encode(t, r.Context(), &arrays.ArraysEchoArgs{Data: []byte("x")})...)}
+			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
+			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
+		}
+		send("Shelf", 1)
+		<-begun
+		send("Beside", 2)
+		for r.server.Stats().Served == 0 {
+			<-time.After(time.Millisecond) // virtual
+		}
+		<-time.After(time.Second) // virtual
+		close(over)
+		r.call(r.handle) // finds the state of before
+		if n := r.runs.Load(); n != 2 {
+			t.Errorf("%d runs, want 2", n)
+		}
 	})
 }
