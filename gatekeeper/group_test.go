@@ -4,53 +4,178 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/gatekeeper/p4rtclient"
 	"github.com/bifrost-rack/bifrost/internal/control"
+	"pgregory.net/rapid"
 )
+
+// pair is a controller with a machine of two memory blades. What the blades and the switch do comes
+// in any order: commands are answered when a test says so, and plans wait in the switch's line.
+type pair struct {
+	*solo
+	t     rapid.TB
+	line  []*plan
+	at    [2]*port
+	boots [2]uint64
+}
+
+var pairNames = [2]string{"m3", "m4"}
+
+func newPair(t testing.TB, in rapid.TB) *pair {
+	p := &pair{solo: newSolo(t), t: in}
+	p.cfg.Machines = [][]string{pairNames[:]}
+	for i := range pairNames {
+		p.at[i] = p.newPort(uint16(5 + i))
+	}
+	p.hello(0)
+	p.hello(1)
+	return p
+}
+
+func (p *pair) blade(i int) *blade { return p.blades[pairNames[i]] }
+
+// collect puts the plans that have come up into the line.
+func (p *pair) collect() { p.line = append(p.line, p.take().plans...) }
+
+// hello is a blade's daemon that has started anew.
+func (p *pair) hello(i int) {
+	p.boots[i]++
+	h := control.Hello{Blade: pairNames[i], Kind: control.Memory, MAC: "02:00:00:00:00:01", Boot: p.boots[i], Capacity: 1 << 40, Birth: uint64(i + 1)}
+	body, err := json.Marshal(h)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.solo.hello(p.at[i], control.Message{Kind: control.KindHello, Body: body}); err != nil {
+		p.t.Logf("hello of %s: %v", pairNames[i], err)
+	}
+	p.collect()
+}
+
+// written is the switch's answer to the first plan of the line.
+func (p *pair) written() {
+	if len(p.line) == 0 {
+		return
+	}
+	first := p.line[0]
+	p.line = p.line[1:]
+	if first.then != nil {
+		first.then(nil)
+	}
+	p.collect()
+}
+
+// obeys has a blade answer its k-th command.
+func (p *pair) obeys(i, k int) {
+	b := p.blade(i)
+	if len(b.commands) == 0 || !b.alive() {
+		return
+	}
+	body, err := json.Marshal(control.Outcome{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.obeyed(b, b.commands[k%len(b.commands)], control.Message{Body: body})
+	p.collect()
+}
+
+// answer has a blade answer its first command of a kind.
+func (p *pair) answer(i int, kind control.Kind) {
+	k := slices.IndexFunc(p.blade(i).commands, func(m *command) bool { return m.kind == kind })
+	if k < 0 {
+		p.t.Fatalf("blade %s has no command %s", pairNames[i], kind)
+	}
+	p.obeys(i, k)
+}
+
+// ready is the report of the source that the target has nearly all, if the source knows of it.
+func (p *pair) ready() {
+	m := p.blade(0).mirror
+	if m.filling == nil || !p.source(m).alive() {
+		return
+	}
+	fills := func(o *command) bool { return o.kind == control.KindFill }
+	if !slices.ContainsFunc(p.blade(0).commands, fills) && !slices.ContainsFunc(p.blade(1).commands, fills) {
+		p.filled(p.source(m), &control.FillProgress{Token: m.filling.token, Ready: true})
+		p.collect()
+	}
+}
+
+// settle goes on until nothing is under way, and the machine has two copies.
+func (p *pair) settle() {
+	m := p.blade(0).mirror
+	for round := 0; round < 100 && (!p.blade(0).two() || len(p.line) > 0 || len(p.blade(0).commands)+len(p.blade(1).commands) > 0); round++ {
+		for i := range pairNames {
+			if !p.blade(i).alive() {
+				p.hello(i)
+			}
+			p.obeys(i, 0)
+		}
+		p.ready()
+		p.written()
+		p.now = p.now.Add(time.Second)
+		p.pairUp(m)
+		p.collect()
+	}
+	if !p.blade(0).two() {
+		p.t.Fatalf("the machine has copies %v, and why: %s", m.copies, m.why)
+	}
+	p.check(2)
+}
+
+// check: requests go to the group only while there is one; with copies, it has so many blades.
+func (p *pair) check(copies int) {
+	machine := p.blade(0).hello.Machine
+	group := p4rtclient.Group(uint16(machine))
+	home := homeEntry(p.machinePrefix(machine), 0)
+	g, there := p.base[group.Key()]
+	if to := p.base[home.Key()]; to.Action == "to_copies" && !there || copies > 0 && (to.Action != "to_copies" || len(g.Params) != 2*copies) {
+		p.t.Fatalf("requests go %s; the group is there: %t, to %v", to.Action, there, g.Params)
+	}
+}
 
 // TestGroup_LateAnswer: the blade that has the only copy of a machine answers late that it knows so.
 // The second copy has been filled meanwhile, and the switch sends to both blades. It must go on
 // to: a rack that began with a backup lost all requests to the machine.
 func TestGroup_LateAnswer(t *testing.T) {
-	s := newSolo(t)
-	s.cfg.Machines = [][]string{{"m3", "m4"}}
-	hello := func(port uint16, name string, boot uint64) *blade {
-		s.ask(t, port, control.KindHello, control.Hello{Blade: name, Kind: control.Memory, MAC: "02:00:00:00:00:01", Boot: boot, Capacity: 1 << 40, Birth: 1})
-		return s.blades[name]
+	p := newPair(t, t)
+	p.settle()
+	p.hello(1) // it has restarted
+	for len(p.line) > 0 {
+		p.written()
 	}
-	answer := func(b *blade, kind control.Kind) {
-		t.Helper()
-		i := slices.IndexFunc(b.commands, func(m *command) bool { return m.kind == kind })
-		if i < 0 {
-			t.Fatalf("blade %s has no command %s", b.hello.Blade, kind)
-		}
-		body, err := json.Marshal(control.Outcome{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.obeyed(b, b.commands[i], control.Message{Body: body})
-	}
-	fill := func(from, to *blade) {
-		t.Helper()
-		answer(to, control.KindFill)
-		answer(from, control.KindFill)
-		s.filled(from, &control.FillProgress{Token: from.mirror.filling.token, Ready: true})
-	}
-	first := hello(5, "m3", 1)
-	second := hello(6, "m4", 1)
-	fill(first, second)
-	s.obey()
-	answer(first, control.KindComplete)
-	s.obey()
-	hello(6, "m4", 2) // it has restarted
-	fill(first, second)
-	answer(first, control.KindMirror) // the switch has not answered yet
-	s.obey()
-	answer(first, control.KindComplete)
-	s.obey()
-	group := p4rtclient.Group(uint16(first.hello.Machine))
-	if e, there := s.base[group.Key()]; !first.two() || !there || len(e.Params) != 4 {
-		t.Errorf("two copies: %t; the group: %t, %v", first.two(), there, e.Params)
-	}
+	p.answer(1, control.KindFill)
+	p.answer(0, control.KindFill)
+	p.ready()
+	p.answer(0, control.KindMirror) // the switch has not answered yet
+	p.settle()
+}
+
+// TestGroup_AnyOrder: blades restart and fail, and answer in any order, and so does the switch.
+func TestGroup_AnyOrder(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p := newPair(t, rt)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":        func(*rapid.T) { p.check(0) },
+			"written": func(*rapid.T) { p.written() },
+			"obeys": func(t *rapid.T) {
+				p.obeys(rapid.IntRange(0, 1).Draw(t, "blade"), rapid.IntRange(0, 3).Draw(t, "command"))
+			},
+			"ready":   func(*rapid.T) { p.ready() },
+			"restart": func(t *rapid.T) { p.hello(rapid.IntRange(0, 1).Draw(t, "blade")) },
+			"fails": func(t *rapid.T) {
+				if b := p.blade(rapid.IntRange(0, 1).Draw(t, "blade")); b.alive() {
+					p.failed(b, "test")
+					p.collect()
+				}
+			},
+			"later": func(*rapid.T) {
+				p.now = p.now.Add(time.Second)
+				p.pairUp(p.blade(0).mirror)
+				p.collect()
+			},
+		})
+		p.settle()
+	})
 }
