@@ -28,18 +28,21 @@ for side in before after; do
   git worktree add -q --detach "$room/$side" "${!side}"
   # Microseconds are too coarse for a ping: the client prints fractions.
   sed -i 's,"p50_us": p50.Microseconds(),"p50_us": float64(p50) / 1000,' "$room/$side/examples/arrays/client.go"
-  (cd "$room/$side" && go build -trimpath -o bin/ ./cmd/bifrost ./examples/arrays)
+  cp -r bench/stateful "$room/$side/examples/"
+  (cd "$room/$side" && go build -trimpath -o bin/ ./cmd/bifrost ./examples/arrays ./examples/stateful)
   sed "s/^name: .*/name: $side$$/" "$room/$side/examples/rack.yaml" >"$room/$side/rack.yaml"
+  echo "  - {name: stateful, blade: s1, command: [stateful, serve], services: [Count], stateful: true}" >>"$room/$side/rack.yaml"
   "$room/$side/bin/bifrost" rack up -c "$room/$side/rack.yaml" >/dev/null
   echo "$side: $(git -C "$room/$side" log -1 --format='%h of %ad, %s' --date=short)"
 done
 
-# measure SIDE CALLS…: the median of one client's calls, in µs.
+# measure SIDE COMMAND…: the median of one client's calls, in µs; of stateful the time per
+# call of all callers together.
 measure() {
-  "$room/$1/bin/bifrost" rack exec --rack "$1$$" c1 -- arrays "${@:2}" --json | sed -n 's/.*"p50_us":\([0-9.]*\).*/\1/p'
+  "$room/$1/bin/bifrost" rack exec --rack "$1$$" c1 -- "${@:2}" | sed -n 's/.*"p50_us":\([0-9.]*\).*/\1/p'
 }
 
-printf '%-44s %10s %10s %7s  %s\n' calls before after ratio "95 % interval"
+printf '%-62s %10s %10s %7s  %s\n' calls before after ratio "95 % interval"
 while read -r calls; do
   for i in $(seq 0 "$n"); do # the first one warms up
     if [ $((i % 2)) = 0 ]; then b=$(measure before $calls) a=$(measure after $calls); else a=$(measure after $calls) b=$(measure before $calls); fi
@@ -53,14 +56,15 @@ while read -r calls; do
       # The widest k with P(fewer than k of NR ratios below the median) <= 2.5 %.
       p = 0.5 ^ NR; sum = p
       for (k = 0; sum <= 0.025; k++) { p *= (NR - k) / (k + 1); sum += p }
-      printf "%-44s %10.1f %10.1f %7.3f  %.3f to %.3f\n", calls, median(b, NR), median(a, NR), median(r, NR), r[k], r[NR + 1 - k]
+      printf "%-62s %10.1f %10.1f %7.3f  %.3f to %.3f\n", calls, median(b, NR), median(a, NR), median(r, NR), r[k], r[NR + 1 - k]
     }'
 done <<END
-ping --count 2000
-echo --size 1024 --count 1000 --by value
-increment --size 16384 --count 500 --by value
-increment --size 16384 --count 200 --by reference
-add --size 65536 --count 100 --by reference
-add --size 2097152 --count 12 --by reference
+arrays ping --count 2000 --json
+arrays echo --size 1024 --count 1000 --by value --json
+arrays increment --size 16384 --count 500 --by value --json
+arrays increment --size 16384 --count 200 --by reference --json
+arrays add --size 65536 --count 100 --by reference --json
+arrays add --size 2097152 --count 12 --by reference --json
+stateful call 64 1s
 END
 echo "measured in $SECONDS s"
