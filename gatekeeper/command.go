@@ -157,6 +157,7 @@ type port struct {
 	peer   *control.Peer
 	blade  *blade                           // nil before a hello was accepted
 	asked  map[uint64]func(control.Message) // our requests without reply
+	crowd  crowd
 }
 
 // heldControl takes a control packet. Every one is held, whoever it is from and
@@ -164,6 +165,7 @@ type port struct {
 // those that no daemon has sent: it alone has the control port of its blade, and
 // speaks from a link-local address until it has one of the rack's.
 func (c *controller) heldControl(h *held) {
+	c.crowds(h.port)
 	daemon := h.src.IsLinkLocalUnicast() || rackaddr.BladePrefix.Contains(h.src)
 	if h.dst != rackaddr.Gatekeeper || h.srcPort != rackaddr.PortControl || !daemon {
 		c.count.Foreign++

@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -14,7 +15,10 @@ import (
 //   - while there is no session with the switch;
 //   - while the way from the switch is stalled: then it hears nothing from anybody;
 //   - while its own process did not run: then its pulse comes late;
-//   - before it has taken what the switch held meanwhile.
+//   - before it has taken what the switch held meanwhile;
+//   - while the blade's port sends control packets at half its rate or more: the switch drops
+//     what is beyond the rate, which may be heartbeats. A blade that floods so is not dead,
+//     and could as well send heartbeats.
 //
 // So what a blade's silence means is decided when the switch has answered a probe, whose
 // answer comes behind all packets that the switch held before it. After a time in
@@ -155,11 +159,34 @@ func (c *controller) listenDeadline(earliest func(time.Time)) {
 // silent is when a blade has been silent for too long: for missedHeartbeats, or for
 // portPatience behind a port that is down.
 func (c *controller) silent(b *blade) time.Time {
-	at := b.heard.Add(missedHeartbeats * c.cfg.Heartbeat)
+	at := later(b.heard, b.port.crowd.last).Add(missedHeartbeats * c.cfg.Heartbeat)
 	if down := c.hearing.down[b.port.num]; down.After(b.heard) && down.Add(portPatience).Before(at) {
 		return down.Add(portPatience)
 	}
 	return at
+}
+
+// crowd is how many control packets a port sends.
+type crowd struct {
+	since time.Time // when came began to count: a heartbeat ago, at most
+	came  float64
+	last  time.Time // when the port last sent so many that others of its packets may be lost
+}
+
+// crowds counts a control packet of a port.
+func (c *controller) crowds(num uint16) {
+	p := c.ports[num]
+	if p == nil {
+		return
+	}
+	w := &p.crowd
+	if c.now.Sub(w.since) >= c.cfg.Heartbeat {
+		w.since, w.came = c.now, 0
+	}
+	w.came++
+	if rate := cmp.Or(c.cfg.Rates.Control, DefaultRates.Control); w.came >= float64(rate.PerSecond)*c.cfg.Heartbeat.Seconds()/2 {
+		w.last, c.timers = c.now, true
+	}
 }
 
 // silence says for how long a blade has been silent, and whether its port is down.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/frame"
@@ -42,6 +43,37 @@ func TestRates(t *testing.T) {
 		d := drops[0]
 		if d.Port != s.c.port || d.Blade != s.c.name || d.Denied != 100 || d.Throttled["control"] < 80 || d.Throttled["call"] < 80 {
 			t.Errorf("drops %+v", d)
+		}
+	})
+}
+
+// A blade whose own flood of control packets has its heartbeats dropped does not fail, until the
+// flood ends; nor does any other.
+func TestRates_OwnHeartbeats(t *testing.T) {
+	inRack(t, func(r *rack) {
+		r.stopGatekeeper()
+		r.start(Config{Rates: Rates{Control: Rate{PerSecond: 20, Burst: 10}}})
+		s := newSmall(r)
+		const second = 100 // packets of the flood in it
+		before := s.snapshot().Counters.Held
+		for i := range 10 * second {
+			if i%second == 0 {
+				s.beatOnce(s.a.testBlade)
+				s.beatOnce(s.b.testBlade)
+				s.beatOnce(s.m1)
+			}
+			s.c.send(s.c.address, rackaddr.Gatekeeper, rackaddr.PortControl, []byte("flood"))
+			pass(time.Second / second)
+		}
+		if n := s.snapshot().Counters.Held - before; n > 10*second/2 {
+			t.Errorf("%d packets reached the Gatekeeper beside a flood of %d", n, 10*second)
+		}
+		if got := inService(s.snapshot()); len(got) != 4 {
+			t.Errorf("in service while %s floods: %v", s.c.name, got)
+		}
+		s.beat((missedHeartbeats+1)*time.Second, s.a.testBlade, s.b.testBlade, s.m1)
+		if got := inService(s.snapshot()); len(got) != 3 {
+			t.Errorf("in service after the flood of %s, which is silent: %v", s.c.name, got)
 		}
 	})
 }
