@@ -38,15 +38,37 @@ const triesAtOnce = 4
 // it for longer is busy with something else.
 const longYield = 400 * time.Microsecond
 
+// How long a reader that gives way rests, which means that it does not spin, after other threads
+// have taken its CPU from it while it spun: twice as long each time that this happens soon after
+// a rest. A flood of packets makes spinning always pay, though others who have work wait for a
+// CPU meanwhile.
+const (
+	minRest = time.Millisecond
+	maxRest = 2 * time.Second
+)
+
+// soonAfter is how many times as long as its last rest a reader has to be left alone for the
+// next rest to be short again.
+const soonAfter = 4
+
+// preemptions says how often other threads have taken the CPU from this one. Tests replace it.
+var preemptions = rawsys.Preempted
+
 // Spinner decides whether a reader spins: as long as it pays. Where it does not,
 // because nothing comes so soon or whoever would send waits for this CPU, it is
 // tried less and less often. The zero Spinner is ready; it is one reader's own.
 type Spinner struct {
 	Time time.Duration // at most; Long if it is zero
+	// GivesWay is for readers in whose way all calls of a rack are: switch and Gatekeeper. They
+	// do not spin where others need the CPU. A program that waits for its own calls does.
+	GivesWay bool
 
 	skip, left int // reads to do without it after a failure, and of them still to come
 	// Likewise, how often to spin without a yield after one that took long.
 	keep, keeping int
+	// How long the last rest was, and its end.
+	rest time.Duration
+	till time.Time
 }
 
 // Spin calls try until it succeeds, or its time is over, and reports whether it has.
@@ -59,8 +81,24 @@ func (s *Spinner) Spin(try func() bool) bool {
 	if most == 0 {
 		most = Long
 	}
-	yields := most <= Brief && s.mayYield()
-	for start, n := time.Now(), 0; ; n++ {
+	start := time.Now()
+	if !s.GivesWay {
+		return s.spin(try, start, most, most <= Brief && s.mayYield())
+	}
+	if start.Before(s.till) {
+		return false
+	}
+	thread, before := preemptions()
+	ok := s.spin(try, start, most, false)
+	if t, after := preemptions(); t == thread && after > before {
+		s.preempted(time.Now())
+	}
+	return ok
+}
+
+// spin is Spin, which it began at start.
+func (s *Spinner) spin(try func() bool, start time.Time, most time.Duration, yields bool) bool {
+	for n := 0; ; n++ {
 		if n%triesAtOnce == 0 {
 			runtime.Gosched() // what else there is to do in this program goes first
 			yields = yields && s.yield()
@@ -76,6 +114,16 @@ func (s *Spinner) Spin(try func() bool) bool {
 	s.skip = min(max(1, 2*s.skip), maxSkip)
 	s.left = s.skip
 	return false
+}
+
+// preempted has the reader rest. It had no work itself, and others wanted its CPU.
+func (s *Spinner) preempted(now time.Time) {
+	if now.Sub(s.till) < soonAfter*s.rest {
+		s.rest = min(2*s.rest, maxRest)
+	} else {
+		s.rest = minRest
+	}
+	s.till = now.Add(s.rest)
 }
 
 // mayYield reports whether to yield while spinning this time.

@@ -9,6 +9,14 @@ import (
 	"time"
 )
 
+// preempts has others take this thread's CPU as often as times says, for this test.
+func preempts(t *testing.T, times func() int64) {
+	t.Helper()
+	was := preemptions
+	t.Cleanup(func() { preemptions = was })
+	preemptions = func() (uintptr, int64) { return 1, times() }
+}
+
 // Spinning that does not pay is tried less and less often, and again at once when
 // it has paid.
 func TestSpinner(t *testing.T) {
@@ -56,6 +64,42 @@ func TestSpinner_Yields(t *testing.T) {
 	}
 	if !s.yielded(0) || s.keep != 0 {
 		t.Errorf("after many short yields: %d", s.keep)
+	}
+}
+
+// A spinner that gives way rests where others need the CPU, twice as long each time that this happens again.
+func TestSpinner_Rests(t *testing.T) {
+	var times int64
+	preempts(t, func() int64 { return times })
+	spins := func(s *Spinner) (spun bool) {
+		s.Spin(func() bool { spun = true; times++; return true })
+		return spun
+	}
+	for range 3 {
+		if !spins(&Spinner{}) {
+			t.Fatal("it rests without giving way")
+		}
+	}
+	s := Spinner{GivesWay: true, rest: maxRest, till: time.Now()}
+	if !spins(&s) || spins(&s) {
+		t.Error("it does not rest after others have taken its CPU")
+	}
+	if s.till = time.Now(); !spins(&s) {
+		t.Error("it does not spin after its rest")
+	}
+	s = Spinner{GivesWay: true}
+	at := time.Now()
+	for want := minRest; want < maxRest; want *= 2 {
+		if s.preempted(at); s.rest != want || !s.till.Equal(at.Add(want)) {
+			t.Fatalf("it rests for %v, want %v", s.rest, want)
+		}
+		at = s.till.Add(soonAfter*s.rest - 1)
+	}
+	if s.preempted(at); s.rest != maxRest {
+		t.Errorf("the longest rest is %v", s.rest)
+	}
+	if s.preempted(s.till.Add(soonAfter * maxRest)); s.rest != minRest {
+		t.Errorf("after long in peace it rests for %v", s.rest)
 	}
 }
 
