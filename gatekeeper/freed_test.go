@@ -27,11 +27,12 @@ func TestFree_CopyIsNoDenial(t *testing.T) {
 		if got := again(); len(got) != 1 || got[0].Kind != dsmpacket.Nack {
 			t.Errorf("a copy is answered with %+v", got)
 		}
+		pass(digestWait)
 		if c := s.snapshot().Counters; c.Denied != 0 || c.Duplicates != before.Duplicates+1 || c.Frees != 1 {
 			t.Errorf("counters %+v, before %+v", c, before)
 		}
 		s.a.memory(dsmpacket.OpFree, p) // another request is another matter
-		s.settle()
+		pass(digestWait)
 		if c := s.snapshot().Counters; c.Denied != 1 {
 			t.Errorf("a second free: counters %+v", c)
 		}

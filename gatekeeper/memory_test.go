@@ -167,6 +167,7 @@ func TestDenied_IsReported(t *testing.T) {
 		for range 3 {
 			s.b.memory(dsmpacket.OpWrite, p)
 		}
+		pass(digestWait)
 		snap := s.snapshot()
 		if snap.Counters.Denied != 3 || len(snap.Denied) != 3 {
 			t.Fatalf("%d denied, remembered %+v", snap.Counters.Denied, snap.Denied)

@@ -80,6 +80,7 @@ func TestPath(t *testing.T) {
 		if got := s.a.memory(dsmpacket.OpFree, p); len(got) != 1 || got[0].Kind != dsmpacket.Nack {
 			t.Errorf("a second free was answered with %+v", got)
 		}
+		pass(digestWait)
 		snap := s.snapshot()
 		if len(snap.Regions) != 1 || snap.Counters.Frees != 1 || snap.Counters.Denied == 0 || len(snap.Denied) == 0 {
 			t.Errorf("snapshot %+v", snap)
