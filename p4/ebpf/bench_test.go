@@ -36,7 +36,7 @@ func BenchmarkProgram(b *testing.B) {
 		}
 	}
 	h := dsmpacket.Header{Kind: dsmpacket.Request, Length: 8}
-	read := frame.UDP6{Src: netip.AddrPortFrom(nodeA, 1), Dst: netip.AddrPortFrom(netip.AddrFrom16(memory), rackaddr.PortDSM), Payload: h.Append(nil)}
+	read := frame.UDP6{Src: netip.AddrPortFrom(nodeA, rackaddr.PortDSM), Dst: netip.AddrPortFrom(netip.AddrFrom16(memory), rackaddr.PortDSM), Payload: h.Append(nil)}
 	for _, c := range []struct {
 		name   string
 		frame  []byte
