@@ -40,7 +40,9 @@ func TestGatekeeperCmd_Refused(t *testing.T) {
 	} {
 		root := newRoot()
 		root.SetArgs(append([]string{"gatekeeper", "--open"}, strings.Fields(c.args)...))
-		if err := root.ExecuteContext(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // one that is not refused would run on
+		err := root.ExecuteContext(ctx)
+		if cancel(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.args, err, c.want)
 		}
 	}
