@@ -12,5 +12,5 @@ func Preempted() (thread uintptr, times int64) {
 	var u syscall.Rusage
 	thread, _, _ = syscall.RawSyscall(syscall.SYS_GETTID, 0, 0, 0)
 	_, _, _ = syscall.RawSyscall(syscall.SYS_GETRUSAGE, thisThread, uintptr(unsafe.Pointer(&u)), 0)
-	return thread, int64(u.Nivcsw)
+	return thread, int64(u.Nivcsw) //nolint:unconvert // of 32 bits on some machines
 }
