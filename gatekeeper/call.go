@@ -306,7 +306,7 @@ func (c *controller) callEvent(kind EventKind, k *call) {
 // held (reasonNoRoute), and is refused if it would wait for itself.
 
 // Digests of calls come some at a time, or each would cost a rack as much as the call
-// does: digestSize of them, or those of digestWait. Denied accesses are told so, too.
+// does: digestSize of them, or those of digestWait.
 const (
 	digestSize = 64
 	digestWait = time.Millisecond

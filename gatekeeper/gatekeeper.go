@@ -415,7 +415,7 @@ func (g *Gatekeeper) prepare(ctx context.Context) (repaired int, err error) {
 		return 0, err
 	}
 	g.cfg.Logger.Info("connected to the switch", "device", g.cfg.DeviceID, "new pipeline", fresh)
-	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{Size: digestSize, Wait: digestWait}); err != nil {
+	if err := g.client.EnableDigest(ctx, deniedDigest, p4rtclient.Batch{}); err != nil {
 		return 0, err
 	}
 	if err := g.client.EnableDigest(ctx, callDigest, p4rtclient.Batch{Size: digestSize, Wait: digestWait}); err != nil {
