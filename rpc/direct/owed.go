@@ -22,6 +22,7 @@ type Item struct {
 // item is an Item until the node has acknowledged it.
 type item struct {
 	Item
+	more  []Item // the same call in other lanes
 	node  [16]byte
 	owner rpcpacket.ID // the execution that owes it; zero for a session's call
 }
@@ -31,9 +32,10 @@ var controller = rackaddr.Gatekeeper.As16()
 
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
 // changed, that the Gatekeeper hears what becomes of regions, and that its callees forget its
-// calls; one that is forgotten, and was handed over, that the Gatekeeper forgets it, too.
+// calls; a durable main, that its callees forget those before its last checkpoint; one that is
+// forgotten, and was handed over, that the Gatekeeper forgets it, too.
 func (t *Table) owe(e *record.Execution) {
-	if e == nil || e.Over || t.owed[e.ID] > 0 {
+	if e == nil || e.Over || t.owed[e.ID] > 0 && e.Checkpoint == nil {
 		return
 	}
 	called := e.Called
@@ -48,6 +50,8 @@ func (t *Table) owe(e *record.Execution) {
 			t.regions[e.ID] = true
 			t.owed[e.ID]++
 		}
+	case e.Checkpoint != nil:
+		called = e.Checkpoint.Owed.Called
 	case t.leftAlone(e):
 		t.add(e.ID, Item{ID: e.ID}, controller)
 	default:
@@ -68,7 +72,19 @@ func (t *Table) leftAlone(e *record.Execution) bool {
 
 // paid reports whether an execution has nothing more to do, and its ledger does not say so.
 func (t *Table) paid(e *record.Execution) bool {
-	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || t.leftAlone(e))
+	return e != nil && t.state.Execution(e.ID) == e && !e.Over && t.owed[e.ID] == 0 && (e.Done != nil || e.Checkpoint != nil || t.leftAlone(e))
+}
+
+// Owing lists the calls of a durable main that were to be forgotten at its last checkpoint, and are
+// not known to be. They belong to what its next checkpoint owes.
+func (t *Table) Owing(main rpcpacket.ID) (calls []record.Call) {
+	for _, i := range t.items {
+		if i.owner == main {
+			calls = append(calls, record.Call{ID: i.ID, Node: i.node})
+		}
+	}
+	slices.SortFunc(calls, func(a, b record.Call) int { return a.ID.Compare(b.ID) })
+	return calls
 }
 
 // Owes reports whether somebody is to be told to forget.
@@ -87,10 +103,16 @@ func (t *Table) add(owner rpcpacket.ID, i Item, node [16]byte) {
 // Settled adds a call of a session, to be forgotten by the node that has answered it.
 func (t *Table) Settled(node [16]byte, i Item) { t.add(rpcpacket.ID{}, i, node) }
 
-// Sent notes in which lane this incarnation has sent a call that is to be forgotten.
+// Sent notes in which lane this incarnation has sent a call that is to be forgotten; of a durable
+// main's there may be several.
 func (t *Table) Sent(i Item) {
-	if o := t.items[i.ID]; o != nil {
+	o := t.items[i.ID]
+	switch {
+	case o == nil:
+	case o.Lane == 0:
 		o.Item = i
+	case o.Item != i:
+		o.more = append(o.more, i)
 	}
 }
 
@@ -98,10 +120,10 @@ func (t *Table) Sent(i Item) {
 func (t *Table) Forgets() map[[16]byte][]Item {
 	all := map[[16]byte][]Item{}
 	for _, i := range t.items {
-		all[i.node] = append(all[i.node], i.Item)
+		all[i.node] = append(append(all[i.node], i.Item), i.more...)
 	}
 	for _, items := range all {
-		slices.SortFunc(items, func(a, b Item) int { return a.ID.Compare(b.ID) })
+		slices.SortStableFunc(items, func(a, b Item) int { return a.ID.Compare(b.ID) })
 	}
 	return all
 }
@@ -159,14 +181,20 @@ func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item) record
 	r := new(record.Forgotten)
 	for _, i := range items {
 		e, runs := t.state.Execution(i.ID), t.running[i.ID]
+		if !t.asks(caller, e, runs) || i.Lane != 0 && !rpcpacket.Owns(netip.AddrFrom16(caller), i.Lane) {
+			continue // it is not the sender's to forget
+		}
+		var came uint64 // the lane in which the call has come, whose floor is raised with it
 		switch {
-		case !t.asks(caller, e, runs), i.Lane != 0 && !rpcpacket.Owns(netip.AddrFrom16(caller), i.Lane):
-			// It is not the sender's to forget.
-		case e != nil && !e.Forgotten && !slices.Contains(r.Executions, i.ID):
-			r.Executions = append(r.Executions, i.ID)
-		case e == nil && runs != nil:
-			runs.forgotten = true
-		case e == nil && i.Lane != 0 && i.Number >= t.state.Floor(i.Lane):
+		case e != nil:
+			_, _, came, _ = e.Caller()
+			if !e.Forgotten && !slices.Contains(r.Executions, i.ID) {
+				r.Executions = append(r.Executions, i.ID)
+			}
+		case runs != nil:
+			came, runs.forgotten = runs.lane, true
+		}
+		if i.Lane != 0 && i.Lane != came && i.Number >= t.state.Floor(i.Lane) {
 			r.Lanes = append(r.Lanes, record.Lane{Lane: i.Lane, Caller: caller, Incarnation: incarnation, Floor: i.Number + 1})
 		}
 	}
@@ -183,7 +211,7 @@ func (t *Table) Forget(caller [16]byte, incarnation uint32, items []Item) record
 func (t *Table) asks(caller [16]byte, e *record.Execution, runs *running) bool {
 	if e != nil {
 		by, _, lane, _ := e.Caller()
-		return lane == 0 || by == caller
+		return !e.Main() && (lane == 0 || by == caller)
 	}
 	return runs == nil || runs.caller == caller
 }
@@ -216,7 +244,7 @@ func (t *Table) Idle() bool {
 		return false
 	}
 	for _, e := range t.state.Executions() {
-		if !e.Forgotten || !e.Over {
+		if !e.Main() && (!e.Forgotten || !e.Over) {
 			return false
 		}
 	}

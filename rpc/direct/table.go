@@ -68,8 +68,9 @@ type Table struct {
 // the Gatekeeper has its answer.
 type running struct {
 	caller    [16]byte
-	arguments int  // bytes, if it is not on record
-	forgotten bool // nobody asks for its outcome
+	lane      uint64 // in which it has come
+	arguments int    // bytes, if it is not on record
+	forgotten bool   // nobody asks for its outcome
 }
 
 // New returns the Table of a node whose ledger adds up to a state. The Table changes it.
@@ -124,7 +125,7 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	}
 	t.heard[caller] = h.CallerIncarnation
 	t.floors[lane] = number
-	t.running[h.Call] = &running{caller: caller}
+	t.running[h.Call] = &running{caller: caller, lane: lane}
 	return Run, nil
 }
 
@@ -140,7 +141,7 @@ func (t *Table) Alone(id rpcpacket.ID) bool {
 func (t *Table) Resumes(id rpcpacket.ID) {
 	r := new(running)
 	if e := t.state.Execution(id); e != nil {
-		r.caller, _, _, _ = e.Caller()
+		r.caller, _, r.lane, _ = e.Caller()
 	}
 	t.running[id] = r
 }
@@ -222,6 +223,9 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		if was != nil && was.forgotten && e != nil && !e.Forgotten {
 			follow = append(follow, &record.Forgotten{Executions: []rpcpacket.ID{r.Execution}})
 		}
+	}
+	if r, ok := r.(*record.Checkpoint); ok {
+		touched = append(touched, t.state.Execution(r.Main))
 	}
 	for _, e := range touched {
 		if t.owe(e); t.paid(e) {

@@ -221,6 +221,61 @@ func TestForgottenBeforeItComes(t *testing.T) {
 	}
 }
 
+// A call that a later run of its caller has sent again, in another lane, is answered from the
+// record. When it is forgotten, copies of both runs are late.
+func TestForgottenInEachLane(t *testing.T) {
+	b := newBench(t)
+	first, again, once := child(7, 1, 5, 1), child(7, 2, 6, 3), child(7, 2, 8, 1)
+	b.receive(server, first, Run)
+	b.write(done(server, first))
+	b.receive(server, again, Answer)
+	b.write(b.Forget(server, 2, []Item{{ID: again.Call, Lane: 6, Number: 3}, {ID: once.Call, Lane: 8, Number: 1}}))
+	for range 2 {
+		b.receive(server, first, Late)
+		b.receive(server, again, Late)
+		b.receive(server, once, Late)
+		b.receive(server, child(8, 2, 6, 4), Run)
+		b.crash()
+	}
+}
+
+// A durable main owes at a checkpoint what it owed before, as long as that is not forgotten, and
+// the calls since. Nobody else has it forgotten: its id is no secret.
+func TestDurableMain(t *testing.T) {
+	b := newBench(t)
+	id, one, two := rpcpacket.ID{3}, child(7, 1, 5, 1), child(8, 1, 5, 2)
+	calls := func(k rpcpacket.Header) []record.Call { return []record.Call{{ID: k.Call, Node: other}} }
+	b.write(&record.Journal{Execution: id, Called: calls(one)})
+	if r := b.Forget(server, 9, []Item{{ID: id}}); r != nil && len(r.(*record.Forgotten).Executions) > 0 {
+		t.Fatalf("a stranger has the main forgotten: %+v", r)
+	}
+	b.write(&record.Checkpoint{Main: id, Index: 1, Owed: record.Owed{Called: append(b.Owing(id), calls(one)...)}})
+	b.Sent(Item{ID: one.Call, Lane: 5, Number: 1})
+	b.Sent(Item{ID: one.Call, Lane: 6, Number: 1}) // by a run that followed in the same incarnation
+	b.write(&record.Journal{Execution: id, Called: calls(two)})
+	b.write(&record.Checkpoint{Main: id, Index: 2, State: []byte{4}, Owed: record.Owed{Called: append(b.Owing(id), calls(two)...)}})
+	want := map[[16]byte][]Item{other: {{one.Call, 5, 1}, {one.Call, 6, 1}, {ID: two.Call}}}
+	if got := b.Forgets(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("to be forgotten: %+v", got)
+	}
+	b.crash()
+	b.Resume()
+	if got := b.Forgets()[other]; len(got) != 2 || b.Idle() {
+		t.Fatalf("to be forgotten after a crash: %+v", got)
+	}
+	b.write(b.Acknowledged(other, []rpcpacket.ID{one.Call})...)
+	b.write(&record.Checkpoint{Main: id, Index: 3, State: []byte{5}, Ended: true, Owed: record.Owed{Called: b.Owing(id)}})
+	b.write(b.Acknowledged(other, []rpcpacket.ID{two.Call})...)
+	if e := b.State().Execution(id); !e.Over || len(e.Checkpoint.Owed.Called) > 0 || !e.Checkpoint.Ended || b.Owes() || !b.Idle() {
+		t.Fatalf("%+v, %+v", e, e.Checkpoint)
+	}
+	b.write(&record.Checkpoint{Main: id, Index: 5}) // of another run
+	b.crash()
+	if r := b.Resume(); len(r.Rerun)+len(r.Over)+len(r.Forward) != 0 || b.State().Execution(id).Checkpoint.Index != 5 {
+		t.Fatalf("%+v", r)
+	}
+}
+
 // An execution that was handed over runs here until the Gatekeeper has its answer; then, and
 // after a crash, copies of its call are passed on, and its end is the Gatekeeper's to forget.
 func TestHanded(t *testing.T) {

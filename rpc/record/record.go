@@ -284,15 +284,19 @@ func (r *Over) visit(c *coder) {
 	array(c, "execution", &r.Execution, "id of the call, or of the durable main")
 }
 
-// Checkpoint is the commit of a durable main, up to here.
+// Checkpoint is the commit of a durable main, up to here. What the main journalled before is
+// needed no more.
 type Checkpoint struct {
 	Main rpcpacket.ID
 	// Index is the checkpoint's place among the main's operations.
 	Index uint32
-	// State is what the main goes on from. Ended says that it has come to its end.
+	// State is what the main goes on from. Ended says that it has come to its end; what follows is
+	// then of another run.
 	State []byte
 	Ended bool
-	Owed  Owed
+	// Owed has all calls of the main, those before earlier checkpoints too, that are not known to
+	// be forgotten.
+	Owed Owed
 }
 
 // Kind implements Record.

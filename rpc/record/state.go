@@ -431,7 +431,7 @@ func (s *State) over(r *Over) error {
 		e.Done = &d
 	default:
 		p := *e.Checkpoint
-		p.Owed = Owed{Called: p.Owed.Called}
+		p.Owed = Owed{}
 		e.Checkpoint = &p
 	}
 	return nil
@@ -444,7 +444,7 @@ func (s *State) checkpoint(r *Checkpoint) error {
 		return err
 	case e.Begun != nil:
 		return refused(r, r.Main, "it is no durable main")
-	case e.Checkpoint != nil && (r.Index <= e.Checkpoint.Index || e.Checkpoint.Ended):
+	case e.Checkpoint != nil && r.Index <= e.Checkpoint.Index:
 		return refused(r, r.Main, "a later checkpoint is there")
 	}
 	p := *r
@@ -456,11 +456,12 @@ func (s *State) checkpoint(r *Checkpoint) error {
 	return nil
 }
 
-// and adds up what two commits of a durable main owe.
+// and adds up what two commits of a durable main owe. The later one says itself which calls of both
+// are still to be forgotten.
 func (o Owed) and(p Owed) Owed {
 	return Owed{
 		Machines: union(o.Machines, p.Machines), Run: max(o.Run, p.Run), Oneways: slices.Concat(o.Oneways, p.Oneways),
-		Frees: slices.Concat(o.Frees, p.Frees), Regions: max(o.Regions, p.Regions), Called: slices.Concat(o.Called, p.Called),
+		Frees: slices.Concat(o.Frees, p.Frees), Regions: max(o.Regions, p.Regions), Called: p.Called,
 	}
 }
 
