@@ -70,7 +70,11 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 		if c.overloaded(!c.pressure.takesAnswer(0, len(h.payload))) {
 			return
 		}
-		v, o := c.table.Checkpoint(q)
+		take := c.table.Checkpoint
+		if m.Flags&rpcpacket.FlagEnlist != 0 {
+			take = c.table.HandOver
+		}
+		v, o := take(q)
 		c.judgedExact(v)
 		c.execute(o)
 		return
@@ -623,7 +627,11 @@ func (c *controller) state(p *port, m control.Message) error {
 		c.answerMain(beginning{p, m, n.address}, id, q.Offset, false)
 		return nil
 	}
-	o, err := c.table.Begin(id, q.Name, n.logged(), m.ID)
+	var birth uint64
+	if n.ledger != nil && n.ledger.States {
+		birth = n.ledger.Birth
+	}
+	o, err := c.table.Begin(id, q.Name, n.logged(), m.ID, birth)
 	if former, ok := c.beginnings[id]; ok && former.node != n.address && err == nil {
 		c.fail(former.port, former.ask, fault.New(fault.BadRequest, "main "+q.Name, "node %s begins it", n.address))
 	}
@@ -674,5 +682,6 @@ func (c *controller) answerMain(q beginning, id rpcpacket.ID, offset uint64, ove
 	state, journal, index := c.table.Main(id)
 	part := control.PartOf(append(state[:len(state):len(state)], journal...), offset, uint64(index))
 	part.Done, part.Key = over, c.secret.Main(id)
+	part.Ledger, part.Handed = c.table.Direct(id)
 	c.answer(q.port, q.ask, part)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
+	"hash/fnv"
 	"math"
 	"net/netip"
 	"slices"
@@ -292,6 +294,29 @@ func measure(m *rpcpacket.Message) (size int, arguments uint64, err error) {
 	m.Trailer = m.Trailer[:at]
 	return int(total), arguments, nil
 }
+
+// argumentsSize is how many bytes the hash of a call's arguments has.
+const argumentsSize = 8
+
+// argumentsOf tells calls apart that have the same id: FNV-1a of service, method, pointers and
+// payload or, of a payload of more than 65,535 bytes, of its two CRC-32.
+func argumentsOf(m *rpcpacket.Message) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, m.Service)) // never fails
+	_, _ = h.Write(m.Method[:])
+	for _, p := range m.Pointers {
+		_, _ = h.Write(p[:])
+	}
+	payload := m.Payload
+	if len(payload) > maxDatagram {
+		payload = binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(m.Payload))
+		payload = binary.BigEndian.AppendUint32(payload, crc32.Checksum(m.Payload, castagnoli))
+	}
+	_, _ = h.Write(payload)
+	return h.Sum64()
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // refuseDirect has the caller of a call that has not begun choose another node: this one
 // closes.

@@ -323,7 +323,8 @@ func (l *life) end() {
 // enlistPlace is where in an execution no operation is: that of its enlistment.
 const enlistPlace = 1<<32 - 1
 
-// enlist hands an execution over to the Gatekeeper, unless that decides about it already.
+// enlist hands an execution over to the Gatekeeper, unless that decides about it already (a durable
+// main by handOver).
 // The error says that the node has ended.
 func (e *execution) enlist() error {
 	if !e.direct.Load() {
@@ -336,6 +337,9 @@ func (e *execution) enlist() error {
 	}
 	n, l := e.node, e.node.ledger
 	e.promote()
+	if e.main != nil {
+		return e.handOver()
+	}
 	l.mu.Lock()
 	l.table.Asks(e.call.Call)
 	l.mu.Unlock()
@@ -487,7 +491,7 @@ func (n *Node) askedToEnlist(call, parent rpcpacket.ID) {
 	n.out.mu.Unlock()
 	l.mu.Lock()
 	e := l.table.State().Execution(parent)
-	over := e == nil || e.Done != nil
+	over := e == nil || e.Done != nil || e.Main() && !slices.ContainsFunc(e.Called, func(k record.Call) bool { return k.ID == call })
 	l.mu.Unlock()
 	switch {
 	case waits != nil:

@@ -132,6 +132,13 @@ func (j *journal) unwritten() []byte {
 	return trailer.Append(nil, rest)
 }
 
+// written is the mark of the entries that the ledger has, or is about to have.
+func (j *journal) written() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return max(j.recorded, j.logged)
+}
+
 // confirm says that the message which got this mark has been logged.
 func (j *journal) confirm(mark uint64) {
 	j.mu.Lock()

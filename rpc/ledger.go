@@ -3,9 +3,6 @@ package rpc
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"hash/crc32"
-	"hash/fnv"
 	"maps"
 	"math"
 	"net/netip"
@@ -388,7 +385,14 @@ type recorded struct {
 // may go on.
 func (e *execution) durable(child record.Call) bool {
 	l := e.node.ledger
-	if l == nil || e.export == nil || e.journal == nil || !e.direct.Load() {
+	if l == nil || e.export == nil && e.main == nil || e.journal == nil {
+		return true
+	}
+	if !e.needsRoom() {
+		return false
+	}
+	// A call that goes direct is written down though its execution has just been handed over.
+	if !e.direct.Load() && (child.Node == [16]byte{} || e.bound(child.ID).IsValid()) {
 		return true
 	}
 	e.promote()
@@ -481,29 +485,6 @@ func (l *ledger) answered(id rpcpacket.ID) {
 		}
 	}
 }
-
-// argumentsSize is how many bytes the hash of a call's arguments has.
-const argumentsSize = 8
-
-// argumentsOf tells calls apart that have the same id: FNV-1a of service, method, pointers and
-// payload or, of a payload of more than 65,535 bytes, of its two CRC-32.
-func argumentsOf(m *rpcpacket.Message) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, m.Service)) // never fails
-	_, _ = h.Write(m.Method[:])
-	for _, p := range m.Pointers {
-		_, _ = h.Write(p[:])
-	}
-	payload := m.Payload
-	if len(payload) > maxDatagram {
-		payload = binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(m.Payload))
-		payload = binary.BigEndian.AppendUint32(payload, crc32.Checksum(m.Payload, castagnoli))
-	}
-	_, _ = h.Write(payload)
-	return h.Sum64()
-}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // The Gatekeeper sees nothing of direct calls, so the node that serves them tells it: what is
 // under way, the latest that have ended, and how many have. Nothing depends on that but what

@@ -24,6 +24,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/join/unixjoin"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -68,9 +69,12 @@ type Node struct {
 	mu      sync.Mutex
 	exports map[string]*export
 	mains   map[string]bool // durable mains that run
-	err     error           // why the node has ended, or is ending
-	ended   bool            // done is closed
-	closing bool            // Close has been called
+	// sent are the direct calls of durable mains that run no more, and have not come to a
+	// checkpoint since.
+	sent    map[rpcpacket.ID][]direct.Item
+	err     error // why the node has ended, or is ending
+	ended   bool  // done is closed
+	closing bool  // Close has been called
 }
 
 // Join makes the program a node of the rack that its machine is a blade of.
@@ -422,10 +426,13 @@ type Stats struct {
 	RolledBack uint64 // those whose changes, of earlier incarnations, it has had taken back
 	Allocated  uint64 // regions that executions of direct calls have got while the node decided about them
 	Freed      uint64 // regions that such executions have freed, for their end
+	// Of durable mains whose checkpoints are in the node's ledger: direct calls begun, checkpoints,
+	// and how often one was handed over to the Gatekeeper.
+	MainCalls, MainCheckpoints, MainsHanded uint64
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, mainCalls, checkpoints, mains atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -466,6 +473,7 @@ func (n *Node) Stats() Stats {
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
 		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
+		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), MainsHanded: c.mains.Load(),
 	}
 }
 

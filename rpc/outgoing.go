@@ -568,17 +568,20 @@ func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType) bool {
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
 // ended.
 func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) bool {
+	n := c.node
 	p.straight, p.Node = true, to.As16()
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
 	p.Balance = nil
 	h.Flags &^= rpcpacket.FlagHeld
 	codec.trailer = nil
-	codec.trailer = c.node.straightTrailer(b, codec, h)
+	codec.trailer = n.straightTrailer(b, codec, h)
 	if o == nil {
 		return true
 	}
 	e := o.b.e
-	p.of = e
+	if p.of = e; e.main != nil {
+		n.stats.mainCalls.Add(1)
+	}
 	return e.durable(record.Call{ID: id, Node: p.Node})
 }
 

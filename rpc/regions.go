@@ -34,6 +34,24 @@ type account struct {
 	over      bool               // the Gatekeeper decides by now
 }
 
+// decider is who decides about what the execution does to memory.
+func (e *execution) decider() dsmclient.Decider {
+	if e.main != nil {
+		return ofMain{e}
+	}
+	return e
+}
+
+// ofMain hands a durable main over before it changes memory: the Gatekeeper has the machines commit
+// what it has done up to each checkpoint.
+type ofMain struct{ *execution }
+
+// Direct implements dsmclient.Decider.
+func (ofMain) Direct() bool { return false }
+
+// Changes implements dsmclient.Decider.
+func (m ofMain) Changes(dsmpacket.Op, uint8) (direct bool, err error) { return false, m.enlist() }
+
 // takenBack has memory machines take back what former runs of an execution have done that had
 // been handed over to the Gatekeeper after that: the Gatekeeper may not have heard of them. It
 // reports false if the node ends.

@@ -30,8 +30,9 @@
 //	                stateful service
 //	KindReply       its outcome; Attempt 1 marks one that is aborted, 2 one whose
 //	                results were handed over
-//	KindCheckpoint  a main and its last checkpoint; Attempt 1 while that commits.
-//	                It stays when the main is over
+//	KindCheckpoint  a main and its last checkpoint; Attempt has the bit 1 while that
+//	                commits, 2 if its node's ledger has its checkpoints, 4 if its next
+//	                one is to come here. It stays when the main is over
 //	KindState       a service's state and the number of the last call in it
 //	KindSession     a client's floor
 //	KindCut         what a node's failures have cut off

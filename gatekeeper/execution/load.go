@@ -92,10 +92,17 @@ func (l *loader) main(r wal.Record) error {
 		return fmt.Errorf("execution: %s: %d bytes", r.Key(), len(r.Data))
 	}
 	n := l.t.node(r.Caller.Address)
+	name, birth := r.Data[8:], uint64(0)
+	if r.Attempt&directMark != 0 {
+		if len(name) < 8 {
+			return fmt.Errorf("execution: %s: %d bytes", r.Key(), len(r.Data))
+		}
+		birth, name = binary.BigEndian.Uint64(name), name[8:]
+	}
 	m := &main{
 		execution: execution{id: rpcpacket.ID(r.ID), at: n, children: map[*call]struct{}{}},
-		name:      string(r.Data[8:]), run: binary.BigEndian.Uint64(r.Data),
-		incarnation: r.Caller.Incarnation, index: uint32(r.Order), datagram: r.Packet, committing: r.Attempt != 0, //nolint:gosec // it was one
+		name:      string(name), run: binary.BigEndian.Uint64(r.Data), birth: birth,
+		incarnation: r.Caller.Incarnation, index: uint32(r.Order), datagram: r.Packet, committing: r.Attempt&committingMark != 0, handed: r.Attempt&handedMark != 0, //nolint:gosec // it was one
 	}
 	if len(r.Packet) > 0 {
 		p, err := rpcpacket.Parse(r.Packet)

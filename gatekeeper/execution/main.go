@@ -19,8 +19,13 @@ type main struct {
 	state       []byte // in it
 	committing  bool   // the last checkpoint
 	over        bool   // that was its end
-	header      rpcpacket.Header
-	asked       begin // that waits
+	// birth is the birth number of the memory where its node has the ledger of a direct main; 0 if
+	// it is not direct. Handed: what it does until its next checkpoint is logged here.
+	birth  uint64
+	handed bool
+	fresh  bool // it has not begun yet
+	header rpcpacket.Header
+	asked  begin // that waits
 }
 
 // begin is a Begin that waits for its answer; no node for none.
@@ -28,6 +33,7 @@ type begin struct {
 	at          *node
 	incarnation uint32
 	run         uint64
+	birth       uint64
 }
 
 // Begin says that a program asks for what is logged of a durable main, which is
@@ -41,7 +47,12 @@ type begin struct {
 // before it could know. Until that node has left, or is gone for good, the main does
 // not begin elsewhere. Any other run after that begins afresh, but its numbers go
 // on, so that its calls are not taken for former ones.
-func (t *Table) Begin(id rpcpacket.ID, name string, at wal.Node, run uint64) (Output, error) {
+//
+// Birth, if not 0, is that of the memory where the node has a ledger for checkpoints. A main that
+// begins afresh is then direct: its checkpoints, its journal and its calls are in that ledger. From
+// HandOver on they are here, until its next Checkpoint. It begins at no other node, and not with
+// another ledger.
+func (t *Table) Begin(id rpcpacket.ID, name string, at wal.Node, run, birth uint64) (Output, error) {
 	n := t.node(at.Address)
 	if at.Incarnation <= n.dead {
 		return t.take(), fault.New(fault.Stale, "main "+name, "incarnation %d of node %s has failed", at.Incarnation, at.Address)
@@ -50,18 +61,22 @@ func (t *Table) Begin(id rpcpacket.ID, name string, at wal.Node, run uint64) (Ou
 	m := t.mains[id]
 	switch {
 	case m == nil:
-		m = &main{execution: execution{id: id, at: n, children: map[*call]struct{}{}}, name: name}
+		m = &main{execution: execution{id: id, at: n, children: map[*call]struct{}{}}, name: name, fresh: true}
 		t.mains[id] = m
 		n.mains[m] = struct{}{}
 	case m.at != n && m.incarnation > m.at.dead && !m.over:
 		return t.take(), fault.New(fault.BadRequest, "main "+name, "it runs at node %s", m.at.address)
+	case m.at != n && m.birth != 0:
+		return t.take(), fault.New(fault.BadRequest, "main "+name, "its checkpoints are in the ledger of node %s", m.at.address)
+	case m.birth != 0 && m.birth != birth:
+		return t.take(), fault.New(fault.Unavailable, "main "+name, "the ledger is lost that had its checkpoints: undeploy its program, and deploy it anew")
 	case m.at != n && m.over && !m.at.gone:
 		return t.take(), fault.New(fault.BadRequest, "main "+name, "it is over at node %s, which has not left: its program may not know it yet", m.at.address)
 	case m.incarnation == at.Incarnation && m.at == n && m.run != run && !m.cut && !m.over:
 		t.cut(&m.execution) // its function has returned an error, and runs once more
 		t.touch(n)
 	}
-	m.asked = begin{n, at.Incarnation, run}
+	m.asked = begin{n, at.Incarnation, run, birth}
 	t.tryRollback(&m.execution)
 	t.readmit(m)
 	return t.take(), nil
@@ -80,7 +95,10 @@ func (t *Table) readmit(m *main) {
 	n.mains[m] = struct{}{}
 	again := m.asked.run == m.run || m.asked.incarnation > m.incarnation
 	if m.over && (m.at != n || !again) {
-		m.over, m.datagram, m.state = false, nil, nil // a new run, whose numbers go on
+		m.over, m.datagram, m.state, m.fresh = false, nil, nil, true // a new run, whose numbers go on
+	}
+	if m.fresh {
+		m.fresh, m.birth = false, m.asked.birth
 	}
 	m.at, m.incarnation, m.run, m.asked = n, m.asked.incarnation, m.asked.run, begin{}
 	t.keepMain(m)
@@ -98,8 +116,36 @@ func (t *Table) Main(id rpcpacket.ID) (state, journal []byte, index uint32) {
 	return m.state, m.journal, m.index
 }
 
+// Direct reports whether a main is direct, and whether it is handed over.
+func (t *Table) Direct(id rpcpacket.ID) (direct, handed bool) {
+	m := t.mains[id]
+	return m != nil && m.birth != 0, m != nil && m.handed
+}
+
+// atLedger reports whether what a main does is in its node's ledger.
+func (m *main) atLedger() bool { return m.birth != 0 && !m.handed }
+
+// HandOver takes the word of a direct main that its journal and its calls are here from now on, and
+// its next checkpoint. It is logged, and then acknowledged. The header's index is that of the main's
+// last checkpoint.
+func (t *Table) HandOver(r Request) (Verdict, Output) {
+	h := &r.Message.Header
+	m := t.mains[h.Parent]
+	if m == nil || h.CallerIncarnation != r.Caller.Incarnation || !t.runs(h.Parent, r.Caller) {
+		return Stale, t.take()
+	}
+	v := Done
+	if m.atLedger() && h.Index >= m.index { // else a late copy: it has been direct again since
+		v, m.handed = Fresh, true
+		t.keepMain(m)
+	}
+	t.do(Ack{Call: h.Call, To: r.Caller.Address})
+	return v, t.take()
+}
+
 // Checkpoint takes a main's held checkpoint: it is logged, commits all that the
-// main has done, and is then acknowledged.
+// main has done, and is then acknowledged. Of a direct main only the end comes here; one that was
+// handed over is direct again.
 func (t *Table) Checkpoint(r Request) (Verdict, Output) {
 	h := &r.Message.Header
 	m := t.mains[h.Parent]
@@ -116,7 +162,10 @@ func (t *Table) Checkpoint(r Request) (Verdict, Output) {
 		return Done, t.take()
 	}
 	m.header = *h
-	m.index, m.over, m.committing = h.Index, over, true
+	m.index, m.over, m.committing, m.handed = h.Index, over, true, false
+	if over {
+		m.birth = 0
+	}
 	m.datagram, m.state = r.Datagram, stateOf(r.Message.Trailer)
 	t.keepMain(m)
 	t.do(Commit{m.current()})
@@ -165,10 +214,26 @@ func (t *Table) checkpointed(m *main) {
 func (t *Table) keepMain(m *main) {
 	r := wal.Record{
 		Kind: wal.KindCheckpoint, ID: wal.ID(m.id), Caller: wal.Node{Address: m.at.address, Incarnation: m.incarnation},
-		Order: uint64(m.index), Packet: m.datagram, Data: append(binary.BigEndian.AppendUint64(nil, m.run), m.name...),
+		Order: uint64(m.index), Packet: m.datagram, Data: binary.BigEndian.AppendUint64(nil, m.run),
 	}
 	if m.committing {
-		r.Attempt = 1
+		r.Attempt |= committingMark
 	}
+	if m.handed {
+		r.Attempt |= handedMark
+	}
+	if m.birth != 0 {
+		r.Attempt |= directMark
+		r.Data = binary.BigEndian.AppendUint64(r.Data, m.birth)
+	}
+	r.Data = append(r.Data, m.name...)
 	t.put(r)
 }
+
+// The Attempt of a main's record is the sum of these: its last checkpoint is being committed; it is
+// direct, and the birth number stands before its name; it is handed over.
+const (
+	committingMark = 1
+	directMark     = 2
+	handedMark     = 4
+)

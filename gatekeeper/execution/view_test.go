@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/bifrost-rack/bifrost/dsm/dsmpacket"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/fault"
 	"github.com/bifrost-rack/bifrost/rpc/endpoint"
@@ -60,7 +61,7 @@ func TestReceipt(t *testing.T) {
 func TestLeave(t *testing.T) {
 	b := newBench(t)
 	id := endpoint.MainID("m")
-	if o, err := b.Begin(id, "m", server, 1); err != nil || len(b.keep(o)) != 1 {
+	if o, err := b.Begin(id, "m", server, 1, 0); err != nil || len(b.keep(o)) != 1 {
 		t.Fatalf("begin: %v, %v", o, err)
 	}
 	if at, ok := b.Where(id); !ok || at != server.Address || !b.Open(id) {
@@ -126,7 +127,7 @@ func TestMainOverElsewhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			id := rpcpacket.ID{9}
-			if o, err := b.Begin(id, "main", server, 1); err != nil {
+			if o, err := b.Begin(id, "main", server, 1, 0); err != nil {
 				t.Fatal(err)
 			} else {
 				b.keep(o)
@@ -146,17 +147,109 @@ func TestMainOverElsewhere(t *testing.T) {
 			send(Fresh)
 			b.keep(b.Committed(id))
 			for range 2 {
-				if _, err := b.Begin(id, "main", client, 2); fault.CodeOf(err) != fault.BadRequest {
+				if _, err := b.Begin(id, "main", client, 2, 0); fault.CodeOf(err) != fault.BadRequest {
 					t.Errorf("begins elsewhere: %v", err)
 				}
 				send(Done)
 				b.reload()
 			}
 			end(b)
-			o, err := b.Begin(id, "main", client, 2)
+			o, err := b.Begin(id, "main", client, 2, 0)
 			if got := b.keep(o); err != nil || !slices.Equal(got, []Action{Begun{id, client, 2, false}}) {
 				t.Errorf("begins when it is over: %v, %v", got, err)
 			}
 		})
 	}
+}
+
+// TestDirectMain: a main of a node that has a ledger for checkpoints is direct, until it is handed
+// over, and again from its next checkpoint on. It begins nowhere else, and not with another ledger. An
+// answer with pointers waits until it is handed over. When it is over, it may begin as another one.
+func TestDirectMain(t *testing.T) {
+	b := newBench(t)
+	const birth = 77
+	id, run := rpcpacket.ID{9}, uint64(0)
+	begin := func(at wal.Node, birth uint64) error {
+		t.Helper()
+		run++
+		o, err := b.Begin(id, "main", at, run, birth)
+		for _, a := range b.keep(o) {
+			if _, back := a.(Rollback); back {
+				b.keep(b.RolledBack(id))
+			}
+		}
+		return err
+	}
+	is := func(wantDirect, wantHanded bool) {
+		t.Helper()
+		for range 2 {
+			if direct, handed := b.Direct(id); direct != wantDirect || handed != wantHanded {
+				t.Errorf("direct %t, handed over %t; want %t, %t", direct, handed, wantDirect, wantHanded)
+			}
+			b.reload()
+		}
+	}
+	tell := func(flags rpcpacket.Flags, index uint32, want Verdict) {
+		t.Helper()
+		m := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | flags).WithPolicy(rpcpacket.PolicyRecover),
+			Call: rpcpacket.ID{1, byte(index)}, Parent: id, Index: index, CallerIncarnation: 1, //nolint:gosec // small
+		}}
+		take := b.Checkpoint
+		if flags&rpcpacket.FlagEnlist != 0 {
+			take = b.HandOver
+		}
+		v, o := take(Request{Message: &m, Datagram: m.Append(nil), Caller: server, Now: now})
+		acked := slices.Contains(b.keep(o), Action(Ack{Call: m.Call, To: server.Address}))
+		if flags&rpcpacket.FlagEnlist == 0 {
+			b.keep(b.Committed(id))
+			acked = true
+		}
+		if v != want || acked == (want == Stale) {
+			t.Errorf("message %d: %s, acknowledged %t; want %s", index, v, acked, want)
+		}
+	}
+	answer := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Reply, Call: rpcpacket.ID{5}}, Pointers: make([]dsmpacket.Pointer, 1)}
+	waits := func(want bool) {
+		t.Helper()
+		if e, at, unborn := b.Unborn(&answer); unborn != want || want && (e != id || at != server.Address) {
+			t.Errorf("an answer waits: %t, for %s at %s", unborn, e, at)
+		}
+	}
+	if err := begin(server, birth); err != nil {
+		t.Fatal(err)
+	}
+	is(true, false)
+	child := rpcpacket.Message{Header: rpcpacket.Header{Type: rpcpacket.Call, Flags: rpcpacket.FlagEnlist.WithPolicy(rpcpacket.PolicyRecover), Call: answer.Call, Parent: id, Service: arrays}}
+	_, o := b.Enlist(Request{Message: &child, Datagram: child.Append(nil), Caller: server, Callee: client, Now: now}, Enlistment{Runs: true, Number: 1, Floor: 1})
+	b.keep(o)
+	waits(true)
+	tell(rpcpacket.FlagEnlist, 4, Fresh)
+	tell(rpcpacket.FlagEnlist, 4, Done) // a copy
+	is(true, true)
+	waits(false)
+	tell(0, 7, Fresh)
+	tell(rpcpacket.FlagEnlist, 4, Done) // a late one
+	is(true, false)
+	waits(true)
+	if err := begin(client, birth); fault.CodeOf(err) != fault.BadRequest {
+		t.Errorf("begins elsewhere: %v", err)
+	}
+	b.keep(b.Fail(server, false, now))
+	b.keep(b.Fenced(server.Address))
+	tell(rpcpacket.FlagEnlist, 9, Stale)
+	if err := begin(client, birth); fault.CodeOf(err) != fault.BadRequest {
+		t.Errorf("begins elsewhere when its node has failed: %v", err)
+	}
+	b.keep(b.RolledBack(id))
+	server := wal.Node{Address: server.Address, Incarnation: 2}
+	for _, other := range []uint64{0, birth + 1} {
+		if err := begin(server, other); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("begins with the ledger of birth %d: %v", other, err)
+		}
+	}
+	if err := begin(server, birth); err != nil {
+		t.Error(err)
+	}
+	is(true, false)
 }

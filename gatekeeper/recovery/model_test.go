@@ -67,7 +67,7 @@ func (r *rack) runnable() (steps []func()) {
 func (p *process) ask() {
 	p.asked = p.r.life
 	p.r.later("begin", func() {
-		out, err := p.r.table.Begin(mainID, "m", p.self, 1)
+		out, err := p.r.table.Begin(mainID, "m", p.self, 1, 0)
 		if err != nil {
 			p.r.note("begin: %v", err)
 		}

@@ -96,7 +96,7 @@ func (s *script) command(out io.Writer, f []string) error {
 	case "reply":
 		s.reply(f)
 	case "begin":
-		o, err := s.table.Begin(idOf("M"), "M", s.node(f[1]), 1)
+		o, err := s.table.Begin(idOf("M"), "M", s.node(f[1]), 1, 0)
 		s.perform(o)
 		return err
 	case "checkpoint":

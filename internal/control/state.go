@@ -58,6 +58,10 @@ type StatePart struct {
 	Done bool `json:"done,omitempty"`
 	// Key is the main's, as Exported.Key is a service's.
 	Key []byte `json:"key,omitempty"`
+	// Ledger: the main is direct, and the node's ledger has its checkpoints, and what it has
+	// journalled since. Handed: what it has done since it was handed over is logged, too.
+	Ledger bool `json:"ledger,omitempty"`
+	Handed bool `json:"handed,omitempty"`
 }
 
 // PartOf returns the part of the sections that a State asks for.

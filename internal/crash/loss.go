@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"strings"
 	"time"
 
 	"github.com/bifrost-rack/bifrost/rpc"
@@ -81,6 +82,12 @@ func (r *Run) forLoss(err error) bool {
 // in a ledger, and the ledgers were lost with both copies of the machine.
 func (r *Run) stateLost(err error) bool {
 	return r.opt.Setting.Truth && r.opt.Setting.Pairs && r.hasLost() && rpc.CodeOf(err) == rpc.Unavailable
+}
+
+// mainLost reports whether an error says that a durable main cannot go on: its checkpoints were in a
+// ledger, and that is lost.
+func (r *Run) mainLost(err error) bool {
+	return r.stateLost(err) && strings.Contains(err.Error(), "the ledger is lost that had its checkpoints")
 }
 
 // withoutTheLost is what must be when memory was away or is lost: an execution that needed it has

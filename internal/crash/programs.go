@@ -164,6 +164,7 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 	if err != nil {
 		return err
 	}
+	defer r.crash.wentDirect(n)
 	script := &r.p.Clients[i].Script
 	gaveUp := false
 	err = rpc.Main(ctx, n, name, func(ctx context.Context, state []byte) error {
@@ -188,6 +189,10 @@ func (r *Run) durable(ctx context.Context, i int, j join.Joiner, s control.Start
 		return err
 	})
 	if gaveUp && rpc.CodeOf(err) == rpc.Nondeterminism { // it has not done all that it did before: it cannot end in this way
+		r.once(r.over[i])
+		return err
+	}
+	if r.mainLost(err) {
 		r.once(r.over[i])
 		return err
 	}

@@ -88,7 +88,11 @@ var counters = func() []counter {
 	direct := func(what string) *prometheus.Desc {
 		return prometheus.NewDesc("rpc_node_direct_calls_"+what+"_total", "Exactly-once calls that came straight from their callers: "+what+".", nil, nil)
 	}
+	mains := prometheus.NewDesc("rpc_node_durable_mains_total", "What durable mains have done whose checkpoints are in the node's ledger.", []string{"what"}, nil)
 	return []counter{
+		{mains, []string{"calls"}, func(s *rpc.Stats) uint64 { return s.MainCalls }},
+		{mains, []string{"checkpoints"}, func(s *rpc.Stats) uint64 { return s.MainCheckpoints }},
+		{mains, []string{"handed_over"}, func(s *rpc.Stats) uint64 { return s.MainsHanded }},
 		{resent, nil, func(s *rpc.Stats) uint64 { return s.Resent }},
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
 		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},

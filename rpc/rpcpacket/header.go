@@ -113,7 +113,8 @@ const (
 	FlagReplay Flags = 1 << 5
 	// FlagDone: the completion of a one-way call, as a Reply without payload.
 	FlagDone Flags = 1 << 6
-	// FlagCheckpoint: a durable main's checkpoint; the trailer is its state.
+	// FlagCheckpoint: a durable main's checkpoint; the trailer is its state. With FlagEnlist: a
+	// main whose checkpoints are in a ledger is handed over; the index is that of the last one.
 	FlagCheckpoint Flags = 1 << 7
 	// FlagPart: the payload is a part of a held message; see Split.
 	FlagPart Flags = 1 << 8

@@ -1,0 +1,317 @@
+package simrack_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// clerk is a job on a rack of registers whose durable main counts at R, round by round. Its
+// checkpoints are in its node's ledger: the round, and what R has counted so far.
+type clerk struct {
+	*registers
+	t      *testing.T
+	rounds int
+	// aside is what the main does in a round besides, if set.
+	aside func(ctx context.Context, round int) error
+
+	mu     sync.Mutex
+	node   *rpc.Node
+	stats  rpc.Stats // of all its nodes, as far as they have ended
+	round  int       // the last one that is over
+	begun  []int     // the rounds with which its runs have begun
+	failed error
+	over   chan struct{}
+}
+
+// withClerk runs a test with it.
+func withClerk(t *testing.T, rounds int, f func(ctx context.Context, k *clerk)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		k := &clerk{registers: &registers{nodes: map[string]*rpc.Node{}}, t: t, rounds: rounds, over: make(chan struct{})}
+		cfg := k.config("")
+		cfg.Programs["clerk"] = k.program
+		var err error
+		if k.Rack, err = simrack.Start(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Gatekeeper().Deploy(ctx, registerSpec()); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.client(ctx, t).Close(ctx); err != nil { // R is there
+			t.Error(err)
+		}
+		f(ctx, k)
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (k *clerk) deploy(ctx context.Context) {
+	k.t.Helper()
+	spec := resources.Spec{Name: "office", Programs: []resources.Program{{Name: "clerk", Args: []string{"clerk"}, Nodes: 1, Job: true, Blades: []string{"c1", "s1", "s2"}}}}
+	if err := k.Gatekeeper().Deploy(ctx, spec); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *clerk) program(ctx context.Context, j join.Joiner, s control.Start) error {
+	node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName(s.Name))
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.node = node
+	k.mu.Unlock()
+	err = rpc.Main(ctx, node, "clerk", func(ctx context.Context, state []byte) error { return k.main(ctx, node, state) })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st := node.Stats()
+	k.stats.MainCalls += st.MainCalls
+	k.stats.MainCheckpoints += st.MainCheckpoints
+	k.stats.MainsHanded += st.MainsHanded
+	if err != nil {
+		k.failed = err
+		return err
+	}
+	k.mu.Unlock()
+	err = node.Close(ctx)
+	k.mu.Lock()
+	if err == nil && k.over != nil {
+		close(k.over)
+		k.over = nil
+	}
+	return err
+}
+
+func (k *clerk) main(ctx context.Context, node *rpc.Node, state []byte) error {
+	var round, count uint64
+	if state != nil {
+		round, count = binary.BigEndian.Uint64(state), binary.BigEndian.Uint64(state[8:])
+	}
+	k.mu.Lock()
+	k.begun = append(k.begun, int(round)) //nolint:gosec // small
+	k.mu.Unlock()
+	for ; round < uint64(k.rounds); round++ { //nolint:gosec // small
+		dice := make([]byte, 1)
+		if err := rpc.Random(ctx, dice); err != nil {
+			return err
+		}
+		for range 1 + dice[0]%3 { // as often in each run
+			v, err := echo(ctx, node, "R", "")
+			if err != nil {
+				return err
+			}
+			if count++; v != count {
+				return fmt.Errorf("round %d: R has counted %d, want %d", round, v, count)
+			}
+		}
+		<-time.After(time.Millisecond) // virtual
+		if k.aside != nil {
+			if err := k.aside(ctx, int(round)); err != nil { //nolint:gosec // small
+				return err
+			}
+		}
+		if err := rpc.Checkpoint(ctx, binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, round+1), count)); err != nil {
+			return err
+		}
+		k.mu.Lock()
+		k.round = int(round) + 1 //nolint:gosec // small
+		k.mu.Unlock()
+	}
+	return nil
+}
+
+// until waits until a round is over.
+func (k *clerk) until(ctx context.Context, round int) {
+	k.t.Helper()
+	for {
+		k.mu.Lock()
+		now, failed := k.round, k.failed
+		k.mu.Unlock()
+		if now >= round {
+			return
+		}
+		k.sound(failed)
+		select {
+		case <-time.After(time.Millisecond): // virtual
+		case <-ctx.Done():
+			k.t.Fatalf("round %d is not over, but %d: %v", round, now, failed)
+		}
+	}
+}
+
+// kill kills the clerk's program. It reports false if there is none.
+func (k *clerk) kill() bool {
+	return slices.ContainsFunc([]string{"c1", "s1", "s2"}, func(blade string) bool { return k.Kill(blade, "office/clerk/1") == nil })
+}
+
+// ended waits until the job is done.
+func (k *clerk) ended(ctx context.Context) {
+	k.t.Helper()
+	k.mu.Lock()
+	over := k.over
+	k.mu.Unlock()
+	if over == nil {
+		return
+	}
+	for {
+		k.mu.Lock()
+		round, failed := k.round, k.failed
+		k.mu.Unlock()
+		k.sound(failed)
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Second): // virtual
+		case <-ctx.Done():
+			k.t.Fatalf("the main is not over, but round %d: %v", round, failed)
+		}
+	}
+}
+
+// sound fails the test if no crash explains how a run of the main has ended.
+func (k *clerk) sound(failed error) {
+	k.t.Helper()
+	switch rpc.CodeOf(failed) {
+	case rpc.OK, rpc.Unavailable, rpc.Canceled, rpc.Stale, rpc.NotFound:
+	default:
+		k.t.Fatal(failed)
+	}
+}
+
+// TestMainWithoutGatekeeper: a durable main that calls and computes goes on through its checkpoints
+// without a Gatekeeper, and comes to its end when there is one. Its callees keep nothing of it then.
+func TestMainWithoutGatekeeper(t *testing.T) {
+	withClerk(t, 100, func(ctx context.Context, k *clerk) {
+		held := k.held(ctx, t)
+		k.deploy(ctx)
+		k.until(ctx, 3)
+		if n := k.held(ctx, t) - held; n > 0 {
+			t.Errorf("the Gatekeeper has judged %d messages", n)
+		}
+		k.CrashGatekeeper()
+		patience, stop := context.WithTimeout(ctx, time.Minute) // virtual
+		defer stop()
+		k.until(patience, k.rounds)
+		if err := k.RestartGatekeeper(ctx); err != nil {
+			t.Fatal(err)
+		}
+		k.ended(ctx)
+		if s := k.stats; s.MainCheckpoints != uint64(k.rounds)+1 || s.MainCalls < uint64(k.rounds) || s.MainsHanded > 0 {
+			t.Errorf("%d calls, %d checkpoints, handed over %d times", s.MainCalls, s.MainCheckpoints, s.MainsHanded)
+		}
+		if len(k.begun) != 1 {
+			t.Errorf("runs begun with rounds %v", k.begun)
+		}
+	})
+}
+
+// TestMainInLedger: a durable main whose program, or Gatekeeper, or both are killed at any moment
+// goes on from its last checkpoint, and each of its calls runs once; whether it needs the
+// Gatekeeper in between, or not.
+func TestMainInLedger(t *testing.T) {
+	for _, aside := range []bool{false, true} {
+		t.Run(fmt.Sprint("aside ", aside), func(t *testing.T) {
+			withClerk(t, 60, func(ctx context.Context, k *clerk) {
+				if aside {
+					k.aside = func(ctx context.Context, round int) error {
+						if round%3 > 0 {
+							return nil
+						}
+						m := rpc.Memory(ctx)
+						p, err := m.Alloc(ctx, 64)
+						if err == nil {
+							_, err = m.Write(ctx, p, []byte{1})
+						}
+						if err == nil {
+							_, err = echo(ctx, k.at(), "S", "")
+						}
+						return errors.Join(err, m.Free(ctx, p))
+					}
+				}
+				k.deploy(ctx)
+				rng, kills := rand.New(rand.NewPCG(1, 2)), 0
+				for round := 2; round < k.rounds; round += 5 {
+					k.until(ctx, round)
+					<-time.After(time.Duration(rng.IntN(1000)) * time.Microsecond) // virtual
+					if k.kill() {
+						kills++
+					}
+					if rng.IntN(3) == 0 {
+						<-time.After(time.Duration(rng.IntN(2000)) * time.Microsecond) // virtual
+						k.CrashGatekeeper()
+						<-time.After(time.Second) // virtual
+						if err := k.RestartGatekeeper(ctx); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				k.ended(ctx)
+				s := k.stats
+				t.Logf("%d kills, runs begun with rounds %v, %d direct calls, %d checkpoints in the ledger, handed over %d times", kills, k.begun, s.MainCalls, s.MainCheckpoints, s.MainsHanded)
+				if kills < 5 || len(k.begun) < kills || s.MainCheckpoints == 0 || s.MainCalls == 0 || aside != (s.MainsHanded > 0) {
+					t.Error("that is not what was to happen")
+				}
+			})
+		})
+	}
+}
+
+// at is the node of the main's present run.
+func (k *clerk) at() *rpc.Node {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.node
+}
+
+// TestMainLost: when both copies of the machine are lost that had the ledger, the main does not
+// begin anew: its Main fails until its deployment is made anew.
+func TestMainLost(t *testing.T) {
+	withClerk(t, 1<<30, func(ctx context.Context, k *clerk) {
+		k.deploy(ctx)
+		k.until(ctx, 3)
+		for _, b := range []string{"m1", "m2"} {
+			if err := k.CrashBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, b := range []string{"m1", "m2"} {
+			if err := k.BootBlade(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(time.Minute) // virtual
+		k.mu.Lock()
+		if k.failed == nil || rpc.CodeOf(k.failed) != rpc.Unavailable || len(k.begun) != 1 {
+			t.Errorf("runs begun with rounds %v: %v", k.begun, k.failed)
+		}
+		k.rounds = 0
+		k.mu.Unlock()
+		if err := k.Gatekeeper().Undeploy(ctx, "office"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute) // virtual
+		k.deploy(ctx)
+		k.ended(ctx)
+		if want := []int{0, 0}; !slices.Equal(k.begun, want) {
+			t.Errorf("runs begun with rounds %v, want %v", k.begun, want)
+		}
+	})
+}

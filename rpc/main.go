@@ -1,0 +1,417 @@
+package rpc
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+	"github.com/bifrost-rack/bifrost/rpc/trailer"
+)
+
+// A durable main of a deployment keeps its checkpoints and its journal in its node's ledger, if that
+// keeps states, and calls other nodes directly. The Gatekeeper says who may run it, and hears when it
+// is over.
+//
+//	begin ──▶ Gatekeeper: "direct"
+//	journal ─▶ ledger       before a call, and before an effect
+//	checkpoint ─▶ ledger ─settled─▶ Checkpoint returns; callees forget the calls before it
+//	at its end: checkpoint, ended ─▶ ledger ─settled─▶ CHECKPOINT, done ─▶ Gatekeeper
+//
+// Before it does what needs the Gatekeeper, as a direct execution does (enlist), it is handed over:
+// from then on its calls are logged there, up to its next checkpoint, which is logged there too. Then
+// the main is direct again. A later run reads both: the later checkpoint counts, and what either has
+// of the time since.
+
+// main is what a durable main has beside an execution.
+type main struct {
+	rtt   endpoint.RTT  // of checkpoints; guarded by the node's outgoing.mu
+	epoch atomic.Uint32 // index of the last checkpoint
+	begun atomic.Bool   // there was a checkpoint since the program began
+	key   endpoint.Key  // what its calls are named with
+	// ledger: the main is direct, even while it is handed over.
+	ledger bool
+}
+
+// lastCheckpoint is 0 for what is no main.
+func (m *main) lastCheckpoint() uint32 {
+	if m == nil {
+		return 0
+	}
+	return m.epoch.Load()
+}
+
+// Main runs a durable main: an execution that no call has begun, and that goes on
+// when its program is started again after a crash. f gets the state of the last
+// Checkpoint, nil if there is none, and repeats what came after it: exactly-once
+// calls find their answers in the log, and [Now], [Random], [Effect], [WaitAny] and calls
+// of [PolicyNone] give what they gave. The name must be unique in the rack, and one
+// Main of it run at a time.
+//
+// Where that is depends on the rack: in the Gatekeeper's log; or, if the main is a job of a
+// deployment and the rack keeps ledgers on mirrored machines, in the ledger of the job's node. In a
+// ledger, a main that only calls and computes does not need the Gatekeeper between its start and
+// its end.
+//
+// When f returns nil the main is over: all that it did is committed, and Main returns
+// nil. If the program crashes before it knows that, the Main of the name that it calls
+// first when it is started again returns nil without a call of f, so a crash at the very
+// end repeats nothing. Any other Main of the name is a new run, and begins without a
+// state; on another node, as soon as the one where the main is over has left the rack or
+// is gone for good, and [BadRequest] until then. When f returns an error, so does Main, and the next Main goes on from the last
+// checkpoint. A re-run that does something else than before fails as [Nondeterminism].
+func Main(ctx context.Context, node *Node, name string, f func(ctx context.Context, state []byte) error) error {
+	op := "main " + name
+	if err := node.claimMain(op, name); err != nil {
+		return err
+	}
+	defer node.unclaimMain(name)
+	was, err := join.FetchMain(ctx, node.session, name)
+	if err != nil {
+		return coded(op, err)
+	}
+	e := &execution{node: node, main: &main{key: was.Key}, enlisting: make(chan struct{}, 1)}
+	e.call.Call, e.trunk.e = endpoint.MainID(name), e
+	if was.Done {
+		e.forgetEarlier(was.Index)
+		return nil
+	}
+	if e.endedBefore(&was) {
+		e.trunk.index = was.Index - 1
+		e.journal, _ = newJournal(nil)
+		return e.checkpoint(context.WithValue(ctx, branchKey{}, &e.trunk), &e.trunk, true, nil)
+	}
+	e.trunk.index = was.Index
+	e.main.epoch.Store(was.Index)
+	if e.journal, err = newJournal(was.Journal); err != nil {
+		return &Error{Code: Internal, Op: op, Msg: "the journal", Err: err}
+	}
+	defer e.keepSent()
+	return e.runMain(ctx, op, was.State, f)
+}
+
+// known is what the node's ledger has of a main.
+func (e *execution) known() (k record.Execution, last record.Checkpoint) {
+	l := e.node.ledger
+	if l == nil || l.place == nil {
+		return k, last
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if is := l.table.State().Execution(e.call.Call); is != nil {
+		k = *is
+	}
+	if k.Checkpoint != nil {
+		last = *k.Checkpoint
+	}
+	return k, last
+}
+
+// forgetEarlier has the callees forget the calls before a checkpoint that the Gatekeeper has logged.
+func (e *execution) forgetEarlier(index uint32) {
+	if known, last := e.known(); len(known.Called) > 0 && last.Index < index {
+		e.recorded.called = slices.Clone(known.Called)
+		e.writeCheckpoint(index, nil, false)
+	}
+}
+
+// endedBefore adds to what the Gatekeeper knows of a main what the node's ledger has of it. It
+// reports whether the main has come to its end by what the ledger says, and the Gatekeeper does not
+// know that.
+func (e *execution) endedBefore(was *join.Main) bool {
+	if !was.Ledger || e.node.ledger == nil || e.node.ledger.place == nil {
+		return false
+	}
+	n := e.node
+	known, last := e.known()
+	n.mu.Lock()
+	e.recorded = recorded{begun: true, called: slices.Clone(known.Called), sent: n.sent[e.call.Call]}
+	delete(n.sent, e.call.Call)
+	n.mu.Unlock()
+	switch {
+	case last.Index > was.Index && last.Ended: // its end is in the ledger, and not handed over
+		was.Index = last.Index
+		return true
+	case last.Index < was.Index: // the Gatekeeper has logged a checkpoint since
+		e.writeCheckpoint(was.Index, nil, false)
+	default:
+		if last.Index > was.Index {
+			was.State, was.Index = slices.Concat([]byte{}, last.State), last.Index
+		}
+		was.Journal = slices.Concat(known.Journal, was.Journal)
+	}
+	e.main.ledger = true
+	e.direct.Store(!was.Handed)
+	return false
+}
+
+// keepSent keeps for the node's next run of a main in which lanes this one has sent calls: copies of
+// them may be on their way when that has them forgotten.
+func (e *execution) keepSent() {
+	n := e.node
+	e.mu.Lock()
+	sent := e.recorded.sent
+	e.mu.Unlock()
+	if len(sent) == 0 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.sent == nil {
+		n.sent = map[rpcpacket.ID][]direct.Item{}
+	}
+	n.sent[e.call.Call] = sent
+}
+
+// runMain runs f as the trunk of e.
+func (e *execution) runMain(ctx context.Context, op string, state []byte, f func(context.Context, []byte) error) error {
+	running, cancel := context.WithCancel(context.WithValue(ctx, branchKey{}, &e.trunk))
+	defer cancel()
+	defer context.AfterFunc(e.node.base, cancel)()
+	e.life.cancel = cancel
+	err := f(running, state)
+	e.join()
+	e.mu.Lock()
+	e.trunk.ended = false // for the last checkpoint
+	e.mu.Unlock()
+	if err == nil && ctx.Err() == nil {
+		if diverged := e.journal.close(nil); diverged == nil {
+			err = e.checkpoint(running, &e.trunk, true, nil)
+		}
+	}
+	e.end()
+	if diverged := e.journal.failure(); diverged != nil {
+		return &Error{Code: Nondeterminism, Op: op, Msg: messageOf(diverged)}
+	}
+	if err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// Checkpoint makes a state the one from which a durable main goes on after a
+// crash, and commits all that it has done so far: its one-ways leave, what it has
+// freed is reclaimed. It returns when that is logged. Only the main's own context
+// will do, and no branches may be open. On error the state may or may not be the
+// new one.
+func Checkpoint(ctx context.Context, state []byte) error {
+	const op = "checkpoint"
+	b := branchOf(ctx)
+	if b == nil || b.e.main == nil {
+		return fault.New(BadRequest, op, "the context is not a durable main's")
+	}
+	return b.e.checkpoint(ctx, b, false, state)
+}
+
+// checkpoint makes a checkpoint, the last one if the main has ended, and waits until it is settled
+// in the ledger, or logged.
+func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, state []byte) error {
+	const op = "checkpoint"
+	e.mu.Lock()
+	open := e.open
+	e.mu.Unlock()
+	if open > 0 {
+		return fault.New(BadRequest, op, "%d branches are open", open)
+	}
+	o, err := b.begin(op)
+	if err != nil {
+		return err
+	}
+	defer o.end()
+	if e.trunk.client != nil {
+		if err := e.trunk.client.Settle(ctx); err != nil {
+			return coded(op, err)
+		}
+	}
+	recorded, err := e.recordCheckpoint(o, ended, state)
+	if err == nil && (ended || !recorded) {
+		err = e.logCheckpoint(ctx, o, ended, state, recorded)
+	}
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.main.epoch.Store(o.at.index)
+	e.main.begun.Store(true)
+	e.trunk.client = nil
+	return nil
+}
+
+// recordCheckpoint has the ledger keep a checkpoint of a direct main. It reports whether it has: if
+// the ledger has no room for it, the main is handed over.
+func (e *execution) recordCheckpoint(o *operation, ended bool, state []byte) (bool, error) {
+	n := e.node
+	if !e.direct.Load() {
+		return false, nil
+	}
+	codec := newCodec(n.budget)
+	defer codec.free()
+	codec.trailer = state
+	if err := n.checkWhole(codec, o.op); err != nil {
+		return false, err
+	}
+	if !n.ledger.hasRoom(roomOf(len(state))) {
+		if err := e.enlist(); err != nil {
+			return false, err
+		}
+	}
+	e.enlisting <- struct{}{}
+	defer func() { <-e.enlisting }()
+	if !e.direct.Load() {
+		return false, nil
+	}
+	_, mark := e.journal.pending()
+	if !n.ledger.settle(e.writeCheckpoint(o.at.index, slices.Clone(state), ended)) {
+		return false, n.whyEnded()
+	}
+	n.stats.checkpoints.Add(1)
+	e.journal.confirm(mark)
+	return true, nil
+}
+
+// writeCheckpoint has the callees forget the calls before a checkpoint, which is in the ledger or
+// was logged. It returns the record's number.
+func (e *execution) writeCheckpoint(index uint32, state []byte, ended bool) uint64 {
+	e.mu.Lock()
+	called, sent := e.recorded.called, e.recorded.sent
+	e.recorded.called, e.recorded.sent, e.recorded.refused = nil, nil, nil
+	e.mu.Unlock()
+	l := e.node.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &record.Checkpoint{Main: e.call.Call, Index: index, State: state, Ended: ended}
+	r.Owed.Called = append(l.table.Owing(e.call.Call), called...)
+	last := l.add(r)
+	for _, i := range sent {
+		l.table.Sent(i)
+	}
+	return last
+}
+
+// logCheckpoint has the Gatekeeper log a checkpoint, which may be recorded in the ledger.
+func (e *execution) logCheckpoint(ctx context.Context, o *operation, ended bool, state []byte, recorded bool) error {
+	var flags rpcpacket.Flags
+	var section []byte
+	if ended {
+		flags = rpcpacket.FlagDone
+	} else {
+		section = trailer.Section{Type: trailer.State, Data: state}.Append(nil)
+	}
+	entries, mark := e.journal.pending()
+	// The state may have room behind it that is the program's.
+	if err := e.tellGatekeeper(ctx, o, flags, slices.Concat(section, entries)); err != nil {
+		return err
+	}
+	e.journal.confirm(mark)
+	if e.main.ledger && !recorded {
+		e.writeCheckpoint(o.at.index, nil, ended)
+		e.direct.Store(!ended)
+	}
+	return nil
+}
+
+// handOver has the Gatekeeper log what a direct main does, up to its next checkpoint. The caller has
+// put a token into e.enlisting.
+func (e *execution) handOver() error {
+	e.mu.Lock()
+	if rs := e.unwritten(nil); len(rs) > 0 {
+		e.recorded.last = e.write(rs...)
+	}
+	mark, last := e.journal.written(), e.recorded.last
+	e.mu.Unlock()
+	if !e.node.ledger.settle(last) {
+		return e.node.whyEnded()
+	}
+	o := &operation{op: "hand over", at: position{enlistPlace, e.main.lastCheckpoint()}}
+	if err := e.tellGatekeeper(e.node.base, o, rpcpacket.FlagEnlist, nil); err != nil {
+		return err
+	}
+	e.journal.confirm(mark) // later runs have it from the ledger
+	e.node.stats.mains.Add(1)
+	e.direct.Store(false)
+	return nil
+}
+
+// leastMainRoom is how many bytes the ledger must have left for a direct main's next call or effect:
+// with less it is handed over.
+const leastMainRoom = 16 << 10
+
+// needsRoom hands a direct main over if the ledger is nearly full. It reports false if the node has
+// ended.
+func (e *execution) needsRoom() bool {
+	return e.main == nil || !e.direct.Load() || e.node.ledger.hasRoom(leastMainRoom) || e.enlist() == nil
+}
+
+// hasRoom reports whether the ledger has room for so many bytes that end nothing.
+func (l *ledger) hasRoom(bytes int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bytes <= l.left() {
+		return true
+	}
+	l.squeeze()
+	return bytes <= l.left()
+}
+
+// tellGatekeeper sends a main's message to the Gatekeeper and waits until it is logged.
+func (e *execution) tellGatekeeper(ctx context.Context, o *operation, flags rpcpacket.Flags, sections []byte) error {
+	n := e.node
+	codec := newCodec(n.budget)
+	defer codec.free()
+	codec.trailer = sections
+	if err := n.checkWhole(codec, o.op); err != nil {
+		return err
+	}
+	p := n.out.pendings.Get().(*pending)
+	p.RTT, p.Logged, p.to = &e.main.rtt, true, netio.Message{Remote: netip.AddrPortFrom(rackaddr.Gatekeeper, rackaddr.PortRPC)}
+	h := rpcpacket.Header{
+		Type: rpcpacket.Call, CallerIncarnation: n.self.Incarnation, Parent: e.call.Call, Branch: o.at.branch, Index: o.at.index,
+		Flags: (rpcpacket.FlagHeld | rpcpacket.FlagCheckpoint | flags).WithPolicy(PolicyRecover),
+	}
+	out, err := n.begin(p, codec, &h, endpoint.ChildID(e.main.key, h.Parent, h.Branch, h.Index))
+	if err != nil {
+		n.release(p)
+		return coded(o.op, err)
+	}
+	n.send(p.to.Remote, out.datagram)
+	if err := (&client{node: n}).wait(ctx, o.b, p, &method{op: o.op}); err != nil {
+		return err
+	}
+	defer n.release(p)
+	switch {
+	case p.err != nil:
+		return coded(o.op, p.err)
+	case p.answer.Type == rpcpacket.Exception:
+		return fault.Remote(p.answer.Code, o.op, "%s", p.answer.Payload)
+	}
+	return nil
+}
+
+// claimMain keeps a main's name for one run.
+func (n *Node) claimMain(op, name string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return n.err
+	}
+	if n.mains[name] {
+		return fault.New(BadRequest, op, "it runs already")
+	}
+	n.mains[name] = true
+	return nil
+}
+
+func (n *Node) unclaimMain(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.mains, name)
+}
