@@ -579,26 +579,18 @@ func (n *Node) resume() {
 	}
 }
 
-// forward asks the Gatekeeper to go on with an execution about which it decides, unless nobody
-// asks for the outcome any more. It may never have heard of it.
+// forward asks the Gatekeeper to go on with an execution about which it decides. It may never have
+// heard of it.
 func (n *Node) forward(e *record.Execution) {
-	l := n.ledger
-	l.mu.Lock()
-	wanted := l.table.Asks(e.ID)
-	l.mu.Unlock()
-	if m, err := rpcpacket.Parse(e.Begun.Call); wanted && err == nil {
-		_ = n.tellEnlisted(netip.AddrFrom16(e.Begun.Caller), &m, false)
+	m, err := rpcpacket.Parse(e.Begun.Call)
+	if err == nil {
+		err = n.tellEnlisted(netip.AddrFrom16(e.Begun.Caller), &m, false)
 	}
-	l.asked(e.ID)
-}
-
-// asked notes that the Gatekeeper has answered what it was asked about an execution.
-func (l *ledger) asked(id rpcpacket.ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.table.Asked(id)
-	if l.table.Owes() {
-		l.forgets.hurry(l.node)
+	if n.base.Err() == nil { // it has it, or has refused it for good
+		n.ledger.write(&record.Logged{Execution: e.ID})
+	}
+	if err != nil {
+		n.log.Warn("rpc: an execution was not handed over", "call", e.ID.String(), "err", err)
 	}
 }
 

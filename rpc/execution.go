@@ -340,10 +340,6 @@ func (e *execution) enlist() error {
 	if e.main != nil {
 		return e.handOver()
 	}
-	l.mu.Lock()
-	l.table.Asks(e.call.Call)
-	l.mu.Unlock()
-	defer l.asked(e.call.Call)
 	e.mu.Lock()
 	last := e.write(append(e.unwritten(nil), &record.Handed{Execution: e.call.Call})...)
 	e.mu.Unlock()
@@ -363,6 +359,7 @@ func (e *execution) enlist() error {
 	}
 	e.call.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	e.direct.Store(false)
+	l.write(&record.Logged{Execution: e.call.Call})
 	l.noteHanded(e)
 	return e.freeNow()
 }

@@ -65,9 +65,11 @@ func (t *Table) owe(e *record.Execution) {
 }
 
 // leftAlone reports whether an execution was handed over, and neither its caller nor this node has
-// anything to do with it any more. While it runs here it asks for the outcomes of its calls.
+// anything to do with it any more. While it runs here it asks for the outcomes of its calls. Until
+// the Gatekeeper is known to have it, the Gatekeeper may be asked to decide about it: it would take
+// a question that comes after the word to forget it for a new call.
 func (t *Table) leftAlone(e *record.Execution) bool {
-	return e.Forgotten && e.Handed && !t.asking[e.ID] && t.running[e.ID] == nil
+	return e.Forgotten && e.Logged && t.running[e.ID] == nil
 }
 
 // paid reports whether an execution has nothing more to do, and its ledger does not say so.

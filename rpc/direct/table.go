@@ -58,7 +58,6 @@ type Table struct {
 	heard   map[[16]byte]uint32 // the latest incarnation of each caller
 	items   map[rpcpacket.ID]*item
 	owed    map[rpcpacket.ID]int // how many items an execution owes
-	asking  map[rpcpacket.ID]bool
 	charges map[[16]byte]*charge  // of callers
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 	regions map[rpcpacket.ID]bool // executions of whose regions the Gatekeeper is to be told
@@ -77,7 +76,7 @@ type running struct {
 func New(state *record.State) *Table {
 	return &Table{
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
-		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, asking: map[rpcpacket.ID]bool{}, charges: map[[16]byte]*charge{},
+		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, charges: map[[16]byte]*charge{},
 		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{},
 	}
 }
@@ -146,25 +145,6 @@ func (t *Table) Resumes(id rpcpacket.ID) {
 	t.running[id] = r
 }
 
-// Asks notes that the Gatekeeper is about to be asked to decide about an execution, and reports
-// whether it still is to be: not if the execution was handed over before, and nobody asks for
-// its outcome any more. Until Asked, the Gatekeeper is not told to forget the execution: it
-// would take a copy of the question that comes later for a new call.
-func (t *Table) Asks(id rpcpacket.ID) bool {
-	if e := t.state.Execution(id); e != nil && e.Handed && e.Forgotten {
-		t.Asked(id)
-		return false
-	}
-	t.asking[id] = true
-	return true
-}
-
-// Asked notes that the Gatekeeper has answered, or is not asked.
-func (t *Table) Asked(id rpcpacket.ID) {
-	delete(t.asking, id)
-	t.owe(t.state.Execution(id))
-}
-
 // Drop forgets that a call runs: it was not run after all, and a copy of it is new.
 func (t *Table) Drop(id rpcpacket.ID) { delete(t.running, id) }
 
@@ -204,6 +184,8 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 		touched = t.state.Before(r.Lane, r.Number)
 	case *record.Done:
 		touched = t.state.Before(r.Lane, r.Number)
+	case *record.Logged:
+		touched = append(touched, t.state.Execution(r.Execution))
 	case *record.Forgotten:
 		for _, id := range r.Executions {
 			touched = append(touched, t.state.Execution(id))
@@ -239,7 +221,8 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 // to.
 type Resumption struct {
 	// Rerun are executions that have begun and are not done, Forward those about which the
-	// Gatekeeper decides, and GiveUp those that have begun too often.
+	// Gatekeeper decides, if it has not said that it does, and GiveUp those that have begun too
+	// often.
 	Rerun, Forward, GiveUp []*record.Execution
 	// Rollback are those of Rerun and GiveUp that may have written to memory, and Commit those
 	// that are done and whose changes may not be committed. This comes before all else.
@@ -272,8 +255,7 @@ func (t *Table) Resume() (r Resumption) {
 			r.Rerun = append(r.Rerun, e)
 		case t.paid(e):
 			r.Over = append(r.Over, &record.Over{Execution: e.ID})
-		case e.Handed && !e.Forgotten:
-			t.asking[e.ID] = true
+		case e.Handed && !e.Logged && e.Done == nil: // though nobody may ask for its outcome
 			r.Forward = append(r.Forward, e)
 		}
 	}

@@ -33,8 +33,9 @@ type Execution struct {
 	// Machines are the memory machines that all runs so far may have written to, nothing if it
 	// is done.
 	Machines []uint8
-	// Handed says that the Gatekeeper's log has what becomes of it.
-	Handed bool
+	// Handed says that the Gatekeeper's log has what becomes of it, and Logged that the
+	// Gatekeeper has acknowledged that.
+	Handed, Logged bool
 	// Forgotten says that nobody asks for its outcome any more.
 	Forgotten bool
 }
@@ -96,6 +97,7 @@ func (e *Execution) visit(c *coder) {
 	calls(c, "called", &e.Called, "calls of all runs so far, nothing if it is done")
 	machines(c, &e.Machines, "memory machines that all runs so far may have written to, nothing if it is done")
 	flag(c, "handed", &e.Handed, "1: the Gatekeeper's log has what becomes of it")
+	flag(c, "logged", &e.Logged, "1: the Gatekeeper has acknowledged that")
 	flag(c, "forgotten", &e.Forgotten, "1: nobody asks for its outcome any more")
 }
 

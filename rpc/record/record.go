@@ -23,6 +23,7 @@ const (
 	KindHanded     Kind = 9
 	KindChanged    Kind = 10
 	KindDecided    Kind = 11
+	KindLogged     Kind = 12
 )
 
 var kinds = [...]struct {
@@ -44,6 +45,8 @@ var kinds = [...]struct {
 	KindChanged: {"changed", "what an execution about which the Gatekeeper decides has made of its service's state. It is settled before the answer leaves for the Gatekeeper; it counts if that logs the answer",
 		func() Record { return new(Changed) }},
 	KindDecided: {"decided", "whether a changed counts. The service's next change is written after it", func() Record { return new(Decided) }},
+	KindLogged: {"logged", "the Gatekeeper's log has the execution that was handed over. It is settled before the Gatekeeper is told to forget the execution",
+		func() Record { return new(Logged) }},
 }
 
 // String returns the kind's name.
@@ -223,6 +226,17 @@ type Handed struct {
 func (*Handed) Kind() Kind { return KindHanded }
 
 func (r *Handed) visit(c *coder) { array(c, "execution", &r.Execution, "the call's id") }
+
+// Logged says that the Gatekeeper has acknowledged an execution that was handed over: later
+// incarnations do not hand it over again.
+type Logged struct {
+	Execution rpcpacket.ID
+}
+
+// Kind implements Record.
+func (*Logged) Kind() Kind { return KindLogged }
+
+func (r *Logged) visit(c *coder) { array(c, "execution", &r.Execution, "the call's id") }
 
 // Changed is what an execution about which the Gatekeeper decides has made of its service's
 // state, if the Gatekeeper logs its answer.

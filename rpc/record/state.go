@@ -168,6 +168,8 @@ func (s *State) Apply(r Record) error {
 		err = s.changed(r)
 	case *Decided:
 		err = s.decided(r)
+	case *Logged:
+		err = s.logged(r)
 	}
 	if err == nil {
 		s.records++
@@ -273,6 +275,15 @@ func (s *State) handed(r *Handed) error {
 		return refused(r, r.Execution, "it does not run here")
 	}
 	e.Handed = true
+	return nil
+}
+
+func (s *State) logged(r *Logged) error {
+	e := s.executions[r.Execution]
+	if e == nil || !e.Handed || e.Logged {
+		return refused(r, r.Execution, "it was not handed over")
+	}
+	e.Logged = true
 	return nil
 }
 
@@ -556,7 +567,7 @@ func (e *Execution) check() error {
 	case e.Done != nil && (e.Begun != nil || e.Checkpoint != nil || len(e.Journal) > 0 || len(e.Called) > 0 || len(e.Machines) > 0 || e.Done.Execution != e.ID),
 		e.Checkpoint != nil && (e.Begun != nil || e.Checkpoint.Main != e.ID),
 		e.Begun != nil && e.Begun.Execution != e.ID,
-		e.Handed && e.Begun == nil && e.Done == nil,
+		e.Handed && e.Begun == nil && e.Done == nil, e.Logged && !e.Handed,
 		e.Over && (e.Done == nil && e.Checkpoint == nil || e.Forgotten),
 		e.Done == nil && e.Begun == nil && e.Checkpoint == nil && len(e.Journal) == 0 && len(e.Called) == 0 && len(e.Machines) == 0:
 		return fault.New(fault.BadRequest, "base", "%s: no records add up to this", e.ID)

@@ -106,6 +106,8 @@ func (h *history) step() {
 		h.write(&Journal{Execution: id, Entries: entry, Called: h.owed().Called})
 	case e.Begun != nil && !e.Handed && n == 7:
 		h.write(&Handed{Execution: id})
+	case e.Handed && !e.Logged && n == 7:
+		h.write(&Logged{Execution: id})
 	case e.Begun != nil && n == 8:
 		again := *e.Begun
 		again.Attempt++
@@ -222,6 +224,7 @@ func TestRefused(t *testing.T) {
 		{"below its lane", &Begun{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
 		{"below its lane", &Done{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
 		{"does not run here", &Handed{Execution: b}},
+		{"was not handed over", &Logged{Execution: b}},
 		{"no entries", &Journal{Execution: a}},
 		{"no entry of a journal", &Journal{Execution: a, Entries: trailer.Section{Type: trailer.Delta}.Append(nil)}},
 		{"it is done", &Done{Execution: b}},
