@@ -377,6 +377,7 @@ type directCall struct {
 	method         string
 	attempt        uint16
 	began, told    time.Time
+	oneway         bool
 }
 
 // directCalls takes what a node tells of direct calls.
@@ -493,6 +494,7 @@ func (c *controller) directCall(n *node, d *control.DirectCall) *directCall {
 	return &directCall{
 		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), caller: wal.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
 		service: d.Service, method: d.Method, attempt: d.Attempt, began: c.now.Add(-time.Duration(d.Began) * time.Microsecond), told: c.now,
+		oneway: d.Oneway,
 	}
 }
 
@@ -578,7 +580,7 @@ func (c *controller) traceDirectSent(k *directCall) {
 	}
 	c.tracer(TraceRecord{
 		Time: k.began, Stage: TraceSent, Call: k.id, Node: k.callee, Parent: k.parent, Caller: k.caller, Service: k.service, Method: k.method,
-		Policy: rpcpacket.PolicyRecover, Sampled: true,
+		Policy: rpcpacket.PolicyRecover, Sampled: true, Oneway: k.oneway,
 	})
 	stage := TraceDelivered
 	if k.attempt > 0 {
@@ -602,6 +604,7 @@ func (k *directCall) state() CallState {
 	s := CallState{
 		Call: k.id.String(), Caller: k.caller.Address, Callee: k.callee.Address, Service: k.service, Method: k.method, Stage: stageNames[stageRunning],
 		Policy: rpcpacket.PolicyRecover.String(), Checkpoint: callgraph.B1.String(), A1: k.began, B1: k.began, Attempts: int(k.attempt), Told: k.told,
+		Oneway: k.oneway,
 	}
 	if !k.parent.IsZero() {
 		s.Parent = k.parent.String()

@@ -63,9 +63,9 @@ type method struct {
 // may have run, but it does not begin to run any more once the callee hears of
 // it, and the handler's context ends. With another policy than [PolicyNone] the call is
 // given up: it runs to its end, and what comes of it is logged and read by nobody. A method without a result (one-way) returns when the call is sent, and is
-// delivered by the runtime; with another policy than PolicyNone it returns when
-// the call is logged, and is delivered when the execution that makes it has
-// committed.
+// delivered by the runtime. With another policy than PolicyNone it returns when the
+// one-way survives crashes: when the callee's ledger or the Gatekeeper's log has it. One that an
+// exactly-once execution sends is delivered when the execution has committed.
 func (n *Node) Client(service string, opts ...ClientOption) thrift.TClient {
 	address := rackaddr.Service(service)
 	c := &client{
@@ -320,7 +320,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		return n.whyEnded()
 	}
 	p.Exact = m.policy != PolicyNone && !p.straight
-	p.Logged, p.Held = kind == thrift.ONEWAY, p.Exact || len(codec.pointers) > 0
+	p.Logged, p.Held = kind == thrift.ONEWAY && !p.straight, p.Exact || len(codec.pointers) > 0
 	out, err := n.begin(p, codec, &h, id)
 	if err != nil {
 		return err
@@ -423,7 +423,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 		return e
 	}
 	if result == nil {
-		return nil // a one-way that has been logged
+		return nil // a one-way: a ledger or the log has it
 	}
 	headers, err := codec.takeHeaders(&p.answer)
 	if err != nil {

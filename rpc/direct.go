@@ -150,11 +150,11 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 	from := netip.AddrPortFrom(r.messages[i].Remote.Addr(), rackaddr.PortRPC)
 	switch {
 	case err != nil || m.Flags.Policy() == PolicyNone || len(m.Pointers) > 0:
-	case m.Type == rpcpacket.Call && m.Flags.Direct():
-		return n.receiveCall(r, i, from, &m)
 	case m.Type == rpcpacket.Oneway && m.Flags&rpcpacket.FlagSettled != 0:
 		n.toForget(from.Addr(), &m)
 		return nil
+	case (m.Type == rpcpacket.Call || m.Type == rpcpacket.Oneway) && m.Flags.Direct():
+		return n.receiveCall(r, i, from, &m)
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagSettled != 0:
 		n.forgotten(from.Addr(), m.Payload)
 		return nil
@@ -196,6 +196,12 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		return nil
 	}
 	v, known := l.table.Receive(from.Addr().As16(), &m.Header, arguments)
+	if m.Type == rpcpacket.Oneway && (v == direct.Duplicate || v == direct.Forward) && l.table.State().Execution(m.Call) != nil {
+		l.mu.Unlock()
+		n.stats.recalled.Add(1)
+		n.acknowledge(from, x.delivered(m))
+		return nil
+	}
 	var answer []byte
 	if v == direct.Answer && !l.settling[m.Call] {
 		answer = known.Done.Answer
@@ -241,6 +247,9 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 	n.stats.direct.Add(1)
 	if x.manager != nil {
 		n.stats.serial.Add(1)
+	}
+	if e.call.Type == rpcpacket.Oneway {
+		n.stats.oneways.Add(1)
 	}
 	large := e.call.Flags&rpcpacket.FlagMore != 0
 	if large {
@@ -428,6 +437,49 @@ func (e *execution) refusedBy(id rpcpacket.ID, node netip.Addr) bool {
 	return slices.Contains(e.recorded.refused, record.Call{ID: id, Node: node.As16()})
 }
 
+// A direct one-way is acknowledged when the receiver's ledger has it, so that its sender need not
+// wait for its turn: the receiver writes begun when it accepts the one-way, not when it must.
+//
+//	sender ── ONEWAY ──▶ accepted ── begun ──▶ ledger
+//	sender ◀── REPLY, done ── settled ◀──────────┘       copies are answered alike
+//
+// One that is refused before that is answered with an exception.
+
+// delivered is the acknowledgement of a one-way.
+func (x *export) delivered(m *rpcpacket.Message) []byte {
+	h := x.answerHeader(m)
+	h.Flags |= rpcpacket.FlagDone
+	return (&rpcpacket.Message{Header: h}).Append(nil)
+}
+
+// beginOneway writes down that a direct one-way has begun, which it may not have yet, and then
+// acknowledges it; not if it has ended meanwhile, or is run again. The reply is the acknowledgement.
+func (x *export) beginOneway(e *execution, reply []byte) {
+	e.mu.Lock()
+	if e.recorded.begun {
+		e.mu.Unlock()
+		return
+	}
+	e.recorded.last = e.write(e.unwritten(nil)...)
+	e.told = true
+	e.mu.Unlock()
+	x.node.acknowledge(e.from, reply)
+}
+
+// acknowledge sends the acknowledgement of a one-way when all records so far are settled.
+func (n *Node) acknowledge(to netip.AddrPort, reply []byte) {
+	last, settled := n.ledger.unsettled()
+	if settled {
+		n.send(to, reply)
+		return
+	}
+	go func() {
+		if n.ledger.settle(last) {
+			n.send(to, reply)
+		}
+	}()
+}
+
 // replyDirect commits the execution of a direct call, and sends its answer.
 func (x *export) replyDirect(e *execution, datagram []byte) {
 	l, h := x.node.ledger, &e.call.Header
@@ -440,6 +492,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 	}
 	d.Lane, d.Number = direct.PlaceOf(h)
 	e.mu.Lock()
+	e.recorded.begun = true // or need not be any more
 	d.Owed.Called, d.Owed.Machines = e.recorded.called, e.recorded.machines
 	if len(d.Owed.Machines) > 0 {
 		d.Owed.Run = x.node.self.Incarnation
@@ -493,7 +546,7 @@ func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
 	if settled && d.Owed.Told() {
 		go l.tellRegions(d)
 	}
-	if settled {
+	if settled && !e.told {
 		l.node.sendRecorded(e.from, d.Answer, serviceHash(e.from.Addr()))
 	}
 }

@@ -69,6 +69,7 @@ type execution struct {
 	change   []byte          // what it has made of a state that is in the ledger
 	// unsettled: the ledger does not have that, and the node ends.
 	unsettled bool
+	told      bool // the sender of the direct one-way is told that it has begun, not that it is done
 	ended     bool
 	headers   []rpcpacket.KeyValue // of the answer
 
@@ -226,9 +227,9 @@ func (e *execution) freeBuffer() {
 func (e *execution) logged() bool { return e.journal != nil && !e.direct.Load() }
 
 // receipted reports whether the call is acknowledged when it is accepted: a
-// one-way that nobody logs. (Of the others the completion is reported.)
+// one-way that nobody writes down. (Of one that is held the completion is reported.)
 func (e *execution) receipted() bool {
-	return e.call.Type == rpcpacket.Oneway && e.call.Flags&rpcpacket.FlagHeld == 0
+	return e.call.Type == rpcpacket.Oneway && e.call.Flags&rpcpacket.FlagHeld == 0 && e.journal == nil
 }
 
 // life is a handler's context. Most handlers never wait for its end, so what that takes
@@ -432,6 +433,7 @@ func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool,
 	if call.Flags&rpcpacket.FlagMore != 0 || len(payload)+2*rpcpacket.HeaderSize+len(call.Payload) > n.budget {
 		inner.Payload = nil
 	}
+	inner.Type = rpcpacket.Call // a one-way, too: it runs, and its sender has its acknowledgement
 	inner.Flags = inner.Flags&^rpcpacket.FlagMore | rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	inner.Attempt, inner.Order, inner.Floor = 0, 0, 0
 	return (&rpcpacket.Message{Header: h, Payload: inner.Append(payload)}).Append(nil)

@@ -155,6 +155,10 @@ func (x *export) accept(e *execution) (run *execution) {
 	x.accepting.Lock()
 	defer x.accepting.Unlock()
 	to, receipt := e.from, x.receipt(e) // a call that waits may be over before it is acknowledged
+	var reply []byte
+	if e.call.Type == rpcpacket.Oneway && e.direct.Load() {
+		reply = x.delivered(&e.call)
+	}
 	turns, taken := x.inOrder(e)
 	for _, turn := range turns {
 		turn.queued = x.node.now()
@@ -168,8 +172,11 @@ func (x *export) accept(e *execution) (run *execution) {
 			x.watchWaits()
 		}
 	}
-	if receipt != nil && taken {
+	switch {
+	case receipt != nil && taken:
 		x.node.send(to, receipt)
+	case reply != nil && taken:
+		x.beginOneway(e, reply)
 	}
 	return run
 }

@@ -664,6 +664,7 @@ func (k *ended) tell(now time.Duration) control.DirectCall {
 	c := control.DirectCall{
 		ID: control.ExecutionID(h.Call), Parent: control.ExecutionID(h.Parent), Caller: k.from, Incarnation: h.CallerIncarnation,
 		Service: k.method.service, Method: k.method.method, Began: (now - k.began).Microseconds(), Attempt: h.Attempt, Code: k.method.code,
+		Oneway: h.Type == rpcpacket.Oneway,
 	}
 	if k.end != 0 {
 		c.Took = max(1, (k.end - k.began).Microseconds())

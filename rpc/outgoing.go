@@ -512,7 +512,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 	exact := m.policy != PolicyNone
 	_, told := b.lineageOf()
 	if o == nil {
-		if exact && told && c.fits(m, codec, kind) {
+		if exact && (told || kind == thrift.ONEWAY) && c.fits(m, codec) {
 			return n.server(ctx, q), nil
 		}
 		return netip.Addr{}, nil
@@ -522,7 +522,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && told && c.fits(m, codec, kind) {
+		if e.direct.Load() && told && kind == thrift.CALL && c.fits(m, codec) {
 			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}
@@ -561,8 +561,8 @@ func (c *client) unbind(o *operation, p *pending, m *method) {
 }
 
 // fits reports whether a call can go direct: others are the Gatekeeper's.
-func (c *client) fits(m *method, codec *codec, kind thrift.TMessageType) bool {
-	return m.policy == PolicyRecover && kind == thrift.CALL && len(codec.pointers) == 0
+func (c *client) fits(m *method, codec *codec) bool {
+	return m.policy == PolicyRecover && len(codec.pointers) == 0
 }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
@@ -586,9 +586,9 @@ func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr
 }
 
 // straightTrailer goes behind a direct call: its lineage if that names somebody and, if the call
-// exceeds a packet, the hash of its arguments (argumentsSize).
+// exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
 func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header) (trailer []byte) {
-	if l, _ := b.lineageOf(); !l.nobody() {
+	if l, _ := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
 		trailer = l.append(nil)
 	}
 	if codec.size()+len(trailer) <= n.budget {

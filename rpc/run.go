@@ -93,6 +93,9 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	if o.kind != thrift.CALL && o.kind != thrift.ONEWAY {
 		return fault.New(BadRequest, "", "Thrift message type %d is no call", o.kind)
 	}
+	if o.kind == thrift.ONEWAY && e.call.Flags&rpcpacket.FlagEnlist != 0 {
+		e.call.Type = rpcpacket.Oneway // the Gatekeeper delivers it as a call
+	}
 	in.opening, in.opened, e.meter = o, true, m.meter
 	return nil
 }
@@ -288,13 +291,20 @@ func (x *export) lastWords(e *execution) []byte {
 // answerException answers a call with a system exception.
 func (x *export) answerException(e *execution, code Code, why string) {
 	x.meter(e, code, len(why))
-	if e.call.Type == rpcpacket.Oneway {
+	if e.call.Type == rpcpacket.Oneway && !e.refusable() {
 		x.complete(e, &Error{Code: code, Msg: why})
 		return
 	}
 	x.node.stats.refused.Add(1)
 	x.node.stats.blame.Add(e.from.Addr(), code.String())
 	x.reply(e, x.exception(&e.call, code, why, !e.processed && (e.journal == nil || e.call.Attempt == 0), x.lastWords(e)))
+}
+
+// refusable reports whether a one-way is a direct one that has not begun.
+func (e *execution) refusable() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.direct.Load() && !e.recorded.begun
 }
 
 // meter counts a call that a handler has served, and is answered now.
@@ -374,7 +384,7 @@ func (p *pool) admit(e *execution) admission {
 		p.free--
 		p.begin(e)
 		return begun
-	case p.queue.len() >= p.limit:
+	case p.queue.len() >= p.limit && !e.resumed: // which has no sender that would send it again
 		return refused
 	}
 	e.keep()

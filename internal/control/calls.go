@@ -93,6 +93,7 @@ type DirectCall struct {
 	Took    int64      `json:"took,omitempty"`
 	Attempt uint16     `json:"attempt,omitempty"` // how often its execution was begun before
 	Code    fault.Code `json:"code,omitempty"`    // of an answer that is an exception
+	Oneway  bool       `json:"oneway,omitempty"`  // nobody waits for it
 }
 
 // MethodCount is how many calls of a method have ended with a code.

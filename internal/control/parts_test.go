@@ -55,7 +55,7 @@ func largest() map[Kind][2]any {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}
 	someCall := func(i int) DirectCall {
-		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism}
+		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true}
 	}
 	room := uint64(1) << 60
 	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}

@@ -50,12 +50,12 @@ func (r *Run) judge(ctx context.Context, want *Expectation) error {
 // knows of them: their callees tell it some time after they have begun.
 const orphansEnd = 5 * time.Second
 
-// someOrphans reports whether there may be such calls: of a client that has died, or has given
-// one up.
+// someOrphans reports whether there may be such calls: one-ways, and those of a client that has
+// died, or has given one up.
 func (r *Run) someOrphans() (some bool) {
 	for i := range r.p.Clients {
 		some = some || r.died(i)
-		r.p.Clients[i].Script.each(-1, func(_ int, op *Op) { some = some || op.Kind == Hurry })
+		r.p.Clients[i].Script.each(-1, func(_ int, op *Op) { some = some || op.Kind == Hurry || op.Kind == Post })
 	}
 	return some
 }

@@ -31,10 +31,12 @@ import (
 type large struct {
 	*testing.T
 	*simrack.Rack
-	runs   atomic.Int64
-	client *rpc.Node
-	server *rpc.Node // of the present incarnation
-	up     chan struct{}
+	runs       atomic.Int64
+	increments atomic.Int64 // of runs, those of Increment
+	waits      int64        // which of these waits until it is killed
+	client     *rpc.Node
+	server     *rpc.Node // of the present incarnation
+	up         chan struct{}
 }
 
 // largeService is the handler.
@@ -48,14 +50,14 @@ func (s largeService) Echo(_ context.Context, data []byte) ([]byte, error) {
 	return answerTo(data), nil
 }
 
-// Increment allocates, so that its execution is handed over, and waits in its first run until it
-// is killed.
+// Increment allocates, so that its execution is handed over, and waits once until it is killed.
 func (s largeService) Increment(ctx context.Context, data []byte, _ int8) ([]byte, error) {
 	p, err := rpc.Memory(ctx).Alloc(ctx, 64)
 	if err != nil {
 		return nil, err
 	}
-	if s.r.runs.Add(1) == 1 {
+	s.r.runs.Add(1)
+	if s.r.increments.Add(1) == s.r.waits {
 		s.r.up <- struct{}{}
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -73,7 +75,7 @@ func answerTo(data []byte) []byte {
 func withLarge(t *testing.T, mtu int, space uint64, f func(r *large)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &large{T: t, up: make(chan struct{}, 2)}
+		r := &large{T: t, waits: 1, up: make(chan struct{}, 2)}
 		var err error
 		r.Rack, err = simrack.Start(t.Context(), simrack.Config{
 			MTU: mtu, Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk), Ledgers: gatekeeper.LedgersTruth, LedgerSpace: space,

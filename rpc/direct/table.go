@@ -57,7 +57,7 @@ type Table struct {
 	floors  map[uint64]uint64   // of lanes: above the state's while what was accepted has no record
 	heard   map[[16]byte]uint32 // the latest incarnation of each caller
 	items   map[rpcpacket.ID]*item
-	owed    map[rpcpacket.ID]int // how many items an execution owes
+	owed    map[rpcpacket.ID]int  // how many items an execution owes
 	charges map[[16]byte]*charge  // of callers
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 	regions map[rpcpacket.ID]bool // executions of whose regions the Gatekeeper is to be told
@@ -255,7 +255,7 @@ func (t *Table) Resume() (r Resumption) {
 			r.Rerun = append(r.Rerun, e)
 		case t.paid(e):
 			r.Over = append(r.Over, &record.Over{Execution: e.ID})
-		case e.Handed && !e.Logged && e.Done == nil: // though nobody may ask for its outcome
+		case e.Handed && !e.Logged && e.Done == nil:
 			r.Forward = append(r.Forward, e)
 		}
 	}

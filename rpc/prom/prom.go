@@ -97,6 +97,7 @@ var counters = func() []counter {
 		{parts, nil, func(s *rpc.Stats) uint64 { return s.Parts }},
 		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},
 		{direct("serial"), nil, func(s *rpc.Stats) uint64 { return s.Serial }},
+		{direct("oneways"), nil, func(s *rpc.Stats) uint64 { return s.Oneways }},
 		{direct("large"), nil, func(s *rpc.Stats) uint64 { return s.Large }},
 		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
 		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},

@@ -1,0 +1,140 @@
+package simrack_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+)
+
+// oneway sends so many bytes to Echo, which does not answer then.
+func (r *large) oneway(ctx context.Context, size int) error {
+	data := bytes.Repeat([]byte("argument"), size/8)
+	binary.BigEndian.PutUint64(data, 16)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // virtual
+	defer cancel()
+	_, err := r.client.Client("Large", rpc.WithPolicy(rpc.PolicyRecover)).Call(ctx, "echo", &arrays.ArraysEchoArgs{Data: data}, nil)
+	return err
+}
+
+// settled waits until so many runs have begun, and nobody has anything to do with them.
+func (r *large) settled(runs int64) {
+	r.Helper()
+	<-time.After(10 * time.Second) // virtual
+	if n := r.runs.Load(); n != runs {
+		r.Errorf("%d runs, want %d", n, runs)
+	}
+}
+
+// TestOnewaysGoDirect: one-ways of any size go from node to node, whatever is lost, and without a
+// Gatekeeper. Each runs once.
+func TestOnewaysGoDirect(t *testing.T) {
+	withLarge(t, 1500, 0, func(r *large) {
+		if err := r.oneway(r.Context(), 16); err != nil { // who serves it is known
+			r.Fatal(err)
+		}
+		r.CrashGatekeeper()
+		r.Host("c1").Impair(wire.Impairment{Loss: 0.3}, wire.Impairment{Loss: 0.3})
+		sizes := []int{16, 1 << 10, 2 << 10, 100 << 10}
+		for _, size := range sizes {
+			if err := r.oneway(r.Context(), size); err != nil {
+				r.Errorf("an argument of %d bytes: %v", size, err)
+			}
+		}
+		r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{})
+		all := len(sizes) + 1
+		r.settled(int64(all))
+		if s := r.server.Stats(); s.Oneways != uint64(all) || s.Direct != s.Oneways || s.Enlisted != 0 {
+			r.Errorf("%+v", s)
+		}
+		if err := r.RestartGatekeeper(r.Context()); err != nil {
+			r.Fatal(err)
+		}
+	})
+}
+
+// TestOnewayWaitsForTheLedger: a one-way does not return before the receiver's ledger has it.
+func TestOnewayWaitsForTheLedger(t *testing.T) {
+	withLarge(t, 1500, 0, func(r *large) {
+		if err := r.oneway(r.Context(), 16); err != nil { // the ledger is open
+			r.Fatal(err)
+		}
+		impair := func(received wire.Impairment) {
+			for _, m := range []string{"m1", "m2", "m3"} {
+				r.Host(m).Impair(wire.Impairment{}, received)
+			}
+		}
+		impair(wire.Impairment{Loss: 1})
+		returned := make(chan error, 1)
+		go func() { returned <- r.oneway(r.Context(), 16) }()
+		<-time.After(100 * time.Millisecond) // virtual
+		select {
+		case err := <-returned:
+			r.Errorf("it returns: %v", err)
+			returned <- err
+		default:
+		}
+		impair(wire.Impairment{})
+		if err := <-returned; err != nil {
+			r.Error(err)
+		}
+		r.settled(2)
+	})
+}
+
+// TestOnewayRunsToItsEnd: a one-way returns while its handler still runs, though its acknowledgement
+// is lost at first. Its sender leaves, so
+// that nobody asks for it any more, its execution is handed over to the Gatekeeper, and its node
+// dies. It is run to its end, and forgotten.
+func TestOnewayRunsToItsEnd(t *testing.T) {
+	withLarge(t, 1500, 0, func(r *large) {
+		data := make([]byte, 16)
+		binary.BigEndian.PutUint64(data, 16)
+		r.waits = 2
+		if _, err := arrays.NewArraysClient(r.client.Client("Large", rpc.WithPolicy(rpc.PolicyRecover))).Increment(r.Context(), data, 1); err != nil {
+			r.Fatal(err) // now it is known who serves it
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), time.Minute) // virtual
+		defer cancel()
+		returned := make(chan error, 1)
+		r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // its acknowledgement
+		go func() {
+			_, err := r.client.Client("Large", rpc.WithPolicy(rpc.PolicyRecover)).Call(ctx, "increment", &arrays.ArraysIncrementArgs{Data: data}, nil)
+			returned <- err
+		}()
+		<-r.up
+		r.Host("c1").Impair(wire.Impairment{}, wire.Impairment{})
+		if err := <-returned; err != nil {
+			r.Fatal(err)
+		}
+		if err := r.client.Close(r.Context()); err != nil {
+			r.Error(err)
+		}
+		<-time.After(10 * time.Second) // virtual: the server has asked whether it is there
+		if s := r.server.Stats(); s.Oneways != 1 || s.Enlisted != 2 {
+			r.Errorf("%+v", s)
+		}
+		if err := r.KillSoon("s1", "app/p/1"); err != nil {
+			r.Fatal(err)
+		}
+		<-r.up
+		r.settled(3)
+		calls, _, err := r.Gatekeeper().Calls(r.Context(), gatekeeper.CallQuery{Limit: 10})
+		if err != nil || len(calls) > 0 {
+			r.Errorf("under way are %+v, %v", calls, err)
+		}
+		if err := r.Gatekeeper().Undeploy(r.Context(), "app"); err != nil {
+			r.Error(err)
+		}
+		<-time.After(10 * time.Second) // virtual
+		if s, err := r.Gatekeeper().Snapshot(r.Context()); err != nil || len(s.Nodes)+len(s.Calls)+len(s.Regions) > 0 {
+			r.Errorf("left are %+v, %+v, %+v: %v", s.Nodes, s.Calls, s.Regions, err)
+		}
+	})
+}
