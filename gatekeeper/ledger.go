@@ -153,6 +153,7 @@ func (c *controller) chooseLedger(n *node) *control.LedgerPlace {
 	a := n.address.As16()
 	machine := in[int(a[15])%len(in)]
 	place := &control.LedgerPlace{Machine: machine, Birth: c.birthOf(machine)}
+	place.Stays = n.instance != ""
 	// A state must survive a memory blade. And it goes with its node's ledger, when that is
 	// gone for good: only what is deployed is then meant to lose it.
 	place.States = c.cfg.Ledgers == LedgersTruth && n.instance != "" && c.machines[machine].mirror != nil

@@ -198,6 +198,10 @@ func (c *client) exchange(ctx context.Context, b *opSequence, o *operation, m *m
 		c.node.release(p)
 		return nil, neverBegan(coded(m.op, err))
 	}
+	if p.kept {
+		c.node.release(p)
+		return nil, nil
+	}
 	if kind == thrift.ONEWAY && m.policy == PolicyNone {
 		return nil, nil
 	}
@@ -296,8 +300,15 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	if l, told := b.lineageOf(); told && b != nil && m.policy == PolicyNone && kind == thrift.CALL {
 		codec.trailer = l.append(nil)
 	}
-	if m.policy != PolicyNone && !to.IsValid() && codec.size() > n.logged {
+	owed := to.IsValid() && o != nil && kind == thrift.ONEWAY
+	if m.policy != PolicyNone && (!to.IsValid() || owed) && codec.size() > n.logged {
 		return fault.New(n.tooLongCode(true), m.op, "%s", n.tooLong("a message", codec, true))
+	}
+	if owed {
+		if err := c.owe(o, p, to, m, codec, h, id); err != nil || p.kept {
+			return err
+		}
+		to = netip.Addr{} // it has been handed over meanwhile
 	}
 	var lasts bool
 	switch {

@@ -437,49 +437,6 @@ func (e *execution) refusedBy(id rpcpacket.ID, node netip.Addr) bool {
 	return slices.Contains(e.recorded.refused, record.Call{ID: id, Node: node.As16()})
 }
 
-// A direct one-way is acknowledged when the receiver's ledger has it, so that its sender need not
-// wait for its turn: the receiver writes begun when it accepts the one-way, not when it must.
-//
-//	sender ── ONEWAY ──▶ accepted ── begun ──▶ ledger
-//	sender ◀── REPLY, done ── settled ◀──────────┘       copies are answered alike
-//
-// One that is refused before that is answered with an exception.
-
-// delivered is the acknowledgement of a one-way.
-func (x *export) delivered(m *rpcpacket.Message) []byte {
-	h := x.answerHeader(m)
-	h.Flags |= rpcpacket.FlagDone
-	return (&rpcpacket.Message{Header: h}).Append(nil)
-}
-
-// beginOneway writes down that a direct one-way has begun, which it may not have yet, and then
-// acknowledges it; not if it has ended meanwhile, or is run again. The reply is the acknowledgement.
-func (x *export) beginOneway(e *execution, reply []byte) {
-	e.mu.Lock()
-	if e.recorded.begun {
-		e.mu.Unlock()
-		return
-	}
-	e.recorded.last = e.write(e.unwritten(nil)...)
-	e.told = true
-	e.mu.Unlock()
-	x.node.acknowledge(e.from, reply)
-}
-
-// acknowledge sends the acknowledgement of a one-way when all records so far are settled.
-func (n *Node) acknowledge(to netip.AddrPort, reply []byte) {
-	last, settled := n.ledger.unsettled()
-	if settled {
-		n.send(to, reply)
-		return
-	}
-	go func() {
-		if n.ledger.settle(last) {
-			n.send(to, reply)
-		}
-	}()
-}
-
 // replyDirect commits the execution of a direct call, and sends its answer.
 func (x *export) replyDirect(e *execution, datagram []byte) {
 	l, h := x.node.ledger, &e.call.Header
@@ -498,6 +455,7 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		d.Owed.Run = x.node.self.Incarnation
 	}
 	e.owedOfRegions(&d.Owed)
+	d.Owed.Oneways = e.oneways
 	d.Over = d.Owed.Nothing()
 	sent := e.recorded.sent
 	e.mu.Unlock()
@@ -512,6 +470,9 @@ func (x *export) replyDirect(e *execution, datagram []byte) {
 		return
 	}
 	l.settling[h.Call] = true
+	if len(d.Owed.Oneways) > 0 {
+		d.Owed.Place = l.table.Place()
+	}
 	n := l.add(d)
 	l.release(e)
 	for _, i := range sent {
@@ -537,8 +498,10 @@ func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
 		}
 	}
 	l.mu.Lock()
+	var leave []record.Oneway
 	if settled {
 		l.add(l.table.Committed(d.Execution)...)
+		leave = l.mayLeave(d.Execution)
 	}
 	delete(l.settling, d.Execution)
 	l.ended(e, codeIn(d.Answer))
@@ -546,6 +509,7 @@ func (l *ledger) tell(e *execution, d *record.Done, n uint64) {
 	if settled && d.Owed.Told() {
 		go l.tellRegions(d)
 	}
+	l.node.sendOneways(leave)
 	if settled && !e.told {
 		l.node.sendRecorded(e.from, d.Answer, serviceHash(e.from.Addr()))
 	}
@@ -619,6 +583,10 @@ func (n *Node) resume() {
 	for _, e := range l.resumes.Regions {
 		go l.tellRegions(e.Done)
 	}
+	for _, e := range l.resumes.Oneways {
+		l.table.Leave(e.ID)
+	}
+	go n.sendOneways(l.table.Next())
 	n.stats.resumed.Add(uint64(len(l.resumes.Rerun) + len(l.resumes.Forward) + len(l.resumes.GiveUp)))
 	l.resumes.forwarded = make(chan struct{})
 	go func() {

@@ -35,8 +35,9 @@ type execution struct {
 	from      netip.AddrPort
 	claim     uint64 // bytes of a large call, as they count for its sender
 	arguments uint64 // of a direct call: their hash
-	// reserved is how many bytes of the ledger are kept for it; guarded by the ledger's mutex.
-	reserved int
+	// reserved is how many bytes of the ledger are kept for it until it is begun or done, and kept how
+	// many for its one-ways, until it is done; guarded by the ledger's mutex.
+	reserved, kept int
 	// deadline is the caller's; the zero Time is none.
 	deadline time.Time
 	out      [1]netio.Message
@@ -69,7 +70,9 @@ type execution struct {
 	change   []byte          // what it has made of a state that is in the ledger
 	// unsettled: the ledger does not have that, and the node ends.
 	unsettled bool
-	told      bool // the sender of the direct one-way is told that it has begun, not that it is done
+	oneways   []record.Oneway // that leave when it is done
+	owing     int             // bytes of these
+	told      bool            // the sender of the direct one-way is told that it has begun, not that it is done
 	ended     bool
 	headers   []rpcpacket.KeyValue // of the answer
 
@@ -359,7 +362,9 @@ func (e *execution) enlist() error {
 		return err
 	}
 	e.call.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
-	e.direct.Store(false)
+	if err := e.handOneways(); err != nil {
+		return err
+	}
 	l.write(&record.Logged{Execution: e.call.Call})
 	l.noteHanded(e)
 	return e.freeNow()

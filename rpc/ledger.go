@@ -269,7 +269,7 @@ func (l *ledger) reserve(e *execution, bytes int) bool {
 // release gives back what is reserved for an execution: there is a record now, or none will come.
 // The caller holds l.mu.
 func (l *ledger) release(e *execution) {
-	l.reserved, e.reserved = l.reserved-e.reserved, 0
+	l.reserved, e.reserved, e.kept = l.reserved-e.reserved-e.kept, 0, 0
 }
 
 // bytesLeft is how many bytes new calls may take, for people; false if the node has written
@@ -443,7 +443,7 @@ func (e *execution) write(rs ...record.Record) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.add(rs...)
-	l.release(e)
+	l.reserved, e.reserved = l.reserved-e.reserved, 0
 	return n
 }
 

@@ -52,6 +52,7 @@ type Node struct {
 	// directConn is [node]:45105; nil where exactly-once calls do not go direct.
 	directConn netio.Conn
 	enlistRTT  endpoint.RTT // guarded by outgoing.mu
+	onewayRTT  endpoint.RTT // of one-ways that the ledger has; guarded by out.mu
 	enlists    enlists
 	callers    callers
 	meters     meters
@@ -416,6 +417,7 @@ type Stats struct {
 	Direct     uint64 // direct calls accepted
 	Serial     uint64 // of Direct, those into services with state
 	Oneways    uint64 // of Direct, one-ways
+	Sent       uint64 // one-ways that left when the executions of direct calls were done
 	Large      uint64 // direct calls, and answers to some, that were larger than a packet
 	Doubtful   uint64 // changes of a state that a crash has left undecided
 	Enlisted   uint64 // executions of direct calls that were handed over to the Gatekeeper
@@ -433,7 +435,7 @@ type Stats struct {
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, mainCalls, checkpoints, mains atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, mainCalls, checkpoints, mains atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -472,7 +474,7 @@ func (n *Node) Stats() Stats {
 		LedgerRoom: room,
 		Calls:      c.calls.Load(), Resent: c.resent.Load(), Served: c.served.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
-		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
+		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
 		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
 		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), MainsHanded: c.mains.Load(),
 	}

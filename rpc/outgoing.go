@@ -79,12 +79,15 @@ type pending struct {
 	deadline time.Duration // of whoever waits, in node time; 0 is none
 	to       netio.Message // scratch for sending: its address
 	out      [1]netio.Message
-	token    bool          // holds one of outgoing.detached
-	detached bool          // nobody waits
-	straight bool          // a direct call
-	of       *execution    // of which execution, if any
-	mark     uint64        // of the journal entries that it carries
-	lent     []dsm.Pointer // what it carries, if the memory client is to know when they are back
+	token    bool            // holds one of outgoing.detached
+	detached bool            // nobody waits
+	straight bool            // a direct call
+	kept     bool            // a one-way that leaves when its execution is done
+	owed     bool            // one that has left
+	moves    control.Serving // of one that has left: who may take it
+	of       *execution      // of which execution, if any
+	mark     uint64          // of the journal entries that it carries
+	lent     []dsm.Pointer   // what it carries, if the memory client is to know when they are back
 	// The answer, valid once ready has been received from.
 	ready  chan struct{}
 	answer rpcpacket.Message
@@ -318,6 +321,10 @@ func (n *Node) deliver(call *endpoint.Call, take func() *datagram, m rpcpacket.M
 		n.out.mu.Lock()
 		n.out.core.Fetched(n.now(), call) // nobody wants the rest
 		n.out.mu.Unlock()
+		if p.owed && n.onewayAnswered(p, &m) {
+			n.release(p)
+			return false
+		}
 		if m.Type == rpcpacket.Exception {
 			n.report(call, m.Code.String()+": "+string(m.Payload))
 		}
@@ -522,7 +529,7 @@ func (c *client) bind(ctx context.Context, b *opSequence, o *operation, id rpcpa
 		if to := e.bound(id); to.IsValid() {
 			return to, nil
 		}
-		if e.direct.Load() && told && kind == thrift.CALL && c.fits(m, codec) {
+		if e.direct.Load() && c.fits(m, codec) && (told && kind == thrift.CALL || kind == thrift.ONEWAY && e.main == nil && n.ledger.place.Stays) {
 			if to := n.server(ctx, q); to.IsValid() && !e.refusedBy(id, to) {
 				return to, nil
 			}
@@ -541,22 +548,25 @@ func (p *pending) movedOn() bool {
 
 // unbind takes back the choice of the node that has refused a call.
 func (c *client) unbind(o *operation, p *pending, m *method) {
-	node := netip.AddrFrom16(p.Node)
-	s := &c.node.servers
-	s.mu.Lock()
-	if k := s.known[control.Serving{Service: c.service, Method: m.name}]; k != nil {
-		if k.refused == nil {
-			k.refused = map[netip.Addr]time.Duration{}
-		}
-		k.refused[node] = c.node.now()
-		k.at = 0 // it is asked again soon
-	}
-	s.mu.Unlock()
+	c.node.servers.refuse(control.Serving{Service: c.service, Method: m.name}, netip.AddrFrom16(p.Node), c.node.now())
 	if o != nil {
 		e := o.b.e
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.recorded.refused = append(e.recorded.refused, record.Call{ID: p.ID, Node: p.Node})
+	}
+}
+
+// refuse notes that a node has refused a call of a method for good.
+func (s *servers) refuse(q control.Serving, node netip.Addr, now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.known[q]; k != nil {
+		if k.refused == nil {
+			k.refused = map[netip.Addr]time.Duration{}
+		}
+		k.refused[node] = now
+		k.at = 0 // it is asked again soon
 	}
 }
 
@@ -595,7 +605,13 @@ func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header)
 		return trailer
 	}
 	whole := rpcpacket.Message{Header: *h, Payload: codec.buf.out[rpcpacket.HeaderSize:]}
-	return binary.BigEndian.AppendUint64(trailer, argumentsOf(&whole))
+	return appendArguments(trailer, &whole)
+}
+
+// appendArguments appends the hash of a message's arguments, in which the trailer of a first packet
+// ends.
+func appendArguments(b []byte, m *rpcpacket.Message) []byte {
+	return binary.BigEndian.AppendUint64(b, argumentsOf(m))
 }
 
 // inLane begins a direct call of an execution: its place in a lane is in the header.

@@ -93,6 +93,8 @@ type LedgerPlace struct {
 	// States says that the ledger keeps the states of the node's services, and that calls
 	// into these go direct, too.
 	States bool `json:"states,omitempty"`
+	// Stays says that the ledger stays when the node's program fails: a later incarnation has it.
+	Stays bool `json:"stays,omitempty"`
 }
 
 // LedgerSpace is what a memory blade's ledgers take.

@@ -87,7 +87,7 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for what, count := range map[string]uint64{
-		"direct calls": s.Direct, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "changes of a state in doubt": s.Doubtful,
+		"direct calls": s.Direct, "direct calls into services with state": s.Serial, "one-ways that went direct": s.Oneways, "one-ways that left with a done": s.Sent, "changes of a state in doubt": s.Doubtful,
 		"direct calls and answers in parts": s.Large, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
 		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
 		"memory committed by nodes": s.Committed, "memory taken back by nodes": s.RolledBack,

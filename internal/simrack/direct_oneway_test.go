@@ -138,3 +138,44 @@ func TestOnewayRunsToItsEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestOnewaysOfExecutions: the one-ways of a direct execution leave when it is done, though their
+// receiver is away then, and their sender dies before they are acknowledged.
+func TestOnewaysOfExecutions(t *testing.T) {
+	withRegisters(t, "", func(ctx context.Context, r *registers) {
+		r.deployFront(ctx, t)
+		n := r.client(ctx, t)
+		post := func(times int) {
+			t.Helper()
+			if _, err := arrays.NewArraysClient(n.Client("F", rpc.WithPolicy(rpc.PolicyRecover))).Increment(ctx, make([]byte, times), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		post(3)
+		<-time.After(time.Second) // virtual
+		held := r.held(ctx, t)
+		post(3)
+		<-time.After(time.Second) // virtual
+		if now := r.held(ctx, t); now != held {
+			t.Errorf("the Gatekeeper has held %d messages", now-held)
+		}
+		cut := wire.Impairment{Loss: 1}
+		blade := "s1"
+		r.mu.Lock()
+		if r.Host("s2").Accepts(r.nodes["S"].Address()) {
+			blade = "s2"
+		}
+		r.mu.Unlock()
+		r.after = func() { r.Host(blade).Impair(cut, cut) } // not for so long that anybody notices
+		post(10)
+		r.after = nil
+		if err := r.Kill("c1", "front/F/1"); err != nil {
+			t.Fatal(err)
+		}
+		r.Host(blade).Impair(wire.Impairment{}, wire.Impairment{})
+		<-time.After(10 * time.Second) // virtual
+		if v, err := echo(ctx, n, "S", ""); v != 17 || err != nil {
+			t.Errorf("S has counted to %d, want 17: %v", v, err)
+		}
+	})
+}

@@ -34,6 +34,20 @@ func (f *front) Echo(ctx context.Context, b []byte) ([]byte, error) {
 	return answer, err
 }
 
+// Increment sends S so many one-ways, one for each byte.
+func (f *front) Increment(ctx context.Context, b []byte, _ int8) ([]byte, error) {
+	s := f.node.Client("S", rpc.WithPolicy(rpc.PolicyRecover))
+	for range b {
+		if _, err := s.Call(ctx, "echo", &arrays.ArraysEchoArgs{Data: []byte{}}, nil); err != nil {
+			return nil, err
+		}
+	}
+	if f.r.after != nil {
+		f.r.after()
+	}
+	return b, nil
+}
+
 func (r *registers) front(ctx context.Context, j join.Joiner, _ control.Start) error {
 	node, err := rpc.Join(join.NewContext(ctx, j), rpc.WithName("F"))
 	if err != nil {

@@ -31,8 +31,8 @@ type item struct {
 var controller = rackaddr.Gatekeeper.As16()
 
 // owe notes what an execution owes: one that is done, that memory machines commit what it has
-// changed, that the Gatekeeper hears what becomes of regions, and that its callees forget its
-// calls; a durable main, that its callees forget those before its last checkpoint; one that is
+// changed, that the Gatekeeper hears what becomes of regions, its one-ways, and that its callees
+// forget its calls; a durable main, that its callees forget those before its last checkpoint; one that is
 // forgotten, and was handed over, that the Gatekeeper forgets it, too.
 func (t *Table) owe(e *record.Execution) {
 	if e == nil || e.Over || t.owed[e.ID] > 0 && e.Checkpoint == nil {
@@ -50,6 +50,7 @@ func (t *Table) owe(e *record.Execution) {
 			t.regions[e.ID] = true
 			t.owed[e.ID]++
 		}
+		t.oweOneways(e)
 	case e.Checkpoint != nil:
 		called = e.Checkpoint.Owed.Called
 	case t.leftAlone(e):

@@ -89,6 +89,9 @@ func (t *Table) count(caller [16]byte, k *charge) {
 		}
 		if e.Done != nil {
 			bytes += len(e.Done.Answer)
+			for i := range e.Done.Owed.Oneways {
+				bytes += len(e.Done.Owed.Oneways[i].Message)
+			}
 		}
 		add(bytes)
 	})

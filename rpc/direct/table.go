@@ -61,6 +61,7 @@ type Table struct {
 	charges map[[16]byte]*charge  // of callers
 	commits map[rpcpacket.ID]bool // executions whose changes in memory are to be committed
 	regions map[rpcpacket.ID]bool // executions of whose regions the Gatekeeper is to be told
+	oneways oneways
 }
 
 // running is a call that has been accepted and is not done; one that was handed over, until
@@ -78,6 +79,7 @@ func New(state *record.State) *Table {
 		state: state, running: map[rpcpacket.ID]*running{}, floors: map[uint64]uint64{}, heard: map[[16]byte]uint32{},
 		items: map[rpcpacket.ID]*item{}, owed: map[rpcpacket.ID]int{}, charges: map[[16]byte]*charge{},
 		commits: map[rpcpacket.ID]bool{}, regions: map[rpcpacket.ID]bool{},
+		oneways: oneways{queues: map[[16]byte][]*owedOneway{}, left: map[rpcpacket.ID]int{}, leave: map[rpcpacket.ID]bool{}, acknowledged: map[rpcpacket.ID][]item{}},
 	}
 }
 
@@ -197,6 +199,9 @@ func (t *Table) Apply(r record.Record) (follow []record.Record, err error) {
 	if err := t.state.Apply(r); err != nil {
 		return nil, fault.New(fault.Internal, "ledger", "a record does not follow from those before it: %v", err)
 	}
+	if r, ok := r.(*record.Delivered); ok {
+		t.forgetOneways(r.Execution)
+	}
 	if r, ok := r.(*record.Done); ok {
 		was := t.running[r.Execution]
 		delete(t.running, r.Execution)
@@ -230,14 +235,21 @@ type Resumption struct {
 	// Regions are those that are done, and of whose regions the Gatekeeper is to be told, after
 	// Commit.
 	Regions []*record.Execution
+	// Oneways are those that are done and owe one-ways, which leave when the changes are committed.
+	Oneways []*record.Execution
 	// Over are records of executions that owe nothing, though the ledger does not say so.
 	Over []record.Record
 }
 
 // Resume decides what the next incarnation of a node has to do. What it owes is noted.
 func (t *Table) Resume() (r Resumption) {
-	for _, e := range t.state.Executions() {
+	all := t.state.Executions()
+	byPlace(all)
+	for _, e := range all {
 		t.owe(e)
+		if t.oneways.left[e.ID] > 0 {
+			r.Oneways = append(r.Oneways, e)
+		}
 		if t.commits[e.ID] {
 			r.Commit = append(r.Commit, e)
 		}

@@ -98,6 +98,7 @@ var counters = func() []counter {
 		{direct("accepted"), nil, func(s *rpc.Stats) uint64 { return s.Direct }},
 		{direct("serial"), nil, func(s *rpc.Stats) uint64 { return s.Serial }},
 		{direct("oneways"), nil, func(s *rpc.Stats) uint64 { return s.Oneways }},
+		{direct("oneways_sent"), nil, func(s *rpc.Stats) uint64 { return s.Sent }},
 		{direct("large"), nil, func(s *rpc.Stats) uint64 { return s.Large }},
 		{direct("enlisted"), nil, func(s *rpc.Stats) uint64 { return s.Enlisted }},
 		{direct("resumed"), nil, func(s *rpc.Stats) uint64 { return s.Resumed }},

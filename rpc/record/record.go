@@ -24,6 +24,8 @@ const (
 	KindChanged    Kind = 10
 	KindDecided    Kind = 11
 	KindLogged     Kind = 12
+	KindDelivered  Kind = 13
+	KindMoved      Kind = 14
 )
 
 var kinds = [...]struct {
@@ -47,6 +49,10 @@ var kinds = [...]struct {
 	KindDecided: {"decided", "whether a changed counts. The service's next change is written after it", func() Record { return new(Decided) }},
 	KindLogged: {"logged", "the Gatekeeper's log has the execution that was handed over. It is settled before the Gatekeeper is told to forget the execution",
 		func() Record { return new(Logged) }},
+	KindDelivered: {"delivered", "all one-ways that a done owes are acknowledged. It is settled before their receivers are told to forget them",
+		func() Record { return new(Delivered) }},
+	KindMoved: {"moved", "the node that a one-way was for has refused it for good: it goes to another one. It is settled before that gets it",
+		func() Record { return new(Moved) }},
 }
 
 // String returns the kind's name.
@@ -138,8 +144,10 @@ type Owed struct {
 	// Run is the incarnation that has made the changes.
 	Machines []uint8
 	Run      uint32
-	// Oneways are the one-ways that leave now.
-	Oneways []rpcpacket.ID
+	// Oneways are the one-ways that leave now, in their order, and Place is their place among
+	// those that the node has owed: one-ways to one node leave in the order of the commits.
+	Oneways []Oneway
+	Place   uint64
 	// Frees are the regions that go now, and Regions says what becomes of those that the
 	// execution has allocated. The Gatekeeper is told when memory machines have committed.
 	Frees   [][16]byte
@@ -167,10 +175,29 @@ func (o *Owed) Nothing() bool {
 	return len(o.Machines)+len(o.Oneways)+len(o.Called) == 0 && !o.Told()
 }
 
+// Oneway is a one-way that leaves when the execution that sends it is done.
+type Oneway struct {
+	ID rpcpacket.ID
+	// Node is the address that it goes to. Service and Method are names, to choose another node.
+	Node            [16]byte
+	Service, Method []byte
+	// Message is the ONEWAY: header and the whole message.
+	Message []byte
+}
+
+func (w *Oneway) visit(c *coder) {
+	array(c, "id", &w.ID, "call id")
+	array(c, "node", &w.Node, "address of the node that it goes to")
+	blob(c, "service", &w.Service, "name of the service")
+	blob(c, "method", &w.Method, "name of the method")
+	blob(c, "message", &w.Message, "the ONEWAY: header and the whole message")
+}
+
 func (o *Owed) visit(c *coder) {
 	machines(c, &o.Machines, "memory machines with undo to commit")
 	num(c, "run", &o.Run, "the incarnation that has made the changes there")
-	ids(c, "oneways", &o.Oneways, "one-ways that leave now")
+	list(c, "oneways", &o.Oneways, "one-ways that leave now", func(c *coder, w *Oneway) { w.visit(c) })
+	num(c, "place", &o.Place, "place of these one-ways among all that the node has owed; 0 if there are none")
 	list(c, "frees", &o.Frees, "regions that go now", func(c *coder, p *[16]byte) { array(c, "region", p, "global pointer") })
 	num(c, "regions", &o.Regions, "what becomes of the regions that the execution has allocated: 0 there are none, 1 they stay, 2 they go")
 	calls(c, "called", &o.Called, "calls that any run of the execution has made")
@@ -237,6 +264,35 @@ type Logged struct {
 func (*Logged) Kind() Kind { return KindLogged }
 
 func (r *Logged) visit(c *coder) { array(c, "execution", &r.Execution, "the call's id") }
+
+// Delivered says that all one-ways that an execution owes are acknowledged: their receivers are to
+// forget them.
+type Delivered struct {
+	Execution rpcpacket.ID
+}
+
+// Kind implements Record.
+func (*Delivered) Kind() Kind { return KindDelivered }
+
+func (r *Delivered) visit(c *coder) {
+	array(c, "execution", &r.Execution, "the id of the call that has sent them")
+}
+
+// Moved says that a one-way goes to another node.
+type Moved struct {
+	Execution rpcpacket.ID
+	Oneway    rpcpacket.ID
+	Node      [16]byte
+}
+
+// Kind implements Record.
+func (*Moved) Kind() Kind { return KindMoved }
+
+func (r *Moved) visit(c *coder) {
+	array(c, "execution", &r.Execution, "the id of the call that owes it")
+	array(c, "oneway", &r.Oneway, "its own id")
+	array(c, "node", &r.Node, "address of the node that it goes to now")
+}
 
 // Changed is what an execution about which the Gatekeeper decides has made of its service's
 // state, if the Gatekeeper logs its answer.

@@ -170,6 +170,10 @@ func (s *State) Apply(r Record) error {
 		err = s.decided(r)
 	case *Logged:
 		err = s.logged(r)
+	case *Delivered:
+		err = s.delivered(r)
+	case *Moved:
+		err = s.moved(r)
 	}
 	if err == nil {
 		s.records++
@@ -427,6 +431,37 @@ func (s *State) amended(r *Amended) error {
 	return nil
 }
 
+func (s *State) delivered(r *Delivered) error {
+	e := s.executions[r.Execution]
+	if e == nil || e.Done == nil || e.Over || len(e.Done.Owed.Oneways) == 0 {
+		return refused(r, r.Execution, "it owes no one-ways")
+	}
+	d := *e.Done
+	d.Owed.Called = slices.Clip(d.Owed.Called)
+	for _, w := range d.Owed.Oneways {
+		d.Owed.Called = append(d.Owed.Called, Call{ID: w.ID, Node: w.Node})
+	}
+	d.Owed.Oneways = nil
+	e.Done = &d
+	return nil
+}
+
+func (s *State) moved(r *Moved) error {
+	e := s.executions[r.Execution]
+	if e == nil || e.Done == nil || e.Over {
+		return refused(r, r.Execution, "it owes nothing")
+	}
+	i := slices.IndexFunc(e.Done.Owed.Oneways, func(w Oneway) bool { return w.ID == r.Oneway })
+	if i < 0 {
+		return refused(r, r.Oneway, "it is not owed")
+	}
+	d := *e.Done
+	d.Owed.Oneways = slices.Clone(d.Owed.Oneways)
+	d.Owed.Oneways[i].Node = r.Node
+	e.Done = &d
+	return nil
+}
+
 func (s *State) over(r *Over) error {
 	e := s.executions[r.Execution]
 	if e == nil || e.Over || e.Done == nil && e.Checkpoint == nil && !e.Forgotten {
@@ -471,7 +506,7 @@ func (s *State) checkpoint(r *Checkpoint) error {
 // are still to be forgotten.
 func (o Owed) and(p Owed) Owed {
 	return Owed{
-		Machines: union(o.Machines, p.Machines), Run: max(o.Run, p.Run), Oneways: slices.Concat(o.Oneways, p.Oneways),
+		Machines: union(o.Machines, p.Machines), Run: max(o.Run, p.Run), Oneways: slices.Concat(o.Oneways, p.Oneways), Place: max(o.Place, p.Place),
 		Frees: slices.Concat(o.Frees, p.Frees), Regions: max(o.Regions, p.Regions), Called: p.Called,
 	}
 }

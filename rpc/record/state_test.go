@@ -42,7 +42,7 @@ func (h *history) owed() (o Owed) {
 	for range h.rng.IntN(3) {
 		o.Machines = append(o.Machines, uint8(h.rng.IntN(3)))
 		o.Called = append(o.Called, Call{ID: rpcpacket.SessionID(9, h.rng.Uint64N(100)), Node: [16]byte{byte(h.rng.IntN(3))}})
-		o.Oneways = append(o.Oneways, rpcpacket.SessionID(8, h.rng.Uint64N(100)))
+		o.Oneways = append(o.Oneways, Oneway{ID: rpcpacket.SessionID(8, h.rng.Uint64N(100)), Message: h.bytes()})
 		o.Frees = append(o.Frees, [16]byte{byte(h.rng.IntN(3))})
 		o.Regions = Regions(h.rng.IntN(3))
 	}
@@ -128,6 +128,10 @@ func (h *history) step() {
 			d.Order = h.order
 		}
 		h.write(d)
+	case n == 10 && e.Done != nil && len(e.Done.Owed.Oneways) > 0:
+		h.write(&Moved{Execution: id, Oneway: e.Done.Owed.Oneways[0].ID, Node: [16]byte{7}})
+	case n == 11 && e.Done != nil && len(e.Done.Owed.Oneways) > 0:
+		h.write(&Delivered{Execution: id})
 	case n == 9 && e.Done != nil:
 		h.write(&Amended{Execution: id, Answer: h.bytes()})
 	default:
@@ -225,6 +229,8 @@ func TestRefused(t *testing.T) {
 		{"below its lane", &Done{Execution: rpcpacket.SessionID(1, 3), Lane: 1, Number: 3}},
 		{"does not run here", &Handed{Execution: b}},
 		{"was not handed over", &Logged{Execution: b}},
+		{"owes no one-ways", &Delivered{Execution: b}},
+		{"is not owed", &Moved{Execution: b}},
 		{"no entries", &Journal{Execution: a}},
 		{"no entry of a journal", &Journal{Execution: a, Entries: trailer.Section{Type: trailer.Delta}.Append(nil)}},
 		{"it is done", &Done{Execution: b}},

@@ -1,0 +1,285 @@
+package rpc
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/bifrost-rack/bifrost/internal/control"
+	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/netio"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
+	"github.com/bifrost-rack/bifrost/rpc/record"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// One-ways that direct executions send are part of their commit: done has them whole, and they
+// leave when it is settled (package direct, oneways.go). If the execution is handed over after it
+// has sent some, these are handed over, too, before anything else that it does.
+//
+//	Client.Call ─▶ execution.oneways ─┬─ done ──▶ ledger, settled ─▶ ONEWAY to the receiver's node
+//	                                  └─ handed over ────────────▶ ONEWAY, held, to the Gatekeeper
+
+// maxOwing is how many bytes of one-ways an execution sends at most: they are in one record.
+const maxOwing = 32 << 20
+
+// owe keeps a one-way until its execution is done, unless that has been handed over. It is for the
+// node that takes calls of the method now; p.kept says that it is kept.
+func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *codec, h rpcpacket.Header, id rpcpacket.ID) error {
+	e := o.b.e
+	h.Flags &^= rpcpacket.FlagHeld
+	h.Call = id
+	size := codec.size()
+	e.mu.Lock()
+	e.owing += size
+	all := e.owing
+	e.mu.Unlock()
+	if all > maxOwing || all > c.node.budget && !e.reserveOneway(size) {
+		return fault.New(NoSpace, m.op, "a one-way of %d bytes, for which the node's ledger has no room", size)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.direct.Load() {
+		return nil
+	}
+	codec.trailer = nil
+	e.oneways = append(e.oneways, record.Oneway{
+		ID: id, Node: to.As16(), Service: []byte(c.service), Method: []byte(m.name), Message: slices.Clone(codec.datagram(&h)),
+	})
+	p.kept = true
+	return nil
+}
+
+// reserveOneway keeps room in the ledger for a one-way until the execution is done. It waits for a
+// while, and reports whether there is room.
+func (e *execution) reserveOneway(size int) bool {
+	l := e.node.ledger
+	if !l.reserve(e, roomOf(size)) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kept := min(e.reserved, roomOf(size)) // less if the execution is done meanwhile
+	e.reserved, e.kept = e.reserved-kept, e.kept+kept
+	return true
+}
+
+// handOneways has the Gatekeeper log the one-ways of an execution that is being handed over, each
+// when the ledger has what led to it. When that is done, the execution is the Gatekeeper's.
+func (e *execution) handOneways() error {
+	for {
+		e.mu.Lock()
+		oneways := e.oneways
+		if e.oneways = nil; len(oneways) == 0 {
+			e.direct.Store(false)
+			e.mu.Unlock()
+			return nil
+		}
+		last := e.recorded.last
+		if rs := e.unwritten(nil); len(rs) > 0 {
+			last = e.write(rs...)
+			e.recorded.last = last
+		}
+		e.mu.Unlock()
+		if !e.node.ledger.settle(last) {
+			return e.node.whyEnded()
+		}
+		for i := range oneways {
+			if err := e.handOneway(&oneways[i]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// handOneway sends a one-way until the Gatekeeper has logged it.
+func (e *execution) handOneway(w *record.Oneway) error {
+	n, o := e.node, &e.node.out
+	m, err := rpcpacket.Parse(w.Message)
+	if err != nil {
+		return fault.New(Internal, "enlist", "one-way %s: %v", w.ID, err)
+	}
+	p := o.pendings.Get().(*pending)
+	m.Flags |= rpcpacket.FlagHeld
+	p.RTT, p.Logged, p.Exact, p.Held = &n.enlistRTT, true, true, true
+	p.to = netio.Message{Remote: netip.AddrPortFrom(rackaddr.ServiceOf(m.Service), rackaddr.PortRPC)}
+	p.datagram = m.Append(nil)
+	o.mu.Lock()
+	err = o.err
+	if err == nil && !o.core.BeginAs(n.now(), &p.Call, w.ID) {
+		err = fault.New(Nondeterminism, "enlist", "two calls with the same id %s", w.ID)
+	}
+	if err == nil {
+		n.wakeAt(p.Due())
+		n.stats.calls.Add(1)
+	}
+	o.mu.Unlock()
+	if err != nil {
+		n.release(p)
+		return err
+	}
+	n.send(p.to.Remote, p.datagram)
+	if !n.await(n.base, p) {
+		n.end(p)
+		return n.whyEnded() // p is the core's to forget
+	}
+	defer n.release(p)
+	if p.err == nil && p.answer.Type == rpcpacket.Exception {
+		n.report(&p.Call, p.answer.Code.String()+": "+string(p.answer.Payload))
+	}
+	return p.err
+}
+
+// mayLeave returns the one-ways that leave now that an execution's may. The caller holds l.mu.
+func (l *ledger) mayLeave(id rpcpacket.ID) []record.Oneway {
+	l.table.Leave(id)
+	return l.table.Next()
+}
+
+// sendOneways sends one-ways that the ledger has, until they are acknowledged.
+func (n *Node) sendOneways(all []record.Oneway) {
+	for i := range all {
+		n.sendOneway(&all[i])
+	}
+}
+
+func (n *Node) sendOneway(w *record.Oneway) {
+	m, err := rpcpacket.Parse(w.Message)
+	if err != nil {
+		n.log.Error("rpc: the ledger has a one-way that is no message", "call", w.ID.String(), "err", err)
+		return
+	}
+	o, node := &n.out, netip.AddrFrom16(w.Node)
+	p := o.pendings.Get().(*pending)
+	p.RTT, p.straight, p.detached, p.owed, p.Node = &n.onewayRTT, true, true, true, w.Node
+	p.to = netio.Message{Remote: netip.AddrPortFrom(node, rackaddr.PortDirect)}
+	p.moves = control.Serving{Service: string(w.Service), Method: string(w.Method)}
+	o.mu.Lock()
+	if o.err != nil || !o.core.BeginIn(n.now(), &p.Call, w.ID) {
+		o.mu.Unlock() // the node has ended, or it is on its way
+		n.release(p)
+		return
+	}
+	m.Order, m.Floor, m.CallerIncarnation = p.Lane(), p.Floor, n.self.Incarnation
+	p.datagram = m.Append(nil)
+	if len(p.datagram) > n.budget {
+		m.Trailer = appendArguments(nil, &m)
+		whole := m.Append(nil)
+		p.pushed = serviceHash(node)
+		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed) // it has neither pointers nor much of a trailer
+		p.payload = sent.New(nil, m.Payload)
+	}
+	out := p.outbound
+	out.payload.Hold() // for who sends it
+	n.wakeAt(p.Due())
+	n.stats.calls.Add(1)
+	n.stats.onewaysSent.Add(1)
+	o.mu.Unlock()
+	first := netio.Message{Buf: out.datagram, Remote: netip.AddrPortFrom(node, rackaddr.PortDirect)}
+	if out.payload != nil {
+		_ = n.sendLarge(n.directConn, first, out.payload, false, out.pushed) // a failure is a loss
+		return
+	}
+	_, _ = n.directConn.WriteBatch([]netio.Message{first}) // likewise
+}
+
+// onewayAnswered takes what has become of a one-way that the ledger has. It reports false if the
+// one-way has failed for good.
+func (n *Node) onewayAnswered(p *pending, m *rpcpacket.Message) bool {
+	refused := m.Type == rpcpacket.Exception
+	if refused && m.Code == Unavailable && m.Flags&rpcpacket.FlagUnbegun != 0 {
+		go n.redirect(p.ID, p.Node, p.moves)
+		return true
+	}
+	l := n.ledger
+	l.mu.Lock()
+	l.add(l.table.Delivered(p.Node, direct.Item{ID: p.ID, Lane: p.Lane(), Number: p.Floor})...)
+	next := l.table.Next()
+	l.mu.Unlock()
+	n.sendOneways(next)
+	return !refused
+}
+
+// redirect chooses another node for a one-way whose node has refused it for good, or has left
+// without it. It goes on until there is one, unless nobody serves the one-way any more.
+func (n *Node) redirect(id rpcpacket.ID, from [16]byte, q control.Serving) {
+	l := n.ledger
+	n.servers.refuse(q, netip.AddrFrom16(from), n.now())
+	for n.base.Err() == nil {
+		to := n.server(n.base, q)
+		l.mu.Lock()
+		switch {
+		case !to.IsValid():
+		case to.As16() == from:
+			l.table.Again(from, id)
+		default:
+			l.add(l.table.Moves(from, id, to.As16())...)
+		}
+		last, next := l.last, l.table.Next()
+		l.mu.Unlock()
+		if l.settle(last) {
+			n.sendOneways(next)
+		}
+		if to.IsValid() {
+			return
+		}
+		if _, err := n.session.Service(n.base, q.Service); fault.CodeOf(err) == fault.NotFound {
+			n.log.Warn("rpc: nobody serves a one-way any more", "node", n.self.Name, "call", id.String(), "service", q.Service)
+			l.mu.Lock()
+			l.add(l.table.Delivered(from, direct.Item{ID: id})...)
+			next := l.table.Next()
+			l.mu.Unlock()
+			n.sendOneways(next)
+			return
+		}
+		select {
+		case <-time.After(servingLifetime):
+		case <-n.base.Done():
+		}
+	}
+}
+
+// A direct one-way is acknowledged when the receiver's ledger has it, so that its sender need not
+// wait for its turn: the receiver writes begun when it accepts the one-way, not when it must.
+//
+//	sender ── ONEWAY ──▶ accepted ── begun ──▶ ledger
+//	sender ◀── REPLY, done ── settled ◀──────────┘       copies are answered alike
+//
+// One that is refused before that is answered with an exception.
+
+// delivered is the acknowledgement of a one-way.
+func (x *export) delivered(m *rpcpacket.Message) []byte {
+	h := x.answerHeader(m)
+	h.Flags |= rpcpacket.FlagDone
+	return (&rpcpacket.Message{Header: h}).Append(nil)
+}
+
+// beginOneway writes down that a direct one-way has begun, which it may not have yet, and then
+// acknowledges it; not if it has ended meanwhile, or is run again. The reply is the acknowledgement.
+func (x *export) beginOneway(e *execution, reply []byte) {
+	e.mu.Lock()
+	if e.recorded.begun {
+		e.mu.Unlock()
+		return
+	}
+	e.recorded.last = e.write(e.unwritten(nil)...)
+	e.told = true
+	e.mu.Unlock()
+	x.node.acknowledge(e.from, reply)
+}
+
+// acknowledge sends the acknowledgement of a one-way when all records so far are settled.
+func (n *Node) acknowledge(to netip.AddrPort, reply []byte) {
+	last, settled := n.ledger.unsettled()
+	if settled {
+		n.send(to, reply)
+		return
+	}
+	go func() {
+		if n.ledger.settle(last) {
+			n.send(to, reply)
+		}
+	}()
+}
