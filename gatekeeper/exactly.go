@@ -503,7 +503,8 @@ func (c *controller) returnCall(a execution.Return) {
 		}
 		c.graph.Returned(a.Call, c.now)
 		c.endHoldings(a.Call, v.Callee.Address, !a.Aborted && c.keepsState(v.Header.Service))
-		if p := c.onBehalf(v); !p.IsZero() && c.ended(p) {
+		// Of a direct caller the Table knows nothing, and its regions are its own.
+		if p := c.onBehalf(v); moves && !p.IsZero() && c.ended(p) {
 			c.endHoldings(p, v.Caller, false) // it had given the call up, and nobody hears of the results
 		}
 		c.execute(c.table.Returned(a.Call, why, c.now))
