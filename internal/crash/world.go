@@ -159,6 +159,8 @@ func (w *rackWorld) Hurry(op *Op, noise uint64, lent []dsm.Pointer) (uint64, err
 	case err == nil:
 		w.run.ledger.tried(op.N, uint64(answer.Value))
 		return uint64(answer.Noise), nil
+	case w.ctx.Err() != nil && code == rpc.Deadline: // the program was told to end while the call was being given up
+		err = &rpc.Error{Code: rpc.Canceled, Op: "call", Err: context.Cause(w.ctx)}
 	case w.ctx.Err() != nil:
 	case code == rpc.Deadline, code == rpc.Canceled:
 		return uint64(code), nil
