@@ -180,7 +180,7 @@ func (b *Backup) ask(ctx context.Context, blade string, q control.Backup) <-chan
 				a.err = fault.Remote(m.Status, "backup", "memory blade %s: %s", blade, m.Body)
 			} else if a.err = m.Decode(&a.part); a.err == nil && a.part.Code != fault.OK {
 				code := fault.Unavailable
-				if a.part.Code == fault.Overloaded {
+				if a.part.Code == fault.Overloaded || a.part.Code == fault.NotFound { // a copy has begun to be filled
 					code = fault.Overloaded
 				}
 				a.err = fault.New(code, "backup", "memory blade %s: %s", blade, a.part.Message)

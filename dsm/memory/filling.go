@@ -137,7 +137,9 @@ func (s *Server) beginFill(q control.Fill) error {
 		return fault.New(fault.Unavailable, "fill", "epoch %d, and this copy is still in %d", q.Epoch, s.store.Mirror().Epoch)
 	}
 	s.endFill(fault.New(fault.Canceled, "fill", "another copy is filled"))
-	s.dropBackup() // it would be of two fillings
+	if b := s.backup; b != nil && (!b.made || !b.until.IsZero()) {
+		s.dropBackup() // it would be of two fillings
+	}
 	f.job, f.failed, f.ready, f.first = q, nil, false, 0
 	if !q.Source {
 		f.own, f.peer = q.To, netip.AddrPortFrom(q.From, rackaddr.PortFill)

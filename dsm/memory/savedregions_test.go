@@ -12,6 +12,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/disk"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 )
 
 // backupStep carries out a step that must have an outcome.
@@ -125,6 +126,22 @@ func TestBackupRegions(t *testing.T) {
 	must(t, os.WriteFile(dir+"/regions", file, 0o600))
 	if begin(of.Rack + 1) {
 		t.Error("another rack has the regions")
+	}
+}
+
+// TestBackupBesideFilling: a copy that begins to be filled drops a backup that is being made, and
+// leaves one alone that is complete.
+func TestBackupBesideFilling(t *testing.T) {
+	for step, want := range map[string]fault.Code{control.BackupPrepare: fault.NotFound, control.BackupHold: fault.NotFound, control.BackupRelease: fault.OK} {
+		b := newBench(t, 1<<20)
+		b.alloc(64)
+		for _, s := range []string{control.BackupPrepare, control.BackupHold, control.BackupRelease} {
+			if b.backupStep(control.Backup{ID: 1, Step: s}, fault.OK); s == step {
+				break
+			}
+		}
+		must(t, b.server.Fill(control.Fill{Token: 1, Source: true, From: rackaddr.Blade(1), To: rackaddr.Blade(2), Rate: 1 << 20}))
+		b.backupStep(control.Backup{ID: 1, Step: control.BackupRead}, want)
 	}
 }
 
