@@ -212,7 +212,7 @@ func (o *operation) diverged(format string, args ...any) error {
 }
 
 func errEnded(op string) error {
-	return fault.New(BadRequest, op, "the handler or branch whose context this is has returned")
+	return fault.New(BadRequest, op, "the handler or branch that was given this context has returned")
 }
 
 // WaitAny waits until one of the branches has ended or ctx ends. It returns the

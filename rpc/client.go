@@ -256,7 +256,7 @@ func (c *client) encode(ctx context.Context, codec *codec, m *method, kind thrif
 		return &Error{Code: BadRequest, Op: m.op, Err: err}
 	}
 	if codec.size() > c.node.budget && 16*len(codec.pointers) > c.node.budget/2 {
-		return fault.New(BadRequest, m.op, "%d global pointers leave no room for the beginning of a message of %d bytes", len(codec.pointers), codec.size())
+		return fault.New(BadRequest, m.op, "%d global pointers leave no room in the first packet of a message of %d bytes: pass fewer pointers", len(codec.pointers), codec.size())
 	}
 	if logged := c.logged(m); codec.size() > codec.buf.limit {
 		return fault.New(c.node.tooLongCode(logged), m.op, "%s", c.node.tooLong("a message", codec, logged))
@@ -448,7 +448,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 		return badAnswer(m, err)
 	}
 	if !answers(o.name, m.name) {
-		return badAnswer(m, errors.New("answers method "+o.name))
+		return badAnswer(m, errors.New("it answers method "+o.name))
 	}
 	switch {
 	case o.kind == thrift.EXCEPTION && p.answer.Type == rpcpacket.Exception:
@@ -464,7 +464,7 @@ func (c *client) decode(ctx context.Context, codec *codec, p *pending, m *method
 		codec.outcome = p.answer.Outcome()
 		return nil
 	}
-	return badAnswer(m, errors.New("message type does not fit the packet's"))
+	return badAnswer(m, errors.New("its Thrift message type does not fit the packet's type"))
 }
 
 // unbegun reports whether an exception says for sure that the call did not begin. The
@@ -509,7 +509,7 @@ func coded(op string, err error) error {
 // checkWhole refuses a message that cannot be logged: its trailer is too large.
 func (n *Node) checkWhole(c *codec, op string) error {
 	if size := c.size(); size > n.logged {
-		return fault.New(NoSpace, op, "a message of %d bytes, %d of them state and journal; a message that is logged has %d at most: keep large data in distributed memory%s",
+		return fault.New(NoSpace, op, "a message of %d bytes, %d of them state and journal; a logged message has %d at most: keep large data in distributed memory%s",
 			size, len(c.trailer), n.logged, n.smallLog())
 	}
 	return nil
@@ -546,5 +546,5 @@ func (n *Node) tooLong(what string, c *codec, logged bool) string {
 	if !logged {
 		return n.large.tooLong(what, uint64(c.size()-rpcpacket.HeaderSize)) //nolint:gosec // not negative
 	}
-	return fmt.Sprintf("%s of %d bytes, one that is logged has %d at most: pass large values by reference, or ask for policy none%s", what, c.size(), n.logged, n.smallLog())
+	return fmt.Sprintf("%s of %d bytes; a logged message has %d at most: pass large values by reference, or ask for policy none%s", what, c.size(), n.logged, n.smallLog())
 }

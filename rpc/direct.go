@@ -230,7 +230,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 	case direct.Forward:
 		n.send(gatekeeperRPC, n.enlistment(from.Addr(), m, false, 0))
 	case direct.Diverged:
-		x.refuse(from, m, Nondeterminism, "the call was another when it ran before")
+		x.refuse(from, m, Nondeterminism, "the call had other arguments when it ran before")
 	case direct.Malformed:
 		n.malformed(from.Addr())
 	case direct.Foreign:
@@ -276,7 +276,7 @@ func (n *Node) takeCall(x *export, r *reader, i int, e *execution, size int, roo
 		go x.refuseWaiting(e, "the service runs a call that waits for this one")
 		return nil
 	case room == neverRoom:
-		go x.answerException(e, NoSpace, fmt.Sprintf("a message of %d bytes, for which the node's ledger will never have room: pass it by reference, or give the ledgers more room", size))
+		go x.answerException(e, NoSpace, fmt.Sprintf("the node's ledger can never have room for a call of %d bytes: pass large values by reference, or give the ledgers more room (bifrost memory --ledger-space)", size))
 		return nil
 	case large:
 		return x.acceptLarge(e, len(r.messages[i].Buf))

@@ -86,7 +86,7 @@ type execution struct {
 func (c *client) allowed(b *opSequence, m *method) error {
 	if b == nil {
 		if m.policy != PolicyNone && c.node.serves() {
-			return fault.New(BadRequest, m.op, "policy %s in a server asks for the handler's context", m.policy)
+			return fault.New(BadRequest, m.op, "a call of policy %s in a server needs the context of a handler: pass the one that the handler was given, or use policy none", m.policy)
 		}
 		return nil
 	}
@@ -94,13 +94,13 @@ func (c *client) allowed(b *opSequence, m *method) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.node != c.node {
-		return fault.New(BadRequest, m.op, "the context is a handler's of another node, %s", e.node.self.Name)
+		return fault.New(BadRequest, m.op, "the context is that of a handler of node %s: use a client of that node", e.node.self.Name)
 	}
 	if e.ended || b.ended {
 		return errEnded(m.op)
 	}
 	if e.export != nil && e.export.config.stateful() && e.export.name == c.service {
-		return fault.New(Deadlock, m.op, "a stateful service calls itself, and runs one call at a time")
+		return fault.New(Deadlock, m.op, "service %s runs one call at a time, so its call to itself would wait for ever", c.service)
 	}
 	return nil
 }
@@ -456,7 +456,7 @@ func (n *Node) tellEnlisted(caller netip.Addr, call *rpcpacket.Message, runs boo
 	o.mu.Lock()
 	err := o.err
 	if err == nil && !o.core.BeginAs(n.now(), &p.Call, rpcpacket.ID(datagram[24:40])) {
-		err = fault.New(Internal, "enlist", "call %s is being handed over", call.Call)
+		err = fault.New(Internal, "enlist", "call %s is being handed over to the Gatekeeper already", call.Call)
 	}
 	if err == nil {
 		n.wakeAt(p.Due())

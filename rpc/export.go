@@ -81,7 +81,7 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 	op := "export " + service
 	if old := n.exported(service); old != nil {
 		if len(opts) > 0 {
-			return fault.New(BadRequest, op, "exported already: its options cannot be changed")
+			return fault.New(BadRequest, op, "the service is exported already, and its options cannot change: export it again without options")
 		}
 		return n.renew(ctx, op, old, p)
 	}
@@ -94,11 +94,11 @@ func (n *Node) Export(ctx context.Context, service string, p thrift.TProcessor, 
 		o.applyExport(&x.config)
 	}
 	if x.config.workers < 1 || x.config.queue < 0 {
-		return fault.New(BadRequest, op, "%d workers and a queue of %d", x.config.workers, x.config.queue)
+		return fault.New(BadRequest, op, "%d workers and a queue of %d: want 1 worker at least, and a queue of 0 at least", x.config.workers, x.config.queue)
 	}
 	if x.config.stateful() {
 		if x.config.state == nil {
-			return fault.New(BadRequest, op, "WithState without a state")
+			return fault.New(BadRequest, op, "WithState(nil): pass the state that the service keeps")
 		}
 		x.config.workers, x.manager = 1, newStateManager(x.config.state)
 	}
@@ -243,7 +243,7 @@ func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, erro
 			return nil, nil, err
 		}
 		if other := o.methods[wire]; other != nil {
-			return nil, nil, fmt.Errorf("methods %s and %s have the same short form %s", other.name, name, wire)
+			return nil, nil, fmt.Errorf("methods %s and %s have the same short form %s: rename one of them", other.name, name, wire)
 		}
 		o.methods[wire] = &served{name: name, meter: x.node.meter(x.name, name, true)}
 		method := control.Method{Name: name}
@@ -254,7 +254,7 @@ func (x *export) methodList(p thrift.TProcessor) (*offer, []control.Method, erro
 	}
 	for name := range x.config.policies.methods {
 		if functions[name] == nil {
-			return nil, nil, fmt.Errorf("a policy for method %s, which the service does not have", name)
+			return nil, nil, fmt.Errorf("a policy is given for method %s, which the service does not have", name)
 		}
 	}
 	return o, methods, nil
@@ -288,7 +288,7 @@ func (n *Node) claim(op string, x *export) error {
 		return n.err
 	}
 	if n.exports[x.name] != nil {
-		return fault.New(BadRequest, op, "exported already")
+		return fault.New(BadRequest, op, "the service is exported already")
 	}
 	n.exports[x.name] = x
 	return nil
@@ -404,7 +404,7 @@ func (n *Node) SetServing(ctx context.Context, service string, serving bool) err
 	op := "set serving " + service
 	x := n.exported(service)
 	if x == nil {
-		return fault.New(BadRequest, op, "the node does not export it")
+		return fault.New(BadRequest, op, "the node does not export this service")
 	}
 	x.telling.Lock()
 	defer x.telling.Unlock()

@@ -92,7 +92,7 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	e.trunk.index = was.Index
 	e.main.epoch.Store(was.Index)
 	if e.journal, err = newJournal(was.Journal); err != nil {
-		return &Error{Code: Internal, Op: op, Msg: "the journal", Err: err}
+		return &Error{Code: Internal, Op: op, Msg: "malformed journal", Err: err}
 	}
 	defer e.keepSent()
 	return e.runMain(ctx, op, was.State, f)
@@ -219,7 +219,7 @@ func (e *execution) checkpoint(ctx context.Context, b *opSequence, ended bool, s
 	open := e.open
 	e.mu.Unlock()
 	if open > 0 {
-		return fault.New(BadRequest, op, "%d branches are open", open)
+		return fault.New(BadRequest, op, "%d branches have not ended: wait for them first", open)
 	}
 	o, err := b.begin(op)
 	if err != nil {
@@ -404,7 +404,7 @@ func (n *Node) claimMain(op, name string) error {
 		return n.err
 	}
 	if n.mains[name] {
-		return fault.New(BadRequest, op, "it runs already")
+		return fault.New(BadRequest, op, "a main of this name runs on this node already")
 	}
 	n.mains[name] = true
 	return nil

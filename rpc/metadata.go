@@ -44,7 +44,7 @@ func CallerAddress(ctx context.Context) netip.Addr {
 func CallerOf(ctx context.Context) (Caller, error) {
 	a := CallerAddress(ctx)
 	if !a.IsValid() {
-		return Caller{}, fault.New(BadRequest, "caller", "the context is no handler's")
+		return Caller{}, fault.New(BadRequest, "caller", "the context is not that of a handler: pass the one that the handler was given")
 	}
 	n := branchOf(ctx).e.node
 	b, err := Effect(ctx, "rpc.CallerOf", func(ctx context.Context) ([]byte, error) {
@@ -150,7 +150,7 @@ func SetAnswerHeader(ctx context.Context, key, value string) error {
 	const op = "set answer header"
 	b := branchOf(ctx)
 	if b == nil || b.e.export == nil {
-		return fault.New(BadRequest, op, "the context is no handler's")
+		return fault.New(BadRequest, op, "the context is not that of a handler: pass the one that the handler was given")
 	}
 	e := b.e
 	e.mu.Lock()

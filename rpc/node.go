@@ -112,7 +112,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 	n.in.core = endpoint.NewCallee(n.self.Incarnation, n.limits.callee())
 	n.in.drained = make(chan struct{}, 1)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {
-		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram; IPv6 asks for %d", n.budget, minMTU-netio.Overhead)
+		return nil, fault.New(BadRequest, "join", "the rack's MTU leaves %d bytes for a datagram, and IPv6 needs %d: raise the MTU", n.budget, minMTU-netio.Overhead)
 	}
 	n.logged = loggedOf(session)
 	conn, err := n.stack.ListenUDP(netip.AddrPortFrom(n.self.Address, rackaddr.PortRPC))

@@ -37,7 +37,7 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 	all := e.owing
 	e.mu.Unlock()
 	if all > maxOwing || all > c.node.budget && !e.reserveOneway(size) {
-		return fault.New(NoSpace, m.op, "a one-way of %d bytes, for which the node's ledger has no room", size)
+		return fault.New(NoSpace, m.op, "no room for a one-way of %d bytes: the node's ledger needs room for it, and an execution sends %d bytes of one-ways at most", size, maxOwing)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -183,7 +183,7 @@ func (n *Node) enlarge(p *pending, c *codec, h *rpcpacket.Header) error {
 	p.payload = c.large(datagram)
 	first, ok := rpcpacket.First(datagram, n.budget, p.pushed)
 	if !ok {
-		return fault.New(BadRequest, "", "the pointers in the arguments leave no room in the first packet")
+		return fault.New(BadRequest, "", "the pointers in the arguments leave no room in the first packet: pass fewer pointers")
 	}
 	p.datagram = first
 	return nil

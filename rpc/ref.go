@@ -122,7 +122,7 @@ func (r *Ref[T]) Free(ctx context.Context) error {
 
 func (r *Ref[T]) free(ctx context.Context, op string) error {
 	if r.storage.state == refLent {
-		return fault.New(BadRequest, op, "it is lent, and its caller's to free")
+		return fault.New(BadRequest, op, "the reference is lent: only the caller that lent it may free it")
 	}
 	if err := r.storage.free(ctx, op); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (r *Ref[T]) Take(ctx context.Context) (T, error) {
 // take waits for the reference's turn.
 func (r *Ref[T]) take(ctx context.Context, op string) error {
 	if r == nil {
-		return fault.New(BadRequest, op, "it is nil")
+		return fault.New(BadRequest, op, "the reference is nil")
 	}
 	select {
 	case <-r.turn:
@@ -207,7 +207,7 @@ func (p *refStorage) memory(ctx context.Context, op string) (*dsmclient.Client, 
 		return b.memory(), nil
 	}
 	if p.bound != nil || p.home == nil {
-		return nil, fault.New(BadRequest, op, "it belongs to a handler, and asks for that handler's context")
+		return nil, fault.New(BadRequest, op, "the reference belongs to a handler: pass the context that this handler was given")
 	}
 	return p.home, nil
 }
@@ -238,7 +238,7 @@ func (p *refStorage) read(ctx context.Context, op string) ([]byte, error) {
 // the node's memory, for a reference that no execution makes.
 func (p *refStorage) write(ctx context.Context, op string, home *dsmclient.Client, b []byte) error {
 	if len(b) > MaxRef {
-		return fault.New(BadRequest, op, "%d bytes: at most %d", len(b), MaxRef)
+		return fault.New(BadRequest, op, "a value of %d bytes: a reference has at most %d", len(b), MaxRef)
 	}
 	p.belong(ctx, home)
 	if len(b) == 0 {
@@ -355,7 +355,7 @@ func decodeStruct(v thrift.TStruct, b []byte) error {
 		return err
 	}
 	if n := buf.Len(); n != 0 {
-		return fmt.Errorf("%d bytes behind the %T", n, v)
+		return fmt.Errorf("%d bytes follow the %T", n, v)
 	}
 	return nil
 }
@@ -384,7 +384,7 @@ func encodePlain[T Plain](v T) ([]byte, error) {
 	case []float64:
 		return encodeNumbers(v)
 	}
-	return nil, fmt.Errorf("%T is no plain value", v)
+	return nil, fmt.Errorf("%T is neither bytes nor a list of numbers", v)
 }
 
 func decodePlain[T Plain](b []byte) (v T, err error) {
@@ -419,7 +419,7 @@ func decodeNumbers[E number](b []byte) ([]E, error) {
 	var e E
 	size := int(unsafe.Sizeof(e))
 	if len(b)%size != 0 {
-		return nil, fmt.Errorf("%d bytes are no list of %T", len(b), e)
+		return nil, fmt.Errorf("%d bytes are not a whole number of %T", len(b), e)
 	}
 	at := unsafe.Pointer(unsafe.SliceData(b))
 	if little && len(b) > 0 && uintptr(at)%unsafe.Alignof(e) == 0 {
@@ -567,7 +567,7 @@ func (r *Ref[T]) done(ctx context.Context, err *error) {
 func (r *Ref[T]) lent(ctx context.Context, op string, w *bifrost.Reference, owned bool) error {
 	b := branchOf(ctx)
 	if b == nil || b.e == nil {
-		return fault.New(Unsupported, op, "references travel over Bifröst only")
+		return fault.New(Unsupported, op, "references travel over Bifröst only, not over other Thrift transports")
 	}
 	if err := r.arrive(op, w); err != nil {
 		return err
@@ -590,7 +590,7 @@ func (p *refStorage) arrived() refState {
 // arrive checks what a message carries, and makes it what the reference is to.
 func (r *Ref[T]) arrive(op string, w *bifrost.Reference) *Error {
 	if w == nil {
-		return fault.New(BadRequest, op, "the message carries none")
+		return fault.New(BadRequest, op, "the message carries no reference")
 	}
 	var none T
 	r.value, r.known = none, false
@@ -604,13 +604,13 @@ func (r *Ref[T]) arrive(op string, w *bifrost.Reference) *Error {
 	r.storage.length = w.Length
 	if w.Value != nil {
 		if !r.storage.pointer.IsNil() || w.Length == 0 || int64(len(w.Value)) != w.Length {
-			return fault.New(BadRequest, op, "a value of %d bytes for %d at %s", len(w.Value), w.Length, r.storage.pointer)
+			return fault.New(BadRequest, op, "the message has a value of %d bytes, but a length of %d and the pointer %s", len(w.Value), w.Length, r.storage.pointer)
 		}
 		r.storage.inline = w.Value
 		return nil
 	}
 	if w.Length < 0 || w.Length > MaxRef || (w.Length == 0) != r.storage.pointer.IsNil() {
-		return fault.New(BadRequest, op, "%d bytes at %s", w.Length, r.storage.pointer)
+		return fault.New(BadRequest, op, "the message has a reference of %d bytes at %s: want 0 bytes and no pointer, or 1 to %d bytes and a pointer", w.Length, r.storage.pointer, MaxRef)
 	}
 	return nil
 }

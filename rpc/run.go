@@ -32,7 +32,7 @@ func (x *export) run(e *execution) {
 	}
 	e.begun = true
 	if e.lost {
-		x.answerException(e, Unavailable, "the ledger is lost that had the arguments")
+		x.answerException(e, Unavailable, "the ledger that had the arguments of the call is lost")
 		return
 	}
 	if !e.deadline.IsZero() && !begun.Before(e.deadline) {
@@ -81,7 +81,7 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 	}
 	wire, err := rpcpacket.MethodOf(o.name)
 	if err != nil || wire != e.call.Method {
-		return fault.New(BadRequest, "", "the message calls %q, its header %q", o.name, e.call.Method)
+		return fault.New(BadRequest, "", "the message is for method %q, its header for %q", o.name, e.call.Method)
 	}
 	m := x.offer.Load().methods[wire]
 	if m == nil {
@@ -91,7 +91,7 @@ func (x *export) open(ctx context.Context, e *execution, in *codec) *Error {
 		return fault.New(NoSuchMethod, "", "service %s has no method %q", x.name, o.name)
 	}
 	if o.kind != thrift.CALL && o.kind != thrift.ONEWAY {
-		return fault.New(BadRequest, "", "Thrift message type %d is no call", o.kind)
+		return fault.New(BadRequest, "", "Thrift message type %d is neither a call nor a one-way", o.kind)
 	}
 	if o.kind == thrift.ONEWAY && e.call.Flags&rpcpacket.FlagEnlist != 0 {
 		e.call.Type = rpcpacket.Oneway // the Gatekeeper delivers it as a call
@@ -172,7 +172,7 @@ func (x *export) prepare(e *execution, out *codec) *Error {
 	}
 	x.node.stats.largeDirect.Add(1)
 	if !x.node.ledger.reserve(e, roomOf(size)) {
-		return fault.New(NoSpace, "", "an answer of %d bytes, for which the node's ledger has no room: pass it by reference, or give the ledgers more room", size)
+		return fault.New(NoSpace, "", "the node's ledger has no room for an answer of %d bytes: pass it by reference, or give the ledgers more room (bifrost memory --ledger-space)", size)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (x *export) replyLarge(e *execution, datagram []byte, out *codec) {
 	payload, pushed := out.large(datagram), serviceHash(e.from.Addr())
 	first, ok := rpcpacket.First(datagram, x.node.budget, pushed)
 	if !ok {
-		x.answerException(e, BadRequest, "the pointers in the answer leave no room in its first packet")
+		x.answerException(e, BadRequest, "the pointers in the answer leave no room in its first packet: return fewer pointers")
 		return
 	}
 	from := e.from
@@ -222,7 +222,7 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 	case out.kind == thrift.INVALID_TMESSAGE_TYPE:
 		return fault.New(BadRequest, "", "method %s is one-way and was called for a result", e.call.Method)
 	case out.failed != nil:
-		return fault.New(Application, "", "result: %v", out.failed)
+		return fault.New(Application, "", "the result cannot be sent: %v", out.failed)
 	}
 	if tooLong := x.checkSize(e, out); tooLong != nil {
 		return tooLong

@@ -85,7 +85,7 @@ func newStateManager(s State) *stateManager {
 // restore brings the state to what is logged.
 func (k *stateManager) restore(s join.State) error {
 	if k.incremental == nil && len(s.Deltas) > 0 {
-		return fault.New(BadRequest, "restore", "%d deltas are logged, and the state has no Apply", len(s.Deltas))
+		return fault.New(BadRequest, "restore", "%d deltas of the state are logged, and the state has no Apply: implement rpc.IncrementalState", len(s.Deltas))
 	}
 	k.was = past{base: s.Base, deltas: s.Deltas}
 	if s.Base == nil { // no snapshot is logged: the service begins with what it has
@@ -168,7 +168,7 @@ func (k *stateManager) sections(room int) ([]byte, past, error) {
 	if folded := (trailer.Section{Type: trailer.Snapshot, Data: s}); folded.Size() <= room {
 		b = folded.Append(nil)
 	} else if !k.sameVersion(now.base) {
-		return nil, now, fault.New(NoSpace, "", "its snapshot has %d bytes, an answer has room for %d, and the last one is another version's", len(s), room)
+		return nil, now, fault.New(NoSpace, "", "the state's version has changed, which needs a snapshot of %d bytes; an answer has room for %d: keep large data in distributed memory", len(s), room)
 	}
 	return b, past{base: slices.Clone(s)}, nil
 }
@@ -366,7 +366,7 @@ func (k *stateManager) snapshot() ([]byte, error) {
 	}
 	v := k.versioned.Version()
 	if v == "" || len(v) > 255 {
-		return nil, fault.New(BadRequest, "", "a version of %d bytes: must be 1 to 255", len(v))
+		return nil, fault.New(BadRequest, "", "the state's version has %d bytes: must have 1 to 255", len(v))
 	}
 	return bytes.Join([][]byte{versionMark, {byte(len(v))}, []byte(v), s}, nil), nil
 }
@@ -380,7 +380,7 @@ func (k *stateManager) load(logged []byte) error {
 	case k.versioned != nil:
 		return k.versioned.RestoreVersion(version, snapshot)
 	case version != "":
-		return fault.New(BadRequest, "", "version %q of the state is logged, and the state has no RestoreVersion", version)
+		return fault.New(BadRequest, "", "version %q of the state is logged, and the state has no RestoreVersion: implement rpc.VersionedState", version)
 	}
 	return k.state.Restore(snapshot)
 }
