@@ -108,7 +108,7 @@ func (c *Client) recall(ctx context.Context, rack control.Rack, size uint64, sco
 			return p, err
 		}
 	}
-	return Pointer{}, fault.New(fault.NotFound, "alloc", "no earlier run got here")
+	return Pointer{}, fault.New(fault.NotFound, "alloc", "no earlier run has made this allocation")
 }
 
 // allocAt allocates on one machine.

@@ -60,7 +60,7 @@ func (c *Client) OpenLedger(cfg LedgerConfig) (*Ledger, error) {
 		return nil, fault.New(k.ended, op, "the client is closed")
 	case k.ledgerOf(cfg.Name) != nil:
 		k.mu.Unlock()
-		return nil, fault.New(fault.BadRequest, op, "it is open")
+		return nil, fault.New(fault.BadRequest, op, "the client has this ledger open already")
 	}
 	l := &Ledger{link: k, machine: cfg.Machine, prefix: k.rack().DSMPrefix, name: cfg.Name}
 	l.core = transport.NewLedger(k.now(), transport.LedgerConfig{
@@ -164,7 +164,7 @@ func (l *Ledger) Read(ctx context.Context, yield func(record []byte) error) erro
 			}
 		}
 		if last && !records.Whole() {
-			return fault.New(fault.Internal, op, "it ends in the middle of a record")
+			return fault.New(fault.Internal, op, "the ledger ends in the middle of a record")
 		}
 		if last {
 			return nil

@@ -115,7 +115,7 @@ func (s *Server) backupStep(q control.Backup) (part control.BackupPart, err erro
 	}
 	b := s.backup
 	if b == nil || b.id != q.ID {
-		return part, fault.New(fault.NotFound, "backup", "there is no copy of backup %#x", q.ID)
+		return part, fault.New(fault.NotFound, "backup", "the memory server has no copy for backup %#x (any more)", q.ID)
 	}
 	b.asked = time.Now()
 	switch q.Step {
@@ -129,7 +129,7 @@ func (s *Server) backupStep(q control.Backup) (part control.BackupPart, err erro
 		_, closed := s.store.Fills()
 		held := b.holds() && b.birth == s.ledgers.birth && (b.regions == nil || closed)
 		if s.endHold(); !held {
-			return part, fault.New(fault.Stale, "backup", "requests were not held until all was copied")
+			return part, fault.New(fault.Stale, "backup", "requests were not held back until all was copied: try again")
 		}
 		return part, nil
 	case control.BackupRead:
@@ -138,7 +138,7 @@ func (s *Server) backupStep(q control.Backup) (part control.BackupPart, err erro
 		s.dropBackup()
 		return part, nil
 	}
-	return part, fault.New(fault.BadRequest, "backup", "step %q", q.Step)
+	return part, fault.New(fault.BadRequest, "backup", "unknown step %q", q.Step)
 }
 
 // beginBackup begins one, with regions if its first step is a prepare.

@@ -127,16 +127,16 @@ func (s *Server) beginFill(q control.Fill) error {
 	f := &s.fill
 	switch {
 	case !q.From.IsValid() || !q.To.IsValid():
-		return fault.New(fault.BadRequest, "fill", "from %s to %s", q.From, q.To)
+		return fault.New(fault.BadRequest, "fill", "from %s to %s: both must be valid addresses", q.From, q.To)
 	case q == f.job && f.failed == nil:
 		return nil
 	case q.Epoch < s.store.Mirror().Epoch:
-		return fault.New(fault.Stale, "fill", "epoch %d, after %d", q.Epoch, s.store.Mirror().Epoch)
+		return fault.New(fault.Stale, "fill", "epoch %d is older than this copy's epoch %d", q.Epoch, s.store.Mirror().Epoch)
 	case q.Source && q.Epoch > s.store.Mirror().Epoch:
 		// The epoch would begin in the middle of the filling, and end it in the store only.
-		return fault.New(fault.Unavailable, "fill", "epoch %d, and this copy is still in %d", q.Epoch, s.store.Mirror().Epoch)
+		return fault.New(fault.Unavailable, "fill", "epoch %d has not reached this copy, which is in epoch %d", q.Epoch, s.store.Mirror().Epoch)
 	}
-	s.endFill(fault.New(fault.Canceled, "fill", "another copy is filled"))
+	s.endFill(fault.New(fault.Canceled, "fill", "another copy is to be filled"))
 	if b := s.backup; b != nil && (!b.made || !b.until.IsZero()) {
 		s.dropBackup() // it would be of two fillings
 	}
@@ -214,7 +214,7 @@ func (s *Server) beginClosing(q control.Complete) (*closing, error) {
 	case s.store.Mirror() == packetMirror(q.Mirror):
 		return nil, nil //nolint:nilnil // it is done
 	case q.Token != f.job.Token || f.sender == nil || f.closing != nil:
-		return nil, fault.New(fault.Stale, "complete", "no copy is being filled, or another one")
+		return nil, fault.New(fault.Stale, "complete", "no copy is being filled, or another one than this command names")
 	case q.Mirror.Members != dsmpacket.MaxMembers || q.Mirror.Copy != 0:
 		return nil, fault.New(fault.BadRequest, "complete", "copy %d of %d", q.Mirror.Copy, q.Mirror.Members)
 	}

@@ -162,7 +162,7 @@ func (s *Server) load(d *LedgerDisk) error {
 		}
 		n := binary.BigEndian.Uint32(size[:])
 		if err == nil && n > spoolItem {
-			err = fmt.Errorf("an item of %d bytes", n)
+			err = fmt.Errorf("an item of %d bytes: at most %d", n, spoolItem)
 		}
 		if err == nil {
 			_, err = io.ReadFull(r, item[:n])

@@ -152,7 +152,7 @@ func (s *Store) Take(item []byte) error {
 // item has not come.
 func (s *Store) Complete(m control.Mirror) error {
 	if s.filled == nil || !s.filled.complete || m.Incarnation != s.mirror.Incarnation {
-		return fault.New(fault.Stale, "fill", "the copy has not got all")
+		return fault.New(fault.Stale, "fill", "the copy has not received all items")
 	}
 	s.filled = nil
 	return s.Become(m)
@@ -239,7 +239,7 @@ func (s *Store) takeRun(b []byte) error {
 
 // noUndo says that the undo of the source does not fit.
 func (s *Store) noUndo() error {
-	return fault.New(fault.NoSpace, "fill", "no room for what can be taken back: %d of %d bytes are in use", s.undo.used, s.undo.limit)
+	return fault.New(fault.NoSpace, "fill", "no room for undo: %d of %d bytes are in use", s.undo.used, s.undo.limit)
 }
 
 func (s *Store) takeRegion(b []byte) error {

@@ -20,7 +20,7 @@ func (s *Store) Become(m control.Mirror) error {
 		return fault.New(fault.BadRequest, "mirror", "copy %d of %d", m.Copy, m.Members)
 	}
 	if m.Epoch < s.mirror.Epoch {
-		return fault.New(fault.Stale, "mirror", "epoch %d, after %d", m.Epoch, s.mirror.Epoch)
+		return fault.New(fault.Stale, "mirror", "epoch %d is older than this copy's epoch %d", m.Epoch, s.mirror.Epoch)
 	}
 	switch {
 	case m.Incarnation != s.mirror.Incarnation:
@@ -52,7 +52,7 @@ func (s *Store) mirrored() bool { return s.mirror.Members > 1 }
 func (s *Store) AllocAt(q control.AllocAt) error {
 	class, ok := dsmpacket.ClassFor(q.Size)
 	if !ok || q.Offset&(1<<class-1) != 0 {
-		return fault.New(fault.BadRequest, "alloc at", "%d bytes at %#x", q.Size, q.Offset)
+		return fault.New(fault.BadRequest, "alloc at", "no region of %d bytes can begin at %#x", q.Size, q.Offset)
 	}
 	r := &Request{Node: q.Node, To: dsmpacket.Make(s.cfg.Prefix, s.cfg.Machine, 0).With(dsmpacket.OpAlloc, class), Header: dsmpacket.Header{
 		Kind: dsmpacket.Request, Request: q.Request, Floor: q.Floor, Execution: q.Execution, Branch: q.Branch, Index: q.Index,
@@ -64,17 +64,17 @@ func (s *Store) AllocAt(q control.AllocAt) error {
 	c, st := s.clients.admit(r.Node, r.Header.Incarnation, r.Header.Floor)
 	switch {
 	case st == noRecord:
-		return fault.New(fault.Overloaded, "alloc at", "no room for a client")
+		return fault.New(fault.Overloaded, "alloc at", "no room for the record of another client")
 	case st == stale:
 		return fault.New(fault.Stale, "alloc at", "incarnation %d of %s is fenced", q.Incarnation, q.Node)
 	case q.Request < c.window.floor:
 		return nil // a late copy: the client has had its answer
 	case !s.clients.reserve(&c.window, q.Request):
-		return fault.New(fault.Overloaded, "alloc at", "no room for a record")
+		return fault.New(fault.Overloaded, "alloc at", "no room for the record of another request")
 	}
 	if rec := c.window.find(q.Request); rec != nil {
 		if rec.op != dsmpacket.OpAlloc || rec.status != fault.OK || rec.address != q.Offset {
-			return fault.New(fault.BadRequest, "alloc at", "request %d of %s had another outcome here", q.Request, q.Node)
+			return fault.New(fault.BadRequest, "alloc at", "request %d of %s had another outcome at this copy", q.Request, q.Node)
 		}
 		return nil
 	}
@@ -84,9 +84,9 @@ func (s *Store) AllocAt(q control.AllocAt) error {
 	}
 	switch {
 	case status != fault.OK:
-		return fault.New(status, "alloc at", "%d bytes at %#x", q.Size, q.Offset)
+		return fault.New(status, "alloc at", "this copy cannot make a region of %d bytes at %#x", q.Size, q.Offset)
 	case reg.base != q.Offset:
-		return fault.New(fault.BadRequest, "alloc at", "the operation has got %#x here before, not %#x", reg.base, q.Offset)
+		return fault.New(fault.BadRequest, "alloc at", "an earlier run of the operation got %#x at this copy, not %#x", reg.base, q.Offset)
 	}
 	c.window.put(record{id: q.Request, op: dsmpacket.OpAlloc, length: q.Size, address: reg.base, class: reg.class, flags: r.Header.Flags})
 	return nil
@@ -130,7 +130,7 @@ func (s *Store) Poke(c control.Content) error {
 		return nil
 	}
 	if status != fault.OK {
-		return fault.New(status, "poke", "%d bytes at %#x", len(c.Data), c.Offset)
+		return fault.New(status, "poke", "this copy cannot write %d bytes at %#x", len(c.Data), c.Offset)
 	}
 	reg.put(at, c.Data)
 	return nil
