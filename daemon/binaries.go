@@ -44,7 +44,7 @@ type seen struct {
 // OpenBinaries uses a directory, which is made if it is not there. Nobody else may write to it.
 func OpenBinaries(dir string) (*Binaries, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // whoever a program runs as executes it
-		return nil, fmt.Errorf("the programs that a blade keeps: %w", err)
+		return nil, fmt.Errorf("directory for the files of programs: %w", err)
 	}
 	return &Binaries{dir: dir, known: map[string]seen{}}, nil
 }
@@ -84,7 +84,7 @@ func (b *Binaries) keptLocked(program, hash string, otherwise error) (string, er
 	path := filepath.Join(b.dir, hash)
 	now, err := b.hash(path)
 	if err != nil || now != hash {
-		return "", fmt.Errorf("%w, and this blade has not kept that: deploy %s again", otherwise, filepath.Base(program))
+		return "", fmt.Errorf("%w, and this blade has not kept the file that was deployed: deploy %s again", otherwise, filepath.Base(program))
 	}
 	return path, errors.Join(os.Chtimes(path, time.Now(), time.Time{}))
 }

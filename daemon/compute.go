@@ -79,7 +79,7 @@ func NewCompute(cfg ComputeConfig) (*Compute, error) {
 		return nil, err
 	}
 	if cfg.Nodes < 1 {
-		return nil, fmt.Errorf("compute blade %s runs %d nodes: it must be one at least", cfg.Name, cfg.Nodes)
+		return nil, fmt.Errorf("compute blade %s may run %d nodes: must be 1 at least", cfg.Name, cfg.Nodes)
 	}
 	if cfg.Guard == nil {
 		cfg.Guard = noGuard{}
@@ -335,7 +335,7 @@ func (c *Compute) handle(ctx context.Context, m control.Message) (any, error) {
 		}
 		return c.printed(q)
 	}
-	return nil, fault.New(fault.Unsupported, m.Kind.String(), "a compute blade does not do this")
+	return nil, fault.New(fault.Unsupported, m.Kind.String(), "a compute blade does not take this command")
 }
 
 // OnCancel implements join.Canceller.

@@ -64,7 +64,7 @@ func (e Exec) find(s *control.Start) (string, error) {
 	case s.Binary == "":
 		return locate(s.Args[0]), nil
 	case e.Binaries == nil:
-		return "", fmt.Errorf("%s: this daemon keeps no programs, and a certain content is wanted (SHA-256 %.12s…)", s.Args[0], s.Binary)
+		return "", fmt.Errorf("%s: the deployment wants the file with SHA-256 %.12s…, and this daemon keeps no files of programs: start the daemon with --program-files, or deploy with --any-binary", s.Args[0], s.Binary)
 	}
 	return e.Binaries.Find(s.Args[0], s.Binary)
 }

@@ -55,7 +55,7 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 		return nil, fmt.Errorf("memory blade %s has no capacity", cfg.Name)
 	}
 	if boot := cfg.Ledgers.Disk.Boot(cfg.Boot); boot != cfg.Boot {
-		return nil, fmt.Errorf("memory blade %s has boot number %#x, and regions of %#x", cfg.Name, cfg.Boot, boot)
+		return nil, fmt.Errorf("memory blade %s has boot number %#x, but its restored regions need boot number %#x", cfg.Name, cfg.Boot, boot)
 	}
 	if cfg.Epoch == 0 {
 		cfg.Epoch = memory.EpochAt(time.Now())
@@ -263,7 +263,7 @@ func (m *Memory) handle(ctx context.Context, msg control.Message) (any, error) {
 	case control.KindExecutions:
 		return query(s, msg, (*memory.Server).Executions)
 	}
-	return nil, fault.New(fault.Unsupported, msg.Kind.String(), "a memory blade does not do this")
+	return nil, fault.New(fault.Unsupported, msg.Kind.String(), "a memory blade does not take this command")
 }
 
 // needsServer reports whether a command makes no sense to a blade that has nothing.
@@ -279,7 +279,7 @@ func needsServer(k control.Kind) bool {
 func command[B, A any](m *Memory, s *memory.Server, msg control.Message, do func(*memory.Server, B) (A, error), boot func(*B) uint64) (any, error) {
 	return query(s, msg, func(s *memory.Server, body B) (answer A, err error) {
 		if b := boot(&body); b != m.cfg.Boot {
-			return answer, fault.New(fault.Stale, msg.Kind.String(), "it is for start %#x of blade %s, and this is start %#x", b, m.cfg.Name, m.cfg.Boot)
+			return answer, fault.New(fault.Stale, msg.Kind.String(), "the command is for start %#x of blade %s, and this is start %#x", b, m.cfg.Name, m.cfg.Boot)
 		}
 		return do(s, body)
 	})

@@ -77,7 +77,7 @@ func (c *Compute) obtain(ctx context.Context, p join.Program) (*node, error) {
 	c.mu.Lock()
 	if len(c.nodes) >= c.cfg.Nodes {
 		c.mu.Unlock()
-		return nil, fault.New(fault.Overloaded, "join", "blade %s runs %d nodes, which is all it can", c.cfg.Name, c.cfg.Nodes)
+		return nil, fault.New(fault.Overloaded, "join", "blade %s runs %d nodes, its maximum: end a program there, or raise bifrost compute --nodes", c.cfg.Name, c.cfg.Nodes)
 	}
 	if err := c.mayJoin(p); err != nil {
 		c.mu.Unlock()

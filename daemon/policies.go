@@ -59,7 +59,7 @@ func (c *Compute) learnPolicies(ctx context.Context, version uint64) error {
 		return err
 	}
 	if n := len(now.Policies); n > control.MaxPolicies {
-		return fault.New(fault.Internal, "policies", "%d of them, at most %d", n, control.MaxPolicies)
+		return fault.New(fault.Internal, "policies", "the Gatekeeper has %d policies: a blade takes at most %d", n, control.MaxPolicies)
 	}
 	c.policies.set.Store(join.NewPolicies(now.Policies))
 	c.mu.Lock()

@@ -21,7 +21,7 @@ type nodeStack struct {
 // node of a service at most: a call to the service names no node.
 func (s *nodeStack) AddAddress(a netip.Addr) error {
 	if !rackaddr.ServicePrefix.Contains(a) {
-		return fault.New(fault.PermissionDenied, "address", "%s is not a service's", a)
+		return fault.New(fault.PermissionDenied, "address", "%s is not the address of a service", a)
 	}
 	c := s.node.daemon
 	c.mu.Lock()
@@ -70,5 +70,5 @@ func (c *Compute) removeAddress(a netip.Addr) error {
 
 // AddLocalPrefix implements netio.Stack: nodes have no prefixes.
 func (s *nodeStack) AddLocalPrefix(p netip.Prefix) error {
-	return fault.New(fault.PermissionDenied, "address", "a node does not receive for prefix %s", p)
+	return fault.New(fault.PermissionDenied, "address", "a node cannot receive for a prefix (%s)", p)
 }

@@ -25,7 +25,7 @@ const tellPatience = time.Second
 // nil when the Gatekeeper has heard it, and an error after a second, or with ctx.
 func TellEnded(ctx context.Context, b Blade) (err error) {
 	if b.Boot == 0 {
-		return errors.New("the daemon that has ended had a boot number")
+		return errors.New("the boot number of the daemon that has ended is missing")
 	}
 	if err := b.check(); err != nil {
 		return err

@@ -234,4 +234,4 @@ func (s *Store) Programs() []string {
 }
 
 // errMalformed is the error of a file that was not written by a Writer.
-var errMalformed = errors.New("this is no output of a program as a daemon keeps it")
+var errMalformed = errors.New("the file is not the output of a program as a daemon keeps it")

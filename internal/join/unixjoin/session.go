@@ -211,5 +211,5 @@ func (t stack) ask(op string, a netip.Addr) error {
 
 // AddLocalPrefix implements netio.Stack: nodes have no prefixes.
 func (t stack) AddLocalPrefix(p netip.Prefix) error {
-	return fault.New(fault.PermissionDenied, "address", "a node does not receive for prefix %s", p)
+	return fault.New(fault.PermissionDenied, "address", "a node cannot receive for a prefix (%s)", p)
 }
