@@ -176,7 +176,7 @@ func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 	b := c.blades[h.Blade]
 	if b == nil {
 		if len(c.blades) >= maxBlades {
-			return nil, fault.New(fault.NoSpace, "hello", "%d blades are known already", len(c.blades))
+			return nil, fault.New(fault.NoSpace, "hello", "the rack has %d blades, its maximum", len(c.blades))
 		}
 		b = newBlade()
 	}
@@ -184,7 +184,7 @@ func (c *controller) admit(p *port, h *control.Hello) (*blade, error) {
 	case b.alive() && b.port != p:
 		return nil, fault.New(fault.Unavailable, "hello", "blade %q is in service at port %d", h.Blade, b.port.num)
 	case b.hello.Kind != "" && b.hello.Kind != h.Kind:
-		return nil, fault.New(fault.BadRequest, "hello", "blade %q is a %s blade", h.Blade, b.hello.Kind)
+		return nil, fault.New(fault.BadRequest, "hello", "blade %q has registered as a %s blade before: choose another name", h.Blade, b.hello.Kind)
 	}
 	b.chosen = h.Machine != 0 && h.Machine != b.hello.Machine || b.chosen
 	switch {
@@ -253,7 +253,7 @@ func (c *controller) chooseMachine(b *blade, h *control.Hello) error {
 		return fault.New(fault.BadRequest, "hello", "machine id %d belongs to blade %q", h.Machine, name)
 	}
 	if had := b.hello.Machine; had != 0 && had != h.Machine {
-		return fault.New(fault.BadRequest, "hello", "blade %q has machine id %d", h.Blade, had)
+		return fault.New(fault.BadRequest, "hello", "blade %q has machine id %d, not %d", h.Blade, had, h.Machine)
 	}
 	for id := 1; h.Machine == 0; id++ {
 		if id > 255 {
@@ -430,7 +430,7 @@ func (c *controller) itsID(n *node, m *rpcpacket.Header) *fault.Error {
 		return nil
 	}
 	if len(n.used) >= c.cfg.Limits.NodeSessions {
-		return fault.New(fault.Overloaded, "call", "node %s has %d sessions", n.address, len(n.used))
+		return fault.New(fault.Overloaded, "call", "node %s has %d sessions, its maximum", n.address, len(n.used))
 	}
 	if n.used == nil {
 		n.used = map[uint64]struct{}{}

@@ -96,7 +96,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 	}
 	switch {
 	case m.Flags&rpcpacket.FlagSession == 0:
-		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "policy none, and an id that no session has given"))
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call of policy none needs an id of a session"))
 		return
 	case m.Floor > m.Call.Sequence():
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
@@ -128,7 +128,7 @@ func (c *controller) heldRequest(n *node, h *held, m *rpcpacket.Message) {
 		return // it is judged later
 	}
 	if why == nil && len(n.calls) >= c.cfg.Limits.NodeCalls {
-		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record", n.address, len(n.calls))
+		why = fault.New(fault.Overloaded, "call", "node %s has %d calls on record, its maximum", n.address, len(n.calls))
 	}
 	switch {
 	case why != nil && callee != nil && len(n.calls) < c.cfg.Limits.NodeCalls:

@@ -90,7 +90,7 @@ func ParseCallCursor(s string) (c CallCursor, err error) {
 	}
 	b, err := hex.DecodeString(id)
 	if err != nil || len(b) != len(c.direct) {
-		return CallCursor{}, fmt.Errorf("%q is no cursor", s)
+		return CallCursor{}, fmt.Errorf("%q is not a cursor of a list of calls", s)
 	}
 	c.direct = rpcpacket.ID(b)
 	return c, nil

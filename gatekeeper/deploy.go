@@ -391,7 +391,7 @@ func ParseOutputPlace(s string) (p OutputPlace, err error) {
 		at, blade, named := strings.Cut(part, "@")
 		ns, err := strconv.ParseInt(at, 10, 64)
 		if err != nil || named != (i > 0) {
-			return OutputPlace{}, fmt.Errorf("%q is no place in the output of programs", s)
+			return OutputPlace{}, fmt.Errorf("%q is not a place in the output of programs", s)
 		}
 		if !named {
 			p.others = ns

@@ -93,7 +93,7 @@ func (c *controller) exactRequest(n *node, h *held, m *rpcpacket.Message) {
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "the header names another service than the address %s", h.dst))
 		return
 	case m.Flags&rpcpacket.FlagHeld == 0:
-		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "policy %s of a call that does not ask to be held", m.Flags.Policy()))
+		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "a call of policy %s must ask to be held", m.Flags.Policy()))
 		return
 	case m.Flags&rpcpacket.FlagSession != 0 && m.Floor > m.Call.Sequence():
 		c.malformedCall(h, &m.Header, fault.New(fault.BadRequest, "call", "floor %d above its own sequence number %d", m.Floor, m.Call.Sequence()))
@@ -634,7 +634,7 @@ func (c *controller) state(p *port, m control.Message) error {
 	}
 	o, err := c.table.Begin(id, q.Name, n.logged(), m.ID, birth)
 	if former, ok := c.beginnings[id]; ok && former.node != n.address && err == nil {
-		c.fail(former.port, former.ask, fault.New(fault.BadRequest, "main "+q.Name, "node %s begins it", n.address))
+		c.fail(former.port, former.ask, fault.New(fault.BadRequest, "main "+q.Name, "node %s runs this main now", n.address))
 	}
 	c.beginnings[id] = beginning{p, m, n.address}
 	if err != nil {

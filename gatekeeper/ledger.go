@@ -307,7 +307,7 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 	}
 	if !c.mayHave(caller.Address, &inner.Header) {
 		c.count.Foreign++
-		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "enlist", "call %s is not of node %s", inner.Call, caller.Address))
+		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "enlist", "call %s cannot be one of node %s", inner.Call, caller.Address))
 		return
 	}
 	_, known := c.table.Where(inner.Call)
@@ -355,7 +355,7 @@ func (c *controller) mayHave(caller netip.Addr, call *rpcpacket.Header) bool {
 // enlisted reads an ENLIST.
 func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wal.Node, runs bool, why *fault.Error) {
 	if len(m.Payload) < enlistHead {
-		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%d bytes", len(m.Payload))
+		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "a payload of %d bytes: want %d at least", len(m.Payload), enlistHead)
 	}
 	inner, err := rpcpacket.Parse(m.Payload[enlistHead:])
 	flags := inner.Flags
@@ -363,9 +363,9 @@ func enlisted(n *node, m *rpcpacket.Message) (inner rpcpacket.Message, caller wa
 	case err != nil:
 		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "%v", err)
 	case inner.Type != rpcpacket.Call || !flags.Exact() || flags&rpcpacket.FlagEnlist == 0 || len(inner.Pointers) > 0:
-		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is no direct call", inner.Call)
+		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "call %s is not a direct call", inner.Call)
 	case n.exports[rackaddr.ServiceOf(inner.Service)] == nil:
-		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not serve what call %s is for", inner.Call)
+		return inner, caller, false, fault.New(fault.BadRequest, "enlist", "the node does not export the service of call %s", inner.Call)
 	}
 	caller = wal.Node{Address: netip.AddrFrom16([16]byte(m.Payload[:16])), Incarnation: inner.CallerIncarnation}
 	return inner, caller, m.Payload[16] == 1, nil

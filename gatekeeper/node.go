@@ -97,7 +97,7 @@ func (c *controller) join(p *port, m control.Message) error {
 	n := b.joins[j.Token]
 	if n == nil || n.gone {
 		if len(c.nodes) >= maxNodes {
-			return fault.New(fault.Overloaded, "join", "the rack has %d nodes already", len(c.nodes))
+			return fault.New(fault.Overloaded, "join", "the rack has %d nodes, its maximum", len(c.nodes))
 		}
 		identity, actions, err := c.registerNode(b, &j)
 		if err != nil {
@@ -369,7 +369,7 @@ func (c *controller) claim(n *node, k claim) error {
 		return denied(k, now)
 	}
 	if mine := c.owners.names[o]; mine >= maxClaims {
-		return fault.New(fault.Overloaded, string(k.Kind), "the %s has %d names already", o, mine)
+		return fault.New(fault.Overloaded, string(k.Kind), "the %s has %d names, its maximum", o, mine)
 	}
 	c.own(k, o)
 	return nil

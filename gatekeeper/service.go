@@ -163,7 +163,7 @@ func (c *controller) serviceFor(n *node, e *control.Export) (*service, error) {
 		return s, nil
 	}
 	if s.name != e.Service {
-		return nil, fault.New(fault.BadRequest, "export", "service %s has the same address as %s", e.Service, s.name)
+		return nil, fault.New(fault.BadRequest, "export", "service %s would have the same address as %s: rename one of them", e.Service, s.name)
 	}
 	if len(s.exports) >= resources.MaxShare && n.exports[a] == nil {
 		return nil, fault.New(fault.Overloaded, "export", "%d nodes share service %s already", len(s.exports), e.Service)

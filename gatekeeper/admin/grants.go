@@ -39,11 +39,11 @@ func ParseGrants(b []byte) ([]Grant, error) {
 		}
 		hash, err := hex.DecodeString(words[2])
 		if err != nil || len(hash) != sha256.Size {
-			return nil, fmt.Errorf("line %d: the hash of %q is no SHA-256 in hexadecimal", n, g.Name)
+			return nil, fmt.Errorf("line %d: the hash of %q is not a SHA-256 in hexadecimal", n, g.Name)
 		}
 		g.Hash = [sha256.Size]byte(hash)
 		if slices.ContainsFunc(all, func(o Grant) bool { return o.Name == g.Name }) {
-			return nil, fmt.Errorf("line %d: a second token %q", n, g.Name)
+			return nil, fmt.Errorf("line %d: the name %q is used twice", n, g.Name)
 		}
 		all = append(all, g)
 	}

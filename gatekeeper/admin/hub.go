@@ -159,7 +159,7 @@ func (h *hub) resume(id string) (p position, restarted bool, err error) {
 	p.seq, err = strconv.ParseUint(number, 10, 64)
 	switch {
 	case !ok || err != nil || boot == "":
-		return position{}, false, fmt.Errorf("%q is no event id", id)
+		return position{}, false, fmt.Errorf("%q is not an event id", id)
 	case boot != h.boot:
 		return position{seq: h.before}, true, nil
 	}

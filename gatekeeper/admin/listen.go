@@ -101,11 +101,11 @@ func checkFree(path string) error {
 	case err != nil:
 		return err
 	case info.Mode()&os.ModeSocket == 0:
-		return fmt.Errorf("%s is there already, and no socket", path)
+		return fmt.Errorf("%s is there already, and is no socket: choose another path", path)
 	}
 	conn, err := net.Dial("unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("%s: somebody listens there already", path), conn.Close())
+		return errors.Join(fmt.Errorf("%s: somebody listens there already: choose another path", path), conn.Close())
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil

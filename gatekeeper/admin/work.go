@@ -105,7 +105,7 @@ func (s *Server) call(ctx context.Context, in *callInput) (api.Call, error) {
 func parseID(text string) (id rpcpacket.ID, err error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(id) {
-		return id, fmt.Errorf("%q is no call id", text)
+		return id, fmt.Errorf("%q is not a call id: want %d hexadecimal digits", text, 2*len(id))
 	}
 	return rpcpacket.ID(b), nil
 }

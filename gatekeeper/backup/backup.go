@@ -21,7 +21,7 @@ const Format = 2
 // The reasons why a file is refused; compare with errors.Is.
 var (
 	// ErrFormat: it is no backup, or has another format than Format.
-	ErrFormat = errors.New("it is no backup that this program can read")
+	ErrFormat = errors.New("it is not a backup that this program can read")
 	// ErrCut: it is not whole, or was changed.
 	ErrCut = errors.New("the backup is damaged, or not whole")
 )
@@ -139,10 +139,10 @@ func Read(r io.Reader, to Sink) error {
 		}
 	}
 	if *d.end != d.got {
-		return fmt.Errorf("%w: it has %+v, and had %+v", ErrCut, d.got, *d.end)
+		return fmt.Errorf("%w: it holds %+v, and should hold %+v", ErrCut, d.got, *d.end)
 	}
 	if err := d.json.Decode(&Entry{}); !errors.Is(err, io.EOF) { // reads the checksum, too
-		return errors.Join(fmt.Errorf("%w: behind its end", ErrCut), err)
+		return errors.Join(fmt.Errorf("%w: data follow its end", ErrCut), err)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (d *reader) manifest() error {
 func (d *reader) entry() error {
 	var e Entry
 	if err := d.json.Decode(&e); err != nil {
-		return fmt.Errorf("%w: behind %d records and %d ledgers: %w", ErrCut, d.got.Records, d.got.Ledgers, err)
+		return fmt.Errorf("%w: after %d records and %d ledgers: %w", ErrCut, d.got.Records, d.got.Ledgers, err)
 	}
 	switch {
 	case e.Record != nil:
