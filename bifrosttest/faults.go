@@ -34,7 +34,7 @@ func (r *Rack) Kill(blade string) {
 		}
 	}
 	if err == nil && name == "" {
-		err = fmt.Errorf("nothing runs there; what runs: %+v", all)
+		err = fmt.Errorf("no program of a deployed app runs there; programs: %+v", all)
 	}
 	if err == nil {
 		err = r.rig.Kill(blade, name)

@@ -17,7 +17,7 @@ type Live struct{ rig *simrack.Rack }
 // a Network is refused. The rack ends when ctx does, or with [Live.Close].
 func Start(ctx context.Context, cfg Config) (*Live, error) {
 	if cfg.Network != (Network{}) {
-		return nil, errors.New("bifrosttest: only a rack in virtual time has another network than a perfect one: use Run")
+		return nil, errors.New("bifrosttest: Config.Network needs a rack in virtual time: use Run")
 	}
 	s := cfg.simulated()
 	s.Schedule = nil

@@ -276,7 +276,7 @@ func (r *Rack) wait(is func() (bool, error)) error {
 		case <-time.After(10 * time.Millisecond):
 		case <-r.ctx.Done():
 			all, _ := r.instances()
-			return fmt.Errorf("waited in vain; what runs: %+v", all)
+			return fmt.Errorf("the test's context ended before it was so; programs: %+v", all)
 		}
 	}
 }

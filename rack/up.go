@@ -39,7 +39,7 @@ func (h *Host) Up(ctx context.Context, c config.Config) error {
 	s := &state{Plan: p, Created: time.Now().UTC(), Running: map[string]kernel.Process{}}
 	if err := h.make(ctx, l, s); err != nil {
 		if ctx.Err() != nil {
-			err = &Error{Rack: c.Name, Msg: "interrupted while starting", Remedy: "what was there is removed again", Err: ctx.Err()}
+			err = &Error{Rack: c.Name, Msg: "interrupted while starting", Remedy: "what was started is removed again", Err: ctx.Err()}
 		}
 		return errors.Join(err, h.rollBack(l))
 	}

@@ -120,7 +120,7 @@ for a rack of namespaces.`,
 // are whole.
 func restoreInto(file, directory string) (m backup.Manifest, err error) {
 	if _, err := os.Lstat(directory); err == nil {
-		return m, fmt.Errorf("%s is there already: want a new directory", directory)
+		return m, fmt.Errorf("%s exists already: name a new directory", directory)
 	}
 	half := directory + ".half"
 	if err := os.Mkdir(half, 0o700); err != nil {
@@ -167,7 +167,7 @@ func (s *restorer) Manifest(m backup.Manifest) (err error) {
 	s.manifest = m
 	for _, b := range m.Blades {
 		if b.Name != filepath.Base(b.Name) || !filepath.IsLocal(b.Name) {
-			return fmt.Errorf("%q cannot name a blade", b.Name)
+			return fmt.Errorf("the backup names a blade %q, which cannot be the name of a directory", b.Name)
 		}
 		if err := os.MkdirAll(filepath.Join(s.ledgersDir, b.Name), 0o700); err != nil {
 			return err

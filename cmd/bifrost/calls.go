@@ -158,7 +158,7 @@ func awaitEnd(ctx context.Context, c *client.Client, id string) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("call %s was cancelled, and has not ended after %v: its handler does not heed its context, or waits for a nested call: bifrost calls --longer-than 1s", id, cancelPatience)
+			return fmt.Errorf("call %s was cancelled, but has not ended after %v: its handler ignores its context, or waits for a nested call; bifrost calls --longer-than 1s shows what runs", id, cancelPatience)
 		}
 	}
 }

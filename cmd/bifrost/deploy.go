@@ -188,7 +188,7 @@ func readApp(path string, hash bool) (name string, spec api.AppSpec, err error) 
 func hashOf(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("%w: its content is what blades are to run, unless --any-binary is given", err)
+		return "", fmt.Errorf("%w: the blades are told its SHA-256; --any-binary deploys without", err)
 	}
 	defer f.Close()
 	h := sha256.New()

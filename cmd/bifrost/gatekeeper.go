@@ -472,7 +472,7 @@ func (*ledgerFlag) Type() string { return "MODE" }
 func (l *ledgerFlag) Set(s string) error {
 	mode, known := ledgerModes[s]
 	if !known {
-		return fmt.Errorf("%q is no mode: off or truth", s)
+		return fmt.Errorf("%q is not a mode: choose off or truth", s)
 	}
 	*l = ledgerFlag(mode)
 	return nil

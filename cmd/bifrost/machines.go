@@ -209,7 +209,7 @@ func (o *clientOptions) wait(cmd *cobra.Command, c *client.Client, blade string,
 		select {
 		case <-tick.C:
 		case <-cmd.Context().Done():
-			return fmt.Errorf("%w: it goes on without anybody who waits; bifrost machines and bifrost blades show how far it is", cmd.Context().Err())
+			return fmt.Errorf("%w: the change itself goes on; bifrost machines and bifrost blades show how far it is", cmd.Context().Err())
 		}
 	}
 }

@@ -182,7 +182,7 @@ func printIDL(cmd *cobra.Command, c *client.Client, service string) error {
 		return err
 	}
 	if s.IDL == "" {
-		return fmt.Errorf("no program tells the IDL of service %s: export it with rpc.WithIDL", service)
+		return fmt.Errorf("service %s was exported without its IDL: export it with rpc.WithIDL", service)
 	}
 	_, err = io.WriteString(cmd.OutOrStdout(), s.IDL)
 	return err

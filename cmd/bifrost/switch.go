@@ -196,7 +196,7 @@ func (o *switchOptions) load() (*p4v1.ForwardingPipelineConfig, error) {
 	case o.program == "":
 		return nil, errors.New("--p4info needs a program: name p4c's JSON file as well")
 	case o.noP4:
-		return nil, errors.New("--no-p4 starts without a program: leave it out, or the program")
+		return nil, errors.New("--no-p4 starts without a program: leave out --no-p4 or the program")
 	}
 	program, err := os.ReadFile(o.program)
 	if err != nil {

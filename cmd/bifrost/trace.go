@@ -125,13 +125,13 @@ func callID(ctx context.Context, c *client.Client, text string) (string, error) 
 			return k.ID, nil
 		case !strings.HasPrefix(k.ID, text):
 		case found != "":
-			return "", fmt.Errorf("%s: calls %s and %s begin so", text, found, k.ID)
+			return "", fmt.Errorf("%s: the ids %s and %s both begin with it: write more of the id", text, found, k.ID)
 		default:
 			found = k.ID
 		}
 	}
 	if found == "" {
-		return "", fmt.Errorf("%s: none of the latest calls begins so: bifrost trace lists them", text)
+		return "", fmt.Errorf("%s: none of the latest calls has an id that begins with it: bifrost trace lists them", text)
 	}
 	return found, nil
 }
