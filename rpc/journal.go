@@ -420,7 +420,7 @@ func Effect(ctx context.Context, key string, f func(ctx context.Context) ([]byte
 	}
 	op := "effect " + key
 	if len(key) > 0xffff {
-		return nil, fault.New(BadRequest, "effect", "a key of %d bytes", len(key))
+		return nil, fault.New(BadRequest, "effect", "a key of %d bytes: want %d at most", len(key), 0xffff)
 	}
 	o, err := b.begin(op, trailer.Effect)
 	if err != nil {

@@ -220,7 +220,7 @@ func (x *export) check(ctx context.Context, e *execution, out *codec, err error)
 	case out.kind == thrift.INVALID_TMESSAGE_TYPE && err != nil:
 		return fault.New(Application, "", "%v", err)
 	case out.kind == thrift.INVALID_TMESSAGE_TYPE:
-		return fault.New(BadRequest, "", "method %s is one-way and was called for a result", e.call.Method)
+		return fault.New(BadRequest, "", "method %s is one-way here, and was called for a result: generate caller and service from the same IDL", e.call.Method)
 	case out.failed != nil:
 		return fault.New(Application, "", "the result cannot be sent: %v", out.failed)
 	}

@@ -175,7 +175,7 @@ func (c *Client) freeAtEnd(ctx context.Context, p Pointer, scope transport.Scope
 	r, own := c.scope.ask.Allocation(p)
 	switch {
 	case own && r.Base != p.Bare():
-		return fault.New(fault.BadRequest, dsmpacket.OpFree.String(), "%s: the region begins at %s", p, r.Base)
+		return fault.New(fault.BadRequest, dsmpacket.OpFree.String(), "%s is inside of a region: free %s, where the region begins", p, r.Base)
 	case !own:
 		_, err := c.carryOut(ctx, dsmpacket.OpWrite, p, nil, scope)
 		if e, is := errors.AsType[*fault.Error](err); is {

@@ -57,7 +57,7 @@ func newLink(cfg Config) (*link, error) {
 	}
 	maxData &^= 63 // whole cache lines
 	if maxData <= 0 {
-		return nil, fault.New(fault.BadRequest, "memory client", "MTU of %d bytes", cfg.Stack.MTU())
+		return nil, fault.New(fault.BadRequest, "memory client", "an MTU of %d bytes leaves no room for data in a packet", cfg.Stack.MTU())
 	}
 	conn, err := cfg.Stack.ListenUDP(netip.AddrPortFrom(cfg.Address, rackaddr.PortDSM))
 	if err != nil {
