@@ -53,7 +53,7 @@ type Backup struct {
 // 10 s; then it may be tried again.
 func (g *Gatekeeper) Backup(ctx context.Context) (*Backup, error) {
 	if g.cfg.Store == nil {
-		return nil, fault.New(fault.Unsupported, "backup", "the Gatekeeper has no log (--log)")
+		return nil, fault.New(fault.Unsupported, "backup", "the Gatekeeper has no log to save: start it with --log")
 	}
 	for began := time.Now(); ; {
 		b := &Backup{g: g, id: rand.Uint64()}
