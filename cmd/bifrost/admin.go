@@ -31,12 +31,12 @@ type clientOptions struct {
 // command makes a command that asks a Gatekeeper.
 func (o *clientOptions) command(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
-	f.StringVar(&o.address, "admin-addr", "", "the Gatekeeper's admin `ADDRESS`: HOST:PORT, unix:PATH or a URL "+
-		"(default: $"+addressVariable+", or the rack of this machine that is up, or "+defaultAdmin+")")
-	f.StringVar(&o.rack, "rack", "", "the Gatekeeper of the rack of this `NAME` (bifrost rack up)")
+	f.StringVar(&o.address, "admin-addr", "", "`ADDRESS` of the Gatekeeper's admin API: HOST:PORT, unix:PATH or a URL "+
+		"(default: $"+addressVariable+", or else the rack that is up on this machine, or else "+defaultAdmin+")")
+	f.StringVar(&o.rack, "rack", "", "ask the Gatekeeper of the rack of this `NAME` (bifrost rack up --rack NAME)")
 	f.StringVar(&o.tokenFile, "admin-token-file", "", "`FILE` with the token for an address over TCP "+
-		"(default: $"+tokenVariable+", or where a Gatekeeper of this user keeps it)")
-	f.StringVar(&o.ca, "admin-ca", "", "PEM `FILE` with the CA of the Gatekeeper's certificate; without it a HOST:PORT speaks plain text")
+		"(default: $"+tokenVariable+", or else the file where a Gatekeeper of this user keeps its token)")
+	f.StringVar(&o.ca, "admin-ca", "", "PEM `FILE` with the CA of the Gatekeeper's certificate; without it, the connection to HOST:PORT has no TLS")
 	f.BoolVar(&o.json, "json", false, "print JSON, one value on a line")
 	return cmd
 }

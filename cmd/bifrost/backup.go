@@ -22,12 +22,12 @@ func newBackupCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "backup FILE",
 		Short: "Save deployments, policies, memory regions, and the states of services and mains",
-		Long: `Save the rack as of one moment, while it works: deployments, policies, the states of
-services, the checkpoints of durable mains, memory regions, and the exactly-once calls that are
-under way. What is restored goes on as a rack does whose programs were all killed at that
-moment.
+		Long: `Save the rack as of one moment, while it works. The backup has deployments, policies,
+the states of services, the checkpoints of durable mains, memory regions, and the
+exactly-once calls that are under way. A restored rack goes on as if all its programs had
+been killed at that moment.
 
-The files of programs and the tokens of the admin API are not saved.`,
+The backup has neither the files of programs nor the tokens of the admin API.`,
 		Example: "  bifrost backup rack.backup\n  bifrost restore rack.backup restored",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -96,14 +96,16 @@ func newRestoreCmd() *cobra.Command {
 		Short: "Turn a backup into the files that a fresh rack begins with",
 		Long: `Turn a backup into the files that a fresh rack begins with, in a new directory:
 
-  DIRECTORY/log            what bifrost gatekeeper --log is given
-  DIRECTORY/ledgers/BLADE  what bifrost memory --ledger-dir of this blade is given: its
-                           ledgers, and its regions, which the daemon takes from there
+  DIRECTORY/log            the directory for bifrost gatekeeper --log
+  DIRECTORY/ledgers/BLADE  the directory for bifrost memory --ledger-dir of this blade,
+                           with its ledgers, and its regions, which the daemon loads
 
-Put each where its daemon will look for it, then start the rack. Blades have the names and
-switch ports that they had. Use a backup for one rack only, and only when the rack that it is of
-is off for good: both would go on with the same calls. bifrost rack up --backup FILE does all this
-for a rack of namespaces.`,
+Copy each directory to where its daemon looks for it, then start the rack. Give the blades
+the names and the switch ports that they had.
+
+Use a backup for one rack only, and only when the rack that was saved is off for good:
+otherwise both racks go on with the same calls. For a rack of namespaces, bifrost rack up
+--backup FILE does all this.`,
 		Example: "  bifrost restore rack.backup restored\n  bifrost gatekeeper --switch unix:/run/bifrost-switch/p4rt.sock --log restored/log",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

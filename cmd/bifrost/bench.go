@@ -17,11 +17,11 @@ const benchProgram = "bifrost-bench"
 func newBenchCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "bench [EXPERIMENT...] [FLAG...]",
-		Short: "Measure, with peers in the same run",
-		Long: `Measure Bifröst on this machine beside what one would use instead: bare sockets,
-Apache Thrift over TCP, gRPC, Redis. This runs the program bifrost-bench, which
-stands beside bifrost or on PATH (make build builds it); bifrost bench --help lists
-its experiments and flags. Needs root.`,
+		Short: "Measure Bifröst beside its alternatives",
+		Long: `Measure Bifröst on this machine, and in the same run its alternatives: bare sockets,
+Apache Thrift over TCP, gRPC, Redis. The command runs the program bifrost-bench, which
+must be beside bifrost or on PATH (make build builds it). bifrost bench --help lists the
+experiments and flags of that program. Needs root.`,
 		Example: `  sudo bifrost bench ping-overhead --quick
   sudo bifrost bench --out /tmp/eval
   sudo bifrost bench switch --quick`,

@@ -36,11 +36,11 @@ type bladeOptions struct {
 func (o *bladeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.name, "blade", "", "the blade's `NAME`, unique in the rack (default: the machine's name)")
 	f.StringVar(&o.iface, "iface", "eth0", "the `INTERFACE` that is connected to the switch")
-	f.StringVar(&o.address, "address", "", "IPv6 `ADDRESS` to say hello from, in "+rackaddr.BladePrefix.String()+
-		"; the Gatekeeper gives the blade its own (default: what the interface has, or else one made from its MAC address)")
+	f.StringVar(&o.address, "address", "", "IPv6 `ADDRESS`, in "+rackaddr.BladePrefix.String()+
+		", from which the blade says hello; the Gatekeeper then assigns the blade's own address (default: an address that the interface has, or else one made from its MAC address)")
 	o.logging.register(f, "")
-	f.BoolVar(&o.anybody, "no-guard", false, "let every user of this machine send from the addresses of all its nodes (for a kernel without nftables)")
-	f.StringVar(&o.metrics, "metrics-addr", "", "serve what the daemon uses to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
+	f.BoolVar(&o.anybody, "no-guard", false, "do without nftables, for a kernel that has none: every user of this machine can then send from the addresses of all its nodes")
+	f.StringVar(&o.metrics, "metrics-addr", "", "serve the daemon's metrics (memory, descriptors, goroutines) to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
 }
 
 // serveMetrics serves metrics, if they are asked for, until stop is called.
@@ -62,7 +62,7 @@ func (o *bladeOptions) guard() (*guard.Guard, error) {
 	}
 	g, err := guard.Open(o.iface)
 	if err != nil {
-		return nil, fmt.Errorf("%w; --no-guard goes on without: then each user of this machine may speak for all its nodes", err)
+		return nil, fmt.Errorf("%w; to do without nftables, give --no-guard: each user of this machine can then send from the addresses of all its nodes", err)
 	}
 	return g, nil
 }

@@ -27,18 +27,19 @@ const stuckAfter = 10 * time.Second
 func newCallsCmd() *cobra.Command {
 	var o callsOptions
 	cmd := show(&clientOptions{}, helpText{"calls", "List the calls under way: the call graph",
-		`List the calls under way with their parents, oldest first: the call graph. Calls
-of policy none without pointers are known from samples only. Exactly-once calls without
-pointers go past the Gatekeeper: TOLD is how long ago their callee said that they are
-under way.
+		`List the calls under way with their parents, oldest first: the call graph. The
+Gatekeeper knows calls of policy none without pointers from samples only. Exactly-once
+calls without pointers do not pass the Gatekeeper. Their callees report them, and TOLD is
+how long ago a callee has last reported the call.
 
-With --stuck only those that have been under way for long, with what each waits for. What
-became of one before, bifrost trace shows; bifrost cancel ends it.`,
+With --stuck, list only calls that have been under way for long (see --longer-than). WAITS
+FOR names the call that each one waits for. bifrost trace CALL shows what has become of a
+call so far; bifrost cancel CALL ends it.`,
 		"  bifrost calls\n  bifrost calls --node fd00:b1f0:0:2::2    # what does this node make and serve?\n  bifrost calls --stuck --longer-than 1m"},
 		o.list, func(ks []api.Call, n names) []string { return callRows(ks, n, time.Now()) })
-	cmd.Flags().StringVar(&o.node, "node", "", "only those that the node at this `ADDRESS` makes or serves")
-	cmd.Flags().BoolVar(&o.stuck, "stuck", false, "only those that have been under way for long")
-	cmd.Flags().DurationVar(&o.longer, "longer-than", 0, fmt.Sprintf("only those that have been under way for longer than this (with --stuck: %v)", stuckAfter))
+	cmd.Flags().StringVar(&o.node, "node", "", "only calls that the node at this `ADDRESS` makes or serves")
+	cmd.Flags().BoolVar(&o.stuck, "stuck", false, "only calls that have been under way for long")
+	cmd.Flags().DurationVar(&o.longer, "longer-than", 0, fmt.Sprintf("only calls that have been under way for longer than this (default with --stuck: %v)", stuckAfter))
 	return cmd
 }
 
@@ -110,13 +111,14 @@ func newCancelCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "cancel CALL",
 		Short: "Cancel a call where it runs",
-		Long: `Cancel a call where it runs: the context of its handler ends, and what the handler then
-returns is the answer, usually an error with code canceled. A call that has not begun is
-answered so at once. An exactly-once call ends once in this way, whatever fails meanwhile.
+		Long: `Cancel a call where it runs. The context of its handler ends, and the answer is what the
+handler then returns, usually an error with code canceled. A call that has not begun is
+answered with canceled at once. An exactly-once call ends exactly once in this way, too,
+whatever fails meanwhile.
 
 A handler that does not heed its context runs on, and the command says so after some
-seconds. A handler that waits for a nested exactly-once call does: cancel that one,
-which bifrost calls --stuck names.`,
+seconds. A handler that waits for a nested exactly-once call runs on, too: cancel the
+nested call instead, which bifrost calls --stuck names.`,
 		Example: "  bifrost calls --stuck\n  bifrost cancel 00f3a6c41b9e7d5200000000000000a7",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

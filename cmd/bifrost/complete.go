@@ -18,10 +18,10 @@ func newCompletionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print a script that completes commands in a shell",
-		Long: `Print a script that makes a shell complete bifrost's commands and flags, and the
-names of blades, nodes, apps, tables and racks as they are at that moment.`,
+		Long: `Print a script that makes a shell complete bifrost's commands and flags. It also
+completes the names of blades, nodes, apps, tables and racks that exist at that moment.`,
 		Example: `  source <(bifrost completion bash)                                  # this shell
-  bifrost completion bash | sudo tee /etc/bash_completion.d/bifrost   # all to come
+  bifrost completion bash | sudo tee /etc/bash_completion.d/bifrost   # all later shells
   bifrost completion zsh >"${fpath[1]}/_bifrost"
   bifrost completion fish >~/.config/fish/completions/bifrost.fish`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),

@@ -37,32 +37,33 @@ func newComputeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compute",
 		Short: "Run the daemon of a compute blade",
-		Long: `Run the daemon of a compute blade: it announces the blade to the Gatekeeper, makes
-nodes of the programs that run here, and starts and stops programs that the
-Gatekeeper places here. Programs find it by the abstract Unix socket
-` + join.SocketName + ` of their network namespace and need no privilege.
+		Long: `Run the daemon of a compute blade. The daemon announces the blade to the Gatekeeper,
+and makes each program that joins the rack here a node. It also starts and stops the
+programs that the Gatekeeper places here. Programs find the daemon by the abstract Unix
+socket ` + join.SocketName + ` of their network namespace, and need no privilege.
 
-It needs root, or CAP_NET_ADMIN, to give the interface the addresses of its
-nodes. The interface needs a route to the rack by way of the switch's MAC
-address; bifrost rack up makes one, and an error says how to. What nodes of this
-blade send each other leaves by the interface, too: the switch judges it.
+The daemon needs root, or CAP_NET_ADMIN, to give the interface the addresses of its
+nodes. The interface needs a route to the rack by way of the switch's MAC address.
+bifrost rack up makes this route. If it is missing, the error says how to make it.
+Packets between two nodes of this blade leave by the interface, too, so that the switch
+judges them.
 
-Only the user that a program runs as, the daemon's and root send from the addresses
-of the program's node, and only the daemon's and root speak for the blade (nftables,
-table bifrost-INTERFACE).`,
+Three users may send from the address of a program's node: the user that the program
+runs as, the daemon's user, and root. Only the daemon's user and root speak for the
+blade. The daemon enforces this with nftables (table bifrost-INTERFACE).`,
 		Example: `  # On the interface that is connected to the switch.
   sudo bifrost compute --blade c1 --iface eth0
 
-  # Who runs here, and what was lent to whom.
+  # The nodes of this blade, and the regions that are lent to them.
   bifrost compute status`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	o.blade.register(cmd.Flags())
-	cmd.Flags().IntVar(&o.nodes, "nodes", 64, "how many nodes run here at a time at most")
-	cmd.Flags().StringVar(&o.logs, "program-logs", "", "`DIRECTORY` of this blade's own in which what programs print is kept for bifrost logs (default: a temporary one)")
-	cmd.Flags().StringVar(&o.logSize, "program-log-size", config.FormatSize(output.DefaultSize), "how many `BYTES` of what a program prints a file has; there are two for each program")
-	cmd.Flags().StringVar(&o.files, "program-files", "", "`DIRECTORY` in which the files of programs are kept, so that one can be started again whose file was replaced; blades of one machine may share it (default: /var/cache/bifrost-programs, or the user's cache)")
+	cmd.Flags().IntVar(&o.nodes, "nodes", 64, "how many nodes may run here at a time")
+	cmd.Flags().StringVar(&o.logs, "program-logs", "", "`DIRECTORY` that keeps what programs print, for bifrost logs; each blade needs its own (default: a temporary directory)")
+	cmd.Flags().StringVar(&o.logSize, "program-log-size", config.FormatSize(output.DefaultSize), "size in `BYTES` of a file of what a program prints; each program has two files")
+	cmd.Flags().StringVar(&o.files, "program-files", "", "`DIRECTORY` that keeps the files of programs, so that a program can be started again after its file was replaced; blades of one machine may share it (default: /var/cache/bifrost-programs, or bifrost-programs in the user's cache directory)")
 	cmd.AddCommand(newComputeStatusCmd())
 	return cmd
 }
@@ -141,7 +142,7 @@ func (o *computeOptions) openOutput() (kept *output.Store, forget func() error, 
 	dir, forget := o.logs, func() error { return nil }
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "bifrost-programs-"); err != nil {
-			return nil, nil, fmt.Errorf("a place for what programs print: %w: name one with --program-logs", err)
+			return nil, nil, fmt.Errorf("make a directory for what programs print: %w: name one with --program-logs", err)
 		}
 		forget = func() error { return os.RemoveAll(dir) }
 	}
@@ -160,8 +161,9 @@ func newComputeStatusCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the nodes of this blade, their services and leases",
-		Long: `Show what the daemon of this blade knows: its nodes, the services that they export,
-the regions lent to them, and the programs that the Gatekeeper has placed here.`,
+		Long: `Show what the daemon of this blade knows: its nodes, the services that the nodes
+export, the regions that are lent to them, and the programs that the Gatekeeper has
+placed here.`,
 		Example: `  bifrost compute status
   sudo bifrost rack exec s2 -- bifrost compute status --json`,
 		Args: cobra.NoArgs,

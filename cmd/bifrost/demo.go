@@ -29,25 +29,25 @@ func newDemoCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "A whole rack in this process: a call by reference, what is denied, and a crash",
-		Long: `Bring up the thesis's rack (c1, s1, s2, m1, m2, m3) in one unprivileged process, on
-a virtual wire that carries the same packets through the same P4 program as any
-other rack, and show a call by reference step by step. Every result is checked. In
-the end a blade dies in the middle of a call, which happens once all the same.
+		Long: `Bring up the thesis's rack (c1, s1, s2, m1, m2, m3) in one unprivileged process, and
+show a call by reference step by step. The rack's virtual wire carries the same packets
+through the same P4 program as on any other rack. Every result is checked. At the end a
+blade dies in the middle of a call, and the call still happens exactly once.
 
-With --fail, show only that: a call that must happen exactly once, on a rack with
-two spare blades, and blades that lose their power (thesis, figures 4.2 and 5.3):
+With --fail, show only a failure: an exactly-once call on a rack with two spare blades,
+where blades lose their power (thesis, figures 4.2 and 5.3). The failures are:
 
 ` + failures() + `
-The picture says what the Gatekeeper does about it: the checkpoints a1 (called), b1
-(received), b2 (answered) and a2 (answer received), the fence, the rollback, and the
-next incarnation. In the end, the counter must have counted once.
+The picture shows the steps of the call: a1 (called), b1 (received), b2 (answered) and a2
+(answer received). It also shows what the Gatekeeper does about the failure: the fence,
+the rollback, and the next incarnation. At the end, the counter must have counted once.
 
-With --rollout, roll out new versions of a service with state while clients call it: one
-reads the state of its predecessor, which has another form, and one does not work and is
-rolled back. Every call must have been counted once.
+With --rollout, roll out two new versions of a service with state while clients call it.
+The first version reads its predecessor's state, which has another form. The second
+version does not work, and is rolled back. Every call must have been counted once.
 
-With --serve, keep a somewhat larger rack busy instead, and serve the page to watch
-it, until Ctrl-C.`,
+With --serve, keep a somewhat larger rack busy instead, and serve the page that shows the
+rack, until Ctrl-C.`,
 		Example: `  bifrost demo
   bifrost demo --json | tail -1
   bifrost demo --fail f4
@@ -60,10 +60,10 @@ it, until Ctrl-C.`,
 	}
 	cmd.Flags().StringVar(&o.serve.Address, "serve", "", "keep a rack busy and serve its page at `HOST:PORT`")
 	cmd.Flags().StringVar(&o.fail.Name, "fail", "", "show a failure: "+strings.Join(failure.Names(), ", "))
-	cmd.Flags().Uint64Var(&o.fail.Seed, "seed", 0, "of --fail random: the same one kills the same blades (default: drawn)")
+	cmd.Flags().Uint64Var(&o.fail.Seed, "seed", 0, "with --fail random: seed of the random choice; the same seed kills the same blades (default: a random seed)")
 	cmd.Flags().BoolVar(&o.roll, "rollout", false, "show a rollout under load")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print nothing but the result, as one JSON line")
-	cmd.Flags().IntVar(&o.demo.Size, "size", 1<<20, "bytes of each array of the call that is looked at")
+	cmd.Flags().IntVar(&o.demo.Size, "size", 1<<20, "how many bytes each array of the call by reference has")
 	cmd.MarkFlagsMutuallyExclusive("serve", "fail", "rollout")
 	return cmd
 }

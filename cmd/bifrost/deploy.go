@@ -27,22 +27,23 @@ func newDeployCmd() *cobra.Command {
 	var dry, wait, anyBinary bool
 	cmd := o.command(&cobra.Command{
 		Use:   "deploy FILE",
-		Short: "Have programs run on the rack",
-		Long: `Make a deployment what a file says: its programs are started on free compute blades,
-watched, started again when they end, and moved when their blades fail. Deploying
-it again changes numbers, blades and policies, and adds programs.
+		Short: "Run the programs of an app file on the rack",
+		Long: `Make a deployment what the app file says. The rack starts the file's programs on free
+compute blades, and watches them. It starts a program again when the program ends, and
+elsewhere when its blade fails. To change numbers of nodes, blades or policies, or to add
+programs, edit the file and deploy it again.
 
-A program that has changed (its command, its environment, its services, or the content of
-its file) is rolled out: its nodes finish their calls and are started again, one after
-the other, with their addresses and states. If the new program fails three times, or is not
-ready 30 s after its start, the former one comes back; bifrost rollback has that
-done by hand. Exactly-once calls that are under way are executed once.
+A program is rolled out if its command, its environment, its services, its liveness, or
+the content of its file has changed. One after the other, its nodes finish their calls and
+are started again, with their addresses and states. If the new program fails three times,
+or is not ready 30 s after its start, the former program comes back. bifrost rollback
+brings it back by hand. Exactly-once calls that are under way are executed once.
 
-A program is a path, or a name that lies beside bifrost or on the PATH of the
-blades' daemons. examples/arrays/app.yaml shows every key.`,
+A program's command is a path, or the name of a program beside bifrost or on the PATH of
+the blades' daemons. examples/arrays/app.yaml shows every key of an app file.`,
 		Example: `  bifrost deploy examples/arrays/app.yaml
   bifrost deploy --dry-run app.yaml     # what would change?
-  bifrost deploy --wait app.yaml        # until all nodes run it
+  bifrost deploy --wait app.yaml        # return when all nodes run it
   bifrost apps`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,8 +67,8 @@ blades' daemons. examples/arrays/app.yaml shows every key.`,
 		},
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would change")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes run what the file says and are ready, and show how far it is")
-	cmd.Flags().BoolVar(&anyBinary, "any-binary", false, "blades run the programs' files that they have, whatever is in them")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes run what the file says and are ready, and show the progress")
+	cmd.Flags().BoolVar(&anyBinary, "any-binary", false, "do not compare the content of the programs' files: each blade runs the file that it has")
 	return cmd
 }
 
@@ -77,9 +78,10 @@ func newUndeployCmd() *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use:   "undeploy NAME",
 		Short: "Stop a deployment",
-		Long: `Stop a deployment: its programs are told to end, and killed if they do not. It is gone
-when bifrost apps does not list it any more. The state of its services goes with it: for an
-app that has some, the command asks, or wants --delete-state.`,
+		Long: `Stop a deployment. Its programs are told to end, and killed if they do not. The deployment
+is gone when bifrost apps does not list it any more. The state of its services is deleted
+with it. If there is such state, the command asks first; without a terminal to ask at, it
+needs --delete-state.`,
 		Example: "  bifrost undeploy arrays\n  bifrost undeploy kv --delete-state",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,7 +99,7 @@ app that has some, the command asks, or wants --delete-state.`,
 			})
 		},
 	})
-	cmd.Flags().BoolVar(&deleteState, "delete-state", false, "the state of its services may go, too")
+	cmd.Flags().BoolVar(&deleteState, "delete-state", false, "delete the state of its services without asking")
 	return cmd
 }
 
@@ -105,9 +107,9 @@ func newAppsCmd() *cobra.Command {
 	var o clientOptions
 	return o.command(&cobra.Command{
 		Use:   "apps",
-		Short: "List the deployments and how they do",
-		Long: `List the deployments: how many instances of each program are wanted, where they
-run, and how often each has failed.`,
+		Short: "List the deployments and the state of their programs",
+		Long: `List the deployments: how many instances of each program are wanted, on which blade each
+runs, its status, and how often it has failed.`,
 		Example: "  bifrost apps\n  bifrost apps --json | jq '.instances[] | select(.status != \"running\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -226,10 +228,10 @@ func newRestartCmd() *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use:   "restart APP",
 		Short: "Start the programs of a deployment again, one after the other",
-		Long: `Stop the nodes of a deployment and start them again, one of each program after the
-other: each finishes its calls first, and the next one waits until it is ready again,
-with its address and its state. So a new binary at the same path comes into use, and no
-exactly-once call fails. Jobs are left to their end.`,
+		Long: `Stop the nodes of a deployment and start them again, one node of each program after the
+other. Each node finishes its calls first, and comes back with its address and its state.
+The next node waits until it is ready. So a new binary at the same path comes into use,
+and no exactly-once call fails. Jobs are not restarted: they run to their end.`,
 		Example: "  bifrost restart shop --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -249,7 +251,7 @@ exactly-once call fails. Jobs are left to their end.`,
 			})
 		},
 	})
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all have been started again, and show how far it is")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes have been started again, and show the progress")
 	return cmd
 }
 
@@ -259,10 +261,10 @@ func newRollbackCmd() *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use:   "rollback APP",
 		Short: "Bring back the programs that a deployment had before",
-		Long: `Bring back the programs that a deployment had before they changed last, with their numbers,
-blades and policies. They are rolled out like a change: nodes finish their calls, and
-are started again one after the other. The state of a service stays what it is: the former
-program gets what the new one has made of it.`,
+		Long: `Bring back the programs that a deployment had before their last change, with their numbers
+of nodes, blades and policies. The former programs are rolled out like a change: nodes
+finish their calls, and are started again one after the other. The state of a service is
+not rolled back: the former program gets the state that the new program has left.`,
 		Example: "  bifrost rollback shop --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -278,7 +280,7 @@ program gets what the new one has made of it.`,
 			})
 		},
 	})
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes run the former programs, and show how far it is")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all nodes run the former programs, and show the progress")
 	return cmd
 }
 

@@ -28,8 +28,9 @@ func newEventsCmd() *cobra.Command {
 		Use:   "events",
 		Short: "Show what happens on the rack",
 		Long: `Show what happens on the rack: blades and nodes that come and go, regions, calls that
-are held, accesses that are denied, and what operators do. Without --follow it is
-what has happened of late; the Gatekeeper remembers the last few thousand events.`,
+are held, accesses that are denied, and what operators do. Without --follow, show the
+latest events; the Gatekeeper remembers some thousands. With --follow, show each event as
+it happens.`,
 		Example: `  bifrost events -f
   bifrost events --kind access.denied,call.refused --last 1000
   bifrost events -f --json | jq -r 'select(.blade == "s2").kind'`,
@@ -41,8 +42,8 @@ what has happened of late; the Gatekeeper remembers the last few thousand events
 			return o.run(func(c *client.Client) error { return o.list(cmd, c) })
 		},
 	})
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on as things happen, until Ctrl-C")
-	cmd.Flags().IntVar(&o.last, "last", 20, "how many of the latest events, 4096 at most")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "show events as they happen, until Ctrl-C")
+	cmd.Flags().IntVar(&o.last, "last", 20, "how many of the latest events to show, 4096 at most")
 	cmd.Flags().StringSliceVar(&o.kinds, "kind", nil, "only events of these `KINDS`, such as call.held,access.denied")
 	return cmd
 }

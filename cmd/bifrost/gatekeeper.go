@@ -39,27 +39,28 @@ func newGatekeeperCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gatekeeper --switch ADDRESS",
 		Short: "Run the Gatekeeper: the control plane of a rack",
-		Long: `Run the Gatekeeper of one rack. It loads the P4 program into a switch that speaks
-P4Runtime (bifrost switch, bmv2's simple_switch_grpc), registers blades, nodes
-and services, and turns every packet that the switch holds into rules before it
-lets it go on.
+		Long: `Run the Gatekeeper of one rack. The Gatekeeper loads the P4 program into a switch that
+speaks P4Runtime (bifrost switch, or bmv2's simple_switch_grpc), and registers blades,
+nodes and services. The switch holds each packet that needs new rules. The Gatekeeper
+writes the rules, and then lets the packet go on.
 
-If several Gatekeepers run, the one with the highest election id is in charge;
-by default that is the one that was started last, and the others end. A switch
-that is away, or restarts, is waited for; its tables are then made what they
-should be.
+If several Gatekeepers run, the one with the highest election id is in charge, and the
+others end. By default, the Gatekeeper that was started last has the highest id. A
+Gatekeeper waits for a switch that is away or restarts, and then repairs its tables.
 
-With --log, what the Gatekeeper decides is logged before anybody is told. Started
-again with the same directory it knows the blades, nodes, services, regions and
-calls, and the rack goes on; without, all of them begin anew.
+With --log, the Gatekeeper logs each decision before it tells anybody. When it is
+started again with the same directory, it knows the blades, nodes, services, regions
+and calls, and the rack goes on. Without --log, all of them begin anew.
 
-A blade registers at the port of the switch that --port binds to it, as what it is
-bound to be, and nowhere else. So the program of one blade cannot take the place of
-another. --open admits every blade at ports that are not bound.
+--port binds a port of the switch to a blade. The blade registers at that port only,
+with the name and the kind that --port gives. So a program on one blade cannot take the
+place of another blade. --open admits every blade at ports that are not bound. One of
+the two flags is required.
 
-It serves an admin API with a page to watch the rack; bifrost status and its
-friends are clients of it, and bifrost page opens the page. Over TCP the API asks
-for a token; a Unix socket is for the user who started the Gatekeeper.`,
+The Gatekeeper serves an admin API and a page to watch the rack. The commands that
+watch or operate a rack, such as bifrost status, use this API. bifrost page opens the
+page. Over TCP the API asks for a token. A Unix socket is for the user who started the
+Gatekeeper, and for root.`,
 		Example: `  # The switch of this machine, and any blade at any of its ports.
   bifrost gatekeeper --open
 
@@ -69,22 +70,22 @@ for a token; a Unix socket is for the user who started the Gatekeeper.`,
   # A switch behind a Unix socket, as bifrost rack up starts it.
   bifrost gatekeeper --open --switch unix:/run/bifrost/switch.sock --mtu 9000
 
-  # A switch elsewhere, with TLS and a certificate for us.
+  # A switch on another machine, with TLS and a certificate for the Gatekeeper.
   bifrost gatekeeper --open --switch tor1.example:9559 --tls-ca ca.pem --tls-cert cert.pem --tls-key key.pem
 
-  # The admin API for others, with TLS, and for this machine.
+  # The admin API for other machines, with TLS, and for this machine.
   bifrost gatekeeper --open --admin-addr :8045,unix:/run/bifrost.sock --admin-tls-cert cert.pem --admin-tls-key key.pem
 
-  # A Gatekeeper that goes on where it was when it is started again.
+  # A Gatekeeper that goes on from its log when it is started again.
   bifrost gatekeeper --open --log /var/lib/bifrost/log
 
-  # m1 and m2 hold a copy each of the same memory: either may die. m3 is alone.
+  # m1 and m2 each hold a copy of the same memory, so that either may die. m3 is alone.
   bifrost gatekeeper --machine m1+m2 --machine m3
 
-  # Every call as a span, for Jaeger or another collector of OpenTelemetry.
+  # Export every call as a span, to Jaeger or another OpenTelemetry collector.
   bifrost gatekeeper --open --otlp-endpoint http://localhost:4318
 
-  # Every step in the messages.
+  # Log every step.
   bifrost gatekeeper --open --log-level debug`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
@@ -259,32 +260,33 @@ type gatekeeperOptions struct {
 
 func (o *gatekeeperOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.address, "switch", defaultSwitch, "the switch's P4Runtime `ADDRESS`: unix:PATH, or HOST:PORT with TLS")
-	f.BoolVar(&o.insecure, "insecure", false, "connect to HOST:PORT without TLS, although anybody on the way could control the switch")
+	f.BoolVar(&o.insecure, "insecure", false, "connect to HOST:PORT without TLS: anybody on the network path can then control the switch")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "the switch's P4Runtime device id")
 	f.StringVar(&o.election, "election-id", "", "P4Runtime election id, LOW or HIGH:LOW; the highest is in charge (default: the present time)")
 	f.Uint8Var(&o.dsmPrefix, "dsm-prefix", rackaddr.DefaultDSMPrefix, "byte 4 of every global pointer, 1 to 255")
 	f.IntVar(&o.mtu, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes")
-	f.DurationVar(&o.heartbeat, "heartbeat", defaultHeartbeat, "how often blades report; one that is silent for three times as long has failed")
-	f.VarP(&o.ports, "port", "p", "bind port PORT of the switch to a blade: nobody else registers there (repeatable)")
-	f.BoolVar(&o.open, "open", false, "admit any blade at a port that is not bound; without it only bound ports have blades")
-	f.BoolVar(&o.share, "share-exports", false, "let programs that nobody has deployed export a service together; without it a service belongs to the one that exports it first")
-	f.Uint64Var(&o.fillRate, "fill-rate", 64<<20, "`BYTES` a second that a memory blade sends at most to one that becomes the second copy of its machine")
+	f.DurationVar(&o.heartbeat, "heartbeat", defaultHeartbeat, "how often blades report; a blade that is silent for three of these intervals has failed")
+	f.VarP(&o.ports, "port", "p", "bind port PORT of the switch to a blade: no other blade registers there (repeatable)")
+	f.BoolVar(&o.open, "open", false, "admit any blade at ports that --port does not bind; without it, blades register at bound ports only")
+	f.BoolVar(&o.share, "share-exports", false, "let several programs that are not deployed export the same service; without it, a service belongs to the program that exports it first")
+	f.Uint64Var(&o.fillRate, "fill-rate", 64<<20, "how many `BYTES` a second a memory blade sends at most to fill the second copy of its machine")
 	o.ledgers = ledgerFlag(gatekeeper.LedgersTruth)
-	f.Var(&o.ledgers, "ledgers", "what exactly-once calls are recovered from: truth: calls without pointers to services without state go straight to their callees, and are "+
-		"recovered from these nodes' ledgers in the rack's memory; off: each is held, and recovered from the Gatekeeper's log. All of a rack's life it must be the same")
-	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two of which each holds a copy, so that either may die, "+
-		"or m3; once for each machine (default: m1 with m2, m3 with m4, and so on by the names' numbers; a blade that asks for an ID of its own is alone)")
+	f.Var(&o.ledgers, "ledgers", "how exactly-once calls are recovered. truth: calls without pointers go straight to their callees, and are recovered from the callees' ledgers in the "+
+		"rack's memory (calls to a service with state only if the service is deployed and its ledger has two copies). off: the Gatekeeper holds every call, and "+
+		"recovers it from its log. Do not change the mode during a rack's life")
+	f.StringArrayVar(&o.machines, "machine", nil, "`BLADES` of a memory machine: m1+m2 for two blades that each hold a copy, so that either may die, or m3 for one alone. "+
+		"Repeat it for each machine (default: m1 with m2, m3 with m4, and so on by the numbers in the names; a blade with a --machine id of its own is alone)")
 	f.StringSliceVar(&o.tcp, "tcp", nil, "let TCP pass between these `BLADES`; * stands for all (default: none)")
 	o.rates = gatekeeper.DefaultRates
-	f.Var(rateFlag{&o.rates}, "rate", "how many packets of a class one port of the switch may have the Gatekeeper look at in a second, and at once (repeatable)")
-	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log from which a Gatekeeper that is started again goes on (default: none)")
-	f.BoolVar(&o.logSync, "log-sync", false, "what is logged survives the loss of power, too: wait for the disk")
+	f.Var(rateFlag{&o.rates}, "rate", "limit for each port of the switch: how many packets of a class it passes to the Gatekeeper in a second, and at once (repeatable)")
+	f.StringVar(&o.log, "log", "", "`DIRECTORY` of the log, from which a Gatekeeper goes on when it is started again (default: no log)")
+	f.BoolVar(&o.logSync, "log-sync", false, "wait for the disk, so that the log also survives a loss of power")
 	o.logging.register(f, "")
-	f.StringVar(&o.ca, "tls-ca", "", "use TLS; PEM `FILE` with the CA that the switch's certificate comes from")
-	f.StringVar(&o.cert, "tls-cert", "", "PEM `FILE` with a certificate for the switch to check")
-	f.StringVar(&o.key, "tls-key", "", "PEM `FILE` with its key")
+	f.StringVar(&o.ca, "tls-ca", "", "use TLS: PEM `FILE` with the CA that has signed the switch's certificate")
+	f.StringVar(&o.cert, "tls-cert", "", "PEM `FILE` with the Gatekeeper's certificate, which the switch checks")
+	f.StringVar(&o.key, "tls-key", "", "PEM `FILE` with the key of --tls-cert")
 	f.StringVar(&o.otlp, "otlp-endpoint", "", "export every call as an OpenTelemetry span by OTLP over HTTP to this `URL`, such as http://localhost:4318 "+
-		"(default: $OTEL_EXPORTER_OTLP_ENDPOINT, else none; other OTEL_ variables count, too)")
+		"(default: $OTEL_EXPORTER_OTLP_ENDPOINT, or else no export; other OTEL_ variables apply, too)")
 	o.admin.register(f)
 }
 
@@ -494,14 +496,14 @@ type adminOptions struct {
 
 func (o *adminOptions) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.addresses, "admin-addr", []string{defaultAdmin},
-		"serve the admin API and page at `ADDRESS`: HOST:PORT or unix:PATH, several with commas; none turns it off")
+		"serve the admin API and page at `ADDRESS`: HOST:PORT or unix:PATH; separate several by commas; none turns the API off")
 	f.StringVar(&o.tokenFile, "admin-token-file", "",
-		"`FILE` of mode 0600 with the token that requests over TCP need; made if it is not there (default: $"+tokenVariable+
+		"`FILE` of mode 0600 with the token that requests over TCP need; the Gatekeeper makes a missing file (default: $"+tokenVariable+
 			", or else bifrost/admin.token in the user's configuration directory)")
 	f.StringVar(&o.grants, "admin-tokens", "",
-		"`FILE` with further tokens, each with a name and a role; changes count at once (default: admin.tokens beside the file of the admin token; see bifrost token)")
-	f.StringVar(&o.cert, "admin-tls-cert", "", "PEM `FILE` with a certificate: the admin API speaks TLS, as it must beyond loopback")
-	f.StringVar(&o.key, "admin-tls-key", "", "PEM `FILE` with its key")
+		"`FILE` with further tokens, each with a name and a role; changes take effect at once (default: admin.tokens beside the file of the admin token; see bifrost token)")
+	f.StringVar(&o.cert, "admin-tls-cert", "", "PEM `FILE` with a certificate, with which the admin API speaks TLS; required for addresses beyond loopback")
+	f.StringVar(&o.key, "admin-tls-key", "", "PEM `FILE` with the key of --admin-tls-cert")
 }
 
 // open listens at all addresses and makes the server; nil if it is turned off.

@@ -19,17 +19,17 @@ func newGenCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen FILE.thrift...",
 		Short: "Generate Go stubs that pass values by reference",
-		Long: `Read Thrift IDL and write Go stubs for the services in which something is marked,
-into the packages that "thrift --gen go" makes of the same files:
+		Long: `Read Thrift IDL, and write Go stubs for each service that has a mark such as (bifrost.ref).
+The stubs go into the packages that "thrift --gen go" makes of the same files:
 
   service Lab {
     binary develop(1: binary raw (bifrost.ref)) throws (1: Corrupt c) (bifrost.ref)
   }
 
-A mark behind an argument's name makes the argument a reference, one behind the
-method its result. Binary, lists of numbers and structs can be references.
-(bifrost.policy = "recover") behind a method says what becomes of its calls when a
-node fails; (bifrost.state) behind a service that it has state.`,
+(bifrost.ref) after an argument's name makes the argument a reference. (bifrost.ref) after
+the method makes its result a reference. Binary, lists of numbers and structs can be
+references. (bifrost.policy = "recover") after a method says what becomes of its calls when
+a node fails. (bifrost.state) after a service says that the service has state.`,
 		Example: `  thrift --gen go lab.thrift
   bifrost gen lab.thrift --out gen-go
 
@@ -39,9 +39,9 @@ node fails; (bifrost.state) behind a service that it has state.`,
 			return f.run(cmd.OutOrStdout(), files)
 		},
 	}
-	cmd.Flags().StringVarP(&f.out, "out", "o", "gen-go", "directory that thrift writes to")
+	cmd.Flags().StringVarP(&f.out, "out", "o", "gen-go", "directory that thrift --gen go writes to")
 	cmd.Flags().StringArrayVarP(&f.options.Include, "include", "I", nil, "directory to look for included files in (repeatable)")
-	cmd.Flags().StringVar(&f.options.PackagePrefix, "package-prefix", "", "in front of included packages' import paths, as thrift's package_prefix")
+	cmd.Flags().StringVar(&f.options.PackagePrefix, "package-prefix", "", "prefix of the import paths of included packages, like thrift's package_prefix")
 	return cmd
 }
 

@@ -22,10 +22,10 @@ type logOptions struct {
 
 // register adds the flags. The level may have a short flag.
 func (o *logOptions) register(f *pflag.FlagSet, short string) {
-	f.StringVarP(&o.level, "log-level", short, "info", "`LEVEL` from which on messages are logged: "+o.levels())
-	f.StringVar(&o.format, "log-format", "text", "how messages are written: text, or json, an object on each line")
-	f.StringVar(&o.file, "log-file", "", "log to `FILE`, and to FILE"+rotate.Older+" what is older, instead of to standard error")
-	f.Int64Var(&o.size, "log-file-size", 16<<20, "how many `BYTES` the file has before it becomes the older one; 0 is no bound")
+	f.StringVarP(&o.level, "log-level", short, "info", "lowest `LEVEL` of messages that are logged: "+o.levels())
+	f.StringVar(&o.format, "log-format", "text", "how messages are written: text, or json (one object on each line)")
+	f.StringVar(&o.file, "log-file", "", "log to `FILE` instead of to standard error; older messages are in FILE"+rotate.Older)
+	f.Int64Var(&o.size, "log-file-size", 16<<20, "how many `BYTES` the log file may have before it becomes the older file; 0 means no bound")
 }
 
 // levels lists the levels for people.

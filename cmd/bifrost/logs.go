@@ -28,12 +28,12 @@ func newLogsCmd() *cobra.Command {
 	var o logsOptions
 	cmd := o.command(&cobra.Command{
 		Use:   "logs APP[/PROGRAM[/NUMBER]]",
-		Short: "Show what deployed programs print, on whichever blades",
-		Long: `Show what deployed programs have printed: those of an app, one program's, or one
-instance's as bifrost apps names it. The blades keep it, also when a program has ended
-or its app is undeployed, until there is too much (bifrost compute --program-log-size). Lines
-are in the order of their times, as good as the blades' clocks agree. What a blade has that
-is out of service is missing, and said to be.`,
+		Short: "Show what deployed programs print, on all blades",
+		Long: `Show what deployed programs have printed: all programs of an app, one program, or one
+instance, as bifrost apps names it. The blades keep these lines, also when a program has
+ended or its app is undeployed, until the bound for each program is reached (bifrost compute
+--program-log-size). Lines are in the order of their times, as exactly as the blades'
+clocks agree. Lines on a blade that is out of service are missing, and the command says so.`,
 		Example: "  bifrost logs shop -f\n  bifrost logs shop/arrays/1 --since 10m\n  bifrost logs shop -n 1000 --json | jq -r .text",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,9 +43,9 @@ is out of service is missing, and said to be.`,
 			return o.run(func(c *client.Client) error { return o.print(cmd, c, args[0]) })
 		},
 	})
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on as lines are printed, until Ctrl-C")
-	cmd.Flags().DurationVar(&o.since, "since", 0, "all lines of this last while, such as 10m")
-	cmd.Flags().IntVarP(&o.lines, "lines", "n", 100, "without --since: how many of the latest lines")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "show lines as they are printed, until Ctrl-C")
+	cmd.Flags().DurationVar(&o.since, "since", 0, "show all lines that are not older than this, such as 10m")
+	cmd.Flags().IntVarP(&o.lines, "lines", "n", 100, "without --since: how many of the latest lines to show")
 	return cmd
 }
 

@@ -17,9 +17,9 @@ import (
 
 func newMachinesCmd() *cobra.Command {
 	return show(&clientOptions{}, helpText{"machines", "List the memory machines and their copies",
-		`List the memory machines: the blades that serve each, how many complete copies of its
-memory are in service, and why there are not two. A machine with two copies loses
-nothing when one of its blades dies.`,
+		`List the memory machines: the blades that serve each, and how many complete copies of its
+memory are in service. STATE says why, if there are not two. A machine with two copies
+loses nothing when one of its blades dies.`,
 		"  bifrost machines\n  bifrost machines --json | jq 'select(.in_service < 2).why'"},
 		func(ctx context.Context, c *client.Client) ([]api.Machine, error) { return c.Machines(ctx) },
 		func(ms []api.Machine, _ names) []string { return machineRows(ms) })
@@ -70,11 +70,11 @@ func newMirrorCmd() *cobra.Command {
 	var wait bool
 	cmd := o.command(&cobra.Command{
 		Use:   "mirror BLADE ONTO",
-		Short: "Give the memory of a blade a second copy on another one",
-		Long: `Give the memory machine of a blade a second copy on another memory blade, which must
-serve nothing yet. The copy is filled while the rack works; from then on either blade
-may die, and nothing is lost. --wait waits until the copy is complete, and shows how far
-it is; bifrost machines shows that, too.`,
+		Short: "Give the memory of a blade a second copy on another blade",
+		Long: `Give the memory machine of BLADE a second copy on the memory blade ONTO, which must not
+serve any memory yet. The copy is filled while the rack works. When it is complete, either
+blade may die, and nothing is lost. --wait waits until the copy is complete, and shows the
+progress. bifrost machines shows the progress, too.`,
 		Example: "  bifrost mirror m1 m2 --wait",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,7 +89,7 @@ it is; bifrost machines shows that, too.`,
 			})
 		},
 	})
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the copy is complete, and show how far it is")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the copy is complete, and show the progress")
 	return cmd
 }
 
@@ -99,10 +99,10 @@ func newUnmirrorCmd() *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use:   "unmirror BLADE",
 		Short: "Take a blade's copy from its memory machine",
-		Long: `Take a memory blade's copy from its machine, which goes on with the other copy: if
-that blade dies, too, its memory is lost. The blade is empty then and serves nothing,
-until bifrost return or bifrost mirror. bifrost mirror with a third blade is refused while a machine
-has two.`,
+		Long: `Take a memory blade's copy from its machine. The machine goes on with the other copy
+alone: if the other blade dies, too, the memory is lost. The removed blade is empty then,
+and serves nothing until bifrost return or bifrost mirror. To move a copy to a third blade,
+unmirror one blade first: bifrost mirror refuses a machine that has two.`,
 		Example: "  bifrost unmirror m2 --cause 'new memory'\n  bifrost return m2 --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -112,7 +112,7 @@ has two.`,
 			})
 		},
 	})
-	cmd.Flags().StringVar(&why, "cause", "", "why, for people: it is shown with the machine")
+	cmd.Flags().StringVar(&why, "cause", "", "the reason, for people; it is shown with the machine")
 	return cmd
 }
 

@@ -44,15 +44,15 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bifrost",
 		Short: "Program a disaggregated rack as one machine",
-		Long: `Bifröst makes a rack that was taken apart into compute blades and memory blades
-programmable as one machine: procedure calls that pass arguments by global
-pointer, and a P4 switch that drops every memory access nobody granted.
+		Long: `Bifröst makes a disaggregated rack, with processors on compute blades and memory on
+memory blades, programmable as one machine. Procedure calls pass arguments by global
+pointer. A P4 switch drops every memory access that nobody has granted.
 
 Start with:  bifrost demo`,
 		Example: `  bifrost demo                         # a whole rack in this process
-  sudo bifrost rack up                 # one of processes, in network namespaces
-  sudo bifrost deploy app.yaml         # programs on it
-  sudo bifrost status                  # how it does
+  sudo bifrost rack up                 # a rack of processes, in network namespaces
+  sudo bifrost deploy app.yaml         # run programs on the rack
+  sudo bifrost status                  # show the rack at a glance
   sudo bifrost rack down`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -37,21 +37,22 @@ func newMemoryCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "memory",
 		Short: "Run the daemon of a memory blade",
-		Long: `Run the daemon of a memory blade: it announces the blade to the Gatekeeper, which
-gives it a machine id, and serves its memory to the rack. The memory is taken
-from the machine only when it is written to, and is gone when the daemon ends,
-which a second process, its witness, tells the Gatekeeper at once.
-Ledgers, which tell what exactly-once calls have come to, have space of their own.
-With --ledger-dir they outlive the daemon, so that the whole rack can be switched
-off and on.
+		Long: `Run the daemon of a memory blade. The daemon announces the blade to the Gatekeeper,
+which gives the blade a machine id, and serves the blade's memory to the rack. It takes
+memory from the machine only when that memory is first written to. The content is gone
+when the daemon ends. A second process, the witness, then tells the Gatekeeper at once
+that the daemon has ended.
 
-It needs root, or CAP_NET_ADMIN, to receive for the addresses of its pointers.
-The interface needs a route to the rack by way of the switch's MAC address;
-bifrost rack up makes one, and an error says how to.`,
+Ledgers record the outcomes of exactly-once calls, and have space of their own. With
+--ledger-dir they outlive the daemon, so that the whole rack can be switched off and on.
+
+The daemon needs root, or CAP_NET_ADMIN, to receive packets for the addresses of its
+pointers. The interface needs a route to the rack by way of the switch's MAC address.
+bifrost rack up makes this route. If it is missing, the error says how to make it.`,
 		Example: `  # One GiB, on the interface that is connected to the switch.
   sudo bifrost memory --blade m1 --iface eth0 --capacity 1GiB
 
-  # One whose ledgers survive a loss of power.
+  # A blade whose ledgers survive a loss of power.
   sudo bifrost memory --blade m1 --iface eth0 --ledger-dir /var/lib/bifrost/m1 --ledger-sync
 
   # A blade that keeps its machine id when the Gatekeeper forgets it.
@@ -61,12 +62,12 @@ bifrost rack up makes one, and an error says how to.`,
 	}
 	o.blade.register(cmd.Flags())
 	cmd.Flags().StringVar(&o.capacity, "capacity", "1GiB", "memory to serve, in `BYTES` or with KiB, MiB, GiB, TiB")
-	cmd.Flags().StringVar(&o.nodeMemory, "node-memory", "", "what one node may allocate, in `BYTES` (default: all but an eighth)")
+	cmd.Flags().StringVar(&o.nodeMemory, "node-memory", "", "how many `BYTES` one node may allocate (default: all but an eighth of --capacity)")
 	cmd.Flags().Uint64Var(&o.nodeRegions, "node-regions", memory.DefaultRegions, "how many regions one node may have")
-	cmd.Flags().StringVar(&o.ledgerSpace, "ledger-space", config.FormatSize(memory.DefaultLedgerSpace), "what the ledger of one node may take, in `BYTES`")
-	cmd.Flags().StringVar(&o.ledgerTotal, "ledger-total", "", "what all ledgers may take, in `BYTES` (default: 16 times --ledger-space)")
-	cmd.Flags().StringVar(&o.ledgerDir, "ledger-dir", "", "`DIRECTORY` that keeps the ledgers beyond the daemon's end (default: in memory only)")
-	cmd.Flags().BoolVar(&o.ledgerSync, "ledger-sync", false, "with --ledger-dir: have the disk take each record before it is acknowledged, so that a loss of power takes none")
+	cmd.Flags().StringVar(&o.ledgerSpace, "ledger-space", config.FormatSize(memory.DefaultLedgerSpace), "how many `BYTES` the ledger of one node may take")
+	cmd.Flags().StringVar(&o.ledgerTotal, "ledger-total", "", "how many `BYTES` all ledgers may take together (default: 16 times --ledger-space)")
+	cmd.Flags().StringVar(&o.ledgerDir, "ledger-dir", "", "`DIRECTORY` that keeps the ledgers when the daemon ends (default: ledgers are in memory only)")
+	cmd.Flags().BoolVar(&o.ledgerSync, "ledger-sync", false, "with --ledger-dir: acknowledge a record only when the disk has it, so that a loss of power loses no acknowledged record")
 	cmd.Flags().Uint8Var(&o.machine, "machine", 0, "machine `ID` to ask for, 1 to 255 (0: the Gatekeeper chooses)")
 	cmd.AddCommand(newMemoryWitnessCmd())
 	return cmd

@@ -69,7 +69,7 @@ var remedies = []struct {
 	err    error
 	remedy string
 }{
-	{unix.EADDRINUSE, "somebody else listens there: choose another address, or end who does (ss -ltnp names them)"},
+	{unix.EADDRINUSE, "somebody else listens there: choose another address, or end the process that does (ss -ltnp names it)"},
 	{unix.ENOSPC, "the disk is full: make room (df -h), or name a directory on another disk"},
 	{unix.EDQUOT, "the disk quota is used up: make room, or name another directory"},
 	{unix.EROFS, "the file system cannot be written to: name a directory on another one"},

@@ -19,10 +19,10 @@ func newOperateCmds() []*cobra.Command {
 func newDrainCmd() *cobra.Command {
 	return newBladeCmd(bladeCmd{
 		verb: "drain", short: "Let a blade run empty",
-		long: `Let a blade run empty: it takes no new nodes or regions, deployed programs move to
-other blades, and what is there may finish. A memory blade whose machine has a second
-copy gives its own up, and is empty. It is empty when bifrost events tells that it is
-drained; --wait waits for that.`,
+		long: `Let a blade run empty. It takes no new nodes or regions, deployed programs move to other
+blades, and the nodes and regions that it still has may finish. A memory blade whose
+machine has a second copy gives up its own copy, and is empty at once. bifrost events shows
+blade.drained when the blade is empty; --wait waits for that.`,
 		example: "  bifrost drain s2 --cause 'new memory'\n  bifrost drain m2 --wait\n  bifrost events -f --kind blade.drained",
 		act:     (*client.Client).Drain, waits: drained,
 	})
@@ -31,10 +31,10 @@ drained; --wait waits for that.`,
 func newFailCmd() *cobra.Command {
 	return newBladeCmd(bladeCmd{
 		verb: "fail", short: "Take a blade out of service at once",
-		long: `Take a blade out of service at once, whatever it reports: its nodes are fenced,
-deployed programs start elsewhere, its memory is unavailable unless there is a second
-copy (bifrost machines). What would go with it, bifrost domain tells before. (bifrost
-rack fail is for breaking a blade of an emulated rack.)`,
+		long: `Take a blade out of service at once, whatever it reports. Its nodes are fenced, and
+deployed programs start elsewhere. Its memory is unavailable, unless there is a second copy
+(bifrost machines). To see beforehand what would fail with the blade, use bifrost domain. To
+break a blade of an emulated rack, use bifrost rack fail.`,
 		example: "  bifrost domain m1 && bifrost fail m1 --cause 'smells of smoke'", act: (*client.Client).Fail,
 	})
 }
@@ -42,9 +42,9 @@ rack fail is for breaking a blade of an emulated rack.)`,
 func newReturnCmd() *cobra.Command {
 	return newBladeCmd(bladeCmd{
 		verb: "return", short: "Put a blade back into service",
-		long: `Put a blade back into service, after bifrost drain, fail or unmirror. One that has
+		long: `Put a blade back into service, after bifrost drain, fail or unmirror. A blade that has
 failed is back when its daemon has said hello. A memory blade becomes the second copy of
-its machine again and is filled from the first; --wait shows how far that is.`,
+its machine again, and is filled from the first copy; --wait shows the progress.`,
 		example: "  bifrost return s2\n  bifrost return m2 --wait",
 		act: func(c *client.Client, ctx context.Context, name, _ string) (api.Blade, error) {
 			return c.Return(ctx, name)
@@ -84,10 +84,10 @@ func newBladeCmd(b bladeCmd) *cobra.Command {
 		},
 	})
 	if b.verb != "return" {
-		cmd.Flags().StringVar(&why, "cause", "", "why, for people: it is shown with the blade")
+		cmd.Flags().StringVar(&why, "cause", "", "the reason, for people; it is shown with the blade")
 	}
 	if b.waits != nil {
-		cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, and show how far it is")
+		cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done, and show the progress")
 	}
 	return cmd
 }
@@ -106,9 +106,9 @@ func newReconcileCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "reconcile",
 		Short: "Make the switch's tables what they should be",
-		Long: `Read the switch's tables back and repair what is wrong, missing or not wanted. The
-Gatekeeper does so by itself whenever it finds the switch; this is for when
-somebody else has written to it.`,
+		Long: `Read the switch's tables back, and repair entries that are wrong, missing or not wanted.
+The Gatekeeper does this by itself whenever it connects to the switch. Use the command when
+somebody else has written to the switch.`,
 		Example: "  bifrost reconcile",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -29,15 +29,15 @@ func newPageCmd() *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use:   "page",
 		Short: "Open the page of a rack in a browser",
-		Long: `Print the address of the Gatekeeper's page, with the token that it needs. For a
-Gatekeeper behind a Unix socket, as bifrost rack up starts it, bring the socket
-to a port of this machine first, until Ctrl-C.
+		Long: `Print the address of the Gatekeeper's page, with the token that the page needs. If the
+Gatekeeper has a Unix socket only, as bifrost rack up starts it, the command first forwards
+a port of this machine to the socket, and runs until Ctrl-C.
 
-The token stands behind the # of the address, which browsers send to nobody. Still,
-the address lets whoever has it in: do not pass it on.`,
+The token stands after the # of the address, and browsers send that part to no server.
+Still, anybody who has the address has access: do not pass it on.`,
 		Example: `  sudo bifrost page
   sudo bifrost page --rack demo --listen 127.0.0.1:9000
-  ssh -L 8045:127.0.0.1:8045 rackhost sudo bifrost page    # from afar`,
+  ssh -L 8045:127.0.0.1:8045 rackhost sudo bifrost page    # from another machine`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := o.target()
@@ -52,7 +52,7 @@ the address lets whoever has it in: do not pass it on.`,
 			})
 		},
 	})
-	cmd.Flags().StringVar(&o.listen, "listen", defaultAdmin, "loopback `HOST:PORT` for a Gatekeeper behind a Unix socket")
+	cmd.Flags().StringVar(&o.listen, "listen", defaultAdmin, "loopback `HOST:PORT` that is forwarded to a Gatekeeper's Unix socket")
 	return cmd
 }
 

@@ -25,17 +25,17 @@ func newPolicyCmd() *cobra.Command {
 		Short: "List or set what becomes of calls when nodes fail",
 		Long: `List, or set, what becomes of the calls of a method when a node fails:
 
-  recover      exactly once: what the failure cut off is run again
-  fate-share   so, and the other side's unfinished execution is taken back, too
-  tainted      so, and all that this has called and that is not finished
-  none         at most once: it fails as unavailable
-  default      undo what was set
+  recover      exactly once: an execution that the failure cut off is run again
+  fate-share   like recover; the other side's unfinished execution is taken back, too
+  tainted      like fate-share; unfinished executions that it has called are taken back, too
+  none         at most once: a call that the failure cut off fails as unavailable
+  default      undo what an operator has set
 
-An operator's word goes before a deployment's, that before a caller's own, and that
-before what the service's IDL says. A word on a service is for its methods for
-which none is set. It holds for calls that are sent from within a heartbeat; what
-is under way goes on as it was sent. Callers may ask for others than are listed
-as of the service or by default.`,
+The policy that an operator sets comes first, then the deployment's, then the caller's,
+then the one in the service's IDL. A policy of a service applies to its methods that have
+none of their own. A policy that is set takes effect within a heartbeat, for calls that are
+sent from then on. Calls under way keep the policy that they were sent with. Where SET BY
+says service or default, a caller may ask for another policy.`,
 		Example: "  bifrost policy\n  bifrost policy Counter.add\n  bifrost policy Counter.add tainted\n  bifrost policy Counter default",
 		Args:    cobra.MaximumNArgs(2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -109,12 +109,18 @@ func policyRows(list []api.Policy) []string {
 
 func newMethodsCmd() *cobra.Command {
 	var service string
-	cmd := show(&clientOptions{}, helpText{"methods", "Show how many calls methods get, how many fail, and how long they take",
-		`Show what has become of the calls of each method since the Gatekeeper began: how many
-have ended, are under way, wait for their callee, have failed and with which code; how
-long half, 95 and 99 of 100 took at most, from their sending to their answer; and one of
-the slowest, for bifrost trace. Calls that are not held are known from samples, of which
-some get lost. (rpc/prom tells of all, from within a program.)`,
+	cmd := show(&clientOptions{}, helpText{"methods", "Show how many calls each method gets, how many fail, and how long they take",
+		`Show what has become of the calls of each method since the Gatekeeper began:
+
+  CALLS, OPEN, QUEUED   how many have ended, are under way, and wait for their callee
+  FAILED                how many have failed, and with which code
+  RERUN                 how many were run again
+  P50, P95, P99         how long 50, 95 and 99 % of the calls took at most, from sending
+                        to answer
+  SLOW                  one of the slowest calls, for bifrost trace
+
+The Gatekeeper knows calls that it did not hold from samples only, and some samples get
+lost. To count all calls of a program, use rpc/prom in the program.`,
 		"  bifrost methods --service Store\n  bifrost methods --json | jq -r 'select(.p99 > 0.1).slow'     # for bifrost trace"},
 		func(ctx context.Context, c *client.Client) ([]api.MethodFigures, error) {
 			all, err := c.Methods(ctx)
@@ -129,7 +135,7 @@ some get lost. (rpc/prom tells of all, from within a program.)`,
 			}
 			return rows
 		})
-	cmd.Flags().StringVar(&service, "service", "", "only those of this `SERVICE`")
+	cmd.Flags().StringVar(&service, "service", "", "only methods of this `SERVICE`")
 	return cmd
 }
 

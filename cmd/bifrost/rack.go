@@ -34,9 +34,9 @@ func newRackCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rack",
 		Short: "Run a rack of network namespaces on this machine",
-		Long: `Run an emulated rack on this machine: every blade is a process in a network
-namespace of its own, joined by one virtual wire to a software switch that runs
-Bifröst's P4 program. Nothing touches the machine's own network. Needs root.`,
+		Long: `Run an emulated rack on this machine. Every blade is a process in a network namespace of
+its own. A virtual wire connects each namespace to a software switch that runs Bifröst's P4
+program. The machine's own network is not touched. Needs root.`,
 		Example: `  sudo bifrost rack up
   sudo bifrost rack status
   sudo bifrost rack exec c1 -- arrays add --size 65536 --by reference
@@ -90,14 +90,16 @@ func newRackUpCmd(o *rackOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make a rack and start everything on it",
-		Long: `Make a rack and return when every blade is registered and every program has
-started, or serves what it is to. Without -c it is the thesis's rack: c1, s1 and s2
-compute, m1, m2 and m3 hold memory, and the arrays example is served
-(examples/rack.yaml says the same in writing, and where a program goes on when its
-blade fails). It is all or nothing: if anything fails, nothing stays.`,
+		Long: `Make a rack. The command returns when every blade is registered, every program has started,
+and the programs with services export them. If anything fails, the command removes
+everything that it has made.
+
+Without -c it makes the thesis's rack: compute blades c1, s1 and s2, memory blades m1, m2
+and m3, and the arrays example. examples/rack.yaml describes the same rack as a file. The
+file also says where a program goes on when its blade fails.`,
 		Example: `  sudo bifrost rack up
   sudo bifrost rack up -c examples/rack.yaml --switch bmv2
-  sudo bifrost rack up --detach=false    # until Ctrl-C, then down`,
+  sudo bifrost rack up --detach=false    # keep the rack until Ctrl-C`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.config(file, sw)
@@ -124,8 +126,8 @@ blade fails). It is all or nothing: if anything fails, nothing stays.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "rack `FILE` (default: the thesis's rack)")
-	cmd.Flags().StringVar(&saved, "backup", "", "begin with a backup `FILE` of a rack with these blades (bifrost backup)")
-	cmd.Flags().StringVar(&sw, "switch", "", "bifrost, or bmv2: simple_switch_grpc on PATH (default: what the rack file says)")
+	cmd.Flags().StringVar(&saved, "backup", "", "begin with this backup `FILE` (bifrost backup); the rack must have the blades of the saved rack")
+	cmd.Flags().StringVar(&sw, "switch", "", "software switch: bifrost, or bmv2 (simple_switch_grpc on PATH) (default: what the rack file says)")
 	cmd.Flags().BoolVar(&detach, "detach", true, "return and leave the rack running")
 	cmd.Flags().DurationVar(&timeout, "timeout", rack.DefaultTimeout, "how long each process may take to be ready")
 	return o.withJSON(cmd)
@@ -167,8 +169,8 @@ func newRackDownCmd(o *rackOptions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "End a rack and remove every trace of it",
-		Long: `End every process in the rack's namespaces, whoever started it, and remove
-namespaces, links, sockets and files; also those that a killed run left behind.`,
+		Long: `End every process in the rack's namespaces, whoever started it. Then remove the rack's
+namespaces, links, sockets and files, also those that a killed run left behind.`,
 		Example: "  sudo bifrost rack down\n  sudo bifrost rack down --rack demo",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -185,9 +187,9 @@ func newRackExecCmd(o *rackOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec BLADE -- COMMAND [ARG...]",
 		Short: "Run a command on a blade",
-		Long: `Run a command in a blade's network namespace; its input, output, signals and exit
-code are the command's own. BLADE may also be switch or gatekeeper, which share
-a namespace. A bare command name is looked for beside bifrost, then on PATH.`,
+		Long: `Run a command in a blade's network namespace. Input, output, signals and exit code are
+the command's own. BLADE may also be switch or gatekeeper, which share a namespace. A
+command name without a slash is looked for beside bifrost first, then on PATH.`,
 		Example: `  sudo bifrost rack exec c1 -- arrays add --size 2097152 --count 10 --by reference
   sudo bifrost rack exec c1 -- ping -c 3 fd00:b1f0:0:1::2
   sudo bifrost rack exec switch -- tcpdump -ni port1`,
@@ -228,11 +230,17 @@ func newRackFailCmd(o *rackOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fail BLADE",
 		Short: "Make a blade fail",
-		Long: `Make a blade fail: kill everything on it (SIGKILL), pause it (SIGSTOP), pull its
-cable, or kill its daemon alone. BLADE may also be switch or gatekeeper, or one of the rack's programs.
-Undo it with rack restore. A program that serves needs no help: it goes on at once
-if only it was killed, and on a spare when its blade has been silent for three
-heartbeats. Calls that must happen exactly once wait for it.`,
+		Long: `Make a blade fail, as --how says:
+
+  kill     kill every process on the blade (SIGKILL)
+  pause    stop every process on the blade (SIGSTOP)
+  link     pull the blade's cable
+  daemon   kill the blade's daemon alone
+
+BLADE may also be switch or gatekeeper, or one of the rack's programs. bifrost rack restore
+brings the blade back. A program that serves comes back by itself. If only the program was
+killed, it is started again at once. If its blade failed, it goes on on a spare blade when
+its own blade has been silent for three heartbeats. Exactly-once calls wait for it.`,
 		Example: `  sudo bifrost rack fail s2
   sudo bifrost rack fail arrays
   sudo bifrost rack fail s2 --how pause
@@ -247,7 +255,7 @@ heartbeats. Calls that must happen exactly once wait for it.`,
 			return h.Fail(cmd.Context(), name, args[0], rack.How(how))
 		},
 	}
-	cmd.Flags().StringVar(&how, "how", string(rack.Kill), "kill, pause, link or daemon")
+	cmd.Flags().StringVar(&how, "how", string(rack.Kill), "how the blade fails: kill, pause, link or daemon")
 	return cmd
 }
 
@@ -255,9 +263,9 @@ func newRackRestoreCmd(o *rackOptions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "restore BLADE",
 		Short: "Bring a failed blade back",
-		Long: `Plug a blade's cable in, let its paused processes go on, and start again what has
-ended. Returns when the blade is registered. A program that has gone on elsewhere
-stays there: the blade is a spare now.`,
+		Long: `Bring a failed blade back: plug its cable in, let its paused processes go on, and start
+its ended processes again. The command returns when the blade is registered. A program that
+has gone on elsewhere stays there, and the blade is a spare from then on.`,
 		Example: "  sudo bifrost rack fail s2 && sudo bifrost rack restore s2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -274,8 +282,8 @@ func newRackStatusCmd(o *rackOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show blades, processes and links",
-		Long: `Show the namespaces, processes and links of a rack on this machine. (What the
-Gatekeeper knows of a rack, bifrost status shows.)`,
+		Long: `Show the namespaces, processes and links of a rack on this machine. bifrost status shows
+what the Gatekeeper knows of the rack.`,
 		Example: "  sudo bifrost rack status\n  sudo bifrost rack status --json | jq '.blades[].name'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -346,8 +354,8 @@ func newRackLogsCmd(o *rackOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs BLADE",
 		Short: "Show what a blade's processes print",
-		Long: `Show what the processes of a blade have printed: its daemon's log and its
-programs'. BLADE may also be switch, gatekeeper, or a program's name.`,
+		Long: `Show what the processes of a blade have printed: the log of its daemon, and the output of
+its programs. BLADE may also be switch, gatekeeper, or a program's name.`,
 		Example: "  sudo bifrost rack logs gatekeeper -n 20\n  sudo bifrost rack logs s2 -f",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -373,8 +381,8 @@ programs'. BLADE may also be switch, gatekeeper, or a program's name.`,
 			return nil
 		},
 	}
-	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "how many lines from the end")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as lines are added")
+	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "how many of the latest lines to show")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show lines as they are printed, until Ctrl-C")
 	return cmd
 }
 
@@ -385,13 +393,13 @@ func newRackOutageCmd(o *rackOptions) *cobra.Command {
 		Use:    "outage",
 		Hidden: true, // for those who work on Bifröst
 		Short:  "Measure how long a service is away when its program or its blade dies",
-		Long: `Make a rack of its own with a service that keeps state, a client that calls it all
-the time, and two spares; kill the service's process, and then its whole blade, some
-times each, and print how long it took until the next right answer.
+		Long: `Make a rack of its own, with a service that has state, a client that calls the service all
+the time, and two spare blades. Kill the service's process --rounds times, and its whole
+blade as often. Print how long it took until the next right answer.
 
-With --gatekeeper the Gatekeeper is killed instead, and stays away for that long: the
-client's calls go on, and their rate before, during and after is printed. At the end the
-service is killed, too, and must come back when the Gatekeeper does.`,
+With --gatekeeper, kill the Gatekeeper instead, and keep it away for that long. The client's
+calls go on, and the command prints their rate before, during and after the outage. At the
+end the service is killed, too, and must come back when the Gatekeeper does.`,
 		Example: "  sudo bifrost rack outage --rounds 20\n  sudo bifrost rack outage --heartbeat 100ms --json\n  sudo bifrost rack outage --gatekeeper 1m",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -424,10 +432,10 @@ service is killed, too, and must come back when the Gatekeeper does.`,
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&cfg.Rounds, "rounds", 10, "how often to kill each")
-	cmd.Flags().DurationVar(&absent, "gatekeeper", 0, "kill the Gatekeeper for so long, and nobody else before the end")
+	cmd.Flags().IntVar(&cfg.Rounds, "rounds", 10, "how often to kill the service's process, and how often its blade")
+	cmd.Flags().DurationVar(&absent, "gatekeeper", 0, "kill the Gatekeeper for so long, and nothing else before the end")
 	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", config.DefaultHeartbeat, "how often blades report")
-	cmd.Flags().DurationVar(&cfg.Explain, "explain", 0, "tell what happened in outages of so long or longer (default: never)")
+	cmd.Flags().DurationVar(&cfg.Explain, "explain", 0, "print what happened during outages that last this long or longer (default: never)")
 	return o.withJSON(cmd)
 }
 
@@ -439,19 +447,19 @@ func newRackTortureCmd(o *rackOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "torture",
 		Hidden: true, // for those who work on Bifröst
-		Short:  "Kill and pause at random, and see that every call is counted once",
-		Long: `Make a rack of its own, on which durable mains and plain clients call the counter
-example, and kill and pause programs, blades and the Gatekeeper at random for a time.
-In the end every account must have exactly what was added to it, and nothing may be
-left: no region, rule, node or call. Then the rack is removed.
+		Short:  "Kill and pause at random, and check that every call is counted once",
+		Long: `Make a rack of its own, on which durable mains and plain clients call the counter example.
+For a time, kill and pause programs, blades and the Gatekeeper at random. At the end every
+account must have exactly what was added to it, and nothing may be left: no region, rule,
+node or call. Then the rack is removed.
 
-With --memory, memory blades are killed instead, one after the other, each filled again
-before the next one dies, and then the blade of a key-value service whose values are in
-their memory; every answer of that service is checked.
+With --memory, kill memory blades instead, one after the other. Each is filled again before
+the next one dies. Then the blade of a key-value service dies whose values are in that
+memory. Every answer of the service is checked.
 
-With --hostile nothing is killed. A program with raw sockets on a blade of its own, and
-one without privileges beside the callers, try each hole of docs/security.md; none may
-open, no blade may fail, and no call may be counted twice.`,
+With --hostile, nothing is killed. One program with raw sockets, on a blade of its own, and
+one program without privileges, beside the callers, try each hole of docs/security.md. No
+hole may open, no blade may fail, and no call may be counted twice.`,
 		Example: `  sudo bifrost rack torture --for 1m
   sudo bifrost rack torture --for 20s --seed 7 --json
   sudo bifrost rack torture --memory --for 3m
@@ -476,12 +484,12 @@ open, no blade may fail, and no call may be counted twice.`,
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&cfg.For, "for", time.Minute, "how long")
-	cmd.Flags().Uint64Var(&cfg.Seed, "seed", 0, "who is hit, how and in what order (default: drawn)")
+	cmd.Flags().DurationVar(&cfg.For, "for", time.Minute, "how long to kill and pause, or to attack")
+	cmd.Flags().Uint64Var(&cfg.Seed, "seed", 0, "seed of the random choice of what fails, how, and in what order (default: a random seed)")
 	cmd.Flags().DurationVar(&cfg.Heartbeat, "heartbeat", torture.DefaultHeartbeat, "how often blades report")
 	cmd.Flags().IntVar(&cfg.MTU, "mtu", rackaddr.DefaultMTU, "the rack's largest IPv6 packet in bytes, 1280 to 65535")
-	cmd.Flags().BoolVar(&cfg.Memory, "memory", false, "kill memory blades, and the blade of a service whose values they hold; at least one round")
-	cmd.Flags().BoolVar(&cfg.Hostile, "hostile", false, "have a hostile program attack the rack instead")
+	cmd.Flags().BoolVar(&cfg.Memory, "memory", false, "kill memory blades, and the blade of a service whose values they hold, for at least one round")
+	cmd.Flags().BoolVar(&cfg.Hostile, "hostile", false, "kill nothing: hostile programs attack the rack")
 	cmd.MarkFlagsMutuallyExclusive("memory", "hostile")
 	cmd.Flags().BoolVar(&cfg.Keep, "keep", false, "leave the rack up if it fails")
 	cmd.Flags().StringVar(&sw, "switch", "", "bifrost or bmv2 (default: bifrost)")

@@ -97,8 +97,8 @@ func (n names) all(as []netip.Addr) string {
 
 func newBladesCmd() *cobra.Command {
 	return show(&clientOptions{}, helpText{"blades", "List the blades",
-		`List the blades: free, in use, draining or failed, at which port of the switch, how
-much of each is in use, and by whom.`,
+		`List the blades: whether each is free, in use, draining or failed, its port of the
+switch, how much of it is in use, and the nodes that run on it.`,
 		"  bifrost blades\n  bifrost blades --json | jq 'select(.status == \"failed\").name'"},
 		func(ctx context.Context, c *client.Client) ([]api.Blade, error) { return c.Blades(ctx) },
 		bladeRows)
@@ -106,9 +106,9 @@ much of each is in use, and by whom.`,
 
 func newNodesCmd() *cobra.Command {
 	return show(&clientOptions{}, helpText{"nodes", "List the nodes",
-		`List the nodes: the programs that take part in the rack, with their addresses, the
-blades that they run on, and the services that they export. LEDGER ROOM is how many
-bytes new calls may still take in a node's ledger, as it told last.`,
+		`List the nodes, which are the programs that have joined the rack: their addresses, the
+blades that they run on, and the services that they export. LEDGER ROOM is how many bytes
+new calls may still take in a node's ledger, as the node has last reported.`,
 		"  bifrost nodes\n  bifrost nodes --json | jq -r 'select(.blade == \"s2\").address'"},
 		func(ctx context.Context, c *client.Client) ([]api.Node, error) { return c.Nodes(ctx) },
 		func(ns []api.Node, _ names) []string {
@@ -129,8 +129,9 @@ func newServicesCmd() *cobra.Command {
 	o := &clientOptions{}
 	var idl string
 	cmd := show(o, helpText{"services", "List the services, their methods and where their calls go",
-		`List the services and their methods. The switch sends a call to one of the nodes by
-as many routes; a stateful service has none, for the Gatekeeper hands on its calls.`,
+		`List the services, their methods, and the nodes that serve them. ROUTES is how many routes
+the switch has for a method; it sends each call to a node by one of them. A service with
+state has no routes in the switch.`,
 		"  bifrost services\n  bifrost services --json | jq -r .name\n  bifrost services --idl Arrays > arrays.thrift"},
 		func(ctx context.Context, c *client.Client) ([]api.Service, error) { return c.Services(ctx) },
 		func(ss []api.Service, n names) []string {
@@ -148,7 +149,7 @@ as many routes; a stateful service has none, for the Gatekeeper hands on its cal
 			}
 			return rows
 		})
-	cmd.Flags().StringVar(&idl, "idl", "", "print the IDL of this `SERVICE`, if its program tells it, and nothing else")
+	cmd.Flags().StringVar(&idl, "idl", "", "print only the IDL of this `SERVICE`, if its program publishes it (rpc.WithIDL)")
 	list := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if idl == "" {
@@ -205,8 +206,8 @@ func collect[T any](items iter.Seq2[T, error]) (all []T, err error) {
 func newRegionsCmd() *cobra.Command {
 	var node, pointer string
 	cmd := show(&clientOptions{}, helpText{"regions", "List the regions with their controllers and leases",
-		`List the regions of the distributed memory: where each is, which node controls it,
-and to whom calls have lent it.`,
+		`List the regions of the distributed memory: the blade that holds each, the node that
+controls it, and the nodes to which calls have lent it.`,
 		"  bifrost regions --node fd00:b1f0:0:2::1\n  bifrost regions --pointer 0:0:1001::1040   # who holds this pointer?"},
 		func(ctx context.Context, c *client.Client) ([]api.Region, error) {
 			f, err := regionFilter(node, pointer)
@@ -215,8 +216,8 @@ and to whom calls have lent it.`,
 			}
 			return collect(c.Regions(ctx, f))
 		}, regionRows)
-	cmd.Flags().StringVar(&node, "node", "", "only those that the node at this `ADDRESS` controls, has allocated or leases")
-	cmd.Flags().StringVar(&pointer, "pointer", "", "only the one that this `POINTER` lies in")
+	cmd.Flags().StringVar(&node, "node", "", "only regions that the node at this `ADDRESS` controls, has allocated or leases")
+	cmd.Flags().StringVar(&pointer, "pointer", "", "only the region that this `POINTER` lies in")
 	return cmd
 }
 
@@ -264,9 +265,9 @@ func regionRows(rs []api.Region, n names) []string {
 func newRulesCmd() *cobra.Command {
 	var tableName string
 	cmd := show(&clientOptions{}, helpText{"rules", "List the switch's table entries, read back from the switch",
-		`List the entries of the switch's tables as the switch has them, not as the
-Gatekeeper remembers them.`,
-		"  bifrost rules --table dsm_access   # who may do what where"},
+		`List the entries of the switch's tables. The entries are read from the switch itself, not
+from what the Gatekeeper remembers.`,
+		"  bifrost rules --table dsm_access   # which node may do what with which memory"},
 		func(ctx context.Context, c *client.Client) ([]api.Rule, error) {
 			return collect(c.Rules(ctx, tableName))
 		},
@@ -277,7 +278,7 @@ Gatekeeper remembers them.`,
 			}
 			return rows
 		})
-	cmd.Flags().StringVar(&tableName, "table", "", "only those of this `TABLE`: identity, l3, dsm_home, dsm_access, rpc_route or next_hop")
+	cmd.Flags().StringVar(&tableName, "table", "", "only entries of this `TABLE`: identity, l3, dsm_home, dsm_access, rpc_route or next_hop")
 	return cmd
 }
 
@@ -295,11 +296,16 @@ func newDeniedCmd() *cobra.Command {
 	o := &clientOptions{}
 	ports := false
 	cmd := show(o, helpText{"denied", "List the latest memory accesses that the switch has denied",
-		`List the latest memory accesses that the switch has denied, as far as it told: the
-counter in bifrost status has them all. With --ports: for each port of the switch, how
-many of its accesses were denied, how many of its packets the switch has dropped, and
-why, how many it has dropped because they came faster than their class may, and how
-many the Gatekeeper has refused, and why.`,
+		`List the latest memory accesses that the switch has denied. The switch does not report
+every one of them; the counter in bifrost status has them all.
+
+With --ports, list for each port of the switch:
+
+  DENIED      how many memory accesses the switch has denied
+  DROPPED     how many packets the switch has dropped, and why
+  THROTTLED   how many packets the switch has dropped because they exceeded the rate of
+              their class (bifrost gatekeeper --rate)
+  REFUSED     how many packets the Gatekeeper has refused, and why`,
 		"  bifrost denied\n  bifrost denied --json | jq -r .node | sort | uniq -c\n  bifrost denied --ports"},
 		func(ctx context.Context, c *client.Client) ([]api.Denial, error) { return c.Denied(ctx) },
 		func(ds []api.Denial, n names) []string {
@@ -310,7 +316,7 @@ many the Gatekeeper has refused, and why.`,
 			}
 			return rows
 		})
-	cmd.Flags().BoolVar(&ports, "ports", false, "count by port what was denied, dropped, throttled and refused")
+	cmd.Flags().BoolVar(&ports, "ports", false, "show for each port of the switch what was denied, dropped, throttled and refused")
 	list := cmd.RunE
 	stopped := shown(o, func(ctx context.Context, c *client.Client) ([]api.Stopped, error) { return c.Stopped(ctx) }, stoppedRows)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -345,9 +351,9 @@ func newStatusCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "status",
 		Short: "Show a rack at a glance",
-		Long: `Show the Gatekeeper, the blades of its rack, what they are at, and how many copies
-there are of their memory. Like blades, machines, nodes, services, regions, calls, rules, denied and events, it asks the
-Gatekeeper's admin API.`,
+		Long: `Show the Gatekeeper and its counters, the blades of its rack and their status, and how many
+copies of their memory there are. The command asks the Gatekeeper's admin API, as all
+commands do that watch or operate a rack.`,
 		Example: `  sudo bifrost status                    # the rack of this machine
   bifrost status --admin-addr tor1.example:8045 --admin-ca ca.pem --admin-token-file token
   bifrost status --json | jq .counters`,
@@ -441,8 +447,8 @@ func newWhoCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "who POINTER",
 		Short: "Show who holds a pointer",
-		Long: `Show the region that a global pointer lies in: who controls it, and the calls that
-have lent it.`,
+		Long: `Show the region that a global pointer lies in, the node that controls the region, and the
+calls that have lent it.`,
 		Example: "  bifrost who 0:0:1001::40",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -476,10 +482,10 @@ func newDomainCmd() *cobra.Command {
 	return o.command(&cobra.Command{
 		Use:   "domain BLADE",
 		Short: "Show what would fail with a blade",
-		Long: `Show the failure domain of a blade: its nodes and those that share their fate, the
-calls that would run again or fail, and who waits for them; of a memory blade, the
-regions that could not be reached.`,
-		Example: "  bifrost domain s2     # before: bifrost drain s2",
+		Long: `Show the failure domain of a blade: its nodes and the nodes that share their fate, the
+calls that would run again or fail, and the calls that would wait for them. For a memory
+blade, show the regions that would be out of reach.`,
+		Example: "  bifrost domain s2     # use it before bifrost drain s2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(func(c *client.Client) error {

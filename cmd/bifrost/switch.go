@@ -34,37 +34,37 @@ func newSwitchCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "switch [flags] [PROGRAM.json]",
 		Short: "Run the software switch: any v1model program that p4c compiles, behind P4Runtime",
-		Long: `Run a software switch on Linux interfaces. It takes the program from a P4Runtime
-controller, or from the command line: the JSON that p4c (p4c-bm2-ss) writes,
-with its P4Info. Without P4Info it forwards by the entries that it declares, until
-a controller brings the program again with its P4Info.
+		Long: `Run a software switch on Linux interfaces. A P4Runtime controller brings the program,
+or the command line names it: the JSON file that p4c (p4c-bm2-ss) writes, and its
+P4Info. Without P4Info the switch forwards by the entries that the program declares,
+until a controller brings the program again with its P4Info.
 
-Flags are those of bmv2's simple_switch_grpc where they mean the same, and target
-options may follow "--" as there. Under the name simple_switch_grpc (a symbolic
-link) this command is the switch alone, so scripts made for bmv2 run unchanged:
-it serves TCP without TLS then, as bmv2 does, at ` + bmv2Address + ` by default.
-These flags of bmv2's are taken and ignored, and the log says why:
+Flags have the names of bmv2's simple_switch_grpc where they mean the same. Target
+options may follow "--", as they do there. If bifrost is called by the name
+simple_switch_grpc (a symbolic link), it is the switch alone, so that scripts made for
+bmv2 run unchanged. It then serves TCP without TLS, as bmv2 does, at ` + bmv2Address + `
+by default. The switch accepts these flags of bmv2 and ignores them; the log says why:
 ` + ignoredNames() + `.
 
 Attaching interfaces needs root, or CAP_NET_RAW.`,
-		Example: `  # Two interfaces; a controller will bring the program.
+		Example: `  # Two interfaces. A controller will bring the program.
   sudo bifrost switch -i 0@veth0 -i 1@veth1 --device-id 1 --cpu-port 510
 
-  # A program from the start, P4Runtime on a Unix socket, every packet captured.
+  # Start with a program, serve P4Runtime on a Unix socket, capture every packet.
   p4c-bm2-ss --p4runtime-files prog.p4info.txt -o prog.json prog.p4
   sudo bifrost switch -i 1@eth1 -i 2@eth2 --p4info prog.p4info.txt prog.json \
       --grpc-server-addr unix:/run/switch.sock --pcap /tmp
 
-  # P4Runtime for other machines, with TLS and client certificates.
+  # Serve P4Runtime to other machines, with TLS and client certificates.
   sudo bifrost switch -i 1@eth1 --grpc-server-addr 0.0.0.0:9559 --grpc-server-ssl \
       --grpc-server-cert cert.pem --grpc-server-key key.pem \
       --grpc-server-cacert ca.pem --grpc-server-with-client-auth
 
-  # Forwarding goes on while the switch is killed and started again, or updated
-  # (kill -HUP ends it and leaves everything in place).
+  # Keep forwarding while the switch is killed and started again, or updated
+  # (kill -HUP ends the process and leaves everything in place).
   sudo bifrost switch -i 0@veth0 -i 1@veth1 --keep s1
 
-  # What happens to each packet: tables, entries, actions.
+  # Log what happens to each packet: tables, entries, actions.
   sudo bifrost switch -i 0@veth0 -i 1@veth1 --log-level trace`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -295,26 +295,26 @@ type switchOptions struct {
 func (o *switchOptions) register(f *pflag.FlagSet) {
 	f.VarP(&o.interfaces, "interface", "i", "attach interface NAME as port PORT (repeatable)")
 	f.Uint64Var(&o.deviceID, "device-id", 1, "P4Runtime device id")
-	f.Uint16Var(&o.cpuPort, "cpu-port", 0, "port for PacketIn and PacketOut, 1 to 510; without it there are none")
+	f.Uint16Var(&o.cpuPort, "cpu-port", 0, "port for PacketIn and PacketOut, 1 to 510 (default: no PacketIn or PacketOut)")
 	f.StringVar(&o.p4info, "p4info", "", "P4Info of the program on the command line (text; binary if named .bin or .pb)")
 	f.BoolVar(&o.noP4, "no-p4", false, "start without a program (the default if none is named)")
 	f.StringVar(&o.pcap, "pcap", "", "capture each port's packets in `DIR`/NAME_in.pcap and NAME_out.pcap")
 	f.Lookup("pcap").NoOptDefVal = "."
 	f.StringVar(&o.datapath, "datapath", "auto", "what moves packets: ebpf (in the kernel), go (portable), or auto (ebpf if it can run the program)")
 
-	f.StringVar(&o.keep, "keep", "", "keep program and entries under `NAME` while no switch runs: in the kernel, packets are forwarded on when this process is killed, and the next one with the NAME takes over")
-	f.BoolVar(&o.discard, "discard", false, "remove what a former switch has kept under --keep's NAME, and begin anew")
+	f.StringVar(&o.keep, "keep", "", "keep program and entries under `NAME` while no switch runs: the kernel goes on forwarding packets when this process is killed, and the next process with the same NAME takes over")
+	f.BoolVar(&o.discard, "discard", false, "remove what a former switch has kept under the NAME of --keep, and begin anew")
 
 	f.StringVar(&o.metrics, "metrics-addr", "", "serve counters of ports and tables, and what the process uses, to Prometheus at `ADDRESS`, path /metrics: HOST:PORT or unix:PATH")
 
 	f.StringVar(&o.grpcAddr, "grpc-server-addr", defaultSwitch, "serve P4Runtime at `ADDRESS`: unix:PATH, or HOST:PORT with TLS and client certificates")
-	f.StringVar(&o.socketMode, "grpc-server-mode", "0600", "who may connect to the Unix socket, as `MODE` of the file in octal: 0600 is this user, 0660 the group, too")
-	f.BoolVar(&o.insecure, "grpc-server-insecure", false, "serve HOST:PORT although whoever reaches it controls the switch: without TLS, or without client certificates")
-	f.BoolVar(&o.streamWrites, "stream-writes", true, "take Writes on the stream too, an extension of P4Runtime that saves the Gatekeeper time")
+	f.StringVar(&o.socketMode, "grpc-server-mode", "0600", "`MODE` of the Unix socket in octal, which says who may connect: 0600 is this user, 0660 also the group")
+	f.BoolVar(&o.insecure, "grpc-server-insecure", false, "serve HOST:PORT without TLS, or without client certificates: whoever reaches the address then controls the switch")
+	f.BoolVar(&o.streamWrites, "stream-writes", true, "take Writes on the stream, too: an extension of P4Runtime that saves the Gatekeeper time")
 	f.BoolVar(&o.ssl, "grpc-server-ssl", false, "serve P4Runtime with TLS")
 	f.StringVar(&o.cert, "grpc-server-cert", "", "PEM `FILE` with the server's certificate")
 	f.StringVar(&o.keyPEM, "grpc-server-key", "", "PEM `FILE` with the server's key")
-	f.StringVar(&o.cacert, "grpc-server-cacert", "", "PEM `FILE` with the CA that controllers' certificates come from")
+	f.StringVar(&o.cacert, "grpc-server-cacert", "", "PEM `FILE` with the CA that has signed the controllers' certificates")
 	f.BoolVar(&o.clientAuth, "grpc-server-with-client-auth", false, "require a certificate from controllers")
 
 	o.logging.trace = true

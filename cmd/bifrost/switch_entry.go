@@ -35,11 +35,11 @@ func newSwitchEntryCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "entry TABLE [FIELD=VALUE...] [ACTION [PARAM=VALUE...]]",
 		Short: "Write an entry to a table of a switch, through P4Runtime",
-		Long: `Write an entry to a table of any switch with P4Runtime, for as long as this takes
-as its primary controller. Tables, fields, actions and parameters may be named by
-the end of their names. Values are numbers (10, 0xa, 0b1010), IPv4, IPv6 and MAC
-addresses; VALUE/LENGTH is a prefix, VALUE&MASK ternary, LOW..HIGH a range. Fields
-that are left out match anything.`,
+		Long: `Write an entry to a table of any switch with P4Runtime. While it writes, the command is the
+switch's primary controller. The last part of a name is enough for a table, field, action or
+parameter. Values are numbers (10, 0xa, 0b1010), IPv4, IPv6 and MAC addresses. VALUE/LENGTH
+is a prefix, VALUE&MASK a ternary match, LOW..HIGH a range. A field that is left out matches
+anything.`,
 		Example: `  bifrost switch entry ipv4_lpm hdr.ipv4.dstAddr=10.0.1.1/32 ipv4_forward dstAddr=08:00:00:00:01:11 port=1
   bifrost switch entry ipv4_lpm hdr.ipv4.dstAddr=10.0.1.1/32 --delete
   bifrost switch entry ipv4_lpm drop --default`,
@@ -47,9 +47,9 @@ that are left out match anything.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.write(cmd.Context(), args) },
 	}
 	o.register(cmd)
-	cmd.Flags().Uint64Var(&o.election, "election-id", 1, "P4Runtime election id: a controller with a higher one stays the primary, and this fails")
-	cmd.Flags().Int32Var(&o.priority, "priority", 0, "priority among ternary, range and optional matches, the larger wins (default 1 where one is needed)")
-	cmd.Flags().BoolVar(&o.modify, "modify", false, "change the action of an entry that is there")
+	cmd.Flags().Uint64Var(&o.election, "election-id", 1, "P4Runtime election id; the command fails if a controller with a higher id is connected")
+	cmd.Flags().Int32Var(&o.priority, "priority", 0, "priority among ternary, range and optional matches; the largest wins (default: 1 where a priority is needed)")
+	cmd.Flags().BoolVar(&o.modify, "modify", false, "change the action of an existing entry")
 	cmd.Flags().BoolVar(&o.remove, "delete", false, "delete the entry")
 	cmd.Flags().BoolVar(&o.makeDefault, "default", false, "set the table's default action")
 	cmd.MarkFlagsMutuallyExclusive("modify", "delete", "default")
@@ -61,7 +61,7 @@ func newSwitchEntriesCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "entries [TABLE]",
 		Short:   "List the entries of a switch's tables, through P4Runtime",
-		Long:    "List the entries of one table, or of all, as `bifrost switch entry` takes them.",
+		Long:    "List the entries of one table, or of all tables, in the form that `bifrost switch entry` takes.",
 		Example: "  bifrost switch entries\n  bifrost switch entries ipv4_lpm",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

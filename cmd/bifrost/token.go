@@ -21,21 +21,23 @@ func newTokenCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Add, list or revoke tokens of the admin API",
-		Long: `Keep the tokens that a Gatekeeper takes beside its admin token. Each has a name, which
-the Gatekeeper writes into its log with all that is done with it, and a role:
+		Long: `Add, list or revoke the tokens that a Gatekeeper accepts beside its admin token. Each token
+has a name and a role. The Gatekeeper logs everything that is done with a token under the
+token's name. The roles are:
 
   metrics    reads /metrics, and nothing else: for Prometheus
   read       reads everything
-  operate    so, and acts upon blades, calls and policies
-  deploy     so, and acts upon deployments: it chooses what runs on the rack
+  operate    does what read does, and acts upon blades, calls and policies
+  deploy     does what operate does, and acts upon deployments: it chooses what runs on
+             the rack
 
-The file has hashes of the tokens. A Gatekeeper reads it again when it changes, so a
-token that is revoked is refused from the next request on.`,
+The file of tokens has hashes of the tokens only. A Gatekeeper reads the file again when it
+changes, so a revoked token is refused from the next request on.`,
 		Example: "  bifrost token add prometheus --role metrics\n  bifrost token list\n  bifrost token revoke prometheus",
 		Args:    cobra.NoArgs,
 	}
 	cmd.PersistentFlags().StringVar(&file, "admin-tokens", "",
-		"the `FILE` of tokens, as bifrost gatekeeper --admin-tokens has it (default: bifrost/admin.tokens in the user's configuration directory)")
+		"`FILE` of tokens, the same as for bifrost gatekeeper --admin-tokens (default: bifrost/admin.tokens in the user's configuration directory)")
 	path := func() (string, error) {
 		if file != "" {
 			return file, nil
@@ -51,7 +53,7 @@ func newTokenAddCmd(path func() (string, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "add NAME",
 		Short:   "Make a token and print it, once",
-		Long:    "Make a token and print it. Nobody can print it again: the file has its hash.",
+		Long:    "Make a token and print it. Keep it: it cannot be printed again, since the file has its hash only.",
 		Example: "  bifrost token add prometheus --role metrics\n  bifrost token add ci --role deploy > ci.token",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,7 +79,7 @@ func newTokenAddCmd(path func() (string, error)) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", role, "what it is good for: `ROLE` is one of "+strings.Join(tokenRoles, ", "))
+	cmd.Flags().StringVar(&role, "role", role, "what the token allows: `ROLE` is one of "+strings.Join(tokenRoles, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(tokenRoles, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -110,8 +112,8 @@ func newTokenListCmd(path func() (string, error)) *cobra.Command {
 func newTokenRevokeCmd(path func() (string, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:     "revoke NAME",
-		Short:   "Take a token back",
-		Long:    "Take a token out of the file. A Gatekeeper that has the file refuses the token from the next request on.",
+		Short:   "Revoke a token",
+		Long:    "Remove a token from the file. A Gatekeeper that uses the file refuses the token from the next request on.",
 		Example: "  bifrost token revoke ci",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -26,14 +26,14 @@ func newTraceCmd() *cobra.Command {
 	cmd := o.command(&cobra.Command{
 		Use:   "trace [CALL]",
 		Short: "Show what became of a call, and when",
-		Long: `Show what became of a call and of those that belong together with it, as bars over
-time: when each was sent (a1), received by its callee (b1), finished there (b2) and
-answered (a2), and what failed and was run again meanwhile. The Gatekeeper
-remembers the latest calls, also when they are over. Of calls that it did not hold
-it knows less, and not exactly when; they are marked with ~.
+		Long: `Show what became of a call, and of all calls that were made on behalf of the same outermost
+call, as bars over time. A bar shows when a call was sent (a1), received by its callee
+(b1), finished there (b2) and answered (a2), and what failed and was run again meanwhile.
+The Gatekeeper remembers the latest calls, also when they are over. The mark ~ means that
+the Gatekeeper did not hold the call: then it knows less, and the times are not exact.
 
-Without a call, list the latest ones, the last one first. CALL may be the beginning
-of an id that no other of the latest has, or "last".`,
+Without CALL, list the latest calls, the last one first. CALL is the id of a call, the
+beginning of an id that no other of the latest calls has, or "last".`,
 		Example: "  bifrost trace\n  bifrost trace --failed --last 100\n  bifrost trace 00f3a6c4\n  bifrost trace last --json | jq '.calls[].steps'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,7 +45,7 @@ of an id that no other of the latest has, or "last".`,
 			})
 		},
 	})
-	cmd.Flags().IntVar(&o.last, "last", 20, "how many of the latest calls")
+	cmd.Flags().IntVar(&o.last, "last", 20, "how many of the latest calls to list")
 	cmd.Flags().BoolVar(&o.failed, "failed", false, "only calls that were refused, ended with an exception, or had to be run again")
 	cmd.Flags().BoolVar(&o.roots, "roots", false, "only calls that no other call has made")
 	cmd.Flags().StringVar(&o.node, "node", "", "only calls that the node at this `ADDRESS` has made or served")

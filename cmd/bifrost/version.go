@@ -36,8 +36,8 @@ func newVersionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Print the version: that of the release or commit which this is built from, with the
-Go toolchain and the platform. --json adds the commit and its time.`,
+		Long: `Print the release or commit that this program was built from, the Go toolchain, and the
+platform. --json adds the commit and its time.`,
 		Example: "  bifrost version\n  bifrost version --json | jq -r .commit",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,8 +93,8 @@ func newManCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "man [COMMAND...]",
 		Short: "Print a manual page, or write all of them",
-		Long: `Print the manual page of a command, for man to show; with --dir write those of all
-commands to a directory, from which man and packagers take them.`,
+		Long: `Print the manual page of a command, for man to show. With --dir, write the pages of all
+commands to a directory, for man or for packages.`,
 		Example: `  bifrost man rack up | man -l -
   sudo bifrost man --dir /usr/local/share/man/man1 && man bifrost-rack-up`,
 		Args: func(_ *cobra.Command, args []string) error {
