@@ -226,9 +226,14 @@ def ovs_ports_command(at, ports):
     return command
 
 
-def compute_command(binary, blade, iface, nodes=NODES):
-    """Returns the command of a compute blade's daemon."""
-    return [binary, "compute", "--blade", blade, "--iface", iface, "--nodes", str(nodes)]
+def compute_command(binary, blade, iface, directory, nodes=NODES):
+    """Returns the command of a compute blade's daemon. What its programs print is
+    kept in the emulation's directory, which goes with the emulation also when the
+    daemon was killed."""
+    return [
+        binary, "compute", "--blade", blade, "--iface", iface, "--nodes", str(nodes),
+        "--program-logs", os.path.join(directory, "programs-" + blade),
+    ]
 
 
 def memory_command(binary, blade, iface, machine, capacity=CAPACITY):

@@ -303,7 +303,7 @@ class ComputeBlade(Blade):
 
     def daemon_command(self):
         iface = self.defaultIntf().name
-        return layout.compute_command(self.bifrost, self.name, iface)
+        return layout.compute_command(self.bifrost, self.name, iface, self.directory)
 
 
 class MemoryBlade(Blade):

@@ -53,8 +53,8 @@ class CommandTest(unittest.TestCase):
             ["--machine", "m1+m2", "--machine", "m3"],
         )
         self.assertEqual(
-            " ".join(layout.compute_command("/b", "c1", "c1-eth0")),
-            "/b compute --blade c1 --iface c1-eth0 --nodes 64",
+            " ".join(layout.compute_command("/b", "c1", "c1-eth0", "/d")),
+            "/b compute --blade c1 --iface c1-eth0 --nodes 64 --program-logs /d/programs-c1",
         )
         self.assertEqual(
             " ".join(layout.memory_command("/b", "m1", "m1-eth0", 1, 1 << 20)),

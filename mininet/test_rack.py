@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import uuid
@@ -49,16 +50,15 @@ class RackTest(unittest.TestCase):
     def setUp(self):
         # Whatever an emulation starts inherits this, so it can be found again.
         self.token = "BIFROST_TEST_%s" % uuid.uuid4().hex
-        self.env = dict(os.environ, **{self.token: "1"})
-        self.pids = []
+        self.tmp = tempfile.mkdtemp(prefix="bf")
+        self.addCleanup(shutil.rmtree, self.tmp, ignore_errors=True)
+        self.env = dict(os.environ, TMPDIR=self.tmp, **{self.token: "1"})
 
     def popen(self, *args, **kwargs):
         """Starts rack.py."""
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [*COMMAND, *args], stdout=subprocess.PIPE, text=True, env=self.env, **kwargs
         )
-        self.pids.append(child.pid)
-        return child
 
     def rack(self, *args, typed=""):
         """Runs rack.py to its end; typed is its input."""
@@ -93,8 +93,7 @@ class RackTest(unittest.TestCase):
 
     def check_nothing_left(self):
         self.assertEqual(self.processes(), [])
-        for pid in self.pids:
-            self.assertEqual(glob.glob("/tmp/bifrost-mn-%d-*" % pid), [])
+        self.assertEqual(os.listdir(self.tmp), [])
 
     def test_exit_status_and_output(self):
         done = self.rack("--switch", "bridge", "--run", "echo here; exit 7")
