@@ -10,8 +10,13 @@ set -um # each stage has a process group, to be ended as a whole
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- lint+setup unit,race+explore,systemd rack+fuzz+some-mutants
 make=${MAKE:-make}
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+for dir in "${TMPDIR:-/tmp}"/bft.*; do
+  [ -d "/proc/${dir##*.}" ] || rm -rf "$dir"
+done
+export TMPDIR=${TMPDIR:-/tmp}/bft.$$ # short: the path of a socket has 108 bytes at most
+logs=$TMPDIR/stages
+mkdir "$TMPDIR" "$logs" && chmod 1777 "$TMPDIR" || exit # some tests run programs as another user
+trap 'rm -rf "$TMPDIR"' EXIT
 trap 'echo "== INTERRUPTED after $SECONDS s, in: $group"; for p in $(jobs -p); do kill -- "-$p"; done; exit 143' TERM INT HUP
 summary=() failed=()
 TIMEFORMAT='%0R %0U %0S'
@@ -42,9 +47,28 @@ ended() {
   summary+=("$line")
 }
 
+# trim CACHE GIB: cuts Go's build cache to a size, by what was not used for the longest time.
+# Go sets the time of an entry that it uses, once an hour.
+trim() {
+  find "$1"/?? -type f -printf '%T@ %s %p\n' | sort -rn |
+    awk -v max="$2" '{ sum += $2 } sum > max * 2 ^ 30 { sub(/^[^ ]* [^ ]* /, ""); print }' | xargs -r -d '\n' rm -f
+}
+
+# room DIR…: how many GiB are free in the directory that has least.
+room() { df --output=avail -k "$@" | awk 'NR > 1 && (NR == 2 || $1 < least) { least = $1 } END { print int(least / 2 ^ 20) }'; }
+
+cache=$(go env GOCACHE)
+mkdir -p "$cache"
+[ -z "${BUILD_CACHE_GIB:-}" ] || trim "$cache" "$BUILD_CACHE_GIB"
+need=6 free=$(room . "$TMPDIR" "$cache")
 unshare --net --mount true 2>/dev/null && may=may || may="may NOT"
-echo "== $(nproc) CPUs, $(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) MiB free, Linux $(uname -r), $(go env GOVERSION)," \
+echo "== $(nproc) CPUs, $(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) MiB of memory and $free GiB of disk free, Linux $(uname -r), $(go env GOVERSION)," \
   "as $(id -un), who $may make network namespaces"
+if [ "$free" -lt $need ]; then
+  echo "== FAILED: $free GiB of disk are free, the tests need $need: remove what is left in ${TMPDIR%/*}, or empty Go's build cache, which has" \
+    "$(du -sBG "$cache" | cut -f1)iB, with: go clean -cache"
+  exit 1
+fi
 
 for group in "$@"; do
   rows=(${group//+/ })
