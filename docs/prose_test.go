@@ -20,6 +20,7 @@ const maxWords = 40
 // given with what to write instead.
 var banned = map[string]string{
 	"chair": "leader (of the readers)", "strand": "sequence", "errand": "task", "parcel": "batch",
+	"stray": "late", "emptying": "draining",
 	"hearken": "listen", "utilize": "use", "utilise": "use", "leverage": "use", "obviously": "nothing",
 	"basically": "nothing", "performant": "fast", "whilst": "while",
 }

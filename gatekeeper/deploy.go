@@ -361,22 +361,22 @@ type OutputQuery struct {
 	// begin with, up to a slash.
 	Program string
 	// From is where to go on. The zero value begins with the first lines that are kept.
-	From OutputPlace
+	From OutputPosition
 	// Last, unless it is 0, asks for so many of the latest lines, wherever From is.
 	Last int
 }
 
-// OutputPlace is a place in what the blades have: up to where each has been read.
-type OutputPlace struct {
+// OutputPosition is a position in the output that the blades keep: up to where each has been read.
+type OutputPosition struct {
 	blades map[string]int64 // ns since 1970
 	others int64            // where to begin on a blade that is not there
 }
 
-// OutputSince is the place before all lines that were printed at a time or later.
-func OutputSince(t time.Time) OutputPlace { return OutputPlace{others: t.UnixNano() - 1} }
+// OutputSince is the position before all lines that were printed at a time or later.
+func OutputSince(t time.Time) OutputPosition { return OutputPosition{others: t.UnixNano() - 1} }
 
-// String returns what ParseOutputPlace reads.
-func (p OutputPlace) String() string {
+// String returns what ParseOutputPosition reads.
+func (p OutputPosition) String() string {
 	parts := []string{strconv.FormatInt(p.others, 10)}
 	for blade, at := range p.blades {
 		parts = append(parts, strconv.FormatInt(at, 10)+"@"+blade)
@@ -385,13 +385,13 @@ func (p OutputPlace) String() string {
 	return strings.Join(parts, " ")
 }
 
-// ParseOutputPlace reads a place; "" is the zero value.
-func ParseOutputPlace(s string) (p OutputPlace, err error) {
+// ParseOutputPosition reads what String returns; "" is the zero value.
+func ParseOutputPosition(s string) (p OutputPosition, err error) {
 	for i, part := range strings.Fields(s) {
 		at, blade, named := strings.Cut(part, "@")
 		ns, err := strconv.ParseInt(at, 10, 64)
 		if err != nil || named != (i > 0) {
-			return OutputPlace{}, fmt.Errorf("%q is not a place in the output of programs", s)
+			return OutputPosition{}, fmt.Errorf("%q is no position in the output of programs", s)
 		}
 		if !named {
 			p.others = ns
@@ -406,7 +406,7 @@ func ParseOutputPlace(s string) (p OutputPlace, err error) {
 }
 
 // of is up to where a blade has been read.
-func (p OutputPlace) of(blade string) int64 {
+func (p OutputPosition) of(blade string) int64 {
 	if at, ok := p.blades[blade]; ok {
 		return at
 	}
@@ -423,8 +423,8 @@ type OutputLine struct {
 // OutputPage is a part of what programs have printed.
 type OutputPage struct {
 	Lines []OutputLine
-	Next  OutputPlace // behind them
-	More  bool        // there are lines behind Next
+	Next  OutputPosition // behind them
+	More  bool           // there are lines behind Next
 	// Silent are blades that have not answered, with the reason.
 	Silent map[string]string
 	// Dropped is how many lines the blades could not keep.
@@ -450,7 +450,7 @@ func (g *Gatekeeper) Output(ctx context.Context, q OutputQuery) (OutputPage, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, outputPatience)
 	defer cancel()
-	page := OutputPage{Silent: map[string]string{}, Next: OutputPlace{others: q.From.others, blades: map[string]int64{}}}
+	page := OutputPage{Silent: map[string]string{}, Next: OutputPosition{others: q.From.others, blades: map[string]int64{}}}
 	for _, b := range blades {
 		page.Next.blades[b] = q.From.of(b)
 	}

@@ -32,8 +32,8 @@ func (p printing) part(blade string, after int64, last int) (part control.Output
 }
 
 // page is what the Gatekeeper makes of the blades' answers.
-func (p printing) page(from OutputPlace, last int) OutputPage {
-	page := OutputPage{Next: OutputPlace{others: from.others, blades: map[string]int64{}}}
+func (p printing) page(from OutputPosition, last int) OutputPage {
+	page := OutputPage{Next: OutputPosition{others: from.others, blades: map[string]int64{}}}
 	parts := map[string]control.OutputPart{}
 	for blade := range p {
 		page.Next.blades[blade] = from.of(blade)
@@ -60,14 +60,14 @@ func textsOf(lines []OutputLine) string {
 func TestOutputPages(t *testing.T) {
 	p := printing{"s1": {10, 40, 50, 80, 90}, "s2": {20, 30, 60, 70, 100, 110}, "s3": nil}
 	const want = "10 20 30 40 50 60 70 80 90 100 110"
-	read := func(from OutputPlace) string {
+	read := func(from OutputPosition) string {
 		var all []OutputLine
 		for more := true; more; {
 			page := p.page(from, 0)
 			if page.More && len(page.Lines) == 0 {
 				t.Fatalf("an empty page at %s, and there is more", from)
 			}
-			next, err := ParseOutputPlace(page.Next.String())
+			next, err := ParseOutputPosition(page.Next.String())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestOutputPages(t *testing.T) {
 		}
 		return textsOf(all)
 	}
-	if got := read(OutputPlace{}); got != want {
+	if got := read(OutputPosition{}); got != want {
 		t.Errorf("all: %s, want %s", got, want)
 	}
 	if got := read(OutputSince(time.Unix(0, 50))); got != want[12:] {
@@ -90,7 +90,7 @@ func TestOutputPages(t *testing.T) {
 		t.Errorf("behind the last 4: %s", got)
 	}
 	for _, bad := range []string{"x", "1@s1", "5 6", "5 7@", "5 @s1"} {
-		if place, err := ParseOutputPlace(bad); err == nil && bad != "5 7@" {
+		if place, err := ParseOutputPosition(bad); err == nil && bad != "5 7@" {
 			t.Errorf("%q is the place %v", bad, place)
 		}
 	}

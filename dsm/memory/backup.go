@@ -224,7 +224,7 @@ func (s *Server) copyRegions(n int) (more bool, err error) {
 }
 
 // read returns the part of the copy that begins at a place.
-func (b *backup) read(at control.BackupPlace) (part control.BackupPart, err error) {
+func (b *backup) read(at control.BackupPosition) (part control.BackupPart, err error) {
 	if !b.made {
 		return part, fault.New(fault.BadRequest, "backup", "the copy is not complete")
 	}
@@ -234,7 +234,7 @@ func (b *backup) read(at control.BackupPlace) (part control.BackupPart, err erro
 	if at.Ledger < 0 || at.Ledger > len(b.kept) || at.Chunk < 0 || at.Ledger < len(b.kept) && at.Chunk > len(b.kept[at.Ledger].Chunks) {
 		return part, fault.New(fault.BadRequest, "backup", "place %+v lies outside of the copy", at)
 	}
-	for size := 0; at.Ledger < len(b.kept); at = (control.BackupPlace{Ledger: at.Ledger + 1}) {
+	for size := 0; at.Ledger < len(b.kept); at = (control.BackupPosition{Ledger: at.Ledger + 1}) {
 		k := &b.kept[at.Ledger]
 		content := contentOf(k)
 		for ; at.Chunk < len(k.Chunks); at.Chunk++ {
@@ -249,7 +249,7 @@ func (b *backup) read(at control.BackupPlace) (part control.BackupPart, err erro
 		}
 		part.Ledgers = append(part.Ledgers, content)
 		if size += ledgerNameCost; size > control.BackupPartSize {
-			part.Next, part.More = control.BackupPlace{Ledger: at.Ledger + 1}, true
+			part.Next, part.More = control.BackupPosition{Ledger: at.Ledger + 1}, true
 			return part, nil
 		}
 	}
@@ -264,7 +264,7 @@ func (b *backup) read(at control.BackupPlace) (part control.BackupPart, err erro
 }
 
 // readRegions returns bytes of the regions' file from a place on.
-func (b *backup) readRegions(at control.BackupPlace) (part control.BackupPart, err error) {
+func (b *backup) readRegions(at control.BackupPosition) (part control.BackupPart, err error) {
 	if at.Region > b.size {
 		return part, fault.New(fault.BadRequest, "backup", "place %+v lies outside of the copy", at)
 	}

@@ -34,7 +34,7 @@ func (s *Server) logs(ctx context.Context, in *logsInput) (out api.Logs, err err
 	case in.Last > 0 && (in.Cursor != "" || !in.Since.IsZero()):
 		return out, newProblem(http.StatusBadRequest, "last goes with neither cursor nor since")
 	case in.Cursor != "":
-		if q.From, err = gatekeeper.ParseOutputPlace(in.Cursor); err != nil {
+		if q.From, err = gatekeeper.ParseOutputPosition(in.Cursor); err != nil {
 			return out, badCursor(err)
 		}
 	case !in.Since.IsZero():

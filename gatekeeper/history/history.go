@@ -236,7 +236,7 @@ func (h *History) Note(e *gatekeeper.Event) {
 func (h *History) Run(ctx context.Context, from Source) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	k := keeper{h: h, from: from}
+	k := recorder{h: h, from: from}
 	first := sync.OnceFunc(h.load)
 	for {
 		select {
@@ -252,8 +252,8 @@ func (h *History) Run(ctx context.Context, from Source) {
 	}
 }
 
-// keeper is what Run remembers from one turn to the next.
-type keeper struct {
+// recorder is what Run remembers from one turn to the next.
+type recorder struct {
 	h       *History
 	from    Source
 	minute  time.Time    // that is under way
@@ -263,7 +263,7 @@ type keeper struct {
 }
 
 // turn asks what is new, and writes it.
-func (k *keeper) turn(ctx context.Context, now time.Time, last bool) {
+func (k *recorder) turn(ctx context.Context, now time.Time, last bool) {
 	calls, missed, err := k.from.TakeEnded(ctx)
 	var totals trace.Totals
 	if err == nil {
@@ -287,7 +287,7 @@ func (k *keeper) turn(ctx context.Context, now time.Time, last bool) {
 }
 
 // figures notes those of the minute, and returns what is to be written of it.
-func (k *keeper) figures(totals trace.Totals, now time.Time, last bool) (write []Minute) {
+func (k *recorder) figures(totals trace.Totals, now time.Time, last bool) (write []Minute) {
 	minute := now.Truncate(time.Minute)
 	if k.minute.IsZero() {
 		k.minute = minute

@@ -30,14 +30,14 @@ const BackupPartSize = 512 << 10
 // Backup asks a memory blade for a step of a backup.
 type Backup struct {
 	// ID is the backup's, drawn at random. A hold under another one replaces the copy.
-	ID   uint64      `json:"id"`
-	Step string      `json:"step"`
-	From BackupPlace `json:"from,omitzero"` // where to read
+	ID   uint64         `json:"id"`
+	Step string         `json:"step"`
+	From BackupPosition `json:"from,omitzero"` // where to read
 }
 
-// BackupPlace is a place in the copy of a blade: behind so many ledgers, and so many chunks of
+// BackupPosition is a position in the copy of a blade: behind so many ledgers, and so many chunks of
 // the next one. Behind all ledgers, it is behind so many bytes of regions.
-type BackupPlace struct {
+type BackupPosition struct {
 	Ledger int   `json:"ledger"`
 	Chunk  int   `json:"chunk"`
 	Region int64 `json:"region,omitempty"`
@@ -57,7 +57,7 @@ type BackupPart struct {
 	// a read. Regions are bytes of the file that BackupPrepare began.
 	Ledgers []LedgerContent `json:"ledgers,omitempty"`
 	Regions []byte          `json:"regions,omitempty"`
-	Next    BackupPlace     `json:"next,omitzero"`
+	Next    BackupPosition  `json:"next,omitzero"`
 	More    bool            `json:"more,omitempty"`
 }
 

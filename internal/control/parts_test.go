@@ -63,10 +63,10 @@ func largest() map[Kind][2]any {
 		KindLedgerGrant: {LedgerGrant{1 << 60, someLedger(1).Name, node, 1 << 31}, ledger},
 		KindLedgerEnd:   {LedgerEnd{1 << 60, someLedger(1).Name, 1 << 31, 1 << 60, 1 << 60}, ledger},
 		KindLedgers:     {Ledgers{someLedger(1).Name}, LedgerList{1 << 60, many(MaxLedgers, someLedger), someLedger(1).Name}},
-		KindBackup: {Backup{1 << 60, BackupRelease, BackupPlace{1 << 30, 1 << 30, 1 << 40}}, BackupPart{
+		KindBackup: {Backup{1 << 60, BackupRelease, BackupPosition{1 << 30, 1 << 30, 1 << 40}}, BackupPart{
 			refusal, true, 1 << 60, 1 << 60, 1 << 31, many(BackupPartSize>>15, func(int) LedgerContent {
 				return LedgerContent{someLedger(1).Name, 1 << 31, true, LedgerWriter{node, 1 << 31}, LedgerWriter{node, 1 << 31}, 1 << 60, many(2, func(int) LedgerChunk { return LedgerChunk{1 << 60, true, make([]byte, 1<<14)} })}
-			}), nil, BackupPlace{1 << 30, 1 << 30, 1 << 40}, true,
+			}), nil, BackupPosition{1 << 30, 1 << 30, 1 << 40}, true,
 		}},
 		KindLedgerDelete: {LedgerDelete{1 << 60, someLedger(1).Name}, ledger},
 		KindMirror:       {mirror, refusal},
