@@ -378,6 +378,7 @@ type directCall struct {
 	attempt        uint16
 	began, told    time.Time
 	oneway         bool
+	policy         rpcpacket.Policy
 }
 
 // directCalls takes what a node tells of direct calls.
@@ -406,6 +407,11 @@ func (c *controller) directCalls(p *port, m control.Message) error {
 			c.answer(p, m, nil)
 		}
 		return err
+	}
+	if q.TakeBack != "" {
+		c.beginAnew(n, q.TakeBack)
+		c.answer(p, m, nil)
+		return nil
 	}
 	if q.Over {
 		n.over = true
@@ -487,14 +493,14 @@ func (c *controller) underWay(n *node, by *toldBy, q *control.NodeCalls, left ma
 
 // directCall reads a call of which a node tells; nil if the node does not serve it.
 func (c *controller) directCall(n *node, d *control.DirectCall) *directCall {
-	if !n.has(d.Service, d.Method) || d.Began < 0 || d.Took < 0 {
+	if !n.has(d.Service, d.Method) || d.Began < 0 || d.Took < 0 || d.Policy > uint8(rpcpacket.PolicyTainted) {
 		c.count.Malformed++
 		return nil
 	}
 	return &directCall{
 		id: rpcpacket.ID(d.ID), parent: rpcpacket.ID(d.Parent), caller: wal.Node{Address: d.Caller, Incarnation: d.Incarnation}, callee: n.logged(),
 		service: d.Service, method: d.Method, attempt: d.Attempt, began: c.now.Add(-time.Duration(d.Began) * time.Microsecond), told: c.now,
-		oneway: d.Oneway,
+		oneway: d.Oneway, policy: rpcpacket.Policy(d.Policy),
 	}
 }
 
@@ -580,7 +586,7 @@ func (c *controller) traceDirectSent(k *directCall) {
 	}
 	c.tracer(TraceRecord{
 		Time: k.began, Stage: TraceSent, Call: k.id, Node: k.callee, Parent: k.parent, Caller: k.caller, Service: k.service, Method: k.method,
-		Policy: rpcpacket.PolicyRecover, Sampled: true, Oneway: k.oneway,
+		Policy: k.policy, Sampled: true, Oneway: k.oneway,
 	})
 	stage := TraceDelivered
 	if k.attempt > 0 {
@@ -603,7 +609,7 @@ func (c *controller) traceDirect(k *directCall, code fault.Code, at time.Time) {
 func (k *directCall) state() CallState {
 	s := CallState{
 		Call: k.id.String(), Caller: k.caller.Address, Callee: k.callee.Address, Service: k.service, Method: k.method, Stage: stageNames[stageRunning],
-		Policy: rpcpacket.PolicyRecover.String(), Checkpoint: callgraph.B1.String(), A1: k.began, B1: k.began, Attempts: int(k.attempt), Told: k.told,
+		Policy: k.policy.String(), Checkpoint: callgraph.B1.String(), A1: k.began, B1: k.began, Attempts: int(k.attempt), Told: k.told,
 		Oneway: k.oneway,
 	}
 	if !k.parent.IsZero() {

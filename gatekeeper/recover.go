@@ -105,6 +105,16 @@ func (c *controller) failing(nodes []*node) (all []*node) {
 	return all
 }
 
+// beginAnew starts a node's program anew, since the node says that it shares the fate of another one. Only a deployed program
+// can begin anew.
+func (c *controller) beginAnew(n *node, why string) {
+	if n.gone || !c.fleet.GoesOn(n.address) {
+		return
+	}
+	c.stopInstance(n)
+	c.removeNode(n, why)
+}
+
 // fall takes a node out of service.
 func (c *controller) fall(n *node, why string) {
 	n.gone, n.why = true, why

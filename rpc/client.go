@@ -236,7 +236,7 @@ func (c *client) wholeAnswer(ctx context.Context, o *operation, p *pending) (err
 
 // logged reports whether all calls of a method are logged: none of them goes direct.
 func (c *client) logged(m *method) bool {
-	return m.policy != PolicyNone && (m.policy != PolicyRecover || !c.node.goesDirect())
+	return m.policy != PolicyNone && !c.node.goesDirect()
 }
 
 // encode writes the call's Thrift message and checks its size.

@@ -159,7 +159,7 @@ func (n *Node) receiveDirect(r *reader, i int) *execution {
 		n.forgotten(from.Addr(), m.Payload)
 		return nil
 	case m.Type == rpcpacket.Ack && m.Flags&rpcpacket.FlagUnbegun != 0:
-		n.announced(from.Addr())
+		n.heard(from.Addr(), &m)
 		return nil
 	}
 	n.malformed(from.Addr())
@@ -229,6 +229,8 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		}
 	case direct.Forward:
 		n.send(gatekeeperRPC, n.enlistment(from.Addr(), m, false, 0))
+	case direct.Superseded:
+		n.superseded(from.Addr(), m)
 	case direct.Diverged:
 		x.refuse(from, m, Nondeterminism, "the call had other arguments when it ran before")
 	case direct.Malformed:
@@ -642,18 +644,35 @@ func (x *export) resume() {
 		}
 		l.mu.Lock()
 		l.takeUp(e)
+		_, _, waits := l.table.Waits(known.ID)
 		l.mu.Unlock()
 		if giveUp[known.ID] {
 			x.answerException(e, Unavailable, "several nodes failed while they executed it")
 			continue
 		}
-		again := *known.Begun
-		again.Attempt++
-		if !l.settle(l.write(&again)) {
-			return
+		if waits && !x.config.stateful() { // another call takes its slot meanwhile
+			go func() {
+				if e.awaitCaller() {
+					x.takeAgain(e)
+				}
+			}()
+			continue
 		}
-		if e := x.accept(e); e != nil {
-			go x.pool.work(e)
+		if !waits {
+			l.mu.Lock()
+			last := e.beginAgain()
+			l.mu.Unlock()
+			if !l.settle(last) {
+				return
+			}
 		}
+		x.takeAgain(e)
+	}
+}
+
+// takeAgain has an execution run that earlier incarnations have begun.
+func (x *export) takeAgain(e *execution) {
+	if e := x.accept(e); e != nil {
+		go x.pool.work(e)
 	}
 }

@@ -50,6 +50,7 @@ type execution struct {
 	direct    atomic.Bool
 	enlisting chan struct{} // holds a token while somebody does
 	resumed   bool          // the ledger has what former runs did
+	again     bool          // and that this one has begun
 	lost      bool          // the arguments were in the ledger, and that is lost
 	takenUp   time.Duration // of a direct call: when, in node time
 	lineage                 // of a direct call, and of one of policy none if it is named
@@ -526,6 +527,7 @@ func (n *Node) handedBefore(e *execution) {
 	e.remember(known)
 	if m, err := rpcpacket.Parse(known.Begun.Call); err == nil {
 		e.call.Payload = m.Payload
+		e.call.Flags |= m.Flags & rpcpacket.FlagTainted
 		e.lineage, _ = lineageIn(m.Trailer)
 	}
 	l.noteHanded(e)

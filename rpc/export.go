@@ -454,6 +454,18 @@ func (x *export) announce() {
 	}
 }
 
+// heard takes an ACK from a node that has restarted.
+func (n *Node) heard(from netip.Addr, m *rpcpacket.Message) {
+	switch {
+	case m.Call.IsZero():
+		n.announced(from)
+	case m.Flags&rpcpacket.FlagDone != 0:
+		n.spared(from, m)
+	default:
+		n.askedBack(from, m)
+	}
+}
+
 // announced takes a node's announcement. The switch vouches for the node's address, so a
 // hostile node can only have the calls to itself sent again, and each no more often than
 // once in endpoint.MinTimeout.

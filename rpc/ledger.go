@@ -299,6 +299,9 @@ func (l *ledger) apply(r record.Record) []record.Record {
 	if l.table.Owes() {
 		l.forgets.hurry(l.node)
 	}
+	if f, ok := r.(*record.Forgotten); ok && (len(f.Callers) > 0 || len(l.node.fates.waiting) > 0) {
+		l.heedFates()
+	}
 	return follow
 }
 
@@ -664,7 +667,7 @@ func (k *ended) tell(now time.Duration) control.DirectCall {
 	c := control.DirectCall{
 		ID: control.ExecutionID(h.Call), Parent: control.ExecutionID(h.Parent), Caller: k.from, Incarnation: h.CallerIncarnation,
 		Service: k.method.service, Method: k.method.method, Began: (now - k.began).Microseconds(), Attempt: h.Attempt, Code: k.method.code,
-		Oneway: h.Type == rpcpacket.Oneway,
+		Oneway: h.Type == rpcpacket.Oneway, Policy: uint8(h.Flags.Policy()),
 	}
 	if k.end != 0 {
 		c.Took = max(1, (k.end - k.began).Microseconds())

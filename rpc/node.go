@@ -65,6 +65,7 @@ type Node struct {
 	done    chan struct{}
 	readers sync.WaitGroup
 
+	fates   fates
 	waits   waits       // what is told of calls that wait for their turn
 	pinged  atomic.Bool // the daemon has asked whether the program is alive
 	mu      sync.Mutex
@@ -432,10 +433,11 @@ type Stats struct {
 	// Of durable mains whose checkpoints are in the node's ledger: direct calls begun, checkpoints,
 	// and how often one was handed over to the Gatekeeper.
 	MainCalls, MainCheckpoints, MainsHanded uint64
+	TakenBack                               uint64 // 1 if the node has asked to be started anew, since it shares the fate of another one
 }
 
 type counters struct {
-	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, mainCalls, checkpoints, mains atomic.Uint64
+	calls, resent, served, duplicates, refused, malformed, foreign, full, stale, parts, direct, serial, oneways, onewaysSent, largeDirect, doubtful, enlisted, resumed, recalled, noRoom, committed, rolledBack, allocated, freed, mainCalls, checkpoints, mains, takenBack atomic.Uint64
 
 	blame blame.Counts // by sender: what was refused
 }
@@ -476,7 +478,7 @@ func (n *Node) Stats() Stats {
 		Refused: c.refused.Load(), Malformed: c.malformed.Load(), Foreign: c.foreign.Load(), Full: c.full.Load(), Stale: c.stale.Load(),
 		Parts: c.parts.Load(), Direct: c.direct.Load(), Serial: c.serial.Load(), Oneways: c.oneways.Load(), Sent: c.onewaysSent.Load(), Large: c.largeDirect.Load(), Doubtful: c.doubtful.Load(), Enlisted: c.enlisted.Load(), Resumed: c.resumed.Load(), Recalled: c.recalled.Load(), NoRoom: c.noRoom.Load(),
 		Committed: c.committed.Load(), RolledBack: c.rolledBack.Load(), Allocated: c.allocated.Load(), Freed: c.freed.Load(),
-		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), MainsHanded: c.mains.Load(),
+		MainCalls: c.mainCalls.Load(), MainCheckpoints: c.checkpoints.Load(), MainsHanded: c.mains.Load(), TakenBack: c.takenBack.Load(),
 	}
 }
 

@@ -572,7 +572,7 @@ func (s *servers) refuse(q control.Serving, node netip.Addr, now time.Duration) 
 
 // fits reports whether a call can go direct: others are the Gatekeeper's.
 func (c *client) fits(m *method, codec *codec) bool {
-	return m.policy == PolicyRecover && len(codec.pointers) == 0
+	return m.policy != PolicyNone && len(codec.pointers) == 0
 }
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
@@ -591,6 +591,9 @@ func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr
 	e := o.b.e
 	if p.of = e; e.main != nil {
 		n.stats.mainCalls.Add(1)
+	}
+	if e.taints() {
+		h.Flags |= rpcpacket.FlagTainted
 	}
 	return e.durable(record.Call{ID: id, Node: p.Node})
 }

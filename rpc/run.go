@@ -21,12 +21,15 @@ import (
 
 // run runs a call on a worker and answers it.
 func (x *export) run(e *execution) {
+	defer e.close()
+	if !e.started() {
+		return // the node has ended
+	}
 	begun := time.Now()
 	if replays(&e.call.Header) && e.call.Timeout != 0 {
 		e.deadline = begun.Add(time.Duration(e.call.Timeout) * time.Millisecond) // it had begun in time
 	}
 	ctx := e.context(x.node.base)
-	defer e.close()
 	if !e.fetchJournal() || !e.fetchPayload() || !e.afterSettled() || !e.takenBack() {
 		return // the node has ended
 	}

@@ -31,6 +31,9 @@ type NodeCalls struct {
 	Waits *NodeWaits `json:"waits,omitempty"`
 	// Regions, if there are some, are all that is told.
 	Regions []EndedRegions `json:"regions,omitempty"`
+	// TakeBack, if it is set, is all that is told: why the node is to be fenced, and its program started anew. It shares the
+	// fate of a call's other side.
+	TakeBack string `json:"takeBack,omitempty"`
 }
 
 // MaxEndedRegions is how many executions, and regions to be freed, are in one NodeCalls.
@@ -94,6 +97,7 @@ type DirectCall struct {
 	Attempt uint16     `json:"attempt,omitempty"` // how often its execution was begun before
 	Code    fault.Code `json:"code,omitempty"`    // of an answer that is an exception
 	Oneway  bool       `json:"oneway,omitempty"`  // nobody waits for it
+	Policy  uint8      `json:"policy,omitempty"`  // as in its header
 }
 
 // MethodCount is how many calls of a method have ended with a code.

@@ -55,7 +55,7 @@ func largest() map[Kind][2]any {
 		return Ledger{LedgerName(someExecution(i)), 1 << 31, true, 1 << 60, 1 << 60, 1 << 60}
 	}
 	someCall := func(i int) DirectCall {
-		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true}
+		return DirectCall{someExecution(i), someExecution(1), node, 1 << 31, name, name, 1 << 60, 1 << 60, 1 << 15, fault.Nondeterminism, true, 3}
 	}
 	room := uint64(1) << 60
 	ledger := LedgerAnswer{refusal, 1 << 60, someLedger(1)}
@@ -109,7 +109,7 @@ func largest() map[Kind][2]any {
 					return WaitingCall{someExecution(i), someExecution(1), many(MaxSerial, someExecution), name, name, true}
 				}),
 				many(MaxWaits, func(i int) HandedCall { return HandedCall{someExecution(i), many(MaxSerial, someExecution)} }),
-			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), true, true}},
+			}, []EndedRegions{{someExecution(1), many(2*MaxEndedRegions, someNode), true, true}}, name,
 		}, nil},
 		KindFence:   {Fence{node, 1 << 31}, Fenced{many(MaxRegions, someRegion), true, many(64, func(int) Span { return span }), many(64, func(int) uint64 { return 1 << 60 }), true, many(64, someLedger), 1 << 60}},
 		KindReclaim: {Reclaim{1 << 60, many(MaxRegions, someRegion)}, Reclaimed{many(MaxRegions, someRegion)}},

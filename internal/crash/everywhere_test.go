@@ -411,24 +411,34 @@ func TestEveryCopy(t *testing.T) {
 }
 
 // TestPolicies: with the policies that take back more than they must, results are the
-// same.
+// same, whether calls are held or go direct.
 func TestPolicies(t *testing.T) {
-	total := 8
-	if testing.Short() {
-		total = 2
+	set := func(to *string, v string) {
+		was := *to
+		*to = v
+		t.Cleanup(func() { *to = was })
 	}
+	set(flagMix, plain)
+	set(flagPolicy, *flagPolicy)
+	set(flagRack, *flagRack)
+	taken := 0
 	for _, name := range []string{"fate-share", "tainted"} {
-		t.Run(name, func(t *testing.T) {
-			was := *flagPolicy
-			*flagPolicy = name
-			defer func() { *flagPolicy = was }()
-			defer func(was string) { *flagMix = was }(*flagMix)
-			*flagMix = plain
-			sum := new(tally)
-			for seed := range uint64(total) {
-				oneSeed(t, 1001+seed, 6, false, sum)
-			}
-			t.Logf("%d cases, %d with a crash", sum.cases, sum.hits)
-		})
+		for rack, seeds := range map[string]uint64{"none": 6, "truth,pairs": 10} {
+			t.Run(name+" "+rack, func(t *testing.T) {
+				*flagPolicy, *flagRack = name, rack
+				if testing.Short() {
+					seeds /= 5
+				}
+				sum := new(tally)
+				for seed := range seeds {
+					oneSeed(t, 1011+seed, 6, false, sum)
+				}
+				t.Logf("%d cases, %d with a crash, %d nodes taken back", sum.cases, sum.hits, sum.seen[takenBack])
+				taken += sum.seen[takenBack]
+			})
+		}
+	}
+	if !testing.Short() && taken == 0 {
+		t.Errorf("there are no %s", takenBack)
 	}
 }

@@ -81,6 +81,9 @@ func (s *Script) straighten(p *Program, own []bool, main bool, service int, sure
 	}
 }
 
+// takenBack is what a node's Stats.TakenBack counts as.
+const takenBack = "nodes taken back for direct calls"
+
 // wentDirect counts what a node has done with direct calls.
 func (c *crasher) wentDirect(n *rpc.Node) {
 	s := n.Stats()
@@ -91,7 +94,7 @@ func (c *crasher) wentDirect(n *rpc.Node) {
 		"direct calls and answers in parts": s.Large, "direct calls handed over": s.Enlisted, "direct calls resumed": s.Resumed, "direct calls answered again": s.Recalled,
 		"regions allocated by direct executions": s.Allocated, "regions freed at the end of direct executions": s.Freed,
 		"memory committed by nodes": s.Committed, "memory taken back by nodes": s.RolledBack,
-		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, "mains handed over": s.MainsHanded,
+		"direct calls of mains": s.MainCalls, "checkpoints in ledgers": s.MainCheckpoints, "mains handed over": s.MainsHanded, takenBack: s.TakenBack,
 	} {
 		if count > 0 {
 			c.did[what] += int(count) //nolint:gosec // few

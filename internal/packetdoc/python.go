@@ -54,6 +54,7 @@ func constants() []constant {
 		{"MAX_HEADERS", rpcpacket.MaxHeaders, "headers of a message at most"},
 		{"MAX_HEADER_BYTES", rpcpacket.MaxHeaderBytes, "bytes of them at most, 4 for each included"},
 		{"FLAG_UNBEGUN", rpcpacket.FlagUnbegun, "call flag of an exception: the call did not begin to run, and will not; of an ACK: nobody has got this copy; of an ACK from a node: it has restarted"},
+		{"FLAG_TAINTED", rpcpacket.FlagTainted, "call flag: a direct call on behalf of a call of policy tainted"},
 		{"DSM_FINAL", dsmpacket.FlagFinal, "memory flag of a settle: the request must not be applied from now on"},
 		{"DSM_APPLIED", dsmpacket.FlagApplied, "memory flag of the reply to a settle: the request was applied"},
 		{"BULK_MAGIC", bulk.Magic, "opens a header of the port for parts; its version is that of calls"},

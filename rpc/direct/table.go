@@ -29,17 +29,18 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	Run       Verdict = iota + 1 // it is new
-	Duplicate                    // it runs, or will run again: drop the copy
-	Answer                       // it is done: send the recorded answer
-	Forward                      // the Gatekeeper has been asked to decide: pass the copy on
-	Late                         // nobody waits for it any more: drop the copy
-	Diverged                     // it is done, and was another call then
-	Malformed                    // its id is no id: drop it
-	Foreign                      // its lane is another node's: drop it
+	Run        Verdict = iota + 1 // it is new
+	Duplicate                     // it runs, or will run again: drop the copy
+	Answer                        // it is done: send the recorded answer
+	Forward                       // the Gatekeeper has been asked to decide: pass the copy on
+	Late                          // nobody waits for it any more: drop the copy
+	Diverged                      // it is done, and was another call then
+	Malformed                     // its id is no id: drop it
+	Foreign                       // its lane is another node's: drop it
+	Superseded                    // the caller has failed, whose fate it shares: Bury it, and see Outlived
 )
 
-var verdicts = [...]string{"?", "run", "duplicate", "answer", "forward", "late", "diverged", "malformed", "foreign"}
+var verdicts = [...]string{"?", "run", "duplicate", "answer", "forward", "late", "diverged", "malformed", "foreign", "superseded"}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {
@@ -71,6 +72,7 @@ type running struct {
 	lane      uint64 // in which it has come
 	arguments int    // bytes, if it is not on record
 	forgotten bool   // nobody asks for its outcome
+	fate
 }
 
 // New returns the Table of a node whose ledger adds up to a state. The Table changes it.
@@ -111,6 +113,8 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	switch {
 	case e != nil && e.Forgotten:
 		return Late, nil
+	case t.running[h.Call] != nil && t.supersedes(caller, h, t.running[h.Call]):
+		return Superseded, e
 	case t.running[h.Call] != nil:
 		return Duplicate, nil
 	case e != nil && e.Handed:
@@ -126,7 +130,7 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 	}
 	t.heard[caller] = h.CallerIncarnation
 	t.floors[lane] = number
-	t.running[h.Call] = &running{caller: caller, lane: lane}
+	t.running[h.Call] = &running{caller: caller, lane: lane, fate: fateOf(h)}
 	return Run, nil
 }
 
@@ -143,6 +147,7 @@ func (t *Table) Resumes(id rpcpacket.ID) {
 	r := new(running)
 	if e := t.state.Execution(id); e != nil {
 		r.caller, _, r.lane, _ = e.Caller()
+		r.fate = t.fateAgain(e)
 	}
 	t.running[id] = r
 }

@@ -131,12 +131,16 @@ const (
 	// FlagUnbegun: of a system exception: the call did not begin to run, and will not. If
 	// it comes from the Gatekeeper it holds for the copies that the Gatekeeper knows. Of an
 	// Ack: nobody has got this copy of the call, which is to be sent again. Of an Ack from
-	// a node: it has restarted, and takes the direct calls of its receiver again.
+	// a node: it has restarted, and takes the direct calls of its receiver again. If such an Ack
+	// names a call, the call shares its caller's fate: the receiver, whose incarnation is the
+	// callee's in the header, is to be taken back. With FlagDone it answers that it is not.
 	FlagUnbegun Flags = 1 << 12
 	// FlagEnlist: a message to the Gatekeeper about direct calls that it is to decide about:
 	// a call asks it to, a one-way to forget what it has decided. Of a logged call: it was
 	// made direct.
 	FlagEnlist Flags = 1 << 13
+	// FlagTainted: of a direct call: it is made on behalf of a call of policy tainted.
+	FlagTainted Flags = 1 << 14
 )
 
 // Policy returns the policy bits.
@@ -204,7 +208,7 @@ var Layout = wirefmt.Layout{Name: "rpc", Fields: []wirefmt.Field{
 	{Name: "magic", Offset: 0, Size: 2, Doc: "0xB1FC"},
 	{Name: "version", Offset: 2, Size: 1, Doc: "2"},
 	{Name: "type", Offset: 3, Size: 1, Doc: "call 1, reply 2, exception 3, one-way 4 (as Thrift), ack 5"},
-	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about"},
+	{Name: "flags", Offset: 4, Size: 2, Doc: "bits 0-1 policy, 2 held, 3 session id, 4 released, 5 replay, 6 done, 7 checkpoint, 8 part of a message, 9 the payload goes on (its length, 8 bytes, and whom the next parts went to, 8 bytes, in front), 10 settled, 11 headers stand in front of the Thrift message: their bytes (2), then each key and value with its length (2) in front, 12 the call that this exception answers did not begin to run, 13 about direct calls that the Gatekeeper is to decide about, 14 a direct call on behalf of a tainted one"},
 	{Name: "name_length", Offset: 6, Size: 1, Doc: "bytes of the method's full name"},
 	{Name: "code", Offset: 7, Size: 1, Doc: "error code of an exception that the system raised; 0 in all else"},
 	{Name: "method", Offset: 8, Size: 16, Doc: "method name, zero-padded; longer names: 7 bytes of the name, '~', 8 bytes of its SHA-256"},

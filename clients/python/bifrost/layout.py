@@ -30,6 +30,7 @@ FLAG_HEADERS = 2048  # call flag: headers stand in front of the Thrift message
 MAX_HEADERS = 64  # headers of a message at most
 MAX_HEADER_BYTES = 8192  # bytes of them at most, 4 for each included
 FLAG_UNBEGUN = 4096  # call flag of an exception: the call did not begin to run, and will not; of an ACK: nobody has got this copy; of an ACK from a node: it has restarted
+FLAG_TAINTED = 16384  # call flag: a direct call on behalf of a call of policy tainted
 DSM_FINAL = 8  # memory flag of a settle: the request must not be applied from now on
 DSM_APPLIED = 1  # memory flag of the reply to a settle: the request was applied
 BULK_MAGIC = 45563  # opens a header of the port for parts; its version is that of calls
