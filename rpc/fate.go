@@ -17,7 +17,8 @@ import (
 //
 //	callee, next incarnation ── ACK, unbegun, call ──▶ caller ─▶ taken back ─▶ next incarnation ── CALL ──▶ callee runs it
 //	                         ◀── the same, done ──────    or it is not, and the callee runs it
-//	caller, next incarnation ── CALL ──▶ callee ── caller dead ──▶ ledger, settled ─▶ taken back
+//	caller, next incarnation ── CALL ──▶ callee ── who is the caller? ──▶ Gatekeeper
+//	                                     callee ── caller dead ──▶ ledger, settled ─▶ taken back
 
 // fates is what a node knows of executions that share fates.
 type fates struct {
@@ -34,19 +35,19 @@ func (n *Node) restarts() bool {
 	return n.ledger != nil && n.ledger.place != nil && n.ledger.place.Stays
 }
 
-// takeBack has the Gatekeeper fence the node and start its program anew. Until then the node goes on: what comes to its
-// end meanwhile has not failed.
-func (n *Node) takeBack(why string) {
+// takeBack has the Gatekeeper fence the node and start its program anew, when all records so far are settled and if it is true
+// that it must. Until then the node goes on: what comes to its end meanwhile has not failed.
+func (n *Node) takeBack(why string, must func() bool) {
 	if !n.restarts() || !n.fates.telling.CompareAndSwap(false, true) {
 		return
 	}
-	n.log.Info("rpc: the node is taken back", "node", n.self.Name, "why", why)
 	go func() {
 		defer n.fates.telling.Store(false)
 		last, _ := n.ledger.unsettled()
-		if !n.ledger.settle(last) {
+		if !must() || !n.ledger.settle(last) {
 			return
 		}
+		n.log.Info("rpc: the node is taken back", "node", n.self.Name, "why", why)
 		n.stats.takenBack.Add(1)
 		if err := n.session.Calls(n.base, control.NodeCalls{TakeBack: why}); err != nil && n.base.Err() == nil {
 			n.log.Warn("rpc: the Gatekeeper has not heard that the node is to be taken back", "node", n.self.Name, "err", err) // it is asked again
@@ -62,12 +63,18 @@ func (l *ledger) heedFates() {
 			delete(l.node.fates.waiting, id)
 		}
 	}
-	if l.table.Outlived() {
-		l.node.takeBack("it runs a call whose caller has failed")
+	if caller, incarnation, outlived := l.table.Outlived(); outlived {
+		node := netip.AddrFrom16(caller)
+		l.node.takeBack("it runs a call of "+node.String()+", which has failed", func() bool {
+			// A caller may say anything of its incarnation, and others suffer if the node is taken back.
+			info, err := l.node.session.Who(l.node.base, node)
+			return err == nil && info.Incarnation > incarnation
+		})
 	}
 }
 
-// superseded takes a copy of a call that comes from a later incarnation than the one for which the call runs.
+// superseded takes a copy of a call that comes from a later incarnation than the one for which the call runs, or is to run
+// again.
 func (n *Node) superseded(from netip.Addr, m *rpcpacket.Message) {
 	l := n.ledger
 	l.mu.Lock()
@@ -172,7 +179,7 @@ func (n *Node) askedBack(from netip.Addr, m *rpcpacket.Message) {
 	}
 	n.out.mu.Unlock()
 	if waits && n.restarts() {
-		n.takeBack("it shares the fate of " + from.String())
+		n.takeBack("it shares the fate of "+from.String(), func() bool { return true })
 		return
 	}
 	answer := rpcpacket.Message{Header: rpcpacket.Header{

@@ -2,22 +2,29 @@ package simrack_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"maps"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
 	"github.com/bifrost-rack/bifrost/gatekeeper"
 	"github.com/bifrost-rack/bifrost/gatekeeper/resources"
 	"github.com/bifrost-rack/bifrost/gatekeeper/wal"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/join"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/internal/simrack"
 	"github.com/bifrost-rack/bifrost/internal/wire"
 	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
 // chain is a rack with three deployed programs, one a blade: top calls middle, and middle calls bottom. All calls go direct.
@@ -25,6 +32,7 @@ type chain struct {
 	*testing.T
 	*simrack.Rack
 	policies map[string]rpc.Policy // of the calls to a program
+	state    bool                  // the services have one
 
 	mu      sync.Mutex
 	nodes   map[string]*rpc.Node
@@ -40,16 +48,23 @@ var (
 	blades = map[string]string{"top": "s1", "middle": "s2", "bottom": "s3"}
 )
 
-func withChain(t *testing.T, policies map[string]rpc.Policy, f func(k *chain)) {
+// noState is the state of a service that keeps nothing.
+type noState struct{}
+
+func (noState) Snapshot() ([]byte, error) { return nil, nil }
+func (noState) Restore([]byte) error      { return nil }
+
+func withChain(t *testing.T, policies map[string]rpc.Policy, state bool, f func(k *chain)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := &chain{
-			T: t, policies: policies, nodes: map[string]*rpc.Node{}, began: map[string]int{}, ran: map[string]int{},
+			T: t, policies: policies, state: state, nodes: map[string]*rpc.Node{}, began: map[string]int{}, ran: map[string]int{},
 			entered: make(chan string, 10), up: make(chan struct{}, 100),
 		}
 		var err error
 		k.Rack, err = simrack.Start(t.Context(), simrack.Config{
 			Blades:   append(simrack.Thesis(), simrack.Blade{Name: "s3", Kind: control.Compute}),
+			Machines: [][]string{{"m1", "m2"}},
 			Schedule: &wire.Schedule{Seed: 1, Quiesce: synctest.Wait}, Disk: new(wal.Disk),
 			Ledgers: gatekeeper.LedgersTruth, Programs: map[string]simrack.Program{"chain": k.serve},
 		})
@@ -58,7 +73,7 @@ func withChain(t *testing.T, policies map[string]rpc.Policy, f func(k *chain)) {
 		}
 		for name, blade := range blades {
 			if err := k.Gatekeeper().Deploy(t.Context(), resources.Spec{Name: name, Programs: []resources.Program{{
-				Name: "p", Args: []string{"chain", name}, Nodes: 1, Blades: []string{blade}, Services: []resources.ServiceSpec{{Name: name}},
+				Name: "p", Args: []string{"chain", name}, Nodes: 1, Blades: []string{blade}, Services: []resources.ServiceSpec{{Name: name, Stateful: state}},
 			}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +114,11 @@ func (k *chain) serve(ctx context.Context, j join.Joiner, s control.Start) error
 		}
 		return ctx.Err()
 	})
-	if err := n.Export(ctx, name, arrays.NewPingProcessor(handler)); err != nil {
+	var options []rpc.ExportOption
+	if k.state {
+		options = append(options, rpc.WithState(noState{}))
+	}
+	if err := n.Export(ctx, name, arrays.NewPingProcessor(handler), options...); err != nil {
 		return err
 	}
 	k.up <- struct{}{}
@@ -135,33 +154,114 @@ func TestDirectFates(t *testing.T) {
 		"tainted, what is below dies":      {tainted, recovers, "bottom", map[string]int{"top": 1, "middle": 1, "bottom": 2}},
 		"tainted below, callee dies":       {recovers, tainted, "bottom", map[string]int{"top": 1, "middle": 2, "bottom": 2}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withChain(t, map[string]rpc.Policy{"top": recovers, "middle": c.middle, "bottom": c.bottom}, func(k *chain) {
-				client, err := k.Join(k.Context(), "c1", "client")
-				if err != nil {
-					k.Fatal(err)
-				}
-				result := make(chan error, 1)
-				go func() { result <- k.ping(k.Context(), client, "top") }()
-				<-k.entered
-				if err := k.Kill(blades[c.dies], c.dies+"/p/1"); err != nil {
-					k.Fatal(err)
-				}
-				if err := <-result; err != nil {
-					k.Error(err)
-				}
-				<-time.After(time.Second) // virtual: whoever shares a fate has met it
-				k.mu.Lock()
-				defer k.mu.Unlock()
-				if !maps.Equal(k.began, c.began) {
-					k.Errorf("programs were started %v times, want %v", k.began, c.began)
-				}
-				for name, n := range k.nodes {
-					if n.Stats().Enlisted != 0 {
-						k.Errorf("%s has handed executions over", name)
-					}
-				}
+		for kind, state := range map[string]bool{"without state": false, "with state": true} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				withChain(t, map[string]rpc.Policy{"top": recovers, "middle": c.middle, "bottom": c.bottom}, state, func(k *chain) { k.fails(c.dies, c.began) })
 			})
-		})
+		}
 	}
+}
+
+// fails makes a call through the whole chain, in the middle of which a program dies. Programs must have been started so
+// often after that.
+func (k *chain) fails(dies string, began map[string]int) {
+	k.Helper()
+	client, err := k.Join(k.Context(), "c1", "client")
+	if err != nil {
+		k.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() { result <- k.ping(k.Context(), client, "top") }()
+	<-k.entered
+	if err := k.Kill(blades[dies], dies+"/p/1"); err != nil {
+		k.Fatal(err)
+	}
+	if err := <-result; err != nil {
+		k.Error(err)
+	}
+	<-time.After(time.Second) // virtual: whoever shares a fate has met it
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !maps.Equal(k.began, began) {
+		k.Errorf("programs were started %v times, want %v", k.began, began)
+	}
+	for name, n := range k.nodes {
+		if s := n.Stats(); s.Enlisted != 0 || s.Direct+s.Resumed == 0 {
+			k.Errorf("%s: %d executions handed over, %d direct, %d resumed", name, s.Enlisted, s.Direct, s.Resumed)
+		}
+	}
+}
+
+// TestDirectFates_Spared: a caller that nobody would start anew is not taken back. Its callee runs the call again, and the caller
+// goes on.
+func TestDirectFates_Spared(t *testing.T) {
+	withChain(t, map[string]rpc.Policy{"hand": rpc.PolicyRecover, "bottom": rpc.PolicyFateShare}, false, func(k *chain) {
+		hand, err := k.Join(k.Context(), "c1", "hand")
+		if err != nil {
+			k.Fatal(err)
+		}
+		handler := pinger(func(ctx context.Context) error { return k.ping(ctx, hand, "bottom") })
+		if err := hand.Export(k.Context(), "hand", arrays.NewPingProcessor(handler)); err != nil {
+			k.Fatal(err)
+		}
+		client, err := k.Join(k.Context(), "c1", "client")
+		if err != nil {
+			k.Fatal(err)
+		}
+		result := make(chan error, 1)
+		go func() { result <- k.ping(k.Context(), client, "hand") }()
+		<-k.entered
+		began := time.Now()
+		if err := k.Kill(blades["bottom"], "bottom/p/1"); err != nil {
+			k.Fatal(err)
+		}
+		if err := <-result; err != nil || k.ran["bottom"] != 2 || time.Since(began) > time.Second { // virtual
+			k.Errorf("%v, after %d runs and %v", err, k.ran["bottom"], time.Since(began))
+		}
+		if s := hand.Stats(); s.TakenBack+s.Enlisted != 0 || s.Direct != 1 {
+			k.Errorf("%d direct, %d handed over, taken back %d times", s.Direct, s.Enlisted, s.TakenBack)
+		}
+	})
+}
+
+// TestHostile_Fates: a caller that says that it has begun anew has its callee's program started anew only if that is so.
+func TestHostile_Fates(t *testing.T) {
+	withShelf(t, false, func(r *shelf) {
+		begun, over := make(chan struct{}), make(chan struct{})
+		r.handle = func(context.Context, *dsm.Pointer) error {
+			close(begun)
+			<-over
+			return nil
+		}
+		method, err := rpcpacket.MethodOf("echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := rackaddr.Service("Shelf").As16()
+		arguments := append([]byte{0x80, 1, 0, byte(thrift.CALL), 0, 0, 0, 4}, "echo\x00\x00\x00\x01"...)
+		arguments = append(arguments, encode(t, r.Context(), &arrays.ArraysEchoArgs{Data: []byte("x")})...)
+		id := rpcpacket.ID{1}
+		id.Derive()
+		for incarnation := uint32(1); incarnation <= 3; incarnation++ {
+			m := rpcpacket.Message{Header: rpcpacket.Header{
+				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpc.PolicyFateShare), NameLength: 4, Method: method,
+				Service: binary.BigEndian.Uint64(a[8:]), Call: id, CallerIncarnation: incarnation, Order: rpcpacket.SessionOf(r.client.Address(), 1), Floor: 1,
+			}, Payload: arguments}
+			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
+			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
+			if incarnation == 1 {
+				<-begun
+			}
+		}
+		forget := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Oneway, Flags: rpcpacket.FlagSettled.WithPolicy(rpc.PolicyRecover), Call: rpcpacket.ID{2}, CallerIncarnation: 9,
+		}, Payload: make([]byte, 32)}
+		r.Host("c1").SendRaw(netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect), netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), forget.Append(nil))
+		server := r.server
+		<-time.After(3 * time.Second) // virtual
+		close(over)
+		if s := server.Stats(); s.TakenBack != 0 || s.Direct != 1 || r.server != server {
+			t.Errorf("taken back %d times, %d direct calls; the same program: %v", s.TakenBack, s.Direct, r.server == server)
+		}
+	})
 }

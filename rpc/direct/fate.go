@@ -108,8 +108,9 @@ func (t *Table) supersedes(caller [16]byte, h *rpcpacket.Header, r *running) boo
 }
 
 // Outlived reports whether the node is to be taken back: it runs an execution for an incarnation of its caller that is dead,
-// and whose fate it shares. The Gatekeeper takes back what was handed over, but for what is tainted from afar.
-func (t *Table) Outlived() bool {
+// and whose fate it shares. It returns which that is. The Gatekeeper takes back what was handed over, but for what is tainted
+// from afar.
+func (t *Table) Outlived() (caller [16]byte, incarnation uint32, outlived bool) {
 	for id, r := range t.running {
 		if !r.down || !r.started || r.waits {
 			continue
@@ -118,8 +119,8 @@ func (t *Table) Outlived() bool {
 			continue
 		}
 		if dead, gone := t.state.Dead(r.caller); r.incarnation <= dead && !gone && !r.forgotten {
-			return true
+			return r.caller, r.incarnation, true
 		}
 	}
-	return false
+	return caller, 0, false
 }

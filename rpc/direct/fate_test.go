@@ -42,6 +42,12 @@ func (b *bench) resumes(id rpcpacket.ID) bool {
 	return waits
 }
 
+// outlived reports whether the node is to be taken back.
+func (b *bench) outlived() bool {
+	_, _, outlived := b.Outlived()
+	return outlived
+}
+
 // again has the execution run again.
 func (b *bench) again(id rpcpacket.ID) {
 	b.t.Helper()
@@ -89,7 +95,7 @@ func TestFate_CalleeFails(t *testing.T) {
 				t.Fatalf("%s: it waits for %d of %x: %v", policy, incarnation, caller, waits)
 			}
 			released(b)
-			if _, _, waits := b.Waits(h.Call); waits || b.Outlived() {
+			if _, _, waits := b.Waits(h.Call); waits || b.outlived() {
 				t.Errorf("%s, %s: it waits: %v, or is to be taken back", policy, name, waits)
 			}
 		}
@@ -122,7 +128,7 @@ func TestFate_CallerFails(t *testing.T) {
 		} else {
 			b.superseded(server, second)
 		}
-		if b.Outlived() != c.shares {
+		if b.outlived() != c.shares {
 			t.Fatalf("%s, flags %x: it is taken back: %v", c.policy, c.flags, !c.shares)
 		}
 		b.crash()
@@ -131,7 +137,7 @@ func TestFate_CallerFails(t *testing.T) {
 		}
 		b.again(first.Call)
 		b.receive(server, second, Duplicate)
-		if b.Outlived() {
+		if b.outlived() {
 			t.Errorf("%s: it is taken back once more", c.policy)
 		}
 		stranger := second
@@ -145,7 +151,7 @@ func TestFate_Nobodys(t *testing.T) {
 	b, h := newBench(t), sharing(rpcpacket.PolicyFateShare, 0, 1)
 	b.receive(server, h, Run)
 	b.starts(server, h)
-	if b.write(b.Bury(server, 1, true)); b.Outlived() {
+	if b.write(b.Bury(server, 1, true)); b.outlived() {
 		t.Error("a caller that is gone takes its callee back")
 	}
 	for _, h := range []rpcpacket.Header{inSession(9, 1), child(1, 1, 9, 1)} {
@@ -251,7 +257,7 @@ func (k *pair) call(r *rapid.T) {
 			k.write(b)
 		}
 		switch {
-		case k.Outlived():
+		case k.outlived():
 			k.calleeFails()
 		case k.runs:
 			r.Fatalf("it runs for %d, and the caller is in incarnation %d", k.forWho, k.caller)
