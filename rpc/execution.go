@@ -346,8 +346,12 @@ func (e *execution) enlist() error {
 		return e.handOver()
 	}
 	e.mu.Lock()
-	last := e.write(append(e.unwritten(nil), &record.Handed{Execution: e.call.Call})...)
+	written := e.write(append(e.unwritten(nil), &record.Handed{Execution: e.call.Call})...)
+	last := e.recorded.last
 	e.mu.Unlock()
+	if !written {
+		return fault.New(Unavailable, "enlist", "nobody waits for the call any more")
+	}
 	l.mu.Lock()
 	l.leave(e.call.Call)
 	l.mu.Unlock()

@@ -405,13 +405,13 @@ func (e *execution) durable(child record.Call) bool {
 		e.recorded.called = append(e.recorded.called, child)
 		called = append(called, child)
 	}
-	rs := e.unwritten(called)
-	if len(rs) > 0 {
-		e.recorded.last = e.write(rs...)
+	written := true
+	if rs := e.unwritten(called); len(rs) > 0 {
+		written = e.write(rs...)
 	}
 	last := e.recorded.last
 	e.mu.Unlock()
-	return l.settle(last)
+	return written && l.settle(last)
 }
 
 // durableAt is durable for the first write to a memory machine.
@@ -424,11 +424,10 @@ func (e *execution) durableAt(machine uint8) bool {
 	}
 	e.promote()
 	e.mu.Lock()
-	rs := append(e.unwritten(nil), &record.Journal{Execution: e.call.Call, Machines: []uint8{machine}})
-	e.recorded.last = e.write(rs...)
+	written := e.write(append(e.unwritten(nil), &record.Journal{Execution: e.call.Call, Machines: []uint8{machine}})...)
 	last := e.recorded.last
 	e.mu.Unlock()
-	if !e.node.ledger.settle(last) {
+	if !written || !e.node.ledger.settle(last) {
 		return false
 	}
 	e.mu.Lock()
@@ -439,15 +438,19 @@ func (e *execution) durableAt(machine uint8) bool {
 	return true
 }
 
-// write adds records of the execution, which has begun then, and returns the number of the last one.
-// The caller holds e.mu.
-func (e *execution) write(rs ...record.Record) uint64 {
+// write adds records of the execution, which has begun then. It reports false, and adds nothing, if the execution has not begun
+// and its lane has gone on: nobody waits for it, and a ledger in which it begins now could not be read. The caller holds e.mu.
+func (e *execution) write(rs ...record.Record) bool {
 	l := e.node.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.add(rs...)
+	if _, begins := rs[0].(*record.Begun); begins && e.direct.Load() && l.table.Obsolete(&e.call.Header) {
+		e.recorded.begun = false
+		return false
+	}
+	e.recorded.last = l.add(rs...)
 	l.reserved, e.reserved = l.reserved-e.reserved, 0
-	return n
+	return true
 }
 
 // unwritten is what the ledger does not have yet of an execution that is about to go on.

@@ -324,7 +324,7 @@ func (e *execution) logCheckpoint(ctx context.Context, o *operation, ended bool,
 func (e *execution) handOver() error {
 	e.mu.Lock()
 	if rs := e.unwritten(nil); len(rs) > 0 {
-		e.recorded.last = e.write(rs...)
+		e.write(rs...)
 	}
 	mark, last := e.journal.written(), e.recorded.last
 	e.mu.Unlock()

@@ -79,8 +79,8 @@ func (e *execution) handOneways() error {
 		}
 		last := e.recorded.last
 		if rs := e.unwritten(nil); len(rs) > 0 {
-			last = e.write(rs...)
-			e.recorded.last = last
+			e.write(rs...) // it has begun
+			last = e.recorded.last
 		}
 		e.mu.Unlock()
 		if !e.node.ledger.settle(last) {
@@ -264,10 +264,12 @@ func (x *export) beginOneway(e *execution, reply []byte) {
 		e.mu.Unlock()
 		return
 	}
-	e.recorded.last = e.write(e.unwritten(nil)...)
-	e.told = true
+	e.told = e.write(e.unwritten(nil)...)
+	told := e.told
 	e.mu.Unlock()
-	x.node.acknowledge(e.from, reply)
+	if told {
+		x.node.acknowledge(e.from, reply)
+	}
 }
 
 // acknowledge sends the acknowledgement of a one-way when all records so far are settled.

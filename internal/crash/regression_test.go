@@ -27,6 +27,9 @@ func TestRegressions(t *testing.T) {
 		// A job's second incarnation was told to stop before its main had begun again, and the
 		// job counted as done.
 		{90129, "age=272518h38m4.183571883s,jumps,truth,limits=622847,pairs", uneven, "96-B:drain:780.594198ms,153-B:drain:23.529017ms"},
+		// A caller had gone on in its session before a call began that it had given up. The ledger got a record of the
+		// beginning that did not follow, and the node could not read it when it began anew.
+		{997014, "truth,pairs", slow, "149-B:drain:232.025443ms"},
 		// A replaced Gatekeeper said that an answer was not logged: gatekeeper.TestPayload_LogTaken.
 		{70199, "mtu=9000,truth,limits=921264,pairs,calls=152", uneven, "1663-gk:oust:1.48498ms"},
 		// A delivery was lost of a call that its caller gave up, and its service stood still:
