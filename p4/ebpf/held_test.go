@@ -24,7 +24,9 @@ func newHeld(t *testing.T) (*pair, *afpacket.Socket) {
 	pins := filepath.Join(PinFS(), fmt.Sprintf("bifrost-test-%d", os.Getpid()))
 	t.Cleanup(func() { _ = os.RemoveAll(pins) })
 	p := newPairWith(t, load(t, "testdata/offload.json"), Config{CPUPort: 2, Links: pins})
+	p.kernel.held.mu.Lock()
 	p.kernel.held.waiting = true // as if it had inherited the ring
+	p.kernel.held.mu.Unlock()
 	addVeth(t, "near1", "far1")
 	if err := p.kernel.AttachPort(1, "near1", false); err != nil {
 		t.Fatal(err)
