@@ -140,6 +140,7 @@ func (c *Compute) adopt(p join.Program, token uint64, j control.Joined) (*node, 
 		daemon: c, program: p, token: token, done: make(chan struct{}),
 		identity: join.Identity{Name: p.Name, Blade: c.cfg.Name, Address: j.Address, Incarnation: j.Incarnation, Ledger: j.Ledger, Direct: j.Direct},
 	}
+	copy(n.identity.Key[:], j.Key)
 	n.stack = &nodeStack{Stack: c.cfg.Stack, node: n}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,6 +23,9 @@ func TestForeignIDs_HandedOver(t *testing.T) {
 		for what, change := range map[string]func(*rpcpacket.Message){
 			"of another's session":                    func(*rpcpacket.Message) {},
 			"of a session, said to be an execution's": func(m *rpcpacket.Message) { m.Flags &^= rpcpacket.FlagSession },
+			"of another service's execution": func(m *rpcpacket.Message) {
+				m.Flags, m.Parent, m.Call = m.Flags&^rpcpacket.FlagSession, m.Call, childOf("Others", m.Call, 0)
+			},
 		} {
 			next := s.a.exact("Arrays", "add")
 			stolen := third(next)
@@ -35,12 +38,12 @@ func TestForeignIDs_HandedOver(t *testing.T) {
 			s.c.refused("an id "+what, fault.BadRequest)
 			s.arrives(what, next)
 		}
-		if n := s.snapshot().Counters.Foreign; n != 2 {
-			t.Errorf("%d foreign ids are counted, want 2", n)
+		if n := s.snapshot().Counters.Foreign; n != 3 {
+			t.Errorf("%d foreign ids are counted, want 3", n)
 		}
 		s.c.handOver(s.a, third(s.a.exact("Arrays", "add")))
 		own := third(s.a.exact("Arrays", "add"))
-		own.Flags, own.Call = own.Flags&^rpcpacket.FlagSession, childOf("Arrays", own.Call, 0)
+		own.Flags, own.Parent, own.Call = own.Flags&^rpcpacket.FlagSession, own.Call, childOf("Arrays", own.Call, 0)
 		s.c.handOver(s.b, own)
 		for _, m := range s.c.messages() {
 			if m.Type != rpcpacket.Ack {

@@ -1,6 +1,8 @@
 package gatekeeper
 
 import (
+	"crypto/hmac"
+	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"net/netip"
@@ -277,7 +279,7 @@ func (c *controller) equalLedgers(first, second *blade, x *comparison, then func
 // Nodes hand executions of direct calls over that need the Gatekeeper (execution, enlist.go;
 // rpc, enlist.go):
 //
-//	ENLIST  caller's address, whether it runs, CALL ─▶ logged ─▶ ACK
+//	ENLIST  caller's address, whether it runs, origin, CALL ─▶ logged ─▶ ACK
 //	FORGET  ids                                     ─▶ struck out ─▶ ACK with them
 //	ask     ◀─ an answer with pointers is for an execution that is not enlisted
 
@@ -305,9 +307,9 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 		c.malformedCall(h, &m.Header, why)
 		return
 	}
-	if !c.mayHave(caller.Address, &inner.Header) {
+	if !c.proven(caller.Address, &inner.Header, m.Payload[enlistHead-originBytes:enlistHead]) {
 		c.count.Foreign++
-		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "enlist", "call %s cannot be one of node %s", inner.Call, caller.Address))
+		c.refuse(h, &m.Header, fault.New(fault.BadRequest, "enlist", "nothing proves that call %s is one of node %s", inner.Call, caller.Address))
 		return
 	}
 	_, known := c.table.Where(inner.Call)
@@ -338,18 +340,41 @@ func (c *controller) enlist(n *node, h *held, m *rpcpacket.Message) {
 	c.execute(o)
 }
 
-// enlistHead is what stands in front of the CALL in an ENLIST: the caller's address, and
-// whether the call runs.
-const enlistHead = 17
+const (
+	// originBytes is how many bytes a call's origin has: a proof, and the hash of the service whose
+	// execution makes the call, or 0 (rpc, origin.go).
+	originBytes = 24
+	// enlistHead is what stands in front of the CALL in an ENLIST: the caller's address, whether
+	// the call runs, and its origin.
+	enlistHead = 17 + originBytes
+)
 
-// mayHave reports whether a direct call can have been made by a node: in one of its sessions, or by
-// an execution. Where ids have keys, those of executions' calls are no session's. So no callee
-// takes the id of a call that somebody will make in a session.
-func (c *controller) mayHave(caller netip.Addr, call *rpcpacket.Header) bool {
-	if call.Flags&rpcpacket.FlagSession != 0 {
-		return rpcpacket.Owns(caller, call.Call.Session())
+// proven reports whether a direct call is one of a node's sessions, or of an execution, and whether
+// whoever made it has called the node that hands it over. The caller has proven that by what follows
+// from the node's key, or from the key of the execution's service or main. So no node hands over a call
+// of which it only knows the id, nor one that somebody will make. A rack without keys has no proofs.
+func (c *controller) proven(caller netip.Addr, call *rpcpacket.Header, origin []byte) bool {
+	var proof, want endpoint.Proof
+	service := binary.BigEndian.Uint64(origin[copy(proof[:], origin):])
+	switch {
+	case call.Flags&rpcpacket.FlagSession != 0:
+		if !rpcpacket.Owns(caller, call.Call.Session()) {
+			return false
+		}
+		want = endpoint.NewProver(c.secret.Node(caller)).Prove(call.Call)
+	case c.secret == endpoint.Secret{}:
+		return true
+	default:
+		key := c.secret.Main(call.Parent)
+		if service != 0 {
+			key = c.secret.Service(service)
+		}
+		var id rpcpacket.ID
+		if id, want = endpoint.Child(key, call.Parent, call.Branch, call.Index); id != call.Call {
+			return false
+		}
 	}
-	return c.secret == endpoint.Secret{} || call.Call.Derived()
+	return c.secret == endpoint.Secret{} || hmac.Equal(proof[:], want[:])
 }
 
 // enlisted reads an ENLIST.

@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"encoding/binary"
 	"errors"
 	"slices"
 	"testing"
@@ -31,17 +32,23 @@ func (n *testNode) exactReply(to *testNode, call *rpcpacket.Message, results ...
 }
 
 // handOver has the Gatekeeper decide about a direct call that runs at the node, as rpc does
-// (rpc/execution.go).
+// (rpc/execution.go). The call is one of a session, or of an execution of Arrays.
 func (n *testNode) handOver(caller *testNode, call *rpcpacket.Message) {
 	n.handed++
 	inner := *call
 	inner.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
 	inner.Floor = 0
 	a := caller.address.As16()
+	proof, service := endpoint.NewProver(testSecret.Node(caller.address)).Prove(call.Call), uint64(0)
+	if call.Flags&rpcpacket.FlagSession == 0 {
+		service = serviceHash(rackaddr.Service("Arrays"))
+		_, proof = endpoint.Child(testSecret.Service(service), call.Parent, call.Branch, call.Index)
+	}
+	payload := slices.Concat(a[:], []byte{1}, proof[:], binary.BigEndian.AppendUint64(nil, service))
 	m := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: n.incarnation,
 		Call: endpoint.ChildID(nil, call.Call, 1, 1), Service: call.Service, Order: n.handed,
-	}, Payload: inner.Append(append(a[:], 1))}
+	}, Payload: inner.Append(payload)}
 	n.send(n.address, rackaddr.Gatekeeper, rackaddr.PortRPC, m.Append(nil))
 }
 

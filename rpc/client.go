@@ -287,9 +287,10 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		h.Flags |= rpcpacket.FlagHeld
 	}
 	var id rpcpacket.ID
+	var proof endpoint.Proof
 	if b != nil {
 		var err error
-		if id, err = b.child(&h, o); err != nil {
+		if id, proof, err = b.child(&h, o); err != nil {
 			return err
 		}
 	}
@@ -305,7 +306,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 		return fault.New(n.tooLongCode(true), m.op, "%s", n.tooLong("a message", codec, true))
 	}
 	if owed {
-		if err := c.owe(o, p, to, m, codec, h, id); err != nil || p.kept {
+		if err := c.owe(o, p, to, m, codec, h, id, proof); err != nil || p.kept {
 			return err
 		}
 		to = netip.Addr{} // it has been handed over meanwhile
@@ -313,7 +314,7 @@ func (c *client) send(ctx context.Context, b *opSequence, o *operation, p *pendi
 	var lasts bool
 	switch {
 	case to.IsValid():
-		lasts = c.goDirect(p, b, o, to, codec, &h, id)
+		lasts = c.goDirect(p, b, o, to, codec, &h, id, proof)
 	case kind == thrift.ONEWAY && m.policy == PolicyNone:
 		if !o.durable(record.Call{}) {
 			return n.whyEnded()

@@ -10,12 +10,12 @@ import (
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
 
-// lineage is who waits for a call that its node makes, as the trailer says of a direct call, and
-// of one of policy none:
+// lineage is who waits for a call that its node makes, as the trailer says of a direct call, behind
+// its origin, and of one of policy none:
 //
 //	ancestor (16 bytes) | execution (16) | … | execution (16)
 //
-// Nobody waits for a direct call without a trailer, as far as deadlocks go; who waits for one of
+// Nobody waits for a direct call without a lineage, as far as deadlocks go; who waits for one of
 // policy none is not known then, unless it has no parent.
 type lineage struct {
 	// ancestor is the nearest execution on whose behalf the call is made that the Gatekeeper
@@ -26,7 +26,7 @@ type lineage struct {
 	serial []rpcpacket.ID
 }
 
-// lineageIn reads the trailer of a direct call, or of one of policy none; false if it is no lineage.
+// lineageIn reads the trailer of a call of policy none; false if it is no lineage.
 func lineageIn(trailer []byte) (l lineage, ok bool) {
 	const size = len(l.ancestor)
 	if len(trailer)%size != 0 || len(trailer) > (1+control.MaxSerial)*size {

@@ -182,7 +182,7 @@ func (n *Node) receiveCall(r *reader, i int, from netip.AddrPort, m *rpcpacket.M
 		return nil
 	}
 	size, arguments, err := measure(m)
-	if _, ok := lineageIn(m.Trailer); err != nil || !ok {
+	if _, _, ok := originIn(m.Trailer); err != nil || !ok {
 		n.malformed(from.Addr())
 		return nil
 	}
@@ -398,7 +398,7 @@ func (n *Node) directExecution(x *export, from netip.AddrPort, m *rpcpacket.Mess
 	e := &execution{node: n, journal: new(journal), export: x, call: *m, from: from, arguments: arguments, enlisting: make(chan struct{}, 1)}
 	e.trunk.e = e
 	e.direct.Store(true)
-	e.lineage, _ = lineageIn(m.Trailer)
+	_, e.lineage, _ = originIn(m.Trailer)
 	if m.Timeout != 0 {
 		e.deadline = time.Now().Add(time.Duration(m.Timeout) * time.Millisecond)
 	}

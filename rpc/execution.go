@@ -49,6 +49,7 @@ type execution struct {
 	// it. To end that, a token has to be in enlisting.
 	direct    atomic.Bool
 	enlisting chan struct{} // holds a token while somebody does
+	unproven  error         // the Gatekeeper's, which has refused it; guarded by the token
 	resumed   bool          // the ledger has what former runs did
 	again     bool          // and that this one has begun
 	lost      bool          // the arguments were in the ledger, and that is lost
@@ -106,25 +107,26 @@ func (c *client) allowed(b *opSequence, m *method) error {
 	return nil
 }
 
-// child fills in whose call a header is and returns the id that it must have;
+// child fills in whose call a header is and returns the id that it must have, with its proof;
 // zero, for one of a session. Only an execution that the Gatekeeper has logged can
 // answer for exactly-once calls; those of others are its node's own, and name their
 // parent because it waits for them.
-func (b *opSequence) child(h *rpcpacket.Header, o *operation) (rpcpacket.ID, error) {
+func (b *opSequence) child(h *rpcpacket.Header, o *operation) (rpcpacket.ID, endpoint.Proof, error) {
 	if o != nil {
 		h.Parent, h.Branch, h.Index = b.e.call.Call, o.at.branch, o.at.index
 		if h.Flags.Exact() {
 			h.Floor = uint64(b.e.main.lastCheckpoint()) // a copy that comes after the next checkpoint is too late
 			key, err := b.e.key()
-			return endpoint.ChildID(key, h.Parent, h.Branch, h.Index), err
+			id, proof := endpoint.Child(key, h.Parent, h.Branch, h.Index)
+			return id, proof, err
 		}
-		return rpcpacket.ID{}, nil
+		return rpcpacket.ID{}, endpoint.Proof{}, nil
 	}
 	b.e.mu.Lock()
 	b.index++
 	h.Parent, h.Branch, h.Index = b.e.call.Call, b.number, b.index
 	b.e.mu.Unlock()
-	return rpcpacket.ID{}, nil
+	return rpcpacket.ID{}, endpoint.Proof{}, nil
 }
 
 // key is what the execution names its calls with. The first calls of a service come while the
@@ -330,15 +332,15 @@ const enlistPlace = 1<<32 - 1
 
 // enlist hands an execution over to the Gatekeeper, unless that decides about it already (a durable
 // main by handOver).
-// The error says that the node has ended.
+// The error says that the node has ended, or that the Gatekeeper refuses the execution.
 func (e *execution) enlist() error {
 	if !e.direct.Load() {
 		return nil
 	}
 	e.enlisting <- struct{}{}
 	defer func() { <-e.enlisting }()
-	if !e.direct.Load() {
-		return nil
+	if !e.direct.Load() || e.unproven != nil {
+		return e.unproven
 	}
 	n, l := e.node, e.node.ledger
 	e.promote()
@@ -364,6 +366,9 @@ func (e *execution) enlist() error {
 	e.entry.Tag = e
 	n.in.mu.Unlock()
 	if err := n.tellEnlisted(e.from.Addr(), &e.call, true); err != nil {
+		if n.base.Err() == nil {
+			e.notHanded(err)
+		}
 		return err
 	}
 	e.call.Flags |= rpcpacket.FlagHeld | rpcpacket.FlagEnlist
@@ -373,6 +378,18 @@ func (e *execution) enlist() error {
 	l.write(&record.Logged{Execution: e.call.Call})
 	l.noteHanded(e)
 	return e.freeNow()
+}
+
+// notHanded notes that the Gatekeeper does not decide about an execution: its caller has not proven
+// that the call is its own. So the execution stays direct, and what needs the Gatekeeper fails.
+func (e *execution) notHanded(why error) {
+	n := e.node
+	n.foreign(e.from.Addr())
+	n.in.mu.Lock()
+	n.in.core.Forget(e.entry)
+	e.entry = nil
+	n.in.mu.Unlock()
+	e.unproven = why
 }
 
 // whyEnded is why the node can do nothing any more.
@@ -421,7 +438,8 @@ func (l *enlists) floor() uint64 {
 }
 
 // enlistment is the message that has the Gatekeeper decide about a direct call of a node: its
-// payload is the caller's address (16 bytes), 1 if the call runs here or 0 (1), and the CALL.
+// payload is the caller's address (16 bytes), 1 if the call runs here or 0 (1), the call's origin (24),
+// and the CALL.
 // The CALL's trailer is left out, and so are its arguments if the message exceeded a packet: the
 // ledger has them. The message's parent is the execution that the Gatekeeper
 // knows of which the call was made, as far as that is known. The header's order is the message's number, 0 for a copy that
@@ -431,14 +449,14 @@ func (n *Node) enlistment(caller netip.Addr, call *rpcpacket.Message, runs bool,
 		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(PolicyRecover), CallerIncarnation: n.self.Incarnation,
 		Call: endpoint.ChildID(nil, call.Call, enlistPlace, enlistPlace), Service: call.Service, Order: number, Floor: n.enlists.floor(),
 	}
-	if l, ok := lineageIn(call.Trailer); ok {
-		h.Parent = l.ancestor
-	}
+	from, l, _ := originIn(call.Trailer)
+	h.Parent = l.ancestor
 	a := caller.As16()
 	payload := append(a[:], 0)
 	if runs {
 		payload[len(a)] = 1
 	}
+	payload = append(payload, from...)
 	inner := rpcpacket.Message{Header: call.Header, Payload: call.Payload}
 	if call.Flags&rpcpacket.FlagMore != 0 || len(payload)+2*rpcpacket.HeaderSize+len(call.Payload) > n.budget {
 		inner.Payload = nil
@@ -532,7 +550,7 @@ func (n *Node) handedBefore(e *execution) {
 	if m, err := rpcpacket.Parse(known.Begun.Call); err == nil {
 		e.call.Payload = m.Payload
 		e.call.Flags |= m.Flags & rpcpacket.FlagTainted
-		e.lineage, _ = lineageIn(m.Trailer)
+		_, e.lineage, _ = originIn(m.Trailer)
 	}
 	l.noteHanded(e)
 	b := slices.Clone(known.Journal)

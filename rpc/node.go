@@ -109,7 +109,7 @@ func newNode(ctx context.Context, session join.Session, config *joinConfig) (*No
 		done: make(chan struct{}), exports: make(map[string]*export), mains: make(map[string]bool),
 	}
 	n.limits = config.limits
-	n.out.init(n.self.Address, n.limits.Detached)
+	n.out.init(&n.self, n.limits.Detached)
 	n.in.core = endpoint.NewCallee(n.self.Incarnation, n.limits.callee())
 	n.in.drained = make(chan struct{}, 1)
 	if n.budget = budgetOf(session); n.budget < minMTU-netio.Overhead {

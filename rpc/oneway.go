@@ -10,6 +10,7 @@ import (
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/direct"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
 	"github.com/bifrost-rack/bifrost/rpc/internal/sent"
 	"github.com/bifrost-rack/bifrost/rpc/record"
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
@@ -27,7 +28,7 @@ const maxOwing = 32 << 20
 
 // owe keeps a one-way until its execution is done, unless that has been handed over. It is for the
 // node that takes calls of the method now; p.kept says that it is kept.
-func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *codec, h rpcpacket.Header, id rpcpacket.ID) error {
+func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *codec, h rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) error {
 	e := o.b.e
 	h.Flags &^= rpcpacket.FlagHeld
 	h.Call = id
@@ -44,7 +45,7 @@ func (c *client) owe(o *operation, p *pending, to netip.Addr, m *method, codec *
 	if !e.direct.Load() {
 		return nil
 	}
-	codec.trailer = nil
+	codec.trailer = originOf(o, proof).append(nil)
 	e.oneways = append(e.oneways, record.Oneway{
 		ID: id, Node: to.As16(), Service: []byte(c.service), Method: []byte(m.name), Message: slices.Clone(codec.datagram(&h)),
 	})
@@ -103,6 +104,7 @@ func (e *execution) handOneway(w *record.Oneway) error {
 	}
 	p := o.pendings.Get().(*pending)
 	m.Flags |= rpcpacket.FlagHeld
+	m.Trailer = nil
 	p.RTT, p.Logged, p.Exact, p.Held = &n.enlistRTT, true, true, true
 	p.to = netio.Message{Remote: netip.AddrPortFrom(rackaddr.ServiceOf(m.Service), rackaddr.PortRPC)}
 	p.datagram = m.Append(nil)
@@ -165,7 +167,7 @@ func (n *Node) sendOneway(w *record.Oneway) {
 	m.Order, m.Floor, m.CallerIncarnation = p.Lane(), p.Floor, n.self.Incarnation
 	p.datagram = m.Append(nil)
 	if len(p.datagram) > n.budget {
-		m.Trailer = appendArguments(nil, &m)
+		m.Trailer = appendArguments(m.Trailer, &m)
 		whole := m.Append(nil)
 		p.pushed = serviceHash(node)
 		p.datagram, _ = rpcpacket.First(whole, n.budget, p.pushed) // it has neither pointers nor much of a trailer

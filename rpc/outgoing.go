@@ -15,6 +15,7 @@ import (
 	"github.com/bifrost-rack/bifrost/dsm"
 	"github.com/bifrost-rack/bifrost/internal/control"
 	"github.com/bifrost-rack/bifrost/internal/fault"
+	"github.com/bifrost-rack/bifrost/internal/join"
 	"github.com/bifrost-rack/bifrost/internal/netio"
 	"github.com/bifrost-rack/bifrost/internal/rackaddr"
 	"github.com/bifrost-rack/bifrost/rpc/bulk"
@@ -29,7 +30,9 @@ import (
 type outgoing struct {
 	mu   sync.Mutex
 	core *endpoint.Caller
-	err  error // why no call can begin any more
+	// prover makes the proofs of direct calls in sessions; guarded by mu.
+	prover *endpoint.Prover
+	err    error // why no call can begin any more
 	// detached holds a token for each one-way and each call that lends memory:
 	// the runtime may have to finish them when nobody waits any more.
 	detached chan struct{}
@@ -115,8 +118,13 @@ func (n *Node) release(p *pending) {
 	n.out.pendings.Put(p)
 }
 
-func (o *outgoing) init(node netip.Addr, detached int) {
-	o.core = endpoint.NewCaller(node, randomUint64)
+func (o *outgoing) init(self *join.Identity, detached int) {
+	o.core = endpoint.NewCaller(self.Address, randomUint64)
+	var key endpoint.Key
+	if self.Key != [32]byte{} {
+		key = self.Key[:]
+	}
+	o.prover = endpoint.NewProver(key)
 	o.detached = make(chan struct{}, detached)
 	o.pendings.New = newPending
 }
@@ -155,6 +163,10 @@ func (n *Node) begin(p *pending, c *codec, h *rpcpacket.Header, id rpcpacket.ID)
 	h.Call = p.ID
 	if id.IsZero() {
 		h.Floor = p.Floor
+		if p.straight {
+			proof := o.prover.Prove(p.ID)
+			copy(c.trailer, proof[:]) // of its origin
+		}
 	}
 	p.datagram = c.datagram(h)
 	switch {
@@ -577,14 +589,14 @@ func (c *client) fits(m *method, codec *codec) bool {
 
 // goDirect makes a call that has been bound a direct one. It reports false if the node has
 // ended.
-func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID) bool {
+func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr, codec *codec, h *rpcpacket.Header, id rpcpacket.ID, proof endpoint.Proof) bool {
 	n := c.node
 	p.straight, p.Node = true, to.As16()
 	p.to.Remote = netip.AddrPortFrom(to, rackaddr.PortDirect)
 	p.Balance = nil
 	h.Flags &^= rpcpacket.FlagHeld
 	codec.trailer = nil
-	codec.trailer = n.straightTrailer(b, codec, h)
+	codec.trailer = n.straightTrailer(b, codec, h, originOf(o, proof))
 	if o == nil {
 		return true
 	}
@@ -598,11 +610,12 @@ func (c *client) goDirect(p *pending, b *opSequence, o *operation, to netip.Addr
 	return e.durable(record.Call{ID: id, Node: p.Node})
 }
 
-// straightTrailer goes behind a direct call: its lineage if that names somebody and, if the call
-// exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
-func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header) (trailer []byte) {
+// straightTrailer goes behind a direct call: its origin, its lineage if that names somebody and, if
+// the call exceeds a packet, the hash of its arguments (argumentsSize). Nobody waits for a one-way.
+func (n *Node) straightTrailer(b *opSequence, codec *codec, h *rpcpacket.Header, from origin) (trailer []byte) {
+	trailer = from.append(nil)
 	if l, _ := b.lineageOf(); !l.nobody() && h.Type == rpcpacket.Call {
-		trailer = l.append(nil)
+		trailer = l.append(trailer)
 	}
 	if codec.size()+len(trailer) <= n.budget {
 		return trailer

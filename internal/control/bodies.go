@@ -164,6 +164,9 @@ type Joined struct {
 	Address     netip.Addr `json:"address"`
 	Incarnation uint32     `json:"incarnation"`
 	Rack        Rack       `json:"rack"`
+	// Key is what the node proves with that its direct calls in sessions are its own
+	// (rpc/endpoint.Prover); it is for the node only.
+	Key []byte `json:"key,omitempty"`
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *LedgerPlace `json:"ledger,omitempty"`
 	// Direct says that exactly-once calls go straight to their callees where they can, and

@@ -103,6 +103,7 @@ type Identity struct {
 	Incarnation uint32
 	// Ledger is where the node keeps its ledger; nil in a rack without ledgers.
 	Ledger *control.LedgerPlace
-	// Direct is control.Joined's.
+	// Direct and Key are control.Joined's. The zero Key is none.
 	Direct bool
+	Key    [32]byte `json:",omitzero"`
 }

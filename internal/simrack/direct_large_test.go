@@ -268,7 +268,7 @@ func TestLargeCallAnnounced(t *testing.T) {
 		m := rpcpacket.Message{Header: rpcpacket.Header{
 			Type: rpcpacket.Call, Flags: rpcpacket.FlagMore.WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 			Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(stranger.Address(), 1), Floor: 1,
-		}, Payload: make([]byte, rpcpacket.MorePreface+1000), Trailer: make([]byte, 8)}
+		}, Payload: make([]byte, rpcpacket.MorePreface+1000), Trailer: make([]byte, 32)}
 		m.Call.Derive()
 		r.Host("s2").Impair(wire.Impairment{}, wire.Impairment{Loss: 1}) // nobody says that there is no such call
 		const space = 4 << 20

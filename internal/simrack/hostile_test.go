@@ -357,7 +357,7 @@ func TestHostile_Direct(t *testing.T) {
 			call := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1,
-			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: []byte("forged")})}
+			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: []byte("forged")}), Trailer: make([]byte, 24)}
 			for index := range uint32(5) {
 				call.Call = endpoint.ChildID(nil, first.Call, 0, index)
 				call.Order, call.Floor = rpcpacket.SessionOf(stranger.Address(), 7), uint64(index)+1
@@ -430,7 +430,7 @@ func TestHostile_DirectQuota(t *testing.T) {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(stranger.Address(), i), Floor: 1,
-			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: make([]byte, 100)})}
+			}, Payload: encode(t, ctx, &arrays.ArraysEchoArgs{Data: make([]byte, 100)}), Trailer: make([]byte, 24)}
 			binary.BigEndian.PutUint32(m.Call[:], i)
 			m.Call.Derive()
 			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))

@@ -57,7 +57,8 @@ func (a *attacker) directCalls() [][]byte {
 		session.Floor = h.Call.Sequence()
 		lane := h
 		lane.Order, lane.Floor = rpcpacket.SessionOf(a.itself(), a.random.Uint32()), 1
-		all = append(all, rpcpacket.Message{Header: session, Payload: []byte("no Thrift")}, rpcpacket.Message{Header: lane, Payload: []byte("no Thrift")})
+		origin := make([]byte, 24)
+		all = append(all, rpcpacket.Message{Header: session, Payload: []byte("no Thrift"), Trailer: origin}, rpcpacket.Message{Header: lane, Payload: []byte("no Thrift"), Trailer: origin})
 	}
 	h.Call, h.Type = known, rpcpacket.Reply // which no direct call's port takes
 	return a.directTo(append(all, rpcpacket.Message{Header: h, Payload: []byte("forged")})...)
@@ -92,7 +93,7 @@ func (a *attacker) handedOver() (all [][]byte) {
 	address := caller.As16()
 	ask := rpcpacket.Message{Header: rpcpacket.Header{
 		Type: rpcpacket.Call, Flags: inner.Flags, Call: rpcpacket.ID{1, byte(a.random.IntN(256))}, CallerIncarnation: a.session.Node().Incarnation, Order: a.random.Uint64N(9), Floor: 1 << 40,
-	}, Payload: (&rpcpacket.Message{Header: inner, Payload: []byte("no Thrift")}).Append(append(address[:], 1))}
+	}, Payload: (&rpcpacket.Message{Header: inner, Payload: []byte("no Thrift")}).Append(append(append(address[:], 1), make([]byte, 24)...))}
 	forget := ask
 	forget.Type, forget.Payload = rpcpacket.Oneway, slices.Concat(h.Call[:], make([]byte, 16))
 	for _, n := range append(slices.Clone(a.known.nodes), api.Node{Address: a.itself()}) {

@@ -117,7 +117,7 @@ func (t *Table) Receive(caller [16]byte, h *rpcpacket.Header, arguments uint64) 
 		return Superseded, e
 	case t.running[h.Call] != nil:
 		return Duplicate, nil
-	case e != nil && e.Handed:
+	case e != nil && e.Handed && e.Done == nil: // else the Gatekeeper has refused it
 		return Forward, e
 	case e != nil && e.Done != nil && e.Done.Arguments != arguments:
 		return Diverged, e

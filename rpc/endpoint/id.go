@@ -4,6 +4,8 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"hash"
+	"net/netip"
 
 	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
 )
@@ -25,6 +27,9 @@ func (s Secret) Service(hash uint64) Key {
 // Main returns the key of the durable main with an id.
 func (s Secret) Main(id rpcpacket.ID) Key { return s.derive("main", id[:]) }
 
+// Node returns the key of the node with an address, for the calls of its sessions (Prover).
+func (s Secret) Node(address netip.Addr) Key { return s.derive("node", address.AsSlice()) }
+
 func (s Secret) derive(kind string, of []byte) Key {
 	if s == (Secret{}) {
 		return nil
@@ -43,6 +48,45 @@ func (s Secret) derive(kind string, of []byte) Key {
 // again. Nobody without the key knows an id before the call has been made. With a key the id
 // is Derived, so that it is no session's.
 func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
+	id, _ := Child(key, parent, branch, index)
+	return id
+}
+
+// Proof shows that whoever sends a call direct may use its id. The caller tells it to the node that
+// it calls, and to nobody else. That node tells it to the Gatekeeper, if the Gatekeeper is to decide
+// about the call. It is zero where ids have no keys.
+type Proof [16]byte
+
+// Prover makes the proofs of the calls in a node's sessions. Its methods must not be called
+// concurrently.
+type Prover struct {
+	mac hash.Hash // nil without a key
+	sum []byte
+}
+
+// NewProver returns the Prover of the node with a key.
+func NewProver(key Key) *Prover {
+	if key == nil {
+		return new(Prover)
+	}
+	return &Prover{mac: hmac.New(sha256.New, key)}
+}
+
+// Prove returns the proof of a call in a session: the first 128 bits of an HMAC-SHA-256 of its id
+// with the node's key.
+func (p *Prover) Prove(id rpcpacket.ID) (proof Proof) {
+	if p.mac == nil {
+		return proof
+	}
+	p.mac.Reset()
+	p.mac.Write(id[:])
+	p.sum = p.mac.Sum(p.sum[:0])
+	copy(proof[:], p.sum)
+	return proof
+}
+
+// Child returns the ChildID of a call, and its proof: the second 128 bits of the same HMAC.
+func Child(key Key, parent rpcpacket.ID, branch, index uint32) (rpcpacket.ID, Proof) {
 	b := make([]byte, 0, 32)
 	b = append(b, parent[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(branch))
@@ -50,13 +94,14 @@ func ChildID(key Key, parent rpcpacket.ID, branch, index uint32) rpcpacket.ID {
 	b = append(b, "call"...)
 	if key == nil {
 		sum := sha256.Sum256(b)
-		return rpcpacket.ID(sum[:16])
+		return rpcpacket.ID(sum[:16]), Proof{}
 	}
 	h := hmac.New(sha256.New, key)
 	h.Write(b)
-	id := rpcpacket.ID(h.Sum(b[:0])[:16])
+	sum := h.Sum(b[:0])
+	id := rpcpacket.ID(sum[:16])
 	id.Derive()
-	return id
+	return id, Proof(sum[16:])
 }
 
 // MainID is the id of the durable main of this name: it stays the same whenever

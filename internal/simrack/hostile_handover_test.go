@@ -1,0 +1,246 @@
+package simrack_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"github.com/bifrost-rack/bifrost/examples/arrays/gen-go/arrays"
+	"github.com/bifrost-rack/bifrost/examples/arrays/service"
+	"github.com/bifrost-rack/bifrost/gatekeeper"
+	"github.com/bifrost-rack/bifrost/internal/frame"
+	"github.com/bifrost-rack/bifrost/internal/rackaddr"
+	"github.com/bifrost-rack/bifrost/internal/simrack"
+	"github.com/bifrost-rack/bifrost/internal/wire"
+	"github.com/bifrost-rack/bifrost/rpc"
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+	"github.com/bifrost-rack/bifrost/rpc/rpcpacket"
+)
+
+// TestHostile_HandOver is rows 1 and 2 for direct calls that the Gatekeeper is to decide about. A
+// callee knows the ids of the executions that wait for it. It hands over their calls as its own, and
+// its callers' next ones, and answers them. All true calls run, and only true answers count.
+func TestHostile_HandOver(t *testing.T) {
+	for name, fronted := range map[string]bool{"a session's call": false, "an execution's call": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg, seen := watched("c1", "c2", "s1", "s2")
+			cfg.Ledgers = gatekeeper.LedgersTruth
+			inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+				nodes := joinAll(t, ctx, r, "c1", "c2", "s1", "s2")
+				caller, front, evil, callee := nodes[0], nodes[1], nodes[2], nodes[3]
+				ping := func(policy rpc.Policy) *arrays.PingClient {
+					return arrays.NewPingClient(callee.Client("Evil", rpc.WithPolicy(policy)))
+				}
+				a := &handing{direct: ping(rpc.PolicyRecover), held: ping(rpc.PolicyTainted)}
+				e := &thief{t: t, ctx: ctx, rack: r, seen: seen, evil: evil.Address(), caller: caller.Address()}
+				if fronted {
+					e.caller = front.Address()
+				}
+				echo := func(n *rpc.Node, policy rpc.Policy) *arrays.ArraysClient {
+					return arrays.NewArraysClient(n.Client("Arrays", rpc.WithPolicy(policy)))
+				}
+				for _, x := range []struct {
+					node *rpc.Node
+					name string
+					what any
+				}{
+					{callee, "Arrays", a}, {evil, "Evil", e}, {front, "Front", fronting{echo(front, rpc.PolicyRecover), func() {}}},
+				} {
+					var err error
+					if s, ok := x.what.(arrays.Arrays); ok {
+						err = x.node.Export(ctx, x.name, arrays.NewArraysProcessor(s))
+					} else {
+						err = x.node.Export(ctx, x.name, arrays.NewPingProcessor(x.what.(arrays.Ping)))
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				if fronted {
+					if err := arrays.NewPingClient(caller.Client("Front", rpc.WithPolicy(rpc.PolicyRecover))).Ping(ctx); err != nil {
+						t.Errorf("a call whose callee is handed over: %v", err)
+					}
+				} else if got, err := echo(caller, rpc.PolicyRecover).Echo(ctx, []byte("true")); err != nil || string(got) != "true" {
+					t.Errorf("a call that is handed over: %q, %v", got, err)
+				}
+				for range 4 {
+					if got, err := echo(caller, rpc.PolicyTainted).Echo(ctx, []byte("next")); err != nil || string(got) != "next" {
+						t.Errorf("a next call, which is held: %q, %v", got, err)
+					}
+				}
+				if n := callee.Stats().Enlisted; n != 1 {
+					t.Errorf("%d executions were handed over, want the first", n)
+				}
+				s, err := r.Gatekeeper().Snapshot(ctx)
+				if err != nil || s.Counters.Foreign != uint64(e.tried.Load()) || e.tried.Load() == 0 {
+					t.Errorf("%d of %d attempts are counted as foreign, %v", s.Counters.Foreign, e.tried.Load(), err)
+				}
+			})
+		})
+	}
+}
+
+// handing is a service whose execution is direct until it makes a held call.
+type handing struct {
+	service.Arrays
+	direct, held *arrays.PingClient
+}
+
+// Echo implements arrays.Arrays.
+func (h *handing) Echo(ctx context.Context, b []byte) ([]byte, error) {
+	if err := h.direct.Ping(ctx); err != nil {
+		return nil, err
+	}
+	return b, h.held.Ping(ctx)
+}
+
+// thief is a service that tries to take the call of whoever has called it.
+type thief struct {
+	t            *testing.T
+	ctx          context.Context
+	rack         *simrack.Rack
+	seen         *atomic.Pointer[rpcpacket.Message]
+	evil, caller netip.Addr
+	number       uint64
+	tried        atomic.Int64
+}
+
+// Ping implements arrays.Ping.
+func (h *thief) Ping(ctx context.Context) error {
+	got := *h.seen.Load()
+	if h.number > 0 || !got.Flags.Direct() {
+		return nil
+	}
+	stolen := got.Parent // the call that waits for this one
+	ids := []rpcpacket.ID{stolen}
+	if rpcpacket.Owns(h.caller, stolen.Session()) {
+		for ahead := range uint64(4) {
+			ids = append(ids, rpcpacket.SessionID(stolen.Session(), stolen.Sequence()+1+ahead))
+		}
+	}
+	own := got.Trailer[:24] // what proves that the call is for us
+	for _, id := range ids {
+		for _, origin := range [][]byte{make([]byte, 24), own} {
+			h.take(id, origin)
+		}
+	}
+	select {
+	case <-time.After(time.Second): // virtual: all have arrived
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// take hands a call over, and answers it.
+func (h *thief) take(id rpcpacket.ID, origin []byte) {
+	h.number++
+	h.tried.Add(1)
+	s := rackaddr.Service("Evil").As16()
+	method, err := rpcpacket.MethodOf("ping")
+	if err != nil {
+		h.t.Error(err)
+	}
+	inner := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover),
+		Call: id, Method: method, NameLength: 4, Service: binary.BigEndian.Uint64(s[8:]), CallerIncarnation: 1,
+	}}
+	if !id.Derived() {
+		inner.Flags |= rpcpacket.FlagSession
+	}
+	from := h.caller.As16()
+	m := rpcpacket.Message{Header: rpcpacket.Header{
+		Type: rpcpacket.Call, Flags: (rpcpacket.FlagHeld | rpcpacket.FlagEnlist).WithPolicy(rpcpacket.PolicyRecover), CallerIncarnation: 1,
+		Call: endpoint.ChildID(nil, id, 1, uint32(h.number)), Service: inner.Service, Order: h.number,
+	}, Payload: inner.Append(append(append(from[:], 1), origin...))}
+	send := func(to netip.Addr, m *rpcpacket.Message) {
+		h.rack.Host("s1").SendRaw(netip.AddrPortFrom(h.evil, rackaddr.PortRPC), netip.AddrPortFrom(to, rackaddr.PortRPC), m.Append(nil))
+	}
+	send(rackaddr.Gatekeeper, &m)
+	out := arrays.ArraysEchoResult{Success: []byte("forged")}
+	answer := inner
+	answer.Type, answer.CalleeIncarnation, answer.Payload = rpcpacket.Reply, 1, encode(h.t, h.ctx, &out)
+	answer.Flags &^= rpcpacket.FlagEnlist
+	send(h.caller, &answer)
+}
+
+// TestHostile_Unproven is row 2 the other way round: a program calls direct, and does not prove that
+// the call is its own. The execution cannot be handed over. It fails alone: its callee answers, also
+// the copies of the call, and goes on.
+func TestHostile_Unproven(t *testing.T) {
+	cfg, _ := watched("c1", "s1", "s2")
+	cfg.Ledgers = gatekeeper.LedgersTruth
+	var refused atomic.Int64
+	cfg.OnFrame = func(f wire.Frame) {
+		u, err := frame.ParseUDP6(f.Data)
+		if err != nil || !f.ToSwitch || f.Stage != wire.Arrived || u.Src.Port() != rackaddr.PortDirect && u.Src.Port() != rackaddr.PortRPC {
+			return
+		}
+		if m, err := rpcpacket.Parse(u.Payload); err == nil && m.Type == rpcpacket.Exception && m.Call[0] == 9 {
+			refused.Add(1)
+		}
+	}
+	inVirtualTimeWith(t, cfg, func(t *testing.T, ctx context.Context, r *simrack.Rack) {
+		nodes := joinAll(t, ctx, r, "c1", "s1", "s2")
+		caller, stranger, callee := nodes[0], nodes[1], nodes[2]
+		ping := func(policy rpc.Policy) *arrays.PingClient {
+			return arrays.NewPingClient(callee.Client("Ping", rpc.WithPolicy(policy)))
+		}
+		if err := stranger.Export(ctx, "Ping", arrays.NewPingProcessor(quiet{})); err != nil {
+			t.Fatal(err)
+		}
+		if err := callee.Export(ctx, "Arrays", arrays.NewArraysProcessor(&handing{direct: ping(rpc.PolicyRecover), held: ping(rpc.PolicyTainted)})); err != nil {
+			t.Fatal(err)
+		}
+		method, err := rpcpacket.MethodOf("echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := rackaddr.Service("Arrays").As16()
+		args := thrift.NewTMemoryBuffer()
+		out := thrift.NewTBinaryProtocolConf(args, nil)
+		if err := errors.Join(out.WriteMessageBegin(ctx, "echo", thrift.CALL, 0), (&arrays.ArraysEchoArgs{Data: []byte("mine")}).Write(ctx, out), out.WriteMessageEnd(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		m := rpcpacket.Message{Header: rpcpacket.Header{
+			Type: rpcpacket.Call, Flags: rpcpacket.Flags(0).WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method, Call: rpcpacket.ID{9},
+			Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Order: rpcpacket.SessionOf(stranger.Address(), 7), Floor: 1,
+		}, Payload: args.Bytes(), Trailer: make([]byte, 24)}
+		m.Call.Derive()
+		for range 3 {
+			r.Host("s1").SendRaw(netip.AddrPortFrom(stranger.Address(), rackaddr.PortDirect), netip.AddrPortFrom(callee.Address(), rackaddr.PortDirect), m.Append(nil))
+			<-time.After(time.Second) // virtual
+		}
+		if n := refused.Load(); n != 3 {
+			t.Errorf("3 copies of an unproven call have %d exceptions", n)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		got, err := arrays.NewArraysClient(caller.Client("Arrays", rpc.WithPolicy(rpc.PolicyRecover))).Echo(ctx, []byte("true"))
+		if err != nil || string(got) != "true" {
+			t.Errorf("another's call: %q, %v", got, err)
+		}
+		blamed := uint64(0)
+		callee.Refused(func(from netip.Addr, reason string, n uint64) {
+			if from == stranger.Address() && reason == "foreign" {
+				blamed += n
+			}
+		})
+		if blamed != 1 {
+			t.Errorf("%d foreign calls of the stranger are counted, want 1", blamed)
+		}
+	})
+}
+
+// quiet is a service that answers.
+type quiet struct{}
+
+// Ping implements arrays.Ping.
+func (quiet) Ping(context.Context) error { return nil }

@@ -1,0 +1,47 @@
+package rpc
+
+import (
+	"encoding/binary"
+
+	"github.com/bifrost-rack/bifrost/rpc/endpoint"
+)
+
+// origin shows that a direct call or one-way is its caller's. It stands at the beginning of the
+// trailer:
+//
+//	proof (16 bytes) | service (8) | lineage
+//
+// The callee cannot check it. The callee passes it on to the Gatekeeper, which does, when the
+// Gatekeeper is to decide about the call. So a node that has only learnt the id of a call, from a
+// parent or a lineage, cannot say that the call runs here.
+type origin struct {
+	proof endpoint.Proof
+	// service is the hash of the service whose execution makes the call, since the id follows from
+	// its key; 0 for a call of a durable main, and in a session.
+	service uint64
+}
+
+const originSize = len(origin{}.proof) + 8
+
+// originOf is that of a call which an operation makes, with the proof that belongs to its id. Begin
+// adds the proof of a call in a session.
+func originOf(o *operation, proof endpoint.Proof) origin {
+	from := origin{proof: proof}
+	if o != nil && o.b.e.export != nil {
+		from.service = o.b.e.export.hash
+	}
+	return from
+}
+
+func (o origin) append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(append(b, o.proof[:]...), o.service)
+}
+
+// originIn splits the trailer of a direct call; false if it is none.
+func originIn(trailer []byte) (from []byte, l lineage, ok bool) {
+	if len(trailer) < originSize {
+		return make([]byte, originSize), l, false
+	}
+	l, ok = lineageIn(trailer[originSize:])
+	return trailer[:originSize], l, ok
+}
