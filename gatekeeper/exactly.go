@@ -682,7 +682,7 @@ func (c *controller) begun(a execution.Begun) {
 func (c *controller) answerMain(q beginning, id rpcpacket.ID, offset uint64, over bool) {
 	state, journal, index := c.table.Main(id)
 	part := control.PartOf(append(state[:len(state):len(state)], journal...), offset, uint64(index))
-	part.Done, part.Key = over, c.secret.Main(id)
+	part.Done, part.Key, part.Memory = over, c.secret.Main(id), control.ExecutionID(c.secret.ToMemory(id))
 	part.Ledger, part.Handed = c.table.Direct(id)
 	c.answer(q.port, q.ask, part)
 }

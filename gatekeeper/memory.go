@@ -81,7 +81,7 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 	if n == nil || m.Incarnation != n.incarnation { // of one that has ended: a re-run asks for the region again
 		c.count.Late++
 		if _, known := c.leases.Find(r.Base); !known {
-			s := unknownRegion{region: r, execution: rpcpacket.ID(m.Execution), incarnation: m.Incarnation}
+			s := unknownRegion{region: r, execution: c.executionOf(m.Execution), incarnation: m.Incarnation}
 			if m.Flags&dsmpacket.FlagDirect != 0 {
 				s.direct = h.dst
 			}
@@ -107,10 +107,10 @@ func (c *controller) heldAlloc(b *blade, h *held, p dsmpacket.Pointer, m *dsmpac
 		c.allocAt(b, h, r, m, known)
 		return
 	}
-	if e := rpcpacket.ID(m.Execution); !e.IsZero() {
+	if e := c.executionOf(m.Execution); !e.IsZero() {
 		if _, known := c.leases.Find(r.Base); !known {
 			c.holdings.hold(r, e)
-			c.origins.note(originOf(m), r)
+			c.origins.note(c.originOf(m), r)
 		}
 	}
 	c.submit(lease.Alloc{Node: h.dst, Region: r}, verdict(func(s lease.Step, err error) {
@@ -194,7 +194,7 @@ func (c *controller) heldFree(h *held) {
 			}
 		default:
 			if !c.frees[p].answered(&m) {
-				c.frees[p] = freeing{request: m.Request, incarnation: m.Incarnation, execution: rpcpacket.ID(m.Execution)}
+				c.frees[p] = freeing{request: m.Request, incarnation: m.Incarnation, execution: c.executionOf(m.Execution)}
 			}
 			c.granted.note(grantedFree{n.address, p, m.Request})
 			if r, ok := c.leases.Find(p); ok {
@@ -255,7 +255,7 @@ func (c *controller) heldNoHome(h *held) {
 	code := fault.Unavailable
 	if m, _, err := dsmpacket.Parse(h.payload); err == nil && m.Flags&dsmpacket.FlagRecall != 0 && dsmpacket.FromAddr(h.dst).Op() == dsmpacket.OpAlloc {
 		code = fault.NotFound
-		if c.origins.on(rpcpacket.ID(m.Execution), dsmpacket.FromAddr(h.dst).Machine()) {
+		if c.origins.on(c.executionOf(m.Execution), dsmpacket.FromAddr(h.dst).Machine()) {
 			code = fault.Overloaded
 		}
 	}
@@ -294,7 +294,11 @@ func (c *controller) reclaimNamed(s unknownRegion) {
 	c.event(Event{Kind: RegionReclaimed, Region: r.String()})
 	id := control.RegionID{Offset: r.Base.Offset(), Class: r.Class}
 	if !s.execution.IsZero() {
-		id.Execution, id.Incarnation = control.ExecutionID(s.execution), s.incarnation
+		name := s.execution
+		if c.table.Known(name) {
+			name = c.secret.ToMemory(name)
+		}
+		id.Execution, id.Incarnation = control.ExecutionID(name), s.incarnation
 	}
 	c.owe(r, id)
 	for _, b := range c.sortedBlades() {

@@ -47,7 +47,7 @@ func TestCommit_MissedByABlade(t *testing.T) {
 			s.m1.hello("m1", control.Memory)
 			s.m1.mu.Lock()
 			defer s.m1.mu.Unlock()
-			run := control.Run{Execution: control.ExecutionID(endpoint.MainID("m")), Node: s.a.address, Incarnation: 1, Checkpoint: 1}
+			run := control.Run{Execution: control.ExecutionID(testSecret.ToMemory(endpoint.MainID("m"))), Node: s.a.address, Incarnation: 1, Checkpoint: 1}
 			if len(s.m1.undone) > 0 {
 				run.Main = s.m1.undone[0].Run.Main
 			}

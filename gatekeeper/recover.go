@@ -316,11 +316,11 @@ type origin struct {
 
 // originOf is the allocation that a memory header speaks of, the zero origin if it is
 // not an execution's.
-func originOf(m *dsmpacket.Header) origin {
+func (c *controller) originOf(m *dsmpacket.Header) origin {
 	if m.Execution == ([16]byte{}) {
 		return origin{}
 	}
-	return origin{rpcpacket.ID(m.Execution), m.Branch, m.Index}
+	return origin{c.executionOf(m.Execution), m.Branch, m.Index}
 }
 
 // originSize is how many bytes append adds.
@@ -463,7 +463,7 @@ func (c *controller) endedOrigins() {
 // otherRegion refuses the answer to an allocation for which the execution was given
 // another region before.
 func (c *controller) otherRegion(h *held, r dsmpacket.Region, m *dsmpacket.Header, known *allocs) bool {
-	had, there := c.origins.region[originOf(m)]
+	had, there := c.origins.region[c.originOf(m)]
 	if !there || had == r {
 		return false
 	}

@@ -39,8 +39,29 @@ type undoQueue struct {
 }
 
 // runOf names a run as memory blades know it.
-func runOf(r execution.Run) control.Run {
-	return control.Run{Execution: control.ExecutionID(r.Execution), Node: r.At.Address, Incarnation: r.At.Incarnation, Main: r.Main, Checkpoint: r.Checkpoint}
+func (c *controller) runOf(r execution.Run) control.Run {
+	return control.Run{Execution: control.ExecutionID(c.inMemory(r)), Node: r.At.Address, Incarnation: r.At.Incarnation, Main: r.Main, Checkpoint: r.Checkpoint}
+}
+
+// inMemory is what memory blades know the execution of a run as.
+func (c *controller) inMemory(r execution.Run) rpcpacket.ID {
+	if r.Main != 0 {
+		return c.secret.ToMemory(r.Execution)
+	}
+	return r.Execution
+}
+
+// executionOf is the execution that memory blades know by a name. The id of a durable main is no name
+// of one: whoever uses it has an execution that nobody knows.
+func (c *controller) executionOf(name [16]byte) rpcpacket.ID {
+	id := rpcpacket.ID(name)
+	if id.IsZero() {
+		return id
+	}
+	if main := c.secret.FromMemory(id); c.table.Known(main) || c.table.Known(id) {
+		return main
+	}
+	return id
 }
 
 // commit makes the memory blades keep what a run of an execution did, and then goes on.
@@ -61,8 +82,8 @@ func (c *controller) commit(run execution.Run) {
 		then()
 		return
 	}
-	c.missSettling(control.KindCommit, runOf(run))
-	c.settleMemory(runOf(run), func(b *blade) *undoQueue { return &b.commits }, then)
+	c.missSettling(control.KindCommit, c.runOf(run))
+	c.settleMemory(c.runOf(run), func(b *blade) *undoQueue { return &b.commits }, then)
 }
 
 // changedNothing reports whether an execution that has ended cannot have changed any
@@ -85,9 +106,9 @@ func (c *controller) rollback(run execution.Run) {
 		return
 	}
 	c.count.Rollbacks++
-	c.missSettling(control.KindRollback, runOf(run))
+	c.missSettling(control.KindRollback, c.runOf(run))
 	c.trace(TraceRollingBack, id, c.whereabouts(id), 0)
-	c.settleMemory(runOf(run), func(b *blade) *undoQueue { return &b.rollbacks }, func() {
+	c.settleMemory(c.runOf(run), func(b *blade) *undoQueue { return &b.rollbacks }, func() {
 		c.freeDeferred(id, false, func() {
 			c.takeBack(id, func() {
 				c.exactEvent(ExecutionRolledBack, id, 0, nil)
@@ -311,7 +332,7 @@ type unknownRegion struct {
 
 // unknownOf is a region that a memory blade names.
 func (c *controller) unknownOf(b *blade, id control.RegionID) unknownRegion {
-	s := unknownRegion{region: id.Region(c.cfg.DSMPrefix, b.hello.Machine), execution: rpcpacket.ID(id.Execution), incarnation: id.Incarnation}
+	s := unknownRegion{region: id.Region(c.cfg.DSMPrefix, b.hello.Machine), execution: c.executionOf(id.Execution), incarnation: id.Incarnation}
 	if id.Direct {
 		s.direct = id.Owner
 	}
@@ -608,7 +629,7 @@ func (c *controller) commitRest(p *port, hello control.Message, b *blade, from c
 			c.goOn(p, hello, err)
 			return
 		}
-		ended := slices.DeleteFunc(page.Runs, func(r control.Run) bool { return !c.decided(rpcpacket.ID(r.Execution)) })
+		ended := slices.DeleteFunc(page.Runs, func(r control.Run) bool { return !c.decided(c.executionOf(r.Execution)) })
 		next := func() error {
 			switch {
 			case page.Next != control.ExecutionID{}:

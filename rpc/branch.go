@@ -324,8 +324,12 @@ func (b *opSequence) scope() dsmclient.Scope {
 	if e.journal == nil {
 		return dsmclient.Scope{}
 	}
+	name := e.call.Call
+	if e.main != nil {
+		name = e.main.memory
+	}
 	return dsmclient.Scope{
-		Execution: e.call.Call, Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
+		Execution: name, Branch: uint64(e.main.lastCheckpoint())<<32 | uint64(b.number),
 		Replay: e.main != nil || e.call.Attempt > 0,
 	}
 }

@@ -33,10 +33,11 @@ import (
 
 // main is what a durable main has beside an execution.
 type main struct {
-	rtt   endpoint.RTT  // of checkpoints; guarded by the node's outgoing.mu
-	epoch atomic.Uint32 // index of the last checkpoint
-	begun atomic.Bool   // there was a checkpoint since the program began
-	key   endpoint.Key  // what its calls are named with
+	rtt    endpoint.RTT  // of checkpoints; guarded by the node's outgoing.mu
+	epoch  atomic.Uint32 // index of the last checkpoint
+	begun  atomic.Bool   // there was a checkpoint since the program began
+	key    endpoint.Key  // what its calls are named with
+	memory rpcpacket.ID  // what memory blades know it as
 	// ledger: the main is direct, even while it is handed over.
 	ledger bool
 }
@@ -78,7 +79,7 @@ func Main(ctx context.Context, node *Node, name string, f func(ctx context.Conte
 	if err != nil {
 		return coded(op, err)
 	}
-	e := &execution{node: node, main: &main{key: was.Key}, enlisting: make(chan struct{}, 1)}
+	e := &execution{node: node, main: &main{key: was.Key, memory: was.Memory}, enlisting: make(chan struct{}, 1)}
 	e.call.Call, e.trunk.e = endpoint.MainID(name), e
 	if was.Done {
 		e.forgetEarlier(was.Index)

@@ -58,6 +58,8 @@ type StatePart struct {
 	Done bool `json:"done,omitempty"`
 	// Key is the main's, as Exported.Key is a service's.
 	Key []byte `json:"key,omitempty"`
+	// Memory is what memory blades know the main as.
+	Memory ExecutionID `json:"memory,omitzero"`
 	// Ledger: the main is direct, and the node's ledger has its checkpoints, and what it has
 	// journalled since. Handed: what it has done since it was handed over is logged, too.
 	Ledger bool `json:"ledger,omitempty"`

@@ -36,6 +36,8 @@ type Main struct {
 	Done bool
 	// Key is what its calls are named with (rpc/endpoint.Key).
 	Key []byte
+	// Memory is what memory blades know the main as.
+	Memory [16]byte
 	// Ledger and Handed are control.StatePart's.
 	Ledger, Handed bool
 }
@@ -86,7 +88,7 @@ func FetchState(ctx context.Context, s Session, service string) (State, error) {
 func FetchMain(ctx context.Context, s Session, name string) (Main, error) {
 	const op = "fetch main"
 	sections, last, err := fetch(ctx, op, s, control.State{Name: name, Main: true})
-	m := Main{Index: uint32(last.Next), Done: last.Done, Key: last.Key, Ledger: last.Ledger, Handed: last.Handed}
+	m := Main{Index: uint32(last.Next), Done: last.Done, Key: last.Key, Memory: last.Memory, Ledger: last.Ledger, Handed: last.Handed}
 	for _, section := range sections {
 		switch {
 		case section.Type == trailer.State:

@@ -1,6 +1,8 @@
 package endpoint
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -29,6 +31,36 @@ func (s Secret) Main(id rpcpacket.ID) Key { return s.derive("main", id[:]) }
 
 // Node returns the key of the node with an address, for the calls of its sessions (Prover).
 func (s Secret) Node(address netip.Addr) Key { return s.derive("node", address.AsSlice()) }
+
+// ToMemory is what memory blades know a durable main as, whose id is known to everybody whom it calls:
+// any node that knows the name at a memory blade may go on with what the main has allocated. Only the
+// main's nodes are told the name. It is the id, encrypted by AES-128.
+func (s Secret) ToMemory(main rpcpacket.ID) rpcpacket.ID {
+	if b := s.memory(); b != nil {
+		b.Encrypt(main[:], main[:])
+	}
+	return main
+}
+
+// FromMemory is the inverse of ToMemory.
+func (s Secret) FromMemory(name rpcpacket.ID) rpcpacket.ID {
+	if b := s.memory(); b != nil {
+		b.Decrypt(name[:], name[:])
+	}
+	return name
+}
+
+func (s Secret) memory() cipher.Block {
+	key := s.derive("memory", nil)
+	if key == nil {
+		return nil
+	}
+	b, err := aes.NewCipher(key[:16])
+	if err != nil {
+		panic(err) // the key has the right size
+	}
+	return b
+}
 
 func (s Secret) derive(kind string, of []byte) Key {
 	if s == (Secret{}) {

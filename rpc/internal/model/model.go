@@ -212,7 +212,7 @@ func (g *Gatekeeper) state(id join.Identity, ask control.State) (control.StatePa
 	}
 	m.node, m.logged.Journal = id.Address, m.journal
 	part := control.PartOf(m.logged.Append(nil), ask.Offset, uint64(m.logged.Index))
-	part.Done = m.logged.Done
+	part.Done, part.Memory = m.logged.Done, control.ExecutionID(key)
 	return part, nil
 }
 
