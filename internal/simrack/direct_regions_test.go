@@ -493,7 +493,7 @@ func TestObsolete(t *testing.T) {
 			m := rpcpacket.Message{Header: rpcpacket.Header{
 				Type: rpcpacket.Call, Flags: rpcpacket.FlagSession.WithPolicy(rpcpacket.PolicyRecover), NameLength: 4, Method: method,
 				Service: binary.BigEndian.Uint64(a[8:]), CallerIncarnation: 1, Call: rpcpacket.SessionID(rpcpacket.SessionOf(r.client.Address(), 1000), sequence),
-			}, Payload: append(append([]byte{0x80, 1, 0, byte(thrift.CALL), 0, 0, 0, 4}, "echo\x00\x00\x00\x01"...), encode(t, r.Context(), &arrays.ArraysEchoArgs{Data: []byte("x")})...)}
+			}, Payload: append(append([]byte{0x80, 1, 0, byte(thrift.CALL), 0, 0, 0, 4}, "echo\x00\x00\x00\x01"...), encode(t, r.Context(), &arrays.ArraysEchoArgs{Data: []byte("x")})...), Trailer: make([]byte, 24)}
 			at := netip.AddrPortFrom(r.client.Address(), rackaddr.PortDirect)
 			r.Host("c1").SendRaw(at, netip.AddrPortFrom(r.server.Address(), rackaddr.PortDirect), m.Append(nil))
 		}
