@@ -43,7 +43,7 @@ type execution struct {
 	id      control.ExecutionID
 	by      runner                // who runs it, or ran it last
 	rolled  bool                  // by's run was rolled back, and no other has begun here
-	moves   bool                  // rolled, and a durable main: any node may run it again
+	moves   bool                  // rolled, and a durable main: any node that knows it may run it again
 	direct  bool                  // by decides about its changes, and the Gatekeeper may not know of it
 	cost    uint64                // what it and its changes are charged with
 	regions []*region             // that it has changed, and some that it has not any more
