@@ -24,7 +24,7 @@ func describe(f wire.Frame) string {
 	}
 	at += fmt.Sprintf(", %s → %s", u.Src.Addr(), u.Dst.Addr())
 	switch u.Dst.Port() {
-	case rackaddr.PortRPC:
+	case rackaddr.PortRPC, rackaddr.PortDirect:
 		m, err := rpcpacket.Parse(u.Payload)
 		if err != nil {
 			return fmt.Sprintf("%s: %v", at, err)
